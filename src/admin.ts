@@ -8,9 +8,10 @@ import type { Config } from "./config/config.ts";
 import { accessKeyMethods } from "./rpc/access-key-methods.ts";
 import { inProcessTransport } from "./rpc/in-process.ts";
 import { ownerMethods } from "./rpc/owner-methods.ts";
-import { rebuildMethod } from "./rpc/search-methods.ts";
+import type { RpcMethod } from "./rpc/rpc-method.ts";
 import { openStore } from "./store/open.ts";
-import { createLogger } from "./telemetry/log.ts";
+import type { Store } from "./store/store.ts";
+import { createLogger, type Logger } from "./telemetry/log.ts";
 import { commandSocketOf, isListening } from "./transports/http/command-socket.ts";
 
 /** The way of a command to the methods that change data. */
@@ -19,14 +20,27 @@ export interface Admin extends AsyncDisposable {
 	readonly transport: Transport;
 }
 
+/** What methods need that not all commands call. */
+export interface OpenedStore {
+	readonly config: Config;
+	readonly store: Store;
+	readonly accessKeys: AccessKeys;
+	readonly log: Logger;
+	/** Disposes of what is opened for the methods, before the store. */
+	readonly opened: AsyncDisposableStack;
+}
+
+type MoreMethods = (opened: OpenedStore) => Promise<readonly RpcMethod[]>;
+
 /**
  * Opens the way to the data of the configuration. A service that has a SQLite database open is asked over its Unix
  * socket. Otherwise the store is opened here, until the result is disposed of; the changes are then logged to standard
  * error. With PostgreSQL this process is one more client of the database.
  *
+ * @param more makes further methods when the store is opened here
  * @throws Error when there is no database, or the socket or the store cannot be opened
  */
-export async function openAdmin(config: Config): Promise<Admin> {
+export async function openAdmin(config: Config, more?: MoreMethods): Promise<Admin> {
 	const { database, accessKeys: configured, clientCertificates } = config;
 	if (database.engine === "sqlite") {
 		if (!existsSync(database.path))
@@ -46,7 +60,8 @@ export async function openAdmin(config: Config): Promise<Admin> {
 	const keysLog = { workFailed: log.workFailed, accessKeyExpires: () => undefined };
 	const stored = opened.use(await StoredKeys.open(store.accessKeys, { configured, log: keysLog }));
 	const accessKeys = new AccessKeys(stored, [...configured, ...clientCertificates], log);
-	const methods = [...accessKeyMethods(accessKeys), ...ownerMethods(store, log), rebuildMethod(store, log)];
+	const others = more === undefined ? [] : await more({ config, store, accessKeys, log, opened });
+	const methods = [...accessKeyMethods(accessKeys), ...ownerMethods(store, log), ...others];
 	const transport = inProcessTransport(methods, COMMAND);
 	const running = opened.move();
 	return { transport, [Symbol.asyncDispose]: () => running.disposeAsync() };
@@ -61,8 +76,9 @@ export async function callAsCommand<Service extends DescService, Response>(
 	config: Config,
 	service: Service,
 	work: (client: Client<Service>) => Promise<Response>,
+	more?: MoreMethods,
 ): Promise<Response> {
-	await using admin = await openAdmin(config);
+	await using admin = await openAdmin(config, more);
 	try {
 		return await work(createClient(service, admin.transport));
 	} catch (error) {

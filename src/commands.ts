@@ -33,8 +33,9 @@ const OPTIONS = {
 	scope: { type: "string" },
 	owner: { type: "string" },
 	expires: { type: "string" },
-	sender: { type: "string" },
+	sender: { type: "string", multiple: true },
 	ids: { type: "string" },
+	"agent-server": { type: "string" },
 } as const;
 /** What stands for the value of an option in the usage; empty for an option without a value. */
 const OPTION_VALUES = {
@@ -46,10 +47,13 @@ const OPTION_VALUES = {
 	expires: "TIME",
 	sender: "NAME",
 	ids: "ID,ID",
+	"agent-server": "URL",
 } as const;
 type OptionName = keyof typeof OPTION_VALUES;
 /** Values of the options that were given. */
-type Values = Readonly<Partial<Record<Exclude<OptionName, "all">, string> & { readonly all: boolean }>>;
+type Values = Readonly<
+	Partial<Record<Exclude<OptionName, "all" | "sender">, string> & { readonly all: boolean; readonly sender: string[] }>
+>;
 
 const COMMANDS: Readonly<Record<string, Command>> = {
 	serve: {
@@ -145,18 +149,27 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 		failure: "The conversations cannot be assigned",
 		async run(config, [team = ""], { sender, ids, all }) {
 			const given = [sender, ids, all].filter((value) => value !== undefined);
-			if (given.length !== 1) throw new UsageError("Give exactly one of --sender, --ids and --all");
+			const [name, ...others] = sender ?? [];
+			if (given.length !== 1 || others.length > 0)
+				throw new UsageError("Give exactly one of --sender, --ids and --all");
 			const { assignOwner } = await import("./owner-commands.ts");
-			print(await assignOwner(config, team, { sender, ids: ids?.split(","), all }));
+			print(await assignOwner(config, team, { sender: name, ids: ids?.split(","), all }));
 		},
 	},
-	"search rebuild": {
+	reconcile: {
 		operands: [],
-		meaning: "write the index of search anew from the stored events and titles, also while the service runs",
-		failure: "The index cannot be written anew",
-		async run(config) {
-			const { rebuildSearch } = await import("./search-commands.ts");
-			print(await rebuildSearch(config));
+		options: ["agent-server", "sender"],
+		meaning:
+			"fetch from an agent server what never arrived from it, also while the service runs; its session API key is in AGENT_SERVER_KEY; a sender is the name of the access key with which it posts, and can be given several times",
+		failure: "The reconciliation failed",
+		async run(config, _, { "agent-server": url, sender: senders = [] }) {
+			if (url === undefined) throw new UsageError("Give the URL of the agent server with --agent-server");
+			const { runReconcile } = await import("./reconcile-command.ts");
+			const key = config.agentServerKey?.export().toString() ?? "";
+			for (const line of await runReconcile(config, { url, key, senders }, (progress) =>
+				process.stderr.write(`${progress}\n`),
+			))
+				print(line);
 		},
 	},
 };

@@ -32,7 +32,6 @@ const settings: readonly Setting[] = [
 	{ name: "RETENTION_DAYS", value: "", source: "default" },
 	{ name: "RETENTION_UPDATES_PER_CONVERSATION", value: "", source: "default" },
 	{ name: "EVENT_RETENTION_DAYS", value: "", source: "default" },
-	{ name: "REFUSED_BYTES", value: "67108864", source: "default" },
 	{ name: "DRAIN_SECONDS", value: "25", source: "default" },
 	{ name: "TLS_CERT_FILE", value: "", source: "default" },
 	{ name: "TLS_KEY_FILE", value: "", source: "default" },
@@ -40,6 +39,10 @@ const settings: readonly Setting[] = [
 	{ name: "CLIENT_CERTIFICATES", value: "", source: "default" },
 	{ name: "CORS_ORIGINS", value: "", source: "default" },
 	{ name: "RATE_LIMIT_PER_KEY", value: "", source: "default" },
+	{ name: "RECONCILE_AGENT_SERVERS", value: "", source: "default" },
+	{ name: "RECONCILE_KEYS", value: "", source: "default" },
+	{ name: "RECONCILE_MINUTES", value: "60", source: "default" },
+	{ name: "AGENT_SERVER_KEY", value: "", source: "default" },
 ];
 
 const defaults = {
@@ -60,12 +63,14 @@ const defaults = {
 	retentionDays: undefined,
 	retentionUpdatesPerConversation: undefined,
 	eventRetentionDays: undefined,
-	refusedBytes: 67_108_864,
 	drainSeconds: 25,
 	tls: undefined,
 	clientCertificates: [],
 	corsOrigins: [],
 	rateLimitPerKey: undefined,
+	agentServerKey: undefined,
+	reconciled: [],
+	reconcileMinutes: 60,
 	otel: { traces: false, metrics: false, metricInterval: 60_000, sampler: { parentBased: true, share: 1 } },
 	settings,
 };
@@ -122,7 +127,6 @@ describe("readConfig", () => {
 			RETENTION_DAYS: "0.5",
 			RETENTION_UPDATES_PER_CONVERSATION: "100",
 			EVENT_RETENTION_DAYS: "7",
-			REFUSED_BYTES: "1000000",
 			DRAIN_SECONDS: "3",
 			TLS_CERT_FILE: "c.pem",
 			TLS_KEY_FILE: "k.pem",
@@ -130,14 +134,25 @@ describe("readConfig", () => {
 			CLIENT_CERTIFICATES: "agent-1:ingest, spiffe://corp/dashboard:read+secrets",
 			CORS_ORIGINS: "https://a.example, http://localhost:3000,*",
 			RATE_LIMIT_PER_KEY: "50",
+			RECONCILE_AGENT_SERVERS: "agent-1=http://agent-1:8000/base, agent-2=https://agent-2.example",
+			RECONCILE_KEYS: "agent-1=canary=canary",
+			RECONCILE_MINUTES: "5",
+			AGENT_SERVER_KEY: "canary",
 		};
-		const { encryptionKeys, database, postgres, ...config } = readConfig(env);
+		const { encryptionKeys, database, postgres, agentServerKey, reconciled, ...config } = readConfig(env);
+		expect(agentServerKey?.export().toString()).toBe("canary");
+		expect(reconciled.map(({ sender, url, key }) => [sender, url.href, key?.export().toString()])).toEqual([
+			["agent-1", "http://agent-1:8000/base", "canary=canary"],
+			["agent-2", "https://agent-2.example/", undefined],
+		]);
 		const masked = {
 			...env,
 			DATABASE_URL: "postgres://bridge:**********@db1,db2:6432/bridge?sslmode=require",
 			PGPASSWORD: "**********",
 			ACCESS_KEYS: "sender:**********,reader:**********:read+secrets",
 			ENCRYPTION_KEY: "**********,**********",
+			RECONCILE_KEYS: "agent-1=**********",
+			AGENT_SERVER_KEY: "**********",
 		};
 		expect(config).toEqual({
 			httpAddress: { host: "::1", port: 0 },
@@ -160,7 +175,6 @@ describe("readConfig", () => {
 			retentionDays: 0.5,
 			retentionUpdatesPerConversation: 100,
 			eventRetentionDays: 7,
-			refusedBytes: 1_000_000,
 			drainSeconds: 3,
 			tls: { cert: "c.pem", key: "k.pem", clientCa: "ca.pem" },
 			clientCertificates: [
@@ -169,6 +183,7 @@ describe("readConfig", () => {
 			],
 			corsOrigins: ["https://a.example", "http://localhost:3000", "*"],
 			rateLimitPerKey: 50,
+			reconcileMinutes: 5,
 			otel: defaults.otel,
 			settings: Object.entries(masked).map(([name, value]) => ({ name, value, source: "environment" })),
 		});
@@ -434,6 +449,17 @@ describe("a configuration of the listeners", () => {
 		],
 		["an origin with a path", { CORS_ORIGINS: "https://a.example/" }, "CORS_ORIGINS: entry 1 must be"],
 		["an origin without a scheme", { CORS_ORIGINS: "a.example" }, "CORS_ORIGINS: entry 1 must be"],
+		["an agent server without a URL", { RECONCILE_AGENT_SERVERS: "agent-1" }, "entry 1 must begin with the name"],
+		[
+			"an agent server with a password",
+			{ RECONCILE_AGENT_SERVERS: "agent-1=http://u:canary@host" },
+			"RECONCILE_AGENT_SERVERS: entry 1 must have an http or https URL without user name",
+		],
+		[
+			"a key of an agent server that is not named",
+			{ RECONCILE_KEYS: "agent-1=canary" },
+			'RECONCILE_KEYS: RECONCILE_AGENT_SERVERS has no entry "agent-1"',
+		],
 		["a rate limit of 0", { RATE_LIMIT_PER_KEY: "0" }, "RATE_LIMIT_PER_KEY: must be a whole number"],
 		["a drain time of 0", { DRAIN_SECONDS: "0" }, "DRAIN_SECONDS: must be a whole number"],
 	])("with %s is refused", (_, env, mistake) => {

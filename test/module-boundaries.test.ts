@@ -60,16 +60,8 @@ describe("the modules of src import only what they may", () => {
 		expect(imports.filter(({ from, to }) => from.startsWith("protobuf/") && to.includes("gen/"))).toEqual([]);
 	});
 
-	test("conversations imports only record, events, the store's interface, access, usage, search and the log", () => {
-		const known = [
-			/^record\//,
-			/^events\//,
-			/^store\/[^/]+$/,
-			/^access\//,
-			/^usage\//,
-			/^search\//,
-			/^telemetry\/log\.ts$/,
-		];
+	test("conversations imports only record, events, the store's interface, access, usage and the log", () => {
+		const known = [/^record\//, /^events\//, /^store\/[^/]+$/, /^access\//, /^usage\//, /^telemetry\/log\.ts$/];
 		expect(forbiddenImports("conversations/", ...known)).toEqual([]);
 	});
 
@@ -89,10 +81,6 @@ describe("the modules of src import only what they may", () => {
 		expect(forbiddenImports("events/", /^record\//, /^store\/[^/]+$/)).toEqual([]);
 	});
 
-	test("search imports only record, events and the store's interface", () => {
-		expect(forbiddenImports("search/", /^record\//, /^events\//, /^store\/[^/]+$/)).toEqual([]);
-	});
-
 	test("usage imports no other module", () => {
 		expect(forbiddenImports("usage/")).toEqual([]);
 	});
@@ -110,9 +98,16 @@ describe("the modules of src import only what they may", () => {
 		expect(forbiddenImports("access/", /^store\/[^/]+$/)).toEqual([]);
 	});
 
-	test("config imports only scopes and keys, the database's URL, and settings of the log and of OpenTelemetry", () => {
+	test("config imports only scopes and keys, URLs, and settings of the log and of OpenTelemetry", () => {
 		const settings = /^telemetry\/(?:log|log-format|otel-settings)\.ts$/;
-		expect(forbiddenImports("config/", /^access\/keys\.ts$/, /^store\/database\.ts$/, settings)).toEqual([]);
+		expect(
+			forbiddenImports("config/", /^access\/keys\.ts$/, /^(?:store\/database|reconcile\/address)\.ts$/, settings),
+		).toEqual([]);
+	});
+
+	test("reconcile imports neither a transport nor a store engine", () => {
+		const known = [/^access\/keys\.ts$/, /^conversations\/ingest\//, /^events\//, /^record\//, /^store\/[^/]+\.ts$/];
+		expect(forbiddenImports("reconcile/", ...known)).toEqual([]);
 	});
 
 	test("rpc imports neither a transport nor a store engine", () => {
@@ -149,14 +144,14 @@ describe("the modules of src import only what they may", () => {
 		expect(texts.get("telemetry/telemetry.ts")).toContain('await import("./otlp-tracing.ts")');
 	});
 
-	test("the console imports only conditions of filters and periods, which load neither Node.js modules nor zod", () => {
+	test("the console imports only the conditions of filters, which load neither Node.js modules nor zod", () => {
 		const folder = join(SRC, "..", "console", "src");
 		const own = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((file) => /\.tsx?$/.test(file));
 		const entries = own
 			.flatMap((file) => importsOf(join("..", "console", "src", file), readFileSync(join(folder, file), "utf8")))
 			.filter(({ to }) => to.endsWith(".ts") && !to.startsWith(".."));
 		expect(new Set(entries.map(({ to }) => to))).toEqual(
-			new Set(["conversations/read/filter.ts", "store/condition.ts", "usage/periods.ts"]),
+			new Set(["conversations/read/filter.ts", "store/condition.ts"]),
 		);
 		const reached = new Set(entries.map(({ to }) => to));
 		for (const file of reached)

@@ -42,8 +42,6 @@ export interface Config {
 	readonly retentionUpdatesPerConversation: number | undefined;
 	/** Days for which events are kept; undefined keeps all. */
 	readonly eventRetentionDays: number | undefined;
-	/** Maximum bytes of refused posts that are kept. */
-	readonly refusedBytes: number;
 	/** Maximum seconds from the signal to stop until the process has ended. */
 	readonly drainSeconds: number;
 	/** Files for TLS on both listeners; undefined without TLS. */
@@ -56,6 +54,12 @@ export interface Config {
 	readonly rateLimitPerKey: number | undefined;
 	/** Which traces and metrics are exported over OTLP. */
 	readonly otel: OtelSettings;
+	/** Session API key for the command `reconcile`; undefined for an agent server without keys. */
+	readonly agentServerKey: KeyObject | undefined;
+	/** Agent servers that the service compares with what arrived. Empty for none. */
+	readonly reconciled: readonly ReconciledAgentServer[];
+	/** Minutes between two such comparisons. */
+	readonly reconcileMinutes: number;
 	/** All variables with secrets masked. Of the OpenTelemetry variables, only those that are set. */
 	readonly settings: readonly Setting[];
 }
@@ -66,6 +70,15 @@ export interface Setting {
 	/** The value with secrets masked; empty for none. */
 	readonly value: string;
 	readonly source: "environment" | "default";
+}
+
+/** An agent server that is compared with what arrived. */
+export interface ReconciledAgentServer {
+	/** Name of the access key or client certificate with which it posts. */
+	readonly sender: string;
+	readonly url: URL;
+	/** Its session API key; undefined for one without keys. */
+	readonly key: KeyObject | undefined;
 }
 
 /** Paths of PEM files. */
@@ -113,6 +126,9 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 	const { MAX_BODY_BYTES, MAX_INFLIGHT_BYTES } = parsed.data ?? { MAX_BODY_BYTES: 0, MAX_INFLIGHT_BYTES: 0 };
 	if (MAX_INFLIGHT_BYTES < 2 * MAX_BODY_BYTES)
 		inconsistent.push("MAX_INFLIGHT_BYTES: must be at least twice MAX_BODY_BYTES");
+	const { RECONCILE_AGENT_SERVERS: agentServers, RECONCILE_KEYS: agentServerKeys } = parsed.data ?? {};
+	for (const name of agentServerKeys?.keys() ?? [])
+		if (!agentServers?.has(name)) inconsistent.push(`RECONCILE_KEYS: RECONCILE_AGENT_SERVERS has no entry "${name}"`);
 	const otel = readOtelSettings(env);
 	const mistakes = [...invalid, ...inconsistent, ...otel.mistakes, ...mistypedNames(Object.keys(env))];
 	if (!parsed.success || otel.settings === undefined || mistakes.length > 0) throw new ConfigError(mistakes);
@@ -137,12 +153,18 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		retentionDays: values.RETENTION_DAYS,
 		retentionUpdatesPerConversation: values.RETENTION_UPDATES_PER_CONVERSATION,
 		eventRetentionDays: values.EVENT_RETENTION_DAYS,
-		refusedBytes: values.REFUSED_BYTES,
 		drainSeconds: values.DRAIN_SECONDS,
 		tls: cert === "" ? undefined : Object.freeze({ cert, key, clientCa: values.TLS_CLIENT_CA_FILE || undefined }),
 		clientCertificates: Object.freeze(values.CLIENT_CERTIFICATES),
 		corsOrigins: Object.freeze(values.CORS_ORIGINS),
 		rateLimitPerKey: values.RATE_LIMIT_PER_KEY,
+		agentServerKey: secretOf(values.AGENT_SERVER_KEY),
+		reconciled: Object.freeze(
+			[...values.RECONCILE_AGENT_SERVERS].map(([sender, url]) => {
+				return Object.freeze({ sender, url, key: secretOf(values.RECONCILE_KEYS.get(sender) ?? "") });
+			}),
+		),
+		reconcileMinutes: values.RECONCILE_MINUTES,
 		otel: Object.freeze(otel.settings),
 		settings: Object.freeze([
 			...variables.map(({ name, default: fallback, mask = (text) => text }): Setting => {

@@ -2,6 +2,7 @@ import { createSecretKey, type KeyObject } from "node:crypto";
 import { isIPv4, isIPv6 } from "node:net";
 import { z } from "zod";
 import { defaultScopes, hashKey, type KeyEntry, OWNER, type Principal, type Scope, scopes } from "../access/keys.ts";
+import { parseAgentServer } from "../reconcile/address.ts";
 import { isPostgresUrl, type PostgresUrl, parsePostgresUrl } from "../store/database.ts";
 import type { Address } from "./address.ts";
 
@@ -204,6 +205,40 @@ export function parseSenderTimeZones(text: string, report: Report): ReadonlyMap<
 			return [name, name === "" ? zone : parseTimeZone(zone, (mistake) => report(`${entry} ${mistake}`))];
 		}),
 	);
+}
+
+/** Parses comma-separated entries `name=url`. */
+export function parseAgentServers(text: string, report: Report): ReadonlyMap<string, URL> {
+	const urls = new Map<string, URL>();
+	for (const [name, value, entry] of namedEntries(text, report)) {
+		const url = parseAgentServer(value);
+		if (url === undefined) report(`${entry} must have an http or https URL without user name, query and fragment`);
+		else urls.set(name, url);
+	}
+	return urls;
+}
+
+/** Parses comma-separated entries `name=key`. Messages quote no keys. */
+export function parseAgentServerKeys(text: string, report: Report): ReadonlyMap<string, string> {
+	const keys = new Map<string, string>();
+	for (const [name, key, entry] of namedEntries(text, report)) {
+		// Other characters cannot stand in a header.
+		if (!/^[\x21-\x7e]+$/.test(key)) report(`${entry} must have a key of visible ASCII characters`);
+		keys.set(name, key);
+	}
+	return keys;
+}
+
+/** Splits entries at their first equal sign. Returns each with its name, its value, and its number for messages. */
+function namedEntries(text: string, report: Report): (readonly [name: string, value: string, entry: string])[] {
+	const names = new Map<string, number>();
+	return splitList(text).flatMap((item, index) => {
+		const entry = `entry ${index + 1}`;
+		const [, name = "", value = ""] = /^([^=]+)=(.*)$/.exec(item) ?? [];
+		if (name === "") report(`${entry} must begin with the name of a key or certificate and an equal sign`);
+		reportDuplicate(names, name, index, (other) => report(`${entry} has the same name as entry ${other}`));
+		return name === "" ? [] : [[name, value, entry] as const];
+	});
 }
 
 /** Makes a parser that accepts one of `words`. */

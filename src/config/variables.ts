@@ -11,6 +11,8 @@ import {
 	type Parse,
 	parseAccessKeys,
 	parseAddress,
+	parseAgentServerKeys,
+	parseAgentServers,
 	parseBasePath,
 	parseCertificates,
 	parseDatabaseUrl,
@@ -202,13 +204,6 @@ export const environment = z.object({
 		example: "90",
 		parse: optional(parseDays),
 	}),
-	REFUSED_BYTES: variable({
-		meaning:
-			"maximum bytes of refused posts that are kept, at most for 30 days (see docs/operations.md); the oldest make room for new ones. Their bodies are kept only with `ENCRYPTION_KEY`",
-		default: "67108864",
-		example: "67108864",
-		parse: parseInteger(2 ** 40),
-	}),
 	DRAIN_SECONDS: variable({
 		meaning: "maximum duration of a stop, in seconds",
 		default: "25",
@@ -253,6 +248,36 @@ export const environment = z.object({
 		default: "",
 		example: "100",
 		parse: optional(parseInteger(1_000_000)),
+	}),
+	RECONCILE_AGENT_SERVERS: variable({
+		meaning:
+			"comma-separated entries `name=url`: agent servers from which the service fetches what never arrived (see docs/agent-server.md). The name is that of the access key or client certificate with which the agent server posts. If unset, nothing is fetched",
+		default: "",
+		example: "agent-1=http://agent-1.internal:8000",
+		parse: parseAgentServers,
+	}),
+	RECONCILE_KEYS: variable({
+		meaning: "comma-separated entries `name=key` with the session API keys of these agent servers, if they have any",
+		default: "",
+		example: "agent-1=<key>",
+		mask: (text) =>
+			splitList(text)
+				.map((entry) => entry.replace(/=.*/, `=${MASK}`))
+				.join(","),
+		parse: parseAgentServerKeys,
+	}),
+	RECONCILE_MINUTES: variable({
+		meaning: "minutes between two comparisons with these agent servers; one also begins soon after a gap is found",
+		default: "60",
+		example: "60",
+		parse: parseInteger(10_080),
+	}),
+	AGENT_SERVER_KEY: variable({
+		meaning: "session API key of the agent server for the command `reconcile`, if it has one",
+		default: "",
+		example: "<key>",
+		mask: () => MASK,
+		parse: (text) => text,
 	}),
 });
 

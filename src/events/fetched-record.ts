@@ -20,14 +20,12 @@ import { reportedMembers, type StateUpdate } from "./state-update.ts";
  * record shows, the state is as old as that leaf.
  */
 
-/** What the agent server listed before a record was fetched. */
-export interface ListedEvents {
-	/** When the newest event happened; undefined without events. */
-	readonly newestAt: Microseconds | undefined;
-	/** When the leaf of the record happened; undefined when it is not among the newest events. */
-	readonly leafAt: Microseconds | undefined;
-	/** State updates that are later than the leaf. */
-	readonly updates: readonly StateUpdate[];
+/** An event that the agent server listed before the record was fetched. */
+export interface ListedEvent {
+	readonly id: string;
+	readonly time: Microseconds;
+	/** The members of a state update; undefined for any other event. */
+	readonly members: ExactJsonObject | undefined;
 }
 
 /** The forms of the two records, in plain text, and what is known of their times. */
@@ -39,7 +37,8 @@ export interface FetchedOver {
 	readonly reportTimes: ReportTimes;
 	/** `updated_at` of the fetched record, as it is ordered. */
 	readonly updatedAt: Microseconds | undefined;
-	readonly listed: ListedEvents;
+	/** The newest events, the newest first. */
+	readonly listed: readonly ListedEvent[];
 }
 
 /** How a fetched record changes the present one. */
@@ -51,8 +50,8 @@ export interface FetchedChanges {
 	readonly reportTimes: ReportTimes;
 	/** Whether the fetched record takes the place of the posted one: its `updated_at` is later. */
 	readonly isNewer: boolean;
-	/** Whether the state in the fetched record is as new as the events that were listed before it. */
-	readonly isFresh: boolean;
+	/** When the newest listed event happened, if the fetched state is as new as that; otherwise undefined. */
+	readonly freshAt: Microseconds | undefined;
 }
 
 /** Stands for the top-level members that no field names. */
@@ -75,8 +74,12 @@ export function fetchedChanges(format: RecordFormat, over: FetchedOver): Fetched
 	const { posted, events } = reportTimes;
 	const fetched = withPresentSecrets(over.fetched, present, over.secrets);
 	const isNewer = updatedAt !== undefined && (posted === undefined || updatedAt > posted);
-	const isFresh = agrees(format.plan, fetched, listed.updates);
-	const stateAt = isFresh ? laterOf(updatedAt, listed.newestAt) : listed.leafAt;
+	const leaf = listed.findIndex(({ id }) => id === fetched.leaf_event_id);
+	const afterLeaf = (leaf === -1 ? listed : listed.slice(0, leaf)).toReversed();
+	const updates = afterLeaf.flatMap(({ members, time }) => (members === undefined ? [] : [{ members, time }]));
+	const isFresh = agrees(format.plan, fetched, updates);
+	const newestAt = listed.reduce<Microseconds | undefined>((newest, { time }) => laterOf(newest, time), undefined);
+	const stateAt = isFresh ? laterOf(updatedAt, newestAt) : listed[leaf]?.time;
 	const isLater = (time: Microseconds | undefined): boolean =>
 		stateAt !== undefined && (time === undefined || stateAt >= time);
 	const isTaken = (name: string): boolean => {
@@ -110,7 +113,7 @@ export function fetchedChanges(format: RecordFormat, over: FetchedOver): Fetched
 		values,
 		reportTimes: { posted: isNewer ? updatedAt : posted, events: times },
 		isNewer,
-		isFresh,
+		freshAt: isFresh ? newestAt : undefined,
 	};
 }
 

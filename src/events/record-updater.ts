@@ -26,7 +26,7 @@ import {
 	violationsOf,
 } from "./apply-updates.ts";
 import type { EventFormat, ParsedEvents } from "./event-format.ts";
-import { fetchedChanges, type ListedEvents, OTHER_MEMBERS } from "./fetched-record.ts";
+import { fetchedChanges, type ListedEvent, OTHER_MEMBERS } from "./fetched-record.ts";
 import { HIDDEN } from "./reported-value.ts";
 import { STATE_UPDATE, type StateUpdate } from "./state-update.ts";
 
@@ -54,7 +54,8 @@ export interface FetchedRequest {
 	readonly current: CurrentRecord;
 	/** The fetched record as JSON text. */
 	readonly body: Uint8Array;
-	readonly listed: ListedEvents;
+	/** The newest events that the agent server listed before, the newest first. */
+	readonly listed: readonly ListedEvent[];
 	/** When it was fetched, in microseconds since the Unix epoch. */
 	readonly receivedAt: bigint;
 }
@@ -216,7 +217,7 @@ export class RecordUpdater {
 				statusAt: events.execution_status ?? posted,
 			},
 			postedAt: changes.isNewer ? posted : undefined,
-			leafAt: changes.isFresh ? listed.newestAt : undefined,
+			leafAt: changes.freshAt,
 		};
 	}
 

@@ -16,7 +16,6 @@ import type { Gap, loggedGaps, OpenGaps } from "./gaps.ts";
 import type { OwnerAssignment } from "./owners.ts";
 import type { RefusedPostTable } from "./refused-posts.ts";
 import type { NewRefusals, SenderFigures } from "./senders.ts";
-import type { TextIndex } from "./text-index.ts";
 import type { StoredUsage, UsageCorrection } from "./usage-plan.ts";
 import type { UsagePeriod, UsageQuery, UsageReport } from "./usage-report.ts";
 
@@ -393,7 +392,6 @@ export interface Store extends AsyncDisposable {
 	readonly events: SequenceLog<StoredEvent, EventQuery>;
 	readonly accessKeys: AccessKeyTable;
 	readonly refusedPosts: RefusedPostTable;
-	readonly textIndex: TextIndex;
 	/**
 	 * Appends an update, unless it is a duplicate: {@link Appended.duplicate}. Resolves when it is on disk.
 	 *
@@ -430,8 +428,6 @@ export interface Store extends AsyncDisposable {
 	 * there is none, or it has been pruned.
 	 */
 	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined>;
-	/** Returns those of the events that exist, in any order. */
-	readEvents(sequences: readonly bigint[]): Promise<readonly StoredEvent[]>;
 	listConversations(query: ConversationQuery): Promise<StoredConversation[]>;
 	countConversations(query: CountQuery): Promise<StoredCounts>;
 	/**
@@ -477,6 +473,14 @@ export interface Store extends AsyncDisposable {
 	getDerivation(name: string): Promise<Derivation | undefined>;
 	/** Saves a step of {@link Derivation}. Resolves when it is on disk. */
 	saveDerivation(step: DerivationStep): Promise<void>;
+	/**
+	 * Claims some work, or renews the claim, so that one process at a time does it.
+	 *
+	 * @param holder identifies the process
+	 * @param now and `until`: the claim of another holder ends at its `until`. Microseconds since the Unix epoch
+	 * @returns false when another holder has the claim
+	 */
+	claim(name: string, holder: string, now: bigint, until: bigint): Promise<boolean>;
 	/** Resolves when the store can read and write; rejects otherwise. */
 	check(): Promise<void>;
 	/** Completes the requests that were accepted, then closes the store. */

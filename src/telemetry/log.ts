@@ -55,15 +55,15 @@ export const logEvents = {
 		"warn",
 		"The events of a sender are wrong by a multiple of 15 minutes: set its time zone, or its clock",
 	],
-	refused_posts_retried: ["info", "Refused posts were tried again"],
 	event_values_refused: ["warn", "Events contain values that break the record's rules; these values were not applied"],
 	store_failed: ["error", "The store failed"],
 	unclean_stop: ["warn", "The last stop of the service was not clean: sequence numbers are skipped"],
 	activities_derived: ["info", "The first messages and last errors of conversations are derived from stored events"],
+	reconciled: ["info", "What never arrived was fetched from an agent server"],
+	reconcile_incomplete: ["warn", "An agent server could not be read to the end"],
+	reconcile_failed: ["warn", "A conversation of an agent server could not be taken in"],
 	usage_counted: ["info", "The usage of stored conversations is counted"],
 	summaries_derived: ["info", "Summaries of stored records are derived anew by the present rules"],
-	search_rebuilt: ["info", "The index of search is to be written anew"],
-	search_filled: ["info", "The index of search is filled from stored events and titles"],
 	clock_doubted: ["warn", "The clock differs from the time that retention uses"],
 	clock_trusted: ["info", "The clock agrees again with the time that retention uses"],
 	store_unhealthy: ["error", "The check of the store fails"],
@@ -158,11 +158,6 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		activitiesDerived: (examined: number) => emit("activities_derived", { examined }),
 		summariesDerived: (examined: number, replaced: number, isComplete: boolean) =>
 			emit("summaries_derived", { examined, replaced, isComplete }),
-		/** A caller lets the index of search be written anew. */
-		searchRebuilt: (caller: string) => emit("search_rebuilt", { caller }),
-		/** Progress of filling the index of search: documents since the start, and the event up to which it comes. */
-		searchFilled: (documents: number, through: bigint, newest: bigint, isComplete: boolean) =>
-			emit("search_filled", { documents, through: String(through), newest: String(newest), isComplete }),
 		/** The clock now differs greatly from the time of retention, or, if undefined, no longer does. */
 		clockDoubtChanged: (difference: ClockDifference | undefined) => {
 			if (difference === undefined) return emit("clock_trusted");
@@ -185,6 +180,22 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		/** A caller has given conversations an owner. */
 		ownerAssigned: (owner: string, conversations: number, caller: string) =>
 			emit("owner_assigned", { owner, count: conversations, caller }),
+		/** A comparison with an agent server has ended. */
+		reconciled: (
+			agentServer: string,
+			{ goneIds: _, ...progress }: object & { goneIds: unknown },
+			seconds: number,
+			error: unknown,
+		) =>
+			emit(error === undefined ? "reconciled" : "reconcile_incomplete", {
+				agentServer,
+				...progress,
+				seconds,
+				...(error === undefined ? {} : { error: describe(error, true) }),
+			}),
+		/** A conversation of an agent server could not be compared or taken in. */
+		reconcileFailed: (conversationId: string, error: unknown) =>
+			emitLimited("reconcile_failed", { conversationId, error: describe(error, true) }),
 		/** An access key expires within a week. */
 		accessKeyExpires: (name: string, expiresAt: Date) =>
 			emit("access_key_expires", { name, expiresAt: expiresAt.toISOString() }),
@@ -200,9 +211,6 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		/** Events would change a conversation's record so that it breaks the rules. The change was not applied. */
 		eventValuesRefused: (conversationId: string, violations: readonly Violation[]) =>
 			emitLimited("event_values_refused", { conversationId, ...brokenRules(violations, "record") }),
-		/** Posts that were refused were tried again. */
-		refusedPostsRetried: (takenIn: number, stillRefused: number) =>
-			emit("refused_posts_retried", { takenIn, stillRefused }),
 		/** The store's health check has begun to fail with an error, or, if undefined, succeeds again. */
 		storeHealthChanged: (error: unknown) => {
 			if (error === undefined) emit("store_healthy");

@@ -20,6 +20,19 @@ export interface AdmittedWork {
 	readonly bytes: number;
 }
 
+/** What was fetched from an agent server. */
+export interface ReconciledServer {
+	/** Its host and port. */
+	readonly agentServer: string;
+	/** Runs over all of its conversations, and runs that ended early. */
+	readonly completed: number;
+	readonly incomplete: number;
+	readonly events: number;
+	readonly records: number;
+	/** Conversations that it no longer had at the last complete run. */
+	readonly gone: number;
+}
+
 /** Sources of the metrics, read at each collection. */
 export interface ServiceFigures {
 	readonly requests: Requests;
@@ -34,18 +47,11 @@ export interface ServiceFigures {
 	readonly admitted: () => readonly AdmittedWork[];
 	/** Number of stored access keys that expire within a week. */
 	readonly keysExpiring: () => number;
-	/** Refused posts since the start, and the room that those of the store take. */
-	readonly refused: RefusedFigures;
+	/** What was fetched from agent servers since the start, by agent server. */
+	readonly reconciled: () => readonly ReconciledServer[];
 	/** Numbers of conversations and senders, read from the store. */
 	readonly counts: ConversationFigures;
 	readonly log: Pick<Logger, "droppedLines">;
-}
-
-/** Numbers of refused posts. */
-export interface RefusedFigures {
-	readonly counts: () => { readonly kept: number; readonly dropped: number; readonly removed: number };
-	/** Rejects when the store cannot be read. */
-	readonly usage: () => Promise<{ readonly posts: number; readonly bytes: number }>;
 }
 
 /** Numbers of conversations and senders. They reject when the store cannot be read. */
@@ -89,9 +95,9 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 		},
 		() => LOGS.map((log) => ({ value: Number(watched[log].lag), labels: { log } })),
 	);
+	addReconcileFigures(metrics, figures);
 	addWorkFigures(metrics, figures);
 	addStoreFigures(metrics, figures);
-	addRefusedFigures(metrics, figures.refused);
 	addConversationFigures(metrics, figures.counts);
 	if (figures.databasePath !== undefined) addFileFigures(metrics, figures.databasePath);
 	metrics.gauge(
@@ -105,6 +111,43 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 	metrics.counter(
 		{ name: "conversations.log.dropped_lines", unit: "{line}", description: "Log lines that could not be written" },
 		() => [{ value: log.droppedLines }],
+	);
+}
+
+function addReconcileFigures(metrics: Metrics, { reconciled }: ServiceFigures): void {
+	const samples = (value: (server: ReconciledServer) => number) => () =>
+		reconciled().map((server) => ({ value: value(server), labels: { agent_server: server.agentServer } }));
+	metrics.counter(
+		{ name: "conversations.reconcile.runs", unit: "{run}", description: "Comparisons with agent servers, by result" },
+		() =>
+			reconciled().flatMap(({ agentServer, completed, incomplete }) => [
+				{ value: completed, labels: { agent_server: agentServer, result: "complete" } },
+				{ value: incomplete, labels: { agent_server: agentServer, result: "incomplete" } },
+			]),
+	);
+	metrics.counter(
+		{
+			name: "conversations.reconcile.events",
+			unit: "{event}",
+			description: "Events that never arrived and were fetched from agent servers",
+		},
+		samples(({ events }) => events),
+	);
+	metrics.counter(
+		{
+			name: "conversations.reconcile.records",
+			unit: "{record}",
+			description: "Records that were fetched from agent servers, because they never arrived or were newer",
+		},
+		samples(({ records }) => records),
+	);
+	metrics.gauge(
+		{
+			name: "conversations.reconcile.gone",
+			unit: "{conversation}",
+			description: "Stored conversations that agent servers no longer have, without a report of their deletion",
+		},
+		samples(({ gone }) => gone),
 	);
 }
 
@@ -151,31 +194,9 @@ function addStoreFigures(metrics: Metrics, { store }: ServiceFigures): void {
 	);
 }
 
-function addRefusedFigures(metrics: Metrics, { counts, usage }: RefusedFigures): void {
-	for (const [name, description] of [
-		["kept", "Refused posts that were kept"],
-		["dropped", "Refused posts that were not kept, because too many arrived at a time or the store failed"],
-		["removed", "Refused posts that were removed because of their age or to make room for others"],
-	] as const)
-		metrics.counter({ name: `conversations.refused_posts.${name}`, unit: "{post}", description }, () => [
-			{ value: counts()[name] },
-		]);
-	metrics.gauge(
-		{ name: "conversations.refused_posts", unit: "{post}", description: "Refused posts in the store" },
-		orNothing(async () => [{ value: (await usage()).posts }]),
-	);
-	metrics.gauge(
-		{ name: "conversations.refused_posts.size", unit: "By", description: "Room that refused posts take" },
-		orNothing(async () => [{ value: (await usage()).bytes }]),
-	);
-}
-
-/** Returns no samples when the store cannot be read, so that a scrape shows the other metrics. */
-function orNothing(read: () => Promise<Sample[]>): () => Promise<Sample[]> {
-	return () => read().catch((): Sample[] => []);
-}
-
 function addConversationFigures(metrics: Metrics, { byStatus, silent, silentSenders }: ConversationFigures): void {
+	// A scrape shows the other metrics while the store cannot be read.
+	const orNothing = (read: () => Promise<Sample[]>) => () => read().catch((): Sample[] => []);
 	metrics.gauge(
 		{ name: "conversations.by_status", unit: "{conversation}", description: "Conversations with a status" },
 		orNothing(async () =>

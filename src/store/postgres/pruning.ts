@@ -5,7 +5,6 @@ import type { Connections } from "./connections.ts";
 import { removeOldGapsQueries } from "./gaps.ts";
 import { lockConversations, tryLockHistory } from "./locks.ts";
 import { deletedQuery, findPrunable, firstReceivedSince, IS_CURRENT_OR_BASE } from "./prunable.ts";
-import { removeTextsQuery } from "./text-index.ts";
 import type { Query, Session, Transaction } from "./transaction.ts";
 
 /**
@@ -55,7 +54,6 @@ async function removeEvents(
 	const sequences = rows.map(({ sequence }) => bigint(sequence));
 	const [removed] = await transaction.commit(
 		removeQuery("events", "e.sequence = ANY ($1::bigint[])", [sequences]),
-		removeTextsQuery(sequences),
 		// A conversation without a record consists of its events, so its activity goes with the last event.
 		{
 			text: `
@@ -85,16 +83,10 @@ async function removeDeleted(transaction: Transaction, conversationId: string, b
 	if (state === undefined) return 0;
 	const lastUpdates = [bigint(state.sequence), nullable(bigint, state.base_sequence) ?? bigint(state.sequence)];
 	let removed = await remove(transaction, removeNewest("updates", conversationId, lastUpdates, limit));
-	const [events = []] = await transaction.query({
-		text: `SELECT sequence FROM conversation_updates.events WHERE conversation_id = $1 ORDER BY sequence DESC LIMIT $2`,
-		values: [conversationId, limit - removed],
-	});
-	const sequences = events.map(({ sequence }) => bigint(sequence));
-	removed += await remove(transaction, removeQuery("events", "e.sequence = ANY ($1::bigint[])", [sequences]));
-	await transaction.query(removeTextsQuery(sequences));
+	removed += await remove(transaction, removeNewest("events", conversationId, [], limit - removed));
 	if (removed >= limit) return removed;
 	removed += await remove(transaction, removeQuery("updates", "e.sequence = ANY ($1::bigint[])", [lastUpdates]));
-	const tables = ["tags", "titles", "standings", "activities", "gaps", "conversations", "search_titles"];
+	const tables = ["tags", "titles", "standings", "activities", "gaps", "conversations"];
 	await transaction.commit(
 		...tables.map((table) => ({
 			text: `DELETE FROM conversation_updates.${table} WHERE conversation_id = $1`,

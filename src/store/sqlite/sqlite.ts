@@ -150,16 +150,6 @@ function storeOf(
 			remove: (id) => writer.calls.removeRefusedPost(id),
 			usage: () => reader.calls.refusedUsage(),
 		},
-		textIndex: {
-			progress: () => reader.calls.readIndexProgress(),
-			// A database has one process only.
-			claim: () => writer.calls.readIndexProgress(),
-			release: async () => undefined,
-			write: (step) => writer.calls.writeIndexStep(step),
-			reset: () => writer.calls.resetIndex(),
-			empty: (expects) => writer.calls.emptyIndex(expects),
-			find: (query) => reader.calls.findDocuments(query),
-		},
 		async append(update, signal) {
 			const { record, summary } = update;
 			const compacted = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };
@@ -190,9 +180,10 @@ function storeOf(
 		listGaps: (conversationId) => reader.calls.listGaps(conversationId),
 		listUnapplied: (limit) => reader.calls.listUnapplied(limit),
 		get: (conversationId, asOf) => reader.calls.get({ conversationId, asOf }),
-		readEvents: (sequences) => reader.calls.readEvents(sequences),
 		listConversations: (query) => reader.calls.listConversations(query),
 		countConversations: (query) => reader.calls.countConversations(query),
+		// One process has the database open.
+		claim: async () => true,
 		prune: (policy) => pruner.prune(policy),
 		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
 		addRefusals: (refusals) => writer.calls.addRefusals(refusals),

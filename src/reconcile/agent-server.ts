@@ -1,0 +1,299 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { ServiceError } from "../errors.ts";
+import { parseExactJson } from "../record/json/exact-json.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf } from "../record/json/json-value.ts";
+import { parseUuid } from "../record/json/scalars.ts";
+
+/**
+ * Client of the API of an agent server: the searches for its conversations and their events, and its records. Only reads,
+ * one request at a time.
+ */
+
+/** An agent server, by the configuration. */
+export interface AgentServerAddress {
+	/** URL without user name, query and fragment. Its path is the prefix of the API, such as `/agent`; usually `/`. */
+	readonly url: URL;
+	/** Session API key; undefined for an agent server without keys. It is sent to the origin of the URL alone. */
+	readonly key: string | undefined;
+}
+
+/** Settings of a client. */
+export interface ClientOptions {
+	/** Maximum size of an answer in bytes. */
+	readonly maxBytes: number;
+	/** Maximum number of entries of a page, up to 100, which is the default. */
+	readonly pageSize?: number;
+	/** Milliseconds after which an attempt without a whole answer ends. Default: 60000. */
+	readonly timeout?: number;
+	/** Milliseconds to wait before the second attempt; each further wait is twice as long. Default: 500. */
+	readonly retryDelay?: number;
+	/** Minimum milliseconds between the starts of two requests. Default: 20. */
+	readonly interval?: number;
+	/** Ends all requests. */
+	readonly signal: AbortSignal;
+}
+
+/** A conversation in a list. */
+export interface ListedConversation {
+	/** Lower-case UUID with dashes. */
+	readonly id: string;
+	readonly updatedAt: string | undefined;
+	readonly status: string | undefined;
+}
+
+export interface Page<Item> {
+	readonly items: readonly Item[];
+	/** Undefined on the last page. */
+	readonly nextPageId: string | undefined;
+}
+
+/** Which events of a conversation are listed, in which order. */
+export interface EventSearch {
+	readonly order: "TIMESTAMP" | "TIMESTAMP_DESC";
+	/** Only events from this time on, in the form in which the agent server writes times. */
+	readonly from?: string | undefined;
+}
+
+/** The agent server cannot be read. The message says why, and quotes nothing that it sent. */
+export class AgentServerError extends Error {
+	override readonly name = "AgentServerError";
+	/** Whether all requests would fail alike, so that a run ends. */
+	readonly isFatal: boolean;
+
+	constructor(message: string, isFatal: boolean, options?: ErrorOptions) {
+		super(message, options);
+		this.isFatal = isFatal;
+	}
+}
+
+/** An answer that is larger than allowed. */
+class TooLarge extends Error {}
+
+const MAX_ATTEMPTS = 5;
+/** Maximum milliseconds that an answer can make the client wait with `Retry-After`. */
+const MAX_WAIT = 60_000;
+/** A page that is too large is read again with this fraction of its entries. */
+const SMALLER_PAGE = 1 / 5;
+/** Maximum length of the id of a page. */
+const MAX_PAGE_ID = 512;
+
+export class AgentServerClient {
+	readonly #address: AgentServerAddress;
+	readonly #options: Required<ClientOptions>;
+	#nextStart = 0;
+
+	constructor(address: AgentServerAddress, options: ClientOptions) {
+		this.#address = address;
+		this.#options = { pageSize: 100, timeout: 60_000, retryDelay: 500, interval: 20, ...options };
+	}
+
+	/**
+	 * Yields the conversations, oldest first, in pages. A conversation can come twice when others are deleted meanwhile.
+	 *
+	 * @throws AgentServerError when the list cannot be read to its end
+	 */
+	async *conversations(): AsyncGenerator<Page<ListedConversation>, void, undefined> {
+		let isKnown = false;
+		const pages = this.#pages("conversations/search", { sort_order: "CREATED_AT" }, (item) => {
+			const id = memberOf(item, "id");
+			const uuid = typeof id === "string" ? parseUuid(id) : undefined;
+			if (uuid === undefined) throw new AgentServerError("It lists a conversation whose id is not a UUID", true);
+			return {
+				id: uuid,
+				updatedAt: textOf(memberOf(item, "updated_at")),
+				status: textOf(memberOf(item, "execution_status")),
+			};
+		});
+		for await (const page of pages) {
+			isKnown = true;
+			yield page;
+		}
+		if (!isKnown)
+			throw new AgentServerError("It has no list of conversations. Is the address that of an agent server?", true);
+	}
+
+	/**
+	 * Yields the events of a conversation in pages; none when the conversation is not known.
+	 *
+	 * @throws AgentServerError when they cannot be read
+	 */
+	async *events(
+		conversationId: string,
+		{ order, from }: EventSearch,
+	): AsyncGenerator<Page<ExactJsonObject>, void, undefined> {
+		const query = { sort_order: order, ...(from === undefined ? {} : { timestamp__gte: from }) };
+		yield* this.#pages(`conversations/${conversationId}/events/search`, query, (item) => item);
+	}
+
+	/** Returns the JSON text of a record with its skills; undefined when the conversation is not known. */
+	async record(conversationId: string): Promise<Buffer | undefined> {
+		try {
+			return await this.#get(`conversations/${conversationId}`, { include_skills: "true" });
+		} catch (error) {
+			if (error instanceof TooLarge) throw new AgentServerError("A record is larger than MAX_BODY_BYTES", false);
+			throw error;
+		}
+	}
+
+	async *#pages<Item>(
+		path: string,
+		query: Readonly<Record<string, string>>,
+		itemOf: (item: ExactJsonObject) => Item,
+	): AsyncGenerator<Page<Item>, void, undefined> {
+		const seen = new Set<string>();
+		let limit = this.#options.pageSize;
+		for (let pageId: string | undefined; ; ) {
+			const paged = { ...query, limit: String(limit), ...(pageId === undefined ? {} : { page_id: pageId }) };
+			let page: Page<ExactJsonObject>;
+			try {
+				const body = await this.#get(path, paged);
+				// The conversation is not known.
+				if (body === undefined) return;
+				page = pageOf(body);
+			} catch (error) {
+				if (!(error instanceof TooLarge)) throw error;
+				if (limit === 1) throw new AgentServerError("A single entry of a list is larger than MAX_BODY_BYTES", false);
+				limit = Math.max(1, Math.floor(limit * SMALLER_PAGE));
+				continue;
+			}
+			yield { ...page, items: page.items.map(itemOf) };
+			if (page.nextPageId === undefined) return;
+			// Otherwise a server that repeats its pages would be read without end.
+			if (seen.has(page.nextPageId)) throw new AgentServerError("It repeats the pages of a list", false);
+			seen.add(page.nextPageId);
+			pageId = page.nextPageId;
+		}
+	}
+
+	/**
+	 * Sends a request, again after a failure that may pass.
+	 *
+	 * @returns the body; undefined for 404
+	 * @throws TooLarge when the body is larger than allowed
+	 */
+	async #get(path: string, query: Readonly<Record<string, string>>): Promise<Buffer | undefined> {
+		const { signal, retryDelay } = this.#options;
+		for (let attempt = 1; ; attempt++) {
+			const answer = await this.#attempt(path, query);
+			if (answer.kind === "body") return answer.body;
+			if (answer.kind === "unknown") return undefined;
+			if (answer.kind === "too large") throw new TooLarge();
+			if (!answer.mayPass || attempt === MAX_ATTEMPTS)
+				throw new AgentServerError(answer.reason, answer.isFatal, { cause: answer.cause });
+			await delay(Math.min(MAX_WAIT, answer.wait ?? retryDelay * 2 ** (attempt - 1)), undefined, { signal });
+		}
+	}
+
+	async #attempt(path: string, query: Readonly<Record<string, string>>): Promise<Answer> {
+		const { signal, timeout, interval } = this.#options;
+		const { url: base, key } = this.#address;
+		const now = performance.now();
+		const start = Math.max(now, this.#nextStart);
+		this.#nextStart = start + interval;
+		if (start > now) await delay(start - now, undefined, { signal });
+		const url = new URL(`${base.pathname.replace(/\/+$/, "")}/api/${path}`, base.origin);
+		for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
+		const ended = new AbortController();
+		const timer = setTimeout(() => ended.abort(), timeout);
+		try {
+			const response = await fetch(url, {
+				headers: { Accept: "application/json", ...(key === undefined ? {} : { "X-Session-API-Key": key }) },
+				// The key must not reach another origin.
+				redirect: "error",
+				signal: AbortSignal.any([signal, ended.signal]),
+			});
+			if (response.status === 200) {
+				const body = await this.#body(response);
+				return body === undefined ? { kind: "too large" } : { kind: "body", body };
+			}
+			await response.body?.cancel();
+			return answerOf(response);
+		} catch (cause) {
+			signal.throwIfAborted();
+			const reason = ended.signal.aborted
+				? "It does not answer in time"
+				: "It cannot be reached, or its answer was cut";
+			return { kind: "failure", reason, cause: causeOf(cause), mayPass: true, isFatal: true };
+		} finally {
+			clearTimeout(timer);
+		}
+	}
+
+	/** Reads a body; undefined when it is too large. */
+	async #body(response: Response): Promise<Buffer | undefined> {
+		const chunks: Uint8Array[] = [];
+		let size = 0;
+		for await (const chunk of response.body ?? []) {
+			size += chunk.byteLength;
+			// Leaving the loop cancels the body.
+			if (size > this.#options.maxBytes) return undefined;
+			chunks.push(chunk);
+		}
+		return Buffer.concat(chunks);
+	}
+}
+
+type Answer =
+	| { readonly kind: "body"; readonly body: Buffer }
+	| { readonly kind: "too large" }
+	/** 404: the conversation is not known. */
+	| { readonly kind: "unknown" }
+	| {
+			readonly kind: "failure";
+			readonly reason: string;
+			readonly cause?: unknown;
+			/** Whether another attempt can succeed. */
+			readonly mayPass: boolean;
+			readonly isFatal: boolean;
+			/** Milliseconds to wait before it, as the agent server asks for. */
+			readonly wait?: number | undefined;
+	  };
+
+function answerOf({ status, headers }: Response): Answer {
+	if (status === 404) return { kind: "unknown" };
+	if (status === 401 || status === 403)
+		return { kind: "failure", reason: `It refuses the key (${status})`, mayPass: false, isFatal: true };
+	const reason = `It answers with status ${status}`;
+	if (status === 429 || status === 503)
+		return { kind: "failure", reason, mayPass: true, isFatal: true, wait: retryAfter(headers.get("Retry-After")) };
+	return { kind: "failure", reason, mayPass: status >= 500, isFatal: false };
+}
+
+/** Returns the milliseconds of a `Retry-After` header (RFC 9110, section 10.2.3); undefined when there is none. */
+function retryAfter(header: string | null): number | undefined {
+	if (header === null) return undefined;
+	const wait = /^\d{1,9}$/.test(header) ? Number(header) * 1000 : Date.parse(header) - Date.now();
+	return Number.isNaN(wait) ? undefined : Math.max(0, wait);
+}
+
+/** @throws TooLarge when the page has too many values */
+function pageOf(body: Buffer): Page<ExactJsonObject> {
+	const json = jsonOf(body);
+	const items = memberOf(json, "items");
+	if (!Array.isArray(items) || !items.every(isJsonObject))
+		throw new AgentServerError("Its answer is not a list. Is the address that of an agent server?", true);
+	const nextPageId = textOf(memberOf(json, "next_page_id"));
+	if (nextPageId !== undefined && nextPageId.length > MAX_PAGE_ID)
+		throw new AgentServerError("Its id of the next page is too long", true);
+	return { items, nextPageId: nextPageId === "" ? undefined : nextPageId };
+}
+
+function jsonOf(body: Buffer): ExactJson {
+	try {
+		return parseExactJson(body).json;
+	} catch (error) {
+		if (!(error instanceof ServiceError)) throw error;
+		// A list can have more values than one record may have.
+		if (error.violations.some(({ type }) => type === "value_error")) throw new TooLarge();
+		throw new AgentServerError("Its answer is not JSON. Is the address that of an agent server?", true);
+	}
+}
+
+function textOf(json: ExactJson | undefined): string | undefined {
+	return typeof json === "string" ? json : undefined;
+}
+
+/** Returns the reason of a failed request. It has no part of the answer. */
+function causeOf(error: unknown): unknown {
+	return error instanceof Error && error.cause !== undefined ? error.cause : error;
+}

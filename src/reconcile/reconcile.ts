@@ -1,0 +1,266 @@
+import {
+	ConversationExecutionStatusSchema,
+	ConversationExecutionStatus as Status,
+} from "../../gen/conversations/v1/conversation_pb.js";
+import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
+import type { Ingest } from "../conversations/ingest/ingest.ts";
+import { ServiceError } from "../errors.ts";
+import { eventTime } from "../events/event-time.ts";
+import type { ListedEvent } from "../events/fetched-record.ts";
+import { STATE_UPDATE } from "../events/state-update.ts";
+import { stringifyExactJson } from "../record/json/exact-json.ts";
+import { type ExactJsonObject, memberOf } from "../record/json/json-value.ts";
+import type { Condition } from "../store/condition.ts";
+import { gapKey } from "../store/gaps.ts";
+import type { Poster, Store } from "../store/store.ts";
+import { type AgentServerClient, AgentServerError, type ListedConversation, type Page } from "./agent-server.ts";
+import { earlier, type Verified } from "./verified.ts";
+
+/**
+ * Compares what is stored with what an agent server has, and takes in what is missing or newer, in the same way as posts.
+ * A run changes nothing that is the same already, so it can be repeated at any time, also after an interruption.
+ */
+
+/** In whose name fetched data is stored. It comes from the configuration, never from what is fetched. */
+export interface ReconciledSender {
+	/**
+	 * Names under which the agent server posts; the first is that of new conversations. Empty when they are not known: then
+	 * conversations keep the sender that they have, and it is not examined which of them the agent server no longer has.
+	 */
+	readonly names: readonly string[];
+	/** Owner of the conversations; undefined for none. Conversations of another owner are left alone. */
+	readonly owner: string | undefined;
+}
+
+/** What a run has done so far. */
+export interface Progress {
+	/** Number of conversations that were compared. */
+	readonly conversations: number;
+	/** Number of events that were stored. */
+	readonly events: number;
+	/** Number of conversations whose record was stored or changed. */
+	readonly records: number;
+	/** Number of gaps that were open before and are closed. */
+	readonly gapsClosed: number;
+	/** Number of conversations that could not be compared or taken in. */
+	readonly failures: number;
+	/** Number of stored conversations that the agent server no longer has and that were not deleted. */
+	readonly gone: number;
+	/** Their ids, at most {@link MAX_IDS}. */
+	readonly goneIds: readonly string[];
+}
+
+/** The beginning of a run. */
+export const NOTHING: Progress = {
+	...{ conversations: 0, events: 0, records: 0, gapsClosed: 0, failures: 0, gone: 0 },
+	goneIds: [],
+};
+
+/** Maximum number of ids in a report. */
+const MAX_IDS = 1000;
+/** Name under which new conversations are stored when the names of the sender are not known. */
+const UNKNOWN_SENDER = "reconcile";
+/** Maximum number of attempts to take in a record while others change it. */
+const MAX_ATTEMPTS = 5;
+/** Number of conversations that are listed at a time to find those that the agent server no longer has. */
+const PAGE = 500;
+
+/** The statuses of conversations that were not deleted. */
+const NOT_DELETED = ConversationExecutionStatusSchema.values
+	.map(({ number }) => number)
+	.filter((number) => number !== Status.DELETING);
+
+/** What a run needs. */
+export interface ReconcileOptions {
+	readonly client: Pick<AgentServerClient, "conversations" | "events" | "record">;
+	readonly sender: ReconciledSender;
+	readonly store: Pick<Store, "getOrigin" | "getRecordState" | "listConversations" | "listGaps">;
+	readonly ingest: Pick<Ingest, "fetched">;
+	readonly eventIngest: Pick<EventIngest, "fetched" | "applyFetched">;
+	/** Returns the time zone of the times without an offset that a sender writes. */
+	readonly timeZoneOf: (sender: string) => string;
+	/** What earlier runs have compared. Without it, everything is compared. */
+	readonly verified?: Verified | undefined;
+	/** Called with what could not be taken in. */
+	readonly onFailure: (conversationId: string, error: unknown) => void;
+	readonly onProgress?: ((progress: Progress) => void) | undefined;
+	readonly signal: AbortSignal;
+}
+
+/**
+ * Runs once over all conversations of an agent server.
+ *
+ * @throws AgentServerError when the agent server cannot be read; what was taken in before stays
+ * @throws ServiceError `unavailable` when the store cannot be read or written
+ */
+export async function reconcile(options: ReconcileOptions): Promise<Progress> {
+	const run = new Run(options);
+	const seen = new Set<string>();
+	for await (const { items } of options.client.conversations()) {
+		for (const listed of items) {
+			options.signal.throwIfAborted();
+			if (seen.has(listed.id)) continue;
+			seen.add(listed.id);
+			await run.compare(listed);
+		}
+	}
+	for (const name of options.sender.names) await run.findGone(name, seen);
+	return run.progress;
+}
+
+class Run {
+	readonly #options: ReconcileOptions;
+	#progress = NOTHING;
+
+	constructor(options: ReconcileOptions) {
+		this.#options = options;
+	}
+
+	get progress(): Progress {
+		return this.#progress;
+	}
+
+	#add(name: Exclude<keyof Progress, "goneIds">, added = 1): void {
+		this.#progress = { ...this.#progress, [name]: this.#progress[name] + added };
+		this.#options.onProgress?.(this.#progress);
+	}
+
+	/** Compares one conversation. A failure that concerns it alone is reported, and the run goes on. */
+	async compare(listed: ListedConversation): Promise<void> {
+		const { onFailure, signal } = this.#options;
+		try {
+			await this.#compare(listed);
+			this.#add("conversations");
+		} catch (error) {
+			signal.throwIfAborted();
+			const isFatal =
+				error instanceof AgentServerError
+					? error.isFatal
+					: !(error instanceof ServiceError) || error.kind === "unavailable";
+			if (isFatal) throw error;
+			onFailure(listed.id, error);
+			this.#add("conversations");
+			this.#add("failures");
+		}
+	}
+
+	async #compare({ id, updatedAt, status }: ListedConversation): Promise<void> {
+		const { client, store, sender, verified } = this.#options;
+		const origin = await store.getOrigin(id);
+		// Nothing of it is fetched, because nothing of it may be stored.
+		if (origin !== undefined && sender.owner !== undefined && origin.owner !== sender.owner)
+			throw new ServiceError("permission_denied", "The conversation belongs to another owner", { conversationId: id });
+		const gaps = await store.listGaps(id);
+		const known = gaps.length === 0 ? verified?.get(id) : undefined;
+		if (known?.updatedAt !== undefined && known.updatedAt === updatedAt) return;
+		const name = nameOf(sender, origin?.sender);
+		const poster: Poster = { sender: name, owner: sender.owner };
+		const newest = await firstOf(client.events(id, { order: "TIMESTAMP_DESC" }));
+		// It was deleted meanwhile.
+		if (newest === undefined) return;
+		const { items, nextPageId } = newest;
+		// Nothing before the event that an earlier run reached is missing.
+		const reachesKnown = known !== undefined && items.some((event) => memberOf(event, "id") === known.newestId);
+		if (nextPageId === undefined || reachesKnown) await this.#takeEvents(id, items.toReversed(), poster);
+		else {
+			const search = { order: "TIMESTAMP", from: known && earlier(known.newestAt) } as const;
+			for await (const page of client.events(id, search)) await this.#takeEvents(id, page.items, poster);
+		}
+		const listed = listedEvents(items, this.#options.timeZoneOf(name));
+		const body = await client.record(id);
+		if (body === undefined) return;
+		if (await this.#takeRecord(id, body, listed, poster)) this.#add("records");
+		if (gaps.length > 0) {
+			const open = new Set((await store.listGaps(id)).map(gapKey));
+			this.#add("gapsClosed", gaps.filter((gap) => !open.has(gapKey(gap))).length);
+		}
+		// While it runs, state may change without a later `updated_at`.
+		const [newestId, newestAt] = [memberOf(items[0], "id"), memberOf(items[0], "timestamp")];
+		const isSettled = status !== "running" && typeof newestId === "string" && typeof newestAt === "string";
+		if (isSettled) verified?.set(id, { updatedAt, newestId, newestAt });
+		else verified?.delete(id);
+	}
+
+	/** Stores those of the events that are not stored, in their order. */
+	async #takeEvents(conversationId: string, events: readonly ExactJsonObject[], poster: Poster): Promise<void> {
+		const { store, eventIngest, signal } = this.#options;
+		const ids = events.map((event) => memberOf(event, "id")).filter((id) => typeof id === "string");
+		const known = new Set<unknown>((await store.getRecordState(conversationId, ids)).knownIds);
+		const unknown = events.filter((event) => !known.has(memberOf(event, "id")));
+		if (unknown.length === 0) return;
+		const body = Buffer.from(stringifyExactJson(unknown));
+		const { stored } = await eventIngest.fetched(conversationId, body, poster, signal);
+		this.#add("events", stored);
+	}
+
+	/** Takes in a record. Returns whether something changed. */
+	async #takeRecord(
+		conversationId: string,
+		body: Buffer,
+		listed: readonly ListedEvent[],
+		poster: Poster,
+	): Promise<boolean> {
+		const { ingest, eventIngest, signal } = this.#options;
+		const receivedAt = BigInt(Date.now()) * 1000n;
+		let isStored = false;
+		for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+			const fetched = { conversationId, body: Buffer.from(body), listed, receivedAt };
+			const result = await eventIngest.applyFetched(fetched, poster);
+			if (result === "changed") return true;
+			if (result === "same") return isStored;
+			const { duplicate } = await ingest.fetched(Buffer.from(body), poster, signal);
+			if (duplicate && result === "other life") return isStored;
+			isStored ||= !duplicate;
+		}
+		return isStored;
+	}
+
+	/** Counts the stored conversations of a sender that an agent server does not have. They are not changed. */
+	async findGone(sender: string, seen: ReadonlySet<string>): Promise<void> {
+		const { client, store, signal } = this.#options;
+		const { owner } = this.#options.sender;
+		const conditions: Condition[] = [
+			{ kind: "equal", field: "sender", value: sender },
+			{ kind: "one_of", field: "executionStatus", values: NOT_DELETED },
+		];
+		if (owner !== undefined) conditions.push({ kind: "equal", field: "owner", value: owner });
+		for (let before: bigint | undefined; ; ) {
+			const page = await store.listConversations({ conditions, before, limit: PAGE, withRecords: false });
+			for (const { conversationId } of page) {
+				signal.throwIfAborted();
+				if (seen.has(conversationId)) continue;
+				// It may have been created after the list was read.
+				if ((await firstOf(client.events(conversationId, { order: "TIMESTAMP_DESC" }))) !== undefined) continue;
+				const { goneIds } = this.#progress;
+				if (goneIds.length < MAX_IDS) this.#progress = { ...this.#progress, goneIds: [...goneIds, conversationId] };
+				this.#add("gone");
+			}
+			before = page.at(-1)?.sequence;
+			if (before === undefined) return;
+		}
+	}
+}
+
+/** Returns the name under which fetched data of a conversation is stored. */
+function nameOf({ names }: ReconciledSender, present: string | undefined): string {
+	const [first] = names;
+	if (first === undefined) return present ?? UNKNOWN_SENDER;
+	return present !== undefined && names.includes(present) ? present : first;
+}
+
+/** Returns what is needed of events to judge how old a record is. Those that are no valid events are left out. */
+function listedEvents(events: readonly ExactJsonObject[], timeZone: string): ListedEvent[] {
+	return events.flatMap((event) => {
+		const { id, timestamp, kind, key, value } = event;
+		const time = typeof timestamp === "string" ? eventTime(timestamp, timeZone) : undefined;
+		if (typeof id !== "string" || time === undefined) return [];
+		const isReport = kind === STATE_UPDATE && key !== undefined && value !== undefined;
+		return [{ id, time, members: isReport ? { key, value } : undefined }];
+	});
+}
+
+/** Returns the first page, and reads no other one; undefined when there is none. */
+async function firstOf<Item>(pages: AsyncGenerator<Page<Item>, void, undefined>): Promise<Page<Item> | undefined> {
+	for await (const page of pages) return page;
+	return undefined;
+}

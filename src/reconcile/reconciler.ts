@@ -1,0 +1,208 @@
+import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
+import type { Principal } from "../access/keys.ts";
+import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
+import type { Ingest } from "../conversations/ingest/ingest.ts";
+import { ServiceError } from "../errors.ts";
+import type { Store } from "../store/store.ts";
+import { type AgentServerAddress, AgentServerClient, AgentServerError, type ClientOptions } from "./agent-server.ts";
+import { NOTHING, type Progress, type ReconciledSender, reconcile } from "./reconcile.ts";
+import type { Verified } from "./verified.ts";
+
+/** Milliseconds for which a process may reconcile one agent server without renewing its claim. */
+const CLAIM = 60_000;
+
+/** Who may post, by the configuration and the stored keys. */
+export type Posters = () => readonly Pick<Principal, "name" | "owner">[];
+
+/** Writes down what runs do. */
+export interface ReconcileLog {
+	/** A run has ended; `error` says why it ended early. */
+	reconciled(agentServer: string, progress: Progress, seconds: number, error: unknown): void;
+	/** A conversation could not be taken in. */
+	reconcileFailed(conversationId: string, error: unknown): void;
+}
+
+export interface ReconcilerOptions {
+	readonly store: Pick<Store, "getOrigin" | "getRecordState" | "listConversations" | "listGaps" | "claim">;
+	readonly ingest: Pick<Ingest, "fetched">;
+	readonly eventIngest: Pick<EventIngest, "fetched" | "applyFetched">;
+	readonly timeZoneOf: (sender: string) => string;
+	/** Holders of keys and certificates with the scope `ingest`. */
+	readonly posters: Posters;
+	readonly client: Omit<ClientOptions, "signal">;
+	readonly log: ReconcileLog;
+	/** Ends all runs. */
+	readonly stopping: AbortSignal;
+}
+
+/** An agent server that is to be compared, and in whose name. */
+export interface ReconcileTarget {
+	readonly address: AgentServerAddress;
+	readonly sender: ReconciledSender;
+}
+
+/** The result of a run, also of one that ended early. */
+export interface RunResult {
+	readonly progress: Progress;
+	readonly error: unknown;
+}
+
+/** What the runs over an agent server have done since the start. */
+export interface ReconcileFigures {
+	/** Host and port of the agent server. */
+	readonly agentServer: string;
+	readonly completed: number;
+	/** Runs that ended early. */
+	readonly incomplete: number;
+	readonly events: number;
+	readonly records: number;
+	readonly gapsClosed: number;
+	/** Conversations that it no longer had at the last run. */
+	readonly gone: number;
+}
+
+/** Runs reconciliations for commands and for the job of the service. All processes run one at a time for an agent server. */
+export class Reconciler {
+	readonly #options: ReconcilerOptions;
+	readonly #holder: string = randomUUID();
+	readonly #running = new Set<string>();
+	readonly #figures = new Map<string, ReconcileFigures>();
+
+	constructor(options: ReconcilerOptions) {
+		this.#options = options;
+	}
+
+	/** What was done since the start, by agent server. */
+	get figures(): readonly ReconcileFigures[] {
+		return [...this.#figures.values()];
+	}
+
+	/**
+	 * Returns in whose name data of an agent server is stored.
+	 *
+	 * @param names names under which it posts; if there are none, that of the only one that may post
+	 * @throws ServiceError `invalid_argument` when a name is not known, or it is not clear to which owner the data belongs
+	 */
+	senderOf(names: readonly string[]): ReconciledSender {
+		const known = this.#options.posters();
+		const chosen = names.map((name) => {
+			const poster = known.find((other) => other.name === name);
+			if (poster === undefined)
+				throw new ServiceError("invalid_argument", `No access key and no client certificate has the name "${name}"`);
+			return poster;
+		});
+		const candidates = names.length > 0 ? chosen : known;
+		const [first] = candidates;
+		if (candidates.some(({ owner }) => owner !== first?.owner))
+			throw new ServiceError(
+				"invalid_argument",
+				names.length > 0 ? "The senders have different owners" : "Name the sender: there are keys of different owners",
+			);
+		const isClear = names.length > 0 || candidates.length === 1;
+		return { names: isClear ? candidates.map(({ name }) => name) : [], owner: first?.owner };
+	}
+
+	/**
+	 * Runs once over an agent server. Resolves also when it cannot be read: what was taken in until then stays.
+	 *
+	 * @param verified what earlier runs have compared. Without it, everything is compared
+	 * @returns undefined when a run over this agent server is under way, here or in another process
+	 */
+	async run(
+		{ address, sender }: ReconcileTarget,
+		onProgress: (progress: Progress) => void,
+		verified?: Verified,
+	): Promise<RunResult | undefined> {
+		const { client, log, stopping, onFailure, ...rest } = {
+			onFailure: this.#options.log.reconcileFailed,
+			...this.#options,
+		};
+		const claim = await this.#claim(address.url.href);
+		if (claim === undefined) return undefined;
+		await using _ = claim;
+		const signal = AbortSignal.any([stopping, claim.lost]);
+		let progress = NOTHING;
+		const begin = performance.now();
+		let error: unknown;
+		try {
+			progress = await reconcile({
+				...rest,
+				client: new AgentServerClient(address, { ...client, signal }),
+				sender,
+				verified,
+				onFailure,
+				onProgress: (now) => {
+					progress = now;
+					onProgress(now);
+				},
+				signal,
+			});
+		} catch (cause) {
+			error = cause;
+		}
+		this.#count(address.url.host, progress, error === undefined);
+		log.reconciled(address.url.host, progress, (performance.now() - begin) / 1000, error);
+		return { progress, error };
+	}
+
+	#count(agentServer: string, { events, records, gapsClosed, gone }: Progress, isComplete: boolean): void {
+		const before = this.#figures.get(agentServer);
+		this.#figures.set(agentServer, {
+			agentServer,
+			completed: (before?.completed ?? 0) + Number(isComplete),
+			incomplete: (before?.incomplete ?? 0) + Number(!isComplete),
+			events: (before?.events ?? 0) + events,
+			records: (before?.records ?? 0) + records,
+			gapsClosed: (before?.gapsClosed ?? 0) + gapsClosed,
+			gone: isComplete ? gone : (before?.gone ?? 0),
+		});
+	}
+
+	/** Claims an agent server until the result is disposed of; undefined when it is claimed already. */
+	async #claim(name: string): Promise<(AsyncDisposable & { readonly lost: AbortSignal }) | undefined> {
+		const { store } = this.#options;
+		const renew = () => {
+			const now = Date.now();
+			return store.claim(`reconcile ${name}`, this.#holder, BigInt(now) * 1000n, BigInt(now + CLAIM) * 1000n);
+		};
+		if (this.#running.has(name)) return undefined;
+		this.#running.add(name);
+		const [lost, ended] = [new AbortController(), new AbortController()];
+		try {
+			if (!(await renew())) {
+				this.#running.delete(name);
+				return undefined;
+			}
+		} catch (error) {
+			this.#running.delete(name);
+			throw error;
+		}
+		const renewing = (async () => {
+			for (;;) {
+				await delay(CLAIM / 3, undefined, { signal: ended.signal });
+				if (!(await renew())) throw new ServiceError("unavailable", "another process took over the run");
+			}
+		})().catch((error: unknown) => !ended.signal.aborted && lost.abort(error));
+		return {
+			lost: lost.signal,
+			[Symbol.asyncDispose]: async () => {
+				ended.abort();
+				await renewing;
+				this.#running.delete(name);
+				const now = BigInt(Date.now()) * 1000n;
+				await store.claim(`reconcile ${name}`, this.#holder, now, now).catch(() => undefined);
+			},
+		};
+	}
+}
+
+/** Returns why a run ended early, in a sentence for people; empty if it did not. */
+export function reasonOf(error: unknown): string {
+	if (error === undefined) return "";
+	if (error instanceof AgentServerError) {
+		const { cause } = error;
+		return cause instanceof Error ? `${error.message}: ${cause.message}` : error.message;
+	}
+	return error instanceof ServiceError ? error.message : "The run ended unexpectedly; the log has the reason";
+}
