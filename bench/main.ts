@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import type { Benchmark } from "./benchmark.ts";
+import { consolePages } from "./benchmarks/console.ts";
 import { eventGrowth, events, fullState } from "./benchmarks/events.ts";
 import { get } from "./benchmarks/get.ts";
 import { growth } from "./benchmarks/growth.ts";
@@ -24,6 +25,7 @@ const BENCHMARKS: readonly Benchmark[] = [
 	fanOut,
 	watched("all"),
 	watched("one"),
+	consolePages,
 	events("usual", 0.4),
 	events("plain", 0.4),
 	fullState(16, 1.5),

@@ -11,6 +11,9 @@ import { TempFolder } from "../test/support/temp.ts";
 const FOLDER = join(import.meta.dirname, "..", "docs", "pictures");
 const CONVERSATION = `#/conversations/${sampleId(1)}`;
 
+/** Days before today from which there are finished conversations, too. */
+const DAYS = 6;
+
 /** A picture: its file, the address, a text to wait for, and how the window looks. */
 const PICTURES = [
 	["list-light", "#/conversations", "Upgrade the base image", "light", DESKTOP],
@@ -18,15 +21,26 @@ const PICTURES = [
 	["conversation-light", CONVERSATION, "show all 43 lines", "light", DESKTOP],
 	["conversation-dark", CONVERSATION, "show all 43 lines", "dark", DESKTOP],
 	["history-light", `${CONVERSATION}?tab=history`, "started", "light", DESKTOP],
+	["history-dark", `${CONVERSATION}?tab=history`, "started", "dark", DESKTOP],
 	["usage-light", "#/usage", "model-large-4", "light", DESKTOP],
+	["usage-dark", "#/usage", "model-large-4", "dark", DESKTOP],
 	["senders-light", "#/senders", "build-07", "light", DESKTOP],
 	["about-light", "#/about", "Point an agent server here", "light", DESKTOP],
+	["about-dark", "#/about", "Point an agent server here", "dark", DESKTOP],
 	["list-phone", "#/conversations", "Upgrade the base image", "dark", PHONE],
+	["conversation-phone", CONVERSATION, "terminal", "light", PHONE],
 ] as const;
 
 using folder = new TempFolder();
 const keys = { ACCESS_KEYS: `build-07:${KEY}:ingest+read` };
 await using service = await ServiceProcess.start(folder.file("conversations.db"), keys);
+for (let day = DAYS; day > 0; day -= 1)
+	for (const [index, sample] of SAMPLES.entries()) {
+		// Each day lacks other ones, so that the days differ.
+		if ((index * 7 + day * 5) % 4 === 0) continue;
+		const minutesAgo = sample.minutesAgo + day * 24 * 60;
+		await postSample(service.http, { ...sample, id: sampleId(100 * day + index), status: "finished", minutesAgo });
+	}
 for (const sample of SAMPLES.toReversed()) await postSample(service.http, sample);
 await using browser = await TestBrowser.start();
 for (const [name, address, text, colorScheme, viewport] of PICTURES) {

@@ -9,6 +9,7 @@ import { accessKeyMethods } from "./rpc/access-key-methods.ts";
 import { inProcessTransport } from "./rpc/in-process.ts";
 import { ownerMethods } from "./rpc/owner-methods.ts";
 import type { RpcMethod } from "./rpc/rpc-method.ts";
+import { rebuildMethod } from "./rpc/search-methods.ts";
 import { openStore } from "./store/open.ts";
 import type { Store } from "./store/store.ts";
 import { createLogger, type Logger } from "./telemetry/log.ts";
@@ -61,7 +62,7 @@ export async function openAdmin(config: Config, more?: MoreMethods): Promise<Adm
 	const stored = opened.use(await StoredKeys.open(store.accessKeys, { configured, log: keysLog }));
 	const accessKeys = new AccessKeys(stored, [...configured, ...clientCertificates], log);
 	const others = more === undefined ? [] : await more({ config, store, accessKeys, log, opened });
-	const methods = [...accessKeyMethods(accessKeys), ...ownerMethods(store, log), ...others];
+	const methods = [...accessKeyMethods(accessKeys), ...ownerMethods(store, log), rebuildMethod(store, log), ...others];
 	const transport = inProcessTransport(methods, COMMAND);
 	const running = opened.move();
 	return { transport, [Symbol.asyncDispose]: () => running.disposeAsync() };

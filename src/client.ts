@@ -23,11 +23,13 @@ import {
 	type WatchConversationEventsResponse,
 } from "../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationIngestService } from "../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { ConversationSearchService } from "../gen/conversations/v1/conversation_search_service_pb.js";
 import {
 	ConversationService,
 	type WatchConversationUpdatesRequestSchema,
 	type WatchConversationUpdatesResponse,
 } from "../gen/conversations/v1/conversation_service_pb.js";
+import { RefusedPostService } from "../gen/conversations/v1/refused_post_service_pb.js";
 import { type BadRequest, BadRequestSchema } from "../gen/google/rpc/error_details_pb.js";
 
 export * from "../gen/conversations/v1/access_key_service_pb.js";
@@ -39,11 +41,13 @@ export * from "../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 export * from "../gen/conversations/v1/conversation_event_service_pb.js";
 export * from "../gen/conversations/v1/conversation_ingest_service_pb.js";
 export * from "../gen/conversations/v1/conversation_pb.js";
+export * from "../gen/conversations/v1/conversation_search_service_pb.js";
 export * from "../gen/conversations/v1/conversation_service_pb.js";
 export * from "../gen/conversations/v1/critic_pb.js";
 export * from "../gen/conversations/v1/event_pb.js";
 export * from "../gen/conversations/v1/hooks_pb.js";
 export * from "../gen/conversations/v1/llm_pb.js";
+export * from "../gen/conversations/v1/refused_post_service_pb.js";
 export * from "../gen/conversations/v1/secrets_pb.js";
 export * from "../gen/conversations/v1/security_pb.js";
 export * from "../gen/conversations/v1/service_info_service_pb.js";
@@ -87,7 +91,10 @@ export interface ConversationsClient {
 	readonly conversations: Client<typeof ConversationService>;
 	readonly eventIngest: Client<typeof ConversationEventIngestService>;
 	readonly events: Client<typeof ConversationEventService>;
+	readonly search: Client<typeof ConversationSearchService>;
 	readonly accessKeys: Client<typeof AccessKeyService>;
+	/** Posts that were refused, and the way to take them in. */
+	readonly refusedPosts: Client<typeof RefusedPostService>;
 	/**
 	 * Watches updates across restarts of the service and network failures. After an interruption it resumes after the
 	 * sequence number of the last message, so that it misses no update and returns none twice. If no message has arrived
@@ -117,7 +124,9 @@ export function createConversationsClient(options: ConversationsClientOptions): 
 		conversations,
 		eventIngest: createClient(ConversationEventIngestService, transport),
 		events,
+		search: createClient(ConversationSearchService, transport),
 		accessKeys: createClient(AccessKeyService, transport),
+		refusedPosts: createClient(RefusedPostService, transport),
 		watch: (request = {}, watchOptions = {}) =>
 			watch(conversations.watchConversationUpdates, disconnect, request, watchOptions),
 		watchEvents: (request = {}, watchOptions = {}) =>

@@ -172,6 +172,15 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 				print(line);
 		},
 	},
+	"search rebuild": {
+		operands: [],
+		meaning: "write the index of search anew from the stored events and titles, also while the service runs",
+		failure: "The index cannot be written anew",
+		async run(config) {
+			const { rebuildSearch } = await import("./search-commands.ts");
+			print(await rebuildSearch(config));
+		},
+	},
 };
 
 /** @throws Error when the database is not a SQLite file */

@@ -6,6 +6,11 @@ export function release({ buffer }: Uint8Array): void {
 	if (buffer instanceof ArrayBuffer && !buffer.detached) buffer.transfer(0);
 }
 
+/** Frees the memory of bytes as {@link release} does, unless they are a part of a larger ArrayBuffer. */
+export function releaseWhole(bytes: Uint8Array): void {
+	if (bytes.byteLength === bytes.buffer.byteLength) release(bytes);
+}
+
 /** Returns the bytes in an ArrayBuffer of their own: a message to another thread includes the whole ArrayBuffer. */
 export function compact(bytes: Uint8Array): Uint8Array {
 	return bytes.byteLength === bytes.buffer.byteLength ? bytes : new Uint8Array(bytes);

@@ -19,10 +19,13 @@ import { EventIngest } from "./conversations/ingest/event-ingest.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
 import { countSilent } from "./conversations/read/count.ts";
 import type { OnUnreadable } from "./conversations/read/record-opener.ts";
+import { RefusedPosts, refusedAge } from "./conversations/refused/refused-posts.ts";
+import { RetryRefusedPosts } from "./conversations/refused/retry.ts";
 import { pruneUntilStopped } from "./conversations/retention/retention.ts";
 import { RetentionClock } from "./conversations/retention/retention-clock.ts";
 import { ClockSkews, fittingTimeZone } from "./conversations/senders/clock-skew.ts";
 import { RefusalCounts } from "./conversations/senders/refusals.ts";
+import { ServiceError } from "./errors.ts";
 import { EventFormat } from "./events/event-format.ts";
 import { SharedIntake } from "./intake/intake.ts";
 import { recordIntake } from "./intake/record-intake.ts";
@@ -33,6 +36,7 @@ import { RecordFormat } from "./record/record-format.ts";
 import { RecordVault } from "./record/secrets/record-vault.ts";
 import { reconcileMethods } from "./rpc/reconcile-methods.ts";
 import { type DescribeService, rpcMethods, SERVICES } from "./rpc/services.ts";
+import { indexUntilStopped } from "./search/indexer.ts";
 import { openStore } from "./store/open.ts";
 import type { IsSameRecord } from "./store/store.ts";
 import type { Logger } from "./telemetry/log.ts";
@@ -53,6 +57,7 @@ import { metricsRoute } from "./transports/http/metrics-route.ts";
 import { observed } from "./transports/http/observed.ts";
 import { probeRoutes } from "./transports/http/probes.ts";
 import { createRouter } from "./transports/http/router.ts";
+import { postFormsByRoute } from "./transports/post-forms.ts";
 import { readRoutes } from "./transports/reads/reads.ts";
 import { watchRoutes } from "./transports/reads/watches.ts";
 import { openApiRoute } from "./transports/webhook/openapi.ts";
@@ -123,7 +128,20 @@ export async function startService(
 	const storeOptions = { isSameRecord, onUncleanStop, observer: threads };
 	const store = opened.use(await openStore(config.database, threadLog(log.storeFailed), storeOptions));
 	const refusals = opened.use(new RefusalCounts(store, (error) => log.workFailed("refusals", error)));
-	requests.onRefused = (caller, kind) => refusals.add(posterOf(caller), kind);
+	const refusedPosts = opened.use(
+		new RefusedPosts(store, {
+			keys: encryptionKeys,
+			maxBytes: config.refusedBytes,
+			onError: (error) => log.workFailed("refused posts", error),
+		}),
+	);
+	const postForms = postFormsByRoute(basePath);
+	requests.onRefused = ({ caller, route = "", error, ...refused }) => {
+		const poster = caller && posterOf(caller);
+		if (poster !== undefined && error instanceof ServiceError) refusals.add(poster, error.kind);
+		const form = postForms.get(route);
+		if (form !== undefined) refusedPosts.add({ ...refused, poster, route, form, error });
+	};
 	const { accessKeys: configured, rateLimitPerKey, clientCertificates: certificates, tls } = config;
 	const storedKeys = opened.use(
 		await StoredKeys.open(store.accessKeys, {
@@ -149,6 +167,8 @@ export async function startService(
 	});
 	const eventIngest = new EventIngest(store, intake, log, clocks);
 	const ingest = new Ingest(store, intake, eventIngest);
+	const takers = { records: ingest, events: eventIngest };
+	const retries = new RetryRefusedPosts(store, refusedPosts, takers, log.refusedPostsRetried);
 	const reads = new ConversationReads({
 		store,
 		format,
@@ -157,13 +177,18 @@ export async function startService(
 		large: intake,
 		watches: { stopping: stopping.signal },
 		clocks,
+		refused: refusedPosts,
 		onUnreadable,
 		onUnreadableEvent: (event) => log.eventUnreadable(event),
 	});
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const { counts, senders } = reads.of({ owner: undefined });
 	const info = serviceInfo(config, () => readiness.passes("store"));
-	const methods = rpcMethods({ ingest, eventIngest, reads, accessKeys, owners: { store, log }, info });
+	const methods = rpcMethods({
+		...{ ingest, eventIngest, reads, retries, accessKeys, info },
+		owners: { store, log },
+		searchIndex: { store, log },
+	});
 	const reconciler = reconcilerOf(config, accessKeys, { store, ingest, eventIngest, log, stopping: stopping.signal });
 	const held = new HeldBatches(admission);
 	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
@@ -173,7 +198,7 @@ export async function startService(
 		conversationWebhook(basePath, maxBodyBytes, ingest),
 		eventWebhook(basePath, maxBodyBytes, eventIngest),
 		oauthStateRoute(basePath),
-		...readRoutes(basePath, reads),
+		...readRoutes(basePath, reads, retries),
 		...watchRoutes(basePath, reads, rpc),
 		openApiRoute(basePath),
 		...(config.console ? await consoleRoutes(basePath, CONSOLE_FOLDER) : []),
@@ -199,6 +224,7 @@ export async function startService(
 		databasePath: config.database.engine === "sqlite" ? config.database.path : undefined,
 		admitted: () => WORKS.map((work) => ({ work, ...admission.underWay(work) })),
 		keysExpiring: () => storedKeys.expiring,
+		refused: { counts: () => refusedPosts.counts, usage: () => store.refusedPosts.usage() },
 		reconciled: () => reconciler.figures,
 		counts: {
 			byStatus: async () => (await counts.count({ groupBy: "status" })).counts,
@@ -235,7 +261,8 @@ export async function startService(
 	const prunesByAge = retention.days !== undefined || retention.eventDays !== undefined;
 	const clock = new RetentionClock(store, (doubt) => prunesByAge && log.clockDoubtChanged(doubt));
 	const onError = (error: unknown) => log.workFailed("retention", error);
-	const pruning = pruneUntilStopped(store, retention, clock, stopping.signal, onError);
+	const expire = (now: bigint) => refusedPosts.expire(refusedAge(now, retention));
+	const pruning = pruneUntilStopped(store, retention, clock, stopping.signal, onError, undefined, [expire]);
 	opened.defer(() => pruning);
 	let reportedAt = performance.now();
 	const deriving = deriveSummaries(store, vault, intake, stopping.signal, (examined, replaced, isComplete) => {
@@ -259,6 +286,24 @@ export async function startService(
 		)
 		.catch((error: unknown) => log.workFailed("derivation", error));
 	opened.defer(() => counting);
+
+	const indexing = indexUntilStopped(
+		{
+			store,
+			format: eventFormat,
+			isBusy: () => admission.underWay("ingest").requests > 0,
+			observer: {
+				onFilled: (documents, through, newest, isComplete) => {
+					if (!isComplete && performance.now() - reportedAt < PROGRESS_INTERVAL) return;
+					reportedAt = performance.now();
+					log.searchFilled(documents, through, newest, isComplete);
+				},
+				onError: (error) => log.workFailed("search", error),
+			},
+		},
+		stopping.signal,
+	);
+	opened.defer(() => indexing);
 
 	const holder = randomUUID();
 	for (const { sender, url, key } of config.reconciled) {

@@ -60,8 +60,16 @@ describe("the modules of src import only what they may", () => {
 		expect(imports.filter(({ from, to }) => from.startsWith("protobuf/") && to.includes("gen/"))).toEqual([]);
 	});
 
-	test("conversations imports only record, events, the store's interface, access, usage and the log", () => {
-		const known = [/^record\//, /^events\//, /^store\/[^/]+$/, /^access\//, /^usage\//, /^telemetry\/log\.ts$/];
+	test("conversations imports only record, events, the store's interface, access, usage, search and the log", () => {
+		const known = [
+			/^record\//,
+			/^events\//,
+			/^store\/[^/]+$/,
+			/^access\//,
+			/^usage\//,
+			/^search\//,
+			/^telemetry\/log\.ts$/,
+		];
 		expect(forbiddenImports("conversations/", ...known)).toEqual([]);
 	});
 
@@ -79,6 +87,10 @@ describe("the modules of src import only what they may", () => {
 
 	test("events imports only record, the store's interface and its rules of order", () => {
 		expect(forbiddenImports("events/", /^record\//, /^store\/[^/]+$/)).toEqual([]);
+	});
+
+	test("search imports only record, events and the store's interface", () => {
+		expect(forbiddenImports("search/", /^record\//, /^events\//, /^store\/[^/]+$/)).toEqual([]);
 	});
 
 	test("usage imports no other module", () => {
@@ -144,14 +156,14 @@ describe("the modules of src import only what they may", () => {
 		expect(texts.get("telemetry/telemetry.ts")).toContain('await import("./otlp-tracing.ts")');
 	});
 
-	test("the console imports only the conditions of filters, which load neither Node.js modules nor zod", () => {
+	test("the console imports only conditions of filters and periods, which load neither Node.js modules nor zod", () => {
 		const folder = join(SRC, "..", "console", "src");
 		const own = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((file) => /\.tsx?$/.test(file));
 		const entries = own
 			.flatMap((file) => importsOf(join("..", "console", "src", file), readFileSync(join(folder, file), "utf8")))
 			.filter(({ to }) => to.endsWith(".ts") && !to.startsWith(".."));
 		expect(new Set(entries.map(({ to }) => to))).toEqual(
-			new Set(["conversations/read/filter.ts", "store/condition.ts"]),
+			new Set(["conversations/read/filter.ts", "store/condition.ts", "usage/periods.ts"]),
 		);
 		const reached = new Set(entries.map(({ to }) => to));
 		for (const file of reached)

@@ -1,4 +1,4 @@
-import { type DescEnum, type DescField, ScalarType } from "@bufbuild/protobuf";
+import { type DescEnum, type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { comments } from "../../gen/comments.js";
 import { IngestConversationEventsRequestSchema } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
@@ -15,6 +15,11 @@ import {
 	UsageStepSchema,
 } from "../../gen/conversations/v1/conversation_report_service_pb.js";
 import {
+	SearchConversationsRequestSchema,
+	SearchFieldSchema,
+	SearchOrderSchema,
+} from "../../gen/conversations/v1/conversation_search_service_pb.js";
+import {
 	ConversationFilterSchema,
 	ConversationOrderSchema,
 	ConversationViewSchema,
@@ -27,10 +32,19 @@ import {
 	WatchConversationUpdatesRequestSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { ConversationEventSchema } from "../../gen/conversations/v1/event_pb.js";
+import {
+	GetRefusedPostRequestSchema,
+	ListRefusedPostsRequestSchema,
+	RefusalReasonSchema,
+	RefusedPostSchema,
+	RetryRefusedPostsResponseSchema,
+} from "../../gen/conversations/v1/refused_post_service_pb.js";
 import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-value.ts";
 import { deriveJsonSchemas, type JsonSchemas } from "../../src/record/json-schema.ts";
 import { type MessagePlan, planMessage } from "../../src/record/plan/plan.ts";
 import { CONVERSATIONS_PATH } from "../../src/transports/reads/reads.ts";
+import { REFUSED_POSTS_PATH } from "../../src/transports/reads/refused-posts.ts";
+import { SEARCH_PATH } from "../../src/transports/reads/search.ts";
 import { USAGE_PATH } from "../../src/transports/reads/usage.ts";
 import { EVENTS_WATCH_PATH, LAST_EVENT_ID, UPDATES_WATCH_PATH } from "../../src/transports/reads/watches.ts";
 import { EVENT_WEBHOOK_PATH, WEBHOOK_PATH } from "../../src/transports/webhook/webhook.ts";
@@ -64,6 +78,10 @@ export function openApiDocument(plan: MessagePlan): ExactJsonObject {
 			[UPDATES_WATCH_PATH]: { get: watchUpdates() },
 			[EVENTS_WATCH_PATH]: { get: watchEvents() },
 			[USAGE_PATH]: { get: reportUsage() },
+			[REFUSED_POSTS_PATH]: { get: listRefusedPosts() },
+			[`${REFUSED_POSTS_PATH}:retry`]: { post: retryRefusedPosts() },
+			[`${REFUSED_POSTS_PATH}/{id}`]: { get: getRefusedPost() },
+			[SEARCH_PATH]: { get: searchConversations() },
 		},
 		components: {
 			schemas: {
@@ -343,6 +361,101 @@ function listSenders(): ExactJsonObject {
 	};
 }
 
+const NULLABLE_TIME = { type: ["string", "null"], format: "date-time" };
+
+/** Returns the schema of an object whose members are described by the comments of a message's fields. */
+function described(message: DescMessage, schemaOf: (field: DescField) => ExactJsonObject): ExactJsonObject {
+	const properties = Object.fromEntries(
+		message.fields.map((field) => [
+			field.name,
+			{ ...schemaOf(field), description: comments[`${message.typeName}.${field.name}`] ?? "" },
+		]),
+	);
+	return { type: "object", properties, required: Object.keys(properties) };
+}
+
+function refusedPost(): ExactJsonObject {
+	return described(RefusedPostSchema, (field) => {
+		if (field.fieldKind === "list")
+			return { type: "array", items: described(RefusalReasonSchema, () => ({ type: "string" })) };
+		if (field.fieldKind === "message") return NULLABLE_TIME;
+		if (field.fieldKind !== "scalar") throw new Error(`${field.name} has no schema`);
+		if (field.scalar === ScalarType.INT64) return { type: "integer" };
+		return { type: field.scalar === ScalarType.BOOL ? "boolean" : "string" };
+	});
+}
+
+function listRefusedPosts(): ExactJsonObject {
+	const { pageSize, pageToken } = ListRefusedPostsRequestSchema.field;
+	const properties = {
+		refused_posts: { type: "array", items: refusedPost() },
+		next_page_token: { type: "string", description: "Token of the next page. Empty: there are no more." },
+	};
+	const schema = { type: "object", properties, required: Object.keys(properties) };
+	return {
+		operationId: "list_refused_posts",
+		summary: "Records and batches of events that were refused, the newest first",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [pageSize, pageToken].map(parameter),
+		responses: {
+			200: { description: "A page.", content: { "application/json": { schema } } },
+			400: failure("A parameter is unknown or has an invalid value."),
+			...REFUSALS,
+		},
+	};
+}
+
+function getRefusedPost(): ExactJsonObject {
+	const { properties, ...post } = refusedPost();
+	const text = (description: string) => ({ type: ["string", "null"], description });
+	const bodies = {
+		body: text("The body as it arrived. Null: it is not kept, is no text, or the key lacks the scope secrets."),
+		body_base64: text("A body that is no text, such as the encoded request of an RPC, in base64."),
+	};
+	const schema = { ...post, properties: { ...(isJsonObject(properties) ? properties : {}), ...bodies } };
+	return {
+		operationId: "get_refused_post",
+		summary: "A refused post, with its body if the key has the scope secrets",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [pathParameter(GetRefusedPostRequestSchema.field.id)],
+		responses: {
+			200: { description: "The post.", content: { "application/json": { schema } } },
+			400: failure("The id is not that of a refused post, or a parameter is unknown."),
+			...REFUSALS,
+			404: failure("There is no such post."),
+		},
+	};
+}
+
+function retryRefusedPosts(): ExactJsonObject {
+	const request = {
+		type: "object",
+		properties: {
+			ids: { type: "array", items: { type: "string" }, maxItems: 1000 },
+			page_token: { type: "string" },
+		},
+		additionalProperties: false,
+	};
+	const schema = described(RetryRefusedPostsResponseSchema, ({ name }) => ({
+		type: name === "next_page_token" ? "string" : "integer",
+	}));
+	return {
+		operationId: "retry_refused_posts",
+		summary: "Take refused posts in, in the order of their times: those with the given ids, or all",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		requestBody: { required: false, content: { "application/json": { schema: request } } },
+		responses: {
+			200: { description: "What was done.", content: { "application/json": { schema } } },
+			400: failure("The body or a member of it is not valid."),
+			...REFUSALS,
+			413: failure("The body is larger than 64 KiB."),
+		},
+	};
+}
+
 function reportUsage(): ExactJsonObject {
 	const { field } = ReportUsageRequestSchema;
 	const asked = [field.from, field.to, field.step, field.timeZone, field.groupBy, field.top];
@@ -403,6 +516,46 @@ function updateSchemas(): JsonSchemas {
 	return schemas;
 }
 
+function searchConversations(): ExactJsonObject {
+	const { field } = SearchConversationsRequestSchema;
+	const count = { type: "integer" };
+	const range = { type: "object", properties: { start: count, end: count }, required: ["start", "end"] };
+	const fields = SearchFieldSchema.values.filter(({ number }) => number !== 0);
+	const place = {
+		sequence: { type: "integer", format: "int64", description: "Sequence of the event; 0 for the title." },
+		field: { type: "string", enum: fields.map(({ localName }) => localName.toLowerCase()) },
+		snippet: { type: "string", description: "A part of the text, unchanged." },
+		ranges: { type: "array", items: range, description: "What matches, in characters (Unicode code points)." },
+	};
+	const places = { type: "object", properties: place, required: Object.keys(place) };
+	const hit = {
+		summary: { $ref: `${COMPONENTS}ConversationSummary` },
+		places: { type: "array", items: places, maxItems: 3 },
+	};
+	const page = {
+		hits: { type: "array", items: { type: "object", properties: hit, required: Object.keys(hit) } },
+		next_page_token: { type: "string" },
+		indexed_through_sequence: { type: "integer", format: "int64" },
+	};
+	const schema = { type: "object", properties: page, required: Object.keys(page) };
+	return {
+		operationId: "search_conversations",
+		summary: "Conversations whose titles, messages, commands, file names or errors meet a query",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [
+			{ ...parameter(field.query), required: true },
+			...[field.orderBy, field.pageSize, field.pageToken].map(parameter),
+			...ConversationFilterSchema.fields.filter(({ name }) => name !== "execution_status").map(parameter),
+		],
+		responses: {
+			200: { description: "A page.", content: { "application/json": { schema } } },
+			400: failure("A parameter is unknown or has an invalid value."),
+			...REFUSALS,
+		},
+	};
+}
+
 /** Returns the schemas of a page of events and of its entries. */
 function eventSchemas(): JsonSchemas {
 	const schemas = deriveJsonSchemas(planMessage(ListConversationEventsResponseSchema), COMPONENTS);
@@ -459,7 +612,14 @@ function parameterSchema(field: DescField): ExactJsonObject {
 }
 
 const ENUMS_OF_REQUESTS: ReadonlySet<DescEnum> = new Set([
-	...[SecretsModeSchema, ConversationViewSchema, ConversationOrderSchema, EventOrderSchema, UsageStepSchema],
+	...[
+		SecretsModeSchema,
+		ConversationViewSchema,
+		ConversationOrderSchema,
+		EventOrderSchema,
+		SearchOrderSchema,
+		UsageStepSchema,
+	],
 ]);
 
 /** Returns the schema of an enum. An enum of requests becomes a list of words; an enum of the record is referenced. */

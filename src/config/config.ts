@@ -42,6 +42,8 @@ export interface Config {
 	readonly retentionUpdatesPerConversation: number | undefined;
 	/** Days for which events are kept; undefined keeps all. */
 	readonly eventRetentionDays: number | undefined;
+	/** Maximum bytes of refused posts that are kept. */
+	readonly refusedBytes: number;
 	/** Maximum seconds from the signal to stop until the process has ended. */
 	readonly drainSeconds: number;
 	/** Files for TLS on both listeners; undefined without TLS. */
@@ -153,6 +155,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		retentionDays: values.RETENTION_DAYS,
 		retentionUpdatesPerConversation: values.RETENTION_UPDATES_PER_CONVERSATION,
 		eventRetentionDays: values.EVENT_RETENTION_DAYS,
+		refusedBytes: values.REFUSED_BYTES,
 		drainSeconds: values.DRAIN_SECONDS,
 		tls: cert === "" ? undefined : Object.freeze({ cert, key, clientCa: values.TLS_CLIENT_CA_FILE || undefined }),
 		clientCertificates: Object.freeze(values.CLIENT_CERTIFICATES),

@@ -204,6 +204,13 @@ export const environment = z.object({
 		example: "90",
 		parse: optional(parseDays),
 	}),
+	REFUSED_BYTES: variable({
+		meaning:
+			"maximum bytes of refused posts that are kept, at most for 30 days (see docs/operations.md); the oldest make room for new ones. Their bodies are kept only with `ENCRYPTION_KEY`",
+		default: "67108864",
+		example: "67108864",
+		parse: parseInteger(2 ** 40),
+	}),
 	DRAIN_SECONDS: variable({
 		meaning: "maximum duration of a stop, in seconds",
 		default: "25",

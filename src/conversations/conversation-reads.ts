@@ -11,9 +11,12 @@ import type { LargeRecords } from "./read/large-records.ts";
 import { ListConversations } from "./read/list.ts";
 import type { OnUnreadable } from "./read/record-opener.ts";
 import { ReportUsage } from "./read/report-usage.ts";
+import { SearchConversations } from "./read/search.ts";
 import { UpdateViews } from "./read/update-view.ts";
 import { ListConversationUpdates } from "./read/updates.ts";
 import { type StoreReads, visibleStore } from "./read/visible-store.ts";
+import { ListRefusedPosts } from "./refused/list-refused-posts.ts";
+import type { RefusedPosts } from "./refused/refused-posts.ts";
 import type { ClockSkews } from "./senders/clock-skew.ts";
 import { ListSenders } from "./senders/list-senders.ts";
 import { EventWatches, type EventWatchRequest } from "./watch/event-watches.ts";
@@ -30,6 +33,8 @@ export interface Reads {
 	readonly events: ListConversationEvents;
 	readonly usage: ReportUsage;
 	readonly senders: ListSenders;
+	readonly refused: ListRefusedPosts;
+	readonly search: SearchConversations;
 	watchUpdates(request: UpdateWatchRequest, signal: AbortSignal): ReturnType<UpdateWatches["watch"]>;
 	watchEvents(request: EventWatchRequest, signal: AbortSignal): ReturnType<EventWatches["watch"]>;
 }
@@ -39,12 +44,13 @@ export interface ReadOptions {
 	readonly store: StoreReads;
 	readonly format: RecordFormat;
 	readonly vault: RecordVault;
-	readonly events: Pick<EventFormat, "open">;
+	readonly events: Pick<EventFormat, "open" | "read">;
 	/** Opens large records; without it, this thread opens them. */
 	readonly large?: LargeRecords | undefined;
 	readonly watches: WatchOptions;
 	/** The clocks of senders. */
 	readonly clocks: Pick<ClockSkews, "of">;
+	readonly refused: Pick<RefusedPosts, "written" | "bodyOf">;
 	readonly onUnreadable: OnUnreadable;
 	readonly onUnreadableEvent: OnUnreadable;
 }
@@ -88,7 +94,7 @@ export class ConversationReads {
 	}
 
 	#make(owner: string | undefined): Reads {
-		const { format, vault, large, clocks, onUnreadable } = this.#options;
+		const { format, vault, events, large, clocks, refused, onUnreadable, onUnreadableEvent } = this.#options;
 		const store = visibleStore(this.#options.store, owner);
 		return {
 			get: new GetConversation(store, format, vault, onUnreadable, large),
@@ -98,6 +104,8 @@ export class ConversationReads {
 			events: new ListConversationEvents(store, this.#eventViews),
 			usage: new ReportUsage(store),
 			senders: new ListSenders(store, clocks),
+			refused: new ListRefusedPosts(store, refused),
+			search: new SearchConversations(store, events, onUnreadableEvent),
 			watchUpdates: (request, signal) => this.#watches.watch(request, signal, owner),
 			watchEvents: (request, signal) => this.#eventWatches.watch(request, signal, owner),
 		};

@@ -96,12 +96,14 @@ export class EventFormat {
 	 *
 	 * @param conversationId UUID in any form
 	 * @param sender name of the batch's sender, which decides the time zone of its times
+	 * @param receivedAt when the batch arrived. Default: now
 	 * @throws ServiceError `invalid_argument` when the id is no UUID; `invalid_record` when the text is not JSON, exceeds
 	 *   a limit of records ({@link parseExactJson}, {@link MAX_SECRETS}), or has invalid events: with at most
 	 *   {@link MAX_VIOLATIONS} violations, whose paths begin with the index of the event
 	 */
-	parse(conversationId: string, body: Buffer, sender = ""): ParsedEvents {
-		return forConversation(uuidOf(conversationId), (id) => this.#read(id, parseExactJson(body), [], sender));
+	parse(conversationId: string, body: Buffer, sender = "", receivedAt = now()): ParsedEvents {
+		const from = { sender, receivedAt };
+		return forConversation(uuidOf(conversationId), (id) => this.#read(id, parseExactJson(body), [], from));
 	}
 
 	/**
@@ -109,7 +111,7 @@ export class EventFormat {
 	 *
 	 * @throws ServiceError as `parse` does, and `invalid_argument` when the bytes are no such message
 	 */
-	fromRequest(request: Uint8Array, sender = ""): ParsedEvents {
+	fromRequest(request: Uint8Array, sender = "", receivedAt = now()): ParsedEvents {
 		const { conversationId, events } = decodeIngestRequest(IngestConversationEventsRequestSchema, request);
 		return forConversation(uuidOf(conversationId), (id) => {
 			const violations: Violation[] = [];
@@ -133,7 +135,7 @@ export class EventFormat {
 					});
 				return misplaced.length > 0 ? envelope : { ...envelope, ...members.json };
 			});
-			return this.#read(id, checkJson(json, mayHaveSurrogates), violations, sender);
+			return this.#read(id, checkJson(json, mayHaveSurrogates), violations, { sender, receivedAt });
 		});
 	}
 
@@ -158,12 +160,21 @@ export class EventFormat {
 	}
 
 	/**
+	 * Returns the members of a stored event, with its secrets redacted.
+	 *
+	 * @throws ServiceError `data_loss` when the stored text is no event
+	 */
+	read(conversationId: string, event: ProtectedEvent): ExactJsonObject {
+		return readStored(conversationId, this.open(conversationId, event, "redacted"));
+	}
+
+	/**
 	 * Returns what is derived from a stored event: the texts that summaries show, and the id of the model's response.
 	 *
 	 * @throws ServiceError `data_loss` when the stored text is no event
 	 */
 	derivedFields(conversationId: string, stored: ProtectedEvent): DerivedFields {
-		return derivedFields(readStored(conversationId, this.open(conversationId, stored, "redacted")));
+		return derivedFields(this.read(conversationId, stored));
 	}
 
 	/**
@@ -214,8 +225,12 @@ export class EventFormat {
 	 *
 	 * @param found violations that were found before
 	 */
-	#read(conversationId: string, parsed: ParsedJson, found: readonly Violation[], sender: string): ParsedEvents {
-		const receivedAt = BigInt(Date.now()) * 1000n;
+	#read(
+		conversationId: string,
+		parsed: ParsedJson,
+		found: readonly Violation[],
+		{ sender, receivedAt }: { readonly sender: string; readonly receivedAt: Microseconds },
+	): ParsedEvents {
 		const timeZone = this.#senderTimeZones.get(sender) ?? this.#timeZone;
 		const violations = [...found, ...findViolations(this.#schema, parsed)];
 		const report = (path: Violation["path"], finding: Parameters<typeof violation>[1]): void => {
@@ -318,6 +333,10 @@ function hasPassword(member: ExactJson | undefined): boolean {
 
 /** These members are stored as they are. */
 const PASSWORD_IN_ENVELOPE = valueError("id, source, kind and parent_id must not contain a URL with a password");
+
+function now(): Microseconds {
+	return BigInt(Date.now()) * 1000n;
+}
 
 /** An event, and the members that all events have. */
 interface Envelope {

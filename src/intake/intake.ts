@@ -118,14 +118,22 @@ export class SharedIntake implements Intake, EventIntake, LargeRecords, LargeSum
 		body: Buffer,
 		sender: string,
 		signal: CallSignal,
+		receivedAt?: bigint,
 	): Promise<PreparedBatch> {
 		return await this.#parse(body, (thread, bytes) =>
-			thread.eventsFromJson({ conversationId, body: bytes, sender }, signal),
+			thread.eventsFromJson({ conversationId, body: bytes, sender, receivedAt }, signal),
 		);
 	}
 
-	async eventsFromRequest(request: Uint8Array, sender: string, signal: CallSignal): Promise<PreparedBatch> {
-		return await this.#parse(request, (thread, bytes) => thread.eventsFromRequest({ request: bytes, sender }, signal));
+	async eventsFromRequest(
+		request: Uint8Array,
+		sender: string,
+		signal: CallSignal,
+		receivedAt?: bigint,
+	): Promise<PreparedBatch> {
+		return await this.#parse(request, (thread, bytes) =>
+			thread.eventsFromRequest({ request: bytes, sender, receivedAt }, signal),
+		);
 	}
 
 	async #parse<Result>(
@@ -136,7 +144,8 @@ export class SharedIntake implements Intake, EventIntake, LargeRecords, LargeSum
 		try {
 			return await parse(this.#threadFor(bytes), bytes);
 		} finally {
-			release(bytes);
+			// The caller may still need the body itself.
+			if (bytes !== body) release(bytes);
 		}
 	}
 

@@ -18,9 +18,11 @@ interface EventBody {
 	readonly body: Uint8Array;
 	/** Name of the sender. */
 	readonly sender: string;
+	/** When the batch arrived, in microseconds since the Unix epoch; undefined: now. */
+	readonly receivedAt?: bigint | undefined;
 }
 
-interface EventRequest extends Pick<EventBody, "sender"> {
+interface EventRequest extends Omit<EventBody, "conversationId" | "body"> {
 	readonly request: Uint8Array;
 }
 
@@ -39,11 +41,11 @@ export function recordIntake(format: RecordFormat, vault: RecordVault, events: E
 		/** As `UpdateParser.fromRequest`. */
 		fromRequest: (request: Uint8Array) => parser.fromRequest(request),
 		/** As `EventFormat.parse`, then `RecordUpdater.applyToCached`. */
-		eventsFromJson: ({ conversationId, body, sender }: EventBody) =>
-			updater.applyToCached(events.parse(conversationId, bufferOf(body), sender)),
+		eventsFromJson: ({ conversationId, body, sender, receivedAt }: EventBody) =>
+			updater.applyToCached(events.parse(conversationId, bufferOf(body), sender, receivedAt)),
 		/** As `EventFormat.fromRequest`, then `RecordUpdater.applyToCached`. */
-		eventsFromRequest: ({ request, sender }: EventRequest) =>
-			updater.applyToCached(events.fromRequest(request, sender)),
+		eventsFromRequest: ({ request, sender, receivedAt }: EventRequest) =>
+			updater.applyToCached(events.fromRequest(request, sender, receivedAt)),
 		/** As `RecordUpdater.apply`. */
 		applyEvents: (request: ApplyRequest) => updater.apply(request),
 		/** As `RecordUpdater.applyFetched`. */

@@ -6,6 +6,7 @@ import { ConversationIngestService } from "../../gen/conversations/v1/conversati
 import { ConversationOwnerService } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
 import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationReportService } from "../../gen/conversations/v1/conversation_report_service_pb.js";
+import { ConversationSearchService } from "../../gen/conversations/v1/conversation_search_service_pb.js";
 import { ConversationSenderService } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
 import {
 	type ConversationEntry,
@@ -13,6 +14,7 @@ import {
 	ConversationService,
 	GetConversationResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
+import { RefusedPostService } from "../../gen/conversations/v1/refused_post_service_pb.js";
 import {
 	type GetServiceInfoResponseSchema,
 	ServiceInfoService,
@@ -24,11 +26,14 @@ import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { setEncodedField } from "../conversations/read/encoded-field.ts";
 import type { ListedConversation } from "../conversations/read/list.ts";
+import type { RetryRefusedPosts } from "../conversations/refused/retry.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import type { Store } from "../store/store.ts";
 import { accessKeyMethods } from "./access-key-methods.ts";
 import { type OwnersLog, ownerMethods } from "./owner-methods.ts";
+import { refusedPostMethods } from "./refused-post-methods.ts";
 import { type RpcMethod, serverStream, unary, unaryUndecoded } from "./rpc-method.ts";
+import { rebuildMethod, type SearchLog, searchMethod } from "./search-methods.ts";
 import { secretsFormOf, viewOptionsOf } from "./view-options.ts";
 import { targetOf } from "./watch-target.ts";
 
@@ -39,9 +44,11 @@ export const SERVICES: readonly DescService[] = [
 	ConversationService,
 	ConversationEventService,
 	ConversationReportService,
+	ConversationSearchService,
 	ConversationSenderService,
 	AccessKeyService,
 	ConversationOwnerService,
+	RefusedPostService,
 	ServiceInfoService,
 ];
 
@@ -54,14 +61,16 @@ export interface RpcContext {
 	readonly eventIngest: Pick<EventIngest, "request">;
 	/** What a caller can read. There is no other way for a method to read conversations, so each is limited. */
 	readonly reads: Pick<ConversationReads, "of">;
+	readonly retries: Pick<RetryRefusedPosts, "retry">;
 	readonly accessKeys: AccessKeys;
 	readonly owners: { readonly store: Pick<Store, "assignOwner">; readonly log: OwnersLog };
+	readonly searchIndex: { readonly store: Pick<Store, "textIndex">; readonly log: SearchLog };
 	readonly info: DescribeService;
 }
 
 /** The methods of {@link SERVICES}. Every transport mounts this table. */
 export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
-	const { ingest, eventIngest, reads, accessKeys, owners } = context;
+	const { ingest, eventIngest, reads, retries, accessKeys, owners, searchIndex } = context;
 	const ingesting = ConversationIngestService.method;
 	const ingestingEvents = ConversationEventIngestService.method;
 	const reading = ConversationService.method;
@@ -136,8 +145,11 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			{ conversationId },
 		),
 		unary(ConversationReportService.method.reportUsage, (request, caller) => reads.of(caller).usage.report(request)),
+		searchMethod(reads),
+		rebuildMethod(searchIndex.store, searchIndex.log),
 		...accessKeyMethods(accessKeys),
 		...ownerMethods(owners.store, owners.log),
+		...refusedPostMethods(reads, retries),
 		unary(ConversationSenderService.method.listSenders, async (_, caller) => ({
 			senders: await reads.of(caller).senders.list(),
 		})),

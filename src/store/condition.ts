@@ -21,6 +21,8 @@ export type Condition =
 	  }
 	/** The status is one of the values. */
 	| { readonly kind: "one_of"; readonly field: "executionStatus"; readonly values: readonly number[] }
+	/** The conversation has one of these ids. */
+	| { readonly kind: "ids"; readonly ids: readonly string[] }
 	/** There is a tag with this key, and with this value unless `value` is undefined. */
 	| { readonly kind: "tag"; readonly key: string; readonly value: string | undefined }
 	/** The time is `from` or later, and before `to`. Undefined bounds do not apply. Microseconds of Unix time. */
@@ -52,6 +54,8 @@ function meetsOne(condition: Condition, summary: ConversationSummary): boolean {
 			const { key, value } = condition;
 			return Object.hasOwn(summary.tags, key) && (value === undefined || summary.tags[key] === value);
 		}
+		case "ids":
+			return condition.ids.includes(summary.id);
 		case "one_of":
 			return condition.values.includes(summary[condition.field]);
 		case "cost": {

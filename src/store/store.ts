@@ -16,6 +16,7 @@ import type { Gap, loggedGaps, OpenGaps } from "./gaps.ts";
 import type { OwnerAssignment } from "./owners.ts";
 import type { RefusedPostTable } from "./refused-posts.ts";
 import type { NewRefusals, SenderFigures } from "./senders.ts";
+import type { TextIndex } from "./text-index.ts";
 import type { StoredUsage, UsageCorrection } from "./usage-plan.ts";
 import type { UsagePeriod, UsageQuery, UsageReport } from "./usage-report.ts";
 
@@ -392,6 +393,7 @@ export interface Store extends AsyncDisposable {
 	readonly events: SequenceLog<StoredEvent, EventQuery>;
 	readonly accessKeys: AccessKeyTable;
 	readonly refusedPosts: RefusedPostTable;
+	readonly textIndex: TextIndex;
 	/**
 	 * Appends an update, unless it is a duplicate: {@link Appended.duplicate}. Resolves when it is on disk.
 	 *
@@ -428,6 +430,8 @@ export interface Store extends AsyncDisposable {
 	 * there is none, or it has been pruned.
 	 */
 	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined>;
+	/** Returns those of the events that exist, in any order. */
+	readEvents(sequences: readonly bigint[]): Promise<readonly StoredEvent[]>;
 	listConversations(query: ConversationQuery): Promise<StoredConversation[]>;
 	countConversations(query: CountQuery): Promise<StoredCounts>;
 	/**

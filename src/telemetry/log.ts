@@ -55,6 +55,7 @@ export const logEvents = {
 		"warn",
 		"The events of a sender are wrong by a multiple of 15 minutes: set its time zone, or its clock",
 	],
+	refused_posts_retried: ["info", "Refused posts were tried again"],
 	event_values_refused: ["warn", "Events contain values that break the record's rules; these values were not applied"],
 	store_failed: ["error", "The store failed"],
 	unclean_stop: ["warn", "The last stop of the service was not clean: sequence numbers are skipped"],
@@ -64,6 +65,8 @@ export const logEvents = {
 	reconcile_failed: ["warn", "A conversation of an agent server could not be taken in"],
 	usage_counted: ["info", "The usage of stored conversations is counted"],
 	summaries_derived: ["info", "Summaries of stored records are derived anew by the present rules"],
+	search_rebuilt: ["info", "The index of search is to be written anew"],
+	search_filled: ["info", "The index of search is filled from stored events and titles"],
 	clock_doubted: ["warn", "The clock differs from the time that retention uses"],
 	clock_trusted: ["info", "The clock agrees again with the time that retention uses"],
 	store_unhealthy: ["error", "The check of the store fails"],
@@ -158,6 +161,11 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		activitiesDerived: (examined: number) => emit("activities_derived", { examined }),
 		summariesDerived: (examined: number, replaced: number, isComplete: boolean) =>
 			emit("summaries_derived", { examined, replaced, isComplete }),
+		/** A caller lets the index of search be written anew. */
+		searchRebuilt: (caller: string) => emit("search_rebuilt", { caller }),
+		/** Progress of filling the index of search: documents since the start, and the event up to which it comes. */
+		searchFilled: (documents: number, through: bigint, newest: bigint, isComplete: boolean) =>
+			emit("search_filled", { documents, through: String(through), newest: String(newest), isComplete }),
 		/** The clock now differs greatly from the time of retention, or, if undefined, no longer does. */
 		clockDoubtChanged: (difference: ClockDifference | undefined) => {
 			if (difference === undefined) return emit("clock_trusted");
@@ -211,6 +219,9 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		/** Events would change a conversation's record so that it breaks the rules. The change was not applied. */
 		eventValuesRefused: (conversationId: string, violations: readonly Violation[]) =>
 			emitLimited("event_values_refused", { conversationId, ...brokenRules(violations, "record") }),
+		/** Posts that were refused were tried again. */
+		refusedPostsRetried: (takenIn: number, stillRefused: number) =>
+			emit("refused_posts_retried", { takenIn, stillRefused }),
 		/** The store's health check has begun to fail with an error, or, if undefined, succeeds again. */
 		storeHealthChanged: (error: unknown) => {
 			if (error === undefined) emit("store_healthy");

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { type ErrorKind, ServiceError } from "../errors.ts";
+import { ServiceError } from "../errors.ts";
 import type { EndedRequest, RequestTarget } from "./ended-request.ts";
 import type { Logger } from "./log.ts";
 import type { RequestInfo } from "./log-fields.ts";
@@ -24,8 +24,8 @@ export interface RequestSinks {
 export class Requests {
 	readonly #sinks: RequestSinks;
 	readonly #open = { http: 0, grpc: 0 };
-	/** Called when a post is refused whose sender the gate has admitted. */
-	onRefused: ((caller: Caller, kind: ErrorKind) => void) | undefined;
+	/** Called when a post is refused whose sender the gate has admitted, and when any request has no valid key. */
+	onRefused: ((refused: RefusedRequest) => void) | undefined;
 
 	constructor(sinks: RequestSinks) {
 		this.#sinks = sinks;
@@ -51,7 +51,7 @@ export class Requests {
 		const onEnd = (): void => {
 			this.#open[listener] -= 1;
 		};
-		const onRefused = (caller: Caller, kind: ErrorKind): void => this.onRefused?.(caller, kind);
+		const onRefused = (refused: RefusedRequest): void => this.onRefused?.(refused);
 		return new ObservedRequest({ ...this.#sinks, onRefused }, target, headerOf, onEnd, peerOf);
 	}
 }
@@ -62,11 +62,28 @@ export interface Caller {
 	readonly owner: string | undefined;
 }
 
+/** A request that was refused. */
+export interface RefusedRequest {
+	/** Undefined when it had no valid key. */
+	readonly caller: Caller | undefined;
+	/** Address and port of the client, of a request without a valid key. */
+	readonly peer: string | undefined;
+	/** Path of the route or RPC; undefined when there is no such one. */
+	readonly route: string | undefined;
+	readonly error: unknown;
+	/** Conversation that the request names; undefined when it is not known. */
+	readonly conversationId: string | undefined;
+	/** Bytes of the body; undefined when it was not read. */
+	readonly size: number | undefined;
+	/** The body of a post; its memory may have been released. */
+	readonly body: Uint8Array | undefined;
+}
+
 /** One request from its header to its end. */
 export class ObservedRequest {
 	/** Id from the caller's header, or a new one. It appears in the response and in the log. */
 	readonly id: string;
-	readonly #sinks: RequestSinks & { readonly onRefused: (caller: Caller, kind: ErrorKind) => void };
+	readonly #sinks: RequestSinks & { readonly onRefused: (refused: RefusedRequest) => void };
 	readonly #span: RequestSpan | undefined;
 	readonly #since = performance.now();
 	readonly #onEnd: () => void;
@@ -76,11 +93,13 @@ export class ObservedRequest {
 	#caller: Caller | undefined;
 	#isPost = false;
 	#bytes: number | undefined;
+	/** The body of a post. */
+	#body: Uint8Array | undefined;
 	#failure: string | undefined;
 	#ended = false;
 
 	constructor(
-		sinks: RequestSinks & { readonly onRefused: (caller: Caller, kind: ErrorKind) => void },
+		sinks: RequestSinks & { readonly onRefused: (refused: RefusedRequest) => void },
 		target: RequestTarget,
 		headerOf: HeaderOf,
 		onEnd: () => void,
@@ -110,9 +129,10 @@ export class ObservedRequest {
 		this.#isPost = scope === "ingest";
 	}
 
-	/** Records that the body or message was read, with its bytes after decompression. */
-	received(bytes: number): void {
-		this.#bytes = bytes;
+	/** Records that the body or message was read, after decompression. */
+	received(body: Uint8Array): void {
+		this.#bytes = body.byteLength;
+		if (this.#isPost) this.#body = body;
 	}
 
 	/** Runs `work`, whose calls to threads belong to the request's trace. Not for streams, which last too long. */
@@ -130,10 +150,23 @@ export class ObservedRequest {
 		const { log, metrics } = this.#sinks;
 		this.#failure = error instanceof ServiceError ? error.kind : "unexpected";
 		for (const { type } of error instanceof ServiceError ? error.violations : []) metrics.violated(type);
-		if (this.#isPost && this.#caller !== undefined && error instanceof ServiceError)
-			this.#sinks.onRefused(this.#caller, error.kind);
+		this.#reportRefusal(error, options.conversationId);
 		this.#conversationId = options.conversationId;
 		if (options.silent !== true) log.requestFailed(this.#info(), error);
+	}
+
+	#reportRefusal(error: unknown, namedConversation: string | undefined): void {
+		const service = error instanceof ServiceError ? error : undefined;
+		if (!this.#isPost && (this.#caller !== undefined || service?.kind !== "unauthenticated")) return;
+		this.#sinks.onRefused({
+			caller: this.#caller,
+			peer: this.#caller === undefined ? this.#peerOf?.() : undefined,
+			route: this.#target.route,
+			error,
+			conversationId: service?.conversationId ?? namedConversation,
+			size: this.#bytes,
+			body: this.#body,
+		});
 	}
 
 	/**

@@ -47,11 +47,20 @@ export interface ServiceFigures {
 	readonly admitted: () => readonly AdmittedWork[];
 	/** Number of stored access keys that expire within a week. */
 	readonly keysExpiring: () => number;
+	/** Refused posts since the start, and the room that those of the store take. */
+	readonly refused: RefusedFigures;
 	/** What was fetched from agent servers since the start, by agent server. */
 	readonly reconciled: () => readonly ReconciledServer[];
 	/** Numbers of conversations and senders, read from the store. */
 	readonly counts: ConversationFigures;
 	readonly log: Pick<Logger, "droppedLines">;
+}
+
+/** Numbers of refused posts. */
+export interface RefusedFigures {
+	readonly counts: () => { readonly kept: number; readonly dropped: number; readonly removed: number };
+	/** Rejects when the store cannot be read. */
+	readonly usage: () => Promise<{ readonly posts: number; readonly bytes: number }>;
 }
 
 /** Numbers of conversations and senders. They reject when the store cannot be read. */
@@ -98,6 +107,7 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 	addReconcileFigures(metrics, figures);
 	addWorkFigures(metrics, figures);
 	addStoreFigures(metrics, figures);
+	addRefusedFigures(metrics, figures.refused);
 	addConversationFigures(metrics, figures.counts);
 	if (figures.databasePath !== undefined) addFileFigures(metrics, figures.databasePath);
 	metrics.gauge(
@@ -194,9 +204,31 @@ function addStoreFigures(metrics: Metrics, { store }: ServiceFigures): void {
 	);
 }
 
+function addRefusedFigures(metrics: Metrics, { counts, usage }: RefusedFigures): void {
+	for (const [name, description] of [
+		["kept", "Refused posts that were kept"],
+		["dropped", "Refused posts that were not kept, because too many arrived at a time or the store failed"],
+		["removed", "Refused posts that were removed because of their age or to make room for others"],
+	] as const)
+		metrics.counter({ name: `conversations.refused_posts.${name}`, unit: "{post}", description }, () => [
+			{ value: counts()[name] },
+		]);
+	metrics.gauge(
+		{ name: "conversations.refused_posts", unit: "{post}", description: "Refused posts in the store" },
+		orNothing(async () => [{ value: (await usage()).posts }]),
+	);
+	metrics.gauge(
+		{ name: "conversations.refused_posts.size", unit: "By", description: "Room that refused posts take" },
+		orNothing(async () => [{ value: (await usage()).bytes }]),
+	);
+}
+
+/** Returns no samples when the store cannot be read, so that a scrape shows the other metrics. */
+function orNothing(read: () => Promise<Sample[]>): () => Promise<Sample[]> {
+	return () => read().catch((): Sample[] => []);
+}
+
 function addConversationFigures(metrics: Metrics, { byStatus, silent, silentSenders }: ConversationFigures): void {
-	// A scrape shows the other metrics while the store cannot be read.
-	const orNothing = (read: () => Promise<Sample[]>) => () => read().catch((): Sample[] => []);
 	metrics.gauge(
 		{ name: "conversations.by_status", unit: "{conversation}", description: "Conversations with a status" },
 		orNothing(async () =>

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { object } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { DESKTOP, PHONE, TestBrowser } from "./browser.ts";
 import { eventsOf, post, postSample, recordOf, SAMPLES, SILENT, said, sampleId } from "./samples.ts";
@@ -253,42 +254,100 @@ describe("a conversation", () => {
 });
 
 describe("what others wrote is only text", () => {
-	const EVIL = `<img src=x onerror="document.title='injected'"><script>document.title='injected'</script>`;
+	const RUN = "document.title='injected'";
+	const EVIL = [
+		`<img src=x onerror="${RUN}"><script>${RUN}</script><svg/onload="${RUN}"><iframe srcdoc="<script>${RUN}</script>">`,
+		`[link](javascript:${RUN}) ![image](https://example.com/x.png) <https://example.com> <a href="javascript:${RUN}">a</a>`,
+		"```html",
+		`<script>${RUN}</script>`,
+		"```",
+		`- **<img src=x onerror="${RUN}">** &lt;script&gt; \`<b>\``,
+	].join("\n");
 
-	test("in every string of records and events, with no violation of the policy", async () => {
+	/** Returns a value with markup at the beginning of every string that may be any text. */
+	function spoil(value: unknown): unknown {
+		if (Array.isArray(value)) return value.map(spoil);
+		if (typeof value !== "object" || value === null) return value;
+		return Object.fromEntries(
+			Object.entries(value).map(([name, member]) => [
+				name,
+				typeof member === "string" && !/(^id|_id|kind|timestamp|source|type|role|status|_at)$/.test(name)
+					? `${EVIL} ${member}`
+					: spoil(member),
+			]),
+		);
+	}
+
+	test("in every string of records, events and addresses, with no violation of the policy", async () => {
 		const id = sampleId(204);
 		const [sample] = SAMPLES;
 		if (sample === undefined) throw new Error("there are samples");
-		const spoil = (value: unknown): unknown => {
-			if (Array.isArray(value)) return value.map(spoil);
-			if (typeof value !== "object" || value === null) return value;
-			return Object.fromEntries(
-				Object.entries(value).map(([name, member]) => [
-					name,
-					typeof member === "string" && !/(^id|_id|kind|timestamp|source|type|role|status|_at)$/.test(name)
-						? `${EVIL} ${member}`
-						: spoil(member),
-				]),
-			);
+		const spoilt = { ...sample, id };
+		// A tag has at most 256 characters, and its key only small letters and digits.
+		const tags = {
+			[EVIL.toLowerCase()
+				.replace(/[^a-z0-9]/g, "")
+				.slice(0, 200)]: EVIL.slice(0, 256),
 		};
-		const text = (value: unknown): string => JSON.stringify(spoil(value));
-		const spoilt = { ...sample, id, tags: { [EVIL.toLowerCase().replace(/[^a-z0-9]/g, "")]: EVIL } };
-		const events = eventsOf(spoilt).map((event, index) => ({ ...event, id: `evil-${index}`, parent_id: null }));
-		await post(service.http, "conversations", text(recordOf(spoilt)));
-		await post(service.http, `events/${id}`, text(events));
-		for (const address of [
-			"#/conversations",
-			`#/conversations/${id}`,
-			`#/conversations/${id}?tab=record`,
-			`#/conversations/${id}?tab=history`,
-		]) {
-			const { page, faults } = await visitWithKey(browser, service.http, address);
-			await page.getByText("<img src=x onerror=").first().waitFor();
+		const kinds = [
+			{ kind: EVIL, source: "agent", text: EVIL },
+			{ kind: "ConversationStateUpdateEvent", key: EVIL, value: EVIL },
+		];
+		const events = [...eventsOf(spoilt), ...kinds].map((event, index) => ({
+			timestamp: new Date().toISOString().replace("Z", ""),
+			source: "environment",
+			...event,
+			id: `evil-${index}`,
+			parent_id: null,
+		}));
+		const record = { ...object(spoil(recordOf(spoilt))), tags };
+		await post(service.http, "conversations", JSON.stringify({ ...record, execution_status: "running" }));
+		await post(service.http, "conversations", JSON.stringify(record));
+		await post(service.http, `events/${id}`, JSON.stringify(spoil(events)));
+		const { page, faults } = await visitWithKey(browser, service.http);
+		const requests: string[] = [];
+		page.on("request", (request) => requests.push(request.url()));
+		await page.evaluate(
+			`localStorage.setItem("saved-views", ${JSON.stringify(JSON.stringify({ [EVIL]: "model=x" }))})`,
+		);
+		await page.reload();
+		const shows = "<img src=x onerror=";
+		for (const [address, shown] of [
+			["#/conversations", shows],
+			[`#/conversations?${new URLSearchParams({ model: EVIL })}`, shows],
+			[`#/conversations/${id}`, shows],
+			[`#/conversations/${id}?tab=record`, shows],
+			[`#/conversations/${id}?tab=history`, "started"],
+			[`#/conversations/${id}?${new URLSearchParams({ tab: EVIL, event: EVIL })}`, shows],
+			[`#/conversations/${encodeURIComponent(EVIL)}`, "cannot be shown"],
+			["#/usage", shows],
+			[`#/usage?${new URLSearchParams({ group_by: EVIL, range: EVIL, step: EVIL })}`, "cannot be shown"],
+			["#/senders", "test"],
+			[`#/${encodeURIComponent(EVIL)}`, shows],
+		] as const) {
+			await page.evaluate(`location.hash = ${JSON.stringify(address)}`);
+			await page.getByRole("main").getByText(shown).first().waitFor({ state: "attached" });
+			if (address.endsWith("history")) await page.getByRole("button", { name: /failed/ }).click();
 			expect(await page.title()).toBe("Conversations");
-			expect(await page.locator("main img, main script, main iframe").count()).toBe(0);
-			expect(faults).toEqual([]);
-			await page.context().close();
+			expect(await page.locator("img, body script, iframe, body svg, object, embed").count()).toBe(0);
+			const links: string[] = await page.evaluate("[...document.links].map(({ href }) => href)");
+			expect(links.filter((link) => !link.startsWith(`${service.http}/`))).toEqual([]);
 		}
+		expect(requests.filter((url) => !url.startsWith(service.http))).toEqual([]);
+		expect(faults).toEqual([]);
+		await page.context().close();
+	});
+
+	test("messages in Markdown become elements", async () => {
+		const { page } = await visitWithKey(browser, service.http, CHECKOUT);
+		const message = page.locator("article.step.user");
+		await expect.poll(() => message.locator("code").textContent()).toBe("checkout applies the coupon");
+		expect(await message.getByRole("listitem").allTextContents()).toEqual([
+			"run it often",
+			"do not change the coupon service",
+		]);
+		expect(await message.locator("strong").allTextContents()).toEqual(["User", "do not"]);
+		await page.context().close();
 	});
 });
 
@@ -324,12 +383,12 @@ describe.each([
 		[`${CHECKOUT}?tab=record`, "secret_registry"],
 		[`${CHECKOUT}?tab=history`, "started"],
 		["#/about", "Point an agent server here"],
-		["#/usage", "Usage"],
-		["#/senders", "Senders"],
+		["#/usage", "model-large-4"],
+		["#/senders", "posts"],
 		[`#/conversations/${sampleId(999)}`, "Not found"],
 	])("%s has no violation of WCAG 2.2 AA, and fits the width", async (address, text) => {
 		const { page } = await visitWithKey(browser, service.http, address, { colorScheme, viewport });
-		await page.getByText(text).first().waitFor();
+		await page.getByRole("main").getByText(text).first().waitFor();
 		await expectAccessible(page);
 		expect(await page.evaluate("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(0);
 		await page.context().close();

@@ -44,6 +44,42 @@ test("usage by model and day is what ReportUsage returns, as a table", async () 
 	await page.context().close();
 });
 
+test("days without usage are shown as zero, and the sum of the days is the whole", async () => {
+	const { page } = await visitWithKey(browser, service.http, "#/usage?range=14&step=day");
+	const days = page.getByRole("region", { name: "Numbers by day" });
+	await days.waitFor();
+	const names = await days.getByRole("rowheader").allTextContents();
+	const name = new Intl.DateTimeFormat("en-GB", {
+		weekday: "short",
+		day: "numeric",
+		month: "short",
+		timeZone: "Europe/Berlin",
+	});
+	const expected = Array.from({ length: 14 }, (_, index) => name.format(Date.now() - index * 86_400_000));
+	expect(names).toEqual(expected);
+	const sums = await days.locator("tbody tr td:last-child").allTextContents();
+	expect(sums.slice(3)).toEqual(sums.slice(3).map(() => "$0.00"));
+	const all = await page.getByRole("row", { name: /^All/ }).getByRole("cell").first().textContent();
+	const sum = sums.reduce((total, text) => total + Number(text.slice(1)), 0);
+	expect(`$${sum.toFixed(2)}`).toBe(all);
+	await page.getByLabel("Step").selectOption("hour");
+	await page.getByRole("button", { name: /^Show all 3\d\d$/ }).click();
+	const hours = page.getByRole("region", { name: "Numbers by hour" }).getByRole("row");
+	expect(await hours.count()).toBeGreaterThan(13 * 24);
+	await page.context().close();
+});
+
+test("usage is grouped by the values of a tag, and limited by a filter in the address", async () => {
+	const { page } = await visitWithKey(browser, service.http, "#/usage?tag_key=repo");
+	const groups = page.getByRole("region", { name: "Numbers", exact: true }).getByRole("rowheader");
+	await groups.first().waitFor();
+	await page.getByRole("combobox", { name: "By" }).selectOption("tag:repo");
+	await expect
+		.poll(async () => (await groups.allTextContents()).map((text) => text.trim()))
+		.toEqual(["shop", "billing", "web", "infra", "All"]);
+	await page.context().close();
+});
+
 test("usage by model and day is downloaded as CSV in two steps", async () => {
 	const { page } = await visitWithKey(browser, service.http);
 	await page.getByRole("link", { name: "Usage" }).click();

@@ -239,7 +239,7 @@ const PARAMETERS = [
 		"created_to",
 	],
 	...["updated_from", "updated_to", "title_contains", "page_size", "page_token", "view", "secrets", "sequence"],
-	...["after_sequence", "kind", "source", "happened_from", "happened_to", "unknown"],
+	...["after_sequence", "kind", "source", "happened_from", "happened_to", "query", "unknown"],
 ];
 const VALUES = ["", "0", "1", "-1", "1e9", "18446744073709551616", "full", "plaintext", "a:b", "2026-11-22T08:00:00Z"];
 

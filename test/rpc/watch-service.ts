@@ -16,6 +16,7 @@ import { Ingest } from "../../src/conversations/ingest/ingest.ts";
 import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
 import { CountConversations } from "../../src/conversations/read/count.ts";
 import { ReportUsage } from "../../src/conversations/read/report-usage.ts";
+import { ListRefusedPosts } from "../../src/conversations/refused/list-refused-posts.ts";
 import { ListSenders } from "../../src/conversations/senders/list-senders.ts";
 import { EventWatches } from "../../src/conversations/watch/event-watches.ts";
 import { UpdateWatches } from "../../src/conversations/watch/update-watches.ts";
@@ -106,6 +107,8 @@ export class WatchService implements Endpoints, AsyncDisposable {
 				events,
 				usage: new ReportUsage(reading.store),
 				senders: new ListSenders(reading.store, { of: () => undefined }),
+				refused: new ListRefusedPosts(reading.store, { written: async () => undefined, bodyOf: unused }),
+				search: reading.search,
 				watchUpdates: (request, signal) => watches.watch(request, signal),
 				watchEvents: (request, signal) => eventWatches.watch(request, signal),
 			}),
@@ -116,8 +119,10 @@ export class WatchService implements Endpoints, AsyncDisposable {
 				ingest,
 				eventIngest,
 				reads,
+				retries: { retry: unused },
 				accessKeys,
 				owners: { store: reading.store, log },
+				searchIndex: { store: reading.store, log },
 				info: () => ({}),
 			}),
 			gate: new Gate(keys, SERVICES),

@@ -16,6 +16,7 @@ import { listConformance } from "./conformance-lists.ts";
 import { ownerConformance } from "./conformance-owners.ts";
 import { pruneConformance } from "./conformance-prune.ts";
 import { refusedPostConformance } from "./conformance-refused-posts.ts";
+import { searchConformance } from "./conformance-search.ts";
 import { senderConformance } from "./conformance-senders.ts";
 import { appendEvents, batch, event } from "./event-samples.ts";
 import { append, conditions, permutations, type Sample, sample, second, start, stored } from "./samples.ts";
@@ -439,6 +440,7 @@ export function storeConformance(harness: StoreHarness): void {
 	eventConformance(current, reopen);
 	gapConformance(current, reopen);
 	accessKeyConformance(current, reopen);
+	searchConformance(harness);
 	ownerConformance(() => harness.open(async () => false));
 	countConformance(() => harness.open(async () => false));
 }

@@ -564,6 +564,10 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		pruned: "SELECT * FROM pruned ORDER BY log, conversation_id",
 		refusals: "made by each database itself",
 		refused_posts: "SELECT * FROM refused_posts ORDER BY id",
+		search_progress: "made by each database itself",
+		search_texts: "made by each database itself",
+		search_title_words: "made by each database itself",
+		search_titles: "made by each database itself",
 		senders: "SELECT * FROM senders ORDER BY owner, sender",
 		store_state: "SELECT clock FROM store_state",
 		tag_key_counts: "SELECT * FROM tag_key_counts ORDER BY key, owner",
@@ -598,6 +602,9 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		removals: "SELECT * FROM conversation_updates.removals ORDER BY log",
 		retention: "SELECT * FROM conversation_updates.retention",
 		schema_versions: "made by each database itself",
+		search_progress: "made by each database itself",
+		search_texts: "made by each database itself",
+		search_titles: "made by each database itself",
 		senders: "SELECT * FROM conversation_updates.senders ORDER BY owner, sender",
 		standings: "SELECT * FROM conversation_updates.standings ORDER BY conversation_id",
 		tag_key_counts: "SELECT * FROM conversation_updates.tag_key_counts ORDER BY key, owner",
@@ -641,7 +648,7 @@ test.each(ENGINES)("every table of %s is exported, or derived when it is importe
 	const names =
 		engine === "postgres"
 			? "SELECT table_name AS name FROM information_schema.tables WHERE table_schema = 'conversation_updates' ORDER BY 1"
-			: "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'titles%' UNION SELECT 'titles' ORDER BY 1";
+			: `SELECT name FROM pragma_table_list WHERE type IN ('table', 'virtual') AND schema = 'main' AND name <> 'sqlite_schema' ORDER BY 1`;
 	expect(await query(engine, target, names)).toEqual(Object.keys(TABLES[engine]).map((name) => ({ name })));
 	for (const sql of Object.values(TABLES[engine])) {
 		if (sql === "made by each database itself") continue;

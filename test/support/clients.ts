@@ -25,8 +25,10 @@ import { ConversationEventService } from "../../gen/conversations/v1/conversatio
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { ConversationOwnerService } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
 import { ConversationReportService } from "../../gen/conversations/v1/conversation_report_service_pb.js";
+import { ConversationSearchService } from "../../gen/conversations/v1/conversation_search_service_pb.js";
 import { ConversationSenderService } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
 import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
+import { RefusedPostService } from "../../gen/conversations/v1/refused_post_service_pb.js";
 import { type BadRequest, BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
 
 /** Addresses of a service. */
@@ -175,6 +177,11 @@ export function accessKeyClient(service: Endpoints, protocol: Protocol, key: str
 	return clientOf(AccessKeyService, service, protocol, key);
 }
 
+/** Returns a client of the service that searches. */
+export function searchClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
+	return clientOf(ConversationSearchService, service, protocol, key);
+}
+
 /** Returns a client of the service that assigns owners. */
 export function ownerClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
 	return clientOf(ConversationOwnerService, service, protocol, key);
@@ -188,6 +195,11 @@ export function reportClient(service: Endpoints, protocol: Protocol, key: string
 /** Returns a client of the service that lists senders. */
 export function senderClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
 	return clientOf(ConversationSenderService, service, protocol, key);
+}
+
+/** Returns a client of the service that shows refused posts. */
+export function refusedPostClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
+	return clientOf(RefusedPostService, service, protocol, key);
 }
 
 function clientOf<Desc extends DescService>(

@@ -41,7 +41,7 @@ test("a refusal is logged with the request's id and caller, and counted in metri
 	expect(requests.open).toEqual({ http: 1, grpc: 0 });
 	request.routed({ route: "/a/{id}", operation: "POST /a/{id}" });
 	request.admitted({ name: "sender", owner: undefined }, "ingest");
-	request.received(7);
+	request.received(Buffer.from("7 bytes"));
 	const violation = (type: string) => ({ path: [], type, message: "" });
 	const violations = [violation("missing"), violation("greater_than"), violation("missing")];
 	const error = new ServiceError("invalid_record", "", { violations });

@@ -2,6 +2,7 @@ import "uplot/dist/uPlot.min.css";
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 import { theme } from "../shell/theme.ts";
+import { type ChartStep, timeNames } from "./time-names.ts";
 
 /** One series of a chart. */
 export interface Series {
@@ -20,14 +21,19 @@ interface ChartProps {
 	readonly kind: "bars" | "lines";
 	readonly height: number;
 	readonly format: (value: number) => string;
+	/** Length of the period that begins at each time, for the names of the times; undefined if they are points in time. */
+	readonly step?: ChartStep | undefined;
 	/** What the chart shows, for readers that cannot see it. Its numbers stand in a table beside it. */
 	readonly label: string;
-	/** Name of an IANA time zone for the axis; undefined for the viewer's. */
-	readonly timeZone?: string | undefined;
 }
 
+/** Half the length of a period in seconds. */
+const HALF: Readonly<Record<ChartStep, number>> = { hour: 1_800, day: 43_200, week: 302_400, month: 1_296_000 };
+/** Width in pixels that a name of a time needs. */
+const NAME_WIDTH = 76;
+
 /** Draws a chart. A table with the same numbers has to stand beside it. */
-export function Chart({ times, series, kind, height, format, label, timeZone }: ChartProps) {
+export function Chart({ times, series, kind, height, format, step, label }: ChartProps) {
 	const box = useRef<HTMLDivElement>(null);
 	const chosenTheme = theme.value;
 	useEffect(() => {
@@ -39,18 +45,15 @@ export function Chart({ times, series, kind, height, format, label, timeZone }: 
 		const stacked = kind === "bars" ? stack(series) : series;
 		// The largest sum is drawn first; the smaller ones cover its lower part.
 		const drawn = kind === "bars" ? [...stacked].reverse() : stacked;
-		const room = kind === "lines" ? 0 : times.length > 1 ? ((times[1] ?? 0) - (times[0] ?? 0)) / 2 : 3.5 * 86_400;
+		const room = step === undefined ? 0 : HALF[step];
 		const chart = new uPlot(
 			{
 				width: element.clientWidth,
 				height,
 				legend: { show: false },
 				cursor: { show: false },
-				...(timeZone === undefined
-					? {}
-					: { tzDate: (seconds: number) => uPlot.tzDate(new Date(seconds * 1000), timeZone) }),
 				scales: {
-					// Bars need room on both sides; a single one stands in the middle of a week.
+					// Bars need room on both sides.
 					x: { time: true, range: () => [(times[0] ?? 0) - room, (times.at(-1) ?? 0) + room] },
 					y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] },
 				},
@@ -60,8 +63,11 @@ export function Chart({ times, series, kind, height, format, label, timeZone }: 
 						grid: { show: false },
 						ticks: { show: false },
 						font: "11px sans-serif",
-						size: 24,
-						values: (_, seconds) => seconds.map(axisTime(seconds, timeZone)),
+						size: 38,
+						space: NAME_WIDTH,
+						// Each bar that has a name has it below itself.
+						...(step === undefined ? {} : { splits: ({ width }) => named(times, (width - 80) / NAME_WIDTH) }),
+						values: (_, seconds) => timeNames(seconds, step),
 					},
 					{
 						stroke: color("--muted"),
@@ -94,19 +100,14 @@ export function Chart({ times, series, kind, height, format, label, timeZone }: 
 			observer.disconnect();
 			chart.destroy();
 		};
-	}, [times, series, kind, height, chosenTheme, timeZone]);
+	}, [times, series, kind, height, chosenTheme, step]);
 	return <div ref={box} class="chart" role="img" aria-label={label} style={{ minHeight: `${height}px` }} />;
 }
 
-/** Returns how an axis names its times: days if they are days apart, otherwise times of day. */
-function axisTime(seconds: readonly number[], timeZone: string | undefined): (time: number) => string {
-	const step = (seconds[1] ?? 0) - (seconds[0] ?? 0);
-	const format = new Intl.DateTimeFormat(undefined, {
-		...(step >= 80_000 ? { day: "numeric", month: "short" } : { hour: "2-digit", minute: "2-digit" }),
-		...(step > 0 && step < 60 ? { second: "2-digit" } : {}),
-		timeZone,
-	});
-	return (time) => format.format(time * 1000);
+/** Returns evenly spread times, at most a number of them. */
+function named(times: readonly number[], most: number): number[] {
+	const every = Math.max(1, Math.ceil(times.length / Math.max(most, 1)));
+	return times.filter((_, index) => index % every === 0);
 }
 
 /** Returns the series with each value added to those of the series before it. */

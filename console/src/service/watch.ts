@@ -29,7 +29,8 @@ const MAX_SILENCE = 60_000;
 
 /**
  * Follows a watch until it is stopped. After an interruption it goes on behind the last sequence that arrived, so that
- * nothing is missed.
+ * nothing is missed. While the page is hidden the watch is closed: over HTTP/1.1 a browser opens six connections to a
+ * service, and the watches of hidden tabs would use them up.
  *
  * @param name name of the watch, unique among the open ones
  * @param from sequence after which to start
@@ -57,7 +58,13 @@ export function follow<Entry>(
 	const run = async (): Promise<void> => {
 		let after = from;
 		while (!stop.signal.aborted) {
+			await shown();
+			if (stop.signal.aborted) break;
 			const attempt = new AbortController();
+			const hide = (): void => {
+				if (document.hidden) attempt.abort();
+			};
+			document.addEventListener("visibilitychange", hide);
 			let silence: ReturnType<typeof setTimeout> | undefined;
 			const heard = (): void => {
 				clearTimeout(silence);
@@ -80,21 +87,33 @@ export function follow<Entry>(
 				if (stop.signal.aborted) break;
 				if (problemOf(error).kind === "key") signOut(KEY_REFUSED);
 				if (ConnectError.from(error).code === Code.OutOfRange) {
-					onLost();
+					setOpen(name, false);
+					await new Promise((resolve) => setTimeout(resolve, RETRY_AFTER));
+					if (!stop.signal.aborted) onLost();
 					break;
 				}
 			} finally {
 				clearTimeout(silence);
+				document.removeEventListener("visibilitychange", hide);
 			}
 			if (stop.signal.aborted) break;
 			setOpen(name, false);
-			await new Promise((resolve) => setTimeout(resolve, RETRY_AFTER));
+			if (!document.hidden) await new Promise((resolve) => setTimeout(resolve, RETRY_AFTER));
 		}
 	};
 	setOpen(name, false);
-	void run().finally(() => setOpen(name, undefined));
+	void run().finally(() => {
+		// The name of a stopped watch may belong to its successor.
+		if (!stop.signal.aborted) setOpen(name, undefined);
+	});
 	return () => {
 		stop.abort();
 		setOpen(name, undefined);
 	};
+}
+
+/** Waits until the page can be seen. */
+async function shown(): Promise<void> {
+	while (document.hidden)
+		await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
 }

@@ -31,6 +31,11 @@ export function go(to: string): void {
 export function setQuery(change: (parameters: URLSearchParams) => void): void {
 	const next = new URLSearchParams(query.value);
 	change(next);
+	replaceQuery(next);
+}
+
+/** Replaces all parameters of the present address without a new entry in the browser's history. */
+export function replaceQuery(next: URLSearchParams): void {
 	history.replaceState(null, "", addressOf(path.value, next));
 	address.value = location.hash;
 }

@@ -13,7 +13,7 @@ import {
 	type PreparedBatch,
 } from "../../events/record-updater.ts";
 import { STATE_UPDATE } from "../../events/state-update.ts";
-import { release } from "../../memory.ts";
+import { release, releaseWhole } from "../../memory.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
 import { mergeDeltas, mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import type { EventCondition } from "../../store/event-condition.ts";
@@ -33,19 +33,32 @@ import type { ClockSkews } from "../senders/clock-skew.ts";
 /** Reads events from request bodies and applies them to records, here or on another thread. */
 export interface EventIntake {
 	/**
-	 * As `EventFormat.parse`, then `RecordUpdater.applyToCached`. The memory of the body may be released.
+	 * As `EventFormat.parse`, then `RecordUpdater.applyToCached`.
 	 *
 	 * @param sender name of the sender, which decides the time zone of the events
 	 * @param signal once it has fired, the body need not be read
+	 * @param receivedAt when the batch arrived, in microseconds since the Unix epoch. Default: now
 	 */
-	eventsFromJson(conversationId: string, body: Buffer, sender: string, signal: CallSignal): Promise<PreparedBatch>;
+	eventsFromJson(
+		conversationId: string,
+		body: Buffer,
+		sender: string,
+		signal: CallSignal,
+		receivedAt?: bigint,
+	): Promise<PreparedBatch>;
 	/**
-	 * As `EventFormat.fromRequest`, then `RecordUpdater.applyToCached`. The memory of the request may be released.
+	 * As `EventFormat.fromRequest`, then `RecordUpdater.applyToCached`.
 	 *
 	 * @param sender as for `eventsFromJson`
 	 * @param signal once it has fired, the request need not be read
+	 * @param receivedAt as for `eventsFromJson`
 	 */
-	eventsFromRequest(request: Uint8Array, sender: string, signal: CallSignal): Promise<PreparedBatch>;
+	eventsFromRequest(
+		request: Uint8Array,
+		sender: string,
+		signal: CallSignal,
+		receivedAt?: bigint,
+	): Promise<PreparedBatch>;
 	/** As `RecordUpdater.apply`. */
 	applyEvents(request: ApplyRequest): Promise<AppliedUpdates>;
 	/** As `RecordUpdater.applyFetched`. The request can be used again. */
@@ -107,17 +120,26 @@ export class EventIngest {
 
 	/**
 	 * Stores a batch that arrived as JSON, with the update that it makes to the conversation's record. Resolves when both
-	 * are on disk.
+	 * are on disk. Then the memory of the body is released; after a failure the body is intact.
 	 *
 	 * @param conversationId UUID in any form
 	 * @param signal nothing is stored if it fires before the batch has been checked; later as for `Store.appendEvents`
+	 * @param receivedAt when the batch arrived, in microseconds since the Unix epoch. Default: now
 	 * @throws ServiceError `invalid_argument` when the id is no UUID; `invalid_record`; `unavailable` or `internal` when
 	 *   the batch was not stored at all
 	 */
-	async json(conversationId: string, body: Buffer, poster: Poster, signal: CallSignal): Promise<IngestedEvents> {
+	async json(
+		conversationId: string,
+		body: Buffer,
+		poster: Poster,
+		signal: CallSignal,
+		receivedAt?: bigint,
+	): Promise<IngestedEvents> {
 		await this.#requireOwner(conversationId, poster);
-		const prepared = await this.#intake.eventsFromJson(conversationId, body, poster.sender, signal);
-		return await this.#ingest(prepared, poster, signal);
+		const prepared = await this.#intake.eventsFromJson(conversationId, body, poster.sender, signal, receivedAt);
+		const ingested = await this.#ingest(prepared, poster, signal, receivedAt);
+		releaseWhole(body);
+		return ingested;
 	}
 
 	/**
@@ -172,14 +194,19 @@ export class EventIngest {
 	}
 
 	/**
-	 * Stores the batch of an encoded IngestConversationEventsRequest. Resolves when it is on disk.
+	 * Stores the batch of an encoded IngestConversationEventsRequest. Resolves when it is on disk. The memory of the
+	 * request is released as by `json`.
 	 *
 	 * @param signal as for `json`
+	 * @param receivedAt as for `json`
 	 * @throws ServiceError as `json` does, and `invalid_argument` when the bytes are no such message
 	 */
-	async request(request: Uint8Array, poster: Poster, signal: CallSignal): Promise<IngestedEvents> {
+	async request(request: Uint8Array, poster: Poster, signal: CallSignal, receivedAt?: bigint): Promise<IngestedEvents> {
 		if (poster.owner !== undefined) await this.#requireOwner(conversationIdIn(request), poster);
-		return await this.#ingest(await this.#intake.eventsFromRequest(request, poster.sender, signal), poster, signal);
+		const prepared = await this.#intake.eventsFromRequest(request, poster.sender, signal, receivedAt);
+		const ingested = await this.#ingest(prepared, poster, signal, receivedAt);
+		releaseWhole(request);
+		return ingested;
 	}
 
 	/**
@@ -223,12 +250,17 @@ export class EventIngest {
 		for (const error of failures.values()) throw error;
 	}
 
-	async #ingest(prepared: PreparedBatch, poster: Poster, signal: CallSignal): Promise<IngestedEvents> {
+	async #ingest(
+		prepared: PreparedBatch,
+		poster: Poster,
+		signal: CallSignal,
+		receivedAt: bigint | undefined,
+	): Promise<IngestedEvents> {
 		const { delay, refused } = prepared;
 		const batch = { ...prepared.batch, poster };
 		const ingested = await this.#append(batch, refused, signal);
-		// A batch that was stored before says nothing of the clock.
-		if (delay !== undefined && ingested.stored > 0) this.#clocks?.add(poster.sender, delay);
+		// A batch that was stored before, or arrived long ago, says nothing of the clock.
+		if (delay !== undefined && ingested.stored > 0 && receivedAt === undefined) this.#clocks?.add(poster.sender, delay);
 		return ingested;
 	}
 

@@ -1,12 +1,10 @@
 import type { CallSignal } from "../../call-signal.ts";
 import { withConversation } from "../../errors.ts";
+import { releaseWhole } from "../../memory.ts";
 import type { Appended, NewUpdate, Poster, Store } from "../../store/store.ts";
 import type { EventIngest } from "./event-ingest.ts";
 
-/**
- * Reads updates from request bodies as UpdateParser does, here or on another thread. The memory of the bytes may be
- * released.
- */
+/** Reads updates from request bodies as UpdateParser does, here or on another thread. */
 export interface Intake {
 	/** @param signal once it has fired, the body need not be read */
 	fromJson(body: Buffer, signal: CallSignal): Promise<NewUpdate>;
@@ -29,27 +27,33 @@ export class Ingest {
 
 	/**
 	 * Stores a record that arrived as JSON. Resolves when it is on disk and later stored events have been applied to it.
-	 * The memory of the body may be released.
+	 * Then the memory of the body is released; after a failure the body is intact.
 	 *
 	 * @param signal nothing is stored if it fires before the record has been checked; later as for `Store.append`
+	 * @param receivedAt when the record arrived, in microseconds since the Unix epoch. Default: now
 	 * @throws ServiceError `invalid_record`; `unavailable` or `internal` when nothing of the record was stored, or when
 	 *   it was stored but the events could not be applied, which is done later
 	 */
-	async json(body: Buffer, poster: Poster, signal: CallSignal): Promise<Appended> {
+	async json(body: Buffer, poster: Poster, signal: CallSignal, receivedAt?: bigint): Promise<Appended> {
 		const update = await this.#intake.fromJson(body, signal);
-		return await this.#append({ ...update, poster }, signal);
+		const appended = await this.#append({ ...update, poster, receivedAt: receivedAt ?? update.receivedAt }, signal);
+		releaseWhole(body);
+		return appended;
 	}
 
 	/**
-	 * Stores the record of an encoded IngestConversationRequest. Resolves as `json` does. The memory of the request may
-	 * be released.
+	 * Stores the record of an encoded IngestConversationRequest. Resolves as `json` does. The memory of the request is
+	 * released as by `json`.
 	 *
 	 * @param signal as for `json`
+	 * @param receivedAt as for `json`
 	 * @throws ServiceError as `json` does, and `invalid_argument` when the bytes are no such message
 	 */
-	async request(request: Uint8Array, poster: Poster, signal: CallSignal): Promise<Appended> {
+	async request(request: Uint8Array, poster: Poster, signal: CallSignal, receivedAt?: bigint): Promise<Appended> {
 		const update = await this.#intake.fromRequest(request, signal);
-		return await this.#append({ ...update, poster }, signal);
+		const appended = await this.#append({ ...update, poster, receivedAt: receivedAt ?? update.receivedAt }, signal);
+		releaseWhole(request);
+		return appended;
 	}
 
 	/**

@@ -66,6 +66,16 @@ export function readOrderedPageToken(
 	};
 }
 
+/**
+ * Returns the whole numbers that a token holds.
+ *
+ * @throws ServiceError as {@link readPageToken} does
+ */
+export function readPageNumbers(list: string, scope: ListScope, token: string, count: number): bigint[] {
+	const content = contentOf(list, scope, token, count);
+	return Array.from({ length: count }, (_, n) => content.readBigInt64BE(VERSION_BYTES + NUMBER_BYTES * n));
+}
+
 /** @param count count of the numbers of the position */
 function contentOf(list: string, scope: ListScope, token: string, count: number): Buffer {
 	const bytes = Buffer.from(token, "base64url");

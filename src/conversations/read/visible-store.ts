@@ -1,9 +1,12 @@
+import type { RefusedPostTable } from "../../store/refused-posts.ts";
 import type { SequenceLog, Store } from "../../store/store.ts";
+import type { TextIndex } from "../../store/text-index.ts";
 
 /** The reads of the store. */
-export type StoreReads = Pick<
+export type StoreReads = { readonly refusedPosts: Pick<RefusedPostTable, "list" | "get"> } & Pick<
 	Store,
 	| "get"
+	| "readEvents"
 	| "listConversations"
 	| "countConversations"
 	| "updates"
@@ -11,7 +14,7 @@ export type StoreReads = Pick<
 	| "reportUsage"
 	| "getUsageRange"
 	| "listSenders"
->;
+> & { readonly textIndex: Pick<TextIndex, "progress" | "find"> };
 
 /**
  * Returns the reads of the store, limited to the conversations of an owner. For every other conversation they return what
@@ -26,6 +29,7 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 			const found = await store.get(conversationId, asOf);
 			return found?.owner === owner ? found : undefined;
 		},
+		readEvents: async (sequences) => (await store.readEvents(sequences)).filter((event) => event.owner === owner),
 		listConversations: ({ conditions, ...query }) =>
 			store.listConversations({
 				...query,
@@ -36,9 +40,21 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 				...query,
 				conditions: [{ kind: "equal", field: "owner", value: owner }, ...conditions],
 			}),
+		textIndex: {
+			progress: () => store.textIndex.progress(),
+			find: ({ conditions, ...query }) =>
+				store.textIndex.find({
+					...query,
+					conditions: [{ kind: "equal", field: "owner", value: owner }, ...conditions],
+				}),
+		},
 		reportUsage: (query) => store.reportUsage({ ...query, owner }),
 		getUsageRange: () => store.getUsageRange(owner),
 		listSenders: () => store.listSenders(owner),
+		refusedPosts: {
+			list: (query) => store.refusedPosts.list({ ...query, owner }),
+			get: (id) => store.refusedPosts.get(id, owner),
+		},
 		updates: visibleLog(store.updates, owner),
 		events: visibleLog(store.events, owner),
 	};

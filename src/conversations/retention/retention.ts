@@ -9,6 +9,9 @@ export interface RetentionPolicy {
 	readonly eventDays: number | undefined;
 }
 
+/** Further work of retention, for example on what is kept beside the logs. Returns what it removed. */
+export type RetentionStep = (now: bigint) => Promise<number>;
+
 /** How fast pruning runs. */
 export interface RetentionPace {
 	/** Maximum number of updates, or events, that one step removes, so that ingest waits only for one step. */
@@ -29,6 +32,7 @@ const MICROSECONDS_PER_DAY = 86_400_000_000;
  * advances the clock even when the policy keeps everything, so that a later policy finds it near the present.
  *
  * @param onError called with each failure
+ * @param further done with each step; `now` is in microseconds since the Unix epoch
  */
 export async function pruneUntilStopped(
 	store: Pick<Store, "prune" | "pruneEvents">,
@@ -37,8 +41,9 @@ export async function pruneUntilStopped(
 	signal: AbortSignal,
 	onError: (error: unknown) => void,
 	pace: RetentionPace = PACE,
+	further: readonly RetentionStep[] = [],
 ): Promise<void> {
-	const steps: ((now: bigint) => Promise<number>)[] = [];
+	const steps: RetentionStep[] = [...further];
 	if (days !== undefined || updatesPerConversation !== undefined)
 		steps.push((now) => {
 			const receivedBefore = days === undefined ? undefined : daysBefore(now, days);

@@ -2,7 +2,7 @@ import type { EventCondition } from "../event-condition.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { eventColumnsFrom, protectedEventFrom } from "../rows.ts";
 import type { EventQuery, StoredEvent } from "../store.ts";
-import { bindable, nullable } from "../values.ts";
+import { bindable, nullable, type Row } from "../values.ts";
 import { decoded, isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
@@ -25,9 +25,7 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 	const fitsLimit = maxBytes === undefined ? "true" : `e.total <= ${sql.value(maxBytes)} OR e.number = 1`;
 	const [rows = []] = await session.query(
 		sql.query(`
-			SELECT e.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, e.origin, a.owner, e.text,
-				e.unpacked_size, e.checksum, e.secrets, e.redaction_version
-			FROM (
+			SELECT ${COLUMNS} FROM (
 				SELECT *, sum(size) OVER (ORDER BY ${order}) AS total, row_number() OVER (ORDER BY ${order}) AS number
 				FROM (
 					SELECT * FROM conversation_updates.events
@@ -38,12 +36,35 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 			WHERE ${fitsLimit} ORDER BY e.${order}
 		`),
 	);
-	return rows.map((row) => ({
+	return rows.map(eventFrom);
+}
+
+/** Returns those events that exist. */
+export async function readEvents(session: Session, sequences: readonly bigint[]): Promise<StoredEvent[]> {
+	const [rows = []] = await session.query({
+		text: `
+			SELECT ${COLUMNS} FROM conversation_updates.events e
+			JOIN conversation_updates.activities a ON a.conversation_id = e.conversation_id
+			WHERE e.sequence = ANY ($1::bigint[])
+		`,
+		values: [sequences],
+	});
+	return rows.map(eventFrom);
+}
+
+/** Columns of event `e` and activity `a` that {@link eventFrom} reads. */
+const COLUMNS = `
+	e.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, e.origin, a.owner, e.text,
+	e.unpacked_size, e.checksum, e.secrets, e.redaction_version
+`;
+
+function eventFrom(row: Row): StoredEvent {
+	return {
 		...eventColumnsFrom(row, decoded),
 		owner: nullable(decoded, row.owner),
 		// A damaged event does not make the whole query fail.
 		event: readOrUnreadable(() => protectedEventFrom(row)),
-	}));
+	};
 }
 
 function conditionSql(condition: EventCondition, sql: Sql): string[] {

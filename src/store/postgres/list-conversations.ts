@@ -10,7 +10,7 @@ import type {
 } from "../store.ts";
 import { bindable, bindableNumber, integer } from "../values.ts";
 import { BASE_JOIN, RECORD_COLUMNS, RecordReader } from "./records.ts";
-import { ACTIVITY_COLUMNS, activityOf, decoded } from "./rows.ts";
+import { ACTIVITY_COLUMNS, activityOf, decoded, isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
@@ -36,7 +36,7 @@ const ORDERS: Readonly<Record<Exclude<ListOrder, "updated">, string>> = {
 };
 
 /** Joins the standing `s` of conversations `c`. */
-const STANDING_JOIN = "JOIN conversation_updates.standings s ON s.conversation_id = c.conversation_id";
+export const STANDING_JOIN = "JOIN conversation_updates.standings s ON s.conversation_id = c.conversation_id";
 
 /**
  * Lists conversations. The planner chooses the index. An index for equality has its conversations in the order `updated`;
@@ -134,7 +134,7 @@ export async function countConversations(session: Session, query: CountQuery): P
 }
 
 /** Returns whether the test of a condition reads the standing `s`. */
-function isOfStanding(condition: Condition): boolean {
+export function isOfStanding(condition: Condition): boolean {
 	return (
 		condition.kind === "error" ||
 		condition.kind === "gaps" ||
@@ -173,6 +173,10 @@ export function conditionSql(condition: Condition, alias: string, sql: Sql): Con
 		}
 		case "one_of":
 			return { join: "", test: `c.${COLUMNS[condition.field]} = ANY (${sql.value(condition.values)}::bigint[])` };
+		case "ids": {
+			const ids = condition.ids.filter(isConversationId);
+			return { join: "", test: `c.conversation_id = ANY (${sql.value(ids)}::uuid[])` };
+		}
 		case "cost": {
 			const { from, to } = condition;
 			const bounds = [

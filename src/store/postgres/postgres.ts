@@ -12,7 +12,7 @@ import { claim } from "./claims.ts";
 import type { Connections } from "./connections.ts";
 import { readDerivation, saveDerivation } from "./derivations.ts";
 import { EntryAnnouncer } from "./entry-announcer.ts";
-import { listEvents } from "./events.ts";
+import { listEvents, readEvents } from "./events.ts";
 import { serviceError } from "./failures.ts";
 import { findGaps } from "./gaps.ts";
 import type { WriteLimits } from "./group.ts";
@@ -32,6 +32,16 @@ import {
 	setRefusedReasons,
 } from "./refused-posts.ts";
 import { listSenders, refusalsQueries } from "./senders.ts";
+import {
+	claimedFrom,
+	claimQueries,
+	emptyIndex,
+	findDocuments,
+	readProgress,
+	releaseQuery,
+	resetQuery,
+	writeStep,
+} from "./text-index.ts";
 import type { Query, Session } from "./transaction.ts";
 import { requireFinished } from "./unfinished.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
@@ -165,6 +175,23 @@ function storeOf(
 			remove: (id) => run(() => logged("removeRefusedPost", write(removeRefusedPost(id)))),
 			usage: () => read("refusedUsage", refusedUsage),
 		},
+		textIndex: {
+			progress: () => read("readIndexProgress", readProgress),
+			claim: (holder) =>
+				run(async () =>
+					claimedFrom(
+						await logged(
+							"claimIndex",
+							connections.transaction((transaction) => transaction.commit(...claimQueries(holder))),
+						),
+					),
+				),
+			release: (holder) => run(() => logged("releaseIndex", write(releaseQuery(holder)))),
+			write: (step) => run(() => logged("writeIndex", writeStep(connections, step))),
+			reset: () => run(() => logged("resetIndex", write(resetQuery()))),
+			empty: (expects) => run(() => logged("emptyIndex", emptyIndex(connections, expects))),
+			find: (query) => read("findDocuments", (session) => findDocuments(session, query)),
+		},
 		append: (update, signal) =>
 			run(() => {
 				const limited = { update, ...limits(signal) };
@@ -189,6 +216,7 @@ function storeOf(
 			read("listGaps", async (session) => [...(await findGaps(session, conversationId)).values()]),
 		listUnapplied: (limit) => read("listUnapplied", (session) => listUnapplied(session, limit)),
 		get: (conversationId, asOf) => read("get", (session) => getUpdate(session, conversationId, asOf)),
+		readEvents: (sequences) => read("readEvents", (session) => readEvents(session, sequences)),
 		listConversations: (query) => read("listConversations", (session) => listConversations(session, query)),
 		countConversations: (query) => read("countConversations", (session) => countConversations(session, query)),
 		claim: (name, holder, now, until) => run(() => logged("claim", claim(connections, name, holder, now, until))),

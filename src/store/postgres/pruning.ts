@@ -5,6 +5,7 @@ import type { Connections } from "./connections.ts";
 import { removeOldGapsQueries } from "./gaps.ts";
 import { lockConversations, tryLockHistory } from "./locks.ts";
 import { deletedQuery, findPrunable, firstReceivedSince, IS_CURRENT_OR_BASE } from "./prunable.ts";
+import { removeTextsQuery } from "./text-index.ts";
 import type { Query, Session, Transaction } from "./transaction.ts";
 
 /**
@@ -54,6 +55,7 @@ async function removeEvents(
 	const sequences = rows.map(({ sequence }) => bigint(sequence));
 	const [removed] = await transaction.commit(
 		removeQuery("events", "e.sequence = ANY ($1::bigint[])", [sequences]),
+		removeTextsQuery(sequences),
 		// A conversation without a record consists of its events, so its activity goes with the last event.
 		{
 			text: `
@@ -83,10 +85,16 @@ async function removeDeleted(transaction: Transaction, conversationId: string, b
 	if (state === undefined) return 0;
 	const lastUpdates = [bigint(state.sequence), nullable(bigint, state.base_sequence) ?? bigint(state.sequence)];
 	let removed = await remove(transaction, removeNewest("updates", conversationId, lastUpdates, limit));
-	removed += await remove(transaction, removeNewest("events", conversationId, [], limit - removed));
+	const [events = []] = await transaction.query({
+		text: `SELECT sequence FROM conversation_updates.events WHERE conversation_id = $1 ORDER BY sequence DESC LIMIT $2`,
+		values: [conversationId, limit - removed],
+	});
+	const sequences = events.map(({ sequence }) => bigint(sequence));
+	removed += await remove(transaction, removeQuery("events", "e.sequence = ANY ($1::bigint[])", [sequences]));
+	await transaction.query(removeTextsQuery(sequences));
 	if (removed >= limit) return removed;
 	removed += await remove(transaction, removeQuery("updates", "e.sequence = ANY ($1::bigint[])", [lastUpdates]));
-	const tables = ["tags", "titles", "standings", "activities", "gaps", "conversations"];
+	const tables = ["tags", "titles", "standings", "activities", "gaps", "conversations", "search_titles"];
 	await transaction.commit(
 		...tables.map((table) => ({
 			text: `DELETE FROM conversation_updates.${table} WHERE conversation_id = $1`,

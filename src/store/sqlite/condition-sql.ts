@@ -93,6 +93,11 @@ function oneConditionSql(condition: Condition): SqlCondition {
 				index: { from: `conversations c INDEXED BY ${index}`, join: "", where: test, sequence: undefined },
 			};
 		}
+		case "ids": {
+			const text = "c.conversation_id IN (SELECT value FROM json_each(?))";
+			const test = { text, parameters: [JSON.stringify(condition.ids)] };
+			return { test, index: { from: "conversations c", join: "", where: test, sequence: undefined } };
+		}
 		case "cost": {
 			const { from = Number.NEGATIVE_INFINITY, to = Number.POSITIVE_INFINITY } = condition;
 			const test = { text: "c.cost >= ? AND c.cost < ?", parameters: [from, to] };

@@ -53,6 +53,25 @@ export function listEvents(statements: Statements, query: EventQuery): StoredEve
 	return events;
 }
 
+/** Returns those events that exist. */
+export function readEvents(statements: Statements, sequences: readonly bigint[]): StoredEvent[] {
+	const find = statements.prepare(`
+		SELECT a.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, e.origin, a.owner
+		FROM ${OF_ALL} WHERE e.sequence = ?
+	`);
+	return sequences.flatMap((sequence) => {
+		const row = find.get(sequence);
+		if (row === undefined) return [];
+		return [
+			{
+				...eventColumnsFrom(row, text),
+				owner: nullable(text, row.owner),
+				event: readEvent(statements, sequence),
+			},
+		];
+	});
+}
+
 /** Reads the text of one event by a query of its own, so that a damaged event does not fail the whole list. */
 function readEvent(statements: Statements, sequence: bigint): ProtectedEvent | Unreadable {
 	return readOrUnreadable(() => {

@@ -3,10 +3,11 @@ import type { PrunableQuery, RemovalBounds } from "../pruner.ts";
 import type { RefusedQuery } from "../refused-posts.ts";
 import type { LogTable } from "../rows.ts";
 import type { ConversationQuery, CountQuery, EventQuery, RangeQuery, UpdateQuery } from "../store.ts";
+import type { DocumentQuery } from "../text-index.ts";
 import type { UsageQuery } from "../usage-report.ts";
 import type { RecordStateRequest } from "./calls.ts";
 import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
-import { listEvents } from "./events.ts";
+import { listEvents, readEvents } from "./events.ts";
 import { findGaps } from "./gaps.ts";
 import { countConversations, listConversations } from "./list-conversations.ts";
 import { firstReceivedSince, readRange, readRetentionTime } from "./log.ts";
@@ -15,6 +16,7 @@ import { getOrigin, getRecordState, listUnapplied } from "./record-state.ts";
 import { getRefusedPost, listRefusedPosts, refusedUsage } from "./refused-posts.ts";
 import { listSenders } from "./senders.ts";
 import { Statements } from "./statements.ts";
+import { findDocuments, readProgress } from "./text-index.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
 import { getUsage } from "./usage.ts";
 import { getUsageRange, reportUsage } from "./usage-report.ts";
@@ -40,6 +42,9 @@ function reader(options: DatabaseOptions) {
 			countConversations: (query: CountQuery) => read(() => countConversations(statements, query)),
 			listUpdates: (query: UpdateQuery) => read(() => listUpdates(statements, query)),
 			listEvents: (query: EventQuery) => read(() => listEvents(statements, query)),
+			readEvents: (sequences: readonly bigint[]) => read(() => readEvents(statements, sequences)),
+			readIndexProgress: () => read(() => readProgress(statements)),
+			findDocuments: (query: DocumentQuery) => read(() => findDocuments(statements, query)),
 			getRecordState: (request: RecordStateRequest) => read(() => getRecordState(statements, request)),
 			getOrigin: (conversationId: string) => read(() => getOrigin(statements, conversationId)),
 			listGaps: (conversationId: string) => read(() => [...findGaps(statements, conversationId).values()]),

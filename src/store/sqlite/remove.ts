@@ -4,6 +4,7 @@ import { bigint, type Row, text } from "../values.ts";
 import { removeGaps, removeOldGaps } from "./gaps.ts";
 import { getDeleted, IS_BASE } from "./prunable.ts";
 import type { Statements } from "./statements.ts";
+import { removeEventText, removeTitle } from "./text-index.ts";
 
 /**
  * Functions that remove updates and events, and record for each conversation how far it was pruned. The caller has
@@ -99,6 +100,7 @@ export function removeDeleted(statements: Statements, { conversationId, ...bound
 	removed += remove("updates", base === undefined ? [sequence] : [sequence, base]);
 	statements.prepare("DELETE FROM tags WHERE conversation = ?").run(id);
 	statements.prepare("DELETE FROM titles WHERE rowid = ?").run(id);
+	removeTitle(statements, id);
 	statements.prepare("DELETE FROM activities WHERE conversation_id = ?").run(conversationId);
 	removeGaps(statements, conversationId);
 	statements.prepare("DELETE FROM conversations WHERE id = ?").run(id);
@@ -127,6 +129,7 @@ function removeRows(statements: Statements, log: LogTable, rows: readonly Row[])
 	for (const row of rows) {
 		const sequence = bigint(row.sequence);
 		statements.prepare(`DELETE FROM ${log} WHERE sequence = ?`).run(sequence);
+		if (log === "events") removeEventText(statements, sequence);
 		through.run(sequence, log);
 		markPruned.run({ id: text(row.conversation_id), sequence, log });
 	}

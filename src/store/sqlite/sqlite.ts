@@ -150,6 +150,16 @@ function storeOf(
 			remove: (id) => writer.calls.removeRefusedPost(id),
 			usage: () => reader.calls.refusedUsage(),
 		},
+		textIndex: {
+			progress: () => reader.calls.readIndexProgress(),
+			// A database has one process only.
+			claim: () => writer.calls.readIndexProgress(),
+			release: async () => undefined,
+			write: (step) => writer.calls.writeIndexStep(step),
+			reset: () => writer.calls.resetIndex(),
+			empty: (expects) => writer.calls.emptyIndex(expects),
+			find: (query) => reader.calls.findDocuments(query),
+		},
 		async append(update, signal) {
 			const { record, summary } = update;
 			const compacted = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };
@@ -180,6 +190,7 @@ function storeOf(
 		listGaps: (conversationId) => reader.calls.listGaps(conversationId),
 		listUnapplied: (limit) => reader.calls.listUnapplied(limit),
 		get: (conversationId, asOf) => reader.calls.get({ conversationId, asOf }),
+		readEvents: (sequences) => reader.calls.readEvents(sequences),
 		listConversations: (query) => reader.calls.listConversations(query),
 		countConversations: (query) => reader.calls.countConversations(query),
 		// One process has the database open.

@@ -11,6 +11,7 @@ import type { RemovalBounds } from "../pruner.ts";
 import type { RefusedAge, RefusedPostRow, RefusedRoom, StillRefused } from "../refused-posts.ts";
 import type { NewRefusals } from "../senders.ts";
 import type { Appended, AppendedEvents, NewEvents } from "../store.ts";
+import type { IndexProgress, IndexStep } from "../text-index.ts";
 import type { UsageCorrection } from "../usage-plan.ts";
 import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { bytesOfBatch } from "./batch.ts";
@@ -27,6 +28,7 @@ import { beginRun, endRun } from "./run.ts";
 import { createSchema } from "./schema.ts";
 import { addRefusals } from "./senders.ts";
 import { Statements } from "./statements.ts";
+import { emptyIndex, readProgress, resetIndex, writeStep } from "./text-index.ts";
 import { correctUsage } from "./usage.ts";
 
 /** Entry point of the writer thread. Appends that wait for it share one transaction. */
@@ -139,6 +141,10 @@ function writer(options: WriterOptions) {
 			removeRefusedPost: (id: bigint): void => write(() => removeRefusedPost(statements, id)),
 			readDerivation: (name: string) => readDerivation(statements, name),
 			saveDerivation: (step: DerivationStep): void => write(() => saveDerivation(statements, step)),
+			readIndexProgress: () => readProgress(statements),
+			writeIndexStep: (step: IndexStep) => write(() => writeStep(statements, step)),
+			resetIndex: (): void => write(() => resetIndex(statements)),
+			emptyIndex: (expects: IndexProgress) => write(() => emptyIndex(statements, expects)),
 			listAccessKeys: () => listAccessKeys(statements),
 			createAccessKey: (key: AccessKeyRow) => write(() => createAccessKey(statements, key)),
 			revokeAccessKey: (revoked: AccessKeyUse): void => write(() => revokeAccessKey(statements, revoked)),

@@ -183,7 +183,7 @@ async function* requestBody(call: Call, read: () => Promise<Uint8Array>): AsyncG
 		call.reported = true;
 		throw new ConnectError("the client has gone", Code.Aborted);
 	}
-	call.observed.received(call.message.length);
+	call.observed.received(call.message);
 	yield emptyMessage(call);
 }
 

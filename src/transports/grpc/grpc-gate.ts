@@ -114,7 +114,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 							refuse(observed, new ServiceError("invalid_argument", "The request cannot be read", { cause }));
 						} else if (length > maxBytes) refuse(observed, tooLarge(maxBytes));
 						else {
-							if (length > 0) observed.received(length);
+							if (message instanceof Uint8Array && length > 0) observed.received(message);
 							pass(message);
 						}
 					},

@@ -89,6 +89,18 @@ export function wholeNumber(text: string): bigint | undefined {
 	return value !== undefined && value < 2n ** 63n ? value : undefined;
 }
 
+/** Replaces larger page sizes. It is larger than any page, so the result is the same. */
+const LARGE_PAGE = 1_000_000n;
+
+/** Returns which page of a list a request asks for. */
+export function pageOf(parameters: Query<"page_size" | "page_token">): { pageSize: number; pageToken: string } {
+	const requested = parameters.number("page_size") ?? 0n;
+	return {
+		pageSize: Number(requested < LARGE_PAGE ? requested : LARGE_PAGE),
+		pageToken: parameters.text("page_token"),
+	};
+}
+
 /**
  * Checks that a parameter is percent-encoded UTF-8. URLSearchParams would replace other bytes by U+FFFD, and a filter
  * with them would find nothing.

@@ -7,6 +7,7 @@ import { eventJson } from "../../conversations/read/event-view.ts";
 import { uuid } from "../../conversations/read/filter.ts";
 import type { ListedConversation } from "../../conversations/read/list.ts";
 import { encodeSummary } from "../../conversations/read/stored-summary.ts";
+import type { RetryRefusedPosts } from "../../conversations/refused/retry.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { formatDateTime } from "../../record/json/scalars.ts";
 import { type ListOrder, listOrders } from "../../store/condition.ts";
@@ -22,7 +23,9 @@ import {
 	secretsOf,
 	updateViewOf,
 } from "./parameters.ts";
-import { Query } from "./query.ts";
+import { pageOf, Query } from "./query.ts";
+import { refusedPostRoutes } from "./refused-posts.ts";
+import { searchRoute } from "./search.ts";
 import { usageRoute } from "./usage.ts";
 
 /** Path of the list of conversations under the configured base path. */
@@ -44,22 +47,23 @@ const ORDERS: Readonly<Record<ListOrder, ConversationOrder>> = {
 	cost: ConversationOrder.COST,
 	tokens: ConversationOrder.TOKENS,
 };
-/** Replaces larger page sizes. It is larger than any page, so the result is the same. */
-const LARGE_PAGE = 1_000_000n;
 
 /**
  * Returns the routes of the JSON reads. Records have the form of the webhook. Errors are JSON objects whose `detail` is
  * a sentence.
  */
-export function readRoutes(basePath: string, reads: Pick<ConversationReads, "of">): readonly Route[] {
+export function readRoutes(
+	basePath: string,
+	reads: Pick<ConversationReads, "of">,
+	retries: Pick<RetryRefusedPosts, "retry">,
+): readonly Route[] {
 	/** Returns what the caller can read. There is no other way for a route to read conversations, so each is limited. */
 	const readsOf = (principal: Principal | undefined): Reads => reads.of(known(principal));
+	const filter = { names: FILTER_PARAMETERS, repeatable: REPEATABLE, read: filterOf };
 	return [
-		usageRoute(basePath, (principal) => readsOf(principal).usage, {
-			names: FILTER_PARAMETERS,
-			repeatable: REPEATABLE,
-			read: filterOf,
-		}),
+		...refusedPostRoutes(basePath, readsOf, retries),
+		usageRoute(basePath, (principal) => readsOf(principal).usage, filter),
+		searchRoute(basePath, (principal) => readsOf(principal).search, filter),
 		{
 			method: "GET",
 			path: `${basePath}${CONVERSATIONS_PATH}/{id}`,
@@ -167,14 +171,6 @@ function senderJson(sender: Sender): string {
 		clock_skew_seconds: clockSkew === undefined ? null : clockSkew.seconds,
 		silent: sender.silent,
 	});
-}
-
-function pageOf(parameters: Query<"page_size" | "page_token">): { pageSize: number; pageToken: string } {
-	const requested = parameters.number("page_size") ?? 0n;
-	return {
-		pageSize: Number(requested < LARGE_PAGE ? requested : LARGE_PAGE),
-		pageToken: parameters.text("page_token"),
-	};
 }
 
 function entryJson({ sequence, summary, conversation, unreadable }: ListedConversation<string>): string {

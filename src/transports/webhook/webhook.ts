@@ -92,7 +92,7 @@ function webhookRoute(
 			if (!isJson(request.headers["content-type"]))
 				throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
 			const body = await readBody(request, maxBodyBytes, (bytes) => permit.reserve(bytes));
-			observed.received(body.length);
+			observed.received(body);
 			await take(body, params, posterOf(principal), signal);
 			return SUCCESS;
 		},

@@ -8,6 +8,7 @@ import { ListConversationEvents } from "../../../src/conversations/read/events.t
 import { type FoundConversation, GetConversation, type GetRequest } from "../../../src/conversations/read/get.ts";
 import { ListConversations } from "../../../src/conversations/read/list.ts";
 import type { OnUnreadable } from "../../../src/conversations/read/record-opener.ts";
+import { SearchConversations } from "../../../src/conversations/read/search.ts";
 import { UpdateViews } from "../../../src/conversations/read/update-view.ts";
 import { ListConversationUpdates } from "../../../src/conversations/read/updates.ts";
 import { ServiceError } from "../../../src/errors.ts";
@@ -29,6 +30,7 @@ export class Reading implements AsyncDisposable {
 	readonly get: GetConversation;
 	readonly list: ListConversations;
 	readonly updates: ListConversationUpdates;
+	readonly search: SearchConversations;
 	readonly eventViews: EventViews;
 	readonly events: ListConversationEvents;
 	readonly #folder: TempFolder;
@@ -54,6 +56,7 @@ export class Reading implements AsyncDisposable {
 		this.#eventFormat = new EventFormat(format, keys, "UTC");
 		this.eventViews = new EventViews(this.#eventFormat, ({ sequence }) => this.unreadableEvents.push(sequence));
 		this.events = new ListConversationEvents(store, this.eventViews);
+		this.search = new SearchConversations(store, this.#eventFormat, onUnreadable);
 	}
 
 	/** Returns the record that GetConversation returns, decoded. */

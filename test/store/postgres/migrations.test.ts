@@ -78,6 +78,7 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		ALTER TABLE conversation_updates.unfinished_import RENAME COLUMN manifest TO source;
 		ALTER TABLE conversation_updates.unfinished_import RENAME TO unfinished_copy;
 		DROP TABLE conversation_updates.access_keys, conversation_updates.refused_posts;
+		DROP TABLE conversation_updates.search_progress, conversation_updates.search_texts, conversation_updates.search_titles;
 		DROP TABLE conversation_updates.derivations, conversation_updates.senders, conversation_updates.refusals;
 		ALTER TABLE conversation_updates.events DROP COLUMN llm_response_id, DROP COLUMN sender;
 		ALTER TABLE conversation_updates.updates DROP COLUMN sender;

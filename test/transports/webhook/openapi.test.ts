@@ -24,7 +24,10 @@ const USAGE = "/api/v1/usage";
 const UPDATES = `${READS}/{id}/updates`;
 const WATCHES = ["/api/v1/updates:watch", "/api/v1/events:watch"];
 const OF_ONE = [`${READS}/{id}`, UPDATES, `${READS}/{id}/events`];
-const PATHS = [PATH, EVENTS, READS, `${READS}/counts`, SENDERS, ...OF_ONE, ...WATCHES, USAGE];
+const REFUSED_POSTS = "/api/v1/refused-posts";
+const REFUSED = [REFUSED_POSTS, `${REFUSED_POSTS}:retry`, `${REFUSED_POSTS}/{id}`];
+const SEARCH = "/api/v1/search";
+const PATHS = [PATH, EVENTS, READS, `${READS}/counts`, SENDERS, ...OF_ONE, ...WATCHES, USAGE, ...REFUSED, SEARCH];
 
 let service: TestService;
 let document: JsonObject;

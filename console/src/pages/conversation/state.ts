@@ -12,10 +12,13 @@ import type { ConversationSummary } from "../../../../gen/conversations/v1/summa
 import { conversations, events, KEY_REFUSED, type Problem, problemOf, readJson } from "../../service/service.ts";
 import { signOut } from "../../service/session.ts";
 import { follow } from "../../service/watch.ts";
+import { callsOf } from "./calls.ts";
 import { type Json, type ParsedEvent, parseEntry, stepsOf } from "./steps.ts";
 
-/** Number of events that are loaded at a time. */
-const PAGE_SIZE = 500;
+/** Number of the newest events, which are loaded first. */
+const PAGE_SIZE = 200;
+/** Number of older events that are added to the timeline at a time, because each addition orders all of them anew. */
+const SHOWN_TOGETHER = 20_000;
 
 /** Everything that the page of a conversation shows, kept up to date by two watches. */
 export class OpenConversation {
@@ -31,6 +34,15 @@ export class OpenConversation {
 	readonly loadingEvents = signal(true);
 	readonly #events = signal<readonly ParsedEvent[]>([]);
 	readonly steps = computed(() => stepsOf(this.#events.value));
+	/** The calls of models that the record lists. */
+	readonly calls = computed(() => {
+		const times = new Map(
+			this.steps.value.flatMap(({ responseId, time }) =>
+				responseId === undefined ? [] : [[responseId, time / 1000] as const],
+			),
+		);
+		return callsOf(this.record.value, (responseId) => times.get(responseId));
+	});
 	readonly #stops: (() => void)[] = [];
 	#closed = false;
 
@@ -120,9 +132,13 @@ export class OpenConversation {
 			},
 			(arrived) => this.#add(arrived),
 		);
+		let older: ConversationEventEntry[] = [];
 		while (page.nextPageToken !== "" && !this.#closed) {
 			page = await events.listConversationEvents({ ...newest, pageSize: 1000, pageToken: page.nextPageToken });
-			this.#add(page.events);
+			older.push(...page.events);
+			if (older.length < SHOWN_TOGETHER && page.nextPageToken !== "") continue;
+			this.#add(older);
+			older = [];
 		}
 		this.loadingEvents.value = false;
 	}

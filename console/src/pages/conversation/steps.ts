@@ -28,8 +28,10 @@ export interface Step {
 	readonly time: number;
 	/** Milliseconds from the action to its observation; undefined where it is not known, or does not apply. */
 	readonly duration: number | undefined;
-	/** Text that was written by a person, a model or a program. It is shown as text only. */
+	/** Text that was written by a person, a model or a program. It is never HTML. */
 	readonly text: string;
+	/** Whether the text is that of a message, which may be Markdown. */
+	readonly isMarkdown: boolean;
 	/** What a tool was called with. */
 	readonly input: string;
 	/** What a tool returned. */
@@ -119,7 +121,8 @@ function stepOf(event: ParsedEvent, results: readonly ParsedEvent[]): Step {
 		case "MessageEvent": {
 			const message = object(members.llm_message) ?? {};
 			const look = source === "user" ? "user" : "agent";
-			return { ...common, look, title: look === "user" ? "User" : "Agent", text: contentText(message.content) };
+			const title = look === "user" ? "User" : "Agent";
+			return { ...common, look, title, text: contentText(message.content), isMarkdown: true };
 		}
 		case "SystemPromptEvent":
 			return { ...common, title: "System prompt", text: contentText([members.system_prompt]) };
@@ -132,8 +135,9 @@ function stepOf(event: ParsedEvent, results: readonly ParsedEvent[]): Step {
 				...common,
 				look: "tool",
 				title: text(members.tool_name) || "action",
-				text: [contentText(members.thought), text(members.summary)].filter(Boolean).join("\n"),
-				input: text(action.command) || finish || argumentsText(action, members),
+				text: [contentText(members.thought), text(members.summary), finish].filter(Boolean).join("\n\n"),
+				isMarkdown: true,
+				input: finish === "" ? text(action.command) || argumentsText(action, members) : "",
 				output: outputOf(result, observation),
 				duration: result && result.time - event.time,
 				failed: observation.is_error === true || result?.kind === "AgentErrorEvent",
@@ -212,6 +216,7 @@ function base(event: ParsedEvent): Step {
 		time: event.time,
 		duration: undefined,
 		text: "",
+		isMarkdown: false,
 		input: "",
 		output: "",
 		failed: false,

@@ -2,11 +2,11 @@ import { useSignal } from "@preact/signals";
 import { useMemo, useRef } from "preact/hooks";
 import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
 import { cost, duration, exactTime, full, timeOfDay } from "../../parts/format.ts";
+import { Formatted } from "../../parts/formatted.tsx";
 import { Notice } from "../../parts/notice.tsx";
 import { VirtualList } from "../../parts/virtual-list.tsx";
 import { useShortcuts } from "../../shell/keys.ts";
 import { addressOf, query, setQuery } from "../../shell/route.ts";
-import { callsOf } from "./cost-chart.tsx";
 import type { OpenConversation } from "./state.ts";
 import type { Step } from "./steps.ts";
 
@@ -30,7 +30,7 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 					[step.title, step.text, step.input, step.output].some((text) => text.toLowerCase().includes(words))),
 		);
 	}, [steps, wanted.value, showStates.value]);
-	const costs = useMemo(() => costsOf(open, steps), [steps, open.record.value]);
+	const costs = useMemo(() => costsOf(open, steps), [steps, open.calls.value]);
 	const marks = useMemo(() => marksOf(steps, costs), [steps, costs]);
 	const event = query.value.get("event");
 	const focus = shown.findIndex(({ events }) => events.some(({ sequence }) => String(sequence) === event));
@@ -147,21 +147,27 @@ function StepView({ id, step, chosen, marks, price }: StepViewProps) {
 					{facts.join(" · ")}
 				</a>
 			</header>
-			{step.text !== "" && <Folded text={step.text} />}
-			{step.input !== "" && <Folded text={step.input} code="input" />}
-			{step.output !== "" && <Folded text={step.output} code="output" />}
+			{step.text !== "" && <Folded text={step.text} form={step.isMarkdown ? "markdown" : "text"} />}
+			{step.input !== "" && <Folded text={step.input} form="input" />}
+			{step.output !== "" && <Folded text={step.output} form="output" />}
 		</article>
 	);
 }
 
 /** A text that is cut while it is long, until a person opens it. */
-function Folded({ text, code }: { readonly text: string; readonly code?: "input" | "output" }) {
+function Folded({ text, form }: { readonly text: string; readonly form: "markdown" | "text" | "input" | "output" }) {
 	const open = useSignal(false);
 	const long = text.length > FOLDED || text.split("\n").length > 14;
 	const cut = long && !open.value ? text.split("\n").slice(0, 12).join("\n").slice(0, FOLDED) : text;
 	return (
 		<>
-			{code === undefined ? <p class="said">{cut}</p> : <pre class={code}>{cut}</pre>}
+			{form === "markdown" ? (
+				<Formatted text={cut} />
+			) : form === "text" ? (
+				<p class="said">{cut}</p>
+			) : (
+				<pre class={form}>{cut}</pre>
+			)}
 			{long && (
 				<button
 					type="button"
@@ -180,7 +186,7 @@ function Folded({ text, code }: { readonly text: string; readonly code?: "input"
 
 /** Returns the cost of steps: of the call that was listed last before the step, and belongs to no step before it. */
 function costsOf(open: OpenConversation, steps: readonly Step[]): ReadonlyMap<string, number> {
-	const calls = callsOf(open.record.value);
+	const calls = open.calls.value.filter((call) => call.cost !== undefined);
 	const prices = new Map<string, number>();
 	let next = 0;
 	const seen = new Set<string>();
@@ -191,7 +197,7 @@ function costsOf(open: OpenConversation, steps: readonly Step[]): ReadonlyMap<st
 		for (; next < calls.length; next += 1) {
 			const call = calls[next];
 			if (call === undefined || call.time * 1000 > time + 500) break;
-			price = (price ?? 0) + call.cost;
+			price = (price ?? 0) + (call.cost ?? 0);
 		}
 		if (price !== undefined) prices.set(id, price);
 	}

@@ -1,18 +1,18 @@
 import "./style.css";
 import { useEffect, useMemo } from "preact/hooks";
 import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
-import { cost, full, short } from "../../parts/format.ts";
+import { full } from "../../parts/format.ts";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { StatusMark } from "../../parts/status.tsx";
 import { Ago, Clock } from "../../parts/time.tsx";
 import { useShortcuts } from "../../shell/keys.ts";
 import { addressOf, go, query, setQuery } from "../../shell/route.ts";
 import { CopyMenu } from "./copy.tsx";
-import { CostChart } from "./cost-chart.tsx";
 import { History } from "./history.tsx";
 import { OpenConversation } from "./state.ts";
 import { Timeline } from "./timeline.tsx";
 import { Tree } from "./tree.tsx";
+import { UsageCharts } from "./usage-charts.tsx";
 
 const TABS = { timeline: "Timeline", record: "Record", history: "History" } as const;
 type Tab = keyof typeof TABS;
@@ -127,24 +127,7 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 					</div>
 				</section>
 				<aside aria-label="Usage">
-					<section class="card">
-						<h2>Cost</h2>
-						<CostChart record={record} total={summary?.accumulatedCost ?? 0} />
-					</section>
-					<section class="card">
-						<h2>Tokens</h2>
-						<dl>
-							<Fact name="Prompt">{full(summary?.tokens?.promptTokens ?? 0n)}</Fact>
-							<Fact name="Cached">{full(summary?.tokens?.cacheReadTokens ?? 0n)}</Fact>
-							<Fact name="Completion">{full(summary?.tokens?.completionTokens ?? 0n)}</Fact>
-							<Fact name="Context">
-								{summary?.context
-									? `${full(summary.context.perTurnToken)} of ${summary.context.contextWindow === 0n ? "?" : short(summary.context.contextWindow)}`
-									: "–"}
-							</Fact>
-							<Fact name="Cost">{cost(summary?.accumulatedCost ?? 0)}</Fact>
-						</dl>
-					</section>
+					<UsageCharts summary={summary} calls={open.calls.value} />
 				</aside>
 			</div>
 		</>

@@ -33,6 +33,18 @@ export const ORDERS: ReadonlyMap<string, { readonly order: ConversationOrder; re
 /** Parameters that select by one text each. */
 export const TEXT_FILTERS = ["model", "agent_kind", "sender", "owner", "tag_key", "title_contains"] as const;
 
+/**
+ * Events that are not followed. State updates that change something arrive as updates of the record; a hook and an
+ * observation stand between other events, and can be large.
+ */
+export const NOT_FOLLOWED: readonly string[] = [
+	"StreamingDeltaEvent",
+	"ConversationStateUpdateEvent",
+	"HookExecutionEvent",
+	"ObservationEvent",
+	"SystemPromptEvent",
+];
+
 export function orderOf(query: URLSearchParams): ConversationOrder {
 	return ORDERS.get(query.get("order_by") ?? "")?.order ?? ConversationOrder.UPDATED;
 }
@@ -90,7 +102,22 @@ export function filterOf(query: URLSearchParams, now: number): ConversationFilte
 	return filter;
 }
 
-/** Whether a view shows conversations that run or wait, and have been silent for some minutes. */
-export function isStuckView(query: URLSearchParams): boolean {
+/** Whether a view shows conversations that have been silent for some minutes. */
+export function isSilentView(query: URLSearchParams): boolean {
 	return query.has("silent_minutes");
+}
+
+/** Returns a view of the conversations that run or wait, and have been silent for ten minutes. */
+export function silentQuery(query: URLSearchParams): URLSearchParams {
+	const silent = withoutStatus(query);
+	for (const status of ["running", "waiting_for_confirmation"]) silent.append("execution_status", status);
+	silent.set("silent_minutes", "10");
+	return silent;
+}
+
+/** Returns a view without its choice of statuses and of silence. */
+export function withoutStatus(query: URLSearchParams): URLSearchParams {
+	const rest = new URLSearchParams(query);
+	for (const name of ["execution_status", "execution_status_not", "silent_minutes"]) rest.delete(name);
+	return rest;
 }

@@ -1,56 +1,78 @@
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { signal } from "@preact/signals";
-import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
+import {
+	type ConversationEventEntry,
+	EventOrder,
+} from "../../../../gen/conversations/v1/conversation_event_service_pb.js";
 import {
 	ConversationOrder,
 	type ConversationUpdate,
 } from "../../../../gen/conversations/v1/conversation_service_pb.js";
 import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
 import { conditionsOf } from "../../../../src/conversations/read/filter.ts";
-import { microsecondsOf, summaryMeets } from "../../../../src/store/condition.ts";
-import { conversations, KEY_REFUSED, type Problem, problemOf, reports } from "../../service/service.ts";
+import { microsecondsOf, orderedTokens, summaryMeets } from "../../../../src/store/condition.ts";
+import { conversations, events, KEY_REFUSED, type Problem, problemOf, reports } from "../../service/service.ts";
 import { signOut } from "../../service/session.ts";
+import { Throttle } from "../../service/throttle.ts";
 import { follow } from "../../service/watch.ts";
-import { filterOf, orderOf } from "./filter.ts";
+import { filterOf, isSilentView, NOT_FOLLOWED, orderOf, silentQuery, withoutStatus } from "./filter.ts";
 
 /** A conversation in the list. */
 export interface Row {
 	readonly sequence: bigint;
 	readonly summary: ConversationSummary;
 	readonly unreadable: boolean;
-	/** Whether an update changed it while the list was open. */
+	/** Whether it changed while the list was open. */
 	readonly fresh: boolean;
 }
 
-/** Number of conversations that are loaded at a time. */
-const PAGE_SIZE = 200;
-/** Milliseconds between two counts while updates arrive. */
-const COUNT_INTERVAL = 1_000;
+/** Numbers of conversations, as CountConversations returns them. */
+export interface Counts {
+	/** By status, of conversations that meet all filters but the view's choice of statuses and of silence. */
+	readonly byStatus: ReadonlyMap<string, bigint>;
+	/** Of all statuses. */
+	readonly all: bigint;
+	/** That run or wait, and are silent. */
+	readonly silent: bigint;
+	/** That the view shows. */
+	readonly shown: bigint;
+}
 
-/** The live list of one view: its first pages, and the updates since. */
+/** Number of conversations that are loaded at first, and further ones at a time. */
+const FIRST_PAGE = 100;
+const PAGE_SIZE = 1_000;
+/** Number of conversations that are read again after events. */
+const MOST_CHANGED = 200;
+/** Milliseconds after which conversations are counted again without a change, because silence grows by itself. */
+const SILENCE_INTERVAL = 30_000;
+/** The live list of one view: its first pages, and what has changed since. */
 export class ConversationList {
 	readonly rows = signal<readonly Row[]>([]);
-	/** Number of conversations by status, without the view's own choice of statuses. Undefined until they are known. */
-	readonly counts = signal<ReadonlyMap<string, bigint> | undefined>(undefined);
-	/** Number of conversations of the view; undefined when it is not known. */
-	readonly total = signal<bigint | undefined>(undefined);
+	/** Undefined until they are known. */
+	readonly counts = signal<Counts | undefined>(undefined);
 	readonly loading = signal(true);
 	readonly problem = signal<Problem | undefined>(undefined);
 	/** Whether there are more conversations than those that are loaded. */
 	readonly more = signal(false);
 	readonly #query: URLSearchParams;
 	#nextPage = "";
-	#stop: (() => void) | undefined;
+	#stops: (() => void)[] = [];
 	#closed = false;
-	#counting: ReturnType<typeof setTimeout> | undefined;
+	readonly #counting = new Throttle(() => this.#readCounts());
+	readonly #reading = new Throttle(() => this.#readChanged());
+	readonly #silence: ReturnType<typeof setInterval>;
+	/** Time of the oldest event whose conversation has not been read again. */
+	#changedFrom: Timestamp | undefined;
 
 	constructor(query: URLSearchParams) {
 		this.#query = query;
+		this.#silence = setInterval(() => void this.#grownSilent().catch(() => undefined), SILENCE_INTERVAL);
 		void this.#open();
 	}
 
 	/** Loads the list again from its beginning. */
 	reload(): void {
-		this.#stop?.();
+		this.#stop();
 		void this.#open();
 	}
 
@@ -58,28 +80,15 @@ export class ConversationList {
 		this.loading.value = true;
 		this.problem.value = undefined;
 		try {
-			// The watch starts before the first page is read, so that no update falls between the two.
-			const from = await this.#newestSequence();
-			const page = await this.#page("");
+			// The watches start behind what is stored before the first page is read, so that nothing falls in between.
+			const [update, event] = await Promise.all([newestUpdate(), newestEvent()]);
+			const page = await this.#page("", FIRST_PAGE);
 			if (this.#closed) return;
 			this.rows.value = page.rows;
 			this.#nextPage = page.next;
 			this.more.value = page.next !== "";
-			this.total.value = page.total;
-			this.#stop = follow<ConversationUpdate>(
-				"conversations",
-				from,
-				async function* (after, signal) {
-					const start = { case: "afterSequence" as const, value: after };
-					for await (const message of conversations.watchConversationUpdates({ start }, { signal })) {
-						const entry = message.content.case === "update" ? message.content.value : undefined;
-						yield { sequence: message.sequence, entry };
-					}
-				},
-				(updates) => this.#apply(updates),
-				() => this.reload(),
-			);
-			await this.#count().catch(() => undefined);
+			this.#follow(update, event);
+			this.#counting.request();
 		} catch (error) {
 			this.#fail(error);
 		} finally {
@@ -87,12 +96,43 @@ export class ConversationList {
 		}
 	}
 
+	#follow(update: bigint, event: bigint): void {
+		const follows = [
+			follow<ConversationUpdate>(
+				"conversations",
+				update,
+				async function* (after, signal) {
+					const start = { case: "afterSequence" as const, value: after };
+					for await (const message of conversations.watchConversationUpdates({ start }, { signal })) {
+						const entry = message.content.case === "update" ? message.content.value : undefined;
+						yield { sequence: message.sequence, entry };
+					}
+				},
+				(updates) => this.#merge(updates.filter(({ current }) => current)),
+				() => this.reload(),
+			),
+			follow<ConversationEventEntry>(
+				"events",
+				event,
+				async function* (after, signal) {
+					const start = { case: "afterSequence" as const, value: after };
+					const filter = { kindsNot: [...NOT_FOLLOWED] };
+					for await (const { sequence, content } of events.watchConversationEvents({ start, filter }, { signal }))
+						yield { sequence, entry: content.case === "event" ? content.value : undefined };
+				},
+				(entries) => this.#changedBy(entries),
+				() => this.reload(),
+			),
+		];
+		this.#stops.push(...follows);
+	}
+
 	/** Loads the next page. */
 	async loadMore(): Promise<void> {
 		if (this.loading.value || !this.more.value) return;
 		this.loading.value = true;
 		try {
-			const page = await this.#page(this.#nextPage);
+			const page = await this.#page(this.#nextPage, PAGE_SIZE);
 			const known = new Set(this.rows.value.map(({ summary }) => summary.id));
 			this.rows.value = [...this.rows.value, ...page.rows.filter(({ summary }) => !known.has(summary.id))];
 			this.#nextPage = page.next;
@@ -106,8 +146,14 @@ export class ConversationList {
 
 	close(): void {
 		this.#closed = true;
-		clearTimeout(this.#counting);
-		this.#stop?.();
+		clearInterval(this.#silence);
+		this.#stop();
+	}
+
+	#stop(): void {
+		this.#counting.cancel();
+		this.#reading.cancel();
+		for (const stop of this.#stops.splice(0)) stop();
 	}
 
 	#fail(error: unknown): void {
@@ -116,51 +162,124 @@ export class ConversationList {
 		this.problem.value = problem;
 	}
 
-	/** Returns the sequence of the newest current update. Later ones come by the watch. */
-	async #newestSequence(): Promise<bigint> {
-		const newest = await conversations.listConversations({ pageSize: 1 });
-		return newest.conversations[0]?.sequence ?? 0n;
-	}
-
-	async #page(pageToken: string): Promise<{ rows: readonly Row[]; next: string; total: bigint | undefined }> {
+	async #page(pageToken: string, pageSize: number): Promise<{ rows: readonly Row[]; next: string }> {
 		const response = await conversations.listConversations({
 			filter: filterOf(this.#query, Date.now()),
 			orderBy: orderOf(this.#query),
-			pageSize: PAGE_SIZE,
+			pageSize,
 			pageToken,
 		});
 		const rows = response.conversations.flatMap(({ sequence, summary, unreadable }) =>
 			summary === undefined ? [] : [{ sequence, summary, unreadable, fresh: false }],
 		);
-		return { rows, next: response.nextPageToken, total: response.totalSize };
+		return { rows, next: response.nextPageToken };
 	}
 
-	/** Puts updates into the list: a conversation that no longer meets the filter leaves it. */
-	#apply(updates: readonly ConversationUpdate[]): void {
+	/** Reads conversations again to which events have come: events change their summaries without an update. */
+	#changedBy(entries: readonly ConversationEventEntry[]): void {
+		for (const { happenedAt } of entries)
+			if (happenedAt !== undefined && isBefore(happenedAt, this.#changedFrom)) this.#changedFrom = happenedAt;
+		this.#reading.request();
+	}
+
+	async #readChanged(): Promise<void> {
+		const activityFrom = this.#changedFrom;
+		if (activityFrom === undefined) return;
+		this.#changedFrom = undefined;
+		// Without the view's own filter, so that conversations are found that have just left the view.
+		const { conversations: changed } = await conversations.listConversations({
+			filter: { activityFrom },
+			orderBy: ConversationOrder.ACTIVITY,
+			pageSize: MOST_CHANGED,
+		});
+		if (!this.#closed) this.#merge(changed);
+	}
+
+	/** Puts changed conversations in their places. One that no longer meets the filter leaves the list. */
+	#merge(changed: readonly Pick<ConversationUpdate, "sequence" | "summary" | "unreadable">[]): void {
 		const conditions = conditionsOf(filterOf(this.#query, Date.now()));
-		const byId = new Map(this.rows.value.map((row) => [row.summary.id, row]));
-		for (const { sequence, summary, current, unreadable } of updates) {
-			if (summary === undefined || !current) continue;
-			byId.delete(summary.id);
-			if (summaryMeets(conditions, summary)) byId.set(summary.id, { sequence, summary, unreadable, fresh: true });
+		const present = this.rows.value;
+		const last = present.at(-1);
+		const newest = new Map<string, Row>();
+		for (const { sequence, summary, unreadable } of changed) {
+			const known = summary && newest.get(summary.id);
+			if (summary === undefined || (known !== undefined && isNewer(known, { sequence, summary }))) continue;
+			newest.set(summary.id, { sequence, summary, unreadable, fresh: true });
 		}
+		const rows: Row[] = [];
+		for (const row of present) {
+			const next = newest.get(row.summary.id);
+			if (next === undefined) rows.push(row);
+			else if (isNewer(row, next) || isSame(row, next)) {
+				rows.push(row);
+				newest.delete(row.summary.id);
+			}
+		}
+		if (newest.size === 0) return;
 		const rank = rankOf(orderOf(this.#query));
-		const rows = [...byId.values()].sort((a, b) => compare(rank(b), rank(a)) || compare(b.sequence, a.sequence));
+		const before = (a: Row, b: Row): number => compare(rank(b), rank(a)) || compare(b.sequence, a.sequence);
+		for (const row of newest.values()) {
+			if (!summaryMeets(conditions, row.summary)) continue;
+			// Behind the last row it comes with a page that is not loaded yet.
+			if (this.more.value && last !== undefined && before(last, row) < 0) continue;
+			let [low, high] = [0, rows.length];
+			while (low < high) {
+				const middle = (low + high) >> 1;
+				const other = rows[middle];
+				if (other !== undefined && before(other, row) < 0) low = middle + 1;
+				else high = middle;
+			}
+			rows.splice(low, 0, row);
+		}
 		this.rows.value = rows;
-		this.#counting ??= setTimeout(() => {
-			this.#counting = undefined;
-			void this.#count().catch(() => undefined);
-		}, COUNT_INTERVAL);
+		this.#counting.request();
 	}
 
-	async #count(): Promise<void> {
-		const filter = filterOf(this.#query, Date.now());
-		filter.executionStatus = Status.UNSPECIFIED;
-		filter.executionStatuses = [];
-		filter.executionStatusesNot = [];
-		const { counts } = await reports.countConversations({ groupBy: "status", filter });
-		this.counts.value = new Map(counts.map(({ value, count }) => [value, count]));
+	/** Shows which conversations have become silent, which no watch tells. */
+	async #grownSilent(): Promise<void> {
+		if (document.hidden) return;
+		this.#counting.request();
+		if (isSilentView(this.#query)) this.#merge((await this.#page("", FIRST_PAGE)).rows);
 	}
+
+	async #readCounts(): Promise<void> {
+		const now = Date.now();
+		const query = withoutStatus(this.#query);
+		const [{ counts, total: all }, { total: silent }, { total: shown }] = await Promise.all([
+			reports.countConversations({ groupBy: "status", filter: filterOf(query, now) }),
+			reports.countConversations({ filter: filterOf(silentQuery(query), now) }),
+			reports.countConversations({ filter: filterOf(this.#query, now) }),
+		]);
+		if (this.#closed) return;
+		this.counts.value = { byStatus: new Map(counts.map(({ value, count }) => [value, count])), all, silent, shown };
+	}
+}
+
+/** Returns the sequence of the newest current update. Later ones come by the watch. */
+async function newestUpdate(): Promise<bigint> {
+	const newest = await conversations.listConversations({ pageSize: 1 });
+	return newest.conversations[0]?.sequence ?? 0n;
+}
+
+/** Returns the sequence of the newest event. */
+async function newestEvent(): Promise<bigint> {
+	const newest = await events.listConversationEvents({ order: EventOrder.NEWEST_FIRST, pageSize: 1 });
+	return newest.events[0]?.sequence ?? 0n;
+}
+
+type Version = Pick<Row, "sequence" | "summary">;
+
+/** Whether a version of a conversation is newer than another one: by its update, or by events since. */
+function isNewer(a: Version, b: Version): boolean {
+	return (compare(a.sequence, b.sequence) || compare(a.summary.eventCount, b.summary.eventCount)) > 0;
+}
+
+function isSame(a: Version, b: Version): boolean {
+	return a.sequence === b.sequence && a.summary.eventCount === b.summary.eventCount;
+}
+
+function isBefore(a: Timestamp, b: Timestamp | undefined): boolean {
+	return b === undefined || (compare(a.seconds, b.seconds) || a.nanos - b.nanos) < 0;
 }
 
 function compare(a: number | bigint, b: number | bigint): number {
@@ -177,7 +296,7 @@ function rankOf(order: ConversationOrder): (row: Row) => number | bigint {
 		case ConversationOrder.COST:
 			return ({ summary }) => summary.accumulatedCost;
 		case ConversationOrder.TOKENS:
-			return ({ summary: { tokens } }) => (tokens?.promptTokens ?? 0n) + (tokens?.completionTokens ?? 0n);
+			return ({ summary }) => orderedTokens(summary.tokens);
 		case ConversationOrder.UNSPECIFIED:
 		case ConversationOrder.UPDATED:
 			return ({ sequence }) => sequence;

@@ -8,8 +8,8 @@ import { lookOf, StatusMark } from "../../parts/status.tsx";
 import { Ago } from "../../parts/time.tsx";
 import { VirtualList } from "../../parts/virtual-list.tsx";
 import { useShortcuts } from "../../shell/keys.ts";
-import { addressOf, go, query, setQuery } from "../../shell/route.ts";
-import { isStuckView, ORDERS, STATUSES, type TEXT_FILTERS } from "./filter.ts";
+import { addressOf, go, query, replaceQuery, setQuery } from "../../shell/route.ts";
+import { isSilentView, ORDERS, STATUSES, silentQuery, type TEXT_FILTERS, withoutStatus } from "./filter.ts";
 import { SavedViews } from "./saved-views.tsx";
 import { ConversationList, type Row } from "./state.ts";
 
@@ -79,9 +79,9 @@ export default function ConversationsPage() {
 }
 
 function totalOf(list: ConversationList): string {
-	const { value } = list.total;
-	if (value !== undefined) return full(Math.max(Number(value), list.rows.value.length));
-	return list.more.value ? "more" : full(list.rows.value.length);
+	const loaded = list.rows.value.length;
+	if (!list.more.value) return full(loaded);
+	return full(Math.max(Number(list.counts.value?.shown ?? 0n), loaded));
 }
 
 function clearFilters(search: HTMLInputElement | null): void {
@@ -96,17 +96,16 @@ function StatusButtons({ list }: { readonly list: ConversationList }) {
 	const counts = list.counts.value;
 	const parameters = query.value;
 	const chosen = parameters.getAll("execution_status");
-	const stuck = isStuckView(parameters);
-	const all = counts && [...counts.values()].reduce((sum, count) => sum + count, 0n);
-	const choose = (status: string | undefined): void =>
-		setQuery((next) => {
-			for (const name of ["execution_status", "execution_status_not", "silent_minutes"]) next.delete(name);
-			if (status !== undefined) next.append("execution_status", status);
-		});
+	const silent = isSilentView(parameters);
+	const choose = (status: string | undefined): void => {
+		const next = withoutStatus(parameters);
+		if (status !== undefined) next.append("execution_status", status);
+		replaceQuery(next);
+	};
 	return (
 		<fieldset class="row statuses" aria-label="Status">
-			<button type="button" aria-pressed={chosen.length === 0 && !stuck} onClick={() => choose(undefined)}>
-				all {all !== undefined && <strong>{full(all)}</strong>}
+			<button type="button" aria-pressed={chosen.length === 0 && !silent} onClick={() => choose(undefined)}>
+				all {counts && <strong>{full(counts.all)}</strong>}
 			</button>
 			{[...STATUSES].map(([name, status]) => {
 				const { word, glyph } = lookOf(status);
@@ -115,26 +114,21 @@ function StatusButtons({ list }: { readonly list: ConversationList }) {
 						key={name}
 						type="button"
 						class={word}
-						aria-pressed={!stuck && chosen.includes(name)}
+						aria-pressed={!silent && chosen.includes(name)}
 						onClick={() => choose(name)}
 					>
-						<span aria-hidden="true">{glyph}</span> {word} {counts && <strong>{full(counts.get(name) ?? 0n)}</strong>}
+						<span aria-hidden="true">{glyph}</span> {word}{" "}
+						{counts && <strong>{full(counts.byStatus.get(name) ?? 0n)}</strong>}
 					</button>
 				);
 			})}
 			<button
 				type="button"
-				aria-pressed={stuck}
+				aria-pressed={silent}
 				title="Running or waiting, and without activity for ten minutes"
-				onClick={() =>
-					setQuery((next) => {
-						for (const name of ["execution_status", "execution_status_not"]) next.delete(name);
-						for (const status of ["running", "waiting_for_confirmation"]) next.append("execution_status", status);
-						next.set("silent_minutes", "10");
-					})
-				}
+				onClick={() => replaceQuery(silentQuery(parameters))}
 			>
-				silent for 10 min
+				silent for 10 min {counts && <strong>{full(counts.silent)}</strong>}
 			</button>
 		</fieldset>
 	);

@@ -7,7 +7,9 @@ import {
 	type UsageTotals,
 	UsageTotalsSchema,
 } from "../../../../gen/conversations/v1/conversation_report_service_pb.js";
+import { periodsOf, timeZone } from "../../../../src/usage/periods.ts";
 import type { Series } from "../../parts/chart.tsx";
+import type { ChartStep } from "../../parts/time-names.ts";
 import { BASE_URL, KEY_REFUSED, type Problem, problemOf, reports } from "../../service/service.ts";
 import { accessKey, signOut } from "../../service/session.ts";
 import { filterOf } from "../conversations/filter.ts";
@@ -20,11 +22,11 @@ export const RANGES: ReadonlyMap<string, string> = new Map([
 	["90", "90 days"],
 	["365", "a year"],
 ]);
-export const STEPS: ReadonlyMap<string, string> = new Map([
-	["hour", "hour"],
-	["day", "day"],
-	["week", "week"],
-	["month", "month"],
+export const STEPS: ReadonlyMap<ChartStep, UsageStep> = new Map([
+	["hour", UsageStep.HOUR],
+	["day", UsageStep.DAY],
+	["week", UsageStep.WEEK],
+	["month", UsageStep.MONTH],
 ]);
 export const GROUPS: ReadonlyMap<string, string> = new Map([
 	["model", "model"],
@@ -33,18 +35,19 @@ export const GROUPS: ReadonlyMap<string, string> = new Map([
 	["sender", "sender"],
 	["owner", "owner"],
 ]);
-const STEP_VALUES: Readonly<Record<string, UsageStep>> = {
-	hour: UsageStep.HOUR,
-	day: UsageStep.DAY,
-	week: UsageStep.WEEK,
-	month: UsageStep.MONTH,
-};
 /** Number of groups with a color of their own. */
 const TOP = 7;
 const REST = "others";
+/** Number of periods that the service limits a report to. */
+const MOST_PERIODS = 10_000;
+/** Milliseconds of the quarters of an hour in which the service keeps usage. */
+const QUARTER = 900_000;
+/** Parameters of the address that are no filter. */
+const OWN_PARAMETERS = new Set(["range", "step", "group_by", "measure"]);
 
 /** A group of the report, over the whole range. */
 interface Group {
+	readonly key: string;
 	readonly name: string;
 	readonly color: string;
 	readonly usage: UsageTotals;
@@ -54,8 +57,9 @@ interface Group {
 interface Loaded {
 	readonly groups: readonly Group[];
 	readonly total: UsageTotals;
-	/** Starts of the periods in seconds of Unix time. */
+	/** Starts of all periods of the range in seconds of Unix time, also of those without usage. */
 	readonly times: readonly number[];
+	/** The chosen measure of each group, for each period. */
 	readonly series: readonly Series[];
 }
 
@@ -63,8 +67,10 @@ interface Loaded {
 export class UsageReport {
 	readonly loaded = signal<Loaded | undefined>(undefined);
 	readonly problem = signal<Problem | undefined>(undefined);
+	/** Keys of tags, by whose values usage can be grouped. */
+	readonly tagKeys = signal<readonly string[]>([]);
 	readonly range: string;
-	readonly step: string;
+	readonly step: ChartStep;
 	readonly groupBy: string;
 	readonly measure: "cost" | "tokens";
 	readonly #query: URLSearchParams;
@@ -74,7 +80,7 @@ export class UsageReport {
 	constructor(query: URLSearchParams) {
 		this.#query = query;
 		this.range = query.get("range") ?? "7";
-		this.step = query.get("step") ?? "day";
+		this.step = [...STEPS.keys()].find((step) => step === query.get("step")) ?? "day";
 		this.groupBy = query.get("group_by") ?? "model";
 		this.measure = query.get("measure") === "tokens" ? "tokens" : "cost";
 		this.load();
@@ -99,12 +105,27 @@ export class UsageReport {
 			timeZone: this.#timeZone,
 			groupBy: [this.groupBy],
 			filter: filterOf(this.#query, Date.now()),
+			top: TOP,
 		};
-		const [whole, periods] = await Promise.all([
-			reports.reportUsage({ ...range, top: TOP }),
-			reports.reportUsage({ ...range, top: TOP, step: STEP_VALUES[this.step] ?? UsageStep.DAY }),
+		const [whole, periods, tags] = await Promise.all([
+			reports.reportUsage(range),
+			reports.reportUsage({ ...range, step: STEPS.get(this.step) ?? UsageStep.DAY }),
+			reports.countConversations({ groupBy: "tag_key" }),
 		]);
-		if (!this.#closed) this.loaded.value = shown(whole, periods, this.measure);
+		if (this.#closed) return;
+		this.tagKeys.value = tags.counts.map(({ value }) => value);
+		this.loaded.value = shown(whole, periods, this.#starts(), this.measure);
+	}
+
+	/** Returns the starts of all periods of the range in seconds, as the service computes them. */
+	#starts(): readonly number[] {
+		const offsetAt = timeZone(this.#timeZone) ?? (() => 0);
+		const range = {
+			first: Math.floor(this.#from().getTime() / QUARTER),
+			beyond: Math.floor(Date.now() / QUARTER) + 1,
+		};
+		const periods = periodsOf(this.step, offsetAt, range, MOST_PERIODS) ?? [];
+		return periods.flatMap(({ start }) => (start === undefined ? [] : start / 1000));
 	}
 
 	/** Returns the start of the first day of the range, in the viewer's zone. */
@@ -123,8 +144,9 @@ export class UsageReport {
 			time_zone: this.#timeZone,
 			group_by: this.groupBy,
 		});
+		for (const [name, value] of this.#query) if (!OWN_PARAMETERS.has(name)) parameters.append(name, value);
 		const response = await fetch(`${BASE_URL}/api/v1/usage?${parameters}`, {
-			headers: { Accept: "text/csv", "X-Access-Token": accessKey.value ?? "" },
+			headers: { Accept: "text/csv", ...(accessKey.value === undefined ? {} : { "X-Access-Token": accessKey.value }) },
 		});
 		if (!response.ok) {
 			this.problem.value = { kind: "other", text: `The service answered with ${response.status}.` };
@@ -138,25 +160,37 @@ export class UsageReport {
 	}
 }
 
-function shown(whole: ReportUsageResponse, periods: ReportUsageResponse, measure: "cost" | "tokens"): Loaded {
+function shown(
+	whole: ReportUsageResponse,
+	periods: ReportUsageResponse,
+	starts: readonly number[],
+	measure: "cost" | "tokens",
+): Loaded {
 	const groups = whole.rows.map(({ group, isRest, usage }, index) => ({
+		key: keyOf(group, isRest),
 		name: isRest ? REST : (group[0] ?? ""),
 		color: isRest ? "--series-rest" : `--series-${(index % TOP) + 1}`,
 		usage: usage ?? create(UsageTotalsSchema),
 	}));
-	const times = [...new Set(periods.rows.flatMap(({ start }) => (start === undefined ? [] : seconds(start))))].sort(
-		(a, b) => a - b,
-	);
-	const series = groups.map(({ name, color }) => {
-		const values = times.map(() => 0);
-		for (const { start, group, isRest, usage } of periods.rows) {
-			if (start === undefined || usage === undefined || (isRest ? REST : (group[0] ?? "")) !== name) continue;
-			const tokens = Number((usage.tokens?.promptTokens ?? 0n) + (usage.tokens?.completionTokens ?? 0n));
-			values[times.indexOf(seconds(start))] = measure === "cost" ? usage.cost : tokens;
-		}
-		return { label: name, color, values };
-	});
+	// Usage of calls whose time is in the future comes after the last period so far.
+	const later = periods.rows.flatMap(({ start }) => (start === undefined ? [] : seconds(start)));
+	const times = [...new Set([...starts, ...later])].sort((a, b) => a - b);
+	const indexes = new Map(times.map((time, index) => [time, index]));
+	const values = new Map(groups.map(({ key }) => [key, times.map(() => 0)]));
+	for (const { start, group, isRest, usage } of periods.rows) {
+		const index = start && indexes.get(seconds(start));
+		const of = values.get(keyOf(group, isRest));
+		if (index === undefined || usage === undefined || of === undefined) continue;
+		const tokens = Number((usage.tokens?.promptTokens ?? 0n) + (usage.tokens?.completionTokens ?? 0n));
+		of[index] = measure === "cost" ? usage.cost : tokens;
+	}
+	const series = groups.map(({ key, name, color }) => ({ label: name, color, values: values.get(key) ?? [] }));
 	return { groups, total: whole.total ?? create(UsageTotalsSchema), times, series };
+}
+
+/** Returns a key that differs for all groups, also for one with the name of the rest. */
+function keyOf(group: readonly string[], isRest: boolean): string {
+	return isRest ? "rest" : `group ${group[0] ?? ""}`;
 }
 
 function seconds(time: NonNullable<ReportUsageResponse["rows"][number]["start"]>): number {

@@ -1,9 +1,11 @@
 import "./style.css";
+import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import type { UsageTotals } from "../../../../gen/conversations/v1/conversation_report_service_pb.js";
-import { Chart } from "../../parts/chart.tsx";
+import { Chart, type Series } from "../../parts/chart.tsx";
 import { cost, full, short } from "../../parts/format.ts";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
+import { type ChartStep, periodName } from "../../parts/time-names.ts";
 import { useShortcuts } from "../../shell/keys.ts";
 import { query, setQuery } from "../../shell/route.ts";
 import { GROUPS, RANGES, STEPS, UsageReport } from "./state.ts";
@@ -17,13 +19,22 @@ export default function UsagePage() {
 	const problem = report.problem.value;
 	const { measure } = report;
 	const loaded = report.loaded.value;
+	const tags = report.tagKeys.value.map((key) => [`tag:${key}`, `tag ${key}`] as const);
+	const groups = new Map([...GROUPS, ...tags]);
+	const groupWords = groups.get(report.groupBy) ?? report.groupBy;
+	const format = (value: number): string => (measure === "cost" ? cost(value) : short(value));
 	return (
 		<>
 			<h1 class="visually-hidden">Usage</h1>
 			<div class="row filters">
 				<Choice name="range" label="Range" value={report.range} options={RANGES} />
-				<Choice name="step" label="Step" value={report.step} options={STEPS} />
-				<Choice name="group_by" label="By" value={report.groupBy} options={GROUPS} />
+				<Choice
+					name="step"
+					label="Step"
+					value={report.step}
+					options={new Map([...STEPS.keys()].map((step) => [step, step]))}
+				/>
+				<Choice name="group_by" label="By" value={report.groupBy} options={groups} />
 				<Choice
 					name="measure"
 					label="Shows"
@@ -51,23 +62,24 @@ export default function UsagePage() {
 				<>
 					<section class="card">
 						<h2>
-							{measure === "cost" ? "Cost" : "Tokens"} by {GROUPS.get(report.groupBy) ?? report.groupBy}
-							{report.step === "none" ? "" : ` and ${report.step}`} · {full(loaded.total.conversations)} conversations
+							{measure === "cost" ? "Cost" : "Tokens"} by {groupWords} and {report.step} ·{" "}
+							{full(loaded.total.conversations)} conversations
 						</h2>
 						<Chart
 							times={loaded.times}
 							series={loaded.series}
 							kind="bars"
 							height={220}
-							format={(value) => (measure === "cost" ? cost(value) : short(value))}
-							label={`${measure} over time; the table below has the numbers`}
+							format={format}
+							step={report.step}
+							label={`${measure} over time; the tables below have the numbers`}
 						/>
 					</section>
 					<div class="scroll" role="region" aria-label="Numbers" tabIndex={0}>
 						<table class="numbers card">
 							<thead>
 								<tr>
-									<th scope="col">{GROUPS.get(report.groupBy) ?? report.groupBy}</th>
+									<th scope="col">{groupWords}</th>
 									{COLUMNS.map(({ title }) => (
 										<th key={title} scope="col" class="number">
 											{title}
@@ -76,10 +88,10 @@ export default function UsagePage() {
 								</tr>
 							</thead>
 							<tbody>
-								{loaded.groups.map(({ name, color, usage }) => (
-									<tr key={name}>
+								{loaded.groups.map(({ key, name, color, usage }) => (
+									<tr key={key}>
 										<th scope="row">
-											<span class="swatch" style={{ background: `var(${color})` }} /> {name === "" ? "(none)" : name}
+											<span class="swatch" style={{ background: `var(${color})` }} /> {nameOf(name)}
 										</th>
 										<Numbers usage={usage} total={loaded.total} />
 									</tr>
@@ -93,6 +105,7 @@ export default function UsagePage() {
 							</tfoot>
 						</table>
 					</div>
+					<Periods times={loaded.times} series={loaded.series} step={report.step} format={format} />
 					{loaded.total.limited && (
 						<p class="problem-text small">A sum is beyond the range of its type and ends at the limit.</p>
 					)}
@@ -100,6 +113,74 @@ export default function UsagePage() {
 			)}
 		</>
 	);
+}
+
+/** Number of periods that the table shows at first. */
+const SHOWN = 62;
+
+/** The numbers of the chart: a row for each period, the newest first, and a column for each group. */
+function Periods(props: {
+	readonly times: readonly number[];
+	readonly series: readonly Series[];
+	readonly step: ChartStep;
+	readonly format: (value: number) => string;
+}) {
+	const { times, series, step, format } = props;
+	const all = useSignal(false);
+	const newest = times.map((_, index) => times.length - 1 - index);
+	const shown = all.value ? newest : newest.slice(0, SHOWN);
+	return (
+		<>
+			<div class="scroll" role="region" aria-label={`Numbers by ${step}`} tabIndex={0}>
+				<table class="numbers card">
+					<thead>
+						<tr>
+							<th scope="col">{step}</th>
+							{series.map(({ label, color }) => (
+								<th key={color} scope="col" class="number">
+									<span class="swatch" style={{ background: `var(${color})` }} /> {nameOf(label)}
+								</th>
+							))}
+							<th scope="col" class="number">
+								All
+							</th>
+						</tr>
+					</thead>
+					<tbody>
+						{shown.map((index) => {
+							const values = series.map(({ values: of }) => of[index] ?? 0);
+							return (
+								<tr key={times[index]}>
+									<th scope="row">{periodName(times[index] ?? 0, step)}</th>
+									{values.map((value, of) => (
+										<td key={series[of]?.color} class={`number${value === 0 ? " muted" : ""}`}>
+											{format(value)}
+										</td>
+									))}
+									<td class="number">{format(values.reduce((sum, value) => sum + value, 0))}</td>
+								</tr>
+							);
+						})}
+					</tbody>
+				</table>
+			</div>
+			{!all.value && times.length > SHOWN && (
+				<button
+					type="button"
+					class="more"
+					onClick={() => {
+						all.value = true;
+					}}
+				>
+					Show all {full(times.length)}
+				</button>
+			)}
+		</>
+	);
+}
+
+function nameOf(group: string): string {
+	return group === "" ? "(none)" : group;
 }
 
 interface Column {

@@ -1,0 +1,158 @@
+import { useSignal } from "@preact/signals";
+import { useMemo } from "preact/hooks";
+import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
+import { Chart } from "../../parts/chart.tsx";
+import { cost, exactTime, full, short, timeOfDay } from "../../parts/format.ts";
+import type { Call } from "./calls.ts";
+
+/** Number of calls that the table shows at first. */
+const SHOWN = 50;
+
+interface UsageChartsProps {
+	readonly summary: ConversationSummary | undefined;
+	readonly calls: readonly Call[];
+}
+
+/** Cost, tokens and context of a conversation over time, from the calls that its record lists, and their table. */
+export function UsageCharts({ summary, calls }: UsageChartsProps) {
+	const byUsage = new Map<string, number>();
+	for (const { usageId, cost: price = 0 } of calls) byUsage.set(usageId, (byUsage.get(usageId) ?? 0) + price);
+	const tokens = summary?.tokens;
+	const context = summary?.context;
+	const of = context && context.contextWindow > 0n ? ` of ${short(context.contextWindow)}` : "";
+	return (
+		<>
+			<section class="card">
+				<h2>Cost</h2>
+				<p class="figure">{cost(summary?.accumulatedCost ?? 0)}</p>
+				{byUsage.size > 1 && (
+					<p class="small muted">{[...byUsage].map(([usage, value]) => `${usage} ${cost(value)}`).join(" · ")}</p>
+				)}
+				<Line calls={calls} what="Cost" value={({ cost: price }) => price} isSum format={cost} />
+			</section>
+			<section class="card">
+				<h2>Tokens</h2>
+				<p class="figure">{full((tokens?.promptTokens ?? 0n) + (tokens?.completionTokens ?? 0n))}</p>
+				<p class="small muted">
+					{[
+						`${short(tokens?.promptTokens ?? 0n)} prompt`,
+						`${short(tokens?.cacheReadTokens ?? 0n)} of it cached`,
+						`${short(tokens?.completionTokens ?? 0n)} completion`,
+					].join(" · ")}
+				</p>
+				<Line calls={calls} what="Tokens" value={({ tokens: count }) => count} isSum format={short} />
+			</section>
+			<section class="card">
+				<h2>Context</h2>
+				<p class="figure">{context === undefined ? "–" : `${short(context.perTurnToken)}${of}`}</p>
+				<Line calls={calls} what="Context" value={({ context: count }) => count} isSum={false} format={short} />
+			</section>
+			{calls.length > 0 && <Calls calls={calls} />}
+		</>
+	);
+}
+
+interface LineProps {
+	readonly calls: readonly Call[];
+	readonly what: string;
+	readonly value: (call: Call) => number | undefined;
+	/** Whether the values are added up over time. */
+	readonly isSum: boolean;
+	readonly format: (value: number) => string;
+}
+
+/** A value of the calls over time. It is left out while there are fewer than two. */
+function Line({ calls, what, value, isSum, format }: LineProps) {
+	const drawn = useMemo(() => {
+		const times: number[] = [];
+		const values: number[] = [];
+		for (const call of calls) {
+			const own = value(call);
+			if (own === undefined) continue;
+			times.push(call.time);
+			values.push(own + (isSum ? (values.at(-1) ?? 0) : 0));
+		}
+		return { times, series: [{ label: what, color: "--accent", values }], last: values.at(-1) ?? 0 };
+	}, [calls]);
+	if (drawn.times.length < 2) return null;
+	return (
+		<Chart
+			times={drawn.times}
+			series={drawn.series}
+			kind="lines"
+			height={120}
+			format={format}
+			label={`${what} over time, up to ${format(drawn.last)}; the table of calls has the numbers`}
+		/>
+	);
+}
+
+/** The numbers of the charts: each call, the newest first. */
+function Calls({ calls }: { readonly calls: readonly Call[] }) {
+	const open = useSignal(false);
+	const all = useSignal(false);
+	const newest = [...calls].reverse();
+	const shown = all.value ? newest : newest.slice(0, SHOWN);
+	return (
+		<section class="card">
+			<button
+				type="button"
+				class="more"
+				aria-expanded={open.value}
+				onClick={() => {
+					open.value = !open.value;
+				}}
+			>
+				{open.value ? "hide the calls" : `show ${full(calls.length)} calls`}
+			</button>
+			{open.value && (
+				<div class="scroll" role="region" aria-label="Calls" tabIndex={0}>
+					<table class="calls">
+						<thead>
+							<tr>
+								<th scope="col">Time</th>
+								<th scope="col" class="number">
+									Cost
+								</th>
+								<th scope="col" class="number">
+									Tokens
+								</th>
+								<th scope="col" class="number">
+									Context
+								</th>
+							</tr>
+						</thead>
+						<tbody>
+							{shown.map((call, index) => {
+								const time = new Date(call.time * 1000);
+								return (
+									<tr key={newest.length - index} title={`${call.usageId} · ${call.model}`}>
+										<th scope="row">
+											<time dateTime={time.toISOString()} title={exactTime(time)}>
+												{timeOfDay(time)}
+											</time>
+										</th>
+										<td class="number">{call.cost === undefined ? "–" : cost(call.cost)}</td>
+										<td class="number">{call.tokens === undefined ? "–" : short(call.tokens)}</td>
+										<td class="number">{call.context === undefined ? "–" : short(call.context)}</td>
+									</tr>
+								);
+							})}
+						</tbody>
+					</table>
+					{!all.value && calls.length > SHOWN && (
+						<button
+							type="button"
+							class="more"
+							onClick={() => {
+								all.value = true;
+							}}
+						>
+							show all
+						</button>
+					)}
+				</div>
+			)}
+		</section>
+	);
+}

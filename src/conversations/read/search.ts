@@ -1,0 +1,334 @@
+import { create } from "@bufbuild/protobuf";
+import { SearchOrder } from "../../../gen/conversations/v1/conversation_search_service_pb.js";
+import type { ConversationFilter } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import type { EventFormat } from "../../events/event-format.ts";
+import { eventTexts } from "../../search/event-texts.ts";
+import { matchDocument, type Snippet } from "../../search/match.ts";
+import { indexQuery, isExact, parseQuery, type TextQuery } from "../../search/query.ts";
+import type { Condition } from "../../store/condition.ts";
+import type { StoredConversation, StoredEvent } from "../../store/store.ts";
+import { type DocumentPosition, type DocumentQuery, type FoundDocument, newestFirst } from "../../store/text-index.ts";
+import { conditionsOf, invalid } from "./filter.ts";
+import { pageSize } from "./page.ts";
+import { type ListScope, readPageNumbers, writePageToken } from "./page-token.ts";
+import { type OnUnreadable, tryRead } from "./record-opener.ts";
+import { decodeSummary } from "./stored-summary.ts";
+import type { StoreReads } from "./visible-store.ts";
+
+/** What to look for. */
+export interface SearchRequest {
+	readonly query: string;
+	readonly filter?: ConversationFilter | undefined;
+	/** UNSPECIFIED means the same as undefined: the newest match first. */
+	readonly orderBy?: SearchOrder | undefined;
+	/** 0 means the default size. */
+	readonly pageSize: number;
+	/** Empty for the first page. */
+	readonly pageToken: string;
+}
+
+/** A text that meets the query. */
+export interface SearchPlace extends Snippet {
+	/** Sequence of the event; 0 for the title. */
+	readonly sequence: bigint;
+}
+
+/** A conversation that was found. */
+export interface SearchHit {
+	readonly summary: ConversationSummary;
+	/** At least one and at most {@link MAX_PLACES}: the title, then the newest events. */
+	readonly places: readonly SearchPlace[];
+}
+
+export interface SearchPage {
+	readonly hits: readonly SearchHit[];
+	/** Empty on the last page. */
+	readonly nextPageToken: string;
+	/** Sequence of the event up to which everything can be found. */
+	readonly indexedThrough: bigint;
+}
+
+const LIST = "search";
+const MAX_PLACES = 3;
+/** Number of events of a conversation that are examined for its places when the index does not decide alone. */
+const EXAMINED_FOR_PLACES = 10;
+/** Maximum number of documents that a read of the index returns. */
+const MAX_READ = 1_000;
+/** Maximum number of documents that are examined for a page: it then ends early. */
+const MAX_EXAMINED = 2_000;
+/** Number of documents whose texts are read together. */
+const READ_TOGETHER = 50;
+/** Number of the newest documents that are compared for relevance: when the index decides alone, and when not. */
+const WINDOW = 10_000;
+const EXAMINED_WINDOW = 500;
+/** Number of matching events that a matching title counts as. */
+const TITLE_WEIGHT = 10;
+
+/** Finds conversations by their texts. */
+export class SearchConversations {
+	readonly #store: Pick<StoreReads, "listConversations" | "readEvents" | "textIndex">;
+	readonly #format: Pick<EventFormat, "read">;
+	readonly #onUnreadable: OnUnreadable;
+
+	constructor(
+		store: Pick<StoreReads, "listConversations" | "readEvents" | "textIndex">,
+		format: Pick<EventFormat, "read">,
+		onUnreadable: OnUnreadable,
+	) {
+		this.#store = store;
+		this.#format = format;
+		this.#onUnreadable = onUnreadable;
+	}
+
+	/**
+	 * @param filterPrefix text before the name of a field of the filter in error messages
+	 * @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read
+	 */
+	async search(request: SearchRequest, filterPrefix = "filter."): Promise<SearchPage> {
+		const { pageToken } = request;
+		const size = pageSize(request.pageSize);
+		const query = parseQuery(request.query);
+		const conditions = conditionsOf(request.filter, filterPrefix);
+		const order = orderOf(request.orderBy);
+		const scope = { query, conditions, order };
+		// Before the search, so that nothing up to there is missing.
+		const { events: indexedThrough } = await this.#store.textIndex.progress();
+		const search = new Search(this.#store, this.#format, this.#onUnreadable, query, conditions);
+		const page = await (order === "newest" ? newestPage : relevantPage)(search, scope, pageToken, size);
+		return { ...page, indexedThrough };
+	}
+}
+
+/** @throws ServiceError `invalid_argument` for an unknown order */
+function orderOf(order: SearchOrder | undefined): "newest" | "relevance" {
+	if (order === undefined || order === SearchOrder.UNSPECIFIED || order === SearchOrder.NEWEST) return "newest";
+	if (order === SearchOrder.RELEVANCE) return "relevance";
+	throw invalid("order_by", "is not a known order");
+}
+
+type Hits = Omit<SearchPage, "indexedThrough">;
+
+/** Follows the documents from the newest to the oldest. The token has the position where the last page ended. */
+async function newestPage(search: Search, scope: ListScope, token: string, size: number): Promise<Hits> {
+	const start = token === "" ? undefined : positionOf(readPageNumbers(LIST, scope, token, 2));
+	const hits: FoundDocument[] = [];
+	/** Conversations that are hits, or were hits of earlier pages. */
+	const done = new Set<string>();
+	let before = start;
+	let isEnd = false;
+	for (let limit = 2 * size + 10; !isEnd && hits.length <= size && search.examined < MAX_EXAMINED; ) {
+		limit = Math.min(limit, MAX_READ);
+		const documents = await search.find({ before, except: [...done], limit });
+		const ids = [...new Set(documents.map(({ conversationId }) => conversationId))];
+		const earlier = start === undefined ? new Set<string>() : await search.conversationsWithin(ids, { from: start });
+		for (const id of earlier) done.add(id);
+		const found = await search.newestMatches(documents.filter(({ conversationId }) => !earlier.has(conversationId)));
+		hits.push(...found);
+		for (const { conversationId } of found) done.add(conversationId);
+		isEnd = documents.length < limit;
+		before = documents.at(-1) ?? before;
+		limit *= 4;
+	}
+	const page = hits.slice(0, size);
+	const next = hits.length > size ? page.at(-1) : isEnd ? undefined : before;
+	return {
+		hits: await search.hitsOf(page),
+		nextPageToken: next === undefined ? "" : writePageToken(LIST, scope, next.event, next.title),
+	};
+}
+
+/**
+ * Compares the documents of a window with each other. The token has the position where the first window begins, which new
+ * documents do not change, that of the present window, and the number of hits of the window that earlier pages had.
+ */
+async function relevantPage(search: Search, scope: ListScope, token: string, size: number): Promise<Hits> {
+	const [anchorEvent, anchorTitle, event, title, skipped = 0n] =
+		token === "" ? [] : readPageNumbers(LIST, scope, token, 5);
+	let anchor = anchorEvent === undefined ? undefined : positionOf([anchorEvent, anchorTitle]);
+	let before = anchor && positionOf([event, title]);
+	const limit = search.isExact ? WINDOW : EXAMINED_WINDOW;
+	const all = await search.find({ before, limit });
+	const isEnd = all.length < limit;
+	const documents = search.isExact ? all : await search.matching(all);
+	const groups = Map.groupBy(documents, ({ conversationId }) => conversationId);
+	if (anchor !== undefined && before !== undefined && newestFirst(anchor, before) !== 0)
+		for (const id of await search.conversationsWithin([...groups.keys()], { from: before, before: anchor }))
+			groups.delete(id);
+	const ranked = [...groups.values()]
+		.flatMap(([newest, ...others]) =>
+			newest === undefined
+				? []
+				: [{ newest, weight: weightOf(newest) + others.reduce((sum, one) => sum + weightOf(one), 0) }],
+		)
+		.sort((a, b) => b.weight - a.weight || newestFirst(a.newest, b.newest));
+	const end = Number(skipped) + size;
+	const hits = await search.hitsOf(ranked.slice(Number(skipped), end).map(({ newest }) => newest));
+	const first = all[0];
+	const last = all.at(-1);
+	if (first === undefined || last === undefined) return { hits, nextPageToken: "" };
+	// The first window ends just after its newest document.
+	anchor ??= { event: first.event, title: first.title + 1n };
+	before ??= anchor;
+	const hasMore = end < ranked.length;
+	if (!hasMore && isEnd) return { hits, nextPageToken: "" };
+	const [next, count] = hasMore ? [before, BigInt(end)] : [last, 0n];
+	const numbers = [anchor.event, anchor.title, next.event, next.title, count];
+	return { hits, nextPageToken: writePageToken(LIST, scope, ...numbers) };
+}
+
+function weightOf({ title }: DocumentPosition): number {
+	return title > 0n ? TITLE_WEIGHT : 1;
+}
+
+function positionOf([event = 0n, title = 0n]: readonly (bigint | undefined)[]): DocumentPosition {
+	return { event, title };
+}
+
+/** The documents of one search. Those that the index finds are examined: their texts decide. */
+class Search {
+	/** Whether the index decides alone. */
+	readonly isExact: boolean;
+	readonly #store: Pick<StoreReads, "listConversations" | "readEvents" | "textIndex">;
+	readonly #format: Pick<EventFormat, "read">;
+	readonly #onUnreadable: OnUnreadable;
+	readonly #query: TextQuery;
+	readonly #indexQuery: Pick<DocumentQuery, "required" | "excluded" | "conditions">;
+	/** Examined documents; undefined for those that do not meet the query. */
+	readonly #examined = new Map<string, Snippet | undefined>();
+	readonly #summaries = new Map<string, ConversationSummary | undefined>();
+
+	constructor(
+		store: Pick<StoreReads, "listConversations" | "readEvents" | "textIndex">,
+		format: Pick<EventFormat, "read">,
+		onUnreadable: OnUnreadable,
+		query: TextQuery,
+		conditions: readonly Condition[],
+	) {
+		this.#store = store;
+		this.#format = format;
+		this.#onUnreadable = onUnreadable;
+		this.#query = query;
+		this.#indexQuery = { ...indexQuery(query), conditions };
+		this.isExact = isExact(query);
+	}
+
+	/** Number of documents that have been examined. */
+	get examined(): number {
+		return this.#examined.size;
+	}
+
+	/** Finds documents that may meet the query. */
+	find(query: Pick<DocumentQuery, "before" | "from" | "of" | "except" | "limit">): Promise<readonly FoundDocument[]> {
+		return this.#store.textIndex.find({ ...this.#indexQuery, ...query });
+	}
+
+	/** Returns those of the conversations that have a document in a range of positions which meets the query. */
+	async conversationsWithin(
+		of: readonly string[],
+		range: Pick<DocumentQuery, "from" | "before">,
+	): Promise<ReadonlySet<string>> {
+		if (of.length === 0) return new Set();
+		const found = await this.find({ ...range, of, limit: this.isExact ? 1 : EXAMINED_FOR_PLACES });
+		const matching = this.isExact ? found : await this.matching(found);
+		return new Set(matching.map(({ conversationId }) => conversationId));
+	}
+
+	/** Returns the newest document of each conversation that meets the query, the newest first. */
+	async newestMatches(documents: readonly FoundDocument[]): Promise<FoundDocument[]> {
+		const matches: FoundDocument[] = [];
+		let left = [...Map.groupBy(documents, ({ conversationId }) => conversationId).values()];
+		for (let n = 0; left.length > 0; n++) {
+			const candidates = left.flatMap((of) => of[n] ?? []);
+			const matching = new Set(await this.matching(candidates));
+			matches.push(...matching);
+			left = left.filter((of) => of.length > n + 1 && !of.slice(n, n + 1).some((one) => matching.has(one)));
+		}
+		return matches.sort(newestFirst);
+	}
+
+	/** Returns those of the documents that meet the query. */
+	async matching(documents: readonly FoundDocument[]): Promise<FoundDocument[]> {
+		await this.#examine(documents);
+		return documents.filter((document) => this.#examined.get(keyOf(document)) !== undefined);
+	}
+
+	/** Returns hits with their summaries and places. One that was removed meanwhile is left out. */
+	async hitsOf(documents: readonly FoundDocument[]): Promise<SearchHit[]> {
+		if (documents.length === 0) return [];
+		const ids = documents.map(({ conversationId }) => conversationId);
+		const limit = this.isExact ? MAX_PLACES : EXAMINED_FOR_PLACES;
+		const found = await this.find({ of: ids, limit });
+		const candidates = new Map([...documents, ...found].map((document) => [keyOf(document), document]));
+		const places = Map.groupBy(await this.matching([...candidates.values()]), ({ conversationId }) => conversationId);
+		await this.#readSummaries(ids);
+		return ids.flatMap((id) => {
+			const summary = this.#summaries.get(id);
+			const own = (places.get(id) ?? []).sort((a, b) => titlesFirst(a, b) || newestFirst(a, b));
+			if (summary === undefined || own.length === 0) return [];
+			return [{ summary, places: own.slice(0, MAX_PLACES).flatMap((place) => this.#placeOf(place)) }];
+		});
+	}
+
+	#placeOf(document: FoundDocument): SearchPlace[] {
+		const snippet = this.#examined.get(keyOf(document));
+		return snippet === undefined ? [] : [{ sequence: document.title > 0n ? 0n : document.event, ...snippet }];
+	}
+
+	async #examine(documents: readonly FoundDocument[]): Promise<void> {
+		const unknown = documents.filter((document) => !this.#examined.has(keyOf(document)));
+		await this.#readSummaries(unknown.flatMap(({ title, conversationId }) => (title > 0n ? [conversationId] : [])));
+		for (const document of unknown) this.#examined.set(keyOf(document), this.#matchTitle(document));
+		const events = unknown.filter(({ title }) => title === 0n);
+		for (let at = 0; at < events.length; at += READ_TOGETHER) {
+			const sequences = events.slice(at, at + READ_TOGETHER).map(({ event }) => event);
+			for (const event of await this.#store.readEvents(sequences))
+				this.#examined.set(keyOf({ event: event.sequence, title: 0n }), this.#matchEvent(event));
+		}
+	}
+
+	/** Compares the present title, because the index may have a former one. */
+	#matchTitle({ title, conversationId }: FoundDocument): Snippet | undefined {
+		const present = title > 0n ? this.#summaries.get(conversationId)?.title : undefined;
+		return present === undefined ? undefined : matchDocument(this.#query, [{ field: "title", text: present }]);
+	}
+
+	#matchEvent({ conversationId, sequence, event }: StoredEvent): Snippet | undefined {
+		if ("unreadable" in event) return undefined;
+		return tryRead({ conversationId, sequence }, this.#onUnreadable, () =>
+			matchDocument(this.#query, eventTexts(this.#format.read(conversationId, event))),
+		);
+	}
+
+	async #readSummaries(ids: readonly string[]): Promise<void> {
+		const unknown = [...new Set(ids)].filter((id) => !this.#summaries.has(id));
+		for (let at = 0; at < unknown.length; at += MAX_READ) {
+			const some = unknown.slice(at, at + MAX_READ);
+			for (const id of some) this.#summaries.set(id, undefined);
+			const conditions: Condition[] = [{ kind: "ids", ids: some }, ...this.#indexQuery.conditions];
+			const query = { conditions, limit: some.length, withRecords: false };
+			for (const stored of await this.#store.listConversations(query))
+				this.#summaries.set(stored.conversationId, summaryOf(stored));
+		}
+	}
+}
+
+/** Returns the summary; only with the id if it cannot be read, as in lists. */
+function summaryOf({ conversationId, summary }: StoredConversation): ConversationSummary {
+	return (
+		tryRead(
+			{ conversationId, sequence: 0n },
+			() => undefined,
+			() => decodeSummary(summary),
+		) ?? create(ConversationSummarySchema, { id: conversationId })
+	);
+}
+
+function titlesFirst(a: DocumentPosition, b: DocumentPosition): number {
+	return Number(a.title === 0n) - Number(b.title === 0n);
+}
+
+/** A document's position identifies it. */
+function keyOf({ event, title }: DocumentPosition): string {
+	return `${event} ${title}`;
+}

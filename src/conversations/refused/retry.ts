@@ -1,0 +1,179 @@
+import { isDataLoss, ServiceError } from "../../errors.ts";
+import type { RefusedPost, RefusedPostRow } from "../../store/refused-posts.ts";
+import type { Store } from "../../store/store.ts";
+import type { EventIngest } from "../ingest/event-ingest.ts";
+import type { Ingest } from "../ingest/ingest.ts";
+import { invalid } from "../read/filter.ts";
+import { readPageToken, writePageToken } from "../read/page-token.ts";
+import { refusedId } from "./list-refused-posts.ts";
+import { kindOf, packReasons } from "./reasons.ts";
+import type { RefusedPosts } from "./refused-posts.ts";
+
+/** Maximum number of ids in a request. */
+const MAX_IDS = 1_000;
+/** Number of posts that are listed at a time. */
+const STEP = 100;
+/** Milliseconds after which a call ends. */
+const MAX_TIME = 10_000;
+/** Name of the list in page tokens. */
+const LIST = "retry_refused_posts";
+
+/** Which posts to take in. */
+export interface RetryRequest {
+	/** Empty: all that the caller may see. */
+	readonly ids: readonly string[];
+	/** Empty: from the oldest one on. */
+	readonly pageToken: string;
+}
+
+/** What a call has done. */
+export interface Retried {
+	readonly takenIn: bigint;
+	readonly stillRefused: bigint;
+	readonly withoutBody: bigint;
+	/** Empty when all posts were tried. */
+	readonly nextPageToken: string;
+}
+
+/** The ways by which posts are taken in. */
+export interface RetryIngest {
+	readonly records: Pick<Ingest, "json" | "request">;
+	readonly events: Pick<EventIngest, "json" | "request">;
+}
+
+/** The work of a retry waits for no client. */
+const SIGNAL = { aborted: false };
+
+/** Takes in posts that were refused. */
+export class RetryRefusedPosts {
+	readonly #store: Pick<Store, "refusedPosts">;
+	readonly #kept: Pick<RefusedPosts, "written" | "bodyOf">;
+	readonly #ingest: RetryIngest;
+	readonly #onRetried: (takenIn: number, stillRefused: number) => void;
+	/** The last call. Calls run one after the other, so that no post is taken in twice. */
+	#last: Promise<unknown> = Promise.resolve();
+
+	/** @param onRetried called after each call that has tried a post */
+	constructor(
+		store: Pick<Store, "refusedPosts">,
+		kept: Pick<RefusedPosts, "written" | "bodyOf">,
+		ingest: RetryIngest,
+		onRetried: (takenIn: number, stillRefused: number) => void,
+	) {
+		this.#store = store;
+		this.#kept = kept;
+		this.#ingest = ingest;
+		this.#onRetried = onRetried;
+	}
+
+	/**
+	 * Takes in posts in the order of their times, as posts that arrive now, but with their own times of receipt, senders
+	 * and owners. One that is taken in is removed; one that is still refused gets its new reasons.
+	 *
+	 * @param caller one with an owner takes in the posts of this owner only
+	 * @throws ServiceError `invalid_argument`; `unavailable` when the store cannot be read or written: what was taken in
+	 *   before stays so
+	 */
+	async retry(request: RetryRequest, caller: { readonly owner: string | undefined }): Promise<Retried> {
+		if (request.ids.length > MAX_IDS) throw invalid("ids", `must have at most ${MAX_IDS} entries`);
+		const ids = [...new Set(request.ids.map((id) => refusedId(id, "ids")))].sort((a, b) => (a < b ? -1 : 1));
+		const scope = { ids: request.ids.map(String) };
+		const after = request.pageToken === "" ? 0n : readPageToken(LIST, scope, request.pageToken);
+		const call = this.#last.then(async () => {
+			await this.#kept.written();
+			const found = ids.length > 0 ? this.#byIds(ids, after, caller.owner) : this.#all(after, caller.owner);
+			return await this.#retryAll(found, (last) => writePageToken(LIST, scope, last));
+		});
+		this.#last = call.catch(() => undefined);
+		return await call;
+	}
+
+	async #retryAll(posts: AsyncIterable<RefusedPostRow>, tokenAfter: (id: bigint) => string): Promise<Retried> {
+		const until = performance.now() + MAX_TIME;
+		let [takenIn, stillRefused, withoutBody] = [0, 0, 0];
+		try {
+			for await (const post of posts) {
+				const outcome = await this.#retryOne(post);
+				if (outcome === "taken in") takenIn += 1;
+				else if (outcome === "refused") stillRefused += 1;
+				else withoutBody += 1;
+				if (performance.now() < until) continue;
+				return { ...counted(takenIn, stillRefused, withoutBody), nextPageToken: tokenAfter(post.id) };
+			}
+			return { ...counted(takenIn, stillRefused, withoutBody), nextPageToken: "" };
+		} finally {
+			if (takenIn + stillRefused > 0) this.#onRetried(takenIn, stillRefused);
+		}
+	}
+
+	async #retryOne(post: RefusedPostRow): Promise<"taken in" | "refused" | "without body"> {
+		const { id } = post;
+		let body: Buffer | undefined;
+		try {
+			body = await this.#kept.bodyOf(post);
+		} catch (error) {
+			// Its key may be configured later, so the reasons stay.
+			if (isDataLoss(error)) return "refused";
+			throw error;
+		}
+		if (body === undefined) return "without body";
+		try {
+			await this.#takeIn(post, body);
+		} catch (error) {
+			const kind = kindOf(error);
+			if (kind === "unavailable") throw error;
+			const retriedAt = BigInt(Date.now()) * 1000n;
+			await this.#store.refusedPosts.setReasons({ id, kind, reasons: packReasons(error), retriedAt });
+			return "refused";
+		}
+		await this.#store.refusedPosts.remove(id);
+		return "taken in";
+	}
+
+	async #takeIn({ form, sender = "", owner, conversationId, receivedAt }: RefusedPost | RefusedPostRow, body: Buffer) {
+		const { records, events } = this.#ingest;
+		const poster = { sender, owner };
+		switch (form) {
+			case "record_json":
+				return await records.json(body, poster, SIGNAL, receivedAt);
+			case "record_message":
+				return await records.request(body, poster, SIGNAL, receivedAt);
+			case "events_json":
+				if (conversationId === undefined)
+					throw new ServiceError("invalid_record", "the conversation's id in the path is not a UUID");
+				return await events.json(conversationId, body, poster, SIGNAL, receivedAt);
+			case "events_message":
+				return await events.request(body, poster, SIGNAL, receivedAt);
+		}
+	}
+
+	async *#byIds(
+		ids: readonly bigint[],
+		after: bigint,
+		owner: string | undefined,
+	): AsyncGenerator<RefusedPostRow, void, undefined> {
+		for (const id of ids) {
+			const found = id > after ? await this.#store.refusedPosts.get(id, owner) : undefined;
+			if (found !== undefined) yield found;
+		}
+	}
+
+	async *#all(start: bigint, owner: string | undefined): AsyncGenerator<RefusedPostRow, void, undefined> {
+		for (let after = start; ; ) {
+			const page = await this.#store.refusedPosts.list({ owner, after, limit: STEP });
+			const last = page.at(-1);
+			if (last === undefined) return;
+			// Read one by one, because bodies can be large.
+			yield* this.#byIds(
+				page.map(({ id }) => id),
+				after,
+				owner,
+			);
+			after = last.id;
+		}
+	}
+}
+
+function counted(takenIn: number, stillRefused: number, withoutBody: number): Omit<Retried, "nextPageToken"> {
+	return { takenIn: BigInt(takenIn), stillRefused: BigInt(stillRefused), withoutBody: BigInt(withoutBody) };
+}

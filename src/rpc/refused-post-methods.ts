@@ -1,0 +1,23 @@
+import { RefusedPostService } from "../../gen/conversations/v1/refused_post_service_pb.js";
+import type { ConversationReads } from "../conversations/conversation-reads.ts";
+import type { RetryRefusedPosts } from "../conversations/refused/retry.ts";
+import { type RpcMethod, unary } from "./rpc-method.ts";
+
+/** The methods of `RefusedPostService`. */
+export function refusedPostMethods(
+	reads: Pick<ConversationReads, "of">,
+	retries: Pick<RetryRefusedPosts, "retry">,
+): readonly RpcMethod[] {
+	const { listRefusedPosts, getRefusedPost, retryRefusedPosts } = RefusedPostService.method;
+	return [
+		unary(listRefusedPosts, async (request, caller) => {
+			const { posts, nextPageToken } = await reads.of(caller).refused.list(request);
+			return { refusedPosts: [...posts], nextPageToken };
+		}),
+		unary(getRefusedPost, async ({ id }, caller) => {
+			const { post, body } = await reads.of(caller).refused.get(id, caller.scopes.has("secrets"));
+			return { refusedPost: post, ...(body === undefined ? {} : { body }) };
+		}),
+		unary(retryRefusedPosts, (request, caller) => retries.retry(request, caller)),
+	];
+}

@@ -1,0 +1,208 @@
+import { createHash, randomUUID } from "node:crypto";
+import { setTimeout as delay, setImmediate } from "node:timers/promises";
+import { fromBinary } from "@bufbuild/protobuf";
+import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { isDataLoss } from "../errors.ts";
+import type { EventFormat } from "../events/event-format.ts";
+import type { EventCondition } from "../store/event-condition.ts";
+import type { Store, StoredEvent, StoredUpdate } from "../store/store.ts";
+import { type EventWords, NO_PROGRESS, type TitleWords } from "../store/text-index.ts";
+import { eventTexts, KINDS_WITHOUT_TEXT, MAX_TEXT } from "./event-texts.ts";
+import { indexWords, wordsOf } from "./tokenizer.ts";
+
+/** Version of the rules by which texts and words are taken from events and titles. Raise it when they change. */
+export const INDEX_RULES = 1;
+
+/** Maximum number of events, and of bytes of their texts, of one step, so that appends wait only for a short commit. */
+const EVENTS = { limit: 100, maxBytes: 2 ** 18 };
+const UPDATES = 200;
+const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind", values: KINDS_WITHOUT_TEXT }];
+
+/** Number of events that are missing in the index at the start from which on the indexer tells its progress. */
+const BACKLOG = 1_000n;
+
+/** How fast the indexer works. */
+export interface IndexerPace {
+	/** Pause after a step as a multiple of its duration, while the service is busy. It leaves the machine to the ingest. */
+	readonly busyFactor: number;
+	/** As {@link busyFactor}, otherwise. */
+	readonly idleFactor: number;
+	/** Milliseconds for which new events and updates are collected. */
+	readonly collect: number;
+	/** Milliseconds after which the indexer looks again without being told: whether another process has ended, say. */
+	readonly interval: number;
+}
+
+const PACE: IndexerPace = { busyFactor: 4, idleFactor: 0.5, collect: 200, interval: 2_000 };
+
+/** What the indexer tells. */
+export interface IndexerObserver {
+	/**
+	 * Called after each step while the index is filled with what was stored long before.
+	 *
+	 * @param documents number of documents that were written since the start
+	 * @param through sequence of the event up to which the index comes
+	 * @param newest sequence of the newest event
+	 */
+	onFilled(documents: number, through: bigint, newest: bigint, isComplete: boolean): void;
+	/** Called with each failure, after which the indexer tries again. */
+	onError(error: unknown): void;
+}
+
+/** What {@link indexUntilStopped} needs. */
+export interface IndexerOptions {
+	readonly store: Pick<Store, "events" | "updates" | "textIndex">;
+	readonly format: Pick<EventFormat, "open" | "read">;
+	/** Returns whether the service has much to do. */
+	readonly isBusy: () => boolean;
+	readonly observer: IndexerObserver;
+	readonly pace?: IndexerPace | undefined;
+}
+
+/**
+ * Keeps the index of search up to date until the signal fires. It follows the logs, from where an earlier run ended. Of
+ * several processes with one database, one does so at a time.
+ */
+export async function indexUntilStopped(options: IndexerOptions, signal: AbortSignal): Promise<void> {
+	const { store, observer, isBusy, pace = PACE } = options;
+	const indexer = new TextIndexer(options);
+	let wake = () => {};
+	const subscriptions = [store.events, store.updates].map((log) => log.subscribe(() => wake()));
+	signal.addEventListener("abort", () => wake(), { once: true });
+	while (!signal.aborted) {
+		const woken = new Promise<void>((resolve) => {
+			wake = resolve;
+		});
+		const began = performance.now();
+		const hasMore = await indexer.step().catch((error: unknown) => {
+			observer.onError(error);
+			return false;
+		});
+		if (hasMore) await wait((performance.now() - began) * (isBusy() ? pace.busyFactor : pace.idleFactor), signal);
+		else {
+			const over = new AbortController();
+			await Promise.race([woken, wait(pace.interval, over.signal)]);
+			over.abort();
+			await wait(pace.collect, signal);
+		}
+	}
+	for (const end of subscriptions) end();
+	await indexer.release().catch(observer.onError);
+}
+
+/** Writes the index, step by step. */
+export class TextIndexer {
+	readonly #options: Pick<IndexerOptions, "store" | "format" | "observer">;
+	readonly #holder = randomUUID();
+	#written = 0;
+	/** Whether the index is filled with what was stored long before; undefined before the first step. */
+	#isFilling: boolean | undefined;
+
+	constructor(options: Pick<IndexerOptions, "store" | "format" | "observer">) {
+		this.#options = options;
+	}
+
+	/** Lets another process go on at once. */
+	async release(): Promise<void> {
+		await this.#options.store.textIndex.release(this.#holder);
+	}
+
+	/** Writes what comes next. Returns whether there may be more to do at once. */
+	async step(): Promise<boolean> {
+		const { store, observer } = this.#options;
+		const { textIndex } = store;
+		const progress = await textIndex.claim(this.#holder);
+		// A newer release writes the index by its own rules.
+		if (progress === undefined || progress.version > INDEX_RULES) return false;
+		if (progress.version < INDEX_RULES) {
+			this.#isFilling = undefined;
+			if (!(await textIndex.empty(progress)))
+				await textIndex.write({
+					expects: progress,
+					next: { ...NO_PROGRESS, version: INDEX_RULES },
+					events: [],
+					titles: [],
+				});
+			return true;
+		}
+		// Titles first, so that an index which comes up to an event has the title that the conversation had then.
+		const titles = await this.#titles(progress.updates);
+		const newest = (await store.events.range()).newest;
+		const events = titles.hasMore
+			? { words: [], through: progress.events, hasMore: true }
+			: await this.#events(progress.events, newest);
+		const next = { ...progress, updates: titles.through, events: events.through };
+		if (next.updates === progress.updates && next.events === progress.events) return false;
+		const isWritten = await textIndex.write({ expects: progress, next, titles: titles.words, events: events.words });
+		if (isWritten) this.#written += titles.words.length + events.words.length;
+		const hasMore = titles.hasMore || events.hasMore || !isWritten;
+		this.#isFilling ??= newest - progress.events > BACKLOG;
+		if (this.#isFilling) observer.onFilled(this.#written, next.events, newest, !hasMore);
+		this.#isFilling &&= hasMore;
+		return hasMore;
+	}
+
+	async #titles(after: bigint) {
+		const { updates } = this.#options.store;
+		const { newest } = await updates.range();
+		if (newest <= after) return { words: [], through: after, hasMore: false };
+		const found = await updates.list({ after, limit: UPDATES, withRecords: false });
+		const current = Map.groupBy(
+			found.filter((update) => update.current),
+			({ conversationId }) => conversationId,
+		);
+		const hasMore = found.length === UPDATES;
+		const last = found.at(-1)?.sequence ?? newest;
+		return {
+			words: [...current.values()].map(presentTitle),
+			through: hasMore || last > newest ? last : newest,
+			hasMore,
+		};
+	}
+
+	async #events(after: bigint, newest: bigint) {
+		if (newest <= after) return { words: [], through: after, hasMore: false };
+		const query = { after, before: newest + 1n, conditions: CONDITIONS, ...EVENTS };
+		const found = await this.#options.store.events.list(query);
+		const words: EventWords[] = [];
+		for (const event of found) {
+			const of = this.#wordsOf(event);
+			if (of.size > 0) words.push({ sequence: event.sequence, words: [...of] });
+			// Requests that wait are answered in between.
+			await setImmediate();
+		}
+		const last = found.at(-1)?.sequence;
+		return { words, through: last ?? newest, hasMore: last !== undefined };
+	}
+
+	#wordsOf({ conversationId, event }: StoredEvent): Set<string> {
+		if ("unreadable" in event) return new Set();
+		try {
+			const { format } = this.#options;
+			const texts = eventTexts(format.read(conversationId, event));
+			return new Set(texts.flatMap(({ text }) => [...indexWords(wordsOf(text))]));
+		} catch (error) {
+			// It cannot be shown either.
+			if (isDataLoss(error)) return new Set();
+			throw error;
+		}
+	}
+}
+
+/** @param updates those of a conversation that became current, in their order; at least one */
+function presentTitle(updates: readonly StoredUpdate[]): TitleWords {
+	const titles = updates.map(({ summary }) => fromBinary(ConversationSummarySchema, summary).title ?? "");
+	const title = titles.at(-1) ?? "";
+	const before = titles.findLastIndex((one) => one !== title);
+	const update = updates[before + 1];
+	if (update === undefined) throw new Error("a conversation in the log has an update");
+	const { conversationId, sequence, receivedAt } = update;
+	const digest = createHash("sha256").update(title).digest().readUIntBE(0, 6);
+	const words = [...indexWords(wordsOf(title.slice(0, MAX_TEXT)))];
+	return { conversationId, sequence, receivedAt, digest, isNew: before >= 0, words };
+}
+
+/** Waits; returns early when the signal fires. */
+async function wait(milliseconds: number, signal: AbortSignal): Promise<void> {
+	await delay(milliseconds, undefined, { signal, ref: false }).catch(() => undefined);
+}

@@ -1,0 +1,130 @@
+import type { Term, TextQuery } from "./query.ts";
+import { type Word, wordsOf } from "./tokenizer.ts";
+
+/** What a text of a conversation is. */
+export type TextField = "title" | "message" | "finish_message" | "command" | "file_name" | "error";
+
+/** A text that is searched. */
+export interface SearchText {
+	readonly field: TextField;
+	readonly text: string;
+}
+
+/** A part of a text: from `start`, inclusive, to `end`, exclusive. */
+export interface TextRange {
+	readonly start: number;
+	readonly end: number;
+}
+
+/** A piece of a text that meets a query. */
+export interface Snippet {
+	readonly field: TextField;
+	/** A part of the text, unchanged. */
+	readonly snippet: string;
+	/** What matches in the snippet, in its order, without overlaps; in characters (Unicode code points). */
+	readonly ranges: readonly TextRange[];
+}
+
+/** Number of UTF-16 code units of a snippet, and of those before the first match. */
+const SNIPPET = 200;
+const LEAD = 60;
+/** Maximum number of matches that are compared to find the best snippet. */
+const MAX_COMPARED = 200;
+
+/**
+ * Returns the best snippet of a document: its texts are those of one event, or a title.
+ *
+ * @returns undefined when the document does not meet the query
+ */
+export function matchDocument(query: TextQuery, texts: readonly SearchText[]): Snippet | undefined {
+	const documents = texts.map((text) => ({ ...text, words: wordsOf(text.text) }));
+	if (query.excluded.some((term) => documents.some(({ words }) => findTerm(term, words).length > 0))) return undefined;
+	const found = documents.map((document) => ({
+		document,
+		matches: query.required.map((term) => findTerm(term, document.words)),
+	}));
+	if (query.required.some((_, n) => found.every(({ matches }) => matches[n]?.length === 0))) return undefined;
+	const count = ({ matches }: (typeof found)[number]) => matches.filter(({ length }) => length > 0).length;
+	const best = found.reduce((a, b) => (count(b) > count(a) ? b : a));
+	return snippetOf(best.document, best.matches);
+}
+
+/** Returns the places of a term in a text. */
+function findTerm({ words: wanted, isPrefix }: Term, words: readonly Word[]): TextRange[] {
+	const ranges: TextRange[] = [];
+	for (let at = 0; at + wanted.length <= words.length; at++) {
+		let first: TextRange | undefined;
+		let last: TextRange | undefined;
+		for (const [n, one] of wanted.entries()) {
+			const word = words[at + n];
+			const isBegin = isPrefix && n === wanted.length - 1;
+			last = word && (n > 0 && one.isGlued && !word.isGlued ? undefined : meeting(word, one.text, isBegin));
+			if (last === undefined) break;
+			first ??= last;
+		}
+		if (first !== undefined && last !== undefined) ranges.push({ start: first.start, end: last.end });
+	}
+	return ranges;
+}
+
+/** Returns the range of a word, or of a part of it, that is or begins with a text. */
+function meeting(word: Word, wanted: string, isBegin: boolean): TextRange | undefined {
+	const meets = ({ text }: { readonly text: string }) => (isBegin ? text.startsWith(wanted) : text === wanted);
+	return meets(word) ? word : word.parts?.find(meets);
+}
+
+function snippetOf({ field, text }: SearchText, matches: readonly (readonly TextRange[])[]): Snippet {
+	const all = matches
+		.flatMap((ranges, term) => ranges.map((range) => ({ ...range, term })))
+		.sort((a, b) => a.start - b.start || b.end - a.end);
+	let best = { terms: 0, start: 0 };
+	for (const [n, { start }] of all.slice(0, MAX_COMPARED).entries()) {
+		const terms = new Set<number>();
+		for (let at = n; at < all.length; at++) {
+			const range = all[at];
+			if (range === undefined || range.end > start + SNIPPET - LEAD) break;
+			terms.add(range.term);
+		}
+		if (terms.size > best.terms || n === 0) best = { terms: terms.size, start };
+	}
+	const longest = all.find(({ start }) => start === best.start)?.end ?? best.start;
+	const start = beginOf(text, best.start);
+	const end = Math.max(longest, wholeCharacter(text, Math.min(text.length, start + SNIPPET)));
+	const ranges: { start: number; end: number }[] = [];
+	for (const range of all) {
+		if (range.start < start || range.end > end) continue;
+		const before = ranges.at(-1);
+		if (before !== undefined && range.start < before.end) before.end = Math.max(before.end, range.end);
+		else ranges.push({ start: range.start, end: range.end });
+	}
+	const snippet = text.slice(start, end);
+	const characters = characterCounter(snippet);
+	return {
+		field,
+		snippet,
+		ranges: ranges.map((range) => ({ start: characters(range.start - start), end: characters(range.end - start) })),
+	};
+}
+
+/** Returns where a snippet begins: some words before its first match. */
+function beginOf(text: string, firstMatch: number): number {
+	const begin = firstMatch - LEAD;
+	if (begin <= 0) return 0;
+	const space = text.slice(begin, firstMatch).search(/\s/);
+	return space === -1 ? wholeCharacter(text, begin) : begin + space + 1;
+}
+
+/** Moves a place out of a pair of surrogates. */
+function wholeCharacter(text: string, place: number): number {
+	const code = text.charCodeAt(place);
+	return code >= 0xdc00 && code <= 0xdfff ? place + 1 : place;
+}
+
+/** Returns a function that converts growing places in UTF-16 code units to places in characters. */
+function characterCounter(text: string): (place: number) => number {
+	let [at, count] = [0, 0];
+	return (place) => {
+		for (; at < place; count++) at += (text.codePointAt(at) ?? 0) > 0xffff ? 2 : 1;
+		return count;
+	};
+}

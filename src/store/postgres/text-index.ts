@@ -1,0 +1,276 @@
+import type { Condition } from "../condition.ts";
+import {
+	CLAIM_SECONDS,
+	type DocumentPosition,
+	type DocumentQuery,
+	type FoundDocument,
+	type IndexProgress,
+	type IndexStep,
+	type IndexTerm,
+	isSameProgress,
+	newestFirst,
+	type TitleWords,
+} from "../text-index.ts";
+import { bigint, bindable, integer, type Row, text } from "../values.ts";
+import type { Connections } from "./connections.ts";
+import { conditionSql, isOfStanding, STANDING_JOIN } from "./list-conversations.ts";
+import { firstReceivedSince } from "./prunable.ts";
+import { isConversationId } from "./rows.ts";
+import { Sql } from "./sql.ts";
+import type { Query, Session } from "./transaction.ts";
+import { json } from "./written-rows.ts";
+
+export async function readProgress(session: Session): Promise<IndexProgress> {
+	const [[row] = []] = await session.query({
+		text: "SELECT version, events, updates FROM conversation_updates.search_progress",
+	});
+	return progressFrom(row);
+}
+
+function progressFrom(row: Row | undefined): IndexProgress {
+	return { version: integer(row?.version), events: bigint(row?.events), updates: bigint(row?.updates) };
+}
+
+/** Returns the queries of a claim: see `TextIndex.claim`. The last one returns the progress if the claim succeeds. */
+export function claimQueries(holder: string): Query[] {
+	return [
+		{
+			// One write for several calls.
+			text: `
+				UPDATE conversation_updates.search_progress
+				SET holder = $1, held_until = clock_timestamp() + make_interval(secs => $2)
+				WHERE held_until IS NULL OR held_until < clock_timestamp()
+					OR (holder = $1 AND held_until < clock_timestamp() + make_interval(secs => $2 / 2))
+			`,
+			values: [holder, CLAIM_SECONDS],
+		},
+		{
+			text: `
+				SELECT version, events, updates FROM conversation_updates.search_progress
+				WHERE holder = $1 AND held_until > clock_timestamp()
+			`,
+			values: [holder],
+		},
+	];
+}
+
+/** Returns the progress that {@link claimQueries} returned; undefined when the claim did not succeed. */
+export function claimedFrom(results: readonly (readonly Row[])[]): IndexProgress | undefined {
+	const row = results.at(-1)?.[0];
+	return row && progressFrom(row);
+}
+
+/** Returns the query of `TextIndex.release`. */
+export function releaseQuery(holder: string): Query {
+	return {
+		text: "UPDATE conversation_updates.search_progress SET holder = NULL, held_until = NULL WHERE holder = $1",
+		values: [holder],
+	};
+}
+
+/** Writes a step: see `TextIndex.write`. */
+export async function writeStep(
+	connections: Connections,
+	{ expects, next, events, titles }: IndexStep,
+): Promise<boolean> {
+	return await connections.transaction(async (transaction) => {
+		const [rows = []] = await transaction.query({
+			text: `
+				UPDATE conversation_updates.search_progress SET version = $1, events = $2, updates = $3
+				WHERE version = $4 AND events = $5 AND updates = $6 RETURNING id
+			`,
+			values: [next.version, next.events, next.updates, expects.version, expects.events, expects.updates],
+		});
+		if (rows.length === 0) return false;
+		const positions = new Map<string, bigint>();
+		for (const { conversationId, receivedAt } of titles)
+			positions.set(conversationId, (await firstReceivedSince(transaction, "events", receivedAt + 1n)) - 1n);
+		await transaction.commit(
+			...(events.length === 0 ? [] : [eventsQuery(events)]),
+			...(titles.length === 0 ? [] : titleQueries(titles, positions)),
+		);
+		return true;
+	});
+}
+
+/** The lock on an event lets its removal wait, which then removes its words too. */
+function eventsQuery(events: IndexStep["events"]): Query {
+	return {
+		text: `
+			INSERT INTO conversation_updates.search_texts
+			SELECT e.sequence, e.conversation_id, array_to_tsvector(r.words)
+			FROM json_to_recordset($1::json) AS r (sequence bigint, words text[])
+			JOIN conversation_updates.events e ON e.sequence = r.sequence
+			FOR KEY SHARE OF e
+		`,
+		values: [json(events)],
+	};
+}
+
+function titleQueries(titles: readonly TitleWords[], positions: ReadonlyMap<string, bigint>): Query[] {
+	const rows = titles.map(({ conversationId, sequence, digest, isNew, words }) => ({
+		conversation_id: conversationId,
+		position: positions.get(conversationId) ?? 0n,
+		sequence,
+		digest,
+		is_new: isNew,
+		words,
+	}));
+	const without = titles.filter(({ words }) => words.length === 0);
+	return [
+		{
+			text: "DELETE FROM conversation_updates.search_titles WHERE conversation_id = ANY ($1::uuid[])",
+			values: [without.map(({ conversationId }) => conversationId)],
+		},
+		{
+			text: `
+				INSERT INTO conversation_updates.search_titles
+				SELECT c.conversation_id, r.position, r.sequence, r.digest, array_to_tsvector(r.words)
+				FROM json_to_recordset($1::json) AS r (
+					conversation_id uuid, position bigint, sequence bigint, digest bigint, is_new boolean, words text[]
+				)
+				JOIN conversation_updates.conversations c ON c.conversation_id = r.conversation_id
+				WHERE r.is_new OR NOT EXISTS (
+					SELECT 1 FROM conversation_updates.search_titles t
+					WHERE t.conversation_id = r.conversation_id AND t.digest = r.digest
+				)
+				FOR KEY SHARE OF c
+				ON CONFLICT (conversation_id) DO UPDATE SET
+					position = excluded.position, sequence = excluded.sequence, digest = excluded.digest,
+					words = excluded.words
+			`,
+			values: [json(rows.filter(({ words }) => words.length > 0))],
+		},
+	];
+}
+
+/** Returns the query that removes the words of removed events. It follows the removal of the events. */
+export function removeTextsQuery(sequences: readonly bigint[]): Query {
+	return {
+		text: "DELETE FROM conversation_updates.search_texts WHERE sequence = ANY ($1::bigint[])",
+		values: [sequences],
+	};
+}
+
+/** Returns the query of `TextIndex.reset`. */
+export function resetQuery(): Query {
+	return { text: "UPDATE conversation_updates.search_progress SET version = 0, events = 0, updates = 0" };
+}
+
+/** Maximum number of documents of a table that a transaction removes. */
+const REMOVED = 5_000;
+
+/** Removes documents: see `TextIndex.empty`. Not with TRUNCATE, for which the role of the service may lack the privilege. */
+export async function emptyIndex(connections: Connections, expects: IndexProgress): Promise<boolean> {
+	return await connections.transaction(async (transaction) => {
+		const [[row] = []] = await transaction.query({
+			text: "SELECT version, events, updates FROM conversation_updates.search_progress FOR UPDATE",
+		});
+		if (!isSameProgress(progressFrom(row), expects)) return false;
+		const tables = { search_texts: "sequence", search_titles: "conversation_id" };
+		const removed = await transaction.commit(
+			...Object.entries(tables).map(([table, key]) => ({
+				text: `
+					WITH gone AS (
+						DELETE FROM conversation_updates.${table} WHERE ${key} IN (
+							SELECT ${key} FROM conversation_updates.${table} ORDER BY ${key} LIMIT ${REMOVED}
+						) RETURNING 1
+					)
+					SELECT count(*) AS count FROM gone
+				`,
+			})),
+		);
+		return removed.some((rows) => integer(rows[0]?.count) === REMOVED);
+	});
+}
+
+const NEWEST: DocumentPosition = { event: 2n ** 62n, title: 0n };
+const OLDEST: DocumentPosition = { event: -1n, title: 0n };
+
+/** Finds documents: see `TextIndex.find`. */
+export async function findDocuments(session: Session, query: DocumentQuery): Promise<FoundDocument[]> {
+	const of = query.of?.filter(isConversationId);
+	const [events = [], titles = []] = await session.query(
+		of === undefined ? eventsOfAll(query) : eventsOf(query, of),
+		titlesQuery(query, of),
+	);
+	const found = [...events, ...titles].map((row) => ({
+		conversationId: text(row.conversation_id),
+		event: bigint(row.position),
+		title: bigint(row.title),
+	}));
+	return of === undefined ? found.sort(newestFirst).slice(0, query.limit) : found;
+}
+
+/** Follows the order of events, or sorts what the index of words finds, as the planner chooses. */
+function eventsOfAll(query: DocumentQuery): Query {
+	const sql = new Sql();
+	const { joins, tests } = filterOf(query.conditions, sql);
+	return sql.query(`
+		SELECT s.sequence AS position, 0::bigint AS title, s.conversation_id
+		FROM conversation_updates.search_texts s
+		JOIN conversation_updates.conversations c ON c.conversation_id = s.conversation_id ${joins}
+		WHERE s.words @@ ${sql.value(tsQuery(query))}::tsquery AND ${eventRange(query, "s", sql)} ${tests}
+			${except(query, sql)}
+		ORDER BY s.sequence DESC LIMIT ${sql.value(query.limit)}
+	`);
+}
+
+function eventsOf(query: DocumentQuery, of: readonly string[]): Query {
+	const sql = new Sql();
+	const { joins, tests } = filterOf(query.conditions, sql);
+	return sql.query(`
+		SELECT d.* FROM unnest(${sql.value(of)}::uuid[]) AS i (id) CROSS JOIN LATERAL (
+			SELECT e.sequence AS position, 0::bigint AS title, e.conversation_id
+			FROM conversation_updates.events e
+			JOIN conversation_updates.search_texts s ON s.sequence = e.sequence
+			JOIN conversation_updates.conversations c ON c.conversation_id = e.conversation_id ${joins}
+			WHERE e.conversation_id = i.id AND s.words @@ ${sql.value(tsQuery(query))}::tsquery
+				AND ${eventRange(query, "e", sql)} ${tests}
+			ORDER BY e.sequence DESC LIMIT ${sql.value(query.limit)}
+		) d
+	`);
+}
+
+function titlesQuery(query: DocumentQuery, of: readonly string[] | undefined): Query {
+	const { before = NEWEST, from = OLDEST, limit } = query;
+	const sql = new Sql();
+	const { joins, tests } = filterOf(query.conditions, sql);
+	const ofThese = of === undefined ? "" : `AND s.conversation_id = ANY (${sql.value(of)}::uuid[])`;
+	const count = of === undefined ? limit : Math.max(1, of.length);
+	return sql.query(`
+		SELECT s.position, s.sequence AS title, s.conversation_id FROM conversation_updates.search_titles s
+		JOIN conversation_updates.conversations c ON c.conversation_id = s.conversation_id ${joins}
+		WHERE s.words @@ ${sql.value(tsQuery(query))}::tsquery
+			AND (s.position, s.sequence) < (${sql.value(before.event)}, ${sql.value(before.title)})
+			AND (s.position, s.sequence) >= (${sql.value(from.event)}, ${sql.value(from.title)})
+			${tests} ${ofThese} ${except(query, sql)}
+		ORDER BY s.position DESC, s.sequence DESC LIMIT ${sql.value(count)}
+	`);
+}
+
+function eventRange({ before = NEWEST, from = OLDEST }: DocumentQuery, alias: string, sql: Sql): string {
+	const [below, least] = [before, from].map(({ event, title }) => bindable(event + (title > 0n ? 1n : 0n)));
+	return `${alias}.sequence < ${sql.value(below)} AND ${alias}.sequence >= ${sql.value(least)}`;
+}
+
+function except({ except: excluded = [] }: DocumentQuery, sql: Sql): string {
+	return excluded.length === 0 ? "" : `AND s.conversation_id <> ALL (${sql.value(excluded)}::uuid[])`;
+}
+
+function filterOf(conditions: readonly Condition[], sql: Sql): { readonly joins: string; readonly tests: string } {
+	const pieces = conditions.map((condition, index) => conditionSql(condition, `t${index}`, sql));
+	return {
+		joins: [...(conditions.some(isOfStanding) ? [STANDING_JOIN] : []), ...pieces.map(({ join }) => join)].join(" "),
+		tests: pieces.map(({ test }) => `AND ${test}`).join(" "),
+	};
+}
+
+function tsQuery({ required, excluded }: Pick<DocumentQuery, "required" | "excluded">): string {
+	return [...required.map(termOf), ...excluded.map((term) => `!${termOf(term)}`)].join(" & ");
+}
+
+/** Words have no characters that would have to be escaped. */
+function termOf({ word, isPrefix }: IndexTerm): string {
+	return `'${word}'${isPrefix ? ":*" : ""}`;
+}

@@ -1,0 +1,183 @@
+import type { Condition } from "../condition.ts";
+import {
+	type DocumentQuery,
+	type FoundDocument,
+	type IndexProgress,
+	type IndexStep,
+	type IndexTerm,
+	isSameProgress,
+	NO_PROGRESS,
+	newestFirst,
+	type TitleWords,
+} from "../text-index.ts";
+import { bigint, bindable, integer, nullable, text } from "../values.ts";
+import { conditionSql, type Sql } from "./condition-sql.ts";
+import { firstReceivedSince } from "./log.ts";
+import type { Statements } from "./statements.ts";
+
+/** Begins the word by which the documents of a conversation are found. No word of a text has it. */
+const CONVERSATION_MARK = "\ue000";
+
+export function readProgress(statements: Statements): IndexProgress {
+	const row = statements.prepare("SELECT version, events, updates FROM search_progress").get();
+	return { version: integer(row?.version), events: bigint(row?.events), updates: bigint(row?.updates) };
+}
+
+function saveProgress(statements: Statements, { version, events, updates }: IndexProgress): void {
+	statements.prepare("UPDATE search_progress SET version = ?, events = ?, updates = ?").run(version, events, updates);
+}
+
+/** Writes a step: see `TextIndex.write`. The caller has begun a transaction. */
+export function writeStep(statements: Statements, { expects, next, events, titles }: IndexStep): boolean {
+	if (!isSameProgress(readProgress(statements), expects)) return false;
+	const activityOf = statements.prepare("SELECT activity FROM events WHERE sequence = ?");
+	const insert = statements.prepare("INSERT INTO search_texts (rowid, words) VALUES (?, ?)");
+	for (const { sequence, words } of events) {
+		const activity = nullable(bigint, activityOf.get(sequence)?.activity ?? null);
+		if (activity !== undefined) insert.run(sequence, [...words, conversationWord(activity)].join(" "));
+	}
+	for (const title of titles) writeTitle(statements, title);
+	saveProgress(statements, next);
+	return true;
+}
+
+function writeTitle(statements: Statements, title: TitleWords): void {
+	const { conversationId, sequence, receivedAt, digest, isNew, words } = title;
+	const row = statements
+		.prepare(`
+			SELECT c.id, s.digest FROM conversations c LEFT JOIN search_titles s ON s.conversation = c.id
+			WHERE c.conversation_id = ?
+		`)
+		.get(conversationId);
+	if (row === undefined) return;
+	const id = bigint(row.id);
+	if (!isNew && nullable(integer, row.digest) === digest) return;
+	removeTitle(statements, id);
+	if (words.length === 0) return;
+	const position = firstReceivedSince(statements, "events", receivedAt + 1n) - 1n;
+	statements.prepare("INSERT INTO search_titles VALUES (?, ?, ?, ?)").run(id, position, sequence, digest);
+	statements.prepare("INSERT INTO search_title_words (rowid, words) VALUES (?, ?)").run(id, words.join(" "));
+}
+
+/** Removes the title of a conversation from the index. The caller has begun a transaction. */
+export function removeTitle(statements: Statements, conversation: bigint): void {
+	const { changes } = statements.prepare("DELETE FROM search_titles WHERE conversation = ?").run(conversation);
+	if (changes > 0) statements.prepare("DELETE FROM search_title_words WHERE rowid = ?").run(conversation);
+}
+
+/** Removes the texts of an event from the index, if it has them. The caller has begun a transaction. */
+export function removeEventText(statements: Statements, sequence: bigint): void {
+	statements.prepare("DELETE FROM search_texts WHERE rowid = ?").run(sequence);
+}
+
+/** See `TextIndex.reset`. The caller has begun a transaction. */
+export function resetIndex(statements: Statements): void {
+	saveProgress(statements, NO_PROGRESS);
+}
+
+/** Removes all documents: see `TextIndex.empty`. The caller has begun a transaction. */
+export function emptyIndex(statements: Statements, expects: IndexProgress): boolean {
+	if (!isSameProgress(readProgress(statements), expects)) return false;
+	for (const table of ["search_texts", "search_title_words"])
+		statements.prepare(`INSERT INTO ${table} (${table}) VALUES ('delete-all')`).run();
+	statements.prepare("DELETE FROM search_titles").run();
+	return false;
+}
+
+/** Finds documents: see `TextIndex.find`. */
+export function findDocuments(statements: Statements, query: DocumentQuery): FoundDocument[] {
+	const { of } = query;
+	if (of !== undefined) return of.flatMap((id) => findOf(statements, query, id));
+	const filter = filterOf(query.conditions);
+	if (query.except !== undefined && query.except.length > 0)
+		filter.push({
+			text: "c.conversation_id NOT IN (SELECT value FROM json_each(?))",
+			parameters: [JSON.stringify(query.except)],
+		});
+	return [...findEvents(statements, query, filter, undefined), ...findTitles(statements, query, filter)]
+		.sort(newestFirst)
+		.slice(0, query.limit);
+}
+
+function findOf(statements: Statements, query: DocumentQuery, conversationId: string): FoundDocument[] {
+	const row = statements.prepare("SELECT id FROM activities WHERE conversation_id = ?").get(conversationId);
+	const filter = [...filterOf(query.conditions), { text: "c.conversation_id = ?", parameters: [conversationId] }];
+	const events = row === undefined ? [] : findEvents(statements, query, filter, conversationWord(bigint(row.id)));
+	return [...events, ...findTitles(statements, query, filter)];
+}
+
+/** @param word a further word that the documents must have */
+function findEvents(
+	statements: Statements,
+	{ before, from, limit, ...query }: DocumentQuery,
+	filter: readonly Sql[],
+	word: string | undefined,
+): FoundDocument[] {
+	const below = before === undefined ? 2n ** 63n : before.event + (before.title > 0n ? 1n : 0n);
+	const least = from === undefined ? 0n : from.event + (from.title > 0n ? 1n : 0n);
+	// The joins follow the index, which has the order.
+	const rows = statements
+		.prepare(`
+			SELECT e.sequence, a.conversation_id
+			FROM search_texts CROSS JOIN events e ON e.sequence = search_texts.rowid
+			CROSS JOIN activities a ON a.id = e.activity
+			CROSS JOIN conversations c ON c.conversation_id = a.conversation_id
+			WHERE search_texts MATCH ? AND search_texts.rowid < ? AND search_texts.rowid >= ?
+				${filter.map((one) => `AND ${one.text}`).join(" ")}
+			ORDER BY search_texts.rowid DESC LIMIT ?
+		`)
+		.all(matchOf(query, word), bindable(below), least, ...filter.flatMap(({ parameters }) => parameters), limit);
+	return rows.map((row) => ({ conversationId: text(row.conversation_id), event: bigint(row.sequence), title: 0n }));
+}
+
+function findTitles(
+	statements: Statements,
+	{ before = { event: 2n ** 62n, title: 0n }, from = { event: -1n, title: 0n }, limit, ...query }: DocumentQuery,
+	filter: readonly Sql[],
+): FoundDocument[] {
+	const rows = statements
+		.prepare(`
+			SELECT c.conversation_id, s.position, s.sequence
+			FROM search_title_words CROSS JOIN search_titles s ON s.conversation = search_title_words.rowid
+			CROSS JOIN conversations c ON c.id = s.conversation
+			WHERE search_title_words MATCH ? AND (s.position, s.sequence) < (?, ?) AND (s.position, s.sequence) >= (?, ?)
+				${filter.map((one) => `AND ${one.text}`).join(" ")}
+			ORDER BY s.position DESC, s.sequence DESC LIMIT ?
+		`)
+		.all(
+			matchOf(query, undefined),
+			before.event,
+			before.title,
+			from.event,
+			from.title,
+			...filter.flatMap(({ parameters }) => parameters),
+			limit,
+		);
+	return rows.map((row) => ({
+		conversationId: text(row.conversation_id),
+		event: bigint(row.position),
+		title: bigint(row.sequence),
+	}));
+}
+
+function filterOf(conditions: readonly Condition[]): Sql[] {
+	return conditionSql(conditions).map(({ test }) => test);
+}
+
+/** Returns a query of FTS5. */
+function matchOf(
+	{ required, excluded }: Pick<DocumentQuery, "required" | "excluded">,
+	word: string | undefined,
+): string {
+	const own = word === undefined ? [] : [{ word, isPrefix: false }];
+	const all = [...own, ...required].map(termOf).join(" AND ");
+	return excluded.length === 0 ? all : `(${all}) NOT (${excluded.map(termOf).join(" OR ")})`;
+}
+
+function termOf({ word, isPrefix }: IndexTerm): string {
+	return `"${word}"${isPrefix ? " *" : ""}`;
+}
+
+function conversationWord(activity: bigint): string {
+	return `${CONVERSATION_MARK}${activity.toString(36)}`;
+}

@@ -1,0 +1,133 @@
+import type { Condition } from "./condition.ts";
+
+/**
+ * The index of search. A document is what is found: the texts of an event, or the title of a conversation. The index knows
+ * the words of each document, but not their order. An indexer writes it after the events and updates, in steps, of which
+ * each says how far it comes. What is removed from the logs is removed from the index in the same transaction.
+ */
+
+/** How far the index comes. */
+export interface IndexProgress {
+	/** Version of the rules by which words are taken from texts; 0 before the first step. */
+	readonly version: number;
+	/** The texts of all events up to this sequence are indexed. */
+	readonly events: bigint;
+	/** The titles of all updates up to this sequence are indexed. */
+	readonly updates: bigint;
+}
+
+/** The words of an event's texts. */
+export interface EventWords {
+	readonly sequence: bigint;
+	/** Each once, not empty, without characters that are neither letters, digits nor marks. */
+	readonly words: readonly string[];
+}
+
+/** The words of a conversation's title, which replace those of its former title. */
+export interface TitleWords {
+	readonly conversationId: string;
+	/** Sequence of the first of the examined updates from which on the title is the present one. */
+	readonly sequence: bigint;
+	/** When that update was received: microseconds since the Unix epoch. */
+	readonly receivedAt: bigint;
+	/** Number of 48 bits that identifies the title. */
+	readonly digest: number;
+	/** Whether an examined update had another title. If not, a title with the same digest keeps its position. */
+	readonly isNew: boolean;
+	/** As of {@link EventWords}; empty without a title. */
+	readonly words: readonly string[];
+}
+
+/** What the indexer adds in one transaction. */
+export interface IndexStep {
+	/** The progress before the step. If it is another one, nothing is written. */
+	readonly expects: IndexProgress;
+	readonly next: IndexProgress;
+	/** Events that have been removed meanwhile are left out. */
+	readonly events: readonly EventWords[];
+	/** At most one of each conversation. Conversations that have been removed meanwhile are left out. */
+	readonly titles: readonly TitleWords[];
+}
+
+/** A word that a document must have. */
+export interface IndexTerm {
+	readonly word: string;
+	/** Whether any word that begins with this one will do. */
+	readonly isPrefix: boolean;
+}
+
+/** A place in the order of documents: that of an event, or of a title among the events. */
+export interface DocumentPosition {
+	/** Sequence of the event. For a title, that of an event which was not received after the title's update; or near it. */
+	readonly event: bigint;
+	/** Sequence of the title's update; 0 for an event. */
+	readonly title: bigint;
+}
+
+/** A document that has the words of a query. */
+export interface FoundDocument extends DocumentPosition {
+	readonly conversationId: string;
+}
+
+/** Selects documents of conversations that have a record, newest first. */
+export interface DocumentQuery {
+	/** At least one. */
+	readonly required: readonly IndexTerm[];
+	readonly excluded: readonly IndexTerm[];
+	/** Conditions that the conversation must meet. */
+	readonly conditions: readonly Condition[];
+	/** Only documents before this position. */
+	readonly before?: DocumentPosition | undefined;
+	/** Only documents at this position or after it. */
+	readonly from?: DocumentPosition | undefined;
+	/** Only documents of these conversations: of each its title, and at most `limit` events. */
+	readonly of?: readonly string[] | undefined;
+	/** No documents of these conversations. */
+	readonly except?: readonly string[] | undefined;
+	/** Maximum number of documents. */
+	readonly limit: number;
+}
+
+/** The index in a store. Its methods fail as those of the store do. */
+export interface TextIndex {
+	progress(): Promise<IndexProgress>;
+	/**
+	 * Asks for the right to write the index, which one process has at a time. It ends {@link CLAIM_SECONDS} after the last
+	 * call.
+	 *
+	 * @param holder unique id of the process
+	 * @returns the progress; undefined while another process has the right
+	 */
+	claim(holder: string): Promise<IndexProgress | undefined>;
+	/** Ends a process's right to write the index. */
+	release(holder: string): Promise<void>;
+	/** Writes a step. Returns whether it was written: see {@link IndexStep.expects}. */
+	write(step: IndexStep): Promise<boolean>;
+	/** Sets the progress to its beginning, so that the indexer removes all documents and begins again. */
+	reset(): Promise<void>;
+	/**
+	 * Removes documents, unless the progress is another one.
+	 *
+	 * @returns whether documents are left
+	 */
+	empty(expects: IndexProgress): Promise<boolean>;
+	/** Finds documents, newest first; with `of` in any order. */
+	find(query: DocumentQuery): Promise<readonly FoundDocument[]>;
+}
+
+export function isSameProgress(a: IndexProgress, b: IndexProgress): boolean {
+	return a.version === b.version && a.events === b.events && a.updates === b.updates;
+}
+
+/** How long a process has the right to write the index. */
+export const CLAIM_SECONDS = 15;
+
+/** The progress of an index that is to be written anew. */
+export const NO_PROGRESS: IndexProgress = { version: 0, events: 0n, updates: 0n };
+
+/** Orders documents, newest first. */
+export function newestFirst(a: DocumentPosition, b: DocumentPosition): number {
+	const [newer, older] = a.event === b.event ? [a.title, b.title] : [a.event, b.event];
+	if (newer === older) return 0;
+	return newer > older ? -1 : 1;
+}

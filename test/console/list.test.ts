@@ -1,0 +1,276 @@
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import type { Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
+import {
+	ListConversationsRequestSchema,
+	ListConversationsResponseSchema,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
+import { object } from "../support/fixtures.ts";
+import { KEY, startTestService, type TestService } from "../support/service.ts";
+import { TestBrowser } from "./browser.ts";
+import {
+	called,
+	eventsOf,
+	failed,
+	post,
+	postSample,
+	recordOf,
+	SAMPLES,
+	type Sample,
+	SILENT,
+	said,
+	sampleId,
+} from "./samples.ts";
+import { visitWithKey } from "./visit.ts";
+
+const KEY_2 = "key-of-the-second-agent-server";
+const RED = "key-of-an-agent-server-of-red";
+
+let browser: TestBrowser;
+let service: TestService;
+let page: Page;
+
+beforeAll(async () => {
+	browser = await TestBrowser.start();
+	service = await startTestService({
+		ACCESS_KEYS: `first:${KEY}:ingest+read,second:${KEY_2}:ingest,third:${RED}:ingest@red`,
+	});
+	const keys = [KEY, KEY_2, RED];
+	for (const [index, sample] of [...SAMPLES, SILENT].entries()) await postSample(service.http, sample, keys[index % 3]);
+	({ page } = await visitWithKey(browser, service.http));
+});
+
+afterAll(async () => {
+	await browser?.[Symbol.asyncDispose]();
+	await service?.[Symbol.asyncDispose]();
+});
+
+const minutesAgo = (minutes: number): string => new Date(Date.now() - minutes * 60_000).toISOString();
+
+/** Returns the ids of the conversations that the page shows, in order. */
+async function shown(): Promise<string[]> {
+	const links = await page.locator(".list .line:not(.head) .label > a").evaluateAll((all) => all.map(String));
+	return links.map((link) => /conversations\/([-0-9a-f]+)/.exec(link)?.[1] ?? link);
+}
+
+/** Returns the ids of the conversations that the JSON API lists for the same parameters. */
+async function listed(parameters: string): Promise<string[]> {
+	const url = `${service.http}/api/v1/conversations?${parameters}`;
+	const response = await fetch(url, { headers: { "X-Access-Token": KEY } });
+	const { conversations } = object(await response.json());
+	if (!Array.isArray(conversations)) throw new Error(`${url} lists nothing`);
+	return conversations.map((entry: unknown) => String(object(object(entry).summary).id));
+}
+
+async function openList(parameters: string): Promise<void> {
+	await page.evaluate(`location.hash = ${JSON.stringify(`#/conversations?${parameters}`)}`);
+}
+
+describe("the address selects what the API selects by the same parameters", () => {
+	test.each([
+		["execution_status=finished", 4],
+		["execution_status=finished&execution_status=paused", 5],
+		["execution_status_not=finished", 7],
+		["execution_status_not=finished&execution_status_not=error", 6],
+		["agent_kind=ACPAgent", 3],
+		["model=model-deep-4", 2],
+		["sender=second", 4],
+		["owner=red", 3],
+		["tag=repo:shop", 1],
+		["tag=team:core&tag=repo:billing", 1],
+		["tag_key=repo", 4],
+		["title_contains=MIGRATE", 1],
+		[`parent_conversation_id=${sampleId(6)}`, 1],
+		[`forked_from_conversation_id=${sampleId(6)}`, 1],
+		[`created_from=${minutesAgo(25)}`, undefined],
+		[`created_to=${minutesAgo(25)}`, undefined],
+		[`updated_from=${minutesAgo(25)}`, undefined],
+		[`updated_to=${minutesAgo(25)}`, undefined],
+		[`activity_from=${minutesAgo(25)}`, undefined],
+		[`activity_to=${minutesAgo(25)}`, undefined],
+		["cost_from=1", 3],
+		["cost_to=0.3", undefined],
+		["cost_from=0.3&cost_to=1", undefined],
+		["has_error=true", 1],
+		["has_error=false", 10],
+		["agent_kind=Agent&execution_status=finished&order_by=cost", 2],
+	])("%s", async (parameters, count) => {
+		const expected = await listed(parameters);
+		expect(expected.length).toBeGreaterThan(0);
+		expect(expected.length).toBeLessThan(SAMPLES.length + 1);
+		if (count !== undefined) expect(expected).toHaveLength(count);
+		await openList(parameters);
+		await expect.poll(shown).toEqual(expected);
+		await page.getByText(`${count ?? expected.length} of ${expected.length}`).waitFor();
+	});
+
+	test("every order", async () => {
+		const orders = ["updated", "activity", "created", "cost", "tokens"];
+		const expected = await Promise.all(orders.map((order) => listed(`order_by=${order}`)));
+		expect(new Set(expected.map(String)).size).toBeGreaterThanOrEqual(4);
+		for (const [index, order] of orders.entries()) {
+			await openList("");
+			await page.getByLabel("Order").selectOption(order);
+			await expect.poll(shown).toEqual(expected[index]);
+			expect(page.url()).toContain(`order_by=${order}`);
+		}
+	});
+});
+
+describe("the buttons", () => {
+	test.each(["", "agent_kind=Agent", "execution_status=error&tag_key=team"])(
+		"agree with CountConversations and with the list for %j",
+		async (parameters) => {
+			const query = new URLSearchParams(parameters);
+			query.delete("execution_status");
+			const rest = query.toString();
+			const url = `${service.http}/api/v1/conversations/counts?group_by=status&${rest}`;
+			const response = await fetch(url, { headers: { "X-Access-Token": KEY } });
+			expect(response.status).toBe(200);
+			const answer = object(await response.json());
+			await openList(parameters);
+			const buttons = page.getByRole("group", { name: "Status" });
+			const all = buttons.getByRole("button", { name: /^all/ });
+			await expect.poll(() => all.textContent()).toBe(`all ${answer.total}`);
+			const words = ["running", "waiting", "error", "stuck", "paused", "idle", "finished", "deleting"];
+			for (const word of words) {
+				const status = word === "waiting" ? "waiting_for_confirmation" : word;
+				const expected = await listed(`${rest}&execution_status=${status}`);
+				const button = buttons.getByRole("button", { name: new RegExp(`^${word}`) });
+				await expect.poll(() => button.locator("strong").textContent()).toBe(String(expected.length));
+				await button.click();
+				await expect.poll(shown).toEqual(expected);
+			}
+			const silent = buttons.getByRole("button", { name: /^silent/ });
+			const expected = await listed(
+				`${rest}&execution_status=running&execution_status=waiting_for_confirmation&activity_to=${minutesAgo(10)}`,
+			);
+			await expect.poll(() => silent.locator("strong").textContent()).toBe(String(expected.length));
+			await silent.click();
+			await expect.poll(shown).toEqual(expected);
+		},
+	);
+});
+
+describe("while only events arrive, the list", () => {
+	/** A conversation whose record never changes. */
+	function quiet(number: number, status: string): Sample {
+		const events = [said("user", `Start of ${number}`)];
+		const title = `Quiet ${number}`;
+		return {
+			id: sampleId(number),
+			title,
+			status,
+			kind: "Agent",
+			model: "model-deep-4",
+			costs: [],
+			minutesAgo: 40,
+			events,
+		};
+	}
+
+	async function happens(sample: Sample, ...more: Sample["events"]): Promise<void> {
+		const now = { ...sample, minutesAgo: 0, events: [...sample.events, ...more] };
+		await post(service.http, `events/${sample.id}`, eventsOf(now).slice(sample.events.length));
+	}
+
+	test("moves a conversation to its place by activity, with its last message", async () => {
+		const sample = quiet(401, "running");
+		await postSample(service.http, sample);
+		await openList("order_by=activity");
+		const row = page.getByRole("row", { name: /Quiet 401/ });
+		await row.getByText("40 min ago").waitFor();
+		expect((await shown())[0]).not.toBe(sample.id);
+		await happens(sample, said("agent", "Nobody posted a record with this"));
+		await row.getByText("Nobody posted a record with this").waitFor();
+		await expect.poll(async () => (await shown())[0]).toBe(sample.id);
+		await expect.poll(() => row.getByText(/^(now|\d+ s ago)$/).count()).toBe(1);
+		expect(await shown()).toEqual(await listed("order_by=activity"));
+	});
+
+	test("shows activity by a call of a tool", async () => {
+		const sample = quiet(402, "running");
+		await postSample(service.http, sample);
+		await openList("title_contains=Quiet 402");
+		const row = page.getByRole("row", { name: /Quiet 402/ });
+		await row.getByText("40 min ago").waitFor();
+		await happens(sample, ...called("terminal", "true", "", 0.1, 402).slice(0, 1));
+		await expect.poll(() => row.getByText(/^(now|\d+ s ago)$/).count()).toBe(1);
+	});
+
+	test("takes a conversation in, and leaves it out, when its events make it meet the filter or not", async () => {
+		const sample = quiet(403, "running");
+		await postSample(service.http, sample);
+		await openList("has_error=true");
+		await expect.poll(shown).toEqual([sampleId(1)]);
+		await happens(sample, failed("LLMTimeoutError", "The model did not answer."));
+		await expect.poll(shown).toEqual([sample.id, sampleId(1)]);
+		await openList("execution_status=running&silent_minutes=10&title_contains=Quiet 404");
+		const other = quiet(404, "running");
+		await postSample(service.http, other);
+		await expect.poll(shown).toEqual([other.id]);
+		await happens(other, said("agent", "I go on."));
+		await page.getByText("No conversation matches").waitFor();
+	});
+
+	test("shows the state and the cost that events tell", async () => {
+		const sample = quiet(405, "running");
+		await postSample(service.http, sample);
+		await openList("title_contains=Quiet 405");
+		const row = page.getByRole("row", { name: /Quiet 405/ });
+		await row.getByText("running").waitFor();
+		const state = (key: string, value: unknown) => ({
+			after: 1,
+			members: JSON.parse(JSON.stringify({ kind: "ConversationStateUpdateEvent", source: "environment", key, value })),
+		});
+		const { stats } = recordOf({ ...sample, costs: [1.25, 1.25] });
+		await happens(sample, state("stats", stats), state("execution_status", "finished"));
+		await row.getByText("finished").waitFor();
+		await row.getByText("$2.50").waitFor();
+	});
+});
+
+test("100,000 conversations scroll to the end, and only the rows in view are elements", async () => {
+	const COUNT = 100_000;
+	const { page: long } = await visitWithKey(browser, service.http, "#/about");
+	// Storing as many would take minutes on a busy machine; bench/benchmarks/console.ts does.
+	await long.route("**/conversations.v1.ConversationService/ListConversations", async (route) => {
+		const { pageSize, pageToken } = fromBinary(
+			ListConversationsRequestSchema,
+			route.request().postDataBuffer() ?? new Uint8Array(),
+		);
+		const from = Number(pageToken);
+		const to = Math.min(from + pageSize, COUNT);
+		const conversations = Array.from({ length: to - from }, (_, index) => ({
+			summary: {
+				id: sampleId(from + index),
+				title: `Number ${from + index}`,
+				executionStatus: ConversationExecutionStatus.IDLE,
+			},
+		}));
+		const response = { conversations, nextPageToken: to === COUNT ? "" : String(to) };
+		const body = toBinary(ListConversationsResponseSchema, create(ListConversationsResponseSchema, response));
+		await route.fulfill({ contentType: "application/proto", body: Buffer.from(body) });
+	});
+	await long.evaluate("location.hash = '#/conversations'");
+	const rows = long.locator(".list .line:not(.head)");
+	await long.getByText("Number 0", { exact: true }).waitFor();
+	const most = await rows.count();
+	expect(most).toBeLessThan(60);
+	const loaded = async (): Promise<number> =>
+		Number((await long.getByText(/^[\d,]+ of /).textContent())?.split(" ")[0]?.replaceAll(",", ""));
+	for (let before = 0; before < COUNT; ) {
+		await long.keyboard.press("End");
+		await expect.poll(async () => (await loaded()) > before, { interval: 5 }).toBe(true);
+		before = await loaded();
+	}
+	await long.keyboard.press("End");
+	await long.getByText("Number 99999", { exact: true }).waitFor();
+	await long.getByText("100,000 of 100,000").waitFor();
+	expect(await rows.count()).toBeLessThan(60);
+	await long.keyboard.press("Home");
+	await long.getByText("Number 0", { exact: true }).waitFor();
+	expect(await rows.count()).toBeLessThan(60);
+	await long.context().close();
+});

@@ -1,0 +1,333 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { SearchOrder } from "../../gen/conversations/v1/conversation_search_service_pb.js";
+import { SearchConversations, type SearchRequest } from "../../src/conversations/read/search.ts";
+import { visibleStore } from "../../src/conversations/read/visible-store.ts";
+import { EventFormat } from "../../src/events/event-format.ts";
+import { RecordFormat } from "../../src/record/record-format.ts";
+import { TextIndexer } from "../../src/search/indexer.ts";
+import type { Store } from "../../src/store/store.ts";
+import { NO_PROGRESS } from "../../src/store/text-index.ts";
+import type { StoreHarness } from "./conformance.ts";
+import { appendEvents, batch, event } from "./event-samples.ts";
+import { append, sample, second, start } from "./samples.ts";
+
+const format = new EventFormat(new RecordFormat(), [], "UTC");
+
+/** A word of a text or a query: as it is written, and the words that it stands for, each with all its forms. */
+interface Atom {
+	readonly text: string;
+	/** Words that follow each other. */
+	readonly words: readonly (readonly string[])[];
+}
+
+const atom = (text: string, ...words: readonly (readonly string[])[]): Atom => ({ text, words });
+const ATOMS: readonly Atom[] = [
+	atom("alpha", ["alpha"]),
+	atom("ALPHA,", ["alpha"]),
+	atom("alphabet", ["alphabet"]),
+	atom("beta", ["beta"]),
+	atom("naïve", ["naive"]),
+	atom("Straße", ["strasse"]),
+	atom("read_file", ["read"], ["file"]),
+	atom("file", ["file"]),
+	atom("FooBar", ["foobar", "foo", "bar"]),
+	atom("bar", ["bar"]),
+	atom("src/app.ts", ["src"], ["app"], ["ts"]),
+	atom("app", ["app"]),
+	atom("登录页面", ["登"], ["录"], ["页"], ["面"]),
+	atom("页面", ["页"], ["面"]),
+	atom("録", ["録"]),
+	atom("ภาษาไทย", ["ภ"], ["า"], ["ษ"], ["า"], ["ไ"], ["ท"], ["ย"]),
+	atom("ไทย", ["ไ"], ["ท"], ["ย"]),
+];
+const PREFIXES = [atom("al", ["al"]), atom("alp", ["alp"]), atom("fo", ["fo"]), atom("str", ["str"])];
+const OWNERS = [undefined, "red", "blue"] as const;
+
+const text = fc.array(fc.constantFrom(...ATOMS), { minLength: 1, maxLength: 5 });
+const conversation = fc.nat(4);
+const step = fc.oneof(
+	{ weight: 4, arbitrary: fc.record({ kind: fc.constant("event" as const), conversation, text }) },
+	{ weight: 3, arbitrary: fc.record({ kind: fc.constant("record" as const), conversation, text }) },
+	{ weight: 1, arbitrary: fc.record({ kind: fc.constant("prune" as const), count: fc.integer({ min: 1, max: 3 }) }) },
+	{
+		weight: 1,
+		arbitrary: fc.record({ kind: fc.constant("assign" as const), conversation, owner: fc.constantFrom("red", "blue") }),
+	},
+	{ weight: 2, arbitrary: fc.record({ kind: fc.constant("index" as const), steps: fc.integer({ min: 1, max: 3 }) }) },
+	{ weight: 1, arbitrary: fc.constant({ kind: "reopen" as const }) },
+	{ weight: 1, arbitrary: fc.constant({ kind: "reset" as const }) },
+);
+type Step = typeof step extends fc.Arbitrary<infer T> ? T : never;
+
+const term = fc.oneof(
+	fc.record({ kind: fc.constant("word" as const), of: fc.constantFrom(...ATOMS).map((one) => [one]) }),
+	fc.record({
+		kind: fc.constant("phrase" as const),
+		of: fc.array(fc.constantFrom(...ATOMS), { minLength: 1, maxLength: 2 }),
+	}),
+	fc.record({ kind: fc.constant("prefix" as const), of: fc.constantFrom(...PREFIXES).map((one) => [one]) }),
+);
+type Term = typeof term extends fc.Arbitrary<infer T> ? T : never;
+const search = fc.record({
+	required: fc.array(term, { minLength: 1, maxLength: 2 }),
+	excluded: fc.array(term, { maxLength: 1 }),
+	owner: fc.constantFrom(...OWNERS),
+	pageSize: fc.integer({ min: 1, max: 4 }),
+});
+type Search = typeof search extends fc.Arbitrary<infer T> ? T : never;
+
+const id = (n: number) => `00000000-0000-4000-8000-00000000000${n}`;
+const written = ({ kind, of }: Term) => {
+	const words = of.map((one) => one.text).join(" ");
+	return kind === "phrase" ? `"${words}"` : `${words}${kind === "prefix" ? "*" : ""}`;
+};
+const queryOf = ({ required, excluded }: Search) =>
+	[...required.map(written), ...excluded.map((one) => `-${written(one)}`)].join(" ");
+
+/** What is stored of a text. */
+interface Document {
+	readonly conversation: number;
+	readonly atoms: readonly Atom[];
+	/** When it was received, as a number of the step. */
+	readonly at: number;
+	/** Undefined for a title. */
+	readonly sequence: bigint | undefined;
+}
+
+/** Everything that is stored, searched without any index. */
+class Model {
+	events: Document[] = [];
+	readonly titles = new Map<number, Document>();
+	readonly owners = new Map<number, string>();
+
+	/** Returns ids and places of the hits. */
+	find({ required, excluded, owner }: Search, order: SearchOrder): [string, string[]][] {
+		const visible = (one: Document) =>
+			this.titles.has(one.conversation) && (owner === undefined || this.owners.get(one.conversation) === owner);
+		const meets = ({ atoms }: Document) =>
+			required.every((one) => has(atoms, one)) && !excluded.some((one) => has(atoms, one));
+		const found = [...this.events, ...this.titles.values()].filter((one) => visible(one) && meets(one));
+		const hits = [...Map.groupBy(found, (one) => one.conversation)].map(([of, documents]) => {
+			const newest = documents.toSorted((a, b) => b.at - a.at);
+			const weight = documents.reduce((sum, one) => sum + (one.sequence === undefined ? 10 : 1), 0);
+			const places = newest.toSorted((a, b) => Number(a.sequence !== undefined) - Number(b.sequence !== undefined));
+			return { of, at: newest[0]?.at ?? 0, weight, places: places.map((one) => String(one.sequence ?? 0n)) };
+		});
+		const byWeight = order === SearchOrder.RELEVANCE;
+		hits.sort((a, b) => (byWeight ? b.weight - a.weight : 0) || b.at - a.at);
+		return hits.map(({ of, places }) => [id(of), places.slice(0, 3)]);
+	}
+}
+
+/** Returns whether the words of a text contain those of a term, one after the other. */
+function has(atoms: readonly Atom[], { kind, of }: Term): boolean {
+	const words = atoms.flatMap((one) => one.words);
+	const wanted = of.flatMap((one) => one.words.map((forms) => forms[0] ?? ""));
+	return words.some((_, at) =>
+		wanted.every((word, n) =>
+			words[at + n]?.some((form) =>
+				kind === "prefix" && n === wanted.length - 1 ? form.startsWith(word) : form === word,
+			),
+		),
+	);
+}
+
+/** Tests of the index of search. Each engine must find what a model finds that reads all texts. */
+export function searchConformance(harness: StoreHarness): void {
+	const open = () => harness.open(async () => false);
+	const indexerOf = (store: Store) => new TextIndexer({ store, format, observer: { onFilled() {}, onError() {} } });
+
+	async function indexAll(store: Store): Promise<void> {
+		const indexer = indexerOf(store);
+		while (await indexer.step());
+		await indexer.release();
+	}
+
+	function searchOf(store: Store, owner?: string): SearchConversations {
+		const fail = ({ error }: { readonly error: Error }) => {
+			throw error;
+		};
+		return new SearchConversations(visibleStore(store, owner), format, fail);
+	}
+
+	/** Returns ids and places of all pages. */
+	async function findAll(
+		store: Store,
+		request: Pick<SearchRequest, "query" | "orderBy"> & { readonly pageSize?: number },
+		owner?: string,
+	): Promise<[string, string[]][]> {
+		const found: [string, string[]][] = [];
+		for (let pageToken = ""; ; ) {
+			const page = await searchOf(store, owner).search({ pageSize: 1000, ...request, pageToken });
+			for (const { summary, places } of page.hits)
+				found.push([summary.id, places.map(({ sequence }) => String(sequence))]);
+			if (page.nextPageToken === "") return found;
+			pageToken = page.nextPageToken;
+		}
+	}
+
+	const message = (content: string) =>
+		Buffer.from(JSON.stringify({ kind: "MessageEvent", llm_message: { content: [{ type: "text", text: content }] } }));
+
+	async function post(store: Store, of: number, at: number, title: string): Promise<void> {
+		const receivedAt = start + BigInt(at) * second;
+		await append(store, sample({ conversationId: id(of), receivedAt, columns: { title, updatedAt: receivedAt } }));
+	}
+
+	async function say(store: Store, of: number, at: number, content: string): Promise<bigint> {
+		const receivedAt = start + BigInt(at) * second;
+		const one = event({ eventId: `event ${at}`, happenedAt: receivedAt, text: message(content) });
+		const appended = await appendEvents(store, batch(id(of), [one], { receivedAt }));
+		return appended?.newest ?? 0n;
+	}
+
+	async function act(store: Store, model: Model, one: Step, at: number): Promise<Store> {
+		switch (one.kind) {
+			case "event": {
+				const content = one.text.map((of) => of.text).join(" ");
+				const sequence = await say(store, one.conversation, at, content);
+				model.events.push({ conversation: one.conversation, atoms: one.text, at, sequence });
+				return store;
+			}
+			case "record": {
+				const title = one.text.map((of) => of.text).join(" ");
+				await post(store, one.conversation, at, title);
+				const before = model.titles.get(one.conversation);
+				const isSame = before?.atoms.map((of) => of.text).join(" ") === title;
+				if (!isSame)
+					model.titles.set(one.conversation, {
+						conversation: one.conversation,
+						atoms: one.text,
+						at,
+						sequence: undefined,
+					});
+				return store;
+			}
+			case "prune": {
+				const removed = await store.pruneEvents(2n ** 60n, one.count);
+				model.events = model.events.slice(removed);
+				// Nothing is left of a conversation without a record.
+				for (const of of model.owners.keys())
+					if (!model.titles.has(of) && model.events.every((other) => other.conversation !== of))
+						model.owners.delete(of);
+				return store;
+			}
+			case "assign":
+				if ((await store.assignOwner({ owner: one.owner, of: { ids: [id(one.conversation)] }, limit: 10 })) > 0)
+					model.owners.set(one.conversation, one.owner);
+				return store;
+			case "index": {
+				const indexer = indexerOf(store);
+				for (let n = 0; n < one.steps; n++) await indexer.step();
+				await indexer.release();
+				return store;
+			}
+			case "reopen":
+				return await harness.reopen(store);
+			case "reset":
+				await store.textIndex.reset();
+				return store;
+		}
+	}
+
+	describe("search", () => {
+		it("finds what a search through all texts finds, in both orders and for each owner", async () => {
+			await fc.assert(
+				fc.asyncProperty(
+					fc.array(step, { minLength: 20, maxLength: 60, size: "max" }),
+					fc.array(search, { minLength: 24, maxLength: 24 }),
+					async (steps, searches) => {
+						let store = await open();
+						try {
+							const model = new Model();
+							for (const [n, one] of steps.entries()) store = await act(store, model, one, n + 1);
+							await indexAll(store);
+							for (const one of searches)
+								for (const orderBy of [SearchOrder.NEWEST, SearchOrder.RELEVANCE]) {
+									const request = { query: queryOf(one), orderBy, pageSize: one.pageSize };
+									const found = await findAll(store, request, one.owner);
+									expect([request.query, found]).toEqual([request.query, model.find(one, orderBy)]);
+								}
+						} finally {
+							await store.close();
+						}
+					},
+				),
+				{ numRuns: 4 },
+			);
+		});
+
+		it("says how far the index comes, and finds nothing that was pruned although the index is behind", async () => {
+			await using store = await open();
+			await post(store, 0, 1, "the title");
+			const first = await say(store, 0, 2, "gone tomorrow");
+			expect(await store.textIndex.progress()).toEqual(NO_PROGRESS);
+			await indexAll(store);
+			const before = await searchOf(store).search({ query: "gone", pageSize: 0, pageToken: "" });
+			expect([before.hits.length, before.indexedThrough]).toEqual([1, first]);
+			const last = await say(store, 0, 3, "stays");
+			await store.pruneEvents(start + 3n * second, 10);
+			const after = await searchOf(store).search({ query: "gone", pageSize: 0, pageToken: "" });
+			expect([after.hits, after.indexedThrough]).toEqual([[], first]);
+			await indexAll(store);
+			expect((await store.textIndex.progress()).events).toBe(last);
+			expect(await findAll(store, { query: "stays" })).toEqual([[id(0), [String(last)]]]);
+		});
+
+		it("leaves out what was removed after the indexer read it, and writes no step twice", async () => {
+			await using store = await open();
+			await post(store, 0, 1, "title");
+			const sequence = await say(store, 0, 2, "words");
+			await indexAll(store);
+			const expects = await store.textIndex.progress();
+			const next = { ...expects, events: expects.events + 1_000n };
+			const late = { sequence: sequence + 1n, words: ["late"] };
+			const title = { sequence, receivedAt: start, digest: 1, isNew: true, words: ["late"] };
+			const titles = [{ ...title, conversationId: id(9) }];
+			expect(await store.textIndex.write({ expects, next, events: [late], titles })).toBe(true);
+			expect(await store.textIndex.write({ expects, next, events: [], titles: [] })).toBe(false);
+			expect(await store.textIndex.progress()).toEqual(next);
+			const query = { required: [{ word: "late", isPrefix: false }], excluded: [], conditions: [], limit: 10 };
+			expect(await store.textIndex.find(query)).toEqual([]);
+		});
+
+		it("removes the title and the texts of a conversation that is removed", async () => {
+			await using store = await open();
+			const columns = { title: "doomed", status: "deleting", updatedAt: start };
+			await append(store, sample({ conversationId: id(0), receivedAt: start, columns }));
+			await say(store, 0, 2, "doomed too");
+			await indexAll(store);
+			expect((await findAll(store, { query: "doomed" })).length).toBe(1);
+			while ((await store.prune({ receivedBefore: start + 100n * second, limit: 1 })) > 0);
+			const query = { required: [{ word: "doomed", isPrefix: false }], excluded: [], conditions: [], limit: 10 };
+			expect(await store.textIndex.find(query)).toEqual([]);
+			await post(store, 0, 5, "another");
+			await say(store, 0, 6, "nothing");
+			await indexAll(store);
+			expect(await findAll(store, { query: "doomed" })).toEqual([]);
+			expect((await findAll(store, { query: "another" })).length).toBe(1);
+		});
+
+		it("finds hits beyond the newest documents that relevance compares, each once", async () => {
+			await using store = await open();
+			const at = (n: number) => start + BigInt(n) * second;
+			for (let of = 0; of < 5; of++) await post(store, of, of + 1, `title ${of}`);
+			const events = (of: number, count: number, content: string) =>
+				Array.from({ length: count }, (_, n) =>
+					event({ eventId: `${of} ${n} ${content}`, happenedAt: at(n), text: message(content) }),
+				);
+			// The words of the phrase are in all of them.
+			await appendEvents(store, batch(id(0), events(0, 3, "green tea"), { receivedAt: at(10) }));
+			await appendEvents(store, batch(id(1), events(1, 700, "tea, green"), { receivedAt: at(11) }));
+			await appendEvents(store, batch(id(2), events(2, 600, "green tea"), { receivedAt: at(12) }));
+			await appendEvents(store, batch(id(3), events(3, 1, "green tea"), { receivedAt: at(13) }));
+			await indexAll(store);
+			const ids = async (orderBy: SearchOrder, pageSize: number) =>
+				(await findAll(store, { query: '"green tea"', orderBy, pageSize })).map(([one]) => one);
+			expect(await ids(SearchOrder.NEWEST, 1)).toEqual([id(3), id(2), id(0)]);
+			expect(await ids(SearchOrder.RELEVANCE, 1)).toEqual([id(2), id(3), id(0)]);
+			expect(await ids(SearchOrder.RELEVANCE, 1000)).toEqual([id(2), id(3), id(0)]);
+		});
+	});
+}
