@@ -19,6 +19,8 @@ import { EventIngest } from "./conversations/ingest/event-ingest.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
 import { countSilent } from "./conversations/read/count.ts";
 import type { OnUnreadable } from "./conversations/read/record-opener.ts";
+import { AcceptingEvents } from "./conversations/refused/accepting-events.ts";
+import { kindOf } from "./conversations/refused/reasons.ts";
 import { RefusedPosts, refusedAge } from "./conversations/refused/refused-posts.ts";
 import { RetryRefusedPosts } from "./conversations/refused/retry.ts";
 import { pruneUntilStopped } from "./conversations/retention/retention.ts";
@@ -38,6 +40,7 @@ import { reconcileMethods } from "./rpc/reconcile-methods.ts";
 import { type DescribeService, rpcMethods, SERVICES } from "./rpc/services.ts";
 import { indexUntilStopped } from "./search/indexer.ts";
 import { openStore } from "./store/open.ts";
+import { postForms as postFormNames } from "./store/refused-posts.ts";
 import type { IsSameRecord } from "./store/store.ts";
 import type { Logger } from "./telemetry/log.ts";
 import { Readiness } from "./telemetry/readiness.ts";
@@ -57,7 +60,7 @@ import { metricsRoute } from "./transports/http/metrics-route.ts";
 import { observed } from "./transports/http/observed.ts";
 import { probeRoutes } from "./transports/http/probes.ts";
 import { createRouter } from "./transports/http/router.ts";
-import { postFormsByRoute } from "./transports/post-forms.ts";
+import { postRoutes } from "./transports/post-forms.ts";
 import { readRoutes } from "./transports/reads/reads.ts";
 import { watchRoutes } from "./transports/reads/watches.ts";
 import { openApiRoute } from "./transports/webhook/openapi.ts";
@@ -135,7 +138,8 @@ export async function startService(
 			onError: (error) => log.workFailed("refused posts", error),
 		}),
 	);
-	const postForms = postFormsByRoute(basePath);
+	const routesOfPosts = postRoutes(basePath);
+	const postForms = new Map(postFormNames.map((form) => [routesOfPosts[form], form]));
 	requests.onRefused = ({ caller, route = "", error, ...refused }) => {
 		const poster = caller && posterOf(caller);
 		if (poster !== undefined && error instanceof ServiceError) refusals.add(poster, error.kind);
@@ -167,6 +171,17 @@ export async function startService(
 	});
 	const eventIngest = new EventIngest(store, intake, log, clocks);
 	const ingest = new Ingest(store, intake, eventIngest);
+	const eventPosts = config.acceptRefused
+		? new AcceptingEvents(eventIngest, refusedPosts, {
+				routes: routesOfPosts,
+				onAccepted: ({ poster, conversationId, error }) => {
+					refusals.add(poster, kindOf(error));
+					const violations = error instanceof ServiceError ? error.violations : [];
+					log.refusedBatchAccepted(poster.sender, conversationId, violations);
+				},
+				onError: (error) => log.workFailed("refused posts", error),
+			})
+		: eventIngest;
 	const takers = { records: ingest, events: eventIngest };
 	const retries = new RetryRefusedPosts(store, refusedPosts, takers, log.refusedPostsRetried);
 	const reads = new ConversationReads({
@@ -185,7 +200,7 @@ export async function startService(
 	const { counts, senders } = reads.of({ owner: undefined });
 	const info = serviceInfo(config, () => readiness.passes("store"));
 	const methods = rpcMethods({
-		...{ ingest, eventIngest, reads, retries, accessKeys, info },
+		...{ ingest, eventIngest: eventPosts, reads, retries, accessKeys, info },
 		owners: { store, log },
 		searchIndex: { store, log },
 	});
@@ -196,7 +211,7 @@ export async function startService(
 		...probeRoutes(readiness),
 		metricsRoute(() => metrics.scrape()),
 		conversationWebhook(basePath, maxBodyBytes, ingest),
-		eventWebhook(basePath, maxBodyBytes, eventIngest),
+		eventWebhook(basePath, maxBodyBytes, eventPosts),
 		oauthStateRoute(basePath),
 		...readRoutes(basePath, reads, retries),
 		...watchRoutes(basePath, reads, rpc),

@@ -33,6 +33,7 @@ const settings: readonly Setting[] = [
 	{ name: "RETENTION_UPDATES_PER_CONVERSATION", value: "", source: "default" },
 	{ name: "EVENT_RETENTION_DAYS", value: "", source: "default" },
 	{ name: "REFUSED_BYTES", value: "67108864", source: "default" },
+	{ name: "ACCEPT_REFUSED", value: "off", source: "default" },
 	{ name: "DRAIN_SECONDS", value: "25", source: "default" },
 	{ name: "TLS_CERT_FILE", value: "", source: "default" },
 	{ name: "TLS_KEY_FILE", value: "", source: "default" },
@@ -65,6 +66,7 @@ const defaults = {
 	retentionUpdatesPerConversation: undefined,
 	eventRetentionDays: undefined,
 	refusedBytes: 67_108_864,
+	acceptRefused: false,
 	drainSeconds: 25,
 	tls: undefined,
 	clientCertificates: [],
@@ -130,6 +132,7 @@ describe("readConfig", () => {
 			RETENTION_UPDATES_PER_CONVERSATION: "100",
 			EVENT_RETENTION_DAYS: "7",
 			REFUSED_BYTES: "1000000",
+			ACCEPT_REFUSED: "on",
 			DRAIN_SECONDS: "3",
 			TLS_CERT_FILE: "c.pem",
 			TLS_KEY_FILE: "k.pem",
@@ -179,6 +182,7 @@ describe("readConfig", () => {
 			retentionUpdatesPerConversation: 100,
 			eventRetentionDays: 7,
 			refusedBytes: 1_000_000,
+			acceptRefused: true,
 			drainSeconds: 3,
 			tls: { cert: "c.pem", key: "k.pem", clientCa: "ca.pem" },
 			clientCertificates: [
@@ -465,6 +469,7 @@ describe("a configuration of the listeners", () => {
 			'RECONCILE_KEYS: RECONCILE_AGENT_SERVERS has no entry "agent-1"',
 		],
 		["a rate limit of 0", { RATE_LIMIT_PER_KEY: "0" }, "RATE_LIMIT_PER_KEY: must be a whole number"],
+		["accepted batches without an encryption key", { ACCEPT_REFUSED: "on" }, "ACCEPT_REFUSED: needs ENCRYPTION_KEY"],
 		["a drain time of 0", { DRAIN_SECONDS: "0" }, "DRAIN_SECONDS: must be a whole number"],
 	])("with %s is refused", (_, env, mistake) => {
 		expect(mistakes(env)).toEqual([expect.stringContaining(mistake)]);

@@ -44,6 +44,8 @@ export interface Config {
 	readonly eventRetentionDays: number | undefined;
 	/** Maximum bytes of refused posts that are kept. */
 	readonly refusedBytes: number;
+	/** Whether a refused batch of events is answered with success once it is kept. Needs an encryption key. */
+	readonly acceptRefused: boolean;
 	/** Maximum seconds from the signal to stop until the process has ended. */
 	readonly drainSeconds: number;
 	/** Files for TLS on both listeners; undefined without TLS. */
@@ -131,6 +133,10 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 	const { RECONCILE_AGENT_SERVERS: agentServers, RECONCILE_KEYS: agentServerKeys } = parsed.data ?? {};
 	for (const name of agentServerKeys?.keys() ?? [])
 		if (!agentServers?.has(name)) inconsistent.push(`RECONCILE_KEYS: RECONCILE_AGENT_SERVERS has no entry "${name}"`);
+	if (parsed.data?.ACCEPT_REFUSED && parsed.data.ENCRYPTION_KEY.length === 0)
+		inconsistent.push(
+			"ACCEPT_REFUSED: needs ENCRYPTION_KEY, because the bodies of accepted batches are stored encrypted",
+		);
 	const otel = readOtelSettings(env);
 	const mistakes = [...invalid, ...inconsistent, ...otel.mistakes, ...mistypedNames(Object.keys(env))];
 	if (!parsed.success || otel.settings === undefined || mistakes.length > 0) throw new ConfigError(mistakes);
@@ -156,6 +162,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		retentionUpdatesPerConversation: values.RETENTION_UPDATES_PER_CONVERSATION,
 		eventRetentionDays: values.EVENT_RETENTION_DAYS,
 		refusedBytes: values.REFUSED_BYTES,
+		acceptRefused: values.ACCEPT_REFUSED,
 		drainSeconds: values.DRAIN_SECONDS,
 		tls: cert === "" ? undefined : Object.freeze({ cert, key, clientCa: values.TLS_CLIENT_CA_FILE || undefined }),
 		clientCertificates: Object.freeze(values.CLIENT_CERTIFICATES),

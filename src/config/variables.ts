@@ -211,6 +211,13 @@ export const environment = z.object({
 		example: "67108864",
 		parse: parseInteger(2 ** 40),
 	}),
+	ACCEPT_REFUSED: variable({
+		meaning:
+			"`on` or `off`: whether a batch of events that breaks rules is answered with success, once its body is kept among the refused posts (see docs/operations.md). Needs `ENCRYPTION_KEY`",
+		default: "off",
+		example: "on",
+		parse: parseSwitch,
+	}),
 	DRAIN_SECONDS: variable({
 		meaning: "maximum duration of a stop, in seconds",
 		default: "25",

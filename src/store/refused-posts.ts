@@ -1,3 +1,4 @@
+import type { GapOf } from "./gaps.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "./values.ts";
 
 /**
@@ -47,6 +48,19 @@ export interface RefusedPostRow extends Omit<RefusedPost, "hasBody"> {
 	readonly body: Uint8Array | undefined;
 }
 
+/** A refused batch that is answered with success. */
+export interface AcceptedPost extends RefusedPostRow {
+	readonly conversationId: string;
+}
+
+/** Returns the gap that an accepted batch leaves in its conversation. */
+export function gapOfAccepted(
+	{ id, conversationId, receivedAt }: Pick<AcceptedPost, "id" | "conversationId" | "receivedAt">,
+	after: string | undefined,
+): GapOf {
+	return { conversationId, kind: "refused_batch", missing: String(id), after, since: receivedAt };
+}
+
 /** The room for refused posts. */
 export interface RefusedRoom {
 	/** Maximum sum of {@link bytesOf}. */
@@ -92,7 +106,14 @@ export interface RefusedPostTable {
 	 * @returns the number of posts that were removed
 	 */
 	add(posts: readonly RefusedPostRow[], room: RefusedRoom): Promise<number>;
-	/** Removes posts that are too old. Returns their number. */
+	/**
+	 * Stores a refused batch of events that is accepted, and opens a gap of its conversation, if there is room beside the
+	 * accepted ones. Others make room for it.
+	 *
+	 * @returns the number of posts that were removed; undefined when there is no room
+	 */
+	accept(post: AcceptedPost, room: RefusedRoom): Promise<number | undefined>;
+	/** Removes posts that are too old, with the gaps of accepted ones. Returns their number. */
 	expire(age: RefusedAge): Promise<number>;
 	/** Returns posts by their ids. */
 	list(query: RefusedQuery): Promise<readonly RefusedPost[]>;
@@ -100,7 +121,7 @@ export interface RefusedPostTable {
 	get(id: bigint, owner?: string): Promise<RefusedPostRow | undefined>;
 	/** Notes why a post is still refused. */
 	setReasons(refused: StillRefused): Promise<void>;
-	/** Removes a post that was taken in. */
+	/** Removes a post that was taken in, and closes its gap if it was accepted. */
 	remove(id: bigint): Promise<void>;
 	usage(): Promise<RefusedUsage>;
 }
@@ -163,11 +184,20 @@ export function roomSql(table: string, { maxBytes, maxPeers }: RefusedRoom): rea
 	];
 }
 
-/** Returns statements that remove the posts that are too old. */
-export function ageSql(table: string, { keptSince, acceptedSince }: RefusedAge): readonly string[] {
-	const before = (isAccepted: boolean, time: bigint) =>
-		`DELETE FROM ${table} WHERE ${accepted(isAccepted)} AND id < ${idsFrom(time)}`;
-	return [before(false, keptSince), ...(acceptedSince === undefined ? [] : [before(true, acceptedSince)])];
+/** Returns the statement that removes the posts that are too old, except accepted ones. */
+export function ageSql(table: string, { keptSince }: RefusedAge): string {
+	return `DELETE FROM ${table} WHERE ${accepted(false)} AND id < ${idsFrom(keptSince)}`;
+}
+
+/** Returns the query for the ids of the accepted posts that are too old; undefined when none is. */
+export function oldAcceptedSql(table: string, { acceptedSince }: RefusedAge): string | undefined {
+	if (acceptedSince === undefined) return undefined;
+	return `SELECT id FROM ${table} WHERE ${accepted(true)} AND id < ${idsFrom(acceptedSince)}`;
+}
+
+/** Returns the query for the `bytes` that accepted posts take. */
+export function acceptedBytesSql(table: string): string {
+	return `SELECT CAST(coalesce(sum(bytes), 0) AS bigint) AS bytes FROM ${table} WHERE ${accepted(true)}`;
 }
 
 /** The column is a boolean in one engine, and the number 0 or 1 in the other; both compare with these words. */

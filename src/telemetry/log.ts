@@ -55,6 +55,7 @@ export const logEvents = {
 		"warn",
 		"The events of a sender are wrong by a multiple of 15 minutes: set its time zone, or its clock",
 	],
+	refused_batch_accepted: ["warn", "A batch of events was refused, and answered with success because its body is kept"],
 	refused_posts_retried: ["info", "Refused posts were tried again"],
 	event_values_refused: ["warn", "Events contain values that break the record's rules; these values were not applied"],
 	store_failed: ["error", "The store failed"],
@@ -219,6 +220,9 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		/** Events would change a conversation's record so that it breaks the rules. The change was not applied. */
 		eventValuesRefused: (conversationId: string, violations: readonly Violation[]) =>
 			emitLimited("event_values_refused", { conversationId, ...brokenRules(violations, "record") }),
+		/** A refused batch is kept and was answered with success. */
+		refusedBatchAccepted: (caller: string, conversationId: string, violations: readonly Violation[]) =>
+			emitLimited("refused_batch_accepted", { caller, conversationId, ...brokenRules(violations, "body") }, { caller }),
 		/** Posts that were refused were tried again. */
 		refusedPostsRetried: (takenIn: number, stillRefused: number) =>
 			emit("refused_posts_retried", { takenIn, stillRefused }),

@@ -4,12 +4,12 @@ import { rpcPath } from "../access/gate.ts";
 import type { PostForm } from "../store/refused-posts.ts";
 import { EVENT_WEBHOOK_PATH, WEBHOOK_PATH } from "./webhook/webhook.ts";
 
-/** Returns the forms of what is posted, by the paths of routes and RPCs. */
-export function postFormsByRoute(basePath: string): ReadonlyMap<string, PostForm> {
-	return new Map<string, PostForm>([
-		[`${basePath}${WEBHOOK_PATH}`, "record_json"],
-		[`${basePath}${EVENT_WEBHOOK_PATH}/{id}`, "events_json"],
-		[rpcPath(ConversationIngestService.method.ingestConversation), "record_message"],
-		[rpcPath(ConversationEventIngestService.method.ingestConversationEvents), "events_message"],
-	]);
+/** Returns the paths of the routes and RPCs by which posts arrive. */
+export function postRoutes(basePath: string): Readonly<Record<PostForm, string>> {
+	return {
+		record_json: `${basePath}${WEBHOOK_PATH}`,
+		events_json: `${basePath}${EVENT_WEBHOOK_PATH}/{id}`,
+		record_message: rpcPath(ConversationIngestService.method.ingestConversation),
+		events_message: rpcPath(ConversationEventIngestService.method.ingestConversationEvents),
+	};
 }

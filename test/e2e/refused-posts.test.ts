@@ -22,7 +22,7 @@ import {
 import { ENGINES, type EngineDatabases } from "../support/engines.ts";
 import { eventsRequest } from "../support/event-batches.ts";
 import { allEvents, postEvents } from "../support/event-clients.ts";
-import { capturedBatches, object, record } from "../support/fixtures.ts";
+import { object, record } from "../support/fixtures.ts";
 import { ingestRequest } from "../support/record-message.ts";
 import { scrape } from "../support/scrape.ts";
 import { KEY, startTestService, testEnvironment } from "../support/service.ts";
@@ -55,6 +55,12 @@ async function refusedPosts(of: Endpoints, key: string, search = ""): Promise<Js
 
 async function retry(at: Endpoints, key: string, request: JsonObject = {}): Promise<JsonObject> {
 	return await getJson(at, key, ":retry", { method: "POST", body: JSON.stringify(request) });
+}
+
+/** Returns the number of gaps of a conversation of the red agents; undefined without any. */
+async function gapsOf(of: Endpoints, id: string): Promise<bigint | undefined> {
+	const { conversations } = await readClient(of, "gRPC", RED).listConversations({});
+	return conversations.find(({ summary }) => summary?.id === id)?.summary?.gaps?.count;
 }
 
 /** A batch that breaks a rule, and has a secret. */
@@ -162,7 +168,11 @@ describe.each(ENGINES)("refused posts with $engine", ({ open, engine }) => {
 		const env = await environment();
 		const [first, second] = [randomUUID(), randomUUID()];
 		const { database, encryptionKeys } = readConfig({ ...testEnvironment(""), ...env });
-		const [{ text: events, events: sent } = { text: "", events: [] }] = capturedBatches();
+		const said = { timestamp: "2026-01-01T00:00:01", source: "agent", kind: "MessageEvent" };
+		const events = JSON.stringify([
+			{ ...said, id: "one" },
+			{ ...said, id: "two" },
+		]);
 		const start = Math.floor(Date.now() / 1000 - 3600) * 1000;
 		const times = [start, start + 5_000, start + 9_000];
 		const updated = (n: number) => new Date(times[n] ?? 0).toISOString();
@@ -177,21 +187,26 @@ describe.each(ENGINES)("refused posts with $engine", ({ open, engine }) => {
 			const error = new ServiceError("invalid_record", "1 rule is broken", {
 				violations: [{ path: ["news"], type: "extra_forbidden", message: "not known" }],
 			});
-			const refuse = (n: number, sender: string, json: string, conversationId: string, isBatch = false) =>
+			const refused = { peer: undefined, route: "/webhook", error };
+			const poster = { sender: "red", owner: "red" };
+			const body = Buffer.from(events);
+			const accepted = { ...refused, poster, form: "events_json", size: body.length, body } as const;
+			expect(await earlier.accept({ ...accepted, conversationId: first }, times[1])).toBe(true);
+			const refuse = (n: number, sender: string, json: string, conversationId: string) =>
 				earlier.add(
 					{
-						...{ poster: { sender, owner: sender }, peer: undefined, route: "/webhook", error, conversationId },
-						...{ form: isBatch ? "events_json" : "record_json", size: json.length, body: Buffer.from(json) },
+						...{ ...refused, poster: { sender, owner: sender }, conversationId, form: "record_json" },
+						...{ size: json.length, body: Buffer.from(json) },
 					},
 					times[n],
 				);
 			refuse(0, "red", JSON.stringify(record({ id: first, title: "older", updated_at: updated(0) })), first);
-			refuse(1, "red", events, first, true);
 			refuse(2, "blue", JSON.stringify({ ...record({ id: second }), max_iterations: "many" }), second);
 		}
 		await using service = await startTestService(env);
 		const newer = record({ id: first, title: "newer", updated_at: updated(2) });
 		expect((await postWebhook(service, RED, JSON.stringify(newer))).status).toBe(200);
+		expect(await gapsOf(service, first)).toBe(1n);
 		expect(await retry(service, BLUE)).toEqual({ taken_in: 0, still_refused: 1, without_body: 0, next_page_token: "" });
 		expect(await refusedPosts(service, BLUE)).toMatchObject([
 			{
@@ -211,9 +226,10 @@ describe.each(ENGINES)("refused posts with $engine", ({ open, engine }) => {
 		]);
 		expect(updates[1]?.receivedAt?.seconds).toBe(seconds(0));
 		const stored = await allEvents(service, RED, { conversationId: first });
-		expect(stored.map(({ receivedAt, sender }) => [receivedAt?.seconds, sender])).toEqual(
-			sent.map(() => [seconds(1), "red"]),
+		expect(stored.map(({ event, receivedAt, sender }) => [event?.id, receivedAt?.seconds, sender])).toEqual(
+			["one", "two"].map((id) => [id, seconds(1), "red"]),
 		);
+		expect(await gapsOf(service, first)).toBeUndefined();
 		// Again, nothing is left to take in.
 		expect(await retry(service, RED)).toMatchObject({ taken_in: 0, still_refused: 0 });
 	});
@@ -255,6 +271,46 @@ describe.each(ENGINES)("refused posts with $engine", ({ open, engine }) => {
 			{ ...unknown, requests: 1, reasons: reason("The access key is missing") },
 		]);
 		expect(await refusedPosts(service, RED)).toEqual([]);
+	});
+
+	test("that are accepted let the rest go on, leave a gap that a retry closes, and are never dropped for room", async () => {
+		const env = await environment({ ACCEPT_REFUSED: "on", REFUSED_BYTES: "20000" });
+		const id = randomUUID();
+		const event = { timestamp: "2026-01-01T00:00:01", source: "agent", kind: "MessageEvent" };
+		const [bad, good] = [randomBytes(6_000).toString("base64"), "good"].map((text) => ({
+			...event,
+			id: text.slice(0, 9),
+			text,
+		}));
+		const post = async (to: Endpoints, key: string, events: readonly JsonObject[]) =>
+			(await postEvents(to, key, id, JSON.stringify(events))).status;
+		{
+			await using service = await startTestService(env);
+			expect((await postWebhook(service, RED, JSON.stringify(record({ id })))).status).toBe(200);
+			// The service accepts any text, so that a later release could read it as a time.
+			const refused = { ...bad, timestamp: "yesterday" };
+			expect(await post(service, RED, [refused])).toBe(200);
+			expect(await post(service, RED, [{ ...good }])).toBe(200);
+			expect((await allEvents(service, RED, { conversationId: id })).length).toBe(1);
+			expect(await post(service, BLUE, [refused])).toBe(403);
+			const other = fromBinary(IngestConversationEventsRequestSchema, eventsRequest(id, [{ ...refused, id: "other" }]));
+			expect(await eventIngestClient(service, "gRPC", RED).ingestConversationEvents(other)).toMatchObject({
+				...{ success: true, stored: 0, updateSequence: 0n },
+			});
+			// Now there is no room for a third one.
+			expect(await post(service, RED, [{ ...refused, id: "third" }])).toBe(422);
+			for (let n = 0; n < 5; n++) await postWebhook(service, RED, JSON.stringify({ ...record(), title: [bad] }));
+			expect(service.log()).toContain("refused_batch_accepted");
+		}
+		await using service = await startTestService(env);
+		const accepted = (await refusedPosts(service, RED)).filter((found) => found.accepted === true).toReversed();
+		expect(accepted).toMatchObject([
+			{ sender: "red", conversation_id: id, has_body: true, reasons: [{ place: "body[0].timestamp" }] },
+			{ sender: "red", conversation_id: id, has_body: true, reasons: [{ place: "events[0].timestamp" }] },
+		]);
+		expect(await gapsOf(service, id)).toBe(2n);
+		expect(await retry(service, RED, { ids: [String(accepted[0]?.id)] })).toMatchObject({ still_refused: 1 });
+		expect(await gapsOf(service, id)).toBe(2n);
 	});
 
 	test("in a flood take their room only, while other posts are stored", async () => {

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { describe, expect, it } from "vitest";
 import { bytesOf, idsFrom, type RefusedPostRow } from "../../src/store/refused-posts.ts";
 import type { Store } from "../../src/store/store.ts";
+import { appendEvents, batch, event } from "./event-samples.ts";
 import { second, start } from "./samples.ts";
 
 /** Returns a refused post that arrived some seconds after the start. */
@@ -86,6 +87,32 @@ export function refusedPostConformance(current: () => Store, reopen: () => Promi
 			expect(await posts().add([of(5), of(6), of(7), of(8), of(9)], limited)).toBe(5);
 			expect(await all()).toEqual([9, 8, 7, 0].map((seconds) => of(seconds).id));
 			expect((await posts().usage()).bytes).toBe(maxBytes);
+		});
+
+		it("leave a gap when they are accepted, until they are taken in, and are accepted only while there is room", async () => {
+			const id = randomUUID();
+			await appendEvents(current(), batch(id, [event({ eventId: "last" })]));
+			const body = Buffer.alloc(10_000);
+			const accepted = (seconds: number) => {
+				return { ...refusedPost(seconds, { accepted: true, body }), conversationId: id };
+			};
+			const [one, two, three] = [accepted(1), accepted(2), accepted(3)];
+			const gap = ({ id, receivedAt }: RefusedPostRow) => {
+				return { kind: "refused_batch", missing: String(id), after: "last", since: receivedAt };
+			};
+			const gaps = async () => (await current().listGaps(id)).toSorted((a, b) => (a.since < b.since ? -1 : 1));
+			const limited = { maxBytes: 2 * bytesOf(one) + 100, maxPeers: 3 };
+			await posts().add([refusedPost(0), refusedPost(1, { id: one.id + 1n, body })], limited);
+			expect(await posts().accept(one, limited)).toBe(1);
+			expect(await posts().accept(two, limited)).toBe(1);
+			expect(await posts().accept(three, limited)).toBeUndefined();
+			expect(await all()).toEqual([two.id, one.id]);
+			expect(await gaps()).toEqual([gap(one), gap(two)]);
+			await posts().remove(one.id);
+			expect(await gaps()).toEqual([gap(two)]);
+			expect(await posts().accept(three, limited)).toBe(0);
+			expect(await posts().expire({ keptSince: start, acceptedSince: three.receivedAt })).toBe(1);
+			expect(await gaps()).toEqual([gap(three)]);
 		});
 
 		it("are removed when they are too old, accepted ones only at a limit of their own", async () => {

@@ -412,7 +412,7 @@ function recordAfter({ current, memberTimes, version }: Progress): CurrentRecord
 }
 
 /** Returns the conversation id of an encoded IngestConversationEventsRequest, as far as it can be read. */
-function conversationIdIn(request: Uint8Array): string {
+export function conversationIdIn(request: Uint8Array): string {
 	let id = "";
 	try {
 		const reader = new BinaryReader(request);

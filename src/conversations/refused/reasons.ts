@@ -1,4 +1,5 @@
 import { formatPath, ServiceError } from "../../errors.ts";
+import type { PostForm } from "../../store/refused-posts.ts";
 import { echoable } from "../../userinfo.ts";
 
 /** Why a post was refused. None of its texts has a secret: see `ServiceError`. */
@@ -21,11 +22,19 @@ export function kindOf(error: unknown): ServiceError["kind"] {
 	return error instanceof ServiceError ? error.kind : "internal";
 }
 
+/** What the places of mistakes begin with, by the form of the post. */
+const ROOTS: Readonly<Record<PostForm, string>> = {
+	record_json: "body",
+	events_json: "body",
+	record_message: "conversation",
+	events_message: "events",
+};
+
 /** Returns the reasons of a refusal as JSON text, as many as have room. Of an unexpected error it says only its kind. */
-export function packReasons(error: unknown): string {
+export function packReasons(error: unknown, form: PostForm): string {
 	const kept: RefusalReason[] = [];
 	let length = 0;
-	for (const reason of reasonsOf(error)) {
+	for (const reason of reasonsOf(error, ROOTS[form])) {
 		length += reason.place.length + reason.type.length + reason.message.length;
 		if (kept.length > 0 && length > MAX_ALL) break;
 		kept.push(reason);
@@ -33,11 +42,11 @@ export function packReasons(error: unknown): string {
 	return JSON.stringify(kept);
 }
 
-function reasonsOf(error: unknown): readonly RefusalReason[] {
+function reasonsOf(error: unknown, root: string): readonly RefusalReason[] {
 	if (!(error instanceof ServiceError)) return [{ place: "", type: "internal", message: "internal error" }];
-	const { kind, message, violations, field = "body" } = error;
+	const { kind, message, violations } = error;
 	if (violations.length === 0) return [{ place: "", type: kind, message: shorten(message) }];
-	return violations.map(({ path, part = field, type, message: mistake }) => ({
+	return violations.map(({ path, part = root, type, message: mistake }) => ({
 		place: shorten(part + formatPath(path)),
 		type,
 		message: shorten(mistake),

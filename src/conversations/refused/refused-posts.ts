@@ -3,7 +3,13 @@ import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { constants, zstdCompress, zstdDecompress } from "node:zlib";
 import { SealedBytes } from "../../record/secrets/sealed-bytes.ts";
-import { idsFrom, type PostForm, type RefusedAge, type RefusedPostRow } from "../../store/refused-posts.ts";
+import {
+	idsFrom,
+	type PostForm,
+	type RefusedAge,
+	type RefusedPostRow,
+	type RefusedRoom,
+} from "../../store/refused-posts.ts";
 import type { Poster, Store } from "../../store/store.ts";
 import { kindOf, packReasons } from "./reasons.ts";
 
@@ -139,6 +145,25 @@ export class RefusedPosts implements AsyncDisposable {
 		this.#wake();
 	}
 
+	/**
+	 * Stores a refused batch of events that is answered with success, and opens a gap of its conversation. Resolves when
+	 * both are on disk.
+	 *
+	 * @param now milliseconds of Unix time
+	 * @returns false when there is no room, or no key to encrypt the body with: nothing was stored
+	 */
+	async accept(batch: Refusal & { readonly conversationId: string }, now = Date.now()): Promise<boolean> {
+		const { conversationId, body } = batch;
+		if (body === undefined || !this.#sealed.canSeal) return false;
+		const post = this.#postOf(batch, now);
+		const accepted = { ...post, conversationId, accepted: true, body: await this.#seal(post, body) };
+		const removed = await this.#store.refusedPosts.accept(accepted, this.#room);
+		if (removed === undefined) return false;
+		this.#counts.kept += 1;
+		this.#counts.removed += removed;
+		return true;
+	}
+
 	/** Resolves when the posts that were refused before are stored, or after two seconds. */
 	async written(): Promise<void> {
 		if (this.#writing === undefined) return;
@@ -162,18 +187,23 @@ export class RefusedPosts implements AsyncDisposable {
 		return removed;
 	}
 
+	get #room(): RefusedRoom {
+		return { maxBytes: this.#options.maxBytes, maxPeers: MAX_PEERS };
+	}
+
 	#keepsBody(body: Uint8Array): boolean {
 		return this.#sealed.canSeal && body.byteLength > 0 && body.byteLength <= this.#options.maxBytes * MAX_SHARE;
 	}
 
 	#postOf({ poster, route, form, error, conversationId, size = 0 }: Refusal, now: number): Waiting["post"] {
 		const receivedAt = BigInt(now) * 1000n;
-		// Larger than all before, also when the clock has not advanced.
-		this.#lastId = this.#lastId < idsFrom(receivedAt) ? idsFrom(receivedAt) + randomPart() : this.#lastId + 1n;
+		// Larger than all before of the same millisecond.
+		const isSameTime = this.#lastId / IDS_OF_MILLISECOND === idsFrom(receivedAt) / IDS_OF_MILLISECOND;
+		this.#lastId = isSameTime ? this.#lastId + 1n : idsFrom(receivedAt) + randomPart();
 		return {
 			...{ id: this.#lastId, receivedAt, lastAt: receivedAt, requests: 1n },
 			...{ sender: poster?.sender, owner: poster?.owner, peer: undefined, route, form },
-			...{ kind: kindOf(error), reasons: packReasons(error), conversationId, size },
+			...{ kind: kindOf(error), reasons: packReasons(error, form), conversationId, size },
 			...{ accepted: false, retriedAt: undefined },
 		};
 	}
@@ -186,7 +216,7 @@ export class RefusedPosts implements AsyncDisposable {
 			for (const [key, { requests }] of this.#peers) if (requests === 0n) this.#peers.delete(key);
 		this.#period = period;
 		const peer = addressOf(refusal.peer);
-		const key = JSON.stringify([String(period), peer, refusal.route, packReasons(refusal.error)]);
+		const key = JSON.stringify([String(period), peer, refusal.route, packReasons(refusal.error, refusal.form)]);
 		let known = this.#peers.get(key);
 		if (known === undefined) {
 			if (this.#peers.size >= MAX_PEERS) {
@@ -231,8 +261,7 @@ export class RefusedPosts implements AsyncDisposable {
 			const posts = await Promise.all(
 				taken.map(async ({ post, body }) => ({ ...post, body: await this.#seal(post, body) })),
 			);
-			const room = { maxBytes: this.#options.maxBytes, maxPeers: MAX_PEERS };
-			this.#counts.removed += await this.#store.refusedPosts.add([...posts, ...peers], room);
+			this.#counts.removed += await this.#store.refusedPosts.add([...posts, ...peers], this.#room);
 			this.#counts.kept += posts.length;
 		} catch (error) {
 			this.#counts.dropped += taken.length;
@@ -292,7 +321,10 @@ function purposeOf(id: bigint): string {
 	return `body of the refused post ${id}`;
 }
 
-/** Keeps ids of several processes apart. */
+/** Number of ids for each millisecond. */
+const IDS_OF_MILLISECOND = idsFrom(1000n);
+
+/** Returns where the ids of a millisecond begin, so that those of several processes differ. */
 function randomPart(): bigint {
-	return BigInt(Math.floor(Math.random() * 500));
+	return BigInt(Math.floor((Math.random() * Number(IDS_OF_MILLISECOND)) / 2));
 }

@@ -107,7 +107,7 @@ export class RetryRefusedPosts {
 	}
 
 	async #retryOne(post: RefusedPostRow): Promise<"taken in" | "refused" | "without body"> {
-		const { id } = post;
+		const { id, form } = post;
 		let body: Buffer | undefined;
 		try {
 			body = await this.#kept.bodyOf(post);
@@ -123,7 +123,7 @@ export class RetryRefusedPosts {
 			const kind = kindOf(error);
 			if (kind === "unavailable") throw error;
 			const retriedAt = BigInt(Date.now()) * 1000n;
-			await this.#store.refusedPosts.setReasons({ id, kind, reasons: packReasons(error), retriedAt });
+			await this.#store.refusedPosts.setReasons({ id, kind, reasons: packReasons(error, form), retriedAt });
 			return "refused";
 		}
 		await this.#store.refusedPosts.remove(id);

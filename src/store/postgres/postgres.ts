@@ -23,6 +23,7 @@ import { assignOwner } from "./owners.ts";
 import { pruningOf } from "./pruning.ts";
 import { getOrigin, getRecordState, listUnapplied } from "./record-state.ts";
 import {
+	acceptRefusedPost,
 	addRefusedPosts,
 	expireRefusedPosts,
 	getRefusedPost,
@@ -168,11 +169,12 @@ function storeOf(
 		},
 		refusedPosts: {
 			add: (posts, room) => run(() => logged("addRefusedPosts", addRefusedPosts(connections, posts, room))),
+			accept: (post, room) => run(() => logged("acceptRefusedPost", acceptRefusedPost(connections, post, room))),
 			expire: (age) => run(() => logged("expireRefusedPosts", expireRefusedPosts(connections, age))),
 			list: (query) => read("listRefusedPosts", (session) => listRefusedPosts(session, query)),
 			get: (id, owner) => read("getRefusedPost", (session) => getRefusedPost(session, id, owner)),
 			setReasons: (refused) => run(() => logged("setRefusedReasons", write(setRefusedReasons(refused)))),
-			remove: (id) => run(() => logged("removeRefusedPost", write(removeRefusedPost(id)))),
+			remove: (id) => run(() => logged("removeRefusedPost", removeRefusedPost(connections, id))),
 			usage: () => read("refusedUsage", refusedUsage),
 		},
 		textIndex: {

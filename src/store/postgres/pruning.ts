@@ -94,7 +94,8 @@ async function removeDeleted(transaction: Transaction, conversationId: string, b
 	await transaction.query(removeTextsQuery(sequences));
 	if (removed >= limit) return removed;
 	removed += await remove(transaction, removeQuery("updates", "e.sequence = ANY ($1::bigint[])", [lastUpdates]));
-	const tables = ["tags", "titles", "standings", "activities", "gaps", "conversations", "search_titles"];
+	const ofConversation = ["gaps", "refused_posts", "search_titles"];
+	const tables = ["tags", "titles", "standings", "activities", ...ofConversation, "conversations"];
 	await transaction.commit(
 		...tables.map((table) => ({
 			text: `DELETE FROM conversation_updates.${table} WHERE conversation_id = $1`,

@@ -1,7 +1,12 @@
 import {
+	type AcceptedPost,
+	acceptedBytesSql,
 	ageSql,
+	bytesOf,
+	gapOfAccepted,
 	insertSql,
 	listSql,
+	oldAcceptedSql,
 	type RefusedAge,
 	type RefusedPost,
 	type RefusedPostRow,
@@ -14,8 +19,11 @@ import {
 	roomSql,
 	type StillRefused,
 } from "../refused-posts.ts";
-import { integer } from "../values.ts";
+import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
+import { closeGapQueries, openGapQueries } from "./gaps.ts";
+import { lockConversations } from "./locks.ts";
+import { decoded } from "./rows.ts";
 import type { Query, Session } from "./transaction.ts";
 
 /** The refused posts in PostgreSQL. The contracts are those of `RefusedPostTable`. */
@@ -37,8 +45,33 @@ export async function addRefusedPosts(
 	return await removeAll(connections, [LOCK, ...posts.map(insertRefusedPost)], roomSql(TABLE, room));
 }
 
+export async function acceptRefusedPost(
+	connections: Connections,
+	post: AcceptedPost,
+	room: RefusedRoom,
+): Promise<number | undefined> {
+	const { conversationId } = post;
+	return await connections.transaction(async (transaction) => {
+		const [, , taken, found] = await transaction.query(
+			lockConversations([conversationId]),
+			LOCK,
+			{ text: acceptedBytesSql(TABLE) },
+			{ text: "SELECT leaf FROM conversation_updates.activities WHERE conversation_id = $1", values: [conversationId] },
+		);
+		if (integer(taken?.[0]?.bytes) + bytesOf(post) > room.maxBytes) return undefined;
+		const gap = gapOfAccepted(post, nullable(decoded, found?.[0]?.leaf ?? null));
+		const removals = counted(roomSql(TABLE, room));
+		const results = await transaction.commit(insertRefusedPost(post), ...openGapQueries(gap), ...removals);
+		return sumOf(results.slice(-removals.length));
+	});
+}
+
 export async function expireRefusedPosts(connections: Connections, age: RefusedAge): Promise<number> {
-	return await removeAll(connections, [], ageSql(TABLE, age));
+	const accepted = oldAcceptedSql(TABLE, age);
+	const [old = []] =
+		accepted === undefined ? [] : await connections.read((session) => session.query({ text: accepted }));
+	for (const { id } of old) await removeRefusedPost(connections, bigint(id));
+	return old.length + (await removeAll(connections, [], [ageSql(TABLE, age)]));
 }
 
 /** Runs queries and then deletions. Returns the number of deleted rows. */
@@ -48,12 +81,18 @@ async function removeAll(
 	deletions: readonly string[],
 ): Promise<number> {
 	return await connections.transaction(async (transaction) => {
-		const counted = deletions.map((sql) => ({
-			text: `WITH gone AS (${sql} RETURNING id) SELECT count(*) AS count FROM gone`,
-		}));
-		const results = await transaction.commit(...first, ...counted);
-		return results.slice(first.length).reduce((sum, [row]) => sum + integer(row?.count), 0);
+		const results = await transaction.commit(...first, ...counted(deletions));
+		return sumOf(results.slice(first.length));
 	});
+}
+
+/** Returns queries that return the `count` of the rows that they delete. */
+function counted(deletions: readonly string[]): Query[] {
+	return deletions.map((sql) => ({ text: `WITH gone AS (${sql} RETURNING id) SELECT count(*) AS count FROM gone` }));
+}
+
+function sumOf(counts: readonly (readonly Row[])[]): number {
+	return counts.reduce((sum, [row]) => sum + integer(row?.count), 0);
 }
 
 export async function listRefusedPosts(session: Session, query: RefusedQuery): Promise<RefusedPost[]> {
@@ -78,8 +117,22 @@ export function setRefusedReasons({ id, kind, reasons, retriedAt }: StillRefused
 	return { text, values: [id, kind, reasons, retriedAt] };
 }
 
-export function removeRefusedPost(id: bigint): Query {
-	return { text: `DELETE FROM ${TABLE} WHERE id = $1`, values: [id] };
+export async function removeRefusedPost(connections: Connections, id: bigint): Promise<void> {
+	const remove = { text: `DELETE FROM ${TABLE} WHERE id = $1`, values: [id] };
+	await connections.transaction(async (transaction) => {
+		const columns = "accepted, conversation_id, received_at";
+		const [[row] = []] = await transaction.query({
+			text: `SELECT ${columns} FROM ${TABLE} WHERE id = $1`,
+			values: [id],
+		});
+		if (row === undefined || !boolean(row.accepted)) {
+			await transaction.commit(remove);
+			return;
+		}
+		const post = { id, conversationId: text(row.conversation_id), receivedAt: bigint(row.received_at) };
+		await transaction.query(lockConversations([post.conversationId]));
+		await transaction.commit(remove, ...closeGapQueries(gapOfAccepted(post, undefined)));
+	});
 }
 
 export async function refusedUsage(session: Session): Promise<RefusedUsage> {

@@ -1,7 +1,12 @@
 import {
+	type AcceptedPost,
+	acceptedBytesSql,
 	ageSql,
+	bytesOf,
+	gapOfAccepted,
 	insertSql,
 	listSql,
+	oldAcceptedSql,
 	type RefusedAge,
 	type RefusedPost,
 	type RefusedPostRow,
@@ -14,7 +19,8 @@ import {
 	roomSql,
 	type StillRefused,
 } from "../refused-posts.ts";
-import { integer } from "../values.ts";
+import { bigint, boolean, integer, nullable, text } from "../values.ts";
+import { closeGap, openGap } from "./gaps.ts";
 import type { Statements } from "./statements.ts";
 
 /** The refused posts in SQLite. The contracts are those of `RefusedPostTable`. The caller has begun a transaction. */
@@ -34,8 +40,23 @@ export function addRefusedPosts(
 	return removeAll(statements, roomSql(TABLE, room));
 }
 
+export function acceptRefusedPost(
+	statements: Statements,
+	{ post, room }: { readonly post: AcceptedPost; readonly room: RefusedRoom },
+): number | undefined {
+	const taken = integer(statements.prepare(acceptedBytesSql(TABLE)).get()?.bytes);
+	if (taken + bytesOf(post) > room.maxBytes) return undefined;
+	insertRefusedPost(statements, post);
+	const row = statements.prepare("SELECT leaf FROM activities WHERE conversation_id = ?").get(post.conversationId);
+	openGap(statements, gapOfAccepted(post, nullable(text, row?.leaf ?? null)));
+	return removeAll(statements, roomSql(TABLE, room));
+}
+
 export function expireRefusedPosts(statements: Statements, age: RefusedAge): number {
-	return removeAll(statements, ageSql(TABLE, age));
+	const accepted = oldAcceptedSql(TABLE, age);
+	const old = accepted === undefined ? [] : statements.once(accepted).all();
+	for (const { id } of old) removeRefusedPost(statements, bigint(id));
+	return old.length + removeAll(statements, [ageSql(TABLE, age)]);
 }
 
 function removeAll(statements: Statements, deletions: readonly string[]): number {
@@ -68,7 +89,12 @@ export function setRefusedReasons(statements: Statements, { id, kind, reasons, r
 }
 
 export function removeRefusedPost(statements: Statements, id: bigint): void {
-	statements.prepare("DELETE FROM refused_posts WHERE id = ?").run(id);
+	const row = statements
+		.prepare("DELETE FROM refused_posts WHERE id = ? RETURNING accepted, conversation_id, received_at")
+		.get(id);
+	if (row === undefined || !boolean(row.accepted)) return;
+	const post = { id, conversationId: text(row.conversation_id), receivedAt: bigint(row.received_at) };
+	closeGap(statements, gapOfAccepted(post, undefined));
 }
 
 export function refusedUsage(statements: Statements): RefusedUsage {

@@ -103,6 +103,7 @@ export function removeDeleted(statements: Statements, { conversationId, ...bound
 	removeTitle(statements, id);
 	statements.prepare("DELETE FROM activities WHERE conversation_id = ?").run(conversationId);
 	removeGaps(statements, conversationId);
+	statements.prepare("DELETE FROM refused_posts WHERE conversation_id = ?").run(conversationId);
 	statements.prepare("DELETE FROM conversations WHERE id = ?").run(id);
 	return removed;
 }

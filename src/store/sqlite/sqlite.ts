@@ -143,6 +143,7 @@ function storeOf(
 		},
 		refusedPosts: {
 			add: (posts, room) => writer.calls.addRefusedPosts({ posts, room }),
+			accept: (post, room) => writer.calls.acceptRefusedPost({ post, room }),
 			expire: (age) => writer.calls.expireRefusedPosts(age),
 			list: (query) => reader.calls.listRefusedPosts(query),
 			get: (id, owner) => reader.calls.getRefusedPost({ id, owner }),

@@ -8,7 +8,7 @@ import type { DerivationStep } from "../derivation.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
 import type { OwnerAssignment } from "../owners.ts";
 import type { RemovalBounds } from "../pruner.ts";
-import type { RefusedAge, RefusedPostRow, RefusedRoom, StillRefused } from "../refused-posts.ts";
+import type { AcceptedPost, RefusedAge, RefusedPostRow, RefusedRoom, StillRefused } from "../refused-posts.ts";
 import type { NewRefusals } from "../senders.ts";
 import type { Appended, AppendedEvents, NewEvents } from "../store.ts";
 import type { IndexProgress, IndexStep } from "../text-index.ts";
@@ -21,7 +21,13 @@ import { readDerivation, saveDerivation } from "./derivations.ts";
 import { appendGroup } from "./group.ts";
 import { OpenFiles } from "./open-files.ts";
 import { assignOwner } from "./owners.ts";
-import { addRefusedPosts, expireRefusedPosts, removeRefusedPost, setRefusedReasons } from "./refused-posts.ts";
+import {
+	acceptRefusedPost,
+	addRefusedPosts,
+	expireRefusedPosts,
+	removeRefusedPost,
+	setRefusedReasons,
+} from "./refused-posts.ts";
 import { type DeletedRequest, removeDeleted, removeEvents, removeUpdates } from "./remove.ts";
 import { isDatabaseFailure } from "./result-codes.ts";
 import { beginRun, endRun } from "./run.ts";
@@ -136,6 +142,8 @@ function writer(options: WriterOptions) {
 			correctUsage: (correction: UsageCorrection) => write(() => correctUsage(statements, correction)),
 			addRefusedPosts: (added: { readonly posts: readonly RefusedPostRow[]; readonly room: RefusedRoom }) =>
 				write(() => addRefusedPosts(statements, added)),
+			acceptRefusedPost: (accepted: { readonly post: AcceptedPost; readonly room: RefusedRoom }) =>
+				write(() => acceptRefusedPost(statements, accepted)),
 			expireRefusedPosts: (age: RefusedAge) => write(() => expireRefusedPosts(statements, age)),
 			setRefusedReasons: (refused: StillRefused): void => write(() => setRefusedReasons(statements, refused)),
 			removeRefusedPost: (id: bigint): void => write(() => removeRefusedPost(statements, id)),
