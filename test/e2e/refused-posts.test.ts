@@ -262,7 +262,15 @@ describe.each(ENGINES)("refused posts with $engine", ({ open, engine }) => {
 		expect((await fetch(`${service.http}/api/v1/senders`)).status).toBe(401);
 		const call = ingestClient(service, "gRPC", undefined).ingestConversation({});
 		await expect(call).rejects.toThrow("missing");
-		const unknown = { sender: "", owner: "", size: 0, has_body: false, kind: "unauthenticated", peer: "127.0.0.1" };
+		const unknown = {
+			sender: "",
+			owner: "",
+			conversation_id: "",
+			size: 0,
+			has_body: false,
+			kind: "unauthenticated",
+			peer: "127.0.0.1",
+		};
 		const reason = (message: string) => [{ place: "", type: "unauthenticated", message }];
 		const found = await refusedPosts(service, KEY);
 		expect(found.toReversed()).toMatchObject([

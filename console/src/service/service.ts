@@ -4,6 +4,7 @@ import { ConversationEventService } from "../../../gen/conversations/v1/conversa
 import { ConversationReportService } from "../../../gen/conversations/v1/conversation_report_service_pb.js";
 import { ConversationSenderService } from "../../../gen/conversations/v1/conversation_sender_service_pb.js";
 import { ConversationService } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { RefusedPostService } from "../../../gen/conversations/v1/refused_post_service_pb.js";
 import { ServiceInfoService } from "../../../gen/conversations/v1/service_info_service_pb.js";
 import { accessKey } from "./session.ts";
 
@@ -22,6 +23,7 @@ const transport = createConnectTransport({ baseUrl: BASE_URL, useBinaryFormat: t
 export const conversations = createClient(ConversationService, transport);
 export const events = createClient(ConversationEventService, transport);
 export const reports = createClient(ConversationReportService, transport);
+export const refusedPosts = createClient(RefusedPostService, transport);
 export const senders = createClient(ConversationSenderService, transport);
 export const serviceInfo = createClient(ServiceInfoService, transport);
 

@@ -223,7 +223,9 @@ export class RefusedPosts implements AsyncDisposable {
 				this.#counts.dropped += 1;
 				return;
 			}
-			const { lastAt, requests: _, ...post } = this.#postOf({ ...refusal, poster: undefined, size: 0 }, now);
+			// Of several conversations and sizes.
+			const ofMany = { ...refusal, poster: undefined, conversationId: undefined, size: 0 };
+			const { lastAt, requests: _, ...post } = this.#postOf(ofMany, now);
 			known = { post: { ...post, peer }, lastAt, requests: 0n };
 			this.#peers.set(key, known);
 		}

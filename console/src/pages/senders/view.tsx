@@ -8,6 +8,7 @@ import { Ago } from "../../parts/time.tsx";
 import { KEY_REFUSED, type Problem, problemOf, senders } from "../../service/service.ts";
 import { signOut } from "../../service/session.ts";
 import { addressOf } from "../../shell/route.ts";
+import { RefusedPosts } from "./refused.tsx";
 
 /** Milliseconds between two reads of the senders. */
 const INTERVAL = 5_000;
@@ -34,11 +35,14 @@ export default function SendersPage() {
 	if (list.value === undefined) return <Notice title="Loading…" />;
 	if (list.value.length === 0)
 		return (
-			<Notice title="Nobody has posted yet">
-				<span>
-					<a href={addressOf(["about"])}>About</a> says how to point an agent server at this service.
-				</span>
-			</Notice>
+			<>
+				<Notice title="Nobody has posted yet">
+					<span>
+						<a href={addressOf(["about"])}>About</a> says how to point an agent server at this service.
+					</span>
+				</Notice>
+				<RefusedPosts interval={INTERVAL} />
+			</>
 		);
 	return (
 		<>
@@ -71,6 +75,7 @@ export default function SendersPage() {
 					</tbody>
 				</table>
 			</div>
+			<RefusedPosts interval={INTERVAL} />
 		</>
 	);
 }
