@@ -50,8 +50,8 @@ export interface FetchedChanges {
 	readonly reportTimes: ReportTimes;
 	/** Whether the fetched record takes the place of the posted one: its `updated_at` is later. */
 	readonly isNewer: boolean;
-	/** When the newest listed event happened, if the fetched state is as new as that; otherwise undefined. */
-	readonly freshAt: Microseconds | undefined;
+	/** When the leaf of the fetched record was the leaf; undefined when that leaf is not taken. */
+	readonly leafAt: Microseconds | undefined;
 }
 
 /** Stands for the top-level members that no field names. */
@@ -67,6 +67,9 @@ const METADATA: ReadonlySet<string> = new Set([
 	...["title", "metrics", "created_at", "updated_at", "forked_from_conversation_id", "forked_from_event_id"],
 	...["parent_conversation_id", "launched_agent_profile", "client_tools"],
 ]);
+
+/** Member that the store takes from events, too. */
+const LEAF = "leaf_event_id";
 
 /** Returns how a fetched record changes the present one, which is of the same life of the conversation. */
 export function fetchedChanges(format: RecordFormat, over: FetchedOver): FetchedChanges {
@@ -87,6 +90,8 @@ export function fetchedChanges(format: RecordFormat, over: FetchedOver): Fetched
 		if (NEVER_POSTED.has(name)) return true;
 		if (name === "title" && present.title === null && updatedAt === posted) return true;
 		if (METADATA.has(name)) return isNewer;
+		// Events set it without a time of their own.
+		if (name === LEAF) return isNewer && isFresh;
 		const reportedAt = timeOf(events, name);
 		return reportedAt === undefined ? isNewer && (isFresh || isLater(posted)) : isLater(reportedAt);
 	};
@@ -95,9 +100,11 @@ export function fetchedChanges(format: RecordFormat, over: FetchedOver): Fetched
 	const times: Record<string, Microseconds> = { ...events };
 	for (const { name } of format.plan.fields) {
 		const value = fetched[name];
-		if (value === undefined || !isTaken(name)) continue;
-		if (stateAt !== undefined && Object.hasOwn(times, name)) times[name] = stateAt;
 		const before = present[name];
+		if (value === undefined) continue;
+		if (isTaken(name)) {
+			if (stateAt !== undefined && Object.hasOwn(times, name)) times[name] = stateAt;
+		} else if (!Object.hasOwn(events, name) || !isShorter(format.plan, name, before, value)) continue;
 		const next = valueAfter({ member: name, value, time: 0n, omitsNulls: false }, format.plan, before);
 		if (next === undefined || next === before || sameTree(next, before)) continue;
 		changed.push(name);
@@ -108,12 +115,18 @@ export function fetchedChanges(format: RecordFormat, over: FetchedOver): Fetched
 		changed.push(OTHER_MEMBERS);
 		Object.assign(values.unnamedMembers, format.membersFromJson(others).unnamedMembers);
 	}
+	// The present leaf can come from an event that is no longer later than the record.
+	const shownLeaf = fetched[LEAF];
+	if (changed.length > 0 && !changed.includes(LEAF) && isTaken(LEAF) && shownLeaf !== undefined) {
+		changed.push(LEAF);
+		format.replaceMember(values, LEAF, format.membersFromJson({ [LEAF]: shownLeaf }));
+	}
 	return {
 		changed,
 		values,
 		reportTimes: { posted: isNewer ? updatedAt : posted, events: times },
 		isNewer,
-		freshAt: isFresh ? newestAt : undefined,
+		leafAt: isNewer && isFresh ? newestAt : undefined,
 	};
 }
 
@@ -135,6 +148,13 @@ function otherMembers(
 function unnamedOf(plan: MessagePlan, json: ExactJsonObject): ExactJsonObject {
 	const names = plan.form === "object" ? plan.members : new Map();
 	return Object.fromEntries(Object.entries(json).filter(([name]) => !names.has(name)));
+}
+
+/** Whether the value that an event set is the fetched one without what events leave out, such as null members. */
+function isShorter(plan: MessagePlan, member: string, present: ExactJson | undefined, fetched: ExactJson): boolean {
+	if (present === undefined) return false;
+	const after = valueAfter({ member, value: present, time: 0n, omitsNulls: true }, plan, fetched);
+	return after === undefined || after === fetched || sameTree(after, fetched);
 }
 
 /** Whether a record shows the values that state updates report: applying the last one of each member changes nothing. */

@@ -217,7 +217,7 @@ export class RecordUpdater {
 				statusAt: events.execution_status ?? posted,
 			},
 			postedAt: changes.isNewer ? posted : undefined,
-			leafAt: changes.freshAt,
+			leafAt: changes.leafAt,
 		};
 	}
 

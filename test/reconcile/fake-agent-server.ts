@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { zstdDecompressSync } from "node:zlib";
 import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-value.ts";
+import { withSpecificationNames } from "../support/vendor-names.ts";
 
 /** Answers a request; returns false to leave it to the next one. */
 export type Answer = (request: IncomingMessage, response: ServerResponse) => boolean;
@@ -104,4 +105,23 @@ function portOf(server: ReturnType<typeof createServer>): number {
 	const address = server.address();
 	if (address === null || typeof address === "string") throw new TypeError("the server does not listen on a port");
 	return address.port;
+}
+
+/** The conversations of the recording: their records and events, as the agent server has them. */
+export function recordedConversations(): readonly Served[] {
+	const pages = Object.entries(recordedAnswers()).map(([path, body]) => ({ path, body }));
+	return pages
+		.filter(({ path }) => path.endsWith("?include_skills=true"))
+		.map(({ path, body }) => {
+			const id = path.split("/")[3]?.split("?")[0] ?? "";
+			const events = pages
+				.filter((page) => page.path.startsWith(`/api/conversations/${id}/events/search?sort_order=TIMESTAMP&`))
+				.flatMap((page) => itemsOf(JSON.parse(page.body)));
+			return { record: withSpecificationNames(body), events };
+		});
+}
+
+function itemsOf(page: unknown): ExactJsonObject[] {
+	if (!isJsonObject(page) || !Array.isArray(page.items)) throw new TypeError("the answer is no page");
+	return page.items.filter(isJsonObject);
 }

@@ -5,13 +5,13 @@ import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb
 import { AgentServerClient, type ClientOptions } from "../../src/reconcile/agent-server.ts";
 import { type ReconcileOptions, reconcile } from "../../src/reconcile/reconcile.ts";
 import { newVerified } from "../../src/reconcile/verified.ts";
-import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-value.ts";
+import type { ExactJsonObject } from "../../src/record/json/json-value.ts";
 import { LiveService, POSTER } from "../conversations/ingest/live-service.ts";
-import { withSpecificationNames } from "../support/vendor-names.ts";
 import {
 	type Answer,
 	FakeAgentServer,
 	recordedAnswers,
+	recordedConversations,
 	replay,
 	type Served,
 	send,
@@ -57,25 +57,6 @@ async function setUp(answers: readonly Answer[], keys: Parameters<typeof LiveSer
 			return { progress, failures };
 		},
 	};
-}
-
-/** The conversations of the recording: their records and events, as the agent server has them. */
-function recordedConversations(): readonly Served[] {
-	const pages = Object.entries(recorded).map(([path, body]) => ({ path, body }));
-	return pages
-		.filter(({ path }) => path.endsWith("?include_skills=true"))
-		.map(({ path, body }) => {
-			const id = path.split("/")[3]?.split("?")[0] ?? "";
-			const events = pages
-				.filter((page) => page.path.startsWith(`/api/conversations/${id}/events/search?sort_order=TIMESTAMP&`))
-				.flatMap((page) => itemsOf(JSON.parse(page.body)));
-			return { record: withSpecificationNames(body), events };
-		});
-}
-
-function itemsOf(page: unknown): ExactJsonObject[] {
-	if (!isJsonObject(page) || !Array.isArray(page.items)) throw new TypeError("the answer is no page");
-	return page.items.filter(isJsonObject);
 }
 
 async function storedEvents({ service }: Setup, id: unknown): Promise<{ origin: UpdateOrigin; json: unknown }[]> {
@@ -335,6 +316,26 @@ describe("which values are taken", () => {
 		// The log of the agent server has no event of it, so the last event that it has disagrees with the record.
 		await setup.run();
 		expect(await setup.service.record(id)).toMatchObject({ execution_status: "error" });
+	});
+
+	test("what a full state leaves out of the first record is added, also when it is later than the last listed event", async () => {
+		const id = randomUUID();
+		const llm = { model: "openai/gpt-4o", a_new_member: null, top_p: null };
+		const agent = { kind: "Agent", llm, tools: [] };
+		const added = { title: "Title", tool_module_qualnames: { terminal: "tools.terminal" } };
+		const record = recordOf(id, 10, { agent, ...added, persistence_dir: "/data", leaf_event_id: "e" });
+		const value = {
+			agent: { kind: "Agent", llm: { model: "openai/gpt-4o" }, tools: [] },
+			workspace: record.workspace ?? null,
+			persistence_dir: "/data",
+			execution_status: "idle",
+		};
+		const setup = await setUp([serve([{ record, events: [eventOf("e", 9)] }])]);
+		await setup.service.batch(id, [{ ...stateOf("full", 20, "full_state", ""), value }]);
+		expect(await setup.service.record(id)).toMatchObject({ title: null });
+		expect((await setup.run()).progress).toMatchObject({ records: 1, gapsClosed: 1 });
+		expect(await setup.service.record(id)).toEqual(setup.service.asStored(record));
+		expect((await setup.run()).progress).toMatchObject({ records: 0 });
 	});
 
 	test("a placeholder, a null or a missing secret does not replace a stored secret", async () => {
