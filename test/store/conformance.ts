@@ -10,6 +10,7 @@ import type { Appended, IsSameRecord, Store } from "../../src/store/store.ts";
 import { accessKeyConformance } from "./conformance-access-keys.ts";
 import { countConformance } from "./conformance-counts.ts";
 import { eventConformance } from "./conformance-events.ts";
+import { fetchedConformance } from "./conformance-fetched.ts";
 import { gapConformance } from "./conformance-gaps.ts";
 import { lifetimeConformance } from "./conformance-lifetime.ts";
 import { listConformance } from "./conformance-lists.ts";
@@ -438,6 +439,7 @@ export function storeConformance(harness: StoreHarness): void {
 	refusedPostConformance(current, reopen);
 	lifetimeConformance(current, reopen);
 	eventConformance(current, reopen);
+	fetchedConformance(current);
 	gapConformance(current, reopen);
 	accessKeyConformance(current, reopen);
 	searchConformance(harness);

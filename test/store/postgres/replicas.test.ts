@@ -422,3 +422,20 @@ test.each(["fast", "immediate"] as const)("appends continue without loss after a
 function raise(message: string): never {
 	throw new Error(message);
 }
+
+test("one replica at a time has a claim, until it ends", async () => {
+	const { stores } = await replicas(2);
+	const [one, other] = stores;
+	if (one === undefined || other === undefined) throw new Error("there are two stores");
+	expect(await one.claim("work", "a", start, start + 10n)).toBe(true);
+	expect(await other.claim("work", "b", start + 9n, start + 20n)).toBe(false);
+	expect(await other.claim("other work", "b", start, start + 10n)).toBe(true);
+	// The holder renews it.
+	expect(await one.claim("work", "a", start + 9n, start + 30n)).toBe(true);
+	expect(await other.claim("work", "b", start + 29n, start + 40n)).toBe(false);
+	expect(await other.claim("work", "b", start + 30n, start + 40n)).toBe(true);
+	expect(await one.claim("work", "a", start + 31n, start + 50n)).toBe(false);
+	const now = start + 100n;
+	const claims = await Promise.all(stores.map((store, n) => store.claim("race", `${n}`, now, now + 10n)));
+	expect(claims.filter(Boolean)).toHaveLength(1);
+});
