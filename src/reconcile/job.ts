@@ -5,6 +5,8 @@ import { newVerified } from "./verified.ts";
 
 /** Milliseconds between two looks for new gaps. */
 const GAP_CHECK = 30_000;
+/** Milliseconds after which a run begins again that ended early. */
+const RETRY = 300_000;
 
 /** What the job needs. */
 export interface ReconcileJob {
@@ -22,38 +24,72 @@ export interface ReconcileJob {
 
 /**
  * Compares an agent server with the store every so often, and sooner when there are new gaps, until the signal fires. Of
- * several processes with one database, only one does it.
+ * several processes with one database, one does it; another one follows soon after that one has ended.
  *
  * @param sender name under which the agent server posts
  */
 export async function reconcileUntilStopped(job: ReconcileJob, sender: string, target: ReconcileTarget): Promise<void> {
-	const { reconciler, store, holder, interval, gapCheck = GAP_CHECK, onError, stopping } = job;
+	const { reconciler, store, interval, gapCheck = GAP_CHECK, onError, stopping } = job;
 	const verified = newVerified();
+	const claim = new JobClaim(job, `reconcile job ${sender}`, gapCheck);
+	const renewing = claim.renewUntilStopped();
+	/** When the next run is due, by the monotonic clock. */
+	let due = 0;
+	/** Number of conversations with gaps after the last run, and at the last look. */
+	let [left, before] = [0, 0];
 	while (!stopping.aborted) {
-		let left = 0;
 		try {
-			const now = Date.now();
-			const until = BigInt(now + interval) * 1000n;
-			if (await store.claim(`reconcile job ${sender}`, holder, BigInt(now) * 1000n, until))
-				await reconciler.run(target, () => undefined, verified);
-			left = await countGaps(store, sender);
+			if (await claim.held) {
+				const gaps = await countGaps(store, sender);
+				// A gap that closes at once was none: a record often arrives before the events of the same moment.
+				const isNew = gaps > left && before > left;
+				[left, before] = [Math.min(left, gaps), gaps];
+				if (isNew || performance.now() >= due) {
+					due = performance.now() + Math.min(interval, RETRY);
+					const result = await reconciler.run(target, () => undefined, verified);
+					if (result !== undefined && result.error === undefined) due = performance.now() + interval;
+					left = before = await countGaps(store, sender);
+				}
+			}
 		} catch (error) {
 			if (!stopping.aborted) onError(error);
 		}
-		await waitForGaps();
+		await delay(Math.min(gapCheck, interval), undefined, { signal: stopping }).catch(() => undefined);
+	}
+	await renewing;
+}
 
-		async function waitForGaps(): Promise<void> {
-			const due = performance.now() + interval;
-			let before = left;
-			while (!stopping.aborted && performance.now() < due) {
-				await delay(Math.min(gapCheck, interval), undefined, { signal: stopping }).catch(() => undefined);
-				const gaps = await countGaps(store, sender).catch(() => left);
-				// A gap that closes at once was none: a record often arrives before the events of the same moment.
-				if (gaps > left && before > left) return;
-				left = Math.min(left, gaps);
-				before = gaps;
-			}
+/** The claim of the process that does a job. Others look for it as often as it is renewed. */
+class JobClaim {
+	readonly #job: ReconcileJob;
+	readonly #name: string;
+	readonly #period: number;
+	/** Whether this process has the claim. */
+	held: Promise<boolean>;
+
+	constructor(job: ReconcileJob, name: string, period: number) {
+		this.#job = job;
+		this.#name = name;
+		this.#period = period;
+		this.held = this.#renew();
+	}
+
+	async renewUntilStopped(): Promise<void> {
+		const { stopping } = this.#job;
+		for (;;) {
+			await delay(this.#period, undefined, { signal: stopping }).catch(() => undefined);
+			if (stopping.aborted) return;
+			this.held = this.#renew();
+			await this.held;
 		}
+	}
+
+	/** Resolves to false also when the store fails. */
+	async #renew(): Promise<boolean> {
+		const { store, holder } = this.#job;
+		const now = Date.now();
+		const until = BigInt(now + 3 * this.#period) * 1000n;
+		return await store.claim(this.#name, holder, BigInt(now) * 1000n, until).catch(() => false);
 	}
 }
 
