@@ -22,8 +22,10 @@ CREATE TABLE conversation_updates.refused_posts (
 	-- Bytes that count towards the room for refused posts.
 	bytes bigint NOT NULL,
 	-- Compressed and encrypted.
-	body bytea STORAGE EXTERNAL
+	body bytea
 );
+-- In the table's definition only PostgreSQL 16 and later know it.
+ALTER TABLE conversation_updates.refused_posts ALTER COLUMN body SET STORAGE EXTERNAL;
 CREATE INDEX refused_posts_by_owner ON conversation_updates.refused_posts (owner, id) WHERE owner IS NOT NULL;
 CREATE INDEX refused_posts_by_conversation ON conversation_updates.refused_posts (conversation_id)
 	WHERE conversation_id IS NOT NULL;
