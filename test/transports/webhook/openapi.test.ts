@@ -345,7 +345,7 @@ describe("the reads", () => {
 			["tag", "tag_key"],
 			["created_from", "created_to", "updated_from", "updated_to", "title_contains", "sender", "owner"],
 			["execution_status", "execution_status_not", "activity_from", "activity_to", "cost_from", "cost_to", "has_error"],
-			["forked_from_conversation_id", "view", "origin", "secrets"],
+			["has_gaps", "forked_from_conversation_id", "view", "origin", "secrets"],
 		],
 		[
 			"/api/v1/events:watch",
