@@ -158,15 +158,16 @@ class Run {
 		const newest = await firstOf(client.events(id, { order: "TIMESTAMP_DESC" }));
 		// It was deleted meanwhile.
 		if (newest === undefined) return;
-		const { items, nextPageId } = newest;
+		const { nextPageId } = newest;
+		const items = oldestFirst(newest.items);
 		// Nothing before the event that an earlier run reached is missing.
 		const reachesKnown = known !== undefined && items.some((event) => memberOf(event, "id") === known.newestId);
-		if (nextPageId === undefined || reachesKnown) await this.#takeEvents(id, items.toReversed(), poster);
+		if (nextPageId === undefined || reachesKnown) await this.#takeEvents(id, items, poster);
 		else {
 			const search = { order: "TIMESTAMP", from: known && earlier(known.newestAt) } as const;
 			for await (const page of client.events(id, search)) await this.#takeEvents(id, page.items, poster);
 		}
-		const listed = listedEvents(items, this.#options.timeZoneOf(name));
+		const listed = listedEvents(items, this.#options.timeZoneOf(name)).toReversed();
 		const body = await client.record(id);
 		if (body === undefined) return;
 		if (await this.#takeRecord(id, body, listed, poster)) this.#add("records");
@@ -175,7 +176,7 @@ class Run {
 			this.#add("gapsClosed", gaps.filter((gap) => !open.has(gapKey(gap))).length);
 		}
 		// While it runs, state may change without a later `updated_at`.
-		const [newestId, newestAt] = [memberOf(items[0], "id"), memberOf(items[0], "timestamp")];
+		const [newestId, newestAt] = [memberOf(items.at(-1), "id"), memberOf(items.at(-1), "timestamp")];
 		const isSettled = status !== "running" && typeof newestId === "string" && typeof newestAt === "string";
 		if (isSettled) verified?.set(id, { updatedAt, newestId, newestAt });
 		else verified?.delete(id);
@@ -246,6 +247,12 @@ function nameOf({ names }: ReconciledSender, present: string | undefined): strin
 	const [first] = names;
 	if (first === undefined) return present ?? UNKNOWN_SENDER;
 	return present !== undefined && names.includes(present) ? present : first;
+}
+
+/** Returns events in the order in which they happened, also if the agent server does not know the order that was asked. */
+function oldestFirst(events: readonly ExactJsonObject[]): readonly ExactJsonObject[] {
+	const [first, last] = [events.at(0)?.timestamp, events.at(-1)?.timestamp];
+	return typeof first === "string" && typeof last === "string" && first < last ? events : events.toReversed();
 }
 
 /** Returns what is needed of events to judge how old a record is. Those that are no valid events are left out. */

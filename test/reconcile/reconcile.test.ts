@@ -268,6 +268,21 @@ describe("which values are taken", () => {
 		expect(await setup.service.record(id)).toEqual(setup.service.asStored(fetched));
 	});
 
+	test("events keep their order, also from an agent server that knows no order of lists", async () => {
+		const id = randomUUID();
+		const events = Array.from({ length: 3 }, (_, n) => eventOf(`e${n}`, n));
+		const unordered: Answer = (request, response) => {
+			request.url = request.url?.replace("TIMESTAMP_DESC", "TIMESTAMP") ?? "";
+			return serve([{ record: recordOf(id, 10, { leaf_event_id: "e2" }), events }])(request, response);
+		};
+		for (const answer of [unordered, serve([{ record: recordOf(id, 10, { leaf_event_id: "e2" }), events }])]) {
+			const setup = await setUp([answer]);
+			await setup.run();
+			expect((await storedEvents(setup, id)).map(({ json }) => json)).toEqual(events);
+			expect(await setup.service.record(id)).toMatchObject({ leaf_event_id: "e2" });
+		}
+	});
+
 	test("a newer record replaces the posted one, and later posts count as before", async () => {
 		const id = randomUUID();
 		const setup = await setUp([serve([{ record: recordOf(id, 20, { title: "New" }), events: [] }])]);
