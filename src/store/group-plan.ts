@@ -227,7 +227,7 @@ function namedEvents(request: GroupRequest): EventName[] {
 		return leaf === undefined ? [] : [{ conversationId, eventId: leaf }];
 	}
 	const own = new Set(request.events.map(({ eventId }) => eventId));
-	const named = new Set(request.named?.map(({ missing }) => missing));
+	const named = new Set<string>();
 	for (const { parentId, reportedLeaf } of request.events)
 		for (const id of [parentId, reportedLeaf]) if (id !== undefined && !own.has(id)) named.add(id);
 	return [...named].map((eventId) => ({ conversationId, eventId }));
@@ -443,7 +443,7 @@ class GroupPlanner {
 		if (added === undefined) return undefined;
 		if (added.size > 0 || effect?.version !== undefined) this.#setOrigin(conversationId, known, poster);
 		let newest = 0n;
-		const named = [...namedByEvents(batch, added, known), ...(batch.named ?? [])];
+		const named = namedByEvents(batch, added, known);
 		const sequences = new Map<NewEvent, bigint>();
 		for (const event of added) {
 			known.eventIds.add(event.eventId);
@@ -461,13 +461,14 @@ class GroupPlanner {
 		if (effect?.postedAt !== undefined) close(known, { kind: "no_record", missing: "" });
 		else if (effect?.version !== undefined && known.state === undefined)
 			open(known, gapOf("no_record", "", undefined, batch));
-		const updateSequence = effect && (yield* this.#applyEffect(batch, effect, known));
+		const update = effect && (yield* this.#applyEffect(batch, effect, known));
 		const forks = new Set(events.flatMap(({ eventId }) => known.forks.get(eventId) ?? []));
 		forks.delete(conversationId);
 		return {
 			stored: added.size,
 			newest,
-			updateSequence,
+			updateSequence: update?.sequence,
+			...(update === undefined ? {} : { updateChange: update.change }),
 			...gapsToLog(known, batch),
 			...(forks.size === 0 ? {} : { forks: [...forks] }),
 		};
@@ -476,9 +477,9 @@ class GroupPlanner {
 	/**
 	 * Applies the effect of a batch.
 	 *
-	 * @returns the sequence of the version that it makes; undefined when the record stays the same
+	 * @returns the update of the version that it makes; undefined when the record stays the same
 	 */
-	*#applyEffect(batch: NewEvents, effect: EventEffect, known: KnownConversation): Planning<bigint | undefined> {
+	*#applyEffect(batch: NewEvents, effect: EventEffect, known: KnownConversation): Planning<WrittenUpdate | undefined> {
 		const { version } = effect;
 		const { state: before, activity } = known;
 		if (version === undefined) {
@@ -498,7 +499,7 @@ class GroupPlanner {
 		const next = planEventUpdate({ batch, effect, version, summary, before, activity, gaps, sequence }, form);
 		this.#write(known, next, summary);
 		this.#countUsage(known, next.written, stats, summary);
-		return sequence;
+		return next.written;
 	}
 
 	/** Returns the form in which a version that events make is stored: a delta over the last whole record, or whole. */

@@ -18,7 +18,7 @@ import type { RefusedPostTable } from "./refused-posts.ts";
 import type { NewRefusals, SenderFigures } from "./senders.ts";
 import type { TextIndex } from "./text-index.ts";
 import type { StoredUsage, UsageCorrection } from "./usage-plan.ts";
-import type { UsagePeriod, UsageQuery, UsageReport } from "./usage-report.ts";
+import type { ModelUsage, UsagePeriod, UsageQuery, UsageReport } from "./usage-report.ts";
 
 /** An encoded record without secrets in plain text, and the versions of the rules that it was encoded by. */
 export interface StoredRecord {
@@ -275,8 +275,6 @@ export interface NewEvents {
 	readonly poster?: Poster | undefined;
 	/** In the order of the batch. Events whose id is already stored are skipped. */
 	readonly events: readonly NewEvent[];
-	/** Further gaps of missing events to open, unless these are stored: what stored events name. */
-	readonly named?: readonly Gap[] | undefined;
 	/** Effect of state updates, or of a fetched record, on the record; undefined when there are none to apply. */
 	readonly effect: EventEffect | undefined;
 	/** Whether the batch was fetched from the agent server instead of posted. */
@@ -324,6 +322,8 @@ export interface AppendedEvents {
 	readonly gaps?: OpenGaps;
 	/** Forks with gaps that events of the batch may close: they are to be judged again, by a batch without events. Left out without any. */
 	readonly forks?: readonly string[];
+	/** Change of that update; left out when there is none. */
+	readonly updateChange?: UpdateChange;
 }
 
 /** The state from which the next version of a conversation's record is computed. */
@@ -467,6 +467,8 @@ export interface Store extends AsyncDisposable {
 	 * @param owner only usage of conversations of this owner
 	 */
 	getUsageRange(owner?: string): Promise<UsagePeriod | undefined>;
+	/** Returns the usage of each model, over all time and all conversations. */
+	listModelUsage(): Promise<readonly ModelUsage[]>;
 	/** Returns what is stored of the usage of a conversation. */
 	getUsage(conversationId: string): Promise<StoredUsage>;
 	/**

@@ -61,8 +61,10 @@ export interface UsageSum extends Amounts {
 	readonly owner: string;
 }
 
-/** Lengths of the periods of sums: a quarter of an hour, an hour, and a day from midnight to midnight UTC. */
-export const PERIODS = [1n, 4n, 96n] as const;
+/** Length of the periods of the sums of all time: beyond every time, before or after the Unix epoch. */
+export const ALL_TIME = 2n ** 32n;
+/** Lengths of the periods of sums: a quarter of an hour, an hour, a day from midnight to midnight UTC, and all time. */
+export const PERIODS = [1n, 4n, 96n, ALL_TIME] as const;
 
 /** What a group writes about usage. */
 export interface WrittenUsage {

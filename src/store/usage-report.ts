@@ -1,7 +1,7 @@
-import { AMOUNTS, type Amounts, sumOf } from "../usage/ledger.ts";
+import { AMOUNTS, type Amounts, COST_UNITS, sumOf } from "../usage/ledger.ts";
 import type { Condition } from "./condition.ts";
 import { nameOf } from "./usage-names.ts";
-import { PERIODS } from "./usage-plan.ts";
+import { ALL_TIME, PERIODS } from "./usage-plan.ts";
 import { AMOUNT_COLUMNS, amountsFrom } from "./usage-sql.ts";
 import { boolean, integer, type Row } from "./values.ts";
 
@@ -51,6 +51,33 @@ export interface UsageReportRow {
 	readonly isRest: boolean;
 	readonly amounts: Amounts;
 	readonly conversations: number;
+}
+
+/** Usage of a model. */
+export interface ModelUsage {
+	readonly model: string;
+	/** In units of the record's currency. */
+	readonly cost: number;
+	readonly calls: number;
+	/** By the columns of the kinds of tokens, without the suffix `_tokens`. */
+	readonly tokens: Readonly<Record<string, number>>;
+}
+
+/** Returns the query for the usage of each model. `sum` returns the sum of a column as a floating-point number. */
+export function modelUsageSql(schema: string, sum: (column: string) => string): string {
+	const sums = AMOUNT_COLUMNS.map((name) => `${sum(name)} AS ${name}`);
+	return `SELECT model, ${sums.join()} FROM ${schema}usage_sums WHERE length = ${ALL_TIME} GROUP BY model`;
+}
+
+/** Reads a row of {@link modelUsageSql}. */
+export function modelUsageFrom(row: Row, decode: (value: unknown) => string): ModelUsage {
+	const kinds = AMOUNT_COLUMNS.filter((name) => name.endsWith("_tokens"));
+	return {
+		model: decode(row.model),
+		cost: Number(row.cost) / COST_UNITS,
+		calls: Number(row.calls),
+		tokens: Object.fromEntries(kinds.map((name) => [name.slice(0, -"_tokens".length), Number(row[name])])),
+	};
 }
 
 /** How the SQL of an engine differs. */
@@ -147,6 +174,8 @@ function rowsSql(query: UsageQuery, source: "sums" | "ledger", dialect: UsageDia
 /** Returns the statement for the numbers of conversations of rows that the sums answer. */
 function conversationsSql(query: UsageQuery, dialect: UsageDialect): string {
 	const isLabelled = query.top > 0 && query.groups.length > 0;
+	if (!isLabelled && query.periods.length > 1 && query.periods.every(isDayAfter(query.periods[0])))
+		return daysSql(query, dialect);
 	const base = isLabelled ? `base AS (${baseSql(query, "sums", dialect)}),` : "";
 	const labelled = labelledSql(query, dialect, "d");
 	const names = query.groups.map((_, n) => `, ${n + 2}`).join("");
@@ -196,9 +225,56 @@ function baseSql(query: UsageQuery, source: "sums" | "ledger", dialect: UsageDia
 	`;
 }
 
+/** Returns the statement for the numbers of conversations of periods that are days, one after the other. */
+function daysSql({ periods, groups, owner }: UsageQuery, dialect: UsageDialect): string {
+	const { schema, value, encode } = dialect;
+	const first = (periods[0]?.first ?? 0n) / DAY;
+	const names = groups.map((group) => groupColumn(group, 0, owner, dialect));
+	// Grouped by the columns of the key, so that the index has the order of the groups.
+	return `
+		SELECT u.day - ${first} AS period, ${names.map((name, n) => `${name} AS g${n},`).join(" ")} 0 = 1 AS is_rest,
+			count(DISTINCT u.conversation) AS conversations
+		FROM ${schema}usage_days u ${joinConversation(owner, groups, dialect)}
+		WHERE u.day >= ${value(first)} AND u.day < ${value(first + BigInt(periods.length))}
+			${owner === undefined ? "" : `AND k.owner = ${value(encode(nameOf(owner)))}`}
+		GROUP BY ${["u.day", ...names].join()}
+	`;
+}
+
+/** Returns the join that the owner or groups need. */
+function joinConversation(owner: string | undefined, groups: readonly UsageGroup[], { schema }: UsageDialect): string {
+	const isNeeded = owner !== undefined || groups.some(({ kind }) => kind === "sender" || kind === "owner");
+	return isNeeded ? `JOIN ${schema}usage_conversations k ON k.id = u.conversation` : "";
+}
+
+/** Length of a day in quarters of an hour. */
+const DAY = 96n;
+
+function isDayAfter(start: UsagePeriod | undefined): (period: UsagePeriod, n: number) => boolean {
+	return ({ first, beyond }, n) =>
+		start !== undefined &&
+		start.first % DAY === 0n &&
+		first === start.first + BigInt(n) * DAY &&
+		beyond === first + DAY;
+}
+
 /** Returns the query for which conversations have usage in each period and group. */
 function usedSql(query: UsageQuery, groups: readonly UsageGroup[], dialect: UsageDialect): string {
-	return ledgerSql(query, groups, "", dialect);
+	const { periods, owner, conditions } = query;
+	const isOfDays = periods.every(({ first, beyond }) => first % DAY === 0n && beyond % DAY === 0n);
+	if (!isOfDays || conditions.length > 0) return ledgerSql(query, groups, "", dialect);
+	const { schema, join, value, segments, encode } = dialect;
+	const names = groups.map((group, n) => `, ${groupColumn(group, n, owner, dialect)} AS g${n}`);
+	const whole = periods.map(({ first, beyond }, n) => ({
+		...{ period: n, length: 1n },
+		...{ first: first / DAY, beyond: beyond / DAY },
+	}));
+	return `
+		SELECT s.period, u.conversation ${names.join("")}
+		FROM (${segments(value(segmentsJson(whole)))}) s ${join} ${schema}usage_days u
+			ON u.day >= s.first AND u.day < s.beyond ${joinConversation(owner, groups, dialect)}
+		${owner === undefined ? "" : `WHERE k.owner = ${value(encode(nameOf(owner)))}`}
+	`;
 }
 
 /** Returns the query for rows of the ledger with their periods and groups, and the given columns. */

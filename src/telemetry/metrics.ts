@@ -6,6 +6,7 @@ import {
 	METRIC_HTTP_SERVER_REQUEST_DURATION,
 	METRIC_RPC_SERVER_CALL_DURATION,
 } from "@opentelemetry/semantic-conventions";
+import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
 import type { AnsweredGroup } from "../threads/protocol.ts";
 import type { EndedRequest } from "./ended-request.ts";
 import { attributesOf, isRpc } from "./request-attributes.ts";
@@ -42,6 +43,8 @@ export class Metrics implements AsyncDisposable {
 	readonly #violations: Counter;
 	readonly #commits: Histogram;
 	readonly #commitSize: Histogram;
+
+	readonly #updates: Counter;
 
 	/** @param senders readers that send metrics elsewhere */
 	constructor(resource: Resource, senders: readonly IMetricReader[]) {
@@ -85,6 +88,10 @@ export class Metrics implements AsyncDisposable {
 			},
 			APPENDS,
 		);
+		this.#updates = this.#meter.createCounter("conversations.updates.accepted", {
+			unit: "{update}",
+			description: "Updates that were stored, by their change",
+		});
 		this.#violations = this.#meter.createCounter("conversations.request.violations", {
 			unit: "{violation}",
 			description: "Broken rules in refused requests",
@@ -113,6 +120,11 @@ export class Metrics implements AsyncDisposable {
 		this.#commitSize.record(ids.length);
 	}
 
+	/** Counts an update that was stored. */
+	accepted(change: UpdateChange): void {
+		this.#updates.add(1, { change: UpdateChange[change].toLowerCase() });
+	}
+
 	/** Adds a metric whose value can go up and down. `read` is called at each collection. */
 	gauge(text: MetricText, read: () => Promise<readonly Sample[]> | readonly Sample[]): void {
 		const { name, ...options } = text;
@@ -122,10 +134,10 @@ export class Metrics implements AsyncDisposable {
 	}
 
 	/** Adds a metric whose value only grows. `read` is called at each collection. */
-	counter(text: MetricText, read: () => readonly Sample[]): void {
+	counter(text: MetricText, read: () => Promise<readonly Sample[]> | readonly Sample[]): void {
 		const { name, ...options } = text;
-		this.#meter.createObservableCounter(name, options).addCallback((result) => {
-			for (const { value, labels } of read()) result.observe(value, labels);
+		this.#meter.createObservableCounter(name, options).addCallback(async (result) => {
+			for (const { value, labels } of await read()) result.observe(value, labels);
 		});
 	}
 

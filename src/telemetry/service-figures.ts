@@ -1,8 +1,9 @@
 import { stat, statfs } from "node:fs/promises";
 import { dirname } from "node:path";
 import type { LogChange, Store } from "../store/store.ts";
+import type { ModelUsage } from "../store/usage-report.ts";
 import type { Logger } from "./log.ts";
-import type { Metrics, Sample } from "./metrics.ts";
+import type { Metrics, MetricText, Sample } from "./metrics.ts";
 import type { Readiness } from "./readiness.ts";
 import type { Requests } from "./requests.ts";
 
@@ -39,7 +40,7 @@ export interface ServiceFigures {
 	/** Open connections, by listener. */
 	readonly connections: Readonly<Record<"http" | "grpc", () => number>>;
 	readonly readiness: Readiness;
-	readonly store: Pick<Store, "updates" | "events">;
+	readonly store: Pick<Store, "updates" | "events" | "listModelUsage">;
 	readonly watched: Readonly<Record<"updates" | "events", WatchedLog>>;
 	/** Path of the database file. Undefined when the database is not a local file. */
 	readonly databasePath: string | undefined;
@@ -69,10 +70,6 @@ export interface ConversationFigures {
 	readonly byStatus: () => Promise<readonly { readonly value: string; readonly count: bigint }[]>;
 	/** Number of conversations that run or wait, and have been silent for ten minutes. */
 	readonly silent: () => Promise<bigint>;
-	/** Numbers of conversations with gaps: with one that has lasted for minutes, and the others. */
-	readonly gaps: () => Promise<{ readonly lasting: number; readonly recent: number }>;
-	/** Number of conversations that run, and have been silent for ten minutes in which their sender has posted. */
-	readonly unheard: () => Promise<bigint>;
 	/** Number of senders that have been silent for longer than they usually are. */
 	readonly silentSenders: () => Promise<number>;
 }
@@ -113,6 +110,7 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 	addStoreFigures(metrics, figures);
 	addRefusedFigures(metrics, figures.refused);
 	addConversationFigures(metrics, figures.counts);
+	addUsageFigures(metrics, figures.store);
 	if (figures.databasePath !== undefined) addFileFigures(metrics, figures.databasePath);
 	metrics.gauge(
 		{
@@ -232,8 +230,7 @@ function orNothing(read: () => Promise<Sample[]>): () => Promise<Sample[]> {
 	return () => read().catch((): Sample[] => []);
 }
 
-function addConversationFigures(metrics: Metrics, figures: ConversationFigures): void {
-	const { byStatus, silent, silentSenders, gaps, unheard } = figures;
+function addConversationFigures(metrics: Metrics, { byStatus, silent, silentSenders }: ConversationFigures): void {
 	metrics.gauge(
 		{ name: "conversations.by_status", unit: "{conversation}", description: "Conversations with a status" },
 		orNothing(async () =>
@@ -250,29 +247,62 @@ function addConversationFigures(metrics: Metrics, figures: ConversationFigures):
 	);
 	metrics.gauge(
 		{
-			name: "conversations.with_gaps",
-			unit: "{conversation}",
-			description:
-				"Conversations of which something is missing: for two minutes (lasting), or for a shorter time (recent)",
-		},
-		orNothing(async () => Object.entries(await gaps()).map(([age, value]) => ({ value, labels: { age } }))),
-	);
-	metrics.gauge(
-		{
-			name: "conversations.unheard",
-			unit: "{conversation}",
-			description: "Running conversations without activity for ten minutes in which their sender has posted others",
-		},
-		orNothing(async () => [{ value: Number(await unheard()) }]),
-	);
-	metrics.gauge(
-		{
 			name: "conversations.senders.silent",
 			unit: "{sender}",
 			description: "Senders with running conversations that have been silent for longer than they usually are",
 		},
 		orNothing(async () => [{ value: await silentSenders() }]),
 	);
+}
+
+/** Maximum number of models that have metrics of their own. Further ones are counted together, as {@link OTHER}. */
+const MAX_MODELS = 20;
+const OTHER = "other";
+/** Maximum number of characters of a label. */
+const MAX_LABEL = 80;
+
+/**
+ * Adds counters of usage by model. They are the sums of the database, also of the time before this process. When a
+ * correction takes usage back, a counter keeps its value until the sum has passed it.
+ */
+function addUsageFigures(metrics: Metrics, store: Pick<Store, "listModelUsage">): void {
+	const named = new Set<string>();
+	const labelOf = (model: string): string => {
+		const label = model.slice(0, MAX_LABEL).toWellFormed();
+		if (named.size < MAX_MODELS) named.add(label);
+		return named.has(label) ? label : OTHER;
+	};
+	const add = (text: MetricText, valuesOf: (usage: ModelUsage) => readonly Sample[]): void => {
+		const counted = new Map<string, Sample>();
+		metrics.counter(text, async () => {
+			const all = await store.listModelUsage().catch((): ModelUsage[] => []);
+			const sums = new Map<string, Sample>();
+			for (const usage of all.toSorted((a, b) => b.cost - a.cost))
+				for (const { value, labels } of valuesOf(usage)) {
+					const full = { ...labels, model: labelOf(usage.model) };
+					const key = JSON.stringify(full);
+					sums.set(key, { value: (sums.get(key)?.value ?? 0) + value, labels: full });
+				}
+			for (const [key, { value, labels }] of sums)
+				counted.set(key, { value: Math.max(value, counted.get(key)?.value ?? 0), labels: labels ?? {} });
+			return [...counted.values()];
+		});
+	};
+	add(
+		{
+			name: "conversations.usage.cost",
+			unit: "",
+			description: "Cost of calls of models, in the currency of the records",
+		},
+		({ cost }) => [{ value: cost }],
+	);
+	add(
+		{ name: "conversations.usage.tokens", unit: "{token}", description: "Tokens of calls of models, by kind" },
+		({ tokens }) => Object.entries(tokens).map(([kind, value]) => ({ value, labels: { kind } })),
+	);
+	add({ name: "conversations.usage.calls", unit: "{call}", description: "Calls of models" }, ({ calls }) => [
+		{ value: calls },
+	]);
 }
 
 /** Adds metrics of the database files and the disk that holds them. */

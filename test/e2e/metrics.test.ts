@@ -71,7 +71,7 @@ test("only a key with the scope metrics reads metrics, also as a bearer token", 
 });
 
 test("requests are counted by transport, route and outcome, without labels that clients make up", async () => {
-	const json = record();
+	const json = record({ stats: { usage_to_metrics: { agent: { model_name: "a", accumulated_cost: 1 } } } });
 	const post = async (body: string, path = WEBHOOK, key = KEY) =>
 		(await postWebhook(service, key, body, {}, path)).status;
 	expect(await post(JSON.stringify(json))).toBe(200);

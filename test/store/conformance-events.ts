@@ -241,7 +241,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			const reported = stateUpdate({ happenedAt: at(5) });
 			const running = effect(1n, "first", { status: "running" });
 			const one = await appendBatch(a, [reported], { effect: running, receivedAt: at(6) });
-			expect(one).toEqual({ stored: 1, newest: 1n, updateSequence: 2n });
+			expect(one).toEqual({ stored: 1, newest: 1n, updateSequence: 2n, updateChange: UpdateChange.RUNNING });
 			const finished = effect(2n, "second", { status: "finished" }, { schemaVersion: 4 });
 			const two = await appendBatch(a, [stateUpdate({ happenedAt: at(7) })], { effect: finished, receivedAt: at(8) });
 			const encoded = (title: string) =>
@@ -287,7 +287,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 					knownIds: [reported.eventId],
 				});
 			};
-			expect(two).toEqual({ stored: 1, newest: 2n, updateSequence: 3n });
+			expect(two).toEqual({ stored: 1, newest: 2n, updateSequence: 3n, updateChange: UpdateChange.FINISHED });
 			await check();
 			store = await reopen();
 			await check();
@@ -348,6 +348,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 				newest: 2n,
 				updateSequence: 1n,
 				gaps: { count: 1n, since: start },
+				updateChange: UpdateChange.STARTED,
 			});
 			expect(await history(a)).toEqual(["reported undefined"]);
 		});

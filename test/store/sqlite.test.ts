@@ -187,7 +187,7 @@ describe("SQLite store", () => {
 		await append(store, sample());
 		await append(store, sample({ conversationId, record: record({ id: conversationId, title: "posted" }) }));
 		const reported = batch(conversationId, [stateUpdate()], { effect: effectOf(2n, titleDelta("reported")) });
-		expect(await appendEvents(store, reported)).toEqual({ stored: 1, newest: 1n, updateSequence: 3n });
+		expect(await appendEvents(store, reported)).toMatchObject({ stored: 1, newest: 1n, updateSequence: 3n });
 		const read = async (from: Store) => [
 			await from.events.list({ after: 0n, limit: 10 }),
 			await from.getRecordState(

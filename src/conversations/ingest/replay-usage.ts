@@ -58,7 +58,7 @@ export async function replayUsage(
 				continue;
 			}
 			const { receivedAt, origin } = update;
-			if (origin === UpdateOrigin.POSTED) lifeBeganAt = comparableTime(stats.createdAt, receivedAt) ?? lifeBeganAt;
+			if (origin !== UpdateOrigin.EVENTS) lifeBeganAt = comparableTime(stats.createdAt, receivedAt) ?? lifeBeganAt;
 			const { agentKind, updatedAt } = fromBinary(ConversationSummarySchema, update.summary);
 			const time = comparableTime(microsecondsOf(updatedAt), receivedAt) ?? receivedAt;
 			const current = { ...stats, conversationId, lifeBeganAt, agentKind, sender, owner, time };

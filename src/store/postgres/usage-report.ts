@@ -1,5 +1,8 @@
 import { nameOf } from "../usage-names.ts";
 import {
+	type ModelUsage,
+	modelUsageFrom,
+	modelUsageSql,
 	readUsageReport,
 	type UsagePeriod,
 	type UsageQuery,
@@ -62,4 +65,10 @@ export async function getUsageRange(session: Session, owner: string | undefined)
 	});
 	const first = nullable(bigint, row?.first);
 	return first === undefined ? undefined : { first, beyond: bigint(row?.beyond) };
+}
+
+export async function listModelUsage(session: Session): Promise<ModelUsage[]> {
+	const text = modelUsageSql("conversation_updates.", (column) => `sum(${column})::double precision`);
+	const [rows = []] = await session.query({ text });
+	return rows.map((row) => modelUsageFrom(row, decoded));
 }

@@ -19,7 +19,7 @@ import { Statements } from "./statements.ts";
 import { findDocuments, readProgress } from "./text-index.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
 import { getUsage } from "./usage.ts";
-import { getUsageRange, reportUsage } from "./usage-report.ts";
+import { getUsageRange, listModelUsage, reportUsage } from "./usage-report.ts";
 
 /** Entry point of the reader thread. Each call reads one snapshot of the database. */
 
@@ -56,6 +56,7 @@ function reader(options: DatabaseOptions) {
 			refusedUsage: () => read(() => refusedUsage(statements)),
 			reportUsage: (query: UsageQuery) => read(() => reportUsage(statements, query)),
 			getUsageRange: (owner: string | undefined) => read(() => getUsageRange(statements, owner)),
+			listModelUsage: () => read(() => listModelUsage(statements)),
 			getUsage: (conversationId: string) => read(() => getUsage(statements, conversationId)),
 			getRetentionTime: () => read(() => readRetentionTime(statements)),
 			range: ({ log, query }: { readonly log: LogTable; readonly query: RangeQuery }) =>

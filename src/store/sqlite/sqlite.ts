@@ -202,6 +202,7 @@ function storeOf(
 		listSenders: (owner) => reader.calls.listSenders(owner),
 		reportUsage: (query) => reader.calls.reportUsage(query),
 		getUsageRange: (owner) => reader.calls.getUsageRange(owner),
+		listModelUsage: () => reader.calls.listModelUsage(),
 		getUsage: (conversationId) => reader.calls.getUsage(conversationId),
 		correctUsage: (correction) => writer.calls.correctUsage(correction),
 		getRetentionTime: () => reader.calls.getRetentionTime(),

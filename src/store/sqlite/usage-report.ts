@@ -1,6 +1,9 @@
 import type { SQLInputValue } from "node:sqlite";
 import { nameOf } from "../usage-names.ts";
 import {
+	type ModelUsage,
+	modelUsageFrom,
+	modelUsageSql,
 	readUsageReport,
 	type UsageDialect,
 	type UsagePeriod,
@@ -17,7 +20,7 @@ import type { Statements } from "./statements.ts";
 export function reportUsage(statements: Statements, query: UsageQuery): UsageReport {
 	const results = usageStatements(query).map((statement): [UsageStatement["kind"], Row[]] => {
 		try {
-			return [statement.kind, run(statements, statement, (column) => `sum(${column})`)];
+			return [statement.kind, run(statements, statement, undefined)];
 		} catch (error) {
 			if (!(error instanceof Error && error.message === "integer overflow")) throw error;
 			// The sum in floating point is near the exact one, and ends at the limits when it is converted.
@@ -27,7 +30,16 @@ export function reportUsage(statements: Statements, query: UsageQuery): UsageRep
 	return readUsageReport(query, new Map(results), text);
 }
 
-function run(statements: Statements, statement: UsageStatement, sum: UsageDialect["sum"]): Row[] {
+function run(statements: Statements, statement: UsageStatement, sum: UsageDialect["sum"] | undefined): Row[] {
+	const { sql, values } = sqlOf(statement, sum);
+	return statements.prepare(sql).all(...values);
+}
+
+/** Returns the SQL of a statement of a report, and the values of its placeholders. */
+export function sqlOf(
+	statement: UsageStatement,
+	sum: UsageDialect["sum"] = (column) => `sum(${column})`,
+): { readonly sql: string; readonly values: readonly SQLInputValue[] } {
 	const values: SQLInputValue[] = [];
 	const value = (one: SQLInputValue) => {
 		values.push(one);
@@ -53,7 +65,7 @@ function run(statements: Statements, statement: UsageStatement, sum: UsageDialec
 		tagsOf: (alias) => `${alias}.conversation = c.id`,
 		join: "CROSS JOIN",
 	});
-	return statements.prepare(sql).all(...values);
+	return { sql, values };
 }
 
 export function getUsageRange(statements: Statements, owner: string | undefined): UsagePeriod | undefined {
@@ -65,4 +77,9 @@ export function getUsageRange(statements: Statements, owner: string | undefined)
 		.get(...(owner === undefined ? [] : [nameOf(owner)]));
 	const first = nullable(bigint, row?.first);
 	return first === undefined ? undefined : { first, beyond: bigint(row?.beyond) };
+}
+
+export function listModelUsage(statements: Statements): ModelUsage[] {
+	const rows = statements.prepare(modelUsageSql("", (column) => `total(${column})`)).all();
+	return rows.map((row) => modelUsageFrom(row, text));
 }

@@ -61,7 +61,8 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		`DELETE FROM conversation_updates.schema_versions WHERE version > 1;
 		ALTER INDEX conversation_updates.titles_by_trigram RESET (gin_pending_list_limit);
 		DROP FUNCTION conversation_updates.count_conversations, conversation_updates.count_tags,
-			conversation_updates.count_assigned_tags CASCADE;
+			conversation_updates.count_assigned_tags, conversation_updates.add_usage_days,
+			conversation_updates.remove_usage_days CASCADE;
 		DROP TABLE conversation_updates.conversation_counts, conversation_updates.tag_key_counts,
 			conversation_updates.tag_value_counts CASCADE;
 		ALTER TABLE conversation_updates.conversations DROP COLUMN life_began_at, DROP COLUMN run_started_at,
@@ -86,7 +87,7 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		ALTER TABLE conversation_updates.activities DROP COLUMN sender, DROP COLUMN owner;
 		ALTER TABLE conversation_updates.pruned DROP COLUMN owner;
 		ALTER TABLE conversation_updates.positions DROP COLUMN owner_changes;
-		DROP TABLE conversation_updates.usage_conversations, conversation_updates.usage_ledger, conversation_updates.usage_sums`,
+		DROP TABLE conversation_updates.usage_conversations, conversation_updates.usage_ledger, conversation_updates.usage_days, conversation_updates.usage_sums`,
 	);
 	const store = await openStore(url);
 	onTestFinished(() => store.close());
