@@ -325,6 +325,7 @@ export async function startService(
 	const holder = randomUUID();
 	for (const { sender, url, key } of config.reconciled) {
 		const target = { address: { url, key: key?.export().toString() }, sender: reconciler.senderOf([sender]) };
+		reconciler.announce(url.host);
 		const interval = config.reconcileMinutes * 60_000;
 		const onError = (error: unknown) => log.workFailed("reconcile", error);
 		const job = { reconciler, store, holder, interval, onError, stopping: stopping.signal };

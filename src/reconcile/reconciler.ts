@@ -78,6 +78,12 @@ export class Reconciler {
 		return [...this.#figures.values()];
 	}
 
+	/** Shows the figures of an agent server before its first run, so that its counters begin at 0. */
+	announce(agentServer: string): void {
+		const none = { completed: 0, incomplete: 0, events: 0, records: 0, gapsClosed: 0, gone: 0 };
+		if (!this.#figures.has(agentServer)) this.#figures.set(agentServer, { agentServer, ...none });
+	}
+
 	/**
 	 * Returns in whose name data of an agent server is stored.
 	 *

@@ -36,7 +36,11 @@ let service: ServiceProcess;
 beforeAll(async () => {
 	folder = new TempFolder();
 	const ACCESS_KEYS = `test:${KEY}:ingest+read+secrets,prometheus:${SCRAPER}:metrics`;
-	service = await ServiceProcess.start(folder.file("conversations.db"), { ACCESS_KEYS });
+	service = await ServiceProcess.start(folder.file("conversations.db"), {
+		ACCESS_KEYS,
+		// Nothing listens there. The figures of an agent server are shown from the start.
+		RECONCILE_AGENT_SERVERS: "test=http://127.0.0.1:9",
+	});
 });
 afterAll(async () => {
 	await service[Symbol.asyncDispose]();

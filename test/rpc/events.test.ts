@@ -7,6 +7,7 @@ import {
 	type WatchConversationEventsRequestSchema,
 } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { SecretsMode, WatchPosition } from "../../gen/conversations/v1/conversation_service_pb.js";
+import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { event } from "../conversations/read/reading.ts";
 import type { Said } from "../conversations/watch/watching.ts";
 import { eventClient, PROTOCOLS } from "../support/clients.ts";
@@ -77,6 +78,7 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 				sequence: 2n,
 				conversationId: A,
 				happenedAt: { seconds: 1_795_251_331n },
+				origin: UpdateOrigin.POSTED,
 				event: {
 					id: "2",
 					timestamp: "2026-11-21T08:55:31",

@@ -59,7 +59,8 @@ class MemoryEngine {
 			const gaps = new Map(this.gaps.get(id));
 			for (const gap of closed) gaps.delete(gapKey(gap));
 			for (const gap of opened) gaps.set(gapKey(gap), gap);
-			this.gaps.set(id, gaps);
+			if (gaps.size === 0) this.gaps.delete(id);
+			else this.gaps.set(id, gaps);
 		}
 		for (const [id, usage] of written.usage.states) this.usage.set(id, usage);
 		for (const [key, row] of written.usage.rows) {

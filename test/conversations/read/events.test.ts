@@ -7,6 +7,7 @@ import {
 	type ConversationEventFilter,
 	ConversationEventFilterSchema,
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
+import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import type { EventsRequest } from "../../../src/conversations/read/events.ts";
 import { event, Reading, refusal } from "./reading.ts";
 
@@ -119,6 +120,7 @@ test("an event is listed as it was sent, as a message and as JSON text", async (
 			sequence,
 			conversationId: A,
 			happenedAt: { seconds: 1n, nanos: 500_000_000 },
+			origin: UpdateOrigin.POSTED,
 			event: {
 				id: "e-1",
 				timestamp: "1970-01-01T00:00:01.5",
@@ -132,7 +134,12 @@ test("an event is listed as it was sent, as a message and as JSON text", async (
 	);
 	const page = await reading.events.listTexts({ ...ALL, conversationId: A });
 	expect(page).toEqual({
-		entries: [{ sequence, receivedAt: expect.any(BigInt), happenedAt: 1_500_000n, text: JSON.stringify(sent) }],
+		entries: [
+			{
+				...{ sequence, receivedAt: expect.any(BigInt), happenedAt: 1_500_000n },
+				...{ text: JSON.stringify(sent), origin: UpdateOrigin.POSTED },
+			},
+		],
 		nextPageToken: "",
 	});
 });
