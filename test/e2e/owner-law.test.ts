@@ -110,13 +110,20 @@ const DIFFERENT =
 
 /** Returns an answer without the members in which two services differ. */
 function comparable(value: JsonValue): JsonValue {
-	if (Array.isArray(value)) return value.map(comparable);
+	if (Array.isArray(value)) return value.filter((item) => !isOnlyRefused(item)).map(comparable);
 	if (typeof value !== "object" || value === null) return value;
 	return Object.fromEntries(
 		Object.entries(value).flatMap(([name, member]) =>
 			DIFFERENT.test(name) || name === "eventSequence" || name === "event_sequence" ? [] : [[name, comparable(member)]],
 		),
 	);
+}
+
+/** Whether a value is a sender of which nothing was accepted. It is listed once its refusals are written, some time later. */
+function isOnlyRefused(value: JsonValue): boolean {
+	if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
+	const isSender = Object.keys(value).some((name) => /^refusals/.test(name));
+	return isSender && (value.firstPostAt ?? value.first_post_at ?? null) === null;
 }
 
 /** Returns what a watch sends until its first heartbeat, which comes when it has caught up. */
