@@ -25,7 +25,9 @@ test("replicas that start together migrate the database once", async () => {
 		for (const one of connections) await one[Symbol.asyncDispose]();
 	});
 	const outcomes = await Promise.all(connections.map(migrate));
-	expect(outcomes).toEqual(connections.map(() => ({ from: 0, to: MIGRATIONS.length })));
+	// A replica that begins a little later finds the first migrations done.
+	expect(outcomes).toEqual(connections.map(() => ({ from: expect.any(Number), to: MIGRATIONS.length })));
+	expect(Math.min(...outcomes.map(({ from }) => from))).toBe(0);
 	const versions = await sqlOn(url, "SELECT version FROM conversation_updates.schema_versions ORDER BY version");
 	expect(versions.map(({ version }) => Number(version))).toEqual(MIGRATIONS.map((_, n) => n + 1));
 	expect(await migrate(connections[0] ?? (await connect(url)))).toEqual({
