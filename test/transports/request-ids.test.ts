@@ -105,6 +105,8 @@ describe("the id of a request", () => {
 			method: "OPTIONS",
 			headers: { Origin: ORIGIN, "Access-Control-Request-Method": "GET" },
 		});
-		expect(asked.headers.get("access-control-allow-headers")).toMatch(/x-request-id, Last-Event-ID, traceparent, tracestate$/);
+		expect(asked.headers.get("access-control-allow-headers")).toMatch(
+			/x-request-id, Last-Event-ID, traceparent, tracestate$/,
+		);
 	});
 });
