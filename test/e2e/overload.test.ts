@@ -2,6 +2,7 @@ import { DatabaseSync } from "node:sqlite";
 import { expect, test } from "vitest";
 import { postWebhook } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
+import { LOCK_TIMEOUT } from "../support/lock-timeout.ts";
 import { KEY, startTestService } from "../support/service.ts";
 
 const FULL = { detail: "Requests and responses under way use too much memory; try again later" };
@@ -16,7 +17,7 @@ test("while the database is locked, posts beyond MAX_INFLIGHT_BYTES are refused 
 		return [response.status, response.headers.get("retry-after"), await response.json()];
 	};
 	expect(await post("first")).toEqual([200, null, { success: true }]);
-	using other = new DatabaseSync(service.database);
+	using other = new DatabaseSync(service.database, LOCK_TIMEOUT);
 	other.exec("BEGIN IMMEDIATE");
 	const posts = Array.from({ length: 9 }, (_, index) => post(`waiting ${index}`));
 	// The ninth post is refused at once. The others wait for the lock, for up to two seconds.

@@ -3,6 +3,7 @@ import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { postWebhook, WEBHOOK } from "../support/clients.ts";
 import { corpus, corpusBody, record } from "../support/fixtures.ts";
+import { LOCK_TIMEOUT } from "../support/lock-timeout.ts";
 import { RawHttp } from "../support/raw-http.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 
@@ -255,7 +256,7 @@ describe("the violations of a record", () => {
 describe("a store that cannot write", () => {
 	test("causes a 503 and log lines, stores nothing, and accepts posts when it can write again", async () => {
 		await using own = await startTestService();
-		const other = new DatabaseSync(own.database);
+		const other = new DatabaseSync(own.database, LOCK_TIMEOUT);
 		other.exec("BEGIN IMMEDIATE");
 		const refused = await postWebhook(own, KEY, body);
 		expect(refused.status).toBe(503);

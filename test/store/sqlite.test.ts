@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/sqlite.ts";
 import type { IsSameRecord, Store } from "../../src/store/store.ts";
 import type { ThreadLogger } from "../../src/threads/worker-thread.ts";
+import { LOCK_TIMEOUT } from "../support/lock-timeout.ts";
 import { storeConformance } from "./conformance.ts";
 import { appendEvents, batch, effectOf, event, record, stateUpdate, storedEvent, titleDelta } from "./event-samples.ts";
 import { append, bytes, listed, pages, type Sample, sample, stored } from "./samples.ts";
@@ -98,7 +99,7 @@ describe("SQLite store", () => {
 		const path = newPath();
 		const { log, lines } = recorded();
 		const store = await openSqliteStore(path, log, { lockTimeout: 20 });
-		const other = new DatabaseSync(path);
+		const other = new DatabaseSync(path, LOCK_TIMEOUT);
 		other.exec("BEGIN IMMEDIATE");
 		const update = sample();
 		const failure = {

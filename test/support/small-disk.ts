@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { rmSync, statfsSync, writeFileSync } from "node:fs";
+import { closeSync, openSync, rmSync, statfsSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { ServiceProcess } from "./child.ts";
 import { START_ARGUMENTS } from "./start-command.ts";
@@ -54,10 +54,21 @@ export class SmallDisk implements AsyncDisposable {
 		return new SmallDisk(folder, await ServiceProcess.start(database, { PATH }, [...UNSHARE, ...command], "unshare"));
 	}
 
-	/** Fills the file system. */
+	/** Fills the file system. The service may write meanwhile, so it is filled block by block until it takes no more. */
 	fill(): void {
-		const { bavail, bsize } = statfsSync(this.#root);
-		writeFileSync(join(this.#root, "filler"), Buffer.alloc(bavail * bsize));
+		const block = Buffer.alloc(statfsSync(this.#root).bsize);
+		const filler = openSync(join(this.#root, "filler"), "w");
+		try {
+			for (;;) {
+				writeSync(filler, block);
+			}
+		} catch (error) {
+			if (!(error instanceof Error && "code" in error && error.code === "ENOSPC")) {
+				throw error;
+			}
+		} finally {
+			closeSync(filler);
+		}
 	}
 
 	/** Frees the space that `fill` took. */

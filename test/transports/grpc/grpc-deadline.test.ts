@@ -12,6 +12,7 @@ import { rpcPath } from "../../support/clients.ts";
 import { eventsRequest } from "../../support/event-batches.ts";
 import { eventReadClient } from "../../support/event-clients.ts";
 import { record } from "../../support/fixtures.ts";
+import { LOCK_TIMEOUT } from "../../support/lock-timeout.ts";
 import { ingestRequest } from "../../support/record-message.ts";
 import { KEY, startTestService, type TestService } from "../../support/service.ts";
 
@@ -59,7 +60,7 @@ test.each(["a record", "events"])("nothing is stored of %s whose deadline ends b
 	const [path, request] = what === "events" ? [INGEST_EVENTS, eventsRequest(late, events)] : [INGEST, recordOf(late)];
 	let stored: number;
 	{
-		using other = new DatabaseSync(service.database);
+		using other = new DatabaseSync(service.database, LOCK_TIMEOUT);
 		other.exec("BEGIN IMMEDIATE");
 		const before = call(INGEST, recordOf(first));
 		expect(await call(path, request, DEADLINE)).toBe(status.DEADLINE_EXCEEDED);
