@@ -2,6 +2,7 @@ import { type AccessKeys, COMMAND } from "./access/access-keys.ts";
 import type { OpenedStore } from "./admin.ts";
 import type { Config } from "./config/config.ts";
 import { EventIngest } from "./conversations/ingest/event-ingest.ts";
+import { GapLog } from "./conversations/ingest/gap-log.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
 import { EventFormat } from "./events/event-format.ts";
 import { SharedIntake } from "./intake/intake.ts";
@@ -47,8 +48,9 @@ export async function reconcileMethodsOf(of: OpenedStore): Promise<readonly RpcM
 			log: { error: (fields) => log.intakeFailed("err" in fields ? fields.err : fields) },
 		}),
 	);
-	const eventIngest = new EventIngest(store, intake, log);
-	const ingest = new Ingest(store, intake, eventIngest);
+	const gapLog = new GapLog(log);
+	const eventIngest = new EventIngest(store, intake, log, gapLog);
+	const ingest = new Ingest(store, intake, eventIngest, gapLog);
 	const stopping = new AbortController();
 	opened.defer(() => stopping.abort());
 	const options = { store, ingest, eventIngest, log, stopping: stopping.signal };

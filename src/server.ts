@@ -14,10 +14,12 @@ import type { Config } from "./config/config.ts";
 import { ConversationReads } from "./conversations/conversation-reads.ts";
 import { countStoredUsage } from "./conversations/ingest/count-usage.ts";
 import { deriveActivities } from "./conversations/ingest/derive-activities.ts";
+import { deriveGaps } from "./conversations/ingest/derive-gaps.ts";
 import { deriveSummaries } from "./conversations/ingest/derive-summaries.ts";
 import { EventIngest } from "./conversations/ingest/event-ingest.ts";
+import { GapLog } from "./conversations/ingest/gap-log.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
-import { countSilent } from "./conversations/read/count.ts";
+import { countGaps, countSilent, countUnheard } from "./conversations/read/count.ts";
 import type { OnUnreadable } from "./conversations/read/record-opener.ts";
 import { AcceptingEvents } from "./conversations/refused/accepting-events.ts";
 import { kindOf } from "./conversations/refused/reasons.ts";
@@ -171,8 +173,9 @@ export async function startService(
 		const zone = fittingTimeZone(skew, senderTimeZones.get(sender) ?? eventTimeZone, Date.now());
 		log.senderClockWrong(sender, skew, zone && `SENDER_TIME_ZONES=${sender}=${zone}`);
 	});
-	const eventIngest = new EventIngest(store, intake, log, clocks);
-	const ingest = new Ingest(store, intake, eventIngest);
+	const gapLog = new GapLog(log);
+	const eventIngest = new EventIngest(store, intake, log, gapLog, clocks);
+	const ingest = new Ingest(store, intake, eventIngest, gapLog);
 	const eventPosts = config.acceptRefused
 		? new AcceptingEvents(eventIngest, refusedPosts, {
 				routes: routesOfPosts,
@@ -246,6 +249,8 @@ export async function startService(
 		counts: {
 			byStatus: async () => (await counts.count({ groupBy: "status" })).counts,
 			silent: () => countSilent(counts),
+			gaps: () => countGaps(store),
+			unheard: async () => countUnheard(counts, await senders.list()),
 			silentSenders: async () => (await senders.list()).filter(({ silent }) => silent).length,
 		},
 		log,
@@ -292,6 +297,10 @@ export async function startService(
 		if (isComplete && examined > 0) log.activitiesDerived(examined);
 	}).catch((error: unknown) => log.workFailed("derivation", error));
 	opened.defer(() => derivingActivities);
+	const derivingGaps = deriveGaps(store, eventFormat, stopping.signal, (examined) => {
+		if (examined > 0) log.gapsDerived(examined);
+	}).catch((error: unknown) => log.workFailed("derivation", error));
+	opened.defer(() => derivingGaps);
 	// The events tell the times of calls.
 	const counting = derivingActivities
 		.then(() =>

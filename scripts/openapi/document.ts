@@ -9,6 +9,7 @@ import {
 	ListConversationEventsResponseSchema,
 	WatchConversationEventsRequestSchema,
 } from "../../gen/conversations/v1/conversation_event_service_pb.js";
+import { ListConversationGapsRequestSchema } from "../../gen/conversations/v1/conversation_gap_service_pb.js";
 import {
 	CountConversationsRequestSchema,
 	ReportUsageRequestSchema,
@@ -42,6 +43,7 @@ import {
 import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-value.ts";
 import { deriveJsonSchemas, type JsonSchemas } from "../../src/record/json-schema.ts";
 import { type MessagePlan, planMessage } from "../../src/record/plan/plan.ts";
+import { gapKinds } from "../../src/store/gaps.ts";
 import { CONVERSATIONS_PATH } from "../../src/transports/reads/reads.ts";
 import { REFUSED_POSTS_PATH } from "../../src/transports/reads/refused-posts.ts";
 import { SEARCH_PATH } from "../../src/transports/reads/search.ts";
@@ -75,6 +77,7 @@ export function openApiDocument(plan: MessagePlan): ExactJsonObject {
 			[`${CONVERSATIONS_PATH}/{id}`]: { get: getConversation(plan) },
 			[`${CONVERSATIONS_PATH}/{id}/updates`]: { get: listUpdates() },
 			[`${CONVERSATIONS_PATH}/{id}/events`]: { get: listEvents() },
+			[`${CONVERSATIONS_PATH}/{id}/gaps`]: { get: listGaps() },
 			[UPDATES_WATCH_PATH]: { get: watchUpdates() },
 			[EVENTS_WATCH_PATH]: { get: watchEvents() },
 			[USAGE_PATH]: { get: reportUsage() },
@@ -322,6 +325,53 @@ function listEvents(): ExactJsonObject {
 			400: failure("A parameter is unknown or has an invalid value."),
 			...REFUSALS,
 			410: failure("Events of the requested page have been pruned, or after_sequence is beyond the newest event."),
+		},
+	};
+}
+
+const GAP_MEMBERS: ExactJsonObject = {
+	kind: { type: "string", enum: [...gapKinds] },
+	after_event_id: {
+		type: ["string", "null"],
+		description: "Last event that is known to have come before the missing one.",
+	},
+	missing_event_id: { type: ["string", "null"] },
+	since: { type: "string", format: "date-time", description: "When the gap was noticed." },
+	refused_post_id: { type: ["string", "null"], description: "Set for a gap of the kind refused_batch." },
+};
+const UNKNOWN_RELATION: ExactJsonObject = {
+	relation: { type: "string", enum: ["parent", "source"] },
+	conversation_id: { type: "string", format: "uuid" },
+};
+
+function listGaps(): ExactJsonObject {
+	const { field } = ListConversationGapsRequestSchema;
+	const listOf = (properties: ExactJsonObject) => ({
+		type: "array",
+		items: { type: "object", properties, required: Object.keys(properties) },
+	});
+	const properties = {
+		gaps: listOf(GAP_MEMBERS),
+		unknown_relations: listOf(UNKNOWN_RELATION),
+		next_page_token: { type: "string", description: "Empty in the last page." },
+	};
+	return {
+		operationId: "list_conversation_gaps",
+		summary: "What is known to be missing of a conversation, the oldest gap first",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [
+			{ ...pathParameter(field.conversationId), name: "id" },
+			...[field.pageSize, field.pageToken].map(parameter),
+		],
+		responses: {
+			200: {
+				description: "A page.",
+				content: { "application/json": { schema: { type: "object", properties, required: Object.keys(properties) } } },
+			},
+			400: failure("A parameter is unknown or has an invalid value."),
+			...REFUSALS,
+			404: failure("There is no such conversation."),
 		},
 	};
 }

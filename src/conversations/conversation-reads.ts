@@ -6,6 +6,7 @@ import type { StoredEvent, StoredUpdate } from "../store/store.ts";
 import { CountConversations } from "./read/count.ts";
 import { EventViews } from "./read/event-view.ts";
 import { ListConversationEvents } from "./read/events.ts";
+import { ListConversationGaps } from "./read/gaps.ts";
 import { GetConversation } from "./read/get.ts";
 import type { LargeRecords } from "./read/large-records.ts";
 import { ListConversations } from "./read/list.ts";
@@ -32,6 +33,7 @@ export interface Reads {
 	readonly updates: ListConversationUpdates;
 	readonly events: ListConversationEvents;
 	readonly usage: ReportUsage;
+	readonly gaps: ListConversationGaps;
 	readonly senders: ListSenders;
 	readonly refused: ListRefusedPosts;
 	readonly search: SearchConversations;
@@ -103,6 +105,7 @@ export class ConversationReads {
 			updates: new ListConversationUpdates(store, this.#views),
 			events: new ListConversationEvents(store, this.#eventViews),
 			usage: new ReportUsage(store),
+			gaps: new ListConversationGaps(store),
 			senders: new ListSenders(store, clocks),
 			refused: new ListRefusedPosts(store, refused),
 			search: new SearchConversations(store, events, onUnreadableEvent),

@@ -2,6 +2,7 @@ import { create, type DescService, type MessageInitShape } from "@bufbuild/proto
 import { AccessKeyService } from "../../gen/conversations/v1/access_key_service_pb.js";
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
+import { ConversationGapService } from "../../gen/conversations/v1/conversation_gap_service_pb.js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { ConversationOwnerService } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
 import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
@@ -46,6 +47,7 @@ export const SERVICES: readonly DescService[] = [
 	ConversationReportService,
 	ConversationSearchService,
 	ConversationSenderService,
+	ConversationGapService,
 	AccessKeyService,
 	ConversationOwnerService,
 	RefusedPostService,
@@ -147,6 +149,14 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 		unary(ConversationReportService.method.reportUsage, (request, caller) => reads.of(caller).usage.report(request)),
 		searchMethod(reads),
 		rebuildMethod(searchIndex.store, searchIndex.log),
+		unary(
+			ConversationGapService.method.listConversationGaps,
+			async (request, caller) => {
+				const page = await reads.of(caller).gaps.list(request);
+				return { ...page, gaps: [...page.gaps], unknownRelations: [...page.unknownRelations] };
+			},
+			{ conversationId },
+		),
 		...accessKeyMethods(accessKeys),
 		...ownerMethods(owners.store, owners.log),
 		...refusedPostMethods(reads, retries),

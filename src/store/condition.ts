@@ -36,8 +36,12 @@ export type Condition =
 	| { readonly kind: "cost"; readonly from?: number; readonly to?: number }
 	/** The summary has an error; if `value` is false, it has none. */
 	| { readonly kind: "error"; readonly value: boolean }
-	/** The conversation has gaps; if `value` is false, it has none. */
-	| { readonly kind: "gaps"; readonly value: boolean }
+	/**
+	 * The conversation has gaps, the oldest noticed before `before` (microseconds of Unix time) unless that is undefined; if
+	 * `value` is false, it has none.
+	 */
+	| { readonly kind: "gaps"; readonly value: true; readonly before?: bigint | undefined }
+	| { readonly kind: "gaps"; readonly value: false }
 	/** The title contains a text. The case of ASCII letters is ignored. */
 	| { readonly kind: "title"; readonly contains: string };
 
@@ -65,7 +69,7 @@ function meetsOne(condition: Condition, summary: ConversationSummary): boolean {
 		case "error":
 			return (summary.lastError !== undefined) === condition.value;
 		case "gaps":
-			return (summary.gaps !== undefined) === condition.value;
+			return (summary.gaps !== undefined) === condition.value && meetsAge(condition, summary);
 		case "time": {
 			const { field } = condition;
 			const time = microsecondsOf(
@@ -90,6 +94,11 @@ export function hasCounts(conditions: readonly Condition[]): boolean {
 /** Returns whether the kept counts tell how many tags the conversations have that meet all conditions. */
 export function hasTagCounts(conditions: readonly Condition[]): boolean {
 	return conditions.every((condition) => condition.kind === "equal" && condition.field === "owner");
+}
+
+function meetsAge(condition: Extract<Condition, { kind: "gaps" }>, { gaps }: ConversationSummary): boolean {
+	const before = condition.value ? condition.before : undefined;
+	return before === undefined || (microsecondsOf(gaps?.since) ?? before) < before;
 }
 
 /** The orders of a list. The largest value comes first; of equal values, the one with the newest current update. */

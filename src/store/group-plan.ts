@@ -227,7 +227,7 @@ function namedEvents(request: GroupRequest): EventName[] {
 		return leaf === undefined ? [] : [{ conversationId, eventId: leaf }];
 	}
 	const own = new Set(request.events.map(({ eventId }) => eventId));
-	const named = new Set<string>();
+	const named = new Set(request.named?.map(({ missing }) => missing));
 	for (const { parentId, reportedLeaf } of request.events)
 		for (const id of [parentId, reportedLeaf]) if (id !== undefined && !own.has(id)) named.add(id);
 	return [...named].map((eventId) => ({ conversationId, eventId }));
@@ -443,7 +443,7 @@ class GroupPlanner {
 		if (added === undefined) return undefined;
 		if (added.size > 0 || effect?.version !== undefined) this.#setOrigin(conversationId, known, poster);
 		let newest = 0n;
-		const named = namedByEvents(batch, added, known);
+		const named = [...namedByEvents(batch, added, known), ...(batch.named ?? [])];
 		const sequences = new Map<NewEvent, bigint>();
 		for (const event of added) {
 			known.eventIds.add(event.eventId);

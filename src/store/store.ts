@@ -275,6 +275,8 @@ export interface NewEvents {
 	readonly poster?: Poster | undefined;
 	/** In the order of the batch. Events whose id is already stored are skipped. */
 	readonly events: readonly NewEvent[];
+	/** Further gaps of missing events to open, unless these are stored: what stored events name. */
+	readonly named?: readonly Gap[] | undefined;
 	/** Effect of state updates, or of a fetched record, on the record; undefined when there are none to apply. */
 	readonly effect: EventEffect | undefined;
 	/** Whether the batch was fetched from the agent server instead of posted. */

@@ -1,5 +1,6 @@
 import { type DestinationStream, pino } from "pino";
 import { ServiceError, type Violation } from "../errors.ts";
+import type { OpenGaps } from "../store/gaps.ts";
 import type { EndedRequest } from "./ended-request.ts";
 import { type LineKind, LineLimit } from "./line-limit.ts";
 import { brokenRules, describe, type RequestInfo, requestFields, shorten } from "./log-fields.ts";
@@ -57,6 +58,7 @@ export const logEvents = {
 	],
 	refused_batch_accepted: ["warn", "A batch of events was refused, and answered with success because its body is kept"],
 	refused_posts_retried: ["info", "Refused posts were tried again"],
+	conversation_gaps: ["warn", "Something is missing of a conversation"],
 	event_values_refused: ["warn", "Events contain values that break the record's rules; these values were not applied"],
 	store_failed: ["error", "The store failed"],
 	unclean_stop: ["warn", "The last stop of the service was not clean: sequence numbers are skipped"],
@@ -64,6 +66,7 @@ export const logEvents = {
 	reconciled: ["info", "What never arrived was fetched from an agent server"],
 	reconcile_incomplete: ["warn", "An agent server could not be read to the end"],
 	reconcile_failed: ["warn", "A conversation of an agent server could not be taken in"],
+	gaps_derived: ["info", "The gaps of conversations are derived from stored events"],
 	usage_counted: ["info", "The usage of stored conversations is counted"],
 	summaries_derived: ["info", "Summaries of stored records are derived anew by the present rules"],
 	search_rebuilt: ["info", "The index of search is to be written anew"],
@@ -160,6 +163,8 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		usageCounted: (counted: number, isComplete: boolean) => emit("usage_counted", { counted, isComplete }),
 		/** Progress of deriving stored summaries anew: updates examined and summaries replaced since the start. */
 		activitiesDerived: (examined: number) => emit("activities_derived", { examined }),
+		/** The gaps of the conversations that an earlier release stored are derived. */
+		gapsDerived: (examined: number) => emit("gaps_derived", { examined }),
 		summariesDerived: (examined: number, replaced: number, isComplete: boolean) =>
 			emit("summaries_derived", { examined, replaced, isComplete }),
 		/** A caller lets the index of search be written anew. */
@@ -217,6 +222,13 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		 */
 		senderClockWrong: (sender: string, skew: bigint, setting: string | undefined) =>
 			emit("sender_clock_wrong", { sender, minutes: Number(skew / 60_000_000n), setting }),
+		/** Something is missing of a conversation: see `store/gaps.ts`. Logged once for each conversation. */
+		conversationGaps: (conversationId: string, { count, since }: OpenGaps) =>
+			emitLimited("conversation_gaps", {
+				conversationId,
+				count: Number(count),
+				since: new Date(Number(since / 1000n)).toISOString(),
+			}),
 		/** Events would change a conversation's record so that it breaks the rules. The change was not applied. */
 		eventValuesRefused: (conversationId: string, violations: readonly Violation[]) =>
 			emitLimited("event_values_refused", { conversationId, ...brokenRules(violations, "record") }),

@@ -70,6 +70,10 @@ export interface ConversationFigures {
 	readonly byStatus: () => Promise<readonly { readonly value: string; readonly count: bigint }[]>;
 	/** Number of conversations that run or wait, and have been silent for ten minutes. */
 	readonly silent: () => Promise<bigint>;
+	/** Numbers of conversations with gaps: with one that has lasted for minutes, and the others. */
+	readonly gaps: () => Promise<{ readonly lasting: number; readonly recent: number }>;
+	/** Number of conversations that run, and have been silent for ten minutes in which their sender has posted. */
+	readonly unheard: () => Promise<bigint>;
 	/** Number of senders that have been silent for longer than they usually are. */
 	readonly silentSenders: () => Promise<number>;
 }
@@ -230,7 +234,8 @@ function orNothing(read: () => Promise<Sample[]>): () => Promise<Sample[]> {
 	return () => read().catch((): Sample[] => []);
 }
 
-function addConversationFigures(metrics: Metrics, { byStatus, silent, silentSenders }: ConversationFigures): void {
+function addConversationFigures(metrics: Metrics, figures: ConversationFigures): void {
+	const { byStatus, silent, silentSenders, gaps, unheard } = figures;
 	metrics.gauge(
 		{ name: "conversations.by_status", unit: "{conversation}", description: "Conversations with a status" },
 		orNothing(async () =>
@@ -244,6 +249,23 @@ function addConversationFigures(metrics: Metrics, { byStatus, silent, silentSend
 			description: "Conversations that run or wait, and have had no activity for ten minutes",
 		},
 		orNothing(async () => [{ value: Number(await silent()) }]),
+	);
+	metrics.gauge(
+		{
+			name: "conversations.with_gaps",
+			unit: "{conversation}",
+			description:
+				"Conversations of which something is missing: for two minutes (lasting), or for a shorter time (recent)",
+		},
+		orNothing(async () => Object.entries(await gaps()).map(([age, value]) => ({ value, labels: { age } }))),
+	);
+	metrics.gauge(
+		{
+			name: "conversations.unheard",
+			unit: "{conversation}",
+			description: "Running conversations without activity for ten minutes in which their sender has posted others",
+		},
+		orNothing(async () => [{ value: Number(await unheard()) }]),
 	);
 	metrics.gauge(
 		{

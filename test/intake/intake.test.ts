@@ -159,9 +159,8 @@ test("an encrypted record that is posted again with its tags in another order is
 	using folder = new TempFolder();
 	const isSameRecord = (stored: Uint8Array, arriving: Uint8Array) => intake.isSame(stored, arriving);
 	await using store = await openSqliteStore(folder.file("conversations.db"), log, { isSameRecord });
-	const ingest = new Ingest(store, intake, {
-		applyUnappliedEvents: () => Promise.reject(new Error("there are no events")),
-	});
+	const events = { applyUnappliedEvents: () => Promise.reject(new Error("there are no events")) };
+	const ingest = new Ingest(store, intake, events, { add: () => undefined });
 	const id = randomUUID();
 	const send = (members: JsonObject) =>
 		ingest.json(

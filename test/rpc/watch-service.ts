@@ -15,6 +15,7 @@ import type { ConversationReads } from "../../src/conversations/conversation-rea
 import { Ingest } from "../../src/conversations/ingest/ingest.ts";
 import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
 import { CountConversations } from "../../src/conversations/read/count.ts";
+import { ListConversationGaps } from "../../src/conversations/read/gaps.ts";
 import { ReportUsage } from "../../src/conversations/read/report-usage.ts";
 import { ListRefusedPosts } from "../../src/conversations/refused/list-refused-posts.ts";
 import { ListSenders } from "../../src/conversations/senders/list-senders.ts";
@@ -94,7 +95,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			fromJson: async (body: Buffer) => parser.fromJson(body),
 			fromRequest: async (request: Uint8Array) => parser.fromRequest(request),
 		};
-		const ingest = new Ingest(reading.store, intake, eventIngest);
+		const ingest = new Ingest(reading.store, intake, eventIngest, { add: () => undefined });
 		const admission = new Admission(16 * 1024 * 1024, bounds && { watch: bounds });
 		const stored = await StoredKeys.open(reading.store.accessKeys, { configured: [], log });
 		const accessKeys = new AccessKeys(stored, [], log);
@@ -106,6 +107,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 				updates,
 				events,
 				usage: new ReportUsage(reading.store),
+				gaps: new ListConversationGaps(reading.store),
 				senders: new ListSenders(reading.store, { of: () => undefined }),
 				refused: new ListRefusedPosts(reading.store, { written: async () => undefined, bodyOf: unused }),
 				search: reading.search,

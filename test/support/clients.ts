@@ -22,6 +22,7 @@ import {
 import { AccessKeyService } from "../../gen/conversations/v1/access_key_service_pb.js";
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
+import { ConversationGapService } from "../../gen/conversations/v1/conversation_gap_service_pb.js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { ConversationOwnerService } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
 import { ConversationReportService } from "../../gen/conversations/v1/conversation_report_service_pb.js";
@@ -190,6 +191,11 @@ export function ownerClient(service: Endpoints, protocol: Protocol, key: string 
 /** Returns a client of the service that reports counts and usage. */
 export function reportClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
 	return clientOf(ConversationReportService, service, protocol, key);
+}
+
+/** Returns a client of the service that lists gaps. */
+export function gapClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
+	return clientOf(ConversationGapService, service, protocol, key);
 }
 
 /** Returns a client of the service that lists senders. */

@@ -29,6 +29,7 @@ import type {
 } from "../../store/store.ts";
 import type { Logger } from "../../telemetry/log.ts";
 import type { ClockSkews } from "../senders/clock-skew.ts";
+import type { GapLog } from "./gap-log.ts";
 
 /** Reads events from request bodies and applies them to records, here or on another thread. */
 export interface EventIntake {
@@ -101,6 +102,7 @@ export class EventIngest {
 	readonly #store: EventStore;
 	readonly #intake: EventIntake;
 	readonly #logger: Pick<Logger, "eventValuesRefused" | "recordUnreadable">;
+	readonly #gaps: Pick<GapLog, "add">;
 	readonly #clocks: Pick<ClockSkews, "add"> | undefined;
 	/** The last task in the queue of each conversation that has tasks. */
 	readonly #lastTasks = new Map<string, Promise<IngestedEvents>>();
@@ -110,11 +112,13 @@ export class EventIngest {
 		store: EventStore,
 		intake: EventIntake,
 		log: Pick<Logger, "eventValuesRefused" | "recordUnreadable">,
+		gaps: Pick<GapLog, "add">,
 		clocks?: Pick<ClockSkews, "add">,
 	) {
 		this.#store = store;
 		this.#intake = intake;
 		this.#logger = log;
+		this.#gaps = gaps;
 		this.#clocks = clocks;
 	}
 
@@ -268,17 +272,23 @@ export class EventIngest {
 		const hasStateUpdates = batch.events.some(({ kind }) => kind === STATE_UPDATE);
 		if (!hasStateUpdates || batch.effect !== undefined) {
 			const appended = await this.#store.appendEvents(batch, signal);
-			if (appended !== undefined) return this.#finish(batch, appended, refused);
+			if (appended !== undefined) return await this.#finish(batch, appended, refused);
 		}
 		return await this.#enqueue(batch.conversationId, () => this.#appendToCurrent(batch, signal));
 	}
 
-	/** Logs the refused values and returns the result. */
-	#finish(
-		{ conversationId }: NewEvents,
-		{ stored, updateSequence }: AppendedEvents,
+	/**
+	 * Judges the gaps of forks again that the batch may have closed, logs the refused values and the gaps, and returns the
+	 * result.
+	 */
+	async #finish(
+		{ conversationId, receivedAt }: NewEvents,
+		{ stored, updateSequence, gaps, forks = [] }: AppendedEvents,
 		refused: readonly RefusedMember[],
-	): IngestedEvents {
+	): Promise<IngestedEvents> {
+		this.#gaps.add(conversationId, gaps);
+		for (const fork of forks)
+			await this.#store.appendEvents({ conversationId: fork, receivedAt, events: [], effect: undefined });
 		const violations = refused.flatMap((member) => member.violations);
 		if (violations.length > 0) this.#logger.eventValuesRefused(conversationId, violations);
 		return { stored, updateSequence };
@@ -317,7 +327,7 @@ export class EventIngest {
 				: await this.#applyToCurrent(conversationId, state, newUpdates);
 			const events = batch.events.filter(({ eventId }) => !known.has(eventId));
 			const appended = await this.#store.appendEvents({ ...batch, events, effect }, signal);
-			if (appended !== undefined) return this.#finish(batch, appended, refused);
+			if (appended !== undefined) return await this.#finish(batch, appended, refused);
 		}
 		throw conflicting(conversationId);
 	}

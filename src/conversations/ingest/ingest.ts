@@ -3,6 +3,7 @@ import { withConversation } from "../../errors.ts";
 import { releaseWhole } from "../../memory.ts";
 import type { Appended, NewUpdate, Poster, Store } from "../../store/store.ts";
 import type { EventIngest } from "./event-ingest.ts";
+import type { GapLog } from "./gap-log.ts";
 
 /** Reads updates from request bodies as UpdateParser does, here or on another thread. */
 export interface Intake {
@@ -17,12 +18,19 @@ export class Ingest {
 	readonly #store: Pick<Store, "append">;
 	readonly #intake: Intake;
 	readonly #events: Pick<EventIngest, "applyUnappliedEvents">;
+	readonly #gaps: Pick<GapLog, "add">;
 
 	/** @param events applies later stored events to a posted record */
-	constructor(store: Pick<Store, "append">, intake: Intake, events: Pick<EventIngest, "applyUnappliedEvents">) {
+	constructor(
+		store: Pick<Store, "append">,
+		intake: Intake,
+		events: Pick<EventIngest, "applyUnappliedEvents">,
+		gaps: Pick<GapLog, "add">,
+	) {
 		this.#store = store;
 		this.#intake = intake;
 		this.#events = events;
+		this.#gaps = gaps;
 	}
 
 	/**
@@ -72,6 +80,7 @@ export class Ingest {
 		const { conversationId } = update;
 		try {
 			const appended = await this.#store.append(update, signal);
+			this.#gaps.add(conversationId, appended.gaps);
 			if (appended.hasUnappliedEvents) await this.#events.applyUnappliedEvents(conversationId);
 			return appended;
 		} catch (error) {

@@ -1,6 +1,7 @@
 import { create } from "@bufbuild/protobuf";
-import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { timestampFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
 import { ConversationExecutionStatus as Status } from "../../../gen/conversations/v1/conversation_pb.js";
+import type { Sender } from "../../../gen/conversations/v1/conversation_sender_service_pb.js";
 import {
 	type ConversationFilter,
 	ConversationFilterSchema,
@@ -72,6 +73,42 @@ export async function countSilent(counts: CountConversations, now = Date.now()):
 		activityTo: timestampFromMs(now - SILENT_MINUTES * 60_000),
 	});
 	return (await counts.count({ groupBy: "", filter })).total;
+}
+
+/**
+ * Counts running conversations that have had no activity for {@link SILENT_MINUTES}, and whose sender has posted others in
+ * this time: they may have ended without a post that arrived.
+ */
+export async function countUnheard(
+	counts: CountConversations,
+	senders: readonly Pick<Sender, "name" | "owner" | "lastPostAt" | "runningConversations">[],
+	now = Date.now(),
+): Promise<bigint> {
+	const since = now - SILENT_MINUTES * 60_000;
+	let total = 0n;
+	for (const { name: sender, lastPostAt, runningConversations, owner } of senders) {
+		if (runningConversations === 0n || lastPostAt === undefined || timestampMs(lastPostAt) < since) continue;
+		const activityTo = timestampFromMs(since);
+		const filter = create(ConversationFilterSchema, { executionStatus: Status.RUNNING, sender, owner, activityTo });
+		total += (await counts.count({ groupBy: "", filter })).total;
+	}
+	return total;
+}
+
+/** Milliseconds after which a gap counts as lasting: agent servers post events after up to 30 seconds, and try again. */
+const LASTING_GAP = 2 * 60_000;
+
+/** Counts conversations with gaps: those with a gap that has lasted for {@link LASTING_GAP}, and the others. */
+export async function countGaps(
+	store: Pick<Store, "countConversations">,
+	now = Date.now(),
+): Promise<{ readonly lasting: number; readonly recent: number }> {
+	const count = async (before?: bigint) => {
+		const condition = { kind: "gaps", value: true, before } as const;
+		return (await store.countConversations({ conditions: [condition], group: undefined, limit: 1 })).total;
+	};
+	const lasting = await count(BigInt(now - LASTING_GAP) * 1000n);
+	return { lasting, recent: Math.max(0, (await count()) - lasting) };
 }
 
 /** @throws ServiceError `invalid_argument` for an unknown group */

@@ -14,6 +14,8 @@ export type StoreReads = { readonly refusedPosts: Pick<RefusedPostTable, "list" 
 	| "reportUsage"
 	| "getUsageRange"
 	| "listSenders"
+	| "getOrigin"
+	| "listGaps"
 > & { readonly textIndex: Pick<TextIndex, "progress" | "find"> };
 
 /**
@@ -24,6 +26,10 @@ export type StoreReads = { readonly refusedPosts: Pick<RefusedPostTable, "list" 
  */
 export function visibleStore(store: StoreReads, owner: string | undefined): StoreReads {
 	if (owner === undefined) return store;
+	const getOrigin: StoreReads["getOrigin"] = async (conversationId) => {
+		const origin = await store.getOrigin(conversationId);
+		return origin?.owner === owner ? origin : undefined;
+	};
 	return {
 		async get(conversationId, asOf) {
 			const found = await store.get(conversationId, asOf);
@@ -55,6 +61,9 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 			list: (query) => store.refusedPosts.list({ ...query, owner }),
 			get: (id) => store.refusedPosts.get(id, owner),
 		},
+		getOrigin,
+		listGaps: async (conversationId) =>
+			(await getOrigin(conversationId)) === undefined ? [] : await store.listGaps(conversationId),
 		updates: visibleLog(store.updates, owner),
 		events: visibleLog(store.events, owner),
 	};

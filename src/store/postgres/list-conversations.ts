@@ -188,7 +188,14 @@ export function conditionSql(condition: Condition, alias: string, sql: Sql): Con
 		case "error":
 			return { join: "", test: condition.value ? "s.has_error" : "NOT s.has_error" };
 		case "gaps":
-			return { join: "", test: condition.value ? "s.gap_count > 0" : "s.gap_count = 0" };
+			if (!condition.value) return { join: "", test: "s.gap_count = 0" };
+			return {
+				join: "",
+				test:
+					condition.before === undefined
+						? "s.gap_count > 0"
+						: `s.gap_count > 0 AND s.gaps_since < ${sql.value(bindable(condition.before))}`,
+			};
 		case "title": {
 			const join = `JOIN conversation_updates.titles ${alias} ON ${alias}.conversation_id = c.conversation_id`;
 			const contained = encodeText(asciiLower(condition.contains)).replaceAll(/[\\%_]/g, "\\$&");

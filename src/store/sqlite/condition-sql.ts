@@ -110,7 +110,11 @@ function oneConditionSql(condition: Condition): SqlCondition {
 			return { test, index: condition.value ? { from, join: "", where: test, sequence: "c.sequence" } : undefined };
 		}
 		case "gaps": {
-			const test = { text: condition.value ? "c.gap_count > 0" : "c.gap_count = 0", parameters: [] };
+			const before = condition.value ? condition.before : undefined;
+			const test = {
+				text: `${condition.value ? "c.gap_count > 0" : "c.gap_count = 0"}${before === undefined ? "" : " AND c.gaps_since < ?"}`,
+				parameters: before === undefined ? [] : [bindable(before)],
+			};
 			const from = "conversations c INDEXED BY conversations_with_gaps";
 			return { test, index: condition.value ? { from, join: "", where: test, sequence: "c.sequence" } : undefined };
 		}

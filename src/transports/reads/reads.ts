@@ -1,14 +1,17 @@
 import { EventOrder } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
+import type { ConversationGap } from "../../../gen/conversations/v1/conversation_gap_service_pb.js";
 import type { Sender } from "../../../gen/conversations/v1/conversation_sender_service_pb.js";
 import { ConversationOrder } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import type { Principal } from "../../access/keys.ts";
 import type { ConversationReads, Reads } from "../../conversations/conversation-reads.ts";
 import { eventJson } from "../../conversations/read/event-view.ts";
 import { uuid } from "../../conversations/read/filter.ts";
+import { nameOfGapKind } from "../../conversations/read/gaps.ts";
 import type { ListedConversation } from "../../conversations/read/list.ts";
 import { encodeSummary } from "../../conversations/read/stored-summary.ts";
 import type { RetryRefusedPosts } from "../../conversations/refused/retry.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
+import type { ExactJson } from "../../record/json/json-value.ts";
 import { formatDateTime } from "../../record/json/scalars.ts";
 import { type ListOrder, listOrders } from "../../store/condition.ts";
 import type { Route } from "../http/router.ts";
@@ -136,6 +139,24 @@ export function readRoutes(
 		},
 		{
 			method: "GET",
+			path: `${basePath}${CONVERSATIONS_PATH}/{id}/gaps`,
+			scope: "read",
+			handle: async ({ params, search, principal }) => {
+				const parameters = new Query(search, ["page_size", "page_token"]);
+				const conversationId = uuid(params.id ?? "", "id");
+				const page = await readsOf(principal).gaps.list({ ...pageOf(parameters), conversationId });
+				return stringifyExactJson({
+					gaps: page.gaps.map(gapJson),
+					unknown_relations: page.unknownRelations.map((unknown) => ({
+						relation: unknown.relation,
+						conversation_id: unknown.conversationId,
+					})),
+					next_page_token: page.nextPageToken,
+				});
+			},
+		},
+		{
+			method: "GET",
 			path: `${basePath}${CONVERSATIONS_PATH}/{id}/events`,
 			scope: "read",
 			handle: async ({ params, search, principal }) => {
@@ -154,6 +175,16 @@ export function readRoutes(
 			},
 		},
 	];
+}
+
+function gapJson({ kind, afterEventId, missingEventId, since, refusedPostId }: ConversationGap): ExactJson {
+	return {
+		kind: nameOfGapKind(kind),
+		after_event_id: afterEventId || null,
+		missing_event_id: missingEventId || null,
+		since: since === undefined ? null : formatDateTime(since),
+		refused_post_id: refusedPostId || null,
+	};
 }
 
 function senderJson(sender: Sender): string {

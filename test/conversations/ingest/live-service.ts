@@ -1,6 +1,7 @@
 import type { KeyObject } from "node:crypto";
 import type { EventIntake } from "../../../src/conversations/ingest/event-ingest.ts";
 import { EventIngest } from "../../../src/conversations/ingest/event-ingest.ts";
+import { GapLog } from "../../../src/conversations/ingest/gap-log.ts";
 import { Ingest } from "../../../src/conversations/ingest/ingest.ts";
 import { UpdateParser } from "../../../src/conversations/ingest/update-parser.ts";
 import type { Violation } from "../../../src/errors.ts";
@@ -28,6 +29,8 @@ export class LiveService implements AsyncDisposable {
 	readonly ingest: Ingest;
 	readonly events: EventIngest;
 	readonly logged: unknown[] = [];
+	/** Ids of the conversations whose gaps were logged. */
+	readonly loggedGaps: string[] = [];
 	readonly #vault: RecordVault;
 	readonly #parser: UpdateParser;
 	readonly #folder: TempFolder;
@@ -47,11 +50,17 @@ export class LiveService implements AsyncDisposable {
 		};
 		const parser = new UpdateParser(format, vault);
 		this.#parser = parser;
-		this.events = new EventIngest(wrap(store), intake, {
-			eventValuesRefused: (_, violations: readonly Violation[]) =>
-				this.logged.push(...violations.map(({ path, type }) => `${path.join(".")}: ${type}`)),
-			recordUnreadable: ({ error }) => this.logged.push(error.message),
-		});
+		const gaps = new GapLog({ conversationGaps: (id) => this.loggedGaps.push(id) });
+		this.events = new EventIngest(
+			wrap(store),
+			intake,
+			{
+				eventValuesRefused: (_, violations: readonly Violation[]) =>
+					this.logged.push(...violations.map(({ path, type }) => `${path.join(".")}: ${type}`)),
+				recordUnreadable: ({ error }) => this.logged.push(error.message),
+			},
+			gaps,
+		);
 		this.ingest = new Ingest(
 			store,
 			{
@@ -59,6 +68,7 @@ export class LiveService implements AsyncDisposable {
 				fromRequest: async (request) => parser.fromRequest(request),
 			},
 			this.events,
+			gaps,
 		);
 	}
 

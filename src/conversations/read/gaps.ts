@@ -1,0 +1,118 @@
+import { create } from "@bufbuild/protobuf";
+import {
+	type ConversationGap,
+	ConversationGapKind,
+	ConversationGapSchema,
+	type UnknownRelation,
+	UnknownRelationSchema,
+} from "../../../gen/conversations/v1/conversation_gap_service_pb.js";
+import { ServiceError } from "../../errors.ts";
+import { fromMicroseconds } from "../../record/json/scalars.ts";
+import type { Gap, GapKind } from "../../store/gaps.ts";
+import { uuid } from "./filter.ts";
+import { pageSize } from "./page.ts";
+import { readOrderedPageToken, writePageToken } from "./page-token.ts";
+import { decodeSummary } from "./stored-summary.ts";
+import type { StoreReads } from "./visible-store.ts";
+
+const LIST = "gaps";
+
+const KINDS: Readonly<Record<GapKind, ConversationGapKind>> = {
+	missing_parent: ConversationGapKind.MISSING_PARENT,
+	missing_leaf: ConversationGapKind.MISSING_LEAF,
+	no_record: ConversationGapKind.NO_RECORD,
+	refused_batch: ConversationGapKind.REFUSED_BATCH,
+};
+
+export interface GapsRequest {
+	/** UUID in any form. */
+	readonly conversationId: string;
+	readonly pageSize: number;
+	readonly pageToken: string;
+}
+
+/** A page of the gaps of a conversation, the oldest first. */
+export interface GapsPage {
+	readonly gaps: readonly ConversationGap[];
+	readonly unknownRelations: readonly UnknownRelation[];
+	/** Empty for the last page. */
+	readonly nextPageToken: string;
+}
+
+/** Lists what is missing of a conversation. */
+export class ListConversationGaps {
+	readonly #store: Pick<StoreReads, "get" | "getOrigin" | "listGaps">;
+
+	constructor(store: Pick<StoreReads, "get" | "getOrigin" | "listGaps">) {
+		this.#store = store;
+	}
+
+	/**
+	 * @throws ServiceError `not_found`; `invalid_argument` when the id is no UUID, or the page token belongs to another
+	 *   request
+	 */
+	async list(request: GapsRequest): Promise<GapsPage> {
+		const conversationId = uuid(request.conversationId, "conversation_id");
+		const limit = pageSize(request.pageSize);
+		const scope = { conversationId };
+		const start = request.pageToken === "" ? undefined : readOrderedPageToken(LIST, scope, request.pageToken, false);
+		const [origin, gaps] = await Promise.all([
+			this.#store.getOrigin(conversationId),
+			this.#store.listGaps(conversationId),
+		]);
+		if (origin === undefined && gaps.length === 0) throw new ServiceError("not_found", "Conversation not found");
+		const ordered = gaps.toSorted(inOrder);
+		// A position is a time, and how many of its gaps came before.
+		const rest =
+			start === undefined
+				? ordered
+				: ordered.filter(({ since }, n) => {
+						if (since !== start.value) return since > start.value;
+						return BigInt(n - ordered.findIndex((gap) => gap.since === since)) >= start.sequence;
+					});
+		const page = rest.slice(0, limit);
+		const next = rest[limit];
+		const before = next && ordered.slice(0, ordered.indexOf(next)).filter(({ since }) => since === next.since).length;
+		return {
+			gaps: page.map(toMessage),
+			unknownRelations: await this.#unknownRelations(conversationId, origin?.owner),
+			nextPageToken:
+				next === undefined || before === undefined ? "" : writePageToken(LIST, scope, next.since, BigInt(before)),
+		};
+	}
+
+	/** @param owner of the conversation */
+	async #unknownRelations(conversationId: string, owner: string | undefined): Promise<UnknownRelation[]> {
+		const current = await this.#store.get(conversationId);
+		if (current === undefined) return [];
+		const { parentConversationId: parent, forkedFromConversationId: source } = decodeSummary(current.summary);
+		const unknown: UnknownRelation[] = [];
+		for (const [relation, id] of Object.entries({ parent, source })) {
+			if (id === undefined) continue;
+			const origin = await this.#store.getOrigin(id);
+			if (origin === undefined || origin.owner !== owner)
+				unknown.push(create(UnknownRelationSchema, { relation, conversationId: id }));
+		}
+		return unknown;
+	}
+}
+
+function toMessage({ kind, missing, after, since }: Gap): ConversationGap {
+	return create(ConversationGapSchema, {
+		kind: KINDS[kind],
+		since: fromMicroseconds(since),
+		...(after === undefined ? {} : { afterEventId: after }),
+		...(kind === "refused_batch" ? { refusedPostId: missing } : { missingEventId: missing }),
+	});
+}
+
+/** Returns the name of the kind of a gap in JSON. */
+export function nameOfGapKind(kind: ConversationGapKind): string {
+	return Object.entries(KINDS).find(([, number]) => number === kind)?.[0] ?? "";
+}
+
+function inOrder(a: Gap, b: Gap): number {
+	if (a.since !== b.since) return a.since < b.since ? -1 : 1;
+	const [left, right] = [`${a.kind} ${a.missing}`, `${b.kind} ${b.missing}`];
+	return left < right ? -1 : 1;
+}
