@@ -89,7 +89,7 @@ describe.each(ENGINES)("gaps with $engine", ({ open }) => {
 			unknown_relations,
 			next_page_token: "",
 		});
-		expect([await listed(true), (await listed(false)).map((summary) => summary.gaps)]).toEqual([[], [null]]);
+		expect([await listed(true), (await listed(false)).map((summary) => summary.gaps)]).toEqual([[], [undefined]]);
 		const lines = service
 			.log()
 			.split("\n")
