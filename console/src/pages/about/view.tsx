@@ -2,6 +2,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { GetServiceInfoResponse } from "../../../../gen/conversations/v1/service_info_service_pb.js";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
+import { PointAgentServer } from "../../parts/point-agent-server.tsx";
 import { Ago } from "../../parts/time.tsx";
 import { BASE_URL, type Problem, problemOf, serviceInfo } from "../../service/service.ts";
 
@@ -29,28 +30,6 @@ export default function AboutPage() {
 				<Facts info={info.value} />
 			</div>
 		</>
-	);
-}
-
-/** The setting with which an agent server posts here. */
-export function PointAgentServer() {
-	const setting = `export OH_WEBHOOKS='[{
-  "base_url": "${BASE_URL}/api/v1/webhooks",
-  "headers": {"X-Access-Token": "<a key with the scope ingest>"},
-  "event_buffer_size": 20,
-  "flush_delay": 2,
-  "num_retries": 12
-}]'
-export TZ=UTC`;
-	return (
-		<section class="card">
-			<h2>Point an agent server here</h2>
-			<p>Set these variables for the agent server, and start it:</p>
-			<pre>{setting}</pre>
-			<button type="button" onClick={() => void navigator.clipboard.writeText(setting)}>
-				Copy
-			</button>
-		</section>
 	);
 }
 

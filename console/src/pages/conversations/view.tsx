@@ -4,6 +4,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
 import { cost, full, short } from "../../parts/format.ts";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
+import { PointAgentServer } from "../../parts/point-agent-server.tsx";
 import { lookOf, StatusMark } from "../../parts/status.tsx";
 import { Ago } from "../../parts/time.tsx";
 import { VirtualList } from "../../parts/virtual-list.tsx";
@@ -214,11 +215,12 @@ function EmptyList({ loading }: { readonly loading: boolean }) {
 			</button>
 		</Notice>
 	) : (
-		<Notice title="No conversation yet">
-			<span>
-				Point an agent server at this service: see <a href={addressOf(["about"])}>About</a>. This list fills by itself.
-			</span>
-		</Notice>
+		<div class="first">
+			<Notice title="No conversation yet">
+				<span>This list fills by itself with the first post of an agent server.</span>
+			</Notice>
+			<PointAgentServer />
+		</div>
 	);
 }
 
