@@ -3,12 +3,13 @@ import { observeWindowOffset, observeWindowRect, Virtualizer, windowScroll } fro
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 
-interface VirtualListProps {
-	readonly count: number;
+interface VirtualListProps<Item> {
+	/** The items of the rows. Another array counts as other items. */
+	readonly items: readonly Item[];
 	/** Height of a row in pixels before it has been measured. */
 	readonly estimate: number;
-	readonly keyOf: (index: number) => string;
-	readonly render: (index: number) => ComponentChildren;
+	readonly keyOf: (item: Item) => string;
+	readonly render: (item: Item, index: number) => ComponentChildren;
 	/** Called when the end of the list comes near. */
 	readonly onEnd?: () => void;
 	/** Role of the box around the rows, if the list is a part of a table. */
@@ -18,7 +19,11 @@ interface VirtualListProps {
 }
 
 /** Shows only the rows of a long list that are in view. The page itself scrolls. */
-export function VirtualList({ count, estimate, keyOf, render, onEnd, role, focus }: VirtualListProps) {
+export function VirtualList<Item>(props: VirtualListProps<Item>) {
+	const { items: all, estimate, keyOf, render, onEnd, role, focus } = props;
+	const count = all.length;
+	// The virtualizer computes the places of all rows anew when it gets another function.
+	const getItemKey = useMemo(() => (index: number) => keyAt(all, index, keyOf), [all]);
 	const box = useRef<HTMLDivElement>(null);
 	const version = useMemo(() => signal(0), []);
 	const virtualizer = useMemo(
@@ -41,7 +46,7 @@ export function VirtualList({ count, estimate, keyOf, render, onEnd, role, focus
 	virtualizer.setOptions({
 		...virtualizer.options,
 		count,
-		getItemKey: keyOf,
+		getItemKey,
 		scrollMargin: box.current?.offsetTop ?? 0,
 	});
 	useEffect(() => virtualizer._didMount(), []);
@@ -66,9 +71,23 @@ export function VirtualList({ count, estimate, keyOf, render, onEnd, role, focus
 					ref={(element) => virtualizer.measureElement(element)}
 					style={{ position: "absolute", top: 0, left: 0, right: 0, transform: `translateY(${start - margin}px)` }}
 				>
-					{render(index)}
+					{rowAt(all, index, render)}
 				</div>
 			))}
 		</div>
 	);
+}
+
+function keyAt<Item>(items: readonly Item[], index: number, keyOf: (item: Item) => string): string {
+	const item = items[index];
+	return item === undefined ? String(index) : keyOf(item);
+}
+
+function rowAt<Item>(
+	items: readonly Item[],
+	index: number,
+	render: VirtualListProps<Item>["render"],
+): ComponentChildren {
+	const item = items[index];
+	return item === undefined ? null : render(item, index);
 }

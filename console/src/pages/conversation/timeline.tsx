@@ -94,21 +94,18 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 			</div>
 			<section class="timeline" aria-label="Timeline">
 				<VirtualList
-					count={shown.length}
+					items={shown}
 					estimate={84}
-					keyOf={(index) => shown[index]?.id ?? String(index)}
-					render={(index) => {
-						const step = shown[index];
-						return step === undefined ? null : (
-							<StepView
-								id={open.id}
-								step={step}
-								chosen={index === focus}
-								marks={marks.get(step.id) ?? []}
-								price={costs.get(step.id)}
-							/>
-						);
-					}}
+					keyOf={({ id: key }) => key}
+					render={(step, index) => (
+						<StepView
+							id={open.id}
+							step={step}
+							chosen={index === focus}
+							marks={marks.get(step.id) ?? []}
+							price={costs.get(step.id)}
+						/>
+					)}
 					focus={chosen}
 				/>
 			</section>

@@ -62,10 +62,10 @@ export default function ConversationsPage() {
 						</div>
 						<VirtualList
 							role="rowgroup"
-							count={rows.length}
+							items={rows}
 							estimate={56}
-							keyOf={(index) => rows[index]?.summary.id ?? String(index)}
-							render={(index) => <Line row={rows[index]} chosen={index === chosen.value} />}
+							keyOf={({ summary }) => summary.id}
+							render={(row, index) => <Line row={row} chosen={index === chosen.value} />}
 							onEnd={() => void list.loadMore()}
 							focus={chosen.value}
 						/>
@@ -225,8 +225,7 @@ function EmptyList({ loading }: { readonly loading: boolean }) {
 }
 
 /** One conversation: its label, and the reason for its status where one is known. */
-function Line({ row, chosen }: { readonly row: Row | undefined; readonly chosen: boolean }) {
-	if (row === undefined) return null;
+function Line({ row, chosen }: { readonly row: Row; readonly chosen: boolean }) {
 	const { summary, fresh } = row;
 	const { title, firstMessage, lastMessage, lastError, tokens } = summary;
 	const failed = lastError !== undefined && [Status.ERROR, Status.STUCK].includes(summary.executionStatus);
