@@ -17,7 +17,7 @@ describe("PostgreSQL store", () => {
 		return store;
 	};
 	storeConformance({
-		open: async (isSameRecord) => openAt(await databases.create(), isSameRecord),
+		open: async (isSameRecord) => openAt(await databases.createMigrated(), isSameRecord),
 		async reopen(store) {
 			await store.close();
 			const { url, isSameRecord } = opened.get(store) ?? {};

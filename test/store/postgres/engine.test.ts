@@ -24,7 +24,7 @@ afterAll(() => databases[Symbol.asyncDispose]());
 
 /** Opens a store in a new database, and closes it when the test ends. */
 async function opened(): Promise<{ store: Store; url: string; sql: (text: string) => ReturnType<typeof sqlOn> }> {
-	const url = await databases.create();
+	const url = await databases.createMigrated();
 	const store = await openStore(url);
 	onTestFinished(() => store.close());
 	return { store, url, sql: (text) => sqlOn(url, text) };
@@ -100,7 +100,7 @@ test("an observer is notified of appends as calls to a thread `writer`, of their
 			expect(duration).toBeGreaterThan(0);
 		},
 	};
-	const store = await openStore(await databases.create(), { observer });
+	const store = await openStore(await databases.createMigrated(), { observer });
 	onTestFinished(() => store.close());
 	expect(queue()).toEqual({ calls: 0, age: 0 });
 	const [first, bad, last] = [sample(), sample({ redactionVersion: 0.5 }), sample()];
@@ -135,7 +135,7 @@ test("a group is repeatedly halved around an update that cannot be written", asy
 		onCall: () => () => undefined,
 		onGroup: (_, { ids }) => sizes.push(ids.length),
 	};
-	const store = await openStore(await databases.create(), { observer });
+	const store = await openStore(await databases.createMigrated(), { observer });
 	onTestFinished(() => store.close());
 	const updates = Array.from({ length: 64 }, (_, n) => sample(n === 20 ? { redactionVersion: 0.5 } : {}));
 	const outcomes = await Promise.allSettled(updates.map((update) => append(store, update)));

@@ -15,7 +15,7 @@ afterAll(() => databases[Symbol.asyncDispose]());
 
 /** Opens a store in a new database, and a further session. `waiting` returns the processes that wait for an event. */
 async function opened() {
-	const url = await databases.create();
+	const url = await databases.createMigrated();
 	const store = await openStore(url);
 	onTestFinished(() => store.close());
 	const session = new pg.Client({ connectionString: url, ssl: false });

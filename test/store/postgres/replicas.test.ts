@@ -21,7 +21,7 @@ afterAll(() => databases[Symbol.asyncDispose]());
 
 /** Opens several stores of one new database, as replicas do. */
 async function replicas(count: number, env: Readonly<Record<string, string>> = {}) {
-	const url = await databases.create();
+	const url = await databases.createMigrated();
 	const stores: Store[] = [];
 	for (let n = 0; n < count; n++) stores.push(await openStore(url, { env }));
 	onTestFinished(async () => {
@@ -157,7 +157,7 @@ async function loseUpdatesAfter(url: string, sequence: bigint): Promise<void> {
 
 test("after a failover, watchers that got lost updates fail, and the others continue without them", async () => {
 	const lines: string[] = [];
-	const url = await databases.create();
+	const url = await databases.createMigrated();
 	const log = { error: ({ err }: { err?: unknown }) => lines.push(String(err)) };
 	const store = await openStore(url, { log });
 	onTestFinished(() => store.close());
@@ -240,8 +240,7 @@ function withLostResponses(connections: Connections, next: () => Loss | undefine
 test.each<Loss>(["committed", "late", "too late", "rolled back"])(
 	"appends take effect exactly once when the response to their COMMIT is lost: %s",
 	async (loss) => {
-		const url = await databases.create();
-		await (await openStore(url)).close();
+		const url = await databases.createMigrated();
 		await delayCommits(url, "0.1");
 		const losses: Loss[] = [];
 		const store = await openPostgresStore(
@@ -282,7 +281,7 @@ test.each<Loss>(["committed", "late", "too late", "rolled back"])(
 );
 
 test("a group is not written again when its senders may have given up", async () => {
-	const url = await databases.create();
+	const url = await databases.createMigrated();
 	vi.useFakeTimers({ toFake: ["performance"] });
 	onTestFinished(() => void vi.useRealTimers());
 	const losses: Loss[] = [];
@@ -299,7 +298,7 @@ test("a group is not written again when its senders may have given up", async ()
 });
 
 test("a request that waited for the outcome of a group is not written when its sender may have given up", async () => {
-	const url = await databases.create();
+	const url = await databases.createMigrated();
 	vi.useFakeTimers({ toFake: ["performance"] });
 	onTestFinished(() => void vi.useRealTimers());
 	const losses: Loss[] = [];
@@ -327,7 +326,7 @@ test("a request that waited for the outcome of a group is not written when its s
 });
 
 test("a group is not retried after its connection broke when its senders may have given up", async () => {
-	const url = await databases.create();
+	const url = await databases.createMigrated();
 	vi.useFakeTimers({ toFake: ["performance"] });
 	onTestFinished(() => void vi.useRealTimers());
 	const connections = await connect(url);
@@ -352,7 +351,7 @@ test("a group is not retried after its connection broke when its senders may hav
 });
 
 test("a group is written again without the requests whose senders no longer wait", async () => {
-	const url = await databases.create();
+	const url = await databases.createMigrated();
 	const signal = { aborted: false };
 	const losses: Loss[] = [];
 	const next = () => {
