@@ -32,7 +32,7 @@ export const badClients: Run = {
 	about: "malformed HTTP, garbage, floods of frames and headers, aborted uploads, thousands of silent connections",
 	counted: "times each",
 	long: 20,
-	short: 2,
+	short: 1,
 	async run(count, _random, report) {
 		await using subject = await Subject.start(report, { MAX_BODY_BYTES: String(MAX_BODY_BYTES) });
 		const load = async (part: number): Promise<void> => {

@@ -58,7 +58,7 @@ export const kills: Run = {
 	about: "SIGKILL while records and events are posted over HTTP and gRPC; all that was acknowledged is compared",
 	counted: "kills",
 	long: 300,
-	short: 8,
+	short: 5,
 	async run(count, random, report) {
 		using folder = new TempFolder();
 		const database = folder.file("conversations.db");

@@ -51,7 +51,7 @@ export const sharedDatabase: Run = {
 		"three programs on one PostgreSQL, which are killed, restarted and cut off; all that was acknowledged is compared",
 	counted: "seconds",
 	long: 120,
-	short: 15,
+	short: 8,
 	async run(count, random, report) {
 		await using stack = new AsyncDisposableStack();
 		const folder = stack.use(new TempFolder());
