@@ -195,6 +195,8 @@ async function fill(store: Store): Promise<void> {
 			...batch(id, [event({ message: `of ${owner}` })], { receivedAt: at(900) }),
 			poster: { sender: "spiffe://corp/agent", owner },
 		});
+	const ofOwner = sample({ conversationId: "88888888-0000-4000-8000-000000000008", receivedAt: at(900) });
+	await append(store, { ...ofOwner, poster: { sender: "spiffe://corp/agent", owner: "team-b" } });
 
 	// Prunes a whole conversation, then updates, then events.
 	expect(await store.prune({ receivedBefore: at(2), limit: 1_000 })).toBeGreaterThan(2);
@@ -559,6 +561,7 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		conversations: "SELECT * FROM conversations ORDER BY conversation_id",
 		derivations: "made by each database itself",
 		events: "SELECT a.conversation_id, e.* FROM events e JOIN activities a ON a.id = e.activity ORDER BY sequence",
+		events_of_owners: "SELECT * FROM events_of_owners ORDER BY owner, sequence",
 		gaps: "SELECT * FROM gaps ORDER BY conversation_id, kind, missing",
 		logs: "SELECT log, pruned_through, last_removal FROM logs ORDER BY log",
 		pruned: "SELECT * FROM pruned ORDER BY log, conversation_id",
@@ -576,6 +579,7 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		titles: "SELECT c.conversation_id FROM titles t JOIN conversations c ON c.id = t.rowid ORDER BY 1",
 		updates:
 			"SELECT c.conversation_id, u.* FROM updates u JOIN conversations c ON c.id = u.conversation ORDER BY sequence",
+		updates_of_owners: "SELECT * FROM updates_of_owners ORDER BY owner, sequence",
 		usage_conversations:
 			"SELECT conversation_id, life, life_began_at, digest, ledger, sender, owner FROM usage_conversations ORDER BY 1",
 		usage_days: `

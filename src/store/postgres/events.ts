@@ -18,10 +18,7 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 	const order = `sequence ${newestFirst ? "DESC" : "ASC"}`;
 	if (conversationId !== undefined) tests.push(`conversation_id = ${sql.value(conversationId)}`);
 	tests.push(...conditions.flatMap((condition) => conditionSql(condition, sql)));
-	if (owner !== undefined)
-		tests.push(`conversation_id IN (
-			SELECT conversation_id FROM conversation_updates.activities WHERE owner = ${sql.value(encodeText(owner))}
-		)`);
+	if (owner !== undefined) tests.push(`owner = ${sql.value(encodeText(owner))}`);
 	const fitsLimit = maxBytes === undefined ? "true" : `e.total <= ${sql.value(maxBytes)} OR e.number = 1`;
 	const [rows = []] = await session.query(
 		sql.query(`

@@ -97,7 +97,12 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		write(rows) {
 			const bytes = new Bytes();
 			const updates = json(rows.map((row) => updateRow(row, bytes)));
-			return [{ text: insertUpdates({ json: "$1", numbered }, "$2"), values: [updates, bytes.all()] }];
+			return [
+				{
+					text: insertUpdates({ json: "$1", numbered, owner: ownerIn("conversations") }, "$2"),
+					values: [updates, bytes.all()],
+				},
+			];
 		},
 	},
 	event: {
@@ -109,7 +114,12 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		write(rows) {
 			const bytes = new Bytes();
 			const events = json(rows.map((row) => eventRow(row.sequence, encodeKey(row.eventId), row, bytes)));
-			return [{ text: insertEvents({ json: "$1", numbered }, "$2"), values: [events, bytes.all()] }];
+			return [
+				{
+					text: insertEvents({ json: "$1", numbered, owner: ownerIn("activities") }, "$2"),
+					values: [events, bytes.all()],
+				},
+			];
 		},
 	},
 	usage: {
@@ -159,6 +169,11 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		write: (rows) => rows.map(insertRefusedPost),
 	},
 };
+
+/** Returns the SQL for the owner of the conversation of a row `r`. */
+function ownerIn(table: "conversations" | "activities"): string {
+	return `(SELECT o.owner FROM conversation_updates.${table} o WHERE o.conversation_id = r.conversation_id)`;
+}
 
 function prunedOf(log: LogTable): RowsOf<PrunedRow> {
 	return {

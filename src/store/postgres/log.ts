@@ -18,7 +18,8 @@ export async function readRange(
 	const ofLog = `log = ${sql.value(log)}`;
 	let through = "r.pruned_through";
 	if (conversationId !== undefined || owner !== undefined || afterRemoval !== undefined) {
-		const tests = [ofLog, `removal > ${sql.value(bindable(afterRemoval ?? -1n))}`];
+		const tests = [ofLog];
+		if (afterRemoval !== undefined) tests.push(`removal > ${sql.value(bindable(afterRemoval))}`);
 		if (conversationId !== undefined)
 			tests.push(`conversation_id = ${sql.value(isConversationId(conversationId) ? conversationId : null)}`);
 		if (owner !== undefined) tests.push(`owner = ${sql.value(encodeText(owner))}`);

@@ -41,14 +41,14 @@ const PROVISIONAL_NAMES = ["sequence", "newest_sequence", "revision"];
 const UPDATE_ROW = `
 	sequence bigint, conversation_id uuid, change bigint, current boolean, origin bigint, previous_sequence bigint,
 	received_at bigint, base_sequence bigint, size bigint, redaction_version bigint, schema_version bigint,
-	unpacked_size bigint, checksum bigint, error_sequence bigint, sender text, summary_at int, summary_size int, activity_at int,
+	unpacked_size bigint, checksum bigint, error_sequence bigint, sender text, owner text, summary_at int, summary_size int, activity_at int,
 	activity_size int, record_at int, record_size int
 `;
 /** Columns of a row with an event. */
 const EVENT_ROW = `
 	ordinal bigint, conversation_id uuid, event_id text, received_at bigint, happened_at bigint, kind text, source text,
 	size bigint, redaction_version bigint, unpacked_size bigint, checksum bigint, secrets text, llm_response_id text,
-	sender text, origin bigint, text_at int, text_size int
+	sender text, origin bigint, owner text, text_at int, text_size int
 `;
 /** Columns of a row with the state of a conversation and the values that lists filter by. */
 const CURRENT_ROW = `
@@ -67,19 +67,24 @@ interface Rows {
 	readonly numbered: Numbered;
 	/** As `numbered`, for sequences of events. */
 	readonly numberedEvent?: Numbered;
+	/** SQL for the owner of an update or an event. Default: a column of the row. */
+	readonly owner?: string;
 }
 
 /** Returns the SQL that inserts updates. `bytes` is the parameter with their byte strings. */
-export function insertUpdates({ json, from = "", numbered, numberedEvent = numbered }: Rows, bytes: string): string {
+export function insertUpdates(
+	{ json, from = "", numbered, numberedEvent = numbered, owner = "r.owner" }: Rows,
+	bytes: string,
+): string {
 	return `
 		INSERT INTO conversation_updates.updates (
 			sequence, conversation_id, change, current, origin, previous_sequence, received_at, base_sequence, size,
-			redaction_version, schema_version, unpacked_size, checksum, error_sequence, sender, summary,
+			redaction_version, schema_version, unpacked_size, checksum, error_sequence, sender, owner, summary,
 			activity, record
 		)
 		SELECT ${numbered("sequence")}, r.conversation_id, r.change, r.current, r.origin, ${numbered("previous_sequence")},
 			r.received_at, ${numbered("base_sequence")}, r.size, r.redaction_version, r.schema_version, r.unpacked_size,
-			r.checksum, ${numberedEvent("error_sequence")}, r.sender,
+			r.checksum, ${numberedEvent("error_sequence")}, r.sender, ${owner},
 			substring(${bytes}::bytea FROM r.summary_at FOR r.summary_size),
 			substring(${bytes}::bytea FROM r.activity_at FOR r.activity_size),
 			substring(${bytes}::bytea FROM r.record_at FOR r.record_size)
@@ -88,14 +93,14 @@ export function insertUpdates({ json, from = "", numbered, numberedEvent = numbe
 }
 
 /** Returns the SQL that inserts events. `bytes` is the parameter with their byte strings. */
-export function insertEvents({ json, from = "", numbered }: Rows, bytes: string): string {
+export function insertEvents({ json, from = "", numbered, owner = "r.owner" }: Rows, bytes: string): string {
 	return `
 		INSERT INTO conversation_updates.events (
 			sequence, conversation_id, event_id, received_at, happened_at, kind, source, size, redaction_version,
-			unpacked_size, checksum, secrets, llm_response_id, sender, origin, text
+			unpacked_size, checksum, secrets, llm_response_id, sender, origin, owner, text
 		)
 		SELECT ${numbered("ordinal")}, r.conversation_id, r.event_id, r.received_at, r.happened_at, r.kind, r.source,
-			r.size, r.redaction_version, r.unpacked_size, r.checksum, r.secrets, r.llm_response_id, r.sender, r.origin,
+			r.size, r.redaction_version, r.unpacked_size, r.checksum, r.secrets, r.llm_response_id, r.sender, r.origin, ${owner},
 			substring(${bytes}::bytea FROM r.text_at FOR r.text_size)
 		FROM ${from} json_to_recordset(${json}::json) AS r (${EVENT_ROW})
 	`;

@@ -15,8 +15,11 @@ const CONVERSATIONS = [
 	{ table: "activities", id: "conversation_id", hasNone: "owner IS NULL" },
 	{ table: "usage_conversations", id: "id", hasNone: "owner = ''" },
 ];
-/** Tables whose rows get the owner of the conversation as it is. */
-const OWNED = ["conversations", "activities", "pruned"];
+/**
+ * Tables whose rows get the owner of the conversation as it is. The triggers of `conversations` lock the row of
+ * `positions`, so it is the last.
+ */
+const OWNED = ["activities", "updates", "events", "pruned", "conversations"];
 
 /** Result of {@link assignOwner}. */
 export interface Assigned {
@@ -38,7 +41,7 @@ export async function assignOwner(connections: Connections, { owner, of, limit }
 		const chosen = rows.map((row) => text(row.conversation_id));
 		const [ledgers = []] = await transaction.query(ledgersQuery(chosen));
 		const results = await transaction.commit(
-			// First, as when usage is counted: the triggers of the other tables lock the row of `positions`.
+			// The usage first, as in a group: what locks the row of `positions` comes last.
 			...moveUsageQueries(chosen, ledgers, owner),
 			...OWNED.map((table) => ({
 				text: `UPDATE conversation_updates.${table} SET owner = $1 WHERE conversation_id = ANY ($2::uuid[])`,

@@ -81,10 +81,7 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
 	const tests = [`sequence > ${sql.value(bindable(after))}`];
 	if (conversationId !== undefined) tests.push(`conversation_id = ${sql.value(conversationId)}`);
 	if (origin !== undefined && origin !== UpdateOrigin.UNSPECIFIED) tests.push(`origin = ${sql.value(origin)}`);
-	if (owner !== undefined)
-		tests.push(`conversation_id IN (
-			SELECT conversation_id FROM conversation_updates.conversations WHERE owner = ${sql.value(encodeText(owner))}
-		)`);
+	if (owner !== undefined) tests.push(`owner = ${sql.value(encodeText(owner))}`);
 	const fitsLimit =
 		withRecords && maxBytes !== undefined ? `u.total <= ${sql.value(maxBytes)} OR u.number = 1` : "true";
 	const [rows = []] = await session.query(

@@ -5,7 +5,7 @@ import type { ActivityRow } from "../stored-rows.ts";
 import { writeGapsQueries } from "./gaps.ts";
 import { PROVISIONAL, WRITE_GROUP } from "./numbered-sql.ts";
 import { sendersQuery } from "./senders.ts";
-import { encodeKey } from "./stored-text.ts";
+import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
 import { usageQueries } from "./usage.ts";
 import {
@@ -98,16 +98,13 @@ async function writeQuery(group: WrittenGroup, current: readonly CurrentState[],
 	const updates = group.updates.map((update, n) => {
 		const { redactionVersion, schemaVersion } = update.record;
 		const record = { redactionVersion, schemaVersion, ...(packed[0][n] ?? missing()) };
-		return updateRow({ ...update, record }, bytes, update.errorSequence);
+		return { ...updateRow({ ...update, record }, bytes, update.errorSequence), ...ownerColumn(group, update) };
 	});
 	const events = group.events.map(({ sequence, conversationId, receivedAt, sender, origin, event }, n) => {
 		const [text, secrets] = [packed[1][n] ?? missing(), packSecrets(event.secrets)];
-		return eventRow(
-			sequence - PROVISIONAL,
-			encodeKey(event.eventId),
-			{ ...event, conversationId, receivedAt, sender, origin, text, secrets },
-			bytes,
-		);
+		const row = { ...event, conversationId, receivedAt, sender, origin, text, secrets };
+		const columns = eventRow(sequence - PROVISIONAL, encodeKey(event.eventId), row, bytes);
+		return { ...columns, ...ownerColumn(group, row) };
 	});
 	const states = [...group.states].flatMap(([id, { state, summary }]) =>
 		summary === undefined ? [stateRow(id, state)] : [],
@@ -139,6 +136,11 @@ async function writeQuery(group: WrittenGroup, current: readonly CurrentState[],
 			json(standings),
 		],
 	};
+}
+
+function ownerColumn(group: WrittenGroup, { conversationId }: { readonly conversationId: string }) {
+	const { owner } = originOf(group, conversationId);
+	return owner === undefined ? {} : { owner: encodeText(owner) };
 }
 
 function missing(): never {

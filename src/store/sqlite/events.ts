@@ -7,6 +7,8 @@ import type { Sql } from "./condition-sql.ts";
 import type { Statements } from "./statements.ts";
 
 const OF_ALL = "events e CROSS JOIN activities a ON a.id = e.activity";
+const OF_OWNER = `events_of_owners o CROSS JOIN events e ON e.sequence = o.sequence
+	CROSS JOIN activities a ON a.id = e.activity`;
 const OF_ONE =
 	"activities a CROSS JOIN events e INDEXED BY events_by_activity ON a.conversation_id = ? AND e.activity = a.id";
 
@@ -22,19 +24,24 @@ export function listEvents(statements: Statements, query: EventQuery): StoredEve
 		limit,
 		maxBytes = Number.POSITIVE_INFINITY,
 	} = query;
+	const isOfAll = conversationId === undefined;
+	const ofAll = owner === undefined ? OF_ALL : OF_OWNER;
+	// The table of owners has the order of the log.
+	const [ownerColumn, sequence] =
+		isOfAll && owner !== undefined ? ["o.owner", "o.sequence"] : ["a.owner", "e.sequence"];
 	const tests = conditions.flatMap(conditionSql);
-	if (before !== undefined) tests.push({ text: "e.sequence < ?", parameters: [bindable(before)] });
-	if (owner !== undefined) tests.push({ text: "a.owner = ?", parameters: [owner] });
+	if (before !== undefined) tests.push({ text: `${sequence} < ?`, parameters: [bindable(before)] });
+	if (owner !== undefined) tests.push({ text: `${ownerColumn} = ?`, parameters: [owner] });
 	const rows = statements
 		.prepare(`
 			SELECT a.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, e.origin, a.owner,
 				coalesce(e.unpacked_size, octet_length(e.text)) AS size
-			FROM ${conversationId === undefined ? OF_ALL : OF_ONE}
-			WHERE e.sequence > ? ${tests.map((test) => `AND ${test.text}`).join(" ")} 
-			ORDER BY e.sequence ${newestFirst ? "DESC" : "ASC"} LIMIT ?
+			FROM ${isOfAll ? ofAll : OF_ONE}
+			WHERE ${sequence} > ? ${tests.map((test) => `AND ${test.text}`).join(" ")} 
+			ORDER BY ${sequence} ${newestFirst ? "DESC" : "ASC"} LIMIT ?
 		`)
 		.iterate(
-			...(conversationId === undefined ? [] : [conversationId]),
+			...(isOfAll ? [] : [conversationId]),
 			bindable(after),
 			...tests.flatMap(({ parameters }) => parameters),
 			limit,

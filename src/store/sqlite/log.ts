@@ -23,14 +23,15 @@ export function readRange(statements: Statements, log: LogTable, query: RangeQue
 function prunedThrough(
 	statements: Statements,
 	log: LogTable,
-	{ conversationId, owner, afterRemoval = -1n }: RangeQuery,
+	{ conversationId, owner, afterRemoval }: RangeQuery,
 ): bigint {
-	const tests = ["log = ?", "removal > ?"];
+	const tests = ["log = ?"];
 	if (conversationId !== undefined) tests.push("conversation_id = ?");
 	if (owner !== undefined) tests.push("owner = ?");
+	if (afterRemoval !== undefined) tests.push("removal > ?");
 	const row = statements
 		.prepare(`SELECT max(through) AS through FROM pruned WHERE ${tests.join(" AND ")}`)
-		.get(log, afterRemoval, ...[conversationId, owner].filter((value) => value !== undefined));
+		.get(log, ...[conversationId, owner, afterRemoval].filter((value) => value !== undefined));
 	return nullable(bigint, row?.through) ?? 0n;
 }
 

@@ -7,6 +7,19 @@ import { moveUsage } from "./usage.ts";
 const CONVERSATIONS = { conversations: "IS NULL", activities: "IS NULL", usage_conversations: "= ''" };
 /** Tables whose rows get the owner of the conversation as it is. */
 const OWNED = ["conversations", "activities", "pruned"];
+/** Tables of the logs of owners, with the query for the rows of a conversation. */
+const LOGS = [
+	[
+		"updates_of_owners",
+		`SELECT c.owner, u.sequence FROM conversations c CROSS JOIN updates u INDEXED BY updates_by_conversation
+			ON u.conversation = c.id WHERE c.conversation_id = ? AND c.owner IS NOT NULL`,
+	],
+	[
+		"events_of_owners",
+		`SELECT a.owner, e.sequence FROM activities a CROSS JOIN events e INDEXED BY events_by_activity
+			ON e.activity = a.id WHERE a.conversation_id = ? AND a.owner IS NOT NULL`,
+	],
+] as const;
 
 /**
  * Gives conversations an owner: see `Store.assignOwner`. The caller has begun a transaction.
@@ -24,9 +37,13 @@ export function assignOwner(statements: Statements, { owner, of, limit }: OwnerA
 		}),
 	);
 	const ids = [...found].slice(0, limit);
-	for (const id of ids)
+	for (const id of ids) {
+		for (const [table, entries] of LOGS)
+			statements.prepare(`DELETE FROM ${table} WHERE (owner, sequence) IN (${entries})`).run(id);
 		for (const table of OWNED)
 			statements.prepare(`UPDATE ${table} SET owner = ? WHERE conversation_id = ?`).run(owner, id);
+		for (const [table, entries] of LOGS) statements.prepare(`INSERT INTO ${table} ${entries}`).run(id);
+	}
 	moveUsage(statements, ids, owner);
 	return ids.length;
 }

@@ -108,6 +108,11 @@ export function removeDeleted(statements: Statements, { conversationId, ...bound
 	return removed;
 }
 
+/** SQL for the owner of the conversation with the id `:id`. */
+const OWNER = `coalesce(
+	(SELECT owner FROM conversations WHERE conversation_id = :id), (SELECT owner FROM activities WHERE conversation_id = :id)
+)`;
+
 /**
  * Removes rows of a log.
  *
@@ -118,21 +123,22 @@ function removeRows(statements: Statements, log: LogTable, rows: readonly Row[])
 	if (rows.length === 0) return 0;
 	statements.prepare("UPDATE logs SET last_removal = last_removal + 1 WHERE log = ?").run(log);
 	const through = statements.prepare("UPDATE logs SET pruned_through = max(pruned_through, ?) WHERE log = ?");
+	const removeOfOwner = statements.prepare(`
+		DELETE FROM ${log}_of_owners WHERE sequence = :sequence AND owner = ${OWNER}
+	`);
 	const markPruned = statements.prepare(`
 		INSERT INTO pruned
-		SELECT log, :id, :sequence, last_removal, coalesce(
-			(SELECT owner FROM conversations WHERE conversation_id = :id),
-			(SELECT owner FROM activities WHERE conversation_id = :id)
-		) FROM logs WHERE log = :log
+		SELECT log, :id, :sequence, last_removal, ${OWNER} FROM logs WHERE log = :log
 		ON CONFLICT DO UPDATE SET
 			through = max(through, excluded.through), removal = excluded.removal, owner = excluded.owner
 	`);
 	for (const row of rows) {
-		const sequence = bigint(row.sequence);
+		const [id, sequence] = [text(row.conversation_id), bigint(row.sequence)];
+		removeOfOwner.run({ id, sequence });
 		statements.prepare(`DELETE FROM ${log} WHERE sequence = ?`).run(sequence);
 		if (log === "events") removeEventText(statements, sequence);
 		through.run(sequence, log);
-		markPruned.run({ id: text(row.conversation_id), sequence, log });
+		markPruned.run({ id, sequence, log });
 	}
 	return rows.length;
 }

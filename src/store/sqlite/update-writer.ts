@@ -77,6 +77,9 @@ export function insertUpdate(statements: Statements, conversation: bigint, updat
 			record.record,
 			update.sender ?? null,
 		);
+	statements
+		.prepare("INSERT INTO updates_of_owners SELECT owner, ? FROM conversations WHERE id = ? AND owner IS NOT NULL")
+		.run(update.sequence, conversation);
 }
 
 /**
@@ -104,6 +107,9 @@ export function insertEvent(statements: Statements, activity: bigint, event: Omi
 			event.sender ?? null,
 			originColumn(event.origin),
 		);
+	statements
+		.prepare("INSERT INTO events_of_owners SELECT owner, ? FROM activities WHERE id = ? AND owner IS NOT NULL")
+		.run(event.sequence, activity);
 }
 
 /**

@@ -11,6 +11,8 @@ const COLUMNS = `
 	u.received_at, u.summary, u.activity, u.size, u.sender, c.sender AS first_sender, c.owner
 `;
 const OF_ALL = "updates u CROSS JOIN conversations c ON c.id = u.conversation";
+const OF_OWNER = `updates_of_owners o CROSS JOIN updates u ON u.sequence = o.sequence
+	CROSS JOIN conversations c ON c.id = u.conversation`;
 const OF_ONE = `conversations c CROSS JOIN updates u INDEXED BY updates_by_conversation
 	ON c.conversation_id = ? AND u.conversation = c.id`;
 
@@ -58,21 +60,21 @@ function getUpdateAsOf(
 /** Lists updates by sequence number, oldest first. */
 export function listUpdates(statements: Statements, query: UpdateQuery): StoredUpdate[] {
 	const { after, conversationId, owner, origin, limit, maxBytes = Number.POSITIVE_INFINITY, withRecords } = query;
+	const isOfAll = conversationId === undefined;
 	const ofOrigin = origin === undefined || origin === UpdateOrigin.UNSPECIFIED ? [] : [origin];
 	const ofOwner = owner === undefined ? [] : [owner];
+	const ofAll = owner === undefined ? OF_ALL : OF_OWNER;
+	// The table of owners has the order of the log.
+	const [ownerColumn, sequence] =
+		isOfAll && owner !== undefined ? ["o.owner", "o.sequence"] : ["c.owner", "u.sequence"];
 	const rows = statements
 		.prepare(`
-			SELECT ${COLUMNS} FROM ${conversationId === undefined ? OF_ALL : OF_ONE}
-			WHERE u.sequence > ? ${ofOrigin.length > 0 ? "AND u.origin = ?" : ""} ${ofOwner.length > 0 ? "AND c.owner = ?" : ""}
-			ORDER BY u.sequence LIMIT ?
+			SELECT ${COLUMNS} FROM ${isOfAll ? ofAll : OF_ONE}
+			WHERE ${sequence} > ? ${ofOrigin.length > 0 ? "AND u.origin = ?" : ""}
+				${ofOwner.length > 0 ? `AND ${ownerColumn} = ?` : ""}
+			ORDER BY ${sequence} LIMIT ?
 		`)
-		.iterate(
-			...(conversationId === undefined ? [] : [conversationId]),
-			bindable(after),
-			...ofOrigin,
-			...ofOwner,
-			limit,
-		);
+		.iterate(...(isOfAll ? [] : [conversationId]), bindable(after), ...ofOrigin, ...ofOwner, limit);
 	using records = new RecordReader(statements);
 	const updates: StoredUpdate[] = [];
 	let bytes = 0;

@@ -83,9 +83,10 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		DROP TABLE conversation_updates.access_keys, conversation_updates.refused_posts;
 		DROP TABLE conversation_updates.search_progress, conversation_updates.search_texts, conversation_updates.search_titles;
 		DROP TABLE conversation_updates.derivations, conversation_updates.senders, conversation_updates.refusals;
-		ALTER TABLE conversation_updates.events DROP COLUMN llm_response_id, DROP COLUMN sender, DROP COLUMN origin;
+		ALTER TABLE conversation_updates.events DROP COLUMN llm_response_id, DROP COLUMN sender, DROP COLUMN owner,
+			DROP COLUMN origin;
 		DROP TABLE conversation_updates.gaps, conversation_updates.claims;
-		ALTER TABLE conversation_updates.updates DROP COLUMN sender;
+		ALTER TABLE conversation_updates.updates DROP COLUMN sender, DROP COLUMN owner;
 		ALTER TABLE conversation_updates.conversations DROP COLUMN sender, DROP COLUMN owner, DROP COLUMN source_id;
 		ALTER TABLE conversation_updates.activities DROP COLUMN sender, DROP COLUMN owner;
 		ALTER TABLE conversation_updates.pruned DROP COLUMN owner;
