@@ -22,14 +22,19 @@ import {
 	type WatchConversationEventsRequestSchema,
 	type WatchConversationEventsResponse,
 } from "../gen/conversations/v1/conversation_event_service_pb.js";
+import { ConversationGapService } from "../gen/conversations/v1/conversation_gap_service_pb.js";
 import { ConversationIngestService } from "../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { ConversationOwnerService } from "../gen/conversations/v1/conversation_owner_service_pb.js";
+import { ConversationReportService } from "../gen/conversations/v1/conversation_report_service_pb.js";
 import { ConversationSearchService } from "../gen/conversations/v1/conversation_search_service_pb.js";
+import { ConversationSenderService } from "../gen/conversations/v1/conversation_sender_service_pb.js";
 import {
 	ConversationService,
 	type WatchConversationUpdatesRequestSchema,
 	type WatchConversationUpdatesResponse,
 } from "../gen/conversations/v1/conversation_service_pb.js";
 import { RefusedPostService } from "../gen/conversations/v1/refused_post_service_pb.js";
+import { ServiceInfoService } from "../gen/conversations/v1/service_info_service_pb.js";
 import { type BadRequest, BadRequestSchema } from "../gen/google/rpc/error_details_pb.js";
 
 export * from "../gen/conversations/v1/access_key_service_pb.js";
@@ -39,9 +44,13 @@ export * from "../gen/conversations/v1/condenser_pb.js";
 export * from "../gen/conversations/v1/context_pb.js";
 export * from "../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 export * from "../gen/conversations/v1/conversation_event_service_pb.js";
+export * from "../gen/conversations/v1/conversation_gap_service_pb.js";
 export * from "../gen/conversations/v1/conversation_ingest_service_pb.js";
+export * from "../gen/conversations/v1/conversation_owner_service_pb.js";
 export * from "../gen/conversations/v1/conversation_pb.js";
+export * from "../gen/conversations/v1/conversation_report_service_pb.js";
 export * from "../gen/conversations/v1/conversation_search_service_pb.js";
+export * from "../gen/conversations/v1/conversation_sender_service_pb.js";
 export * from "../gen/conversations/v1/conversation_service_pb.js";
 export * from "../gen/conversations/v1/critic_pb.js";
 export * from "../gen/conversations/v1/event_pb.js";
@@ -92,9 +101,18 @@ export interface ConversationsClient {
 	readonly eventIngest: Client<typeof ConversationEventIngestService>;
 	readonly events: Client<typeof ConversationEventService>;
 	readonly search: Client<typeof ConversationSearchService>;
+	/** What conversations lack. */
+	readonly gaps: Client<typeof ConversationGapService>;
+	/** Usage of models. */
+	readonly reports: Client<typeof ConversationReportService>;
+	/** Who posts. */
+	readonly senders: Client<typeof ConversationSenderService>;
 	readonly accessKeys: Client<typeof AccessKeyService>;
+	/** Assigns conversations to owners. */
+	readonly owners: Client<typeof ConversationOwnerService>;
 	/** Posts that were refused, and the way to take them in. */
 	readonly refusedPosts: Client<typeof RefusedPostService>;
+	readonly info: Client<typeof ServiceInfoService>;
 	/**
 	 * Watches updates across restarts of the service and network failures. After an interruption it resumes after the
 	 * sequence number of the last message, so that it misses no update and returns none twice. If no message has arrived
@@ -125,8 +143,13 @@ export function createConversationsClient(options: ConversationsClientOptions): 
 		eventIngest: createClient(ConversationEventIngestService, transport),
 		events,
 		search: createClient(ConversationSearchService, transport),
+		gaps: createClient(ConversationGapService, transport),
+		reports: createClient(ConversationReportService, transport),
+		senders: createClient(ConversationSenderService, transport),
 		accessKeys: createClient(AccessKeyService, transport),
+		owners: createClient(ConversationOwnerService, transport),
 		refusedPosts: createClient(RefusedPostService, transport),
+		info: createClient(ServiceInfoService, transport),
 		watch: (request = {}, watchOptions = {}) =>
 			watch(conversations.watchConversationUpdates, disconnect, request, watchOptions),
 		watchEvents: (request = {}, watchOptions = {}) =>

@@ -9,6 +9,7 @@ import {
 	type WatchOptions,
 } from "../src/client.ts";
 import { readConfig } from "../src/config/config.ts";
+import { SERVICES } from "../src/rpc/services.ts";
 import { type RunningService, startService } from "../src/server.ts";
 import { format } from "./conversations/read/reading.ts";
 import { numbers, said } from "./conversations/watch/watching.ts";
@@ -215,6 +216,38 @@ test("the typed clients read the record that was sent", async () => {
 	expect((await conversations.getConversation({ id: ID })).conversation).toEqual(conversation);
 	const list = await conversations.listConversations({ view: ConversationView.FULL });
 	expect(list.conversations.map((entry) => entry.conversation)).toEqual([conversation]);
+});
+
+test.each(PROTOCOLS)(
+	"over %s the typed clients list senders, make and revoke keys, and assign owners",
+	async (chosen) => {
+		protocol = chosen;
+		await start({ ACCESS_KEYS: `test:${KEY}:ingest+read+keys` });
+		await ingest(1);
+		const { senders, accessKeys, owners } = client();
+		const { key, accessKey } = await accessKeys.createAccessKey({ name: "agent", owner: "team-a" });
+		expect(accessKey).toMatchObject({ name: "agent", scopes: ["ingest", "read"], owner: "team-a", createdBy: "test" });
+		const ofOwner = async () => (await client(key).conversations.listConversations({})).conversations.length;
+		expect(await ofOwner()).toBe(0);
+		const conversations = { case: "sender", value: "test" } as const;
+		expect((await owners.assignOwner({ owner: "team-a", conversations })).assigned).toBe(1n);
+		expect(await ofOwner()).toBe(1);
+		expect((await senders.listSenders({})).senders).toMatchObject([{ name: "test", owner: "", records: 1n }]);
+		const { accessKeys: listed } = await accessKeys.listAccessKeys({});
+		expect(listed.map(({ name, configured }) => [name, configured])).toEqual([
+			["agent", false],
+			["test", true],
+		]);
+		await accessKeys.revokeAccessKey({ name: "agent" });
+		await expect(ofOwner()).rejects.toMatchObject({ code: Code.Unauthenticated });
+	},
+);
+
+test("there is a typed client of each service", () => {
+	const clients = Object.values(createConversationsClient({ baseUrl: "http://127.0.0.1", accessKey: KEY }));
+	const offered = clients.flatMap((one) => (typeof one === "function" ? [] : Object.keys(one)));
+	const methods = SERVICES.flatMap((service) => service.methods.map(({ localName }) => localName));
+	expect(offered).toEqual(expect.arrayContaining(methods));
 });
 
 test("the client imports no code of the service", () => {
