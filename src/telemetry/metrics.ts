@@ -9,6 +9,7 @@ import {
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
 import type { AnsweredGroup } from "../threads/protocol.ts";
 import type { EndedRequest } from "./ended-request.ts";
+import type { Transport } from "./log-fields.ts";
 import { attributesOf, isRpc } from "./request-attributes.ts";
 
 /** Name, unit and description of a metric, as OpenTelemetry defines them. */
@@ -41,6 +42,7 @@ export class Metrics implements AsyncDisposable {
 	readonly #rpc: Histogram;
 	readonly #size: Histogram;
 	readonly #violations: Counter;
+	readonly #unauthenticated: Counter;
 	readonly #commits: Histogram;
 	readonly #commitSize: Histogram;
 
@@ -96,6 +98,10 @@ export class Metrics implements AsyncDisposable {
 			unit: "{violation}",
 			description: "Broken rules in refused requests",
 		});
+		this.#unauthenticated = this.#meter.createCounter("conversations.requests.unauthenticated", {
+			unit: "{request}",
+			description: "Requests without a valid access key or client certificate",
+		});
 	}
 
 	/** Records a completed request. */
@@ -112,6 +118,11 @@ export class Metrics implements AsyncDisposable {
 	/** Counts a violation of the rule of this type. */
 	violated(type: string): void {
 		this.#violations.add(1, { type });
+	}
+
+	/** Counts a request without a valid access key. */
+	unauthenticated(transport: Transport): void {
+		this.#unauthenticated.add(1, { transport });
 	}
 
 	/** Records a group of appends that were committed together or failed together. */

@@ -15,7 +15,7 @@ const ACCEPTED_ID = /^[\w.:+=-]{1,64}$/;
 /** Receivers of what is observed of each request. */
 export interface RequestSinks {
 	readonly log: Pick<Logger, "requestFailed" | "requestEnded">;
-	readonly metrics: Pick<Metrics, "ended" | "violated">;
+	readonly metrics: Pick<Metrics, "ended" | "violated" | "unauthenticated">;
 	/** Undefined when tracing is off. */
 	readonly tracing?: Pick<OtlpTracing, "begin"> | undefined;
 }
@@ -150,6 +150,8 @@ export class ObservedRequest {
 		const { log, metrics } = this.#sinks;
 		this.#failure = error instanceof ServiceError ? error.kind : "unexpected";
 		for (const { type } of error instanceof ServiceError ? error.violations : []) metrics.violated(type);
+		if (this.#caller === undefined && this.#failure === "unauthenticated")
+			metrics.unauthenticated(this.#target.transport);
 		this.#reportRefusal(error, options.conversationId);
 		this.#conversationId = options.conversationId;
 		if (options.silent !== true) log.requestFailed(this.#info(), error);

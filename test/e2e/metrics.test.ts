@@ -135,6 +135,13 @@ test("RPCs are counted by protocol, method and error, and each commit with its s
 		...rpcs("grpc"),
 		"rpc_system_name=grpc rpc_method=_OTHER error_type=not_found": 1,
 	});
+	// Two of those before had no key or a wrong one, and another one at the webhook.
+	await expectCounts("conversations_requests_unauthenticated_total").toEqual({
+		"transport=http": 3,
+		"transport=connect": 2,
+		"transport=grpc-web": 1,
+		"transport=grpc": 1,
+	});
 	const after = await scrape(service, SCRAPER);
 	const commits = (scraped: Scraped) =>
 		[

@@ -3,5 +3,5 @@ import { silentLog } from "./silent-log.ts";
 
 /** Returns the observer that listeners need, for tests that ignore what it records. */
 export function unobservedRequests(): Requests {
-	return new Requests({ log: silentLog(), metrics: { ended() {}, violated() {} } });
+	return new Requests({ log: silentLog(), metrics: { ended() {}, violated() {}, unauthenticated() {} } });
 }

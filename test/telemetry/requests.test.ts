@@ -7,12 +7,17 @@ import { Requests } from "../../src/telemetry/requests.ts";
 function recorded() {
 	const ended: EndedRequest[] = [];
 	const violated: string[] = [];
+	const unauthenticated: string[] = [];
 	const logged: unknown[] = [];
 	const requests = new Requests({
 		log: { requestFailed: (request, error) => logged.push([request, error]), requestEnded: () => undefined },
-		metrics: { ended: (request) => ended.push(request), violated: (type) => violated.push(type) },
+		metrics: {
+			ended: (request) => ended.push(request),
+			violated: (type) => violated.push(type),
+			unauthenticated: (transport) => unauthenticated.push(transport),
+		},
 	});
-	return { requests, ended, violated, logged };
+	return { requests, ended, violated, unauthenticated, logged };
 }
 
 const target = { transport: "http", method: "POST", operation: "POST /a" } as const;
@@ -63,10 +68,17 @@ test("a refusal is logged with the request's id and caller, and counted in metri
 	expect(requests.open).toEqual({ http: 0, grpc: 0 });
 });
 
-test("a request without a known caller is logged with the address of its client", () => {
-	const { requests, logged } = recorded();
-	requests.begin("http", target, none, () => "192.0.2.7:1").failed(new ServiceError("unauthenticated", ""));
+test("a request without a valid key is logged with the address of its client, and counted", () => {
+	const { requests, logged, unauthenticated } = recorded();
+	const refused = new ServiceError("unauthenticated", "");
+	requests.begin("http", target, none, () => "192.0.2.7:1").failed(refused);
 	expect(logged).toMatchObject([[{ caller: undefined, peer: "192.0.2.7:1" }, {}]]);
+	requests.begin("http", target, none).failed(new ServiceError("not_found", ""));
+	// A watch ends so when its key is revoked.
+	const watch = requests.begin("grpc", { ...target, transport: "grpc" }, none);
+	watch.admitted({ name: "reader", owner: undefined }, "read");
+	watch.failed(refused);
+	expect(unauthenticated).toEqual(["http"]);
 });
 
 test("a request ends as a success, as an unexpected failure, or as canceled by its client", () => {
