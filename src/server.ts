@@ -257,7 +257,8 @@ export async function startService(
 	});
 
 	if (config.database.engine === "sqlite") {
-		const forCommands = new Gate({ authenticate: () => COMMAND }, [...SERVICES, ConversationReconcileService]);
+		const anybody = { authenticate: () => COMMAND, knows: () => true };
+		const forCommands = new Gate(anybody, [...SERVICES, ConversationReconcileService]);
 		const own = { ...rpc, methods: [...methods, ...reconcileMethods(reconciler)], gate: forCommands };
 		const commands = observed(requests, createRouter({ ...own, routes: [], rpcs: connectHandlers(own) }));
 		const socket = listenForCommands(commandSocketOf(config.database.path), commands);

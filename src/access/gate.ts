@@ -19,19 +19,28 @@ export interface GateOptions {
  * call an RPC whose descriptor names no scope.
  */
 export class Gate {
-	readonly #keyring: Pick<Keyring, "authenticate">;
+	readonly #keyring: Pick<Keyring, "authenticate" | "knows">;
 	readonly #scopes = new Map<string, Scope | undefined>();
 	readonly #certificates: ReadonlyMap<string, Principal>;
 	readonly #rateLimit: RateLimit | undefined;
 	readonly #onRefused: GateOptions["onRefused"];
 
-	constructor(keyring: Pick<Keyring, "authenticate">, services: readonly DescService[], options: GateOptions = {}) {
+	constructor(
+		keyring: Pick<Keyring, "authenticate" | "knows">,
+		services: readonly DescService[],
+		options: GateOptions = {},
+	) {
 		this.#keyring = keyring;
 		this.#certificates = new Map(options.certificates?.map((holder) => [holder.name, holder]));
 		this.#rateLimit = options.rateLimit;
 		this.#onRefused = options.onRefused;
 		for (const service of services)
 			for (const method of service.methods) this.#scopes.set(rpcPath(method), scopeOf(method));
+	}
+
+	/** Returns whether a key is one of the service, also when it has expired. */
+	knows(key: string): boolean {
+		return this.#keyring.knows(key);
 	}
 
 	/**

@@ -129,6 +129,12 @@ export class Keyring {
 		this.#expiry.unref();
 	}
 
+	/** Returns whether a key is one of the service, also when it has expired. */
+	knows(key: string): boolean {
+		const digest = digestOf(hashKey(key));
+		return this.#configured.has(digest) || this.#stored.has(digest);
+	}
+
 	/**
 	 * Finds the holder of a presented key.
 	 *

@@ -142,7 +142,7 @@ test("replicas on PostgreSQL take over a new key and its end, and can start with
 });
 
 test.each(PROTOCOLS)(
-	"over %s, the key is taken from three headers, and two different keys are refused",
+	"over %s, the key is taken from three headers, two different keys are refused, and a foreign session key is ignored",
 	async (protocol) => {
 		await using service = await startTestService(ENV);
 		const list = (headers: Record<string, string>) =>
@@ -161,10 +161,19 @@ test.each(PROTOCOLS)(
 		]);
 		expect(await list({ Authorization: bearer, "X-Session-API-Key": ADMIN })).toEqual(two);
 		expect(await list({ "X-Access-Token": ADMIN, Authorization: bearer })).toEqual(two);
+		expect(await list({ "X-Access-Token": KEY, "X-Session-API-Key": ADMIN })).toEqual(two);
+		expect(await list({ "X-Access-Token": KEY, Authorization: "Bearer unknown" })).toEqual(two);
+		expect(await list({ "X-Access-Token": "unknown", "X-Session-API-Key": KEY })).toEqual(two);
+		// An agent server sends its own session key with each post.
+		expect(await list({ "X-Access-Token": KEY, "X-Session-API-Key": "of the agent server" })).toEqual(accepted);
+		expect(await list({ Authorization: bearer, "X-Session-API-Key": "of the agent server" })).toEqual(accepted);
+		const unknown = ["Unauthenticated", "The access key is not known"];
+		expect(await list({ "X-Session-API-Key": "of the agent server" })).toEqual(unknown);
+		expect(await list({ "X-Access-Token": "unknown", "X-Session-API-Key": "of the agent server" })).toEqual(unknown);
 	},
 );
 
-test("the webhook and JSON reads take the key from three headers, and refuse two different keys", async () => {
+test("the webhook and JSON reads take the key from three headers, refuse two different keys, and ignore a foreign session key", async () => {
 	await using service = await startTestService(ENV);
 	const post = async (headers: Record<string, string>) => {
 		const response = await postWebhook(service, "", JSON.stringify(record()), { "X-Access-Token": null, ...headers });
@@ -173,6 +182,10 @@ test("the webhook and JSON reads take the key from three headers, and refuse two
 	const bearer = `bearer ${KEY}`;
 	expect(await post({ Authorization: bearer })).toEqual([200, { success: true }]);
 	expect(await post({ "X-Session-API-Key": KEY, Authorization: "Basic dXNlcjpwYXNz" })).toEqual([
+		200,
+		{ success: true },
+	]);
+	expect(await post({ "X-Access-Token": KEY, "X-Session-API-Key": "of the agent server" })).toEqual([
 		200,
 		{ success: true },
 	]);

@@ -113,7 +113,7 @@ export function connectHandlers(options: ConnectOptions, basePath = ""): Readonl
 				observed.routed({ transport: isGrpcWeb ? "grpc-web" : "connect", route: requestPath, operation: requestPath });
 				const call: Call = {
 					observed,
-					credentials: () => credentialsOf(request),
+					credentials: () => credentialsOf(request, gate),
 					json: /^application\/(?:connect\+|grpc-web\+)?json/i.test(type),
 					prefixed: isGrpcWeb || /^application\/connect\+/i.test(type),
 					enter: (work) => enter(admission, work, request, response),

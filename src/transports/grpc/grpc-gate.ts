@@ -65,7 +65,8 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 		/** Whether the request id was sent with the response headers. */
 		let idSent = false;
 		const callerOf = (metadata: Metadata): Principal => {
-			const key = presentedKey((name) => metadata.get(name).map(String).join(",") || undefined);
+			const headerOf = (name: string) => metadata.get(name).map(String).join(",") || undefined;
+			const key = presentedKey(headerOf, (one) => gate.knows(one));
 			if (key !== undefined) return gate.admitRpc(path, key);
 			return gate.admitRpc(path, undefined, certificateName(call.getAuthContext().sslPeerCertificate));
 		};

@@ -135,7 +135,7 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 			const { route, params } = match;
 			observed.routed({ route: route.path, operation: `${method} ${route.path}` });
 			if (route.scope !== "public") {
-				principal = gate.admit(route.scope, ...credentialsOf(request));
+				principal = gate.admit(route.scope, ...credentialsOf(request, gate));
 				observed.admitted(principal, route.scope);
 			}
 			const work = "stream" in route ? "watch" : WORK[route.scope];
@@ -180,11 +180,15 @@ function uuidIn(segment: string | undefined): string | undefined {
 export type Credentials = readonly [key: string | undefined, certificate: string | undefined];
 
 /** @throws ServiceError as {@link presentedKey} does */
-export function credentialsOf(request: { headers: BodyRequest["headers"]; socket: Socket }): Credentials {
-	const key = presentedKey((name) => {
+export function credentialsOf(
+	request: { headers: BodyRequest["headers"]; socket: Socket },
+	gate: Pick<Gate, "knows">,
+): Credentials {
+	const headerOf = (name: string) => {
 		const value = request.headers[name];
 		return typeof value === "string" ? value : value?.join(",");
-	});
+	};
+	const key = presentedKey(headerOf, (one) => gate.knows(one));
 	return key === undefined ? [undefined, certificateName(certificateOf(request.socket))] : [key, undefined];
 }
 
