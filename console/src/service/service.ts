@@ -1,6 +1,7 @@
 import { Code, ConnectError, createClient, type Interceptor } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-web";
 import { ConversationEventService } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
+import { ConversationGapService } from "../../../gen/conversations/v1/conversation_gap_service_pb.js";
 import { ConversationReportService } from "../../../gen/conversations/v1/conversation_report_service_pb.js";
 import { ConversationSenderService } from "../../../gen/conversations/v1/conversation_sender_service_pb.js";
 import { ConversationService } from "../../../gen/conversations/v1/conversation_service_pb.js";
@@ -22,6 +23,7 @@ const transport = createConnectTransport({ baseUrl: BASE_URL, useBinaryFormat: t
 
 export const conversations = createClient(ConversationService, transport);
 export const events = createClient(ConversationEventService, transport);
+export const conversationGaps = createClient(ConversationGapService, transport);
 export const reports = createClient(ConversationReportService, transport);
 export const refusedPosts = createClient(RefusedPostService, transport);
 export const senders = createClient(ConversationSenderService, transport);

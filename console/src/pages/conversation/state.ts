@@ -4,21 +4,34 @@ import {
 	type ConversationEventEntry,
 	EventOrder,
 } from "../../../../gen/conversations/v1/conversation_event_service_pb.js";
+import type { ListConversationGapsResponse } from "../../../../gen/conversations/v1/conversation_gap_service_pb.js";
 import type {
 	ConversationFilterSchema,
 	ConversationUpdate,
 } from "../../../../gen/conversations/v1/conversation_service_pb.js";
 import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
-import { conversations, events, KEY_REFUSED, type Problem, problemOf, readJson } from "../../service/service.ts";
+import {
+	conversationGaps,
+	conversations,
+	events,
+	KEY_REFUSED,
+	type Problem,
+	problemOf,
+	readJson,
+} from "../../service/service.ts";
 import { signOut } from "../../service/session.ts";
+import { Throttle } from "../../service/throttle.ts";
 import { follow } from "../../service/watch.ts";
 import { callsOf } from "./calls.ts";
+import { gapPlacesOf } from "./gap-places.ts";
 import { type Json, type ParsedEvent, parseEntry, stepsOf } from "./steps.ts";
 
 /** Number of the newest events, which are loaded first. */
 const PAGE_SIZE = 200;
 /** Number of older events that are added to the timeline at a time, because each addition orders all of them anew. */
 const SHOWN_TOGETHER = 20_000;
+/** Number of gaps that are shown. */
+const MOST_GAPS = 1000;
 
 /** Everything that the page of a conversation shows, kept up to date by two watches. */
 export class OpenConversation {
@@ -29,11 +42,15 @@ export class OpenConversation {
 	readonly updates = signal<readonly ConversationUpdate[]>([]);
 	readonly children = signal<readonly ConversationSummary[]>([]);
 	readonly forks = signal<readonly ConversationSummary[]>([]);
+	/** What is missing; undefined until it is known. */
+	readonly missing = signal<ListConversationGapsResponse | undefined>(undefined);
 	readonly problem = signal<Problem | undefined>(undefined);
 	/** Whether older events are still being loaded. */
 	readonly loadingEvents = signal(true);
 	readonly #events = signal<readonly ParsedEvent[]>([]);
 	readonly steps = computed(() => stepsOf(this.#events.value));
+	/** Where in the timeline events are missing. */
+	readonly gapPlaces = computed(() => gapPlacesOf(this.missing.value?.gaps ?? [], this.steps.value));
 	/** The calls of models that the record lists. */
 	readonly calls = computed(() => {
 		const times = new Map(
@@ -44,6 +61,7 @@ export class OpenConversation {
 		return callsOf(this.record.value, (responseId) => times.get(responseId));
 	});
 	readonly #stops: (() => void)[] = [];
+	readonly #readingGaps = new Throttle(() => this.#loadGaps());
 	#closed = false;
 
 	constructor(id: string) {
@@ -59,12 +77,13 @@ export class OpenConversation {
 
 	close(): void {
 		this.#closed = true;
+		this.#readingGaps.cancel();
 		for (const stop of this.#stops.splice(0)) stop();
 	}
 
 	async #open(): Promise<void> {
 		try {
-			await Promise.all([this.#openUpdates(), this.#openEvents(), this.#loadRelatives()]);
+			await Promise.all([this.#openUpdates(), this.#openEvents(), this.#loadRelatives(), this.#loadGaps()]);
 		} catch (error) {
 			const problem = problemOf(error);
 			if (problem.kind === "key") signOut(KEY_REFUSED);
@@ -98,6 +117,7 @@ export class OpenConversation {
 			},
 			(arrived) => {
 				this.#take(arrived);
+				this.#readingGaps.request();
 				void this.#loadRecord().catch(() => undefined);
 			},
 		);
@@ -130,7 +150,10 @@ export class OpenConversation {
 				))
 					yield { sequence, entry: content.case === "event" ? content.value : undefined };
 			},
-			(arrived) => this.#add(arrived),
+			(arrived) => {
+				this.#add(arrived);
+				this.#readingGaps.request();
+			},
 		);
 		let older: ConversationEventEntry[] = [];
 		while (page.nextPageToken !== "" && !this.#closed) {
@@ -147,6 +170,18 @@ export class OpenConversation {
 		const known = new Set(this.#events.value.map(({ sequence }) => sequence));
 		const added = entries.filter(({ sequence }) => !known.has(sequence)).map(parseEntry);
 		if (added.length > 0) this.#events.value = [...this.#events.value, ...added];
+	}
+
+	async #loadGaps(): Promise<void> {
+		try {
+			this.missing.value = await conversationGaps.listConversationGaps({
+				conversationId: this.id,
+				pageSize: MOST_GAPS,
+			});
+		} catch (error) {
+			// The page says itself that there is no such conversation.
+			if (problemOf(error).kind !== "missing") throw error;
+		}
 	}
 
 	async #loadRelatives(): Promise<void> {

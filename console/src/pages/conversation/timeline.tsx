@@ -7,6 +7,8 @@ import { Notice } from "../../parts/notice.tsx";
 import { VirtualList } from "../../parts/virtual-list.tsx";
 import { useShortcuts } from "../../shell/keys.ts";
 import { addressOf, query, setQuery } from "../../shell/route.ts";
+import type { GapPlace } from "./gap-places.ts";
+import { GapMark } from "./missing.tsx";
 import type { OpenConversation } from "./state.ts";
 import type { Step } from "./steps.ts";
 
@@ -19,17 +21,20 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 	const wanted = useSignal("");
 	const showStates = useSignal(false);
 	const steps = open.steps.value;
+	const places = open.gapPlaces.value;
+	const marked = useMemo(() => new Set(places.map(({ step }) => step)), [places]);
 	const shown = useMemo(() => {
 		const words = wanted.value.toLowerCase();
 		return steps.filter(
 			(step) =>
-				(showStates.value ||
+				(marked.has(step) ||
+					showStates.value ||
 					step.look !== "state" ||
 					!step.events.every(({ kind }) => kind === "ConversationStateUpdateEvent")) &&
 				(words === "" ||
 					[step.title, step.text, step.input, step.output].some((text) => text.toLowerCase().includes(words))),
 		);
-	}, [steps, wanted.value, showStates.value]);
+	}, [steps, wanted.value, showStates.value, marked]);
 	const costs = useMemo(() => costsOf(open, steps), [steps, open.calls.value]);
 	const marks = useMemo(() => marksOf(steps, costs), [steps, costs]);
 	const event = query.value.get("event");
@@ -99,6 +104,7 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 					keyOf={({ id: key }) => key}
 					render={(step, index) => (
 						<StepView
+							places={marked.has(step) ? places.filter((place) => place.step === step) : []}
 							id={open.id}
 							step={step}
 							chosen={index === focus}
@@ -119,35 +125,45 @@ interface StepViewProps {
 	readonly chosen: boolean;
 	readonly marks: readonly string[];
 	readonly price: number | undefined;
+	/** Gaps before and after the step. */
+	readonly places: readonly GapPlace[];
 }
 
-function StepView({ id, step, chosen, marks, price }: StepViewProps) {
+function StepView({ id, step, chosen, marks, price, places }: StepViewProps) {
 	const facts = [
 		timeOfDay(new Date(step.time)),
 		step.duration === undefined ? "" : duration(step.duration),
 		price === undefined ? "" : cost(price),
 	].filter(Boolean);
+	const gaps = (areBefore: boolean) =>
+		places
+			.filter(({ isBefore }) => isBefore === areBefore)
+			.map(({ gap }) => <GapMark key={gap.missingEventId} gap={gap} />);
 	return (
-		<article class={`step ${step.look}${step.failed ? " failed" : ""}${chosen ? " chosen" : ""}`}>
-			<header class="row">
-				<strong>{step.title}</strong>
-				{marks.map((mark) => (
-					<span key={mark} class="tag waiting">
-						{mark}
-					</span>
-				))}
-				<a
-					class="small muted step-facts"
-					href={addressOf(["conversations", id], { event: String(step.sequence) })}
-					title={`${exactTime(new Date(step.time))} · event ${step.sequence} · ${step.id}`}
-				>
-					{facts.join(" · ")}
-				</a>
-			</header>
-			{step.text !== "" && <Folded text={step.text} form={step.isMarkdown ? "markdown" : "text"} />}
-			{step.input !== "" && <Folded text={step.input} form="input" />}
-			{step.output !== "" && <Folded text={step.output} form="output" />}
-		</article>
+		<>
+			{gaps(true)}
+			<article class={`step ${step.look}${step.failed ? " failed" : ""}${chosen ? " chosen" : ""}`}>
+				<header class="row">
+					<strong>{step.title}</strong>
+					{marks.map((mark) => (
+						<span key={mark} class="tag waiting">
+							{mark}
+						</span>
+					))}
+					<a
+						class="small muted step-facts"
+						href={addressOf(["conversations", id], { event: String(step.sequence) })}
+						title={`${exactTime(new Date(step.time))} · event ${step.sequence} · ${step.id}`}
+					>
+						{facts.join(" · ")}
+					</a>
+				</header>
+				{step.text !== "" && <Folded text={step.text} form={step.isMarkdown ? "markdown" : "text"} />}
+				{step.input !== "" && <Folded text={step.input} form="input" />}
+				{step.output !== "" && <Folded text={step.output} form="output" />}
+			</article>
+			{gaps(false)}
+		</>
 	);
 }
 

@@ -2,6 +2,7 @@ import "./style.css";
 import { useEffect, useMemo } from "preact/hooks";
 import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
 import { full } from "../../parts/format.ts";
+import { GapsTag } from "../../parts/gaps-tag.tsx";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { StatusMark } from "../../parts/status.tsx";
 import { Ago, Clock } from "../../parts/time.tsx";
@@ -9,6 +10,7 @@ import { useShortcuts } from "../../shell/keys.ts";
 import { addressOf, go, query, setQuery } from "../../shell/route.ts";
 import { CopyMenu } from "./copy.tsx";
 import { History } from "./history.tsx";
+import { Missing } from "./missing.tsx";
 import { OpenConversation } from "./state.ts";
 import { Timeline } from "./timeline.tsx";
 import { Tree } from "./tree.tsx";
@@ -34,6 +36,10 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 	if (problem !== undefined) return <ProblemNotice problem={problem} retry={() => open.reload()} />;
 	const summary = open.summary.value;
 	const record = open.record.value;
+	const missing = open.missing.value?.gaps ?? [];
+	const [oldest] = missing;
+	const isUnknown = (relation: string): boolean =>
+		open.missing.value?.unknownRelations.some((unknown) => unknown.relation === relation) ?? false;
 	if (summary === undefined && open.steps.value.length === 0)
 		return open.loadingEvents.value ? (
 			<Notice title="Loading…" />
@@ -48,6 +54,7 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 				<h1>{summary?.title ?? (summary?.firstMessage ? `“${summary.firstMessage}”` : id)}</h1>
 				<p class="row small muted">
 					{summary && <StatusMark status={summary.executionStatus} />}
+					<GapsTag gaps={oldest && { count: BigInt(missing.length), since: oldest.since }} />
 					<span>{summary?.agentKind}</span>
 					<span>{summary?.model}</span>
 					{summary?.sender && <a href={addressOf(["conversations"], { sender: summary.sender })}>{summary.sender}</a>}
@@ -60,6 +67,7 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 			</header>
 			<div class="conversation">
 				<aside aria-label="Facts">
+					<Missing open={open} />
 					<section class="card">
 						<h2>Facts</h2>
 						<dl>
@@ -79,10 +87,10 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 								))}
 							</Fact>
 							<Fact name="Parent">
-								<Relation id={summary?.parentConversationId} />
+								<Relation id={summary?.parentConversationId} unknown={isUnknown("parent")} />
 							</Fact>
 							<Fact name="Fork of">
-								<Relation id={summary?.forkedFromConversationId} />
+								<Relation id={summary?.forkedFromConversationId} unknown={isUnknown("source")} />
 							</Fact>
 							<Fact name="Children">
 								<Relatives of={open.children.value} />
@@ -152,7 +160,13 @@ function Relatives({ of }: { readonly of: readonly ConversationSummary[] }) {
 	));
 }
 
-function Relation({ id }: { readonly id: string | undefined }) {
+function Relation({ id, unknown }: { readonly id: string | undefined; readonly unknown: boolean }) {
 	if (id === undefined) return <span class="muted">none</span>;
+	if (unknown)
+		return (
+			<span title="This service does not have the conversation, or your key may not see it">
+				<code title={id}>{id.slice(0, 8)}</code> <span class="muted">is not known here</span>
+			</span>
+		);
 	return <a href={addressOf(["conversations", id])}>{id.slice(0, 8)}</a>;
 }

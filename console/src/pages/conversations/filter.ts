@@ -88,6 +88,7 @@ export function filterOf(query: URLSearchParams, now: number): ConversationFilte
 	if (costFrom !== undefined) filter.costFrom = costFrom;
 	if (costTo !== undefined) filter.costTo = costTo;
 	if (query.has("has_error")) filter.hasError = query.get("has_error") === "true";
+	if (query.has("has_gaps")) filter.hasGaps = query.get("has_gaps") === "true";
 	const times = {
 		createdFrom: "created_from",
 		createdTo: "created_to",
@@ -115,9 +116,21 @@ export function silentQuery(query: URLSearchParams): URLSearchParams {
 	return silent;
 }
 
-/** Returns a view without its choice of statuses and of silence. */
+/** Whether a view shows conversations of which something is missing. */
+export function isGapsView(query: URLSearchParams): boolean {
+	return query.get("has_gaps") === "true";
+}
+
+/** Returns a view of the conversations of which something is missing. */
+export function gapsQuery(query: URLSearchParams): URLSearchParams {
+	const gaps = withoutStatus(query);
+	gaps.set("has_gaps", "true");
+	return gaps;
+}
+
+/** Returns a view without its choice of statuses, of silence and of gaps. */
 export function withoutStatus(query: URLSearchParams): URLSearchParams {
 	const rest = new URLSearchParams(query);
-	for (const name of ["execution_status", "execution_status_not", "silent_minutes"]) rest.delete(name);
+	for (const name of ["execution_status", "execution_status_not", "silent_minutes", "has_gaps"]) rest.delete(name);
 	return rest;
 }

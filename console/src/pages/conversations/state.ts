@@ -15,7 +15,7 @@ import { conversations, events, KEY_REFUSED, type Problem, problemOf, reports } 
 import { signOut } from "../../service/session.ts";
 import { Throttle } from "../../service/throttle.ts";
 import { follow } from "../../service/watch.ts";
-import { filterOf, isSilentView, NOT_FOLLOWED, orderOf, silentQuery, withoutStatus } from "./filter.ts";
+import { filterOf, gapsQuery, isSilentView, NOT_FOLLOWED, orderOf, silentQuery, withoutStatus } from "./filter.ts";
 
 /** A conversation in the list. */
 export interface Row {
@@ -28,12 +28,14 @@ export interface Row {
 
 /** Numbers of conversations, as CountConversations returns them. */
 export interface Counts {
-	/** By status, of conversations that meet all filters but the view's choice of statuses and of silence. */
+	/** By status, of conversations that meet all filters but the view's choice of statuses, of silence and of gaps. */
 	readonly byStatus: ReadonlyMap<string, bigint>;
 	/** Of all statuses. */
 	readonly all: bigint;
 	/** That run or wait, and are silent. */
 	readonly silent: bigint;
+	/** Of which something is missing. */
+	readonly gaps: bigint;
 	/** That the view shows. */
 	readonly shown: bigint;
 }
@@ -45,6 +47,9 @@ const PAGE_SIZE = 1_000;
 const MOST_CHANGED = 200;
 /** Milliseconds after which conversations are counted again without a change, because silence grows by itself. */
 const SILENCE_INTERVAL = 30_000;
+/** Milliseconds after which a gap no longer closes by itself. Most close with the next events, within half a minute. */
+const YOUNG_GAP = 300_000;
+
 /** The live list of one view: its first pages, and what has changed since. */
 export class ConversationList {
 	readonly rows = signal<readonly Row[]>([]);
@@ -66,7 +71,7 @@ export class ConversationList {
 
 	constructor(query: URLSearchParams) {
 		this.#query = query;
-		this.#silence = setInterval(() => void this.#grownSilent().catch(() => undefined), SILENCE_INTERVAL);
+		this.#silence = setInterval(() => void this.#grownOld().catch(() => undefined), SILENCE_INTERVAL);
 		void this.#open();
 	}
 
@@ -235,23 +240,37 @@ export class ConversationList {
 		this.#counting.request();
 	}
 
-	/** Shows which conversations have become silent, which no watch tells. */
-	async #grownSilent(): Promise<void> {
+	/** Shows which conversations have become silent, and whose young gaps have closed, which no watch tells. */
+	async #grownOld(): Promise<void> {
 		if (document.hidden) return;
+		this.#readYoungGaps();
 		this.#counting.request();
 		if (isSilentView(this.#query)) this.#merge((await this.#page("", FIRST_PAGE)).rows);
+	}
+
+	/** Reads conversations again whose gaps may have closed by events that the list does not follow. */
+	#readYoungGaps(): void {
+		for (const { summary } of this.rows.value) {
+			const since = microsecondsOf(summary.gaps?.since);
+			if (since === undefined || since < BigInt(Date.now() - YOUNG_GAP) * 1000n) continue;
+			const active = summary.lastActivityAt ?? summary.updatedAt;
+			if (active !== undefined && isBefore(active, this.#changedFrom)) this.#changedFrom = active;
+		}
+		if (this.#changedFrom !== undefined) this.#reading.request();
 	}
 
 	async #readCounts(): Promise<void> {
 		const now = Date.now();
 		const query = withoutStatus(this.#query);
-		const [{ counts, total: all }, { total: silent }, { total: shown }] = await Promise.all([
+		const [{ counts, total: all }, { total: silent }, { total: gaps }, { total: shown }] = await Promise.all([
 			reports.countConversations({ groupBy: "status", filter: filterOf(query, now) }),
 			reports.countConversations({ filter: filterOf(silentQuery(query), now) }),
+			reports.countConversations({ filter: filterOf(gapsQuery(query), now) }),
 			reports.countConversations({ filter: filterOf(this.#query, now) }),
 		]);
 		if (this.#closed) return;
-		this.counts.value = { byStatus: new Map(counts.map(({ value, count }) => [value, count])), all, silent, shown };
+		const byStatus = new Map(counts.map(({ value, count }) => [value, count]));
+		this.counts.value = { byStatus, all, silent, gaps, shown };
 	}
 }
 

@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
 import { cost, full, short } from "../../parts/format.ts";
+import { GapsTag } from "../../parts/gaps-tag.tsx";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { PointAgentServer } from "../../parts/point-agent-server.tsx";
 import { lookOf, StatusMark } from "../../parts/status.tsx";
@@ -10,7 +11,16 @@ import { Ago } from "../../parts/time.tsx";
 import { VirtualList } from "../../parts/virtual-list.tsx";
 import { useShortcuts } from "../../shell/keys.ts";
 import { addressOf, go, query, replaceQuery, setQuery } from "../../shell/route.ts";
-import { isSilentView, ORDERS, STATUSES, silentQuery, type TEXT_FILTERS, withoutStatus } from "./filter.ts";
+import {
+	gapsQuery,
+	isGapsView,
+	isSilentView,
+	ORDERS,
+	STATUSES,
+	silentQuery,
+	type TEXT_FILTERS,
+	withoutStatus,
+} from "./filter.ts";
 import { SavedViews } from "./saved-views.tsx";
 import { ConversationList, type Row } from "./state.ts";
 
@@ -98,6 +108,7 @@ function StatusButtons({ list }: { readonly list: ConversationList }) {
 	const parameters = query.value;
 	const chosen = parameters.getAll("execution_status");
 	const silent = isSilentView(parameters);
+	const gaps = isGapsView(parameters);
 	const choose = (status: string | undefined): void => {
 		const next = withoutStatus(parameters);
 		if (status !== undefined) next.append("execution_status", status);
@@ -105,7 +116,7 @@ function StatusButtons({ list }: { readonly list: ConversationList }) {
 	};
 	return (
 		<fieldset class="row statuses" aria-label="Status">
-			<button type="button" aria-pressed={chosen.length === 0 && !silent} onClick={() => choose(undefined)}>
+			<button type="button" aria-pressed={chosen.length === 0 && !silent && !gaps} onClick={() => choose(undefined)}>
 				all {counts && <strong>{full(counts.all)}</strong>}
 			</button>
 			{[...STATUSES].map(([name, status]) => {
@@ -131,6 +142,14 @@ function StatusButtons({ list }: { readonly list: ConversationList }) {
 			>
 				silent for 10 min {counts && <strong>{full(counts.silent)}</strong>}
 			</button>
+			<button
+				type="button"
+				aria-pressed={gaps}
+				title="Something that an agent server should have posted is missing"
+				onClick={() => replaceQuery(gapsQuery(parameters))}
+			>
+				has gaps {counts && <strong>{full(counts.gaps)}</strong>}
+			</button>
 		</fieldset>
 	);
 }
@@ -146,7 +165,11 @@ const FILTER_WORDS: Readonly<Record<(typeof TEXT_FILTERS)[number], string>> = {
 
 function Filters({ search }: { readonly search: { current: HTMLInputElement | null } }) {
 	const parameters = query.value;
-	const active = [...parameters].filter(([name]) => !["order_by", "execution_status", "silent_minutes"].includes(name));
+	// The others are shown by a pressed button, or by the choice of the order.
+	const active = [...parameters].filter(
+		([name, value]) =>
+			!["order_by", "execution_status", "silent_minutes"].includes(name) && !(name === "has_gaps" && value === "true"),
+	);
 	const without = (name: string, value: string): void =>
 		setQuery((next) => {
 			const rest = next.getAll(name).filter((one) => one !== value);
@@ -239,6 +262,7 @@ function Line({ row, chosen }: { readonly row: Row; readonly chosen: boolean }) 
 			<span role="cell" class="label">
 				<a href={address}>{row.unreadable ? "cannot be read" : (label ?? summary.id)}</a>
 				<span class="reason small">
+					<GapsTag gaps={summary.gaps} />
 					{failed ? (
 						<span class="problem-text">
 							{lastError.code}: {lastError.text}
