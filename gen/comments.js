@@ -693,7 +693,7 @@ export const comments = {
 	"conversations.v1.ConversationEventFilter.happened_from": "Earliest happened_at, inclusive.",
 	"conversations.v1.ConversationEventFilter.happened_to": "Latest happened_at, exclusive.",
 	"conversations.v1.ConversationEventFilter.kinds_not": "Kinds of events that are left out; at most 32.",
-	"conversations.v1.ConversationEventFilter.event_id": "Id of the event. Empty: any.",
+	"conversations.v1.ConversationEventFilter.event_id": "Id of the event; at most 256 characters. Ids are unique in a conversation. Empty: any.",
 	"conversations.v1.ListConversationEventsRequest": "Request of ListConversationEvents.",
 	"conversations.v1.ListConversationEventsRequest.conversation_id": "Conversation whose events are listed. Empty: all conversations.",
 	"conversations.v1.ListConversationEventsRequest.filter": "Only events that meet these conditions. Unset: all.",

@@ -186,7 +186,7 @@ function getConversation(plan: MessagePlan): ExactJsonObject {
 /** Fields of the filter that are query parameters: the repeatable `execution_status` stands for both fields of statuses. */
 const FILTER = ConversationFilterSchema.fields.filter(({ name }) => name !== "execution_status");
 
-const EVENT_FILTER = ConversationEventFilterSchema.fields.filter(({ name }) => name !== "event_id");
+const EVENT_FILTER = ConversationEventFilterSchema.fields;
 
 function listConversations(): ExactJsonObject {
 	const { field } = ListConversationsRequestSchema;

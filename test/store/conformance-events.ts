@@ -13,6 +13,7 @@ import type {
 	NewEvent,
 	RecordState,
 	Store,
+	StoredEvent,
 	StoredRecord,
 	StoredUpdate,
 	Unreadable,
@@ -29,6 +30,12 @@ import {
 	withActivity,
 } from "./event-samples.ts";
 import { append, bytes, conditions, type Sample, sample, second, start, stored, summaryWithTimes } from "./samples.ts";
+
+/** Returns the id of a sample. */
+function idOf(stored: StoredEvent | undefined): string {
+	if (stored === undefined || "unreadable" in stored.event) throw new Error("there is no such event");
+	return String(JSON.parse(Buffer.from(stored.event.text).toString()).id);
+}
 
 const at = (n: number) => start + BigInt(n) * second;
 
@@ -199,6 +206,8 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 				await appendBatch(ids[n % 2] ?? "", [event(of)]);
 			}
 			const everything = await store.events.list(all);
+			const [third] = everything.slice(2);
+			expect(everything.filter((one) => eventMeets([{ kind: "id", value: idOf(third) }], one))).toEqual([third]);
 			const query = fc.tuple(
 				fc.array(condition, { maxLength: 3 }),
 				fc.option(fc.constantFrom(...ids), { nil: undefined }),
@@ -219,6 +228,70 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 					expect(found).toEqual(expected);
 				}),
 			);
+		});
+
+		it("has the events of a range of time, whichever of them happened before earlier ones", async () => {
+			const ids = [randomUUID(), randomUUID(), randomUUID()];
+			const count = 3_600;
+			for (let n = 0; n < count; n += 300) {
+				const events = Array.from({ length: 300 }, (_, index) =>
+					// Every 700th event is late by an hour.
+					event({ happenedAt: at(n + index - ((n + index) % 700 === 650 ? 3_600 : 0)) }),
+				);
+				await appendBatch(ids[(n / 300) % 3] ?? "", events);
+			}
+			const everything: StoredEvent[] = [];
+			while (everything.length < count)
+				everything.push(...(await store.events.list({ ...all, after: everything.at(-1)?.sequence ?? 0n })));
+			const time = fc.option(fc.integer({ min: -1_000, max: count + 10 }).map(at), { nil: undefined });
+			const query = fc.record({
+				from: time,
+				to: time,
+				conversationId: fc.option(fc.constantFrom(...ids), { nil: undefined }),
+				newestFirst: fc.boolean(),
+				after: fc.integer({ max: count, min: 0 }).map((n) => everything[n]?.sequence ?? 0n),
+				limit: fc.constantFrom(1, 20, 1_000),
+			});
+			await fc.assert(
+				fc.asyncProperty(query, async ({ from, to, ...others }) => {
+					const { conversationId, newestFirst, after, limit } = others;
+					const conditions: EventCondition[] = [
+						...(from === undefined ? [] : [{ kind: "happened" as const, from }]),
+						...(to === undefined ? [] : [{ kind: "happened" as const, to }]),
+					];
+					const expected = everything.filter(
+						(one) =>
+							(conversationId ?? one.conversationId) === one.conversationId &&
+							one.sequence > after &&
+							eventMeets(conditions, one),
+					);
+					const ordered = newestFirst ? expected.toReversed() : expected;
+					const found = await store.events.list({ ...others, conditions });
+					expect(found.map(({ sequence }) => sequence)).toEqual(
+						ordered.slice(0, limit).map(({ sequence }) => sequence),
+					);
+				}),
+				{ numRuns: 40 },
+			);
+		});
+
+		it("finds events by their id, in one conversation or in all", async () => {
+			const [a, b] = [randomUUID(), randomUUID()];
+			const longest = "x".repeat(256);
+			await appendBatch(a, [event({ eventId: "one" }), event({ eventId: longest })]);
+			await appendBatch(b, [event({ eventId: "two" }), event({ eventId: "one" })]);
+			const find = async (value: string, conversationId?: string) =>
+				(await store.events.list({ ...all, conversationId, conditions: [{ kind: "id", value }] })).map(
+					({ sequence, conversationId: id }) => [sequence, id],
+				);
+			expect(await find("one")).toEqual([
+				[1n, a],
+				[4n, b],
+			]);
+			expect(await find("one", b)).toEqual([[4n, b]]);
+			expect(await find(longest, a)).toEqual([[2n, a]]);
+			expect(await find("two", a)).toEqual([]);
+			expect(await find("One")).toEqual([]);
 		});
 
 		it("stops before the texts exceed `maxBytes`, but has at least one event", async () => {

@@ -560,6 +560,8 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		conversation_counts: "SELECT * FROM conversation_counts ORDER BY owner, status, agent_kind, model, sender",
 		conversations: "SELECT * FROM conversations ORDER BY conversation_id",
 		derivations: "made by each database itself",
+		// Those of an import lack the times of events that were removed.
+		event_times: "made by each database itself",
 		events: "SELECT a.conversation_id, e.* FROM events e JOIN activities a ON a.id = e.activity ORDER BY sequence",
 		events_of_owners: "SELECT * FROM events_of_owners ORDER BY owner, sequence",
 		gaps: "SELECT * FROM gaps ORDER BY conversation_id, kind, missing",
@@ -601,6 +603,7 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		`,
 		conversations: "SELECT * FROM conversation_updates.conversations ORDER BY conversation_id",
 		derivations: "made by each database itself",
+		event_times: "made by each database itself",
 		events: "SELECT * FROM conversation_updates.events ORDER BY sequence",
 		gaps: "SELECT * FROM conversation_updates.gaps ORDER BY conversation_id, kind, missing",
 		positions: "SELECT * FROM conversation_updates.positions",

@@ -56,7 +56,7 @@ export declare type ConversationEventFilter = Message<"conversations.v1.Conversa
   kindsNot: string[];
 
   /**
-   * Id of the event. Empty: any.
+   * Id of the event; at most 256 characters. Ids are unique in a conversation. Empty: any.
    *
    * @generated from field: string event_id = 6;
    */

@@ -2,8 +2,8 @@ import {
 	type ConversationEventFilter,
 	ConversationEventFilterSchema,
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
-import type { EventCondition } from "../../store/event-condition.ts";
-import { conditionsOfFields, type FilterFields, invalid, notYet, timeBound, wellFormed } from "./filter.ts";
+import { type EventCondition, MAX_ID_LENGTH } from "../../store/event-condition.ts";
+import { conditionsOfFields, type FilterFields, invalid, timeBound, wellFormed } from "./filter.ts";
 
 /** Maximum number of kinds, and of sources, in one filter. */
 const MAX_VALUES = 32;
@@ -17,7 +17,11 @@ const FIELDS: FilterFields<ConversationEventFilter, EventCondition> = {
 		const [condition] = oneOf("kind", values, name);
 		return condition?.kind === "one_of" ? [{ kind: "none_of", field: "kind", values: condition.values }] : [];
 	},
-	eventId: (value, name) => notYet(value === "", name),
+	eventId(value, name) {
+		if (value === "") return [];
+		if (value.length > MAX_ID_LENGTH) throw invalid(name, `must have at most ${MAX_ID_LENGTH} characters`);
+		return [{ kind: "id", value: wellFormed(value, name) }];
+	},
 };
 
 /**

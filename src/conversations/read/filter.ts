@@ -114,12 +114,6 @@ function number(value: number, name: string): number {
 	return value;
 }
 
-/** Refuses a field of a filter that the store cannot select by yet. */
-export function notYet(isUnset: boolean, name: string): readonly never[] {
-	if (!isUnset) throw invalid(name, "is not supported yet");
-	return [];
-}
-
 /**
  * Returns the conditions of a filter.
  *

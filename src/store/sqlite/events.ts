@@ -1,4 +1,4 @@
-import type { EventCondition } from "../event-condition.ts";
+import { BLOCK_BITS, type EventCondition, timeRangeOf } from "../event-condition.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { eventColumnsFrom, protectedEventFrom } from "../rows.ts";
 import type { EventQuery, ProtectedEvent, StoredEvent, Unreadable } from "../store.ts";
@@ -9,43 +9,15 @@ import type { Statements } from "./statements.ts";
 const OF_ALL = "events e CROSS JOIN activities a ON a.id = e.activity";
 const OF_OWNER = `events_of_owners o CROSS JOIN events e ON e.sequence = o.sequence
 	CROSS JOIN activities a ON a.id = e.activity`;
-const OF_ONE =
-	"activities a CROSS JOIN events e INDEXED BY events_by_activity ON a.conversation_id = ? AND e.activity = a.id";
+const OF_ONE = "activities a CROSS JOIN events e INDEXED BY events_by_activity ON e.activity = a.id";
+/** Looks the id up in each conversation, because no index has all ids in one order: such an index would slow appends. */
+const BY_ID = "activities a CROSS JOIN events e INDEXED BY events_by_id ON e.activity = a.id";
 
 /** Lists events by sequence number. */
 export function listEvents(statements: Statements, query: EventQuery): StoredEvent[] {
-	const {
-		after,
-		before,
-		newestFirst = false,
-		conversationId,
-		owner,
-		conditions = [],
-		limit,
-		maxBytes = Number.POSITIVE_INFINITY,
-	} = query;
-	const isOfAll = conversationId === undefined;
-	const ofAll = owner === undefined ? OF_ALL : OF_OWNER;
-	// The table of owners has the order of the log.
-	const [ownerColumn, sequence] =
-		isOfAll && owner !== undefined ? ["o.owner", "o.sequence"] : ["a.owner", "e.sequence"];
-	const tests = conditions.flatMap(conditionSql);
-	if (before !== undefined) tests.push({ text: `${sequence} < ?`, parameters: [bindable(before)] });
-	if (owner !== undefined) tests.push({ text: `${ownerColumn} = ?`, parameters: [owner] });
-	const rows = statements
-		.prepare(`
-			SELECT a.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, e.origin, a.owner,
-				coalesce(e.unpacked_size, octet_length(e.text)) AS size
-			FROM ${isOfAll ? ofAll : OF_ONE}
-			WHERE ${sequence} > ? ${tests.map((test) => `AND ${test.text}`).join(" ")} 
-			ORDER BY ${sequence} ${newestFirst ? "DESC" : "ASC"} LIMIT ?
-		`)
-		.iterate(
-			...(isOfAll ? [] : [conversationId]),
-			bindable(after),
-			...tests.flatMap(({ parameters }) => parameters),
-			limit,
-		);
+	const { maxBytes = Number.POSITIVE_INFINITY } = query;
+	const sql = listSql(query);
+	const rows = statements.prepare(sql.text).iterate(...sql.parameters);
 	const events: StoredEvent[] = [];
 	let bytes = 0;
 	for (const row of rows) {
@@ -79,6 +51,30 @@ export function readEvents(statements: Statements, sequences: readonly bigint[])
 	});
 }
 
+/** Returns the statement that lists events. */
+export function listSql(query: EventQuery): Sql {
+	const { after, before, newestFirst = false, conversationId, owner, conditions = [], limit } = query;
+	const byId = conditions.some(({ kind }) => kind === "id");
+	const ofOwner = owner !== undefined && conversationId === undefined && !byId;
+	// The table of owners has the order of the log.
+	const [ownerColumn, sequence] = ofOwner ? ["o.owner", "o.sequence"] : ["a.owner", "e.sequence"];
+	const bounds = boundsSql(sequence, after, before, timeRangeOf(conditions));
+	const tests = [...bounds, ...conditions.flatMap(conditionSql)];
+	if (conversationId !== undefined) tests.push({ text: "a.conversation_id = ?", parameters: [conversationId] });
+	if (owner !== undefined) tests.push({ text: `${ownerColumn} = ?`, parameters: [owner] });
+	const ofAll = ofOwner ? OF_OWNER : OF_ALL;
+	return {
+		text: `
+			SELECT a.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, e.origin,
+				a.owner, coalesce(e.unpacked_size, octet_length(e.text)) AS size
+			FROM ${byId ? BY_ID : conversationId === undefined ? ofAll : OF_ONE}
+			WHERE ${tests.map((test) => test.text).join(" AND ")}
+			ORDER BY ${sequence} ${newestFirst ? "DESC" : "ASC"} LIMIT ?
+		`,
+		parameters: [...tests.flatMap(({ parameters }) => parameters), limit],
+	};
+}
+
 /** Reads the text of one event by a query of its own, so that a damaged event does not fail the whole list. */
 function readEvent(statements: Statements, sequence: bigint): ProtectedEvent | Unreadable {
 	return readOrUnreadable(() => {
@@ -89,18 +85,52 @@ function readEvent(statements: Statements, sequence: bigint): ProtectedEvent | U
 	});
 }
 
-function conditionSql(condition: EventCondition): Sql[] {
-	if (condition.kind === "one_of") {
-		const { field, values } = condition;
-		return [{ text: `e.${field} IN (${values.map(() => "?").join()})`, parameters: values }];
-	}
-	if (condition.kind === "none_of") {
-		const { field, values } = condition;
-		return [{ text: `e.${field} NOT IN (${values.map(() => "?").join()})`, parameters: values }];
-	}
-	const { from, to } = condition;
+/**
+ * Returns tests of the sequence: it is between two sequences, and between the first and the last block with times in a
+ * range. There is one test for each side, because an index is searched by one.
+ */
+function boundsSql(
+	column: string,
+	after: bigint,
+	before: bigint | undefined,
+	range: ReturnType<typeof timeRangeOf>,
+): Sql[] {
+	const end = before ?? 2n ** 63n - 1n;
+	if (range === undefined)
+		return [{ text: `${column} > ? AND ${column} < ?`, parameters: [bindable(after), bindable(end)] }];
+	const blocks = "event_times WHERE block >= ? AND last_at >= ? AND first_at < ?";
+	const selected = [bindable(after >> BigInt(BLOCK_BITS)), bindable(range.from), bindable(range.to)];
+	// Without such a block the bounds are null, and no event passes.
 	return [
-		...(from === undefined ? [] : [{ text: "e.happened_at >= ?", parameters: [bindable(from)] }]),
-		...(to === undefined ? [] : [{ text: "e.happened_at < ?", parameters: [bindable(to)] }]),
+		{
+			text: `${column} > max(?, (SELECT (min(block) << ${BLOCK_BITS}) - 1 FROM ${blocks}))`,
+			parameters: [bindable(after), ...selected],
+		},
+		{
+			text: `${column} < min(?, (SELECT (max(block) + 1) << ${BLOCK_BITS} FROM ${blocks}))`,
+			parameters: [bindable(end), ...selected],
+		},
 	];
+}
+
+function conditionSql(condition: EventCondition): Sql[] {
+	switch (condition.kind) {
+		case "one_of": {
+			const { field, values } = condition;
+			return [{ text: `e.${field} IN (${values.map(() => "?").join()})`, parameters: values }];
+		}
+		case "none_of": {
+			const { field, values } = condition;
+			return [{ text: `e.${field} NOT IN (${values.map(() => "?").join()})`, parameters: values }];
+		}
+		case "id":
+			return [{ text: "e.event_id = ?", parameters: [condition.value] }];
+		case "happened": {
+			const { from, to } = condition;
+			return [
+				...(from === undefined ? [] : [{ text: "e.happened_at >= ?", parameters: [bindable(from)] }]),
+				...(to === undefined ? [] : [{ text: "e.happened_at < ?", parameters: [bindable(to)] }]),
+			];
+		}
+	}
 }

@@ -51,7 +51,14 @@ const ORIGINS = {
 	events: UpdateOrigin.EVENTS,
 	reconciled: UpdateOrigin.RECONCILED,
 } as const;
-export const EVENT_FILTER_PARAMETERS = ["kind", "source", "happened_from", "happened_to", "kind_not"] as const;
+export const EVENT_FILTER_PARAMETERS = [
+	"kind",
+	"source",
+	"happened_from",
+	"happened_to",
+	"kind_not",
+	"event_id",
+] as const;
 /** Those of the parameters of a filter of events that may occur several times. */
 export const EVENT_REPEATABLE = ["kind", "kind_not", "source"] as const;
 
@@ -134,6 +141,7 @@ export function eventFilterOf(parameters: Query<(typeof EVENT_FILTER_PARAMETERS)
 		sources: parameters.texts("source"),
 		happenedFrom: parameters.dateTime("happened_from"),
 		happenedTo: parameters.dateTime("happened_to"),
+		eventId: parameters.text("event_id"),
 	});
 }
 

@@ -20,12 +20,14 @@ test("each field becomes a condition of the store; lists are sorted without dupl
 			sources: ["user", ""],
 			happenedFrom: { seconds: 1n, nanos: 2_000 },
 			happenedTo: { seconds: 3n, nanos: 4_001 },
+			eventId: "x",
 		}),
 	).toEqual([
 		{ kind: "one_of", field: "kind", values: ["a", "b"] },
 		{ kind: "one_of", field: "source", values: ["", "user"] },
 		{ kind: "happened", from: 1_000_002n },
 		{ kind: "happened", to: 3_000_005n },
+		{ kind: "id", value: "x" },
 	]);
 });
 
@@ -38,6 +40,8 @@ test("lists of 32 values are accepted", () => {
 test.each<[MessageInitShape<typeof ConversationEventFilterSchema>, string]>([
 	[{ kinds: many }, "kinds must have at most 32 values"],
 	[{ sources: many }, "sources must have at most 32 values"],
+	[{ eventId: "x".repeat(257) }, "event_id must have at most 256 characters"],
+	[{ eventId: "\ud800" }, "event_id is not valid Unicode"],
 	[{ kinds: ["a", "\ud800"] }, "kinds is not valid Unicode"],
 	[{ sources: ["\udc00"] }, "sources is not valid Unicode"],
 	[{ happenedFrom: { seconds: 0n, nanos: -1 } }, "happened_from is not a valid timestamp"],

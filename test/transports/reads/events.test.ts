@@ -111,6 +111,8 @@ test.each<[string, number[]]>([
 	["order=newest_first&before_sequence=4&after_sequence=2", [1]],
 	["before_sequence=3", [0]],
 	["kind_not=MessageEvent&kind_not=other", [1, 2]],
+	["event_id=2", [1]],
+	["event_id=4", []],
 ])("the list by %s has the matching events", async (search, expected) => {
 	expect(await events(search)).toEqual([expected.map((index) => redacted[index]), ""]);
 });

@@ -334,7 +334,7 @@ describe("the reads", () => {
 		],
 		[
 			`${READS}/{id}/events`,
-			["kind", "source", "happened_from", "happened_to", "kind_not"],
+			["kind", "source", "happened_from", "happened_to", "kind_not", "event_id"],
 			["after_sequence", "before_sequence", "order", "page_size", "page_token", "secrets"],
 			[],
 		],
@@ -349,7 +349,8 @@ describe("the reads", () => {
 		],
 		[
 			"/api/v1/events:watch",
-			["after_sequence", "conversation_id", "kind", "source", "happened_from", "happened_to", "kind_not", "secrets"],
+			["after_sequence", "conversation_id", "kind", "source", "happened_from", "happened_to", "kind_not", "event_id"],
+			["secrets"],
 		],
 	])("each parameter of the list or stream %s is described and accepted", async (path, ...names) => {
 		const parameters = parametersOf(path).filter((parameter) => parameter.in === "query");
