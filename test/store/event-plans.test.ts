@@ -60,9 +60,9 @@ describe("SQLite", () => {
 		[
 			"of a conversation by its id",
 			{ ...byId, conversationId: A },
-			["e USING INDEX events_by_id (activity=? AND event_id=? AND rowid>?)"],
+			["e USING INDEX events_by_id (activity=? AND event_id=? AND rowid>? AND rowid<?)"],
 		],
-		["by its id", byId, ["e USING INDEX events_by_id (activity=? AND event_id=? AND rowid>?)"]],
+		["by its id", byId, ["e USING INDEX events_by_id (activity=? AND event_id=? AND rowid>? AND rowid<?)"]],
 	])("an event %s is found by an index", (_, query, expected) => {
 		const { text, parameters } = listSql(query);
 		const steps = database.prepare(`EXPLAIN QUERY PLAN ${text}`).all(...parameters);

@@ -64,7 +64,7 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		ALTER INDEX conversation_updates.titles_by_trigram RESET (gin_pending_list_limit);
 		DROP FUNCTION conversation_updates.count_conversations, conversation_updates.count_tags,
 			conversation_updates.count_assigned_tags, conversation_updates.add_usage_days,
-			conversation_updates.remove_usage_days CASCADE;
+			conversation_updates.remove_usage_days, conversation_updates.widen_event_times CASCADE;
 		DROP TABLE conversation_updates.conversation_counts, conversation_updates.tag_key_counts,
 			conversation_updates.tag_value_counts CASCADE;
 		ALTER TABLE conversation_updates.conversations DROP COLUMN life_began_at, DROP COLUMN run_started_at,
@@ -85,7 +85,7 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		DROP TABLE conversation_updates.derivations, conversation_updates.senders, conversation_updates.refusals;
 		ALTER TABLE conversation_updates.events DROP COLUMN llm_response_id, DROP COLUMN sender, DROP COLUMN owner,
 			DROP COLUMN origin;
-		DROP TABLE conversation_updates.gaps, conversation_updates.claims;
+		DROP TABLE conversation_updates.gaps, conversation_updates.claims, conversation_updates.event_times;
 		ALTER TABLE conversation_updates.updates DROP COLUMN sender, DROP COLUMN owner;
 		ALTER TABLE conversation_updates.conversations DROP COLUMN sender, DROP COLUMN owner, DROP COLUMN source_id;
 		ALTER TABLE conversation_updates.activities DROP COLUMN sender, DROP COLUMN owner;
