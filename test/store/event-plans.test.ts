@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { DatabaseSync } from "node:sqlite";
+import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { listQuery } from "../../src/store/postgres/events.ts";
 import { listSql } from "../../src/store/sqlite/events.ts";
@@ -7,7 +8,7 @@ import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import type { EventQuery, Store } from "../../src/store/store.ts";
 import { TempFolder } from "../support/temp.ts";
 import { appendEvents, batch, event } from "./event-samples.ts";
-import { Databases, openStore, sqlOn } from "./postgres/databases.ts";
+import { Databases, openStore } from "./postgres/databases.ts";
 import { second, start } from "./samples.ts";
 
 /** Number of events, of two conversations in turn. The last ones of them happened since `yesterday`. */
@@ -81,15 +82,19 @@ describe("SQLite", () => {
 
 describe("PostgreSQL", () => {
 	let databases: Databases;
-	let url: string;
 	let store: Store;
+	let client: pg.Client;
 	beforeAll(async () => {
 		databases = await Databases.start();
-		url = await databases.create();
+		const url = await databases.create();
 		store = await openStore(url);
 		await fill(store);
+		client = new pg.Client({ connectionString: url, ssl: false });
+		await client.connect();
+		await client.query("ANALYZE");
 	});
 	afterAll(async () => {
+		await client.end();
 		await store.close();
 		await databases[Symbol.asyncDispose]();
 	});
@@ -101,9 +106,8 @@ describe("PostgreSQL", () => {
 		["of a conversation by its id", { ...byId, conversationId: A }, "events_by_id"],
 		["by its id", byId, "events_by_id"],
 	])("an event %s is found by an index", async (_, query, index) => {
-		await sqlOn(url, "ANALYZE");
 		const { text, values } = listQuery(query);
-		const [row] = await sqlOn(url, `EXPLAIN (ANALYZE, FORMAT JSON) ${text}`, values);
+		const [row] = (await client.query(`EXPLAIN (ANALYZE, FORMAT JSON) ${text}`, [...(values ?? [])])).rows;
 		const [scan, ...others] = scansIn(row?.["QUERY PLAN"]);
 		const removed = Number(scan?.["Rows Removed by Filter"] ?? 0);
 		// A block has 1,024 events.

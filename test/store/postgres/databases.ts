@@ -82,15 +82,11 @@ export async function openStore(
 }
 
 /** Runs SQL in a database as the user of the URL. Returns the rows of a single statement. */
-export async function sqlOn(
-	url: string,
-	text: string,
-	values: readonly unknown[] = [],
-): Promise<readonly Readonly<Record<string, unknown>>[]> {
+export async function sqlOn(url: string, text: string): Promise<readonly Readonly<Record<string, unknown>>[]> {
 	const client = new pg.Client({ connectionString: url, ssl: false });
 	await client.connect();
 	try {
-		return (await client.query(text, values.length === 0 ? undefined : [...values])).rows;
+		return (await client.query(text)).rows;
 	} finally {
 		await client.end();
 	}
