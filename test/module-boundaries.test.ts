@@ -156,14 +156,20 @@ describe("the modules of src import only what they may", () => {
 		expect(texts.get("telemetry/telemetry.ts")).toContain('await import("./otlp-tracing.ts")');
 	});
 
-	test("the console imports only conditions of filters and periods, which load neither Node.js modules nor zod", () => {
+	test("the console imports only conditions of filters, periods and words of queries, which load neither Node.js modules nor zod", () => {
 		const folder = join(SRC, "..", "console", "src");
 		const own = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((file) => /\.tsx?$/.test(file));
 		const entries = own
 			.flatMap((file) => importsOf(join("..", "console", "src", file), readFileSync(join(folder, file), "utf8")))
 			.filter(({ to }) => to.endsWith(".ts") && !to.startsWith(".."));
 		expect(new Set(entries.map(({ to }) => to))).toEqual(
-			new Set(["conversations/read/filter.ts", "store/condition.ts", "usage/periods.ts"]),
+			new Set([
+				"conversations/read/filter.ts",
+				"search/match.ts",
+				"search/query.ts",
+				"store/condition.ts",
+				"usage/periods.ts",
+			]),
 		);
 		const reached = new Set(entries.map(({ to }) => to));
 		for (const file of reached)

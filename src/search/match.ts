@@ -45,8 +45,19 @@ export function matchDocument(query: TextQuery, texts: readonly SearchText[]): S
 	}));
 	if (query.required.some((_, n) => found.every(({ matches }) => matches[n]?.length === 0))) return undefined;
 	const count = ({ matches }: (typeof found)[number]) => matches.filter(({ length }) => length > 0).length;
-	const best = found.reduce((a, b) => (count(b) > count(a) ? b : a));
+	// The detail of an error says more than its code.
+	const isLonger = (a: SearchText, b: SearchText) => b.field === a.field && b.text.length > a.text.length;
+	const best = found.reduce((a, b) => {
+		const more = count(b) - count(a);
+		return more > 0 || (more === 0 && isLonger(a.document, b.document)) ? b : a;
+	});
 	return snippetOf(best.document, best.matches);
+}
+
+/** Returns what of a text the words of a query match, in UTF-16 code units. The ranges may overlap. */
+export function matchesIn(query: TextQuery, text: string): TextRange[] {
+	const words = wordsOf(text);
+	return query.required.flatMap((term) => findTerm(term, words)).sort((a, b) => a.start - b.start);
 }
 
 /** Returns the places of a term in a text. */
@@ -114,10 +125,15 @@ function beginOf(text: string, firstMatch: number): number {
 	return space === -1 ? wholeCharacter(text, begin) : begin + space + 1;
 }
 
-/** Moves a place out of a pair of surrogates. */
+/** What is shown with the character before: accents, vowels, and the joiner of emoji. */
+const MARKS = /[\p{M}\u200d]{0,16}/uy;
+
+/** Moves a place out of a pair of surrogates, and behind the marks of the character before. */
 function wholeCharacter(text: string, place: number): number {
 	const code = text.charCodeAt(place);
-	return code >= 0xdc00 && code <= 0xdfff ? place + 1 : place;
+	const whole = code >= 0xdc00 && code <= 0xdfff ? place + 1 : place;
+	MARKS.lastIndex = whole;
+	return whole + (MARKS.exec(text)?.[0].length ?? 0);
 }
 
 /** Returns a function that converts growing places in UTF-16 code units to places in characters. */

@@ -95,7 +95,7 @@ describe("the list", () => {
 		await expect.poll(() => rows.count()).toBe(1);
 		expect(page.url()).toContain("execution_status=waiting_for_confirmation");
 		await page.keyboard.press("Escape");
-		await page.keyboard.press("/");
+		await page.keyboard.press("f");
 		await page.keyboard.type("base image");
 		await page.keyboard.press("Enter");
 		await expect.poll(() => rows.count()).toBe(1);

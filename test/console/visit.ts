@@ -36,8 +36,9 @@ export async function visitWithKey(
 	http: string,
 	address = "#/conversations",
 	options: Parameters<TestBrowser["window"]>[0] = {},
+	key = KEY,
 ): Promise<Visit> {
-	const opened = await visit(browser, `${http}/#key=${KEY}`, options);
+	const opened = await visit(browser, `${http}/#key=${key}`, options);
 	await opened.page.getByRole("navigation", { name: "Pages" }).waitFor();
 	await opened.page.evaluate(`location.hash = ${JSON.stringify(address)}`);
 	return opened;

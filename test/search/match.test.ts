@@ -48,6 +48,25 @@ test("the texts of one event meet a query together; the snippet is of the one wi
 	expect(marked("run -sh", command, file)).toBeUndefined();
 });
 
+test("the detail of an error is shown rather than its code", () => {
+	const code: SearchText = { field: "error", text: "LoginError" };
+	const detail: SearchText = { field: "error", text: "The login was refused" };
+	expect(marked("login", code, detail)).toBe("error: The [login] was refused");
+	expect(marked("loginerror", code, detail)).toBe("error: [LoginError]");
+	expect(marked("login", code, { field: "message", text: "The login was refused" })).toBe("error: [Login]Error");
+});
+
+test.each(["กี้", "e\u0301", "😀", "👩\u200d"])("a snippet does not begin or end within %j", (character) => {
+	for (const before of [60, 61, 62, 63, 64]) {
+		const found = matchDocument(parseQuery("word"), [
+			{ field: "message", text: `${"x".repeat(before)}${character.repeat(40)}.word.${character.repeat(80)}` },
+		]);
+		expect(found?.snippet).toMatch(/^(?!\p{M}|\u200d)/u);
+		expect(found?.snippet.isWellFormed()).toBe(true);
+		expect(found?.snippet.endsWith(character)).toBe(true);
+	}
+});
+
 test("the snippet of a long text has the place with the most words", () => {
 	const filler = "lorem ipsum ".repeat(50);
 	const found = marked("red blue", `red ${filler} near red and blue ${filler}`);

@@ -3,6 +3,7 @@ import { createConnectTransport } from "@connectrpc/connect-web";
 import { ConversationEventService } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationGapService } from "../../../gen/conversations/v1/conversation_gap_service_pb.js";
 import { ConversationReportService } from "../../../gen/conversations/v1/conversation_report_service_pb.js";
+import { ConversationSearchService } from "../../../gen/conversations/v1/conversation_search_service_pb.js";
 import { ConversationSenderService } from "../../../gen/conversations/v1/conversation_sender_service_pb.js";
 import { ConversationService } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { RefusedPostService } from "../../../gen/conversations/v1/refused_post_service_pb.js";
@@ -26,6 +27,7 @@ export const events = createClient(ConversationEventService, transport);
 export const conversationGaps = createClient(ConversationGapService, transport);
 export const reports = createClient(ConversationReportService, transport);
 export const refusedPosts = createClient(RefusedPostService, transport);
+export const search = createClient(ConversationSearchService, transport);
 export const senders = createClient(ConversationSenderService, transport);
 export const serviceInfo = createClient(ServiceInfoService, transport);
 

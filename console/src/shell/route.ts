@@ -1,4 +1,4 @@
-import { computed, signal } from "@preact/signals";
+import { computed, effect, signal } from "@preact/signals";
 
 /**
  * The address of the console is the fragment: `#/page/part?name=value`. So every view can be sent to someone, and the
@@ -26,6 +26,13 @@ export function addressOf(parts: readonly string[], parameters: URLSearchParams 
 export function go(to: string): void {
 	location.hash = to;
 }
+
+/** Address of the search that was shown last in this tab, or is shown now; undefined if there was none. */
+export const lastSearch = signal<string | undefined>(undefined);
+
+effect(() => {
+	if (path.value[0] === "search") lastSearch.value = address.value;
+});
 
 /** Changes parameters of the present address without a new entry in the browser's history. */
 export function setQuery(change: (parameters: URLSearchParams) => void): void {

@@ -5,26 +5,29 @@ import { accessKey, admitted, signOut } from "../service/session.ts";
 import { live } from "../service/watch.ts";
 import { activeShortcuts, useShortcuts } from "./keys.ts";
 import { addressOf, go, path } from "./route.ts";
+import { SearchBox } from "./search-box.tsx";
 import { OfferedKey, SignIn } from "./sign-in.tsx";
 import { nextTheme, theme } from "./theme.ts";
 
-/** Pages by the first part of the address. Each is loaded when it is opened first. */
+/** Pages by the first part of the address. Each is loaded when it is opened first. The box in the header leads to `search`. */
 const PAGES = {
 	conversations: { title: "Conversations", view: lazy(() => import("../pages/conversations/view.tsx")) },
 	usage: { title: "Usage", view: lazy(() => import("../pages/usage/view.tsx")) },
 	senders: { title: "Senders", view: lazy(() => import("../pages/senders/view.tsx")) },
 	about: { title: "About", view: lazy(() => import("../pages/about/view.tsx")) },
+	search: { title: "Search", view: lazy(() => import("../pages/search/view.tsx")) },
 } as const;
 const Conversation = lazy(() => import("../pages/conversation/view.tsx"));
 
 type PageName = keyof typeof PAGES;
 const NAMES: readonly PageName[] = ["conversations", "usage", "senders", "about"];
+const ALL_NAMES: readonly PageName[] = [...NAMES, "search"];
 
 /** The page of the address, with the navigation above it. */
 export function Shell() {
 	if (!admitted.value) return <SignIn />;
 	const [first = "conversations", id] = path.value;
-	const name = NAMES.find((known) => known === first) ?? "conversations";
+	const name = ALL_NAMES.find((known) => known === first) ?? "conversations";
 	const Page = PAGES[name].view;
 	return (
 		<>
@@ -39,6 +42,7 @@ export function Shell() {
 						</a>
 					))}
 				</nav>
+				<SearchBox />
 				<div class="side">
 					<Live />
 					<button type="button" onClick={nextTheme} title="Change the theme">

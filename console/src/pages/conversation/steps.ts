@@ -137,7 +137,7 @@ function stepOf(event: ParsedEvent, results: readonly ParsedEvent[]): Step {
 				title: text(members.tool_name) || "action",
 				text: [contentText(members.thought), text(members.summary), finish].filter(Boolean).join("\n\n"),
 				isMarkdown: true,
-				input: finish === "" ? text(action.command) || argumentsText(action, members) : "",
+				input: finish === "" ? inputOf(action, members) : "",
 				output: outputOf(result, observation),
 				duration: result && result.time - event.time,
 				failed: observation.is_error === true || result?.kind === "AgentErrorEvent",
@@ -233,11 +233,15 @@ function outputOf(result: ParsedEvent | undefined, observation: Json): string {
 	return contentText(observation.content) || text(observation.output) || plain(observation);
 }
 
-/** Returns what a tool was called with: the arguments of the call, or the action without its kind. */
-function argumentsText(action: Json, members: Json): string {
-	const { kind: _, ...rest } = action;
+/** Returns what a tool was called with: a command, or the action without its kind, or the arguments of the call. */
+function inputOf(action: Json, members: Json): string {
+	const { kind: _, command, ...rest } = action;
+	// The command of a file editor says little without the name of the file.
+	const isAlone = Object.values(rest).every((value) => typeof value !== "string");
+	if (isAlone && text(command) !== "") return text(command);
+	const given = Object.entries({ command, ...rest }).filter(([, value]) => (value ?? null) !== null);
 	const call = object(members.tool_call) ?? {};
-	return Object.keys(rest).length > 0 ? plain(rest) : text(call.arguments);
+	return given.length > 0 ? plain(Object.fromEntries(given)) : text(call.arguments);
 }
 
 /** Returns the texts of a list of content, such as that of a message. Images and other content are named only. */

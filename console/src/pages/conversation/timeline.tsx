@@ -1,12 +1,14 @@
 import { useSignal } from "@preact/signals";
-import { useMemo, useRef } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
+import type { TextQuery } from "../../../../src/search/query.ts";
 import { cost, duration, exactTime, full, timeOfDay } from "../../parts/format.ts";
 import { Formatted } from "../../parts/formatted.tsx";
 import { Notice } from "../../parts/notice.tsx";
 import { VirtualList } from "../../parts/virtual-list.tsx";
 import { useShortcuts } from "../../shell/keys.ts";
 import { addressOf, query, setQuery } from "../../shell/route.ts";
+import { foundIn, queryOf, useFound } from "./found.ts";
 import type { GapPlace } from "./gap-places.ts";
 import { GapMark } from "./missing.tsx";
 import type { OpenConversation } from "./state.ts";
@@ -23,22 +25,27 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 	const steps = open.steps.value;
 	const places = open.gapPlaces.value;
 	const marked = useMemo(() => new Set(places.map(({ step }) => step)), [places]);
+	const event = query.value.get("event");
+	const searched = query.value.get("query");
+	const found = useMemo(() => queryOf(searched), [searched]);
+	const isWanted = (step: Step): boolean => step.events.some(({ sequence }) => String(sequence) === event);
 	const shown = useMemo(() => {
 		const words = wanted.value.toLowerCase();
 		return steps.filter(
 			(step) =>
 				(marked.has(step) ||
+					isWanted(step) ||
 					showStates.value ||
 					step.look !== "state" ||
 					!step.events.every(({ kind }) => kind === "ConversationStateUpdateEvent")) &&
 				(words === "" ||
 					[step.title, step.text, step.input, step.output].some((text) => text.toLowerCase().includes(words))),
 		);
-	}, [steps, wanted.value, showStates.value, marked]);
+	}, [steps, wanted.value, showStates.value, marked, event]);
 	const costs = useMemo(() => costsOf(open, steps), [steps, open.calls.value]);
 	const marks = useMemo(() => marksOf(steps, costs), [steps, costs]);
-	const event = query.value.get("event");
-	const focus = shown.findIndex(({ events }) => events.some(({ sequence }) => String(sequence) === event));
+	const focus = shown.findIndex(isWanted);
+	const isGone = event !== null && focus < 0 && wanted.value === "" && !open.loadingEvents.value;
 	const running = open.summary.value?.executionStatus === Status.RUNNING;
 	const chosen = focus >= 0 ? focus : running && event === null ? shown.length - 1 : undefined;
 	const choose = (index: number): void => {
@@ -59,7 +66,7 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 			meaning: "dearest step",
 			run: () => choose(shown.findIndex(({ id }) => marks.get(id)?.includes("dearest"))),
 		},
-		{ key: "/", meaning: "search in the timeline", run: () => search.current?.focus() },
+		{ key: "f", meaning: "find in the timeline", run: () => search.current?.focus() },
 	]);
 	if (steps.length === 0)
 		return open.loadingEvents.value ? (
@@ -77,7 +84,7 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 					class="grow"
 					type="search"
 					aria-label="Search in the timeline"
-					placeholder="Search in the timeline  ( / )"
+					placeholder="Search in the timeline  ( f )"
 					value={wanted.value}
 					onInput={(input) => {
 						wanted.value = input.currentTarget.value;
@@ -97,6 +104,7 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 					{open.loadingEvents.value ? "loading older events…" : `${full(shown.length)} steps`}
 				</span>
 			</div>
+			{isGone && <p role="status">The timeline has no event {event}. It may have been removed.</p>}
 			<section class="timeline" aria-label="Timeline">
 				<VirtualList
 					items={shown}
@@ -108,6 +116,8 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 							id={open.id}
 							step={step}
 							chosen={index === focus}
+							found={index === focus ? found : undefined}
+							index={index}
 							marks={marks.get(step.id) ?? []}
 							price={costs.get(step.id)}
 						/>
@@ -123,13 +133,19 @@ interface StepViewProps {
 	readonly id: string;
 	readonly step: Step;
 	readonly chosen: boolean;
+	/** The search that led to the step; undefined if none did. */
+	readonly found: TextQuery | undefined;
+	/** Index of the step in the timeline. */
+	readonly index: number;
 	readonly marks: readonly string[];
 	readonly price: number | undefined;
 	/** Gaps before and after the step. */
 	readonly places: readonly GapPlace[];
 }
 
-function StepView({ id, step, chosen, marks, price, places }: StepViewProps) {
+function StepView({ id, step, chosen, found, index, marks, price, places }: StepViewProps) {
+	const article = useRef<HTMLElement>(null);
+	useFound(article, found, `${index} ${step.text.length} ${step.input.length} ${step.output.length}`);
 	const facts = [
 		timeOfDay(new Date(step.time)),
 		step.duration === undefined ? "" : duration(step.duration),
@@ -142,7 +158,7 @@ function StepView({ id, step, chosen, marks, price, places }: StepViewProps) {
 	return (
 		<>
 			{gaps(true)}
-			<article class={`step ${step.look}${step.failed ? " failed" : ""}${chosen ? " chosen" : ""}`}>
+			<article ref={article} class={`step ${step.look}${step.failed ? " failed" : ""}${chosen ? " chosen" : ""}`}>
 				<header class="row">
 					<strong>{step.title}</strong>
 					{marks.map((mark) => (
@@ -158,19 +174,30 @@ function StepView({ id, step, chosen, marks, price, places }: StepViewProps) {
 						{facts.join(" · ")}
 					</a>
 				</header>
-				{step.text !== "" && <Folded text={step.text} form={step.isMarkdown ? "markdown" : "text"} />}
-				{step.input !== "" && <Folded text={step.input} form="input" />}
-				{step.output !== "" && <Folded text={step.output} form="output" />}
+				{step.text !== "" && <Folded text={step.text} form={step.isMarkdown ? "markdown" : "text"} found={found} />}
+				{step.input !== "" && <Folded text={step.input} form="input" found={found} />}
+				{step.output !== "" && <Folded text={step.output} form="output" found={found} />}
 			</article>
 			{gaps(false)}
 		</>
 	);
 }
 
+interface FoldedProps {
+	readonly text: string;
+	readonly form: "markdown" | "text" | "input" | "output";
+	/** A search whose words open the text. */
+	readonly found: TextQuery | undefined;
+}
+
 /** A text that is cut while it is long, until a person opens it. */
-function Folded({ text, form }: { readonly text: string; readonly form: "markdown" | "text" | "input" | "output" }) {
-	const open = useSignal(false);
+function Folded({ text, form, found }: FoldedProps) {
 	const long = text.length > FOLDED || text.split("\n").length > 14;
+	const isFound = useMemo(() => long && found !== undefined && foundIn(found, text).length > 0, [long, found, text]);
+	const open = useSignal(isFound);
+	useLayoutEffect(() => {
+		if (isFound) open.value = true;
+	}, [isFound]);
 	const cut = long && !open.value ? text.split("\n").slice(0, 12).join("\n").slice(0, FOLDED) : text;
 	return (
 		<>

@@ -7,7 +7,7 @@ import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { StatusMark } from "../../parts/status.tsx";
 import { Ago, Clock } from "../../parts/time.tsx";
 import { useShortcuts } from "../../shell/keys.ts";
-import { addressOf, go, query, setQuery } from "../../shell/route.ts";
+import { addressOf, go, lastSearch, query, setQuery } from "../../shell/route.ts";
 import { CopyMenu } from "./copy.tsx";
 import { History } from "./history.tsx";
 import { Missing } from "./missing.tsx";
@@ -25,12 +25,19 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 	const open = useMemo(() => new OpenConversation(id), [id]);
 	useEffect(() => () => open.close(), [open]);
 	const tab = TAB_NAMES.find((name) => name === query.value.get("tab")) ?? "timeline";
+	const searched = query.value.get("query");
 	const show = (name: Tab): void => setQuery((next) => next.set("tab", name));
 	useShortcuts([
 		{ key: "t", meaning: "show the timeline", run: () => show("timeline") },
 		{ key: "r", meaning: "show the record", run: () => show("record") },
 		{ key: "h", meaning: "show the history", run: () => show("history") },
-		{ key: "Escape", meaning: "back to the list", run: () => go(addressOf(["conversations"])) },
+		searched === null
+			? { key: "Escape", meaning: "back to the list", run: () => go(addressOf(["conversations"])) }
+			: {
+					key: "Escape",
+					meaning: "back to the search",
+					run: () => go(lastSearch.value ?? addressOf(["search"], { query: searched })),
+				},
 	]);
 	const problem = open.problem.value;
 	if (problem !== undefined) return <ProblemNotice problem={problem} retry={() => open.reload()} />;

@@ -1,5 +1,6 @@
 import "./style.css";
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
 import { cost, full, short } from "../../parts/format.ts";
@@ -22,7 +23,7 @@ import {
 	withoutStatus,
 } from "./filter.ts";
 import { SavedViews } from "./saved-views.tsx";
-import { ConversationList, type Row } from "./state.ts";
+import { ConversationList, type Counts, type Row } from "./state.ts";
 
 /** The live list of conversations. */
 export default function ConversationsPage() {
@@ -47,15 +48,17 @@ export default function ConversationsPage() {
 				if (row !== undefined) go(addressOf(["conversations", row.summary.id]));
 			},
 		},
-		{ key: "/", meaning: "filter by title", run: () => search.current?.focus() },
+		{ key: "f", meaning: "filter by title", run: () => search.current?.focus() },
 		{ key: "Escape", meaning: "remove all filters", run: () => clearFilters(search.current) },
 	]);
 	const problem = list.problem.value;
 	return (
 		<>
 			<h1 class="visually-hidden">Conversations</h1>
-			<StatusButtons list={list} />
-			<Filters search={search} />
+			<StatusButtons counts={list.counts.value} />
+			<Filters input={search} orders={ORDERS}>
+				<SavedViews />
+			</Filters>
 			{problem !== undefined ? (
 				<ProblemNotice problem={problem} retry={() => list.reload()} />
 			) : rows.length === 0 ? (
@@ -63,13 +66,7 @@ export default function ConversationsPage() {
 			) : (
 				<>
 					<div class="list" role="table" aria-label="Conversations" aria-rowcount={rows.length + 1}>
-						<div class="line head" role="row">
-							{["Status", "Conversation", "Agent", "Cost", "Tokens", "Activity", "Sender"].map((title) => (
-								<span key={title} role="columnheader">
-									{title}
-								</span>
-							))}
-						</div>
+						<Head />
 						<VirtualList
 							role="rowgroup"
 							items={rows}
@@ -89,6 +86,19 @@ export default function ConversationsPage() {
 	);
 }
 
+/** The names of the columns of {@link Line}. */
+export function Head() {
+	return (
+		<div class="line head" role="row">
+			{["Status", "Conversation", "Agent", "Cost", "Tokens", "Activity", "Sender"].map((title) => (
+				<span key={title} role="columnheader">
+					{title}
+				</span>
+			))}
+		</div>
+	);
+}
+
 function totalOf(list: ConversationList): string {
 	const loaded = list.rows.value.length;
 	if (!list.more.value) return full(loaded);
@@ -102,9 +112,8 @@ function clearFilters(search: HTMLInputElement | null): void {
 	});
 }
 
-/** The number of conversations of each status, as buttons that filter by it. */
-function StatusButtons({ list }: { readonly list: ConversationList }) {
-	const counts = list.counts.value;
+/** The statuses as buttons that filter by them, with the numbers of conversations if they are known. */
+export function StatusButtons({ counts }: { readonly counts?: Counts | undefined }) {
 	const parameters = query.value;
 	const chosen = parameters.getAll("execution_status");
 	const silent = isSilentView(parameters);
@@ -163,12 +172,22 @@ const FILTER_WORDS: Readonly<Record<(typeof TEXT_FILTERS)[number], string>> = {
 	title_contains: "Title",
 };
 
-function Filters({ search }: { readonly search: { current: HTMLInputElement | null } }) {
+interface FiltersProps {
+	readonly input: { current: HTMLInputElement | null };
+	/** Orders by their names in the address. The first one is the default. */
+	readonly orders: ReadonlyMap<string, { readonly words: string }>;
+	readonly children?: ComponentChildren;
+}
+
+/** The filters of the address besides that of the status, and its order. */
+export function Filters({ input, orders, children }: FiltersProps) {
 	const parameters = query.value;
-	// The others are shown by a pressed button, or by the choice of the order.
+	const [firstOrder] = orders.keys();
+	// The others are shown by a pressed button, by the choice of the order, or by the box of the search.
 	const active = [...parameters].filter(
 		([name, value]) =>
-			!["order_by", "execution_status", "silent_minutes"].includes(name) && !(name === "has_gaps" && value === "true"),
+			!["query", "order_by", "execution_status", "silent_minutes"].includes(name) &&
+			!(name === "has_gaps" && value === "true"),
 	);
 	const without = (name: string, value: string): void =>
 		setQuery((next) => {
@@ -182,7 +201,7 @@ function Filters({ search }: { readonly search: { current: HTMLInputElement | nu
 				class="grow"
 				onSubmit={(event) => {
 					event.preventDefault();
-					const text = search.current?.value.trim() ?? "";
+					const text = input.current?.value.trim() ?? "";
 					setQuery((next) => {
 						const [, name, value] = /^(\w+):\s*(.*)$/.exec(text) ?? [];
 						if (name === "tag" && value !== undefined) next.append("tag", value);
@@ -191,15 +210,15 @@ function Filters({ search }: { readonly search: { current: HTMLInputElement | nu
 						else if (text === "") next.delete("title_contains");
 						else next.set("title_contains", text);
 					});
-					if (search.current !== null) search.current.value = "";
+					if (input.current !== null) input.current.value = "";
 				}}
 			>
 				<input
-					ref={search}
+					ref={input}
 					class="search"
 					type="search"
 					aria-label="Filter: words of the title, or model:NAME, sender:NAME, agent_kind:NAME, tag:KEY:VALUE"
-					placeholder="Filter by title, or model:…  sender:…  tag:key:value   ( / )"
+					placeholder="Filter by title, or model:…  sender:…  tag:key:value   ( f )"
 				/>
 			</form>
 			{active.map(([name, value]) => (
@@ -210,20 +229,20 @@ function Filters({ search }: { readonly search: { current: HTMLInputElement | nu
 			<label class="row small muted">
 				Order
 				<select
-					value={parameters.get("order_by") ?? "updated"}
+					value={parameters.get("order_by") ?? firstOrder}
 					onChange={(event) => {
 						const { value } = event.currentTarget;
 						setQuery((next) => next.set("order_by", value));
 					}}
 				>
-					{[...ORDERS].map(([name, { words }]) => (
+					{[...orders].map(([name, { words }]) => (
 						<option key={name} value={name}>
 							{words}
 						</option>
 					))}
 				</select>
 			</label>
-			<SavedViews />
+			{children}
 		</div>
 	);
 }
@@ -247,8 +266,15 @@ function EmptyList({ loading }: { readonly loading: boolean }) {
 	);
 }
 
+interface LineProps {
+	readonly row: Row;
+	readonly chosen: boolean;
+	/** What is shown in place of the conversation's label. */
+	readonly label?: ComponentChildren;
+}
+
 /** One conversation: its label, and the reason for its status where one is known. */
-function Line({ row, chosen }: { readonly row: Row; readonly chosen: boolean }) {
+export function Line({ row, chosen, label: shown }: LineProps) {
 	const { summary, fresh } = row;
 	const { title, firstMessage, lastMessage, lastError, tokens } = summary;
 	const failed = lastError !== undefined && [Status.ERROR, Status.STUCK].includes(summary.executionStatus);
@@ -260,7 +286,7 @@ function Line({ row, chosen }: { readonly row: Row; readonly chosen: boolean }) 
 				<StatusMark status={summary.executionStatus} />
 			</span>
 			<span role="cell" class="label">
-				<a href={address}>{row.unreadable ? "cannot be read" : (label ?? summary.id)}</a>
+				<a href={address}>{shown ?? (row.unreadable ? "cannot be read" : (label ?? summary.id))}</a>
 				<span class="reason small">
 					<GapsTag gaps={summary.gaps} />
 					{failed ? (

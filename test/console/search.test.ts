@@ -1,0 +1,339 @@
+import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import type { Page } from "playwright-core";
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import { SearchConversationsResponseSchema } from "../../gen/conversations/v1/conversation_search_service_pb.js";
+import { object } from "../support/fixtures.ts";
+import { KEY, startTestService, type TestService } from "../support/service.ts";
+import { DESKTOP, PHONE, TestBrowser } from "./browser.ts";
+import { called, failed, post, postSample, recordOf, type Sample, said, sampleId } from "./samples.ts";
+import { expectAccessible, visitWithKey } from "./visit.ts";
+
+const RED = "key-of-a-reader-and-sender-of-red";
+const RPC = "**/conversations.v1.ConversationSearchService/SearchConversations";
+
+function conversation(
+	number: number,
+	title: string | null,
+	events: Sample["events"],
+	more: Partial<Sample> = {},
+): Sample {
+	const id = sampleId(number);
+	return {
+		id,
+		title,
+		status: "finished",
+		kind: "Agent",
+		model: "model-large-4",
+		costs: [0.5],
+		minutesAgo: 9,
+		events,
+		...more,
+	};
+}
+
+const LOG = Array.from({ length: 300 }, (_, line) => `line ${line} of the log`).join("\n");
+
+/** A tool's result that says it has failed. */
+const [FAILING, FAILURE] = called("terminal", "make deploy", `${LOG}\nquokka is not reachable`, 3, 77);
+const EDIT = {
+	...{ kind: "ActionEvent", source: "agent", tool_name: "file_editor", tool_call_id: "edit", thought: [] },
+	action: { kind: "FileEditorAction", command: "view", path: "src/Wombat.ts", file_text: null },
+};
+
+const CONVERSATIONS: readonly Sample[] = [
+	conversation(
+		1,
+		"Fix the login page",
+		[
+			said("user", "The login fails with 😀 after a café visit: 登录页面 cannot be opened"),
+			...called("terminal", "grep -rn login src/app.ts", "nothing", 1, 1),
+			failed("LoginError", "The login was refused."),
+		],
+		{ status: "error" },
+	),
+	conversation(2, "Login by passkey", [said("agent", "The login by passkey works.")], { model: "model-fast-5" }),
+	conversation(3, null, [said("user", "an example without a title, with Łódź and crème brûlée")], { kind: "ACPAgent" }),
+	conversation(4, "Deploy", [
+		FAILING ?? said("user", ""),
+		{
+			after: 1,
+			members: { ...FAILURE?.members, observation: { ...object(FAILURE?.members.observation), is_error: true } },
+		},
+		{ after: 1, members: EDIT },
+	]),
+	conversation(5, "Long", [
+		said("user", `Where is the bandicoot?\n\n${LOG}\n\nAnd the second **bandicoot**?`),
+		...Array.from({ length: 1500 }, (_, index) => said("agent", `Message ${index} of many\n\nwith two lines`, 0.1)),
+	]),
+];
+const MANY = Array.from({ length: 23 }, (_, index) => conversation(100 + index, `Platypus ${index}`, []));
+
+let browser: TestBrowser;
+let service: TestService;
+let page: Page;
+let faults: readonly string[];
+
+beforeAll(async () => {
+	browser = await TestBrowser.start();
+	service = await startTestService({ ACCESS_KEYS: `all:${KEY}:ingest+read,red:${RED}:ingest+read@red` });
+	for (const one of CONVERSATIONS) await postSample(service.http, one);
+	for (const one of MANY) await post(service.http, "conversations", recordOf(one));
+	await postSample(service.http, conversation(900, "Login of red", [said("user", "the login of red")]), RED);
+	await vi.waitUntil(async () => (await found({ query: "red" })).length === 1, { timeout: 60_000 });
+	({ page, faults } = await visitWithKey(browser, service.http));
+});
+
+beforeEach(async () => {
+	await page.evaluate("location.hash = '#/about'");
+	await page.getByText("Point an agent server here").waitFor();
+});
+
+afterAll(async () => {
+	await browser?.[Symbol.asyncDispose]();
+	await service?.[Symbol.asyncDispose]();
+});
+
+/** Returns the ids of the conversations that the JSON search finds. */
+async function found(parameters: Record<string, string>, key = KEY): Promise<string[]> {
+	const url = `${service.http}/api/v1/search?${new URLSearchParams(parameters)}`;
+	const { hits } = object(await (await fetch(url, { headers: { "X-Access-Token": key } })).json());
+	if (!Array.isArray(hits)) throw new Error(`${url} finds nothing`);
+	return hits.map((hit) => String(object(object(hit).summary).id));
+}
+
+/** Returns the ids of the conversations that the page shows. */
+async function shown(): Promise<string[]> {
+	return await shownOn(page);
+}
+
+async function shownOn(one: Page): Promise<string[]> {
+	const links = await one.locator(".hits .line:not(.head) .label > a").evaluateAll((all) => all.map(String));
+	return links.map((link) => /conversations\/([-0-9a-f]+)/.exec(link)?.[1] ?? link);
+}
+
+async function search(parameters: Record<string, string>): Promise<void> {
+	await page.evaluate(`location.hash = ${JSON.stringify(`#/search?${new URLSearchParams(parameters)}`)}`);
+}
+
+/** Returns the texts that the timeline marks, and whether the first one can be seen below the header. */
+const marked = async (): Promise<{ texts: string[]; isSeen: boolean }> =>
+	JSON.parse(
+		await page.evaluate(`(() => {
+			const ranges = [...(CSS.highlights.get("found") ?? [])];
+			const box = ranges[0]?.getBoundingClientRect();
+			const covered = document.querySelector("header.top").getBoundingClientRect().bottom;
+			const isSeen = box !== undefined && box.height > 0 && box.top >= covered && box.bottom <= innerHeight;
+			return JSON.stringify({ texts: ranges.map(String), isSeen });
+		})()`),
+	);
+
+test("from every page, / leads to the box, and Enter to hits with marked places", async () => {
+	for (const name of ["Conversations", "Usage", "Senders", "About"]) {
+		await page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name }).click();
+		await page.getByRole("main").locator("h1, h2, table").first().waitFor({ state: "attached" });
+		await page.evaluate("document.activeElement.blur()");
+		await page.keyboard.press("/");
+		expect(await page.evaluate("document.activeElement.getAttribute('aria-label')")).toBe(
+			"Search in all conversations",
+		);
+		await page.keyboard.press("Escape");
+		expect(await page.evaluate("document.activeElement.tagName")).toBe("BODY");
+	}
+	await page.keyboard.press("/");
+	await page.keyboard.type("login / ");
+	await page.keyboard.press("Enter");
+	await expect.poll(shown).toEqual(await found({ query: "login" }));
+	expect(new URL(page.url()).hash).toBe("#/search?query=login+%2F");
+	const hit = page.getByRole("rowgroup").filter({ hasText: "Fix the login page" });
+	const row = hit.getByRole("row").first();
+	expect(await row.getByRole("cell").allTextContents()).toEqual([
+		"✕error",
+		expect.stringContaining("Fix the login page"),
+		"Agentmodel-large-4",
+		"$0.50",
+		"129.5K",
+		"9 min ago",
+		"all",
+	]);
+	expect(await row.locator("mark").allTextContents()).toEqual(["login"]);
+	const places = hit.locator(".place");
+	expect(await places.allTextContents()).toEqual([
+		expect.stringMatching(/^errorThe login was refused\.event [\d,]+$/),
+		expect.stringMatching(/^commandgrep -rn login src\/app\.tsevent [\d,]+$/),
+	]);
+	expect(faults).toEqual([]);
+});
+
+test.each([
+	["cafe", ["café"]],
+	["登录", ["登录"]],
+	['"login fails" opened', ["login fails", "opened"]],
+	["lodz CREME", ["Łódź", "crème"]],
+	["brul*", ["brûlée"]],
+])("the places of %j are marked by characters", async (query, marks) => {
+	await search({ query });
+	const place = page.locator(".place").first();
+	await place.waitFor();
+	expect(await place.locator("mark").allTextContents()).toEqual(marks);
+});
+
+describe("a place opens the timeline at its event, with its words in view and marked:", () => {
+	test.each([
+		["quokka", "an error within the folded output of an action", "terminal", ["quokka"]],
+		["wombat", "the file name of an action", "file_editor", ["Wombat"]],
+		["second bandicoot", "a long message far above", "User", ["bandicoot", "second", "bandicoot"]],
+		["LoginError", "the code of an error", "LoginError", ["LoginError"]],
+	])("%j, %s", async (query, _, title, texts) => {
+		await search({ query });
+		await page.locator(".place").first().click();
+		const step = page.locator("article.step.chosen");
+		await expect.poll(() => step.locator("header strong").textContent()).toBe(title);
+		await expect.poll(marked).toEqual({ texts, isSeen: true });
+		expect(await step.getByRole("button", { name: /^show all/ }).count()).toBe(0);
+		await page.evaluate("document.activeElement.blur()");
+		await page.keyboard.press("Escape");
+		await page.locator(".place").first().waitFor();
+	});
+
+	test("an event that was removed is missed", async () => {
+		await page.evaluate(`location.hash = "#/conversations/${sampleId(1)}?event=999999"`);
+		await page.getByText("The timeline has no event 999999").waitFor();
+	});
+});
+
+test("the address has the filter and the order, and more results follow", async () => {
+	for (const parameters of [
+		{ query: "login", order_by: "relevance" },
+		{ query: "login", execution_status: "error" },
+		{ query: "login -by", model: "model-large-4", title_contains: "page" },
+		{ query: "login", owner: "red" },
+	]) {
+		const expected = await found(parameters);
+		expect(expected.length).toBeGreaterThan(0);
+		await search(parameters);
+		await expect.poll(shown).toEqual(expected);
+	}
+	await page.getByRole("button", { name: "error" }).click();
+	await page.getByText("Nothing found").waitFor();
+	await page.getByRole("button", { name: "Remove all filters" }).click();
+	await expect.poll(shown).toEqual(await found({ query: "login" }));
+	await page.getByLabel("Order").selectOption("relevance");
+	await expect.poll(shown).toEqual(await found({ query: "login", order_by: "relevance" }));
+	expect(new URL(page.url()).hash).toBe("#/search?query=login&order_by=relevance");
+	await search({ query: "platypus" });
+	await page.getByText("The first 20 conversations").waitFor();
+	await page.getByRole("button", { name: "More results" }).click();
+	await page.getByText("23 conversations", { exact: true }).waitFor();
+	expect(await shown()).toEqual(await found({ query: "platypus" }));
+	expect(await page.getByRole("button", { name: "More results" }).count()).toBe(0);
+});
+
+test("j, k and Enter choose and open a hit or a place, and Esc leaves", async () => {
+	await search({ query: "login" });
+	await page.locator(".place").first().waitFor();
+	await page.keyboard.press("j");
+	await page.locator(".line.chosen").waitFor();
+	await page.keyboard.press("j");
+	await page.locator(".place.chosen").waitFor();
+	await page.keyboard.press("k");
+	await page.locator(".line.chosen").waitFor();
+	expect(await page.locator(".place.chosen").count()).toBe(0);
+	await page.keyboard.press("j");
+	await page.keyboard.press("Enter");
+	await page.locator("article.step.chosen").waitFor();
+	await page.keyboard.press("Escape");
+	await page.locator(".place").first().waitFor();
+	await page.keyboard.press("Escape");
+	await page.getByRole("table", { name: "Conversations" }).waitFor();
+});
+
+test("says what is wrong with a query, and how to search", async () => {
+	for (const [query, reason] of [
+		['"open', "The query has a quotation mark without a second one."],
+		["-login", "The query must have a word to look for."],
+		["a*", "The query must have at least 2 characters before *."],
+	] as const) {
+		await search({ query });
+		await page.getByText(reason).waitFor();
+		await page.getByText("words that begin like this").waitFor();
+	}
+	await search({ query: "nowhere" });
+	await page.getByText("Nothing found").waitFor();
+});
+
+test("shows no answer of an older query", async () => {
+	let release = (): void => undefined;
+	const released = new Promise<void>((resolve) => {
+		release = resolve;
+	});
+	let isFirst = true;
+	const late = Promise.withResolvers<void>();
+	await page.route(RPC, async (route) => {
+		if (!isFirst) return await route.continue();
+		isFirst = false;
+		const response = await route.fetch();
+		await released;
+		await route.fulfill({ response }).catch(() => undefined);
+		late.resolve();
+	});
+	const box = page.getByRole("searchbox", { name: "Search in all conversations" });
+	await box.fill("platypus");
+	await box.press("Enter");
+	await page.getByText("Searching…").waitFor();
+	await box.fill("passkey");
+	await box.press("Enter");
+	await expect.poll(shown).toEqual([sampleId(2)]);
+	release();
+	await late.promise;
+	expect(await shown()).toEqual([sampleId(2)]);
+	expect(await box.inputValue()).toBe("passkey");
+	await page.unroute(RPC);
+});
+
+test("says up to which event the index reaches when it lags, and searches again", async () => {
+	await page.route(RPC, async (route) => {
+		const response = await route.fetch();
+		const message = fromBinary(SearchConversationsResponseSchema, await response.body());
+		message.indexedThroughSequence = 7n;
+		await route.fulfill({ response, body: Buffer.from(toBinary(SearchConversationsResponseSchema, message)) });
+	});
+	await search({ query: "passkey" });
+	await page.getByText(/^The index reaches up to event 7 of 1,5\d\d\./).waitFor();
+	await page.unroute(RPC);
+	await page.getByRole("button", { name: "Search again" }).click();
+	await page.getByText(/^The index reaches/).waitFor({ state: "detached" });
+	await expect.poll(shown).toEqual([sampleId(2)]);
+	// The same words again find what has come since.
+	await post(service.http, "conversations", {
+		...recordOf(conversation(5, "passkey too", [])),
+		updated_at: new Date().toISOString(),
+	});
+	await expect.poll(() => found({ query: "passkey" })).toHaveLength(2);
+	const box = page.getByRole("searchbox", { name: "Search in all conversations" });
+	await box.press("Enter");
+	await expect.poll(shown).toEqual(await found({ query: "passkey" }));
+});
+
+test("a key with an owner finds what is its own", async () => {
+	const own = await visitWithKey(browser, service.http, "#/search?query=login", {}, RED);
+	await expect.poll(() => shownOn(own.page)).toEqual([sampleId(900)]);
+	await own.page.getByText("1 conversation", { exact: true }).waitFor();
+	await own.page.context().close();
+});
+
+test("has no violation of WCAG 2.2 AA in both themes, and fits a phone", async () => {
+	for (const [colorScheme, viewport, query, text] of [
+		["light", DESKTOP, "login", "passkey works"],
+		["dark", DESKTOP, "login", "passkey works"],
+		["dark", DESKTOP, '"open', "This cannot be searched"],
+		["light", PHONE, "quokka", "is not reachable"],
+	] as const) {
+		await page.emulateMedia({ colorScheme });
+		await page.setViewportSize(viewport);
+		await search({ query });
+		await page.getByRole("main").getByText(text).first().waitFor();
+		await expectAccessible(page);
+		expect(await page.evaluate("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(0);
+	}
+	expect(faults).toEqual([]);
+});
