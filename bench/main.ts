@@ -8,6 +8,7 @@ import { grpc, webhook } from "./benchmarks/ingest.ts";
 import { list, postgresList } from "./benchmarks/list.ts";
 import { postgresCounter, postgresIngest, postgresReplicas } from "./benchmarks/postgres.ts";
 import { postgresRetention } from "./benchmarks/retention.ts";
+import { space } from "./benchmarks/space.ts";
 import { postgresUsage, usageReports } from "./benchmarks/usage.ts";
 import { fanOut, watched } from "./benchmarks/watch.ts";
 import { type Figure, formatTable, reached } from "./figures.ts";
@@ -39,6 +40,7 @@ const BENCHMARKS: readonly Benchmark[] = [
 	postgresList,
 	usageReports,
 	postgresUsage,
+	space,
 ];
 
 /** Runs the selected benchmarks one after the other. A failed request makes the run fail; a missed target does not. */

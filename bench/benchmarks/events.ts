@@ -36,17 +36,33 @@ export function events(name: "usual" | "plain", least: number): Benchmark {
 	return {
 		name: `events-${name}`,
 		about: `webhook for events, ${BATCH} ${name} events, durable, against a node:http server that reads the body and runs JSON.parse, and against one that also writes them`,
+		comparable: true,
 		async run(settings, report) {
 			await using folder = await DiskFolder.create(settings.folder);
 			await using service = await Service.start({ database: folder.database, profile: settings.profile });
 			await using client = await Child.start("load/http.ts", z.unknown());
 			const records = new ServerTarget(client, await webhookLoad("small", service));
 			await records.load({ ...settings, requests: CONVERSATIONS });
+			const subject = await batchLoad(name, service);
+			if (settings.against !== undefined) {
+				await using otherFolder = await DiskFolder.create(settings.folder);
+				await using other = await Service.start({ database: otherFolder.database, root: settings.against });
+				await new ServerTarget(client, await webhookLoad("small", other)).load({
+					...settings,
+					requests: CONVERSATIONS,
+				});
+				const [reference, target] = [
+					new ServerTarget(client, await batchLoad(name, other)),
+					new ServerTarget(client, subject),
+				];
+				const pairs = await measurePairs(settings, reference, target, report);
+				const ratios = pairs.map(([before, after]) => after.rate / before.rate);
+				return [ratioFigure(`events-${name}, against ${settings.against}`, ratios, undefined, noteOf(pairs))];
+			}
 			await using server = await Child.start("yardsticks/http-json.ts", listening);
 			await using durable = await Child.start("yardsticks/http-durable.ts", listening, [
 				join(folder.path, "events.db"),
 			]);
-			const subject = await batchLoad(name, service);
 			const target = new ServerTarget(client, subject);
 			const against = async (yardstick: string, { pid, ready: { port } }: typeof server, goal?: FigureTarget) => {
 				const reference = new ServerTarget(client, { ...subject, name: yardstick, pid, port });

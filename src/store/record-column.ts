@@ -1,6 +1,15 @@
+import { readFileSync } from "node:fs";
 import { promisify } from "node:util";
-import { constants, crc32, zstdCompress, zstdCompressSync, zstdDecompressSync } from "node:zlib";
-import type { Unreadable } from "./store.ts";
+import {
+	constants,
+	crc32,
+	createZstdCompress,
+	type ZstdCompress,
+	zstdCompress,
+	zstdCompressSync,
+	zstdDecompressSync,
+} from "node:zlib";
+import type { NewEvent, NewEvents, Unreadable } from "./store.ts";
 import { text } from "./values.ts";
 
 /**
@@ -11,6 +20,23 @@ const MIN_COMPRESSED_BYTES = 16 * 1024;
 /** Size in bytes of the buffers that zlib allocates for its output. Most of the default of 64 KiB would be unused. */
 const CHUNK_BYTES = 2 * 1024;
 const OPTIONS = { params: { [constants.ZSTD_c_compressionLevel]: 1 }, chunkSize: CHUNK_BYTES };
+
+/** Size in bytes from which texts of events can be compressed. Most of a shorter one are ids and a time. */
+const MIN_COMPRESSED_TEXT = 200;
+/** Size in bytes from which each text of a new event is compressed. */
+const MIN_LONG_TEXT = 1024;
+/**
+ * Number of shorter texts that are compressed in a second. To compress one takes as long as a tenth of its ingest, so those
+ * of a burst are left as they are; the command `compact` compresses them.
+ */
+const SHORT_TEXTS_PER_SECOND = 1_000;
+/**
+ * What texts of events have in common: names of members, and values that agent servers always send. Each compressed text
+ * begins with the id of its dictionary, 32,769 for this one, so that a later version can be told from it. This one must
+ * stay as it is. scripts/event-dictionary.ts made it.
+ */
+const dictionary = readFileSync(new URL("./events-1.zdict", import.meta.url));
+const TEXT_OPTIONS = { ...OPTIONS, dictionary };
 
 /** A record, or the text of an event, as the columns of a row hold it. */
 export interface RecordColumn {
@@ -33,6 +59,76 @@ export async function packRecordAsync(bytes: Uint8Array): Promise<RecordColumn> 
 	return columnOf(bytes, bytes.byteLength < MIN_COMPRESSED_BYTES ? undefined : await compress(bytes, OPTIONS));
 }
 
+/** Converts the text of an event to its stored form. */
+export function packText(bytes: Uint8Array): RecordColumn {
+	return columnOf(bytes, bytes.byteLength < MIN_COMPRESSED_TEXT ? undefined : zstdCompressSync(bytes, TEXT_OPTIONS));
+}
+
+/** Returns a new batch whose texts are in their stored form. It compresses in the thread pool of Node.js. */
+export async function packEvents(batch: NewEvents): Promise<NewEvents> {
+	return { ...batch, events: await Promise.all(batch.events.map(packEvent)) };
+}
+
+async function packEvent(event: NewEvent): Promise<NewEvent> {
+	const { byteLength } = event.text;
+	if (byteLength < MIN_COMPRESSED_TEXT || (byteLength < MIN_LONG_TEXT && !mayCompressShort())) return event;
+	const { record: text, ...form } = await packTextAsync(event.text);
+	return { ...event, text, packed: form };
+}
+
+/** The present second, and the number of short texts that were compressed in it. */
+let second = 0;
+let shortTexts = 0;
+
+function mayCompressShort(): boolean {
+	const now = Math.floor(performance.now() / 1_000);
+	if (now !== second) [second, shortTexts] = [now, 0];
+	shortTexts += 1;
+	return shortTexts <= SHORT_TEXTS_PER_SECOND;
+}
+
+/** Does the same as {@link packText} in the thread pool of Node.js. */
+export async function packTextAsync(bytes: Uint8Array): Promise<RecordColumn> {
+	return columnOf(bytes, bytes.byteLength < MIN_COMPRESSED_TEXT ? undefined : await compressText(bytes));
+}
+
+/** Returns the stored form of an event, of which {@link packEvents} has made the text. */
+export function columnOfEvent({ text, packed }: NewEvent): RecordColumn {
+	return packed === undefined ? columnOf(text, undefined) : { record: text, ...packed };
+}
+
+/**
+ * Compresses the texts of events, one after the other. To make a stream for each text, and to load the dictionary into it,
+ * would take several times as long as to compress the text.
+ */
+let compressor: ZstdCompress | undefined;
+/** What the compressor has returned of the present text. */
+let compressed: Uint8Array[] = [];
+
+function compressText(bytes: Uint8Array): Promise<Uint8Array> {
+	compressor ??= newCompressor();
+	const stream = compressor;
+	return new Promise((resolve, reject) => {
+		stream.write(bytes, (error) => {
+			const parts = compressed;
+			compressed = [];
+			const [first] = parts;
+			if (error) reject(error);
+			else resolve(parts.length === 1 && first !== undefined ? first : Buffer.concat(parts));
+		});
+	});
+}
+
+function newCompressor(): ZstdCompress {
+	// The end of each text ends a frame. The default size of a chunk holds many frames.
+	const stream = createZstdCompress({ params: OPTIONS.params, dictionary, flush: constants.ZSTD_e_end });
+	stream.on("data", (part: Uint8Array) => compressed.push(part));
+	stream.on("error", () => {
+		compressor = undefined;
+	});
+	return stream;
+}
+
 function columnOf(bytes: Uint8Array, compressed: Uint8Array | undefined): RecordColumn {
 	if (compressed === undefined || compressed.byteLength >= bytes.byteLength)
 		return { record: bytes, unpackedSize: null, checksum: crc32(bytes) };
@@ -51,9 +147,46 @@ export function unpackedSizeOf({ record, unpackedSize }: RecordColumn): number {
  */
 export function unpackRecord({ record, unpackedSize, checksum }: RecordColumn): Uint8Array {
 	if (crc32(record) !== checksum) throw new Error("the checksum of the record is wrong");
-	if (unpackedSize === null) return ownBytes(record);
-	const chunkSize = Math.max(unpackedSize, 64);
-	return ownBytes(zstdDecompressSync(record, { maxOutputLength: unpackedSize, chunkSize }));
+	return unpackedSize === null ? ownBytes(record) : ownBytes(decompress(record, unpackedSize));
+}
+
+/** Maximum size in bytes of a record that is decompressed together with others, because their bytes are copied. */
+const MAX_TOGETHER = 2 ** 16;
+
+/**
+ * Decompresses several records together. Returns a function that does the same with one of them as {@link unpackRecord}.
+ */
+export function unpackerOf(columns: readonly RecordColumn[]): (column: RecordColumn) => Uint8Array {
+	const together = columns.filter(
+		({ record, unpackedSize, checksum }) =>
+			unpackedSize !== null && unpackedSize <= MAX_TOGETHER && crc32(record) === checksum,
+	);
+	const unpacked = new Map(together.length < 2 ? [] : unpackTogether(together));
+	return (column) => unpacked.get(column) ?? unpackRecord(column);
+}
+
+/** Decompresses records by one call, because a call takes longer than a record. Returns none if that fails. */
+function unpackTogether(columns: readonly RecordColumn[]): (readonly [RecordColumn, Uint8Array])[] {
+	const size = columns.reduce((sum, { unpackedSize }) => sum + (unpackedSize ?? 0), 0);
+	let whole: Uint8Array;
+	try {
+		whole = decompress(Buffer.concat(columns.map(({ record }) => record)), size);
+	} catch {
+		return [];
+	}
+	if (whole.byteLength !== size) return [];
+	let end = 0;
+	return columns.map((column) => {
+		const start = end;
+		end += column.unpackedSize ?? 0;
+		return [column, new Uint8Array(whole.subarray(start, end))];
+	});
+}
+
+/** @param size of the decompressed bytes, which is also the most that is returned */
+function decompress(bytes: Uint8Array, size: number): Buffer {
+	// A frame that names no dictionary needs none. The chunk has one byte more, so that a second one is not made.
+	return zstdDecompressSync(bytes, { dictionary, maxOutputLength: size, chunkSize: Math.max(size + 1, 64) });
 }
 
 /**

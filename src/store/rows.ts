@@ -7,7 +7,7 @@ import type { ListOrder } from "./condition.ts";
 import { type ConversationState, revisionOf } from "./conversation-state.ts";
 import { errorFrom } from "./error-column.ts";
 import type { OpenGaps } from "./gaps.ts";
-import { type RecordColumn, unpackRecord, unpackSecrets } from "./record-column.ts";
+import { type RecordColumn, readOrUnreadable, unpackerOf, unpackRecord, unpackSecrets } from "./record-column.ts";
 import type {
 	ConversationOrigin,
 	ProtectedEvent,
@@ -61,20 +61,6 @@ export function recordFrom(row: Row | undefined, prefix = ""): StoredRecord {
 		bytes: unpackRecord(packedColumnsFrom(row, "record", prefix)),
 		redactionVersion: integer(row?.[`${prefix}redaction_version`]),
 		schemaVersion: integer(row?.[`${prefix}schema_version`]),
-	};
-}
-
-/**
- * Reads the content of an event into an ArrayBuffer of its own.
- *
- * @param row undefined for a missing row, which is an error
- * @throws Error when the event is missing or damaged
- */
-export function protectedEventFrom(row: Row | undefined): ProtectedEvent {
-	return {
-		text: unpackRecord(packedColumnsFrom(row, "text")),
-		secrets: unpackSecrets(nullable(text, row?.secrets)),
-		redactionVersion: integer(row?.redaction_version),
 	};
 }
 
@@ -250,7 +236,7 @@ export function withErrorSequence(
 }
 
 /** Reads the columns that reads and exports of events have in common. */
-export function eventColumnsFrom(row: Row, readText: ReadText): Omit<StoredEvent, "event" | "owner"> {
+function eventColumnsFrom(row: Row, readText: ReadText): Omit<StoredEvent, "event" | "owner"> {
 	return {
 		sequence: bigint(row.sequence),
 		conversationId: text(row.conversation_id),
@@ -260,6 +246,36 @@ export function eventColumnsFrom(row: Row, readText: ReadText): Omit<StoredEvent
 		source: readText(row.source),
 		sender: nullable(readText, row.sender),
 		origin: row.origin === null ? UpdateOrigin.POSTED : integer(row.origin),
+	};
+}
+
+/**
+ * Reads events as reads return them, each text into an ArrayBuffer of its own. The rows have `owner` too.
+ *
+ * @param contentOf returns the row with the content of an event. If it is damaged, the other events are still read
+ */
+export function storedEventsFrom(
+	rows: readonly Row[],
+	readText: ReadText,
+	contentOf: (row: Row) => Row | undefined,
+): StoredEvent[] {
+	const contents = rows.map((row) => {
+		const content = readOrUnreadable(() => contentFrom(contentOf(row)));
+		return { columns: { ...eventColumnsFrom(row, readText), owner: nullable(readText, row.owner) }, content };
+	});
+	const unpack = unpackerOf(contents.flatMap(({ content }) => ("unreadable" in content ? [] : [content.text])));
+	return contents.map(({ columns, content }) => ({
+		...columns,
+		event: "unreadable" in content ? content : readOrUnreadable(() => ({ ...content, text: unpack(content.text) })),
+	}));
+}
+
+/** Reads the content of an event, without decompressing it. */
+function contentFrom(row: Row | undefined): Omit<ProtectedEvent, "text"> & { readonly text: RecordColumn } {
+	return {
+		text: packedColumnsFrom(row, "text"),
+		secrets: unpackSecrets(nullable(text, row?.secrets)),
+		redactionVersion: integer(row?.redaction_version),
 	};
 }
 

@@ -242,6 +242,8 @@ export interface NewEvent extends ProtectedEvent {
 	readonly parentId?: string | undefined;
 	/** Id of the last event, according to the state that it reports; left out when it reports none. */
 	readonly reportedLeaf?: string | undefined;
+	/** The other columns of `text` when a store has compressed it (`RecordColumn`); left out when it has not. */
+	readonly packed?: { readonly unpackedSize: number | null; readonly checksum: number } | undefined;
 }
 
 /** A stored event. Times are microseconds since the Unix epoch. */

@@ -9,6 +9,7 @@ import { exportLines } from "../../src/store/export/export.ts";
 import { readExport, writeExport } from "../../src/store/export/file.ts";
 import { importStore } from "../../src/store/export/import.ts";
 import { openExportSource, openImportTarget, openStore } from "../../src/store/open.ts";
+import { unpackRecord } from "../../src/store/record-column.ts";
 import type { Store } from "../../src/store/store.ts";
 import { bigint } from "../../src/store/values.ts";
 import { damageStoredRecord } from "../support/database.ts";
@@ -635,7 +636,7 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 /** Ids that SQLite gives to rows, in columns of these names. */
 const ROW_IDS = ["id", "conversation", "activity"];
 
-/** Returns the rows of a query without row ids, and with decompressed bytes: zstd has several forms of the same bytes. */
+/** Returns the rows of a query without row ids, and with decompressed bytes: the same bytes have several stored forms. */
 async function query(engine: Engine, url: string, sql: string): Promise<unknown[]> {
 	let rows: readonly Readonly<Record<string, unknown>>[];
 	if (engine === "postgres") rows = await sqlOn(url, sql);
@@ -644,11 +645,13 @@ async function query(engine: Engine, url: string, sql: string): Promise<unknown[
 		rows = file.prepare(sql).all();
 	}
 	return rows.map((row) => {
-		const isPacked = (row.unpacked_size ?? null) !== null;
+		const unpackedSize = (row.unpacked_size ?? null) === null ? null : Number(row.unpacked_size);
 		const columns = Object.entries(row).flatMap(([name, value]): [string, unknown][] => {
 			if (ROW_IDS.includes(name) && typeof value === "bigint") return [];
-			if (!isPacked || !["record", "text", "checksum"].includes(name)) return [[name, value]];
-			return value instanceof Uint8Array ? [[name, zstdDecompressSync(value)]] : [];
+			if (row.checksum === undefined || !["record", "text", "checksum", "unpacked_size"].includes(name))
+				return [[name, value]];
+			if (!(value instanceof Uint8Array)) return [];
+			return [[name, Buffer.from(unpackRecord({ record: value, unpackedSize, checksum: Number(row.checksum) }))]];
 		});
 		return Object.fromEntries(columns);
 	});

@@ -2,7 +2,7 @@ import { isUtf8 } from "node:buffer";
 import { z } from "zod";
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { gapKinds } from "../gaps.ts";
-import { packRecord, type RecordColumn, readOrUnreadable, unpackRecord } from "../record-column.ts";
+import { packRecord, packText, type RecordColumn, readOrUnreadable, unpackRecord } from "../record-column.ts";
 import { postForms } from "../refused-posts.ts";
 import type { StoredUpdate } from "../store.ts";
 import { type RowKind, rowKinds, type StoredRows } from "../stored-rows.ts";
@@ -201,8 +201,8 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 				text: z.union([z.string(), z.strictObject({ bytes }), damaged]),
 			})
 			.transform(({ text, ...event }) => {
-				if (typeof text === "string") return { ...event, text: packRecord(Buffer.from(text)) };
-				return { ...event, text: "bytes" in text ? packRecord(text.bytes) : text.damaged };
+				if (typeof text === "string") return { ...event, text: packText(Buffer.from(text)) };
+				return { ...event, text: "bytes" in text ? packText(text.bytes) : text.damaged };
 			}),
 	},
 	usage: {

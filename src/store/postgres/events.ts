@@ -1,8 +1,7 @@
 import { BLOCK_BITS, type EventCondition, timeRangeOf } from "../event-condition.ts";
-import { readOrUnreadable } from "../record-column.ts";
-import { eventColumnsFrom, protectedEventFrom } from "../rows.ts";
+import { storedEventsFrom } from "../rows.ts";
 import type { EventQuery, StoredEvent } from "../store.ts";
-import { bindable, nullable, type Row } from "../values.ts";
+import { bindable, type Row } from "../values.ts";
 import { decoded, isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
@@ -12,7 +11,7 @@ import type { Query, Session } from "./transaction.ts";
 export async function listEvents(session: Session, query: EventQuery): Promise<StoredEvent[]> {
 	if (query.conversationId !== undefined && !isConversationId(query.conversationId)) return [];
 	const [rows = []] = await session.query(listQuery(query));
-	return rows.map(eventFrom);
+	return eventsFrom(rows);
 }
 
 /** Returns those events that exist. */
@@ -25,22 +24,17 @@ export async function readEvents(session: Session, sequences: readonly bigint[])
 		`,
 		values: [sequences],
 	});
-	return rows.map(eventFrom);
+	return eventsFrom(rows);
 }
 
-/** Columns of event `e` and activity `a` that {@link eventFrom} reads. */
+/** Columns of event `e` and activity `a` that {@link eventsFrom} reads. */
 const COLUMNS = `
 	e.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, e.origin, a.owner, e.text,
 	e.unpacked_size, e.checksum, e.secrets, e.redaction_version
 `;
 
-function eventFrom(row: Row): StoredEvent {
-	return {
-		...eventColumnsFrom(row, decoded),
-		owner: nullable(decoded, row.owner),
-		// A damaged event does not make the whole query fail.
-		event: readOrUnreadable(() => protectedEventFrom(row)),
-	};
+function eventsFrom(rows: readonly Row[]): StoredEvent[] {
+	return storedEventsFrom(rows, decoded, (row) => row);
 }
 
 /** Returns the query that lists events. */

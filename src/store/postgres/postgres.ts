@@ -4,6 +4,7 @@ import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger, ThreadObserver } from "../../threads/worker-thread.ts";
 import { appendJudged } from "../duplicates.ts";
 import { Pruner } from "../pruner.ts";
+import { packEvents } from "../record-column.ts";
 import type { IsSameRecord, Store } from "../store.ts";
 import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { batchResult, updateResult } from "./append-results.ts";
@@ -204,7 +205,7 @@ function storeOf(
 				);
 			}),
 		appendEvents: (batch, signal) =>
-			run(async () => batchResult(await appender.append({ ...batch, ...limits(signal) }))),
+			run(async () => batchResult(await appender.append({ ...(await packEvents(batch)), ...limits(signal) }))),
 		getRecordState: (conversationId, eventIds) =>
 			read("getRecordState", (session) => getRecordState(session, conversationId, eventIds)),
 		assignOwner: (assignment) =>

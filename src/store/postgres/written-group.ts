@@ -1,5 +1,5 @@
 import type { WrittenGroup } from "../group-plan.ts";
-import { packRecordAsync, packSecrets } from "../record-column.ts";
+import { columnOfEvent, packRecordAsync, packSecrets } from "../record-column.ts";
 import type { ConversationOrigin } from "../store.ts";
 import type { ActivityRow } from "../stored-rows.ts";
 import { writeGapsQueries } from "./gaps.ts";
@@ -90,18 +90,15 @@ export function projectionQuery(current: readonly CurrentState[]): Query {
 }
 
 async function writeQuery(group: WrittenGroup, current: readonly CurrentState[], writer: GroupWriter): Promise<Query> {
-	const packed = await Promise.all([
-		Promise.all(group.updates.map(({ record }) => packRecordAsync(record.bytes))),
-		Promise.all(group.events.map(({ event }) => packRecordAsync(event.text))),
-	]);
+	const packed = await Promise.all(group.updates.map(({ record }) => packRecordAsync(record.bytes)));
 	const bytes = new Bytes();
 	const updates = group.updates.map((update, n) => {
 		const { redactionVersion, schemaVersion } = update.record;
-		const record = { redactionVersion, schemaVersion, ...(packed[0][n] ?? missing()) };
+		const record = { redactionVersion, schemaVersion, ...(packed[n] ?? missing()) };
 		return { ...updateRow({ ...update, record }, bytes, update.errorSequence), ...ownerColumn(group, update) };
 	});
-	const events = group.events.map(({ sequence, conversationId, receivedAt, sender, origin, event }, n) => {
-		const [text, secrets] = [packed[1][n] ?? missing(), packSecrets(event.secrets)];
+	const events = group.events.map(({ sequence, conversationId, receivedAt, sender, origin, event }) => {
+		const [text, secrets] = [columnOfEvent(event), packSecrets(event.secrets)];
 		const row = { ...event, conversationId, receivedAt, sender, origin, text, secrets };
 		const columns = eventRow(sequence - PROVISIONAL, encodeKey(event.eventId), row, bytes);
 		return { ...columns, ...ownerColumn(group, row) };

@@ -1,8 +1,7 @@
 import { BLOCK_BITS, type EventCondition, timeRangeOf } from "../event-condition.ts";
-import { readOrUnreadable } from "../record-column.ts";
-import { eventColumnsFrom, protectedEventFrom } from "../rows.ts";
-import type { EventQuery, ProtectedEvent, StoredEvent, Unreadable } from "../store.ts";
-import { bigint, bindable, integer, nullable, text } from "../values.ts";
+import { storedEventsFrom } from "../rows.ts";
+import type { EventQuery, StoredEvent } from "../store.ts";
+import { bigint, bindable, integer, type Row, text } from "../values.ts";
 import type { Sql } from "./condition-sql.ts";
 import type { Statements } from "./statements.ts";
 
@@ -18,18 +17,14 @@ export function listEvents(statements: Statements, query: EventQuery): StoredEve
 	const { maxBytes = Number.POSITIVE_INFINITY } = query;
 	const sql = listSql(query);
 	const rows = statements.prepare(sql.text).iterate(...sql.parameters);
-	const events: StoredEvent[] = [];
+	const page: Row[] = [];
 	let bytes = 0;
 	for (const row of rows) {
 		bytes += integer(row.size);
-		if (events.length > 0 && bytes > maxBytes) break;
-		events.push({
-			...eventColumnsFrom(row, text),
-			owner: nullable(text, row.owner),
-			event: readEvent(statements, bigint(row.sequence)),
-		});
+		if (page.length > 0 && bytes > maxBytes) break;
+		page.push(row);
 	}
-	return events;
+	return withTexts(statements, page);
 }
 
 /** Returns those events that exist. */
@@ -38,17 +33,11 @@ export function readEvents(statements: Statements, sequences: readonly bigint[])
 		SELECT a.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, e.origin, a.owner
 		FROM ${OF_ALL} WHERE e.sequence = ?
 	`);
-	return sequences.flatMap((sequence) => {
-		const row = find.get(sequence);
-		if (row === undefined) return [];
-		return [
-			{
-				...eventColumnsFrom(row, text),
-				owner: nullable(text, row.owner),
-				event: readEvent(statements, sequence),
-			},
-		];
-	});
+	const rows = sequences.map((sequence) => find.get(sequence));
+	return withTexts(
+		statements,
+		rows.filter((row) => row !== undefined),
+	);
 }
 
 /** Returns the statement that lists events. */
@@ -75,14 +64,12 @@ export function listSql(query: EventQuery): Sql {
 	};
 }
 
-/** Reads the text of one event by a query of its own, so that a damaged event does not fail the whole list. */
-function readEvent(statements: Statements, sequence: bigint): ProtectedEvent | Unreadable {
-	return readOrUnreadable(() => {
-		const row = statements
-			.prepare("SELECT text, unpacked_size, checksum, secrets, redaction_version FROM events WHERE sequence = ?")
-			.get(sequence);
-		return protectedEventFrom(row);
-	});
+/** Reads the text of each event by a query of its own, so that a damaged event does not fail the whole list. */
+function withTexts(statements: Statements, rows: readonly Row[]): StoredEvent[] {
+	const find = statements.prepare(
+		"SELECT text, unpacked_size, checksum, secrets, redaction_version FROM events WHERE sequence = ?",
+	);
+	return storedEventsFrom(rows, text, ({ sequence }) => find.get(bigint(sequence)));
 }
 
 /**

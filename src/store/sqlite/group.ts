@@ -11,7 +11,7 @@ import {
 	planGroup,
 	type WrittenGroup,
 } from "../group-plan.ts";
-import { packRecord, packSecrets, readOrUnreadable } from "../record-column.ts";
+import { columnOfEvent, packRecord, packSecrets, readOrUnreadable } from "../record-column.ts";
 import { withErrorSequence } from "../rows.ts";
 import { bigint, boolean, integer, nullable, text } from "../values.ts";
 import { findActivity, writeActivity } from "./activities.ts";
@@ -170,7 +170,7 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 		insertUpdate(statements, present(conversations.get(update.conversationId)), { ...update, activity, record });
 	}
 	for (const { sequence, conversationId, receivedAt, sender, origin, event } of written.events) {
-		const [text, secrets] = [packRecord(event.text), packSecrets(event.secrets)];
+		const [text, secrets] = [columnOfEvent(event), packSecrets(event.secrets)];
 		const activity = present(activities.get(conversationId));
 		insertEvent(statements, activity, { ...event, sequence, receivedAt, sender, origin, text, secrets });
 	}

@@ -11,6 +11,7 @@ import {
 import { Announcer } from "../announcer.ts";
 import { appendJudged, type Judgement } from "../duplicates.ts";
 import { Pruner } from "../pruner.ts";
+import { packEvents } from "../record-column.ts";
 import type { IsSameRecord, Store } from "../store.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
 import {
@@ -174,9 +175,10 @@ function storeOf(
 		},
 		async appendEvents(batch, signal) {
 			const compacted = compactBatch(batch);
-			const appended = await writer.calls.appendEvents({ ...compacted, senderDeadline: signal?.deadline }, signal);
+			const packed = compactBatch(await packEvents(compacted));
+			const appended = await writer.calls.appendEvents({ ...packed, senderDeadline: signal?.deadline }, signal);
 			if (appended === undefined) return undefined;
-			for (const bytes of bytesOfBatch(compacted)) release(bytes);
+			for (const bytes of [...bytesOfBatch(packed), ...bytesOfBatch(compacted)]) release(bytes);
 			if (appended.stored > 0) events.announce(appended.newest);
 			if (appended.updateSequence !== undefined) updates.announce(appended.updateSequence);
 			return appended;
