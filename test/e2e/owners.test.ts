@@ -69,6 +69,8 @@ test.each(PROTOCOLS)("over %s, what a key with an owner posts is its owner's, an
 		const denied = ["PermissionDenied", REFUSED];
 		const blue = ingestClient(service, protocol, BLUE);
 		expect(await refusal(blue.ingestConversation(ingestRequest(record({ id }))))).toEqual(denied);
+		// Invalid: it has no workspace and no agent.
+		expect(await refusal(blue.ingestConversation({ conversation: { id } }))).toEqual(denied);
 		const blueEvents = eventIngestClient(service, protocol, BLUE);
 		expect(await refusal(blueEvents.ingestConversationEvents(titles(id, "taken")))).toEqual(denied);
 		const reads = readClient(service, protocol, BLUE);
@@ -103,6 +105,7 @@ test("over JSON, a post to another owner's conversation is a 403, and reads answ
 	expect((await postWebhook(service, RED, JSON.stringify(record({ id, title: CANARY })))).status).toBe(200);
 	const answers = [
 		await postWebhook(service, BLUE, JSON.stringify(record({ id }))),
+		await postWebhook(service, BLUE, JSON.stringify({ id: id.toUpperCase(), title: 7 })),
 		await postWebhook(service, BLUE, JSON.stringify([title(id, "taken")]), {}, `${EVENT_WEBHOOK}/${id}`),
 		await postWebhook(service, BLUE, "no JSON at all", {}, `${EVENT_WEBHOOK}/${id}`),
 	];

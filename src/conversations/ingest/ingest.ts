@@ -1,6 +1,7 @@
 import type { CallSignal } from "../../call-signal.ts";
-import { withConversation } from "../../errors.ts";
+import { ServiceError, withConversation } from "../../errors.ts";
 import { releaseWhole } from "../../memory.ts";
+import { ownerRefusal } from "../../store/group-plan.ts";
 import type { Appended, NewUpdate, Poster, Store } from "../../store/store.ts";
 import type { EventIngest } from "./event-ingest.ts";
 import type { GapLog } from "./gap-log.ts";
@@ -15,14 +16,14 @@ export interface Intake {
 
 /** Stores conversation updates, for every transport that receives them. */
 export class Ingest {
-	readonly #store: Pick<Store, "append">;
+	readonly #store: Pick<Store, "append" | "getOrigin">;
 	readonly #intake: Intake;
 	readonly #events: Pick<EventIngest, "applyUnappliedEvents">;
 	readonly #gaps: Pick<GapLog, "add">;
 
 	/** @param events applies later stored events to a posted record */
 	constructor(
-		store: Pick<Store, "append">,
+		store: Pick<Store, "append" | "getOrigin">,
 		intake: Intake,
 		events: Pick<EventIngest, "applyUnappliedEvents">,
 		gaps: Pick<GapLog, "add">,
@@ -39,11 +40,11 @@ export class Ingest {
 	 *
 	 * @param signal nothing is stored if it fires before the record has been checked; later as for `Store.append`
 	 * @param receivedAt when the record arrived, in microseconds since the Unix epoch. Default: now
-	 * @throws ServiceError `invalid_record`; `unavailable` or `internal` when nothing of the record was stored, or when
+	 * @throws ServiceError `invalid_record`; `permission_denied` when the conversation belongs to another owner; `unavailable` or `internal` when nothing of the record was stored, or when
 	 *   it was stored but the events could not be applied, which is done later
 	 */
 	async json(body: Buffer, poster: Poster, signal: CallSignal, receivedAt?: bigint): Promise<Appended> {
-		const update = await this.#intake.fromJson(body, signal);
+		const update = await this.#checked(this.#intake.fromJson(body, signal), poster);
 		const appended = await this.#append({ ...update, poster, receivedAt: receivedAt ?? update.receivedAt }, signal);
 		releaseWhole(body);
 		return appended;
@@ -58,7 +59,7 @@ export class Ingest {
 	 * @throws ServiceError as `json` does, and `invalid_argument` when the bytes are no such message
 	 */
 	async request(request: Uint8Array, poster: Poster, signal: CallSignal, receivedAt?: bigint): Promise<Appended> {
-		const update = await this.#intake.fromRequest(request, signal);
+		const update = await this.#checked(this.#intake.fromRequest(request, signal), poster);
 		const appended = await this.#append({ ...update, poster, receivedAt: receivedAt ?? update.receivedAt }, signal);
 		releaseWhole(request);
 		return appended;
@@ -73,6 +74,18 @@ export class Ingest {
 	async fetched(body: Buffer, poster: Poster, signal: CallSignal): Promise<Appended> {
 		const update = await this.#intake.fromJson(body, signal);
 		return await this.#append({ ...update, poster, isFetched: true }, signal);
+	}
+
+	/** Awaits a record. For a key with an owner, an invalid one of another owner's conversation is refused as a valid one. */
+	async #checked(record: Promise<NewUpdate>, poster: Poster): Promise<NewUpdate> {
+		try {
+			return await record;
+		} catch (error) {
+			if (poster.owner === undefined || !(error instanceof ServiceError)) throw error;
+			const { conversationId } = error;
+			if (conversationId === undefined) throw error;
+			throw ownerRefusal(poster, await this.#store.getOrigin(conversationId)) ?? error;
+		}
 	}
 
 	async #append(update: NewUpdate, signal: CallSignal): Promise<Appended> {
