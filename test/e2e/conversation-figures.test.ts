@@ -102,3 +102,48 @@ test.each(ENGINES)("metrics show conversations, silence, updates and usage, with
 	);
 	expect(await of("senders_silent")).toEqual([{ "": 1 }]);
 });
+
+test.each(ENGINES)(
+	"running conversations count as unheard while their sender posts others, with $engine",
+	async (of) => {
+		const [red, quiet] = ["key-of-the-sender-of-team-red", "key-of-a-sender-that-is-away"];
+		const keys = [ACCESS_KEYS, `red:${red}:ingest@red`, `quiet:${quiet}:ingest@red`].join();
+		await using databases = await of.open();
+		const env = await databases.create();
+		await using service = await startTestService({ ...env, ACCESS_KEYS: keys });
+		const minutesAgo = (minutes: number) => new Date(Date.now() - minutes * 60_000).toISOString();
+		const post = async (key: string, execution_status: string, minutes: number) => {
+			const sent = record({ execution_status, updated_at: minutesAgo(minutes) });
+			expect((await postWebhook(service, key, JSON.stringify(sent))).status).toBe(200);
+			return String(sent.id);
+		};
+		const report = async (key: string, id: string, members: { readonly key: string; readonly value: string }) => {
+			const event = { id: members.key, kind: "ConversationStateUpdateEvent", source: "environment", ...members };
+			const body = JSON.stringify([{ ...event, timestamp: minutesAgo(0) }]);
+			expect((await postEvents(service, key, id, body)).status).toBe(200);
+		};
+		const unheard = async () => countsOf(await scrape(service, SCRAPER), "conversations_unheard");
+		expect(await unheard()).toEqual({ "": 0 });
+
+		await post(quiet, "running", 20);
+		await runSql(
+			env.DATABASE_URL,
+			(prefix) => `UPDATE ${prefix}senders SET last_post_at = ${(Date.now() - HOUR) * 1000}`,
+		);
+		await post(KEY, "running", 9);
+		await post(KEY, "waiting_for_confirmation", 20);
+		await post(KEY, "finished", 20);
+		expect(await unheard()).toEqual({ "": 0 });
+		const without = await post(KEY, "running", 11);
+		await post(red, "running", 0);
+		const owned = await post(red, "running", 20);
+		expect(await unheard()).toEqual({ "": 2 });
+
+		await report(KEY, without, { key: "title", value: "It runs on" });
+		expect(await unheard()).toEqual({ "": 1 });
+		await report(red, owned, { key: "execution_status", value: "finished" });
+		expect(await unheard()).toEqual({ "": 0 });
+		await post(quiet, "finished", 0);
+		expect(await unheard()).toEqual({ "": 1 });
+	},
+);
