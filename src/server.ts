@@ -173,7 +173,9 @@ export async function startService(
 		const zone = fittingTimeZone(skew, senderTimeZones.get(sender) ?? eventTimeZone, Date.now());
 		log.senderClockWrong(sender, skew, zone && `SENDER_TIME_ZONES=${sender}=${zone}`);
 	});
-	const gapLog = new GapLog(log);
+	const gapLog = opened.use(
+		new GapLog({ store, logger: log, onError: (error) => log.workFailed("gaps", error), startedAt: Date.now() }),
+	);
 	const eventIngest = new EventIngest(store, intake, log, gapLog, clocks);
 	const ingest = new Ingest(store, intake, eventIngest, gapLog);
 	const eventPosts = config.acceptRefused

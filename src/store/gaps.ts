@@ -48,25 +48,21 @@ export function eventKey(eventId: string): string {
 }
 
 /** Returns the number of gaps and the time of the oldest; undefined without any. */
-export function openGaps(gaps: Gaps): OpenGaps | undefined {
+export function openGaps(gaps: Gaps | readonly Gap[]): OpenGaps | undefined {
 	let since: bigint | undefined;
-	for (const gap of gaps.values()) if (since === undefined || gap.since < since) since = gap.since;
-	return since === undefined ? undefined : { count: BigInt(gaps.size), since };
+	let count = 0n;
+	for (const gap of gaps.values()) {
+		count++;
+		if (since === undefined || gap.since < since) since = gap.since;
+	}
+	return since === undefined ? undefined : { count, since };
 }
-
-/** Microseconds for which a leaf may be missing: a record is often posted before the events of the same moment. */
-const LEAF_DELAY = 60_000_000n;
 
 /**
- * Returns the gaps if they are worth a line in the log: not while the only gap is a leaf that has been missing for a short
- * time.
- *
- * @param now microseconds since the Unix epoch
+ * Milliseconds after which a gap counts as lasting. Shorter ones are usual: agent servers post records and events
+ * separately, events after up to 30 seconds, and try again.
  */
-export function loggedGaps(gaps: Gaps, now: bigint): OpenGaps | undefined {
-	const isLasting = ({ kind, since }: Gap) => kind !== "missing_leaf" || since < now - LEAF_DELAY;
-	return [...gaps.values()].some(isLasting) ? openGaps(gaps) : undefined;
-}
+export const LASTING_GAP = 2 * 60_000;
 
 /** What a group changes of the gaps of a conversation. */
 export interface WrittenGaps {
@@ -90,7 +86,21 @@ export interface MissingEvents {
 	readonly source: string | undefined;
 	readonly owner: string | undefined;
 	readonly eventIds: readonly string[];
+	/** The first state of the conversation, if it names a last event that is missing. */
+	readonly firstState: FirstState | undefined;
 }
+
+/**
+ * The state that is reported before any other event of a conversation. If another conversation of the owner has the event
+ * that it names as the last one, and does not have the report, this conversation is a fork: see {@link SOURCES}.
+ */
+export interface FirstState {
+	readonly eventId: string;
+	readonly leaf: string;
+}
+
+/** Number of conversations of the owner, those with the newest updates, in which the last event of a fork is looked for. */
+export const SOURCES = 1_000;
 
 /** Maximum number of forks of forks that are followed to their source. */
 export const MAX_FORKS = 32;

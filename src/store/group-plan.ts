@@ -30,13 +30,13 @@ import {
 } from "./duplicates.ts";
 import {
 	eventKey,
+	type FirstState,
 	type Gap,
 	type GapKind,
 	type Gaps,
 	gapChanges,
 	gapKey,
 	leafOfRecord,
-	loggedGaps,
 	type MissingEvents,
 	type OpenGaps,
 	openGaps,
@@ -282,6 +282,17 @@ export async function completePlanAsync(
 	return step.value;
 }
 
+/** What is judged of a conversation. */
+interface Judged {
+	/** The conversation of which this one is a fork. */
+	readonly source: string | undefined;
+	/** Its leaf before the request. */
+	readonly leaf: string | undefined;
+	/** Gaps to open unless their events are stored. */
+	readonly named: readonly Gap[];
+	readonly firstState?: FirstState | undefined;
+}
+
 /** An append of an update, with its summary decoded. */
 interface Post extends AppendRequest {
 	readonly summary: ConversationSummary;
@@ -381,7 +392,7 @@ class GroupPlanner {
 		const { forkedFromConversationId: source = known.source } = summary;
 		close(known, { kind: "no_record", missing: "" });
 		const named = leaf === undefined ? [] : [gapOf("missing_leaf", leaf, known.activity?.leaf?.text, update)];
-		yield* this.#judge(update.conversationId, known, source, named);
+		yield* this.#judge(update.conversationId, known, { source, leaf: known.activity?.leaf?.text, named });
 		const gaps = openGaps(known.gaps);
 		const before = known.state;
 		const next = planPostedUpdate({ update, summary, before, activity: known.activity, gaps, sequence });
@@ -391,24 +402,22 @@ class GroupPlanner {
 		if (current) this.#countUsage(known, next.written, statsOfRecord(update.record.bytes), summary);
 		this.#count(update, { records: 1n });
 		const { hasUnappliedEvents } = next.after;
-		return { sequence, duplicate: false, change, current, hasUnappliedEvents, ...gapsToLog(known, update) };
+		return { sequence, duplicate: false, change, current, hasUnappliedEvents, ...gapsAfter(known) };
 	}
 
 	/**
 	 * Opens gaps for the events among the named ones that are not stored. Then closes those that have other reasons: a gap
 	 * of a fork also when its source is known or gets the event only later.
 	 *
-	 * @param source the conversation of which this one is a fork
+	 * @returns the events that are missing for other reasons
 	 */
 	*#judge(
 		conversationId: string,
 		known: KnownConversation,
-		source: string | undefined,
-		named: readonly Gap[],
-	): Planning<void> {
-		const { eventIds, activity } = known;
-		// The leaf stays known when it has been pruned.
-		const missing = named.filter(({ missing: id }) => !eventIds.has(id) && id !== activity?.leaf?.text);
+		{ source, leaf, named, firstState }: Judged,
+	): Planning<ReadonlySet<string>> {
+		// The leaf stays known when it has been pruned, or belongs to the source.
+		const missing = named.filter(({ missing: id }) => !known.eventIds.has(id) && id !== leaf);
 		const open = new Map(known.gaps);
 		for (const gap of missing) {
 			const before = open.get(gapKey(gap));
@@ -419,13 +428,15 @@ class GroupPlanner {
 		}
 		const doubtful = source === undefined ? missing : [...open.values()].filter(isOfEvent);
 		const ids = [...new Set(doubtful.map(({ missing: id }) => id))];
+		let explained: ReadonlySet<string> = new Set();
 		if (ids.length > 0) {
 			const { owner } = known.origin ?? {};
-			const asked = { conversationId, source, owner, eventIds: ids };
-			const { explained } = yield { records: [], responses: [], missing: asked };
-			for (const id of explained ?? []) open.delete(eventKey(id));
+			const asked = { conversationId, source, owner, eventIds: ids, firstState };
+			({ explained = explained } = yield { records: [], responses: [], missing: asked });
+			for (const id of explained) open.delete(eventKey(id));
 		}
 		if (gapChanges(known.gaps, open) !== undefined) known.gaps = open;
+		return explained;
 	}
 
 	/**
@@ -453,13 +464,18 @@ class GroupPlanner {
 			this.written.events.push({ sequence: newest, conversationId, receivedAt, sender: poster?.sender, origin, event });
 			if (event.llmResponseId !== undefined) this.#addResponse(conversationId, event.llmResponseId, event.happenedAt);
 		}
+		const isNew = known.state === undefined && known.activity === undefined;
+		const firstState = isNew ? firstStateOf(added) : undefined;
+		const leaf = known.activity?.leaf?.text;
 		known.activity = addEvents(known.activity, events, sequences);
+		const explained = yield* this.#judge(conversationId, known, { source: known.source, leaf, named, firstState });
+		const isFork = firstState !== undefined && explained.has(firstState.leaf);
+		if (isFork && known.activity !== undefined) known.activity = withLeaf(known.activity, firstState);
 		if (added.size > 0 && known.activity !== undefined) this.written.activities.set(conversationId, known.activity);
 		if (added.size > 0) this.#count(batch, { events: BigInt(added.size) });
-		yield* this.#judge(conversationId, known, known.source, named);
 		// A fetched record has what posts carry.
 		if (effect?.postedAt !== undefined) close(known, { kind: "no_record", missing: "" });
-		else if (effect?.version !== undefined && known.state === undefined)
+		else if (effect?.version !== undefined && known.state === undefined && !isFork)
 			open(known, gapOf("no_record", "", undefined, batch));
 		const update = effect && (yield* this.#applyEffect(batch, effect, known));
 		const forks = new Set(events.flatMap(({ eventId }) => known.forks.get(eventId) ?? []));
@@ -469,7 +485,7 @@ class GroupPlanner {
 			newest,
 			updateSequence: update?.sequence,
 			...(update === undefined ? {} : { updateChange: update.change }),
-			...gapsToLog(known, batch),
+			...gapsAfter(known),
 			...(forks.size === 0 ? {} : { forks: [...forks] }),
 		};
 	}
@@ -603,6 +619,19 @@ function gapOf(
 	return { kind, missing, after, since };
 }
 
+/** Returns the first of the states among events that name a last event. */
+function firstStateOf(events: ReadonlySet<NewEvent>): (FirstState & { readonly at: bigint }) | undefined {
+	const states = [...events].flatMap(({ eventId, reportedLeaf: leaf, happenedAt: at }) =>
+		leaf === undefined ? [] : [{ eventId, leaf, at }],
+	);
+	return states.toSorted((a, b) => (a.at < b.at ? -1 : 1))[0];
+}
+
+/** Returns an activity whose leaf is the one that a state names, unless it has another: later events name it as parent. */
+function withLeaf(activity: Activity, { leaf, at }: FirstState & { readonly at: bigint }): Activity {
+	return { ...activity, leaf: activity.leaf ?? { text: leaf, at } };
+}
+
 function isOfEvent({ kind }: Gap): boolean {
 	return kind === "missing_parent" || kind === "missing_leaf";
 }
@@ -617,9 +646,9 @@ function close(known: KnownConversation, gap: Pick<Gap, "kind" | "missing">): vo
 }
 
 /** Returns the gaps for the result of an append. */
-function gapsToLog({ gaps }: KnownConversation, { receivedAt }: NewUpdate | NewEvents): { readonly gaps?: OpenGaps } {
-	const logged = loggedGaps(gaps, receivedAt);
-	return logged === undefined ? {} : { gaps: logged };
+function gapsAfter({ gaps }: KnownConversation): { readonly gaps?: OpenGaps } {
+	const open = openGaps(gaps);
+	return open === undefined ? {} : { gaps: open };
 }
 
 /**

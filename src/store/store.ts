@@ -12,7 +12,7 @@ import type { ReportedError } from "./activity-facts.ts";
 import type { Condition, ListOrder } from "./condition.ts";
 import type { Derivation, DerivationStep } from "./derivation.ts";
 import type { EventCondition } from "./event-condition.ts";
-import type { Gap, loggedGaps, OpenGaps } from "./gaps.ts";
+import type { Gap, OpenGaps } from "./gaps.ts";
 import type { OwnerAssignment } from "./owners.ts";
 import type { RefusedPostTable } from "./refused-posts.ts";
 import type { NewRefusals, SenderFigures } from "./senders.ts";
@@ -74,7 +74,7 @@ export interface Appended {
 	readonly current: boolean;
 	/** {@link RecordState.hasUnappliedEvents} of the conversation after the append. */
 	readonly hasUnappliedEvents: boolean;
-	/** The gaps of the conversation after the append that are to be logged: see {@link loggedGaps}. */
+	/** The gaps of the conversation after the append; left out without any. */
 	readonly gaps?: OpenGaps;
 }
 

@@ -6,6 +6,7 @@ import {
 	type ConversationFilter,
 	ConversationFilterSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { LASTING_GAP } from "../../store/gaps.ts";
 import type { CountGroup, Store } from "../../store/store.ts";
 import { nameOfStatus } from "../status.ts";
 import { conditionsOf, invalid, wellFormed } from "./filter.ts";
@@ -94,9 +95,6 @@ export async function countUnheard(
 	}
 	return total;
 }
-
-/** Milliseconds after which a gap counts as lasting: agent servers post events after up to 30 seconds, and try again. */
-const LASTING_GAP = 2 * 60_000;
 
 /** Counts conversations with gaps: those with a gap that has lasted for {@link LASTING_GAP}, and the others. */
 export async function countGaps(

@@ -1,4 +1,5 @@
 import {
+	type FirstState,
 	type Gap,
 	type GapOf,
 	type Gaps,
@@ -6,6 +7,7 @@ import {
 	gapKey,
 	MAX_FORKS,
 	type MissingEvents,
+	SOURCES,
 	type WrittenGaps,
 } from "../gaps.ts";
 import { text } from "../values.ts";
@@ -127,7 +129,7 @@ export function forksOf(rows: readonly Readonly<Record<string, unknown>>[]): Rea
 /** Returns those of the missing events that are no gaps: see `PlanResults.explained`. */
 export async function findExplained(
 	session: Session,
-	{ conversationId, source, owner, eventIds }: MissingEvents,
+	{ conversationId, source, owner, eventIds, firstState }: MissingEvents,
 ): Promise<ReadonlySet<string>> {
 	const keys = new Map(eventIds.map((id) => [encodeKey(id), id]));
 	const all = new Set(eventIds);
@@ -140,6 +142,7 @@ export async function findExplained(
 	};
 	if ((await visit(conversationId)).row?.is_pruned === true) return all;
 	const explained = new Set<string>();
+	if (firstState !== undefined && (await isOfFork(session, firstState, owner))) explained.add(firstState.leaf);
 	let next = source;
 	for (let forks = 0; next !== undefined && forks < MAX_FORKS; forks++) {
 		const { row, found } = await visit(next);
@@ -152,6 +155,21 @@ export async function findExplained(
 		next = row.source_id === null ? undefined : decoded(row.source_id);
 	}
 	return explained;
+}
+
+/** Returns whether a state is the first one of a fork of one of the newest conversations of an owner. */
+async function isOfFork(session: Session, { eventId, leaf }: FirstState, owner: string | undefined): Promise<boolean> {
+	const events = [encodeKey(leaf), encodeKey(eventId)];
+	const [rows = []] = await session.query(
+		owner === undefined
+			? { name: "source_of_fork", text: sourceOfFork("owner IS NULL"), values: events }
+			: {
+					name: "source_of_fork_of_owner",
+					text: sourceOfFork("owner = $3"),
+					values: [...events, encodeKey(owner)],
+				},
+	);
+	return rows.length > 0;
 }
 
 function ownerOf(stored: unknown): string | undefined {
@@ -191,6 +209,22 @@ const CONVERSATION = `
 	FROM (SELECT $1::uuid AS id) k
 	LEFT JOIN conversation_updates.conversations c ON c.conversation_id = k.id
 	LEFT JOIN conversation_updates.activities a ON a.conversation_id = k.id
+`;
+
+/** The limit of the inner query keeps PostgreSQL from reading all events. */
+const sourceOfFork = (condition: string) => `
+	SELECT 1 AS found FROM (
+		SELECT conversation_id FROM conversation_updates.conversations
+		WHERE ${condition} ORDER BY sequence DESC LIMIT ${SOURCES}
+	) c
+	CROSS JOIN LATERAL (
+		SELECT 1 FROM conversation_updates.events e
+		WHERE e.conversation_id = c.conversation_id AND e.event_id = $1::text LIMIT 1
+	) e
+	WHERE NOT EXISTS (
+		SELECT 1 FROM conversation_updates.events s WHERE s.conversation_id = c.conversation_id AND s.event_id = $2::text
+	)
+	LIMIT 1
 `;
 
 const STORED = `

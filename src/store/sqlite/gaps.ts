@@ -1,4 +1,5 @@
 import {
+	type FirstState,
 	type Gap,
 	type GapOf,
 	type Gaps,
@@ -6,6 +7,7 @@ import {
 	gapKey,
 	MAX_FORKS,
 	type MissingEvents,
+	SOURCES,
 	type WrittenGaps,
 } from "../gaps.ts";
 import { nullable, text } from "../values.ts";
@@ -89,11 +91,12 @@ export function findForks(statements: Statements, eventId: string): readonly str
 /** Returns those of the missing events that are no gaps: see `PlanResults.explained`. */
 export function findExplained(
 	statements: Statements,
-	{ conversationId, source, owner, eventIds }: MissingEvents,
+	{ conversationId, source, owner, eventIds, firstState }: MissingEvents,
 ): ReadonlySet<string> {
 	const all = new Set(eventIds);
 	if (hasPrunedEvents(statements, conversationId)) return all;
 	const explained = new Set<string>();
+	if (firstState !== undefined && isOfFork(statements, firstState, owner)) explained.add(firstState.leaf);
 	const find = statements.prepare(`
 		SELECT c.source_id, a.id AS activity, coalesce(c.owner, a.owner) AS owner
 		FROM (SELECT :id AS id) s
@@ -111,6 +114,18 @@ export function findExplained(
 		next = nullable(text, row.source_id);
 	}
 	return explained;
+}
+
+/** Returns whether a state is the first one of a fork of one of the newest conversations of an owner. */
+function isOfFork(statements: Statements, { eventId, leaf }: FirstState, owner: string | undefined): boolean {
+	const find = `
+		SELECT 1 FROM (SELECT conversation_id FROM conversations WHERE owner IS ? ORDER BY sequence DESC LIMIT ${SOURCES}) c
+		CROSS JOIN activities a ON a.conversation_id = c.conversation_id
+		CROSS JOIN events e ON e.activity = a.id AND e.event_id = ?
+		WHERE NOT EXISTS (SELECT 1 FROM events s WHERE s.activity = a.id AND s.event_id = ?)
+		LIMIT 1
+	`;
+	return statements.prepare(find).get(owner ?? null, leaf, eventId) !== undefined;
 }
 
 function hasPrunedEvents(statements: Statements, conversationId: string): boolean {

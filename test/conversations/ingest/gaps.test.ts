@@ -1,15 +1,18 @@
 import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import { deriveGaps } from "../../../src/conversations/ingest/derive-gaps.ts";
+import { GapLog } from "../../../src/conversations/ingest/gap-log.ts";
 import { EventFormat } from "../../../src/events/event-format.ts";
 import { readExactJson, stringifyExactJson } from "../../../src/record/json/exact-json.ts";
 import { type ExactJsonObject, isJsonObject, memberOf } from "../../../src/record/json/json-value.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
-import type { Gap } from "../../../src/store/gaps.ts";
+import { type Gap, LASTING_GAP, openGaps } from "../../../src/store/gaps.ts";
 import { Databases, openStore } from "../../store/postgres/databases.ts";
 import { type CapturedSequence, capturedSequences } from "../../support/fixtures.ts";
 import { Random } from "../../support/random.ts";
 import { LiveService } from "./live-service.ts";
+
+const BLUE = { sender: "other", owner: "blue" };
 
 let databases: Databases;
 beforeAll(async () => {
@@ -130,7 +133,6 @@ describe.each(ENGINES)("the sequences of a real sender, with $engine", ({ engine
 		const all = postsOf(sequence);
 		const id = await post(service, sequence, { ...all, records: [] });
 		expect((await service.store.listGaps(id)).map(({ kind }) => kind)).toEqual(["no_record"]);
-		expect(service.loggedGaps).toEqual([id]);
 		await service.post(all.records.at(-1)?.replaceAll(sequence.conversationId, id) ?? "");
 		expect(await service.store.listGaps(id)).toEqual([]);
 	});
@@ -183,5 +185,76 @@ test("a fork has no gap for the events of its source, when these arrive after it
 	expect(await service.store.listGaps(fork)).toEqual([]);
 	await service.batch(fork, [eventAfter("last", "lost")]);
 	expect(missing(await service.store.listGaps(fork))).toEqual(["lost"]);
-	expect(service.loggedGaps).toEqual([fork]);
+});
+
+const RECORD: ExactJsonObject = {
+	workspace: { kind: "LocalWorkspace", working_dir: "/workspace" },
+	agent: { kind: "ACPAgent", acp_command: ["acp"] },
+};
+
+const STATE = (id: string, leaf?: string): ExactJsonObject => ({
+	...{ id, timestamp: "2026-01-01T00:00:00", source: "environment", kind: "ConversationStateUpdateEvent" },
+	...{
+		key: "full_state",
+		value: { ...RECORD, execution_status: "idle", ...(leaf === undefined ? {} : { leaf_event_id: leaf }) },
+	},
+});
+
+test.each(ENGINES)(
+	"a fork of which no record is posted has no gap while its source is known, with $engine",
+	async (of) => {
+		const service = await of.open();
+		onTestFinished(() => service[Symbol.asyncDispose]());
+		const [source, fork, stranger] = [randomUUID(), randomUUID(), randomUUID()];
+		await service.batch(source, [STATE("s1"), eventAfter("one", null), eventAfter("two", "one")]);
+		expect((await service.store.listGaps(source)).map(({ kind }) => kind)).toEqual(["no_record"]);
+
+		// The agent server posts no record of a fork until it is paused, changed or deleted.
+		await service.batch(fork, [STATE("s2", "one")]);
+		await service.batch(fork, [eventAfter("own", "one"), eventAfter("last", "own")]);
+		await service.batch(fork, [STATE("s3", "last")]);
+		expect(await service.store.listGaps(fork)).toEqual([]);
+		expect((await service.record(fork))?.leaf_event_id).toBe("last");
+		await service.batch(fork, [eventAfter("next", "lost")]);
+		expect(missing(await service.store.listGaps(fork))).toEqual(["lost"]);
+
+		await service.events.json(stranger, Buffer.from(stringifyExactJson([STATE("s4", "one")])), BLUE, {
+			aborted: false,
+		});
+		expect(missing(await service.store.listGaps(stranger))).toEqual(["", "one"]);
+	},
+);
+
+test("gaps that last are logged once for each conversation, and those that close sooner are not", async () => {
+	const service = await LiveService.open();
+	onTestFinished(() => service[Symbol.asyncDispose]());
+	const [closed, open] = [randomUUID(), randomUUID()];
+	for (const id of [closed, open]) await service.batch(id, [eventAfter("one", null), eventAfter("three", "two")]);
+	await service.logGaps(Date.now());
+	await service.batch(closed, [eventAfter("two", "one")]);
+	await service.logGaps(Date.now() + LASTING_GAP - 60_000);
+	expect(service.loggedGaps).toEqual([]);
+	await service.logGaps(Date.now() + LASTING_GAP);
+	expect(service.loggedGaps).toEqual([[open, 1n]]);
+
+	await service.batch(open, [eventAfter("five", "four")]);
+	await service.logGaps(Date.now() + 2 * LASTING_GAP);
+	expect(service.loggedGaps).toEqual([[open, 1n]]);
+
+	// The process before has logged what had lasted then.
+	const logged: string[] = [];
+	const at = Date.now();
+	const restarted = (startedAt: number) =>
+		new GapLog({
+			store: service.store,
+			logger: { conversationGaps: (id) => logged.push(id) },
+			onError: (error) => logged.push(String(error)),
+			startedAt,
+		});
+	for (const startedAt of [at + LASTING_GAP + 60_000, at + LASTING_GAP - 60_000]) {
+		await using log = restarted(startedAt);
+		log.add(open, openGaps(await service.store.listGaps(open)));
+		await log.check(at + 2 * LASTING_GAP);
+		expect(logged).toEqual(startedAt > at + LASTING_GAP ? [] : [open]);
+	}
 });

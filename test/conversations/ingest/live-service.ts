@@ -29,8 +29,9 @@ export class LiveService implements AsyncDisposable {
 	readonly ingest: Ingest;
 	readonly events: EventIngest;
 	readonly logged: unknown[] = [];
-	/** Ids of the conversations whose gaps were logged. */
-	readonly loggedGaps: string[] = [];
+	/** Ids of the conversations whose gaps were logged, and how many they had. */
+	readonly loggedGaps: [string, bigint][] = [];
+	readonly #gapLog: GapLog;
 	readonly #vault: RecordVault;
 	readonly #parser: UpdateParser;
 	readonly #folder: TempFolder;
@@ -50,7 +51,13 @@ export class LiveService implements AsyncDisposable {
 		};
 		const parser = new UpdateParser(format, vault);
 		this.#parser = parser;
-		const gaps = new GapLog({ conversationGaps: (id) => this.loggedGaps.push(id) });
+		this.#gapLog = new GapLog({
+			store,
+			logger: { conversationGaps: (id, { count }) => this.loggedGaps.push([id, count]) },
+			onError: (error) => this.logged.push(error),
+			startedAt: 0,
+		});
+		const gaps = this.#gapLog;
 		this.events = new EventIngest(
 			wrap(store),
 			intake,
@@ -86,6 +93,11 @@ export class LiveService implements AsyncDisposable {
 		const folder = new TempFolder();
 		const store = await openStore(folder.file("live.db"), { isSameRecord: async (a, b) => vault.isSame(a, b) });
 		return new LiveService(store, keys, folder, wrap);
+	}
+
+	/** Logs the gaps that have lasted at a time, in milliseconds of Unix time. */
+	async logGaps(now: number): Promise<void> {
+		await this.#gapLog.check(now);
 	}
 
 	/** Posts a record as JSON or text. */
@@ -135,6 +147,7 @@ export class LiveService implements AsyncDisposable {
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {
+		await this.#gapLog[Symbol.asyncDispose]();
 		await this.store.close();
 		this.#folder[Symbol.dispose]();
 	}
