@@ -182,6 +182,10 @@ describe("a conversation", () => {
 		const more = { ...running, events: [...events, said("agent", "This one came later", 1)] };
 		await post(service.http, `events/${id}`, eventsOf(more).slice(-1));
 		await page.getByText("This one came later").waitFor();
+		const facts = page.getByRole("complementary", { name: "Facts" });
+		await expect
+			.poll(() => facts.locator("div", { hasText: "Events" }).getByRole("definition").textContent())
+			.toBe("31");
 		await expect
 			.poll(() => page.getByText("This one came later").boundingBox())
 			.toMatchObject({ y: expect.any(Number) });
@@ -199,6 +203,74 @@ describe("a conversation", () => {
 		const versions = page.getByRole("region", { name: "Two versions" });
 		const row = versions.getByRole("row", { name: /\/execution_status/ });
 		await expect.poll(() => row.getByRole("cell").allTextContents()).toEqual(["running", "error"]);
+		await page.context().close();
+	});
+
+	test("jumps to any sequence, and shows any two versions side by side", async () => {
+		const { page } = await visitWithKey(browser, service.http, `${CHECKOUT}?tab=history`);
+		const updates = page.locator(".history ol li .number");
+		await updates.first().waitFor();
+		const [newest, oldest] = (await updates.allTextContents()).map(Number);
+		if (newest === undefined || oldest === undefined) throw new Error("there are two versions");
+		await page.getByLabel("Version at sequence").fill(String(newest + 1000));
+		await page.keyboard.press("Enter");
+		await page.getByText("The current record did not change").waitFor();
+		await page.getByLabel("compared with").fill(String(oldest));
+		await page.keyboard.press("Enter");
+		const versions = page.getByRole("region", { name: "Two versions" });
+		const headers = versions.getByRole("columnheader");
+		await expect.poll(() => headers.allTextContents()).toEqual(["Member", `At ${oldest}`, `At ${newest + 1000}`]);
+		const row = versions.getByRole("row", { name: /\/execution_status/ });
+		expect(await row.getByRole("cell").allTextContents()).toEqual(["running", "error"]);
+		expect(page.url()).toContain(`sequence=${newest + 1000}&with=${oldest}`);
+		await page.context().close();
+	});
+
+	test("copies ids, links, JSON and commands of what is shown", async () => {
+		const { page, faults } = await visitWithKey(browser, service.http, CHECKOUT);
+		// The clipboard of a Chromium without a window cannot be read.
+		await page.evaluate("navigator.clipboard.writeText = async (text) => { globalThis.copied = text; }");
+		const copied = async (group: string | undefined, form: string): Promise<string> => {
+			await page.evaluate("globalThis.copied = undefined");
+			const option = group === undefined ? page : page.locator(`optgroup[label="${group}"]`);
+			const value = await option
+				.getByRole("option", { name: form, exact: true, includeHidden: true })
+				.getAttribute("value");
+			await page.getByLabel("Copy").selectOption(value);
+			await expect.poll(() => page.evaluate("globalThis.copied")).toEqual(expect.any(String));
+			return await page.evaluate("globalThis.copied");
+		};
+		await page.locator("article.step", { hasText: "grep -n coupon" }).getByRole("link").click();
+		const event = /event=(\d+)/.exec(page.url())?.[1];
+		expect(await copied(undefined, "link to what is shown")).toBe(page.url());
+		expect(await copied("Conversation", "id")).toBe(sampleId(1));
+		expect(JSON.parse(await copied("Conversation", "JSON"))).toMatchObject({
+			id: sampleId(1),
+			execution_status: "error",
+		});
+		expect(JSON.parse(await copied(`Event ${event}`, "JSON"))).toMatchObject({
+			kind: "ActionEvent",
+			action: { command: expect.stringContaining("grep -n coupon") },
+		});
+		const run = async (command: string) => {
+			const url = /^curl -sS -H "X-Access-Token: \$KEY" '(.*)'$/.exec(command)?.[1] ?? "";
+			return await (await fetch(url, { headers: { "X-Access-Token": KEY } })).json();
+		};
+		expect(await run(await copied("Conversation", "curl"))).toMatchObject({ id: sampleId(1) });
+		const page1 = object(await run(await copied(`Event ${event}`, "curl")));
+		expect(page1.events).toMatchObject([{ event: { kind: "ActionEvent" } }]);
+		expect(await copied(`Event ${event}`, "grpcurl")).toBe(
+			`grpcurl -plaintext -H "X-Access-Token: $KEY" -d '${JSON.stringify({
+				conversation_id: sampleId(1),
+				after_sequence: String(Number(event) - 1),
+				page_size: 1,
+			})}' "$GRPC_ADDRESS" conversations.v1.ConversationEventService/ListConversationEvents`,
+		);
+		await page.keyboard.press("h");
+		await page.getByRole("button", { name: /started/ }).click();
+		const first = /sequence=(\d+)/.exec(page.url())?.[1];
+		expect(await run(await copied(`Version ${first}`, "curl"))).toMatchObject({ execution_status: "running" });
+		expect(faults).toEqual([]);
 		await page.context().close();
 	});
 

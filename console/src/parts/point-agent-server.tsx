@@ -1,4 +1,5 @@
 import { BASE_URL } from "../service/service.ts";
+import { copyText } from "./copy.ts";
 
 /** The setting with which an agent server posts here. */
 export function PointAgentServer() {
@@ -15,7 +16,7 @@ export TZ=UTC`;
 			<h2>Point an agent server here</h2>
 			<p>Set these variables for the agent server, and start it:</p>
 			<pre>{setting}</pre>
-			<button type="button" onClick={() => void navigator.clipboard.writeText(setting)}>
+			<button type="button" onClick={() => copyText(setting)}>
 				Copy
 			</button>
 		</section>

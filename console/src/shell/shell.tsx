@@ -46,8 +46,7 @@ export function Shell() {
 				<div class="side">
 					<Live />
 					<button type="button" onClick={nextTheme} title="Change the theme">
-						<span class="visually-hidden">Theme: </span>
-						{theme.value}
+						theme: {theme.value}
 					</button>
 					{accessKey.value !== undefined && (
 						<button type="button" onClick={() => signOut()}>

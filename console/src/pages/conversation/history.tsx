@@ -12,8 +12,13 @@ import { type OpenConversation, readRecord } from "./state.ts";
 export function History({ open }: { readonly open: OpenConversation }) {
 	const updates = [...open.updates.value].reverse();
 	const chosen = query.value.get("sequence");
+	const other = query.value.get("with");
 	return (
 		<div class="history">
+			<div class="row filters">
+				<Sequence name="sequence" label="Version at sequence" value={chosen} hint="any" />
+				<Sequence name="with" label="compared with" value={other} hint="the one before" />
+			</div>
 			<ol>
 				{updates.map((update) => {
 					const sequence = String(update.sequence);
@@ -37,22 +42,70 @@ export function History({ open }: { readonly open: OpenConversation }) {
 				})}
 			</ol>
 			{chosen === null ? (
-				<Notice title="Choose an update to see what it changed" />
+				<Notice title="Choose an update, or type a sequence, to see what changed" />
 			) : (
-				<Compared key={chosen} open={open} sequence={BigInt(/^\d+$/.test(chosen) ? chosen : "0")} />
+				<Compared
+					key={`${chosen} ${other}`}
+					open={open}
+					sequence={sequenceOf(chosen) ?? 0n}
+					other={sequenceOf(other)}
+				/>
 			)}
 		</div>
 	);
 }
 
-/** The record at a sequence beside the one before it. */
-function Compared({ open, sequence }: { readonly open: OpenConversation; readonly sequence: bigint }) {
+function sequenceOf(text: string | null): bigint | undefined {
+	return text !== null && /^\d+$/.test(text) ? BigInt(text) : undefined;
+}
+
+/** Chooses a version by its sequence. */
+function Sequence(props: {
+	readonly name: string;
+	readonly label: string;
+	readonly value: string | null;
+	readonly hint: string;
+}) {
+	const { name, label, value, hint } = props;
+	return (
+		<label class="row small muted">
+			{label}
+			<input
+				type="text"
+				inputmode="numeric"
+				size={12}
+				placeholder={hint}
+				value={value ?? ""}
+				onChange={(event) => {
+					const text = event.currentTarget.value.trim();
+					setQuery((next) => {
+						if (text === "") next.delete(name);
+						else next.set(name, text);
+					});
+				}}
+			/>
+		</label>
+	);
+}
+
+interface ComparedProps {
+	readonly open: OpenConversation;
+	readonly sequence: bigint;
+	/** Sequence of the other version; undefined for the one before. */
+	readonly other: bigint | undefined;
+}
+
+/** The record at a sequence beside another version. */
+function Compared({ open, sequence, other }: ComparedProps) {
 	const found = useSignal<readonly Difference[] | undefined>(undefined);
 	const problem = useSignal<Problem | undefined>(undefined);
-	const before = open.updates.value.findLast((update) => update.current && update.sequence < sequence)?.sequence;
+	const none = useSignal(false);
+	const before =
+		other ?? open.updates.value.findLast((update) => update.current && update.sequence < sequence)?.sequence;
 	useEffect(() => {
 		Promise.all([before === undefined ? undefined : readRecord(open.id, before), readRecord(open.id, sequence)]).then(
 			([older, newer]) => {
+				none.value = newer === undefined;
 				found.value = differences(older ?? {}, newer ?? {});
 			},
 			(error: unknown) => {
@@ -62,6 +115,7 @@ function Compared({ open, sequence }: { readonly open: OpenConversation; readonl
 	}, []);
 	if (problem.value !== undefined) return <ProblemNotice problem={problem.value} />;
 	if (found.value === undefined) return <Notice title="Loading…" />;
+	if (none.value) return <Notice title={`There was no record at sequence ${sequence} yet`} />;
 	if (found.value.length === 0) return <Notice title="The current record did not change" />;
 	return (
 		<div class="scroll" role="region" aria-label="Two versions" tabIndex={0}>

@@ -1,13 +1,15 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { computed, signal } from "@preact/signals";
 import {
 	type ConversationEventEntry,
 	EventOrder,
 } from "../../../../gen/conversations/v1/conversation_event_service_pb.js";
 import type { ListConversationGapsResponse } from "../../../../gen/conversations/v1/conversation_gap_service_pb.js";
-import type {
-	ConversationFilterSchema,
-	ConversationUpdate,
+import {
+	type ConversationFilterSchema,
+	ConversationOrder,
+	type ConversationUpdate,
 } from "../../../../gen/conversations/v1/conversation_service_pb.js";
 import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
 import {
@@ -32,6 +34,8 @@ const PAGE_SIZE = 200;
 const SHOWN_TOGETHER = 20_000;
 /** Number of gaps that are shown. */
 const MOST_GAPS = 1000;
+/** Number of active conversations among which this one is looked for. */
+const MOST_ACTIVE = 100;
 
 /** Everything that the page of a conversation shows, kept up to date by two watches. */
 export class OpenConversation {
@@ -62,6 +66,9 @@ export class OpenConversation {
 	});
 	readonly #stops: (() => void)[] = [];
 	readonly #readingGaps = new Throttle(() => this.#loadGaps());
+	readonly #readingSummary = new Throttle(() => this.#loadSummary());
+	/** Time of the newest event after which the summary was not read again. */
+	#activeFrom: Timestamp | undefined;
 	#closed = false;
 
 	constructor(id: string) {
@@ -78,6 +85,7 @@ export class OpenConversation {
 	close(): void {
 		this.#closed = true;
 		this.#readingGaps.cancel();
+		this.#readingSummary.cancel();
 		for (const stop of this.#stops.splice(0)) stop();
 	}
 
@@ -129,6 +137,17 @@ export class OpenConversation {
 			arrived.findLast(({ current, summary }) => current && summary !== undefined)?.summary ?? this.summary.value;
 	}
 
+	/** Reads the summary again, which events change without an update of the record. */
+	async #loadSummary(): Promise<void> {
+		const { conversations: active } = await conversations.listConversations({
+			filter: this.#activeFrom === undefined ? {} : { activityFrom: this.#activeFrom },
+			orderBy: ConversationOrder.ACTIVITY,
+			pageSize: MOST_ACTIVE,
+		});
+		const own = active.find(({ summary }) => summary?.id === this.id)?.summary;
+		if (own !== undefined && own.eventCount >= (this.summary.value?.eventCount ?? 0n)) this.summary.value = own;
+	}
+
 	async #loadRecord(): Promise<void> {
 		this.record.value = await readRecord(this.id);
 	}
@@ -152,6 +171,8 @@ export class OpenConversation {
 			},
 			(arrived) => {
 				this.#add(arrived);
+				this.#activeFrom = arrived.at(-1)?.happenedAt ?? this.#activeFrom;
+				this.#readingSummary.request();
 				this.#readingGaps.request();
 			},
 		);
@@ -213,12 +234,17 @@ export class OpenConversation {
 export async function readRecord(id: string, sequence?: bigint): Promise<Json | undefined> {
 	const version = sequence === undefined ? "" : `?sequence=${sequence}`;
 	try {
-		const value = await readJson(`api/v1/conversations/${encodeURIComponent(id)}${version}`);
-		return isObject(value) ? value : undefined;
+		return await readObject(`api/v1/conversations/${encodeURIComponent(id)}${version}`);
 	} catch (error) {
 		if (problemOf(error).kind === "missing") return undefined;
 		throw error;
 	}
+}
+
+/** Reads a JSON object from a route of the API; undefined when it is another value. */
+export async function readObject(path: string): Promise<Json | undefined> {
+	const value = await readJson(path);
+	return isObject(value) ? value : undefined;
 }
 
 function isObject(value: unknown): value is Json {

@@ -3,6 +3,11 @@ import type { ConversationEventEntry } from "../../../../gen/conversations/v1/co
 
 /** The steps of a conversation, as the timeline shows them: an action and its observation are one step. */
 
+/** Key of the state that is the status of a conversation. */
+const STATUS = "execution_status";
+
+export const SYSTEM_PROMPT = "System prompt";
+
 /** An event with its members parsed. */
 export interface ParsedEvent {
 	readonly sequence: bigint;
@@ -41,6 +46,11 @@ export interface Step {
 	readonly responseId: string | undefined;
 	/** The events of the step. */
 	readonly events: readonly ParsedEvent[];
+}
+
+/** Whether a step only reports a part of the state other than the status. There are many of them, of little interest. */
+export function isMinor({ events }: Step): boolean {
+	return events.every(({ kind, members }) => kind === "ConversationStateUpdateEvent" && members.key !== STATUS);
 }
 
 export function parseEntry(entry: ConversationEventEntry): ParsedEvent {
@@ -125,17 +135,21 @@ function stepOf(event: ParsedEvent, results: readonly ParsedEvent[]): Step {
 			return { ...common, look, title, text: contentText(message.content), isMarkdown: true };
 		}
 		case "SystemPromptEvent":
-			return { ...common, title: "System prompt", text: contentText([members.system_prompt]) };
+			return { ...common, title: SYSTEM_PROMPT, text: contentText([members.system_prompt]) };
 		case "ActionEvent": {
 			const result = results.at(-1);
 			const observation = object(result?.members.observation) ?? {};
 			const action = object(members.action) ?? {};
 			const finish = text(action.message);
+			const tool = text(members.tool_name);
+			const summary = text(members.summary);
+			// Without a summary of the model, the agent server writes the tool and its arguments, which are shown anyway.
+			const said = summary.startsWith(`${tool}: {`) ? "" : summary;
 			return {
 				...common,
 				look: "tool",
-				title: text(members.tool_name) || "action",
-				text: [contentText(members.thought), text(members.summary), finish].filter(Boolean).join("\n\n"),
+				title: tool || "action",
+				text: [contentText(members.thought), said, finish].filter(Boolean).join("\n\n"),
 				isMarkdown: true,
 				input: finish === "" ? inputOf(action, members) : "",
 				output: outputOf(result, observation),
@@ -163,7 +177,8 @@ function stepOf(event: ParsedEvent, results: readonly ParsedEvent[]): Step {
 		case "ConversationErrorEvent": {
 			const classification = object(members.classification) ?? {};
 			const retry = classification.retryable === true ? "a retry is possible" : "";
-			const facts = [text(classification.kind), retry].filter(Boolean).join(" · ");
+			const kind = text(classification.kind);
+			const facts = [kind && `kind of error: ${kind}`, retry].filter(Boolean).join(" · ");
 			return {
 				...common,
 				look: "error",
@@ -180,6 +195,7 @@ function stepOf(event: ParsedEvent, results: readonly ParsedEvent[]): Step {
 			return { ...common, look: "state", title: "Interrupted", text: text(members.reason) };
 		case "ConversationStateUpdateEvent": {
 			const key = text(members.key);
+			if (key === STATUS) return { ...common, look: "state", title: `Status: ${plain(members.value)}` };
 			const value = key === "full_state" ? "" : plain(members.value);
 			return { ...common, look: "state", title: key === "full_state" ? "Full state" : key, text: value };
 		}

@@ -12,10 +12,12 @@ import { foundIn, queryOf, useFound } from "./found.ts";
 import type { GapPlace } from "./gap-places.ts";
 import { GapMark } from "./missing.tsx";
 import type { OpenConversation } from "./state.ts";
-import type { Step } from "./steps.ts";
+import { isMinor, type Step, SYSTEM_PROMPT } from "./steps.ts";
 
 /** Characters of a text that are shown before it is opened. */
 const FOLDED = 600;
+/** Lines of a text that are shown before it is opened. */
+const LINES = 12;
 
 /** What happened, step by step. */
 export function Timeline({ open }: { readonly open: OpenConversation }) {
@@ -33,11 +35,7 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 		const words = wanted.value.toLowerCase();
 		return steps.filter(
 			(step) =>
-				(marked.has(step) ||
-					isWanted(step) ||
-					showStates.value ||
-					step.look !== "state" ||
-					!step.events.every(({ kind }) => kind === "ConversationStateUpdateEvent")) &&
+				(marked.has(step) || isWanted(step) || showStates.value || !isMinor(step)) &&
 				(words === "" ||
 					[step.title, step.text, step.input, step.output].some((text) => text.toLowerCase().includes(words))),
 		);
@@ -98,7 +96,7 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 							showStates.value = !showStates.value;
 						}}
 					/>
-					changes of state
+					all changes of state
 				</label>
 				<span class="small muted" aria-live="polite">
 					{open.loadingEvents.value ? "loading older events…" : `${full(shown.length)} steps`}
@@ -174,7 +172,14 @@ function StepView({ id, step, chosen, found, index, marks, price, places }: Step
 						{facts.join(" · ")}
 					</a>
 				</header>
-				{step.text !== "" && <Folded text={step.text} form={step.isMarkdown ? "markdown" : "text"} found={found} />}
+				{step.text !== "" && (
+					<Folded
+						text={step.text}
+						form={step.isMarkdown ? "markdown" : "text"}
+						found={found}
+						lines={step.title === SYSTEM_PROMPT ? 2 : LINES}
+					/>
+				)}
 				{step.input !== "" && <Folded text={step.input} form="input" found={found} />}
 				{step.output !== "" && <Folded text={step.output} form="output" found={found} />}
 			</article>
@@ -188,17 +193,19 @@ interface FoldedProps {
 	readonly form: "markdown" | "text" | "input" | "output";
 	/** A search whose words open the text. */
 	readonly found: TextQuery | undefined;
+	/** Number of lines that are shown while it is folded. */
+	readonly lines?: number;
 }
 
 /** A text that is cut while it is long, until a person opens it. */
-function Folded({ text, form, found }: FoldedProps) {
-	const long = text.length > FOLDED || text.split("\n").length > 14;
+function Folded({ text, form, found, lines = LINES }: FoldedProps) {
+	const long = text.length > FOLDED || text.split("\n").length > lines + 2;
 	const isFound = useMemo(() => long && found !== undefined && foundIn(found, text).length > 0, [long, found, text]);
 	const open = useSignal(isFound);
 	useLayoutEffect(() => {
 		if (isFound) open.value = true;
 	}, [isFound]);
-	const cut = long && !open.value ? text.split("\n").slice(0, 12).join("\n").slice(0, FOLDED) : text;
+	const cut = long && !open.value ? text.split("\n").slice(0, lines).join("\n").slice(0, FOLDED) : text;
 	return (
 		<>
 			{form === "markdown" ? (

@@ -45,6 +45,7 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 	const record = open.record.value;
 	const missing = open.missing.value?.gaps ?? [];
 	const [oldest] = missing;
+	const tags = Object.entries(summary?.tags ?? {});
 	const isUnknown = (relation: string): boolean =>
 		open.missing.value?.unknownRelations.some((unknown) => unknown.relation === relation) ?? false;
 	if (summary === undefined && open.steps.value.length === 0)
@@ -69,7 +70,7 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 						last activity <Ago time={summary?.lastActivityAt ?? summary?.updatedAt} />
 					</span>
 					<code>{id}</code>
-					<CopyMenu id={id} record={record} />
+					<CopyMenu open={open} />
 				</p>
 			</header>
 			<div class="conversation">
@@ -85,26 +86,28 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 								<Clock time={summary?.runStartedAt} />
 							</Fact>
 							<Fact name="Events">{full(summary?.eventCount ?? 0n)}</Fact>
-							<Fact name="Owner">{summary?.owner || <span class="muted">none</span>}</Fact>
-							<Fact name="Tags">
-								{Object.entries(summary?.tags ?? {}).map(([key, value]) => (
-									<a key={key} class="tag" href={addressOf(["conversations"], { tag: `${key}:${value}` })}>
-										{key}: {value}
-									</a>
-								))}
-							</Fact>
-							<Fact name="Parent">
-								<Relation id={summary?.parentConversationId} unknown={isUnknown("parent")} />
-							</Fact>
-							<Fact name="Fork of">
-								<Relation id={summary?.forkedFromConversationId} unknown={isUnknown("source")} />
-							</Fact>
-							<Fact name="Children">
-								<Relatives of={open.children.value} />
-							</Fact>
-							<Fact name="Forks">
-								<Relatives of={open.forks.value} />
-							</Fact>
+							{summary?.owner && <Fact name="Owner">{summary.owner}</Fact>}
+							{tags.length > 0 && (
+								<Fact name="Tags">
+									{tags.map(([key, value]) => (
+										<a key={key} class="tag" href={addressOf(["conversations"], { tag: `${key}:${value}` })}>
+											{key}: {value}
+										</a>
+									))}
+								</Fact>
+							)}
+							{summary?.parentConversationId && (
+								<Fact name="Parent">
+									<Relation id={summary.parentConversationId} unknown={isUnknown("parent")} />
+								</Fact>
+							)}
+							{summary?.forkedFromConversationId && (
+								<Fact name="Fork of">
+									<Relation id={summary.forkedFromConversationId} unknown={isUnknown("source")} />
+								</Fact>
+							)}
+							<Relatives name="Children" of={open.children.value} />
+							<Relatives name="Forks" of={open.forks.value} />
 						</dl>
 					</section>
 					{summary?.lastError && (
@@ -158,17 +161,20 @@ function Fact({ name, children }: { readonly name: string; readonly children: pr
 	);
 }
 
-function Relatives({ of }: { readonly of: readonly ConversationSummary[] }) {
-	if (of.length === 0) return <span class="muted">none</span>;
-	return of.map(({ id, title }) => (
-		<a key={id} href={addressOf(["conversations", id])}>
-			{title ?? id}
-		</a>
-	));
+function Relatives({ name, of }: { readonly name: string; readonly of: readonly ConversationSummary[] }) {
+	if (of.length === 0) return null;
+	return (
+		<Fact name={name}>
+			{of.map(({ id, title }) => (
+				<a key={id} class="relative" href={addressOf(["conversations", id])}>
+					{title ?? id}
+				</a>
+			))}
+		</Fact>
+	);
 }
 
-function Relation({ id, unknown }: { readonly id: string | undefined; readonly unknown: boolean }) {
-	if (id === undefined) return <span class="muted">none</span>;
+function Relation({ id, unknown }: { readonly id: string; readonly unknown: boolean }) {
 	if (unknown)
 		return (
 			<span title="This service does not have the conversation, or your key may not see it">

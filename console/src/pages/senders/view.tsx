@@ -13,6 +13,20 @@ import { RefusedPosts } from "./refused.tsx";
 /** Milliseconds between two reads of the senders. */
 const INTERVAL = 5_000;
 
+const COLUMNS = [
+	"Sender",
+	"Last post",
+	"State",
+	"Running",
+	"Records",
+	"Events",
+	"Clock",
+	"Refused in an hour",
+	"Refused in a day",
+] as const;
+/** Columns of numbers. */
+const NUMBERS: ReadonlySet<string> = new Set(["Running", "Records", "Events"]);
+
 /** Who posts, who is silent, whose clock is wrong, and whose posts are refused. */
 export default function SendersPage() {
 	const list = useSignal<readonly Sender[] | undefined>(undefined);
@@ -51,18 +65,8 @@ export default function SendersPage() {
 				<table class="card">
 					<thead>
 						<tr>
-							{[
-								"Sender",
-								"Last post",
-								"State",
-								"Running",
-								"Records",
-								"Events",
-								"Clock",
-								"Refused, last hour",
-								"last day",
-							].map((title) => (
-								<th key={title} scope="col">
+							{COLUMNS.map((title) => (
+								<th key={title} scope="col" class={NUMBERS.has(title) ? "number" : ""}>
 									{title}
 								</th>
 							))}
@@ -91,7 +95,9 @@ function Line({ sender }: { readonly sender: Sender }) {
 			<td>
 				<Ago time={sender.lastPostAt} />
 			</td>
-			<td>{sender.silent ? <span class="error">✕ silent</span> : <span class="finished">✓ posts</span>}</td>
+			<td class="status">
+				{sender.silent ? <span class="error">✕ silent</span> : <span class="finished">✓ posts</span>}
+			</td>
 			<td class="number">{full(sender.runningConversations)}</td>
 			<td class="number">{full(sender.records)}</td>
 			<td class="number">{full(sender.events)}</td>
