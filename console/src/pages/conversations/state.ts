@@ -45,6 +45,8 @@ const FIRST_PAGE = 100;
 const PAGE_SIZE = 1_000;
 /** Number of conversations that are read again after events. */
 const MOST_CHANGED = 200;
+/** Number of conversations that do not meet the filter whose versions are remembered. */
+const MOST_LEFT = 1_000;
 /** Milliseconds after which conversations are counted again without a change, because silence grows by itself. */
 const SILENCE_INTERVAL = 30_000;
 /** Milliseconds after which a gap no longer closes by itself. Most close with the next events, within half a minute. */
@@ -66,6 +68,8 @@ export class ConversationList {
 	readonly #counting = new Throttle(() => this.#readCounts());
 	readonly #reading = new Throttle(() => this.#readChanged());
 	readonly #silence: ReturnType<typeof setInterval>;
+	/** Newest versions of conversations that do not meet the filter, the last ones: the watch may bring older ones later. */
+	readonly #left = new Map<string, Version>();
 	/** Time of the oldest event whose conversation has not been read again. */
 	#changedFrom: Timestamp | undefined;
 
@@ -192,12 +196,17 @@ export class ConversationList {
 		if (activityFrom === undefined) return;
 		this.#changedFrom = undefined;
 		// Without the view's own filter, so that conversations are found that have just left the view.
-		const { conversations: changed } = await conversations.listConversations({
-			filter: { activityFrom },
-			orderBy: ConversationOrder.ACTIVITY,
-			pageSize: MOST_CHANGED,
-		});
-		if (!this.#closed) this.#merge(changed);
+		try {
+			const { conversations: changed } = await conversations.listConversations({
+				filter: { activityFrom },
+				orderBy: ConversationOrder.ACTIVITY,
+				pageSize: MOST_CHANGED,
+			});
+			if (!this.#closed) this.#merge(changed);
+		} catch {
+			if (isBefore(activityFrom, this.#changedFrom)) this.#changedFrom = activityFrom;
+			if (!this.#closed) this.#reading.request();
+		}
 	}
 
 	/** Puts changed conversations in their places. One that no longer meets the filter leaves the list. */
@@ -209,6 +218,8 @@ export class ConversationList {
 		for (const { sequence, summary, unreadable } of changed) {
 			const known = summary && newest.get(summary.id);
 			if (summary === undefined || (known !== undefined && isNewer(known, { sequence, summary }))) continue;
+			const left = this.#left.get(summary.id);
+			if (left !== undefined && isNewer(left, { sequence, summary })) continue;
 			newest.set(summary.id, { sequence, summary, unreadable, fresh: true });
 		}
 		const rows: Row[] = [];
@@ -224,7 +235,12 @@ export class ConversationList {
 		const rank = rankOf(orderOf(this.#query));
 		const before = (a: Row, b: Row): number => compare(rank(b), rank(a)) || compare(b.sequence, a.sequence);
 		for (const row of newest.values()) {
-			if (!summaryMeets(conditions, row.summary)) continue;
+			this.#left.delete(row.summary.id);
+			if (!summaryMeets(conditions, row.summary)) {
+				const { eventCount } = row.summary;
+				this.#left.set(row.summary.id, { sequence: row.sequence, summary: { eventCount } });
+				continue;
+			}
 			// Behind the last row it comes with a page that is not loaded yet.
 			if (this.more.value && last !== undefined && before(last, row) < 0) continue;
 			let [low, high] = [0, rows.length];
@@ -235,6 +251,10 @@ export class ConversationList {
 				else high = middle;
 			}
 			rows.splice(low, 0, row);
+		}
+		for (const id of this.#left.keys()) {
+			if (this.#left.size <= MOST_LEFT) break;
+			this.#left.delete(id);
 		}
 		this.rows.value = rows;
 		this.#counting.request();
@@ -286,7 +306,7 @@ async function newestEvent(): Promise<bigint> {
 	return newest.events[0]?.sequence ?? 0n;
 }
 
-type Version = Pick<Row, "sequence" | "summary">;
+type Version = Pick<Row, "sequence"> & { readonly summary: Pick<ConversationSummary, "eventCount"> };
 
 /** Whether a version of a conversation is newer than another one: by its update, or by events since. */
 function isNewer(a: Version, b: Version): boolean {
