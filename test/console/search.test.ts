@@ -40,6 +40,8 @@ const EDIT = {
 	action: { kind: "FileEditorAction", command: "view", path: "src/Wombat.ts", file_text: null },
 };
 
+const EVIL = "<img src=x onerror=document.title='injected'><script>1</script>";
+
 const CONVERSATIONS: readonly Sample[] = [
 	conversation(
 		1,
@@ -65,6 +67,7 @@ const CONVERSATIONS: readonly Sample[] = [
 		said("user", `Where is the bandicoot?\n\n${LOG}\n\nAnd the second **bandicoot**?`),
 		...Array.from({ length: 1500 }, (_, index) => said("agent", `Message ${index} of many\n\nwith two lines`, 0.1)),
 	]),
+	conversation(6, EVIL, [said("user", `said ${EVIL}`)]),
 ];
 const MANY = Array.from({ length: 23 }, (_, index) => conversation(100 + index, `Platypus ${index}`, []));
 
@@ -195,6 +198,26 @@ describe("a place opens the timeline at its event, with its words in view and ma
 		await page.locator(".place").first().waitFor();
 	});
 
+	test("the words of the step before are marked when k chooses it, and the header does not cover it", async () => {
+		const covered = async () => {
+			const top = (await page.locator("header.top").boundingBox())?.height ?? 0;
+			return ((await page.locator("article.step.chosen").boundingBox())?.y ?? -1) < top;
+		};
+		await search({ query: '"100 of many"' });
+		await page.locator(".place").first().click();
+		for (let number = 100; number > 85; number -= 1) {
+			await page.locator("article.step.chosen", { hasText: `Message ${number} of many` }).waitFor();
+			await page.keyboard.press("k");
+		}
+		await expect.poll(covered).toBe(false);
+		await page.evaluate(`location.hash = location.hash.replace(/query=.*/, "query=many*")`);
+		for (let number = 85; number > 82; number -= 1) {
+			await page.locator("article.step.chosen", { hasText: `Message ${number} of many` }).waitFor();
+			await expect.poll(marked).toEqual({ texts: ["many"], isSeen: true });
+			await page.keyboard.press("k");
+		}
+	});
+
 	test("an event that was removed is missed", async () => {
 		await page.evaluate(`location.hash = "#/conversations/${sampleId(1)}?event=999999"`);
 		await page.getByText("The timeline has no event 999999").waitFor();
@@ -231,6 +254,12 @@ test("the address has the filter and the order, and more results follow", async 
 test("j, k and Enter choose and open a hit or a place, and Esc leaves", async () => {
 	await search({ query: "login" });
 	await page.locator(".place").first().waitFor();
+	await page.keyboard.press("?");
+	const help = page.getByRole("dialog", { name: "Keys" });
+	await help.getByRole("row", { name: "/ search in all conversations" }).waitFor();
+	await help.getByRole("row", { name: "j next hit or place" }).waitFor();
+	await page.keyboard.press("Escape");
+	await help.waitFor({ state: "hidden" });
 	await page.keyboard.press("j");
 	await page.locator(".line.chosen").waitFor();
 	await page.keyboard.press("j");
@@ -312,6 +341,19 @@ test("says up to which event the index reaches when it lags, and searches again"
 	const box = page.getByRole("searchbox", { name: "Search in all conversations" });
 	await box.press("Enter");
 	await expect.poll(shown).toEqual(await found({ query: "passkey" }));
+});
+
+test("what others wrote is only text", async () => {
+	await search({ query: "onerror", sender: EVIL });
+	await page.getByRole("button", { name: EVIL }).click();
+	const hit = page.getByRole("rowgroup").filter({ has: page.locator(".place") });
+	expect(await hit.locator(".place .snippet").textContent()).toBe(`said ${EVIL}`);
+	expect(await hit.locator(".label > a").textContent()).toBe(EVIL);
+	expect(await page.locator("img, body script").count()).toBe(0);
+	await search({ query: `"${EVIL}` });
+	await page.getByText("This cannot be searched").waitFor();
+	expect(await page.locator("img, body script").count()).toBe(0);
+	expect(faults).toEqual([]);
 });
 
 test("a key with an owner finds what is its own", async () => {

@@ -52,7 +52,11 @@ export function VirtualList<Item>(props: VirtualListProps<Item>) {
 	useEffect(() => virtualizer._didMount(), []);
 	useLayoutEffect(() => virtualizer._willUpdate());
 	useEffect(() => {
-		if (focus !== undefined) virtualizer.scrollToIndex(focus, { align: "auto" });
+		if (focus === undefined) return;
+		// The header of the page covers the rows below it.
+		const scrollPaddingStart = document.querySelector<HTMLElement>("header.top")?.offsetHeight ?? 0;
+		virtualizer.setOptions({ ...virtualizer.options, scrollPaddingStart });
+		virtualizer.scrollToIndex(focus, { align: "auto" });
 	}, [focus]);
 	void version.value;
 	const items = virtualizer.getVirtualItems();

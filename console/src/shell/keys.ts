@@ -1,5 +1,4 @@
-import { signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 
 /** A key that does something on the present page. */
 export interface Shortcut {
@@ -9,27 +8,32 @@ export interface Shortcut {
 	readonly run: () => void;
 }
 
-const shortcuts = signal<readonly Shortcut[]>([]);
+let shortcuts: readonly Shortcut[] = [];
 
-/** The keys of the present page, for the page of help. */
-export const activeShortcuts = shortcuts;
+/** Returns the keys of the present page, for the page of help. */
+export function activeShortcuts(): readonly Shortcut[] {
+	return shortcuts;
+}
 
 /** Makes keys work while the component is shown. */
 export function useShortcuts(own: readonly Shortcut[]): void {
-	useEffect(() => {
-		shortcuts.value = [...shortcuts.value, ...own];
+	// Before the next key, which would find what was shown before.
+	useLayoutEffect(() => {
+		shortcuts = [...shortcuts, ...own];
 		return () => {
-			shortcuts.value = shortcuts.value.filter((shortcut) => !own.includes(shortcut));
+			shortcuts = shortcuts.filter((shortcut) => !own.includes(shortcut));
 		};
 	});
 }
 
 addEventListener("keydown", (event) => {
 	if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+	// An open dialog has keys of its own.
+	if (document.querySelector("dialog[open]") !== null) return;
 	const { target } = event;
 	const types = target instanceof HTMLElement && target.matches("input, textarea, select");
 	if (types && event.key !== "Escape") return;
-	const shortcut = shortcuts.value.findLast(({ key }) => key === event.key);
+	const shortcut = shortcuts.findLast(({ key }) => key === event.key);
 	if (shortcut === undefined) return;
 	event.preventDefault();
 	shortcut.run();

@@ -50,7 +50,6 @@ export function SearchBox() {
 				type="search"
 				aria-label="Search in all conversations"
 				placeholder="Search  ( / )"
-				maxLength={2000}
 				onKeyDown={(event) => {
 					if (event.key !== "Escape") return;
 					event.preventDefault();

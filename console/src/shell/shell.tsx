@@ -1,9 +1,10 @@
+import { useSignal } from "@preact/signals";
 import { lazy, Suspense } from "preact/compat";
 import { useEffect, useRef } from "preact/hooks";
 import { Notice } from "../parts/notice.tsx";
 import { accessKey, admitted, signOut } from "../service/session.ts";
 import { live } from "../service/watch.ts";
-import { activeShortcuts, useShortcuts } from "./keys.ts";
+import { activeShortcuts, type Shortcut, useShortcuts } from "./keys.ts";
 import { addressOf, go, path } from "./route.ts";
 import { SearchBox } from "./search-box.tsx";
 import { OfferedKey, SignIn } from "./sign-in.tsx";
@@ -79,8 +80,16 @@ function Live() {
 /** The list of keys, which `?` opens. */
 function Help() {
 	const dialog = useRef<HTMLDialogElement>(null);
+	const shown = useSignal<readonly Shortcut[]>([]);
 	useShortcuts([
-		{ key: "?", meaning: "show these keys", run: () => dialog.current?.showModal() },
+		{
+			key: "?",
+			meaning: "show these keys",
+			run: () => {
+				shown.value = activeShortcuts();
+				dialog.current?.showModal();
+			},
+		},
 		...NAMES.map((page, index) => ({
 			key: String(index + 1),
 			meaning: `open ${PAGES[page].title}`,
@@ -100,7 +109,7 @@ function Help() {
 			<h2>Keys</h2>
 			<table>
 				<tbody>
-					{activeShortcuts.value.map(({ key, meaning }) => (
+					{shown.value.map(({ key, meaning }) => (
 						<tr key={key}>
 							<td>
 								<kbd>{key}</kbd>

@@ -43,11 +43,13 @@ export function useFound(
 		// Not all browsers have marks that leave the elements as they are.
 		if (current === null || query === undefined || CSS.highlights === undefined) return;
 		const ranges = rangesIn(current, query);
-		CSS.highlights.set(NAME, new Highlight(...ranges));
+		const own = new Highlight(...ranges);
+		CSS.highlights.set(NAME, own);
 		const stop = ranges[0] === undefined ? () => undefined : reveal(ranges[0]);
 		return () => {
 			stop();
-			CSS.highlights.delete(NAME);
+			// Another step may have set its own before this one ends.
+			if (CSS.highlights.get(NAME) === own) CSS.highlights.delete(NAME);
 		};
 	}, [query, state]);
 }

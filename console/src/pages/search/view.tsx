@@ -40,7 +40,14 @@ export default function SearchPage() {
 		{ key: "k", meaning: "previous hit or place", run: () => move(-1) },
 		{ key: "Enter", meaning: "open the chosen hit or place", run: () => links()[chosen.value]?.click() },
 		{ key: "f", meaning: "filter by title", run: () => filter.current?.focus() },
-		{ key: "Escape", meaning: "to the list", run: () => go(addressOf(["conversations"])) },
+		{
+			key: "Escape",
+			meaning: "to the list",
+			run: () => {
+				if (document.activeElement === filter.current) filter.current?.blur();
+				else go(addressOf(["conversations"]));
+			},
+		},
 	]);
 	return (
 		<>
