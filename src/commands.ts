@@ -181,6 +181,17 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 			print(await rebuildSearch(config));
 		},
 	},
+	"usage rebuild": {
+		operands: [],
+		meaning:
+			"count the usage of all conversations anew from the stored updates and events, compare, and correct what differs, also while the service runs",
+		failure: "The usage cannot be rebuilt",
+		async run(config) {
+			const { runUsageRebuild } = await import("./usage-command.ts");
+			const progress = showProgress((total) => `${total} conversations`, "counted");
+			for (const line of await runUsageRebuild(config, progress)) print(line);
+		},
+	},
 };
 
 /** @throws Error when the database is not a SQLite file */

@@ -63,6 +63,7 @@ export const LISTED: ExactJsonObject = {
 		},
 	],
 	next_page_token: "",
+	total_size: 1,
 };
 
 /** The response to a record without `workspace` and with `max_iterations: 0`. */

@@ -102,7 +102,12 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 		),
 		unary(reading.listConversations, async (request, caller) => {
 			const page = await reads.of(caller).list.list({ ...request, ...viewOptionsOf(request, caller) });
-			return { conversations: page.conversations.map(toEntry), nextPageToken: page.nextPageToken };
+			const { nextPageToken, totalSize } = page;
+			return {
+				conversations: page.conversations.map(toEntry),
+				nextPageToken,
+				...(totalSize === undefined ? {} : { totalSize }),
+			};
 		}),
 		unary(ConversationReportService.method.countConversations, async (request, caller) => {
 			const { counts, total } = await reads.of(caller).counts.count(request);

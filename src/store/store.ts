@@ -481,6 +481,16 @@ export interface Store extends AsyncDisposable {
 	 * @returns whether it was corrected; false when usage has been counted, or its owner has changed, since it was read
 	 */
 	correctUsage(correction: UsageCorrection): Promise<boolean>;
+	/** Returns the days (UTC, since the Unix epoch) that have usage, or sums of usage. */
+	listUsageDays(): Promise<readonly bigint[]>;
+	/**
+	 * Makes the sums over conversations, and the days on which they have usage, equal to the ledgers, in one transaction.
+	 * Resolves when it is on disk.
+	 *
+	 * @param day undefined for the sums of all time, which are made from those of the days
+	 * @returns whether something was wrong
+	 */
+	correctUsageSums(day: bigint | undefined): Promise<boolean>;
 	/** Returns how far data of one kind has been derived; undefined when no step of it was saved. */
 	getDerivation(name: string): Promise<Derivation | undefined>;
 	/** Saves a step of {@link Derivation}. Resolves when it is on disk. */

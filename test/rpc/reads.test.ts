@@ -153,10 +153,10 @@ describe.each<[string, (key: string | undefined) => Reads]>([
 		];
 		const summaries = entries.map(({ sequence, summary }) => ({ sequence, summary }));
 		expect(await reads(READER).listConversations({})).toEqual(
-			create(ListConversationsResponseSchema, { conversations: summaries }),
+			create(ListConversationsResponseSchema, { conversations: summaries, totalSize: 2n }),
 		);
 		expect(await reads(READER).listConversations({ view: ConversationView.FULL })).toEqual(
-			create(ListConversationsResponseSchema, { conversations: entries }),
+			create(ListConversationsResponseSchema, { conversations: entries, totalSize: 2n }),
 		);
 		const filter = { tagKey: "team", titleContains: "T" };
 		const first = await reads(READER).listConversations({ pageSize: 1, filter });
@@ -167,7 +167,7 @@ describe.each<[string, (key: string | undefined) => Reads]>([
 			create(ListConversationsResponseSchema, { conversations: summaries.slice(1) }),
 		);
 		expect(await reads(READER).listConversations({ filter: { tags: { team: "b" } } })).toEqual(
-			create(ListConversationsResponseSchema, { conversations: summaries.slice(1) }),
+			create(ListConversationsResponseSchema, { conversations: summaries.slice(1), totalSize: 1n }),
 		);
 	});
 

@@ -328,7 +328,9 @@ export declare type ListConversationsResponse = Message<"conversations.v1.ListCo
   nextPageToken: string;
 
   /**
-   * Number of all conversations that the filter selects. Unset when it is not known without counting them.
+   * Number of all conversations that the filter selects. Set on the first page only, and if it is known without counting
+   * them: all are on this page, or the filter has no conditions but a status, an agent kind, a model, a sender and an
+   * owner.
    *
    * @generated from field: optional int64 total_size = 3;
    */

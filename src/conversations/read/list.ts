@@ -5,7 +5,7 @@ import { type ConversationSummary, ConversationSummarySchema } from "../../../ge
 import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
-import type { ListOrder } from "../../store/condition.ts";
+import { type Condition, hasCounts, type ListOrder } from "../../store/condition.ts";
 import type { ConversationQuery, Store, StoredConversation, StoredRecord } from "../../store/store.ts";
 import { conditionsOf, invalid } from "./filter.ts";
 import { recordJson } from "./get.ts";
@@ -45,6 +45,11 @@ export interface ConversationPage<Form> {
 	readonly conversations: readonly ListedConversation<Form>[];
 	/** Empty on the last page. */
 	readonly nextPageToken: string;
+	/**
+	 * Number of all conversations that the filter selects. Undefined when it is not known without counting them, and on a
+	 * page that is not the first one.
+	 */
+	readonly totalSize: bigint | undefined;
 }
 
 const LIST = "conversations";
@@ -55,7 +60,7 @@ const MAX_READ = 1000;
 
 /** Lists conversations. */
 export class ListConversations {
-	readonly #store: Pick<Store, "listConversations">;
+	readonly #store: Pick<Store, "listConversations" | "countConversations">;
 	readonly #vault: RecordVault;
 	readonly #onUnreadable: OnUnreadable;
 	readonly #format: RecordFormat;
@@ -63,7 +68,7 @@ export class ListConversations {
 
 	/** @param large opens large records; without it, this thread opens them */
 	constructor(
-		store: Pick<Store, "listConversations">,
+		store: Pick<Store, "listConversations" | "countConversations">,
 		format: RecordFormat,
 		vault: RecordVault,
 		onUnreadable: OnUnreadable,
@@ -119,7 +124,15 @@ export class ListConversations {
 		const nextPageToken = more && last !== undefined ? writePageToken(LIST, scope, ...positionOf(last)) : "";
 		const conversations: ListedConversation<Form>[] = [];
 		for (const stored of found) conversations.push(await this.#entry(stored, full ? open : undefined));
-		return { conversations, nextPageToken };
+		const totalSize = pageToken === "" ? await this.#totalSize(conditions, more ? undefined : found.length) : undefined;
+		return { conversations, nextPageToken, totalSize };
+	}
+
+	/** @param all number of all that the first page has; undefined if there are more */
+	async #totalSize(conditions: readonly Condition[], all: number | undefined): Promise<bigint | undefined> {
+		if (all !== undefined) return BigInt(all);
+		if (!hasCounts(conditions)) return undefined;
+		return BigInt((await this.#store.countConversations({ conditions, group: undefined, limit: 1 })).total);
 	}
 
 	async #entry<Form>(

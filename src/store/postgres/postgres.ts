@@ -49,6 +49,7 @@ import { requireFinished } from "./unfinished.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
 import { correctUsage, getUsage } from "./usage.ts";
 import { getUsageRange, listModelUsage, reportUsage } from "./usage-report.ts";
+import { correctUsageSums, listUsageDays } from "./usage-sums.ts";
 import { deleteIdleWriters, touchWriter } from "./writers.ts";
 
 /**
@@ -232,6 +233,8 @@ function storeOf(
 		listModelUsage: () => read("listModelUsage", listModelUsage),
 		getUsage: (conversationId) => read("getUsage", (session) => getUsage(session, conversationId)),
 		correctUsage: (correction) => run(() => logged("correctUsage", correctUsage(connections, correction))),
+		listUsageDays: () => read("listUsageDays", listUsageDays),
+		correctUsageSums: (day) => run(() => logged("correctUsageSums", correctUsageSums(connections, day))),
 		getRetentionTime: () => read("getRetentionTime", readRetentionTime),
 		saveRetentionTime: (time) => run(() => logged("saveRetentionTime", write(saveRetentionTime(time)))),
 		getDerivation: (name) => read("getDerivation", (session) => readDerivation(session, name)),

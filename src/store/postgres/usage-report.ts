@@ -36,7 +36,7 @@ export function queryOf({ build }: UsageStatement): Query {
 				(value ->> 3)::bigint AS beyond
 			FROM json_array_elements(${placeholder}::json)
 		`,
-		sum: (column) => `least(greatest(sum(${column}), -9223372036854775808), 9223372036854775807)::bigint`,
+		sum: saturatingSum,
 		conversationId: "k.id::text",
 		isSame: "c.conversation_id = k.id",
 		isParent: `p.conversation_id = CASE WHEN up.id ~ '${UUID}' THEN up.id::uuid END`,
@@ -51,6 +51,11 @@ export function queryOf({ build }: UsageStatement): Query {
 		join: "JOIN",
 	});
 	return sql.query(text);
+}
+
+/** Returns the sum of a column, as an integer of 64 bits that ends at its limits. */
+export function saturatingSum(column: string): string {
+	return `least(greatest(sum(${column}), -9223372036854775808), 9223372036854775807)::bigint`;
 }
 
 const UUID = "^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$";

@@ -20,6 +20,7 @@ import { findDocuments, readProgress } from "./text-index.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
 import { getUsage } from "./usage.ts";
 import { getUsageRange, listModelUsage, reportUsage } from "./usage-report.ts";
+import { listUsageDays } from "./usage-sums.ts";
 
 /** Entry point of the reader thread. Each call reads one snapshot of the database. */
 
@@ -58,6 +59,7 @@ function reader(options: DatabaseOptions) {
 			getUsageRange: (owner: string | undefined) => read(() => getUsageRange(statements, owner)),
 			listModelUsage: () => read(() => listModelUsage(statements)),
 			getUsage: (conversationId: string) => read(() => getUsage(statements, conversationId)),
+			listUsageDays: () => read(() => listUsageDays(statements)),
 			getRetentionTime: () => read(() => readRetentionTime(statements)),
 			range: ({ log, query }: { readonly log: LogTable; readonly query: RangeQuery }) =>
 				read(() => readRange(statements, log, query)),

@@ -207,6 +207,8 @@ function storeOf(
 		listModelUsage: () => reader.calls.listModelUsage(),
 		getUsage: (conversationId) => reader.calls.getUsage(conversationId),
 		correctUsage: (correction) => writer.calls.correctUsage(correction),
+		listUsageDays: () => reader.calls.listUsageDays(),
+		correctUsageSums: (day) => writer.calls.correctUsageSums(day),
 		getRetentionTime: () => reader.calls.getRetentionTime(),
 		saveRetentionTime: (time) => writer.calls.saveRetentionTime(time),
 		getDerivation: (name) => writer.calls.readDerivation(name),

@@ -36,6 +36,7 @@ import { addRefusals } from "./senders.ts";
 import { Statements } from "./statements.ts";
 import { emptyIndex, readProgress, resetIndex, writeStep } from "./text-index.ts";
 import { correctUsage } from "./usage.ts";
+import { correctUsageSums } from "./usage-sums.ts";
 
 /** Entry point of the writer thread. Appends that wait for it share one transaction. */
 
@@ -140,6 +141,7 @@ function writer(options: WriterOptions) {
 			saveRetentionTime: (time: bigint): void => void write(() => saveRetentionTime.run(time)),
 			addRefusals: (refusals: NewRefusals): void => write(() => addRefusals(statements, refusals)),
 			correctUsage: (correction: UsageCorrection) => write(() => correctUsage(statements, correction)),
+			correctUsageSums: (day: bigint | undefined) => write(() => correctUsageSums(statements, day)),
 			addRefusedPosts: (added: { readonly posts: readonly RefusedPostRow[]; readonly room: RefusedRoom }) =>
 				write(() => addRefusedPosts(statements, added)),
 			acceptRefusedPost: (accepted: { readonly post: AcceptedPost; readonly room: RefusedRoom }) =>

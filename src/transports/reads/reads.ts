@@ -104,7 +104,8 @@ export function readRoutes(
 				};
 				const page = await readsOf(principal).list.listJson(request);
 				// The records are JSON texts already.
-				return `{"conversations":[${page.conversations.map(entryJson).join(",")}],"next_page_token":"${page.nextPageToken}"}`;
+				const total = page.totalSize === undefined ? "" : `,"total_size":${page.totalSize}`;
+				return `{"conversations":[${page.conversations.map(entryJson).join(",")}],"next_page_token":"${page.nextPageToken}"${total}}`;
 			},
 		},
 		{

@@ -42,13 +42,16 @@ test.each<[MessageInitShape<typeof ConversationEventFilterSchema>, string]>([
 	[{ sources: many }, "sources must have at most 32 values"],
 	[{ eventId: "x".repeat(257) }, "event_id must have at most 256 characters"],
 	[{ eventId: "\ud800" }, "event_id is not valid Unicode"],
+	[{ kindsNot: many }, "kinds_not must have at most 32 values"],
 	[{ kinds: ["a", "\ud800"] }, "kinds is not valid Unicode"],
 	[{ sources: ["\udc00"] }, "sources is not valid Unicode"],
 	[{ happenedFrom: { seconds: 0n, nanos: -1 } }, "happened_from is not a valid timestamp"],
 	[{ happenedTo: { seconds: 253_402_300_800n, nanos: 0 } }, "happened_to is not a valid timestamp"],
 ])("%o is refused", (filter, message) => {
 	expect(() => convert(filter)).toThrow(new ServiceError("invalid_argument", `filter.${message}`));
-	expect(() => convert(filter, "")).toThrow(new ServiceError("invalid_argument", message));
+	// Without a prefix it is the name of the query parameter.
+	const parameter = message.replace(/^(kind|source)s/, "$1");
+	expect(() => convert(filter, "")).toThrow(new ServiceError("invalid_argument", parameter));
 });
 
 test("a filter with a field of a newer release is refused", () => {

@@ -205,7 +205,7 @@ test("an invalid request is refused with the name of the field", async () => {
 	expect(await refused({ conversationId: "x" })).toEqual(same("conversation_id is not a UUID"));
 	expect(await refused({ filter: kinds("\ud800") })).toEqual([
 		"filter.kinds is not valid Unicode",
-		"kinds is not valid Unicode",
+		"kind is not valid Unicode",
 	]);
 });
 

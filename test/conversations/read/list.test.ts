@@ -138,11 +138,13 @@ test("an entry has the summary, and the whole record on request", async () => {
 	expect(await reading.list.list(ALL)).toEqual({
 		conversations: [{ sequence, summary, conversation: undefined, unreadable: false }],
 		nextPageToken: "",
+		totalSize: 1n,
 	});
 	const { conversation } = await reading.getDecoded({ id, sequence: undefined, secrets: "redacted" });
 	expect(await reading.list.list({ ...ALL, full: true })).toEqual({
 		conversations: [{ sequence, summary, conversation, unreadable: false }],
 		nextPageToken: "",
+		totalSize: 1n,
 	});
 	expect(format.toJson(conversation)).toMatchObject({
 		title: "A title",

@@ -134,7 +134,7 @@ test.each([
 	["?page_token=x", 400, "page_token is not valid for this list and filter"],
 	["?happened_to=never", 400, "happened_to must be an ISO 8601 date-time such as 2026-01-31T12:00:00Z"],
 	["?secrets=all", 400, "secrets must be one of redacted, encrypted, plaintext"],
-	[`?${"kind=x&".repeat(33)}`, 400, "kinds must have at most 32 values"],
+	[`?${"kind=x&".repeat(33)}`, 400, "kind must have at most 32 values"],
 ])("the query %s is refused", async (search, status, detail) => {
 	expect(await get(`${ID}/events${search}`)).toEqual([status, JSON.stringify({ detail })]);
 });

@@ -141,12 +141,15 @@ test("secrets are shown in the requested form, in plain text only to a key with 
 	expect(await get("?secrets=plaintext&view=full")).toEqual(refused);
 	expect(await get("?secrets=plaintext&view=full&tag_key=team", KEY)).toEqual([
 		200,
-		{ conversations: [{ ...FIRST_ENTRY, conversation: returned(first, SECRET) }], next_page_token: "" },
+		{ conversations: [{ ...FIRST_ENTRY, conversation: returned(first, SECRET) }], next_page_token: "", total_size: 1 },
 	]);
 });
 
 test("the list returns summaries or whole records, with the newest update first", async () => {
-	expect(await get("")).toEqual([200, { conversations: [SECOND_ENTRY, FIRST_ENTRY], next_page_token: "" }]);
+	expect(await get("")).toEqual([
+		200,
+		{ conversations: [SECOND_ENTRY, FIRST_ENTRY], next_page_token: "", total_size: 2 },
+	]);
 	expect(await get("?view=full")).toEqual([
 		200,
 		{
@@ -155,14 +158,31 @@ test("the list returns summaries or whole records, with the newest update first"
 				{ ...FIRST_ENTRY, conversation: returned(first) },
 			],
 			next_page_token: "",
+			total_size: 2,
 		},
 	]);
+});
+
+test.each([
+	["", 2],
+	["agent_kind=Agent", 1],
+	["execution_status=running&execution_status=idle", 2],
+	["execution_status_not=deleting&tag_key=team", undefined],
+	["updated_from=2026-01-01T00:00:00Z", undefined],
+])("the first page of a list by %s tells its whole size if counts that are kept tell it", async (search, total) => {
+	const [, page] = await get(`?page_size=1&${search}`);
+	const { next_page_token: token, total_size: found } = object(JSON.parse(JSON.stringify(page)));
+	// All that is on the first page is known without counts.
+	expect(found).toBe(token === "" ? 1 : total);
+	if (token === "") return;
+	const [, next] = await get(`?page_size=1&${search}&page_token=${token}`);
+	expect(next).not.toHaveProperty("total_size");
 });
 
 test("the list is paged, and a page token is refused with another filter", async () => {
 	const [status, page] = await get("?page_size=1");
 	const { next_page_token: token, ...rest } = object(JSON.parse(JSON.stringify(page)));
-	expect([status, rest]).toEqual([200, { conversations: [SECOND_ENTRY] }]);
+	expect([status, rest]).toEqual([200, { conversations: [SECOND_ENTRY], total_size: 2 }]);
 	const next = [200, { conversations: [FIRST_ENTRY], next_page_token: "" }];
 	expect(await get(`?page_size=9223372036854775807&page_token=${token}`)).toEqual(next);
 	expect(await get(`?model=m&page_token=${token}`)).toEqual([
@@ -198,7 +218,7 @@ test.each([
 ])("the list by %s begins with the largest value, and is paged in this order only", async (order, first) => {
 	const [, page] = await get(`?order_by=${order}&page_size=1`);
 	const { next_page_token: token, ...rest } = object(JSON.parse(JSON.stringify(page)));
-	expect(rest).toEqual({ conversations: [first] });
+	expect(rest).toEqual({ conversations: [first], total_size: 2 });
 	const other = first === FIRST_ENTRY ? SECOND_ENTRY : FIRST_ENTRY;
 	const next = [200, { conversations: [other], next_page_token: "" }];
 	expect(await get(`?order_by=${order}&page_size=1&page_token=${token}`)).toEqual(next);
@@ -241,7 +261,8 @@ test.each<[string, "first" | "second" | "both" | "none"]>([
 	["title_contains=&model=&tag_key=&page_token=", "both"],
 ])("the list by %s has the matching conversations", async (search, expected) => {
 	const entries = { first: [FIRST_ENTRY], second: [SECOND_ENTRY], both: [SECOND_ENTRY, FIRST_ENTRY], none: [] };
-	expect(await get(`?${search}`)).toEqual([200, { conversations: entries[expected], next_page_token: "" }]);
+	const page = { conversations: entries[expected], next_page_token: "", total_size: entries[expected].length };
+	expect(await get(`?${search}`)).toEqual([200, page]);
 });
 
 test.each([

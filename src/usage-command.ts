@@ -1,0 +1,67 @@
+import { setTimeout as delay } from "node:timers/promises";
+import {
+	ConversationUsageService,
+	type GetUsageRebuildResponse,
+} from "../gen/conversations/v1/conversation_usage_service_pb.js";
+import { callAsCommand, type OpenedStore } from "./admin.ts";
+import type { Config } from "./config/config.ts";
+import type { RpcMethod } from "./rpc/rpc-method.ts";
+import { usageMethods } from "./rpc/usage-methods.ts";
+
+/** The command `usage rebuild`. It is a client of `ConversationUsageService`. */
+
+/** Milliseconds between two looks at a run. */
+const INTERVAL = 100;
+/** Maximum number of differences in the report. */
+const MAX_DIFFERENCES = 20;
+
+/**
+ * Counts the usage of all conversations anew, and corrects what differs.
+ *
+ * @param onProgress receives the numbers of conversations that are counted, and of all
+ * @returns the lines of a report
+ * @throws Error when the run ended early, or some conversations cannot be read
+ */
+export async function runUsageRebuild(
+	config: Config,
+	onProgress: (done: number, total: number) => void,
+): Promise<readonly string[]> {
+	return await callAsCommand(
+		config,
+		ConversationUsageService,
+		async (client) => {
+			await client.startUsageRebuild({});
+			for (;;) {
+				const state = await client.getUsageRebuild({});
+				const [done, total] = [Number(state.conversations), Number(state.total)];
+				if (total > 0) onProgress(Math.min(done, total), total);
+				if (!state.running) return reportOf(state);
+				await delay(INTERVAL);
+			}
+		},
+		usageMethodsOf,
+	);
+}
+
+/** Returns the methods of `ConversationUsageService` for a command that has opened the store. */
+async function usageMethodsOf({ store, opened }: OpenedStore): Promise<readonly RpcMethod[]> {
+	const stopping = new AbortController();
+	opened.defer(() => stopping.abort());
+	return usageMethods(store, stopping.signal);
+}
+
+function reportOf(state: GetUsageRebuildResponse): string[] {
+	const { conversations, corrected, differences, unreadable, correctedDays, error } = state;
+	const equal = conversations - corrected - unreadable;
+	const summary = `${conversations} conversations counted anew: ${equal} equal, ${corrected} corrected; sums of ${correctedDays} days corrected`;
+	if (error !== "") throw new Error(`${error} (${summary})`);
+	if (unreadable > 0n) throw new Error(`${unreadable} conversations have updates that cannot be read (${summary})`);
+	const lines = differences
+		.slice(0, MAX_DIFFERENCES)
+		.map(
+			({ conversationId, costBefore, cost, callsBefore, calls }) =>
+				`corrected: ${conversationId}: cost ${costBefore} to ${cost}, calls ${callsBefore} to ${calls}`,
+		);
+	const more = corrected > BigInt(lines.length) ? [`and ${corrected - BigInt(lines.length)} more`] : [];
+	return [`${summary}.`, ...lines, ...more];
+}
