@@ -182,7 +182,7 @@ test("a scrape has the newest sequences, queues, database files, disk space, upt
 	const scraped = await scrape(service, SCRAPER);
 	expect(countsOf(scraped, "conversations_newest_sequence")).toEqual({ "log=updates": 2, "log=events": 0 });
 	expect(Object.keys(countsOf(scraped, "conversations_queue_age_seconds"))).toEqual(
-		["intake", "large-intake", "writer", "reader"].map((thread) => `thread=${thread}`),
+		["intake", "large-intake", "writer", "reader", "search"].map((thread) => `thread=${thread}`),
 	);
 	const sizes = countsOf(scraped, "conversations_database_size_bytes");
 	expect(Object.keys(sizes)).toEqual(["file=database", "file=write-ahead-log"]);

@@ -40,7 +40,7 @@ export interface SqliteOptions extends Omit<DatabaseOptions, "path"> {
 
 /**
  * Opens the store in a SQLite database file. Creates the file and its folder if they do not exist. Only their owner may
- * read the database's files. One thread writes and another one reads. A second store cannot open the same file, because
+ * read the database's files. One thread writes, one reads, and one searches. A second store cannot open the same file, because
  * its updates would not reach the listeners of the first.
  *
  * @throws ServiceError `unavailable` when the database cannot be opened, another store has it open, a newer release
@@ -60,8 +60,9 @@ export async function openSqliteStore(path: string, log: ThreadLogger, options: 
 		throw error;
 	}
 	const data: WriterOptions = { path, lockTimeout, maxBytes, runId: randomUUID() };
-	const [writer, reader] = threadsOf({ data, log, observer });
-	const store = storeOf(writer, reader, lock, log, isSameRecord);
+	const threads = threadsOf({ data, log, observer });
+	const { writer, reader } = threads;
+	const store = storeOf(threads, lock, log, isSameRecord);
 	try {
 		// The writer creates the tables, so it starts before the reader.
 		await writer.start();
@@ -90,9 +91,17 @@ function orUnavailable<Result>(work: () => Result): Result {
 /** Maximum number of calls at the reader. It reads large records faster than the main thread can encode responses. */
 const MAX_READER_CALLS = 64;
 
-function threadsOf(
-	options: Pick<WorkerThreadOptions, "data" | "log" | "observer">,
-): [WorkerThread<WriterCalls>, WorkerThread<ReaderCalls>] {
+/** Milliseconds without a search after which the thread for it ends. */
+const SEARCH_IDLE = 60_000;
+
+interface Threads {
+	readonly writer: WorkerThread<WriterCalls>;
+	readonly reader: WorkerThread<ReaderCalls>;
+	/** Reads the index of words, so that a search for which much is read does not delay other reads. */
+	readonly search: WorkerThread<ReaderCalls>;
+}
+
+function threadsOf(options: Pick<WorkerThreadOptions, "data" | "log" | "observer">): Threads {
 	const shared: Omit<WorkerThreadOptions, "name" | "script" | "youngGenerationMiB" | "retriesCalls"> = {
 		...options,
 		owner: "the store",
@@ -100,16 +109,18 @@ function threadsOf(
 	};
 	const writer = { name: "writer", script: new URL("./writer", import.meta.url), youngGenerationMiB: 12 };
 	const reader = { name: "reader", script: new URL("./reader", import.meta.url), youngGenerationMiB: 24 };
-	return [
-		new WorkerThread({ ...shared, ...writer, retriesCalls: false }),
-		new WorkerThread({ ...shared, ...reader, retriesCalls: true, maxCallsSent: MAX_READER_CALLS }),
-	];
+	const search = { ...reader, name: "search", idleMilliseconds: SEARCH_IDLE };
+	return {
+		writer: new WorkerThread({ ...shared, ...writer, retriesCalls: false }),
+		reader: new WorkerThread({ ...shared, ...reader, retriesCalls: true, maxCallsSent: MAX_READER_CALLS }),
+		// Each search waits here for those before it, so that one whose caller has gone is left out.
+		search: new WorkerThread({ ...shared, ...search, retriesCalls: true, maxCallsSent: 1 }),
+	};
 }
 
-/** Returns a store that uses two threads; the caller starts them. Closing the store releases the lock. */
+/** Returns a store that uses the threads; the caller starts writer and reader. Closing the store releases the lock. */
 function storeOf(
-	writer: WorkerThread<WriterCalls>,
-	reader: WorkerThread<ReaderCalls>,
+	{ writer, reader, search }: Threads,
 	lock: Disposable,
 	log: ThreadLogger,
 	isSameRecord: IsSameRecord,
@@ -119,8 +130,8 @@ function storeOf(
 
 	async function close(): Promise<void> {
 		writer.refuse();
-		// The writer can empty the write-ahead log only after the reader has closed its connection.
-		await reader.close();
+		// The writer can empty the write-ahead log only after the others have closed their connections.
+		await Promise.all([reader.close(), search.close()]);
 		await writer.close();
 		lock[Symbol.dispose]();
 	}
@@ -160,7 +171,7 @@ function storeOf(
 			write: (step) => writer.calls.writeIndexStep(step),
 			reset: () => writer.calls.resetIndex(),
 			empty: (expects) => writer.calls.emptyIndex(expects),
-			find: (query) => reader.calls.findDocuments(query),
+			find: (query) => search.calls.findDocuments(query),
 		},
 		async append(update, signal) {
 			const { record, summary } = update;
