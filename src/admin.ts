@@ -5,7 +5,9 @@ import { createConnectTransport } from "@connectrpc/connect-node";
 import { AccessKeys, COMMAND } from "./access/access-keys.ts";
 import { StoredKeys } from "./access/stored-keys.ts";
 import type { Config } from "./config/config.ts";
+import { EraseConversations } from "./conversations/erase/erase.ts";
 import { accessKeyMethods } from "./rpc/access-key-methods.ts";
+import { eraseMethods } from "./rpc/erase-methods.ts";
 import { inProcessTransport } from "./rpc/in-process.ts";
 import { ownerMethods } from "./rpc/owner-methods.ts";
 import type { RpcMethod } from "./rpc/rpc-method.ts";
@@ -62,7 +64,14 @@ export async function openAdmin(config: Config, more?: MoreMethods): Promise<Adm
 	const stored = opened.use(await StoredKeys.open(store.accessKeys, { configured, log: keysLog }));
 	const accessKeys = new AccessKeys(stored, [...configured, ...clientCertificates], log);
 	const others = more === undefined ? [] : await more({ config, store, accessKeys, log, opened });
-	const methods = [...accessKeyMethods(accessKeys), ...ownerMethods(store, log), rebuildMethod(store, log), ...others];
+	const erasing = eraseMethods({ of: () => ({ erasing: new EraseConversations(store, log.conversationErased) }) });
+	const methods = [
+		...accessKeyMethods(accessKeys),
+		...ownerMethods(store, log),
+		...erasing,
+		rebuildMethod(store, log),
+		...others,
+	];
 	const transport = inProcessTransport(methods, COMMAND);
 	const running = opened.move();
 	return { transport, [Symbol.asyncDispose]: () => running.disposeAsync() };

@@ -14,7 +14,7 @@ import { LogOutput } from "./telemetry/log-output.ts";
 
 /** A command of the program. */
 interface Command {
-	/** Names of the operands. */
+	/** Names of the operands. The last one may be left out or repeated if its name ends in `…`. */
 	readonly operands: readonly string[];
 	/** Names of the options that it takes. */
 	readonly options?: readonly OptionName[];
@@ -36,6 +36,10 @@ const OPTIONS = {
 	sender: { type: "string", multiple: true },
 	ids: { type: "string" },
 	"agent-server": { type: "string" },
+	"with-children": { type: "boolean" },
+	"older-than": { type: "string" },
+	status: { type: "string" },
+	execute: { type: "boolean" },
 } as const;
 /** What stands for the value of an option in the usage; empty for an option without a value. */
 const OPTION_VALUES = {
@@ -48,12 +52,18 @@ const OPTION_VALUES = {
 	sender: "NAME",
 	ids: "ID,ID",
 	"agent-server": "URL",
+	"with-children": "",
+	"older-than": "TIME",
+	status: "STATUS",
+	execute: "",
 } as const;
 type OptionName = keyof typeof OPTION_VALUES;
 /** Values of the options that were given. */
 type Values = Readonly<
-	Partial<Record<Exclude<OptionName, "all" | "sender">, string> & { readonly all: boolean; readonly sender: string[] }>
+	Partial<Record<Exclude<OptionName, Flag | "sender">, string> & Record<Flag, boolean> & { readonly sender: string[] }>
 >;
+/** Names of the options without a value. */
+type Flag = "all" | "with-children" | "execute";
 
 const COMMANDS: Readonly<Record<string, Command>> = {
 	serve: {
@@ -192,7 +202,29 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 			for (const line of await runUsageRebuild(config, progress)) print(line);
 		},
 	},
+	erase: {
+		operands: ["ID…"],
+		options: ["with-children", "older-than", "status", "owner", "execute"],
+		meaning:
+			"erase conversations for good, also while the service runs: those with the given ids, with --with-children also their children; or those without activity for a TIME such as 90d, with --status also in this status and with --owner of this owner, which are only listed unless --execute is given",
+		failure: "The conversations cannot be erased",
+		run: eraseConversations,
+	},
 };
+
+async function eraseConversations(config: Config, ids: readonly string[], options: Values): Promise<void> {
+	const { "older-than": age, "with-children": withChildren = false, status, owner, execute = false } = options;
+	if ((ids.length === 0) === (age === undefined)) throw new UsageError("Give either ids or --older-than");
+	const { eraseByIds, eraseByPolicy } = await import("./erase-commands.ts");
+	if (age === undefined) {
+		if (status !== undefined || owner !== undefined || execute)
+			throw new UsageError("--status, --owner and --execute are only for --older-than");
+		return print(await eraseByIds(config, ids, withChildren));
+	}
+	if (withChildren) throw new UsageError("--with-children is only for ids");
+	const policy = { inactiveSince: new Date(Date.now() - durationOption("older-than", age)), status, owner };
+	print(await eraseByPolicy(config, policy, !execute, showProgress(conversations, "erased")));
+}
 
 /** @throws Error when the database is not a SQLite file */
 function sqlitePath(database: Database): string {
@@ -219,8 +251,9 @@ async function runCommand(args: readonly string[], environment: NodeJS.ProcessEn
 	const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
 	if (command === undefined) throw new UsageError(`There is no command "${name}"`);
 	const isForeign = optionNames.some((option) => values[option] !== undefined && !command.options?.includes(option));
-	if (operands.length !== command.operands.length || isForeign)
-		throw new UsageError(`Usage: ${usageOf(name, command)}`);
+	const takesMore = command.operands.at(-1)?.endsWith("…") === true;
+	const isCounted = takesMore || operands.length === command.operands.length;
+	if (!isCounted || isForeign) throw new UsageError(`Usage: ${usageOf(name, command)}`);
 	const config = readConfig(environment);
 	try {
 		await command.run(config, operands, values);
@@ -353,8 +386,19 @@ function sequenceOption(options: Values, name: "after-update" | "after-event"): 
 	return BigInt(value);
 }
 
-/** Milliseconds of the units of `--expires`. */
+/** Milliseconds of the units of durations. */
 const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
+
+/**
+ * Returns the milliseconds of a duration.
+ *
+ * @throws UsageError when the value is not one
+ */
+function durationOption(name: string, value: string): number {
+	const [, count, unit = ""] = /^(\d{1,5})([mhdw])$/.exec(value) ?? [];
+	if (count === undefined) throw new UsageError(`--${name} must be a duration such as 90d, 12h or 30m`);
+	return Number(count) * (UNITS[unit] ?? 0);
+}
 
 /**
  * Returns the time that `--expires` names: after a duration from now, or at a date or a time in ISO 8601.
@@ -437,6 +481,7 @@ function print(text: string): void {
 
 const mebibytes = (bytes: number): string => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 const rows = (count: number): string => `${count} rows`;
+const conversations = (count: number): string => `${count} conversations`;
 
 /** Returns the message of an error and of its causes in one line. */
 function reasonOf(error: unknown): string {

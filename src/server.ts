@@ -66,6 +66,7 @@ import { observed } from "./transports/http/observed.ts";
 import { probeRoutes } from "./transports/http/probes.ts";
 import { createRouter } from "./transports/http/router.ts";
 import { postRoutes } from "./transports/post-forms.ts";
+import { eraseRoute } from "./transports/reads/erase.ts";
 import { readRoutes } from "./transports/reads/reads.ts";
 import { watchRoutes } from "./transports/reads/watches.ts";
 import { openApiRoute } from "./transports/webhook/openapi.ts";
@@ -204,6 +205,7 @@ export async function startService(
 		refused: refusedPosts,
 		onUnreadable,
 		onUnreadableEvent: (event) => log.eventUnreadable(event),
+		onErased: log.conversationErased,
 	});
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const { counts, senders } = reads.of({ owner: undefined });
@@ -224,6 +226,7 @@ export async function startService(
 		oauthStateRoute(basePath),
 		...readRoutes(basePath, reads, retries),
 		...watchRoutes(basePath, reads, rpc),
+		eraseRoute(basePath, reads),
 		openApiRoute(basePath),
 		...(config.console ? await consoleRoutes(basePath, CONSOLE_FOLDER) : []),
 	];

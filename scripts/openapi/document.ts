@@ -1,6 +1,7 @@
 import { type DescEnum, type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { comments } from "../../gen/comments.js";
+import { DeleteConversationRequestSchema } from "../../gen/conversations/v1/conversation_erase_service_pb.js";
 import { IngestConversationEventsRequestSchema } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import {
 	ConversationEventFilterSchema,
@@ -74,7 +75,7 @@ export function openApiDocument(plan: MessagePlan): ExactJsonObject {
 			[CONVERSATIONS_PATH]: { get: listConversations() },
 			[`${CONVERSATIONS_PATH}/counts`]: { get: countConversations() },
 			"/api/v1/senders": { get: listSenders() },
-			[`${CONVERSATIONS_PATH}/{id}`]: { get: getConversation(plan) },
+			[`${CONVERSATIONS_PATH}/{id}`]: { get: getConversation(plan), delete: deleteConversation() },
 			[`${CONVERSATIONS_PATH}/{id}/updates`]: { get: listUpdates() },
 			[`${CONVERSATIONS_PATH}/{id}/events`]: { get: listEvents() },
 			[`${CONVERSATIONS_PATH}/{id}/gaps`]: { get: listGaps() },
@@ -179,6 +180,25 @@ function getConversation(plan: MessagePlan): ExactJsonObject {
 			...REFUSALS,
 			404: failure("There is no such conversation, or there was none at that sequence number."),
 			410: failure("The record that was current at that sequence number has been pruned."),
+		},
+	};
+}
+
+function deleteConversation(): ExactJsonObject {
+	const { field } = DeleteConversationRequestSchema;
+	const erased = { type: "integer", description: "Number of conversations that were erased." };
+	const schema = { type: "object", properties: { erased }, required: ["erased"] };
+	return {
+		operationId: "delete_conversation",
+		summary: "Erases a conversation for good; the key needs the scope erase",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [pathParameter(field.id), parameter(field.withChildren)],
+		responses: {
+			200: { description: "It was erased.", content: { "application/json": { schema } } },
+			400: failure("A parameter is unknown or has an invalid value."),
+			...REFUSALS,
+			404: failure("There is no such conversation."),
 		},
 	};
 }

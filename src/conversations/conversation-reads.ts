@@ -3,6 +3,7 @@ import type { EventFormat } from "../events/event-format.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
 import type { StoredEvent, StoredUpdate } from "../store/store.ts";
+import { EraseConversations, type OnErased } from "./erase/erase.ts";
 import { CountConversations } from "./read/count.ts";
 import { EventViews } from "./read/event-view.ts";
 import { ListConversationEvents } from "./read/events.ts";
@@ -25,7 +26,7 @@ import type { RecentEntries } from "./watch/recent-entries.ts";
 import { UpdateWatches, type UpdateWatchRequest } from "./watch/update-watches.ts";
 import type { WatchOptions } from "./watch/watch.ts";
 
-/** Everything that a caller can read and watch. It is limited to what the caller may see. */
+/** Everything that a caller can read, watch and erase. It is limited to what the caller may see. */
 export interface Reads {
 	readonly get: GetConversation;
 	readonly list: ListConversations;
@@ -34,6 +35,7 @@ export interface Reads {
 	readonly events: ListConversationEvents;
 	readonly usage: ReportUsage;
 	readonly gaps: ListConversationGaps;
+	readonly erasing: EraseConversations;
 	readonly senders: ListSenders;
 	readonly refused: ListRefusedPosts;
 	readonly search: SearchConversations;
@@ -55,6 +57,7 @@ export interface ReadOptions {
 	readonly refused: Pick<RefusedPosts, "written" | "bodyOf">;
 	readonly onUnreadable: OnUnreadable;
 	readonly onUnreadableEvent: OnUnreadable;
+	readonly onErased: OnErased;
 }
 
 /** Maximum number of owners whose reads are kept. Those of others are made again. */
@@ -74,6 +77,9 @@ export class ConversationReads {
 		const { store, format, vault, events, large, watches, onUnreadable, onUnreadableEvent } = options;
 		this.#options = options;
 		this.#views = new UpdateViews(store, format, vault, onUnreadable, large);
+		store.updates.subscribe((_, change) => {
+			if (change === "rewritten") this.#views.clear();
+		});
 		this.#eventViews = new EventViews(events, onUnreadableEvent);
 		this.#watches = new UpdateWatches(store, this.#views, watches);
 		this.#eventWatches = new EventWatches(store, this.#eventViews, watches);
@@ -106,6 +112,7 @@ export class ConversationReads {
 			events: new ListConversationEvents(store, this.#eventViews),
 			usage: new ReportUsage(store),
 			gaps: new ListConversationGaps(store),
+			erasing: new EraseConversations(store, this.#options.onErased),
 			senders: new ListSenders(store, clocks),
 			refused: new ListRefusedPosts(store, refused),
 			search: new SearchConversations(store, events, onUnreadableEvent),

@@ -74,7 +74,7 @@ const NOT_DELETED = ConversationExecutionStatusSchema.values
 export interface ReconcileOptions {
 	readonly client: Pick<AgentServerClient, "conversations" | "events" | "record">;
 	readonly sender: ReconciledSender;
-	readonly store: Pick<Store, "getOrigin" | "getRecordState" | "listConversations" | "listGaps">;
+	readonly store: Pick<Store, "getOrigin" | "getErasure" | "getRecordState" | "listConversations" | "listGaps">;
 	readonly ingest: Pick<Ingest, "fetched">;
 	readonly eventIngest: Pick<EventIngest, "fetched" | "applyFetched">;
 	/** Returns the time zone of the times without an offset that a sender writes. */
@@ -146,15 +146,18 @@ class Run {
 
 	async #compare({ id, updatedAt, status }: ListedConversation): Promise<void> {
 		const { client, store, sender, verified } = this.#options;
+		const erasure = await store.getErasure(id);
 		const origin = await store.getOrigin(id);
+		const present = erasure ?? origin;
 		// Nothing of it is fetched, because nothing of it may be stored.
-		if (origin !== undefined && sender.owner !== undefined && origin.owner !== sender.owner)
+		if (present !== undefined && sender.owner !== undefined && present.owner !== sender.owner)
 			throw new ServiceError("permission_denied", "The conversation belongs to another owner", { conversationId: id });
 		const gaps = await store.listGaps(id);
 		const known = gaps.length === 0 ? verified?.get(id) : undefined;
 		if (known?.updatedAt !== undefined && known.updatedAt === updatedAt) return;
 		const name = nameOf(sender, origin?.sender);
 		const poster: Poster = { sender: name, owner: sender.owner };
+		if (erasure !== undefined && !(await this.#isOfNewLife(id, poster))) return;
 		const newest = await firstOf(client.events(id, { order: "TIMESTAMP_DESC" }));
 		// It was deleted meanwhile.
 		if (newest === undefined) return;
@@ -180,6 +183,15 @@ class Run {
 		const isSettled = status !== "running" && typeof newestId === "string" && typeof newestAt === "string";
 		if (isSettled) verified?.set(id, { updatedAt, newestId, newestAt });
 		else verified?.delete(id);
+	}
+
+	/** Takes in the record of an erased conversation. Returns whether it is one of a later life, and was stored. */
+	async #isOfNewLife(conversationId: string, poster: Poster): Promise<boolean> {
+		const { client, ingest, signal } = this.#options;
+		const body = await client.record(conversationId);
+		if (body === undefined || (await ingest.fetched(Buffer.from(body), poster, signal)).duplicate) return false;
+		this.#add("records");
+		return true;
 	}
 
 	/** Stores those of the events that are not stored, in their order. */

@@ -24,7 +24,10 @@ export interface ReconcileLog {
 }
 
 export interface ReconcilerOptions {
-	readonly store: Pick<Store, "getOrigin" | "getRecordState" | "listConversations" | "listGaps" | "claim">;
+	readonly store: Pick<
+		Store,
+		"getOrigin" | "getErasure" | "getRecordState" | "listConversations" | "listGaps" | "claim"
+	>;
 	readonly ingest: Pick<Ingest, "fetched">;
 	readonly eventIngest: Pick<EventIngest, "fetched" | "applyFetched">;
 	readonly timeZoneOf: (sender: string) => string;

@@ -53,13 +53,13 @@ export function pickMembers(record: Uint8Array, members: ReadonlySet<number>): U
 /** Returns the whole record that results from applying a delta to its base record. */
 export function mergeRecord(base: Uint8Array, delta: Uint8Array): Uint8Array {
 	const { members, values } = decodeDelta(delta);
-	return concatBytes([...withoutMembers(base, members), values]);
+	return concatBytes([...piecesWithout(base, members), values]);
 }
 
 /** Returns one delta with the effect of applying `first` and then `second`. */
 export function mergeDeltas(first: Uint8Array, second: Uint8Array): Uint8Array {
 	const [before, after] = [decodeDelta(first), decodeDelta(second)];
-	const values = concatBytes([...withoutMembers(before.values, after.members), after.values]);
+	const values = concatBytes([...piecesWithout(before.values, after.members), after.values]);
 	return encodeDelta(before.members.union(after.members), values);
 }
 
@@ -110,6 +110,33 @@ export function readMembers(record: Uint8Array, members: ReadonlySet<number>): M
 	return values;
 }
 
+/**
+ * Returns the texts of a repeated top-level member of an encoded record, in their order.
+ *
+ * @param member field number
+ */
+export function readTexts(record: Uint8Array, member: number): readonly string[] {
+	const texts: string[] = [];
+	const reader = new BinaryReader(record);
+	while (reader.pos < reader.len) {
+		const [number, wireType] = reader.tag();
+		if (number === member) texts.push(reader.string());
+		else reader.skip(wireType, number);
+	}
+	return texts;
+}
+
+/**
+ * Returns an encoded record with other texts of a repeated top-level member, and without the unnamed members in it.
+ *
+ * @param member field number
+ */
+export function withTexts(record: Uint8Array, member: number, texts: readonly string[]): Uint8Array {
+	const writer = new BinaryWriter();
+	for (const text of texts) writer.tag(member, WireType.LengthDelimited).string(text);
+	return concatBytes([...piecesWithout(record, new Set([member])), writer.finish()]);
+}
+
 /** Reads the pointer of an encoded entry of `unnamed_members`; undefined when the entry has none. */
 export function pointerOf(entry: Uint8Array): string | undefined {
 	const reader = new BinaryReader(entry);
@@ -144,8 +171,16 @@ export function decodeDelta(delta: Uint8Array): Delta {
 	return { members, values };
 }
 
-/** Returns the pieces of an encoded record without some members and the unnamed members in them. */
-function withoutMembers(record: Uint8Array, members: ReadonlySet<number>): Uint8Array[] {
+/**
+ * Returns an encoded record without some top-level members, and the unnamed members in them.
+ *
+ * @param members field numbers
+ */
+export function withoutMembers(record: Uint8Array, members: ReadonlySet<number>): Uint8Array {
+	return concatBytes(piecesWithout(record, members));
+}
+
+function piecesWithout(record: Uint8Array, members: ReadonlySet<number>): Uint8Array[] {
 	return piecesOf(record, (member) => !members.has(member));
 }
 

@@ -1,5 +1,6 @@
 import { create, type DescService, type MessageInitShape } from "@bufbuild/protobuf";
 import { AccessKeyService } from "../../gen/conversations/v1/access_key_service_pb.js";
+import { ConversationEraseService } from "../../gen/conversations/v1/conversation_erase_service_pb.js";
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationGapService } from "../../gen/conversations/v1/conversation_gap_service_pb.js";
@@ -31,6 +32,7 @@ import type { RetryRefusedPosts } from "../conversations/refused/retry.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import type { Store } from "../store/store.ts";
 import { accessKeyMethods } from "./access-key-methods.ts";
+import { eraseMethods } from "./erase-methods.ts";
 import { type OwnersLog, ownerMethods } from "./owner-methods.ts";
 import { refusedPostMethods } from "./refused-post-methods.ts";
 import { type RpcMethod, serverStream, unary, unaryUndecoded } from "./rpc-method.ts";
@@ -51,6 +53,7 @@ export const SERVICES: readonly DescService[] = [
 	AccessKeyService,
 	ConversationOwnerService,
 	RefusedPostService,
+	ConversationEraseService,
 	ServiceInfoService,
 ];
 
@@ -165,6 +168,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 		...accessKeyMethods(accessKeys),
 		...ownerMethods(owners.store, owners.log),
 		...refusedPostMethods(reads, retries),
+		...eraseMethods(reads),
 		unary(ConversationSenderService.method.listSenders, async (_, caller) => ({
 			senders: await reads.of(caller).senders.list(),
 		})),

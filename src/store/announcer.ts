@@ -46,9 +46,9 @@ export class Announcer {
 		this.#notify("lost");
 	}
 
-	/** Notifies the listeners that stored entries have other owners now. */
-	announceOwners(): void {
-		this.#notify("owners");
+	/** Notifies the listeners that stored entries have other owners now, or were erased. */
+	announceRewrite(): void {
+		this.#notify("rewritten");
 	}
 
 	#notify(change: LogChange): void {

@@ -28,6 +28,8 @@ import {
 	type PossibleDuplicate,
 	type StoredPost,
 } from "./duplicates.ts";
+import { ERASED_EVENTS, erasedPost, isOfErased } from "./erased-updates.ts";
+import type { Erasure } from "./erasure.ts";
 import {
 	eventKey,
 	type FirstState,
@@ -112,6 +114,8 @@ export interface KnownConversation {
 	origin: ConversationOrigin | undefined;
 	/** Forks that have a gap for an event of the group in this conversation, by the id of the event. */
 	readonly forks: ReadonlyMap<string, readonly string[]>;
+	/** Set if nothing of the conversation is stored because it was erased. */
+	readonly erasure: Erasure | undefined;
 }
 
 /** The rows that a group writes. */
@@ -257,7 +261,8 @@ export function* planGroup<Request extends GroupRequest>(
 	const outcomes: AppendOutcome[] = [];
 	for (const { request, append } of decoded) {
 		const refusal = refusalOf(request) ?? planner.refusalOfOwner(append);
-		if (refusal !== undefined) outcomes.push(refusal);
+		const instead = refusal ?? planner.resultOfErased(append);
+		if (instead !== undefined) outcomes.push(instead);
 		else outcomes.push(yield* "summary" in append ? planner.post(append) : planner.addEvents(append));
 	}
 	planner.addGaps();
@@ -333,6 +338,15 @@ class GroupPlanner {
 	refusalOfOwner(append: Post | NewEvents): ServiceError | undefined {
 		const { conversationId, poster } = "summary" in append ? append.update : append;
 		return ownerRefusal(poster, originOf(this.#conversation(conversationId)));
+	}
+
+	/** Returns the result of an append to an erased conversation, of which nothing is stored. */
+	resultOfErased(append: Post | NewEvents): Appended | AppendedEvents | undefined {
+		const isPost = "summary" in append;
+		const { erasure, state } = this.#conversation(isPost ? append.update.conversationId : append.conversationId);
+		if (erasure === undefined || state !== undefined) return undefined;
+		if (!isPost) return ERASED_EVENTS;
+		return isOfErased(erasure, microsecondsOf(append.summary.createdAt)) ? erasedPost(erasure) : undefined;
 	}
 
 	/** Sets the origin of a conversation of which nothing was stored. */
@@ -604,10 +618,14 @@ class GroupPlanner {
 	}
 }
 
-/** Returns the origin of a conversation. One that was removed has that of its usage, so that this stays its owner's. */
-function originOf({ origin, usage }: KnownConversation): ConversationOrigin | undefined {
-	if (origin !== undefined || usage === undefined) return origin;
-	return { sender: usage.sender || undefined, owner: usage.owner || undefined };
+/**
+ * Returns the origin of a conversation. One that was removed has that of its usage, and one that was erased has its owner,
+ * so that it stays its owner's.
+ */
+function originOf({ origin, usage, erasure }: KnownConversation): ConversationOrigin | undefined {
+	if (origin !== undefined) return origin;
+	if (usage !== undefined) return { sender: usage.sender || undefined, owner: usage.owner || undefined };
+	return erasure && { sender: undefined, owner: erasure.owner };
 }
 
 function gapOf(

@@ -102,13 +102,14 @@ export interface StillRefused extends Pick<RefusedPost, "id" | "kind" | "reasons
 export interface RefusedPostTable {
 	/**
 	 * Stores posts, and removes the oldest ones for which there is no room. One whose id is stored already adds its requests.
+	 * Posts of an erased conversation are not stored.
 	 *
 	 * @returns the number of posts that were removed
 	 */
 	add(posts: readonly RefusedPostRow[], room: RefusedRoom): Promise<number>;
 	/**
 	 * Stores a refused batch of events that is accepted, and opens a gap of its conversation, if there is room beside the
-	 * accepted ones. Others make room for it.
+	 * accepted ones. Others make room for it. A batch of an erased conversation is not stored.
 	 *
 	 * @returns the number of posts that were removed; undefined when there is no room
 	 */

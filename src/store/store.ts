@@ -11,6 +11,7 @@ import type { AccessKeyTable } from "./access-keys.ts";
 import type { ReportedError } from "./activity-facts.ts";
 import type { Condition, ListOrder } from "./condition.ts";
 import type { Derivation, DerivationStep } from "./derivation.ts";
+import type { EraseRequest, Erasure } from "./erasure.ts";
 import type { EventCondition } from "./event-condition.ts";
 import type { Gap, OpenGaps } from "./gaps.ts";
 import type { OwnerAssignment } from "./owners.ts";
@@ -78,7 +79,10 @@ export interface Appended {
 	readonly gaps?: OpenGaps;
 }
 
-/** A stored update. Times are microseconds since the Unix epoch. */
+/**
+ * A stored update. Times are microseconds since the Unix epoch. An update of change ERASED has the result of `idDigest` in
+ * place of the id, and neither a summary nor a record.
+ */
 export interface StoredUpdate extends Omit<Appended, "duplicate" | "hasUnappliedEvents" | "gaps"> {
 	readonly conversationId: string;
 	readonly receivedAt: bigint;
@@ -91,7 +95,7 @@ export interface StoredUpdate extends Omit<Appended, "duplicate" | "hasUnapplied
 	readonly owner: string | undefined;
 	/** Encoded `ConversationSummary` of the record. */
 	readonly summary: Uint8Array;
-	/** Undefined when the query did not ask for records. */
+	/** Undefined when the query did not ask for records, and for an erasure. */
 	readonly record: StoredRecord | Unreadable | undefined;
 }
 
@@ -196,7 +200,7 @@ export interface SequenceLog<Entry, Query> {
 	list(query: Query): Promise<Entry[]>;
 	range(query?: RangeQuery): Promise<SequenceRange>;
 	/**
-	 * Calls `listener` when commits have added entries, or changed their owners; several commits can share a call.
+	 * Calls `listener` when commits have added entries, changed their owners or erased them; several commits can share a call.
 	 *
 	 * @returns a function that ends the subscription
 	 */
@@ -206,9 +210,9 @@ export interface SequenceLog<Entry, Query> {
 /**
  * What a listener is told of: new entries; the loss of the entries after the newest sequence, for example in a failover
  * to a standby that lacked the last commits, so that their sequence numbers will be used again; or that stored entries
- * have other owners now.
+ * have other owners now, or were erased.
  */
-export type LogChange = "added" | "lost" | "owners";
+export type LogChange = "added" | "lost" | "rewritten";
 
 /** Receives the newest sequence of a log. */
 export type LogListener = (newest: bigint, change: LogChange) => void;
@@ -423,6 +427,20 @@ export interface Store extends AsyncDisposable {
 	 * @returns the number of changed conversations; below the limit when no more are left
 	 */
 	assignOwner(assignment: OwnerAssignment): Promise<number>;
+	/**
+	 * Erases a conversation in one transaction: its record, history and events, and all that was derived from them but sums
+	 * of usage. Other conversations forget it as their parent and as their source. What stays is an {@link Erasure}.
+	 *
+	 * @returns undefined when there is no such conversation, or it has another owner than the requested one
+	 */
+	erase(request: EraseRequest): Promise<Erasure | undefined>;
+	/**
+	 * Removes from the files what erasures removed from the tables. What cannot be removed at once, because a backup or an
+	 * export reads the database, goes later.
+	 */
+	purge(): Promise<void>;
+	/** Returns what is kept of a conversation that was erased; undefined when it was not, or has been stored again. */
+	getErasure(conversationId: string): Promise<Erasure | undefined>;
 	/** Returns who posted first to a conversation, and its owner; undefined when nothing of it is stored. */
 	getOrigin(conversationId: string): Promise<ConversationOrigin | undefined>;
 	/** Returns the gaps of a conversation, in any order. */

@@ -2,6 +2,7 @@ import type { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { AccessKeyRow } from "./access-keys.ts";
 import type { Activity } from "./activity.ts";
 import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
+import type { Erasure } from "./erasure.ts";
 import type { Gap } from "./gaps.ts";
 import type { RecordColumn } from "./record-column.ts";
 import type { RefusedPostRow } from "./refused-posts.ts";
@@ -36,6 +37,8 @@ export interface StoredRows {
 	readonly sender: StoredSender;
 	/** Ordered by id. */
 	readonly refusedPost: RefusedPostRow;
+	/** Ordered by sequence. */
+	readonly erasure: Erasure;
 }
 
 /** The kinds of rows, in the order in which they must be written. */
@@ -51,6 +54,7 @@ export const rowKinds = [
 	"accessKey",
 	"sender",
 	"refusedPost",
+	"erasure",
 ] as const satisfies readonly (keyof StoredRows)[];
 export type RowKind = (typeof rowKinds)[number];
 

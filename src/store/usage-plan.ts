@@ -33,7 +33,7 @@ export interface UsageState {
 	readonly lifeBeganAt: bigint | undefined;
 	/** Digest of the stats that were counted last, so that equal ones are not read again. */
 	readonly digest: bigint;
-	/** The result of `formatLedger`. */
+	/** The result of `formatLedger`; empty for an erased conversation, whose id is a random one. */
 	readonly ledger: string;
 	/** First sender and owner of the conversation: texts of {@link nameOf}, empty without one. */
 	readonly sender: string;

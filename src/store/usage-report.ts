@@ -92,7 +92,7 @@ export interface UsageDialect {
 	readonly segments: (placeholder: string) => string;
 	/** Returns the sum of a column, as an integer of 64 bits that ends at its limits. */
 	readonly sum: (column: string) => string;
-	/** SQL for the id of a conversation `k` of usage_conversations, as a text. */
+	/** SQL for the id of a conversation `k` of usage_conversations, as a text; empty if it was erased. */
 	readonly conversationId: string;
 	/** SQL for whether `c` of conversations is the same as `k`. */
 	readonly isSame: string;

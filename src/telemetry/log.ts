@@ -47,6 +47,7 @@ export const logEvents = {
 	access_key_created: ["info", "An access key was created"],
 	access_key_revoked: ["info", "An access key was revoked"],
 	owner_assigned: ["info", "Conversations were given an owner"],
+	conversation_erased: ["info", "A conversation was erased"],
 	access_key_expires: ["warn", "An access key expires within a week"],
 	commands_unreachable: ["warn", "Commands cannot reach the service, because its socket cannot be opened"],
 	request_ended: ["debug", "A request has ended"],
@@ -210,6 +211,8 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		/** A conversation of an agent server could not be compared or taken in. */
 		reconcileFailed: (conversationId: string, error: unknown) =>
 			emitLimited("reconcile_failed", { conversationId, error: describe(error, true) }),
+		/** A caller has erased a conversation, whose id has this SHA-256. */
+		conversationErased: (digest: string, caller: string) => emit("conversation_erased", { digest, caller }),
 		/** An access key expires within a week. */
 		accessKeyExpires: (name: string, expiresAt: Date) =>
 			emit("access_key_expires", { name, expiresAt: expiresAt.toISOString() }),

@@ -12,6 +12,7 @@ import { Gate, rpcPath } from "../../src/access/gate.ts";
 import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
 import { StoredKeys } from "../../src/access/stored-keys.ts";
 import type { ConversationReads } from "../../src/conversations/conversation-reads.ts";
+import { EraseConversations } from "../../src/conversations/erase/erase.ts";
 import { Ingest } from "../../src/conversations/ingest/ingest.ts";
 import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
 import { CountConversations } from "../../src/conversations/read/count.ts";
@@ -103,6 +104,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			of: () => ({
 				get,
 				list,
+				erasing: new EraseConversations(reading.store, () => undefined),
 				counts: new CountConversations(reading.store),
 				updates,
 				events,

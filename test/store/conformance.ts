@@ -9,6 +9,7 @@ import { microsecondsOf } from "../../src/store/condition.ts";
 import type { Appended, IsSameRecord, Store } from "../../src/store/store.ts";
 import { accessKeyConformance } from "./conformance-access-keys.ts";
 import { countConformance } from "./conformance-counts.ts";
+import { eraseConformance } from "./conformance-erase.ts";
 import { eventConformance } from "./conformance-events.ts";
 import { fetchedConformance } from "./conformance-fetched.ts";
 import { gapConformance } from "./conformance-gaps.ts";
@@ -445,4 +446,5 @@ export function storeConformance(harness: StoreHarness): void {
 	searchConformance(harness);
 	ownerConformance(() => harness.open(async () => false));
 	countConformance(() => harness.open(async () => false));
+	eraseConformance(() => harness.open(async () => false));
 }

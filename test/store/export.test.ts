@@ -165,6 +165,10 @@ async function fill(store: Store): Promise<void> {
 		const events = [said, stateUpdate({ happenedAt: at(60 + n) })];
 		expect(await appendEvents(store, batch(reported, events, { effect: state }))).toMatchObject({ stored: 2 });
 	}
+	const erased = "77777777-0000-4000-8000-000000000007";
+	await append(store, sample({ conversationId: erased, receivedAt: at(70) }));
+	await appendEvents(store, batch(erased, [event()], { poster: { sender: "s", owner: undefined } }));
+	await store.erase({ conversationId: erased, owner: undefined, erasedAt: at(71) });
 	// Usage of a conversation that stays, and of one that is removed below.
 	for (const calls of [1, 2]) {
 		const of = { conversationId: unapplied, receivedAt: at(700 + calls) };
@@ -311,7 +315,7 @@ describe.each(ENGINES.flatMap((from) => ENGINES.map((to) => ({ from, to }))))("f
 		const lines = await exported(source);
 		const interrupt = (whole: ImportTarget) => interrupted(whole, { writes: 1, finishes: false });
 		// Each attempt writes the rows of one kind; the last one finds nothing to write.
-		for (let times = 0; times < 11; times++) {
+		for (let times = 0; times < 12; times++) {
 			await expect(imported(lines, target, interrupt)).rejects.toThrow("broken off");
 			await expect(open(target)).rejects.toMatchObject({ cause: { message: reasonOfUnfinished(target) } });
 		}
@@ -377,6 +381,7 @@ describe.each(ENGINES)("an export from %s", (engine) => {
 						sender: 0,
 						accessKey: 0,
 						refusedPost: 0,
+						erasure: 0,
 					},
 					updates: textsOf(ranges[0]),
 					events: textsOf(ranges[1]),
@@ -561,6 +566,7 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		conversation_counts: "SELECT * FROM conversation_counts ORDER BY owner, status, agent_kind, model, sender",
 		conversations: "SELECT * FROM conversations ORDER BY conversation_id",
 		derivations: "made by each database itself",
+		erasures: "SELECT * FROM erasures ORDER BY sequence",
 		// Those of an import lack the times of events that were removed.
 		event_times: "made by each database itself",
 		events: "SELECT a.conversation_id, e.* FROM events e JOIN activities a ON a.id = e.activity ORDER BY sequence",
@@ -604,10 +610,12 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		`,
 		conversations: "SELECT * FROM conversation_updates.conversations ORDER BY conversation_id",
 		derivations: "made by each database itself",
+		erasures: "SELECT * FROM conversation_updates.erasures ORDER BY sequence",
 		event_times: "made by each database itself",
 		events: "SELECT * FROM conversation_updates.events ORDER BY sequence",
 		gaps: "SELECT * FROM conversation_updates.gaps ORDER BY conversation_id, kind, missing",
-		positions: "SELECT * FROM conversation_updates.positions",
+		// `rewrites` tells running processes of changes.
+		positions: "SELECT newest_update, newest_event FROM conversation_updates.positions",
 		pruned: "SELECT * FROM conversation_updates.pruned ORDER BY log, conversation_id",
 		refusals: "made by each database itself",
 		refused_posts: "SELECT * FROM conversation_updates.refused_posts ORDER BY id",

@@ -91,6 +91,7 @@ class MemoryEngine {
 			gaps: this.gaps.get(id) ?? new Map(),
 			source: undefined,
 			forks: new Map(),
+			erasure: undefined,
 		};
 	}
 

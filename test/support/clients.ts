@@ -208,7 +208,7 @@ export function refusedPostClient(service: Endpoints, protocol: Protocol, key: s
 	return clientOf(RefusedPostService, service, protocol, key);
 }
 
-function clientOf<Desc extends DescService>(
+export function clientOf<Desc extends DescService>(
 	desc: Desc,
 	service: Endpoints,
 	protocol: Protocol,

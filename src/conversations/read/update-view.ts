@@ -6,7 +6,7 @@ import {
 	ConversationUpdateSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
-import { UpdateChangeSchema, UpdateOriginSchema } from "../../../gen/conversations/v1/update_pb.js";
+import { UpdateChange, UpdateChangeSchema, UpdateOriginSchema } from "../../../gen/conversations/v1/update_pb.js";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
 import { planEnum } from "../../record/plan/plan.ts";
@@ -80,6 +80,8 @@ export class UpdateViews {
 	 * @throws ServiceError `unavailable` when the store cannot be read for the previous record
 	 */
 	toUpdate(stored: StoredUpdate, options: UpdateViewOptions): Promise<ConversationUpdate> {
+		if (stored.change === UpdateChange.ERASED)
+			return Promise.resolve(create(ConversationUpdateSchema, metadataOf(stored)));
 		const { full, secrets, secretPaths } = options;
 		// A view without the record does not depend on how secrets are shown.
 		const key = `${stored.sequence} ${stored.owner ?? ""} ${full ? secrets : "summary"} ${secretPaths}`;
@@ -99,7 +101,7 @@ export class UpdateViews {
 	 */
 	async toJson(stored: StoredUpdate, options: UpdateViewOptions): Promise<string> {
 		const update = await this.toUpdate(stored, { ...options, full: false });
-		if (!options.full || update.unreadable) return updateJson(update);
+		if (!options.full || update.unreadable || update.change === UpdateChange.ERASED) return updateJson(update);
 		const { secrets } = options;
 		const record = await tryOpen(stored, this.#onUnreadable, async () => {
 			const source = storedRecord(stored);
@@ -108,6 +110,12 @@ export class UpdateViews {
 			return recordJson(this.#format, this.#vault, source, secrets);
 		});
 		return record === undefined ? updateJson(unreadable(stored)) : updateJson(update, record);
+	}
+
+	/** Drops what was kept for other watchers, because stored updates were changed. */
+	clear(): void {
+		this.#views.clear();
+		this.#comparableRecords.clear();
 	}
 
 	async #full(stored: StoredUpdate, options: UpdateViewOptions): Promise<ConversationUpdate> {

@@ -2,7 +2,7 @@ import type { RefusedPostTable } from "../../store/refused-posts.ts";
 import type { SequenceLog, Store } from "../../store/store.ts";
 import type { TextIndex } from "../../store/text-index.ts";
 
-/** The reads of the store. */
+/** The reads of the store, and the erasure of what can be read. */
 export type StoreReads = { readonly refusedPosts: Pick<RefusedPostTable, "list" | "get"> } & Pick<
 	Store,
 	| "get"
@@ -16,6 +16,8 @@ export type StoreReads = { readonly refusedPosts: Pick<RefusedPostTable, "list" 
 	| "listSenders"
 	| "getOrigin"
 	| "listGaps"
+	| "erase"
+	| "purge"
 > & { readonly textIndex: Pick<TextIndex, "progress" | "find"> };
 
 /**
@@ -64,6 +66,8 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 		getOrigin,
 		listGaps: async (conversationId) =>
 			(await getOrigin(conversationId)) === undefined ? [] : await store.listGaps(conversationId),
+		erase: (request) => store.erase({ ...request, owner }),
+		purge: () => store.purge(),
 		updates: visibleLog(store.updates, owner),
 		events: visibleLog(store.events, owner),
 	};

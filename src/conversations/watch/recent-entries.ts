@@ -126,7 +126,7 @@ export class RecentEntries<Entry extends LogEntry> {
 			unsubscribe: log.subscribe((newest, change) => {
 				if (newest > tail.newest) tail.newest = newest;
 				if (change === "lost") this.#restart(newest);
-				else if (change === "owners") this.#restart(undefined);
+				else if (change === "rewritten") this.#restart(undefined);
 				else if (!tail.reading) void this.#read(tail);
 			}),
 			started: Promise.resolve(),

@@ -2,6 +2,7 @@ import { setImmediate } from "node:timers/promises";
 import type { DescMessage } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
 import { ServiceError } from "../../errors.ts";
+import { idDigest } from "../../store/erasure.ts";
 import type { SequenceRange } from "../../store/store.ts";
 import type { EntryLog, LogEntry } from "../read/entry-log.ts";
 import { assertNotBeyondNewest, assertNotPruned } from "./pruned.ts";
@@ -210,10 +211,12 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		{ conversationId, owner, respond }: WatchRequest<Entry, Response>,
 		entries: readonly Entry[],
 	): Promise<WatchBatch<Response>> {
+		// An erasure has the digest of the id in its place.
+		const ids = conversationId === undefined ? undefined : [conversationId, idDigest(conversationId)];
 		const responses: SharedResponse<Response>[] = [];
 		let since = performance.now();
 		for (const entry of entries) {
-			if (conversationId !== undefined && entry.conversationId !== conversationId) continue;
+			if (ids !== undefined && !ids.includes(entry.conversationId)) continue;
 			if (owner !== undefined && entry.owner !== owner) continue;
 			const response = await respond(entry);
 			if (response !== undefined) responses.push(response);

@@ -29,7 +29,7 @@ export const PAGE_BYTES = 4 * 2 ** 20;
 /** A database that can be exported. All its methods see it as it was at one moment. */
 export interface ExportSource extends AsyncDisposable {
 	ranges(): Promise<Ranges>;
-	/** Counts the rows of each kind; of the updates and events only those after a sequence. */
+	/** Counts the rows of each kind; of the updates, erasures and events only those after a sequence. */
 	counts(after: After): Promise<Counts>;
 	/**
 	 * Returns a page of rows of a kind in the order of their keys.
@@ -70,7 +70,8 @@ export function countsQuery(
 ): string {
 	const counts = rowKinds.map((kind) => {
 		const { table, key } = tables[kind];
-		const condition = kind === "update" || kind === "event" ? `WHERE ${key} > ${after[kind]}` : "";
+		const from = kind === "event" ? after.event : kind === "update" || kind === "erasure" ? after.update : undefined;
+		const condition = from === undefined ? "" : `WHERE ${key} > ${from}`;
 		return `(SELECT count(*) FROM ${table} ${condition}) AS "${kind}"`;
 	});
 	return `SELECT ${counts.join()}`;
@@ -90,6 +91,7 @@ export function countsOf(row: Row): Counts {
 		accessKey: integer(row.accessKey),
 		sender: integer(row.sender),
 		refusedPost: integer(row.refusedPost),
+		erasure: integer(row.erasure),
 	};
 }
 

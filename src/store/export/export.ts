@@ -25,8 +25,11 @@ export async function* exportLines(
 	const ranges = await source.ranges();
 	const all = await source.counts(after ?? BEGINNING);
 	const kinds = withKeys ? rowKinds : rowKinds.filter((kind) => kind !== "accessKey");
-	const exported = after === undefined ? kinds : (["update", "event"] as const);
-	const counts = { ...NO_ROWS, ...Object.fromEntries(exported.map((kind) => [kind, all[kind]])) };
+	const counts =
+		after === undefined
+			? { ...NO_ROWS, ...Object.fromEntries(kinds.map((kind) => [kind, all[kind]])) }
+			: // Each erasure is an update, too.
+				{ ...NO_ROWS, update: all.update + all.erasure, event: all.event };
 	const digest = new LineDigest();
 	const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
 	yield digest.add(manifestLine({ after, counts, ...ranges }), 1);
@@ -49,6 +52,7 @@ const NO_ROWS: Counts = {
 	accessKey: 0,
 	sender: 0,
 	refusedPost: 0,
+	erasure: 0,
 };
 
 /** Counts lines, and computes their SHA-256. */

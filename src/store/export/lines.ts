@@ -294,6 +294,16 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 			body: orNone(bytes),
 		}),
 	},
+	erasure: {
+		toLine: same,
+		fromLine: z.strictObject({
+			idDigest: z.string(),
+			sequence: int64,
+			owner: name,
+			createdAt: int64,
+			erasedAt: int64,
+		}),
+	},
 };
 
 const range = z.strictObject({ newest: int64, prunedThrough: int64, lastRemoval: int64 });

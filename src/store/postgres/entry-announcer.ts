@@ -13,7 +13,7 @@ export class EntryAnnouncer {
 	readonly #logger: ThreadLogger;
 	readonly #readPositions: () => Promise<Positions>;
 	readonly #announcers: Readonly<Record<LogTable, Announcer>>;
-	#ownerChanges = 0n;
+	#rewrites = 0n;
 	#isListening = false;
 	#isLookingUp = false;
 	/** Whether a notification or a poll came during the look-up in progress. */
@@ -43,14 +43,14 @@ export class EntryAnnouncer {
 	}
 
 	/**
-	 * Announces that entries have other owners.
+	 * Announces that entries have other owners, or were erased.
 	 *
 	 * @param changes number of such changes of the database
 	 */
-	announceOwners(changes: bigint): void {
-		if (changes <= this.#ownerChanges) return;
-		this.#ownerChanges = changes;
-		for (const announcer of Object.values(this.#announcers)) announcer.announceOwners();
+	announceRewrite(changes: bigint): void {
+		if (changes <= this.#rewrites) return;
+		this.#rewrites = changes;
+		for (const announcer of Object.values(this.#announcers)) announcer.announceRewrite();
 	}
 
 	/**
@@ -79,8 +79,8 @@ export class EntryAnnouncer {
 			// commits have been lost.
 			const known = this.#known();
 			try {
-				const { ownerChanges, ...newest } = await this.#readPositions();
-				this.announceOwners(ownerChanges);
+				const { rewrites, ...newest } = await this.#readPositions();
+				this.announceRewrite(rewrites);
 				this.#announceFound("updates", newest, known);
 				this.#announceFound("events", newest, known);
 			} catch {

@@ -11,6 +11,7 @@ import { type PrunedRow, type RowKey, type RowKind, SENDER_KEY, type StoredRows 
 import { writtenLedgers } from "../usage-ledgers.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { insertAccessKey } from "./access-keys.ts";
+import { ERASURE_COLUMNS, erasureOf, insertErasure } from "./erasures.ts";
 import { writeGapsQueries } from "./gaps.ts";
 import { insertCurrents, insertEvents, insertTags, insertUpdates } from "./numbered-sql.ts";
 import { insertRefusedPost } from "./refused-posts.ts";
@@ -167,6 +168,13 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		bytes: "bytes",
 		read: refusedRowFrom,
 		write: (rows) => rows.map(insertRefusedPost),
+	},
+	erasure: {
+		table: "conversation_updates.erasures",
+		columns: ERASURE_COLUMNS,
+		key: "sequence",
+		read: erasureOf,
+		write: (rows) => rows.map(insertErasure),
 	},
 };
 

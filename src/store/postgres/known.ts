@@ -1,3 +1,4 @@
+import { erasureFrom, idDigest } from "../erasure.ts";
 import type { Gaps } from "../gaps.ts";
 import type { GroupQuery, KnownConversation, PlanReads, PlanResults } from "../group-plan.ts";
 import { readOrUnreadable } from "../record-column.ts";
@@ -60,16 +61,20 @@ function knownQuery(conversationIds: readonly string[], versions: readonly strin
 				u.unpacked_size AS current_unpacked_size, u.checksum AS current_checksum,
 				u.redaction_version AS current_redaction_version, u.schema_version AS current_schema_version,
 				g.life AS usage_life, g.life_began_at AS usage_life_began_at, g.digest AS usage_digest, g.ledger AS usage_ledger,
-				g.sender AS usage_sender, g.owner AS usage_owner
-			FROM unnest($1::uuid[]) AS k (conversation_id)
+				g.sender AS usage_sender, g.owner AS usage_owner,
+				x.sequence AS erasure_sequence, x.owner AS erasure_owner, x.created_at AS erasure_created_at,
+				x.erased_at AS erasure_erased_at, x.id_digest AS erasure_id_digest
+			FROM unnest($1::uuid[], $3::text[]) AS k (conversation_id, id_digest)
 			LEFT JOIN conversation_updates.conversations c ON c.conversation_id = k.conversation_id
 			LEFT JOIN conversation_updates.activities a ON a.conversation_id = k.conversation_id
 			LEFT JOIN conversation_updates.updates n ON n.sequence = c.newest_sequence
 			LEFT JOIN conversation_updates.updates u ON u.sequence = c.sequence AND c.conversation_id = ANY ($2::uuid[])
 			LEFT JOIN conversation_updates.updates b ON b.sequence = u.base_sequence
 			LEFT JOIN conversation_updates.usage_conversations g ON g.id = k.conversation_id
+			LEFT JOIN conversation_updates.erasures x
+				ON x.id_digest = k.id_digest AND c.conversation_id IS NULL AND a.conversation_id IS NULL
 		`,
-		values: [conversationIds, versions],
+		values: [conversationIds, versions, conversationIds.map(idDigest)],
 	};
 }
 
@@ -109,6 +114,7 @@ function knownOf(row: Row): Omit<KnownConversation, "gaps" | "forks"> {
 		usage: row.usage_life === null ? undefined : usageOf(row, "usage_"),
 		origin: knownOriginOf(row),
 		source: nullable(decoded, row.source_id),
+		erasure: row.erasure_sequence === null ? undefined : erasureFrom(row, decoded, "erasure_"),
 	};
 }
 

@@ -49,19 +49,19 @@ export function saveRetentionTime(time: bigint | undefined): Query {
 	return { text: "UPDATE conversation_updates.retention SET clock = $1", values: [time ?? null] };
 }
 
-/** The newest sequences of both logs, and how often conversations were given owners. */
+/** The newest sequences of both logs, and how often stored entries were given other owners or erased. */
 export interface Positions extends NewestSequences {
-	readonly ownerChanges: bigint;
+	readonly rewrites: bigint;
 }
 
 export async function readPositions(session: Session): Promise<Positions> {
 	const [[row] = []] = await session.query({
 		name: "positions",
-		text: "SELECT newest_update, newest_event, owner_changes FROM conversation_updates.positions",
+		text: "SELECT newest_update, newest_event, rewrites FROM conversation_updates.positions",
 	});
 	return {
 		updates: bigint(row?.newest_update),
 		events: bigint(row?.newest_event),
-		ownerChanges: bigint(row?.owner_changes),
+		rewrites: bigint(row?.rewrites),
 	};
 }

@@ -13,7 +13,7 @@ import { ledgersQuery, moveUsageQueries } from "./usage.ts";
 const CONVERSATIONS = [
 	{ table: "conversations", id: "conversation_id", hasNone: "owner IS NULL" },
 	{ table: "activities", id: "conversation_id", hasNone: "owner IS NULL" },
-	{ table: "usage_conversations", id: "id", hasNone: "owner = ''" },
+	{ table: "usage_conversations", id: "id", hasNone: "owner = '' AND ledger <> ''" },
 ];
 /**
  * Tables whose rows get the owner of the conversation as it is. The triggers of `conversations` lock the row of
@@ -25,8 +25,8 @@ const OWNED = ["activities", "updates", "events", "pruned", "conversations"];
 export interface Assigned {
 	/** Number of changed conversations. */
 	readonly assigned: number;
-	/** How often conversations of the database were given owners; 0 when none was now. */
-	readonly ownerChanges: bigint;
+	/** How often entries of the database were rewritten; 0 when none was now. */
+	readonly rewrites: bigint;
 }
 
 /** Gives conversations an owner: see `Store.assignOwner`. */
@@ -35,7 +35,7 @@ export async function assignOwner(connections: Connections, { owner, of, limit }
 	return await connections.transaction(async (transaction) => {
 		const candidates = await transaction.query(selection(stored, of, limit, undefined));
 		const ids = [...new Set(candidates.flat().map((row) => text(row.conversation_id)))];
-		if (ids.length === 0) return { assigned: 0, ownerChanges: 0n };
+		if (ids.length === 0) return { assigned: 0, rewrites: 0n };
 		// Read again under the locks, because another process may have changed them.
 		const [, rows = []] = await transaction.query(lockConversations(ids), selection(stored, of, limit, ids));
 		const chosen = rows.map((row) => text(row.conversation_id));
@@ -49,7 +49,7 @@ export async function assignOwner(connections: Connections, { owner, of, limit }
 			})),
 			countChange(connections.notifies),
 		);
-		return { assigned: chosen.length, ownerChanges: bigint(results.at(-1)?.[0]?.owner_changes) };
+		return { assigned: chosen.length, rewrites: bigint(results.at(-1)?.[0]?.rewrites) };
 	});
 }
 
@@ -57,8 +57,8 @@ export async function assignOwner(connections: Connections, { owner, of, limit }
 function countChange(notifies: boolean): Query {
 	return {
 		text: `
-			UPDATE conversation_updates.positions SET owner_changes = owner_changes + 1
-			RETURNING owner_changes, CASE WHEN $1::boolean THEN pg_notify('${CHANNEL}', 'owners') END
+			UPDATE conversation_updates.positions SET rewrites = rewrites + 1
+			RETURNING rewrites, CASE WHEN $1::boolean THEN pg_notify('${CHANNEL}', 'rewritten') END
 		`,
 		values: [notifies],
 	};

@@ -13,6 +13,7 @@ import { claim } from "./claims.ts";
 import type { Connections } from "./connections.ts";
 import { readDerivation, saveDerivation } from "./derivations.ts";
 import { EntryAnnouncer } from "./entry-announcer.ts";
+import { erase, findErasures } from "./erasures.ts";
 import { listEvents, readEvents } from "./events.ts";
 import { serviceError } from "./failures.ts";
 import { findGaps } from "./gaps.ts";
@@ -211,10 +212,22 @@ function storeOf(
 			read("getRecordState", (session) => getRecordState(session, conversationId, eventIds)),
 		assignOwner: (assignment) =>
 			run(async () => {
-				const { assigned, ownerChanges } = await logged("assignOwner", assignOwner(connections, assignment));
-				announcer.announceOwners(ownerChanges);
+				const { assigned, rewrites } = await logged("assignOwner", assignOwner(connections, assignment));
+				announcer.announceRewrite(rewrites);
 				return assigned;
 			}),
+		erase: (request) =>
+			run(async () => {
+				const erased = await logged("erase", erase(connections, request));
+				if (erased === undefined) return undefined;
+				announcer.announceRewrite(erased.rewrites);
+				announcer.announce({ updates: erased.erasure.sequence, events: 0n });
+				return erased.erasure;
+			}),
+		// The server removes the rows from its files: see docs/operations.md.
+		purge: async () => undefined,
+		getErasure: (conversationId) =>
+			read("getErasure", async (session) => (await findErasures(session, [conversationId]))[0]),
 		getOrigin: (conversationId) => read("getOrigin", (session) => getOrigin(session, conversationId)),
 		listGaps: (conversationId) =>
 			read("listGaps", async (session) => [...(await findGaps(session, conversationId)).values()]),

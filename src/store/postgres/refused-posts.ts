@@ -1,3 +1,4 @@
+import { idDigest } from "../erasure.ts";
 import {
 	type AcceptedPost,
 	acceptedBytesSql,
@@ -21,6 +22,7 @@ import {
 } from "../refused-posts.ts";
 import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
+import { findErasures } from "./erasures.ts";
 import { closeGapQueries, openGapQueries } from "./gaps.ts";
 import { lockConversations } from "./locks.ts";
 import { decoded } from "./rows.ts";
@@ -42,7 +44,15 @@ export async function addRefusedPosts(
 	posts: readonly RefusedPostRow[],
 	room: RefusedRoom,
 ): Promise<number> {
-	return await removeAll(connections, [LOCK, ...posts.map(insertRefusedPost)], roomSql(TABLE, room));
+	const ids = posts.flatMap(({ conversationId }) => conversationId ?? []);
+	return await connections.transaction(async (transaction) => {
+		await transaction.query(lockConversations(ids));
+		const erased = new Set((await findErasures(transaction, ids)).map(({ idDigest: digest }) => digest));
+		const kept = posts.filter(({ conversationId: id }) => id === undefined || !erased.has(idDigest(id)));
+		const removals = counted(roomSql(TABLE, room));
+		const results = await transaction.commit(LOCK, ...kept.map(insertRefusedPost), ...removals);
+		return sumOf(results.slice(-removals.length));
+	});
 }
 
 export async function acceptRefusedPost(
@@ -58,6 +68,7 @@ export async function acceptRefusedPost(
 			{ text: acceptedBytesSql(TABLE) },
 			{ text: "SELECT leaf FROM conversation_updates.activities WHERE conversation_id = $1", values: [conversationId] },
 		);
+		if ((await findErasures(transaction, [conversationId])).length > 0) return 0;
 		if (integer(taken?.[0]?.bytes) + bytesOf(post) > room.maxBytes) return undefined;
 		const gap = gapOfAccepted(post, nullable(decoded, found?.[0]?.leaf ?? null));
 		const removals = counted(roomSql(TABLE, room));
@@ -71,18 +82,8 @@ export async function expireRefusedPosts(connections: Connections, age: RefusedA
 	const [old = []] =
 		accepted === undefined ? [] : await connections.read((session) => session.query({ text: accepted }));
 	for (const { id } of old) await removeRefusedPost(connections, bigint(id));
-	return old.length + (await removeAll(connections, [], [ageSql(TABLE, age)]));
-}
-
-/** Runs queries and then deletions. Returns the number of deleted rows. */
-async function removeAll(
-	connections: Connections,
-	first: readonly Query[],
-	deletions: readonly string[],
-): Promise<number> {
 	return await connections.transaction(async (transaction) => {
-		const results = await transaction.commit(...first, ...counted(deletions));
-		return sumOf(results.slice(first.length));
+		return old.length + sumOf(await transaction.commit(...counted([ageSql(TABLE, age)])));
 	});
 }
 

@@ -1,7 +1,9 @@
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
+import { withErasures } from "../erased-updates.ts";
 import { currentRecordFrom, updateFrom } from "../rows.ts";
 import type { StoredUpdate, UpdateQuery } from "../store.ts";
 import { bigint, bindable, nullable, type Row } from "../values.ts";
+import { erasureOf, erasuresQuery } from "./erasures.ts";
 import { BASE_JOIN, RECORD_COLUMNS, RecordReader } from "./records.ts";
 import { ACTIVITY_COLUMNS, activityOf, decoded, isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
@@ -84,11 +86,12 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
 	if (owner !== undefined) tests.push(`owner = ${sql.value(encodeText(owner))}`);
 	const fitsLimit =
 		withRecords && maxBytes !== undefined ? `u.total <= ${sql.value(maxBytes)} OR u.number = 1` : "true";
-	const [rows = []] = await session.query(
+	const [rows = [], erased = []] = await session.query(
 		sql.query(`
-			SELECT ${UPDATE_COLUMNS} ${withRecords ? `, ${RECORD_COLUMNS}` : ""}
+			SELECT ${UPDATE_COLUMNS}, u.found ${withRecords ? `, ${RECORD_COLUMNS}` : ""}
 			FROM (
-				SELECT *, sum(size) OVER (ORDER BY sequence) AS total, row_number() OVER (ORDER BY sequence) AS number
+				SELECT *, sum(size) OVER (ORDER BY sequence) AS total, row_number() OVER (ORDER BY sequence) AS number,
+					count(*) OVER () AS found
 				FROM (
 					SELECT * FROM conversation_updates.updates
 					WHERE ${tests.join(" AND ")} ORDER BY sequence LIMIT ${sql.value(limit)}
@@ -96,9 +99,12 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
 			) u ${CONVERSATION_JOIN} ${withRecords ? BASE_JOIN : ""}
 			WHERE ${fitsLimit} ORDER BY u.sequence
 		`),
+		erasuresQuery(query),
 	);
 	const records = withRecords ? new RecordReader() : undefined;
-	return rows.map((row) => updateFrom(row, decoded, records?.read(row)));
+	const updates = rows.map((row) => updateFrom(row, decoded, records?.read(row)));
+	const isCut = rows.length === limit || BigInt(rows.length) < (nullable(bigint, rows[0]?.found ?? null) ?? 0n);
+	return withErasures(updates, isCut, erased.map(erasureOf), limit);
 }
 
 /**

@@ -37,7 +37,7 @@ export function queryOf({ build }: UsageStatement): Query {
 			FROM json_array_elements(${placeholder}::json)
 		`,
 		sum: saturatingSum,
-		conversationId: "k.id::text",
+		conversationId: "CASE WHEN k.ledger = '' THEN '' ELSE k.id::text END",
 		isSame: "c.conversation_id = k.id",
 		isParent: `p.conversation_id = CASE WHEN up.id ~ '${UUID}' THEN up.id::uuid END`,
 		matching(conditions) {

@@ -23,6 +23,7 @@ import {
 } from "../usage-sql.ts";
 import { bigint, integer, nullable, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
+import { findErasures } from "./erasures.ts";
 import { lockConversations } from "./locks.ts";
 import { getOrigin } from "./record-state.ts";
 import { decoded } from "./rows.ts";
@@ -85,6 +86,7 @@ export async function correctUsage(connections: Connections, correction: UsageCo
 			text: `SELECT ${LEDGER_COLUMNS} FROM conversation_updates.usage_conversations k WHERE k.id = $1`,
 			values: [conversationId],
 		});
+		if ((await findErasures(transaction, [conversationId])).length > 0) return false;
 		const origin = await getOrigin(transaction, conversationId);
 		const written = correctedUsage(correction, row && ledgerOf(row).state, origin);
 		if (written !== undefined) await transaction.commit(...usageQueries(written));

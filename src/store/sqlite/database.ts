@@ -43,12 +43,14 @@ const CONNECTION_OPTIONS = { enableForeignKeyConstraints: false, readBigInts: tr
 export function openForWriting({ path, lockTimeout = LOCK_TIMEOUT, maxBytes }: DatabaseOptions): DatabaseSync {
 	requireOwnDatabase(path, lockTimeout);
 	const database = new DatabaseSync(path, { ...CONNECTION_OPTIONS, timeout: lockTimeout });
+	// With secure_delete, what is removed is overwritten with zeros, so that no page of the file keeps it.
 	// With synchronous = FULL a commit is on disk when it returns. A typical record takes more than half of a 4 KiB page,
 	// SQLite's default page size, but only a third of an 8 KiB page.
 	database.exec(`
 		PRAGMA page_size = 8192;
 		PRAGMA journal_mode = WAL;
 		PRAGMA synchronous = FULL;
+		PRAGMA secure_delete = ON;
 		PRAGMA cache_size = -8192;
 	`);
 	if (maxBytes !== undefined) {

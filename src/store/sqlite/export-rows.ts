@@ -1,6 +1,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { accessKeyFrom } from "../access-keys.ts";
+import { erasureFrom } from "../erasure.ts";
 import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS } from "../export/databases.ts";
 import { gapsFrom } from "../gaps.ts";
 import { unpackedSizeOf } from "../record-column.ts";
@@ -20,6 +21,7 @@ import { writtenLedgers } from "../usage-ledgers.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { createAccessKey } from "./access-keys.ts";
 import { writeActivity } from "./activities.ts";
+import { insertErasure } from "./erasures.ts";
 import { writeGaps } from "./gaps.ts";
 import { insertRefusedPost } from "./refused-posts.ts";
 import { insertSender } from "./senders.ts";
@@ -135,6 +137,13 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		read: refusedRowFrom,
 		bytesOf: ({ body }) => body?.byteLength ?? 0,
 		write: insertRefusedPost,
+	},
+	erasure: {
+		table: "erasures",
+		columns: "*",
+		key: "sequence",
+		read: (row) => erasureFrom(row, text),
+		write: insertErasure,
 	},
 };
 

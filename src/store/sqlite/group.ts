@@ -15,6 +15,7 @@ import { columnOfEvent, packRecord, packSecrets, readOrUnreadable } from "../rec
 import { withErrorSequence } from "../rows.ts";
 import { bigint, boolean, integer, nullable, text } from "../values.ts";
 import { findActivity, writeActivity } from "./activities.ts";
+import { findErasure } from "./erasures.ts";
 import { findExplained, findForks, findGaps, writeGaps } from "./gaps.ts";
 import { readRange } from "./log.ts";
 import { RecordReader } from "./record-reader.ts";
@@ -82,6 +83,7 @@ function readKnown(statements: Statements, { conversationIds, versions, events, 
 			gaps: findGaps(statements, id),
 			source: conversation && nullable(text, conversation.row.source_id),
 			forks,
+			erasure: conversation === undefined && activity === undefined ? findErasure(statements, id) : undefined,
 		});
 	}
 	const isStored = statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?");

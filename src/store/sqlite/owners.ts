@@ -4,7 +4,11 @@ import type { Statements } from "./statements.ts";
 import { moveUsage } from "./usage.ts";
 
 /** Tables with a row for each conversation, and how each of them stores that there is no owner. */
-const CONVERSATIONS = { conversations: "IS NULL", activities: "IS NULL", usage_conversations: "= ''" };
+const CONVERSATIONS = {
+	conversations: "IS NULL",
+	activities: "IS NULL",
+	usage_conversations: "= '' AND ledger <> ''",
+};
 /** Tables whose rows get the owner of the conversation as it is. */
 const OWNED = ["conversations", "activities", "pruned"];
 /** Tables of the logs of owners, with the query for the rows of a conversation. */

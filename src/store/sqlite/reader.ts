@@ -7,6 +7,7 @@ import type { DocumentQuery } from "../text-index.ts";
 import type { UsageQuery } from "../usage-report.ts";
 import type { RecordStateRequest } from "./calls.ts";
 import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
+import { findErasure } from "./erasures.ts";
 import { listEvents, readEvents } from "./events.ts";
 import { findGaps } from "./gaps.ts";
 import { countConversations, listConversations } from "./list-conversations.ts";
@@ -47,6 +48,7 @@ function reader(options: DatabaseOptions) {
 			readIndexProgress: () => read(() => readProgress(statements)),
 			findDocuments: (query: DocumentQuery) => read(() => findDocuments(statements, query)),
 			getRecordState: (request: RecordStateRequest) => read(() => getRecordState(statements, request)),
+			getErasure: (conversationId: string) => read(() => findErasure(statements, conversationId)),
 			getOrigin: (conversationId: string) => read(() => getOrigin(statements, conversationId)),
 			listGaps: (conversationId: string) => read(() => [...findGaps(statements, conversationId).values()]),
 			listUnapplied: (limit: number) => read(() => listUnapplied(statements, limit)),

@@ -20,6 +20,7 @@ import {
 	type StillRefused,
 } from "../refused-posts.ts";
 import { bigint, boolean, integer, nullable, text } from "../values.ts";
+import { findErasure } from "./erasures.ts";
 import { closeGap, openGap } from "./gaps.ts";
 import type { Statements } from "./statements.ts";
 
@@ -36,7 +37,7 @@ export function addRefusedPosts(
 	statements: Statements,
 	{ posts, room }: { readonly posts: readonly RefusedPostRow[]; readonly room: RefusedRoom },
 ): number {
-	for (const post of posts) insertRefusedPost(statements, post);
+	for (const post of posts) if (!isOfErased(statements, post.conversationId)) insertRefusedPost(statements, post);
 	return removeAll(statements, roomSql(TABLE, room));
 }
 
@@ -44,12 +45,18 @@ export function acceptRefusedPost(
 	statements: Statements,
 	{ post, room }: { readonly post: AcceptedPost; readonly room: RefusedRoom },
 ): number | undefined {
+	if (isOfErased(statements, post.conversationId)) return 0;
 	const taken = integer(statements.prepare(acceptedBytesSql(TABLE)).get()?.bytes);
 	if (taken + bytesOf(post) > room.maxBytes) return undefined;
 	insertRefusedPost(statements, post);
 	const row = statements.prepare("SELECT leaf FROM activities WHERE conversation_id = ?").get(post.conversationId);
 	openGap(statements, gapOfAccepted(post, nullable(text, row?.leaf ?? null)));
 	return removeAll(statements, roomSql(TABLE, room));
+}
+
+/** Whether posts of a conversation are not stored, because it was erased. */
+function isOfErased(statements: Statements, conversationId: string | undefined): boolean {
+	return conversationId !== undefined && findErasure(statements, conversationId) !== undefined;
 }
 
 export function expireRefusedPosts(statements: Statements, age: RefusedAge): number {

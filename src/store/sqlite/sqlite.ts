@@ -197,9 +197,20 @@ function storeOf(
 		getRecordState: (conversationId, eventIds) => reader.calls.getRecordState({ conversationId, eventIds }),
 		async assignOwner(assignment) {
 			const assigned = await writer.calls.assignOwner(assignment);
-			if (assigned > 0) for (const log of [updates, events]) log.announceOwners();
+			if (assigned > 0) for (const log of [updates, events]) log.announceRewrite();
 			return assigned;
 		},
+		async erase(request) {
+			const erasure = await writer.calls.erase(request);
+			if (erasure === undefined) return undefined;
+			for (const log of [updates, events]) log.announceRewrite();
+			updates.announce(erasure.sequence);
+			return erasure;
+		},
+		async purge() {
+			while (await writer.calls.purge());
+		},
+		getErasure: (conversationId) => reader.calls.getErasure(conversationId),
 		getOrigin: (conversationId) => reader.calls.getOrigin(conversationId),
 		listGaps: (conversationId) => reader.calls.listGaps(conversationId),
 		listUnapplied: (limit) => reader.calls.listUnapplied(limit),

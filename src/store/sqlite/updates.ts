@@ -1,8 +1,10 @@
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
+import { withErasures } from "../erased-updates.ts";
 import { currentRecordFrom, updateFrom } from "../rows.ts";
 import type { StoredUpdate, UpdateQuery } from "../store.ts";
 import { bigint, bindable, integer, type Row, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
+import { listErasures } from "./erasures.ts";
 import { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
 
@@ -78,14 +80,14 @@ export function listUpdates(statements: Statements, query: UpdateQuery): StoredU
 	using records = new RecordReader(statements);
 	const updates: StoredUpdate[] = [];
 	let bytes = 0;
+	let isCut = false;
 	for (const row of rows) {
-		if (withRecords) {
-			bytes += integer(row.size);
-			if (updates.length > 0 && bytes > maxBytes) break;
-		}
+		bytes += withRecords ? integer(row.size) : 0;
+		isCut = updates.length > 0 && bytes > maxBytes;
+		if (isCut) break;
 		updates.push(updateOf(row, withRecords ? records : undefined));
 	}
-	return updates;
+	return withErasures(updates, isCut || updates.length === limit, listErasures(statements, query), limit);
 }
 
 function updateOf(row: Row, records: RecordReader | undefined): StoredUpdate {

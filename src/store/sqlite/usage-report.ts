@@ -54,7 +54,7 @@ export function sqlOf(
 			FROM json_each(${placeholder})
 		`,
 		sum,
-		conversationId: "k.conversation_id",
+		conversationId: "iif(k.ledger = '', '', k.conversation_id)",
 		isSame: "c.conversation_id = k.conversation_id",
 		isParent: "p.conversation_id = up.id",
 		matching(conditions) {

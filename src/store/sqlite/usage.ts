@@ -23,6 +23,7 @@ import {
 	takesBack,
 } from "../usage-sql.ts";
 import { bigint, integer, nullable, type Row, text } from "../values.ts";
+import { findErasure } from "./erasures.ts";
 import { getOrigin } from "./record-state.ts";
 import type { Statements } from "./statements.ts";
 
@@ -87,6 +88,7 @@ export function getUsage(statements: Statements, conversationId: string): Stored
 /** Corrects usage: see `Store.correctUsage`. The caller has begun a transaction. */
 export function correctUsage(statements: Statements, correction: UsageCorrection): boolean {
 	const { conversationId } = correction;
+	if (findErasure(statements, conversationId) !== undefined) return false;
 	const origin = getOrigin(statements, conversationId);
 	const written = correctedUsage(correction, findUsage(statements, conversationId), origin);
 	if (written !== undefined) writeUsage(statements, written);

@@ -6,6 +6,7 @@ import { serve } from "../../threads/serve.ts";
 import type { AccessKeyRow, AccessKeyUse } from "../access-keys.ts";
 import type { DerivationStep } from "../derivation.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
+import type { EraseRequest, Erasure } from "../erasure.ts";
 import type { OwnerAssignment } from "../owners.ts";
 import type { RemovalBounds } from "../pruner.ts";
 import type { AcceptedPost, RefusedAge, RefusedPostRow, RefusedRoom, StillRefused } from "../refused-posts.ts";
@@ -18,9 +19,12 @@ import { bytesOfBatch } from "./batch.ts";
 import type { SenderDeadline } from "./calls.ts";
 import { hasLog, openForWriting, transaction, type WriterOptions } from "./database.ts";
 import { readDerivation, saveDerivation } from "./derivations.ts";
+import { erase } from "./erase.ts";
 import { appendGroup } from "./group.ts";
+import { LOCK_TIMEOUT } from "./lock.ts";
 import { OpenFiles } from "./open-files.ts";
 import { assignOwner } from "./owners.ts";
+import { Purge } from "./purge.ts";
 import {
 	acceptRefusedPost,
 	addRefusedPosts,
@@ -79,6 +83,7 @@ function writer(options: WriterOptions) {
 	const saveRetentionTime = database.prepare("UPDATE store_state SET clock = ?");
 	/** Whether the log has been checkpointed since the last commit, because a file was not at its path. */
 	let isLogSaved = false;
+	const purge = new Purge(database, options.lockTimeout ?? LOCK_TIMEOUT);
 	/** Why the files were not in their places at the last check; undefined while they are. */
 	let misplaced: unknown;
 	/** Time of the last successful commit, as `performance.now()` counts; undefined after a failure. */
@@ -123,6 +128,15 @@ function writer(options: WriterOptions) {
 		}
 	}
 
+	/** Removes what a reader, a stop of the service or a failure has kept from being removed. */
+	function goOnPurging(): void {
+		try {
+			purge.step();
+		} catch {
+			// The next check tries again. It fails itself when nothing can be written.
+		}
+	}
+
 	return {
 		methods: {
 			/** Removes updates by their sequence numbers. Returns the number of updates that it removed. */
@@ -132,9 +146,21 @@ function writer(options: WriterOptions) {
 			/** Removes events that are old enough. Returns the number of removed events. */
 			removeEvents: (bounds: RemovalBounds) => write(() => removeEvents(statements, bounds)),
 			assignOwner: (assignment: OwnerAssignment) => write(() => assignOwner(statements, assignment)),
+			/** Erases a conversation: see `Store.erase`. */
+			erase(request: EraseRequest): Erasure | undefined {
+				const erasure = write(() => erase(statements, request));
+				if (erasure !== undefined) purge.restart();
+				return erasure;
+			},
+			/** Does a step of `Store.purge`. Returns whether there is another one to do now. */
+			purge(): boolean {
+				if (misplaced !== undefined) throw misplaced;
+				return purge.step();
+			},
 			/** Checks that the next append can be stored. */
 			check(): void {
 				verifyFiles();
+				goOnPurging();
 				// Only a commit that reaches the disk proves that the next append can be stored.
 				if (committedAt === undefined || performance.now() - committedAt > PROOF_MILLISECONDS) write(() => check.run());
 			},

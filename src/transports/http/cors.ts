@@ -7,7 +7,7 @@ import type { ObservedHandler } from "./http-listener.ts";
 /** Seconds for which a browser may cache the response to a preflight request. Chromium caches it for no longer. */
 const MAX_AGE = 7_200;
 
-const ALLOWED_METHODS = [...cors.allowedMethods, "HEAD"].join(", ");
+const ALLOWED_METHODS = [...cors.allowedMethods, "HEAD", "DELETE"].join(", ");
 const ALLOWED_HEADERS = [
 	...cors.allowedHeaders,
 	...KEY_HEADERS,

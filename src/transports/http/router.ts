@@ -35,7 +35,7 @@ export interface RouteRequest {
 export type Route = AnsweringRoute | StreamingRoute;
 
 interface RouteOptions {
-	readonly method: "GET" | "POST";
+	readonly method: "GET" | "POST" | "DELETE";
 	/** Path of the route. A segment `{name}` matches any one segment. The id of a conversation is named `id`. */
 	readonly path: string;
 	/** Scope that a key needs, or `public` for a route without a key. */
@@ -70,6 +70,7 @@ const WORK: Readonly<Record<Route["scope"], Work>> = {
 	secrets: "read",
 	metrics: "metrics",
 	keys: "read",
+	erase: "read",
 	public: "document",
 };
 /** The permit of a probe, which does not count. */

@@ -90,7 +90,8 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		ALTER TABLE conversation_updates.conversations DROP COLUMN sender, DROP COLUMN owner, DROP COLUMN source_id;
 		ALTER TABLE conversation_updates.activities DROP COLUMN sender, DROP COLUMN owner;
 		ALTER TABLE conversation_updates.pruned DROP COLUMN owner;
-		ALTER TABLE conversation_updates.positions DROP COLUMN owner_changes;
+		ALTER TABLE conversation_updates.positions DROP COLUMN rewrites;
+		DROP TABLE conversation_updates.erasures;
 		DROP TABLE conversation_updates.usage_conversations, conversation_updates.usage_ledger, conversation_updates.usage_days, conversation_updates.usage_sums`,
 	);
 	const store = await openStore(url);

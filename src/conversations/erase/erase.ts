@@ -1,0 +1,93 @@
+import type { ConversationFilter } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { ServiceError } from "../../errors.ts";
+import { conditionsOf, invalid, uuid } from "../read/filter.ts";
+import type { StoreReads } from "../read/visible-store.ts";
+
+/** Writes down an erasure: the SHA-256 of the id in hexadecimal digits, and the name of the caller. */
+export type OnErased = (digest: string, caller: string) => void;
+
+/** Who asks for an erasure: the name of its access key or certificate. */
+interface Caller {
+	readonly name: string;
+}
+
+type ErasableStore = Pick<StoreReads, "erase" | "purge" | "listConversations" | "countConversations">;
+
+/** Erases conversations for good. */
+export class EraseConversations {
+	readonly #store: ErasableStore;
+	readonly #onErased: OnErased;
+
+	/** @param store limited to what the callers can see */
+	constructor(store: ErasableStore, onErased: OnErased) {
+		this.#store = store;
+		this.#onErased = onErased;
+	}
+
+	/**
+	 * Erases a conversation, and with `withChildren` first those that name it as their parent, and their children. Each is
+	 * erased in a transaction of its own, the deepest first, so that after a failure the same call erases the rest. Resolves
+	 * when it is removed from the files, too: see `Store.purge`.
+	 *
+	 * @returns the number of erased conversations
+	 * @throws ServiceError `not_found` when there is no such conversation that the caller can see
+	 */
+	async erase(request: { readonly id: string; readonly withChildren: boolean }, caller: Caller): Promise<number> {
+		const id = uuid(request.id, "id");
+		const tree = request.withChildren ? await this.#treeOf(id) : [id];
+		let erased = 0;
+		for (const one of tree.toReversed()) if (await this.#eraseOne(one, caller)) erased += 1;
+		await this.#store.purge();
+		if (erased === 0) throw new ServiceError("not_found", "The conversation does not exist", { conversationId: id });
+		return erased;
+	}
+
+	/**
+	 * Erases conversations that meet a filter. `matching` is the number of those that met it before.
+	 *
+	 * @param max maximum number of conversations, from 1 to 1000
+	 * @param dryRun whether nothing is erased
+	 * @throws ServiceError `invalid_argument` that names the field
+	 */
+	async eraseMatching(
+		{ filter, max, dryRun }: { filter: ConversationFilter | undefined; max: number; dryRun: boolean },
+		caller: Caller,
+	): Promise<{ readonly ids: readonly string[]; readonly matching: number }> {
+		const conditions = conditionsOf(filter);
+		if (conditions.length === 0) throw invalid("filter", "must have at least one condition");
+		const { total } = await this.#store.countConversations({ conditions, group: undefined, limit: 1 });
+		const found = await this.#store.listConversations({ conditions, limit: max, withRecords: false });
+		const ids = found.map(({ conversationId }) => conversationId);
+		if (!dryRun) {
+			for (const id of ids) await this.#eraseOne(id, caller);
+			// Callers with more to erase call again.
+			if (total <= ids.length) await this.#store.purge();
+		}
+		return { ids, matching: total };
+	}
+
+	async #eraseOne(conversationId: string, caller: Caller): Promise<boolean> {
+		const erasedAt = BigInt(Date.now()) * 1000n;
+		const erasure = await this.#store.erase({ conversationId, owner: undefined, erasedAt });
+		if (erasure !== undefined) this.#onErased(erasure.idDigest, caller.name);
+		return erasure !== undefined;
+	}
+
+	/** Returns the ids of a conversation and of all below it. A conversation comes after its parent. */
+	async #treeOf(root: string): Promise<readonly string[]> {
+		const tree = new Set([root]);
+		for (const value of tree) {
+			const conditions = [{ kind: "equal", field: "parentConversationId", value } as const];
+			let before: bigint | undefined;
+			do {
+				const page = await this.#store.listConversations({ conditions, before, limit: PAGE, withRecords: false });
+				for (const { conversationId } of page) tree.add(conversationId);
+				before = page.length === PAGE ? page.at(-1)?.sequence : undefined;
+			} while (before !== undefined);
+		}
+		return [...tree];
+	}
+}
+
+/** Maximum number of conversations that the store lists at once. */
+const PAGE = 1000;

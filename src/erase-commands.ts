@@ -1,0 +1,85 @@
+import { setTimeout } from "node:timers/promises";
+import { create } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { ConversationEraseService } from "../gen/conversations/v1/conversation_erase_service_pb.js";
+import { ConversationExecutionStatus } from "../gen/conversations/v1/conversation_pb.js";
+import { ConversationFilterSchema } from "../gen/conversations/v1/conversation_service_pb.js";
+import { callAsCommand } from "./admin.ts";
+import type { Config } from "./config/config.ts";
+import { statusNamed } from "./conversations/status.ts";
+
+/** The command `erase`. It is a client of `ConversationEraseService`. */
+
+/** Number of conversations that are erased at once, and the pause in milliseconds after them, so that posts go on. */
+const STEP = 50;
+const PAUSE = 200;
+
+/** Which conversations a policy erases. */
+export interface ErasePolicy {
+	/** Those without activity since then. */
+	readonly inactiveSince: Date;
+	/** JSON name of the status that they must have; undefined for any. */
+	readonly status: string | undefined;
+	/** Owner that they must have; undefined for any. */
+	readonly owner: string | undefined;
+}
+
+/** Erases conversations by their ids. Returns a sentence about it. */
+export async function eraseByIds(config: Config, ids: readonly string[], withChildren: boolean): Promise<string> {
+	const erased = await callAsCommand(config, ConversationEraseService, async (client) => {
+		let sum = 0n;
+		for (const id of ids) sum += (await client.deleteConversation({ id, withChildren })).erased;
+		return sum;
+	});
+	return sentence(erased);
+}
+
+/**
+ * Erases conversations by a policy, or says which ones it would erase.
+ *
+ * @param onProgress called with the number of erased conversations, and with those that are to be erased
+ * @throws RangeError when the status is not known
+ */
+export async function eraseByPolicy(
+	config: Config,
+	{ inactiveSince, status, owner = "" }: ErasePolicy,
+	isDryRun: boolean,
+	onProgress: (erased: number, total: number) => void,
+): Promise<string> {
+	const filter = create(ConversationFilterSchema, {
+		activityTo: timestampFromMs(inactiveSince.getTime()),
+		executionStatus: statusOf(status),
+		owner,
+	});
+	return await callAsCommand(config, ConversationEraseService, async (client) => {
+		if (isDryRun) {
+			const { ids, matching } = await client.deleteConversations({ filter, dryRun: true, max: 1000 });
+			const shown = Number(matching) > ids.length ? [...ids, "…"] : ids;
+			return [...shown, `${numberOf(matching)} would be erased. Add --execute to erase them.`].join("\n");
+		}
+		let erased = 0n;
+		for (;;) {
+			const step = await client.deleteConversations({ filter, max: STEP });
+			erased += step.erased;
+			const left = step.matching - step.erased;
+			onProgress(Number(erased), Number(erased + left));
+			if (left === 0n || step.erased === 0n) return sentence(erased);
+			await setTimeout(PAUSE);
+		}
+	});
+}
+
+function sentence(erased: bigint): string {
+	return `${numberOf(erased)} ${erased === 1n ? "was" : "were"} erased.`;
+}
+
+function numberOf(count: bigint): string {
+	return `${count} ${count === 1n ? "conversation" : "conversations"}`;
+}
+
+function statusOf(name: string | undefined): ConversationExecutionStatus {
+	if (name === undefined) return ConversationExecutionStatus.UNSPECIFIED;
+	const found = statusNamed(name);
+	if (found === undefined) throw new RangeError(`${name} is not a known status`);
+	return found;
+}

@@ -1,0 +1,50 @@
+import { hash } from "node:crypto";
+import { bigint, nullable, type Row, text } from "./values.ts";
+
+/**
+ * Erased conversations. Of an erased conversation the store keeps one row, without its id: it is the update that tells
+ * watchers of the erasure, and the marker by which later posts of the conversation are accepted without being stored.
+ */
+
+/** Asks to erase a conversation. */
+export interface EraseRequest {
+	/** Lower-case UUID with dashes. */
+	readonly conversationId: string;
+	/** Only if the conversation has this owner; undefined for any. */
+	readonly owner: string | undefined;
+	/** Time of the erasure in microseconds since the Unix epoch. */
+	readonly erasedAt: bigint;
+}
+
+/** What is kept of an erased conversation. Times are microseconds since the Unix epoch. */
+export interface Erasure {
+	/** The result of {@link idDigest}. */
+	readonly idDigest: string;
+	/** Sequence of the update of change ERASED. */
+	readonly sequence: bigint;
+	/** Owner of the conversation. */
+	readonly owner: string | undefined;
+	/** Later records of the conversation are stored only if their `created_at` is later. */
+	readonly createdAt: bigint;
+	readonly erasedAt: bigint;
+}
+
+/** Returns the SHA-256 of the id of a conversation, in lower-case hexadecimal digits. */
+export function idDigest(conversationId: string): string {
+	return hash("sha256", conversationId, "hex");
+}
+
+/**
+ * Reads a row of `erasures`.
+ *
+ * @param prefix prefix of the column names
+ */
+export function erasureFrom(row: Row, readText: (value: unknown) => string, prefix = ""): Erasure {
+	return {
+		idDigest: text(row[`${prefix}id_digest`]),
+		sequence: bigint(row[`${prefix}sequence`]),
+		owner: nullable(readText, row[`${prefix}owner`]),
+		createdAt: bigint(row[`${prefix}created_at`]),
+		erasedAt: bigint(row[`${prefix}erased_at`]),
+	};
+}

@@ -1,0 +1,250 @@
+import { randomUUID } from "node:crypto";
+import { forgetInUpdate } from "../erased-updates.ts";
+import { type EraseRequest, type Erasure, erasureFrom, idDigest } from "../erasure.ts";
+import { packedColumnsFrom } from "../rows.ts";
+import type { UpdateQuery } from "../store.ts";
+import { bigint, bindable, blob, nullable, type Row, text } from "../values.ts";
+import type { Connections } from "./connections.ts";
+import { lockConversations } from "./locks.ts";
+import { CHANNEL } from "./numbered-sql.ts";
+import { decoded, isConversationId } from "./rows.ts";
+import { Sql } from "./sql.ts";
+import { encodeKey, encodeText } from "./stored-text.ts";
+import { removeTextsQuery } from "./text-index.ts";
+import type { Query, Session, Transaction } from "./transaction.ts";
+import { standingsQuery } from "./written-rows.ts";
+
+/** Columns of the table `erasures`. */
+export const ERASURE_COLUMNS = "id_digest, sequence, owner, created_at, erased_at";
+
+/** Reads a row with {@link ERASURE_COLUMNS}. */
+export function erasureOf(row: Row): Erasure {
+	return erasureFrom(row, decoded);
+}
+
+/** Returns the query for the erasures that belong to a page of updates, by sequence. */
+export function erasuresQuery({
+	after,
+	conversationId,
+	owner,
+	limit,
+}: Pick<UpdateQuery, "after" | "conversationId" | "owner" | "limit">): Query {
+	const sql = new Sql();
+	const tests = [`sequence > ${sql.value(bindable(after))}`];
+	if (conversationId !== undefined) tests.push(`id_digest = ${sql.value(idDigest(conversationId))}`);
+	if (owner !== undefined) tests.push(`owner = ${sql.value(encodeText(owner))}`);
+	return sql.query(`
+		SELECT ${ERASURE_COLUMNS} FROM conversation_updates.erasures
+		WHERE ${tests.join(" AND ")} ORDER BY sequence LIMIT ${sql.value(limit)}
+	`);
+}
+
+/** Returns what is kept of those of the conversations that were erased and have not been stored again. */
+export async function findErasures(session: Session, conversationIds: readonly string[]): Promise<Erasure[]> {
+	const [rows = []] = await session.query({
+		name: "erasures",
+		text: `
+			SELECT ${ERASURE_COLUMNS.split(", ")
+				.map((column) => `x.${column}`)
+				.join()}
+			FROM unnest($1::uuid[], $2::text[]) AS k (id, digest)
+			JOIN conversation_updates.erasures x ON x.id_digest = k.digest
+			WHERE NOT EXISTS (SELECT 1 FROM conversation_updates.conversations WHERE conversation_id = k.id)
+				AND NOT EXISTS (SELECT 1 FROM conversation_updates.activities WHERE conversation_id = k.id)
+		`,
+		values: [conversationIds, conversationIds.map(idDigest)],
+	});
+	return rows.map(erasureOf);
+}
+
+/** Returns the query that inserts what is kept of an erased conversation, in place of what was kept of an earlier life. */
+export function insertErasure({ idDigest: digest, sequence, owner, createdAt, erasedAt }: Erasure): Query {
+	return {
+		text: `${INSERT} VALUES ($1, $2, $3, $4, $5) ${REPLACE}`,
+		values: [digest, sequence, owner === undefined ? null : encodeText(owner), createdAt, erasedAt],
+	};
+}
+
+const INSERT = `INSERT INTO conversation_updates.erasures (${ERASURE_COLUMNS})`;
+const REPLACE = `
+	ON CONFLICT (id_digest) DO UPDATE SET sequence = excluded.sequence, owner = excluded.owner,
+		created_at = excluded.created_at, erased_at = excluded.erased_at
+`;
+
+/** Result of {@link erase}. */
+export interface Erased {
+	readonly erasure: Erasure;
+	/** How often entries of the database were rewritten. */
+	readonly rewrites: bigint;
+}
+
+/** Erases a conversation: see `Store.erase`. */
+export async function erase(
+	connections: Connections,
+	{ conversationId, owner, erasedAt }: EraseRequest,
+): Promise<Erased | undefined> {
+	if (!isConversationId(conversationId)) return undefined;
+	return await connections.transaction(async (transaction) => {
+		const [related = []] = await transaction.query(relatedQuery(conversationId));
+		const relatives = related.map((row) => text(row.conversation_id));
+		const [, [found] = [], events = []] = await transaction.query(
+			lockConversations([conversationId, ...relatives]),
+			originQuery(conversationId),
+			{ text: "SELECT sequence FROM conversation_updates.events WHERE conversation_id = $1", values: [conversationId] },
+		);
+		const known = found && {
+			owner: nullable(decoded, found.owner),
+			lifeBeganAt: nullable(bigint, found.life_began_at),
+		};
+		if (known === undefined || (owner !== undefined && known.owner !== owner)) return undefined;
+		await forgetRelations(transaction, conversationId, relatives);
+		const createdAt = known.lifeBeganAt ?? erasedAt;
+		const rows = await transaction.commit(
+			...removeQueries(conversationId),
+			removeTextsQuery(events.map(({ sequence }) => bigint(sequence))),
+			...(relatives.length === 0 ? [] : [standingsQuery(relatives)]),
+			takeSequence({ conversationId, owner: known.owner, createdAt, erasedAt }, connections.notifies),
+		);
+		const [row] = rows.at(-1) ?? [];
+		const erasure = { sequence: bigint(row?.sequence), owner: known.owner, createdAt, erasedAt };
+		return { erasure: { ...erasure, idDigest: idDigest(conversationId) }, rewrites: bigint(row?.rewrites) };
+	});
+}
+
+/** Returns the query for the owner of a conversation and the beginning of its life; no row when nothing is stored. */
+function originQuery(conversationId: string): Query {
+	return {
+		text: `
+			SELECT owner, life_began_at FROM (
+				SELECT 1 AS rank, owner, life_began_at FROM conversation_updates.conversations WHERE conversation_id = $1
+				UNION ALL SELECT 2, owner, NULL FROM conversation_updates.activities WHERE conversation_id = $1
+				UNION ALL SELECT 3, nullif(owner, ''), life_began_at FROM conversation_updates.usage_conversations WHERE id = $1
+				UNION ALL SELECT 4, owner, NULL FROM conversation_updates.pruned WHERE conversation_id = $1
+				UNION ALL SELECT 5, owner, NULL FROM conversation_updates.refused_posts WHERE conversation_id = $1
+				UNION ALL SELECT 6, NULL, NULL FROM conversation_updates.gaps WHERE conversation_id = $1
+			) remains ORDER BY rank LIMIT 1
+		`,
+		values: [conversationId],
+	};
+}
+
+/** Returns the query for the ids of the conversations whose parent or source is a conversation, and of its own parent. */
+function relatedQuery(conversationId: string): Query {
+	return {
+		text: `
+			SELECT conversation_id FROM conversation_updates.conversations WHERE parent_id = $1
+			UNION SELECT conversation_id FROM conversation_updates.conversations WHERE source_id = $1
+			UNION SELECT p.conversation_id FROM conversation_updates.conversations c
+			JOIN conversation_updates.conversations p ON p.conversation_id::text = c.parent_id
+			WHERE c.conversation_id = $2
+		`,
+		values: [encodeKey(conversationId), conversationId],
+	};
+}
+
+/** Tables with rows of a conversation, by its id. */
+const TABLES = [
+	"updates",
+	"events",
+	"tags",
+	"titles",
+	"standings",
+	"activities",
+	"conversations",
+	"search_titles",
+	"pruned",
+	"gaps",
+	"refused_posts",
+];
+
+function removeQueries(conversationId: string): Query[] {
+	const erasedId = randomUUID();
+	return [
+		...TABLES.map((table) => ({
+			text: `DELETE FROM conversation_updates.${table} WHERE conversation_id = $1`,
+			values: [conversationId],
+		})),
+		...["usage_ledger", "usage_days"].map((table) => ({
+			text: `UPDATE conversation_updates.${table} SET conversation = $2 WHERE conversation = $1`,
+			values: [conversationId, erasedId],
+		})),
+		{
+			text: "UPDATE conversation_updates.usage_conversations SET id = $2, digest = 0, ledger = '' WHERE id = $1",
+			values: [conversationId, erasedId],
+		},
+	];
+}
+
+/**
+ * Returns the query that takes a sequence and inserts the erasure with it. It locks the row of `positions`, so it is the
+ * last one.
+ */
+function takeSequence(
+	{ conversationId, owner, createdAt, erasedAt }: Omit<Erasure, "idDigest" | "sequence"> & { conversationId: string },
+	notifies: boolean,
+): Query {
+	return {
+		text: `
+			WITH p AS (
+				UPDATE conversation_updates.positions SET newest_update = newest_update + 1, rewrites = rewrites + 1
+				RETURNING newest_update, newest_event, rewrites
+			), kept AS (
+				${INSERT} SELECT $1, p.newest_update, $2, $3::bigint, $4::bigint FROM p ${REPLACE}
+			)
+			SELECT p.newest_update AS sequence, p.rewrites,
+				CASE WHEN $5::boolean THEN pg_notify('${CHANNEL}', p.newest_update || ' ' || p.newest_event) END
+			FROM p
+		`,
+		values: [idDigest(conversationId), owner === undefined ? null : encodeText(owner), createdAt, erasedAt, notifies],
+	};
+}
+
+/**
+ * Makes other conversations forget one as their parent, as their source and as their child, in all of their updates. The
+ * caller writes their standings.
+ */
+async function forgetRelations(
+	transaction: Transaction,
+	conversationId: string,
+	relatives: readonly string[],
+): Promise<void> {
+	// What a fork misses may be an event of its source.
+	await transaction.query({
+		text: `
+			DELETE FROM conversation_updates.gaps g USING conversation_updates.conversations c
+			WHERE c.source_id = $1 AND g.conversation_id = c.conversation_id AND c.conversation_id = ANY ($2::uuid[])
+				AND g.kind IN ('missing_parent', 'missing_leaf')
+		`,
+		values: [encodeKey(conversationId), relatives],
+	});
+	for (const relative of relatives) {
+		const [updates = []] = await transaction.query({
+			text: `
+				SELECT sequence, base_sequence, summary, record, unpacked_size, checksum
+				FROM conversation_updates.updates WHERE conversation_id = $1
+			`,
+			values: [relative],
+		});
+		const changed = updates.flatMap((row) => {
+			const isDelta = nullable(bigint, row.base_sequence) !== undefined;
+			const stored = { record: packedColumnsFrom(row, "record"), isDelta, summary: blob(row.summary) };
+			const forgotten = forgetInUpdate(stored, conversationId);
+			return forgotten === undefined ? [] : [{ sequence: bigint(row.sequence), ...forgotten }];
+		});
+		await transaction.query(
+			...changed.map(({ sequence, summary, record: { record, unpackedSize, checksum } }) => ({
+				text: `
+					UPDATE conversation_updates.updates SET summary = $2, record = $3, unpacked_size = $4, checksum = $5
+					WHERE sequence = $1
+				`,
+				values: [sequence, summary, record, unpackedSize, checksum],
+			})),
+			...["parent_id", "source_id"].map((column) => ({
+				text: `
+					UPDATE conversation_updates.conversations SET ${column} = NULL WHERE conversation_id = $1 AND ${column} = $2
+				`,
+				values: [relative, encodeKey(conversationId)],
+			})),
+		);
+	}
+}

@@ -1,0 +1,327 @@
+import { randomBytes, randomUUID } from "node:crypto";
+import { readdirSync, readFileSync } from "node:fs";
+import { DatabaseSync } from "node:sqlite";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { expect, test } from "vitest";
+import { ConversationEraseService } from "../../gen/conversations/v1/conversation_erase_service_pb.js";
+import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
+import { idDigest } from "../../src/store/erasure.ts";
+import { sqlOn } from "../store/postgres/databases.ts";
+import { ServiceProcess } from "../support/child.ts";
+import { clientOf, EVENT_WEBHOOK, PROTOCOLS, postWebhook, readClient } from "../support/clients.ts";
+import { ENGINES } from "../support/engines.ts";
+import { record } from "../support/fixtures.ts";
+import { LOCK_TIMEOUT } from "../support/lock-timeout.ts";
+import { KEY, startTestService, type TestService, testEnvironment } from "../support/service.ts";
+import { TempFolder } from "../support/temp.ts";
+
+const [RED, BLUE] = ["key-of-the-red-agents", "key-of-the-blue-agents"];
+const ENV = {
+	ACCESS_KEYS: `test:${KEY}:ingest+read+erase,red:${RED}:ingest+read@red,blue:${BLUE}:ingest+read+erase@blue`,
+};
+const CANARY = "zanzibar-canary";
+
+type Erasing = Pick<TestService, "http" | "grpc">;
+
+async function erase(service: Erasing, id: string, key: string, query = ""): Promise<[number, unknown]> {
+	const response = await fetch(`${service.http}/api/v1/conversations/${id}${query}`, {
+		method: "DELETE",
+		headers: { "X-Access-Token": key },
+	});
+	return [response.status, await response.json()];
+}
+
+async function post(service: Erasing, members: object, key = KEY): Promise<unknown> {
+	const response = await postWebhook(service, key, JSON.stringify(record({ ...members })));
+	expect(response.status).toBe(200);
+	return await response.json();
+}
+
+async function postEvents(
+	service: Erasing,
+	id: string,
+	texts: readonly string[],
+	key = KEY,
+	members: object = {},
+): Promise<void> {
+	const events = texts.map((text, n) => ({
+		...members,
+		id: `${text} ${n}`,
+		timestamp: `2026-01-01T00:00:0${n}`,
+		source: "user",
+		kind: "MessageEvent",
+		llm_message: { role: "user", content: [{ type: "text", text }] },
+	}));
+	const response = await fetch(`${service.http}${EVENT_WEBHOOK}/${id}`, {
+		method: "POST",
+		headers: { "X-Access-Token": key, "Content-Type": "application/json" },
+		body: JSON.stringify(events),
+	});
+	expect(response.status).toBe(200);
+}
+
+test("DELETE erases a conversation for its readers and watchers, and later posts succeed without being stored", async () => {
+	await using service = await startTestService(ENV);
+	const [id, other] = [randomUUID(), randomUUID()];
+	const times = { created_at: "2026-01-01T00:00:00Z", updated_at: "2026-01-01T00:00:01Z" };
+	await post(service, { id, title: CANARY, ...times });
+	await post(service, { id: other, parent_conversation_id: id, ...times });
+	await postEvents(service, id, [CANARY]);
+	const reads = readClient(service, "connect", KEY);
+	const abort = new AbortController();
+	const watch = reads.watchConversationUpdates(
+		{ start: { case: "afterSequence", value: 0n } },
+		{ signal: abort.signal },
+	);
+	const seen: [string, UpdateChange][] = [];
+	const done = (async () => {
+		for await (const { content } of watch) {
+			if (content.case !== "update") continue;
+			seen.push([content.value.conversationId, content.value.change]);
+			if (content.value.change === UpdateChange.ERASED) return;
+		}
+	})();
+	await expect.poll(() => seen.length).toBe(2);
+
+	expect((await erase(service, id, RED))[0]).toBe(403);
+	expect(await erase(service, id, BLUE)).toEqual(await erase(service, randomUUID(), BLUE));
+	expect(await erase(service, "x", KEY)).toMatchObject([400, {}]);
+	expect(await erase(service, id, KEY)).toEqual([200, { erased: 1 }]);
+	expect((await erase(service, id, KEY))[0]).toBe(404);
+	await done;
+	abort.abort();
+	expect(seen.at(-1)).toEqual([idDigest(id), UpdateChange.ERASED]);
+
+	const resumed: [string, UpdateChange][] = [];
+	for (const conversationId of ["", id]) {
+		const { updates } = await reads.listConversationUpdates({ conversationId });
+		resumed.push(...updates.map((update): [string, UpdateChange] => [update.conversationId, update.change]));
+	}
+	expect(resumed).toEqual([
+		[other, UpdateChange.STARTED],
+		[idDigest(id), UpdateChange.ERASED],
+		[idDigest(id), UpdateChange.ERASED],
+	]);
+	const child = await reads.getConversation({ id: other });
+	expect(child.conversation?.parentConversationId).toBeUndefined();
+	expect(ConnectError.from(await reads.getConversation({ id }).catch((error: unknown) => error)).code).toBe(
+		Code.NotFound,
+	);
+
+	await post(service, { id, title: CANARY, ...times });
+	await postEvents(service, id, [CANARY]);
+	expect((await reads.listConversations({})).conversations.map(({ summary }) => summary?.id)).toEqual([other]);
+	await post(service, { id, created_at: "2026-01-01T00:00:02Z", updated_at: "2026-01-01T00:00:03Z" });
+	expect((await reads.listConversations({})).conversations.map(({ summary }) => summary?.id)).toEqual([id, other]);
+	const lines = service.log().split("\n");
+	const audit = lines.filter((line) => line.includes("conversation_erased")).map((line) => JSON.parse(line));
+	expect(audit).toMatchObject([{ digest: idDigest(id), caller: "test" }]);
+});
+
+test.each(PROTOCOLS)("over %s, a tree and what meets a filter are erased within the owner", async (protocol) => {
+	await using service = await startTestService(ENV);
+	const [root, child, grandchild, foreign] = Array.from({ length: 4 }, () => randomUUID());
+	await post(service, { id: root }, BLUE);
+	await post(service, { id: child, parent_conversation_id: root }, BLUE);
+	await post(service, { id: grandchild, parent_conversation_id: child, title: "third" }, BLUE);
+	await post(service, { id: foreign, parent_conversation_id: root, title: "third" }, RED);
+	const client = clientOf(ConversationEraseService, service, protocol, BLUE);
+	const refused = await client.deleteConversations({}).catch((error: unknown) => ConnectError.from(error));
+	expect(refused).toMatchObject({ code: Code.InvalidArgument, rawMessage: "filter must have at least one condition" });
+	const filter = { titleContains: "third" };
+	expect(await client.deleteConversations({ filter, dryRun: true })).toMatchObject({
+		...{ erased: 1n, matching: 1n, ids: [grandchild] },
+	});
+	expect(await client.deleteConversations({ filter, max: 5 })).toMatchObject({ erased: 1n, matching: 1n, ids: [] });
+	expect(await client.deleteConversation({ id: root ?? "", withChildren: true })).toMatchObject({ erased: 2n });
+	const { conversations } = await readClient(service, protocol, KEY).listConversations({});
+	expect(conversations.map(({ summary }) => summary?.id)).toEqual([foreign]);
+});
+
+/** Why tables keep rows after an erasure of all conversations. The rows of all others are of conversations. */
+const KEPT: Readonly<Record<string, string>> = {
+	access_keys: "keys",
+	claims: "work of processes",
+	derivations: "how far derived data comes",
+	erasures: "the markers of erasures, without ids",
+	event_times: "the times of blocks of events",
+	logs: "positions",
+	positions: "positions",
+	refusals: "numbers of refused posts of senders",
+	removals: "positions",
+	retention: "the clock of retention",
+	schema_versions: "versions",
+	search_progress: "how far the index comes",
+	senders: "totals of senders",
+	store_state: "the state of the database",
+	unfinished_import: "an import, during which no service runs",
+	usage_conversations: "the amounts of usage, with a random id",
+	usage_days: "the days of usage, with a random id",
+	usage_ledger: "the amounts of usage, with a random id",
+	usage_sums: "sums of usage",
+	writers: "processes",
+};
+
+/** Reads the database beside the service. */
+interface Rows {
+	/** Returns the texts of the rows of each table. */
+	all(): Promise<Readonly<Record<string, readonly string[]>>>;
+	run(sql: string): Promise<void>;
+}
+
+function sqliteRows(path: string): Rows {
+	return {
+		async all() {
+			using database = new DatabaseSync(path, { readOnly: true, readBigInts: true });
+			const names = database
+				.prepare("SELECT name FROM pragma_table_list WHERE type IN ('table', 'virtual') AND schema = 'main'")
+				.all()
+				.map(({ name }) => String(name));
+			const texts = (name: string) => {
+				const rows = database.prepare(`SELECT * FROM ${name}`).all();
+				return rows.map((row) => Object.values(row).map(textOf).join(" "));
+			};
+			return Object.fromEntries(names.filter((name) => !name.startsWith("sqlite_")).map((name) => [name, texts(name)]));
+		},
+		async run(sql) {
+			using database = new DatabaseSync(path, LOCK_TIMEOUT);
+			database.exec(sql);
+		},
+	};
+}
+
+function postgresRows(url: string): Rows {
+	return {
+		async all() {
+			const tables = await sqlOn(
+				url,
+				"SELECT table_name FROM information_schema.tables WHERE table_schema = 'conversation_updates' AND table_type = 'BASE TABLE'",
+			);
+			const texts = async (name: string) =>
+				(await sqlOn(url, `SELECT t::text AS row FROM conversation_updates.${name} t`)).map(({ row }) => textOf(row));
+			const all: [string, readonly string[]][] = [];
+			for (const { table_name: name } of tables) all.push([String(name), await texts(String(name))]);
+			return Object.fromEntries(all);
+		},
+		run: async (sql) => void (await sqlOn(url, sql.replace("INTO ", "INTO conversation_updates."))),
+	};
+}
+
+/** PostgreSQL shows bytes in hexadecimal digits. */
+function textOf(value: unknown): string {
+	if (value instanceof Uint8Array) return Buffer.from(value).toString("latin1");
+	return String(value).replace(/\\x([0-9a-f]+)/g, (_, hex: string) => Buffer.from(hex, "hex").toString("latin1"));
+}
+
+async function read(service: Erasing, path: string): Promise<[number, unknown]> {
+	const response = await fetch(`${service.http}/api/v1/${path}`, { headers: { "X-Access-Token": KEY } });
+	return [response.status, await response.json()];
+}
+
+test.each(ENGINES)("with $engine, an erasure leaves nothing of a conversation in any table", async ({ open }) => {
+	await using databases = await open();
+	const { DATABASE_URL: url } = await databases.create();
+	const key = randomBytes(32).toString("base64");
+	await using service = await startTestService({ ...ENV, DATABASE_URL: url, ENCRYPTION_KEY: key });
+	const rows = url.startsWith("sqlite:") ? sqliteRows(url.slice("sqlite:".length)) : postgresRows(url);
+	const id = randomUUID();
+	const usage_to_metrics = { agent: { model_name: "m", accumulated_cost: 1 } };
+	const body = (n: number) => ({
+		...{ id, title: `${CANARY} ${n}`, tags: { canarykey: `${CANARY}tag` }, stats: { usage_to_metrics } },
+		...{ created_at: "2026-01-01T00:00:00Z", updated_at: `2026-01-01T00:00:0${n}Z` },
+	});
+	// Only the key of an owner fills the logs of owners.
+	for (let n = 0; n < 3; n++) {
+		await post(service, body(n), BLUE);
+		await postEvents(service, id, [`${CANARY} event ${n}`], BLUE, { parent_id: `${CANARY} missing ${n}` });
+	}
+	const refused = (of: string) => postWebhook(service, BLUE, JSON.stringify({ id: of, title: 5, canary: CANARY }));
+	await refused(id);
+	await rows.run(`INSERT INTO pruned (log, conversation_id, through, removal) VALUES ('events', '${id}', 0, 0)`);
+	const search = (query: string) => read(service, `search?${new URLSearchParams({ query })}`);
+	await expect.poll(async () => (await rows.all()).refused_posts?.length).toBe(1);
+	await expect
+		.poll(() => search("zanzibar"))
+		.toMatchObject([200, { hits: [{ summary: { id }, places: [{}, {}, {}] }] }]);
+
+	const before = Object.entries(await rows.all()).filter(([name]) => !(name in KEPT));
+	const isShadow = (name: string) => name.endsWith("_config") || name.endsWith("_data") || name.endsWith("_idx");
+	const filled = before.filter(([name]) => !isShadow(name));
+	expect(filled.flatMap(([name, texts]) => (texts.length === 0 ? [name] : []))).toEqual([]);
+	expect(filled.length).toBeGreaterThan(12);
+	expect(await erase(service, id, BLUE)).toEqual([200, { erased: 1 }]);
+	const after = await rows.all();
+	// A table that is not empty must be emptied by the erasure, or be added to KEPT with the reason.
+	expect(filled.flatMap(([name]) => (after[name]?.length === 0 ? [] : [name]))).toEqual([]);
+	const own = Object.entries(after).flatMap(([name, texts]) =>
+		texts.some((text) => text.includes(id) || text.includes(CANARY)) ? [name] : [],
+	);
+	expect(own).toEqual([]);
+	expect(await search("zanzibar")).toMatchObject([200, { hits: [] }]);
+	expect((await read(service, `conversations/${id}`))[0]).toBe(404);
+	expect((await read(service, `conversations/${id}/gaps`))[0]).toBe(404);
+
+	// Later posts are not stored, not even refused ones.
+	await post(service, body(4), BLUE);
+	await postEvents(service, id, [`${CANARY} event 4`], BLUE, {});
+	await refused(id);
+	await refused(randomUUID());
+	await expect.poll(async () => (await rows.all()).refused_posts?.length).toBe(1);
+	expect((await rows.all()).refused_posts?.some((text) => text.includes(id))).toBe(false);
+	expect(await read(service, "conversations")).toMatchObject([200, { conversations: [] }]);
+});
+
+test("after an erasure no file of SQLite has the id or a text of the conversation", async () => {
+	await using service = await startTestService({ ...ENV, ENCRYPTION_KEY: "" });
+	const [id, other] = [randomUUID(), randomUUID()];
+	for (let n = 0; n < 5; n++) {
+		const updated_at = `2026-01-01T00:00:0${n}Z`;
+		await post(service, { id, title: `${CANARY} ${n}`, updated_at, tags: { canary: `${CANARY}tag` } });
+		await postEvents(service, id, [`${CANARY} event ${n}`], KEY, { parent_id: `${CANARY} missing ${n}` });
+		await post(service, { id: other, title: `kept ${n}`, parent_conversation_id: id, updated_at });
+		await postEvents(service, other, [`kept event ${n}`]);
+	}
+	await postWebhook(service, KEY, JSON.stringify({ id, title: 5 }));
+	await expect
+		.poll(() => read(service, "search?query=canary"))
+		.toMatchObject([200, { hits: [{ places: [{}, {}, {}] }] }]);
+	await expect.poll(() => read(service, "refused-posts")).toMatchObject([200, { refused_posts: [{}] }]);
+	const files = () =>
+		readdirSync(service.folder.path)
+			.filter((name) => !name.endsWith(".sock"))
+			.map((name) => readFileSync(service.folder.file(name)).toString("latin1"));
+	// The index has "zanzibar", and of words that begin in the same way only the ends.
+	const has = (text: string) => files().some((content) => content.includes(text));
+	expect([has(id), has(CANARY), has("zanzibar"), has("kept 4")]).toEqual([true, true, true, true]);
+	expect(await erase(service, id, KEY)).toEqual([200, { erased: 1 }]);
+	expect([has(id), has(CANARY), has("anzibar"), has("kept 4")]).toEqual([false, false, false, true]);
+	// The trigrams of its title have gone, too: no list finds it.
+	const found = await readClient(service, "connect", KEY).listConversations({ filter: { titleContains: "zanzibar" } });
+	expect(found.conversations).toEqual([]);
+	expect(await read(service, "search?query=kept")).toMatchObject([200, { hits: [{ summary: { id: other } }] }]);
+});
+
+test("the command erases by ids, and by age after a dry run, also beside a running service", async () => {
+	using folder = new TempFolder();
+	const database = folder.file("conversations.db");
+	const env = testEnvironment(database);
+	const [id, old] = [randomUUID(), randomUUID()];
+	{
+		await using service = await ServiceProcess.start(database);
+		await post(service, { id, updated_at: new Date().toISOString() });
+		await post(service, { id: old, execution_status: "finished", updated_at: "2026-01-01T00:00:00Z" });
+		const policy = ["erase", "--older-than", "90d", "--status", "finished"];
+		expect(await ServiceProcess.run(env, ...policy)).toMatchObject({
+			...{ code: 0, stdout: `${old}\n1 conversation would be erased. Add --execute to erase them.\n` },
+		});
+		expect(await ServiceProcess.run(env, ...policy, "--execute")).toMatchObject({
+			...{ code: 0, stdout: "1 conversation was erased.\n" },
+		});
+		expect(await service.logged(({ event }) => event === "conversation_erased")).toMatchObject({ caller: "command" });
+	}
+	expect(await ServiceProcess.run(env, "erase", id)).toMatchObject({ code: 0, stdout: "1 conversation was erased.\n" });
+	expect(await ServiceProcess.run(env, "erase", id)).toMatchObject({
+		...{ code: 1, stderr: expect.stringContaining("The conversation does not exist") },
+	});
+	expect((await ServiceProcess.run(env, "erase")).code).toBe(2);
+});

@@ -1,0 +1,259 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
+import { idDigest } from "../../src/store/erasure.ts";
+import type { Poster, Store, StoredRecord, Unreadable } from "../../src/store/store.ts";
+import { appendEvents, batch, event, record as recordOf } from "./event-samples.ts";
+import { append, type Columns, sample, second, start } from "./samples.ts";
+
+const id = (n: number) => `00000000-0000-4000-8000-00000000000${n}`;
+const ERASED = id(0);
+
+/** A post of a record, or of an event. */
+interface Post {
+	readonly conversation: number;
+	readonly kind: "record" | "event";
+	readonly relation: "parent" | "source" | "none";
+	readonly of: number;
+	readonly n: number;
+}
+
+/** A conversation stays a child, or a fork, of the same one in all of its records. */
+const relations = fc.array(
+	fc.record({
+		relation: fc.constantFrom("parent" as const, "source" as const, "none" as const),
+		of: fc.nat(3),
+	}),
+	{ minLength: 4, maxLength: 4 },
+);
+
+const posts = fc
+	.tuple(
+		relations,
+		fc.array(
+			fc.record({
+				conversation: fc.nat(3),
+				kind: fc.constantFrom("record" as const, "record" as const, "event" as const),
+			}),
+			{ minLength: 1, maxLength: 20 },
+		),
+	)
+	.map(([related, list]) =>
+		list.map((post, n): Post => ({ relation: "none", of: 0, ...related[post.conversation], ...post, n })),
+	);
+
+const POSTER: Poster = { sender: "server", owner: "red" };
+
+function columnsOf({ n }: Post, receivedAt: bigint): Partial<Columns> {
+	return { updatedAt: receivedAt, title: `title ${n}`, tags: { team: `t${n % 2}` }, cost: n };
+}
+
+async function send(store: Store, post: Post): Promise<void> {
+	const { conversation, kind, relation, of, n } = post;
+	const receivedAt = start + BigInt(n) * second;
+	if (kind === "event") {
+		const one = event({ eventId: `event ${n}`, happenedAt: receivedAt, text: Buffer.from(`{"id":"event ${n}"}`) });
+		await appendEvents(store, batch(id(conversation), [one], { receivedAt, poster: POSTER }));
+		return;
+	}
+	const accumulatedTokenUsage = { promptTokens: BigInt(n) };
+	const stats = { usageToMetrics: { agent: { modelName: "m", accumulatedTokenUsage } } };
+	const members = {
+		stats,
+		title: `record ${n}`,
+		...(relation === "parent" ? { parentConversationId: id(of) } : {}),
+		...(relation === "source" ? { forkedFromConversationId: id(of), forkedFromEventId: `event of ${of}` } : {}),
+	};
+	const update = sample({
+		...{ conversationId: id(conversation), receivedAt, record: recordOf(members) },
+		columns: { ...columnsOf(post, receivedAt), parentId: relation === "parent" ? id(of) : undefined },
+	});
+	const fork = relation === "source" ? { forkedFromConversationId: id(of) } : {};
+	const summary = Buffer.concat([update.summary, encodeFork(fork)]);
+	await append(store, { ...update, summary, poster: POSTER });
+}
+
+function encodeFork({ forkedFromConversationId }: { readonly forkedFromConversationId?: string }): Uint8Array {
+	if (forkedFromConversationId === undefined) return new Uint8Array();
+	const { number } = ConversationSummarySchema.field.forkedFromConversationId;
+	const value = Buffer.from(forkedFromConversationId);
+	return Buffer.concat([
+		Buffer.from([(((number << 3) | 2) & 0x7f) | 0x80, (number << 3) >> 7, value.byteLength]),
+		value,
+	]);
+}
+
+function decoded(record: StoredRecord | Unreadable | undefined) {
+	if (record === undefined || "unreadable" in record) throw new Error("the record cannot be read");
+	return fromBinary(ConversationInfoSchema, record.bytes);
+}
+
+/** Returns what a store holds, without the numbers of sequences and versions. */
+async function held(store: Store) {
+	const updates = await store.updates.list({ after: 0n, limit: 100, withRecords: true });
+	const events = await store.events.list({ after: 0n, limit: 100 });
+	const listed = await store.listConversations({ conditions: [], limit: 100, withRecords: true });
+	const relation = async (field: "parentConversationId" | "forkedFromConversationId", n: number) => {
+		const conditions = [{ kind: "equal" as const, field, value: id(n) }];
+		const found = await store.listConversations({ conditions, limit: 100, withRecords: false });
+		return found.map(({ conversationId }) => conversationId);
+	};
+	const titled = await store.listConversations({
+		conditions: [{ kind: "title", contains: "title" }],
+		limit: 100,
+		withRecords: false,
+	});
+	const report = await store.reportUsage({
+		periods: [{ first: 0n, beyond: 2n ** 40n }],
+		groups: [{ kind: "conversation" }, { kind: "root" }],
+		conditions: [],
+		top: 0,
+		limit: 100,
+	});
+	return {
+		updates: updates.flatMap(({ conversationId, receivedAt, sender, owner, change, current, summary, record }) =>
+			change === UpdateChange.ERASED
+				? []
+				: [
+						{
+							...{ conversationId, receivedAt, sender, owner, change, current, record: decoded(record) },
+							summary: fromBinary(ConversationSummarySchema, summary),
+						},
+					],
+		),
+		events: events.map(({ conversationId, event: stored }) => ({
+			conversationId,
+			text: "unreadable" in stored ? undefined : Buffer.from(stored.text).toString(),
+		})),
+		listed: listed.map(({ conversationId, summary, record }) => ({
+			conversationId,
+			record: decoded(record),
+			summary: fromBinary(ConversationSummarySchema, summary),
+		})),
+		titled: titled.map(({ conversationId }) => conversationId),
+		children: await Promise.all([0, 1, 2, 3].map((n) => relation("parentConversationId", n))),
+		forks: await Promise.all([0, 1, 2, 3].map((n) => relation("forkedFromConversationId", n))),
+		usage: report.rows.filter(({ group }) => group[0] !== "").map(({ group, amounts }) => ({ group, amounts })),
+		counts: await store.countConversations({ conditions: [], group: { by: "tag", key: "team" }, limit: 10 }),
+	};
+}
+
+/** @param open opens an empty store */
+export function eraseConformance(open: () => Promise<Store>): void {
+	describe("erase", () => {
+		it("leaves what a store holds that never had the conversation", async () => {
+			await fc.assert(
+				fc.asyncProperty(posts, async (list) => {
+					await using store = await open();
+					await using without = await open();
+					for (const post of list) await send(store, post);
+					for (const post of list)
+						if (post.conversation !== 0) await send(without, post.of === 0 ? { ...post, relation: "none" } : post);
+					const existed = list.some(({ conversation }) => conversation === 0);
+					const erasure = await store.erase({ conversationId: ERASED, owner: undefined, erasedAt: start });
+					expect(erasure === undefined).toBe(!existed);
+					if (!existed) return;
+					expect(await held(store)).toEqual(await held(without));
+				}),
+				{ numRuns: 6, endOnFailure: true },
+			);
+		});
+
+		it("is an update in place of the id, in the log of all, of the conversation and of the owner", async () => {
+			await using store = await open();
+			const conversationId = ERASED;
+			await append(store, { ...sample({ conversationId, receivedAt: start }), poster: POSTER });
+			await append(store, { ...sample({ conversationId: id(1), receivedAt: start }), poster: POSTER });
+			await appendEvents(store, batch(conversationId, [event()], { poster: POSTER }));
+			const before = await store.events.range();
+			const erasure = await store.erase({ conversationId, owner: "red", erasedAt: start + second });
+			const update = {
+				...{ conversationId: idDigest(conversationId), sequence: 3n, receivedAt: start + second, owner: "red" },
+				...{ change: UpdateChange.ERASED, current: false, origin: UpdateOrigin.UNSPECIFIED },
+				...{ previousSequence: undefined, sender: undefined, summary: new Uint8Array(), record: undefined },
+			};
+			expect(erasure).toEqual({
+				...{ idDigest: idDigest(conversationId), sequence: 3n, owner: "red" },
+				...{ createdAt: start, erasedAt: start + second },
+			});
+			const list = (query: object) => store.updates.list({ after: 0n, limit: 10, withRecords: true, ...query });
+			expect((await list({})).slice(1)).toEqual([update]);
+			expect(await list({ after: 2n })).toEqual([update]);
+			expect(await list({ conversationId })).toEqual([update]);
+			expect((await list({ owner: "red" })).slice(1)).toEqual([update]);
+			expect(await list({ owner: "blue" })).toEqual([]);
+			expect(await list({ conversationId: id(1), after: 2n })).toEqual([]);
+			expect((await list({ limit: 1 })).map(({ sequence }) => sequence)).toEqual([2n]);
+			// The sequences of what was erased are not used again, and nothing counts as pruned.
+			expect(await store.events.range()).toEqual(before);
+			expect(await store.updates.range()).toEqual({ newest: 3n, prunedThrough: 0n, lastRemoval: 0n });
+			const { newest } = (await appendEvents(store, batch(id(1), [event()], { poster: POSTER }))) ?? { newest: 0n };
+			expect(newest).toBe(2n);
+		});
+
+		it("lets later posts succeed without storing them, until a record has a later created_at", async () => {
+			await using store = await open();
+			const post = (createdAt: bigint | undefined, poster = POSTER) =>
+				append(store, {
+					...sample({ conversationId: ERASED, receivedAt: start + second, columns: { createdAt } }),
+					poster,
+				});
+			await post(start);
+			const erasure = await store.erase({ conversationId: ERASED, owner: undefined, erasedAt: start + second });
+			const nothing = { sequence: 2n, duplicate: true, change: UpdateChange.ERASED, current: false };
+			for (const createdAt of [start, start - 1n, undefined])
+				expect(await post(createdAt)).toEqual({ ...nothing, hasUnappliedEvents: false });
+			const events = batch(ERASED, [event()], { poster: POSTER });
+			expect(await appendEvents(store, events)).toEqual({ stored: 0, newest: 0n, updateSequence: undefined });
+			await expect(post(start + 1n, { sender: "blue", owner: "blue" })).rejects.toMatchObject({
+				kind: "permission_denied",
+			});
+			expect(await store.getOrigin(ERASED)).toBeUndefined();
+			expect(await store.getErasure(ERASED)).toEqual(erasure);
+			expect(await store.get(ERASED)).toBeUndefined();
+			expect(await post(start + 1n)).toMatchObject({ sequence: 3n, duplicate: false, change: UpdateChange.STARTED });
+			expect(await appendEvents(store, events)).toMatchObject({ stored: 1 });
+			expect(await store.getErasure(ERASED)).toBeUndefined();
+			// A second erasure takes the place of the first.
+			await store.erase({ conversationId: ERASED, owner: undefined, erasedAt: start + second });
+			const updates = await store.updates.list({ after: 0n, limit: 10, withRecords: false });
+			expect(updates.map(({ sequence, change }) => [sequence, change])).toEqual([[4n, UpdateChange.ERASED]]);
+			expect(await post(start + 1n)).toMatchObject({ change: UpdateChange.ERASED });
+		});
+
+		it("only erases a conversation of the owner, and one without a record too", async () => {
+			await using store = await open();
+			await appendEvents(store, batch(ERASED, [event()], { poster: POSTER }));
+			const erase = (owner: string | undefined) =>
+				store.erase({ conversationId: ERASED, owner, erasedAt: start + second });
+			expect(await erase("blue")).toBeUndefined();
+			expect(await erase("red")).toMatchObject({ sequence: 1n, createdAt: start + second });
+			expect(await erase("red")).toBeUndefined();
+			expect(await store.events.list({ after: 0n, limit: 10 })).toEqual([]);
+		});
+
+		it("keeps sums of usage without the conversation", async () => {
+			await using store = await open();
+			const post: Post = { conversation: 0, kind: "record", relation: "none", of: 0, n: 7 };
+			await send(store, post);
+			await send(store, { ...post, conversation: 1, n: 5 });
+			const report = (groups: readonly { readonly kind: "model" | "conversation" | "root" }[]) =>
+				store.reportUsage({
+					...{ periods: [{ first: 0n, beyond: 2n ** 40n }], groups, conditions: [], top: 0, limit: 100 },
+				});
+			const byModel = await report([{ kind: "model" }]);
+			await store.erase({ conversationId: ERASED, owner: undefined, erasedAt: start });
+			expect(await report([{ kind: "model" }])).toEqual(byModel);
+			for (const kind of ["conversation", "root"] as const)
+				expect((await report([{ kind }])).rows.map(({ group, amounts }) => [group[0], amounts.promptTokens])).toEqual(
+					expect.arrayContaining([
+						["", 7n],
+						[id(1), 5n],
+					]),
+				);
+		});
+	});
+}

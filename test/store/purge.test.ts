@@ -1,0 +1,137 @@
+import { createHash, randomBytes } from "node:crypto";
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
+import type { Store } from "../../src/store/store.ts";
+import { NO_PROGRESS } from "../../src/store/text-index.ts";
+import { TempFolder } from "../support/temp.ts";
+import { appendEvents, batch, event } from "./event-samples.ts";
+import { append, sample, second, start } from "./samples.ts";
+
+const CONVERSATIONS = 120;
+const ROUNDS = 30;
+
+/** Returns a path in a folder that is removed after the test. */
+function newPath(): string {
+	const folder = new TempFolder();
+	onTestFinished(() => folder[Symbol.dispose]());
+	return folder.file("conversations.db");
+}
+
+const open = (path: string) => openSqliteStore(path, { error: () => undefined });
+
+/** Few are erased, so that the index does not merge its segments by itself. */
+const isErased = (n: number) => n % 2 === 0;
+const ERASED = 60;
+
+/** Returns a text of a conversation. It begins with `gone` if the conversation is erased, else with `kept`. */
+function textOf(n: number, kind: string): string {
+	const digest = createHash("sha256").update(`${n} ${kind}`).digest("hex").slice(0, 10);
+	return `${isErased(n) ? "gone" : "kept"}${kind}${digest}`;
+}
+
+const idOf = (n: number) => {
+	const digest = createHash("sha256").update(String(n)).digest("hex");
+	return `${digest.slice(0, 8)}-${String(n).padStart(4, "0")}-4000-8000-${digest.slice(8, 20)}`;
+};
+
+/** Fills a store, so that its pages and the segments of its index have rows of many conversations. */
+async function fill(store: Store): Promise<void> {
+	const all = Array.from({ length: CONVERSATIONS }, (_, n) => n);
+	let [events, updates] = [0n, 0n];
+	for (let round = 0; round < ROUNDS; round++) {
+		const posts = all.flatMap((n) => {
+			const receivedAt = start + BigInt(round) * second;
+			const conversationId = idOf(n);
+			const text = (kind: string) => textOf(n, `${kind}${round}x`);
+			// Random bytes are stored uncompressed. With rows of many sizes, SQLite moves rows between pages.
+			const filled = (kind: string) =>
+				Buffer.concat([Buffer.from(text(kind)), randomBytes((n * 131 + round * 977) % 900)]);
+			const one = event({ eventId: text("event"), text: filled("text") });
+			const record = filled("record");
+			const columns = { title: text("title"), tags: { [text("key")]: text("value") }, updatedAt: receivedAt };
+			return [
+				append(store, sample({ conversationId, receivedAt, record, columns })),
+				appendEvents(store, batch(conversationId, [one], { receivedAt })),
+			];
+		});
+		await Promise.all(posts);
+		const stored = await store.events.list({ after: events, limit: 1000 });
+		const newest = stored.at(-1)?.sequence ?? 0n;
+		const expects = round === 0 ? NO_PROGRESS : { version: 1, events, updates };
+		const titled = await store.listConversations({ conditions: [], limit: 5000, withRecords: false });
+		const next = { version: 1, events: newest, updates: titled.at(0)?.sequence ?? 0n };
+		const number = (id: string) => Number(id.slice(9, 13));
+		const isWritten = await store.textIndex.write({
+			...{ expects, next },
+			events: stored.map(({ sequence, conversationId }) => ({
+				sequence,
+				words: [textOf(number(conversationId), `word${round}x`), "common", `shared${sequence % 7n}`],
+			})),
+			titles: titled.map(({ conversationId, sequence }) => ({
+				...{ conversationId, sequence, receivedAt: start, digest: round, isNew: true },
+				words: [textOf(number(conversationId), `titleword${round}x`)],
+			})),
+		});
+		expect(isWritten).toBe(true);
+		[events, updates] = [next.events, next.updates];
+	}
+}
+
+/** Returns how often the files of a database have a text that begins like those of the conversations to erase. */
+function found(path: string): number {
+	const folder = dirname(path);
+	const content = readdirSync(folder).map((name) => readFileSync(`${folder}/${name}`).toString("latin1"));
+	// Words in the index share the beginning with the one before, so that their ends are to be searched for too.
+	const texts = Array.from({ length: CONVERSATIONS }, (_, n) => n).flatMap((n) => {
+		const kinds = ["event", "text", "record", "title", "key", "value", "word", "titleword"];
+		const ends = Array.from({ length: ROUNDS }, (_, round) =>
+			kinds.map((kind) => textOf(n, `${kind}${round}x`).slice(-8)),
+		);
+		return isErased(n) ? [...ends.flat(), idOf(n)] : [];
+	});
+	const pattern = new RegExp(["gone", ...texts].join("|"), "g");
+	return content.reduce((sum, text) => sum + [...text.matchAll(pattern)].length, 0);
+}
+
+async function eraseAll(store: Store): Promise<void> {
+	for (let n = 0; n < CONVERSATIONS; n++)
+		if (isErased(n))
+			expect(await store.erase({ conversationId: idOf(n), owner: undefined, erasedAt: start })).toBeDefined();
+}
+
+test("after erasures and a purge, no file has an id, a text or a word of the erased conversations", async () => {
+	const path = newPath();
+	await using store = await open(path);
+	await fill(store);
+	expect(found(path)).toBeGreaterThan(100);
+	await eraseAll(store);
+	await store.purge();
+	expect(found(path)).toBe(0);
+	const words = (text: string) => ({
+		required: [{ word: text, isPrefix: true }],
+		excluded: [],
+		conditions: [],
+		limit: 5000,
+	});
+	expect(await store.textIndex.find(words("gone"))).toEqual([]);
+	expect((await store.textIndex.find(words("kept"))).length).toBe((CONVERSATIONS - ERASED) * (ROUNDS + 1));
+});
+
+test("a purge that a stop of the service prevented is done by the checks of the next one", async () => {
+	const path = newPath();
+	{
+		await using store = await open(path);
+		await fill(store);
+		await eraseAll(store);
+	}
+	expect(found(path)).toBeGreaterThan(0);
+	await using store = await open(path);
+	await expect
+		.poll(async () => {
+			await store.check();
+			return found(path);
+		})
+		.toBe(0);
+});
