@@ -96,7 +96,8 @@ describe.each(ENGINES)("usage rebuild with $engine", ({ open }) => {
 		// The current update, and the one to which it is a delta.
 		await expect.poll(left, { timeout: 60_000 }).toBeLessThanOrEqual(2);
 		const run = () => ServiceProcess.run({ ...testEnvironment(service.database), ...env }, "usage", "rebuild");
-		expect((await run()).stdout).toContain(" 0 corrected;");
+		const { code, stdout, stderr } = await run();
+		expect({ code, stdout, stderr }).toMatchObject({ code: 0, stdout: expect.stringContaining(" 0 corrected;") });
 		expect(await reports(service)).toEqual(right);
 		await damage(env.DATABASE_URL, "UPDATE usage_ledger SET cost = cost + 5000000000");
 		await run();

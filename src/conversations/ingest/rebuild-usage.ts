@@ -97,11 +97,15 @@ function withResult(done: RebuiltUsage, result: Difference | "equal" | "unreadab
 
 async function rebuildOne(store: UsageStore, conversationId: string): Promise<Difference | "equal" | "unreadable"> {
 	for (;;) {
+		const prunedBefore = await prunedThrough(store, conversationId);
 		const { ledger, responses } = await store.getUsage(conversationId);
 		const replayed = await replayUsage(store, conversationId, responses);
+		const pruned = await prunedThrough(store, conversationId);
+		// What was removed meanwhile is missing in what was read.
+		if (pruned !== prunedBefore) continue;
 		if (!replayed.isReadable) return "unreadable";
 		const wanted =
-			ledger !== undefined && (await isPruned(store, conversationId))
+			ledger !== undefined && pruned > 0n
 				? ofCurrentLife(ledger, replayed)
 				: { state: replayed.state ?? without(ledger), rows: replayed.rows };
 		const { state } = wanted;
@@ -115,12 +119,13 @@ async function rebuildOne(store: UsageStore, conversationId: string): Promise<Di
 	}
 }
 
-async function isPruned(store: Pick<Store, "updates" | "events">, conversationId: string): Promise<boolean> {
+/** Returns a number that grows when something of a conversation is pruned; 0 when nothing was. */
+async function prunedThrough(store: Pick<Store, "updates" | "events">, conversationId: string): Promise<bigint> {
 	const [updates, events] = [
 		await store.updates.range({ conversationId }),
 		await store.events.range({ conversationId }),
 	];
-	return updates.prunedThrough > 0n || events.prunedThrough > 0n;
+	return updates.prunedThrough + events.prunedThrough;
 }
 
 /** Returns the state of a conversation whose updates show no usage. */
