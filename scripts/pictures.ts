@@ -9,7 +9,7 @@ import { TempFolder } from "../test/support/temp.ts";
 /** Takes the pictures of docs/console.md with invented conversations. `npm run pictures` runs it. */
 
 const FOLDER = join(import.meta.dirname, "..", "docs", "pictures");
-const SEARCH = "#/search?query=release+-yesterday";
+const SEARCH = "#/search?query=coupon";
 const CONVERSATION = `#/conversations/${sampleId(1)}`;
 
 /** Days before today from which there are finished conversations, too. */
@@ -19,8 +19,8 @@ const DAYS = 6;
 const PICTURES = [
 	["list-light", "#/conversations", "Upgrade the base image", "light", DESKTOP],
 	["list-dark", "#/conversations", "Upgrade the base image", "dark", DESKTOP],
-	["search-light", SEARCH, "newest release", "light", DESKTOP],
-	["search-dark", SEARCH, "newest release", "dark", DESKTOP],
+	["search-light", SEARCH, "src/checkout.test.ts", "light", DESKTOP],
+	["search-dark", SEARCH, "src/checkout.test.ts", "dark", DESKTOP],
 	["conversation-light", CONVERSATION, "show all 43 lines", "light", DESKTOP],
 	["conversation-dark", CONVERSATION, "show all 43 lines", "dark", DESKTOP],
 	["history-light", `${CONVERSATION}?tab=history`, "started", "light", DESKTOP],

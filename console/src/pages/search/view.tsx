@@ -145,6 +145,8 @@ const FIELDS: Readonly<Record<SearchField, string>> = {
 	[SearchField.ERROR]: "error",
 };
 
+const IS_CODE: ReadonlySet<SearchField> = new Set([SearchField.COMMAND, SearchField.FILE_NAME]);
+
 /** A text that was found, as a link to its event, where the words of the query are marked. */
 function Place({ id, place, chosen }: { readonly id: string; readonly place: SearchPlace; readonly chosen: boolean }) {
 	const { sequence, field, snippet, ranges } = place;
@@ -153,7 +155,7 @@ function Place({ id, place, chosen }: { readonly id: string; readonly place: Sea
 	return (
 		<a class={`place${chosen ? " chosen" : ""}`} href={address}>
 			<span class={`small ${field === SearchField.ERROR ? "problem-text" : "muted"}`}>{FIELDS[field] ?? "text"}</span>
-			<span class="snippet">
+			<span class={`snippet${IS_CODE.has(field) ? " code" : ""}`}>
 				<Marked text={snippet} ranges={ranges} />
 			</span>
 			<span class="small muted number">{sequence > 0n && `event ${full(sequence)}`}</span>
