@@ -65,8 +65,8 @@ export function Chart({ times, series, kind, height, format, step, label }: Char
 						font: "11px sans-serif",
 						size: 38,
 						space: NAME_WIDTH,
-						// Each bar that has a name has it below itself.
-						...(step === undefined ? {} : { splits: ({ width }) => named(times, (width - 80) / NAME_WIDTH) }),
+						// Each bar that has a name has it below itself. Lines name their ends, because round times may lie beyond them.
+						splits: ({ width }) => (step === undefined ? ends(times) : named(times, (width - 80) / NAME_WIDTH)),
 						values: (_, seconds) => timeNames(seconds, step),
 					},
 					{
@@ -102,6 +102,11 @@ export function Chart({ times, series, kind, height, format, step, label }: Char
 		};
 	}, [times, series, kind, height, chosenTheme, step]);
 	return <div ref={box} class="chart" role="img" aria-label={label} style={{ minHeight: `${height}px` }} />;
+}
+
+/** Returns the first and the last of some times, once if they are equal. */
+function ends(times: readonly number[]): number[] {
+	return [...new Set([...times.slice(0, 1), ...times.slice(-1)])];
 }
 
 /** Returns evenly spread times, at most a number of them. */
