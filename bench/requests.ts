@@ -22,7 +22,7 @@ const BODIES = {
 export interface RequestTemplate {
 	readonly request: Uint8Array<ArrayBuffer>;
 	/** Offsets at which the variants differ. Undefined when all are the same. */
-	readonly places?: Pick<Variation, "idOffset" | "time" | "counterOffsets"> | undefined;
+	readonly places?: Pick<Variation, "idOffset" | "time" | "counterOffsets" | "previousOffsets"> | undefined;
 }
 
 /** Reads the text of a body. */
@@ -117,20 +117,29 @@ async function batchEvents(name: BatchName): Promise<object[]> {
 /** Ids whose first eight digits are replaced by the number of the update. */
 const MESSAGE = "00000000-1111-4111-8111-111111111111";
 const eventId = (index: number) => `00000000-2222-4222-8222-22222222222${index}`;
+/** Stands for the last event of the batch before. */
+const PREVIOUS = "00000000-3333-4333-8333-333333333333";
 /** Later than all records of the load, so that state updates apply. */
 const HAPPENED = "2027-01-31T12:00:00.000000";
 
 /** Returns the request that posts a batch of events, for the same conversations as {@link webhookRequest}. */
 export async function eventsRequest(name: BatchName, key: string): Promise<RequestTemplate> {
 	const events = await batchEvents(name);
-	const body = JSON.stringify(events.map((event, index) => ({ ...event, id: eventId(index), timestamp: HAPPENED })));
+	// Each event names the one before, as those of a real agent server do; the first one the last of the batch before.
+	const parentOf = (index: number) => (index === 0 ? PREVIOUS : eventId(index - 1));
+	const body = JSON.stringify(
+		events.map((event, index) => ({ ...event, id: eventId(index), parent_id: parentOf(index), timestamp: HAPPENED })),
+	);
 	const id = await conversationId(name === "full-state" ? "large" : "small", 0);
 	const text = webhookText(body, key, `/api/v1/webhooks/events/${id}`);
 	const request = Buffer.from(text);
 	const ids = [...events.keys()].map(eventId);
 	if (name === "full-state") ids.push(MESSAGE);
-	const counterOffsets = ids.map((counted) => onlyPlace(request, Buffer.from(counted)));
-	return { request, places: { idOffset: request.indexOf(id), counterOffsets } };
+	const counterOffsets = ids.flatMap((counted) => placesOf(request, counted));
+	const previousOffsets = placesOf(request, PREVIOUS);
+	const last = Buffer.from(eventId(events.length - 1));
+	for (const offset of previousOffsets) last.copy(request, offset);
+	return { request, places: { idOffset: request.indexOf(id), counterOffsets, previousOffsets } };
 }
 
 /** Returns the `IngestConversation` request of a body. */
@@ -164,6 +173,13 @@ function onlyMatch(text: string, pattern: RegExp): number {
 	const [match, ...others] = text.matchAll(pattern);
 	if (match?.[1] === undefined || others.length > 0) throw new Error(`the body must match ${pattern} once`);
 	return match.index + match[0].indexOf(match[1]);
+}
+
+/** Returns the offsets at which a message holds a text. */
+function placesOf(message: Buffer, text: string): number[] {
+	const places: number[] = [];
+	for (let place = message.indexOf(text); place >= 0; place = message.indexOf(text, place + 1)) places.push(place);
+	return places;
 }
 
 function onlyPlace(bytes: Buffer, part: Uint8Array): number {

@@ -18,6 +18,8 @@ const variation = z.object({
 		.optional(),
 	/** Offsets at which the update's number is written in eight hexadecimal digits, to make ids unique. */
 	counterOffsets: z.array(z.int()).optional(),
+	/** Offsets at which the number of the update before is written; for the first update its own. */
+	previousOffsets: z.array(z.int()).optional(),
 	conversations: z.int(),
 	firstConversation: z.int(),
 	/** Number of the first request. */
@@ -93,10 +95,12 @@ export function counterDigits(update: number): string {
 
 /** Overwrites the variable parts of a request for request number `n`. */
 export function vary(request: Buffer, variation: Variation, n: number): void {
-	const { idOffset, time, counterOffsets, conversations, firstConversation } = variation;
+	const { idOffset, time, counterOffsets, previousOffsets, conversations, firstConversation } = variation;
 	request.write(idDigits(firstConversation + (n % conversations)), idOffset, "latin1");
 	const update = Math.floor(n / conversations);
 	for (const offset of counterOffsets ?? []) request.write(counterDigits(update), offset, "latin1");
+	const previous = counterDigits(Math.max(0, update - 1));
+	for (const offset of previousOffsets ?? []) request.write(previous, offset, "latin1");
 	if (time === undefined) return;
 	const microsecond = microsecondOf(update);
 	if (time.form === "digits") {

@@ -36,6 +36,7 @@ export interface OpenGaps {
 
 /** The gaps of a conversation by {@link gapKey}. */
 export type Gaps = ReadonlyMap<string, Gap>;
+export const NO_GAPS: Gaps = new Map();
 
 /** Returns what identifies a gap in its conversation. An event is missing once, whatever names it. */
 export function gapKey({ kind, missing }: Pick<Gap, "kind" | "missing">): string {

@@ -75,7 +75,7 @@ export interface Appended {
 	readonly current: boolean;
 	/** {@link RecordState.hasUnappliedEvents} of the conversation after the append. */
 	readonly hasUnappliedEvents: boolean;
-	/** The gaps of the conversation after the append; left out without any. */
+	/** The gaps of the conversation after the append; left out without any, and for a duplicate. */
 	readonly gaps?: OpenGaps;
 }
 

@@ -1,5 +1,5 @@
 import { erasureFrom, idDigest } from "../erasure.ts";
-import type { Gaps } from "../gaps.ts";
+import { NO_GAPS } from "../gaps.ts";
 import type { GroupQuery, KnownConversation, PlanReads, PlanResults } from "../group-plan.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { recordFrom } from "../rows.ts";
@@ -90,8 +90,6 @@ function knownEventsQuery(events: readonly { readonly conversationId: string; re
 		values: [events.map(({ conversationId }) => conversationId), events.map(({ key }) => key)],
 	};
 }
-
-const NO_GAPS: Gaps = new Map();
 
 function knownOf(row: Row): Omit<KnownConversation, "gaps" | "forks"> {
 	const state = stateOf(row);

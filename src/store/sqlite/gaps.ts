@@ -77,15 +77,24 @@ function deleteGap(
 		.run(conversationId, kind, missing);
 }
 
-/** Returns the forks with a gap for an event. Events of different conversations can have the same id. */
-export function findForks(statements: Statements, eventId: string): readonly string[] {
-	return statements
+/**
+ * Returns the forks with a gap for one of the events, by the ids of these. Events of different conversations can have the
+ * same id.
+ */
+export function findForks(statements: Statements, eventIds: readonly string[]): ReadonlyMap<string, readonly string[]> {
+	const forks = new Map<string, string[]>();
+	if (eventIds.length === 0) return forks;
+	// One statement for all: most groups have many events, and no event closes a gap of a fork.
+	const rows = statements
 		.prepare(`
-			SELECT g.conversation_id FROM gaps g JOIN conversations c ON c.conversation_id = g.conversation_id
-			WHERE g.missing = ? AND g.kind IN ('missing_parent', 'missing_leaf') AND c.source_id IS NOT NULL
+			SELECT g.missing, g.conversation_id FROM json_each(?) e CROSS JOIN gaps g ON g.missing = e.value
+			CROSS JOIN conversations c ON c.conversation_id = g.conversation_id
+			WHERE g.kind IN ('missing_parent', 'missing_leaf') AND c.source_id IS NOT NULL
 		`)
-		.all(eventId)
-		.map(({ conversation_id }) => text(conversation_id));
+		.all(JSON.stringify(eventIds));
+	for (const { missing, conversation_id } of rows)
+		forks.set(text(missing), [...(forks.get(text(missing)) ?? []), text(conversation_id)]);
+	return forks;
 }
 
 /** Returns those of the missing events that are no gaps: see `PlanResults.explained`. */

@@ -1,5 +1,6 @@
 import type { ServiceError } from "../../errors.ts";
 import type { GroupRequest } from "../duplicates.ts";
+import { NO_GAPS } from "../gaps.ts";
 import {
 	type AppendOutcome,
 	completePlan,
@@ -62,11 +63,10 @@ export function appendGroup<Request extends GroupRequest>(
 
 function readKnown(statements: Statements, { conversationIds, versions, events, named }: GroupQuery) {
 	const known = new Map<string, KnownConversation>();
-	const forks = new Map<string, readonly string[]>();
-	for (const { eventId } of events) {
-		const found = findForks(statements, eventId);
-		if (found.length > 0) forks.set(eventId, found);
-	}
+	const forks = findForks(
+		statements,
+		events.map(({ eventId }) => eventId),
+	);
 	const found = new Map<string, FoundRows>();
 	for (const id of conversationIds) {
 		const conversation = findConversation(statements, id);
@@ -80,7 +80,7 @@ function readKnown(statements: Statements, { conversationIds, versions, events, 
 			eventIds: new Set(),
 			usage: findUsage(statements, id),
 			origin: conversation?.origin ?? activity?.origin,
-			gaps: findGaps(statements, id),
+			gaps: conversation?.row.gap_count === 0n ? NO_GAPS : findGaps(statements, id),
 			source: conversation && nullable(text, conversation.row.source_id),
 			forks,
 			erasure: conversation === undefined && activity === undefined ? findErasure(statements, id) : undefined,
@@ -163,7 +163,7 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 	for (const [id, changes] of written.gaps) writeGaps(statements, id, changes);
 	for (const [id, standing] of written.standings) {
 		const row = found.get(id)?.conversation;
-		writeStanding(statements, present(row?.id ?? conversations.get(id)), standing);
+		writeStanding(statements, present(row?.id ?? conversations.get(id)), row?.row, standing);
 	}
 	for (const update of written.updates) {
 		const { redactionVersion, schemaVersion, bytes } = update.record;

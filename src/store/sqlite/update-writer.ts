@@ -138,20 +138,25 @@ export function updateConversation(
 	writeTitle(statements, id, summary.title, row);
 }
 
-/** @param id row id of the conversation */
-export function writeStanding(statements: Statements, id: bigint, { activityAt, hasError, gaps }: Standing): void {
+/**
+ * @param id row id of the conversation
+ * @param before its row before the group; undefined for a new one
+ */
+export function writeStanding(
+	statements: Statements,
+	id: bigint,
+	before: Row | undefined,
+	{ activityAt, hasError, gaps }: Standing,
+): void {
 	const error = hasError ? 1n : 0n;
-	// SQLite writes the index of each column that a statement names.
-	statements
-		.prepare("UPDATE conversations SET activity_at = ? WHERE id = ? AND activity_at <> ?")
-		.run(activityAt, id, activityAt);
-	statements.prepare("UPDATE conversations SET has_error = ? WHERE id = ? AND has_error <> ?").run(error, id, error);
 	const [count, since] = [gaps?.count ?? 0n, gaps?.since ?? null];
-	statements
-		.prepare(
-			"UPDATE conversations SET gap_count = ?, gaps_since = ? WHERE id = ? AND (gap_count <> ? OR gaps_since IS NOT ?)",
-		)
-		.run(count, since, id, count, since);
+	// SQLite writes the index of each column that a statement names.
+	if (before?.activity_at !== activityAt)
+		statements.prepare("UPDATE conversations SET activity_at = ? WHERE id = ?").run(activityAt, id);
+	if (before?.has_error !== error)
+		statements.prepare("UPDATE conversations SET has_error = ? WHERE id = ?").run(error, id);
+	if (before?.gap_count !== count || before.gaps_since !== since)
+		statements.prepare("UPDATE conversations SET gap_count = ?, gaps_since = ? WHERE id = ?").run(count, since, id);
 }
 
 /** Derives the standing of a conversation from its rows anew, as `standingOf` does. */
