@@ -16,6 +16,7 @@ import {
 	Http2SessionManager,
 } from "@connectrpc/connect-node";
 import { AccessKeyService } from "../gen/conversations/v1/access_key_service_pb.js";
+import { ConversationEraseService } from "../gen/conversations/v1/conversation_erase_service_pb.js";
 import { ConversationEventIngestService } from "../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import {
 	ConversationEventService,
@@ -42,6 +43,7 @@ export * from "../gen/conversations/v1/agent_pb.js";
 export * from "../gen/conversations/v1/common_pb.js";
 export * from "../gen/conversations/v1/condenser_pb.js";
 export * from "../gen/conversations/v1/context_pb.js";
+export * from "../gen/conversations/v1/conversation_erase_service_pb.js";
 export * from "../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 export * from "../gen/conversations/v1/conversation_event_service_pb.js";
 export * from "../gen/conversations/v1/conversation_gap_service_pb.js";
@@ -110,6 +112,8 @@ export interface ConversationsClient {
 	readonly accessKeys: Client<typeof AccessKeyService>;
 	/** Assigns conversations to owners. */
 	readonly owners: Client<typeof ConversationOwnerService>;
+	/** Erases conversations for good. */
+	readonly erasing: Client<typeof ConversationEraseService>;
 	/** Posts that were refused, and the way to take them in. */
 	readonly refusedPosts: Client<typeof RefusedPostService>;
 	readonly info: Client<typeof ServiceInfoService>;
@@ -148,6 +152,7 @@ export function createConversationsClient(options: ConversationsClientOptions): 
 		senders: createClient(ConversationSenderService, transport),
 		accessKeys: createClient(AccessKeyService, transport),
 		owners: createClient(ConversationOwnerService, transport),
+		erasing: createClient(ConversationEraseService, transport),
 		refusedPosts: createClient(RefusedPostService, transport),
 		info: createClient(ServiceInfoService, transport),
 		watch: (request = {}, watchOptions = {}) =>

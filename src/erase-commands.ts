@@ -1,6 +1,7 @@
 import { setTimeout } from "node:timers/promises";
 import { create } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { Code, ConnectError } from "@connectrpc/connect";
 import { ConversationEraseService } from "../gen/conversations/v1/conversation_erase_service_pb.js";
 import { ConversationExecutionStatus } from "../gen/conversations/v1/conversation_pb.js";
 import { ConversationFilterSchema } from "../gen/conversations/v1/conversation_service_pb.js";
@@ -24,13 +25,25 @@ export interface ErasePolicy {
 	readonly owner: string | undefined;
 }
 
-/** Erases conversations by their ids. Returns a sentence about it. */
+/**
+ * Erases conversations by their ids. Returns a sentence about it.
+ *
+ * @throws Error that names the ids of which there is no conversation, after the others were erased
+ */
 export async function eraseByIds(config: Config, ids: readonly string[], withChildren: boolean): Promise<string> {
-	const erased = await callAsCommand(config, ConversationEraseService, async (client) => {
-		let sum = 0n;
-		for (const id of ids) sum += (await client.deleteConversation({ id, withChildren })).erased;
-		return sum;
+	const unknown: string[] = [];
+	let erased = 0n;
+	await callAsCommand(config, ConversationEraseService, async (client) => {
+		for (const id of ids) {
+			try {
+				erased += (await client.deleteConversation({ id, withChildren })).erased;
+			} catch (error) {
+				if (ConnectError.from(error).code !== Code.NotFound) throw error;
+				unknown.push(id);
+			}
+		}
 	});
+	if (unknown.length > 0) throw new Error(`there is no conversation ${unknown.join(", ")}; ${sentence(erased)}`);
 	return sentence(erased);
 }
 

@@ -319,9 +319,11 @@ test("the command erases by ids, and by age after a dry run, also beside a runni
 		});
 		expect(await service.logged(({ event }) => event === "conversation_erased")).toMatchObject({ caller: "command" });
 	}
-	expect(await ServiceProcess.run(env, "erase", id)).toMatchObject({ code: 0, stdout: "1 conversation was erased.\n" });
+	expect(await ServiceProcess.run(env, "erase", old, id)).toMatchObject({
+		...{ code: 1, stderr: expect.stringContaining(`there is no conversation ${old}; 1 conversation was erased.`) },
+	});
 	expect(await ServiceProcess.run(env, "erase", id)).toMatchObject({
-		...{ code: 1, stderr: expect.stringContaining("The conversation does not exist") },
+		...{ code: 1, stderr: expect.stringContaining(`there is no conversation ${id}; 0 conversations were erased.`) },
 	});
 	expect((await ServiceProcess.run(env, "erase")).code).toBe(2);
 });

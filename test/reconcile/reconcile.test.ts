@@ -130,6 +130,23 @@ describe("recorded answers of a real agent server", () => {
 		expect(setup.server.requests.every((request) => request.startsWith("GET ") && request.endsWith(KEY))).toBe(true);
 	});
 
+	test("an erased conversation is not taken in again, and its events are not read", async () => {
+		const setup = await setUp([replay(recorded)]);
+		await setup.run();
+		const conversationId = String(recordedConversations()[0]?.record.id);
+		const { store } = setup.service;
+		expect(await store.erase({ conversationId, owner: undefined, erasedAt: 0n })).toBeDefined();
+		const updates = await setup.service.updates();
+		const requests = setup.server.requests.length;
+		const { progress, failures } = await setup.run();
+		expect({ ...progress, failures }).toMatchObject({ events: 0, records: 0, gone: 0, failures: [] });
+		expect(await setup.service.updates()).toEqual(updates);
+		expect(await storedEvents(setup, conversationId)).toEqual([]);
+		const read = setup.server.requests.slice(requests);
+		expect(read.some((request) => request.includes(`${conversationId}/events`))).toBe(false);
+		expect(read.some((request) => request.includes("/events"))).toBe(true);
+	});
+
 	test("after posts of which some were lost, the result is the same", async () => {
 		const setup = await setUp([replay(recorded)]);
 		const conversations = recordedConversations();
