@@ -182,6 +182,16 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 				print(line);
 		},
 	},
+	compact: {
+		operands: [],
+		meaning:
+			"compress the texts of events that are not compressed yet, and with SQLite return free pages to the file system, also while the service runs",
+		failure: "The database cannot be compacted",
+		async run(config) {
+			const { compactStore } = await import("./space-command.ts");
+			for (const line of await compactStore(config)) print(line);
+		},
+	},
 	"search rebuild": {
 		operands: [],
 		meaning: "write the index of search anew from the stored events and titles, also while the service runs",

@@ -3,6 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { timestampNow } from "@bufbuild/protobuf/wkt";
 import { ConversationReconcileService } from "../gen/conversations/v1/conversation_reconcile_service_pb.js";
+import { ConversationSpaceService } from "../gen/conversations/v1/conversation_space_service_pb.js";
 import { ConversationUsageService } from "../gen/conversations/v1/conversation_usage_service_pb.js";
 import { AccessKeys, COMMAND } from "./access/access-keys.ts";
 import { takeOverKeyFile } from "./access/first-key.ts";
@@ -41,6 +42,7 @@ import { RecordFormat } from "./record/record-format.ts";
 import { RecordVault } from "./record/secrets/record-vault.ts";
 import { reconcileMethods } from "./rpc/reconcile-methods.ts";
 import { type DescribeService, rpcMethods, SERVICES } from "./rpc/services.ts";
+import { spaceMethods } from "./rpc/space-methods.ts";
 import { usageMethods } from "./rpc/usage-methods.ts";
 import { indexUntilStopped } from "./search/indexer.ts";
 import { openStore } from "./store/open.ts";
@@ -265,8 +267,13 @@ export async function startService(
 
 	if (config.database.engine === "sqlite") {
 		const anybody = { authenticate: () => COMMAND, knows: () => true };
-		const forCommands = new Gate(anybody, [...SERVICES, ConversationReconcileService, ConversationUsageService]);
-		const more = [...reconcileMethods(reconciler), ...usageMethods(store, stopping.signal)];
+		const forCommands = new Gate(anybody, [
+			...SERVICES,
+			ConversationReconcileService,
+			ConversationSpaceService,
+			ConversationUsageService,
+		]);
+		const more = [...reconcileMethods(reconciler), ...usageMethods(store, stopping.signal), ...spaceMethods(store)];
 		const own = { ...rpc, methods: [...methods, ...more], gate: forCommands };
 		const commands = observed(requests, createRouter({ ...own, routes: [], rpcs: connectHandlers(own) }));
 		const socket = listenForCommands(commandSocketOf(config.database.path), commands);

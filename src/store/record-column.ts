@@ -92,6 +92,21 @@ export async function packTextAsync(bytes: Uint8Array): Promise<RecordColumn> {
 	return columnOf(bytes, bytes.byteLength < MIN_COMPRESSED_TEXT ? undefined : await compressText(bytes));
 }
 
+/** Returns a shorter stored form of an event's text; undefined when there is none, or when the text is damaged. */
+export async function repackText(column: RecordColumn): Promise<RecordColumn | undefined> {
+	if (column.record.byteLength < MIN_COMPRESSED_TEXT) return undefined;
+	if (column.unpackedSize !== null && namesDictionary(column.record)) return undefined;
+	const bytes = readOrUnreadable(() => unpackRecord(column));
+	if ("unreadable" in bytes) return undefined;
+	const packed = await packTextAsync(bytes);
+	return packed.record.byteLength < column.record.byteLength ? packed : undefined;
+}
+
+/** Returns whether a zstd frame has the id of a dictionary: RFC 8878, section 3.1.1.1.1.6. */
+function namesDictionary(frame: Uint8Array): boolean {
+	return ((frame[4] ?? 0) & 0b11) !== 0;
+}
+
 /** Returns the stored form of an event, of which {@link packEvents} has made the text. */
 export function columnOfEvent({ text, packed }: NewEvent): RecordColumn {
 	return packed === undefined ? columnOf(text, undefined) : { record: text, ...packed };

@@ -268,6 +268,25 @@ export interface StoredEvent {
 	readonly event: ProtectedEvent | Unreadable;
 }
 
+/** What a step has done that compresses texts of stored events. */
+export interface CompactedStep {
+	/** All events up to this sequence have been examined. */
+	readonly through: bigint;
+	readonly newest: bigint;
+	/** Number of texts that were compressed. */
+	readonly compressed: number;
+	readonly hasMore: boolean;
+}
+
+/** What was returned of the free pages of a database. */
+export interface ReturnedSpace {
+	readonly returnedBytes: bigint;
+	/** Size of the pages that are still free. */
+	readonly freeBytes: bigint;
+	/** Whether the database can return more of them. */
+	readonly hasMore: boolean;
+}
+
 /**
  * A batch of events to append in one transaction. When it is stored, the store takes ownership of its byte strings: the
  * caller must not use them afterwards.
@@ -511,6 +530,10 @@ export interface Store extends AsyncDisposable {
 	correctUsageSums(day: bigint | undefined): Promise<boolean>;
 	/** Returns how far data of one kind has been derived; undefined when no step of it was saved. */
 	getDerivation(name: string): Promise<Derivation | undefined>;
+	/** Compresses texts of the next events after a sequence: see `CompactedStep`. */
+	compactEvents(after: bigint): Promise<CompactedStep>;
+	/** Returns some free pages of the database to the file system, if the engine does so. */
+	returnSpace(): Promise<ReturnedSpace>;
 	/** Saves a step of {@link Derivation}. Resolves when it is on disk. */
 	saveDerivation(step: DerivationStep): Promise<void>;
 	/**

@@ -141,3 +141,22 @@ test("owners assign gives conversations an owner, beside a running service and w
 	expect((await assign("blue", "--all", "--sender", "test")).code).toBe(2);
 	expect((await assign("not a name", "--all")).stderr).toContain("owner must be 1 to 64 letters");
 });
+
+test("compact makes a database smaller, beside a running service and without one", async () => {
+	using folder = new TempFolder();
+	const database = folder.file("conversations.db");
+	const compact = () => ServiceProcess.run(environment(database), "compact");
+	const nothing = [
+		"0 texts of events were compressed.",
+		"0 MiB were returned to the file system, 0 MiB stay for new data.",
+		"",
+	].join("\n");
+	{
+		await using service = await ServiceProcess.start(database);
+		expect((await postWebhook(service, KEY, JSON.stringify(record()))).status).toBe(200);
+		expect(await compact()).toMatchObject({ code: 0, stdout: nothing });
+		service.signal("SIGTERM");
+		expect((await service.exit()).code).toBe(0);
+	}
+	expect(await compact()).toMatchObject({ code: 0, stdout: nothing });
+});

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import type { CallSignal } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger, ThreadObserver } from "../../threads/worker-thread.ts";
+import { compactStep } from "../compaction.ts";
 import { appendJudged } from "../duplicates.ts";
 import { Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
@@ -10,6 +11,7 @@ import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } fro
 import { batchResult, updateResult } from "./append-results.ts";
 import { Appender } from "./appender.ts";
 import { claim } from "./claims.ts";
+import { findTexts, writeTextsQuery } from "./compaction.ts";
 import type { Connections } from "./connections.ts";
 import { readDerivation, saveDerivation } from "./derivations.ts";
 import { EntryAnnouncer } from "./entry-announcer.ts";
@@ -250,6 +252,15 @@ function storeOf(
 		correctUsageSums: (day) => run(() => logged("correctUsageSums", correctUsageSums(connections, day))),
 		getRetentionTime: () => read("getRetentionTime", readRetentionTime),
 		saveRetentionTime: (time) => run(() => logged("saveRetentionTime", write(saveRetentionTime(time)))),
+		compactEvents: async (after) =>
+			await compactStep(await read("compactEvents", (session) => findTexts(session, after)), (range) =>
+				run(async () => {
+					const writing = connections.transaction((transaction) => transaction.commit(writeTextsQuery(range)));
+					await logged("compactEvents", writing);
+				}),
+			),
+		// PostgreSQL itself uses the space of former rows again.
+		returnSpace: async () => ({ returnedBytes: 0n, freeBytes: 0n, hasMore: false }),
 		getDerivation: (name) => read("getDerivation", (session) => readDerivation(session, name)),
 		saveDerivation: (step) => run(() => logged("saveDerivation", saveDerivation(connections, step))),
 		check: () => run(() => write(touchWriter(checkId))),

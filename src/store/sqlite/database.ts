@@ -45,9 +45,11 @@ export function openForWriting({ path, lockTimeout = LOCK_TIMEOUT, maxBytes }: D
 	const database = new DatabaseSync(path, { ...CONNECTION_OPTIONS, timeout: lockTimeout });
 	// With secure_delete, what is removed is overwritten with zeros, so that no page of the file keeps it.
 	// With synchronous = FULL a commit is on disk when it returns. A typical record takes more than half of a 4 KiB page,
-	// SQLite's default page size, but only a third of an 8 KiB page.
+	// SQLite's default page size, but only a third of an 8 KiB page. With auto_vacuum, which like the page size is set when
+	// the database is created, free pages can be returned to the file system.
 	database.exec(`
 		PRAGMA page_size = 8192;
+		PRAGMA auto_vacuum = INCREMENTAL;
 		PRAGMA journal_mode = WAL;
 		PRAGMA synchronous = FULL;
 		PRAGMA secure_delete = ON;

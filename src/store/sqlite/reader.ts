@@ -6,6 +6,7 @@ import type { ConversationQuery, CountQuery, EventQuery, RangeQuery, UpdateQuery
 import type { DocumentQuery } from "../text-index.ts";
 import type { UsageQuery } from "../usage-report.ts";
 import type { RecordStateRequest } from "./calls.ts";
+import { findTexts } from "./compaction.ts";
 import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
 import { findErasure } from "./erasures.ts";
 import { listEvents, readEvents } from "./events.ts";
@@ -46,6 +47,7 @@ function reader(options: DatabaseOptions) {
 			listEvents: (query: EventQuery) => read(() => listEvents(statements, query)),
 			readEvents: (sequences: readonly bigint[]) => read(() => readEvents(statements, sequences)),
 			readIndexProgress: () => read(() => readProgress(statements)),
+			findTexts: (after: bigint) => read(() => findTexts(statements, after)),
 			findDocuments: (query: DocumentQuery) => read(() => findDocuments(statements, query)),
 			getRecordState: (request: RecordStateRequest) => read(() => getRecordState(statements, request)),
 			getErasure: (conversationId: string) => read(() => findErasure(statements, conversationId)),

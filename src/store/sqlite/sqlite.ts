@@ -9,6 +9,7 @@ import {
 	type WorkerThreadOptions,
 } from "../../threads/worker-thread.ts";
 import { Announcer } from "../announcer.ts";
+import { compactStep } from "../compaction.ts";
 import { appendJudged, type Judgement } from "../duplicates.ts";
 import { Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
@@ -233,6 +234,9 @@ function storeOf(
 		correctUsageSums: (day) => writer.calls.correctUsageSums(day),
 		getRetentionTime: () => reader.calls.getRetentionTime(),
 		saveRetentionTime: (time) => writer.calls.saveRetentionTime(time),
+		compactEvents: async (after) =>
+			await compactStep(await reader.calls.findTexts(after), (range) => writer.calls.writeTexts(range)),
+		returnSpace: () => writer.calls.returnSpace(),
 		getDerivation: (name) => writer.calls.readDerivation(name),
 		saveDerivation: (step) => writer.calls.saveDerivation(step),
 		async check() {

@@ -4,6 +4,7 @@ import { failureOf } from "../../threads/failure.ts";
 import type { Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
 import type { AccessKeyRow, AccessKeyUse } from "../access-keys.ts";
+import type { RepackedRange } from "../compaction.ts";
 import type { DerivationStep } from "../derivation.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
 import type { EraseRequest, Erasure } from "../erasure.ts";
@@ -11,12 +12,13 @@ import type { OwnerAssignment } from "../owners.ts";
 import type { RemovalBounds } from "../pruner.ts";
 import type { AcceptedPost, RefusedAge, RefusedPostRow, RefusedRoom, StillRefused } from "../refused-posts.ts";
 import type { NewRefusals } from "../senders.ts";
-import type { Appended, AppendedEvents, NewEvents } from "../store.ts";
+import type { Appended, AppendedEvents, NewEvents, ReturnedSpace } from "../store.ts";
 import type { IndexProgress, IndexStep } from "../text-index.ts";
 import type { UsageCorrection } from "../usage-plan.ts";
 import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { bytesOfBatch } from "./batch.ts";
 import type { SenderDeadline } from "./calls.ts";
+import { returnSpace, writeTexts } from "./compaction.ts";
 import { hasLog, openForWriting, transaction, type WriterOptions } from "./database.ts";
 import { readDerivation, saveDerivation } from "./derivations.ts";
 import { erase } from "./erase.ts";
@@ -181,6 +183,13 @@ function writer(options: WriterOptions) {
 			writeIndexStep: (step: IndexStep) => write(() => writeStep(statements, step)),
 			resetIndex: (): void => write(() => resetIndex(statements)),
 			emptyIndex: (expects: IndexProgress) => write(() => emptyIndex(statements, expects)),
+			writeTexts: (range: RepackedRange): void => write(() => writeTexts(statements, range)),
+			returnSpace(): ReturnedSpace {
+				const returned = write(() => returnSpace(database));
+				// Only a checkpoint makes the file smaller.
+				if (!returned.hasMore) database.exec("PRAGMA wal_checkpoint(PASSIVE)");
+				return returned;
+			},
 			listAccessKeys: () => listAccessKeys(statements),
 			createAccessKey: (key: AccessKeyRow) => write(() => createAccessKey(statements, key)),
 			revokeAccessKey: (revoked: AccessKeyUse): void => write(() => revokeAccessKey(statements, revoked)),

@@ -1,0 +1,55 @@
+import { type RecordColumn, repackText } from "./record-column.ts";
+import type { CompactedStep } from "./store.ts";
+
+/** The steps by which the command `compact` compresses the texts of stored events. */
+
+/** The text of an event as it is stored. */
+export interface StoredText extends RecordColumn {
+	readonly sequence: bigint;
+}
+
+/** The next texts of the log, in their order. */
+export interface NextTexts {
+	readonly texts: readonly StoredText[];
+	/** Sequence of the newest event. */
+	readonly newest: bigint;
+}
+
+/** A text that was compressed. */
+export interface RepackedText extends StoredText {
+	/** Checksum of its former form. With another one the event was changed meanwhile, and stays as it is. */
+	readonly formerChecksum: number;
+}
+
+/** Texts that were compressed, and the range of events in which all others were found to need nothing. */
+export interface RepackedRange {
+	readonly first: bigint;
+	readonly last: bigint;
+	/** At least one. */
+	readonly texts: readonly RepackedText[];
+}
+
+/** Maximum number of events of a step, and of bytes of their texts, so that appends wait only for a short commit. */
+export const TEXTS_OF_STEP = 500;
+export const BYTES_OF_STEP = 2 ** 20;
+
+/**
+ * Compresses the next texts.
+ *
+ * @param write writes them in one transaction, so that an interruption loses nothing
+ */
+export async function compactStep(
+	{ texts, newest }: NextTexts,
+	write: (range: RepackedRange) => Promise<void>,
+): Promise<CompactedStep> {
+	const [first, last] = [texts.at(0), texts.at(-1)];
+	if (first === undefined || last === undefined) return { through: newest, newest, compressed: 0, hasMore: false };
+	const repacked = (await Promise.all(texts.map(repack))).filter((text) => text !== undefined);
+	if (repacked.length > 0) await write({ first: first.sequence, last: last.sequence, texts: repacked });
+	return { through: last.sequence, newest, compressed: repacked.length, hasMore: true };
+}
+
+async function repack(text: StoredText): Promise<RepackedText | undefined> {
+	const column = await repackText(text);
+	return column && { sequence: text.sequence, formerChecksum: text.checksum, ...column };
+}
