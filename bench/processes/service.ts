@@ -9,7 +9,8 @@ import { ROOT } from "../../test/support/start-command.ts";
 
 /** Type of an in-memory file system (statfs(2)). */
 const TMPFS_MAGIC = 0x0102_1994;
-const START_TIMEOUT = 20_000;
+/** A service that creates the tables of PostgreSQL on a busy machine takes 6 s and more. */
+const START_TIMEOUT = 120_000;
 const STOP_TIMEOUT = 30_000;
 
 export interface ServiceOptions {

@@ -104,6 +104,8 @@ export interface UsageDialect {
 	readonly tagsOf: (alias: string) => string;
 	/** Words between two tables that the engine must read in this order. */
 	readonly join: string;
+	/** Joins the rows `u` of a table that meet a test, which the engine must look up by its index for each row before. */
+	readonly lookUp: (table: string, test: string) => string;
 }
 
 /** A statement of a report. Its rows are read by {@link readUsageReport}. */
@@ -212,15 +214,15 @@ function labelledSql({ groups, top }: UsageQuery, dialect: UsageDialect, alias: 
 /** Returns the query for the usage of each period and group. */
 function baseSql(query: UsageQuery, source: "sums" | "ledger", dialect: UsageDialect): string {
 	if (source === "ledger") return ledgerSql(query, query.groups, COLUMNS, dialect);
-	const { schema, join, value, segments, encode } = dialect;
+	const { schema, value, segments, encode } = dialect;
 	const segmentsOf = value(segmentsJson(query.periods.flatMap(coverOf)));
 	const names = query.groups.map(({ kind }, n) => `u.${kind} AS g${n}`);
 	const sums = AMOUNT_COLUMNS.map((name) => `${dialect.sum(`u.${name}`)} AS ${name}`);
 	const owned = query.owner === undefined ? "" : `AND u.owner = ${value(encode(nameOf(query.owner)))}`;
+	const test = `u.length = s.length AND u.start >= s.first AND u.start < s.beyond ${owned}`;
 	return `
 		SELECT s.period, ${[...names, ...sums].join()}
-		FROM (${segments(segmentsOf)}) s ${join} ${schema}usage_sums u
-			ON u.length = s.length AND u.start >= s.first AND u.start < s.beyond ${owned}
+		FROM (${segments(segmentsOf)}) s ${dialect.lookUp(`${schema}usage_sums`, test)}
 		GROUP BY s.period ${query.groups.map((_, n) => `, ${n + 2}`).join("")}
 	`;
 }

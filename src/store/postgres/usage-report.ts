@@ -49,6 +49,8 @@ export function queryOf({ build }: UsageStatement): Query {
 		},
 		tagsOf: (alias) => `${alias}.conversation_id = c.conversation_id`,
 		join: "JOIN",
+		// The planner does not know how few rows a segment selects, and would read the whole table. OFFSET keeps it from that.
+		lookUp: (table, test) => `CROSS JOIN LATERAL (SELECT * FROM ${table} u WHERE ${test} OFFSET 0) u`,
 	});
 	return sql.query(text);
 }

@@ -64,6 +64,7 @@ export function sqlOf(
 		},
 		tagsOf: (alias) => `${alias}.conversation = c.id`,
 		join: "CROSS JOIN",
+		lookUp: (table, test) => `CROSS JOIN ${table} u ON ${test}`,
 	});
 	return { sql, values };
 }
