@@ -52,6 +52,7 @@ function openConsole({ port, key }: Extract<ConsolesPlan, { kind: "start" }>): v
 			reports.countConversations({
 				filter: { executionStatuses: [Status.RUNNING, Status.WAITING_FOR_CONFIRMATION], activityTo: timestampNow() },
 			}),
+			reports.countConversations({ filter: { hasGaps: true } }),
 			reports.countConversations({}),
 		]);
 		progress.counts += 1;

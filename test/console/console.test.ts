@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { object } from "../support/fixtures.ts";
+import { capturedSequences, object } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { DESKTOP, PHONE, TestBrowser } from "./browser.ts";
 import { eventsOf, post, postSample, recordOf, SAMPLES, SILENT, said, sampleId } from "./samples.ts";
@@ -290,6 +290,46 @@ describe("a conversation", () => {
 		await page.getByRole("heading", { name: "Collect the merged changes since 4.1" }).waitFor();
 		await page.getByRole("link", { name: sampleId(6).slice(0, 8) }).click();
 		await page.getByRole("heading", { name: "Write the release notes for 4.2" }).waitFor();
+		await page.context().close();
+	});
+
+	test.each([
+		["acp-full", ["User", "System prompt", "Status: running", "Read file", "finish", "Status: finished"]],
+		[
+			"hooks-full",
+			[
+				...["Status: paused", "Paused", "hook SessionStart", "System prompt", "hook UserPromptSubmit", "User"],
+				...["Status: running", "finish", "Status: finished", "hook Stop"],
+			],
+		],
+		[
+			"resume-cycle",
+			[
+				...["System prompt", "User", "Status: running", "Status: paused", "Interrupted", "Status: running"],
+				...["Status: paused", "Interrupted", "Status: running", "finish", "Status: finished"],
+			],
+		],
+		[
+			"confirm-ConfirmRisky-LOW",
+			[
+				...["System prompt", "User", "Status: running", "terminal", "SecurityAnalysisEvent"],
+				"Status: waiting_for_confirmation",
+			],
+		],
+	])("captured from a real agent server is shown step by step: %s", async (name, titles) => {
+		const sequence = capturedSequences().find((one) => one.name === name);
+		if (sequence === undefined) throw new Error(`there is no ${name}`);
+		const { conversationId, posts } = sequence;
+		for (const { webhook, body } of posts)
+			await post(service.http, webhook === "events" ? `events/${conversationId}` : webhook, body);
+		const viewport = { width: 1280, height: 2400 };
+		const { page, faults } = await visitWithKey(browser, service.http, `#/conversations/${conversationId}`, {
+			viewport,
+		});
+		const shown = page.locator("article.step header strong");
+		await expect.poll(() => shown.allTextContents()).toEqual(titles);
+		await expectAccessible(page);
+		expect(faults).toEqual([]);
 		await page.context().close();
 	});
 
