@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import type { Benchmark } from "./benchmark.ts";
-import { consolePages } from "./benchmarks/console.ts";
+import { consolePages, openConsoles } from "./benchmarks/console.ts";
 import { eventGrowth, events, fullState } from "./benchmarks/events.ts";
 import { get } from "./benchmarks/get.ts";
 import { growth } from "./benchmarks/growth.ts";
@@ -28,6 +28,7 @@ const BENCHMARKS: readonly Benchmark[] = [
 	watched("all"),
 	watched("one"),
 	consolePages,
+	openConsoles,
 	events("usual", 0.4),
 	events("plain", 0.4),
 	fullState(16, 1.5),

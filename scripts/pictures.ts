@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { DESKTOP, PHONE, TestBrowser } from "../test/console/browser.ts";
-import { postSample, SAMPLES, sampleId } from "../test/console/samples.ts";
+import { eventsOf, post, postSample, recordOf, SAMPLES, type Sample, said, sampleId } from "../test/console/samples.ts";
 import { visitWithKey } from "../test/console/visit.ts";
 import { ServiceProcess } from "../test/support/child.ts";
 import { KEY } from "../test/support/service.ts";
@@ -11,6 +11,10 @@ import { TempFolder } from "../test/support/temp.ts";
 const FOLDER = join(import.meta.dirname, "..", "docs", "pictures");
 const SEARCH = "#/search?query=coupon";
 const CONVERSATION = `#/conversations/${sampleId(1)}`;
+
+/** Title of the conversation of which an event is missing. */
+const LOSSY = "Add a dark mode to the settings";
+const LOSSY_CONVERSATION = `#/conversations/${SAMPLES.find(({ title }) => title === LOSSY)?.id}`;
 
 /** Days before today from which there are finished conversations, too. */
 const DAYS = 6;
@@ -25,6 +29,8 @@ const PICTURES = [
 	["conversation-dark", CONVERSATION, "show all 43 lines", "dark", DESKTOP],
 	["history-light", `${CONVERSATION}?tab=history`, "started", "light", DESKTOP],
 	["history-dark", `${CONVERSATION}?tab=history`, "started", "dark", DESKTOP],
+	["gaps-light", LOSSY_CONVERSATION, "An event is missing here", "light", DESKTOP],
+	["gaps-dark", LOSSY_CONVERSATION, "An event is missing here", "dark", DESKTOP],
 	["usage-light", "#/usage", "model-large-4", "light", DESKTOP],
 	["usage-dark", "#/usage", "model-large-4", "dark", DESKTOP],
 	["senders-light", "#/senders", "build-07", "light", DESKTOP],
@@ -44,11 +50,15 @@ for (let day = DAYS; day > 0; day -= 1)
 		const minutesAgo = sample.minutesAgo + day * 24 * 60;
 		await postSample(service.http, { ...sample, id: sampleId(100 * day + index), status: "finished", minutesAgo });
 	}
-for (const sample of SAMPLES.toReversed()) await postSample(service.http, sample);
+for (const sample of SAMPLES.toReversed())
+	if (sample.title === LOSSY) await postLossy(sample);
+	else await postSample(service.http, sample);
 await using browser = await TestBrowser.start();
 for (const [name, address, text, colorScheme, viewport] of PICTURES) {
 	const { page } = await visitWithKey(browser, service.http, address, { colorScheme, viewport });
 	await page.getByRole("main").getByText(text).first().waitFor();
+	// Pages that follow something show the present state.
+	if (/^(list|conversation|gaps|history)/.test(name)) await page.getByText("live", { exact: true }).waitFor();
 	if (name.startsWith("history")) {
 		await page
 			.getByRole("button", { name: /failed/ })
@@ -59,4 +69,13 @@ for (const [name, address, text, colorScheme, viewport] of PICTURES) {
 	await page.evaluate("document.fonts.ready.then(() => new Promise(requestAnimationFrame))");
 	await page.screenshot({ path: join(FOLDER, `${name}.png`), animations: "disabled" });
 	await page.context().close();
+}
+
+/** Posts a sample without one of its events. */
+async function postLossy(sample: Sample): Promise<void> {
+	const [first, ...later] = sample.events;
+	if (first === undefined) throw new Error("the sample has events");
+	const whole = { ...sample, events: [first, said("agent", "I look at the settings first."), ...later] };
+	await post(service.http, `events/${sample.id}`, eventsOf(whole).toSpliced(1, 1));
+	await post(service.http, "conversations", recordOf(whole));
 }

@@ -53,7 +53,6 @@ function openConsole({ port, key }: Extract<ConsolesPlan, { kind: "start" }>): v
 				filter: { executionStatuses: [Status.RUNNING, Status.WAITING_FOR_CONFIRMATION], activityTo: timestampNow() },
 			}),
 			reports.countConversations({ filter: { hasGaps: true } }),
-			reports.countConversations({}),
 		]);
 		progress.counts += 1;
 	});

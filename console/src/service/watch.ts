@@ -3,13 +3,19 @@ import { computed, signal } from "@preact/signals";
 import { KEY_REFUSED, problemOf } from "./service.ts";
 import { signOut } from "./session.ts";
 
-/** Whether each open watch receives messages now. */
-const open = signal<ReadonlyMap<string, boolean>>(new Map());
+/** What a watch does: it connects for the first time, receives messages, or connects again. */
+export type WatchState = "connecting" | "live" | "lost";
 
-/** Whether the page shows the present state: every open watch is connected. Undefined if there is no watch. */
-export const live = computed(() => (open.value.size === 0 ? undefined : [...open.value.values()].every(Boolean)));
+/** What each open watch does now. */
+const open = signal<ReadonlyMap<string, WatchState>>(new Map());
 
-function setOpen(name: string, state: boolean | undefined): void {
+/** Whether the page shows the present state: what all open watches do together. Undefined if there is no watch. */
+export const live = computed((): WatchState | undefined => {
+	const states = new Set(open.value.values());
+	return (["lost", "connecting", "live"] as const).find((state) => states.has(state));
+});
+
+function setOpen(name: string, state: WatchState | undefined): void {
 	const next = new Map(open.value);
 	if (state === undefined) next.delete(name);
 	else next.set(name, state);
@@ -74,7 +80,7 @@ export function follow<Entry>(
 				heard();
 				for await (const { sequence, entry } of start(after, AbortSignal.any([stop.signal, attempt.signal]))) {
 					heard();
-					setOpen(name, true);
+					setOpen(name, "live");
 					after = sequence;
 					if (entry === undefined) continue;
 					waiting.push(entry);
@@ -87,7 +93,7 @@ export function follow<Entry>(
 				if (stop.signal.aborted) break;
 				if (problemOf(error).kind === "key") signOut(KEY_REFUSED);
 				if (ConnectError.from(error).code === Code.OutOfRange) {
-					setOpen(name, false);
+					setOpen(name, "lost");
 					await new Promise((resolve) => setTimeout(resolve, RETRY_AFTER));
 					if (!stop.signal.aborted) onLost();
 					break;
@@ -97,11 +103,11 @@ export function follow<Entry>(
 				document.removeEventListener("visibilitychange", hide);
 			}
 			if (stop.signal.aborted) break;
-			setOpen(name, false);
+			setOpen(name, "lost");
 			if (!document.hidden) await new Promise((resolve) => setTimeout(resolve, RETRY_AFTER));
 		}
 	};
-	setOpen(name, false);
+	setOpen(name, "connecting");
 	void run().finally(() => {
 		// The name of a stopped watch may belong to its successor.
 		if (!stop.signal.aborted) setOpen(name, undefined);

@@ -3,7 +3,7 @@ import { lazy, Suspense } from "preact/compat";
 import { useEffect, useRef } from "preact/hooks";
 import { Notice } from "../parts/notice.tsx";
 import { accessKey, admitted, signOut } from "../service/session.ts";
-import { live } from "../service/watch.ts";
+import { live, type WatchState } from "../service/watch.ts";
 import { activeShortcuts, type Shortcut, useShortcuts } from "./keys.ts";
 import { addressOf, go, path } from "./route.ts";
 import { SearchBox } from "./search-box.tsx";
@@ -67,12 +67,18 @@ export function Shell() {
 	);
 }
 
+const LIVE_WORDS: Readonly<Record<WatchState, string>> = {
+	connecting: "connecting…",
+	live: "live",
+	lost: "not live, reconnecting",
+};
+
 /** Whether the page shows the present state. */
 function Live() {
 	if (live.value === undefined) return null;
 	return (
-		<span class={`live ${live.value ? "on" : "off"}`} role="status">
-			{live.value ? "live" : "not live, reconnecting"}
+		<span class={`watch ${live.value}`} role="status">
+			{LIVE_WORDS[live.value]}
 		</span>
 	);
 }

@@ -64,12 +64,16 @@ function Gap({ gap, open }: { readonly gap: ConversationGap; readonly open: Open
 		<li>
 			<span>{WORDS[kind] ?? WORDS[Kind.UNSPECIFIED]}</span>{" "}
 			<span class="small muted">
-				since <Ago time={since} />
+				· noticed <Ago time={since} />
 			</span>
 			<p class="small muted">
 				{kind === Kind.NO_RECORD && "What is shown was made of events, and lacks what only records have. "}
 				{kind === Kind.REFUSED_BATCH && <a href={addressOf(["senders"])}>why it was refused</a>}
-				{missingEventId !== "" && <ShortId id={missingEventId} />}
+				{missingEventId !== "" && (
+					<>
+						id <ShortId id={missingEventId} />
+					</>
+				)}
 				{afterEventId !== "" && (
 					<>
 						{" "}
@@ -88,12 +92,16 @@ function Gap({ gap, open }: { readonly gap: ConversationGap; readonly open: Open
 export function GapMark({ gap }: { readonly gap: ConversationGap }) {
 	return (
 		<p class="gap-mark small">
-			<span aria-hidden="true">▲</span> {WORDS[gap.kind]} here: <ShortId id={gap.missingEventId} />, since{" "}
+			<span aria-hidden="true">▲</span> {WORDS[gap.kind]} here: <ShortId id={gap.missingEventId} />, noticed{" "}
 			<Ago time={gap.since} />
 		</p>
 	);
 }
 
 function ShortId({ id }: { readonly id: string }) {
-	return <code title={id}>{id.length > 13 ? `${id.slice(0, 12)}…` : id}</code>;
+	return (
+		<code class="short-id" title={id}>
+			{id.length > 13 ? `${id.slice(0, 12)}…` : id}
+		</code>
+	);
 }

@@ -82,9 +82,11 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 							<Fact name="Started">
 								<Ago time={summary?.createdAt} />
 							</Fact>
-							<Fact name="Last run">
-								<Clock time={summary?.runStartedAt} />
-							</Fact>
+							{summary?.runStartedAt && (
+								<Fact name="Last run">
+									<Clock time={summary.runStartedAt} />
+								</Fact>
+							)}
 							<Fact name="Events">{full(summary?.eventCount ?? 0n)}</Fact>
 							{summary?.owner && <Fact name="Owner">{summary.owner}</Fact>}
 							{tags.length > 0 && (

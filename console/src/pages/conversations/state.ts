@@ -282,15 +282,16 @@ export class ConversationList {
 	async #readCounts(): Promise<void> {
 		const now = Date.now();
 		const query = withoutStatus(this.#query);
-		const [{ counts, total: all }, { total: silent }, { total: gaps }, { total: shown }] = await Promise.all([
+		const isLimited = query.toString() !== this.#query.toString();
+		const [{ counts, total: all }, { total: silent }, { total: gaps }, limited] = await Promise.all([
 			reports.countConversations({ groupBy: "status", filter: filterOf(query, now) }),
 			reports.countConversations({ filter: filterOf(silentQuery(query), now) }),
 			reports.countConversations({ filter: filterOf(gapsQuery(query), now) }),
-			reports.countConversations({ filter: filterOf(this.#query, now) }),
+			isLimited ? reports.countConversations({ filter: filterOf(this.#query, now) }) : undefined,
 		]);
 		if (this.#closed) return;
 		const byStatus = new Map(counts.map(({ value, count }) => [value, count]));
-		this.counts.value = { byStatus, all, silent, gaps, shown };
+		this.counts.value = { byStatus, all, silent, gaps, shown: limited?.total ?? all };
 	}
 }
 
