@@ -7,6 +7,7 @@ import { growth } from "./benchmarks/growth.ts";
 import { grpc, webhook } from "./benchmarks/ingest.ts";
 import { list, postgresList } from "./benchmarks/list.ts";
 import { postgresCounter, postgresIngest, postgresReplicas } from "./benchmarks/postgres.ts";
+import { refusalFlood } from "./benchmarks/refusals.ts";
 import { postgresRetention } from "./benchmarks/retention.ts";
 import { space } from "./benchmarks/space.ts";
 import { postgresUsage, usageReports } from "./benchmarks/usage.ts";
@@ -34,6 +35,7 @@ const BENCHMARKS: readonly Benchmark[] = [
 	fullState(16, 1.5),
 	fullState(1_000, undefined),
 	eventGrowth,
+	refusalFlood,
 	postgresIngest,
 	postgresReplicas,
 	postgresCounter,
