@@ -6,6 +6,7 @@ import { get } from "./benchmarks/get.ts";
 import { growth } from "./benchmarks/growth.ts";
 import { grpc, webhook } from "./benchmarks/ingest.ts";
 import { list, postgresList } from "./benchmarks/list.ts";
+import { ownerLists, postgresOwnerLists } from "./benchmarks/owner-lists.ts";
 import { postgresCounter, postgresIngest, postgresReplicas } from "./benchmarks/postgres.ts";
 import { refusalFlood } from "./benchmarks/refusals.ts";
 import { postgresRetention } from "./benchmarks/retention.ts";
@@ -25,6 +26,7 @@ const BENCHMARKS: readonly Benchmark[] = [
 	get("small"),
 	get("large"),
 	list,
+	ownerLists,
 	fanOut,
 	watched("all"),
 	watched("one"),
@@ -41,6 +43,7 @@ const BENCHMARKS: readonly Benchmark[] = [
 	postgresCounter,
 	postgresRetention,
 	postgresList,
+	postgresOwnerLists,
 	usageReports,
 	postgresUsage,
 	space,

@@ -1,8 +1,9 @@
+import { randomBytes } from "node:crypto";
 import { z } from "zod";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { readClient, rpcPath } from "../../test/support/clients.ts";
 import { median, round } from "../figures.ts";
-import type { FillPlan } from "../load/fill-plan.ts";
+import { type FillPlan, keyOfOwner } from "../load/fill-plan.ts";
 import { type Measurement, ServerTarget, type ServerUnderLoad } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { Service } from "../processes/service.ts";
@@ -16,6 +17,9 @@ const FILL_TIMEOUT = 240_000;
 
 /** Announcement of a yardstick server. */
 export const listening = z.object({ port: z.int() });
+
+/** Number of conversations that are posted in one step, which has a time limit. */
+const FILL_STEP = 10_000;
 
 /** Maximum number of requests under way while a database is filled. */
 const FILL_CONCURRENCY = 256;
@@ -51,9 +55,43 @@ export async function fillVariety(
 	report: Report,
 ): Promise<void> {
 	await filled(database, `${conversations} updates`, report, async ({ httpPort: port, key }) => {
-		await using filler = await Child.start("load/fill.ts", z.unknown());
-		await filler.ask({ port, key, conversations, rare } satisfies FillPlan, z.unknown());
+		await fillAll({ port, key, conversations, rare });
 	});
+}
+
+/** The same, with conversations that belong to owners in turn. Their names are {@link ownerName}. */
+export async function fillOwners(
+	database: string,
+	{ conversations, rare, owners }: { readonly conversations: number; readonly rare: number; readonly owners: number },
+	report: Report,
+): Promise<void> {
+	const key = randomBytes(16).toString("hex");
+	const entries = Array.from({ length: owners }, (_, owner) => {
+		const name = ownerName(owner);
+		return `${name}:${keyOfOwner(key, owner)}:ingest@${name}`;
+	});
+	const environment = { ACCESS_KEYS: entries.join() };
+	const what = `${conversations} updates of ${owners} owners`;
+	await filled(
+		database,
+		what,
+		report,
+		({ httpPort: port }) => fillAll({ port, key, conversations, rare, owners }),
+		environment,
+	);
+}
+
+/** Returns the name of an owner, which is also that of its sender. */
+export function ownerName(owner: number): string {
+	return `owner-${owner}`;
+}
+
+async function fillAll(plan: FillPlan): Promise<void> {
+	await using filler = await Child.start("load/fill.ts", z.unknown());
+	for (let first = 0; first < plan.conversations; first += FILL_STEP) {
+		const end = Math.min(first + FILL_STEP, plan.conversations);
+		await filler.ask({ ...plan, first, end } satisfies FillPlan, z.unknown());
+	}
 }
 
 async function filled(
@@ -61,9 +99,10 @@ async function filled(
 	what: string,
 	report: Report,
 	fill: (service: Service) => Promise<void>,
+	environment: Readonly<Record<string, string>> = {},
 ): Promise<void> {
 	const start = performance.now();
-	await using service = await Service.start({ database });
+	await using service = await Service.start({ database, environment });
 	await fill(service);
 	report(`  stored ${what} in ${round((performance.now() - start) / 1000)} s`);
 }

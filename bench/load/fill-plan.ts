@@ -7,10 +7,21 @@ export const fillPlan = z.object({
 	key: z.string(),
 	/** Number of conversations; each gets one update. */
 	conversations: z.int(),
+	/** Number of the first one to post; those before were posted already. Default: 0. */
+	first: z.int().default(0),
+	/** Number of the one after the last to post. Default: all. */
+	end: z.int().optional(),
 	/** Number of conversations with the properties of `RARE`. */
 	rare: z.int(),
+	/** Number of owners to whom the conversations belong in turn: see {@link keyOfOwner}. Default: no owners. */
+	owners: z.int().optional(),
 });
-export type FillPlan = z.output<typeof fillPlan>;
+export type FillPlan = z.input<typeof fillPlan>;
+
+/** Returns the access key of an owner with which its conversations are posted, made from the key of the plan. */
+export function keyOfOwner(key: string, owner: number): string {
+	return `${key}-${owner}`;
+}
 
 /** Properties that only the rare conversations have. These also have native agents. */
 export const RARE = {

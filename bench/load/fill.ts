@@ -1,6 +1,6 @@
 import { serve } from "../processes/parent.ts";
 import { bodyJson, webhookText } from "../requests.ts";
-import { fillPlan, RARE } from "./fill-plan.ts";
+import { fillPlan, keyOfOwner, RARE } from "./fill-plan.ts";
 import { HttpLanes } from "./http-lanes.ts";
 import { idDigits } from "./plan.ts";
 
@@ -11,19 +11,22 @@ import { idDigits } from "./plan.ts";
 const CONNECTIONS = 64;
 const TITLES = ["Fix the login form", "Update dependencies", "Add a test for dates", "Explain this error"];
 
-serve(fillPlan, async ({ port, key, conversations, rare }) => {
+serve(fillPlan, async ({ port, key, conversations, first, end, rare, owners }) => {
 	const [common, special] = [await bodyJson("small"), await bodyJson("native")];
 	const recordOf = (n: number): object => {
 		const isRare = n % Math.floor(conversations / rare) === 0;
 		const id = idDigits(n) + String(common.id).slice(8);
 		return isRare ? { ...special, ...rareMembers(special.agent, n), id } : { ...common, ...commonMembers(n), id };
 	};
+	// Each owner has conversations in all parts of the log, and the same share of rare ones.
+	const keyFor = (n: number) => (owners === undefined ? key : keyOfOwner(key, (n + Math.floor(n / owners)) % owners));
 	using connections = await HttpLanes.open(port, CONNECTIONS);
-	let next = 0;
+	let next = first;
 	await Promise.all(
 		connections.lanes.map(async (send) => {
-			while (next < conversations) {
-				const wrong = await send(Buffer.from(webhookText(JSON.stringify(recordOf(next++)), key)));
+			while (next < (end ?? conversations)) {
+				const n = next++;
+				const wrong = await send(Buffer.from(webhookText(JSON.stringify(recordOf(n)), keyFor(n))));
 				if (wrong !== undefined) throw new Error(wrong);
 			}
 		}),

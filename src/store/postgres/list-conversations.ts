@@ -45,7 +45,12 @@ export const STANDING_JOIN = "JOIN conversation_updates.standings s ON s.convers
 export async function listConversations(session: Session, query: ConversationQuery): Promise<StoredConversation[]> {
 	const { conditions, order = "updated", before, beforeValue, limit, withRecords } = query;
 	const sql = new Sql();
-	const pieces = conditions.map((condition, index) => conditionSql(condition, `t${index}`, sql));
+	const pieces = conditions.map((condition, index) => {
+		const piece = conditionSql(condition, `t${index}`, sql);
+		// An index has the standings of an owner in the order of activity.
+		const isOwner = order === "activity" && condition.kind === "equal" && condition.field === "owner";
+		return isOwner ? { ...piece, test: piece.test.replace(/^c\./, "s.") } : piece;
+	});
 	const orderValue = order === "updated" ? undefined : ORDERS[order];
 	const sequence = sql.value(bindable(before ?? 2n ** 63n));
 	const tests = [

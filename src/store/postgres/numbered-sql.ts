@@ -178,10 +178,12 @@ export const WRITE_GROUP = `
 		UPDATE conversation_updates.activities r SET error_sequence = ${provisional("error_sequence", "first_event")}
 		FROM p WHERE r.conversation_id = ANY ($12::uuid[])
 	), new_standings AS (
-		INSERT INTO conversation_updates.standings AS s (conversation_id, activity_at, has_error, gap_count, gaps_since)
-		SELECT r.conversation_id, r.activity_at, r.has_error, r.gap_count, r.gaps_since
+		INSERT INTO conversation_updates.standings AS s (
+			conversation_id, activity_at, has_error, gap_count, gaps_since, owner
+		)
+		SELECT r.conversation_id, r.activity_at, r.has_error, r.gap_count, r.gaps_since, r.owner
 		FROM json_to_recordset($13::json) AS r (
-			conversation_id uuid, activity_at bigint, has_error boolean, gap_count bigint, gaps_since bigint
+			conversation_id uuid, activity_at bigint, has_error boolean, gap_count bigint, gaps_since bigint, owner text
 		)
 		ON CONFLICT (conversation_id) DO UPDATE SET
 			activity_at = excluded.activity_at, has_error = excluded.has_error, gap_count = excluded.gap_count,

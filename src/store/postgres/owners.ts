@@ -19,7 +19,7 @@ const CONVERSATIONS = [
  * Tables whose rows get the owner of the conversation as it is. The triggers of `conversations` lock the row of
  * `positions`, so it is the last.
  */
-const OWNED = ["activities", "updates", "events", "pruned", "conversations"];
+const OWNED = ["activities", "updates", "events", "pruned", "standings", "conversations"];
 
 /** Result of {@link assignOwner}. */
 export interface Assigned {

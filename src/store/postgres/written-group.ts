@@ -115,6 +115,8 @@ async function writeQuery(group: WrittenGroup, current: readonly CurrentState[],
 		has_error: hasError,
 		gap_count: gaps?.count ?? 0n,
 		gaps_since: gaps?.since,
+		// Only a new conversation needs it, which the group has the origin of.
+		...ownerText(group.origins.get(id)?.owner),
 	}));
 	const notifies = writer.notifies && updates.length + events.length > 0;
 	const rows = [updates, events, current.map(currentRow), states, current.flatMap(tagRows)].map(json);
@@ -136,7 +138,10 @@ async function writeQuery(group: WrittenGroup, current: readonly CurrentState[],
 }
 
 function ownerColumn(group: WrittenGroup, { conversationId }: { readonly conversationId: string }) {
-	const { owner } = originOf(group, conversationId);
+	return ownerText(originOf(group, conversationId).owner);
+}
+
+function ownerText(owner: string | undefined) {
 	return owner === undefined ? {} : { owner: encodeText(owner) };
 }
 

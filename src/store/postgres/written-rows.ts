@@ -225,9 +225,11 @@ function withBigintsAsStrings(row: object): object {
 export function standingsQuery(conversationIds: readonly string[]): Query {
 	return {
 		text: `
-			INSERT INTO conversation_updates.standings (conversation_id, activity_at, has_error, gap_count, gaps_since)
+			INSERT INTO conversation_updates.standings (
+				conversation_id, activity_at, has_error, gap_count, gaps_since, owner
+			)
 			SELECT c.conversation_id, coalesce(a.last_at, c.updated_at, 0),
-				a.error_at IS NOT NULL AND a.error_at >= coalesce(c.run_started_at, a.error_at), g.count, g.since
+				a.error_at IS NOT NULL AND a.error_at >= coalesce(c.run_started_at, a.error_at), g.count, g.since, c.owner
 			FROM conversation_updates.conversations c
 			LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
 			CROSS JOIN LATERAL (

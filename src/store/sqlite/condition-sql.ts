@@ -23,6 +23,8 @@ export interface IndexAccess {
 export interface SqlCondition {
 	readonly test: Sql;
 	readonly index: IndexAccess | undefined;
+	/** Whether it is the owner. */
+	readonly isOwner?: boolean;
 }
 
 const COLUMNS = {
@@ -64,7 +66,8 @@ function oneConditionSql(condition: Condition): SqlCondition {
 			const { column, index } = COLUMNS[condition.field];
 			const test = { text: `c.${column} = ?`, parameters: [condition.value] };
 			const from = `conversations c INDEXED BY ${index}`;
-			return { test, index: { from, join: "", where: test, sequence: "c.sequence" } };
+			const access = { from, join: "", where: test, sequence: "c.sequence" };
+			return { test, index: access, isOwner: condition.field === "owner" };
 		}
 		case "tag": {
 			const { key, value } = condition;
@@ -72,7 +75,8 @@ function oneConditionSql(condition: Condition): SqlCondition {
 				value === undefined
 					? { text: "t.key = ?", parameters: [key] }
 					: { text: "t.key = ? AND t.value = ?", parameters: [key, value] };
-			const text = `EXISTS (SELECT 1 FROM tags t WHERE t.conversation = c.id AND ${where.text})`;
+			// By the sequence, because the indexes have it.
+			const text = `EXISTS (SELECT 1 FROM tags t WHERE t.sequence = c.sequence AND ${where.text})`;
 			const from = `tags t INDEXED BY ${value === undefined ? "tags_by_key" : "tags_by_value"}`;
 			const join = "CROSS JOIN conversations c ON c.id = t.conversation";
 			return { test: { text, parameters: where.parameters }, index: { from, join, where, sequence: "t.sequence" } };

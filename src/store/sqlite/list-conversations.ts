@@ -13,13 +13,24 @@ const FEW_ENTRIES = 1_000;
 /** As {@link FEW_ENTRIES}, for lists in another order than that of the newest update: no index of a condition has it. */
 const FEW_ENTRIES_TO_SORT = 10_000;
 
-/** The column and the index by which each order reads all conversations. The indexes have the sequence too. */
+/**
+ * The column of each order, and the indexes by which it reads all conversations and those of an owner. The indexes have
+ * the sequence too.
+ */
 const ORDERS = {
-	updated: { column: "c.sequence", index: "conversations_by_sequence" },
-	activity: { column: "c.activity_at", index: "conversations_by_activity" },
-	created: { column: "c.created_at", index: "conversations_by_created" },
-	cost: { column: "c.cost", index: "conversations_by_cost" },
-	tokens: { column: "c.tokens", index: "conversations_by_tokens" },
+	updated: { column: "c.sequence", index: "conversations_by_sequence", ofOwner: "conversations_by_owner" },
+	activity: {
+		column: "c.activity_at",
+		index: "conversations_by_activity",
+		ofOwner: "conversations_of_owner_by_activity",
+	},
+	created: {
+		column: "c.created_at",
+		index: "conversations_by_created",
+		ofOwner: "conversations_of_owner_by_created",
+	},
+	cost: { column: "c.cost", index: "conversations_by_cost", ofOwner: "conversations_of_owner_by_cost" },
+	tokens: { column: "c.tokens", index: "conversations_by_tokens", ofOwner: "conversations_of_owner_by_tokens" },
 } as const;
 
 /**
@@ -32,15 +43,23 @@ const ORDERS = {
 export function listConversations(statements: Statements, query: ConversationQuery): StoredConversation[] {
 	const { order = "updated", before = 2n ** 63n, beforeValue } = query;
 	const conditions = conditionSql(query.conditions);
-	const chosen = chooseCondition(statements, conditions, order);
-	const { column, index } = ORDERS[order];
+	const fewest = chooseCondition(statements, conditions, order);
+	const { column, index, ofOwner } = ORDERS[order];
+	// The index of an owner has each order.
+	const owner = conditions.find((condition) => condition.isOwner);
+	const chosen = fewest ?? owner;
 	const all: IndexAccess = {
 		from: `conversations c INDEXED BY ${index}`,
 		join: "",
 		where: { text: "true", parameters: [] },
 		sequence: order === "updated" ? column : undefined,
 	};
-	const { from, join, where, sequence = "c.sequence" } = chosen?.index ?? all;
+	const own: IndexAccess | undefined = owner && {
+		...all,
+		from: `conversations c INDEXED BY ${ofOwner}`,
+		where: owner.test,
+	};
+	const { from, join, where, sequence = "c.sequence" } = (chosen === owner ? own : chosen?.index) ?? all;
 	const key = order === "updated" ? [sequence] : [column, sequence];
 	const page =
 		order !== "updated" && beforeValue === undefined

@@ -1,0 +1,91 @@
+import { DatabaseSync } from "node:sqlite";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import type { Condition, ListOrder } from "../../src/store/condition.ts";
+import { listConversations } from "../../src/store/postgres/list-conversations.ts";
+import type { Query } from "../../src/store/postgres/transaction.ts";
+import { listConversations as listOfSqlite } from "../../src/store/sqlite/list-conversations.ts";
+import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
+import { Statements } from "../../src/store/sqlite/statements.ts";
+import { TempFolder } from "../support/temp.ts";
+import { connect, Databases, openStore } from "./postgres/databases.ts";
+
+const OWNER: Condition = { kind: "equal", field: "owner", value: "team-a" };
+const RUNNING: Condition = { kind: "equal", field: "executionStatus", value: 2 };
+const ORDERS: readonly ListOrder[] = ["updated", "activity", "created", "cost", "tokens"];
+const queryOf = (order: ListOrder, ...others: Condition[]) => ({
+	...{ conditions: [OWNER, ...others], order, limit: 50, withRecords: false },
+});
+
+let databases: Databases;
+let folder: TempFolder;
+beforeAll(async () => {
+	folder = new TempFolder();
+	databases = await Databases.start();
+});
+afterAll(async () => {
+	await databases[Symbol.asyncDispose]();
+	folder[Symbol.dispose]();
+});
+
+/** Keeps the texts of the statements that are prepared. */
+class RecordedStatements extends Statements {
+	readonly texts: string[] = [];
+
+	override prepare(sql: string) {
+		this.texts.push(sql);
+		return super.prepare(sql);
+	}
+}
+
+test("SQLite reads the lists of an owner in each order along an index, and sorts nothing", async () => {
+	const path = folder.file("conversations.db");
+	await (await openSqliteStore(path, { error() {} })).close();
+	using database = new DatabaseSync(path, { readBigInts: true });
+	const plansOf = (order: ListOrder, ...others: Condition[]) => {
+		const statements = new RecordedStatements(database);
+		listOfSqlite(statements, queryOf(order, ...others));
+		const list = statements.texts.filter((text) => text.includes("ORDER BY"));
+		expect(list).toHaveLength(1);
+		const rows = database.prepare(`EXPLAIN QUERY PLAN ${list[0]}`).all();
+		return rows.map(({ detail }) => String(detail));
+	};
+	for (const order of ORDERS) {
+		const index = order === "updated" ? "conversations_by_owner" : `conversations_of_owner_by_${order}`;
+		const plan = [
+			expect.stringMatching(new RegExp(`^SEARCH c USING INDEX ${index} \\(owner=\\?`)),
+			"SEARCH u USING INTEGER PRIMARY KEY (rowid=?)",
+		];
+		expect([order, plansOf(order)]).toEqual([order, plan]);
+		expect([order, plansOf(order, RUNNING)]).toEqual([order, plan]);
+	}
+});
+
+test("PostgreSQL has an index for the lists of an owner in each order", async () => {
+	const url = await databases.create();
+	await (await openStore(url)).close();
+	await using connection = await connect(url);
+	const queries: Query[] = [];
+	const recording = {
+		query: async (...asked: readonly Query[]) => {
+			queries.push(...asked);
+			return asked.map(() => []);
+		},
+	};
+	for (const order of ORDERS) {
+		queries.length = 0;
+		await listConversations(recording, queryOf(order));
+		const [query] = queries;
+		const rows = await connection.read(async (session) => {
+			// The tables are empty. Only the plans remain that large ones have.
+			const settings = ["seqscan", "bitmapscan", "sort"].map((name) => ({ text: `SET LOCAL enable_${name} = off` }));
+			const results = await session.query(...settings, { text: `EXPLAIN ${query?.text}`, values: query?.values ?? [] });
+			return results.at(-1) ?? [];
+		});
+		const plan = rows.map((row) => String(row["QUERY PLAN"])).join("\n");
+		const index = {
+			...{ updated: "conversations_by_owner", activity: "standings_of_owner_by_activity" },
+			...{ created: "", cost: "", tokens: "" },
+		}[order];
+		expect(plan).toContain(`using ${index === "" ? `conversations_of_owner_by_${order}` : index} on`);
+	}
+});
