@@ -10,6 +10,7 @@ import { ownerLists, postgresOwnerLists } from "./benchmarks/owner-lists.ts";
 import { postgresCounter, postgresIngest, postgresReplicas } from "./benchmarks/postgres.ts";
 import { refusalFlood } from "./benchmarks/refusals.ts";
 import { postgresRetention } from "./benchmarks/retention.ts";
+import { search } from "./benchmarks/search.ts";
 import { space } from "./benchmarks/space.ts";
 import { postgresUsage, usageReports } from "./benchmarks/usage.ts";
 import { fanOut, watched } from "./benchmarks/watch.ts";
@@ -46,6 +47,7 @@ const BENCHMARKS: readonly Benchmark[] = [
 	postgresOwnerLists,
 	usageReports,
 	postgresUsage,
+	search,
 	space,
 ];
 
