@@ -245,7 +245,7 @@ export const environment = z.object({
 	}),
 	CLIENT_CERTIFICATES: variable({
 		meaning:
-			"comma-separated entries `name:scope+scope` for clients that send no key. The name is the certificate's common name, or if it has none its first alternative name, such as `spiffe://corp/agent`",
+			"comma-separated entries `name:scope+scope` or `name:scope+scope@owner` for clients that send no key. The name is the certificate's common name, or if it has none its first alternative name, such as `spiffe://corp/agent`",
 		default: "",
 		example: "agent-server:ingest,dashboard:read+secrets",
 		parse: parseCertificates,
