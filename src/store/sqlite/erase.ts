@@ -8,7 +8,6 @@ import { findActivity } from "./activities.ts";
 import { insertErasure } from "./erasures.ts";
 import { readRange, skipSequences } from "./log.ts";
 import { mustPurge } from "./purge.ts";
-import { removeListedTitle } from "./remove.ts";
 import type { Statements } from "./statements.ts";
 import { removeEventText, removeTitle } from "./text-index.ts";
 import { findConversation, refreshStanding } from "./update-writer.ts";
@@ -44,7 +43,7 @@ export function erase(statements: Statements, { conversationId, owner, erasedAt 
 			);
 		run("DELETE FROM updates WHERE conversation = ?", id);
 		run("DELETE FROM tags WHERE conversation = ?", id);
-		removeListedTitle(statements, id);
+		run("DELETE FROM titles WHERE rowid = ?", id);
 		removeTitle(statements, id);
 		run("DELETE FROM conversations WHERE id = ?", id);
 	}

@@ -5,7 +5,7 @@ import type { Statements } from "./statements.ts";
 /**
  * Removes from the files what erasures removed from the tables:
  *
- * - the words of the search index. A delete only marks them, until all segments are merged into one (see
+ * - the words of the indexes of titles and of search. A delete only marks them, until all segments are merged into one (see
  *   https://www.sqlite.org/fts5.html#the_merge_command).
  * - copies that SQLite leaves in unused parts of pages when it moves rows between them, which `secure_delete` does not
  *   overwrite. Only VACUUM removes them; in a large database that is left to the operator.
@@ -13,7 +13,7 @@ import type { Statements } from "./statements.ts";
  */
 
 /** The indexes in which a delete only marks the words. */
-const INDEXES = ["search_texts", "search_title_words"];
+const INDEXES = ["search_texts", "search_title_words", "titles"];
 /** Number of pages that a step merges, of 4 KiB each. */
 const PAGES = 500;
 /** Maximum size in bytes of a database that is rewritten. It is in memory twice meanwhile, and appends wait. */

@@ -1,11 +1,10 @@
 import type { RemovalBounds } from "../pruner.ts";
 import type { LogTable } from "../rows.ts";
-import { bigint, nullable, type Row, text } from "../values.ts";
+import { bigint, type Row, text } from "../values.ts";
 import { removeGaps, removeOldGaps } from "./gaps.ts";
 import { getDeleted, IS_BASE } from "./prunable.ts";
 import type { Statements } from "./statements.ts";
 import { removeEventText, removeTitle } from "./text-index.ts";
-import { removeFromTitles } from "./update-writer.ts";
 
 /**
  * Functions that remove updates and events, and record for each conversation how far it was pruned. The caller has
@@ -100,7 +99,7 @@ export function removeDeleted(statements: Statements, { conversationId, ...bound
 	if (removed >= bounds.limit) return removed;
 	removed += remove("updates", base === undefined ? [sequence] : [sequence, base]);
 	statements.prepare("DELETE FROM tags WHERE conversation = ?").run(id);
-	removeListedTitle(statements, id);
+	statements.prepare("DELETE FROM titles WHERE rowid = ?").run(id);
 	removeTitle(statements, id);
 	statements.prepare("DELETE FROM activities WHERE conversation_id = ?").run(conversationId);
 	removeGaps(statements, conversationId);
@@ -113,17 +112,6 @@ export function removeDeleted(statements: Statements, { conversationId, ...bound
 const OWNER = `coalesce(
 	(SELECT owner FROM conversations WHERE conversation_id = :id), (SELECT owner FROM activities WHERE conversation_id = :id)
 )`;
-
-/**
- * Removes the title of a conversation from the index for the filter of titles.
- *
- * @param id row id of the conversation, whose row is still there
- */
-export function removeListedTitle(statements: Statements, id: bigint): void {
-	const row = statements.prepare("SELECT title FROM conversations WHERE id = ?").get(id);
-	const title = row && nullable(text, row.title);
-	if (title !== undefined) removeFromTitles(statements, id, title);
-}
 
 /**
  * Removes rows of a log.

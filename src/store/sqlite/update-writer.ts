@@ -202,14 +202,9 @@ function writeTitle(
 ): void {
 	const before = known && nullable(text, known.title);
 	if (before === title) return;
-	if (before !== undefined) removeFromTitles(statements, conversation, before);
+	if (before !== undefined) statements.prepare("DELETE FROM titles WHERE rowid = ?").run(conversation);
 	if (title !== undefined)
 		statements.prepare("INSERT INTO titles (rowid, title) VALUES (?, ?)").run(conversation, title);
-}
-
-/** Removes a title from the index of titles, which must be given the title as it was. */
-export function removeFromTitles(statements: Statements, conversation: bigint, title: string): void {
-	statements.prepare("INSERT INTO titles (titles, rowid, title) VALUES ('delete', ?, ?)").run(conversation, title);
 }
 
 const NO_TAGS = "{}";

@@ -146,7 +146,7 @@ describe("a service", () => {
 		for (const path of [RPC, EVENT_RPC, "/api/v1/conversations", EVENTS]) {
 			const allowed = await preflight(ORIGIN, path);
 			expect([allowed.status, allowed.headers.get("access-control-allow-origin")]).toEqual([204, ORIGIN]);
-			expect(allowed.headers.get("access-control-allow-methods")).toBe("POST, GET, HEAD");
+			expect(allowed.headers.get("access-control-allow-methods")).toBe("POST, GET, HEAD, DELETE");
 			const fields = allowed.headers.get("access-control-allow-headers")?.toLowerCase();
 			for (const field of ["x-access-token", "content-type", "connect-protocol-version", "x-grpc-web", "grpc-timeout"])
 				expect(fields).toContain(field);

@@ -9,13 +9,8 @@ CREATE TABLE erasures (
 CREATE INDEX erasures_by_owner ON erasures (owner, sequence);
 
 -- Whether files may still have something of erased conversations: see purge.ts. With 'usermerge' 2, its merges of the
--- indexes of search go on until all is in one segment.
+-- indexes of words go on until all is in one segment.
 ALTER TABLE store_state ADD COLUMN must_purge INTEGER NOT NULL DEFAULT 0;
 INSERT INTO search_texts (search_texts, rank) VALUES ('usermerge', 2);
 INSERT INTO search_title_words (search_title_words, rank) VALUES ('usermerge', 2);
-
--- The index of titles removes the words of a removed title at once, and needs the title for it.
-DROP TABLE titles;
-CREATE VIRTUAL TABLE titles USING fts5 (title, content = '', detail = none, tokenize = 'trigram');
-INSERT INTO titles (titles, rank) VALUES ('secure-delete', 1);
-INSERT INTO titles (rowid, title) SELECT id, title FROM conversations WHERE title IS NOT NULL;
+INSERT INTO titles (titles, rank) VALUES ('usermerge', 2);
