@@ -30,7 +30,7 @@ import { RetryRefusedPosts } from "./conversations/refused/retry.ts";
 import { pruneUntilStopped } from "./conversations/retention/retention.ts";
 import { RetentionClock } from "./conversations/retention/retention-clock.ts";
 import { ClockSkews, fittingTimeZone } from "./conversations/senders/clock-skew.ts";
-import { RefusalCounts } from "./conversations/senders/refusals.ts";
+import { PostCounts } from "./conversations/senders/post-counts.ts";
 import { ServiceError } from "./errors.ts";
 import { EventFormat } from "./events/event-format.ts";
 import { SharedIntake } from "./intake/intake.ts";
@@ -138,8 +138,11 @@ export async function startService(
 	const { uncleanStop: onUncleanStop } = log;
 	const storeOptions = { isSameRecord, onUncleanStop, observer: threads };
 	const plainStore = opened.use(await openStore(config.database, threadLog(log.storeFailed), storeOptions));
-	const store = countedStore(plainStore, (change) => metrics.accepted(change));
-	const refusals = opened.use(new RefusalCounts(store, (error) => log.workFailed("refusals", error)));
+	const postCounts = opened.use(new PostCounts(plainStore, (error) => log.workFailed("refusals", error)));
+	const store = countedStore(plainStore, {
+		onUpdate: (change) => metrics.accepted(change),
+		onRepeat: (poster, at) => postCounts.addRepeat(poster, at),
+	});
 	const refusedPosts = opened.use(
 		new RefusedPosts(store, {
 			keys: encryptionKeys,
@@ -151,7 +154,7 @@ export async function startService(
 	const postForms = new Map(postFormNames.map((form) => [routesOfPosts[form], form]));
 	requests.onRefused = ({ caller, route = "", error, ...refused }) => {
 		const poster = caller && posterOf(caller);
-		if (poster !== undefined && error instanceof ServiceError) refusals.add(poster, error.kind);
+		if (poster !== undefined && error instanceof ServiceError) postCounts.add(poster, error.kind);
 		const form = postForms.get(route);
 		if (form !== undefined) refusedPosts.add({ ...refused, poster, route, form, error });
 	};
@@ -169,7 +172,7 @@ export async function startService(
 	const gate = new Gate(storedKeys.keyring, SERVICES, {
 		certificates,
 		rateLimit,
-		onRefused: (caller, kind) => refusals.add(posterOf(caller), kind),
+		onRefused: (caller, kind) => postCounts.add(posterOf(caller), kind),
 	});
 	const stopping = new AbortController();
 
@@ -187,7 +190,7 @@ export async function startService(
 		? new AcceptingEvents(eventIngest, refusedPosts, {
 				routes: routesOfPosts,
 				onAccepted: ({ poster, conversationId, error }) => {
-					refusals.add(poster, kindOf(error));
+					postCounts.add(poster, kindOf(error));
 					const violations = error instanceof ServiceError ? error.violations : [];
 					log.refusedBatchAccepted(poster.sender, conversationId, violations);
 				},

@@ -13,7 +13,7 @@ export interface SenderName {
 export interface SenderPosts extends SenderName {
 	readonly firstAt: bigint;
 	readonly lastAt: bigint;
-	/** Number of posts that stored something: of `records`, and of batches of events. */
+	/** Number of accepted posts: of records and of batches of events, also of those that were stored before. */
 	readonly posts: bigint;
 	readonly records: bigint;
 	readonly events: bigint;
@@ -47,27 +47,34 @@ export interface SenderFigures {
 	readonly running: readonly RunningConversations[];
 }
 
-/** Refusals to add, and the time before which periods are forgotten. */
+/** Refused and repeated posts to add, and the time before which periods of refusals are forgotten. */
 export interface NewRefusals {
 	readonly refusals: readonly Refusals[];
+	/** Posts of which nothing was stored, because it was stored before. In an order that all callers share. */
+	readonly repeats: readonly SenderPosts[];
 	/** Microseconds since the Unix epoch. */
 	readonly keptSince: bigint;
 }
 
-/** Collects what the posts of a group add. */
+/** Collects what posts add to their senders. */
 export class CountedPosts {
 	readonly #senders = new Map<string, SenderPosts>();
 
 	/** Counts a post. */
 	add({ sender, owner }: SenderName, at: bigint, { records = 0n, events = 0n }): void {
+		this.merge({ sender, owner, firstAt: at, lastAt: at, posts: 1n, records, events });
+	}
+
+	/** Adds posts that were collected before. */
+	merge({ sender, owner, firstAt, lastAt, posts, records, events }: SenderPosts): void {
 		const key = JSON.stringify([owner, sender]);
 		const before = this.#senders.get(key);
 		this.#senders.set(key, {
 			sender,
 			owner,
-			firstAt: before === undefined || at < before.firstAt ? at : before.firstAt,
-			lastAt: before === undefined || at > before.lastAt ? at : before.lastAt,
-			posts: (before?.posts ?? 0n) + 1n,
+			firstAt: before === undefined || firstAt < before.firstAt ? firstAt : before.firstAt,
+			lastAt: before === undefined || lastAt > before.lastAt ? lastAt : before.lastAt,
+			posts: (before?.posts ?? 0n) + posts,
 			records: (before?.records ?? 0n) + records,
 			events: (before?.events ?? 0n) + events,
 		});

@@ -488,7 +488,10 @@ export interface Store extends AsyncDisposable {
 	prune(policy: PrunePolicy): Promise<number>;
 	/** Removes at most `limit` events that were received before a time, oldest first. Returns the number removed. */
 	pruneEvents(receivedBefore: bigint, limit: number): Promise<number>;
-	/** Adds refusals to those of the same periods, and removes periods that are too old. Resolves when it is on disk. */
+	/**
+	 * Adds refusals to those of the same periods, and repeated posts to the totals of their senders. Removes periods that
+	 * are too old. Resolves when it is on disk.
+	 */
 	addRefusals(refusals: NewRefusals): Promise<void>;
 	/**
 	 * Returns the totals of the senders, their refusals and their running conversations.

@@ -3,10 +3,10 @@ import { createClient } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ConversationSenderService } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
-import type { Endpoints } from "../support/clients.ts";
+import { type Endpoints, postWebhook } from "../support/clients.ts";
 import { ENGINES, type EngineDatabases } from "../support/engines.ts";
 import { postEvents } from "../support/event-clients.ts";
-import { capturedBatches } from "../support/fixtures.ts";
+import { capturedBatches, record } from "../support/fixtures.ts";
 import { startTestService } from "../support/service.ts";
 
 const NEW_YORK = "key-of-the-sender-in-new-york";
@@ -73,6 +73,31 @@ describe.each(ENGINES)("senders with $engine", ({ engine, open }) => {
 		expect(corrected.log()).not.toContain("sender_clock_wrong");
 		const found = await senders(corrected, READER);
 		expect(found.map(({ clock_skew_seconds }) => clock_skew_seconds)).toEqual([0, 0]);
+	});
+
+	test("a repeated post counts as the last post, and as nothing else", async () => {
+		const env = { ...(await databases.create()), ACCESS_KEYS };
+		const service = await startTestService(env);
+		const [{ events = [] } = {}] = capturedBatches();
+		const [id, body] = [randomUUID(), JSON.stringify(record({ updated_at: "2026-01-01T00:00:00Z" }))];
+		const postBoth = async () => {
+			expect((await postEvents(service, NEW_YORK, id, JSON.stringify(events))).status).toBe(200);
+			expect((await postWebhook(service, KOLKATA, body)).status).toBe(200);
+		};
+		await postBoth();
+		const before = await senders(service, READER);
+		expect(before).toMatchObject([
+			{ name: "kolkata", records: 1, events: 0 },
+			{ name: "new-york", records: 0, events: events.length },
+		]);
+		const repeatedAt = Date.now();
+		await postBoth();
+		await service.stop();
+		await using again = await service.restart();
+		const after = await senders(again, READER);
+		expect(after).toEqual(before.map((one) => ({ ...one, last_post_at: expect.any(String) })));
+		for (const { last_post_at } of after) expect(Date.parse(String(last_post_at))).toBeGreaterThanOrEqual(repeatedAt);
+		for (const { last_post_at } of before) expect(Date.parse(String(last_post_at))).toBeLessThan(repeatedAt);
 	});
 
 	test("have their posts and refusals counted, also by replicas and after a restart", async () => {

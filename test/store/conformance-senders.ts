@@ -93,17 +93,44 @@ export function senderConformance(store: () => Store): void {
 			expect(await byOwner()).toEqual(running.slice(1));
 		});
 
+		it("have posts that were repeated added to their totals", async () => {
+			await post(agent, 0);
+			await post(agent, 60);
+			const repeats = [
+				{ ...{ sender: "agent", owner: "" }, firstAt: at(30), lastAt: at(180), posts: 3n, records: 0n, events: 0n },
+				{ ...{ sender: "new", owner: "" }, firstAt: at(20), lastAt: at(40), posts: 2n, records: 0n, events: 0n },
+			];
+			await store().addRefusals({ refusals: [], repeats, keptSince: at(0) });
+			const agents = {
+				...{ sender: "agent", owner: "" },
+				firstAt: at(0),
+				lastAt: at(180),
+				posts: 5n,
+				records: 2n,
+				events: 0n,
+			};
+			const [, own] = repeats;
+			expect((await store().listSenders()).senders).toEqual([
+				{ ...agents, usualInterval: 45n * second },
+				{ ...own, usualInterval: 0n },
+			]);
+		});
+
 		it("have their refusals added up by kind and period, until they are old", async () => {
 			const refused = (owner: string, seconds: number, kind: string, count: bigint) => ({
 				...{ sender: "agent", owner, since: at(seconds), kind, count },
 			});
 			const old = refused("", 0, "invalid_record", 5n);
-			await store().addRefusals({ refusals: [old, refused("team", 300, "too_large", 1n)], keptSince: at(0) });
-			await store().addRefusals({ refusals: [refused("team", 300, "too_large", 2n)], keptSince: at(0) });
+			await store().addRefusals({
+				refusals: [old, refused("team", 300, "too_large", 1n)],
+				repeats: [],
+				keptSince: at(0),
+			});
+			await store().addRefusals({ refusals: [refused("team", 300, "too_large", 2n)], repeats: [], keptSince: at(0) });
 			const sum = refused("team", 300, "too_large", 3n);
 			expect((await store().listSenders()).refusals).toEqual([old, sum]);
 			expect((await store().listSenders("team")).refusals).toEqual([sum]);
-			await store().addRefusals({ refusals: [], keptSince: at(1) });
+			await store().addRefusals({ refusals: [], repeats: [], keptSince: at(1) });
 			expect((await store().listSenders()).refusals).toEqual([sum]);
 		});
 	});

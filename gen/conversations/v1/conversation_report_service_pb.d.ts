@@ -343,7 +343,7 @@ export declare const ConversationReportService: GenService<{
    * Returns cost, tokens and calls of models over time. Usage counts at the time of the call where the record or an
    * event tells it, else at the time of the update that showed it.
    *
-   * INVALID_ARGUMENT: a field of the request is not valid, or the report has more than 10,000 rows; the error message
+   * INVALID_ARGUMENT: a field of the request is not valid, or the report has more than 10,000 rows or periods; the error message
    * names the field, or says how to ask for fewer rows.
    *
    * @generated from rpc conversations.v1.ConversationReportService.ReportUsage

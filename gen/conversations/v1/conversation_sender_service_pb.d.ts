@@ -66,7 +66,7 @@ export declare type Sender = Message<"conversations.v1.Sender"> & {
   owner: string;
 
   /**
-   * When its first accepted post arrived.
+   * When its first accepted post arrived. A post that repeats what is stored is one, too.
    *
    * @generated from field: google.protobuf.Timestamp first_post_at = 3;
    */
@@ -117,7 +117,7 @@ export declare type Sender = Message<"conversations.v1.Sender"> & {
   /**
    * By how much the times of its events lie before their arrival, beyond the usual delay: a multiple of 15 minutes.
    * Negative if they lie after it. Zero: its clock and time zone are right. Unset: fewer than 20 batches of events
-   * have arrived since the service started.
+   * have arrived at this replica since it started.
    *
    * @generated from field: google.protobuf.Duration clock_skew = 10;
    */

@@ -93,7 +93,7 @@ export class ReportUsage {
 		const beyond = to === undefined ? known.beyond : earlier(-quarterOf(-to), known.beyond);
 		const range = { first: Number(first), beyond: Number(beyond) };
 		const periods = periodsOf(step, offsetAt, range, MAX_ROWS);
-		if (periods === undefined) throw tooManyRows();
+		if (periods === undefined) throw tooManyPeriods();
 		return periods;
 	}
 }
@@ -131,6 +131,11 @@ function totalsOf(amounts: Amounts, conversations: number): UsageTotals {
 		conversations: BigInt(conversations),
 		limited: isLimited(amounts),
 	});
+}
+
+function tooManyPeriods(): ServiceError {
+	const message = `the report has more than ${MAX_ROWS} periods: ask for a shorter range, or a longer step`;
+	return new ServiceError("invalid_argument", message);
 }
 
 function tooManyRows(): ServiceError {

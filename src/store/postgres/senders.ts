@@ -5,6 +5,7 @@ import {
 	refusalsFrom,
 	runningFrom,
 	type SenderFigures,
+	type SenderPosts,
 	type StoredSender,
 	senderFrom,
 } from "../senders.ts";
@@ -40,9 +41,15 @@ export function sendersQuery(senders: readonly StoredSender[]): Query {
 	};
 }
 
-/** Returns the queries that add refusals and forget old ones. */
-export function refusalsQueries({ refusals, keptSince }: NewRefusals): Query[] {
+/** Returns the query that adds posts to the totals of their senders; none for no posts. */
+export function postsQueries(posts: readonly SenderPosts[]): Query[] {
+	return posts.length === 0 ? [] : [sendersQuery(posts.map((one) => ({ ...one, usualInterval: 0n })))];
+}
+
+/** Returns the queries that add refused and repeated posts, and forget old refusals. */
+export function refusalsQueries({ refusals, repeats, keptSince }: NewRefusals): Query[] {
 	return [
+		...postsQueries(repeats),
 		{ text: "DELETE FROM conversation_updates.refusals WHERE since < $1", values: [keptSince] },
 		{
 			text: `

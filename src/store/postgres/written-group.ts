@@ -4,7 +4,7 @@ import type { ConversationOrigin } from "../store.ts";
 import type { ActivityRow } from "../stored-rows.ts";
 import { writeGapsQueries } from "./gaps.ts";
 import { PROVISIONAL, WRITE_GROUP } from "./numbered-sql.ts";
-import { sendersQuery } from "./senders.ts";
+import { postsQueries } from "./senders.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
 import { usageQueries } from "./usage.ts";
@@ -35,9 +35,8 @@ export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Pr
 	const current = [...group.states].flatMap(([id, { state, summary }]) =>
 		summary === undefined ? [] : [{ id, state, summary, origin: originOf(group, id) }],
 	);
-	const senders = group.posts.all().map((posts) => ({ ...posts, usualInterval: 0n }));
 	return [
-		...(senders.length === 0 ? [] : [sendersQuery(senders)]),
+		...postsQueries(group.posts.all()),
 		...(group.activities.size === 0 ? [] : [activitiesQuery(activityRows(group))]),
 		...(group.usage.states.size === 0 ? [] : usageQueries(group.usage)),
 		...writeGapsQueries(group.gaps),

@@ -11,7 +11,7 @@ import {
 } from "../senders.ts";
 import type { Statements } from "./statements.ts";
 
-/** Adds what a group has posted to the totals of its senders. */
+/** Adds posts to the totals of their senders. */
 export function addPosts(statements: Statements, posts: readonly SenderPosts[]): void {
 	for (const one of posts) insertSender(statements, { ...one, usualInterval: 0n });
 }
@@ -35,7 +35,9 @@ export function insertSender(statements: Statements, sender: StoredSender): void
 		);
 }
 
-export function addRefusals(statements: Statements, { refusals, keptSince }: NewRefusals): void {
+/** Adds refused and repeated posts. */
+export function addRefusals(statements: Statements, { refusals, repeats, keptSince }: NewRefusals): void {
+	addPosts(statements, repeats);
 	statements.prepare("DELETE FROM refusals WHERE since < ?").run(keptSince);
 	for (const { owner, sender, since, kind, count } of refusals)
 		statements

@@ -1,6 +1,8 @@
 import type { JsonObject } from "@bufbuild/protobuf";
+import { Code } from "@connectrpc/connect";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { RecordFormat } from "../../../src/record/record-format.ts";
+import { PROTOCOLS, reportClient } from "../../support/clients.ts";
 import { corpus, corpusBody, object, record } from "../../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../../support/service.ts";
 
@@ -209,6 +211,29 @@ test.each([
 	expect(await get(`/counts?${search}`)).toEqual([400, { detail }]);
 });
 
+test.each(PROTOCOLS)("conversations are counted over %s", async (protocol) => {
+	const reports = reportClient(service, protocol, READER);
+	const counted = async (request: Parameters<typeof reports.countConversations>[0]) => {
+		const { counts, total } = await reports.countConversations(request);
+		return [counts.map(({ value, count }) => [value, count]), total];
+	};
+	const statuses = [
+		["idle", 1n],
+		["running", 1n],
+	];
+	expect(await counted({})).toEqual([[], 2n]);
+	expect(await counted({ groupBy: "status" })).toEqual([statuses, 2n]);
+	expect(await counted({ groupBy: "tag:team", filter: { agentKind: "Agent" } })).toEqual([[["a:b", 1n]], 1n]);
+	expect(await counted({ groupBy: "sender", filter: { sender: "none" } })).toEqual([[], 0n]);
+	const refused = async (request: Parameters<typeof reports.countConversations>[0], message: string) =>
+		expect(reports.countConversations(request)).rejects.toMatchObject({
+			code: Code.InvalidArgument,
+			rawMessage: message,
+		});
+	await refused({ groupBy: "title" }, "group_by must be status, agent_kind, model, sender, owner, tag_key or tag:KEY");
+	await refused({ filter: { parentConversationId: "x" } }, "filter.parent_conversation_id is not a UUID");
+});
+
 test.each([
 	["updated", SECOND_ENTRY],
 	["activity", SECOND_ENTRY],
@@ -258,6 +283,11 @@ test.each<[string, "first" | "second" | "both" | "none"]>([
 	["cost_from=-1&cost_to=5e-1", "second"],
 	["has_error=true", "none"],
 	["has_error=false", "both"],
+	["sender=all", "both"],
+	["sender=reader", "none"],
+	["owner=red", "none"],
+	["has_gaps=true", "none"],
+	["has_gaps=false", "both"],
 	["title_contains=&model=&tag_key=&page_token=", "both"],
 ])("the list by %s has the matching conversations", async (search, expected) => {
 	const entries = { first: [FIRST_ENTRY], second: [SECOND_ENTRY], both: [SECOND_ENTRY, FIRST_ENTRY], none: [] };

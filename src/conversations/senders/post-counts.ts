@@ -1,3 +1,4 @@
+import { CountedPosts } from "../../store/senders.ts";
 import type { Poster, Store } from "../../store/store.ts";
 
 /** Length of a period in which refusals are counted, in microseconds. */
@@ -8,14 +9,15 @@ const KEPT = 25n * 3_600_000_000n;
 const FLUSH_INTERVAL = 10_000;
 
 /**
- * Counts the refused posts of senders in memory, and adds them to those of the store every ten seconds and when it is
- * disposed. So the numbers of several replicas add up.
+ * Counts the refused and the repeated posts of senders in memory, and adds them to those of the store every ten seconds
+ * and when it is disposed. So the numbers of several replicas add up. Posts that store something are counted with it.
  */
-export class RefusalCounts implements AsyncDisposable {
+export class PostCounts implements AsyncDisposable {
 	readonly #store: Pick<Store, "addRefusals">;
 	readonly #onError: (error: unknown) => void;
 	readonly #timer: NodeJS.Timeout;
 	#counts = new Map<string, { readonly sender: string; owner: string; since: bigint; kind: string; count: bigint }>();
+	#repeats = new CountedPosts();
 	#flushing: Promise<void> = Promise.resolve();
 
 	/** @param onError called when the numbers could not be stored; they are stored later */
@@ -25,12 +27,17 @@ export class RefusalCounts implements AsyncDisposable {
 		this.#timer = setInterval(() => void this.flush(), FLUSH_INTERVAL).unref();
 	}
 
-	/** @param now milliseconds of Unix time */
+	/** Counts a refused post. `now` is milliseconds of Unix time. */
 	add({ sender, owner = "" }: Poster, kind: string, now = Date.now()): void {
 		const since = ((BigInt(now) * 1000n) / PERIOD) * PERIOD;
 		const key = JSON.stringify([owner, sender, kind, String(since)]);
 		const counted = this.#counts.getOrInsertComputed(key, () => ({ sender, owner, since, kind, count: 0n }));
 		counted.count += 1n;
+	}
+
+	/** Counts a post that repeats what is stored. `at` is when it arrived, in microseconds of Unix time. */
+	addRepeat({ sender, owner = "" }: Poster, at: bigint): void {
+		this.#repeats.add({ sender, owner }, at, {});
 	}
 
 	/** Stores the numbers. Never rejects. */
@@ -40,16 +47,19 @@ export class RefusalCounts implements AsyncDisposable {
 	}
 
 	async #storeCounts(now: number): Promise<void> {
-		if (this.#counts.size === 0) return;
-		const counts = this.#counts;
+		const [counts, repeats] = [this.#counts, this.#repeats.all()];
+		if (counts.size === 0 && repeats.length === 0) return;
 		this.#counts = new Map();
+		this.#repeats = new CountedPosts();
 		try {
-			await this.#store.addRefusals({ refusals: [...counts.values()], keptSince: BigInt(now) * 1000n - KEPT });
+			const keptSince = BigInt(now) * 1000n - KEPT;
+			await this.#store.addRefusals({ refusals: [...counts.values()], repeats, keptSince });
 		} catch (error) {
 			for (const [key, counted] of counts) {
 				const later = this.#counts.get(key);
 				this.#counts.set(key, { ...counted, count: counted.count + (later?.count ?? 0n) });
 			}
+			for (const one of repeats) this.#repeats.merge(one);
 			this.#onError(error);
 		}
 	}
