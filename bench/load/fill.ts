@@ -37,6 +37,8 @@ serve(fillPlan, async ({ port, key, conversations, first, end, rare, owners }) =
 function commonMembers(n: number): object {
 	return {
 		execution_status: "idle",
+		// No events are posted, so none is missing.
+		leaf_event_id: null,
 		title: `${TITLES[n % TITLES.length]} ${n}`,
 		tags: { team: `team${n % 20}` },
 		created_at: dateTime(1_790_000_000 + n, 0),
@@ -50,6 +52,7 @@ function rareMembers(agent: object, n: number): object {
 		execution_status: RARE.status,
 		title: `Look for the ${RARE.title} in the garden`,
 		parent_conversation_id: RARE.parentId,
+		leaf_event_id: null,
 		tags: { [RARE.tagKey]: RARE.tagValue },
 		created_at: dateTime(RARE.created, n),
 		updated_at: dateTime(RARE.updated, n),
