@@ -5,6 +5,7 @@ import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversa
 import {
 	ListConversationsRequestSchema,
 	ListConversationsResponseSchema,
+	WatchConversationUpdatesRequestSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { object } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
@@ -26,6 +27,7 @@ import { visitWithKey } from "./visit.ts";
 
 const KEY_2 = "key-of-the-second-agent-server";
 const RED = "key-of-an-agent-server-of-red";
+const ERASE = "key-of-a-person-who-erases";
 
 let browser: TestBrowser;
 let service: TestService;
@@ -34,7 +36,7 @@ let page: Page;
 beforeAll(async () => {
 	browser = await TestBrowser.start();
 	service = await startTestService({
-		ACCESS_KEYS: `first:${KEY}:ingest+read,second:${KEY_2}:ingest,third:${RED}:ingest@red`,
+		ACCESS_KEYS: `first:${KEY}:ingest+read,second:${KEY_2}:ingest,third:${RED}:ingest@red,eraser:${ERASE}:read+erase`,
 	});
 	const keys = [KEY, KEY_2, RED];
 	for (const [index, sample] of [...SAMPLES, SILENT].entries()) await postSample(service.http, sample, keys[index % 3]);
@@ -153,6 +155,23 @@ describe("the buttons", () => {
 	);
 });
 
+test("a view is kept under a name in the browser, opened by it, and forgotten", async () => {
+	await openList("agent_kind=ACPAgent&order_by=cost");
+	await expect.poll(shown).toEqual(await listed("agent_kind=ACPAgent&order_by=cost"));
+	page.once("dialog", (dialog) => void dialog.accept("Dear helpers"));
+	const views = page.getByLabel("Saved views");
+	await views.selectOption("Save this view…");
+	await expect.poll(() => views.inputValue()).toBe("Dear helpers");
+	await openList("");
+	await expect.poll(() => views.inputValue()).toBe("");
+	await page.reload();
+	await views.selectOption("Dear helpers");
+	await expect.poll(shown).toEqual(await listed("agent_kind=ACPAgent&order_by=cost"));
+	expect(new URL(page.url()).hash).toBe("#/conversations?agent_kind=ACPAgent&order_by=cost");
+	await views.selectOption("Forget “Dear helpers”");
+	await expect.poll(() => views.locator("option").allTextContents()).toEqual(["View", "Save this view…"]);
+});
+
 describe("while only events arrive, the list", () => {
 	/** A conversation whose record never changes. */
 	function quiet(number: number, status: string): Sample {
@@ -229,6 +248,42 @@ describe("while only events arrive, the list", () => {
 		await row.getByText("finished").waitFor();
 		await row.getByText("$2.50").waitFor();
 	});
+});
+
+test("an erased conversation leaves the list, which is not read again and again", async () => {
+	const sample = SAMPLES.find(({ status }) => status === "finished");
+	if (sample === undefined) throw new Error("there are samples");
+	for (const [number, title] of [
+		[501, "Stays"],
+		[502, "Is erased"],
+	] as const)
+		await postSample(service.http, { ...sample, id: sampleId(number), title });
+	const starts: bigint[] = [];
+	page.on("request", (request) => {
+		const body = request.postDataBuffer();
+		if (!request.url().endsWith("/WatchConversationUpdates") || body === null) return;
+		// Before a message of a stream stand a byte of flags and four of its length.
+		const { start } = fromBinary(WatchConversationUpdatesRequestSchema, body.subarray(5));
+		if (start.case === "afterSequence") starts.push(start.value);
+	});
+	await openList("title_contains=s");
+	await expect.poll(async () => (await shown()).slice(0, 2)).toEqual([sampleId(502), sampleId(501)]);
+	await page.getByText("live", { exact: true }).waitFor();
+	const before = starts.length;
+	const response = await fetch(`${service.http}/api/v1/conversations/${sampleId(502)}`, {
+		method: "DELETE",
+		headers: { "X-Access-Token": ERASE },
+	});
+	expect(await response.json()).toEqual({ erased: 1 });
+	await expect.poll(async () => (await shown())[0]).toBe(sampleId(501));
+	// It follows what comes after the erasure, which is newer than every conversation that is left.
+	await expect.poll(() => starts.length).toBe(before + 1);
+	const newest = await fetch(`${service.http}/api/v1/conversations?page_size=1`, {
+		headers: { "X-Access-Token": KEY },
+	});
+	const { conversations } = object(await newest.json());
+	const [left] = Array.isArray(conversations) ? conversations.map(object) : [];
+	expect(starts.at(-1)).toBeGreaterThan(BigInt(String(left?.sequence)));
 });
 
 test("100,000 conversations scroll to the end, and only the rows in view are elements", async () => {

@@ -9,6 +9,7 @@ import {
 	type ConversationUpdate,
 } from "../../../../gen/conversations/v1/conversation_service_pb.js";
 import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
+import { UpdateChange } from "../../../../gen/conversations/v1/update_pb.js";
 import { conditionsOf } from "../../../../src/conversations/read/filter.ts";
 import { microsecondsOf, orderedTokens, summaryMeets } from "../../../../src/store/condition.ts";
 import { conversations, events, KEY_REFUSED, type Problem, problemOf, reports } from "../../service/service.ts";
@@ -67,9 +68,12 @@ export class ConversationList {
 	#closed = false;
 	readonly #counting = new Throttle(() => this.#readCounts());
 	readonly #reading = new Throttle(() => this.#readChanged());
+	readonly #erasing = new Throttle(() => this.#reopen());
 	readonly #silence: ReturnType<typeof setInterval>;
 	/** Newest versions of conversations that do not meet the filter, the last ones: the watch may bring older ones later. */
 	readonly #left = new Map<string, Version>();
+	/** Sequence of the newest erasure that the list knows of. */
+	#erased = 0n;
 	/** Time of the oldest event whose conversation has not been read again. */
 	#changedFrom: Timestamp | undefined;
 
@@ -79,24 +83,36 @@ export class ConversationList {
 		void this.#open();
 	}
 
-	/** Loads the list again from its beginning. */
+	/** Loads the list again, as far as it was loaded. */
 	reload(): void {
-		this.#stop();
-		void this.#open();
+		void this.#reopen();
 	}
 
-	async #open(): Promise<void> {
+	async #reopen(): Promise<void> {
+		this.#stop();
+		await this.#open(this.rows.value.length);
+	}
+
+	/** @param least number of conversations to load, if there are as many */
+	async #open(least = 0): Promise<void> {
 		this.loading.value = true;
 		this.problem.value = undefined;
 		try {
 			// The watches start behind what is stored before the first page is read, so that nothing falls in between.
 			const [update, event] = await Promise.all([newestUpdate(), newestEvent()]);
-			const page = await this.#page("", FIRST_PAGE);
+			// No current update is as new as an erasure of the newest conversation.
+			const known = compare(update, this.#erased) < 0 ? this.#erased : update;
+			let page = await this.#page("", FIRST_PAGE);
+			const rows = new Map(page.rows.map((row) => [row.summary.id, row]));
+			while (rows.size < least && page.next !== "" && !this.#closed) {
+				page = await this.#page(page.next, PAGE_SIZE);
+				for (const row of page.rows) rows.set(row.summary.id, row);
+			}
 			if (this.#closed) return;
-			this.rows.value = page.rows;
+			this.rows.value = [...rows.values()];
 			this.#nextPage = page.next;
 			this.more.value = page.next !== "";
-			this.#follow(update, event);
+			this.#follow(known, event);
 			this.#counting.request();
 		} catch (error) {
 			this.#fail(error);
@@ -117,7 +133,15 @@ export class ConversationList {
 						yield { sequence: message.sequence, entry };
 					}
 				},
-				(updates) => this.#merge(updates.filter(({ current }) => current)),
+				(updates) => {
+					const erasure = updates.findLast(({ change }) => change === UpdateChange.ERASED);
+					if (erasure !== undefined) {
+						// Its id is not told, so the list is read again.
+						this.#erased = erasure.sequence;
+						this.#erasing.request();
+					}
+					this.#merge(updates.filter(({ current }) => current));
+				},
 				() => this.reload(),
 			),
 			follow<ConversationEventEntry>(
@@ -162,6 +186,7 @@ export class ConversationList {
 	#stop(): void {
 		this.#counting.cancel();
 		this.#reading.cancel();
+		this.#erasing.cancel();
 		for (const stop of this.#stops.splice(0)) stop();
 	}
 
