@@ -251,6 +251,39 @@ test("the address has the filter and the order, and more results follow", async 
 	expect(await page.getByRole("button", { name: "More results" }).count()).toBe(0);
 });
 
+test("who comes back from a place finds all pages, the chosen place and the scrolled page again, until searching anew", async () => {
+	await search({ query: "platypus" });
+	await page.getByText("The first 20 conversations").waitFor();
+	await page.getByRole("button", { name: "More results" }).click();
+	await page.getByText("23 conversations", { exact: true }).waitFor();
+	for (let number = 0; number < 23; number += 1) await page.keyboard.press("j");
+	const chosen = page.locator(".line.chosen");
+	const title = page.getByRole("link", { name: /^Platypus \d+$/ }).last();
+	await expect.poll(() => chosen.getByRole("link").textContent()).toBe(await title.textContent());
+	const scrolled = await page.evaluate("scrollY");
+	expect(scrolled).toBeGreaterThan(100);
+	let searches = 0;
+	await page.route(RPC, async (route) => {
+		searches += 1;
+		await route.continue();
+	});
+	await page.keyboard.press("Enter");
+	await page.getByRole("heading", { name: "Platypus" }).waitFor();
+	await page.goBack();
+	await page.getByText("23 conversations", { exact: true }).waitFor();
+	await expect.poll(() => page.evaluate("scrollY")).toBe(scrolled);
+	expect(await chosen.getByRole("link").textContent()).toBe(await title.textContent());
+	expect(searches).toBe(0);
+	await page.goForward();
+	await page.getByRole("heading", { name: "Platypus" }).waitFor();
+	const box = page.getByRole("searchbox", { name: "Search in all conversations" });
+	await box.fill("platypus");
+	await box.press("Enter");
+	await page.getByText("The first 20 conversations").waitFor();
+	expect(searches).toBe(1);
+	await page.unroute(RPC);
+});
+
 test("j, k and Enter choose and open a hit or a place, and Esc leaves", async () => {
 	await search({ query: "login" });
 	await page.locator(".place").first().waitFor();

@@ -32,8 +32,9 @@ export function SearchBox() {
 		const parameters = new URLSearchParams(isSearch ? query.value : []);
 		parameters.set("query", text);
 		const address = addressOf(["search"], parameters);
-		if (address === location.hash) searchedAgain.value += 1;
-		else go(address);
+		// What was found before, and is shown to who comes back, is not what is there now.
+		if (address === location.hash || !isSearch) searchedAgain.value += 1;
+		if (address !== location.hash) go(address);
 		document.getElementById("main")?.focus();
 	};
 	return (

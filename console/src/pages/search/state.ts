@@ -1,8 +1,9 @@
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import { EventOrder } from "../../../../gen/conversations/v1/conversation_event_service_pb.js";
 import { type SearchHit, SearchOrder } from "../../../../gen/conversations/v1/conversation_search_service_pb.js";
 import { events, KEY_REFUSED, type Problem, problemOf, search } from "../../service/service.ts";
-import { signOut } from "../../service/session.ts";
+import { accessKey, signOut } from "../../service/session.ts";
+import { path } from "../../shell/route.ts";
 import { filterOf } from "../conversations/filter.ts";
 
 /** Orders by their names in the address, which are those of the JSON API, with the words for a person. */
@@ -27,6 +28,10 @@ export class SearchResults {
 	readonly problem = signal<Problem | undefined>(undefined);
 	/** Whether there may be more hits than those that are loaded. */
 	readonly more = signal(false);
+	/** Index of the chosen hit or place; -1 if none is. */
+	readonly chosen = signal(-1);
+	/** Pixels by which the page was scrolled when it was left. */
+	scrolled = 0;
 	/** Undefined until it is known. */
 	readonly reach = signal<Reach | undefined>(undefined);
 	readonly #query: URLSearchParams;
@@ -84,4 +89,34 @@ export class SearchResults {
 		const newest = await events.listConversationEvents(request, { signal: this.#abort.signal });
 		return newest.events[0]?.sequence ?? 0n;
 	}
+}
+
+/** The results that were shown last, so that a person who comes back from a conversation finds them as they were. */
+let last: { readonly key: string; readonly results: SearchResults } | undefined;
+
+function forget(): void {
+	last?.results.close();
+	last = undefined;
+}
+
+// Another key may see other conversations.
+accessKey.subscribe(forget);
+effect(() => {
+	const [page, id] = path.value;
+	if (page !== "search" && (page !== "conversations" || id === undefined)) forget();
+});
+
+/**
+ * Returns the results of a search: those that were shown last if it is the same one, or new ones.
+ *
+ * @param parameters parameters of the address
+ * @param again number of times that a person asked for the search anew
+ */
+export function resultsOf(parameters: string, again: number): SearchResults {
+	const key = `${again} ${parameters}`;
+	if (last?.key !== key || last.results.problem.value !== undefined) {
+		forget();
+		last = { key, results: new SearchResults(new URLSearchParams(parameters)) };
+	}
+	return last.results;
 }

@@ -1,6 +1,5 @@
 import "./style.css";
-import { useSignal } from "@preact/signals";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import {
 	SearchField,
 	type SearchHit,
@@ -13,17 +12,21 @@ import { useShortcuts } from "../../shell/keys.ts";
 import { addressOf, go, query, setQuery } from "../../shell/route.ts";
 import { searchedAgain } from "../../shell/search-box.tsx";
 import { Filters, Head, Line, StatusButtons } from "../conversations/view.tsx";
-import { ORDERS, type Reach, SearchResults } from "./state.ts";
+import { ORDERS, type Reach, resultsOf, type SearchResults } from "./state.ts";
 
 /** The hits of the search that the address has. */
 export default function SearchPage() {
 	const parameters = query.value.toString();
 	const again = searchedAgain.value;
-	const results = useMemo(() => new SearchResults(new URLSearchParams(parameters)), [parameters, again]);
-	useEffect(() => () => results.close(), [results]);
-	const chosen = useSignal(-1);
-	useEffect(() => {
-		chosen.value = -1;
+	const results = useMemo(() => resultsOf(parameters, again), [parameters, again]);
+	const { chosen } = results;
+	useLayoutEffect(() => {
+		scrollTo(0, results.scrolled);
+		const keep = (): void => {
+			results.scrolled = scrollY;
+		};
+		addEventListener("scroll", keep, { passive: true });
+		return () => removeEventListener("scroll", keep);
 	}, [results]);
 	const filter = useRef<HTMLInputElement>(null);
 	const table = useRef<HTMLDivElement>(null);
