@@ -169,15 +169,16 @@ describe("a conversation", () => {
 		await page.context().close();
 	});
 
-	test("follows a running one, whose newest step stays in view", async () => {
+	test("is opened in one step from the list, and follows a running one, whose newest step stays in view", async () => {
 		const id = sampleId(202);
 		const [sample] = SAMPLES;
 		if (sample === undefined) throw new Error("there are samples");
 		const events = Array.from({ length: 30 }, (_, index) => said("agent", `Step number ${index}`, 1));
-		const running = { ...sample, id, status: "running", minutesAgo: 0, events };
+		const running = { ...sample, id, title: "Walk on", status: "running", minutesAgo: 0, events };
 		await post(service.http, "conversations", recordOf(running));
 		await post(service.http, `events/${id}`, eventsOf(running));
-		const { page } = await visitWithKey(browser, service.http, `#/conversations/${id}`);
+		const { page } = await visitWithKey(browser, service.http);
+		await page.getByRole("link", { name: "Walk on" }).click();
 		await expect.poll(() => page.getByText("Step number 29").isVisible()).toBe(true);
 		const more = { ...running, events: [...events, said("agent", "This one came later", 1)] };
 		await post(service.http, `events/${id}`, eventsOf(more).slice(-1));
@@ -192,14 +193,23 @@ describe("a conversation", () => {
 		await page.context().close();
 	});
 
-	test("shows what changed between two versions in two steps", async () => {
-		const { page } = await visitWithKey(browser, service.http, CHECKOUT);
+	test("tells in one step from the list why it takes so long and costs so much", async () => {
+		const { page } = await visitWithKey(browser, service.http);
+		await page.getByRole("link", { name: "Fix the flaky test in checkout" }).first().click();
+		const slowest = page.getByRole("link", { name: "slowest: 1 min 37 s" });
+		await expect.poll(() => slowest.boundingBox()).toMatchObject({ y: expect.any(Number) });
+		const dearest = page.getByRole("link", { name: /^dearest: \$0\.\d\d$/ });
+		expect(await dearest.count()).toBe(1);
+		await slowest.click();
+		await page.locator("article.step.chosen", { hasText: "--repeat 100" }).getByText("slowest").waitFor();
+		await page.context().close();
+	});
+
+	test("shows what changed between two versions in two steps from the list", async () => {
+		const { page } = await visitWithKey(browser, service.http);
+		await page.getByRole("link", { name: "Fix the flaky test in checkout" }).first().click();
 		await page.locator("article.step").first().waitFor();
 		await page.keyboard.press("h");
-		await page
-			.getByRole("button", { name: /failed/ })
-			.first()
-			.click();
 		const versions = page.getByRole("region", { name: "Two versions" });
 		const row = versions.getByRole("row", { name: /\/execution_status/ });
 		await expect.poll(() => row.getByRole("cell").allTextContents()).toEqual(["running", "error"]);
@@ -489,6 +499,20 @@ test("while nothing has arrived, the list says how to point an agent server here
 	expect(await setting.count()).toBe(0);
 	await page.getByRole("link", { name: "About" }).click();
 	await setting.waitFor();
+	await page.context().close();
+});
+
+test("a theme is chosen by its button, stays, and changes the colours", async () => {
+	const { page } = await visitWithKey(browser, service.http, "#/about", { colorScheme: "dark" });
+	const colour = () => page.evaluate("getComputedStyle(document.documentElement).backgroundColor");
+	const dark = await colour();
+	await page.getByRole("button", { name: "theme: system" }).click();
+	await page.getByRole("button", { name: "theme: light" }).waitFor();
+	expect(await colour()).not.toBe(dark);
+	await page.reload();
+	await page.getByRole("button", { name: "theme: light" }).click();
+	await page.getByRole("button", { name: "theme: dark" }).waitFor();
+	expect(await colour()).toBe(dark);
 	await page.context().close();
 });
 

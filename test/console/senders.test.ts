@@ -1,5 +1,8 @@
 import { randomUUID } from "node:crypto";
+import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { ListSendersResponseSchema } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
 import { MIN_BATCHES } from "../../src/conversations/senders/clock-skew.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { TestBrowser } from "./browser.ts";
@@ -57,6 +60,25 @@ test("the senders page tells in one step whose clock is wrong", async () => {
 		.getByRole("row", { name: /build-07/ })
 		.getByText("right")
 		.waitFor();
+	await expectAccessible(page);
+	await page.context().close();
+});
+
+test("the senders page tells in one step who is silent, and since when", async () => {
+	const { page } = await visitWithKey(browser, service.http);
+	// A sender counts as silent only after ten minutes.
+	await page.route("**/conversations.v1.ConversationSenderService/ListSenders", async (route) => {
+		const response = await route.fetch();
+		const message = fromBinary(ListSendersResponseSchema, await response.body());
+		for (const sender of message.senders)
+			if (sender.name === "build-07")
+				Object.assign(sender, { silent: true, lastPostAt: timestampFromMs(Date.now() - 45.5 * 60_000) });
+		await route.fulfill({ response, body: Buffer.from(toBinary(ListSendersResponseSchema, message)) });
+	});
+	await page.getByRole("link", { name: "Senders" }).click();
+	const row = page.getByRole("row", { name: /build-07/ });
+	await row.getByText("silent").waitFor();
+	await row.getByText("45 min ago").waitFor();
 	await expectAccessible(page);
 	await page.context().close();
 });

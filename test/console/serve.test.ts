@@ -1,3 +1,4 @@
+import { gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
 import { KEY, startTestService } from "../support/service.ts";
 
@@ -32,6 +33,21 @@ describe("the files of the console", () => {
 		const plain = await fetch(asset.url, { headers: { "Accept-Encoding": "identity" } });
 		expect(plain.headers.get("content-encoding")).toBe(null);
 		expect(await plain.text()).toBe(await asset.text());
+	});
+
+	test("of the first page are at most 130 KiB compressed", async () => {
+		await using service = await startTestService();
+		const html = await (await fetch(`${service.http}/`)).text();
+		const files = [...html.matchAll(/(?:src|href)="(\.\/assets\/[^"]+)"/g)].map(([, path]) => path ?? "");
+		expect(files.filter((path) => path.endsWith(".js")).length).toBeGreaterThan(1);
+		const sizes = await Promise.all(
+			files.map(async (path) => {
+				const response = await fetch(new URL(path, `${service.http}/`));
+				expect(response.status).toBe(200);
+				return gzipSync(await response.bytes()).length;
+			}),
+		);
+		expect(sizes.reduce((sum, size) => sum + size)).toBeLessThan(130 * 1024);
 	});
 
 	test("the base path without a slash leads to the page", async () => {

@@ -1,6 +1,7 @@
 import { useSignal } from "@preact/signals";
 import { lazy, Suspense } from "preact/compat";
 import { useEffect, useRef } from "preact/hooks";
+import ConversationsPage from "../pages/conversations/view.tsx";
 import { Notice } from "../parts/notice.tsx";
 import { accessKey, admitted, signOut } from "../service/session.ts";
 import { live, type WatchState } from "../service/watch.ts";
@@ -10,9 +11,12 @@ import { SearchBox } from "./search-box.tsx";
 import { OfferedKey, SignIn } from "./sign-in.tsx";
 import { nextTheme, theme } from "./theme.ts";
 
-/** Pages by the first part of the address. Each is loaded when it is opened first. The box in the header leads to `search`. */
+/**
+ * Pages by the first part of the address. All but the list, which most people open first, are loaded when they are opened
+ * first. The box in the header leads to `search`.
+ */
 const PAGES = {
-	conversations: { title: "Conversations", view: lazy(() => import("../pages/conversations/view.tsx")) },
+	conversations: { title: "Conversations", view: ConversationsPage },
 	usage: { title: "Usage", view: lazy(() => import("../pages/usage/view.tsx")) },
 	senders: { title: "Senders", view: lazy(() => import("../pages/senders/view.tsx")) },
 	about: { title: "About", view: lazy(() => import("../pages/about/view.tsx")) },

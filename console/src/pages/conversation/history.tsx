@@ -8,11 +8,17 @@ import { query, setQuery } from "../../shell/route.ts";
 import { type Difference, differences } from "./difference.ts";
 import { type OpenConversation, readRecord } from "./state.ts";
 
-/** Every update with what it changed; a click shows two versions side by side. */
+/** Every update with what it changed, and two versions side by side: the newest one and the one before, or chosen ones. */
 export function History({ open }: { readonly open: OpenConversation }) {
 	const updates = [...open.updates.value].reverse();
-	const chosen = query.value.get("sequence");
+	const newest = updates.find(({ current }) => current)?.sequence.toString();
+	const asked = query.value.get("sequence");
+	const chosen = asked ?? newest ?? null;
 	const other = query.value.get("with");
+	// In the address, so that a link shows the same, and a later update does not take the place of what a person reads.
+	useEffect(() => {
+		if (asked === null && newest !== undefined) setQuery((next) => next.set("sequence", newest));
+	}, [asked, newest]);
 	return (
 		<div class="history">
 			<div class="row filters">
@@ -42,7 +48,7 @@ export function History({ open }: { readonly open: OpenConversation }) {
 				})}
 			</ol>
 			{chosen === null ? (
-				<Notice title="Choose an update, or type a sequence, to see what changed" />
+				<Notice title="No update yet" />
 			) : (
 				<Compared
 					key={`${chosen} ${other}`}

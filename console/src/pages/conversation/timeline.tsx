@@ -46,10 +46,10 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 	const isGone = event !== null && focus < 0 && wanted.value === "" && !open.loadingEvents.value;
 	const running = open.summary.value?.executionStatus === Status.RUNNING;
 	const chosen = focus >= 0 ? focus : running && event === null ? shown.length - 1 : undefined;
-	const choose = (index: number): void => {
-		const step = shown[Math.min(Math.max(index, 0), shown.length - 1)];
+	const show = (step: Step | undefined): void => {
 		if (step !== undefined) setQuery((next) => next.set("event", String(step.sequence)));
 	};
+	const choose = (index: number): void => show(shown[Math.min(Math.max(index, 0), shown.length - 1)]);
 	useShortcuts([
 		{ key: "j", meaning: "next step", run: () => choose(focus + 1) },
 		{ key: "k", meaning: "previous step", run: () => choose(focus - 1) },
@@ -57,12 +57,12 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 		{
 			key: "s",
 			meaning: "slowest step",
-			run: () => choose(shown.findIndex(({ id }) => marks.get(id)?.includes("slowest"))),
+			run: () => show(marks.find(({ word }) => word === "slowest")?.step),
 		},
 		{
 			key: "d",
 			meaning: "dearest step",
-			run: () => choose(shown.findIndex(({ id }) => marks.get(id)?.includes("dearest"))),
+			run: () => show(marks.find(({ word }) => word === "dearest")?.step),
 		},
 		{ key: "f", meaning: "find in the timeline", run: () => search.current?.focus() },
 	]);
@@ -98,6 +98,16 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 					/>
 					all changes of state
 				</label>
+				{marks.map(({ word, step, value }) => (
+					<a
+						key={word}
+						class="small"
+						href={addressOf(["conversations", open.id], { event: String(step.sequence) })}
+						title={`${step.title} at ${timeOfDay(new Date(step.time))}`}
+					>
+						{word}: {value}
+					</a>
+				))}
 				<span class="small muted" aria-live="polite">
 					{open.loadingEvents.value ? "loading older events…" : `${full(shown.length)} steps`}
 				</span>
@@ -116,7 +126,7 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 							chosen={index === focus}
 							found={index === focus ? found : undefined}
 							index={index}
-							marks={marks.get(step.id) ?? []}
+							marks={marks.filter((mark) => mark.step === step)}
 							price={costs.get(step.id)}
 						/>
 					)}
@@ -135,7 +145,7 @@ interface StepViewProps {
 	readonly found: TextQuery | undefined;
 	/** Index of the step in the timeline. */
 	readonly index: number;
-	readonly marks: readonly string[];
+	readonly marks: readonly Mark[];
 	readonly price: number | undefined;
 	/** Gaps before and after the step. */
 	readonly places: readonly GapPlace[];
@@ -159,9 +169,9 @@ function StepView({ id, step, chosen, found, index, marks, price, places }: Step
 			<article ref={article} class={`step ${step.look}${step.failed ? " failed" : ""}${chosen ? " chosen" : ""}`}>
 				<header class="row">
 					<strong>{step.title}</strong>
-					{marks.map((mark) => (
-						<span key={mark} class="tag waiting">
-							{mark}
+					{marks.map(({ word }) => (
+						<span key={word} class="tag waiting">
+							{word}
 						</span>
 					))}
 					<a
@@ -251,15 +261,24 @@ function costsOf(open: OpenConversation, steps: readonly Step[]): ReadonlyMap<st
 	return prices;
 }
 
+/** A step that stands out among the others. */
+interface Mark {
+	readonly word: "slowest" | "dearest";
+	readonly step: Step;
+	/** Its time or its cost, with the unit. */
+	readonly value: string;
+}
+
 /** Returns which steps are the slowest and the dearest. */
-function marksOf(steps: readonly Step[], costs: ReadonlyMap<string, number>): ReadonlyMap<string, readonly string[]> {
-	const marks = new Map<string, string[]>();
-	const mark = (word: string, value: (step: Step) => number | undefined): void => {
-		const ranked = steps.filter((step) => (value(step) ?? 0) > 0).sort((a, b) => (value(b) ?? 0) - (value(a) ?? 0));
-		const [first] = ranked;
-		if (first !== undefined && ranked.length > 1) marks.set(first.id, [...(marks.get(first.id) ?? []), word]);
+function marksOf(steps: readonly Step[], costs: ReadonlyMap<string, number>): readonly Mark[] {
+	const mark = (
+		word: Mark["word"],
+		value: (step: Step) => number | undefined,
+		shown: (value: number) => string,
+	): Mark[] => {
+		const found = steps.filter((step) => (value(step) ?? 0) > 0).sort((a, b) => (value(b) ?? 0) - (value(a) ?? 0));
+		const [step] = found;
+		return step === undefined || found.length < 2 ? [] : [{ word, step, value: shown(value(step) ?? 0) }];
 	};
-	mark("slowest", ({ duration: time }) => time);
-	mark("dearest", ({ id }) => costs.get(id));
-	return marks;
+	return [...mark("slowest", (step) => step.duration, duration), ...mark("dearest", ({ id }) => costs.get(id), cost)];
 }

@@ -116,7 +116,7 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 						<section class="card">
 							<h2>Last error</h2>
 							<a
-								class="problem-text"
+								class="problem-text small"
 								href={addressOf(["conversations", id], { event: String(summary.lastError.eventSequence) })}
 							>
 								{summary.lastError.code}
