@@ -12,7 +12,7 @@ const OVER_LAST_LINE = "\u001b[1A\u001b[2K";
 
 /**
  * Returns a function that shows progress: on a terminal as a bar in one line, in a file or a pipe as a line for each
- * completed tenth.
+ * completed tenth. Shows nothing of a total of 0.
  *
  * @param amount formats the total with its unit
  * @param verb past participle for the sentence "10 % of 40 entries are copied"
@@ -25,6 +25,7 @@ export function showProgress(
 	const [steps, line] = output.isTTY === true ? [100, bar] : [10, sentence];
 	let shown: number | undefined;
 	return (done, total) => {
+		if (total === 0) return;
 		const step = Math.floor((done / total) * steps);
 		if (step === shown) return;
 		const over = output.isTTY === true && shown !== undefined ? OVER_LAST_LINE : "";

@@ -15,6 +15,12 @@ test("progress is a line for each completed tenth when the output is not a termi
 	);
 });
 
+test("there is no progress of nothing", () => {
+	let text = "";
+	showProgress(String, "copied", { write: (piece: string) => (text += piece) })(0, 0);
+	expect(text).toBe("");
+});
+
 test("progress is a bar in one line on a terminal", () => {
 	const over = "\u001b[1A\u001b[2K";
 	expect(shown(true, [1, 9, 255, 259, 1_000])).toBe(
