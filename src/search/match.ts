@@ -28,6 +28,8 @@ export interface Snippet {
 /** Number of UTF-16 code units of a snippet, and of those before the first match. */
 const SNIPPET = 200;
 const LEAD = 60;
+/** Maximum length of a match that is shown. There may be anything between the words of a phrase that is no word. */
+const MAX_MATCH = 2_000;
 /** Maximum number of matches that are compared to find the best snippet. */
 const MAX_COMPARED = 200;
 
@@ -86,7 +88,13 @@ function meeting(word: Word, wanted: string, isBegin: boolean): TextRange | unde
 
 function snippetOf({ field, text }: SearchText, matches: readonly (readonly TextRange[])[]): Snippet {
 	const all = matches
-		.flatMap((ranges, term) => ranges.map((range) => ({ ...range, term })))
+		.flatMap((ranges, term) =>
+			ranges.map(({ start, end }) => ({
+				start,
+				end: end - start > MAX_MATCH ? wholeCharacter(text, start + MAX_MATCH) : end,
+				term,
+			})),
+		)
 		.sort((a, b) => a.start - b.start || b.end - a.end);
 	let best = { terms: 0, start: 0 };
 	for (const [n, { start }] of all.slice(0, MAX_COMPARED).entries()) {

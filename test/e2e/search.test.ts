@@ -103,6 +103,11 @@ test.each(ENGINES)(
 			status: 400,
 			json: { detail: "query has a quotation mark without a second one" },
 		});
+		for (const page_size of ["0", "1000", "1001", "9000000000"])
+			expect(await hits(service, KEY, "app", { page_size })).toEqual([second, first]);
+		expect((await search(service, KEY, { query: "x", page_size: "-1" })).json).toEqual({
+			detail: "page_size must be a whole number, 0 or more",
+		});
 		const refused = await search(service, KEY, { query: "x", page_token: String(json.next_page_token) });
 		expect(refused.json).toEqual({ detail: "page_token is not valid for this list and filter" });
 	},

@@ -74,6 +74,12 @@ test("the snippet of a long text has the place with the most words", () => {
 	expect([...(found ?? "")].length).toBeLessThan(230);
 });
 
+test("a long match is cut", () => {
+	expect(marked("xx*", `${"x".repeat(5_000)} end`)).toBe(`message: [${"x".repeat(2_000)}]`);
+	expect(marked('"a b"', `a${" ".repeat(5_000)}b`)).toBe(`message: [a${" ".repeat(1_999)}]`);
+	expect(marked('"a b"', `a${" ".repeat(1_998)}b`)).toBe(`message: [a${" ".repeat(1_998)}b]`);
+});
+
 test("a snippet is a part of the text, and its ranges are in it", () => {
 	fc.assert(
 		fc.property(

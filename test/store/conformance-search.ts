@@ -309,6 +309,21 @@ export function searchConformance(harness: StoreHarness): void {
 			expect((await findAll(store, { query: "another" })).length).toBe(1);
 		});
 
+		it("has pages of up to 1000 hits", async () => {
+			await using store = await open();
+			const ids = Array.from({ length: 1_003 }, (_, n) => `00000000-0000-4000-8000-${String(n).padStart(12, "0")}`);
+			const columns = { title: "one of many", updatedAt: start };
+			await Promise.all(ids.map((conversationId) => append(store, sample({ conversationId, columns }))));
+			await indexAll(store);
+			for (const orderBy of [SearchOrder.NEWEST, SearchOrder.RELEVANCE]) {
+				const request = { query: "many", orderBy, pageSize: 5_000 };
+				const first = await searchOf(store).search({ ...request, pageToken: "" });
+				const next = await searchOf(store).search({ ...request, pageToken: first.nextPageToken });
+				expect([first.hits.length, next.hits.length, next.nextPageToken]).toEqual([1_000, 3, ""]);
+				expect([...first.hits, ...next.hits].map(({ summary }) => summary.id).sort()).toEqual(ids);
+			}
+		});
+
 		it("finds hits beyond the newest documents that relevance compares, each once", async () => {
 			await using store = await open();
 			const at = (n: number) => start + BigInt(n) * second;
