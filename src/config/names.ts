@@ -3,7 +3,7 @@ import { variables } from "./variables.ts";
 
 /** Prefixes that only names of this service's variables have. */
 const RESERVED_PREFIX =
-	/^(?:HTTP_ADDR|GRPC_ADDR|RETENTION_|EVENT_|SENDER_|ACCESS_KEY|ENCRYPTION_KEY|MAX_BODY|MAX_INFLIGHT|REFUSED_|ACCEPT_REFUSED|DRAIN_|TLS_|CLIENT_CERTIFICATE|CORS_|RATE_LIMIT)/;
+	/^(?:HTTP_ADDR|GRPC_ADDR|RETENTION_|EVENT_|SENDER_|ACCESS_KEY|ENCRYPTION_KEY|MAX_BODY|MAX_INFLIGHT|REFUSED_|ACCEPT_REFUSED|RECONCILE_|DRAIN_|TLS_|CLIENT_CERTIFICATE|CORS_|RATE_LIMIT)/;
 /**
  * Names that other programs use for the settings of these variables. `PORT` is not among them, because many platforms
  * set it by themselves.
