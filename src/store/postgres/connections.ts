@@ -50,7 +50,8 @@ export interface Connections extends AsyncDisposable {
 	/** Whether notifications are sent and listened for. */
 	readonly notifies: boolean;
 	/**
-	 * Runs `work` in a read-only transaction. Retries it as {@link transaction} does.
+	 * Runs `work` in a read-only transaction, whose statements all see the database as it was at the first one. Retries it as
+	 * {@link transaction} does.
 	 *
 	 * @throws {DatabaseError} or the error that `work` throws
 	 */
@@ -116,7 +117,7 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 		read: (work) =>
 			withRetry(async () => {
 				const lease = await primary.lease();
-				const transaction = new ClientTransaction(lease, `${BEGIN} READ ONLY; ${limited}`, keepsSession);
+				const transaction = new ClientTransaction(lease, `${BEGIN_SNAPSHOT}; ${limited}`, keepsSession);
 				return run(lease, transaction, () => work(transaction));
 			}),
 		transaction: (work, { unlimited = false, snapshot = false } = {}) =>

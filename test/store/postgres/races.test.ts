@@ -3,9 +3,11 @@ import pg from "pg";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import { SENDER_GONE } from "../../../src/call-signal.ts";
 import { lockConversations, tryLockHistory } from "../../../src/store/postgres/locks.ts";
+import type { Session } from "../../../src/store/postgres/transaction.ts";
+import { listUpdates } from "../../../src/store/postgres/updates.ts";
 import { appendEvents, batch, event } from "../event-samples.ts";
 import { append, sample, second, start } from "../samples.ts";
-import { Databases, openStore } from "./databases.ts";
+import { connect, Databases, openStore } from "./databases.ts";
 
 let databases: Databases;
 beforeAll(async () => {
@@ -54,6 +56,33 @@ test("a conversation that is posted again while its deletion is pruned is kept",
 	const { sequence } = await appending;
 	await pruning;
 	expect(await store.get(conversationId)).toMatchObject({ sequence, receivedAt: revived.receivedAt });
+});
+
+test("a page of updates that is read during an erasure lacks no update before it", async () => {
+	const { url, store } = await opened();
+	await using connections = await connect(url);
+	const erased = sample();
+	await append(store, erased);
+	let isErased = false;
+	const page = await connections.read(async (session) => {
+		// Between the statements of the page, an update is stored, and then an erasure.
+		const query: Session["query"] = async (...queries) => {
+			const results = [];
+			for (const one of queries) {
+				results.push(...(await session.query(one)));
+				if (isErased) continue;
+				isErased = true;
+				await append(store, sample());
+				await store.erase({ conversationId: erased.conversationId, owner: undefined, erasedAt: start });
+			}
+			return results;
+		};
+		return await listUpdates({ query }, { after: 0n, limit: 10, withRecords: false });
+	});
+	expect(isErased).toBe(true);
+	expect(page.map(({ sequence }) => sequence)).toEqual([1n]);
+	const after = await store.updates.list({ after: 1n, limit: 10, withRecords: false });
+	expect(after.map(({ sequence }) => sequence)).toEqual([2n, 3n]);
 });
 
 test("a group that waits for a conversation's lock does not block the next group", async () => {
