@@ -2,11 +2,17 @@ import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { forgetInDelta, forgetInRecord } from "../record/record-relations.ts";
+import type { Condition } from "./condition.ts";
 import type { Erasure } from "./erasure.ts";
 import { packRecord, type RecordColumn, unpackRecord } from "./record-column.ts";
-import type { Appended, AppendedEvents, StoredUpdate } from "./store.ts";
+import type { Appended, AppendedEvents, ConversationQuery, StoredUpdate } from "./store.ts";
 
 /** What an erasure changes in posts, in the log of updates and in other conversations. */
+
+/** Returns the query that finds the conversation if it meets conditions. */
+export function meetingQuery(conversationId: string, conditions: readonly Condition[]): ConversationQuery {
+	return { conditions: [...conditions, { kind: "ids", ids: [conversationId] }], limit: 1, withRecords: false };
+}
 
 /** Whether a record belongs to the life of its conversation that was erased. */
 export function isOfErased({ createdAt }: Erasure, recordCreatedAt: bigint | undefined): boolean {
@@ -43,7 +49,7 @@ function updateOf({ idDigest: conversationId, sequence, owner, erasedAt }: Erasu
  *
  * @param page updates in order of their sequences
  * @param isCut whether the page ended before the last update that the query asked for
- * @param erasures read after the page, in order of their sequences, from after the position at which the page begins
+ * @param erasures of the same snapshot as the page, in order of their sequences, from after the position at which it begins
  * @param limit maximum number of updates of the result
  */
 export function withErasures(
@@ -76,24 +82,34 @@ export function forgetInUpdate(
 	{ record, isDelta, summary }: RelatedUpdate,
 	conversationId: string,
 ): Pick<RelatedUpdate, "record" | "summary"> | undefined {
-	const shown = fromBinary(ConversationSummarySchema, summary);
 	const bytes = tryUnpack(record);
 	const forget = isDelta ? forgetInDelta : forgetInRecord;
 	const forgotten = bytes && forget(bytes, conversationId);
-	const names = [shown.parentConversationId, shown.forkedFromConversationId];
-	if (forgotten === undefined && !names.includes(conversationId)) return undefined;
-	const { parentConversationId, forkedFromConversationId, ...others } = shown;
+	const kept = forgetInSummary(summary, (id) => id === conversationId);
+	if (forgotten === undefined && kept === undefined) return undefined;
+	return { record: forgotten === undefined ? record : packRecord(forgotten), summary: kept ?? summary };
+}
+
+/** Returns the ids of the conversations that an encoded summary names as the parent, and as the source of the fork. */
+export function relationsIn(summary: Uint8Array): string[] {
+	const { parentConversationId, forkedFromConversationId } = fromBinary(ConversationSummarySchema, summary);
+	return [parentConversationId, forkedFromConversationId].filter((id) => id !== undefined);
+}
+
+/** Removes conversations from an encoded summary. Returns undefined when it names none of them. */
+export function forgetInSummary(summary: Uint8Array, isForgotten: (id: string) => boolean): Uint8Array | undefined {
+	if (!relationsIn(summary).some(isForgotten)) return undefined;
+	const {
+		parentConversationId: parent,
+		forkedFromConversationId: source,
+		...others
+	} = fromBinary(ConversationSummarySchema, summary);
 	const kept = create(ConversationSummarySchema, {
 		...others,
-		...(parentConversationId === undefined || parentConversationId === conversationId ? {} : { parentConversationId }),
-		...(forkedFromConversationId === undefined || forkedFromConversationId === conversationId
-			? {}
-			: { forkedFromConversationId }),
+		...(parent === undefined || isForgotten(parent) ? {} : { parentConversationId: parent }),
+		...(source === undefined || isForgotten(source) ? {} : { forkedFromConversationId: source }),
 	});
-	return {
-		record: forgotten === undefined ? record : packRecord(forgotten),
-		summary: toBinary(ConversationSummarySchema, kept),
-	};
+	return toBinary(ConversationSummarySchema, kept);
 }
 
 /** Returns the bytes of a record; undefined when they are damaged. */

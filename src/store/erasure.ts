@@ -1,4 +1,5 @@
 import { hash } from "node:crypto";
+import type { Condition } from "./condition.ts";
 import { bigint, nullable, type Row, text } from "./values.ts";
 
 /**
@@ -12,6 +13,8 @@ export interface EraseRequest {
 	readonly conversationId: string;
 	/** Only if the conversation has this owner; undefined for any. */
 	readonly owner: string | undefined;
+	/** Only if the conversation meets them when it is erased; left out for any. */
+	readonly conditions?: readonly Condition[];
 	/** Time of the erasure in microseconds since the Unix epoch. */
 	readonly erasedAt: bigint;
 }

@@ -1,4 +1,4 @@
-import { fromBinary } from "@bufbuild/protobuf";
+import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
@@ -7,7 +7,7 @@ import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb
 import { idDigest } from "../../src/store/erasure.ts";
 import type { Poster, Store, StoredRecord, Unreadable } from "../../src/store/store.ts";
 import { appendEvents, batch, event, record as recordOf } from "./event-samples.ts";
-import { append, type Columns, sample, second, start } from "./samples.ts";
+import { append, type Columns, sample, second, start, summaryOf } from "./samples.ts";
 
 const id = (n: number) => `00000000-0000-4000-8000-00000000000${n}`;
 const ERASED = id(0);
@@ -233,6 +233,44 @@ export function eraseConformance(open: () => Promise<Store>): void {
 			expect(await erase("red")).toMatchObject({ sequence: 1n, createdAt: start + second });
 			expect(await erase("red")).toBeUndefined();
 			expect(await store.events.list({ after: 0n, limit: 10 })).toEqual([]);
+		});
+
+		it("only erases a conversation that meets the conditions", async () => {
+			await using store = await open();
+			for (const conversationId of [ERASED, id(1)]) {
+				const update = sample({ conversationId, receivedAt: start, columns: { updatedAt: start } });
+				await append(store, { ...update, poster: POSTER });
+			}
+			const eraseInactive = (to: bigint) =>
+				store.erase({
+					...{ conversationId: ERASED, owner: "red", erasedAt: start + second },
+					conditions: [{ kind: "time", field: "activityAt", to }],
+				});
+			expect(await eraseInactive(start - 1n)).toBeUndefined();
+			expect(await store.get(ERASED)).toMatchObject({ sequence: 1n });
+			expect(await eraseInactive(start + second)).toMatchObject({ sequence: 3n });
+			expect(await store.get(ERASED)).toBeUndefined();
+			expect(await store.get(id(1))).toMatchObject({ sequence: 2n });
+		});
+
+		it("does not come back by a summary that was derived before", async () => {
+			await using store = await open();
+			await append(store, sample({ conversationId: ERASED, receivedAt: start }));
+			const child = sample({
+				...{ conversationId: id(1), receivedAt: start, record: recordOf({ parentConversationId: ERASED }) },
+				columns: { parentId: ERASED, title: "a" },
+			});
+			await append(store, child);
+			const derived = summaryOf({ ...child.columns, title: "b" }, id(1));
+			await store.erase({ conversationId: ERASED, owner: undefined, erasedAt: start });
+			const summary = toBinary(ConversationSummarySchema, derived);
+			const summaries = [{ conversationId: id(1), sequence: 2n, summary }];
+			await store.saveDerivation({ name: "summaries", version: 1, through: 2n, summaries });
+			const stored = (await store.get(id(1)))?.summary ?? new Uint8Array();
+			expect(fromBinary(ConversationSummarySchema, stored)).toMatchObject({ title: "b" });
+			expect(Buffer.from(stored).includes(ERASED)).toBe(false);
+			const conditions = [{ kind: "equal" as const, field: "parentConversationId" as const, value: ERASED }];
+			expect(await store.listConversations({ conditions, limit: 10, withRecords: false })).toEqual([]);
 		});
 
 		it("keeps sums of usage without the conversation", async () => {

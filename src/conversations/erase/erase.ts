@@ -1,5 +1,7 @@
 import type { ConversationFilter } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { ServiceError } from "../../errors.ts";
+import type { Condition } from "../../store/condition.ts";
+import type { StoredConversation } from "../../store/store.ts";
 import { conditionsOf, invalid, uuid } from "../read/filter.ts";
 import type { StoreReads } from "../read/visible-store.ts";
 
@@ -43,7 +45,8 @@ export class EraseConversations {
 	}
 
 	/**
-	 * Erases conversations that meet a filter. `matching` is the number of those that met it before.
+	 * Erases conversations that meet a filter. One that no longer meets it when its turn comes is left out. `ids` are the
+	 * erased ones, or those that would be erased; `matching` is the number of those that met the filter before.
 	 *
 	 * @param max maximum number of conversations, from 1 to 1000
 	 * @param dryRun whether nothing is erased
@@ -58,17 +61,23 @@ export class EraseConversations {
 		const { total } = await this.#store.countConversations({ conditions, group: undefined, limit: 1 });
 		const found = await this.#store.listConversations({ conditions, limit: max, withRecords: false });
 		const ids = found.map(({ conversationId }) => conversationId);
-		if (!dryRun) {
-			for (const id of ids) await this.#eraseOne(id, caller);
-			// Callers with more to erase call again.
-			if (total <= ids.length) await this.#store.purge();
-		}
-		return { ids, matching: total };
+		if (dryRun) return { ids, matching: total };
+		const erased: string[] = [];
+		for (const id of ids) if (await this.#eraseOne(id, caller, conditions)) erased.push(id);
+		// Callers with more to erase call again.
+		if (total <= ids.length) await this.#store.purge();
+		return { ids: erased, matching: total };
 	}
 
-	async #eraseOne(conversationId: string, caller: Caller): Promise<boolean> {
+	/** @param conditions that the conversation must meet; left out for any */
+	async #eraseOne(conversationId: string, caller: Caller, conditions?: readonly Condition[]): Promise<boolean> {
 		const erasedAt = BigInt(Date.now()) * 1000n;
-		const erasure = await this.#store.erase({ conversationId, owner: undefined, erasedAt });
+		const erasure = await this.#store.erase({
+			conversationId,
+			owner: undefined,
+			erasedAt,
+			...(conditions && { conditions }),
+		});
 		if (erasure !== undefined) this.#onErased(erasure.idDigest, caller.name);
 		return erasure !== undefined;
 	}
@@ -78,12 +87,15 @@ export class EraseConversations {
 		const tree = new Set([root]);
 		for (const value of tree) {
 			const conditions = [{ kind: "equal", field: "parentConversationId", value } as const];
-			let before: bigint | undefined;
+			let last: StoredConversation | undefined;
 			do {
-				const page = await this.#store.listConversations({ conditions, before, limit: PAGE, withRecords: false });
+				// In an order that posts do not change, so that none is left out.
+				const from = last === undefined ? {} : { before: last.sequence, beforeValue: last.orderValue };
+				const query = { conditions, order: "created" as const, limit: PAGE, withRecords: false };
+				const page = await this.#store.listConversations({ ...query, ...from });
 				for (const { conversationId } of page) tree.add(conversationId);
-				before = page.length === PAGE ? page.at(-1)?.sequence : undefined;
-			} while (before !== undefined);
+				last = page.length === PAGE ? page.at(-1) : undefined;
+			} while (last !== undefined);
 		}
 		return [...tree];
 	}

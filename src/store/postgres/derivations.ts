@@ -3,11 +3,14 @@ import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary
 import { addDerived } from "../activity.ts";
 import { asciiLower, orderedTokens } from "../condition.ts";
 import type { Derivation, DerivationStep, DerivedEvents, DerivedSummary } from "../derivation.ts";
+import { forgetInSummary, relationsIn } from "../erased-updates.ts";
+import { idDigest } from "../erasure.ts";
 import { activityFrom, originFrom } from "../rows.ts";
 import { bigint, integer, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
+import { findErasures } from "./erasures.ts";
 import { lockConversations } from "./locks.ts";
-import { ACTIVITY_COLUMNS, decoded } from "./rows.ts";
+import { ACTIVITY_COLUMNS, decoded, isConversationId } from "./rows.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 import { activitiesQuery, standingsQuery } from "./written-rows.ts";
@@ -30,7 +33,8 @@ export async function saveDerivation(
 		if (changed.length > 0)
 			await transaction.query(lockConversations(changed.map(({ conversationId }) => conversationId)));
 		const added = await addToActivities(transaction, activities);
-		await transaction.commit(...summaries.flatMap(summaryQueries), ...added, ...responsesQueries(responses), {
+		const kept = await withoutErased(transaction, summaries);
+		await transaction.commit(...kept.flatMap(summaryQueries), ...added, ...responsesQueries(responses), {
 			text: `
 				INSERT INTO conversation_updates.derivations VALUES ($1, $2, $3)
 				ON CONFLICT (name) DO UPDATE SET version = excluded.version, through = excluded.through
@@ -38,6 +42,17 @@ export async function saveDerivation(
 			values: [name, version, through],
 		});
 	});
+}
+
+/** Returns summaries without the conversations that were erased since the records named them. */
+async function withoutErased(session: Session, summaries: readonly DerivedSummary[]): Promise<DerivedSummary[]> {
+	const related = new Set(summaries.flatMap(({ summary }) => relationsIn(summary)).filter(isConversationId));
+	if (related.size === 0) return [...summaries];
+	const erased = new Set((await findErasures(session, [...related])).map(({ idDigest: digest }) => digest));
+	return summaries.map((one) => ({
+		...one,
+		summary: forgetInSummary(one.summary, (id) => erased.has(idDigest(id))) ?? one.summary,
+	}));
 }
 
 /** Returns the query that stores the responses that events show, if there are any. */

@@ -1,10 +1,11 @@
 import { randomUUID } from "node:crypto";
-import { forgetInUpdate } from "../erased-updates.ts";
+import { forgetInUpdate, meetingQuery } from "../erased-updates.ts";
 import { type EraseRequest, type Erasure, erasureFrom, idDigest } from "../erasure.ts";
 import { packedColumnsFrom } from "../rows.ts";
 import type { UpdateQuery } from "../store.ts";
 import { bigint, bindable, blob, nullable, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
+import { listConversations } from "./list-conversations.ts";
 import { lockConversations } from "./locks.ts";
 import { CHANNEL } from "./numbered-sql.ts";
 import { decoded, isConversationId } from "./rows.ts";
@@ -81,7 +82,7 @@ export interface Erased {
 /** Erases a conversation: see `Store.erase`. */
 export async function erase(
 	connections: Connections,
-	{ conversationId, owner, erasedAt }: EraseRequest,
+	{ conversationId, owner, conditions, erasedAt }: EraseRequest,
 ): Promise<Erased | undefined> {
 	if (!isConversationId(conversationId)) return undefined;
 	return await connections.transaction(async (transaction) => {
@@ -97,6 +98,10 @@ export async function erase(
 			lifeBeganAt: nullable(bigint, found.life_began_at),
 		};
 		if (known === undefined || (owner !== undefined && known.owner !== owner)) return undefined;
+		if (conditions !== undefined) {
+			const meeting = await listConversations(transaction, meetingQuery(conversationId, conditions));
+			if (meeting.length === 0) return undefined;
+		}
 		await forgetRelations(transaction, conversationId, relatives);
 		const createdAt = known.lifeBeganAt ?? erasedAt;
 		const rows = await transaction.commit(
@@ -218,27 +223,9 @@ async function forgetRelations(
 		values: [encodeKey(conversationId), relatives],
 	});
 	for (const relative of relatives) {
-		const [updates = []] = await transaction.query({
-			text: `
-				SELECT sequence, base_sequence, summary, record, unpacked_size, checksum
-				FROM conversation_updates.updates WHERE conversation_id = $1
-			`,
-			values: [relative],
-		});
-		const changed = updates.flatMap((row) => {
-			const isDelta = nullable(bigint, row.base_sequence) !== undefined;
-			const stored = { record: packedColumnsFrom(row, "record"), isDelta, summary: blob(row.summary) };
-			const forgotten = forgetInUpdate(stored, conversationId);
-			return forgotten === undefined ? [] : [{ sequence: bigint(row.sequence), ...forgotten }];
-		});
+		for (let after: bigint | undefined = 0n; after !== undefined; )
+			after = await forgetInUpdates(transaction, conversationId, relative, after);
 		await transaction.query(
-			...changed.map(({ sequence, summary, record: { record, unpackedSize, checksum } }) => ({
-				text: `
-					UPDATE conversation_updates.updates SET summary = $2, record = $3, unpacked_size = $4, checksum = $5
-					WHERE sequence = $1
-				`,
-				values: [sequence, summary, record, unpackedSize, checksum],
-			})),
 			...["parent_id", "source_id"].map((column) => ({
 				text: `
 					UPDATE conversation_updates.conversations SET ${column} = NULL WHERE conversation_id = $1 AND ${column} = $2
@@ -247,4 +234,45 @@ async function forgetRelations(
 			})),
 		);
 	}
+}
+
+/** Number of updates whose records are in memory together. */
+const UPDATES = 50;
+
+/**
+ * Makes the next updates of a conversation forget another one.
+ *
+ * @param after sequence after which they begin
+ * @returns the sequence of the last one; undefined when there were no more
+ */
+async function forgetInUpdates(
+	transaction: Transaction,
+	conversationId: string,
+	relative: string,
+	after: bigint,
+): Promise<bigint | undefined> {
+	const [updates = []] = await transaction.query({
+		text: `
+			SELECT sequence, base_sequence, summary, record, unpacked_size, checksum FROM conversation_updates.updates
+			WHERE conversation_id = $1 AND sequence > $2 ORDER BY sequence LIMIT ${UPDATES}
+		`,
+		values: [relative, after],
+	});
+	const changed = updates.flatMap((row) => {
+		const isDelta = nullable(bigint, row.base_sequence) !== undefined;
+		const stored = { record: packedColumnsFrom(row, "record"), isDelta, summary: blob(row.summary) };
+		const forgotten = forgetInUpdate(stored, conversationId);
+		return forgotten === undefined ? [] : [{ sequence: bigint(row.sequence), ...forgotten }];
+	});
+	if (changed.length > 0)
+		await transaction.query(
+			...changed.map(({ sequence, summary, record: { record, unpackedSize, checksum } }) => ({
+				text: `
+					UPDATE conversation_updates.updates SET summary = $2, record = $3, unpacked_size = $4, checksum = $5
+					WHERE sequence = $1
+				`,
+				values: [sequence, summary, record, unpackedSize, checksum],
+			})),
+		);
+	return nullable(bigint, updates.at(-1)?.sequence ?? null);
 }

@@ -2,8 +2,10 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { addDerived } from "../activity.ts";
 import type { Derivation, DerivationStep } from "../derivation.ts";
+import { forgetInSummary } from "../erased-updates.ts";
 import { bigint, integer } from "../values.ts";
 import { findActivity, writeActivity } from "./activities.ts";
+import { findErasure } from "./erasures.ts";
 import type { Statements } from "./statements.ts";
 import { findConversation, refreshStanding, updateConversation } from "./update-writer.ts";
 
@@ -17,7 +19,10 @@ export function saveDerivation(
 	statements: Statements,
 	{ name, version, through, summaries = [], activities = [], responses = [] }: DerivationStep,
 ): void {
-	for (const { conversationId, sequence, summary } of summaries) {
+	const isErased = (id: string) => findErasure(statements, id) !== undefined;
+	for (const { conversationId, sequence, summary: derived } of summaries) {
+		// It was derived from a record that may have named a conversation which was erased meanwhile.
+		const summary = forgetInSummary(derived, isErased) ?? derived;
 		statements
 			.prepare("UPDATE updates SET summary = ? WHERE sequence = ? AND summary <> ?")
 			.run(summary, sequence, summary);

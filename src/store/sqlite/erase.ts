@@ -1,11 +1,12 @@
 import { randomUUID } from "node:crypto";
-import { forgetInUpdate } from "../erased-updates.ts";
+import { forgetInUpdate, meetingQuery } from "../erased-updates.ts";
 import { type EraseRequest, type Erasure, idDigest } from "../erasure.ts";
 import { packedColumnsFrom } from "../rows.ts";
 import type { ConversationOrigin } from "../store.ts";
 import { bigint, blob, nullable, type Row, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import { insertErasure } from "./erasures.ts";
+import { listConversations } from "./list-conversations.ts";
 import { readRange, skipSequences } from "./log.ts";
 import { mustPurge } from "./purge.ts";
 import type { Statements } from "./statements.ts";
@@ -14,11 +15,16 @@ import { findConversation, refreshStanding } from "./update-writer.ts";
 import { findUsage } from "./usage.ts";
 
 /** Erases a conversation: see `Store.erase`. The caller has begun a transaction. */
-export function erase(statements: Statements, { conversationId, owner, erasedAt }: EraseRequest): Erasure | undefined {
+export function erase(
+	statements: Statements,
+	{ conversationId, owner, conditions, erasedAt }: EraseRequest,
+): Erasure | undefined {
 	const conversation = findConversation(statements, conversationId);
 	const activity = findActivity(statements, conversationId);
 	const known = conversation?.origin ?? activity?.origin ?? findRemains(statements, conversationId);
 	if (known === undefined || (owner !== undefined && known.owner !== owner)) return undefined;
+	if (conditions !== undefined && listConversations(statements, meetingQuery(conversationId, conditions)).length === 0)
+		return undefined;
 	const life = conversation?.state ?? findUsage(statements, conversationId);
 	// The sequences of the erased entries must not be used again.
 	skipSequences(statements, "events", 0n);
@@ -105,15 +111,20 @@ function forgetRelations(statements: Statements, conversationId: string, parent:
 			UNION SELECT id FROM conversations WHERE conversation_id = :parent
 		`)
 		.all({ id: conversationId, parent: nullable(text, parent) ?? null });
-	const list = statements.prepare(`
-		SELECT sequence, base_sequence, summary, record, unpacked_size, checksum
-		FROM updates INDEXED BY updates_by_conversation WHERE conversation = ?
-	`);
+	const list = statements.prepare(
+		"SELECT sequence FROM updates INDEXED BY updates_by_conversation WHERE conversation = ?",
+	);
+	const find = statements.prepare(
+		"SELECT base_sequence, summary, record, unpacked_size, checksum FROM updates WHERE sequence = ?",
+	);
 	const update = statements.prepare(
 		"UPDATE updates SET summary = ?, record = ?, unpacked_size = ?, checksum = ? WHERE sequence = ?",
 	);
 	for (const { id } of related) {
-		for (const row of list.all(bigint(id))) {
+		// One record after the other, because all of a conversation's may be large together.
+		for (const { sequence } of list.all(bigint(id))) {
+			const row = find.get(bigint(sequence));
+			if (row === undefined) continue;
 			const isDelta = nullable(bigint, row.base_sequence) !== undefined;
 			const forgotten = forgetInUpdate(
 				{ record: packedColumnsFrom(row, "record"), isDelta, summary: blob(row.summary) },
@@ -121,7 +132,7 @@ function forgetRelations(statements: Statements, conversationId: string, parent:
 			);
 			if (forgotten === undefined) continue;
 			const { record, unpackedSize, checksum } = forgotten.record;
-			update.run(forgotten.summary, record, unpackedSize, checksum, bigint(row.sequence));
+			update.run(forgotten.summary, record, unpackedSize, checksum, bigint(sequence));
 		}
 		for (const column of ["parent_id", "source_id"])
 			statements

@@ -114,7 +114,7 @@ function threadsOf(options: Pick<WorkerThreadOptions, "data" | "log" | "observer
 	return {
 		writer: new WorkerThread({ ...shared, ...writer, retriesCalls: false }),
 		reader: new WorkerThread({ ...shared, ...reader, retriesCalls: true, maxCallsSent: MAX_READER_CALLS }),
-		// Each search waits here for those before it, so that one whose caller has gone is left out.
+		// One at a time, so that it is known which search ended the thread, and the others can go on.
 		search: new WorkerThread({ ...shared, ...search, retriesCalls: true, maxCallsSent: 1 }),
 	};
 }
