@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import { MIN_BATCHES } from "../src/conversations/senders/clock-skew.ts";
 import { DESKTOP, PHONE, TestBrowser } from "../test/console/browser.ts";
 import { eventsOf, post, postSample, recordOf, SAMPLES, type Sample, said, sampleId } from "../test/console/samples.ts";
 import { visitWithKey } from "../test/console/visit.ts";
@@ -41,7 +42,8 @@ const PICTURES = [
 ] as const;
 
 using folder = new TempFolder();
-const keys = { ACCESS_KEYS: `build-07:${KEY}:ingest+read` };
+const KEY_2 = "key-of-the-server-build-08";
+const keys = { ACCESS_KEYS: `build-07:${KEY}:ingest+read,build-08:${KEY_2}:ingest` };
 await using service = await ServiceProcess.start(folder.file("conversations.db"), keys);
 for (let day = DAYS; day > 0; day -= 1)
 	for (const [index, sample] of SAMPLES.entries()) {
@@ -50,22 +52,19 @@ for (let day = DAYS; day > 0; day -= 1)
 		const minutesAgo = sample.minutesAgo + day * 24 * 60;
 		await postSample(service.http, { ...sample, id: sampleId(100 * day + index), status: "finished", minutesAgo });
 	}
+await postFromWrongClock();
 for (const sample of SAMPLES.toReversed())
 	if (sample.title === LOSSY) await postLossy(sample);
 	else await postSample(service.http, sample);
+await postRefused();
 await using browser = await TestBrowser.start();
 for (const [name, address, text, colorScheme, viewport] of PICTURES) {
 	const { page } = await visitWithKey(browser, service.http, address, { colorScheme, viewport });
 	await page.getByRole("main").getByText(text).first().waitFor();
 	// Pages that follow something show the present state.
 	if (/^(list|conversation|gaps|history)/.test(name)) await page.getByText("live", { exact: true }).waitFor();
-	if (name.startsWith("history")) {
-		await page
-			.getByRole("button", { name: /failed/ })
-			.first()
-			.click();
-		await page.getByRole("region", { name: "Two versions" }).waitFor();
-	}
+	if (name.startsWith("history")) await page.getByRole("region", { name: "Two versions" }).waitFor();
+	if (name.startsWith("senders")) await page.getByRole("heading", { name: "Refused posts" }).waitFor();
 	await page.evaluate("document.fonts.ready.then(() => new Promise(requestAnimationFrame))");
 	await page.screenshot({ path: join(FOLDER, `${name}.png`), animations: "disabled" });
 	await page.context().close();
@@ -78,4 +77,33 @@ async function postLossy(sample: Sample): Promise<void> {
 	const whole = { ...sample, events: [first, said("agent", "I look at the settings first."), ...later] };
 	await post(service.http, `events/${sample.id}`, eventsOf(whole).toSpliced(1, 1));
 	await post(service.http, "conversations", recordOf(whole));
+}
+
+/** Posts enough of a server whose clock is two hours behind that its clock is judged. */
+async function postFromWrongClock(): Promise<void> {
+	const [sample] = SAMPLES;
+	if (sample === undefined) throw new Error("there are samples");
+	const own = {
+		...sample,
+		id: sampleId(100 * DAYS + 99),
+		title: "Sort the imports",
+		status: "finished",
+		minutesAgo: 120,
+	};
+	const events = Array.from({ length: MIN_BATCHES }, () => said("agent", "One more file is sorted.", 0));
+	await post(service.http, "conversations", recordOf({ ...own, costs: [] }), KEY_2);
+	for (const event of eventsOf({ ...own, events })) await post(service.http, `events/${own.id}`, [event], KEY_2);
+}
+
+/** Posts what the service refuses: a batch with a wrong time, and one with an unknown key. */
+async function postRefused(): Promise<void> {
+	const event = { id: "e", timestamp: "yesterday", source: "agent", kind: "MessageEvent" };
+	for (const key of [KEY, "an-unknown-key", "an-unknown-key"]) {
+		const response = await fetch(`${service.http}/api/v1/webhooks/events/${sampleId(9)}`, {
+			method: "POST",
+			headers: { "Content-Type": "application/json", "X-Access-Token": key },
+			body: JSON.stringify([event]),
+		});
+		if (response.ok) throw new Error("the post was not refused");
+	}
 }
