@@ -269,8 +269,7 @@ test("an owner is answered what a service with its data alone would answer, on e
 				const isForeign = owners.has(conversation) && owner !== undefined && owners.get(conversation) !== owner;
 				const isReds = (owners.has(conversation) ? owners.get(conversation) : owner) === "red";
 				const answer = await post(shared, operation, id, parent, n, isReds);
-				// What is no record has no owner either: the answer depends on nothing that is stored.
-				if (isForeign && kind !== "invalid record") {
+				if (isForeign) {
 					expect(answer).toEqual({ status: 403, text: expect.stringContaining(REFUSED) });
 					continue;
 				}

@@ -133,8 +133,13 @@ export class OpenConversation {
 
 	#take(arrived: readonly ConversationUpdate[]): void {
 		this.updates.value = [...this.updates.value, ...arrived];
-		this.summary.value =
-			arrived.findLast(({ current, summary }) => current && summary !== undefined)?.summary ?? this.summary.value;
+		this.#takeSummary(arrived.findLast(({ current, summary }) => current && summary !== undefined)?.summary);
+	}
+
+	/** Takes a summary unless the known one counts more events, because answers can arrive in another order. */
+	#takeSummary(summary: ConversationSummary | undefined): void {
+		if (summary !== undefined && summary.eventCount >= (this.summary.value?.eventCount ?? 0n))
+			this.summary.value = summary;
 	}
 
 	/** Reads the summary again, which events change without an update of the record. */
@@ -144,8 +149,7 @@ export class OpenConversation {
 			orderBy: ConversationOrder.ACTIVITY,
 			pageSize: MOST_ACTIVE,
 		});
-		const own = active.find(({ summary }) => summary?.id === this.id)?.summary;
-		if (own !== undefined && own.eventCount >= (this.summary.value?.eventCount ?? 0n)) this.summary.value = own;
+		this.#takeSummary(active.find(({ summary }) => summary?.id === this.id)?.summary);
 	}
 
 	async #loadRecord(): Promise<void> {
