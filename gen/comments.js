@@ -592,6 +592,7 @@ export const comments = {
 	"conversations.v1.ConversationFilter.has_error": "Whether the summary must have, or must not have, last_error. Unset: either.",
 	"conversations.v1.ConversationFilter.has_gaps": "Whether the summary must have, or must not have, gaps. Unset: either.",
 	"conversations.v1.ConversationFilter.forked_from_conversation_id": "Id of the conversation of which it is a fork. Empty: any, and none.",
+	"conversations.v1.ConversationFilter.ids": "Ids of conversations; the conversation must have one of them. At most 1000.",
 	"conversations.v1.GetConversationRequest": "Request of GetConversation.",
 	"conversations.v1.GetConversationRequest.id": "Id of the conversation, in any form of a UUID that is accepted in a record.",
 	"conversations.v1.GetConversationRequest.sequence": "Sequence number: returns the record of the update that was current then, which stays the same for ever. Unset: the current record. Its leaf_event_id follows the events that arrive after its update, so it can differ from that of the same sequence number.",

@@ -179,14 +179,14 @@ describe("a conversation", () => {
 		await post(service.http, `events/${id}`, eventsOf(running));
 		const { page } = await visitWithKey(browser, service.http);
 		await page.getByRole("link", { name: "Walk on" }).click();
-		await expect.poll(() => page.getByText("Step number 29").isVisible()).toBe(true);
+		const facts = page.getByRole("complementary", { name: "Facts" });
+		const count = facts.locator("div", { hasText: "Events" }).getByRole("definition");
+		await expect.poll(() => count.textContent()).toBe("30");
+		await expect.poll(() => page.locator("article.step", { hasText: "Step number 29" }).isVisible()).toBe(true);
 		const more = { ...running, events: [...events, said("agent", "This one came later", 1)] };
 		await post(service.http, `events/${id}`, eventsOf(more).slice(-1));
 		await page.getByText("This one came later").waitFor();
-		const facts = page.getByRole("complementary", { name: "Facts" });
-		await expect
-			.poll(() => facts.locator("div", { hasText: "Events" }).getByRole("definition").textContent())
-			.toBe("31");
+		await expect.poll(() => count.textContent()).toBe("31");
 		await expect
 			.poll(() => page.getByText("This one came later").boundingBox())
 			.toMatchObject({ y: expect.any(Number) });

@@ -96,6 +96,7 @@ describe("the address selects what the API selects by the same parameters", () =
 		["cost_from=0.3&cost_to=1", undefined],
 		["has_error=true", 1],
 		["has_error=false", 10],
+		[`id=${sampleId(6)}&id=${sampleId(7)}`, 2],
 		["agent_kind=Agent&execution_status=finished&order_by=cost", 2],
 	])("%s", async (parameters, count) => {
 		const expected = await listed(parameters);

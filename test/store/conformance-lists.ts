@@ -271,6 +271,8 @@ export function listConformance(current: () => Store): void {
 				bounds(at).map((of) => ({ kind: "time", field: "createdAt", ...of }) as const),
 				bounds(cost).map((of) => ({ kind: "cost", ...of }) as const),
 				fc.boolean().map((value) => ({ kind: "error", value }) as const),
+				// Numbers of the ids, which are made anew for each run.
+				fc.subarray(["0", "1", "2", "3", "4", "5", "6"]).map((ids) => ({ kind: "ids", ids }) as const),
 			);
 			const query = fc.tuple(fc.array(condition, { maxLength: 2 }), fc.constantFrom(...listOrders), fc.nat(3));
 			const arbitrary = fc.tuple(
@@ -291,7 +293,12 @@ export function listConformance(current: () => Store): void {
 				const own = { kind: "equal", field: "model", value: model } as const;
 				const all = await store.listConversations({ conditions: [own], limit: 100, withRecords: false });
 				const decoded = all.map((one) => ({ one, summary: fromBinary(ConversationSummarySchema, one.summary) }));
-				for (const [conditions, order, size] of queries) {
+				for (const [drawn, order, size] of queries) {
+					const conditions = drawn.map((condition) =>
+						condition.kind === "ids"
+							? { ...condition, ids: condition.ids.map((n) => ids[Number(n)] ?? "") }
+							: condition,
+					);
 					const orderedBy = ({ summary, one }: (typeof decoded)[number]): bigint | number => {
 						const { lastActivityAt, updatedAt, createdAt, accumulatedCost, tokens } = summary;
 						return {

@@ -10,8 +10,9 @@ export class Throttle {
 	#running = false;
 	#again = false;
 	#after = 0;
+	#cancelled = 0;
 
-	/** @param task its failures are ignored; a later run may succeed */
+	/** @param task run again after a failure */
 	constructor(task: () => Promise<unknown>) {
 		this.#task = task;
 	}
@@ -27,17 +28,22 @@ export class Throttle {
 		clearTimeout(this.#timer);
 		this.#timer = undefined;
 		this.#again = false;
+		this.#cancelled++;
 	}
 
 	async #run(): Promise<void> {
 		this.#timer = undefined;
 		this.#running = true;
 		const started = Date.now();
-		await this.#task().catch(() => undefined);
+		const cancelled = this.#cancelled;
+		const done = await this.#task().then(
+			() => true,
+			() => false,
+		);
 		const ended = Date.now();
 		this.#after = ended + Math.max(INTERVAL, (ended - started) / SHARE);
 		this.#running = false;
-		if (!this.#again) return;
+		if (!this.#again && (done || cancelled !== this.#cancelled)) return;
 		this.#again = false;
 		this.request();
 	}

@@ -174,6 +174,13 @@ export declare type ConversationFilter = Message<"conversations.v1.ConversationF
    * @generated from field: string forked_from_conversation_id = 22;
    */
   forkedFromConversationId: string;
+
+  /**
+   * Ids of conversations; the conversation must have one of them. At most 1000.
+   *
+   * @generated from field: repeated string ids = 23;
+   */
+  ids: string[];
 };
 
 /**

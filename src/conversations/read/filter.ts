@@ -23,6 +23,8 @@ const FIRST_SECOND = -62_135_596_800n;
 const END_SECOND = 253_402_300_800n;
 /** Maximum number of tags in one filter. Each tag is a condition of its own in the store's SQL statement. */
 const MAX_TAGS = 32;
+/** Maximum number of ids in one filter: as many as a page has conversations. */
+const MAX_IDS = 1000;
 /** Maximum characters (Unicode code points) of a text to find in titles. Each title may be compared with it. */
 const MAX_TITLE_TEXT = 1024;
 
@@ -99,6 +101,12 @@ const FIELDS: FilterFields<ConversationFilter, Condition> = {
 	costTo: (value, name) => (value === undefined ? [] : [{ kind: "cost", to: number(value, name) }]),
 	hasError: (value) => (value === undefined ? [] : [{ kind: "error", value }]),
 	hasGaps: (value) => (value === undefined ? [] : [{ kind: "gaps", value }]),
+	ids(values, name) {
+		if (values.length === 0) return [];
+		if (values.length > MAX_IDS) throw invalid(name, `must have at most ${MAX_IDS} entries`);
+		// Sorted and each once, because a page token is valid for equal conditions only.
+		return [{ kind: "ids", ids: [...new Set(values.map((value) => uuid(value, name)))].sort() }];
+	},
 };
 
 /** Returns statuses in the order of their numbers, so that equal filters have equal page tokens, each once. */
@@ -116,6 +124,7 @@ function number(value: number, name: string): number {
 
 /** Query parameters whose names are not those of the fields, because each of their values is one of the field's. */
 const PARAMETERS: ReadonlyMap<string, string> = new Map([
+	["ids", "id"],
 	["tags", "tag"],
 	["execution_statuses", "execution_status"],
 	["execution_statuses_not", "execution_status_not"],

@@ -43,9 +43,10 @@ export const FILTER_PARAMETERS = [
 	"cost_to",
 	"has_error",
 	"has_gaps",
+	"id",
 ] as const;
 /** Those of the parameters of a filter that may occur several times. */
-export const REPEATABLE = ["execution_status", "execution_status_not", "tag"] as const;
+export const REPEATABLE = ["execution_status", "execution_status_not", "tag", "id"] as const;
 const ORIGINS = {
 	posted: UpdateOrigin.POSTED,
 	events: UpdateOrigin.EVENTS,
@@ -119,6 +120,7 @@ export function filterOf(parameters: Query<(typeof FILTER_PARAMETERS)[number]>):
 		costTo: parameters.decimal("cost_to"),
 		hasError: parameters.boolean("has_error"),
 		hasGaps: parameters.boolean("has_gaps"),
+		ids: parameters.texts("id"),
 	});
 }
 

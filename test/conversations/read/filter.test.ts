@@ -82,6 +82,7 @@ function filled(field: DescField) {
 		costTo: 0,
 		hasError: false,
 		hasGaps: false,
+		ids: ["0190d6a0-0000-7000-8000-00000000000f"],
 	};
 	const value = values[field.localName] ?? (field.message === undefined ? "text" : create(TimestampSchema));
 	Object.assign(filter, { [field.localName]: value });
@@ -97,6 +98,8 @@ test.each<[Init, string]>([
 	[{ executionStatusesNot: [0] }, "filter.execution_statuses_not has an unknown status"],
 	[{ costFrom: Number.NaN }, "filter.cost_from is not a number"],
 	[{ agentKind: "acp" }, "filter.agent_kind must be ACPAgent or Agent"],
+	[{ ids: ["1"] }, "filter.ids is not a UUID"],
+	[{ ids: Array.from({ length: 1001 }, () => "") }, "filter.ids must have at most 1000 entries"],
 	[{ parentConversationId: "1" }, "filter.parent_conversation_id is not a UUID"],
 	[{ tags: manyTags }, "filter.tags must have at most 32 entries"],
 	[{ titleContains: "😀".repeat(1025) }, "filter.title_contains must have at most 1024 characters"],
@@ -111,6 +114,7 @@ test.each<[Init, string]>([
 	// Without a prefix it is the name of the query parameter, each of whose values is one of the field's.
 	const [field = "", ...problem] = message.replace("filter.", "").split(" ");
 	const parameter = {
+		ids: "id",
 		tags: "tag",
 		execution_statuses: "execution_status",
 		execution_statuses_not: "execution_status_not",

@@ -288,6 +288,9 @@ test.each<[string, "first" | "second" | "both" | "none"]>([
 	["owner=red", "none"],
 	["has_gaps=true", "none"],
 	["has_gaps=false", "both"],
+	[`id=${FIRST.toUpperCase()}`, "first"],
+	[`id=${SECOND}&id=${FIRST}&id=${SECOND}`, "both"],
+	[`id=${PARENT}`, "none"],
 	["title_contains=&model=&tag_key=&page_token=", "both"],
 ])("the list by %s has the matching conversations", async (search, expected) => {
 	const entries = { first: [FIRST_ENTRY], second: [SECOND_ENTRY], both: [SECOND_ENTRY, FIRST_ENTRY], none: [] };

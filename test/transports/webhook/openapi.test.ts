@@ -314,6 +314,7 @@ describe("the reads", () => {
 		order: "newest_first",
 		page_size: "10",
 		page_token: "",
+		id: "048c31eb-670a-4b4a-ad4b-afd97508c3e8",
 		conversation_id: "048c31eb-670a-4b4a-ad4b-afd97508c3e8",
 		origin: "events",
 		view: "full",
@@ -330,7 +331,7 @@ describe("the reads", () => {
 			["agent_kind", "model", "parent_conversation_id", "tag", "tag_key"],
 			["created_from", "created_to", "updated_from", "updated_to", "title_contains", "sender", "owner"],
 			["execution_status", "execution_status_not", "activity_from", "activity_to", "cost_from", "cost_to", "has_error"],
-			["has_gaps", "forked_from_conversation_id", "order_by", "page_size", "page_token", "view", "secrets"],
+			["has_gaps", "forked_from_conversation_id", "id", "order_by", "page_size", "page_token", "view", "secrets"],
 		],
 		[
 			`${READS}/{id}/events`,
@@ -345,7 +346,7 @@ describe("the reads", () => {
 			["tag", "tag_key"],
 			["created_from", "created_to", "updated_from", "updated_to", "title_contains", "sender", "owner"],
 			["execution_status", "execution_status_not", "activity_from", "activity_to", "cost_from", "cost_to", "has_error"],
-			["has_gaps", "forked_from_conversation_id", "view", "origin", "secrets"],
+			["has_gaps", "forked_from_conversation_id", "id", "view", "origin", "secrets"],
 		],
 		[
 			"/api/v1/events:watch",

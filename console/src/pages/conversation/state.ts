@@ -1,15 +1,13 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { computed, signal } from "@preact/signals";
 import {
 	type ConversationEventEntry,
 	EventOrder,
 } from "../../../../gen/conversations/v1/conversation_event_service_pb.js";
 import type { ListConversationGapsResponse } from "../../../../gen/conversations/v1/conversation_gap_service_pb.js";
-import {
-	type ConversationFilterSchema,
-	ConversationOrder,
-	type ConversationUpdate,
+import type {
+	ConversationFilterSchema,
+	ConversationUpdate,
 } from "../../../../gen/conversations/v1/conversation_service_pb.js";
 import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
 import {
@@ -34,8 +32,6 @@ const PAGE_SIZE = 200;
 const SHOWN_TOGETHER = 20_000;
 /** Number of gaps that are shown. */
 const MOST_GAPS = 1000;
-/** Number of active conversations among which this one is looked for. */
-const MOST_ACTIVE = 100;
 
 /** Everything that the page of a conversation shows, kept up to date by two watches. */
 export class OpenConversation {
@@ -49,6 +45,8 @@ export class OpenConversation {
 	/** What is missing; undefined until it is known. */
 	readonly missing = signal<ListConversationGapsResponse | undefined>(undefined);
 	readonly problem = signal<Problem | undefined>(undefined);
+	/** Whether what the page shows at first is still being loaded. */
+	readonly loading = signal(true);
 	/** Whether older events are still being loaded. */
 	readonly loadingEvents = signal(true);
 	readonly #events = signal<readonly ParsedEvent[]>([]);
@@ -67,8 +65,6 @@ export class OpenConversation {
 	readonly #stops: (() => void)[] = [];
 	readonly #readingGaps = new Throttle(() => this.#loadGaps());
 	readonly #readingSummary = new Throttle(() => this.#loadSummary());
-	/** Time of the newest event after which the summary was not read again. */
-	#activeFrom: Timestamp | undefined;
 	#closed = false;
 
 	constructor(id: string) {
@@ -91,7 +87,12 @@ export class OpenConversation {
 
 	async #open(): Promise<void> {
 		try {
+			// Before the watches, so that no later answer is replaced by this one.
+			await this.#loadSummary();
 			await Promise.all([this.#openUpdates(), this.#openEvents(), this.#loadRelatives(), this.#loadGaps()]);
+			this.loading.value = false;
+			// The watches do not tell of what arrived between the summary and the pages that were listed.
+			this.#readingSummary.request();
 		} catch (error) {
 			const problem = problemOf(error);
 			if (problem.kind === "key") signOut(KEY_REFUSED);
@@ -107,7 +108,7 @@ export class OpenConversation {
 			loaded.push(...page.updates);
 			pageToken = page.nextPageToken;
 		} while (pageToken !== "" && !this.#closed);
-		this.#take(loaded);
+		this.updates.value = [...this.updates.value, ...loaded];
 		await this.#loadRecord();
 		this.#follow<ConversationUpdate>(
 			"updates",
@@ -124,32 +125,18 @@ export class OpenConversation {
 					};
 			},
 			(arrived) => {
-				this.#take(arrived);
+				this.updates.value = [...this.updates.value, ...arrived];
+				this.#readingSummary.request();
 				this.#readingGaps.request();
 				void this.#loadRecord().catch(() => undefined);
 			},
 		);
 	}
 
-	#take(arrived: readonly ConversationUpdate[]): void {
-		this.updates.value = [...this.updates.value, ...arrived];
-		this.#takeSummary(arrived.findLast(({ current, summary }) => current && summary !== undefined)?.summary);
-	}
-
-	/** Takes a summary unless the known one counts more events, because answers can arrive in another order. */
-	#takeSummary(summary: ConversationSummary | undefined): void {
-		if (summary !== undefined && summary.eventCount >= (this.summary.value?.eventCount ?? 0n))
-			this.summary.value = summary;
-	}
-
-	/** Reads the summary again, which events change without an update of the record. */
+	/** Reads the present summary. That of an update does not follow the events that arrived after it. */
 	async #loadSummary(): Promise<void> {
-		const { conversations: active } = await conversations.listConversations({
-			filter: this.#activeFrom === undefined ? {} : { activityFrom: this.#activeFrom },
-			orderBy: ConversationOrder.ACTIVITY,
-			pageSize: MOST_ACTIVE,
-		});
-		this.#takeSummary(active.find(({ summary }) => summary?.id === this.id)?.summary);
+		const { conversations: found } = await conversations.listConversations({ filter: { ids: [this.id] } });
+		this.summary.value = found[0]?.summary;
 	}
 
 	async #loadRecord(): Promise<void> {
@@ -175,7 +162,6 @@ export class OpenConversation {
 			},
 			(arrived) => {
 				this.#add(arrived);
-				this.#activeFrom = arrived.at(-1)?.happenedAt ?? this.#activeFrom;
 				this.#readingSummary.request();
 				this.#readingGaps.request();
 			},

@@ -49,7 +49,7 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 	const isUnknown = (relation: string): boolean =>
 		open.missing.value?.unknownRelations.some((unknown) => unknown.relation === relation) ?? false;
 	if (summary === undefined && open.steps.value.length === 0)
-		return open.loadingEvents.value ? (
+		return open.loading.value ? (
 			<Notice title="Loading…" />
 		) : (
 			<Notice title="Not found">

@@ -72,6 +72,7 @@ export function filterOf(query: URLSearchParams, now: number): ConversationFilte
 		agentKind: text("agent_kind"),
 		sender: text("sender"),
 		owner: text("owner"),
+		ids: query.getAll("id"),
 		tagKey: text("tag_key"),
 		titleContains: text("title_contains"),
 		parentConversationId: text("parent_conversation_id"),
