@@ -1,7 +1,10 @@
 import { createHash, randomBytes } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { expect, onTestFinished, test } from "vitest";
+import { Purge } from "../../src/store/sqlite/purge.ts";
+import { createSchema } from "../../src/store/sqlite/schema.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../src/store/store.ts";
 import { NO_PROGRESS } from "../../src/store/text-index.ts";
@@ -134,4 +137,19 @@ test("a purge that a stop of the service prevented is done by the checks of the 
 			return found(path);
 		})
 		.toBe(0);
+});
+
+test("a rewrite that fails leaves the folder of temporary files in use", () => {
+	using database = new DatabaseSync(newPath(), { readBigInts: true });
+	createSchema(database);
+	const purge = new Purge(database, 0);
+	purge.restart();
+	// VACUUM fails while another statement has rows left.
+	const rows = database.prepare("SELECT 1 UNION ALL SELECT 2").iterate();
+	rows.next();
+	expect(() => {
+		while (purge.step());
+	}).toThrow("cannot VACUUM");
+	rows.return?.();
+	expect(database.prepare("PRAGMA temp_store").get()).toEqual({ temp_store: 0n });
 });

@@ -91,7 +91,12 @@ export class Purge {
 		const size = this.#pragma("page_count") * this.#pragma("page_size");
 		if (size > MAX_REWRITTEN) return;
 		// The folder for temporary files may be full, or not writable.
-		this.#database.exec("PRAGMA temp_store = MEMORY; VACUUM; PRAGMA temp_store = DEFAULT");
+		this.#database.exec("PRAGMA temp_store = MEMORY");
+		try {
+			this.#database.exec("VACUUM");
+		} finally {
+			this.#database.exec("PRAGMA temp_store = DEFAULT");
+		}
 	}
 
 	#pragma(name: "page_count" | "page_size"): number {
