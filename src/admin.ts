@@ -64,11 +64,11 @@ export async function openAdmin(config: Config, more?: MoreMethods): Promise<Adm
 	const stored = opened.use(await StoredKeys.open(store.accessKeys, { configured, log: keysLog }));
 	const accessKeys = new AccessKeys(stored, [...configured, ...clientCertificates], log);
 	const others = more === undefined ? [] : await more({ config, store, accessKeys, log, opened });
-	const erasing = eraseMethods({ of: () => ({ erasing: new EraseConversations(store, log.conversationErased) }) });
+	const erasing = new EraseConversations(store, log.conversationErased, log.recordUnreadable);
 	const methods = [
 		...accessKeyMethods(accessKeys),
 		...ownerMethods(store, log),
-		...erasing,
+		...eraseMethods({ of: () => ({ erasing }) }),
 		rebuildMethod(store, log),
 		...others,
 	];

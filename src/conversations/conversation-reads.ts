@@ -112,7 +112,7 @@ export class ConversationReads {
 			events: new ListConversationEvents(store, this.#eventViews),
 			usage: new ReportUsage(store),
 			gaps: new ListConversationGaps(store),
-			erasing: new EraseConversations(store, this.#options.onErased),
+			erasing: new EraseConversations(store, this.#options.onErased, onUnreadable),
 			senders: new ListSenders(store, clocks),
 			refused: new ListRefusedPosts(store, refused),
 			search: new SearchConversations(store, events, onUnreadableEvent),

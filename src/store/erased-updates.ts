@@ -4,8 +4,10 @@ import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb
 import { forgetInDelta, forgetInRecord } from "../record/record-relations.ts";
 import type { Condition } from "./condition.ts";
 import type { Erasure } from "./erasure.ts";
-import { packRecord, type RecordColumn, unpackRecord } from "./record-column.ts";
-import type { Appended, AppendedEvents, ConversationQuery, StoredUpdate } from "./store.ts";
+import { packRecord, type RecordColumn, readOrUnreadable, unpackRecord } from "./record-column.ts";
+import { packedColumnsFrom } from "./rows.ts";
+import type { Appended, AppendedEvents, ConversationQuery, StoredUpdate, Unreadable } from "./store.ts";
+import { bigint, blob, nullable, type Row } from "./values.ts";
 
 /** What an erasure changes in posts, in the log of updates and in other conversations. */
 
@@ -64,30 +66,43 @@ export function withErasures(
 	return [...page, ...within.map(updateOf)].sort((a, b) => (a.sequence < b.sequence ? -1 : 1)).slice(0, limit);
 }
 
-/** A stored update that may name an erased conversation as its parent or its source. */
+/** Columns of `updates` that {@link forgetInUpdate} reads. */
+export const RELATED_COLUMNS = "sequence, base_sequence, summary, record, unpacked_size, checksum";
+
+/** What becomes of an update that may name an erased conversation as its parent, its source or its child. */
 export interface RelatedUpdate {
-	readonly record: RecordColumn;
-	/** Whether the record is a delta. */
-	readonly isDelta: boolean;
-	/** Encoded `ConversationSummary`. */
-	readonly summary: Uint8Array;
+	readonly sequence: bigint;
+	/** What replaces its record and its encoded summary; undefined when they stay as they are. */
+	readonly forgotten: { readonly record: RecordColumn; readonly summary: Uint8Array } | undefined;
+	/** The part that stays because it cannot be read, if there is one. */
+	readonly unreadable: Unreadable | undefined;
 }
 
 /**
- * Removes what an update says of a conversation: that it is the parent, or the source of the fork.
+ * Removes what an update says of a conversation: that it is the parent, the source of the fork, or a child.
  *
- * @returns undefined when it says nothing of it, or cannot be read
+ * @param row with {@link RELATED_COLUMNS}
  */
-export function forgetInUpdate(
-	{ record, isDelta, summary }: RelatedUpdate,
-	conversationId: string,
-): Pick<RelatedUpdate, "record" | "summary"> | undefined {
-	const bytes = tryUnpack(record);
-	const forget = isDelta ? forgetInDelta : forgetInRecord;
-	const forgotten = bytes && forget(bytes, conversationId);
-	const kept = forgetInSummary(summary, (id) => id === conversationId);
-	if (forgotten === undefined && kept === undefined) return undefined;
-	return { record: forgotten === undefined ? record : packRecord(forgotten), summary: kept ?? summary };
+export function forgetInUpdate(row: Row, conversationId: string): RelatedUpdate {
+	const before = { record: packedColumnsFrom(row, "record"), summary: blob(row.summary) };
+	const forget = nullable(bigint, row.base_sequence) === undefined ? forgetInRecord : forgetInDelta;
+	const record = readOrUnreadable(() => {
+		const bytes = forget(unpackRecord(before.record), conversationId);
+		return { after: bytes && packRecord(bytes) };
+	});
+	const summary = readOrUnreadable(() => ({ after: forgetInSummary(before.summary, (id) => id === conversationId) }));
+	const after = {
+		record: "after" in record ? record.after : undefined,
+		summary: "after" in summary ? summary.after : undefined,
+	};
+	const isForgotten = after.record !== undefined || after.summary !== undefined;
+	return {
+		sequence: bigint(row.sequence),
+		forgotten: isForgotten
+			? { record: after.record ?? before.record, summary: after.summary ?? before.summary }
+			: undefined,
+		unreadable: [record, summary].find((part) => "unreadable" in part),
+	};
 }
 
 /** Returns the ids of the conversations that an encoded summary names as the parent, and as the source of the fork. */
@@ -110,13 +125,4 @@ export function forgetInSummary(summary: Uint8Array, isForgotten: (id: string) =
 		...(source === undefined || isForgotten(source) ? {} : { forkedFromConversationId: source }),
 	});
 	return toBinary(ConversationSummarySchema, kept);
-}
-
-/** Returns the bytes of a record; undefined when they are damaged. */
-function tryUnpack(record: RecordColumn): Uint8Array | undefined {
-	try {
-		return unpackRecord(record);
-	} catch {
-		return undefined;
-	}
 }

@@ -32,6 +32,21 @@ export interface Erasure {
 	readonly erasedAt: bigint;
 }
 
+/** What an erasure has done. */
+export interface Erased {
+	readonly erasure: Erasure;
+	/** The updates of other conversations that may still name the erased one, because they cannot be read. */
+	readonly unreadable: readonly UnreadableRelative[];
+}
+
+/** An update of a child, a fork or the parent of an erased conversation that cannot be read. */
+export interface UnreadableRelative {
+	readonly conversationId: string;
+	readonly sequence: bigint;
+	/** The reason, for the log. */
+	readonly unreadable: string;
+}
+
 /** Returns the SHA-256 of the id of a conversation, in lower-case hexadecimal digits. */
 export function idDigest(conversationId: string): string {
 	return hash("sha256", conversationId, "hex");

@@ -11,7 +11,7 @@ import type { AccessKeyTable } from "./access-keys.ts";
 import type { ReportedError } from "./activity-facts.ts";
 import type { Condition, ListOrder } from "./condition.ts";
 import type { Derivation, DerivationStep } from "./derivation.ts";
-import type { EraseRequest, Erasure } from "./erasure.ts";
+import type { Erased, EraseRequest, Erasure } from "./erasure.ts";
 import type { EventCondition } from "./event-condition.ts";
 import type { Gap, OpenGaps } from "./gaps.ts";
 import type { OwnerAssignment } from "./owners.ts";
@@ -448,11 +448,12 @@ export interface Store extends AsyncDisposable {
 	assignOwner(assignment: OwnerAssignment): Promise<number>;
 	/**
 	 * Erases a conversation in one transaction: its record, history and events, and all that was derived from them but sums
-	 * of usage. Other conversations forget it as their parent and as their source. What stays is an {@link Erasure}.
+	 * of usage. Other conversations forget it as their parent, as their source and as their child. What stays is an
+	 * {@link Erasure}, and what {@link Erased} names.
 	 *
 	 * @returns undefined when there is no such conversation, or it has another owner than the requested one
 	 */
-	erase(request: EraseRequest): Promise<Erasure | undefined>;
+	erase(request: EraseRequest): Promise<Erased | undefined>;
 	/**
 	 * Removes from the files what erasures removed from the tables. What cannot be removed at once, because a backup or an
 	 * export reads the database, goes later.

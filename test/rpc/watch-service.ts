@@ -104,7 +104,11 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			of: () => ({
 				get,
 				list,
-				erasing: new EraseConversations(reading.store, () => undefined),
+				erasing: new EraseConversations(
+					reading.store,
+					() => undefined,
+					() => undefined,
+				),
 				counts: new CountConversations(reading.store),
 				updates,
 				events,

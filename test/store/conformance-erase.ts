@@ -153,8 +153,8 @@ export function eraseConformance(open: () => Promise<Store>): void {
 					for (const post of list)
 						if (post.conversation !== 0) await send(without, post.of === 0 ? { ...post, relation: "none" } : post);
 					const existed = list.some(({ conversation }) => conversation === 0);
-					const erasure = await store.erase({ conversationId: ERASED, owner: undefined, erasedAt: start });
-					expect(erasure === undefined).toBe(!existed);
+					const erased = await store.erase({ conversationId: ERASED, owner: undefined, erasedAt: start });
+					expect(erased === undefined).toBe(!existed);
 					if (!existed) return;
 					expect(await held(store)).toEqual(await held(without));
 				}),
@@ -169,16 +169,17 @@ export function eraseConformance(open: () => Promise<Store>): void {
 			await append(store, { ...sample({ conversationId: id(1), receivedAt: start }), poster: POSTER });
 			await appendEvents(store, batch(conversationId, [event()], { poster: POSTER }));
 			const before = await store.events.range();
-			const erasure = await store.erase({ conversationId, owner: "red", erasedAt: start + second });
+			const erased = await store.erase({ conversationId, owner: "red", erasedAt: start + second });
 			const update = {
 				...{ conversationId: idDigest(conversationId), sequence: 3n, receivedAt: start + second, owner: "red" },
 				...{ change: UpdateChange.ERASED, current: false, origin: UpdateOrigin.UNSPECIFIED },
 				...{ previousSequence: undefined, sender: undefined, summary: new Uint8Array(), record: undefined },
 			};
-			expect(erasure).toEqual({
+			const erasure = {
 				...{ idDigest: idDigest(conversationId), sequence: 3n, owner: "red" },
 				...{ createdAt: start, erasedAt: start + second },
-			});
+			};
+			expect(erased).toEqual({ erasure, unreadable: [] });
 			const list = (query: object) => store.updates.list({ after: 0n, limit: 10, withRecords: true, ...query });
 			expect((await list({})).slice(1)).toEqual([update]);
 			expect(await list({ after: 2n })).toEqual([update]);
@@ -202,7 +203,7 @@ export function eraseConformance(open: () => Promise<Store>): void {
 					poster,
 				});
 			await post(start);
-			const erasure = await store.erase({ conversationId: ERASED, owner: undefined, erasedAt: start + second });
+			const erased = await store.erase({ conversationId: ERASED, owner: undefined, erasedAt: start + second });
 			const nothing = { sequence: 2n, duplicate: true, change: UpdateChange.ERASED, current: false };
 			for (const createdAt of [start, start - 1n, undefined])
 				expect(await post(createdAt)).toEqual({ ...nothing, hasUnappliedEvents: false });
@@ -212,7 +213,7 @@ export function eraseConformance(open: () => Promise<Store>): void {
 				kind: "permission_denied",
 			});
 			expect(await store.getOrigin(ERASED)).toBeUndefined();
-			expect(await store.getErasure(ERASED)).toEqual(erasure);
+			expect(await store.getErasure(ERASED)).toEqual(erased?.erasure);
 			expect(await store.get(ERASED)).toBeUndefined();
 			expect(await post(start + 1n)).toMatchObject({ sequence: 3n, duplicate: false, change: UpdateChange.STARTED });
 			expect(await appendEvents(store, events)).toMatchObject({ stored: 1 });
@@ -230,7 +231,7 @@ export function eraseConformance(open: () => Promise<Store>): void {
 			const erase = (owner: string | undefined) =>
 				store.erase({ conversationId: ERASED, owner, erasedAt: start + second });
 			expect(await erase("blue")).toBeUndefined();
-			expect(await erase("red")).toMatchObject({ sequence: 1n, createdAt: start + second });
+			expect(await erase("red")).toMatchObject({ erasure: { sequence: 1n, createdAt: start + second } });
 			expect(await erase("red")).toBeUndefined();
 			expect(await store.events.list({ after: 0n, limit: 10 })).toEqual([]);
 		});
@@ -248,9 +249,38 @@ export function eraseConformance(open: () => Promise<Store>): void {
 				});
 			expect(await eraseInactive(start - 1n)).toBeUndefined();
 			expect(await store.get(ERASED)).toMatchObject({ sequence: 1n });
-			expect(await eraseInactive(start + second)).toMatchObject({ sequence: 3n });
+			expect(await eraseInactive(start + second)).toMatchObject({ erasure: { sequence: 3n } });
 			expect(await store.get(ERASED)).toBeUndefined();
 			expect(await store.get(id(1))).toMatchObject({ sequence: 2n });
+		});
+
+		it("goes on beside a parent, a child and a fork that cannot be read, and names their updates", async () => {
+			await using store = await open();
+			const [damaged, parent] = [Buffer.from([0xff]), id(1)];
+			const fork = sample({ conversationId: id(3), record: damaged });
+			const updates = [
+				sample({ conversationId: parent, record: damaged }),
+				sample({ conversationId: ERASED, columns: { parentId: parent } }),
+				sample({ conversationId: id(2), record: damaged, columns: { parentId: ERASED } }),
+				{ ...fork, summary: Buffer.concat([fork.summary, encodeFork({ forkedFromConversationId: ERASED })]) },
+			];
+			for (const update of updates) await append(store, update);
+			const erased = await store.erase({ conversationId: ERASED, owner: undefined, erasedAt: start });
+			expect(erased?.unreadable.map(({ conversationId, sequence }) => [conversationId, sequence]).toSorted()).toEqual([
+				[parent, 1n],
+				[id(2), 3n],
+				[id(3), 4n],
+			]);
+			expect(await store.get(ERASED)).toBeUndefined();
+			for (const n of [2, 3]) {
+				const stored = await store.get(id(n));
+				expect(stored?.record).toMatchObject({ bytes: new Uint8Array(damaged) });
+				expect(Buffer.from(stored?.summary ?? []).includes(ERASED)).toBe(false);
+			}
+			for (const field of ["parentConversationId", "forkedFromConversationId"] as const) {
+				const conditions = [{ kind: "equal" as const, field, value: ERASED }];
+				expect(await store.listConversations({ conditions, limit: 10, withRecords: false })).toEqual([]);
+			}
 		});
 
 		it("does not come back by a summary that was derived before", async () => {

@@ -3,6 +3,7 @@ import { ServiceError } from "../../errors.ts";
 import type { Condition } from "../../store/condition.ts";
 import type { StoredConversation } from "../../store/store.ts";
 import { conditionsOf, invalid, uuid } from "../read/filter.ts";
+import { type OnUnreadable, unreadableError } from "../read/record-opener.ts";
 import type { StoreReads } from "../read/visible-store.ts";
 
 /** Writes down an erasure: the SHA-256 of the id in hexadecimal digits, and the name of the caller. */
@@ -19,11 +20,16 @@ type ErasableStore = Pick<StoreReads, "erase" | "purge" | "listConversations" | 
 export class EraseConversations {
 	readonly #store: ErasableStore;
 	readonly #onErased: OnErased;
+	readonly #onUnreadable: OnUnreadable;
 
-	/** @param store limited to what the callers can see */
-	constructor(store: ErasableStore, onErased: OnErased) {
+	/**
+	 * @param store limited to what the callers can see
+	 * @param onUnreadable is called with the updates of other conversations that may still name an erased one
+	 */
+	constructor(store: ErasableStore, onErased: OnErased, onUnreadable: OnUnreadable) {
 		this.#store = store;
 		this.#onErased = onErased;
+		this.#onUnreadable = onUnreadable;
 	}
 
 	/**
@@ -72,14 +78,17 @@ export class EraseConversations {
 	/** @param conditions that the conversation must meet; left out for any */
 	async #eraseOne(conversationId: string, caller: Caller, conditions?: readonly Condition[]): Promise<boolean> {
 		const erasedAt = BigInt(Date.now()) * 1000n;
-		const erasure = await this.#store.erase({
+		const erased = await this.#store.erase({
 			conversationId,
 			owner: undefined,
 			erasedAt,
 			...(conditions && { conditions }),
 		});
-		if (erasure !== undefined) this.#onErased(erasure.idDigest, caller.name);
-		return erasure !== undefined;
+		if (erased === undefined) return false;
+		this.#onErased(erased.erasure.idDigest, caller.name);
+		for (const { unreadable, ...at } of erased.unreadable)
+			this.#onUnreadable({ ...at, error: unreadableError(at.conversationId, unreadable) });
+		return true;
 	}
 
 	/** Returns the ids of a conversation and of all below it. A conversation comes after its parent. */

@@ -44,9 +44,14 @@ export async function tryOpen<Result>(
 export function storedRecord({ conversationId, sequence, record }: RecordSource): StoredRecord {
 	if (record === undefined) throw new TypeError(`update ${sequence} was read without its record`);
 	if (!("unreadable" in record)) return record;
-	throw new ServiceError("data_loss", "The stored record cannot be read", {
+	throw unreadableError(conversationId, record.unreadable);
+}
+
+/** @param message of the engine */
+export function unreadableError(conversationId: string, message: string): ServiceError {
+	return new ServiceError("data_loss", "The stored record cannot be read", {
 		conversationId,
-		cause: new Error(record.unreadable),
+		cause: new Error(message),
 	});
 }
 

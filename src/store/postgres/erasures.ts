@@ -1,9 +1,15 @@
 import { randomUUID } from "node:crypto";
-import { forgetInUpdate, meetingQuery } from "../erased-updates.ts";
-import { type EraseRequest, type Erasure, erasureFrom, idDigest } from "../erasure.ts";
-import { packedColumnsFrom } from "../rows.ts";
+import { forgetInUpdate, meetingQuery, RELATED_COLUMNS, type RelatedUpdate } from "../erased-updates.ts";
+import {
+	type Erased,
+	type EraseRequest,
+	type Erasure,
+	erasureFrom,
+	idDigest,
+	type UnreadableRelative,
+} from "../erasure.ts";
 import type { UpdateQuery } from "../store.ts";
-import { bigint, bindable, blob, nullable, type Row, text } from "../values.ts";
+import { bigint, bindable, nullable, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { listConversations } from "./list-conversations.ts";
 import { lockConversations } from "./locks.ts";
@@ -72,18 +78,11 @@ const REPLACE = `
 		created_at = excluded.created_at, erased_at = excluded.erased_at
 `;
 
-/** Result of {@link erase}. */
-export interface Erased {
-	readonly erasure: Erasure;
-	/** How often entries of the database were rewritten. */
-	readonly rewrites: bigint;
-}
-
-/** Erases a conversation: see `Store.erase`. */
+/** Erases a conversation: see `Store.erase`. `rewrites` says how often entries of the database were rewritten. */
 export async function erase(
 	connections: Connections,
 	{ conversationId, owner, conditions, erasedAt }: EraseRequest,
-): Promise<Erased | undefined> {
+): Promise<(Erased & { readonly rewrites: bigint }) | undefined> {
 	if (!isConversationId(conversationId)) return undefined;
 	return await connections.transaction(async (transaction) => {
 		const [related = []] = await transaction.query(relatedQuery(conversationId));
@@ -102,7 +101,7 @@ export async function erase(
 			const meeting = await listConversations(transaction, meetingQuery(conversationId, conditions));
 			if (meeting.length === 0) return undefined;
 		}
-		await forgetRelations(transaction, conversationId, relatives);
+		const unreadable = await forgetRelations(transaction, conversationId, relatives);
 		const createdAt = known.lifeBeganAt ?? erasedAt;
 		const rows = await transaction.commit(
 			...removeQueries(conversationId),
@@ -112,7 +111,8 @@ export async function erase(
 		);
 		const [row] = rows.at(-1) ?? [];
 		const erasure = { sequence: bigint(row?.sequence), owner: known.owner, createdAt, erasedAt };
-		return { erasure: { ...erasure, idDigest: idDigest(conversationId) }, rewrites: bigint(row?.rewrites) };
+		const rewrites = bigint(row?.rewrites);
+		return { erasure: { ...erasure, idDigest: idDigest(conversationId) }, unreadable, rewrites };
 	});
 }
 
@@ -207,12 +207,14 @@ function takeSequence(
 /**
  * Makes other conversations forget one as their parent, as their source and as their child, in all of their updates. The
  * caller writes their standings.
+ *
+ * @returns the updates that cannot be read
  */
 async function forgetRelations(
 	transaction: Transaction,
 	conversationId: string,
 	relatives: readonly string[],
-): Promise<void> {
+): Promise<UnreadableRelative[]> {
 	// What a fork misses may be an event of its source.
 	await transaction.query({
 		text: `
@@ -222,9 +224,17 @@ async function forgetRelations(
 		`,
 		values: [encodeKey(conversationId), relatives],
 	});
+	const unreadable: UnreadableRelative[] = [];
 	for (const relative of relatives) {
-		for (let after: bigint | undefined = 0n; after !== undefined; )
-			after = await forgetInUpdates(transaction, conversationId, relative, after);
+		let page: readonly RelatedUpdate[];
+		let after: bigint | undefined = 0n;
+		do {
+			page = await forgetInUpdates(transaction, conversationId, relative, after);
+			for (const update of page)
+				if (update.unreadable !== undefined)
+					unreadable.push({ ...update.unreadable, conversationId: relative, sequence: update.sequence });
+			after = page.at(-1)?.sequence;
+		} while (after !== undefined);
 		await transaction.query(
 			...["parent_id", "source_id"].map((column) => ({
 				text: `
@@ -234,6 +244,7 @@ async function forgetRelations(
 			})),
 		);
 	}
+	return unreadable;
 }
 
 /** Number of updates whose records are in memory together. */
@@ -243,27 +254,23 @@ const UPDATES = 50;
  * Makes the next updates of a conversation forget another one.
  *
  * @param after sequence after which they begin
- * @returns the sequence of the last one; undefined when there were no more
+ * @returns these updates; none when there are no more
  */
 async function forgetInUpdates(
 	transaction: Transaction,
 	conversationId: string,
 	relative: string,
 	after: bigint,
-): Promise<bigint | undefined> {
-	const [updates = []] = await transaction.query({
+): Promise<readonly RelatedUpdate[]> {
+	const [rows = []] = await transaction.query({
 		text: `
-			SELECT sequence, base_sequence, summary, record, unpacked_size, checksum FROM conversation_updates.updates
+			SELECT ${RELATED_COLUMNS} FROM conversation_updates.updates
 			WHERE conversation_id = $1 AND sequence > $2 ORDER BY sequence LIMIT ${UPDATES}
 		`,
 		values: [relative, after],
 	});
-	const changed = updates.flatMap((row) => {
-		const isDelta = nullable(bigint, row.base_sequence) !== undefined;
-		const stored = { record: packedColumnsFrom(row, "record"), isDelta, summary: blob(row.summary) };
-		const forgotten = forgetInUpdate(stored, conversationId);
-		return forgotten === undefined ? [] : [{ sequence: bigint(row.sequence), ...forgotten }];
-	});
+	const updates = rows.map((row) => forgetInUpdate(row, conversationId));
+	const changed = updates.flatMap(({ sequence, forgotten }) => (forgotten ? [{ sequence, ...forgotten }] : []));
 	if (changed.length > 0)
 		await transaction.query(
 			...changed.map(({ sequence, summary, record: { record, unpackedSize, checksum } }) => ({
@@ -274,5 +281,5 @@ async function forgetInUpdates(
 				values: [sequence, summary, record, unpackedSize, checksum],
 			})),
 		);
-	return nullable(bigint, updates.at(-1)?.sequence ?? null);
+	return updates;
 }

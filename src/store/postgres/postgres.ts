@@ -224,7 +224,7 @@ function storeOf(
 				if (erased === undefined) return undefined;
 				announcer.announceRewrite(erased.rewrites);
 				announcer.announce({ updates: erased.erasure.sequence, events: 0n });
-				return erased.erasure;
+				return { erasure: erased.erasure, unreadable: erased.unreadable };
 			}),
 		// The server removes the rows from its files: see docs/operations.md.
 		purge: async () => undefined,

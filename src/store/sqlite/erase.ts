@@ -1,9 +1,8 @@
 import { randomUUID } from "node:crypto";
-import { forgetInUpdate, meetingQuery } from "../erased-updates.ts";
-import { type EraseRequest, type Erasure, idDigest } from "../erasure.ts";
-import { packedColumnsFrom } from "../rows.ts";
+import { forgetInUpdate, meetingQuery, RELATED_COLUMNS } from "../erased-updates.ts";
+import { type Erased, type EraseRequest, type Erasure, idDigest, type UnreadableRelative } from "../erasure.ts";
 import type { ConversationOrigin } from "../store.ts";
-import { bigint, blob, nullable, type Row, text } from "../values.ts";
+import { bigint, nullable, type Row, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import { insertErasure } from "./erasures.ts";
 import { listConversations } from "./list-conversations.ts";
@@ -18,7 +17,7 @@ import { findUsage } from "./usage.ts";
 export function erase(
 	statements: Statements,
 	{ conversationId, owner, conditions, erasedAt }: EraseRequest,
-): Erasure | undefined {
+): Erased | undefined {
 	const conversation = findConversation(statements, conversationId);
 	const activity = findActivity(statements, conversationId);
 	const known = conversation?.origin ?? activity?.origin ?? findRemains(statements, conversationId);
@@ -60,7 +59,7 @@ export function erase(
 		randomUUID(),
 		conversationId,
 	);
-	forgetRelations(statements, conversationId, conversation?.row.parent_id ?? null);
+	const unreadable = forgetRelations(statements, conversationId, conversation?.row.parent_id ?? null);
 	mustPurge(statements);
 	const erasure: Erasure = {
 		idDigest: idDigest(conversationId),
@@ -70,7 +69,7 @@ export function erase(
 		erasedAt,
 	};
 	insertErasure(statements, erasure);
-	return erasure;
+	return { erasure, unreadable };
 }
 
 /**
@@ -94,8 +93,9 @@ function findRemains(statements: Statements, conversationId: string): Pick<Conve
  * Makes other conversations forget one as their parent, as their source and as their child, in all of their updates.
  *
  * @param parent id of its parent
+ * @returns the updates that cannot be read
  */
-function forgetRelations(statements: Statements, conversationId: string, parent: Row[string]): void {
+function forgetRelations(statements: Statements, conversationId: string, parent: Row[string]): UnreadableRelative[] {
 	// What a fork misses may be an event of its source.
 	const forks = statements.prepare("SELECT conversation_id FROM conversations WHERE source_id = ?").all(conversationId);
 	for (const fork of forks) {
@@ -107,29 +107,27 @@ function forgetRelations(statements: Statements, conversationId: string, parent:
 	}
 	const related = statements
 		.prepare(`
-			SELECT id FROM conversations WHERE parent_id = :id UNION SELECT id FROM conversations WHERE source_id = :id
-			UNION SELECT id FROM conversations WHERE conversation_id = :parent
+			SELECT id, conversation_id FROM conversations WHERE parent_id = :id
+			UNION SELECT id, conversation_id FROM conversations WHERE source_id = :id
+			UNION SELECT id, conversation_id FROM conversations WHERE conversation_id = :parent
 		`)
 		.all({ id: conversationId, parent: nullable(text, parent) ?? null });
 	const list = statements.prepare(
 		"SELECT sequence FROM updates INDEXED BY updates_by_conversation WHERE conversation = ?",
 	);
-	const find = statements.prepare(
-		"SELECT base_sequence, summary, record, unpacked_size, checksum FROM updates WHERE sequence = ?",
-	);
+	const find = statements.prepare(`SELECT ${RELATED_COLUMNS} FROM updates WHERE sequence = ?`);
 	const update = statements.prepare(
 		"UPDATE updates SET summary = ?, record = ?, unpacked_size = ?, checksum = ? WHERE sequence = ?",
 	);
-	for (const { id } of related) {
+	const unreadable: UnreadableRelative[] = [];
+	for (const { id, conversation_id } of related) {
 		// One record after the other, because all of a conversation's may be large together.
 		for (const { sequence } of list.all(bigint(id))) {
 			const row = find.get(bigint(sequence));
 			if (row === undefined) continue;
-			const isDelta = nullable(bigint, row.base_sequence) !== undefined;
-			const forgotten = forgetInUpdate(
-				{ record: packedColumnsFrom(row, "record"), isDelta, summary: blob(row.summary) },
-				conversationId,
-			);
+			const { forgotten, ...found } = forgetInUpdate(row, conversationId);
+			if (found.unreadable !== undefined)
+				unreadable.push({ ...found.unreadable, conversationId: text(conversation_id), sequence: found.sequence });
 			if (forgotten === undefined) continue;
 			const { record, unpackedSize, checksum } = forgotten.record;
 			update.run(forgotten.summary, record, unpackedSize, checksum, bigint(sequence));
@@ -139,4 +137,5 @@ function forgetRelations(statements: Statements, conversationId: string, parent:
 				.prepare(`UPDATE conversations SET ${column} = NULL WHERE id = ? AND ${column} = ?`)
 				.run(bigint(id), conversationId);
 	}
+	return unreadable;
 }

@@ -202,11 +202,11 @@ function storeOf(
 			return assigned;
 		},
 		async erase(request) {
-			const erasure = await writer.calls.erase(request);
-			if (erasure === undefined) return undefined;
+			const erased = await writer.calls.erase(request);
+			if (erased === undefined) return undefined;
 			for (const log of [updates, events]) log.announceRewrite();
-			updates.announce(erasure.sequence);
-			return erasure;
+			updates.announce(erased.erasure.sequence);
+			return erased;
 		},
 		async purge() {
 			while (await writer.calls.purge());

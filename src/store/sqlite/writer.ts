@@ -7,7 +7,7 @@ import type { AccessKeyRow, AccessKeyUse } from "../access-keys.ts";
 import type { RepackedRange } from "../compaction.ts";
 import type { DerivationStep } from "../derivation.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
-import type { EraseRequest, Erasure } from "../erasure.ts";
+import type { Erased, EraseRequest } from "../erasure.ts";
 import type { OwnerAssignment } from "../owners.ts";
 import type { RemovalBounds } from "../pruner.ts";
 import type { AcceptedPost, RefusedAge, RefusedPostRow, RefusedRoom, StillRefused } from "../refused-posts.ts";
@@ -149,10 +149,10 @@ function writer(options: WriterOptions) {
 			removeEvents: (bounds: RemovalBounds) => write(() => removeEvents(statements, bounds)),
 			assignOwner: (assignment: OwnerAssignment) => write(() => assignOwner(statements, assignment)),
 			/** Erases a conversation: see `Store.erase`. */
-			erase(request: EraseRequest): Erasure | undefined {
-				const erasure = write(() => erase(statements, request));
-				if (erasure !== undefined) purge.restart();
-				return erasure;
+			erase(request: EraseRequest): Erased | undefined {
+				const erased = write(() => erase(statements, request));
+				if (erased !== undefined) purge.restart();
+				return erased;
 			},
 			/** Does a step of `Store.purge`. Returns whether there is another one to do now. */
 			purge(): boolean {

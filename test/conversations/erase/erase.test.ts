@@ -3,6 +3,7 @@ import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { expect, onTestFinished, test } from "vitest";
 import { ConversationFilterSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { EraseConversations } from "../../../src/conversations/erase/erase.ts";
+import type { StoredAt } from "../../../src/conversations/read/record-opener.ts";
 import { idDigest } from "../../../src/store/erasure.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../../src/store/store.ts";
@@ -21,6 +22,10 @@ async function openStore(): Promise<Store> {
 	});
 	return store;
 }
+
+const unexpected = () => {
+	throw new Error("each record can be read");
+};
 
 /** Returns the store. After the first list of conversations that it has read, it does something. */
 function afterFirstList(store: Store, work: () => Promise<unknown>): Store {
@@ -48,6 +53,7 @@ test("a conversation that becomes active before its turn is not erased by its in
 			appendEvents(store, batch(active.conversationId, [event({ happenedAt: receivedAt })], { receivedAt })),
 		),
 		(digest) => erased.push(digest),
+		unexpected,
 	);
 	const filter = create(ConversationFilterSchema, { activityTo: timestampFromMs(Number(start / 1000n) + 30_000) });
 	expect(await erasing.eraseMatching({ filter, max: 10, dryRun: false }, CALLER)).toEqual({
@@ -77,9 +83,29 @@ test("a child whose record changes while many children are listed is erased too"
 			return undefined;
 		},
 	};
-	const erasing = new EraseConversations(changing, () => undefined);
+	const erasing = new EraseConversations(changing, () => undefined, unexpected);
 	await expect(erasing.erase({ id: root.conversationId, withChildren: true }, CALLER)).rejects.toMatchObject({
 		kind: "not_found",
 	});
 	expect(asked.toSorted()).toEqual([root, ...children].map(({ conversationId }) => conversationId).toSorted());
+});
+
+test("an update of a child that cannot be read is reported, and the conversation is erased", async () => {
+	const store = await openStore();
+	const root = sample();
+	const record = Buffer.from("no record");
+	const child = sample({ record, columns: { parentId: root.conversationId } });
+	for (const one of [root, child]) await append(store, one);
+	const [erased, unreadable]: [string[], StoredAt[]] = [[], []];
+	const erasing = new EraseConversations(
+		store,
+		(digest) => erased.push(digest),
+		({ conversationId, sequence, error }) => {
+			expect(error).toMatchObject({ kind: "data_loss", conversationId: child.conversationId });
+			unreadable.push({ conversationId, sequence });
+		},
+	);
+	expect(await erasing.erase({ id: root.conversationId, withChildren: false }, CALLER)).toBe(1);
+	expect(erased).toEqual([idDigest(root.conversationId)]);
+	expect(unreadable).toEqual([{ conversationId: child.conversationId, sequence: 2n }]);
 });
