@@ -1,4 +1,3 @@
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { signal } from "@preact/signals";
 import {
 	type ConversationEventEntry,
@@ -44,7 +43,7 @@ export interface Counts {
 /** Number of conversations that are loaded at first, and further ones at a time. */
 const FIRST_PAGE = 100;
 const PAGE_SIZE = 1_000;
-/** Number of conversations that are read again after events. */
+/** Number of conversations that are read again at a time after events. */
 const MOST_CHANGED = 200;
 /** Number of conversations that do not meet the filter whose versions are remembered. */
 const MOST_LEFT = 1_000;
@@ -74,8 +73,8 @@ export class ConversationList {
 	readonly #left = new Map<string, Version>();
 	/** Sequence of the newest erasure that the list knows of. */
 	#erased = 0n;
-	/** Time of the oldest event whose conversation has not been read again. */
-	#changedFrom: Timestamp | undefined;
+	/** Ids of the conversations to read again. */
+	readonly #changed = new Set<string>();
 
 	constructor(query: URLSearchParams) {
 		this.#query = query;
@@ -211,27 +210,27 @@ export class ConversationList {
 
 	/** Reads conversations again to which events have come: events change their summaries without an update. */
 	#changedBy(entries: readonly ConversationEventEntry[]): void {
-		for (const { happenedAt } of entries)
-			if (happenedAt !== undefined && isBefore(happenedAt, this.#changedFrom)) this.#changedFrom = happenedAt;
+		for (const { conversationId } of entries) this.#changed.add(conversationId);
 		this.#reading.request();
 	}
 
 	async #readChanged(): Promise<void> {
-		const activityFrom = this.#changedFrom;
-		if (activityFrom === undefined) return;
-		this.#changedFrom = undefined;
+		const ids = [...this.#changed].slice(0, MOST_CHANGED);
+		if (ids.length === 0) return;
+		// Before the answer, so that what events change meanwhile is read once more.
+		for (const id of ids) this.#changed.delete(id);
 		// Without the view's own filter, so that conversations are found that have just left the view.
 		try {
 			const { conversations: changed } = await conversations.listConversations({
-				filter: { activityFrom },
-				orderBy: ConversationOrder.ACTIVITY,
+				filter: { ids },
 				pageSize: MOST_CHANGED,
 			});
 			if (!this.#closed) this.#merge(changed);
-		} catch {
-			if (isBefore(activityFrom, this.#changedFrom)) this.#changedFrom = activityFrom;
-			if (!this.#closed) this.#reading.request();
+		} catch (error) {
+			for (const id of ids) this.#changed.add(id);
+			throw error;
 		}
+		if (this.#changed.size > 0 && !this.#closed) this.#reading.request();
 	}
 
 	/** Puts changed conversations in their places. One that no longer meets the filter leaves the list. */
@@ -298,10 +297,9 @@ export class ConversationList {
 		for (const { summary } of this.rows.value) {
 			const since = microsecondsOf(summary.gaps?.since);
 			if (since === undefined || since < BigInt(Date.now() - YOUNG_GAP) * 1000n) continue;
-			const active = summary.lastActivityAt ?? summary.updatedAt;
-			if (active !== undefined && isBefore(active, this.#changedFrom)) this.#changedFrom = active;
+			this.#changed.add(summary.id);
 		}
-		if (this.#changedFrom !== undefined) this.#reading.request();
+		if (this.#changed.size > 0) this.#reading.request();
 	}
 
 	async #readCounts(): Promise<void> {
@@ -341,10 +339,6 @@ function isNewer(a: Version, b: Version): boolean {
 
 function isSame(a: Version, b: Version): boolean {
 	return a.sequence === b.sequence && a.summary.eventCount === b.summary.eventCount;
-}
-
-function isBefore(a: Timestamp, b: Timestamp | undefined): boolean {
-	return b === undefined || (compare(a.seconds, b.seconds) || a.nanos - b.nanos) < 0;
 }
 
 function compare(a: number | bigint, b: number | bigint): number {
