@@ -66,7 +66,7 @@ const MAX_OWNERS = 1_000;
 /** The reads of all callers. Watchers of different owners share what is in memory. */
 export class ConversationReads {
 	readonly #options: ReadOptions;
-	readonly #views: UpdateViews;
+	#views: UpdateViews;
 	readonly #eventViews: EventViews;
 	readonly #watches: UpdateWatches;
 	readonly #eventWatches: EventWatches;
@@ -76,12 +76,14 @@ export class ConversationReads {
 	constructor(options: ReadOptions) {
 		const { store, format, vault, events, large, watches, onUnreadable, onUnreadableEvent } = options;
 		this.#options = options;
-		this.#views = new UpdateViews(store, format, vault, onUnreadable, large);
+		const newViews = () => new UpdateViews(store, format, vault, onUnreadable, large);
+		this.#views = newViews();
 		store.updates.subscribe((_, change) => {
-			if (change === "rewritten") this.#views.clear();
+			// After a loss, a sequence can be that of another update.
+			if (change !== "added") this.#views = newViews();
 		});
 		this.#eventViews = new EventViews(events, onUnreadableEvent);
-		this.#watches = new UpdateWatches(store, this.#views, watches);
+		this.#watches = new UpdateWatches(store, () => this.#views, watches);
 		this.#eventWatches = new EventWatches(store, this.#eventViews, watches);
 		this.#ofAll = this.#make(undefined);
 	}
@@ -108,7 +110,7 @@ export class ConversationReads {
 			get: new GetConversation(store, format, vault, onUnreadable, large),
 			list: new ListConversations(store, format, vault, onUnreadable, large),
 			counts: new CountConversations(store),
-			updates: new ListConversationUpdates(store, this.#views),
+			updates: new ListConversationUpdates(store, () => this.#views),
 			events: new ListConversationEvents(store, this.#eventViews),
 			usage: new ReportUsage(store),
 			gaps: new ListConversationGaps(store),

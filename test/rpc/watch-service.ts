@@ -78,7 +78,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const reading = await Reading.open([createSecretKey(Buffer.alloc(32, 7))]);
 		const stopping = new AbortController();
 		const watching = { heartbeat, stopping: stopping.signal };
-		const watches = new UpdateWatches(reading.store, reading.views, watching);
+		const watches = new UpdateWatches(reading.store, () => reading.views, watching);
 		const eventWatches = new EventWatches(reading.store, reading.eventViews, watching);
 		const log = silentLog();
 		const key = (text: string, ...scopes: Scope[]) => ({

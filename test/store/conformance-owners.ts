@@ -214,7 +214,7 @@ export function ownerConformance(open: () => Promise<Store>): void {
 			const views = new UpdateViews(store, format, new RecordVault(format, []), () => undefined);
 			const eventViews = new EventViews(new EventFormat(format, [], "UTC"), () => undefined);
 			const stopping = new AbortController();
-			const updates = new UpdateWatches(store, views, { stopping: stopping.signal });
+			const updates = new UpdateWatches(store, () => views, { stopping: stopping.signal });
 			const events = new EventWatches(store, eventViews, { stopping: stopping.signal });
 			const all = { start: "beginning", conversationId: undefined, filter: undefined } as const;
 			/** Returns what an owner gets from the beginning to the newest entries. */

@@ -45,6 +45,12 @@ const ORIGINS = planEnum(UpdateOriginSchema).byNumber;
 const LEAF = ConversationInfoSchema.field.leafEventId.name;
 
 /**
+ * Returns the views of the updates that are read from now on. Once stored updates have changed, these are other ones, so
+ * that nothing that was read before is in the cache of what is read later.
+ */
+export type PresentViews = () => UpdateViews;
+
+/**
  * Builds the views of stored updates that readers receive. Views are cached for a while, so that many watchers of an
  * update share one computation. They must not be changed.
  */
@@ -110,12 +116,6 @@ export class UpdateViews {
 			return recordJson(this.#format, this.#vault, source, secrets);
 		});
 		return record === undefined ? updateJson(unreadable(stored)) : updateJson(update, record);
-	}
-
-	/** Drops what was kept for other watchers, because stored updates were changed. */
-	clear(): void {
-		this.#views.clear();
-		this.#comparableRecords.clear();
 	}
 
 	async #full(stored: StoredUpdate, options: UpdateViewOptions): Promise<ConversationUpdate> {

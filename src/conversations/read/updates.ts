@@ -6,7 +6,7 @@ import { originOf } from "./filter.ts";
 import { type LogPage, type LogPageRequest, readLogPage } from "./log-page.ts";
 import { MAX_PAGE_BYTES } from "./page.ts";
 import { recordSize } from "./record-opener.ts";
-import type { UpdateViewOptions, UpdateViews } from "./update-view.ts";
+import type { PresentViews, UpdateViewOptions } from "./update-view.ts";
 
 /** Which updates are requested, and how they are shown. */
 export interface UpdatesRequest extends LogPageRequest, UpdateViewOptions {
@@ -20,9 +20,9 @@ const MAX_READ_BYTES = 8 * 1024 * 1024;
 /** Lists the updates of one conversation or of all, oldest first. */
 export class ListConversationUpdates {
 	readonly #log: EntryLog<StoredUpdate, UpdateFilter>;
-	readonly #views: UpdateViews;
+	readonly #views: PresentViews;
 
-	constructor(store: Pick<Store, "updates">, views: UpdateViews) {
+	constructor(store: Pick<Store, "updates">, views: PresentViews) {
 		this.#log = updateLog(store);
 		this.#views = views;
 	}
@@ -34,9 +34,10 @@ export class ListConversationUpdates {
 	 */
 	async list(request: UpdatesRequest): Promise<LogPage<ConversationUpdate>> {
 		const { full } = request;
+		const views = this.#views();
 		return await readLogPage(this.#log, request, {
 			...this.#optionsOf(request),
-			toView: (stored) => this.#views.toUpdate(stored, request),
+			toView: (stored) => views.toUpdate(stored, request),
 			sizeOf: (update, { record }) => sizeOf(update) + (full ? recordSize(record) : 0),
 		});
 	}
@@ -47,9 +48,10 @@ export class ListConversationUpdates {
 	 * @throws ServiceError as {@link list} does
 	 */
 	async listJson(request: UpdatesRequest): Promise<LogPage<string>> {
+		const views = this.#views();
 		return await readLogPage(this.#log, request, {
 			...this.#optionsOf(request),
-			toView: (stored) => this.#views.toJson(stored, request),
+			toView: (stored) => views.toJson(stored, request),
 			sizeOf: (text) => Buffer.byteLength(text),
 		});
 	}

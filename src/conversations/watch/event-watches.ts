@@ -59,10 +59,10 @@ export class EventWatches {
 		owner?: string,
 	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
 		const conditions = eventConditionsOf(filter, filterPrefix);
-		const respond = (stored: StoredEvent) =>
+		const responder = () => (stored: StoredEvent) =>
 			eventMeets(conditions, stored) ? this.#responseOf(stored, secrets, asJson) : undefined;
 		const variant = [conditions, secrets, asJson];
-		return this.#watches.watch({ start, conversationId, owner, variant, respond }, signal);
+		return this.#watches.watch({ start, conversationId, owner, variant, responder }, signal);
 	}
 
 	#responseOf(stored: StoredEvent, secrets: SecretsForm, asJson: boolean): SharedResponse<Response> {

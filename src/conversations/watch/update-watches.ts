@@ -11,7 +11,7 @@ import { summaryMeets } from "../../store/condition.ts";
 import type { Store, StoredUpdate } from "../../store/store.ts";
 import { updateLog } from "../read/entry-log.ts";
 import { conditionsOf, originOf } from "../read/filter.ts";
-import type { UpdateViewOptions, UpdateViews } from "../read/update-view.ts";
+import type { PresentViews, UpdateViewOptions } from "../read/update-view.ts";
 import type { RecentEntries } from "./recent-entries.ts";
 import { SharedResponse } from "./shared-response.ts";
 import { type WatchBatch, Watches, type WatchOptions, type WatchStart } from "./watch.ts";
@@ -37,11 +37,11 @@ export interface UpdateWatchRequest {
 /** Lets many watchers follow the updates of a store. */
 export class UpdateWatches {
 	readonly #watches: Watches<StoredUpdate, Response>;
-	readonly #views: UpdateViews;
+	readonly #views: PresentViews;
 	/** One message per view of an update. Watchers share it, so that it is encoded once. */
 	readonly #responses = new WeakMap<ConversationUpdate, SharedResponse<Response>>();
 
-	constructor(store: Pick<Store, "updates">, views: UpdateViews, options: WatchOptions) {
+	constructor(store: Pick<Store, "updates">, views: PresentViews, options: WatchOptions) {
 		this.#watches = new Watches(updateLog(store), heartbeat, options);
 		this.#views = views;
 	}
@@ -64,16 +64,19 @@ export class UpdateWatches {
 	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
 		const conditions = conditionsOf(filter, filterPrefix);
 		const origin = originOf(requestedOrigin);
-		const respond = async (stored: StoredUpdate) => {
-			if (origin !== undefined && stored.origin !== origin) return undefined;
-			const update = await this.#views.toUpdate(stored, asJson ? { ...view, full: false } : view);
-			// An unreadable update is sent, because it may meet the conditions.
-			if (update.summary !== undefined && !summaryMeets(conditions, update.summary)) return undefined;
-			if (!asJson) return this.#responseOf(update);
-			return responseOf(stored.sequence, undefined, await this.#views.toJson(stored, view));
+		const responder = () => {
+			const views = this.#views();
+			return async (stored: StoredUpdate) => {
+				if (origin !== undefined && stored.origin !== origin) return undefined;
+				const update = await views.toUpdate(stored, asJson ? { ...view, full: false } : view);
+				// An unreadable update is sent, because it may meet the conditions.
+				if (update.summary !== undefined && !summaryMeets(conditions, update.summary)) return undefined;
+				if (!asJson) return this.#responseOf(update);
+				return responseOf(stored.sequence, undefined, await views.toJson(stored, view));
+			};
 		};
 		const variant = [conditions, origin, view, asJson];
-		return this.#watches.watch({ start, conversationId, owner, variant, respond }, signal);
+		return this.#watches.watch({ start, conversationId, owner, variant, responder }, signal);
 	}
 
 	#responseOf(update: ConversationUpdate): SharedResponse<Response> {

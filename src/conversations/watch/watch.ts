@@ -21,9 +21,14 @@ export interface WatchRequest<Entry extends LogEntry, Response extends DescMessa
 	readonly owner?: string | undefined;
 	/** All else that determines the messages. Watchers of the same conversation with an equal variant share them. */
 	readonly variant: readonly unknown[];
-	/** Returns the message for an entry of the requested conversations; undefined when the request excludes it. */
-	readonly respond: (entry: Entry) => MaybePromise<SharedResponse<Response> | undefined>;
+	/** Called before entries are read; the result makes their messages. */
+	readonly responder: () => Respond<Entry, Response>;
 }
+
+/** Returns the message for an entry of the requested conversations; undefined when the request excludes it. */
+type Respond<Entry, Response extends DescMessage> = (
+	entry: Entry,
+) => MaybePromise<SharedResponse<Response> | undefined>;
 
 type MaybePromise<Value> = Value | Promise<Value>;
 
@@ -163,7 +168,8 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		const key = `${this.recent.restarts} ${cursor} ${through} ${request.key}`;
 		let responses = this.#shared.get(key);
 		if (responses === undefined) {
-			responses = this.#select(request, entries);
+			// In the same turn of the event loop in which the entries were taken out of memory.
+			responses = this.#select(request, entries, request.responder());
 			this.#shared.set(key, responses);
 			responses.catch(() => this.#shared.delete(key));
 		}
@@ -201,15 +207,17 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 			maxBytes: BATCH.bytes,
 			withRecords: true,
 		};
+		const respond = request.responder();
 		const entries = await this.#source.log.list(query);
 		await assertNotPruned(this.#source, cursor, { conversationId, owner, afterRemoval });
 		const through = entries.at(-1)?.sequence ?? maxOf(cursor, end);
-		return { responses: await this.#select(request, entries), through };
+		return { responses: await this.#select(request, entries, respond), through };
 	}
 
 	async #select(
-		{ conversationId, owner, respond }: WatchRequest<Entry, Response>,
+		{ conversationId, owner }: WatchRequest<Entry, Response>,
 		entries: readonly Entry[],
+		respond: Respond<Entry, Response>,
 	): Promise<WatchBatch<Response>> {
 		// An erasure has the digest of the id in its place.
 		const ids = conversationId === undefined ? undefined : [conversationId, idDigest(conversationId)];

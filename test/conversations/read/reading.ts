@@ -52,7 +52,7 @@ export class Reading implements AsyncDisposable {
 		this.views = new UpdateViews(store, format, vault, onUnreadable);
 		this.get = new GetConversation(store, format, vault, onUnreadable);
 		this.list = new ListConversations(store, format, vault, onUnreadable);
-		this.updates = new ListConversationUpdates(store, this.views);
+		this.updates = new ListConversationUpdates(store, () => this.views);
 		this.#eventFormat = new EventFormat(format, keys, "UTC");
 		this.eventViews = new EventViews(this.#eventFormat, ({ sequence }) => this.unreadableEvents.push(sequence));
 		this.events = new ListConversationEvents(store, this.eventViews);

@@ -35,7 +35,7 @@ afterEach(async () => {
 });
 
 function watching(options: Omit<WatchOptions, "stopping"> = {}): UpdateWatches {
-	return new UpdateWatches({ updates: log }, reading.views, {
+	return new UpdateWatches({ updates: log }, () => reading.views, {
 		heartbeat: NEVER,
 		...options,
 		stopping: stopping.signal,
