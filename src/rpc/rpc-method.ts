@@ -40,8 +40,8 @@ export interface StreamRpc {
  */
 type EncodedHandler<Outcome> = (request: Uint8Array, caller: Principal, signal: CallSignal) => Outcome;
 
-/** Implementation of a unary method, independent of transports. */
-type Handler<Request, Outcome> = (request: Request, caller: Principal) => Outcome;
+/** Implementation of a unary method, independent of transports. The signal fires when nobody waits for the response. */
+type Handler<Request, Outcome> = (request: Request, caller: Principal, signal: CallSignal) => Outcome;
 
 /** Implementation of a streaming method. The signal fires when nobody waits for responses any longer. */
 type StreamHandler<Request, Response extends DescMessage> = (
@@ -65,10 +65,10 @@ export function unary<I extends DescMessage, O extends DescMessage>(
 	return {
 		kind: "unary",
 		method,
-		handle: async (bytes, caller) => {
+		handle: async (bytes, caller, signal) => {
 			const request = decodeRequest(method.input, bytes);
 			try {
-				return toBinary(method.output, create(method.output, await handler(request, caller)));
+				return toBinary(method.output, create(method.output, await handler(request, caller, signal)));
 			} catch (error) {
 				throw withConversation(error, conversationId?.(request));
 			}

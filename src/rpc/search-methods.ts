@@ -22,8 +22,8 @@ const FIELDS: Readonly<Record<TextField, SearchField>> = {
 
 /** The method that searches. */
 export function searchMethod(reads: Pick<ConversationReads, "of">): RpcMethod {
-	return unary(ConversationSearchService.method.searchConversations, async (request, caller) => {
-		const page = await reads.of(caller).search.search(request);
+	return unary(ConversationSearchService.method.searchConversations, async (request, caller, signal) => {
+		const page = await reads.of(caller).search.search(request, signal);
 		return {
 			hits: page.hits.map(({ summary, places }) => ({
 				summary,

@@ -1,3 +1,4 @@
+import type { CallSignal } from "../call-signal.ts";
 import type { Condition } from "./condition.ts";
 
 /**
@@ -111,8 +112,12 @@ export interface TextIndex {
 	 * @returns whether documents are left
 	 */
 	empty(expects: IndexProgress): Promise<boolean>;
-	/** Finds documents, newest first; with `of` in any order. */
-	find(query: DocumentQuery): Promise<readonly FoundDocument[]>;
+	/**
+	 * Finds documents, newest first; with `of` in any order.
+	 *
+	 * @throws ServiceError `unavailable` when the signal fires before the query has begun
+	 */
+	find(query: DocumentQuery, signal?: CallSignal): Promise<readonly FoundDocument[]>;
 }
 
 export function isSameProgress(a: IndexProgress, b: IndexProgress): boolean {

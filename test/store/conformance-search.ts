@@ -275,6 +275,37 @@ export function searchConformance(harness: StoreHarness): void {
 			expect(await findAll(store, { query: "stays" })).toEqual([[id(0), [String(last)]]]);
 		});
 
+		it("ends before its next read when the caller has gone, and reads nothing for one who had gone before", async () => {
+			await using store = await open();
+			await post(store, 0, 1, "words");
+			await say(store, 0, 2, "words");
+			await indexAll(store);
+			const query = { required: [{ word: "words", isPrefix: false }], excluded: [], conditions: [], limit: 10 };
+			const gone = { kind: "unavailable", message: "the sender no longer waits for the response" };
+			await expect(store.textIndex.find(query, { aborted: true })).rejects.toMatchObject(gone);
+			const signal = { aborted: false };
+			const reads: string[] = [];
+			const leaving: Store = {
+				...store,
+				textIndex: {
+					...store.textIndex,
+					async find(documents, of) {
+						reads.push("find");
+						const found = await store.textIndex.find(documents, of);
+						signal.aborted = true;
+						return found;
+					},
+				},
+				async readEvents(sequences) {
+					reads.push("readEvents");
+					return await store.readEvents(sequences);
+				},
+			};
+			const request = { query: "words", pageSize: 0, pageToken: "" };
+			await expect(searchOf(leaving).search(request, signal)).rejects.toMatchObject(gone);
+			expect(reads).toEqual(["find"]);
+		});
+
 		it("leaves out what was removed after the indexer read it, and writes no step twice", async () => {
 			await using store = await open();
 			await post(store, 0, 1, "title");

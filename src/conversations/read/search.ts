@@ -2,6 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { SearchOrder } from "../../../gen/conversations/v1/conversation_search_service_pb.js";
 import type { ConversationFilter } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts";
 import type { EventFormat } from "../../events/event-format.ts";
 import { eventTexts } from "../../search/event-texts.ts";
 import { matchDocument, type Snippet } from "../../search/match.ts";
@@ -65,27 +66,27 @@ const EXAMINED_WINDOW = 500;
 /** Number of matching events that a matching title counts as. */
 const TITLE_WEIGHT = 10;
 
+type SearchedStore = Pick<StoreReads, "listConversations" | "readEvents" | "textIndex">;
+
 /** Finds conversations by their texts. */
 export class SearchConversations {
-	readonly #store: Pick<StoreReads, "listConversations" | "readEvents" | "textIndex">;
+	readonly #store: SearchedStore;
 	readonly #format: Pick<EventFormat, "read">;
 	readonly #onUnreadable: OnUnreadable;
 
-	constructor(
-		store: Pick<StoreReads, "listConversations" | "readEvents" | "textIndex">,
-		format: Pick<EventFormat, "read">,
-		onUnreadable: OnUnreadable,
-	) {
+	constructor(store: SearchedStore, format: Pick<EventFormat, "read">, onUnreadable: OnUnreadable) {
 		this.#store = store;
 		this.#format = format;
 		this.#onUnreadable = onUnreadable;
 	}
 
 	/**
+	 * @param signal ends the search before its next read of the store
 	 * @param filterPrefix text before the name of a field of the filter in error messages
-	 * @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read
+	 * @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read or the
+	 *   signal fired
 	 */
-	async search(request: SearchRequest, filterPrefix = "filter."): Promise<SearchPage> {
+	async search(request: SearchRequest, signal?: CallSignal, filterPrefix = "filter."): Promise<SearchPage> {
 		const { pageToken } = request;
 		const size = pageSize(request.pageSize);
 		const query = parseQuery(request.query);
@@ -94,10 +95,26 @@ export class SearchConversations {
 		const scope = { query, conditions, order };
 		// Before the search, so that nothing up to there is missing.
 		const { events: indexedThrough } = await this.#store.textIndex.progress();
-		const search = new Search(this.#store, this.#format, this.#onUnreadable, query, conditions);
+		const search = new Search(untilGone(this.#store, signal), this.#format, this.#onUnreadable, query, conditions);
 		const page = await (order === "newest" ? newestPage : relevantPage)(search, scope, pageToken, size);
 		return { ...page, indexedThrough };
 	}
+}
+
+/** Returns the reads of a search, which fail with {@link SENDER_GONE} once the signal has fired. */
+function untilGone(store: SearchedStore, signal: CallSignal | undefined): SearchedStore {
+	const read = async <Result>(work: () => Promise<Result>): Promise<Result> => {
+		if (isSenderGone(signal)) throw SENDER_GONE;
+		return await work();
+	};
+	return {
+		listConversations: (query) => read(() => store.listConversations(query)),
+		readEvents: (sequences) => read(() => store.readEvents(sequences)),
+		textIndex: {
+			progress: () => read(() => store.textIndex.progress()),
+			find: (query) => read(() => store.textIndex.find(query, signal)),
+		},
+	};
 }
 
 /** @throws ServiceError `invalid_argument` for an unknown order */
@@ -189,7 +206,7 @@ function positionOf([event = 0n, title = 0n]: readonly (bigint | undefined)[]): 
 class Search {
 	/** Whether the index decides alone. */
 	readonly isExact: boolean;
-	readonly #store: Pick<StoreReads, "listConversations" | "readEvents" | "textIndex">;
+	readonly #store: SearchedStore;
 	readonly #format: Pick<EventFormat, "read">;
 	readonly #onUnreadable: OnUnreadable;
 	readonly #query: TextQuery;
@@ -199,7 +216,7 @@ class Search {
 	readonly #summaries = new Map<string, ConversationSummary | undefined>();
 
 	constructor(
-		store: Pick<StoreReads, "listConversations" | "readEvents" | "textIndex">,
+		store: SearchedStore,
 		format: Pick<EventFormat, "read">,
 		onUnreadable: OnUnreadable,
 		query: TextQuery,

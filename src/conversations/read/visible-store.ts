@@ -50,11 +50,14 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 			}),
 		textIndex: {
 			progress: () => store.textIndex.progress(),
-			find: ({ conditions, ...query }) =>
-				store.textIndex.find({
-					...query,
-					conditions: [{ kind: "equal", field: "owner", value: owner }, ...conditions],
-				}),
+			find: ({ conditions, ...query }, signal) =>
+				store.textIndex.find(
+					{
+						...query,
+						conditions: [{ kind: "equal", field: "owner", value: owner }, ...conditions],
+					},
+					signal,
+				),
 		},
 		reportUsage: (query) => store.reportUsage({ ...query, owner }),
 		getUsageRange: () => store.getUsageRange(owner),

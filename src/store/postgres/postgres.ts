@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import type { CallSignal } from "../../call-signal.ts";
+import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger, ThreadObserver } from "../../threads/worker-thread.ts";
 import { compactStep } from "../compaction.ts";
@@ -197,7 +197,14 @@ function storeOf(
 			write: (step) => run(() => logged("writeIndex", writeStep(connections, step))),
 			reset: () => run(() => logged("resetIndex", write(resetQuery()))),
 			empty: (expects) => run(() => logged("emptyIndex", emptyIndex(connections, expects))),
-			find: (query) => read("findDocuments", (session) => findDocuments(session, query)),
+			async find(query, signal) {
+				// The read may have waited for a connection.
+				const found = await read("findDocuments", async (session) =>
+					isSenderGone(signal) ? undefined : findDocuments(session, query),
+				);
+				if (found === undefined) throw SENDER_GONE;
+				return found;
+			},
 		},
 		append: (update, signal) =>
 			run(() => {

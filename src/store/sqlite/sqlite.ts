@@ -172,7 +172,7 @@ function storeOf(
 			write: (step) => writer.calls.writeIndexStep(step),
 			reset: () => writer.calls.resetIndex(),
 			empty: (expects) => writer.calls.emptyIndex(expects),
-			find: (query) => search.calls.findDocuments(query),
+			find: (query, signal) => search.calls.findDocuments(query, signal),
 		},
 		async append(update, signal) {
 			const { record, summary } = update;

@@ -23,7 +23,7 @@ export function searchRoute<Name extends string>(
 		method: "GET",
 		path: `${basePath}${SEARCH_PATH}`,
 		scope: "read",
-		handle: async ({ search, principal }) => {
+		handle: async ({ search, principal, signal }) => {
 			const names: readonly (Name | (typeof PARAMETERS)[number])[] = [...PARAMETERS, ...filter.names];
 			const parameters = new Query(search, names, filter.repeatable);
 			const asked = {
@@ -32,7 +32,7 @@ export function searchRoute<Name extends string>(
 				orderBy: ORDERS[parameters.word("order_by", ["newest", "relevance"])],
 				filter: filter.read(parameters),
 			};
-			const { hits, nextPageToken, indexedThrough } = await searchOf(principal).search(asked, "");
+			const { hits, nextPageToken, indexedThrough } = await searchOf(principal).search(asked, signal, "");
 			return stringifyExactJson({
 				hits: hits.map(hitJson),
 				next_page_token: nextPageToken,
