@@ -3,7 +3,7 @@ import { capturedSequences, object } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { DESKTOP, PHONE, TestBrowser } from "./browser.ts";
 import { eventsOf, post, postSample, recordOf, SAMPLES, SILENT, said, sampleId } from "./samples.ts";
-import { expectAccessible, visit, visitWithKey } from "./visit.ts";
+import { expectAccessible, goTo, visit, visitWithKey } from "./visit.ts";
 
 let browser: TestBrowser;
 let service: TestService;
@@ -58,8 +58,9 @@ describe("the key", () => {
 		await page.evaluate("location.hash = '#key=another-key-of-somebody'");
 		const question = page.getByRole("alertdialog");
 		await question.waitFor();
-		expect(page.url()).not.toContain("another-key");
+		await expect.poll(() => page.url()).not.toContain("another-key");
 		await question.getByRole("button", { name: "Keep mine" }).click();
+		await question.waitFor({ state: "detached" });
 		expect(await page.evaluate("sessionStorage.getItem('access-key')")).toBe(KEY);
 		await page.context().close();
 	});
@@ -93,7 +94,7 @@ describe("the list", () => {
 		await expect.poll(() => rows.count()).toBeGreaterThan(5);
 		await page.getByRole("button", { name: "waiting" }).click();
 		await expect.poll(() => rows.count()).toBe(1);
-		expect(page.url()).toContain("execution_status=waiting_for_confirmation");
+		await expect.poll(() => page.url()).toContain("execution_status=waiting_for_confirmation");
 		await page.keyboard.press("Escape");
 		await page.keyboard.press("f");
 		await page.keyboard.type("base image");
@@ -129,12 +130,10 @@ describe("the list", () => {
 	});
 
 	test("goes on without a gap when the service was stopped and started under it", async () => {
-		const port = await freePort();
-		const fixed = { HTTP_ADDRESS: `127.0.0.1:${port}` };
-		await using first = await startTestService(fixed);
+		await using first = await startTestService();
 		const { page } = await visitWithKey(browser, first.http);
 		await page.getByText("live", { exact: true }).waitFor();
-		await using second = await first.restart(fixed);
+		await using second = await first.restart({ HTTP_ADDRESS: new URL(first.http).host });
 		const [sample] = SAMPLES;
 		if (sample === undefined) throw new Error("there are samples");
 		for (const number of [301, 302, 303])
@@ -154,15 +153,17 @@ describe("a conversation", () => {
 		const { page, faults } = await visitWithKey(browser, service.http, CHECKOUT);
 		const steps = page.locator("article.step");
 		await steps.first().waitFor();
-		const slow = page.locator("article.step", { hasText: "--repeat 100" });
 		await page.keyboard.press("s");
-		await slow.getByText("slowest").waitFor();
+		await page.locator("article.step.chosen", { hasText: "--repeat 100" }).getByText("slowest").waitFor();
+		// What steps cost is known when the record has arrived.
+		await page.getByRole("link", { name: /^dearest:/ }).waitFor();
 		await page.keyboard.press("d");
 		await page.locator("article.step.chosen", { hasText: "dearest" }).waitFor();
 		await page.keyboard.press("g");
+		await page.locator("article.step.failed.chosen").waitFor();
 		const error = page.locator("article.step.failed");
 		await error.getByText("LLMContextWindowExceedError").waitFor();
-		expect(page.url()).toMatch(/event=\d+/);
+		await expect.poll(() => page.url()).toMatch(/event=\d+/);
 		await page.getByRole("searchbox", { name: "Search in the timeline" }).fill("stub answered");
 		await expect.poll(() => steps.count()).toBe(1);
 		expect(faults).toEqual([]);
@@ -199,7 +200,7 @@ describe("a conversation", () => {
 		const slowest = page.getByRole("link", { name: "slowest: 1 min 37 s" });
 		await expect.poll(() => slowest.boundingBox()).toMatchObject({ y: expect.any(Number) });
 		const dearest = page.getByRole("link", { name: /^dearest: \$0\.\d\d$/ });
-		expect(await dearest.count()).toBe(1);
+		await dearest.waitFor();
 		await slowest.click();
 		await page.locator("article.step.chosen", { hasText: "--repeat 100" }).getByText("slowest").waitFor();
 		await page.context().close();
@@ -231,8 +232,8 @@ describe("a conversation", () => {
 		const headers = versions.getByRole("columnheader");
 		await expect.poll(() => headers.allTextContents()).toEqual(["Member", `At ${oldest}`, `At ${newest + 1000}`]);
 		const row = versions.getByRole("row", { name: /\/execution_status/ });
-		expect(await row.getByRole("cell").allTextContents()).toEqual(["running", "error"]);
-		expect(page.url()).toContain(`sequence=${newest + 1000}&with=${oldest}`);
+		await expect.poll(() => row.getByRole("cell").allTextContents()).toEqual(["running", "error"]);
+		await expect.poll(() => page.url()).toContain(`sequence=${newest + 1000}&with=${oldest}`);
 		await page.context().close();
 	});
 
@@ -250,9 +251,12 @@ describe("a conversation", () => {
 			await expect.poll(() => page.evaluate("globalThis.copied")).toEqual(expect.any(String));
 			return await page.evaluate("globalThis.copied");
 		};
-		await page.locator("article.step", { hasText: "grep -n coupon" }).getByRole("link").click();
-		const event = /event=(\d+)/.exec(page.url())?.[1];
-		expect(await copied(undefined, "link to what is shown")).toBe(page.url());
+		const link = page.locator("article.step", { hasText: "grep -n coupon" }).getByRole("link");
+		const address = (await link.getAttribute("href")) ?? "";
+		const event = /event=(\d+)/.exec(address)?.[1];
+		await link.click();
+		await page.locator("article.step.chosen", { hasText: "grep -n coupon" }).waitFor();
+		expect(await copied(undefined, "link to what is shown")).toBe(`${service.http}/${address}`);
 		expect(await copied("Conversation", "id")).toBe(sampleId(1));
 		expect(JSON.parse(await copied("Conversation", "JSON"))).toMatchObject({
 			id: sampleId(1),
@@ -277,8 +281,9 @@ describe("a conversation", () => {
 			})}' "$GRPC_ADDRESS" conversations.v1.ConversationEventService/ListConversationEvents`,
 		);
 		await page.keyboard.press("h");
-		await page.getByRole("button", { name: /started/ }).click();
-		const first = /sequence=(\d+)/.exec(page.url())?.[1];
+		const started = page.getByRole("button", { name: /started/ });
+		await started.click();
+		const first = await started.locator(".number").textContent();
 		expect(await run(await copied(`Version ${first}`, "curl"))).toMatchObject({ execution_status: "running" });
 		expect(faults).toEqual([]);
 		await page.context().close();
@@ -347,9 +352,8 @@ describe("a conversation", () => {
 		const { page } = await visitWithKey(browser, service.http, CHECKOUT);
 		const link = page.locator("article.step", { hasText: "grep -n coupon" }).getByRole("link");
 		await link.click();
-		const { href } = new URL(page.url());
-		expect(href).toMatch(/event=\d+$/);
-		const other = await visitWithKey(browser, service.http, new URL(href).hash);
+		await expect.poll(() => page.url()).toMatch(/event=\d+$/);
+		const other = await visitWithKey(browser, service.http, new URL(page.url()).hash);
 		await other.page.locator("article.step.chosen", { hasText: "grep -n coupon" }).waitFor();
 		await page.context().close();
 		await other.page.context().close();
@@ -447,7 +451,7 @@ describe("what others wrote is only text", () => {
 			["#/senders", "test"],
 			[`#/${encodeURIComponent(EVIL)}`, shows],
 		] as const) {
-			await page.evaluate(`location.hash = ${JSON.stringify(address)}`);
+			await goTo(page, address);
 			await page.getByRole("main").getByText(shown).first().waitFor({ state: "attached" });
 			if (address.endsWith("history")) await page.getByRole("button", { name: /failed/ }).click();
 			expect(await page.title()).toBe("Conversations");
@@ -496,7 +500,7 @@ test("while nothing has arrived, the list says how to point an agent server here
 	if (sample === undefined) throw new Error("there are samples");
 	await postSample(empty.http, sample);
 	await page.getByRole("row", { name: /Fix the flaky test in checkout/ }).waitFor();
-	expect(await setting.count()).toBe(0);
+	await expect.poll(() => setting.count()).toBe(0);
 	await page.getByRole("link", { name: "About" }).click();
 	await setting.waitFor();
 	await page.context().close();
@@ -508,11 +512,11 @@ test("a theme is chosen by its button, stays, and changes the colours", async ()
 	const dark = await colour();
 	await page.getByRole("button", { name: "theme: system" }).click();
 	await page.getByRole("button", { name: "theme: light" }).waitFor();
-	expect(await colour()).not.toBe(dark);
+	await expect.poll(colour).not.toBe(dark);
 	await page.reload();
 	await page.getByRole("button", { name: "theme: light" }).click();
 	await page.getByRole("button", { name: "theme: dark" }).waitFor();
-	expect(await colour()).toBe(dark);
+	await expect.poll(colour).toBe(dark);
 	await page.context().close();
 });
 
@@ -538,8 +542,3 @@ describe.each([
 		await page.context().close();
 	});
 });
-
-async function freePort(): Promise<number> {
-	await using probe = await startTestService();
-	return Number(new URL(probe.http).port);
-}

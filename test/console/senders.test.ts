@@ -97,7 +97,7 @@ test("the senders page lists what was refused and why, also of a server with a w
 	const table = page.getByRole("region", { name: "Refused posts" });
 	const refused = table.getByRole("row", { name: /build-07/ });
 	await refused.getByText("invalid_record").waitFor();
-	expect(await refused.textContent()).toContain("body[0].timestamp");
+	await expect.poll(() => refused.textContent()).toContain("body[0].timestamp");
 	expect(await refused.getByRole("link", { name: id.slice(0, 8) }).getAttribute("href")).toBe(`#/conversations/${id}`);
 	const unknown = table.getByRole("row", { name: /127\.0\.0\.1 without a valid key, 3 times/ });
 	expect(await unknown.textContent()).toContain("The access key is not known");

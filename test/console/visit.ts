@@ -40,8 +40,18 @@ export async function visitWithKey(
 ): Promise<Visit> {
 	const opened = await visit(browser, `${http}/#key=${key}`, options);
 	await opened.page.getByRole("navigation", { name: "Pages" }).waitFor();
-	await opened.page.evaluate(`location.hash = ${JSON.stringify(address)}`);
+	await goTo(opened.page, address);
 	return opened;
+}
+
+/** Goes to an address of the console, such as `#/usage`. Resolves when the page has taken it. */
+export async function goTo(page: Page, address: string): Promise<void> {
+	await page.evaluate(`new Promise((resolve) => {
+		const before = location.href;
+		addEventListener("hashchange", resolve, { once: true });
+		location.hash = ${JSON.stringify(address)};
+		if (location.href === before) resolve();
+	})`);
 }
 
 /** Asserts that axe-core finds no violation of WCAG 2.2 AA. */

@@ -53,6 +53,11 @@ async function refusedPosts(of: Endpoints, key: string, search = ""): Promise<Js
 	return Array.isArray(posts) ? posts.map(object) : [];
 }
 
+/** Waits until the service has written a number of refused posts, which it does soon after its answers. */
+async function waitForPosts(of: Endpoints, key: string, count: number): Promise<void> {
+	await expect.poll(() => refusedPosts(of, key, "?page_size=1000")).toHaveLength(count);
+}
+
 async function retry(at: Endpoints, key: string, request: JsonObject = {}): Promise<JsonObject> {
 	return await getJson(at, key, ":retry", { method: "POST", body: JSON.stringify(request) });
 }
@@ -101,8 +106,7 @@ describe.each(ENGINES)("refused posts with $engine", ({ open, engine }) => {
 				const call = eventIngestClient(service, protocol, RED).ingestConversationEvents(events);
 				await expect(call).rejects.toThrow(ConnectError);
 			}
-			const missing = await refusedPosts(service, RED, "?page_size=1000");
-			expect(missing.length).toBe(2 + routes.length);
+			await waitForPosts(service, RED, 2 + routes.length);
 		}
 		await using service = await startTestService(env);
 		const [posted, events, ...called] = (await refusedPosts(service, KEY)).toReversed();
@@ -149,6 +153,7 @@ describe.each(ENGINES)("refused posts with $engine", ({ open, engine }) => {
 		await using service = await startTestService(env);
 		for (let n = 0; n < 3; n++) expect((await postWebhook(service, KEY, body)).status).toBe(422);
 		expect((await postEvents(service, KEY, randomUUID(), brokenBatch())).status).toBe(422);
+		await waitForPosts(service, KEY, 4);
 		const listed = await refusedPosts(service, KEY);
 		expect(listed.map(({ has_body }) => has_body)).toEqual([true, true, true, true]);
 		expect(JSON.stringify(listed)).not.toContain(CANARY);
@@ -159,6 +164,7 @@ describe.each(ENGINES)("refused posts with $engine", ({ open, engine }) => {
 		}
 		await using keyless = await startTestService(await environment({ ENCRYPTION_KEY: "" }));
 		expect((await postWebhook(keyless, KEY, body)).status).toBe(422);
+		await waitForPosts(keyless, KEY, 1);
 		const [post] = await refusedPosts(keyless, KEY);
 		expect(post).toMatchObject({ size: body.length, has_body: false, reasons: [{ place: "body.title" }] });
 		expect(await retry(keyless, KEY, { ids: [String(post?.id)] })).toMatchObject({ taken_in: 0, without_body: 1 });
@@ -272,8 +278,8 @@ describe.each(ENGINES)("refused posts with $engine", ({ open, engine }) => {
 			peer: "127.0.0.1",
 		};
 		const reason = (message: string) => [{ place: "", type: "unauthenticated", message }];
-		const found = await refusedPosts(service, KEY);
-		expect(found.toReversed()).toMatchObject([
+		const found = async () => (await refusedPosts(service, KEY)).toReversed();
+		await expect.poll(found).toMatchObject([
 			{ ...unknown, requests: 5, route: WEBHOOK, reasons: reason("The access key is not known") },
 			{ ...unknown, requests: 1, route: `${EVENT_WEBHOOK}/{id}` },
 			{ ...unknown, requests: 1, reasons: reason("The access key is missing") },
@@ -340,7 +346,7 @@ describe.each(ENGINES)("refused posts with $engine", ({ open, engine }) => {
 			const value = (of: string) => samples.find((sample) => sample.name === name(of))?.value ?? Number.NaN;
 			return [value("kept_total") + value("dropped_total"), value("size_bytes"), value("removed_total")] as const;
 		};
-		await expect.poll(async () => (await counted())[0], { timeout: 20_000 }).toBe(total);
+		await expect.poll(async () => (await counted())[0]).toBe(total);
 		const [, bytes, removed] = await counted();
 		expect(bytes).toBeGreaterThan(2 ** 19);
 		expect(bytes).toBeLessThanOrEqual(2 ** 20);

@@ -7,6 +7,7 @@ import { describe, expect, test } from "vitest";
 import { ServiceProcess } from "../support/child.ts";
 import { type Endpoints, getText, postWebhook, readClient } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
+import { LOCK_TIMEOUT } from "../support/lock-timeout.ts";
 import { ignorePipeErrors } from "../support/pipes.ts";
 import { expectReady } from "../support/ready.ts";
 import { KEY, testEnvironment } from "../support/service.ts";
@@ -90,7 +91,7 @@ describe("a service whose database", () => {
 		expect(await post(service, first)).toEqual(accepted);
 		const script = `
 			const { DatabaseSync } = require("node:sqlite");
-			new DatabaseSync(process.argv[1]).exec("BEGIN EXCLUSIVE");
+			new DatabaseSync(process.argv[1], ${JSON.stringify(LOCK_TIMEOUT)}).exec("BEGIN EXCLUSIVE");
 			process.stdout.write("locked");
 			setInterval(() => {}, 1000);`;
 		const other = ignorePipeErrors(

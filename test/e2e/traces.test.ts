@@ -169,7 +169,7 @@ test("metrics are exported, and a receiver that fails is logged once for each ou
 	await using service = await started(receiver, folder, env);
 	await expect.poll(() => receiver.headers.length, { timeout: 30_000 }).toBeGreaterThan(3);
 	const failures = () => service.output.stdout.split("\n").filter((line) => line.includes('"export_failed"'));
-	expect(failures()).toHaveLength(1);
+	await expect.poll(failures).toHaveLength(1);
 	expect(JSON.parse(failures()[0] ?? "")).toMatchObject({ level: "warn", event: "export_failed", signal: "metrics" });
 	receiver.status = 200;
 	await expect.poll(() => receiver.metrics.has("conversations.ready"), { timeout: 30_000 }).toBe(true);

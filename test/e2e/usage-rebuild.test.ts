@@ -5,6 +5,7 @@ import { ServiceProcess } from "../support/child.ts";
 import { EVENT_WEBHOOK, postWebhook } from "../support/clients.ts";
 import { ENGINES } from "../support/engines.ts";
 import { capturedSequences } from "../support/fixtures.ts";
+import { LOCK_TIMEOUT } from "../support/lock-timeout.ts";
 import { KEY, startTestService, type TestService, testEnvironment } from "../support/service.ts";
 
 /** Reports from the ledger, and from the sums and days. */
@@ -31,7 +32,7 @@ async function damage(url: string, ...statements: readonly string[]): Promise<vo
 		(text) => `${text.replaceAll(/\busage_\w+/g, (table) => (isFile ? table : `conversation_updates.${table}`))};`,
 	);
 	if (!isFile) return void (await sqlOn(url, sql.join("\n")));
-	using database = new DatabaseSync(url.slice("sqlite:".length), { timeout: 30_000 });
+	using database = new DatabaseSync(url.slice("sqlite:".length), LOCK_TIMEOUT);
 	database.exec(sql.join("\n"));
 }
 

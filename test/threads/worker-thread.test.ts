@@ -70,7 +70,7 @@ test("a thread that is idle ends, and the next call starts another one", async (
 	const { thread, lines } = started({ idleMilliseconds: 1 });
 	const first = await thread.calls.threadId();
 	// A poll after a pause of the thread's idle time meets another thread.
-	await expect.poll(() => thread.calls.threadId(), { interval: 20, timeout: 10_000 }).not.toBe(first);
+	await expect.poll(() => thread.calls.threadId(), { interval: 20, timeout: 30_000 }).not.toBe(first);
 	expect(lines).toEqual([]);
 });
 

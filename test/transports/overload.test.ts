@@ -231,7 +231,7 @@ describe("no request counts as under way", () => {
 		};
 	}
 
-	test("after requests that have ended in any mix of ways", { timeout: 60_000 }, async () => {
+	test("after requests that have ended in any mix of ways", async () => {
 		const acts = fc.array(fc.tuple(fc.constantFrom(...WIRES), fc.constantFrom(...ENDS)), {
 			minLength: 1,
 			maxLength: 12,

@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { useShortcuts } from "./keys.ts";
 import { addressOf, go, path, query } from "./route.ts";
 
@@ -14,7 +14,8 @@ export function SearchBox() {
 	const reset = (): void => {
 		if (input.current !== null) input.current.value = present;
 	};
-	useEffect(reset, [present, isSearch]);
+	// At once: later it would replace what a person has typed since.
+	useLayoutEffect(reset, [present, isSearch]);
 	useShortcuts([
 		{
 			key: "/",

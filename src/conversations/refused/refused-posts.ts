@@ -263,7 +263,8 @@ export class RefusedPosts implements AsyncDisposable {
 			const posts = await Promise.all(
 				taken.map(async ({ post, body }) => ({ ...post, body: await this.#seal(post, body) })),
 			);
-			this.#counts.removed += await this.#store.refusedPosts.add([...posts, ...peers], this.#room);
+			const removed = await this.#store.refusedPosts.add([...posts, ...peers], this.#room);
+			this.#counts.removed += removed;
 			this.#counts.kept += posts.length;
 		} catch (error) {
 			this.#counts.dropped += taken.length;

@@ -18,6 +18,7 @@ import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
 import type { Appended, AppendedEvents, NewEvents, Store } from "../../../src/store/store.ts";
 import { record } from "../../support/fixtures.ts";
+import { LOCK_TIMEOUT } from "../../support/lock-timeout.ts";
 import { TempFolder } from "../../support/temp.ts";
 
 export const format = new RecordFormat();
@@ -112,7 +113,7 @@ export class Reading implements AsyncDisposable {
 	}
 
 	#change(statement: string, sequence: bigint): void {
-		const database = new DatabaseSync(this.#folder.file("conversations.db"), { timeout: 5_000 });
+		const database = new DatabaseSync(this.#folder.file("conversations.db"), LOCK_TIMEOUT);
 		database.prepare(statement).run(sequence);
 		database.close();
 	}

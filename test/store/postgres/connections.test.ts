@@ -308,7 +308,7 @@ describe("an unavailable database", () => {
 		expect(lines).toEqual(["no primary of the database can be reached", "no primary of the database can be reached"]);
 	});
 
-	test("at one silent host does not delay connections to the next host", { timeout: 30_000 }, async () => {
+	test("at one silent host does not delay connections to the next host", async () => {
 		const sockets: Socket[] = [];
 		const silent = createServer((socket) => sockets.push(socket)).listen(0, "127.0.0.1");
 		await once(silent, "listening");
@@ -317,7 +317,7 @@ describe("an unavailable database", () => {
 			silent.close();
 		});
 		const url = server.url().replace("@", `@127.0.0.1:${portOf(silent)},`);
-		const { connections } = await connected(url, { connectTimeout: 60_000 });
+		const { connections } = await connected(url, { connectTimeout: 600_000 });
 		await connections.transaction((transaction) => transaction.commit(insert(1n)));
 		expect(await stored()).toEqual(["1"]);
 	});

@@ -52,7 +52,7 @@ function shownOf(open: OpenConversation): readonly Shown[] {
 		{
 			name: "Conversation",
 			id,
-			json: () => open.record.value,
+			json: async () => open.record.value ?? (await readRecord(id)),
 			path: `api/v1/conversations/${id}`,
 			method: "ConversationService/GetConversation",
 			request: { id },

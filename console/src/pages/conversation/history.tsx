@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { UpdateChange } from "../../../../gen/conversations/v1/update_pb.js";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { Ago } from "../../parts/time.tsx";
@@ -73,17 +73,23 @@ function Sequence(props: {
 	readonly hint: string;
 }) {
 	const { name, label, value, hint } = props;
+	const input = useRef<HTMLInputElement>(null);
+	// Not a property of the element: each answer that arrives would put it back over what a person types.
+	useLayoutEffect(() => {
+		if (input.current !== null) input.current.value = value ?? "";
+	}, [value]);
 	return (
 		<label class="row small muted">
 			{label}
 			<input
+				ref={input}
 				type="text"
 				inputmode="numeric"
 				size={12}
 				placeholder={hint}
-				value={value ?? ""}
 				onChange={(event) => {
 					const text = event.currentTarget.value.trim();
+					event.currentTarget.value = value ?? "";
 					setQuery((next) => {
 						if (text === "") next.delete(name);
 						else next.set(name, text);
