@@ -14,7 +14,8 @@ import { CommitUnknown, DatabaseError } from "../src/store/postgres/failures.ts"
 import { Replica } from "../test/robustness/replica.ts";
 import { ReplicaLoad } from "../test/robustness/replica-load.ts";
 import { Report } from "../test/robustness/report.ts";
-import { freePort, identity, PostgresServer } from "../test/store/postgres/server.ts";
+import { identity, PostgresServer } from "../test/store/postgres/server.ts";
+import { freePort } from "../test/support/free-port.ts";
 import { Random } from "../test/support/random.ts";
 import { TempFolder } from "../test/support/temp.ts";
 

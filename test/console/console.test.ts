@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { capturedSequences, object } from "../support/fixtures.ts";
+import { freePort } from "../support/free-port.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { DESKTOP, PHONE, TestBrowser } from "./browser.ts";
 import { eventsOf, post, postSample, recordOf, SAMPLES, SILENT, said, sampleId } from "./samples.ts";
@@ -130,10 +131,10 @@ describe("the list", () => {
 	});
 
 	test("goes on without a gap when the service was stopped and started under it", async () => {
-		await using first = await startTestService();
+		await using first = await startTestService({ HTTP_ADDRESS: `127.0.0.1:${await freePort()}` });
 		const { page } = await visitWithKey(browser, first.http);
 		await page.getByText("live", { exact: true }).waitFor();
-		await using second = await first.restart({ HTTP_ADDRESS: new URL(first.http).host });
+		await using second = await first.restart();
 		const [sample] = SAMPLES;
 		if (sample === undefined) throw new Error("there are samples");
 		for (const number of [301, 302, 303])
@@ -234,6 +235,23 @@ describe("a conversation", () => {
 		const row = versions.getByRole("row", { name: /\/execution_status/ });
 		await expect.poll(() => row.getByRole("cell").allTextContents()).toEqual(["running", "error"]);
 		await expect.poll(() => page.url()).toContain(`sequence=${newest + 1000}&with=${oldest}`);
+		await page.context().close();
+	});
+
+	test("keeps what a person types into its history while an update arrives", async () => {
+		const [sample] = SAMPLES;
+		if (sample === undefined) throw new Error("there are samples");
+		const record = recordOf({ ...sample, id: sampleId(205), title: "Before", status: "finished" });
+		await post(service.http, "conversations", record);
+		const { page } = await visitWithKey(browser, service.http, `#/conversations/${sampleId(205)}?tab=history`);
+		const updates = page.locator(".history ol li");
+		await expect.poll(() => updates.count()).toBe(1);
+		await page.getByText("live", { exact: true }).waitFor();
+		const other = page.getByLabel("compared with");
+		await other.fill("12");
+		await post(service.http, "conversations", { ...record, title: "After", updated_at: new Date().toISOString() });
+		await expect.poll(() => updates.count()).toBe(2);
+		expect(await other.inputValue()).toBe("12");
 		await page.context().close();
 	});
 

@@ -133,7 +133,8 @@ test("a purge that a stop of the service prevented is done by the checks of the 
 	await using store = await open(path);
 	await expect
 		.poll(async () => {
-			await store.check();
+			// Each check does one step, and a search of the files takes long.
+			for (let n = 0; n < 50; n++) await store.check();
 			return found(path);
 		})
 		.toBe(0);

@@ -2,10 +2,10 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { chmodSync, chownSync, cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
+import { freePort } from "../../support/free-port.ts";
 import { ignorePipeErrors } from "../../support/pipes.ts";
 
 /** Paths of programs of PostgreSQL. */
@@ -236,15 +236,4 @@ function killHard(pid: number): void {
 		// The process has already ended.
 		if (!(error instanceof Error && "code" in error && error.code === "ESRCH")) throw error;
 	}
-}
-
-/** Returns a port that was free a moment ago. */
-export async function freePort(): Promise<number> {
-	const server = createServer().listen(0, "127.0.0.1");
-	await once(server, "listening");
-	const address = server.address();
-	server.close();
-	await once(server, "close");
-	if (typeof address !== "object" || address === null) throw new Error("the server has no port");
-	return address.port;
 }
