@@ -113,9 +113,12 @@ function comparable(value: JsonValue): JsonValue {
 	if (Array.isArray(value)) return value.filter((item) => !isOnlyRefused(item)).map(comparable);
 	if (typeof value !== "object" || value === null) return value;
 	return Object.fromEntries(
-		Object.entries(value).flatMap(([name, member]) =>
-			DIFFERENT.test(name) || name === "eventSequence" || name === "event_sequence" ? [] : [[name, comparable(member)]],
-		),
+		Object.entries(value).flatMap(([name, member]) => {
+			if (DIFFERENT.test(name) || name === "eventSequence" || name === "event_sequence") return [];
+			const kept = comparable(member);
+			// A message leaves out an empty list, so one of senders that were only refused is left out, too.
+			return name === "senders" && Array.isArray(kept) && kept.length === 0 ? [] : [[name, kept]];
+		}),
 	);
 }
 
