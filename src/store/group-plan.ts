@@ -298,15 +298,21 @@ interface Judged {
 	readonly firstState?: FirstState | undefined;
 }
 
-/** An append of an update, with its summary decoded. */
+/** An append of an update, with what the plan takes from its summary and its record. */
 interface Post extends AppendRequest {
 	readonly summary: ConversationSummary;
+	/** Undefined if the record cannot be read. */
+	readonly stats: EncodedStats | undefined;
+	/** See {@link leafOfRecord}. */
+	readonly leaf: string | undefined;
 }
 
 function decode(request: GroupRequest): Post | NewEvents {
 	if (!("update" in request)) return request;
 	const { update, judged } = request;
-	return { update, judged, summary: fromBinary(ConversationSummarySchema, update.summary) };
+	const { bytes } = update.record;
+	const summary = fromBinary(ConversationSummarySchema, update.summary);
+	return { update, judged, summary, stats: statsOfRecord(bytes), leaf: leafOfRecord(bytes) };
 }
 
 class GroupPlanner {
@@ -389,7 +395,7 @@ class GroupPlanner {
 	}
 
 	*post(request: Post): Planning<Appended | PossibleDuplicate> {
-		const { update, summary } = request;
+		const { update, summary, stats, leaf } = request;
 		const known = this.#conversation(update.conversationId);
 		const { state, newestPosted } = known;
 		const find = () =>
@@ -402,7 +408,6 @@ class GroupPlanner {
 		if (duplicate !== undefined) return duplicate;
 		this.#setOrigin(update.conversationId, known, update.poster);
 		const sequence = this.#nextUpdate();
-		const leaf = leafOfRecord(update.record.bytes);
 		const { forkedFromConversationId: source = known.source } = summary;
 		close(known, { kind: "no_record", missing: "" });
 		const named = leaf === undefined ? [] : [gapOf("missing_leaf", leaf, known.activity?.leaf?.text, update)];
@@ -413,7 +418,7 @@ class GroupPlanner {
 		const { change, current } = next.written;
 		known.newestPosted = { change, current, schemaVersion: update.record.schemaVersion, record: update.record };
 		this.#write(known, next, summary);
-		if (current) this.#countUsage(known, next.written, statsOfRecord(update.record.bytes), summary);
+		if (current) this.#countUsage(known, next.written, stats, summary);
 		this.#count(update, { records: 1n });
 		const { hasUnappliedEvents } = next.after;
 		return { sequence, duplicate: false, change, current, hasUnappliedEvents, ...gapsAfter(known) };
@@ -440,7 +445,9 @@ class GroupPlanner {
 			else if (before.kind === "missing_leaf" && gap.kind === "missing_parent")
 				open.set(gapKey(gap), { ...before, kind: gap.kind });
 		}
-		const doubtful = source === undefined ? missing : [...open.values()].filter(isOfEvent);
+		// An open gap of a conversation that is no fork has been judged: its event was not stored before, nor since.
+		const unknown = missing.filter((gap) => !known.gaps.has(gapKey(gap)));
+		const doubtful = source === undefined ? unknown : [...open.values()].filter(isOfEvent);
 		const ids = [...new Set(doubtful.map(({ missing: id }) => id))];
 		let explained: ReadonlySet<string> = new Set();
 		if (ids.length > 0) {
@@ -696,7 +703,7 @@ function namedByEvents(
 
 /** Returns the stats that an append would make current; undefined when it makes no record, or leaves them as they are. */
 function newStats(append: Post | NewEvents, { state }: KnownConversation): EncodedStats | undefined {
-	if ("summary" in append) return statsOfRecord(append.update.record.bytes);
+	if ("summary" in append) return append.stats;
 	const version = append.effect?.version;
 	if (version === undefined) return undefined;
 	return state === undefined ? statsOfRecord(version.record.bytes) : statsOfDelta(version.record.bytes);

@@ -1,4 +1,4 @@
-import { createHash } from "node:crypto";
+import { hash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { fromBinary } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
@@ -11,6 +11,7 @@ import {
 	addAmounts,
 	countStats,
 	formatLedger,
+	isSettled,
 	type Ledger,
 	NO_LEDGER,
 	negated,
@@ -123,6 +124,8 @@ export function correctedUsage(
 export interface EncodedStats {
 	/** Undefined if the record has none. */
 	readonly bytes: Uint8Array | undefined;
+	/** See {@link UsageState.digest}. */
+	readonly digest: bigint;
 	/** `created_at` of the record, in microseconds since the Unix epoch. */
 	readonly createdAt: bigint | undefined;
 	readonly isFork: boolean;
@@ -148,8 +151,10 @@ export function statsOfRecord(record: Uint8Array): EncodedStats | undefined {
 	try {
 		const values = readMembers(record, MEMBERS);
 		const createdAt = values.get(CREATED_AT.number);
+		const bytes = values.get(STATS.number);
 		return {
-			bytes: values.get(STATS.number),
+			bytes,
+			digest: digestOf(bytes),
 			createdAt: createdAt && toMicroseconds(fromBinary(TimestampSchema, createdAt)),
 			isFork: values.has(FORKED_FROM.number),
 		};
@@ -216,7 +221,7 @@ export function countUsage(
 	const life = known === undefined ? 1 : known.life + (isNewLife ? 1 : 0);
 	const lifeBeganAt = current.lifeBeganAt ?? before?.lifeBeganAt;
 	const whose = { sender: nameOf(current.sender), owner: nameOf(current.owner) };
-	const state = { life, lifeBeganAt, digest: digestOf(bytes), ledger: formatLedger(counted.ledger), ...whose };
+	const state = { life, lifeBeganAt, digest: current.digest, ledger: formatLedger(counted.ledger), ...whose };
 	written.states.set(conversationId, state);
 	for (const row of counted.rows) addRow(written.rows, { ...row, conversationId, life, ...whose });
 	return state;
@@ -256,8 +261,8 @@ function addRow(rows: Map<string, LedgerRow>, full: LedgerRow): void {
 }
 
 /** Returns whether the same stats were counted last, and would be counted in the same way. */
-function isCounted(before: UsageState | undefined, { bytes, createdAt }: EncodedStats): boolean {
-	return before?.digest === digestOf(bytes) && (createdAt === undefined || parseLedger(before.ledger).settled);
+function isCounted(before: UsageState | undefined, { digest, createdAt }: EncodedStats): boolean {
+	return before?.digest === digest && (createdAt === undefined || isSettled(before.ledger));
 }
 
 function ledgerOf(before: UsageState | undefined): Ledger {
@@ -266,7 +271,7 @@ function ledgerOf(before: UsageState | undefined): Ledger {
 
 /** Returns 64 bits of the SHA-256 of bytes; 0 without bytes. */
 function digestOf(bytes: Uint8Array | undefined): bigint {
-	return bytes === undefined ? 0n : createHash("sha256").update(bytes).digest().readBigInt64BE();
+	return bytes === undefined ? 0n : hash("sha256", bytes, "buffer").readBigInt64BE();
 }
 
 function decodeStats(bytes: Uint8Array): ConversationStats | undefined {

@@ -367,6 +367,7 @@ interface StoredLedger {
 
 /** Formats a ledger as JSON text, for the store. */
 export function formatLedger({ settled, usages }: Ledger): string {
+	// `settled` comes first, for isSettled.
 	const stored: StoredLedger = {
 		settled,
 		usages: [...usages].map(([usageId, { costs, tokens, taken, provisional }]) => ({
@@ -378,6 +379,11 @@ export function formatLedger({ settled, usages }: Ledger): string {
 		})),
 	};
 	return JSON.stringify(stored);
+}
+
+/** Returns {@link Ledger.settled} of a text of {@link formatLedger}, without parsing the rest of it. */
+export function isSettled(text: string): boolean {
+	return text.startsWith('{"settled":true');
 }
 
 /** Parses a text of {@link formatLedger}. */

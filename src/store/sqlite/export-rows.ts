@@ -18,7 +18,7 @@ import {
 import { senderFrom } from "../senders.ts";
 import { type PrunedRow, type RowKey, type RowKind, SENDER_KEY, type StoredRows } from "../stored-rows.ts";
 import { writtenLedgers } from "../usage-ledgers.ts";
-import { bigint, blob, type Row, text } from "../values.ts";
+import { bigint, blob, nullable, type Row, text } from "../values.ts";
 import { createAccessKey } from "./access-keys.ts";
 import { writeActivity } from "./activities.ts";
 import { insertErasure } from "./erasures.ts";
@@ -83,9 +83,9 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		read: (row) => updateRowFrom(row, text),
 		bytesOf: ({ record }) => unpackedSizeOf(record),
 		write(statements, update) {
-			const find = statements.prepare("SELECT id FROM conversations WHERE conversation_id = ?");
+			const find = statements.prepare("SELECT id, owner FROM conversations WHERE conversation_id = ?");
 			const row = find.get(update.conversationId);
-			insertUpdate(statements, bigint(row?.id), update);
+			insertUpdate(statements, bigint(row?.id), nullable(text, row?.owner ?? null), update);
 		},
 	},
 	event: {
@@ -96,8 +96,9 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		read: (row) => eventRowFrom(row, text(row.event_id), text),
 		bytesOf: (event) => unpackedSizeOf(event.text),
 		write(statements, event) {
-			const find = statements.prepare("SELECT id FROM activities WHERE conversation_id = ?");
-			insertEvent(statements, bigint(find.get(event.conversationId)?.id), event);
+			const find = statements.prepare("SELECT id, owner FROM activities WHERE conversation_id = ?");
+			const row = find.get(event.conversationId);
+			insertEvent(statements, bigint(row?.id), nullable(text, row?.owner ?? null), event);
 		},
 	},
 	usage: {

@@ -156,25 +156,28 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 	const conversations = new Map<string, bigint>();
 	for (const [id, { state, summary }] of written.states) {
 		const row = found.get(id)?.conversation;
-		if (row !== undefined) updateConversation(statements, row, state, summary);
-		const insert = () => insertConversation(statements, id, state, present(summary), present(written.origins.get(id)));
+		const standing = present(written.standings.get(id));
+		if (row !== undefined) updateConversation(statements, row, state, summary, standing);
+		const insert = () =>
+			insertConversation(statements, id, state, present(summary), present(written.origins.get(id)), standing);
 		conversations.set(id, row?.id ?? insert());
 	}
 	for (const [id, changes] of written.gaps) writeGaps(statements, id, changes);
-	for (const [id, standing] of written.standings) {
-		const row = found.get(id)?.conversation;
-		writeStanding(statements, present(row?.id ?? conversations.get(id)), row?.row, standing);
-	}
+	for (const [id, standing] of written.standings)
+		if (!written.states.has(id)) writeStanding(statements, present(found.get(id)?.conversation), standing);
 	for (const update of written.updates) {
 		const { redactionVersion, schemaVersion, bytes } = update.record;
 		const record = { redactionVersion, schemaVersion, ...packRecord(bytes) };
 		const activity = withErrorSequence(update.activity, update.errorSequence);
-		insertUpdate(statements, present(conversations.get(update.conversationId)), { ...update, activity, record });
+		const { owner } = present(written.origins.get(update.conversationId));
+		const conversation = present(conversations.get(update.conversationId));
+		insertUpdate(statements, conversation, owner, { ...update, activity, record });
 	}
 	for (const { sequence, conversationId, receivedAt, sender, origin, event } of written.events) {
 		const [text, secrets] = [columnOfEvent(event), packSecrets(event.secrets)];
+		const { owner } = present(written.origins.get(conversationId));
 		const activity = present(activities.get(conversationId));
-		insertEvent(statements, activity, { ...event, sequence, receivedAt, sender, origin, text, secrets });
+		insertEvent(statements, activity, owner, { ...event, sequence, receivedAt, sender, origin, text, secrets });
 	}
 	writeUsage(statements, written.usage);
 }

@@ -25,13 +25,19 @@ export function findConversation(statements: Statements, conversationId: string)
 	return row && { id: bigint(row.id), row, state: stateFrom(row, text), origin: originFrom(row, text) };
 }
 
-/** Inserts a conversation; returns its row id. */
+/**
+ * Inserts a conversation.
+ *
+ * @param standing undefined if the caller writes it later
+ * @returns its row id
+ */
 export function insertConversation(
 	statements: Statements,
 	conversationId: string,
 	state: ConversationState,
 	summary: ConversationSummary,
 	origin: ConversationOrigin,
+	standing?: Standing,
 ): bigint {
 	const filters = filterColumns(summary);
 	const columns: Columns = {
@@ -40,6 +46,7 @@ export function insertConversation(
 		owner: origin.owner ?? null,
 		...stateColumns(state),
 		...filters,
+		...(standing && standingColumns(standing)),
 	};
 	const names = Object.keys(columns);
 	const row = statements
@@ -53,8 +60,16 @@ export function insertConversation(
 	return id;
 }
 
-/** @param conversation row id of the update's conversation */
-export function insertUpdate(statements: Statements, conversation: bigint, update: UpdateRow): void {
+/**
+ * @param conversation row id of the update's conversation
+ * @param owner that of the conversation
+ */
+export function insertUpdate(
+	statements: Statements,
+	conversation: bigint,
+	owner: string | undefined,
+	update: UpdateRow,
+): void {
 	const { record } = update;
 	statements
 		.prepare("INSERT INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
@@ -77,17 +92,22 @@ export function insertUpdate(statements: Statements, conversation: bigint, updat
 			record.record,
 			update.sender ?? null,
 		);
-	statements
-		.prepare("INSERT INTO updates_of_owners SELECT owner, ? FROM conversations WHERE id = ? AND owner IS NOT NULL")
-		.run(update.sequence, conversation);
+	if (owner !== undefined)
+		statements.prepare("INSERT INTO updates_of_owners VALUES (?, ?)").run(owner, update.sequence);
 }
 
 /**
  * Inserts an event.
  *
  * @param activity row id of its conversation's activity
+ * @param owner that of the conversation
  */
-export function insertEvent(statements: Statements, activity: bigint, event: Omit<EventRow, "conversationId">): void {
+export function insertEvent(
+	statements: Statements,
+	activity: bigint,
+	owner: string | undefined,
+	event: Omit<EventRow, "conversationId">,
+): void {
 	statements
 		.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
 		.run(
@@ -107,56 +127,46 @@ export function insertEvent(statements: Statements, activity: bigint, event: Omi
 			event.sender ?? null,
 			originColumn(event.origin),
 		);
-	statements
-		.prepare("INSERT INTO events_of_owners SELECT owner, ? FROM activities WHERE id = ? AND owner IS NOT NULL")
-		.run(event.sequence, activity);
+	if (owner !== undefined) statements.prepare("INSERT INTO events_of_owners VALUES (?, ?)").run(owner, event.sequence);
 }
 
 /**
- * Writes the columns of a conversation that change. A statement names no other column, because SQLite writes the index
- * of each column that it names.
+ * Writes what changes of a conversation.
  *
  * @param summary of the new current record; undefined when the current record stays
+ * @param standing undefined when it stays
  */
 export function updateConversation(
 	statements: Statements,
-	{ id, row }: KnownRow,
+	known: KnownRow,
 	after: ConversationState,
 	summary: ConversationSummary | undefined,
+	standing?: Standing,
 ): void {
 	const filters = summary && filterColumns(summary);
-	const columns: Columns = { ...stateColumns(after), ...filters };
-	const changed = Object.entries(columns).filter(([name, value]) => row[name] !== value);
-	if (changed.length > 0) {
-		const assignments = changed.map(([name]) => `${name} = :${name}`);
-		statements
-			.prepare(`UPDATE conversations SET ${assignments.join()} WHERE id = :id`)
-			.run({ ...Object.fromEntries(changed), id });
-	}
+	writeChanged(statements, known, { ...stateColumns(after), ...filters, ...(standing && standingColumns(standing)) });
 	if (summary === undefined || filters === undefined) return;
+	const { id, row } = known;
 	writeTags(statements, id, after.sequence, filters.tags, summary.tags, row);
 	writeTitle(statements, id, summary.title, row);
 }
 
+/** Writes the standing of a conversation of which nothing else changes. */
+export function writeStanding(statements: Statements, known: KnownRow, standing: Standing): void {
+	writeChanged(statements, known, standingColumns(standing));
+}
+
 /**
- * @param id row id of the conversation
- * @param before its row before the group; undefined for a new one
+ * Writes the columns of a conversation that change, in one statement, which names no other column: SQLite writes the index
+ * of each column that a statement names, once for each statement.
  */
-export function writeStanding(
-	statements: Statements,
-	id: bigint,
-	before: Row | undefined,
-	{ activityAt, hasError, gaps }: Standing,
-): void {
-	const error = hasError ? 1n : 0n;
-	const [count, since] = [gaps?.count ?? 0n, gaps?.since ?? null];
-	// SQLite writes the index of each column that a statement names.
-	if (before?.activity_at !== activityAt)
-		statements.prepare("UPDATE conversations SET activity_at = ? WHERE id = ?").run(activityAt, id);
-	if (before?.has_error !== error)
-		statements.prepare("UPDATE conversations SET has_error = ? WHERE id = ?").run(error, id);
-	if (before?.gap_count !== count || before.gaps_since !== since)
-		statements.prepare("UPDATE conversations SET gap_count = ?, gaps_since = ? WHERE id = ?").run(count, since, id);
+function writeChanged(statements: Statements, { id, row }: KnownRow, columns: Columns): void {
+	const changed = Object.entries(columns).filter(([name, value]) => row[name] !== value);
+	if (changed.length === 0) return;
+	const assignments = changed.map(([name]) => `${name} = :${name}`);
+	statements
+		.prepare(`UPDATE conversations SET ${assignments.join()} WHERE id = :id`)
+		.run({ ...Object.fromEntries(changed), id });
 }
 
 /** Derives the standing of a conversation from its rows anew, as `standingOf` does. */
@@ -226,6 +236,15 @@ function stateColumns(state: ConversationState) {
 		member_times: memberTimes ?? null,
 		posted_at: postedAt ?? null,
 		has_unapplied_events: hasUnappliedEvents ? 1n : 0n,
+	};
+}
+
+function standingColumns({ activityAt, hasError, gaps }: Standing) {
+	return {
+		activity_at: activityAt,
+		has_error: hasError ? 1n : 0n,
+		gap_count: gaps?.count ?? 0n,
+		gaps_since: gaps?.since ?? null,
 	};
 }
 
