@@ -853,7 +853,7 @@ export const comments = {
 	"conversations.v1.SearchPlace": "A text that meets the query.",
 	"conversations.v1.SearchPlace.sequence": "Sequence of the event; 0 for the title.",
 	"conversations.v1.SearchPlace.field": "What the text is.",
-	"conversations.v1.SearchPlace.snippet": "A part of the text, unchanged: about 200 characters.",
+	"conversations.v1.SearchPlace.snippet": "A part of the text, unchanged: up to about 200 characters, or up to about 2,000 if a match is so long.",
 	"conversations.v1.SearchPlace.ranges": "What matches in the snippet, in its order.",
 	"conversations.v1.TextRange": "A part of a text.",
 	"conversations.v1.TextRange.start": "Number of characters (Unicode code points) before the part.",

@@ -146,7 +146,7 @@ export declare type SearchPlace = Message<"conversations.v1.SearchPlace"> & {
   field: SearchField;
 
   /**
-   * A part of the text, unchanged: about 200 characters.
+   * A part of the text, unchanged: up to about 200 characters, or up to about 2,000 if a match is so long.
    *
    * @generated from field: string snippet = 3;
    */
