@@ -1,4 +1,5 @@
 import { existsSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
 import type { DescService } from "@bufbuild/protobuf";
 import { type Client, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
@@ -75,6 +76,28 @@ export async function openAdmin(config: Config, more?: MoreMethods): Promise<Adm
 	const transport = inProcessTransport(methods, COMMAND);
 	const running = opened.move();
 	return { transport, [Symbol.asyncDispose]: () => running.disposeAsync() };
+}
+
+/** Milliseconds between two looks at a run. */
+const INTERVAL = 100;
+
+/**
+ * Looks at a run that a command has started, until it has ended.
+ *
+ * @param look returns the present state of the run
+ * @param onState is called with each state
+ * @returns the last state
+ */
+export async function untilEnded<State extends { readonly running: boolean }>(
+	look: () => Promise<State>,
+	onState: (state: State) => void,
+): Promise<State> {
+	for (;;) {
+		const state = await look();
+		onState(state);
+		if (!state.running) return state;
+		await delay(INTERVAL);
+	}
 }
 
 /**

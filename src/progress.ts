@@ -42,3 +42,16 @@ function bar(percent: number, what: string): string {
 	const full = Math.floor((percent / 100) * WIDTH);
 	return `[${"#".repeat(full)}${" ".repeat(WIDTH - full)}] ${sentence(percent, what)}`;
 }
+
+/**
+ * Returns a function that says whether it is time to show progress: at the end, and before only so many milliseconds after
+ * the last time.
+ */
+export function atMostEvery(interval: number): (isEnd?: boolean) => boolean {
+	let shownAt = performance.now();
+	return (isEnd = false) => {
+		if (!isEnd && performance.now() - shownAt < interval) return false;
+		shownAt = performance.now();
+		return true;
+	};
+}

@@ -1,16 +1,14 @@
-import { setTimeout as delay } from "node:timers/promises";
 import {
 	ConversationReconcileService,
 	type GetReconciliationResponse,
 } from "../gen/conversations/v1/conversation_reconcile_service_pb.js";
-import { callAsCommand } from "./admin.ts";
+import { callAsCommand, untilEnded } from "./admin.ts";
 import type { Config } from "./config/config.ts";
-import { reconcileMethodsOf } from "./reconciler.ts";
+import { reconcileMethodsOf } from "./make-reconciler.ts";
+import { atMostEvery } from "./progress.ts";
 
 /** The command `reconcile`. It is a client of `ConversationReconcileService`. */
 
-/** Milliseconds between two looks at a run. */
-const INTERVAL = 250;
 /** Milliseconds between two lines about its progress. */
 const PROGRESS_INTERVAL = 10_000;
 /** Maximum number of ids in the report. */
@@ -41,16 +39,12 @@ export async function runReconcile(
 		ConversationReconcileService,
 		async (client) => {
 			await client.startReconciliation({ agentServer: url, key, senders: [...senders] });
-			let shownAt = performance.now();
-			for (;;) {
-				const state = await client.getReconciliation({});
-				if (!state.running) return reportOf(state, url);
-				if (performance.now() - shownAt >= PROGRESS_INTERVAL) {
-					shownAt = performance.now();
-					onProgress(`${countsOf(state)} so far`);
-				}
-				await delay(INTERVAL);
-			}
+			const isTime = atMostEvery(PROGRESS_INTERVAL);
+			const state = await untilEnded(
+				() => client.getReconciliation({}),
+				(now) => now.running && isTime() && onProgress(`${countsOf(now)} so far`),
+			);
+			return reportOf(state, url);
 		},
 		reconcileMethodsOf,
 	);

@@ -35,9 +35,10 @@ import { ServiceError } from "./errors.ts";
 import { EventFormat } from "./events/event-format.ts";
 import { SharedIntake } from "./intake/intake.ts";
 import { recordIntake } from "./intake/record-intake.ts";
+import { reconcilerOf } from "./make-reconciler.ts";
 import { packageJson } from "./package-json.ts";
+import { atMostEvery } from "./progress.ts";
 import { reconcileUntilStopped } from "./reconcile/job.ts";
-import { reconcilerOf } from "./reconciler.ts";
 import { RecordFormat } from "./record/record-format.ts";
 import { RecordVault } from "./record/secrets/record-vault.ts";
 import { reconcileMethods } from "./rpc/reconcile-methods.ts";
@@ -305,11 +306,9 @@ export async function startService(
 	const expire = (now: bigint) => refusedPosts.expire(refusedAge(now, retention));
 	const pruning = pruneUntilStopped(store, retention, clock, stopping.signal, onError, undefined, [expire]);
 	opened.defer(() => pruning);
-	let reportedAt = performance.now();
+	const isTimeForSummaries = atMostEvery(PROGRESS_INTERVAL);
 	const deriving = deriveSummaries(store, vault, intake, stopping.signal, (examined, replaced, isComplete) => {
-		if (examined === 0 || (!isComplete && performance.now() - reportedAt < PROGRESS_INTERVAL)) return;
-		reportedAt = performance.now();
-		log.summariesDerived(examined, replaced, isComplete);
+		if (examined > 0 && isTimeForSummaries(isComplete)) log.summariesDerived(examined, replaced, isComplete);
 	}).catch((error: unknown) => log.workFailed("derivation", error));
 	opened.defer(() => deriving);
 	const derivingActivities = deriveActivities(store, eventFormat, stopping.signal, (examined, isComplete) => {
@@ -321,17 +320,17 @@ export async function startService(
 	}).catch((error: unknown) => log.workFailed("derivation", error));
 	opened.defer(() => derivingGaps);
 	// The events tell the times of calls.
+	const isTimeForUsage = atMostEvery(PROGRESS_INTERVAL);
 	const counting = derivingActivities
 		.then(() =>
 			countStoredUsage(store, stopping.signal, (counted, isComplete) => {
-				if (counted === 0 || (!isComplete && performance.now() - reportedAt < PROGRESS_INTERVAL)) return;
-				reportedAt = performance.now();
-				log.usageCounted(counted, isComplete);
+				if (counted > 0 && isTimeForUsage(isComplete)) log.usageCounted(counted, isComplete);
 			}),
 		)
 		.catch((error: unknown) => log.workFailed("derivation", error));
 	opened.defer(() => counting);
 
+	const isTimeForSearch = atMostEvery(PROGRESS_INTERVAL);
 	const indexing = indexUntilStopped(
 		{
 			store,
@@ -339,9 +338,7 @@ export async function startService(
 			isBusy: () => admission.underWay("ingest").requests > 0,
 			observer: {
 				onFilled: (documents, through, newest, isComplete) => {
-					if (!isComplete && performance.now() - reportedAt < PROGRESS_INTERVAL) return;
-					reportedAt = performance.now();
-					log.searchFilled(documents, through, newest, isComplete);
+					if (isTimeForSearch(isComplete)) log.searchFilled(documents, through, newest, isComplete);
 				},
 				onError: (error) => log.workFailed("search", error),
 			},

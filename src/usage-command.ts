@@ -1,17 +1,14 @@
-import { setTimeout as delay } from "node:timers/promises";
 import {
 	ConversationUsageService,
 	type GetUsageRebuildResponse,
 } from "../gen/conversations/v1/conversation_usage_service_pb.js";
-import { callAsCommand, type OpenedStore } from "./admin.ts";
+import { callAsCommand, type OpenedStore, untilEnded } from "./admin.ts";
 import type { Config } from "./config/config.ts";
 import type { RpcMethod } from "./rpc/rpc-method.ts";
 import { usageMethods } from "./rpc/usage-methods.ts";
 
 /** The command `usage rebuild`. It is a client of `ConversationUsageService`. */
 
-/** Milliseconds between two looks at a run. */
-const INTERVAL = 100;
 /** Maximum number of differences in the report. */
 const MAX_DIFFERENCES = 20;
 
@@ -31,13 +28,11 @@ export async function runUsageRebuild(
 		ConversationUsageService,
 		async (client) => {
 			await client.startUsageRebuild({});
-			for (;;) {
-				const state = await client.getUsageRebuild({});
-				const [done, total] = [Number(state.conversations), Number(state.total)];
-				if (total > 0) onProgress(Math.min(done, total), total);
-				if (!state.running) return reportOf(state);
-				await delay(INTERVAL);
-			}
+			const state = await untilEnded(
+				() => client.getUsageRebuild({}),
+				({ conversations, total }) => onProgress(Math.min(Number(conversations), Number(total)), Number(total)),
+			);
+			return reportOf(state);
 		},
 		usageMethodsOf,
 	);

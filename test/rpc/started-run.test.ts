@@ -1,0 +1,24 @@
+import { expect, test } from "vitest";
+import { StartedRun } from "../../src/rpc/started-run.ts";
+
+const messages = { none: "No run", underWay: "One is under way" };
+
+test("a run shows its progress until it has ended, and only one is under way", async () => {
+	const run = new StartedRun<number>(messages);
+	expect(() => run.state).toThrow(messages.none);
+	let show: (progress: number) => void = () => undefined;
+	const ended = Promise.withResolvers<void>();
+	run.start(0, (onProgress) => {
+		show = onProgress;
+		return ended.promise;
+	});
+	expect(run.state).toEqual({ progress: 0, running: true, error: undefined });
+	show(1);
+	expect(run.state).toEqual({ progress: 1, running: true, error: undefined });
+	expect(() => run.start(0, () => Promise.resolve())).toThrow(messages.underWay);
+	const error = new Error("it failed");
+	ended.reject(error);
+	await expect.poll(() => run.state).toEqual({ progress: 1, running: false, error });
+	run.start(0, () => Promise.resolve());
+	await expect.poll(() => run.state).toEqual({ progress: 0, running: false, error: undefined });
+});
