@@ -863,7 +863,7 @@ export const comments = {
 	"conversations.v1.SearchOrder": "Order of the hits of a search.",
 	"conversations.v1.SearchOrder.SEARCH_ORDER_UNSPECIFIED": "The same as SEARCH_ORDER_NEWEST.",
 	"conversations.v1.SearchOrder.SEARCH_ORDER_NEWEST": "The conversation whose newest matching text was received last comes first.",
-	"conversations.v1.SearchOrder.SEARCH_ORDER_RELEVANCE": "The conversation with the most matching events comes first; a matching title counts as ten. Of equal ones, the one with the newest match. The newest 10,000 matching texts are compared with each other (500 if the query has a phrase); then the hits among the next ones follow.",
+	"conversations.v1.SearchOrder.SEARCH_ORDER_RELEVANCE": "The conversation with the most matching events comes first; a matching title counts as ten. Of equal ones, the one with the newest match. The newest 5,000 matching texts are compared with each other (500 if the query has a phrase); then the hits among the next ones follow.",
 	"conversations.v1.SearchField": "What a text is.",
 	"conversations.v1.SearchField.SEARCH_FIELD_UNSPECIFIED": "Not used.",
 	"conversations.v1.SearchField.SEARCH_FIELD_TITLE": "Title of the conversation.",

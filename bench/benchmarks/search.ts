@@ -1,7 +1,13 @@
+import { readFileSync } from "node:fs";
+import { DatabaseSync } from "node:sqlite";
+import { create } from "@bufbuild/protobuf";
+import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
 import { SearchOrder } from "../../gen/conversations/v1/conversation_search_service_pb.js";
-import { readConfig } from "../../src/config/config.ts";
+import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
+import { type Config, readConfig } from "../../src/config/config.ts";
 import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
-import { SearchConversations } from "../../src/conversations/read/search.ts";
+import { SearchConversations, type SearchRequest } from "../../src/conversations/read/search.ts";
+import { visibleStore } from "../../src/conversations/read/visible-store.ts";
 import { EventFormat } from "../../src/events/event-format.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
@@ -11,18 +17,59 @@ import type { Store } from "../../src/store/store.ts";
 import { record } from "../../test/support/fixtures.ts";
 import type { Benchmark } from "../benchmark.ts";
 import { type Figure, median, round } from "../figures.ts";
-import { DatabaseServer } from "../processes/database-server.ts";
+import { DatabaseServer, sqlOn } from "../processes/database-server.ts";
 import { DiskFolder } from "../processes/service.ts";
 
 const EVENTS = 1_000_000;
 const CONVERSATIONS = 1_000;
+/** Each tenth conversation has this owner, and another tenth this status. */
+const OWNER = "owner";
+const STATUS = ConversationExecutionStatus.FINISHED;
 const BATCH = 100;
-/** Number of different words, of which the first are the most frequent. */
-const WORDS = 30_000;
-/** Every 20,000th message has the rare word, every third one the common one. */
-const QUERIES = ["common", "philodendron", "common -philodendron", "w1*", "w1a*", '"common w1"'];
+/** Texts are parts of these documents, with a name in each that only some others have. */
+const DOCUMENTS = [
+	"api",
+	"architecture",
+	"clients",
+	"completeness",
+	"console",
+	"events",
+	"operations",
+	"postgres",
+	"record",
+];
+/** Number of different names, of which the first are the most frequent. */
+const NAMES = 30_000;
 /** Milliseconds of a page of 20 hits. */
 const AIM = 100;
+/** Maximum size of the index as a share of the texts that it covers. */
+const SIZE_AIM = 1 / 3;
+
+interface Search {
+	readonly query: string;
+	readonly isOfStatus?: boolean;
+	readonly isOfOwner?: boolean;
+	readonly pageSize?: number;
+}
+
+/**
+ * Every third message has the word `commonplace`, 48 messages in as many conversations `philodendron`, and none `quagmire`.
+ * Very many words begin with `re` and `con`. The words of the second phrase are in most messages, but never in this order.
+ */
+const SEARCHES: readonly Search[] = [
+	{ query: "commonplace" },
+	{ query: "philodendron" },
+	{ query: "quagmire" },
+	{ query: "the -commonplace" },
+	{ query: "re*" },
+	{ query: "con*" },
+	{ query: '"the service"' },
+	{ query: '"the of a"' },
+	{ query: "commonplace", isOfStatus: true },
+	{ query: "commonplace", isOfOwner: true },
+	{ query: "philodendron", isOfOwner: true },
+	{ query: "commonplace", pageSize: 1_000 },
+];
 
 const format = new RecordFormat();
 const events = new EventFormat(format, [], "UTC");
@@ -37,32 +84,114 @@ function fraction(): number {
 	return seed / 2 ** 31;
 }
 
-/** Stores conversations with messages, commands and results of tools, and writes the index. */
-async function fill(store: Store, report: (line: string) => void): Promise<void> {
-	const word = () => `w${Math.floor(WORDS ** fraction()).toString(36)}`;
-	const text = (length: number) => Array.from({ length }, word).join(" ");
-	for (let n = 0; n < CONVERSATIONS; n++)
-		await store.append(updates.fromRecord(format.fromJson(record({ id: idOf(n), title: text(5) }))));
+/** Stores conversations with messages, commands and results of tools. Returns the bytes of the texts that are indexed. */
+export async function fill(store: Store): Promise<number> {
+	seed = 1;
+	let bytes = 0;
+	const documents = DOCUMENTS.map((name) => readFileSync(new URL(`../../docs/${name}.md`, import.meta.url), "utf8"));
+	const words = documents.join(" ").split(/\s+/);
+	const text = (length: number) => {
+		const start = Math.floor(fraction() * (words.length - length));
+		return [...words.slice(start, start + length), `n${Math.floor(NAMES ** fraction()).toString(36)}`].join(" ");
+	};
+	for (let n = 0; n < CONVERSATIONS; n++) {
+		const status = n % 10 === 1 ? { execution_status: "finished" } : {};
+		const update = updates.fromRecord(format.fromJson(record({ id: idOf(n), title: text(5), ...status })));
+		await store.append(n % 10 === 2 ? { ...update, poster: { sender: OWNER, owner: OWNER } } : update);
+	}
 	for (let at = 0; at < EVENTS; at += BATCH) {
 		const batch = Array.from({ length: BATCH }, (_, n) => eventOf(at + n, text));
-		const { batch: parsed } = events.parse(idOf((at / BATCH) % CONVERSATIONS), Buffer.from(JSON.stringify(batch)));
-		await store.appendEvents(parsed);
+		for (const { covered } of batch) bytes += covered;
+		const body = Buffer.from(JSON.stringify(batch.map(({ event }) => event)));
+		await store.appendEvents(events.parse(idOf((at / BATCH) % CONVERSATIONS), body).batch);
 	}
+	return bytes;
+}
+
+function eventOf(n: number, text: (length: number) => string): { event: object; covered: number } {
+	const common = { id: `e${n}`, timestamp: "2026-01-01T00:00:00" };
+	const words = `${text(20 + (n % 120))}${n % 21_035 === 5 ? " philodendron" : ""}${n % 3 === 0 ? " commonplace" : ""}`;
+	const content = [{ type: "text", text: words }];
+	if (n % 5 < 2) {
+		const event = { ...common, source: "agent", kind: "MessageEvent", llm_message: { content } };
+		return { event, covered: Buffer.byteLength(words) };
+	}
+	if (n % 5 === 2) {
+		const command = text(6);
+		return {
+			event: { ...common, source: "agent", kind: "ActionEvent", action: { command } },
+			covered: Buffer.byteLength(command),
+		};
+	}
+	const observation = { is_error: false, content };
+	return { event: { ...common, source: "environment", kind: "ObservationEvent", observation }, covered: 0 };
+}
+
+/** Writes the index. */
+export async function index(store: Store, report: (line: string) => void): Promise<void> {
 	const observer = { onFilled: () => undefined, onError: (error: unknown) => report(String(error)) };
 	const indexer = new TextIndexer({ store, format: events, observer });
 	const began = performance.now();
+	const { user, system } = process.cpuUsage();
 	while (await indexer.step());
-	report(`  ${round((EVENTS / (performance.now() - began)) * 1000)} events indexed in a second`);
+	const used = process.cpuUsage();
+	const processor = used.user - user + used.system - system;
+	await indexer.release();
+	report(
+		`  ${round((EVENTS / (performance.now() - began)) * 1000)} events indexed in a second, ` +
+			`${round(processor / EVENTS)} µs of the service's processor time an event`,
+	);
 }
 
-function eventOf(n: number, text: (length: number) => string): object {
-	const common = { id: `e${n}`, timestamp: "2026-01-01T00:00:00" };
-	const words = `${text(20 + (n % 120))}${n % 20_000 === 5 ? " philodendron" : ""}${n % 3 === 0 ? " common" : ""}`;
-	const content = [{ type: "text", text: words }];
-	if (n % 5 < 2) return { ...common, source: "agent", kind: "MessageEvent", llm_message: { content } };
-	if (n % 5 === 2) return { ...common, source: "agent", kind: "ActionEvent", action: { command: text(6) } };
-	return { ...common, source: "environment", kind: "ObservationEvent", observation: { is_error: false, content } };
+/** Measures the searches. */
+export async function measure(store: Store, engine: string, rounds: number): Promise<Figure[]> {
+	const figures: Figure[] = [];
+	for (const { query, isOfStatus = false, isOfOwner = false, pageSize = 20 } of SEARCHES)
+		for (const orderBy of [SearchOrder.NEWEST, SearchOrder.RELEVANCE]) {
+			const reads = new SearchConversations(
+				visibleStore(store, isOfOwner ? OWNER : undefined),
+				events,
+				() => undefined,
+			);
+			const filter = isOfStatus ? create(ConversationFilterSchema, { executionStatus: STATUS }) : undefined;
+			const request: SearchRequest = { query, filter, orderBy, pageSize, pageToken: "" };
+			const times: number[] = [];
+			let hits = 0;
+			for (let n = 0; n < rounds; n++) {
+				const began = performance.now();
+				hits = (await reads.search(request)).hits.length;
+				times.push(performance.now() - began);
+			}
+			const of = `${isOfStatus ? ", a tenth by status" : ""}${isOfOwner ? ", a tenth by owner" : ""}`;
+			figures.push({
+				name: `search, ${engine}, ${query}${of}, ${orderBy === SearchOrder.NEWEST ? "newest" : "relevance"}`,
+				value: median(times),
+				unit: "ms",
+				spread: [Math.min(...times), Math.max(...times)],
+				target: pageSize === 20 ? { at: "most", value: AIM } : undefined,
+				note: `${hits} hits`,
+			});
+		}
+	return figures;
 }
+
+/** Returns the bytes of the index on disk. */
+export async function sizeOf(url: string, database: Config["database"]): Promise<number> {
+	if (database.engine === "postgres") return Number((await sqlOn(url, "VACUUM ANALYZE", SIZE))[0]?.size);
+	const file = new DatabaseSync(database.path, { readOnly: true });
+	try {
+		return Number(
+			file.prepare("SELECT sum(pgsize) AS size FROM dbstat WHERE name LIKE 'search\\_%' ESCAPE '\\'").get()?.size,
+		);
+	} finally {
+		file.close();
+	}
+}
+
+const SIZE = `
+	SELECT sum(pg_total_relation_size(oid)) AS size FROM pg_class
+	WHERE relnamespace = 'conversation_updates'::regnamespace AND relname IN ('search_texts', 'search_titles')
+`;
 
 export const search: Benchmark = {
 	name: "search",
@@ -74,26 +203,16 @@ export const search: Benchmark = {
 		for (const url of [folder.database, await server.create()]) {
 			const { database } = readConfig({ DATABASE_URL: url, ACCESS_KEYS: "bench:0123456789abcdef" });
 			await using store = await openStore(database, { error: (fields) => report(JSON.stringify(fields)) }, {});
-			await fill(store, report);
-			const reads = new SearchConversations(store, events, () => undefined);
-			for (const query of QUERIES)
-				for (const orderBy of [SearchOrder.NEWEST, SearchOrder.RELEVANCE]) {
-					const times: number[] = [];
-					let hits = 0;
-					for (let round = 0; round < settings.rounds; round++) {
-						const began = performance.now();
-						hits = (await reads.search({ query, orderBy, pageSize: 20, pageToken: "" })).hits.length;
-						times.push(performance.now() - began);
-					}
-					figures.push({
-						name: `search, ${database.engine}, ${query}, ${orderBy === SearchOrder.NEWEST ? "newest" : "relevance"}`,
-						value: median(times),
-						unit: "ms",
-						spread: [Math.min(...times), Math.max(...times)],
-						target: { at: "most", value: AIM },
-						note: `${hits} hits`,
-					});
-				}
+			const bytes = await fill(store);
+			await index(store, report);
+			figures.push({
+				name: `search, ${database.engine}, index against texts`,
+				value: (await sizeOf(url, database)) / bytes,
+				unit: "",
+				target: { at: "most", value: SIZE_AIM },
+				note: `${round(bytes / 2 ** 20)} MiB of texts`,
+			});
+			figures.push(...(await measure(store, database.engine, settings.rounds)));
 		}
 		return figures;
 	},

@@ -68,10 +68,11 @@ function findTerm({ words: wanted, isPrefix }: Term, words: readonly Word[]): Te
 	for (let at = 0; at + wanted.length <= words.length; at++) {
 		let first: TextRange | undefined;
 		let last: TextRange | undefined;
-		for (const [n, one] of wanted.entries()) {
-			const word = words[at + n];
+		for (let n = 0; n < wanted.length; n++) {
+			const [word, one] = [words[at + n], wanted[n]];
+			if (word === undefined || one === undefined) break;
 			const isBegin = isPrefix && n === wanted.length - 1;
-			last = word && (n > 0 && one.isGlued && !word.isGlued ? undefined : meeting(word, one.text, isBegin));
+			last = n > 0 && one.isGlued && !word.isGlued ? undefined : meeting(word, one.text, isBegin);
 			if (last === undefined) break;
 			first ??= last;
 		}
@@ -82,8 +83,12 @@ function findTerm({ words: wanted, isPrefix }: Term, words: readonly Word[]): Te
 
 /** Returns the range of a word, or of a part of it, that is or begins with a text. */
 function meeting(word: Word, wanted: string, isBegin: boolean): TextRange | undefined {
-	const meets = ({ text }: { readonly text: string }) => (isBegin ? text.startsWith(wanted) : text === wanted);
-	return meets(word) ? word : word.parts?.find(meets);
+	if (meets(word, wanted, isBegin)) return word;
+	return word.parts?.find((part) => meets(part, wanted, isBegin));
+}
+
+function meets({ text }: Pick<Word, "text">, wanted: string, isBegin: boolean): boolean {
+	return isBegin ? text.startsWith(wanted) : text === wanted;
 }
 
 function snippetOf({ field, text }: SearchText, matches: readonly (readonly TextRange[])[]): Snippet {

@@ -243,7 +243,7 @@ export enum SearchOrder {
 
   /**
    * The conversation with the most matching events comes first; a matching title counts as ten. Of equal ones, the one
-   * with the newest match. The newest 10,000 matching texts are compared with each other (500 if the query has a phrase);
+   * with the newest match. The newest 5,000 matching texts are compared with each other (500 if the query has a phrase);
    * then the hits among the next ones follow.
    *
    * @generated from enum value: SEARCH_ORDER_RELEVANCE = 2;

@@ -56,12 +56,12 @@ const MAX_PLACES = 3;
 const EXAMINED_FOR_PLACES = 10;
 /** Maximum number of documents that a read of the index returns. */
 const MAX_READ = 1_000;
-/** Maximum number of documents that are examined for a page: it then ends early. */
-const MAX_EXAMINED = 2_000;
+/** Maximum number of documents that are examined for a page, besides its hits: it then ends early. */
+const MAX_EXAMINED = 1_000;
 /** Number of documents whose texts are read together. */
 const READ_TOGETHER = 50;
 /** Number of the newest documents that are compared for relevance: when the index decides alone, and when not. */
-const WINDOW = 10_000;
+const WINDOW = 5_000;
 const EXAMINED_WINDOW = 500;
 /** Number of matching events that a matching title counts as. */
 const TITLE_WEIGHT = 10;
@@ -130,13 +130,23 @@ type Hits = Omit<SearchPage, "indexedThrough">;
 async function newestPage(search: Search, scope: ListScope, token: string, size: number): Promise<Hits> {
 	const start = token === "" ? undefined : positionOf(readPageNumbers(LIST, scope, token, 2));
 	const hits: FoundDocument[] = [];
+	const known = new Map<string, FoundDocument[]>();
 	/** Conversations that are hits, or were hits of earlier pages. */
 	const done = new Set<string>();
 	let before = start;
 	let isEnd = false;
-	for (let limit = 2 * size + 10; !isEnd && hits.length <= size && search.examined < MAX_EXAMINED; ) {
+	// When the index decides alone, few documents cost as much as many.
+	for (
+		let limit = search.isExact ? MAX_READ : 2 * size + 10;
+		!isEnd && hits.length <= size && search.examined < MAX_EXAMINED + size;
+	) {
 		limit = Math.min(limit, MAX_READ);
 		const documents = await search.find({ before, except: [...done], limit });
+		for (const document of documents) {
+			const own = known.get(document.conversationId);
+			if (own === undefined) known.set(document.conversationId, [document]);
+			else own.push(document);
+		}
 		const ids = [...new Set(documents.map(({ conversationId }) => conversationId))];
 		const earlier = start === undefined ? new Set<string>() : await search.conversationsWithin(ids, { from: start });
 		for (const id of earlier) done.add(id);
@@ -150,7 +160,7 @@ async function newestPage(search: Search, scope: ListScope, token: string, size:
 	const page = hits.slice(0, size);
 	const next = hits.length > size ? page.at(-1) : isEnd ? undefined : before;
 	return {
-		hits: await search.hitsOf(page),
+		hits: await search.hitsOf(page, known),
 		nextPageToken: next === undefined ? "" : writePageToken(LIST, scope, next.event, next.title),
 	};
 }
@@ -180,7 +190,11 @@ async function relevantPage(search: Search, scope: ListScope, token: string, siz
 		)
 		.sort((a, b) => b.weight - a.weight || newestFirst(a.newest, b.newest));
 	const end = Number(skipped) + size;
-	const hits = await search.hitsOf(ranked.slice(Number(skipped), end).map(({ newest }) => newest));
+	const hits = await search.hitsOf(
+		ranked.slice(Number(skipped), end).map(({ newest }) => newest),
+		// Later windows, and later pages, do not begin with the newest documents.
+		anchor === undefined ? groups : new Map(),
+	);
 	const first = all[0];
 	const last = all.at(-1);
 	if (first === undefined || last === undefined) return { hits, nextPageToken: "" };
@@ -254,12 +268,17 @@ class Search {
 	/** Returns the newest document of each conversation that meets the query, the newest first. */
 	async newestMatches(documents: readonly FoundDocument[]): Promise<FoundDocument[]> {
 		const matches: FoundDocument[] = [];
-		let left = [...Map.groupBy(documents, ({ conversationId }) => conversationId).values()];
-		for (let n = 0; left.length > 0; n++) {
-			const candidates = left.flatMap((of) => of[n] ?? []);
-			const matching = new Set(await this.matching(candidates));
-			matches.push(...matching);
-			left = left.filter((of) => of.length > n + 1 && !of.slice(n, n + 1).some((one) => matching.has(one)));
+		let left: readonly FoundDocument[][] = [...Map.groupBy(documents, ({ conversationId }) => conversationId).values()];
+		// More at a time, the more do not match, because each step waits for the store.
+		for (let at = 0, count = 1; left.length > 0; at += count, count *= 2) {
+			const matching = new Set(await this.matching(left.flatMap((of) => of.slice(at, at + count))));
+			const undecided: FoundDocument[][] = [];
+			for (const of of left) {
+				const match = of.slice(at, at + count).find((one) => matching.has(one));
+				if (match !== undefined) matches.push(match);
+				else if (of.length > at + count) undecided.push(of);
+			}
+			left = undecided;
 		}
 		return matches.sort(newestFirst);
 	}
@@ -270,33 +289,48 @@ class Search {
 		return documents.filter((document) => this.#examined.get(keyOf(document)) !== undefined);
 	}
 
-	/** Returns hits with their summaries and places. One that was removed meanwhile is left out. */
-	async hitsOf(documents: readonly FoundDocument[]): Promise<SearchHit[]> {
+	/**
+	 * Returns hits with their summaries and places. One that was removed meanwhile is left out.
+	 *
+	 * @param known of some conversations, the newest documents that the index finds, the newest first
+	 */
+	async hitsOf(
+		documents: readonly FoundDocument[],
+		known: ReadonlyMap<string, readonly FoundDocument[]>,
+	): Promise<SearchHit[]> {
 		if (documents.length === 0) return [];
 		const ids = documents.map(({ conversationId }) => conversationId);
+		const newest = new Map(ids.map((id) => [id, (known.get(id) ?? []).filter(isEvent).slice(0, MAX_PLACES)]));
+		const isKnown = (id: string) => this.isExact && newest.get(id)?.length === MAX_PLACES;
+		const unknown = ids.filter((id) => !isKnown(id));
 		const limit = this.isExact ? MAX_PLACES : EXAMINED_FOR_PLACES;
-		const found = await this.find({ of: ids, limit });
-		const candidates = new Map([...documents, ...found].map((document) => [keyOf(document), document]));
-		const places = Map.groupBy(await this.matching([...candidates.values()]), ({ conversationId }) => conversationId);
+		const found = unknown.length === 0 ? [] : await this.find({ of: unknown, limit });
+		const candidates = [...documents, ...ids.filter(isKnown).flatMap((id) => newest.get(id) ?? []), ...found];
+		const events = new Map(candidates.filter(isEvent).map((document) => [keyOf(document), document]));
+		const places = Map.groupBy(await this.matching([...events.values()]), ({ conversationId }) => conversationId);
 		await this.#readSummaries(ids);
 		return ids.flatMap((id) => {
 			const summary = this.#summaries.get(id);
-			const own = (places.get(id) ?? []).sort((a, b) => titlesFirst(a, b) || newestFirst(a, b));
-			if (summary === undefined || own.length === 0) return [];
-			return [{ summary, places: own.slice(0, MAX_PLACES).flatMap((place) => this.#placeOf(place)) }];
+			const title = this.#matchTitle(id);
+			const own = [
+				...(title === undefined ? [] : [{ sequence: 0n, ...title }]),
+				...(places.get(id) ?? []).sort(newestFirst).flatMap((place) => this.#placeOf(place)),
+			];
+			return summary === undefined || own.length === 0 ? [] : [{ summary, places: own.slice(0, MAX_PLACES) }];
 		});
 	}
 
 	#placeOf(document: FoundDocument): SearchPlace[] {
 		const snippet = this.#examined.get(keyOf(document));
-		return snippet === undefined ? [] : [{ sequence: document.title > 0n ? 0n : document.event, ...snippet }];
+		return snippet === undefined ? [] : [{ sequence: document.event, ...snippet }];
 	}
 
 	async #examine(documents: readonly FoundDocument[]): Promise<void> {
 		const unknown = documents.filter((document) => !this.#examined.has(keyOf(document)));
 		await this.#readSummaries(unknown.flatMap(({ title, conversationId }) => (title > 0n ? [conversationId] : [])));
-		for (const document of unknown) this.#examined.set(keyOf(document), this.#matchTitle(document));
-		const events = unknown.filter(({ title }) => title === 0n);
+		for (const document of unknown)
+			this.#examined.set(keyOf(document), isEvent(document) ? undefined : this.#matchTitle(document.conversationId));
+		const events = unknown.filter(isEvent);
 		for (let at = 0; at < events.length; at += READ_TOGETHER) {
 			const sequences = events.slice(at, at + READ_TOGETHER).map(({ event }) => event);
 			for (const event of await this.#store.readEvents(sequences))
@@ -305,8 +339,8 @@ class Search {
 	}
 
 	/** Compares the present title, because the index may have a former one. */
-	#matchTitle({ title, conversationId }: FoundDocument): Snippet | undefined {
-		const present = title > 0n ? this.#summaries.get(conversationId)?.title : undefined;
+	#matchTitle(conversationId: string): Snippet | undefined {
+		const present = this.#summaries.get(conversationId)?.title;
 		return present === undefined ? undefined : matchDocument(this.#query, [{ field: "title", text: present }]);
 	}
 
@@ -341,8 +375,8 @@ function summaryOf({ conversationId, summary }: StoredConversation): Conversatio
 	);
 }
 
-function titlesFirst(a: DocumentPosition, b: DocumentPosition): number {
-	return Number(a.title === 0n) - Number(b.title === 0n);
+function isEvent({ title }: DocumentPosition): boolean {
+	return title === 0n;
 }
 
 /** A document's position identifies it. */

@@ -86,33 +86,68 @@ export function emptyIndex(statements: Statements, expects: IndexProgress): bool
 
 /** Finds documents: see `TextIndex.find`. */
 export function findDocuments(statements: Statements, query: DocumentQuery): FoundDocument[] {
-	const { of } = query;
-	if (of !== undefined) return of.flatMap((id) => findOf(statements, query, id));
+	const { of, limit } = query;
+	if (of !== undefined) return [...findEventsOf(statements, query, of), ...findTitlesOf(statements, query, of)];
 	const filter = filterOf(query.conditions);
 	if (query.except !== undefined && query.except.length > 0)
 		filter.push({
 			text: "c.conversation_id NOT IN (SELECT value FROM json_each(?))",
 			parameters: [JSON.stringify(query.except)],
 		});
-	return [...findEvents(statements, query, filter, undefined), ...findTitles(statements, query, filter)]
+	return [...findEvents(statements, query, filter, [], limit), ...findTitles(statements, query, filter)]
 		.sort(newestFirst)
-		.slice(0, query.limit);
+		.slice(0, limit);
 }
 
-function findOf(statements: Statements, query: DocumentQuery, conversationId: string): FoundDocument[] {
-	const row = statements.prepare("SELECT id FROM activities WHERE conversation_id = ?").get(conversationId);
-	const filter = [...filterOf(query.conditions), { text: "c.conversation_id = ?", parameters: [conversationId] }];
-	const events = row === undefined ? [] : findEvents(statements, query, filter, conversationWord(bigint(row.id)));
-	return [...events, ...findTitles(statements, query, filter)];
+/** Number of conversations whose documents are found together. */
+const TOGETHER = 50;
+
+function findEventsOf(statements: Statements, query: DocumentQuery, of: readonly string[]): FoundDocument[] {
+	const filter = filterOf(query.conditions);
+	const find = statements.prepare("SELECT id FROM activities WHERE conversation_id = ?");
+	const words = of.flatMap((id) => {
+		const row = find.get(id);
+		return row === undefined ? [] : [conversationWord(bigint(row.id))];
+	});
+	// A search for a prefix begins with the lists of all words that have it.
+	const together = [...query.required, ...query.excluded].some(({ isPrefix }) => isPrefix) ? TOGETHER : 1;
+	const found: FoundDocument[] = [];
+	for (let at = 0; at < words.length; at += together)
+		found.push(...newestOfEach(statements, query, filter, words.slice(at, at + together)));
+	return found;
 }
 
-/** @param word a further word that the documents must have */
-function findEvents(
+/** Finds the newest documents of each of some conversations. */
+function newestOfEach(
 	statements: Statements,
-	{ before, from, limit, ...query }: DocumentQuery,
+	query: DocumentQuery,
 	filter: readonly Sql[],
-	word: string | undefined,
+	words: readonly string[],
 ): FoundDocument[] {
+	if (words.length === 1) return [...findEvents(statements, query, filter, words, query.limit)];
+	const found = new Map<string, FoundDocument[]>();
+	let complete = 0;
+	for (const document of findEvents(statements, query, filter, words, -1)) {
+		const own = found.get(document.conversationId) ?? [];
+		if (own.length === query.limit) continue;
+		found.set(document.conversationId, [...own, document]);
+		if (own.length + 1 === query.limit) complete += 1;
+		if (complete === words.length) break;
+	}
+	return [...found.values()].flat();
+}
+
+/**
+ * @param words unless empty, the documents must have one of these words
+ * @param limit -1 for none
+ */
+function* findEvents(
+	statements: Statements,
+	{ before, from, ...query }: DocumentQuery,
+	filter: readonly Sql[],
+	words: readonly string[],
+	limit: number,
+): Generator<FoundDocument> {
 	const below = before === undefined ? 2n ** 63n : before.event + (before.title > 0n ? 1n : 0n);
 	const least = from === undefined ? 0n : from.event + (from.title > 0n ? 1n : 0n);
 	// The joins follow the index, which has the order.
@@ -126,8 +161,18 @@ function findEvents(
 				${filter.map((one) => `AND ${one.text}`).join(" ")}
 			ORDER BY search_texts.rowid DESC LIMIT ?
 		`)
-		.all(matchOf(query, word), bindable(below), least, ...filter.flatMap(({ parameters }) => parameters), limit);
-	return rows.map((row) => ({ conversationId: text(row.conversation_id), event: bigint(row.sequence), title: 0n }));
+		.iterate(matchOf(query, words), bindable(below), least, ...filter.flatMap(({ parameters }) => parameters), limit);
+	for (const row of rows) yield { conversationId: text(row.conversation_id), event: bigint(row.sequence), title: 0n };
+}
+
+function findTitlesOf(statements: Statements, query: DocumentQuery, of: readonly string[]): FoundDocument[] {
+	const find = statements.prepare("SELECT id FROM conversations WHERE conversation_id = ?");
+	return of.flatMap((id) => {
+		const row = find.get(id);
+		if (row === undefined) return [];
+		const own = { text: "search_title_words.rowid = ?", parameters: [bigint(row.id)] };
+		return findTitles(statements, query, [...filterOf(query.conditions), own]);
+	});
 }
 
 function findTitles(
@@ -145,7 +190,7 @@ function findTitles(
 			ORDER BY s.position DESC, s.sequence DESC LIMIT ?
 		`)
 		.all(
-			matchOf(query, undefined),
+			matchOf(query, []),
 			before.event,
 			before.title,
 			from.event,
@@ -164,13 +209,17 @@ function filterOf(conditions: readonly Condition[]): Sql[] {
 	return conditionSql(conditions).map(({ test }) => test);
 }
 
-/** Returns a query of FTS5. */
+/**
+ * Returns a query of FTS5.
+ *
+ * @param words unless empty, the documents must have one of these words
+ */
 function matchOf(
 	{ required, excluded }: Pick<DocumentQuery, "required" | "excluded">,
-	word: string | undefined,
+	words: readonly string[],
 ): string {
-	const own = word === undefined ? [] : [{ word, isPrefix: false }];
-	const all = [...own, ...required].map(termOf).join(" AND ");
+	const own = words.length === 0 ? [] : [`(${words.map((word) => termOf({ word, isPrefix: false })).join(" OR ")})`];
+	const all = [...own, ...required.map(termOf)].join(" AND ");
 	return excluded.length === 0 ? all : `(${all}) NOT (${excluded.map(termOf).join(" OR ")})`;
 }
 
