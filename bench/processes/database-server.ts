@@ -8,7 +8,7 @@ import { DiskFolder } from "./service.ts";
 export type Rows = readonly Readonly<Record<string, unknown>>[];
 
 /**
- * A PostgreSQL server on this machine's disk. The defaults that make commits durable are unchanged. Shared buffers and
+ * A PostgreSQL server on this machine's disk. Commits are durable, as by default. Shared buffers and
  * write-ahead log are larger than by default, as on a server in production.
  */
 export class DatabaseServer implements AsyncDisposable {
@@ -25,7 +25,7 @@ export class DatabaseServer implements AsyncDisposable {
 	static async start(parent: string): Promise<DatabaseServer> {
 		const folder = await DiskFolder.create(parent);
 		const server = await PostgresServer.create(join(folder.path, "server"));
-		server.configure({ shared_buffers: "256MB", max_wal_size: "4GB", checkpoint_timeout: "15min" });
+		server.configure({ fsync: "on", shared_buffers: "256MB", max_wal_size: "4GB", checkpoint_timeout: "15min" });
 		await server.start();
 		return new DatabaseServer(server, folder);
 	}

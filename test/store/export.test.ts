@@ -267,7 +267,7 @@ async function everythingAt(url: string) {
 }
 
 async function filled(engine: Engine): Promise<string> {
-	const url = await newUrl(engine);
+	const url = engine === "postgres" ? await databases.createMigrated() : await newUrl(engine);
 	await using store = await open(url);
 	await fill(store);
 	return url;

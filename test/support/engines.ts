@@ -3,7 +3,7 @@ import { TempFolder } from "./temp.ts";
 
 /** Databases of one engine for the tests of a file. */
 export interface EngineDatabases extends AsyncDisposable {
-	/** Creates an empty database and returns the environment variables of a service that uses it. */
+	/** Creates a database without data and returns the environment variables of a service that uses it. */
 	create(): Promise<{ readonly DATABASE_URL: string }>;
 }
 
@@ -35,7 +35,7 @@ class PostgresDatabases implements EngineDatabases {
 	}
 
 	async create() {
-		return { DATABASE_URL: await this.#databases.create() };
+		return { DATABASE_URL: await this.#databases.createMigrated() };
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {

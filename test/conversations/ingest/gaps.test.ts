@@ -25,7 +25,7 @@ const ENGINES: readonly { readonly engine: string; readonly open: () => Promise<
 	{
 		engine: "PostgreSQL",
 		open: async () => {
-			const url = await databases.create();
+			const url = await databases.createMigrated();
 			return await LiveService.open([], undefined, (_, options) => openStore(url, options));
 		},
 	},

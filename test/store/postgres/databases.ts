@@ -42,7 +42,8 @@ export class Databases implements AsyncDisposable {
 		const template = await this.#migrated;
 		this.#made += 1;
 		const name = `store_${this.#made}`;
-		await this.server.sql(`CREATE DATABASE ${name} TEMPLATE ${template}`);
+		// Copied files take less time than a copy that passes through the write-ahead log, because the server syncs nothing.
+		await this.server.sql(`CREATE DATABASE ${name} TEMPLATE ${template} STRATEGY file_copy`);
 		return urlOf(this.server.url(), name);
 	}
 
