@@ -10,5 +10,7 @@ if (Number.parseInt(node, 10) < OLDEST_NODE) {
 	process.stderr.write(`The program needs Node.js ${OLDEST_NODE}, and this is Node.js ${node}\n`);
 	process.exit(1);
 }
+// Before the rest of the program is loaded, which the new process loads again.
+if ((process.argv[2] ?? "serve") === "serve") (await import("./process-options.ts")).ensureOptions();
 const { runProgram } = await import("./commands.ts");
 await runProgram(process.argv.slice(2), process.env);
