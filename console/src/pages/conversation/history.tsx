@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import { UpdateChange } from "../../../../gen/conversations/v1/update_pb.js";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { Ago } from "../../parts/time.tsx";
@@ -17,7 +17,9 @@ export function History({ open }: { readonly open: OpenConversation }) {
 	const other = query.value.get("with");
 	// In the address, so that a link shows the same, and a later update does not take the place of what a person reads.
 	useEffect(() => {
-		if (asked === null && newest !== undefined) setQuery((next) => next.set("sequence", newest));
+		// The person may have chosen one since.
+		const isChosen = query.peek().has("sequence");
+		if (!isChosen && newest !== undefined) setQuery((next) => next.set("sequence", newest));
 	}, [asked, newest]);
 	return (
 		<div class="history">
@@ -73,23 +75,17 @@ function Sequence(props: {
 	readonly hint: string;
 }) {
 	const { name, label, value, hint } = props;
-	const input = useRef<HTMLInputElement>(null);
-	// Not a property of the element: each answer that arrives would put it back over what a person types.
-	useLayoutEffect(() => {
-		if (input.current !== null) input.current.value = value ?? "";
-	}, [value]);
 	return (
 		<label class="row small muted">
 			{label}
 			<input
-				ref={input}
 				type="text"
 				inputmode="numeric"
 				size={12}
 				placeholder={hint}
+				value={value ?? ""}
 				onChange={(event) => {
 					const text = event.currentTarget.value.trim();
-					event.currentTarget.value = value ?? "";
 					setQuery((next) => {
 						if (text === "") next.delete(name);
 						else next.set(name, text);
