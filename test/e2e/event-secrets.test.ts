@@ -9,7 +9,7 @@ import {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { secretPlaces } from "../record/secrets/secret-places.ts";
-import { SECRET_MEMBERS } from "../support/canaries.ts";
+import { canariesIn, newCanary, SECRET_MEMBERS } from "../support/canaries.ts";
 import { getText, postWebhook, readClient } from "../support/clients.ts";
 import { completed } from "../support/completed.ts";
 import {
@@ -28,10 +28,6 @@ import { urlPlaces } from "../support/url-places.ts";
 const { plan } = new RecordFormat();
 const READER = "key-without-secrets";
 const ACCESS_KEYS = `test:${KEY}:ingest+read+secrets,reader:${READER}:ingest+read`;
-
-function newCanary(): string {
-	return `canary-${randomBytes(9).toString("hex")}`;
-}
 
 /** Members of a record with a secret of its own for each place that can hold one. */
 const states = [
@@ -77,8 +73,8 @@ function event(kind: string, members: JsonObject): JsonObject {
 }
 
 function leaked(text: string | Buffer): string[] {
-	const bytes = Buffer.from(text);
-	return planted.filter(({ canary }) => bytes.includes(canary)).map(({ name }) => name);
+	const found = canariesIn(text);
+	return planted.filter(({ canary }) => found.has(canary)).map(({ name }) => name);
 }
 
 function leakedOnDisk(service: TestService): string[] {
@@ -131,5 +127,12 @@ describe.each([
 		await service.stop();
 		expect(leakedOnDisk(service)).toEqual([]);
 		expect(leaked(service.log())).toEqual([]);
+		// `leaked` finds secrets that are there, also one in another.
+		const [first, second] = planted;
+		const text = `${first?.canary.slice(0, -2)}${second?.canary}`;
+		expect([leaked(`x${first?.canary}${second?.canary}`), leaked(text)]).toEqual([
+			[first?.name, second?.name],
+			[second?.name],
+		]);
 	});
 });

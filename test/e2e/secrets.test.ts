@@ -12,7 +12,7 @@ import {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { secretPlaces } from "../record/secrets/secret-places.ts";
-import { SECRET_MEMBERS } from "../support/canaries.ts";
+import { canariesIn, newCanary, SECRET_MEMBERS } from "../support/canaries.ts";
 import { badRequest, getText, ingestClient, postWebhook, readClient } from "../support/clients.ts";
 import { completed } from "../support/completed.ts";
 import { object, record } from "../support/fixtures.ts";
@@ -45,10 +45,6 @@ const canaries = [
 	}),
 ];
 
-function newCanary(): string {
-	return `canary-${randomBytes(9).toString("hex")}`;
-}
-
 /** A number in MCP auth, which is a secret too. `pinForms` are the bytes to search for: its digits, and a double. */
 const pin = randomInt(10 ** 11, 10 ** 12);
 const pinRecord = record({
@@ -59,8 +55,9 @@ pinForms[1]?.writeDoubleLE(pin);
 
 /** Returns the names of the places whose secrets a text contains. */
 function leaked(text: string | Buffer): string[] {
-	const bytes = Buffer.from(text);
-	const names = canaries.filter(({ canary }) => bytes.includes(canary)).map(({ name }) => name);
+	const bytes = Buffer.isBuffer(text) ? text : Buffer.from(text);
+	const found = canariesIn(bytes);
+	const names = canaries.filter(({ canary }) => found.has(canary)).map(({ name }) => name);
 	return pinForms.some((form) => bytes.includes(form)) ? [...names, "number in MCP auth"] : names;
 }
 
