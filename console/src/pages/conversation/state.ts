@@ -63,6 +63,7 @@ export class OpenConversation {
 		return callsOf(this.record.value, (responseId) => times.get(responseId));
 	});
 	readonly #stops: (() => void)[] = [];
+	readonly #readingRecord = new Throttle(() => this.#loadRecord());
 	readonly #readingGaps = new Throttle(() => this.#loadGaps());
 	readonly #readingSummary = new Throttle(() => this.#loadSummary());
 	#closed = false;
@@ -80,6 +81,7 @@ export class OpenConversation {
 
 	close(): void {
 		this.#closed = true;
+		this.#readingRecord.cancel();
 		this.#readingGaps.cancel();
 		this.#readingSummary.cancel();
 		for (const stop of this.#stops.splice(0)) stop();
@@ -93,6 +95,7 @@ export class OpenConversation {
 			this.loading.value = false;
 			// The watches do not tell of what arrived between the summary and the pages that were listed.
 			this.#readingSummary.request();
+			this.#readingGaps.request();
 		} catch (error) {
 			const problem = problemOf(error);
 			if (problem.kind === "key") signOut(KEY_REFUSED);
@@ -127,8 +130,8 @@ export class OpenConversation {
 			(arrived) => {
 				this.updates.value = [...this.updates.value, ...arrived];
 				this.#readingSummary.request();
+				this.#readingRecord.request();
 				this.#readingGaps.request();
-				void this.#loadRecord().catch(() => undefined);
 			},
 		);
 	}
