@@ -1,12 +1,10 @@
-import { createHash, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import { setTimeout as delay, setImmediate } from "node:timers/promises";
-import { fromBinary } from "@bufbuild/protobuf";
-import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { isDataLoss } from "../errors.ts";
 import type { EventFormat } from "../events/event-format.ts";
 import type { EventCondition } from "../store/event-condition.ts";
-import type { Store, StoredEvent, StoredUpdate } from "../store/store.ts";
-import { type EventWords, NO_PROGRESS, type TitleWords } from "../store/text-index.ts";
+import type { Store, StoredEvent } from "../store/store.ts";
+import { type EventWords, type FoundTitle, NO_PROGRESS, type TitleWords } from "../store/text-index.ts";
 import { eventTexts, KINDS_WITHOUT_TEXT, MAX_TEXT } from "./event-texts.ts";
 import { indexWords, wordsOf } from "./tokenizer.ts";
 
@@ -15,7 +13,6 @@ export const INDEX_RULES = 1;
 
 /** Maximum number of events, and of bytes of their texts, of one step, so that appends wait only for a short commit. */
 const EVENTS = { limit: 100, maxBytes: 2 ** 18 };
-const UPDATES = 200;
 const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind", values: KINDS_WITHOUT_TEXT }];
 
 /** Number of events that are missing in the index at the start from which on the indexer tells its progress. */
@@ -143,21 +140,11 @@ export class TextIndexer {
 	}
 
 	async #titles(after: bigint) {
-		const { updates } = this.#options.store;
+		const { updates, textIndex } = this.#options.store;
 		const { newest } = await updates.range();
 		if (newest <= after) return { words: [], through: after, hasMore: false };
-		const found = await updates.list({ after, limit: UPDATES, withRecords: false });
-		const current = Map.groupBy(
-			found.filter((update) => update.current),
-			({ conversationId }) => conversationId,
-		);
-		const hasMore = found.length === UPDATES;
-		const last = found.at(-1)?.sequence ?? newest;
-		return {
-			words: [...current.values()].map(presentTitle),
-			through: hasMore || last > newest ? last : newest,
-			hasMore,
-		};
+		const { titles, last = newest, hasMore } = await textIndex.findChangedTitles(after);
+		return { words: titles.map(titleWords), through: hasMore || last > newest ? last : newest, hasMore };
 	}
 
 	async #events(after: bigint, newest: bigint) {
@@ -189,17 +176,8 @@ export class TextIndexer {
 	}
 }
 
-/** @param updates those of a conversation that became current, in their order; at least one */
-function presentTitle(updates: readonly StoredUpdate[]): TitleWords {
-	const titles = updates.map(({ summary }) => fromBinary(ConversationSummarySchema, summary).title ?? "");
-	const title = titles.at(-1) ?? "";
-	const before = titles.findLastIndex((one) => one !== title);
-	const update = updates[before + 1];
-	if (update === undefined) throw new Error("a conversation in the log has an update");
-	const { conversationId, sequence, receivedAt } = update;
-	const digest = createHash("sha256").update(title).digest().readUIntBE(0, 6);
-	const words = [...indexWords(wordsOf(title.slice(0, MAX_TEXT)))];
-	return { conversationId, sequence, receivedAt, digest, isNew: before >= 0, words };
+function titleWords({ title, ...found }: FoundTitle): TitleWords {
+	return { ...found, words: [...indexWords(wordsOf(title.slice(0, MAX_TEXT)))] };
 }
 
 /** Waits; returns early when the signal fires. */

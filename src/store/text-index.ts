@@ -24,8 +24,8 @@ export interface EventWords {
 	readonly words: readonly string[];
 }
 
-/** The words of a conversation's title, which replace those of its former title. */
-export interface TitleWords {
+/** A title of a conversation that may not be indexed yet. */
+export interface FoundTitle {
 	readonly conversationId: string;
 	/** Sequence of the first of the examined updates from which on the title is the present one. */
 	readonly sequence: bigint;
@@ -35,8 +35,24 @@ export interface TitleWords {
 	readonly digest: number;
 	/** Whether an examined update had another title. If not, a title with the same digest keeps its position. */
 	readonly isNew: boolean;
+	/** Empty without a title. */
+	readonly title: string;
+}
+
+/** The words of a conversation's title, which replace those of its former title. */
+export interface TitleWords extends Omit<FoundTitle, "title"> {
 	/** As of {@link EventWords}; empty without a title. */
 	readonly words: readonly string[];
+}
+
+/** What the updates after a sequence say about titles. */
+export interface FoundTitles {
+	/** At most one of each conversation, and none whose title is indexed already. */
+	readonly titles: readonly FoundTitle[];
+	/** Sequence of the last examined update; undefined without any. */
+	readonly last: bigint | undefined;
+	/** Whether there may be more updates. */
+	readonly hasMore: boolean;
 }
 
 /** What the indexer adds in one transaction. */
@@ -102,6 +118,8 @@ export interface TextIndex {
 	claim(holder: string): Promise<IndexProgress | undefined>;
 	/** Ends a process's right to write the index. */
 	release(holder: string): Promise<void>;
+	/** Finds the titles that the next updates after a sequence changed. */
+	findChangedTitles(after: bigint): Promise<FoundTitles>;
 	/** Writes a step. Returns whether it was written: see {@link IndexStep.expects}. */
 	write(step: IndexStep): Promise<boolean>;
 	/** Sets the progress to its beginning, so that the indexer removes all documents and begins again. */

@@ -1,9 +1,11 @@
+import { EXAMINED_UPDATES, foundTitles } from "../changed-titles.ts";
 import type { Condition } from "../condition.ts";
 import {
 	CLAIM_SECONDS,
 	type DocumentPosition,
 	type DocumentQuery,
 	type FoundDocument,
+	type FoundTitles,
 	type IndexProgress,
 	type IndexStep,
 	type IndexTerm,
@@ -11,7 +13,7 @@ import {
 	newestFirst,
 	type TitleWords,
 } from "../text-index.ts";
-import { bigint, bindable, integer, type Row, text } from "../values.ts";
+import { bigint, bindable, blob, boolean, integer, nullable, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { conditionSql, isOfStanding, STANDING_JOIN } from "./list-conversations.ts";
 import { firstReceivedSince } from "./prunable.ts";
@@ -66,6 +68,29 @@ export function releaseQuery(holder: string): Query {
 		text: "UPDATE conversation_updates.search_progress SET holder = NULL, held_until = NULL WHERE holder = $1",
 		values: [holder],
 	};
+}
+
+/** Finds titles: see `TextIndex.findChangedTitles`. */
+export async function findChangedTitles(session: Session, after: bigint): Promise<FoundTitles> {
+	const [rows = []] = await session.query({
+		text: `
+			SELECT u.conversation_id, u.sequence, u.received_at, u.current, u.summary, t.digest
+			FROM conversation_updates.updates u
+			LEFT JOIN conversation_updates.search_titles t ON t.conversation_id = u.conversation_id
+			WHERE u.sequence > $1 ORDER BY u.sequence LIMIT ${EXAMINED_UPDATES}
+		`,
+		values: [after],
+	});
+	return foundTitles(
+		rows.map((row) => ({
+			conversationId: text(row.conversation_id),
+			sequence: bigint(row.sequence),
+			receivedAt: bigint(row.received_at),
+			current: boolean(row.current),
+			summary: blob(row.summary),
+			indexed: nullable(integer, row.digest),
+		})),
+	);
 }
 
 /** Writes a step: see `TextIndex.write`. */

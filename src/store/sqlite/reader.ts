@@ -18,7 +18,7 @@ import { getOrigin, getRecordState, listUnapplied } from "./record-state.ts";
 import { getRefusedPost, listRefusedPosts, refusedUsage } from "./refused-posts.ts";
 import { listSenders } from "./senders.ts";
 import { Statements } from "./statements.ts";
-import { findDocuments, readProgress } from "./text-index.ts";
+import { findChangedTitles, findDocuments, readProgress } from "./text-index.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
 import { getUsage } from "./usage.ts";
 import { getUsageRange, listModelUsage, reportUsage } from "./usage-report.ts";
@@ -46,6 +46,7 @@ function reader(options: DatabaseOptions) {
 			listUpdates: (query: UpdateQuery) => read(() => listUpdates(statements, query)),
 			listEvents: (query: EventQuery) => read(() => listEvents(statements, query)),
 			readEvents: (sequences: readonly bigint[]) => read(() => readEvents(statements, sequences)),
+			findChangedTitles: (after: bigint) => read(() => findChangedTitles(statements, after)),
 			readIndexProgress: () => read(() => readProgress(statements)),
 			findTexts: (after: bigint) => read(() => findTexts(statements, after)),
 			findDocuments: (query: DocumentQuery) => read(() => findDocuments(statements, query)),

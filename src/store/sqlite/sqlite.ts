@@ -169,6 +169,7 @@ function storeOf(
 			// A database has one process only.
 			claim: () => writer.calls.readIndexProgress(),
 			release: async () => undefined,
+			findChangedTitles: (after) => reader.calls.findChangedTitles(after),
 			write: (step) => writer.calls.writeIndexStep(step),
 			reset: () => writer.calls.resetIndex(),
 			empty: (expects) => writer.calls.emptyIndex(expects),

@@ -1,7 +1,9 @@
+import { EXAMINED_UPDATES, foundTitles } from "../changed-titles.ts";
 import type { Condition } from "../condition.ts";
 import {
 	type DocumentQuery,
 	type FoundDocument,
+	type FoundTitles,
 	type IndexProgress,
 	type IndexStep,
 	type IndexTerm,
@@ -10,7 +12,7 @@ import {
 	newestFirst,
 	type TitleWords,
 } from "../text-index.ts";
-import { bigint, bindable, integer, nullable, text } from "../values.ts";
+import { bigint, bindable, blob, boolean, integer, nullable, text } from "../values.ts";
 import { conditionSql, type Sql } from "./condition-sql.ts";
 import { firstReceivedSince } from "./log.ts";
 import type { Statements } from "./statements.ts";
@@ -25,6 +27,28 @@ export function readProgress(statements: Statements): IndexProgress {
 
 function saveProgress(statements: Statements, { version, events, updates }: IndexProgress): void {
 	statements.prepare("UPDATE search_progress SET version = ?, events = ?, updates = ?").run(version, events, updates);
+}
+
+/** Finds titles: see `TextIndex.findChangedTitles`. */
+export function findChangedTitles(statements: Statements, after: bigint): FoundTitles {
+	const rows = statements
+		.prepare(`
+			SELECT c.conversation_id, u.sequence, u.received_at, u.current, u.summary, s.digest
+			FROM updates u CROSS JOIN conversations c ON c.id = u.conversation
+			LEFT JOIN search_titles s ON s.conversation = u.conversation
+			WHERE u.sequence > ? ORDER BY u.sequence LIMIT ${EXAMINED_UPDATES}
+		`)
+		.all(after);
+	return foundTitles(
+		rows.map((row) => ({
+			conversationId: text(row.conversation_id),
+			sequence: bigint(row.sequence),
+			receivedAt: bigint(row.received_at),
+			current: boolean(row.current),
+			summary: blob(row.summary),
+			indexed: nullable(integer, row.digest),
+		})),
+	);
 }
 
 /** Writes a step: see `TextIndex.write`. The caller has begun a transaction. */

@@ -1,0 +1,55 @@
+import { hash } from "node:crypto";
+import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { readMembers } from "../record/record-delta.ts";
+import type { FoundTitle, FoundTitles } from "./text-index.ts";
+
+/** Maximum number of updates that `TextIndex.findChangedTitles` examines. */
+export const EXAMINED_UPDATES = 200;
+
+/** An update that `TextIndex.findChangedTitles` examines. */
+export interface ExaminedUpdate {
+	readonly conversationId: string;
+	readonly sequence: bigint;
+	readonly receivedAt: bigint;
+	readonly current: boolean;
+	/** Encoded `ConversationSummary`. */
+	readonly summary: Uint8Array;
+	/** Digest of the title of the conversation that is indexed; undefined without one. */
+	readonly indexed: number | undefined;
+}
+
+/** @param updates in their order, at most {@link EXAMINED_UPDATES} */
+export function foundTitles(updates: readonly ExaminedUpdate[]): FoundTitles {
+	const current = Map.groupBy(
+		updates.filter((update) => update.current),
+		({ conversationId }) => conversationId,
+	);
+	return {
+		titles: [...current.values()].flatMap((of) => foundTitle(of)),
+		last: updates.at(-1)?.sequence,
+		hasMore: updates.length === EXAMINED_UPDATES,
+	};
+}
+
+/** @param updates those of a conversation that became current, in their order */
+function foundTitle(updates: readonly ExaminedUpdate[]): FoundTitle[] {
+	const titles = updates.map(({ summary }) => titleOf(summary));
+	const title = titles.at(-1) ?? "";
+	const before = titles.findLastIndex((one) => one !== title);
+	const update = updates[before + 1];
+	if (update === undefined) return [];
+	const { conversationId, sequence, receivedAt, indexed } = update;
+	const digest = hash("sha256", title, "buffer").readUIntBE(0, 6);
+	const isNew = before >= 0;
+	const isIndexed = title === "" ? indexed === undefined : !isNew && indexed === digest;
+	return isIndexed ? [] : [{ conversationId, sequence, receivedAt, digest, isNew, title }];
+}
+
+const TITLE = ConversationSummarySchema.field.title.number;
+const TITLE_ONLY = new Set([TITLE]);
+
+/** Reads the title of an encoded summary, without decoding the rest of it. */
+function titleOf(summary: Uint8Array): string {
+	const title = readMembers(summary, TITLE_ONLY).get(TITLE);
+	return title === undefined ? "" : new TextDecoder().decode(title);
+}
