@@ -180,18 +180,32 @@ function conversationsSql(query: UsageQuery, dialect: UsageDialect): string {
 		return daysSql(query, dialect);
 	const base = isLabelled ? `base AS (${baseSql(query, "sums", dialect)}),` : "";
 	const labelled = labelledSql(query, dialect, "d");
-	const names = query.groups.map((_, n) => `, ${n + 2}`).join("");
+	const names = ["period", ...query.groups.map((_, n) => `g${n}`), "is_rest"].join();
+	// PostgreSQL finds distinct rows by a hash, but sorts them for count(DISTINCT …).
 	return `
 		WITH ${base} ${isLabelled ? `${labelled.top},` : ""} used AS (${usedSql(query, query.groups, dialect)})
-		SELECT d.period, ${[...labelled.names, `${labelled.isRest} AS is_rest`].join()},
-			count(DISTINCT d.conversation) AS conversations
-		FROM used d ${labelled.join}
-		GROUP BY d.period ${names}, ${labelled.isRest}
+		SELECT ${names}, count(*) AS conversations FROM (
+			SELECT DISTINCT d.period, ${[...labelled.names, `${labelled.isRest} AS is_rest`].join()}, d.conversation
+			FROM used d ${labelled.join}
+		) e
+		GROUP BY ${names}
 	`;
 }
 
 function totalSql(query: UsageQuery, dialect: UsageDialect): string {
-	return `SELECT count(DISTINCT conversation) AS conversations FROM (${usedSql(query, [], dialect)}) d`;
+	const used = usedSql({ ...query, periods: spansOf(query.periods) }, [], dialect);
+	return `SELECT count(*) AS conversations FROM (SELECT DISTINCT d.conversation FROM (${used}) d) e`;
+}
+
+/** Returns the periods, those together as one that follow each other without a gap. */
+function spansOf(periods: readonly UsagePeriod[]): UsagePeriod[] {
+	const spans: UsagePeriod[] = [];
+	for (const period of periods) {
+		const last = spans.at(-1);
+		if (last?.beyond === period.first) spans.splice(-1, 1, { first: last.first, beyond: period.beyond });
+		else spans.push(period);
+	}
+	return spans;
 }
 
 /** Returns the parts of a statement that give groups beyond the largest ones the label of the rest. */

@@ -172,20 +172,27 @@ function countUsage({ usageId, before, metrics, reported, settled, taken }: Usag
 }
 
 /**
- * Returns how much of the lists of a fork's first record is a copy of its source's. Costs tell their time. Token usages
- * do not: those after the first with an event of this conversation are its own, else as many as there are own costs.
+ * Returns how much of the lists of a fork's first record is a copy of its source's. Costs tell their time; one without a
+ * time is the fork's own. Token usages do not tell it: own are those from the first one on that has an event since the
+ * fork, and at least as many as there are own costs.
  */
 function takenOver(
 	{ costs, tokenUsages }: Metrics,
 	{ createdAt, isFork, timeOf }: ReportedStats,
 ): TakenOver | undefined {
 	if (createdAt === undefined) return undefined;
-	const firstOwnCost = costs.findIndex(({ timestamp }) => microseconds(timestamp ?? 0) >= createdAt);
+	const firstOwnCost = costs.findIndex(
+		({ timestamp }) => timestamp === undefined || microseconds(timestamp) >= createdAt,
+	);
 	const takenCosts = firstOwnCost < 0 ? costs.length : firstOwnCost;
 	if (takenCosts === 0 && (costs.length > 0 || !isFork)) return undefined;
-	const firstOwnTokens = tokenUsages.findIndex(({ responseId = "" }) => timeOf(responseId) !== undefined);
+	// An older event is a copy of the source's, which a reconciliation fetched.
+	const firstOwnTokens = tokenUsages.findIndex(
+		({ responseId = "" }) => (timeOf(responseId) ?? createdAt - 1n) >= createdAt,
+	);
 	const ownCosts = costs.length - takenCosts;
-	const takenTokens = firstOwnTokens >= 0 ? firstOwnTokens : Math.max(0, tokenUsages.length - ownCosts);
+	const mostTaken = Math.max(0, tokenUsages.length - ownCosts);
+	const takenTokens = firstOwnTokens < 0 ? mostTaken : Math.min(firstOwnTokens, mostTaken);
 	return { costs: takenCosts, tokens: takenTokens, all: ownCosts === 0 && takenTokens === tokenUsages.length };
 }
 

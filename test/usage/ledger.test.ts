@@ -192,6 +192,26 @@ describe("a fork", () => {
 		expect(sumOf(rows)).toEqual({ ...sumOf([]), cost: 1_000_000_000n, promptTokens: 1000n, calls: 1n });
 	});
 
+	const ownUsage = { ...sumOf([]), cost: 1_000_000_000n, promptTokens: 1000n, calls: 1n };
+
+	test("is not charged for calls of its source whose events were copied and fetched", () => {
+		const timeOf = (responseId: string) => BigInt(responseId) * 1_000_000n;
+		expect(sumOf(countAll([report(statsAfter([...source, ...own]), { isFork: true, timeOf })]).rows)).toEqual(ownUsage);
+	});
+
+	test("is charged for an own call before the first one that has an event", () => {
+		const calls = [...source, ...own, ...at([call0(1, 10)], CREATED + 2 * HOUR)];
+		const timeOf = (responseId: string) => (responseId === String(CREATED + 2 * HOUR) ? 1n << 60n : undefined);
+		const { rows } = countAll([report(statsAfter(calls), { isFork: true, timeOf })]);
+		expect(sumOf(rows)).toEqual({ ...sumOf([]), cost: 2_000_000_000n, promptTokens: 1010n, calls: 2n });
+	});
+
+	test("is charged for a call whose cost has no time", () => {
+		const stats = statsAfter([...source, ...own]);
+		for (const cost of stats.usageToMetrics.agent?.costs.slice(2) ?? []) cost.timestamp = undefined;
+		expect(sumOf(countAll([report(stats, { isFork: true })]).rows)).toEqual(ownUsage);
+	});
+
 	test("is not charged for a copied total without lists that follows", () => {
 		const first = report(statsAfter(source), { isFork: true });
 		const event = report(statsAfter(source, false), { isFork: true });

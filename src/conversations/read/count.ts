@@ -91,10 +91,18 @@ export async function countUnheard(
 	// Most senders have no silent conversations, so most need no query of their own.
 	const isComplete = silent.counts.length < MAX_COUNTS;
 	const names = new Set(silent.counts.map(({ value }) => value));
+	const heard = senders.filter(
+		({ name, lastPostAt, runningConversations }) =>
+			runningConversations > 0n &&
+			lastPostAt !== undefined &&
+			timestampMs(lastPostAt) >= since &&
+			(names.has(name) || !isComplete),
+	);
+	// A filter without an owner selects the conversations of all owners.
+	const ofAll = new Set(heard.filter(({ owner }) => owner === "").map(({ name }) => name));
 	let total = 0n;
-	for (const { name: sender, lastPostAt, runningConversations, owner } of senders) {
-		if (runningConversations === 0n || lastPostAt === undefined || timestampMs(lastPostAt) < since) continue;
-		if (isComplete && !names.has(sender)) continue;
+	for (const { name: sender, owner } of heard) {
+		if (owner !== "" && ofAll.has(sender)) continue;
 		const filter = create(ConversationFilterSchema, { ...isSilent, sender, owner });
 		total += (await counts.count({ groupBy: "", filter })).total;
 	}

@@ -70,12 +70,11 @@ export function sqlOf(
 }
 
 export function getUsageRange(statements: Statements, owner: string | undefined): UsagePeriod | undefined {
+	const days = `FROM usage_sums WHERE length = 96 ${owner === undefined ? "" : "AND owner = :owner"}`;
+	// SQLite reads one end of an index for a minimum or a maximum, but the whole index for both in one query.
 	const row = statements
-		.prepare(`
-			SELECT min(start) AS first, max(start) + 96 AS beyond FROM usage_sums
-			WHERE length = 96 ${owner === undefined ? "" : "AND owner = ?"}
-		`)
-		.get(...(owner === undefined ? [] : [nameOf(owner)]));
+		.prepare(`SELECT (SELECT min(start) ${days}) AS first, (SELECT max(start) + 96 ${days}) AS beyond`)
+		.get(owner === undefined ? {} : { owner: nameOf(owner) });
 	const first = nullable(bigint, row?.first);
 	return first === undefined ? undefined : { first, beyond: bigint(row?.beyond) };
 }

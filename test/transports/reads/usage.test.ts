@@ -133,6 +133,22 @@ test.each([
 	expect(await get(query, "text/html, text/csv;q=0.9, application/json;q=0.1")).toEqual([200, expected]);
 });
 
+test("a report of more than 10,000 rows is refused, and says how to ask for fewer", async () => {
+	await using many = await startTestService();
+	const metrics = { model_name: "m", accumulated_cost: 1 };
+	const usages = Object.fromEntries(Array.from({ length: 10_001 }, (_, n) => [`usage ${n}`, metrics]));
+	const body = JSON.stringify(record({ stats: { usage_to_metrics: usages } }));
+	expect((await postWebhook(many, KEY, body)).status).toBe(200);
+	const answer = async (query: string) => {
+		const response = await fetch(`${many.http}/api/v1/usage?${query}`, { headers: { "X-Access-Token": KEY } });
+		return [response.status, await response.json()];
+	};
+	const detail =
+		"the report has more than 10000 rows: ask for a shorter range, a longer step, fewer groups, or the largest ones with top";
+	expect(await answer("group_by=usage_id")).toEqual([400, { detail }]);
+	expect(await answer("group_by=model")).toEqual([200, expect.objectContaining({ rows: [expect.anything()] })]);
+});
+
 test("a report of more than 10,000 periods is refused, and says how to ask for fewer", async () => {
 	const old = "0190d6a0-0000-7000-8000-00000000000c";
 	await post(old, "m-1", {}, ["2024-01-01T00:00:00Z"]);
