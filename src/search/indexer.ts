@@ -13,6 +13,8 @@ export const INDEX_RULES = 1;
 
 /** Maximum number of events, and of bytes of their texts, of one step, so that appends wait only for a short commit. */
 const EVENTS = { limit: 100, maxBytes: 2 ** 18 };
+/** Maximum bytes of the words of an event. PostgreSQL keeps at most 1 MiB of them; only crafted texts have more. */
+const MAX_WORD_BYTES = 1_000_000;
 const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind", values: KINDS_WITHOUT_TEXT }];
 
 /** Number of events that are missing in the index at the start from which on the indexer tells its progress. */
@@ -167,13 +169,25 @@ export class TextIndexer {
 		try {
 			const { format } = this.#options;
 			const texts = eventTexts(format.read(conversationId, event));
-			return new Set(texts.flatMap(({ text }) => [...indexWords(wordsOf(text))]));
+			return atMost(MAX_WORD_BYTES, new Set(texts.flatMap(({ text }) => [...indexWords(wordsOf(text))])));
 		} catch (error) {
 			// It cannot be shown either.
 			if (isDataLoss(error)) return new Set();
 			throw error;
 		}
 	}
+}
+
+/** Returns words up to the first one with which their UTF-8 would have more bytes. */
+function atMost(bytes: number, words: ReadonlySet<string>): Set<string> {
+	const kept = new Set<string>();
+	let left = bytes;
+	for (const word of words) {
+		left -= Buffer.byteLength(word);
+		if (left < 0) break;
+		kept.add(word);
+	}
+	return kept;
 }
 
 function titleWords({ title, ...found }: FoundTitle): TitleWords {

@@ -20,10 +20,11 @@ export interface ExaminedUpdate {
 
 /** @param updates in their order, at most {@link EXAMINED_UPDATES} */
 export function foundTitles(updates: readonly ExaminedUpdate[]): FoundTitles {
-	const current = Map.groupBy(
-		updates.filter((update) => update.current),
-		({ conversationId }) => conversationId,
-	);
+	const read = updates.flatMap((update) => {
+		const title = update.current ? titleOf(update.summary) : undefined;
+		return title === undefined ? [] : [{ ...update, title }];
+	});
+	const current = Map.groupBy(read, ({ conversationId }) => conversationId);
 	return {
 		titles: [...current.values()].flatMap((of) => foundTitle(of)),
 		last: updates.at(-1)?.sequence,
@@ -32,8 +33,8 @@ export function foundTitles(updates: readonly ExaminedUpdate[]): FoundTitles {
 }
 
 /** @param updates those of a conversation that became current, in their order */
-function foundTitle(updates: readonly ExaminedUpdate[]): FoundTitle[] {
-	const titles = updates.map(({ summary }) => titleOf(summary));
+function foundTitle(updates: readonly (ExaminedUpdate & { readonly title: string })[]): FoundTitle[] {
+	const titles = updates.map(({ title }) => title);
 	const title = titles.at(-1) ?? "";
 	const before = titles.findLastIndex((one) => one !== title);
 	const update = updates[before + 1];
@@ -48,8 +49,15 @@ function foundTitle(updates: readonly ExaminedUpdate[]): FoundTitle[] {
 const TITLE = ConversationSummarySchema.field.title.number;
 const TITLE_ONLY = new Set([TITLE]);
 
-/** Reads the title of an encoded summary, without decoding the rest of it. */
-function titleOf(summary: Uint8Array): string {
-	const title = readMembers(summary, TITLE_ONLY).get(TITLE);
-	return title === undefined ? "" : new TextDecoder().decode(title);
+/**
+ * Reads the title of an encoded summary, without decoding the rest of it. Empty without a title; undefined if the summary
+ * is damaged, which must not end the indexing of all others.
+ */
+function titleOf(summary: Uint8Array): string | undefined {
+	try {
+		const title = readMembers(summary, TITLE_ONLY).get(TITLE);
+		return title === undefined ? "" : new TextDecoder().decode(title);
+	} catch {
+		return undefined;
+	}
 }

@@ -47,6 +47,18 @@ export interface UnreadableRelative {
 	readonly unreadable: string;
 }
 
+/**
+ * Returns {@link Erasure.createdAt}: when the erased life began. A record whose `created_at` comes from a clock that is
+ * ahead begins no life, but must not come back either.
+ *
+ * @param lifeBeganAt undefined if it is not known; then the time of the erasure counts
+ * @param createdAt that of the current record, as lists show it; undefined without a record
+ */
+export function markedTime(lifeBeganAt: bigint | undefined, createdAt: bigint | undefined, erasedAt: bigint): bigint {
+	const time = lifeBeganAt ?? erasedAt;
+	return createdAt !== undefined && createdAt > time ? createdAt : time;
+}
+
 /** Returns the SHA-256 of the id of a conversation, in lower-case hexadecimal digits. */
 export function idDigest(conversationId: string): string {
 	return hash("sha256", conversationId, "hex");

@@ -134,6 +134,14 @@ test.each(PROTOCOLS)("over %s, a tree and what meets a filter are erased within 
 	});
 	expect(await client.deleteConversations({ filter, max: 5 })).toMatchObject({ erased: 1n, matching: 1n, ids: [] });
 	expect(await client.deleteConversation({ id: root ?? "", withChildren: true })).toMatchObject({ erased: 2n });
+	await post(service, { id: root, created_at: new Date(Date.now() + 1000).toISOString() }, BLUE);
+	await post(service, { id: foreign, parent_conversation_id: root, title: "third" }, RED);
+	const children = await readClient(service, protocol, KEY).listConversations({
+		filter: { parentConversationId: root ?? "" },
+	});
+	expect(children.conversations.map(({ summary }) => summary?.id)).toEqual([foreign]);
+	const ofAll = clientOf(ConversationEraseService, service, protocol, KEY);
+	expect(await ofAll.deleteConversation({ id: root ?? "", withChildren: true })).toMatchObject({ erased: 1n });
 	const { conversations } = await readClient(service, protocol, KEY).listConversations({});
 	expect(conversations.map(({ summary }) => summary?.id)).toEqual([foreign]);
 });

@@ -225,6 +225,18 @@ export function eraseConformance(open: () => Promise<Store>): void {
 			expect(await post(start + 1n)).toMatchObject({ change: UpdateChange.ERASED });
 		});
 
+		it("keeps a record away whose created_at comes from a clock that is ahead", async () => {
+			await using store = await open();
+			const post = (createdAt: bigint) =>
+				append(store, sample({ conversationId: ERASED, receivedAt: start, columns: { createdAt } }));
+			const ahead = start + 3_600n * second;
+			await post(ahead);
+			const erased = await store.erase({ conversationId: ERASED, owner: undefined, erasedAt: start + second });
+			expect(erased?.erasure.createdAt).toBe(ahead);
+			expect(await post(ahead)).toMatchObject({ duplicate: true, change: UpdateChange.ERASED });
+			expect(await post(ahead + 1n)).toMatchObject({ duplicate: false, change: UpdateChange.STARTED });
+		});
+
 		it("only erases a conversation of the owner, and one without a record too", async () => {
 			await using store = await open();
 			await appendEvents(store, batch(ERASED, [event()], { poster: POSTER }));

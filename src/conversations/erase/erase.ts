@@ -14,7 +14,7 @@ interface Caller {
 	readonly name: string;
 }
 
-type ErasableStore = Pick<StoreReads, "erase" | "purge" | "listConversations" | "countConversations">;
+type ErasableStore = Pick<StoreReads, "erase" | "purge" | "getOrigin" | "listConversations" | "countConversations">;
 
 /** Erases conversations for good. */
 export class EraseConversations {
@@ -33,7 +33,8 @@ export class EraseConversations {
 	}
 
 	/**
-	 * Erases a conversation, and with `withChildren` first those that name it as their parent, and their children. Each is
+	 * Erases a conversation, and with `withChildren` first those that name it as their parent, and their children, as far as
+	 * they have the same owner: another owner may name any id as a parent. Each is
 	 * erased in a transaction of its own, the deepest first, so that after a failure the same call erases the rest. Resolves
 	 * when it is removed from the files, too: see `Store.purge`.
 	 *
@@ -93,9 +94,11 @@ export class EraseConversations {
 
 	/** Returns the ids of a conversation and of all below it. A conversation comes after its parent. */
 	async #treeOf(root: string): Promise<readonly string[]> {
+		const owner = (await this.#store.getOrigin(root))?.owner;
+		const owned = owner === undefined ? [] : [{ kind: "equal", field: "owner", value: owner } as const];
 		const tree = new Set([root]);
 		for (const value of tree) {
-			const conditions = [{ kind: "equal", field: "parentConversationId", value } as const];
+			const conditions = [{ kind: "equal", field: "parentConversationId", value } as const, ...owned];
 			let last: StoredConversation | undefined;
 			do {
 				// In an order that posts do not change, so that none is left out.

@@ -6,6 +6,7 @@ import {
 	type Erasure,
 	erasureFrom,
 	idDigest,
+	markedTime,
 	type UnreadableRelative,
 } from "../erasure.ts";
 import type { UpdateQuery } from "../store.ts";
@@ -95,6 +96,7 @@ export async function erase(
 		const known = found && {
 			owner: nullable(decoded, found.owner),
 			lifeBeganAt: nullable(bigint, found.life_began_at),
+			createdAt: nullable(bigint, found.created_at),
 		};
 		if (known === undefined || (owner !== undefined && known.owner !== owner)) return undefined;
 		if (conditions !== undefined) {
@@ -102,7 +104,7 @@ export async function erase(
 			if (meeting.length === 0) return undefined;
 		}
 		const unreadable = await forgetRelations(transaction, conversationId, relatives);
-		const createdAt = known.lifeBeganAt ?? erasedAt;
+		const createdAt = markedTime(known.lifeBeganAt, known.createdAt, erasedAt);
 		const rows = await transaction.commit(
 			...removeQueries(conversationId),
 			removeTextsQuery(events.map(({ sequence }) => bigint(sequence))),
@@ -120,13 +122,16 @@ export async function erase(
 function originQuery(conversationId: string): Query {
 	return {
 		text: `
-			SELECT owner, life_began_at FROM (
-				SELECT 1 AS rank, owner, life_began_at FROM conversation_updates.conversations WHERE conversation_id = $1
-				UNION ALL SELECT 2, owner, NULL FROM conversation_updates.activities WHERE conversation_id = $1
-				UNION ALL SELECT 3, nullif(owner, ''), life_began_at FROM conversation_updates.usage_conversations WHERE id = $1
-				UNION ALL SELECT 4, owner, NULL FROM conversation_updates.pruned WHERE conversation_id = $1
-				UNION ALL SELECT 5, owner, NULL FROM conversation_updates.refused_posts WHERE conversation_id = $1
-				UNION ALL SELECT 6, NULL, NULL FROM conversation_updates.gaps WHERE conversation_id = $1
+			SELECT owner, life_began_at, created_at FROM (
+				SELECT 1 AS rank, owner, life_began_at, created_at
+				FROM conversation_updates.conversations WHERE conversation_id = $1
+				UNION ALL SELECT 2, owner, (SELECT life_began_at FROM conversation_updates.usage_conversations WHERE id = $1), NULL
+				FROM conversation_updates.activities WHERE conversation_id = $1
+				UNION ALL SELECT 3, nullif(owner, ''), life_began_at, NULL
+				FROM conversation_updates.usage_conversations WHERE id = $1
+				UNION ALL SELECT 4, owner, NULL, NULL FROM conversation_updates.pruned WHERE conversation_id = $1
+				UNION ALL SELECT 5, owner, NULL, NULL FROM conversation_updates.refused_posts WHERE conversation_id = $1
+				UNION ALL SELECT 6, NULL, NULL, NULL FROM conversation_updates.gaps WHERE conversation_id = $1
 			) remains ORDER BY rank LIMIT 1
 		`,
 		values: [conversationId],

@@ -1,6 +1,13 @@
 import { randomUUID } from "node:crypto";
 import { forgetInUpdate, meetingQuery, RELATED_COLUMNS } from "../erased-updates.ts";
-import { type Erased, type EraseRequest, type Erasure, idDigest, type UnreadableRelative } from "../erasure.ts";
+import {
+	type Erased,
+	type EraseRequest,
+	type Erasure,
+	idDigest,
+	markedTime,
+	type UnreadableRelative,
+} from "../erasure.ts";
 import type { ConversationOrigin } from "../store.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
@@ -65,7 +72,7 @@ export function erase(
 		idDigest: idDigest(conversationId),
 		sequence: readRange(statements, "updates", {}).newest,
 		owner: known.owner,
-		createdAt: life?.lifeBeganAt ?? erasedAt,
+		createdAt: markedTime(life?.lifeBeganAt, conversation?.state.createdAt, erasedAt),
 		erasedAt,
 	};
 	insertErasure(statements, erasure);
