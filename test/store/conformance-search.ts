@@ -275,6 +275,21 @@ export function searchConformance(harness: StoreHarness): void {
 			expect(await findAll(store, { query: "stays" })).toEqual([[id(0), [String(last)]]]);
 		});
 
+		it("has newer titles before older ones, also after events were pruned", async () => {
+			await using store = await open();
+			await say(store, 0, 1, "first");
+			await post(store, 1, 2, "title");
+			await indexAll(store);
+			await store.pruneEvents(2n ** 60n, 10);
+			await post(store, 2, 3, "title");
+			await indexAll(store);
+			await post(store, 3, 4, "title");
+			await say(store, 0, 5, "last");
+			await indexAll(store);
+			const hits = await findAll(store, { query: "title" });
+			expect(hits.map(([of]) => of)).toEqual([id(3), id(2), id(1)]);
+		});
+
 		it("ends before its next read when the caller has gone, and reads nothing for one who had gone before", async () => {
 			await using store = await open();
 			await post(store, 0, 1, "words");

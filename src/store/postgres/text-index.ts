@@ -109,13 +109,30 @@ export async function writeStep(
 		if (rows.length === 0) return false;
 		const positions = new Map<string, bigint>();
 		for (const { conversationId, receivedAt } of titles)
-			positions.set(conversationId, (await firstReceivedSince(transaction, "events", receivedAt + 1n)) - 1n);
+			positions.set(conversationId, await positionOf(transaction, receivedAt));
 		await transaction.commit(
 			...(events.length === 0 ? [] : [eventsQuery(events)]),
 			...(titles.length === 0 ? [] : titleQueries(titles, positions)),
 		);
 		return true;
 	});
+}
+
+/**
+ * Returns the position of a title among the events: just before the next stored one. So a title that is indexed later than
+ * another one has no smaller position, whatever was removed in between.
+ */
+async function positionOf(session: Session, receivedAt: bigint): Promise<bigint> {
+	const [[row] = []] = await session.query({
+		text: `
+			SELECT coalesce(
+				(SELECT min(sequence) - 1 FROM conversation_updates.events WHERE sequence >= $1),
+				(SELECT newest_event FROM conversation_updates.positions)
+			) AS position
+		`,
+		values: [await firstReceivedSince(session, "events", receivedAt + 1n)],
+	});
+	return bigint(row?.position);
 }
 
 /** The lock on an event lets its removal wait, which then removes its words too. */

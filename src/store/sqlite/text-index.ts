@@ -14,7 +14,7 @@ import {
 } from "../text-index.ts";
 import { bigint, bindable, blob, boolean, integer, nullable, text } from "../values.ts";
 import { conditionSql, type Sql } from "./condition-sql.ts";
-import { firstReceivedSince } from "./log.ts";
+import { firstReceivedSince, readRange } from "./log.ts";
 import type { Statements } from "./statements.ts";
 
 /** Begins the word by which the documents of a conversation are found. No word of a text has it. */
@@ -78,9 +78,19 @@ function writeTitle(statements: Statements, title: TitleWords): void {
 	if (!isNew && nullable(integer, row.digest) === digest) return;
 	removeTitle(statements, id);
 	if (words.length === 0) return;
-	const position = firstReceivedSince(statements, "events", receivedAt + 1n) - 1n;
+	const position = positionOf(statements, receivedAt);
 	statements.prepare("INSERT INTO search_titles VALUES (?, ?, ?, ?)").run(id, position, sequence, digest);
 	statements.prepare("INSERT INTO search_title_words (rowid, words) VALUES (?, ?)").run(id, words.join(" "));
+}
+
+/**
+ * Returns the position of a title among the events: just before the next stored one. So a title that is indexed later than
+ * another one has no smaller position, whatever was removed in between.
+ */
+function positionOf(statements: Statements, receivedAt: bigint): bigint {
+	const first = firstReceivedSince(statements, "events", receivedAt + 1n);
+	const row = statements.prepare("SELECT min(sequence) - 1 AS position FROM events WHERE sequence >= ?").get(first);
+	return nullable(bigint, row?.position) ?? readRange(statements, "events", {}).newest;
 }
 
 /** Removes the title of a conversation from the index. The caller has begun a transaction. */
