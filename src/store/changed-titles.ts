@@ -2,6 +2,7 @@ import { hash } from "node:crypto";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { readMembers } from "../record/record-delta.ts";
 import type { FoundTitle, FoundTitles } from "./text-index.ts";
+import { bigint, blob, boolean, integer, nullable, type Row, text } from "./values.ts";
 
 /** Maximum number of updates that `TextIndex.findChangedTitles` examines. */
 export const EXAMINED_UPDATES = 200;
@@ -16,6 +17,18 @@ export interface ExaminedUpdate {
 	readonly summary: Uint8Array;
 	/** Digest of the title of the conversation that is indexed; undefined without one. */
 	readonly indexed: number | undefined;
+}
+
+/** Reads a row with the columns of an update, and with the `digest` of `search_titles`. Both engines name them alike. */
+export function examinedUpdateFrom(row: Row): ExaminedUpdate {
+	return {
+		conversationId: text(row.conversation_id),
+		sequence: bigint(row.sequence),
+		receivedAt: bigint(row.received_at),
+		current: boolean(row.current),
+		summary: blob(row.summary),
+		indexed: nullable(integer, row.digest),
+	};
 }
 
 /** @param updates in their order, at most {@link EXAMINED_UPDATES} */

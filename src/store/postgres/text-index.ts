@@ -1,4 +1,4 @@
-import { EXAMINED_UPDATES, foundTitles } from "../changed-titles.ts";
+import { EXAMINED_UPDATES, examinedUpdateFrom, foundTitles } from "../changed-titles.ts";
 import type { Condition } from "../condition.ts";
 import {
 	CLAIM_SECONDS,
@@ -13,7 +13,7 @@ import {
 	newestFirst,
 	type TitleWords,
 } from "../text-index.ts";
-import { bigint, bindable, blob, boolean, integer, nullable, type Row, text } from "../values.ts";
+import { bigint, bindable, integer, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { conditionSql, isOfStanding, STANDING_JOIN } from "./list-conversations.ts";
 import { firstReceivedSince } from "./prunable.ts";
@@ -81,16 +81,7 @@ export async function findChangedTitles(session: Session, after: bigint): Promis
 		`,
 		values: [after],
 	});
-	return foundTitles(
-		rows.map((row) => ({
-			conversationId: text(row.conversation_id),
-			sequence: bigint(row.sequence),
-			receivedAt: bigint(row.received_at),
-			current: boolean(row.current),
-			summary: blob(row.summary),
-			indexed: nullable(integer, row.digest),
-		})),
-	);
+	return foundTitles(rows.map(examinedUpdateFrom));
 }
 
 /** Writes a step: see `TextIndex.write`. */

@@ -1,4 +1,4 @@
-import { EXAMINED_UPDATES, foundTitles } from "../changed-titles.ts";
+import { EXAMINED_UPDATES, examinedUpdateFrom, foundTitles } from "../changed-titles.ts";
 import type { Condition } from "../condition.ts";
 import {
 	type DocumentQuery,
@@ -12,7 +12,7 @@ import {
 	newestFirst,
 	type TitleWords,
 } from "../text-index.ts";
-import { bigint, bindable, blob, boolean, integer, nullable, text } from "../values.ts";
+import { bigint, bindable, integer, nullable, text } from "../values.ts";
 import { conditionSql, type Sql } from "./condition-sql.ts";
 import { firstReceivedSince, readRange } from "./log.ts";
 import type { Statements } from "./statements.ts";
@@ -39,16 +39,7 @@ export function findChangedTitles(statements: Statements, after: bigint): FoundT
 			WHERE u.sequence > ? ORDER BY u.sequence LIMIT ${EXAMINED_UPDATES}
 		`)
 		.all(after);
-	return foundTitles(
-		rows.map((row) => ({
-			conversationId: text(row.conversation_id),
-			sequence: bigint(row.sequence),
-			receivedAt: bigint(row.received_at),
-			current: boolean(row.current),
-			summary: blob(row.summary),
-			indexed: nullable(integer, row.digest),
-		})),
-	);
+	return foundTitles(rows.map(examinedUpdateFrom));
 }
 
 /** Writes a step: see `TextIndex.write`. The caller has begun a transaction. */
