@@ -7,6 +7,9 @@ import { LongestFirst } from "./test/support/longest-first.ts";
 // the time. The workers of vitest and the programs that tests start inherit it.
 process.env.NODE_COMPILE_CACHE ??= join(import.meta.dirname, "node_modules", ".cache", "node-compile");
 
+// A run judges the change and not its luck: the random choices are the same each time. TEST_SEED makes other ones.
+process.env.TEST_SEED ??= "1";
+
 export default defineConfig({
 	test: {
 		include: ["test/**/*.test.ts"],
@@ -21,6 +24,9 @@ export default defineConfig({
 		// Real processes and sockets on a busy machine take their time; a test that hangs still ends.
 		testTimeout: 120_000,
 		hookTimeout: 120_000,
+		// Processes, sockets and clocks can fail a test for a reason of the machine. It runs once more, and the end of the
+		// run names each test that needed that. Random choices are the same again, so a law that does not hold fails twice.
+		retry: 1,
 		// So does what a test waits for; the default is one second.
 		expect: { poll: { timeout: 30_000 } },
 	},

@@ -112,6 +112,8 @@ test("after a failover no acknowledged entry is lost or duplicated, and writers 
 	const count = () => acknowledged.length;
 	await expect.poll(count, { timeout: 30_000 }).toBeGreaterThan(ENTRIES);
 	await primary.kill();
+	// Each replica has searched both servers in vain before one of them accepts writes.
+	await expect.poll(() => replicas.every(({ lines }) => lines.length > 0), { timeout: 30_000 }).toBe(true);
 	const [before, hintsBefore] = [count(), follower.hints()];
 	await standby.sql("SELECT pg_promote()");
 	await expect.poll(count, { timeout: 30_000 }).toBeGreaterThan(before + ENTRIES);
