@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import { ServiceError } from "../errors.ts";
-import type { Poster } from "../store/store.ts";
+import type { Poster } from "../store/owners.ts";
 
 /**
  * Permissions of a key: send records, read them with secrets redacted or encrypted, read secrets in plain text, read

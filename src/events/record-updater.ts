@@ -15,8 +15,10 @@ import type { RecordVault } from "../record/secrets/record-vault.ts";
 import { encodeSummary, SUMMARY_MEMBERS, summarize } from "../record/summary.ts";
 import { hasTooManyFields, MIN_SIZE_OF_TOO_MANY_FIELDS } from "../record/validation/message-size.ts";
 import { microsecondsOf } from "../store/condition.ts";
+import type { EventEffect, NewEvents } from "../store/event-batch.ts";
+import type { ProtectedEvent } from "../store/events.ts";
 import { orderTime } from "../store/ordering.ts";
-import type { EventEffect, NewEvents, ProtectedEvent, StoredRecord } from "../store/store.ts";
+import type { StoredRecord } from "../store/stored-record.ts";
 import {
 	applyUpdates,
 	firstRecord,

@@ -12,7 +12,8 @@ import { stringifyExactJson } from "../record/json/exact-json.ts";
 import { type ExactJsonObject, memberOf } from "../record/json/json-value.ts";
 import type { Condition } from "../store/condition.ts";
 import { gapKey } from "../store/gaps.ts";
-import type { Poster, Store } from "../store/store.ts";
+import type { Poster } from "../store/owners.ts";
+import type { Store } from "../store/store.ts";
 import { type AgentServerClient, AgentServerError, type ListedConversation, type Page } from "./agent-server.ts";
 import { earlier, type Verified } from "./verified.ts";
 

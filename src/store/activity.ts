@@ -3,8 +3,9 @@ import { ConversationExecutionStatus as Status } from "../../gen/conversations/v
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import type { DerivedActivity, LastError, TimedText } from "./activity-facts.ts";
+import type { NewEvents } from "./event-batch.ts";
+import type { NewEvent } from "./events.ts";
 import type { OpenGaps } from "./gaps.ts";
-import type { NewEvent, NewEvents } from "./store.ts";
 
 /** Totals over all events of a conversation, including pruned ones. Every engine stores them. */
 export interface Activity extends DerivedActivity {
@@ -22,7 +23,7 @@ export interface Activity extends DerivedActivity {
 /** The values of a record that decide whether an event overrides it. */
 export interface OverridableRecord {
 	readonly status: Status;
-	/** See {@link import("./store.ts").RecordState.postedAt}. */
+	/** See {@link import("./event-batch.ts").RecordState.postedAt}. */
 	readonly postedAt: bigint | undefined;
 }
 

@@ -1,5 +1,5 @@
 import type { ThreadLogger } from "../threads/worker-thread.ts";
-import type { LogChange, LogListener } from "./store.ts";
+import type { LogChange, LogListener } from "./sequence-log.ts";
 
 /**
  * Notifies listeners of the newest sequence of a log when the log has grown. The results of one commit arrive together,

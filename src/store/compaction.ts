@@ -1,7 +1,25 @@
 import { type RecordColumn, repackText } from "./record-column.ts";
-import type { CompactedStep } from "./store.ts";
 
 /** The steps by which the command `compact` compresses the texts of stored events. */
+
+/** What a step has done that compresses texts of stored events. */
+export interface CompactedStep {
+	/** All events up to this sequence have been examined. */
+	readonly through: bigint;
+	readonly newest: bigint;
+	/** Number of texts that were compressed. */
+	readonly compressed: number;
+	readonly hasMore: boolean;
+}
+
+/** What was returned of the free pages of a database. */
+export interface ReturnedSpace {
+	readonly returnedBytes: bigint;
+	/** Size of the pages that are still free. */
+	readonly freeBytes: bigint;
+	/** Whether the database can return more of them. */
+	readonly hasMore: boolean;
+}
 
 /** The text of an event as it is stored. */
 export interface StoredText extends RecordColumn {

@@ -1,6 +1,8 @@
 import { ServiceError } from "../errors.ts";
 import type { ConversationState } from "./conversation-state.ts";
-import type { Appended, IsSameRecord, NewEvents, NewUpdate, StoredRecord, Unreadable } from "./store.ts";
+import type { NewEvents } from "./event-batch.ts";
+import type { StoredRecord, Unreadable } from "./stored-record.ts";
+import type { Appended, NewUpdate } from "./updates.ts";
 
 /**
  * Detects duplicates: a posted record that repeats the newest posted one of its conversation. Records with different
@@ -65,6 +67,12 @@ async function judge(
 		return { sequence: candidateSequence, same: false };
 	}
 }
+
+/**
+ * Resolves to whether two encoded records are the same. Engines call it for a possible duplicate whose bytes differ
+ * from those of the stored record: map entries have no order, and equal secrets have different ciphertexts.
+ */
+export type IsSameRecord = (stored: Uint8Array, arriving: Uint8Array) => Promise<boolean>;
 
 /** The newest posted update of a conversation, as it is stored. `read` reads its record. */
 export interface StoredPost extends Pick<Appended, "change" | "current"> {

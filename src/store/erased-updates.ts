@@ -3,10 +3,13 @@ import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { forgetInDelta, forgetInRecord } from "../record/record-relations.ts";
 import type { Condition } from "./condition.ts";
+import type { ConversationQuery } from "./conversation-lists.ts";
 import type { Erasure } from "./erasure.ts";
+import type { AppendedEvents } from "./event-batch.ts";
 import { packRecord, type RecordColumn, readOrUnreadable, unpackRecord } from "./record-column.ts";
 import { packedColumnsFrom } from "./rows.ts";
-import type { Appended, AppendedEvents, ConversationQuery, StoredUpdate, Unreadable } from "./store.ts";
+import type { Unreadable } from "./stored-record.ts";
+import type { Appended, StoredUpdate } from "./updates.ts";
 import { bigint, blob, nullable, type Row } from "./values.ts";
 
 /** What an erasure changes in posts, in the log of updates and in other conversations. */

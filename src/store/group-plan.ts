@@ -30,6 +30,8 @@ import {
 } from "./duplicates.ts";
 import { ERASED_EVENTS, erasedPost, isOfErased } from "./erased-updates.ts";
 import type { Erasure } from "./erasure.ts";
+import type { AppendedEvents, EventEffect, NewEvents } from "./event-batch.ts";
+import type { NewEvent } from "./events.ts";
 import {
 	eventKey,
 	type FirstState,
@@ -45,20 +47,11 @@ import {
 	type WrittenGaps,
 } from "./gaps.ts";
 import { comparableTime } from "./ordering.ts";
+import type { ConversationOrigin, Poster } from "./owners.ts";
 import type { NewestSequences } from "./rows.ts";
 import { CountedPosts } from "./senders.ts";
-import type {
-	Appended,
-	AppendedEvents,
-	ConversationOrigin,
-	EventEffect,
-	NewEvent,
-	NewEvents,
-	NewUpdate,
-	Poster,
-	StoredRecord,
-	Unreadable,
-} from "./store.ts";
+import type { StoredRecord, Unreadable } from "./stored-record.ts";
+import type { Appended, NewUpdate } from "./updates.ts";
 import {
 	countUsage,
 	type EncodedStats,

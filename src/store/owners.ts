@@ -1,3 +1,19 @@
+/** Who posts. */
+export interface Poster {
+	/** Name of the access key or client certificate that the post was made with. */
+	readonly sender: string;
+	/** Owner of what the sender posts; undefined for none. */
+	readonly owner: string | undefined;
+}
+
+/** Who posted a conversation first. It stays the same, unless the conversation is assigned to another owner. */
+export interface ConversationOrigin {
+	/** Undefined for a conversation that was first stored when the service kept no senders. */
+	readonly sender: string | undefined;
+	/** Undefined for no owner. */
+	readonly owner: string | undefined;
+}
+
 /** Which conversations get an owner: those with these ids, those without an owner of a sender, or all without one. */
 export type Unassigned = { readonly ids: readonly string[] } | { readonly sender: string } | "all without an owner";
 

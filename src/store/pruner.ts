@@ -1,6 +1,14 @@
 import type { LogTable } from "./rows.ts";
-import type { PrunePolicy } from "./store.ts";
 import { bindable } from "./values.ts";
+
+export interface PrunePolicy {
+	/** Remove history that was received before this time (microseconds since the Unix epoch). */
+	readonly receivedBefore?: bigint | undefined;
+	/** Keep at most this many updates of each conversation. */
+	readonly updatesPerConversation?: number | undefined;
+	/** Maximum number of updates and events to remove. The end of a deleted conversation may exceed it by 1. */
+	readonly limit: number;
+}
 
 /** Selects entries with a sequence below `below` that were received before a time. */
 export interface AgeBounds {

@@ -9,7 +9,9 @@ import {
 	zstdCompressSync,
 	zstdDecompressSync,
 } from "node:zlib";
-import type { NewEvent, NewEvents, Unreadable } from "./store.ts";
+import type { NewEvents } from "./event-batch.ts";
+import type { NewEvent } from "./events.ts";
+import type { Unreadable } from "./stored-record.ts";
 import { text } from "./values.ts";
 
 /**

@@ -4,21 +4,17 @@ import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { concatBytes, withLeaf } from "../record/record-delta.ts";
 import { type Activity, encodeActivity, encodeErrorSequence, leafOver, shownError } from "./activity.ts";
 import type { ListOrder } from "./condition.ts";
+import type { StoredConversation } from "./conversation-lists.ts";
 import { type ConversationState, revisionOf } from "./conversation-state.ts";
 import { errorFrom } from "./error-column.ts";
+import type { RecordState } from "./event-batch.ts";
+import type { ProtectedEvent, StoredEvent } from "./events.ts";
 import type { OpenGaps } from "./gaps.ts";
+import type { ConversationOrigin } from "./owners.ts";
 import { type RecordColumn, readOrUnreadable, unpackerOf, unpackRecord, unpackSecrets } from "./record-column.ts";
-import type {
-	ConversationOrigin,
-	ProtectedEvent,
-	RecordState,
-	StoredConversation,
-	StoredEvent,
-	StoredRecord,
-	StoredUpdate,
-	Unreadable,
-} from "./store.ts";
+import type { StoredRecord, Unreadable } from "./stored-record.ts";
 import type { EventRow, PrunedRow, UpdateRow } from "./stored-rows.ts";
+import type { StoredUpdate } from "./updates.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "./values.ts";
 
 /**

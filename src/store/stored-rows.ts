@@ -3,11 +3,13 @@ import type { AccessKeyRow } from "./access-keys.ts";
 import type { Activity } from "./activity.ts";
 import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
 import type { Erasure } from "./erasure.ts";
+import type { NewEvent } from "./events.ts";
 import type { Gap } from "./gaps.ts";
+import type { ConversationOrigin } from "./owners.ts";
 import type { RecordColumn } from "./record-column.ts";
 import type { RefusedPostRow } from "./refused-posts.ts";
 import type { SenderName, StoredSender } from "./senders.ts";
-import type { ConversationOrigin, NewEvent, StoredRecord } from "./store.ts";
+import type { StoredRecord } from "./stored-record.ts";
 import type { UsageLedger } from "./usage-plan.ts";
 
 /**

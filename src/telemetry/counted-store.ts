@@ -1,5 +1,6 @@
 import type { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
-import type { Poster, Store } from "../store/store.ts";
+import type { Poster } from "../store/owners.ts";
+import type { Store } from "../store/store.ts";
 
 /** What a store reports. */
 export interface StoreCounts {

@@ -1,6 +1,7 @@
 import { stat, statfs } from "node:fs/promises";
 import { dirname } from "node:path";
-import type { LogChange, Store } from "../store/store.ts";
+import type { LogChange } from "../store/sequence-log.ts";
+import type { Store } from "../store/store.ts";
 import type { ModelUsage } from "../store/usage-report.ts";
 import type { Logger } from "./log.ts";
 import type { Metrics, MetricText, Sample } from "./metrics.ts";

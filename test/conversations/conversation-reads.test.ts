@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import { ConversationReads } from "../../src/conversations/conversation-reads.ts";
 import { EventFormat } from "../../src/events/event-format.ts";
-import type { LogListener, Store } from "../../src/store/store.ts";
+import type { LogListener } from "../../src/store/sequence-log.ts";
+import type { Store } from "../../src/store/store.ts";
 import { format, Reading } from "./read/reading.ts";
 
 const PARENT = "0190d6a0-0000-7000-8000-000000000001";

@@ -5,7 +5,9 @@ import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { idDigest } from "../../src/store/erasure.ts";
-import type { Poster, Store, StoredRecord, Unreadable } from "../../src/store/store.ts";
+import type { Poster } from "../../src/store/owners.ts";
+import type { Store } from "../../src/store/store.ts";
+import type { StoredRecord, Unreadable } from "../../src/store/stored-record.ts";
 import { appendEvents, batch, event, record as recordOf } from "./event-samples.ts";
 import { append, type Columns, sample, second, start, summaryOf } from "./samples.ts";
 

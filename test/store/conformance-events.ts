@@ -6,18 +6,12 @@ import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { toMicroseconds } from "../../src/record/json/scalars.ts";
+import type { AppendedEvents, RecordState } from "../../src/store/event-batch.ts";
 import { type EventCondition, eventMeets } from "../../src/store/event-condition.ts";
-import type {
-	Appended,
-	AppendedEvents,
-	NewEvent,
-	RecordState,
-	Store,
-	StoredEvent,
-	StoredRecord,
-	StoredUpdate,
-	Unreadable,
-} from "../../src/store/store.ts";
+import type { NewEvent, StoredEvent } from "../../src/store/events.ts";
+import type { Store } from "../../src/store/store.ts";
+import type { StoredRecord, Unreadable } from "../../src/store/stored-record.ts";
+import type { Appended, StoredUpdate } from "../../src/store/updates.ts";
 import {
 	appendEvents,
 	batch,

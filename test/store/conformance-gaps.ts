@@ -4,8 +4,10 @@ import fc from "fast-check";
 import { beforeEach, describe, expect, it } from "vitest";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { toMicroseconds } from "../../src/record/json/scalars.ts";
+import type { NewEvent } from "../../src/store/events.ts";
 import type { Gap } from "../../src/store/gaps.ts";
-import type { NewEvent, Poster, Store } from "../../src/store/store.ts";
+import type { Poster } from "../../src/store/owners.ts";
+import type { Store } from "../../src/store/store.ts";
 import { appendEvents, batch, effectOf, event, record, stateUpdate } from "./event-samples.ts";
 import { append, sample, second, start } from "./samples.ts";
 

@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { beforeEach, describe, expect, it } from "vitest";
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
-import type { PrunePolicy, Store } from "../../src/store/store.ts";
+import type { PrunePolicy } from "../../src/store/pruner.ts";
+import type { Store } from "../../src/store/store.ts";
 import { append, type Columns, conditions, type Filter, sample, second, start } from "./samples.ts";
 
 /** Tests of pruning. */

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, it } from "vitest";
-import type { Poster, Store } from "../../src/store/store.ts";
+import type { Poster } from "../../src/store/owners.ts";
+import type { Store } from "../../src/store/store.ts";
 import { appendEvents, batch, event } from "./event-samples.ts";
 import { append, sample, second, start } from "./samples.ts";
 

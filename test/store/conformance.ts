@@ -6,7 +6,9 @@ import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
 import { ServiceError } from "../../src/errors.ts";
 import { microsecondsOf } from "../../src/store/condition.ts";
-import type { Appended, IsSameRecord, Store } from "../../src/store/store.ts";
+import type { IsSameRecord } from "../../src/store/duplicates.ts";
+import type { Store } from "../../src/store/store.ts";
+import type { Appended } from "../../src/store/updates.ts";
 import { accessKeyConformance } from "./conformance-access-keys.ts";
 import { countConformance } from "./conformance-counts.ts";
 import { eraseConformance } from "./conformance-erase.ts";

@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { stringifyExactJson } from "../../src/record/json/exact-json.ts";
+import type { NewEvents } from "../../src/store/event-batch.ts";
 import {
 	columnOfEvent,
 	packEvents,
@@ -14,7 +15,6 @@ import {
 	unpackRecord,
 	unpackSecrets,
 } from "../../src/store/record-column.ts";
-import type { NewEvents } from "../../src/store/store.ts";
 import { batchTexts, eventsIn } from "../support/event-batches.ts";
 import { event as sampleEvent } from "./event-samples.ts";
 

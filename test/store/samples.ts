@@ -7,8 +7,10 @@ import type { CallSignal } from "../../src/call-signal.ts";
 import { statusNamed } from "../../src/conversations/status.ts";
 import { fromMicroseconds } from "../../src/record/json/scalars.ts";
 import type { Condition } from "../../src/store/condition.ts";
+import type { StoredConversation } from "../../src/store/conversation-lists.ts";
 import { orderTime } from "../../src/store/ordering.ts";
-import type { Appended, NewUpdate, Store, StoredConversation, StoredUpdate } from "../../src/store/store.ts";
+import type { Store } from "../../src/store/store.ts";
+import type { Appended, NewUpdate, StoredUpdate } from "../../src/store/updates.ts";
 
 /** A time of 2026 in microseconds since the Unix epoch. */
 export const start = 1_790_000_000_000_000n;

@@ -7,7 +7,7 @@ import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_
 import { readMigrations } from "../../src/store/migrations.ts";
 import { APPLICATION_ID, createSchema, SCHEMA_VERSION } from "../../src/store/sqlite/schema.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
-import type { StoredUpdate } from "../../src/store/store.ts";
+import type { StoredUpdate } from "../../src/store/updates.ts";
 import { TempFolder } from "../support/temp.ts";
 import { append, sample } from "./samples.ts";
 

@@ -1,7 +1,7 @@
 import type { ConversationFilter } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { ServiceError } from "../../errors.ts";
 import type { Condition } from "../../store/condition.ts";
-import type { StoredConversation } from "../../store/store.ts";
+import type { StoredConversation } from "../../store/conversation-lists.ts";
 import { conditionsOf, invalid, uuid } from "../read/filter.ts";
 import { type OnUnreadable, unreadableError } from "../read/record-opener.ts";
 import type { StoreReads } from "../read/visible-store.ts";

@@ -6,7 +6,8 @@ import { addDerived, firstMessageOf } from "../../store/activity.ts";
 import type { DerivedActivity } from "../../store/activity-facts.ts";
 import { COMPLETE } from "../../store/derivation.ts";
 import type { EventCondition } from "../../store/event-condition.ts";
-import type { NewEvent, Store, StoredEvent } from "../../store/store.ts";
+import type { NewEvent, StoredEvent } from "../../store/events.ts";
+import type { Store } from "../../store/store.ts";
 
 /** Maximum number of events, and of bytes of their texts, of one step. */
 const STEP = { limit: 500, maxBytes: 2 ** 20 };

@@ -2,8 +2,9 @@ import { setImmediate } from "node:timers/promises";
 import { isDataLoss } from "../../errors.ts";
 import type { EventFormat } from "../../events/event-format.ts";
 import { COMPLETE } from "../../store/derivation.ts";
+import type { StoredEvent } from "../../store/events.ts";
 import type { Gap, GapKind } from "../../store/gaps.ts";
-import type { Store, StoredEvent } from "../../store/store.ts";
+import type { Store } from "../../store/store.ts";
 
 /** Maximum number of events, and of bytes of their texts, of one step. */
 const STEP = { limit: 500, maxBytes: 2 ** 20 };

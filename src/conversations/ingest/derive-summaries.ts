@@ -6,7 +6,8 @@ import { concatBytes } from "../../record/record-delta.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import { encodeSummary, SUMMARY_MEMBERS, SUMMARY_RULES, summarize } from "../../record/summary.ts";
 import { COMPLETE, type DerivedSummary } from "../../store/derivation.ts";
-import type { Store, StoredUpdate } from "../../store/store.ts";
+import type { Store } from "../../store/store.ts";
+import type { StoredUpdate } from "../../store/updates.ts";
 
 /** Maximum number of updates, and of bytes of their records, of one step. */
 const STEP = { limit: 200, maxBytes: 2 ** 20 };

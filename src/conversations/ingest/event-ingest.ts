@@ -16,17 +16,12 @@ import { STATE_UPDATE } from "../../events/state-update.ts";
 import { release, releaseWhole } from "../../memory.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
 import { mergeDeltas, mergeProtected, mergeRecord } from "../../record/record-delta.ts";
+import type { AppendedEvents, EventEffect, NewEvents, RecordState } from "../../store/event-batch.ts";
 import type { EventCondition } from "../../store/event-condition.ts";
 import { ownerRefusal } from "../../store/group-plan.ts";
-import type {
-	AppendedEvents,
-	EventEffect,
-	NewEvents,
-	Poster,
-	RecordState,
-	Store,
-	StoredRecord,
-} from "../../store/store.ts";
+import type { Poster } from "../../store/owners.ts";
+import type { Store } from "../../store/store.ts";
+import type { StoredRecord } from "../../store/stored-record.ts";
 import type { Logger } from "../../telemetry/log.ts";
 import type { ClockSkews } from "../senders/clock-skew.ts";
 import type { GapLog } from "./gap-log.ts";

@@ -1,4 +1,5 @@
-import type { Store, StoredConversation } from "../../store/store.ts";
+import type { StoredConversation } from "../../store/conversation-lists.ts";
+import type { Store } from "../../store/store.ts";
 import type { LedgerRow, UsageLedger, UsageState } from "../../store/usage-plan.ts";
 import { AMOUNTS, type Amounts, addAmounts, formatLedger, NO_LEDGER, negated, sumOf } from "../../usage/ledger.ts";
 import { type ReplayedUsage, replayUsage } from "./replay-usage.ts";

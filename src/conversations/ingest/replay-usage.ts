@@ -4,7 +4,8 @@ import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { microsecondsOf } from "../../store/condition.ts";
 import { comparableTime } from "../../store/ordering.ts";
-import type { Store, StoredUpdate } from "../../store/store.ts";
+import type { Store } from "../../store/store.ts";
+import type { StoredUpdate } from "../../store/updates.ts";
 import {
 	countUsage,
 	type LedgerRow,

@@ -5,7 +5,7 @@ import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import { encodeSummary, summarize } from "../../record/summary.ts";
 import { decodeIngestRequest } from "../../record/validation/message-size.ts";
-import type { NewUpdate } from "../../store/store.ts";
+import type { NewUpdate } from "../../store/updates.ts";
 
 /** Reads updates from request bodies: decodes the record, checks it, protects its secrets and encodes it. */
 export class UpdateParser {

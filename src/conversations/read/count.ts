@@ -6,8 +6,9 @@ import {
 	type ConversationFilter,
 	ConversationFilterSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import type { CountGroup } from "../../store/conversation-lists.ts";
 import { LASTING_GAP } from "../../store/gaps.ts";
-import type { CountGroup, Store } from "../../store/store.ts";
+import type { Store } from "../../store/store.ts";
 import { nameOfStatus } from "../status.ts";
 import { conditionsOf, invalid, wellFormed } from "./filter.ts";
 

@@ -1,4 +1,7 @@
-import type { EventQuery, SequenceLog, Store, StoredEvent, StoredUpdate, UpdateQuery } from "../../store/store.ts";
+import type { EventQuery, StoredEvent } from "../../store/events.ts";
+import type { SequenceLog } from "../../store/sequence-log.ts";
+import type { Store } from "../../store/store.ts";
+import type { StoredUpdate, UpdateQuery } from "../../store/updates.ts";
 import { recordSize } from "./record-opener.ts";
 
 /** A query that every log supports. The log of events ignores `withRecords`: events are always read whole. */

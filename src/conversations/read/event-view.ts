@@ -8,7 +8,7 @@ import { ServiceError } from "../../errors.ts";
 import { type EventFormat, toMessage } from "../../events/event-format.ts";
 import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
-import type { StoredEvent } from "../../store/store.ts";
+import type { StoredEvent } from "../../store/events.ts";
 import { type OnUnreadable, tryRead } from "./record-opener.ts";
 
 /** An event as its JSON text. */

@@ -4,7 +4,8 @@ import {
 	EventOrder,
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
-import type { Store, StoredEvent } from "../../store/store.ts";
+import type { StoredEvent } from "../../store/events.ts";
+import type { Store } from "../../store/store.ts";
 import { type EntryLog, type EventFilter, eventLog } from "./entry-log.ts";
 import { eventConditionsOf } from "./event-filter.ts";
 import type { EventText, EventViews } from "./event-view.ts";

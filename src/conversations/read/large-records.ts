@@ -1,5 +1,5 @@
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
-import type { StoredRecord } from "../../store/store.ts";
+import type { StoredRecord } from "../../store/stored-record.ts";
 import type { ComparedRecords } from "./comparable-record.ts";
 
 /**

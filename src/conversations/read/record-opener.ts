@@ -1,5 +1,5 @@
 import { isDataLoss, ServiceError } from "../../errors.ts";
-import type { StoredRecord, Unreadable } from "../../store/store.ts";
+import type { StoredRecord, Unreadable } from "../../store/stored-record.ts";
 
 /** A stored record with its update. */
 export interface RecordSource {

@@ -1,6 +1,7 @@
 import type { ConversationUpdate } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import type { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
-import type { Store, StoredUpdate } from "../../store/store.ts";
+import type { Store } from "../../store/store.ts";
+import type { StoredUpdate } from "../../store/updates.ts";
 import { type EntryLog, type UpdateFilter, updateLog } from "./entry-log.ts";
 import { originOf } from "./filter.ts";
 import { type LogPage, type LogPageRequest, readLogPage } from "./log-page.ts";

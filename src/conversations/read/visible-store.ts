@@ -1,5 +1,6 @@
 import type { RefusedPostTable } from "../../store/refused-posts.ts";
-import type { SequenceLog, Store } from "../../store/store.ts";
+import type { SequenceLog } from "../../store/sequence-log.ts";
+import type { Store } from "../../store/store.ts";
 import type { TextIndex } from "../../store/text-index.ts";
 
 /** The reads of the store, and the erasure of what can be read. */

@@ -1,7 +1,7 @@
 import type { CallSignal } from "../../call-signal.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
+import type { Poster } from "../../store/owners.ts";
 import type { PostForm } from "../../store/refused-posts.ts";
-import type { Poster } from "../../store/store.ts";
 import { conversationIdIn, type EventIngest, type IngestedEvents } from "../ingest/event-ingest.ts";
 import { kindOf } from "./reasons.ts";
 import type { Refusal, RefusedPosts } from "./refused-posts.ts";

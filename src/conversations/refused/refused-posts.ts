@@ -3,6 +3,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { constants, zstdCompress, zstdDecompress } from "node:zlib";
 import { SealedBytes } from "../../record/secrets/sealed-bytes.ts";
+import type { Poster } from "../../store/owners.ts";
 import {
 	idsFrom,
 	type PostForm,
@@ -10,7 +11,7 @@ import {
 	type RefusedPostRow,
 	type RefusedRoom,
 } from "../../store/refused-posts.ts";
-import type { Poster, Store } from "../../store/store.ts";
+import type { Store } from "../../store/store.ts";
 import { kindOf, packReasons } from "./reasons.ts";
 
 /** A post that was refused. */

@@ -1,5 +1,6 @@
+import type { Poster } from "../../store/owners.ts";
 import { CountedPosts } from "../../store/senders.ts";
-import type { Poster, Store } from "../../store/store.ts";
+import type { Store } from "../../store/store.ts";
 
 /** Length of a period in which refusals are counted, in microseconds. */
 const PERIOD = 300_000_000n;

@@ -7,7 +7,8 @@ import {
 import { HeartbeatSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import { eventMeets } from "../../store/event-condition.ts";
-import type { Store, StoredEvent } from "../../store/store.ts";
+import type { StoredEvent } from "../../store/events.ts";
+import type { Store } from "../../store/store.ts";
 import { eventLog } from "../read/entry-log.ts";
 import { eventConditionsOf } from "../read/event-filter.ts";
 import { type EventViews, eventJson } from "../read/event-view.ts";

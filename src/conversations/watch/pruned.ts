@@ -1,5 +1,5 @@
 import { ServiceError } from "../../errors.ts";
-import type { RangeQuery } from "../../store/store.ts";
+import type { RangeQuery } from "../../store/sequence-log.ts";
 import type { EntryLog, LogEntry } from "../read/entry-log.ts";
 
 /**

@@ -8,7 +8,8 @@ import {
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import type { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { summaryMeets } from "../../store/condition.ts";
-import type { Store, StoredUpdate } from "../../store/store.ts";
+import type { Store } from "../../store/store.ts";
+import type { StoredUpdate } from "../../store/updates.ts";
 import { updateLog } from "../read/entry-log.ts";
 import { conditionsOf, originOf } from "../read/filter.ts";
 import type { PresentViews, UpdateViewOptions } from "../read/update-view.ts";

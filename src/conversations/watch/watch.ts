@@ -3,7 +3,7 @@ import type { DescMessage } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
 import { ServiceError } from "../../errors.ts";
 import { idDigest } from "../../store/erasure.ts";
-import type { SequenceRange } from "../../store/store.ts";
+import type { SequenceRange } from "../../store/sequence-log.ts";
 import type { EntryLog, LogEntry } from "../read/entry-log.ts";
 import { assertNotBeyondNewest, assertNotPruned } from "./pruned.ts";
 import { type EntryLimits, type Follower, RecentEntries } from "./recent-entries.ts";

@@ -1,4 +1,5 @@
-import type { SequenceRange, Store } from "../store.ts";
+import type { SequenceRange } from "../sequence-log.ts";
+import type { Store } from "../store.ts";
 import { type RowKey, type RowKind, rowKinds, type StoredRows } from "../stored-rows.ts";
 import { integer, type Row } from "../values.ts";
 

@@ -1,6 +1,6 @@
 import { createHash, type Hash } from "node:crypto";
-import type { StoredUpdate } from "../store.ts";
 import { keyOf, type RowKey, type RowKind, rowKinds, type StoredRows } from "../stored-rows.ts";
+import type { StoredUpdate } from "../updates.ts";
 import { type After, BEGINNING, type Counts, type ExportSource, PAGE_BYTES, PAGE_ROWS } from "./databases.ts";
 import { type End, lineOf, manifestLine, rowLine, wholeUpdateLine } from "./lines.ts";
 

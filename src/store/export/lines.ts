@@ -4,8 +4,8 @@ import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { gapKinds } from "../gaps.ts";
 import { packRecord, packText, type RecordColumn, readOrUnreadable, unpackRecord } from "../record-column.ts";
 import { postForms } from "../refused-posts.ts";
-import type { StoredUpdate } from "../store.ts";
 import { type RowKind, rowKinds, type StoredRows } from "../stored-rows.ts";
+import type { StoredUpdate } from "../updates.ts";
 import type { After, Counts, Ranges } from "./databases.ts";
 
 /**

@@ -9,7 +9,7 @@ import {
 	markedTime,
 	type UnreadableRelative,
 } from "../erasure.ts";
-import type { UpdateQuery } from "../store.ts";
+import type { UpdateQuery } from "../updates.ts";
 import { bigint, bindable, nullable, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { listConversations } from "./list-conversations.ts";

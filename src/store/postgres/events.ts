@@ -1,6 +1,6 @@
 import { BLOCK_BITS, type EventCondition, timeRangeOf } from "../event-condition.ts";
+import type { EventQuery, StoredEvent } from "../events.ts";
 import { storedEventsFrom } from "../rows.ts";
-import type { EventQuery, StoredEvent } from "../store.ts";
 import { bindable, type Row } from "../values.ts";
 import { decoded, isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";

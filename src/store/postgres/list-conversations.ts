@@ -1,5 +1,4 @@
 import { asciiLower, type Condition, hasCounts, hasTagCounts, type ListOrder } from "../condition.ts";
-import { conversationFrom } from "../rows.ts";
 import type {
 	ConversationQuery,
 	CountGroup,
@@ -7,7 +6,8 @@ import type {
 	StoredConversation,
 	StoredCount,
 	StoredCounts,
-} from "../store.ts";
+} from "../conversation-lists.ts";
+import { conversationFrom } from "../rows.ts";
 import { bindable, bindableNumber, integer } from "../values.ts";
 import { BASE_JOIN, RECORD_COLUMNS, RecordReader } from "./records.ts";
 import { ACTIVITY_COLUMNS, activityOf, decoded, isConversationId } from "./rows.ts";

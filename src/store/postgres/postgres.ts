@@ -3,10 +3,10 @@ import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger, ThreadObserver } from "../../threads/worker-thread.ts";
 import { compactStep } from "../compaction.ts";
-import { appendJudged } from "../duplicates.ts";
+import { appendJudged, type IsSameRecord } from "../duplicates.ts";
 import { Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
-import type { IsSameRecord, Store } from "../store.ts";
+import type { Store } from "../store.ts";
 import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { batchResult, updateResult } from "./append-results.ts";
 import { Appender } from "./appender.ts";

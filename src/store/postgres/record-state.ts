@@ -1,5 +1,6 @@
+import type { RecordState } from "../event-batch.ts";
+import type { ConversationOrigin } from "../owners.ts";
 import { originFrom, recordStateFrom, stateWithoutRecord } from "../rows.ts";
-import type { ConversationOrigin, RecordState } from "../store.ts";
 import { bigint, text } from "../values.ts";
 import { RECORD_COLUMNS } from "./records.ts";
 import { ACTIVITY_COLUMNS, decoded, isConversationId } from "./rows.ts";

@@ -1,7 +1,7 @@
 import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { recordFrom } from "../rows.ts";
-import type { StoredRecord, Unreadable } from "../store.ts";
+import type { StoredRecord, Unreadable } from "../stored-record.ts";
 import { bigint, nullable, type Row } from "../values.ts";
 
 /**

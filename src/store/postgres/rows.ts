@@ -1,7 +1,7 @@
 import type { Activity } from "../activity.ts";
 import type { ConversationState } from "../conversation-state.ts";
+import type { ConversationOrigin } from "../owners.ts";
 import { activityFrom, originFrom, stateFrom } from "../rows.ts";
-import type { ConversationOrigin } from "../store.ts";
 import { type Row, text } from "../values.ts";
 import { STATE_NAMES } from "./numbered-sql.ts";
 import { decodeText } from "./stored-text.ts";

@@ -1,7 +1,7 @@
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { withErasures } from "../erased-updates.ts";
 import { currentRecordFrom, updateFrom } from "../rows.ts";
-import type { StoredUpdate, UpdateQuery } from "../store.ts";
+import type { StoredUpdate, UpdateQuery } from "../updates.ts";
 import { bigint, bindable, nullable, type Row } from "../values.ts";
 import { erasureOf, erasuresQuery } from "./erasures.ts";
 import { BASE_JOIN, RECORD_COLUMNS, RecordReader } from "./records.ts";

@@ -1,6 +1,6 @@
 import type { WrittenGroup } from "../group-plan.ts";
+import type { ConversationOrigin } from "../owners.ts";
 import { columnOfEvent, packRecordAsync, packSecrets } from "../record-column.ts";
-import type { ConversationOrigin } from "../store.ts";
 import type { ActivityRow } from "../stored-rows.ts";
 import { writeGapsQueries } from "./gaps.ts";
 import { PROVISIONAL, WRITE_GROUP } from "./numbered-sql.ts";

@@ -1,7 +1,7 @@
 import type { Activity } from "../activity.ts";
 import { errorJson } from "../error-column.ts";
+import type { ConversationOrigin } from "../owners.ts";
 import { activityFrom, originFrom } from "../rows.ts";
-import type { ConversationOrigin } from "../store.ts";
 import { bigint, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 

@@ -1,5 +1,5 @@
 import { compact, compactAll } from "../../memory.ts";
-import type { NewEvents } from "../store.ts";
+import type { NewEvents } from "../event-batch.ts";
 
 /** Returns a batch with its byte strings in buffers that hold nothing else, because whole buffers cross to a thread. */
 export function compactBatch(batch: NewEvents): NewEvents {

@@ -1,7 +1,6 @@
 import type { DatabaseSync } from "node:sqlite";
-import { BYTES_OF_STEP, type NextTexts, type RepackedRange, TEXTS_OF_STEP } from "../compaction.ts";
+import { BYTES_OF_STEP, type NextTexts, type RepackedRange, type ReturnedSpace, TEXTS_OF_STEP } from "../compaction.ts";
 import { packedColumnsFrom } from "../rows.ts";
-import type { ReturnedSpace } from "../store.ts";
 import { bigint, integer } from "../values.ts";
 import { readRange } from "./log.ts";
 import type { Statements } from "./statements.ts";

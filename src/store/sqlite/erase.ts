@@ -8,7 +8,7 @@ import {
 	markedTime,
 	type UnreadableRelative,
 } from "../erasure.ts";
-import type { ConversationOrigin } from "../store.ts";
+import type { ConversationOrigin } from "../owners.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import { insertErasure } from "./erasures.ts";

@@ -1,5 +1,5 @@
 import { type Erasure, erasureFrom, idDigest } from "../erasure.ts";
-import type { UpdateQuery } from "../store.ts";
+import type { UpdateQuery } from "../updates.ts";
 import { bindable, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 

@@ -1,6 +1,6 @@
 import { BLOCK_BITS, type EventCondition, timeRangeOf } from "../event-condition.ts";
+import type { EventQuery, StoredEvent } from "../events.ts";
 import { storedEventsFrom } from "../rows.ts";
-import type { EventQuery, StoredEvent } from "../store.ts";
 import { bigint, bindable, integer, type Row, text } from "../values.ts";
 import type { Sql } from "./condition-sql.ts";
 import type { Statements } from "./statements.ts";

@@ -1,6 +1,12 @@
 import { hasCounts, hasTagCounts, type ListOrder } from "../condition.ts";
+import type {
+	ConversationQuery,
+	CountQuery,
+	StoredConversation,
+	StoredCount,
+	StoredCounts,
+} from "../conversation-lists.ts";
 import { conversationFrom } from "../rows.ts";
-import type { ConversationQuery, CountQuery, StoredConversation, StoredCount, StoredCounts } from "../store.ts";
 import { bigint, bindable, bindableNumber, integer, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import { conditionSql, type IndexAccess, type Sql, type SqlCondition } from "./condition-sql.ts";

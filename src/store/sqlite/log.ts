@@ -1,5 +1,5 @@
 import type { LogTable } from "../rows.ts";
-import type { RangeQuery, SequenceRange } from "../store.ts";
+import type { RangeQuery, SequenceRange } from "../sequence-log.ts";
 import { bigint, nullable } from "../values.ts";
 import type { Statements } from "./statements.ts";
 

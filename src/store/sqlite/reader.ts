@@ -1,9 +1,12 @@
 import { serve } from "../../threads/serve.ts";
+import type { ConversationQuery, CountQuery } from "../conversation-lists.ts";
+import type { EventQuery } from "../events.ts";
 import type { PrunableQuery, RemovalBounds } from "../pruner.ts";
 import type { RefusedQuery } from "../refused-posts.ts";
 import type { LogTable } from "../rows.ts";
-import type { ConversationQuery, CountQuery, EventQuery, RangeQuery, UpdateQuery } from "../store.ts";
+import type { RangeQuery } from "../sequence-log.ts";
 import type { DocumentQuery } from "../text-index.ts";
+import type { UpdateQuery } from "../updates.ts";
 import type { UsageQuery } from "../usage-report.ts";
 import type { RecordStateRequest } from "./calls.ts";
 import { findTexts } from "./compaction.ts";

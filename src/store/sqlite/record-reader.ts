@@ -2,7 +2,7 @@ import { release } from "../../memory.ts";
 import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { recordFrom } from "../rows.ts";
-import type { StoredRecord, Unreadable } from "../store.ts";
+import type { StoredRecord, Unreadable } from "../stored-record.ts";
 import { bigint, nullable } from "../values.ts";
 import type { Statements } from "./statements.ts";
 

@@ -1,5 +1,6 @@
+import type { RecordState } from "../event-batch.ts";
+import type { ConversationOrigin } from "../owners.ts";
 import { originFrom, recordStateFrom, stateWithoutRecord } from "../rows.ts";
-import type { ConversationOrigin, RecordState } from "../store.ts";
 import { text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import type { RecordStateRequest } from "./calls.ts";

@@ -10,10 +10,10 @@ import {
 } from "../../threads/worker-thread.ts";
 import { Announcer } from "../announcer.ts";
 import { compactStep } from "../compaction.ts";
-import { appendJudged, type Judgement } from "../duplicates.ts";
+import { appendJudged, type IsSameRecord, type Judgement } from "../duplicates.ts";
 import { Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
-import type { IsSameRecord, Store } from "../store.ts";
+import type { Store } from "../store.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
 import {
 	type DatabaseOptions,

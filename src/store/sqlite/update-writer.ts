@@ -2,8 +2,8 @@ import type { ConversationSummary } from "../../../gen/conversations/v1/summary_
 import type { Standing } from "../activity.ts";
 import { orderedTokens } from "../condition.ts";
 import type { ConversationState } from "../conversation-state.ts";
+import type { ConversationOrigin } from "../owners.ts";
 import { originColumn, originFrom, stateFrom } from "../rows.ts";
-import type { ConversationOrigin } from "../store.ts";
 import type { EventRow, UpdateRow } from "../stored-rows.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";

@@ -1,7 +1,7 @@
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { withErasures } from "../erased-updates.ts";
 import { currentRecordFrom, updateFrom } from "../rows.ts";
-import type { StoredUpdate, UpdateQuery } from "../store.ts";
+import type { StoredUpdate, UpdateQuery } from "../updates.ts";
 import { bigint, bindable, integer, type Row, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import { listErasures } from "./erasures.ts";

@@ -3,7 +3,7 @@ import type { EventIngest } from "../../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../../conversations/ingest/ingest.ts";
 import { ServiceError } from "../../errors.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
-import type { Poster } from "../../store/store.ts";
+import type { Poster } from "../../store/owners.ts";
 import { readBody } from "../http/body.ts";
 import { isJson } from "../http/media-type.ts";
 import type { Route, RouteRequest } from "../http/router.ts";

@@ -11,8 +11,10 @@ import { stringifyExactJson } from "../../../src/record/json/exact-json.ts";
 import type { ExactJson, ExactJsonObject } from "../../../src/record/json/json-value.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
+import type { IsSameRecord } from "../../../src/store/duplicates.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
-import type { IsSameRecord, Store, StoredUpdate } from "../../../src/store/store.ts";
+import type { Store } from "../../../src/store/store.ts";
+import type { StoredUpdate } from "../../../src/store/updates.ts";
 import { TempFolder } from "../../support/temp.ts";
 
 const format = new RecordFormat();

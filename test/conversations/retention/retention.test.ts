@@ -8,8 +8,9 @@ import {
 	type RetentionPace,
 	type RetentionPolicy,
 } from "../../../src/conversations/retention/retention.ts";
+import type { PrunePolicy } from "../../../src/store/pruner.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
-import type { PrunePolicy, Store } from "../../../src/store/store.ts";
+import type { Store } from "../../../src/store/store.ts";
 import { appendEvents, batch, event } from "../../store/event-samples.ts";
 import { append, sample, second, start } from "../../store/samples.ts";
 

@@ -10,7 +10,7 @@ import { UpdateChange, UpdateOrigin } from "../../../gen/conversations/v1/update
 import { UpdateWatches } from "../../../src/conversations/watch/update-watches.ts";
 import type { WatchOptions } from "../../../src/conversations/watch/watch.ts";
 import { ServiceError } from "../../../src/errors.ts";
-import type { StoredUpdate, UpdateQuery } from "../../../src/store/store.ts";
+import type { StoredUpdate, UpdateQuery } from "../../../src/store/updates.ts";
 import { Reading, refusal } from "../read/reading.ts";
 import { numbers, type SpiedLog, spyLog, Watcher } from "./watching.ts";
 

@@ -1,6 +1,6 @@
 import type { WatchConversationUpdatesResponse } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import type { UpdateWatches, UpdateWatchRequest } from "../../../src/conversations/watch/update-watches.ts";
-import type { LogListener, SequenceLog } from "../../../src/store/store.ts";
+import type { LogListener, SequenceLog } from "../../../src/store/sequence-log.ts";
 
 /** A message in short: the sequence of an update, or a heartbeat with its position and the newest sequence. */
 export type Said = bigint | { readonly at: bigint; readonly latest: bigint };

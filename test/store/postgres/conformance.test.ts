@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe } from "vitest";
-import type { IsSameRecord, Store } from "../../../src/store/store.ts";
+import type { IsSameRecord } from "../../../src/store/duplicates.ts";
+import type { Store } from "../../../src/store/store.ts";
 import { storeConformance } from "../conformance.ts";
 import { Databases, openStore } from "./databases.ts";
 

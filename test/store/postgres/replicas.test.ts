@@ -8,7 +8,8 @@ import { RecentEntries } from "../../../src/conversations/watch/recent-entries.t
 import type { Connections } from "../../../src/store/postgres/connections.ts";
 import { CommitUnknown } from "../../../src/store/postgres/failures.ts";
 import { openPostgresStore } from "../../../src/store/postgres/postgres.ts";
-import type { Store, StoredUpdate } from "../../../src/store/store.ts";
+import type { Store } from "../../../src/store/store.ts";
+import type { StoredUpdate } from "../../../src/store/updates.ts";
 import { appendEvents, batch, event } from "../event-samples.ts";
 import { append, sample, start, stored } from "../samples.ts";
 import { connect, Databases, openStore, sqlOn } from "./databases.ts";
