@@ -1,13 +1,12 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
-import { ServiceError } from "../errors.ts";
+import type { ServiceError } from "../errors.ts";
 import { mergeProtected, mergeRecord } from "../record/record-delta.ts";
-import { type Activity, addEvents, eventsToAdd, leafOver, type Standing, standingOf } from "./activity.ts";
+import { addEvents, eventsToAdd, leafOver, standingOf } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
 import {
 	beginsLaterLife,
-	type ConversationState,
 	deltaForm,
 	deltaOverBase,
 	firstForm,
@@ -26,135 +25,37 @@ import {
 	findDuplicate,
 	type GroupRequest,
 	type PossibleDuplicate,
-	type StoredPost,
 } from "./duplicates.ts";
 import { ERASED_EVENTS, erasedPost, isOfErased } from "./erased-updates.ts";
-import type { Erasure } from "./erasure.ts";
 import type { AppendedEvents, EventEffect, NewEvents } from "./event-batch.ts";
 import type { NewEvent } from "./events.ts";
 import {
-	eventKey,
-	type FirstState,
-	type Gap,
-	type GapKind,
-	type Gaps,
-	gapChanges,
-	gapKey,
-	leafOfRecord,
-	type MissingEvents,
-	type OpenGaps,
-	openGaps,
-	type WrittenGaps,
-} from "./gaps.ts";
+	closeGap,
+	firstStateOf,
+	gapOf,
+	gapsAfter,
+	judgeGaps,
+	namedByEvents,
+	openGap,
+	withFirstLeaf,
+} from "./gap-plan.ts";
+import { type Gaps, gapChanges, leafOfRecord, openGaps } from "./gaps.ts";
+import { type KnownConversation, originOf } from "./known-conversation.ts";
 import { comparableTime } from "./ordering.ts";
-import type { ConversationOrigin, Poster } from "./owners.ts";
+import { ownerRefusal, type Poster } from "./owners.ts";
+import type { Planning, Response } from "./planning.ts";
 import type { NewestSequences } from "./rows.ts";
 import { CountedPosts } from "./senders.ts";
-import type { StoredRecord, Unreadable } from "./stored-record.ts";
+import type { StoredRecord } from "./stored-record.ts";
 import type { Appended, NewUpdate } from "./updates.ts";
-import {
-	countUsage,
-	type EncodedStats,
-	responsesToFind,
-	statsOfDelta,
-	statsOfRecord,
-	type UsageState,
-	type WrittenUsage,
-} from "./usage-plan.ts";
+import { countUsage, type EncodedStats, responsesToFind, statsOfDelta, statsOfRecord } from "./usage-plan.ts";
+import type { WrittenGroup } from "./written-group.ts";
 
 /**
- * Decides what a group of appends changes. An engine begins a transaction, reads what {@link groupQuery} asks for, plans
+ * Decides what a group of appends changes. An engine begins a transaction, reads what `groupQuery` asks for, plans
  * the group, and writes {@link WrittenGroup}. Everything that is derived from an append is a member of that group, so that
  * it is written in the same transaction.
  */
-
-/** What an engine reads before it plans a group. */
-export interface GroupQuery {
-	readonly conversationIds: readonly string[];
-	/** Those of the conversations whose {@link KnownConversation.base} is needed. */
-	readonly versions: ReadonlySet<string>;
-	/** The events of the group. */
-	readonly events: readonly EventName[];
-	/** Further events, which those and the records of the group name. */
-	readonly named: readonly EventName[];
-}
-
-export interface EventName {
-	readonly conversationId: string;
-	readonly eventId: string;
-}
-
-/** The state of a conversation while a group is planned: read once, then changed with each append. */
-export interface KnownConversation {
-	/** Undefined when the conversation has no record. */
-	state: ConversationState | undefined;
-	/** Undefined when the conversation has had no event. */
-	activity: Activity | undefined;
-	/** The newest posted update; undefined when there is none, or when pruning has removed it. */
-	newestPosted: (Omit<StoredPost, "read"> & { record?: StoredRecord | Unreadable | undefined }) | undefined;
-	/** The whole record: the current one or its base. */
-	base: { readonly sequence: bigint; readonly size: number; readonly record?: StoredRecord } | undefined;
-	/** The current record if it is a delta. */
-	delta: StoredRecord | undefined;
-	/** Ids of those events of the query, or that it names, that are stored already. */
-	readonly eventIds: Set<string>;
-	gaps: Gaps;
-	/** The conversation of which this one is a fork, according to the current record. */
-	source: string | undefined;
-	/** Undefined when no usage of the conversation has been counted. */
-	usage: UsageState | undefined;
-	/** Who posted the conversation first; undefined when nothing of it is stored. */
-	origin: ConversationOrigin | undefined;
-	/** Forks that have a gap for an event of the group in this conversation, by the id of the event. */
-	readonly forks: ReadonlyMap<string, readonly string[]>;
-	/** Set if nothing of the conversation is stored because it was erased. */
-	readonly erasure: Erasure | undefined;
-}
-
-/** The rows that a group writes. */
-export interface WrittenGroup {
-	/** In order of their sequences. */
-	readonly updates: WrittenUpdate[];
-	/** In order of their sequences. */
-	readonly events: WrittenEvent[];
-	/** Changed conversations by their ids, with the summary of their current record if it is a new one. */
-	readonly states: Map<
-		string,
-		{ readonly state: ConversationState; readonly summary: ConversationSummary | undefined }
-	>;
-	/** Changed activities, by the ids of their conversations. */
-	readonly activities: Map<string, Activity>;
-	readonly usage: WrittenUsage;
-	/** Origins of the changed conversations, by their ids. They are written with a conversation's first row. */
-	readonly origins: Map<string, ConversationOrigin>;
-	/** Changes of the gaps of conversations, by the ids of these. */
-	readonly gaps: Map<string, WrittenGaps>;
-	/** Standings of the conversations with a record whose state, activity or gaps change, by their ids. */
-	readonly standings: Map<string, Standing>;
-	/** What the posts of the group add to their senders. */
-	readonly posts: CountedPosts;
-}
-
-export interface WrittenEvent {
-	readonly sequence: bigint;
-	readonly conversationId: string;
-	readonly receivedAt: bigint;
-	readonly sender: string | undefined;
-	readonly origin: UpdateOrigin;
-	readonly event: NewEvent;
-}
-
-/** The error for each post by an owner's key to a conversation that is not its owner's. */
-const OTHER_OWNER = new ServiceError("permission_denied", "The conversation does not belong to the owner of this key");
-
-/** Returns the error for a post to a conversation of this origin; undefined for a post that is allowed. */
-export function ownerRefusal(
-	poster: Poster | undefined,
-	origin: ConversationOrigin | undefined,
-): ServiceError | undefined {
-	const isAllowed = poster?.owner === undefined || origin === undefined || origin.owner === poster.owner;
-	return isAllowed ? undefined : OTHER_OWNER;
-}
 
 /** Result of a request of a group. Undefined as for `Store.appendEvents`. */
 export type AppendResult = Appended | PossibleDuplicate | AppendedEvents | undefined;
@@ -168,76 +69,10 @@ export interface GroupPlan {
 	readonly outcomes: readonly AppendOutcome[];
 }
 
-/** What a plan stops for to have it read. */
-export interface PlanReads {
-	/** Sequences of records. */
-	readonly records: readonly bigint[];
-	/** Responses of models whose time is wanted. */
-	readonly responses: readonly Response[];
-	/** Missing events that may have been pruned, or copied from the source of a fork. Alone when they are set. */
-	readonly missing?: MissingEvents | undefined;
-}
-
-/** A response of a model in a conversation. `key` is the stored form of its id: see `responseKey`. */
-export interface Response {
-	readonly conversationId: string;
-	readonly key: string;
-}
-
-/** What was read for a plan. What does not exist is missing. */
-export interface PlanResults {
-	/** Records in their stored form, whole or a delta, by sequence. */
-	readonly records: StoredRecords;
-	/** The times of the first events with the wanted responses. */
-	readonly responses: readonly (Response & { readonly happenedAt: bigint })[];
-	/**
-	 * Those of the missing events that are no gaps: all, if events of the conversation have been pruned. Those of a fork, if
-	 * one of its sources has them, has been pruned or is not known. A source of another owner is not known.
-	 */
-	readonly explained?: ReadonlySet<string> | undefined;
-}
-
-/** Records in their stored form, whole or a delta, by sequence. Those that do not exist are missing. */
-export type StoredRecords = ReadonlyMap<bigint, StoredRecord | Unreadable>;
-
-/** The making of a plan, which stops to have something read. */
-export type Planning<Result = GroupPlan> = Generator<PlanReads, Result, PlanResults>;
-
-/** Returns what an engine reads before it plans a group. */
-export function groupQuery(requests: readonly GroupRequest[]): GroupQuery {
-	const batches = requests.flatMap((request) => ("update" in request ? [] : [request]));
-	return {
-		conversationIds: [...new Set(requests.map(conversationOf))],
-		versions: new Set(
-			batches.flatMap(({ conversationId, effect }) => (effect?.version === undefined ? [] : [conversationId])),
-		),
-		events: batches.flatMap(({ conversationId, events }) => events.map(({ eventId }) => ({ conversationId, eventId }))),
-		named: requests.flatMap(namedEvents),
-	};
-}
-
-/** Returns the events that a request names and does not bring. */
-function namedEvents(request: GroupRequest): EventName[] {
-	const conversationId = conversationOf(request);
-	if ("update" in request) {
-		const leaf = leafOfRecord(request.update.record.bytes);
-		return leaf === undefined ? [] : [{ conversationId, eventId: leaf }];
-	}
-	const own = new Set(request.events.map(({ eventId }) => eventId));
-	const named = new Set(request.named?.map(({ missing }) => missing));
-	for (const { parentId, reportedLeaf } of request.events)
-		for (const id of [parentId, reportedLeaf]) if (id !== undefined && !own.has(id)) named.add(id);
-	return [...named].map((eventId) => ({ conversationId, eventId }));
-}
-
-export function conversationOf(request: GroupRequest): string {
-	return "update" in request ? request.update.conversationId : request.conversationId;
-}
-
 /**
  * Plans a group, one request after the other.
  *
- * @param known the conversations of {@link groupQuery}, by id; the plan changes them
+ * @param known the conversations of {@link import("./group-query.ts").groupQuery}, by id; the plan changes them
  * @param newest the sequences after which those of the group begin
  * @param refusalOf returns the error for a request that may no longer be written
  * @throws Error when the record on which a version is based cannot be read
@@ -247,7 +82,7 @@ export function* planGroup<Request extends GroupRequest>(
 	known: ReadonlyMap<string, KnownConversation>,
 	newest: NewestSequences,
 	refusalOf: (request: Request) => ServiceError | undefined,
-): Planning {
+): Planning<GroupPlan> {
 	const decoded = requests.map((request) => ({ request, append: decode(request) }));
 	const planner = new GroupPlanner(known, newest);
 	yield* planner.readAhead(decoded.map(({ append }) => append));
@@ -261,34 +96,6 @@ export function* planGroup<Request extends GroupRequest>(
 	planner.addGaps();
 	planner.addStandings();
 	return { written: planner.written, outcomes };
-}
-
-/** Completes a plan. */
-export function completePlan(planning: Planning, read: (reads: PlanReads) => PlanResults): GroupPlan {
-	let step = planning.next();
-	while (!step.done) step = planning.next(read(step.value));
-	return step.value;
-}
-
-/** Does the same as {@link completePlan} with a `read` that is asynchronous. */
-export async function completePlanAsync(
-	planning: Planning,
-	read: (reads: PlanReads) => Promise<PlanResults>,
-): Promise<GroupPlan> {
-	let step = planning.next();
-	while (!step.done) step = planning.next(await read(step.value));
-	return step.value;
-}
-
-/** What is judged of a conversation. */
-interface Judged {
-	/** The conversation of which this one is a fork. */
-	readonly source: string | undefined;
-	/** Its leaf before the request. */
-	readonly leaf: string | undefined;
-	/** Gaps to open unless their events are stored. */
-	readonly named: readonly Gap[];
-	readonly firstState?: FirstState | undefined;
 }
 
 /** An append of an update, with what the plan takes from its summary and its record. */
@@ -402,9 +209,9 @@ class GroupPlanner {
 		this.#setOrigin(update.conversationId, known, update.poster);
 		const sequence = this.#nextUpdate();
 		const { forkedFromConversationId: source = known.source } = summary;
-		close(known, { kind: "no_record", missing: "" });
+		closeGap(known, { kind: "no_record", missing: "" });
 		const named = leaf === undefined ? [] : [gapOf("missing_leaf", leaf, known.activity?.leaf?.text, update)];
-		yield* this.#judge(update.conversationId, known, { source, leaf: known.activity?.leaf?.text, named });
+		yield* judgeGaps(update.conversationId, known, { source, leaf: known.activity?.leaf?.text, named });
 		const gaps = openGaps(known.gaps);
 		const before = known.state;
 		const next = planPostedUpdate({ update, summary, before, activity: known.activity, gaps, sequence });
@@ -415,42 +222,6 @@ class GroupPlanner {
 		this.#count(update, { records: 1n });
 		const { hasUnappliedEvents } = next.after;
 		return { sequence, duplicate: false, change, current, hasUnappliedEvents, ...gapsAfter(known) };
-	}
-
-	/**
-	 * Opens gaps for the events among the named ones that are not stored. Then closes those that have other reasons: a gap
-	 * of a fork also when its source is known or gets the event only later.
-	 *
-	 * @returns the events that are missing for other reasons
-	 */
-	*#judge(
-		conversationId: string,
-		known: KnownConversation,
-		{ source, leaf, named, firstState }: Judged,
-	): Planning<ReadonlySet<string>> {
-		// The leaf stays known when it has been pruned, or belongs to the source.
-		const missing = named.filter(({ missing: id }) => !known.eventIds.has(id) && id !== leaf);
-		const open = new Map(known.gaps);
-		for (const gap of missing) {
-			const before = open.get(gapKey(gap));
-			// That an event follows the missing one says more than that it was the last one.
-			if (before === undefined) open.set(gapKey(gap), gap);
-			else if (before.kind === "missing_leaf" && gap.kind === "missing_parent")
-				open.set(gapKey(gap), { ...before, kind: gap.kind });
-		}
-		// An open gap of a conversation that is no fork has been judged: its event was not stored before, nor since.
-		const unknown = missing.filter((gap) => !known.gaps.has(gapKey(gap)));
-		const doubtful = source === undefined ? unknown : [...open.values()].filter(isOfEvent);
-		const ids = [...new Set(doubtful.map(({ missing: id }) => id))];
-		let explained: ReadonlySet<string> = new Set();
-		if (ids.length > 0) {
-			const { owner } = known.origin ?? {};
-			const asked = { conversationId, source, owner, eventIds: ids, firstState };
-			({ explained = explained } = yield { records: [], responses: [], missing: asked });
-			for (const id of explained) open.delete(eventKey(id));
-		}
-		if (gapChanges(known.gaps, open) !== undefined) known.gaps = open;
-		return explained;
 	}
 
 	/**
@@ -472,7 +243,7 @@ class GroupPlanner {
 		const sequences = new Map<NewEvent, bigint>();
 		for (const event of added) {
 			known.eventIds.add(event.eventId);
-			close(known, { kind: "missing_parent", missing: event.eventId });
+			closeGap(known, { kind: "missing_parent", missing: event.eventId });
 			newest = this.#newest.events + BigInt(this.written.events.length + 1);
 			sequences.set(event, newest);
 			this.written.events.push({ sequence: newest, conversationId, receivedAt, sender: poster?.sender, origin, event });
@@ -482,15 +253,15 @@ class GroupPlanner {
 		const firstState = isNew ? firstStateOf(added) : undefined;
 		const leaf = known.activity?.leaf?.text;
 		known.activity = addEvents(known.activity, events, sequences);
-		const explained = yield* this.#judge(conversationId, known, { source: known.source, leaf, named, firstState });
+		const explained = yield* judgeGaps(conversationId, known, { source: known.source, leaf, named, firstState });
 		const isFork = firstState !== undefined && explained.has(firstState.leaf);
-		if (isFork && known.activity !== undefined) known.activity = withLeaf(known.activity, firstState);
+		if (isFork && known.activity !== undefined) known.activity = withFirstLeaf(known.activity, firstState);
 		if (added.size > 0 && known.activity !== undefined) this.written.activities.set(conversationId, known.activity);
 		if (added.size > 0) this.#count(batch, { events: BigInt(added.size) });
 		// A fetched record has what posts carry.
-		if (effect?.postedAt !== undefined) close(known, { kind: "no_record", missing: "" });
+		if (effect?.postedAt !== undefined) closeGap(known, { kind: "no_record", missing: "" });
 		else if (effect?.version !== undefined && known.state === undefined && !isFork)
-			open(known, gapOf("no_record", "", undefined, batch));
+			openGap(known, gapOf("no_record", "", undefined, batch));
 		const update = effect && (yield* this.#applyEffect(batch, effect, known));
 		const forks = new Set(events.flatMap(({ eventId }) => known.forks.get(eventId) ?? []));
 		forks.delete(conversationId);
@@ -616,82 +387,6 @@ class GroupPlanner {
 		if (known === undefined) throw new Error("the conversation does not belong to the group");
 		return known;
 	}
-}
-
-/**
- * Returns the origin of a conversation. One that was removed has that of its usage, and one that was erased has its owner,
- * so that it stays its owner's.
- */
-function originOf({ origin, usage, erasure }: KnownConversation): ConversationOrigin | undefined {
-	if (origin !== undefined) return origin;
-	if (usage !== undefined) return { sender: usage.sender || undefined, owner: usage.owner || undefined };
-	return erasure && { sender: undefined, owner: erasure.owner };
-}
-
-function gapOf(
-	kind: GapKind,
-	missing: string,
-	after: string | undefined,
-	{ receivedAt: since }: NewUpdate | NewEvents,
-) {
-	return { kind, missing, after, since };
-}
-
-/** Returns the first of the states among events that name a last event. */
-function firstStateOf(events: ReadonlySet<NewEvent>): (FirstState & { readonly at: bigint }) | undefined {
-	const states = [...events].flatMap(({ eventId, reportedLeaf: leaf, happenedAt: at }) =>
-		leaf === undefined ? [] : [{ eventId, leaf, at }],
-	);
-	return states.toSorted((a, b) => (a.at < b.at ? -1 : 1))[0];
-}
-
-/** Returns an activity whose leaf is the one that a state names, unless it has another: later events name it as parent. */
-function withLeaf(activity: Activity, { leaf, at }: FirstState & { readonly at: bigint }): Activity {
-	return { ...activity, leaf: activity.leaf ?? { text: leaf, at } };
-}
-
-function isOfEvent({ kind }: Gap): boolean {
-	return kind === "missing_parent" || kind === "missing_leaf";
-}
-
-function open(known: KnownConversation, gap: Gap): void {
-	if (!known.gaps.has(gapKey(gap))) known.gaps = new Map([...known.gaps, [gapKey(gap), gap]]);
-}
-
-function close(known: KnownConversation, gap: Pick<Gap, "kind" | "missing">): void {
-	const key = gapKey(gap);
-	if (known.gaps.has(key)) known.gaps = new Map([...known.gaps].filter(([other]) => other !== key));
-}
-
-/** Returns the gaps for the result of an append. */
-function gapsAfter({ gaps }: KnownConversation): { readonly gaps?: OpenGaps } {
-	const open = openGaps(gaps);
-	return open === undefined ? {} : { gaps: open };
-}
-
-/**
- * Returns what would be missing if none of the events was stored that the added ones name.
- *
- * @param known the conversation before the batch
- */
-function namedByEvents(
-	batch: NewEvents,
-	added: ReadonlySet<NewEvent>,
-	{ activity, gaps }: Pick<KnownConversation, "activity" | "gaps">,
-): Gap[] {
-	let [after, afterAt] = [activity?.leaf?.text, activity?.leaf?.at];
-	return batch.events.flatMap((event) => {
-		const { eventId, parentId, reportedLeaf, happenedAt, isLeaf } = event;
-		// The latest event that has arrived may be a later one. What came before a missing event came before its parent too.
-		const isEarlier = afterAt === undefined || afterAt <= happenedAt;
-		const known = isEarlier ? after : gaps.get(eventKey(eventId))?.after;
-		const named = [
-			...(parentId === undefined ? [] : [gapOf("missing_parent", parentId, known, batch)]),
-			...(reportedLeaf === undefined ? [] : [gapOf("missing_leaf", reportedLeaf, known, batch)]),
-		];
-		if (isLeaf) [after, afterAt] = [eventId, happenedAt];
-		return added.has(event) ? named : [];
-	});
 }
 
 /** Returns the stats that an append would make current; undefined when it makes no record, or leaves them as they are. */

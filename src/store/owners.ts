@@ -1,3 +1,5 @@
+import { ServiceError } from "../errors.ts";
+
 /** Who posts. */
 export interface Poster {
 	/** Name of the access key or client certificate that the post was made with. */
@@ -24,4 +26,16 @@ export interface OwnerAssignment {
 	readonly of: Unassigned;
 	/** Maximum number of conversations to change. */
 	readonly limit: number;
+}
+
+/** The error for each post by an owner's key to a conversation that is not its owner's. */
+const OTHER_OWNER = new ServiceError("permission_denied", "The conversation does not belong to the owner of this key");
+
+/** Returns the error for a post to a conversation of this origin; undefined for a post that is allowed. */
+export function ownerRefusal(
+	poster: Poster | undefined,
+	origin: ConversationOrigin | undefined,
+): ServiceError | undefined {
+	const isAllowed = poster?.owner === undefined || origin === undefined || origin.owner === poster.owner;
+	return isAllowed ? undefined : OTHER_OWNER;
 }

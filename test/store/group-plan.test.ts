@@ -8,15 +8,12 @@ import type { Activity } from "../../src/store/activity.ts";
 import type { ConversationState, WrittenUpdate } from "../../src/store/conversation-state.ts";
 import type { GroupRequest } from "../../src/store/duplicates.ts";
 import { type Gaps, gapKey } from "../../src/store/gaps.ts";
-import {
-	type AppendOutcome,
-	completePlan,
-	groupQuery,
-	type KnownConversation,
-	planGroup,
-	type WrittenEvent,
-} from "../../src/store/group-plan.ts";
+import { type AppendOutcome, planGroup } from "../../src/store/group-plan.ts";
+import { groupQuery } from "../../src/store/group-query.ts";
+import type { KnownConversation } from "../../src/store/known-conversation.ts";
+import { completePlan } from "../../src/store/planning.ts";
 import type { LedgerRow, UsageState } from "../../src/store/usage-plan.ts";
+import type { WrittenEvent } from "../../src/store/written-group.ts";
 import { addAmounts } from "../../src/usage/ledger.ts";
 import { batch, effect, effectOf, event, record, stateUpdate } from "./event-samples.ts";
 import { sample, second, start } from "./samples.ts";

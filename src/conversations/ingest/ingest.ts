@@ -1,8 +1,8 @@
 import type { CallSignal } from "../../call-signal.ts";
 import { ServiceError, withConversation } from "../../errors.ts";
 import { releaseWhole } from "../../memory.ts";
-import { ownerRefusal } from "../../store/group-plan.ts";
 import type { Poster } from "../../store/owners.ts";
+import { ownerRefusal } from "../../store/owners.ts";
 import type { Store } from "../../store/store.ts";
 import type { Appended, NewUpdate } from "../../store/updates.ts";
 import type { EventIngest } from "./event-ingest.ts";

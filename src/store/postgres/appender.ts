@@ -1,7 +1,8 @@
 import { ServiceError } from "../../errors.ts";
 import type { AnsweredGroup } from "../../threads/protocol.ts";
 import type { CallEnd, ThreadLogger, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
-import { type AppendResult, conversationOf } from "../group-plan.ts";
+import type { AppendResult } from "../group-plan.ts";
+import { conversationOf } from "../group-query.ts";
 import type { NewestSequences } from "../rows.ts";
 import { newestOf } from "./append-results.ts";
 import type { Connections } from "./connections.ts";

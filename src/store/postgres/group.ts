@@ -1,7 +1,9 @@
 import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { GroupRequest } from "../duplicates.ts";
-import { completePlanAsync, type GroupPlan, groupQuery, planGroup } from "../group-plan.ts";
+import { type GroupPlan, planGroup } from "../group-plan.ts";
+import { groupQuery } from "../group-query.ts";
+import { completePlanAsync } from "../planning.ts";
 import { readForPlan, readKnown } from "./known.ts";
 import { PROVISIONAL } from "./numbered-sql.ts";
 import type { Session } from "./transaction.ts";

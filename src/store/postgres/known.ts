@@ -1,6 +1,8 @@
 import { erasureFrom, idDigest } from "../erasure.ts";
 import { NO_GAPS } from "../gaps.ts";
-import type { GroupQuery, KnownConversation, PlanReads, PlanResults } from "../group-plan.ts";
+import type { GroupQuery } from "../group-query.ts";
+import type { KnownConversation } from "../known-conversation.ts";
+import type { PlanReads, PlanResults } from "../planning.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { recordFrom } from "../rows.ts";
 import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";

@@ -1,7 +1,7 @@
-import type { WrittenGroup } from "../group-plan.ts";
 import type { ConversationOrigin } from "../owners.ts";
 import { columnOfEvent, packRecordAsync, packSecrets } from "../record-column.ts";
 import type { ActivityRow } from "../stored-rows.ts";
+import type { WrittenGroup } from "../written-group.ts";
 import { writeGapsQueries } from "./gaps.ts";
 import { PROVISIONAL, WRITE_GROUP } from "./numbered-sql.ts";
 import { postsQueries } from "./senders.ts";

@@ -1,20 +1,14 @@
 import type { ServiceError } from "../../errors.ts";
 import type { GroupRequest } from "../duplicates.ts";
 import { NO_GAPS } from "../gaps.ts";
-import {
-	type AppendOutcome,
-	completePlan,
-	type GroupQuery,
-	groupQuery,
-	type KnownConversation,
-	type PlanReads,
-	type PlanResults,
-	planGroup,
-	type WrittenGroup,
-} from "../group-plan.ts";
+import { type AppendOutcome, planGroup } from "../group-plan.ts";
+import { type GroupQuery, groupQuery } from "../group-query.ts";
+import type { KnownConversation } from "../known-conversation.ts";
+import { completePlan, type PlanReads, type PlanResults } from "../planning.ts";
 import { columnOfEvent, packRecord, packSecrets, readOrUnreadable } from "../record-column.ts";
 import { withErrorSequence } from "../rows.ts";
 import { bigint, boolean, integer, nullable, text } from "../values.ts";
+import type { WrittenGroup } from "../written-group.ts";
 import { findActivity, writeActivity } from "./activities.ts";
 import { findErasure } from "./erasures.ts";
 import { findExplained, findForks, findGaps, writeGaps } from "./gaps.ts";

@@ -1,4 +1,4 @@
-import type { Response } from "../group-plan.ts";
+import type { Response } from "../planning.ts";
 import { ledgerArray, ledgerFrom } from "../usage-ledgers.ts";
 import { nameOf } from "../usage-names.ts";
 import {

@@ -1,0 +1,134 @@
+import type { Activity } from "./activity.ts";
+import type { NewEvents } from "./event-batch.ts";
+import type { NewEvent } from "./events.ts";
+import {
+	eventKey,
+	type FirstState,
+	type Gap,
+	type GapKind,
+	gapChanges,
+	gapKey,
+	type OpenGaps,
+	openGaps,
+} from "./gaps.ts";
+import type { KnownConversation } from "./known-conversation.ts";
+import type { Planning } from "./planning.ts";
+import type { NewUpdate } from "./updates.ts";
+
+/** Which gaps of a conversation an append opens and closes. */
+
+/** What is judged of a conversation. */
+interface Judged {
+	/** The conversation of which this one is a fork. */
+	readonly source: string | undefined;
+	/** Its leaf before the request. */
+	readonly leaf: string | undefined;
+	/** Gaps to open unless their events are stored. */
+	readonly named: readonly Gap[];
+	readonly firstState?: FirstState | undefined;
+}
+
+/**
+ * Opens gaps for the events among the named ones that are not stored. Then closes those that have other reasons: a gap
+ * of a fork also when its source is known or gets the event only later.
+ *
+ * @returns the events that are missing for other reasons
+ */
+export function* judgeGaps(
+	conversationId: string,
+	known: KnownConversation,
+	{ source, leaf, named, firstState }: Judged,
+): Planning<ReadonlySet<string>> {
+	// The leaf stays known when it has been pruned, or belongs to the source.
+	const missing = named.filter(({ missing: id }) => !known.eventIds.has(id) && id !== leaf);
+	const open = new Map(known.gaps);
+	for (const gap of missing) {
+		const before = open.get(gapKey(gap));
+		// That an event follows the missing one says more than that it was the last one.
+		if (before === undefined) open.set(gapKey(gap), gap);
+		else if (before.kind === "missing_leaf" && gap.kind === "missing_parent")
+			open.set(gapKey(gap), { ...before, kind: gap.kind });
+	}
+	// An open gap of a conversation that is no fork has been judged: its event was not stored before, nor since.
+	const unknown = missing.filter((gap) => !known.gaps.has(gapKey(gap)));
+	const doubtful = source === undefined ? unknown : [...open.values()].filter(isOfEvent);
+	const ids = [...new Set(doubtful.map(({ missing: id }) => id))];
+	let explained: ReadonlySet<string> = new Set();
+	if (ids.length > 0) {
+		const { owner } = known.origin ?? {};
+		const asked = { conversationId, source, owner, eventIds: ids, firstState };
+		({ explained = explained } = yield { records: [], responses: [], missing: asked });
+		for (const id of explained) open.delete(eventKey(id));
+	}
+	if (gapChanges(known.gaps, open) !== undefined) known.gaps = open;
+	return explained;
+}
+
+/** Returns a gap that a request opens. */
+export function gapOf(
+	kind: GapKind,
+	missing: string,
+	after: string | undefined,
+	{ receivedAt: since }: NewUpdate | NewEvents,
+) {
+	return { kind, missing, after, since };
+}
+
+/** Returns the first of the states among events that name a last event. */
+export function firstStateOf(events: ReadonlySet<NewEvent>): (FirstState & { readonly at: bigint }) | undefined {
+	const states = [...events].flatMap(({ eventId, reportedLeaf: leaf, happenedAt: at }) =>
+		leaf === undefined ? [] : [{ eventId, leaf, at }],
+	);
+	return states.toSorted((a, b) => (a.at < b.at ? -1 : 1))[0];
+}
+
+/** Returns an activity whose leaf is the one that a state names, unless it has another: later events name it as parent. */
+export function withFirstLeaf(activity: Activity, { leaf, at }: FirstState & { readonly at: bigint }): Activity {
+	return { ...activity, leaf: activity.leaf ?? { text: leaf, at } };
+}
+
+function isOfEvent({ kind }: Gap): boolean {
+	return kind === "missing_parent" || kind === "missing_leaf";
+}
+
+/** Opens a gap, unless it is open. */
+export function openGap(known: KnownConversation, gap: Gap): void {
+	if (!known.gaps.has(gapKey(gap))) known.gaps = new Map([...known.gaps, [gapKey(gap), gap]]);
+}
+
+/** Closes a gap if it is open. */
+export function closeGap(known: KnownConversation, gap: Pick<Gap, "kind" | "missing">): void {
+	const key = gapKey(gap);
+	if (known.gaps.has(key)) known.gaps = new Map([...known.gaps].filter(([other]) => other !== key));
+}
+
+/** Returns the gaps for the result of an append. */
+export function gapsAfter({ gaps }: KnownConversation): { readonly gaps?: OpenGaps } {
+	const open = openGaps(gaps);
+	return open === undefined ? {} : { gaps: open };
+}
+
+/**
+ * Returns what would be missing if none of the events was stored that the added ones name.
+ *
+ * @param known the conversation before the batch
+ */
+export function namedByEvents(
+	batch: NewEvents,
+	added: ReadonlySet<NewEvent>,
+	{ activity, gaps }: Pick<KnownConversation, "activity" | "gaps">,
+): Gap[] {
+	let [after, afterAt] = [activity?.leaf?.text, activity?.leaf?.at];
+	return batch.events.flatMap((event) => {
+		const { eventId, parentId, reportedLeaf, happenedAt, isLeaf } = event;
+		// The latest event that has arrived may be a later one. What came before a missing event came before its parent too.
+		const isEarlier = afterAt === undefined || afterAt <= happenedAt;
+		const known = isEarlier ? after : gaps.get(eventKey(eventId))?.after;
+		const named = [
+			...(parentId === undefined ? [] : [gapOf("missing_parent", parentId, known, batch)]),
+			...(reportedLeaf === undefined ? [] : [gapOf("missing_leaf", reportedLeaf, known, batch)]),
+		];
+		if (isLeaf) [after, afterAt] = [eventId, happenedAt];
+		return added.has(event) ? named : [];
+	});
+}

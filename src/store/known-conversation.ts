@@ -1,0 +1,45 @@
+import type { Activity } from "./activity.ts";
+import type { ConversationState } from "./conversation-state.ts";
+import type { StoredPost } from "./duplicates.ts";
+import type { Erasure } from "./erasure.ts";
+import type { Gaps } from "./gaps.ts";
+import type { ConversationOrigin } from "./owners.ts";
+import type { StoredRecord, Unreadable } from "./stored-record.ts";
+import type { UsageState } from "./usage-plan.ts";
+
+/** The state of a conversation while a group is planned: read once, then changed with each append. */
+export interface KnownConversation {
+	/** Undefined when the conversation has no record. */
+	state: ConversationState | undefined;
+	/** Undefined when the conversation has had no event. */
+	activity: Activity | undefined;
+	/** The newest posted update; undefined when there is none, or when pruning has removed it. */
+	newestPosted: (Omit<StoredPost, "read"> & { record?: StoredRecord | Unreadable | undefined }) | undefined;
+	/** The whole record: the current one or its base. */
+	base: { readonly sequence: bigint; readonly size: number; readonly record?: StoredRecord } | undefined;
+	/** The current record if it is a delta. */
+	delta: StoredRecord | undefined;
+	/** Ids of those events of the query, or that it names, that are stored already. */
+	readonly eventIds: Set<string>;
+	gaps: Gaps;
+	/** The conversation of which this one is a fork, according to the current record. */
+	source: string | undefined;
+	/** Undefined when no usage of the conversation has been counted. */
+	usage: UsageState | undefined;
+	/** Who posted the conversation first; undefined when nothing of it is stored. */
+	origin: ConversationOrigin | undefined;
+	/** Forks that have a gap for an event of the group in this conversation, by the id of the event. */
+	readonly forks: ReadonlyMap<string, readonly string[]>;
+	/** Set if nothing of the conversation is stored because it was erased. */
+	readonly erasure: Erasure | undefined;
+}
+
+/**
+ * Returns the origin of a conversation. One that was removed has that of its usage, and one that was erased has its owner,
+ * so that it stays its owner's.
+ */
+export function originOf({ origin, usage, erasure }: KnownConversation): ConversationOrigin | undefined {
+	if (origin !== undefined) return origin;
+	if (usage !== undefined) return { sender: usage.sender || undefined, owner: usage.owner || undefined };
+	return erasure && { sender: undefined, owner: erasure.owner };
+}

@@ -1,0 +1,42 @@
+import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
+import type { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
+import type { Activity, Standing } from "./activity.ts";
+import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
+import type { NewEvent } from "./events.ts";
+import type { WrittenGaps } from "./gaps.ts";
+import type { ConversationOrigin } from "./owners.ts";
+import type { CountedPosts } from "./senders.ts";
+import type { WrittenUsage } from "./usage-plan.ts";
+
+/** The rows that a group writes. */
+export interface WrittenGroup {
+	/** In order of their sequences. */
+	readonly updates: WrittenUpdate[];
+	/** In order of their sequences. */
+	readonly events: WrittenEvent[];
+	/** Changed conversations by their ids, with the summary of their current record if it is a new one. */
+	readonly states: Map<
+		string,
+		{ readonly state: ConversationState; readonly summary: ConversationSummary | undefined }
+	>;
+	/** Changed activities, by the ids of their conversations. */
+	readonly activities: Map<string, Activity>;
+	readonly usage: WrittenUsage;
+	/** Origins of the changed conversations, by their ids. They are written with a conversation's first row. */
+	readonly origins: Map<string, ConversationOrigin>;
+	/** Changes of the gaps of conversations, by the ids of these. */
+	readonly gaps: Map<string, WrittenGaps>;
+	/** Standings of the conversations with a record whose state, activity or gaps change, by their ids. */
+	readonly standings: Map<string, Standing>;
+	/** What the posts of the group add to their senders. */
+	readonly posts: CountedPosts;
+}
+
+export interface WrittenEvent {
+	readonly sequence: bigint;
+	readonly conversationId: string;
+	readonly receivedAt: bigint;
+	readonly sender: string | undefined;
+	readonly origin: UpdateOrigin;
+	readonly event: NewEvent;
+}
