@@ -12,5 +12,5 @@ if (Number.parseInt(node, 10) < OLDEST_NODE) {
 }
 // Before the rest of the program is loaded, which the new process loads again.
 if ((process.argv[2] ?? "serve") === "serve") (await import("./process-options.ts")).ensureOptions();
-const { runProgram } = await import("./commands.ts");
+const { runProgram } = await import("./commands/program.ts");
 await runProgram(process.argv.slice(2), process.env);

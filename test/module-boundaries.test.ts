@@ -46,7 +46,7 @@ function forbiddenImports(folder: string, ...allowed: readonly RegExp[]): string
 
 describe("the modules of src import only what they may", () => {
 	test("the scan finds the imports", () => {
-		expect(imports).toContainEqual({ from: "commands.ts", to: "server.ts", typeOnly: false });
+		expect(imports).toContainEqual({ from: "commands/serve.ts", to: "server.ts", typeOnly: false });
 		expect(imports).toContainEqual({ from: "record/validation/record-limits.ts", to: "errors.ts", typeOnly: true });
 		expect(imports.length).toBeGreaterThan(200);
 	});
@@ -82,7 +82,7 @@ describe("the modules of src import only what they may", () => {
 		const loaders = imports.filter(
 			({ from, to }) => /^store\/export\/(lines|export|import)/.test(to) && !/^store\/export\//.test(from),
 		);
-		expect(new Set(loaders.map(({ from }) => from))).toEqual(new Set(["commands.ts"]));
+		expect(new Set(loaders.map(({ from }) => from))).toEqual(new Set(["commands/export.ts"]));
 	});
 
 	test("events imports only record, the store's interface and its rules of order", () => {
@@ -192,10 +192,11 @@ describe("the modules of src import only what they may", () => {
 		expect([...left]).toEqual([]);
 	});
 
-	test("only commands.ts imports server.ts, only main.ts imports commands.ts, and no file imports main.ts", () => {
+	test("only the command serve imports server.ts, only main.ts imports commands, and no file imports main.ts", () => {
 		const importersOf = (file: string) => new Set(imports.filter(({ to }) => to === file).map(({ from }) => from));
-		expect(importersOf("server.ts")).toEqual(new Set(["commands.ts"]));
-		expect(importersOf("commands.ts")).toEqual(new Set(["main.ts"]));
+		expect(importersOf("server.ts")).toEqual(new Set(["commands/serve.ts"]));
+		const ofCommands = imports.filter(({ from, to }) => to.startsWith("commands/") && !from.startsWith("commands/"));
+		expect(ofCommands.map(({ from, to }) => [from, to])).toEqual([["main.ts", "commands/program.ts"]]);
 		expect(importersOf("main.ts")).toEqual(new Set());
 	});
 

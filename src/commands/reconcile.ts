@@ -1,11 +1,20 @@
 import {
 	ConversationReconcileService,
 	type GetReconciliationResponse,
-} from "../gen/conversations/v1/conversation_reconcile_service_pb.js";
-import { callAsCommand, untilEnded } from "./admin.ts";
-import type { Config } from "./config/config.ts";
-import { reconcileMethodsOf } from "./make-reconciler.ts";
-import { atMostEvery } from "./progress.ts";
+} from "../../gen/conversations/v1/conversation_reconcile_service_pb.js";
+import type { Config } from "../config/config.ts";
+import { EventIngest } from "../conversations/ingest/event-ingest.ts";
+import { Ingest } from "../conversations/ingest/ingest.ts";
+import { EventFormat } from "../events/event-format.ts";
+import { SharedIntake } from "../intake/intake.ts";
+import { recordIntake } from "../intake/record-intake.ts";
+import { reconcilerOf } from "../make-reconciler.ts";
+import { atMostEvery } from "../progress.ts";
+import { RecordFormat } from "../record/record-format.ts";
+import { RecordVault } from "../record/secrets/record-vault.ts";
+import { reconcileMethods } from "../rpc/reconcile-methods.ts";
+import type { RpcMethod } from "../rpc/rpc-method.ts";
+import { callAsCommand, type OpenedStore, untilEnded } from "./admin.ts";
 
 /** The command `reconcile`. It is a client of `ConversationReconcileService`. */
 
@@ -48,6 +57,31 @@ export async function runReconcile(
 		},
 		reconcileMethodsOf,
 	);
+}
+
+/** Returns the methods of `ConversationReconcileService` for a command that has opened the store. */
+async function reconcileMethodsOf(of: OpenedStore): Promise<readonly RpcMethod[]> {
+	const { config, store, accessKeys, log, opened } = of;
+	const { encryptionKeys, eventTimeZone, senderTimeZones } = config;
+	const format = new RecordFormat();
+	const vault = new RecordVault(format, encryptionKeys);
+	const eventFormat = new EventFormat(format, encryptionKeys, eventTimeZone, senderTimeZones);
+	const intake = opened.use(
+		new SharedIntake({
+			here: recordIntake(format, vault, eventFormat),
+			underWay: () => 0,
+			data: { encryptionKeys, eventTimeZone, senderTimeZones },
+			log: { error: (fields) => log.intakeFailed("err" in fields ? fields.err : fields) },
+		}),
+	);
+	// The service logs the gaps of posts; a command ends before they have lasted.
+	const gapLog = { add: () => undefined };
+	const eventIngest = new EventIngest(store, intake, log, gapLog);
+	const ingest = new Ingest(store, intake, eventIngest, gapLog);
+	const stopping = new AbortController();
+	opened.defer(() => stopping.abort());
+	const options = { store, ingest, eventIngest, log, stopping: stopping.signal };
+	return reconcileMethods(reconcilerOf(config, accessKeys, options));
 }
 
 function countsOf({ conversations, events, records }: GetReconciliationResponse): string {

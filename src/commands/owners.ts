@@ -3,9 +3,9 @@ import {
 	type AssignOwnerRequest,
 	ConversationIdsSchema,
 	ConversationOwnerService,
-} from "../gen/conversations/v1/conversation_owner_service_pb.js";
+} from "../../gen/conversations/v1/conversation_owner_service_pb.js";
+import type { Config } from "../config/config.ts";
 import { callAsCommand } from "./admin.ts";
-import type { Config } from "./config/config.ts";
 
 /** The command `owners assign`. It is a client of `ConversationOwnerService`. */
 

@@ -1,7 +1,7 @@
 import { timestampDate, timestampFromDate } from "@bufbuild/protobuf/wkt";
-import { type AccessKey, AccessKeyService } from "../gen/conversations/v1/access_key_service_pb.js";
+import { type AccessKey, AccessKeyService } from "../../gen/conversations/v1/access_key_service_pb.js";
+import type { Config } from "../config/config.ts";
 import { callAsCommand } from "./admin.ts";
-import type { Config } from "./config/config.ts";
 
 /** The commands `keys`. Each is a client of `AccessKeyService`. */
 

@@ -2,12 +2,12 @@ import { setTimeout } from "node:timers/promises";
 import { create } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError } from "@connectrpc/connect";
-import { ConversationEraseService } from "../gen/conversations/v1/conversation_erase_service_pb.js";
-import { ConversationExecutionStatus } from "../gen/conversations/v1/conversation_pb.js";
-import { ConversationFilterSchema } from "../gen/conversations/v1/conversation_service_pb.js";
+import { ConversationEraseService } from "../../gen/conversations/v1/conversation_erase_service_pb.js";
+import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
+import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
+import type { Config } from "../config/config.ts";
+import { statusNamed } from "../conversations/status.ts";
 import { callAsCommand } from "./admin.ts";
-import type { Config } from "./config/config.ts";
-import { statusNamed } from "./conversations/status.ts";
 
 /** The command `erase`. It is a client of `ConversationEraseService`. */
 

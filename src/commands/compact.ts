@@ -1,8 +1,8 @@
-import { ConversationSpaceService } from "../gen/conversations/v1/conversation_space_service_pb.js";
+import { ConversationSpaceService } from "../../gen/conversations/v1/conversation_space_service_pb.js";
+import type { Config } from "../config/config.ts";
+import { showProgress } from "../progress.ts";
+import { spaceMethods } from "../rpc/space-methods.ts";
 import { callAsCommand } from "./admin.ts";
-import type { Config } from "./config/config.ts";
-import { showProgress } from "./progress.ts";
-import { spaceMethods } from "./rpc/space-methods.ts";
 
 /** The command `compact`. It is a client of `ConversationSpaceService`. */
 

@@ -3,20 +3,20 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { DescService } from "@bufbuild/protobuf";
 import { type Client, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
-import { AccessKeys, COMMAND } from "./access/access-keys.ts";
-import { StoredKeys } from "./access/stored-keys.ts";
-import type { Config } from "./config/config.ts";
-import { EraseConversations } from "./conversations/erase/erase.ts";
-import { accessKeyMethods } from "./rpc/access-key-methods.ts";
-import { eraseMethods } from "./rpc/erase-methods.ts";
-import { inProcessTransport } from "./rpc/in-process.ts";
-import { ownerMethods } from "./rpc/owner-methods.ts";
-import type { RpcMethod } from "./rpc/rpc-method.ts";
-import { rebuildMethod } from "./rpc/search-methods.ts";
-import { openStore } from "./store/open.ts";
-import type { Store } from "./store/store.ts";
-import { createLogger, type Logger } from "./telemetry/log.ts";
-import { commandSocketOf, isListening } from "./transports/http/command-socket.ts";
+import { AccessKeys, COMMAND } from "../access/access-keys.ts";
+import { StoredKeys } from "../access/stored-keys.ts";
+import type { Config } from "../config/config.ts";
+import { EraseConversations } from "../conversations/erase/erase.ts";
+import { accessKeyMethods } from "../rpc/access-key-methods.ts";
+import { eraseMethods } from "../rpc/erase-methods.ts";
+import { inProcessTransport } from "../rpc/in-process.ts";
+import { ownerMethods } from "../rpc/owner-methods.ts";
+import type { RpcMethod } from "../rpc/rpc-method.ts";
+import { rebuildMethod } from "../rpc/search-methods.ts";
+import { openStore } from "../store/open.ts";
+import type { Store } from "../store/store.ts";
+import { createLogger, type Logger } from "../telemetry/log.ts";
+import { commandSocketOf, isListening } from "../transports/http/command-socket.ts";
 
 /** The way of a command to the methods that change data. */
 export interface Admin extends AsyncDisposable {

@@ -1,6 +1,6 @@
-import { ConversationSearchService } from "../gen/conversations/v1/conversation_search_service_pb.js";
+import { ConversationSearchService } from "../../gen/conversations/v1/conversation_search_service_pb.js";
+import type { Config } from "../config/config.ts";
 import { callAsCommand } from "./admin.ts";
-import type { Config } from "./config/config.ts";
 
 /** The command `search rebuild`. It is a client of `ConversationSearchService`. */
 

@@ -1,0 +1,184 @@
+import type { Config } from "../config/config.ts";
+import { showProgress } from "../progress.ts";
+import { backupTo, restoreFrom } from "./backup.ts";
+import { exportTo, importFrom } from "./export.ts";
+import { migrate } from "./migrate.ts";
+import { durationOption, expiryOption, type OptionName, UsageError, type Values } from "./options.ts";
+import { conversations, print } from "./output.ts";
+import { serve } from "./serve.ts";
+import { showConfig } from "./show-config.ts";
+
+/** A command of the program. */
+export interface Command {
+	/** Names of the operands. The last one may be left out or repeated if its name ends in `…`. */
+	readonly operands: readonly string[];
+	/** Names of the options that it takes. */
+	readonly options?: readonly OptionName[];
+	readonly meaning: string;
+	/** Message for an error of the command; the error follows as the reason. */
+	readonly failure: string;
+	readonly run: (config: Config, operands: readonly string[], options: Values) => Promise<void> | void;
+}
+
+/** All commands by their names. */
+export const COMMANDS: Readonly<Record<string, Command>> = {
+	serve: {
+		operands: [],
+		meaning: "run the service until SIGTERM or SIGINT (the default)",
+		failure: "The service cannot start",
+		run: serve,
+	},
+	config: {
+		operands: [],
+		meaning: "print the effective value of every variable and where it comes from; secrets are masked",
+		failure: "The configuration cannot be shown",
+		run: showConfig,
+	},
+	backup: {
+		operands: ["FILE"],
+		meaning: "copy the database into a new file, also while the service runs",
+		failure: "The backup failed",
+		run: (config, [file = ""]) => backupTo(file, config),
+	},
+	restore: {
+		operands: ["FILE"],
+		meaning: "replace the database with a copy of a backup; the service must not run",
+		failure: "The restore failed",
+		run: (config, [file = ""]) => restoreFrom(file, config),
+	},
+	migrate: {
+		operands: [],
+		meaning: "create or upgrade the tables of a PostgreSQL database; `serve` does this too",
+		failure: "The migration failed",
+		run: migrate,
+	},
+	export: {
+		operands: ["FILE"],
+		options: ["all", "after-update", "after-event"],
+		meaning:
+			"write all data into a new file of JSON lines, also while the service runs; with --all also the hashes of access keys; with another option, only what came after that sequence; FILE is `-` for standard output, and is compressed if it ends in .zst or .gz",
+		failure: "The export failed",
+		run: (config, [file = ""], options) => exportTo(file, options, config),
+	},
+	import: {
+		operands: ["FILE"],
+		meaning: "read an export into an empty database of any engine, or continue an interrupted import",
+		failure: "The import failed",
+		run: (config, [file = ""]) => importFrom(file, config),
+	},
+	"keys add": {
+		operands: ["NAME"],
+		options: ["scope", "owner", "expires"],
+		meaning:
+			"create an access key and print it, also while the service runs; it has the scopes ingest+read or the given ones, and expires after a TIME such as 90d or 12h, or at a date",
+		failure: "The key cannot be created",
+		async run(config, [name = ""], { scope = "", owner = "", expires }) {
+			const scopes = scope === "" ? [] : scope.split("+");
+			const { addKey } = await import("./keys.ts");
+			const { key, text } = await addKey(config, { name, scopes, owner, expires: expiryOption(expires) });
+			process.stderr.write(`${text}\n`);
+			print(key);
+		},
+	},
+	"keys list": {
+		operands: [],
+		meaning: "print all access keys, without the keys themselves",
+		failure: "The keys cannot be listed",
+		async run(config) {
+			const { listKeys } = await import("./keys.ts");
+			for (const line of await listKeys(config)) print(line);
+		},
+	},
+	"keys revoke": {
+		operands: ["NAME"],
+		meaning: "end an access key for good, also while the service runs",
+		failure: "The key cannot be revoked",
+		async run(config, [name = ""]) {
+			const { revokeKey } = await import("./keys.ts");
+			print(await revokeKey(config, name));
+		},
+	},
+	"owners assign": {
+		operands: ["TEAM"],
+		options: ["sender", "ids", "all"],
+		meaning:
+			"give conversations an owner, also while the service runs: those without an owner whose first post came from a sender, those with the given ids, or with --all all that have none",
+		failure: "The conversations cannot be assigned",
+		async run(config, [team = ""], { sender, ids, all }) {
+			const given = [sender, ids, all].filter((value) => value !== undefined);
+			const [name, ...others] = sender ?? [];
+			if (given.length !== 1 || others.length > 0)
+				throw new UsageError("Give exactly one of --sender, --ids and --all");
+			const { assignOwner } = await import("./owners.ts");
+			print(await assignOwner(config, team, { sender: name, ids: ids?.split(","), all }));
+		},
+	},
+	reconcile: {
+		operands: [],
+		options: ["agent-server", "sender"],
+		meaning:
+			"fetch from an agent server what never arrived from it, also while the service runs; its session API key is in AGENT_SERVER_KEY; a sender is the name of the access key with which it posts, and can be given several times",
+		failure: "The reconciliation failed",
+		async run(config, _, { "agent-server": url, sender: senders = [] }) {
+			if (url === undefined) throw new UsageError("Give the URL of the agent server with --agent-server");
+			const { runReconcile } = await import("./reconcile.ts");
+			const key = config.agentServerKey?.export().toString() ?? "";
+			for (const line of await runReconcile(config, { url, key, senders }, (progress) =>
+				process.stderr.write(`${progress}\n`),
+			))
+				print(line);
+		},
+	},
+	compact: {
+		operands: [],
+		meaning:
+			"compress the texts of events that are not compressed yet, and with SQLite return free pages to the file system, also while the service runs",
+		failure: "The database cannot be compacted",
+		async run(config) {
+			const { compactStore } = await import("./compact.ts");
+			for (const line of await compactStore(config)) print(line);
+		},
+	},
+	"search rebuild": {
+		operands: [],
+		meaning: "write the index of search anew from the stored events and titles, also while the service runs",
+		failure: "The index cannot be written anew",
+		async run(config) {
+			const { rebuildSearch } = await import("./search.ts");
+			print(await rebuildSearch(config));
+		},
+	},
+	"usage rebuild": {
+		operands: [],
+		meaning:
+			"count the usage of all conversations anew from the stored updates and events, compare, and correct what differs, also while the service runs",
+		failure: "The usage cannot be rebuilt",
+		async run(config) {
+			const { runUsageRebuild } = await import("./usage.ts");
+			const progress = showProgress((total) => `${total} conversations`, "counted");
+			for (const line of await runUsageRebuild(config, progress)) print(line);
+		},
+	},
+	erase: {
+		operands: ["ID…"],
+		options: ["with-children", "older-than", "status", "owner", "execute"],
+		meaning:
+			"erase conversations for good, also while the service runs: those with the given ids, with --with-children also their children; or those without activity for a TIME such as 90d, with --status also in this status and with --owner of this owner, which are only listed unless --execute is given",
+		failure: "The conversations cannot be erased",
+		run: eraseConversations,
+	},
+};
+
+async function eraseConversations(config: Config, ids: readonly string[], options: Values): Promise<void> {
+	const { "older-than": age, "with-children": withChildren = false, status, owner, execute = false } = options;
+	if ((ids.length === 0) === (age === undefined)) throw new UsageError("Give either ids or --older-than");
+	const { eraseByIds, eraseByPolicy } = await import("./erase.ts");
+	if (age === undefined) {
+		if (status !== undefined || owner !== undefined || execute)
+			throw new UsageError("--status, --owner and --execute are only for --older-than");
+		return print(await eraseByIds(config, ids, withChildren));
+	}
+	if (withChildren) throw new UsageError("--with-children is only for ids");
+	const policy = { inactiveSince: new Date(Date.now() - durationOption("older-than", age)), status, owner };
+	print(await eraseByPolicy(config, policy, !execute, showProgress(conversations, "erased")));
+}

@@ -1,0 +1,12 @@
+import type { Config } from "../config/config.ts";
+import { migrateDatabase } from "../store/open.ts";
+import { print, showError } from "./output.ts";
+
+/** The command `migrate`. */
+export async function migrate({ database }: Config): Promise<void> {
+	if (database.engine === "sqlite") return print(`Nothing to do: serve creates and upgrades ${database.path} itself.`);
+	const { from, to } = await migrateDatabase(database, { error: showError });
+	if (from === to) print(`The schema already has version ${to}.`);
+	else
+		print(from === 0 ? `Created the schema with version ${to}.` : `Upgraded the schema from version ${from} to ${to}.`);
+}

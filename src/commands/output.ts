@@ -1,0 +1,23 @@
+/** What commands write. */
+
+/** Writes a line to standard output. The program ends when the reader, such as `head`, has closed the pipe. */
+export function print(text: string): void {
+	if (process.stdout.listenerCount("error") === 0) process.stdout.on("error", () => process.exit(1));
+	process.stdout.write(`${text}\n`);
+}
+
+/** Reports a failure that does not end the program. */
+export function showError(fields: object, message: string): void {
+	process.stderr.write(`${message}${"err" in fields ? `: ${reasonOf(fields.err)}` : ""}\n`);
+}
+
+/** Returns the message of an error and of its causes in one line. */
+export function reasonOf(error: unknown): string {
+	if (!(error instanceof Error)) return String(error);
+	const message = error.message.replaceAll(/\s*\n\s*/g, " ");
+	return error.cause === undefined ? message : `${message}: ${reasonOf(error.cause)}`;
+}
+
+export const mebibytes = (bytes: number): string => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+export const rows = (count: number): string => `${count} rows`;
+export const conversations = (count: number): string => `${count} conversations`;

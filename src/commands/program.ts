@@ -1,0 +1,52 @@
+import { parseArgs } from "node:util";
+import { ConfigError, readConfig } from "../config/config.ts";
+import { packageJson } from "../package-json.ts";
+import { COMMANDS } from "./commands.ts";
+import { help, usageOf } from "./help.ts";
+import { OPTIONS, optionNames, UsageError } from "./options.ts";
+import { print, reasonOf } from "./output.ts";
+
+/** Exit status for invalid arguments. */
+const USAGE_STATUS = 2;
+
+/** Runs the command that is named in the arguments. */
+async function runCommand(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {
+	const { values, positionals } = parseArgs({ args: [...args], options: OPTIONS, allowPositionals: true });
+	if (values.help === true) return print(help());
+	if (values.version === true) return print(packageJson().version);
+	const [first = "serve", second = ""] = positionals;
+	// A name has one word or two.
+	const name = Object.hasOwn(COMMANDS, `${first} ${second}`) ? `${first} ${second}` : first;
+	const operands = positionals.slice(name === first ? 1 : 2);
+	const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+	if (command === undefined) throw new UsageError(`There is no command "${name}"`);
+	const isForeign = optionNames.some((option) => values[option] !== undefined && !command.options?.includes(option));
+	const takesMore = command.operands.at(-1)?.endsWith("…") === true;
+	const isCounted = takesMore || operands.length === command.operands.length;
+	if (!isCounted || isForeign) throw new UsageError(`Usage: ${usageOf(name, command)}`);
+	const config = readConfig(environment);
+	try {
+		await command.run(config, operands, values);
+	} catch (error) {
+		if (error instanceof UsageError) throw error;
+		throw new Error(command.failure, { cause: error });
+	}
+}
+
+/** Returns whether an error means invalid arguments, which `parseArgs` or a command rejected. */
+function isUsage(error: unknown): boolean {
+	const code = error instanceof Error && "code" in error ? String(error.code) : "";
+	return error instanceof UsageError || code.startsWith("ERR_PARSE_ARGS_");
+}
+
+/** Runs the program. Writes the reason of a failure to standard error, and exits. */
+export async function runProgram(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {
+	try {
+		await runCommand(args, environment);
+	} catch (error) {
+		const usage = isUsage(error);
+		const text = error instanceof ConfigError ? error.message : `${reasonOf(error)}${usage ? "; see --help" : ""}`;
+		process.stderr.write(`${text}\n`);
+		process.exit(usage ? USAGE_STATUS : 1);
+	}
+}

@@ -1,0 +1,78 @@
+import { formatAddress } from "../config/address.ts";
+import type { Config } from "../config/config.ts";
+import type { FirstKeys } from "../server.ts";
+import { createLogger } from "../telemetry/log.ts";
+import { lineFormat } from "../telemetry/log-format.ts";
+import { LogOutput } from "../telemetry/log-output.ts";
+
+/** The command `serve`: runs the service until a signal. */
+export async function serve(config: Config): Promise<void> {
+	const { fd, isTTY } = process.stdout;
+	const output = new LogOutput(fd, lineFormat(config.logFormat, isTTY));
+	const log = createLogger(config.logLevel, output);
+	const signalled = firstSignal();
+	// Loaded here, so that an error while loading these modules is reported like any other startup failure.
+	const { startService } = await import("../server.ts");
+	const { WEBHOOK_PATH } = await import("../transports/webhook/webhook.ts");
+	const service = await startService(config, log, (keys) => showFirstKeys(keys, config, WEBHOOK_PATH));
+	log.stopping(await signalled);
+	// Exits when the stop hangs. No acknowledged data is lost, because it is on disk.
+	const forcedExit = setTimeout(() => {
+		log.unexpectedError("stop", new Error("The service has not stopped within DRAIN_SECONDS"));
+		process.exit(1);
+	}, config.drainSeconds * 1000);
+	const status = await service.stop().then(
+		() => 0,
+		(error: unknown) => {
+			log.unexpectedError("stop", error);
+			log.sumUp();
+			return 1;
+		},
+	);
+	clearTimeout(forcedExit);
+	await output.end(LOG_FLUSH_MILLISECONDS);
+	process.exit(status);
+}
+
+/** Maximum time for which a stopped process tries to write its last log lines when the reader is slow. */
+const LOG_FLUSH_MILLISECONDS = 500;
+
+/** Time after the first signal in which further ones count as the same: `npm start` forwards Ctrl-C a second time. */
+const SAME_SIGNAL_MILLISECONDS = 500;
+
+/** Resolves with the first signal to stop, even if it arrives during startup. A later one ends the process at once. */
+function firstSignal(): Promise<NodeJS.Signals> {
+	const { promise, resolve } = Promise.withResolvers<NodeJS.Signals>();
+	let first: number | undefined;
+	for (const name of ["SIGTERM", "SIGINT"] as const)
+		process.on(name, () => {
+			first ??= performance.now();
+			if (performance.now() - first > SAME_SIGNAL_MILLISECONDS) process.exit(1);
+			resolve(name);
+		});
+	return promise;
+}
+
+/** Shows the new access keys. They cannot be shown again, because the service stores only their hashes. */
+function showFirstKeys({ key, consoleKey, httpAddress }: FirstKeys, { tls, basePath }: Config, path: string): void {
+	const url = `${tls === undefined ? "http" : "https"}://${formatAddress(httpAddress)}${basePath}`;
+	const console =
+		consoleKey === undefined
+			? ""
+			: `Open the console. This address has a key that can only read, and ends after 24 hours:
+
+  ${url}/#key=${consoleKey}
+
+`;
+	process.stderr.write(`
+ACCESS_KEYS is not set, so the service generated an access key. It is shown only once:
+
+  ${key}
+
+${console}Try it:
+
+  curl -sS ${url}${path} -H 'X-Access-Token: ${key}' -H 'Content-Type: application/json' \\
+    -d '{"id":"7c9e6679-7425-40de-944b-e07fc1f90ae7","workspace":{"kind":"LocalWorkspace","working_dir":"/workspace"},"agent":{"kind":"ACPAgent","acp_command":["acp"]}}'
+
+`);
+}
