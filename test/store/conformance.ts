@@ -10,8 +10,10 @@ import type { IsSameRecord } from "../../src/store/duplicates.ts";
 import type { Store } from "../../src/store/store.ts";
 import type { Appended } from "../../src/store/updates.ts";
 import { accessKeyConformance } from "./conformance-access-keys.ts";
+import { activityConformance } from "./conformance-activity.ts";
 import { countConformance } from "./conformance-counts.ts";
 import { eraseConformance } from "./conformance-erase.ts";
+import { eventRetentionConformance } from "./conformance-event-retention.ts";
 import { eventConformance } from "./conformance-events.ts";
 import { fetchedConformance } from "./conformance-fetched.ts";
 import { gapConformance } from "./conformance-gaps.ts";
@@ -22,6 +24,7 @@ import { pruneConformance } from "./conformance-prune.ts";
 import { refusedPostConformance } from "./conformance-refused-posts.ts";
 import { searchConformance } from "./conformance-search.ts";
 import { senderConformance } from "./conformance-senders.ts";
+import { versionConformance } from "./conformance-versions.ts";
 import { appendEvents, batch, event } from "./event-samples.ts";
 import { append, conditions, permutations, type Sample, sample, second, start, stored } from "./samples.ts";
 
@@ -442,6 +445,9 @@ export function storeConformance(harness: StoreHarness): void {
 	refusedPostConformance(current, reopen);
 	lifetimeConformance(current, reopen);
 	eventConformance(current, reopen);
+	versionConformance(current, reopen);
+	activityConformance(current, reopen);
+	eventRetentionConformance(current, reopen);
 	fetchedConformance(current);
 	gapConformance(current, reopen);
 	accessKeyConformance(current, reopen);
