@@ -8,7 +8,7 @@ import { appendEvents, batch, effect, event, stateUpdate, storedEvent } from "./
 import { all, at, emptyState, eventSteps } from "./event-steps.ts";
 import { append, sample } from "./samples.ts";
 
-/** Returns the id of a sample. */
+/** Returns the id of an event. */
 function idOf(stored: StoredEvent | undefined): string {
 	if (stored === undefined || "unreadable" in stored.event) throw new Error("there is no such event");
 	return String(JSON.parse(Buffer.from(stored.event.text).toString()).id);

@@ -13,17 +13,15 @@ import { unpackRecord } from "../../src/store/record-column.ts";
 import type { Store } from "../../src/store/store.ts";
 import { bigint } from "../../src/store/values.ts";
 import { damageStoredRecord } from "../support/database.ts";
-import { Random } from "../support/random.ts";
 import { TempFolder } from "../support/temp.ts";
-import { accessKey } from "./conformance-access-keys.ts";
-import { refusedPost } from "./conformance-refused-posts.ts";
-import { appendEvents, batch, effect, event, record, stateUpdate } from "./event-samples.ts";
+import { appendEvents, batch, event } from "./event-samples.ts";
+import { at } from "./event-steps.ts";
+import { eventsOnly, everything, fill, ids, LONG_ID, posted, unapplied } from "./export-samples.ts";
+import { ENGINES, type Engine, TABLES } from "./exported-tables.ts";
 import { Databases, sqlOn } from "./postgres/databases.ts";
-import { append, conditions, type Filter, sample, second, start } from "./samples.ts";
+import { append, sample } from "./samples.ts";
 
 const silent = { error: () => undefined };
-const ENGINES = ["sqlite", "postgres"] as const;
-type Engine = (typeof ENGINES)[number];
 
 let databases: Databases;
 beforeAll(async () => {
@@ -93,171 +91,6 @@ function interrupted(target: ImportTarget, { writes, finishes }: { writes: numbe
 			await target.finish(ranges, counts);
 		},
 		[Symbol.asyncDispose]: () => target[Symbol.asyncDispose](),
-	};
-}
-
-/** Ids of conversations, named by their contents. The one that is `deleted` is pruned as a whole. */
-const ids = Array.from({ length: 8 }, (_, n) => `${n.toString(16).repeat(8)}-0000-4000-8000-00000000000${n}`);
-const [posted = "", reported = "", eventsOnly = "", deleted = "", unapplied = "", ...others] = ids;
-/** An id with more UTF-16 code units than the PostgreSQL engine keeps whole in an index. */
-const LONG_ID = "\u{1F600}".repeat(200);
-const large = (of: string) => Buffer.from(`${of} `.repeat(9_000));
-const at = (seconds: number) => start + BigInt(seconds) * second;
-
-/** Returns the stats after some calls of a model. */
-function usage(model: string, calls: number) {
-	const costs = Array.from({ length: calls }, (_, n) => ({ model, cost: 0.25, timestamp: 1_700_000_000 + n * 900 }));
-	return { usageToMetrics: { agent: { modelName: model, accumulatedCost: 0.25 * calls, costs } } };
-}
-
-/** Stores data of every kind, and prunes part of it. */
-async function fill(store: Store): Promise<void> {
-	const random = Random.ofTest();
-	const titles = ["Fix the LOGIN page", "a\u0000b", "", undefined, "50% _ \\"];
-	await appendEvents(store, batch(deleted, [event({ message: "gone" })]));
-	for (const status of ["running", "deleting"]) {
-		const of = record({ id: deleted, title: status, stats: usage("gone", 2) });
-		await append(store, sample({ conversationId: deleted, receivedAt: at(1), record: of, columns: { status } }));
-	}
-	for (let n = 10; n < 50; n++)
-		await append(
-			store,
-			sample({
-				conversationId: random.pick([posted, reported, ...others]) ?? posted,
-				receivedAt: at(n),
-				record: n % 7 === 0 ? large(`${n}`) : record({ id: `${n}`, tags: { padding: "x".repeat(n * 40) } }),
-				columns: {
-					status: random.pick(["idle", "running", "paused"]) ?? "idle",
-					title: random.pick(titles),
-					model: random.pick(["model-a", "m".repeat(400)]) ?? "model-a",
-					parentId: random.pick([undefined, posted]),
-					createdAt: random.pick([undefined, start]),
-					updatedAt: random.pick([undefined, at(random.integer(10, 50))]),
-					tags: random.pick([{}, { team: "a\u0001", ["k".repeat(300)]: "v" }, { team: "b" }]) ?? {},
-				},
-			}),
-		);
-	// Versions that events make, stored as deltas over a whole record, and events with leaves and messages.
-	await append(
-		store,
-		sample({
-			conversationId: reported,
-			receivedAt: at(50),
-			record: record({
-				id: reported,
-				tags: { padding: "y".repeat(4_000) },
-				leafEventId: "posted",
-				stats: usage("a\u0000", 3),
-			}),
-			columns: { updatedAt: at(50) },
-		}),
-	);
-	for (let n = 0; n < 5; n++) {
-		const { revision } = await store.getRecordState(reported, []);
-		const said = event({
-			eventId: `said-${n}`,
-			happenedAt: at(60 + n),
-			message: `said ${n}`,
-			llmResponseId: n % 2 === 0 ? undefined : `response-\u0000-${n}`,
-			secrets: ["/a", "/b"],
-		});
-		const state = { ...effect(revision, `title ${n}`), next: 2n ** 61n + BigInt(n) };
-		const events = [said, stateUpdate({ happenedAt: at(60 + n) })];
-		expect(await appendEvents(store, batch(reported, events, { effect: state }))).toMatchObject({ stored: 2 });
-	}
-	const erased = "77777777-0000-4000-8000-000000000007";
-	await append(store, sample({ conversationId: erased, receivedAt: at(70) }));
-	await appendEvents(store, batch(erased, [event()], { poster: { sender: "s", owner: undefined } }));
-	await store.erase({ conversationId: erased, owner: undefined, erasedAt: at(71) });
-	// Usage of a conversation that stays, and of one that is removed below.
-	for (const calls of [1, 2]) {
-		const of = { conversationId: unapplied, receivedAt: at(700 + calls) };
-		const members = { forkedFromConversationId: reported, stats: usage("m".repeat(300), calls) };
-		await append(store, sample({ ...of, record: record({ id: unapplied, ...members }) }));
-	}
-	const long = { id: LONG_ID, note: "a\u0000".repeat(20_000) };
-	const texts = [long, { id: "plain" }].map((json) => ({ eventId: json.id, text: Buffer.from(JSON.stringify(json)) }));
-	await appendEvents(store, batch(eventsOnly, texts.map(event)));
-	await appendEvents(store, batch(unapplied, [stateUpdate({ happenedAt: at(900) })]));
-	const columns = {
-		status: "idle",
-		title: "Fix the LOGIN page of a\u0000b",
-		model: "m".repeat(400),
-		parentId: posted,
-		createdAt: at(5),
-		updatedAt: at(800),
-		tags: { team: "b" },
-	};
-	await append(store, sample({ conversationId: unapplied, receivedAt: at(800), columns }));
-	const lost = ["lost \u0000", LONG_ID].map((parentId) => event({ parentId }));
-	await appendEvents(store, batch(posted, lost, { receivedAt: at(900) }));
-	const owners = [
-		[eventsOnly, undefined],
-		["99999999-0000-4000-8000-000000000009", "team-a"],
-	] as const;
-	for (const [id, owner] of owners)
-		await appendEvents(store, {
-			...batch(id, [event({ message: `of ${owner}` })], { receivedAt: at(900) }),
-			poster: { sender: "spiffe://corp/agent", owner },
-		});
-	const ofOwner = sample({ conversationId: "88888888-0000-4000-8000-000000000008", receivedAt: at(900) });
-	await append(store, { ...ofOwner, poster: { sender: "spiffe://corp/agent", owner: "team-b" } });
-
-	// Prunes a whole conversation, then updates, then events.
-	expect(await store.prune({ receivedBefore: at(2), limit: 1_000 })).toBeGreaterThan(2);
-	expect(await store.prune({ updatesPerConversation: 4, limit: 3 })).toBe(3);
-	expect(await store.pruneEvents(start + 1n, 2)).toBe(2);
-	await store.saveRetentionTime(at(1_000));
-	for (const name of ["B", "a"]) await store.accessKeys.create(accessKey(name));
-	await store.accessKeys.create(accessKey("c", { owner: "", expiresAt: undefined }));
-	await store.accessKeys.revoke("a", at(1_001));
-	await store.accessKeys.touch([{ name: "B", at: at(1_002) }]);
-	await store.refusedPosts.add(
-		[
-			refusedPost(1, { conversationId: posted, owner: "team-a", retriedAt: at(5) }),
-			refusedPost(2, { conversationId: posted, accepted: true, body: undefined }),
-			refusedPost(3, { conversationId: undefined, sender: undefined, peer: "192.0.2.7", requests: 9n }),
-		],
-		{ maxBytes: 2 ** 20, maxPeers: 5 },
-	);
-}
-
-const filters: readonly Filter[] = [
-	{},
-	{ status: "idle" },
-	{ model: "m".repeat(400) },
-	{ parentId: posted },
-	{ tagKey: "team" },
-	{ tags: { team: "b" } },
-	{ titleContains: "login" },
-	{ titleContains: "a\u0000" },
-	{ createdFrom: at(3) },
-	{ updatedFrom: at(30) },
-];
-
-/** Returns the results of all reads of a store. */
-async function everything(store: Store) {
-	const updates = await store.updates.list({ after: 0n, limit: 1_000, withRecords: true });
-	const events = await store.events.list({ after: 0n, limit: 1_000 });
-	const ranges = [{}, { afterRemoval: 1n }, ...ids.map((conversationId) => ({ conversationId }))];
-	const eventIds = ["said-1", LONG_ID, "plain", "unknown"];
-	return {
-		updates,
-		events,
-		ranges: await Promise.all(ranges.flatMap((query) => [store.updates.range(query), store.events.range(query)])),
-		states: await Promise.all(ids.map((id) => store.getRecordState(id, eventIds))),
-		unapplied: await store.listUnapplied(10),
-		asOf: await Promise.all(ids.flatMap((id) => updates.map(({ sequence }) => store.get(id, sequence)))),
-		lists: await Promise.all(
-			filters.map((filter) =>
-				store.listConversations({ conditions: conditions(filter), limit: 1_000, withRecords: true }),
-			),
-		),
-		clock: await store.getRetentionTime(),
-		gaps: await Promise.all(ids.map(async (id) => new Set(await store.listGaps(id)))),
-		accessKeys: (await store.accessKeys.list()).map((key) => ({ ...key, sha256: Buffer.from(key.sha256) })),
-		refusedPosts: await store.refusedPosts.list({ limit: 10 }),
-		bodyOfRefused: (await store.refusedPosts.get(refusedPost(1).id))?.body?.length,
 	};
 }
 
@@ -554,92 +387,6 @@ test("a missing database, or one without the tables of the service, is refused a
 	await expect(exported(sqlite)).rejects.toThrow(`there is no database ${pathOf(sqlite)}`);
 	await expect(exported(postgres)).rejects.toThrow(/has no tables of this service/);
 });
-
-/**
- * The tables of each engine. A new table must be exported, or derived from what is exported when it is imported. What a
- * query returns here is the same in a database and in what was imported from its export.
- */
-const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by each database itself">>>> = {
-	sqlite: {
-		access_keys: "SELECT * FROM access_keys ORDER BY name",
-		activities: "SELECT * FROM activities ORDER BY conversation_id",
-		conversation_counts: "SELECT * FROM conversation_counts ORDER BY owner, status, agent_kind, model, sender",
-		conversations: "SELECT * FROM conversations ORDER BY conversation_id",
-		derivations: "made by each database itself",
-		erasures: "SELECT * FROM erasures ORDER BY sequence",
-		// Those of an import lack the times of events that were removed.
-		event_times: "made by each database itself",
-		events: "SELECT a.conversation_id, e.* FROM events e JOIN activities a ON a.id = e.activity ORDER BY sequence",
-		events_of_owners: "SELECT * FROM events_of_owners ORDER BY owner, sequence",
-		gaps: "SELECT * FROM gaps ORDER BY conversation_id, kind, missing",
-		logs: "SELECT log, pruned_through, last_removal FROM logs ORDER BY log",
-		pruned: "SELECT * FROM pruned ORDER BY log, conversation_id",
-		refusals: "made by each database itself",
-		refused_posts: "SELECT * FROM refused_posts ORDER BY id",
-		search_progress: "made by each database itself",
-		search_texts: "made by each database itself",
-		search_title_words: "made by each database itself",
-		search_titles: "made by each database itself",
-		senders: "SELECT * FROM senders ORDER BY owner, sender",
-		store_state: "SELECT clock FROM store_state",
-		tag_key_counts: "SELECT * FROM tag_key_counts ORDER BY key, owner",
-		tag_value_counts: "SELECT * FROM tag_value_counts ORDER BY key, value, owner",
-		tags: "SELECT c.conversation_id, t.* FROM tags t JOIN conversations c ON c.id = t.conversation ORDER BY 1, t.key",
-		titles: "SELECT c.conversation_id FROM titles t JOIN conversations c ON c.id = t.rowid ORDER BY 1",
-		updates:
-			"SELECT c.conversation_id, u.* FROM updates u JOIN conversations c ON c.id = u.conversation ORDER BY sequence",
-		updates_of_owners: "SELECT * FROM updates_of_owners ORDER BY owner, sequence",
-		usage_conversations:
-			"SELECT conversation_id, life, life_began_at, digest, ledger, sender, owner FROM usage_conversations ORDER BY 1",
-		usage_days: `
-			SELECT k.conversation_id, d.day, d.model, d.usage_id, d.agent_kind
-			FROM usage_days d JOIN usage_conversations k ON k.id = d.conversation ORDER BY 1, 2, 3, 4
-		`,
-		usage_ledger: `
-			SELECT k.conversation_id, l.life, l.quarter, l.model, l.usage_id, l.agent_kind, l.cost, l.calls
-			FROM usage_ledger l JOIN usage_conversations k ON k.id = l.conversation ORDER BY 1, 2, 3, 4
-		`,
-		usage_sums: "SELECT * FROM usage_sums ORDER BY length, start, model, usage_id, agent_kind",
-	},
-	postgres: {
-		access_keys: "SELECT * FROM conversation_updates.access_keys ORDER BY name",
-		activities: "SELECT * FROM conversation_updates.activities ORDER BY conversation_id",
-		claims: "made by each database itself",
-		conversation_counts: `
-			SELECT * FROM conversation_updates.conversation_counts ORDER BY owner, status, agent_kind, model, sender
-		`,
-		conversations: "SELECT * FROM conversation_updates.conversations ORDER BY conversation_id",
-		derivations: "made by each database itself",
-		erasures: "SELECT * FROM conversation_updates.erasures ORDER BY sequence",
-		event_times: "made by each database itself",
-		events: "SELECT * FROM conversation_updates.events ORDER BY sequence",
-		gaps: "SELECT * FROM conversation_updates.gaps ORDER BY conversation_id, kind, missing",
-		// `rewrites` tells running processes of changes.
-		positions: "SELECT newest_update, newest_event FROM conversation_updates.positions",
-		pruned: "SELECT * FROM conversation_updates.pruned ORDER BY log, conversation_id",
-		refusals: "made by each database itself",
-		refused_posts: "SELECT * FROM conversation_updates.refused_posts ORDER BY id",
-		removals: "SELECT * FROM conversation_updates.removals ORDER BY log",
-		retention: "SELECT * FROM conversation_updates.retention",
-		schema_versions: "made by each database itself",
-		search_progress: "made by each database itself",
-		search_texts: "made by each database itself",
-		search_titles: "made by each database itself",
-		senders: "SELECT * FROM conversation_updates.senders ORDER BY owner, sender",
-		standings: "SELECT * FROM conversation_updates.standings ORDER BY conversation_id",
-		tag_key_counts: "SELECT * FROM conversation_updates.tag_key_counts ORDER BY key, owner",
-		tag_value_counts: "SELECT * FROM conversation_updates.tag_value_counts ORDER BY key, value, owner",
-		tags: "SELECT * FROM conversation_updates.tags ORDER BY conversation_id, key",
-		titles: "SELECT * FROM conversation_updates.titles ORDER BY conversation_id",
-		unfinished_import: "made by each database itself",
-		updates: "SELECT * FROM conversation_updates.updates ORDER BY sequence",
-		usage_conversations: "SELECT * FROM conversation_updates.usage_conversations ORDER BY id",
-		usage_days: "SELECT * FROM conversation_updates.usage_days ORDER BY conversation, day, model, usage_id",
-		usage_ledger: "SELECT * FROM conversation_updates.usage_ledger ORDER BY conversation, life, quarter, model",
-		usage_sums: "SELECT * FROM conversation_updates.usage_sums ORDER BY length, start, model",
-		writers: "made by each database itself",
-	},
-};
 
 /** Ids that SQLite gives to rows, in columns of these names. */
 const ROW_IDS = ["id", "conversation", "activity"];
