@@ -1,4 +1,5 @@
-import { type AccessKeys, COMMAND } from "./access/access-keys.ts";
+import { type AccessKeys, COMMAND, type ListedKey } from "./access/access-keys.ts";
+import { microseconds } from "./access/stored-keys.ts";
 import type { Config } from "./config/config.ts";
 import { Reconciler, type ReconcilerOptions } from "./reconcile/reconciler.ts";
 
@@ -12,12 +13,16 @@ export function reconcilerOf(
 		...options,
 		timeZoneOf: (sender) => senderTimeZones.get(sender) ?? eventTimeZone,
 		posters: () =>
-			accessKeys.list(COMMAND).flatMap((key) => {
-				const [isRevoked, owner] = key.configured
-					? [false, key.owner]
-					: [key.revokedAt !== undefined, key.owner || undefined];
-				return !isRevoked && [...key.scopes].includes("ingest") ? [{ name: key.name, owner }] : [];
-			}),
+			accessKeys
+				.list(COMMAND)
+				.filter((key) => [...key.scopes].includes("ingest"))
+				.map((key) => ({ name: key.name, owner: key.owner || undefined, hasEnded: hasEnded(key) })),
 		client: { maxBytes: maxBodyBytes },
 	});
+}
+
+function hasEnded(key: ListedKey): boolean {
+	if (key.configured) return false;
+	const { revokedAt, expiresAt } = key;
+	return revokedAt !== undefined || (expiresAt !== undefined && expiresAt <= microseconds(Date.now()));
 }

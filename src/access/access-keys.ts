@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { ServiceError } from "../errors.ts";
 import type { AccessKeyRow } from "../store/access-keys.ts";
 import { defaultScopes, hashKey, OWNER, type Principal, type Scope, scopes } from "./keys.ts";
-import { microseconds, type StoredKeys } from "./stored-keys.ts";
+import { microseconds, SERVICE, type StoredKeys } from "./stored-keys.ts";
 
 /** What a caller asks of a new key. */
 export interface NewAccessKey {
@@ -33,8 +33,6 @@ export interface AccessKeysLog {
 
 /** Form of the name of a stored key. */
 const NAME = /^[A-Za-z0-9._-]{1,64}$/;
-/** Who makes the key of the first start. */
-export const SERVICE = "service";
 /** Holder of all scopes, without an owner: a command on the machine of the service. */
 export const COMMAND: Principal = Object.freeze({ name: "command", scopes: new Set(scopes), owner: undefined });
 /** Scopes of the key of the first start. */

@@ -1,8 +1,7 @@
 import { readFile, unlink } from "node:fs/promises";
 import { z } from "zod";
-import { SERVICE } from "./access-keys.ts";
 import { scopes } from "./keys.ts";
-import { microseconds, type StoredKeys } from "./stored-keys.ts";
+import { microseconds, SERVICE, type StoredKeys } from "./stored-keys.ts";
 
 const keyFile = z.strictObject({
 	name: z.string().min(1),

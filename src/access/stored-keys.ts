@@ -4,7 +4,7 @@ import { type KeyEntry, Keyring, type StoredKey, scopes } from "./keys.ts";
 
 /** What {@link StoredKeys} reports. */
 export interface StoredKeysLog {
-	/** An access key expires in less than {@link EXPIRY_NOTICE}, for which it was not made. */
+	/** An access key expires in less than {@link EXPIRY_NOTICE}. */
 	accessKeyExpires(name: string, expiresAt: Date): void;
 	/** Background work failed and will be tried again. */
 	workFailed(where: string, error: unknown): void;
@@ -21,6 +21,8 @@ export interface StoredKeysOptions {
 	readonly flushInterval?: number;
 }
 
+/** Who makes the keys of the first start. */
+export const SERVICE = "service";
 /** How long before its end a key is reported, in milliseconds: a week. */
 export const EXPIRY_NOTICE = 7 * 86_400_000;
 /** Milliseconds between two reports of the same key. */
@@ -84,7 +86,7 @@ export class StoredKeys implements AsyncDisposable {
 		);
 	}
 
-	/** Number of valid keys that expire in less than {@link EXPIRY_NOTICE}, for which they were not made. */
+	/** Number of valid keys that expire in less than {@link EXPIRY_NOTICE}, but not of those that the service made. */
 	get expiring(): number {
 		return this.#expiring().length;
 	}
@@ -126,8 +128,9 @@ export class StoredKeys implements AsyncDisposable {
 	/** Returns the names and the ends, in milliseconds, of the keys that {@link expiring} counts. */
 	#expiring(): readonly { readonly name: string; readonly end: number }[] {
 		const soon = Date.now() + EXPIRY_NOTICE;
-		return this.valid.flatMap(({ name, createdAt, expiresAt }) => {
-			if (expiresAt === undefined || milliseconds(expiresAt - createdAt) <= EXPIRY_NOTICE) return [];
+		return this.valid.flatMap(({ name, createdBy, expiresAt }) => {
+			// The key with which the first start opens the console is for a day only, and nobody needs another one.
+			if (expiresAt === undefined || createdBy === SERVICE) return [];
 			const end = milliseconds(expiresAt);
 			return end < soon ? { name, end } : [];
 		});

@@ -12,8 +12,11 @@ import type { Verified } from "./verified.ts";
 /** Milliseconds for which a process may reconcile one agent server without renewing its claim. */
 const CLAIM = 60_000;
 
-/** Who may post, by the configuration and the stored keys. */
-export type Posters = () => readonly Pick<Principal, "name" | "owner">[];
+/** Who may post or might once, by the configuration and the stored keys. */
+export type Posters = () => readonly (Pick<Principal, "name" | "owner"> & {
+	/** Whether the key is revoked or has expired. */
+	readonly hasEnded: boolean;
+})[];
 
 /** Writes down what runs do. */
 export interface ReconcileLog {
@@ -90,7 +93,8 @@ export class Reconciler {
 	/**
 	 * Returns in whose name data of an agent server is stored.
 	 *
-	 * @param names names under which it posts; if there are none, that of the only one that may post
+	 * @param names names under which it posts; if there are none, that of the only one that may post. The key of a name can
+	 *   have ended: its conversations stay, and the end of a key must not keep the service from its next start
 	 * @throws ServiceError `invalid_argument` when a name is not known, or it is not clear to which owner the data belongs
 	 */
 	senderOf(names: readonly string[]): ReconciledSender {
@@ -101,7 +105,7 @@ export class Reconciler {
 				throw new ServiceError("invalid_argument", `No access key and no client certificate has the name "${name}"`);
 			return poster;
 		});
-		const candidates = names.length > 0 ? chosen : known;
+		const candidates = names.length > 0 ? chosen : known.filter(({ hasEnded }) => !hasEnded);
 		const [first] = candidates;
 		if (candidates.some(({ owner }) => owner !== first?.owner))
 			throw new ServiceError(

@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { AccessKeys, COMMAND, grantOf, SERVICE } from "../../src/access/access-keys.ts";
+import { AccessKeys, COMMAND, grantOf } from "../../src/access/access-keys.ts";
 import { hashKey, type Principal, type Scope, scopes } from "../../src/access/keys.ts";
-import { microseconds } from "../../src/access/stored-keys.ts";
+import { microseconds, SERVICE } from "../../src/access/stored-keys.ts";
 import { ServiceError } from "../../src/errors.ts";
 import { KeyTable } from "./key-table.ts";
 

@@ -123,3 +123,24 @@ test("the service fetches by itself from the configured agent servers, and count
 	expect(metrics).toContain(`conversations_reconcile_events_total{${labels}} ${events}`);
 	expect(metrics).toContain(`conversations_reconcile_runs_total{${labels},result="complete"} 1`);
 });
+
+test("a service starts and fetches also when the key of the configured name is revoked", async () => {
+	using folder = new TempFolder();
+	const database = folder.file("conversations.db");
+	const env = testEnvironment(database);
+	const server = await agentServer();
+	{
+		await using service = await ServiceProcess.start(database);
+		expect((await ServiceProcess.run(env, "keys", "add", "agent", "--owner", "red")).code).toBe(0);
+		expect((await ServiceProcess.run(env, "keys", "revoke", "agent")).code).toBe(0);
+		// The only key that may post is now that of the configuration.
+		const { stdout } = await reconcileWith({ ...env, AGENT_SERVER_KEY: SESSION_KEY }, server);
+		expect(stdout).toContain(`${TAKEN_IN}, 0 gaps closed, 0 conversations no longer known`);
+		service.signal("SIGTERM");
+		await service.exit();
+	}
+	const settings = { RECONCILE_AGENT_SERVERS: `agent=${server.url.href}`, RECONCILE_KEYS: `agent=${SESSION_KEY}` };
+	await using again = await ServiceProcess.start(database, settings);
+	// Its conversations would belong to the owner of that key.
+	expect(await again.logged(({ event }) => event === "reconciled")).toMatchObject({ failures: conversations.length });
+});
