@@ -805,7 +805,7 @@ export const comments = {
 	"conversations.v1.ReportUsageRequest.step": "Length of the periods. Unspecified: none.",
 	"conversations.v1.ReportUsageRequest.time_zone": "Time zone of the periods: a name of the IANA time zone database, such as Europe/Berlin. Empty: UTC.",
 	"conversations.v1.ReportUsageRequest.group_by": "What the rows are grouped by, beside the period: model, usage_id, agent_kind, sender, owner, conversation, root (the topmost parent), or tag:KEY (the value of the tag KEY). At most 4. Empty: one row for each period.",
-	"conversations.v1.ReportUsageRequest.filter": "Only usage of conversations that meet these conditions now. Unset: all.",
+	"conversations.v1.ReportUsageRequest.filter": "Only usage of conversations that meet these conditions now; the sender and the owner are those of the usage, also of conversations that were removed. Unset: all.",
 	"conversations.v1.ReportUsageRequest.top": "Number of groups that are returned, those with the largest cost in the whole range (then the most tokens). The rest is summed up in one group per period. 0: all groups. At most 1000.",
 	"conversations.v1.ReportUsageResponse": "Response of ReportUsage.",
 	"conversations.v1.ReportUsageResponse.rows": "The rows, by period, then by falling cost. Periods without usage have no row.",

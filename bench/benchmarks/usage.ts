@@ -95,7 +95,7 @@ const ASKED: readonly Asked[] = [
 /** The query of a report by model that begins in June, or in January for a year. */
 function queryFor({ step, days }: NonNullable<Asked["report"]>): UsageQuery {
 	const first = days === 365 ? FIRST : Date.UTC(2026, 5, 1) / 900_000;
-	const periods = periodsOf(step, () => 0, { first, beyond: first + days * 96 }, 10_000) ?? [];
+	const periods = periodsOf(step, () => 0, [{ first, beyond: first + days * 96 }], 10_000) ?? [];
 	return {
 		periods: periods.map((period) => ({ first: BigInt(period.first), beyond: BigInt(period.beyond) })),
 		...{ groups: [{ kind: "model" }], conditions: [], top: 0, limit: 10_000 },

@@ -15,7 +15,7 @@ import type { SequenceLog } from "./sequence-log.ts";
 import type { TextIndex } from "./text-index.ts";
 import type { Appended, NewUpdate, StoredUpdate, UpdateQuery } from "./updates.ts";
 import type { StoredUsage, UsageCorrection } from "./usage-plan.ts";
-import type { ModelUsage, UsagePeriod, UsageQuery, UsageReport } from "./usage-report.ts";
+import type { ModelUsage, UsagePeriod, UsageQuery, UsageReport, UsedPeriodsQuery } from "./usage-report.ts";
 
 /**
  * The interface of the store. A store keeps two logs, each with its own sequence numbers: the updates of all
@@ -126,6 +126,8 @@ export interface Store extends AsyncDisposable {
 	 * @param owner only usage of conversations of this owner
 	 */
 	getUsageRange(owner?: string): Promise<UsagePeriod | undefined>;
+	/** Returns the starts of the periods of a range that have usage, in order. */
+	listUsedPeriods(query: UsedPeriodsQuery): Promise<readonly bigint[]>;
 	/** Returns the usage of each model, over all time and all conversations. */
 	listModelUsage(): Promise<readonly ModelUsage[]>;
 	/** Returns what is stored of the usage of a conversation. */

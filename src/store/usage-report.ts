@@ -6,8 +6,8 @@ import { AMOUNT_COLUMNS, amountsFrom } from "./usage-sql.ts";
 import { boolean, integer, type Row } from "./values.ts";
 
 /**
- * Reports of usage. The sums over conversations answer a report that neither groups nor filters by what only a
- * conversation has; its numbers of conversations come from the ledger. The ledger answers all others, with a cost that
+ * Reports of usage. The sums over conversations answer a report that neither groups nor filters by what only the record of
+ * a conversation has; its numbers of conversations come from the ledger. The ledger answers all others, with a cost that
  * grows with the usage in the range.
  */
 
@@ -26,7 +26,7 @@ export interface UsageQuery {
 	/** In order, without overlaps. */
 	readonly periods: readonly UsagePeriod[];
 	readonly groups: readonly UsageGroup[];
-	/** Conditions on the present records of the conversations. */
+	/** Conditions on the sender and the owner of the usage, and on the present records of the conversations. */
 	readonly conditions: readonly Condition[];
 	/** Only conversations of this owner. */
 	readonly owner?: string | undefined;
@@ -115,10 +115,43 @@ export interface UsageStatement {
 	readonly build: (dialect: UsageDialect) => string;
 }
 
+/** Periods of the sums that are asked for. */
+export interface UsedPeriodsQuery extends UsagePeriod {
+	/** Length of the periods in quarters of an hour, of which `first` is a multiple. */
+	readonly length: (typeof USED_LENGTHS)[keyof typeof USED_LENGTHS];
+	/** Only usage of conversations of this owner. */
+	readonly owner?: string | undefined;
+	/** Maximum number of periods. */
+	readonly limit: number;
+}
+
+/** Lengths of the periods for which the store can tell which of them have usage. */
+export const USED_LENGTHS = { hour: 4n, day: 96n } as const;
+
+/** Returns the query for the starts of the periods that have usage, in order. */
+export function usedPeriodsSql(
+	{ length, first, beyond, owner, limit }: UsedPeriodsQuery,
+	{ schema, value, encode }: Pick<UsageDialect, "schema" | "value" | "encode">,
+): string {
+	// Looks up one start after the other, because a period may have many sums.
+	const next = (test: () => string) => `
+		SELECT min(u.start) FROM ${schema}usage_sums u WHERE u.length = ${length} AND u.start ${test()}
+			${owner === undefined ? "" : `AND u.owner = ${value(encode(nameOf(owner)))}`}
+	`;
+	return `
+		WITH RECURSIVE used (start) AS (
+			${next(() => `>= ${value(first)}`)}
+			UNION ALL
+			SELECT (${next(() => "> used.start")}) FROM used WHERE used.start < ${value(beyond)}
+		)
+		SELECT start FROM used WHERE start < ${value(beyond)} LIMIT ${value(limit)}
+	`;
+}
+
 /** Returns the statements of a report, which must read the same state of the database. */
 export function usageStatements(query: UsageQuery): UsageStatement[] {
 	const byConversation =
-		query.conditions.length > 0 || query.groups.some(({ kind }) => ["conversation", "root", "tag"].includes(kind));
+		onRecords(query).length > 0 || query.groups.some(({ kind }) => ["conversation", "root", "tag"].includes(kind));
 	const source = byConversation ? "ledger" : "sums";
 	return [
 		{ kind: "rows", build: (dialect) => rowsSql(query, source, dialect) },
@@ -148,6 +181,30 @@ export function readUsageReport(
 		conversations: results.has("conversations") ? (counts.get(keyOf(row)) ?? 0) : integer(row.conversations),
 	}));
 	return { rows, conversations: integer(results.get("total")?.[0]?.conversations) };
+}
+
+/** Returns the conditions that only the present records can tell. */
+function onRecords({ conditions }: UsageQuery): readonly Condition[] {
+	return conditions.filter((condition) => !isOnUsage(condition));
+}
+
+/** Whether a condition is on the sender or the owner. Usage has them, also that of removed conversations. */
+function isOnUsage(condition: Condition): condition is Extract<Condition, { kind: "equal" }> {
+	return condition.kind === "equal" && (condition.field === "sender" || condition.field === "owner");
+}
+
+/** Whether the sender or the owner of usage is tested. */
+function hasUsageTests({ owner, conditions }: UsageQuery): boolean {
+	return owner !== undefined || conditions.some(isOnUsage);
+}
+
+/** Returns the tests of the sender and the owner of usage; `alias` is a table that has them. */
+function usageTests({ owner, conditions }: UsageQuery, alias: string, { value, encode }: UsageDialect): string[] {
+	const tests = [
+		...(owner === undefined ? [] : [{ field: "owner", value: owner }]),
+		...conditions.filter(isOnUsage).map((condition) => ({ field: condition.field, value: String(condition.value) })),
+	];
+	return tests.map((test) => `${alias}.${test.field} = ${value(encode(nameOf(test.value)))}`);
 }
 
 const COLUMNS = AMOUNT_COLUMNS.join();
@@ -228,12 +285,12 @@ function labelledSql({ groups, top }: UsageQuery, dialect: UsageDialect, alias: 
 /** Returns the query for the usage of each period and group. */
 function baseSql(query: UsageQuery, source: "sums" | "ledger", dialect: UsageDialect): string {
 	if (source === "ledger") return ledgerSql(query, query.groups, COLUMNS, dialect);
-	const { schema, value, segments, encode } = dialect;
+	const { schema, value, segments } = dialect;
 	const segmentsOf = value(segmentsJson(query.periods.flatMap(coverOf)));
 	const names = query.groups.map(({ kind }, n) => `u.${kind} AS g${n}`);
 	const sums = AMOUNT_COLUMNS.map((name) => `${dialect.sum(`u.${name}`)} AS ${name}`);
-	const owned = query.owner === undefined ? "" : `AND u.owner = ${value(encode(nameOf(query.owner)))}`;
-	const test = `u.length = s.length AND u.start >= s.first AND u.start < s.beyond ${owned}`;
+	const inSegment = ["u.length = s.length", "u.start >= s.first", "u.start < s.beyond"];
+	const test = [...inSegment, ...usageTests(query, "u", dialect)].join(" AND ");
 	return `
 		SELECT s.period, ${[...names, ...sums].join()}
 		FROM (${segments(segmentsOf)}) s ${dialect.lookUp(`${schema}usage_sums`, test)}
@@ -242,24 +299,28 @@ function baseSql(query: UsageQuery, source: "sums" | "ledger", dialect: UsageDia
 }
 
 /** Returns the statement for the numbers of conversations of periods that are days, one after the other. */
-function daysSql({ periods, groups, owner }: UsageQuery, dialect: UsageDialect): string {
-	const { schema, value, encode } = dialect;
+function daysSql(query: UsageQuery, dialect: UsageDialect): string {
+	const { periods, groups, owner } = query;
+	const { schema, value } = dialect;
 	const first = (periods[0]?.first ?? 0n) / DAY;
 	const names = groups.map((group) => groupColumn(group, 0, owner, dialect));
 	// Grouped by the columns of the key, so that the index has the order of the groups.
 	return `
 		SELECT u.day - ${first} AS period, ${names.map((name, n) => `${name} AS g${n},`).join(" ")} 0 = 1 AS is_rest,
 			count(DISTINCT u.conversation) AS conversations
-		FROM ${schema}usage_days u ${joinConversation(owner, groups, dialect)}
-		WHERE u.day >= ${value(first)} AND u.day < ${value(first + BigInt(periods.length))}
-			${owner === undefined ? "" : `AND k.owner = ${value(encode(nameOf(owner)))}`}
+		FROM ${schema}usage_days u ${joinConversation(query, groups, dialect)}
+		WHERE ${[
+			`u.day >= ${value(first)}`,
+			`u.day < ${value(first + BigInt(periods.length))}`,
+			...usageTests(query, "k", dialect),
+		].join(" AND ")}
 		GROUP BY ${["u.day", ...names].join()}
 	`;
 }
 
-/** Returns the join that the owner or groups need. */
-function joinConversation(owner: string | undefined, groups: readonly UsageGroup[], { schema }: UsageDialect): string {
-	const isNeeded = owner !== undefined || groups.some(({ kind }) => kind === "sender" || kind === "owner");
+/** Returns the join that tests of the usage, or groups, need. */
+function joinConversation(query: UsageQuery, groups: readonly UsageGroup[], { schema }: UsageDialect): string {
+	const isNeeded = hasUsageTests(query) || groups.some(({ kind }) => kind === "sender" || kind === "owner");
 	return isNeeded ? `JOIN ${schema}usage_conversations k ON k.id = u.conversation` : "";
 }
 
@@ -276,10 +337,10 @@ function isDayAfter(start: UsagePeriod | undefined): (period: UsagePeriod, n: nu
 
 /** Returns the query for which conversations have usage in each period and group. */
 function usedSql(query: UsageQuery, groups: readonly UsageGroup[], dialect: UsageDialect): string {
-	const { periods, owner, conditions } = query;
+	const { periods, owner } = query;
 	const isOfDays = periods.every(({ first, beyond }) => first % DAY === 0n && beyond % DAY === 0n);
-	if (!isOfDays || conditions.length > 0) return ledgerSql(query, groups, "", dialect);
-	const { schema, join, value, segments, encode } = dialect;
+	if (!isOfDays || onRecords(query).length > 0) return ledgerSql(query, groups, "", dialect);
+	const { schema, join, value, segments } = dialect;
 	const names = groups.map((group, n) => `, ${groupColumn(group, n, owner, dialect)} AS g${n}`);
 	const whole = periods.map(({ first, beyond }, n) => ({
 		...{ period: n, length: 1n },
@@ -288,18 +349,15 @@ function usedSql(query: UsageQuery, groups: readonly UsageGroup[], dialect: Usag
 	return `
 		SELECT s.period, u.conversation ${names.join("")}
 		FROM (${segments(value(segmentsJson(whole)))}) s ${join} ${schema}usage_days u
-			ON u.day >= s.first AND u.day < s.beyond ${joinConversation(owner, groups, dialect)}
-		${owner === undefined ? "" : `WHERE k.owner = ${value(encode(nameOf(owner)))}`}
+			ON u.day >= s.first AND u.day < s.beyond ${joinConversation(query, groups, dialect)}
+		${whereSql(usageTests(query, "k", dialect))}
 	`;
 }
 
 /** Returns the query for rows of the ledger with their periods and groups, and the given columns. */
-function ledgerSql(
-	{ periods, owner, conditions }: UsageQuery,
-	groups: readonly UsageGroup[],
-	columns: string,
-	dialect: UsageDialect,
-): string {
+function ledgerSql(query: UsageQuery, groups: readonly UsageGroup[], columns: string, dialect: UsageDialect): string {
+	const { periods, owner } = query;
+	const conditions = onRecords(query);
 	const { schema, join, value, segments, encode } = dialect;
 	const names = groups.map((group, n) => `${groupColumn(group, n, owner, dialect)} AS g${n}`);
 	const amounts = columns === "" ? [] : columns.split(",").map((name) => `u.${name}`);
@@ -309,7 +367,7 @@ function ledgerSql(
 	const needsRecord = groups.some(({ kind }) => kind === "root" || kind === "tag") || conditions.length > 0;
 	const needsConversation =
 		needsRecord ||
-		owner !== undefined ||
+		hasUsageTests(query) ||
 		groups.some(({ kind }) => kind === "sender" || kind === "owner" || kind === "conversation");
 	const joins = [
 		...(needsConversation ? [`JOIN ${schema}usage_conversations k ON k.id = u.conversation`] : []),
@@ -321,13 +379,17 @@ function ledgerSql(
 		),
 	];
 	const tests = [
-		...(owner === undefined ? [] : [`k.owner = ${value(encode(nameOf(owner)))}`]),
+		...usageTests(query, "k", dialect),
 		...(conditions.length === 0 ? [] : [`c.conversation_id IN (${dialect.matching(conditions)})`]),
 	];
 	return `
 		SELECT s.period, u.conversation ${[...names, ...amounts].map((name) => `, ${name}`).join("")}
-		FROM ${source} ${joins.join("\n")} ${tests.length === 0 ? "" : `WHERE ${tests.join(" AND ")}`}
+		FROM ${source} ${joins.join("\n")} ${whereSql(tests)}
 	`;
+}
+
+function whereSql(tests: readonly string[]): string {
+	return tests.length === 0 ? "" : `WHERE ${tests.join(" AND ")}`;
 }
 
 function groupColumn(group: UsageGroup, n: number, owner: string | undefined, dialect: UsageDialect): string {

@@ -40,30 +40,36 @@ export function timeZone(name: string): OffsetAt | undefined {
 	};
 }
 
+/** Quarters of an hour from the first one to before the last one. */
+export type Span = Omit<Period, "start">;
+
 /**
- * Returns the periods of a range, in order. Only the usage of the range counts in the first and the last one.
+ * Returns the periods that have quarters of spans, in order. Nothing before the first span, or after the last one, is in
+ * the first and the last period.
  *
- * @param first first quarter of the range
- * @param beyond quarter after the range
+ * @param spans in order, without overlaps
  * @param limit maximum number of periods
  * @returns undefined if there are more
  */
-export function periodsOf(
-	step: Step,
-	offsetAt: OffsetAt,
-	{ first, beyond }: Omit<Period, "start">,
-	limit: number,
-): Period[] | undefined {
+export function periodsOf(step: Step, offsetAt: OffsetAt, spans: readonly Span[], limit: number): Period[] | undefined {
+	const [first, beyond] = [spans.at(0)?.first ?? 0, spans.at(-1)?.beyond ?? 0];
 	if (beyond <= first) return [];
 	if (step === "none") return [{ start: undefined, first, beyond }];
-	const next = step === "hour" ? hoursFrom(first * QUARTER, offsetAt) : datesFrom(step, first * QUARTER, offsetAt);
 	const periods: Period[] = [];
-	for (let start = next(); start < beyond * QUARTER; ) {
-		if (periods.length === limit) return undefined;
-		const end = next();
-		const own = { first: Math.max(first, quarterOf(start)), beyond: Math.min(beyond, quarterOf(end)) };
-		if (own.beyond > own.first) periods.push({ start, ...own });
-		start = end;
+	for (const span of spans) {
+		const from = Math.max(span.first, periods.at(-1)?.beyond ?? first);
+		if (from >= span.beyond) continue;
+		const next = step === "hour" ? hoursFrom(from * QUARTER, offsetAt) : datesFrom(step, from * QUARTER, offsetAt);
+		for (let start = next(); start < span.beyond * QUARTER; ) {
+			if (periods.length === limit) return undefined;
+			const end = next();
+			const own = {
+				first: Math.max(periods.at(-1)?.beyond ?? first, quarterOf(start)),
+				beyond: Math.min(beyond, quarterOf(end)),
+			};
+			if (own.beyond > own.first) periods.push({ start, ...own });
+			start = end;
+		}
 	}
 	return periods;
 }

@@ -9,9 +9,9 @@ import {
 	ConversationService,
 	GetConversationRequestSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
-import { EVENT_WEBHOOK, GrpcClient, postWebhook } from "../support/clients.ts";
+import { EVENT_WEBHOOK, GrpcClient, postWebhook, reportClient } from "../support/clients.ts";
 import { ENGINES, type EngineDatabases } from "../support/engines.ts";
-import { capturedSequences } from "../support/fixtures.ts";
+import { capturedSequences, record } from "../support/fixtures.ts";
 import { Random } from "../support/random.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 
@@ -88,9 +88,70 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 		expect(response.headers.get("content-type")).toBe("text/csv; charset=utf-8");
 		const [header, ...lines] = (await response.text()).split("\r\n");
 		expect(header).toBe(
-			"start,model,tag:a,rest,cost,prompt_tokens,completion_tokens,cache_read_tokens,cache_write_tokens,reasoning_tokens,calls,conversations",
+			"start,model,tag:a,rest,cost,prompt_tokens,completion_tokens,cache_read_tokens,cache_write_tokens,reasoning_tokens,calls,conversations,limited",
 		);
 		expect(lines.length).toBeGreaterThan(1);
+	});
+
+	test("costs that are millennia apart make reports with a step, in any time zone", async () => {
+		await using own = await startTestService(await databases.create());
+		const times = [-62_135_590_000, 1_790_000_000, 253_402_300_799];
+		const costs = times.map((timestamp) => ({ model: "m", cost: 1, timestamp }));
+		const stats = { usage_to_metrics: { agent: { model_name: "m", accumulated_cost: 3, costs } } };
+		const sent = record({ updated_at: new Date(1_790_000_000_000).toISOString(), stats });
+		expect((await postWebhook(own, KEY, JSON.stringify(sent))).status).toBe(200);
+		const starts = async (query: string) => {
+			const response = await fetch(`${own.http}/api/v1/usage?${query}`, { headers: { "X-Access-Token": KEY } });
+			const { rows, total } = Object(await response.json());
+			expect([response.status, total.cost]).toEqual([200, 3]);
+			return rows.map((row: Readonly<Record<string, unknown>>) => row.start);
+		};
+		expect(await starts("step=hour")).toEqual(["0001-01-01T01:00:00Z", "2026-09-21T14:00:00Z", "9999-12-31T23:00:00Z"]);
+		for (const step of ["day", "week", "month"])
+			expect(await starts(`step=${step}&time_zone=America/New_York`)).toHaveLength(3);
+		// The first day of Nepal began before the first time that a timestamp can have.
+		expect(await starts("step=day&time_zone=Asia/Kathmandu")).toEqual([
+			...["0001-01-01T00:00:00Z", "2026-09-20T18:15:00Z", "9999-12-31T18:15:00Z"],
+		]);
+		const report = await reportClient(own, "connect over JSON", KEY).reportUsage({
+			...{ step: UsageStep.DAY, timeZone: "Asia/Kathmandu" },
+		});
+		expect(report.total?.cost).toBe(3);
+	});
+
+	test("a sum beyond its range ends at the limit and says so, and leaves the others exact", async () => {
+		await using own = await startTestService(await databases.create());
+		const tokens = { huge: "9223372036854775807", exact: "9007199254740993" };
+		for (const [model, count, day] of [
+			["huge", tokens.huge, 1],
+			["huge", tokens.huge, 2],
+			["exact", tokens.exact, 3],
+		] as const) {
+			const total = { model, prompt_tokens: "TOKENS" };
+			const stats = { usage_to_metrics: { agent: { model_name: model, accumulated_token_usage: total } } };
+			const text = JSON.stringify(record({ updated_at: `2026-09-0${day}T00:00:00Z`, stats }));
+			const { status } = await postWebhook(own, KEY, text.replace('"TOKENS"', count));
+			expect(status).toBe(200);
+		}
+		const read = async (accept: string) => {
+			const headers = { "X-Access-Token": KEY, Accept: accept };
+			return await (await fetch(`${own.http}/api/v1/usage?group_by=model`, { headers })).text();
+		};
+		expect(await read("text/csv")).toBe(
+			[
+				"model,rest,cost,prompt_tokens,completion_tokens,cache_read_tokens,cache_write_tokens,reasoning_tokens,calls,conversations,limited",
+				`huge,,0,${tokens.huge},0,0,0,0,0,2,true`,
+				`exact,,0,${tokens.exact},0,0,0,0,0,1,`,
+			]
+				.map((line, n) => `${n === 0 ? "start" : ""},${line}\r\n`)
+				.join(""),
+		);
+		const json = await read("application/json");
+		expect(json).toContain(`"model":"exact","cost":0,"tokens":{"prompt_tokens":${tokens.exact},`);
+		expect(JSON.parse(json)).toMatchObject({
+			rows: [{ model: "huge", limited: true }, { model: "exact" }],
+			total: { limited: true },
+		});
 	});
 
 	test.each([

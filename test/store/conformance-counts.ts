@@ -45,6 +45,15 @@ const CONDITIONS: readonly (readonly Condition[])[] = [
 		{ kind: "equal", field: "model", value: "b" },
 	],
 ];
+/** Conditions on usage, which the sums have. */
+const USAGE_CONDITIONS: readonly (readonly Condition[])[] = [
+	[],
+	[{ kind: "equal", field: "owner", value: "red" }],
+	[
+		{ kind: "equal", field: "sender", value: "red-server" },
+		{ kind: "equal", field: "owner", value: "green" },
+	],
+];
 const GROUPS: readonly (CountGroup | undefined)[] = [
 	undefined,
 	...(["executionStatus", "agentKind", "model", "sender", "owner", "tagKey"] as const).map((by) => ({ by })),
@@ -120,8 +129,11 @@ export function countConformance(open: () => Promise<Store>): void {
 							if (conditions.length === 0) expect(kept.total).toBe(listed.length);
 						}
 					const range = await store.getUsageRange();
-					const whole = { periods: range === undefined ? [] : [range], conditions: [], top: 0, limit: 100 };
-					for (const groups of [[{ kind: "owner" }], [{ kind: "model" }]] satisfies UsageGroup[][]) {
+					const periods = range === undefined ? [] : [range];
+					const asked = ([[{ kind: "owner" }], [{ kind: "model" }]] satisfies UsageGroup[][]).flatMap((groups) =>
+						USAGE_CONDITIONS.map((conditions) => ({ groups, whole: { periods, conditions, top: 0, limit: 100 } })),
+					);
+					for (const { groups, whole } of asked) {
 						const sums = await store.reportUsage({ ...whole, groups });
 						// The usage of each conversation is read from the ledger.
 						const ledger = await store.reportUsage({ ...whole, groups: [...groups, { kind: "conversation" }] });

@@ -4,6 +4,7 @@ import { describe, expect, it } from "vitest";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
+import type { Condition } from "../../src/store/condition.ts";
 import { idDigest } from "../../src/store/erasure.ts";
 import type { Poster } from "../../src/store/owners.ts";
 import type { Store } from "../../src/store/store.ts";
@@ -322,13 +323,21 @@ export function eraseConformance(open: () => Promise<Store>): void {
 			const post: Post = { conversation: 0, kind: "record", relation: "none", of: 0, n: 7 };
 			await send(store, post);
 			await send(store, { ...post, conversation: 1, n: 5 });
-			const report = (groups: readonly { readonly kind: "model" | "conversation" | "root" }[]) =>
-				store.reportUsage({
-					...{ periods: [{ first: 0n, beyond: 2n ** 40n }], groups, conditions: [], top: 0, limit: 100 },
-				});
+			const report = (
+				groups: readonly { readonly kind: "model" | "conversation" | "root" }[],
+				...conditions: readonly Condition[]
+			) => store.reportUsage({ periods: [{ first: 0n, beyond: 2n ** 40n }], groups, conditions, top: 0, limit: 100 });
+			const of = (field: "sender" | "owner" | "model", value: string) => ({ kind: "equal", field, value }) as const;
 			const byModel = await report([{ kind: "model" }]);
 			await store.erase({ conversationId: ERASED, owner: undefined, erasedAt: start });
 			expect(await report([{ kind: "model" }])).toEqual(byModel);
+			// Usage has a sender and an owner, also that of a conversation without a record.
+			expect(await report([{ kind: "model" }], of("sender", "server"), of("owner", "red"))).toEqual(byModel);
+			expect(await report([{ kind: "model" }], of("sender", "other"))).toEqual({ rows: [], conversations: 0 });
+			const present = await report([{ kind: "model" }], of("owner", "red"), of("model", "model-a"));
+			expect(present.rows.map(({ amounts, conversations }) => [amounts.promptTokens, conversations])).toEqual([
+				[5n, 1],
+			]);
 			for (const kind of ["conversation", "root"] as const)
 				expect((await report([{ kind }])).rows.map(({ group, amounts }) => [group[0], amounts.promptTokens])).toEqual(
 					expect.arrayContaining([

@@ -10,7 +10,7 @@ const quarter = fc.integer({ min: Date.UTC(2012, 1) / QUARTER, max: Date.UTC(203
 function periods(step: Step, zone: string, first: number, beyond: number): Period[] {
 	const offsetAt = timeZone(zone);
 	if (offsetAt === undefined) throw new Error(`${zone} is not known`);
-	const found = periodsOf(step, offsetAt, { first, beyond }, 10_000);
+	const found = periodsOf(step, offsetAt, [{ first, beyond }], 10_000);
 	if (found === undefined) throw new Error("there are more periods");
 	return found;
 }
@@ -89,5 +89,28 @@ test("a name that is no time zone is not known, and neither is an offset", () =>
 });
 
 test("more periods than the limit are none", () => {
-	expect(periodsOf("hour", () => 0, { first: 0, beyond: 41 }, 10)).toBeUndefined();
+	expect(periodsOf("hour", () => 0, [{ first: 0, beyond: 41 }], 10)).toBeUndefined();
+});
+
+test("the periods of spans are those of the whole range that have quarters of a span", () => {
+	const span = fc.record({ after: fc.nat(96 * 60), length: fc.integer({ min: 1, max: 200 }) });
+	const zone = fc.constantFrom("UTC", "Europe/Berlin", "Asia/Kathmandu", "America/St_Johns", "Pacific/Auckland");
+	const step = fc.constantFrom("hour", "day", "week", "month", "none");
+	fc.assert(
+		fc.property(step, zone, quarter, fc.array(span, { minLength: 1, maxLength: 5 }), (of, name, from, gaps) => {
+			let end = from;
+			const spans = gaps.map(({ after, length }) => {
+				const first = end + after;
+				end = first + length;
+				return { first, beyond: end };
+			});
+			const whole = periods(of, name, spans[0]?.first ?? 0, end);
+			const expected = whole.filter((period) =>
+				spans.some(({ first, beyond }) => first < period.beyond && beyond > period.first),
+			);
+			const offsetAt = timeZone(name) ?? (() => 0);
+			expect(periodsOf(of, offsetAt, spans, 10_000)).toEqual(expected);
+		}),
+		{ numRuns: 100 },
+	);
 });

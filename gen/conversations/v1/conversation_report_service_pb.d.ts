@@ -56,7 +56,8 @@ export declare type ReportUsageRequest = Message<"conversations.v1.ReportUsageRe
   groupBy: string[];
 
   /**
-   * Only usage of conversations that meet these conditions now. Unset: all.
+   * Only usage of conversations that meet these conditions now; the sender and the owner are those of the usage, also of
+   * conversations that were removed. Unset: all.
    *
    * @generated from field: conversations.v1.ConversationFilter filter = 6;
    */
@@ -343,8 +344,8 @@ export declare const ConversationReportService: GenService<{
    * Returns cost, tokens and calls of models over time. Usage counts at the time of the call where the record or an
    * event tells it, else at the time of the update that showed it.
    *
-   * INVALID_ARGUMENT: a field of the request is not valid, or the report has more than 10,000 rows or periods; the error message
-   * names the field, or says how to ask for fewer rows.
+   * INVALID_ARGUMENT: a field of the request is not valid, or the report has more than 10,000 rows, or periods with usage; the
+   * error message names the field, or says how to ask for fewer rows.
    *
    * @generated from rpc conversations.v1.ConversationReportService.ReportUsage
    */

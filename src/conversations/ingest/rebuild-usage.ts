@@ -1,3 +1,4 @@
+import { ServiceError } from "../../errors.ts";
 import type { StoredConversation } from "../../store/conversation-lists.ts";
 import type { Store } from "../../store/store.ts";
 import type { LedgerRow, UsageLedger, UsageState } from "../../store/usage-plan.ts";
@@ -6,6 +7,8 @@ import { type ReplayedUsage, replayUsage } from "./replay-usage.ts";
 
 /** Number of conversations of one step. */
 const STEP = 50;
+/** How often a conversation is counted that changes meanwhile: at its turn, and once more after all others. */
+const TRIES = 5;
 /** Maximum number of differences that are kept. */
 const MAX_DIFFERENCES = 1_000;
 
@@ -59,7 +62,8 @@ export const NOTHING_REBUILT: RebuiltUsage = {
  * unless it does not add up to the stats of the current record. Usage of conversations that were removed, and of earlier
  * lives of such conversations, also stays.
  *
- * @throws ServiceError when the store cannot be read or written
+ * @throws ServiceError when the store cannot be read or written, and, once all others are done, when conversations changed
+ *   each time they were counted
  */
 export async function rebuildUsage(
 	store: UsageStore,
@@ -68,24 +72,37 @@ export async function rebuildUsage(
 ): Promise<void> {
 	let done = NOTHING_REBUILT;
 	let last: StoredConversation | undefined;
+	const changing = new Set<string>();
+	const rebuild = async (conversationId: string) => {
+		signal.throwIfAborted();
+		const result = await rebuildOne(store, conversationId);
+		if (result === "changing") changing.add(conversationId);
+		else {
+			changing.delete(conversationId);
+			done = withResult(done, result);
+		}
+		onProgress(done);
+	};
 	do {
 		// In an order that posts do not change, so that none is left out.
 		const from = last === undefined ? {} : { before: last.sequence, beforeValue: last.orderValue };
 		const query = { conditions: [], order: "created" as const, limit: STEP, withRecords: false };
 		const found = await store.listConversations({ ...query, ...from });
-		for (const { conversationId } of found) {
-			signal.throwIfAborted();
-			done = withResult(done, await rebuildOne(store, conversationId));
-			onProgress(done);
-		}
+		for (const { conversationId } of found) await rebuild(conversationId);
 		last = found.at(-1);
 	} while (last !== undefined);
+	for (const conversationId of [...changing]) await rebuild(conversationId);
 	for (const day of await store.listUsageDays()) {
 		signal.throwIfAborted();
 		if (await store.correctUsageSums(day)) done = { ...done, correctedDays: done.correctedDays + 1 };
 		onProgress(done);
 	}
 	await store.correctUsageSums(undefined);
+	if (changing.size > 0)
+		throw new ServiceError(
+			"unavailable",
+			`${changing.size} conversations changed while they were counted: run it again`,
+		);
 }
 
 function withResult(done: RebuiltUsage, result: Difference | "equal" | "unreadable"): RebuiltUsage {
@@ -96,8 +113,12 @@ function withResult(done: RebuiltUsage, result: Difference | "equal" | "unreadab
 	return { ...done, conversations, corrected: done.corrected + 1, differences };
 }
 
-async function rebuildOne(store: UsageStore, conversationId: string): Promise<Difference | "equal" | "unreadable"> {
-	for (;;) {
+/** @returns `changing` if the usage could not be compared, because it changed each time */
+async function rebuildOne(
+	store: UsageStore,
+	conversationId: string,
+): Promise<Difference | "equal" | "unreadable" | "changing"> {
+	for (let n = 0; n < TRIES; n++) {
 		const prunedBefore = await prunedThrough(store, conversationId);
 		const { ledger, responses } = await store.getUsage(conversationId);
 		const replayed = await replayUsage(store, conversationId, responses);
@@ -118,6 +139,7 @@ async function rebuildOne(store: UsageStore, conversationId: string): Promise<Di
 		if (await store.correctUsage({ conversationId, known: ledger?.state, state, rows }))
 			return { conversationId, before: sumOf(stored), after: sumOf(wanted.rows) };
 	}
+	return "changing";
 }
 
 /** Returns a number that grows when something of a conversation is pruned; 0 when nothing was. */

@@ -12,9 +12,9 @@ import { TokenTotalsSchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { ServiceError } from "../../errors.ts";
 import { fromMicroseconds } from "../../record/json/scalars.ts";
 import type { Store } from "../../store/store.ts";
-import { isLimited, totalOf, type UsageGroup, type UsageQuery } from "../../store/usage-report.ts";
+import { isLimited, totalOf, USED_LENGTHS, type UsageGroup, type UsageQuery } from "../../store/usage-report.ts";
 import { type Amounts, COST_UNITS, quarterOf } from "../../usage/ledger.ts";
-import { type Period, periodsOf, type Step, timeZone } from "../../usage/periods.ts";
+import { type Period, periodsOf, type Span, type Step, timeZone } from "../../usage/periods.ts";
 import { conditionsOf, invalid, timeBound, wellFormed } from "./filter.ts";
 
 /** Maximum number of rows of a report, and of its periods. */
@@ -22,6 +22,8 @@ export const MAX_ROWS = 10_000;
 const MAX_GROUPS = 4;
 const MAX_TOP = 1_000;
 const MICROSECONDS = 1_000n;
+/** Start of the year 1 in milliseconds of Unix time, before which no timestamp can be. A time zone's first day begins earlier. */
+const FIRST_TIME = -62_135_596_800_000;
 
 const STEPS: Readonly<Record<UsageStep, Step>> = {
 	[UsageStep.UNSPECIFIED]: "none",
@@ -38,9 +40,9 @@ export type UsageRequest = Pick<ReportUsageRequest, "from" | "to" | "step" | "ti
 
 /** Sums up the cost, tokens and calls of models over time. */
 export class ReportUsage {
-	readonly #store: Pick<Store, "reportUsage" | "getUsageRange">;
+	readonly #store: Pick<Store, "reportUsage" | "getUsageRange" | "listUsedPeriods">;
 
-	constructor(store: Pick<Store, "reportUsage" | "getUsageRange">) {
+	constructor(store: Pick<Store, "reportUsage" | "getUsageRange" | "listUsedPeriods">) {
 		this.#store = store;
 	}
 
@@ -71,7 +73,9 @@ export class ReportUsage {
 			rows: rows.map(({ period, group, isRest, amounts, conversations: of }) => {
 				const start = periods[period]?.start;
 				return {
-					...(start === undefined ? {} : { start: fromMicroseconds(BigInt(start) * MICROSECONDS) }),
+					...(start === undefined
+						? {}
+						: { start: fromMicroseconds(BigInt(Math.max(start, FIRST_TIME)) * MICROSECONDS) }),
 					group: isRest ? groups.map(() => "") : [...group],
 					isRest,
 					usage: totalsOf(amounts, of),
@@ -92,9 +96,23 @@ export class ReportUsage {
 		const first = from === undefined ? known.first : later(quarterOf(from), known.first);
 		const beyond = to === undefined ? known.beyond : earlier(-quarterOf(-to), known.beyond);
 		const range = { first: Number(first), beyond: Number(beyond) };
-		const periods = periodsOf(step, offsetAt, range, MAX_ROWS);
+		const periods =
+			periodsOf(step, offsetAt, [range], MAX_ROWS) ??
+			periodsOf(step, offsetAt, await this.#used(range, step === "hour" ? "hour" : "day"), MAX_ROWS);
 		if (periods === undefined) throw tooManyPeriods();
 		return periods;
+	}
+
+	/** Returns the hours or days (UTC) of a range that have usage: the first ones, one more than a report can have rows. */
+	async #used({ first, beyond }: Span, unit: keyof typeof USED_LENGTHS): Promise<readonly Span[]> {
+		const length = Number(USED_LENGTHS[unit]);
+		const starts = await this.#store.listUsedPeriods({
+			...{ length: USED_LENGTHS[unit], limit: MAX_ROWS + 1 },
+			...{ first: BigInt(Math.floor(first / length) * length), beyond: BigInt(beyond) },
+		});
+		return starts
+			.map(Number)
+			.map((start) => ({ first: Math.max(first, start), beyond: Math.min(beyond, start + length) }));
 	}
 }
 
@@ -134,7 +152,7 @@ function totalsOf(amounts: Amounts, conversations: number): UsageTotals {
 }
 
 function tooManyPeriods(): ServiceError {
-	const message = `the report has more than ${MAX_ROWS} periods: ask for a shorter range, or a longer step`;
+	const message = `the report has more than ${MAX_ROWS} periods with usage: ask for a shorter range, or a longer step`;
 	return new ServiceError("invalid_argument", message);
 }
 

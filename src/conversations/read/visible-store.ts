@@ -14,6 +14,7 @@ export type StoreReads = { readonly refusedPosts: Pick<RefusedPostTable, "list" 
 	| "events"
 	| "reportUsage"
 	| "getUsageRange"
+	| "listUsedPeriods"
 	| "listSenders"
 	| "getOrigin"
 	| "listGaps"
@@ -62,6 +63,7 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 		},
 		reportUsage: (query) => store.reportUsage({ ...query, owner }),
 		getUsageRange: () => store.getUsageRange(owner),
+		listUsedPeriods: (query) => store.listUsedPeriods({ ...query, owner }),
 		listSenders: () => store.listSenders(owner),
 		refusedPosts: {
 			list: (query) => store.refusedPosts.list({ ...query, owner }),

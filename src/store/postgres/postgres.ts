@@ -52,7 +52,7 @@ import type { Query, Session } from "./transaction.ts";
 import { requireFinished } from "./unfinished.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
 import { correctUsage, getUsage } from "./usage.ts";
-import { getUsageRange, listModelUsage, reportUsage } from "./usage-report.ts";
+import { getUsageRange, listModelUsage, listUsedPeriods, reportUsage } from "./usage-report.ts";
 import { correctUsageSums, listUsageDays } from "./usage-sums.ts";
 import { deleteIdleWriters, touchWriter } from "./writers.ts";
 
@@ -254,6 +254,7 @@ function storeOf(
 		listSenders: (owner) => read("listSenders", (session) => listSenders(session, owner)),
 		reportUsage: (query) => read("reportUsage", (session) => reportUsage(session, query)),
 		getUsageRange: (owner) => read("getUsageRange", (session) => getUsageRange(session, owner)),
+		listUsedPeriods: (query) => read("listUsedPeriods", (session) => listUsedPeriods(session, query)),
 		listModelUsage: () => read("listModelUsage", listModelUsage),
 		getUsage: (conversationId) => read("getUsage", (session) => getUsage(session, conversationId)),
 		correctUsage: (correction) => run(() => logged("correctUsage", correctUsage(connections, correction))),

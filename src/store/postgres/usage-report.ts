@@ -8,7 +8,9 @@ import {
 	type UsageQuery,
 	type UsageReport,
 	type UsageStatement,
+	type UsedPeriodsQuery,
 	usageStatements,
+	usedPeriodsSql,
 } from "../usage-report.ts";
 import { bigint, nullable } from "../values.ts";
 import { conditionSql } from "./list-conversations.ts";
@@ -17,6 +19,8 @@ import { Sql } from "./sql.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 
+const SCHEMA = "conversation_updates.";
+
 /** Sums up usage. */
 export async function reportUsage(session: Session, query: UsageQuery): Promise<UsageReport> {
 	const statements = usageStatements(query);
@@ -24,11 +28,19 @@ export async function reportUsage(session: Session, query: UsageQuery): Promise<
 	return readUsageReport(query, new Map(statements.map(({ kind }, n) => [kind, results[n] ?? []])), decoded);
 }
 
+/** Returns the starts of periods that have usage. */
+export async function listUsedPeriods(session: Session, query: UsedPeriodsQuery): Promise<bigint[]> {
+	const sql = new Sql();
+	const dialect = { schema: SCHEMA, value: (value: unknown) => sql.value(value), encode: encodeKey };
+	const [rows = []] = await session.query(sql.query(usedPeriodsSql(query, dialect)));
+	return rows.map(({ start }) => bigint(start));
+}
+
 /** Returns the query of a statement of a report. */
 export function queryOf({ build }: UsageStatement): Query {
 	const sql = new Sql();
 	const text = build({
-		schema: "conversation_updates.",
+		schema: SCHEMA,
 		value: (value) => sql.value(value),
 		encode: encodeKey,
 		segments: (placeholder) => `

@@ -7,7 +7,7 @@ import type { LogTable } from "../rows.ts";
 import type { RangeQuery } from "../sequence-log.ts";
 import type { DocumentQuery } from "../text-index.ts";
 import type { UpdateQuery } from "../updates.ts";
-import type { UsageQuery } from "../usage-report.ts";
+import type { UsageQuery, UsedPeriodsQuery } from "../usage-report.ts";
 import type { RecordStateRequest } from "./calls.ts";
 import { findTexts } from "./compaction.ts";
 import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
@@ -24,7 +24,7 @@ import { Statements } from "./statements.ts";
 import { findChangedTitles, findDocuments, readProgress } from "./text-index.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
 import { getUsage } from "./usage.ts";
-import { getUsageRange, listModelUsage, reportUsage } from "./usage-report.ts";
+import { getUsageRange, listModelUsage, listUsedPeriods, reportUsage } from "./usage-report.ts";
 import { listUsageDays } from "./usage-sums.ts";
 
 /** Entry point of the reader thread. Each call reads one snapshot of the database. */
@@ -65,6 +65,7 @@ function reader(options: DatabaseOptions) {
 			refusedUsage: () => read(() => refusedUsage(statements)),
 			reportUsage: (query: UsageQuery) => read(() => reportUsage(statements, query)),
 			getUsageRange: (owner: string | undefined) => read(() => getUsageRange(statements, owner)),
+			listUsedPeriods: (query: UsedPeriodsQuery) => read(() => listUsedPeriods(statements, query)),
 			listModelUsage: () => read(() => listModelUsage(statements)),
 			getUsage: (conversationId: string) => read(() => getUsage(statements, conversationId)),
 			listUsageDays: () => read(() => listUsageDays(statements)),

@@ -228,6 +228,7 @@ function storeOf(
 		listSenders: (owner) => reader.calls.listSenders(owner),
 		reportUsage: (query) => reader.calls.reportUsage(query),
 		getUsageRange: (owner) => reader.calls.getUsageRange(owner),
+		listUsedPeriods: (query) => reader.calls.listUsedPeriods(query),
 		listModelUsage: () => reader.calls.listModelUsage(),
 		getUsage: (conversationId) => reader.calls.getUsage(conversationId),
 		correctUsage: (correction) => writer.calls.correctUsage(correction),

@@ -10,7 +10,9 @@ import {
 	type UsageQuery,
 	type UsageReport,
 	type UsageStatement,
+	type UsedPeriodsQuery,
 	usageStatements,
+	usedPeriodsSql,
 } from "../usage-report.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
 import { conditionSql } from "./condition-sql.ts";
@@ -23,16 +25,42 @@ export function reportUsage(statements: Statements, query: UsageQuery): UsageRep
 			return [statement.kind, run(statements, statement, undefined)];
 		} catch (error) {
 			if (!(error instanceof Error && error.message === "integer overflow")) throw error;
-			// The sum in floating point is near the exact one, and ends at the limits when it is converted.
-			return [statement.kind, run(statements, statement, (column) => `CAST(total(${column}) AS INTEGER)`)];
+			return [statement.kind, run(statements, statement, saturatingSum)];
 		}
 	});
 	return readUsageReport(query, new Map(results), text);
 }
 
+/**
+ * Returns the sum of a column, as an integer of 64 bits that ends at its limits. It costs more than `sum`, which fails
+ * beyond them. The upper and the lower 32 bits are summed up apart, so that neither sum can overflow.
+ */
+export function saturatingSum(column: string): string {
+	const lower = `sum(${column} & 4294967295)`;
+	const upper = `(sum(${column} >> 32) + (${lower} >> 32))`;
+	return `
+		CASE WHEN ${upper} > 2147483647 THEN 9223372036854775807 WHEN ${upper} < -2147483648 THEN -9223372036854775808
+			ELSE (${upper} << 32) | (${lower} & 4294967295) END
+	`;
+}
+
 function run(statements: Statements, statement: UsageStatement, sum: UsageDialect["sum"] | undefined): Row[] {
 	const { sql, values } = sqlOf(statement, sum);
 	return statements.prepare(sql).all(...values);
+}
+
+/** Returns the starts of periods that have usage. */
+export function listUsedPeriods(statements: Statements, query: UsedPeriodsQuery): bigint[] {
+	const values: SQLInputValue[] = [];
+	const value = (one: SQLInputValue) => {
+		values.push(one);
+		return "?";
+	};
+	const sql = usedPeriodsSql(query, { schema: "", value, encode: (name) => name });
+	return statements
+		.prepare(sql)
+		.all(...values)
+		.map(({ start }) => bigint(start));
 }
 
 /** Returns the SQL of a statement of a report, and the values of its placeholders. */

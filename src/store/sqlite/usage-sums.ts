@@ -1,6 +1,7 @@
 import { type DerivedRows, derivedRows, differenceSql, replaceSql, usageDaysSql } from "../usage-sums.ts";
 import { bigint, integer } from "../values.ts";
 import type { Statements } from "./statements.ts";
+import { saturatingSum } from "./usage-report.ts";
 
 export function listUsageDays(statements: Statements): bigint[] {
 	return statements
@@ -17,8 +18,7 @@ export function correctUsageSums(statements: Statements, day: bigint | undefined
 		return correctAll((column) => `sum(${column})`);
 	} catch (error) {
 		if (!(error instanceof Error && error.message === "integer overflow")) throw error;
-		// The sum in floating point ends at the limits when it is converted.
-		return correctAll((column) => `CAST(total(${column}) AS INTEGER)`);
+		return correctAll(saturatingSum);
 	}
 }
 

@@ -97,12 +97,15 @@ function totalsJson(totals: UsageTotals | undefined) {
 	};
 }
 
-/** Returns a report as CSV with a header line. The row of the other groups has `true` in the column `rest`. */
+/**
+ * Returns a report as CSV with a header line. The row of the other groups has `true` in the column `rest`, and a row with
+ * a number at the limit of its type has it in `limited`.
+ */
 function csvOf({ rows }: ReportUsageResponse, groupBy: readonly string[]): ContentResponse {
 	const tokens = ["prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"];
-	const header = ["start", ...groupBy, "rest", "cost", ...tokens, "calls", "conversations"];
+	const header = ["start", ...groupBy, "rest", "cost", ...tokens, "calls", "conversations", "limited"];
 	const lines = rows.map(({ start, group, isRest, usage }) => {
-		const { cost, tokens: counts, calls, conversations } = totalsJson(usage);
+		const { cost, tokens: counts, calls, conversations, limited } = totalsJson(usage);
 		return [
 			start === undefined ? "" : formatDateTime(start),
 			...groupBy.map((_, n) => group[n] ?? ""),
@@ -111,6 +114,7 @@ function csvOf({ rows }: ReportUsageResponse, groupBy: readonly string[]): Conte
 			...Object.values(counts),
 			calls,
 			conversations,
+			limited === true ? "true" : "",
 		];
 	});
 	const content = [header, ...lines].map((line) => `${line.map(csvField).join()}\r\n`).join("");

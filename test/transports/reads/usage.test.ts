@@ -114,20 +114,20 @@ test.each<[string, object]>([
 const TOKENS = "prompt_tokens,completion_tokens,cache_read_tokens,cache_write_tokens,reasoning_tokens";
 
 test.each([
-	["", `start,rest,cost,${TOKENS},calls,conversations\r\n,,2.5,300,60,9,0,3,3,2\r\n`],
+	["", `start,rest,cost,${TOKENS},calls,conversations,limited\r\n,,2.5,300,60,9,0,3,3,2,\r\n`],
 	[
 		"step=day&group_by=model&group_by=tag:team",
-		`start,model,tag:team,rest,cost,${TOKENS},calls,conversations\r\n` +
-			`${FIRST_DAY},m-2,"'=a,""b""",,2,100,20,3,0,1,1,1\r\n` +
-			`${FIRST_DAY},m-1,red,,0.25,100,20,3,0,1,1,1\r\n` +
-			`${THIRD_DAY},m-1,red,,0.25,100,20,3,0,1,1,1\r\n`,
+		`start,model,tag:team,rest,cost,${TOKENS},calls,conversations,limited\r\n` +
+			`${FIRST_DAY},m-2,"'=a,""b""",,2,100,20,3,0,1,1,1,\r\n` +
+			`${FIRST_DAY},m-1,red,,0.25,100,20,3,0,1,1,1,\r\n` +
+			`${THIRD_DAY},m-1,red,,0.25,100,20,3,0,1,1,1,\r\n`,
 	],
 	[
 		"group_by=model&top=1",
-		`start,model,rest,cost,${TOKENS},calls,conversations\r\n` +
-			",m-2,,2,100,20,3,0,1,1,1\r\n,,true,0.5,200,40,6,0,2,2,1\r\n",
+		`start,model,rest,cost,${TOKENS},calls,conversations,limited\r\n` +
+			",m-2,,2,100,20,3,0,1,1,1,\r\n,,true,0.5,200,40,6,0,2,2,1,\r\n",
 	],
-	["from=2030-01-01T00:00:00Z", `start,rest,cost,${TOKENS},calls,conversations\r\n`],
+	["from=2030-01-01T00:00:00Z", `start,rest,cost,${TOKENS},calls,conversations,limited\r\n`],
 ])("a report by %s is this CSV", async (query, expected) => {
 	expect(await get(query, "text/csv")).toEqual([200, expected]);
 	expect(await get(query, "text/html, text/csv;q=0.9, application/json;q=0.1")).toEqual([200, expected]);
@@ -149,11 +149,24 @@ test("a report of more than 10,000 rows is refused, and says how to ask for fewe
 	expect(await answer("group_by=model")).toEqual([200, expect.objectContaining({ rows: [expect.anything()] })]);
 });
 
-test("a report of more than 10,000 periods is refused, and says how to ask for fewer", async () => {
+test("a report of more than 10,000 periods with usage is refused, and says how to ask for fewer", async () => {
 	const old = "0190d6a0-0000-7000-8000-00000000000c";
 	await post(old, "m-1", {}, ["2024-01-01T00:00:00Z"]);
-	const detail = "the report has more than 10000 periods: ask for a shorter range, or a longer step";
-	expect(await get("step=hour")).toEqual([400, JSON.stringify({ detail })]);
-	const [status, report] = await get("step=day&model=");
-	expect([status, JSON.parse(report).rows.length]).toEqual([200, 3]);
+	const rows = async (query: string) => {
+		const [status, report] = await get(query);
+		return [status, JSON.parse(report).rows?.length];
+	};
+	expect(await rows("step=hour")).toEqual([200, 4]);
+	expect(await rows("step=day&model=")).toEqual([200, 3]);
+	await using many = await startTestService();
+	const costs = Array.from({ length: 10_001 }, (_, n) => ({
+		model: "m",
+		cost: 1,
+		timestamp: 1_700_000_000 + n * 3600,
+	}));
+	const stats = { usage_to_metrics: { agent: { model_name: "m", accumulated_cost: 10_001, costs } } };
+	expect((await postWebhook(many, KEY, JSON.stringify(record({ stats })))).status).toBe(200);
+	const response = await fetch(`${many.http}/api/v1/usage?step=hour`, { headers: { "X-Access-Token": KEY } });
+	const detail = "the report has more than 10000 periods with usage: ask for a shorter range, or a longer step";
+	expect([response.status, await response.json()]).toEqual([400, { detail }]);
 });

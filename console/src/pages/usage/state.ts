@@ -124,7 +124,7 @@ export class UsageReport {
 			first: Math.floor(this.#from().getTime() / QUARTER),
 			beyond: Math.floor(Date.now() / QUARTER) + 1,
 		};
-		const periods = periodsOf(this.step, offsetAt, range, MOST_PERIODS) ?? [];
+		const periods = periodsOf(this.step, offsetAt, [range], MOST_PERIODS) ?? [];
 		return periods.flatMap(({ start }) => (start === undefined ? [] : start / 1000));
 	}
 
