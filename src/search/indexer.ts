@@ -161,8 +161,8 @@ export class TextIndexer {
 			// Requests that wait are answered in between.
 			await setImmediate();
 		}
-		const last = found.at(-1)?.sequence;
-		return { words, through: last ?? newest, hasMore: last !== undefined };
+		const through = found.at(-1)?.sequence ?? newest;
+		return { words, through, hasMore: through < newest };
 	}
 
 	#wordsOf({ conversationId, event }: StoredEvent): Set<string> {

@@ -10,7 +10,8 @@ import { sqlOn } from "../store/postgres/databases.ts";
 import { ServiceProcess } from "../support/child.ts";
 import { clientOf, EVENT_WEBHOOK, PROTOCOLS, postWebhook, readClient } from "../support/clients.ts";
 import { ENGINES } from "../support/engines.ts";
-import { record } from "../support/fixtures.ts";
+import { EventStream } from "../support/event-stream.ts";
+import { object, record } from "../support/fixtures.ts";
 import { LOCK_TIMEOUT } from "../support/lock-timeout.ts";
 import { KEY, startTestService, type TestService, testEnvironment } from "../support/service.ts";
 import { TempFolder } from "../support/temp.ts";
@@ -145,6 +146,115 @@ test.each(PROTOCOLS)("over %s, a tree and what meets a filter are erased within 
 	const { conversations } = await readClient(service, protocol, KEY).listConversations({});
 	expect(conversations.map(({ summary }) => summary?.id)).toEqual([foreign]);
 });
+
+test.each(ENGINES)(
+	"with $engine, a watch gets an erasure, whatever it filters, and also when it resumes",
+	async ({ open }) => {
+		await using databases = await open();
+		await using service = await startTestService({ ...ENV, ...(await databases.create()) });
+		const [id, other] = [randomUUID(), randomUUID()];
+		const erased = [idDigest(id), "erased"];
+		const running = (n: number) => ({ execution_status: "running", updated_at: `2026-01-01T00:00:0${n}Z` });
+		await post(service, { id, ...running(0) }, BLUE);
+		await post(service, { id: other, ...running(1) }, BLUE);
+		const expected: readonly [key: string, query: string, updates: readonly unknown[]][] = [
+			[KEY, "", [erased, [other, "updated"]]],
+			[BLUE, "", [erased, [other, "updated"]]],
+			[KEY, `conversation_id=${id}`, [erased]],
+			[KEY, `conversation_id=${other}`, [[other, "updated"]]],
+			[KEY, "origin=posted", [erased, [other, "updated"]]],
+			[KEY, "execution_status=finished", [erased]],
+			[RED, "", []],
+		];
+		/** Opens streams after the second update. */
+		const openAll = () =>
+			Promise.all(
+				expected.map(async ([key, query]) => {
+					const stream = await EventStream.open(service, key, `/api/v1/updates:watch?${query}`, {
+						"Last-Event-ID": "2",
+					});
+					await stream.heartbeat();
+					return stream;
+				}),
+			);
+		const seen = ({ pending }: EventStream) =>
+			pending
+				.map(({ data }) => object(JSON.parse(data)))
+				.map(({ conversation_id, change }) => [conversation_id, change]);
+		const before = await openAll();
+		expect(before.map(seen)).toEqual(expected.map(() => []));
+		expect(await erase(service, id, KEY)).toEqual([200, { erased: 1 }]);
+		await post(service, { id: other, ...running(2) }, BLUE);
+		const resumed = await openAll();
+		expect(resumed.map(seen)).toEqual(expected.map(([, , updates]) => updates));
+		for (const [n, [, , updates]] of expected.entries()) {
+			const events = (await before[n]?.take(updates.length)) ?? [];
+			expect(events.map(({ data }) => object(JSON.parse(data)).conversation_id)).toEqual(
+				updates.map((update) => (Array.isArray(update) ? update[0] : undefined)),
+			);
+		}
+		for (const stream of [...before, ...resumed]) stream[Symbol.dispose]();
+	},
+);
+
+test("with_children and --with-children erase a tree, and without them the children stay", async () => {
+	using folder = new TempFolder();
+	const database = folder.file("conversations.db");
+	const trees = Array.from({ length: 3 }, () => Array.from({ length: 3 }, () => randomUUID()));
+	const [kept = [], first = [], second = []] = trees;
+	{
+		await using service = await ServiceProcess.start(database, ENV);
+		for (const ids of trees)
+			for (const [n, id] of ids.entries()) await post(service, { id, parent_conversation_id: ids[n - 1] ?? null });
+		expect(await erase(service, kept[0] ?? "", KEY, "?with_children=yes")).toMatchObject([400, {}]);
+		expect(await erase(service, kept[0] ?? "", KEY, "?with_children=false")).toEqual([200, { erased: 1 }]);
+		expect(await erase(service, first[0] ?? "", KEY, "?with_children=true")).toEqual([200, { erased: 3 }]);
+	}
+	const command = await ServiceProcess.run(testEnvironment(database), "erase", "--with-children", second[0] ?? "");
+	expect(command).toMatchObject({ code: 0, stdout: "3 conversations were erased.\n" });
+	await using service = await ServiceProcess.start(database, ENV);
+	const { conversations } = await readClient(service, "connect", KEY).listConversations({});
+	expect(conversations.map(({ summary }) => summary?.id).toSorted()).toEqual(kept.slice(1).toSorted());
+});
+
+test.each(ENGINES)(
+	"with $engine, the command erases by age in steps, with progress, and by many ids",
+	async ({ open }) => {
+		await using databases = await open();
+		const env = { ...testEnvironment(""), ...(await databases.create()) };
+		const ids = Array.from({ length: 170 }, () => randomUUID());
+		const [finished, running, young] = [ids.slice(0, 120), ids.slice(120, 145), ids.slice(145)];
+		const [old, now] = ["2026-01-01T00:00:00Z", new Date().toISOString()];
+		{
+			await using service = await startTestService(env);
+			const posts = [
+				...finished.map((id) => ({ id, execution_status: "finished", updated_at: old })),
+				...running.map((id) => ({ id, execution_status: "running", updated_at: old })),
+				...young.map((id) => ({ id, execution_status: "finished", updated_at: now })),
+			];
+			await Promise.all(posts.map((members) => post(service, members)));
+		}
+		const policy = ["erase", "--older-than", "90d", "--status", "finished"];
+		const dryRun = await ServiceProcess.run(env, ...policy);
+		const [listed, sentence] = [dryRun.stdout.split("\n").slice(0, -2), dryRun.stdout.split("\n").at(-2)];
+		expect(listed.toSorted()).toEqual(finished.toSorted());
+		expect(sentence).toBe("120 conversations would be erased. Add --execute to erase them.");
+		const { code, stdout, stderr } = await ServiceProcess.run(env, ...policy, "--execute");
+		expect([code, stdout]).toEqual([0, "120 conversations were erased.\n"]);
+		const lines = stderr.split("\n");
+		expect(lines.filter((line) => line.includes(" % of "))).toEqual(
+			["40", "80", "100"].map((percent) => `${percent} % of 120 conversations are erased`),
+		);
+		expect(lines.filter((line) => line.includes("conversation_erased"))).toHaveLength(120);
+		expect(await ServiceProcess.run(env, "erase", ...young, ...finished.slice(0, 1))).toMatchObject({
+			code: 1,
+			stderr: expect.stringContaining(`there is no conversation ${finished[0]}; 25 conversations were erased.`),
+		});
+		await using service = await startTestService(env);
+		const { conversations } = await readClient(service, "connect", KEY).listConversations({ pageSize: 1000 });
+		expect(conversations.map(({ summary }) => summary?.id).toSorted()).toEqual(running.toSorted());
+	},
+);
 
 /** Why tables keep rows after an erasure of all conversations. The rows of all others are of conversations. */
 const KEPT: Readonly<Record<string, string>> = {

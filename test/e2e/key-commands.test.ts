@@ -2,7 +2,7 @@ import { existsSync, statSync, writeFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { Databases } from "../store/postgres/databases.ts";
 import { ServiceProcess } from "../support/child.ts";
-import { type Endpoints, postWebhook } from "../support/clients.ts";
+import { type Endpoints, EVENT_WEBHOOK, postWebhook } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
 import { KEY, testEnvironment } from "../support/service.ts";
 import { TempFolder } from "../support/temp.ts";
@@ -145,7 +145,10 @@ test("owners assign gives conversations an owner, beside a running service and w
 test("compact makes a database smaller, beside a running service and without one", async () => {
 	using folder = new TempFolder();
 	const database = folder.file("conversations.db");
+	const info = record();
 	const compact = () => ServiceProcess.run(environment(database), "compact");
+	// In steps of 500. Such short texts are not compressed.
+	const progress = ["40", "80", "100"].map((percent) => `${percent} % of 1200 events are examined\n`).join("");
 	const nothing = [
 		"0 texts of events were compressed.",
 		"0 MiB were returned to the file system, 0 MiB stay for new data.",
@@ -153,10 +156,16 @@ test("compact makes a database smaller, beside a running service and without one
 	].join("\n");
 	{
 		await using service = await ServiceProcess.start(database);
-		expect((await postWebhook(service, KEY, JSON.stringify(record()))).status).toBe(200);
-		expect(await compact()).toMatchObject({ code: 0, stdout: nothing });
+		expect((await postWebhook(service, KEY, JSON.stringify(info))).status).toBe(200);
+		expect(await compact()).toEqual({ code: 0, stdout: nothing, stderr: "" });
+		const events = Array.from({ length: 1_200 }, (_, n) => ({
+			...{ id: `${n}`, timestamp: "2026-01-01T00:00:00", source: "user", kind: "PauseEvent" },
+		}));
+		const path = `${EVENT_WEBHOOK}/${info.id}`;
+		expect((await postWebhook(service, KEY, JSON.stringify(events), {}, path)).status).toBe(200);
+		expect(await compact()).toEqual({ code: 0, stdout: nothing, stderr: progress });
 		service.signal("SIGTERM");
 		expect((await service.exit()).code).toBe(0);
 	}
-	expect(await compact()).toMatchObject({ code: 0, stdout: nothing });
+	expect(await compact()).toEqual({ code: 0, stdout: nothing, stderr: progress });
 });

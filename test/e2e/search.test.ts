@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { create, type JsonObject } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
+import pg from "pg";
 import { expect, test } from "vitest";
 import { ConversationIdsSchema } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
 import {
@@ -8,6 +9,7 @@ import {
 	SearchField,
 	SearchOrder,
 } from "../../gen/conversations/v1/conversation_search_service_pb.js";
+import { Databases, sqlOn } from "../store/postgres/databases.ts";
 import { SECRET_MEMBERS } from "../support/canaries.ts";
 import { ServiceProcess } from "../support/child.ts";
 import {
@@ -246,4 +248,47 @@ test("a killed service goes on where it was, and the command lets it begin again
 	expect(stdout).toBe("The running service, or else the next one that starts, writes the index of search anew.\n");
 	expect(await service.logged(({ event }) => event === "search_rebuilt")).toMatchObject({ caller: "command" });
 	await expect.poll(() => hits(service, KEY, "word 19", all)).toHaveLength(ids.length);
+});
+
+test("with PostgreSQL, an indexer that is killed in the middle of a step leaves no gap, and the next one tells its progress", async () => {
+	await using databases = await Databases.start();
+	const url = await databases.createMigrated();
+	const env = { ...ENV, DATABASE_URL: url };
+	const [id, count] = [randomUUID(), 1_500];
+	{
+		await using service = await startTestService(env);
+		const messages = Array.from({ length: count }, (_, n) => message(`${n + 1}`, `word${n + 1}`));
+		await post(service, KEY, id, { title: "a title" }, ...messages);
+	}
+	await sqlOn(url, "UPDATE conversation_updates.search_progress SET version = 0, events = 0, updates = 0");
+	// One snapshot.
+	const written = async () => {
+		const [row] = await sqlOn(
+			url,
+			"SELECT events::int, (SELECT count(*)::int FROM conversation_updates.search_texts) AS texts FROM conversation_updates.search_progress",
+		);
+		return row;
+	};
+	const lock = new pg.Client({ connectionString: url, ssl: false });
+	await lock.connect();
+	try {
+		// The step with this event waits for the lock.
+		await lock.query("BEGIN");
+		await lock.query("SELECT sequence FROM conversation_updates.events WHERE sequence = 250 FOR UPDATE");
+		await using killed = await ServiceProcess.start("", env);
+		const waiting =
+			"SELECT count(*)::int AS count FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')";
+		await expect.poll(() => sqlOn(url, waiting)).not.toEqual([{ count: 0 }]);
+		expect(await written()).toEqual({ events: 200, texts: 200 });
+		killed.signal("SIGKILL");
+		await killed.exit();
+	} finally {
+		await lock.end();
+	}
+	await using service = await ServiceProcess.start("", env);
+	const line = await service.logged(({ event, isComplete }) => event === "search_filled" && isComplete === true);
+	expect(line).toMatchObject({ through: `${count}`, newest: `${count}` });
+	expect(await written()).toEqual({ events: count, texts: count });
+	for (const n of [1, 200, 201, 250, 300, 301, count]) expect(await hits(service, KEY, `word${n}`)).toEqual([id]);
+	expect(await hits(service, KEY, "title")).toEqual([id]);
 });

@@ -275,6 +275,31 @@ export function searchConformance(harness: StoreHarness): void {
 			expect(await findAll(store, { query: "stays" })).toEqual([[id(0), [String(last)]]]);
 		});
 
+		it("tells how far it comes while it is filled, and no more once it is complete", async () => {
+			await using store = await open();
+			await post(store, 0, 1, "the title");
+			const events = Array.from({ length: 1_150 }, (_, n) => event({ eventId: `${n}`, text: message(`word ${n}`) }));
+			await appendEvents(store, batch(id(0), events, { receivedAt: start + 2n * second }));
+			const told: [number, bigint, bigint, boolean][] = [];
+			const observer = {
+				onFilled: (...progress: [number, bigint, bigint, boolean]) => void told.push(progress),
+				onError: (error: unknown) => {
+					throw error;
+				},
+			};
+			const indexer = new TextIndexer({ store, format, observer });
+			while (await indexer.step());
+			expect(told).toEqual([
+				...Array.from({ length: 11 }, (_, n) => [1 + 100 * (n + 1), 100n * BigInt(n + 1), 1_150n, false]),
+				[1_151, 1_150n, 1_150n, true],
+			]);
+			await say(store, 0, 3, "later");
+			while (await indexer.step());
+			await indexer.release();
+			expect(told).toHaveLength(12);
+			expect(await findAll(store, { query: "later" })).toEqual([[id(0), ["1151"]]]);
+		});
+
 		it("has newer titles before older ones, also after events were pruned", async () => {
 			await using store = await open();
 			await say(store, 0, 1, "first");

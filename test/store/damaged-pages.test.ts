@@ -2,7 +2,9 @@ import { randomBytes } from "node:crypto";
 import { copyFileSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { EraseConversations } from "../../src/conversations/erase/erase.ts";
 import { ServiceError } from "../../src/errors.ts";
+import { idDigest } from "../../src/store/erasure.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../src/store/store.ts";
 import { TempFolder } from "../support/temp.ts";
@@ -98,6 +100,34 @@ describe("a database with damaged pages", () => {
 			...later.record,
 			bytes: bytes(later.record.bytes),
 		});
+		await store.close();
+	});
+
+	test("erases a conversation beside a damaged page, and says that the files may have traces", async () => {
+		const [erased, other] = [updates[45], updates[15]];
+		if (erased === undefined || other === undefined) throw new Error("there are 60 updates");
+		const { store } = await openDamaged([pageOf(other.record.bytes.subarray(0, 64))], (page) => page.fill(0xff));
+		const digests: string[] = [];
+		const erasing = new EraseConversations(
+			store,
+			(digest) => digests.push(digest),
+			() => undefined,
+		);
+		const erase = (id: string) => erasing.erase({ id, withChildren: false }, { name: "operator" });
+		await expect(erase(erased.conversationId)).rejects.toMatchObject({
+			kind: "unavailable",
+			message: "Erased, but the files of the database may have traces: the store's database is damaged",
+		});
+		expect(digests).toEqual([idDigest(erased.conversationId)]);
+		expect(await store.get(erased.conversationId)).toBeUndefined();
+		// The checks do not try it again and again.
+		await store.check();
+		const damaged = { kind: "unavailable", message: "the store's database is damaged" };
+		await expect(store.purge()).rejects.toMatchObject(damaged);
+		// One that is on the page stays as a whole.
+		await expect(erase(other.conversationId)).rejects.toMatchObject(damaged);
+		expect(digests).toHaveLength(1);
+		expect(await append(store, sample({ record: randomBytes(100) }))).toMatchObject({ duplicate: false });
 		await store.close();
 	});
 

@@ -46,7 +46,7 @@ export class EraseConversations {
 		const tree = request.withChildren ? await this.#treeOf(id) : [id];
 		let erased = 0;
 		for (const one of tree.toReversed()) if (await this.#eraseOne(one, caller)) erased += 1;
-		await this.#store.purge();
+		await this.#purge(erased);
 		if (erased === 0) throw new ServiceError("not_found", "The conversation does not exist", { conversationId: id });
 		return erased;
 	}
@@ -72,7 +72,7 @@ export class EraseConversations {
 		const erased: string[] = [];
 		for (const id of ids) if (await this.#eraseOne(id, caller, conditions)) erased.push(id);
 		// Callers with more to erase call again.
-		if (total <= ids.length) await this.#store.purge();
+		if (total <= ids.length) await this.#purge(erased.length);
 		return { ids: erased, matching: total };
 	}
 
@@ -90,6 +90,20 @@ export class EraseConversations {
 		for (const { unreadable, ...at } of erased.unreadable)
 			this.#onUnreadable({ ...at, error: unreadableError(at.conversationId, unreadable) });
 		return true;
+	}
+
+	/**
+	 * @param erased number of conversations that have just been erased
+	 * @throws ServiceError that says that they are erased, when their traces cannot be removed from the files
+	 */
+	async #purge(erased: number): Promise<void> {
+		try {
+			await this.#store.purge();
+		} catch (error) {
+			if (erased === 0 || !(error instanceof ServiceError)) throw error;
+			const message = `Erased, but the files of the database may have traces: ${error.message}`;
+			throw new ServiceError(error.kind, message, { cause: error });
+		}
 	}
 
 	/** Returns the ids of a conversation and of all below it. A conversation comes after its parent. */

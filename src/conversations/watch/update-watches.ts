@@ -6,7 +6,7 @@ import {
 	type WatchConversationUpdatesResponse,
 	WatchConversationUpdatesResponseSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import type { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
+import { UpdateChange, type UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { summaryMeets } from "../../store/condition.ts";
 import type { Store } from "../../store/store.ts";
 import type { StoredUpdate } from "../../store/updates.ts";
@@ -68,7 +68,9 @@ export class UpdateWatches {
 		const responder = () => {
 			const views = this.#views();
 			return async (stored: StoredUpdate) => {
-				if (origin !== undefined && stored.origin !== origin) return undefined;
+				// An erasure has no origin. It is sent to all, as in lists.
+				const isOther = stored.change !== UpdateChange.ERASED && stored.origin !== origin;
+				if (origin !== undefined && isOther) return undefined;
 				const update = await views.toUpdate(stored, asJson ? { ...view, full: false } : view);
 				// An unreadable update is sent, because it may meet the conditions.
 				if (update.summary !== undefined && !summaryMeets(conditions, update.summary)) return undefined;

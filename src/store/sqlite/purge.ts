@@ -1,5 +1,6 @@
 import type { DatabaseSync } from "node:sqlite";
 import { boolean, integer } from "../values.ts";
+import { isDamage } from "./result-codes.ts";
 import type { Statements } from "./statements.ts";
 
 /**
@@ -34,6 +35,8 @@ export class Purge {
 	#indexes: readonly string[] = [];
 	#hasBegun = false;
 	#isRewritten = false;
+	/** Why the database could not be rewritten: a page of it is damaged. */
+	#damage: Error | undefined;
 	#must: boolean;
 
 	/** @param lockTimeout milliseconds that statements wait for a lock */
@@ -48,6 +51,7 @@ export class Purge {
 	restart(): void {
 		this.#must = true;
 		[this.#indexes, this.#hasBegun, this.#isRewritten] = [INDEXES, false, false];
+		this.#damage = undefined;
 	}
 
 	/**
@@ -55,9 +59,14 @@ export class Purge {
 	 *
 	 * @returns whether there is another one to do now. Without one, all is done, or a reader keeps the log: a later call
 	 *   tries again
+	 * @throws Error of SQLite; when all else is done, the one of a rewrite that damaged pages prevent. The next start tries
+	 *   it again
 	 */
 	step(): boolean {
-		if (!this.#must) return false;
+		if (!this.#must) {
+			if (this.#damage !== undefined) throw this.#damage;
+			return false;
+		}
 		const [index, ...others] = this.#indexes;
 		if (index !== undefined) {
 			// The first call lets the following ones merge all segments into one.
@@ -66,14 +75,20 @@ export class Purge {
 			return true;
 		}
 		if (!this.#isRewritten) {
-			this.#rewrite();
+			try {
+				this.#rewrite();
+			} catch (error) {
+				if (!isDamage(error)) throw error;
+				this.#damage = error;
+			}
 			this.#isRewritten = true;
 			return true;
 		}
 		if (!this.#emptyLog()) return false;
-		this.#database.exec("UPDATE store_state SET must_purge = 0");
+		if (this.#damage === undefined) this.#database.exec("UPDATE store_state SET must_purge = 0");
 		this.#must = false;
-		return false;
+		// The next call says why not all is done.
+		return this.#damage !== undefined;
 	}
 
 	/** Merges segments of an index. Returns whether there was something to merge. */

@@ -1,6 +1,8 @@
 import { ServiceError } from "../../errors.ts";
-import type { Failure } from "../../threads/failure.ts";
+import { type Failure, failureOf } from "../../threads/failure.ts";
 import { SQLITE_READONLY_DBMOVED } from "./open-files.ts";
+
+const SQLITE_CORRUPT = 11;
 
 /** SQLite result codes that concern the whole database, with the message that a client gets. */
 const DATABASE_FAILURES: ReadonlyMap<number, string> = new Map([
@@ -10,7 +12,7 @@ const DATABASE_FAILURES: ReadonlyMap<number, string> = new Map([
 	[7, "the store has no memory left"],
 	[8, "the store is read-only"],
 	[10, "the store's disk failed to read or write"],
-	[11, "the store's database is damaged"],
+	[SQLITE_CORRUPT, "the store's database is damaged"],
 	[13, "the store is full"],
 	[14, "the store's database cannot be opened"],
 	[26, "the store's database is damaged or is not a database"],
@@ -20,6 +22,12 @@ const DATABASE_FAILURES: ReadonlyMap<number, string> = new Map([
 /** Returns whether a failure concerns the whole database, so that other statements fail as well. */
 export function isDatabaseFailure(failure: Failure): boolean {
 	return clientMessageOf(failure) !== undefined;
+}
+
+/** Returns whether a statement failed because a page of the database is damaged. Others may succeed. */
+export function isDamage(error: unknown): error is Error {
+	const { code } = failureOf(error);
+	return code !== undefined && (code & 0xff) === SQLITE_CORRUPT;
 }
 
 /** Returns the message for an extended result code, or else for the primary code, which is its lowest byte. */
