@@ -349,7 +349,7 @@ export async function startService(
 
 	const holder = randomUUID();
 	for (const { sender, url, key } of config.reconciled) {
-		const target = { address: { url, key: key?.export().toString() }, sender: reconciler.senderOf([sender]) };
+		const target = { address: { url, key: key?.export().toString() }, senders: [sender] };
 		reconciler.announce(url.host);
 		const interval = config.reconcileMinutes * 60_000;
 		const onError = (error: unknown) => log.workFailed("reconcile", error);

@@ -45,7 +45,8 @@ export interface ReconcilerOptions {
 /** An agent server that is to be compared, and in whose name. */
 export interface ReconcileTarget {
 	readonly address: AgentServerAddress;
-	readonly sender: ReconciledSender;
+	/** As {@link Reconciler.senderOf} takes them. */
+	readonly senders: readonly string[];
 }
 
 /** The result of a run, also of one that ended early. */
@@ -94,7 +95,7 @@ export class Reconciler {
 	 * Returns in whose name data of an agent server is stored.
 	 *
 	 * @param names names under which it posts; if there are none, that of the only one that may post. The key of a name can
-	 *   have ended: its conversations stay, and the end of a key must not keep the service from its next start
+	 *   have ended: its conversations stay
 	 * @throws ServiceError `invalid_argument` when a name is not known, or it is not clear to which owner the data belongs
 	 */
 	senderOf(names: readonly string[]): ReconciledSender {
@@ -117,13 +118,14 @@ export class Reconciler {
 	}
 
 	/**
-	 * Runs once over an agent server. Resolves also when it cannot be read: what was taken in until then stays.
+	 * Runs once over an agent server. Resolves also when it cannot be read, or a sender is not known: what was taken in
+	 * until then stays.
 	 *
 	 * @param verified what earlier runs have compared. Without it, everything is compared
 	 * @returns undefined when a run over this agent server is under way, here or in another process
 	 */
 	async run(
-		{ address, sender }: ReconcileTarget,
+		{ address, senders }: ReconcileTarget,
 		onProgress: (progress: Progress) => void,
 		verified?: Verified,
 	): Promise<RunResult | undefined> {
@@ -142,7 +144,7 @@ export class Reconciler {
 			progress = await reconcile({
 				...rest,
 				client: new AgentServerClient(address, { ...client, signal }),
-				sender,
+				sender: this.senderOf(senders),
 				verified,
 				onFailure,
 				onProgress: (now) => {

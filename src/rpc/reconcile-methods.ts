@@ -19,8 +19,9 @@ export function reconcileMethods(reconciler: Pick<Reconciler, "run" | "senderOf"
 			const url = parseAgentServer(agentServer);
 			if (url === undefined)
 				throw invalid("agent_server", "must be an http or https URL without user name, query and fragment");
-			const sender = reconciler.senderOf(senders);
-			const target = { address: { url, key: key === "" ? undefined : key }, sender };
+			// Refused at once.
+			reconciler.senderOf(senders);
+			const target = { address: { url, key: key === "" ? undefined : key }, senders };
 			run.start(NOTHING, async (onProgress) => {
 				const result = await reconciler.run(target, onProgress);
 				if (result === undefined) throw run.underWay;

@@ -124,6 +124,18 @@ test("the service fetches by itself from the configured agent servers, and count
 	expect(metrics).toContain(`conversations_reconcile_runs_total{${labels},result="complete"} 1`);
 });
 
+test("a service starts without the key of the configured name, and says so", async () => {
+	using folder = new TempFolder();
+	const server = await agentServer();
+	const settings = { RECONCILE_AGENT_SERVERS: `nobody=${server.url.href}`, ACCESS_KEYS: `test:${KEY}:ingest+metrics` };
+	await using service = await ServiceProcess.start(folder.file("conversations.db"), settings);
+	expect(await service.logged(({ event }) => event === "reconcile_incomplete")).toMatchObject({
+		error: { message: 'No access key and no client certificate has the name "nobody"' },
+	});
+	expect((await postWebhook(service, KEY, JSON.stringify(conversations[0]?.record))).status).toBe(200);
+	expect(server.requests).toEqual([]);
+});
+
 test("a service starts and fetches also when the key of the configured name is revoked", async () => {
 	using folder = new TempFolder();
 	const database = folder.file("conversations.db");

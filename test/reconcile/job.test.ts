@@ -6,7 +6,7 @@ import { LiveService } from "../conversations/ingest/live-service.ts";
 
 const target = {
 	address: { url: new URL("http://localhost"), key: undefined },
-	sender: { names: ["agent"], owner: undefined },
+	senders: ["agent"],
 };
 
 /** Starts the job on a real store with a short time between looks. Returns the number of runs so far. */
