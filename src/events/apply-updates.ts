@@ -50,6 +50,8 @@ export interface MemberChanges {
 	readonly values: ConversationInfo;
 	/** To be stored even when no member changes, so that a late arrival cannot undo what was reported. */
 	readonly reportTimes: ReportTimes;
+	/** When the last run began that these updates report, also if they report its end; undefined when they report none. */
+	readonly runStartedAt: Microseconds | undefined;
 	/** To be logged. */
 	readonly refused: readonly RefusedMember[];
 }
@@ -78,7 +80,8 @@ export function applyUpdates(
 	const values = create(ConversationInfoSchema);
 	const times: Record<string, Microseconds> = {};
 	const refused: RefusedMember[] = [];
-	if (json.get("execution_status") === "deleting") return { changed, values, reportTimes, refused };
+	let runStartedAt: Microseconds | undefined;
+	if (json.get("execution_status") === "deleting") return { changed, values, reportTimes, runStartedAt, refused };
 	const later = reported.filter(
 		({ member, time }) => format.plan.members.has(member) && isLater(reportTimes, member, time),
 	);
@@ -99,6 +102,7 @@ export function applyUpdates(
 				}
 				// Read back with the schema's defaults filled in.
 				value = format.toJson(part)[member];
+				if (member === "execution_status" && value === "running") runStartedAt = candidate.time;
 			}
 			times[member] = candidate.time;
 		}
@@ -111,6 +115,7 @@ export function applyUpdates(
 		changed,
 		values,
 		reportTimes: { posted: reportTimes.posted, events: { ...reportTimes.events, ...times } },
+		runStartedAt,
 		refused,
 	};
 }

@@ -166,10 +166,10 @@ export class RecordUpdater {
 			return { next: newRevision(), memberTimes: formatMemberTimes({}), version: undefined, refused: [] };
 		const base = this.#vault.protect(first.record);
 		const applied = this.#applyTo(conversationId, this.#open(base.bytes, first.reportTimes), opened, false);
-		const { summary = encodeSummary(summarize(first.record)), record: delta } = applied.version ?? {};
+		const { summary = encodeSummary(summarize(first.record)), record: delta, runStartedAt } = applied.version ?? {};
 		const record = delta === undefined ? base : mergeProtected(base, delta, mergeRecord);
 		const statusAt = applied.version?.statusAt ?? first.reportTimes.events.execution_status;
-		return { ...applied, version: { summary, record, statusAt } };
+		return { ...applied, version: { summary, record, statusAt, runStartedAt } };
 	}
 
 	/**
@@ -245,7 +245,7 @@ export class RecordUpdater {
 		// Not cached during the changes, which are made in place.
 		this.#cache.delete(conversationId);
 		const { base, shown } = before;
-		const { changed, values, refused, reportTimes } = applyUpdates(this.#format, before, updates);
+		const { changed, values, refused, reportTimes, runStartedAt } = applyUpdates(this.#format, before, updates);
 		const next = newRevision();
 		const keep = (delta: Uint8Array): void => {
 			const size = base.byteLength + delta.byteLength;
@@ -275,7 +275,7 @@ export class RecordUpdater {
 			keep(delta);
 			const statusAt = reportTimes.events.execution_status;
 			const summary = encodeSummary(summarize(shown));
-			return { ...applied, version: { summary, record: { ...partial, bytes }, statusAt } };
+			return { ...applied, version: { summary, record: { ...partial, bytes }, statusAt, runStartedAt } };
 		} catch (error) {
 			// Each member is within the limits of a record, but all of them together are not.
 			const violations = violationsOf(error);

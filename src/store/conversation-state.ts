@@ -201,7 +201,7 @@ export function planEventUpdate(of: VersionToWrite, form: StoredForm): NextUpdat
 			? decide(undefined, { status, time: undefined, lifeBeganAt: undefined })
 			: { change: changeBetween(before.status, status) };
 	const times = timesOf(summary, before, receivedAt);
-	const runStartedAt = runStart(before, status, version.statusAt ?? receivedAt);
+	const runStartedAt = version.runStartedAt ?? runStart(before, status, version.statusAt ?? receivedAt);
 	const written: WrittenUpdate = {
 		conversationId,
 		sequence,

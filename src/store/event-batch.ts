@@ -53,6 +53,8 @@ export interface RecordVersion {
 	readonly record: StoredRecord;
 	/** When the state update happened that set the status; left out when none has. Microseconds since the Unix epoch. */
 	readonly statusAt?: bigint | undefined;
+	/** When the last run began that the state updates report, also if they report its end; left out when they report none. */
+	readonly runStartedAt?: bigint | undefined;
 }
 
 /** Result of an append of a batch whose data is on disk. */

@@ -180,12 +180,13 @@ function takenOver(
 	{ costs, tokenUsages }: Metrics,
 	{ createdAt, isFork, timeOf }: ReportedStats,
 ): TakenOver | undefined {
-	if (createdAt === undefined) return undefined;
+	// Costs of another conversation may be older than it too, because of a clock.
+	if (createdAt === undefined || !isFork) return undefined;
 	const firstOwnCost = costs.findIndex(
 		({ timestamp }) => timestamp === undefined || microseconds(timestamp) >= createdAt,
 	);
 	const takenCosts = firstOwnCost < 0 ? costs.length : firstOwnCost;
-	if (takenCosts === 0 && (costs.length > 0 || !isFork)) return undefined;
+	if (takenCosts === 0 && costs.length > 0) return undefined;
 	// An older event is a copy of the source's, which a reconciliation fetched.
 	const firstOwnTokens = tokenUsages.findIndex(
 		({ responseId = "" }) => (timeOf(responseId) ?? createdAt - 1n) >= createdAt,

@@ -212,6 +212,13 @@ describe("a fork", () => {
 		expect(sumOf(countAll([report(stats, { isFork: true })]).rows)).toEqual(ownUsage);
 	});
 
+	test("is the only conversation that is not charged for costs before its creation", () => {
+		const stats = statsAfter([...source, ...own]);
+		const { rows } = countAll([report(stats)]);
+		expectLaw(rows, stats, 3);
+		expect(sumOf(rows).calls).toBe(3n);
+	});
+
 	test("is not charged for a copied total without lists that follows", () => {
 		const first = report(statsAfter(source), { isFork: true });
 		const event = report(statsAfter(source, false), { isFork: true });
