@@ -278,8 +278,8 @@ test("with PostgreSQL, an indexer that is killed in the middle of a step leaves 
 		await using killed = await ServiceProcess.start("", env);
 		const waiting =
 			"SELECT count(*)::int AS count FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')";
+		await expect.poll(written).toEqual({ events: 200, texts: 200 });
 		await expect.poll(() => sqlOn(url, waiting)).not.toEqual([{ count: 0 }]);
-		expect(await written()).toEqual({ events: 200, texts: 200 });
 		killed.signal("SIGKILL");
 		await killed.exit();
 	} finally {
