@@ -335,6 +335,22 @@ describe.each(ENGINES)("refused posts with $engine", ({ open, engine }) => {
 		expect(await gapsOf(service, id)).toBe(2n);
 	});
 
+	test("that are accepted before anything of their conversation is stored show their gap to their owner only", async () => {
+		await using service = await startTestService(await environment({ ACCEPT_REFUSED: "on" }));
+		const id = randomUUID();
+		expect((await postEvents(service, RED, id, brokenBatch())).status).toBe(200);
+		const gaps = async (key: string) => {
+			const headers = { "X-Access-Token": key };
+			const answer = await fetch(`${service.http}/api/v1/conversations/${id}/gaps`, { headers });
+			return [answer.status, await answer.json()];
+		};
+		const [post] = await refusedPosts(service, RED);
+		const gap = { kind: "refused_batch", refused_post_id: post?.id, missing_event_id: null };
+		expect(await gaps(RED)).toMatchObject([200, { gaps: [gap], unknown_relations: [] }]);
+		expect(await gaps(READER)).toMatchObject([200, { gaps: [gap], unknown_relations: [] }]);
+		expect(await gaps(BLUE)).toEqual([404, { detail: "Conversation not found" }]);
+	});
+
 	test("in a flood take their room only, while other posts are stored", async () => {
 		const REFUSED_BYTES = String(2 ** 20);
 		await using service = await startTestService(await environment({ REFUSED_BYTES }));

@@ -70,8 +70,14 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 			get: (id) => store.refusedPosts.get(id, owner),
 		},
 		getOrigin,
-		listGaps: async (conversationId) =>
-			(await getOrigin(conversationId)) === undefined ? [] : await store.listGaps(conversationId),
+		async listGaps(conversationId) {
+			const [origin, gaps] = await Promise.all([store.getOrigin(conversationId), store.listGaps(conversationId)]);
+			if (origin !== undefined) return origin.owner === owner ? gaps : [];
+			// Nothing of the conversation is stored but refused batches that were accepted. They are their owner's.
+			const batches = gaps.filter(({ kind }) => kind === "refused_batch");
+			const posts = await Promise.all(batches.map(({ missing }) => store.refusedPosts.get(BigInt(missing), owner)));
+			return batches.filter((_, index) => posts[index] !== undefined);
+		},
 		erase: (request) => store.erase({ ...request, owner }),
 		purge: () => store.purge(),
 		updates: visibleLog(store.updates, owner),
