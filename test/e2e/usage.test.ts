@@ -93,6 +93,43 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 		expect(lines.length).toBeGreaterThan(1);
 	});
 
+	test.each([
+		"execution_status=finished&execution_status=deleting",
+		"execution_status_not=deleting",
+		"agent_kind=ACPAgent",
+		"model=openai/fake-finish",
+		"parent_conversation_id=00000000-0000-4000-8000-000000000001",
+		"forked_from_conversation_id=00000000-0000-4000-8000-000000000001",
+		"tag=a:1",
+		"tag_key=a",
+		"created_from=2026-11-21T08:56:00Z&created_to=2026-11-21T09:00:00Z",
+		"updated_from=2026-11-21T08:56:00Z&updated_to=2026-11-21T09:00:00Z",
+		"activity_from=2026-11-21T08:56:00Z&activity_to=2026-11-21T09:00:00Z",
+		"cost_from=0.001&cost_to=1",
+		"has_error=true",
+		"has_error=false",
+		"has_gaps=true",
+		"has_gaps=false",
+		"title_contains=a",
+		"sender=test",
+		"owner=nobody",
+		"execution_status_not=idle&cost_from=0.001&has_error=false&activity_from=2026-11-21T08:00:00Z&title_contains=e",
+	])("the usage with the filter %s is that of the conversations that a list with it has", async (filter) => {
+		const read = async (path: string) => {
+			const response = await fetch(`${service.http}/api/v1/${path}`, { headers: { "X-Access-Token": KEY } });
+			expect(response.status).toBe(200);
+			return Object(await response.json());
+		};
+		const { conversations } = await read(`conversations?page_size=1000&${filter}`);
+		const ids = new Set(conversations.map(({ summary }: { summary: { id: string } }) => summary.id));
+		const all: { conversation: string }[] = (await read("usage?group_by=conversation")).rows;
+		const found = await read(`usage?group_by=conversation&${filter}`);
+		expect(found.rows).toEqual(all.filter(({ conversation }) => ids.has(conversation)));
+		expect(found.total.conversations).toBe(found.rows.length);
+		const byDay = await read(`usage?step=day&time_zone=Asia/Kathmandu&group_by=model&group_by=owner&top=2&${filter}`);
+		expect(byDay.total).toEqual(found.total);
+	});
+
 	test("costs that are millennia apart make reports with a step, in any time zone", async () => {
 		await using own = await startTestService(await databases.create());
 		const times = [-62_135_590_000, 1_790_000_000, 253_402_300_799];
