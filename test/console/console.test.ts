@@ -195,6 +195,48 @@ describe("a conversation", () => {
 		await page.context().close();
 	});
 
+	test("that runs is not scrolled under a person who reads back, until they follow it again", async () => {
+		const id = sampleId(205);
+		const [sample] = SAMPLES;
+		if (sample === undefined) throw new Error("there are samples");
+		const events = Array.from({ length: 100 }, (_, index) => said("agent", `Step number ${index}`, 1));
+		const running = { ...sample, id, title: "Run on", status: "running", minutesAgo: 0, events };
+		await post(service.http, "conversations", recordOf(running));
+		await post(service.http, `events/${id}`, eventsOf(running));
+		const { page } = await visitWithKey(browser, service.http, `#/conversations/${id}`);
+		await page.getByText("Step number 99", { exact: true }).waitFor();
+		await page.mouse.move(640, 400);
+		await page.mouse.wheel(0, -3000);
+		const follow = page.getByRole("button", { name: "follow the newest" });
+		await follow.waitFor();
+		const more = { ...running, events: [...events, said("agent", "This one came later", 1)] };
+		await post(service.http, `events/${id}`, eventsOf(more).slice(-1));
+		await page.getByText("101 steps").waitFor();
+		await page.evaluate("new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))");
+		expect(await page.getByText("This one came later").count()).toBe(0);
+		await follow.click();
+		await page.getByText("This one came later").waitFor();
+		await expect.poll(() => follow.count()).toBe(0);
+		await page.context().close();
+	});
+
+	test("of an earlier day shows the day of its steps, and all of a chosen event as JSON", async () => {
+		const id = sampleId(206);
+		const sample = SAMPLES.find(({ title }) => title === "Upgrade the base image");
+		if (sample === undefined) throw new Error("there are samples");
+		await postSample(service.http, { ...sample, id, minutesAgo: 3 * 24 * 60 });
+		const { page } = await visitWithKey(browser, service.http, `#/conversations/${id}`);
+		const times = page.locator("article.step .step-facts");
+		await expect.poll(() => times.first().textContent()).toMatch(/^[A-Z][a-z]{2},? \d+ [A-Z][a-z]+, \d\d:\d\d:\d\d$/);
+		await times.first().click();
+		const chosen = page.locator("article.step.chosen");
+		await chosen.getByRole("button", { name: "show the JSON" }).click();
+		await chosen.getByRole("button", { name: /llm_message/ }).click();
+		await chosen.getByText('"user"').first().waitFor();
+		await expectAccessible(page);
+		await page.context().close();
+	});
+
 	test("tells in one step from the list why it takes so long and costs so much", async () => {
 		const { page } = await visitWithKey(browser, service.http);
 		await page.getByRole("link", { name: "Fix the flaky test in checkout" }).first().click();
@@ -258,7 +300,9 @@ describe("a conversation", () => {
 		const event = /event=(\d+)/.exec(address)?.[1];
 		await link.click();
 		await page.locator("article.step.chosen", { hasText: "grep -n coupon" }).waitFor();
+		const said = page.getByText("Copied", { exact: true }).waitFor();
 		expect(await copied(undefined, "link to what is shown")).toBe(`${service.http}/${address}`);
+		await said;
 		expect(await copied("Conversation", "id")).toBe(sampleId(1));
 		expect(JSON.parse(await copied("Conversation", "JSON"))).toMatchObject({
 			id: sampleId(1),
@@ -456,7 +500,7 @@ describe("what others wrote is only text", () => {
 			await goTo(page, address);
 			await page.getByRole("main").getByText(shown).first().waitFor({ state: "attached" });
 			if (address.endsWith("history")) await page.getByRole("button", { name: /failed/ }).click();
-			expect(await page.title()).toBe("Conversations");
+			expect(await page.title()).not.toBe("injected");
 			expect(await page.locator("img, body script, iframe, body svg, object, embed").count()).toBe(0);
 			const links: string[] = await page.evaluate("[...document.links].map(({ href }) => href)");
 			expect(links.filter((link) => !link.startsWith(`${service.http}/`))).toEqual([]);
@@ -477,6 +521,52 @@ describe("what others wrote is only text", () => {
 		expect(await message.locator("strong").allTextContents()).toEqual(["User", "do not"]);
 		await page.context().close();
 	});
+});
+
+test("each page has a title of its own", async () => {
+	const { page } = await visitWithKey(browser, service.http);
+	for (const [address, title] of [
+		["#/usage", "Usage · Conversations"],
+		[CHECKOUT, "Fix the flaky test in checkout · Conversations"],
+		["#/senders", "Senders · Conversations"],
+		["#/about", "About · Conversations"],
+		["#/search?query=coupon", "Search: coupon · Conversations"],
+		["#/conversations", "Conversations"],
+	] as const) {
+		await goTo(page, address);
+		await expect.poll(() => page.title()).toBe(title);
+	}
+	await page.context().close();
+});
+
+test("a page whose files cannot be loaded says so, and is there when the console is loaded again", async () => {
+	const { page } = await visitWithKey(browser, service.http);
+	await page.getByText("live", { exact: true }).waitFor();
+	await page.route("**/assets/*.js", (route) => route.abort());
+	await page.getByRole("link", { name: "Usage" }).click();
+	await page.getByText("This page cannot be shown").waitFor();
+	await page.unroute("**/assets/*.js");
+	await page.getByRole("button", { name: "Load the console again" }).click();
+	await page.getByRole("row", { name: /^All/ }).waitFor();
+	await page.context().close();
+});
+
+test("a page that was opened while the service was away is shown without a click when it is back", async () => {
+	const { page } = await visitWithKey(browser, service.http, "#/senders");
+	await page.getByRole("table").first().waitFor();
+	for (const [address, method, text] of [
+		["#/about", "ServiceInfoService/GetServiceInfo", "Point an agent server here"],
+		["#/conversations", "ConversationService/ListConversations", "Fix the flaky test in checkout"],
+		[CHECKOUT, "ConversationService/ListConversations", "LLMContextWindowExceedError"],
+		["#/usage", "ConversationReportService/ReportUsage", "model-large-4"],
+	] as const) {
+		await page.route(`**/conversations.v1.${method}`, (route) => route.abort());
+		await goTo(page, address);
+		await page.getByText("The service does not answer").waitFor();
+		await page.unroute(`**/conversations.v1.${method}`);
+		await page.getByRole("main").getByText(text).first().waitFor();
+	}
+	await page.context().close();
 });
 
 test("works below BASE_PATH", async () => {

@@ -28,6 +28,7 @@ import { goTo, visitWithKey } from "./visit.ts";
 const KEY_2 = "key-of-the-second-agent-server";
 const RED = "key-of-an-agent-server-of-red";
 const ERASE = "key-of-a-person-who-erases";
+const RED_READER = "key-of-a-person-who-reads-red";
 
 let browser: TestBrowser;
 let service: TestService;
@@ -36,7 +37,7 @@ let page: Page;
 beforeAll(async () => {
 	browser = await TestBrowser.start();
 	service = await startTestService({
-		ACCESS_KEYS: `first:${KEY}:ingest+read,second:${KEY_2}:ingest,third:${RED}:ingest@red,eraser:${ERASE}:read+erase`,
+		ACCESS_KEYS: `first:${KEY}:ingest+read,second:${KEY_2}:ingest,third:${RED}:ingest@red,eraser:${ERASE}:read+erase,red:${RED_READER}:read@red`,
 	});
 	const keys = [KEY, KEY_2, RED];
 	for (const [index, sample] of [...SAMPLES, SILENT].entries()) await postSample(service.http, sample, keys[index % 3]);
@@ -52,7 +53,9 @@ const minutesAgo = (minutes: number): string => new Date(Date.now() - minutes * 
 
 /** Returns the ids of the conversations that the page shows, in order. */
 async function shown(): Promise<string[]> {
-	const links = await page.locator(".list .line:not(.head) .label > a").evaluateAll((all) => all.map(String));
+	const links = await page
+		.locator(".list:not(.stale) .line:not(.head) .label > a")
+		.evaluateAll((all) => all.map(String));
 	return links.map((link) => /conversations\/([-0-9a-f]+)/.exec(link)?.[1] ?? link);
 }
 
@@ -119,6 +122,98 @@ describe("the address selects what the API selects by the same parameters", () =
 			await expect.poll(() => page.url()).toContain(`order_by=${order}`);
 		}
 	});
+});
+
+describe("the filter field", () => {
+	test.each([
+		["cost_from:1", "cost_from=1"],
+		["execution_status_not: finished", "execution_status_not=finished"],
+		[`parent_conversation_id:${sampleId(6)}`, `parent_conversation_id=${sampleId(6)}`],
+		["tag:repo:shop", "tag=repo:shop"],
+		["model-large: what", "title_contains=model-large: what"],
+	])("takes %s as a filter of the API", async (text, parameters) => {
+		await openList("");
+		await page.getByRole("combobox", { name: /^Filter/ }).fill(text);
+		await page.keyboard.press("Enter");
+		await expect.poll(() => new URL(page.url()).hash.split("?")[1]).toBe(new URLSearchParams(parameters).toString());
+		await expect.poll(shown).toEqual(await listed(parameters));
+	});
+
+	test("suggests the values that conversations have, and takes a suggestion at once", async () => {
+		await openList("");
+		const field = page.getByRole("combobox", { name: /^Filter/ });
+		await field.focus();
+		const suggested = () => page.locator("datalist option").evaluateAll((all) => all.map((one) => one.outerHTML));
+		await expect.poll(suggested).toContain('<option value="model:model-deep-4">2</option>');
+		// What a browser does when a person chooses a suggestion.
+		await page.evaluate(`{
+			const field = document.querySelector("input[list]");
+			field.value = "model:model-deep-4";
+			field.dispatchEvent(new InputEvent("input", { inputType: "insertReplacementText", bubbles: true }));
+		}`);
+		await expect.poll(shown).toEqual(await listed("model=model-deep-4"));
+		await page.getByRole("button", { name: "Model: model-deep-4" }).click();
+		await expect.poll(() => new URL(page.url()).hash).toBe("#/conversations");
+	});
+});
+
+test("who comes back from a conversation finds the view, the chosen row and the scrolled page as they were", async () => {
+	const address = "#/conversations?order_by=created";
+	const viewport = { width: 1280, height: 400 };
+	const { page: own } = await visitWithKey(browser, service.http, address, { viewport });
+	const ids = await listed("order_by=created");
+	await expect.poll(() => own.getByLabel("Order").inputValue()).toBe("created");
+	await own.locator(".list:not(.stale)").waitFor();
+	const chosen = async () =>
+		/conversations\/([-0-9a-f]+)/.exec((await own.locator(".line.chosen .label > a").getAttribute("href")) ?? "")?.[1];
+	await own.keyboard.press("j");
+	await expect.poll(chosen).toBe(ids[0]);
+	await own.keyboard.press("j");
+	await expect.poll(chosen).toBe(ids[1]);
+	await own.keyboard.press("Enter");
+	await own.getByRole("tab", { name: "Timeline" }).waitFor();
+	expect(own.url()).toContain(`/conversations/${ids[1]}`);
+	await own.keyboard.press("Escape");
+	await expect.poll(chosen).toBe(ids[1]);
+	expect(new URL(own.url()).hash).toBe(address);
+	await own.locator(".list:not(.stale)").waitFor();
+	await own.keyboard.press("j");
+	await expect.poll(chosen).toBe(ids[2]);
+	await own.evaluate("scrollTo(0, 150)");
+	// The page learns of it with the next frame.
+	await own.evaluate("new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))");
+	await own.keyboard.press("Enter");
+	await own.getByRole("tab", { name: "Timeline" }).waitFor();
+	await own.goBack();
+	await expect.poll(chosen).toBe(ids[2]);
+	await expect.poll(() => own.evaluate("scrollY")).toBe(150);
+	await own.context().close();
+});
+
+test("the chosen conversation stays chosen while others arrive above it", async () => {
+	const { page: own } = await visitWithKey(browser, service.http);
+	await own.getByText("live", { exact: true }).waitFor();
+	const first = own.locator(".line:not(.head) .label > a").first();
+	const before = await first.getAttribute("href");
+	await own.keyboard.press("j");
+	const chosen = own.locator(".line.chosen .label > a");
+	await expect.poll(() => chosen.getAttribute("href")).toBe(before);
+	const [sample] = SAMPLES;
+	if (sample === undefined) throw new Error("there are samples");
+	await post(service.http, "conversations", recordOf({ ...sample, id: sampleId(601), title: "Arrived above" }));
+	await expect.poll(() => first.textContent()).toBe("Arrived above");
+	expect(await chosen.getAttribute("href")).toBe(before);
+	await own.context().close();
+});
+
+test("another key does not go on with the list of the key before", async () => {
+	const { page: own } = await visitWithKey(browser, service.http, "#/conversations?title_contains=e");
+	const titles = own.locator(".list:not(.stale) .line:not(.head) .label > a");
+	await expect.poll(() => titles.count()).toBeGreaterThan(3);
+	await own.evaluate(`location.hash = "#key=${RED_READER}"`);
+	await own.getByRole("button", { name: "Use the new key" }).click();
+	await expect.poll(() => titles.count()).toBe((await listed("owner=red")).length);
+	await own.context().close();
 });
 
 describe("the buttons", () => {

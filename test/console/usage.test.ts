@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { object } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { TestBrowser } from "./browser.ts";
-import { postSample, SAMPLES } from "./samples.ts";
+import { postSample, SAMPLES, sampleId } from "./samples.ts";
 import { expectAccessible, visitWithKey } from "./visit.ts";
 
 let browser: TestBrowser;
@@ -83,6 +83,34 @@ test("usage is grouped by the values of a tag, and limited by a filter in the ad
 	await page.context().close();
 });
 
+test("usage of chosen days, limited by a filter of the field, is what ReportUsage returns for them", async () => {
+	const { page } = await visitWithKey(browser, service.http, "#/usage");
+	await page.getByLabel("Range").selectOption("chosen days");
+	const day = (ago: number) =>
+		new Intl.DateTimeFormat("en-CA", { timeZone: "Europe/Berlin" }).format(Date.now() - ago * 86_400_000);
+	// All of the samples, whose newest calls are of today.
+	const from = day(2);
+	await page.getByLabel("from", { exact: true }).fill(from);
+	await page.getByLabel("to", { exact: true }).fill(day(0));
+	await page.getByRole("combobox", { name: /^Filter/ }).fill("model:model-deep-4");
+	await page.keyboard.press("Enter");
+	await page.getByRole("button", { name: "Model: model-deep-4" }).waitFor();
+	const groups = page.locator("[aria-busy=false]").getByRole("region", { name: "Numbers", exact: true });
+	await expect
+		.poll(async () => (await groups.getByRole("rowheader").allTextContents()).map((text) => text.trim()))
+		.toEqual(["model-deep-4", "All"]);
+	await expect
+		.poll(() => groups.getByRole("row", { name: /^All/ }).getByRole("cell").first().textContent())
+		.toBe("$2.70");
+	await expectAccessible(page);
+	await page.getByLabel("from", { exact: true }).fill(day(5));
+	await page.getByLabel("to", { exact: true }).fill(day(4));
+	await page.getByText("No usage in this range").waitFor();
+	await page.getByLabel("Range").selectOption("last month");
+	await expect.poll(() => page.getByLabel("from", { exact: true }).count()).toBe(0);
+	await page.context().close();
+});
+
 test("usage by model and day is downloaded as CSV in two steps", async () => {
 	const { page } = await visitWithKey(browser, service.http);
 	await page.getByRole("link", { name: "Usage" }).click();
@@ -94,5 +122,23 @@ test("usage by model and day is downloaded as CSV in two steps", async () => {
 	const text = await readFile(await download.path(), "utf8");
 	expect(text.split("\n")[0]).toContain("model");
 	expect(text).toContain("model-large-4");
+	await page.context().close();
+});
+
+test("the rest of the groups comes last, and no other group has its color or that of another one", async () => {
+	const [sample] = SAMPLES;
+	if (sample === undefined) throw new Error("there are samples");
+	// The rest costs more than the sixth and the seventh group.
+	for (let number = 1; number <= 9; number += 1) {
+		const model = `model-of-few-calls-${number}`;
+		await postSample(service.http, { ...sample, id: sampleId(700 + number), model, costs: [0.001], minutesAgo: 1 });
+	}
+	const { page } = await visitWithKey(browser, service.http, "#/usage");
+	const numbers = page.getByRole("region", { name: "Numbers", exact: true });
+	const names = async () => (await numbers.getByRole("rowheader").allTextContents()).map((name) => name.trim());
+	await expect.poll(async () => (await names()).slice(-2)).toEqual(["others", "All"]);
+	const swatches = await numbers.locator(".swatch").evaluateAll((all) => all.map((one) => one.getAttribute("style")));
+	expect(swatches).toHaveLength(8);
+	expect(new Set(swatches).size).toBe(8);
 	await page.context().close();
 });

@@ -3,6 +3,7 @@
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const whole = new Intl.NumberFormat("en");
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const day = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short" });
 const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
 
 /** Writes a large number shortly, such as 412K. */
@@ -23,11 +24,12 @@ export function cost(value: number): string {
 
 /** Writes a duration in milliseconds, such as 48 s or 3 min 20 s. */
 export function duration(milliseconds: number): string {
-	const seconds = Math.max(0, milliseconds) / 1000;
-	if (seconds < 10) return `${seconds.toFixed(1)} s`;
-	if (seconds < 60) return `${Math.round(seconds)} s`;
+	const exactly = Math.max(0, milliseconds) / 1000;
+	if (exactly < 9.95) return `${exactly.toFixed(1)} s`;
+	const seconds = Math.round(exactly);
+	if (seconds < 60) return `${seconds} s`;
 	const minutes = Math.floor(seconds / 60);
-	if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
+	if (minutes < 60) return `${minutes} min ${seconds % 60} s`;
 	const hours = Math.floor(minutes / 60);
 	if (hours < 48) return `${hours} h ${minutes % 60} min`;
 	return `${Math.floor(hours / 24)} d ${hours % 24} h`;
@@ -46,6 +48,16 @@ export function ago(time: Date, now: number): string {
 /** Writes the time of day in the viewer's zone. */
 export function timeOfDay(time: Date): string {
 	return clock.format(time);
+}
+
+/** Writes the day and the time of day in the viewer's zone, such as Mon 23 Nov, 15:25:39. */
+export function dayAndTime(time: Date): string {
+	return `${day.format(time)}, ${clock.format(time)}`;
+}
+
+/** Whether two times are on the same day in the viewer's zone. */
+export function isSameDay(a: Date, b: Date): boolean {
+	return a.toDateString() === b.toDateString();
 }
 
 /** Writes a time exactly, in the viewer's zone. */

@@ -1,4 +1,5 @@
 import type { ComponentChildren } from "preact";
+import { useEffect } from "preact/hooks";
 import type { Problem } from "../service/service.ts";
 
 /** Stands in place of content that is not there: it loads, there is none, or it cannot be shown. */
@@ -20,8 +21,16 @@ const TITLES: Readonly<Record<Problem["kind"], string>> = {
 	other: "This cannot be shown",
 };
 
-/** Says what went wrong, and offers to try again. */
+/** Milliseconds after which a service that did not answer is asked again. */
+const RETRY_AFTER = 2_000;
+
+/** Says what went wrong, and offers to try again. A service that is away is tried again without a click. */
 export function ProblemNotice({ problem, retry }: { readonly problem: Problem; readonly retry?: () => void }) {
+	useEffect(() => {
+		if (problem.kind !== "away" || retry === undefined) return;
+		const timer = setTimeout(retry, RETRY_AFTER);
+		return () => clearTimeout(timer);
+	}, [problem]);
 	return (
 		<Notice title={TITLES[problem.kind]}>
 			<span>{problem.text}</span>

@@ -1,6 +1,6 @@
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { signal } from "@preact/signals";
-import { ago, exactTime, timeOfDay } from "./format.ts";
+import { ago, dayAndTime, exactTime, isSameDay, timeOfDay } from "./format.ts";
 
 /** The present time in milliseconds, to the second. */
 export const now = signal(Date.now());
@@ -23,13 +23,13 @@ export function Ago({ time }: { readonly time: Timestamp | undefined }) {
 	);
 }
 
-/** A time of day; the exact time is shown on hover. */
+/** A time of day, with its day if that is not today; the exact time is shown on hover. */
 export function Clock({ time }: { readonly time: Timestamp | undefined }) {
 	if (time === undefined) return null;
 	const date = dateOf(time);
 	return (
 		<time dateTime={date.toISOString()} title={exactTime(date)}>
-			{timeOfDay(date)}
+			{isSameDay(date, new Date(now.value)) ? timeOfDay(date) : dayAndTime(date)}
 		</time>
 	);
 }

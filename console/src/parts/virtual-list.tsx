@@ -16,11 +16,13 @@ interface VirtualListProps<Item> {
 	readonly role?: "rowgroup";
 	/** Index of the row that is kept in view. */
 	readonly focus?: number | undefined;
+	/** Whether that row is also kept in view while the items change. */
+	readonly follows?: boolean;
 }
 
 /** Shows only the rows of a long list that are in view. The page itself scrolls. */
 export function VirtualList<Item>(props: VirtualListProps<Item>) {
-	const { items: all, estimate, keyOf, render, onEnd, role, focus } = props;
+	const { items: all, estimate, keyOf, render, onEnd, role, focus, follows = false } = props;
 	const count = all.length;
 	// The virtualizer computes the places of all rows anew when it gets another function.
 	const getItemKey = useMemo(() => (index: number) => keyAt(all, index, keyOf), [all]);
@@ -57,7 +59,7 @@ export function VirtualList<Item>(props: VirtualListProps<Item>) {
 		const scrollPaddingStart = document.querySelector<HTMLElement>("header.top")?.offsetHeight ?? 0;
 		virtualizer.setOptions({ ...virtualizer.options, scrollPaddingStart });
 		virtualizer.scrollToIndex(focus, { align: "auto" });
-	}, [focus]);
+	}, [focus, follows, follows && all]);
 	void version.value;
 	const items = virtualizer.getVirtualItems();
 	const last = items.at(-1);

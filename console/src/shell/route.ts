@@ -30,8 +30,13 @@ export function go(to: string): void {
 /** Address of the search that was shown last in this tab, or is shown now; undefined if there was none. */
 export const lastSearch = signal<string | undefined>(undefined);
 
+/** Address of the list that was shown last in this tab, or is shown now; undefined if there was none. */
+export const lastList = signal<string | undefined>(undefined);
+
 effect(() => {
-	if (path.value[0] === "search") lastSearch.value = address.value;
+	const [page = "conversations", id] = path.value;
+	if (page === "search") lastSearch.value = address.value;
+	if (page === "conversations" && id === undefined) lastList.value = address.value;
 });
 
 /** Changes parameters of the present address without a new entry in the browser's history. */

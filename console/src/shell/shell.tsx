@@ -1,6 +1,7 @@
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { lazy, Suspense } from "preact/compat";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useErrorBoundary, useRef } from "preact/hooks";
 import ConversationsPage from "../pages/conversations/view.tsx";
 import { Notice } from "../parts/notice.tsx";
 import { accessKey, admitted, signOut } from "../service/session.ts";
@@ -34,6 +35,7 @@ export function Shell() {
 	const [first = "conversations", id] = path.value;
 	const name = ALL_NAMES.find((known) => known === first) ?? "conversations";
 	const Page = PAGES[name].view;
+	const conversation = name === "conversations" ? id : undefined;
 	return (
 		<>
 			<button type="button" class="skip" onClick={() => document.getElementById("main")?.focus()}>
@@ -61,13 +63,30 @@ export function Shell() {
 				</div>
 			</header>
 			<OfferedKey />
-			<main id="main" tabIndex={-1}>
-				<Suspense fallback={<Notice title="Loading…" />}>
-					{name === "conversations" && id !== undefined ? <Conversation key={id} id={id} /> : <Page />}
-				</Suspense>
+			{/* What one key may see is not shown to another one. */}
+			<main key={accessKey.value} id="main" tabIndex={-1}>
+				<Boundary key={conversation ?? name}>
+					<Suspense fallback={<Notice title="Loading…" />}>
+						{conversation === undefined ? <Page /> : <Conversation id={conversation} />}
+					</Suspense>
+				</Boundary>
 			</main>
 			<Help />
 		</>
+	);
+}
+
+/** Says when a page cannot be shown, for example because its files are not there any more after an upgrade. */
+function Boundary({ children }: { readonly children: ComponentChildren }) {
+	const [error] = useErrorBoundary((thrown: unknown) => reportError(thrown));
+	if (error === undefined) return children;
+	return (
+		<Notice title="This page cannot be shown">
+			<span>The service may be away, or may have been upgraded since the console was opened.</span>
+			<button type="button" onClick={() => location.reload()}>
+				Load the console again
+			</button>
+		</Notice>
 	);
 }
 

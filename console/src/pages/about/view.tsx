@@ -4,23 +4,29 @@ import type { GetServiceInfoResponse } from "../../../../gen/conversations/v1/se
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { PointAgentServer } from "../../parts/point-agent-server.tsx";
 import { Ago } from "../../parts/time.tsx";
-import { BASE_URL, type Problem, problemOf, serviceInfo } from "../../service/service.ts";
+import { BASE_URL, KEY_REFUSED, type Problem, problemOf, serviceInfo } from "../../service/service.ts";
+import { signOut } from "../../service/session.ts";
+import { useTitle } from "../../shell/title.ts";
 
 /** What the service is, and how to point an agent server at it. */
 export default function AboutPage() {
+	useTitle("About");
 	const info = useSignal<GetServiceInfoResponse | undefined>(undefined);
 	const problem = useSignal<Problem | undefined>(undefined);
-	useEffect(() => {
+	const load = (): void => {
 		serviceInfo.getServiceInfo({}).then(
 			(response) => {
 				info.value = response;
+				problem.value = undefined;
 			},
 			(error: unknown) => {
 				problem.value = problemOf(error);
+				if (problem.value.kind === "key") signOut(KEY_REFUSED);
 			},
 		);
-	}, []);
-	if (problem.value !== undefined) return <ProblemNotice problem={problem.value} />;
+	};
+	useEffect(load, []);
+	if (problem.value !== undefined) return <ProblemNotice problem={problem.value} retry={load} />;
 	if (info.value === undefined) return <Notice title="Loading…" />;
 	return (
 		<>
@@ -28,8 +34,41 @@ export default function AboutPage() {
 			<div class="about">
 				<PointAgentServer />
 				<Facts info={info.value} />
+				<Elsewhere />
 			</div>
 		</>
+	);
+}
+
+/** Where the description of the API, the metrics and the docs are. */
+function Elsewhere() {
+	return (
+		<section class="card">
+			<h2>Elsewhere</h2>
+			<table>
+				<tbody>
+					<tr>
+						<th scope="row">API</th>
+						<td>
+							<a href={`${BASE_URL}/openapi.json`}>/openapi.json</a> describes the requests in JSON. The same address
+							serves gRPC-Web and Connect.
+						</td>
+					</tr>
+					<tr>
+						<th scope="row">Metrics</th>
+						<td>
+							<code>{BASE_URL}/metrics</code> for Prometheus, with a key that has the scope <code>metrics</code>
+						</td>
+					</tr>
+					<tr>
+						<th scope="row">Docs</th>
+						<td>
+							<code>README.md</code> and <code>docs/</code> in the package of the service
+						</td>
+					</tr>
+				</tbody>
+			</table>
+		</section>
 	);
 }
 
@@ -64,10 +103,6 @@ function Facts({ info }: { readonly info: GetServiceInfoResponse }) {
 					</tr>
 				</tbody>
 			</table>
-			<p class="row">
-				<a href={`${BASE_URL}/openapi.json`}>/openapi.json</a>
-				<span class="muted">/metrics and the docs are described in the README of the service.</span>
-			</p>
 		</section>
 	);
 }

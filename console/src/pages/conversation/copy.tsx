@@ -1,4 +1,4 @@
-import { copyText } from "../../parts/copy.ts";
+import { useCopy } from "../../parts/copy.ts";
 import { BASE_URL } from "../../service/service.ts";
 import { query } from "../../shell/route.ts";
 import { type OpenConversation, readObject, readRecord } from "./state.ts";
@@ -18,30 +18,34 @@ interface Shown {
 /** Copies what is shown: ids, a link, JSON, or a command that reads it. */
 export function CopyMenu({ open }: { readonly open: OpenConversation }) {
 	const all = shownOf(open);
+	const { said, copy } = useCopy();
 	return (
-		<select
-			aria-label="Copy"
-			value=""
-			onChange={(event) => {
-				const [index, form] = event.currentTarget.value.split(" ");
-				event.currentTarget.value = "";
-				const shown = all[Number(index)];
-				if (index === "link") copyText(location.href);
-				else if (shown !== undefined) void textOf(shown, form ?? "").then(copyText);
-			}}
-		>
-			<option value="">Copy…</option>
-			<option value="link">link to what is shown</option>
-			{all.map(({ name }, index) => (
-				<optgroup key={name} label={name}>
-					{["id", "JSON", "curl", "grpcurl"].map((form) => (
-						<option key={form} value={`${index} ${form}`}>
-							{form}
-						</option>
-					))}
-				</optgroup>
-			))}
-		</select>
+		<>
+			<select
+				aria-label="Copy"
+				value=""
+				onChange={(event) => {
+					const [index, form] = event.currentTarget.value.split(" ");
+					event.currentTarget.value = "";
+					const shown = all[Number(index)];
+					if (index === "link") copy(location.href);
+					else if (shown !== undefined) copy(textOf(shown, form ?? ""));
+				}}
+			>
+				<option value="">Copy…</option>
+				<option value="link">link to what is shown</option>
+				{all.map(({ name }, index) => (
+					<optgroup key={name} label={name}>
+						{["id", "JSON", "curl", "grpcurl"].map((form) => (
+							<option key={form} value={`${index} ${form}`}>
+								{form}
+							</option>
+						))}
+					</optgroup>
+				))}
+			</select>
+			<span role="status">{said}</span>
+		</>
 	);
 }
 

@@ -75,7 +75,6 @@ export class OpenConversation {
 
 	reload(): void {
 		for (const stop of this.#stops.splice(0)) stop();
-		this.problem.value = undefined;
 		void this.#open();
 	}
 
@@ -93,6 +92,7 @@ export class OpenConversation {
 			await this.#loadSummary();
 			await Promise.all([this.#openUpdates(), this.#openEvents(), this.#loadRelatives(), this.#loadGaps()]);
 			this.loading.value = false;
+			this.problem.value = undefined;
 			// The watches do not tell of what arrived between the summary and the pages that were listed.
 			this.#readingSummary.request();
 			this.#readingGaps.request();

@@ -1,8 +1,8 @@
-import { useSignal } from "@preact/signals";
+import { type Signal, useSignal } from "@preact/signals";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
 import type { TextQuery } from "../../../../src/search/query.ts";
-import { cost, duration, exactTime, full, timeOfDay } from "../../parts/format.ts";
+import { cost, dayAndTime, duration, exactTime, full, isSameDay, timeOfDay } from "../../parts/format.ts";
 import { Formatted } from "../../parts/formatted.tsx";
 import { Notice } from "../../parts/notice.tsx";
 import { VirtualList } from "../../parts/virtual-list.tsx";
@@ -13,11 +13,14 @@ import type { GapPlace } from "./gap-places.ts";
 import { GapMark } from "./missing.tsx";
 import type { OpenConversation } from "./state.ts";
 import { isMinor, type Step, SYSTEM_PROMPT } from "./steps.ts";
+import { Tree } from "./tree.tsx";
 
 /** Characters of a text that are shown before it is opened. */
 const FOLDED = 600;
 /** Lines of a text that are shown before it is opened. */
 const LINES = 12;
+/** Pixels from the end of the page within which its end counts as shown. */
+const END = 60;
 
 /** What happened, step by step. */
 export function Timeline({ open }: { readonly open: OpenConversation }) {
@@ -45,7 +48,9 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 	const focus = shown.findIndex(isWanted);
 	const isGone = event !== null && focus < 0 && wanted.value === "" && !open.loadingEvents.value;
 	const running = open.summary.value?.executionStatus === Status.RUNNING;
-	const chosen = focus >= 0 ? focus : running && event === null ? shown.length - 1 : undefined;
+	const follows = useFollowing(running && event === null);
+	const chosen = focus >= 0 ? focus : follows.value ? shown.length - 1 : undefined;
+	const dates = useMemo(() => new Set(shown.filter((step, index) => isNewDay(step, shown[index - 1]))), [shown]);
 	const show = (step: Step | undefined): void => {
 		if (step !== undefined) setQuery((next) => next.set("event", String(step.sequence)));
 	};
@@ -128,11 +133,25 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 							index={index}
 							marks={marks.filter((mark) => mark.step === step)}
 							price={costs.get(step.id)}
+							dated={dates.has(step)}
 						/>
 					)}
 					focus={chosen}
+					follows={follows.value}
 				/>
 			</section>
+			{running && !follows.value && (
+				<button
+					type="button"
+					class="newest"
+					onClick={() => {
+						setQuery((next) => next.delete("event"));
+						follows.value = true;
+					}}
+				>
+					<span aria-hidden="true">↓</span> follow the newest
+				</button>
+			)}
 		</>
 	);
 }
@@ -147,15 +166,17 @@ interface StepViewProps {
 	readonly index: number;
 	readonly marks: readonly Mark[];
 	readonly price: number | undefined;
+	/** Whether the day is shown beside the time. */
+	readonly dated: boolean;
 	/** Gaps before and after the step. */
 	readonly places: readonly GapPlace[];
 }
 
-function StepView({ id, step, chosen, found, index, marks, price, places }: StepViewProps) {
+function StepView({ id, step, chosen, found, index, marks, price, dated, places }: StepViewProps) {
 	const article = useRef<HTMLElement>(null);
 	useFound(article, found, `${index} ${step.text.length} ${step.input.length} ${step.output.length}`);
 	const facts = [
-		timeOfDay(new Date(step.time)),
+		dated ? dayAndTime(new Date(step.time)) : timeOfDay(new Date(step.time)),
 		step.duration === undefined ? "" : duration(step.duration),
 		price === undefined ? "" : cost(price),
 	].filter(Boolean);
@@ -192,8 +213,32 @@ function StepView({ id, step, chosen, found, index, marks, price, places }: Step
 				)}
 				{step.input !== "" && <Folded text={step.input} form="input" found={found} />}
 				{step.output !== "" && <Folded text={step.output} form="output" found={found} />}
+				{chosen && <Members step={step} />}
 			</article>
 			{gaps(false)}
+		</>
+	);
+}
+
+/** The events of a step with all that they hold. */
+function Members({ step }: { readonly step: Step }) {
+	const open = useSignal(false);
+	return (
+		<>
+			<button
+				type="button"
+				class="small more"
+				aria-expanded={open.value}
+				onClick={() => {
+					open.value = !open.value;
+				}}
+			>
+				{open.value ? "hide the JSON" : "show the JSON"}
+			</button>
+			{open.value &&
+				step.events.map(({ sequence, kind, members }) => (
+					<Tree key={String(sequence)} name={`event ${sequence}: ${kind}`} value={members} />
+				))}
 		</>
 	);
 }
@@ -234,11 +279,64 @@ function Folded({ text, form, found, lines = LINES }: FoldedProps) {
 						open.value = !open.value;
 					}}
 				>
-					{open.value ? "show less" : `show all ${text.split("\n").length} lines`}
+					{open.value ? "show less" : `show all ${sizeOf(text)}`}
 				</button>
 			)}
 		</>
 	);
+}
+
+/** Whether a step is the first one of its day, of several days. */
+function isNewDay(step: Step, before: Step | undefined): boolean {
+	const today = before === undefined ? new Date() : new Date(before.time);
+	return !isSameDay(new Date(step.time), today);
+}
+
+/**
+ * Whether the newest step is kept in view: from the start, until the person scrolls back, and again at the end of the
+ * page.
+ *
+ * @param possible whether there is something to follow
+ */
+function useFollowing(possible: boolean): Signal<boolean> {
+	const follows = useSignal(possible);
+	useLayoutEffect(() => {
+		follows.value = possible;
+		if (!possible) return;
+		const ended = new AbortController();
+		const listen = <Name extends keyof WindowEventMap>(
+			name: Name,
+			scrollsBack: (event: WindowEventMap[Name]) => boolean,
+		) =>
+			addEventListener(
+				name,
+				(event) => {
+					if (scrollsBack(event)) follows.value = false;
+				},
+				{ signal: ended.signal, passive: true },
+			);
+		listen("wheel", ({ deltaY }) => deltaY < 0);
+		listen("touchmove", () => true);
+		listen("keydown", ({ key }) => ["ArrowUp", "PageUp", "Home"].includes(key));
+		// On the scroll bar.
+		listen("pointerdown", ({ clientX }) => clientX >= document.documentElement.clientWidth);
+		const { signal } = ended;
+		addEventListener(
+			"scrollend",
+			() => {
+				if (innerHeight + scrollY >= document.documentElement.scrollHeight - END) follows.value = true;
+			},
+			{ signal },
+		);
+		return () => ended.abort();
+	}, [possible]);
+	return follows;
+}
+
+/** Returns how much a text is: its lines, or the characters of a few long ones. */
+function sizeOf(text: string): string {
+	const lines = text.split("\n").length;
+	return lines > LINES ? `${full(lines)} lines` : `${full(text.length)} characters`;
 }
 
 /** Returns the cost of steps: of the call that was listed last before the step, and belongs to no step before it. */

@@ -7,7 +7,8 @@ import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { StatusMark } from "../../parts/status.tsx";
 import { Ago, Clock } from "../../parts/time.tsx";
 import { useShortcuts } from "../../shell/keys.ts";
-import { addressOf, go, lastSearch, query, setQuery } from "../../shell/route.ts";
+import { addressOf, go, lastList, lastSearch, query, setQuery } from "../../shell/route.ts";
+import { useTitle } from "../../shell/title.ts";
 import { CopyMenu } from "./copy.tsx";
 import { History } from "./history.tsx";
 import { Missing } from "./missing.tsx";
@@ -32,20 +33,22 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 		{ key: "r", meaning: "show the record", run: () => show("record") },
 		{ key: "h", meaning: "show the history", run: () => show("history") },
 		searched === null
-			? { key: "Escape", meaning: "back to the list", run: () => go(addressOf(["conversations"])) }
+			? { key: "Escape", meaning: "back to the list", run: () => go(lastList.value ?? addressOf(["conversations"])) }
 			: {
 					key: "Escape",
 					meaning: "back to the search",
 					run: () => go(lastSearch.value ?? addressOf(["search"], { query: searched })),
 				},
 	]);
-	const problem = open.problem.value;
-	if (problem !== undefined) return <ProblemNotice problem={problem} retry={() => open.reload()} />;
 	const summary = open.summary.value;
 	const record = open.record.value;
+	const label = summary?.title ?? (summary?.firstMessage ? `“${summary.firstMessage}”` : id);
+	useTitle(label);
 	const missing = open.missing.value?.gaps ?? [];
 	const [oldest] = missing;
 	const tags = Object.entries(summary?.tags ?? {});
+	const problem = open.problem.value;
+	if (problem !== undefined) return <ProblemNotice problem={problem} retry={() => open.reload()} />;
 	const isUnknown = (relation: string): boolean =>
 		open.missing.value?.unknownRelations.some((unknown) => unknown.relation === relation) ?? false;
 	if (summary === undefined && open.steps.value.length === 0)
@@ -59,7 +62,7 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 	return (
 		<>
 			<header class="conversation-head">
-				<h1>{summary?.title ?? (summary?.firstMessage ? `“${summary.firstMessage}”` : id)}</h1>
+				<h1>{label}</h1>
 				<p class="row small muted">
 					{summary && <StatusMark status={summary.executionStatus} />}
 					<GapsTag gaps={oldest && { count: BigInt(missing.length), since: oldest.since }} />

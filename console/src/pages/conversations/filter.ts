@@ -30,8 +30,35 @@ export const ORDERS: ReadonlyMap<string, { readonly order: ConversationOrder; re
 	["tokens", { order: ConversationOrder.TOKENS, words: "tokens" }],
 ]);
 
-/** Parameters that select by one text each. */
-export const TEXT_FILTERS = ["model", "agent_kind", "sender", "owner", "tag_key", "title_contains"] as const;
+/** Parameters that are filters, with the words for a person. */
+export const FILTER_WORDS: ReadonlyMap<string, string> = new Map([
+	["title_contains", "Title"],
+	["model", "Model"],
+	["agent_kind", "Agent"],
+	["sender", "Sender"],
+	["owner", "Owner"],
+	["tag", "Tag"],
+	["tag_key", "Tag key"],
+	["id", "Id"],
+	["parent_conversation_id", "Parent"],
+	["forked_from_conversation_id", "Fork of"],
+	["execution_status", "Status"],
+	["execution_status_not", "Status is not"],
+	["has_error", "Has an error"],
+	["has_gaps", "Has gaps"],
+	["created_from", "Created from"],
+	["created_to", "Created before"],
+	["updated_from", "Updated from"],
+	["updated_to", "Updated before"],
+	["activity_from", "Active from"],
+	["activity_to", "Active before"],
+	["silent_minutes", "Minutes of silence"],
+	["cost_from", "Cost from"],
+	["cost_to", "Cost to"],
+]);
+
+/** Filters that the address may have several times. */
+export const LIST_FILTERS: ReadonlySet<string> = new Set(["tag", "id", "execution_status", "execution_status_not"]);
 
 /**
  * Events that are not followed. State updates that change something arrive as updates of the record; a hook and an

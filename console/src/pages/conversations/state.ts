@@ -1,4 +1,4 @@
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import {
 	type ConversationEventEntry,
 	EventOrder,
@@ -12,9 +12,10 @@ import { UpdateChange } from "../../../../gen/conversations/v1/update_pb.js";
 import { conditionsOf } from "../../../../src/conversations/read/filter.ts";
 import { microsecondsOf, orderedTokens, summaryMeets } from "../../../../src/store/condition.ts";
 import { conversations, events, KEY_REFUSED, type Problem, problemOf, reports } from "../../service/service.ts";
-import { signOut } from "../../service/session.ts";
+import { accessKey, signOut } from "../../service/session.ts";
 import { Throttle } from "../../service/throttle.ts";
 import { follow } from "../../service/watch.ts";
+import { path } from "../../shell/route.ts";
 import { filterOf, gapsQuery, isSilentView, NOT_FOLLOWED, orderOf, silentQuery, withoutStatus } from "./filter.ts";
 
 /** A conversation in the list. */
@@ -43,6 +44,8 @@ export interface Counts {
 /** Number of conversations that are loaded at first, and further ones at a time. */
 const FIRST_PAGE = 100;
 const PAGE_SIZE = 1_000;
+/** Number of conversations up to which a list is kept for who comes back from one of them. */
+const MOST_KEPT = 5_000;
 /** Number of conversations that are read again at a time after events. */
 const MOST_CHANGED = 200;
 /** Number of conversations that do not meet the filter whose versions are remembered. */
@@ -58,17 +61,27 @@ export class ConversationList {
 	/** Undefined until they are known. */
 	readonly counts = signal<Counts | undefined>(undefined);
 	readonly loading = signal(true);
+	/** Whether the rows are those of the view before, or of the time when the page was left, until they are read anew. */
+	readonly stale = signal(false);
+	/** The chosen conversation, and its place when a key chose it; undefined if none is. */
+	readonly chosen = signal<{ readonly id: string; readonly index: number | undefined } | undefined>(undefined);
+	/** Pixels by which the page was scrolled when it was left. */
+	scrolled = 0;
 	readonly problem = signal<Problem | undefined>(undefined);
 	/** Whether there are more conversations than those that are loaded. */
 	readonly more = signal(false);
 	readonly #query: URLSearchParams;
 	#nextPage = "";
+	/** Number of conversations that were loaded. */
+	#loaded = 0;
 	#stops: (() => void)[] = [];
+	/** Number of times that the list was opened or closed. What was read for an earlier time is dropped. */
+	#times = 0;
 	#closed = false;
 	readonly #counting = new Throttle(() => this.#readCounts());
 	readonly #reading = new Throttle(() => this.#readChanged());
 	readonly #erasing = new Throttle(() => this.#reopen());
-	readonly #silence: ReturnType<typeof setInterval>;
+	#silence: ReturnType<typeof setInterval> | undefined;
 	/** Newest versions of conversations that do not meet the filter, the last ones: the watch may bring older ones later. */
 	readonly #left = new Map<string, Version>();
 	/** Sequence of the newest erasure that the list knows of. */
@@ -76,9 +89,13 @@ export class ConversationList {
 	/** Ids of the conversations to read again. */
 	readonly #changed = new Set<string>();
 
-	constructor(query: URLSearchParams) {
+	/** @param before the list of another view, whose rows and counts are shown until those of this one are there */
+	constructor(query: URLSearchParams, before?: ConversationList) {
 		this.#query = query;
-		this.#silence = setInterval(() => void this.#grownOld().catch(() => undefined), SILENCE_INTERVAL);
+		this.rows.value = before?.rows.value ?? [];
+		this.counts.value = before?.counts.value;
+		this.stale.value = this.rows.value.length > 0;
+		this.#keepTime();
 		void this.#open();
 	}
 
@@ -87,15 +104,29 @@ export class ConversationList {
 		void this.#reopen();
 	}
 
-	async #reopen(): Promise<void> {
-		this.#stop();
-		await this.#open(this.rows.value.length);
+	/** Goes on with a list that was closed: it shows what it had until it has read it again. */
+	resume(): void {
+		this.#closed = false;
+		this.stale.value = this.rows.value.length > 0;
+		this.#keepTime();
+		void this.#reopen();
 	}
 
-	/** @param least number of conversations to load, if there are as many */
-	async #open(least = 0): Promise<void> {
+	async #reopen(): Promise<void> {
+		this.#stop();
+		await this.#open();
+	}
+
+	#keepTime(): void {
+		clearInterval(this.#silence);
+		this.#silence = setInterval(() => void this.#grownOld().catch(() => undefined), SILENCE_INTERVAL);
+	}
+
+	/** Loads as many conversations as were loaded before, or the first page. */
+	async #open(): Promise<void> {
+		this.#times += 1;
+		const time = this.#times;
 		this.loading.value = true;
-		this.problem.value = undefined;
 		try {
 			// The watches start behind what is stored before the first page is read, so that nothing falls in between.
 			const [update, event] = await Promise.all([newestUpdate(), newestEvent()]);
@@ -103,20 +134,23 @@ export class ConversationList {
 			const known = compare(update, this.#erased) < 0 ? this.#erased : update;
 			let page = await this.#page("", FIRST_PAGE);
 			const rows = new Map(page.rows.map((row) => [row.summary.id, row]));
-			while (rows.size < least && page.next !== "" && !this.#closed) {
+			while (rows.size < this.#loaded && page.next !== "" && time === this.#times) {
 				page = await this.#page(page.next, PAGE_SIZE);
 				for (const row of page.rows) rows.set(row.summary.id, row);
 			}
-			if (this.#closed) return;
+			if (time !== this.#times) return;
+			this.problem.value = undefined;
+			this.stale.value = false;
 			this.rows.value = [...rows.values()];
+			this.#loaded = rows.size;
 			this.#nextPage = page.next;
 			this.more.value = page.next !== "";
 			this.#follow(known, event);
 			this.#counting.request();
 		} catch (error) {
-			this.#fail(error);
+			if (time === this.#times) this.#fail(error);
 		} finally {
-			this.loading.value = false;
+			if (time === this.#times) this.loading.value = false;
 		}
 	}
 
@@ -161,23 +195,29 @@ export class ConversationList {
 
 	/** Loads the next page. */
 	async loadMore(): Promise<void> {
-		if (this.loading.value || !this.more.value) return;
+		if (this.loading.value || !this.more.value || this.stale.value) return;
+		const time = this.#times;
 		this.loading.value = true;
 		try {
 			const page = await this.#page(this.#nextPage, PAGE_SIZE);
+			if (time !== this.#times) return;
+			this.problem.value = undefined;
 			const known = new Set(this.rows.value.map(({ summary }) => summary.id));
 			this.rows.value = [...this.rows.value, ...page.rows.filter(({ summary }) => !known.has(summary.id))];
+			this.#loaded = this.rows.value.length;
 			this.#nextPage = page.next;
 			this.more.value = page.next !== "";
 		} catch (error) {
-			this.#fail(error);
+			if (time === this.#times) this.#fail(error);
 		} finally {
-			this.loading.value = false;
+			if (time === this.#times) this.loading.value = false;
 		}
 	}
 
+	/** Stops following. {@link resume} goes on. */
 	close(): void {
 		this.#closed = true;
+		this.#times += 1;
 		clearInterval(this.#silence);
 		this.#stop();
 	}
@@ -316,6 +356,33 @@ export class ConversationList {
 		const byStatus = new Map(counts.map(({ value, count }) => [value, count]));
 		this.counts.value = { byStatus, all, silent, gaps, shown: limited?.total ?? all };
 	}
+}
+
+/** The list that was shown last, so that a person who comes back from a conversation finds it as it was. */
+let last: { readonly parameters: string; readonly list: ConversationList } | undefined;
+
+function forget(): void {
+	last?.list.close();
+	last = undefined;
+}
+
+// Another key may see other conversations.
+accessKey.subscribe(forget);
+effect(() => {
+	const [page = "conversations", id] = path.value;
+	if (page !== "conversations") forget();
+	else if (id !== undefined && last !== undefined) last.list.chosen.value = { id, index: undefined };
+});
+
+/**
+ * Returns the list of a view: the one that was shown last if it is the same view, or a new one.
+ *
+ * @param parameters parameters of the address
+ */
+export function listOf(parameters: string): ConversationList {
+	if (last?.parameters === parameters && last.list.rows.value.length <= MOST_KEPT) last.list.resume();
+	else last = { parameters, list: new ConversationList(new URLSearchParams(parameters), last?.list) };
+	return last.list;
 }
 
 /** Returns the sequence of the newest current update. Later ones come by the watch. */

@@ -1,7 +1,7 @@
 import "./style.css";
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
 import { cost, full, short } from "../../parts/format.ts";
 import { GapsTag } from "../../parts/gaps-tag.tsx";
@@ -12,30 +12,49 @@ import { Ago } from "../../parts/time.tsx";
 import { VirtualList } from "../../parts/virtual-list.tsx";
 import { useShortcuts } from "../../shell/keys.ts";
 import { addressOf, go, query, replaceQuery, setQuery } from "../../shell/route.ts";
+import { useTitle } from "../../shell/title.ts";
 import {
+	FILTER_WORDS,
 	gapsQuery,
 	isGapsView,
 	isSilentView,
+	LIST_FILTERS,
 	ORDERS,
 	STATUSES,
 	silentQuery,
-	type TEXT_FILTERS,
 	withoutStatus,
 } from "./filter.ts";
 import { SavedViews } from "./saved-views.tsx";
-import { ConversationList, type Counts, type Row } from "./state.ts";
+import { type Counts, listOf, type Row } from "./state.ts";
+import { Suggestions } from "./suggestions.tsx";
+
+/** Windows in which a row has three lines. */
+const NARROW = "(width < 560px)";
 
 /** The live list of conversations. */
 export default function ConversationsPage() {
+	useTitle(undefined);
 	const parameters = query.value.toString();
-	const list = useMemo(() => new ConversationList(new URLSearchParams(parameters)), [parameters]);
+	const list = useMemo(() => listOf(parameters), [parameters]);
 	useEffect(() => () => list.close(), [list]);
-	const chosen = useSignal<number | undefined>(undefined);
+	useLayoutEffect(() => {
+		scrollTo(0, list.scrolled);
+		const keep = (): void => {
+			list.scrolled = scrollY;
+		};
+		addEventListener("scroll", keep, { passive: true });
+		return () => removeEventListener("scroll", keep);
+	}, [list]);
 	const search = useRef<HTMLInputElement>(null);
 	const rows = list.rows.value;
+	const stale = list.stale.value;
+	const chosen = list.chosen.value;
 	const move = (by: number): void => {
-		const next = Math.min(Math.max((chosen.value ?? -1) + by, 0), rows.length - 1);
-		if (rows.length > 0) chosen.value = next;
+		// Rows move while the list changes, so the conversation is remembered and not its place.
+		const present = rows.findIndex(({ summary }) => summary.id === chosen?.id);
+		const index = Math.min(Math.max(present + by, 0), rows.length - 1);
+		const row = rows[index];
+		if (row !== undefined) list.chosen.value = { id: row.summary.id, index };
 	};
 	useShortcuts([
 		{ key: "j", meaning: "next conversation", run: () => move(1) },
@@ -44,8 +63,8 @@ export default function ConversationsPage() {
 			key: "Enter",
 			meaning: "open the chosen conversation",
 			run: () => {
-				const row = rows[chosen.value ?? -1];
-				if (row !== undefined) go(addressOf(["conversations", row.summary.id]));
+				const row = rows.find(({ summary }) => summary.id === chosen?.id);
+				if (row !== undefined) go(addressOfRow(row));
 			},
 		},
 		{ key: "f", meaning: "filter by title", run: () => search.current?.focus() },
@@ -59,26 +78,41 @@ export default function ConversationsPage() {
 			<Filters input={search} orders={ORDERS}>
 				<SavedViews />
 			</Filters>
-			{problem !== undefined ? (
+			{problem !== undefined && (stale || rows.length === 0) ? (
 				<ProblemNotice problem={problem} retry={() => list.reload()} />
 			) : rows.length === 0 ? (
 				<EmptyList loading={list.loading.value} />
 			) : (
 				<>
-					<div class="list" role="table" aria-label="Conversations" aria-rowcount={rows.length + 1}>
+					<div
+						class={`list${stale ? " stale" : ""}`}
+						role="table"
+						aria-label="Conversations"
+						aria-rowcount={rows.length + 1}
+						aria-busy={stale}
+					>
 						<Head />
 						<VirtualList
 							role="rowgroup"
 							items={rows}
-							estimate={56}
+							estimate={matchMedia(NARROW).matches ? 78 : 56}
 							keyOf={({ summary }) => summary.id}
-							render={(row, index) => <Line row={row} chosen={index === chosen.value} />}
+							render={(row) => <Line row={row} chosen={row.summary.id === chosen?.id} />}
 							onEnd={() => void list.loadMore()}
-							focus={chosen.value}
+							focus={chosen?.index}
 						/>
 					</div>
-					<p class="small muted" aria-live="polite">
-						{list.loading.value ? "Loading more…" : `${full(rows.length)} of ${totalOf(list)}`}
+					<p class="row small muted" aria-live="polite">
+						{problem === undefined ? (
+							<span>{list.loading.value ? "Loading…" : `${full(rows.length)} of ${totalOf(list)}`}</span>
+						) : (
+							<>
+								<span class="problem-text">{problem.text}</span>
+								<button type="button" onClick={() => void list.loadMore()}>
+									Try again
+								</button>
+							</>
+						)}
 					</p>
 				</>
 			)}
@@ -99,7 +133,7 @@ export function Head() {
 	);
 }
 
-function totalOf(list: ConversationList): string {
+function totalOf(list: ReturnType<typeof listOf>): string {
 	const loaded = list.rows.value.length;
 	if (!list.more.value) return full(loaded);
 	return full(Math.max(Number(list.counts.value?.shown ?? 0n), loaded));
@@ -163,32 +197,37 @@ export function StatusButtons({ counts }: { readonly counts?: Counts | undefined
 	);
 }
 
-const FILTER_WORDS: Readonly<Record<(typeof TEXT_FILTERS)[number], string>> = {
-	model: "Model",
-	agent_kind: "Agent",
-	sender: "Sender",
-	owner: "Owner",
-	tag_key: "Tag key",
-	title_contains: "Title",
-};
-
 interface FiltersProps {
 	readonly input: { current: HTMLInputElement | null };
-	/** Orders by their names in the address. The first one is the default. */
-	readonly orders: ReadonlyMap<string, { readonly words: string }>;
+	/** Orders by their names in the address, the first one being the default; undefined if there is nothing to order. */
+	readonly orders?: ReadonlyMap<string, { readonly words: string }>;
+	/** Parameters of the address that are no filter, or are shown by something else, such as a pressed button. */
+	readonly shownElsewhere?: readonly string[];
 	readonly children?: ComponentChildren;
 }
 
-/** The filters of the address besides that of the status, and its order. */
-export function Filters({ input, orders, children }: FiltersProps) {
+/** Parameters that are shown by the box of the search, the choice of the order and the buttons of the statuses. */
+const SHOWN_ELSEWHERE: readonly string[] = ["query", "order_by", "execution_status", "silent_minutes"];
+
+/** The filters of the address besides those that are shown elsewhere, and its order. */
+export function Filters({ input, orders, shownElsewhere = SHOWN_ELSEWHERE, children }: FiltersProps) {
 	const parameters = query.value;
-	const [firstOrder] = orders.keys();
-	// The others are shown by a pressed button, by the choice of the order, or by the box of the search.
+	const suggested = useSignal(false);
+	const [firstOrder] = orders?.keys() ?? [];
 	const active = [...parameters].filter(
-		([name, value]) =>
-			!["query", "order_by", "execution_status", "silent_minutes"].includes(name) &&
-			!(name === "has_gaps" && value === "true"),
+		([name, value]) => !shownElsewhere.includes(name) && !(name === "has_gaps" && value === "true"),
 	);
+	const apply = (): void => {
+		const text = input.current?.value.trim() ?? "";
+		setQuery((next) => {
+			const [, name = "", value] = /^(\w+):\s*(.*)$/.exec(text) ?? [];
+			if (value !== undefined && LIST_FILTERS.has(name)) next.append(name, value);
+			else if (value !== undefined && FILTER_WORDS.has(name)) next.set(name, value);
+			else if (text === "") next.delete("title_contains");
+			else next.set("title_contains", text);
+		});
+		if (input.current !== null) input.current.value = "";
+	};
 	const without = (name: string, value: string): void =>
 		setQuery((next) => {
 			const rest = next.getAll(name).filter((one) => one !== value);
@@ -201,16 +240,7 @@ export function Filters({ input, orders, children }: FiltersProps) {
 				class="grow"
 				onSubmit={(event) => {
 					event.preventDefault();
-					const text = input.current?.value.trim() ?? "";
-					setQuery((next) => {
-						const [, name, value] = /^(\w+):\s*(.*)$/.exec(text) ?? [];
-						if (name === "tag" && value !== undefined) next.append("tag", value);
-						else if (name !== undefined && value !== undefined && Object.hasOwn(FILTER_WORDS, name))
-							next.set(name, value);
-						else if (text === "") next.delete("title_contains");
-						else next.set("title_contains", text);
-					});
-					if (input.current !== null) input.current.value = "";
+					apply();
 				}}
 			>
 				<input
@@ -219,29 +249,40 @@ export function Filters({ input, orders, children }: FiltersProps) {
 					type="search"
 					aria-label="Filter: words of the title, or model:NAME, sender:NAME, agent_kind:NAME, tag:KEY:VALUE"
 					placeholder="Filter by title, or model:…  sender:…  tag:key:value   ( f )"
+					list="filters"
+					onFocus={() => {
+						suggested.value = true;
+					}}
+					onInput={(event) => {
+						// A suggestion was chosen.
+						if (event.inputType === "insertReplacementText") apply();
+					}}
 				/>
+				<Suggestions id="filters" wanted={suggested.value} />
 			</form>
 			{active.map(([name, value]) => (
 				<button key={`${name}:${value}`} type="button" title="Remove this filter" onClick={() => without(name, value)}>
-					{name}: {value} <span aria-hidden="true">×</span>
+					{FILTER_WORDS.get(name) ?? name}: {value} <span aria-hidden="true">×</span>
 				</button>
 			))}
-			<label class="row small muted">
-				Order
-				<select
-					value={parameters.get("order_by") ?? firstOrder}
-					onChange={(event) => {
-						const { value } = event.currentTarget;
-						setQuery((next) => next.set("order_by", value));
-					}}
-				>
-					{[...orders].map(([name, { words }]) => (
-						<option key={name} value={name}>
-							{words}
-						</option>
-					))}
-				</select>
-			</label>
+			{orders && (
+				<label class="row small muted">
+					Order
+					<select
+						value={parameters.get("order_by") ?? firstOrder}
+						onChange={(event) => {
+							const { value } = event.currentTarget;
+							setQuery((next) => next.set("order_by", value));
+						}}
+					>
+						{[...orders].map(([name, { words }]) => (
+							<option key={name} value={name}>
+								{words}
+							</option>
+						))}
+					</select>
+				</label>
+			)}
 			{children}
 		</div>
 	);
@@ -266,6 +307,17 @@ function EmptyList({ loading }: { readonly loading: boolean }) {
 	);
 }
 
+function hasFailed({ summary }: Row): boolean {
+	return summary.lastError !== undefined && [Status.ERROR, Status.STUCK].includes(summary.executionStatus);
+}
+
+/** Returns the address of a conversation: of its last error if it has failed. */
+function addressOfRow(row: Row): string {
+	const { id, lastError } = row.summary;
+	const event = hasFailed(row) ? { event: String(lastError?.eventSequence) } : {};
+	return addressOf(["conversations", id], event);
+}
+
 interface LineProps {
 	readonly row: Row;
 	readonly chosen: boolean;
@@ -277,8 +329,7 @@ interface LineProps {
 export function Line({ row, chosen, label: shown }: LineProps) {
 	const { summary, fresh } = row;
 	const { title, firstMessage, lastMessage, lastError, tokens } = summary;
-	const failed = lastError !== undefined && [Status.ERROR, Status.STUCK].includes(summary.executionStatus);
-	const address = addressOf(["conversations", summary.id], failed ? { event: String(lastError.eventSequence) } : {});
+	const failed = lastError !== undefined && hasFailed(row);
 	const label = title ?? (firstMessage === undefined ? undefined : `“${firstMessage}”`);
 	return (
 		<div class={`line${chosen ? " chosen" : ""}${fresh ? " fresh" : ""}`} role="row" aria-selected={chosen}>
@@ -286,7 +337,7 @@ export function Line({ row, chosen, label: shown }: LineProps) {
 				<StatusMark status={summary.executionStatus} />
 			</span>
 			<span role="cell" class="label">
-				<a href={address}>{shown ?? (row.unreadable ? "cannot be read" : (label ?? summary.id))}</a>
+				<a href={addressOfRow(row)}>{shown ?? (row.unreadable ? "cannot be read" : (label ?? summary.id))}</a>
 				<span class="reason small">
 					<GapsTag gaps={summary.gaps} />
 					{failed ? (

@@ -11,12 +11,15 @@ import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { useShortcuts } from "../../shell/keys.ts";
 import { addressOf, go, query, setQuery } from "../../shell/route.ts";
 import { searchedAgain } from "../../shell/search-box.tsx";
+import { useTitle } from "../../shell/title.ts";
 import { Filters, Head, Line, StatusButtons } from "../conversations/view.tsx";
 import { ORDERS, type Reach, resultsOf, type SearchResults } from "./state.ts";
 
 /** The hits of the search that the address has. */
 export default function SearchPage() {
 	const parameters = query.value.toString();
+	const searched = query.value.get("query");
+	useTitle(searched === null ? "Search" : `Search: ${searched}`);
 	const again = searchedAgain.value;
 	const results = useMemo(() => resultsOf(parameters, again), [parameters, again]);
 	const { chosen } = results;

@@ -39,7 +39,7 @@ export function RefusedPosts({ interval }: { readonly interval: number }) {
 		<section aria-labelledby="refused-posts">
 			<h2 id="refused-posts">Refused posts</h2>
 			<div class="scroll" role="region" aria-label="Refused posts" tabIndex={0}>
-				<table class="card">
+				<table class="card wide">
 					<thead>
 						<tr>
 							{["Time", "Sender", "Conversation", "Refusal", "Reasons"].map((title) => (
@@ -83,9 +83,9 @@ function Line({ post }: { readonly post: RefusedPost }) {
 					<a href={addressOf(["conversations"], { sender })}>{sender}</a>
 				) : (
 					<span>
-						{peer} without a valid key, {full(requests)} times
+						{peer} without a valid key, {requests === 1n ? "once" : `${full(requests)} times`}
 					</span>
-				)}
+				)}{" "}
 				{owner !== "" && <span class="tag">{owner}</span>}
 			</td>
 			<td>

@@ -8,6 +8,7 @@ import { Ago } from "../../parts/time.tsx";
 import { KEY_REFUSED, type Problem, problemOf, senders } from "../../service/service.ts";
 import { signOut } from "../../service/session.ts";
 import { addressOf } from "../../shell/route.ts";
+import { useTitle } from "../../shell/title.ts";
 import { RefusedPosts } from "./refused.tsx";
 
 /** Milliseconds between two reads of the senders. */
@@ -29,6 +30,7 @@ const NUMBERS: ReadonlySet<string> = new Set(["Running", "Records", "Events"]);
 
 /** Who posts, who is silent, whose clock is wrong, and whose posts are refused. */
 export default function SendersPage() {
+	useTitle("Senders");
 	const list = useSignal<readonly Sender[] | undefined>(undefined);
 	const problem = useSignal<Problem | undefined>(undefined);
 	useEffect(() => {
@@ -62,7 +64,7 @@ export default function SendersPage() {
 		<>
 			<h1 class="visually-hidden">Senders</h1>
 			<div class="scroll" role="region" aria-label="Senders" tabIndex={0}>
-				<table class="card">
+				<table class="card wide">
 					<thead>
 						<tr>
 							{COLUMNS.map((title) => (
@@ -89,7 +91,7 @@ function Line({ sender }: { readonly sender: Sender }) {
 	return (
 		<tr>
 			<td>
-				<a href={addressOf(["conversations"], { sender: sender.name })}>{sender.name}</a>
+				<a href={addressOf(["conversations"], { sender: sender.name })}>{sender.name}</a>{" "}
 				{sender.owner !== "" && <span class="tag">{sender.owner}</span>}
 			</td>
 			<td>

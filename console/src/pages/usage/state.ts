@@ -19,8 +19,11 @@ export const RANGES: ReadonlyMap<string, string> = new Map([
 	["7", "7 days"],
 	["14", "14 days"],
 	["30", "30 days"],
+	["month", "this month"],
+	["last_month", "last month"],
 	["90", "90 days"],
 	["365", "a year"],
+	["days", "chosen days"],
 ]);
 export const STEPS: ReadonlyMap<ChartStep, UsageStep> = new Map([
 	["hour", UsageStep.HOUR],
@@ -43,7 +46,7 @@ const MOST_PERIODS = 10_000;
 /** Milliseconds of the quarters of an hour in which the service keeps usage. */
 const QUARTER = 900_000;
 /** Parameters of the address that are no filter. */
-const OWN_PARAMETERS = new Set(["range", "step", "group_by", "measure"]);
+export const OWN_PARAMETERS: readonly string[] = ["range", "from", "to", "step", "group_by", "measure"];
 
 /** A group of the report, over the whole range. */
 interface Group {
@@ -87,7 +90,6 @@ export class UsageReport {
 	}
 
 	load(): void {
-		this.problem.value = undefined;
 		void this.#load().catch((error: unknown) => {
 			const problem = problemOf(error);
 			if (problem.kind === "key") signOut(KEY_REFUSED);
@@ -100,8 +102,10 @@ export class UsageReport {
 	}
 
 	async #load(): Promise<void> {
+		const { from, to } = this.days();
 		const range = {
-			from: timestampFromDate(this.#from()),
+			from: timestampFromDate(from),
+			...(to && { to: timestampFromDate(to) }),
 			timeZone: this.#timeZone,
 			groupBy: [this.groupBy],
 			filter: filterOf(this.#query, Date.now()),
@@ -113,6 +117,7 @@ export class UsageReport {
 			reports.countConversations({ groupBy: "tag_key" }),
 		]);
 		if (this.#closed) return;
+		this.problem.value = undefined;
 		this.tagKeys.value = tags.counts.map(({ value }) => value);
 		this.loaded.value = shown(whole, periods, this.#starts(), this.measure);
 	}
@@ -120,31 +125,47 @@ export class UsageReport {
 	/** Returns the starts of all periods of the range in seconds, as the service computes them. */
 	#starts(): readonly number[] {
 		const offsetAt = timeZone(this.#timeZone) ?? (() => 0);
+		const { from, to } = this.days();
 		const range = {
-			first: Math.floor(this.#from().getTime() / QUARTER),
-			beyond: Math.floor(Date.now() / QUARTER) + 1,
+			first: Math.floor(from.getTime() / QUARTER),
+			beyond: Math.floor(Math.min(Date.now(), (to?.getTime() ?? Infinity) - 1) / QUARTER) + 1,
 		};
 		const periods = periodsOf(this.step, offsetAt, [range], MOST_PERIODS) ?? [];
 		return periods.flatMap(({ start }) => (start === undefined ? [] : start / 1000));
 	}
 
-	/** Returns the start of the first day of the range, in the viewer's zone. */
-	#from(): Date {
-		const from = new Date();
-		from.setHours(0, 0, 0, 0);
-		from.setDate(from.getDate() - (Number(this.range) || 7) + 1);
-		return from;
+	/** Returns the start of the first day of the range and of the day after the last one, in the viewer's zone. */
+	days(): { readonly from: Date; readonly to: Date | undefined } {
+		const now = new Date();
+		const [year, month, day] = [now.getFullYear(), now.getMonth(), now.getDate()];
+		switch (this.range) {
+			case "month":
+				return { from: new Date(year, month, 1), to: undefined };
+			case "last_month":
+				return { from: new Date(year, month - 1, 1), to: new Date(year, month, 1) };
+			case "days": {
+				const from = dayOf(this.#query.get("from")) ?? new Date(year, month, day - 6);
+				const last = dayOf(this.#query.get("to"));
+				// A day that ends before the first one is no end.
+				const to = last && last >= from ? new Date(last.getFullYear(), last.getMonth(), last.getDate() + 1) : undefined;
+				return { from, to };
+			}
+			default:
+				return { from: new Date(year, month, day - (Number(this.range) || 7) + 1), to: undefined };
+		}
 	}
 
 	/** Downloads the rows of the report as CSV, as the service writes them. */
 	async download(): Promise<void> {
+		const { from, to } = this.days();
 		const parameters = new URLSearchParams({
-			from: this.#from().toISOString(),
+			from: from.toISOString(),
+			...(to && { to: to.toISOString() }),
 			step: this.step,
 			time_zone: this.#timeZone,
 			group_by: this.groupBy,
 		});
-		for (const [name, value] of this.#query) if (!OWN_PARAMETERS.has(name)) parameters.append(name, value);
+		for (const [name, value] of this.#query) if (!OWN_PARAMETERS.includes(name)) parameters.append(name, value);
 		const response = await fetch(`${BASE_URL}/api/v1/usage?${parameters}`, {
 			headers: { Accept: "text/csv", ...(accessKey.value === undefined ? {} : { "X-Access-Token": accessKey.value }) },
 		});
@@ -160,13 +181,26 @@ export class UsageReport {
 	}
 }
 
+/** Returns the start of a day such as 2026-11-23, in the viewer's zone. */
+function dayOf(text: string | null): Date | undefined {
+	const [, year, month, day] = /^(\d{4})-(\d\d)-(\d\d)$/.exec(text ?? "") ?? [];
+	return year === undefined ? undefined : new Date(Number(year), Number(month) - 1, Number(day));
+}
+
+/** Writes a day in the viewer's zone, such as 2026-11-23. */
+export function dayText(day: Date): string {
+	return [day.getFullYear(), day.getMonth() + 1, day.getDate()].map((part) => String(part).padStart(2, "0")).join("-");
+}
+
 function shown(
 	whole: ReportUsageResponse,
 	periods: ReportUsageResponse,
 	starts: readonly number[],
 	measure: "cost" | "tokens",
 ): Loaded {
-	const groups = whole.rows.map(({ group, isRest, usage }, index) => ({
+	// The rest comes last, also when it is larger than others, and takes no color of theirs.
+	const rows = [...whole.rows].sort((a, b) => Number(a.isRest) - Number(b.isRest));
+	const groups = rows.map(({ group, isRest, usage }, index) => ({
 		key: keyOf(group, isRest),
 		name: isRest ? REST : (group[0] ?? ""),
 		color: isRest ? "--series-rest" : `--series-${(index % TOP) + 1}`,

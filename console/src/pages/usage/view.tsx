@@ -1,6 +1,6 @@
 import "./style.css";
 import { useSignal } from "@preact/signals";
-import { useEffect, useMemo } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { UsageTotals } from "../../../../gen/conversations/v1/conversation_report_service_pb.js";
 import { Chart, type Series } from "../../parts/chart.tsx";
 import { cost, full, short } from "../../parts/format.ts";
@@ -8,26 +8,65 @@ import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { type ChartStep, periodName } from "../../parts/time-names.ts";
 import { useShortcuts } from "../../shell/keys.ts";
 import { query, setQuery } from "../../shell/route.ts";
-import { GROUPS, RANGES, STEPS, UsageReport } from "./state.ts";
+import { useTitle } from "../../shell/title.ts";
+import { Filters } from "../conversations/view.tsx";
+import { dayText, GROUPS, OWN_PARAMETERS, RANGES, STEPS, UsageReport } from "./state.ts";
+
+/** Milliseconds between two reads of the report. */
+const INTERVAL = 60_000;
 
 /** Cost and tokens over time: a chart and a table with the same numbers. */
 export default function UsagePage() {
+	useTitle("Usage");
 	const parameters = query.value.toString();
 	const report = useMemo(() => new UsageReport(new URLSearchParams(parameters)), [parameters]);
-	useEffect(() => () => report.close(), [report]);
-	useShortcuts([{ key: "c", meaning: "download as CSV", run: () => void report.download() }]);
+	useEffect(() => {
+		const timer = setInterval(() => {
+			if (!document.hidden) report.load();
+		}, INTERVAL);
+		return () => {
+			clearInterval(timer);
+			report.close();
+		};
+	}, [report]);
+	const filter = useRef<HTMLInputElement>(null);
+	useShortcuts([
+		{ key: "c", meaning: "download as CSV", run: () => void report.download() },
+		{ key: "f", meaning: "filter", run: () => filter.current?.focus() },
+		{
+			key: "Escape",
+			meaning: "remove all filters",
+			run: () => {
+				filter.current?.blur();
+				setQuery((next) => {
+					for (const name of [...next.keys()]) if (!OWN_PARAMETERS.includes(name)) next.delete(name);
+				});
+			},
+		},
+	]);
 	const problem = report.problem.value;
-	const { measure } = report;
-	const loaded = report.loaded.value;
-	const tags = report.tagKeys.value.map((key) => [`tag:${key}`, `tag ${key}`] as const);
+	// Until a report is there, the one before it stays.
+	const before = useRef(report);
+	if (report.loaded.value !== undefined) before.current = report;
+	const of = before.current;
+	const { measure } = of;
+	const loaded = of.loaded.value;
+	const tags = of.tagKeys.value.map((key) => [`tag:${key}`, `tag ${key}`] as const);
 	const groups = new Map([...GROUPS, ...tags]);
-	const groupWords = groups.get(report.groupBy) ?? report.groupBy;
+	const groupWords = groups.get(of.groupBy) ?? of.groupBy;
 	const format = (value: number): string => (measure === "cost" ? cost(value) : short(value));
+	const { from, to } = report.days();
 	return (
 		<>
 			<h1 class="visually-hidden">Usage</h1>
 			<div class="row filters">
 				<Choice name="range" label="Range" value={report.range} options={RANGES} />
+				{report.range === "days" && (
+					<>
+						<Day name="from" label="from" value={dayText(from)} />
+						<Day name="to" label="to" value={to === undefined ? "" : (query.value.get("to") ?? "")} />
+					</>
+				)}
 				<Choice
 					name="step"
 					label="Step"
@@ -38,7 +77,7 @@ export default function UsagePage() {
 				<Choice
 					name="measure"
 					label="Shows"
-					value={measure}
+					value={report.measure}
 					options={
 						new Map([
 							["cost", "cost"],
@@ -50,6 +89,7 @@ export default function UsagePage() {
 					CSV <kbd>c</kbd>
 				</button>
 			</div>
+			<Filters input={filter} shownElsewhere={OWN_PARAMETERS} />
 			{problem !== undefined ? (
 				<ProblemNotice problem={problem} retry={() => report.load()} />
 			) : loaded === undefined ? (
@@ -59,10 +99,10 @@ export default function UsagePage() {
 					<span>Usage appears with the first call of a model that an agent server reports.</span>
 				</Notice>
 			) : (
-				<>
+				<div class={of === report ? "" : "stale"} aria-busy={of !== report}>
 					<section class="card">
 						<h2>
-							{measure === "cost" ? "Cost" : "Tokens"} by {groupWords} and {report.step} ·{" "}
+							{measure === "cost" ? "Cost" : "Tokens"} by {groupWords} and {of.step} ·{" "}
 							{full(loaded.total.conversations)} conversations
 						</h2>
 						<Chart
@@ -71,7 +111,7 @@ export default function UsagePage() {
 							kind="bars"
 							height={220}
 							format={format}
-							step={report.step}
+							step={of.step}
 							label={`${measure} over time; the tables below have the numbers`}
 						/>
 					</section>
@@ -105,11 +145,11 @@ export default function UsagePage() {
 							</tfoot>
 						</table>
 					</div>
-					<Periods times={loaded.times} series={loaded.series} step={report.step} format={format} />
+					<Periods times={loaded.times} series={loaded.series} step={of.step} format={format} />
 					{loaded.total.limited && (
 						<p class="problem-text small">A sum is beyond the range of its type and ends at the limit.</p>
 					)}
-				</>
+				</div>
 			)}
 		</>
 	);
@@ -183,6 +223,11 @@ function nameOf(group: string): string {
 	return group === "" ? "(none)" : group;
 }
 
+/** Writes a part of the whole, such as 49 %. */
+function share(part: number): string {
+	return part > 0 && part < 0.005 ? "< 1 %" : `${Math.round(100 * part)} %`;
+}
+
 interface Column {
 	readonly title: string;
 	readonly text: (usage: UsageTotals, total: UsageTotals) => string;
@@ -192,7 +237,7 @@ const COLUMNS: readonly Column[] = [
 	{ title: "Cost", text: (usage) => cost(usage.cost) },
 	{
 		title: "Share",
-		text: (usage, total) => (total.cost === 0 ? "–" : `${Math.round((100 * usage.cost) / total.cost)} %`),
+		text: (usage, total) => (total.cost === 0 ? "–" : share(usage.cost / total.cost)),
 	},
 	{ title: "Calls", text: (usage) => full(usage.calls) },
 	{ title: "Prompt", text: (usage) => short(usage.tokens?.promptTokens ?? 0n) },
@@ -211,6 +256,26 @@ function Numbers({ usage, total }: { readonly usage: UsageTotals; readonly total
 				</td>
 			))}
 		</>
+	);
+}
+
+/** Chooses a day of the range. */
+function Day({ name, label, value }: { readonly name: string; readonly label: string; readonly value: string }) {
+	return (
+		<label class="row small muted">
+			{label}
+			<input
+				type="date"
+				value={value}
+				onChange={(event) => {
+					const chosen = event.currentTarget.value;
+					setQuery((next) => {
+						if (chosen === "") next.delete(name);
+						else next.set(name, chosen);
+					});
+				}}
+			/>
+		</label>
 	);
 }
 
