@@ -1,7 +1,7 @@
 import { ServiceError } from "../errors.ts";
 
 /** Name of the HTTP header and gRPC metadata entry that carries the access key. */
-export const KEY_HEADER = "x-access-token";
+const KEY_HEADER = "x-access-token";
 
 /** The header that the agent server's own receiver reads. */
 const SESSION_HEADER = "x-session-api-key";

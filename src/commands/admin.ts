@@ -44,7 +44,7 @@ type MoreMethods = (opened: OpenedStore) => Promise<readonly RpcMethod[]>;
  * @param more makes further methods when the store is opened here
  * @throws Error when there is no database, or the socket or the store cannot be opened
  */
-export async function openAdmin(config: Config, more?: MoreMethods): Promise<Admin> {
+async function openAdmin(config: Config, more?: MoreMethods): Promise<Admin> {
 	const { database, accessKeys: configured, clientCertificates } = config;
 	if (database.engine === "sqlite") {
 		if (!existsSync(database.path))

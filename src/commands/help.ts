@@ -1,13 +1,13 @@
 import { variables } from "../config/variables.ts";
 import { packageJson } from "../package-json.ts";
 import { COMMANDS, type Command } from "./commands.ts";
-import { OPTION_VALUES } from "./options.ts";
+import { OPTIONS } from "./options.ts";
 
 /** Returns the usage of a command: its name and arguments. */
 export function usageOf(name: string, { operands, options = [] }: Command): string {
-	const taken = options.map((option) => {
-		const value = OPTION_VALUES[option];
-		return value === "" ? `[--${option}]` : `[--${option} ${value}]`;
+	const taken = options.map((name) => {
+		const option = OPTIONS[name];
+		return "value" in option ? `[--${name} ${option.value}]` : `[--${name}]`;
 	});
 	return [name, ...operands, ...taken].join(" ");
 }

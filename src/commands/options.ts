@@ -1,52 +1,44 @@
 /** The options of the commands, and how their values are read. */
 
+/** All options, as `parseArgs` takes them. `value` stands for the value of an option in the usage. */
 export const OPTIONS = {
 	help: { type: "boolean", short: "h" },
 	version: { type: "boolean" },
-	"after-update": { type: "string" },
-	"after-event": { type: "string" },
+	"after-update": { type: "string", value: "N" },
+	"after-event": { type: "string", value: "N" },
 	all: { type: "boolean" },
-	scope: { type: "string" },
-	owner: { type: "string" },
-	expires: { type: "string" },
-	sender: { type: "string", multiple: true },
-	ids: { type: "string" },
-	"agent-server": { type: "string" },
+	scope: { type: "string", value: "SCOPE+SCOPE" },
+	owner: { type: "string", value: "TEAM" },
+	expires: { type: "string", value: "TIME" },
+	sender: { type: "string", multiple: true, value: "NAME" },
+	ids: { type: "string", value: "ID,ID" },
+	"agent-server": { type: "string", value: "URL" },
 	"with-children": { type: "boolean" },
-	"older-than": { type: "string" },
-	status: { type: "string" },
+	"older-than": { type: "string", value: "TIME" },
+	status: { type: "string", value: "STATUS" },
 	execute: { type: "boolean" },
 } as const;
-/** What stands for the value of an option in the usage; empty for an option without a value. */
-export const OPTION_VALUES = {
-	"after-update": "N",
-	"after-event": "N",
-	all: "",
-	scope: "SCOPE+SCOPE",
-	owner: "TEAM",
-	expires: "TIME",
-	sender: "NAME",
-	ids: "ID,ID",
-	"agent-server": "URL",
-	"with-children": "",
-	"older-than": "TIME",
-	status: "STATUS",
-	execute: "",
-} as const;
-export type OptionName = keyof typeof OPTION_VALUES;
-/** Values of the options that were given. */
-export type Values = Readonly<
-	Partial<Record<Exclude<OptionName, Flag | "sender">, string> & Record<Flag, boolean> & { readonly sender: string[] }>
->;
-/** Names of the options without a value. */
-type Flag = "all" | "with-children" | "execute";
 
-export const optionNames = Object.keys(OPTION_VALUES).filter((name): name is OptionName => name in OPTION_VALUES);
+/** Name of an option of a command. The other two take the place of a command. */
+export type OptionName = Exclude<keyof typeof OPTIONS, "help" | "version">;
+
+type ValueOf<Option> = Option extends { readonly multiple: true }
+	? readonly string[]
+	: Option extends { readonly type: "boolean" }
+		? boolean
+		: string;
+
+/** Values of the options that were given. */
+export type Values = { readonly [Name in OptionName]?: ValueOf<(typeof OPTIONS)[Name]> | undefined };
 
 /** The error for invalid arguments. */
 export class UsageError extends Error {}
 
-/** @throws UsageError when the value is not a sequence */
+/**
+ * Returns the sequence that an option names; undefined without the option.
+ *
+ * @throws UsageError when the value is not a sequence
+ */
 export function sequenceOption(options: Values, name: "after-update" | "after-event"): bigint | undefined {
 	const value = options[name];
 	if (value === undefined) return undefined;
@@ -57,15 +49,21 @@ export function sequenceOption(options: Values, name: "after-update" | "after-ev
 /** Milliseconds of the units of durations. */
 const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 
+/** Returns the milliseconds of a duration such as 90d; undefined when the text is not one. */
+function millisecondsOf(text: string): number | undefined {
+	const [, count, unit = ""] = /^(\d{1,5})([mhdw])$/.exec(text) ?? [];
+	return count === undefined ? undefined : Number(count) * (UNITS[unit] ?? 0);
+}
+
 /**
- * Returns the milliseconds of a duration.
+ * Returns the milliseconds of the duration that an option names.
  *
- * @throws UsageError when the value is not one
+ * @throws UsageError when the value is not a duration
  */
-export function durationOption(name: string, value: string): number {
-	const [, count, unit = ""] = /^(\d{1,5})([mhdw])$/.exec(value) ?? [];
-	if (count === undefined) throw new UsageError(`--${name} must be a duration such as 90d, 12h or 30m`);
-	return Number(count) * (UNITS[unit] ?? 0);
+export function durationOption(name: OptionName, value: string): number {
+	const duration = millisecondsOf(value);
+	if (duration === undefined) throw new UsageError(`--${name} must be a duration such as 90d, 12h or 30m`);
+	return duration;
 }
 
 /**
@@ -75,9 +73,9 @@ export function durationOption(name: string, value: string): number {
  */
 export function expiryOption(value: string | undefined): Date | undefined {
 	if (value === undefined) return undefined;
-	const [, count, unit = ""] = /^(\d{1,5})([mhdw])$/.exec(value) ?? [];
+	const duration = millisecondsOf(value);
 	const isDate = /^\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d))?$/.test(value);
-	const time = count === undefined ? Date.parse(isDate ? value : "") : Date.now() + Number(count) * (UNITS[unit] ?? 0);
+	const time = duration === undefined ? Date.parse(isDate ? value : "") : Date.now() + duration;
 	if (Number.isNaN(time))
 		throw new UsageError("--expires must be such as 90d, 12h or 30m, or a date or time such as 2030-01-31T12:00Z");
 	return new Date(time);

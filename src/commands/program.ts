@@ -3,7 +3,7 @@ import { ConfigError, readConfig } from "../config/config.ts";
 import { packageJson } from "../package-json.ts";
 import { COMMANDS } from "./commands.ts";
 import { help, usageOf } from "./help.ts";
-import { OPTIONS, optionNames, UsageError } from "./options.ts";
+import { OPTIONS, UsageError } from "./options.ts";
 import { print, reasonOf } from "./output.ts";
 
 /** Exit status for invalid arguments. */
@@ -20,7 +20,8 @@ async function runCommand(args: readonly string[], environment: NodeJS.ProcessEn
 	const operands = positionals.slice(name === first ? 1 : 2);
 	const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
 	if (command === undefined) throw new UsageError(`There is no command "${name}"`);
-	const isForeign = optionNames.some((option) => values[option] !== undefined && !command.options?.includes(option));
+	const taken = new Set<string>(command.options);
+	const isForeign = Object.keys(values).some((option) => !taken.has(option));
 	const takesMore = command.operands.at(-1)?.endsWith("…") === true;
 	const isCounted = takesMore || operands.length === command.operands.length;
 	if (!isCounted || isForeign) throw new UsageError(`Usage: ${usageOf(name, command)}`);

@@ -18,9 +18,9 @@ export interface TextQuery {
 }
 
 /** Maximum number of characters (Unicode code points) of a query. */
-export const MAX_QUERY = 1_000;
+const MAX_QUERY = 1_000;
 /** Maximum number of words and phrases in a query. */
-export const MAX_TERMS = 32;
+const MAX_TERMS = 32;
 /** Minimum length of a prefix, in characters. A shorter one would match most texts. */
 const MIN_PREFIX = 2;
 

@@ -210,7 +210,7 @@ function decompress(bytes: Uint8Array, size: number): Buffer {
  * Returns the bytes in an ArrayBuffer of their own, as a plain Uint8Array. A database driver may return a view of a
  * larger receive buffer.
  */
-export function ownBytes(bytes: Uint8Array): Uint8Array {
+function ownBytes(bytes: Uint8Array): Uint8Array {
 	if (bytes.byteLength < bytes.buffer.byteLength) return new Uint8Array(bytes);
 	return Buffer.isBuffer(bytes) ? new Uint8Array(bytes.buffer) : bytes;
 }

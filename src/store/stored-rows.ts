@@ -126,6 +126,6 @@ export function keyOf(row: StoredRows[RowKind]): RowKey {
 export const SENDER_KEY = "owner || '/' || sender";
 
 /** Returns the key that orders senders. The name of an owner has no slash. */
-export function senderKey({ sender, owner }: SenderName): string {
+function senderKey({ sender, owner }: SenderName): string {
 	return `${owner}/${sender}`;
 }

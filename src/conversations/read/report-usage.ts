@@ -18,7 +18,7 @@ import { type Period, periodsOf, type Span, type Step, timeZone } from "../../us
 import { conditionsOf, invalid, timeBound, wellFormed } from "./filter.ts";
 
 /** Maximum number of rows of a report, and of its periods. */
-export const MAX_ROWS = 10_000;
+const MAX_ROWS = 10_000;
 const MAX_GROUPS = 4;
 const MAX_TOP = 1_000;
 const MICROSECONDS = 1_000n;

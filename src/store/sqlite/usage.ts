@@ -38,7 +38,7 @@ export function findUsage(statements: Statements, conversationId: string): Usage
 }
 
 /** Reads what is stored of the usage of a conversation. */
-export function usageFrom(row: Row): UsageState {
+function usageFrom(row: Row): UsageState {
 	return {
 		life: integer(row.life),
 		lifeBeganAt: nullable(bigint, row.life_began_at),
