@@ -13,8 +13,8 @@ const NAME = "gaps";
 const RULES = 1;
 
 /**
- * Opens the gaps that the events name which an earlier release stored. Continues where an earlier run ended. Does nothing
- * once all events are done. An event that cannot be read is left out.
+ * Opens gaps for the missing events that stored events of an earlier release name. Continues where an earlier run ended.
+ * Does nothing once all events are done. An event that cannot be read is left out.
  *
  * @param onComplete called with the number of events examined by this run
  */

@@ -31,9 +31,9 @@ export function summaryOf(record: Uint8Array, vault: RecordVault): Uint8Array {
 }
 
 /**
- * Derives the summaries of the updates anew that a release with other rules stored: the rules for secrets, or for
- * summaries. Continues where an earlier run ended. Does nothing once all updates are done. The summary of a record that
- * cannot be read stays as it is.
+ * Derives anew the summaries of updates that were stored by a release with other rules for secrets or for summaries.
+ * Continues where an earlier run ended. Does nothing once all updates are done. The summary of a record that cannot be
+ * read stays as it is.
  *
  * @param onProgress called after each step with the number of updates examined and of summaries replaced by this run
  */

@@ -7,7 +7,7 @@ import { type ReplayedUsage, replayUsage } from "./replay-usage.ts";
 
 /** Number of conversations of one step. */
 const STEP = 50;
-/** How often a conversation is counted that changes meanwhile: at its turn, and once more after all others. */
+/** Maximum number of attempts to count a conversation whose usage changes while it is counted. */
 const TRIES = 5;
 /** Maximum number of differences that are kept. */
 const MAX_DIFFERENCES = 1_000;
