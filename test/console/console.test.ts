@@ -205,6 +205,8 @@ describe("a conversation", () => {
 		await post(service.http, `events/${id}`, eventsOf(running));
 		const { page } = await visitWithKey(browser, service.http, `#/conversations/${id}`);
 		await page.getByText("Step number 99", { exact: true }).waitFor();
+		const isAtEnd = "innerHeight + scrollY >= document.documentElement.scrollHeight - 60";
+		await expect.poll(() => page.evaluate(isAtEnd)).toBe(true);
 		await page.mouse.move(640, 400);
 		await page.mouse.wheel(0, -3000);
 		const follow = page.getByRole("button", { name: "follow the newest" });
@@ -559,6 +561,7 @@ test("a page that was opened while the service was away is shown without a click
 		["#/conversations", "ConversationService/ListConversations", "Fix the flaky test in checkout"],
 		[CHECKOUT, "ConversationService/ListConversations", "LLMContextWindowExceedError"],
 		["#/usage", "ConversationReportService/ReportUsage", "model-large-4"],
+		[CHECKOUT, "ConversationGapService/ListConversationGaps", "LLMContextWindowExceedError"],
 	] as const) {
 		await page.route(`**/conversations.v1.${method}`, (route) => route.abort());
 		await goTo(page, address);
@@ -566,6 +569,8 @@ test("a page that was opened while the service was away is shown without a click
 		await page.unroute(`**/conversations.v1.${method}`);
 		await page.getByRole("main").getByText(text).first().waitFor();
 	}
+	// What was read before the failure is not there twice.
+	await page.getByRole("tab", { name: "History 2", exact: true }).waitFor();
 	await page.context().close();
 });
 

@@ -385,6 +385,25 @@ test("an erased conversation leaves the list, which is not read again and again"
 	expect(starts.at(-1)).toBeGreaterThan(BigInt(String(left?.sequence)));
 });
 
+test("the open page of a conversation that is erased shows it no longer", async () => {
+	const [sample] = SAMPLES;
+	if (sample === undefined) throw new Error("there are samples");
+	const id = sampleId(503);
+	await postSample(service.http, { ...sample, id, title: "Is erased while it is open" });
+	const { page: own } = await visitWithKey(browser, service.http, `#/conversations/${id}`);
+	await own.getByRole("heading", { name: "Is erased while it is open" }).waitFor();
+	await own.getByText("live", { exact: true }).waitFor();
+	const response = await fetch(`${service.http}/api/v1/conversations/${id}`, {
+		method: "DELETE",
+		headers: { "X-Access-Token": ERASE },
+	});
+	expect(await response.json()).toEqual({ erased: 1 });
+	await own.getByRole("heading", { name: "Not found" }).waitFor();
+	await expect.poll(() => own.getByText("Fix the flaky test").count()).toBe(0);
+	await expect.poll(() => own.getByText("Is erased while it is open").count()).toBe(0);
+	await own.context().close();
+});
+
 test("100,000 conversations scroll to the end, and only the rows in view are elements", async () => {
 	const COUNT = 100_000;
 	const { page: long } = await visitWithKey(browser, service.http, "#/about");

@@ -10,6 +10,7 @@ import type {
 	ConversationUpdate,
 } from "../../../../gen/conversations/v1/conversation_service_pb.js";
 import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
+import { UpdateChange } from "../../../../gen/conversations/v1/update_pb.js";
 import {
 	conversationGaps,
 	conversations,
@@ -66,7 +67,8 @@ export class OpenConversation {
 	readonly #readingRecord = new Throttle(() => this.#loadRecord());
 	readonly #readingGaps = new Throttle(() => this.#loadGaps());
 	readonly #readingSummary = new Throttle(() => this.#loadSummary());
-	#closed = false;
+	/** Ends what was begun to read and to follow when the page is read anew or closed. */
+	#opened = new AbortController();
 
 	constructor(id: string) {
 		this.id = id;
@@ -74,12 +76,13 @@ export class OpenConversation {
 	}
 
 	reload(): void {
+		this.#opened.abort();
 		for (const stop of this.#stops.splice(0)) stop();
 		void this.#open();
 	}
 
 	close(): void {
-		this.#closed = true;
+		this.#opened.abort();
 		this.#readingRecord.cancel();
 		this.#readingGaps.cancel();
 		this.#readingSummary.cancel();
@@ -87,10 +90,13 @@ export class OpenConversation {
 	}
 
 	async #open(): Promise<void> {
+		this.#opened = new AbortController();
+		const { signal } = this.#opened;
 		try {
 			// Before the watches, so that no later answer is replaced by this one.
 			await this.#loadSummary();
-			await Promise.all([this.#openUpdates(), this.#openEvents(), this.#loadRelatives(), this.#loadGaps()]);
+			await Promise.all([this.#openUpdates(signal), this.#openEvents(signal), this.#loadRelatives(), this.#loadGaps()]);
+			if (signal.aborted) return;
 			this.loading.value = false;
 			this.problem.value = undefined;
 			// The watches do not tell of what arrived between the summary and the pages that were listed.
@@ -99,21 +105,23 @@ export class OpenConversation {
 		} catch (error) {
 			const problem = problemOf(error);
 			if (problem.kind === "key") signOut(KEY_REFUSED);
-			if (!this.#closed) this.problem.value = problem;
+			if (!signal.aborted) this.problem.value = problem;
 		}
 	}
 
-	async #openUpdates(): Promise<void> {
+	async #openUpdates(opened: AbortSignal): Promise<void> {
 		const loaded: ConversationUpdate[] = [];
 		let pageToken = "";
 		do {
 			const page = await conversations.listConversationUpdates({ conversationId: this.id, pageSize: 1000, pageToken });
 			loaded.push(...page.updates);
 			pageToken = page.nextPageToken;
-		} while (pageToken !== "" && !this.#closed);
-		this.updates.value = [...this.updates.value, ...loaded];
+		} while (pageToken !== "" && !opened.aborted);
+		if (opened.aborted) return;
+		this.updates.value = loaded;
 		await this.#loadRecord();
 		this.#follow<ConversationUpdate>(
+			opened,
 			"updates",
 			loaded.at(-1)?.sequence ?? 0n,
 			async function* (conversationId, after, abort) {
@@ -128,6 +136,11 @@ export class OpenConversation {
 					};
 			},
 			(arrived) => {
+				if (arrived.some(({ change }) => change === UpdateChange.ERASED)) {
+					this.#events.value = [];
+					this.reload();
+					return;
+				}
 				this.updates.value = [...this.updates.value, ...arrived];
 				this.#readingSummary.request();
 				this.#readingRecord.request();
@@ -146,13 +159,14 @@ export class OpenConversation {
 		this.record.value = await readRecord(this.id);
 	}
 
-	async #openEvents(): Promise<void> {
+	async #openEvents(opened: AbortSignal): Promise<void> {
 		const filter = { kindsNot: ["StreamingDeltaEvent"] };
 		const newest = { conversationId: this.id, filter, order: EventOrder.NEWEST_FIRST, pageSize: PAGE_SIZE };
 		let page = await events.listConversationEvents(newest);
 		this.#add(page.events);
 		const from = page.events[0]?.sequence ?? 0n;
 		this.#follow<ConversationEventEntry>(
+			opened,
 			"events",
 			from,
 			async function* (conversationId, after, abort) {
@@ -170,14 +184,14 @@ export class OpenConversation {
 			},
 		);
 		let older: ConversationEventEntry[] = [];
-		while (page.nextPageToken !== "" && !this.#closed) {
+		while (page.nextPageToken !== "" && !opened.aborted) {
 			page = await events.listConversationEvents({ ...newest, pageSize: 1000, pageToken: page.nextPageToken });
 			older.push(...page.events);
 			if (older.length < SHOWN_TOGETHER && page.nextPageToken !== "") continue;
 			this.#add(older);
 			older = [];
 		}
-		this.loadingEvents.value = false;
+		if (!opened.aborted) this.loadingEvents.value = false;
 	}
 
 	#add(entries: readonly ConversationEventEntry[]): void {
@@ -208,6 +222,7 @@ export class OpenConversation {
 	}
 
 	#follow<Entry>(
+		opened: AbortSignal,
 		what: string,
 		from: bigint,
 		start: (
@@ -217,7 +232,7 @@ export class OpenConversation {
 		) => AsyncIterable<{ readonly sequence: bigint; readonly entry: Entry | undefined }>,
 		onEntries: (entries: readonly Entry[]) => void,
 	): void {
-		if (this.#closed) return;
+		if (opened.aborted) return;
 		const open = (after: bigint, abort: AbortSignal) => start(this.id, after, abort);
 		this.#stops.push(follow(`${what} of ${this.id}`, from, open, onEntries, () => this.reload()));
 	}

@@ -294,15 +294,18 @@ function isNewDay(step: Step, before: Step | undefined): boolean {
 
 /**
  * Whether the newest step is kept in view: from the start, until the person scrolls back, and again at the end of the
- * page.
+ * page. A run that begins later is followed by who is at the end already.
  *
  * @param possible whether there is something to follow
  */
 function useFollowing(possible: boolean): Signal<boolean> {
 	const follows = useSignal(possible);
 	useLayoutEffect(() => {
-		follows.value = possible;
-		if (!possible) return;
+		if (!possible) {
+			follows.value = false;
+			return;
+		}
+		if (isAtEnd()) follows.value = true;
 		const ended = new AbortController();
 		const listen = <Name extends keyof WindowEventMap>(
 			name: Name,
@@ -324,13 +327,17 @@ function useFollowing(possible: boolean): Signal<boolean> {
 		addEventListener(
 			"scrollend",
 			() => {
-				if (innerHeight + scrollY >= document.documentElement.scrollHeight - END) follows.value = true;
+				if (isAtEnd()) follows.value = true;
 			},
 			{ signal },
 		);
 		return () => ended.abort();
 	}, [possible]);
 	return follows;
+}
+
+function isAtEnd(): boolean {
+	return innerHeight + scrollY >= document.documentElement.scrollHeight - END;
 }
 
 /** Returns how much a text is: its lines, or the characters of a few long ones. */

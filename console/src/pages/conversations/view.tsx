@@ -352,7 +352,7 @@ export function Line({ row, chosen, label: shown }: LineProps) {
 									{key}: {value}
 								</span>
 							))}
-							<span class="muted">{lastMessage}</span>
+							{(title !== undefined || lastMessage !== firstMessage) && <span class="muted">{lastMessage}</span>}
 						</>
 					)}
 				</span>
