@@ -218,7 +218,8 @@ class GroupPlanner {
 		const { change, current } = next.written;
 		known.newestPosted = { change, current, schemaVersion: update.record.schemaVersion, record: update.record };
 		this.#write(known, next, summary);
-		if (current) this.#countUsage(known, next.written, stats, summary);
+		const { agentKind, updatedAt } = summary;
+		if (current) this.#countUsage(known, next.written, stats, { agentKind, shownAt: microsecondsOf(updatedAt) });
 		this.#count(update, { records: 1n });
 		const { hasUnappliedEvents } = next.after;
 		return { sequence, duplicate: false, change, current, hasUnappliedEvents, ...gapsAfter(known) };
@@ -299,7 +300,9 @@ class GroupPlanner {
 		const gaps = openGaps(known.gaps);
 		const next = planEventUpdate({ batch, effect, version, summary, before, activity, gaps, sequence }, form);
 		this.#write(known, next, summary);
-		this.#countUsage(known, next.written, stats, summary);
+		// Events leave `updated_at` as it is. The latest one of the batch is later than the record that they change.
+		const shownAt = batch.isFetched ? microsecondsOf(summary.updatedAt) : activity?.lastAt;
+		this.#countUsage(known, next.written, stats, { agentKind: summary.agentKind, shownAt });
 		return next.written;
 	}
 
@@ -351,11 +354,11 @@ class GroupPlanner {
 		known: KnownConversation,
 		{ conversationId, receivedAt }: Pick<WrittenUpdate, "conversationId" | "receivedAt">,
 		stats: EncodedStats | undefined,
-		{ agentKind, updatedAt }: Pick<ConversationSummary, "agentKind" | "updatedAt">,
+		{ agentKind, shownAt }: { readonly agentKind: string; readonly shownAt: bigint | undefined },
 	): void {
 		if (stats === undefined) return;
 		const { lifeBeganAt } = known.state ?? {};
-		const time = comparableTime(microsecondsOf(updatedAt), receivedAt) ?? receivedAt;
+		const time = comparableTime(shownAt, receivedAt) ?? receivedAt;
 		const { sender = "", owner = "" } = known.origin ?? {};
 		const current = { sender, owner, ...stats, conversationId, lifeBeganAt, agentKind, time };
 		const timeOf = (key: string) => this.#responseTimes.get(`${conversationId} ${key}`);

@@ -1,4 +1,4 @@
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { create, type JsonObject, type MessageInitShape } from "@bufbuild/protobuf";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
 	ConversationReportService,
@@ -128,6 +128,59 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 		expect(found.total.conversations).toBe(found.rows.length);
 		const byDay = await read(`usage?step=day&time_zone=Asia/Kathmandu&group_by=model&group_by=owner&top=2&${filter}`);
 		expect(byDay.total).toEqual(found.total);
+	});
+
+	test("what state events report counts at their time, until the lists tell the times of the calls", async () => {
+		await using own = await startTestService(await databases.create());
+		const started = "2026-01-01T00:00:00Z";
+		const sent = record({ execution_status: "running", created_at: started, updated_at: started });
+		const post = async (members: JsonObject) => {
+			const { status } = await postWebhook(own, KEY, JSON.stringify({ ...sent, ...members }));
+			expect(status).toBe(200);
+		};
+		const usage = async () => {
+			const response = await fetch(`${own.http}/api/v1/usage?step=hour`, { headers: { "X-Access-Token": KEY } });
+			return Object(await response.json()).rows.map(
+				(row: { start: string; cost: number; tokens: { prompt_tokens: number } }) => [
+					...[row.start, row.cost, row.tokens.prompt_tokens],
+				],
+			);
+		};
+		const stats = (cost: number, prompt_tokens: number, lists: JsonObject): JsonObject => ({
+			usage_to_metrics: {
+				agent: { model_name: "m", accumulated_cost: cost, accumulated_token_usage: { prompt_tokens }, ...lists },
+			},
+		});
+		await post({});
+		for (const [hour, cost, tokens] of [
+			["10", 2, 30],
+			["13", 5, 40],
+		] as const) {
+			const event = { id: `stats ${hour}`, kind: "ConversationStateUpdateEvent", source: "environment", key: "stats" };
+			const value = stats(cost, tokens, {});
+			const body = JSON.stringify([{ ...event, timestamp: `2026-01-10T${hour}:07:00`, value }]);
+			expect((await postWebhook(own, KEY, body, {}, `${EVENT_WEBHOOK}/${sent.id}`)).status).toBe(200);
+		}
+		expect(await usage()).toEqual([
+			["2026-01-10T10:00:00Z", 2, 30],
+			["2026-01-10T13:00:00Z", 3, 10],
+		]);
+		const costs = [2, 3].map((cost, n) => ({
+			model: "m",
+			cost,
+			timestamp: Date.parse(`2026-01-10T0${n + 8}:00:00Z`) / 1000,
+		}));
+		const token_usages = [30, 10].map((prompt_tokens) => ({
+			model: "m",
+			prompt_tokens,
+			response_id: `${prompt_tokens}`,
+		}));
+		await post({ updated_at: "2026-01-10T14:00:00Z", stats: stats(5, 40, { costs, token_usages }) });
+		expect(await usage()).toEqual([
+			["2026-01-10T08:00:00Z", 2, 0],
+			["2026-01-10T09:00:00Z", 3, 0],
+			["2026-01-10T14:00:00Z", 0, 40],
+		]);
 	});
 
 	test("costs that are millennia apart make reports with a step, in any time zone", async () => {

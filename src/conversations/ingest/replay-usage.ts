@@ -60,8 +60,9 @@ export async function replayUsage(
 			}
 			const { receivedAt, origin } = update;
 			if (origin !== UpdateOrigin.EVENTS) lifeBeganAt = comparableTime(stats.createdAt, receivedAt) ?? lifeBeganAt;
-			const { agentKind, updatedAt } = fromBinary(ConversationSummarySchema, update.summary);
-			const time = comparableTime(microsecondsOf(updatedAt), receivedAt) ?? receivedAt;
+			const { agentKind, updatedAt, lastActivityAt } = fromBinary(ConversationSummarySchema, update.summary);
+			const shownAt = origin === UpdateOrigin.EVENTS ? lastActivityAt : updatedAt;
+			const time = comparableTime(microsecondsOf(shownAt), receivedAt) ?? receivedAt;
 			const current = { ...stats, conversationId, lifeBeganAt, agentKind, sender, owner, time };
 			state = countUsage(state, current, (key) => timeAsOf(byKey.get(key), receivedAt), written);
 		}
