@@ -43,6 +43,11 @@ export class Gate {
 		return this.#keyring.knows(key);
 	}
 
+	/** Returns whether a client certificate with this name is accepted in place of a key. */
+	accepts(certificate: string | undefined): boolean {
+		return certificate !== undefined && this.#certificates.has(certificate);
+	}
+
 	/**
 	 * Admits a request that needs a scope, and counts it for the rate limit.
 	 *

@@ -35,10 +35,14 @@ function portOf({ http }: TestService): number {
 }
 
 /** Posts to the webhook over HTTP/1.1 and TLS. Returns the status, or `refused` if the connection fails. */
-function post(to: TestService, given: { key?: string; holder?: Holder | undefined }): Promise<unknown> {
+function post(
+	to: TestService,
+	given: { key?: string; sessionKey?: string; holder?: Holder | undefined },
+): Promise<unknown> {
 	const headers = {
 		"Content-Type": "application/json",
 		...(given.key !== undefined && { "X-Access-Token": given.key }),
+		...(given.sessionKey !== undefined && { "X-Session-API-Key": given.sessionKey }),
 	};
 	return new Promise((resolve) => {
 		const options = { host: "127.0.0.1", port: portOf(to), path: WEBHOOK, method: "POST", headers, ca, agent: false };
@@ -52,7 +56,7 @@ function post(to: TestService, given: { key?: string; holder?: Holder | undefine
 async function call(
 	to: TestService,
 	path: string,
-	given: { key?: string; holder?: Holder | undefined },
+	given: { key?: string; sessionKey?: string; holder?: Holder | undefined },
 ): Promise<number> {
 	const { cert = null, key = null } = given.holder ?? {};
 	const client = new Client(to.grpc, credentials.createSsl(ca, key, cert), {
@@ -61,6 +65,7 @@ async function call(
 	});
 	const metadata = new Metadata();
 	if (given.key !== undefined) metadata.set("x-access-token", given.key);
+	if (given.sessionKey !== undefined) metadata.set("x-session-api-key", given.sessionKey);
 	const identity = (bytes: Buffer) => bytes;
 	try {
 		return await new Promise((resolve) => {
@@ -135,6 +140,12 @@ test("with a client CA, a client certificate is required, and its name may have 
 	// If the request has a key, the key decides.
 	expect(await post(service, { holder: holder("stranger"), key: KEY })).toBe(200);
 	expect(await post(service, { holder: holder("agent"), key: "wrong-key-of-some-length" })).toBe(401);
+	// An agent server sends its own session key with each post.
+	const sessionKey = "session-key-of-an-agent-server";
+	expect(await post(service, { holder: holder("agent"), sessionKey })).toBe(200);
+	expect(await call(service, LIST, { holder: holder("workload"), sessionKey })).toBe(status.OK);
+	expect(await post(service, { holder: holder("stranger"), sessionKey })).toBe(401);
+	expect(await post(service, { holder: holder("stranger"), sessionKey: KEY })).toBe(200);
 	expect(await call(service, HEALTH, { holder: holder("stranger") })).toBe(status.OK);
 });
 

@@ -66,9 +66,13 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 		let idSent = false;
 		const callerOf = (metadata: Metadata): Principal => {
 			const headerOf = (name: string) => metadata.get(name).map(String).join(",") || undefined;
-			const key = presentedKey(headerOf, (one) => gate.knows(one));
-			if (key !== undefined) return gate.admitRpc(path, key);
-			return gate.admitRpc(path, undefined, certificateName(call.getAuthContext().sslPeerCertificate));
+			const certificate = () => certificateName(call.getAuthContext().sslPeerCertificate);
+			const key = presentedKey(
+				headerOf,
+				(one) => gate.knows(one),
+				() => gate.accepts(certificate()),
+			);
+			return key === undefined ? gate.admitRpc(path, undefined, certificate()) : gate.admitRpc(path, key);
 		};
 		const admit = (metadata: Metadata, request: ObservedRequest): void => {
 			let permit: Permit;

@@ -183,14 +183,19 @@ export type Credentials = readonly [key: string | undefined, certificate: string
 /** @throws ServiceError as {@link presentedKey} does */
 export function credentialsOf(
 	request: { headers: BodyRequest["headers"]; socket: Socket },
-	gate: Pick<Gate, "knows">,
+	gate: Pick<Gate, "knows" | "accepts">,
 ): Credentials {
 	const headerOf = (name: string) => {
 		const value = request.headers[name];
 		return typeof value === "string" ? value : value?.join(",");
 	};
-	const key = presentedKey(headerOf, (one) => gate.knows(one));
-	return key === undefined ? [undefined, certificateName(certificateOf(request.socket))] : [key, undefined];
+	const certificate = () => certificateName(certificateOf(request.socket));
+	const key = presentedKey(
+		headerOf,
+		(one) => gate.knows(one),
+		() => gate.accepts(certificate()),
+	);
+	return key === undefined ? [undefined, certificate()] : [key, undefined];
 }
 
 /** Returns a function that finds the routes for a path. Routes without `{name}` segments take precedence. */
