@@ -97,7 +97,8 @@ export class AgentServerClient {
 		const pages = this.#pages("conversations/search", { sort_order: "CREATED_AT" }, (item) => {
 			const id = memberOf(item, "id");
 			const uuid = typeof id === "string" ? parseUuid(id) : undefined;
-			if (uuid === undefined) throw new AgentServerError("It lists a conversation whose id is not a UUID", true);
+			if (uuid === undefined)
+				throw new AgentServerError("The agent server lists a conversation whose id is not a UUID", true);
 			return {
 				id: uuid,
 				updatedAt: textOf(memberOf(item, "updated_at")),
@@ -109,7 +110,7 @@ export class AgentServerClient {
 			yield page;
 		}
 		if (!isKnown)
-			throw new AgentServerError("It has no list of conversations. Is the address that of an agent server?", true);
+			throw new AgentServerError("The agent server has no list of conversations. Is this its address?", true);
 	}
 
 	/**
@@ -159,7 +160,7 @@ export class AgentServerClient {
 			yield { ...page, items: page.items.map(itemOf) };
 			if (page.nextPageId === undefined) return;
 			// Otherwise a server that repeats its pages would be read without end.
-			if (seen.has(page.nextPageId)) throw new AgentServerError("It repeats the pages of a list", false);
+			if (seen.has(page.nextPageId)) throw new AgentServerError("The agent server repeats the pages of a list", false);
 			seen.add(page.nextPageId);
 			pageId = page.nextPageId;
 		}
@@ -211,8 +212,8 @@ export class AgentServerClient {
 		} catch (cause) {
 			signal.throwIfAborted();
 			const reason = ended.signal.aborted
-				? "It does not answer in time"
-				: "It cannot be reached, or its answer was cut";
+				? "The agent server does not answer in time"
+				: "The agent server cannot be reached, or its answer was cut";
 			return { kind: "failure", reason, cause: causeOf(cause), mayPass: true, isFatal: true };
 		} finally {
 			clearTimeout(timer);
@@ -252,8 +253,8 @@ type Answer =
 function answerOf({ status, headers }: Response): Answer {
 	if (status === 404) return { kind: "unknown" };
 	if (status === 401 || status === 403)
-		return { kind: "failure", reason: `It refuses the key (${status})`, mayPass: false, isFatal: true };
-	const reason = `It answers with status ${status}`;
+		return { kind: "failure", reason: `The agent server refuses the key (${status})`, mayPass: false, isFatal: true };
+	const reason = `The agent server answers with status ${status}`;
 	if (status === 429 || status === 503)
 		return { kind: "failure", reason, mayPass: true, isFatal: true, wait: retryAfter(headers.get("Retry-After")) };
 	return { kind: "failure", reason, mayPass: status >= 500, isFatal: false };

@@ -94,7 +94,7 @@ describe("the command reconcile", () => {
 		const server = await agentServer();
 		const wrong = await reconcileWith({ ...env, AGENT_SERVER_KEY: "another-key" }, server);
 		expect(wrong).toMatchObject({ code: 1, stdout: "" });
-		expect(wrong.stderr).toContain("The reconciliation failed: It refuses the key (401)");
+		expect(wrong.stderr).toContain("The reconciliation failed: The agent server refuses the key (401)");
 		expect(wrong.stderr).not.toContain("another-key");
 		expect(await reconcileWith(env, server, "--sender", "nobody")).toMatchObject({
 			code: 1,

@@ -208,17 +208,19 @@ describe("answers that are no success", () => {
 
 	test.each([401, 403])("%i ends the run at once, and the error names no key", async (status) => {
 		const setup = await setUp([(_, response) => send(response, status, `{"detail":"${KEY}"}`)]);
-		await expect(setup.run()).rejects.toThrow(`It refuses the key (${status})`);
+		await expect(setup.run()).rejects.toThrow(`The agent server refuses the key (${status})`);
 		expect(setup.server.requests).toHaveLength(1);
 	});
 
 	test("a server that does not answer, and one that is no agent server, end the run", async () => {
-		await expect((await setUp([cut])).run()).rejects.toThrow("It cannot be reached, or its answer was cut");
-		await expect((await setUp([])).run()).rejects.toThrow("It has no list of conversations");
+		await expect((await setUp([cut])).run()).rejects.toThrow(
+			"The agent server cannot be reached, or its answer was cut",
+		);
+		await expect((await setUp([])).run()).rejects.toThrow("The agent server has no list of conversations");
 		const page: Answer = (_, response) => send(response, 200, "<html></html>");
 		await expect((await setUp([page])).run()).rejects.toThrow("Its answer is not JSON");
 		const loop: Answer = (_, response) => send(response, 200, '{"items":[],"next_page_id":"x"}');
-		await expect((await setUp([loop])).run()).rejects.toThrow("It repeats the pages of a list");
+		await expect((await setUp([loop])).run()).rejects.toThrow("The agent server repeats the pages of a list");
 		const foreign: Answer = (_, response) => send(response, 200, '{"items":[{"id":"../../etc"}],"next_page_id":null}');
 		await expect((await setUp([foreign])).run()).rejects.toThrow("whose id is not a UUID");
 	});
@@ -226,7 +228,7 @@ describe("answers that are no success", () => {
 	test("a redirect is not followed, so that the key stays with its origin", async () => {
 		const other = opened.use(await FakeAgentServer.start(replay(recorded)));
 		const setup = await setUp([(_, response) => send(response, 307, "", { Location: other.url.href })]);
-		await expect(setup.run()).rejects.toThrow("It cannot be reached");
+		await expect(setup.run()).rejects.toThrow("The agent server cannot be reached");
 		expect(other.requests).toEqual([]);
 	});
 
@@ -240,7 +242,10 @@ describe("answers that are no success", () => {
 		]);
 		const { progress, failures } = await setup.run();
 		expect(progress).toMatchObject({ conversations: 5, records: 2, failures: 2 });
-		expect(failures).toEqual([`${first}: It answers with status 500`, expect.stringContaining(`${third}: `)]);
+		expect(failures).toEqual([
+			`${first}: The agent server answers with status 500`,
+			expect.stringContaining(`${third}: `),
+		]);
 	});
 
 	test("a page that is too large is read in smaller ones", async () => {
