@@ -67,6 +67,18 @@ describe("the key", () => {
 	});
 });
 
+test("a key of the address does not come back into it when the address changes", async () => {
+	const { page } = await visit(browser, `${service.http}/#key=${KEY}`);
+	const button = page.getByRole("button", { name: "error" });
+	await button.click();
+	await expect.poll(() => page.url()).toBe(`${service.http}/#/conversations?execution_status=error`);
+	await page.evaluate("location.hash = '#key=another-key-of-somebody'");
+	await page.getByRole("alertdialog").getByRole("button", { name: "Keep mine" }).click();
+	await button.click();
+	await expect.poll(() => page.url()).toBe(`${service.http}/#/conversations?execution_status=error`);
+	await page.context().close();
+});
+
 describe("the list", () => {
 	test("changes by itself while posts arrive", async () => {
 		const { page } = await visitWithKey(browser, service.http);

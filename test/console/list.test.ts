@@ -179,9 +179,13 @@ test("who comes back from a conversation finds the view, the chosen row and the 
 	await own.locator(".list:not(.stale)").waitFor();
 	await own.keyboard.press("j");
 	await expect.poll(chosen).toBe(ids[2]);
-	await own.evaluate("scrollTo(0, 150)");
-	// The page learns of it with the next frame.
-	await own.evaluate("new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))");
+	// The key before may still bring its row into view.
+	const scrollSteadily = `new Promise((resolve) => {
+		scrollTo(0, 150);
+		const wait = (frames) => (frames === 0 ? resolve(scrollY) : requestAnimationFrame(() => wait(frames - 1)));
+		wait(10);
+	})`;
+	await expect.poll(() => own.evaluate(scrollSteadily)).toBe(150);
 	await own.keyboard.press("Enter");
 	await own.getByRole("tab", { name: "Timeline" }).waitFor();
 	await own.goBack();

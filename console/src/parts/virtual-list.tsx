@@ -16,13 +16,15 @@ interface VirtualListProps<Item> {
 	readonly role?: "rowgroup";
 	/** Index of the row that is kept in view. */
 	readonly focus?: number | undefined;
+	/** Pixels by which the page is scrolled at first; undefined if it stays as it is. */
+	readonly scrolled?: number;
 	/** Whether that row is also kept in view while the items change. */
 	readonly follows?: boolean;
 }
 
 /** Shows only the rows of a long list that are in view. The page itself scrolls. */
 export function VirtualList<Item>(props: VirtualListProps<Item>) {
-	const { items: all, estimate, keyOf, render, onEnd, role, focus, follows = false } = props;
+	const { items: all, estimate, keyOf, render, onEnd, role, focus, follows = false, scrolled } = props;
 	const count = all.length;
 	// The virtualizer computes the places of all rows anew when it gets another function.
 	const getItemKey = useMemo(() => (index: number) => keyAt(all, index, keyOf), [all]);
@@ -37,7 +39,8 @@ export function VirtualList<Item>(props: VirtualListProps<Item>) {
 				observeElementRect: observeWindowRect,
 				observeElementOffset: observeWindowOffset,
 				scrollToFn: windowScroll,
-				initialOffset: () => window.scrollY,
+				// It scrolls there when it is shown first.
+				initialOffset: () => scrolled ?? window.scrollY,
 				overscan: 8,
 				onChange: () => {
 					version.value += 1;

@@ -1,14 +1,24 @@
 import { computed, effect, signal } from "@preact/signals";
+import { takeKeyFromAddress } from "../service/session.ts";
 
 /**
  * The address of the console is the fragment: `#/page/part?name=value`. So every view can be sent to someone, and the
  * service serves one page only.
  */
-const address = signal(location.hash);
+const address = signal(addressWithoutKey());
+
+// Pages come back to where they were themselves, when their rows are there.
+history.scrollRestoration = "manual";
 
 addEventListener("hashchange", () => {
-	address.value = location.hash;
+	address.value = addressWithoutKey();
 });
+
+/** Returns the present address. A key in it is taken before, so that no address that is made of this one has it. */
+function addressWithoutKey(): string {
+	takeKeyFromAddress();
+	return location.hash;
+}
 
 /** The path of the address without empty parts, such as ["conversations", id]. */
 export const path = computed(() => (address.value.slice(1).split("?")[0] ?? "").split("/").filter(Boolean).map(decode));
@@ -48,7 +58,7 @@ export function setQuery(change: (parameters: URLSearchParams) => void): void {
 
 /** Replaces all parameters of the present address without a new entry in the browser's history. */
 export function replaceQuery(next: URLSearchParams): void {
-	history.replaceState(null, "", addressOf(path.value, next));
+	history.replaceState(null, "", addressOf(path.value.length === 0 ? ["conversations"] : path.value, next));
 	address.value = location.hash;
 }
 

@@ -100,6 +100,7 @@ export default function ConversationsPage() {
 							render={(row) => <Line row={row} chosen={row.summary.id === chosen?.id} />}
 							onEnd={() => void list.loadMore()}
 							focus={chosen?.index}
+							scrolled={list.scrolled}
 						/>
 					</div>
 					<p class="row small muted" aria-live="polite">
