@@ -34,6 +34,7 @@ describe("the key", () => {
 		await page.getByRole("button", { name: "Sign out" }).click();
 		await page.getByLabel("Access key").waitFor();
 		expect(await page.evaluate("sessionStorage.length")).toBe(0);
+		expect(await page.title()).toBe("Conversations");
 		expect(faults).toEqual([]);
 		await page.context().close();
 	});

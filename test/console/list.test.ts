@@ -139,6 +139,36 @@ describe("the filter field", () => {
 		await expect.poll(shown).toEqual(await listed(parameters));
 	});
 
+	test.each([
+		["has_error:yes", "has_error must be true or false"],
+		[
+			"execution_status:Running",
+			"execution_status must be one of running, waiting_for_confirmation, error, stuck, paused, idle, finished, deleting",
+		],
+		["silent_minutes:x", "silent_minutes must be a number such as 30 or 0.5"],
+		["created_from:banana", "created_from must be a day or a time such as 2026-11-23 or 2026-11-23T08:00:00Z"],
+	])("says what is wrong with %s, and takes it once it is mended", async (text, message) => {
+		await openList("");
+		const field = page.getByRole("combobox", { name: /^Filter/ });
+		await field.fill(text);
+		await page.keyboard.press("Enter");
+		const fault = () => page.evaluate("document.querySelector('input[list]').validationMessage");
+		await expect.poll(fault).toBe(message);
+		expect(new URL(page.url()).hash.split("?")[1] ?? "").toBe("");
+		await field.fill("has_error:true");
+		await page.keyboard.press("Enter");
+		await expect.poll(() => new URL(page.url()).hash).toBe("#/conversations?has_error=true");
+		await expect.poll(shown).toEqual(await listed("has_error=true"));
+	});
+
+	test("shows filters of the address that no button shows, and leaves out values that are not valid", async () => {
+		const parameters = "execution_status=foo&silent_minutes=x&has_error=yes&created_from=banana&model=model-deep-4";
+		await openList(parameters);
+		await expect.poll(shown).toEqual(await listed("model=model-deep-4"));
+		for (const name of ["Status: foo", "Minutes of silence: x", "Has an error: yes", "Created from: banana"])
+			expect(await page.getByRole("button", { name }).count()).toBe(1);
+	});
+
 	test("suggests the values that conversations have, and takes a suggestion at once", async () => {
 		await openList("");
 		const field = page.getByRole("combobox", { name: /^Filter/ });
@@ -390,6 +420,28 @@ test("an erased conversation leaves the list, which is not read again and again"
 	const { conversations } = object(await newest.json());
 	const [left] = Array.isArray(conversations) ? conversations.map(object) : [];
 	expect(starts.at(-1)).toBeGreaterThan(BigInt(String(left?.sequence)));
+});
+
+test("a list that cannot be read again after an erasure follows again once the service answers", async () => {
+	const [sample] = SAMPLES;
+	if (sample === undefined) throw new Error("there are samples");
+	await postSample(service.http, { ...sample, id: sampleId(504), title: "Is erased while the list fails" });
+	const { page: own } = await visitWithKey(browser, service.http, "#/conversations?title_contains=list");
+	await own.getByText("Is erased while the list fails").waitFor();
+	await own.getByText("live", { exact: true }).waitFor();
+	await own.route("**/ListConversations", (route) => route.abort());
+	const response = await fetch(`${service.http}/api/v1/conversations/${sampleId(504)}`, {
+		method: "DELETE",
+		headers: { "X-Access-Token": ERASE },
+	});
+	expect(await response.json()).toEqual({ erased: 1 });
+	await own.getByRole("heading", { name: "The service does not answer" }).waitFor();
+	await own.unroute("**/ListConversations");
+	await expect.poll(() => own.getByText("Is erased while the list fails").count()).toBe(0);
+	await own.getByText("live", { exact: true }).waitFor();
+	await postSample(service.http, { ...sample, id: sampleId(505), title: "Arrives when the list follows again" });
+	await own.getByText("Arrives when the list follows again").waitFor();
+	await own.context().close();
 });
 
 test("the open page of a conversation that is erased shows it no longer", async () => {

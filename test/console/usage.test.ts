@@ -111,6 +111,37 @@ test("usage of chosen days, limited by a filter of the field, is what ReportUsag
 	await page.context().close();
 });
 
+test("the days of a range can be typed, and one that ends before it begins is told", async () => {
+	const { page } = await visitWithKey(browser, service.http, "#/usage?range=days");
+	await page.getByRole("row", { name: /^All/ }).waitFor();
+	const type = async (label: string, day: string) => {
+		const field = page.getByLabel(label, { exact: true });
+		await field.focus();
+		// The browser of the tests has the order of the United States.
+		const [year, month, date] = day.split("-");
+		await page.keyboard.type(`${month}${date}${year}`, { delay: 50 });
+		await expect.poll(() => field.inputValue()).toBe(day);
+		await expect.poll(() => page.url()).toContain(`${label}=${day}`);
+		await field.blur();
+	};
+	await type("from", "2026-02-03");
+	await type("to", "2025-12-31");
+	await page.getByText("The last day is before the first one; the range ends now.").waitFor();
+	await type("to", "2026-02-04");
+	await expect.poll(() => page.getByText("The last day is before the first one").count()).toBe(0);
+	await page.context().close();
+});
+
+test("usage of silent conversations is downloaded as CSV, too", async () => {
+	const { page } = await visitWithKey(browser, service.http, "#/usage?silent_minutes=0");
+	await page.getByRole("row", { name: /^All/ }).waitFor();
+	const downloading = page.waitForEvent("download");
+	await page.keyboard.press("c");
+	const text = await readFile(await (await downloading).path(), "utf8");
+	expect(text).toContain("model-large-4");
+	await page.context().close();
+});
+
 test("usage by model and day is downloaded as CSV in two steps", async () => {
 	const { page } = await visitWithKey(browser, service.http);
 	await page.getByRole("link", { name: "Usage" }).click();

@@ -1,5 +1,5 @@
 import { computed, effect, signal } from "@preact/signals";
-import { takeKeyFromAddress } from "../service/session.ts";
+import { accessKey, takeKeyFromAddress } from "../service/session.ts";
 
 /**
  * The address of the console is the fragment: `#/page/part?name=value`. So every view can be sent to someone, and the
@@ -43,7 +43,14 @@ export const lastSearch = signal<string | undefined>(undefined);
 /** Address of the list that was shown last in this tab, or is shown now; undefined if there was none. */
 export const lastList = signal<string | undefined>(undefined);
 
+let keyOfLast = accessKey.value;
 effect(() => {
+	// Who comes with another key does not go on with the words and filters of the one before.
+	if (accessKey.value !== keyOfLast) {
+		keyOfLast = accessKey.value;
+		lastSearch.value = undefined;
+		lastList.value = undefined;
+	}
 	const [page = "conversations", id] = path.value;
 	if (page === "search") lastSearch.value = address.value;
 	if (page === "conversations" && id === undefined) lastList.value = address.value;

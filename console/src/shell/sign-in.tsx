@@ -2,9 +2,11 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { serviceInfo } from "../service/service.ts";
 import { needsNoKey, offeredKey, signedOutBecause, signIn } from "../service/session.ts";
+import { useTitle } from "./title.ts";
 
 /** Asks for an access key. */
 export function SignIn() {
+	useTitle(undefined);
 	const key = useSignal("");
 	// A browser with a client certificate needs no key.
 	useEffect(() => {

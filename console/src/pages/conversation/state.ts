@@ -64,9 +64,9 @@ export class OpenConversation {
 		return callsOf(this.record.value, (responseId) => times.get(responseId));
 	});
 	readonly #stops: (() => void)[] = [];
-	readonly #readingRecord = new Throttle(() => this.#loadRecord());
-	readonly #readingGaps = new Throttle(() => this.#loadGaps());
-	readonly #readingSummary = new Throttle(() => this.#loadSummary());
+	readonly #readingRecord = new Throttle(() => this.#loadRecord(this.#opened.signal));
+	readonly #readingGaps = new Throttle(() => this.#loadGaps(this.#opened.signal));
+	readonly #readingSummary = new Throttle(() => this.#loadSummary(this.#opened.signal));
 	/** Ends what was begun to read and to follow when the page is read anew or closed. */
 	#opened = new AbortController();
 
@@ -94,8 +94,13 @@ export class OpenConversation {
 		const { signal } = this.#opened;
 		try {
 			// Before the watches, so that no later answer is replaced by this one.
-			await this.#loadSummary();
-			await Promise.all([this.#openUpdates(signal), this.#openEvents(signal), this.#loadRelatives(), this.#loadGaps()]);
+			await this.#loadSummary(signal);
+			await Promise.all([
+				this.#openUpdates(signal),
+				this.#openEvents(signal),
+				this.#loadRelatives(),
+				this.#loadGaps(signal),
+			]);
 			if (signal.aborted) return;
 			this.loading.value = false;
 			this.problem.value = undefined;
@@ -119,7 +124,7 @@ export class OpenConversation {
 		} while (pageToken !== "" && !opened.aborted);
 		if (opened.aborted) return;
 		this.updates.value = loaded;
-		await this.#loadRecord();
+		await this.#loadRecord(opened);
 		this.#follow<ConversationUpdate>(
 			opened,
 			"updates",
@@ -150,19 +155,21 @@ export class OpenConversation {
 	}
 
 	/** Reads the present summary. That of an update does not follow the events that arrived after it. */
-	async #loadSummary(): Promise<void> {
+	async #loadSummary(opened: AbortSignal): Promise<void> {
 		const { conversations: found } = await conversations.listConversations({ filter: { ids: [this.id] } });
-		this.summary.value = found[0]?.summary;
+		if (!opened.aborted) this.summary.value = found[0]?.summary;
 	}
 
-	async #loadRecord(): Promise<void> {
-		this.record.value = await readRecord(this.id);
+	async #loadRecord(opened: AbortSignal): Promise<void> {
+		const record = await readRecord(this.id);
+		if (!opened.aborted) this.record.value = record;
 	}
 
 	async #openEvents(opened: AbortSignal): Promise<void> {
 		const filter = { kindsNot: ["StreamingDeltaEvent"] };
 		const newest = { conversationId: this.id, filter, order: EventOrder.NEWEST_FIRST, pageSize: PAGE_SIZE };
 		let page = await events.listConversationEvents(newest);
+		if (opened.aborted) return;
 		this.#add(page.events);
 		const from = page.events[0]?.sequence ?? 0n;
 		this.#follow<ConversationEventEntry>(
@@ -184,14 +191,15 @@ export class OpenConversation {
 			},
 		);
 		let older: ConversationEventEntry[] = [];
-		while (page.nextPageToken !== "" && !opened.aborted) {
+		while (page.nextPageToken !== "") {
 			page = await events.listConversationEvents({ ...newest, pageSize: 1000, pageToken: page.nextPageToken });
+			if (opened.aborted) return;
 			older.push(...page.events);
 			if (older.length < SHOWN_TOGETHER && page.nextPageToken !== "") continue;
 			this.#add(older);
 			older = [];
 		}
-		if (!opened.aborted) this.loadingEvents.value = false;
+		this.loadingEvents.value = false;
 	}
 
 	#add(entries: readonly ConversationEventEntry[]): void {
@@ -200,12 +208,10 @@ export class OpenConversation {
 		if (added.length > 0) this.#events.value = [...this.#events.value, ...added];
 	}
 
-	async #loadGaps(): Promise<void> {
+	async #loadGaps(opened: AbortSignal): Promise<void> {
 		try {
-			this.missing.value = await conversationGaps.listConversationGaps({
-				conversationId: this.id,
-				pageSize: MOST_GAPS,
-			});
+			const missing = await conversationGaps.listConversationGaps({ conversationId: this.id, pageSize: MOST_GAPS });
+			if (!opened.aborted) this.missing.value = missing;
 		} catch (error) {
 			// The page says itself that there is no such conversation.
 			if (problemOf(error).kind !== "missing") throw error;

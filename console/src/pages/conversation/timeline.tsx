@@ -320,7 +320,10 @@ function useFollowing(possible: boolean): Signal<boolean> {
 			);
 		listen("wheel", ({ deltaY }) => deltaY < 0);
 		listen("touchmove", () => true);
-		listen("keydown", ({ key }) => ["ArrowUp", "PageUp", "Home"].includes(key));
+		listen("keydown", ({ key, shiftKey, target }) => {
+			if (target instanceof HTMLInputElement) return false;
+			return ["ArrowUp", "PageUp", "Home", "Tab"].includes(key) || (key === " " && shiftKey);
+		});
 		// On the scroll bar.
 		listen("pointerdown", ({ clientX }) => clientX >= document.documentElement.clientWidth);
 		const { signal } = ended;

@@ -30,6 +30,43 @@ export const ORDERS: ReadonlyMap<string, { readonly order: ConversationOrder; re
 	["tokens", { order: ConversationOrder.TOKENS, words: "tokens" }],
 ]);
 
+/** Whether a text is a value of a filter, and the words for what it must be. */
+interface Form {
+	readonly isValid: (value: string) => boolean;
+	readonly words: string;
+}
+
+const STATUS: Form = { isValid: (value) => STATUSES.has(value), words: `one of ${[...STATUSES.keys()].join(", ")}` };
+const TRUTH: Form = { isValid: (value) => value === "true" || value === "false", words: "true or false" };
+const TIME: Form = {
+	isValid: (value) => /^\d{4}-/.test(value) && !Number.isNaN(new Date(value).getTime()),
+	words: "a day or a time such as 2026-11-23 or 2026-11-23T08:00:00Z",
+};
+const NUMBER: Form = { isValid: (value) => /^\d{1,9}(\.\d+)?$/.test(value), words: "a number such as 30 or 0.5" };
+
+/** Forms of the values of filters. Every text is a value of the others. */
+const FORMS: ReadonlyMap<string, Form> = new Map([
+	["execution_status", STATUS],
+	["execution_status_not", STATUS],
+	["has_error", TRUTH],
+	["has_gaps", TRUTH],
+	["created_from", TIME],
+	["created_to", TIME],
+	["updated_from", TIME],
+	["updated_to", TIME],
+	["activity_from", TIME],
+	["activity_to", TIME],
+	["silent_minutes", NUMBER],
+	["cost_from", NUMBER],
+	["cost_to", NUMBER],
+]);
+
+/** Returns what is wrong with the value of a filter; undefined if nothing is. */
+export function faultOf(name: string, value: string): string | undefined {
+	const form = FORMS.get(name);
+	return form === undefined || form.isValid(value) ? undefined : `${name} must be ${form.words}`;
+}
+
 /** Parameters that are filters, with the words for a person. */
 export const FILTER_WORDS: ReadonlyMap<string, string> = new Map([
 	["title_contains", "Title"],
@@ -77,18 +114,21 @@ export function orderOf(query: URLSearchParams): ConversationOrder {
 }
 
 /**
- * Returns the filter of an address.
+ * Returns the filter of an address, without values that are not valid.
  *
  * @param now milliseconds of Unix time; `silent_minutes` counts back from it
  */
 export function filterOf(query: URLSearchParams, now: number): ConversationFilter {
 	const statuses = (name: string) => query.getAll(name).flatMap((status) => STATUSES.get(status) ?? []);
-	const time = (name: string) => {
-		const date = new Date(query.get(name) ?? "");
-		return Number.isNaN(date.getTime()) ? {} : timestampFromDate(date);
-	};
 	const text = (name: string) => query.get(name) ?? "";
-	const number = (name: string) => (query.has(name) ? Number(query.get(name)) : undefined);
+	const valid = (name: string) => {
+		const value = query.get(name);
+		return value === null || faultOf(name, value) !== undefined ? undefined : value;
+	};
+	const number = (name: string) => {
+		const value = valid(name);
+		return value === undefined ? undefined : Number(value);
+	};
 	const silent = number("silent_minutes");
 	const chosen = statuses("execution_status");
 	const filter = create(ConversationFilterSchema, {
@@ -115,8 +155,9 @@ export function filterOf(query: URLSearchParams, now: number): ConversationFilte
 	const costTo = number("cost_to");
 	if (costFrom !== undefined) filter.costFrom = costFrom;
 	if (costTo !== undefined) filter.costTo = costTo;
-	if (query.has("has_error")) filter.hasError = query.get("has_error") === "true";
-	if (query.has("has_gaps")) filter.hasGaps = query.get("has_gaps") === "true";
+	const [hasError, hasGaps] = [valid("has_error"), valid("has_gaps")];
+	if (hasError !== undefined) filter.hasError = hasError === "true";
+	if (hasGaps !== undefined) filter.hasGaps = hasGaps === "true";
 	const times = {
 		createdFrom: "created_from",
 		createdTo: "created_to",
@@ -125,10 +166,21 @@ export function filterOf(query: URLSearchParams, now: number): ConversationFilte
 		activityFrom: "activity_from",
 		activityTo: "activity_to",
 	} as const;
-	for (const [field, name] of Object.entries(times))
-		if (query.has(name)) Object.assign(filter, { [field]: time(name) });
+	for (const [field, name] of Object.entries(times)) {
+		const time = valid(name);
+		if (time !== undefined) Object.assign(filter, { [field]: timestampFromDate(new Date(time)) });
+	}
 	if (silent !== undefined) filter.activityTo = timestampFromDate(new Date(now - silent * 60_000));
 	return filter;
+}
+
+/** Minutes of silence of the button's view. */
+const SILENT_MINUTES = "10";
+
+/** Whether a button above the list shows a filter. */
+export function hasButton(name: string, value: string): boolean {
+	if (name === "execution_status") return STATUSES.has(value);
+	return (name === "silent_minutes" && value === SILENT_MINUTES) || (name === "has_gaps" && value === "true");
 }
 
 /** Whether a view shows conversations that have been silent for some minutes. */
@@ -140,7 +192,7 @@ export function isSilentView(query: URLSearchParams): boolean {
 export function silentQuery(query: URLSearchParams): URLSearchParams {
 	const silent = withoutStatus(query);
 	for (const status of ["running", "waiting_for_confirmation"]) silent.append("execution_status", status);
-	silent.set("silent_minutes", "10");
+	silent.set("silent_minutes", SILENT_MINUTES);
 	return silent;
 }
 

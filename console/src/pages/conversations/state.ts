@@ -148,7 +148,11 @@ export class ConversationList {
 			this.#follow(known, event);
 			this.#counting.request();
 		} catch (error) {
-			if (time === this.#times) this.#fail(error);
+			if (time === this.#times) {
+				// Nothing is followed now, so what is shown gets old.
+				this.stale.value = this.rows.value.length > 0;
+				this.#fail(error);
+			}
 		} finally {
 			if (time === this.#times) this.loading.value = false;
 		}

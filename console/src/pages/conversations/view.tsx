@@ -15,7 +15,9 @@ import { addressOf, go, query, replaceQuery, setQuery } from "../../shell/route.
 import { useTitle } from "../../shell/title.ts";
 import {
 	FILTER_WORDS,
+	faultOf,
 	gapsQuery,
+	hasButton,
 	isGapsView,
 	isSilentView,
 	LIST_FILTERS,
@@ -202,26 +204,32 @@ interface FiltersProps {
 	readonly input: { current: HTMLInputElement | null };
 	/** Orders by their names in the address, the first one being the default; undefined if there is nothing to order. */
 	readonly orders?: ReadonlyMap<string, { readonly words: string }>;
-	/** Parameters of the address that are no filter, or are shown by something else, such as a pressed button. */
-	readonly shownElsewhere?: readonly string[];
+	/** Whether a parameter of the address is no filter, or is shown by something else, such as a pressed button. */
+	readonly isShownElsewhere?: (name: string, value: string) => boolean;
 	readonly children?: ComponentChildren;
 }
 
-/** Parameters that are shown by the box of the search, the choice of the order and the buttons of the statuses. */
-const SHOWN_ELSEWHERE: readonly string[] = ["query", "order_by", "execution_status", "silent_minutes"];
+/** Whether the box of the search, the choice of the order, or a button shows a parameter. */
+function isShownAbove(name: string, value: string): boolean {
+	return name === "query" || name === "order_by" || hasButton(name, value);
+}
 
 /** The filters of the address besides those that are shown elsewhere, and its order. */
-export function Filters({ input, orders, shownElsewhere = SHOWN_ELSEWHERE, children }: FiltersProps) {
+export function Filters({ input, orders, isShownElsewhere = isShownAbove, children }: FiltersProps) {
 	const parameters = query.value;
 	const suggested = useSignal(false);
 	const [firstOrder] = orders?.keys() ?? [];
-	const active = [...parameters].filter(
-		([name, value]) => !shownElsewhere.includes(name) && !(name === "has_gaps" && value === "true"),
-	);
+	const active = [...parameters].filter(([name, value]) => !isShownElsewhere(name, value));
 	const apply = (): void => {
 		const text = input.current?.value.trim() ?? "";
+		const [, name = "", value] = /^(\w+):\s*(.*)$/.exec(text) ?? [];
+		const fault = value === undefined ? undefined : faultOf(name, value);
+		if (fault !== undefined) {
+			input.current?.setCustomValidity(fault);
+			input.current?.reportValidity();
+			return;
+		}
 		setQuery((next) => {
-			const [, name = "", value] = /^(\w+):\s*(.*)$/.exec(text) ?? [];
 			if (value !== undefined && LIST_FILTERS.has(name)) next.append(name, value);
 			else if (value !== undefined && FILTER_WORDS.has(name)) next.set(name, value);
 			else if (text === "") next.delete("title_contains");
@@ -255,6 +263,7 @@ export function Filters({ input, orders, shownElsewhere = SHOWN_ELSEWHERE, child
 						suggested.value = true;
 					}}
 					onInput={(event) => {
+						event.currentTarget.setCustomValidity("");
 						// A suggestion was chosen.
 						if (event.inputType === "insertReplacementText") apply();
 					}}

@@ -165,7 +165,11 @@ export class UsageReport {
 			time_zone: this.#timeZone,
 			group_by: this.groupBy,
 		});
-		for (const [name, value] of this.#query) if (!OWN_PARAMETERS.includes(name)) parameters.append(name, value);
+		for (const [name, value] of this.#query)
+			if (!OWN_PARAMETERS.includes(name) && name !== "silent_minutes") parameters.append(name, value);
+		// The API has no minutes of silence.
+		const { activityTo } = filterOf(this.#query, Date.now());
+		if (activityTo !== undefined) parameters.set("activity_to", timestampDate(activityTo).toISOString());
 		const response = await fetch(`${BASE_URL}/api/v1/usage?${parameters}`, {
 			headers: { Accept: "text/csv", ...(accessKey.value === undefined ? {} : { "X-Access-Token": accessKey.value }) },
 		});

@@ -56,6 +56,7 @@ export default function UsagePage() {
 	const groupWords = groups.get(of.groupBy) ?? of.groupBy;
 	const format = (value: number): string => (measure === "cost" ? cost(value) : short(value));
 	const { from, to } = report.days();
+	const chosenEnd = query.value.get("to") ?? "";
 	return (
 		<>
 			<h1 class="visually-hidden">Usage</h1>
@@ -63,8 +64,11 @@ export default function UsagePage() {
 				<Choice name="range" label="Range" value={report.range} options={RANGES} />
 				{report.range === "days" && (
 					<>
-						<Day name="from" label="from" value={dayText(from)} />
-						<Day name="to" label="to" value={to === undefined ? "" : (query.value.get("to") ?? "")} />
+						<Day name="from" label="from" value={query.value.get("from") ?? dayText(from)} />
+						<Day name="to" label="to" value={chosenEnd} />
+						{chosenEnd !== "" && to === undefined && (
+							<span class="problem-text small">The last day is before the first one; the range ends now.</span>
+						)}
 					</>
 				)}
 				<Choice
@@ -89,7 +93,7 @@ export default function UsagePage() {
 					CSV <kbd>c</kbd>
 				</button>
 			</div>
-			<Filters input={filter} shownElsewhere={OWN_PARAMETERS} />
+			<Filters input={filter} isShownElsewhere={(name) => OWN_PARAMETERS.includes(name)} />
 			{problem !== undefined ? (
 				<ProblemNotice problem={problem} retry={() => report.load()} />
 			) : loaded === undefined ? (
@@ -260,19 +264,30 @@ function Numbers({ usage, total }: { readonly usage: UsageTotals; readonly total
 }
 
 /** Chooses a day of the range. */
+/** Earliest day that can be chosen. */
+const FIRST_DAY = "1970-01-01";
+
 function Day({ name, label, value }: { readonly name: string; readonly label: string; readonly value: string }) {
+	// What is typed stays while the page is drawn anew.
+	const typed = useSignal<string | undefined>(undefined);
 	return (
 		<label class="row small muted">
 			{label}
 			<input
 				type="date"
-				value={value}
+				value={typed.value ?? value}
 				onChange={(event) => {
 					const chosen = event.currentTarget.value;
+					typed.value = chosen;
+					// While a year is typed, the value has one of its digits, then two, or none.
+					if (chosen === "" ? name === "from" : chosen < FIRST_DAY) return;
 					setQuery((next) => {
 						if (chosen === "") next.delete(name);
 						else next.set(name, chosen);
 					});
+				}}
+				onBlur={() => {
+					typed.value = undefined;
 				}}
 			/>
 		</label>
