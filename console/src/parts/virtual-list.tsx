@@ -57,7 +57,11 @@ export function VirtualList<Item>(props: VirtualListProps<Item>) {
 	useEffect(() => virtualizer._didMount(), []);
 	useLayoutEffect(() => virtualizer._willUpdate());
 	useEffect(() => {
-		if (focus === undefined) return;
+		if (focus === undefined) {
+			// The person who scrolls away from a row that is being brought into view goes on.
+			virtualizer.cancelScroll();
+			return;
+		}
 		// The header of the page covers the rows below it.
 		const scrollPaddingStart = document.querySelector<HTMLElement>("header.top")?.offsetHeight ?? 0;
 		virtualizer.setOptions({ ...virtualizer.options, scrollPaddingStart });

@@ -307,30 +307,36 @@ function useFollowing(possible: boolean): Signal<boolean> {
 		}
 		if (isAtEnd()) follows.value = true;
 		const ended = new AbortController();
+		const { signal } = ended;
+		// Whether the person moved on last. The end of a scroll of the page itself says nothing about them.
+		let forward = false;
 		const listen = <Name extends keyof WindowEventMap>(
 			name: Name,
-			scrollsBack: (event: WindowEventMap[Name]) => boolean,
+			wayOf: (event: WindowEventMap[Name]) => "back" | "forward" | "either" | undefined,
 		) =>
 			addEventListener(
 				name,
 				(event) => {
-					if (scrollsBack(event)) follows.value = false;
+					const way = wayOf(event);
+					if (way === undefined) return;
+					if (way !== "forward") follows.value = false;
+					forward = way !== "back";
 				},
-				{ signal: ended.signal, passive: true },
+				{ signal, passive: true },
 			);
-		listen("wheel", ({ deltaY }) => deltaY < 0);
-		listen("touchmove", () => true);
+		listen("wheel", ({ deltaY }) => (deltaY < 0 ? "back" : "forward"));
+		listen("touchmove", () => "either");
 		listen("keydown", ({ key, shiftKey, target }) => {
-			if (target instanceof HTMLInputElement) return false;
-			return ["ArrowUp", "PageUp", "Home", "Tab"].includes(key) || (key === " " && shiftKey);
+			if (target instanceof HTMLInputElement) return undefined;
+			if (["ArrowUp", "PageUp", "Home", "Tab"].includes(key) || (key === " " && shiftKey)) return "back";
+			return ["ArrowDown", "PageDown", "End", " "].includes(key) ? "forward" : undefined;
 		});
 		// On the scroll bar.
-		listen("pointerdown", ({ clientX }) => clientX >= document.documentElement.clientWidth);
-		const { signal } = ended;
+		listen("pointerdown", ({ clientX }) => (clientX >= document.documentElement.clientWidth ? "either" : undefined));
 		addEventListener(
 			"scrollend",
 			() => {
-				if (isAtEnd()) follows.value = true;
+				if (forward && isAtEnd()) follows.value = true;
 			},
 			{ signal },
 		);
