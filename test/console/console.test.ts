@@ -113,6 +113,8 @@ describe("the list", () => {
 		await page.keyboard.press("f");
 		await page.keyboard.type("base image");
 		await page.keyboard.press("Enter");
+		// Until then the only row can be that of the view before.
+		await page.locator(".list:not(.stale)").getByText("Upgrade the base image").first().waitFor();
 		await expect.poll(() => rows.count()).toBe(1);
 		await page.keyboard.press("Tab");
 		await page.keyboard.press("j");
