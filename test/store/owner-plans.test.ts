@@ -5,9 +5,9 @@ import { listConversations } from "../../src/store/postgres/list-conversations.t
 import type { Query } from "../../src/store/postgres/transaction.ts";
 import { listConversations as listOfSqlite } from "../../src/store/sqlite/list-conversations.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
-import { Statements } from "../../src/store/sqlite/statements.ts";
 import { TempFolder } from "../support/temp.ts";
 import { connect, Databases, openStore } from "./postgres/databases.ts";
+import { RecordedStatements } from "./recorded-statements.ts";
 
 const OWNER: Condition = { kind: "equal", field: "owner", value: "team-a" };
 const RUNNING: Condition = { kind: "equal", field: "executionStatus", value: 2 };
@@ -26,16 +26,6 @@ afterAll(async () => {
 	await databases[Symbol.asyncDispose]();
 	folder[Symbol.dispose]();
 });
-
-/** Keeps the texts of the statements that are prepared. */
-class RecordedStatements extends Statements {
-	readonly texts: string[] = [];
-
-	override prepare(sql: string) {
-		this.texts.push(sql);
-		return super.prepare(sql);
-	}
-}
 
 test("SQLite reads the lists of an owner in each order along an index, and sorts nothing", async () => {
 	const path = folder.file("conversations.db");

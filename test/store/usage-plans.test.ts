@@ -7,11 +7,11 @@ import type { Query } from "../../src/store/postgres/transaction.ts";
 import { listUsedPeriods as listInPostgres, queryOf } from "../../src/store/postgres/usage-report.ts";
 import { listConversations as listInSqlite } from "../../src/store/sqlite/list-conversations.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
-import { Statements } from "../../src/store/sqlite/statements.ts";
 import { listUsedPeriods, sqlOf } from "../../src/store/sqlite/usage-report.ts";
 import { type UsageQuery, type UsedPeriodsQuery, usageStatements } from "../../src/store/usage-report.ts";
 import { TempFolder } from "../support/temp.ts";
 import { connect, Databases, openStore } from "./postgres/databases.ts";
+import { RecordedStatements } from "./recorded-statements.ts";
 
 const DAY = 96n;
 const MONTH = { first: 20_000n * DAY, beyond: 20_030n * DAY };
@@ -61,16 +61,6 @@ afterAll(async () => {
 	await databases[Symbol.asyncDispose]();
 	folder[Symbol.dispose]();
 });
-
-/** Keeps the texts of the statements that are prepared. */
-class RecordedStatements extends Statements {
-	readonly texts: string[] = [];
-
-	override prepare(sql: string) {
-		this.texts.push(sql);
-		return super.prepare(sql);
-	}
-}
 
 /** Returns how a statement of SQLite reads a table with an alias: by which index, and by which of its columns. */
 function sqlitePlan(text: string, alias: string): string[] {
