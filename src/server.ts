@@ -6,7 +6,6 @@ import { ConversationReconcileService } from "../gen/conversations/v1/conversati
 import { ConversationSpaceService } from "../gen/conversations/v1/conversation_space_service_pb.js";
 import { ConversationUsageService } from "../gen/conversations/v1/conversation_usage_service_pb.js";
 import { AccessKeys, COMMAND } from "./access/access-keys.ts";
-import { takeOverKeyFile } from "./access/first-key.ts";
 import { Gate } from "./access/gate.ts";
 import { posterOf } from "./access/keys.ts";
 import { RateLimit } from "./access/rate-limit.ts";
@@ -14,10 +13,6 @@ import { REFRESH_INTERVAL, StoredKeys } from "./access/stored-keys.ts";
 import { type Address, formatAddress } from "./config/address.ts";
 import type { Config } from "./config/config.ts";
 import { ConversationReads } from "./conversations/conversation-reads.ts";
-import { countStoredUsage } from "./conversations/ingest/count-usage.ts";
-import { deriveActivities } from "./conversations/ingest/derive-activities.ts";
-import { deriveGaps } from "./conversations/ingest/derive-gaps.ts";
-import { deriveSummaries } from "./conversations/ingest/derive-summaries.ts";
 import { EventIngest } from "./conversations/ingest/event-ingest.ts";
 import { GapLog } from "./conversations/ingest/gap-log.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
@@ -167,7 +162,7 @@ export async function startService(
 			refreshInterval: config.database.engine === "postgres" ? REFRESH_INTERVAL : undefined,
 		}),
 	);
-	await requireKeys(config, storedKeys);
+	requireKeys(config, storedKeys);
 	const accessKeys = new AccessKeys(storedKeys, [...configured, ...certificates], log);
 	const rateLimit = rateLimitPerKey === undefined ? undefined : new RateLimit(rateLimitPerKey);
 	const gate = new Gate(storedKeys.keyring, SERVICES, {
@@ -306,30 +301,6 @@ export async function startService(
 	const expire = (now: bigint) => refusedPosts.expire(refusedAge(now, retention));
 	const pruning = pruneUntilStopped(store, retention, clock, stopping.signal, onError, undefined, [expire]);
 	opened.defer(() => pruning);
-	const isTimeForSummaries = atMostEvery(PROGRESS_INTERVAL);
-	const deriving = deriveSummaries(store, vault, intake, stopping.signal, (examined, replaced, isComplete) => {
-		if (examined > 0 && isTimeForSummaries(isComplete)) log.summariesDerived(examined, replaced, isComplete);
-	}).catch((error: unknown) => log.workFailed("derivation", error));
-	opened.defer(() => deriving);
-	const derivingActivities = deriveActivities(store, eventFormat, stopping.signal, (examined, isComplete) => {
-		if (isComplete && examined > 0) log.activitiesDerived(examined);
-	}).catch((error: unknown) => log.workFailed("derivation", error));
-	opened.defer(() => derivingActivities);
-	const derivingGaps = deriveGaps(store, eventFormat, stopping.signal, (examined) => {
-		if (examined > 0) log.gapsDerived(examined);
-	}).catch((error: unknown) => log.workFailed("derivation", error));
-	opened.defer(() => derivingGaps);
-	// The events tell the times of calls.
-	const isTimeForUsage = atMostEvery(PROGRESS_INTERVAL);
-	const counting = derivingActivities
-		.then(() =>
-			countStoredUsage(store, stopping.signal, (counted, isComplete) => {
-				if (counted > 0 && isTimeForUsage(isComplete)) log.usageCounted(counted, isComplete);
-			}),
-		)
-		.catch((error: unknown) => log.workFailed("derivation", error));
-	opened.defer(() => counting);
-
 	const isTimeForSearch = atMostEvery(PROGRESS_INTERVAL);
 	const indexing = indexUntilStopped(
 		{
@@ -388,16 +359,12 @@ function makesFirstKey({ database, accessKeys }: Config): boolean {
 }
 
 /**
- * Checks that clients can have a key. With SQLite, the key of an earlier release is taken over, or the start makes one.
+ * Checks that clients can have a key. With SQLite, the first start makes one.
  *
- * @throws Error when there is no key, or the key of an earlier release cannot be taken over
+ * @throws Error when there is no key
  */
-async function requireKeys(config: Config, stored: StoredKeys): Promise<void> {
-	const { database, accessKeys, clientCertificates } = config;
-	if (database.engine === "sqlite") {
-		if (makesFirstKey(config)) await takeOverKeyFile(database.path, stored);
-		return;
-	}
+function requireKeys({ database, accessKeys, clientCertificates }: Config, stored: StoredKeys): void {
+	if (database.engine === "sqlite") return;
 	if (accessKeys.length + clientCertificates.length + stored.valid.length > 0) return;
 	throw new Error(
 		"With PostgreSQL, ACCESS_KEYS or CLIENT_CERTIFICATES must be set, to the same value for every replica, or a key must have been made with the command `keys add`",

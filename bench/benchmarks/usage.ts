@@ -32,8 +32,6 @@ function fillSql(
 	const conversations = Math.round(CONVERSATIONS / share);
 	const counted = Math.round(COUNTED / share);
 	return [
-		`INSERT INTO ${prefix}derivations (name, version, through)
-		SELECT 'usage', 1, ${2n ** 62n} UNION ALL SELECT 'activities', 2, ${2n ** 62n}`,
 		`INSERT INTO ${prefix}usage_conversations (${prefix === "" ? "id, conversation_id" : "id"}, sender, owner, life, digest, ledger)
 		SELECT ${prefix === "" ? "n, " : ""}${uuid("n")}, 'sender ' || n % 5, 'owner ' || n % 5, 1, 0, '{"settled":true,"usages":[]}'
 		FROM (${numbers(conversations)}) s`,
@@ -159,12 +157,12 @@ async function filled(url: string, share: number, report: Report): Promise<void>
 		const numbers = (count: number) =>
 			`WITH RECURSIVE s (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM s WHERE n + 1 < ${count}) SELECT n FROM s`;
 		const id = (n: string) => `printf('00000000-0000-4000-8000-%012x', ${n})`;
-		for (const sql of ["DELETE FROM derivations", ...fillSql("", share, id, numbers), "ANALYZE"]) database.exec(sql);
+		for (const sql of [...fillSql("", share, id, numbers), "ANALYZE"]) database.exec(sql);
 	} else {
 		const numbers = (count: number) => `SELECT generate_series(0, ${count - 1})::bigint AS n`;
 		const id = (n: string) => `('00000000-0000-4000-8000-' || lpad(to_hex(${n}), 12, '0'))::uuid`;
 		const prefix = "conversation_updates.";
-		await sqlOn(url, `DELETE FROM ${prefix}derivations`, ...fillSql(prefix, share, id, numbers), "VACUUM ANALYZE");
+		await sqlOn(url, ...fillSql(prefix, share, id, numbers), "VACUUM ANALYZE");
 	}
 	report(`  filled in ${round((performance.now() - start) / 1000)} s`);
 }

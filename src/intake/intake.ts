@@ -1,5 +1,4 @@
 import type { CallSignal } from "../call-signal.ts";
-import type { LargeSummaries } from "../conversations/ingest/derive-summaries.ts";
 import type { EventIntake } from "../conversations/ingest/event-ingest.ts";
 import type { Intake } from "../conversations/ingest/ingest.ts";
 import type { ComparedRecords } from "../conversations/read/comparable-record.ts";
@@ -67,7 +66,7 @@ export interface IntakeOptions {
  *
  * A thread starts with its first call, and ends after a minute without one.
  */
-export class SharedIntake implements Intake, EventIntake, LargeRecords, LargeSummaries, AsyncDisposable {
+export class SharedIntake implements Intake, EventIntake, LargeRecords, AsyncDisposable {
 	readonly minLargeBytes = MIN_LARGE_BYTES;
 	readonly #here: Calls<RecordIntake>;
 	readonly #usual: WorkerThread<RecordIntake>;
@@ -194,10 +193,6 @@ export class SharedIntake implements Intake, EventIntake, LargeRecords, LargeSum
 		return await this.#open(records, ([first = after, second]) =>
 			this.#large.calls.changedPaths({ after: first, before: second, secretPaths }),
 		);
-	}
-
-	async summaryOf(record: Uint8Array): Promise<Uint8Array> {
-		return await this.#large.calls.summaryOf(compact(record));
 	}
 
 	/** Opens records. Fails while too many bytes are being opened, because the store reads records faster than that. */

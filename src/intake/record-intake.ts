@@ -1,4 +1,3 @@
-import { summaryOf } from "../conversations/ingest/derive-summaries.ts";
 import { UpdateParser } from "../conversations/ingest/update-parser.ts";
 import { type ComparedRecords, changedPaths } from "../conversations/read/comparable-record.ts";
 import { recordJson } from "../conversations/read/get.ts";
@@ -57,8 +56,6 @@ export function recordIntake(format: RecordFormat, vault: RecordVault, events: E
 		openEncoded: ({ record, form }: ShownRecord) => compact(vault.openEncoded(record.bytes, record, form)),
 		/** As `recordJson`. */
 		openJson: ({ record, form }: ShownRecord) => recordJson(format, vault, record, form),
-		/** As `summaryOf`. */
-		summaryOf: (record: Uint8Array) => summaryOf(record, vault),
 		/** As `changedPaths`. */
 		changedPaths: (records: ComparedRecords) => changedPaths(vault, records),
 	};

@@ -16,9 +16,6 @@ import { deriveBinaryEncoder } from "../protobuf/binary-encoder.ts";
 export const encodeSummary: (summary: ConversationSummary) => Uint8Array =
 	deriveBinaryEncoder(ConversationSummarySchema);
 
-/** Version of the rules of {@link summarize}. Increment it when they change: stored summaries are then derived anew. */
-export const SUMMARY_RULES = 3;
-
 /** Members of a record that {@link summarize} reads. */
 export const SUMMARY_MEMBERS: readonly string[] = [
 	...["id", "title", "execution_status", "agent", "current_model_id", "available_models", "stats"],

@@ -21,11 +21,3 @@ export interface LastError extends ReportedError {
 	/** Sequence of the event. */
 	readonly sequence: bigint;
 }
-
-/** What is derived anew from stored events. */
-export interface DerivedActivity {
-	/** The earliest message of a user. */
-	readonly firstMessage: TimedText | undefined;
-	/** The latest error. */
-	readonly error: LastError | undefined;
-}

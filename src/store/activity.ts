@@ -2,18 +2,22 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { fromMicroseconds } from "../record/json/scalars.ts";
-import type { DerivedActivity, LastError, TimedText } from "./activity-facts.ts";
+import type { LastError, TimedText } from "./activity-facts.ts";
 import type { NewEvents } from "./event-batch.ts";
 import type { NewEvent } from "./events.ts";
 import type { OpenGaps } from "./gaps.ts";
 
 /** Totals over all events of a conversation, including pruned ones. Every engine stores them. */
-export interface Activity extends DerivedActivity {
+export interface Activity {
 	readonly eventCount: bigint;
 	/** When the latest event happened. */
 	readonly lastAt: bigint;
 	/** The latest message. */
 	readonly message: TimedText | undefined;
+	/** The earliest message of a user. */
+	readonly firstMessage: TimedText | undefined;
+	/** The latest error. */
+	readonly error: LastError | undefined;
 	/** Id of the latest event that became the leaf. */
 	readonly leaf: TimedText | undefined;
 	/** When the latest state update happened. */
@@ -94,20 +98,8 @@ export function isOlderThanEvents({ status, postedAt }: OverridableRecord, activ
 	return lastStateUpdateAt !== undefined && isOverriddenAt(status, postedAt, lastStateUpdateAt);
 }
 
-/** Adds what was derived anew from stored events to an activity, whether or not it has it already. */
-export function addDerived<Known extends DerivedActivity>(
-	activity: Known,
-	{ firstMessage, error }: DerivedActivity,
-): Known {
-	return {
-		...activity,
-		firstMessage: earliest(activity.firstMessage, firstMessage),
-		error: error === undefined ? activity.error : latest(activity.error, error),
-	};
-}
-
 /** Returns the message of a user; undefined for any other event. */
-export function firstMessageOf({ kind, source, message, happenedAt }: MessageOfUser): TimedText | undefined {
+function firstMessageOf({ kind, source, message, happenedAt }: MessageOfUser): TimedText | undefined {
 	const isOfUser = message !== undefined && kind === "MessageEvent" && source === "user";
 	return isOfUser ? { text: message, at: happenedAt } : undefined;
 }

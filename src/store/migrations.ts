@@ -7,6 +7,12 @@ export interface Migration {
 	readonly sql: string;
 }
 
+/** A table that databases from before release 1.0.0 have and later ones do not. */
+export const PRERELEASE_TABLE = "derivations";
+/** Why such a database is refused. */
+export const PRERELEASE =
+	"a version before 1.0.0 wrote the database; export it with that version and import the export (docs/operations.md)";
+
 /**
  * Reads the migrations of an engine: files such as `0001_tables.sql`, each with the SQL for the version in its name. A
  * step that SQL cannot express stands in the code of the engine.

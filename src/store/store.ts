@@ -2,7 +2,6 @@ import type { CallSignal } from "../call-signal.ts";
 import type { AccessKeyTable } from "./access-keys.ts";
 import type { CompactedStep, ReturnedSpace } from "./compaction.ts";
 import type { ConversationQuery, CountQuery, StoredConversation, StoredCounts } from "./conversation-lists.ts";
-import type { Derivation, DerivationStep } from "./derivation.ts";
 import type { Erased, EraseRequest, Erasure } from "./erasure.ts";
 import type { AppendedEvents, NewEvents, RecordState } from "./event-batch.ts";
 import type { EventQuery, StoredEvent } from "./events.ts";
@@ -148,14 +147,10 @@ export interface Store extends AsyncDisposable {
 	 * @returns whether something was wrong
 	 */
 	correctUsageSums(day: bigint | undefined): Promise<boolean>;
-	/** Returns how far data of one kind has been derived; undefined when no step of it was saved. */
-	getDerivation(name: string): Promise<Derivation | undefined>;
 	/** Compresses texts of the next events after a sequence: see `CompactedStep`. */
 	compactEvents(after: bigint): Promise<CompactedStep>;
 	/** Returns some free pages of the database to the file system, if the engine does so. */
 	returnSpace(): Promise<ReturnedSpace>;
-	/** Saves a step of {@link Derivation}. Resolves when it is on disk. */
-	saveDerivation(step: DerivationStep): Promise<void>;
 	/**
 	 * Claims some work, or renews the claim, so that one process at a time does it.
 	 *

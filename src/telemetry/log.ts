@@ -63,13 +63,9 @@ export const logEvents = {
 	event_values_refused: ["warn", "Events contain values that break the record's rules; these values were not applied"],
 	store_failed: ["error", "The store failed"],
 	unclean_stop: ["warn", "The last stop of the service was not clean: sequence numbers are skipped"],
-	activities_derived: ["info", "The first messages and last errors of conversations are derived from stored events"],
 	reconciled: ["info", "What never arrived was fetched from an agent server"],
 	reconcile_incomplete: ["warn", "An agent server could not be read to the end"],
 	reconcile_failed: ["warn", "A conversation of an agent server could not be taken in"],
-	gaps_derived: ["info", "The gaps of conversations are derived from stored events"],
-	usage_counted: ["info", "The usage of stored conversations is counted"],
-	summaries_derived: ["info", "Summaries of stored records are derived anew by the present rules"],
 	search_rebuilt: ["info", "The index of search is to be written anew"],
 	search_filled: ["info", "The index of search is filled from stored events and titles"],
 	clock_doubted: ["warn", "The clock differs from the time that retention uses"],
@@ -160,14 +156,6 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		storeFailed: (error: unknown) => failed("store_failed", error),
 		/** The database shows that the service was not stopped cleanly before this start. */
 		uncleanStop: () => emit("unclean_stop"),
-		/** Progress of counting the usage of stored conversations: those counted since the start. */
-		usageCounted: (counted: number, isComplete: boolean) => emit("usage_counted", { counted, isComplete }),
-		/** Progress of deriving stored summaries anew: updates examined and summaries replaced since the start. */
-		activitiesDerived: (examined: number) => emit("activities_derived", { examined }),
-		/** The gaps of the conversations that an earlier release stored are derived. */
-		gapsDerived: (examined: number) => emit("gaps_derived", { examined }),
-		summariesDerived: (examined: number, replaced: number, isComplete: boolean) =>
-			emit("summaries_derived", { examined, replaced, isComplete }),
 		/** A caller lets the index of search be written anew. */
 		searchRebuilt: (caller: string) => emit("search_rebuilt", { caller }),
 		/** Progress of filling the index of search: documents since the start, and the event up to which it comes. */

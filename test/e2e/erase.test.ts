@@ -260,7 +260,6 @@ test.each(ENGINES)(
 const KEPT: Readonly<Record<string, string>> = {
 	access_keys: "keys",
 	claims: "work of processes",
-	derivations: "how far derived data comes",
 	erasures: "the markers of erasures, without ids",
 	event_times: "the times of blocks of events",
 	logs: "positions",

@@ -29,7 +29,6 @@ const conversation = fc.nat(CONVERSATIONS - 1);
 const operation = fc.oneof(
 	fc.record({ kind: fc.constant("post" as const), conversation, poster: fc.nat(POSTERS.length - 1), columns }),
 	fc.record({ kind: fc.constant("event" as const), conversation, columns }),
-	fc.record({ kind: fc.constant("derive" as const), columns }),
 	fc.record({ kind: fc.constant("assign" as const), conversation, owner: fc.constantFrom("red", "green") }),
 	fc.record({ kind: fc.constant("remove deleted" as const) }),
 );
@@ -88,17 +87,6 @@ async function perform(store: Store, done: Operation, n: number): Promise<void> 
 			if (current === undefined) return;
 			const effect = effectOf(revision, titleDelta(`event ${n}`), valuesOf(done.columns));
 			await appendEvents(store, batch(conversationId, [stateUpdate()], { receivedAt, effect }));
-			return;
-		}
-		case "derive": {
-			const [found] = await store.listConversations({ conditions: [], limit: 1, withRecords: false });
-			if (found === undefined) return;
-			const { conversationId, sequence } = found;
-			const { summary } = sample({ conversationId, columns: valuesOf(done.columns) });
-			await store.saveDerivation({
-				...{ name: "counts", version: 1, through: sequence },
-				summaries: [{ conversationId, sequence, summary }],
-			});
 			return;
 		}
 		case "assign":

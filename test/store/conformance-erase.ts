@@ -1,4 +1,4 @@
-import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import { fromBinary } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
@@ -10,7 +10,7 @@ import type { Poster } from "../../src/store/owners.ts";
 import type { Store } from "../../src/store/store.ts";
 import type { StoredRecord, Unreadable } from "../../src/store/stored-record.ts";
 import { appendEvents, batch, event, record as recordOf } from "./event-samples.ts";
-import { append, type Columns, sample, second, start, summaryOf } from "./samples.ts";
+import { append, type Columns, sample, second, start } from "./samples.ts";
 
 const id = (n: number) => `00000000-0000-4000-8000-00000000000${n}`;
 const ERASED = id(0);
@@ -296,26 +296,6 @@ export function eraseConformance(open: () => Promise<Store>): void {
 				const conditions = [{ kind: "equal" as const, field, value: ERASED }];
 				expect(await store.listConversations({ conditions, limit: 10, withRecords: false })).toEqual([]);
 			}
-		});
-
-		it("does not come back by a summary that was derived before", async () => {
-			await using store = await open();
-			await append(store, sample({ conversationId: ERASED, receivedAt: start }));
-			const child = sample({
-				...{ conversationId: id(1), receivedAt: start, record: recordOf({ parentConversationId: ERASED }) },
-				columns: { parentId: ERASED, title: "a" },
-			});
-			await append(store, child);
-			const derived = summaryOf({ ...child.columns, title: "b" }, id(1));
-			await store.erase({ conversationId: ERASED, owner: undefined, erasedAt: start });
-			const summary = toBinary(ConversationSummarySchema, derived);
-			const summaries = [{ conversationId: id(1), sequence: 2n, summary }];
-			await store.saveDerivation({ name: "summaries", version: 1, through: 2n, summaries });
-			const stored = (await store.get(id(1)))?.summary ?? new Uint8Array();
-			expect(fromBinary(ConversationSummarySchema, stored)).toMatchObject({ title: "b" });
-			expect(Buffer.from(stored).includes(ERASED)).toBe(false);
-			const conditions = [{ kind: "equal" as const, field: "parentConversationId" as const, value: ERASED }];
-			expect(await store.listConversations({ conditions, limit: 10, withRecords: false })).toEqual([]);
 		});
 
 		it("keeps sums of usage without the conversation", async () => {

@@ -11,7 +11,6 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		activities: "SELECT * FROM activities ORDER BY conversation_id",
 		conversation_counts: "SELECT * FROM conversation_counts ORDER BY owner, status, agent_kind, model, sender",
 		conversations: "SELECT * FROM conversations ORDER BY conversation_id",
-		derivations: "made by each database itself",
 		erasures: "SELECT * FROM erasures ORDER BY sequence",
 		// Those of an import lack the times of events that were removed.
 		event_times: "made by each database itself",
@@ -55,7 +54,6 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 			SELECT * FROM conversation_updates.conversation_counts ORDER BY owner, status, agent_kind, model, sender
 		`,
 		conversations: "SELECT * FROM conversation_updates.conversations ORDER BY conversation_id",
-		derivations: "made by each database itself",
 		erasures: "SELECT * FROM conversation_updates.erasures ORDER BY sequence",
 		event_times: "made by each database itself",
 		events: "SELECT * FROM conversation_updates.events ORDER BY sequence",

@@ -48,11 +48,6 @@ export class RecordVault {
 		this.#cipher = keys.length > 0 ? this.#decrypting : undefined;
 	}
 
-	/** Fingerprint of the rules that find secrets, a safe integer: what is derived from redacted records follows them. */
-	get rules(): number {
-		return this.#redactionVersion;
-	}
-
 	/**
 	 * Encodes a record with its secrets encrypted, or redacted if there is no key. Everything else that is derived from the
 	 * record must be derived from `record` afterwards.

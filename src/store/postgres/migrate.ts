@@ -1,5 +1,5 @@
 import { ServiceError } from "../../errors.ts";
-import type { Migration } from "../migrations.ts";
+import { type Migration, PRERELEASE, PRERELEASE_TABLE } from "../migrations.ts";
 import { boolean, integer, nullable, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { lockSchema, tryLockTitles } from "./locks.ts";
@@ -30,13 +30,17 @@ export async function migrate(connections: Connections): Promise<{ readonly from
 /**
  * Returns the version of the schema; 0 when there is no schema.
  *
- * @throws ServiceError `unavailable` when a newer release has migrated the database
+ * @throws ServiceError `unavailable` when a newer release, or one before 1.0.0, has migrated the database
  */
 export async function schemaVersion(session: Session): Promise<number> {
-	const found = await session.query({
-		text: "SELECT to_regclass('conversation_updates.schema_versions') IS NOT NULL AS found",
+	const [[found] = []] = await session.query({
+		text: `
+			SELECT to_regclass('conversation_updates.schema_versions') IS NOT NULL AS versions,
+				to_regclass('conversation_updates.${PRERELEASE_TABLE}') IS NOT NULL AS prerelease
+		`,
 	});
-	if (found[0]?.[0]?.found !== true) return 0;
+	if (found?.versions !== true) return 0;
+	if (found.prerelease === true) throw refused(PRERELEASE);
 	const [[row] = []] = await session.query({
 		text: "SELECT max(version) AS version FROM conversation_updates.schema_versions",
 	});

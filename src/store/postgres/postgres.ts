@@ -13,7 +13,6 @@ import { Appender } from "./appender.ts";
 import { claim } from "./claims.ts";
 import { findTexts, writeTextsQuery } from "./compaction.ts";
 import type { Connections } from "./connections.ts";
-import { readDerivation, saveDerivation } from "./derivations.ts";
 import { EntryAnnouncer } from "./entry-announcer.ts";
 import { erase, findErasures } from "./erasures.ts";
 import { listEvents, readEvents } from "./events.ts";
@@ -271,8 +270,6 @@ function storeOf(
 			),
 		// PostgreSQL itself uses the space of former rows again.
 		returnSpace: async () => ({ returnedBytes: 0n, freeBytes: 0n, hasMore: false }),
-		getDerivation: (name) => read("getDerivation", (session) => readDerivation(session, name)),
-		saveDerivation: (step) => run(() => logged("saveDerivation", saveDerivation(connections, step))),
 		check: () => run(() => write(touchWriter(checkId))),
 		close,
 		[Symbol.asyncDispose]: close,

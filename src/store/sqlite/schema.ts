@@ -1,5 +1,5 @@
 import type { DatabaseSync } from "node:sqlite";
-import { readMigrations } from "../migrations.ts";
+import { PRERELEASE, PRERELEASE_TABLE, readMigrations } from "../migrations.ts";
 import { integer } from "../values.ts";
 
 const MIGRATIONS = readMigrations(new URL("./migrations/", import.meta.url));
@@ -8,29 +8,15 @@ const MIGRATIONS = readMigrations(new URL("./migrations/", import.meta.url));
 export const SCHEMA_VERSION = MIGRATIONS.length;
 
 /**
- * Marks a database as this service's: "CUWS" (https://www.sqlite.org/pragma.html#pragma_application_id). The migration to
- * version 4 sets it.
+ * Marks a database as this service's: "CUWS" (https://www.sqlite.org/pragma.html#pragma_application_id). The first
+ * migration sets it.
  */
 export const APPLICATION_ID = 0x43555753;
-
-/** Last schema version without an application id. Databases up to this version are recognized by their tables. */
-const LAST_WITHOUT_ID = 3;
-const TABLES_WITHOUT_ID = [
-	"store_state",
-	"logs",
-	"updates",
-	"conversations",
-	"tags",
-	"titles",
-	"activities",
-	"events",
-	"pruned",
-];
 
 /**
  * Creates the tables in an empty database, or upgrades those of an earlier version. The caller has begun a transaction.
  *
- * @throws Error when a newer release wrote the database, or when it belongs to another program
+ * @throws Error as {@link schemaVersion}
  */
 export function createSchema(database: DatabaseSync): void {
 	for (const { version, sql } of MIGRATIONS.slice(schemaVersion(database)))
@@ -40,7 +26,7 @@ export function createSchema(database: DatabaseSync): void {
 /**
  * Returns the schema version of a database; 0 when the database is empty.
  *
- * @throws Error when a newer release wrote the database, or when it belongs to another program
+ * @throws Error when a newer release or one before 1.0.0 wrote the database, or when it belongs to another program
  */
 export function schemaVersion(database: DatabaseSync): number {
 	const pragma = (name: "application_id" | "user_version") =>
@@ -53,11 +39,8 @@ export function schemaVersion(database: DatabaseSync): number {
 			.map(({ name }) => name),
 	);
 	if (id === 0 && version === 0 && tables.size === 0) return 0;
-	const isOwn =
-		id === APPLICATION_ID
-			? version > LAST_WITHOUT_ID
-			: id === 0 && version >= 1 && version <= LAST_WITHOUT_ID && TABLES_WITHOUT_ID.every((name) => tables.has(name));
-	if (!isOwn) throw new Error("the file is a database of another program");
+	if (id !== APPLICATION_ID || version < 1) throw new Error("the file is a database of another program");
+	if (tables.has(PRERELEASE_TABLE)) throw new Error(PRERELEASE);
 	if (version > SCHEMA_VERSION)
 		throw new Error(
 			`the database has schema version ${version}, written by a newer release; this one knows up to ${SCHEMA_VERSION}`,

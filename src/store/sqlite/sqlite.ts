@@ -239,8 +239,6 @@ function storeOf(
 		compactEvents: async (after) =>
 			await compactStep(await reader.calls.findTexts(after), (range) => writer.calls.writeTexts(range)),
 		returnSpace: () => writer.calls.returnSpace(),
-		getDerivation: (name) => writer.calls.readDerivation(name),
-		saveDerivation: (step) => writer.calls.saveDerivation(step),
 		async check() {
 			await Promise.all([writer.calls.check(), reader.calls.range({ log: "updates", query: {} })]);
 		},

@@ -89,8 +89,8 @@ export function insertUpdate(
 			record.checksum,
 			update.summary,
 			update.activity ?? null,
-			record.record,
 			update.sender ?? null,
+			record.record,
 		);
 	if (owner !== undefined)
 		statements.prepare("INSERT INTO updates_of_owners VALUES (?, ?)").run(owner, update.sequence);
@@ -122,10 +122,10 @@ export function insertEvent(
 			event.text.unpackedSize,
 			event.text.checksum,
 			event.secrets,
-			event.text.record,
 			event.llmResponseId ?? null,
 			event.sender ?? null,
 			originColumn(event.origin),
+			event.text.record,
 		);
 	if (owner !== undefined) statements.prepare("INSERT INTO events_of_owners VALUES (?, ?)").run(owner, event.sequence);
 }

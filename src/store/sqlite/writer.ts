@@ -5,7 +5,6 @@ import type { Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
 import type { AccessKeyRow, AccessKeyUse } from "../access-keys.ts";
 import type { RepackedRange, ReturnedSpace } from "../compaction.ts";
-import type { DerivationStep } from "../derivation.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
 import type { Erased, EraseRequest } from "../erasure.ts";
 import type { AppendedEvents, NewEvents } from "../event-batch.ts";
@@ -21,7 +20,6 @@ import { bytesOfBatch } from "./batch.ts";
 import type { SenderDeadline } from "./calls.ts";
 import { returnSpace, writeTexts } from "./compaction.ts";
 import { hasLog, openForWriting, transaction, type WriterOptions } from "./database.ts";
-import { readDerivation, saveDerivation } from "./derivations.ts";
 import { erase } from "./erase.ts";
 import { appendGroup } from "./group.ts";
 import { LOCK_TIMEOUT } from "./lock.ts";
@@ -178,8 +176,6 @@ function writer(options: WriterOptions) {
 			expireRefusedPosts: (age: RefusedAge) => write(() => expireRefusedPosts(statements, age)),
 			setRefusedReasons: (refused: StillRefused): void => write(() => setRefusedReasons(statements, refused)),
 			removeRefusedPost: (id: bigint): void => write(() => removeRefusedPost(statements, id)),
-			readDerivation: (name: string) => readDerivation(statements, name),
-			saveDerivation: (step: DerivationStep): void => write(() => saveDerivation(statements, step)),
 			readIndexProgress: () => readProgress(statements),
 			writeIndexStep: (step: IndexStep) => write(() => writeStep(statements, step)),
 			resetIndex: (): void => write(() => resetIndex(statements)),

@@ -1,11 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { deriveGaps } from "../../../src/conversations/ingest/derive-gaps.ts";
 import { GapLog } from "../../../src/conversations/ingest/gap-log.ts";
-import { EventFormat } from "../../../src/events/event-format.ts";
 import { readExactJson, stringifyExactJson } from "../../../src/record/json/exact-json.ts";
 import { type ExactJsonObject, isJsonObject, memberOf } from "../../../src/record/json/json-value.ts";
-import { RecordFormat } from "../../../src/record/record-format.ts";
 import { type Gap, LASTING_GAP, openGaps } from "../../../src/store/gaps.ts";
 import { Databases, openStore } from "../../store/postgres/databases.ts";
 import { type CapturedSequence, capturedSequences } from "../../support/fixtures.ts";
@@ -136,29 +133,6 @@ describe.each(ENGINES)("the sequences of a real sender, with $engine", ({ engine
 		await service.post(all.records.at(-1)?.replaceAll(sequence.conversationId, id) ?? "");
 		expect(await service.store.listGaps(id)).toEqual([]);
 	});
-});
-
-test("the events that an earlier release stored are judged once", async () => {
-	const service = await LiveService.open();
-	onTestFinished(() => service[Symbol.asyncDispose]());
-	const { store } = service;
-	const [whole, broken] = [randomUUID(), randomUUID()];
-	const format = new EventFormat(new RecordFormat(), [], "UTC");
-	for (const [id, events] of [
-		[whole, [eventAfter("one", null), eventAfter("two", "one"), eventAfter("three", "two")]],
-		[broken, [eventAfter("one", null), eventAfter("three", "two")]],
-	] as const) {
-		const { batch } = format.parse(id, Buffer.from(stringifyExactJson([...events])));
-		// An earlier release did not read what an event names.
-		await store.appendEvents({ ...batch, events: batch.events.map((event) => ({ ...event, parentId: undefined })) });
-	}
-	expect(await store.listGaps(broken)).toEqual([]);
-	const examined: number[] = [];
-	const derive = () => deriveGaps(store, format, new AbortController().signal, (events) => examined.push(events));
-	await derive();
-	await derive();
-	expect([missing(await store.listGaps(whole)), missing(await store.listGaps(broken))]).toEqual([[], ["two"]]);
-	expect(examined).toEqual([5]);
 });
 
 function eventAfter(id: string, parent: string | null): ExactJsonObject {

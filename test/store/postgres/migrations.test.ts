@@ -1,5 +1,6 @@
 import pg from "pg";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { PRERELEASE } from "../../../src/store/migrations.ts";
 import { migrate } from "../../../src/store/postgres/migrate.ts";
 import { MIGRATIONS } from "../../../src/store/postgres/schema.ts";
 import { append, listed, pages, sample } from "../samples.ts";
@@ -48,64 +49,11 @@ test("a database that a newer release has migrated is refused", async () => {
 	);
 });
 
-test("a database of schema version 1 is upgraded and keeps its data", async () => {
+test("a database from before release 1.0.0 is refused", async () => {
 	const url = await databases.create();
-	await sqlOn(url, "CREATE EXTENSION pg_trgm");
-	const update = sample();
-	const first = await openStore(url);
-	const outcome = await append(first, update);
-	await first.close();
-	const titleIndex = () => sqlOn(url, "SELECT reloptions FROM pg_class WHERE relname = 'titles_by_trigram'");
-	const made = await titleIndex();
-	expect(made).toEqual([{ reloptions: ["gin_pending_list_limit=1024"] }]);
-	await sqlOn(
-		url,
-		`DELETE FROM conversation_updates.schema_versions WHERE version > 1;
-		ALTER INDEX conversation_updates.titles_by_trigram RESET (gin_pending_list_limit);
-		DROP FUNCTION conversation_updates.count_conversations, conversation_updates.count_tags,
-			conversation_updates.count_assigned_tags, conversation_updates.add_usage_days,
-			conversation_updates.remove_usage_days, conversation_updates.widen_event_times CASCADE;
-		DROP TABLE conversation_updates.conversation_counts, conversation_updates.tag_key_counts,
-			conversation_updates.tag_value_counts CASCADE;
-		ALTER TABLE conversation_updates.conversations DROP COLUMN life_began_at, DROP COLUMN run_started_at,
-			DROP COLUMN cost, DROP COLUMN tokens;
-		DROP TABLE conversation_updates.standings;
-		ALTER TABLE conversation_updates.updates DROP COLUMN error_sequence;
-		ALTER TABLE conversation_updates.activities DROP COLUMN first_message_at, DROP COLUMN first_message,
-			DROP COLUMN error_at, DROP COLUMN error, DROP COLUMN error_sequence;
-		ALTER TABLE conversation_updates.conversations RENAME COLUMN member_times TO told;
-		ALTER TABLE conversation_updates.activities RENAME COLUMN last_state_update_at TO told_at;
-		UPDATE conversation_updates.conversations SET created_at = NULL, updated_at = NULL;
-		ALTER TABLE conversation_updates.conversations RENAME COLUMN has_unapplied_events TO is_behind;
-		ALTER INDEX conversation_updates.conversations_unapplied RENAME TO conversations_behind;
-		ALTER TABLE conversation_updates.unfinished_import RENAME COLUMN manifest TO source;
-		ALTER TABLE conversation_updates.unfinished_import RENAME TO unfinished_copy;
-		DROP TABLE conversation_updates.access_keys, conversation_updates.refused_posts;
-		DROP TABLE conversation_updates.search_progress, conversation_updates.search_texts, conversation_updates.search_titles;
-		DROP TABLE conversation_updates.derivations, conversation_updates.senders, conversation_updates.refusals;
-		ALTER TABLE conversation_updates.events DROP COLUMN llm_response_id, DROP COLUMN sender, DROP COLUMN owner,
-			DROP COLUMN origin;
-		DROP TABLE conversation_updates.gaps, conversation_updates.claims, conversation_updates.event_times;
-		ALTER TABLE conversation_updates.updates DROP COLUMN sender, DROP COLUMN owner;
-		ALTER TABLE conversation_updates.conversations DROP COLUMN sender, DROP COLUMN owner, DROP COLUMN source_id;
-		ALTER TABLE conversation_updates.activities DROP COLUMN sender, DROP COLUMN owner;
-		ALTER TABLE conversation_updates.pruned DROP COLUMN owner;
-		ALTER TABLE conversation_updates.positions DROP COLUMN rewrites;
-		DROP TABLE conversation_updates.erasures;
-		DROP TABLE conversation_updates.usage_conversations, conversation_updates.usage_ledger, conversation_updates.usage_days, conversation_updates.usage_sums`,
-	);
-	const store = await openStore(url);
-	onTestFinished(() => store.close());
-	expect(await titleIndex()).toEqual(made);
-	const { receivedAt } = update;
-	const times = {
-		createdFrom: receivedAt,
-		createdTo: receivedAt + 1n,
-		updatedFrom: receivedAt,
-		updatedTo: receivedAt + 1n,
-	};
-	expect((await pages(store, times, 10)).flat()).toEqual([listed(update, outcome)]);
-	expect(await append(store, sample())).toMatchObject({ sequence: 2n });
+	await (await openStore(url)).close();
+	await sqlOn(url, "CREATE TABLE conversation_updates.derivations (name text)");
+	await expect(openStore(url)).rejects.toMatchObject(refusal(PRERELEASE));
 });
 
 test("a database whose encoding is not UTF8 is refused", async () => {
