@@ -23,9 +23,9 @@ const signal = new AbortController().signal;
 const client = new AgentServerClient({ url: new URL(url), key }, { maxBytes: 2 ** 24, pageSize: 4, signal });
 for await (const { items } of client.conversations())
 	for (const { id } of items) {
-		for await (const _ of client.events(id, { order: "TIMESTAMP_DESC" })) break;
-		for await (const _ of client.events(id, { order: "TIMESTAMP" }));
-		await client.record(id);
+		for await (const _ of client.events(id, { order: "TIMESTAMP_DESC" }, signal)) break;
+		for await (const _ of client.events(id, { order: "TIMESTAMP" }, signal));
+		await client.record(id, signal);
 	}
 let text = JSON.stringify(answers, null, "\t");
 for (const [from = "", to = ""] of replacements.map((pair) => pair.split("="))) text = text.replaceAll(from, to);

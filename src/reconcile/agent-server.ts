@@ -29,7 +29,7 @@ export interface ClientOptions {
 	readonly retryDelay?: number;
 	/** Minimum milliseconds between the starts of two requests. Default: 20. */
 	readonly interval?: number;
-	/** Ends all requests. */
+	/** Ends the list of conversations. */
 	readonly signal: AbortSignal;
 }
 
@@ -94,17 +94,22 @@ export class AgentServerClient {
 	 */
 	async *conversations(): AsyncGenerator<Page<ListedConversation>, void, undefined> {
 		let isKnown = false;
-		const pages = this.#pages("conversations/search", { sort_order: "CREATED_AT" }, (item) => {
-			const id = memberOf(item, "id");
-			const uuid = typeof id === "string" ? parseUuid(id) : undefined;
-			if (uuid === undefined)
-				throw new AgentServerError("The agent server lists a conversation whose id is not a UUID", true);
-			return {
-				id: uuid,
-				updatedAt: textOf(memberOf(item, "updated_at")),
-				status: textOf(memberOf(item, "execution_status")),
-			};
-		});
+		const pages = this.#pages(
+			"conversations",
+			{ sort_order: "CREATED_AT" },
+			(item) => {
+				const id = memberOf(item, "id");
+				const uuid = typeof id === "string" ? parseUuid(id) : undefined;
+				if (uuid === undefined)
+					throw new AgentServerError("The agent server lists a conversation whose id is not a UUID", true);
+				return {
+					id: uuid,
+					updatedAt: textOf(memberOf(item, "updated_at")),
+					status: textOf(memberOf(item, "execution_status")),
+				};
+			},
+			this.#options.signal,
+		);
 		for await (const page of pages) {
 			isKnown = true;
 			yield page;
@@ -116,38 +121,50 @@ export class AgentServerClient {
 	/**
 	 * Yields the events of a conversation in pages; none when the conversation is not known.
 	 *
+	 * @param signal ends the requests
 	 * @throws AgentServerError when they cannot be read
 	 */
 	async *events(
 		conversationId: string,
 		{ order, from }: EventSearch,
+		signal: AbortSignal,
 	): AsyncGenerator<Page<ExactJsonObject>, void, undefined> {
 		const query = { sort_order: order, ...(from === undefined ? {} : { timestamp__gte: from }) };
-		yield* this.#pages(`conversations/${conversationId}/events/search`, query, (item) => item);
+		yield* this.#pages(`conversations/${conversationId}/events`, query, (item) => item, signal);
 	}
 
-	/** Returns the JSON text of a record with its skills; undefined when the conversation is not known. */
-	async record(conversationId: string): Promise<Buffer | undefined> {
+	/**
+	 * Returns the JSON text of a record with its skills; undefined when the conversation is not known.
+	 *
+	 * @param signal ends the request
+	 */
+	async record(conversationId: string, signal: AbortSignal): Promise<Buffer | undefined> {
 		try {
-			return await this.#get(`conversations/${conversationId}`, { include_skills: "true" });
+			return await this.#get(`conversations/${conversationId}`, { include_skills: "true" }, signal);
 		} catch (error) {
 			if (error instanceof TooLarge) throw new AgentServerError("A record is larger than MAX_BODY_BYTES", false);
 			throw error;
 		}
 	}
 
+	/**
+	 * Yields a list in pages, also the first one when it is empty. Whatever the server answers, the list has an end: an empty
+	 * page is the last one, no page comes twice, and there are no more entries than the server itself counts.
+	 */
 	async *#pages<Item>(
-		path: string,
+		list: string,
 		query: Readonly<Record<string, string>>,
 		itemOf: (item: ExactJsonObject) => Item,
+		signal: AbortSignal,
 	): AsyncGenerator<Page<Item>, void, undefined> {
 		const seen = new Set<string>();
 		let limit = this.#options.pageSize;
+		let [read, most] = [0, 0];
 		for (let pageId: string | undefined; ; ) {
 			const paged = { ...query, limit: String(limit), ...(pageId === undefined ? {} : { page_id: pageId }) };
 			let page: Page<ExactJsonObject>;
 			try {
-				const body = await this.#get(path, paged);
+				const body = await this.#get(`${list}/search`, paged, signal);
 				// The conversation is not known.
 				if (body === undefined) return;
 				page = pageOf(body);
@@ -159,11 +176,22 @@ export class AgentServerClient {
 			}
 			yield { ...page, items: page.items.map(itemOf) };
 			if (page.nextPageId === undefined) return;
-			// Otherwise a server that repeats its pages would be read without end.
 			if (seen.has(page.nextPageId)) throw new AgentServerError("The agent server repeats the pages of a list", false);
 			seen.add(page.nextPageId);
 			pageId = page.nextPageId;
+			read += page.items.length;
+			// Asked again, because the list can grow while it is read.
+			if (read > most) most = (await this.#mostEntries(list, signal)) ?? Number.POSITIVE_INFINITY;
+			if (read > most) throw new AgentServerError("The agent server lists more entries than it counts", false);
 		}
+	}
+
+	/** Returns how many entries a list can bring; undefined when the server does not tell. */
+	async #mostEntries(list: string, signal: AbortSignal): Promise<number | undefined> {
+		const body = await this.#get(`${list}/count`, {}, signal);
+		const count = body === undefined ? undefined : Number(jsonOf(body));
+		// An entry can come twice when others are removed meanwhile.
+		return count === undefined || Number.isNaN(count) ? undefined : 2 * count + this.#options.pageSize;
 	}
 
 	/**
@@ -172,10 +200,10 @@ export class AgentServerClient {
 	 * @returns the body; undefined for 404
 	 * @throws TooLarge when the body is larger than allowed
 	 */
-	async #get(path: string, query: Readonly<Record<string, string>>): Promise<Buffer | undefined> {
-		const { signal, retryDelay } = this.#options;
+	async #get(path: string, query: Readonly<Record<string, string>>, signal: AbortSignal): Promise<Buffer | undefined> {
+		const { retryDelay } = this.#options;
 		for (let attempt = 1; ; attempt++) {
-			const answer = await this.#attempt(path, query);
+			const answer = await this.#attempt(path, query, signal);
 			if (answer.kind === "body") return answer.body;
 			if (answer.kind === "unknown") return undefined;
 			if (answer.kind === "too large") throw new TooLarge();
@@ -185,8 +213,8 @@ export class AgentServerClient {
 		}
 	}
 
-	async #attempt(path: string, query: Readonly<Record<string, string>>): Promise<Answer> {
-		const { signal, timeout, interval } = this.#options;
+	async #attempt(path: string, query: Readonly<Record<string, string>>, signal: AbortSignal): Promise<Answer> {
+		const { timeout, interval } = this.#options;
 		const { url: base, key } = this.#address;
 		const now = performance.now();
 		const start = Math.max(now, this.#nextStart);
@@ -276,7 +304,8 @@ function pageOf(body: Buffer): Page<ExactJsonObject> {
 	const nextPageId = textOf(memberOf(json, "next_page_id"));
 	if (nextPageId !== undefined && nextPageId.length > MAX_PAGE_ID)
 		throw new AgentServerError("Its id of the next page is too long", true);
-	return { items, nextPageId: nextPageId === "" ? undefined : nextPageId };
+	const isLast = nextPageId === "" || items.length === 0;
+	return { items, nextPageId: isLast ? undefined : nextPageId };
 }
 
 function jsonOf(body: Buffer): ExactJson {

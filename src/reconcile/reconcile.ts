@@ -57,6 +57,8 @@ export const NOTHING: Progress = {
 	goneIds: [],
 };
 
+/** Milliseconds after which the comparison of one conversation ends. The next run goes on with what is stored then. */
+const COMPARISON = 10 * 60_000;
 /** Maximum number of ids in a report. */
 const MAX_IDS = 1000;
 /** Name under which new conversations are stored when the names of the sender are not known. */
@@ -85,6 +87,8 @@ export interface ReconcileOptions {
 	/** Called with what could not be taken in. */
 	readonly onFailure: (conversationId: string, error: unknown) => void;
 	readonly onProgress?: ((progress: Progress) => void) | undefined;
+	/** Milliseconds after which the comparison of one conversation ends. Default: {@link COMPARISON}. */
+	readonly comparison?: number | undefined;
 	readonly signal: AbortSignal;
 }
 
@@ -128,12 +132,14 @@ class Run {
 
 	/** Compares one conversation. A failure that concerns it alone is reported, and the run goes on. */
 	async compare(listed: ListedConversation): Promise<void> {
-		const { onFailure, signal } = this.#options;
+		const { onFailure, signal, comparison = COMPARISON } = this.#options;
+		const late = AbortSignal.timeout(comparison);
 		try {
-			await this.#compare(listed);
+			await this.#compare(listed, AbortSignal.any([signal, late]));
 			this.#add("conversations");
-		} catch (error) {
+		} catch (thrown) {
 			signal.throwIfAborted();
+			const error = late.aborted ? new AgentServerError("The comparison takes too long", false) : thrown;
 			const isFatal =
 				error instanceof AgentServerError
 					? error.isFatal
@@ -145,7 +151,7 @@ class Run {
 		}
 	}
 
-	async #compare({ id, updatedAt, status }: ListedConversation): Promise<void> {
+	async #compare({ id, updatedAt, status }: ListedConversation, signal: AbortSignal): Promise<void> {
 		const { client, store, sender, verified } = this.#options;
 		const erasure = await store.getErasure(id);
 		const origin = await store.getOrigin(id);
@@ -158,8 +164,8 @@ class Run {
 		if (known?.updatedAt !== undefined && known.updatedAt === updatedAt) return;
 		const name = nameOf(sender, origin?.sender);
 		const poster: Poster = { sender: name, owner: sender.owner };
-		if (erasure !== undefined && !(await this.#isOfNewLife(id, poster))) return;
-		const newest = await firstOf(client.events(id, { order: "TIMESTAMP_DESC" }));
+		if (erasure !== undefined && !(await this.#isOfNewLife(id, poster, signal))) return;
+		const newest = await firstOf(client.events(id, { order: "TIMESTAMP_DESC" }, signal));
 		// It was deleted meanwhile.
 		if (newest === undefined) return;
 		const { nextPageId } = newest;
@@ -169,10 +175,10 @@ class Run {
 		if (nextPageId === undefined || reachesKnown) await this.#takeEvents(id, items, poster);
 		else {
 			const search = { order: "TIMESTAMP", from: known && earlier(known.newestAt) } as const;
-			for await (const page of client.events(id, search)) await this.#takeEvents(id, page.items, poster);
+			for await (const page of client.events(id, search, signal)) await this.#takeEvents(id, page.items, poster);
 		}
 		const listed = listedEvents(items, this.#options.timeZoneOf(name)).toReversed();
-		const body = await client.record(id);
+		const body = await client.record(id, signal);
 		if (body === undefined) return;
 		if (await this.#takeRecord(id, body, listed, poster)) this.#add("records");
 		if (gaps.length > 0) {
@@ -187,9 +193,9 @@ class Run {
 	}
 
 	/** Takes in the record of an erased conversation. Returns whether it is one of a later life, and was stored. */
-	async #isOfNewLife(conversationId: string, poster: Poster): Promise<boolean> {
-		const { client, ingest, signal } = this.#options;
-		const body = await client.record(conversationId);
+	async #isOfNewLife(conversationId: string, poster: Poster, signal: AbortSignal): Promise<boolean> {
+		const { client, ingest } = this.#options;
+		const body = await client.record(conversationId, signal);
 		if (body === undefined || (await ingest.fetched(Buffer.from(body), poster, signal)).duplicate) return false;
 		this.#add("records");
 		return true;
@@ -244,7 +250,8 @@ class Run {
 				signal.throwIfAborted();
 				if (seen.has(conversationId)) continue;
 				// It may have been created after the list was read.
-				if ((await firstOf(client.events(conversationId, { order: "TIMESTAMP_DESC" }))) !== undefined) continue;
+				const events = client.events(conversationId, { order: "TIMESTAMP_DESC" }, signal);
+				if ((await firstOf(events)) !== undefined) continue;
 				const { goneIds } = this.#progress;
 				if (goneIds.length < MAX_IDS) this.#progress = { ...this.#progress, goneIds: [...goneIds, conversationId] };
 				this.#add("gone");

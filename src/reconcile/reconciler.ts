@@ -122,12 +122,14 @@ export class Reconciler {
 	 * until then stays.
 	 *
 	 * @param verified what earlier runs have compared. Without it, everything is compared
+	 * @param ended ends the run
 	 * @returns undefined when a run over this agent server is under way, here or in another process
 	 */
 	async run(
 		{ address, senders }: ReconcileTarget,
 		onProgress: (progress: Progress) => void,
 		verified?: Verified,
+		ended?: AbortSignal,
 	): Promise<RunResult | undefined> {
 		const { client, log, stopping, onFailure, ...rest } = {
 			onFailure: this.#options.log.reconcileFailed,
@@ -136,7 +138,7 @@ export class Reconciler {
 		const claim = await this.#claim(address.url.href);
 		if (claim === undefined) return undefined;
 		await using _ = claim;
-		const signal = AbortSignal.any([stopping, claim.lost]);
+		const signal = AbortSignal.any([stopping, claim.lost, ...(ended === undefined ? [] : [ended])]);
 		let progress = NOTHING;
 		const begin = performance.now();
 		let error: unknown;

@@ -11,9 +11,16 @@ const MESSAGES = {
 	underWay: "This agent server is being compared already; try again later",
 };
 
-/** The methods of `ConversationReconcileService`. They are for commands on the machine of the service only. */
-export function reconcileMethods(reconciler: Pick<Reconciler, "run" | "senderOf">): readonly RpcMethod[] {
-	const run = new StartedRun<Progress>(MESSAGES);
+/**
+ * The methods of `ConversationReconcileService`. They are for commands on the machine of the service only.
+ *
+ * @param unwatched as for {@link StartedRun}
+ */
+export function reconcileMethods(
+	reconciler: Pick<Reconciler, "run" | "senderOf">,
+	unwatched?: number,
+): readonly RpcMethod[] {
+	const run = new StartedRun<Progress>(MESSAGES, unwatched);
 	return [
 		unary(ConversationReconcileService.method.startReconciliation, async ({ agentServer, key, senders }) => {
 			const url = parseAgentServer(agentServer);
@@ -22,8 +29,8 @@ export function reconcileMethods(reconciler: Pick<Reconciler, "run" | "senderOf"
 			// Refused at once.
 			reconciler.senderOf(senders);
 			const target = { address: { url, key: key === "" ? undefined : key }, senders };
-			run.start(NOTHING, async (onProgress) => {
-				const result = await reconciler.run(target, onProgress);
+			run.start(NOTHING, async (onProgress, signal) => {
+				const result = await reconciler.run(target, onProgress, undefined, signal);
 				if (result === undefined) throw run.underWay;
 				onProgress(result.progress);
 				if (result.error !== undefined) throw result.error;

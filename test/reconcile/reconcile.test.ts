@@ -71,6 +71,12 @@ function sizeOf(json: ExactJsonObject): number {
 	return Buffer.byteLength(JSON.stringify(json));
 }
 
+function firstRecorded(): Served {
+	const [first] = recordedConversations();
+	if (first === undefined) throw new TypeError("nothing was recorded");
+	return first;
+}
+
 const SECOND = 1000;
 const BEGIN = Date.parse("2026-11-20T10:00:00Z");
 /** A time of a record, some seconds after the beginning. */
@@ -219,10 +225,69 @@ describe("answers that are no success", () => {
 		await expect((await setUp([])).run()).rejects.toThrow("The agent server has no list of conversations");
 		const page: Answer = (_, response) => send(response, 200, "<html></html>");
 		await expect((await setUp([page])).run()).rejects.toThrow("Its answer is not JSON");
-		const loop: Answer = (_, response) => send(response, 200, '{"items":[],"next_page_id":"x"}');
+		const items = JSON.stringify([{ id: randomUUID() }]);
+		const loop: Answer = (_, response) => send(response, 200, `{"items":${items},"next_page_id":"x"}`);
 		await expect((await setUp([loop])).run()).rejects.toThrow("The agent server repeats the pages of a list");
 		const foreign: Answer = (_, response) => send(response, 200, '{"items":[{"id":"../../etc"}],"next_page_id":null}');
 		await expect((await setUp([foreign])).run()).rejects.toThrow("whose id is not a UUID");
+	});
+
+	/** Lists pages without end, each with the id of another one. */
+	const endless =
+		(path: RegExp, newItem: () => ExactJsonObject | undefined): Answer =>
+		({ url = "" }, response) => {
+			if (!path.test(url)) return false;
+			const item = newItem();
+			const items = item === undefined ? [] : [item];
+			return send(response, 200, JSON.stringify({ items, next_page_id: randomUUID() }));
+		};
+	const counting = (count: number): Answer => {
+		return ({ url = "" }, response) => /\/count$/.test(url) && send(response, 200, String(count));
+	};
+
+	test("an empty page ends a list, whatever it names as the next one", async () => {
+		const conversation = firstRecorded();
+		const ofConversations = await setUp([endless(/conversations\/search/, () => undefined)]);
+		expect((await ofConversations.run()).progress).toMatchObject({ conversations: 0, failures: 0 });
+		expect(ofConversations.server.requests).toHaveLength(1);
+
+		const ofEvents = await setUp([endless(/events\/search/, () => undefined), serve([conversation])]);
+		expect((await ofEvents.run()).progress).toMatchObject({ conversations: 1, events: 0, records: 1, failures: 0 });
+		expect(ofEvents.server.requests.filter((request) => request.includes("/events/"))).toHaveLength(1);
+	});
+
+	test("a list ends that has more entries than the agent server counts", async () => {
+		const conversations = await setUp([
+			endless(/conversations\/search/, () => ({ id: randomUUID() })),
+			counting(3),
+			(_, response) => send(response, 404, ""),
+		]);
+		await expect(conversations.run()).rejects.toThrow("The agent server lists more entries than it counts");
+
+		const conversation = firstRecorded();
+		const number = 40;
+		let seconds = 0;
+		const events = await setUp([
+			endless(/events\/search/, () => eventOf(randomUUID(), ++seconds)),
+			counting(number),
+			serve([conversation]),
+		]);
+		const { progress, failures } = await events.run();
+		expect(failures).toEqual([`${conversation.record.id}: The agent server lists more entries than it counts`]);
+		expect(progress.events).toBeGreaterThan(number);
+		expect(progress.events).toBeLessThan(3 * number);
+	});
+
+	test("a comparison has an end, and what was taken in stays", async () => {
+		const conversation = firstRecorded();
+		let seconds = 0;
+		const setup = await setUp([
+			endless(/events\/search/, () => eventOf(randomUUID(), ++seconds)),
+			serve([conversation]),
+		]);
+		const { progress, failures } = await setup.run({ comparison: 1_000 });
+		expect(failures).toEqual([`${conversation.record.id}: The comparison takes too long`]);
+		expect(await storedEvents(setup, conversation.record.id)).toHaveLength(Math.min(1_000, progress.events));
 	});
 
 	test("a redirect is not followed, so that the key stays with its origin", async () => {

@@ -22,3 +22,15 @@ test("a run shows its progress until it has ended, and only one is under way", a
 	run.start(0, () => Promise.resolve());
 	await expect.poll(() => run.state).toEqual({ progress: 0, running: false, error: undefined });
 });
+
+test("a run ends that no command looks at", async () => {
+	const run = new StartedRun<number>(messages, 1);
+	const ended = Promise.withResolvers<unknown>();
+	run.start(0, (_, signal) => {
+		signal.addEventListener("abort", () => ended.resolve(signal.reason));
+		return new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+	});
+	const reason = await ended.promise;
+	expect(reason).toMatchObject({ kind: "unavailable", message: "The command that started the run has gone" });
+	await expect.poll(() => run.state).toEqual({ progress: 0, running: false, error: reason });
+});
