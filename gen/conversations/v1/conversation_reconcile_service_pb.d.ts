@@ -161,7 +161,8 @@ export declare const GetReconciliationResponseSchema: GenMessage<GetReconciliati
  */
 export declare const ConversationReconcileService: GenService<{
   /**
-   * Starts a run over all conversations of an agent server. The run goes on when the caller has gone.
+   * Starts a run over all conversations of an agent server. It ends when GetReconciliation was not called
+   * for 30 seconds, because then the caller has gone; what was taken in stays.
    *
    * INVALID_ARGUMENT: a field of the request is not valid; the error message names it.
    * FAILED_PRECONDITION: a run is under way.
