@@ -14,22 +14,30 @@ export const KEY_HEADERS = [KEY_HEADER, "authorization", SESSION_HEADER] as cons
  * `X-Session-API-Key`. Other schemes of `Authorization` are ignored. An agent server sends a session key of its own with
  * each post, so a session key that is no key of this service does not count beside another header or a certificate.
  *
- * @param header returns the value of a header by its name in lower case; undefined when the request lacks it
+ * @param fields names and values of all header fields in turn. Node.js drops the second of two fields `Authorization`
+ *   from the headers that it parses
  * @param knows returns whether a key is one of this service
  * @param hasCertificate returns whether the client has a certificate with which it needs no key
  * @returns undefined when the request has no key
  * @throws ServiceError `unauthenticated` when the request has two different keys
  */
 export function presentedKey(
-	header: (name: string) => string | undefined,
+	fields: readonly string[],
 	knows: (key: string) => boolean,
 	hasCertificate: () => boolean = () => false,
 ): string | undefined {
-	const bearer = /^Bearer +([^ ]+) *$/i.exec(header("authorization") ?? "")?.[1];
-	const keys = new Set([header(KEY_HEADER), bearer].filter(Boolean));
-	const session = header(SESSION_HEADER);
+	const bearers = valuesOf(fields, "authorization").map((value) => /^Bearer +([^ ]+) *$/i.exec(value)?.[1]);
+	// Two of these fields are one with a list (RFC 9110, section 5.3), which is no key.
+	const token = valuesOf(fields, KEY_HEADER).join();
+	const session = valuesOf(fields, SESSION_HEADER).join();
+	const keys = new Set([token, ...bearers].filter(Boolean));
 	if (session && (knows(session) || (keys.size === 0 && !hasCertificate()))) keys.add(session);
 	if (keys.size > 1) throw new ServiceError("unauthenticated", "The request has two different access keys");
 	const [key] = keys;
 	return key;
+}
+
+/** @param name in lower case */
+function valuesOf(fields: readonly string[], name: string): string[] {
+	return fields.filter((_, n) => n % 2 === 1 && fields[n - 1]?.toLowerCase() === name);
 }

@@ -1,3 +1,6 @@
+import { once } from "node:events";
+import { request as request1 } from "node:http";
+import { connect } from "node:http2";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { expect, test } from "vitest";
 import { Databases } from "../store/postgres/databases.ts";
@@ -196,4 +199,94 @@ test("the webhook and JSON reads take the key from three headers, refuse two dif
 	expect(await post({ Authorization: "Basic dXNlcjpwYXNz" })).toEqual([401, { detail: "The access key is missing" }]);
 	const list = await fetch(`${service.http}/api/v1/conversations`, { headers: { Authorization: bearer } });
 	expect(list.status).toBe(200);
+});
+
+type Fields = readonly (readonly [name: string, value: string])[];
+
+/** Sends header fields as they are over HTTP/1.1. Returns the status. */
+async function statusOverHttp1(url: URL, method: string, fields: Fields): Promise<string> {
+	const request = request1(url, { method, headers: [["Host", url.host], ...fields].flat() });
+	request.end(method === "GET" ? "" : "{}");
+	const [response] = await once(request, "response");
+	response.resume();
+	return String(response.statusCode);
+}
+
+/** Sends header fields as they are over HTTP/2. Returns the status, and for a gRPC call its own. */
+async function statusOverHttp2(url: URL, method: string, fields: Fields): Promise<string> {
+	// Without this option Node.js refuses to send two of them. Its types lack it.
+	const options: object = { strictSingleValueFields: false };
+	const session = connect(url, options);
+	try {
+		const pseudo = { ":method": method, ":path": url.pathname, ":scheme": "http", ":authority": url.host };
+		const stream = session.request([...Object.entries(pseudo), ...fields].flat());
+		let status = "";
+		stream.on("response", (headers) => (status = String(headers["grpc-status"] ?? headers[":status"])));
+		stream.on("trailers", (headers) => (status = String(headers["grpc-status"] ?? status)));
+		// An empty message, which a gRPC call begins with its length.
+		const isGrpc = fields.some(([, value]) => value === "application/grpc");
+		stream.end(isGrpc ? Buffer.alloc(5) : method === "GET" ? undefined : "{}");
+		stream.resume();
+		await once(stream, "close");
+		return status;
+	} finally {
+		session.destroy();
+	}
+}
+
+test.each(["HTTP/1.1", "HTTP/2", "Connect over HTTP/1.1", "Connect over HTTP/2", "gRPC"])(
+	"over %s, two different keys in fields of the same name are refused",
+	async (protocol) => {
+		await using service = await startTestService(ENV);
+		const isRpc = protocol.startsWith("Connect") || protocol === "gRPC";
+		const path = isRpc ? "/conversations.v1.ConversationService/ListConversations" : "/api/v1/conversations";
+		const url = new URL(path, protocol === "gRPC" ? `http://${service.grpc}` : service.http);
+		const type = protocol === "gRPC" ? "application/grpc" : "application/json";
+		const send = protocol.endsWith("HTTP/1.1") ? statusOverHttp1 : statusOverHttp2;
+		const status = (...fields: Fields) =>
+			send(url, isRpc ? "POST" : "GET", [["content-type", type], ["te", "trailers"], ...fields]);
+		const [accepted, refused] = protocol === "gRPC" ? ["0", "16"] : ["200", "401"];
+		const [own, other, basic] = [`Bearer ${KEY}`, `Bearer ${ADMIN}`, "Basic dXNlcjpwYXNz"];
+		const results = {
+			one: await status(["authorization", own]),
+			equal: await status(["authorization", own], ["authorization", own]),
+			besideAnotherScheme: await status(["authorization", basic], ["authorization", own]),
+			different: await status(["authorization", own], ["authorization", other]),
+			swapped: await status(["authorization", other], ["authorization", own]),
+			unknown: await status(["authorization", own], ["authorization", "Bearer unknown"]),
+			tokens: await status(["x-access-token", KEY], ["x-access-token", ADMIN]),
+			sessions: await status(["x-session-api-key", KEY], ["x-session-api-key", ADMIN]),
+		};
+		const { one, equal, besideAnotherScheme, ...two } = results;
+		expect({ one, equal, besideAnotherScheme }).toEqual({
+			one: accepted,
+			equal: accepted,
+			besideAnotherScheme: accepted,
+		});
+		expect(two).toEqual({ different: refused, swapped: refused, unknown: refused, tokens: refused, sessions: refused });
+	},
+);
+
+test("responses are kept by nobody, and are not taken for another type", async () => {
+	await using service = await startTestService(ENV);
+	await postWebhook(service, KEY, JSON.stringify(record()));
+	const { id } = record();
+	const reads = [
+		["/api/v1/conversations", "application/json"],
+		[`/api/v1/conversations/${String(id)}`, "application/json"],
+		["/api/v1/conversations/counts?group_by=model", "application/json"],
+		["/api/v1/conversations?page_size=no", "application/json"],
+		["/api/v1/usage", "application/json"],
+		["/api/v1/usage", "text/csv"],
+		["/api/v1/events:watch", "text/event-stream"],
+	];
+	for (const [path = "", type = ""] of reads) {
+		const over = new AbortController();
+		const headers = { "X-Access-Token": KEY, Accept: type };
+		const answer = await fetch(service.http + path, { headers, signal: over.signal });
+		const names = ["content-type", "cache-control", "x-content-type-options"];
+		const [sent, ...others] = names.map((name) => answer.headers.get(name));
+		over.abort();
+		expect([path, sent?.split(";")[0], ...others]).toEqual([path, type, "no-store", "nosniff"]);
+	}
 });

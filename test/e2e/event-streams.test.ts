@@ -74,7 +74,7 @@ describe("a stream", () => {
 	])("of updates has the entries of the list as JSON: %s", async (_, view) => {
 		using stream = await EventStream.open(service, KEY, `${UPDATES}?after_sequence=0&conversation_id=${A}${view}`);
 		expect([stream.response.status, stream.response.headers.get("Content-Type")]).toEqual([200, "text/event-stream"]);
-		expect(stream.response.headers.get("Cache-Control")).toBe("no-cache");
+		expect(stream.response.headers.get("Cache-Control")).toBe("no-store");
 		const events = await stream.take(2);
 		const { updates } = await listed(service, `${A}/updates?${view.slice(1)}`);
 		expect(dataOf(events)).toEqual(updates);

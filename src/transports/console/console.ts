@@ -25,7 +25,6 @@ const HEADERS: Readonly<Record<string, string>> = {
 		"form-action 'none'",
 		"frame-ancestors 'none'",
 	].join("; "),
-	"X-Content-Type-Options": "nosniff",
 	"Referrer-Policy": "no-referrer",
 	"Cross-Origin-Opener-Policy": "same-origin",
 	Vary: "Accept-Encoding",

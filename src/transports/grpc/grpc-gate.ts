@@ -56,7 +56,8 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 	const calls = new WeakMap<Metadata, AdmittedCall>();
 	const interceptor: ServerInterceptor = ({ path }, next) => {
 		const isKeyless = KEYLESS.test(path);
-		const call = new StreamCall(next, streams.current(), path, limits);
+		const { stream, fields } = streams.current();
+		const call = new StreamCall(next, stream, path, limits);
 		const maxBytes = gate.scopeOf(path) === "ingest" ? maxBodyBytes : limits.readRequestBytes;
 		let observed: ObservedRequest | undefined;
 		let answered = false;
@@ -64,11 +65,10 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 		let leave: (() => void) | undefined;
 		/** Whether the request id was sent with the response headers. */
 		let idSent = false;
-		const callerOf = (metadata: Metadata): Principal => {
-			const headerOf = (name: string) => metadata.get(name).map(String).join(",") || undefined;
+		const callerOf = (): Principal => {
 			const certificate = () => certificateName(call.getAuthContext().sslPeerCertificate);
 			const key = presentedKey(
-				headerOf,
+				fields,
 				(one) => gate.knows(one),
 				() => gate.accepts(certificate()),
 			);
@@ -78,7 +78,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 			let permit: Permit;
 			if (isKeyless) permit = admission.enter("keyless");
 			else {
-				const caller = callerOf(metadata);
+				const caller = callerOf();
 				request.admitted(caller, gate.scopeOf(path));
 				permit = admission.enter(workOf(gate.scopeOf(path), isStream(path)));
 				calls.set(metadata, { caller, permit, observed: request });

@@ -1,6 +1,6 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
-import type { IncomingHttpHeaders, ServerHttp2Stream } from "node:http2";
+import type { Http2Session, Http2Stream, IncomingHttpHeaders, ServerHttp2Stream } from "node:http2";
 import { Duplex } from "node:stream";
 import { ServiceError } from "../../errors.ts";
 import type { Requests } from "../../telemetry/requests.ts";
@@ -28,6 +28,9 @@ export interface GrpcStreamsOptions {
  */
 export class GrpcStreams implements Disposable {
 	readonly #started = new AsyncLocalStorage<ServerHttp2Stream>();
+	/** Sessions whose streams are put into {@link #fields}. */
+	readonly #sessions = new WeakSet<Http2Session>();
+	readonly #fields = new WeakMap<Http2Stream, readonly string[]>();
 	readonly #options: GrpcStreamsOptions;
 	/** Port of the listener, because the channel reports the streams of all servers in the process. */
 	#port: number | undefined;
@@ -43,14 +46,16 @@ export class GrpcStreams implements Disposable {
 	}
 
 	/**
-	 * Returns the stream of the call that begins. To be called by an interceptor when it gets the call.
+	 * Returns the stream of the call that begins, with the names and values of its header fields in turn. To be called by
+	 * an interceptor when it gets the call.
 	 *
 	 * @throws TypeError when Node.js has not published the stream
 	 */
-	current(): ServerHttp2Stream {
+	current(): { readonly stream: ServerHttp2Stream; readonly fields: readonly string[] } {
 		const stream = this.#started.getStore();
-		if (stream === undefined) throw new TypeError(`there is no stream from ${STREAM_START}`);
-		return stream;
+		const fields = stream && this.#fields.get(stream);
+		if (stream === undefined || fields === undefined) throw new TypeError(`there is no stream from ${STREAM_START}`);
+		return { stream, fields };
 	}
 
 	[Symbol.dispose](): void {
@@ -63,6 +68,7 @@ export class GrpcStreams implements Disposable {
 		const { isKnown, requests } = this.#options;
 		// The server gets the stream later in this asynchronous context.
 		this.#started.enterWith(stream);
+		this.#followFields(stream.session);
 		const path = String(headers[":path"]);
 		if (isKnown(path) || stream.session?.socket.localPort !== this.#port) return;
 		const observed = requests.begin("grpc", { transport: "grpc", operation: path }, (name) =>
@@ -71,6 +77,15 @@ export class GrpcStreams implements Disposable {
 		observed.failed(new ServiceError("not_found", "There is no such method"));
 		observed.end(true);
 	};
+
+	/** Keeps the header fields of a session's streams, which it emits before the server gets them. */
+	#followFields(session: Http2Session | undefined): void {
+		if (session === undefined || this.#sessions.has(session)) return;
+		this.#sessions.add(session);
+		const keep = (stream: Http2Stream, _: IncomingHttpHeaders, __: number, fields: readonly string[]) =>
+			this.#fields.set(stream, fields);
+		session.prependListener("stream", keep);
+	}
 }
 
 function isStreamStart(message: unknown): message is StreamStart {

@@ -71,9 +71,13 @@ export function sendJsonText(response: HttpResponse, status: number, text: strin
 	sendContent(response, { status, content: text, type: "application/json" });
 }
 
+/** Headers of every response with a body: what one caller may read is not kept for others, and is read as what it is. */
+const HEADERS = { "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff" };
+
 /** Sends a response with a body. */
 export function sendContent(response: HttpResponse, { status, content, type, headers }: ContentResponse): void {
 	response.writeHead(status, {
+		...HEADERS,
 		...headers,
 		"Content-Type": type,
 		"Content-Length": Buffer.byteLength(content),

@@ -20,7 +20,8 @@ export interface EventStreamOptions {
 
 const HEADERS = {
 	"Content-Type": "text/event-stream",
-	"Cache-Control": "no-cache",
+	"Cache-Control": "no-store",
+	"X-Content-Type-Options": "nosniff",
 	// nginx would keep events back until its buffer is full.
 	"X-Accel-Buffering": "no",
 } as const;

@@ -182,16 +182,12 @@ export type Credentials = readonly [key: string | undefined, certificate: string
 
 /** @throws ServiceError as {@link presentedKey} does */
 export function credentialsOf(
-	request: { headers: BodyRequest["headers"]; socket: Socket },
+	request: { readonly rawHeaders: readonly string[]; readonly socket: Socket },
 	gate: Pick<Gate, "knows" | "accepts">,
 ): Credentials {
-	const headerOf = (name: string) => {
-		const value = request.headers[name];
-		return typeof value === "string" ? value : value?.join(",");
-	};
 	const certificate = () => certificateName(certificateOf(request.socket));
 	const key = presentedKey(
-		headerOf,
+		request.rawHeaders,
 		(one) => gate.knows(one),
 		() => gate.accepts(certificate()),
 	);

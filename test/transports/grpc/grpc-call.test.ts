@@ -22,7 +22,7 @@ const batch = (...sequences: bigint[]) => new MessageBatch(lengthPrefixed(sequen
 async function received(writes: readonly (Uint8Array | MessageBatch)[]) {
 	using streams = new GrpcStreams({ isKnown: () => true, requests: unobservedRequests() });
 	const server = new Server({
-		interceptors: [({ path }, next) => new StreamCall(next, streams.current(), path, LIMITS)],
+		interceptors: [({ path }, next) => new StreamCall(next, streams.current().stream, path, LIMITS)],
 	});
 	const definition = {
 		path: PATH,
