@@ -42,7 +42,7 @@ describe("the package", () => {
 	test("is installed into an empty folder without development dependencies, and runs", {
 		timeout: 300_000,
 	}, async () => {
-		using folder = new TempFolder();
+		using folder = new TempFolder("disk");
 		const app = folder.file("app");
 		mkdirSync(app);
 		// The scripts would build dist/ again, which other tests run.
@@ -90,7 +90,7 @@ describe("the Dockerfile", () => {
 	});
 
 	test("builds a service that runs where only the database folder is writable", { timeout: 300_000 }, async () => {
-		using folder = new TempFolder();
+		using folder = new TempFolder("disk");
 		const pathOf = (path: string): string => folder.file(path.replace(/^\//, ""));
 		const ignored = readDeployFile("Dockerfile.dockerignore").trim().split("\n");
 		const inContext = (path: string) => !ignored.some((pattern) => matchesGlob(relative(ROOT, path), pattern));

@@ -12,7 +12,7 @@ import { TempFolder } from "./support/temp.ts";
 const run = promisify(execFile);
 const INSTALL_TIMEOUT = 180_000;
 /** Project that depends only on the packed client and the oldest Node.js that the client supports. */
-const project = new TempFolder();
+const project = new TempFolder("disk");
 
 beforeAll(async () => {
 	const packed = await run("npm", ["pack", "--json", "--pack-destination", project.path], {

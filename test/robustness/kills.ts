@@ -60,7 +60,7 @@ export const kills: Run = {
 	long: 300,
 	short: 5,
 	async run(count, random, report) {
-		using folder = new TempFolder();
+		using folder = new TempFolder("disk");
 		const database = folder.file("conversations.db");
 		const lives: Life[] = [];
 		let mostMemory = 0;

@@ -70,7 +70,7 @@ export class Subject implements AsyncDisposable {
 
 	/** Starts the program on a new database. */
 	static async start(report: Report, env: Readonly<Record<string, string>> = {}): Promise<Subject> {
-		const folder = new TempFolder();
+		const folder = new TempFolder("disk");
 		try {
 			const database = folder.file("conversations.db");
 			const variables = { ...env, HELD_MEMORY_SOCKET: folder.file(SOCKET_NAME) };

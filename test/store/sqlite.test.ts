@@ -1,6 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { chmod, copyFile, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { chmod, copyFile, mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -9,20 +8,21 @@ import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/sqli
 import type { Store } from "../../src/store/store.ts";
 import type { ThreadLogger } from "../../src/threads/worker-thread.ts";
 import { LOCK_TIMEOUT } from "../support/lock-timeout.ts";
+import { TempFolder } from "../support/temp.ts";
 import { storeConformance } from "./conformance.ts";
 import { appendEvents, batch, effectOf, event, record, stateUpdate, storedEvent, titleDelta } from "./event-samples.ts";
 import { append, bytes, listed, pages, type Sample, sample, stored } from "./samples.ts";
 
-let folder: string;
+let folder: TempFolder;
 let files = 0;
-beforeAll(async () => {
-	folder = await mkdtemp(join(tmpdir(), "store-"));
+beforeAll(() => {
+	folder = new TempFolder();
 });
-afterAll(() => rm(folder, { recursive: true, force: true }));
+afterAll(() => folder[Symbol.dispose]());
 
 function newPath(): string {
 	files += 1;
-	return join(folder, `${files}`, "deep", "conversations.db");
+	return join(folder.path, `${files}`, "deep", "conversations.db");
 }
 
 /** Copies an open database as it would be on disk if its process were killed. Returns the copy's path. */
@@ -148,7 +148,7 @@ describe("SQLite store", () => {
 	});
 
 	it("does not open when its path is below a file, is a folder, or is a file that is no database", async () => {
-		const file = join(folder, "plain");
+		const file = folder.file("plain");
 		await writeFile(
 			file,
 			"not a database, only some text that is long enough to be looked at as if it were one.".repeat(20),
@@ -157,7 +157,7 @@ describe("SQLite store", () => {
 			kind: "unavailable",
 			message: "the store's database cannot be opened",
 		});
-		await expect(open(folder)).rejects.toMatchObject({
+		await expect(open(folder.path)).rejects.toMatchObject({
 			kind: "unavailable",
 			message: "the store's database cannot be opened",
 		});

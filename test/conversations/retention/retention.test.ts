@@ -1,6 +1,3 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import {
@@ -13,23 +10,24 @@ import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../../src/store/store.ts";
 import { appendEvents, batch, event } from "../../store/event-samples.ts";
 import { append, sample, second, start } from "../../store/samples.ts";
+import { TempFolder } from "../../support/temp.ts";
 
 const day = 86_400n * second;
 const pace: RetentionPace = { step: 2, pause: 0, pauseFactor: 0, interval: 3_600_000 };
 
-let folder: string;
+let folder: TempFolder;
 let store: Store;
 let errors: unknown[];
 
 beforeEach(async () => {
 	errors = [];
-	folder = await mkdtemp(join(tmpdir(), "retention-"));
-	store = await openSqliteStore(join(folder, "conversations.db"), { error() {} });
+	folder = new TempFolder();
+	store = await openSqliteStore(folder.file("conversations.db"), { error() {} });
 });
 
 afterEach(async () => {
 	await store.close();
-	await rm(folder, { recursive: true });
+	folder[Symbol.dispose]();
 });
 
 /** Runs retention until no step removes anything, and returns the arguments of its steps. */
