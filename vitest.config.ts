@@ -3,8 +3,8 @@ import { defineConfig } from "vitest/config";
 import { CountReporter } from "./test/support/count-reporter.ts";
 import { LongestFirst } from "./test/support/longest-first.ts";
 
-// Each thread of each service in a test compiles its sources for itself; with what was compiled before, that takes half
-// the time. The workers of vitest and the programs that tests start inherit it.
+// Each process and thread compiles what it loads for itself; with what was compiled before, that takes half the time. The
+// workers of vitest and the programs that tests start inherit it.
 process.env.NODE_COMPILE_CACHE ??= join(import.meta.dirname, "node_modules", ".cache", "node-compile");
 
 // A run judges the change and not its luck: the random choices are the same each time. TEST_SEED makes other ones.
@@ -19,6 +19,7 @@ export default defineConfig({
 		sequence: { sequencer: LongestFirst },
 		// Most tests wait for processes and disks; one worker for each core but one, the default, leaves two cores idle.
 		maxWorkers: 2,
+		execArgv: ["--import", join(import.meta.dirname, "test", "support", "built-threads.js")],
 		// The files of a worker share what they import. No test replaces a module, and each one puts back what it sets.
 		isolate: false,
 		// Real processes and sockets on a busy machine take their time; a test that hangs still ends.
