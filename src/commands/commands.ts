@@ -100,17 +100,20 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 	},
 	"owners assign": {
 		operands: ["TEAM"],
-		options: ["sender", "ids", "all"],
+		options: ["sender", "ids", "no-sender", "filter", "all"],
 		meaning:
-			"give conversations an owner, also while the service runs: those without an owner whose first post came from a sender, those with the given ids, or with --all all that have none",
+			"give conversations an owner, also while the service runs: those without an owner whose first post came from a sender, those with the given ids, with --no-sender those without an owner that nobody is known to have posted (with --filter only those that match, such as tag=team:a&created_to=2026-01-01T00:00:00Z), or with --all all that have none",
 		failure: "The conversations cannot be assigned",
-		async run(config, [team = ""], { sender, ids, all }) {
-			const given = [sender, ids, all].filter((value) => value !== undefined);
+		async run(config, [team = ""], { sender, ids, "no-sender": noSender, filter = "", all }) {
+			const given = [sender, ids, noSender, all].filter((value) => value !== undefined);
 			const [name, ...others] = sender ?? [];
 			if (given.length !== 1 || others.length > 0)
-				throw new UsageError("Give exactly one of --sender, --ids and --all");
+				throw new UsageError("Give exactly one of --sender, --ids, --no-sender and --all");
+			if (filter !== "" && noSender === undefined) throw new UsageError("--filter is only for --no-sender");
 			const { assignOwner } = await import("./owners.ts");
-			print(await assignOwner(config, team, { sender: name, ids: ids?.split(","), all }));
+			const withoutSender = noSender === undefined ? undefined : filter;
+			for (const line of await assignOwner(config, team, { sender: name, ids: ids?.split(","), withoutSender, all }))
+				print(line);
 		},
 	},
 	reconcile: {

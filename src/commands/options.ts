@@ -12,6 +12,8 @@ export const OPTIONS = {
 	expires: { type: "string", value: "TIME" },
 	sender: { type: "string", multiple: true, value: "NAME" },
 	ids: { type: "string", value: "ID,ID" },
+	"no-sender": { type: "boolean" },
+	filter: { type: "string", value: "QUERY" },
 	"agent-server": { type: "string", value: "URL" },
 	"with-children": { type: "boolean" },
 	"older-than": { type: "string", value: "TIME" },

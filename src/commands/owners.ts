@@ -3,8 +3,11 @@ import {
 	type AssignOwnerRequest,
 	ConversationIdsSchema,
 	ConversationOwnerService,
+	ConversationsWithoutSenderSchema,
 } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
 import type { Config } from "../config/config.ts";
+import { FILTER_PARAMETERS, filterOf, REPEATABLE } from "../transports/reads/parameters.ts";
+import { Query } from "../transports/reads/query.ts";
 import { callAsCommand } from "./admin.ts";
 
 /** The command `owners assign`. It is a client of `ConversationOwnerService`. */
@@ -16,19 +19,30 @@ export interface AssignedConversations {
 	readonly ids?: readonly string[] | undefined;
 	/** All that have no owner. */
 	readonly all?: boolean | undefined;
+	/** Those without an owner that nobody is known to have posted: those of this filter, or with an empty one all. */
+	readonly withoutSender?: string | undefined;
 }
 
-/** Gives conversations an owner. Returns a sentence about it. */
-export async function assignOwner(config: Config, owner: string, of: AssignedConversations): Promise<string> {
+/** Gives conversations an owner. Returns sentences about it. */
+export async function assignOwner(config: Config, owner: string, of: AssignedConversations): Promise<string[]> {
 	const conversations = conversationsOf(of);
-	const { assigned } = await callAsCommand(config, ConversationOwnerService, (client) =>
+	const { assigned, leftWithoutSender } = await callAsCommand(config, ConversationOwnerService, (client) =>
 		client.assignOwner({ owner, conversations }),
 	);
-	return `${assigned} ${assigned === 1n ? "conversation belongs" : "conversations belong"} to ${owner} now.`;
+	const lines = [`${assigned} ${assigned === 1n ? "conversation belongs" : "conversations belong"} to ${owner} now.`];
+	if (leftWithoutSender > 0n)
+		lines.push(
+			`${leftWithoutSender} without an owner ${leftWithoutSender === 1n ? "was" : "were"} left, because nobody is known to have posted ${leftWithoutSender === 1n ? "it" : "them"}; --no-sender assigns them.`,
+		);
+	return lines;
 }
 
-function conversationsOf({ sender, ids }: AssignedConversations): AssignOwnerRequest["conversations"] {
+function conversationsOf(of: AssignedConversations): AssignOwnerRequest["conversations"] {
+	const { sender, ids, withoutSender } = of;
 	if (sender !== undefined) return { case: "sender", value: sender };
 	if (ids !== undefined) return { case: "ids", value: create(ConversationIdsSchema, { ids: [...ids] }) };
-	return { case: "allWithoutOwner", value: true };
+	if (withoutSender === undefined) return { case: "allWithoutOwner", value: true };
+	const filter =
+		withoutSender === "" ? {} : { filter: filterOf(new Query(withoutSender, FILTER_PARAMETERS, REPEATABLE)) };
+	return { case: "withoutSender", value: create(ConversationsWithoutSenderSchema, filter) };
 }

@@ -33,7 +33,7 @@ import { fromMicroseconds } from "../record/json/scalars.ts";
 import type { Store } from "../store/store.ts";
 import { accessKeyMethods } from "./access-key-methods.ts";
 import { eraseMethods } from "./erase-methods.ts";
-import { type OwnersLog, ownerMethods } from "./owner-methods.ts";
+import { type OwnersLog, type OwnersStore, ownerMethods } from "./owner-methods.ts";
 import { refusedPostMethods } from "./refused-post-methods.ts";
 import { type RpcMethod, serverStream, unary, unaryUndecoded } from "./rpc-method.ts";
 import { rebuildMethod, type SearchLog, searchMethod } from "./search-methods.ts";
@@ -68,7 +68,7 @@ export interface RpcContext {
 	readonly reads: Pick<ConversationReads, "of">;
 	readonly retries: Pick<RetryRefusedPosts, "retry">;
 	readonly accessKeys: AccessKeys;
-	readonly owners: { readonly store: Pick<Store, "assignOwner">; readonly log: OwnersLog };
+	readonly owners: { readonly store: OwnersStore; readonly log: OwnersLog };
 	readonly searchIndex: { readonly store: Pick<Store, "textIndex">; readonly log: SearchLog };
 	readonly info: DescribeService;
 }

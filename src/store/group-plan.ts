@@ -48,7 +48,16 @@ import type { NewestSequences } from "./rows.ts";
 import { CountedPosts } from "./senders.ts";
 import type { StoredRecord } from "./stored-record.ts";
 import type { Appended, NewUpdate } from "./updates.ts";
-import { countUsage, type EncodedStats, responsesToFind, statsOfDelta, statsOfRecord } from "./usage-plan.ts";
+import { nameOf } from "./usage-names.ts";
+import {
+	countUsage,
+	type EncodedStats,
+	type LedgerRow,
+	responsesToFind,
+	rowsOfMove,
+	statsOfDelta,
+	statsOfRecord,
+} from "./usage-plan.ts";
 import type { WrittenGroup } from "./written-group.ts";
 
 /**
@@ -90,8 +99,12 @@ export function* planGroup<Request extends GroupRequest>(
 	for (const { request, append } of decoded) {
 		const refusal = refusalOf(request) ?? planner.refusalOfOwner(append);
 		const instead = refusal ?? planner.resultOfErased(append);
-		if (instead !== undefined) outcomes.push(instead);
-		else outcomes.push(yield* "summary" in append ? planner.post(append) : planner.addEvents(append));
+		if (instead !== undefined) {
+			outcomes.push(instead);
+			continue;
+		}
+		yield* planner.addSender(append);
+		outcomes.push(yield* "summary" in append ? planner.post(append) : planner.addEvents(append));
 	}
 	planner.addGaps();
 	planner.addStandings();
@@ -123,6 +136,7 @@ class GroupPlanner {
 		activities: new Map(),
 		usage: { states: new Map(), rows: new Map() },
 		origins: new Map(),
+		senders: new Map(),
 		gaps: new Map(),
 		standings: new Map(),
 		posts: new CountedPosts(),
@@ -153,6 +167,31 @@ class GroupPlanner {
 		if (erasure === undefined || state !== undefined) return undefined;
 		if (!isPost) return ERASED_EVENTS;
 		return isOfErased(erasure, microsecondsOf(append.summary.createdAt)) ? erasedPost(erasure) : undefined;
+	}
+
+	/**
+	 * Gives a conversation that was stored without a sender the sender of an append, also of one that is stored already.
+	 * Its owner stays: only an assignment changes it.
+	 */
+	*addSender(append: Post | NewEvents): Planning<void> {
+		const { conversationId, poster } = "summary" in append ? append.update : append;
+		const known = this.#conversation(conversationId);
+		const origin = originOf(known);
+		if (poster === undefined || origin === undefined || origin.sender !== undefined) return;
+		const { sender } = poster;
+		const usageName = nameOf(sender);
+		known.origin = { ...origin, sender };
+		this.written.origins.set(conversationId, known.origin);
+		let moved: readonly LedgerRow[] = [];
+		if (known.usage !== undefined) {
+			const { ledger = [] } = yield { records: [], responses: [], ledgerOf: conversationId };
+			moved = rowsOfMove(ledger, { sender: usageName });
+			known.usage = { ...known.usage, sender: usageName };
+			const { rows } = this.written.usage;
+			for (const [key, row] of rows)
+				if (row.conversationId === conversationId) rows.set(key, { ...row, sender: usageName });
+		}
+		this.written.senders.set(conversationId, { sender, usageName, moved });
 	}
 
 	/** Sets the origin of a conversation of which nothing was stored. */

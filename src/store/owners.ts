@@ -8,16 +8,23 @@ export interface Poster {
 	readonly owner: string | undefined;
 }
 
-/** Who posted a conversation first. It stays the same, unless the conversation is assigned to another owner. */
+/** Who posted a conversation first. The owner stays the same, unless the conversation is assigned to another one. */
 export interface ConversationOrigin {
-	/** Undefined for a conversation that was first stored when the service kept no senders. */
+	/** Undefined for a conversation that was first stored when the service kept no senders, until its next post. */
 	readonly sender: string | undefined;
 	/** Undefined for no owner. */
 	readonly owner: string | undefined;
 }
 
-/** Which conversations get an owner: those with these ids, those without an owner of a sender, or all without one. */
-export type Unassigned = { readonly ids: readonly string[] } | { readonly sender: string } | "all without an owner";
+/**
+ * Which conversations get an owner: those with these ids, those without an owner of a sender, those without an owner whose
+ * sender is not known (all of them, or those of these ids), or all without an owner.
+ */
+export type Unassigned =
+	| { readonly ids: readonly string[] }
+	| { readonly sender: string }
+	| { readonly withoutSender: "all" | readonly string[] }
+	| "all without an owner";
 
 /** A step of an assignment. */
 export interface OwnerAssignment {

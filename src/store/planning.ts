@@ -1,5 +1,6 @@
 import type { MissingEvents } from "./gaps.ts";
 import type { StoredRecord, Unreadable } from "./stored-record.ts";
+import type { LedgerRow } from "./usage-plan.ts";
 
 /**
  * A plan that stops to have rows read. Thereby the rules are the same for an engine that reads at once and for one that
@@ -14,6 +15,8 @@ export interface PlanReads {
 	readonly responses: readonly Response[];
 	/** Missing events that may have been pruned, or copied from the source of a fork. Alone when they are set. */
 	readonly missing?: MissingEvents | undefined;
+	/** The conversation whose rows of the ledger are wanted. Alone when it is set. */
+	readonly ledgerOf?: string | undefined;
 }
 
 /** A response of a model in a conversation. `key` is the stored form of its id: see `responseKey`. */
@@ -33,6 +36,7 @@ export interface PlanResults {
 	 * one of its sources has them, has been pruned or is not known. A source of another owner is not known.
 	 */
 	readonly explained?: ReadonlySet<string> | undefined;
+	readonly ledger?: readonly LedgerRow[] | undefined;
 }
 
 /** Records in their stored form, whole or a delta, by sequence. Those that do not exist are missing. */

@@ -60,6 +60,11 @@ export interface Store extends AsyncDisposable {
 	 */
 	assignOwner(assignment: OwnerAssignment): Promise<number>;
 	/**
+	 * Returns the number of conversations that have no owner and no sender: they were stored when the service kept none, and
+	 * nobody has posted to them since.
+	 */
+	countWithoutSender(): Promise<number>;
+	/**
 	 * Erases a conversation in one transaction: its record, history and events, and all that was derived from them but sums
 	 * of usage. Other conversations forget it as their parent, as their source and as their child. What stays is an
 	 * {@link Erasure}, and what {@link Erased} names.

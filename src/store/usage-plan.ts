@@ -242,14 +242,15 @@ export function sumsOf(rows: Iterable<LedgerRow>): UsageSum[] {
 	return [...sums].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, sum]) => sum);
 }
 
-/** Returns what is to be added to the sums when the conversations of rows get an owner. */
-export function sumsOfMove(rows: readonly LedgerRow[], owner: string): UsageSum[] {
-	return sumsOf(
-		rows.flatMap((row) => [
-			{ ...row, ...negated(row) },
-			{ ...row, owner: nameOf(owner) },
-		]),
-	);
+/** Returns the rows by which sums change when the conversations of rows of ledgers get an owner or a sender. */
+export function rowsOfMove(
+	rows: readonly LedgerRow[],
+	to: Partial<Pick<LedgerRow, "owner" | "sender">>,
+): readonly LedgerRow[] {
+	return rows.flatMap((row) => [
+		{ ...row, ...negated(row) },
+		{ ...row, ...to },
+	]);
 }
 
 function addRow(rows: Map<string, LedgerRow>, full: LedgerRow): void {

@@ -6,7 +6,7 @@ import type { NewEvent } from "./events.ts";
 import type { WrittenGaps } from "./gaps.ts";
 import type { ConversationOrigin } from "./owners.ts";
 import type { CountedPosts } from "./senders.ts";
-import type { WrittenUsage } from "./usage-plan.ts";
+import type { LedgerRow, WrittenUsage } from "./usage-plan.ts";
 
 /** The rows that a group writes. */
 export interface WrittenGroup {
@@ -24,12 +24,23 @@ export interface WrittenGroup {
 	readonly usage: WrittenUsage;
 	/** Origins of the changed conversations, by their ids. They are written with a conversation's first row. */
 	readonly origins: Map<string, ConversationOrigin>;
+	/** Conversations that were stored without a sender and get one, by their ids. */
+	readonly senders: Map<string, NewSender>;
 	/** Changes of the gaps of conversations, by the ids of these. */
 	readonly gaps: Map<string, WrittenGaps>;
 	/** Standings of the conversations with a record whose state, activity or gaps change, by their ids. */
 	readonly standings: Map<string, Standing>;
 	/** What the posts of the group add to their senders. */
 	readonly posts: CountedPosts;
+}
+
+/** The sender that a conversation gets. */
+export interface NewSender {
+	readonly sender: string;
+	/** The same in the tables of usage: see `nameOf`. */
+	readonly usageName: string;
+	/** The rows by which the sums of usage change. */
+	readonly moved: readonly LedgerRow[];
 }
 
 export interface WrittenEvent {

@@ -144,7 +144,7 @@ test.each(PROTOCOLS)("over %s, a caller without an owner assigns conversations, 
 	]);
 	expect(await refusal(assign(KEY, undefined))).toEqual([
 		"InvalidArgument",
-		"conversations must name ids, a sender, or all without an owner",
+		"conversations must name ids, a sender, those without a sender, or all without an owner",
 	]);
 	expect(
 		(await assign(KEY, { case: "ids", value: create(ConversationIdsSchema, { ids: ids.slice(0, 1) }) })).assigned,

@@ -63,7 +63,7 @@ async function send(store: Store, { by, conversation, kind, n }: Post, poster = 
 }
 
 /** Returns what a reader sees, without the numbers of sequences and versions, which depend on other owners. */
-async function seen(store: StoreReads): Promise<object> {
+async function seen(store: StoreReads) {
 	const plain = ({ summary, record }: { summary: Uint8Array; record: unknown }) => ({
 		summary: fromBinary(ConversationSummarySchema, summary),
 		record:
@@ -251,6 +251,84 @@ export function ownerConformance(open: () => Promise<Store>): void {
 			expect(await watched("blue")).toEqual([[1n, "blue"], [3n, "blue"], [1n]]);
 			for (const other of others) other.leave();
 			stopping.abort();
+		});
+
+		it("stay none when a conversation without a sender gets that of its next post, as if it had had it always", async () => {
+			const named = fc.array(fc.constantFrom(undefined, "operator", "agent"), { minLength: 24, maxLength: 24 });
+			await fc.assert(
+				fc.asyncProperty(posts, named, async (list, names) => {
+					await using given = await open();
+					await using theirs = await open();
+					const posterOf = (sender: string | undefined) =>
+						sender === undefined ? undefined : { sender, owner: undefined };
+					const first = new Map<number, string>();
+					for (const { conversation, n } of list) {
+						const name = names[n];
+						if (name !== undefined && !first.has(conversation)) first.set(conversation, name);
+					}
+					const begun = new Set<number>();
+					for (const post of list) {
+						const { conversation, n } = post;
+						await send(given, { ...post, by: "" }, posterOf(names[n]));
+						const sender = begun.has(conversation) ? names[n] : first.get(conversation);
+						await send(theirs, { ...post, by: "" }, posterOf(sender));
+						begun.add(conversation);
+					}
+					// Who posted an entry of the history stays what it was.
+					const known = async (store: Store) => {
+						const { updates, events, current, ...rest } = await seen(store);
+						const counts = await store.countConversations({ conditions: [], group: { by: "sender" }, limit: 9 });
+						const { running } = await store.listSenders();
+						const summaries = [...updates, ...current].map((update) => update?.summary);
+						const origins = await Promise.all([0, 1, 2, 3].map((n) => store.getOrigin(id(n))));
+						const ledgers = await Promise.all([0, 1, 2, 3].map((n) => store.getUsage(id(n))));
+						return { ...rest, events: events.length, summaries, counts, running, origins, ledgers };
+					};
+					expect(await known(given)).toEqual(await known(theirs));
+					expect(await given.countWithoutSender()).toBe([...begun].filter((n) => !first.has(n)).length);
+				}),
+				{ numRuns: 8 },
+			);
+		});
+
+		it("and senders come from posts that are stored already, too, but not from refused ones", async () => {
+			await using store = await open();
+			const post: Post = { by: "", conversation: 0, kind: "record", n: 0 };
+			const batchPost: Post = { by: "", conversation: 1, kind: "event", n: 1 };
+			for (const one of [post, batchPost]) await send(store, one);
+			for (const one of [post, batchPost]) await expect(send(store, one, POSTERS.blue)).rejects.toMatchObject(REFUSAL);
+			const origins = () => Promise.all([store.getOrigin(id(0)), store.getOrigin(id(1))]);
+			const none = { sender: undefined, owner: undefined };
+			expect([await origins(), await store.countWithoutSender()]).toEqual([[none, none], 2]);
+			for (const one of [post, batchPost]) await send(store, one, POSTERS.operator);
+			for (const one of [post, batchPost]) await send(store, one, { sender: "agent", owner: undefined });
+			expect([await origins(), await store.countWithoutSender()]).toEqual([[POSTERS.operator, POSTERS.operator], 0]);
+			expect(await store.updates.list({ after: 0n, limit: 9, withRecords: false })).toHaveLength(1);
+			expect(await store.assignOwner({ owner: "blue", of: { sender: "blue-server" }, limit: 9 })).toBe(0);
+		});
+
+		it("are assigned to conversations whose sender is not known: all, or those of given ids", async () => {
+			await using store = await open();
+			for (const n of [0, 1, 2, 3, 4])
+				await send(
+					store,
+					{ by: "", conversation: n, kind: n === 1 ? "event" : "record", n },
+					n === 3 ? POSTERS.operator : n === 4 ? POSTERS.blue : undefined,
+				);
+			const assign = (withoutSender: "all" | readonly string[]) =>
+				store.assignOwner({ owner: "red", of: { withoutSender }, limit: 9 });
+			expect(await store.countWithoutSender()).toBe(3);
+			expect(await assign([0, 3, 4, 9].map(id))).toBe(1);
+			expect(await store.countWithoutSender()).toBe(2);
+			expect(await assign("all")).toBe(2);
+			expect(await store.countWithoutSender()).toBe(0);
+			expect(await Promise.all([0, 1, 2, 3, 4].map((n) => store.getOrigin(id(n))))).toEqual([
+				{ sender: undefined, owner: "red" },
+				{ sender: undefined, owner: "red" },
+				{ sender: undefined, owner: "red" },
+				POSTERS.operator,
+				POSTERS.blue,
+			]);
 		});
 
 		it("are assigned to conversations without an owner, of a sender or all, and to given ids", async () => {

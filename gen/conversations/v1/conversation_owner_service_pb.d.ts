@@ -4,6 +4,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { ConversationFilter } from "./conversation_service_pb.js";
 
 /**
  * Describes the file conversations/v1/conversation_owner_service.proto.
@@ -38,7 +39,8 @@ export declare type AssignOwnerRequest = Message<"conversations.v1.AssignOwnerRe
     case: "ids";
   } | {
     /**
-     * Those without an owner whose first post came from this sender.
+     * Those without an owner whose first post came from this sender. One that was stored before the service kept senders
+     * counts as posted by the sender of its next post.
      *
      * @generated from field: string sender = 3;
      */
@@ -52,6 +54,14 @@ export declare type AssignOwnerRequest = Message<"conversations.v1.AssignOwnerRe
      */
     value: boolean;
     case: "allWithoutOwner";
+  } | {
+    /**
+     * Those without an owner that nobody is known to have posted.
+     *
+     * @generated from field: conversations.v1.ConversationsWithoutSender without_sender = 5;
+     */
+    value: ConversationsWithoutSender;
+    case: "withoutSender";
   } | { case: undefined; value?: undefined };
 };
 
@@ -60,6 +70,27 @@ export declare type AssignOwnerRequest = Message<"conversations.v1.AssignOwnerRe
  * Use `create(AssignOwnerRequestSchema)` to create a new message.
  */
 export declare const AssignOwnerRequestSchema: GenMessage<AssignOwnerRequest>;
+
+/**
+ * Conversations without an owner that nobody is known to have posted: they were stored before the service kept senders,
+ * and got no post since.
+ *
+ * @generated from message conversations.v1.ConversationsWithoutSender
+ */
+export declare type ConversationsWithoutSender = Message<"conversations.v1.ConversationsWithoutSender"> & {
+  /**
+   * Only those whose current record meets this. Without it also those without a record.
+   *
+   * @generated from field: conversations.v1.ConversationFilter filter = 1;
+   */
+  filter?: ConversationFilter | undefined;
+};
+
+/**
+ * Describes the message conversations.v1.ConversationsWithoutSender.
+ * Use `create(ConversationsWithoutSenderSchema)` to create a new message.
+ */
+export declare const ConversationsWithoutSenderSchema: GenMessage<ConversationsWithoutSender>;
 
 /**
  * Ids of conversations.
@@ -93,6 +124,13 @@ export declare type AssignOwnerResponse = Message<"conversations.v1.AssignOwnerR
    * @generated from field: int64 assigned = 1;
    */
   assigned: bigint;
+
+  /**
+   * Number of conversations that still have no owner, and that nobody is known to have posted. `sender` leaves them.
+   *
+   * @generated from field: int64 left_without_sender = 2;
+   */
+  leftWithoutSender: bigint;
 };
 
 /**

@@ -4,12 +4,13 @@
 
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_conversations_options_v1_options } from "../options/v1/options_pb.js";
+import { file_conversations_v1_conversation_service } from "./conversation_service_pb.js";
 
 /**
  * Describes the file conversations/v1/conversation_owner_service.proto.
  */
 export const file_conversations_v1_conversation_owner_service = /*@__PURE__*/
-  fileDesc("CjFjb252ZXJzYXRpb25zL3YxL2NvbnZlcnNhdGlvbl9vd25lcl9zZXJ2aWNlLnByb3RvEhBjb252ZXJzYXRpb25zLnYxIpUBChJBc3NpZ25Pd25lclJlcXVlc3QSDQoFb3duZXIYASABKAkSMAoDaWRzGAIgASgLMiEuY29udmVyc2F0aW9ucy52MS5Db252ZXJzYXRpb25JZHNIABIQCgZzZW5kZXIYAyABKAlIABIbChFhbGxfd2l0aG91dF9vd25lchgEIAEoCEgAQg8KDWNvbnZlcnNhdGlvbnMiHgoPQ29udmVyc2F0aW9uSWRzEgsKA2lkcxgBIAMoCSInChNBc3NpZ25Pd25lclJlc3BvbnNlEhAKCGFzc2lnbmVkGAEgASgDMoABChhDb252ZXJzYXRpb25Pd25lclNlcnZpY2USZAoLQXNzaWduT3duZXISJC5jb252ZXJzYXRpb25zLnYxLkFzc2lnbk93bmVyUmVxdWVzdBolLmNvbnZlcnNhdGlvbnMudjEuQXNzaWduT3duZXJSZXNwb25zZSIIgt4jBGtleXNClQEKEGNvbnZlcnNhdGlvbnMudjFCHUNvbnZlcnNhdGlvbk93bmVyU2VydmljZVByb3RvUAFaIGNvbnZlcnNhdGlvbnMvdjE7Y29udmVyc2F0aW9uc3YxogIDQ05WqgIQQ29udmVyc2F0aW9ucy5WMcoCEENvbnZlcnNhdGlvbnNcVjHqAhFDb252ZXJzYXRpb25zOjpWMWIGcHJvdG8z", [file_conversations_options_v1_options]);
+  fileDesc("CjFjb252ZXJzYXRpb25zL3YxL2NvbnZlcnNhdGlvbl9vd25lcl9zZXJ2aWNlLnByb3RvEhBjb252ZXJzYXRpb25zLnYxIt0BChJBc3NpZ25Pd25lclJlcXVlc3QSDQoFb3duZXIYASABKAkSMAoDaWRzGAIgASgLMiEuY29udmVyc2F0aW9ucy52MS5Db252ZXJzYXRpb25JZHNIABIQCgZzZW5kZXIYAyABKAlIABIbChFhbGxfd2l0aG91dF9vd25lchgEIAEoCEgAEkYKDndpdGhvdXRfc2VuZGVyGAUgASgLMiwuY29udmVyc2F0aW9ucy52MS5Db252ZXJzYXRpb25zV2l0aG91dFNlbmRlckgAQg8KDWNvbnZlcnNhdGlvbnMiUgoaQ29udmVyc2F0aW9uc1dpdGhvdXRTZW5kZXISNAoGZmlsdGVyGAEgASgLMiQuY29udmVyc2F0aW9ucy52MS5Db252ZXJzYXRpb25GaWx0ZXIiHgoPQ29udmVyc2F0aW9uSWRzEgsKA2lkcxgBIAMoCSJEChNBc3NpZ25Pd25lclJlc3BvbnNlEhAKCGFzc2lnbmVkGAEgASgDEhsKE2xlZnRfd2l0aG91dF9zZW5kZXIYAiABKAMygAEKGENvbnZlcnNhdGlvbk93bmVyU2VydmljZRJkCgtBc3NpZ25Pd25lchIkLmNvbnZlcnNhdGlvbnMudjEuQXNzaWduT3duZXJSZXF1ZXN0GiUuY29udmVyc2F0aW9ucy52MS5Bc3NpZ25Pd25lclJlc3BvbnNlIgiC3iMEa2V5c0KVAQoQY29udmVyc2F0aW9ucy52MUIdQ29udmVyc2F0aW9uT3duZXJTZXJ2aWNlUHJvdG9QAVogY29udmVyc2F0aW9ucy92MTtjb252ZXJzYXRpb25zdjGiAgNDTlaqAhBDb252ZXJzYXRpb25zLlYxygIQQ29udmVyc2F0aW9uc1xWMeoCEUNvbnZlcnNhdGlvbnM6OlYxYgZwcm90bzM", [file_conversations_options_v1_options, file_conversations_v1_conversation_service]);
 
 /**
  * Describes the message conversations.v1.AssignOwnerRequest.
@@ -19,18 +20,25 @@ export const AssignOwnerRequestSchema = /*@__PURE__*/
   messageDesc(file_conversations_v1_conversation_owner_service, 0);
 
 /**
+ * Describes the message conversations.v1.ConversationsWithoutSender.
+ * Use `create(ConversationsWithoutSenderSchema)` to create a new message.
+ */
+export const ConversationsWithoutSenderSchema = /*@__PURE__*/
+  messageDesc(file_conversations_v1_conversation_owner_service, 1);
+
+/**
  * Describes the message conversations.v1.ConversationIds.
  * Use `create(ConversationIdsSchema)` to create a new message.
  */
 export const ConversationIdsSchema = /*@__PURE__*/
-  messageDesc(file_conversations_v1_conversation_owner_service, 1);
+  messageDesc(file_conversations_v1_conversation_owner_service, 2);
 
 /**
  * Describes the message conversations.v1.AssignOwnerResponse.
  * Use `create(AssignOwnerResponseSchema)` to create a new message.
  */
 export const AssignOwnerResponseSchema = /*@__PURE__*/
-  messageDesc(file_conversations_v1_conversation_owner_service, 2);
+  messageDesc(file_conversations_v1_conversation_owner_service, 3);
 
 /**
  * Assigns conversations to owners.

@@ -122,8 +122,8 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
   lastMessage?: string | undefined;
 
   /**
-   * Name of the access key or client certificate of the first post. Empty for a conversation that was first stored
-   * before the service kept senders.
+   * Name of the access key or client certificate of the first post. A conversation that was first stored before the
+   * service kept senders has none until its next post.
    *
    * @generated from field: string sender = 15;
    */

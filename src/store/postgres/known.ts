@@ -19,7 +19,7 @@ import {
 } from "./rows.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
-import { usageOf } from "./usage.ts";
+import { ledgerFromRows, ledgersQuery, usageOf } from "./usage.ts";
 
 /** Locks the conversations of a group, and reads what its plan needs. */
 export async function readKnown(
@@ -118,10 +118,17 @@ function knownOf(row: Row): Omit<KnownConversation, "gaps" | "forks"> {
 	};
 }
 
-/** Reads what a plan stops for: missing events, or records and responses in one round trip. */
-export async function readForPlan(session: Session, { records, responses, missing }: PlanReads): Promise<PlanResults> {
+/** Reads what a plan stops for: missing events, a ledger, or records and responses in one round trip. */
+export async function readForPlan(
+	session: Session,
+	{ records, responses, missing, ledgerOf }: PlanReads,
+): Promise<PlanResults> {
 	if (missing !== undefined)
 		return { records: new Map(), responses: [], explained: await findExplained(session, missing) };
+	if (ledgerOf !== undefined) {
+		const [rows = []] = await session.query(ledgersQuery([ledgerOf]));
+		return { records: new Map(), responses: [], ledger: ledgerFromRows(rows) };
+	}
 	const [found = [], times = []] = await session.query(recordsQuery(records), responsesQuery(responses));
 	return {
 		records: new Map(found.map((row) => [bigint(row.sequence), readOrUnreadable(() => recordFrom(row))])),

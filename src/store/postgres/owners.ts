@@ -6,7 +6,7 @@ import { CHANNEL } from "./numbered-sql.ts";
 import { isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
-import type { Query } from "./transaction.ts";
+import type { Query, Session } from "./transaction.ts";
 import { ledgersQuery, moveUsageQueries } from "./usage.ts";
 
 /** Tables with a row for each conversation. A conversation can have a row in each of them. */
@@ -71,10 +71,30 @@ function selection(owner: string, of: Unassigned, limit: number, among: readonly
 		const tests = [`owner IS DISTINCT FROM ${sql.value(owner)}`];
 		if (of === "all without an owner") tests.push(hasNone);
 		else if ("sender" in of) tests.push(hasNone, `sender = ${sql.value(encodeText(of.sender))}`);
-		else tests.push(`${id} = ANY (${sql.value(of.ids.filter(isConversationId))}::uuid[])`);
+		else if ("ids" in of) tests.push(`${id} = ANY (${sql.value(of.ids.filter(isConversationId))}::uuid[])`);
+		else {
+			tests.push(hasNone, NO_SENDER);
+			const { withoutSender: ids } = of;
+			if (ids !== "all") tests.push(`${id} = ANY (${sql.value(ids.filter(isConversationId))}::uuid[])`);
+		}
 		if (among !== undefined) tests.push(`${id} = ANY (${sql.value(among)}::uuid[])`);
 		const where = tests.join(" AND ");
 		return `(SELECT ${id} AS conversation_id FROM conversation_updates.${table} WHERE ${where} LIMIT ${sql.value(limit)})`;
 	});
 	return sql.query(`${selects.join(" UNION ")} LIMIT ${sql.value(limit)}`);
+}
+
+/** SQL for whether a row has no sender; the tables of usage store it as an empty one. */
+const NO_SENDER = "(sender IS NULL OR sender = '')";
+
+/** Counts the conversations that have no owner and no sender: see `Store.countWithoutSender`. */
+export async function countWithoutSender(session: Session): Promise<number> {
+	const selects = CONVERSATIONS.map(
+		({ table, id, hasNone }) => `SELECT ${id} FROM conversation_updates.${table} WHERE ${hasNone} AND ${NO_SENDER}`,
+	);
+	const [rows = []] = await session.query({
+		text: `SELECT count(*) AS number FROM (${selects.join(" UNION ")}) AS found`,
+		values: [],
+	});
+	return Number(bigint(rows[0]?.number));
 }

@@ -22,7 +22,7 @@ import type { WriteLimits } from "./group.ts";
 import { countConversations, listConversations } from "./list-conversations.ts";
 import { readPositions, readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
 import { migrate } from "./migrate.ts";
-import { assignOwner } from "./owners.ts";
+import { assignOwner, countWithoutSender } from "./owners.ts";
 import { pruningOf } from "./pruning.ts";
 import { getOrigin, getRecordState, listUnapplied } from "./record-state.ts";
 import {
@@ -226,6 +226,7 @@ function storeOf(
 				announcer.announceRewrite(rewrites);
 				return assigned;
 			}),
+		countWithoutSender: () => read("countWithoutSender", countWithoutSender),
 		erase: (request) =>
 			run(async () => {
 				const erased = await logged("erase", erase(connections, request));

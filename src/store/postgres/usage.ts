@@ -2,9 +2,10 @@ import { ledgerArray, ledgerFrom } from "../usage-ledgers.ts";
 import { nameOf } from "../usage-names.ts";
 import {
 	correctedUsage,
+	type LedgerRow,
+	rowsOfMove,
 	type StoredUsage,
 	sumsOf,
-	sumsOfMove,
 	type UsageCorrection,
 	type UsageLedger,
 	type UsageState,
@@ -97,9 +98,10 @@ export async function correctUsage(connections: Connections, correction: UsageCo
 /**
  * Returns the queries that write usage. They lock sums in the order of their keys, so that transactions cannot deadlock.
  *
- * @param usage with at least one state
+ * @param usage with at least one state, unless rows are moved
+ * @param moved rows by which the sums change beside
  */
-export function usageQueries({ states, rows }: WrittenUsage): Query[] {
+export function usageQueries({ states, rows }: WrittenUsage, moved: readonly LedgerRow[] = []): Query[] {
 	const stateRows = [...states].map(([id, { lifeBeganAt, ledger, sender, owner, ...state }]) => ({
 		id,
 		...state,
@@ -109,18 +111,23 @@ export function usageQueries({ states, rows }: WrittenUsage): Query[] {
 		owner: encodeText(owner),
 	}));
 	const write = { name: "write_usage_states", text: WRITE_STATES, values: [json(stateRows)] };
-	if (rows.size === 0) return [write];
+	if (rows.size + moved.length === 0) return [write];
 	const ledger = [...rows.values()].map((row) => ({
 		conversation: row.conversationId,
 		...encoded(ledgerColumns(row)),
 	}));
-	const sums = sumsOf(rows.values()).map((sum) => encoded(sumColumns(sum)));
-	const add = { name: "add_usage", text: ADD_USAGE, values: [json(ledger), json(sums)] };
-	if (![...rows.values()].some(takesBack)) return [write, add];
-	return [write, add, { name: "remove_zero_usage", text: REMOVE_ZERO, values: [json(ledger)] }];
+	const sums = json(sumsOf([...rows.values(), ...moved]).map((sum) => encoded(sumColumns(sum))));
+	return [
+		write,
+		{ name: "add_usage", text: ADD_USAGE, values: [json(ledger), sums] },
+		...([...rows.values()].some(takesBack)
+			? [{ name: "remove_zero_usage", text: REMOVE_ZERO, values: [json(ledger)] }]
+			: []),
+		...(moved.length > 0 ? [{ text: REMOVE_ZERO_SUMS, values: [sums] }] : []),
+	];
 }
 
-/** Returns the query that reads the rows that {@link moveUsageQueries} takes, with the columns `id`. */
+/** Returns the query that reads the ledgers of conversations. */
 export function ledgersQuery(conversationIds: readonly string[]): Query {
 	return {
 		text: `
@@ -131,14 +138,19 @@ export function ledgersQuery(conversationIds: readonly string[]): Query {
 	};
 }
 
+/** Reads the rows of {@link ledgersQuery}. */
+export function ledgerFromRows(rows: readonly Row[]): LedgerRow[] {
+	return rows.map((row) => ledgerRowFrom(row, text(row.id), decoded));
+}
+
 /**
  * Returns the queries that give the usage of conversations an owner.
  *
  * @param rows result of {@link ledgersQuery} for the same conversations
  */
 export function moveUsageQueries(conversationIds: readonly string[], rows: readonly Row[], owner: string): Query[] {
-	const ledger = rows.map((row) => ledgerRowFrom(row, text(row.id), decoded));
-	const sums = json(sumsOfMove(ledger, owner).map((sum) => encoded(sumColumns(sum))));
+	const moved = rowsOfMove(ledgerFromRows(rows), { owner: nameOf(owner) });
+	const sums = json(sumsOf(moved).map((sum) => encoded(sumColumns(sum))));
 	return [
 		{ text: ADD_TO_SUMS, values: [sums] },
 		{ text: REMOVE_ZERO_SUMS, values: [sums] },

@@ -35,15 +35,39 @@ export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Pr
 	const current = [...group.states].flatMap(([id, { state, summary }]) =>
 		summary === undefined ? [] : [{ id, state, summary, origin: originOf(group, id) }],
 	);
+	const moved = [...group.senders.values()].flatMap((sender) => sender.moved);
 	return [
 		...postsQueries(group.posts.all()),
 		...(group.activities.size === 0 ? [] : [activitiesQuery(activityRows(group))]),
-		...(group.usage.states.size === 0 ? [] : usageQueries(group.usage)),
+		...(group.usage.states.size + moved.length === 0 ? [] : usageQueries(group.usage, moved)),
 		...writeGapsQueries(group.gaps),
-		// It counts removed tags, and therefore locks the row of `positions`, as the last query does.
+		// From here on the row of `positions` is locked, because conversations are counted by their senders and tags.
+		...(group.senders.size === 0 ? [] : [sendersQuery(group.senders)]),
 		...(current.length === 0 ? [] : [projectionQuery(current)]),
 		await writeQuery(group, current, writer),
 	];
+}
+
+/** Returns the query that gives conversations a sender, in each of the tables in which they are. */
+function sendersQuery(senders: WrittenGroup["senders"]): Query {
+	const rows = [...senders].map(([id, { sender, usageName }]) => ({
+		id,
+		sender: encodeText(sender),
+		usage_name: encodeText(usageName),
+	}));
+	return {
+		text: `
+			WITH r AS MATERIALIZED (
+				SELECT * FROM json_to_recordset($1::json) AS r (id uuid, sender text, usage_name text)
+			), usage AS (
+				UPDATE conversation_updates.usage_conversations k SET sender = r.usage_name FROM r WHERE k.id = r.id
+			), activities AS (
+				UPDATE conversation_updates.activities a SET sender = r.sender FROM r WHERE a.conversation_id = r.id
+			)
+			UPDATE conversation_updates.conversations c SET sender = r.sender FROM r WHERE c.conversation_id = r.id
+		`,
+		values: [json(rows)],
+	};
 }
 
 function activityRows(group: WrittenGroup): ActivityRow[] {

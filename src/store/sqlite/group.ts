@@ -25,7 +25,7 @@ import {
 	updateConversation,
 	writeStanding,
 } from "./update-writer.ts";
-import { findResponse, findUsage, writeUsage } from "./usage.ts";
+import { findLedger, findResponse, findUsage, writeUsage } from "./usage.ts";
 
 /** The rows of a conversation before a group. */
 interface FoundRows {
@@ -127,10 +127,14 @@ function readForm(statements: Statements, sequence: bigint | undefined): Pick<Kn
 	};
 }
 
-function readForPlan(statements: Statements, { records: sequences, responses, missing }: PlanReads): PlanResults {
+function readForPlan(
+	statements: Statements,
+	{ records: sequences, responses, missing, ledgerOf }: PlanReads,
+): PlanResults {
 	const records = new RecordReader(statements);
 	return {
 		explained: missing && findExplained(statements, missing),
+		ledger: ledgerOf === undefined ? undefined : findLedger(statements, ledgerOf),
 		records: new Map(sequences.map((sequence) => [sequence, readOrUnreadable(() => records.readRaw(sequence))])),
 		responses: responses.flatMap((response) => {
 			const happenedAt = findResponse(statements, response);
@@ -173,7 +177,17 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 		const activity = present(activities.get(conversationId));
 		insertEvent(statements, activity, owner, { ...event, sequence, receivedAt, sender, origin, text, secrets });
 	}
-	writeUsage(statements, written.usage);
+	const senders = [...written.senders];
+	writeUsage(
+		statements,
+		written.usage,
+		senders.flatMap(([, { moved }]) => moved),
+	);
+	for (const [id, { sender, usageName }] of senders) {
+		for (const table of ["conversations", "activities"])
+			statements.prepare(`UPDATE ${table} SET sender = ? WHERE conversation_id = ?`).run(sender, id);
+		statements.prepare("UPDATE usage_conversations SET sender = ? WHERE conversation_id = ?").run(usageName, id);
+	}
 }
 
 /** Returns a value that every plan has. */

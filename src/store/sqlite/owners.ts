@@ -1,5 +1,5 @@
 import type { OwnerAssignment, Unassigned } from "../owners.ts";
-import { text } from "../values.ts";
+import { integer, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 import { moveUsage } from "./usage.ts";
 
@@ -56,5 +56,20 @@ export function assignOwner(statements: Statements, { owner, of, limit }: OwnerA
 function testOf(of: Unassigned, hasNone: string): { readonly test: string; readonly values: readonly string[] } {
 	if (of === "all without an owner") return { test: hasNone, values: [] };
 	if ("sender" in of) return { test: `${hasNone} AND sender = ?`, values: [of.sender] };
-	return { test: "conversation_id IN (SELECT value FROM json_each(?))", values: [JSON.stringify(of.ids)] };
+	if ("ids" in of) return { test: AMONG, values: [JSON.stringify(of.ids)] };
+	const test = `${hasNone} AND ${NO_SENDER}`;
+	const { withoutSender: ids } = of;
+	return ids === "all" ? { test, values: [] } : { test: `${test} AND ${AMONG}`, values: [JSON.stringify(ids)] };
+}
+
+/** SQL for whether a row has no sender; the tables of usage store it as an empty one. */
+const NO_SENDER = "(sender IS NULL OR sender = '')";
+const AMONG = "conversation_id IN (SELECT value FROM json_each(?))";
+
+/** Counts the conversations that have no owner and no sender: see `Store.countWithoutSender`. */
+export function countWithoutSender(statements: Statements): number {
+	const selects = Object.entries(CONVERSATIONS).map(
+		([table, hasNone]) => `SELECT conversation_id FROM ${table} WHERE owner ${hasNone} AND ${NO_SENDER}`,
+	);
+	return integer(statements.prepare(`SELECT count(*) AS number FROM (${selects.join(" UNION ")})`).get()?.number);
 }

@@ -16,6 +16,7 @@ import { listEvents, readEvents } from "./events.ts";
 import { findGaps } from "./gaps.ts";
 import { countConversations, listConversations } from "./list-conversations.ts";
 import { firstReceivedSince, readRange, readRetentionTime } from "./log.ts";
+import { countWithoutSender } from "./owners.ts";
 import { findDeleted, findPrunable } from "./prunable.ts";
 import { getOrigin, getRecordState, listUnapplied } from "./record-state.ts";
 import { getRefusedPost, listRefusedPosts, refusedUsage } from "./refused-posts.ts";
@@ -56,6 +57,7 @@ function reader(options: DatabaseOptions) {
 			getRecordState: (request: RecordStateRequest) => read(() => getRecordState(statements, request)),
 			getErasure: (conversationId: string) => read(() => findErasure(statements, conversationId)),
 			getOrigin: (conversationId: string) => read(() => getOrigin(statements, conversationId)),
+			countWithoutSender: () => read(() => countWithoutSender(statements)),
 			listGaps: (conversationId: string) => read(() => [...findGaps(statements, conversationId).values()]),
 			listUnapplied: (limit: number) => read(() => listUnapplied(statements, limit)),
 			listSenders: (owner: string | undefined) => read(() => listSenders(statements, owner)),

@@ -202,6 +202,7 @@ function storeOf(
 			if (assigned > 0) for (const log of [updates, events]) log.announceRewrite();
 			return assigned;
 		},
+		countWithoutSender: () => reader.calls.countWithoutSender(),
 		async erase(request) {
 			const erased = await writer.calls.erase(request);
 			if (erased === undefined) return undefined;

@@ -3,9 +3,10 @@ import { ledgerArray, ledgerFrom } from "../usage-ledgers.ts";
 import { nameOf } from "../usage-names.ts";
 import {
 	correctedUsage,
+	type LedgerRow,
+	rowsOfMove,
 	type StoredUsage,
 	sumsOf,
-	sumsOfMove,
 	type UsageCorrection,
 	type UsageLedger,
 	type UsageState,
@@ -107,8 +108,16 @@ export function findResponse(statements: Statements, { conversationId, key }: Re
 	return nullable(bigint, row?.happened_at);
 }
 
-/** Writes usage. The caller has begun a transaction. */
-export function writeUsage(statements: Statements, { states, rows }: WrittenUsage): void {
+/**
+ * Writes usage. The caller has begun a transaction.
+ *
+ * @param moved rows by which the sums change beside
+ */
+export function writeUsage(
+	statements: Statements,
+	{ states, rows }: WrittenUsage,
+	moved: readonly LedgerRow[] = [],
+): void {
 	const ids = new Map([...states].map(([id, state]) => [id, writeState(statements, id, state)]));
 	for (const row of rows.values()) {
 		const { conversationId, life, quarter, model, usageId, agentKind } = row;
@@ -117,6 +126,15 @@ export function writeUsage(statements: Statements, { states, rows }: WrittenUsag
 		if (takesBack(row)) statements.prepare(REMOVE_IF_ZERO).run(conversation, life, quarter, model, usageId, agentKind);
 	}
 	for (const sum of sumsOf(rows.values())) statements.prepare(ADD_TO_SUMS).run(sumColumns(sum));
+	moveSums(statements, moved);
+}
+
+function moveSums(statements: Statements, moved: readonly LedgerRow[]): void {
+	for (const sum of sumsOf(moved)) {
+		statements.prepare(ADD_TO_SUMS).run(sumColumns(sum));
+		const { length, start, model, usageId, agentKind, sender, owner } = sum;
+		statements.prepare(REMOVE_ZERO_SUM).run(length, start, model, usageId, agentKind, sender, owner);
+	}
 }
 
 /** Writes the state of a conversation's usage. Returns its row id. */
@@ -139,18 +157,21 @@ function writeState(statements: Statements, conversationId: string, state: Usage
  * @param conversationIds conversations that do not have this owner
  */
 export function moveUsage(statements: Statements, conversationIds: readonly string[], owner: string): void {
-	const find = statements.prepare(`
-		SELECT ${LEDGER_ROW_COLUMNS} FROM usage_conversations k CROSS JOIN usage_ledger l ON l.conversation = k.id
-		WHERE k.conversation_id = ?
-	`);
-	const rows = conversationIds.flatMap((id) => find.all(id).map((row) => ledgerRowFrom(row, id, text)));
-	for (const sum of sumsOfMove(rows, owner)) {
-		statements.prepare(ADD_TO_SUMS).run(sumColumns(sum));
-		const { length, start, model, usageId, agentKind, sender } = sum;
-		statements.prepare(REMOVE_ZERO_SUM).run(length, start, model, usageId, agentKind, sender, sum.owner);
-	}
+	const rows = conversationIds.flatMap((id) => findLedger(statements, id));
+	moveSums(statements, rowsOfMove(rows, { owner: nameOf(owner) }));
 	const move = statements.prepare("UPDATE usage_conversations SET owner = ? WHERE conversation_id = ?");
 	for (const id of conversationIds) move.run(nameOf(owner), id);
+}
+
+/** Returns the rows of the ledger of a conversation. */
+export function findLedger(statements: Statements, conversationId: string): LedgerRow[] {
+	return statements
+		.prepare(`
+			SELECT ${LEDGER_ROW_COLUMNS} FROM usage_conversations k CROSS JOIN usage_ledger l ON l.conversation = k.id
+			WHERE k.conversation_id = ?
+		`)
+		.all(conversationId)
+		.map((row) => ledgerRowFrom(row, conversationId, text));
 }
 
 const ADD_TO_LEDGER = addTo("usage_ledger", LEDGER_KEY);
