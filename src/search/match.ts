@@ -68,8 +68,14 @@ function findTerm({ words: wanted, isPrefix }: Term, words: readonly Word[]): Te
 	for (let at = 0; at + wanted.length <= words.length; at++) {
 		let first: TextRange | undefined;
 		let last: TextRange | undefined;
+		let next = at;
 		for (let n = 0; n < wanted.length; n++) {
-			const [word, one] = [words[at + n], wanted[n]];
+			const one = wanted[n];
+			// Symbols between the words of a phrase do not count, like punctuation.
+			while (n > 0 && one?.isSymbol === false && words[next]?.isSymbol === true) next += 1;
+			const word = words[next];
+			next += 1;
+			last = undefined;
 			if (word === undefined || one === undefined) break;
 			const isBegin = isPrefix && n === wanted.length - 1;
 			last = n > 0 && one.isGlued && !word.isGlued ? undefined : meeting(word, one.text, isBegin);

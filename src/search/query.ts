@@ -5,7 +5,7 @@ import { type Word, wordsOf } from "./tokenizer.ts";
 /** Words that must follow each other in a text: one word of a query, or a phrase. */
 export interface Term {
 	/** At least one. */
-	readonly words: readonly Pick<Word, "text" | "isCharacter" | "isGlued">[];
+	readonly words: readonly Pick<Word, "text" | "isCharacter" | "isGlued" | "isSymbol">[];
 	/** Whether the last word is the beginning of a word. */
 	readonly isPrefix: boolean;
 }
@@ -18,10 +18,10 @@ export interface TextQuery {
 }
 
 /** Maximum number of characters (Unicode code points) of a query. */
-const MAX_QUERY = 1_000;
+export const MAX_QUERY = 1_000;
 /** Maximum number of words and phrases in a query. */
 const MAX_TERMS = 32;
-/** Minimum length of a prefix, in characters. A shorter one would match most texts. */
+/** Minimum length of a prefix that stands alone, in characters. A shorter one would match most texts. */
 const MIN_PREFIX = 2;
 
 /** A phrase or a word of a query, as it is written. */
@@ -41,6 +41,8 @@ export function parseQuery(text: string): TextQuery {
 	const excluded: Term[] = [];
 	for (const { groups } of text.matchAll(TERM)) {
 		const term = groups?.phrase === undefined ? wordTerm(groups?.word ?? "") : termOf(groups.phrase, false);
+		if (groups?.sign !== undefined && term === undefined)
+			throw invalid("has a minus sign before something without a word");
 		if (term !== undefined) (groups?.sign === undefined ? required : excluded).push(term);
 	}
 	if (required.length === 0) throw invalid("must have a word to look for");
@@ -51,19 +53,37 @@ export function parseQuery(text: string): TextQuery {
 function wordTerm(written: string): Term | undefined {
 	const isPrefix = written.endsWith("*");
 	const word = isPrefix ? written.slice(0, -1) : written;
-	if (word.includes("*") || (isPrefix && !/[\p{L}\p{N}\p{M}]$/u.test(word)))
-		throw invalid("may have * only at the end of a word");
+	if (word.includes("*")) throw notAtEnd();
 	return termOf(word, isPrefix);
 }
 
 /** Returns undefined for a text without words, such as a dash. */
 function termOf(text: string, isPrefix: boolean): Term | undefined {
-	const words = wordsOf(text).map(({ text: word, isCharacter, isGlued }) => ({ text: word, isCharacter, isGlued }));
+	const words = wordsOf(text);
 	const last = words.at(-1);
+	// The variation of an emoji is no part of its word.
+	if (isPrefix && (last === undefined || last.end < text.replace(/\p{M}+$/u, "").length)) throw notAtEnd();
 	if (last === undefined) return undefined;
-	if (isPrefix && !last.isCharacter && [...last.text].length < MIN_PREFIX)
+	// A character and a symbol have no beginning.
+	const isBegin = isPrefix && !last.isCharacter && !last.isSymbol;
+	if (isBegin && words.length === 1 && isShort(last.text))
 		throw invalid(`must have at least ${MIN_PREFIX} characters before *`);
-	return { words, isPrefix: isPrefix && !last.isCharacter };
+	// Without their places, because a page token is valid for an equal query.
+	const wanted = words.map((word) => ({
+		text: word.text,
+		isCharacter: word.isCharacter,
+		isGlued: word.isGlued,
+		isSymbol: word.isSymbol,
+	}));
+	return { words: wanted, isPrefix: isBegin };
+}
+
+function notAtEnd(): ServiceError {
+	return invalid("may have * only at the end of a word");
+}
+
+function isShort(prefix: string): boolean {
+	return [...prefix].length < MIN_PREFIX;
 }
 
 function invalid(problem: string): ServiceError {
@@ -97,7 +117,11 @@ function isOneWord({ words }: Term): boolean {
 
 function indexTerms({ words, isPrefix }: Term): IndexTerm[] {
 	return words.flatMap(({ text, isCharacter, isGlued }, n) => {
-		if (!isCharacter) return [{ word: text, isPrefix: isPrefix && n === words.length - 1 }];
+		if (!isCharacter) {
+			const isBegin = isPrefix && n === words.length - 1;
+			// The words before it are enough: too many texts have a word with a short beginning.
+			return isBegin && isShort(text) ? [] : [{ word: text, isPrefix: isBegin }];
+		}
 		const next = words[n + 1];
 		if (next?.isGlued === true) return [{ word: text + next.text, isPrefix: false }];
 		// The pair before has the last character. A single one begins a pair or stands alone.

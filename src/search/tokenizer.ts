@@ -16,6 +16,8 @@ export interface Word {
 	readonly isCharacter: boolean;
 	/** Whether the word before is such a character too, without anything between them. */
 	readonly isGlued: boolean;
+	/** Whether the word is a symbol, such as an emoji. Words of a phrase may have symbols between them. */
+	readonly isSymbol: boolean;
 }
 
 export type WordPart = Pick<Word, "text" | "start" | "end">;
@@ -25,7 +27,8 @@ const MAX_LENGTH = 64;
 /** Maximum length of a name whose parts are found. Longer ones are mostly encoded data. */
 const MAX_NAME = 40;
 
-const RUN = /[\p{L}\p{N}][\p{L}\p{N}\p{M}]*/gu;
+/** Letters and digits, or one symbol. ASCII symbols are punctuation: `=` stands between words. */
+const RUN = /[\p{L}\p{N}][\p{L}\p{N}\p{M}]*|(?<symbol>[[\p{So}\p{Sm}\p{Sc}]--\p{ASCII}])/gv;
 const PLAIN = /^[a-z0-9]+$/;
 const ASCII = /^[A-Za-z0-9]+$/;
 /** A letter or digit of a script that puts no spaces between words. */
@@ -42,8 +45,11 @@ const characters = new Intl.Segmenter("und", { granularity: "grapheme" });
 /** Returns the words of a text, in their order. */
 export function wordsOf(text: string): Word[] {
 	const words: Word[] = [];
-	for (const { 0: run, index } of text.matchAll(RUN)) {
-		if (ASCII.test(run) || !HAS_CHARACTERS.test(run)) addWord(words, run, index);
+	for (const { 0: run, index, groups } of text.matchAll(RUN)) {
+		if (groups?.symbol !== undefined) {
+			const word = { text: run.toLowerCase(), start: index, end: index + run.length };
+			words.push({ ...word, isCharacter: false, isGlued: false, isSymbol: true });
+		} else if (ASCII.test(run) || !HAS_CHARACTERS.test(run)) addWord(words, run, index);
 		else
 			for (const { 0: piece, index: at } of run.matchAll(PIECES)) {
 				if (HAS_CHARACTERS.test(piece)) addCharacters(words, piece, index + at);
@@ -57,7 +63,7 @@ function addWord(words: Word[], run: string, start: number): void {
 	const text = cut(fold(run));
 	if (text === "") return;
 	const parts = partsOf(run, start);
-	const word = { text, start, end: start + run.length, isCharacter: false, isGlued: false };
+	const word = { text, start, end: start + run.length, isCharacter: false, isGlued: false, isSymbol: false };
 	words.push(parts === undefined ? word : { ...word, parts });
 }
 
@@ -67,7 +73,8 @@ function addCharacters(words: Word[], run: string, start: number): void {
 		if (text === "") continue;
 		const before = words.at(-1);
 		const isGlued = before?.isCharacter === true && before.end === start + index;
-		words.push({ text, start: start + index, end: start + index + segment.length, isCharacter: true, isGlued });
+		const place = { start: start + index, end: start + index + segment.length };
+		words.push({ text, ...place, isCharacter: true, isGlued, isSymbol: false });
 	}
 }
 

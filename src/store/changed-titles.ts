@@ -11,7 +11,6 @@ export const EXAMINED_UPDATES = 200;
 export interface ExaminedUpdate {
 	readonly conversationId: string;
 	readonly sequence: bigint;
-	readonly receivedAt: bigint;
 	readonly current: boolean;
 	/** Encoded `ConversationSummary`. */
 	readonly summary: Uint8Array;
@@ -24,7 +23,6 @@ export function examinedUpdateFrom(row: Row): ExaminedUpdate {
 	return {
 		conversationId: text(row.conversation_id),
 		sequence: bigint(row.sequence),
-		receivedAt: bigint(row.received_at),
 		current: boolean(row.current),
 		summary: blob(row.summary),
 		indexed: nullable(integer, row.digest),
@@ -47,16 +45,11 @@ export function foundTitles(updates: readonly ExaminedUpdate[]): FoundTitles {
 
 /** @param updates those of a conversation that became current, in their order */
 function foundTitle(updates: readonly (ExaminedUpdate & { readonly title: string })[]): FoundTitle[] {
-	const titles = updates.map(({ title }) => title);
-	const title = titles.at(-1) ?? "";
-	const before = titles.findLastIndex((one) => one !== title);
-	const update = updates[before + 1];
-	if (update === undefined) return [];
-	const { conversationId, sequence, receivedAt, indexed } = update;
-	const digest = hash("sha256", title, "buffer").readUIntBE(0, 6);
-	const isNew = before >= 0;
-	const isIndexed = title === "" ? indexed === undefined : !isNew && indexed === digest;
-	return isIndexed ? [] : [{ conversationId, sequence, receivedAt, digest, isNew, title }];
+	const last = updates.at(-1);
+	if (last === undefined) return [];
+	const { conversationId, title, indexed } = last;
+	const digest = title === "" ? undefined : hash("sha256", title, "buffer").readUIntBE(0, 6);
+	return digest === indexed ? [] : [{ conversationId, digest: digest ?? 0, title }];
 }
 
 const TITLE = ConversationSummarySchema.field.title.number;

@@ -20,21 +20,15 @@ export interface IndexProgress {
 /** The words of an event's texts. */
 export interface EventWords {
 	readonly sequence: bigint;
-	/** Each once, not empty, without characters that are neither letters, digits nor marks. */
+	/** Each once, not empty, of letters, digits and marks, or one symbol that is not ASCII. */
 	readonly words: readonly string[];
 }
 
 /** A title of a conversation that may not be indexed yet. */
 export interface FoundTitle {
 	readonly conversationId: string;
-	/** Sequence of the first of the examined updates from which on the title is the present one. */
-	readonly sequence: bigint;
-	/** When that update was received: microseconds since the Unix epoch. */
-	readonly receivedAt: bigint;
 	/** Number of 48 bits that identifies the title. */
 	readonly digest: number;
-	/** Whether an examined update had another title. If not, a title with the same digest keeps its position. */
-	readonly isNew: boolean;
 	/** Empty without a title. */
 	readonly title: string;
 }
@@ -73,11 +67,14 @@ export interface IndexTerm {
 	readonly isPrefix: boolean;
 }
 
-/** A place in the order of documents: that of an event, or of a title among the events. */
+/**
+ * A place in the order of documents: that of an event, or of a title among the events. A title stands just after the newest
+ * event of its conversation. So the order follows from what is stored, whenever and how often the index was written.
+ */
 export interface DocumentPosition {
-	/** Sequence of the event. For a title, that of an event which was not received after the title's update; or near it. */
+	/** Sequence of the event. For a title, that of the newest event of its conversation; 0 without one. */
 	readonly event: bigint;
-	/** Sequence of the title's update; 0 for an event. */
+	/** Sequence of the current update of the title's conversation; 0 for an event. */
 	readonly title: bigint;
 }
 

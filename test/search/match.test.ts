@@ -35,6 +35,12 @@ test.each([
 	['a -"b c"', "a c b", "message: [a] c b"],
 	["a -bar", "a FooBar", undefined],
 	["fil", "file", undefined],
+	["🚀", "to 🚀🚀!", "message: to [🚀][🚀]!"],
+	["deploy -🎉", "deploy 🎉", undefined],
+	['"all done"', "all ✅ done", "message: [all ✅ done]"],
+	['"all ✅"', "all done ✅", undefined],
+	["/etc/passwd.d*", "cat /etc/passwd.dpkg", "message: cat /[etc/passwd.dpkg]"],
+	["/etc/passwd.d*", "cat /etc/passwd", undefined],
 ])("the query %j in %j", (query, text, expected) => {
 	expect(marked(query, text)).toBe(expected);
 });

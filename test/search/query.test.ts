@@ -21,6 +21,10 @@ test.each([
 	['one"two three"four', [["one", "two three", "four"], []]],
 	['"pre* -fix" x', [["pre fix", "x"], []]],
 	["登录 登*", [["登 录", "登"], []]],
+	["/etc/passwd.d*", [["etc passwd d*"], []]],
+	["🚀 -🎉", [["🚀"], ["🎉"]]],
+	["🚀* v2🚀*", [["🚀", "v2 🚀"], []]],
+	['👍🏽 ❤️ "©  2026"', [["👍", "❤", "© 2026"], []]],
 ])("the query %j", (text, expected) => {
 	expect(parsed(text)).toEqual(expected);
 });
@@ -33,8 +37,13 @@ test.each([
 	["*", "query may have * only at the end of a word"],
 	["*.ts", "query may have * only at the end of a word"],
 	["a*b", "query may have * only at the end of a word"],
+	["fo+*", "query may have * only at the end of a word"],
 	["fo-*", "query may have * only at the end of a word"],
 	["a*", "query must have at least 2 characters before *"],
+	["/d*", "query must have at least 2 characters before *"],
+	["$", "query must have a word to look for"],
+	["x -&", "query has a minus sign before something without a word"],
+	['x -""', "query has a minus sign before something without a word"],
 	["\ud800", "query is not valid Unicode"],
 	["x".repeat(1001), "query must have at most 1000 characters"],
 	["x ".repeat(33), "query must have at most 32 words and phrases"],
@@ -64,6 +73,7 @@ test("the index is asked for all words, and excludes only what is one word", () 
 		["c", "de*"],
 	]);
 	// Characters are indexed in pairs; a single one begins a pair.
+	expect(of("/etc/passwd.d* 🚀 -🎉 -etc/d*")).toEqual([["etc", "passwd", "🚀"], ["🎉"]]);
 	expect(of("登录页 面 使read用")).toEqual([["登录", "录页", "面*", "使*", "read", "用*"], []]);
 	expect(["a bc* -c", '"a"', "a_b", "登", "a -b_c"].map((text) => isExact(parseQuery(text)))).toEqual([
 		...[true, true, false, false, false],

@@ -16,7 +16,6 @@ import {
 import { bigint, bindable, integer, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { conditionSql, isOfStanding, STANDING_JOIN } from "./list-conversations.ts";
-import { firstReceivedSince } from "./prunable.ts";
 import { isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import type { Query, Session } from "./transaction.ts";
@@ -74,7 +73,7 @@ export function releaseQuery(holder: string): Query {
 export async function findChangedTitles(session: Session, after: bigint): Promise<FoundTitles> {
 	const [rows = []] = await session.query({
 		text: `
-			SELECT u.conversation_id, u.sequence, u.received_at, u.current, u.summary, t.digest
+			SELECT u.conversation_id, u.sequence, u.current, u.summary, t.digest
 			FROM conversation_updates.updates u
 			LEFT JOIN conversation_updates.search_titles t ON t.conversation_id = u.conversation_id
 			WHERE u.sequence > $1 ORDER BY u.sequence LIMIT ${EXAMINED_UPDATES}
@@ -98,32 +97,12 @@ export async function writeStep(
 			values: [next.version, next.events, next.updates, expects.version, expects.events, expects.updates],
 		});
 		if (rows.length === 0) return false;
-		const positions = new Map<string, bigint>();
-		for (const { conversationId, receivedAt } of titles)
-			positions.set(conversationId, await positionOf(transaction, receivedAt));
 		await transaction.commit(
 			...(events.length === 0 ? [] : [eventsQuery(events)]),
-			...(titles.length === 0 ? [] : titleQueries(titles, positions)),
+			...(titles.length === 0 ? [] : titleQueries(titles)),
 		);
 		return true;
 	});
-}
-
-/**
- * Returns the position of a title among the events: just before the next stored one. So a title that is indexed later than
- * another one has no smaller position, whatever was removed in between.
- */
-async function positionOf(session: Session, receivedAt: bigint): Promise<bigint> {
-	const [[row] = []] = await session.query({
-		text: `
-			SELECT coalesce(
-				(SELECT min(sequence) - 1 FROM conversation_updates.events WHERE sequence >= $1),
-				(SELECT newest_event FROM conversation_updates.positions)
-			) AS position
-		`,
-		values: [await firstReceivedSince(session, "events", receivedAt + 1n)],
-	});
-	return bigint(row?.position);
 }
 
 /** The lock on an event lets its removal wait, which then removes its words too. */
@@ -140,15 +119,8 @@ function eventsQuery(events: IndexStep["events"]): Query {
 	};
 }
 
-function titleQueries(titles: readonly TitleWords[], positions: ReadonlyMap<string, bigint>): Query[] {
-	const rows = titles.map(({ conversationId, sequence, digest, isNew, words }) => ({
-		conversation_id: conversationId,
-		position: positions.get(conversationId) ?? 0n,
-		sequence,
-		digest,
-		is_new: isNew,
-		words,
-	}));
+function titleQueries(titles: readonly TitleWords[]): Query[] {
+	const rows = titles.map(({ conversationId, digest, words }) => ({ conversation_id: conversationId, digest, words }));
 	const without = titles.filter(({ words }) => words.length === 0);
 	return [
 		{
@@ -158,19 +130,11 @@ function titleQueries(titles: readonly TitleWords[], positions: ReadonlyMap<stri
 		{
 			text: `
 				INSERT INTO conversation_updates.search_titles
-				SELECT c.conversation_id, r.position, r.sequence, r.digest, array_to_tsvector(r.words)
-				FROM json_to_recordset($1::json) AS r (
-					conversation_id uuid, position bigint, sequence bigint, digest bigint, is_new boolean, words text[]
-				)
+				SELECT c.conversation_id, r.digest, array_to_tsvector(r.words)
+				FROM json_to_recordset($1::json) AS r (conversation_id uuid, digest bigint, words text[])
 				JOIN conversation_updates.conversations c ON c.conversation_id = r.conversation_id
-				WHERE r.is_new OR NOT EXISTS (
-					SELECT 1 FROM conversation_updates.search_titles t
-					WHERE t.conversation_id = r.conversation_id AND t.digest = r.digest
-				)
 				FOR KEY SHARE OF c
-				ON CONFLICT (conversation_id) DO UPDATE SET
-					position = excluded.position, sequence = excluded.sequence, digest = excluded.digest,
-					words = excluded.words
+				ON CONFLICT (conversation_id) DO UPDATE SET digest = excluded.digest, words = excluded.words
 			`,
 			values: [json(rows.filter(({ words }) => words.length > 0))],
 		},
@@ -272,13 +236,17 @@ function titlesQuery(query: DocumentQuery, of: readonly string[] | undefined): Q
 	const ofThese = of === undefined ? "" : `AND s.conversation_id = ANY (${sql.value(of)}::uuid[])`;
 	const count = of === undefined ? limit : Math.max(1, of.length);
 	return sql.query(`
-		SELECT s.position, s.sequence AS title, s.conversation_id FROM conversation_updates.search_titles s
-		JOIN conversation_updates.conversations c ON c.conversation_id = s.conversation_id ${joins}
-		WHERE s.words @@ ${sql.value(tsQuery(query))}::tsquery
-			AND (s.position, s.sequence) < (${sql.value(before.event)}, ${sql.value(before.title)})
-			AND (s.position, s.sequence) >= (${sql.value(from.event)}, ${sql.value(from.title)})
-			${tests} ${ofThese} ${except(query, sql)}
-		ORDER BY s.position DESC, s.sequence DESC LIMIT ${sql.value(count)}
+		SELECT * FROM (
+			SELECT s.conversation_id, c.sequence AS title, coalesce((
+				SELECT max(e.sequence) FROM conversation_updates.events e WHERE e.conversation_id = c.conversation_id
+			), 0) AS position
+			FROM conversation_updates.search_titles s
+			JOIN conversation_updates.conversations c ON c.conversation_id = s.conversation_id ${joins}
+			WHERE s.words @@ ${sql.value(tsQuery(query))}::tsquery ${tests} ${ofThese} ${except(query, sql)}
+		) d
+		WHERE (position, title) < (${sql.value(before.event)}, ${sql.value(before.title)})
+			AND (position, title) >= (${sql.value(from.event)}, ${sql.value(from.title)})
+		ORDER BY position DESC, title DESC LIMIT ${sql.value(count)}
 	`);
 }
 

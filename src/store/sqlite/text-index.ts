@@ -14,7 +14,6 @@ import {
 } from "../text-index.ts";
 import { bigint, bindable, integer, nullable, text } from "../values.ts";
 import { conditionSql, type Sql } from "./condition-sql.ts";
-import { firstReceivedSince, readRange } from "./log.ts";
 import type { Statements } from "./statements.ts";
 
 /** Begins the word by which the documents of a conversation are found. No word of a text has it. */
@@ -33,7 +32,7 @@ function saveProgress(statements: Statements, { version, events, updates }: Inde
 export function findChangedTitles(statements: Statements, after: bigint): FoundTitles {
 	const rows = statements
 		.prepare(`
-			SELECT c.conversation_id, u.sequence, u.received_at, u.current, u.summary, s.digest
+			SELECT c.conversation_id, u.sequence, u.current, u.summary, s.digest
 			FROM updates u CROSS JOIN conversations c ON c.id = u.conversation
 			LEFT JOIN search_titles s ON s.conversation = u.conversation
 			WHERE u.sequence > ? ORDER BY u.sequence LIMIT ${EXAMINED_UPDATES}
@@ -56,32 +55,14 @@ export function writeStep(statements: Statements, { expects, next, events, title
 	return true;
 }
 
-function writeTitle(statements: Statements, title: TitleWords): void {
-	const { conversationId, sequence, receivedAt, digest, isNew, words } = title;
-	const row = statements
-		.prepare(`
-			SELECT c.id, s.digest FROM conversations c LEFT JOIN search_titles s ON s.conversation = c.id
-			WHERE c.conversation_id = ?
-		`)
-		.get(conversationId);
+function writeTitle(statements: Statements, { conversationId, digest, words }: TitleWords): void {
+	const row = statements.prepare("SELECT id FROM conversations WHERE conversation_id = ?").get(conversationId);
 	if (row === undefined) return;
 	const id = bigint(row.id);
-	if (!isNew && nullable(integer, row.digest) === digest) return;
 	removeTitle(statements, id);
 	if (words.length === 0) return;
-	const position = positionOf(statements, receivedAt);
-	statements.prepare("INSERT INTO search_titles VALUES (?, ?, ?, ?)").run(id, position, sequence, digest);
+	statements.prepare("INSERT INTO search_titles VALUES (?, ?)").run(id, digest);
 	statements.prepare("INSERT INTO search_title_words (rowid, words) VALUES (?, ?)").run(id, words.join(" "));
-}
-
-/**
- * Returns the position of a title among the events: just before the next stored one. So a title that is indexed later than
- * another one has no smaller position, whatever was removed in between.
- */
-function positionOf(statements: Statements, receivedAt: bigint): bigint {
-	const first = firstReceivedSince(statements, "events", receivedAt + 1n);
-	const row = statements.prepare("SELECT min(sequence) - 1 AS position FROM events WHERE sequence >= ?").get(first);
-	return nullable(bigint, row?.position) ?? readRange(statements, "events", {}).newest;
 }
 
 /** Removes the title of a conversation from the index. The caller has begun a transaction. */
@@ -207,20 +188,24 @@ function findTitles(
 ): FoundDocument[] {
 	const rows = statements
 		.prepare(`
-			SELECT c.conversation_id, s.position, s.sequence
-			FROM search_title_words CROSS JOIN search_titles s ON s.conversation = search_title_words.rowid
-			CROSS JOIN conversations c ON c.id = s.conversation
-			WHERE search_title_words MATCH ? AND (s.position, s.sequence) < (?, ?) AND (s.position, s.sequence) >= (?, ?)
-				${filter.map((one) => `AND ${one.text}`).join(" ")}
-			ORDER BY s.position DESC, s.sequence DESC LIMIT ?
+			SELECT conversation_id, position, sequence FROM (
+				SELECT c.conversation_id, c.sequence, coalesce((
+					SELECT max(e.sequence) FROM activities a JOIN events e ON e.activity = a.id
+					WHERE a.conversation_id = c.conversation_id
+				), 0) AS position
+				FROM search_title_words CROSS JOIN conversations c ON c.id = search_title_words.rowid
+				WHERE search_title_words MATCH ? ${filter.map((one) => `AND ${one.text}`).join(" ")}
+			)
+			WHERE (position, sequence) < (?, ?) AND (position, sequence) >= (?, ?)
+			ORDER BY position DESC, sequence DESC LIMIT ?
 		`)
 		.all(
 			matchOf(query, []),
+			...filter.flatMap(({ parameters }) => parameters),
 			before.event,
 			before.title,
 			from.event,
 			from.title,
-			...filter.flatMap(({ parameters }) => parameters),
 			limit,
 		);
 	return rows.map((row) => ({

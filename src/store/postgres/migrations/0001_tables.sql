@@ -630,11 +630,9 @@ CREATE TABLE conversation_updates.search_texts (
 CREATE INDEX search_texts_by_word ON conversation_updates.search_texts USING gin (words)
 	WITH (gin_pending_list_limit = 1024);
 
--- The titles of conversations with their places among the events, and their words. `digest` identifies the title.
+-- The titles of conversations and their words. `digest` identifies the title.
 CREATE TABLE conversation_updates.search_titles (
 	conversation_id uuid PRIMARY KEY,
-	position bigint NOT NULL,
-	sequence bigint NOT NULL,
 	digest bigint NOT NULL,
 	words tsvector NOT NULL
 );

@@ -506,12 +506,10 @@ CREATE VIRTUAL TABLE search_texts USING fts5 (
 	words, content = '', contentless_delete = 1, detail = none, tokenize = 'ascii', prefix = '2'
 );
 
--- The titles of conversations with their places among the events, and their words. The row ids of both tables are those of
--- `conversations`. `digest` identifies the title.
+-- The titles of conversations and their words. The row ids of both tables are those of `conversations`. `digest` identifies
+-- the title.
 CREATE TABLE search_titles (
 	conversation INTEGER PRIMARY KEY,
-	position INTEGER NOT NULL,
-	sequence INTEGER NOT NULL,
 	digest INTEGER NOT NULL
 ) STRICT;
 CREATE VIRTUAL TABLE search_title_words USING fts5 (
