@@ -41,10 +41,21 @@ import {
 	RefusedPostSchema,
 	RetryRefusedPostsResponseSchema,
 } from "../../gen/conversations/v1/refused_post_service_pb.js";
+import { GROUPS as COUNT_GROUPS } from "../../src/conversations/read/count.ts";
+import { MAX_VALUES } from "../../src/conversations/read/event-filter.ts";
+import { AGENT_KINDS, MAX_IDS, MAX_TAGS, MAX_TITLE_TEXT } from "../../src/conversations/read/filter.ts";
+import { FIRST_SEQUENCE } from "../../src/conversations/read/get.ts";
+import { MAX_GROUPS, MAX_TOP, GROUPS as USAGE_GROUPS } from "../../src/conversations/read/report-usage.ts";
+import { REFUSED_ID } from "../../src/conversations/refused/list-refused-posts.ts";
+import { MAX_IDS as MAX_RETRIED } from "../../src/conversations/refused/retry.ts";
 import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-value.ts";
 import { deriveJsonSchemas, type JsonSchemas } from "../../src/record/json-schema.ts";
 import { type MessagePlan, planMessage } from "../../src/record/plan/plan.ts";
+import { MAX_QUERY } from "../../src/search/query.ts";
+import { MAX_ID_LENGTH } from "../../src/store/event-condition.ts";
 import { gapKinds } from "../../src/store/gaps.ts";
+import { TAG } from "../../src/transports/reads/parameters.ts";
+import { MAX_INT32, MAX_INT64 } from "../../src/transports/reads/query.ts";
 import { CONVERSATIONS_PATH } from "../../src/transports/reads/reads.ts";
 import { REFUSED_POSTS_PATH } from "../../src/transports/reads/refused-posts.ts";
 import { SEARCH_PATH } from "../../src/transports/reads/search.ts";
@@ -54,6 +65,7 @@ import { EVENT_WEBHOOK_PATH, WEBHOOK_PATH } from "../../src/transports/webhook/w
 import { EVENTS, EVENTS_REFUSED, FINISHED, LISTED, LISTED_EVENTS, REFUSED, STARTED } from "./examples.ts";
 
 const COMPONENTS = "#/components/schemas/";
+const SEQUENCE: ExactJsonObject = { type: "integer", format: "int64", minimum: 0, maximum: MAX_INT64 };
 
 /**
  * Returns the HTTP interface as an OpenAPI 3.1.0 document (specification, "Endpoints", "Errors" and "Versioning"): the
@@ -288,7 +300,6 @@ function watchEvents(): ExactJsonObject {
 
 /** Returns the part of an operation that both streams have in common. */
 function watch(entry: string, fields: readonly DescField[]): ExactJsonObject {
-	const number = { type: "integer", format: "int64", minimum: 0 };
 	return {
 		tags: ["Conversations"],
 		security: [{ APIKeyHeader: [] }],
@@ -298,13 +309,13 @@ function watch(entry: string, fields: readonly DescField[]): ExactJsonObject {
 				in: "header",
 				description:
 					"The id that the client received last. The stream resumes after it; after_sequence is ignored then.",
-				schema: number,
+				schema: SEQUENCE,
 			},
 			{
 				name: "after_sequence",
 				in: "query",
 				description: "The stream starts after this sequence number. 0: from the beginning. Absent: now.",
-				schema: number,
+				schema: SEQUENCE,
 			},
 			...[WatchConversationUpdatesRequestSchema.field.conversationId, ...fields].map(parameter),
 		],
@@ -503,7 +514,7 @@ function retryRefusedPosts(): ExactJsonObject {
 	const request = {
 		type: "object",
 		properties: {
-			ids: { type: "array", items: { type: "string" }, maxItems: 1000 },
+			ids: { type: "array", items: { type: "string", pattern: REFUSED_ID.source }, maxItems: MAX_RETRIED },
 			page_token: { type: "string" },
 		},
 		additionalProperties: false,
@@ -614,8 +625,7 @@ function searchConversations(): ExactJsonObject {
 		tags: ["Conversations"],
 		security: [{ APIKeyHeader: [] }],
 		parameters: [
-			{ ...parameter(field.query), required: true },
-			...[field.orderBy, field.pageSize, field.pageToken].map(parameter),
+			...[field.query, field.orderBy, field.pageSize, field.pageToken].map(parameter),
 			...ConversationFilterSchema.fields.filter(({ name }) => name !== "execution_status").map(parameter),
 		],
 		responses: {
@@ -649,20 +659,67 @@ const SINGULAR: Readonly<Record<string, string>> = {
 /** Returns the query parameter for a field of the request of a read. */
 function parameter(field: DescField): ExactJsonObject {
 	const description = comments[`${field.parent.typeName}.${field.name}`] ?? "";
-	if (field.fieldKind !== "map" && field.fieldKind !== "list")
-		return { name: field.name, in: "query", description, schema: parameterSchema(field) };
+	const rules = RULES.get(field) ?? {};
+	if (field.fieldKind !== "map" && field.fieldKind !== "list") {
+		const isRequired = field.name === "query" ? { required: true } : {};
+		return {
+			name: field.name,
+			in: "query",
+			description,
+			...isRequired,
+			schema: { ...parameterSchema(field), ...rules },
+		};
+	}
 	// The parameter is repeated for each value, so transports/reads names it in the singular.
 	const isMap = field.fieldKind === "map";
-	const items =
-		!isMap && field.listKind === "enum"
-			? enumSchema(field.enum)
-			: { type: "string", ...(isMap ? { pattern: "^[^:]+:" } : {}) };
+	const items = !isMap && field.listKind === "enum" ? enumSchema(field.enum) : { type: "string" };
+	const { items: ofEach = {}, ...ofAll } = rules;
 	return {
 		name: SINGULAR[field.name] ?? field.name.replace(/s$/, ""),
 		in: "query",
 		description: isMap ? `${description} Each as key:value.` : description,
-		schema: { type: "array", items },
+		schema: { type: "array", items: { ...items, ...(isJsonObject(ofEach) ? ofEach : {}) }, ...ofAll },
 	};
+}
+
+const UUID: ExactJsonObject = { format: "uuid" };
+const VALUES: ExactJsonObject = { maxItems: MAX_VALUES };
+/** A tag in place of the name of a group. */
+const TAG_GROUP = "tag:.+";
+const { field: filtered } = ConversationFilterSchema;
+const { field: filteredEvents } = ConversationEventFilterSchema;
+
+/** Keywords of the schemas of parameters whose values have rules besides their types, from the code that judges them. */
+const RULES: ReadonlyMap<DescField, ExactJsonObject> = new Map([
+	[filtered.agentKind, { enum: AGENT_KINDS }],
+	[filtered.parentConversationId, UUID],
+	[filtered.forkedFromConversationId, UUID],
+	[filtered.tags, { maxItems: MAX_TAGS, items: { pattern: TAG.source } }],
+	[filtered.titleContains, { maxLength: MAX_TITLE_TEXT }],
+	[filtered.ids, { maxItems: MAX_IDS, items: UUID }],
+	[filteredEvents.kinds, VALUES],
+	[filteredEvents.kindsNot, VALUES],
+	[filteredEvents.sources, VALUES],
+	[filteredEvents.eventId, { maxLength: MAX_ID_LENGTH }],
+	[IngestConversationEventsRequestSchema.field.conversationId, UUID],
+	[WatchConversationUpdatesRequestSchema.field.conversationId, UUID],
+	[DeleteConversationRequestSchema.field.id, UUID],
+	[ListConversationGapsRequestSchema.field.conversationId, UUID],
+	[GetConversationRequestSchema.field.id, UUID],
+	[GetConversationRequestSchema.field.sequence, { minimum: FIRST_SEQUENCE }],
+	[GetRefusedPostRequestSchema.field.id, { pattern: REFUSED_ID.source }],
+	[SearchConversationsRequestSchema.field.query, { minLength: 1, maxLength: MAX_QUERY }],
+	[ReportUsageRequestSchema.field.top, { maximum: MAX_TOP }],
+	[
+		ReportUsageRequestSchema.field.groupBy,
+		{ maxItems: MAX_GROUPS, uniqueItems: true, items: { pattern: oneOf(USAGE_GROUPS) } },
+	],
+	[CountConversationsRequestSchema.field.groupBy, { pattern: oneOf([...COUNT_GROUPS.keys()]) }],
+]);
+
+/** Returns the pattern of one of some names of groups, or of a tag. */
+function oneOf(names: readonly string[]): string {
+	return `^(${[...names, TAG_GROUP].join("|")})$`;
 }
 
 /** @throws Error for a type of field that no query parameter can have */
@@ -672,13 +729,18 @@ function parameterSchema(field: DescField): ExactJsonObject {
 		return { type: "string", format: "date-time" };
 	if (field.fieldKind !== "scalar")
 		throw new Error(`${field.parent.typeName}.${field.name} cannot be a query parameter`);
-	if (field.name === "page_size") return { type: "integer", format: "int32", minimum: 0 };
-	if (field.name === "top") return { type: "integer", format: "int32", minimum: 0, maximum: 1000 };
-	if (field.name === "sequence" || field.name === "after_sequence" || field.name === "before_sequence")
-		return { type: "integer", format: "int64", minimum: 0 };
-	if (field.scalar === ScalarType.DOUBLE) return { type: "number" };
-	if (field.scalar === ScalarType.BOOL) return { type: "boolean" };
-	return { type: "string" };
+	switch (field.scalar) {
+		case ScalarType.INT32:
+			return { type: "integer", format: "int32", minimum: 0, maximum: MAX_INT32 };
+		case ScalarType.INT64:
+			return SEQUENCE;
+		case ScalarType.DOUBLE:
+			return { type: "number" };
+		case ScalarType.BOOL:
+			return { type: "boolean" };
+		default:
+			return { type: "string" };
+	}
 }
 
 const ENUMS_OF_REQUESTS: ReadonlySet<DescEnum> = new Set([

@@ -4,7 +4,7 @@ export type EventCondition =
 	| { readonly kind: "one_of"; readonly field: "kind" | "source"; readonly values: readonly string[] }
 	/** The kind is none of the values. */
 	| { readonly kind: "none_of"; readonly field: "kind"; readonly values: readonly string[] }
-	/** The event has this id, of at most {@link MAX_ID_LENGTH} UTF-16 code units. */
+	/** The event has this id, of at most {@link MAX_ID_LENGTH} characters (Unicode code points). */
 	| { readonly kind: "id"; readonly value: string }
 	/** It happened at `from` or later and before `to`. Undefined bounds do not apply. Microseconds of Unix time. */
 	| { readonly kind: "happened"; readonly from?: bigint; readonly to?: bigint };

@@ -29,7 +29,8 @@ export interface ConversationCounts {
 /** Maximum number of counts in a response. */
 const MAX_COUNTS = 10_000;
 const TAG = "tag:";
-const GROUPS: ReadonlyMap<string, CountGroup | undefined> = new Map([
+/** What can be counted by, besides the tags of a key; empty for the number of all. */
+export const GROUPS: ReadonlyMap<string, CountGroup | undefined> = new Map([
 	["", undefined],
 	["status", { by: "executionStatus" }],
 	["agent_kind", { by: "agentKind" }],

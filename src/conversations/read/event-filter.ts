@@ -6,7 +6,7 @@ import { type EventCondition, MAX_ID_LENGTH } from "../../store/event-condition.
 import { conditionsOfFields, type FilterFields, invalid, timeBound, wellFormed } from "./filter.ts";
 
 /** Maximum number of kinds, and of sources, in one filter. */
-const MAX_VALUES = 32;
+export const MAX_VALUES = 32;
 
 const FIELDS: FilterFields<ConversationEventFilter, EventCondition> = {
 	kinds: (values, name) => oneOf("kind", values, name),
@@ -19,7 +19,7 @@ const FIELDS: FilterFields<ConversationEventFilter, EventCondition> = {
 	},
 	eventId(value, name) {
 		if (value === "") return [];
-		if (value.length > MAX_ID_LENGTH) throw invalid(name, `must have at most ${MAX_ID_LENGTH} characters`);
+		if ([...value].length > MAX_ID_LENGTH) throw invalid(name, `must have at most ${MAX_ID_LENGTH} characters`);
 		return [{ kind: "id", value: wellFormed(value, name) }];
 	},
 };

@@ -15,18 +15,19 @@ import { ServiceError } from "../../errors.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
 import type { Condition } from "../../store/condition.ts";
 
-const AGENT_KINDS = AnyAgentSchema.fields.flatMap((field) => field.message?.name ?? []);
+/** Kinds of agents by which lists can be filtered. */
+export const AGENT_KINDS = AnyAgentSchema.fields.flatMap((field) => field.message?.name ?? []);
 const ORIGINS = new Set<number>(UpdateOriginSchema.values.map(({ number }) => number));
 const STATUSES = new Set<number>(ConversationExecutionStatusSchema.values.map(({ number }) => number));
 /** Seconds from the Unix epoch to 0001-01-01 and to 10000-01-01, between which a google.protobuf.Timestamp lies. */
 const FIRST_SECOND = -62_135_596_800n;
 const END_SECOND = 253_402_300_800n;
 /** Maximum number of tags in one filter. Each tag is a condition of its own in the store's SQL statement. */
-const MAX_TAGS = 32;
+export const MAX_TAGS = 32;
 /** Maximum number of ids in one filter: as many as a page has conversations. */
-const MAX_IDS = 1000;
+export const MAX_IDS = 1000;
 /** Maximum characters (Unicode code points) of a text to find in titles. Each title may be compared with it. */
-const MAX_TITLE_TEXT = 1024;
+export const MAX_TITLE_TEXT = 1024;
 
 type Field<Filter> = Exclude<keyof Filter, "$typeName" | "$unknown">;
 

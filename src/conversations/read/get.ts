@@ -9,6 +9,9 @@ import { invalid, uuid } from "./filter.ts";
 import { type LargeRecords, threadFor } from "./large-records.ts";
 import { type OnUnreadable, storedRecord } from "./record-opener.ts";
 
+/** Least sequence of an update. */
+export const FIRST_SEQUENCE = 1n;
+
 /** Which record is requested, and how it is shown. */
 export interface GetRequest {
 	/** UUID in any form that is valid in a record. */
@@ -86,7 +89,7 @@ export class GetConversation {
 		read: (record: StoredRecord) => Form | Promise<Form>,
 	): Promise<FoundConversation<Form>> {
 		const conversationId = uuid(id, "id");
-		if (asOf !== undefined && asOf < 1n) throw invalid("sequence", "must be at least 1");
+		if (asOf !== undefined && asOf < FIRST_SEQUENCE) throw invalid("sequence", `must be at least ${FIRST_SEQUENCE}`);
 		const found = await this.#store.get(conversationId, asOf);
 		if (found === undefined) throw await this.#missingError(conversationId, asOf);
 		const { sequence, receivedAt } = found;

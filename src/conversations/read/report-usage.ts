@@ -19,8 +19,10 @@ import { conditionsOf, invalid, timeBound, wellFormed } from "./filter.ts";
 
 /** Maximum number of rows of a report, and of its periods. */
 const MAX_ROWS = 10_000;
-const MAX_GROUPS = 4;
-const MAX_TOP = 1_000;
+/** Maximum number of groups in a report. */
+export const MAX_GROUPS = 4;
+/** Maximum number of groups that a report shows one by one. */
+export const MAX_TOP = 1_000;
 const MICROSECONDS = 1_000n;
 /** Start of the year 1 in milliseconds of Unix time, before which no timestamp can be. A time zone's first day begins earlier. */
 const FIRST_TIME = -62_135_596_800_000;
@@ -33,7 +35,8 @@ const STEPS: Readonly<Record<UsageStep, Step>> = {
 	[UsageStep.WEEK]: "week",
 	[UsageStep.MONTH]: "month",
 };
-const GROUPS = ["model", "usage_id", "agent_kind", "sender", "owner", "conversation", "root"] as const;
+/** What a report can be grouped by, besides the tags of a key. */
+export const GROUPS = ["model", "usage_id", "agent_kind", "sender", "owner", "conversation", "root"] as const;
 
 /** A request in the form of the RPC. */
 export type UsageRequest = Pick<ReportUsageRequest, "from" | "to" | "step" | "timeZone" | "groupBy" | "filter" | "top">;

@@ -65,6 +65,9 @@ export class ListRefusedPosts {
 	}
 }
 
+/** The form of the id of a refused post. */
+export const REFUSED_ID = /^[1-9]\d{0,18}$/;
+
 /**
  * Reads the id of a refused post.
  *
@@ -72,7 +75,7 @@ export class ListRefusedPosts {
  * @throws ServiceError `invalid_argument` for a text that cannot be one
  */
 export function refusedId(text: string, name = "id"): bigint {
-	const id = /^[1-9]\d{0,18}$/.test(text) ? BigInt(text) : undefined;
+	const id = REFUSED_ID.test(text) ? BigInt(text) : undefined;
 	if (id === undefined || id >= 2n ** 63n) throw invalid(name, "must be the id of a refused post");
 	return id;
 }

@@ -10,7 +10,7 @@ import { kindOf, packReasons } from "./reasons.ts";
 import type { RefusedPosts } from "./refused-posts.ts";
 
 /** Maximum number of ids in a request. */
-const MAX_IDS = 1_000;
+export const MAX_IDS = 1_000;
 /** Number of posts that are listed at a time. */
 const STEP = 100;
 /** Milliseconds after which a call ends. */

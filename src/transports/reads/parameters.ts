@@ -147,11 +147,14 @@ export function eventFilterOf(parameters: Query<(typeof EVENT_FILTER_PARAMETERS)
 	});
 }
 
+/** The form of a parameter `tag`. */
+export const TAG = /^([^:]+):(.*)$/s;
+
 /** Returns the tags of texts `key:value`. The value may contain further colons. */
 function tagsOf(texts: readonly string[]): Record<string, string> {
 	const tags: Record<string, string> = {};
 	for (const text of texts) {
-		const [, key, value] = /^([^:]+):(.*)$/s.exec(text) ?? [];
+		const [, key, value] = TAG.exec(text) ?? [];
 		if (key === undefined || value === undefined) throw invalid("tag", "must have the form key:value");
 		if (Object.hasOwn(tags, key) && tags[key] !== value) throw invalid("tag", "has two values for the same key");
 		setMember(tags, key, value);

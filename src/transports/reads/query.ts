@@ -6,6 +6,11 @@ import { percentDecode } from "../http/percent-decode.ts";
 /** Maximum number of characters of a parameter's name that an error repeats. */
 const MAX_SHOWN_NAME = 64;
 
+/** The largest number of the type int32. */
+export const MAX_INT32 = 2_147_483_647;
+/** The largest number of the type int64. */
+export const MAX_INT64 = 2n ** 63n - 1n;
+
 /** The query parameters of a request. Its errors are ServiceErrors `invalid_argument` that name the parameter. */
 export class Query<Name extends string> {
 	readonly #parameters: URLSearchParams;
@@ -56,6 +61,13 @@ export class Query<Name extends string> {
 		return value;
 	}
 
+	/** Returns a whole number from 0 to {@link MAX_INT32}, as in the request of an RPC; undefined when it is absent. */
+	smallNumber(name: Name): number | undefined {
+		const value = this.number(name);
+		if (value !== undefined && value > MAX_INT32) throw invalid(name, `must be at most ${MAX_INT32}`);
+		return value === undefined ? undefined : Number(value);
+	}
+
 	/** Returns true or false; undefined when the parameter is absent. */
 	boolean(name: Name): boolean | undefined {
 		const text = this.#parameters.get(name);
@@ -86,19 +98,12 @@ export class Query<Name extends string> {
 /** Returns the whole number from 0 to 2^63 - 1 that decimal digits denote; undefined for another text. */
 export function wholeNumber(text: string): bigint | undefined {
 	const value = /^\d{1,19}$/.test(text) ? BigInt(text) : undefined;
-	return value !== undefined && value < 2n ** 63n ? value : undefined;
+	return value !== undefined && value <= MAX_INT64 ? value : undefined;
 }
-
-/** Replaces larger page sizes. It is larger than any page, so the result is the same. */
-const LARGE_PAGE = 1_000_000n;
 
 /** Returns which page of a list a request asks for. */
 export function pageOf(parameters: Query<"page_size" | "page_token">): { pageSize: number; pageToken: string } {
-	const requested = parameters.number("page_size") ?? 0n;
-	return {
-		pageSize: Number(requested < LARGE_PAGE ? requested : LARGE_PAGE),
-		pageToken: parameters.text("page_token"),
-	};
+	return { pageSize: parameters.smallNumber("page_size") ?? 0, pageToken: parameters.text("page_token") };
 }
 
 /**

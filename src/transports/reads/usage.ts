@@ -23,8 +23,6 @@ const STEPS = {
 	month: UsageStep.MONTH,
 } as const;
 const PARAMETERS = ["from", "to", "step", "time_zone", "group_by", "top"] as const;
-/** Replaces larger numbers, which are as invalid. */
-const LARGE_TOP = 1_000_000n;
 
 /** The parameters of the filter of lists. */
 export interface FilterParameters<Name extends string> {
@@ -46,7 +44,6 @@ export function usageRoute<Name extends string>(
 		handle: async ({ request, search, principal }) => {
 			const names: readonly (Name | (typeof PARAMETERS)[number])[] = [...PARAMETERS, ...filter.names];
 			const parameters = new Query(search, names, ["group_by", ...filter.repeatable]);
-			const top = parameters.number("top") ?? 0n;
 			const groupBy = parameters.texts("group_by");
 			const asked: UsageRequest = {
 				from: parameters.dateTime("from"),
@@ -55,7 +52,7 @@ export function usageRoute<Name extends string>(
 				timeZone: parameters.text("time_zone"),
 				groupBy,
 				filter: filter.read(parameters),
-				top: Number(top < LARGE_TOP ? top : LARGE_TOP),
+				top: parameters.smallNumber("top") ?? 0,
 			};
 			const report = await usageOf(principal).report(asked, "");
 			return prefersCsv(request.headers.accept) ? csvOf(report, groupBy) : jsonOf(report, groupBy);

@@ -80,7 +80,7 @@ test("secrets are shown in the requested form, in plain text only to a key with 
 test("the list is paged, and a page token is refused with another filter", async () => {
 	const [first, token] = await events("page_size=2");
 	expect(first).toEqual(redacted.slice(0, 2));
-	expect(await events(`page_size=9223372036854775807&page_token=${token}`)).toEqual([redacted.slice(2), ""]);
+	expect(await events(`page_size=2147483647&page_token=${token}`)).toEqual([redacted.slice(2), ""]);
 	expect(await get(`${ID}/events?kind=HookEvent&page_token=${token}`)).toEqual([
 		400,
 		'{"detail":"page_token is not valid for this list and filter"}',

@@ -16,6 +16,7 @@ import { compileSchema } from "../../support/json-schema.ts";
 import { KEY, startTestService, type TestService } from "../../support/service.ts";
 
 const READER = "key-of-the-reader";
+const ERASER = "key-of-the-eraser";
 const PATH = "/api/v1/webhooks/conversations";
 const EVENTS = "/api/v1/webhooks/events/{conversation_id}";
 const READS = "/api/v1/conversations";
@@ -34,7 +35,7 @@ let document: JsonObject;
 
 beforeAll(async () => {
 	service = await startTestService({
-		ACCESS_KEYS: `test:${KEY},reader:${READER}:read`,
+		ACCESS_KEYS: `test:${KEY},reader:${READER}:read,eraser:${ERASER}:erase`,
 		MAX_BODY_BYTES: "20000",
 		LOG_LEVEL: "silent",
 	});
@@ -366,9 +367,10 @@ describe("the reads", () => {
 		}
 	});
 
-	test("the parameters view and secrets are described with their words", async () => {
+	test("the parameters of one of some words are described with them", async () => {
 		const schemas = parametersOf(READS).map(({ name, schema }) => [name, object(schema).enum]);
 		expect(schemas.filter(([, words]) => words !== undefined)).toEqual([
+			["agent_kind", ["ACPAgent", "Agent"]],
 			["order_by", ["updated", "activity", "created", "cost", "tokens"]],
 			["view", ["summary", "full"]],
 			["secrets", ["redacted", "encrypted", "plaintext"]],
@@ -396,6 +398,170 @@ describe("the reads", () => {
 			["secrets", "query"],
 		]);
 		expect(parametersOf(`${READS}/{id}/events`)[0]).toMatchObject({ name: "id", in: "path", required: true });
+	});
+});
+
+describe("the parameters", () => {
+	const UUID = "048c31eb-670a-4b4a-ad4b-afd97508c3e8";
+	/** Texts that are judged by more than a schema can say. */
+	const TEXTS: Readonly<Record<string, string>> = { page_token: "", time_zone: "Europe/Berlin" };
+	/** Parameters without which an operation is refused. */
+	const REQUIRED: Readonly<Record<string, Readonly<Record<string, string>>>> = { [SEARCH]: { query: "x" } };
+	type Values = readonly string[];
+
+	/** Returns values of a parameter at and beyond each bound of its schema: each the values of one request. */
+	function bounds(schema: JsonObject): { readonly inside: readonly Values[]; readonly outside: readonly Values[] } {
+		const { type, format, pattern, minimum, maximum, minLength, maxLength, items, maxItems, uniqueItems } = schema;
+		const words = wordsOf(schema);
+		if (words !== undefined) return { inside: words.map((word) => [word]), outside: [["no-such-word"]] };
+		switch (type) {
+			case "array": {
+				const each = bounds(object(items));
+				const many = (count: number) => Array.from({ length: count }, (_, n) => sampleOf(object(items), n));
+				return {
+					inside: [...each.inside, ...(typeof maxItems === "number" ? [many(maxItems)] : [])],
+					outside: [
+						...each.outside,
+						...(typeof maxItems === "number" ? [many(maxItems + 1)] : []),
+						...(uniqueItems === true ? [[sampleOf(object(items), 0), sampleOf(object(items), 0)]] : []),
+					],
+				};
+			}
+			case "integer": {
+				const [least, most] = [BigInt(String(minimum)), format === "int64" ? 2n ** 63n - 1n : BigInt(String(maximum))];
+				return {
+					inside: [[String(least)], [String(most)]],
+					outside: [[String(least - 1n)], [String(most + 1n)], ["1.5"], ["x"], [""]],
+				};
+			}
+			case "number":
+				return { inside: [["0"], ["-1.5"], ["1e3"]], outside: [["x"], [""], ["1,5"]] };
+			case "boolean":
+				return { inside: [["true"], ["false"]], outside: [["1"], ["TRUE"], [""]] };
+		}
+		if (format === "uuid") return { inside: [[UUID]], outside: [["x"], [`${UUID}0`], [UUID.slice(1)]] };
+		if (format === "date-time")
+			return {
+				inside: [["2026-01-31T12:00:00Z"], ["2026-01-31T12:00:00.5+02:00"]],
+				outside: [["x"], ["2026-02-30T12:00:00Z"]],
+			};
+		if (typeof pattern === "string") {
+			const texts = ["", "0", "1", "9".repeat(18), "9".repeat(20), "model", "models", "tag:", "tag:a", "a:b", ":", "a"];
+			const fits = (text: string) => new RegExp(pattern, "u").test(text);
+			return {
+				inside: texts.filter(fits).map((text) => [text]),
+				outside: texts.filter((text) => !fits(text)).map((text) => [text]),
+			};
+		}
+		return {
+			inside: [["x"], ...(typeof maxLength === "number" ? [["😀".repeat(maxLength)]] : [])],
+			outside: [
+				...(typeof maxLength === "number" ? [["x".repeat(maxLength + 1)]] : []),
+				...(typeof minLength === "number" ? [["x".repeat(minLength - 1)]] : []),
+			],
+		};
+	}
+
+	function wordsOf(schema: JsonObject): string[] | undefined {
+		if (Array.isArray(schema.enum)) return schema.enum.map(String);
+		if (typeof schema.$ref !== "string") return undefined;
+		return wordsOf(at(document, "components", "schemas", schema.$ref.replace("#/components/schemas/", "")));
+	}
+
+	/** Returns one of many different values that an item may have. */
+	function sampleOf(schema: JsonObject, n: number): string {
+		if (schema.format === "uuid") return UUID.slice(0, -4) + String(n).padStart(4, "0");
+		if (typeof schema.pattern !== "string") return `x${n}`;
+		return schema.pattern.includes("tag:") ? `tag:${n}` : `k${n}:v`;
+	}
+
+	interface Case {
+		readonly method: string;
+		readonly path: string;
+		readonly name: string;
+		readonly place: string;
+		readonly schema: JsonObject;
+	}
+	const cases = (): Case[] =>
+		Object.entries(object(document.paths)).flatMap(([path, operations]) =>
+			Object.entries(object(operations)).flatMap(([method, operation]) => {
+				const { parameters = [] } = object(operation);
+				if (!Array.isArray(parameters)) throw new TypeError("no list of parameters");
+				return parameters.map(object).map(({ name, in: place, schema }) => ({
+					...{ method, path, name: String(name), place: String(place), schema: object(schema) },
+				}));
+			}),
+		);
+
+	async function statusOf({ method, path, name, place }: Case, values: Values): Promise<number> {
+		const own = (segment: string) =>
+			place === "path" && segment === name ? encodeURIComponent(values[0] ?? "") : UUID;
+		const query = new URLSearchParams(REQUIRED[path]);
+		if (place === "query") {
+			query.delete(name);
+			for (const value of values) query.append(name, value);
+		}
+		const url = `${service.http}${path.replace(/\{(\w+)\}/, (_, segment: string) => own(segment))}?${query}`;
+		const headers = {
+			"X-Access-Token": method === "delete" ? ERASER : KEY,
+			"Content-Type": "application/json",
+			...(place === "header" ? { [name]: values[0] ?? "" } : {}),
+		};
+		const response = await fetch(url, { method: method.toUpperCase(), headers, body: method === "post" ? "[]" : null });
+		await response.body?.cancel();
+		return response.status;
+	}
+
+	test("are judged as their schemas say, just inside and just outside of each bound", async () => {
+		const wrong: unknown[] = [];
+		let count = 0;
+		for (const one of cases()) {
+			const text = TEXTS[one.name];
+			const { inside, outside } = text === undefined ? bounds(one.schema) : { inside: [[text]], outside: [] };
+			for (const [isInside, list] of [
+				[true, inside],
+				[false, outside],
+			] as const)
+				for (const values of list) {
+					// An empty segment is another path, and an empty header field is none.
+					if (one.place !== "query" && values[0] === "") continue;
+					const status = await statusOf(one, values);
+					count += 1;
+					// Too many values for a URL are refused before they are read; a webhook refuses a path as a body.
+					const isRefused = status === 400 || status === 422 || status === 431;
+					const isTooLong = isInside && status === 431 && values.length > 100;
+					if (isRefused === isInside && !isTooLong)
+						wrong.push([one.method, one.path, one.name, values.join().slice(0, 80), status]);
+				}
+		}
+		expect(wrong).toEqual([]);
+		expect(count).toBeGreaterThan(500);
+	});
+
+	test("of lists have all keywords by which they are judged", () => {
+		const schemaOf = (path: string, wanted: string) =>
+			cases().find((one) => one.path === path && one.name === wanted)?.schema;
+		expect({
+			id: schemaOf(`${READS}/{id}`, "id"),
+			sequence: schemaOf(`${READS}/{id}`, "sequence"),
+			page_size: schemaOf(READS, "page_size"),
+			title_contains: schemaOf(READS, "title_contains"),
+			ids: schemaOf(READS, "id"),
+			tag: schemaOf(READS, "tag"),
+			top: schemaOf(USAGE, "top"),
+			query: schemaOf(SEARCH, "query"),
+			post: schemaOf(`${REFUSED_POSTS}/{id}`, "id"),
+		}).toEqual({
+			id: { type: "string", format: "uuid" },
+			sequence: { type: "integer", format: "int64", minimum: 1, maximum: Number(2n ** 63n - 1n) },
+			page_size: { type: "integer", format: "int32", minimum: 0, maximum: 2147483647 },
+			title_contains: { type: "string", maxLength: 1024 },
+			ids: { type: "array", items: { type: "string", format: "uuid" }, maxItems: 1000 },
+			tag: { type: "array", items: { type: "string", pattern: "^([^:]+):(.*)$" }, maxItems: 32 },
+			top: { type: "integer", format: "int32", minimum: 0, maximum: 1000 },
+			query: { type: "string", minLength: 1, maxLength: 1000 },
+			post: { type: "string", pattern: "^[1-9]\\d{0,18}$" },
+		});
 	});
 });
 
