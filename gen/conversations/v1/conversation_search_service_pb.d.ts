@@ -21,7 +21,8 @@ export declare type SearchConversationsRequest = Message<"conversations.v1.Searc
   /**
    * What to look for: words, "exact phrases", prefix* (2 characters or more) and -without before any of them. At least one
    * of them must be without a minus sign. Case and accents do not matter. Punctuation separates words that must follow
-   * each other, as in read_file or src/app.ts. A name such as FooBar is also found by foo and by bar. At most 1,000
+   * each other, as in read_file or src/app.ts. A name such as FooBar is also found by foo and by bar. A symbol that is
+   * not ASCII, such as an emoji, is a word; the words of a phrase may have symbols between them. At most 1,000
    * characters, and 32 words and phrases.
    *
    * @generated from field: string query = 1;
@@ -235,7 +236,8 @@ export enum SearchOrder {
   UNSPECIFIED = 0,
 
   /**
-   * The conversation whose newest matching text was received last comes first.
+   * The conversation whose newest matching text was received last comes first. A title counts as newer than all events of
+   * its conversation.
    *
    * @generated from enum value: SEARCH_ORDER_NEWEST = 1;
    */
