@@ -1,11 +1,9 @@
-import { randomBytes, randomUUID } from "node:crypto";
-import type { JsonObject } from "@bufbuild/protobuf";
+import { randomUUID } from "node:crypto";
 import { ConnectError } from "@connectrpc/connect";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { SecretsMode } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { RecordFormat } from "../../src/record/record-format.ts";
-import { ServiceProcess } from "../support/child.ts";
-import { badRequest, type Endpoints, getText, postWebhook } from "../support/clients.ts";
+import { badRequest, postWebhook } from "../support/clients.ts";
 import { ENGINES, type EngineDatabases } from "../support/engines.ts";
 import {
 	allEvents,
@@ -16,37 +14,13 @@ import {
 	postEvents,
 } from "../support/event-clients.ts";
 import { expectedJson } from "../support/expected-json.ts";
-import { type CapturedPost, capturedBatches, capturedSequences, object, record } from "../support/fixtures.ts";
-import { Random } from "../support/random.ts";
+import { type CapturedPost, capturedBatches, object, record } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { withSpecificationNames } from "../support/vendor-names.ts";
+import { ENV, expectSuccess, isDeleting, read, send, sequences } from "./captured-posts.ts";
 
 const { plan } = new RecordFormat();
-/** With a key, secrets come back as they were sent. */
-const ENV = { ENCRYPTION_KEY: randomBytes(32).toString("base64") };
-
-async function expectSuccess(response: Response): Promise<void> {
-	expect({ status: response.status, json: await response.json() }).toEqual({ status: 200, json: { success: true } });
-}
-
-async function send(to: Endpoints, conversationId: string, { webhook, body }: CapturedPost): Promise<void> {
-	await expectSuccess(
-		webhook === "events" ? await postEvents(to, KEY, conversationId, body) : await postWebhook(to, KEY, body),
-	);
-}
-
-async function read(from: Endpoints, id: string): Promise<JsonObject> {
-	return object(JSON.parse(await getText(from, KEY, id, "secrets=plaintext")));
-}
-
 const batches = capturedBatches();
-/** Sequences with a `deleting` record, which has the newest value of every member. */
-const sequences = capturedSequences().filter(({ posts }) => posts.some(isDeleting));
-
-function isDeleting({ webhook, body }: CapturedPost): boolean {
-	return webhook === "conversations" && object(JSON.parse(body)).execution_status === "deleting";
-}
-
 /** Returns the newest value of every member: the `deleting` record, with another status. */
 function newestRecord(posts: readonly CapturedPost[], status: unknown): unknown {
 	const last = withSpecificationNames(posts.find(isDeleting)?.body ?? "");
@@ -104,57 +78,6 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 				expect(await read(service, conversationId)).toEqual(newestRecord(posts, "deleting"));
 			},
 		);
-
-		test("of these sequences leave the same records and events when they are reordered, repeated and cut off by SIGKILL", {
-			timeout: 240_000,
-		}, async () => {
-			await using inOrder = await startTestService(ENV);
-			for (const { conversationId, posts } of sequences)
-				for (const post of posts) if (!isDeleting(post)) await send(inOrder, conversationId, post);
-
-			const env = { ...ENV, ...(await databases.create()) };
-			const random = Random.ofTest();
-			// Each post is sent once or more, in any order. A post without a response is sent again after the restart.
-			let waiting = sequences.flatMap(({ conversationId, posts }) =>
-				posts
-					.filter((post) => !isDeleting(post))
-					.flatMap((post) => Array.from({ length: random.integer(1, 3) }, () => ({ conversationId, post }))),
-			);
-			while (waiting.length > 0) {
-				await using killed = await ServiceProcess.start("", env);
-				random.shuffle(waiting);
-				const enough = random.integer(20, 120);
-				const unanswered: typeof waiting = [];
-				let answered = 0;
-				const lanes = Array.from({ length: 4 }, async () => {
-					for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
-						try {
-							await send(killed, next.conversationId, next.post);
-							answered += 1;
-							if (answered === enough) killed.signal("SIGKILL");
-						} catch (error) {
-							if (answered < enough) throw error;
-							unanswered.push(next);
-							return;
-						}
-					}
-				});
-				await Promise.all(lanes);
-				waiting = [...waiting, ...unanswered];
-			}
-			await using restarted = await ServiceProcess.start("", env);
-			for (const { conversationId, name } of sequences) {
-				const expected = await read(inOrder, conversationId);
-				expect({ name, record: await read(restarted, conversationId) }).toEqual({ name, record: expected });
-				const [kept, wanted] = await Promise.all(
-					[restarted, inOrder].map(async (one) => {
-						const events = await allEvents(one, KEY, { conversationId, secrets: SecretsMode.PLAINTEXT });
-						return events.map(({ event }) => JSON.stringify(eventJson(event))).sort();
-					}),
-				);
-				expect(kept).toEqual(wanted);
-			}
-		});
 	});
 
 	describe("an invalid batch is refused, and nothing of it is stored", () => {

@@ -1,6 +1,4 @@
 import { copyFileSync, linkSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
-import { DatabaseSync } from "node:sqlite";
-import { zstdDecompressSync } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { backupDatabase, restoreDatabase } from "../../src/store/sqlite/backup.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
@@ -65,17 +63,6 @@ describe("a start", () => {
 		const lost = await openAndAppend(again);
 		expect(lost).toMatchObject({ isUnclean: true });
 		expect(lost.next).toBeGreaterThan(SKIPPED);
-	});
-
-	test("skips sequences after a crash of a release without the mark of a run", async () => {
-		writeFileSync(path, zstdDecompressSync(readFileSync(new URL("./schema-4.db.zst", import.meta.url))));
-		{
-			using database = new DatabaseSync(path);
-			database.exec("PRAGMA journal_mode = WAL; UPDATE updates SET received_at = received_at + 1");
-			for (const end of ["", "-wal", "-shm"]) copyFileSync(`${path}${end}`, folder.file(`older.db${end}`));
-		}
-		const after = await openAndAppend(folder.file("older.db"));
-		expect(after).toEqual({ isUnclean: true, stored: [1n, 2n, 3n], next: SKIPPED + 4n });
 	});
 
 	test("skips nothing in a restored backup of a running service", async () => {
