@@ -23,8 +23,8 @@ export default defineConfig({
 		// The files of a worker share what they import. No test replaces a module, and each one puts back what it sets.
 		isolate: false,
 		// Real processes and sockets on a busy machine take their time; a test that hangs still ends.
-		testTimeout: 120_000,
-		hookTimeout: 120_000,
+		testTimeout: 300_000,
+		hookTimeout: 300_000,
 		// Processes, sockets and clocks can fail a test for a reason of the machine. It runs once more, and the end of the
 		// run names each test that needed that. Random choices are the same again, so a law that does not hold fails twice.
 		retry: 1,

@@ -85,9 +85,7 @@ describe.each([
 	["without ENCRYPTION_KEY", {}],
 	["with ENCRYPTION_KEY", { ENCRYPTION_KEY: randomBytes(32).toString("base64") }],
 ])("%s", (_, env) => {
-	test("no secret of an event reaches the disk, the log, an error or a read without the scope for secrets", {
-		timeout: 120_000,
-	}, async () => {
+	test("no secret of an event reaches the disk, the log, an error or a read without the scope for secrets", async () => {
 		await using service = await startTestService({ ...env, ACCESS_KEYS, LOG_LEVEL: "trace" });
 		const sender = eventIngestClient(service, READER);
 		const sent = batches.map((batch) => ({ id: randomUUID(), batch }));

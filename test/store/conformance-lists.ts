@@ -129,10 +129,14 @@ export function listConformance(current: () => Store): void {
 			const found: Promise<StoredConversation[]>[] = [];
 			for (let n = 0; n < 6_000; n++) {
 				const id = ids[(n * 311) % ids.length] ?? "";
-				appended.push(append(store, sample({ conversationId: id })).then(({ sequence }) => ({ id, sequence })));
-				if (n % 1_000 !== 999) continue;
-				found.push(store.listConversations({ conditions: [], limit: 1_000, withRecords: false }));
-				await appended[n - 500];
+				const one = append(store, sample({ conversationId: id })).then(({ sequence }) => ({ id, sequence }));
+				// A failure is reported below, and not for each of the others, too.
+				one.catch(() => undefined);
+				appended.push(one);
+				if (n % 1_000 === 999)
+					found.push(store.listConversations({ conditions: [], limit: 1_000, withRecords: false }));
+				// An append that waits too long is refused.
+				if (n % 100 === 99) await appended[n - 200];
 			}
 			const history = (await Promise.all(appended)).toSorted((a, b) => Number(a.sequence - b.sequence));
 			for (const page of await Promise.all(found)) {
@@ -142,7 +146,7 @@ export function listConformance(current: () => Store): void {
 				const expected = [...current].toSorted(([, a], [, b]) => Number(b - a));
 				expect(page.map(({ conversationId, sequence }) => [conversationId, sequence])).toEqual(expected);
 			}
-		}, 60_000);
+		});
 
 		it("moves an updated conversation to the front also when its tags and title are unchanged", async () => {
 			const [a, b] = [randomUUID(), randomUUID()];

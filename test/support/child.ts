@@ -17,7 +17,7 @@ process.on("exit", () => {
 export type LogLine = Readonly<Record<string, unknown>>;
 
 /** Default maximum lifetime of a process of a test, in milliseconds. */
-const LIFETIME = 120_000;
+const LIFETIME = 300_000;
 /** Node.js's compile cache (vitest.config.ts), with which the program starts faster. */
 const { NODE_COMPILE_CACHE } = process.env;
 const COMPILED = NODE_COMPILE_CACHE === undefined ? {} : { NODE_COMPILE_CACHE };
