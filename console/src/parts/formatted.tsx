@@ -1,5 +1,6 @@
 import "./formatted.css";
 import { useMemo } from "preact/hooks";
+import { LongText } from "./long-text.tsx";
 import { type Block, type Inline, parseMarkdown } from "./markdown.ts";
 
 /** Characters beyond which a text is shown as it is. */
@@ -8,7 +9,12 @@ const MOST = 200_000;
 /** A text that may be Markdown. It becomes elements and texts, never HTML, links or images. */
 export function Formatted({ text }: { readonly text: string }) {
 	const blocks = useMemo(() => (text.length > MOST ? undefined : parseMarkdown(text)), [text]);
-	if (blocks === undefined) return <p class="said">{text}</p>;
+	if (blocks === undefined)
+		return (
+			<p class="said">
+				<LongText text={text} />
+			</p>
+		);
 	return (
 		<div class="said">
 			<Blocks blocks={blocks} />
@@ -31,7 +37,7 @@ function elementOf(block: Block) {
 			return (
 				<pre>
 					{block.info !== "" && <span class="info">{`${block.info}\n`}</span>}
-					{block.text}
+					<LongText text={block.text} />
 				</pre>
 			);
 		case "quote":
@@ -52,9 +58,13 @@ function elementOf(block: Block) {
 function inlineOf(inline: Inline) {
 	switch (inline.kind) {
 		case "text":
-			return inline.text;
+			return <LongText text={inline.text} />;
 		case "code":
-			return <code>{inline.text}</code>;
+			return (
+				<code>
+					<LongText text={inline.text} />
+				</code>
+			);
 		case "strong":
 			return <strong>{inline.children.map(inlineOf)}</strong>;
 		case "emphasis":

@@ -81,7 +81,7 @@ export function VirtualList<Item>(props: VirtualListProps<Item>) {
 					key={key}
 					role={role && "presentation"}
 					data-index={index}
-					ref={(element) => virtualizer.measureElement(element)}
+					ref={virtualizer.measureElement}
 					style={{ position: "absolute", top: 0, left: 0, right: 0, transform: `translateY(${start - margin}px)` }}
 				>
 					{rowAt(all, index, render)}

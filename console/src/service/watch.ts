@@ -33,6 +33,9 @@ const RETRY_AFTER = 1_000;
 /** Milliseconds without a message, not even a heartbeat, after which a stream counts as dead. */
 const MAX_SILENCE = 60_000;
 
+/** Least milliseconds between two deliveries, because each one draws the page anew. */
+const DELIVERY_INTERVAL = 100;
+
 /**
  * Follows a watch until it is stopped. After an interruption it goes on behind the last sequence that arrived, so that
  * nothing is missed. While the page is hidden the watch is closed: over HTTP/1.1 a browser opens six connections to a
@@ -55,8 +58,10 @@ export function follow<Entry>(
 	const stop = new AbortController();
 	let waiting: Entry[] = [];
 	let scheduled = false;
+	let delivered = 0;
 	const deliver = (): void => {
 		scheduled = false;
+		delivered = performance.now();
 		const entries = waiting;
 		waiting = [];
 		if (!stop.signal.aborted && entries.length > 0) onEntries(entries);
@@ -86,7 +91,9 @@ export function follow<Entry>(
 					waiting.push(entry);
 					if (!scheduled) {
 						scheduled = true;
-						requestAnimationFrame(deliver);
+						const wait = delivered + DELIVERY_INTERVAL - performance.now();
+						if (wait > 0) setTimeout(() => requestAnimationFrame(deliver), wait);
+						else requestAnimationFrame(deliver);
 					}
 				}
 			} catch (error) {

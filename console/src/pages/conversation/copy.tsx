@@ -73,8 +73,7 @@ function shownOf(open: OpenConversation): readonly Shown[] {
 			method: "ConversationService/GetConversation",
 			request: { id, sequence },
 		});
-	const event = query.value.get("event");
-	const chosen = open.steps.value.flatMap(({ events }) => events).find((one) => String(one.sequence) === event);
+	const chosen = open.eventAt(query.value.get("event"));
 	if (tab === "timeline" && chosen !== undefined) {
 		const path = `api/v1/conversations/${id}/events?after_sequence=${chosen.sequence - 1n}&page_size=1`;
 		shown.push({

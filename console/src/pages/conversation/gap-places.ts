@@ -2,6 +2,7 @@ import {
 	type ConversationGap,
 	ConversationGapKind,
 } from "../../../../gen/conversations/v1/conversation_gap_service_pb.js";
+import type { StepList } from "./step-list.ts";
 import type { Step } from "./steps.ts";
 
 /** The place of a gap in the timeline: before or after a step. */
@@ -12,21 +13,14 @@ export interface GapPlace {
 }
 
 /** Returns the places of the missing events. A gap is left out whose place is not known, or whose step is not loaded. */
-export function gapPlacesOf(gaps: readonly ConversationGap[], steps: readonly Step[]): readonly GapPlace[] {
-	if (gaps.length === 0) return [];
-	const byEvent = new Map<string, Step>();
-	const byParent = new Map<string, Step>();
-	for (const step of steps)
-		for (const { id, parentId } of step.events) {
-			byEvent.set(id, step);
-			if (parentId !== undefined && !byParent.has(parentId)) byParent.set(parentId, step);
-		}
-	return gaps.flatMap((gap): readonly GapPlace[] => {
-		if (gap.missingEventId === "") return [];
-		const child = byParent.get(gap.missingEventId);
-		if (child !== undefined) return [{ gap, step: child, isBefore: true }];
+export function gapPlacesOf(gaps: readonly ConversationGap[], list: StepList): ReadonlyMap<ConversationGap, GapPlace> {
+	const places = new Map<ConversationGap, GapPlace>();
+	for (const gap of gaps) {
+		if (gap.missingEventId === "") continue;
+		const child = list.stepAfter(gap.missingEventId);
 		const isLeaf = gap.kind === ConversationGapKind.MISSING_LEAF;
-		const before = byEvent.get(gap.afterEventId) ?? (isLeaf ? steps.at(-1) : undefined);
-		return before === undefined ? [] : [{ gap, step: before, isBefore: false }];
-	});
+		const step = child ?? list.stepWith(gap.afterEventId) ?? (isLeaf ? list.steps.at(-1) : undefined);
+		if (step !== undefined) places.set(gap, { gap, step, isBefore: child !== undefined });
+	}
+	return places;
 }

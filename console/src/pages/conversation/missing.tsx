@@ -59,7 +59,7 @@ function keyOf({ kind, missingEventId, refusedPostId }: ConversationGap): string
 
 function Gap({ gap, open }: { readonly gap: ConversationGap; readonly open: OpenConversation }) {
 	const { kind, afterEventId, missingEventId, since } = gap;
-	const place = open.gapPlaces.value.find(({ gap: other }) => other === gap);
+	const place = open.gapPlaces.value.get(gap);
 	return (
 		<li>
 			<span>{WORDS[kind] ?? WORDS[Kind.UNSPECIFIED]}</span>{" "}

@@ -23,14 +23,17 @@ import {
 import { signOut } from "../../service/session.ts";
 import { Throttle } from "../../service/throttle.ts";
 import { follow } from "../../service/watch.ts";
-import { callsOf } from "./calls.ts";
+import { type Attribution, attributionOf } from "./attribution.ts";
 import { gapPlacesOf } from "./gap-places.ts";
-import { type Json, type ParsedEvent, parseEntry, stepsOf } from "./steps.ts";
+import { StepList } from "./step-list.ts";
+import { type Json, type ParsedEvent, parseEntry, type Step } from "./steps.ts";
 
 /** Number of the newest events, which are loaded first. */
 const PAGE_SIZE = 200;
-/** Number of older events that are added to the timeline at a time, because each addition orders all of them anew. */
+/** Number of older events that are added to the timeline at a time, because each addition of older ones puts all in order. */
 const SHOWN_TOGETHER = 20_000;
+/** Milliseconds between two reads of the children and forks, of whose arrival no watch of a conversation tells. */
+const RELATIVES_INTERVAL = 5_000;
 /** Number of gaps that are shown. */
 const MOST_GAPS = 1000;
 
@@ -50,19 +53,18 @@ export class OpenConversation {
 	readonly loading = signal(true);
 	/** Whether older events are still being loaded. */
 	readonly loadingEvents = signal(true);
-	readonly #events = signal<readonly ParsedEvent[]>([]);
-	readonly steps = computed(() => stepsOf(this.#events.value));
+	#list = new StepList();
+	readonly steps = signal<readonly Step[]>([]);
+	readonly hasSteps = computed(() => this.steps.value.length > 0);
 	/** Where in the timeline events are missing. */
-	readonly gapPlaces = computed(() => gapPlacesOf(this.missing.value?.gaps ?? [], this.steps.value));
-	/** The calls of models that the record lists. */
-	readonly calls = computed(() => {
-		const times = new Map(
-			this.steps.value.flatMap(({ responseId, time }) =>
-				responseId === undefined ? [] : [[responseId, time / 1000] as const],
-			),
-		);
-		return callsOf(this.record.value, (responseId) => times.get(responseId));
+	readonly gapPlaces = computed(() => {
+		// The places follow from the steps, too.
+		void this.steps.value;
+		return gapPlacesOf(this.missing.value?.gaps ?? [], this.#list);
 	});
+	/** What the record tells of the cost of the steps. It looks at all of them, and so follows them at its own pace. */
+	readonly attribution = signal<Attribution>({ calls: [], costs: new Map(), marks: [] });
+	readonly #attributing = new Throttle(async () => this.#attribute());
 	readonly #stops: (() => void)[] = [];
 	readonly #readingRecord = new Throttle(() => this.#loadRecord(this.#opened.signal));
 	readonly #readingGaps = new Throttle(() => this.#loadGaps(this.#opened.signal));
@@ -86,6 +88,7 @@ export class OpenConversation {
 		this.#readingRecord.cancel();
 		this.#readingGaps.cancel();
 		this.#readingSummary.cancel();
+		this.#attributing.cancel();
 		for (const stop of this.#stops.splice(0)) stop();
 	}
 
@@ -98,10 +101,14 @@ export class OpenConversation {
 			await Promise.all([
 				this.#openUpdates(signal),
 				this.#openEvents(signal),
-				this.#loadRelatives(),
+				this.#loadRelatives(signal),
 				this.#loadGaps(signal),
 			]);
 			if (signal.aborted) return;
+			const timer = setInterval(() => {
+				if (!document.hidden) void this.#loadRelatives(signal).catch(() => undefined);
+			}, RELATIVES_INTERVAL);
+			signal.addEventListener("abort", () => clearInterval(timer));
 			this.loading.value = false;
 			this.problem.value = undefined;
 			// The watches do not tell of what arrived between the summary and the pages that were listed.
@@ -142,7 +149,8 @@ export class OpenConversation {
 			},
 			(arrived) => {
 				if (arrived.some(({ change }) => change === UpdateChange.ERASED)) {
-					this.#events.value = [];
+					this.#list = new StepList();
+					this.steps.value = [];
 					this.reload();
 					return;
 				}
@@ -162,7 +170,9 @@ export class OpenConversation {
 
 	async #loadRecord(opened: AbortSignal): Promise<void> {
 		const record = await readRecord(this.id);
-		if (!opened.aborted) this.record.value = record;
+		if (opened.aborted) return;
+		this.record.value = record;
+		this.#attributing.request();
 	}
 
 	async #openEvents(opened: AbortSignal): Promise<void> {
@@ -203,9 +213,30 @@ export class OpenConversation {
 	}
 
 	#add(entries: readonly ConversationEventEntry[]): void {
-		const known = new Set(this.#events.value.map(({ sequence }) => sequence));
-		const added = entries.filter(({ sequence }) => !known.has(sequence)).map(parseEntry);
-		if (added.length > 0) this.#events.value = [...this.#events.value, ...added];
+		this.#list.add(entries.filter(({ sequence }) => this.#list.eventAt(sequence) === undefined).map(parseEntry));
+		if (this.#list.steps === this.steps.value) return;
+		// The first steps are shown with their marks.
+		if (this.hasSteps.value) this.#attributing.request();
+		else this.#attribute();
+		this.steps.value = this.#list.steps;
+	}
+
+	#attribute(): void {
+		this.attribution.value = attributionOf(this.record.value, this.#list.steps);
+	}
+
+	/** Returns the event with a sequence as the address has it; undefined if it is not there. */
+	eventAt(sequence: string | null): ParsedEvent | undefined {
+		// What is there changes with the steps.
+		if (sequence === null || !/^\d+$/.test(sequence)) return undefined;
+		void this.steps.value;
+		return this.#list.eventAt(BigInt(sequence));
+	}
+
+	/** Returns the step with an event of the address; undefined if it is not there. */
+	stepAt(sequence: string | null): Step | undefined {
+		const event = this.eventAt(sequence);
+		return event && this.#list.stepWith(event.id);
 	}
 
 	async #loadGaps(opened: AbortSignal): Promise<void> {
@@ -218,13 +249,18 @@ export class OpenConversation {
 		}
 	}
 
-	async #loadRelatives(): Promise<void> {
+	async #loadRelatives(opened: AbortSignal): Promise<void> {
 		const find = async (filter: MessageInitShape<typeof ConversationFilterSchema>) => {
 			const { conversations: found } = await conversations.listConversations({ filter, pageSize: 100 });
 			return found.flatMap(({ summary }) => summary ?? []);
 		};
-		this.children.value = await find({ parentConversationId: this.id });
-		this.forks.value = await find({ forkedFromConversationId: this.id });
+		const [children, forks] = await Promise.all([
+			find({ parentConversationId: this.id }),
+			find({ forkedFromConversationId: this.id }),
+		]);
+		if (opened.aborted) return;
+		this.children.value = children;
+		this.forks.value = forks;
 	}
 
 	#follow<Entry>(

@@ -6,6 +6,9 @@ import type { ConversationEventEntry } from "../../../../gen/conversations/v1/co
 /** Key of the state that is the status of a conversation. */
 const STATUS = "execution_status";
 
+/** Kind of the events with which an ACP agent reports the progress of a tool call. */
+const TOOL_CALL = "ACPToolCallEvent";
+
 export const SYSTEM_PROMPT = "System prompt";
 
 /** An event with its members parsed. */
@@ -73,57 +76,31 @@ function parseMembers(text: string): Json {
 	return object(JSON.parse(text)) ?? {};
 }
 
-/** Returns the steps of events, each after the event that it follows in the tree of the conversation. */
-export function stepsOf(events: readonly ParsedEvent[]): readonly Step[] {
-	const ordered = inTreeOrder(events);
-	const resultsOf = new Map<string, ParsedEvent[]>();
-	const toolCalls = new Map<string, ParsedEvent[]>();
-	for (const event of ordered) {
-		const action = text(event.members.action_id);
-		if (action !== "" && event.kind !== "HookExecutionEvent") put(resultsOf, action, event);
-		if (event.kind === "ACPToolCallEvent") put(toolCalls, text(event.members.tool_call_id), event);
-	}
-	const known = new Set(ordered.map(({ id }) => id));
-	const steps: Step[] = [];
-	for (const event of ordered) {
-		const action = text(event.members.action_id);
-		if (action !== "" && known.has(action) && event.kind !== "HookExecutionEvent") continue;
-		if (event.kind === "ACPToolCallEvent") {
-			const calls = toolCalls.get(text(event.members.tool_call_id)) ?? [event];
-			if (calls[0] === event) steps.push(toolCallStep(calls));
-			continue;
-		}
-		steps.push(stepOf(event, resultsOf.get(event.id) ?? []));
-	}
-	return steps;
+/**
+ * Returns the id of the action that an event is the result of. A hook names the action that it runs for, and is no
+ * result of it.
+ */
+export function actionOf({ kind, members }: ParsedEvent): string | undefined {
+	return kind === "HookExecutionEvent" ? undefined : text(members.action_id) || undefined;
 }
 
-function put(map: Map<string, ParsedEvent[]>, key: string, event: ParsedEvent): void {
-	const list = map.get(key);
-	if (list === undefined) map.set(key, [event]);
-	else list.push(event);
+/** Returns the id of the tool call whose progress an event of an ACP agent reports. */
+export function toolCallOf({ kind, members }: ParsedEvent): string | undefined {
+	return kind === TOOL_CALL ? text(members.tool_call_id) : undefined;
 }
 
-/** Orders events by sequence, but never an event before its parent. */
-function inTreeOrder(events: readonly ParsedEvent[]): readonly ParsedEvent[] {
-	const sorted = [...events].sort((a, b) => (a.sequence < b.sequence ? -1 : 1));
-	const byId = new Map(sorted.map((event) => [event.id, event]));
-	const placed = new Set<ParsedEvent>();
-	const ordered: ParsedEvent[] = [];
-	for (const event of sorted) {
-		const chain: ParsedEvent[] = [];
-		let next: ParsedEvent | undefined = event;
-		while (next !== undefined && !placed.has(next)) {
-			placed.add(next);
-			chain.push(next);
-			next = next.parentId === undefined ? undefined : byId.get(next.parentId);
-		}
-		ordered.push(...chain.reverse());
-	}
-	return ordered;
+/**
+ * Returns the step of events.
+ *
+ * @param events an event and its results, or all reports of a tool call
+ */
+export function stepOf(events: readonly ParsedEvent[]): Step {
+	const [first, ...results] = events;
+	if (first === undefined) throw new TypeError("a step has an event");
+	return first.kind === TOOL_CALL ? toolCallStep(first, events) : eventStep(first, results);
 }
 
-function stepOf(event: ParsedEvent, results: readonly ParsedEvent[]): Step {
+function eventStep(event: ParsedEvent, results: readonly ParsedEvent[]): Step {
 	const { members, kind, source } = event;
 	const common = { ...base(event), events: [event, ...results] };
 	if (event.unreadable) return { ...common, look: "error", title: "This event cannot be read", failed: true };
@@ -205,10 +182,8 @@ function stepOf(event: ParsedEvent, results: readonly ParsedEvent[]): Step {
 }
 
 /** Returns the step of a tool call of an ACP agent, which reports its progress in several events. */
-function toolCallStep(calls: readonly ParsedEvent[]): Step {
-	const [first] = calls;
-	const last = calls.at(-1);
-	if (first === undefined || last === undefined) throw new TypeError("a tool call has an event");
+function toolCallStep(first: ParsedEvent, calls: readonly ParsedEvent[]): Step {
+	const last = calls.at(-1) ?? first;
 	const newest = (name: string): unknown =>
 		calls.findLast(({ members }) => (members[name] ?? null) !== null)?.members[name];
 	return {

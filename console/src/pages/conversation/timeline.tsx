@@ -1,13 +1,16 @@
-import { type Signal, useSignal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
 import type { TextQuery } from "../../../../src/search/query.ts";
 import { cost, dayAndTime, duration, exactTime, full, isSameDay, timeOfDay } from "../../parts/format.ts";
 import { Formatted } from "../../parts/formatted.tsx";
+import { LongText } from "../../parts/long-text.tsx";
 import { Notice } from "../../parts/notice.tsx";
 import { VirtualList } from "../../parts/virtual-list.tsx";
 import { useShortcuts } from "../../shell/keys.ts";
 import { addressOf, query, setQuery } from "../../shell/route.ts";
+import type { Mark } from "./attribution.ts";
+import { useFollowing } from "./following.ts";
 import { foundIn, queryOf, useFound } from "./found.ts";
 import type { GapPlace } from "./gap-places.ts";
 import { GapMark } from "./missing.tsx";
@@ -19,8 +22,8 @@ import { Tree } from "./tree.tsx";
 const FOLDED = 600;
 /** Lines of a text that are shown before it is opened. */
 const LINES = 12;
-/** Pixels from the end of the page within which its end counts as shown. */
-const END = 60;
+
+const NO_PLACES: readonly GapPlace[] = [];
 
 /** What happened, step by step. */
 export function Timeline({ open }: { readonly open: OpenConversation }) {
@@ -29,28 +32,25 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 	const showStates = useSignal(false);
 	const steps = open.steps.value;
 	const places = open.gapPlaces.value;
-	const marked = useMemo(() => new Set(places.map(({ step }) => step)), [places]);
+	const marked = useMemo(() => Map.groupBy(places.values(), ({ step }) => step), [places]);
 	const event = query.value.get("event");
 	const searched = query.value.get("query");
 	const found = useMemo(() => queryOf(searched), [searched]);
-	const isWanted = (step: Step): boolean => step.events.some(({ sequence }) => String(sequence) === event);
-	const shown = useMemo(() => {
-		const words = wanted.value.toLowerCase();
-		return steps.filter(
-			(step) =>
-				(marked.has(step) || isWanted(step) || showStates.value || !isMinor(step)) &&
-				(words === "" ||
-					[step.title, step.text, step.input, step.output].some((text) => text.toLowerCase().includes(words))),
-		);
-	}, [steps, wanted.value, showStates.value, marked, event]);
-	const costs = useMemo(() => costsOf(open, steps), [steps, open.calls.value]);
-	const marks = useMemo(() => marksOf(steps, costs), [steps, costs]);
-	const focus = shown.findIndex(isWanted);
+	const wantedStep = open.stepAt(event);
+	const hasWords = useMemo(() => searchFor(wanted.value), [wanted.value]);
+	const shown = useMemo(
+		() =>
+			steps.filter(
+				(step) => (marked.has(step) || step === wantedStep || showStates.value || !isMinor(step)) && hasWords(step),
+			),
+		[steps, hasWords, showStates.value, marked, wantedStep],
+	);
+	const { costs, marks } = open.attribution.value;
+	const focus = wantedStep === undefined ? -1 : shown.indexOf(wantedStep);
 	const isGone = event !== null && focus < 0 && wanted.value === "" && !open.loadingEvents.value;
 	const running = open.summary.value?.executionStatus === Status.RUNNING;
 	const follows = useFollowing(running && event === null);
 	const chosen = focus >= 0 ? focus : follows.value ? shown.length - 1 : undefined;
-	const dates = useMemo(() => new Set(shown.filter((step, index) => isNewDay(step, shown[index - 1]))), [shown]);
 	const show = (step: Step | undefined): void => {
 		if (step !== undefined) setQuery((next) => next.set("event", String(step.sequence)));
 	};
@@ -125,15 +125,15 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 					keyOf={({ id: key }) => key}
 					render={(step, index) => (
 						<StepView
-							places={marked.has(step) ? places.filter((place) => place.step === step) : []}
 							id={open.id}
 							step={step}
 							chosen={index === focus}
 							found={index === focus ? found : undefined}
-							index={index}
-							marks={marks.filter((mark) => mark.step === step)}
+							index={index === focus ? index : -1}
+							marks={wordsOf(marks, step)}
 							price={costs.get(step.id)}
-							dated={dates.has(step)}
+							dated={isNewDay(step, shown[index - 1])}
+							places={marked.get(step) ?? NO_PLACES}
 						/>
 					)}
 					focus={chosen}
@@ -162,9 +162,10 @@ interface StepViewProps {
 	readonly chosen: boolean;
 	/** The search that led to the step; undefined if none did. */
 	readonly found: TextQuery | undefined;
-	/** Index of the step in the timeline. */
+	/** Index of the chosen step in the timeline. */
 	readonly index: number;
-	readonly marks: readonly Mark[];
+	/** The words that mark the step. */
+	readonly marks: string;
 	readonly price: number | undefined;
 	/** Whether the day is shown beside the time. */
 	readonly dated: boolean;
@@ -172,7 +173,12 @@ interface StepViewProps {
 	readonly places: readonly GapPlace[];
 }
 
-function StepView({ id, step, chosen, found, index, marks, price, dated, places }: StepViewProps) {
+/** A step. It is drawn anew only when something of it has changed. */
+function StepView(props: StepViewProps) {
+	return useMemo(() => <StepBody {...props} />, Object.values(props));
+}
+
+function StepBody({ id, step, chosen, found, index, marks, price, dated, places }: StepViewProps) {
 	const article = useRef<HTMLElement>(null);
 	useFound(article, found, `${index} ${step.text.length} ${step.input.length} ${step.output.length}`);
 	const facts = [
@@ -190,11 +196,7 @@ function StepView({ id, step, chosen, found, index, marks, price, dated, places 
 			<article ref={article} class={`step ${step.look}${step.failed ? " failed" : ""}${chosen ? " chosen" : ""}`}>
 				<header class="row">
 					<strong>{step.title}</strong>
-					{marks.map(({ word }) => (
-						<span key={word} class="tag waiting">
-							{word}
-						</span>
-					))}
+					{marks !== "" && <span class="tag waiting">{marks}</span>}
 					<a
 						class="small muted step-facts"
 						href={addressOf(["conversations", id], { event: String(step.sequence) })}
@@ -266,9 +268,13 @@ function Folded({ text, form, found, lines = LINES }: FoldedProps) {
 			{form === "markdown" ? (
 				<Formatted text={cut} />
 			) : form === "text" ? (
-				<p class="said">{cut}</p>
+				<p class="said">
+					<LongText text={cut} />
+				</p>
 			) : (
-				<pre class={form}>{cut}</pre>
+				<pre class={form}>
+					<LongText text={cut} />
+				</pre>
 			)}
 			{long && (
 				<button
@@ -286,113 +292,36 @@ function Folded({ text, form, found, lines = LINES }: FoldedProps) {
 	);
 }
 
+/** Returns whether a step has words. It remembers the answer for each step, because steps are many and never change. */
+function searchFor(words: string): (step: Step) => boolean {
+	const wanted = words.toLowerCase();
+	const known = new WeakMap<Step, boolean>();
+	return (step) => {
+		if (wanted === "") return true;
+		const before = known.get(step);
+		if (before !== undefined) return before;
+		const has = [step.title, step.text, step.input, step.output].some((text) => text.toLowerCase().includes(wanted));
+		known.set(step, has);
+		return has;
+	};
+}
+
+/** Returns the words that mark a step. */
+function wordsOf(marks: readonly Mark[], step: Step): string {
+	return marks
+		.filter((mark) => mark.step.id === step.id)
+		.map(({ word }) => word)
+		.join(", ");
+}
+
 /** Whether a step is the first one of its day, of several days. */
 function isNewDay(step: Step, before: Step | undefined): boolean {
 	const today = before === undefined ? new Date() : new Date(before.time);
 	return !isSameDay(new Date(step.time), today);
 }
 
-/**
- * Whether the newest step is kept in view: from the start, until the person scrolls back, and again at the end of the
- * page. A run that begins later is followed by who is at the end already.
- *
- * @param possible whether there is something to follow
- */
-function useFollowing(possible: boolean): Signal<boolean> {
-	const follows = useSignal(possible);
-	useLayoutEffect(() => {
-		if (!possible) {
-			follows.value = false;
-			return;
-		}
-		if (isAtEnd()) follows.value = true;
-		const ended = new AbortController();
-		const { signal } = ended;
-		// Whether the person moved on last. The end of a scroll of the page itself says nothing about them.
-		let forward = false;
-		const listen = <Name extends keyof WindowEventMap>(
-			name: Name,
-			wayOf: (event: WindowEventMap[Name]) => "back" | "forward" | "either" | undefined,
-		) =>
-			addEventListener(
-				name,
-				(event) => {
-					const way = wayOf(event);
-					if (way === undefined) return;
-					if (way !== "forward") follows.value = false;
-					forward = way !== "back";
-				},
-				{ signal, passive: true },
-			);
-		listen("wheel", ({ deltaY }) => (deltaY < 0 ? "back" : "forward"));
-		listen("touchmove", () => "either");
-		listen("keydown", ({ key, shiftKey, target }) => {
-			if (target instanceof HTMLInputElement) return undefined;
-			if (["ArrowUp", "PageUp", "Home", "Tab"].includes(key) || (key === " " && shiftKey)) return "back";
-			return ["ArrowDown", "PageDown", "End", " "].includes(key) ? "forward" : undefined;
-		});
-		// On the scroll bar.
-		listen("pointerdown", ({ clientX }) => (clientX >= document.documentElement.clientWidth ? "either" : undefined));
-		addEventListener(
-			"scrollend",
-			() => {
-				if (forward && isAtEnd()) follows.value = true;
-			},
-			{ signal },
-		);
-		return () => ended.abort();
-	}, [possible]);
-	return follows;
-}
-
-function isAtEnd(): boolean {
-	return innerHeight + scrollY >= document.documentElement.scrollHeight - END;
-}
-
 /** Returns how much a text is: its lines, or the characters of a few long ones. */
 function sizeOf(text: string): string {
 	const lines = text.split("\n").length;
 	return lines > LINES ? `${full(lines)} lines` : `${full(text.length)} characters`;
-}
-
-/** Returns the cost of steps: of the call that was listed last before the step, and belongs to no step before it. */
-function costsOf(open: OpenConversation, steps: readonly Step[]): ReadonlyMap<string, number> {
-	const calls = open.calls.value.filter((call) => call.cost !== undefined);
-	const prices = new Map<string, number>();
-	let next = 0;
-	const seen = new Set<string>();
-	for (const { id, responseId, time } of steps) {
-		if (responseId === undefined || seen.has(responseId)) continue;
-		seen.add(responseId);
-		let price: number | undefined;
-		for (; next < calls.length; next += 1) {
-			const call = calls[next];
-			if (call === undefined || call.time * 1000 > time + 500) break;
-			price = (price ?? 0) + (call.cost ?? 0);
-		}
-		if (price !== undefined) prices.set(id, price);
-	}
-	return prices;
-}
-
-/** A step that stands out among the others. */
-interface Mark {
-	readonly word: "slowest" | "dearest";
-	readonly step: Step;
-	/** Its time or its cost, with the unit. */
-	readonly value: string;
-}
-
-/** Returns which steps are the slowest and the dearest. */
-function marksOf(steps: readonly Step[], costs: ReadonlyMap<string, number>): readonly Mark[] {
-	const mark = (
-		word: Mark["word"],
-		value: (step: Step) => number | undefined,
-		shown: (value: number) => string,
-	): Mark[] => {
-		const found = steps.filter((step) => (value(step) ?? 0) > 0).sort((a, b) => (value(b) ?? 0) - (value(a) ?? 0));
-		const [step] = found;
-		return step === undefined || found.length < 2 ? [] : [{ word, step, value: shown(value(step) ?? 0) }];
-	};
-	return [...mark("slowest", (step) => step.duration, duration), ...mark("dearest", ({ id }) => costs.get(id), cost)];
 }

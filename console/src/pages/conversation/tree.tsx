@@ -1,4 +1,5 @@
 import { useSignal } from "@preact/signals";
+import { LongText } from "../../parts/long-text.tsx";
 
 /** Number of members of an object that are shown at once. */
 const SHOWN = 200;
@@ -19,7 +20,9 @@ export function Tree({
 		return (
 			<div class="tree">
 				<span class="tree-name">{name}</span>{" "}
-				<span class="tree-value">{value === undefined ? "–" : JSON.stringify(value)}</span>
+				<span class="tree-value">
+					<LongText text={value === undefined ? "–" : JSON.stringify(value)} />
+				</span>
 			</div>
 		);
 	const members = Object.entries(value);

@@ -51,7 +51,7 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 	if (problem !== undefined) return <ProblemNotice problem={problem} retry={() => open.reload()} />;
 	const isUnknown = (relation: string): boolean =>
 		open.missing.value?.unknownRelations.some((unknown) => unknown.relation === relation) ?? false;
-	if (summary === undefined && open.steps.value.length === 0)
+	if (summary === undefined && !open.hasSteps.value)
 		return open.loading.value ? (
 			<Notice title="Loading…" />
 		) : (
@@ -150,7 +150,7 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 					</div>
 				</section>
 				<aside aria-label="Usage">
-					<UsageCharts summary={summary} calls={open.calls.value} />
+					<UsageCharts summary={summary} calls={open.attribution.value.calls} />
 				</aside>
 			</div>
 		</>

@@ -1,0 +1,141 @@
+import fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { blocksOf } from "../../console/src/parts/text-blocks.ts";
+import { startTestService, type TestService } from "../support/service.ts";
+import { TestBrowser } from "./browser.ts";
+import { called, eventsOf, post, postSample, recordOf, SAMPLES, type Sample, said, sampleId } from "./samples.ts";
+import { expectAccessible, visitWithKey } from "./visit.ts";
+
+/** Large texts, and large conversations that go on. */
+
+let browser: TestBrowser;
+let service: TestService;
+
+beforeAll(async () => {
+	browser = await TestBrowser.start();
+	service = await startTestService();
+});
+
+afterAll(async () => {
+	await browser?.[Symbol.asyncDispose]();
+	await service?.[Symbol.asyncDispose]();
+});
+
+/** Returns the first sample with other members. */
+function sampleWith(members: Partial<Sample>): Sample {
+	const [sample] = SAMPLES;
+	if (sample === undefined) throw new Error("there are samples");
+	return { ...sample, costs: [], ...members };
+}
+
+describe("the blocks of a long text", () => {
+	const piece = fc.constantFrom("\n", "\n\n\n", " ", "🎉", "ж".repeat(1_999), "word ".repeat(300), "x".repeat(700));
+
+	test("are short and hold the whole text; only ends of lines may be left out between them", () => {
+		fc.assert(
+			fc.property(fc.array(piece, { maxLength: 40 }), (pieces) => {
+				const text = pieces.join("");
+				const blocks = blocksOf(text);
+				let at = 0;
+				for (const { text: block } of blocks) {
+					expect(block.length).toBeLessThanOrEqual(2_001);
+					expect(block.isWellFormed()).toBe(true);
+					// An empty line at the end of a block has an end of its own.
+					const shown = text.startsWith(block, at) && !/(^|\n)\n$/.test(block) ? block : block.replace(/\n$/, "");
+					expect(text.slice(at, at + shown.length)).toBe(shown);
+					at += shown.length;
+					if (text[at] === "\n") at += 1;
+				}
+				expect(at).toBe(text.length);
+			}),
+			{ numRuns: 300 },
+		);
+	});
+});
+
+describe("a text of 100 KB without a space", () => {
+	// Letters of several scripts take a browser the longest.
+	const text = "aж漢é".repeat(25_000);
+	const sample = sampleWith({
+		id: sampleId(701),
+		title: "Long texts",
+		events: [said("user", "Begin"), ...called("terminal", "cat a.bin", text, 1, 701), said("agent", text)],
+	});
+	beforeAll(() => postSample(service.http, sample));
+
+	test.each([
+		["the output of a tool", "terminal"],
+		["a message", "Agent"],
+	])("is unfolded as %s, and only what is in view is laid out", async (_, title) => {
+		const { page, faults } = await visitWithKey(browser, service.http, `#/conversations/${sample.id}`);
+		const step = page.locator("article.step").filter({ has: page.locator("header strong", { hasText: title }) });
+		// The browser tells of each block that it lays out.
+		await page.evaluate(`{
+			globalThis.laidOut = new Set();
+			addEventListener("contentvisibilityautostatechange", ({ target, skipped }) => skipped || laidOut.add(target), true);
+		}`);
+		await step.getByRole("button", { name: "show all 100,000 characters" }).click();
+		const blocks = step.locator(".text-block");
+		await expect.poll(() => blocks.count()).toBe(50);
+		expect((await blocks.allTextContents()).join("")).toBe(text);
+		await expect.poll(() => page.evaluate("laidOut.size")).toBeGreaterThan(0);
+		expect(await page.evaluate("laidOut.size")).toBeLessThan(25);
+		await expectAccessible(page);
+		await step.getByRole("button", { name: "show less" }).click();
+		await expect.poll(() => blocks.count()).toBe(0);
+		expect(faults).toEqual([]);
+		await page.context().close();
+	});
+
+	test("is shown in the JSON of its event", async () => {
+		const { page } = await visitWithKey(browser, service.http, `#/conversations/${sample.id}`);
+		const step = page.locator("article.step").filter({ has: page.locator("header strong", { hasText: "Agent" }) });
+		await step.locator(".step-facts").click();
+		await step.getByRole("button", { name: "show the JSON" }).click();
+		for (const name of [/llm_message/, /content \[1\]/, /0 \{/]) await step.getByRole("button", { name }).click();
+		const blocks = step.locator(".tree .text-block");
+		await expect.poll(() => blocks.count()).toBe(51);
+		expect((await blocks.allTextContents()).join("")).toBe(JSON.stringify(text));
+		await page.context().close();
+	});
+});
+
+test("while a conversation of 6,000 events goes on, only new steps are drawn", async () => {
+	const id = sampleId(702);
+	const events = Array.from({ length: 6_000 }, (_, index) => said("agent", `Message ${index}`, 0.01));
+	const running = sampleWith({ id, title: "Goes on", status: "running", minutesAgo: 0, events });
+	await post(service.http, "conversations", recordOf(running));
+	const flat = (sample: Sample, name: string) =>
+		eventsOf(sample).map((event, index) => ({ ...event, id: `${name}-${index}`, parent_id: null }));
+	const all = flat(running, "many");
+	for (let from = 0; from < all.length; from += 1_000)
+		await post(service.http, `events/${id}`, all.slice(from, from + 1_000));
+	const { page } = await visitWithKey(browser, service.http, `#/conversations/${id}`);
+	await page.getByText("6,000 steps").waitFor();
+	await page.getByText("Message 5999", { exact: true }).waitFor();
+	// Notes the steps whose elements are made or changed.
+	await page.evaluate(`{
+		globalThis.drawn = new Set();
+		const note = (node) => {
+			const element = node instanceof Element ? node : node.parentElement;
+			const steps = element?.closest("article.step") ? [element.closest("article.step")] : element?.querySelectorAll("article.step");
+			for (const step of steps ?? []) drawn.add(step.querySelector(".said").textContent);
+		};
+		new MutationObserver((records) => {
+			for (const { type, target, addedNodes } of records)
+				if (type !== "childList") {
+					if (target.parentElement?.closest("article.step") ?? target.closest?.("article.step")) note(target);
+				} else for (const node of addedNodes) note(node);
+		}).observe(document.querySelector("section.timeline"), { subtree: true, childList: true, characterData: true, attributes: true });
+	}`);
+	const texts = Array.from({ length: 120 }, (_, index) => `Later ${index}`);
+	const later = flat({ ...running, events: texts.map((text) => said("agent", text, 0.01)) }, "later");
+	for (let from = 0; from < later.length; from += 8)
+		await post(service.http, `events/${id}`, later.slice(from, from + 8));
+	await page.getByText("6,120 steps").waitFor();
+	await page.getByText("Later 119", { exact: true }).waitFor();
+	const drawn: string[] = await page.evaluate("[...drawn]");
+	expect(drawn.filter((text) => !texts.includes(text))).toEqual([]);
+	expect(drawn).toContain("Later 119");
+	await page.context().close();
+});
