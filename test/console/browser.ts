@@ -20,13 +20,16 @@ const UNWANTED = new Set([
 export class TestBrowser implements AsyncDisposable {
 	readonly #browser: Browser;
 	readonly #folder: string;
+	readonly #language: { readonly locale?: string };
 
-	private constructor(browser: Browser, folder: string) {
+	private constructor(browser: Browser, folder: string, language: { readonly locale?: string }) {
 		this.#browser = browser;
 		this.#folder = folder;
+		this.#language = language;
 	}
 
-	static async start(): Promise<TestBrowser> {
+	/** @param env variables of the browser's environment. Windows are in English unless LANG is one of them */
+	static async start(env: Readonly<Record<string, string>> = {}): Promise<TestBrowser> {
 		const folder = await mkdtemp(join(tmpdir(), "console-browser-"));
 		const { TMPDIR } = process.env;
 		// The package unpacks into TMPDIR, and does not unpack again what it finds there.
@@ -34,8 +37,13 @@ export class TestBrowser implements AsyncDisposable {
 		try {
 			const executablePath = await chromium.executablePath();
 			const args = chromium.args.filter((argument) => !UNWANTED.has(argument));
-			const browser = await playwright.launch({ executablePath, args, headless: true });
-			return new TestBrowser(browser, folder);
+			const browser = await playwright.launch({
+				executablePath,
+				args,
+				headless: true,
+				env: { ...process.env, ...env },
+			});
+			return new TestBrowser(browser, folder, env.LANG === undefined ? { locale: "en-GB" } : {});
 		} catch (error) {
 			await rm(folder, { recursive: true, force: true });
 			throw error;
@@ -50,7 +58,7 @@ export class TestBrowser implements AsyncDisposable {
 		return await this.#browser.newContext({
 			viewport: DESKTOP,
 			timezoneId: "Europe/Berlin",
-			locale: "en-GB",
+			...this.#language,
 			colorScheme: "light",
 			...options,
 		});

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { duration } from "../../console/src/parts/format.ts";
+import { cost, duration } from "../../console/src/parts/format.ts";
 
 test.each([
 	[0, "0.0 s"],
@@ -13,4 +13,13 @@ test.each([
 	[180_000_000, "2 d 2 h"],
 ])("a duration of %d ms is written as %s", (milliseconds, text) => {
 	expect(duration(milliseconds)).toBe(text);
+});
+
+test.each([
+	[1.84, "$1.84"],
+	[0.0031, "$0.0031"],
+	[-0.71, "-$0.71"],
+	[0, "$0.00"],
+])("a cost of %d is written as %s", (value, text) => {
+	expect(cost(value)).toBe(text);
 });

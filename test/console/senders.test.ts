@@ -105,3 +105,30 @@ test("the senders page lists what was refused and why, also of a server with a w
 	expect(faults).toEqual([]);
 	await page.context().close();
 });
+
+test("the senders page does not say that a key posts whose posts were all refused", async () => {
+	const response = await fetch(`${service.http}/api/v1/webhooks/conversations`, {
+		method: "POST",
+		headers: { "Content-Type": "application/json", "X-Access-Token": KEY },
+		body: "{}",
+	});
+	expect(response.status).toBe(403);
+	const { page } = await visitWithKey(browser, service.http, "#/senders");
+	const row = page.getByRole("region", { name: "Senders" }).getByRole("row", { name: /^reader/ });
+	await row.waitFor();
+	expect(await row.getByRole("cell").allTextContents()).toEqual([
+		...[
+			"reader ",
+			"–",
+			"nothing accepted",
+			"0",
+			"0",
+			"0",
+			"not known yet",
+			"permission_denied 1",
+			"permission_denied 1",
+		],
+	]);
+	expect(await row.getByRole("link").count()).toBe(0);
+	await page.context().close();
+});

@@ -16,10 +16,11 @@ export function full(value: bigint | number): string {
 	return whole.format(value);
 }
 
-/** Writes a cost with as many digits as it needs: $1.84, $0.0031. */
+/** Writes a cost with as many digits as it needs: $1.84, $0.0031, -$0.71. */
 export function cost(value: number): string {
 	const digits = Math.abs(value) < 0.1 ? 4 : 2;
-	return `$${value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: digits })}`;
+	const amount = Math.abs(value).toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: digits });
+	return `${value < 0 ? "-" : ""}$${amount}`;
 }
 
 /** Writes a duration in milliseconds, such as 48 s or 3 min 20 s. */

@@ -22,7 +22,7 @@ const TITLES: Readonly<Record<Problem["kind"], string>> = {
 };
 
 /** Milliseconds after which a service that did not answer is asked again. */
-const RETRY_AFTER = 2_000;
+export const RETRY_AFTER = 2_000;
 
 /** Says what went wrong, and offers to try again. A service that is away is tried again without a click. */
 export function ProblemNotice({ problem, retry }: { readonly problem: Problem; readonly retry?: () => void }) {

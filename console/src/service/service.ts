@@ -79,7 +79,9 @@ export async function readJson(path: string): Promise<unknown> {
 		403: Code.PermissionDenied,
 		404: Code.NotFound,
 		410: Code.OutOfRange,
+		502: Code.Unavailable,
 		503: Code.Unavailable,
+		504: Code.Unavailable,
 	};
 	throw new ConnectError(await response.text(), codes[response.status] ?? Code.Internal);
 }

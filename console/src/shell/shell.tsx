@@ -1,16 +1,18 @@
 import { useSignal } from "@preact/signals";
-import type { ComponentChildren } from "preact";
-import { lazy, Suspense } from "preact/compat";
+import type { ComponentChildren, ComponentType } from "preact";
 import { useEffect, useErrorBoundary, useRef } from "preact/hooks";
 import ConversationsPage from "../pages/conversations/view.tsx";
+import { loadedLater } from "../parts/loaded-later.tsx";
 import { Notice } from "../parts/notice.tsx";
 import { accessKey, admitted, signOut } from "../service/session.ts";
 import { live, type WatchState } from "../service/watch.ts";
 import { activeShortcuts, type Shortcut, useShortcuts } from "./keys.ts";
+import { BrokenPage, MissingPage, pageIsThere } from "./page-failure.tsx";
 import { addressOf, go, path } from "./route.ts";
 import { SearchBox } from "./search-box.tsx";
 import { OfferedKey, SignIn } from "./sign-in.tsx";
 import { nextTheme, theme } from "./theme.ts";
+import { useTitle } from "./title.ts";
 
 /**
  * Pages by the first part of the address. All but the list, which most people open first, are loaded when they are opened
@@ -18,12 +20,27 @@ import { nextTheme, theme } from "./theme.ts";
  */
 const PAGES = {
 	conversations: { title: "Conversations", view: ConversationsPage },
-	usage: { title: "Usage", view: lazy(() => import("../pages/usage/view.tsx")) },
-	senders: { title: "Senders", view: lazy(() => import("../pages/senders/view.tsx")) },
-	about: { title: "About", view: lazy(() => import("../pages/about/view.tsx")) },
-	search: { title: "Search", view: lazy(() => import("../pages/search/view.tsx")) },
+	usage: { title: "Usage", view: loadedPage(() => import("../pages/usage/view.tsx")) },
+	senders: { title: "Senders", view: loadedPage(() => import("../pages/senders/view.tsx")) },
+	about: { title: "About", view: loadedPage(() => import("../pages/about/view.tsx")) },
+	search: { title: "Search", view: loadedPage(() => import("../pages/search/view.tsx")) },
 } as const;
-const Conversation = lazy(() => import("../pages/conversation/view.tsx"));
+const Conversation = loadedPage(() => import("../pages/conversation/view.tsx"));
+
+/** Returns a page whose files are loaded when it is opened first. */
+function loadedPage<Props extends object>(
+	load: () => Promise<{ readonly default: ComponentType<Props> }>,
+): ComponentType<Props> {
+	const noted = async () => {
+		const page = await load();
+		pageIsThere();
+		return page;
+	};
+	return loadedLater(noted, {
+		waiting: <Notice title="Loading…" />,
+		failed: (error) => <MissingPage error={error} />,
+	});
+}
 
 type PageName = keyof typeof PAGES;
 const NAMES: readonly PageName[] = ["conversations", "usage", "senders", "about"];
@@ -32,10 +49,10 @@ const ALL_NAMES: readonly PageName[] = [...NAMES, "search"];
 /** The page of the address, with the navigation above it. */
 export function Shell() {
 	if (!admitted.value) return <SignIn />;
-	const [first = "conversations", id] = path.value;
-	const name = ALL_NAMES.find((known) => known === first) ?? "conversations";
-	const Page = PAGES[name].view;
-	const conversation = name === "conversations" ? id : undefined;
+	const [first = "conversations", id, ...rest] = path.value;
+	const name = ALL_NAMES.find((known) => known === first);
+	const conversation = name === "conversations" && rest.length === 0 ? id : undefined;
+	const Page = name === undefined || (id !== undefined && conversation === undefined) ? NoPage : PAGES[name].view;
 	return (
 		<>
 			<button type="button" class="skip" onClick={() => document.getElementById("main")?.focus()}>
@@ -66,9 +83,7 @@ export function Shell() {
 			{/* What one key may see is not shown to another one. */}
 			<main key={accessKey.value} id="main" tabIndex={-1}>
 				<Boundary key={conversation ?? name}>
-					<Suspense fallback={<Notice title="Loading…" />}>
-						{conversation === undefined ? <Page /> : <Conversation id={conversation} />}
-					</Suspense>
+					{conversation === undefined ? <Page /> : <Conversation id={conversation} />}
 				</Boundary>
 			</main>
 			<Help />
@@ -76,16 +91,19 @@ export function Shell() {
 	);
 }
 
-/** Says when a page cannot be shown, for example because its files are not there any more after an upgrade. */
+/** Says when an error ends a page. The rest of the console stays. */
 function Boundary({ children }: { readonly children: ComponentChildren }) {
 	const [error] = useErrorBoundary((thrown: unknown) => reportError(thrown));
-	if (error === undefined) return children;
+	return error === undefined ? children : <BrokenPage error={error} />;
+}
+
+/** Stands at an address that no page has. */
+function NoPage() {
+	useTitle("Not found");
 	return (
-		<Notice title="This page cannot be shown">
-			<span>The service may be away, or may have been upgraded since the console was opened.</span>
-			<button type="button" onClick={() => location.reload()}>
-				Load the console again
-			</button>
+		<Notice title="Not found">
+			<span>The console has no page at this address.</span>
+			<a href={addressOf(["conversations"])}>All conversations</a>
 		</Notice>
 	);
 }

@@ -1,6 +1,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { serviceInfo } from "../service/service.ts";
+import { RETRY_AFTER } from "../parts/notice.tsx";
+import { problemOf, serviceInfo } from "../service/service.ts";
 import { needsNoKey, offeredKey, signedOutBecause, signIn } from "../service/session.ts";
 import { useTitle } from "./title.ts";
 
@@ -10,12 +11,19 @@ export function SignIn() {
 	const key = useSignal("");
 	// A browser with a client certificate needs no key.
 	useEffect(() => {
-		serviceInfo.getServiceInfo({}).then(
-			() => {
-				needsNoKey.value = true;
-			},
-			() => undefined,
-		);
+		let timer: ReturnType<typeof setTimeout>;
+		const ask = (): void => {
+			serviceInfo.getServiceInfo({}).then(
+				() => {
+					needsNoKey.value = true;
+				},
+				(error: unknown) => {
+					if (problemOf(error).kind === "away") timer = setTimeout(ask, RETRY_AFTER);
+				},
+			);
+		};
+		ask();
+		return () => clearTimeout(timer);
 	}, []);
 	return (
 		<main class="sign-in">

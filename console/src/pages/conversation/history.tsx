@@ -110,9 +110,10 @@ function Compared({ open, sequence, other }: ComparedProps) {
 	const none = useSignal(false);
 	const before =
 		other ?? open.updates.value.findLast((update) => update.current && update.sequence < sequence)?.sequence;
-	useEffect(() => {
+	const load = (): void => {
 		Promise.all([before === undefined ? undefined : readRecord(open.id, before), readRecord(open.id, sequence)]).then(
 			([older, newer]) => {
+				problem.value = undefined;
 				none.value = newer === undefined;
 				found.value = differences(older ?? {}, newer ?? {});
 			},
@@ -120,8 +121,9 @@ function Compared({ open, sequence, other }: ComparedProps) {
 				problem.value = problemOf(error);
 			},
 		);
-	}, []);
-	if (problem.value !== undefined) return <ProblemNotice problem={problem.value} />;
+	};
+	useEffect(load, []);
+	if (problem.value !== undefined) return <ProblemNotice problem={problem.value} retry={load} />;
 	if (found.value === undefined) return <Notice title="Loading…" />;
 	if (none.value) return <Notice title={`There was no record at sequence ${sequence} yet`} />;
 	if (found.value.length === 0) return <Notice title="The current record did not change" />;

@@ -1,11 +1,12 @@
 import { create } from "@bufbuild/protobuf";
-import { timestampFromDate } from "@bufbuild/protobuf/wkt";
+import { timestampDate, timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
 import {
 	type ConversationFilter,
 	ConversationFilterSchema,
 	ConversationOrder,
 } from "../../../../gen/conversations/v1/conversation_service_pb.js";
+import { startOfDay } from "../../parts/days.ts";
 
 /** The filter and the order of a list, as the address has them. The names are those of the JSON API. */
 
@@ -39,10 +40,20 @@ interface Form {
 const STATUS: Form = { isValid: (value) => STATUSES.has(value), words: `one of ${[...STATUSES.keys()].join(", ")}` };
 const TRUTH: Form = { isValid: (value) => value === "true" || value === "false", words: "true or false" };
 const TIME: Form = {
-	isValid: (value) => /^\d{4}-/.test(value) && !Number.isNaN(new Date(value).getTime()),
+	isValid: (value) => timeOf(value) !== undefined,
 	words: "a day or a time such as 2026-11-23 or 2026-11-23T08:00:00Z",
 };
 const NUMBER: Form = { isValid: (value) => /^\d{1,9}(\.\d+)?$/.test(value), words: "a number such as 30 or 0.5" };
+
+/** Filters by time: their fields, and their names in the address. */
+const TIMES = [
+	["createdFrom", "created_from"],
+	["createdTo", "created_to"],
+	["updatedFrom", "updated_from"],
+	["updatedTo", "updated_to"],
+	["activityFrom", "activity_from"],
+	["activityTo", "activity_to"],
+] as const;
 
 /** Forms of the values of filters. Every text is a value of the others. */
 const FORMS: ReadonlyMap<string, Form> = new Map([
@@ -50,12 +61,7 @@ const FORMS: ReadonlyMap<string, Form> = new Map([
 	["execution_status_not", STATUS],
 	["has_error", TRUTH],
 	["has_gaps", TRUTH],
-	["created_from", TIME],
-	["created_to", TIME],
-	["updated_from", TIME],
-	["updated_to", TIME],
-	["activity_from", TIME],
-	["activity_to", TIME],
+	...TIMES.map(([, name]) => [name, TIME] as const),
 	["silent_minutes", NUMBER],
 	["cost_from", NUMBER],
 	["cost_to", NUMBER],
@@ -65,6 +71,30 @@ const FORMS: ReadonlyMap<string, Form> = new Map([
 export function faultOf(name: string, value: string): string | undefined {
 	const form = FORMS.get(name);
 	return form === undefined || form.isValid(value) ? undefined : `${name} must be ${form.words}`;
+}
+
+/** Returns the time of a filter, a day being its start in the viewer's zone; undefined for a text that is none. */
+function timeOf(text: string): Date | undefined {
+	if (!/^\d{4}-\d\d-\d\dT/.test(text)) return startOfDay(text);
+	const time = new Date(text);
+	return Number.isNaN(time.getTime()) ? undefined : time;
+}
+
+/**
+ * Returns the parameters of the address as the API takes them: it has no minutes of silence, and no days of a viewer.
+ *
+ * @param now milliseconds of Unix time
+ */
+export function apiParametersOf(query: URLSearchParams, now: number): URLSearchParams {
+	const parameters = new URLSearchParams(query);
+	const filter = filterOf(query, now);
+	parameters.delete("silent_minutes");
+	for (const [field, name] of TIMES) {
+		const time = filter[field];
+		parameters.delete(name);
+		if (time !== undefined) parameters.set(name, timestampDate(time).toISOString());
+	}
+	return parameters;
 }
 
 /** Parameters that are filters, with the words for a person. */
@@ -158,17 +188,9 @@ export function filterOf(query: URLSearchParams, now: number): ConversationFilte
 	const [hasError, hasGaps] = [valid("has_error"), valid("has_gaps")];
 	if (hasError !== undefined) filter.hasError = hasError === "true";
 	if (hasGaps !== undefined) filter.hasGaps = hasGaps === "true";
-	const times = {
-		createdFrom: "created_from",
-		createdTo: "created_to",
-		updatedFrom: "updated_from",
-		updatedTo: "updated_to",
-		activityFrom: "activity_from",
-		activityTo: "activity_to",
-	} as const;
-	for (const [field, name] of Object.entries(times)) {
-		const time = valid(name);
-		if (time !== undefined) Object.assign(filter, { [field]: timestampFromDate(new Date(time)) });
+	for (const [field, name] of TIMES) {
+		const time = timeOf(query.get(name) ?? "");
+		if (time !== undefined) filter[field] = timestampFromDate(time);
 	}
 	if (silent !== undefined) filter.activityTo = timestampFromDate(new Date(now - silent * 60_000));
 	return filter;

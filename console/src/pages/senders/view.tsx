@@ -87,18 +87,30 @@ export default function SendersPage() {
 }
 
 function Line({ sender }: { readonly sender: Sender }) {
+	// A key whose posts were all refused, for example because it may only read, is listed too.
+	const hasPosted = sender.lastPostAt !== undefined;
 	const skew = sender.clockSkew === undefined ? undefined : durationMs(sender.clockSkew);
 	return (
 		<tr>
 			<td>
-				<a href={addressOf(["conversations"], { sender: sender.name })}>{sender.name}</a>{" "}
+				{hasPosted ? (
+					<a href={addressOf(["conversations"], { sender: sender.name })}>{sender.name}</a>
+				) : (
+					<span>{sender.name}</span>
+				)}{" "}
 				{sender.owner !== "" && <span class="tag">{sender.owner}</span>}
 			</td>
 			<td>
 				<Ago time={sender.lastPostAt} />
 			</td>
 			<td class="status">
-				{sender.silent ? <span class="error">✕ silent</span> : <span class="finished">✓ posts</span>}
+				{sender.silent ? (
+					<span class="error">✕ silent</span>
+				) : hasPosted ? (
+					<span class="finished">✓ posts</span>
+				) : (
+					<span class="muted">nothing accepted</span>
+				)}
 			</td>
 			<td class="number">{full(sender.runningConversations)}</td>
 			<td class="number">{full(sender.records)}</td>

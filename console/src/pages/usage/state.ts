@@ -9,10 +9,11 @@ import {
 } from "../../../../gen/conversations/v1/conversation_report_service_pb.js";
 import { periodsOf, timeZone } from "../../../../src/usage/periods.ts";
 import type { Series } from "../../parts/chart.tsx";
+import { startOfDay } from "../../parts/days.ts";
 import type { ChartStep } from "../../parts/time-names.ts";
 import { BASE_URL, KEY_REFUSED, type Problem, problemOf, reports } from "../../service/service.ts";
 import { accessKey, signOut } from "../../service/session.ts";
-import { filterOf } from "../conversations/filter.ts";
+import { apiParametersOf, filterOf } from "../conversations/filter.ts";
 
 export const RANGES: ReadonlyMap<string, string> = new Map([
 	["1", "today"],
@@ -144,8 +145,8 @@ export class UsageReport {
 			case "last_month":
 				return { from: new Date(year, month - 1, 1), to: new Date(year, month, 1) };
 			case "days": {
-				const from = dayOf(this.#query.get("from")) ?? new Date(year, month, day - 6);
-				const last = dayOf(this.#query.get("to"));
+				const from = startOfDay(this.#query.get("from") ?? "") ?? new Date(year, month, day - 6);
+				const last = startOfDay(this.#query.get("to") ?? "");
 				// A day that ends before the first one is no end.
 				const to = last && last >= from ? new Date(last.getFullYear(), last.getMonth(), last.getDate() + 1) : undefined;
 				return { from, to };
@@ -165,11 +166,8 @@ export class UsageReport {
 			time_zone: this.#timeZone,
 			group_by: this.groupBy,
 		});
-		for (const [name, value] of this.#query)
-			if (!OWN_PARAMETERS.includes(name) && name !== "silent_minutes") parameters.append(name, value);
-		// The API has no minutes of silence.
-		const { activityTo } = filterOf(this.#query, Date.now());
-		if (activityTo !== undefined) parameters.set("activity_to", timestampDate(activityTo).toISOString());
+		for (const [name, value] of apiParametersOf(this.#query, Date.now()))
+			if (!OWN_PARAMETERS.includes(name)) parameters.append(name, value);
 		const response = await fetch(`${BASE_URL}/api/v1/usage?${parameters}`, {
 			headers: { Accept: "text/csv", ...(accessKey.value === undefined ? {} : { "X-Access-Token": accessKey.value }) },
 		});
@@ -183,17 +181,6 @@ export class UsageReport {
 		link.click();
 		URL.revokeObjectURL(link.href);
 	}
-}
-
-/** Returns the start of a day such as 2026-11-23, in the viewer's zone. */
-function dayOf(text: string | null): Date | undefined {
-	const [, year, month, day] = /^(\d{4})-(\d\d)-(\d\d)$/.exec(text ?? "") ?? [];
-	return year === undefined ? undefined : new Date(Number(year), Number(month) - 1, Number(day));
-}
-
-/** Writes a day in the viewer's zone, such as 2026-11-23. */
-export function dayText(day: Date): string {
-	return [day.getFullYear(), day.getMonth() + 1, day.getDate()].map((part) => String(part).padStart(2, "0")).join("-");
 }
 
 function shown(

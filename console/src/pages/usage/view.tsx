@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { UsageTotals } from "../../../../gen/conversations/v1/conversation_report_service_pb.js";
 import { Chart, type Series } from "../../parts/chart.tsx";
+import { dayText } from "../../parts/days.ts";
 import { cost, full, short } from "../../parts/format.ts";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { type ChartStep, periodName } from "../../parts/time-names.ts";
@@ -10,7 +11,7 @@ import { useShortcuts } from "../../shell/keys.ts";
 import { query, setQuery } from "../../shell/route.ts";
 import { useTitle } from "../../shell/title.ts";
 import { Filters } from "../conversations/view.tsx";
-import { dayText, GROUPS, OWN_PARAMETERS, RANGES, STEPS, UsageReport } from "./state.ts";
+import { GROUPS, OWN_PARAMETERS, RANGES, STEPS, UsageReport } from "./state.ts";
 
 /** Milliseconds between two reads of the report. */
 const INTERVAL = 60_000;
@@ -263,10 +264,10 @@ function Numbers({ usage, total }: { readonly usage: UsageTotals; readonly total
 	);
 }
 
-/** Chooses a day of the range. */
 /** Earliest day that can be chosen. */
 const FIRST_DAY = "1970-01-01";
 
+/** Chooses a day of the range. */
 function Day({ name, label, value }: { readonly name: string; readonly label: string; readonly value: string }) {
 	// What is typed stays while the page is drawn anew.
 	const typed = useSignal<string | undefined>(undefined);

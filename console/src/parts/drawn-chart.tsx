@@ -1,0 +1,114 @@
+import "uplot/dist/uPlot.min.css";
+import "./browser-language.ts";
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import { theme } from "../shell/theme.ts";
+import type { ChartProps, Series } from "./chart.tsx";
+import { type ChartStep, timeNames } from "./time-names.ts";
+
+/** Half the length of a period in seconds. */
+const HALF: Readonly<Record<ChartStep, number>> = { hour: 1_800, day: 43_200, week: 302_400, month: 1_296_000 };
+/** Width in pixels that a name of a time needs. */
+const NAME_WIDTH = 76;
+
+/** Draws a chart. */
+export default function DrawnChart({ times, series, kind, height, format, step, label }: ChartProps) {
+	const box = useRef<HTMLDivElement>(null);
+	const chosenTheme = theme.value;
+	useEffect(() => {
+		const element = box.current;
+		if (element === null) return;
+		void chosenTheme;
+		const style = getComputedStyle(document.documentElement);
+		const color = (name: string): string => resolved(style.getPropertyValue(name));
+		const stacked = kind === "bars" ? stack(series) : series;
+		// The largest sum is drawn first; the smaller ones cover its lower part.
+		const drawn = kind === "bars" ? [...stacked].reverse() : stacked;
+		const room = step === undefined ? 0 : HALF[step];
+		const chart = new uPlot(
+			{
+				width: element.clientWidth,
+				height,
+				legend: { show: false },
+				cursor: { show: false },
+				scales: {
+					// Bars need room on both sides.
+					x: { time: true, range: () => [(times[0] ?? 0) - room, (times.at(-1) ?? 0) + room] },
+					y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] },
+				},
+				axes: [
+					{
+						stroke: color("--muted"),
+						grid: { show: false },
+						ticks: { show: false },
+						font: "11px sans-serif",
+						size: 38,
+						space: NAME_WIDTH,
+						// Each bar that has a name has it below itself. Lines name their ends, because round times may lie beyond them.
+						splits: ({ width }) => (step === undefined ? ends(times) : named(times, (width - 80) / NAME_WIDTH)),
+						values: (_, seconds) => timeNames(seconds, step),
+					},
+					{
+						stroke: color("--muted"),
+						grid: { stroke: color("--line"), width: 1 },
+						ticks: { show: false },
+						font: "11px sans-serif",
+						size: 64,
+						values: (_, values) => values.map(format),
+					},
+				],
+				series: [
+					{},
+					...drawn.map(({ label: name, color: token }) => ({
+						label: name,
+						stroke: color(token),
+						width: kind === "bars" ? 0 : 2,
+						points: { show: kind === "lines" && times.length < 2 },
+						...(kind === "bars" && uPlot.paths.bars !== undefined
+							? { fill: color(token), paths: uPlot.paths.bars({ size: [0.8, 60], align: 0 }) }
+							: {}),
+					})),
+				],
+			},
+			[[...times], ...drawn.map(({ values }) => [...values])],
+			element,
+		);
+		const observer = new ResizeObserver(() => chart.setSize({ width: element.clientWidth, height }));
+		observer.observe(element);
+		return () => {
+			observer.disconnect();
+			chart.destroy();
+		};
+	}, [times, series, kind, height, chosenTheme, step]);
+	return <div ref={box} class="chart" role="img" aria-label={label} style={{ minHeight: `${height}px` }} />;
+}
+
+/** Returns the first and the last of some times, once if they are equal. */
+function ends(times: readonly number[]): number[] {
+	return [...new Set([...times.slice(0, 1), ...times.slice(-1)])];
+}
+
+/** Returns evenly spread times, at most a number of them. */
+function named(times: readonly number[], most: number): number[] {
+	const every = Math.max(1, Math.ceil(times.length / Math.max(most, 1)));
+	return times.filter((_, index) => index % every === 0);
+}
+
+/** Returns the series with each value added to those of the series before it. */
+function stack(series: readonly Series[]): Series[] {
+	let below: readonly number[] = [];
+	return series.map((one) => {
+		below = one.values.map((value, index) => value + (below[index] ?? 0));
+		return { ...one, values: below };
+	});
+}
+
+/** Returns a color that a canvas understands, from the value of a design token. */
+function resolved(token: string): string {
+	const probe = document.createElement("span");
+	probe.style.color = token;
+	document.body.append(probe);
+	const { color } = getComputedStyle(probe);
+	probe.remove();
+	return color;
+}
