@@ -207,6 +207,8 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 
 	test.each([
 		["America/St_Johns", UsageStep.DAY],
+		// The data of PostgreSQL may be older than the end of its summer time in 2026.
+		["Africa/Casablanca", UsageStep.DAY],
 		["Asia/Kathmandu", UsageStep.DAY],
 		["Pacific/Auckland", UsageStep.WEEK],
 		["Pacific/Auckland", UsageStep.MONTH],
