@@ -14,6 +14,12 @@ export interface GateOptions {
 	readonly onRefused?: (holder: Principal, kind: ErrorKind) => void;
 }
 
+/** The error for a client whose certificate has no scopes, and that sends no key of this service. */
+const UNKNOWN_CERTIFICATE = new ServiceError(
+	"unauthenticated",
+	"The name of the client certificate is not in CLIENT_CERTIFICATES, and the request has no valid access key",
+);
+
 /**
  * Decides which requests may reach routes and RPCs, before the request body is read. It denies by default: nobody can
  * call an RPC whose descriptor names no scope.
@@ -41,11 +47,6 @@ export class Gate {
 	/** Returns whether a key is one of the service, also when it has expired. */
 	knows(key: string): boolean {
 		return this.#keyring.knows(key);
-	}
-
-	/** Returns whether a client certificate with this name is accepted in place of a key. */
-	accepts(certificate: string | undefined): boolean {
-		return certificate !== undefined && this.#certificates.has(certificate);
 	}
 
 	/**
@@ -81,8 +82,10 @@ export class Gate {
 	}
 
 	#authenticate(key: string | undefined, certificate: string | undefined): Principal {
-		const holder = certificate === undefined ? undefined : this.#certificates.get(certificate);
-		return holder !== undefined && !key ? holder : this.#keyring.authenticate(key);
+		if (key || certificate === undefined) return this.#keyring.authenticate(key);
+		const holder = this.#certificates.get(certificate);
+		if (holder === undefined) throw UNKNOWN_CERTIFICATE;
+		return holder;
 	}
 }
 

@@ -17,7 +17,7 @@ export const KEY_HEADERS = [KEY_HEADER, "authorization", SESSION_HEADER] as cons
  * @param fields names and values of all header fields in turn. Node.js drops the second of two fields `Authorization`
  *   from the headers that it parses
  * @param knows returns whether a key is one of this service
- * @param hasCertificate returns whether the client has a certificate with which it needs no key
+ * @param hasCertificate returns whether the client has a certificate, which may stand in for a key
  * @returns undefined when the request has no key
  * @throws ServiceError `unauthenticated` when the request has two different keys
  */

@@ -1,12 +1,13 @@
-import type { Attributes, Counter, Histogram, Meter } from "@opentelemetry/api";
+import type { Attributes, AttributeValue, Counter, Histogram, Meter } from "@opentelemetry/api";
 import { PrometheusSerializer } from "@opentelemetry/exporter-prometheus";
 import type { Resource } from "@opentelemetry/resources";
 import { type IMetricReader, MeterProvider, MetricReader, type ResourceMetrics } from "@opentelemetry/sdk-metrics";
 import {
+	ATTR_ERROR_TYPE,
 	METRIC_HTTP_SERVER_REQUEST_DURATION,
 	METRIC_RPC_SERVER_CALL_DURATION,
 } from "@opentelemetry/semantic-conventions";
-import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
+import { UpdateChange, UpdateChangeSchema } from "../../gen/conversations/v1/update_pb.js";
 import type { AnsweredGroup } from "../threads/protocol.ts";
 import type { EndedRequest } from "./ended-request.ts";
 import type { Transport } from "./log-fields.ts";
@@ -32,6 +33,27 @@ const BYTES = [1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 16_777
 /** Bucket boundaries of the number of appends in a commit. */
 const APPENDS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
+const TRANSPORTS: readonly Transport[] = ["http", "connect", "grpc-web", "grpc"];
+/** Kinds of requests: HTTP POST other than RPCs, RPCs, and other HTTP. */
+const REQUESTS = ["post", "rpc", "other"] as const;
+/** Outcomes of requests; `failed` are those with another error than the next two. */
+const OUTCOMES = ["success", "failed", "unavailable", "canceled"] as const;
+
+function requestOf(isRpc: boolean, method: string | undefined): (typeof REQUESTS)[number] {
+	if (isRpc) return "rpc";
+	return method === "POST" ? "post" : "other";
+}
+
+/** @param error type of the error; undefined for none */
+function outcomeOf(error: AttributeValue | undefined): (typeof OUTCOMES)[number] {
+	if (error === undefined) return "success";
+	return error === "unavailable" || error === "canceled" ? error : "failed";
+}
+
+function nameOf(change: UpdateChange): string {
+	return UpdateChange[change].toLowerCase();
+}
+
 /** The service's metrics. Prometheus scrapes them, and other readers can send them elsewhere. */
 export class Metrics implements AsyncDisposable {
 	readonly #provider: MeterProvider;
@@ -43,6 +65,7 @@ export class Metrics implements AsyncDisposable {
 	readonly #size: Histogram;
 	readonly #violations: Counter;
 	readonly #unauthenticated: Counter;
+	readonly #ended: Counter;
 	readonly #commits: Histogram;
 	readonly #commitSize: Histogram;
 
@@ -102,6 +125,20 @@ export class Metrics implements AsyncDisposable {
 			unit: "{request}",
 			description: "Requests without a valid access key or client certificate",
 		});
+		this.#ended = this.#meter.createCounter("conversations.requests.ended", {
+			unit: "{request}",
+			description: "Requests that ended, by their kind and outcome",
+		});
+		this.#startAtZero();
+	}
+
+	/** Adds the series of counters whose labels are known. Prometheus sees no increase in the first value of a series. */
+	#startAtZero(): void {
+		for (const transport of TRANSPORTS) this.#unauthenticated.add(0, { transport });
+		for (const request of REQUESTS) for (const outcome of OUTCOMES) this.#ended.add(0, { request, outcome });
+		for (const { number } of UpdateChangeSchema.values)
+			if (number !== UpdateChange.UNSPECIFIED && number !== UpdateChange.ERASED)
+				this.#updates.add(0, { change: nameOf(number) });
 	}
 
 	/** Records a completed request. */
@@ -110,7 +147,8 @@ export class Metrics implements AsyncDisposable {
 		const { target, seconds, bytes } = request;
 		const rpc = isRpc(target);
 		(rpc ? this.#rpc : this.#http).record(seconds, attributes);
-		const { transport, route } = target;
+		const { transport, route, method } = target;
+		this.#ended.add(1, { request: requestOf(rpc, method), outcome: outcomeOf(attributes[ATTR_ERROR_TYPE]) });
 		// The body of a request without a route is never read.
 		if (bytes !== undefined && route !== undefined) this.#size.record(bytes, { transport, route });
 	}
@@ -133,7 +171,7 @@ export class Metrics implements AsyncDisposable {
 
 	/** Counts an update that was stored. */
 	accepted(change: UpdateChange): void {
-		this.#updates.add(1, { change: UpdateChange[change].toLowerCase() });
+		this.#updates.add(1, { change: nameOf(change) });
 	}
 
 	/** Adds a metric whose value can go up and down. `read` is called at each collection. */

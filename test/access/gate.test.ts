@@ -3,6 +3,7 @@ import { FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
 import { expect, test } from "vitest";
 import { Gate, rpcPath } from "../../src/access/gate.ts";
 import { hashKey, Keyring, scopes } from "../../src/access/keys.ts";
+import { ServiceError } from "../../src/errors.ts";
 import { SERVICES } from "../../src/rpc/services.ts";
 
 const keyring = new Keyring([
@@ -41,6 +42,27 @@ test("a method without a scope is refused even to a key with every scope", () =>
 			message: "No access key or client certificate can call this method",
 		}),
 	);
+});
+
+test("a client certificate whose name has no scopes is named as the reason, unless the request has a key", () => {
+	const certificates = [{ name: "agent-1", scopes: new Set(scopes), owner: undefined }];
+	const gate = new Gate(keyring, SERVICES, { certificates });
+	expect(gate.admit("ingest", undefined, "agent-1").name).toBe("agent-1");
+	expect(gate.admit("ingest", "every-scope", "stranger").name).toBe("all");
+	const refusals = [undefined, "stranger"].map((name) => {
+		try {
+			return gate.admit("ingest", undefined, name).name;
+		} catch (error) {
+			return error instanceof ServiceError ? [error.kind, error.message] : error;
+		}
+	});
+	expect(refusals).toEqual([
+		["unauthenticated", "The access key is missing"],
+		[
+			"unauthenticated",
+			"The name of the client certificate is not in CLIENT_CERTIFICATES, and the request has no valid access key",
+		],
+	]);
 });
 
 test.each(SERVICES.flatMap((service) => service.methods.map(rpcPath)))("%s needs a known key with a scope", (path) => {

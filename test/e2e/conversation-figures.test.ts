@@ -78,7 +78,10 @@ test.each(ENGINES)("metrics show conversations, silence, updates and usage, with
 	};
 	expect((await postEvents(service, KEY, String(silent.id), JSON.stringify([event]))).status).toBe(200);
 	const [accepted] = await of("updates_accepted_total");
-	expect(accepted).toEqual({ "change=started": 3, "change=paused": 1 });
+	expect(Object.fromEntries(Object.entries(accepted ?? {}).filter(([, count]) => count > 0))).toEqual({
+		"change=started": 3,
+		"change=paused": 1,
+	});
 	expect(await of("by_status", "silent")).toEqual([
 		{ "status=running": 1, "status=finished": 1, "status=paused": 1 },
 		{ "": 0 },

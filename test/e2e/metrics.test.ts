@@ -32,6 +32,8 @@ const { getConversation, watchConversationUpdates } = ConversationService.method
 
 let folder: TempFolder;
 let service: ServiceProcess;
+/** The first scrape, before any other request. */
+let fresh: Scraped;
 
 beforeAll(async () => {
 	folder = new TempFolder();
@@ -41,6 +43,7 @@ beforeAll(async () => {
 		// Nothing listens there. The figures of an agent server are shown from the start.
 		RECONCILE_AGENT_SERVERS: "test=http://127.0.0.1:9",
 	});
+	fresh = await scrape(service, SCRAPER);
 });
 afterAll(async () => {
 	await service[Symbol.asyncDispose]();
@@ -311,6 +314,33 @@ describe("deploy/", () => {
 		expect(
 			[...asked, ...grouped].filter((label) => !["le", "job", "instance"].includes(label) && !known.has(label)),
 		).toEqual([]);
+	});
+
+	// In the first value of a series Prometheus sees no increase.
+	test("the counters of alerts are 0 in the first scrape, with the labels that the alerts select", () => {
+		// The durations of commits, of which a quantile is taken, and the models begin with the first one.
+		const later = new Set(["conversations_commit_duration_seconds_bucket", "conversations_usage_cost_total"]);
+		const selected = alerts.groups
+			.flatMap(({ rules }) => rules)
+			.flatMap(({ expr }) => [...expr.matchAll(/\b(?:rate|increase)\((\w+)(?:\{([^}]*)\})?\[/g)])
+			.filter(([, name = ""]) => !later.has(name));
+		expect(new Set(selected.map(([, name]) => name))).toEqual(
+			new Set([
+				"conversations_requests_ended_total",
+				"conversations_requests_unauthenticated_total",
+				"conversations_log_dropped_lines_total",
+			]),
+		);
+		for (const [whole, name, matchers = ""] of selected) {
+			const tests = [...matchers.matchAll(/(\w+)(=~|!=|=)"([^"]*)"/g)];
+			const isSelected = (labels: Readonly<Record<string, string>>) =>
+				tests.every(([, label = "", operator, value = ""]) => {
+					const isSame = new RegExp(`^(?:${value})$`).test(labels[label] ?? "");
+					return operator === "!=" ? !isSame : isSame;
+				});
+			const found = fresh.samples.filter((sample) => sample.name === name && isSelected(sample.labels));
+			expect([whole, new Set(found.map(({ value }) => value))]).toEqual([whole, new Set([0])]);
+		}
 	});
 
 	test("the alert ConversationsDown names the job of the documented scrape configuration", () => {

@@ -124,11 +124,12 @@ test("changed certificate files are loaded, and files that cannot be used are re
 });
 
 test("with a client CA, a client certificate is required, and its name may have scopes", async () => {
-	service = await startTestService({
+	const started = await startTestService({
 		...SERVER,
 		TLS_CLIENT_CA_FILE: certificates.path("ca.crt"),
 		CLIENT_CERTIFICATES: "agent-1:ingest,spiffe://test/workload:read",
 	});
+	service = started;
 	expect(await post(service, { key: KEY })).toBe("refused");
 	expect(await post(service, { key: KEY, holder: holder("foreign") })).toBe("refused");
 	expect(await call(service, LIST, { key: KEY })).toBe(status.UNAVAILABLE);
@@ -145,6 +146,14 @@ test("with a client CA, a client certificate is required, and its name may have 
 	expect(await post(service, { holder: holder("agent"), sessionKey })).toBe(200);
 	expect(await call(service, LIST, { holder: holder("workload"), sessionKey })).toBe(status.OK);
 	expect(await post(service, { holder: holder("stranger"), sessionKey })).toBe(401);
+	expect(await call(service, LIST, { holder: holder("stranger"), sessionKey })).toBe(status.UNAUTHENTICATED);
+	const unknownName =
+		"The name of the client certificate is not in CLIENT_CERTIFICATES, and the request has no valid access key";
+	for (const transport of ["http", "grpc"])
+		await expect
+			.poll(() => started.log().split("\n"))
+			.toContainEqual(expect.stringMatching(new RegExp(`"transport":"${transport}".*${unknownName}`)));
+	expect(started.log()).not.toContain("The access key is missing");
 	expect(await post(service, { holder: holder("stranger"), sessionKey: KEY })).toBe(200);
 	expect(await call(service, HEALTH, { holder: holder("stranger") })).toBe(status.OK);
 });

@@ -183,13 +183,13 @@ export type Credentials = readonly [key: string | undefined, certificate: string
 /** @throws ServiceError as {@link presentedKey} does */
 export function credentialsOf(
 	request: { readonly rawHeaders: readonly string[]; readonly socket: Socket },
-	gate: Pick<Gate, "knows" | "accepts">,
+	gate: Pick<Gate, "knows">,
 ): Credentials {
 	const certificate = () => certificateName(certificateOf(request.socket));
 	const key = presentedKey(
 		request.rawHeaders,
 		(one) => gate.knows(one),
-		() => gate.accepts(certificate()),
+		() => certificate() !== undefined,
 	);
 	return key === undefined ? [undefined, certificate()] : [key, undefined];
 }
