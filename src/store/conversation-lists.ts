@@ -22,11 +22,11 @@ export interface StoredConversation {
 	/** The value by which the list is ordered; undefined in the order `updated`. Only `cost` has a fraction. */
 	readonly orderValue?: bigint | number | undefined;
 	readonly conversationId: string;
-	/** Sequence of the current update. */
+	/** Sequence of the current update. Of a conversation without a record: see `isSequence`. */
 	readonly sequence: bigint;
-	/** Encoded `ConversationSummary` of the record, with the present activity of the conversation. */
+	/** Encoded `ConversationSummary` of the record, or of what events tell, with the present activity of the conversation. */
 	readonly summary: Uint8Array;
-	/** Undefined when the query did not ask for records. */
+	/** Undefined when the query did not ask for records, or there is none. */
 	readonly record: StoredRecord | Unreadable | undefined;
 }
 

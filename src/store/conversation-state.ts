@@ -39,6 +39,31 @@ export interface NewestPosted {
 	readonly size: number;
 }
 
+/**
+ * Where lists have a conversation without a record: it has no update, so it comes after all that have one, in the order of
+ * its newest event. The engines tell it from a sequence by its sign.
+ */
+const WITHOUT_RECORD = 2n ** 63n;
+
+/** Returns whether the position of a conversation in lists is the sequence of its current update. */
+export function isSequence(position: bigint): boolean {
+	return position > 0n;
+}
+
+/** What is written of a conversation that has events and no record, so that lists find it. */
+export function stateOfEvents(
+	conversationId: string,
+	{ lastAt }: Pick<Activity, "lastAt">,
+	{ newestEvent, since }: { readonly newestEvent: bigint; readonly since: bigint },
+): { readonly state: ConversationState; readonly summary: ConversationSummary } {
+	const state = {
+		...{ sequence: newestEvent - WITHOUT_RECORD, status: Status.UNSPECIFIED, createdAt: since, updatedAt: lastAt },
+		...{ orderTime: undefined, lifeBeganAt: undefined, runStartedAt: undefined, newestPosted: undefined },
+		...{ revision: 0n, memberTimes: undefined, postedAt: undefined, hasUnappliedEvents: false },
+	};
+	return { state, summary: create(ConversationSummarySchema, { id: conversationId }) };
+}
+
 /** An update as an engine writes it. */
 export interface WrittenUpdate extends Omit<StoredUpdate, "record" | "summary" | "owner">, StoredForm {
 	/** Encoded summary without the fields of the activity. */

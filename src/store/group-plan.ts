@@ -16,6 +16,7 @@ import {
 	revisionOf,
 	type StoredForm,
 	stateAfterEvents,
+	stateOfEvents,
 	type WrittenUpdate,
 	wholeForm,
 } from "./conversation-state.ts";
@@ -39,7 +40,7 @@ import {
 	openGap,
 	withFirstLeaf,
 } from "./gap-plan.ts";
-import { type Gaps, gapChanges, leafOfRecord, openGaps } from "./gaps.ts";
+import { type Gaps, gapChanges, gapKey, leafOfRecord, openGaps } from "./gaps.ts";
 import { type KnownConversation, originOf } from "./known-conversation.ts";
 import { comparableTime } from "./ordering.ts";
 import { ownerRefusal, type Poster } from "./owners.ts";
@@ -303,6 +304,7 @@ class GroupPlanner {
 		else if (effect?.version !== undefined && known.state === undefined && !isFork)
 			openGap(known, gapOf("no_record", "", undefined, batch));
 		const update = effect && (yield* this.#applyEffect(batch, effect, known));
+		if (added.size > 0 && known.state === undefined) this.#writeWithoutRecord(batch, known, newest);
 		const forks = new Set(events.flatMap(({ eventId }) => known.forks.get(eventId) ?? []));
 		forks.delete(conversationId);
 		return {
@@ -359,6 +361,15 @@ class GroupPlanner {
 		return wholeForm(mergeProtected(whole, delta, mergeRecord));
 	}
 
+	/** Writes what lists show of a conversation that has events and no record. */
+	#writeWithoutRecord(batch: NewEvents, known: KnownConversation, newestEvent: bigint): void {
+		const { conversationId } = batch;
+		if (known.activity === undefined) return;
+		openGap(known, gapOf("no_record", "", undefined, batch));
+		const { since } = known.gaps.get(gapKey({ kind: "no_record", missing: "" })) ?? { since: batch.receivedAt };
+		this.written.states.set(conversationId, stateOfEvents(conversationId, known.activity, { newestEvent, since }));
+	}
+
 	/** Adds the changes of gaps. */
 	addGaps(): void {
 		for (const [id, { gaps }] of this.#known) {
@@ -372,7 +383,8 @@ class GroupPlanner {
 		const { states, activities, gaps, standings } = this.written;
 		for (const id of new Set([...states.keys(), ...activities.keys(), ...gaps.keys()])) {
 			const { state, activity, gaps: open } = this.#conversation(id);
-			if (state !== undefined) standings.set(id, standingOf(state, activity, openGaps(open)));
+			const times = state ?? (activity && { updatedAt: activity.lastAt, runStartedAt: undefined });
+			if (times !== undefined) standings.set(id, standingOf(times, activity, openGaps(open)));
 		}
 	}
 

@@ -82,6 +82,8 @@ export interface RefusedQuery {
 	readonly owner?: string | undefined;
 	/** The newest first, before this id. */
 	readonly before?: bigint | undefined;
+	/** Only records of this conversation. */
+	readonly recordOf?: string | undefined;
 	/** In place of `before`: the oldest first, after this id, and only posts whose body is stored. */
 	readonly after?: bigint | undefined;
 	readonly limit: number;
@@ -217,13 +219,15 @@ export function idsFrom(receivedAt: bigint): bigint {
 /** Returns the SQL of a query, with the values of its parameters. */
 export function listSql(
 	table: string,
-	{ owner, before, after, limit }: RefusedQuery,
+	{ owner, recordOf, before, after, limit }: RefusedQuery,
 	placeholder: (index: number) => string,
 ): { readonly sql: string; readonly values: readonly (string | bigint)[] } {
 	const values: (string | bigint)[] = [];
 	const bind = (value: string | bigint) => placeholder(values.push(value));
 	const tests = ["TRUE"];
 	if (owner !== undefined) tests.push(`owner = ${bind(owner)}`);
+	if (recordOf !== undefined)
+		tests.push(`conversation_id = ${bind(recordOf)}`, "form IN ('record_json', 'record_message')");
 	if (before !== undefined) tests.push(`id < ${bind(before)}`);
 	if (after !== undefined) tests.push(`id > ${bind(after)}`, "body IS NOT NULL");
 	const order = after === undefined ? "DESC" : "ASC";

@@ -1,11 +1,12 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
+import { fromMicroseconds } from "../record/json/scalars.ts";
 import { concatBytes, withLeaf } from "../record/record-delta.ts";
 import { type Activity, encodeActivity, encodeErrorSequence, leafOver, shownError } from "./activity.ts";
 import type { ListOrder } from "./condition.ts";
 import type { StoredConversation } from "./conversation-lists.ts";
-import { type ConversationState, revisionOf } from "./conversation-state.ts";
+import { type ConversationState, isSequence, revisionOf } from "./conversation-state.ts";
 import { errorFrom } from "./error-column.ts";
 import type { RecordState } from "./event-batch.ts";
 import type { ProtectedEvent, StoredEvent } from "./events.ts";
@@ -99,11 +100,13 @@ export function recordStateFrom(row: Row, readText: ReadText): RecordStateColumn
 	};
 }
 
-/** Reads the state of a conversation with a record. */
-export function stateFrom(row: Row, readText: ReadText): ConversationState {
+/** Reads the state of a conversation; undefined when it has no record. */
+export function stateFrom(row: Row, readText: ReadText): ConversationState | undefined {
+	const position = bigint(row.sequence);
+	if (!isSequence(position)) return undefined;
 	const sequence = nullable(bigint, row.newest_sequence);
 	return {
-		sequence: bigint(row.sequence),
+		sequence: position,
 		status: integer(row.status),
 		orderTime: nullable(bigint, row.order_time),
 		runStartedAt: nullable(bigint, row.run_started_at),
@@ -172,7 +175,8 @@ function openGapsFrom(row: Row): OpenGaps | undefined {
 }
 
 /**
- * Reads a conversation as lists return it. The row needs `order_value`, `run_started_at`, and the columns of
+ * Reads a conversation as lists return it. Without a record, `summary` is null. The row needs `order_value`,
+ * `run_started_at`, `created_at`, `updated_at`, and the columns of
  * {@link currentRecordFrom}, {@link originFrom} and {@link openGapsFrom} too.
  */
 export function conversationFrom(
@@ -214,7 +218,15 @@ export function currentRecordFrom(
 
 /** Reads a summary and adds the fields of the activity and of the origin, in an ArrayBuffer of its own. */
 function summaryOf(row: Row, activity: Uint8Array | undefined, origin: ConversationOrigin): Uint8Array {
-	return concatBytes([blob(row.summary), ...(activity === undefined ? [] : [activity]), encodeOrigin(origin)]);
+	const summary = row.summary === null ? encodeWithoutRecord(row) : blob(row.summary);
+	return concatBytes([summary, ...(activity === undefined ? [] : [activity]), encodeOrigin(origin)]);
+}
+
+/** Encodes the summary fields of a conversation without a record that do not come from its activity. */
+function encodeWithoutRecord(row: Row): Uint8Array {
+	const [createdAt, updatedAt] = [row.created_at, row.updated_at].map((time) => fromMicroseconds(bigint(time)));
+	const summary = { id: text(row.conversation_id), ...(createdAt && { createdAt }), ...(updatedAt && { updatedAt }) };
+	return toBinary(ConversationSummarySchema, create(ConversationSummarySchema, summary));
 }
 
 /** Reads the fields of the activity as they were when an update was written. Not every engine has `error_sequence`. */

@@ -14,7 +14,10 @@ export interface WrittenGroup {
 	readonly updates: WrittenUpdate[];
 	/** In order of their sequences. */
 	readonly events: WrittenEvent[];
-	/** Changed conversations by their ids, with the summary of their current record if it is a new one. */
+	/**
+	 * Changed conversations by their ids, with the summary of their current record if it is a new one. Of a conversation
+	 * without a record: what lists show of it.
+	 */
 	readonly states: Map<
 		string,
 		{ readonly state: ConversationState; readonly summary: ConversationSummary | undefined }
@@ -28,7 +31,7 @@ export interface WrittenGroup {
 	readonly senders: Map<string, NewSender>;
 	/** Changes of the gaps of conversations, by the ids of these. */
 	readonly gaps: Map<string, WrittenGaps>;
-	/** Standings of the conversations with a record whose state, activity or gaps change, by their ids. */
+	/** Standings of the conversations whose state, activity or gaps change, by their ids. */
 	readonly standings: Map<string, Standing>;
 	/** What the posts of the group add to their senders. */
 	readonly posts: CountedPosts;

@@ -114,7 +114,8 @@ export declare type ConversationGap = Message<"conversations.v1.ConversationGap"
   since?: Timestamp | undefined;
 
   /**
-   * Id of the refused post. Set for REFUSED_BATCH only.
+   * Id of the refused post: the batch, or for NO_RECORD the last record that was refused. Empty for the other kinds, and
+   * for NO_RECORD if no refused record is kept.
    *
    * @generated from field: string refused_post_id = 5;
    */
@@ -182,7 +183,7 @@ export enum ConversationGapKind {
   MISSING_LEAF = 2,
 
   /**
-   * Every posted record: the record was made of events only, so it lacks what only posts carry.
+   * Every posted record. There is no record, or it was made of events only and lacks what only posts carry.
    *
    * @generated from enum value: CONVERSATION_GAP_KIND_NO_RECORD = 3;
    */

@@ -357,14 +357,14 @@ export declare const ListConversationsResponseSchema: GenMessage<ListConversatio
  */
 export declare type ConversationEntry = Message<"conversations.v1.ConversationEntry"> & {
   /**
-   * Sequence number of the current update.
+   * Sequence number of the current update. 0 without a record.
    *
    * @generated from field: int64 sequence = 1;
    */
   sequence: bigint;
 
   /**
-   * The summary.
+   * The summary. Without a record: what the events of the conversation tell.
    *
    * @generated from field: conversations.v1.ConversationSummary summary = 2;
    */
@@ -378,12 +378,20 @@ export declare type ConversationEntry = Message<"conversations.v1.ConversationEn
   conversation?: ConversationInfo | undefined;
 
   /**
-   * Whether the stored data cannot be read, such as after a disk fault. Then only sequence and summary.id
-   * are set.
+   * Whether the stored data cannot be read, such as after a disk fault. Then only sequence, has_record and
+   * summary.id are set.
    *
    * @generated from field: bool unreadable = 4;
    */
   unreadable: boolean;
+
+  /**
+   * Whether there is a record. If not, events of the conversation arrived, and every record of it was refused or lost;
+   * GetConversation fails with NOT_FOUND.
+   *
+   * @generated from field: bool has_record = 5;
+   */
+  hasRecord: boolean;
 };
 
 /**
@@ -834,7 +842,7 @@ export enum ConversationOrder {
   UNSPECIFIED = 0,
 
   /**
-   * By the newest update.
+   * By the newest update. Conversations without a record come last.
    *
    * @generated from enum value: CONVERSATION_ORDER_UPDATED = 1;
    */

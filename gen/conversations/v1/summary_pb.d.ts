@@ -71,7 +71,7 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
 
   /**
    * When the conversation was created, according to its record. If the record has no created_at: when the
-   * server received the conversation's first update.
+   * server received the conversation's first update. If there is no record: when its first event arrived.
    *
    * @generated from field: google.protobuf.Timestamp created_at = 8;
    */
@@ -79,7 +79,7 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
 
   /**
    * When the conversation was last updated, according to its record. If the record has no updated_at: when
-   * the server received the update.
+   * the server received the update. If there is no record: when the newest event happened.
    *
    * @generated from field: google.protobuf.Timestamp updated_at = 9;
    */

@@ -39,11 +39,13 @@ export interface GapsPage {
 	readonly nextPageToken: string;
 }
 
+type GapReads = Pick<StoreReads, "get" | "getOrigin" | "listGaps" | "refusedPosts">;
+
 /** Lists what is missing of a conversation. */
 export class ListConversationGaps {
-	readonly #store: Pick<StoreReads, "get" | "getOrigin" | "listGaps">;
+	readonly #store: GapReads;
 
-	constructor(store: Pick<StoreReads, "get" | "getOrigin" | "listGaps">) {
+	constructor(store: GapReads) {
 		this.#store = store;
 	}
 
@@ -74,11 +76,32 @@ export class ListConversationGaps {
 		const next = rest[limit];
 		const before = next && ordered.slice(0, ordered.indexOf(next)).filter(({ since }) => since === next.since).length;
 		return {
-			gaps: page.map(toMessage),
+			gaps: await Promise.all(page.map((gap) => this.#toMessage(conversationId, origin?.owner, gap))),
 			unknownRelations: await this.#unknownRelations(conversationId, origin?.owner),
 			nextPageToken:
 				next === undefined || before === undefined ? "" : writePageToken(LIST, scope, next.since, BigInt(before)),
 		};
+	}
+
+	async #toMessage(
+		conversationId: string,
+		owner: string | undefined,
+		{ kind, missing, after, since }: Gap,
+	): Promise<ConversationGap> {
+		return create(ConversationGapSchema, {
+			kind: KINDS[kind],
+			since: fromMicroseconds(since),
+			...(after === undefined ? {} : { afterEventId: after }),
+			...(kind === "missing_parent" || kind === "missing_leaf" ? { missingEventId: missing } : {}),
+			...(kind === "refused_batch" ? { refusedPostId: missing } : {}),
+			...(kind === "no_record" ? { refusedPostId: await this.#refusedRecord(conversationId, owner) } : {}),
+		});
+	}
+
+	/** Returns the id of the last record of a conversation that was refused and is kept; empty when there is none. */
+	async #refusedRecord(conversationId: string, owner: string | undefined): Promise<string> {
+		const [post] = await this.#store.refusedPosts.list({ recordOf: conversationId, owner, limit: 1 });
+		return post === undefined ? "" : String(post.id);
 	}
 
 	/** @param owner of the conversation */
@@ -95,15 +118,6 @@ export class ListConversationGaps {
 		}
 		return unknown;
 	}
-}
-
-function toMessage({ kind, missing, after, since }: Gap): ConversationGap {
-	return create(ConversationGapSchema, {
-		kind: KINDS[kind],
-		since: fromMicroseconds(since),
-		...(after === undefined ? {} : { afterEventId: after }),
-		...(kind === "refused_batch" ? { refusedPostId: missing } : { missingEventId: missing }),
-	});
 }
 
 /** Returns the name of the kind of a gap in JSON. */

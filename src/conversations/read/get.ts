@@ -31,7 +31,7 @@ export interface FoundConversation<Form> {
 
 /** Returns the current record of a conversation, or the one that was current at a sequence number. */
 export class GetConversation {
-	readonly #store: Pick<Store, "get" | "updates">;
+	readonly #store: Pick<Store, "get" | "updates" | "events">;
 	readonly #format: RecordFormat;
 	readonly #vault: RecordVault;
 	readonly #onUnreadable: OnUnreadable;
@@ -39,7 +39,7 @@ export class GetConversation {
 
 	/** @param large opens large records; without it, this thread opens them */
 	constructor(
-		store: Pick<Store, "get" | "updates">,
+		store: Pick<Store, "get" | "updates" | "events">,
 		format: RecordFormat,
 		vault: RecordVault,
 		onUnreadable: OnUnreadable,
@@ -102,7 +102,14 @@ export class GetConversation {
 	}
 
 	async #missingError(conversationId: string, sequence: bigint | undefined): Promise<ServiceError> {
-		if (sequence === undefined) return new ServiceError("not_found", "There is no such conversation");
+		const [event] = await this.#store.events.list({ after: 0n, conversationId, limit: 1 });
+		if (sequence === undefined)
+			return new ServiceError(
+				"not_found",
+				event === undefined
+					? "There is no such conversation"
+					: "There is no record of this conversation, but there are events: every record that was posted was refused or lost",
+			);
 		const query = { after: sequence, conversationId, limit: 1, withRecords: false };
 		const [next] = await this.#store.updates.list(query);
 		if (next === undefined) return new ServiceError("not_found", "There is no such conversation");

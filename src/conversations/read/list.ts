@@ -7,6 +7,7 @@ import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import { type Condition, hasCounts, type ListOrder } from "../../store/condition.ts";
 import type { ConversationQuery, StoredConversation } from "../../store/conversation-lists.ts";
+import { isSequence } from "../../store/conversation-state.ts";
 import type { Store } from "../../store/store.ts";
 import type { StoredRecord } from "../../store/stored-record.ts";
 import { conditionsOf, invalid } from "./filter.ts";
@@ -33,8 +34,10 @@ export interface ListRequest {
 
 /** A conversation in a list. `Form` is the form of its record. */
 export interface ListedConversation<Form> {
-	/** Sequence of the current update. */
+	/** Sequence of the current update; 0 without a record. */
 	readonly sequence: bigint;
+	/** Whether there is a record. If not, each one that was posted was refused or lost, and events arrived. */
+	readonly hasRecord: boolean;
 	readonly summary: ConversationSummary;
 	/** Undefined unless whole records are requested. */
 	readonly conversation: Form | undefined;
@@ -141,14 +144,16 @@ export class ListConversations {
 		stored: StoredConversation,
 		open: ((record: StoredRecord) => Promise<Form>) | undefined,
 	): Promise<ListedConversation<Form>> {
-		const { conversationId, sequence } = stored;
+		const { conversationId } = stored;
+		const hasRecord = isSequence(stored.sequence);
+		const sequence = hasRecord ? stored.sequence : 0n;
 		const entry = await tryOpen(stored, this.#onUnreadable, async () => ({
 			summary: decodeSummary(stored.summary),
-			conversation: await open?.(storedRecord(stored)),
+			conversation: hasRecord ? await open?.(storedRecord(stored)) : undefined,
 		}));
-		if (entry !== undefined) return { sequence, ...entry, unreadable: false };
+		if (entry !== undefined) return { sequence, hasRecord, ...entry, unreadable: false };
 		const summary = create(ConversationSummarySchema, { id: conversationId });
-		return { sequence, summary, conversation: undefined, unreadable: true };
+		return { sequence, hasRecord, summary, conversation: undefined, unreadable: true };
 	}
 
 	/** Reads a page in portions, so that no more large records than needed are in memory. */

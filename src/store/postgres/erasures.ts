@@ -124,7 +124,7 @@ function originQuery(conversationId: string): Query {
 		text: `
 			SELECT owner, life_began_at, created_at FROM (
 				SELECT 1 AS rank, owner, life_began_at, created_at
-				FROM conversation_updates.conversations WHERE conversation_id = $1
+				FROM conversation_updates.conversations WHERE conversation_id = $1 AND sequence > 0
 				UNION ALL SELECT 2, owner, (SELECT life_began_at FROM conversation_updates.usage_conversations WHERE id = $1), NULL
 				FROM conversation_updates.activities WHERE conversation_id = $1
 				UNION ALL SELECT 3, nullif(owner, ''), life_began_at, NULL

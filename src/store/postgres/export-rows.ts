@@ -13,7 +13,7 @@ import { bigint, blob, type Row, text } from "../values.ts";
 import { insertAccessKey } from "./access-keys.ts";
 import { ERASURE_COLUMNS, erasureOf, insertErasure } from "./erasures.ts";
 import { writeGapsQueries } from "./gaps.ts";
-import { insertCurrents, insertEvents, insertTags, insertUpdates } from "./numbered-sql.ts";
+import { insertCurrents, insertEvents, insertTags, insertUpdates, PROVISIONAL } from "./numbered-sql.ts";
 import { insertRefusedPost } from "./refused-posts.ts";
 import { ACTIVITY_COLUMNS, activityOf, decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
 import { sendersQuery } from "./senders.ts";
@@ -52,7 +52,7 @@ const numbered = (column: string) => `r.${column}`;
 
 const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 	conversation: {
-		table: "conversation_updates.conversations c",
+		table: "(SELECT * FROM conversation_updates.conversations WHERE sequence > 0) c",
 		join: "JOIN conversation_updates.updates u ON u.sequence = c.sequence",
 		columns: `c.conversation_id, ${STATE_COLUMNS}, c.sender, c.owner, u.summary`,
 		key: "c.conversation_id",
@@ -144,6 +144,7 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 			...writeGapsQueries(
 				new Map(rows.map(({ conversationId, gaps }) => [conversationId, { closed: [], opened: gaps }])),
 			),
+			withoutRecordQuery(rows.map(({ conversationId }) => conversationId)),
 			standingsQuery(rows.map(({ conversationId }) => conversationId)),
 		],
 	},
@@ -199,6 +200,28 @@ function prunedOf(log: LogTable): RowsOf<PrunedRow> {
 				values: [json(rows.map(({ conversationId, ...row }) => ({ conversation_id: conversationId, ...row })))],
 			},
 		],
+	};
+}
+
+/** Returns the query that inserts the rows by which lists find conversations that have events and no record. */
+function withoutRecordQuery(conversationIds: readonly string[]): Query {
+	return {
+		text: `
+			INSERT INTO conversation_updates.conversations (
+				conversation_id, sequence, status, revision, has_unapplied_events, agent_kind, model, created_at, updated_at,
+				sender, owner, cost, tokens
+			)
+			SELECT a.conversation_id, e.newest - ${PROVISIONAL} - ${PROVISIONAL}, 0, 0, false, '', '', g.since, a.last_at,
+				a.sender, a.owner, 0, 0
+			FROM conversation_updates.activities a
+			JOIN conversation_updates.gaps g ON g.conversation_id = a.conversation_id AND g.kind = 'no_record'
+			CROSS JOIN LATERAL (
+				SELECT max(sequence) AS newest FROM conversation_updates.events e WHERE e.conversation_id = a.conversation_id
+			) e
+			WHERE a.conversation_id = ANY ($1::uuid[]) AND e.newest IS NOT NULL
+			ON CONFLICT DO NOTHING
+		`,
+		values: [conversationIds],
 	};
 }
 

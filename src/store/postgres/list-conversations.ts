@@ -65,14 +65,14 @@ export async function listConversations(session: Session, query: ConversationQue
 	const [rows = []] = await session.query(
 		sql.query(`
 			SELECT c.order_value, c.conversation_id, c.sequence, c.status, c.posted_at, c.run_started_at, c.sender, c.owner,
-				u.summary, ${ACTIVITY_COLUMNS}, w.gap_count, w.gaps_since
+				c.created_at, c.updated_at, u.summary, ${ACTIVITY_COLUMNS}, w.gap_count, w.gaps_since
 				${withRecords ? `, ${RECORD_COLUMNS}` : ""}
 			FROM (
 				SELECT c.*, ${orderValue ?? "c.sequence"} AS order_value
 				FROM conversation_updates.conversations c ${joins.join(" ")}
 				WHERE ${tests.join(" AND ")} ORDER BY ${ordered} LIMIT ${sql.value(limit)}
 			) c
-			JOIN conversation_updates.updates u ON u.sequence = c.sequence
+			LEFT JOIN conversation_updates.updates u ON u.sequence = c.sequence
 			LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
 			JOIN conversation_updates.standings w ON w.conversation_id = c.conversation_id
 			${withRecords ? BASE_JOIN : ""}
@@ -81,7 +81,13 @@ export async function listConversations(session: Session, query: ConversationQue
 	);
 	const records = new RecordReader();
 	return rows.map((row) =>
-		conversationFrom(row, decoded, activityOf(row), withRecords ? records.read(row) : undefined, order),
+		conversationFrom(
+			row,
+			decoded,
+			activityOf(row),
+			withRecords && row.summary !== null ? records.read(row) : undefined,
+			order,
+		),
 	);
 }
 

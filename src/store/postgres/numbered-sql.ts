@@ -134,7 +134,12 @@ function stateValues(numbered: Numbered): string[] {
 
 /** Returns the SQL for the final value of a column whose number may be provisional. */
 function provisional(column: string, before = "first_update"): string {
-	return `CASE WHEN r.${column} > ${PROVISIONAL} THEN p.${before} + (r.${column} - ${PROVISIONAL}) ELSE r.${column} END`;
+	// A provisional position of a conversation without a record is the number of its newest event less 2^63.
+	const position = `WHEN r.${column} < 0 AND r.${column} > -${PROVISIONAL} THEN p.first_event + r.${column} - ${PROVISIONAL}`;
+	return `
+		CASE WHEN r.${column} > ${PROVISIONAL} THEN p.${before} + (r.${column} - ${PROVISIONAL})
+			${column === "sequence" ? position : ""} ELSE r.${column} END
+	`;
 }
 
 /** Rows of a group. Their final numbers are computed from the row `p` of {@link WRITE_GROUP}. */

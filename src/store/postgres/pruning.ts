@@ -56,7 +56,7 @@ async function removeEvents(
 	const [removed] = await transaction.commit(
 		removeQuery("events", "e.sequence = ANY ($1::bigint[])", [sequences]),
 		removeTextsQuery(sequences),
-		// A conversation without a record consists of its events, so its activity goes with the last event.
+		// A conversation without a record consists of its events, so it goes with the last one.
 		{
 			text: `
 				DELETE FROM conversation_updates.activities a WHERE a.conversation_id = ANY ($1::uuid[])
@@ -64,12 +64,24 @@ async function removeEvents(
 						SELECT 1 FROM conversation_updates.events e WHERE e.conversation_id = a.conversation_id
 					)
 					AND NOT EXISTS (
-						SELECT 1 FROM conversation_updates.conversations c WHERE c.conversation_id = a.conversation_id
+						SELECT 1 FROM conversation_updates.conversations c
+						WHERE c.conversation_id = a.conversation_id AND c.sequence > 0
 					)
 			`,
 			values: [ids],
 		},
 		...removeOldGapsQueries(ids, receivedBefore),
+		...["standings", "gaps", "conversations"].map((table) => ({
+			text: `
+				DELETE FROM conversation_updates.${table} o USING conversation_updates.conversations c
+				WHERE c.conversation_id = ANY ($1::uuid[]) AND c.sequence < 0 AND o.conversation_id = c.conversation_id
+					${table === "gaps" ? "AND o.kind = 'no_record'" : ""}
+					AND NOT EXISTS (
+						SELECT 1 FROM conversation_updates.activities a WHERE a.conversation_id = c.conversation_id
+					)
+			`,
+			values: [ids],
+		})),
 	);
 	return countOf(removed);
 }

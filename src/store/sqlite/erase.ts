@@ -72,7 +72,7 @@ export function erase(
 		idDigest: idDigest(conversationId),
 		sequence: readRange(statements, "updates", {}).newest,
 		owner: known.owner,
-		createdAt: markedTime(life?.lifeBeganAt, conversation?.state.createdAt, erasedAt),
+		createdAt: markedTime(life?.lifeBeganAt, conversation?.state?.createdAt, erasedAt),
 		erasedAt,
 	};
 	insertErasure(statements, erasure);

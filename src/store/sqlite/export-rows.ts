@@ -1,9 +1,10 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { accessKeyFrom } from "../access-keys.ts";
+import { stateOfEvents } from "../conversation-state.ts";
 import { erasureFrom } from "../erasure.ts";
 import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS } from "../export/databases.ts";
-import { gapsFrom } from "../gaps.ts";
+import { type Gap, gapsFrom } from "../gaps.ts";
 import { unpackedSizeOf } from "../record-column.ts";
 import { refusedRowFrom } from "../refused-posts.ts";
 import {
@@ -20,13 +21,13 @@ import { type PrunedRow, type RowKey, type RowKind, SENDER_KEY, type StoredRows 
 import { writtenLedgers } from "../usage-ledgers.ts";
 import { bigint, blob, nullable, type Row, text } from "../values.ts";
 import { createAccessKey } from "./access-keys.ts";
-import { writeActivity } from "./activities.ts";
+import { findActivity, writeActivity } from "./activities.ts";
 import { insertErasure } from "./erasures.ts";
 import { writeGaps } from "./gaps.ts";
 import { insertRefusedPost } from "./refused-posts.ts";
 import { insertSender } from "./senders.ts";
 import type { Statements } from "./statements.ts";
-import { insertConversation, insertEvent, insertUpdate, refreshStanding } from "./update-writer.ts";
+import { findConversation, insertConversation, insertEvent, insertUpdate, refreshStanding } from "./update-writer.ts";
 import { LEDGER_COLUMNS, ledgerOf, writeUsage } from "./usage.ts";
 
 /** How the rows of one table are read and written. */
@@ -45,16 +46,20 @@ interface RowsOf<Stored> {
 
 const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 	conversation: {
-		table: "conversations c",
+		table: "(SELECT * FROM conversations WHERE sequence > 0) c",
 		join: "CROSS JOIN updates u ON u.sequence = c.sequence",
 		columns: "c.*, u.summary",
 		key: "c.conversation_id",
-		read: (row) => ({
-			conversationId: text(row.conversation_id),
-			origin: originFrom(row, text),
-			state: stateFrom(row, text),
-			summary: blob(row.summary),
-		}),
+		read(row) {
+			const state = stateFrom(row, text);
+			if (state === undefined) throw new Error("a conversation has no record");
+			return {
+				conversationId: text(row.conversation_id),
+				origin: originFrom(row, text),
+				state,
+				summary: blob(row.summary),
+			};
+		},
 		write(statements, { conversationId, origin, state, summary }) {
 			const decoded = fromBinary(ConversationSummarySchema, summary);
 			insertConversation(statements, conversationId, state, decoded, origin);
@@ -120,6 +125,7 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		read: (row) => ({ conversationId: text(row.conversation_id), gaps: gapsFrom(row.gaps) }),
 		write(statements, { conversationId, gaps }) {
 			writeGaps(statements, conversationId, { closed: [], opened: gaps });
+			insertWithoutRecord(statements, conversationId, gaps);
 			refreshStanding(statements, conversationId);
 		},
 	},
@@ -147,6 +153,18 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		write: insertErasure,
 	},
 };
+
+/** Inserts the row by which lists find a conversation that has events and no record. */
+function insertWithoutRecord(statements: Statements, conversationId: string, gaps: readonly Gap[]): void {
+	const gap = gaps.find(({ kind }) => kind === "no_record");
+	const activity = findActivity(statements, conversationId);
+	if (gap === undefined || activity === undefined || findConversation(statements, conversationId) !== undefined) return;
+	const row = statements.prepare("SELECT max(sequence) AS newest FROM events WHERE activity = ?").get(activity.id);
+	const newestEvent = nullable(bigint, row?.newest);
+	if (newestEvent === undefined) return;
+	const { state, summary } = stateOfEvents(conversationId, activity, { newestEvent, since: gap.since });
+	insertConversation(statements, conversationId, state, summary, activity.origin);
+}
 
 function prunedOf(log: LogTable): RowsOf<PrunedRow> {
 	return {

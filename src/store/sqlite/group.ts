@@ -70,7 +70,7 @@ function readKnown(statements: Statements, { conversationIds, versions, events, 
 			state: conversation?.state,
 			activity,
 			newestPosted: readNewestPosted(statements, conversation),
-			...readForm(statements, versions.has(id) ? conversation?.state.sequence : undefined),
+			...readForm(statements, versions.has(id) ? conversation?.state?.sequence : undefined),
 			eventIds: new Set(),
 			usage: findUsage(statements, id),
 			origin: conversation?.origin ?? activity?.origin,
@@ -93,7 +93,7 @@ function readNewestPosted(
 	statements: Statements,
 	conversation: KnownRow | undefined,
 ): KnownConversation["newestPosted"] {
-	const sequence = conversation?.state.newestPosted?.sequence;
+	const sequence = conversation?.state?.newestPosted?.sequence;
 	if (sequence === undefined) return undefined;
 	const row = statements
 		.prepare("SELECT change, current, schema_version FROM updates WHERE sequence = ?")

@@ -76,8 +76,8 @@ export function listConversations(statements: Statements, query: ConversationQue
 	const rows = statements
 		.prepare(`
 			SELECT ${column} AS order_value, c.conversation_id, c.status, c.posted_at, c.run_started_at, c.sequence, c.sender,
-				c.owner, c.gap_count, c.gaps_since, u.summary
-			FROM ${from} ${join} CROSS JOIN updates u ON u.sequence = c.sequence
+				c.owner, c.gap_count, c.gaps_since, c.created_at, c.updated_at, u.summary
+			FROM ${from} ${join} LEFT JOIN updates u ON u.sequence = c.sequence
 			WHERE ${tests.map(({ text: test }) => test).join(" AND ")}
 			ORDER BY ${key.map((part) => `${part} DESC`).join()} LIMIT ?
 		`)
@@ -85,7 +85,7 @@ export function listConversations(statements: Statements, query: ConversationQue
 	using records = new RecordReader(statements);
 	return rows.map((row) => {
 		const activity = findActivity(statements, text(row.conversation_id));
-		const record = query.withRecords ? records.read(bigint(row.sequence)) : undefined;
+		const record = query.withRecords && row.summary !== null ? records.read(bigint(row.sequence)) : undefined;
 		return conversationFrom(row, text, activity, record, order);
 	});
 }

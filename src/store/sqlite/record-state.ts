@@ -11,7 +11,7 @@ import { getUpdate } from "./updates.ts";
 export function getRecordState(statements: Statements, { conversationId, eventIds }: RecordStateRequest): RecordState {
 	const row = statements
 		.prepare(
-			"SELECT revision, member_times, posted_at, has_unapplied_events FROM conversations WHERE conversation_id = ?",
+			"SELECT revision, member_times, posted_at, has_unapplied_events FROM conversations WHERE conversation_id = ? AND sequence > 0",
 		)
 		.get(conversationId);
 	const isKnown = statements.prepare(`

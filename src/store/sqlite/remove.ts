@@ -1,7 +1,7 @@
 import type { RemovalBounds } from "../pruner.ts";
 import type { LogTable } from "../rows.ts";
 import { bigint, type Row, text } from "../values.ts";
-import { removeGaps, removeOldGaps } from "./gaps.ts";
+import { closeGap, removeGaps, removeOldGaps } from "./gaps.ts";
 import { getDeleted, IS_BASE } from "./prunable.ts";
 import type { Statements } from "./statements.ts";
 import { removeEventText, removeTitle } from "./text-index.ts";
@@ -47,14 +47,17 @@ export function removeEvents(statements: Statements, { below, receivedBefore, li
 		`)
 		.all(below, receivedBefore, limit);
 	const removed = removeRows(statements, "events", rows);
-	// The activity of a conversation without a record goes with its last event.
+	// A conversation without a record goes with its last event.
 	const removeActivity = statements.prepare(`
 		DELETE FROM activities AS a WHERE conversation_id = ?
 			AND NOT EXISTS (SELECT 1 FROM events e WHERE e.activity = a.id)
-			AND NOT EXISTS (SELECT 1 FROM conversations c WHERE c.conversation_id = a.conversation_id)
+			AND NOT EXISTS (SELECT 1 FROM conversations c WHERE c.conversation_id = a.conversation_id AND c.sequence > 0)
 	`);
 	for (const id of new Set(rows.map(({ conversation_id }) => text(conversation_id)))) {
-		removeActivity.run(id);
+		if (removeActivity.run(id).changes > 0) {
+			statements.prepare("DELETE FROM conversations WHERE conversation_id = ?").run(id);
+			closeGap(statements, { conversationId: id, kind: "no_record", missing: "" });
+		}
 		removeOldGaps(statements, id, receivedBefore);
 	}
 	return removed;

@@ -8,18 +8,19 @@ import type { EventRow, UpdateRow } from "../stored-rows.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
-/** The row of a conversation that has a record. */
+/** The row of a conversation. */
 export interface KnownRow {
 	readonly id: bigint;
 	readonly row: Row;
-	readonly state: ConversationState;
+	/** Undefined when it has no record. */
+	readonly state: ConversationState | undefined;
 	readonly origin: ConversationOrigin;
 }
 
 /** Values of columns by column name. */
 type Columns = Readonly<Record<string, string | bigint | number | null>>;
 
-/** Finds a conversation; returns undefined when it has no record. */
+/** Finds the row of a conversation; undefined when there is none. */
 export function findConversation(statements: Statements, conversationId: string): KnownRow | undefined {
 	const row = statements.prepare("SELECT * FROM conversations WHERE conversation_id = ?").get(conversationId);
 	return row && { id: bigint(row.id), row, state: stateFrom(row, text), origin: originFrom(row, text) };

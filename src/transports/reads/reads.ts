@@ -205,8 +205,8 @@ function senderJson(sender: Sender): string {
 	});
 }
 
-function entryJson({ sequence, summary, conversation, unreadable }: ListedConversation<string>): string {
+function entryJson({ sequence, hasRecord, summary, conversation, unreadable }: ListedConversation<string>): string {
 	const record = conversation === undefined ? "" : `,"conversation":${conversation}`;
 	const mark = unreadable ? ',"unreadable":true' : "";
-	return `{"sequence":${sequence},"summary":${stringifyExactJson(encodeSummary(summary))}${record}${mark}}`;
+	return `{"sequence":${sequence},"has_record":${hasRecord},"summary":${stringifyExactJson(encodeSummary(summary))}${record}${mark}}`;
 }

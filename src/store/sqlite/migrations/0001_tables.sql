@@ -54,8 +54,9 @@ CREATE TABLE updates (
 CREATE INDEX updates_by_conversation ON updates (conversation);
 CREATE INDEX updates_by_base ON updates (base_sequence) WHERE base_sequence IS NOT NULL;
 
--- Every conversation that has a record: the state from which its next update is derived, and the columns that lists
--- filter by, from the summary of the current record. `sequence` is that of the current update. Records are ordered by
+-- Every conversation: the state from which its next update is derived, and the columns that lists filter by, from the
+-- summary of the current record. `sequence` is that of the current update. Of a conversation with events and no record it is
+-- that of the newest event less 2^63, so it is negative, and the row has nothing but what lists show. Records are ordered by
 -- `order_time`. The columns whose names begin with `newest` describe the newest posted update. Each index for an equality
 -- filter ends in `sequence`, so that it returns conversations in the order of lists.
 CREATE TABLE conversations (
