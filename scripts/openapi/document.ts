@@ -368,7 +368,10 @@ const GAP_MEMBERS: ExactJsonObject = {
 	},
 	missing_event_id: { type: ["string", "null"] },
 	since: { type: "string", format: "date-time", description: "When the gap was noticed." },
-	refused_post_id: { type: ["string", "null"], description: "Set for a gap of the kind refused_batch." },
+	refused_post_id: {
+		type: ["string", "null"],
+		description: "The refused batch, or for no_record the last refused record.",
+	},
 };
 const UNKNOWN_RELATION: ExactJsonObject = {
 	relation: { type: "string", enum: ["parent", "source"] },

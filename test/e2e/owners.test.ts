@@ -61,6 +61,7 @@ test.each(PROTOCOLS)("over %s, what a key with an owner posts is its owner's, an
 	const own = await readClient(service, protocol, RED).listConversations({});
 	expect(own.conversations.map(({ summary }) => [summary?.id, summary?.sender, summary?.owner])).toEqual([
 		[posted, "red", "red"],
+		[batched, "red", "red"],
 	]);
 	const { events } = await eventClient(service, protocol, RED).listConversationEvents({});
 	expect(events.map(({ conversationId, sender }) => [conversationId, sender])).toEqual([[batched, "red"]]);

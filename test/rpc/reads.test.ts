@@ -148,10 +148,10 @@ describe.each<[string, (key: string | undefined) => Reads]>([
 
 	test("ListConversations returns summaries or whole records, in pages and by a filter", async () => {
 		const entries = [
-			{ sequence: 3n, summary: summaryAt(message(2), 3n), conversation: message(2) },
-			{ sequence: 2n, summary: summaryAt(message(1), 2n), conversation: message(1) },
+			{ sequence: 3n, hasRecord: true, summary: summaryAt(message(2), 3n), conversation: message(2) },
+			{ sequence: 2n, hasRecord: true, summary: summaryAt(message(1), 2n), conversation: message(1) },
 		];
-		const summaries = entries.map(({ sequence, summary }) => ({ sequence, summary }));
+		const summaries = entries.map(({ sequence, hasRecord, summary }) => ({ sequence, hasRecord, summary }));
 		expect(await reads(READER).listConversations({})).toEqual(
 			create(ListConversationsResponseSchema, { conversations: summaries, totalSize: 2n }),
 		);

@@ -30,10 +30,13 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			const first = batch(a, events, { receivedAt: at(1) });
 			const other = batch(b, events.slice(0, 1), { receivedAt: at(2) });
 			const again = batch(a, [...events, more], { receivedAt: at(3) });
-			expect(await appendEvents(store, first)).toEqual({ stored: 3, newest: 3n, updateSequence: undefined });
-			expect(await appendEvents(store, other)).toEqual({ stored: 1, newest: 4n, updateSequence: undefined });
-			expect(await appendEvents(store, again)).toEqual({ stored: 1, newest: 5n, updateSequence: undefined });
-			expect(await appendEvents(store, again)).toEqual({ stored: 0, newest: 0n, updateSequence: undefined });
+			const stored = (count: number, newest: bigint, seconds: number) => {
+				return { stored: count, newest, updateSequence: undefined, gaps: { count: 1n, since: at(seconds) } };
+			};
+			expect(await appendEvents(store, first)).toEqual(stored(3, 3n, 1));
+			expect(await appendEvents(store, other)).toEqual(stored(1, 4n, 2));
+			expect(await appendEvents(store, again)).toEqual(stored(1, 5n, 1));
+			expect(await appendEvents(store, again)).toEqual(stored(0, 0n, 1));
 			const ofFirst = events.map((one, n) => storedEvent(first, one, BigInt(n + 1)));
 			const ofOther = storedEvent(other, events[0] ?? more, 4n);
 			const expected = [...ofFirst, ofOther, storedEvent(again, more, 5n)];
@@ -60,10 +63,50 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await store.events.range()).toEqual({ newest: 5n, prunedThrough: 0n, lastRemoval: 0n });
 			expect(await store.updates.range()).toEqual({ newest: 0n, prunedThrough: 0n, lastRemoval: 0n });
 			expect(await store.get(a)).toBeUndefined();
-			expect(await store.listConversations({ conditions: [], limit: 10, withRecords: false })).toEqual([]);
 			store = await reopen();
 			expect(await store.events.list(all)).toEqual(expected);
 			expect(await appendBatch(a, [event()])).toMatchObject({ newest: 6n });
+		});
+
+		it("lists conversations without a record after the others, by their newest events, until the last one is pruned", async () => {
+			const [a, b, c] = [randomUUID(), randomUUID(), randomUUID()];
+			const listed = async () => {
+				const page = await store.listConversations({ conditions: [], limit: 10, withRecords: true });
+				return page.map(({ conversationId, sequence, record }) => [
+					conversationId,
+					sequence > 0n,
+					record !== undefined,
+				]);
+			};
+			const total = async () => (await store.countConversations({ conditions: [], group: undefined, limit: 1 })).total;
+			await appendEvents(store, batch(a, [event(), event()], { receivedAt: at(1) }));
+			await Promise.all([
+				appendEvents(store, batch(b, [event()], { receivedAt: at(1) })),
+				append(store, sample({ conversationId: c })),
+			]);
+			expect(await listed()).toEqual([
+				[c, true, true],
+				[b, false, false],
+				[a, false, false],
+			]);
+			await appendEvents(store, batch(a, [event()], { receivedAt: at(3) }));
+			store = await reopen();
+			expect(await listed()).toEqual([
+				[c, true, true],
+				[a, false, false],
+				[b, false, false],
+			]);
+			expect(await total()).toBe(3);
+			expect(await store.getRecordState(a, [])).toMatchObject({ revision: -3n, current: undefined });
+			expect(await store.pruneEvents(at(2), 10)).toBe(3);
+			expect((await listed()).map(([id]) => id)).toEqual([c, a]);
+			expect([await total(), await store.listGaps(b)]).toEqual([2, []]);
+			await append(store, sample({ conversationId: a }));
+			expect(await listed()).toEqual([
+				[a, true, true],
+				[c, true, true],
+			]);
+			expect([await total(), await store.listGaps(a)]).toEqual([2, []]);
 		});
 
 		it("stores the first of several events with the same id in a batch", async () => {
@@ -73,7 +116,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 				event({ eventId: "twice", message: "second" }),
 			];
 			const sent = batch(randomUUID(), twice);
-			expect(await appendEvents(store, sent)).toEqual({ stored: 2, newest: 2n, updateSequence: undefined });
+			expect(await appendEvents(store, sent)).toMatchObject({ stored: 2, newest: 2n, updateSequence: undefined });
 			const kept = twice.slice(0, 2).map((one, n) => storedEvent(sent, one, BigInt(n + 1)));
 			expect(await store.events.list(all)).toEqual(kept);
 		});

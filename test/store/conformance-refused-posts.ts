@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 import { bytesOf, idsFrom, type RefusedPostRow } from "../../src/store/refused-posts.ts";
 import type { Store } from "../../src/store/store.ts";
 import { appendEvents, batch, event } from "./event-samples.ts";
-import { second, start } from "./samples.ts";
+import { append, sample, second, start } from "./samples.ts";
 
 /** Returns a refused post that arrived some seconds after the start. */
 export function refusedPost(seconds: number, replaced: Partial<RefusedPostRow> = {}): RefusedPostRow {
@@ -91,6 +91,7 @@ export function refusedPostConformance(current: () => Store, reopen: () => Promi
 
 		it("leave a gap when they are accepted, until they are taken in, and are accepted only while there is room", async () => {
 			const id = randomUUID();
+			await append(current(), sample({ conversationId: id }));
 			await appendEvents(current(), batch(id, [event({ eventId: "last" })]));
 			const body = Buffer.alloc(10_000);
 			const accepted = (seconds: number) => {

@@ -111,8 +111,7 @@ class Model {
 
 	/** Returns ids and places of the hits. */
 	find({ required, excluded, owner }: Search, order: SearchOrder): [string, string[]][] {
-		const visible = (one: Document) =>
-			this.titles.has(one.conversation) && (owner === undefined || this.owners.get(one.conversation) === owner);
+		const visible = (one: Document) => owner === undefined || this.owners.get(one.conversation) === owner;
 		const meets = ({ atoms }: Document) =>
 			required.every((one) => has(atoms, one)) && !excluded.some((one) => has(atoms, one));
 		const found = [...this.events, ...this.titles.values()].filter((one) => visible(one) && meets(one));

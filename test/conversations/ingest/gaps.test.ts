@@ -203,7 +203,10 @@ test("gaps that last are logged once for each conversation, and those that close
 	const service = await LiveService.open();
 	onTestFinished(() => service[Symbol.asyncDispose]());
 	const [closed, open] = [randomUUID(), randomUUID()];
-	for (const id of [closed, open]) await service.batch(id, [eventAfter("one", null), eventAfter("three", "two")]);
+	for (const id of [closed, open]) {
+		await service.post({ ...RECORD, id });
+		await service.batch(id, [eventAfter("one", null), eventAfter("three", "two")]);
+	}
 	await service.logGaps(Date.now());
 	await service.batch(closed, [eventAfter("two", "one")]);
 	await service.logGaps(Date.now() + LASTING_GAP - 60_000);

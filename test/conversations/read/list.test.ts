@@ -136,13 +136,13 @@ test("an entry has the summary, and the whole record on request", async () => {
 		tags: { a: "1" },
 	});
 	expect(await reading.list.list(ALL)).toEqual({
-		conversations: [{ sequence, summary, conversation: undefined, unreadable: false }],
+		conversations: [{ sequence, hasRecord: true, summary, conversation: undefined, unreadable: false }],
 		nextPageToken: "",
 		totalSize: 1n,
 	});
 	const { conversation } = await reading.getDecoded({ id, sequence: undefined, secrets: "redacted" });
 	expect(await reading.list.list({ ...ALL, full: true })).toEqual({
-		conversations: [{ sequence, summary, conversation, unreadable: false }],
+		conversations: [{ sequence, hasRecord: true, summary, conversation, unreadable: false }],
 		nextPageToken: "",
 		totalSize: 1n,
 	});
@@ -213,6 +213,7 @@ test("an unreadable record is listed as unreadable among the others, and reporte
 	]);
 	expect(conversations[1]).toEqual({
 		sequence: 1n,
+		hasRecord: true,
 		summary: create(ConversationSummarySchema, { id: ids[0] ?? "" }),
 		conversation: undefined,
 		unreadable: true,

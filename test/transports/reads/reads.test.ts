@@ -76,8 +76,8 @@ const secondSummary = {
 	sender: "all",
 	owner: "",
 };
-const FIRST_ENTRY = { sequence: 1, summary: firstSummary };
-const SECOND_ENTRY = { sequence: 2, summary: secondSummary };
+const FIRST_ENTRY = { sequence: 1, has_record: true, summary: firstSummary };
+const SECOND_ENTRY = { sequence: 2, has_record: true, summary: secondSummary };
 
 let service: TestService;
 

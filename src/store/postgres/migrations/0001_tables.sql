@@ -98,8 +98,8 @@ CREATE TABLE conversation_updates.conversations (
 	updated_at bigint,
 	-- When the status last became running; NULL when it never did.
 	run_started_at bigint,
-	-- Who posted the conversation first: the name of the access key or certificate, and the owner of what it posts. A
-	-- conversation without a record has them in `activities` only; else both tables have the same.
+	-- Who posted the conversation first: the name of the access key or certificate, and the owner of what it posts.
+	-- `activities` has the same.
 	sender text COLLATE "C",
 	owner text COLLATE "C",
 	-- Values that lists order by. `tokens` is the sum of prompt and completion tokens.

@@ -88,8 +88,8 @@ CREATE TABLE conversations (
 	has_unapplied_events INTEGER NOT NULL,
 	-- The time of the last state update of each member, as JSON.
 	member_times TEXT,
-	-- Who posted the conversation first: the name of the access key or certificate, and the owner of what it posts. A
-	-- conversation without a record has them in `activities` only; else both tables have the same.
+	-- Who posted the conversation first: the name of the access key or certificate, and the owner of what it posts.
+	-- `activities` has the same.
 	sender TEXT,
 	owner TEXT,
 	-- Values that lists order by. `tokens` is the sum of prompt and completion tokens.
