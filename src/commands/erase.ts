@@ -13,8 +13,11 @@ import { callAsCommand } from "./admin.ts";
 
 /** Number of ids that are erased at a time. A SQLite database is cleaned once for those that wait together. */
 const TOGETHER = 20;
-/** Number of conversations that are erased at once by a policy, and the pause in milliseconds after them, so that posts go on. */
-const STEP = 50;
+/**
+ * Number of conversations that a request erases by a policy, after which a SQLite database is cleaned, and the pause in
+ * milliseconds after it, so that posts go on.
+ */
+const STEP = 100;
 const PAUSE = 200;
 
 /** Which conversations a policy erases. */

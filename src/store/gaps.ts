@@ -20,6 +20,8 @@ export interface Gap {
 	readonly after: string | undefined;
 	/** When the gap was noticed, in microseconds since the Unix epoch. */
 	readonly since: bigint;
+	/** Owner of the sender of the refused batch; undefined for none, and for other kinds. */
+	readonly owner?: string | undefined;
 }
 
 /** A gap and its conversation. */
@@ -133,15 +135,17 @@ export function leafOfRecord(record: Uint8Array): string | undefined {
 	}
 }
 
-/** Reads a gap from its row. */
+/** Reads a gap from its row. A row without the column `refused_owner` has no owner. */
 export function gapFrom(row: Row, readText: (value: unknown) => string = text): Gap {
 	const kind = gapKinds.find((known) => known === row.kind);
 	if (kind === undefined) throw new Error("a gap has an unknown kind");
+	const owner = nullable(text, row.refused_owner ?? null);
 	return {
 		kind,
 		missing: readText(row.missing),
 		after: nullable(readText, row.after_event_id),
 		since: bigint(row.since),
+		...(owner === undefined ? {} : { owner }),
 	};
 }
 

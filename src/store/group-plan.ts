@@ -43,7 +43,7 @@ import {
 import { type Gaps, gapChanges, gapKey, leafOfRecord, openGaps } from "./gaps.ts";
 import { type KnownConversation, originOf } from "./known-conversation.ts";
 import { comparableTime } from "./ordering.ts";
-import { ownerRefusal, type Poster } from "./owners.ts";
+import { mayPost, ownerRefusal, type Poster } from "./owners.ts";
 import type { Planning, Response } from "./planning.ts";
 import type { NewestSequences } from "./rows.ts";
 import { CountedPosts } from "./senders.ts";
@@ -195,10 +195,16 @@ class GroupPlanner {
 		this.written.senders.set(conversationId, { sender, usageName, moved });
 	}
 
-	/** Sets the origin of a conversation of which nothing was stored. */
+	/**
+	 * Sets the origin of a conversation of which nothing was stored. Refused batches of senders that may not post to it are no
+	 * part of it.
+	 */
 	#setOrigin(conversationId: string, known: KnownConversation, poster: Poster | undefined): void {
-		known.origin = originOf(known) ?? { sender: poster?.sender, owner: poster?.owner };
-		this.written.origins.set(conversationId, known.origin);
+		const isNew = known.origin === undefined;
+		const origin = originOf(known) ?? { sender: poster?.sender, owner: poster?.owner };
+		known.origin = origin;
+		this.written.origins.set(conversationId, origin);
+		if (isNew) known.gaps = new Map([...known.gaps].filter(([, { owner }]) => mayPost(owner, origin)));
 	}
 
 	/**

@@ -38,7 +38,11 @@ export interface KnownConversation {
  * Returns the origin of a conversation. One that was removed has that of its usage, and one that was erased has its owner,
  * so that it stays its owner's.
  */
-export function originOf({ origin, usage, erasure }: KnownConversation): ConversationOrigin | undefined {
+export function originOf({
+	origin,
+	usage,
+	erasure,
+}: Pick<KnownConversation, "origin" | "usage" | "erasure">): ConversationOrigin | undefined {
 	if (origin !== undefined) return origin;
 	if (usage !== undefined) return { sender: usage.sender || undefined, owner: usage.owner || undefined };
 	return erasure && { sender: undefined, owner: erasure.owner };

@@ -43,6 +43,14 @@ export function ownerRefusal(
 	poster: Poster | undefined,
 	origin: ConversationOrigin | undefined,
 ): ServiceError | undefined {
-	const isAllowed = poster?.owner === undefined || origin === undefined || origin.owner === poster.owner;
-	return isAllowed ? undefined : OTHER_OWNER;
+	return mayPost(poster?.owner, origin) ? undefined : OTHER_OWNER;
+}
+
+/**
+ * Whether a sender may post to a conversation of this origin.
+ *
+ * @param owner of what the sender posts
+ */
+export function mayPost(owner: string | undefined, origin: Pick<ConversationOrigin, "owner"> | undefined): boolean {
+	return owner === undefined || origin === undefined || origin.owner === owner;
 }

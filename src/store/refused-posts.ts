@@ -1,4 +1,7 @@
+import type { Erasure } from "./erasure.ts";
 import type { GapOf } from "./gaps.ts";
+import { type KnownConversation, originOf } from "./known-conversation.ts";
+import { mayPost } from "./owners.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "./values.ts";
 
 /**
@@ -53,6 +56,27 @@ export interface AcceptedPost extends RefusedPostRow {
 	readonly conversationId: string;
 }
 
+/**
+ * Whether a post of an erased conversation is not stored. One whose sender may not post to the conversation is no part of
+ * it.
+ */
+export function isOfErased({ owner }: Pick<RefusedPost, "owner">, erasure: Erasure | undefined): boolean {
+	return erasure !== undefined && mayPost(owner, erasure);
+}
+
+/**
+ * Judges a batch that is to be accepted, by what is stored of its conversation.
+ *
+ * @returns the gap that the batch leaves; otherwise why it is not stored
+ */
+export function judgeAccepted(
+	post: AcceptedPost,
+	known: Pick<KnownConversation, "origin" | "usage" | "erasure" | "activity">,
+): GapOf | "erased" | "of another owner" {
+	if (!mayPost(post.owner, originOf(known))) return "of another owner";
+	return known.erasure === undefined ? gapOfAccepted(post, known.activity?.leaf?.text) : "erased";
+}
+
 /** Returns the gap that an accepted batch leaves in its conversation. */
 export function gapOfAccepted(
 	{ id, conversationId, receivedAt }: Pick<AcceptedPost, "id" | "conversationId" | "receivedAt">,
@@ -104,7 +128,7 @@ export interface StillRefused extends Pick<RefusedPost, "id" | "kind" | "reasons
 export interface RefusedPostTable {
 	/**
 	 * Stores posts, and removes the oldest ones for which there is no room. One whose id is stored already adds its requests.
-	 * Posts of an erased conversation are not stored.
+	 * Posts of an erased conversation are not stored: see {@link isOfErased}.
 	 *
 	 * @returns the number of posts that were removed
 	 */
@@ -113,7 +137,8 @@ export interface RefusedPostTable {
 	 * Stores a refused batch of events that is accepted, and opens a gap of its conversation, if there is room beside the
 	 * accepted ones. Others make room for it. A batch of an erased conversation is not stored.
 	 *
-	 * @returns the number of posts that were removed; undefined when there is no room
+	 * @returns the number of posts that were removed; undefined when there is no room, or the conversation belongs to
+	 *   another owner
 	 */
 	accept(post: AcceptedPost, room: RefusedRoom): Promise<number | undefined>;
 	/** Removes posts that are too old, with the gaps of accepted ones. Returns their number. */

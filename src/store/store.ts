@@ -66,10 +66,12 @@ export interface Store extends AsyncDisposable {
 	countWithoutSender(): Promise<number>;
 	/**
 	 * Erases a conversation in one transaction: its record, history and events, and all that was derived from them but sums
-	 * of usage. Other conversations forget it as their parent, as their source and as their child. What stays is an
-	 * {@link Erasure}, and what {@link Erased} names.
+	 * of usage. Other conversations of its owner forget it as their parent, as their source and as their child. What stays
+	 * is an {@link Erasure}, and what {@link Erased} names. Refused posts that name it are erased, too, those of the requested
+	 * owner only, whoever the conversation belongs to.
 	 *
-	 * @returns undefined when there is no such conversation, or it has another owner than the requested one
+	 * @returns undefined when nothing was erased: there is no such conversation, or it has another owner than the requested
+	 *   one, and no refused post
 	 */
 	erase(request: EraseRequest): Promise<Erased | undefined>;
 	/**
@@ -90,8 +92,10 @@ export interface Store extends AsyncDisposable {
 	/**
 	 * Returns the current update of a conversation, or the one that was current as of sequence `asOf`; undefined when
 	 * there is none, or it has been pruned.
+	 *
+	 * @param owner reads nothing of a conversation that has another owner, or none
 	 */
-	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined>;
+	get(conversationId: string, asOf?: bigint, owner?: string): Promise<StoredUpdate | undefined>;
 	/** Returns those of the events that exist, in any order. */
 	readEvents(sequences: readonly bigint[]): Promise<readonly StoredEvent[]>;
 	listConversations(query: ConversationQuery): Promise<StoredConversation[]>;

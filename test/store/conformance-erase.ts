@@ -7,8 +7,10 @@ import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb
 import type { Condition } from "../../src/store/condition.ts";
 import { idDigest } from "../../src/store/erasure.ts";
 import type { Poster } from "../../src/store/owners.ts";
+import type { AcceptedPost, RefusedPostRow } from "../../src/store/refused-posts.ts";
 import type { Store } from "../../src/store/store.ts";
 import type { StoredRecord, Unreadable } from "../../src/store/stored-record.ts";
+import { refusedPost } from "./conformance-refused-posts.ts";
 import { appendEvents, batch, event, record as recordOf } from "./event-samples.ts";
 import { append, type Columns, sample, second, start } from "./samples.ts";
 
@@ -77,6 +79,29 @@ async function send(store: Store, post: Post): Promise<void> {
 	const fork = relation === "source" ? { forkedFromConversationId: id(of) } : {};
 	const summary = Buffer.concat([update.summary, encodeFork(fork)]);
 	await append(store, { ...update, summary, poster: POSTER });
+}
+
+/** The members of a record that name other conversations. */
+interface Related {
+	readonly parentConversationId?: string;
+	readonly forkedFromConversationId?: string;
+	readonly forkedFromEventId?: string;
+	readonly subConversationIds?: string[];
+}
+
+/** Returns an update whose record and summary name other conversations. */
+function relatedSample(n: number, members: Related) {
+	const { parentConversationId: parentId, forkedFromConversationId } = members;
+	const update = sample({
+		...{ conversationId: id(n), receivedAt: start, record: recordOf(members) },
+		columns: { updatedAt: start, parentId },
+	});
+	const fork = encodeFork(forkedFromConversationId === undefined ? {} : { forkedFromConversationId });
+	return { ...update, summary: Buffer.concat([update.summary, fork]) };
+}
+
+function acceptedPost(post: RefusedPostRow): AcceptedPost {
+	return { ...post, conversationId: ERASED };
 }
 
 function encodeFork({ forkedFromConversationId }: { readonly forkedFromConversationId?: string }): Uint8Array {
@@ -235,7 +260,7 @@ export function eraseConformance(open: () => Promise<Store>): void {
 			const ahead = start + 3_600n * second;
 			await post(ahead);
 			const erased = await store.erase({ conversationId: ERASED, owner: undefined, erasedAt: start + second });
-			expect(erased?.erasure.createdAt).toBe(ahead);
+			expect(erased?.erasure?.createdAt).toBe(ahead);
 			expect(await post(ahead)).toMatchObject({ duplicate: true, change: UpdateChange.ERASED });
 			expect(await post(ahead + 1n)).toMatchObject({ duplicate: false, change: UpdateChange.STARTED });
 		});
@@ -249,6 +274,82 @@ export function eraseConformance(open: () => Promise<Store>): void {
 			expect(await erase("red")).toMatchObject({ erasure: { sequence: 1n, createdAt: start + second } });
 			expect(await erase("red")).toBeUndefined();
 			expect(await store.events.list({ after: 0n, limit: 10 })).toEqual([]);
+		});
+
+		it("leaves the relatives of another owner as they are", async () => {
+			await using store = await open();
+			const related = [
+				relatedSample(1, { parentConversationId: ERASED }),
+				relatedSample(2, { forkedFromConversationId: ERASED, forkedFromEventId: "e" }),
+				relatedSample(3, { subConversationIds: [ERASED] }),
+			];
+			const post = (update: (typeof related)[number], owner: string) =>
+				append(store, { ...update, poster: { sender: owner, owner } });
+			for (const update of related) await post(update, "red");
+			await post(relatedSample(0, { parentConversationId: id(3) }), "blue");
+			const seen = async () => ({
+				stored: await Promise.all(related.map(({ conversationId }) => store.get(conversationId))),
+				listed: await store.listConversations({
+					conditions: [{ kind: "equal", field: "owner", value: "red" }],
+					...{ limit: 10, withRecords: true },
+				}),
+			});
+			const before = await seen();
+			const request = { conversationId: ERASED, owner: "blue", erasedAt: start };
+			expect(await store.erase(request)).toMatchObject({ erasure: { owner: "blue" }, unreadable: [] });
+			expect(await seen()).toEqual(before);
+		});
+
+		it("erases the refused posts of the owner only, which keep nobody out and make no owner", async () => {
+			await using store = await open();
+			const room = { maxBytes: 2 ** 20, maxPeers: 3 };
+			const of = (owner: string | undefined, seconds: number, accepted: boolean) =>
+				acceptedPost(refusedPost(seconds, { owner, conversationId: ERASED, accepted }));
+			const [red, blue, none] = [of("red", 1, true), of("blue", 2, true), of(undefined, 3, true)];
+			for (const one of [red, blue, none]) expect(await store.refusedPosts.accept(one, room)).toBe(0);
+			await store.refusedPosts.add([of("red", 4, false), of("blue", 5, false)], room);
+			const kept = async () => ({
+				posts: (await store.refusedPosts.list({ limit: 10 })).map(({ owner, accepted }) => [owner, accepted]),
+				gaps: (await store.listGaps(ERASED)).map(({ missing }) => missing).toSorted(),
+			});
+			const erase = (owner: string | undefined) => store.erase({ conversationId: ERASED, owner, erasedAt: start });
+			expect(await erase("green")).toBeUndefined();
+			expect(await erase("blue")).toEqual({ erasure: undefined, unreadable: [] });
+			expect(await erase("blue")).toBeUndefined();
+			expect(await kept()).toEqual({
+				posts: [
+					["red", false],
+					[undefined, true],
+					["red", true],
+				],
+				gaps: [String(red.id), String(none.id)].toSorted(),
+			});
+			expect(await store.getErasure(ERASED)).toBeUndefined();
+			expect((await store.updates.range()).newest).toBe(0n);
+			// The first record makes the owner. Only batches of senders that may post to the conversation are missing.
+			expect(await store.refusedPosts.accept(blue, room)).toBe(0);
+			await append(store, { ...sample({ conversationId: ERASED, receivedAt: start }), poster: POSTER });
+			expect((await kept()).gaps).toEqual([String(red.id), String(none.id)].toSorted());
+			const [listed] = await store.listConversations({ conditions: [], limit: 1, withRecords: false });
+			expect(fromBinary(ConversationSummarySchema, listed?.summary ?? new Uint8Array()).gaps?.count).toBe(2n);
+			expect(await store.refusedPosts.accept(of("blue", 6, true), room)).toBeUndefined();
+			expect(await erase("blue")).toEqual({ erasure: undefined, unreadable: [] });
+			expect(await store.get(ERASED)).toMatchObject({ owner: "red" });
+			expect(await erase("red")).toMatchObject({ erasure: { owner: "red" } });
+			expect((await kept()).posts).toEqual([[undefined, true]]);
+			// Refused posts of an erased conversation are not stored, but for those that are no part of it.
+			await store.refusedPosts.add([of("red", 7, false), of("blue", 8, false)], room);
+			expect(await store.refusedPosts.accept(of("blue", 9, true), room)).toBeUndefined();
+			expect(await store.refusedPosts.accept(of("red", 9, true), room)).toBe(0);
+			expect(await kept()).toEqual({
+				posts: [
+					["blue", false],
+					[undefined, true],
+				],
+				gaps: [],
+			});
+			expect(await erase(undefined)).toEqual({ erasure: undefined, unreadable: [] });
+			expect((await kept()).posts).toEqual([]);
 		});
 
 		it("only erases a conversation that meets the conditions", async () => {

@@ -2,6 +2,7 @@ import type { ConversationFilter } from "../../../gen/conversations/v1/conversat
 import { ServiceError } from "../../errors.ts";
 import type { Condition } from "../../store/condition.ts";
 import type { StoredConversation } from "../../store/conversation-lists.ts";
+import { idDigest } from "../../store/erasure.ts";
 import { conditionsOf, invalid, uuid } from "../read/filter.ts";
 import { type OnUnreadable, unreadableError } from "../read/record-opener.ts";
 import type { StoreReads } from "../read/visible-store.ts";
@@ -71,8 +72,7 @@ export class EraseConversations {
 		if (dryRun) return { ids, matching: total };
 		const erased: string[] = [];
 		for (const id of ids) if (await this.#eraseOne(id, caller, conditions)) erased.push(id);
-		// Callers with more to erase call again.
-		if (total <= ids.length) await this.#purge(erased.length);
+		await this.#purge(erased.length);
 		return { ids: erased, matching: total };
 	}
 
@@ -86,7 +86,7 @@ export class EraseConversations {
 			...(conditions && { conditions }),
 		});
 		if (erased === undefined) return false;
-		this.#onErased(erased.erasure.idDigest, caller.name);
+		this.#onErased(idDigest(conversationId), caller.name);
 		for (const { unreadable, ...at } of erased.unreadable)
 			this.#onUnreadable({ ...at, error: unreadableError(at.conversationId, unreadable) });
 		return true;
@@ -106,20 +106,25 @@ export class EraseConversations {
 		}
 	}
 
-	/** Returns the ids of a conversation and of all below it. A conversation comes after its parent. */
+	/**
+	 * Returns the ids of a conversation and of all of its owner below it. A conversation comes after its parent. Below one of
+	 * which nothing is stored, none is known to be of its owner.
+	 */
 	async #treeOf(root: string): Promise<readonly string[]> {
-		const owner = (await this.#store.getOrigin(root))?.owner;
-		const owned = owner === undefined ? [] : [{ kind: "equal", field: "owner", value: owner } as const];
+		const origin = await this.#store.getOrigin(root);
+		if (origin === undefined) return [root];
 		const tree = new Set([root]);
 		for (const value of tree) {
-			const conditions = [{ kind: "equal", field: "parentConversationId", value } as const, ...owned];
+			const conditions = [{ kind: "equal", field: "parentConversationId", value } as const];
 			let last: StoredConversation | undefined;
 			do {
 				// In an order that posts do not change, so that none is left out.
 				const from = last === undefined ? {} : { before: last.sequence, beforeValue: last.orderValue };
 				const query = { conditions, order: "created" as const, limit: PAGE, withRecords: false };
 				const page = await this.#store.listConversations({ ...query, ...from });
-				for (const { conversationId } of page) tree.add(conversationId);
+				const origins = await Promise.all(page.map((child) => this.#store.getOrigin(child.conversationId)));
+				for (const [n, { conversationId }] of page.entries())
+					if (origins[n]?.owner === origin.owner) tree.add(conversationId);
 				last = page.length === PAGE ? page.at(-1) : undefined;
 			} while (last !== undefined);
 		}

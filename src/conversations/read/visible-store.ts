@@ -35,10 +35,7 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 		return origin?.owner === owner ? origin : undefined;
 	};
 	return {
-		async get(conversationId, asOf) {
-			const found = await store.get(conversationId, asOf);
-			return found?.owner === owner ? found : undefined;
-		},
+		get: (conversationId, asOf) => store.get(conversationId, asOf, owner),
 		readEvents: async (sequences) => (await store.readEvents(sequences)).filter((event) => event.owner === owner),
 		listConversations: ({ conditions, ...query }) =>
 			store.listConversations({
@@ -73,10 +70,8 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 		async listGaps(conversationId) {
 			const [origin, gaps] = await Promise.all([store.getOrigin(conversationId), store.listGaps(conversationId)]);
 			if (origin !== undefined) return origin.owner === owner ? gaps : [];
-			// Nothing of the conversation is stored but refused batches that were accepted. They are their owner's.
-			const batches = gaps.filter(({ kind }) => kind === "refused_batch");
-			const posts = await Promise.all(batches.map(({ missing }) => store.refusedPosts.get(BigInt(missing), owner)));
-			return batches.filter((_, index) => posts[index] !== undefined);
+			// Nothing of the conversation is stored but refused batches that were accepted. They are their senders'.
+			return gaps.filter((gap) => gap.owner === owner);
 		},
 		erase: (request) => store.erase({ ...request, owner }),
 		purge: () => store.purge(),

@@ -15,6 +15,7 @@ import type { Connections } from "./connections.ts";
 import { listConversations } from "./list-conversations.ts";
 import { lockConversations } from "./locks.ts";
 import { CHANNEL } from "./numbered-sql.ts";
+import { removeRefusedOf } from "./refused-posts.ts";
 import { decoded, isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
@@ -79,30 +80,42 @@ const REPLACE = `
 		created_at = excluded.created_at, erased_at = excluded.erased_at
 `;
 
-/** Erases a conversation: see `Store.erase`. `rewrites` says how often entries of the database were rewritten. */
+/**
+ * Erases a conversation: see `Store.erase`. `rewrites` says how often entries of the database were rewritten; undefined if
+ * none was now.
+ */
 export async function erase(
 	connections: Connections,
 	{ conversationId, owner, conditions, erasedAt }: EraseRequest,
-): Promise<(Erased & { readonly rewrites: bigint }) | undefined> {
+): Promise<(Erased & { readonly rewrites?: bigint }) | undefined> {
 	if (!isConversationId(conversationId)) return undefined;
 	return await connections.transaction(async (transaction) => {
 		const [related = []] = await transaction.query(relatedQuery(conversationId));
-		const relatives = related.map((row) => text(row.conversation_id));
-		const [, [found] = [], events = []] = await transaction.query(
-			lockConversations([conversationId, ...relatives]),
+		const relatedIds = related.map((row) => text(row.conversation_id));
+		const [, [found] = [], events = [], owners = []] = await transaction.query(
+			lockConversations([conversationId, ...relatedIds]),
 			originQuery(conversationId),
 			{ text: "SELECT sequence FROM conversation_updates.events WHERE conversation_id = $1", values: [conversationId] },
+			{
+				text: "SELECT conversation_id, owner FROM conversation_updates.conversations WHERE conversation_id = ANY ($1::uuid[])",
+				values: [relatedIds],
+			},
 		);
 		const known = found && {
 			owner: nullable(decoded, found.owner),
 			lifeBeganAt: nullable(bigint, found.life_began_at),
 			createdAt: nullable(bigint, found.created_at),
 		};
-		if (known === undefined || (owner !== undefined && known.owner !== owner)) return undefined;
+		const isOwn = known !== undefined && (owner === undefined || known.owner === owner);
 		if (conditions !== undefined) {
-			const meeting = await listConversations(transaction, meetingQuery(conversationId, conditions));
-			if (meeting.length === 0) return undefined;
+			const query = meetingQuery(conversationId, conditions);
+			if (!isOwn || (await listConversations(transaction, query)).length === 0) return undefined;
 		}
+		const refused = await removeRefusedOf(transaction, conversationId, owner);
+		if (!isOwn) return refused === 0 ? undefined : { erasure: undefined, unreadable: [] };
+		const relatives = owners
+			.filter((row) => nullable(decoded, row.owner) === known.owner)
+			.map((row) => text(row.conversation_id));
 		const unreadable = await forgetRelations(transaction, conversationId, relatives);
 		const createdAt = markedTime(known.lifeBeganAt, known.createdAt, erasedAt);
 		const rows = await transaction.commit(
@@ -112,13 +125,16 @@ export async function erase(
 			takeSequence({ conversationId, owner: known.owner, createdAt, erasedAt }, connections.notifies),
 		);
 		const [row] = rows.at(-1) ?? [];
-		const erasure = { sequence: bigint(row?.sequence), owner: known.owner, createdAt, erasedAt };
-		const rewrites = bigint(row?.rewrites);
-		return { erasure: { ...erasure, idDigest: idDigest(conversationId) }, unreadable, rewrites };
+		const sequence = bigint(row?.sequence);
+		const erasure = { idDigest: idDigest(conversationId), sequence, owner: known.owner, createdAt, erasedAt };
+		return { erasure, unreadable, rewrites: bigint(row?.rewrites) };
 	});
 }
 
-/** Returns the query for the owner of a conversation and the beginning of its life; no row when nothing is stored. */
+/**
+ * Returns the query for the owner of a conversation and the beginning of its life; no row when nothing is stored but refused
+ * posts and their gaps.
+ */
 function originQuery(conversationId: string): Query {
 	return {
 		text: `
@@ -130,8 +146,6 @@ function originQuery(conversationId: string): Query {
 				UNION ALL SELECT 3, nullif(owner, ''), life_began_at, NULL
 				FROM conversation_updates.usage_conversations WHERE id = $1
 				UNION ALL SELECT 4, owner, NULL, NULL FROM conversation_updates.pruned WHERE conversation_id = $1
-				UNION ALL SELECT 5, owner, NULL, NULL FROM conversation_updates.refused_posts WHERE conversation_id = $1
-				UNION ALL SELECT 6, NULL, NULL, NULL FROM conversation_updates.gaps WHERE conversation_id = $1
 			) remains ORDER BY rank LIMIT 1
 		`,
 		values: [conversationId],
@@ -164,7 +178,6 @@ const TABLES = [
 	"search_titles",
 	"pruned",
 	"gaps",
-	"refused_posts",
 ];
 
 function removeQueries(conversationId: string): Query[] {
@@ -210,8 +223,8 @@ function takeSequence(
 }
 
 /**
- * Makes other conversations forget one as their parent, as their source and as their child, in all of their updates. The
- * caller writes their standings.
+ * Makes other conversations of the same owner forget one as their parent, as their source and as their child, in all of
+ * their updates. The caller writes their standings.
  *
  * @returns the updates that cannot be read
  */

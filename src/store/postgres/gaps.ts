@@ -21,8 +21,10 @@ export function gapsQuery(conversationIds: readonly string[]): Query {
 	return {
 		name: "known_gaps",
 		text: `
-			SELECT conversation_id, kind, missing, after_event_id, since FROM conversation_updates.gaps
-			WHERE conversation_id = ANY ($1::uuid[])
+			SELECT g.conversation_id, g.kind, g.missing, g.after_event_id, g.since, r.owner AS refused_owner
+			FROM conversation_updates.gaps g LEFT JOIN conversation_updates.refused_posts r
+				ON r.id = CASE WHEN g.kind = 'refused_batch' THEN g.missing::bigint END
+			WHERE g.conversation_id = ANY ($1::uuid[])
 		`,
 		values: [conversationIds],
 	};

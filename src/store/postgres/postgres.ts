@@ -230,10 +230,9 @@ function storeOf(
 		erase: (request) =>
 			run(async () => {
 				const erased = await logged("erase", erase(connections, request));
-				if (erased === undefined) return undefined;
-				announcer.announceRewrite(erased.rewrites);
-				announcer.announce({ updates: erased.erasure.sequence, events: 0n });
-				return { erasure: erased.erasure, unreadable: erased.unreadable };
+				if (erased?.rewrites !== undefined) announcer.announceRewrite(erased.rewrites);
+				if (erased?.erasure !== undefined) announcer.announce({ updates: erased.erasure.sequence, events: 0n });
+				return erased && { erasure: erased.erasure, unreadable: erased.unreadable };
 			}),
 		// The server removes the rows from its files: see docs/operations.md.
 		purge: async () => undefined,
@@ -243,7 +242,7 @@ function storeOf(
 		listGaps: (conversationId) =>
 			read("listGaps", async (session) => [...(await findGaps(session, conversationId)).values()]),
 		listUnapplied: (limit) => read("listUnapplied", (session) => listUnapplied(session, limit)),
-		get: (conversationId, asOf) => read("get", (session) => getUpdate(session, conversationId, asOf)),
+		get: (conversationId, asOf, owner) => read("get", (session) => getUpdate(session, conversationId, asOf, owner)),
 		readEvents: (sequences) => read("readEvents", (session) => readEvents(session, sequences)),
 		listConversations: (query) => read("listConversations", (session) => listConversations(session, query)),
 		countConversations: (query) => read("countConversations", (session) => countConversations(session, query)),

@@ -6,6 +6,8 @@ import {
 	bytesOf,
 	gapOfAccepted,
 	insertSql,
+	isOfErased,
+	judgeAccepted,
 	listSql,
 	oldAcceptedSql,
 	type RefusedAge,
@@ -20,12 +22,12 @@ import {
 	roomSql,
 	type StillRefused,
 } from "../refused-posts.ts";
-import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
+import { bigint, boolean, integer, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { findErasures } from "./erasures.ts";
 import { closeGapQueries, openGapQueries } from "./gaps.ts";
+import { readKnown } from "./known.ts";
 import { lockConversations } from "./locks.ts";
-import { decoded } from "./rows.ts";
 import type { Query, Session } from "./transaction.ts";
 
 /** The refused posts in PostgreSQL. The contracts are those of `RefusedPostTable`. */
@@ -47,8 +49,11 @@ export async function addRefusedPosts(
 	const ids = posts.flatMap(({ conversationId }) => conversationId ?? []);
 	return await connections.transaction(async (transaction) => {
 		await transaction.query(lockConversations(ids));
-		const erased = new Set((await findErasures(transaction, ids)).map(({ idDigest: digest }) => digest));
-		const kept = posts.filter(({ conversationId: id }) => id === undefined || !erased.has(idDigest(id)));
+		const erasures = new Map((await findErasures(transaction, ids)).map((erasure) => [erasure.idDigest, erasure]));
+		const kept = posts.filter((post) => {
+			const { conversationId: id } = post;
+			return id === undefined || !isOfErased(post, erasures.get(idDigest(id)));
+		});
 		const removals = counted(roomSql(TABLE, room));
 		const results = await transaction.commit(LOCK, ...kept.map(insertRefusedPost), ...removals);
 		return sumOf(results.slice(-removals.length));
@@ -62,15 +67,14 @@ export async function acceptRefusedPost(
 ): Promise<number | undefined> {
 	const { conversationId } = post;
 	return await connections.transaction(async (transaction) => {
-		const [, , taken, found] = await transaction.query(
-			lockConversations([conversationId]),
-			LOCK,
-			{ text: acceptedBytesSql(TABLE) },
-			{ text: "SELECT leaf FROM conversation_updates.activities WHERE conversation_id = $1", values: [conversationId] },
-		);
-		if ((await findErasures(transaction, [conversationId])).length > 0) return 0;
-		if (integer(taken?.[0]?.bytes) + bytesOf(post) > room.maxBytes) return undefined;
-		const gap = gapOfAccepted(post, nullable(decoded, found?.[0]?.leaf ?? null));
+		const query = { conversationIds: [conversationId], versions: new Set<string>(), events: [], named: [] };
+		const known = (await readKnown(transaction, query)).get(conversationId);
+		if (known === undefined) throw new Error("the conversation was not asked for");
+		const gap = judgeAccepted(post, known);
+		if (gap === "of another owner") return undefined;
+		if (gap === "erased") return 0;
+		const [, [taken] = []] = await transaction.query(LOCK, { text: acceptedBytesSql(TABLE) });
+		if (integer(taken?.bytes) + bytesOf(post) > room.maxBytes) return undefined;
 		const removals = counted(roomSql(TABLE, room));
 		const results = await transaction.commit(insertRefusedPost(post), ...openGapQueries(gap), ...removals);
 		return sumOf(results.slice(-removals.length));
@@ -134,6 +138,32 @@ export async function removeRefusedPost(connections: Connections, id: bigint): P
 		await transaction.query(lockConversations([post.conversationId]));
 		await transaction.commit(remove, ...closeGapQueries(gapOfAccepted(post, undefined)));
 	});
+}
+
+/**
+ * Removes the posts that name a conversation. The transaction has locked the conversation.
+ *
+ * @param owner removes only posts of this owner
+ * @returns their number
+ */
+export async function removeRefusedOf(
+	session: Session,
+	conversationId: string,
+	owner: string | undefined,
+): Promise<number> {
+	const [rows = []] = await session.query({
+		text: `
+			DELETE FROM ${TABLE} WHERE conversation_id = $1 AND ($2::text IS NULL OR owner = $2)
+			RETURNING id, accepted, received_at
+		`,
+		values: [conversationId, owner ?? null],
+	});
+	const accepted = rows.filter((row) => boolean(row.accepted));
+	const gaps = accepted.map((row) =>
+		gapOfAccepted({ id: bigint(row.id), conversationId, receivedAt: bigint(row.received_at) }, undefined),
+	);
+	if (gaps.length > 0) await session.query(...gaps.flatMap(closeGapQueries));
+	return rows.length;
 }
 
 export async function refusedUsage(session: Session): Promise<RefusedUsage> {

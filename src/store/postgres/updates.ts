@@ -35,23 +35,31 @@ export async function getUpdate(
 	session: Session,
 	conversationId: string,
 	asOf: bigint | undefined,
+	owner: string | undefined,
 ): Promise<StoredUpdate | undefined> {
 	if (!isConversationId(conversationId)) return undefined;
-	if (asOf !== undefined) return await getUpdateAsOf(session, conversationId, bindable(asOf));
+	const stored = owner === undefined ? null : encodeText(owner);
+	if (asOf !== undefined) return await getUpdateAsOf(session, conversationId, bindable(asOf), stored);
 	const [[row] = []] = await session.query({
 		text: `
 			SELECT ${UPDATE_COLUMNS}, ${RECORD_COLUMNS}, ${ACTIVITY_COLUMNS}, c.status, c.posted_at
-			${FROM_CURRENT} WHERE c.conversation_id = $1
+			${FROM_CURRENT} WHERE c.conversation_id = $1 AND ${hasOwner("c.owner", "$2")}
 		`,
-		values: [conversationId],
+		values: [conversationId, stored],
 	});
 	return row && currentUpdateOf(row);
+}
+
+/** Returns SQL for whether a row has the owner that a parameter names; null names any. Rows of others are not read. */
+function hasOwner(owner: string, parameter: string): string {
+	return `(${parameter}::text IS NULL OR ${owner} = ${parameter})`;
 }
 
 async function getUpdateAsOf(
 	session: Session,
 	conversationId: string,
 	asOf: bigint,
+	owner: string | null,
 ): Promise<StoredUpdate | undefined> {
 	const [[row] = []] = await session.query({
 		text: `
@@ -61,10 +69,10 @@ async function getUpdateAsOf(
 			) AS next_previous
 			FROM (
 				SELECT * FROM conversation_updates.updates
-				WHERE conversation_id = $1 AND sequence <= $2 AND current ORDER BY sequence DESC LIMIT 1
+				WHERE conversation_id = $1 AND sequence <= $2 AND current AND ${hasOwner("owner", "$3")} ORDER BY sequence DESC LIMIT 1
 			) u ${CONVERSATION_JOIN} ${BASE_JOIN}
 		`,
-		values: [conversationId, asOf],
+		values: [conversationId, asOf, owner],
 	});
 	if (row === undefined) return undefined;
 	const sequence = bigint(row.sequence);

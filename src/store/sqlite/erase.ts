@@ -9,12 +9,13 @@ import {
 	type UnreadableRelative,
 } from "../erasure.ts";
 import type { ConversationOrigin } from "../owners.ts";
-import { bigint, nullable, type Row, text } from "../values.ts";
+import { bigint, nullable, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import { insertErasure } from "./erasures.ts";
 import { listConversations } from "./list-conversations.ts";
 import { readRange, skipSequences } from "./log.ts";
 import { mustPurge } from "./purge.ts";
+import { removeRefusedOf } from "./refused-posts.ts";
 import type { Statements } from "./statements.ts";
 import { removeEventText, removeTitle } from "./text-index.ts";
 import { findConversation, refreshStanding } from "./update-writer.ts";
@@ -28,9 +29,13 @@ export function erase(
 	const conversation = findConversation(statements, conversationId);
 	const activity = findActivity(statements, conversationId);
 	const known = conversation?.origin ?? activity?.origin ?? findRemains(statements, conversationId);
-	if (known === undefined || (owner !== undefined && known.owner !== owner)) return undefined;
-	if (conditions !== undefined && listConversations(statements, meetingQuery(conversationId, conditions)).length === 0)
-		return undefined;
+	const isOwn = known !== undefined && (owner === undefined || known.owner === owner);
+	if (conditions !== undefined)
+		if (!isOwn || listConversations(statements, meetingQuery(conversationId, conditions)).length === 0)
+			return undefined;
+	const refused = removeRefusedOf(statements, conversationId, owner);
+	if (refused > 0) mustPurge(statements);
+	if (!isOwn) return refused === 0 ? undefined : { erasure: undefined, unreadable: [] };
 	const life = conversation?.state ?? findUsage(statements, conversationId);
 	// The sequences of the erased entries must not be used again.
 	skipSequences(statements, "events", 0n);
@@ -59,14 +64,15 @@ export function erase(
 		removeTitle(statements, id);
 		run("DELETE FROM conversations WHERE id = ?", id);
 	}
-	for (const table of ["activities", "pruned", "gaps", "refused_posts"])
+	for (const table of ["activities", "pruned", "gaps"])
 		run(`DELETE FROM ${table} WHERE conversation_id = ?`, conversationId);
 	run(
 		"UPDATE usage_conversations SET conversation_id = ?, digest = 0, ledger = '' WHERE conversation_id = ?",
 		randomUUID(),
 		conversationId,
 	);
-	const unreadable = forgetRelations(statements, conversationId, conversation?.row.parent_id ?? null);
+	const parent = conversation === undefined ? undefined : nullable(text, conversation.row.parent_id);
+	const unreadable = forgetRelations(statements, { conversationId, owner: known.owner, parent });
 	mustPurge(statements);
 	const erasure: Erasure = {
 		idDigest: idDigest(conversationId),
@@ -88,23 +94,35 @@ function findRemains(statements: Statements, conversationId: string): Pick<Conve
 		.prepare(`
 			SELECT nullif(owner, '') AS owner FROM usage_conversations WHERE conversation_id = :id
 			UNION ALL SELECT owner FROM pruned WHERE conversation_id = :id
-			UNION ALL SELECT owner FROM refused_posts WHERE conversation_id = :id
-			UNION ALL SELECT NULL FROM gaps WHERE conversation_id = :id
 			LIMIT 1
 		`)
 		.get({ id: conversationId });
 	return row && { owner: nullable(text, row.owner) };
 }
 
+/** An erased conversation. */
+interface ErasedConversation {
+	readonly conversationId: string;
+	readonly owner: string | undefined;
+	/** Id of its parent. */
+	readonly parent: string | undefined;
+}
+
 /**
- * Makes other conversations forget one as their parent, as their source and as their child, in all of their updates.
+ * Makes the other conversations of its owner forget one as their parent, as their source and as their child, in all of
+ * their updates.
  *
- * @param parent id of its parent
  * @returns the updates that cannot be read
  */
-function forgetRelations(statements: Statements, conversationId: string, parent: Row[string]): UnreadableRelative[] {
+function forgetRelations(
+	statements: Statements,
+	{ conversationId, ...conversation }: ErasedConversation,
+): UnreadableRelative[] {
+	const [owner, parent] = [conversation.owner ?? null, conversation.parent ?? null];
 	// What a fork misses may be an event of its source.
-	const forks = statements.prepare("SELECT conversation_id FROM conversations WHERE source_id = ?").all(conversationId);
+	const forks = statements
+		.prepare("SELECT conversation_id FROM conversations WHERE source_id = ? AND owner IS ?")
+		.all(conversationId, owner);
 	for (const fork of forks) {
 		const id = text(fork.conversation_id);
 		statements
@@ -114,11 +132,11 @@ function forgetRelations(statements: Statements, conversationId: string, parent:
 	}
 	const related = statements
 		.prepare(`
-			SELECT id, conversation_id FROM conversations WHERE parent_id = :id
-			UNION SELECT id, conversation_id FROM conversations WHERE source_id = :id
-			UNION SELECT id, conversation_id FROM conversations WHERE conversation_id = :parent
+			SELECT id, conversation_id FROM conversations WHERE parent_id = :id AND owner IS :owner
+			UNION SELECT id, conversation_id FROM conversations WHERE source_id = :id AND owner IS :owner
+			UNION SELECT id, conversation_id FROM conversations WHERE conversation_id = :parent AND owner IS :owner
 		`)
-		.all({ id: conversationId, parent: nullable(text, parent) ?? null });
+		.all({ id: conversationId, parent, owner });
 	const list = statements.prepare(
 		"SELECT sequence FROM updates INDEXED BY updates_by_conversation WHERE conversation = ?",
 	);

@@ -16,7 +16,13 @@ import { refreshStanding } from "./update-writer.ts";
 
 /** Returns the gaps of a conversation. */
 export function findGaps(statements: Statements, conversationId: string): Gaps {
-	const rows = statements.prepare("SELECT * FROM gaps WHERE conversation_id = ?").all(conversationId);
+	const rows = statements
+		.prepare(`
+			SELECT g.*, r.owner AS refused_owner FROM gaps g
+			LEFT JOIN refused_posts r ON g.kind = 'refused_batch' AND r.id = CAST(g.missing AS INTEGER)
+			WHERE g.conversation_id = ?
+		`)
+		.all(conversationId);
 	return new Map(
 		rows.map((row) => {
 			const gap = gapFrom(row);

@@ -23,7 +23,7 @@ import { getRefusedPost, listRefusedPosts, refusedUsage } from "./refused-posts.
 import { listSenders } from "./senders.ts";
 import { Statements } from "./statements.ts";
 import { findChangedTitles, findDocuments, readProgress } from "./text-index.ts";
-import { getUpdate, listUpdates } from "./updates.ts";
+import { getUpdate, listUpdates, type UpdateOf } from "./updates.ts";
 import { getUsage } from "./usage.ts";
 import { getUsageRange, listModelUsage, listUsedPeriods, reportUsage } from "./usage-report.ts";
 import { listUsageDays } from "./usage-sums.ts";
@@ -43,8 +43,7 @@ function reader(options: DatabaseOptions) {
 
 	return {
 		methods: {
-			get: ({ conversationId, asOf }: { readonly conversationId: string; readonly asOf: bigint | undefined }) =>
-				read(() => getUpdate(statements, conversationId, asOf)),
+			get: (query: UpdateOf) => read(() => getUpdate(statements, query)),
 			listConversations: (query: ConversationQuery) => read(() => listConversations(statements, query)),
 			countConversations: (query: CountQuery) => read(() => countConversations(statements, query)),
 			listUpdates: (query: UpdateQuery) => read(() => listUpdates(statements, query)),

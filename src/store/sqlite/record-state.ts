@@ -19,7 +19,7 @@ export function getRecordState(statements: Statements, { conversationId, eventId
 	`);
 	return {
 		...(row === undefined ? stateWithoutRecord(findActivity(statements, conversationId)) : recordStateFrom(row, text)),
-		current: getUpdate(statements, conversationId, undefined),
+		current: getUpdate(statements, { conversationId, asOf: undefined, owner: undefined }),
 		knownIds: eventIds.filter((id) => isKnown.get(conversationId, id) !== undefined),
 	};
 }

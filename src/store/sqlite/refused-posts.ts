@@ -5,6 +5,8 @@ import {
 	bytesOf,
 	gapOfAccepted,
 	insertSql,
+	isOfErased,
+	judgeAccepted,
 	listSql,
 	oldAcceptedSql,
 	type RefusedAge,
@@ -19,10 +21,13 @@ import {
 	roomSql,
 	type StillRefused,
 } from "../refused-posts.ts";
-import { bigint, boolean, integer, nullable, text } from "../values.ts";
+import { bigint, boolean, integer, text } from "../values.ts";
+import { findActivity } from "./activities.ts";
 import { findErasure } from "./erasures.ts";
 import { closeGap, openGap } from "./gaps.ts";
+import { getOrigin } from "./record-state.ts";
 import type { Statements } from "./statements.ts";
+import { findUsage } from "./usage.ts";
 
 /** The refused posts in SQLite. The contracts are those of `RefusedPostTable`. The caller has begun a transaction. */
 
@@ -37,7 +42,8 @@ export function addRefusedPosts(
 	statements: Statements,
 	{ posts, room }: { readonly posts: readonly RefusedPostRow[]; readonly room: RefusedRoom },
 ): number {
-	for (const post of posts) if (!isOfErased(statements, post.conversationId)) insertRefusedPost(statements, post);
+	const erasureOf = (id: string | undefined) => (id === undefined ? undefined : findErasure(statements, id));
+	for (const post of posts) if (!isOfErased(post, erasureOf(post.conversationId))) insertRefusedPost(statements, post);
 	return removeAll(statements, roomSql(TABLE, room));
 }
 
@@ -45,18 +51,20 @@ export function acceptRefusedPost(
 	statements: Statements,
 	{ post, room }: { readonly post: AcceptedPost; readonly room: RefusedRoom },
 ): number | undefined {
-	if (isOfErased(statements, post.conversationId)) return 0;
+	const { conversationId } = post;
+	const gap = judgeAccepted(post, {
+		origin: getOrigin(statements, conversationId),
+		usage: findUsage(statements, conversationId),
+		erasure: findErasure(statements, conversationId),
+		activity: findActivity(statements, conversationId),
+	});
+	if (gap === "of another owner") return undefined;
+	if (gap === "erased") return 0;
 	const taken = integer(statements.prepare(acceptedBytesSql(TABLE)).get()?.bytes);
 	if (taken + bytesOf(post) > room.maxBytes) return undefined;
 	insertRefusedPost(statements, post);
-	const row = statements.prepare("SELECT leaf FROM activities WHERE conversation_id = ?").get(post.conversationId);
-	openGap(statements, gapOfAccepted(post, nullable(text, row?.leaf ?? null)));
+	openGap(statements, gap);
 	return removeAll(statements, roomSql(TABLE, room));
-}
-
-/** Whether posts of a conversation are not stored, because it was erased. */
-function isOfErased(statements: Statements, conversationId: string | undefined): boolean {
-	return conversationId !== undefined && findErasure(statements, conversationId) !== undefined;
 }
 
 export function expireRefusedPosts(statements: Statements, age: RefusedAge): number {
@@ -102,6 +110,20 @@ export function removeRefusedPost(statements: Statements, id: bigint): void {
 	if (row === undefined || !boolean(row.accepted)) return;
 	const post = { id, conversationId: text(row.conversation_id), receivedAt: bigint(row.received_at) };
 	closeGap(statements, gapOfAccepted(post, undefined));
+}
+
+/**
+ * Removes the posts that name a conversation.
+ *
+ * @param owner removes only posts of this owner
+ * @returns their number
+ */
+export function removeRefusedOf(statements: Statements, conversationId: string, owner: string | undefined): number {
+	const rows = statements
+		.prepare("SELECT id FROM refused_posts WHERE conversation_id = :id AND (:owner IS NULL OR owner = :owner)")
+		.all({ id: conversationId, owner: owner ?? null });
+	for (const { id } of rows) removeRefusedPost(statements, bigint(id));
+	return rows.length;
 }
 
 export function refusedUsage(statements: Statements): RefusedUsage {

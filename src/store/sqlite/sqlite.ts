@@ -205,7 +205,7 @@ function storeOf(
 		countWithoutSender: () => reader.calls.countWithoutSender(),
 		async erase(request) {
 			const erased = await writer.calls.erase(request);
-			if (erased === undefined) return undefined;
+			if (erased?.erasure === undefined) return erased;
 			for (const log of [updates, events]) log.announceRewrite();
 			updates.announce(erased.erasure.sequence);
 			return erased;
@@ -217,7 +217,7 @@ function storeOf(
 		getOrigin: (conversationId) => reader.calls.getOrigin(conversationId),
 		listGaps: (conversationId) => reader.calls.listGaps(conversationId),
 		listUnapplied: (limit) => reader.calls.listUnapplied(limit),
-		get: (conversationId, asOf) => reader.calls.get({ conversationId, asOf }),
+		get: (conversationId, asOf, owner) => reader.calls.get({ conversationId, asOf, owner }),
 		readEvents: (sequences) => reader.calls.readEvents(sequences),
 		listConversations: (query) => reader.calls.listConversations(query),
 		countConversations: (query) => reader.calls.countConversations(query),

@@ -18,12 +18,18 @@ const OF_OWNER = `updates_of_owners o CROSS JOIN updates u ON u.sequence = o.seq
 const OF_ONE = `conversations c CROSS JOIN updates u INDEXED BY updates_by_conversation
 	ON c.conversation_id = ? AND u.conversation = c.id`;
 
+/** Which update is read: see `Store.get`. */
+export interface UpdateOf {
+	readonly conversationId: string;
+	readonly asOf: bigint | undefined;
+	readonly owner: string | undefined;
+}
+
 /** Returns the current update of a conversation with the newest leaf, or the update that was current as of `asOf`. */
-export function getUpdate(
-	statements: Statements,
-	conversationId: string,
-	asOf: bigint | undefined,
-): StoredUpdate | undefined {
+export function getUpdate(statements: Statements, query: UpdateOf): StoredUpdate | undefined {
+	const { conversationId, asOf, owner } = query;
+	// The record of another owner's conversation is not read at all: the time of the answer must not tell that it exists.
+	if (owner !== undefined && !isOf(statements, conversationId, owner)) return undefined;
 	using records = new RecordReader(statements);
 	if (asOf !== undefined) return getUpdateAsOf(statements, records, conversationId, bindable(asOf));
 	const row = statements
@@ -35,6 +41,11 @@ export function getUpdate(
 	if (row === undefined) return undefined;
 	const update = updateOf(row, records);
 	return { ...update, record: currentRecordFrom(row, findActivity(statements, conversationId), update.record) };
+}
+
+function isOf(statements: Statements, conversationId: string, owner: string): boolean {
+	const find = "SELECT 1 FROM conversations WHERE conversation_id = ? AND owner = ?";
+	return statements.prepare(find).get(conversationId, owner) !== undefined;
 }
 
 function getUpdateAsOf(

@@ -90,6 +90,25 @@ test("a child whose record changes while many children are listed is erased too"
 	expect(asked.toSorted()).toEqual([root, ...children].map(({ conversationId }) => conversationId).toSorted());
 });
 
+test("a tree has the conversations of the owner of its root only, and nothing is below one that is not stored", async () => {
+	const store = await openStore();
+	const root = sample();
+	const [child, foreign] = [0, 1].map(() => sample({ columns: { parentId: root.conversationId } }));
+	if (child === undefined || foreign === undefined) throw new Error("there are two");
+	for (const one of [root, child]) await append(store, one);
+	await append(store, { ...foreign, poster: { sender: "red", owner: "red" } });
+	const erasing = new EraseConversations(
+		store,
+		() => undefined,
+		() => undefined,
+	);
+	const erase = (id: string) => erasing.erase({ id, withChildren: true }, CALLER);
+	expect(await erase(root.conversationId)).toBe(2);
+	expect(await store.get(foreign.conversationId)).toMatchObject({ owner: "red" });
+	await expect(erase(root.conversationId)).rejects.toMatchObject({ kind: "not_found" });
+	expect(await store.get(foreign.conversationId)).toMatchObject({ owner: "red" });
+});
+
 test("an update of a child that cannot be read is reported, and the conversation is erased", async () => {
 	const store = await openStore();
 	const root = sample();
@@ -108,4 +127,28 @@ test("an update of a child that cannot be read is reported, and the conversation
 	expect(await erasing.erase({ id: root.conversationId, withChildren: false }, CALLER)).toBe(1);
 	expect(erased).toEqual([idDigest(root.conversationId)]);
 	expect(unreadable).toEqual([{ conversationId: child.conversationId, sequence: 2n }]);
+});
+
+test("the files are cleaned before the answer, also when more conversations meet the filter", async () => {
+	const store = await openStore();
+	const columns = { updatedAt: start };
+	for (let n = 0; n < 3; n++) await append(store, sample({ receivedAt: start, columns }));
+	const calls: string[] = [];
+	const watched: Store = {
+		...store,
+		async erase(request) {
+			calls.push("erase");
+			return await store.erase(request);
+		},
+		async purge() {
+			calls.push("purge");
+			await store.purge();
+		},
+	};
+	const erasing = new EraseConversations(watched, () => undefined, unexpected);
+	const filter = create(ConversationFilterSchema, { activityTo: timestampFromMs(Number(start / 1000n) + 30_000) });
+	expect(await erasing.eraseMatching({ filter, max: 2, dryRun: false }, CALLER)).toMatchObject({ matching: 3 });
+	expect(calls).toEqual(["erase", "erase", "purge"]);
+	expect(await erasing.eraseMatching({ filter, max: 2, dryRun: true }, CALLER)).toMatchObject({ matching: 1 });
+	expect(calls).toHaveLength(3);
 });
