@@ -132,6 +132,29 @@ describe("a database with damaged pages", () => {
 		await store.close();
 	});
 
+	test("erases a conversation whose child is on a damaged page, and names the update of the child", async () => {
+		const path = folder.file("related.db");
+		const parent = sample();
+		const child = sample({ record: randomBytes(40_000), columns: { parentId: parent.conversationId } });
+		{
+			await using store = await openSqliteStore(path, { error() {} });
+			for (const update of [parent, child]) await append(store, update);
+		}
+		const file = readFileSync(path);
+		const page = Math.floor(file.indexOf(child.record.bytes.subarray(20_000, 20_064)) / PAGE);
+		writeFileSync(path, file.fill(0xff, page * PAGE, (page + 1) * PAGE));
+		await using store = await openSqliteStore(path, { error() {} });
+		expect(await outcome(store.get(child.conversationId))).toEqual({ refused: "unavailable" });
+		const { conversationId } = parent;
+		expect(await store.erase({ conversationId, owner: undefined, erasedAt: 7n })).toMatchObject({
+			erasure: { idDigest: idDigest(conversationId) },
+			unreadable: [{ conversationId: child.conversationId, sequence: 2n, unreadable: expect.any(String) }],
+		});
+		expect(await store.get(conversationId)).toBeUndefined();
+		const related = [{ kind: "equal" as const, field: "parentConversationId" as const, value: conversationId }];
+		expect(await store.listConversations({ conditions: related, limit: 1, withRecords: false })).toEqual([]);
+	});
+
 	test("returns no wrong record and ends no thread, whichever pages are overwritten", async () => {
 		const page = fc.integer({ min: 2, max: pageCount() });
 		const fills = fc.constantFrom<(content: Buffer) => void>(

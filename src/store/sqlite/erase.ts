@@ -16,15 +16,21 @@ import { listConversations } from "./list-conversations.ts";
 import { readRange, skipSequences } from "./log.ts";
 import { mustPurge } from "./purge.ts";
 import { removeRefusedOf } from "./refused-posts.ts";
+import { isDamage } from "./result-codes.ts";
 import type { Statements } from "./statements.ts";
 import { removeEventText, removeTitle } from "./text-index.ts";
 import { findConversation, refreshStanding } from "./update-writer.ts";
 import { findUsage } from "./usage.ts";
 
-/** Erases a conversation: see `Store.erase`. The caller has begun a transaction. */
+/**
+ * Erases a conversation: see `Store.erase`. The caller has begun a transaction.
+ *
+ * @param damaged updates of relatives that stay as they are: see {@link findDamaged}
+ */
 export function erase(
 	statements: Statements,
 	{ conversationId, owner, conditions, erasedAt }: EraseRequest,
+	damaged: DamagedUpdates = new Map(),
 ): Erased | undefined {
 	const conversation = findConversation(statements, conversationId);
 	const activity = findActivity(statements, conversationId);
@@ -72,7 +78,7 @@ export function erase(
 		conversationId,
 	);
 	const parent = conversation === undefined ? undefined : nullable(text, conversation.row.parent_id);
-	const unreadable = forgetRelations(statements, { conversationId, owner: known.owner, parent });
+	const unreadable = forgetRelations(statements, { conversationId, owner: known.owner, parent }, damaged);
 	mustPurge(statements);
 	const erasure: Erasure = {
 		idDigest: idDigest(conversationId),
@@ -108,21 +114,67 @@ interface ErasedConversation {
 	readonly parent: string | undefined;
 }
 
+/** Why updates cannot be read, by sequence: pages of the database are damaged. */
+export type DamagedUpdates = ReadonlyMap<bigint, string>;
+
+const FIND_RELATED = `SELECT ${RELATED_COLUMNS} FROM updates WHERE sequence = ?`;
+
+/**
+ * Returns the updates of relatives of a conversation that are on damaged pages. The caller has begun no transaction: SQLite
+ * writes nothing more in one that has met a damaged page.
+ */
+export function findDamaged(statements: Statements, conversationId: string): DamagedUpdates {
+	const conversation = findConversation(statements, conversationId);
+	const owner = conversation?.origin.owner ?? findActivity(statements, conversationId)?.origin.owner;
+	const parent = conversation && nullable(text, conversation.row.parent_id);
+	const damaged = new Map<bigint, string>();
+	for (const { id } of relatives(statements, { conversationId, owner, parent }))
+		for (const sequence of updatesOf(statements, id))
+			try {
+				statements.prepare(FIND_RELATED).get(sequence);
+			} catch (error) {
+				if (!isDamage(error)) throw error;
+				damaged.set(sequence, error.message);
+			}
+	return damaged;
+}
+
+/** Returns the conversations of the same owner that are children, forks or the parent of a conversation. */
+function relatives(statements: Statements, { conversationId, owner, parent }: ErasedConversation) {
+	return statements
+		.prepare(`
+			SELECT id, conversation_id FROM conversations WHERE parent_id = :id AND owner IS :owner
+			UNION SELECT id, conversation_id FROM conversations WHERE source_id = :id AND owner IS :owner
+			UNION SELECT id, conversation_id FROM conversations WHERE conversation_id = :parent AND owner IS :owner
+		`)
+		.all({ id: conversationId, parent: parent ?? null, owner: owner ?? null })
+		.map((row) => ({ id: bigint(row.id), conversationId: text(row.conversation_id) }));
+}
+
+/** Returns the sequences of the updates of a conversation. */
+function updatesOf(statements: Statements, conversation: bigint): bigint[] {
+	return statements
+		.prepare("SELECT sequence FROM updates INDEXED BY updates_by_conversation WHERE conversation = ?")
+		.all(conversation)
+		.map(({ sequence }) => bigint(sequence));
+}
+
 /**
  * Makes the other conversations of its owner forget one as their parent, as their source and as their child, in all of
  * their updates.
  *
+ * @param damaged updates that stay as they are
  * @returns the updates that cannot be read
  */
 function forgetRelations(
 	statements: Statements,
-	{ conversationId, ...conversation }: ErasedConversation,
+	{ conversationId, owner, parent }: ErasedConversation,
+	damaged: DamagedUpdates,
 ): UnreadableRelative[] {
-	const [owner, parent] = [conversation.owner ?? null, conversation.parent ?? null];
 	// What a fork misses may be an event of its source.
 	const forks = statements
 		.prepare("SELECT conversation_id FROM conversations WHERE source_id = ? AND owner IS ?")
-		.all(conversationId, owner);
+		.all(conversationId, owner ?? null);
 	for (const fork of forks) {
 		const id = text(fork.conversation_id);
 		statements
@@ -130,37 +182,32 @@ function forgetRelations(
 			.run(id);
 		refreshStanding(statements, id);
 	}
-	const related = statements
-		.prepare(`
-			SELECT id, conversation_id FROM conversations WHERE parent_id = :id AND owner IS :owner
-			UNION SELECT id, conversation_id FROM conversations WHERE source_id = :id AND owner IS :owner
-			UNION SELECT id, conversation_id FROM conversations WHERE conversation_id = :parent AND owner IS :owner
-		`)
-		.all({ id: conversationId, parent, owner });
-	const list = statements.prepare(
-		"SELECT sequence FROM updates INDEXED BY updates_by_conversation WHERE conversation = ?",
-	);
-	const find = statements.prepare(`SELECT ${RELATED_COLUMNS} FROM updates WHERE sequence = ?`);
+	const find = statements.prepare(FIND_RELATED);
 	const update = statements.prepare(
 		"UPDATE updates SET summary = ?, record = ?, unpacked_size = ?, checksum = ? WHERE sequence = ?",
 	);
 	const unreadable: UnreadableRelative[] = [];
-	for (const { id, conversation_id } of related) {
+	for (const { id, ...relative } of relatives(statements, { conversationId, owner, parent })) {
 		// One record after the other, because all of a conversation's may be large together.
-		for (const { sequence } of list.all(bigint(id))) {
-			const row = find.get(bigint(sequence));
+		for (const sequence of updatesOf(statements, id)) {
+			const at = { ...relative, sequence };
+			const reason = damaged.get(at.sequence);
+			if (reason !== undefined) {
+				unreadable.push({ ...at, unreadable: reason });
+				continue;
+			}
+			const row = find.get(at.sequence);
 			if (row === undefined) continue;
 			const { forgotten, ...found } = forgetInUpdate(row, conversationId);
-			if (found.unreadable !== undefined)
-				unreadable.push({ ...found.unreadable, conversationId: text(conversation_id), sequence: found.sequence });
+			if (found.unreadable !== undefined) unreadable.push({ ...found.unreadable, ...at });
 			if (forgotten === undefined) continue;
 			const { record, unpackedSize, checksum } = forgotten.record;
-			update.run(forgotten.summary, record, unpackedSize, checksum, bigint(sequence));
+			update.run(forgotten.summary, record, unpackedSize, checksum, sequence);
 		}
 		for (const column of ["parent_id", "source_id"])
 			statements
 				.prepare(`UPDATE conversations SET ${column} = NULL WHERE id = ? AND ${column} = ?`)
-				.run(bigint(id), conversationId);
+				.run(id, conversationId);
 	}
 	return unreadable;
 }

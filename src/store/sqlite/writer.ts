@@ -20,7 +20,7 @@ import { bytesOfBatch } from "./batch.ts";
 import type { SenderDeadline } from "./calls.ts";
 import { returnSpace, writeTexts } from "./compaction.ts";
 import { hasLog, openForWriting, transaction, type WriterOptions } from "./database.ts";
-import { erase } from "./erase.ts";
+import { erase, findDamaged } from "./erase.ts";
 import { appendGroup } from "./group.ts";
 import { LOCK_TIMEOUT } from "./lock.ts";
 import { OpenFiles } from "./open-files.ts";
@@ -34,7 +34,7 @@ import {
 	setRefusedReasons,
 } from "./refused-posts.ts";
 import { type DeletedRequest, removeDeleted, removeEvents, removeUpdates } from "./remove.ts";
-import { isDatabaseFailure } from "./result-codes.ts";
+import { isDamage, isDatabaseFailure } from "./result-codes.ts";
 import { beginRun, endRun } from "./run.ts";
 import { createSchema } from "./schema.ts";
 import { addRefusals } from "./senders.ts";
@@ -129,6 +129,17 @@ function writer(options: WriterOptions) {
 		}
 	}
 
+	/** Erases a conversation. Records of its relatives that are on damaged pages do not keep it. */
+	function eraseBesideDamage(request: EraseRequest): Erased | undefined {
+		try {
+			return write(() => erase(statements, request));
+		} catch (error) {
+			const damaged = isDamage(error) ? findDamaged(statements, request.conversationId) : new Map();
+			if (damaged.size === 0) throw error;
+			return write(() => erase(statements, request, damaged));
+		}
+	}
+
 	/** Removes what a reader, a stop of the service or a failure has kept from being removed. */
 	function goOnPurging(): void {
 		try {
@@ -149,7 +160,7 @@ function writer(options: WriterOptions) {
 			assignOwner: (assignment: OwnerAssignment) => write(() => assignOwner(statements, assignment)),
 			/** Erases a conversation: see `Store.erase`. */
 			erase(request: EraseRequest): Erased | undefined {
-				const erased = write(() => erase(statements, request));
+				const erased = eraseBesideDamage(request);
 				if (erased !== undefined) purge.restart();
 				return erased;
 			},
