@@ -2,8 +2,9 @@ import type { Activity } from "./activity.ts";
 import type { ConversationState } from "./conversation-state.ts";
 import type { StoredPost } from "./duplicates.ts";
 import type { Erasure } from "./erasure.ts";
-import type { Gaps } from "./gaps.ts";
-import type { ConversationOrigin } from "./owners.ts";
+import type { GapOf, Gaps } from "./gaps.ts";
+import { type ConversationOrigin, mayPost } from "./owners.ts";
+import { type AcceptedPost, gapOfAccepted } from "./refused-posts.ts";
 import type { StoredRecord, Unreadable } from "./stored-record.ts";
 import type { UsageState } from "./usage-plan.ts";
 
@@ -46,4 +47,17 @@ export function originOf({
 	if (origin !== undefined) return origin;
 	if (usage !== undefined) return { sender: usage.sender || undefined, owner: usage.owner || undefined };
 	return erasure && { sender: undefined, owner: erasure.owner };
+}
+
+/**
+ * Judges a batch that is to be accepted, by what is stored of its conversation.
+ *
+ * @returns the gap that the batch leaves; otherwise why it is not stored
+ */
+export function judgeAccepted(
+	post: AcceptedPost,
+	known: Pick<KnownConversation, "origin" | "usage" | "erasure" | "activity">,
+): GapOf | "erased" | "of another owner" {
+	if (!mayPost(post.owner, originOf(known))) return "of another owner";
+	return known.erasure === undefined ? gapOfAccepted(post, known.activity?.leaf?.text) : "erased";
 }

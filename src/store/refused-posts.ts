@@ -1,6 +1,5 @@
 import type { Erasure } from "./erasure.ts";
 import type { GapOf } from "./gaps.ts";
-import { type KnownConversation, originOf } from "./known-conversation.ts";
 import { mayPost } from "./owners.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "./values.ts";
 
@@ -62,19 +61,6 @@ export interface AcceptedPost extends RefusedPostRow {
  */
 export function isOfErased({ owner }: Pick<RefusedPost, "owner">, erasure: Erasure | undefined): boolean {
 	return erasure !== undefined && mayPost(owner, erasure);
-}
-
-/**
- * Judges a batch that is to be accepted, by what is stored of its conversation.
- *
- * @returns the gap that the batch leaves; otherwise why it is not stored
- */
-export function judgeAccepted(
-	post: AcceptedPost,
-	known: Pick<KnownConversation, "origin" | "usage" | "erasure" | "activity">,
-): GapOf | "erased" | "of another owner" {
-	if (!mayPost(post.owner, originOf(known))) return "of another owner";
-	return known.erasure === undefined ? gapOfAccepted(post, known.activity?.leaf?.text) : "erased";
 }
 
 /** Returns the gap that an accepted batch leaves in its conversation. */

@@ -1,4 +1,5 @@
 import { idDigest } from "../erasure.ts";
+import { judgeAccepted } from "../known-conversation.ts";
 import {
 	type AcceptedPost,
 	acceptedBytesSql,
@@ -7,7 +8,6 @@ import {
 	gapOfAccepted,
 	insertSql,
 	isOfErased,
-	judgeAccepted,
 	listSql,
 	oldAcceptedSql,
 	type RefusedAge,

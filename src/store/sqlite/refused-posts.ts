@@ -1,3 +1,4 @@
+import { judgeAccepted } from "../known-conversation.ts";
 import {
 	type AcceptedPost,
 	acceptedBytesSql,
@@ -6,7 +7,6 @@ import {
 	gapOfAccepted,
 	insertSql,
 	isOfErased,
-	judgeAccepted,
 	listSql,
 	oldAcceptedSql,
 	type RefusedAge,
