@@ -39,6 +39,7 @@ export const LISTED: ExactJsonObject = {
 	conversations: [
 		{
 			sequence: 2,
+			has_record: true,
 			summary: {
 				id: "048c31eb-670a-4b4a-ad4b-afd97508c3e8",
 				title: "hello acp",

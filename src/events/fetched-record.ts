@@ -107,6 +107,7 @@ export function fetchedChanges(format: RecordFormat, over: FetchedOver): Fetched
 		} else if (!Object.hasOwn(events, name) || !isShorter(format.plan, name, before, value)) continue;
 		const next = valueAfter({ member: name, value, time: 0n, omitsNulls: false }, format.plan, before);
 		if (next === undefined || next === before || sameTree(next, before)) continue;
+		if (before !== undefined && sameTree(withPresentDefaults(next, before), before)) continue;
 		changed.push(name);
 		format.replaceMember(values, name, format.membersFromJson({ [name]: next }));
 	}
@@ -180,6 +181,26 @@ function withPresentSecrets(
 	const shown = withPasswords(fetched, present);
 	for (const pointer of secrets) keepSecret(shown, present, parsePointer(pointer) ?? []);
 	return isJsonObject(shown) ? shown : fetched;
+}
+
+/** Member of an agent's context that the agent server's API fills with its own time. */
+const NOW = "current_datetime";
+const LLM = "llm";
+
+/**
+ * Returns a fetched value without what the agent server's API fills in by itself: members of an LLM that are null in the
+ * present record, and the time of an agent's context. So a value that differs in nothing else is the same.
+ */
+function withPresentDefaults(fetched: ExactJson, present: ExactJson | undefined, name?: string): ExactJson {
+	if (!isJsonObject(fetched) || !isJsonObject(present)) return fetched;
+	const copy: ExactJsonObject = {};
+	for (const [member, value] of Object.entries(fetched)) {
+		const before = memberOf(present, member);
+		const isFilled = member === NOW || (name === LLM && before === null);
+		const kept = isFilled && before !== undefined ? before : withPresentDefaults(value, before, member);
+		setMember(copy, member, kept);
+	}
+	return copy;
 }
 
 /** Puts a secret of the present record to the same place, unless something else stands there now. */

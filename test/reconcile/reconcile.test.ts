@@ -355,6 +355,30 @@ describe("which values are taken", () => {
 		expect(await setup.service.record(id)).toEqual(setup.service.asStored(fetched));
 	});
 
+	test("defaults that the API shows in place of nulls, and its own time, are no difference", async () => {
+		const id = randomUUID();
+		const agentOf = (top_p: number | null, model: string, current_datetime: string | null): ExactJsonObject => ({
+			kind: "Agent",
+			llm: { model, top_p },
+			tools: [],
+			agent_context: { current_datetime },
+		});
+		const posted = recordOf(id, 10, { agent: agentOf(null, "openai/gpt-4o", null) });
+		const shown = recordOf(id, 10, { agent: agentOf(1, "openai/gpt-4o", local(30)), updated_at: at(20) });
+		const conversations: Served[] = [{ record: { ...shown, updated_at: at(10) }, events: [] }];
+		const setup = await setUp([serve(conversations)]);
+		await setup.service.post(posted);
+		expect((await setup.run()).progress).toMatchObject({ records: 0, failures: 0 });
+		conversations[0] = { record: shown, events: [] };
+		await setup.run();
+		const { agent } = setup.service.asStored(posted);
+		expect(await setup.service.record(id)).toMatchObject({ agent, updated_at: "2026-11-20T10:00:20Z" });
+		const other = recordOf(id, 40, { agent: agentOf(1, "openai/gpt-5", local(50)) });
+		conversations[0] = { record: other, events: [] };
+		await setup.run();
+		expect(await setup.service.record(id)).toEqual(setup.service.asStored(other));
+	});
+
 	test("events keep their order, also from an agent server that knows no order of lists", async () => {
 		const id = randomUUID();
 		const events = Array.from({ length: 3 }, (_, n) => eventOf(`e${n}`, n));

@@ -43,7 +43,7 @@ test("SQLite reads the lists of an owner in each order along an index, and sorts
 		const index = order === "updated" ? "conversations_by_owner" : `conversations_of_owner_by_${order}`;
 		const plan = [
 			expect.stringMatching(new RegExp(`^SEARCH c USING INDEX ${index} \\(owner=\\?`)),
-			"SEARCH u USING INTEGER PRIMARY KEY (rowid=?)",
+			"SEARCH u USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
 		];
 		expect([order, plansOf(order)]).toEqual([order, plan]);
 		expect([order, plansOf(order, RUNNING)]).toEqual([order, plan]);
