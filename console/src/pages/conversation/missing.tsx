@@ -58,7 +58,7 @@ function keyOf({ kind, missingEventId, refusedPostId }: ConversationGap): string
 }
 
 function Gap({ gap, open }: { readonly gap: ConversationGap; readonly open: OpenConversation }) {
-	const { kind, afterEventId, missingEventId, since } = gap;
+	const { kind, afterEventId, missingEventId, refusedPostId, since } = gap;
 	const place = open.gapPlaces.value.get(gap);
 	return (
 		<li>
@@ -67,8 +67,8 @@ function Gap({ gap, open }: { readonly gap: ConversationGap; readonly open: Open
 				· noticed <Ago time={since} />
 			</span>
 			<p class="small muted">
-				{kind === Kind.NO_RECORD && "What is shown was made of events, and lacks what only records have. "}
-				{kind === Kind.REFUSED_BATCH && <a href={addressOf(["senders"])}>why it was refused</a>}
+				{kind === Kind.NO_RECORD && "What is shown comes from events, and lacks what only records have. "}
+				{refusedPostId !== "" && <a href={addressOf(["senders"])}>why it was refused</a>}
 				{missingEventId !== "" && (
 					<>
 						id <ShortId id={missingEventId} />
