@@ -112,8 +112,11 @@ const DIFFERENT =
 function comparable(value: JsonValue): JsonValue {
 	if (Array.isArray(value)) return value.filter((item) => !isOnlyRefused(item)).map(comparable);
 	if (typeof value !== "object" || value === null) return value;
+	// A summary without a status is that of a conversation without a record, which has times of receipt.
+	const isWithoutRecord = "gaps" in value && !("executionStatus" in value) && !("execution_status" in value);
 	return Object.fromEntries(
 		Object.entries(value).flatMap(([name, member]) => {
+			if (/^since$/.test(name) || (isWithoutRecord && /^created_?at$/i.test(name))) return [];
 			if (DIFFERENT.test(name) || name === "eventSequence" || name === "event_sequence") return [];
 			const kept = comparable(member);
 			// A message leaves out an empty list, so one of senders that were only refused is left out, too.
