@@ -116,28 +116,6 @@ export function shownError(activity: Activity | undefined, runStartedAt: bigint 
 	return error !== undefined && (runStartedAt === undefined || runStartedAt <= error.at) ? error : undefined;
 }
 
-/** Values that lists select and order by, from the events of a conversation with a record. */
-export interface Standing {
-	/** When the latest event happened; without events, the time of the current update. */
-	readonly activityAt: bigint;
-	readonly hasError: boolean;
-	/** Undefined without gaps. */
-	readonly gaps: OpenGaps | undefined;
-}
-
-/** Returns the standing of a conversation. The engines' SQL for migrations and imports does the same. */
-export function standingOf(
-	{ updatedAt, runStartedAt }: { readonly updatedAt: bigint; readonly runStartedAt: bigint | undefined },
-	activity: Activity | undefined,
-	gaps: OpenGaps | undefined,
-): Standing {
-	return {
-		gaps,
-		activityAt: activity?.lastAt ?? updatedAt,
-		hasError: shownError(activity, runStartedAt) !== undefined,
-	};
-}
-
 /**
  * Encodes the `ConversationSummary` fields of the activity, of the last run and of the gaps, except the sequence of the
  * error (see {@link encodeErrorSequence}). The caller appends them to the other encoded fields.

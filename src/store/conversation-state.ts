@@ -50,18 +50,9 @@ export function isSequence(position: bigint): boolean {
 	return position > 0n;
 }
 
-/** What is written of a conversation that has events and no record, so that lists find it. */
-export function stateOfEvents(
-	conversationId: string,
-	{ lastAt }: Pick<Activity, "lastAt">,
-	{ newestEvent, since }: { readonly newestEvent: bigint; readonly since: bigint },
-): { readonly state: ConversationState; readonly summary: ConversationSummary } {
-	const state = {
-		...{ sequence: newestEvent - WITHOUT_RECORD, status: Status.UNSPECIFIED, createdAt: since, updatedAt: lastAt },
-		...{ orderTime: undefined, lifeBeganAt: undefined, runStartedAt: undefined, newestPosted: undefined },
-		...{ revision: 0n, memberTimes: undefined, postedAt: undefined, hasUnappliedEvents: false },
-	};
-	return { state, summary: create(ConversationSummarySchema, { id: conversationId }) };
+/** Returns the position in lists of a conversation without a record. */
+export function positionOfEvents(newestEvent: bigint): bigint {
+	return newestEvent - WITHOUT_RECORD;
 }
 
 /** An update as an engine writes it. */

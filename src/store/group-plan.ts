@@ -3,7 +3,7 @@ import { type ConversationSummary, ConversationSummarySchema } from "../../gen/c
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { ServiceError } from "../errors.ts";
 import { mergeProtected, mergeRecord } from "../record/record-delta.ts";
-import { addEvents, eventsToAdd, leafOver, standingOf } from "./activity.ts";
+import { addEvents, eventsToAdd, leafOver } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
 import {
 	beginsLaterLife,
@@ -16,7 +16,6 @@ import {
 	revisionOf,
 	type StoredForm,
 	stateAfterEvents,
-	stateOfEvents,
 	type WrittenUpdate,
 	wholeForm,
 } from "./conversation-state.ts";
@@ -40,7 +39,7 @@ import {
 	openGap,
 	withFirstLeaf,
 } from "./gap-plan.ts";
-import { type Gaps, gapChanges, gapKey, leafOfRecord, openGaps } from "./gaps.ts";
+import { type Gaps, gapChanges, leafOfRecord, openGaps } from "./gaps.ts";
 import { type KnownConversation, originOf } from "./known-conversation.ts";
 import { comparableTime } from "./ordering.ts";
 import { mayPost, ownerRefusal, type Poster } from "./owners.ts";
@@ -108,7 +107,6 @@ export function* planGroup<Request extends GroupRequest>(
 		outcomes.push(yield* "summary" in append ? planner.post(append) : planner.addEvents(append));
 	}
 	planner.addGaps();
-	planner.addStandings();
 	return { written: planner.written, outcomes };
 }
 
@@ -133,13 +131,12 @@ class GroupPlanner {
 	readonly written: WrittenGroup = {
 		updates: [],
 		events: [],
-		states: new Map(),
+		heads: new Map(),
 		activities: new Map(),
 		usage: { states: new Map(), rows: new Map() },
 		origins: new Map(),
 		senders: new Map(),
 		gaps: new Map(),
-		standings: new Map(),
 		posts: new CountedPosts(),
 	};
 	readonly #known: ReadonlyMap<string, KnownConversation>;
@@ -310,7 +307,7 @@ class GroupPlanner {
 		else if (effect?.version !== undefined && known.state === undefined && !isFork)
 			openGap(known, gapOf("no_record", "", undefined, batch));
 		const update = effect && (yield* this.#applyEffect(batch, effect, known));
-		if (added.size > 0 && known.state === undefined) this.#writeWithoutRecord(batch, known, newest);
+		if (added.size > 0 && known.state === undefined) openGap(known, gapOf("no_record", "", undefined, batch));
 		const forks = new Set(events.flatMap(({ eventId }) => known.forks.get(eventId) ?? []));
 		forks.delete(conversationId);
 		return {
@@ -334,8 +331,7 @@ class GroupPlanner {
 		if (version === undefined) {
 			if (before === undefined) return undefined;
 			known.state = stateAfterEvents(before, effect);
-			const change = this.written.states.get(batch.conversationId);
-			this.written.states.set(batch.conversationId, { state: known.state, summary: change?.summary });
+			this.written.heads.set(batch.conversationId, { state: known.state, source: known.source });
 			return undefined;
 		}
 		const summary = fromBinary(ConversationSummarySchema, version.summary);
@@ -367,15 +363,6 @@ class GroupPlanner {
 		return wholeForm(mergeProtected(whole, delta, mergeRecord));
 	}
 
-	/** Writes what lists show of a conversation that has events and no record. */
-	#writeWithoutRecord(batch: NewEvents, known: KnownConversation, newestEvent: bigint): void {
-		const { conversationId } = batch;
-		if (known.activity === undefined) return;
-		openGap(known, gapOf("no_record", "", undefined, batch));
-		const { since } = known.gaps.get(gapKey({ kind: "no_record", missing: "" })) ?? { since: batch.receivedAt };
-		this.written.states.set(conversationId, stateOfEvents(conversationId, known.activity, { newestEvent, since }));
-	}
-
 	/** Adds the changes of gaps. */
 	addGaps(): void {
 		for (const [id, { gaps }] of this.#known) {
@@ -384,24 +371,13 @@ class GroupPlanner {
 		}
 	}
 
-	/** Adds the standings of the conversations that the group changes. */
-	addStandings(): void {
-		const { states, activities, gaps, standings } = this.written;
-		for (const id of new Set([...states.keys(), ...activities.keys(), ...gaps.keys()])) {
-			const { state, activity, gaps: open } = this.#conversation(id);
-			const times = state ?? (activity && { updatedAt: activity.lastAt, runStartedAt: undefined });
-			if (times !== undefined) standings.set(id, standingOf(times, activity, openGaps(open)));
-		}
-	}
-
 	#write(known: KnownConversation, { written, after }: NextUpdate, summary: ConversationSummary): void {
 		const { conversationId, record, base, size, sequence } = written;
 		this.written.updates.push(written);
 		known.state = after;
-		const change = this.written.states.get(conversationId);
-		this.written.states.set(conversationId, { state: after, summary: written.current ? summary : change?.summary });
+		if (written.current) known.source = summary.forkedFromConversationId;
+		this.written.heads.set(conversationId, { state: after, source: known.source });
 		if (!written.current) return;
-		known.source = summary.forkedFromConversationId;
 		known.delta = base === undefined ? undefined : record;
 		if (base === undefined) known.base = { sequence, size, record };
 	}

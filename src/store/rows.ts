@@ -6,7 +6,7 @@ import { concatBytes, withLeaf } from "../record/record-delta.ts";
 import { type Activity, encodeActivity, encodeErrorSequence, leafOver, shownError } from "./activity.ts";
 import type { ListOrder } from "./condition.ts";
 import type { StoredConversation } from "./conversation-lists.ts";
-import { type ConversationState, isSequence, revisionOf } from "./conversation-state.ts";
+import { type ConversationState, revisionOf } from "./conversation-state.ts";
 import { errorFrom } from "./error-column.ts";
 import type { RecordState } from "./event-batch.ts";
 import type { ProtectedEvent, StoredEvent } from "./events.ts";
@@ -100,13 +100,11 @@ export function recordStateFrom(row: Row, readText: ReadText): RecordStateColumn
 	};
 }
 
-/** Reads the state of a conversation; undefined when it has no record. */
-export function stateFrom(row: Row, readText: ReadText): ConversationState | undefined {
-	const position = bigint(row.sequence);
-	if (!isSequence(position)) return undefined;
+/** Reads the state of a conversation with a record. */
+export function stateFrom(row: Row, readText: ReadText): ConversationState {
 	const sequence = nullable(bigint, row.newest_sequence);
 	return {
-		sequence: position,
+		sequence: bigint(row.sequence),
 		status: integer(row.status),
 		orderTime: nullable(bigint, row.order_time),
 		runStartedAt: nullable(bigint, row.run_started_at),

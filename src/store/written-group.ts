@@ -1,6 +1,5 @@
-import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
 import type { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
-import type { Activity, Standing } from "./activity.ts";
+import type { Activity } from "./activity.ts";
 import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
 import type { NewEvent } from "./events.ts";
 import type { WrittenGaps } from "./gaps.ts";
@@ -14,14 +13,8 @@ export interface WrittenGroup {
 	readonly updates: WrittenUpdate[];
 	/** In order of their sequences. */
 	readonly events: WrittenEvent[];
-	/**
-	 * Changed conversations by their ids, with the summary of their current record if it is a new one. Of a conversation
-	 * without a record: what lists show of it.
-	 */
-	readonly states: Map<
-		string,
-		{ readonly state: ConversationState; readonly summary: ConversationSummary | undefined }
-	>;
+	/** Heads of the changed conversations with a record, by the ids of these. */
+	readonly heads: Map<string, Head>;
 	/** Changed activities, by the ids of their conversations. */
 	readonly activities: Map<string, Activity>;
 	readonly usage: WrittenUsage;
@@ -31,10 +24,15 @@ export interface WrittenGroup {
 	readonly senders: Map<string, NewSender>;
 	/** Changes of the gaps of conversations, by the ids of these. */
 	readonly gaps: Map<string, WrittenGaps>;
-	/** Standings of the conversations whose state, activity or gaps change, by their ids. */
-	readonly standings: Map<string, Standing>;
 	/** What the posts of the group add to their senders. */
 	readonly posts: CountedPosts;
+}
+
+/** What the next append of a conversation depends on. */
+export interface Head {
+	readonly state: ConversationState;
+	/** The conversation of which this one is a fork, according to the current record. */
+	readonly source: string | undefined;
 }
 
 /** The sender that a conversation gets. */

@@ -11,9 +11,9 @@ import type { Failure } from "./failure.ts";
 export type Calls<Methods> = {
 	/** @param signal cancels the call if it fires before the call is sent to the worker */
 	readonly [Name in keyof Methods]: Methods[Name] extends () => infer Result
-		? () => Promise<Result>
+		? () => Promise<Awaited<Result>>
 		: Methods[Name] extends (argument: infer Argument) => infer Result
-			? (argument: Argument, signal?: CallSignal) => Promise<Result>
+			? (argument: Argument, signal?: CallSignal) => Promise<Awaited<Result>>
 			: never;
 };
 

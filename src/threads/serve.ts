@@ -18,11 +18,21 @@ const MAX_CALLS = 256;
 
 /** The functions by which a worker answers its calls. */
 export interface CallHandlers<Argument> {
+	/** A method may return a promise: the calls after it wait. */
 	readonly methods: Readonly<Record<string, (argument: never) => unknown>>;
 	/** Calls that are answered together when several wait, for example in one transaction. */
 	readonly group?: CallGroup<Argument>;
+	/** Work that is done between calls. */
+	readonly background?: Background;
 	/** Called before the thread ends. */
 	readonly close?: () => void;
+}
+
+export interface Background {
+	/** Milliseconds after a call after which the work begins. */
+	readonly delay: number;
+	/** Does a part of the work. Returns whether there is more; calls that wait come first. */
+	run(): Promise<boolean>;
 }
 
 // Declared as methods, whose parameters are bivariant: the calling thread ensures the types of the arguments.
@@ -56,8 +66,29 @@ export function serve<Data, Argument = never>(start: (data: Data) => CallHandler
 	const methods = methodsOf(handlers);
 	const group: CallGroup<unknown> | undefined = handlers.group;
 
+	// Calls are answered in their order, one after the other.
+	let answering: Promise<void> = Promise.resolve();
 	port.on("message", (first: readonly CallMessage[]) => {
-		const calls = takeWaiting(first);
+		answering = answering.then(() => answerAll(takeWaiting(first)));
+	});
+	let timer: NodeJS.Timeout | undefined;
+	let isClosed = false;
+
+	/** Does the background work after a while, unless it is to be done already. */
+	function scheduleBackground({ run, delay }: Background): void {
+		timer ??= setTimeout(() => {
+			answering = answering.then(async () => {
+				timer = undefined;
+				// A failure concerns the next call that needs the work, which does it again.
+				const hasMore = !isClosed && (await run().catch(() => false));
+				if (hasMore) scheduleBackground({ run, delay: 0 });
+			});
+		}, delay);
+	}
+
+	post({ kind: "started" });
+
+	async function answerAll(calls: readonly CallMessage[]): Promise<void> {
 		let outcomes: (Outcome & { id: number })[] = [];
 		let groups: AnsweredGroup[] = [];
 		let since = performance.now();
@@ -68,7 +99,7 @@ export function serve<Data, Argument = never>(start: (data: Data) => CallHandler
 			const [call] = taken;
 			if (call === undefined) break;
 			const grouped = group?.names.includes(call.name) ? answerGroup(group, taken) : undefined;
-			const answers = grouped?.outcomes ?? [answer(call)];
+			const answers = grouped?.outcomes ?? [await answer(call)];
 			if (grouped !== undefined) groups.push(grouped.group);
 			outcomes.push(...taken.map(({ id }, index) => ({ id, ...(answers[index] ?? unanswered()) })));
 			if (next < calls.length && performance.now() - since < POST_INTERVAL) continue;
@@ -80,9 +111,12 @@ export function serve<Data, Argument = never>(start: (data: Data) => CallHandler
 			groups = [];
 			since = performance.now();
 		}
-		if (calls.some(({ name }) => name === CLOSE)) port.close();
-	});
-	post({ kind: "started" });
+		if (calls.some(({ name }) => name === CLOSE)) {
+			isClosed = true;
+			clearTimeout(timer);
+			port.close();
+		} else if (handlers.background !== undefined) scheduleBackground(handlers.background);
+	}
 
 	function takeWaiting(first: readonly CallMessage[]): CallMessage[] {
 		const calls = [...first];
@@ -94,11 +128,11 @@ export function serve<Data, Argument = never>(start: (data: Data) => CallHandler
 		return calls;
 	}
 
-	function answer({ name, argument }: CallMessage): Outcome {
+	async function answer({ name, argument }: CallMessage): Promise<Outcome> {
 		try {
 			const method = methods.get(name);
 			if (method === undefined) throw new TypeError(`the worker has no method ${name}`);
-			return { value: method(argument) };
+			return { value: await method(argument) };
 		} catch (error) {
 			return { failure: failureOf(error) };
 		}

@@ -105,6 +105,8 @@ export class WorkerThread<Methods> {
 	#sendsSuspect = false;
 	#scheduled = false;
 	#refusing = false;
+	/** Names of the calls that are not refused. */
+	#admitted: readonly string[] = [];
 	#closing: Promise<void> | undefined;
 	/** Resolves when the thread has ended. */
 	#ended: Promise<void> = Promise.resolve();
@@ -126,14 +128,15 @@ export class WorkerThread<Methods> {
 		return this.#starting;
 	}
 
-	/** Rejects further calls. */
-	refuse(): void {
+	/** Rejects further calls, except those with some names until the thread is closed. */
+	refuse(except: readonly string[] = []): void {
 		this.#refusing = true;
+		this.#admitted = except;
 	}
 
 	/** Rejects further calls, lets the others finish, and ends the thread. A failure is logged, not thrown. */
 	close(): Promise<void> {
-		this.#refusing = true;
+		this.refuse();
 		this.#closing ??=
 			this.#starting === undefined
 				? this.#ended
@@ -144,7 +147,8 @@ export class WorkerThread<Methods> {
 	}
 
 	#call(name: string, argument: unknown, signal: CallSignal | undefined): Promise<unknown> {
-		if (this.#refusing) return Promise.reject(new ServiceError("unavailable", `${this.#options.owner} is closed`));
+		if (this.#refusing && !this.#admitted.includes(name))
+			return Promise.reject(new ServiceError("unavailable", `${this.#options.owner} is closed`));
 		return this.#enqueue(name, argument, signal);
 	}
 

@@ -50,7 +50,7 @@ class MemoryEngine {
 		);
 		this.updates.push(...written.updates);
 		this.events.push(...written.events);
-		for (const [id, { state }] of written.states) this.states.set(id, state);
+		for (const [id, { state }] of written.heads) this.states.set(id, state);
 		for (const [id, activity] of written.activities) this.activities.set(id, activity);
 		for (const [id, { closed, opened }] of written.gaps) {
 			const gaps = new Map(this.gaps.get(id));

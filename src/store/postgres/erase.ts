@@ -9,6 +9,7 @@ import {
 	type UnreadableRelative,
 } from "../erasure.ts";
 import { bigint, nullable, text } from "../values.ts";
+import { deriveConversations, lockView } from "../views/conversations.ts";
 import type { Connections } from "./connections.ts";
 import { INSERT_ERASURE, REPLACE_ERASURE } from "./erasures.ts";
 import { listConversations } from "./list-conversations.ts";
@@ -16,13 +17,14 @@ import { lockConversations } from "./locks.ts";
 import { CHANNEL } from "./numbered-sql.ts";
 import { removeRefusedOf } from "./refused-posts.ts";
 import { decoded, isConversationId } from "./rows.ts";
+import { postgresSession } from "./session.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import { removeTextsQuery } from "./text-index.ts";
 import type { Query, Transaction } from "./transaction.ts";
-import { standingsQuery } from "./written-rows.ts";
 
 /**
- * Erases a conversation: see `Store.erase`. `rewrites` says how often entries of the database were rewritten; undefined if
+ * Erases a conversation: see `Store.erase`. The view of conversations, by which relatives are found, has followed the logs.
+ * `rewrites` says how often entries of the database were rewritten; undefined if
  * none was now.
  */
 export async function erase(
@@ -31,6 +33,7 @@ export async function erase(
 ): Promise<(Erased & { readonly rewrites?: bigint }) | undefined> {
 	if (!isConversationId(conversationId)) return undefined;
 	return await connections.transaction(async (transaction) => {
+		const session = postgresSession(transaction);
 		const [related = []] = await transaction.query(relatedQuery(conversationId));
 		const relatedIds = related.map((row) => text(row.conversation_id));
 		const [, [found] = [], events = [], owners = []] = await transaction.query(
@@ -38,7 +41,7 @@ export async function erase(
 			originQuery(conversationId),
 			{ text: "SELECT sequence FROM conversation_updates.events WHERE conversation_id = $1", values: [conversationId] },
 			{
-				text: "SELECT conversation_id, owner FROM conversation_updates.conversations WHERE conversation_id = ANY ($1::uuid[])",
+				text: "SELECT conversation_id, owner FROM conversation_updates.heads WHERE conversation_id = ANY ($1::uuid[])",
 				values: [relatedIds],
 			},
 		);
@@ -48,7 +51,9 @@ export async function erase(
 			createdAt: nullable(bigint, found.created_at),
 		};
 		const isOwn = known !== undefined && (owner === undefined || known.owner === owner);
+		await lockView(session);
 		if (conditions !== undefined) {
+			await deriveConversations(session, [conversationId]);
 			const query = meetingQuery(conversationId, conditions);
 			if (!isOwn || (await listConversations(transaction, query)).length === 0) return undefined;
 		}
@@ -59,10 +64,12 @@ export async function erase(
 			.map((row) => text(row.conversation_id));
 		const unreadable = await forgetRelations(transaction, conversationId, relatives);
 		const createdAt = markedTime(known.lifeBeganAt, known.createdAt, erasedAt);
-		const rows = await transaction.commit(
+		await transaction.query(
 			...removeQueries(conversationId),
 			removeTextsQuery(events.map(({ sequence }) => bigint(sequence))),
-			...(relatives.length === 0 ? [] : [standingsQuery(relatives)]),
+		);
+		await deriveConversations(session, [conversationId, ...relatives]);
+		const rows = await transaction.commit(
 			takeSequence({ conversationId, owner: known.owner, createdAt, erasedAt }, connections.notifies),
 		);
 		const [row] = rows.at(-1) ?? [];
@@ -81,7 +88,7 @@ function originQuery(conversationId: string): Query {
 		text: `
 			SELECT owner, life_began_at, created_at FROM (
 				SELECT 1 AS rank, owner, life_began_at, created_at
-				FROM conversation_updates.conversations WHERE conversation_id = $1 AND sequence > 0
+				FROM conversation_updates.heads WHERE conversation_id = $1
 				UNION ALL SELECT 2, owner, (SELECT life_began_at FROM conversation_updates.usage_conversations WHERE id = $1), NULL
 				FROM conversation_updates.activities WHERE conversation_id = $1
 				UNION ALL SELECT 3, nullif(owner, ''), life_began_at, NULL
@@ -108,18 +115,7 @@ function relatedQuery(conversationId: string): Query {
 }
 
 /** Tables with rows of a conversation, by its id. */
-const TABLES = [
-	"updates",
-	"events",
-	"tags",
-	"titles",
-	"standings",
-	"activities",
-	"conversations",
-	"search_titles",
-	"pruned",
-	"gaps",
-];
+const TABLES = ["updates", "events", "activities", "heads", "search_titles", "pruned", "gaps"];
 
 function removeQueries(conversationId: string): Query[] {
 	const erasedId = randomUUID();
@@ -165,7 +161,7 @@ function takeSequence(
 
 /**
  * Makes other conversations of the same owner forget one as their parent, as their source and as their child, in all of
- * their updates. The caller writes their standings.
+ * their updates. The caller derives their rows in the views.
  *
  * @returns the updates that cannot be read
  */
@@ -194,14 +190,10 @@ async function forgetRelations(
 					unreadable.push({ ...update.unreadable, conversationId: relative, sequence: update.sequence });
 			after = page.at(-1)?.sequence;
 		} while (after !== undefined);
-		await transaction.query(
-			...["parent_id", "source_id"].map((column) => ({
-				text: `
-					UPDATE conversation_updates.conversations SET ${column} = NULL WHERE conversation_id = $1 AND ${column} = $2
-				`,
-				values: [relative, encodeKey(conversationId)],
-			})),
-		);
+		await transaction.query({
+			text: "UPDATE conversation_updates.heads SET source_id = NULL WHERE conversation_id = $1 AND source_id = $2",
+			values: [relative, encodeKey(conversationId)],
+		});
 	}
 	return unreadable;
 }

@@ -41,7 +41,7 @@ export async function findErasures(session: Session, conversationIds: readonly s
 				.join()}
 			FROM unnest($1::uuid[], $2::text[]) AS k (id, digest)
 			JOIN conversation_updates.erasures x ON x.id_digest = k.digest
-			WHERE NOT EXISTS (SELECT 1 FROM conversation_updates.conversations WHERE conversation_id = k.id)
+			WHERE NOT EXISTS (SELECT 1 FROM conversation_updates.heads WHERE conversation_id = k.id)
 				AND NOT EXISTS (SELECT 1 FROM conversation_updates.activities WHERE conversation_id = k.id)
 		`,
 		values: [conversationIds, conversationIds.map(idDigest)],

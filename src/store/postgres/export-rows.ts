@@ -13,24 +13,14 @@ import { bigint, blob, type Row, text } from "../values.ts";
 import { insertAccessKey } from "./access-keys.ts";
 import { ERASURE_COLUMNS, erasureOf, insertErasure } from "./erasures.ts";
 import { writeGapsQueries } from "./gaps.ts";
-import { insertCurrents, insertEvents, insertTags, insertUpdates, PROVISIONAL } from "./numbered-sql.ts";
+import { insertEvents, insertHeads, insertUpdates } from "./numbered-sql.ts";
 import { insertRefusedPost } from "./refused-posts.ts";
 import { ACTIVITY_COLUMNS, activityOf, decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
 import { sendersQuery } from "./senders.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 import { LEDGER_COLUMNS, ledgerOf, usageQueries } from "./usage.ts";
-import { projectionQuery } from "./written-group.ts";
-import {
-	activitiesQuery,
-	Bytes,
-	currentRow,
-	eventRow,
-	json,
-	standingsQuery,
-	tagRows,
-	updateRow,
-} from "./written-rows.ts";
+import { activitiesQuery, Bytes, eventRow, headRow, json, updateRow } from "./written-rows.ts";
 
 /** How the rows of one kind are read and written. */
 interface RowsOf<Stored> {
@@ -52,7 +42,7 @@ const numbered = (column: string) => `r.${column}`;
 
 const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 	conversation: {
-		table: "(SELECT * FROM conversation_updates.conversations WHERE sequence > 0) c",
+		table: "conversation_updates.heads c",
 		join: "JOIN conversation_updates.updates u ON u.sequence = c.sequence",
 		columns: `c.conversation_id, ${STATE_COLUMNS}, c.sender, c.owner, u.summary`,
 		key: "c.conversation_id",
@@ -67,15 +57,11 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 			};
 		},
 		write(rows) {
-			const current = rows.map(({ conversationId: id, origin, state, summary }) => {
-				return { id, origin, state, summary: fromBinary(ConversationSummarySchema, summary) };
+			const heads = rows.map(({ conversationId, origin, state, summary }) => {
+				const { forkedFromConversationId: source } = fromBinary(ConversationSummarySchema, summary);
+				return headRow(conversationId, { state, source }, origin);
 			});
-			return [
-				projectionQuery(current),
-				{ text: insertCurrents({ json: "$1", numbered }), values: [json(current.map(currentRow))] },
-				{ text: insertTags({ json: "$1", numbered }), values: [json(current.flatMap(tagRows))] },
-				standingsQuery(current.map(({ id }) => id)),
-			];
+			return [{ text: insertHeads({ json: "$1", numbered }), values: [json(heads)] }];
 		},
 	},
 	activity: {
@@ -87,7 +73,7 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 			if (activity === undefined) throw new Error("an activity has no events");
 			return { conversationId: text(row.conversation_id), origin: originFrom(row, decoded), activity };
 		},
-		write: (rows) => [activitiesQuery(rows), standingsQuery(rows.map(({ conversationId }) => conversationId))],
+		write: (rows) => [activitiesQuery(rows)],
 	},
 	update: {
 		table: "conversation_updates.updates",
@@ -100,7 +86,7 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 			const updates = json(rows.map((row) => updateRow(row, bytes)));
 			return [
 				{
-					text: insertUpdates({ json: "$1", numbered, owner: ownerIn("conversations") }, "$2"),
+					text: insertUpdates({ json: "$1", numbered, owner: ownerIn("heads") }, "$2"),
 					values: [updates, bytes.all()],
 				},
 			];
@@ -140,13 +126,8 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		columns: "*",
 		key: "conversation_id",
 		read: (row) => ({ conversationId: text(row.conversation_id), gaps: gapsFrom(row.gaps, decoded) }),
-		write: (rows) => [
-			...writeGapsQueries(
-				new Map(rows.map(({ conversationId, gaps }) => [conversationId, { closed: [], opened: gaps }])),
-			),
-			withoutRecordQuery(rows.map(({ conversationId }) => conversationId)),
-			standingsQuery(rows.map(({ conversationId }) => conversationId)),
-		],
+		write: (rows) =>
+			writeGapsQueries(new Map(rows.map(({ conversationId, gaps }) => [conversationId, { closed: [], opened: gaps }]))),
 	},
 	accessKey: {
 		table: "conversation_updates.access_keys",
@@ -180,7 +161,7 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 };
 
 /** Returns the SQL for the owner of the conversation of a row `r`. */
-function ownerIn(table: "conversations" | "activities"): string {
+function ownerIn(table: "heads" | "activities"): string {
 	return `(SELECT o.owner FROM conversation_updates.${table} o WHERE o.conversation_id = r.conversation_id)`;
 }
 
@@ -200,28 +181,6 @@ function prunedOf(log: LogTable): RowsOf<PrunedRow> {
 				values: [json(rows.map(({ conversationId, ...row }) => ({ conversation_id: conversationId, ...row })))],
 			},
 		],
-	};
-}
-
-/** Returns the query that inserts the rows by which lists find conversations that have events and no record. */
-function withoutRecordQuery(conversationIds: readonly string[]): Query {
-	return {
-		text: `
-			INSERT INTO conversation_updates.conversations (
-				conversation_id, sequence, status, revision, has_unapplied_events, agent_kind, model, created_at, updated_at,
-				sender, owner, cost, tokens
-			)
-			SELECT a.conversation_id, e.newest - ${PROVISIONAL} - ${PROVISIONAL}, 0, 0, false, '', '', g.since, a.last_at,
-				a.sender, a.owner, 0, 0
-			FROM conversation_updates.activities a
-			JOIN conversation_updates.gaps g ON g.conversation_id = a.conversation_id AND g.kind = 'no_record'
-			CROSS JOIN LATERAL (
-				SELECT max(sequence) AS newest FROM conversation_updates.events e WHERE e.conversation_id = a.conversation_id
-			) e
-			WHERE a.conversation_id = ANY ($1::uuid[]) AND e.newest IS NOT NULL
-			ON CONFLICT DO NOTHING
-		`,
-		values: [conversationIds],
 	};
 }
 

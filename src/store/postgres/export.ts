@@ -1,12 +1,14 @@
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
 import { BEGINNING, type ExportSource, type ImportTarget, type Ranges, requireContents } from "../export/databases.ts";
+import { followConversations } from "../views/conversations.ts";
 import { type Connections, openConnections } from "./connections.ts";
 import { countRows, insertQueries, lastKey, readRows } from "./export-rows.ts";
 import { type HeldTransaction, holdTransaction } from "./held-transaction.ts";
 import { readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
 import { migrate, schemaVersion } from "./migrate.ts";
 import { MIGRATIONS } from "./schema.ts";
+import { postgresSession } from "./session.ts";
 import type { Session } from "./transaction.ts";
 import { manifestOfUnfinished, requireFinished } from "./unfinished.ts";
 import { listUpdates } from "./updates.ts";
@@ -96,6 +98,8 @@ function targetOf(connections: Connections, held: HeldTransaction): ImportTarget
 		},
 		async finish(ranges, counts) {
 			await writeRanges(session, ranges);
+			const own = postgresSession(session);
+			for (let hasMore = true; hasMore; ) ({ hasMore } = await followConversations(own));
 			requireContents([await readRanges(session), await countRows(session, BEGINNING)], [ranges, counts]);
 			await session.query({ text: "DELETE FROM conversation_updates.unfinished_import" });
 			await held.release(true);

@@ -14,7 +14,8 @@ import { text } from "../values.ts";
 import { decoded } from "./rows.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
-import { json, standingsQuery } from "./written-rows.ts";
+import { markChangedQuery } from "./views.ts";
+import { json } from "./written-rows.ts";
 
 /** Reads the gaps of conversations, by the ids of these. */
 export function gapsQuery(conversationIds: readonly string[]): Query {
@@ -47,7 +48,7 @@ export async function findGaps(session: Session, conversationId: string): Promis
 	return gapsOf(rows, conversationId);
 }
 
-/** Returns the queries that write changes of gaps. Their numbers are written with the standings. */
+/** Returns the queries that write changes of gaps. The caller makes the views derive the rows of their conversations. */
 export function writeGapsQueries(changes: ReadonlyMap<string, WrittenGaps>): Query[] {
 	const rows = (of: "closed" | "opened") =>
 		[...changes].flatMap(([conversationId, change]) => change[of].map((gap) => rowOf({ ...gap, conversationId })));
@@ -66,7 +67,7 @@ export function openGapQueries(gap: GapOf): Query[] {
 	const { conversationId } = gap;
 	return [
 		...writeGapsQueries(new Map([[conversationId, { closed: [], opened: [gap] }]])),
-		standingsQuery([conversationId]),
+		markChangedQuery([conversationId]),
 	];
 }
 
@@ -81,7 +82,7 @@ export function closeGapQueries({
 	const gap: Gap = { kind, missing, after: undefined, since: 0n };
 	return [
 		...writeGapsQueries(new Map([[conversationId, { closed: [gap], opened: [] }]])),
-		standingsQuery([conversationId]),
+		markChangedQuery([conversationId]),
 	];
 }
 
@@ -98,7 +99,7 @@ export function removeOldGapsQueries(conversationIds: readonly string[], receive
 			`,
 			values: [conversationIds, receivedBefore],
 		},
-		standingsQuery(conversationIds),
+		markChangedQuery(conversationIds),
 	];
 }
 
@@ -111,7 +112,7 @@ export function forksQuery(eventIds: readonly string[]): Query {
 		name: "forks_with_gaps",
 		text: `
 			SELECT g.conversation_id, g.missing FROM conversation_updates.gaps g
-			JOIN conversation_updates.conversations c ON c.conversation_id = g.conversation_id
+			JOIN conversation_updates.heads c ON c.conversation_id = g.conversation_id
 			WHERE g.missing = ANY ($1::text[]) AND g.kind IN ('missing_parent', 'missing_leaf') AND c.source_id IS NOT NULL
 		`,
 		values: [eventIds.map(encodeText)],
@@ -209,15 +210,20 @@ const CONVERSATION = `
 			SELECT 1 FROM conversation_updates.pruned p WHERE p.log = 'events' AND p.conversation_id = k.id
 		) AS is_pruned
 	FROM (SELECT $1::uuid AS id) k
-	LEFT JOIN conversation_updates.conversations c ON c.conversation_id = k.id
+	LEFT JOIN conversation_updates.heads c ON c.conversation_id = k.id
 	LEFT JOIN conversation_updates.activities a ON a.conversation_id = k.id
 `;
 
 /** The limit of the inner query keeps PostgreSQL from reading all events. */
 const sourceOfFork = (condition: string) => `
 	SELECT 1 AS found FROM (
-		SELECT conversation_id FROM conversation_updates.conversations
-		WHERE ${condition} ORDER BY sequence DESC LIMIT ${SOURCES}
+		(
+			SELECT conversation_id FROM conversation_updates.conversations
+			WHERE ${condition} ORDER BY sequence DESC LIMIT ${SOURCES}
+		)
+		UNION SELECT h.conversation_id FROM conversation_updates.updates u
+		JOIN conversation_updates.heads h ON h.conversation_id = u.conversation_id
+		WHERE u.sequence > (SELECT updates FROM conversation_updates.views WHERE name = 'conversations') AND h.${condition}
 	) c
 	CROSS JOIN LATERAL (
 		SELECT 1 FROM conversation_updates.events e

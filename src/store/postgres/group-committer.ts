@@ -43,9 +43,9 @@ export class GroupCommitter {
 				await this.#connections.transaction(async (transaction) => {
 					const planned = await planLocked(transaction, requests);
 					outcomes = planned.outcomes;
-					const { updates, events, states, activities, gaps, senders } = planned.written;
+					const { updates, events, heads, activities, gaps, senders } = planned.written;
 					const [id, group] = [this.#id, this.#group];
-					if (updates.length + events.length + states.size + activities.size + gaps.size + senders.size === 0) {
+					if (updates.length + events.length + heads.size + activities.size + gaps.size + senders.size === 0) {
 						// The original of a duplicate may not be on the standby yet. A commit that writes waits until the standby has it.
 						if (outcomes.some(isAcknowledgement)) await transaction.commit(touchWriter(id));
 						return;

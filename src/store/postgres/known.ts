@@ -67,7 +67,7 @@ function knownQuery(conversationIds: readonly string[], versions: readonly strin
 				x.sequence AS erasure_sequence, x.owner AS erasure_owner, x.created_at AS erasure_created_at,
 				x.erased_at AS erasure_erased_at, x.id_digest AS erasure_id_digest
 			FROM unnest($1::uuid[], $3::text[]) AS k (conversation_id, id_digest)
-			LEFT JOIN conversation_updates.conversations c ON c.conversation_id = k.conversation_id
+			LEFT JOIN conversation_updates.heads c ON c.conversation_id = k.conversation_id
 			LEFT JOIN conversation_updates.activities a ON a.conversation_id = k.conversation_id
 			LEFT JOIN conversation_updates.updates n ON n.sequence = c.newest_sequence
 			LEFT JOIN conversation_updates.updates u ON u.sequence = c.sequence AND c.conversation_id = ANY ($2::uuid[])

@@ -25,18 +25,16 @@ const COLUMNS = {
 	owner: "owner",
 	createdAt: "created_at",
 	updatedAt: "updated_at",
+	activityAt: "activity_at",
 } as const;
 
 /** The values by which lists are ordered, before the sequence of the current update. */
 const ORDERS: Readonly<Record<Exclude<ListOrder, "updated">, string>> = {
-	activity: "s.activity_at",
+	activity: "c.activity_at",
 	created: "c.created_at",
 	cost: "c.cost",
 	tokens: "c.tokens",
 };
-
-/** Joins the standing `s` of conversations `c`. */
-export const STANDING_JOIN = "JOIN conversation_updates.standings s ON s.conversation_id = c.conversation_id";
 
 /**
  * Lists conversations. The planner chooses the index. An index for equality has its conversations in the order `updated`;
@@ -45,12 +43,7 @@ export const STANDING_JOIN = "JOIN conversation_updates.standings s ON s.convers
 export async function listConversations(session: Session, query: ConversationQuery): Promise<StoredConversation[]> {
 	const { conditions, order = "updated", before, beforeValue, limit, withRecords } = query;
 	const sql = new Sql();
-	const pieces = conditions.map((condition, index) => {
-		const piece = conditionSql(condition, `t${index}`, sql);
-		// An index has the standings of an owner in the order of activity.
-		const isOwner = order === "activity" && condition.kind === "equal" && condition.field === "owner";
-		return isOwner ? { ...piece, test: piece.test.replace(/^c\./, "s.") } : piece;
-	});
+	const pieces = conditions.map((condition, index) => conditionSql(condition, `t${index}`, sql));
 	const orderValue = order === "updated" ? undefined : ORDERS[order];
 	const sequence = sql.value(bindable(before ?? 2n ** 63n));
 	const tests = [
@@ -59,13 +52,12 @@ export async function listConversations(session: Session, query: ConversationQue
 			: `(${orderValue}, c.sequence) < (${sql.value(bindableNumber(beforeValue))}, ${sequence})`,
 		...pieces.map(({ test }) => test),
 	];
-	const needsStanding = order === "activity" || conditions.some(isOfStanding);
-	const joins = [...(needsStanding ? [STANDING_JOIN] : []), ...pieces.map(({ join }) => join)];
+	const joins = pieces.map(({ join }) => join);
 	const ordered = orderValue === undefined ? "c.sequence DESC" : `${orderValue} DESC, c.sequence DESC`;
 	const [rows = []] = await session.query(
 		sql.query(`
 			SELECT c.order_value, c.conversation_id, c.sequence, c.status, c.posted_at, c.run_started_at, c.sender, c.owner,
-				c.created_at, c.updated_at, u.summary, ${ACTIVITY_COLUMNS}, w.gap_count, w.gaps_since
+				c.created_at, c.updated_at, u.summary, ${ACTIVITY_COLUMNS}, c.gap_count, c.gaps_since
 				${withRecords ? `, ${RECORD_COLUMNS}` : ""}
 			FROM (
 				SELECT c.*, ${orderValue ?? "c.sequence"} AS order_value
@@ -74,7 +66,6 @@ export async function listConversations(session: Session, query: ConversationQue
 			) c
 			LEFT JOIN conversation_updates.updates u ON u.sequence = c.sequence
 			LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
-			JOIN conversation_updates.standings w ON w.conversation_id = c.conversation_id
 			${withRecords ? BASE_JOIN : ""}
 			ORDER BY c.order_value DESC, c.sequence DESC
 		`),
@@ -107,7 +98,7 @@ export async function countConversations(session: Session, query: CountQuery): P
 		const sql = new Sql();
 		const pieces = conditions.map((condition, index) => conditionSql(condition, `t${index}`, sql));
 		const tests = pieces.map(({ test }) => test);
-		const joins = [...(conditions.some(isOfStanding) ? [STANDING_JOIN] : []), ...pieces.map(({ join }) => join)];
+		const joins = pieces.map(({ join }) => join);
 		if (table === undefined && (of?.by === "tag" || of?.by === "tagKey"))
 			joins.push("JOIN conversation_updates.tags g ON g.conversation_id = c.conversation_id");
 		if (of?.by === "tag") tests.push(`${table === undefined ? "g" : "c"}.key = ${sql.value(encodeKey(of.key))}`);
@@ -144,15 +135,6 @@ export async function countConversations(session: Session, query: CountQuery): P
 	};
 }
 
-/** Returns whether the test of a condition reads the standing `s`. */
-export function isOfStanding(condition: Condition): boolean {
-	return (
-		condition.kind === "error" ||
-		condition.kind === "gaps" ||
-		(condition.kind === "time" && condition.field === "activityAt")
-	);
-}
-
 /** A condition in SQL: a test on conversation `c`, and the join that the test needs. */
 export interface ConditionSql {
 	readonly join: string;
@@ -177,7 +159,7 @@ export function conditionSql(condition: Condition, alias: string, sql: Sql): Con
 			return { join, test };
 		}
 		case "time": {
-			const column = condition.field === "activityAt" ? "s.activity_at" : `c.${COLUMNS[condition.field]}`;
+			const column = `c.${COLUMNS[condition.field]}`;
 			const from = sql.value(bindable(condition.from ?? -(2n ** 63n)));
 			const to = sql.value(bindable(condition.to ?? 2n ** 63n));
 			return { join: "", test: `${column} >= ${from} AND ${column} < ${to}` };
@@ -197,15 +179,15 @@ export function conditionSql(condition: Condition, alias: string, sql: Sql): Con
 			return { join: "", test: bounds.length === 0 ? "true" : bounds.join(" AND ") };
 		}
 		case "error":
-			return { join: "", test: condition.value ? "s.has_error" : "NOT s.has_error" };
+			return { join: "", test: condition.value ? "c.has_error" : "NOT c.has_error" };
 		case "gaps":
-			if (!condition.value) return { join: "", test: "s.gap_count = 0" };
+			if (!condition.value) return { join: "", test: "c.gap_count = 0" };
 			return {
 				join: "",
 				test:
 					condition.before === undefined
-						? "s.gap_count > 0"
-						: `s.gap_count > 0 AND s.gaps_since < ${sql.value(bindable(condition.before))}`,
+						? "c.gap_count > 0"
+						: `c.gap_count > 0 AND c.gaps_since < ${sql.value(bindable(condition.before))}`,
 			};
 		case "title": {
 			const join = `JOIN conversation_updates.titles ${alias} ON ${alias}.conversation_id = c.conversation_id`;

@@ -29,7 +29,6 @@ export const STATE_NAMES = Object.keys(STATE);
 const STATE_ROW = Object.entries(STATE)
 	.map((column) => column.join(" "))
 	.join();
-const FILTER_NAMES = ["agent_kind", "model", "parent_id", "source_id", "cost", "tokens"];
 /** Columns that are written with the first record only. */
 const ORIGIN_NAMES = ["sender", "owner"];
 const PROVISIONAL_NAMES = ["sequence", "newest_sequence", "revision"];
@@ -50,12 +49,8 @@ const EVENT_ROW = `
 	size bigint, redaction_version bigint, unpacked_size bigint, checksum bigint, secrets text, llm_response_id text,
 	sender text, origin bigint, owner text, text_at int, text_size int
 `;
-/** Columns of a row with the state of a conversation and the values that lists filter by. */
-const CURRENT_ROW = `
-	conversation_id uuid, ${STATE_ROW}, agent_kind text, model text, parent_id text, source_id text, cost double precision,
-	tokens bigint, sender text, owner text
-`;
-const TAG_ROW = "conversation_id uuid, key text, value text, sequence bigint";
+/** Columns of a row with the head of a conversation. */
+const HEAD_ROW = `conversation_id uuid, ${STATE_ROW}, source_id text, sender text, owner text`;
 
 /** Returns the SQL for the value of a column of `r` that holds a sequence or a revision. */
 type Numbered = (column: string) => string;
@@ -106,25 +101,15 @@ export function insertEvents({ json, from = "", numbered, owner = "r.owner" }: R
 	`;
 }
 
-/** Returns the SQL that inserts conversations, or replaces the current record of existing ones. */
-export function insertCurrents({ json, from = "", numbered }: Rows): string {
-	const names = [...STATE_NAMES, ...FILTER_NAMES];
-	const others = [...FILTER_NAMES, ...ORIGIN_NAMES].map((name) => `r.${name}`);
+/** Returns the SQL that inserts heads, or replaces existing ones. */
+export function insertHeads({ json, from = "", numbered }: Rows): string {
+	const names = [...STATE_NAMES, "source_id"];
+	const others = ["source_id", ...ORIGIN_NAMES].map((name) => `r.${name}`);
 	return `
-		INSERT INTO conversation_updates.conversations (conversation_id, ${[...names, ...ORIGIN_NAMES].join()})
+		INSERT INTO conversation_updates.heads (conversation_id, ${[...names, ...ORIGIN_NAMES].join()})
 		SELECT r.conversation_id, ${[...stateValues(numbered), ...others].join()}
-		FROM ${from} json_to_recordset(${json}::json) AS r (${CURRENT_ROW})
+		FROM ${from} json_to_recordset(${json}::json) AS r (${HEAD_ROW})
 		ON CONFLICT (conversation_id) DO UPDATE SET ${names.map((name) => `${name} = excluded.${name}`).join()}
-	`;
-}
-
-/** Returns the SQL that inserts tags, or replaces the value of existing ones. */
-export function insertTags({ json, from = "", numbered }: Rows): string {
-	return `
-		INSERT INTO conversation_updates.tags (conversation_id, key, value, sequence)
-		SELECT r.conversation_id, r.key, r.value, ${numbered("sequence")}
-		FROM ${from} json_to_recordset(${json}::json) AS r (${TAG_ROW})
-		ON CONFLICT (conversation_id, key) DO UPDATE SET value = excluded.value, sequence = excluded.sequence
 	`;
 }
 
@@ -168,41 +153,19 @@ export const WRITE_GROUP = `
 			groupRows("$5", (column) => `p.first_event + r.${column}`),
 			"$3",
 		)}
-	), new_currents AS (
-		${insertCurrents(groupRows("$6"))}
-	), new_states AS (
-		UPDATE conversation_updates.conversations c
-		SET ${stateValues((column) => provisional(column))
-			.map((value, n) => `${STATE_NAMES[n]} = ${value}`)
-			.join()}
-		FROM p, json_to_recordset($7::json) AS r (conversation_id uuid, ${STATE_ROW})
-		WHERE c.conversation_id = r.conversation_id
-	), new_tags AS (
-		${insertTags(groupRows("$8"))}
+	), new_heads AS (
+		${insertHeads(groupRows("$6"))}
 	), new_errors AS (
 		UPDATE conversation_updates.activities r SET error_sequence = ${provisional("error_sequence", "first_event")}
-		FROM p WHERE r.conversation_id = ANY ($12::uuid[])
-	), new_standings AS (
-		INSERT INTO conversation_updates.standings AS s (
-			conversation_id, activity_at, has_error, gap_count, gaps_since, owner
-		)
-		SELECT r.conversation_id, r.activity_at, r.has_error, r.gap_count, r.gaps_since, r.owner
-		FROM json_to_recordset($13::json) AS r (
-			conversation_id uuid, activity_at bigint, has_error boolean, gap_count bigint, gaps_since bigint, owner text
-		)
-		ON CONFLICT (conversation_id) DO UPDATE SET
-			activity_at = excluded.activity_at, has_error = excluded.has_error, gap_count = excluded.gap_count,
-			gaps_since = excluded.gaps_since
-		WHERE (s.activity_at, s.has_error, s.gap_count, s.gaps_since)
-			IS DISTINCT FROM (excluded.activity_at, excluded.has_error, excluded.gap_count, excluded.gaps_since)
+		FROM p WHERE r.conversation_id = ANY ($10::uuid[])
 	), writer AS (
 		INSERT INTO conversation_updates.writers (id, last_group, first_update, first_event, written_at)
-		SELECT $9::uuid, $10::bigint, p.first_update, p.first_event, now() FROM p
+		SELECT $7::uuid, $8::bigint, p.first_update, p.first_event, now() FROM p
 		ON CONFLICT (id) DO UPDATE SET
 			last_group = CASE WHEN writers.last_group < excluded.last_group THEN excluded.last_group END,
 			first_update = excluded.first_update, first_event = excluded.first_event, written_at = excluded.written_at
 	)
 	SELECT p.first_update, p.first_event,
-		CASE WHEN $11::boolean THEN pg_notify('${CHANNEL}', p.newest_update || ' ' || p.newest_event) END
+		CASE WHEN $9::boolean THEN pg_notify('${CHANNEL}', p.newest_update || ' ' || p.newest_event) END
 	FROM p
 `;

@@ -8,18 +8,16 @@ import { Sql } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 import { ledgersQuery, moveUsageQueries } from "./usage.ts";
+import { markChangedQuery } from "./views.ts";
 
 /** Tables with a row for each conversation. A conversation can have a row in each of them. */
 const CONVERSATIONS = [
-	{ table: "conversations", id: "conversation_id", hasNone: "owner IS NULL" },
+	{ table: "heads", id: "conversation_id", hasNone: "owner IS NULL" },
 	{ table: "activities", id: "conversation_id", hasNone: "owner IS NULL" },
 	{ table: "usage_conversations", id: "id", hasNone: "owner = '' AND ledger <> ''" },
 ];
-/**
- * Tables whose rows get the owner of the conversation as it is. The triggers of `conversations` lock the row of
- * `positions`, so it is the last.
- */
-const OWNED = ["activities", "updates", "events", "pruned", "standings", "conversations"];
+/** Tables whose rows get the owner of the conversation as it is. */
+const OWNED = ["activities", "updates", "events", "pruned", "heads"];
 
 /** Result of {@link assignOwner}. */
 export interface Assigned {
@@ -41,12 +39,12 @@ export async function assignOwner(connections: Connections, { owner, of, limit }
 		const chosen = rows.map((row) => text(row.conversation_id));
 		const [ledgers = []] = await transaction.query(ledgersQuery(chosen));
 		const results = await transaction.commit(
-			// The usage first, as in a group: what locks the row of `positions` comes last.
 			...moveUsageQueries(chosen, ledgers, owner),
 			...OWNED.map((table) => ({
 				text: `UPDATE conversation_updates.${table} SET owner = $1 WHERE conversation_id = ANY ($2::uuid[])`,
 				values: [stored, chosen],
 			})),
+			markChangedQuery(chosen),
 			countChange(connections.notifies),
 		);
 		return { assigned: chosen.length, rewrites: bigint(results.at(-1)?.[0]?.rewrites) };

@@ -7,6 +7,7 @@ import { appendJudged, type IsSameRecord } from "../duplicates.ts";
 import { Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
 import type { Store } from "../store.ts";
+import { readView, type ViewAnswer, type ViewQuery } from "../views/read-view.ts";
 import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { batchResult, updateResult } from "./append-results.ts";
 import { Appender } from "./appender.ts";
@@ -54,6 +55,7 @@ import { getUpdate, listUpdates } from "./updates.ts";
 import { correctUsage, getUsage } from "./usage.ts";
 import { getUsageRange, listModelUsage, listUsedPeriods, reportUsage } from "./usage-report.ts";
 import { correctUsageSums, listUsageDays } from "./usage-sums.ts";
+import { newestIfBehind, ViewFollower } from "./views.ts";
 import { deleteIdleWriters, touchWriter } from "./writers.ts";
 
 /**
@@ -101,9 +103,13 @@ function storeOf(
 	isSameRecord: IsSameRecord,
 	observer: ThreadObserver | undefined,
 ): Store {
+	const follower = new ViewFollower(connections, (error) =>
+		log.error({ err: serviceError(error), operation: "follow", count: 1 }, "the store failed"),
+	);
 	const announcer = new EntryAnnouncer(connections, log, () => run(() => connections.read(readPositions)));
 	const appender = new Appender(connections, log, (newest) => announcer.announce(newest), observer);
-	const pruner = new Pruner(pruningOf(connections));
+	for (const log of ["updates", "events"] as const) announcer.subscribe(log, () => follower.schedule());
+	const pruner = new Pruner(pruningOf(connections, (query, work) => readOfView("findDeleted", query, work)));
 	/** Id of the row of `writers` that `check` writes. */
 	const checkId = randomUUID();
 	/** Operations in progress. */
@@ -146,8 +152,28 @@ function storeOf(
 		await connections.transaction((transaction) => transaction.commit(...queries));
 	}
 
+	/** Reads a view when it has everything that was accepted before. */
+	function readOfView<Query, Result>(
+		operation: string,
+		query: Query,
+		work: (session: Session, query: Query) => Promise<Result>,
+	): Promise<Result> {
+		const readOnce = ({ isFollowed }: ViewQuery<Query>) =>
+			connections.read(async (session): Promise<ViewAnswer<Result>> => {
+				const behind = isFollowed ? undefined : await newestIfBehind(session);
+				return behind === undefined ? { result: await work(session, query) } : { behind };
+			});
+		return run(() =>
+			logged(
+				operation,
+				readView(query, readOnce, (through) => follower.follow(through)),
+			),
+		);
+	}
+
 	async function finish(): Promise<void> {
 		await Promise.allSettled([...operations]);
+		await follower.close();
 		await connections[Symbol.asyncDispose]();
 	}
 
@@ -201,7 +227,7 @@ function storeOf(
 			empty: (expects) => run(() => logged("emptyIndex", emptyIndex(connections, expects))),
 			async find(query, signal) {
 				// The read may have waited for a connection.
-				const found = await read("findDocuments", async (session) =>
+				const found = await readOfView("findDocuments", query, async (session) =>
 					isSenderGone(signal) ? undefined : findDocuments(session, query),
 				);
 				if (found === undefined) throw SENDER_GONE;
@@ -230,6 +256,7 @@ function storeOf(
 		countWithoutSender: () => read("countWithoutSender", countWithoutSender),
 		erase: (request) =>
 			run(async () => {
+				await logged("follow", follower.follow({ updates: 0n, events: 0n }));
 				const erased = await logged("erase", erase(connections, request));
 				if (erased?.rewrites !== undefined) announcer.announceRewrite(erased.rewrites);
 				if (erased?.erasure !== undefined) announcer.announce({ updates: erased.erasure.sequence, events: 0n });
@@ -245,16 +272,16 @@ function storeOf(
 		listUnapplied: (limit) => read("listUnapplied", (session) => listUnapplied(session, limit)),
 		get: (conversationId, asOf, owner) => read("get", (session) => getUpdate(session, conversationId, asOf, owner)),
 		readEvents: (sequences) => read("readEvents", (session) => readEvents(session, sequences)),
-		listConversations: (query) => read("listConversations", (session) => listConversations(session, query)),
-		countConversations: (query) => read("countConversations", (session) => countConversations(session, query)),
+		listConversations: (query) => readOfView("listConversations", query, listConversations),
+		countConversations: (query) => readOfView("countConversations", query, countConversations),
 		claim: (name, holder, now, until) => run(() => logged("claim", claim(connections, name, holder, now, until))),
 		prune: (policy) => run(() => logged("prune", pruner.prune(policy))),
 		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.pruneEvents(receivedBefore, limit))),
 		addRefusals: (refusals) => run(() => logged("addRefusals", write(...refusalsQueries(refusals)))),
-		listSenders: (owner) => read("listSenders", (session) => listSenders(session, owner)),
-		reportUsage: (query) => read("reportUsage", (session) => reportUsage(session, query)),
+		listSenders: (owner) => readOfView("listSenders", owner, listSenders),
+		reportUsage: (query) => readOfView("reportUsage", query, reportUsage),
 		getUsageRange: (owner) => read("getUsageRange", (session) => getUsageRange(session, owner)),
-		listUsedPeriods: (query) => read("listUsedPeriods", (session) => listUsedPeriods(session, query)),
+		listUsedPeriods: (query) => readOfView("listUsedPeriods", query, listUsedPeriods),
 		listModelUsage: () => read("listModelUsage", listModelUsage),
 		getUsage: (conversationId) => read("getUsage", (session) => getUsage(session, conversationId)),
 		correctUsage: (correction) => run(() => logged("correctUsage", correctUsage(connections, correction))),

@@ -14,7 +14,9 @@ const IS_BASE = "EXISTS (SELECT 1 FROM conversation_updates.updates d WHERE d.ba
 
 /** SQL test: update `e` is the current one of its conversation, or the base of another one. */
 export const IS_CURRENT_OR_BASE = `(
-	EXISTS (SELECT 1 FROM conversation_updates.conversations c WHERE c.sequence = e.sequence) OR ${IS_BASE}
+	EXISTS (
+		SELECT 1 FROM conversation_updates.heads c WHERE c.conversation_id = e.conversation_id AND c.sequence = e.sequence
+	) OR ${IS_BASE}
 )`;
 
 /**
@@ -45,14 +47,16 @@ export async function firstReceivedSince(session: Session, log: LogTable, time: 
 
 /**
  * Returns the query for the id, `sequence` and `base_sequence` of conversations whose deletion was received before a time,
- * oldest first. With a `conversationId` it looks at this conversation only.
+ * oldest first. With a `conversationId` it looks at this conversation only; otherwise at the view of conversations, which
+ * may be a little behind.
  */
 export function deletedQuery(bounds: RemovalBounds & { readonly conversationId?: string }): Query {
 	const { below, receivedBefore, limit, conversationId } = bounds;
 	const sql = new Sql();
 	const ofOne = conversationId === undefined ? "" : `AND c.conversation_id = ${sql.value(conversationId)}`;
 	return sql.query(`
-		SELECT c.conversation_id, u.sequence, u.base_sequence FROM conversation_updates.conversations c
+		SELECT c.conversation_id, u.sequence, u.base_sequence
+		FROM conversation_updates.${conversationId === undefined ? "conversations" : "heads"} c
 		JOIN conversation_updates.updates u ON u.sequence = c.sequence
 		WHERE c.status = ${DELETING} AND c.sequence < ${sql.value(below)} AND u.received_at < ${sql.value(receivedBefore)}
 			${ofOne}
@@ -84,7 +88,7 @@ export async function findPrunable(session: Session, query: PrunableQuery<string
 			WITH found AS MATERIALIZED (
 				SELECT c.conversation_id, e.sequence
 				FROM (
-					SELECT conversation_id, sequence FROM conversation_updates.conversations
+					SELECT conversation_id, sequence FROM conversation_updates.heads
 					WHERE ${fromHere} ORDER BY conversation_id LIMIT ${MAX_CONVERSATIONS}
 				) c
 				CROSS JOIN LATERAL (SELECT ${surplus(updatesPerConversation)} AS surplus OFFSET 0) l
@@ -95,7 +99,7 @@ export async function findPrunable(session: Session, query: PrunableQuery<string
 			)
 			SELECT conversation_id, sequence FROM found
 			UNION ALL (
-				SELECT conversation_id, NULL FROM conversation_updates.conversations
+				SELECT conversation_id, NULL FROM conversation_updates.heads
 				WHERE ${fromHere} AND (SELECT count(*) FROM found) < ${maximum}
 				ORDER BY conversation_id LIMIT 1 OFFSET ${MAX_CONVERSATIONS}
 			)

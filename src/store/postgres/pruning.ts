@@ -1,24 +1,35 @@
 import type { PrunableQuery, PruningEngine, RemovalBounds } from "../pruner.ts";
 import type { LogTable } from "../rows.ts";
 import { bigint, boolean, nullable, text } from "../values.ts";
+import { deriveConversations, lockView } from "../views/conversations.ts";
 import type { Connections } from "./connections.ts";
 import { removeOldGapsQueries } from "./gaps.ts";
 import { lockConversations, tryLockHistory } from "./locks.ts";
 import { deletedQuery, findPrunable, firstReceivedSince, IS_CURRENT_OR_BASE } from "./prunable.ts";
+import { postgresSession } from "./session.ts";
 import { removeTextsQuery } from "./text-index.ts";
 import type { Query, Session, Transaction } from "./transaction.ts";
 
 /**
  * Returns what the pruner removes. Several processes may remove at the same time. Conversations are ordered by id.
+ *
+ * @param readOfView reads a view when it has everything that was accepted before
  */
-export function pruningOf(connections: Connections): PruningEngine<string> {
+export function pruningOf(
+	connections: Connections,
+	readOfView: <Query, Result>(
+		query: Query,
+		work: (session: Session, query: Query) => Promise<Result>,
+	) => Promise<Result>,
+): PruningEngine<string> {
 	return {
 		maxRemoved: 50,
 		firstReceivedSince: (log, time) => connections.read((session) => firstReceivedSince(session, log, time)),
-		async findDeleted(bounds) {
-			const [rows = []] = await connections.read((session) => session.query(deletedQuery(bounds)));
-			return rows.map(({ conversation_id }) => text(conversation_id));
-		},
+		findDeleted: (bounds) =>
+			readOfView(bounds, async (session) => {
+				const [rows = []] = await session.query(deletedQuery(bounds));
+				return rows.map(({ conversation_id }) => text(conversation_id));
+			}),
 		removeDeleted: (conversationId, bounds) =>
 			connections.transaction((transaction) => removeDeleted(transaction, conversationId, bounds)),
 		removeHistory: (query) => connections.transaction((transaction) => removeHistory(transaction, query)),
@@ -32,6 +43,10 @@ async function removeHistory(transaction: Transaction, query: PrunableQuery<stri
 	const { updates, next } = await findPrunable(transaction, query);
 	if (updates.length === 0) return { removed: 0, next };
 	await transaction.query(lockConversations(updates.map(({ conversationId }) => conversationId)));
+	// A row of a view may show an update that is not current any more.
+	const session = postgresSession(transaction);
+	await lockView(session);
+	await deriveConversations(session, [...new Set(updates.map(({ conversationId }) => conversationId))]);
 	const sequences = updates.map(({ sequence }) => sequence);
 	const where = `e.sequence = ANY ($1::bigint[]) AND NOT ${IS_CURRENT_OR_BASE}`;
 	const [rows] = await transaction.commit(removeQuery("updates", where, [sequences]));
@@ -64,24 +79,24 @@ async function removeEvents(
 						SELECT 1 FROM conversation_updates.events e WHERE e.conversation_id = a.conversation_id
 					)
 					AND NOT EXISTS (
-						SELECT 1 FROM conversation_updates.conversations c
-						WHERE c.conversation_id = a.conversation_id AND c.sequence > 0
+						SELECT 1 FROM conversation_updates.heads c WHERE c.conversation_id = a.conversation_id
 					)
 			`,
 			values: [ids],
 		},
 		...removeOldGapsQueries(ids, receivedBefore),
-		...["standings", "gaps", "conversations"].map((table) => ({
+		{
 			text: `
-				DELETE FROM conversation_updates.${table} o USING conversation_updates.conversations c
-				WHERE c.conversation_id = ANY ($1::uuid[]) AND c.sequence < 0 AND o.conversation_id = c.conversation_id
-					${table === "gaps" ? "AND o.kind = 'no_record'" : ""}
+				DELETE FROM conversation_updates.gaps g WHERE g.conversation_id = ANY ($1::uuid[]) AND g.kind = 'no_record'
 					AND NOT EXISTS (
-						SELECT 1 FROM conversation_updates.activities a WHERE a.conversation_id = c.conversation_id
+						SELECT 1 FROM conversation_updates.activities a WHERE a.conversation_id = g.conversation_id
+					)
+					AND NOT EXISTS (
+						SELECT 1 FROM conversation_updates.heads h WHERE h.conversation_id = g.conversation_id
 					)
 			`,
 			values: [ids],
-		})),
+		},
 	);
 	return countOf(removed);
 }
@@ -107,13 +122,17 @@ async function removeDeleted(transaction: Transaction, conversationId: string, b
 	if (removed >= limit) return removed;
 	removed += await remove(transaction, removeQuery("updates", "e.sequence = ANY ($1::bigint[])", [lastUpdates]));
 	const ofConversation = ["gaps", "refused_posts", "search_titles"];
-	const tables = ["tags", "titles", "standings", "activities", ...ofConversation, "conversations"];
-	await transaction.commit(
+	const tables = ["activities", ...ofConversation, "heads"];
+	await transaction.query(
 		...tables.map((table) => ({
 			text: `DELETE FROM conversation_updates.${table} WHERE conversation_id = $1`,
 			values: [conversationId],
 		})),
 	);
+	const session = postgresSession(transaction);
+	await lockView(session);
+	await deriveConversations(session, [conversationId]);
+	await transaction.commit();
 	return removed;
 }
 
@@ -151,7 +170,7 @@ function removeQuery(log: LogTable, where: string, values: readonly unknown[]): 
 			), remembered AS (
 				INSERT INTO conversation_updates.pruned AS p (log, conversation_id, through, removal, owner)
 				SELECT '${log}', g.conversation_id, max(g.sequence), r.last_removal, coalesce(
-					(SELECT c.owner FROM conversation_updates.conversations c WHERE c.conversation_id = g.conversation_id),
+					(SELECT c.owner FROM conversation_updates.heads c WHERE c.conversation_id = g.conversation_id),
 					(SELECT a.owner FROM conversation_updates.activities a WHERE a.conversation_id = g.conversation_id)
 				)
 				FROM gone g, removal r

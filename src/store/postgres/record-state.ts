@@ -46,7 +46,7 @@ export async function getRecordState(
 /** Lists conversations whose current record may lack changes that stored events describe. */
 export async function listUnapplied(session: Session, limit: number): Promise<readonly string[]> {
 	const [rows = []] = await session.query({
-		text: "SELECT conversation_id FROM conversation_updates.conversations WHERE has_unapplied_events LIMIT $1",
+		text: "SELECT conversation_id FROM conversation_updates.heads WHERE has_unapplied_events LIMIT $1",
 		values: [limit],
 	});
 	return rows.map(({ conversation_id }) => text(conversation_id));
@@ -57,7 +57,7 @@ export async function getOrigin(session: Session, conversationId: string): Promi
 	if (!isConversationId(conversationId)) return undefined;
 	const [[row] = []] = await session.query({
 		text: `
-			SELECT sender, owner FROM conversation_updates.conversations WHERE conversation_id = $1
+			SELECT sender, owner FROM conversation_updates.heads WHERE conversation_id = $1
 			UNION ALL SELECT sender, owner FROM conversation_updates.activities WHERE conversation_id = $1 LIMIT 1
 		`,
 		values: [conversationId],

@@ -15,7 +15,7 @@ import {
 } from "../text-index.ts";
 import { bigint, bindable, integer, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
-import { conditionSql, isOfStanding, STANDING_JOIN } from "./list-conversations.ts";
+import { conditionSql } from "./list-conversations.ts";
 import { isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import type { Query, Session } from "./transaction.ts";
@@ -132,7 +132,7 @@ function titleQueries(titles: readonly TitleWords[]): Query[] {
 				INSERT INTO conversation_updates.search_titles
 				SELECT c.conversation_id, r.digest, array_to_tsvector(r.words)
 				FROM json_to_recordset($1::json) AS r (conversation_id uuid, digest bigint, words text[])
-				JOIN conversation_updates.conversations c ON c.conversation_id = r.conversation_id
+				JOIN conversation_updates.heads c ON c.conversation_id = r.conversation_id
 				FOR KEY SHARE OF c
 				ON CONFLICT (conversation_id) DO UPDATE SET digest = excluded.digest, words = excluded.words
 			`,
@@ -262,7 +262,7 @@ function except({ except: excluded = [] }: DocumentQuery, sql: Sql): string {
 function filterOf(conditions: readonly Condition[], sql: Sql): { readonly joins: string; readonly tests: string } {
 	const pieces = conditions.map((condition, index) => conditionSql(condition, `t${index}`, sql));
 	return {
-		joins: [...(conditions.some(isOfStanding) ? [STANDING_JOIN] : []), ...pieces.map(({ join }) => join)].join(" "),
+		joins: pieces.map(({ join }) => join).join(" "),
 		tests: pieces.map(({ test }) => `AND ${test}`).join(" "),
 	};
 }

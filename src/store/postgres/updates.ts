@@ -17,11 +17,11 @@ export const UPDATE_COLUMNS = `
 `;
 
 /** SQL join of an update `u` with its conversation. */
-const CONVERSATION_JOIN = "JOIN conversation_updates.conversations c ON c.conversation_id = u.conversation_id";
+const CONVERSATION_JOIN = "JOIN conversation_updates.heads c ON c.conversation_id = u.conversation_id";
 
 /** SQL FROM clause: conversations `c` with their current update `u`, its base `b` and the activity `a`. */
 export const FROM_CURRENT = `
-	FROM conversation_updates.conversations c
+	FROM conversation_updates.heads c
 	JOIN conversation_updates.updates u ON u.sequence = c.sequence
 	LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
 	${BASE_JOIN}

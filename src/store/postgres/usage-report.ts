@@ -13,7 +13,7 @@ import {
 	usedPeriodsSql,
 } from "../usage-report.ts";
 import { bigint, nullable } from "../values.ts";
-import { conditionSql, isOfStanding, STANDING_JOIN } from "./list-conversations.ts";
+import { conditionSql } from "./list-conversations.ts";
 import { decoded } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeKey } from "./stored-text.ts";
@@ -54,7 +54,7 @@ export function queryOf({ build }: UsageStatement): Query {
 		isParent: `p.conversation_id = CASE WHEN up.id ~ '${UUID}' THEN up.id::uuid END`,
 		matching(conditions) {
 			const pieces = conditions.map((condition, n) => conditionSql(condition, `m${n}`, sql));
-			const joins = [...(conditions.some(isOfStanding) ? [STANDING_JOIN] : []), ...pieces.map(({ join }) => join)];
+			const joins = pieces.map(({ join }) => join);
 			return `
 				SELECT c.conversation_id FROM conversation_updates.conversations c ${joins.join(" ")}
 				WHERE ${pieces.map(({ test }) => test).join(" AND ")}

@@ -8,18 +8,8 @@ import { postsQueries } from "./senders.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
 import { usageQueries } from "./usage.ts";
-import {
-	activitiesQuery,
-	Bytes,
-	type CurrentState,
-	currentRow,
-	eventRow,
-	json,
-	stateRow,
-	tagRows,
-	titleRow,
-	updateRow,
-} from "./written-rows.ts";
+import { markChangedQuery } from "./views.ts";
+import { activitiesQuery, Bytes, eventRow, headRow, json, updateRow } from "./written-rows.ts";
 
 /** The committer that writes a group. */
 export interface GroupWriter {
@@ -32,19 +22,18 @@ export interface GroupWriter {
 
 /** Returns the statements that write a group in one transaction. The last one returns `first_update` and `first_event`. */
 export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Promise<Query[]> {
-	const current = [...group.states].flatMap(([id, { state, summary }]) =>
-		summary === undefined ? [] : [{ id, state, summary, origin: originOf(group, id) }],
-	);
+	const withEntries = new Set([...group.updates, ...group.events].map(({ conversationId }) => conversationId));
+	const changed = [...group.gaps.keys(), ...group.senders.keys()].filter((id) => !withEntries.has(id));
 	const moved = [...group.senders.values()].flatMap((sender) => sender.moved);
 	return [
 		...postsQueries(group.posts.all()),
 		...(group.activities.size === 0 ? [] : [activitiesQuery(activityRows(group))]),
 		...(group.usage.states.size + moved.length === 0 ? [] : usageQueries(group.usage, moved)),
 		...writeGapsQueries(group.gaps),
-		// From here on the row of `positions` is locked, because conversations are counted by their senders and tags.
 		...(group.senders.size === 0 ? [] : [sendersQuery(group.senders)]),
-		...(current.length === 0 ? [] : [projectionQuery(current)]),
-		await writeQuery(group, current, writer),
+		...(changed.length === 0 ? [] : [markChangedQuery(changed)]),
+		// It locks the row of `positions`, so it is the last one.
+		await writeQuery(group, writer),
 	];
 }
 
@@ -64,7 +53,7 @@ function sendersQuery(senders: WrittenGroup["senders"]): Query {
 			), activities AS (
 				UPDATE conversation_updates.activities a SET sender = r.sender FROM r WHERE a.conversation_id = r.id
 			)
-			UPDATE conversation_updates.conversations c SET sender = r.sender FROM r WHERE c.conversation_id = r.id
+			UPDATE conversation_updates.heads c SET sender = r.sender FROM r WHERE c.conversation_id = r.id
 		`,
 		values: [json(rows)],
 	};
@@ -84,35 +73,7 @@ function originOf({ origins }: WrittenGroup, id: string): ConversationOrigin {
 	return origin;
 }
 
-/**
- * Returns the query that removes tags that the new current records lack, and writes titles that changed. It is one
- * statement, because each statement costs a group as much as several of its rows.
- */
-export function projectionQuery(current: readonly CurrentState[]): Query {
-	return {
-		name: "write_projections",
-		text: `
-			WITH r AS MATERIALIZED (
-				SELECT * FROM json_to_recordset($1::json) AS r (conversation_id uuid, title text, keys text[])
-			), removed_tags AS (
-				DELETE FROM conversation_updates.tags t USING r
-				WHERE t.conversation_id = r.conversation_id AND NOT t.key = ANY (r.keys)
-			), removed_titles AS (
-				DELETE FROM conversation_updates.titles t USING r
-				WHERE t.conversation_id = r.conversation_id AND r.title IS NULL
-			)
-			INSERT INTO conversation_updates.titles SELECT r.conversation_id, r.title FROM r
-			WHERE r.title IS NOT NULL AND NOT EXISTS (
-				SELECT 1 FROM conversation_updates.titles t
-				WHERE t.conversation_id = r.conversation_id AND t.title = r.title
-			)
-			ON CONFLICT (conversation_id) DO UPDATE SET title = excluded.title
-		`,
-		values: [json(current.map(titleRow))],
-	};
-}
-
-async function writeQuery(group: WrittenGroup, current: readonly CurrentState[], writer: GroupWriter): Promise<Query> {
+async function writeQuery(group: WrittenGroup, writer: GroupWriter): Promise<Query> {
 	const packed = await Promise.all(group.updates.map(({ record }) => packRecordAsync(record.bytes)));
 	const bytes = new Bytes();
 	const updates = group.updates.map((update, n) => {
@@ -126,37 +87,16 @@ async function writeQuery(group: WrittenGroup, current: readonly CurrentState[],
 		const columns = eventRow(sequence - PROVISIONAL, encodeKey(event.eventId), row, bytes);
 		return { ...columns, ...ownerColumn(group, row) };
 	});
-	const states = [...group.states].flatMap(([id, { state, summary }]) =>
-		summary === undefined ? [stateRow(id, state)] : [],
-	);
+	const heads = [...group.heads].map(([id, head]) => headRow(id, head, group.origins.get(id)));
 	const errors = [...group.activities].flatMap(([id, { error }]) =>
 		error !== undefined && error.sequence > PROVISIONAL ? [id] : [],
 	);
-	const standings = [...group.standings].map(([id, { activityAt, hasError, gaps }]) => ({
-		conversation_id: id,
-		activity_at: activityAt,
-		has_error: hasError,
-		gap_count: gaps?.count ?? 0n,
-		gaps_since: gaps?.since,
-		// Only a new conversation needs it, which the group has the origin of.
-		...ownerText(group.origins.get(id)?.owner),
-	}));
 	const notifies = writer.notifies && updates.length + events.length > 0;
-	const rows = [updates, events, current.map(currentRow), states, current.flatMap(tagRows)].map(json);
+	const rows = [updates, events, heads].map(json);
 	return {
 		name: "write_group",
 		text: WRITE_GROUP,
-		values: [
-			updates.length,
-			events.length,
-			bytes.all(),
-			...rows,
-			writer.id,
-			writer.group,
-			notifies,
-			errors,
-			json(standings),
-		],
+		values: [updates.length, events.length, bytes.all(), ...rows, writer.id, writer.group, notifies, errors],
 	};
 }
 

@@ -1,12 +1,11 @@
-import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
 import type { Activity } from "../activity.ts";
-import { asciiLower, orderedTokens } from "../condition.ts";
 import type { ConversationState } from "../conversation-state.ts";
 import { errorJson } from "../error-column.ts";
 import type { ConversationOrigin } from "../owners.ts";
 import { unpackedSizeOf } from "../record-column.ts";
 import { originColumn } from "../rows.ts";
 import type { ActivityRow, EventRow, UpdateRow } from "../stored-rows.ts";
+import type { Head } from "../written-group.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
 
@@ -128,50 +127,16 @@ export function eventRow(
 	};
 }
 
-/** A conversation with a new current record: its id, its origin, its state and the summary of that record. */
-export interface CurrentState {
-	readonly id: string;
-	/** Written with the first record only. */
-	readonly origin: ConversationOrigin;
-	readonly state: ConversationState;
-	readonly summary: ConversationSummary;
-}
-
-/** Returns a row of `CURRENT_ROW`. */
-export function currentRow({ id, origin, state, summary }: CurrentState) {
+/** @param origin undefined for a conversation that has a head already, which keeps its own */
+export function headRow(id: string, { state, source }: Head, origin: ConversationOrigin | undefined) {
 	return {
 		...stateRow(id, state),
-		...originColumns(origin),
-		agent_kind: encodeKey(summary.agentKind),
-		model: encodeKey(summary.model),
-		parent_id: summary.parentConversationId === undefined ? null : encodeKey(summary.parentConversationId),
-		source_id: summary.forkedFromConversationId === undefined ? null : encodeKey(summary.forkedFromConversationId),
-		cost: summary.accumulatedCost,
-		tokens: orderedTokens(summary.tokens),
+		source_id: source === undefined ? null : encodeKey(source),
+		...(origin && originColumns(origin)),
 	};
 }
 
-/** Returns rows of `TAG_ROW`. */
-export function tagRows({ id, state: { sequence }, summary }: CurrentState) {
-	return Object.entries(summary.tags).map(([key, value]) => ({
-		conversation_id: id,
-		key: encodeKey(key),
-		value: encodeKey(value),
-		sequence,
-	}));
-}
-
-/** Returns the title of a conversation and the keys of its tags, as `projectionQuery` takes them. */
-export function titleRow({ id, summary: { title, tags } }: CurrentState) {
-	return {
-		conversation_id: id,
-		title: title === undefined ? null : encodeText(asciiLower(title)),
-		keys: Object.keys(tags).map(encodeKey),
-	};
-}
-
-/** Returns a row of `STATE_ROW`. */
-export function stateRow(id: string, state: ConversationState) {
+function stateRow(id: string, state: ConversationState) {
 	return {
 		conversation_id: id,
 		sequence: state.sequence,
@@ -219,28 +184,4 @@ function withBigintsAsStrings(row: object): object {
 	const texts: Record<string, unknown> = { ...row };
 	for (const name in texts) if (typeof texts[name] === "bigint") texts[name] = texts[name].toString();
 	return texts;
-}
-
-/** Returns the query that derives the standings of conversations from their rows anew, as `standingOf` does. */
-export function standingsQuery(conversationIds: readonly string[]): Query {
-	return {
-		text: `
-			INSERT INTO conversation_updates.standings (
-				conversation_id, activity_at, has_error, gap_count, gaps_since, owner
-			)
-			SELECT c.conversation_id, coalesce(a.last_at, c.updated_at, 0),
-				a.error_at IS NOT NULL AND a.error_at >= coalesce(c.run_started_at, a.error_at), g.count, g.since, c.owner
-			FROM conversation_updates.conversations c
-			LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
-			CROSS JOIN LATERAL (
-				SELECT count(*) AS count, min(since) AS since FROM conversation_updates.gaps g
-				WHERE g.conversation_id = c.conversation_id
-			) g
-			WHERE c.conversation_id = ANY ($1::uuid[])
-			ON CONFLICT (conversation_id) DO UPDATE SET
-				activity_at = excluded.activity_at, has_error = excluded.has_error, gap_count = excluded.gap_count,
-				gaps_since = excluded.gaps_since
-		`,
-		values: [conversationIds],
-	};
 }

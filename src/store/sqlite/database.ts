@@ -184,6 +184,19 @@ export function openForReading({ path, lockTimeout = LOCK_TIMEOUT }: DatabaseOpt
 	return database;
 }
 
+/** As {@link transaction} with BEGIN IMMEDIATE, for work with a session. */
+export async function transactionAsync<T>(database: DatabaseSync, work: () => Promise<T>): Promise<T> {
+	database.exec("BEGIN IMMEDIATE");
+	try {
+		const result = await work();
+		database.exec("COMMIT");
+		return result;
+	} catch (error) {
+		if (database.isTransaction) database.exec("ROLLBACK");
+		throw error;
+	}
+}
+
 /** Runs `work` in one transaction. Rolls it back when `work` throws. */
 export function transaction<T>(database: DatabaseSync, begin: "BEGIN" | "BEGIN IMMEDIATE", work: () => T): T {
 	database.exec(begin);

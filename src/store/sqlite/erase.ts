@@ -12,6 +12,7 @@ import type { ConversationOrigin } from "../owners.ts";
 import { bigint, nullable, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import { insertErasure } from "./erasures.ts";
+import { findHead } from "./heads.ts";
 import { listConversations } from "./list-conversations.ts";
 import { readRange, skipSequences } from "./log.ts";
 import { mustPurge } from "./purge.ts";
@@ -19,11 +20,17 @@ import { removeRefusedOf } from "./refused-posts.ts";
 import { isDamage } from "./result-codes.ts";
 import type { Statements } from "./statements.ts";
 import { removeEventText, removeTitle } from "./text-index.ts";
-import { findConversation, refreshStanding } from "./update-writer.ts";
 import { findUsage } from "./usage.ts";
 
+/** What {@link erase} did. */
+export interface ErasedWithRelatives extends Erased {
+	/** Conversations that forgot the erased one. */
+	readonly relatives: readonly string[];
+}
+
 /**
- * Erases a conversation: see `Store.erase`. The caller has begun a transaction.
+ * Erases a conversation: see `Store.erase`. The caller has begun a transaction in which the view of conversations has
+ * followed the logs, and derives the rows of the conversation and of its relatives.
  *
  * @param damaged updates of relatives that stay as they are: see {@link findDamaged}
  */
@@ -31,8 +38,8 @@ export function erase(
 	statements: Statements,
 	{ conversationId, owner, conditions, erasedAt }: EraseRequest,
 	damaged: DamagedUpdates = new Map(),
-): Erased | undefined {
-	const conversation = findConversation(statements, conversationId);
+): ErasedWithRelatives | undefined {
+	const conversation = findHead(statements, conversationId);
 	const activity = findActivity(statements, conversationId);
 	const known = conversation?.origin ?? activity?.origin ?? findRemains(statements, conversationId);
 	const isOwn = known !== undefined && (owner === undefined || known.owner === owner);
@@ -41,7 +48,7 @@ export function erase(
 			return undefined;
 	const refused = removeRefusedOf(statements, conversationId, owner);
 	if (refused > 0) mustPurge(statements);
-	if (!isOwn) return refused === 0 ? undefined : { erasure: undefined, unreadable: [] };
+	if (!isOwn) return refused === 0 ? undefined : { erasure: undefined, unreadable: [], relatives: [] };
 	const life = conversation?.state ?? findUsage(statements, conversationId);
 	// The sequences of the erased entries must not be used again.
 	skipSequences(statements, "events", 0n);
@@ -65,10 +72,8 @@ export function erase(
 				id,
 			);
 		run("DELETE FROM updates WHERE conversation = ?", id);
-		run("DELETE FROM tags WHERE conversation = ?", id);
-		run("DELETE FROM titles WHERE rowid = ?", id);
 		removeTitle(statements, id);
-		run("DELETE FROM conversations WHERE id = ?", id);
+		run("DELETE FROM heads WHERE id = ?", id);
 	}
 	for (const table of ["activities", "pruned", "gaps"])
 		run(`DELETE FROM ${table} WHERE conversation_id = ?`, conversationId);
@@ -77,18 +82,19 @@ export function erase(
 		randomUUID(),
 		conversationId,
 	);
-	const parent = conversation === undefined ? undefined : nullable(text, conversation.row.parent_id);
-	const unreadable = forgetRelations(statements, { conversationId, owner: known.owner, parent }, damaged);
+	const of = { conversationId, owner: known.owner };
+	const related = relatives(statements, of);
+	const unreadable = forgetRelations(statements, of, related, damaged);
 	mustPurge(statements);
 	const erasure: Erasure = {
 		idDigest: idDigest(conversationId),
 		sequence: readRange(statements, "updates", {}).newest,
 		owner: known.owner,
-		createdAt: markedTime(life?.lifeBeganAt, conversation?.state?.createdAt, erasedAt),
+		createdAt: markedTime(life?.lifeBeganAt, conversation?.state.createdAt, erasedAt),
 		erasedAt,
 	};
 	insertErasure(statements, erasure);
-	return { erasure, unreadable };
+	return { erasure, unreadable, relatives: related.map((relative) => relative.conversationId) };
 }
 
 /**
@@ -110,8 +116,13 @@ function findRemains(statements: Statements, conversationId: string): Pick<Conve
 interface ErasedConversation {
 	readonly conversationId: string;
 	readonly owner: string | undefined;
-	/** Id of its parent. */
-	readonly parent: string | undefined;
+}
+
+/** A conversation that names an erased one, or is named by it. */
+interface Relative {
+	/** Id of its head. */
+	readonly id: bigint;
+	readonly conversationId: string;
 }
 
 /** Why updates cannot be read, by sequence: pages of the database are damaged. */
@@ -124,11 +135,10 @@ const FIND_RELATED = `SELECT ${RELATED_COLUMNS} FROM updates WHERE sequence = ?`
  * writes nothing more in one that has met a damaged page.
  */
 export function findDamaged(statements: Statements, conversationId: string): DamagedUpdates {
-	const conversation = findConversation(statements, conversationId);
+	const conversation = findHead(statements, conversationId);
 	const owner = conversation?.origin.owner ?? findActivity(statements, conversationId)?.origin.owner;
-	const parent = conversation && nullable(text, conversation.row.parent_id);
 	const damaged = new Map<bigint, string>();
-	for (const { id } of relatives(statements, { conversationId, owner, parent }))
+	for (const { id } of relatives(statements, { conversationId, owner }))
 		for (const sequence of updatesOf(statements, id))
 			try {
 				statements.prepare(FIND_RELATED).get(sequence);
@@ -140,14 +150,15 @@ export function findDamaged(statements: Statements, conversationId: string): Dam
 }
 
 /** Returns the conversations of the same owner that are children, forks or the parent of a conversation. */
-function relatives(statements: Statements, { conversationId, owner, parent }: ErasedConversation) {
+function relatives(statements: Statements, { conversationId, owner }: ErasedConversation): Relative[] {
 	return statements
 		.prepare(`
 			SELECT id, conversation_id FROM conversations WHERE parent_id = :id AND owner IS :owner
 			UNION SELECT id, conversation_id FROM conversations WHERE source_id = :id AND owner IS :owner
-			UNION SELECT id, conversation_id FROM conversations WHERE conversation_id = :parent AND owner IS :owner
+			UNION SELECT p.id, p.conversation_id FROM conversations c CROSS JOIN conversations p
+				ON p.conversation_id = c.parent_id AND p.owner IS :owner WHERE c.conversation_id = :id
 		`)
-		.all({ id: conversationId, parent: parent ?? null, owner: owner ?? null })
+		.all({ id: conversationId, owner: owner ?? null })
 		.map((row) => ({ id: bigint(row.id), conversationId: text(row.conversation_id) }));
 }
 
@@ -168,26 +179,24 @@ function updatesOf(statements: Statements, conversation: bigint): bigint[] {
  */
 function forgetRelations(
 	statements: Statements,
-	{ conversationId, owner, parent }: ErasedConversation,
+	{ conversationId, owner }: ErasedConversation,
+	related: readonly Relative[],
 	damaged: DamagedUpdates,
 ): UnreadableRelative[] {
 	// What a fork misses may be an event of its source.
 	const forks = statements
 		.prepare("SELECT conversation_id FROM conversations WHERE source_id = ? AND owner IS ?")
 		.all(conversationId, owner ?? null);
-	for (const fork of forks) {
-		const id = text(fork.conversation_id);
+	for (const fork of forks)
 		statements
 			.prepare("DELETE FROM gaps WHERE conversation_id = ? AND kind IN ('missing_parent', 'missing_leaf')")
-			.run(id);
-		refreshStanding(statements, id);
-	}
+			.run(text(fork.conversation_id));
 	const find = statements.prepare(FIND_RELATED);
 	const update = statements.prepare(
 		"UPDATE updates SET summary = ?, record = ?, unpacked_size = ?, checksum = ? WHERE sequence = ?",
 	);
 	const unreadable: UnreadableRelative[] = [];
-	for (const { id, ...relative } of relatives(statements, { conversationId, owner, parent })) {
+	for (const { id, ...relative } of related) {
 		// One record after the other, because all of a conversation's may be large together.
 		for (const sequence of updatesOf(statements, id)) {
 			const at = { ...relative, sequence };
@@ -204,10 +213,7 @@ function forgetRelations(
 			const { record, unpackedSize, checksum } = forgotten.record;
 			update.run(forgotten.summary, record, unpackedSize, checksum, sequence);
 		}
-		for (const column of ["parent_id", "source_id"])
-			statements
-				.prepare(`UPDATE conversations SET ${column} = NULL WHERE id = ? AND ${column} = ?`)
-				.run(id, conversationId);
+		statements.prepare("UPDATE heads SET source_id = NULL WHERE id = ? AND source_id = ?").run(id, conversationId);
 	}
 	return unreadable;
 }

@@ -8,7 +8,7 @@ export function findErasure(statements: Statements, conversationId: string): Era
 	const row = statements
 		.prepare(`
 			SELECT * FROM erasures WHERE id_digest = :digest
-				AND NOT EXISTS (SELECT 1 FROM conversations WHERE conversation_id = :id)
+				AND NOT EXISTS (SELECT 1 FROM heads WHERE conversation_id = :id)
 				AND NOT EXISTS (SELECT 1 FROM activities WHERE conversation_id = :id)
 		`)
 		.get({ digest: idDigest(conversationId), id: conversationId });

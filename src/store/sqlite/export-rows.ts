@@ -1,10 +1,9 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { accessKeyFrom } from "../access-keys.ts";
-import { stateOfEvents } from "../conversation-state.ts";
 import { erasureFrom } from "../erasure.ts";
 import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS } from "../export/databases.ts";
-import { type Gap, gapsFrom } from "../gaps.ts";
+import { gapsFrom } from "../gaps.ts";
 import { unpackedSizeOf } from "../record-column.ts";
 import { refusedRowFrom } from "../refused-posts.ts";
 import {
@@ -21,13 +20,14 @@ import { type PrunedRow, type RowKey, type RowKind, SENDER_KEY, type StoredRows 
 import { writtenLedgers } from "../usage-ledgers.ts";
 import { bigint, blob, nullable, type Row, text } from "../values.ts";
 import { createAccessKey } from "./access-keys.ts";
-import { findActivity, writeActivity } from "./activities.ts";
+import { writeActivity } from "./activities.ts";
+import { insertEvent, insertUpdate } from "./entries.ts";
 import { insertErasure } from "./erasures.ts";
 import { writeGaps } from "./gaps.ts";
+import { insertHead } from "./heads.ts";
 import { insertRefusedPost } from "./refused-posts.ts";
 import { insertSender } from "./senders.ts";
 import type { Statements } from "./statements.ts";
-import { findConversation, insertConversation, insertEvent, insertUpdate, refreshStanding } from "./update-writer.ts";
 import { LEDGER_COLUMNS, ledgerOf, writeUsage } from "./usage.ts";
 
 /** How the rows of one table are read and written. */
@@ -46,24 +46,19 @@ interface RowsOf<Stored> {
 
 const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 	conversation: {
-		table: "(SELECT * FROM conversations WHERE sequence > 0) c",
+		table: "heads c",
 		join: "CROSS JOIN updates u ON u.sequence = c.sequence",
 		columns: "c.*, u.summary",
 		key: "c.conversation_id",
-		read(row) {
-			const state = stateFrom(row, text);
-			if (state === undefined) throw new Error("a conversation has no record");
-			return {
-				conversationId: text(row.conversation_id),
-				origin: originFrom(row, text),
-				state,
-				summary: blob(row.summary),
-			};
-		},
+		read: (row) => ({
+			conversationId: text(row.conversation_id),
+			origin: originFrom(row, text),
+			state: stateFrom(row, text),
+			summary: blob(row.summary),
+		}),
 		write(statements, { conversationId, origin, state, summary }) {
-			const decoded = fromBinary(ConversationSummarySchema, summary);
-			insertConversation(statements, conversationId, state, decoded, origin);
-			refreshStanding(statements, conversationId);
+			const { forkedFromConversationId } = fromBinary(ConversationSummarySchema, summary);
+			insertHead(statements, conversationId, state, forkedFromConversationId, origin);
 		},
 	},
 	activity: {
@@ -77,18 +72,17 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		}),
 		write(statements, { conversationId, origin, activity }) {
 			writeActivity(statements, conversationId, undefined, activity, origin);
-			refreshStanding(statements, conversationId);
 		},
 	},
 	update: {
 		table: "updates u",
-		join: "CROSS JOIN conversations c ON c.id = u.conversation",
+		join: "CROSS JOIN heads c ON c.id = u.conversation",
 		columns: "c.conversation_id, u.*",
 		key: "u.sequence",
 		read: (row) => updateRowFrom(row, text),
 		bytesOf: ({ record }) => unpackedSizeOf(record),
 		write(statements, update) {
-			const find = statements.prepare("SELECT id, owner FROM conversations WHERE conversation_id = ?");
+			const find = statements.prepare("SELECT id, owner FROM heads WHERE conversation_id = ?");
 			const row = find.get(update.conversationId);
 			insertUpdate(statements, bigint(row?.id), nullable(text, row?.owner ?? null), update);
 		},
@@ -125,8 +119,6 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		read: (row) => ({ conversationId: text(row.conversation_id), gaps: gapsFrom(row.gaps) }),
 		write(statements, { conversationId, gaps }) {
 			writeGaps(statements, conversationId, { closed: [], opened: gaps });
-			insertWithoutRecord(statements, conversationId, gaps);
-			refreshStanding(statements, conversationId);
 		},
 	},
 	accessKey: {
@@ -153,18 +145,6 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		write: insertErasure,
 	},
 };
-
-/** Inserts the row by which lists find a conversation that has events and no record. */
-function insertWithoutRecord(statements: Statements, conversationId: string, gaps: readonly Gap[]): void {
-	const gap = gaps.find(({ kind }) => kind === "no_record");
-	const activity = findActivity(statements, conversationId);
-	if (gap === undefined || activity === undefined || findConversation(statements, conversationId) !== undefined) return;
-	const row = statements.prepare("SELECT max(sequence) AS newest FROM events WHERE activity = ?").get(activity.id);
-	const newestEvent = nullable(bigint, row?.newest);
-	if (newestEvent === undefined) return;
-	const { state, summary } = stateOfEvents(conversationId, activity, { newestEvent, since: gap.since });
-	insertConversation(statements, conversationId, state, summary, activity.origin);
-}
 
 function prunedOf(log: LogTable): RowsOf<PrunedRow> {
 	return {

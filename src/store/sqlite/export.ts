@@ -3,12 +3,21 @@ import type { DatabaseSync } from "node:sqlite";
 import type { ExportSource, ImportTarget, Ranges } from "../export/databases.ts";
 import { BEGINNING, requireContents } from "../export/databases.ts";
 import { text } from "../values.ts";
+import { followConversations } from "../views/conversations.ts";
 import { putInPlace } from "./backup.ts";
-import { openForReading, openForWriting, prepareFiles, transaction, unfinishedFile } from "./database.ts";
+import {
+	openForReading,
+	openForWriting,
+	prepareFiles,
+	transaction,
+	transactionAsync,
+	unfinishedFile,
+} from "./database.ts";
 import { countRows, insertRows, lastKey, readRows } from "./export-rows.ts";
 import { lockDatabase } from "./lock.ts";
 import { readRange, readRetentionTime } from "./log.ts";
 import { createSchema, SCHEMA_VERSION, schemaVersion } from "./schema.ts";
+import { sqliteSession } from "./session.ts";
 import { Statements } from "./statements.ts";
 import { listUpdates } from "./updates.ts";
 
@@ -95,6 +104,8 @@ function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew,
 			transaction(database, "BEGIN IMMEDIATE", () => insertRows(statements, kind, rows));
 		},
 		async finish(ranges, counts) {
+			for (let hasMore = true; hasMore; )
+				({ hasMore } = await transactionAsync(database, () => followConversations(sqliteSession(statements))));
 			transaction(database, "BEGIN IMMEDIATE", () => {
 				for (const log of ["updates", "events"] as const) {
 					const { newest, prunedThrough, lastRemoval } = ranges[log];

@@ -12,7 +12,7 @@ import {
 } from "../gaps.ts";
 import { nullable, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
-import { refreshStanding } from "./update-writer.ts";
+import { markChanged } from "./views.ts";
 
 /** Returns the gaps of a conversation. */
 export function findGaps(statements: Statements, conversationId: string): Gaps {
@@ -31,7 +31,7 @@ export function findGaps(statements: Statements, conversationId: string): Gaps {
 	);
 }
 
-/** Writes changes of the gaps of a conversation. The caller writes their number. */
+/** Writes changes of the gaps of a conversation. The caller makes the views derive its rows. */
 export function writeGaps(statements: Statements, conversationId: string, { closed, opened }: WrittenGaps): void {
 	for (const gap of closed) deleteGap(statements, { ...gap, conversationId });
 	for (const gap of opened) insertGap(statements, { ...gap, conversationId });
@@ -43,13 +43,13 @@ export function writeGaps(statements: Statements, conversationId: string, { clos
  */
 export function openGap(statements: Statements, gap: GapOf): void {
 	insertGap(statements, gap);
-	refreshStanding(statements, gap.conversationId);
+	markChanged(statements, gap.conversationId);
 }
 
 /** Closes a gap if the conversation has it. The caller has begun a transaction. */
 export function closeGap(statements: Statements, gap: Pick<GapOf, "conversationId" | "kind" | "missing">): void {
 	deleteGap(statements, gap);
-	refreshStanding(statements, gap.conversationId);
+	markChanged(statements, gap.conversationId);
 }
 
 /** Removes all gaps of a conversation that is removed. */
@@ -65,7 +65,7 @@ export function removeOldGaps(statements: Statements, conversationId: string, re
 	const { changes } = statements
 		.prepare("DELETE FROM gaps WHERE conversation_id = ? AND kind IN ('missing_parent', 'missing_leaf') AND since < ?")
 		.run(conversationId, receivedBefore);
-	if (changes > 0) refreshStanding(statements, conversationId);
+	if (changes > 0) markChanged(statements, conversationId);
 }
 
 function insertGap(statements: Statements, { conversationId, kind, missing, after, since }: GapOf): void {
@@ -94,7 +94,7 @@ export function findForks(statements: Statements, eventIds: readonly string[]): 
 	const rows = statements
 		.prepare(`
 			SELECT g.missing, g.conversation_id FROM json_each(?) e CROSS JOIN gaps g ON g.missing = e.value
-			CROSS JOIN conversations c ON c.conversation_id = g.conversation_id
+			CROSS JOIN heads c ON c.conversation_id = g.conversation_id
 			WHERE g.kind IN ('missing_parent', 'missing_leaf') AND c.source_id IS NOT NULL
 		`)
 		.all(JSON.stringify(eventIds));
@@ -115,7 +115,7 @@ export function findExplained(
 	const find = statements.prepare(`
 		SELECT c.source_id, a.id AS activity, coalesce(c.owner, a.owner) AS owner
 		FROM (SELECT :id AS id) s
-		LEFT JOIN conversations c ON c.conversation_id = s.id LEFT JOIN activities a ON a.conversation_id = s.id
+		LEFT JOIN heads c ON c.conversation_id = s.id LEFT JOIN activities a ON a.conversation_id = s.id
 		WHERE c.id IS NOT NULL OR a.id IS NOT NULL
 	`);
 	const isStored = statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?");
@@ -134,13 +134,19 @@ export function findExplained(
 /** Returns whether a state is the first one of a fork of one of the newest conversations of an owner. */
 function isOfFork(statements: Statements, { eventId, leaf }: FirstState, owner: string | undefined): boolean {
 	const find = `
-		SELECT 1 FROM (SELECT conversation_id FROM conversations WHERE owner IS ? ORDER BY sequence DESC LIMIT ${SOURCES}) c
+		SELECT 1 FROM (
+			SELECT conversation_id FROM (
+				SELECT conversation_id FROM conversations WHERE owner IS :owner ORDER BY sequence DESC LIMIT ${SOURCES}
+			)
+			UNION SELECT h.conversation_id FROM updates u CROSS JOIN heads h ON h.id = u.conversation
+			WHERE u.sequence > (SELECT updates FROM views WHERE name = 'conversations') AND h.owner IS :owner
+		) c
 		CROSS JOIN activities a ON a.conversation_id = c.conversation_id
-		CROSS JOIN events e ON e.activity = a.id AND e.event_id = ?
-		WHERE NOT EXISTS (SELECT 1 FROM events s WHERE s.activity = a.id AND s.event_id = ?)
+		CROSS JOIN events e ON e.activity = a.id AND e.event_id = :leaf
+		WHERE NOT EXISTS (SELECT 1 FROM events s WHERE s.activity = a.id AND s.event_id = :event)
 		LIMIT 1
 	`;
-	return statements.prepare(find).get(owner ?? null, leaf, eventId) !== undefined;
+	return statements.prepare(find).get({ owner: owner ?? null, leaf, event: eventId }) !== undefined;
 }
 
 function hasPrunedEvents(statements: Statements, conversationId: string): boolean {

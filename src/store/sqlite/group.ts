@@ -1,35 +1,28 @@
 import type { ServiceError } from "../../errors.ts";
 import type { GroupRequest } from "../duplicates.ts";
-import { NO_GAPS } from "../gaps.ts";
 import { type AppendOutcome, planGroup } from "../group-plan.ts";
 import { type GroupQuery, groupQuery } from "../group-query.ts";
 import type { KnownConversation } from "../known-conversation.ts";
 import { completePlan, type PlanReads, type PlanResults } from "../planning.ts";
 import { columnOfEvent, packRecord, packSecrets, readOrUnreadable } from "../record-column.ts";
 import { withErrorSequence } from "../rows.ts";
-import { bigint, boolean, integer, nullable, text } from "../values.ts";
+import { bigint, boolean, integer, nullable } from "../values.ts";
 import type { WrittenGroup } from "../written-group.ts";
 import { findActivity, writeActivity } from "./activities.ts";
+import { insertEvent, insertUpdate } from "./entries.ts";
 import { findErasure } from "./erasures.ts";
 import { findExplained, findForks, findGaps, writeGaps } from "./gaps.ts";
+import { findHead, insertHead, type KnownHead, updateHead } from "./heads.ts";
 import { readRange } from "./log.ts";
 import { RecordReader } from "./record-reader.ts";
 import { addPosts } from "./senders.ts";
 import type { Statements } from "./statements.ts";
-import {
-	findConversation,
-	insertConversation,
-	insertEvent,
-	insertUpdate,
-	type KnownRow,
-	updateConversation,
-	writeStanding,
-} from "./update-writer.ts";
 import { findLedger, findResponse, findUsage, writeUsage } from "./usage.ts";
+import { markChanged } from "./views.ts";
 
 /** The rows of a conversation before a group. */
 interface FoundRows {
-	readonly conversation: KnownRow | undefined;
+	readonly head: KnownHead | undefined;
 	/** Row id of the activity. */
 	readonly activity: bigint | undefined;
 }
@@ -63,21 +56,21 @@ function readKnown(statements: Statements, { conversationIds, versions, events, 
 	);
 	const found = new Map<string, FoundRows>();
 	for (const id of conversationIds) {
-		const conversation = findConversation(statements, id);
+		const head = findHead(statements, id);
 		const activity = findActivity(statements, id);
-		found.set(id, { conversation, activity: activity?.id });
+		found.set(id, { head, activity: activity?.id });
 		known.set(id, {
-			state: conversation?.state,
+			state: head?.state,
 			activity,
-			newestPosted: readNewestPosted(statements, conversation),
-			...readForm(statements, versions.has(id) ? conversation?.state?.sequence : undefined),
+			newestPosted: readNewestPosted(statements, head),
+			...readForm(statements, versions.has(id) ? head?.state.sequence : undefined),
 			eventIds: new Set(),
 			usage: findUsage(statements, id),
-			origin: conversation?.origin ?? activity?.origin,
-			gaps: conversation?.row.gap_count === 0n ? NO_GAPS : findGaps(statements, id),
-			source: conversation && nullable(text, conversation.row.source_id),
+			origin: head?.origin ?? activity?.origin,
+			gaps: findGaps(statements, id),
+			source: head?.source,
 			forks,
-			erasure: conversation === undefined && activity === undefined ? findErasure(statements, id) : undefined,
+			erasure: head === undefined && activity === undefined ? findErasure(statements, id) : undefined,
 		});
 	}
 	const isStored = statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?");
@@ -89,11 +82,8 @@ function readKnown(statements: Statements, { conversationIds, versions, events, 
 	return { known, found };
 }
 
-function readNewestPosted(
-	statements: Statements,
-	conversation: KnownRow | undefined,
-): KnownConversation["newestPosted"] {
-	const sequence = conversation?.state?.newestPosted?.sequence;
+function readNewestPosted(statements: Statements, head: KnownHead | undefined): KnownConversation["newestPosted"] {
+	const sequence = head?.state.newestPosted?.sequence;
 	if (sequence === undefined) return undefined;
 	const row = statements
 		.prepare("SELECT change, current, schema_version FROM updates WHERE sequence = ?")
@@ -151,24 +141,23 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 			id,
 			writeActivity(statements, id, found.get(id)?.activity, activity, present(written.origins.get(id))),
 		);
-	const conversations = new Map<string, bigint>();
-	for (const [id, { state, summary }] of written.states) {
-		const row = found.get(id)?.conversation;
-		const standing = present(written.standings.get(id));
-		if (row !== undefined) updateConversation(statements, row, state, summary, standing);
-		const insert = () =>
-			insertConversation(statements, id, state, present(summary), present(written.origins.get(id)), standing);
-		conversations.set(id, row?.id ?? insert());
+	const heads = new Map<string, bigint>();
+	for (const [id, { state, source }] of written.heads) {
+		const head = found.get(id)?.head;
+		if (head !== undefined) updateHead(statements, head, state, source);
+		heads.set(id, head?.id ?? insertHead(statements, id, state, source, present(written.origins.get(id))));
 	}
-	for (const [id, changes] of written.gaps) writeGaps(statements, id, changes);
-	for (const [id, standing] of written.standings)
-		if (!written.states.has(id)) writeStanding(statements, present(found.get(id)?.conversation), standing);
+	const withEntries = new Set([...written.updates, ...written.events].map(({ conversationId }) => conversationId));
+	for (const [id, changes] of written.gaps) {
+		writeGaps(statements, id, changes);
+		if (!withEntries.has(id)) markChanged(statements, id);
+	}
 	for (const update of written.updates) {
 		const { redactionVersion, schemaVersion, bytes } = update.record;
 		const record = { redactionVersion, schemaVersion, ...packRecord(bytes) };
 		const activity = withErrorSequence(update.activity, update.errorSequence);
 		const { owner } = present(written.origins.get(update.conversationId));
-		const conversation = present(conversations.get(update.conversationId));
+		const conversation = present(heads.get(update.conversationId));
 		insertUpdate(statements, conversation, owner, { ...update, activity, record });
 	}
 	for (const { sequence, conversationId, receivedAt, sender, origin, event } of written.events) {
@@ -184,9 +173,10 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 		senders.flatMap(([, { moved }]) => moved),
 	);
 	for (const [id, { sender, usageName }] of senders) {
-		for (const table of ["conversations", "activities"])
+		for (const table of ["heads", "activities"])
 			statements.prepare(`UPDATE ${table} SET sender = ? WHERE conversation_id = ?`).run(sender, id);
 		statements.prepare("UPDATE usage_conversations SET sender = ? WHERE conversation_id = ?").run(usageName, id);
+		if (!withEntries.has(id)) markChanged(statements, id);
 	}
 }
 

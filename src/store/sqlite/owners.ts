@@ -2,20 +2,21 @@ import type { OwnerAssignment, Unassigned } from "../owners.ts";
 import { integer, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 import { moveUsage } from "./usage.ts";
+import { markChanged } from "./views.ts";
 
 /** Tables with a row for each conversation, and how each of them stores that there is no owner. */
 const CONVERSATIONS = {
-	conversations: "IS NULL",
+	heads: "IS NULL",
 	activities: "IS NULL",
 	usage_conversations: "= '' AND ledger <> ''",
 };
 /** Tables whose rows get the owner of the conversation as it is. */
-const OWNED = ["conversations", "activities", "pruned"];
+const OWNED = ["heads", "activities", "pruned"];
 /** Tables of the logs of owners, with the query for the rows of a conversation. */
 const LOGS = [
 	[
 		"updates_of_owners",
-		`SELECT c.owner, u.sequence FROM conversations c CROSS JOIN updates u INDEXED BY updates_by_conversation
+		`SELECT c.owner, u.sequence FROM heads c CROSS JOIN updates u INDEXED BY updates_by_conversation
 			ON u.conversation = c.id WHERE c.conversation_id = ? AND c.owner IS NOT NULL`,
 	],
 	[
@@ -48,6 +49,7 @@ export function assignOwner(statements: Statements, { owner, of, limit }: OwnerA
 			statements.prepare(`UPDATE ${table} SET owner = ? WHERE conversation_id = ?`).run(owner, id);
 		for (const [table, entries] of LOGS) statements.prepare(`INSERT INTO ${table} ${entries}`).run(id);
 	}
+	for (const id of ids) markChanged(statements, id);
 	moveUsage(statements, ids, owner);
 	return ids.length;
 }

@@ -23,7 +23,7 @@ export interface Prunable {
 export function findPrunable(statements: Statements, query: PrunableQuery<bigint>): Prunable {
 	const { from = 0n, limit, below, receivedBefore, updatesPerConversation } = query;
 	const last = statements
-		.prepare("SELECT max(id) AS id FROM (SELECT id FROM conversations WHERE id >= ? ORDER BY id LIMIT ?)")
+		.prepare("SELECT max(id) AS id FROM (SELECT id FROM heads WHERE id >= ? ORDER BY id LIMIT ?)")
 		.get(from, MAX_CONVERSATIONS);
 	const through = nullable(bigint, last?.id);
 	if (through === undefined) return { sequences: [], next: undefined };
@@ -31,7 +31,7 @@ export function findPrunable(statements: Statements, query: PrunableQuery<bigint
 		.prepare(`
 			WITH looked_at (id, current, surplus) AS MATERIALIZED (
 				SELECT c.id, c.sequence, ${surplus(updatesPerConversation)}
-				FROM conversations c WHERE c.id >= ? AND c.id <= ? ORDER BY c.id
+				FROM heads c WHERE c.id >= ? AND c.id <= ? ORDER BY c.id
 			)
 			SELECT l.id, u.sequence FROM looked_at l CROSS JOIN updates u INDEXED BY updates_by_conversation
 			WHERE u.conversation = l.id AND u.sequence < max(?, l.surplus + 1) AND u.sequence <> l.current
@@ -90,7 +90,7 @@ export function getDeleted(
 	const row = statements
 		.prepare(`
 			SELECT c.id, c.conversation_id, c.sequence, u.base_sequence
-			FROM conversations c JOIN updates u ON u.sequence = c.sequence
+			FROM heads c JOIN updates u ON u.sequence = c.sequence
 			WHERE c.conversation_id = ? AND c.status = ${DELETING} AND c.sequence < ? AND u.received_at < ?
 		`)
 		.get(conversationId, below, receivedBefore);

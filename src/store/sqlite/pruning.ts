@@ -1,5 +1,6 @@
 import type { WorkerThread } from "../../threads/worker-thread.ts";
 import type { PruningEngine } from "../pruner.ts";
+import type { ViewAnswer, ViewQuery } from "../views/read-view.ts";
 import type { ReaderCalls } from "./reader.ts";
 import type { WriterCalls } from "./writer.ts";
 
@@ -10,11 +11,15 @@ import type { WriterCalls } from "./writer.ts";
 export function pruningOf(
 	{ calls: writer }: WorkerThread<WriterCalls>,
 	{ calls: reader }: WorkerThread<ReaderCalls>,
+	readOfView: <Query, Result>(
+		read: (query: ViewQuery<Query>) => Promise<ViewAnswer<Result>>,
+		query: Query,
+	) => Promise<Result>,
 ): PruningEngine<bigint> {
 	return {
 		maxRemoved: 100,
 		firstReceivedSince: (log, time) => reader.firstReceivedSince({ log, time }),
-		findDeleted: (bounds) => reader.findDeleted(bounds),
+		findDeleted: (bounds) => readOfView(reader.findDeleted, bounds),
 		removeDeleted: (conversationId, bounds) => writer.removeDeleted({ conversationId, ...bounds }),
 		async removeHistory(query) {
 			const { sequences, next } = await reader.findPrunable(query);

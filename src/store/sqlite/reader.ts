@@ -1,13 +1,11 @@
 import { serve } from "../../threads/serve.ts";
-import type { ConversationQuery, CountQuery } from "../conversation-lists.ts";
 import type { EventQuery } from "../events.ts";
 import type { PrunableQuery, RemovalBounds } from "../pruner.ts";
 import type { RefusedQuery } from "../refused-posts.ts";
 import type { LogTable } from "../rows.ts";
 import type { RangeQuery } from "../sequence-log.ts";
-import type { DocumentQuery } from "../text-index.ts";
 import type { UpdateQuery } from "../updates.ts";
-import type { UsageQuery, UsedPeriodsQuery } from "../usage-report.ts";
+import type { ViewAnswer, ViewQuery } from "../views/read-view.ts";
 import type { RecordStateRequest } from "./calls.ts";
 import { findTexts } from "./compaction.ts";
 import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
@@ -27,6 +25,7 @@ import { getUpdate, listUpdates, type UpdateOf } from "./updates.ts";
 import { getUsage } from "./usage.ts";
 import { getUsageRange, listModelUsage, listUsedPeriods, reportUsage } from "./usage-report.ts";
 import { listUsageDays } from "./usage-sums.ts";
+import { newestIfBehind } from "./views.ts";
 
 /** Entry point of the reader thread. Each call reads one snapshot of the database. */
 
@@ -41,32 +40,41 @@ function reader(options: DatabaseOptions) {
 		return transaction(database, "BEGIN", work);
 	}
 
+	/** Reads a view, unless it is behind. */
+	function readView<Query, Result>(work: (statements: Statements, query: Query) => Result) {
+		return ({ query, isFollowed }: ViewQuery<Query>) =>
+			read((): ViewAnswer<Result> => {
+				const behind = isFollowed ? undefined : newestIfBehind(statements);
+				return behind === undefined ? { result: work(statements, query) } : { behind };
+			});
+	}
+
 	return {
 		methods: {
 			get: (query: UpdateOf) => read(() => getUpdate(statements, query)),
-			listConversations: (query: ConversationQuery) => read(() => listConversations(statements, query)),
-			countConversations: (query: CountQuery) => read(() => countConversations(statements, query)),
+			listConversations: readView(listConversations),
+			countConversations: readView(countConversations),
 			listUpdates: (query: UpdateQuery) => read(() => listUpdates(statements, query)),
 			listEvents: (query: EventQuery) => read(() => listEvents(statements, query)),
 			readEvents: (sequences: readonly bigint[]) => read(() => readEvents(statements, sequences)),
 			findChangedTitles: (after: bigint) => read(() => findChangedTitles(statements, after)),
 			readIndexProgress: () => read(() => readProgress(statements)),
 			findTexts: (after: bigint) => read(() => findTexts(statements, after)),
-			findDocuments: (query: DocumentQuery) => read(() => findDocuments(statements, query)),
+			findDocuments: readView(findDocuments),
 			getRecordState: (request: RecordStateRequest) => read(() => getRecordState(statements, request)),
 			getErasure: (conversationId: string) => read(() => findErasure(statements, conversationId)),
 			getOrigin: (conversationId: string) => read(() => getOrigin(statements, conversationId)),
 			countWithoutSender: () => read(() => countWithoutSender(statements)),
 			listGaps: (conversationId: string) => read(() => [...findGaps(statements, conversationId).values()]),
 			listUnapplied: (limit: number) => read(() => listUnapplied(statements, limit)),
-			listSenders: (owner: string | undefined) => read(() => listSenders(statements, owner)),
+			listSenders: readView(listSenders),
 			listRefusedPosts: (query: RefusedQuery) => read(() => listRefusedPosts(statements, query)),
 			getRefusedPost: (one: { readonly id: bigint; readonly owner: string | undefined }) =>
 				read(() => getRefusedPost(statements, one)),
 			refusedUsage: () => read(() => refusedUsage(statements)),
-			reportUsage: (query: UsageQuery) => read(() => reportUsage(statements, query)),
+			reportUsage: readView(reportUsage),
 			getUsageRange: (owner: string | undefined) => read(() => getUsageRange(statements, owner)),
-			listUsedPeriods: (query: UsedPeriodsQuery) => read(() => listUsedPeriods(statements, query)),
+			listUsedPeriods: readView(listUsedPeriods),
 			listModelUsage: () => read(() => listModelUsage(statements)),
 			getUsage: (conversationId: string) => read(() => getUsage(statements, conversationId)),
 			listUsageDays: () => read(() => listUsageDays(statements)),
@@ -78,8 +86,9 @@ function reader(options: DatabaseOptions) {
 				read(() => firstReceivedSince(statements, log, time)),
 			findPrunable: (query: PrunableQuery<bigint>) => read(() => findPrunable(statements, query)),
 			/** Returns the ids of conversations whose deletion is old enough. */
-			findDeleted: (bounds: RemovalBounds) =>
-				read(() => findDeleted(statements, bounds).map(({ conversationId }) => conversationId)),
+			findDeleted: readView((_, bounds: RemovalBounds) =>
+				findDeleted(statements, bounds).map(({ conversationId }) => conversationId),
+			),
 		},
 		close: () => database.close(),
 	};

@@ -24,7 +24,7 @@ export interface DeletedRequest extends RemovalBounds {
  */
 export function removeUpdates(statements: Statements, sequences: readonly bigint[]): number {
 	const find = statements.prepare(`
-		SELECT c.conversation_id, u.sequence FROM updates u JOIN conversations c ON c.id = u.conversation
+		SELECT c.conversation_id, u.sequence FROM updates u JOIN heads c ON c.id = u.conversation
 		WHERE u.sequence = ? AND c.sequence <> u.sequence AND NOT ${IS_BASE}
 	`);
 	return removeRows(
@@ -51,20 +51,18 @@ export function removeEvents(statements: Statements, { below, receivedBefore, li
 	const removeActivity = statements.prepare(`
 		DELETE FROM activities AS a WHERE conversation_id = ?
 			AND NOT EXISTS (SELECT 1 FROM events e WHERE e.activity = a.id)
-			AND NOT EXISTS (SELECT 1 FROM conversations c WHERE c.conversation_id = a.conversation_id AND c.sequence > 0)
+			AND NOT EXISTS (SELECT 1 FROM heads c WHERE c.conversation_id = a.conversation_id)
 	`);
 	for (const id of new Set(rows.map(({ conversation_id }) => text(conversation_id)))) {
-		if (removeActivity.run(id).changes > 0) {
-			statements.prepare("DELETE FROM conversations WHERE conversation_id = ?").run(id);
+		if (removeActivity.run(id).changes > 0)
 			closeGap(statements, { conversationId: id, kind: "no_record", missing: "" });
-		}
 		removeOldGaps(statements, id, receivedBefore);
 	}
 	return removed;
 }
 
 /**
- * Removes entries of a deleted conversation: see `PruningEngine.removeDeleted`.
+ * Removes entries of a deleted conversation: see `PruningEngine.removeDeleted`. The caller derives its rows in views.
  *
  * @returns the number of removed updates and events
  */
@@ -101,19 +99,17 @@ export function removeDeleted(statements: Statements, { conversationId, ...bound
 	);
 	if (removed >= bounds.limit) return removed;
 	removed += remove("updates", base === undefined ? [sequence] : [sequence, base]);
-	statements.prepare("DELETE FROM tags WHERE conversation = ?").run(id);
-	statements.prepare("DELETE FROM titles WHERE rowid = ?").run(id);
 	removeTitle(statements, id);
 	statements.prepare("DELETE FROM activities WHERE conversation_id = ?").run(conversationId);
 	removeGaps(statements, conversationId);
 	statements.prepare("DELETE FROM refused_posts WHERE conversation_id = ?").run(conversationId);
-	statements.prepare("DELETE FROM conversations WHERE id = ?").run(id);
+	statements.prepare("DELETE FROM heads WHERE id = ?").run(id);
 	return removed;
 }
 
 /** SQL for the owner of the conversation with the id `:id`. */
 const OWNER = `coalesce(
-	(SELECT owner FROM conversations WHERE conversation_id = :id), (SELECT owner FROM activities WHERE conversation_id = :id)
+	(SELECT owner FROM heads WHERE conversation_id = :id), (SELECT owner FROM activities WHERE conversation_id = :id)
 )`;
 
 /**

@@ -14,6 +14,7 @@ import { appendJudged, type IsSameRecord, type Judgement } from "../duplicates.t
 import { Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
 import type { Store } from "../store.ts";
+import { readView, type ViewAnswer, type ViewQuery } from "../views/read-view.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
 import {
 	type DatabaseOptions,
@@ -92,6 +93,17 @@ function orUnavailable<Result>(work: () => Result): Result {
 /** Maximum number of calls at the reader. It reads large records faster than the main thread can encode responses. */
 const MAX_READER_CALLS = 64;
 
+/** The calls of readers that read a view. */
+const VIEW_READS: readonly (keyof ReaderCalls)[] = [
+	"listConversations",
+	"countConversations",
+	"findDocuments",
+	"findDeleted",
+	"listSenders",
+	"reportUsage",
+	"listUsedPeriods",
+];
+
 /** Milliseconds without a search after which the thread for it ends. */
 const SEARCH_IDLE = 60_000;
 
@@ -126,11 +138,33 @@ function storeOf(
 	log: ThreadLogger,
 	isSameRecord: IsSameRecord,
 ): Store {
-	const pruner = new Pruner(pruningOf(writer, reader));
+	const pruner = new Pruner(pruningOf(writer, reader, readOfView));
 	const [updates, events] = [new Announcer(log), new Announcer(log)];
+	/** Reads of views under way, which may wait for the writer. */
+	const viewReads = new Set<Promise<unknown>>();
+	let isClosing = false;
+
+	/** Reads a view when it has everything that was accepted before. */
+	async function readOfView<Query, Result>(
+		read: (query: ViewQuery<Query>) => Promise<ViewAnswer<Result>>,
+		query: Query,
+	): Promise<Result> {
+		if (isClosing) throw new ServiceError("unavailable", "the store is closed");
+		const reading = readView(query, read, (through) => writer.calls.follow(through));
+		viewReads.add(reading);
+		try {
+			return await reading;
+		} finally {
+			viewReads.delete(reading);
+		}
+	}
 
 	async function close(): Promise<void> {
-		writer.refuse();
+		isClosing = true;
+		writer.refuse(["follow"] satisfies (keyof WriterCalls)[]);
+		reader.refuse(VIEW_READS);
+		search.refuse(VIEW_READS);
+		await Promise.allSettled(viewReads);
 		// The writer can empty the write-ahead log only after the others have closed their connections.
 		await Promise.all([reader.close(), search.close()]);
 		await writer.close();
@@ -173,7 +207,7 @@ function storeOf(
 			write: (step) => writer.calls.writeIndexStep(step),
 			reset: () => writer.calls.resetIndex(),
 			empty: (expects) => writer.calls.emptyIndex(expects),
-			find: (query, signal) => search.calls.findDocuments(query, signal),
+			find: (query, signal) => readOfView((of) => search.calls.findDocuments(of, signal), query),
 		},
 		async append(update, signal) {
 			const { record, summary } = update;
@@ -219,17 +253,17 @@ function storeOf(
 		listUnapplied: (limit) => reader.calls.listUnapplied(limit),
 		get: (conversationId, asOf, owner) => reader.calls.get({ conversationId, asOf, owner }),
 		readEvents: (sequences) => reader.calls.readEvents(sequences),
-		listConversations: (query) => reader.calls.listConversations(query),
-		countConversations: (query) => reader.calls.countConversations(query),
+		listConversations: (query) => readOfView(reader.calls.listConversations, query),
+		countConversations: (query) => readOfView(reader.calls.countConversations, query),
 		// One process has the database open.
 		claim: async () => true,
 		prune: (policy) => pruner.prune(policy),
 		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
 		addRefusals: (refusals) => writer.calls.addRefusals(refusals),
-		listSenders: (owner) => reader.calls.listSenders(owner),
-		reportUsage: (query) => reader.calls.reportUsage(query),
+		listSenders: (owner) => readOfView(reader.calls.listSenders, owner),
+		reportUsage: (query) => readOfView(reader.calls.reportUsage, query),
 		getUsageRange: (owner) => reader.calls.getUsageRange(owner),
-		listUsedPeriods: (query) => reader.calls.listUsedPeriods(query),
+		listUsedPeriods: (query) => readOfView(reader.calls.listUsedPeriods, query),
 		listModelUsage: () => reader.calls.listModelUsage(),
 		getUsage: (conversationId) => reader.calls.getUsage(conversationId),
 		correctUsage: (correction) => writer.calls.correctUsage(correction),

@@ -33,7 +33,7 @@ export function findChangedTitles(statements: Statements, after: bigint): FoundT
 	const rows = statements
 		.prepare(`
 			SELECT c.conversation_id, u.sequence, u.current, u.summary, s.digest
-			FROM updates u CROSS JOIN conversations c ON c.id = u.conversation
+			FROM updates u CROSS JOIN heads c ON c.id = u.conversation
 			LEFT JOIN search_titles s ON s.conversation = u.conversation
 			WHERE u.sequence > ? ORDER BY u.sequence LIMIT ${EXAMINED_UPDATES}
 		`)
@@ -56,7 +56,7 @@ export function writeStep(statements: Statements, { expects, next, events, title
 }
 
 function writeTitle(statements: Statements, { conversationId, digest, words }: TitleWords): void {
-	const row = statements.prepare("SELECT id FROM conversations WHERE conversation_id = ?").get(conversationId);
+	const row = statements.prepare("SELECT id FROM heads WHERE conversation_id = ?").get(conversationId);
 	if (row === undefined) return;
 	const id = bigint(row.id);
 	removeTitle(statements, id);
@@ -172,7 +172,7 @@ function* findEvents(
 }
 
 function findTitlesOf(statements: Statements, query: DocumentQuery, of: readonly string[]): FoundDocument[] {
-	const find = statements.prepare("SELECT id FROM conversations WHERE conversation_id = ?");
+	const find = statements.prepare("SELECT id FROM heads WHERE conversation_id = ?");
 	return of.flatMap((id) => {
 		const row = find.get(id);
 		if (row === undefined) return [];

@@ -12,10 +12,10 @@ const COLUMNS = `
 	c.conversation_id, c.status, c.posted_at, u.sequence, u.change, u.current, u.origin, u.previous_sequence,
 	u.received_at, u.summary, u.activity, u.size, u.sender, c.sender AS first_sender, c.owner
 `;
-const OF_ALL = "updates u CROSS JOIN conversations c ON c.id = u.conversation";
+const OF_ALL = "updates u CROSS JOIN heads c ON c.id = u.conversation";
 const OF_OWNER = `updates_of_owners o CROSS JOIN updates u ON u.sequence = o.sequence
-	CROSS JOIN conversations c ON c.id = u.conversation`;
-const OF_ONE = `conversations c CROSS JOIN updates u INDEXED BY updates_by_conversation
+	CROSS JOIN heads c ON c.id = u.conversation`;
+const OF_ONE = `heads c CROSS JOIN updates u INDEXED BY updates_by_conversation
 	ON c.conversation_id = ? AND u.conversation = c.id`;
 
 /** Which update is read: see `Store.get`. */
@@ -34,7 +34,7 @@ export function getUpdate(statements: Statements, query: UpdateOf): StoredUpdate
 	if (asOf !== undefined) return getUpdateAsOf(statements, records, conversationId, bindable(asOf));
 	const row = statements
 		.prepare(`
-			SELECT ${COLUMNS} FROM conversations c JOIN updates u ON u.sequence = c.sequence
+			SELECT ${COLUMNS} FROM heads c JOIN updates u ON u.sequence = c.sequence
 			WHERE c.conversation_id = ?
 		`)
 		.get(conversationId);

@@ -15,12 +15,13 @@ import type { NewRefusals } from "../senders.ts";
 import type { IndexProgress, IndexStep } from "../text-index.ts";
 import type { Appended } from "../updates.ts";
 import type { UsageCorrection } from "../usage-plan.ts";
+import { deriveConversations, followConversations, type ViewPosition } from "../views/conversations.ts";
 import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { bytesOfBatch } from "./batch.ts";
 import type { SenderDeadline } from "./calls.ts";
 import { returnSpace, writeTexts } from "./compaction.ts";
-import { hasLog, openForWriting, transaction, type WriterOptions } from "./database.ts";
-import { erase, findDamaged } from "./erase.ts";
+import { hasLog, openForWriting, transaction, transactionAsync, type WriterOptions } from "./database.ts";
+import { type DamagedUpdates, erase, findDamaged } from "./erase.ts";
 import { appendGroup } from "./group.ts";
 import { LOCK_TIMEOUT } from "./lock.ts";
 import { OpenFiles } from "./open-files.ts";
@@ -38,6 +39,7 @@ import { isDamage, isDatabaseFailure } from "./result-codes.ts";
 import { beginRun, endRun } from "./run.ts";
 import { createSchema } from "./schema.ts";
 import { addRefusals } from "./senders.ts";
+import { sqliteSession } from "./session.ts";
 import { Statements } from "./statements.ts";
 import { emptyIndex, readProgress, resetIndex, writeStep } from "./text-index.ts";
 import { correctUsage } from "./usage.ts";
@@ -56,6 +58,12 @@ const MAX_GROUP_BYTES = 2 ** 20;
  */
 const PROOF_MILLISECONDS = 4_500;
 
+/**
+ * Milliseconds after a call that may have written, after which the views follow the logs although no read waits for them.
+ * A conversation that changes often is derived once in this time.
+ */
+const FOLLOW_DELAY = 1_000;
+
 /** Runs `work` in one transaction, which is on disk when it returns. */
 type Write = <Result>(work: () => Result) => Result;
 
@@ -73,6 +81,7 @@ function writer(options: WriterOptions) {
 	const hadLog = hasLog(options.path);
 	const database = openForWriting(options);
 	const statements = new Statements(database);
+	const session = sqliteSession(statements);
 	const wasStoppedCleanly = transaction(database, "BEGIN IMMEDIATE", () => {
 		createSchema(database);
 		return beginRun(statements, options.runId, hadLog);
@@ -104,6 +113,29 @@ function writer(options: WriterOptions) {
 		return result;
 	}
 
+	/** As {@link write}, for work with a session. */
+	async function writeInSession<Result>(work: () => Promise<Result>): Promise<Result> {
+		if (misplaced !== undefined) throw misplaced;
+		const result = await transactionAsync(database, work);
+		isLogSaved = false;
+		return result;
+	}
+
+	/**
+	 * Lets the views follow the logs, step by step. What they write need not be on disk before the answer: after a crash
+	 * they follow again.
+	 */
+	async function follow(through: ViewPosition | undefined, steps = Number.POSITIVE_INFINITY): Promise<boolean> {
+		database.exec("PRAGMA synchronous = NORMAL");
+		try {
+			for (let step = 0; step < steps; step++)
+				if (!(await writeInSession(() => followConversations(session, through))).hasMore) return false;
+			return true;
+		} finally {
+			database.exec("PRAGMA synchronous = FULL");
+		}
+	}
+
 	/** Checks that the next start will find the files. If not, nothing is written until a later check succeeds. */
 	function verifyFiles(): void {
 		try {
@@ -130,13 +162,21 @@ function writer(options: WriterOptions) {
 	}
 
 	/** Erases a conversation. Records of its relatives that are on damaged pages do not keep it. */
-	function eraseBesideDamage(request: EraseRequest): Erased | undefined {
+	async function eraseBesideDamage(request: EraseRequest): Promise<Erased | undefined> {
+		const eraseWith = (damaged?: DamagedUpdates) =>
+			writeInSession(async () => {
+				const done = erase(statements, request, damaged);
+				if (done === undefined) return undefined;
+				const { relatives, ...erased } = done;
+				await deriveConversations(session, [request.conversationId, ...relatives]);
+				return erased;
+			});
 		try {
-			return write(() => erase(statements, request));
+			return await eraseWith();
 		} catch (error) {
 			const damaged = isDamage(error) ? findDamaged(statements, request.conversationId) : new Map();
 			if (damaged.size === 0) throw error;
-			return write(() => erase(statements, request, damaged));
+			return await eraseWith(damaged);
 		}
 	}
 
@@ -152,18 +192,30 @@ function writer(options: WriterOptions) {
 	return {
 		methods: {
 			/** Removes updates by their sequence numbers. Returns the number of updates that it removed. */
-			removeUpdates: (sequences: readonly bigint[]) => write(() => removeUpdates(statements, sequences)),
+			async removeUpdates(sequences: readonly bigint[]) {
+				// A row of a view may show an update that is not current any more.
+				await follow(undefined);
+				return write(() => removeUpdates(statements, sequences));
+			},
 			/** Removes entries of a conversation that was deleted long enough ago. Returns the number of removed entries. */
-			removeDeleted: (request: DeletedRequest) => write(() => removeDeleted(statements, request)),
+			removeDeleted: (request: DeletedRequest) =>
+				writeInSession(async () => {
+					const removed = removeDeleted(statements, request);
+					await deriveConversations(session, [request.conversationId]);
+					return removed;
+				}),
 			/** Removes events that are old enough. Returns the number of removed events. */
 			removeEvents: (bounds: RemovalBounds) => write(() => removeEvents(statements, bounds)),
 			assignOwner: (assignment: OwnerAssignment) => write(() => assignOwner(statements, assignment)),
 			/** Erases a conversation: see `Store.erase`. */
-			erase(request: EraseRequest): Erased | undefined {
-				const erased = eraseBesideDamage(request);
+			async erase(request: EraseRequest): Promise<Erased | undefined> {
+				await follow(undefined);
+				const erased = await eraseBesideDamage(request);
 				if (erased !== undefined) purge.restart();
 				return erased;
 			},
+			/** Lets the views follow the logs up to these entries, and all before them. */
+			follow: async (through: ViewPosition): Promise<void> => void (await follow(through)),
 			/** Does a step of `Store.purge`. Returns whether there is another one to do now. */
 			purge(): boolean {
 				if (misplaced !== undefined) throw misplaced;
@@ -211,6 +263,7 @@ function writer(options: WriterOptions) {
 			bytesOf: (request: GroupRequest) => byteStringsOf(request).reduce((size, { byteLength }) => size + byteLength, 0),
 			answer: (requests: readonly (GroupRequest & SenderDeadline)[]) => appendAll(statements, write, requests),
 		},
+		background: { run: () => follow(undefined, 1), delay: FOLLOW_DELAY },
 		close() {
 			try {
 				transaction(database, "BEGIN IMMEDIATE", () => endRun(statements));

@@ -67,18 +67,21 @@ CREATE INDEX updates_by_conversation ON conversation_updates.updates (conversati
 CREATE INDEX updates_by_base ON conversation_updates.updates (base_sequence) WHERE base_sequence IS NOT NULL;
 CREATE INDEX updates_by_owner ON conversation_updates.updates (owner, sequence) WHERE owner IS NOT NULL;
 
--- Every conversation: the state from which its next update is derived, and the columns that lists filter by, from the
--- summary of the current record. `sequence` is that of the current update. Of a conversation with events and no record it is
--- that of the newest event less 2^63, so it is negative, and the row has nothing but what lists show. Records are ordered by
--- `order_time`. The columns whose names begin with `newest` describe the newest posted update. Each index for an equality
--- filter ends in `sequence`, so that it returns conversations in the order of lists.
-CREATE TABLE conversation_updates.conversations (
+-- The head of every conversation that has a record: what the next append depends on. `sequence` is that of the current
+-- update. Records are ordered by `order_time`. The columns whose names begin with `newest` describe the newest posted
+-- update.
+CREATE TABLE conversation_updates.heads (
 	conversation_id uuid PRIMARY KEY,
 	sequence bigint NOT NULL,
 	status bigint NOT NULL,
 	order_time bigint,
 	-- created_at of the records of the conversation's present life; NULL while none has it.
 	life_began_at bigint,
+	-- Times of receipt stand in for missing times of the record: that of the first update, and that of the current one.
+	created_at bigint NOT NULL,
+	updated_at bigint NOT NULL,
+	-- When the status last became running; NULL when it never did.
+	run_started_at bigint,
 	newest_sequence bigint,
 	newest_updated_at bigint,
 	newest_size bigint,
@@ -88,23 +91,57 @@ CREATE TABLE conversation_updates.conversations (
 	has_unapplied_events boolean NOT NULL,
 	-- The time of the last state update of each member, as JSON.
 	member_times text,
+	-- The conversation of which this one is a fork.
+	source_id text COLLATE "C",
+	-- Who posted the conversation first: the name of the access key or certificate, and the owner of what it posts. A
+	-- conversation without a record has them in `activities` only; else both tables have the same.
+	sender text COLLATE "C",
+	owner text COLLATE "C"
+) WITH (fillfactor = 70);
+CREATE INDEX heads_unapplied ON conversation_updates.heads (conversation_id) WHERE has_unapplied_events;
+-- Finds the conversations without an owner.
+CREATE INDEX heads_by_owner ON conversation_updates.heads (owner);
+
+-- How far each view has followed the logs: see views/.
+CREATE TABLE conversation_updates.views (
+	name text PRIMARY KEY,
+	updates bigint NOT NULL,
+	events bigint NOT NULL
+) WITH (fillfactor = 10);
+INSERT INTO conversation_updates.views VALUES ('conversations', 0, 0);
+
+-- Conversations that changed without an entry in a log, such as by a gap that closed, until the views have followed.
+CREATE TABLE conversation_updates.changed_conversations (
+	conversation_id uuid PRIMARY KEY
+);
+
+-- The view of conversations: what lists filter and order by. `sequence` is that of the current update. Of a
+-- conversation with events and no record it is that of the newest event less 2^63, so it is negative. Each index for an
+-- equality filter ends in `sequence`, so that it returns conversations in the order of lists.
+CREATE TABLE conversation_updates.conversations (
+	conversation_id uuid PRIMARY KEY,
+	sequence bigint NOT NULL,
+	status bigint NOT NULL,
 	agent_kind text COLLATE "C" NOT NULL,
 	model text COLLATE "C" NOT NULL,
 	parent_id text COLLATE "C",
-	-- The conversation of which this one is a fork.
 	source_id text COLLATE "C",
-	-- Times of receipt stand in for missing times of the record: that of the first update, and that of the current one.
-	created_at bigint,
-	updated_at bigint,
-	-- When the status last became running; NULL when it never did.
+	created_at bigint NOT NULL,
+	updated_at bigint NOT NULL,
 	run_started_at bigint,
-	-- Who posted the conversation first: the name of the access key or certificate, and the owner of what it posts.
-	-- `activities` has the same.
+	posted_at bigint,
 	sender text COLLATE "C",
 	owner text COLLATE "C",
-	-- Values that lists order by. `tokens` is the sum of prompt and completion tokens.
 	cost double precision NOT NULL,
-	tokens bigint NOT NULL
+	-- The sum of prompt and completion tokens.
+	tokens bigint NOT NULL,
+	-- When the latest event happened; without events, the time of the current update.
+	activity_at bigint NOT NULL,
+	-- Whether the summary shows an error.
+	has_error boolean NOT NULL,
+	-- The number of gaps of the conversation, and when the oldest was noticed.
+	gap_count bigint NOT NULL,
+	gaps_since bigint
 ) WITH (fillfactor = 80);
 CREATE UNIQUE INDEX conversations_by_sequence ON conversation_updates.conversations (sequence);
 CREATE INDEX conversations_by_status ON conversation_updates.conversations (status, sequence);
@@ -117,37 +154,23 @@ CREATE INDEX conversations_by_source ON conversation_updates.conversations (sour
 CREATE INDEX conversations_by_sender ON conversation_updates.conversations (sender, sequence);
 CREATE INDEX conversations_by_owner ON conversation_updates.conversations (owner, sequence);
 CREATE INDEX conversations_by_created ON conversation_updates.conversations (created_at, sequence);
-CREATE INDEX conversations_by_updated ON conversation_updates.conversations (updated_at) WHERE updated_at IS NOT NULL;
+CREATE INDEX conversations_by_updated ON conversation_updates.conversations (updated_at);
 CREATE INDEX conversations_by_cost ON conversation_updates.conversations (cost, sequence);
 CREATE INDEX conversations_by_tokens ON conversation_updates.conversations (tokens, sequence);
-CREATE INDEX conversations_unapplied ON conversation_updates.conversations (conversation_id)
-	WHERE has_unapplied_events;
+CREATE INDEX conversations_by_activity ON conversation_updates.conversations (activity_at, sequence);
+CREATE INDEX conversations_with_error ON conversation_updates.conversations (sequence) WHERE has_error;
+CREATE INDEX conversations_with_gaps ON conversation_updates.conversations (sequence) WHERE gap_count > 0;
 -- Counts running conversations, whose status is 2.
 CREATE INDEX conversations_running ON conversation_updates.conversations (sender, owner)
 	WHERE status = 2 AND sender IS NOT NULL;
 -- Lists of an owner in each order.
+CREATE INDEX conversations_of_owner_by_activity ON conversation_updates.conversations (owner, activity_at, sequence)
+	WHERE owner IS NOT NULL;
 CREATE INDEX conversations_of_owner_by_created ON conversation_updates.conversations (owner, created_at, sequence)
 	WHERE owner IS NOT NULL;
 CREATE INDEX conversations_of_owner_by_cost ON conversation_updates.conversations (owner, cost, sequence)
 	WHERE owner IS NOT NULL;
 CREATE INDEX conversations_of_owner_by_tokens ON conversation_updates.conversations (owner, tokens, sequence)
-	WHERE owner IS NOT NULL;
-
--- Of each conversation with a record: when its latest event happened (without events, the time of the current update),
--- whether its summary shows an error, the number of its gaps and when the oldest was noticed, and its owner. They have a
--- table of their own, because events alone change them.
-CREATE TABLE conversation_updates.standings (
-	conversation_id uuid PRIMARY KEY,
-	activity_at bigint NOT NULL,
-	has_error boolean NOT NULL,
-	gap_count bigint NOT NULL,
-	gaps_since bigint,
-	owner text COLLATE "C"
-) WITH (fillfactor = 80);
-CREATE INDEX standings_by_activity ON conversation_updates.standings (activity_at);
-CREATE INDEX standings_with_error ON conversation_updates.standings (conversation_id) WHERE has_error;
-CREATE INDEX standings_with_gaps ON conversation_updates.standings (conversation_id) WHERE gap_count > 0;
-CREATE INDEX standings_of_owner_by_activity ON conversation_updates.standings (owner, activity_at)
 	WHERE owner IS NOT NULL;
 
 -- The tags of the current records, each with the sequence of the current update.
@@ -443,7 +466,7 @@ CREATE INDEX refused_posts_by_peer ON conversation_updates.refused_posts (id) WH
 CREATE INDEX refused_posts_room ON conversation_updates.refused_posts (accepted, id, bytes);
 
 -- Numbers of conversations that have the same values of all these columns, and numbers of tags. Empty: no owner, no
--- sender. The triggers below keep them; a row whose number becomes zero is removed.
+-- sender. A row whose number becomes zero is removed.
 CREATE TABLE conversation_updates.conversation_counts (
 	owner text COLLATE "C" NOT NULL,
 	status bigint NOT NULL,
@@ -466,136 +489,6 @@ CREATE TABLE conversation_updates.tag_value_counts (
 	number bigint NOT NULL,
 	PRIMARY KEY (key, value, owner)
 ) WITH (fillfactor = 50);
-
--- Add to the counts. The row of `positions` is locked first: a transaction that appends holds it then anyway, and two
--- transactions that change the same counts cannot wait for each other.
-CREATE FUNCTION conversation_updates.add_conversation_counts(
-	changes conversation_updates.conversation_counts[]
-) RETURNS void LANGUAGE plpgsql AS $$
-	BEGIN
-		PERFORM 1 FROM conversation_updates.positions FOR UPDATE;
-		MERGE INTO conversation_updates.conversation_counts c
-		USING (SELECT * FROM unnest(changes)) d ON c.owner = d.owner AND c.status = d.status
-			AND c.agent_kind = d.agent_kind AND c.model = d.model AND c.sender = d.sender
-		WHEN MATCHED AND c.number + d.number = 0 THEN DELETE
-		WHEN MATCHED THEN UPDATE SET number = c.number + d.number
-		WHEN NOT MATCHED THEN INSERT VALUES (d.owner, d.status, d.agent_kind, d.model, d.sender, d.number);
-	END
-$$;
-CREATE FUNCTION conversation_updates.add_tag_counts(
-	changes conversation_updates.tag_value_counts[]
-) RETURNS void LANGUAGE plpgsql AS $$
-	BEGIN
-		PERFORM 1 FROM conversation_updates.positions FOR UPDATE;
-		MERGE INTO conversation_updates.tag_value_counts c
-		USING (SELECT * FROM unnest(changes)) d ON c.key = d.key AND c.value = d.value AND c.owner = d.owner
-		WHEN MATCHED AND c.number + d.number = 0 THEN DELETE
-		WHEN MATCHED THEN UPDATE SET number = c.number + d.number
-		WHEN NOT MATCHED THEN INSERT VALUES (d.owner, d.key, d.value, d.number);
-		MERGE INTO conversation_updates.tag_key_counts c
-		USING (
-			SELECT u.owner, u.key, sum(u.number)::bigint AS number FROM unnest(changes) u
-			GROUP BY 1, 2 HAVING sum(u.number) <> 0
-		) d ON c.key = d.key AND c.owner = d.owner
-		WHEN MATCHED AND c.number + d.number = 0 THEN DELETE
-		WHEN MATCHED THEN UPDATE SET number = c.number + d.number
-		WHEN NOT MATCHED THEN INSERT VALUES (d.owner, d.key, d.number);
-	END
-$$;
-
--- Counts the rows that a statement has changed.
-CREATE FUNCTION conversation_updates.count_conversations() RETURNS trigger LANGUAGE plpgsql AS $$
-	DECLARE
-		changes conversation_updates.conversation_counts[];
-	BEGIN
-		IF TG_OP = 'INSERT' THEN
-			SELECT array_agg(r::conversation_updates.conversation_counts) INTO changes FROM (
-				SELECT coalesce(owner, ''), status, agent_kind, model, coalesce(sender, ''), count(*) FROM after
-				GROUP BY 1, 2, 3, 4, 5
-			) r;
-		ELSIF TG_OP = 'DELETE' THEN
-			SELECT array_agg(r::conversation_updates.conversation_counts) INTO changes FROM (
-				SELECT coalesce(owner, ''), status, agent_kind, model, coalesce(sender, ''), -count(*) FROM before
-				GROUP BY 1, 2, 3, 4, 5
-			) r;
-		ELSE
-			SELECT array_agg(r::conversation_updates.conversation_counts) INTO changes FROM (
-				SELECT coalesce(owner, ''), status, agent_kind, model, coalesce(sender, ''), sum(number)::bigint FROM (
-					SELECT owner, status, agent_kind, model, sender, -1 AS number FROM before
-					UNION ALL SELECT owner, status, agent_kind, model, sender, 1 FROM after
-				) changed
-				GROUP BY 1, 2, 3, 4, 5 HAVING sum(number) <> 0
-			) r;
-		END IF;
-		IF changes IS NOT NULL THEN PERFORM conversation_updates.add_conversation_counts(changes); END IF;
-		RETURN NULL;
-	END
-$$;
--- A tag is inserted in the statement of its conversation or later, and removed before it.
-CREATE FUNCTION conversation_updates.count_tags() RETURNS trigger LANGUAGE plpgsql AS $$
-	DECLARE
-		changes conversation_updates.tag_value_counts[];
-	BEGIN
-		IF TG_OP = 'INSERT' THEN
-			SELECT array_agg(r::conversation_updates.tag_value_counts) INTO changes FROM (
-				SELECT coalesce(c.owner, ''), t.key, t.value, count(*)
-				FROM after t JOIN conversation_updates.conversations c ON c.conversation_id = t.conversation_id
-				GROUP BY 1, 2, 3
-			) r;
-		ELSIF TG_OP = 'DELETE' THEN
-			SELECT array_agg(r::conversation_updates.tag_value_counts) INTO changes FROM (
-				SELECT coalesce(c.owner, ''), t.key, t.value, -count(*)
-				FROM before t JOIN conversation_updates.conversations c ON c.conversation_id = t.conversation_id
-				GROUP BY 1, 2, 3
-			) r;
-		ELSE
-			SELECT array_agg(r::conversation_updates.tag_value_counts) INTO changes FROM (
-				SELECT coalesce(c.owner, ''), t.key, t.value, sum(t.number)::bigint FROM (
-					SELECT conversation_id, key, value, sum(number) AS number FROM (
-						SELECT conversation_id, key, value, -1 AS number FROM before
-						UNION ALL SELECT conversation_id, key, value, 1 FROM after
-					) changed
-					GROUP BY 1, 2, 3 HAVING sum(number) <> 0
-				) t
-				JOIN conversation_updates.conversations c ON c.conversation_id = t.conversation_id
-				GROUP BY 1, 2, 3 HAVING sum(t.number) <> 0
-			) r;
-		END IF;
-		IF changes IS NOT NULL THEN PERFORM conversation_updates.add_tag_counts(changes); END IF;
-		RETURN NULL;
-	END
-$$;
-CREATE FUNCTION conversation_updates.count_assigned_tags() RETURNS trigger LANGUAGE plpgsql AS $$
-	DECLARE
-		changes conversation_updates.tag_value_counts[];
-	BEGIN
-		SELECT array_agg(r::conversation_updates.tag_value_counts) INTO changes FROM (
-			SELECT coalesce(o.owner, ''), t.key, t.value, o.number
-			FROM conversation_updates.tags t, (VALUES (OLD.owner, -1::bigint), (NEW.owner, 1::bigint)) o (owner, number)
-			WHERE t.conversation_id = NEW.conversation_id
-		) r;
-		IF changes IS NOT NULL THEN PERFORM conversation_updates.add_tag_counts(changes); END IF;
-		RETURN NULL;
-	END
-$$;
-
-CREATE TRIGGER conversations_added AFTER INSERT ON conversation_updates.conversations
-	REFERENCING NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION conversation_updates.count_conversations();
-CREATE TRIGGER conversations_changed AFTER UPDATE ON conversation_updates.conversations
-	REFERENCING OLD TABLE AS before NEW TABLE AS after
-	FOR EACH STATEMENT EXECUTE FUNCTION conversation_updates.count_conversations();
-CREATE TRIGGER conversations_removed AFTER DELETE ON conversation_updates.conversations
-	REFERENCING OLD TABLE AS before FOR EACH STATEMENT EXECUTE FUNCTION conversation_updates.count_conversations();
-CREATE TRIGGER tags_added AFTER INSERT ON conversation_updates.tags
-	REFERENCING NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION conversation_updates.count_tags();
-CREATE TRIGGER tags_changed AFTER UPDATE ON conversation_updates.tags
-	REFERENCING OLD TABLE AS before NEW TABLE AS after
-	FOR EACH STATEMENT EXECUTE FUNCTION conversation_updates.count_tags();
-CREATE TRIGGER tags_removed AFTER DELETE ON conversation_updates.tags
-	REFERENCING OLD TABLE AS before FOR EACH STATEMENT EXECUTE FUNCTION conversation_updates.count_tags();
-CREATE TRIGGER tags_assigned AFTER UPDATE OF owner ON conversation_updates.conversations
-	FOR EACH ROW WHEN (OLD.owner IS DISTINCT FROM NEW.owner)
-	EXECUTE FUNCTION conversation_updates.count_assigned_tags();
 
 -- What is known to be missing of each conversation: see gaps.ts. `missing` is the id of the missing event, or of the refused
 -- post; empty for a missing record. `since` is when it was noticed, in microseconds since the Unix epoch.

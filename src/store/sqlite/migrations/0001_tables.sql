@@ -54,53 +54,84 @@ CREATE TABLE updates (
 CREATE INDEX updates_by_conversation ON updates (conversation);
 CREATE INDEX updates_by_base ON updates (base_sequence) WHERE base_sequence IS NOT NULL;
 
--- Every conversation: the state from which its next update is derived, and the columns that lists filter by, from the
--- summary of the current record. `sequence` is that of the current update. Of a conversation with events and no record it is
--- that of the newest event less 2^63, so it is negative, and the row has nothing but what lists show. Records are ordered by
--- `order_time`. The columns whose names begin with `newest` describe the newest posted update. Each index for an equality
--- filter ends in `sequence`, so that it returns conversations in the order of lists.
-CREATE TABLE conversations (
+-- The head of every conversation that has a record: what the next append depends on. `sequence` is that of the current
+-- update. Records are ordered by `order_time`. The columns whose names begin with `newest` describe the newest posted
+-- update.
+CREATE TABLE heads (
 	id INTEGER PRIMARY KEY,
 	conversation_id TEXT NOT NULL UNIQUE,
 	sequence INTEGER NOT NULL,
+	status INTEGER NOT NULL,
 	order_time INTEGER,
 	-- created_at of the records of the conversation's present life; NULL while none has it.
 	life_began_at INTEGER,
+	-- Times of receipt stand in for missing times of the record: that of the first update, and that of the current one.
+	created_at INTEGER NOT NULL,
+	updated_at INTEGER NOT NULL,
+	-- When the status last became running; NULL when it never did.
+	run_started_at INTEGER,
 	newest_sequence INTEGER,
 	newest_updated_at INTEGER,
 	newest_size INTEGER,
-	status INTEGER NOT NULL,
-	agent_kind TEXT NOT NULL,
-	model TEXT NOT NULL,
-	parent_id TEXT,
-	-- The conversation of which this one is a fork.
-	source_id TEXT,
-	-- Times of receipt stand in for missing times of the record: that of the first update, and that of the current one.
-	created_at INTEGER,
-	updated_at INTEGER,
-	-- When the status last became running; NULL when it never did.
-	run_started_at INTEGER,
-	title TEXT,
-	tags TEXT NOT NULL,
 	revision INTEGER NOT NULL,
 	posted_at INTEGER,
 	-- Whether stored state updates that are later than the posted record may still have to be applied to it.
 	has_unapplied_events INTEGER NOT NULL,
 	-- The time of the last state update of each member, as JSON.
 	member_times TEXT,
-	-- Who posted the conversation first: the name of the access key or certificate, and the owner of what it posts.
-	-- `activities` has the same.
+	-- The conversation of which this one is a fork.
+	source_id TEXT,
+	-- Who posted the conversation first: the name of the access key or certificate, and the owner of what it posts. A
+	-- conversation without a record has them in `activities` only; else both tables have the same.
+	sender TEXT,
+	owner TEXT
+) STRICT;
+CREATE INDEX heads_unapplied ON heads (id) WHERE has_unapplied_events = 1;
+-- Finds the conversations without an owner.
+CREATE INDEX heads_by_owner ON heads (owner);
+
+-- How far each view has followed the logs: see views/.
+CREATE TABLE views (
+	name TEXT PRIMARY KEY,
+	updates INTEGER NOT NULL,
+	events INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO views VALUES ('conversations', 0, 0);
+
+-- Conversations that changed without an entry in a log, such as by a gap that closed, until the views have followed.
+CREATE TABLE changed_conversations (
+	conversation_id TEXT PRIMARY KEY
+) STRICT, WITHOUT ROWID;
+
+-- The view of conversations: what lists filter and order by. `sequence` is that of the current update. Of a
+-- conversation with events and no record it is that of the newest event less 2^63, so it is negative. `id` is that of
+-- the head. Each index for an equality filter ends in `sequence`, so that it returns conversations in the order of
+-- lists.
+CREATE TABLE conversations (
+	id INTEGER PRIMARY KEY,
+	conversation_id TEXT NOT NULL UNIQUE,
+	sequence INTEGER NOT NULL,
+	status INTEGER NOT NULL,
+	agent_kind TEXT NOT NULL,
+	model TEXT NOT NULL,
+	parent_id TEXT,
+	source_id TEXT,
+	created_at INTEGER NOT NULL,
+	updated_at INTEGER NOT NULL,
+	run_started_at INTEGER,
+	posted_at INTEGER,
+	title TEXT,
 	sender TEXT,
 	owner TEXT,
-	-- Values that lists order by. `tokens` is the sum of prompt and completion tokens.
-	cost REAL NOT NULL DEFAULT 0,
-	tokens INTEGER NOT NULL DEFAULT 0,
+	cost REAL NOT NULL,
+	-- The sum of prompt and completion tokens.
+	tokens INTEGER NOT NULL,
 	-- When the latest event happened; without events, the time of the current update.
-	activity_at INTEGER NOT NULL DEFAULT 0,
+	activity_at INTEGER NOT NULL,
 	-- Whether the summary shows an error.
-	has_error INTEGER NOT NULL DEFAULT 0,
+	has_error INTEGER NOT NULL,
 	-- The number of gaps of the conversation, and when the oldest was noticed.
-	gap_count INTEGER NOT NULL DEFAULT 0,
+	gap_count INTEGER NOT NULL,
 	gaps_since INTEGER
 ) STRICT;
 CREATE UNIQUE INDEX conversations_by_sequence ON conversations (sequence);
@@ -111,13 +142,12 @@ CREATE INDEX conversations_by_parent ON conversations (parent_id, sequence) WHER
 CREATE INDEX conversations_by_source ON conversations (source_id, sequence) WHERE source_id IS NOT NULL;
 CREATE INDEX conversations_by_sender ON conversations (sender, sequence);
 CREATE INDEX conversations_by_created ON conversations (created_at, sequence);
-CREATE INDEX conversations_by_updated ON conversations (updated_at) WHERE updated_at IS NOT NULL;
+CREATE INDEX conversations_by_updated ON conversations (updated_at);
 CREATE INDEX conversations_by_cost ON conversations (cost, sequence);
 CREATE INDEX conversations_by_tokens ON conversations (tokens, sequence);
 CREATE INDEX conversations_by_activity ON conversations (activity_at, sequence);
 CREATE INDEX conversations_with_error ON conversations (sequence) WHERE has_error = 1;
 CREATE INDEX conversations_with_gaps ON conversations (sequence) WHERE gap_count > 0;
-CREATE INDEX conversations_unapplied ON conversations (id) WHERE has_unapplied_events = 1;
 -- Counts running conversations, whose status is 2.
 CREATE INDEX conversations_running ON conversations (sender, owner) WHERE status = 2 AND sender IS NOT NULL;
 -- Lists of an owner in each order.
@@ -128,7 +158,7 @@ CREATE INDEX conversations_of_owner_by_tokens ON conversations (owner, tokens, s
 -- With values that filters test, so that a list reads only the rows that it returns.
 CREATE INDEX conversations_by_owner ON conversations (owner, sequence, status, agent_kind, model, parent_id, source_id);
 
--- The tags of the current records. `conversations.tags` has the same tags as JSON, to detect changes.
+-- The tags of the conversations.
 CREATE TABLE tags (
 	conversation INTEGER NOT NULL,
 	key TEXT NOT NULL,
@@ -387,7 +417,7 @@ CREATE INDEX refused_posts_by_peer ON refused_posts (id) WHERE peer IS NOT NULL;
 CREATE INDEX refused_posts_room ON refused_posts (accepted, id, bytes);
 
 -- Numbers of conversations that have the same values of all these columns, and numbers of tags. Empty: no owner, no
--- sender. The triggers below keep them; a row whose number becomes zero is removed.
+-- sender. A row whose number becomes zero is removed.
 CREATE TABLE conversation_counts (
 	owner TEXT NOT NULL,
 	status INTEGER NOT NULL,
@@ -410,72 +440,6 @@ CREATE TABLE tag_value_counts (
 	number INTEGER NOT NULL,
 	PRIMARY KEY (key, value, owner)
 ) STRICT, WITHOUT ROWID;
-
-CREATE TRIGGER conversation_added AFTER INSERT ON conversations BEGIN
-	INSERT INTO conversation_counts
-	VALUES (coalesce(NEW.owner, ''), NEW.status, NEW.agent_kind, NEW.model, coalesce(NEW.sender, ''), 1)
-	ON CONFLICT DO UPDATE SET number = number + 1;
-END;
-CREATE TRIGGER conversation_removed AFTER DELETE ON conversations BEGIN
-	UPDATE conversation_counts SET number = number - 1
-	WHERE owner = coalesce(OLD.owner, '') AND status = OLD.status AND agent_kind = OLD.agent_kind AND model = OLD.model
-		AND sender = coalesce(OLD.sender, '');
-	DELETE FROM conversation_counts
-	WHERE owner = coalesce(OLD.owner, '') AND status = OLD.status AND agent_kind = OLD.agent_kind AND model = OLD.model
-		AND sender = coalesce(OLD.sender, '') AND number = 0;
-END;
-CREATE TRIGGER conversation_changed AFTER UPDATE OF owner, status, agent_kind, model, sender ON conversations
-WHEN (OLD.owner, OLD.status, OLD.agent_kind, OLD.model, OLD.sender)
-	IS NOT (NEW.owner, NEW.status, NEW.agent_kind, NEW.model, NEW.sender)
-BEGIN
-	INSERT INTO conversation_counts
-	VALUES (coalesce(NEW.owner, ''), NEW.status, NEW.agent_kind, NEW.model, coalesce(NEW.sender, ''), 1)
-	ON CONFLICT DO UPDATE SET number = number + 1;
-	UPDATE conversation_counts SET number = number - 1
-	WHERE owner = coalesce(OLD.owner, '') AND status = OLD.status AND agent_kind = OLD.agent_kind AND model = OLD.model
-		AND sender = coalesce(OLD.sender, '');
-	DELETE FROM conversation_counts
-	WHERE owner = coalesce(OLD.owner, '') AND status = OLD.status AND agent_kind = OLD.agent_kind AND model = OLD.model
-		AND sender = coalesce(OLD.sender, '') AND number = 0;
-END;
--- A tag is inserted after its conversation, and removed before it. It is never changed but for its sequence.
-CREATE TRIGGER tag_added AFTER INSERT ON tags BEGIN
-	INSERT INTO tag_key_counts SELECT coalesce(owner, ''), NEW.key, 1 FROM conversations WHERE id = NEW.conversation
-	ON CONFLICT DO UPDATE SET number = number + 1;
-	INSERT INTO tag_value_counts
-	SELECT coalesce(owner, ''), NEW.key, NEW.value, 1 FROM conversations WHERE id = NEW.conversation
-	ON CONFLICT DO UPDATE SET number = number + 1;
-END;
-CREATE TRIGGER tag_removed AFTER DELETE ON tags BEGIN
-	UPDATE tag_key_counts SET number = number - 1
-	WHERE key = OLD.key AND owner = (SELECT coalesce(owner, '') FROM conversations WHERE id = OLD.conversation);
-	DELETE FROM tag_key_counts
-	WHERE key = OLD.key AND owner = (SELECT coalesce(owner, '') FROM conversations WHERE id = OLD.conversation)
-		AND number = 0;
-	UPDATE tag_value_counts SET number = number - 1
-	WHERE key = OLD.key AND value = OLD.value
-		AND owner = (SELECT coalesce(owner, '') FROM conversations WHERE id = OLD.conversation);
-	DELETE FROM tag_value_counts
-	WHERE key = OLD.key AND value = OLD.value
-		AND owner = (SELECT coalesce(owner, '') FROM conversations WHERE id = OLD.conversation) AND number = 0;
-END;
-CREATE TRIGGER tags_assigned AFTER UPDATE OF owner ON conversations WHEN OLD.owner IS NOT NEW.owner BEGIN
-	INSERT INTO tag_key_counts
-	SELECT coalesce(NEW.owner, ''), key, 1 FROM tags WHERE conversation = NEW.id
-	ON CONFLICT DO UPDATE SET number = number + 1;
-	INSERT INTO tag_value_counts
-	SELECT coalesce(NEW.owner, ''), key, value, 1 FROM tags WHERE conversation = NEW.id
-	ON CONFLICT DO UPDATE SET number = number + 1;
-	UPDATE tag_key_counts SET number = number - 1
-	WHERE owner = coalesce(OLD.owner, '') AND key IN (SELECT key FROM tags WHERE conversation = NEW.id);
-	UPDATE tag_value_counts SET number = number - 1
-	WHERE owner = coalesce(OLD.owner, '') AND (key, value) IN (SELECT key, value FROM tags WHERE conversation = NEW.id);
-	DELETE FROM tag_key_counts
-	WHERE owner = coalesce(OLD.owner, '') AND key IN (SELECT key FROM tags WHERE conversation = NEW.id) AND number = 0;
-	DELETE FROM tag_value_counts
-	WHERE owner = coalesce(OLD.owner, '') AND (key, value) IN (SELECT key, value FROM tags WHERE conversation = NEW.id)
-		AND number = 0;
-END;
 
 -- What is known to be missing of each conversation: see gaps.ts. `missing` is the id of the missing event, or of the refused
 -- post; empty for a missing record. `since` is when it was noticed, in microseconds since the Unix epoch.

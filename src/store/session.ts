@@ -1,0 +1,88 @@
+import type { LogTable } from "./rows.ts";
+import type { Row } from "./values.ts";
+
+/** A value of a column or of a placeholder. A list is for {@link Session.isIn}. */
+export type Value = string | bigint | number | boolean | null | readonly string[];
+
+/** Values of columns, by the names of these. */
+export type Columns = Readonly<Record<string, Value>>;
+
+/**
+ * The type of a column. A `key` is a text that conditions compare and that is never read back: PostgreSQL's indexes have
+ * its beginning and a digest if it is long.
+ */
+export type ColumnType = "id" | "integer" | "real" | "boolean" | "text" | "key";
+
+/** The description of a table, for the statements that both engines build from it. */
+export interface Table {
+	readonly name: string;
+	readonly columns: Readonly<Record<string, ColumnType>>;
+	/** The columns of the primary key. */
+	readonly key: readonly string[];
+}
+
+/** A row to write. */
+export interface Change {
+	/** The row as it was read; undefined if there was none. */
+	readonly before: Row | undefined;
+	/** All columns, in the form of {@link Session.stored}. */
+	readonly after: Columns;
+}
+
+/** What differs between the engines in statements that are written once. */
+export interface Dialect {
+	/** Prefix of the names of tables: their schema. */
+	readonly schema: string;
+	/** Column of `heads` and `conversations` to which other tables refer, its type, and the name of such a reference. */
+	readonly headKey: string;
+	readonly headType: ColumnType;
+	readonly headReference: string;
+	/** The logs as `e`, with the table that has the id of the conversation. */
+	readonly entries: Readonly<Record<LogTable, { readonly from: string; readonly conversationId: string }>>;
+	/** SQL of the key that lists use for a conversation without a head, whose activity is `a`. */
+	readonly keyWithoutHead: string;
+	/** SQL for whether an event `e` is of the activity `a`. */
+	readonly isOfActivity: string;
+	/** SQL of the title of a conversation `c`. */
+	readonly title: string;
+	/** Ends a query whose rows are locked until the transaction ends. */
+	readonly forUpdate: string;
+}
+
+/** The title of a conversation before and after a change. */
+export interface TitleChange {
+	readonly key: Value;
+	/** In its stored form. */
+	readonly before: string | undefined;
+	readonly after: string | undefined;
+}
+
+/**
+ * A transaction of either engine, for statements that are written once. SQLite's session works in the thread that has the
+ * database open, and answers at once; no other work of the thread comes between.
+ */
+export interface Session {
+	readonly dialect: Dialect;
+	/** Runs a statement, whose placeholders are question marks. Tables have the prefix {@link Dialect.schema}. */
+	readonly all: (text: string, ...values: readonly Value[]) => Promise<Row[]>;
+	/** Returns SQL for whether a column with ids of conversations has one of a list, which is one value. */
+	readonly isIn: (column: string) => string;
+	/** Reads a `text` from its stored form. */
+	readonly readText: (value: unknown) => string;
+	/** Returns a row in its stored form, in which a `key` may be cut. */
+	readonly stored: (table: Table, row: Columns) => Columns;
+	/** Inserts rows, and changes those that exist. */
+	readonly write: (table: Table, changes: readonly Change[]) => Promise<void>;
+	/** Removes the rows with some keys, in their stored form. */
+	readonly remove: (table: Table, keys: readonly Columns[]) => Promise<void>;
+	/**
+	 * Adds to the column `number` of rows. A row that does not exist has 0, and one that becomes 0 is removed.
+	 *
+	 * @param rows in their stored form
+	 */
+	readonly add: (table: Table, rows: readonly Columns[]) => Promise<void>;
+	/** Changes the titles by which lists filter. */
+	readonly writeTitles: (changes: readonly TitleChange[]) => Promise<void>;
+	/** Removes all titles. */
+	readonly removeTitles: () => Promise<void>;
+}

@@ -1,0 +1,98 @@
+import type { Columns, Dialect, Session, Table, TitleChange, Value } from "../session.ts";
+import { type Row, text } from "../values.ts";
+import type { Statements } from "./statements.ts";
+
+const DIALECT: Dialect = {
+	schema: "",
+	headKey: "id",
+	headType: "integer",
+	headReference: "conversation",
+	entries: {
+		updates: { from: "updates e CROSS JOIN heads h ON h.id = e.conversation", conversationId: "h.conversation_id" },
+		events: { from: "events e CROSS JOIN activities a ON a.id = e.activity", conversationId: "a.conversation_id" },
+	},
+	// No head has a negative id.
+	keyWithoutHead: "-a.id",
+	isOfActivity: "e.activity = a.id",
+	title: "c.title",
+	forUpdate: "",
+};
+
+/** Returns the session of a connection, in whose thread it runs. Statements run at once. */
+export function sqliteSession(statements: Statements): Session {
+	const run = (sql: string, values: readonly Value[]) => statements.prepare(sql).all(...values.map(bound));
+	const each = (sql: string, rows: readonly (readonly Value[])[]) => {
+		const statement = statements.prepare(sql);
+		for (const values of rows) statement.run(...values.map(bound));
+	};
+	return {
+		dialect: DIALECT,
+		all: async (sql, ...values) => run(sql, values),
+		isIn: (column) => `${column} IN (SELECT value FROM json_each(?))`,
+		readText: text,
+		stored: (_, row) =>
+			Object.fromEntries(
+				Object.entries(row).map(([name, value]) => [name, typeof value === "boolean" ? BigInt(value) : value]),
+			),
+		async write(table, changes) {
+			for (const { before, after } of changes)
+				if (before === undefined) run(insertInto(table), Object.values(after));
+				else updateRow(table, before, after, run);
+		},
+		async remove({ name, key }, keys) {
+			each(`DELETE FROM ${name} WHERE ${allOf(key)}`, keys.map(Object.values<Value>));
+		},
+		async add(table, rows) {
+			const { name, key } = table;
+			each(
+				`${insertInto(table)} ON CONFLICT DO UPDATE SET number = number + excluded.number`,
+				rows.map((row) => Object.keys(table.columns).map((column) => row[column] ?? null)),
+			);
+			each(
+				`DELETE FROM ${name} WHERE ${allOf(key)} AND number = 0`,
+				rows.map((row) => key.map((column) => row[column] ?? null)),
+			);
+		},
+		async writeTitles(changes) {
+			for (const change of changes) if (change.before !== change.after) writeTitle(change, run);
+		},
+		async removeTitles() {
+			run("INSERT INTO titles (titles) VALUES ('delete-all')", []);
+		},
+	};
+}
+
+type Run = (sql: string, values: readonly Value[]) => Row[];
+
+function insertInto({ name, columns }: Table): string {
+	const names = Object.keys(columns);
+	return `INSERT INTO ${name} (${names.join()}) VALUES (${names.map(() => "?").join()})`;
+}
+
+/**
+ * Changes the columns of a row that differ, in one statement, which names no other column: SQLite writes the index of each
+ * column that a statement names.
+ */
+function updateRow({ name, key }: Table, before: Row, after: Columns, run: Run): void {
+	const changed = Object.keys(after).filter((column) => before[column] !== after[column]);
+	if (changed.length === 0) return;
+	run(
+		`UPDATE ${name} SET ${changed.map((column) => `${column} = ?`).join()} WHERE ${allOf(key)}`,
+		[...changed, ...key].map((column) => after[column] ?? null),
+	);
+}
+
+function writeTitle({ key, before, after }: TitleChange, run: Run): void {
+	if (before !== undefined) run("DELETE FROM titles WHERE rowid = ?", [key]);
+	if (after !== undefined) run("INSERT INTO titles (rowid, title) VALUES (?, ?)", [key, after]);
+	run("UPDATE conversations SET title = ? WHERE id = ?", [after ?? null, key]);
+}
+
+function allOf(columns: readonly string[]): string {
+	return columns.map((column) => `${column} = ?`).join(" AND ");
+}
+
+function bound(value: Value): string | bigint | number | null {
+	if (typeof value === "boolean") return BigInt(value);
+	return typeof value === "object" && value !== null ? JSON.stringify(value) : value;
+}

@@ -1,0 +1,394 @@
+import { create, fromBinary } from "@bufbuild/protobuf";
+import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
+import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { orderedTokens } from "../condition.ts";
+import { positionOfEvents } from "../conversation-state.ts";
+import type { Columns, Dialect, Session, Table, Value } from "../session.ts";
+import { bigint, blob, nullable, type Row, text } from "../values.ts";
+
+/**
+ * The view of conversations: the table `conversations`, by which lists filter and order, with tags and titles, and the
+ * numbers of conversations that counts return. A row follows from what is stored of its conversation: the head, the
+ * summary of the current record, the totals of the events, and the gaps. So it may be derived at any time and any number
+ * of times.
+ *
+ * The view follows both logs, and its position is in the table `views`. What changes a row without an entry in a log, such
+ * as a gap that closes, derives the row in its own transaction.
+ */
+
+/** The entries of both logs up to which a view has followed. */
+export interface ViewPosition {
+	readonly updates: bigint;
+	readonly events: bigint;
+}
+
+/** Maximum number of entries of each log that a step reads. */
+const MAX_ENTRIES = 1_000;
+/** Maximum number of conversations that a step derives, so that appends wait only for a short commit. */
+const MAX_CONVERSATIONS = 64;
+
+/** Numbers of conversations that have the same values of all these columns. Empty: no owner, no sender. */
+const COUNTS: Table = {
+	name: "conversation_counts",
+	columns: { owner: "text", status: "integer", agent_kind: "key", model: "key", sender: "text", number: "integer" },
+	key: ["owner", "status", "agent_kind", "model", "sender"],
+};
+const TAG_KEY_COUNTS: Table = {
+	name: "tag_key_counts",
+	columns: { owner: "text", key: "key", number: "integer" },
+	key: ["key", "owner"],
+};
+const TAG_VALUE_COUNTS: Table = {
+	name: "tag_value_counts",
+	columns: { owner: "text", key: "key", value: "key", number: "integer" },
+	key: ["key", "value", "owner"],
+};
+
+/** The tables with a row of each conversation. */
+interface Tables {
+	readonly conversations: Table;
+	readonly tags: Table;
+}
+
+function tablesOf({ headKey, headReference, headType }: Dialect): Tables {
+	return {
+		conversations: {
+			name: "conversations",
+			columns: {
+				[headKey]: headType,
+				conversation_id: "id",
+				sequence: "integer",
+				status: "integer",
+				agent_kind: "key",
+				model: "key",
+				parent_id: "key",
+				source_id: "key",
+				created_at: "integer",
+				updated_at: "integer",
+				run_started_at: "integer",
+				posted_at: "integer",
+				sender: "text",
+				owner: "text",
+				cost: "real",
+				tokens: "integer",
+				activity_at: "integer",
+				has_error: "boolean",
+				gap_count: "integer",
+				gaps_since: "integer",
+			},
+			key: [headKey],
+		},
+		tags: {
+			name: "tags",
+			columns: { [headReference]: headType, key: "key", value: "key", sequence: "integer" },
+			key: [headReference, "key"],
+		},
+	};
+}
+
+/**
+ * Does a step of the view, up to a bounded number of conversations.
+ *
+ * @param through when the view has followed all entries, its position becomes at least this one
+ * @returns the position, and whether there may be more to do
+ */
+export async function followConversations(
+	session: Session,
+	through: ViewPosition = { updates: 0n, events: 0n },
+): Promise<ViewPosition & { readonly hasMore: boolean }> {
+	const before = await lockView(session);
+	const { schema, entries } = session.dialect;
+	const changed = new Set<string>();
+	const follow = async (log: keyof ViewPosition) => {
+		const rows = await session.all(
+			`SELECT e.sequence, ${entries[log].conversationId} AS conversation_id FROM ${entries[log].from}
+			WHERE e.sequence > ? ORDER BY e.sequence LIMIT ${MAX_ENTRIES}`,
+			before[log],
+		);
+		let last = before[log];
+		for (const { sequence, conversation_id } of rows) {
+			const id = text(conversation_id);
+			if (changed.size === MAX_CONVERSATIONS && !changed.has(id)) return { position: last, hasMore: true };
+			changed.add(id);
+			last = bigint(sequence);
+		}
+		const hasMore = rows.length === MAX_ENTRIES;
+		return { position: hasMore || last > through[log] ? last : through[log], hasMore };
+	};
+	const marked = await takeMarked(session);
+	for (const id of marked) changed.add(id);
+	const [updates, events] = [await follow("updates"), await follow("events")];
+	const after = { updates: updates.position, events: events.position };
+	if (changed.size > 0) await deriveConversations(session, [...changed]);
+	if (after.updates !== before.updates || after.events !== before.events)
+		await session.all(
+			`UPDATE ${schema}views SET updates = ?, events = ? WHERE name = 'conversations'`,
+			after.updates,
+			after.events,
+		);
+	return { ...after, hasMore: updates.hasMore || events.hasMore || marked.length === MAX_CONVERSATIONS };
+}
+
+/** Takes conversations that changed without an entry in a log. */
+async function takeMarked({ dialect: { schema }, all, isIn }: Session): Promise<string[]> {
+	const rows = await all(`SELECT conversation_id FROM ${schema}changed_conversations LIMIT ${MAX_CONVERSATIONS}`);
+	const ids = rows.map(({ conversation_id }) => text(conversation_id));
+	if (ids.length > 0) await all(`DELETE FROM ${schema}changed_conversations WHERE ${isIn("conversation_id")}`, ids);
+	return ids;
+}
+
+/** Returns the position of the view, and keeps other processes from following it in the meantime. */
+export async function lockView({ dialect, all }: Session): Promise<ViewPosition> {
+	const [row] = await all(
+		`SELECT updates, events FROM ${dialect.schema}views WHERE name = 'conversations' ${dialect.forUpdate}`,
+	);
+	return { updates: bigint(row?.updates), events: bigint(row?.events) };
+}
+
+/**
+ * Derives the rows of conversations anew. One that has neither a record nor an event any more has no row either. The view is
+ * locked.
+ */
+export async function deriveConversations(session: Session, conversationIds: readonly string[]): Promise<void> {
+	const tables = tablesOf(session.dialect);
+	const { headKey, headReference } = session.dialect;
+	const found = [
+		...(await readHeads(session, conversationIds)).map((head) => ({
+			source: head,
+			summary: fromBinary(ConversationSummarySchema, blob(head.summary)),
+		})),
+		...(await readWithoutHead(session, conversationIds)).map((source) => ({ source, summary: NO_SUMMARY })),
+	];
+	const [known, knownTags] = [await readRows(session, conversationIds), await readTags(session, conversationIds)];
+	const counts = new Counts();
+	const rows = [];
+	const tags = [];
+	const titles = [];
+	const removedTags: Columns[] = [];
+	const gone = new Map(known);
+	for (const { source, summary } of found) {
+		const key = columnValue(source[headKey]);
+		const id = text(source.conversation_id);
+		const before = known.get(id);
+		// The first record gives a conversation another key, so its former row is removed.
+		const isSame = before?.[headKey] === key;
+		if (isSame) gone.delete(id);
+		const after = session.stored(tables.conversations, rowOf(source, summary, session));
+		rows.push({ before: isSame ? before : undefined, after });
+		const tagsBefore = new Map((isSame ? knownTags.get(id) : [])?.map((tag) => [tag.key, tag]));
+		const tagsAfter = Object.entries(summary.tags).map(([name, value]) =>
+			session.stored(tables.tags, { [headReference]: key, key: name, value, sequence: columnValue(source.sequence) }),
+		);
+		for (const tag of tagsAfter) {
+			tags.push({ before: tagsBefore.get(tag.key), after: tag });
+			tagsBefore.delete(tag.key);
+		}
+		for (const tag of tagsBefore.values()) removedTags.push(keyOf(tables.tags, tag));
+		if (isSame) counts.remove(before, knownTags.get(id));
+		counts.add(after, tagsAfter);
+		titles.push({ key, before: isSame ? nullable(text, before.title) : undefined, after: summary.title });
+	}
+	for (const [id, before] of gone) {
+		counts.remove(before, knownTags.get(id));
+		for (const tag of knownTags.get(id) ?? []) removedTags.push(keyOf(tables.tags, tag));
+		titles.push({ key: columnValue(before[headKey]), before: nullable(text, before.title), after: undefined });
+	}
+	await session.remove(tables.tags, removedTags);
+	await session.remove(
+		tables.conversations,
+		[...gone.values()].map((row) => keyOf(tables.conversations, row)),
+	);
+	await session.write(tables.conversations, rows);
+	await session.write(tables.tags, tags);
+	await session.writeTitles(titles);
+	await session.add(COUNTS, counts.conversations());
+	await session.add(TAG_VALUE_COUNTS, counts.tagValues());
+	await session.add(TAG_KEY_COUNTS, counts.tagKeys());
+}
+
+/** Removes all rows, so that the view follows both logs from their beginning. The view is locked. */
+export async function resetConversations(session: Session): Promise<void> {
+	const { schema } = session.dialect;
+	for (const { name } of [tablesOf(session.dialect).tags, COUNTS, TAG_KEY_COUNTS, TAG_VALUE_COUNTS])
+		await session.all(`DELETE FROM ${schema}${name}`);
+	await session.removeTitles();
+	await session.all(`DELETE FROM ${schema}conversations`);
+	await session.all(`UPDATE ${schema}views SET updates = 0, events = 0 WHERE name = 'conversations'`);
+}
+
+/** Returns the row of a conversation. */
+function rowOf(head: Row, summary: ConversationSummary, { dialect, readText }: Session): Columns {
+	const column = (name: string) => columnValue(head[name]);
+	return {
+		[dialect.headKey]: column(dialect.headKey),
+		conversation_id: column("conversation_id"),
+		sequence: column("sequence"),
+		status: column("status"),
+		agent_kind: summary.agentKind,
+		model: summary.model,
+		parent_id: summary.parentConversationId ?? null,
+		source_id: summary.forkedFromConversationId ?? null,
+		created_at: column("created_at"),
+		updated_at: column("updated_at"),
+		run_started_at: column("run_started_at"),
+		posted_at: column("posted_at"),
+		sender: nullable(readText, head.sender) ?? null,
+		owner: nullable(readText, head.owner) ?? null,
+		cost: summary.accumulatedCost,
+		tokens: orderedTokens(summary.tokens),
+		activity_at: columnValue(head.last_at ?? head.updated_at),
+		has_error: hasError(head),
+		gap_count: column("gap_count"),
+		gaps_since: column("gaps_since"),
+	};
+}
+
+/** As `shownError`: the latest error is shown until the conversation runs again. */
+function hasError({ error_at, run_started_at }: Row): boolean {
+	const [errorAt, runStartedAt] = [nullable(bigint, error_at), nullable(bigint, run_started_at)];
+	return errorAt !== undefined && (runStartedAt === undefined || runStartedAt <= errorAt);
+}
+
+/** Reads what the rows of conversations are derived from. */
+async function readHeads(
+	{ dialect: { schema, headKey }, isIn, all }: Session,
+	conversationIds: readonly string[],
+): Promise<Row[]> {
+	const gaps = (column: string) =>
+		`(SELECT ${column} FROM ${schema}gaps g WHERE g.conversation_id = h.conversation_id)`;
+	return await all(
+		`SELECT h.${headKey}, h.conversation_id, h.sequence, h.status, h.created_at, h.updated_at, h.run_started_at,
+			h.posted_at, h.sender, h.owner, u.summary, a.last_at, a.error_at,
+			${gaps("count(*)")} AS gap_count, ${gaps("min(g.since)")} AS gaps_since
+		FROM ${schema}heads h JOIN ${schema}updates u ON u.sequence = h.sequence
+		LEFT JOIN ${schema}activities a ON a.conversation_id = h.conversation_id
+		WHERE ${isIn("h.conversation_id")}`,
+		conversationIds,
+	);
+}
+
+/** What a record would tell. */
+const NO_SUMMARY = create(ConversationSummarySchema);
+
+/** Reads what the rows of conversations are derived from that have events and no record. */
+async function readWithoutHead(
+	{ dialect: { schema, headKey, keyWithoutHead, isOfActivity }, isIn, all }: Session,
+	conversationIds: readonly string[],
+): Promise<Row[]> {
+	const gaps = (column: string, test = "") =>
+		`(SELECT ${column} FROM ${schema}gaps g WHERE g.conversation_id = a.conversation_id ${test})`;
+	const rows = await all(
+		`SELECT ${keyWithoutHead} AS ${headKey}, a.conversation_id, a.last_at, a.error_at, a.sender, a.owner,
+			(SELECT max(e.sequence) FROM ${schema}events e WHERE ${isOfActivity}) AS newest_event,
+			${gaps("min(g.since)", "AND g.kind = 'no_record'")} AS created_at,
+			${gaps("count(*)")} AS gap_count, ${gaps("min(g.since)")} AS gaps_since
+		FROM ${schema}activities a
+		WHERE ${isIn("a.conversation_id")} AND NOT EXISTS (
+			SELECT 1 FROM ${schema}heads h WHERE h.conversation_id = a.conversation_id
+		)`,
+		conversationIds,
+	);
+	return rows
+		.filter(({ newest_event }) => newest_event !== null)
+		.map(({ newest_event, ...row }) => ({
+			...row,
+			sequence: positionOfEvents(bigint(newest_event)),
+			status: BigInt(ConversationExecutionStatus.UNSPECIFIED),
+			created_at: row.created_at ?? row.last_at,
+			updated_at: row.last_at,
+			run_started_at: null,
+			posted_at: null,
+		}));
+}
+
+/** Reads the rows as they are, by the ids of the conversations. */
+async function readRows(
+	{ dialect: { schema, title }, isIn, all }: Session,
+	conversationIds: readonly string[],
+): Promise<Map<string, Row>> {
+	const rows = await all(
+		`SELECT c.*, ${title} AS title FROM ${schema}conversations c WHERE ${isIn("c.conversation_id")}`,
+		conversationIds,
+	);
+	return new Map(rows.map((row) => [text(row.conversation_id), row]));
+}
+
+/** Reads the tags as they are, by the ids of the conversations. */
+async function readTags(
+	{ dialect: { schema, headKey, headReference }, isIn, all }: Session,
+	conversationIds: readonly string[],
+): Promise<Map<string, Row[]>> {
+	const tags = new Map<string, Row[]>();
+	const rows = await all(
+		`SELECT c.conversation_id AS id, t.* FROM ${schema}conversations c
+		JOIN ${schema}tags t ON t.${headReference} = c.${headKey} WHERE ${isIn("c.conversation_id")}`,
+		conversationIds,
+	);
+	for (const { id, ...tag } of rows) tags.set(text(id), [...(tags.get(text(id)) ?? []), tag]);
+	return tags;
+}
+
+function keyOf({ key }: Table, row: Row): Columns {
+	return Object.fromEntries(key.map((name) => [name, columnValue(row[name])]));
+}
+
+/** Reads a column as a value that is stored again. */
+function columnValue(value: unknown): Value {
+	switch (typeof value) {
+		case "string":
+		case "bigint":
+		case "number":
+		case "boolean":
+			return value;
+	}
+	if (value === null) return null;
+	throw new TypeError("a column of the view has an unexpected value");
+}
+
+/** Adds up how the numbers of conversations change. All values are in their stored forms. */
+class Counts {
+	readonly #conversations = new Map<string, { row: Columns; number: bigint }>();
+	readonly #tags = new Map<string, { row: Columns; number: bigint }>();
+
+	add(row: Row, tags: readonly Row[]): void {
+		this.#count(row, tags, 1n);
+	}
+
+	/** @param row undefined for a conversation that had no row */
+	remove(row: Row | undefined, tags: readonly Row[] = []): void {
+		if (row !== undefined) this.#count(row, tags, -1n);
+	}
+
+	conversations(): Columns[] {
+		return changed(this.#conversations);
+	}
+
+	tagValues(): Columns[] {
+		return changed(this.#tags);
+	}
+
+	tagKeys(): Columns[] {
+		const keys = new Map<string, { row: Columns; number: bigint }>();
+		for (const { row, number } of this.#tags.values())
+			add(keys, { owner: row.owner ?? "", key: row.key ?? "" }, number);
+		return changed(keys);
+	}
+
+	#count(row: Row, tags: readonly Row[], number: bigint): void {
+		const owner = columnValue(row.owner ?? "");
+		const values = keyOf(COUNTS, { ...row, owner, sender: row.sender ?? "" });
+		add(this.#conversations, values, number);
+		for (const tag of tags)
+			add(this.#tags, { owner, key: columnValue(tag.key), value: columnValue(tag.value) }, number);
+	}
+}
+
+function add(counts: Map<string, { row: Columns; number: bigint }>, row: Columns, number: bigint): void {
+	const key = JSON.stringify(Object.values(row).map(String));
+	const known = counts.get(key);
+	counts.set(key, { row, number: (known?.number ?? 0n) + number });
+}
+
+function changed(counts: ReadonlyMap<string, { row: Columns; number: bigint }>): Columns[] {
+	return [...counts.values()].flatMap(({ row, number }) => (number === 0n ? [] : [{ ...row, number }]));
+}
