@@ -331,7 +331,8 @@ class GroupPlanner {
 		if (version === undefined) {
 			if (before === undefined) return undefined;
 			known.state = stateAfterEvents(before, effect);
-			this.written.heads.set(batch.conversationId, { state: known.state, source: known.source });
+			const { state, source, parent } = known;
+			this.written.heads.set(batch.conversationId, { state, source, parent });
 			return undefined;
 		}
 		const summary = fromBinary(ConversationSummarySchema, version.summary);
@@ -375,8 +376,9 @@ class GroupPlanner {
 		const { conversationId, record, base, size, sequence } = written;
 		this.written.updates.push(written);
 		known.state = after;
-		if (written.current) known.source = summary.forkedFromConversationId;
-		this.written.heads.set(conversationId, { state: after, source: known.source });
+		if (written.current)
+			[known.source, known.parent] = [summary.forkedFromConversationId, summary.parentConversationId];
+		this.written.heads.set(conversationId, { state: after, source: known.source, parent: known.parent });
 		if (!written.current) return;
 		known.delta = base === undefined ? undefined : record;
 		if (base === undefined) known.base = { sequence, size, record };

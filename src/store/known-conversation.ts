@@ -25,6 +25,8 @@ export interface KnownConversation {
 	gaps: Gaps;
 	/** The conversation of which this one is a fork, according to the current record. */
 	source: string | undefined;
+	/** Its parent, likewise. */
+	parent: string | undefined;
 	/** Undefined when no usage of the conversation has been counted. */
 	usage: UsageState | undefined;
 	/** Who posted the conversation first; undefined when nothing of it is stored. */

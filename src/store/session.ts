@@ -37,8 +37,13 @@ export interface Dialect {
 	readonly headKey: string;
 	readonly headType: ColumnType;
 	readonly headReference: string;
-	/** The logs as `e`, with the table that has the id of the conversation. */
-	readonly entries: Readonly<Record<LogTable, { readonly from: string; readonly conversationId: string }>>;
+	/**
+	 * The logs as `e`, with the table that has the id of the conversation. `besideDamage` reads an index only, not the pages
+	 * of the entries.
+	 */
+	readonly entries: Readonly<
+		Record<LogTable, { readonly from: string; readonly besideDamage: string; readonly conversationId: string }>
+	>;
 	/** SQL of the key that lists use for a conversation without a head, whose activity is `a`. */
 	readonly keyWithoutHead: string;
 	/** SQL for whether an event `e` is of the activity `a`. */

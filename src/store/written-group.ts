@@ -33,6 +33,8 @@ export interface Head {
 	readonly state: ConversationState;
 	/** The conversation of which this one is a fork, according to the current record. */
 	readonly source: string | undefined;
+	/** Its parent, likewise. Both are undefined when the other conversation was erased. */
+	readonly parent: string | undefined;
 }
 
 /** The sender that a conversation gets. */

@@ -25,7 +25,7 @@ export interface CallHandlers<Argument> {
 	/** Work that is done between calls. */
 	readonly background?: Background;
 	/** Called before the thread ends. */
-	readonly close?: () => void;
+	readonly close?: () => void | Promise<void>;
 }
 
 export interface Background {

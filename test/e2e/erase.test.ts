@@ -276,6 +276,7 @@ const KEPT: Readonly<Record<string, string>> = {
 	usage_days: "the days of usage, with a random id",
 	usage_ledger: "the amounts of usage, with a random id",
 	usage_sums: "sums of usage",
+	views: "positions",
 	writers: "processes",
 };
 

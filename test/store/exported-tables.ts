@@ -9,6 +9,7 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 	sqlite: {
 		access_keys: "SELECT * FROM access_keys ORDER BY name",
 		activities: "SELECT * FROM activities ORDER BY conversation_id",
+		changed_conversations: "made by each database itself",
 		conversation_counts: "SELECT * FROM conversation_counts ORDER BY owner, status, agent_kind, model, sender",
 		conversations: "SELECT * FROM conversations ORDER BY conversation_id",
 		erasures: "SELECT * FROM erasures ORDER BY sequence",
@@ -17,6 +18,7 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		events: "SELECT a.conversation_id, e.* FROM events e JOIN activities a ON a.id = e.activity ORDER BY sequence",
 		events_of_owners: "SELECT * FROM events_of_owners ORDER BY owner, sequence",
 		gaps: "SELECT * FROM gaps ORDER BY conversation_id, kind, missing",
+		heads: "SELECT * FROM heads ORDER BY conversation_id",
 		logs: "SELECT log, pruned_through, last_removal FROM logs ORDER BY log",
 		pruned: "SELECT * FROM pruned ORDER BY log, conversation_id",
 		refusals: "made by each database itself",
@@ -45,10 +47,12 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 			FROM usage_ledger l JOIN usage_conversations k ON k.id = l.conversation ORDER BY 1, 2, 3, 4
 		`,
 		usage_sums: "SELECT * FROM usage_sums ORDER BY length, start, model, usage_id, agent_kind",
+		views: "made by each database itself",
 	},
 	postgres: {
 		access_keys: "SELECT * FROM conversation_updates.access_keys ORDER BY name",
 		activities: "SELECT * FROM conversation_updates.activities ORDER BY conversation_id",
+		changed_conversations: "made by each database itself",
 		claims: "made by each database itself",
 		conversation_counts: `
 			SELECT * FROM conversation_updates.conversation_counts ORDER BY owner, status, agent_kind, model, sender
@@ -58,6 +62,7 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		event_times: "made by each database itself",
 		events: "SELECT * FROM conversation_updates.events ORDER BY sequence",
 		gaps: "SELECT * FROM conversation_updates.gaps ORDER BY conversation_id, kind, missing",
+		heads: "SELECT * FROM conversation_updates.heads ORDER BY conversation_id",
 		// `rewrites` tells running processes of changes.
 		positions: "SELECT newest_update, newest_event FROM conversation_updates.positions",
 		pruned: "SELECT * FROM conversation_updates.pruned ORDER BY log, conversation_id",
@@ -70,7 +75,6 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		search_texts: "made by each database itself",
 		search_titles: "made by each database itself",
 		senders: "SELECT * FROM conversation_updates.senders ORDER BY owner, sender",
-		standings: "SELECT * FROM conversation_updates.standings ORDER BY conversation_id",
 		tag_key_counts: "SELECT * FROM conversation_updates.tag_key_counts ORDER BY key, owner",
 		tag_value_counts: "SELECT * FROM conversation_updates.tag_value_counts ORDER BY key, value, owner",
 		tags: "SELECT * FROM conversation_updates.tags ORDER BY conversation_id, key",
@@ -81,6 +85,7 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		usage_days: "SELECT * FROM conversation_updates.usage_days ORDER BY conversation, day, model, usage_id",
 		usage_ledger: "SELECT * FROM conversation_updates.usage_ledger ORDER BY conversation, life, quarter, model",
 		usage_sums: "SELECT * FROM conversation_updates.usage_sums ORDER BY length, start, model",
+		views: "made by each database itself",
 		writers: "made by each database itself",
 	},
 };

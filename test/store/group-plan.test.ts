@@ -87,6 +87,7 @@ class MemoryEngine {
 			origin: undefined,
 			gaps: this.gaps.get(id) ?? new Map(),
 			source: undefined,
+			parent: undefined,
 			forks: new Map(),
 			erasure: undefined,
 		};

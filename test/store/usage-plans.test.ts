@@ -157,11 +157,11 @@ const FILTERS: readonly [Condition, string, string][] = [
 	],
 	[
 		{ kind: "time", field: "activityAt", ...time },
-		...(["conversations_by_activity (activity_at>? AND activity_at<?)", "standings_by_activity"] as const),
+		...(["conversations_by_activity (activity_at>? AND activity_at<?)", "conversations_by_activity"] as const),
 	],
 	[{ kind: "cost", from: 1, to: 2 }, "conversations_by_cost (cost>? AND cost<?)", "conversations_by_cost"],
-	[{ kind: "error", value: true }, "conversations_with_error (sequence<?)", "standings_with_error"],
-	[{ kind: "gaps", value: true }, "conversations_with_gaps (sequence<?)", "standings_with_gaps"],
+	[{ kind: "error", value: true }, "conversations_with_error (sequence<?)", "conversations_with_error"],
+	[{ kind: "gaps", value: true }, "conversations_with_gaps (sequence<?)", "conversations_with_gaps"],
 ];
 
 test.each(FILTERS)("a list with the filter %o is read along its index", async (condition, inSqlite, inPostgres) => {
@@ -173,5 +173,5 @@ test.each(FILTERS)("a list with the filter %o is read along its index", async (c
 	const queries: Query[] = [];
 	await listConversations(recording(queries), query);
 	const [asked] = queries;
-	expect(asked && (await postgresPlan(asked, "conversations|standings|tags"))[0]).toBe(inPostgres);
+	expect(asked && (await postgresPlan(asked, "conversations|tags"))[0]).toBe(inPostgres);
 });

@@ -190,10 +190,12 @@ async function forgetRelations(
 					unreadable.push({ ...update.unreadable, conversationId: relative, sequence: update.sequence });
 			after = page.at(-1)?.sequence;
 		} while (after !== undefined);
-		await transaction.query({
-			text: "UPDATE conversation_updates.heads SET source_id = NULL WHERE conversation_id = $1 AND source_id = $2",
-			values: [relative, encodeKey(conversationId)],
-		});
+		await transaction.query(
+			...["parent_id", "source_id"].map((column) => ({
+				text: `UPDATE conversation_updates.heads SET ${column} = NULL WHERE conversation_id = $1 AND ${column} = $2`,
+				values: [relative, encodeKey(conversationId)],
+			})),
+		);
 	}
 	return unreadable;
 }

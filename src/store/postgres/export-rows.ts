@@ -58,8 +58,11 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		},
 		write(rows) {
 			const heads = rows.map(({ conversationId, origin, state, summary }) => {
-				const { forkedFromConversationId: source } = fromBinary(ConversationSummarySchema, summary);
-				return headRow(conversationId, { state, source }, origin);
+				const { forkedFromConversationId: source, parentConversationId: parent } = fromBinary(
+					ConversationSummarySchema,
+					summary,
+				);
+				return headRow(conversationId, { state, source, parent }, origin);
 			});
 			return [{ text: insertHeads({ json: "$1", numbered }), values: [json(heads)] }];
 		},

@@ -56,7 +56,7 @@ function knownQuery(conversationIds: readonly string[], versions: readonly strin
 	return {
 		name: "known_conversations",
 		text: `
-			SELECT k.conversation_id, c.source_id, ${STATE_COLUMNS}, ${ACTIVITY_COLUMNS}, ${ORIGIN_COLUMNS},
+			SELECT k.conversation_id, c.source_id, c.parent_id, ${STATE_COLUMNS}, ${ACTIVITY_COLUMNS}, ${ORIGIN_COLUMNS},
 				n.change AS newest_change, n.current AS newest_current, n.schema_version AS newest_schema_version,
 				u.base_sequence, coalesce(b.size, u.size) AS base_size,
 				CASE WHEN u.base_sequence IS NOT NULL THEN u.record END AS current_record,
@@ -114,6 +114,7 @@ function knownOf(row: Row): Omit<KnownConversation, "gaps" | "forks"> {
 		usage: row.usage_life === null ? undefined : usageOf(row, "usage_"),
 		origin: knownOriginOf(row),
 		source: nullable(decoded, row.source_id),
+		parent: nullable(decoded, row.parent_id),
 		erasure: row.erasure_sequence === null ? undefined : erasureFrom(row, decoded, "erasure_"),
 	};
 }

@@ -50,7 +50,7 @@ const EVENT_ROW = `
 	sender text, origin bigint, owner text, text_at int, text_size int
 `;
 /** Columns of a row with the head of a conversation. */
-const HEAD_ROW = `conversation_id uuid, ${STATE_ROW}, source_id text, sender text, owner text`;
+const HEAD_ROW = `conversation_id uuid, ${STATE_ROW}, source_id text, parent_id text, sender text, owner text`;
 
 /** Returns the SQL for the value of a column of `r` that holds a sequence or a revision. */
 type Numbered = (column: string) => string;
@@ -103,8 +103,8 @@ export function insertEvents({ json, from = "", numbered, owner = "r.owner" }: R
 
 /** Returns the SQL that inserts heads, or replaces existing ones. */
 export function insertHeads({ json, from = "", numbered }: Rows): string {
-	const names = [...STATE_NAMES, "source_id"];
-	const others = ["source_id", ...ORIGIN_NAMES].map((name) => `r.${name}`);
+	const names = [...STATE_NAMES, "source_id", "parent_id"];
+	const others = ["source_id", "parent_id", ...ORIGIN_NAMES].map((name) => `r.${name}`);
 	return `
 		INSERT INTO conversation_updates.heads (conversation_id, ${[...names, ...ORIGIN_NAMES].join()})
 		SELECT r.conversation_id, ${[...stateValues(numbered), ...others].join()}

@@ -14,8 +14,12 @@ const DIALECT: Dialect = {
 	headType: "id",
 	headReference: "conversation_id",
 	entries: {
-		updates: { from: `${SCHEMA}updates e`, conversationId: "e.conversation_id" },
-		events: { from: `${SCHEMA}events e`, conversationId: "e.conversation_id" },
+		updates: {
+			from: `${SCHEMA}updates e`,
+			besideDamage: `${SCHEMA}updates e`,
+			conversationId: "e.conversation_id",
+		},
+		events: { from: `${SCHEMA}events e`, besideDamage: `${SCHEMA}events e`, conversationId: "e.conversation_id" },
 	},
 	keyWithoutHead: "a.conversation_id",
 	isOfActivity: "e.conversation_id = a.conversation_id",

@@ -128,10 +128,11 @@ export function eventRow(
 }
 
 /** @param origin undefined for a conversation that has a head already, which keeps its own */
-export function headRow(id: string, { state, source }: Head, origin: ConversationOrigin | undefined) {
+export function headRow(id: string, { state, source, parent }: Head, origin: ConversationOrigin | undefined) {
 	return {
 		...stateRow(id, state),
 		source_id: source === undefined ? null : encodeKey(source),
+		parent_id: parent === undefined ? null : encodeKey(parent),
 		...(origin && originColumns(origin)),
 	};
 }

@@ -213,7 +213,8 @@ function forgetRelations(
 			const { record, unpackedSize, checksum } = forgotten.record;
 			update.run(forgotten.summary, record, unpackedSize, checksum, sequence);
 		}
-		statements.prepare("UPDATE heads SET source_id = NULL WHERE id = ? AND source_id = ?").run(id, conversationId);
+		for (const column of ["parent_id", "source_id"])
+			statements.prepare(`UPDATE heads SET ${column} = NULL WHERE id = ? AND ${column} = ?`).run(id, conversationId);
 	}
 	return unreadable;
 }

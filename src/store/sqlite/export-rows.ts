@@ -57,8 +57,11 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 			summary: blob(row.summary),
 		}),
 		write(statements, { conversationId, origin, state, summary }) {
-			const { forkedFromConversationId } = fromBinary(ConversationSummarySchema, summary);
-			insertHead(statements, conversationId, state, forkedFromConversationId, origin);
+			const { forkedFromConversationId: source, parentConversationId: parent } = fromBinary(
+				ConversationSummarySchema,
+				summary,
+			);
+			insertHead(statements, conversationId, { state, source, parent }, origin);
 		},
 	},
 	activity: {

@@ -69,6 +69,7 @@ function readKnown(statements: Statements, { conversationIds, versions, events, 
 			origin: head?.origin ?? activity?.origin,
 			gaps: findGaps(statements, id),
 			source: head?.source,
+			parent: head?.parent,
 			forks,
 			erasure: head === undefined && activity === undefined ? findErasure(statements, id) : undefined,
 		});
@@ -142,10 +143,10 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 			writeActivity(statements, id, found.get(id)?.activity, activity, present(written.origins.get(id))),
 		);
 	const heads = new Map<string, bigint>();
-	for (const [id, { state, source }] of written.heads) {
+	for (const [id, after] of written.heads) {
 		const head = found.get(id)?.head;
-		if (head !== undefined) updateHead(statements, head, state, source);
-		heads.set(id, head?.id ?? insertHead(statements, id, state, source, present(written.origins.get(id))));
+		if (head !== undefined) updateHead(statements, head, after);
+		heads.set(id, head?.id ?? insertHead(statements, id, after, present(written.origins.get(id))));
 	}
 	const withEntries = new Set([...written.updates, ...written.events].map(({ conversationId }) => conversationId));
 	for (const [id, changes] of written.gaps) {

@@ -1,41 +1,42 @@
-import type { ConversationState } from "../conversation-state.ts";
 import type { ConversationOrigin } from "../owners.ts";
 import { originFrom, stateFrom } from "../rows.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
+import type { Head } from "../written-group.ts";
 import type { Statements } from "./statements.ts";
 
 /** The head of a conversation that has a record: what the next append depends on. */
-export interface KnownHead {
+export interface KnownHead extends Head {
 	readonly id: bigint;
 	readonly row: Row;
-	readonly state: ConversationState;
 	readonly origin: ConversationOrigin;
-	/** The conversation of which this one is a fork. */
-	readonly source: string | undefined;
 }
 
 /** Finds the head of a conversation; returns undefined when it has no record. */
 export function findHead(statements: Statements, conversationId: string): KnownHead | undefined {
 	const row = statements.prepare("SELECT * FROM heads WHERE conversation_id = ?").get(conversationId);
 	if (row === undefined) return undefined;
-	const source = nullable(text, row.source_id);
-	return { id: bigint(row.id), row, state: stateFrom(row, text), origin: originFrom(row, text), source };
+	return {
+		id: bigint(row.id),
+		row,
+		state: stateFrom(row, text),
+		origin: originFrom(row, text),
+		source: nullable(text, row.source_id),
+		parent: nullable(text, row.parent_id),
+	};
 }
 
 /** Inserts the head of a conversation. Returns its row id. */
 export function insertHead(
 	statements: Statements,
 	conversationId: string,
-	state: ConversationState,
-	source: string | undefined,
+	head: Head,
 	{ sender, owner }: ConversationOrigin,
 ): bigint {
 	const columns = {
 		conversation_id: conversationId,
 		sender: sender ?? null,
 		owner: owner ?? null,
-		source_id: source ?? null,
-		...stateColumns(state),
+		...headColumns(head),
 	};
 	const names = Object.keys(columns);
 	const row = statements
@@ -45,14 +46,8 @@ export function insertHead(
 }
 
 /** Writes what changes of a head. */
-export function updateHead(
-	statements: Statements,
-	{ id, row }: KnownHead,
-	state: ConversationState,
-	source: string | undefined,
-): void {
-	const columns = { ...stateColumns(state), source_id: source ?? null };
-	const changed = Object.entries(columns).filter(([name, value]) => row[name] !== value);
+export function updateHead(statements: Statements, { id, row }: KnownHead, after: Head): void {
+	const changed = Object.entries(headColumns(after)).filter(([name, value]) => row[name] !== value);
 	if (changed.length === 0) return;
 	const assignments = changed.map(([name]) => `${name} = :${name}`);
 	statements
@@ -60,9 +55,11 @@ export function updateHead(
 		.run({ ...Object.fromEntries(changed), id });
 }
 
-function stateColumns(state: ConversationState) {
+function headColumns({ state, source, parent }: Head) {
 	const { sequence, newestPosted, revision, memberTimes, postedAt, hasUnappliedEvents } = state;
 	return {
+		source_id: source ?? null,
+		parent_id: parent ?? null,
 		sequence,
 		status: BigInt(state.status),
 		order_time: state.orderTime ?? null,

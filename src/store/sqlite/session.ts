@@ -8,8 +8,16 @@ const DIALECT: Dialect = {
 	headType: "integer",
 	headReference: "conversation",
 	entries: {
-		updates: { from: "updates e CROSS JOIN heads h ON h.id = e.conversation", conversationId: "h.conversation_id" },
-		events: { from: "events e CROSS JOIN activities a ON a.id = e.activity", conversationId: "a.conversation_id" },
+		updates: {
+			from: "updates e CROSS JOIN heads h ON h.id = e.conversation",
+			besideDamage: "updates e INDEXED BY updates_by_conversation CROSS JOIN heads h ON h.id = e.conversation",
+			conversationId: "h.conversation_id",
+		},
+		events: {
+			from: "events e CROSS JOIN activities a ON a.id = e.activity",
+			besideDamage: "events e INDEXED BY events_by_activity CROSS JOIN activities a ON a.id = e.activity",
+			conversationId: "a.conversation_id",
+		},
 	},
 	// No head has a negative id.
 	keyWithoutHead: "-a.id",

@@ -15,7 +15,7 @@ import type { NewRefusals } from "../senders.ts";
 import type { IndexProgress, IndexStep } from "../text-index.ts";
 import type { Appended } from "../updates.ts";
 import type { UsageCorrection } from "../usage-plan.ts";
-import { deriveConversations, followConversations, type ViewPosition } from "../views/conversations.ts";
+import { deriveConversations, findUnreadable, followConversations, type ViewPosition } from "../views/conversations.ts";
 import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { bytesOfBatch } from "./batch.ts";
 import type { SenderDeadline } from "./calls.ts";
@@ -63,6 +63,8 @@ const PROOF_MILLISECONDS = 4_500;
  * A conversation that changes often is derived once in this time.
  */
 const FOLLOW_DELAY = 1_000;
+/** Maximum number of steps that the views follow the logs when the store is closed. */
+const MAX_STEPS_AT_CLOSE = 1_000;
 
 /** Runs `work` in one transaction, which is on disk when it returns. */
 type Write = <Result>(work: () => Result) => Result;
@@ -121,18 +123,36 @@ function writer(options: WriterOptions) {
 		return result;
 	}
 
+	/** Conversations that views leave as they are, because pages of the database are damaged. */
+	const unreadable = new Set<string>();
+
 	/**
 	 * Lets the views follow the logs, step by step. What they write need not be on disk before the answer: after a crash
 	 * they follow again.
+	 *
+	 * @returns whether there may be more to do
 	 */
 	async function follow(through: ViewPosition | undefined, steps = Number.POSITIVE_INFINITY): Promise<boolean> {
 		database.exec("PRAGMA synchronous = NORMAL");
 		try {
-			for (let step = 0; step < steps; step++)
-				if (!(await writeInSession(() => followConversations(session, through))).hasMore) return false;
+			for (let step = 0; step < steps; step++) if (!(await followStep(through)).hasMore) return false;
 			return true;
 		} finally {
 			database.exec("PRAGMA synchronous = FULL");
+		}
+	}
+
+	async function followStep(through: ViewPosition | undefined) {
+		const step = () => writeInSession(() => followConversations(session, through, unreadable));
+		try {
+			return await step();
+		} catch (error) {
+			if (!isDamage(error)) throw error;
+			// Not in the transaction: SQLite writes nothing more in one that has met a damaged page.
+			const found = await findUnreadable(session, isDamage);
+			if ([...found].every((id) => unreadable.has(id))) throw error;
+			for (const id of found) unreadable.add(id);
+			return await step();
 		}
 	}
 
@@ -264,7 +284,9 @@ function writer(options: WriterOptions) {
 			answer: (requests: readonly (GroupRequest & SenderDeadline)[]) => appendAll(statements, write, requests),
 		},
 		background: { run: () => follow(undefined, 1), delay: FOLLOW_DELAY },
-		close() {
+		async close() {
+			// So the next start need not. A failure leaves it to that.
+			await follow(undefined, MAX_STEPS_AT_CLOSE).catch(() => undefined);
 			try {
 				transaction(database, "BEGIN IMMEDIATE", () => endRun(statements));
 			} catch {

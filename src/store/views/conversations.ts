@@ -90,18 +90,20 @@ function tablesOf({ headKey, headReference, headType }: Dialect): Tables {
  * Does a step of the view, up to a bounded number of conversations.
  *
  * @param through when the view has followed all entries, its position becomes at least this one
+ * @param unreadable conversations whose rows stay as they are, because pages of the database are damaged
  * @returns the position, and whether there may be more to do
  */
 export async function followConversations(
 	session: Session,
 	through: ViewPosition = { updates: 0n, events: 0n },
+	unreadable: ReadonlySet<string> = new Set(),
 ): Promise<ViewPosition & { readonly hasMore: boolean }> {
 	const before = await lockView(session);
 	const { schema, entries } = session.dialect;
 	const changed = new Set<string>();
 	const follow = async (log: keyof ViewPosition) => {
 		const rows = await session.all(
-			`SELECT e.sequence, ${entries[log].conversationId} AS conversation_id FROM ${entries[log].from}
+			`SELECT e.sequence, ${entries[log].conversationId} AS conversation_id FROM ${entries[log][source]}
 			WHERE e.sequence > ? ORDER BY e.sequence LIMIT ${MAX_ENTRIES}`,
 			before[log],
 		);
@@ -117,9 +119,11 @@ export async function followConversations(
 	};
 	const marked = await takeMarked(session);
 	for (const id of marked) changed.add(id);
+	const source = unreadable.size === 0 ? "from" : "besideDamage";
 	const [updates, events] = [await follow("updates"), await follow("events")];
 	const after = { updates: updates.position, events: events.position };
-	if (changed.size > 0) await deriveConversations(session, [...changed]);
+	const readable = [...changed].filter((id) => !unreadable.has(id));
+	if (readable.length > 0) await deriveConversations(session, readable);
 	if (after.updates !== before.updates || after.events !== before.events)
 		await session.all(
 			`UPDATE ${schema}views SET updates = ?, events = ? WHERE name = 'conversations'`,
@@ -127,6 +131,42 @@ export async function followConversations(
 			after.events,
 		);
 	return { ...after, hasMore: updates.hasMore || events.hasMore || marked.length === MAX_CONVERSATIONS };
+}
+
+/**
+ * Returns those of the conversations of the next step that cannot be read.
+ *
+ * @param isUnreadable returns whether a failure concerns a damaged page
+ */
+export async function findUnreadable(
+	session: Session,
+	isUnreadable: (error: unknown) => boolean,
+): Promise<Set<string>> {
+	const position = await lockView(session);
+	const { schema, entries } = session.dialect;
+	const ids = new Set<string>();
+	for (const log of ["updates", "events"] as const) {
+		const { besideDamage, conversationId } = entries[log];
+		const rows = await session.all(
+			`SELECT e.sequence, ${conversationId} AS conversation_id FROM ${besideDamage}
+			WHERE e.sequence > ? ORDER BY e.sequence LIMIT ${MAX_ENTRIES}`,
+			position[log],
+		);
+		for (const { conversation_id } of rows) ids.add(text(conversation_id));
+	}
+	const marked = await session.all(`SELECT conversation_id FROM ${schema}changed_conversations`);
+	for (const { conversation_id } of marked) ids.add(text(conversation_id));
+	const unreadable = new Set<string>();
+	for (const id of ids)
+		try {
+			await readHeads(session, [id]);
+			await readWithoutHead(session, [id]);
+			await readRows(session, [id]);
+		} catch (error) {
+			if (!isUnreadable(error)) throw error;
+			unreadable.add(id);
+		}
+	return unreadable;
 }
 
 /** Takes conversations that changed without an entry in a log. */
@@ -226,8 +266,9 @@ function rowOf(head: Row, summary: ConversationSummary, { dialect, readText }: S
 		status: column("status"),
 		agent_kind: summary.agentKind,
 		model: summary.model,
-		parent_id: summary.parentConversationId ?? null,
-		source_id: summary.forkedFromConversationId ?? null,
+		// A summary that cannot be rewritten still names a conversation that was erased.
+		parent_id: head.parent_id === null ? null : (summary.parentConversationId ?? null),
+		source_id: head.source_id === null ? null : (summary.forkedFromConversationId ?? null),
 		created_at: column("created_at"),
 		updated_at: column("updated_at"),
 		run_started_at: column("run_started_at"),
@@ -258,7 +299,7 @@ async function readHeads(
 		`(SELECT ${column} FROM ${schema}gaps g WHERE g.conversation_id = h.conversation_id)`;
 	return await all(
 		`SELECT h.${headKey}, h.conversation_id, h.sequence, h.status, h.created_at, h.updated_at, h.run_started_at,
-			h.posted_at, h.sender, h.owner, u.summary, a.last_at, a.error_at,
+			h.posted_at, h.parent_id, h.source_id, h.sender, h.owner, u.summary, a.last_at, a.error_at,
 			${gaps("count(*)")} AS gap_count, ${gaps("min(g.since)")} AS gaps_since
 		FROM ${schema}heads h JOIN ${schema}updates u ON u.sequence = h.sequence
 		LEFT JOIN ${schema}activities a ON a.conversation_id = h.conversation_id
@@ -298,6 +339,8 @@ async function readWithoutHead(
 			updated_at: row.last_at,
 			run_started_at: null,
 			posted_at: null,
+			parent_id: null,
+			source_id: null,
 		}));
 }
 

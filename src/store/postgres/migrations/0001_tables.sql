@@ -91,8 +91,9 @@ CREATE TABLE conversation_updates.heads (
 	has_unapplied_events boolean NOT NULL,
 	-- The time of the last state update of each member, as JSON.
 	member_times text,
-	-- The conversation of which this one is a fork.
+	-- The conversation of which this one is a fork, and its parent; NULL when the other one was erased.
 	source_id text COLLATE "C",
+	parent_id text COLLATE "C",
 	-- Who posted the conversation first: the name of the access key or certificate, and the owner of what it posts. A
 	-- conversation without a record has them in `activities` only; else both tables have the same.
 	sender text COLLATE "C",

@@ -79,8 +79,9 @@ CREATE TABLE heads (
 	has_unapplied_events INTEGER NOT NULL,
 	-- The time of the last state update of each member, as JSON.
 	member_times TEXT,
-	-- The conversation of which this one is a fork.
+	-- The conversation of which this one is a fork, and its parent; NULL when the other one was erased.
 	source_id TEXT,
+	parent_id TEXT,
 	-- Who posted the conversation first: the name of the access key or certificate, and the owner of what it posts. A
 	-- conversation without a record has them in `activities` only; else both tables have the same.
 	sender TEXT,
