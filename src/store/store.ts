@@ -161,6 +161,11 @@ export interface Store extends AsyncDisposable {
 	/** Returns some free pages of the database to the file system, if the engine does so. */
 	returnSpace(): Promise<ReturnedSpace>;
 	/**
+	 * Empties the views, which then follow the logs from their beginning. So they are derived by the present rules, and from
+	 * what can be read now.
+	 */
+	resetViews(): Promise<void>;
+	/**
 	 * Claims some work, or renews the claim, so that one process at a time does it.
 	 *
 	 * @param holder identifies the process

@@ -364,7 +364,8 @@ test.each(ENGINES)("with $engine, an erasure leaves nothing of a conversation in
 
 	const before = Object.entries(await rows.all()).filter(([name]) => !(name in KEPT));
 	const isShadow = (name: string) => name.endsWith("_config") || name.endsWith("_data") || name.endsWith("_idx");
-	const filled = before.filter(([name]) => !isShadow(name));
+	// The views have followed before an erasure.
+	const filled = before.filter(([name]) => !isShadow(name) && name !== "changed_conversations");
 	expect(filled.flatMap(([name, texts]) => (texts.length === 0 ? [name] : []))).toEqual([]);
 	expect(filled.length).toBeGreaterThan(12);
 	expect(await erase(service, id, BLUE)).toEqual([200, { erased: 1 }]);

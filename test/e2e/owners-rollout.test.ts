@@ -20,7 +20,7 @@ async function forgetSenders(url: string): Promise<void> {
 	const isSqlite = url.startsWith("sqlite:");
 	const schema = isSqlite ? "" : "conversation_updates.";
 	const texts = [
-		...["conversations", "activities", "updates", "events"].map(
+		...["heads", "conversations", "activities", "updates", "events"].map(
 			(table) => `UPDATE ${schema}${table} SET sender = NULL`,
 		),
 		...["usage_conversations", "usage_sums"].map((table) => `UPDATE ${schema}${table} SET sender = ''`),

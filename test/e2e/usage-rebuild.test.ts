@@ -40,7 +40,7 @@ async function postAll(service: TestService): Promise<number> {
 	const ids = new Set<string>();
 	for (const { conversationId: id, posts } of capturedSequences())
 		for (const { webhook, body } of posts) {
-			if (webhook === "conversations") ids.add(id);
+			ids.add(id);
 			await postWebhook(service, KEY, body, {}, webhook === "events" ? `${EVENT_WEBHOOK}/${id}` : undefined);
 		}
 	return ids.size;

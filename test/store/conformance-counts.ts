@@ -31,6 +31,11 @@ const operation = fc.oneof(
 	fc.record({ kind: fc.constant("event" as const), conversation, columns }),
 	fc.record({ kind: fc.constant("assign" as const), conversation, owner: fc.constantFrom("red", "green") }),
 	fc.record({ kind: fc.constant("remove deleted" as const) }),
+	fc.record({ kind: fc.constant("prune history" as const) }),
+	fc.record({ kind: fc.constant("prune events" as const) }),
+	fc.record({ kind: fc.constant("erase" as const), conversation }),
+	// Lets the view follow what was stored so far.
+	fc.record({ kind: fc.constant("list" as const) }),
 );
 type Operation = typeof operation extends fc.Arbitrary<infer Value> ? Value : never;
 
@@ -94,11 +99,63 @@ async function perform(store: Store, done: Operation, n: number): Promise<void> 
 			return;
 		case "remove deleted":
 			await store.prune({ receivedBefore: receivedAt, limit: 100 });
+			return;
+		case "prune history":
+			await store.prune({ updatesPerConversation: 1, limit: 100 });
+			return;
+		case "prune events":
+			await store.pruneEvents(receivedAt, 100);
+			return;
+		case "erase":
+			await store.erase({ conversationId: id(done.conversation), owner: undefined, erasedAt: receivedAt });
+			return;
+		case "list":
+			await store.listConversations({ conditions: [], limit: 1, withRecords: false });
 	}
+}
+
+/** A condition of each kind that an operation can change. */
+const FILTERS: readonly Condition[] = [
+	{ kind: "equal", field: "owner", value: "red" },
+	{ kind: "equal", field: "sender", value: "blue-server" },
+	{ kind: "equal", field: "model", value: "b" },
+	{ kind: "one_of", field: "executionStatus", values: [2, 5] },
+	{ kind: "tag", key: "team", value: undefined },
+	{ kind: "tag", key: "x", value: "1" },
+	{ kind: "title", contains: "event" },
+	{ kind: "gaps", value: true },
+	{ kind: "error", value: false },
+];
+
+/** Reads everything that the view of conversations tells. */
+async function readView(store: Store) {
+	const orders = ["updated", "activity", "created", "cost", "tokens"] as const;
+	const read = (order: (typeof orders)[number], conditions: readonly Condition[]) =>
+		store.listConversations({ conditions, order, limit: 100, withRecords: false });
+	return {
+		lists: await Promise.all(orders.map((order) => read(order, []))),
+		filtered: await Promise.all(FILTERS.map((condition) => read("updated", [condition]))),
+		counts: await Promise.all(GROUPS.map((group) => store.countConversations({ conditions: [], group, limit: 100 }))),
+	};
 }
 
 /** @param open opens an empty store */
 export function countConformance(open: () => Promise<Store>): void {
+	describe("the view of conversations", () => {
+		it("is the same when it is reset and follows again, after any operations", async () => {
+			await fc.assert(
+				fc.asyncProperty(fc.array(operation, { maxLength: 30 }), async (operations) => {
+					await using store = await open();
+					for (const [n, done] of operations.entries()) await perform(store, done, n + 1);
+					const grown = await readView(store);
+					await store.resetViews();
+					expect(await readView(store)).toEqual(grown);
+				}),
+				{ numRuns: 12 },
+			);
+		});
+	});
+
 	describe("kept counts", () => {
 		it("are those of the conversations, and sums of usage those of the ledger, after any operations", async () => {
 			await fc.assert(

@@ -115,7 +115,7 @@ function relatedQuery(conversationId: string): Query {
 }
 
 /** Tables with rows of a conversation, by its id. */
-const TABLES = ["updates", "events", "activities", "heads", "search_titles", "pruned", "gaps"];
+const TABLES = ["updates", "events", "activities", "heads", "search_titles", "pruned", "gaps", "changed_conversations"];
 
 function removeQueries(conversationId: string): Query[] {
 	const erasedId = randomUUID();

@@ -7,6 +7,7 @@ import { appendJudged, type IsSameRecord } from "../duplicates.ts";
 import { Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
 import type { Store } from "../store.ts";
+import { resetConversations } from "../views/conversations.ts";
 import { readView, type ViewAnswer, type ViewQuery } from "../views/read-view.ts";
 import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { batchResult, updateResult } from "./append-results.ts";
@@ -38,6 +39,7 @@ import {
 	setRefusedReasons,
 } from "./refused-posts.ts";
 import { listSenders, refusalsQueries } from "./senders.ts";
+import { postgresSession } from "./session.ts";
 import {
 	claimedFrom,
 	claimQueries,
@@ -275,6 +277,13 @@ function storeOf(
 		listConversations: (query) => readOfView("listConversations", query, listConversations),
 		countConversations: (query) => readOfView("countConversations", query, countConversations),
 		claim: (name, holder, now, until) => run(() => logged("claim", claim(connections, name, holder, now, until))),
+		resetViews: () =>
+			run(() =>
+				logged(
+					"resetViews",
+					connections.transaction((transaction) => resetConversations(postgresSession(transaction))),
+				),
+			),
 		prune: (policy) => run(() => logged("prune", pruner.prune(policy))),
 		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.pruneEvents(receivedBefore, limit))),
 		addRefusals: (refusals) => run(() => logged("addRefusals", write(...refusalsQueries(refusals)))),

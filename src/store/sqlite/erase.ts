@@ -75,7 +75,7 @@ export function erase(
 		removeTitle(statements, id);
 		run("DELETE FROM heads WHERE id = ?", id);
 	}
-	for (const table of ["activities", "pruned", "gaps"])
+	for (const table of ["activities", "pruned", "gaps", "changed_conversations"])
 		run(`DELETE FROM ${table} WHERE conversation_id = ?`, conversationId);
 	run(
 		"UPDATE usage_conversations SET conversation_id = ?, digest = 0, ledger = '' WHERE conversation_id = ?",

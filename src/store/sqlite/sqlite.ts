@@ -257,6 +257,7 @@ function storeOf(
 		countConversations: (query) => readOfView(reader.calls.countConversations, query),
 		// One process has the database open.
 		claim: async () => true,
+		resetViews: () => writer.calls.resetViews(),
 		prune: (policy) => pruner.prune(policy),
 		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
 		addRefusals: (refusals) => writer.calls.addRefusals(refusals),

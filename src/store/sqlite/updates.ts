@@ -44,7 +44,7 @@ export function getUpdate(statements: Statements, query: UpdateOf): StoredUpdate
 }
 
 function isOf(statements: Statements, conversationId: string, owner: string): boolean {
-	const find = "SELECT 1 FROM conversations WHERE conversation_id = ? AND owner = ?";
+	const find = "SELECT 1 FROM heads WHERE conversation_id = ? AND owner = ?";
 	return statements.prepare(find).get(conversationId, owner) !== undefined;
 }
 

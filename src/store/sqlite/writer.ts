@@ -15,7 +15,13 @@ import type { NewRefusals } from "../senders.ts";
 import type { IndexProgress, IndexStep } from "../text-index.ts";
 import type { Appended } from "../updates.ts";
 import type { UsageCorrection } from "../usage-plan.ts";
-import { deriveConversations, findUnreadable, followConversations, type ViewPosition } from "../views/conversations.ts";
+import {
+	deriveConversations,
+	findUnreadable,
+	followConversations,
+	resetConversations,
+	type ViewPosition,
+} from "../views/conversations.ts";
 import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { bytesOfBatch } from "./batch.ts";
 import type { SenderDeadline } from "./calls.ts";
@@ -236,6 +242,10 @@ function writer(options: WriterOptions) {
 			},
 			/** Lets the views follow the logs up to these entries, and all before them. */
 			follow: async (through: ViewPosition): Promise<void> => void (await follow(through)),
+			async resetViews(): Promise<void> {
+				unreadable.clear();
+				await writeInSession(() => resetConversations(session));
+			},
 			/** Does a step of `Store.purge`. Returns whether there is another one to do now. */
 			purge(): boolean {
 				if (misplaced !== undefined) throw misplaced;

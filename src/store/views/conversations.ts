@@ -246,8 +246,9 @@ export async function deriveConversations(session: Session, conversationIds: rea
 	await session.add(TAG_KEY_COUNTS, counts.tagKeys());
 }
 
-/** Removes all rows, so that the view follows both logs from their beginning. The view is locked. */
+/** Removes all rows, so that the view follows both logs from their beginning. */
 export async function resetConversations(session: Session): Promise<void> {
+	await lockView(session);
 	const { schema } = session.dialect;
 	for (const { name } of [tablesOf(session.dialect).tags, COUNTS, TAG_KEY_COUNTS, TAG_VALUE_COUNTS])
 		await session.all(`DELETE FROM ${schema}${name}`);
