@@ -38,7 +38,7 @@ afterEach(async () => {
 });
 
 async function sequences(from: Store): Promise<bigint[]> {
-	return (await from.updates.list({ after: 0n, limit: 1000, withRecords: false })).map(({ sequence }) => sequence);
+	return (await from.updates.list({ after: 0n, limit: 1_000_000, withRecords: false })).map(({ sequence }) => sequence);
 }
 
 async function expectRefused(cause: string, duplicate: Sample): Promise<void> {
@@ -119,6 +119,11 @@ describe("a store whose files are not in their place", () => {
 						refused += 1;
 					},
 				);
+		});
+		// A failed expectation ends the writers, too.
+		using writing = new DisposableStack();
+		writing.defer(() => {
+			stop = true;
 		});
 		for (let move = 1; move <= 5; move++) {
 			await expect.poll(() => acknowledged.length).toBeGreaterThan(move * 20);
