@@ -24,9 +24,11 @@ export interface Command {
 export const COMMANDS: Readonly<Record<string, Command>> = {
 	serve: {
 		operands: [],
-		meaning: "run the service until SIGTERM or SIGINT (the default)",
+		options: ["demo"],
+		meaning:
+			"run the service until SIGTERM or SIGINT (the default); with --demo it shows invented conversations, in a database that is removed at the end",
 		failure: "The service cannot start",
-		run: serve,
+		run: (config, _, { demo = false }) => serve(config, demo),
 	},
 	config: {
 		operands: [],

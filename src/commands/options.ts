@@ -4,6 +4,7 @@
 export const OPTIONS = {
 	help: { type: "boolean", short: "h" },
 	version: { type: "boolean" },
+	demo: { type: "boolean" },
 	"after-update": { type: "string", value: "N" },
 	"after-event": { type: "string", value: "N" },
 	all: { type: "boolean" },

@@ -1,5 +1,6 @@
 import { parseArgs } from "node:util";
 import { ConfigError, readConfig } from "../config/config.ts";
+import { demoEnvironment } from "../demo/demo.ts";
 import { packageJson } from "../package-json.ts";
 import { COMMANDS } from "./commands.ts";
 import { help, usageOf } from "./help.ts";
@@ -25,7 +26,7 @@ async function runCommand(args: readonly string[], environment: NodeJS.ProcessEn
 	const takesMore = command.operands.at(-1)?.endsWith("…") === true;
 	const isCounted = takesMore || operands.length === command.operands.length;
 	if (!isCounted || isForeign) throw new UsageError(`Usage: ${usageOf(name, command)}`);
-	const config = readConfig(environment);
+	const config = readConfig(values.demo === true ? demoEnvironment(environment) : environment);
 	try {
 		await command.run(config, operands, values);
 	} catch (error) {

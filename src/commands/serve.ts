@@ -1,12 +1,18 @@
+import { dirname } from "node:path/posix";
 import { formatAddress } from "../config/address.ts";
 import type { Config } from "../config/config.ts";
+import { playDemo } from "../demo/demo.ts";
 import type { FirstKeys } from "../server.ts";
 import { createLogger } from "../telemetry/log.ts";
 import { lineFormat } from "../telemetry/log-format.ts";
 import { LogOutput } from "../telemetry/log-output.ts";
 
-/** The command `serve`: runs the service until a signal. */
-export async function serve(config: Config): Promise<void> {
+/**
+ * The command `serve`: runs the service until a signal.
+ *
+ * @param demo whether invented conversations are posted to the service
+ */
+export async function serve(config: Config, demo: boolean): Promise<void> {
 	const { fd, isTTY } = process.stdout;
 	const output = new LogOutput(fd, lineFormat(config.logFormat, isTTY));
 	const log = createLogger(config.logLevel, output);
@@ -14,8 +20,17 @@ export async function serve(config: Config): Promise<void> {
 	// Loaded here, so that an error while loading these modules is reported like any other startup failure.
 	const { startService } = await import("../server.ts");
 	const { WEBHOOK_PATH } = await import("../transports/webhook/webhook.ts");
-	const service = await startService(config, log, (keys) => showFirstKeys(keys, config, WEBHOOK_PATH));
+	const ending = new AbortController();
+	const service = await startService(config, log, (keys) => {
+		showFirstKeys(keys, config, WEBHOOK_PATH);
+		if (!demo) return;
+		const url = `${urlOf(keys, config)}${dirname(WEBHOOK_PATH)}`;
+		playDemo(url, keys.key, ending.signal).catch((error: unknown) => {
+			if (!ending.signal.aborted) log.unexpectedError("demo", error);
+		});
+	});
 	log.stopping(await signalled);
+	ending.abort();
 	// Exits when the stop hangs. No acknowledged data is lost, because it is on disk.
 	const forcedExit = setTimeout(() => {
 		log.unexpectedError("stop", new Error("The service has not stopped within DRAIN_SECONDS"));
@@ -54,8 +69,9 @@ function firstSignal(): Promise<NodeJS.Signals> {
 }
 
 /** Shows the new access keys. They cannot be shown again, because the service stores only their hashes. */
-function showFirstKeys({ key, consoleKey, httpAddress }: FirstKeys, { tls, basePath }: Config, path: string): void {
-	const url = `${tls === undefined ? "http" : "https"}://${formatAddress(httpAddress)}${basePath}`;
+function showFirstKeys(keys: FirstKeys, config: Config, path: string): void {
+	const { key, consoleKey } = keys;
+	const url = urlOf(keys, config);
 	const console =
 		consoleKey === undefined
 			? ""
@@ -75,4 +91,9 @@ ${console}Try it:
     -d '{"id":"7c9e6679-7425-40de-944b-e07fc1f90ae7","workspace":{"kind":"LocalWorkspace","working_dir":"/workspace"},"agent":{"kind":"ACPAgent","acp_command":["acp"]}}'
 
 `);
+}
+
+/** Returns the URL of the HTTP listener, with the base path. */
+function urlOf({ httpAddress }: FirstKeys, { tls, basePath }: Config): string {
+	return `${tls === undefined ? "http" : "https"}://${formatAddress(httpAddress)}${basePath}`;
 }

@@ -1,0 +1,183 @@
+import { randomUUID } from "node:crypto";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import type { JsonObject } from "@bufbuild/protobuf";
+import { STORIES, type Step, type Story } from "./stories.ts";
+
+/** Number of stories that have ended when the demo begins. */
+const ENDED = 3;
+/** Maximum number of conversations that run live, one after the other. */
+const MAX_LIVE = 200;
+/** Milliseconds between the ended conversations, and between two that run live. */
+const AGE = 3_600_000;
+const PAUSE = 8_000;
+/** Variables that a demo takes from the environment. With all others, it could meet data that is not invented. */
+const TAKEN = /^(?:HTTP_ADDRESS|GRPC_ADDRESS|BASE_PATH|CONSOLE|LOG_LEVEL|LOG_FORMAT|PATH)$/;
+
+/** Returns the environment of a demo: an empty database that is removed when the process ends. */
+export function demoEnvironment(environment: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+	// On Linux, this folder is in memory.
+	const folder = mkdtempSync(join(existsSync("/dev/shm") ? "/dev/shm" : tmpdir(), "demo-"));
+	process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
+	const taken = Object.entries(environment).filter(([name]) => TAKEN.test(name));
+	return { ...Object.fromEntries(taken), DATABASE_URL: `sqlite:${join(folder, "conversations.db")}` };
+}
+
+/**
+ * Posts invented conversations to the webhooks as an agent server does: some that have ended, then others that run live,
+ * one after the other.
+ *
+ * @param webhooks URL of the webhooks, without a slash at its end
+ * @param key an access key with the scope `ingest`
+ * @throws Error when a post fails
+ */
+export async function playDemo(webhooks: string, key: string, signal: AbortSignal): Promise<void> {
+	const post = async (path: string, body: unknown) => {
+		const response = await fetch(`${webhooks}/${path}`, {
+			method: "POST",
+			headers: { "Content-Type": "application/json", "X-Access-Token": key },
+			body: JSON.stringify(body),
+			signal,
+		});
+		if (!response.ok) throw new Error(`the post to ${path} was answered with ${response.status}`);
+		await response.body?.cancel();
+	};
+	for (const [n, story] of STORIES.slice(0, ENDED).entries())
+		await new Telling(story, Date.now() - (ENDED - n) * AGE, post).tell(async () => undefined);
+	const live = STORIES.slice(ENDED);
+	for (let n = 0; n < MAX_LIVE; n++) {
+		const story = live[n % live.length];
+		if (story === undefined) return;
+		await new Telling(story, Date.now(), post).tell((milliseconds) => delay(milliseconds, undefined, { signal }));
+		await delay(PAUSE, undefined, { signal });
+	}
+}
+
+/** Posts one story. */
+class Telling {
+	readonly #id = randomUUID();
+	readonly #story: Story;
+	readonly #begin: number;
+	readonly #post: (path: string, body: unknown) => Promise<void>;
+	readonly #costs: JsonObject[] = [];
+	readonly #usages: JsonObject[] = [];
+	#time: number;
+	#parent: string | null = null;
+
+	/** @param begin when the conversation begins, in milliseconds since 1970 */
+	constructor(story: Story, begin: number, post: (path: string, body: unknown) => Promise<void>) {
+		this.#story = story;
+		this.#begin = begin;
+		this.#time = begin;
+		this.#post = post;
+	}
+
+	/** @param wait lets the milliseconds of a step pass */
+	async tell(wait: (milliseconds: number) => Promise<void>): Promise<void> {
+		await this.#post("conversations", this.#record("running"));
+		await this.#postEvents([state("execution_status", "running")]);
+		for (const step of this.#story.steps) {
+			await wait(step.seconds * 1000);
+			this.#time += step.seconds * 1000;
+			await this.#postEvents(this.#eventsOf(step));
+		}
+		await this.#postEvents([state("execution_status", this.#story.status)]);
+		await this.#post("conversations", this.#record(this.#story.status));
+	}
+
+	#eventsOf({ cost, seconds, events }: Step): JsonObject[] {
+		const response = randomUUID();
+		const action = randomUUID();
+		if (cost !== undefined) {
+			const { model } = this.#story;
+			this.#costs.push({ model, cost, timestamp: this.#time / 1000 });
+			this.#usages.push({ ...tokensOf(model, cost), response_id: response });
+		}
+		const filled = events.map((event, n) => ({
+			...event,
+			...(event.llm_response_id === true && { llm_response_id: response }),
+			...(event.tool_call_id === true && { tool_call_id: response }),
+			...(event.kind === "ActionEvent" && { id: action, tool_call: { ...objectOf(event.tool_call), id: response } }),
+			...(event.kind === "ObservationEvent" && { action_id: action }),
+			// A result comes after its call.
+			...(n > 0 && { timestamp: this.#timestamp((seconds * 1000) / 4) }),
+		}));
+		return cost === undefined ? filled : [...filled, state("stats", this.#stats(false))];
+	}
+
+	async #postEvents(events: readonly JsonObject[]): Promise<void> {
+		const filled = events.map((event) => {
+			const id = typeof event.id === "string" ? event.id : randomUUID();
+			const filled = { timestamp: this.#timestamp(), ...event, id, parent_id: this.#parent };
+			this.#parent = id;
+			return filled;
+		});
+		await this.#post(`events/${this.#id}`, filled);
+	}
+
+	/** Returns a time of the present step, without an offset as agent servers send it. */
+	#timestamp(after = 0): string {
+		return new Date(this.#time + after).toISOString().slice(0, -1);
+	}
+
+	#record(status: string): JsonObject {
+		const { title, model, tags } = this.#story;
+		return {
+			id: this.#id,
+			title,
+			execution_status: status,
+			workspace: { kind: "LocalWorkspace", working_dir: "/workspace" },
+			agent: { kind: "Agent", llm: { model, usage_id: "agent" }, tools: [] },
+			stats: this.#stats(true),
+			tags: { ...tags },
+			created_at: new Date(this.#begin).toISOString(),
+			updated_at: new Date(this.#time).toISOString(),
+		};
+	}
+
+	/** @param withLists whether it has the single calls, which a record has and an event has not */
+	#stats(withLists: boolean): JsonObject {
+		const { model } = this.#story;
+		const total = this.#costs.reduce((sum, { cost }) => sum + Number(cost), 0);
+		const tokens = tokensOf(model, total);
+		const metrics = { model_name: model, accumulated_cost: total, accumulated_token_usage: this.#sum(tokens) };
+		const lists = { costs: this.#costs, token_usages: this.#usages, response_latencies: [] };
+		return { usage_to_metrics: { agent: withLists ? { ...metrics, ...lists } : metrics } };
+	}
+
+	/** Returns tokens whose counts are the sums over all calls. */
+	#sum(tokens: JsonObject): JsonObject {
+		const sums = Object.entries(tokens).map(([name, value]) => [
+			name,
+			typeof value === "number" ? this.#usages.reduce((sum, usage) => sum + Number(usage[name]), 0) : value,
+		]);
+		return Object.fromEntries(sums);
+	}
+}
+
+function state(key: string, value: JsonObject | string): JsonObject {
+	return { kind: "ConversationStateUpdateEvent", source: "environment", key, value };
+}
+
+/** Returns invented numbers of tokens that fit a cost in dollars. */
+function tokensOf(model: string, cost: number): JsonObject {
+	return {
+		model,
+		prompt_tokens: Math.round(cost * 250_000),
+		completion_tokens: Math.round(cost * 9_000),
+		cache_read_tokens: Math.round(cost * 180_000),
+		cache_write_tokens: Math.round(cost * 20_000),
+		reasoning_tokens: Math.round(cost * 1_000),
+		context_window: 200_000,
+		per_turn_token: Math.round(cost * 259_000),
+		response_id: "",
+	};
+}
+
+function objectOf(value: unknown): JsonObject {
+	return typeof value === "object" && value !== null && !Array.isArray(value)
+		? Object.fromEntries(Object.entries(value))
+		: {};
+}
