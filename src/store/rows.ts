@@ -7,7 +7,7 @@ import { type Activity, encodeActivity, encodeErrorSequence, leafOver, shownErro
 import type { ListOrder } from "./condition.ts";
 import type { StoredConversation } from "./conversation-lists.ts";
 import { type ConversationState, revisionOf } from "./conversation-state.ts";
-import { errorFrom } from "./error-column.ts";
+import { errorFrom, errorJson } from "./error-column.ts";
 import type { RecordState } from "./event-batch.ts";
 import type { ProtectedEvent, StoredEvent } from "./events.ts";
 import type { OpenGaps } from "./gaps.ts";
@@ -17,9 +17,10 @@ import type { StoredRecord, Unreadable } from "./stored-record.ts";
 import type { EventRow, PrunedRow, UpdateRow } from "./stored-rows.ts";
 import type { StoredUpdate } from "./updates.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "./values.ts";
+import type { Head } from "./written-group.ts";
 
 /**
- * Reads rows whose columns have the same names in every engine. An engine that encodes texts passes a function that
+ * Reads and makes rows whose columns have the same names in every engine. An engine that encodes texts passes a function that
  * decodes them.
  */
 
@@ -285,11 +286,6 @@ function contentFrom(row: Row | undefined): Omit<ProtectedEvent, "text"> & { rea
 	};
 }
 
-/** Returns the column with the origin of an event. Nearly all events are posted, and null takes no space. */
-export function originColumn(origin: UpdateOrigin): number | null {
-	return origin === UpdateOrigin.POSTED ? null : origin;
-}
-
 /** Reads an event as it is stored. */
 export function eventRowFrom(row: Row, eventId: string, readText: ReadText): EventRow {
 	return {
@@ -310,4 +306,97 @@ export function prunedFrom(row: Row, readText: ReadText): PrunedRow {
 		through: bigint(row.through),
 		removal: bigint(row.removal),
 	};
+}
+
+/** Returns the columns of an update. In place of the conversation's id an engine may have a reference to it. */
+export function updateColumns({ record, ...update }: UpdateRow) {
+	return {
+		conversation_id: update.conversationId,
+		sequence: update.sequence,
+		change: update.change,
+		current: update.current,
+		previous_sequence: update.previousSequence,
+		received_at: update.receivedAt,
+		origin: update.origin,
+		base_sequence: update.base,
+		size: update.size,
+		redaction_version: record.redactionVersion,
+		schema_version: record.schemaVersion,
+		unpacked_size: record.unpackedSize,
+		checksum: record.checksum,
+		sender: update.sender,
+		summary: update.summary,
+		activity: update.activity,
+		record: record.record,
+	};
+}
+
+/** Returns the columns of an event: see {@link updateColumns}. */
+export function eventColumns({ text: packed, ...event }: EventRow) {
+	return {
+		conversation_id: event.conversationId,
+		sequence: event.sequence,
+		event_id: event.eventId,
+		received_at: event.receivedAt,
+		happened_at: event.happenedAt,
+		kind: event.kind,
+		source: event.source,
+		redaction_version: event.redactionVersion,
+		unpacked_size: packed.unpackedSize,
+		checksum: packed.checksum,
+		secrets: event.secrets,
+		llm_response_id: event.llmResponseId,
+		sender: event.sender,
+		// Nearly all events are posted, and null takes no space.
+		origin: event.origin === UpdateOrigin.POSTED ? null : event.origin,
+		text: packed.record,
+	};
+}
+
+/** Returns the columns of a head without those of {@link originColumns}. */
+export function headColumns(conversationId: string, { state, source, parent }: Head) {
+	return {
+		conversation_id: conversationId,
+		sequence: state.sequence,
+		status: BigInt(state.status),
+		order_time: state.orderTime ?? null,
+		life_began_at: state.lifeBeganAt ?? null,
+		created_at: state.createdAt,
+		updated_at: state.updatedAt,
+		run_started_at: state.runStartedAt ?? null,
+		newest_sequence: state.newestPosted?.sequence ?? null,
+		newest_updated_at: state.newestPosted?.updatedAt ?? null,
+		newest_size: state.newestPosted === undefined ? null : BigInt(state.newestPosted.size),
+		revision: state.revision,
+		posted_at: state.postedAt ?? null,
+		has_unapplied_events: state.hasUnappliedEvents,
+		member_times: state.memberTimes ?? null,
+		source_id: source ?? null,
+		parent_id: parent ?? null,
+	};
+}
+
+/** Returns the columns of an activity without those of {@link originColumns}. */
+export function activityColumns(conversationId: string, activity: Activity) {
+	const { leaf, message, firstMessage, error } = activity;
+	return {
+		conversation_id: conversationId,
+		event_count: activity.eventCount,
+		last_at: activity.lastAt,
+		last_state_update_at: activity.lastStateUpdateAt ?? null,
+		leaf_at: leaf?.at ?? null,
+		leaf: leaf?.text ?? null,
+		message_at: message?.at ?? null,
+		message: message?.text ?? null,
+		first_message_at: firstMessage?.at ?? null,
+		first_message: firstMessage?.text ?? null,
+		error_at: error?.at ?? null,
+		error: error === undefined ? null : errorJson(error),
+		error_sequence: error?.sequence ?? null,
+	};
+}
+
+/** Returns the columns that tell who posted a conversation first. A row that is written again keeps its own. */
+export function originColumns({ sender, owner }: ConversationOrigin) {
+	return { sender: sender ?? null, owner: owner ?? null };
 }

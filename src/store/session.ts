@@ -1,25 +1,12 @@
 import type { LogTable } from "./rows.ts";
+import type { Engine, Table } from "./tables.ts";
 import type { Row } from "./values.ts";
 
 /** A value of a column or of a placeholder. A list is for {@link Session.isIn}. */
-export type Value = string | bigint | number | boolean | null | readonly string[];
+export type Value = string | bigint | number | boolean | null | Uint8Array | readonly string[];
 
-/** Values of columns, by the names of these. */
-export type Columns = Readonly<Record<string, Value>>;
-
-/**
- * The type of a column. A `key` is a text that conditions compare and that is never read back: PostgreSQL's indexes have
- * its beginning and a digest if it is long.
- */
-export type ColumnType = "id" | "integer" | "real" | "boolean" | "text" | "key";
-
-/** The description of a table, for the statements that both engines build from it. */
-export interface Table {
-	readonly name: string;
-	readonly columns: Readonly<Record<string, ColumnType>>;
-	/** The columns of the primary key. */
-	readonly key: readonly string[];
-}
+/** Values of columns, by the names of these. A missing one is null. */
+export type Columns = Readonly<Record<string, Value | undefined>>;
 
 /** A row to write. */
 export interface Change {
@@ -31,11 +18,11 @@ export interface Change {
 
 /** What differs between the engines in statements that are written once. */
 export interface Dialect {
+	readonly engine: Engine;
 	/** Prefix of the names of tables: their schema. */
 	readonly schema: string;
-	/** Column of `heads` and `conversations` to which other tables refer, its type, and the name of such a reference. */
+	/** Column of `heads` and `conversations` to which other tables refer, and the name of such a reference. */
 	readonly headKey: string;
-	readonly headType: ColumnType;
 	readonly headReference: string;
 	/**
 	 * The logs as `e`, with the table that has the id of the conversation. `besideDamage` reads an index only, not the pages
@@ -44,6 +31,8 @@ export interface Dialect {
 	readonly entries: Readonly<
 		Record<LogTable, { readonly from: string; readonly besideDamage: string; readonly conversationId: string }>
 	>;
+	/** SQL for whether an update `u` is the current one of the conversation whose head is `h`. */
+	readonly isCurrent: string;
 	/** SQL of the key that lists use for a conversation without a head, whose activity is `a`. */
 	readonly keyWithoutHead: string;
 	/** SQL for whether an event `e` is of the activity `a`. */

@@ -1,7 +1,7 @@
 import { chmodSync, copyFileSync, readFileSync, statSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { expect, test } from "vitest";
-import { PRERELEASE } from "../../src/store/migrations.ts";
+import { PRERELEASE } from "../../src/store/schema.ts";
 import { APPLICATION_ID, createSchema, SCHEMA_VERSION } from "../../src/store/sqlite/schema.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import { TempFolder } from "../support/temp.ts";

@@ -5,7 +5,7 @@ import type { AppendOutcome, AppendResult } from "../group-plan.ts";
 import type { NewestSequences } from "../rows.ts";
 import type { Appended } from "../updates.ts";
 import { bigint, type Row } from "../values.ts";
-import { PROVISIONAL } from "./numbered-sql.ts";
+import { PROVISIONAL } from "./written-group.ts";
 
 /** Returns the newest sequences before a group, from the result of its last statement or its row of `writers`. */
 export function precedingOf(row: Row | undefined): NewestSequences {

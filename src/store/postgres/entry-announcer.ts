@@ -5,7 +5,7 @@ import type { LogTable, NewestSequences } from "../rows.ts";
 import type { LogListener } from "../sequence-log.ts";
 import type { Connections } from "./connections.ts";
 import type { Positions } from "./log.ts";
-import { CHANNEL } from "./numbered-sql.ts";
+import { CHANNEL } from "./written-group.ts";
 
 /** Announces entries that this process appends, and from the first subscription on also those of other processes. */
 export class EntryAnnouncer {

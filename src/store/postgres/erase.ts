@@ -14,13 +14,13 @@ import type { Connections } from "./connections.ts";
 import { INSERT_ERASURE, REPLACE_ERASURE } from "./erasures.ts";
 import { listConversations } from "./list-conversations.ts";
 import { lockConversations } from "./locks.ts";
-import { CHANNEL } from "./numbered-sql.ts";
 import { removeRefusedOf } from "./refused-posts.ts";
 import { decoded, isConversationId } from "./rows.ts";
 import { postgresSession } from "./session.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import { removeTextsQuery } from "./text-index.ts";
 import type { Query, Transaction } from "./transaction.ts";
+import { CHANNEL } from "./written-group.ts";
 
 /**
  * Erases a conversation: see `Store.erase`. The view of conversations, by which relatives are found, has followed the logs.
@@ -229,9 +229,9 @@ async function forgetInUpdates(
 			...changed.map(({ sequence, summary, record: { record, unpackedSize, checksum } }) => ({
 				text: `
 					UPDATE conversation_updates.updates SET summary = $2, record = $3, unpacked_size = $4, checksum = $5
-					WHERE sequence = $1
+					WHERE conversation_id = $6 AND sequence = $1
 				`,
-				values: [sequence, summary, record, unpackedSize, checksum],
+				values: [sequence, summary, record, unpackedSize, checksum, relative],
 			})),
 		);
 	return updates;

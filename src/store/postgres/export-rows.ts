@@ -5,7 +5,17 @@ import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS }
 import { gapsFrom } from "../gaps.ts";
 import { unpackRecord } from "../record-column.ts";
 import { refusedRowFrom } from "../refused-posts.ts";
-import { eventRowFrom, type LogTable, originFrom, packedColumnsFrom, prunedFrom, updateRowFrom } from "../rows.ts";
+import {
+	eventRowFrom,
+	headColumns,
+	type LogTable,
+	originColumns,
+	originFrom,
+	packedColumnsFrom,
+	prunedFrom,
+	updateColumns,
+	updateRowFrom,
+} from "../rows.ts";
 import { senderFrom } from "../senders.ts";
 import { type PrunedRow, type RowKey, type RowKind, SENDER_KEY, type StoredRows } from "../stored-rows.ts";
 import { writtenLedgers } from "../usage-ledgers.ts";
@@ -13,14 +23,14 @@ import { bigint, blob, type Row, text } from "../values.ts";
 import { insertAccessKey } from "./access-keys.ts";
 import { ERASURE_COLUMNS, erasureOf, insertErasure } from "./erasures.ts";
 import { writeGapsQueries } from "./gaps.ts";
-import { insertEvents, insertHeads, insertUpdates } from "./numbered-sql.ts";
 import { insertRefusedPost } from "./refused-posts.ts";
 import { ACTIVITY_COLUMNS, activityOf, decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
 import { sendersQuery } from "./senders.ts";
+import { Bytes, insertInto, json, rowsFor } from "./sql.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 import { LEDGER_COLUMNS, ledgerOf, usageQueries } from "./usage.ts";
-import { activitiesQuery, Bytes, eventRow, headRow, json, updateRow } from "./written-rows.ts";
+import { activitiesQuery, EVENTS, eventRow, HEADS, insertEvents, UPDATES, writeHeads } from "./written-group.ts";
 
 /** How the rows of one kind are read and written. */
 interface RowsOf<Stored> {
@@ -37,13 +47,10 @@ interface RowsOf<Stored> {
 	readonly write: (rows: readonly Stored[]) => Query[];
 }
 
-/** Writes sequences and revisions unchanged. */
-const numbered = (column: string) => `r.${column}`;
-
 const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 	conversation: {
 		table: "conversation_updates.heads c",
-		join: "JOIN conversation_updates.updates u ON u.sequence = c.sequence",
+		join: "JOIN conversation_updates.updates u ON u.conversation_id = c.conversation_id AND u.sequence = c.sequence",
 		columns: `c.conversation_id, ${STATE_COLUMNS}, c.sender, c.owner, u.summary`,
 		key: "c.conversation_id",
 		read(row) {
@@ -62,9 +69,9 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 					ConversationSummarySchema,
 					summary,
 				);
-				return headRow(conversationId, { state, source, parent }, origin);
+				return { ...headColumns(conversationId, { state, source, parent }), ...originColumns(origin) };
 			});
-			return [{ text: insertHeads({ json: "$1", numbered }), values: [json(heads)] }];
+			return [{ text: writeHeads(), values: [rowsFor(HEADS, heads, new Bytes())] }];
 		},
 	},
 	activity: {
@@ -86,13 +93,8 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		read: (row) => updateRowFrom(row, decoded),
 		write(rows) {
 			const bytes = new Bytes();
-			const updates = json(rows.map((row) => updateRow(row, bytes)));
-			return [
-				{
-					text: insertUpdates({ json: "$1", numbered, owner: ownerIn("heads") }, "$2"),
-					values: [updates, bytes.all()],
-				},
-			];
+			const updates = rowsFor(UPDATES, rows.map(updateColumns), bytes);
+			return [{ text: insertInto(UPDATES, { valueFor: ownerIn("heads") }), values: [updates, bytes.all()] }];
 		},
 	},
 	event: {
@@ -103,13 +105,9 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		read: (row) => eventRowFrom(row, eventIdOf(row), decoded),
 		write(rows) {
 			const bytes = new Bytes();
-			const events = json(rows.map((row) => eventRow(row.sequence, encodeKey(row.eventId), row, bytes)));
-			return [
-				{
-					text: insertEvents({ json: "$1", numbered, owner: ownerIn("activities") }, "$2"),
-					values: [events, bytes.all()],
-				},
-			];
+			const events = rowsFor(EVENTS, rows.map(eventRow), bytes);
+			const text = `WITH ${insertEvents({ valueFor: ownerIn("activities") })} SELECT count(*) FROM new_events`;
+			return [{ text, values: [events, bytes.all()] }];
 		},
 	},
 	usage: {
@@ -163,9 +161,10 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 	},
 };
 
-/** Returns the SQL for the owner of the conversation of a row `r`. */
-function ownerIn(table: "heads" | "activities"): string {
-	return `(SELECT o.owner FROM conversation_updates.${table} o WHERE o.conversation_id = r.conversation_id)`;
+/** Returns the function that returns SQL for the owner of the conversation of a row `r`. */
+function ownerIn(table: "heads" | "activities") {
+	const owner = `(SELECT o.owner FROM conversation_updates.${table} o WHERE o.conversation_id = r.conversation_id)`;
+	return (column: string) => (column === "owner" ? owner : undefined);
 }
 
 function prunedOf(log: LogTable): RowsOf<PrunedRow> {

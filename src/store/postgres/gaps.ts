@@ -12,10 +12,10 @@ import {
 } from "../gaps.ts";
 import { text } from "../values.ts";
 import { decoded } from "./rows.ts";
+import { json } from "./sql.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 import { markChangedQuery } from "./views.ts";
-import { json } from "./written-rows.ts";
 
 /** Reads the gaps of conversations, by the ids of these. */
 export function gapsQuery(conversationIds: readonly string[]): Query {

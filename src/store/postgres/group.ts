@@ -5,8 +5,8 @@ import { type GroupPlan, planGroup } from "../group-plan.ts";
 import { groupQuery } from "../group-query.ts";
 import { completePlanAsync } from "../planning.ts";
 import { readForPlan, readKnown } from "./known.ts";
-import { PROVISIONAL } from "./numbered-sql.ts";
 import type { Session } from "./transaction.ts";
+import { PROVISIONAL } from "./written-group.ts";
 
 /** Until when a request may be written. */
 export interface WriteLimits {

@@ -69,9 +69,12 @@ function knownQuery(conversationIds: readonly string[], versions: readonly strin
 			FROM unnest($1::uuid[], $3::text[]) AS k (conversation_id, id_digest)
 			LEFT JOIN conversation_updates.heads c ON c.conversation_id = k.conversation_id
 			LEFT JOIN conversation_updates.activities a ON a.conversation_id = k.conversation_id
-			LEFT JOIN conversation_updates.updates n ON n.sequence = c.newest_sequence
-			LEFT JOIN conversation_updates.updates u ON u.sequence = c.sequence AND c.conversation_id = ANY ($2::uuid[])
-			LEFT JOIN conversation_updates.updates b ON b.sequence = u.base_sequence
+			LEFT JOIN conversation_updates.updates n
+				ON n.conversation_id = c.conversation_id AND n.sequence = c.newest_sequence
+			LEFT JOIN conversation_updates.updates u ON u.conversation_id = c.conversation_id
+				AND u.sequence = c.sequence AND c.conversation_id = ANY ($2::uuid[])
+			LEFT JOIN conversation_updates.updates b
+				ON b.conversation_id = u.conversation_id AND b.sequence = u.base_sequence
 			LEFT JOIN conversation_updates.usage_conversations g ON g.id = k.conversation_id
 			LEFT JOIN conversation_updates.erasures x
 				ON x.id_digest = k.id_digest AND c.conversation_id IS NULL AND a.conversation_id IS NULL

@@ -64,7 +64,8 @@ export async function listConversations(session: Session, query: ConversationQue
 				FROM conversation_updates.conversations c ${joins.join(" ")}
 				WHERE ${tests.join(" AND ")} ORDER BY ${ordered} LIMIT ${sql.value(limit)}
 			) c
-			LEFT JOIN conversation_updates.updates u ON u.sequence = c.sequence
+			LEFT JOIN conversation_updates.updates u
+				ON u.conversation_id = c.conversation_id AND u.sequence = c.sequence
 			LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
 			${withRecords ? BASE_JOIN : ""}
 			ORDER BY c.order_value DESC, c.sequence DESC

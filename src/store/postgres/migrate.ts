@@ -1,5 +1,5 @@
 import { ServiceError } from "../../errors.ts";
-import { type Migration, PRERELEASE, PRERELEASE_TABLE } from "../migrations.ts";
+import { PRERELEASE, PRERELEASE_TABLE } from "../schema.ts";
 import { boolean, integer, nullable, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { lockSchema, tryLockTitles } from "./locks.ts";
@@ -22,7 +22,7 @@ export async function migrate(connections: Connections): Promise<{ readonly from
 		if (encoding !== "UTF8") throw refused(`the database's encoding is ${encoding}, and must be UTF8`);
 		return await schemaVersion(session);
 	});
-	for (const migration of MIGRATIONS.slice(from)) await migrateTo(connections, migration);
+	for (const [n, statements] of MIGRATIONS.entries()) if (n >= from) await migrateTo(connections, n + 1, statements);
 	await indexTitles(connections);
 	return { from, to: MIGRATIONS.length };
 }
@@ -52,7 +52,7 @@ export async function schemaVersion(session: Session): Promise<number> {
 	return version;
 }
 
-async function migrateTo(connections: Connections, { version, sql }: Migration): Promise<void> {
+async function migrateTo(connections: Connections, version: number, statements: readonly string[]): Promise<void> {
 	await connections.transaction(
 		async (session) => {
 			await session.query(lockSchema);
@@ -66,9 +66,7 @@ async function migrateTo(connections: Connections, { version, sql }: Migration):
 						)`,
 					},
 				);
-			// The lines of a function's body are indented.
-			for (const statement of sql.split(/;\n(?!\t)/))
-				if (statement.trim() !== "") await session.query({ text: statement });
+			await session.query(...statements.map((text) => ({ text })));
 			await session.query({
 				text: "INSERT INTO conversation_updates.schema_versions (version) VALUES ($1)",
 				values: [version],

@@ -2,13 +2,13 @@ import type { OwnerAssignment, Unassigned } from "../owners.ts";
 import { bigint, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { lockConversations } from "./locks.ts";
-import { CHANNEL } from "./numbered-sql.ts";
 import { isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 import { ledgersQuery, moveUsageQueries } from "./usage.ts";
 import { markChangedQuery } from "./views.ts";
+import { CHANNEL } from "./written-group.ts";
 
 /** Tables with a row for each conversation. A conversation can have a row in each of them. */
 const CONVERSATIONS = [

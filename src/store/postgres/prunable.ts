@@ -10,7 +10,10 @@ const DELETING = ConversationExecutionStatus.DELETING;
 const MAX_CONVERSATIONS = 1_000;
 
 /** SQL test: update `e` is the base of another one, which needs it. */
-const IS_BASE = "EXISTS (SELECT 1 FROM conversation_updates.updates d WHERE d.base_sequence = e.sequence)";
+const IS_BASE = `EXISTS (
+	SELECT 1 FROM conversation_updates.updates d
+	WHERE d.conversation_id = e.conversation_id AND d.base_sequence = e.sequence
+)`;
 
 /** SQL test: update `e` is the current one of its conversation, or the base of another one. */
 export const IS_CURRENT_OR_BASE = `(
@@ -57,7 +60,7 @@ export function deletedQuery(bounds: RemovalBounds & { readonly conversationId?:
 	return sql.query(`
 		SELECT c.conversation_id, u.sequence, u.base_sequence
 		FROM conversation_updates.${conversationId === undefined ? "conversations" : "heads"} c
-		JOIN conversation_updates.updates u ON u.sequence = c.sequence
+		JOIN conversation_updates.updates u ON u.conversation_id = c.conversation_id AND u.sequence = c.sequence
 		WHERE c.status = ${DELETING} AND c.sequence < ${sql.value(below)} AND u.received_at < ${sql.value(receivedBefore)}
 			${ofOne}
 		ORDER BY c.sequence LIMIT ${sql.value(limit)}

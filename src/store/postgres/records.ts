@@ -16,7 +16,9 @@ export const RECORD_COLUMNS = `
 `;
 
 /** SQL join that {@link RECORD_COLUMNS} needs. */
-export const BASE_JOIN = "LEFT JOIN conversation_updates.updates b ON b.sequence = u.base_sequence";
+export const BASE_JOIN = `
+	LEFT JOIN conversation_updates.updates b ON b.conversation_id = u.conversation_id AND b.sequence = u.base_sequence
+`;
 
 /** Reads the records of one query result, whose rows have {@link RECORD_COLUMNS}. */
 export class RecordReader {

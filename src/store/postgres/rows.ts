@@ -2,8 +2,8 @@ import type { Activity } from "../activity.ts";
 import type { ConversationState } from "../conversation-state.ts";
 import type { ConversationOrigin } from "../owners.ts";
 import { activityFrom, originFrom, stateFrom } from "../rows.ts";
+import { tableOf } from "../tables.ts";
 import { type Row, text } from "../values.ts";
-import { STATE_NAMES } from "./numbered-sql.ts";
 import { decodeText } from "./stored-text.ts";
 
 /** Converts rows of the tables to the types that the rules of the store use. */
@@ -21,7 +21,10 @@ export function decoded(value: unknown): string {
 }
 
 /** SQL columns of `c` that {@link stateOf} reads. */
-export const STATE_COLUMNS = STATE_NAMES.map((name) => `c.${name}`).join();
+export const STATE_COLUMNS = Object.keys(tableOf("postgres", "heads").columns)
+	.filter((name) => !["conversation_id", "source_id", "parent_id", "sender", "owner"].includes(name))
+	.map((name) => `c.${name}`)
+	.join();
 
 /** Returns the state of a conversation; undefined when it has no record. */
 export function stateOf(row: Row): ConversationState | undefined {

@@ -9,8 +9,8 @@ import {
 	type StoredSender,
 	senderFrom,
 } from "../senders.ts";
+import { json } from "./sql.ts";
 import type { Query, Session } from "./transaction.ts";
-import { json } from "./written-rows.ts";
 
 /**
  * Returns the query that inserts senders, or adds to their totals. The rows are locked in the order of the senders, which

@@ -1,17 +1,19 @@
 import { asciiLower } from "../condition.ts";
-import type { Session as AnySession, Change, Columns, ColumnType, Dialect, Table } from "../session.ts";
+import { SCHEMA as SCHEMAS } from "../schema.ts";
+import type { Session as AnySession, Change, Columns, Dialect } from "../session.ts";
+import { type Table, tableOf } from "../tables.ts";
 import type { Row } from "../values.ts";
 import { decoded } from "./rows.ts";
-import { encodeKey, encodeText } from "./stored-text.ts";
+import { insertInto, json, orReplace, rowsIn, storedForm } from "./sql.ts";
+import { encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
-import { json } from "./written-rows.ts";
 
-const SCHEMA = "conversation_updates.";
+const SCHEMA = SCHEMAS.postgres;
 
 const DIALECT: Dialect = {
+	engine: "postgres",
 	schema: SCHEMA,
 	headKey: "conversation_id",
-	headType: "id",
 	headReference: "conversation_id",
 	entries: {
 		updates: {
@@ -21,19 +23,11 @@ const DIALECT: Dialect = {
 		},
 		events: { from: `${SCHEMA}events e`, besideDamage: `${SCHEMA}events e`, conversationId: "e.conversation_id" },
 	},
+	isCurrent: "u.conversation_id = h.conversation_id AND u.sequence = h.sequence",
 	keyWithoutHead: "a.conversation_id",
 	isOfActivity: "e.conversation_id = a.conversation_id",
 	title: `(SELECT t.title FROM ${SCHEMA}titles t WHERE t.conversation_id = c.conversation_id)`,
 	forUpdate: "FOR UPDATE",
-};
-
-const TYPES: Readonly<Record<ColumnType, string>> = {
-	id: "uuid",
-	integer: "bigint",
-	real: "double precision",
-	boolean: "boolean",
-	text: "text",
-	key: "text",
 };
 
 /** Statements with question marks, by these. */
@@ -59,17 +53,18 @@ export function postgresSession(transaction: Session): AnySession {
 		isIn: (column) => `${column} = ANY (?::uuid[])`,
 		readText: decoded,
 		stored: ({ columns }, row) =>
-			Object.fromEntries(Object.entries(row).map(([name, value]) => [name, storedForm(columns[name], value)])),
+			Object.fromEntries(Object.entries(row).map(([name, value]) => [name, storedForm(columns[name], value ?? null)])),
 		async write(table, changes) {
 			const rows = changes.filter(isChanged).map(({ after }) => after);
-			if (rows.length > 0) await run(upsert(table, rows, "excluded"));
+			if (rows.length > 0) await run(replace(table, rows));
 		},
 		async remove(table, keys) {
 			if (keys.length > 0) await run(remove(table, keys, ""));
 		},
 		async add(table, rows) {
 			if (rows.length === 0) return;
-			await run(upsert(table, rows, "sum"));
+			const sum = `ON CONFLICT (${table.key.join()}) DO UPDATE SET number = t.number + excluded.number`;
+			await run({ name: `add_${table.name}`, text: `${insertInto(table)} ${sum}`, values: [json(rows)] });
 			await run(remove(table, rows, "AND t.number = 0"));
 		},
 		async writeTitles(titles) {
@@ -82,7 +77,7 @@ export function postgresSession(transaction: Session): AnySession {
 				changed.filter(({ title }) => title !== null),
 			];
 			if (gone.length > 0) await run(remove(TITLES, gone, ""));
-			if (kept.length > 0) await run(upsert(TITLES, kept, "excluded"));
+			if (kept.length > 0) await run(replace(TITLES, kept));
 		},
 		async removeTitles() {
 			await run({ text: `DELETE FROM ${SCHEMA}titles` });
@@ -90,41 +85,22 @@ export function postgresSession(transaction: Session): AnySession {
 	};
 }
 
-const TITLES: Table = { name: "titles", columns: { conversation_id: "id", title: "text" }, key: ["conversation_id"] };
-
-function storedForm(type: ColumnType | undefined, value: Columns[string] | undefined) {
-	if (typeof value !== "string") return value ?? null;
-	if (type === "key") return encodeKey(value);
-	return type === "text" ? encodeText(value) : value;
-}
+const TITLES = tableOf("postgres", "titles");
 
 function isChanged({ before, after }: Change): boolean {
 	return before === undefined || Object.keys(after).some((name) => before[name] !== after[name]);
 }
 
-/** @param replaced whether the columns of an existing row are replaced, or its `number` is added to */
-function upsert(table: Table, rows: readonly Columns[], replaced: "excluded" | "sum"): Query {
-	const names = Object.keys(table.columns).join();
-	const others = Object.keys(table.columns).filter((name) => !table.key.includes(name));
-	const assignments = others.map((name) => `${name} = ${replaced === "sum" ? `t.${name} + ` : ""}excluded.${name}`);
-	return {
-		name: `${replaced}_${table.name}`,
-		text: `INSERT INTO ${SCHEMA}${table.name} AS t (${names}) SELECT ${names} FROM ${rowsOf(table)}
-			ON CONFLICT (${table.key.join()}) DO UPDATE SET ${assignments.join()}`,
-		values: [json(rows)],
-	};
+/** @param rows in their stored form */
+function replace(table: Table, rows: readonly Columns[]): Query {
+	return { name: `replace_${table.name}`, text: `${insertInto(table)} ${orReplace(table)}`, values: [json(rows)] };
 }
 
 function remove(table: Table, keys: readonly Columns[], condition: string): Query {
 	const isSame = table.key.map((name) => `t.${name} = r.${name}`).join(" AND ");
 	return {
 		name: `remove_${table.name}${condition === "" ? "" : "_zero"}`,
-		text: `DELETE FROM ${SCHEMA}${table.name} t USING ${rowsOf(table)} WHERE ${isSame} ${condition}`,
+		text: `DELETE FROM ${SCHEMA}${table.name} t USING ${rowsIn(table, "$1")} WHERE ${isSame} ${condition}`,
 		values: [json(keys)],
 	};
-}
-
-function rowsOf({ columns }: Table): string {
-	const types = Object.entries(columns).map(([name, type]) => `${name} ${TYPES[type]}`);
-	return `json_to_recordset($1::json) AS r (${types.join()})`;
 }

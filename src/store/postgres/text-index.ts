@@ -17,9 +17,8 @@ import { bigint, bindable, integer, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { conditionSql } from "./list-conversations.ts";
 import { isConversationId } from "./rows.ts";
-import { Sql } from "./sql.ts";
+import { json, Sql } from "./sql.ts";
 import type { Query, Session } from "./transaction.ts";
-import { json } from "./written-rows.ts";
 
 export async function readProgress(session: Session): Promise<IndexProgress> {
 	const [[row] = []] = await session.query({
@@ -109,8 +108,8 @@ export async function writeStep(
 function eventsQuery(events: IndexStep["events"]): Query {
 	return {
 		text: `
-			INSERT INTO conversation_updates.search_texts
-			SELECT e.sequence, e.conversation_id, array_to_tsvector(r.words)
+			INSERT INTO conversation_updates.search_texts (conversation_id, sequence, words)
+			SELECT e.conversation_id, e.sequence, array_to_tsvector(r.words)
 			FROM json_to_recordset($1::json) AS r (sequence bigint, words text[])
 			JOIN conversation_updates.events e ON e.sequence = r.sequence
 			FOR KEY SHARE OF e
@@ -129,7 +128,7 @@ function titleQueries(titles: readonly TitleWords[]): Query[] {
 		},
 		{
 			text: `
-				INSERT INTO conversation_updates.search_titles
+				INSERT INTO conversation_updates.search_titles (conversation_id, digest, words)
 				SELECT c.conversation_id, r.digest, array_to_tsvector(r.words)
 				FROM json_to_recordset($1::json) AS r (conversation_id uuid, digest bigint, words text[])
 				JOIN conversation_updates.heads c ON c.conversation_id = r.conversation_id
@@ -220,7 +219,7 @@ function eventsOf(query: DocumentQuery, of: readonly string[]): Query {
 		SELECT d.* FROM unnest(${sql.value(of)}::uuid[]) AS i (id) CROSS JOIN LATERAL (
 			SELECT e.sequence AS position, 0::bigint AS title, e.conversation_id
 			FROM conversation_updates.events e
-			JOIN conversation_updates.search_texts s ON s.sequence = e.sequence
+			JOIN conversation_updates.search_texts s ON s.conversation_id = e.conversation_id AND s.sequence = e.sequence
 			JOIN conversation_updates.conversations c ON c.conversation_id = e.conversation_id ${joins}
 			WHERE e.conversation_id = i.id AND s.words @@ ${sql.value(tsQuery(query))}::tsquery
 				AND ${eventRange(query, "e", sql)} ${tests}

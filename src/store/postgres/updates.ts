@@ -22,7 +22,7 @@ const CONVERSATION_JOIN = "JOIN conversation_updates.heads c ON c.conversation_i
 /** SQL FROM clause: conversations `c` with their current update `u`, its base `b` and the activity `a`. */
 export const FROM_CURRENT = `
 	FROM conversation_updates.heads c
-	JOIN conversation_updates.updates u ON u.sequence = c.sequence
+	JOIN conversation_updates.updates u ON u.conversation_id = c.conversation_id AND u.sequence = c.sequence
 	LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
 	${BASE_JOIN}
 `;

@@ -28,9 +28,9 @@ import { findErasures } from "./erasures.ts";
 import { lockConversations } from "./locks.ts";
 import { getOrigin } from "./record-state.ts";
 import { decoded } from "./rows.ts";
+import { json } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
-import { json } from "./written-rows.ts";
 
 /** Reads what is stored of the usage of a conversation. */
 export function usageOf(row: Row, prefix: string): UsageState {

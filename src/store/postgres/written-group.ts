@@ -1,15 +1,106 @@
+import { BLOCK_BITS } from "../event-condition.ts";
 import type { ConversationOrigin } from "../owners.ts";
-import { columnOfEvent, packRecordAsync, packSecrets } from "../record-column.ts";
-import type { ActivityRow } from "../stored-rows.ts";
+import { columnOfEvent, packRecordAsync, packSecrets, unpackedSizeOf } from "../record-column.ts";
+import { activityColumns, eventColumns, headColumns, originColumns, updateColumns } from "../rows.ts";
+import type { ActivityRow, EventRow } from "../stored-rows.ts";
+import { tableOf } from "../tables.ts";
 import type { WrittenGroup } from "../written-group.ts";
 import { writeGapsQueries } from "./gaps.ts";
-import { PROVISIONAL, WRITE_GROUP } from "./numbered-sql.ts";
 import { postsQueries } from "./senders.ts";
-import { encodeKey, encodeText } from "./stored-text.ts";
+import { Bytes, insertInto, json, orReplace, type RowSource, rowsFor } from "./sql.ts";
+import { encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
 import { usageQueries } from "./usage.ts";
 import { markChangedQuery } from "./views.ts";
-import { activitiesQuery, Bytes, eventRow, headRow, json, updateRow } from "./written-rows.ts";
+
+/**
+ * Numbers above this one are provisional: the final number is the newest one before the group plus the difference to this
+ * one. Real sequences and revisions are not above it. So provisional sequences compare as greater than all real ones, as
+ * the final sequences will.
+ */
+export const PROVISIONAL = 2n ** 62n;
+
+/** Channel on which processes notify each other of new entries. */
+export const CHANNEL = "conversation_updates";
+
+export const UPDATES = tableOf("postgres", "updates");
+export const EVENTS = tableOf("postgres", "events");
+export const HEADS = tableOf("postgres", "heads");
+const ACTIVITIES = tableOf("postgres", "activities");
+
+/** Columns whose numbers may be provisional, with the newest sequence before the group to which they are added. */
+const PROVISIONAL_COLUMNS: Readonly<Record<string, "first_update" | "first_event">> = {
+	"updates.sequence": "first_update",
+	"updates.previous_sequence": "first_update",
+	"updates.base_sequence": "first_update",
+	"updates.error_sequence": "first_event",
+	"events.sequence": "first_event",
+	"heads.sequence": "first_update",
+	"heads.newest_sequence": "first_update",
+	"heads.revision": "first_update",
+};
+
+/** Returns the SQL for the final value of a column whose number may be provisional. */
+function provisional(column: string, before: "first_update" | "first_event"): string {
+	return `CASE WHEN r.${column} > ${PROVISIONAL} THEN p.${before} + (r.${column} - ${PROVISIONAL}) ELSE r.${column} END`;
+}
+
+/** Returns the source of the rows of a group. Their final numbers are computed from the row `p` of {@link WRITE_GROUP}. */
+function groupRows(table: string, json: string): RowSource {
+	const valueFor = (column: string) => {
+		const before = PROVISIONAL_COLUMNS[`${table}.${column}`];
+		return before && provisional(column, before);
+	};
+	return { json, bytes: "$3", from: "p,", valueFor };
+}
+
+/** Returns SQL that inserts heads, or replaces existing ones, which keep their origin. */
+export function writeHeads(source: RowSource = {}): string {
+	return `${insertInto(HEADS, source)} ${orReplace(HEADS, ["sender", "owner"])}`;
+}
+
+/** Returns SQL that inserts events, as part of a statement, whose other parts must be told `new_events`. */
+export function insertEvents(source: RowSource = {}): string {
+	return `
+		new_events AS (${insertInto(EVENTS, source)} RETURNING sequence, happened_at), new_times AS (
+			INSERT INTO conversation_updates.event_times AS t (block, first_at, last_at)
+			SELECT sequence >> ${BLOCK_BITS}, min(happened_at), max(happened_at) FROM new_events GROUP BY 1
+			ON CONFLICT (block) DO UPDATE
+			SET first_at = least(t.first_at, excluded.first_at), last_at = greatest(t.last_at, excluded.last_at)
+			WHERE excluded.first_at < t.first_at OR excluded.last_at > t.last_at
+		)
+	`;
+}
+
+/**
+ * The statement that takes the sequences of a group and writes all rows that contain them. It locks the row of `positions`
+ * until the transaction ends, so it is the last statement. It fails for a group that its writer has given up, because
+ * `last_group` cannot be null.
+ */
+export const WRITE_GROUP = `
+	WITH p AS (
+		UPDATE conversation_updates.positions
+		SET newest_update = newest_update + $1::bigint, newest_event = newest_event + $2::bigint
+		RETURNING newest_update - $1::bigint AS first_update, newest_event - $2::bigint AS first_event,
+			newest_update, newest_event
+	), new_updates AS (
+		${insertInto(UPDATES, groupRows("updates", "$4"))}
+	), ${insertEvents(groupRows("events", "$5"))}, new_heads AS (
+		${writeHeads(groupRows("heads", "$6"))}
+	), new_errors AS (
+		UPDATE conversation_updates.activities r SET error_sequence = ${provisional("error_sequence", "first_event")}
+		FROM p WHERE r.conversation_id = ANY ($10::uuid[])
+	), writer AS (
+		INSERT INTO conversation_updates.writers (id, last_group, first_update, first_event, written_at)
+		SELECT $7::uuid, $8::bigint, p.first_update, p.first_event, now() FROM p
+		ON CONFLICT (id) DO UPDATE SET
+			last_group = CASE WHEN writers.last_group < excluded.last_group THEN excluded.last_group END,
+			first_update = excluded.first_update, first_event = excluded.first_event, written_at = excluded.written_at
+	)
+	SELECT p.first_update, p.first_event,
+		CASE WHEN $9::boolean THEN pg_notify('${CHANNEL}', p.newest_update || ' ' || p.newest_event) END
+	FROM p
+`;
 
 /** The committer that writes a group. */
 export interface GroupWriter {
@@ -59,6 +150,24 @@ function sendersQuery(senders: WrittenGroup["senders"]): Query {
 	};
 }
 
+/** Returns the query that writes activities. The origin of one that exists stays the same. */
+export function activitiesQuery(activities: readonly ActivityRow[]): Query {
+	const rows = activities.map(({ conversationId, origin, activity }) => ({
+		...activityColumns(conversationId, activity),
+		...originColumns(origin),
+	}));
+	return {
+		name: "write_activities",
+		text: `${insertInto(ACTIVITIES)} ${orReplace(ACTIVITIES, ["sender", "owner"])}`,
+		values: [rowsFor(ACTIVITIES, rows, new Bytes())],
+	};
+}
+
+/** Returns the columns of an event. */
+export function eventRow(event: EventRow) {
+	return { ...eventColumns(event), size: unpackedSizeOf(event.text) };
+}
+
 function activityRows(group: WrittenGroup): ActivityRow[] {
 	return [...group.activities].map(([id, activity]) => ({
 		conversationId: id,
@@ -79,33 +188,27 @@ async function writeQuery(group: WrittenGroup, writer: GroupWriter): Promise<Que
 	const updates = group.updates.map((update, n) => {
 		const { redactionVersion, schemaVersion } = update.record;
 		const record = { redactionVersion, schemaVersion, ...(packed[n] ?? missing()) };
-		return { ...updateRow({ ...update, record }, bytes, update.errorSequence), ...ownerColumn(group, update) };
+		const { owner } = originOf(group, update.conversationId);
+		return { ...updateColumns({ ...update, record }), error_sequence: update.errorSequence, owner };
 	});
-	const events = group.events.map(({ sequence, conversationId, receivedAt, sender, origin, event }) => {
+	const events = group.events.map(({ event, ...posted }) => {
 		const [text, secrets] = [columnOfEvent(event), packSecrets(event.secrets)];
-		const row = { ...event, conversationId, receivedAt, sender, origin, text, secrets };
-		const columns = eventRow(sequence - PROVISIONAL, encodeKey(event.eventId), row, bytes);
-		return { ...columns, ...ownerColumn(group, row) };
+		return { ...eventRow({ ...event, ...posted, text, secrets }), owner: originOf(group, posted.conversationId).owner };
 	});
-	const heads = [...group.heads].map(([id, head]) => headRow(id, head, group.origins.get(id)));
+	const heads = [...group.heads].map(([id, head]) => {
+		const origin = group.origins.get(id);
+		return { ...headColumns(id, head), ...(origin && originColumns(origin)) };
+	});
 	const errors = [...group.activities].flatMap(([id, { error }]) =>
 		error !== undefined && error.sequence > PROVISIONAL ? [id] : [],
 	);
 	const notifies = writer.notifies && updates.length + events.length > 0;
-	const rows = [updates, events, heads].map(json);
+	const rows = [rowsFor(UPDATES, updates, bytes), rowsFor(EVENTS, events, bytes), rowsFor(HEADS, heads, bytes)];
 	return {
 		name: "write_group",
 		text: WRITE_GROUP,
 		values: [updates.length, events.length, bytes.all(), ...rows, writer.id, writer.group, notifies, errors],
 	};
-}
-
-function ownerColumn(group: WrittenGroup, { conversationId }: { readonly conversationId: string }) {
-	return ownerText(originOf(group, conversationId).owner);
-}
-
-function ownerText(owner: string | undefined) {
-	return owner === undefined ? {} : { owner: encodeText(owner) };
 }
 
 function missing(): never {

@@ -1,6 +1,30 @@
-import { originColumn } from "../rows.ts";
+import type { SQLInputValue } from "node:sqlite";
+import { BLOCK_BITS } from "../event-condition.ts";
+import { eventColumns, updateColumns } from "../rows.ts";
 import type { EventRow, UpdateRow } from "../stored-rows.ts";
+import { type TableName, tableOf } from "../tables.ts";
 import type { Statements } from "./statements.ts";
+
+/** A row to insert. A column that it lacks is null. */
+type Columns = Readonly<Record<string, SQLInputValue | boolean | undefined>>;
+
+const inserts = new Map<TableName, { readonly names: readonly string[]; readonly sql: string }>();
+
+/** Inserts a row into a table. */
+export function insertInto(statements: Statements, table: TableName, row: Columns): void {
+	const { names, sql } = inserts.getOrInsertComputed(table, () => {
+		const columns = Object.keys(tableOf("sqlite", table).columns);
+		return {
+			names: columns,
+			sql: `INSERT INTO ${table} (${columns.join()}) VALUES (${columns.map(() => "?").join()})`,
+		};
+	});
+	statements.prepare(sql).run(...names.map((name) => bound(row[name])));
+}
+
+function bound(value: SQLInputValue | boolean | undefined): SQLInputValue {
+	return typeof value === "boolean" ? Number(value) : (value ?? null);
+}
 
 /**
  * @param conversation row id of the update's conversation
@@ -12,34 +36,12 @@ export function insertUpdate(
 	owner: string | undefined,
 	update: UpdateRow,
 ): void {
-	const { record } = update;
-	statements
-		.prepare("INSERT INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
-		.run(
-			update.sequence,
-			conversation,
-			update.change,
-			update.current ? 1 : 0,
-			update.previousSequence ?? null,
-			update.receivedAt,
-			update.origin,
-			update.base ?? null,
-			update.size,
-			record.redactionVersion,
-			record.schemaVersion,
-			record.unpackedSize,
-			record.checksum,
-			update.summary,
-			update.activity ?? null,
-			update.sender ?? null,
-			record.record,
-		);
-	if (owner !== undefined)
-		statements.prepare("INSERT INTO updates_of_owners VALUES (?, ?)").run(owner, update.sequence);
+	insertInto(statements, "updates", { ...updateColumns(update), conversation });
+	if (owner !== undefined) insertInto(statements, "updates_of_owners", { owner, sequence: update.sequence });
 }
 
 /**
- * Inserts an event.
+ * Inserts an event. The caller also calls {@link widenEventTimes}.
  *
  * @param activity row id of its conversation's activity
  * @param owner that of the conversation
@@ -48,26 +50,29 @@ export function insertEvent(
 	statements: Statements,
 	activity: bigint,
 	owner: string | undefined,
-	event: Omit<EventRow, "conversationId">,
+	event: EventRow,
 ): void {
-	statements
-		.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
-		.run(
-			event.sequence,
-			activity,
-			event.eventId,
-			event.receivedAt,
-			event.happenedAt,
-			event.kind,
-			event.source,
-			event.redactionVersion,
-			event.text.unpackedSize,
-			event.text.checksum,
-			event.secrets,
-			event.llmResponseId ?? null,
-			event.sender ?? null,
-			originColumn(event.origin),
-			event.text.record,
-		);
-	if (owner !== undefined) statements.prepare("INSERT INTO events_of_owners VALUES (?, ?)").run(owner, event.sequence);
+	insertInto(statements, "events", { ...eventColumns(event), activity });
+	if (owner !== undefined) insertInto(statements, "events_of_owners", { owner, sequence: event.sequence });
+}
+
+/** Widens the ranges of time of the blocks of new events. */
+export function widenEventTimes(
+	statements: Statements,
+	events: Iterable<{ readonly sequence: bigint; readonly happenedAt: bigint }>,
+): void {
+	const blocks = new Map<bigint, { first: bigint; last: bigint }>();
+	for (const { sequence, happenedAt } of events) {
+		const times = blocks.getOrInsert(sequence >> BigInt(BLOCK_BITS), { first: happenedAt, last: happenedAt });
+		if (happenedAt < times.first) times.first = happenedAt;
+		if (happenedAt > times.last) times.last = happenedAt;
+	}
+	for (const [block, { first, last }] of blocks)
+		statements
+			.prepare(`
+				INSERT INTO event_times (block, first_at, last_at) VALUES (?, ?, ?)
+				ON CONFLICT DO UPDATE SET first_at = min(first_at, excluded.first_at), last_at = max(last_at, excluded.last_at)
+				WHERE excluded.first_at < first_at OR excluded.last_at > last_at
+			`)
+			.run(block, first, last);
 }

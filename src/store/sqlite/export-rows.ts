@@ -21,7 +21,7 @@ import { writtenLedgers } from "../usage-ledgers.ts";
 import { bigint, blob, nullable, type Row, text } from "../values.ts";
 import { createAccessKey } from "./access-keys.ts";
 import { writeActivity } from "./activities.ts";
-import { insertEvent, insertUpdate } from "./entries.ts";
+import { insertEvent, insertInto, insertUpdate, widenEventTimes } from "./entries.ts";
 import { insertErasure } from "./erasures.ts";
 import { writeGaps } from "./gaps.ts";
 import { insertHead } from "./heads.ts";
@@ -101,6 +101,7 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 			const find = statements.prepare("SELECT id, owner FROM activities WHERE conversation_id = ?");
 			const row = find.get(event.conversationId);
 			insertEvent(statements, bigint(row?.id), nullable(text, row?.owner ?? null), event);
+			widenEventTimes(statements, [event]);
 		},
 	},
 	usage: {
@@ -155,8 +156,8 @@ function prunedOf(log: LogTable): RowsOf<PrunedRow> {
 		columns: "*",
 		key: "conversation_id",
 		read: (row) => prunedFrom(row, text),
-		write(statements, { conversationId, through, removal, owner = null }) {
-			statements.prepare("INSERT INTO pruned VALUES (?, ?, ?, ?, ?)").run(log, conversationId, through, removal, owner);
+		write(statements, { conversationId, through, removal, owner }) {
+			insertInto(statements, "pruned", { log, conversation_id: conversationId, through, removal, owner });
 		},
 	};
 }

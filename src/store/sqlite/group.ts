@@ -9,7 +9,7 @@ import { withErrorSequence } from "../rows.ts";
 import { bigint, boolean, integer, nullable } from "../values.ts";
 import type { WrittenGroup } from "../written-group.ts";
 import { findActivity, writeActivity } from "./activities.ts";
-import { insertEvent, insertUpdate } from "./entries.ts";
+import { insertEvent, insertUpdate, widenEventTimes } from "./entries.ts";
 import { findErasure } from "./erasures.ts";
 import { findExplained, findForks, findGaps, writeGaps } from "./gaps.ts";
 import { findHead, insertHead, type KnownHead, updateHead } from "./heads.ts";
@@ -145,7 +145,7 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 	const heads = new Map<string, bigint>();
 	for (const [id, after] of written.heads) {
 		const head = found.get(id)?.head;
-		if (head !== undefined) updateHead(statements, head, after);
+		if (head !== undefined) updateHead(statements, head, id, after);
 		heads.set(id, head?.id ?? insertHead(statements, id, after, present(written.origins.get(id))));
 	}
 	const withEntries = new Set([...written.updates, ...written.events].map(({ conversationId }) => conversationId));
@@ -165,8 +165,13 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 		const [text, secrets] = [columnOfEvent(event), packSecrets(event.secrets)];
 		const { owner } = present(written.origins.get(conversationId));
 		const activity = present(activities.get(conversationId));
-		insertEvent(statements, activity, owner, { ...event, sequence, receivedAt, sender, origin, text, secrets });
+		const row = { ...event, sequence, conversationId, receivedAt, sender, origin, text, secrets };
+		insertEvent(statements, activity, owner, row);
 	}
+	widenEventTimes(
+		statements,
+		written.events.map(({ sequence, event: { happenedAt } }) => ({ sequence, happenedAt })),
+	);
 	const senders = [...written.senders];
 	writeUsage(
 		statements,

@@ -126,7 +126,7 @@ function removeRows(statements: Statements, log: LogTable, rows: readonly Row[])
 		DELETE FROM ${log}_of_owners WHERE sequence = :sequence AND owner = ${OWNER}
 	`);
 	const markPruned = statements.prepare(`
-		INSERT INTO pruned
+		INSERT INTO pruned (log, conversation_id, through, removal, owner)
 		SELECT log, :id, :sequence, last_removal, ${OWNER} FROM logs WHERE log = :log
 		ON CONFLICT DO UPDATE SET
 			through = max(through, excluded.through), removal = excluded.removal, owner = excluded.owner

@@ -1,17 +1,60 @@
 import type { DatabaseSync } from "node:sqlite";
-import { PRERELEASE, PRERELEASE_TABLE, readMigrations } from "../migrations.ts";
+import { createTables, PRERELEASE, PRERELEASE_TABLE } from "../schema.ts";
 import { integer } from "../values.ts";
 
-const MIGRATIONS = readMigrations(new URL("./migrations/", import.meta.url));
+/** Marks a database as this service's: "CUWS" (https://www.sqlite.org/pragma.html#pragma_application_id). */
+export const APPLICATION_ID = 0x43555753;
+
+/**
+ * The indexes of words and titles. `search_texts` has the words of the texts of events, without their order, and a word for
+ * the conversation; its row ids are the sequences of the events. Those of `search_title_words`, and of `titles`, which is
+ * the trigram index of the titles, are those of `conversations`.
+ *
+ * The tokenizer changes nothing of the words, which have no other ASCII characters than letters and digits. Beginnings of
+ * words of two characters have lists of their own: without them, the lists of all words with such a beginning are merged for
+ * each search, which takes seconds. With 'usermerge' 2, the merges of an index of words that an erasure begins go on until
+ * all is in one segment.
+ */
+const INDEXES_OF_WORDS = Object.entries({
+	search_texts: "words, content = '', contentless_delete = 1, detail = none, tokenize = 'ascii', prefix = '2'",
+	search_title_words: "words, content = '', contentless_delete = 1, detail = none, tokenize = 'ascii', prefix = '2'",
+	titles: "title, content = '', contentless_delete = 1, detail = none, tokenize = 'trigram'",
+}).flatMap(([name, options]) => [
+	`CREATE VIRTUAL TABLE ${name} USING fts5 (${options})`,
+	`INSERT INTO ${name} (${name}, rank) VALUES ('usermerge', 2)`,
+]);
+
+/** Derives `usage_days` from `usage_ledger`. */
+const USAGE_TRIGGERS = [
+	`CREATE TRIGGER usage_added AFTER INSERT ON usage_ledger BEGIN
+		INSERT INTO usage_days (day, model, conversation, usage_id, agent_kind)
+		VALUES (
+			(NEW.quarter - (NEW.quarter % 96 + 96) % 96) / 96, NEW.model, NEW.conversation, NEW.usage_id, NEW.agent_kind
+		)
+		ON CONFLICT DO NOTHING;
+	END`,
+	`CREATE TRIGGER usage_removed AFTER DELETE ON usage_ledger BEGIN
+		DELETE FROM usage_days
+		WHERE day = (OLD.quarter - (OLD.quarter % 96 + 96) % 96) / 96 AND model = OLD.model
+			AND conversation = OLD.conversation AND usage_id = OLD.usage_id AND agent_kind = OLD.agent_kind
+			AND NOT EXISTS (
+				SELECT 1 FROM usage_ledger l
+				WHERE l.conversation = OLD.conversation AND l.quarter >= day * 96 AND l.quarter < day * 96 + 96
+					AND l.model = OLD.model AND l.usage_id = OLD.usage_id AND l.agent_kind = OLD.agent_kind
+			);
+	END`,
+];
+
+/**
+ * The statements to each version of the schema, from the one before. The first creates all tables; from release 1.0.0 on, a
+ * change of the tables is a further one.
+ */
+const MIGRATIONS: readonly (readonly string[])[] = [
+	[`PRAGMA application_id = ${APPLICATION_ID}`, ...createTables("sqlite"), ...INDEXES_OF_WORDS, ...USAGE_TRIGGERS],
+];
 
 /** Version of the schema, stored as `user_version`. */
 export const SCHEMA_VERSION = MIGRATIONS.length;
-
-/**
- * Marks a database as this service's: "CUWS" (https://www.sqlite.org/pragma.html#pragma_application_id). The first
- * migration sets it.
- */
-export const APPLICATION_ID = 0x43555753;
 
 /**
  * Creates the tables in an empty database, or upgrades those of an earlier version. The caller has begun a transaction.
@@ -19,8 +62,9 @@ export const APPLICATION_ID = 0x43555753;
  * @throws Error as {@link schemaVersion}
  */
 export function createSchema(database: DatabaseSync): void {
-	for (const { version, sql } of MIGRATIONS.slice(schemaVersion(database)))
-		database.exec(`${sql} PRAGMA user_version = ${version};`);
+	const from = schemaVersion(database);
+	for (const statement of MIGRATIONS.slice(from).flat()) database.exec(statement);
+	if (from < SCHEMA_VERSION) database.exec(`PRAGMA user_version = ${SCHEMA_VERSION}`);
 }
 
 /**

@@ -1,11 +1,13 @@
-import type { Columns, Dialect, Session, Table, TitleChange, Value } from "../session.ts";
+import type { SQLInputValue } from "node:sqlite";
+import type { Columns, Dialect, Session, TitleChange, Value } from "../session.ts";
+import type { Table } from "../tables.ts";
 import { type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
 const DIALECT: Dialect = {
+	engine: "sqlite",
 	schema: "",
 	headKey: "id",
-	headType: "integer",
 	headReference: "conversation",
 	entries: {
 		updates: {
@@ -19,6 +21,7 @@ const DIALECT: Dialect = {
 			conversationId: "a.conversation_id",
 		},
 	},
+	isCurrent: "u.sequence = h.sequence",
 	// No head has a negative id.
 	keyWithoutHead: "-a.id",
 	isOfActivity: "e.activity = a.id",
@@ -28,8 +31,8 @@ const DIALECT: Dialect = {
 
 /** Returns the session of a connection, in whose thread it runs. Statements run at once. */
 export function sqliteSession(statements: Statements): Session {
-	const run = (sql: string, values: readonly Value[]) => statements.prepare(sql).all(...values.map(bound));
-	const each = (sql: string, rows: readonly (readonly Value[])[]) => {
+	const run: Run = (sql, values) => statements.prepare(sql).all(...values.map(bound));
+	const each = (sql: string, rows: readonly (readonly (Value | undefined)[])[]) => {
 		const statement = statements.prepare(sql);
 		for (const values of rows) statement.run(...values.map(bound));
 	};
@@ -44,16 +47,19 @@ export function sqliteSession(statements: Statements): Session {
 			),
 		async write(table, changes) {
 			for (const { before, after } of changes)
-				if (before === undefined) run(insertInto(table), Object.values(after));
+				if (before === undefined) run(insertInto(table.name, Object.keys(after)), Object.values(after));
 				else updateRow(table, before, after, run);
 		},
 		async remove({ name, key }, keys) {
-			each(`DELETE FROM ${name} WHERE ${allOf(key)}`, keys.map(Object.values<Value>));
+			each(
+				`DELETE FROM ${name} WHERE ${allOf(key)}`,
+				keys.map((row) => key.map((column) => row[column])),
+			);
 		},
 		async add(table, rows) {
 			const { name, key } = table;
 			each(
-				`${insertInto(table)} ON CONFLICT DO UPDATE SET number = number + excluded.number`,
+				`${insertInto(name, Object.keys(table.columns))} ON CONFLICT DO UPDATE SET number = number + excluded.number`,
 				rows.map((row) => Object.keys(table.columns).map((column) => row[column] ?? null)),
 			);
 			each(
@@ -70,10 +76,9 @@ export function sqliteSession(statements: Statements): Session {
 	};
 }
 
-type Run = (sql: string, values: readonly Value[]) => Row[];
+type Run = (sql: string, values: readonly (Value | undefined)[]) => Row[];
 
-function insertInto({ name, columns }: Table): string {
-	const names = Object.keys(columns);
+function insertInto(name: string, names: readonly string[]): string {
 	return `INSERT INTO ${name} (${names.join()}) VALUES (${names.map(() => "?").join()})`;
 }
 
@@ -100,7 +105,11 @@ function allOf(columns: readonly string[]): string {
 	return columns.map((column) => `${column} = ?`).join(" AND ");
 }
 
-function bound(value: Value): string | bigint | number | null {
+function bound(value: Value | undefined): SQLInputValue {
 	if (typeof value === "boolean") return BigInt(value);
-	return typeof value === "object" && value !== null ? JSON.stringify(value) : value;
+	return isList(value) ? JSON.stringify(value) : (value ?? null);
+}
+
+function isList(value: Value | undefined): value is readonly string[] {
+	return Array.isArray(value);
 }

@@ -3,7 +3,8 @@ import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conve
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { orderedTokens } from "../condition.ts";
 import { positionOfEvents } from "../conversation-state.ts";
-import type { Columns, Dialect, Session, Table, Value } from "../session.ts";
+import type { Columns, Session, Value } from "../session.ts";
+import { type Table, tableOf } from "../tables.ts";
 import { bigint, blob, nullable, type Row, text } from "../values.ts";
 
 /**
@@ -27,62 +28,14 @@ const MAX_ENTRIES = 1_000;
 /** Maximum number of conversations that a step derives, so that appends wait only for a short commit. */
 const MAX_CONVERSATIONS = 64;
 
-/** Numbers of conversations that have the same values of all these columns. Empty: no owner, no sender. */
-const COUNTS: Table = {
-	name: "conversation_counts",
-	columns: { owner: "text", status: "integer", agent_kind: "key", model: "key", sender: "text", number: "integer" },
-	key: ["owner", "status", "agent_kind", "model", "sender"],
-};
-const TAG_KEY_COUNTS: Table = {
-	name: "tag_key_counts",
-	columns: { owner: "text", key: "key", number: "integer" },
-	key: ["key", "owner"],
-};
-const TAG_VALUE_COUNTS: Table = {
-	name: "tag_value_counts",
-	columns: { owner: "text", key: "key", value: "key", number: "integer" },
-	key: ["key", "value", "owner"],
-};
-
-/** The tables with a row of each conversation. */
-interface Tables {
-	readonly conversations: Table;
-	readonly tags: Table;
-}
-
-function tablesOf({ headKey, headReference, headType }: Dialect): Tables {
+/** Returns the tables of the view. */
+function tablesOf({ dialect: { engine } }: Session) {
 	return {
-		conversations: {
-			name: "conversations",
-			columns: {
-				[headKey]: headType,
-				conversation_id: "id",
-				sequence: "integer",
-				status: "integer",
-				agent_kind: "key",
-				model: "key",
-				parent_id: "key",
-				source_id: "key",
-				created_at: "integer",
-				updated_at: "integer",
-				run_started_at: "integer",
-				posted_at: "integer",
-				sender: "text",
-				owner: "text",
-				cost: "real",
-				tokens: "integer",
-				activity_at: "integer",
-				has_error: "boolean",
-				gap_count: "integer",
-				gaps_since: "integer",
-			},
-			key: [headKey],
-		},
-		tags: {
-			name: "tags",
-			columns: { [headReference]: headType, key: "key", value: "key", sequence: "integer" },
-			key: [headReference, "key"],
-		},
+		conversations: tableOf(engine, "conversations"),
+		tags: tableOf(engine, "tags"),
+		counts: tableOf(engine, "conversation_counts"),
+		tagKeys: tableOf(engine, "tag_key_counts"),
+		tagValues: tableOf(engine, "tag_value_counts"),
 	};
 }
 
@@ -190,7 +143,7 @@ export async function lockView({ dialect, all }: Session): Promise<ViewPosition>
  * locked.
  */
 export async function deriveConversations(session: Session, conversationIds: readonly string[]): Promise<void> {
-	const tables = tablesOf(session.dialect);
+	const tables = tablesOf(session);
 	const { headKey, headReference } = session.dialect;
 	const found = [
 		...(await readHeads(session, conversationIds)).map((head) => ({
@@ -200,7 +153,7 @@ export async function deriveConversations(session: Session, conversationIds: rea
 		...(await readWithoutHead(session, conversationIds)).map((source) => ({ source, summary: NO_SUMMARY })),
 	];
 	const [known, knownTags] = [await readRows(session, conversationIds), await readTags(session, conversationIds)];
-	const counts = new Counts();
+	const counts = new Counts(tables.counts);
 	const rows = [];
 	const tags = [];
 	const titles = [];
@@ -241,19 +194,17 @@ export async function deriveConversations(session: Session, conversationIds: rea
 	await session.write(tables.conversations, rows);
 	await session.write(tables.tags, tags);
 	await session.writeTitles(titles);
-	await session.add(COUNTS, counts.conversations());
-	await session.add(TAG_VALUE_COUNTS, counts.tagValues());
-	await session.add(TAG_KEY_COUNTS, counts.tagKeys());
+	await session.add(tables.counts, counts.conversations());
+	await session.add(tables.tagValues, counts.tagValues());
+	await session.add(tables.tagKeys, counts.tagKeys());
 }
 
 /** Removes all rows, so that the view follows both logs from their beginning. */
 export async function resetConversations(session: Session): Promise<void> {
 	await lockView(session);
 	const { schema } = session.dialect;
-	for (const { name } of [tablesOf(session.dialect).tags, COUNTS, TAG_KEY_COUNTS, TAG_VALUE_COUNTS])
-		await session.all(`DELETE FROM ${schema}${name}`);
 	await session.removeTitles();
-	await session.all(`DELETE FROM ${schema}conversations`);
+	for (const { name } of Object.values(tablesOf(session))) await session.all(`DELETE FROM ${schema}${name}`);
 	await session.all(`UPDATE ${schema}views SET updates = 0, events = 0 WHERE name = 'conversations'`);
 }
 
@@ -293,7 +244,7 @@ function hasError({ error_at, run_started_at }: Row): boolean {
 
 /** Reads what the rows of conversations are derived from. */
 async function readHeads(
-	{ dialect: { schema, headKey }, isIn, all }: Session,
+	{ dialect: { schema, headKey, isCurrent }, isIn, all }: Session,
 	conversationIds: readonly string[],
 ): Promise<Row[]> {
 	const gaps = (column: string) =>
@@ -302,7 +253,7 @@ async function readHeads(
 		`SELECT h.${headKey}, h.conversation_id, h.sequence, h.status, h.created_at, h.updated_at, h.run_started_at,
 			h.posted_at, h.parent_id, h.source_id, h.sender, h.owner, u.summary, a.last_at, a.error_at,
 			${gaps("count(*)")} AS gap_count, ${gaps("min(g.since)")} AS gaps_since
-		FROM ${schema}heads h JOIN ${schema}updates u ON u.sequence = h.sequence
+		FROM ${schema}heads h JOIN ${schema}updates u ON ${isCurrent}
 		LEFT JOIN ${schema}activities a ON a.conversation_id = h.conversation_id
 		WHERE ${isIn("h.conversation_id")}`,
 		conversationIds,
@@ -391,8 +342,14 @@ function columnValue(value: unknown): Value {
 
 /** Adds up how the numbers of conversations change. All values are in their stored forms. */
 class Counts {
+	readonly #table: Table;
 	readonly #conversations = new Map<string, { row: Columns; number: bigint }>();
 	readonly #tags = new Map<string, { row: Columns; number: bigint }>();
+
+	/** @param table the table of the numbers of conversations */
+	constructor(table: Table) {
+		this.#table = table;
+	}
 
 	add(row: Row, tags: readonly Row[]): void {
 		this.#count(row, tags, 1n);
@@ -420,7 +377,7 @@ class Counts {
 
 	#count(row: Row, tags: readonly Row[], number: bigint): void {
 		const owner = columnValue(row.owner ?? "");
-		const values = keyOf(COUNTS, { ...row, owner, sender: row.sender ?? "" });
+		const values = keyOf(this.#table, { ...row, owner, sender: row.sender ?? "" });
 		add(this.#conversations, values, number);
 		for (const tag of tags)
 			add(this.#tags, { owner, key: columnValue(tag.key), value: columnValue(tag.value) }, number);

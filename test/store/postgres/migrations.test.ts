@@ -1,6 +1,6 @@
 import pg from "pg";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
-import { PRERELEASE } from "../../../src/store/migrations.ts";
+import { PRERELEASE } from "../../../src/store/schema.ts";
 import { migrate } from "../../../src/store/postgres/migrate.ts";
 import { MIGRATIONS } from "../../../src/store/postgres/schema.ts";
 import { append, listed, pages, sample } from "../samples.ts";

@@ -1,0 +1,89 @@
+import { allTables, type ColumnType, type Engine, type Table } from "./tables.ts";
+
+/** The schemas of databases: the statements that create the described tables, and what both engines say of old databases. */
+
+/** A table that databases from before release 1.0.0 have and later ones do not. */
+export const PRERELEASE_TABLE = "derivations";
+/** Why such a database is refused. */
+export const PRERELEASE =
+	"a version before 1.0.0 wrote the database; export it with that version and import the export (docs/operations.md)";
+
+/** PostgreSQL's schema, apart from the tables of other programs. Names of tables have it as a prefix. */
+export const SCHEMA = { sqlite: "", postgres: "conversation_updates." } as const;
+
+/** The types of columns, as statements name them. */
+export const SQL_TYPES: Readonly<Record<Engine, Readonly<Record<ColumnType, string>>>> = {
+	sqlite: {
+		id: "TEXT",
+		integer: "INTEGER",
+		real: "REAL",
+		boolean: "INTEGER",
+		text: "TEXT",
+		key: "TEXT",
+		plain: "TEXT",
+		bytes: "BLOB",
+		uuid: "TEXT",
+		time: "INTEGER",
+		words: "TEXT",
+	},
+	postgres: {
+		id: "uuid",
+		integer: "bigint",
+		real: "double precision",
+		boolean: "boolean",
+		text: "text",
+		key: "text",
+		plain: "text",
+		bytes: "bytea",
+		uuid: "uuid",
+		time: "timestamptz",
+		words: "tsvector",
+	},
+};
+
+/** Returns the statements that create the tables of an engine, with their indexes and first rows. */
+export function createTables(engine: Engine): string[] {
+	return allTables(engine).flatMap((table) => {
+		const name = SCHEMA[engine] + table.name;
+		return [
+			`CREATE TABLE ${name} (\n\t${definitions(engine, table).join(",\n\t")}\n)${options(engine, table)}`,
+			// In the table's definition only PostgreSQL 16 and later know it.
+			...(table.external === undefined
+				? []
+				: [`ALTER TABLE ${name} ALTER COLUMN ${table.external} SET STORAGE EXTERNAL`]),
+			...Object.entries(table.indexes).map(([index, on]) => {
+				const [kind, columns] = typeof on === "string" ? ["INDEX", on] : ["UNIQUE INDEX", on.unique];
+				return `CREATE ${kind} ${index} ON ${name} ${conditionFor(engine, table, columns)}`;
+			}),
+			...(table.rows === undefined ? [] : [`INSERT INTO ${name} ${table.rows}`]),
+		];
+	});
+}
+
+function definitions(engine: Engine, table: Table): string[] {
+	const isRowId = hasRowId(table);
+	const columns = Object.entries(table.columns).map(([column, type]) => {
+		const sqlType = SQL_TYPES[engine][type];
+		if (engine === "sqlite" && isRowId && table.key[0] === column) return `${column} ${sqlType} PRIMARY KEY`;
+		// All texts are compared byte by byte, as SQLite does.
+		const collation = engine === "postgres" && sqlType === "text" ? ' COLLATE "C"' : "";
+		return `${column} ${sqlType}${collation}${table.nullable.has(column) ? "" : " NOT NULL"}`;
+	});
+	return engine === "sqlite" && isRowId ? columns : [...columns, `PRIMARY KEY (${table.key.join(", ")})`];
+}
+
+/** Returns whether the key is SQLite's row id. */
+function hasRowId({ key: [first = "", ...others], columns }: Table): boolean {
+	return others.length === 0 && columns[first] === "integer";
+}
+
+function options(engine: Engine, table: Table): string {
+	if (engine === "sqlite") return hasRowId(table) ? " STRICT" : " STRICT, WITHOUT ROWID";
+	return table.fillfactor === undefined ? "" : ` WITH (fillfactor = ${table.fillfactor})`;
+}
+
+/** SQLite's conditions compare a boolean column with 1, because it is an integer. */
+function conditionFor(engine: Engine, { columns }: Table, on: string): string {
+	const [, column = ""] = /WHERE (\w+)$/.exec(on) ?? [];
+	return engine === "sqlite" && columns[column] === "boolean" ? `${on} = 1` : on;
+}
