@@ -892,6 +892,8 @@ export const comments = {
 	"conversations.v1.Sender.refusals_last_day": "Number of its requests that were refused in the last 24 hours, by kind of refusal.",
 	"conversations.v1.Sender.clock_skew": "By how much the times of its events lie before their arrival, beyond the usual delay: a multiple of 15 minutes. Negative if they lie after it. Zero: its clock and time zone are right. Unset: fewer than 20 batches of events have arrived at this replica since it started.",
 	"conversations.v1.Sender.silent": "Whether it has been silent for longer than it usually is between two posts.",
+	"conversations.v1.ResetViewsRequest": "Request of ResetViews.",
+	"conversations.v1.ResetViewsResponse": "Response of ResetViews.",
 	"conversations.v1.CompactEventsRequest": "Request of CompactEvents.",
 	"conversations.v1.CompactEventsRequest.after": "The events after this sequence are examined: `through` of the last response; 0 at first.",
 	"conversations.v1.CompactEventsResponse": "Response of CompactEvents.",

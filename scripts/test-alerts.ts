@@ -52,6 +52,7 @@ const CASES: readonly RuleCase[] = [
 	gauge("Down", "3m", "up", "0x5", "1x5"),
 	gauge("NotReady", "3m", "conversations_ready", "0x5", "1x5"),
 	gauge("QueueOld", "3m", 'conversations_queue_age_seconds{thread="writer"}', "6x5", "4x5"),
+	gauge("ViewBehind", "5m", 'conversations_view_lag_seconds{view="conversations"}', "11x10", "9x10"),
 	{
 		alert: "CommitSlow",
 		at: "15m",

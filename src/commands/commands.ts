@@ -50,9 +50,11 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 	},
 	migrate: {
 		operands: [],
-		meaning: "create or upgrade the tables of a PostgreSQL database; `serve` does this too",
+		options: ["print"],
+		meaning:
+			"create or upgrade the tables of a PostgreSQL database; `serve` does this too; with --print only print the statements that create them",
 		failure: "The migration failed",
-		run: migrate,
+		run: (config, _, options) => migrate(config, options),
 	},
 	export: {
 		operands: ["FILE"],
@@ -142,6 +144,16 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 		async run(config) {
 			const { compactStore } = await import("./compact.ts");
 			for (const line of await compactStore(config)) print(line);
+		},
+	},
+	"views reset": {
+		operands: [],
+		meaning:
+			"derive anew what lists, counts and searches of conversations read, also while the service runs; for some time they get a 503",
+		failure: "The views cannot be derived anew",
+		async run(config) {
+			const { resetViews } = await import("./compact.ts");
+			print(await resetViews(config));
 		},
 	},
 	"search rebuild": {

@@ -4,7 +4,7 @@ import { showProgress } from "../progress.ts";
 import { spaceMethods } from "../rpc/space-methods.ts";
 import { callAsCommand } from "./admin.ts";
 
-/** The command `compact`. It is a client of `ConversationSpaceService`. */
+/** The commands `compact` and `views reset`. They are clients of `ConversationSpaceService`. */
 
 /** Compresses the texts of events and returns free pages, step by step. Returns sentences about it. */
 export async function compactStore(config: Config): Promise<readonly string[]> {
@@ -37,6 +37,17 @@ export async function compactStore(config: Config): Promise<readonly string[]> {
 		},
 		async ({ store }) => spaceMethods(store),
 	);
+}
+
+/** Derives the views anew. Returns a sentence about it. */
+export async function resetViews(config: Config): Promise<string> {
+	await callAsCommand(
+		config,
+		ConversationSpaceService,
+		(client) => client.resetViews({}),
+		async ({ store }) => spaceMethods(store),
+	);
+	return "The views were derived anew from what is stored.";
 }
 
 function mebibytes(bytes: bigint): number {

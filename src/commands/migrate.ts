@@ -1,9 +1,14 @@
 import type { Config } from "../config/config.ts";
 import { migrateDatabase } from "../store/open.ts";
+import type { Values } from "./options.ts";
 import { print, showError } from "./output.ts";
 
 /** The command `migrate`. */
-export async function migrate({ database }: Config): Promise<void> {
+export async function migrate({ database }: Config, { print: onlyPrints = false }: Values): Promise<void> {
+	if (onlyPrints) {
+		const { MIGRATIONS } = await import("../store/postgres/schema.ts");
+		return print(MIGRATIONS.flat().map((statement) => `${statement};`).join("\n"));
+	}
 	if (database.engine === "sqlite") return print(`Nothing to do: serve creates and upgrades ${database.path} itself.`);
 	const { from, to } = await migrateDatabase(database, { error: showError });
 	if (from === to) print(`The schema already has version ${to}.`);

@@ -20,6 +20,7 @@ export const OPTIONS = {
 	"older-than": { type: "string", value: "TIME" },
 	status: { type: "string", value: "STATUS" },
 	execute: { type: "boolean" },
+	print: { type: "boolean" },
 } as const;
 
 /** Name of an option of a command. The other two take the place of a command. */

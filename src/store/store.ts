@@ -15,6 +15,7 @@ import type { TextIndex } from "./text-index.ts";
 import type { Appended, NewUpdate, StoredUpdate, UpdateQuery } from "./updates.ts";
 import type { StoredUsage, UsageCorrection } from "./usage-plan.ts";
 import type { ModelUsage, UsagePeriod, UsageQuery, UsageReport, UsedPeriodsQuery } from "./usage-report.ts";
+import type { ViewLag } from "./views/read-view.ts";
 
 /**
  * The interface of the store. A store keeps two logs, each with its own sequence numbers: the updates of all
@@ -161,10 +162,12 @@ export interface Store extends AsyncDisposable {
 	/** Returns some free pages of the database to the file system, if the engine does so. */
 	returnSpace(): Promise<ReturnedSpace>;
 	/**
-	 * Empties the views, which then follow the logs from their beginning. So they are derived by the present rules, and from
-	 * what can be read now.
+	 * Empties the views, and lets them follow the logs from their beginning. So they are derived by the present rules, and
+	 * from what can be read now. Resolves when they have followed; a read of them fails if it waits for too long.
 	 */
 	resetViews(): Promise<void>;
+	/** Returns how far the views are behind the logs. */
+	listViews(): Promise<readonly ViewLag[]>;
 	/**
 	 * Claims some work, or renews the claim, so that one process at a time does it.
 	 *

@@ -41,7 +41,7 @@ export interface ServiceFigures {
 	/** Open connections, by listener. */
 	readonly connections: Readonly<Record<"http" | "grpc", () => number>>;
 	readonly readiness: Readiness;
-	readonly store: Pick<Store, "updates" | "events" | "listModelUsage">;
+	readonly store: Pick<Store, "updates" | "events" | "listModelUsage" | "listViews">;
 	readonly watched: Readonly<Record<"updates" | "events", WatchedLog>>;
 	/** Path of the database file. Undefined when the database is not a local file. */
 	readonly databasePath: string | undefined;
@@ -113,6 +113,7 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 	addReconcileFigures(metrics, figures);
 	addWorkFigures(metrics, figures);
 	addStoreFigures(metrics, figures);
+	addViewFigures(metrics, figures);
 	addRefusedFigures(metrics, figures.refused);
 	addConversationFigures(metrics, figures.counts);
 	addUsageFigures(metrics, figures.store);
@@ -208,6 +209,22 @@ function addStoreFigures(metrics: Metrics, { store }: ServiceFigures): void {
 			await settled;
 			return LOGS.map((log) => ({ value: Number(newest[log]), labels: { log } }));
 		},
+	);
+}
+
+function addViewFigures(metrics: Metrics, { store }: ServiceFigures): void {
+	metrics.gauge(
+		{
+			name: "conversations.view.lag",
+			unit: "s",
+			description: "Age of the oldest entry of a log that a view has not followed; 0 when there is none",
+		},
+		orNothing(async () =>
+			(await store.listViews()).map(({ name, since }) => ({
+				value: since === undefined ? 0 : Math.max(0, Date.now() / 1e3 - Number(since) / 1e6),
+				labels: { view: name },
+			})),
+		),
 	);
 }
 

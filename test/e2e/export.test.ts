@@ -3,6 +3,7 @@ import { randomBytes, randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
 import { zstdDecompressSync } from "node:zlib";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { MIGRATIONS } from "../../src/store/postgres/schema.ts";
@@ -148,6 +149,60 @@ test.each(["sqlite", "postgres"])("an import into %s that was killed continues w
 	await using store = engine === "postgres" ? await openStore(target) : await openSqliteStore(path, log);
 	expect(await list(store)).toEqual(expected);
 });
+
+/** The keys with which the service of {@link earlierAnswers} ran. */
+const EARLIER = {
+	ENCRYPTION_KEY: Buffer.alloc(32, 7).toString("base64"),
+	ACCESS_KEYS: `test:${KEY}:ingest+read+secrets+keys,team:team-key-of-the-fixture:ingest+read@team-a`,
+};
+
+/**
+ * What a service of commit 189b741d answered just before the database was exported to `earlier-export.jsonl.zst`. It had got
+ * posts of agent servers about 20 conversations, of two owners and none, and had pruned, erased and refused some.
+ */
+function earlierAnswers() {
+	const lines = zstdDecompressSync(readFileSync(new URL("../fixtures/earlier-answers.jsonl.zst", import.meta.url)));
+	return lines
+		.toString()
+		.trimEnd()
+		.split("\n")
+		.map((line): { key: "test" | "team"; path: string; status: number; text: string } => JSON.parse(line));
+}
+
+test.each(["sqlite", "postgres"])(
+	"the export of an earlier version, imported into %s, gives the same answers",
+	async (engine) => {
+		using folder = new TempFolder();
+		const url = engine === "postgres" ? await databases.create() : `sqlite:${folder.file("moved.db")}`;
+		const file = fileURLToPath(new URL("../fixtures/earlier-export.jsonl.zst", import.meta.url));
+		const moved = await importFrom(url, file);
+		expect({ code: moved.code, stdout: moved.stdout }).toEqual({
+			code: 0,
+			stdout: `The database holds the same as ${file}, up to update 105 and event 183.\n`,
+		});
+		const again = folder.file("again.jsonl");
+		expect((await exportTo(url, again, "--all")).code).toBe(0);
+		expect(readFileSync(again, "utf8").split("\n")).toEqual(
+			zstdDecompressSync(readFileSync(file)).toString().split("\n"),
+		);
+		const answers = earlierAnswers();
+		expect(answers).toHaveLength(180);
+		await using service = await ServiceProcess.start("", { ...EARLIER, DATABASE_URL: url });
+		for (const time of ["as imported", "after a reset"]) {
+			for (const { key, path, status, text } of answers) {
+				const headers = { "X-Access-Token": key === "test" ? KEY : "team-key-of-the-fixture" };
+				const answer = await fetch(service.http + path, { headers });
+				expect({ time, path, status: answer.status, text: await answer.text() }).toEqual({ time, path, status, text });
+			}
+			expect(await ServiceProcess.run({ DATABASE_URL: url }, "views", "reset")).toEqual({
+				code: 0,
+				stdout: "The views were derived anew from what is stored.\n",
+				stderr: "",
+			});
+		}
+		await stop(service);
+	},
+);
 
 test("migrate creates the tables of a PostgreSQL database once, and does nothing for SQLite", async () => {
 	const url = await databases.create();

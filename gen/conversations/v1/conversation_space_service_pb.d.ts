@@ -11,6 +11,34 @@ import type { Message } from "@bufbuild/protobuf";
 export declare const file_conversations_v1_conversation_space_service: GenFile;
 
 /**
+ * Request of ResetViews.
+ *
+ * @generated from message conversations.v1.ResetViewsRequest
+ */
+export declare type ResetViewsRequest = Message<"conversations.v1.ResetViewsRequest"> & {
+};
+
+/**
+ * Describes the message conversations.v1.ResetViewsRequest.
+ * Use `create(ResetViewsRequestSchema)` to create a new message.
+ */
+export declare const ResetViewsRequestSchema: GenMessage<ResetViewsRequest>;
+
+/**
+ * Response of ResetViews.
+ *
+ * @generated from message conversations.v1.ResetViewsResponse
+ */
+export declare type ResetViewsResponse = Message<"conversations.v1.ResetViewsResponse"> & {
+};
+
+/**
+ * Describes the message conversations.v1.ResetViewsResponse.
+ * Use `create(ResetViewsResponseSchema)` to create a new message.
+ */
+export declare const ResetViewsResponseSchema: GenMessage<ResetViewsResponse>;
+
+/**
  * Request of CompactEvents.
  *
  * @generated from message conversations.v1.CompactEventsRequest
@@ -120,8 +148,8 @@ export declare type ReturnSpaceResponse = Message<"conversations.v1.ReturnSpaceR
 export declare const ReturnSpaceResponseSchema: GenMessage<ReturnSpaceResponse>;
 
 /**
- * Makes the database smaller while the service runs, in short steps. Only commands on the machine of the service can call
- * it, over its Unix socket: no listener of the network serves it.
+ * Works on what is derived or packed in the database while the service runs. Only commands on the machine of the service
+ * can call it, over its Unix socket: no listener of the network serves it.
  *
  * Every method may fail with UNAVAILABLE (the store cannot be read or written; retry).
  *
@@ -147,6 +175,17 @@ export declare const ConversationSpaceService: GenService<{
     methodKind: "unary";
     input: typeof ReturnSpaceRequestSchema;
     output: typeof ReturnSpaceResponseSchema;
+  },
+  /**
+   * Empties the views, by which lists, counts and searches find conversations, and derives them anew. Returns when they
+   * have followed the logs. Reads of them fail with UNAVAILABLE if that takes more than 5 seconds.
+   *
+   * @generated from rpc conversations.v1.ConversationSpaceService.ResetViews
+   */
+  resetViews: {
+    methodKind: "unary";
+    input: typeof ResetViewsRequestSchema;
+    output: typeof ResetViewsResponseSchema;
   },
 }>;
 

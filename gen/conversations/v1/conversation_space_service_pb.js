@@ -9,39 +9,53 @@ import { file_conversations_options_v1_options } from "../options/v1/options_pb.
  * Describes the file conversations/v1/conversation_space_service.proto.
  */
 export const file_conversations_v1_conversation_space_service = /*@__PURE__*/
-  fileDesc("CjFjb252ZXJzYXRpb25zL3YxL2NvbnZlcnNhdGlvbl9zcGFjZV9zZXJ2aWNlLnByb3RvEhBjb252ZXJzYXRpb25zLnYxIiUKFENvbXBhY3RFdmVudHNSZXF1ZXN0Eg0KBWFmdGVyGAEgASgDIl4KFUNvbXBhY3RFdmVudHNSZXNwb25zZRIPCgd0aHJvdWdoGAEgASgDEg4KBm5ld2VzdBgCIAEoAxISCgpjb21wcmVzc2VkGAMgASgDEhAKCGhhc19tb3JlGAQgASgIIhQKElJldHVyblNwYWNlUmVxdWVzdCJTChNSZXR1cm5TcGFjZVJlc3BvbnNlEhYKDnJldHVybmVkX2J5dGVzGAEgASgDEhIKCmZyZWVfYnl0ZXMYAiABKAMSEAoIaGFzX21vcmUYAyABKAgy7AEKGENvbnZlcnNhdGlvblNwYWNlU2VydmljZRJqCg1Db21wYWN0RXZlbnRzEiYuY29udmVyc2F0aW9ucy52MS5Db21wYWN0RXZlbnRzUmVxdWVzdBonLmNvbnZlcnNhdGlvbnMudjEuQ29tcGFjdEV2ZW50c1Jlc3BvbnNlIgiC3iMEa2V5cxJkCgtSZXR1cm5TcGFjZRIkLmNvbnZlcnNhdGlvbnMudjEuUmV0dXJuU3BhY2VSZXF1ZXN0GiUuY29udmVyc2F0aW9ucy52MS5SZXR1cm5TcGFjZVJlc3BvbnNlIgiC3iMEa2V5c0KVAQoQY29udmVyc2F0aW9ucy52MUIdQ29udmVyc2F0aW9uU3BhY2VTZXJ2aWNlUHJvdG9QAVogY29udmVyc2F0aW9ucy92MTtjb252ZXJzYXRpb25zdjGiAgNDTlaqAhBDb252ZXJzYXRpb25zLlYxygIQQ29udmVyc2F0aW9uc1xWMeoCEUNvbnZlcnNhdGlvbnM6OlYxYgZwcm90bzM", [file_conversations_options_v1_options]);
+  fileDesc("CjFjb252ZXJzYXRpb25zL3YxL2NvbnZlcnNhdGlvbl9zcGFjZV9zZXJ2aWNlLnByb3RvEhBjb252ZXJzYXRpb25zLnYxIhMKEVJlc2V0Vmlld3NSZXF1ZXN0IhQKElJlc2V0Vmlld3NSZXNwb25zZSIlChRDb21wYWN0RXZlbnRzUmVxdWVzdBINCgVhZnRlchgBIAEoAyJeChVDb21wYWN0RXZlbnRzUmVzcG9uc2USDwoHdGhyb3VnaBgBIAEoAxIOCgZuZXdlc3QYAiABKAMSEgoKY29tcHJlc3NlZBgDIAEoAxIQCghoYXNfbW9yZRgEIAEoCCIUChJSZXR1cm5TcGFjZVJlcXVlc3QiUwoTUmV0dXJuU3BhY2VSZXNwb25zZRIWCg5yZXR1cm5lZF9ieXRlcxgBIAEoAxISCgpmcmVlX2J5dGVzGAIgASgDEhAKCGhhc19tb3JlGAMgASgIMs8CChhDb252ZXJzYXRpb25TcGFjZVNlcnZpY2USagoNQ29tcGFjdEV2ZW50cxImLmNvbnZlcnNhdGlvbnMudjEuQ29tcGFjdEV2ZW50c1JlcXVlc3QaJy5jb252ZXJzYXRpb25zLnYxLkNvbXBhY3RFdmVudHNSZXNwb25zZSIIgt4jBGtleXMSZAoLUmV0dXJuU3BhY2USJC5jb252ZXJzYXRpb25zLnYxLlJldHVyblNwYWNlUmVxdWVzdBolLmNvbnZlcnNhdGlvbnMudjEuUmV0dXJuU3BhY2VSZXNwb25zZSIIgt4jBGtleXMSYQoKUmVzZXRWaWV3cxIjLmNvbnZlcnNhdGlvbnMudjEuUmVzZXRWaWV3c1JlcXVlc3QaJC5jb252ZXJzYXRpb25zLnYxLlJlc2V0Vmlld3NSZXNwb25zZSIIgt4jBGtleXNClQEKEGNvbnZlcnNhdGlvbnMudjFCHUNvbnZlcnNhdGlvblNwYWNlU2VydmljZVByb3RvUAFaIGNvbnZlcnNhdGlvbnMvdjE7Y29udmVyc2F0aW9uc3YxogIDQ05WqgIQQ29udmVyc2F0aW9ucy5WMcoCEENvbnZlcnNhdGlvbnNcVjHqAhFDb252ZXJzYXRpb25zOjpWMWIGcHJvdG8z", [file_conversations_options_v1_options]);
+
+/**
+ * Describes the message conversations.v1.ResetViewsRequest.
+ * Use `create(ResetViewsRequestSchema)` to create a new message.
+ */
+export const ResetViewsRequestSchema = /*@__PURE__*/
+  messageDesc(file_conversations_v1_conversation_space_service, 0);
+
+/**
+ * Describes the message conversations.v1.ResetViewsResponse.
+ * Use `create(ResetViewsResponseSchema)` to create a new message.
+ */
+export const ResetViewsResponseSchema = /*@__PURE__*/
+  messageDesc(file_conversations_v1_conversation_space_service, 1);
 
 /**
  * Describes the message conversations.v1.CompactEventsRequest.
  * Use `create(CompactEventsRequestSchema)` to create a new message.
  */
 export const CompactEventsRequestSchema = /*@__PURE__*/
-  messageDesc(file_conversations_v1_conversation_space_service, 0);
+  messageDesc(file_conversations_v1_conversation_space_service, 2);
 
 /**
  * Describes the message conversations.v1.CompactEventsResponse.
  * Use `create(CompactEventsResponseSchema)` to create a new message.
  */
 export const CompactEventsResponseSchema = /*@__PURE__*/
-  messageDesc(file_conversations_v1_conversation_space_service, 1);
+  messageDesc(file_conversations_v1_conversation_space_service, 3);
 
 /**
  * Describes the message conversations.v1.ReturnSpaceRequest.
  * Use `create(ReturnSpaceRequestSchema)` to create a new message.
  */
 export const ReturnSpaceRequestSchema = /*@__PURE__*/
-  messageDesc(file_conversations_v1_conversation_space_service, 2);
+  messageDesc(file_conversations_v1_conversation_space_service, 4);
 
 /**
  * Describes the message conversations.v1.ReturnSpaceResponse.
  * Use `create(ReturnSpaceResponseSchema)` to create a new message.
  */
 export const ReturnSpaceResponseSchema = /*@__PURE__*/
-  messageDesc(file_conversations_v1_conversation_space_service, 3);
+  messageDesc(file_conversations_v1_conversation_space_service, 5);
 
 /**
- * Makes the database smaller while the service runs, in short steps. Only commands on the machine of the service can call
- * it, over its Unix socket: no listener of the network serves it.
+ * Works on what is derived or packed in the database while the service runs. Only commands on the machine of the service
+ * can call it, over its Unix socket: no listener of the network serves it.
  *
  * Every method may fail with UNAVAILABLE (the store cannot be read or written; retry).
  *

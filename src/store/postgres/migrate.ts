@@ -57,15 +57,6 @@ async function migrateTo(connections: Connections, version: number, statements: 
 		async (session) => {
 			await session.query(lockSchema);
 			if ((await schemaVersion(session)) >= version) return;
-			if (version === 1)
-				await session.query(
-					{ text: "CREATE SCHEMA IF NOT EXISTS conversation_updates" },
-					{
-						text: `CREATE TABLE conversation_updates.schema_versions (
-							version bigint PRIMARY KEY, migrated_at timestamptz NOT NULL DEFAULT now()
-						)`,
-					},
-				);
 			await session.query(...statements.map((text) => ({ text })));
 			await session.query({
 				text: "INSERT INTO conversation_updates.schema_versions (version) VALUES ($1)",

@@ -8,7 +8,7 @@ import { Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
 import type { Store } from "../store.ts";
 import { resetConversations } from "../views/conversations.ts";
-import { readView, type ViewAnswer, type ViewQuery } from "../views/read-view.ts";
+import { listViews, readView, type ViewAnswer, type ViewQuery } from "../views/read-view.ts";
 import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { batchResult, updateResult } from "./append-results.ts";
 import { Appender } from "./appender.ts";
@@ -281,9 +281,13 @@ function storeOf(
 			run(() =>
 				logged(
 					"resetViews",
-					connections.transaction((transaction) => resetConversations(postgresSession(transaction))),
+					(async () => {
+						await connections.transaction((transaction) => resetConversations(postgresSession(transaction)));
+						await follower.follow({ updates: 0n, events: 0n });
+					})(),
 				),
 			),
+		listViews: () => read("listViews", (session) => listViews(postgresSession(session))),
 		prune: (policy) => run(() => logged("prune", pruner.prune(policy))),
 		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.pruneEvents(receivedBefore, limit))),
 		addRefusals: (refusals) => run(() => logged("addRefusals", write(...refusalsQueries(refusals)))),

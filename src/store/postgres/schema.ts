@@ -33,7 +33,16 @@ const USAGE_TRIGGERS = [
  * The statements to each version of the schema, from the one before. The first creates all tables; from release 1.0.0 on, a
  * change of the tables is a further one.
  */
-export const MIGRATIONS: readonly (readonly string[])[] = [[...createTables("postgres"), ...USAGE_TRIGGERS]];
+export const MIGRATIONS: readonly (readonly string[])[] = [
+	[
+		"CREATE SCHEMA IF NOT EXISTS conversation_updates",
+		`CREATE TABLE conversation_updates.schema_versions (
+			version bigint PRIMARY KEY, migrated_at timestamptz NOT NULL DEFAULT now()
+		)`,
+		...createTables("postgres"),
+		...USAGE_TRIGGERS,
+	],
+];
 
 /**
  * Creates the index for the search in titles, if the extension pg_trgm is installed; `%s` stands for the schema of the

@@ -184,9 +184,13 @@ export function openForReading({ path, lockTimeout = LOCK_TIMEOUT }: DatabaseOpt
 	return database;
 }
 
-/** As {@link transaction} with BEGIN IMMEDIATE, for work with a session. */
-export async function transactionAsync<T>(database: DatabaseSync, work: () => Promise<T>): Promise<T> {
-	database.exec("BEGIN IMMEDIATE");
+/** As {@link transaction}, for work with a session. */
+export async function transactionAsync<T>(
+	database: DatabaseSync,
+	begin: "BEGIN" | "BEGIN IMMEDIATE",
+	work: () => Promise<T>,
+): Promise<T> {
+	database.exec(begin);
 	try {
 		const result = await work();
 		database.exec("COMMIT");

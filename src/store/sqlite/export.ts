@@ -105,7 +105,9 @@ function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew,
 		},
 		async finish(ranges, counts) {
 			for (let hasMore = true; hasMore; )
-				({ hasMore } = await transactionAsync(database, () => followConversations(sqliteSession(statements))));
+				({ hasMore } = await transactionAsync(database, "BEGIN IMMEDIATE", () =>
+					followConversations(sqliteSession(statements)),
+				));
 			transaction(database, "BEGIN IMMEDIATE", () => {
 				for (const log of ["updates", "events"] as const) {
 					const { newest, prunedThrough, lastRemoval } = ranges[log];

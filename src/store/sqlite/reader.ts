@@ -5,10 +5,11 @@ import type { RefusedQuery } from "../refused-posts.ts";
 import type { LogTable } from "../rows.ts";
 import type { RangeQuery } from "../sequence-log.ts";
 import type { UpdateQuery } from "../updates.ts";
-import type { ViewAnswer, ViewQuery } from "../views/read-view.ts";
+import type { Session } from "../session.ts";
+import { listViews, type ViewAnswer, type ViewQuery } from "../views/read-view.ts";
 import type { RecordStateRequest } from "./calls.ts";
 import { findTexts } from "./compaction.ts";
-import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
+import { type DatabaseOptions, openForReading, transaction, transactionAsync } from "./database.ts";
 import { findErasure } from "./erasures.ts";
 import { listEvents, readEvents } from "./events.ts";
 import { findGaps } from "./gaps.ts";
@@ -19,6 +20,7 @@ import { findDeleted, findPrunable } from "./prunable.ts";
 import { getOrigin, getRecordState, listUnapplied } from "./record-state.ts";
 import { getRefusedPost, listRefusedPosts, refusedUsage } from "./refused-posts.ts";
 import { listSenders } from "./senders.ts";
+import { sqliteSession } from "./session.ts";
 import { Statements } from "./statements.ts";
 import { findChangedTitles, findDocuments, readProgress } from "./text-index.ts";
 import { getUpdate, listUpdates, type UpdateOf } from "./updates.ts";
@@ -35,9 +37,15 @@ export type ReaderCalls = ReturnType<typeof reader>["methods"];
 function reader(options: DatabaseOptions) {
 	const database = openForReading(options);
 	const statements = new Statements(database);
+	const session = sqliteSession(statements);
 
 	function read<Result>(work: () => Result): Result {
 		return transaction(database, "BEGIN", work);
+	}
+
+	/** As {@link read}, for work with a session. */
+	function readInSession<Result>(work: (session: Session) => Promise<Result>): Promise<Result> {
+		return transactionAsync(database, "BEGIN", () => work(session));
 	}
 
 	/** Reads a view, unless it is behind. */
@@ -54,6 +62,7 @@ function reader(options: DatabaseOptions) {
 			get: (query: UpdateOf) => read(() => getUpdate(statements, query)),
 			listConversations: readView(listConversations),
 			countConversations: readView(countConversations),
+			listViews: () => readInSession(listViews),
 			listUpdates: (query: UpdateQuery) => read(() => listUpdates(statements, query)),
 			listEvents: (query: EventQuery) => read(() => listEvents(statements, query)),
 			readEvents: (sequences: readonly bigint[]) => read(() => readEvents(statements, sequences)),

@@ -14,6 +14,7 @@ import { appendJudged, type IsSameRecord, type Judgement } from "../duplicates.t
 import { Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
 import type { Store } from "../store.ts";
+import type { ViewPosition } from "../views/conversations.ts";
 import { readView, type ViewAnswer, type ViewQuery } from "../views/read-view.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
 import {
@@ -144,13 +145,18 @@ function storeOf(
 	const viewReads = new Set<Promise<unknown>>();
 	let isClosing = false;
 
+	/** Lets the views follow the logs. Appends go on between its calls. */
+	async function follow(through: ViewPosition): Promise<void> {
+		while (await writer.calls.follow(through));
+	}
+
 	/** Reads a view when it has everything that was accepted before. */
 	async function readOfView<Query, Result>(
 		read: (query: ViewQuery<Query>) => Promise<ViewAnswer<Result>>,
 		query: Query,
 	): Promise<Result> {
 		if (isClosing) throw new ServiceError("unavailable", "the store is closed");
-		const reading = readView(query, read, (through) => writer.calls.follow(through));
+		const reading = readView(query, read, follow);
 		viewReads.add(reading);
 		try {
 			return await reading;
@@ -257,7 +263,11 @@ function storeOf(
 		countConversations: (query) => readOfView(reader.calls.countConversations, query),
 		// One process has the database open.
 		claim: async () => true,
-		resetViews: () => writer.calls.resetViews(),
+		async resetViews() {
+			await writer.calls.resetViews();
+			await follow({ updates: 0n, events: 0n });
+		},
+		listViews: () => reader.calls.listViews(),
 		prune: (policy) => pruner.prune(policy),
 		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
 		addRefusals: (refusals) => writer.calls.addRefusals(refusals),

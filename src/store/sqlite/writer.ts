@@ -69,6 +69,8 @@ const PROOF_MILLISECONDS = 4_500;
  * A conversation that changes often is derived once in this time.
  */
 const FOLLOW_DELAY = 1_000;
+/** Maximum number of steps that the views follow the logs in one call, so that appends wait for a short time only. */
+const STEPS_OF_CALL = 8;
 /** Maximum number of steps that the views follow the logs when the store is closed. */
 const MAX_STEPS_AT_CLOSE = 1_000;
 
@@ -124,7 +126,7 @@ function writer(options: WriterOptions) {
 	/** As {@link write}, for work with a session. */
 	async function writeInSession<Result>(work: () => Promise<Result>): Promise<Result> {
 		if (misplaced !== undefined) throw misplaced;
-		const result = await transactionAsync(database, work);
+		const result = await transactionAsync(database, "BEGIN IMMEDIATE", work);
 		isLogSaved = false;
 		return result;
 	}
@@ -240,8 +242,11 @@ function writer(options: WriterOptions) {
 				if (erased !== undefined) purge.restart();
 				return erased;
 			},
-			/** Lets the views follow the logs up to these entries, and all before them. */
-			follow: async (through: ViewPosition): Promise<void> => void (await follow(through)),
+			/**
+			 * Lets the views follow the logs for some steps, up to these entries, and all before them. Returns whether there may be
+			 * more to do.
+			 */
+			follow: (through: ViewPosition): Promise<boolean> => follow(through, STEPS_OF_CALL),
 			async resetViews(): Promise<void> {
 				unreadable.clear();
 				await writeInSession(() => resetConversations(session));

@@ -1,5 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../../errors.ts";
+import type { Session } from "../session.ts";
+import { bigint, nullable, text } from "../values.ts";
 import type { ViewPosition } from "./conversations.ts";
 
 /** Milliseconds that a read waits for its view. */
@@ -9,6 +11,31 @@ const MAX_WAIT = 5_000;
 export interface ViewQuery<Query> {
 	readonly query: Query;
 	readonly isFollowed: boolean;
+}
+
+/** How far a view is behind the logs. */
+export interface ViewLag {
+	readonly name: string;
+	/**
+	 * When the oldest entry was received that the view has not followed, in microseconds since the Unix epoch; undefined when
+	 * there is none.
+	 */
+	readonly since: bigint | undefined;
+}
+
+/** Returns how far all views are behind the logs. */
+export async function listViews({ all, dialect: { schema } }: Session): Promise<ViewLag[]> {
+	const first = (log: "updates" | "events") =>
+		`(SELECT e.received_at FROM ${schema}${log} e WHERE e.sequence > v.${log} ORDER BY e.sequence LIMIT 1)`;
+	const rows = await all(
+		`SELECT v.name, ${first("updates")} AS first_update, ${first("events")} AS first_event FROM ${schema}views v
+		ORDER BY v.name`,
+	);
+	return rows.map(({ name, first_update, first_event }) => {
+		const [update, event] = [nullable(bigint, first_update), nullable(bigint, first_event)];
+		const since = update !== undefined && event !== undefined && event < update ? event : (update ?? event);
+		return { name: text(name), since };
+	});
 }
 
 /** The result of such a read; or the newest entries, if the view has not followed up to them. */
