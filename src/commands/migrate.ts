@@ -7,7 +7,11 @@ import { print, showError } from "./output.ts";
 export async function migrate({ database }: Config, { print: onlyPrints = false }: Values): Promise<void> {
 	if (onlyPrints) {
 		const { MIGRATIONS } = await import("../store/postgres/schema.ts");
-		return print(MIGRATIONS.flat().map((statement) => `${statement};`).join("\n"));
+		return print(
+			MIGRATIONS.flat()
+				.map((statement) => `${statement};`)
+				.join("\n"),
+		);
 	}
 	if (database.engine === "sqlite") return print(`Nothing to do: serve creates and upgrades ${database.path} itself.`);
 	const { from, to } = await migrateDatabase(database, { error: showError });

@@ -169,6 +169,33 @@ function earlierAnswers() {
 		.map((line): { key: "test" | "team"; path: string; status: number; text: string } => JSON.parse(line));
 }
 
+/**
+ * Returns what the earlier version would have answered: in its lists and counts there were no conversations without a record.
+ *
+ * @param withoutRecord number of these that the key may see; all of them were posted by it
+ */
+function asBefore(path: string, text: string, withoutRecord: bigint): string {
+	if (text.includes("There is no record of this conversation")) return '{"detail":"There is no such conversation"}';
+	const before = text.replaceAll('"has_record":true,', "");
+	const [, by] = /counts\?group_by=(\w+)/.exec(path) ?? [];
+	if (by === undefined) {
+		let removed = 0;
+		const others = before.replaceAll(/,?\{"sequence":0,"has_record":false,"summary":\{.*?\}\}(?=[,\]])/g, () => {
+			removed += 1;
+			return "";
+		});
+		return others.replace(/(?<="total_size":)\d+/, (total) => String(Number(total) - removed));
+	}
+	const values = by.startsWith("tag") ? [] : [`"${by}":"${by === "sender" ? "test" : ""}"`];
+	return before
+		.replace(/(?<="total":)\d+/, (total) => String(BigInt(total) - withoutRecord))
+		.replace(/\{([^{}]+),"count":(\d+)\},?/g, (entry, value, count) => {
+			const left = BigInt(count) - (values.includes(value) ? withoutRecord : 0n);
+			return left === 0n ? "" : entry.replace(/"count":\d+/, `"count":${left}`);
+		})
+		.replace(",]", "]");
+}
+
 test.each(["sqlite", "postgres"])(
 	"the export of an earlier version, imported into %s, gives the same answers",
 	async (engine) => {
@@ -192,7 +219,8 @@ test.each(["sqlite", "postgres"])(
 			for (const { key, path, status, text } of answers) {
 				const headers = { "X-Access-Token": key === "test" ? KEY : "team-key-of-the-fixture" };
 				const answer = await fetch(service.http + path, { headers });
-				expect({ time, path, status: answer.status, text: await answer.text() }).toEqual({ time, path, status, text });
+				const found = { status: answer.status, text: asBefore(path, await answer.text(), key === "test" ? 2n : 0n) };
+				expect({ time, path, ...found }).toEqual({ time, path, status, text });
 			}
 			expect(await ServiceProcess.run({ DATABASE_URL: url }, "views", "reset")).toEqual({
 				code: 0,

@@ -20,6 +20,7 @@ import {
 	second,
 	start,
 	summaryOf,
+	whenFollowed,
 	withRun,
 	withTimes,
 } from "./samples.ts";
@@ -134,7 +135,7 @@ export function listConformance(current: () => Store): void {
 				one.catch(() => undefined);
 				appended.push(one);
 				if (n % 1_000 === 999)
-					found.push(store.listConversations({ conditions: [], limit: 1_000, withRecords: false }));
+					found.push(whenFollowed(() => store.listConversations({ conditions: [], limit: 1_000, withRecords: false })));
 				// An append that waits too long is refused.
 				if (n % 100 === 99) await appended[n - 200];
 			}

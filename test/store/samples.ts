@@ -227,6 +227,19 @@ export function listed(update: Sample, { sequence }: Appended, withRecords = fal
 	};
 }
 
+/**
+ * Reads a view, again as long as it does not follow in time: on a busy machine, a view of thousands of conversations may need
+ * more than 5 seconds.
+ */
+export async function whenFollowed<Result>(read: () => Promise<Result>): Promise<Result> {
+	for (;;)
+		try {
+			return await read();
+		} catch (error) {
+			if (!(error instanceof Error && error.message.startsWith("the view of"))) throw error;
+		}
+}
+
 /** Reads all pages of a list, one after the other. */
 export async function pages(
 	store: Store,
@@ -237,7 +250,8 @@ export async function pages(
 	const all: StoredConversation[][] = [];
 	let before: bigint | undefined;
 	for (;;) {
-		const page = await store.listConversations({ conditions: conditions(filter), before, limit, withRecords });
+		const query = { conditions: conditions(filter), before, limit, withRecords };
+		const page = await whenFollowed(() => store.listConversations(query));
 		if (page.length > 0) all.push(page);
 		before = page.at(-1)?.sequence;
 		if (page.length < limit) return all;

@@ -1,8 +1,8 @@
 import pg from "pg";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
-import { PRERELEASE } from "../../../src/store/schema.ts";
 import { migrate } from "../../../src/store/postgres/migrate.ts";
 import { MIGRATIONS } from "../../../src/store/postgres/schema.ts";
+import { PRERELEASE } from "../../../src/store/schema.ts";
 import { append, listed, pages, sample } from "../samples.ts";
 import { connect, Databases, openStore, sqlOn, urlOf } from "./databases.ts";
 
