@@ -38,12 +38,14 @@ function commentsOf({ files }: Schema): Record<string, string> {
 	);
 }
 
-/** Returns messages, enums and their members, each with its key in gen/comments.js. */
+/** Returns messages, enums and their members, and RPCs, each with its key in gen/comments.js. */
 function describable(file: DescFile): [string, Exclude<AnyDesc, DescFile>][] {
 	return [...nestedTypes(file)].flatMap((desc) => {
 		const own: [string, Exclude<AnyDesc, DescFile>] = [desc.kind === "extension" ? "" : desc.typeName, desc];
 		if (desc.kind === "message")
 			return [own, ...desc.fields.map((field): typeof own => [`${desc.typeName}.${field.name}`, field])];
+		if (desc.kind === "service")
+			return desc.methods.map((method): typeof own => [`${desc.typeName}.${method.name}`, method]);
 		if (desc.kind === "enum")
 			return [own, ...desc.values.map((value): typeof own => [`${desc.typeName}.${value.name}`, value])];
 		return [];

@@ -64,9 +64,7 @@ import { observed } from "./transports/http/observed.ts";
 import { probeRoutes } from "./transports/http/probes.ts";
 import { createRouter } from "./transports/http/router.ts";
 import { postRoutes } from "./transports/post-forms.ts";
-import { eraseRoute } from "./transports/reads/erase.ts";
-import { readRoutes } from "./transports/reads/reads.ts";
-import { watchRoutes } from "./transports/reads/watches.ts";
+import { jsonRoutes } from "./transports/reads/reads.ts";
 import { openApiRoute } from "./transports/webhook/openapi.ts";
 import { conversationWebhook, eventWebhook, oauthStateRoute } from "./transports/webhook/webhook.ts";
 
@@ -225,9 +223,8 @@ export async function startService(
 		conversationWebhook(basePath, maxBodyBytes, ingest),
 		eventWebhook(basePath, maxBodyBytes, eventPosts),
 		oauthStateRoute(basePath),
-		...readRoutes(basePath, reads, retries),
-		...watchRoutes(basePath, reads, rpc),
-		eraseRoute(basePath, reads),
+		...jsonRoutes(basePath, { methods, reads, stream: rpc }),
+
 		openApiRoute(basePath),
 		...(config.console ? await consoleRoutes(basePath, CONSOLE_FOLDER) : []),
 	];

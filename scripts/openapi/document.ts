@@ -1,45 +1,33 @@
-import { type DescEnum, type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
+import { type DescEnum, type DescField, type DescMethod, ScalarType } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { comments } from "../../gen/comments.js";
 import { DeleteConversationRequestSchema } from "../../gen/conversations/v1/conversation_erase_service_pb.js";
 import { IngestConversationEventsRequestSchema } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import {
 	ConversationEventFilterSchema,
-	EventOrderSchema,
+	ConversationEventService,
 	ListConversationEventsRequestSchema,
-	ListConversationEventsResponseSchema,
 	WatchConversationEventsRequestSchema,
 } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { ListConversationGapsRequestSchema } from "../../gen/conversations/v1/conversation_gap_service_pb.js";
 import {
+	ConversationReportService,
 	CountConversationsRequestSchema,
 	ReportUsageRequestSchema,
-	UsageStepSchema,
 } from "../../gen/conversations/v1/conversation_report_service_pb.js";
-import {
-	SearchConversationsRequestSchema,
-	SearchFieldSchema,
-	SearchOrderSchema,
-} from "../../gen/conversations/v1/conversation_search_service_pb.js";
+import { SearchConversationsRequestSchema } from "../../gen/conversations/v1/conversation_search_service_pb.js";
 import {
 	ConversationFilterSchema,
-	ConversationOrderSchema,
-	ConversationViewSchema,
+	ConversationService,
 	GetConversationRequestSchema,
-	ListConversationsRequestSchema,
-	ListConversationsResponseSchema,
 	ListConversationUpdatesRequestSchema,
-	ListConversationUpdatesResponseSchema,
-	SecretsModeSchema,
 	WatchConversationUpdatesRequestSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { ConversationEventSchema } from "../../gen/conversations/v1/event_pb.js";
 import {
 	GetRefusedPostRequestSchema,
-	ListRefusedPostsRequestSchema,
-	RefusalReasonSchema,
-	RefusedPostSchema,
-	RetryRefusedPostsResponseSchema,
+	RefusedPostService,
+	RetryRefusedPostsRequestSchema,
 } from "../../gen/conversations/v1/refused_post_service_pb.js";
 import { GROUPS as COUNT_GROUPS } from "../../src/conversations/read/count.ts";
 import { MAX_VALUES } from "../../src/conversations/read/event-filter.ts";
@@ -50,17 +38,12 @@ import { REFUSED_ID } from "../../src/conversations/refused/list-refused-posts.t
 import { MAX_IDS as MAX_RETRIED } from "../../src/conversations/refused/retry.ts";
 import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-value.ts";
 import { deriveJsonSchemas, type JsonSchemas } from "../../src/record/json-schema.ts";
-import { type MessagePlan, planMessage } from "../../src/record/plan/plan.ts";
+import { type MessagePlan, planEnum, planMessage } from "../../src/record/plan/plan.ts";
 import { MAX_QUERY } from "../../src/search/query.ts";
 import { MAX_ID_LENGTH } from "../../src/store/event-condition.ts";
-import { gapKinds } from "../../src/store/gaps.ts";
-import { TAG } from "../../src/transports/reads/parameters.ts";
-import { MAX_INT32, MAX_INT64 } from "../../src/transports/reads/query.ts";
-import { CONVERSATIONS_PATH } from "../../src/transports/reads/reads.ts";
-import { REFUSED_POSTS_PATH } from "../../src/transports/reads/refused-posts.ts";
-import { SEARCH_PATH } from "../../src/transports/reads/search.ts";
-import { USAGE_PATH } from "../../src/transports/reads/usage.ts";
-import { EVENTS_WATCH_PATH, LAST_EVENT_ID, UPDATES_WATCH_PATH } from "../../src/transports/reads/watches.ts";
+import { isOfRequests, PAIR, type Parameter } from "../../src/transports/reads/parameters.ts";
+import { LAST_EVENT_ID, MAX_INT32, MAX_INT64 } from "../../src/transports/reads/query.ts";
+import { JSON_RPCS, type JsonRpc, MAX_JSON_BODY } from "../../src/transports/reads/reads.ts";
 import { EVENT_WEBHOOK_PATH, WEBHOOK_PATH } from "../../src/transports/webhook/webhook.ts";
 import { EVENTS, EVENTS_REFUSED, FINISHED, LISTED, LISTED_EVENTS, REFUSED, STARTED } from "./examples.ts";
 
@@ -84,27 +67,14 @@ export function openApiDocument(plan: MessagePlan): ExactJsonObject {
 		paths: {
 			[WEBHOOK_PATH]: { post: conversationWebhook(plan) },
 			[`${EVENT_WEBHOOK_PATH}/{conversation_id}`]: { post: eventWebhook() },
-			[CONVERSATIONS_PATH]: { get: listConversations() },
-			[`${CONVERSATIONS_PATH}/counts`]: { get: countConversations() },
-			"/api/v1/senders": { get: listSenders() },
-			[`${CONVERSATIONS_PATH}/{id}`]: { get: getConversation(plan), delete: deleteConversation() },
-			[`${CONVERSATIONS_PATH}/{id}/updates`]: { get: listUpdates() },
-			[`${CONVERSATIONS_PATH}/{id}/events`]: { get: listEvents() },
-			[`${CONVERSATIONS_PATH}/{id}/gaps`]: { get: listGaps() },
-			[UPDATES_WATCH_PATH]: { get: watchUpdates() },
-			[EVENTS_WATCH_PATH]: { get: watchEvents() },
-			[USAGE_PATH]: { get: reportUsage() },
-			[REFUSED_POSTS_PATH]: { get: listRefusedPosts() },
-			[`${REFUSED_POSTS_PATH}:retry`]: { post: retryRefusedPosts() },
-			[`${REFUSED_POSTS_PATH}/{id}`]: { get: getRefusedPost() },
-			[SEARCH_PATH]: { get: searchConversations() },
+			...readsByPath(plan),
 		},
 		components: {
 			schemas: {
+				...responseSchemas(),
+				// After the responses, because a record has its own rules in them, too.
+				...deriveJsonSchemas(planMessage(ConversationEventSchema), COMPONENTS),
 				...deriveJsonSchemas(plan, COMPONENTS),
-				...deriveJsonSchemas(planMessage(ListConversationsResponseSchema), COMPONENTS),
-				...updateSchemas(),
-				...eventSchemas(),
 				...ANSWERS,
 			},
 			securitySchemes: { APIKeyHeader: { type: "apiKey", in: "header", name: "X-Access-Token" } },
@@ -138,7 +108,14 @@ function eventWebhook(): ExactJsonObject {
 	return {
 		operationId: "on_event_api_v1_webhooks_events__conversation_id__post",
 		summary: "Store a batch of a conversation's events",
-		parameters: [pathParameter(IngestConversationEventsRequestSchema.field.conversationId)],
+		parameters: [
+			parameter({
+				name: "conversation_id",
+				in: "path",
+				field: IngestConversationEventsRequestSchema.field.conversationId,
+				holder: undefined,
+			}),
+		],
 		...webhook({
 			body: "The events, in the order in which they were made. May be sent with the content coding gzip.",
 			content: jsonOf(ConversationEventSchema.name, examples, true),
@@ -172,516 +149,236 @@ function webhook(texts: {
 	};
 }
 
-function getConversation(plan: MessagePlan): ExactJsonObject {
+/** Returns the operations of the table of JSON reads and writes, by path. */
+function readsByPath(plan: MessagePlan): Record<string, ExactJsonObject> {
+	const operations: Record<string, ExactJsonObject> = {};
+	for (const rpc of JSON_RPCS)
+		operations[rpc.path] = { ...operations[rpc.path], [rpc.method.toLowerCase()]: operation(rpc, plan) };
+	return operations;
+}
+
+/** Codes that the comments of RPCs name before what they mean, with their HTTP statuses. */
+const STATUSES: ReadonlyMap<string, number> = new Map([
+	["INVALID_ARGUMENT", 400],
+	["FAILED_PRECONDITION", 400],
+	["PERMISSION_DENIED", 403],
+	["NOT_FOUND", 404],
+	["ALREADY_EXISTS", 409],
+	["OUT_OF_RANGE", 410],
+	["DATA_LOSS", 500],
+	["UNAVAILABLE", 503],
+]);
+const CODE = new RegExp(`\\b(${[...STATUSES.keys()].join("|")}): `);
+
+function operation({ rpc, parameters, hasBody }: JsonRpc, plan: MessagePlan): ExactJsonObject {
+	const [text = "", ...errors] = (comments[`${rpc.parent.typeName}.${rpc.name}`] ?? "").split(CODE);
+	const isStream = rpc.methodKind === "server_streaming";
+	const common = {
+		400: failure("A parameter or a member of the body is unknown, or has an invalid value."),
+		...REFUSALS,
+		...(hasBody ? { 413: failure(`The body is larger than ${MAX_JSON_BODY / 1024} KiB.`) } : {}),
+	};
+	const own: Record<number, ExactJsonObject> = {};
+	for (let n = 0; n < errors.length; n += 2) {
+		const status = STATUSES.get(errors[n] ?? "");
+		const meaning = (errors[n + 1] ?? "").trim().replace(/^./, (letter) => letter.toUpperCase());
+		if (status !== undefined && !Object.hasOwn(common, status)) own[status] = failure(meaning);
+	}
+	const listed = [...(isStream ? [RESUMED] : []), ...parameters.map(parameter)];
+	const taken = new Set(parameters.map(({ field }) => field));
+	const members = rpc.input.fields.filter((field) => !taken.has(field));
 	return {
-		operationId: "get_conversation",
-		summary: "The current record of a conversation, or the one that was current at a sequence number",
+		operationId: rpc.name.replace(/\B[A-Z]/g, (letter) => `_${letter}`).toLowerCase(),
+		summary: /^[^.]*/.exec(text)?.[0] ?? "",
+		description: text.trim(),
 		tags: ["Conversations"],
 		security: [{ APIKeyHeader: [] }],
-		parameters: [
-			pathParameter(GetConversationRequestSchema.field.id),
-			parameter(GetConversationRequestSchema.field.sequence),
-			parameter(GetConversationRequestSchema.field.secrets),
-		],
-		responses: {
-			200: {
-				description: "The record, in the form that the webhook accepts.",
-				content: jsonOf(plan.desc.name, { finished: { value: FINISHED } }),
-			},
-			400: failure("A parameter is unknown or has an invalid value."),
-			...REFUSALS,
-			404: failure("There is no such conversation, or there was none at that sequence number."),
-			410: failure("The record that was current at that sequence number has been pruned."),
-		},
+		...(listed.length > 0 ? { parameters: listed } : {}),
+		...(hasBody
+			? { requestBody: { required: true, content: { "application/json": { schema: bodySchema(members) } } } }
+			: {}),
+		responses: { 200: { description: descriptionOf(rpc), content: contentOf(rpc, plan) }, ...common, ...own },
 	};
 }
 
-function deleteConversation(): ExactJsonObject {
-	const { field } = DeleteConversationRequestSchema;
-	const erased = { type: "integer", description: "Number of conversations that were erased." };
-	const schema = { type: "object", properties: { erased }, required: ["erased"] };
-	return {
-		operationId: "delete_conversation",
-		summary: "Erases a conversation for good; the key needs the scope erase",
-		tags: ["Conversations"],
-		security: [{ APIKeyHeader: [] }],
-		parameters: [pathParameter(field.id), parameter(field.withChildren)],
-		responses: {
-			200: { description: "It was erased.", content: { "application/json": { schema } } },
-			400: failure("A parameter is unknown or has an invalid value."),
-			...REFUSALS,
-			404: failure("There is no such conversation."),
-		},
-	};
-}
-
-/** Fields of the filter that are query parameters: the repeatable `execution_status` stands for both fields of statuses. */
-const FILTER = ConversationFilterSchema.fields.filter(({ name }) => name !== "execution_status");
-
-const EVENT_FILTER = ConversationEventFilterSchema.fields;
-
-function listConversations(): ExactJsonObject {
-	const { field } = ListConversationsRequestSchema;
-	return {
-		operationId: "list_conversations",
-		summary: "Conversations, by default the one with the newest update first",
-		tags: ["Conversations"],
-		security: [{ APIKeyHeader: [] }],
-		parameters: [
-			...FILTER.map(parameter),
-			...[field.orderBy, field.pageSize, field.pageToken, field.view, field.secrets].map(parameter),
-		],
-		responses: {
-			200: {
-				description: "A page.",
-				content: jsonOf(ListConversationsResponseSchema.name, { one: { value: LISTED } }),
-			},
-			400: failure("A parameter is unknown or has an invalid value."),
-			...REFUSALS,
-		},
-	};
-}
-
-function countConversations(): ExactJsonObject {
-	return {
-		operationId: "count_conversations",
-		summary: "Numbers of conversations by a value of their current records, the largest first",
-		tags: ["Conversations"],
-		security: [{ APIKeyHeader: [] }],
-		parameters: [parameter(CountConversationsRequestSchema.field.groupBy), ...FILTER.map(parameter)],
-		responses: {
-			200: {
-				description: "At most 10,000 counts. The member with a value has the name of the group.",
-				content: jsonOf("Counts"),
-			},
-			400: failure("A parameter is unknown or has an invalid value."),
-			...REFUSALS,
-		},
-	};
-}
-
-function listUpdates(): ExactJsonObject {
-	const { field } = ListConversationUpdatesRequestSchema;
-	return {
-		operationId: "list_conversation_updates",
-		summary: "Updates of a conversation, the oldest first. For an unknown conversation the list is empty",
-		tags: ["Conversations"],
-		security: [{ APIKeyHeader: [] }],
-		parameters: [
-			{ ...pathParameter(GetConversationRequestSchema.field.id) },
-			...[field.afterSequence, field.pageSize, field.pageToken, field.view, field.origin, field.secrets].map(parameter),
-		],
-		responses: {
-			200: { description: "A page.", content: jsonOf(ListConversationUpdatesResponseSchema.name) },
-			400: failure("A parameter is unknown or has an invalid value."),
-			...REFUSALS,
-			410: failure("Updates of the requested page have been pruned, or after_sequence is beyond the newest update."),
-		},
-	};
-}
-
-function watchUpdates(): ExactJsonObject {
-	const { field } = WatchConversationUpdatesRequestSchema;
-	return {
-		operationId: "watch_conversation_updates",
-		summary: "A stream of updates as they are stored",
-		...watch("update", [...FILTER, field.view, field.origin, field.secrets]),
-	};
-}
-
-function watchEvents(): ExactJsonObject {
-	const { field } = WatchConversationEventsRequestSchema;
-	return {
-		operationId: "watch_conversation_events",
-		summary: "A stream of events as they are stored",
-		...watch("event, with its conversation_id", [...EVENT_FILTER, field.secrets]),
-	};
-}
-
-/** Returns the part of an operation that both streams have in common. */
-function watch(entry: string, fields: readonly DescField[]): ExactJsonObject {
-	return {
-		tags: ["Conversations"],
-		security: [{ APIKeyHeader: [] }],
-		parameters: [
-			{
-				name: LAST_EVENT_ID,
-				in: "header",
-				description:
-					"The id that the client received last. The stream resumes after it; after_sequence is ignored then.",
-				schema: SEQUENCE,
-			},
-			{
-				name: "after_sequence",
-				in: "query",
-				description: "The stream starts after this sequence number. 0: from the beginning. Absent: now.",
-				schema: SEQUENCE,
-			},
-			...[WatchConversationUpdatesRequestSchema.field.conversationId, ...fields].map(parameter),
-		],
-		responses: {
-			200: {
-				description:
-					`Server-sent events. The id of each is its sequence number, and its data is the ${entry}, as JSON in one line as in ` +
-					"the list. Heartbeats are comments. The last event of a stream that the service ends has the type end, and as its " +
-					"data the status and detail of the error.",
-				content: { "text/event-stream": { schema: { type: "string" } } },
-			},
-			400: failure("A parameter is unknown or has an invalid value."),
-			...REFUSALS,
-			410: failure("Requested entries have been pruned, or after_sequence is beyond the newest one."),
-		},
-	};
-}
-
-function listEvents(): ExactJsonObject {
-	const { field } = ListConversationEventsRequestSchema;
-	return {
-		operationId: "list_conversation_events",
-		summary: "Events of a conversation, by default the oldest first. For an unknown conversation the list is empty",
-		tags: ["Conversations"],
-		security: [{ APIKeyHeader: [] }],
-		parameters: [
-			{ ...pathParameter(IngestConversationEventsRequestSchema.field.conversationId), name: "id" },
-			...EVENT_FILTER.map(parameter),
-			...[field.afterSequence, field.beforeSequence, field.order, field.pageSize, field.pageToken, field.secrets].map(
-				parameter,
-			),
-		],
-		responses: {
-			200: {
-				description: "A page.",
-				content: jsonOf(ListConversationEventsResponseSchema.name, { run: { value: LISTED_EVENTS } }),
-			},
-			400: failure("A parameter is unknown or has an invalid value."),
-			...REFUSALS,
-			410: failure("Events of the requested page have been pruned, or after_sequence is beyond the newest event."),
-		},
-	};
-}
-
-const GAP_MEMBERS: ExactJsonObject = {
-	kind: { type: "string", enum: [...gapKinds] },
-	after_event_id: {
-		type: ["string", "null"],
-		description: "Last event that is known to have come before the missing one.",
-	},
-	missing_event_id: { type: ["string", "null"] },
-	since: { type: "string", format: "date-time", description: "When the gap was noticed." },
-	refused_post_id: {
-		type: ["string", "null"],
-		description: "The refused batch, or for no_record the last refused record.",
-	},
-};
-const UNKNOWN_RELATION: ExactJsonObject = {
-	relation: { type: "string", enum: ["parent", "source"] },
-	conversation_id: { type: "string", format: "uuid" },
+const RESUMED: ExactJsonObject = {
+	name: LAST_EVENT_ID,
+	in: "header",
+	description: "The id that the client received last. The stream resumes after it; after_sequence is ignored then.",
+	schema: SEQUENCE,
 };
 
-function listGaps(): ExactJsonObject {
-	const { field } = ListConversationGapsRequestSchema;
-	const listOf = (properties: ExactJsonObject) => ({
-		type: "array",
-		items: { type: "object", properties, required: Object.keys(properties) },
-	});
-	const properties = {
-		gaps: listOf(GAP_MEMBERS),
-		unknown_relations: listOf(UNKNOWN_RELATION),
-		next_page_token: { type: "string", description: "Empty in the last page." },
-	};
-	return {
-		operationId: "list_conversation_gaps",
-		summary: "What is known to be missing of a conversation, the oldest gap first",
-		tags: ["Conversations"],
-		security: [{ APIKeyHeader: [] }],
-		parameters: [
-			{ ...pathParameter(field.conversationId), name: "id" },
-			...[field.pageSize, field.pageToken].map(parameter),
-		],
-		responses: {
-			200: {
-				description: "A page.",
-				content: { "application/json": { schema: { type: "object", properties, required: Object.keys(properties) } } },
-			},
-			400: failure("A parameter is unknown or has an invalid value."),
-			...REFUSALS,
-			404: failure("There is no such conversation."),
-		},
-	};
-}
-
-const COUNTS: ExactJsonObject = { type: "object", additionalProperties: { type: "integer" } };
-const SENDER_MEMBERS: ExactJsonObject = {
-	name: { type: "string", description: "Name of its access key or client certificate." },
-	owner: { type: "string", description: "Owner of what it posts. Empty: none." },
-	first_post_at: { type: ["string", "null"], format: "date-time" },
-	last_post_at: { type: ["string", "null"], format: "date-time" },
-	records: { type: "integer", description: "Number of its records that were stored." },
-	events: { type: "integer", description: "Number of its events that were stored." },
-	running_conversations: { type: "integer" },
-	refusals_last_hour: { ...COUNTS, description: "Number of its refused posts by kind, in steps of five minutes." },
-	refusals_last_day: COUNTS,
-	clock_skew_seconds: {
-		type: ["integer", "null"],
-		description: "By how much the times of its events lie before their arrival. Null: not known yet.",
-	},
-	silent: { type: "boolean", description: "Whether it has been silent for longer than it usually is." },
-};
-
-function listSenders(): ExactJsonObject {
-	const sender = { type: "object", properties: SENDER_MEMBERS, required: Object.keys(SENDER_MEMBERS) };
-	const properties = { senders: { type: "array", items: sender } };
-	const schema = { type: "object", properties, required: ["senders"] };
-	return {
-		operationId: "list_senders",
-		summary: "The senders by name: who posts, how much, and what was refused",
-		tags: ["Conversations"],
-		security: [{ APIKeyHeader: [] }],
-		responses: {
-			200: { description: "All senders.", content: { "application/json": { schema } } },
-			400: failure("A parameter is unknown."),
-			...REFUSALS,
-		},
-	};
-}
-
-const NULLABLE_TIME = { type: ["string", "null"], format: "date-time" };
-
-/** Returns the schema of an object whose members are described by the comments of a message's fields. */
-function described(message: DescMessage, schemaOf: (field: DescField) => ExactJsonObject): ExactJsonObject {
-	const properties = Object.fromEntries(
-		message.fields.map((field) => [
-			field.name,
-			{ ...schemaOf(field), description: comments[`${message.typeName}.${field.name}`] ?? "" },
-		]),
+function descriptionOf(rpc: DescMethod): string {
+	if (rpc.methodKind !== "server_streaming") return comments[rpc.output.typeName] ?? "";
+	return (
+		"Server-sent events. The id of each is its sequence number, and its data is the entry as JSON in one line as in the " +
+		"list, with its conversation_id. Heartbeats are comments. The last event of a stream that the service ends has the " +
+		"type end, and as its data the status and detail of the error."
 	);
-	return { type: "object", properties, required: Object.keys(properties) };
 }
 
-function refusedPost(): ExactJsonObject {
-	return described(RefusedPostSchema, (field) => {
-		if (field.fieldKind === "list")
-			return { type: "array", items: described(RefusalReasonSchema, () => ({ type: "string" })) };
-		if (field.fieldKind === "message") return NULLABLE_TIME;
-		if (field.fieldKind !== "scalar") throw new Error(`${field.name} has no schema`);
-		if (field.scalar === ScalarType.INT64) return { type: "integer" };
-		return { type: field.scalar === ScalarType.BOOL ? "boolean" : "string" };
-	});
+function contentOf(rpc: DescMethod, plan: MessagePlan): ExactJsonObject {
+	if (rpc.methodKind === "server_streaming") return { "text/event-stream": { schema: { type: "string" } } };
+	switch (rpc) {
+		case ConversationService.method.getConversation:
+			return jsonOf(plan.desc.name, { finished: { value: FINISHED } });
+		case ConversationService.method.listConversations:
+			return jsonOf(rpc.output.name, { one: { value: LISTED } });
+		case ConversationEventService.method.listConversationEvents:
+			return jsonOf(rpc.output.name, { run: { value: LISTED_EVENTS } });
+		case ConversationReportService.method.reportUsage:
+			return { ...jsonOf(rpc.output.name), "text/csv": { schema: { type: "string" } } };
+		default:
+			return jsonOf(rpc.output.name);
+	}
 }
 
-function listRefusedPosts(): ExactJsonObject {
-	const { pageSize, pageToken } = ListRefusedPostsRequestSchema.field;
-	const properties = {
-		refused_posts: { type: "array", items: refusedPost() },
-		next_page_token: { type: "string", description: "Token of the next page. Empty: there are no more." },
-	};
-	const schema = { type: "object", properties, required: Object.keys(properties) };
-	return {
-		operationId: "list_refused_posts",
-		summary: "Records and batches of events that were refused, the newest first",
-		tags: ["Conversations"],
-		security: [{ APIKeyHeader: [] }],
-		parameters: [pageSize, pageToken].map(parameter),
-		responses: {
-			200: { description: "A page.", content: { "application/json": { schema } } },
-			400: failure("A parameter is unknown or has an invalid value."),
-			...REFUSALS,
-		},
-	};
-}
-
-function getRefusedPost(): ExactJsonObject {
-	const { properties, ...post } = refusedPost();
+/**
+ * Returns the schemas of the responses, and of all messages in them. Those are changed whose form
+ * src/transports/reads/reads.ts makes.
+ */
+export function responseSchemas(): JsonSchemas {
+	const schemas: JsonSchemas = {};
+	for (const { rpc } of JSON_RPCS) {
+		const isRecord = rpc === ConversationService.method.getConversation;
+		// It has bytes, which no record has.
+		const isPost = rpc === RefusedPostService.method.getRefusedPost;
+		if (rpc.methodKind === "unary" && !isRecord && !isPost)
+			Object.assign(schemas, deriveJsonSchemas(planMessage(rpc.output), COMPONENTS, true));
+	}
+	const { FieldMask: _, Duration: __, ...others } = schemas;
 	const text = (description: string) => ({ type: ["string", "null"], description });
-	const bodies = {
-		body: text("The body as it arrived. Null: it is not kept, is no text, or the key lacks the scope secrets."),
-		body_base64: text("A body that is no text, such as the encoded request of an RPC, in base64."),
-	};
-	const schema = { ...post, properties: { ...(isJsonObject(properties) ? properties : {}), ...bodies } };
-	return {
-		operationId: "get_refused_post",
-		summary: "A refused post, with its body if the key has the scope secrets",
-		tags: ["Conversations"],
-		security: [{ APIKeyHeader: [] }],
-		parameters: [pathParameter(GetRefusedPostRequestSchema.field.id)],
-		responses: {
-			200: { description: "The post.", content: { "application/json": { schema } } },
-			400: failure("The id is not that of a refused post, or a parameter is unknown."),
-			...REFUSALS,
-			404: failure("There is no such post."),
-		},
-	};
-}
-
-function retryRefusedPosts(): ExactJsonObject {
-	const request = {
-		type: "object",
-		properties: {
-			ids: { type: "array", items: { type: "string", pattern: REFUSED_ID.source }, maxItems: MAX_RETRIED },
-			page_token: { type: "string" },
-		},
-		additionalProperties: false,
-	};
-	const schema = described(RetryRefusedPostsResponseSchema, ({ name }) => ({
-		type: name === "next_page_token" ? "string" : "integer",
-	}));
-	return {
-		operationId: "retry_refused_posts",
-		summary: "Take refused posts in, in the order of their times: those with the given ids, or all",
-		tags: ["Conversations"],
-		security: [{ APIKeyHeader: [] }],
-		requestBody: { required: false, content: { "application/json": { schema: request } } },
-		responses: {
-			200: { description: "What was done.", content: { "application/json": { schema } } },
-			400: failure("The body or a member of it is not valid."),
-			...REFUSALS,
-			413: failure("The body is larger than 64 KiB."),
-		},
-	};
-}
-
-function reportUsage(): ExactJsonObject {
-	const { field } = ReportUsageRequestSchema;
-	const asked = [field.from, field.to, field.step, field.timeZone, field.groupBy, field.top];
-	const count = { type: "integer", format: "int64" };
-	const names = ["prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"];
-	const totals = {
-		cost: { type: "number", description: "In the currency of the costs in the records." },
-		tokens: { type: "object", properties: Object.fromEntries(names.map((name) => [name, count])), required: names },
-		calls: { ...count, description: "Number of calls of models." },
-		conversations: { ...count, description: "Number of conversations with usage." },
-		limited: { type: "boolean", description: "True if a sum is beyond the range of its type and ends at the limit." },
-	};
-	const required = ["cost", "tokens", "calls", "conversations"];
-	const row = {
-		type: "object",
-		description: "Has a further member for each entry of group_by, named like it, with the value of the group.",
-		properties: {
-			start: { type: "string", format: "date-time", description: "Start of the period. Absent without a step." },
-			rest: { type: "boolean", description: "True in the row that sums up the groups beyond the largest ones." },
-			...totals,
-		},
-		required,
-	};
-	const report = {
-		type: "object",
-		properties: { rows: { type: "array", items: row }, total: { type: "object", properties: totals, required } },
-		required: ["rows", "total"],
-	};
-	return {
-		operationId: "report_usage",
-		summary: "Cost, tokens and calls of models over time",
-		tags: ["Conversations"],
-		security: [{ APIKeyHeader: [] }],
-		parameters: [...asked, ...FILTER].map(parameter),
-		responses: {
-			200: {
-				description: "The report.",
-				content: { "application/json": { schema: report }, "text/csv": { schema: { type: "string" } } },
+	const changes: readonly [name: string, Change][] = [
+		// A list of paths. The JSON form of protobuf would be one text in camel case.
+		[
+			"ConversationUpdate",
+			{
+				members: {
+					changed_fields: {
+						type: "array",
+						items: { type: "string" },
+						description: comments["conversations.v1.ConversationUpdate.changed_fields"] ?? "",
+					},
+				},
 			},
-			400: failure("A parameter is unknown or has an invalid value, or the report has more than 10,000 rows."),
-			...REFUSALS,
-		},
-	};
-}
-
-/** Returns the schemas of a page of updates and of its entries. */
-function updateSchemas(): JsonSchemas {
-	const { FieldMask: _, ...schemas } = deriveJsonSchemas(
-		planMessage(ListConversationUpdatesResponseSchema),
-		COMPONENTS,
-	);
-	// A list of paths. The JSON form of protobuf would be one text in camel case.
-	const { properties } = schemas.ConversationUpdate ?? {};
-	if (isJsonObject(properties)) {
-		const description = comments["conversations.v1.ConversationUpdate.changed_fields"] ?? "";
-		properties.changed_fields = { type: "array", items: { type: "string" }, description };
-	}
-	return schemas;
-}
-
-function searchConversations(): ExactJsonObject {
-	const { field } = SearchConversationsRequestSchema;
-	const count = { type: "integer" };
-	const range = { type: "object", properties: { start: count, end: count }, required: ["start", "end"] };
-	const fields = SearchFieldSchema.values.filter(({ number }) => number !== 0);
-	const place = {
-		sequence: { type: "integer", format: "int64", description: "Sequence of the event; 0 for the title." },
-		field: { type: "string", enum: fields.map(({ localName }) => localName.toLowerCase()) },
-		snippet: { type: "string", description: "A part of the text, unchanged." },
-		ranges: { type: "array", items: range, description: "What matches, in characters (Unicode code points)." },
-	};
-	const places = { type: "object", properties: place, required: Object.keys(place) };
-	const hit = {
-		summary: { $ref: `${COMPONENTS}ConversationSummary` },
-		places: { type: "array", items: places, maxItems: 3 },
-	};
-	const page = {
-		hits: { type: "array", items: { type: "object", properties: hit, required: Object.keys(hit) } },
-		next_page_token: { type: "string" },
-		indexed_through_sequence: { type: "integer", format: "int64" },
-	};
-	const schema = { type: "object", properties: page, required: Object.keys(page) };
-	return {
-		operationId: "search_conversations",
-		summary: "Conversations whose titles, messages, commands, file names or errors meet a query",
-		tags: ["Conversations"],
-		security: [{ APIKeyHeader: [] }],
-		parameters: [
-			...[field.query, field.orderBy, field.pageSize, field.pageToken].map(parameter),
-			...ConversationFilterSchema.fields.filter(({ name }) => name !== "execution_status").map(parameter),
 		],
-		responses: {
-			200: { description: "A page.", content: { "application/json": { schema } } },
-			400: failure("A parameter is unknown or has an invalid value."),
-			...REFUSALS,
-		},
+		["ConversationEventEntry", { members: { conversation_id: undefined } }],
+		[
+			"ConversationCount",
+			{
+				members: { value: undefined },
+				description: "Number of conversations with a value, which the member with the name of the group has.",
+			},
+		],
+		[
+			"UsageRow",
+			{
+				from: "UsageTotals",
+				members: {
+					start: {
+						type: "string",
+						format: "date-time",
+						description: comments["conversations.v1.UsageRow.start"] ?? "",
+					},
+					rest: { type: "boolean", description: comments["conversations.v1.UsageRow.is_rest"] ?? "" },
+				},
+				description: "Has a further member for each entry of group_by, named like it, with the value of the group.",
+			},
+		],
+		[
+			"Sender",
+			{
+				members: {
+					clock_skew: undefined,
+					clock_skew_seconds: {
+						type: ["integer", "null"],
+						format: "int64",
+						description: `In seconds. ${comments["conversations.v1.Sender.clock_skew"] ?? ""}`,
+					},
+				},
+				always: ["clock_skew_seconds"],
+			},
+		],
+		[
+			"GetRefusedPostResponse",
+			{
+				from: "RefusedPost",
+				members: {
+					body: text("The body as it arrived. Null: it is not kept, is no text, or the key lacks the scope secrets."),
+					body_base64: text("A body that is no text, such as the encoded request of an RPC, in base64."),
+				},
+				always: ["body", "body_base64"],
+			},
+		],
+	];
+	return {
+		...others,
+		...Object.fromEntries(changes.map(([name, change]) => [name, changed(others[change.from ?? name] ?? {}, change)])),
 	};
 }
 
-/** Returns the schemas of a page of events and of its entries. */
-function eventSchemas(): JsonSchemas {
-	const schemas = deriveJsonSchemas(planMessage(ListConversationEventsResponseSchema), COMPONENTS);
-	// The route omits the conversation id from each entry, because the path has it.
-	const { properties } = schemas.ConversationEventEntry ?? {};
-	if (isJsonObject(properties)) delete properties.conversation_id;
-	return schemas;
+/** How the JSON form of an object differs from that of its message. */
+interface Change {
+	/** Name of the message whose members the object has, if it is another one. */
+	readonly from?: string;
+	/** Schemas of further members; undefined for one that the object lacks. */
+	readonly members: Readonly<Record<string, ExactJsonObject | undefined>>;
+	/** Names of the further members that the object always has. */
+	readonly always?: readonly string[];
+	readonly description?: string;
 }
 
-function pathParameter(field: DescField): ExactJsonObject {
-	return { ...parameter(field), in: "path", required: true };
-}
-
-/** Names of the parameters for repeated fields whose singular is not the name without its last letter. */
-const SINGULAR: Readonly<Record<string, string>> = {
-	execution_statuses: "execution_status",
-	execution_statuses_not: "execution_status_not",
-	kinds_not: "kind_not",
-};
-
-/** Returns the query parameter for a field of the request of a read. */
-function parameter(field: DescField): ExactJsonObject {
-	const description = comments[`${field.parent.typeName}.${field.name}`] ?? "";
-	const rules = RULES.get(field) ?? {};
-	if (field.fieldKind !== "map" && field.fieldKind !== "list") {
-		const isRequired = field.name === "query" ? { required: true } : {};
-		return {
-			name: field.name,
-			in: "query",
-			description,
-			...isRequired,
-			schema: { ...parameterSchema(field), ...rules },
-		};
-	}
-	// The parameter is repeated for each value, so transports/reads names it in the singular.
-	const isMap = field.fieldKind === "map";
-	const items = !isMap && field.listKind === "enum" ? enumSchema(field.enum) : { type: "string" };
-	const { items: ofEach = {}, ...ofAll } = rules;
+function changed(schema: ExactJsonObject, { members, always = [], description }: Change): ExactJsonObject {
+	const { properties, required } = schema;
+	const all = { ...(isJsonObject(properties) ? properties : {}), ...members };
+	const kept = Object.entries(all).flatMap(([name, one]) => (one === undefined ? [] : [[name, one] as const]));
+	const present = (Array.isArray(required) ? required : []).filter((name) => all[String(name)] !== undefined);
 	return {
-		name: SINGULAR[field.name] ?? field.name.replace(/s$/, ""),
-		in: "query",
-		description: isMap ? `${description} Each as key:value.` : description,
-		schema: { type: "array", items: { ...items, ...(isJsonObject(ofEach) ? ofEach : {}) }, ...ofAll },
+		...schema,
+		...(description === undefined ? {} : { description }),
+		properties: Object.fromEntries(kept),
+		required: [...present, ...always],
+	};
+}
+
+/** Returns the schema of a JSON body with these fields. */
+function bodySchema(fields: readonly DescField[]): ExactJsonObject {
+	const properties: ExactJsonObject = {};
+	for (const field of fields) {
+		const { items: ofEach, ...ofAll } = RULES.get(field) ?? {};
+		const value = valueSchema(field, ofEach);
+		const description = comments[`${field.parent.typeName}.${field.name}`] ?? "";
+		properties[field.name] = { ...collectionOf(field, value), ...ofAll, description };
+	}
+	return { type: "object", properties, additionalProperties: false };
+}
+
+function collectionOf({ fieldKind }: DescField, value: ExactJsonObject): ExactJsonObject {
+	if (fieldKind === "list") return { type: "array", items: value };
+	return fieldKind === "map" ? { type: "object", additionalProperties: value } : value;
+}
+
+/** Returns the schema of a value of a field, or of each of its values, with further keywords. */
+function valueSchema({ enum: desc, message, scalar }: DescField, keywords: unknown): ExactJsonObject {
+	const further = isJsonObject(keywords) ? keywords : {};
+	if (desc !== undefined) return { ...enumSchema(desc), ...further };
+	if (message === TimestampSchema) return { type: "string", format: "date-time", ...further };
+	if (message !== undefined) return { ...bodySchema(message.fields), ...further };
+	return { ...scalarSchema(scalar), ...further };
+}
+
+/** Returns the parameter for a field of a request. */
+function parameter({ name, in: place, field }: Parameter): ExactJsonObject {
+	const comment = comments[`${field.parent.typeName}.${field.name}`] ?? "";
+	const { items: ofEach, ...ofAll } = RULES.get(field) ?? {};
+	const value = valueSchema(field, ofEach);
+	const isRepeated = field.fieldKind === "list" || field.fieldKind === "map";
+	return {
+		name,
+		in: place,
+		description: field.fieldKind === "map" ? `${comment} Each as key:value.` : comment,
+		...(place === "path" || REQUIRED.has(field) ? { required: true } : {}),
+		schema: isRepeated ? { type: "array", items: value, ...ofAll } : { ...value, ...ofAll },
 	};
 }
 
@@ -697,7 +394,7 @@ const RULES: ReadonlyMap<DescField, ExactJsonObject> = new Map([
 	[filtered.agentKind, { enum: AGENT_KINDS }],
 	[filtered.parentConversationId, UUID],
 	[filtered.forkedFromConversationId, UUID],
-	[filtered.tags, { maxItems: MAX_TAGS, items: { pattern: TAG.source } }],
+	[filtered.tags, { maxItems: MAX_TAGS, items: { pattern: PAIR.source } }],
 	[filtered.titleContains, { maxLength: MAX_TITLE_TEXT }],
 	[filtered.ids, { maxItems: MAX_IDS, items: UUID }],
 	[filteredEvents.kinds, VALUES],
@@ -706,6 +403,10 @@ const RULES: ReadonlyMap<DescField, ExactJsonObject> = new Map([
 	[filteredEvents.eventId, { maxLength: MAX_ID_LENGTH }],
 	[IngestConversationEventsRequestSchema.field.conversationId, UUID],
 	[WatchConversationUpdatesRequestSchema.field.conversationId, UUID],
+	[WatchConversationEventsRequestSchema.field.conversationId, UUID],
+	[ListConversationEventsRequestSchema.field.conversationId, UUID],
+	[ListConversationUpdatesRequestSchema.field.conversationId, UUID],
+	[RetryRefusedPostsRequestSchema.field.ids, { maxItems: MAX_RETRIED, items: { pattern: REFUSED_ID.source } }],
 	[DeleteConversationRequestSchema.field.id, UUID],
 	[ListConversationGapsRequestSchema.field.conversationId, UUID],
 	[GetConversationRequestSchema.field.id, UUID],
@@ -720,19 +421,16 @@ const RULES: ReadonlyMap<DescField, ExactJsonObject> = new Map([
 	[CountConversationsRequestSchema.field.groupBy, { pattern: oneOf([...COUNT_GROUPS.keys()]) }],
 ]);
 
+/** Fields without which a request is refused. */
+const REQUIRED: ReadonlySet<DescField> = new Set([SearchConversationsRequestSchema.field.query]);
+
 /** Returns the pattern of one of some names of groups, or of a tag. */
 function oneOf(names: readonly string[]): string {
 	return `^(${[...names, TAG_GROUP].join("|")})$`;
 }
 
-/** @throws Error for a type of field that no query parameter can have */
-function parameterSchema(field: DescField): ExactJsonObject {
-	if (field.fieldKind === "enum") return enumSchema(field.enum);
-	if (field.fieldKind === "message" && field.message === TimestampSchema)
-		return { type: "string", format: "date-time" };
-	if (field.fieldKind !== "scalar")
-		throw new Error(`${field.parent.typeName}.${field.name} cannot be a query parameter`);
-	switch (field.scalar) {
+function scalarSchema(type: ScalarType | undefined): ExactJsonObject {
+	switch (type) {
 		case ScalarType.INT32:
 			return { type: "integer", format: "int32", minimum: 0, maximum: MAX_INT32 };
 		case ScalarType.INT64:
@@ -746,21 +444,10 @@ function parameterSchema(field: DescField): ExactJsonObject {
 	}
 }
 
-const ENUMS_OF_REQUESTS: ReadonlySet<DescEnum> = new Set([
-	...[
-		SecretsModeSchema,
-		ConversationViewSchema,
-		ConversationOrderSchema,
-		EventOrderSchema,
-		SearchOrderSchema,
-		UsageStepSchema,
-	],
-]);
-
 /** Returns the schema of an enum. An enum of requests becomes a list of words; an enum of the record is referenced. */
 function enumSchema(desc: DescEnum): ExactJsonObject {
-	if (!ENUMS_OF_REQUESTS.has(desc)) return { $ref: COMPONENTS + desc.name };
-	const words = desc.values.filter(({ number }) => number !== 0).map(({ localName }) => localName.toLowerCase());
+	if (!isOfRequests(desc)) return { $ref: COMPONENTS + desc.name };
+	const words = [...planEnum(desc).byName.keys()];
 	return { type: "string", enum: words, default: words[0] ?? "" };
 }
 
@@ -799,17 +486,6 @@ const ANSWERS: ExactJsonObject = {
 	Success: {
 		type: "object",
 		properties: { success: { type: "boolean", default: true } },
-	},
-	Counts: {
-		type: "object",
-		properties: {
-			counts: {
-				type: "array",
-				items: { type: "object", properties: { count: { type: "integer" } }, required: ["count"] },
-			},
-			total: { type: "integer" },
-		},
-		required: ["counts", "total"],
 	},
 	Failure: {
 		type: "object",

@@ -94,7 +94,8 @@ export function rpcPath(method: DescMethod): string {
 	return `/${method.parent.typeName}/${method.name}`;
 }
 
-function scopeOf(method: DescMethod): Scope | undefined {
+/** Returns the scope that a method needs, as its option says; undefined when no key can call it. */
+export function scopeOf(method: DescMethod): Scope | undefined {
 	const name = getOption(method, scopeOption);
 	return scopes.find((scope) => scope === name);
 }

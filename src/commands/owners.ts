@@ -5,9 +5,9 @@ import {
 	ConversationOwnerService,
 	ConversationsWithoutSenderSchema,
 } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
+import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { Config } from "../config/config.ts";
-import { FILTER_PARAMETERS, filterOf, REPEATABLE } from "../transports/reads/parameters.ts";
-import { Query } from "../transports/reads/query.ts";
+import { parametersOf, readRequest } from "../transports/reads/parameters.ts";
 import { callAsCommand } from "./admin.ts";
 
 /** The command `owners assign`. It is a client of `ConversationOwnerService`. */
@@ -42,7 +42,8 @@ function conversationsOf(of: AssignedConversations): AssignOwnerRequest["convers
 	if (sender !== undefined) return { case: "sender", value: sender };
 	if (ids !== undefined) return { case: "ids", value: create(ConversationIdsSchema, { ids: [...ids] }) };
 	if (withoutSender === undefined) return { case: "allWithoutOwner", value: true };
-	const filter =
-		withoutSender === "" ? {} : { filter: filterOf(new Query(withoutSender, FILTER_PARAMETERS, REPEATABLE)) };
-	return { case: "withoutSender", value: create(ConversationsWithoutSenderSchema, filter) };
+	const parameters = parametersOf(ConversationFilterSchema, "", false);
+	const filter = readRequest(ConversationFilterSchema, parameters, { params: {}, search: withoutSender });
+	const value = create(ConversationsWithoutSenderSchema, withoutSender === "" ? {} : { filter });
+	return { case: "withoutSender", value };
 }

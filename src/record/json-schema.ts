@@ -1,4 +1,5 @@
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
+import { FeatureSet_FieldPresence } from "@bufbuild/protobuf/wkt";
 import { comments } from "../../gen/comments.js";
 import { JsonType } from "../../gen/conversations/options/v1/options_pb.js";
 import { type ExactJsonObject, isJsonObject } from "./json/json-value.ts";
@@ -19,10 +20,11 @@ export type JsonSchemas = Record<string, ExactJsonObject>;
  *   (record-limits.ts, exact-json.ts).
  *
  * @param referencePrefix text before a schema's name in a `$ref`
+ * @param isResponse whether the schemas require what encode.ts always writes, instead of what a record must have
  * @throws Error when two messages have the same name
  */
-export function deriveJsonSchemas(plan: MessagePlan, referencePrefix: string): JsonSchemas {
-	const builder = new JsonSchemaBuilder(referencePrefix);
+export function deriveJsonSchemas(plan: MessagePlan, referencePrefix: string, isResponse = false): JsonSchemas {
+	const builder = new JsonSchemaBuilder(referencePrefix, isResponse);
 	builder.message(plan, false);
 	return builder.schemas;
 }
@@ -31,9 +33,11 @@ class JsonSchemaBuilder {
 	readonly schemas: JsonSchemas = {};
 	readonly #described = new Map<string, string>();
 	readonly #prefix: string;
+	readonly #isResponse: boolean;
 
-	constructor(referencePrefix: string) {
+	constructor(referencePrefix: string, isResponse: boolean) {
 		this.#prefix = referencePrefix;
+		this.#isResponse = isResponse;
 	}
 
 	message(plan: MessagePlan, secret: boolean): ExactJsonObject {
@@ -81,7 +85,7 @@ class JsonSchemaBuilder {
 				commentOn(field),
 			);
 			for (const alias of field.aliases) if (plan.members.get(alias) === field) aliased[`^${alias}$`] = schema;
-			if (field.required) required.push(field.name);
+			if (this.#isResponse ? isAlwaysWritten(field) : field.required) required.push(field.name);
 		}
 		const rules = plan.exclusions.map(({ field, excludes }) => exclusion(field, excludes));
 		return {
@@ -172,9 +176,9 @@ class JsonSchemaBuilder {
 			case "integer":
 				return {
 					type: "integer",
-					format: "int64",
-					...(lowerBound(plan) ?? { minimum: -(2n ** 63n) }),
-					maximum: 2n ** 63n - 1n,
+					format: `int${plan.bits}`,
+					...(lowerBound(plan) ?? { minimum: plan.bits === 64 ? -(2n ** 63n) : -(2 ** 31) }),
+					maximum: plan.bits === 64 ? 2n ** 63n - 1n : 2 ** 31 - 1,
 				};
 			case "number":
 				return { type: "number", format: "double", ...lowerBound(plan) };
@@ -196,6 +200,12 @@ class JsonSchemaBuilder {
 
 function withDescription(schema: ExactJsonObject, description: string | undefined): ExactJsonObject {
 	return description === undefined ? schema : { ...schema, description };
+}
+
+function isAlwaysWritten({ desc, value, shape, required, nullable, omitNull }: FieldPlan): boolean {
+	if (required || omitNull) return required;
+	const canBeUnset = desc.presence !== FeatureSet_FieldPresence.IMPLICIT || value.type === "enum";
+	return nullable || shape !== "single" || !canBeUnset;
 }
 
 /** Returns the comment on a field, with the aliases of its member. */

@@ -4,6 +4,8 @@ import {
 	type DescMethodServerStreaming,
 	type DescMethodUnary,
 	fromBinary,
+	isMessage,
+	type Message,
 	type MessageInitShape,
 	type MessageShape,
 	toBinary,
@@ -22,6 +24,8 @@ export interface UnaryRpc {
 	readonly method: DescMethodUnary;
 	/** Returns the encoded response. */
 	readonly handle: EncodedHandler<Promise<Uint8Array>>;
+	/** Returns the response to a request. */
+	readonly answer: Handler<Message, Promise<Message>>;
 }
 
 /** A method that returns a stream of responses. */
@@ -62,16 +66,21 @@ export function unary<I extends DescMessage, O extends DescMessage>(
 	handler: Handler<MessageShape<I>, Promise<MessageInitShape<O>>>,
 	{ conversationId }: MethodOptions<MessageShape<I>> = {},
 ): UnaryRpc {
+	const respond: Handler<MessageShape<I>, Promise<MessageShape<O>>> = async (request, caller, signal) => {
+		try {
+			return create(method.output, await handler(request, caller, signal));
+		} catch (error) {
+			throw withConversation(error, conversationId?.(request));
+		}
+	};
 	return {
 		kind: "unary",
 		method,
-		handle: async (bytes, caller, signal) => {
-			const request = decodeRequest(method.input, bytes);
-			try {
-				return toBinary(method.output, create(method.output, await handler(request, caller, signal)));
-			} catch (error) {
-				throw withConversation(error, conversationId?.(request));
-			}
+		handle: async (bytes, ...call) =>
+			toBinary(method.output, await respond(decodeRequest(method.input, bytes), ...call)),
+		answer: async (request, ...call) => {
+			if (!isMessage(request, method.input)) throw unreadableRequest(method.input);
+			return await respond(request, ...call);
 		},
 	};
 }
@@ -86,15 +95,20 @@ export function unaryUndecoded<I extends DescMessage, O extends DescMessage>(
 	field: keyof MessageShape<I> & string,
 	handler: EncodedHandler<Promise<MessageInitShape<O>>>,
 ): UnaryRpc {
+	const respond: EncodedHandler<Promise<MessageShape<O>>> = async (...call) => {
+		try {
+			return create(method.output, await handler(...call));
+		} catch (error) {
+			throw error instanceof ServiceError ? error.with({ field }) : error;
+		}
+	};
 	return {
 		kind: "unary",
 		method,
-		handle: async (...call) => {
-			try {
-				return toBinary(method.output, create(method.output, await handler(...call)));
-			} catch (error) {
-				throw error instanceof ServiceError ? error.with({ field }) : error;
-			}
+		handle: async (...call) => toBinary(method.output, await respond(...call)),
+		answer: async (request, ...call) => {
+			if (!isMessage(request, method.input)) throw unreadableRequest(method.input);
+			return await respond(toBinary(method.input, request), ...call);
 		},
 	};
 }

@@ -32,7 +32,7 @@ import { listenHttp } from "../../src/transports/http/http-listener.ts";
 import { observed } from "../../src/transports/http/observed.ts";
 import { createRouter } from "../../src/transports/http/router.ts";
 import { LIMITS } from "../../src/transports/limits.ts";
-import { watchRoutes } from "../../src/transports/reads/watches.ts";
+import { jsonRoutes } from "../../src/transports/reads/reads.ts";
 import { format, Reading } from "../conversations/read/reading.ts";
 import type { Endpoints } from "../support/clients.ts";
 import { unobservedRequests } from "../support/requests.ts";
@@ -141,7 +141,8 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		};
 		const requests = unobservedRequests();
 		const address = { host: "127.0.0.1", port: 0 };
-		const routes = watchRoutes("", reads, { ...options, limits: { answerTime } });
+		const { methods } = options;
+		const routes = jsonRoutes("", { methods, reads, stream: { ...options, limits: { answerTime } } });
 		const http = await listenHttp(
 			{ address, tls: undefined, log },
 			observed(requests, createRouter({ ...options, routes, rpcs: connectHandlers(options) })),

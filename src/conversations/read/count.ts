@@ -49,12 +49,11 @@ export class CountConversations {
 	}
 
 	/**
-	 * @param filterPrefix text before the name of a field of the filter in error messages
 	 * @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read
 	 */
-	async count({ groupBy, filter }: CountRequest, filterPrefix = "filter."): Promise<ConversationCounts> {
+	async count({ groupBy, filter }: CountRequest): Promise<ConversationCounts> {
 		const group = groupOf(groupBy);
-		const conditions = conditionsOf(filter, filterPrefix);
+		const conditions = conditionsOf(filter);
 		const { counts, total } = await this.#store.countConversations({ conditions, group, limit: MAX_COUNTS });
 		return {
 			counts: counts.map(({ value, count }) => ({

@@ -37,28 +37,24 @@ export class ListConversationEvents {
 	 * @throws ServiceError as {@link readLogPage} does, and `invalid_argument` that names a field of the filter
 	 */
 	async list(request: EventsRequest): Promise<LogPage<ConversationEventEntry>> {
-		return await this.#read(request, "filter.", (stored) => this.#views.toEntry(stored, request.secrets));
+		return await this.#read(request, (stored) => this.#views.toEntry(stored, request.secrets));
 	}
 
 	/**
 	 * Returns a page of JSON texts.
 	 *
-	 * @throws ServiceError as {@link list} does, but it names a field of the filter without a prefix
+	 * @throws ServiceError as {@link list} does
 	 */
 	async listTexts(request: EventsRequest): Promise<LogPage<EventText>> {
-		return await this.#read(request, "", (stored) => this.#views.toText(stored, request.secrets));
+		return await this.#read(request, (stored) => this.#views.toText(stored, request.secrets));
 	}
 
-	async #read<View>(
-		request: EventsRequest,
-		filterPrefix: string,
-		toView: (stored: StoredEvent) => View,
-	): Promise<LogPage<View>> {
+	async #read<View>(request: EventsRequest, toView: (stored: StoredEvent) => View): Promise<LogPage<View>> {
 		return await readLogPage(
 			this.#log,
 			{ ...request, newestFirst: isNewestFirst(request.order) },
 			{
-				filter: { conditions: eventConditionsOf(request.filter, filterPrefix) },
+				filter: { conditions: eventConditionsOf(request.filter) },
 				maxReadBytes: MAX_PAGE_BYTES,
 				toView,
 				sizeOf: (_, stored) => this.#log.sizeOf(stored),

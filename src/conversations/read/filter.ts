@@ -123,21 +123,10 @@ function number(value: number, name: string): number {
 	return value;
 }
 
-/** Query parameters whose names are not those of the fields, because each of their values is one of the field's. */
-const PARAMETERS: ReadonlyMap<string, string> = new Map([
-	["ids", "id"],
-	["tags", "tag"],
-	["execution_statuses", "execution_status"],
-	["execution_statuses_not", "execution_status_not"],
-	["kinds", "kind"],
-	["kinds_not", "kind_not"],
-	["sources", "source"],
-]);
-
 /**
  * Returns the conditions of a filter.
  *
- * @param prefix text before the name of a field in error messages; empty for the names of the query parameters
+ * @param prefix text before the name of a field in error messages
  * @throws ServiceError `invalid_argument` that names the field, or when the filter has an unknown field
  */
 export function conditionsOf(filter: ConversationFilter | undefined, prefix = "filter."): Condition[] {
@@ -157,8 +146,7 @@ export function conditionsOfFields<Filter extends Message, Condition>(
 	const isField = (name: string): name is Field<Filter> & string => Object.hasOwn(meanings, name);
 	return fields.flatMap(({ localName, name }) => {
 		if (!isField(localName)) throw new TypeError(`the filter's field ${name} is not implemented`);
-		const shown = prefix === "" ? (PARAMETERS.get(name) ?? name) : `${prefix}${name}`;
-		return meanings[localName](filter[localName], shown);
+		return meanings[localName](filter[localName], `${prefix}${name}`);
 	});
 }
 

@@ -94,7 +94,7 @@ export class ListConversations {
 	 */
 	async list(request: ListRequest): Promise<ConversationPage<ConversationInfo | Uint8Array>> {
 		const { secrets } = request;
-		return await this.#page(request, "filter.", async (record) => {
+		return await this.#page(request, async (record) => {
 			const large = threadFor(this.#large, record.bytes.byteLength);
 			return (await large?.openEncoded(record, secrets)) ?? this.#vault.open(record.bytes, secrets);
 		});
@@ -103,11 +103,11 @@ export class ListConversations {
 	/**
 	 * Returns a page whose records are JSON texts in the webhook's form.
 	 *
-	 * @throws ServiceError as {@link list} does, but it names a field of the filter without a prefix
+	 * @throws ServiceError as {@link list} does
 	 */
 	async listJson(request: ListRequest): Promise<ConversationPage<string>> {
 		const { secrets } = request;
-		return await this.#page(request, "", async (record) => {
+		return await this.#page(request, async (record) => {
 			const large = threadFor(this.#large, record.bytes.byteLength);
 			return (await large?.openJson(record, secrets)) ?? recordJson(this.#format, this.#vault, record, secrets);
 		});
@@ -115,12 +115,11 @@ export class ListConversations {
 
 	async #page<Form>(
 		request: ListRequest,
-		filterPrefix: string,
 		open: (record: StoredRecord) => Promise<Form>,
 	): Promise<ConversationPage<Form>> {
 		const { pageToken, full } = request;
 		const size = pageSize(request.pageSize);
-		const conditions = conditionsOf(request.filter, filterPrefix);
+		const conditions = conditionsOf(request.filter);
 		const order = orderOf(request.orderBy);
 		const scope = { conditions, ...(order === "updated" ? {} : { order }) };
 		const start = pageToken === "" ? undefined : startOf(order, scope, pageToken);

@@ -52,16 +52,15 @@ export class ReportUsage {
 	/**
 	 * Returns a report.
 	 *
-	 * @param filterPrefix text before the names of the filter's fields in errors
 	 * @throws ServiceError `invalid_argument` that names the field, or says how to ask for fewer rows
 	 */
-	async report(request: UsageRequest, filterPrefix = "filter."): Promise<ReportUsageResponse> {
+	async report(request: UsageRequest): Promise<ReportUsageResponse> {
 		const { top } = request;
 		if (top < 0 || top > MAX_TOP) throw invalid("top", `must be from 0 to ${MAX_TOP}`);
 		const step = STEPS[request.step];
 		if (step === undefined) throw invalid("step", "is not a known step");
 		const groups = groupsOf(request.groupBy);
-		const conditions = conditionsOf(request.filter, filterPrefix);
+		const conditions = conditionsOf(request.filter);
 		const periods = await this.#periods(request, step);
 		const query: UsageQuery = {
 			periods: periods.map(({ first, beyond }) => ({ first: BigInt(first), beyond: BigInt(beyond) })),

@@ -83,15 +83,14 @@ export class SearchConversations {
 
 	/**
 	 * @param signal ends the search before its next read of the store
-	 * @param filterPrefix text before the name of a field of the filter in error messages
 	 * @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read or the
 	 *   signal fired
 	 */
-	async search(request: SearchRequest, signal?: CallSignal, filterPrefix = "filter."): Promise<SearchPage> {
+	async search(request: SearchRequest, signal?: CallSignal): Promise<SearchPage> {
 		const { pageToken } = request;
 		const size = pageSize(request.pageSize);
 		const query = parseQuery(request.query);
-		const conditions = conditionsOf(request.filter, filterPrefix);
+		const conditions = conditionsOf(request.filter);
 		const order = orderOf(request.orderBy);
 		const scope = { query, conditions, order };
 		// Before the search, so that nothing up to there is missing.

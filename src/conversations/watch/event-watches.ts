@@ -27,8 +27,6 @@ export interface EventWatchRequest {
 	readonly secrets: SecretsForm;
 	/** Whether each response has its event as JSON text, for a stream of server-sent events. */
 	readonly asJson?: boolean | undefined;
-	/** Text before the name of a field of the filter in error messages. Default: `filter.`. */
-	readonly filterPrefix?: string | undefined;
 }
 
 /** Lets many watchers follow the events of a store. */
@@ -55,11 +53,11 @@ export class EventWatches {
 	 * @throws ServiceError `invalid_argument` that names a field of the filter, by the call and not by the iteration
 	 */
 	watch(
-		{ start, conversationId, filter, secrets, asJson = false, filterPrefix }: EventWatchRequest,
+		{ start, conversationId, filter, secrets, asJson = false }: EventWatchRequest,
 		signal: AbortSignal,
 		owner?: string,
 	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
-		const conditions = eventConditionsOf(filter, filterPrefix);
+		const conditions = eventConditionsOf(filter);
 		const responder = () => (stored: StoredEvent) =>
 			eventMeets(conditions, stored) ? this.#responseOf(stored, secrets, asJson) : undefined;
 		const variant = [conditions, secrets, asJson];

@@ -31,8 +31,6 @@ export interface UpdateWatchRequest {
 	readonly view: UpdateViewOptions;
 	/** Whether each response has its update as JSON text, for a stream of server-sent events. */
 	readonly asJson?: boolean | undefined;
-	/** Text before the name of a field of the filter in error messages. Default: `filter.`. */
-	readonly filterPrefix?: string | undefined;
 }
 
 /** Lets many watchers follow the updates of a store. */
@@ -59,11 +57,11 @@ export class UpdateWatches {
 	 * @throws ServiceError `invalid_argument` that names a field of the request, by the call and not by the iteration
 	 */
 	watch(
-		{ start, conversationId, filter, origin: requestedOrigin, view, asJson = false, filterPrefix }: UpdateWatchRequest,
+		{ start, conversationId, filter, origin: requestedOrigin, view, asJson = false }: UpdateWatchRequest,
 		signal: AbortSignal,
 		owner?: string,
 	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
-		const conditions = conditionsOf(filter, filterPrefix);
+		const conditions = conditionsOf(filter);
 		const origin = originOf(requestedOrigin);
 		const responder = () => {
 			const views = this.#views();

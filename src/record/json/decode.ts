@@ -157,6 +157,7 @@ class DecoderBuilder {
 			case "string":
 				return plan.uuid ? (json) => parseUuid(String(json)) : (json) => json;
 			case "integer":
+				if (plan.bits === 32) return Number;
 				return (json) => (typeof json === "bigint" ? json : BigInt(Number(json)));
 			case "number":
 				return Number;

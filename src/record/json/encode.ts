@@ -1,5 +1,5 @@
 import { isMessage } from "@bufbuild/protobuf";
-import { TimestampSchema, ValueSchema } from "@bufbuild/protobuf/wkt";
+import { FeatureSet_FieldPresence, TimestampSchema, ValueSchema } from "@bufbuild/protobuf/wkt";
 import { deriveOnce } from "../../protobuf/derive-once.ts";
 import { type Fields, isFields } from "../../protobuf/fields.ts";
 import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../plan/plan.ts";
@@ -41,8 +41,7 @@ class EncoderBuilder {
 			name: field.name,
 			property: field.property,
 			encode: this.#collection(field),
-			// An enum's zero value has no JSON name and means the same as an unset field.
-			unset: field.value.type === "enum" && field.shape === "single" ? 0 : undefined,
+			unset: unsetValue(field),
 			isNull: field.nullable && !field.omitNull,
 		}));
 		return (message) => {
@@ -128,8 +127,17 @@ class EncoderBuilder {
 	}
 }
 
+/** Returns the value of a field that means the same as an unset field. */
+function unsetValue({ value, shape, nullable, desc }: FieldPlan): number | string | undefined {
+	// An enum's zero value has no JSON name.
+	if (value.type === "enum" && shape === "single") return 0;
+	// A field without presence cannot be unset.
+	return nullable && value.type === "string" && desc.presence === FeatureSet_FieldPresence.IMPLICIT ? "" : undefined;
+}
+
 /** Returns an integer within 2^53 as a number, and a larger one as a bigint. */
 function integer(value: unknown): ExactJson {
+	if (typeof value === "number") return value;
 	if (typeof value !== "bigint") return null;
 	const number = Number(value);
 	return Number.isSafeInteger(number) ? number : value;

@@ -24,7 +24,8 @@ import {
 /** JSON form of a single value: of a field, a list item or a map value. */
 export type ValuePlan =
 	| { readonly type: "string"; readonly uuid: boolean }
-	| ({ readonly type: "integer" | "number" } & Bounds)
+	| ({ readonly type: "integer"; readonly bits: 32 | 64 } & Bounds)
+	| ({ readonly type: "number" } & Bounds)
 	| { readonly type: "boolean" }
 	| { readonly type: "enum"; readonly enum: EnumPlan }
 	| { readonly type: "timestamp" }
@@ -40,7 +41,10 @@ export interface Bounds {
 	readonly gte: number | undefined;
 }
 
-/** JSON names of an enum's values. The zero value has none, because it means that the field is not set. */
+/**
+ * JSON names of an enum's values: those of the option, or else of the .proto file in lower case without the enum's name.
+ * The zero value has none, because it means that the field is not set.
+ */
 export interface EnumPlan {
 	readonly desc: DescEnum;
 	readonly byName: ReadonlyMap<string, number>;
@@ -275,7 +279,9 @@ class Planner {
 			case ScalarType.STRING:
 				return { type: "string", uuid: rules.uuid };
 			case ScalarType.INT64:
-				return { type: "integer", gt: rules.gt, gte: rules.gte };
+				return { type: "integer", bits: 64, gt: rules.gt, gte: rules.gte };
+			case ScalarType.INT32:
+				return { type: "integer", bits: 32, gt: rules.gt, gte: rules.gte };
 			case ScalarType.DOUBLE:
 				return { type: "number", gt: rules.gt, gte: rules.gte };
 			case ScalarType.BOOL:
@@ -309,8 +315,8 @@ export function planEnum(desc: DescEnum): EnumPlan {
 	const byName = new Map<string, number>();
 	const byNumber = new Map<number, string>();
 	for (const value of desc.values) {
-		const { name } = getOption(value, enum_value);
-		if (name === "") continue;
+		if (value.number === 0) continue;
+		const name = getOption(value, enum_value).name || value.localName.toLowerCase();
 		byName.set(name, value.number);
 		byNumber.set(value.number, name);
 	}

@@ -35,8 +35,11 @@ export interface RouteRequest {
 export type Route = AnsweringRoute | StreamingRoute;
 
 interface RouteOptions {
-	readonly method: "GET" | "POST" | "DELETE";
-	/** Path of the route. A segment `{name}` matches any one segment. The id of a conversation is named `id`. */
+	readonly method: "GET" | "POST" | "PATCH" | "DELETE";
+	/**
+	 * Path of the route. A segment `{name}` matches any one segment, and `{name}:verb` one that ends in `:verb`. The id of
+	 * a conversation is named `id`.
+	 */
 	readonly path: string;
 	/** Scope that a key needs, or `public` for a route without a key. */
 	readonly scope: Scope | "public";
@@ -194,7 +197,7 @@ export function credentialsOf(
 	return key === undefined ? [undefined, certificate()] : [key, undefined];
 }
 
-/** Returns a function that finds the routes for a path. Routes without `{name}` segments take precedence. */
+/** Returns a function that finds the routes for a path. Routes without `{name}` segments take precedence, then verbs. */
 function routeFinder(routes: readonly Route[]): (path: string) => Match[] {
 	const fixed = new Map<string, Match[]>();
 	const open: { segments: readonly string[]; route: Route }[] = [];
@@ -206,10 +209,12 @@ function routeFinder(routes: readonly Route[]): (path: string) => Match[] {
 		const exact = fixed.get(path);
 		if (exact !== undefined) return exact;
 		const segments = path.split("/");
-		return open.flatMap(({ segments: pattern, route }) => {
+		const found = open.flatMap(({ segments: pattern, route }) => {
 			const params = matchSegments(pattern, segments);
 			return params === undefined ? [] : { route, params };
 		});
+		const verbs = found.filter(({ route }) => /\}:\w+$/.test(route.path));
+		return verbs.length > 0 ? verbs : found;
 	};
 }
 
@@ -222,12 +227,13 @@ function matchSegments(pattern: readonly string[], segments: readonly string[]):
 	const params: Record<string, string> = {};
 	for (const [index, expected] of pattern.entries()) {
 		const segment = segments[index] ?? "";
-		const name = /^\{(\w+)\}$/.exec(expected)?.[1];
+		const [, name, verb = ""] = /^\{(\w+)\}(:\w+)?$/.exec(expected) ?? [];
 		if (name === undefined) {
 			if (segment !== expected) return undefined;
 			continue;
 		}
-		const decoded = segment === "" ? undefined : percentDecode(segment);
+		const value = segment.endsWith(verb) ? segment.slice(0, segment.length - verb.length) : "";
+		const decoded = value === "" ? undefined : percentDecode(value);
 		if (decoded === undefined) return undefined;
 		params[name] = decoded;
 	}

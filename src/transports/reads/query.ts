@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from "node:http";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { invalid } from "../../conversations/read/filter.ts";
 import { parseDateTime } from "../../record/json/scalars.ts";
@@ -95,15 +96,26 @@ export class Query<Name extends string> {
 	}
 }
 
-/** Returns the whole number from 0 to 2^63 - 1 that decimal digits denote; undefined for another text. */
-export function wholeNumber(text: string): bigint | undefined {
-	const value = /^\d{1,19}$/.test(text) ? BigInt(text) : undefined;
-	return value !== undefined && value <= MAX_INT64 ? value : undefined;
+/** Header by which a client of server-sent events resumes. */
+export const LAST_EVENT_ID = "Last-Event-ID";
+
+/**
+ * Returns the sequence number after which a stream resumes; undefined for a client that does not resume.
+ *
+ * @throws ServiceError `invalid_argument` for an id that is no sequence number
+ */
+export function lastEventId(headers: IncomingHttpHeaders): bigint | undefined {
+	const text = headers["last-event-id"];
+	if (text === undefined || text === "") return undefined;
+	const sequence = typeof text === "string" ? wholeNumber(text) : undefined;
+	if (sequence === undefined) throw invalid(LAST_EVENT_ID, "must be a whole number, 0 or more");
+	return sequence;
 }
 
-/** Returns which page of a list a request asks for. */
-export function pageOf(parameters: Query<"page_size" | "page_token">): { pageSize: number; pageToken: string } {
-	return { pageSize: parameters.smallNumber("page_size") ?? 0, pageToken: parameters.text("page_token") };
+/** Returns the whole number from 0 to 2^63 - 1 that decimal digits denote; undefined for another text. */
+function wholeNumber(text: string): bigint | undefined {
+	const value = /^\d{1,19}$/.test(text) ? BigInt(text) : undefined;
+	return value !== undefined && value <= MAX_INT64 ? value : undefined;
 }
 
 /**

@@ -1,210 +1,304 @@
-import { EventOrder } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
-import type { ConversationGap } from "../../../gen/conversations/v1/conversation_gap_service_pb.js";
-import type { Sender } from "../../../gen/conversations/v1/conversation_sender_service_pb.js";
-import { ConversationOrder } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { isUtf8 } from "node:buffer";
+import {
+	type DescMessage,
+	type DescMethod,
+	type DescMethodServerStreaming,
+	type DescMethodUnary,
+	isMessage,
+	type Message,
+	type MessageShape,
+} from "@bufbuild/protobuf";
+import { ConversationEraseService } from "../../../gen/conversations/v1/conversation_erase_service_pb.js";
+import {
+	ConversationEventService,
+	type WatchConversationEventsRequestSchema,
+} from "../../../gen/conversations/v1/conversation_event_service_pb.js";
+import { ConversationGapService } from "../../../gen/conversations/v1/conversation_gap_service_pb.js";
+import { ConversationReportService } from "../../../gen/conversations/v1/conversation_report_service_pb.js";
+import { ConversationSearchService } from "../../../gen/conversations/v1/conversation_search_service_pb.js";
+import {
+	ConversationSenderService,
+	SenderSchema,
+} from "../../../gen/conversations/v1/conversation_sender_service_pb.js";
+import {
+	ConversationService,
+	type WatchConversationUpdatesRequestSchema,
+} from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { RefusedPostSchema, RefusedPostService } from "../../../gen/conversations/v1/refused_post_service_pb.js";
+import { scopeOf } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import type { ConversationReads, Reads } from "../../conversations/conversation-reads.ts";
 import { eventJson } from "../../conversations/read/event-view.ts";
-import { uuid } from "../../conversations/read/filter.ts";
-import { nameOfGapKind } from "../../conversations/read/gaps.ts";
 import type { ListedConversation } from "../../conversations/read/list.ts";
 import { encodeSummary } from "../../conversations/read/stored-summary.ts";
-import type { RetryRefusedPosts } from "../../conversations/refused/retry.ts";
+import type { WatchBatch } from "../../conversations/watch/watch.ts";
+import { ServiceError } from "../../errors.ts";
+import { deriveEncoder } from "../../record/json/encode.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
-import type { ExactJson } from "../../record/json/json-value.ts";
-import { formatDateTime } from "../../record/json/scalars.ts";
-import { type ListOrder, listOrders } from "../../store/condition.ts";
-import type { Route } from "../http/router.ts";
-import {
-	EVENT_FILTER_PARAMETERS,
-	EVENT_REPEATABLE,
-	eventFilterOf,
-	FILTER_PARAMETERS,
-	filterOf,
-	known,
-	REPEATABLE,
-	secretsOf,
-	updateViewOf,
-} from "./parameters.ts";
-import { pageOf, Query } from "./query.ts";
-import { refusedPostRoutes } from "./refused-posts.ts";
-import { searchRoute } from "./search.ts";
-import { usageRoute } from "./usage.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject } from "../../record/json/json-value.ts";
+import { planMessage } from "../../record/plan/plan.ts";
+import { type RpcMethod, type UnaryRpc, watchUntilEnded } from "../../rpc/rpc-method.ts";
+import { secretsFormOf, viewOptionsOf } from "../../rpc/view-options.ts";
+import { targetOf } from "../../rpc/watch-target.ts";
+import type { ContentResponse } from "../http/answer.ts";
+import { readBody } from "../http/body.ts";
+import { type EventStreamOptions, sendEventStream } from "../http/event-stream.ts";
+import type { Route, RouteRequest } from "../http/router.ts";
+import { type Parameter, parametersOf, readRequest } from "./parameters.ts";
+import { lastEventId } from "./query.ts";
+import { usageForm } from "./usage.ts";
 
-/** Path of the list of conversations under the configured base path. */
-export const CONVERSATIONS_PATH = "/api/v1/conversations";
+const encodeSender = deriveEncoder(planMessage(SenderSchema));
+const encodeRefusedPost = deriveEncoder(planMessage(RefusedPostSchema));
 
-const GET_PARAMETERS = ["sequence", "secrets"] as const;
-const LIST_PARAMETERS = [...FILTER_PARAMETERS, "order_by", "page_size", "page_token", "view", "secrets"] as const;
-const COUNT_PARAMETERS = [...FILTER_PARAMETERS, "group_by"] as const;
-const UPDATE_PARAMETERS = ["after_sequence", "page_size", "page_token", "view", "origin", "secrets"] as const;
-const EVENT_PARAMETERS = [
-	...EVENT_FILTER_PARAMETERS,
-	...(["after_sequence", "before_sequence", "order", "page_size", "page_token", "secrets"] as const),
-] as const;
-const EVENT_ORDERS = { oldest_first: EventOrder.OLDEST_FIRST, newest_first: EventOrder.NEWEST_FIRST };
-const ORDERS: Readonly<Record<ListOrder, ConversationOrder>> = {
-	updated: ConversationOrder.UPDATED,
-	activity: ConversationOrder.ACTIVITY,
-	created: ConversationOrder.CREATED,
-	cost: ConversationOrder.COST,
-	tokens: ConversationOrder.TOKENS,
-};
+/** Maximum number of bytes of a JSON body. */
+export const MAX_JSON_BODY = 65_536;
+
+/** An RPC that can also be called with a path and JSON. */
+export interface JsonRpc {
+	readonly method: Route["method"];
+	/** Path under the configured base path. A variable `{name}` is a field of the request, as {@link parametersOf} says. */
+	readonly path: string;
+	readonly rpc: DescMethod;
+	/** Parameters of the path and of the query. */
+	readonly parameters: readonly Parameter[];
+	/** Whether the fields that are no parameters of the path come from a JSON body. */
+	readonly hasBody: boolean;
+	/** Returns what answers a request on a route. */
+	readonly mount: (context: JsonRpcContext) => RouteHandler;
+}
+
+type RouteHandler =
+	| Pick<Extract<Route, { readonly handle: unknown }>, "handle">
+	| Pick<Extract<Route, { readonly stream: unknown }>, "stream">;
+
+/** The objects that the routes use. */
+export interface JsonRpcContext {
+	/** The implementations of the RPCs. */
+	readonly methods: readonly RpcMethod[];
+	/** What a caller can read. There is no other way for a route to read conversations, so each is limited. */
+	readonly reads: Pick<ConversationReads, "of">;
+	readonly stream: EventStreamOptions;
+}
+
+/** What is known of a request beside its message. */
+interface Call extends Pick<RouteRequest, "request" | "signal"> {
+	readonly caller: Principal;
+	readonly reads: Reads;
+}
 
 /**
- * Returns the routes of the JSON reads. Records have the form of the webhook. Errors are JSON objects whose `detail` is
- * a sentence.
+ * All RPCs that can be called with a path and JSON, in the order of the OpenAPI document, which is derived from them.
+ *
+ * - The scope is that of the RPC. The fields of the request are variables of the path; the others are parameters of the
+ *   query, or for POST and PATCH members of a JSON body.
+ * - The response has the JSON form of the RPC's response (encode.ts), unless `form` or `text` gives it another one. Such
+ *   a form is described in scripts/openapi/document.ts.
  */
-export function readRoutes(
-	basePath: string,
-	reads: Pick<ConversationReads, "of">,
-	retries: Pick<RetryRefusedPosts, "retry">,
-): readonly Route[] {
-	/** Returns what the caller can read. There is no other way for a route to read conversations, so each is limited. */
-	const readsOf = (principal: Principal | undefined): Reads => reads.of(known(principal));
-	const filter = { names: FILTER_PARAMETERS, repeatable: REPEATABLE, read: filterOf };
-	return [
-		...refusedPostRoutes(basePath, readsOf, retries),
-		usageRoute(basePath, (principal) => readsOf(principal).usage, filter),
-		searchRoute(basePath, (principal) => readsOf(principal).search, filter),
-		{
-			method: "GET",
-			path: `${basePath}${CONVERSATIONS_PATH}/{id}`,
-			scope: "read",
-			handle: async ({ params, search, principal }) => {
-				const parameters = new Query(search, GET_PARAMETERS);
-				const sequence = parameters.number("sequence");
-				const secrets = secretsOf(parameters, principal);
-				const { conversation } = await readsOf(principal).get.getJson({ id: params.id ?? "", sequence, secrets });
-				return conversation;
-			},
+export const JSON_RPCS: readonly JsonRpc[] = [
+	text("GET", "/api/v1/conversations", ConversationService.method.listConversations, async (request, call) => {
+		const page = await call.reads.list.listJson({ ...request, ...viewOptionsOf(request, call.caller) });
+		// The records are JSON texts already.
+		const total = page.totalSize === undefined ? "" : `,"total_size":${page.totalSize}`;
+		return `{"conversations":[${page.conversations.map(entryJson).join(",")}],"next_page_token":"${page.nextPageToken}"${total}}`;
+	}),
+	unary(
+		"GET",
+		"/api/v1/conversations/counts",
+		ConversationReportService.method.countConversations,
+		// The member of a value has the name of the group.
+		({ counts, total }, { groupBy }) =>
+			stringifyExactJson({ counts: counts.map(({ value, count }) => ({ [groupBy]: value, count })), total }),
+	),
+	unary("GET", "/api/v1/senders", ConversationSenderService.method.listSenders, ({ senders }) => {
+		const list = senders.map(({ clockSkew, silent, ...sender }) => ({
+			...membersOf(encodeSender(sender)),
+			clock_skew_seconds: clockSkew?.seconds ?? null,
+			silent,
+		}));
+		return stringifyExactJson({ senders: list });
+	}),
+	text("GET", "/api/v1/conversations/{id}", ConversationService.method.getConversation, async (request, call) => {
+		const secrets = secretsFormOf(request.secrets, call.caller);
+		return (await call.reads.get.getJson({ id: request.id, sequence: request.sequence, secrets })).conversation;
+	}),
+	unary("DELETE", "/api/v1/conversations/{id}", ConversationEraseService.method.deleteConversation),
+	text(
+		"GET",
+		"/api/v1/conversations/{id}/updates",
+		ConversationService.method.listConversationUpdates,
+		async (request, call) => {
+			const page = await call.reads.updates.listJson({ ...request, ...viewOptionsOf(request, call.caller) });
+			return `{"updates":[${page.entries.join(",")}],"next_page_token":"${page.nextPageToken}"}`;
 		},
-		{
-			method: "GET",
-			path: `${basePath}/api/v1/senders`,
-			scope: "read",
-			handle: async ({ search, principal }) => {
-				new Query(search, []);
-				const list = await readsOf(principal).senders.list();
-				return `{"senders":[${list.map(senderJson).join(",")}]}`;
-			},
+	),
+	text(
+		"GET",
+		"/api/v1/conversations/{id}/events",
+		ConversationEventService.method.listConversationEvents,
+		async (request, call) => {
+			const secrets = secretsFormOf(request.secrets, call.caller);
+			const page = await call.reads.events.listTexts({ ...request, secrets });
+			// The events are JSON texts already, so none is parsed and written again.
+			return `{"events":[${page.entries.map((event) => eventJson(event)).join(",")}],"next_page_token":"${page.nextPageToken}"}`;
 		},
-		{
-			method: "GET",
-			path: `${basePath}${CONVERSATIONS_PATH}`,
-			scope: "read",
-			handle: async ({ search, principal }) => {
-				const parameters = new Query(search, LIST_PARAMETERS, REPEATABLE);
-				const request = {
-					...pageOf(parameters),
-					filter: filterOf(parameters),
-					orderBy: ORDERS[parameters.word("order_by", listOrders)],
-					full: parameters.word("view", ["summary", "full"]) === "full",
-					secrets: secretsOf(parameters, principal),
-				};
-				const page = await readsOf(principal).list.listJson(request);
-				// The records are JSON texts already.
-				const total = page.totalSize === undefined ? "" : `,"total_size":${page.totalSize}`;
-				return `{"conversations":[${page.conversations.map(entryJson).join(",")}],"next_page_token":"${page.nextPageToken}"${total}}`;
-			},
-		},
-		{
-			method: "GET",
-			path: `${basePath}${CONVERSATIONS_PATH}/counts`,
-			scope: "read",
-			handle: async ({ search, principal }) => {
-				const parameters = new Query(search, COUNT_PARAMETERS, REPEATABLE);
-				const groupBy = parameters.text("group_by");
-				const request = { groupBy, filter: filterOf(parameters) };
-				const { counts, total } = await readsOf(principal).counts.count(request, "");
-				// The member of a value has the name of the group.
-				const member = JSON.stringify(groupBy);
-				const items = counts.map(({ value, count }) => `{${member}:${JSON.stringify(value)},"count":${count}}`);
-				return `{"counts":[${items.join(",")}],"total":${total}}`;
-			},
-		},
-		{
-			method: "GET",
-			path: `${basePath}${CONVERSATIONS_PATH}/{id}/updates`,
-			scope: "read",
-			handle: async ({ params, search, principal }) => {
-				const parameters = new Query(search, UPDATE_PARAMETERS);
-				const page = await readsOf(principal).updates.listJson({
-					...pageOf(parameters),
-					...updateViewOf(parameters, principal),
-					conversationId: uuid(params.id ?? "", "id"),
-					afterSequence: parameters.number("after_sequence") ?? 0n,
-				});
-				return `{"updates":[${page.entries.join(",")}],"next_page_token":"${page.nextPageToken}"}`;
-			},
-		},
-		{
-			method: "GET",
-			path: `${basePath}${CONVERSATIONS_PATH}/{id}/gaps`,
-			scope: "read",
-			handle: async ({ params, search, principal }) => {
-				const parameters = new Query(search, ["page_size", "page_token"]);
-				const conversationId = uuid(params.id ?? "", "id");
-				const page = await readsOf(principal).gaps.list({ ...pageOf(parameters), conversationId });
-				return stringifyExactJson({
-					gaps: page.gaps.map(gapJson),
-					unknown_relations: page.unknownRelations.map((unknown) => ({
-						relation: unknown.relation,
-						conversation_id: unknown.conversationId,
-					})),
-					next_page_token: page.nextPageToken,
-				});
-			},
-		},
-		{
-			method: "GET",
-			path: `${basePath}${CONVERSATIONS_PATH}/{id}/events`,
-			scope: "read",
-			handle: async ({ params, search, principal }) => {
-				const parameters = new Query(search, EVENT_PARAMETERS, EVENT_REPEATABLE);
-				const page = await readsOf(principal).events.listTexts({
-					...pageOf(parameters),
-					conversationId: uuid(params.id ?? "", "id"),
-					afterSequence: parameters.number("after_sequence") ?? 0n,
-					beforeSequence: parameters.number("before_sequence"),
-					order: EVENT_ORDERS[parameters.word("order", ["oldest_first", "newest_first"])],
-					filter: eventFilterOf(parameters),
-					secrets: secretsOf(parameters, principal),
-				});
-				// The events are JSON texts already, so none is parsed and written again.
-				return `{"events":[${page.entries.map((event) => eventJson(event)).join(",")}],"next_page_token":"${page.nextPageToken}"}`;
-			},
-		},
-	];
-}
+	),
+	unary("GET", "/api/v1/conversations/{id}/gaps", ConversationGapService.method.listConversationGaps),
+	stream("/api/v1/updates:watch", ConversationService.method.watchConversationUpdates, (request, call, signal) => {
+		const { filter, origin } = request;
+		const watched = { ...targetOf(request), filter, origin, view: viewOptionsOf(request, call.caller) };
+		return call.reads.watchUpdates({ ...watched, asJson: true }, signal);
+	}),
+	stream("/api/v1/events:watch", ConversationEventService.method.watchConversationEvents, (request, call, signal) => {
+		const { filter } = request;
+		const watched = { ...targetOf(request), filter, secrets: secretsFormOf(request.secrets, call.caller) };
+		return call.reads.watchEvents({ ...watched, asJson: true }, signal);
+	}),
+	unary("GET", "/api/v1/usage", ConversationReportService.method.reportUsage, usageForm),
+	unary("GET", "/api/v1/refused-posts", RefusedPostService.method.listRefusedPosts),
+	unary("POST", "/api/v1/refused-posts:retry", RefusedPostService.method.retryRefusedPosts),
+	unary("GET", "/api/v1/refused-posts/{id}", RefusedPostService.method.getRefusedPost, ({ refusedPost, body }) => {
+		const isText = body !== undefined && isUtf8(body);
+		return stringifyExactJson({
+			...(refusedPost && membersOf(encodeRefusedPost(refusedPost))),
+			body: isText ? Buffer.from(body).toString() : null,
+			body_base64: body === undefined || isText ? null : Buffer.from(body).toString("base64"),
+		});
+	}),
+	unary("GET", "/api/v1/search", ConversationSearchService.method.searchConversations),
+];
 
-function gapJson({ kind, afterEventId, missingEventId, since, refusedPostId }: ConversationGap): ExactJson {
-	return {
-		kind: nameOfGapKind(kind),
-		after_event_id: afterEventId || null,
-		missing_event_id: missingEventId || null,
-		since: since === undefined ? null : formatDateTime(since),
-		refused_post_id: refusedPostId || null,
-	};
-}
-
-function senderJson(sender: Sender): string {
-	const { firstPostAt, lastPostAt, clockSkew } = sender;
-	return stringifyExactJson({
-		name: sender.name,
-		owner: sender.owner,
-		first_post_at: firstPostAt === undefined ? null : formatDateTime(firstPostAt),
-		last_post_at: lastPostAt === undefined ? null : formatDateTime(lastPostAt),
-		records: sender.records,
-		events: sender.events,
-		running_conversations: sender.runningConversations,
-		refusals_last_hour: sender.refusalsLastHour,
-		refusals_last_day: sender.refusalsLastDay,
-		clock_skew_seconds: clockSkew === undefined ? null : clockSkew.seconds,
-		silent: sender.silent,
+/** Returns the routes of {@link JSON_RPCS}. Errors are JSON objects whose `detail` is a sentence. */
+export function jsonRoutes(basePath: string, context: JsonRpcContext): readonly Route[] {
+	return JSON_RPCS.map(({ method, path, rpc, mount }) => {
+		const scope = scopeOf(rpc);
+		if (scope === undefined) throw new Error(`${rpc.name} has no scope`);
+		return { method, path: basePath + path, scope, ...mount(context) };
 	});
 }
 
+/** Returns the JSON text of a response, or a response with a media type of its own. */
+type Form<I extends DescMessage, O extends DescMessage> = (
+	response: MessageShape<O>,
+	request: MessageShape<I>,
+	call: Call,
+) => string | ContentResponse;
+
+function jsonForm(output: DescMessage): (response: Message) => string {
+	const encode = deriveEncoder(planMessage(output));
+	return (response) => stringifyExactJson(encode(response));
+}
+
+/** Defines a call that is answered by the implementation of the RPC. */
+function unary<I extends DescMessage, O extends DescMessage>(
+	method: Route["method"],
+	path: string,
+	rpc: DescMethodUnary<I, O>,
+	form: Form<I, O> = jsonForm(rpc.output),
+): JsonRpc {
+	return define(method, path, rpc, ({ methods }, read) => {
+		const implementation = methods.find((one): one is UnaryRpc => one.method === rpc && one.kind === "unary");
+		return {
+			handle: async (route) => {
+				const { request, call } = await read(route);
+				if (implementation === undefined) throw new Error(`${rpc.name} is not mounted`);
+				const response = await implementation.answer(request, call.caller, route.signal);
+				if (!isMessage(response, rpc.output)) throw new Error(`${rpc.name} answered with another message`);
+				return form(response, request, call);
+			},
+		};
+	});
+}
+
+/** Defines a call that is answered by a JSON text whose parts come from the store. */
+function text<I extends DescMessage, O extends DescMessage>(
+	method: Route["method"],
+	path: string,
+	rpc: DescMethodUnary<I, O>,
+	answer: (request: MessageShape<I>, call: Call) => Promise<string>,
+): JsonRpc {
+	return define(method, path, rpc, (_, read) => ({
+		handle: async (route) => {
+			const { request, call } = await read(route);
+			return await answer(request, call);
+		},
+	}));
+}
+
+/**
+ * Defines a stream of server-sent events. The header `Last-Event-ID` takes precedence over `after_sequence`, because a
+ * client that resumes sends it with the address of its first request.
+ */
+function stream<I extends typeof WatchConversationUpdatesRequestSchema | typeof WatchConversationEventsRequestSchema>(
+	path: string,
+	rpc: DescMethodServerStreaming<I>,
+	watch: (request: MessageShape<I>, call: Call, signal: AbortSignal) => AsyncIterable<WatchBatch<DescMessage>>,
+): JsonRpc {
+	const mount: Mount<I> = (context, read) => ({
+		stream: async (route, exchange) => {
+			const { request, call } = await read(route);
+			const after = lastEventId(exchange.request.headers);
+			if (after !== undefined) request.start = { case: "afterSequence", value: after };
+			const begin = (signal: AbortSignal) => watchUntilEnded(call.caller, signal, (over) => watch(request, call, over));
+			await sendEventStream(exchange, route.observed, begin, context.stream);
+		},
+	});
+	return define("GET", path, rpc, mount, ["position"]);
+}
+
+/** Makes the answer to requests on a route, of which `read` returns the message. */
+type Mount<I extends DescMessage> = (
+	context: JsonRpcContext,
+	read: (route: RouteRequest) => Promise<{ readonly request: MessageShape<I>; readonly call: Call }>,
+) => RouteHandler;
+
+function define<I extends DescMessage>(
+	method: Route["method"],
+	path: string,
+	rpc: DescMethod & { readonly input: I },
+	mount: Mount<I>,
+	omitted?: readonly string[],
+): JsonRpc {
+	const hasBody = method === "POST" || method === "PATCH";
+	const parameters = parametersOf(rpc.input, path, hasBody, omitted);
+	return {
+		...{ method, path, rpc, parameters, hasBody },
+		mount: (context) => {
+			const read = async (route: RouteRequest) => {
+				const { request, principal, permit, signal } = route;
+				// The gate lets requests without a key through on public routes only.
+				if (principal === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
+				const body = hasBody ? await readBody(request, MAX_JSON_BODY, (bytes) => permit.reserve(bytes)) : undefined;
+				const call = { request, signal, caller: principal, reads: context.reads.of(principal) };
+				return { request: readRequest(rpc.input, parameters, { ...route, body }), call };
+			};
+			return namingParameters(mount(context, read), parameters);
+		},
+	};
+}
+
+/** Lets errors name the parameter of a field of a filter, where they name the field as an RPC does. */
+function namingParameters(handler: RouteHandler, parameters: readonly Parameter[]): RouteHandler {
+	const renamed = parameters.flatMap(({ name, field, holder }) =>
+		holder === undefined ? [] : [{ name, path: `${holder.name}.${field.name} ` }],
+	);
+	const rethrow = (error: unknown): never => {
+		if (!(error instanceof ServiceError)) throw error;
+		const { kind, message } = error;
+		const found = renamed.find(({ path }) => message.startsWith(path));
+		throw found === undefined
+			? error
+			: new ServiceError(kind, `${found.name} ${message.slice(found.path.length)}`, error);
+	};
+	if ("handle" in handler) return { handle: (...call) => handler.handle(...call).catch(rethrow) };
+	return { stream: (...call) => handler.stream(...call).catch(rethrow) };
+}
+
+function membersOf(json: ExactJson): ExactJsonObject {
+	return isJsonObject(json) ? json : {};
+}
+
+/** Returns an entry of a page as JSON text. The record is a JSON text already. */
 function entryJson({ sequence, hasRecord, summary, conversation, unreadable }: ListedConversation<string>): string {
 	const record = conversation === undefined ? "" : `,"conversation":${conversation}`;
 	const mark = unreadable ? ',"unreadable":true' : "";

@@ -1,63 +1,20 @@
-import {
-	type ReportUsageResponse,
-	UsageStep,
-	type UsageTotals,
+import type { IncomingHttpHeaders } from "node:http";
+import type {
+	ReportUsageRequest,
+	ReportUsageResponse,
+	UsageTotals,
 } from "../../../gen/conversations/v1/conversation_report_service_pb.js";
-import type { ConversationFilter } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import type { Principal } from "../../access/keys.ts";
-import type { ReportUsage, UsageRequest } from "../../conversations/read/report-usage.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { formatDateTime } from "../../record/json/scalars.ts";
 import type { ContentResponse } from "../http/answer.ts";
-import type { Route } from "../http/router.ts";
-import { Query } from "./query.ts";
 
-/** Path of the report of usage under the configured base path. */
-export const USAGE_PATH = "/api/v1/usage";
-
-const STEPS = {
-	none: UsageStep.NONE,
-	hour: UsageStep.HOUR,
-	day: UsageStep.DAY,
-	week: UsageStep.WEEK,
-	month: UsageStep.MONTH,
-} as const;
-const PARAMETERS = ["from", "to", "step", "time_zone", "group_by", "top"] as const;
-
-/** The parameters of the filter of lists. */
-export interface FilterParameters<Name extends string> {
-	readonly names: readonly Name[];
-	readonly repeatable: readonly Name[];
-	readonly read: (parameters: Query<Name>) => ConversationFilter;
-}
-
-/** Returns the route of the report of usage, as JSON or, by `Accept: text/csv`, as CSV (RFC 4180). */
-export function usageRoute<Name extends string>(
-	basePath: string,
-	usageOf: (principal: Principal | undefined) => ReportUsage,
-	filter: FilterParameters<Name>,
-): Route {
-	return {
-		method: "GET",
-		path: `${basePath}${USAGE_PATH}`,
-		scope: "read",
-		handle: async ({ request, search, principal }) => {
-			const names: readonly (Name | (typeof PARAMETERS)[number])[] = [...PARAMETERS, ...filter.names];
-			const parameters = new Query(search, names, ["group_by", ...filter.repeatable]);
-			const groupBy = parameters.texts("group_by");
-			const asked: UsageRequest = {
-				from: parameters.dateTime("from"),
-				to: parameters.dateTime("to"),
-				step: STEPS[parameters.word("step", ["none", "hour", "day", "week", "month"])],
-				timeZone: parameters.text("time_zone"),
-				groupBy,
-				filter: filter.read(parameters),
-				top: parameters.smallNumber("top") ?? 0,
-			};
-			const report = await usageOf(principal).report(asked, "");
-			return prefersCsv(request.headers.accept) ? csvOf(report, groupBy) : jsonOf(report, groupBy);
-		},
-	};
+/** Returns a report of usage as JSON or, by `Accept: text/csv`, as CSV (RFC 4180). */
+export function usageForm(
+	report: ReportUsageResponse,
+	{ groupBy }: ReportUsageRequest,
+	{ request }: { readonly request: { readonly headers: IncomingHttpHeaders } },
+): string | ContentResponse {
+	return prefersCsv(request.headers.accept) ? csvOf(report, groupBy) : jsonOf(report, groupBy);
 }
 
 /** Whether the first media type of `Accept` that this route knows is CSV. */

@@ -2,11 +2,8 @@ import { gzipSync } from "node:zlib";
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { ListConversationEventsResponseSchema } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
-import {
-	ListConversationsResponseSchema,
-	ListConversationUpdatesResponseSchema,
-} from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { ConversationEventSchema } from "../../../gen/conversations/v1/event_pb.js";
+import { responseSchemas } from "../../../scripts/openapi/document.ts";
 import { stringifyExactJson } from "../../../src/record/json/exact-json.ts";
 import { deriveJsonSchemas } from "../../../src/record/json-schema.ts";
 import { type MessagePlan, planMessage } from "../../../src/record/plan/plan.ts";
@@ -104,33 +101,11 @@ function derived(plan: MessagePlan): JsonObject {
 }
 
 test("the schemas are those of the record and of the responses", () => {
-	const events = derived(planMessage(ListConversationEventsResponseSchema));
-	// The response lacks this member, because the path names the conversation.
-	delete at(events, "ConversationEventEntry", "properties").conversation_id;
-	const { FieldMask: _, ...updates } = derived(planMessage(ListConversationUpdatesResponseSchema));
-	const { description = "" } = at(updates, "ConversationUpdate", "properties", "changed_fields");
-	at(updates, "ConversationUpdate", "properties").changed_fields = {
-		type: "array",
-		items: { type: "string" },
-		description,
-	};
 	expect(at(document, "components", "schemas")).toEqual({
+		...object(JSON.parse(stringifyExactJson(responseSchemas()))),
+		...derived(planMessage(ConversationEventSchema)),
 		...derived(new RecordFormat().plan),
-		...derived(planMessage(ListConversationsResponseSchema)),
-		...updates,
-		...events,
 		Success: { type: "object", properties: { success: { type: "boolean", default: true } } },
-		Counts: {
-			type: "object",
-			properties: {
-				counts: {
-					type: "array",
-					items: { type: "object", properties: { count: { type: "integer" } }, required: ["count"] },
-				},
-				total: { type: "integer" },
-			},
-			required: ["counts", "total"],
-		},
 		Failure: { type: "object", properties: { detail: { type: "string" } }, required: ["detail"] },
 		HTTPValidationError: {
 			type: "object",
@@ -154,7 +129,7 @@ test.each([
 	["post", PATH, "Success", [400, 401, 403, 413, 415, 422, 429, 500, 503]],
 	["post", EVENTS, "Success", [400, 401, 403, 413, 415, 422, 429, 500, 503]],
 	["get", READS, "ListConversationsResponse", [400, 401, 403, 429, 500, 503]],
-	["get", `${READS}/counts`, "Counts", [400, 401, 403, 429, 500, 503]],
+	["get", `${READS}/counts`, "CountConversationsResponse", [400, 401, 403, 429, 500, 503]],
 	["get", `${READS}/{id}`, "ConversationInfo", [400, 401, 403, 404, 410, 429, 500, 503]],
 	["get", UPDATES, "ListConversationUpdatesResponse", [400, 401, 403, 410, 429, 500, 503]],
 	["get", `${READS}/{id}/events`, "ListConversationEventsResponse", [400, 401, 403, 410, 429, 500, 503]],
@@ -329,25 +304,25 @@ describe("the reads", () => {
 	test.each([
 		[
 			READS,
-			["agent_kind", "model", "parent_conversation_id", "tag", "tag_key"],
+			["page_size", "page_token", "agent_kind", "model", "parent_conversation_id", "tag", "tag_key"],
 			["created_from", "created_to", "updated_from", "updated_to", "title_contains", "sender", "owner"],
 			["execution_status", "execution_status_not", "activity_from", "activity_to", "cost_from", "cost_to", "has_error"],
-			["has_gaps", "forked_from_conversation_id", "id", "order_by", "page_size", "page_token", "view", "secrets"],
+			["has_gaps", "forked_from_conversation_id", "id", "view", "secrets", "order_by"],
 		],
 		[
 			`${READS}/{id}/events`,
 			["kind", "source", "happened_from", "happened_to", "kind_not", "event_id"],
-			["after_sequence", "before_sequence", "order", "page_size", "page_token", "secrets"],
+			["after_sequence", "page_size", "page_token", "secrets", "order", "before_sequence"],
 			[],
 		],
-		[UPDATES, ["after_sequence", "page_size", "page_token", "view", "origin", "secrets"], [], []],
+		[UPDATES, ["after_sequence", "page_size", "page_token", "view", "secrets", "origin"], [], []],
 		[
 			"/api/v1/updates:watch",
 			["after_sequence", "conversation_id", "agent_kind", "model", "parent_conversation_id"],
 			["tag", "tag_key"],
 			["created_from", "created_to", "updated_from", "updated_to", "title_contains", "sender", "owner"],
 			["execution_status", "execution_status_not", "activity_from", "activity_to", "cost_from", "cost_to", "has_error"],
-			["has_gaps", "forked_from_conversation_id", "id", "view", "origin", "secrets"],
+			["has_gaps", "forked_from_conversation_id", "id", "view", "secrets", "origin"],
 		],
 		[
 			"/api/v1/events:watch",
@@ -371,9 +346,9 @@ describe("the reads", () => {
 		const schemas = parametersOf(READS).map(({ name, schema }) => [name, object(schema).enum]);
 		expect(schemas.filter(([, words]) => words !== undefined)).toEqual([
 			["agent_kind", ["ACPAgent", "Agent"]],
-			["order_by", ["updated", "activity", "created", "cost", "tokens"]],
 			["view", ["summary", "full"]],
 			["secrets", ["redacted", "encrypted", "plaintext"]],
+			["order_by", ["updated", "activity", "created", "cost", "tokens"]],
 		]);
 	});
 

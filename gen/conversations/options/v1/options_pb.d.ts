@@ -39,7 +39,7 @@ export declare type FieldRules = Message<"conversations.options.v1.FieldRules"> 
   aliases: string[];
 
   /**
-   * Whether a record without the member is refused.
+   * Whether a record without the member is refused. In a response: whether the field is always set.
    *
    * @generated from field: bool required = 3;
    */
