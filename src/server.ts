@@ -31,6 +31,7 @@ import { EventFormat } from "./events/event-format.ts";
 import { SharedIntake } from "./intake/intake.ts";
 import { recordIntake } from "./intake/record-intake.ts";
 import { reconcilerOf } from "./make-reconciler.ts";
+import { MCP_HEADERS, mcpRoutes } from "./mcp/mcp-route.ts";
 import { packageJson } from "./package-json.ts";
 import { atMostEvery } from "./progress.ts";
 import { reconcileUntilStopped } from "./reconcile/job.ts";
@@ -217,15 +218,16 @@ export async function startService(
 	const reconciler = reconcilerOf(config, accessKeys, { store, ingest, eventIngest, log, stopping: stopping.signal });
 	const held = new HeldBatches(admission);
 	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
+	const jsonReads = jsonRoutes(basePath, { methods, reads, stream: rpc });
 	const routes = [
 		...probeRoutes(readiness),
 		metricsRoute(() => metrics.scrape()),
 		conversationWebhook(basePath, maxBodyBytes, ingest),
 		eventWebhook(basePath, maxBodyBytes, eventPosts),
 		oauthStateRoute(basePath),
-		...jsonRoutes(basePath, { methods, reads, stream: rpc }),
-
+		...jsonReads,
 		openApiRoute(basePath),
+		...(config.mcp ? mcpRoutes({ basePath, reads: jsonReads, origins: config.corsOrigins }) : []),
 		...(config.console ? await consoleRoutes(basePath, CONSOLE_FOLDER) : []),
 	];
 
@@ -233,7 +235,7 @@ export async function startService(
 	await eventIngest.applyAllUnappliedEvents().catch((error: unknown) => log.workFailed("settle", error));
 
 	const router = createRouter({ routes, rpcs: connectHandlers(rpc, basePath), gate, admission });
-	const answer = observed(requests, allowOrigins(config.corsOrigins, router));
+	const answer = observed(requests, allowOrigins(config.corsOrigins, router, config.mcp ? MCP_HEADERS : []));
 	const http = await listenHttp({ address: config.httpAddress, tls, log }, answer);
 	opened.defer(() => http.kill());
 	const grpc = await listenGrpc({ ...rpc, services: SERVICES, address: config.grpcAddress, tls, requests, log });

@@ -24,6 +24,7 @@ const settings: readonly Setting[] = [
 	{ name: "MAX_INFLIGHT_BYTES", value: "134217728", source: "default" },
 	{ name: "BASE_PATH", value: "", source: "default" },
 	{ name: "CONSOLE", value: "on", source: "default" },
+	{ name: "MCP", value: "on", source: "default" },
 	{ name: "LOG_LEVEL", value: "info", source: "default" },
 	{ name: "LOG_FORMAT", value: "auto", source: "default" },
 	{ name: "ENCRYPTION_KEY", value: "", source: "default" },
@@ -45,6 +46,7 @@ const settings: readonly Setting[] = [
 	{ name: "RECONCILE_KEYS", value: "", source: "default" },
 	{ name: "RECONCILE_MINUTES", value: "60", source: "default" },
 	{ name: "AGENT_SERVER_KEY", value: "", source: "default" },
+	{ name: "MCP_ACCESS_KEY", value: "", source: "default" },
 ];
 
 const defaults = {
@@ -56,6 +58,8 @@ const defaults = {
 	maxBodyBytes: 16777216,
 	maxInflightBytes: 134217728,
 	basePath: "",
+	mcp: true,
+	mcpKey: undefined,
 	console: true,
 	logLevel: "info",
 	logFormat: "auto",
@@ -123,6 +127,7 @@ describe("readConfig", () => {
 			MAX_INFLIGHT_BYTES: "2048",
 			BASE_PATH: "/bridge/v2",
 			CONSOLE: "off",
+			MCP: "off",
 			LOG_LEVEL: "silent",
 			LOG_FORMAT: "pretty",
 			ENCRYPTION_KEY: `${encryptionKey1},${encryptionKey2}`,
@@ -144,9 +149,11 @@ describe("readConfig", () => {
 			RECONCILE_KEYS: "agent-1=canary=canary",
 			RECONCILE_MINUTES: "5",
 			AGENT_SERVER_KEY: "canary",
+			MCP_ACCESS_KEY: "canary",
 		};
-		const { encryptionKeys, database, postgres, agentServerKey, reconciled, ...config } = readConfig(env);
+		const { encryptionKeys, database, postgres, agentServerKey, mcpKey, reconciled, ...config } = readConfig(env);
 		expect(agentServerKey?.export().toString()).toBe("canary");
+		expect(mcpKey?.export().toString()).toBe("canary");
 		expect(reconciled.map(({ sender, url, key }) => [sender, url.href, key?.export().toString()])).toEqual([
 			["agent-1", "http://agent-1:8000/base", "canary=canary"],
 			["agent-2", "https://agent-2.example/", undefined],
@@ -159,6 +166,7 @@ describe("readConfig", () => {
 			ENCRYPTION_KEY: "**********,**********",
 			RECONCILE_KEYS: "agent-1=**********",
 			AGENT_SERVER_KEY: "**********",
+			MCP_ACCESS_KEY: "**********",
 		};
 		expect(config).toEqual({
 			httpAddress: { host: "::1", port: 0 },
@@ -171,6 +179,7 @@ describe("readConfig", () => {
 			maxInflightBytes: 2048,
 			basePath: "/bridge/v2",
 			console: false,
+			mcp: false,
 			logLevel: "silent",
 			logFormat: "pretty",
 			eventTimeZone: "Europe/Berlin",
@@ -523,7 +532,19 @@ describe("an unknown variable with a similar name", () => {
 			...["INVOCATION_ID", "JOURNAL_STREAM", "LISTEN_FDS", "NOTIFY_SOCKET", "STATE_DIRECTORY", "LOGS_DIRECTORY"],
 			...["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "NO_PROXY", "GRPC_VERBOSITY", "GRPC_TRACE", "SSL_CERT_FILE"],
 			...["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "GRPC_SSL_CIPHER_SUITES", "PORT", "HOST", "NODE_OPTIONS", "NODE_ENV"],
-			...["PATH", "HOME", "LANG", "LOGNAME", "NODE_PATH", "SASS_PATH", "npm_config_loglevel", "npm_package_name", ""],
+			...[
+				"PATH",
+				"HOME",
+				"LANG",
+				"MVP",
+				"MCP_TIMEOUT",
+				"LOGNAME",
+				"NODE_PATH",
+				"SASS_PATH",
+				"npm_config_loglevel",
+				"npm_package_name",
+				"",
+			],
 		];
 		expect(readConfig(Object.fromEntries(names.map((name) => [name, "x"])))).toEqual(defaults);
 	});

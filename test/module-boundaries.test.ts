@@ -156,6 +156,22 @@ describe("the modules of src import only what they may", () => {
 		expect(texts.get("telemetry/telemetry.ts")).toContain('await import("./otlp-tracing.ts")');
 	});
 
+	test("mcp reads only through the JSON reads, only the composition knows it, and it is loaded when it is called", () => {
+		const known = [/^record\//, /^transports\/http\/(?:body|router)\.ts$/, /^transports\/reads\/parameters\.ts$/];
+		expect(forbiddenImports("mcp/", ...known, /^package-json\.ts$/)).toEqual([]);
+		const importers = imports.filter(({ from, to }) => to.startsWith("mcp/") && !from.startsWith("mcp/"));
+		expect(importers.map(({ from, to }) => `${from} imports ${to}`).sort()).toEqual([
+			"commands/commands.ts imports mcp/stdio.ts",
+			"server.ts imports mcp/mcp-route.ts",
+		]);
+		expect(texts.get("commands/commands.ts")).toContain('await import("../mcp/stdio.ts")');
+		const sdk = imports.filter(({ to }) => to.startsWith("@modelcontextprotocol/"));
+		expect(new Set(sdk.map(({ from }) => from))).toEqual(new Set(["mcp/mcp-server.ts", "mcp/stdio.ts"]));
+		const loaders = imports.filter(({ to, typeOnly }) => to === "mcp/mcp-server.ts" && !typeOnly);
+		expect(loaders.map(({ from }) => from).sort()).toEqual(["mcp/mcp-route.ts", "mcp/stdio.ts"]);
+		expect(texts.get("mcp/mcp-route.ts")).toContain('await import("./mcp-server.ts")');
+	});
+
 	test("the console imports only conditions of filters, periods and words of queries, which load neither Node.js modules nor zod", () => {
 		const folder = join(SRC, "..", "console", "src");
 		const own = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((file) => /\.tsx?$/.test(file));

@@ -176,6 +176,21 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 			for (const line of await runUsageRebuild(config, progress)) print(line);
 		},
 	},
+	mcp: {
+		operands: [],
+		options: ["url"],
+		meaning:
+			"serve agents over the Model Context Protocol on standard input and output; the conversations are those of the service at the URL, such as http://127.0.0.1:8080, with the access key in MCP_ACCESS_KEY",
+		failure: "The Model Context Protocol cannot be served",
+		async run({ mcpKey }, _, { url = "" }) {
+			const service = URL.parse(url);
+			if (service === null || !/^https?:$/.test(service.protocol))
+				throw new UsageError("Give the URL of the service with --url, such as http://127.0.0.1:8080");
+			if (mcpKey === undefined) throw new UsageError("Give an access key of the service in MCP_ACCESS_KEY");
+			const { serveMcpOverStdio } = await import("../mcp/stdio.ts");
+			await serveMcpOverStdio(service, mcpKey.export().toString());
+		},
+	},
 	erase: {
 		operands: ["ID…"],
 		options: ["with-children", "older-than", "status", "owner", "execute"],

@@ -21,6 +21,7 @@ export const OPTIONS = {
 	status: { type: "string", value: "STATUS" },
 	execute: { type: "boolean" },
 	print: { type: "boolean" },
+	url: { type: "string", value: "URL" },
 } as const;
 
 /** Name of an option of a command. The other two take the place of a command. */

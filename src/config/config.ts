@@ -28,6 +28,10 @@ export interface Config {
 	readonly basePath: string;
 	/** Whether the browser console is served. */
 	readonly console: boolean;
+	/** Whether the Model Context Protocol is served. */
+	readonly mcp: boolean;
+	/** Access key for the command `mcp`. */
+	readonly mcpKey: KeyObject | undefined;
 	readonly logLevel: LogLevel;
 	readonly logFormat: LogFormat;
 	/** 32-byte keys for stored secrets: the first encrypts, all decrypt. Empty when secrets are stored redacted. */
@@ -153,6 +157,8 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		maxInflightBytes: values.MAX_INFLIGHT_BYTES,
 		basePath: values.BASE_PATH,
 		console: values.CONSOLE,
+		mcp: values.MCP,
+		mcpKey: secretOf(values.MCP_ACCESS_KEY),
 		logLevel: values.LOG_LEVEL,
 		logFormat: values.LOG_FORMAT,
 		encryptionKeys: Object.freeze(values.ENCRYPTION_KEY),

@@ -38,6 +38,6 @@ function intendedName(name: string, own: readonly string[]): string | undefined 
 		own.filter((known) => known.startsWith(prefix)),
 	);
 	if (nearest === undefined || prefix !== "") return nearest;
-	// Two changed letters in a short name may make a different word.
-	return leven(upper, nearest) <= (nearest.length < 10 ? 1 : 2) ? nearest : undefined;
+	// Two changed letters in a short name, or one in a very short one, may make a different word.
+	return leven(upper, nearest) <= (nearest.length < 5 ? 0 : nearest.length < 10 ? 1 : 2) ? nearest : undefined;
 }

@@ -148,6 +148,13 @@ export const environment = z.object({
 		example: "on",
 		parse: parseSwitch,
 	}),
+	MCP: variable({
+		meaning:
+			"`on` or `off`: whether the HTTP listener serves agents over the Model Context Protocol at `/mcp`, or below `BASE_PATH` (see docs/mcp.md)",
+		default: "on",
+		example: "on",
+		parse: parseSwitch,
+	}),
 	LOG_LEVEL: variable({
 		meaning: "`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`",
 		default: "info",
@@ -288,6 +295,13 @@ export const environment = z.object({
 	}),
 	AGENT_SERVER_KEY: variable({
 		meaning: "session API key of the agent server for the command `reconcile`, if it has one",
+		default: "",
+		example: "<key>",
+		mask: () => MASK,
+		parse: (text) => text,
+	}),
+	MCP_ACCESS_KEY: variable({
+		meaning: "access key of the service for the command `mcp`",
 		default: "",
 		example: "<key>",
 		mask: () => MASK,

@@ -24,9 +24,15 @@ const EXPOSED_HEADERS = [...cors.exposedHeaders, "Retry-After", REQUEST_ID_HEADE
  * response from the page.
  *
  * @param origins allowed origins; `*` allows every origin
+ * @param headers further headers that pages may send
  */
-export function allowOrigins(origins: readonly string[], handler: ObservedHandler): ObservedHandler {
+export function allowOrigins(
+	origins: readonly string[],
+	handler: ObservedHandler,
+	headers: readonly string[] = [],
+): ObservedHandler {
 	if (origins.length === 0) return handler;
+	const allowedHeaders = [ALLOWED_HEADERS, ...headers].join(", ");
 	const all = origins.includes("*");
 	return (request, response, observed) => {
 		const { origin } = request.headers;
@@ -36,7 +42,7 @@ export function allowOrigins(origins: readonly string[], handler: ObservedHandle
 			response.setHeader("Access-Control-Expose-Headers", EXPOSED_HEADERS);
 			if (request.method === "OPTIONS" && request.headers["access-control-request-method"] !== undefined) {
 				response.setHeader("Access-Control-Allow-Methods", ALLOWED_METHODS);
-				response.setHeader("Access-Control-Allow-Headers", ALLOWED_HEADERS);
+				response.setHeader("Access-Control-Allow-Headers", allowedHeaders);
 				response.setHeader("Access-Control-Max-Age", String(MAX_AGE));
 				sendStatus(response, 204);
 				return;

@@ -175,6 +175,24 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 	};
 }
 
+/** Reads the JSON text of a path in the name of the caller of a request. */
+export type InnerRead = (call: RouteRequest, path: string, search: string) => Promise<string>;
+
+/**
+ * Returns a function that answers further reads of a request that the gate has admitted with the scope `read`.
+ *
+ * @param routes among which the path is looked up: those with GET and the scope `read`
+ */
+export function innerReads(routes: readonly Route[]): InnerRead {
+	const find = routeFinder(routes);
+	return async (call, path, search) => {
+		const match = find(path).find(({ route }) => route.method === "GET" && route.scope === "read");
+		if (match === undefined || !("handle" in match.route)) throw new ServiceError("not_found", "Not Found");
+		const result = await match.route.handle({ ...call, params: match.params, search });
+		return typeof result === "string" ? result : result.content.toString();
+	};
+}
+
 /** Returns the UUID that a path segment contains, with dashes. */
 function uuidIn(segment: string | undefined): string | undefined {
 	return segment === undefined ? undefined : parseUuid(segment);

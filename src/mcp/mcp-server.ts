@@ -1,0 +1,175 @@
+import type { IncomingHttpHeaders } from "node:http";
+import {
+	createMcpHandler,
+	isLegacyRequest,
+	McpServer,
+	ProtocolError,
+	ProtocolErrorCode,
+	ResourceNotFoundError,
+	ResourceTemplate,
+	WebStandardStreamableHTTPServerTransport,
+} from "@modelcontextprotocol/server";
+import { z } from "zod";
+import { ServiceError } from "../errors.ts";
+import { packageJson } from "../package-json.ts";
+import { type Ask, answerOf, NOTICE, TOOLS, type Tool } from "./tools.ts";
+
+/** What a server needs. */
+export interface McpOptions {
+	readonly ask: Ask;
+	/** Called with the error of each tool or resource that fails. */
+	readonly onFailed: (error: unknown) => void;
+}
+
+const INSTRUCTIONS = `Reads recorded conversations of coding agents: their records, events, usage and gaps. Nothing can be changed. Begin with search_conversations or list_conversations, then read_events. Each answer is bounded by max_bytes, and how_to_go_on says how to read more. ${NOTICE}`;
+/** Members of every answer. */
+const FRAME = {
+	notice: z.string(),
+	how_to_go_on: z.string().describe("How to read more; empty if this is all"),
+};
+/** Number of conversations in the list of resources. */
+const LISTED = 10;
+/** Milliseconds of the time that "since yesterday" means. */
+const DAY = 86_400_000;
+
+/** Makes a server of the Model Context Protocol. It serves one request, or one client over stdio. */
+export function newMcpServer(options: McpOptions): McpServer {
+	const { name, version } = packageJson();
+	// The lists never change while the server lives.
+	const fixed = { listChanged: false };
+	const capabilities = { tools: fixed, resources: fixed, prompts: fixed };
+	const server = new McpServer({ name, version }, { instructions: INSTRUCTIONS, capabilities });
+	for (const tool of TOOLS) addTool(server, tool, options);
+	addResources(server, options);
+	addPrompts(server);
+	return server;
+}
+
+/** Headers of a request that the protocol defines. */
+const HEADERS = ["accept", "content-type", "mcp-protocol-version", "mcp-method", "mcp-name"];
+
+/** Answers an HTTP request with one JSON response. A server is made for it, so nothing is kept between requests. */
+export async function answerMcp(options: McpOptions, headers: IncomingHttpHeaders, body: Buffer): Promise<Response> {
+	const given = new Headers();
+	for (const name of HEADERS) {
+		const value = headers[name];
+		if (typeof value === "string") given.set(name, value);
+	}
+	const request = new Request("http://localhost/mcp", { method: "POST", headers: given, body: new Uint8Array(body) });
+	const make = () => newMcpServer(options);
+	if (!(await isLegacyRequest(request)))
+		// Nothing that is listed changes, so there is nothing to subscribe to, and no response stays open.
+		return await createMcpHandler(make, { legacy: "reject", maxSubscriptions: 0 }).fetch(request);
+	const transport = new WebStandardStreamableHTTPServerTransport({ enableJsonResponse: true });
+	await make().connect(transport);
+	return await transport.handleRequest(request);
+}
+
+function addTool(server: McpServer, tool: Tool, { ask, onFailed }: McpOptions): void {
+	const { name, title, description, input, output } = tool;
+	const annotations = { title, readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false };
+	const outputSchema = z.object({ ...FRAME, ...output.shape });
+	server.registerTool(name, { title, description, inputSchema: input, outputSchema, annotations }, async (args) => {
+		try {
+			const answer = await answerOf(tool, ask, args);
+			return { structuredContent: answer, content: [{ type: "text", text: JSON.stringify(answer) }] };
+		} catch (error) {
+			onFailed(error);
+			return { isError: true, content: [{ type: "text", text: messageOf(error) }] };
+		}
+	});
+}
+
+/** Returns what a client learns of an error. */
+function messageOf(error: unknown): string {
+	return error instanceof ServiceError ? error.message : "Internal error";
+}
+
+function addResources(server: McpServer, { ask, onFailed }: McpOptions): void {
+	const answer = async (name: string, args: unknown, uri: string) => {
+		const tool = TOOLS.find((one) => one.name === name);
+		try {
+			if (tool === undefined) throw new TypeError(`there is no tool ${name}`);
+			return await answerOf(tool, ask, args);
+		} catch (error) {
+			onFailed(error);
+			if (error instanceof ServiceError && error.kind === "not_found")
+				throw new ResourceNotFoundError(uri, error.message);
+			throw new ProtocolError(ProtocolErrorCode.InternalError, messageOf(error));
+		}
+	};
+	const listed = z.object({
+		conversations: z.array(z.object({ summary: z.looseObject({ id: z.string(), title: z.string().optional() }) })),
+	});
+	const list = async () => {
+		const { conversations } = listed.parse(
+			await answer(
+				"list_conversations",
+				{ order_by: "activity", page_size: LISTED, max_bytes: 16_384 },
+				"conversation://",
+			),
+		);
+		return {
+			resources: conversations.map(({ summary: { id, title = "" } }) => ({
+				uri: `conversation://${id}`,
+				name: title === "" ? id : title,
+				mimeType: "application/json",
+			})),
+		};
+	};
+	server.registerResource(
+		"conversation",
+		new ResourceTemplate("conversation://{id}", { list }),
+		{
+			title: "Conversation",
+			description: `Summary and record of a conversation, at most 8 KB. The list has the ${LISTED} most recently active ones. ${NOTICE}`,
+			mimeType: "application/json",
+		},
+		async (uri, { id }) => {
+			const found = await answer("get_conversation", { conversation_id: id }, uri.href);
+			return { contents: [{ uri: uri.href, mimeType: "application/json", text: JSON.stringify(found) }] };
+		},
+	);
+}
+
+function addPrompts(server: McpServer): void {
+	const message = (text: string) => ({
+		messages: [{ role: "user" as const, content: { type: "text" as const, text: `${text}\n\n${NOTICE}` } }],
+	});
+	server.registerPrompt(
+		"what_failed_since_yesterday",
+		{
+			title: "What failed since yesterday",
+			description: "Finds the conversations that failed, got stuck or have gaps, and why.",
+			argsSchema: z.object({
+				since: z.iso.datetime({ offset: true }).optional().describe("ISO 8601 date-time; 24 hours ago by default"),
+			}),
+		},
+		({ since = new Date(Date.now() - DAY).toISOString() }) =>
+			message(`Find out which recorded conversations failed since ${since}, and why.
+
+1. count_conversations with activity_from "${since}" and group_by "status".
+2. list_conversations with activity_from "${since}" and execution_status ["error", "stuck"], then with has_error true, then with has_gaps true. Follow the pages.
+3. For each conversation that failed, read_events for its newest events, and read around the error. For one with gaps, list_gaps.
+
+Report each conversation with its id, its title, what it tried, what went wrong by which event (its sequence), and which of them failed for the same reason. Say what you did not read.`),
+	);
+	server.registerPrompt(
+		"what_was_tried_before",
+		{
+			title: "What was tried before",
+			description: "Finds earlier work on a task, what it came to and what it cost.",
+			argsSchema: z.object({ task: z.string().min(1).max(2_000).describe("The task, an error message or a file") }),
+		},
+		({ task }) =>
+			message(`Find out what recorded conversations have tried before about this:
+
+${task}
+
+1. search_conversations with its most telling words; then with other words, file names or the text of an error.
+2. For the best hits, get_conversation, and read_events with around = the sequence of the place of the hit; then the last events, to see how it ended.
+3. If several tried the same, compare_conversations.
+
+Report for each attempt its id, model, outcome and cost, what worked and what did not, with the sequences of the events that show it. Say what you did not read.`),
+	);
+}
