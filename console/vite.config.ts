@@ -13,5 +13,16 @@ export default defineConfig({
 		// The Content-Security-Policy allows images and fonts from the service only, and no inline style sheets.
 		assetsInlineLimit: 0,
 		modulePreload: { polyfill: false },
+		rolldownOptions: {
+			output: {
+				codeSplitting: {
+					groups: [
+						// The shared worker loads these two files only, so nothing in them may need a page.
+						{ name: "protocol", test: /node_modules.@?(bufbuild|connectrpc)|.gen.conversations/, priority: 2 },
+						{ name: "shared-worker", test: /service.(hub|shared-worker)\.ts$/, priority: 1 },
+					],
+				},
+			},
+		},
 	},
 });

@@ -1,13 +1,24 @@
+import { type DescMessage, fromBinary, type MessageShape } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { computed, signal } from "@preact/signals";
-import { KEY_REFUSED, problemOf } from "./service.ts";
-import { signOut } from "./session.ts";
+import {
+	type ConversationEventEntry,
+	ConversationEventEntrySchema,
+} from "../../../gen/conversations/v1/conversation_event_service_pb.js";
+import {
+	type ConversationUpdate,
+	ConversationUpdateSchema,
+} from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { Hub, type HubMessage, type Topic } from "./hub.ts";
+import { BASE_URL, KEY_REFUSED, problemOf } from "./service.ts";
+import { accessKey, signOut } from "./session.ts";
+import { type HubAnswer, type HubRequest, WORKER_ADDRESS } from "./shared-worker.ts";
 
 /** What a watch does: it connects for the first time, receives messages, or connects again. */
 export type WatchState = "connecting" | "live" | "lost";
 
 /** What each open watch does now. */
-const open = signal<ReadonlyMap<string, WatchState>>(new Map());
+const open = signal<ReadonlyMap<object, WatchState>>(new Map());
 
 /** Whether the page shows the present state: what all open watches do together. Undefined if there is no watch. */
 export const live = computed((): WatchState | undefined => {
@@ -15,48 +26,66 @@ export const live = computed((): WatchState | undefined => {
 	return (["lost", "connecting", "live"] as const).find((state) => states.has(state));
 });
 
-function setOpen(name: string, state: WatchState | undefined): void {
+function setOpen(watch: object, state: WatchState | undefined): void {
 	const next = new Map(open.value);
-	if (state === undefined) next.delete(name);
-	else next.set(name, state);
+	if (state === undefined) next.delete(watch);
+	else next.set(watch, state);
 	open.value = next;
-}
-
-/** A message of a watch: how far the stream has come, and perhaps an entry. */
-interface WatchMessage<Entry> {
-	readonly sequence: bigint;
-	readonly entry: Entry | undefined;
 }
 
 /** Milliseconds between two attempts to connect. */
 const RETRY_AFTER = 1_000;
-/** Milliseconds without a message, not even a heartbeat, after which a stream counts as dead. */
-const MAX_SILENCE = 60_000;
+/** Milliseconds without a message after which the shared worker counts as dead. It notices dead streams itself before. */
+const MAX_SILENCE = 75_000;
 
 /** Least milliseconds between two deliveries, because each one draws the page anew. */
 const DELIVERY_INTERVAL = 100;
 
+/** What a page does with a watch. */
+interface Follower<Entry> {
+	/** Sequence after which to start. */
+	readonly from: bigint;
+	/** Receives the entries that arrived together. */
+	readonly onEntries: (entries: readonly Entry[]) => void;
+	/** Called when the entries after the sequence are no longer stored; the page has to load its data again. */
+	readonly onLost: () => void;
+}
+
 /**
- * Follows a watch until it is stopped. After an interruption it goes on behind the last sequence that arrived, so that
- * nothing is missed. While the page is hidden the watch is closed: over HTTP/1.1 a browser opens six connections to a
- * service, and the watches of hidden tabs would use them up.
+ * Follows the updates of a conversation or, without an id, of all. See {@link follow}.
  *
- * @param name name of the watch, unique among the open ones
- * @param from sequence after which to start
- * @param start opens the stream after a sequence
- * @param onEntries receives the entries that arrived together
- * @param onLost called when the entries after the sequence are no longer stored; the page has to load its data again
  * @returns a function that ends the watch
  */
-export function follow<Entry>(
-	name: string,
-	from: bigint,
-	start: (after: bigint, signal: AbortSignal) => AsyncIterable<WatchMessage<Entry>>,
-	onEntries: (entries: readonly Entry[]) => void,
-	onLost: () => void,
+export function followUpdates(conversationId: string, follower: Follower<ConversationUpdate>): () => void {
+	return follow({ log: "updates", conversationId, kindsNot: [] }, ConversationUpdateSchema, follower);
+}
+
+/**
+ * Follows the events of a conversation or, without an id, of all. See {@link follow}.
+ *
+ * @param kindsNot kinds of events that are left out
+ * @returns a function that ends the watch
+ */
+export function followEvents(
+	conversationId: string,
+	kindsNot: readonly string[],
+	follower: Follower<ConversationEventEntry>,
 ): () => void {
+	return follow({ log: "events", conversationId, kindsNot }, ConversationEventEntrySchema, follower);
+}
+
+/**
+ * Follows a log until it is stopped. After an interruption it goes on behind the last sequence that arrived, so that
+ * nothing is missed. A page that is hidden does not follow, because it draws nothing.
+ */
+function follow<Desc extends DescMessage>(
+	part: Omit<Topic, "key" | "baseUrl">,
+	schema: Desc,
+	{ from, onEntries, onLost }: Follower<MessageShape<Desc>>,
+): () => void {
+	const watch = {};
 	const stop = new AbortController();
-	let waiting: Entry[] = [];
+	let waiting: MessageShape<Desc>[] = [];
 	let scheduled = false;
 	let delivered = 0;
 	const deliver = (): void => {
@@ -71,57 +100,127 @@ export function follow<Entry>(
 		while (!stop.signal.aborted) {
 			await shown();
 			if (stop.signal.aborted) break;
-			const attempt = new AbortController();
-			const hide = (): void => {
-				if (document.hidden) attempt.abort();
-			};
-			document.addEventListener("visibilitychange", hide);
-			let silence: ReturnType<typeof setTimeout> | undefined;
-			const heard = (): void => {
-				clearTimeout(silence);
-				silence = setTimeout(() => attempt.abort(), MAX_SILENCE);
-			};
-			try {
-				heard();
-				for await (const { sequence, entry } of start(after, AbortSignal.any([stop.signal, attempt.signal]))) {
-					heard();
-					setOpen(name, "live");
-					after = sequence;
-					if (entry === undefined) continue;
-					waiting.push(entry);
-					if (!scheduled) {
-						scheduled = true;
-						const wait = delivered + DELIVERY_INTERVAL - performance.now();
-						if (wait > 0) setTimeout(() => requestAnimationFrame(deliver), wait);
-						else requestAnimationFrame(deliver);
-					}
-				}
-			} catch (error) {
-				if (stop.signal.aborted) break;
-				if (problemOf(error).kind === "key") signOut(KEY_REFUSED);
-				if (ConnectError.from(error).code === Code.OutOfRange) {
-					setOpen(name, "lost");
-					await new Promise((resolve) => setTimeout(resolve, RETRY_AFTER));
-					if (!stop.signal.aborted) onLost();
-					break;
-				}
-			} finally {
-				clearTimeout(silence);
-				document.removeEventListener("visibilitychange", hide);
-			}
+			const topic = { ...part, baseUrl: BASE_URL, key: accessKey.value };
+			const error = await followOnce(topic, after, stop.signal, (sequence, bytes) => {
+				setOpen(watch, "live");
+				after = sequence;
+				if (bytes === undefined) return;
+				waiting.push(fromBinary(schema, bytes));
+				if (scheduled) return;
+				scheduled = true;
+				const wait = delivered + DELIVERY_INTERVAL - performance.now();
+				if (wait > 0) setTimeout(() => requestAnimationFrame(deliver), wait);
+				else requestAnimationFrame(deliver);
+			});
 			if (stop.signal.aborted) break;
-			setOpen(name, "lost");
+			setOpen(watch, "lost");
+			if (error?.code === Code.OutOfRange) {
+				await new Promise((resolve) => setTimeout(resolve, RETRY_AFTER));
+				if (!stop.signal.aborted) onLost();
+				break;
+			}
+			if (error !== undefined && problemOf(error).kind === "key") signOut(KEY_REFUSED);
 			if (!document.hidden) await new Promise((resolve) => setTimeout(resolve, RETRY_AFTER));
 		}
 	};
-	setOpen(name, "connecting");
-	void run().finally(() => {
-		// The name of a stopped watch may belong to its successor.
-		if (!stop.signal.aborted) setOpen(name, undefined);
-	});
+	setOpen(watch, "connecting");
+	void run().finally(() => setOpen(watch, undefined));
 	return () => {
 		stop.abort();
-		setOpen(name, undefined);
+		setOpen(watch, undefined);
+	};
+}
+
+/**
+ * Follows a topic until it fails, the page is hidden, or the watch is stopped.
+ *
+ * @returns the failure, if it is one
+ */
+async function followOnce(
+	topic: Topic,
+	after: bigint,
+	stop: AbortSignal,
+	receive: (sequence: bigint, entry: Uint8Array | undefined) => void,
+): Promise<ConnectError | undefined> {
+	const attempt = new AbortController();
+	const { signal } = attempt;
+	const end = (): void => attempt.abort();
+	stop.addEventListener("abort", end, { signal });
+	document.addEventListener("visibilitychange", () => document.hidden && end(), { signal });
+	let silence: ReturnType<typeof setTimeout> | undefined;
+	const heard = (): void => {
+		clearTimeout(silence);
+		silence = setTimeout(() => {
+			forgetLink();
+			end();
+		}, MAX_SILENCE);
+	};
+	try {
+		return await new Promise((resolve) => {
+			heard();
+			const close = subscribe(topic, after, (message) => {
+				if (signal.aborted) return;
+				heard();
+				if ("failed" in message) resolve(new ConnectError(message.failed.text, message.failed.code));
+				else receive(message.sequence, message.entry);
+			});
+			signal.addEventListener("abort", () => {
+				close();
+				resolve(undefined);
+			});
+		});
+	} finally {
+		clearTimeout(silence);
+		attempt.abort();
+	}
+}
+
+type Subscribe = Hub["subscribe"];
+
+/** The way to the streams: the shared worker, or a hub of this page where there is none. */
+let link: Subscribe | undefined;
+/** Whether the browser cannot run the worker. */
+let hasNoWorker = typeof SharedWorker === "undefined";
+
+function subscribe(...topic: Parameters<Subscribe>): () => void {
+	link ??= hasNoWorker ? linkToOwnHub() : linkToWorker();
+	return link(...topic);
+}
+
+/** Has the next subscription find a way of its own. */
+function forgetLink(): void {
+	link = undefined;
+}
+
+function linkToOwnHub(): Subscribe {
+	const hub = new Hub();
+	return (...topic) => hub.subscribe(...topic);
+}
+
+function linkToWorker(): Subscribe {
+	const receivers = new Map<number, (message: HubMessage) => void>();
+	let count = 0;
+	const worker = new SharedWorker(WORKER_ADDRESS, { type: "module", name: "watches" });
+	worker.addEventListener("error", () => {
+		hasNoWorker = true;
+		forgetLink();
+		for (const receive of receivers.values())
+			receive({ failed: { code: Code.Unavailable, text: "The worker cannot be started" } });
+	});
+	const ask = (request: HubRequest): void => worker.port.postMessage(request);
+	worker.port.addEventListener("message", ({ data }: MessageEvent<HubAnswer>) => {
+		receivers.get(data.subscription)?.(data.message);
+	});
+	worker.port.start();
+	return (topic, after, receive) => {
+		count += 1;
+		const open = count;
+		receivers.set(open, receive);
+		ask({ open, topic, after });
+		return () => {
+			receivers.delete(open);
+			ask({ close: open });
+		};
 	};
 }
 

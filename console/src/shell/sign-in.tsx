@@ -2,7 +2,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { RETRY_AFTER } from "../parts/notice.tsx";
 import { problemOf, serviceInfo } from "../service/service.ts";
-import { needsNoKey, offeredKey, signedOutBecause, signIn } from "../service/session.ts";
+import { asksTabs, needsNoKey, offeredKey, signedOutBecause, signIn } from "../service/session.ts";
 import { useTitle } from "./title.ts";
 
 /** Asks for an access key. */
@@ -25,12 +25,13 @@ export function SignIn() {
 		ask();
 		return () => clearTimeout(timer);
 	}, []);
+	if (asksTabs.value) return null;
 	return (
 		<main class="sign-in">
 			<h1>Conversations</h1>
 			<p class="muted">
-				Give an access key with the scope <code>read</code>. It stays in this tab and is forgotten when the tab is
-				closed.
+				Give an access key with the scope <code>read</code>. The open tabs of the console share it and forget it with
+				the last of them. Signing out ends them all.
 			</p>
 			{signedOutBecause.value !== undefined && (
 				<p class="problem-text" role="alert">

@@ -56,7 +56,7 @@ function route(path: string, handle: AnsweringRoute["handle"]): Route {
 	return { method: "GET", path, scope: "public", handle };
 }
 
-/** Returns the handler of a file. The file is read and compressed once, at its first request. */
+/** Returns the handler of a file. It is read and compressed at its first request, and again while that fails. */
 function servedFile(file: string, isPage: boolean): AnsweringRoute["handle"] {
 	const type = TYPES[extname(file)] ?? "application/octet-stream";
 	// The names of all other files contain a hash of their content.
@@ -67,7 +67,10 @@ function servedFile(file: string, isPage: boolean): AnsweringRoute["handle"] {
 		return { content, zipped: await promisify(gzip)(content) };
 	};
 	return async ({ request }): Promise<ContentResponse> => {
-		read ??= load();
+		read ??= load().catch((error: unknown) => {
+			read = undefined;
+			throw error;
+		});
 		const { content, zipped } = await read;
 		const headers = { ...HEADERS, "Cache-Control": caching };
 		return /\bgzip\b/.test(request.headers["accept-encoding"] ?? "")

@@ -22,7 +22,7 @@ import {
 } from "../../service/service.ts";
 import { signOut } from "../../service/session.ts";
 import { Throttle } from "../../service/throttle.ts";
-import { follow } from "../../service/watch.ts";
+import { followEvents, followUpdates } from "../../service/watch.ts";
 import { type Attribution, attributionOf } from "./attribution.ts";
 import { gapPlacesOf } from "./gap-places.ts";
 import { StepList } from "./step-list.ts";
@@ -132,34 +132,21 @@ export class OpenConversation {
 		if (opened.aborted) return;
 		this.updates.value = loaded;
 		await this.#loadRecord(opened);
-		this.#follow<ConversationUpdate>(
-			opened,
-			"updates",
-			loaded.at(-1)?.sequence ?? 0n,
-			async function* (conversationId, after, abort) {
-				const start = { case: "afterSequence" as const, value: after };
-				for await (const message of conversations.watchConversationUpdates(
-					{ start, conversationId },
-					{ signal: abort },
-				))
-					yield {
-						sequence: message.sequence,
-						entry: message.content.case === "update" ? message.content.value : undefined,
-					};
-			},
-			(arrived) => {
-				if (arrived.some(({ change }) => change === UpdateChange.ERASED)) {
-					this.#list = new StepList();
-					this.steps.value = [];
-					this.reload();
-					return;
-				}
-				this.updates.value = [...this.updates.value, ...arrived];
-				this.#readingSummary.request();
-				this.#readingRecord.request();
-				this.#readingGaps.request();
-			},
-		);
+		if (opened.aborted) return;
+		const onEntries = (arrived: readonly ConversationUpdate[]): void => {
+			if (arrived.some(({ change }) => change === UpdateChange.ERASED)) {
+				this.#list = new StepList();
+				this.steps.value = [];
+				this.reload();
+				return;
+			}
+			this.updates.value = [...this.updates.value, ...arrived];
+			this.#readingSummary.request();
+			this.#readingRecord.request();
+			this.#readingGaps.request();
+		};
+		const onLost = (): void => this.reload();
+		this.#stops.push(followUpdates(this.id, { from: loaded.at(-1)?.sequence ?? 0n, onEntries, onLost }));
 	}
 
 	/** Reads the present summary. That of an update does not follow the events that arrived after it. */
@@ -181,25 +168,14 @@ export class OpenConversation {
 		let page = await events.listConversationEvents(newest);
 		if (opened.aborted) return;
 		this.#add(page.events);
+		const onEntries = (arrived: readonly ConversationEventEntry[]): void => {
+			this.#add(arrived);
+			this.#readingSummary.request();
+			this.#readingGaps.request();
+		};
+		const onLost = (): void => this.reload();
 		const from = page.events[0]?.sequence ?? 0n;
-		this.#follow<ConversationEventEntry>(
-			opened,
-			"events",
-			from,
-			async function* (conversationId, after, abort) {
-				const start = { case: "afterSequence" as const, value: after };
-				for await (const { sequence, content } of events.watchConversationEvents(
-					{ start, conversationId, filter },
-					{ signal: abort },
-				))
-					yield { sequence, entry: content.case === "event" ? content.value : undefined };
-			},
-			(arrived) => {
-				this.#add(arrived);
-				this.#readingSummary.request();
-				this.#readingGaps.request();
-			},
-		);
+		this.#stops.push(followEvents(this.id, filter.kindsNot, { from, onEntries, onLost }));
 		let older: ConversationEventEntry[] = [];
 		while (page.nextPageToken !== "") {
 			page = await events.listConversationEvents({ ...newest, pageSize: 1000, pageToken: page.nextPageToken });
@@ -261,22 +237,6 @@ export class OpenConversation {
 		if (opened.aborted) return;
 		this.children.value = children;
 		this.forks.value = forks;
-	}
-
-	#follow<Entry>(
-		opened: AbortSignal,
-		what: string,
-		from: bigint,
-		start: (
-			id: string,
-			after: bigint,
-			abort: AbortSignal,
-		) => AsyncIterable<{ readonly sequence: bigint; readonly entry: Entry | undefined }>,
-		onEntries: (entries: readonly Entry[]) => void,
-	): void {
-		if (opened.aborted) return;
-		const open = (after: bigint, abort: AbortSignal) => start(this.id, after, abort);
-		this.#stops.push(follow(`${what} of ${this.id}`, from, open, onEntries, () => this.reload()));
 	}
 }
 

@@ -14,7 +14,7 @@ import { microsecondsOf, orderedTokens, summaryMeets } from "../../../../src/sto
 import { conversations, events, KEY_REFUSED, type Problem, problemOf, reports } from "../../service/service.ts";
 import { accessKey, signOut } from "../../service/session.ts";
 import { Throttle } from "../../service/throttle.ts";
-import { follow } from "../../service/watch.ts";
+import { followEvents, followUpdates } from "../../service/watch.ts";
 import { path } from "../../shell/route.ts";
 import { filterOf, gapsQuery, isSilentView, NOT_FOLLOWED, orderOf, silentQuery, withoutStatus } from "./filter.ts";
 
@@ -159,18 +159,11 @@ export class ConversationList {
 	}
 
 	#follow(update: bigint, event: bigint): void {
+		const onLost = (): void => this.reload();
 		const follows = [
-			follow<ConversationUpdate>(
-				"conversations",
-				update,
-				async function* (after, signal) {
-					const start = { case: "afterSequence" as const, value: after };
-					for await (const message of conversations.watchConversationUpdates({ start }, { signal })) {
-						const entry = message.content.case === "update" ? message.content.value : undefined;
-						yield { sequence: message.sequence, entry };
-					}
-				},
-				(updates) => {
+			followUpdates("", {
+				from: update,
+				onEntries: (updates) => {
 					const erasure = updates.findLast(({ change }) => change === UpdateChange.ERASED);
 					if (erasure !== undefined) {
 						// Its id is not told, so the list is read again.
@@ -179,20 +172,9 @@ export class ConversationList {
 					}
 					this.#merge(updates.filter(({ current }) => current));
 				},
-				() => this.reload(),
-			),
-			follow<ConversationEventEntry>(
-				"events",
-				event,
-				async function* (after, signal) {
-					const start = { case: "afterSequence" as const, value: after };
-					const filter = { kindsNot: [...NOT_FOLLOWED] };
-					for await (const { sequence, content } of events.watchConversationEvents({ start, filter }, { signal }))
-						yield { sequence, entry: content.case === "event" ? content.value : undefined };
-				},
-				(entries) => this.#changedBy(entries),
-				() => this.reload(),
-			),
+				onLost,
+			}),
+			followEvents("", NOT_FOLLOWED, { from: event, onEntries: (entries) => this.#changedBy(entries), onLost }),
 		];
 		this.#stops.push(...follows);
 	}

@@ -1,0 +1,146 @@
+import type { BrowserContext, Page } from "playwright-core";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { KEY, startTestService, type TestService } from "../support/service.ts";
+import { TestBrowser } from "./browser.ts";
+import { eventsOf, post, postSample, recordOf, SAMPLES, type Sample, said, sampleId } from "./samples.ts";
+import { visitWithKey } from "./visit.ts";
+
+/** Several tabs of one browser. */
+
+const OTHER_KEY = "key-of-another-person";
+const ADMIN = "key-of-a-person-who-revokes";
+
+let browser: TestBrowser;
+let service: TestService;
+
+beforeAll(async () => {
+	browser = await TestBrowser.start();
+	service = await startTestService({
+		ACCESS_KEYS: `first:${KEY}:ingest+read,second:${OTHER_KEY}:read,admin:${ADMIN}:keys+read`,
+	});
+	for (const sample of SAMPLES) await postSample(service.http, sample);
+});
+
+afterAll(async () => {
+	await browser?.[Symbol.asyncDispose]();
+	await service?.[Symbol.asyncDispose]();
+});
+
+/** Opens another tab by an address that has no key. */
+async function newTab(window: BrowserContext, address = "#/conversations"): Promise<Page> {
+	const page = await window.newPage();
+	await page.goto(`${service.http}/${address}`);
+	return page;
+}
+
+const isSignedIn = (page: Page) => page.getByRole("navigation", { name: "Pages" }).waitFor();
+const isSignedOut = (page: Page) => page.getByLabel("Access key").waitFor();
+
+async function ctrlClick(page: Page, selector: string): Promise<Page> {
+	const [opened] = await Promise.all([
+		page.context().waitForEvent("page"),
+		page
+			.locator(selector)
+			.first()
+			.click({ modifiers: ["Control"] }),
+	]);
+	return opened;
+}
+
+test("a new tab gets the key from an open one, by any link that is opened in it; nothing else keeps the key", async () => {
+	const { page } = await visitWithKey(browser, service.http);
+	const window = page.context();
+	await isSignedIn(await newTab(window, "#/usage"));
+	const ofRow = await ctrlClick(page, ".list .line:not(.head) .label > a");
+	await ofRow.getByRole("tab", { name: "Timeline" }).waitFor();
+	// The whole row opens it, also where it says more on hover.
+	const ofTime = await ctrlClick(page, ".list .line:not(.head) time");
+	await ofTime.getByRole("tab", { name: "Timeline" }).waitFor();
+	const search = await newTab(window, "#/search?query=coupon");
+	for (const link of [".hit .line .label > a", ".hit .place"])
+		await (await ctrlClick(search, link)).getByRole("tab", { name: "Timeline" }).waitFor();
+	expect(await window.cookies()).toEqual([]);
+	expect(await page.evaluate("JSON.stringify(localStorage)")).not.toContain(KEY);
+	expect(await page.evaluate("indexedDB.databases().then((all) => all.length)")).toBe(0);
+	// With the last tab the key is gone.
+	const last = await window.newPage();
+	for (const open of window.pages()) if (open !== last) await open.close();
+	await last.goto(`${service.http}/`);
+	await isSignedOut(last);
+	await window.close();
+});
+
+test("signing out ends all tabs, also one that was elsewhere meanwhile; signing in brings the open ones back", async () => {
+	const { page } = await visitWithKey(browser, service.http);
+	const window = page.context();
+	const second = await newTab(window, "#/usage");
+	const elsewhere = await newTab(window);
+	await isSignedIn(second);
+	await isSignedIn(elsewhere);
+	await elsewhere.goto("about:blank");
+	await page.getByRole("button", { name: "Sign out" }).click();
+	await isSignedOut(page);
+	await second.getByText("You signed out in another tab.").waitFor();
+	expect(await second.evaluate("JSON.stringify(sessionStorage)")).not.toContain(KEY);
+	await elsewhere.goBack();
+	await isSignedOut(elsewhere);
+	await second.getByLabel("Access key").fill(KEY);
+	await second.keyboard.press("Enter");
+	for (const tab of [page, second, elsewhere]) await isSignedIn(tab);
+	await page.reload();
+	await isSignedIn(page);
+	await window.close();
+});
+
+test("a key in the address of a new tab is that tab's own; a key that is revoked ends only the tabs that have it", async () => {
+	const call = async (method: string, request: object): Promise<unknown> => {
+		const response = await fetch(`${service.http}/conversations.v1.AccessKeyService/${method}`, {
+			method: "POST",
+			headers: { "Content-Type": "application/json", "X-Access-Token": ADMIN },
+			body: JSON.stringify(request),
+		});
+		expect(response.status).toBe(200);
+		return await response.json();
+	};
+	const made = await call("CreateAccessKey", { name: "visitor", scopes: ["read"] });
+	if (typeof made !== "object" || made === null || !("key" in made)) throw new Error("a key was made");
+	const { page } = await visitWithKey(browser, service.http);
+	const window = page.context();
+	const visitor = await newTab(window, `#key=${String(made.key)}`);
+	await isSignedIn(visitor);
+	await visitor.getByText("live", { exact: true }).waitFor();
+	await page.getByText("live", { exact: true }).waitFor();
+	await call("RevokeAccessKey", { name: "visitor" });
+	await visitor.getByText("The service does not accept this access key.").waitFor();
+	await page.getByText("live", { exact: true }).waitFor();
+	await window.close();
+});
+
+test("20 tabs of one browser stay live", { timeout: 240_000 }, async () => {
+	const { page } = await visitWithKey(browser, service.http);
+	const window = page.context();
+	const open = [page];
+	// More conversations than there can be streams of their own, and several tabs of some.
+	for (let index = 0; index < 15; index += 1)
+		open.push(await newTab(window, `#/conversations/${sampleId(1 + (index % SAMPLES.length))}`));
+	for (let index = 0; index < 4; index += 1) open.push(await newTab(window, "#/conversations?order_by=cost"));
+	expect(open).toHaveLength(20);
+	for (const tab of open) await tab.getByText("live", { exact: true }).waitFor();
+	for (const sample of SAMPLES) {
+		const more = said("agent", `News of ${sample.id}`);
+		const now: Sample = { ...sample, minutesAgo: 0, events: [...sample.events, more] };
+		await post(service.http, `events/${sample.id}`, eventsOf(now).slice(-1));
+	}
+	for (const tab of open) {
+		const id = /conversations\/([-0-9a-f]+)/.exec(tab.url())?.[1];
+		// The list shows the last message of each that has not failed.
+		for (const one of id === undefined ? SAMPLES.slice(1, 4).map((sample) => sample.id) : [id])
+			await tab.getByRole("main").getByText(`News of ${one}`).first().waitFor();
+	}
+	const [first] = SAMPLES;
+	if (first === undefined) throw new Error("there are samples");
+	await post(service.http, "conversations", recordOf({ ...first, id: sampleId(901), title: "Arrived in all lists" }));
+	for (const tab of open.filter((one) => !one.url().includes("conversations/")))
+		await tab.getByText("Arrived in all lists").waitFor();
+	await window.close();
+});
