@@ -1,10 +1,12 @@
+import { writer } from "./days.ts";
+
+export { isSameDay } from "./days.ts";
+
 /** How numbers and times are written. */
 
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 const whole = new Intl.NumberFormat("en");
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const day = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short" });
-const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+const day = writer({ weekday: "short", day: "numeric", month: "short" });
 
 /** Writes a large number shortly, such as 412K. */
 export function short(value: bigint | number): string {
@@ -46,22 +48,13 @@ export function ago(time: Date, now: number): string {
 	return `${Math.floor(seconds / 86_400)} d ago`;
 }
 
-/** Writes the time of day in the viewer's zone. */
-export function timeOfDay(time: Date): string {
-	return clock.format(time);
-}
+/** Writes the time of day in the zone of the address. */
+export const timeOfDay: (time: Date) => string = writer({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
-/** Writes the day and the time of day in the viewer's zone, such as Mon 23 Nov, 15:25:39. */
+/** Writes the day and the time of day in the zone of the address, such as Mon 23 Nov, 15:25:39. */
 export function dayAndTime(time: Date): string {
-	return `${day.format(time)}, ${clock.format(time)}`;
+	return `${day(time)}, ${timeOfDay(time)}`;
 }
 
-/** Whether two times are on the same day in the viewer's zone. */
-export function isSameDay(a: Date, b: Date): boolean {
-	return a.toDateString() === b.toDateString();
-}
-
-/** Writes a time exactly, in the viewer's zone. */
-export function exactTime(time: Date): string {
-	return exact.format(time);
-}
+/** Writes a time exactly, with its zone. */
+export const exactTime: (time: Date) => string = writer({ dateStyle: "medium", timeStyle: "long" });

@@ -9,9 +9,12 @@ interface Substitutes {
 	readonly failed: (error: unknown) => ComponentChildren;
 }
 
+/** Milliseconds after which a component is loaded again. */
+const RETRY_AFTER = 5_000;
+
 /**
- * Returns a component that is loaded when it is shown first. Browsers keep the failure of a module: only a reload of the
- * console loads it again.
+ * Returns a component that is loaded when it is shown first, and again until that succeeds. A browser that keeps the
+ * failure of a module loads it with the next reload of the console.
  */
 export function loadedLater<Props extends object>(
 	load: () => Promise<{ readonly default: ComponentType<Props> }>,
@@ -22,18 +25,23 @@ export function loadedLater<Props extends object>(
 		const isLoaded = useSignal(View !== undefined);
 		const failure = useSignal<{ readonly error: unknown } | undefined>(undefined);
 		useEffect(() => {
-			if (View !== undefined) return;
-			load().then(
-				(module) => {
-					View = module.default;
-					isLoaded.value = true;
-				},
-				(error: unknown) => {
-					failure.value = { error };
-				},
-			);
+			let timer: ReturnType<typeof setTimeout>;
+			const attempt = (): void => {
+				load().then(
+					(module) => {
+						View = module.default;
+						isLoaded.value = true;
+					},
+					(error: unknown) => {
+						failure.value = { error };
+						timer = setTimeout(attempt, RETRY_AFTER);
+					},
+				);
+			};
+			if (View === undefined) attempt();
+			return () => clearTimeout(timer);
 		}, []);
-		if (failure.value !== undefined) return failed(failure.value.error);
-		return isLoaded.value && View !== undefined ? <View {...props} /> : waiting;
+		if (isLoaded.value && View !== undefined) return <View {...props} />;
+		return failure.value === undefined ? waiting : failed(failure.value.error);
 	};
 }

@@ -23,14 +23,21 @@ const TITLES: Readonly<Record<Problem["kind"], string>> = {
 
 /** Milliseconds after which a service that did not answer is asked again. */
 export const RETRY_AFTER = 2_000;
+/** Milliseconds after which it is asked again when it failed otherwise. */
+const RETRY_FAILURE_AFTER = 10_000;
 
-/** Says what went wrong, and offers to try again. A service that is away is tried again without a click. */
-export function ProblemNotice({ problem, retry }: { readonly problem: Problem; readonly retry?: () => void }) {
+/** Tries again without a click what the service failed to do. What it refuses stays refused. */
+export function useRetry(problem: Problem | undefined, retry: (() => void) | undefined): void {
 	useEffect(() => {
-		if (problem.kind !== "away" || retry === undefined) return;
-		const timer = setTimeout(retry, RETRY_AFTER);
+		if (retry === undefined || (problem?.kind !== "away" && problem?.kind !== "other")) return;
+		const timer = setTimeout(retry, problem.kind === "away" ? RETRY_AFTER : RETRY_FAILURE_AFTER);
 		return () => clearTimeout(timer);
 	}, [problem]);
+}
+
+/** Says what went wrong, and offers to try again. */
+export function ProblemNotice({ problem, retry }: { readonly problem: Problem; readonly retry?: () => void }) {
+	useRetry(problem, retry);
 	return (
 		<Notice title={TITLES[problem.kind]}>
 			<span>{problem.text}</span>
@@ -40,5 +47,18 @@ export function ProblemNotice({ problem, retry }: { readonly problem: Problem; r
 				</button>
 			)}
 		</Notice>
+	);
+}
+
+/** Says the same in one line, beside what is there already. */
+export function ProblemLine({ problem, retry }: { readonly problem: Problem; readonly retry: () => void }) {
+	useRetry(problem, retry);
+	return (
+		<span class="row small" role="status">
+			<span class="problem-text">{problem.text}</span>
+			<button type="button" onClick={retry}>
+				Try again
+			</button>
+		</span>
 	);
 }

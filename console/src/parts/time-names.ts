@@ -1,15 +1,17 @@
+import { writer } from "./days.ts";
+
 /** Length of the periods of a chart. */
 export type ChartStep = "hour" | "day" | "week" | "month";
 
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
-const clockWithSeconds = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const date = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short" });
-const dayOfMonth = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
-const month = new Intl.DateTimeFormat(undefined, { month: "short" });
-const year = new Intl.DateTimeFormat(undefined, { year: "numeric" });
+const clock = writer({ hour: "2-digit", minute: "2-digit" });
+const clockWithSeconds = writer({ hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const date = writer({ weekday: "short", day: "numeric", month: "short" });
+const dayOfMonth = writer({ day: "numeric", month: "short" });
+const month = writer({ month: "short" });
+const year = writer({ year: "numeric" });
 
 /**
- * Returns how an axis names times, in the viewer's zone. A second line says what the first one leaves open, where it
+ * Returns how an axis names times, in the zone of the address. A second line says what the first one leaves open, where it
  * begins or changes: the date below a time of day, the year below a date.
  *
  * @param seconds Unix times, growing
@@ -20,8 +22,8 @@ export function timeNames(seconds: readonly number[], step: ChartStep | undefine
 	let last = "";
 	return seconds.map((time) => {
 		const at = time * 1000;
-		const below = second.format(at);
-		const name = below === last ? first.format(at) : `${first.format(at)}\n${below}`;
+		const below = second(at);
+		const name = below === last ? first(at) : `${first(at)}\n${below}`;
 		last = below;
 		return name;
 	});
@@ -32,13 +34,13 @@ export function periodName(start: number, step: ChartStep): string {
 	const at = start * 1000;
 	switch (step) {
 		case "hour":
-			return `${date.format(at)}, ${clock.format(at)}`;
+			return `${date(at)}, ${clock(at)}`;
 		case "day":
-			return date.format(at);
+			return date(at);
 		case "week":
-			return `week of ${dayOfMonth.format(at)}`;
+			return `week of ${dayOfMonth(at)}`;
 		case "month":
-			return `${month.format(at)} ${year.format(at)}`;
+			return `${month(at)} ${year(at)}`;
 	}
 }
 

@@ -54,6 +54,8 @@ export function problemOf(error: unknown): Problem {
 		case Code.OutOfRange:
 			return { kind: "argument", text: rawMessage };
 		case Code.Unavailable:
+		case Code.DeadlineExceeded:
+		case Code.ResourceExhausted:
 		case Code.Unknown:
 			return { kind: "away", text: "The service cannot be reached." };
 		case Code.Unimplemented:
@@ -79,6 +81,7 @@ export async function readJson(path: string): Promise<unknown> {
 		403: Code.PermissionDenied,
 		404: Code.NotFound,
 		410: Code.OutOfRange,
+		429: Code.ResourceExhausted,
 		502: Code.Unavailable,
 		503: Code.Unavailable,
 		504: Code.Unavailable,

@@ -1,4 +1,5 @@
 import { computed, effect, signal } from "@preact/signals";
+import { zone } from "../parts/days.ts";
 import { accessKey, takeKeyFromAddress } from "../service/session.ts";
 
 /**
@@ -26,15 +27,28 @@ export const path = computed(() => (address.value.slice(1).split("?")[0] ?? "").
 /** The parameters of the address. */
 export const query = computed(() => new URLSearchParams(address.value.split("?")[1] ?? ""));
 
-/** Returns the address of a view, for links. Parameters without a value are left out. */
+effect(() => {
+	zone.value = query.value.get("zone") === "utc" ? "utc" : "local";
+});
+
+/** Returns the address of a view, for links. It keeps the time zone of the present one, if it does not name another. */
 export function addressOf(parts: readonly string[], parameters: URLSearchParams | Record<string, string> = {}): string {
-	const text = new URLSearchParams(parameters).toString();
+	const kept = new URLSearchParams(parameters);
+	if (!kept.has("zone") && zone.value === "utc") kept.set("zone", "utc");
+	else if (kept.get("zone") === "local") kept.delete("zone");
+	const text = kept.toString();
 	return `#/${parts.map(encodeURIComponent).join("/")}${text === "" ? "" : `?${text}`}`;
 }
 
-/** Goes to an address. */
+/** Goes to an address, in the present time zone. */
 export function go(to: string): void {
-	location.hash = to;
+	const [page = "", parameters] = to.slice(1).split("?");
+	location.hash = addressOf(page.split("/").filter(Boolean).map(decode), new URLSearchParams(parameters));
+}
+
+/** Shows times in the viewer's zone, or in UTC. */
+export function switchZone(): void {
+	setQuery((next) => next.set("zone", zone.value === "utc" ? "local" : "utc"));
 }
 
 /** Address of the search that was shown last in this tab, or is shown now; undefined if there was none. */

@@ -2,13 +2,14 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren, ComponentType } from "preact";
 import { useEffect, useErrorBoundary, useRef } from "preact/hooks";
 import ConversationsPage from "../pages/conversations/view.tsx";
+import { zone } from "../parts/days.ts";
 import { loadedLater } from "../parts/loaded-later.tsx";
 import { Notice } from "../parts/notice.tsx";
 import { accessKey, admitted, signOut } from "../service/session.ts";
 import { live, type WatchState } from "../service/watch.ts";
 import { activeShortcuts, type Shortcut, useShortcuts } from "./keys.ts";
 import { BrokenPage, MissingPage, pageIsThere } from "./page-failure.tsx";
-import { addressOf, go, path } from "./route.ts";
+import { addressOf, go, path, switchZone } from "./route.ts";
 import { SearchBox } from "./search-box.tsx";
 import { OfferedKey, SignIn } from "./sign-in.tsx";
 import { nextTheme, theme } from "./theme.ts";
@@ -69,6 +70,9 @@ export function Shell() {
 				<SearchBox />
 				<div class="side">
 					<Live />
+					<button type="button" onClick={switchZone} title="Show times and days in the zone of this browser, or in UTC">
+						time: {zone.value === "utc" ? "UTC" : "local"}
+					</button>
 					<button type="button" onClick={nextTheme} title="Change the theme">
 						theme: {theme.value}
 					</button>

@@ -6,7 +6,7 @@ import {
 	ConversationFilterSchema,
 	ConversationOrder,
 } from "../../../../gen/conversations/v1/conversation_service_pb.js";
-import { startOfDay } from "../../parts/days.ts";
+import { COMMON_RANGES, rangeOf, rangeWords } from "../../parts/days.ts";
 
 /** The filter and the order of a list, as the address has them. The names are those of the JSON API. */
 
@@ -41,9 +41,16 @@ const STATUS: Form = { isValid: (value) => STATUSES.has(value), words: `one of $
 const TRUTH: Form = { isValid: (value) => value === "true" || value === "false", words: "true or false" };
 const TIME: Form = {
 	isValid: (value) => timeOf(value) !== undefined,
-	words: "a day or a time such as 2026-11-23 or 2026-11-23T08:00:00Z",
+	words: "a day or a time such as yesterday, 2026-11-23 or 2026-11-23T08:00:00Z",
+};
+const RANGE: Form = {
+	isValid: (value) => rangeOf(value) !== undefined,
+	words: "days such as today, last 7 days, 2026-11-23 or 2026-11-20..2026-11-23",
 };
 const NUMBER: Form = { isValid: (value) => /^\d{1,9}(\.\d+)?$/.test(value), words: "a number such as 30 or 0.5" };
+
+/** Filters by days: the part of the name that their filters by time have in common. */
+const RANGES = ["created", "updated", "activity"] as const;
 
 /** Filters by time: their fields, and their names in the address. */
 const TIMES = [
@@ -62,6 +69,7 @@ const FORMS: ReadonlyMap<string, Form> = new Map([
 	["has_error", TRUTH],
 	["has_gaps", TRUTH],
 	...TIMES.map(([, name]) => [name, TIME] as const),
+	...RANGES.map((name) => [name, RANGE] as const),
 	["silent_minutes", NUMBER],
 	["cost_from", NUMBER],
 	["cost_to", NUMBER],
@@ -73,22 +81,22 @@ export function faultOf(name: string, value: string): string | undefined {
 	return form === undefined || form.isValid(value) ? undefined : `${name} must be ${form.words}`;
 }
 
-/** Returns the time of a filter, a day being its start in the viewer's zone; undefined for a text that is none. */
-function timeOf(text: string): Date | undefined {
-	if (!/^\d{4}-\d\d-\d\dT/.test(text)) return startOfDay(text);
+/** Returns the time of a filter, a day being its start in the zone of the address; undefined for a text that is none. */
+function timeOf(text: string, now = new Date()): Date | undefined {
+	if (!/^\d{4}-\d\d-\d\dT/.test(text)) return rangeOf(text, now)?.from;
 	const time = new Date(text);
 	return Number.isNaN(time.getTime()) ? undefined : time;
 }
 
 /**
- * Returns the parameters of the address as the API takes them: it has no minutes of silence, and no days of a viewer.
+ * Returns the parameters of the address as the API takes them: it has no minutes of silence, and no days of a zone.
  *
  * @param now milliseconds of Unix time
  */
 export function apiParametersOf(query: URLSearchParams, now: number): URLSearchParams {
 	const parameters = new URLSearchParams(query);
 	const filter = filterOf(query, now);
-	parameters.delete("silent_minutes");
+	for (const name of ["silent_minutes", "zone", ...RANGES]) parameters.delete(name);
 	for (const [field, name] of TIMES) {
 		const time = filter[field];
 		parameters.delete(name);
@@ -113,6 +121,9 @@ export const FILTER_WORDS: ReadonlyMap<string, string> = new Map([
 	["execution_status_not", "Status is not"],
 	["has_error", "Has an error"],
 	["has_gaps", "Has gaps"],
+	["created", "Created"],
+	["updated", "Updated"],
+	["activity", "Active"],
 	["created_from", "Created from"],
 	["created_to", "Created before"],
 	["updated_from", "Updated from"],
@@ -189,19 +200,45 @@ export function filterOf(query: URLSearchParams, now: number): ConversationFilte
 	if (hasError !== undefined) filter.hasError = hasError === "true";
 	if (hasGaps !== undefined) filter.hasGaps = hasGaps === "true";
 	for (const [field, name] of TIMES) {
-		const time = timeOf(query.get(name) ?? "");
-		if (time !== undefined) filter[field] = timestampFromDate(time);
+		const [subject = "", end] = name.split("_");
+		const range = rangeOf(query.get(subject) ?? "", new Date(now));
+		const times = [timeOf(query.get(name) ?? "", new Date(now)), end === "from" ? range?.from : range?.to];
+		if (name === "activity_to" && silent !== undefined) times.push(new Date(now - silent * 60_000));
+		const known = times.flatMap((time) => time?.getTime() ?? []);
+		// All of them hold.
+		if (known.length > 0)
+			filter[field] = timestampFromDate(new Date(end === "from" ? Math.max(...known) : Math.min(...known)));
 	}
-	if (silent !== undefined) filter.activityTo = timestampFromDate(new Date(now - silent * 60_000));
 	return filter;
+}
+
+/** Returns the words for the value of a filter. */
+export function wordsOf(name: string, value: string): string {
+	return RANGES.some((range) => range === name) ? rangeWords(value) : value;
+}
+
+/** Parameters of the address that are no filter, on every page. */
+const NO_FILTERS: ReadonlySet<string> = new Set(["zone", "order_by", "query"]);
+
+/** Removes all filters of the address. What is no filter stays. */
+export function withoutFilters(query: URLSearchParams, noFilters: readonly string[] = []): URLSearchParams {
+	const rest = new URLSearchParams(query);
+	for (const name of query.keys()) if (!NO_FILTERS.has(name) && !noFilters.includes(name)) rest.delete(name);
+	return rest;
+}
+
+/** Whether the address has a filter. */
+export function hasFilters(query: URLSearchParams): boolean {
+	return withoutFilters(query).size < query.size;
 }
 
 /** Minutes of silence of the button's view. */
 const SILENT_MINUTES = "10";
 
-/** Whether a button above the list shows a filter. */
+/** Whether a button or a choice above the list shows a filter. */
 export function hasButton(name: string, value: string): boolean {
 	if (name === "execution_status") return STATUSES.has(value);
+	if (name === "activity") return COMMON_RANGES.includes(value);
 	return (name === "silent_minutes" && value === SILENT_MINUTES) || (name === "has_gaps" && value === "true");
 }
 

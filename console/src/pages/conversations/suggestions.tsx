@@ -16,7 +16,7 @@ interface Suggestion {
 /**
  * Suggests filters with the values that conversations have.
  *
- * @param props.wanted whether to read them; a failure to do so leaves them out
+ * @param props.wanted whether to read them; a failure to do so leaves them out until they are wanted again
  */
 export function Suggestions({ id, wanted }: { readonly id: string; readonly wanted: boolean }) {
 	const all = useSignal<readonly Suggestion[]>([]);

@@ -3,9 +3,10 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
+import { COMMON_RANGES, rangeWords } from "../../parts/days.ts";
 import { cost, full, short } from "../../parts/format.ts";
 import { GapsTag } from "../../parts/gaps-tag.tsx";
-import { Notice, ProblemNotice } from "../../parts/notice.tsx";
+import { Notice, ProblemLine, ProblemNotice } from "../../parts/notice.tsx";
 import { PointAgentServer } from "../../parts/point-agent-server.tsx";
 import { lookOf, StatusMark } from "../../parts/status.tsx";
 import { Ago } from "../../parts/time.tsx";
@@ -18,13 +19,16 @@ import {
 	faultOf,
 	gapsQuery,
 	hasButton,
+	hasFilters,
 	isGapsView,
 	isSilentView,
 	LIST_FILTERS,
 	ORDERS,
 	STATUSES,
 	silentQuery,
+	withoutFilters,
 	withoutStatus,
+	wordsOf,
 } from "./filter.ts";
 import { SavedViews } from "./saved-views.tsx";
 import { type Counts, listOf, type Row } from "./state.ts";
@@ -109,12 +113,7 @@ export default function ConversationsPage() {
 						{problem === undefined ? (
 							<span>{list.loading.value ? "Loading…" : `${full(rows.length)} of ${totalOf(list)}`}</span>
 						) : (
-							<>
-								<span class="problem-text">{problem.text}</span>
-								<button type="button" onClick={() => void list.loadMore()}>
-									Try again
-								</button>
-							</>
+							<ProblemLine problem={problem} retry={() => void list.loadMore()} />
 						)}
 					</p>
 				</>
@@ -144,9 +143,7 @@ function totalOf(list: ReturnType<typeof listOf>): string {
 
 function clearFilters(search: HTMLInputElement | null): void {
 	search?.blur();
-	setQuery((parameters) => {
-		for (const name of [...parameters.keys()]) if (name !== "order_by") parameters.delete(name);
-	});
+	replaceQuery(withoutFilters(query.value));
 }
 
 /** The statuses as buttons that filter by them, with the numbers of conversations if they are known. */
@@ -211,7 +208,7 @@ interface FiltersProps {
 
 /** Whether the box of the search, the choice of the order, or a button shows a parameter. */
 function isShownAbove(name: string, value: string): boolean {
-	return name === "query" || name === "order_by" || hasButton(name, value);
+	return ["query", "order_by", "zone"].includes(name) || hasButton(name, value);
 }
 
 /** The filters of the address besides those that are shown elsewhere, and its order. */
@@ -257,10 +254,13 @@ export function Filters({ input, orders, isShownElsewhere = isShownAbove, childr
 					class="search"
 					type="search"
 					aria-label="Filter: words of the title, or model:NAME, sender:NAME, agent_kind:NAME, tag:KEY:VALUE"
-					placeholder="Filter by title, or model:…  sender:…  tag:key:value   ( f )"
+					placeholder="Filter by title, or model:…  created:yesterday  tag:key:value   ( f )"
 					list="filters"
 					onFocus={() => {
 						suggested.value = true;
+					}}
+					onBlur={() => {
+						suggested.value = false;
 					}}
 					onInput={(event) => {
 						event.currentTarget.setCustomValidity("");
@@ -272,9 +272,10 @@ export function Filters({ input, orders, isShownElsewhere = isShownAbove, childr
 			</form>
 			{active.map(([name, value]) => (
 				<button key={`${name}:${value}`} type="button" title="Remove this filter" onClick={() => without(name, value)}>
-					{FILTER_WORDS.get(name) ?? name}: {value} <span aria-hidden="true">×</span>
+					{FILTER_WORDS.get(name) ?? name}: {wordsOf(name, value)} <span aria-hidden="true">×</span>
 				</button>
 			))}
+			{orders && <ActiveChoice />}
 			{orders && (
 				<label class="row small muted">
 					Order
@@ -298,10 +299,36 @@ export function Filters({ input, orders, isShownElsewhere = isShownAbove, childr
 	);
 }
 
+/** Chooses conversations by the days on which they were active last. */
+function ActiveChoice() {
+	const present = query.value.get("activity") ?? "";
+	return (
+		<label class="row small muted">
+			Active
+			<select
+				value={COMMON_RANGES.includes(present) ? present : ""}
+				onChange={(event) => {
+					const { value } = event.currentTarget;
+					setQuery((next) => {
+						if (value === "") next.delete("activity");
+						else next.set("activity", value);
+					});
+				}}
+			>
+				<option value="">at any time</option>
+				{COMMON_RANGES.map((range) => (
+					<option key={range} value={range}>
+						{rangeWords(range)}
+					</option>
+				))}
+			</select>
+		</label>
+	);
+}
+
 function EmptyList({ loading }: { readonly loading: boolean }) {
 	if (loading) return <Notice title="Loading…" />;
-	const filtered = [...query.value.keys()].some((name) => name !== "order_by");
-	return filtered ? (
+	return hasFilters(query.value) ? (
 		<Notice title="No conversation matches">
 			<button type="button" onClick={() => clearFilters(null)}>
 				Remove all filters

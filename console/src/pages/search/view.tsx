@@ -9,9 +9,10 @@ import type { ConversationSummary } from "../../../../gen/conversations/v1/summa
 import { full } from "../../parts/format.ts";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { useShortcuts } from "../../shell/keys.ts";
-import { addressOf, go, query, setQuery } from "../../shell/route.ts";
+import { addressOf, go, query, replaceQuery } from "../../shell/route.ts";
 import { searchedAgain } from "../../shell/search-box.tsx";
 import { useTitle } from "../../shell/title.ts";
+import { hasFilters, withoutFilters } from "../conversations/filter.ts";
 import { Filters, Head, Line, StatusButtons } from "../conversations/view.tsx";
 import { ORDERS, type Reach, resultsOf, type SearchResults } from "./state.ts";
 
@@ -193,20 +194,12 @@ function Marked({ text, ranges }: MarkedProps) {
 }
 
 function NothingFound({ more }: { readonly more: boolean }) {
-	const filtered = [...query.value.keys()].some((name) => name !== "query" && name !== "order_by");
+	const filtered = hasFilters(query.value);
 	if (more) return <Notice title="Nothing found yet: there is more to search" />;
 	return (
 		<Notice title="Nothing found">
 			{filtered && (
-				<button
-					type="button"
-					onClick={() =>
-						setQuery((parameters) => {
-							for (const name of [...parameters.keys()])
-								if (name !== "query" && name !== "order_by") parameters.delete(name);
-						})
-					}
-				>
+				<button type="button" onClick={() => replaceQuery(withoutFilters(query.value))}>
 					Remove all filters
 				</button>
 			)}

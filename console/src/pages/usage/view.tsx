@@ -8,8 +8,9 @@ import { cost, full, short } from "../../parts/format.ts";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { type ChartStep, periodName } from "../../parts/time-names.ts";
 import { useShortcuts } from "../../shell/keys.ts";
-import { query, setQuery } from "../../shell/route.ts";
+import { query, replaceQuery, setQuery } from "../../shell/route.ts";
 import { useTitle } from "../../shell/title.ts";
+import { withoutFilters } from "../conversations/filter.ts";
 import { Filters } from "../conversations/view.tsx";
 import { GROUPS, OWN_PARAMETERS, RANGES, STEPS, UsageReport } from "./state.ts";
 
@@ -39,9 +40,7 @@ export default function UsagePage() {
 			meaning: "remove all filters",
 			run: () => {
 				filter.current?.blur();
-				setQuery((next) => {
-					for (const name of [...next.keys()]) if (!OWN_PARAMETERS.includes(name)) next.delete(name);
-				});
+				replaceQuery(withoutFilters(query.value, OWN_PARAMETERS));
 			},
 		},
 	]);
