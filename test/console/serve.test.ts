@@ -35,7 +35,7 @@ describe("the files of the console", () => {
 		expect(await plain.text()).toBe(await asset.text());
 	});
 
-	test("of the first page are at most 130 KiB compressed", async () => {
+	test("of the first page are at most 125 KB compressed", async () => {
 		await using service = await startTestService();
 		const html = await (await fetch(`${service.http}/`)).text();
 		const files = [...html.matchAll(/(?:src|href)="(\.\/assets\/[^"]+)"/g)].map(([, path]) => path ?? "");
@@ -47,7 +47,7 @@ describe("the files of the console", () => {
 				return gzipSync(await response.bytes()).length;
 			}),
 		);
-		expect(sizes.reduce((sum, size) => sum + size)).toBeLessThan(130 * 1024);
+		expect(sizes.reduce((sum, size) => sum + size)).toBeLessThan(125_000);
 	});
 
 	test("the base path without a slash leads to the page", async () => {

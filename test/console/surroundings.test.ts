@@ -177,7 +177,7 @@ describe("a day of a filter", () => {
 		await page.keyboard.press("Enter");
 		await expect
 			.poll(() => page.evaluate("document.querySelector('input[list]').validationMessage"))
-			.toBe("created_from must be a day or a time such as 2026-11-23 or 2026-11-23T08:00:00Z");
+			.toBe("created_from must be a day or a time such as yesterday, 2026-11-23 or 2026-11-23T08:00:00Z");
 		await page.context().close();
 	});
 });
