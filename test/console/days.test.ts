@@ -1,5 +1,14 @@
 import { afterEach, expect, test } from "vitest";
-import { dayText, isSameDay, rangeBefore, rangeOf, rangeWords, startOfDay, zone, zoneName } from "../../console/src/parts/days.ts";
+import {
+	dayText,
+	isSameDay,
+	rangeBefore,
+	rangeOf,
+	rangeWords,
+	startOfDay,
+	zone,
+	zoneName,
+} from "../../console/src/parts/days.ts";
 import { timeOfDay } from "../../console/src/parts/format.ts";
 
 afterEach(() => {
@@ -34,12 +43,19 @@ test.each([
 	expect(inUtc(text)).toEqual([from, to]);
 });
 
-test.each(["", "..", "tomorrow", "last days", "last 99999 days", "2026-02-30", "2026-11-23..2026-11-20", "2026-11-20..x", "a..b..c"])(
-	"%j is no range",
-	(text) => {
-		expect(inUtc(text)).toBe(undefined);
-	},
-);
+test.each([
+	"",
+	"..",
+	"tomorrow",
+	"last days",
+	"last 99999 days",
+	"2026-02-30",
+	"2026-11-23..2026-11-20",
+	"2026-11-20..x",
+	"a..b..c",
+])("%j is no range", (text) => {
+	expect(inUtc(text)).toBe(undefined);
+});
 
 test("days are those of the viewer, or of UTC", () => {
 	const local = new Date(2026, 10, 23);
