@@ -13,11 +13,11 @@ import { callAsCommand, type OpenedStore, untilEnded } from "./admin.ts";
 const MAX_DIFFERENCES = 20;
 
 /**
- * Counts the usage of all conversations anew, and corrects what differs.
+ * Counts the usage of all conversations anew: see `rebuildUsage`.
  *
  * @param onProgress receives the numbers of conversations that are counted, and of all
  * @returns the lines of a report
- * @throws Error when the run ended early, or some conversations cannot be read
+ * @throws Error when the run ended early
  */
 export async function runUsageRebuild(
 	config: Config,
@@ -46,11 +46,9 @@ async function usageMethodsOf({ store, opened }: OpenedStore): Promise<readonly 
 }
 
 function reportOf(state: GetUsageRebuildResponse): string[] {
-	const { conversations, corrected, differences, unreadable, correctedDays, error } = state;
-	const equal = conversations - corrected - unreadable;
-	const summary = `${conversations} conversations counted anew: ${equal} equal, ${corrected} corrected; sums of ${correctedDays} days corrected`;
+	const { conversations, corrected, differences, error } = state;
+	const summary = `${conversations} conversations counted anew: ${conversations - corrected} equal, ${corrected} corrected`;
 	if (error !== "") throw new Error(`${error} (${summary})`);
-	if (unreadable > 0n) throw new Error(`${unreadable} conversations have updates that cannot be read (${summary})`);
 	const lines = differences
 		.slice(0, MAX_DIFFERENCES)
 		.map(

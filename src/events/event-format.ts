@@ -30,7 +30,7 @@ import type { NewEvents } from "../store/event-batch.ts";
 import type { NewEvent, ProtectedEvent } from "../store/events.ts";
 import { namedEvent } from "../store/gaps.ts";
 import { MAX_CLOCK_SKEW } from "../store/ordering.ts";
-import { responseKey } from "../store/usage-names.ts";
+import { responseKey } from "../usage/names.ts";
 import { hasUserinfo, REDACTED, replaceUserinfo } from "../userinfo.ts";
 import { EventSecrets, replaceAt } from "./event-secrets.ts";
 import { eventTime } from "./event-time.ts";

@@ -57,7 +57,7 @@ export function* judgeGaps(
 	if (ids.length > 0) {
 		const { owner } = known.origin ?? {};
 		const asked = { conversationId, source, owner, eventIds: ids, firstState };
-		({ explained = explained } = yield { records: [], responses: [], missing: asked });
+		({ explained = explained } = yield { records: [], missing: asked });
 		for (const id of explained) open.delete(eventKey(id));
 	}
 	if (gapChanges(known.gaps, open) !== undefined) known.gaps = open;

@@ -41,23 +41,12 @@ import {
 } from "./gap-plan.ts";
 import { type Gaps, gapChanges, leafOfRecord, openGaps } from "./gaps.ts";
 import { type KnownConversation, originOf } from "./known-conversation.ts";
-import { comparableTime } from "./ordering.ts";
 import { mayPost, ownerRefusal, type Poster } from "./owners.ts";
-import type { Planning, Response } from "./planning.ts";
+import type { Planning } from "./planning.ts";
 import type { NewestSequences } from "./rows.ts";
 import { CountedPosts } from "./senders.ts";
 import type { StoredRecord } from "./stored-record.ts";
 import type { Appended, NewUpdate } from "./updates.ts";
-import { nameOf } from "./usage-names.ts";
-import {
-	countUsage,
-	type EncodedStats,
-	type LedgerRow,
-	responsesToFind,
-	rowsOfMove,
-	statsOfDelta,
-	statsOfRecord,
-} from "./usage-plan.ts";
 import type { WrittenGroup } from "./written-group.ts";
 
 /**
@@ -103,7 +92,7 @@ export function* planGroup<Request extends GroupRequest>(
 			outcomes.push(instead);
 			continue;
 		}
-		yield* planner.addSender(append);
+		planner.addSender(append);
 		outcomes.push(yield* "summary" in append ? planner.post(append) : planner.addEvents(append));
 	}
 	planner.addGaps();
@@ -113,8 +102,6 @@ export function* planGroup<Request extends GroupRequest>(
 /** An append of an update, with what the plan takes from its summary and its record. */
 interface Post extends AppendRequest {
 	readonly summary: ConversationSummary;
-	/** Undefined if the record cannot be read. */
-	readonly stats: EncodedStats | undefined;
 	/** See {@link leafOfRecord}. */
 	readonly leaf: string | undefined;
 }
@@ -124,7 +111,7 @@ function decode(request: GroupRequest): Post | NewEvents {
 	const { update, judged } = request;
 	const { bytes } = update.record;
 	const summary = fromBinary(ConversationSummarySchema, update.summary);
-	return { update, judged, summary, stats: statsOfRecord(bytes), leaf: leafOfRecord(bytes) };
+	return { update, judged, summary, leaf: leafOfRecord(bytes) };
 }
 
 class GroupPlanner {
@@ -133,7 +120,6 @@ class GroupPlanner {
 		events: [],
 		heads: new Map(),
 		activities: new Map(),
-		usage: { states: new Map(), rows: new Map() },
 		origins: new Map(),
 		senders: new Map(),
 		gaps: new Map(),
@@ -141,8 +127,6 @@ class GroupPlanner {
 	};
 	readonly #known: ReadonlyMap<string, KnownConversation>;
 	readonly #newest: NewestSequences;
-	/** The times of the first events with responses of models, by conversation and stored form of the response's id. */
-	readonly #responseTimes = new Map<string, bigint>();
 	/** The gaps before the group, by conversation. */
 	readonly #gapsBefore: ReadonlyMap<string, Gaps>;
 
@@ -171,25 +155,15 @@ class GroupPlanner {
 	 * Gives a conversation that was stored without a sender the sender of an append, also of one that is stored already.
 	 * Its owner stays: only an assignment changes it.
 	 */
-	*addSender(append: Post | NewEvents): Planning<void> {
+	addSender(append: Post | NewEvents): void {
 		const { conversationId, poster } = "summary" in append ? append.update : append;
 		const known = this.#conversation(conversationId);
 		const origin = originOf(known);
 		if (poster === undefined || origin === undefined || origin.sender !== undefined) return;
 		const { sender } = poster;
-		const usageName = nameOf(sender);
 		known.origin = { ...origin, sender };
 		this.written.origins.set(conversationId, known.origin);
-		let moved: readonly LedgerRow[] = [];
-		if (known.usage !== undefined) {
-			const { ledger = [] } = yield { records: [], responses: [], ledgerOf: conversationId };
-			moved = rowsOfMove(ledger, { sender: usageName });
-			known.usage = { ...known.usage, sender: usageName };
-			const { rows } = this.written.usage;
-			for (const [key, row] of rows)
-				if (row.conversationId === conversationId) rows.set(key, { ...row, sender: usageName });
-		}
-		this.written.senders.set(conversationId, { sender, usageName, moved });
+		this.written.senders.set(conversationId, sender);
 	}
 
 	/**
@@ -205,22 +179,13 @@ class GroupPlanner {
 	}
 
 	/**
-	 * Reads the newest posted records that the posts may repeat, unless the caller has compared them already, and the times
-	 * of the responses that new stats name.
+	 * Reads the newest posted records that the posts may repeat, unless the caller has compared them already.
 	 */
 	*readAhead(appends: readonly (Post | NewEvents)[]): Planning<void> {
 		const wanted = new Map<bigint, KnownConversation["newestPosted"]>();
-		const responses: Response[] = [];
-		const seen = new Set<string>();
 		for (const append of appends) {
-			const conversationId = "summary" in append ? append.update.conversationId : append.conversationId;
-			const known = this.#conversation(conversationId);
-			const stats = newStats(append, known);
-			const keys =
-				stats === undefined ? [] : responsesToFind(seen.has(conversationId) ? undefined : known.usage, stats);
-			responses.push(...keys.map((key) => ({ conversationId, key })));
-			seen.add(conversationId);
 			if (!("summary" in append)) continue;
+			const known = this.#conversation(append.update.conversationId);
 			const { update, summary, judged } = append;
 			const { state, newestPosted } = known;
 			if (state?.newestPosted === undefined) continue;
@@ -230,15 +195,13 @@ class GroupPlanner {
 			if (candidate !== undefined && judged !== "no duplicate" && sequence !== judged?.sequence)
 				wanted.set(sequence, candidate);
 		}
-		if (wanted.size === 0 && responses.length === 0) return;
-		const read = yield { records: [...wanted.keys()], responses };
+		if (wanted.size === 0) return;
+		const read = yield { records: [...wanted.keys()] };
 		for (const [sequence, post] of wanted) if (post !== undefined) post.record = read.records.get(sequence);
-		for (const { conversationId, key, happenedAt } of read.responses)
-			this.#addResponse(conversationId, key, happenedAt);
 	}
 
 	*post(request: Post): Planning<Appended | PossibleDuplicate> {
-		const { update, summary, stats, leaf } = request;
+		const { update, summary, leaf } = request;
 		const known = this.#conversation(update.conversationId);
 		const { state, newestPosted } = known;
 		const find = () =>
@@ -261,8 +224,6 @@ class GroupPlanner {
 		const { change, current } = next.written;
 		known.newestPosted = { change, current, schemaVersion: update.record.schemaVersion, record: update.record };
 		this.#write(known, next, summary);
-		const { agentKind, updatedAt } = summary;
-		if (current) this.#countUsage(known, next.written, stats, { agentKind, shownAt: microsecondsOf(updatedAt) });
 		this.#count(update, { records: 1n });
 		const { hasUnappliedEvents } = next.after;
 		return { sequence, duplicate: false, change, current, hasUnappliedEvents, ...gapsAfter(known) };
@@ -291,7 +252,6 @@ class GroupPlanner {
 			newest = this.#newest.events + BigInt(this.written.events.length + 1);
 			sequences.set(event, newest);
 			this.written.events.push({ sequence: newest, conversationId, receivedAt, sender: poster?.sender, origin, event });
-			if (event.llmResponseId !== undefined) this.#addResponse(conversationId, event.llmResponseId, event.happenedAt);
 		}
 		const isNew = known.state === undefined && known.activity === undefined;
 		const firstState = isNew ? firstStateOf(added) : undefined;
@@ -339,14 +299,10 @@ class GroupPlanner {
 		const status = summary.executionStatus;
 		const sequence = this.#nextUpdate();
 		const leaf = leafOver({ status, postedAt: effect.leafAt ?? before?.postedAt }, activity);
-		const stats = newStats(batch, known);
 		const form = yield* this.#storedForm(version.record, known, leaf);
 		const gaps = openGaps(known.gaps);
 		const next = planEventUpdate({ batch, effect, version, summary, before, activity, gaps, sequence }, form);
 		this.#write(known, next, summary);
-		// Events leave `updated_at` as it is. The latest one of the batch is later than the record that they change.
-		const shownAt = batch.isFetched ? microsecondsOf(summary.updatedAt) : activity?.lastAt;
-		this.#countUsage(known, next.written, stats, { agentKind: summary.agentKind, shownAt });
 		return next.written;
 	}
 
@@ -358,7 +314,7 @@ class GroupPlanner {
 		const delta = deltaOverBase(record, leaf, known.delta);
 		const form = deltaForm(delta, base.sequence, base.size);
 		if (form !== undefined) return form;
-		const whole = base.record ?? (yield { records: [base.sequence], responses: [] }).records.get(base.sequence);
+		const whole = base.record ?? (yield { records: [base.sequence] }).records.get(base.sequence);
 		if (whole === undefined) throw new Error("the base record of a delta is missing");
 		if ("unreadable" in whole) throw new Error(whole.unreadable);
 		return wholeForm(mergeProtected(whole, delta, mergeRecord));
@@ -384,28 +340,6 @@ class GroupPlanner {
 		if (base === undefined) known.base = { sequence, size, record };
 	}
 
-	/** @param stats undefined when the record that became current has the same stats as the one before */
-	#countUsage(
-		known: KnownConversation,
-		{ conversationId, receivedAt }: Pick<WrittenUpdate, "conversationId" | "receivedAt">,
-		stats: EncodedStats | undefined,
-		{ agentKind, shownAt }: { readonly agentKind: string; readonly shownAt: bigint | undefined },
-	): void {
-		if (stats === undefined) return;
-		const { lifeBeganAt } = known.state ?? {};
-		const time = comparableTime(shownAt, receivedAt) ?? receivedAt;
-		const { sender = "", owner = "" } = known.origin ?? {};
-		const current = { sender, owner, ...stats, conversationId, lifeBeganAt, agentKind, time };
-		const timeOf = (key: string) => this.#responseTimes.get(`${conversationId} ${key}`);
-		known.usage = countUsage(known.usage, current, timeOf, this.written.usage);
-	}
-
-	#addResponse(conversationId: string, key: string, happenedAt: bigint): void {
-		const id = `${conversationId} ${key}`;
-		const known = this.#responseTimes.get(id);
-		if (known === undefined || happenedAt < known) this.#responseTimes.set(id, happenedAt);
-	}
-
 	/** Counts a post that stored something, unless its sender is not known. What was fetched shows no life of the sender. */
 	#count(
 		{ poster, receivedAt, isFetched }: NewUpdate | NewEvents,
@@ -425,12 +359,4 @@ class GroupPlanner {
 		if (known === undefined) throw new Error("the conversation does not belong to the group");
 		return known;
 	}
-}
-
-/** Returns the stats that an append would make current; undefined when it makes no record, or leaves them as they are. */
-function newStats(append: Post | NewEvents, { state }: KnownConversation): EncodedStats | undefined {
-	if ("summary" in append) return append.stats;
-	const version = append.effect?.version;
-	if (version === undefined) return undefined;
-	return state === undefined ? statsOfRecord(version.record.bytes) : statsOfDelta(version.record.bytes);
 }

@@ -6,7 +6,6 @@ import type { GapOf, Gaps } from "./gaps.ts";
 import { type ConversationOrigin, mayPost } from "./owners.ts";
 import { type AcceptedPost, gapOfAccepted } from "./refused-posts.ts";
 import type { StoredRecord, Unreadable } from "./stored-record.ts";
-import type { UsageState } from "./usage-plan.ts";
 
 /** The state of a conversation while a group is planned: read once, then changed with each append. */
 export interface KnownConversation {
@@ -27,8 +26,8 @@ export interface KnownConversation {
 	source: string | undefined;
 	/** Its parent, likewise. */
 	parent: string | undefined;
-	/** Undefined when no usage of the conversation has been counted. */
-	usage: UsageState | undefined;
+	/** The origin of a conversation that was removed, according to its usage; empty without a sender or an owner. */
+	readonly removed: { readonly sender: string; readonly owner: string } | undefined;
 	/** Who posted the conversation first; undefined when nothing of it is stored. */
 	origin: ConversationOrigin | undefined;
 	/** Forks that have a gap for an event of the group in this conversation, by the id of the event. */
@@ -43,11 +42,11 @@ export interface KnownConversation {
  */
 export function originOf({
 	origin,
-	usage,
+	removed,
 	erasure,
-}: Pick<KnownConversation, "origin" | "usage" | "erasure">): ConversationOrigin | undefined {
+}: Pick<KnownConversation, "origin" | "removed" | "erasure">): ConversationOrigin | undefined {
 	if (origin !== undefined) return origin;
-	if (usage !== undefined) return { sender: usage.sender || undefined, owner: usage.owner || undefined };
+	if (removed !== undefined) return { sender: removed.sender || undefined, owner: removed.owner || undefined };
 	return erasure && { sender: undefined, owner: erasure.owner };
 }
 
@@ -58,7 +57,7 @@ export function originOf({
  */
 export function judgeAccepted(
 	post: AcceptedPost,
-	known: Pick<KnownConversation, "origin" | "usage" | "erasure" | "activity">,
+	known: Pick<KnownConversation, "origin" | "removed" | "erasure" | "activity">,
 ): GapOf | "erased" | "of another owner" {
 	if (!mayPost(post.owner, originOf(known))) return "of another owner";
 	return known.erasure === undefined ? gapOfAccepted(post, known.activity?.leaf?.text) : "erased";

@@ -1,6 +1,5 @@
 import type { MissingEvents } from "./gaps.ts";
 import type { StoredRecord, Unreadable } from "./stored-record.ts";
-import type { LedgerRow } from "./usage-plan.ts";
 
 /**
  * A plan that stops to have rows read. Thereby the rules are the same for an engine that reads at once and for one that
@@ -11,32 +10,19 @@ import type { LedgerRow } from "./usage-plan.ts";
 export interface PlanReads {
 	/** Sequences of records. */
 	readonly records: readonly bigint[];
-	/** Responses of models whose time is wanted. */
-	readonly responses: readonly Response[];
 	/** Missing events that may have been pruned, or copied from the source of a fork. Alone when they are set. */
 	readonly missing?: MissingEvents | undefined;
-	/** The conversation whose rows of the ledger are wanted. Alone when it is set. */
-	readonly ledgerOf?: string | undefined;
-}
-
-/** A response of a model in a conversation. `key` is the stored form of its id: see `responseKey`. */
-export interface Response {
-	readonly conversationId: string;
-	readonly key: string;
 }
 
 /** What was read for a plan. What does not exist is missing. */
 export interface PlanResults {
 	/** Records in their stored form, whole or a delta, by sequence. */
 	readonly records: StoredRecords;
-	/** The times of the first events with the wanted responses. */
-	readonly responses: readonly (Response & { readonly happenedAt: bigint })[];
 	/**
 	 * Those of the missing events that are no gaps: all, if events of the conversation have been pruned. Those of a fork, if
 	 * one of its sources has them, has been pruned or is not known. A source of another owner is not known.
 	 */
 	readonly explained?: ReadonlySet<string> | undefined;
-	readonly ledger?: readonly LedgerRow[] | undefined;
 }
 
 /** Records in their stored form, whole or a delta, by sequence. Those that do not exist are missing. */

@@ -39,6 +39,12 @@ export interface Dialect {
 	readonly isOfActivity: string;
 	/** SQL of the title of a conversation `c`. */
 	readonly title: string;
+	/** Column of `usage_conversations` with the ids of the conversations. Its column `id` identifies the rows. */
+	readonly usageId: string;
+	/** Tables of usage that refer to a conversation by an id that changes when it is erased. */
+	readonly usageReferences: readonly string[];
+	/** Returns SQL for the sum of a column, as an integer of 64 bits that ends at its limits. */
+	readonly sum: (column: string) => string;
 	/** Ends a query whose rows are locked until the transaction ends. */
 	readonly forUpdate: string;
 }
@@ -70,7 +76,8 @@ export interface Session {
 	/** Removes the rows with some keys, in their stored form. */
 	readonly remove: (table: Table, keys: readonly Columns[]) => Promise<void>;
 	/**
-	 * Adds to the column `number` of rows. A row that does not exist has 0, and one that becomes 0 is removed.
+	 * Adds to the columns of rows beside the key, which are integers. A number that would pass its limit ends at it. A row
+	 * that does not exist has 0, and one whose numbers are all 0 is removed.
 	 *
 	 * @param rows in their stored form
 	 */

@@ -13,8 +13,8 @@ import type { NewRefusals, SenderFigures } from "./senders.ts";
 import type { SequenceLog } from "./sequence-log.ts";
 import type { TextIndex } from "./text-index.ts";
 import type { Appended, NewUpdate, StoredUpdate, UpdateQuery } from "./updates.ts";
-import type { StoredUsage, UsageCorrection } from "./usage-plan.ts";
-import type { ModelUsage, UsagePeriod, UsageQuery, UsageReport, UsedPeriodsQuery } from "./usage-report.ts";
+import type { ModelUsage, UsagePeriod, UsageQuery, UsageReport, UsageTotal, UsedPeriodsQuery } from "./usage-report.ts";
+import type { ViewName } from "./views/follow.ts";
 import type { ViewLag } from "./views/read-view.ts";
 
 /**
@@ -139,33 +139,21 @@ export interface Store extends AsyncDisposable {
 	listUsedPeriods(query: UsedPeriodsQuery): Promise<readonly bigint[]>;
 	/** Returns the usage of each model, over all time and all conversations. */
 	listModelUsage(): Promise<readonly ModelUsage[]>;
-	/** Returns what is stored of the usage of a conversation. */
-	getUsage(conversationId: string): Promise<StoredUsage>;
 	/**
-	 * Corrects the usage of a conversation in one transaction. Resolves when it is on disk.
+	 * Returns the usage of conversations that were not erased, over all time, in the order of their ids.
 	 *
-	 * @returns whether it was corrected; false when usage has been counted, or its owner has changed, since it was read
+	 * @param after id after which they begin. The list is empty after the last one
 	 */
-	correctUsage(correction: UsageCorrection): Promise<boolean>;
-	/** Returns the days (UTC, since the Unix epoch) that have usage, or sums of usage. */
-	listUsageDays(): Promise<readonly bigint[]>;
-	/**
-	 * Makes the sums over conversations, and the days on which they have usage, equal to the ledgers, in one transaction.
-	 * Resolves when it is on disk.
-	 *
-	 * @param day undefined for the sums of all time, which are made from those of the days
-	 * @returns whether something was wrong
-	 */
-	correctUsageSums(day: bigint | undefined): Promise<boolean>;
+	listUsageTotals(after: string): Promise<readonly UsageTotal[]>;
 	/** Compresses texts of the next events after a sequence: see `CompactedStep`. */
 	compactEvents(after: bigint): Promise<CompactedStep>;
 	/** Returns some free pages of the database to the file system, if the engine does so. */
 	returnSpace(): Promise<ReturnedSpace>;
 	/**
-	 * Empties the views, and lets them follow the logs from their beginning. So they are derived by the present rules, and
-	 * from what can be read now. Resolves when they have followed; a read of them fails if it waits for too long.
+	 * Empties views, by default all, and lets them follow the logs from their beginning. So they are derived by the present
+	 * rules, and from what can be read now. Resolves when they have followed; a read of them fails if it waits for too long.
 	 */
-	resetViews(): Promise<void>;
+	resetViews(views?: readonly ViewName[]): Promise<void>;
 	/** Returns how far the views are behind the logs. */
 	listViews(): Promise<readonly ViewLag[]>;
 	/**

@@ -10,7 +10,7 @@ import type { RecordColumn } from "./record-column.ts";
 import type { RefusedPostRow } from "./refused-posts.ts";
 import type { SenderName, StoredSender } from "./senders.ts";
 import type { StoredRecord } from "./stored-record.ts";
-import type { UsageLedger } from "./usage-plan.ts";
+import type { UsageBaseline } from "./usage-baseline.ts";
 
 /**
  * The rows of a database in a form that every engine can read and write. Records and event texts are in the packed form
@@ -26,7 +26,7 @@ export interface StoredRows {
 	/** Ordered by sequence. To be written after the activities of their conversations. */
 	readonly event: EventRow;
 	/** Ordered by conversation id. */
-	readonly usage: UsageLedger;
+	readonly usage: UsageBaseline;
 	/** Ordered by conversation id. */
 	readonly prunedUpdates: PrunedRow;
 	/** Ordered by conversation id. */

@@ -181,7 +181,6 @@ const descriptions = {
 		key: ["conversation_id", "sequence"],
 		indexes: {
 			events_by_id: { unique: "(conversation_id, event_id)" },
-			events_by_response: "(conversation_id, llm_response_id) WHERE llm_response_id IS NOT NULL",
 		},
 		sqlite: {
 			columns: { sequence: "integer", activity: "integer", event_id: "text" },
@@ -192,7 +191,6 @@ const descriptions = {
 			indexes: {
 				events_by_activity: "(activity)",
 				events_by_id: { unique: "(activity, event_id)" },
-				events_by_response: "(activity, llm_response_id) WHERE llm_response_id IS NOT NULL",
 			},
 		},
 		postgres: {
@@ -311,7 +309,7 @@ const descriptions = {
 		spread: "coordinator",
 		columns: { name: "plain", updates: "integer", events: "integer" },
 		key: ["name"],
-		rows: "VALUES ('conversations', 0, 0)",
+		rows: "VALUES ('conversations', 0, 0), ('usage', 0, 0)",
 		postgres: { fillfactor: 10 },
 	},
 
@@ -489,21 +487,25 @@ const descriptions = {
 	},
 
 	/**
-	 * Every conversation whose usage has been counted, also after the conversation itself was removed. `ledger` says what has
-	 * been counted of the stats of the current record, whose digest is `digest`: see usage/ledger.ts.
+	 * The view of usage: what was seen of the usage of each conversation, also after the conversation itself was removed.
+	 * `ledger` is a text from which its rows follow: see usage/ledger.ts; empty of an erased conversation, whose id is a
+	 * random one. `source_id` is the conversation of which it is a fork. `is_kept`: what it follows from was removed in part.
 	 */
 	usage_conversations: {
 		spread: "conversation",
 		columns: {
 			sender: "text",
 			owner: "text",
-			life: "integer",
+			source_id: "id?",
 			life_began_at: "integer?",
-			digest: "integer",
-			ledger: "plain",
+			is_kept: "boolean",
+			ledger: "text",
 		},
 		key: ["id"],
-		indexes: { usage_conversations_by_owner: "(owner)" },
+		indexes: {
+			usage_conversations_by_owner: "(owner)",
+			usage_conversations_by_source: "(source_id) WHERE source_id IS NOT NULL",
+		},
 		sqlite: {
 			columns: { id: "integer", conversation_id: "id" },
 			indexes: { usage_conversations_by_conversation: { unique: "(conversation_id)" } },
@@ -512,21 +514,20 @@ const descriptions = {
 	},
 
 	/**
-	 * The usage of each life of each conversation. `conversation` is an id of usage_conversations. `quarter` is the number of
+	 * The usage of each conversation. `conversation` is an id of usage_conversations. `quarter` is the number of
 	 * quarters of an hour since the Unix epoch.
 	 */
 	usage_ledger: {
 		spread: "conversation",
 		columns: {
 			conversation: "id",
-			life: "integer",
 			quarter: "integer",
 			model: "text",
 			usage_id: "text",
 			agent_kind: "text",
 			...USAGE,
 		},
-		key: ["conversation", "life", "quarter", "model", "usage_id", "agent_kind"],
+		key: ["conversation", "quarter", "model", "usage_id", "agent_kind"],
 		// Reports count distinct conversations with this index alone. SQLite's has the columns of the key anyway.
 		indexes: { usage_ledger_by_quarter: "(quarter)" },
 		sqlite: { columns: { conversation: "integer" } },
@@ -559,7 +560,7 @@ const descriptions = {
 
 	/**
 	 * Which conversations have usage on which days (UTC): `day` is the number of days since the Unix epoch. Reports count
-	 * distinct conversations with it. Triggers derive it from usage_ledger: see schema.ts.
+	 * distinct conversations with it.
 	 */
 	usage_days: {
 		spread: "conversation",

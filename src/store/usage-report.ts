@@ -1,9 +1,9 @@
 import { AMOUNTS, type Amounts, COST_UNITS, sumOf } from "../usage/ledger.ts";
+import { nameOf } from "../usage/names.ts";
 import type { Condition } from "./condition.ts";
-import { nameOf } from "./usage-names.ts";
-import { ALL_TIME, PERIODS } from "./usage-plan.ts";
-import { AMOUNT_COLUMNS, amountsFrom } from "./usage-sql.ts";
-import { boolean, integer, type Row } from "./values.ts";
+
+import { ALL_TIME, AMOUNT_COLUMNS, amountsFrom, PERIODS } from "./usage-sql.ts";
+import { boolean, integer, type Row, text } from "./values.ts";
 
 /**
  * Reports of usage. The sums over conversations answer a report that neither groups nor filters by what only the record of
@@ -78,6 +78,38 @@ export function modelUsageFrom(row: Row, decode: (value: unknown) => string): Mo
 		calls: Number(row.calls),
 		tokens: Object.fromEntries(kinds.map((name) => [name.slice(0, -"_tokens".length), Number(row[name])])),
 	};
+}
+
+/** The usage of a conversation, over all time. */
+export interface UsageTotal {
+	readonly conversationId: string;
+	readonly amounts: Amounts;
+}
+
+/** Maximum number of conversations of {@link usageTotalsSql}. */
+const MAX_TOTALS = 1_000;
+
+/**
+ * Returns the query for the usage of conversations that were not erased, in the order of their ids.
+ *
+ * @param id column of the ids
+ * @param after id after which they begin
+ */
+export function usageTotalsSql(schema: string, id: string, sum: (column: string) => string, after: string): string {
+	return `
+		SELECT k.conversation_id, ${AMOUNT_COLUMNS.map((name) => `${sum(`l.${name}`)} AS ${name}`).join()}
+		FROM (
+			SELECT id AS key, ${id} AS conversation_id FROM ${schema}usage_conversations
+			WHERE ${id} > ${after} AND ledger <> '' ORDER BY ${id} LIMIT ${MAX_TOTALS}
+		) k LEFT JOIN ${schema}usage_ledger l ON l.conversation = k.key
+		GROUP BY k.conversation_id ORDER BY k.conversation_id
+	`;
+}
+
+/** Reads a row of {@link usageTotalsSql}. */
+export function usageTotalFrom(row: Row): UsageTotal {
+	const amounts = Object.fromEntries(AMOUNT_COLUMNS.map((name) => [name, row[name] ?? 0n]));
+	return { conversationId: text(row.conversation_id), amounts: amountsFrom(amounts) };
 }
 
 /** How the SQL of an engine differs. */

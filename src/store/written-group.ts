@@ -5,7 +5,6 @@ import type { NewEvent } from "./events.ts";
 import type { WrittenGaps } from "./gaps.ts";
 import type { ConversationOrigin } from "./owners.ts";
 import type { CountedPosts } from "./senders.ts";
-import type { LedgerRow, WrittenUsage } from "./usage-plan.ts";
 
 /** The rows that a group writes. */
 export interface WrittenGroup {
@@ -17,11 +16,10 @@ export interface WrittenGroup {
 	readonly heads: Map<string, Head>;
 	/** Changed activities, by the ids of their conversations. */
 	readonly activities: Map<string, Activity>;
-	readonly usage: WrittenUsage;
 	/** Origins of the changed conversations, by their ids. They are written with a conversation's first row. */
 	readonly origins: Map<string, ConversationOrigin>;
-	/** Conversations that were stored without a sender and get one, by their ids. */
-	readonly senders: Map<string, NewSender>;
+	/** The senders of conversations that were stored without one, by the ids of these. */
+	readonly senders: Map<string, string>;
 	/** Changes of the gaps of conversations, by the ids of these. */
 	readonly gaps: Map<string, WrittenGaps>;
 	/** What the posts of the group add to their senders. */
@@ -35,15 +33,6 @@ export interface Head {
 	readonly source: string | undefined;
 	/** Its parent, likewise. Both are undefined when the other conversation was erased. */
 	readonly parent: string | undefined;
-}
-
-/** The sender that a conversation gets. */
-export interface NewSender {
-	readonly sender: string;
-	/** The same in the tables of usage: see `nameOf`. */
-	readonly usageName: string;
-	/** The rows by which the sums of usage change. */
-	readonly moved: readonly LedgerRow[];
 }
 
 export interface WrittenEvent {

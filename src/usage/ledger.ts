@@ -1,13 +1,17 @@
 import type { ConversationStats, Metrics } from "../../gen/conversations/v1/stats_pb.js";
+import { nameOf, responseKey } from "./names.ts";
 
 /**
- * The usage ledger of a conversation: what its calls of models cost, by usage id, model and quarter of an hour. The rows
- * of a life of a conversation always add up to the `stats` of its current record, less what a fork took over from its
- * source.
+ * What the calls of models of a conversation cost, by usage id, model and quarter of an hour. {@link Seen} keeps what
+ * records and events have shown, without regard to the order in which they arrived or how often; {@link rowsOf} derives the
+ * rows from it. The rows of a life add up to the `stats` of its last record, less what a fork took over from its source.
+ *
+ * Times are microseconds of Unix time. Those and the numbers of single calls are floating-point numbers, as in JSON; totals
+ * are exact.
  */
 
 /** Length of a quarter of an hour in microseconds. */
-export const QUARTER = 900_000_000n;
+const QUARTER = 900_000_000n;
 /** Units of cost in one unit of the record's currency: costs are integers of 10⁻⁹. */
 export const COST_UNITS = 1_000_000_000;
 /** Limits of every number of a row: those of a signed integer of 64 bits. */
@@ -26,272 +30,417 @@ export const AMOUNTS = [
 ] as const;
 export type Amounts = Readonly<Record<(typeof AMOUNTS)[number], bigint>>;
 
-/** An entry to add to the ledger. Negative numbers take back what was counted before. */
-export interface UsageRow extends Amounts {
+/** What identifies a row of a conversation. Texts are in the form of {@link nameOf}. */
+export interface RowKey {
 	readonly usageId: string;
 	/** Model of the calls. */
 	readonly model: string;
-	/** Agent kind of the record that showed the calls. */
+	/** Agent kind of the last record of the life. */
 	readonly agentKind: string;
 	/** Number of quarters of an hour from the Unix epoch to the time of the calls. */
 	readonly quarter: bigint;
 }
+export interface UsageRow extends RowKey, Amounts {}
 
-/** What identifies a row of a life. */
-type RowKey = Omit<UsageRow, keyof Amounts>;
-
-/** What of a conversation's stats the ledger has counted. It is stored as JSON text; see {@link formatLedger}. */
-export interface Ledger {
-	/** Whether it is decided what a fork took over from its source: once the record has `created_at`. */
-	readonly settled: boolean;
-	readonly usages: ReadonlyMap<string, CountedUsage>;
+/** Stats as a record or an event shows them. */
+export interface Shown {
+	readonly stats: ConversationStats;
+	/** When they were shown. Counts for calls whose time nothing tells. */
+	readonly time: number;
+	/** `created_at` of the record; undefined if it is not known, as with events, which belong to the life of their time. */
+	readonly life: number | undefined;
+	/** Whether it is an event with a full state, as the first event of a fork is. */
+	readonly isFullState: boolean;
 }
 
-/** What of one usage id has been counted. */
-interface CountedUsage {
-	/** The list of costs. */
-	readonly costs: CountedList;
-	/** The list of token usages. */
-	readonly tokens: CountedList;
-	/** What a fork took over from its source beside the entries of the lists. It adds no rows. */
-	readonly taken: Amounts;
-	/** Rows for the part of the totals that the lists do not explain yet. The lists replace them. */
-	readonly provisional: readonly UsageRow[];
-}
-
-/** The beginning of a list that has been counted. */
-interface CountedList {
-	readonly length: number;
-	readonly sum: Amounts;
-}
-
-/** The current record's stats, and what is known about the times of its calls. Times are microseconds of Unix time. */
-export interface ReportedStats {
-	readonly stats: ConversationStats | undefined;
-	/** `created_at` of the record. */
-	readonly createdAt: bigint | undefined;
-	/** Whether the record says that the conversation is a fork. */
-	readonly isFork: boolean;
-	/** Agent kind of the record. */
+/** The stats of the last record of a life. */
+export interface LastRecord {
+	/** `created_at`; undefined while none is known. */
+	readonly life: number | undefined;
+	readonly time: number;
 	readonly agentKind: string;
-	/** Time of the update that shows the stats. Counts for calls whose time nothing tells. */
-	readonly time: bigint;
-	/** Returns the time of the event with an `llm_response_id`; undefined if there is none. */
-	readonly timeOf: (responseId: string) => bigint | undefined;
+	readonly isFork: boolean;
+	/** Whether it is the conversation's current record. Otherwise the last one of its life is that with the largest rank. */
+	readonly isCurrent: boolean;
+	readonly rank: number;
+	readonly stats: ConversationStats;
 }
 
-const ZERO: Amounts = Object.freeze({
-	cost: 0n,
-	promptTokens: 0n,
-	completionTokens: 0n,
-	cacheReadTokens: 0n,
-	cacheWriteTokens: 0n,
-	reasoningTokens: 0n,
-	calls: 0n,
-});
-const NO_LIST: CountedList = { length: 0, sum: ZERO };
-const NO_USAGE: CountedUsage = { costs: NO_LIST, tokens: NO_LIST, taken: ZERO, provisional: [] };
-
-/** The ledger of a conversation at the beginning of a life. */
-export const NO_LEDGER: Ledger = { settled: false, usages: new Map() };
-
-/**
- * Counts the stats of a record that became current.
- *
- * @param ledger the ledger of this life of the conversation
- * @returns the ledger afterwards, and the rows to add. The rows of a life add up to the totals of the stats, less what was
- *   taken over: exactly in tokens, and to 10⁻⁹ for each call in cost
- */
-export function countStats(
-	ledger: Ledger,
-	reported: ReportedStats,
-): { readonly ledger: Ledger; readonly rows: readonly UsageRow[] } {
-	const metrics = new Map(Object.entries(reported.stats?.usageToMetrics ?? {}));
-	// Until `created_at` is known, nobody can tell whether listed calls are those of a fork's source. So all is provisional.
-	const settles = !ledger.settled && reported.createdAt !== undefined;
-	const settled = ledger.settled || settles;
-	const usages = new Map<string, CountedUsage>();
-	const rows = new Rows();
-	for (const usageId of new Set([...ledger.usages.keys(), ...metrics.keys()])) {
-		const before = ledger.usages.get(usageId) ?? NO_USAGE;
-		const of = metrics.get(usageId);
-		const taken = settles && of !== undefined ? takenOver(of, reported) : undefined;
-		usages.set(usageId, countUsage({ usageId, before, metrics: of, reported, settled, taken }, rows));
-	}
-	return { ledger: { settled, usages }, rows: rows.list() };
-}
-
-interface UsageToCount {
+/** A call of a list of token usages. */
+interface Call {
 	readonly usageId: string;
-	readonly before: CountedUsage;
-	/** Undefined if the record has no metrics of this usage id. */
-	readonly metrics: Metrics | undefined;
-	readonly reported: ReportedStats;
-	readonly settled: boolean;
-	/** The beginnings of the lists that a fork took over. Undefined if there are none, or it was decided before. */
-	readonly taken: TakenOver | undefined;
+	/** See {@link responseKey}; empty if the list does not tell it. */
+	readonly id: string;
+	/** Number of calls with the same id before it. */
+	readonly n: number;
+	readonly position: number;
+	readonly model: string;
+	readonly tokens: readonly number[];
+	readonly shown: number;
+	readonly life: number | null;
 }
 
-interface TakenOver {
-	readonly costs: number;
-	readonly tokens: number;
-	/** Whether all of the totals was taken over, also what the lists do not explain. */
-	readonly all: boolean;
+/** An entry of a list of costs. */
+interface Cost {
+	readonly usageId: string;
+	readonly model: string;
+	readonly cost: number;
+	readonly at: number | null;
+	/** Number of entries before it with the same values. */
+	readonly n: number;
+	readonly shown: number;
+	readonly life: number | null;
 }
 
-/** Counts the metrics of one usage id. */
-function countUsage({ usageId, before, metrics, reported, settled, taken }: UsageToCount, rows: Rows): CountedUsage {
-	const fallbackModel = metrics?.modelName ?? before.provisional.at(-1)?.model ?? "";
-	const now = { usageId, model: fallbackModel, agentKind: reported.agentKind, quarter: quarterOf(reported.time) };
-	const costs = costEntries(metrics, now);
-	const tokens = tokenEntries(metrics, now, reported);
-	const totals = totalsOf(metrics, before);
-	if (!settled) {
-		// Everything is counted anew from the lists, with the rest at the time of the update that showed it.
-		const listed = new Rows();
-		for (const entry of [...costs, ...tokens]) listed.add(entry);
-		const known = sumOf([...before.provisional]);
-		const rest = subtract(totals, costs.length + tokens.length === 0 ? known : sumOf([...costs, ...tokens]));
-		const kept = costs.length + tokens.length === 0 ? before.provisional : listed.list();
-		const provisional = merged([...kept, ...(isZero(rest) ? [] : [{ ...now, ...rest }])]);
-		for (const row of before.provisional) rows.add(negative(row));
-		for (const row of provisional) rows.add(row);
-		return { ...NO_USAGE, provisional };
-	}
-	const countedCosts = countList(before.costs, costs, taken?.costs ?? 0, now, rows);
-	const countedTokens = countList(before.tokens, tokens, taken?.tokens ?? 0, now, rows);
-	const lists = { costs: countedCosts.list, tokens: countedTokens.list };
-	const listed = add(lists.costs.sum, lists.tokens.sum);
-	// If everything listed is the source's, so is the part of the totals that no list explains.
-	const alsoTaken = taken?.all === true ? subtract(totals, listed) : before.taken;
-	const rest = withoutRounding(subtract(totals, add(listed, alsoTaken)), lists.costs.length + 1);
-	const provisional = replaceProvisional(before.provisional, rest, add(countedCosts.added, countedTokens.added), now);
-	for (const row of before.provisional) rows.add(negative(row));
-	for (const row of provisional) rows.add(row);
-	return { ...lists, taken: alsoTaken, provisional };
+/** The largest totals that were shown in a quarter of an hour, in the order of AMOUNTS. */
+interface Step {
+	readonly usageId: string;
+	readonly life: number | null;
+	readonly quarter: number;
+	readonly model: string;
+	readonly totals: readonly number[];
 }
 
-/**
- * Returns how much of the lists of a fork's first record is a copy of its source's. Costs tell their time; one without a
- * time is the fork's own. Token usages do not tell it: own are those from the first one on that has an event since the
- * fork, and at least as many as there are own costs.
- */
-function takenOver(
-	{ costs, tokenUsages }: Metrics,
-	{ createdAt, isFork, timeOf }: ReportedStats,
-): TakenOver | undefined {
-	// Costs of another conversation may be older than it too, because of a clock.
-	if (createdAt === undefined || !isFork) return undefined;
-	const firstOwnCost = costs.findIndex(
-		({ timestamp }) => timestamp === undefined || microseconds(timestamp) >= createdAt,
-	);
-	const takenCosts = firstOwnCost < 0 ? costs.length : firstOwnCost;
-	if (takenCosts === 0 && costs.length > 0) return undefined;
-	// An older event is a copy of the source's, which a reconciliation fetched.
-	const firstOwnTokens = tokenUsages.findIndex(
-		({ responseId = "" }) => (timeOf(responseId) ?? createdAt - 1n) >= createdAt,
-	);
-	const ownCosts = costs.length - takenCosts;
-	const mostTaken = Math.max(0, tokenUsages.length - ownCosts);
-	const takenTokens = firstOwnTokens < 0 ? mostTaken : Math.min(firstOwnTokens, mostTaken);
-	return { costs: takenCosts, tokens: takenTokens, all: ownCosts === 0 && takenTokens === tokenUsages.length };
+interface Life {
+	readonly began: number | null;
+	readonly time: number;
+	readonly agentKind: string;
+	readonly isFork: boolean;
+	readonly rank: number;
+	/** By usage id: the model and the totals, in the order of AMOUNTS; without the number of calls if no list tells it. */
+	readonly totals: readonly (readonly [usageId: string, model: string, totals: readonly string[]])[];
 }
 
-/**
- * Counts the entries of a list after those that were counted before.
- *
- * @param taken number of entries at the beginning that add no rows
- * @returns the list as it is counted now, and what the new entries add to its sum
- */
-function countList(
-	before: CountedList,
-	entries: readonly UsageRow[],
-	taken: number,
-	now: RowKey,
-	rows: Rows,
-): { readonly list: CountedList; readonly added: Amounts } {
-	// State updates have no lists. What was counted stays.
-	if (entries.length === 0) return { list: before, added: ZERO };
-	const sum = sumOf(entries);
-	const grows = entries.length >= before.length && isEqual(sumOf(entries.slice(0, before.length)), before.sum);
-	const added = subtract(sum, before.sum);
-	if (grows) for (const entry of entries.slice(Math.max(before.length, taken))) rows.add(entry);
-	// The list is another one than before. Where the difference belongs is not known.
-	else if (!isZero(added)) rows.add({ ...now, ...added });
-	return { list: { length: entries.length, sum }, added: grows ? added : ZERO };
+/** The earliest stats. Of a fork, they tell what it took over. */
+interface First {
+	readonly time: number;
+	readonly isFullState: boolean;
+	/** The time of the latest cost. */
+	readonly lastCost: number | null;
+	/** By usage id: the part of the totals that no list explains, and the number of calls with each id. */
+	readonly usages: readonly (readonly [
+		usageId: string,
+		rest: readonly number[],
+		ids: readonly (readonly [id: string, count: number])[],
+	])[];
 }
 
-/**
- * Returns the provisional rows for the part of the totals that the lists do not explain. New entries of the lists replace
- * the oldest rows; what is left over of the difference belongs to the time of the update.
- */
-function replaceProvisional(
-	before: readonly UsageRow[],
-	rest: Amounts,
-	listed: Amounts,
-	now: RowKey,
-): readonly UsageRow[] {
-	if (isZero(rest)) return [];
-	const kept: UsageRow[] = [];
-	const toReplace: Record<keyof Amounts, bigint> = { ...listed };
-	for (const row of before) {
-		const left = mapAmounts((name) => {
-			const replaced = row[name] > 0n && toReplace[name] > 0n ? least(row[name], toReplace[name]) : 0n;
-			toReplace[name] -= replaced;
-			return row[name] - replaced;
-		});
-		if (!isZero(left)) kept.push({ ...row, ...left });
-	}
-	const difference = subtract(rest, sumOf(kept));
-	return merged(isZero(difference) ? kept : [...kept, { ...now, ...difference }]);
+/** What was seen of the usage of a conversation. */
+export interface Seen {
+	/** The times of the first events with responses, by {@link responseKey}. */
+	readonly times: Map<string, number>;
+	readonly calls: Map<string, Call>;
+	readonly costs: Map<string, Cost>;
+	readonly steps: Map<string, Step>;
+	lives: readonly Life[];
+	first: First | undefined;
+	/** The time of the earliest posted event. */
+	firstEventAt: number | undefined;
+	/** Those calls of a fork's source that the fork lists, also if the source is not known any more: see {@link callIds}. */
+	readonly copied: Map<string, number>;
 }
 
-function costEntries(metrics: Metrics | undefined, now: RowKey): UsageRow[] {
-	return (metrics?.costs ?? []).map(({ model, cost, timestamp }) => ({
-		...ZERO,
-		...now,
-		model: model ?? metrics?.modelName ?? "",
-		quarter: timestamp === undefined ? now.quarter : quarterOf(microseconds(timestamp)),
-		cost: costUnits(cost ?? 0),
-	}));
-}
-
-function tokenEntries(metrics: Metrics | undefined, now: RowKey, { time, timeOf }: ReportedStats): UsageRow[] {
-	return (metrics?.tokenUsages ?? []).map((usage) => ({
-		...now,
-		model: usage.model || (metrics?.modelName ?? ""),
-		quarter: quarterOf(timeOf(usage.responseId ?? "") ?? time),
-		cost: 0n,
-		promptTokens: usage.promptTokens ?? 0n,
-		completionTokens: usage.completionTokens ?? 0n,
-		cacheReadTokens: usage.cacheReadTokens ?? 0n,
-		cacheWriteTokens: usage.cacheWriteTokens ?? 0n,
-		reasoningTokens: usage.reasoningTokens ?? 0n,
-		calls: 1n,
-	}));
-}
-
-/** Returns the totals of the metrics, with the number of calls: that of the longest list, or what was counted before. */
-function totalsOf(metrics: Metrics | undefined, before: CountedUsage): Amounts {
-	if (metrics === undefined) return ZERO;
-	const { accumulatedCost = 0, accumulatedTokenUsage: tokens, costs, tokenUsages, responseLatencies } = metrics;
-	const listed = Math.max(costs.length, tokenUsages.length, responseLatencies.length);
-	const counted = before.tokens.sum.calls + sumOf(before.provisional).calls;
+/** Returns what was seen of a conversation before anything is. */
+export function nothingSeen(): Seen {
 	return {
-		cost: costUnits(accumulatedCost),
-		promptTokens: tokens?.promptTokens ?? 0n,
-		completionTokens: tokens?.completionTokens ?? 0n,
-		cacheReadTokens: tokens?.cacheReadTokens ?? 0n,
-		cacheWriteTokens: tokens?.cacheWriteTokens ?? 0n,
-		reasoningTokens: tokens?.reasoningTokens ?? 0n,
-		calls: listed === 0 ? counted : BigInt(listed),
+		...{ times: new Map(), calls: new Map(), costs: new Map(), steps: new Map() },
+		...{ lives: [], first: undefined, firstEventAt: undefined, copied: new Map() },
 	};
 }
 
-/** Returns the amounts without a difference in cost that comes from rounding each of `count` costs. */
-function withoutRounding(amounts: Amounts, count: number): Amounts {
-	const { cost } = amounts;
-	return (cost < 0n ? -cost : cost) <= BigInt(count) ? { ...amounts, cost: 0n } : amounts;
+/** Adds an event. Only what was posted counts as an event of a fork: what is fetched may be a copy of its source's. */
+export function addEvent(
+	seen: Seen,
+	{ time, responseId, isPosted }: { readonly time: number; readonly responseId?: string; readonly isPosted: boolean },
+): void {
+	if (responseId !== undefined) seen.times.set(responseId, Math.min(time, seen.times.get(responseId) ?? time));
+	if (isPosted) seen.firstEventAt = Math.min(time, seen.firstEventAt ?? time);
+}
+
+/** Adds stats. */
+export function addStats(seen: Seen, { stats, time, life: began, isFullState }: Shown): void {
+	const life = began ?? null;
+	const usages: First["usages"][number][] = [];
+	const costTimes: number[] = [];
+	for (const [name, metrics] of Object.entries(stats.usageToMetrics)) {
+		const usageId = nameOf(name);
+		const entries = entriesOf(usageId, metrics, time, life);
+		for (const [key, call] of entries.calls) put(seen.calls, key, call);
+		for (const [key, cost] of entries.costs) put(seen.costs, key, cost);
+		const totals = totalsOf(metrics).map(Number);
+		if (totals.some((total) => total > 0)) {
+			const quarter = Number(quarterOf(BigInt(Math.trunc(time))));
+			const step = { usageId, life, quarter, model: nameOf(metrics.modelName ?? ""), totals };
+			putStep(seen.steps, JSON.stringify([usageId, life, quarter]), step);
+		}
+		const ids = new Map<string, number>();
+		for (const call of entries.calls.values()) ids.set(idOf(call), (ids.get(idOf(call)) ?? 0) + 1);
+		costTimes.push(...[...entries.costs.values()].flatMap(({ at }) => at ?? []));
+		const listed = sumOf([
+			...[...entries.calls.values()].map(amountsOfCall),
+			...[...entries.costs.values()].map(amountsOfCost),
+		]);
+		const rest = AMOUNTS.map((amount, n) => Math.max(0, (totals[n] ?? 0) - Number(listed[amount])));
+		usages.push([usageId, rest, [...ids]]);
+	}
+	const { first } = seen;
+	if (first === undefined || time < first.time || (time === first.time && isFullState && !first.isFullState))
+		seen.first = { time, isFullState, usages, lastCost: costTimes.length === 0 ? null : Math.max(...costTimes) };
+}
+
+/** Adds the last record of a life; its stats have been added as {@link Shown}. */
+export function addLastRecord(seen: Seen, { life, isCurrent, stats, ...record }: LastRecord): void {
+	const known = seen.lives;
+	// Records without `created_at` belong to the present life, and so does what was shown before it was known.
+	const began = life ?? known.at(-1)?.began ?? null;
+	const before = known.find((one) => one.began === began) ?? known.find((one) => one.began === null);
+	const isFork = record.isFork || before?.isFork === true;
+	const totals = Object.entries(stats.usageToMetrics).map(([usageId, metrics]) => {
+		const texts = totalsOf(metrics).map(String);
+		return [nameOf(usageId), nameOf(metrics.modelName ?? ""), hasLists(metrics) ? texts : texts.slice(0, -1)] as const;
+	});
+	const isLast = before === undefined || isCurrent || record.rank >= before.rank;
+	const after: Life = isLast
+		? { ...record, agentKind: nameOf(record.agentKind), began, isFork, totals }
+		: { ...before, began, isFork };
+	const others = known.filter((one) => one !== before);
+	seen.lives = [...others, after].sort(
+		(a, b) => (a.began ?? Number.NEGATIVE_INFINITY) - (b.began ?? Number.NEGATIVE_INFINITY),
+	);
+}
+
+/** What is known of the source of a fork: the number of its calls with each id. */
+export type SourceCalls = ReadonlyMap<string, number>;
+
+/** Returns the calls of a conversation that a fork of it may have copied. */
+export function callIds({ calls, times }: Pick<Seen, "calls" | "times">): SourceCalls {
+	const ids = new Map([...times.keys()].map((id) => [id, 1]));
+	for (const call of calls.values()) ids.set(idOf(call), Math.max(ids.get(idOf(call)) ?? 0, call.n + 1));
+	return ids;
+}
+
+/**
+ * Derives the rows of a conversation.
+ *
+ * @param source the calls of the conversation's source; undefined if it has none, or none that is known
+ */
+export function rowsOf(seen: Seen, source: SourceCalls | undefined): UsageRow[] {
+	if (source !== undefined)
+		for (const [id, count] of callIds({ calls: seen.calls, times: new Map() })) {
+			const copied = Math.min(count, source.get(id) ?? 0);
+			if (copied > (seen.copied.get(id) ?? 0)) seen.copied.set(id, copied);
+		}
+	const rows = new Rows();
+	const byLife = new Map(seen.lives.map((life) => [life, new Map<string, Listed>()]));
+	const listedOf = (life: Life | undefined, usageId: string): Listed | undefined => {
+		const usages = life && byLife.get(life);
+		const known = usages?.get(usageId) ?? { calls: [], costs: [], steps: [] };
+		usages?.set(usageId, known);
+		return usages && known;
+	};
+	for (const call of seen.calls.values()) listedOf(lifeOf(seen, call.life, call.shown), call.usageId)?.calls.push(call);
+	for (const cost of seen.costs.values()) listedOf(lifeOf(seen, cost.life, cost.shown), cost.usageId)?.costs.push(cost);
+	for (const [key, step] of seen.steps) {
+		const shown = step.quarter * Number(QUARTER);
+		listedOf(lifeOf(seen, step.life, shown), step.usageId)?.steps.push([key, step]);
+	}
+	for (const [life, usages] of byLife) {
+		for (const [usageId] of life.totals) listedOf(life, usageId);
+		for (const [usageId, listed] of usages) countUsage(seen, life, usageId, listed, source !== undefined, rows);
+	}
+	return rows.list();
+}
+
+/** What lists and totals show of a usage id in a life. */
+interface Listed {
+	readonly calls: Call[];
+	readonly costs: Cost[];
+	readonly steps: (readonly [key: string, step: Step])[];
+}
+
+function countUsage(seen: Seen, life: Life, usageId: string, of: Listed, hasSource: boolean, rows: Rows): void {
+	const { agentKind } = life;
+	const [, model = "", texts = []] = life.totals.find(([id]) => id === usageId) ?? [];
+	const calls = of.calls.sort((a, b) => a.position - b.position);
+	const costs = of.costs;
+	const copies = life.isFork ? copiesOf(seen, life, usageId, calls, costs, hasSource) : NO_COPIES;
+	for (const call of calls) {
+		const quarter = quarterOf(BigInt(Math.trunc(seen.times.get(call.id) ?? call.shown)));
+		if (!copies.entries.has(call))
+			rows.add({ usageId, model: call.model || model, agentKind, quarter, ...amountsOfCall(call) });
+	}
+	for (const cost of costs) {
+		const quarter = quarterOf(BigInt(Math.trunc(cost.at ?? cost.shown)));
+		if (!copies.entries.has(cost))
+			rows.add({ usageId, model: cost.model || model, agentKind, quarter, ...amountsOfCost(cost) });
+	}
+	const listed = sumOf([...calls.map(amountsOfCall), ...costs.map(amountsOfCost)]);
+	const mostCalls = Math.max(Number(listed.calls), ...of.steps.map(([, { totals }]) => totals.at(-1) ?? 0));
+	const hasCalls = texts.length !== AMOUNTS.length - 1;
+	const totals = mapAmounts((name, n) => BigInt(texts[n] ?? (name === "calls" && !hasCalls ? mostCalls : 0)));
+	const explained = add(listed, copies.rest);
+	// Each cost of the lists is rounded.
+	const { cost } = subtract(totals, explained);
+	const isRounding = (cost < 0n ? -cost : cost) <= BigInt(costs.length + 1);
+	const wanted = isRounding ? { ...totals, cost: explained.cost } : totals;
+	const steps = of.steps.map(([, step]) => step).sort((a, b) => a.quarter - b.quarter);
+	let counted: Amounts = explained;
+	for (const step of steps) {
+		const grown = mapAmounts((name, n) => {
+			const total = limit(BigInt(step.totals[n] ?? 0));
+			return most(0n, least(total, wanted[name]) - counted[name]);
+		});
+		rows.add({ usageId, model: step.model, agentKind, quarter: BigInt(step.quarter), ...grown });
+		counted = add(counted, grown);
+	}
+	const quarter = quarterOf(BigInt(Math.trunc(life.time)));
+	rows.add({ usageId, model, agentKind, quarter, ...subtract(wanted, counted) });
+	// What the lists explain is not needed again.
+	for (const [key, { totals: shown }] of of.steps)
+		if (AMOUNTS.every((name, n) => BigInt(shown[n] ?? 0) <= listed[name])) seen.steps.delete(key);
+}
+
+/** What a fork took over. */
+interface Copies {
+	readonly entries: ReadonlySet<Call | Cost>;
+	/** The part of the totals beside the lists. */
+	readonly rest: Amounts;
+}
+
+/**
+ * Returns what a fork took over. A cost tells its time; one without a time is the fork's own. Of the calls, copies are those
+ * of the fork's first event, if that is a full state without own costs; otherwise those that the source has. If the source
+ * is not known, own are the calls from the first one on that has an event since the fork, and at least as many as there are
+ * own costs.
+ */
+function copiesOf(
+	seen: Seen,
+	life: Life,
+	usageId: string,
+	calls: readonly Call[],
+	costs: readonly Cost[],
+	hasSource: boolean,
+): Copies {
+	const first = seen.first !== undefined && lifeOf(seen, null, seen.first.time) === life ? seen.first : undefined;
+	const began = life.began ?? first?.time ?? 0;
+	const isOwn = (time: number | null) => time === null || time >= began;
+	const copiedCosts = costs.filter(({ at }) => !isOwn(at));
+	const ofFirst = first?.usages.find(([id]) => id === usageId);
+	const hasOwnCosts = first?.lastCost !== null && first?.lastCost !== undefined && isOwn(first.lastCost);
+	const isAtFork = first?.isFullState === true && first.time <= (seen.firstEventAt ?? first.time) && !hasOwnCosts;
+	let copiedCalls: readonly Call[];
+	if (isAtFork) copiedCalls = among(calls, new Map(ofFirst?.[2]));
+	else if (hasSource || seen.copied.size > 0) copiedCalls = among(calls, seen.copied);
+	else {
+		const firstOwn = calls.findIndex(({ id }) => (seen.times.get(id) ?? began - 1) >= began);
+		const mostCopied = Math.max(0, calls.length - (costs.length - copiedCosts.length));
+		const isReset = copiedCosts.length === 0 && costs.length > 0;
+		copiedCalls = isReset ? [] : calls.slice(0, firstOwn < 0 ? mostCopied : Math.min(firstOwn, mostCopied));
+	}
+	const ids = new Map<string, number>();
+	for (const call of copiedCalls) ids.set(idOf(call), (ids.get(idOf(call)) ?? 0) + 1);
+	const firstHasOwn = hasOwnCosts || ofFirst?.[2].some(([id, count]) => count > (ids.get(id) ?? 0)) === true;
+	const restOfFirst = firstHasOwn ? [] : (ofFirst?.[1] ?? []);
+	const rest = mapAmounts((name, n) => {
+		// A call whose tokens are not listed has a cost.
+		const unlisted = name === "calls" ? Math.max(0, copiedCosts.length - copiedCalls.length) : 0;
+		return limit(BigInt(Math.max(unlisted, restOfFirst[n] ?? 0)));
+	});
+	return { entries: new Set<Call | Cost>([...copiedCalls, ...copiedCosts]), rest };
+}
+
+/** Returns as many of the calls as there are of each id. */
+function among(calls: readonly Call[], ids: ReadonlyMap<string, number>): Call[] {
+	const left = new Map(ids);
+	return calls.filter((call) => {
+		const count = left.get(idOf(call)) ?? 0;
+		left.set(idOf(call), count - 1);
+		return count > 0;
+	});
+}
+
+/** Returns the life to which something belongs: that of the record that shows it, or else that of its time. */
+function lifeOf({ lives }: Seen, life: number | null, time: number): Life | undefined {
+	const known = life === null ? undefined : lives.find(({ began }) => began === life);
+	return known ?? lives.findLast(({ began }) => began === null || began <= time) ?? lives[0];
+}
+
+/** Returns how the calls of a list are told apart. Calls without an id are counted for each usage id. */
+function idOf({ usageId, id }: Call): string {
+	return id === "" ? `\u0000${usageId}` : id;
+}
+
+function entriesOf(usageId: string, metrics: Metrics, shown: number, life: number | null) {
+	const calls = new Map<string, Call>();
+	const costs = new Map<string, Cost>();
+	const counts = new Map<string, number>();
+	const next = (key: string): number => {
+		const n = counts.get(key) ?? 0;
+		counts.set(key, n + 1);
+		return n;
+	};
+	for (const [position, usage] of metrics.tokenUsages.entries()) {
+		const id = responseKey(usage.responseId ?? "");
+		const n = next(id);
+		const tokens = tokensOf(usage).map(Number);
+		const model = nameOf(usage.model || (metrics.modelName ?? ""));
+		calls.set(JSON.stringify([usageId, id, n]), { usageId, id, n, position, model, tokens, shown, life });
+	}
+	for (const { model: name, cost: amount, timestamp } of metrics.costs) {
+		const model = nameOf(name ?? metrics.modelName ?? "");
+		const cost = Number(costUnits(amount ?? 0));
+		const at = timestamp === undefined ? null : microseconds(timestamp);
+		const n = next(JSON.stringify([model, cost, at]));
+		costs.set(JSON.stringify([usageId, model, cost, at, n]), { usageId, model, cost, at, n, shown, life });
+	}
+	return { calls, costs };
+}
+
+/** Puts an entry of a list beside what is known of it: it was shown first at the earliest time. */
+function put<Entry extends Call | Cost>(entries: Map<string, Entry>, key: string, entry: Entry): void {
+	const known = entries.get(key);
+	if (known === undefined) return void entries.set(key, entry);
+	const life =
+		known.life === null || entry.life === null ? (known.life ?? entry.life) : Math.min(known.life, entry.life);
+	const shown = Math.min(known.shown, entry.shown);
+	if (shown !== known.shown || life !== known.life) entries.set(key, { ...known, shown, life });
+}
+
+function putStep(steps: Map<string, Step>, key: string, step: Step): void {
+	const known = steps.get(key);
+	if (known === undefined) return void steps.set(key, step);
+	const isMore = step.totals.some((total, n) => total > (known.totals[n] ?? 0));
+	const totals = known.totals.map((total, n) => Math.max(total, step.totals[n] ?? 0));
+	steps.set(key, { ...known, model: isMore ? step.model : known.model, totals });
+}
+
+function tokensOf(usage: Metrics["tokenUsages"][number] | undefined): readonly bigint[] {
+	return [
+		usage?.promptTokens ?? 0n,
+		usage?.completionTokens ?? 0n,
+		usage?.cacheReadTokens ?? 0n,
+		usage?.cacheWriteTokens ?? 0n,
+		usage?.reasoningTokens ?? 0n,
+	];
+}
+
+function hasLists({ costs, tokenUsages, responseLatencies }: Metrics): boolean {
+	return costs.length + tokenUsages.length + responseLatencies.length > 0;
+}
+
+/** Returns the totals in the order of AMOUNTS. The number of calls is that of the longest list. */
+function totalsOf({ accumulatedCost = 0, accumulatedTokenUsage, ...lists }: Metrics): readonly bigint[] {
+	const { costs, tokenUsages, responseLatencies } = lists;
+	const calls = Math.max(costs.length, tokenUsages.length, responseLatencies.length);
+	return [costUnits(accumulatedCost), ...tokensOf(accumulatedTokenUsage), BigInt(calls)];
+}
+
+function amountsOfCall({ tokens }: Call): Amounts {
+	return mapAmounts((name, n) => (name === "cost" ? 0n : name === "calls" ? 1n : limit(BigInt(tokens[n - 1] ?? 0))));
+}
+
+function amountsOfCost({ cost }: Cost): Amounts {
+	return { ...ZERO, cost: limit(BigInt(cost)) };
 }
 
 /** Converts a cost to units. An infinite or very large cost ends at the limit. */
@@ -306,16 +455,17 @@ export function quarterOf(time: bigint): bigint {
 }
 
 /** Converts seconds since the Unix epoch to microseconds. Times beyond the years 1 to 9999 end at their limits. */
-function microseconds(seconds: number): bigint {
+function microseconds(seconds: number): number {
 	const limited = Math.min(Math.max(Number.isNaN(seconds) ? 0 : seconds, -62_135_596_800), 253_402_300_799);
-	return BigInt(Math.round(limited * 1e6));
+	return Math.round(limited * 1e6);
 }
 
-/** Rows with one sum for each usage id, model, agent kind and quarter. */
+/** Rows with one sum for each key. */
 class Rows {
 	readonly #byKey = new Map<string, UsageRow>();
 
 	add(row: UsageRow): void {
+		if (isZero(row)) return;
 		const key = JSON.stringify([row.usageId, row.model, row.agentKind, String(row.quarter)]);
 		const known = this.#byKey.get(key);
 		this.#byKey.set(key, known === undefined ? row : { ...row, ...add(known, row) });
@@ -327,116 +477,58 @@ class Rows {
 	}
 }
 
-function merged(list: readonly UsageRow[]): readonly UsageRow[] {
-	const rows = new Rows();
-	for (const row of list) rows.add(row);
-	return rows.list();
-}
-
-function mapAmounts(value: (name: keyof Amounts) => bigint): Amounts {
+function mapAmounts(value: (name: keyof Amounts, n: number) => bigint): Amounts {
 	return {
-		cost: value("cost"),
-		promptTokens: value("promptTokens"),
-		completionTokens: value("completionTokens"),
-		cacheReadTokens: value("cacheReadTokens"),
-		cacheWriteTokens: value("cacheWriteTokens"),
-		reasoningTokens: value("reasoningTokens"),
-		calls: value("calls"),
+		cost: value("cost", 0),
+		promptTokens: value("promptTokens", 1),
+		completionTokens: value("completionTokens", 2),
+		cacheReadTokens: value("cacheReadTokens", 3),
+		cacheWriteTokens: value("cacheWriteTokens", 4),
+		reasoningTokens: value("reasoningTokens", 5),
+		calls: value("calls", 6),
 	};
 }
 
+const ZERO: Amounts = Object.freeze(mapAmounts(() => 0n));
+const NO_COPIES: Copies = { entries: new Set(), rest: ZERO };
 const add = (a: Amounts, b: Amounts): Amounts => mapAmounts((name) => limit(a[name] + b[name]));
 const subtract = (a: Amounts, b: Amounts): Amounts => mapAmounts((name) => limit(a[name] - b[name]));
-const negative = (row: UsageRow): UsageRow => ({ ...row, ...subtract(ZERO, row) });
 const isZero = (amounts: Amounts): boolean => AMOUNTS.every((name) => amounts[name] === 0n);
-const isEqual = (a: Amounts, b: Amounts): boolean => AMOUNTS.every((name) => a[name] === b[name]);
 const least = (a: bigint, b: bigint): bigint => (a < b ? a : b);
+const most = (a: bigint, b: bigint): bigint => (a > b ? a : b);
 
 function limit(value: bigint): bigint {
 	return value > MAX ? MAX : value < MIN ? MIN : value;
 }
 
-/** A ledger as it is stored. JSON numbers cannot hold all 64-bit integers, so amounts are texts in order of AMOUNTS. */
-interface StoredLedger {
-	readonly settled: boolean;
-	readonly usages: readonly {
-		readonly usageId: string;
-		readonly costs: readonly [length: number, sum: readonly string[]];
-		readonly tokens: readonly [length: number, sum: readonly string[]];
-		readonly taken: readonly string[];
-		readonly provisional: readonly (readonly [
-			model: string,
-			agentKind: string,
-			quarter: string,
-			amounts: readonly string[],
-		])[];
-	}[];
-}
-
-/** Formats a ledger as JSON text, for the store. */
-export function formatLedger({ settled, usages }: Ledger): string {
-	// `settled` comes first, for isSettled.
-	const stored: StoredLedger = {
-		settled,
-		usages: [...usages].map(([usageId, { costs, tokens, taken, provisional }]) => ({
-			usageId,
-			costs: [costs.length, formatAmounts(costs.sum)],
-			tokens: [tokens.length, formatAmounts(tokens.sum)],
-			taken: formatAmounts(taken),
-			provisional: provisional.map((row) => [row.model, row.agentKind, String(row.quarter), formatAmounts(row)]),
-		})),
-	};
-	return JSON.stringify(stored);
-}
-
-/** Returns {@link Ledger.settled} of a text of {@link formatLedger}, without parsing the rest of it. */
-export function isSettled(text: string): boolean {
-	return text.startsWith('{"settled":true');
-}
-
-/** Parses a text of {@link formatLedger}. */
-export function parseLedger(text: string): Ledger {
-	const { settled, usages }: StoredLedger = JSON.parse(text);
-	return {
-		settled,
-		usages: new Map(
-			usages.map(({ usageId, costs, tokens, taken, provisional }) => [
-				usageId,
-				{
-					costs: { length: costs[0], sum: parseAmounts(costs[1]) },
-					tokens: { length: tokens[0], sum: parseAmounts(tokens[1]) },
-					taken: parseAmounts(taken),
-					provisional: provisional.map(([model, agentKind, quarter, amounts]) => ({
-						usageId,
-						model,
-						agentKind,
-						quarter: BigInt(quarter),
-						...parseAmounts(amounts),
-					})),
-				},
-			]),
-		),
-	};
-}
-
-function formatAmounts(amounts: Amounts): string[] {
-	return AMOUNTS.map((name) => String(amounts[name]));
-}
-
-function parseAmounts(texts: readonly string[]): Amounts {
-	return mapAmounts((name) => BigInt(texts[AMOUNTS.indexOf(name)] ?? "0"));
-}
-
-/**
- * Returns the ids of responses whose times matter for stats: those of the token usages that are not counted yet.
- *
- * @param ledger the ledger before the stats are counted
- */
-export function uncountedResponses(ledger: Ledger, stats: ConversationStats): string[] {
-	return Object.entries(stats.usageToMetrics).flatMap(([usageId, { tokenUsages }]) => {
-		const counted = ledger.settled ? (ledger.usages.get(usageId)?.tokens.length ?? 0) : 0;
-		return tokenUsages.slice(counted).flatMap(({ responseId }) => (responseId ? [responseId] : []));
+/** Formats what was seen as JSON text, for the store. */
+export function formatSeen({ times, calls, costs, steps, copied, ...seen }: Seen): string {
+	return JSON.stringify({
+		...seen,
+		...{ times: [...times], copied: [...copied] },
+		...{ calls: [...calls.values()], costs: [...costs.values()], steps: [...steps.values()] },
 	});
+}
+
+/** Parses a text of {@link formatSeen}. */
+export function parseSeen(text: string): Seen {
+	const stored: {
+		readonly times: readonly (readonly [string, number])[];
+		readonly calls: readonly Call[];
+		readonly costs: readonly Cost[];
+		readonly steps: readonly Step[];
+		readonly lives: readonly Life[];
+		readonly first?: First;
+		readonly firstEventAt?: number;
+		readonly copied: readonly (readonly [string, number])[];
+	} = JSON.parse(text);
+	const { times, calls, costs, steps, lives, first, firstEventAt, copied } = stored;
+	return {
+		...{ times: new Map(times), copied: new Map(copied), lives, first, firstEventAt },
+		calls: new Map(calls.map((call) => [JSON.stringify([call.usageId, call.id, call.n]), call])),
+		costs: new Map(costs.map((cost) => [JSON.stringify([cost.usageId, cost.model, cost.cost, cost.at, cost.n]), cost])),
+		steps: new Map(steps.map((step) => [JSON.stringify([step.usageId, step.life, step.quarter]), step])),
+	};
 }
 
 /** Returns the sum of two amounts; each number ends at the limits of its type. */

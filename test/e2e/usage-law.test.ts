@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
-import { timestampMs } from "@bufbuild/protobuf/wkt";
+import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
 import { UsageStep } from "../../gen/conversations/v1/conversation_report_service_pb.js";
 import { type ConversationUpdate, ConversationView } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { EVENT_WEBHOOK, PROTOCOLS, postWebhook, readClient, reportClient, WEBHOOK } from "../support/clients.ts";
@@ -111,16 +112,29 @@ function sumsOf({ conversation }: ConversationUpdate): Sums {
 	}, NOTHING);
 }
 
-/** Returns what the usage of a conversation must be: the sum over its lives of the stats of their last current records. */
+/**
+ * Returns what the usage of a conversation must be: the sum over its lives of the stats of their last records, also of those
+ * that arrived when the next life had begun.
+ */
 function expectedOf(updates: readonly ConversationUpdate[]): Sums {
-	const lives: ConversationUpdate[] = [];
-	for (const update of updates.filter(({ current }) => current)) {
-		const [last, created] = [lives.at(-1)?.conversation?.createdAt, update.conversation?.createdAt];
-		const isNewLife = last !== undefined && created !== undefined && timestampMs(created) > timestampMs(last);
-		if (isNewLife) lives.push(update);
-		else lives.splice(-1, 1, update);
+	const lives = new Map<number | undefined, ConversationUpdate>();
+	const rankOf = ({ conversation }: ConversationUpdate) =>
+		conversation?.executionStatus === ConversationExecutionStatus.DELETING
+			? 1e15 + timeOf(conversation.updatedAt)
+			: timeOf(conversation?.updatedAt);
+	for (const update of updates) {
+		const { conversation, current } = update;
+		const life = conversation?.createdAt === undefined ? undefined : timestampMs(conversation.createdAt);
+		const last = lives.get(life);
+		if (last === undefined || current || rankOf(update) >= rankOf(last)) lives.set(life, update);
 	}
-	return lives.reduce((sum, update) => add(sum, sumsOf(update)), NOTHING);
+	// What events made before the first record belongs to the life of that record.
+	if (lives.size > 1) lives.delete(undefined);
+	return [...lives.values()].reduce((sum, update) => add(sum, sumsOf(update)), NOTHING);
+}
+
+function timeOf(time: Timestamp | undefined): number {
+	return time === undefined ? 0 : timestampMs(time);
 }
 
 describe.each(ENGINES)("with $engine", ({ open }) => {

@@ -1,12 +1,15 @@
+import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { ServiceError } from "../../src/errors.ts";
+import { fromMicroseconds } from "../../src/record/json/scalars.ts";
 import type { Condition } from "../../src/store/condition.ts";
 import type { CountGroup } from "../../src/store/conversation-lists.ts";
 import type { Poster } from "../../src/store/owners.ts";
 import type { Store } from "../../src/store/store.ts";
-import type { UsageGroup } from "../../src/store/usage-report.ts";
-import { appendEvents, batch, effectOf, record, stateUpdate, titleDelta } from "./event-samples.ts";
+import { USED_LENGTHS, type UsageGroup, type UsagePeriod } from "../../src/store/usage-report.ts";
+import { appendEvents, batch, effectOf, event, record, stateUpdate, titleDelta } from "./event-samples.ts";
 import { append, type Columns, sample, second, start } from "./samples.ts";
 
 const POSTERS: readonly (Poster | undefined)[] = [
@@ -22,6 +25,9 @@ const columns = fc.record({
 	status: fc.constantFrom("idle", "running", "finished", "deleting"),
 	agentKind: fc.constantFrom("Agent", "ACPAgent"),
 	model: fc.constantFrom("a", "b", "m".repeat(400)),
+	/** Number of calls that the record lists, and whether it is a fork of the next conversation. */
+	calls: fc.nat(3),
+	isFork: fc.boolean(),
 	tags: fc.dictionary(fc.constantFrom("team", "x"), fc.constantFrom("1", "2"), { maxKeys: 2 }),
 });
 const conversation = fc.nat(CONVERSATIONS - 1);
@@ -69,21 +75,33 @@ async function perform(store: Store, done: Operation, n: number): Promise<void> 
 	const valuesOf = (of: Partial<Columns>) => ({ ...of, updatedAt: receivedAt });
 	switch (done.kind) {
 		case "post": {
+			const { model, calls, isFork } = done.columns;
+			const tokenUsages = Array.from({ length: calls }, (_, call) => ({
+				...{ model, promptTokens: 5n, responseId: `response-${call}` },
+			}));
 			const stats = {
 				usageToMetrics: {
-					agent: { modelName: done.columns.model, accumulatedTokenUsage: { promptTokens: BigInt(n) } },
+					agent: { modelName: model, accumulatedTokenUsage: { promptTokens: BigInt(n) }, tokenUsages },
 				},
 			};
+			const source = isFork ? id((done.conversation + 1) % CONVERSATIONS) : undefined;
 			const post = sample({
 				conversationId: id(done.conversation),
 				receivedAt,
-				record: record({ title: `${n}`, stats }),
+				record: record({
+					title: `${n}`,
+					stats,
+					createdAt: fromMicroseconds(start),
+					...(source === undefined ? {} : { forkedFromConversationId: source }),
+				}),
 				columns: valuesOf(done.columns),
 			});
-			await append(store, { ...post, poster: POSTERS[done.poster] }).catch((error: unknown) => {
-				// The conversation belongs to another owner.
-				if (!(error instanceof ServiceError && error.kind === "permission_denied")) throw error;
-			});
+			await append(store, { ...post, summary: summaryWith(post.summary, source), poster: POSTERS[done.poster] }).catch(
+				(error: unknown) => {
+					// The conversation belongs to another owner.
+					if (!(error instanceof ServiceError && error.kind === "permission_denied")) throw error;
+				},
+			);
 			return;
 		}
 		case "event": {
@@ -91,7 +109,9 @@ async function perform(store: Store, done: Operation, n: number): Promise<void> 
 			const { revision, current } = await store.getRecordState(conversationId, []);
 			if (current === undefined) return;
 			const effect = effectOf(revision, titleDelta(`event ${n}`), valuesOf(done.columns));
-			await appendEvents(store, batch(conversationId, [stateUpdate()], { receivedAt, effect }));
+			const llmResponseId = `response-${done.columns.calls}`;
+			const events = [stateUpdate(), event({ llmResponseId, happenedAt: receivedAt + 3600n * second })];
+			await appendEvents(store, batch(conversationId, events, { receivedAt, effect }));
 			return;
 		}
 		case "assign":
@@ -112,6 +132,13 @@ async function perform(store: Store, done: Operation, n: number): Promise<void> 
 		case "list":
 			await store.listConversations({ conditions: [], limit: 1, withRecords: false });
 	}
+}
+
+/** Returns a summary that names the source of a fork. */
+function summaryWith(summary: Uint8Array, forkedFromConversationId: string | undefined): Uint8Array {
+	if (forkedFromConversationId === undefined) return summary;
+	const named = { ...fromBinary(ConversationSummarySchema, summary), forkedFromConversationId };
+	return toBinary(ConversationSummarySchema, named);
 }
 
 /** A condition of each kind that an operation can change. */
@@ -136,6 +163,26 @@ async function readView(store: Store) {
 		lists: await Promise.all(orders.map((order) => read(order, []))),
 		filtered: await Promise.all(FILTERS.map((condition) => read("updated", [condition]))),
 		counts: await Promise.all(GROUPS.map((group) => store.countConversations({ conditions: [], group, limit: 100 }))),
+		...(await readUsage(store)),
+	};
+}
+
+/** Reads everything that the view of usage tells. */
+async function readUsage(store: Store) {
+	const range = await store.getUsageRange();
+	if (range === undefined) return { range };
+	const quarters = await store.listUsedPeriods({ ...range, length: USED_LENGTHS.hour, limit: 1_000 });
+	const hours = quarters.map((first) => ({ first, beyond: first + 4n }));
+	const report = (periods: readonly UsagePeriod[], groups: readonly UsageGroup[]) =>
+		store.reportUsage({ periods, groups, conditions: [], top: 0, limit: 1_000 });
+	return {
+		...{ range, quarters },
+		models: (await store.listModelUsage()).toSorted((a, b) => (a.model < b.model ? -1 : 1)),
+		totals: await store.listUsageTotals(""),
+		// From the sums, from the days and from the ledger.
+		sums: await report(hours, [{ kind: "usage_id" }, { kind: "model" }, { kind: "sender" }, { kind: "owner" }]),
+		days: await report([range], [{ kind: "model" }, { kind: "agent_kind" }]),
+		ledger: await report(hours, [{ kind: "conversation" }, { kind: "model" }]),
 	};
 }
 
@@ -148,7 +195,7 @@ export function countConformance(open: () => Promise<Store>): void {
 					await using store = await open();
 					for (const [n, done] of operations.entries()) await perform(store, done, n + 1);
 					const grown = await readView(store);
-					await store.resetViews();
+					await store.resetViews(["conversations", "usage"]);
 					expect(await readView(store)).toEqual(grown);
 				}),
 				{ numRuns: 12 },

@@ -37,13 +37,13 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 			"SELECT c.conversation_id, u.* FROM updates u JOIN conversations c ON c.id = u.conversation ORDER BY sequence",
 		updates_of_owners: "SELECT * FROM updates_of_owners ORDER BY owner, sequence",
 		usage_conversations:
-			"SELECT conversation_id, life, life_began_at, digest, ledger, sender, owner FROM usage_conversations ORDER BY 1",
+			"SELECT conversation_id, life_began_at, ledger, sender, owner, source_id FROM usage_conversations WHERE is_kept ORDER BY 1",
 		usage_days: `
 			SELECT k.conversation_id, d.day, d.model, d.usage_id, d.agent_kind
 			FROM usage_days d JOIN usage_conversations k ON k.id = d.conversation ORDER BY 1, 2, 3, 4
 		`,
 		usage_ledger: `
-			SELECT k.conversation_id, l.life, l.quarter, l.model, l.usage_id, l.agent_kind, l.cost, l.calls
+			SELECT k.conversation_id, l.quarter, l.model, l.usage_id, l.agent_kind, l.cost, l.calls
 			FROM usage_ledger l JOIN usage_conversations k ON k.id = l.conversation ORDER BY 1, 2, 3, 4
 		`,
 		usage_sums: "SELECT * FROM usage_sums ORDER BY length, start, model, usage_id, agent_kind",
@@ -81,9 +81,9 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		titles: "SELECT * FROM conversation_updates.titles ORDER BY conversation_id",
 		unfinished_import: "made by each database itself",
 		updates: "SELECT * FROM conversation_updates.updates ORDER BY sequence",
-		usage_conversations: "SELECT * FROM conversation_updates.usage_conversations ORDER BY id",
+		usage_conversations: "SELECT * FROM conversation_updates.usage_conversations WHERE is_kept ORDER BY id",
 		usage_days: "SELECT * FROM conversation_updates.usage_days ORDER BY conversation, day, model, usage_id",
-		usage_ledger: "SELECT * FROM conversation_updates.usage_ledger ORDER BY conversation, life, quarter, model",
+		usage_ledger: "SELECT * FROM conversation_updates.usage_ledger ORDER BY conversation, quarter, model",
 		usage_sums: "SELECT * FROM conversation_updates.usage_sums ORDER BY length, start, model",
 		views: "made by each database itself",
 		writers: "made by each database itself",

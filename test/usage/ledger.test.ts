@@ -3,15 +3,18 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type ConversationStats, ConversationStatsSchema } from "../../gen/conversations/v1/stats_pb.js";
 import {
-	AMOUNTS,
 	type Amounts,
+	addEvent,
+	addLastRecord,
+	addStats,
+	callIds,
 	costUnits,
-	countStats,
-	formatLedger,
-	type Ledger,
-	NO_LEDGER,
-	parseLedger,
-	type ReportedStats,
+	formatSeen,
+	nothingSeen,
+	parseSeen,
+	rowsOf,
+	type Seen,
+	type SourceCalls,
 	sumOf,
 	type UsageRow,
 } from "../../src/usage/ledger.ts";
@@ -26,203 +29,245 @@ interface Call {
 	readonly hasEvent: boolean;
 }
 
+/** Something that is seen of a conversation. */
+type Evidence = (seen: Seen) => void;
+
+const NONE: Amounts = sumOf([]);
 const HOUR = 3600;
 const CREATED = 1_800_000_000;
 const call: fc.Arbitrary<Omit<Call, "at">> = fc.record({
 	usageId: fc.constantFrom("agent", "condenser"),
 	model: fc.constantFrom("a", "b"),
 	cost: fc.constantFrom(0, 0.003075, 1e-9, 0.1, 12.5),
-	prompt: fc.nat(5000),
+	prompt: fc.integer({ min: 1, max: 5000 }),
 	hasEvent: fc.boolean(),
 });
 
-/** Returns the stats after calls, as the agent server makes them: costs and tokens of zero are not listed. */
+/** Returns the stats after calls, as the agent server makes them: costs of zero are not listed. */
 function statsAfter(calls: readonly Call[], withLists = true): ConversationStats {
-	const stats = create(ConversationStatsSchema);
-	for (const usageId of new Set(calls.map((one) => one.usageId))) {
+	const usages = [...new Set(calls.map(({ usageId }) => usageId))].map((usageId) => {
 		const own = calls.filter((one) => one.usageId === usageId);
-		const metrics = create(ConversationStatsSchema, {
-			usageToMetrics: {
-				[usageId]: {
-					modelName: own.at(-1)?.model ?? "",
-					accumulatedCost: own.reduce((sum, { cost }) => sum + cost, 0),
-					accumulatedTokenUsage: { promptTokens: BigInt(own.reduce((sum, { prompt }) => sum + prompt, 0)) },
-					...(withLists
-						? {
-								costs: own
-									.filter(({ cost }) => cost > 0)
-									.map(({ model, cost, at }) => ({ model, cost, timestamp: at })),
-								tokenUsages: own
-									.filter(({ prompt }) => prompt > 0)
-									.map(({ model, prompt, at }) => ({ model, promptTokens: BigInt(prompt), responseId: String(at) })),
-								responseLatencies: own.map(({ model, at }) => ({ model, latency: 1, responseId: String(at) })),
-							}
-						: {}),
-				},
-			},
-		}).usageToMetrics[usageId];
-		if (metrics !== undefined) stats.usageToMetrics[usageId] = metrics;
-	}
-	return stats;
+		const lists = {
+			costs: own.filter(({ cost }) => cost > 0).map(({ model, cost, at }) => ({ model, cost, timestamp: at })),
+			tokenUsages: own.map(({ model, prompt, at }) => ({
+				...{ model, promptTokens: BigInt(prompt), responseId: String(at) },
+			})),
+			responseLatencies: own.map(({ model, at }) => ({ model, latency: 1, responseId: String(at) })),
+		};
+		const totals = {
+			modelName: own.at(-1)?.model ?? "",
+			accumulatedCost: own.reduce((sum, { cost }) => sum + cost, 0),
+			accumulatedTokenUsage: { promptTokens: BigInt(own.reduce((sum, { prompt }) => sum + prompt, 0)) },
+		};
+		return [usageId, { ...totals, ...(withLists ? lists : {}) }];
+	});
+	return create(ConversationStatsSchema, { usageToMetrics: Object.fromEntries(usages) });
 }
 
 function at(calls: readonly Omit<Call, "at">[], start: number): Call[] {
 	return calls.map((one, index) => ({ ...one, at: start + index * 600 }));
 }
 
-function report(stats: ConversationStats, of: Partial<ReportedStats> = {}): ReportedStats {
-	return {
-		stats,
-		createdAt: BigInt(CREATED) * 1_000_000n,
-		isFork: false,
-		agentKind: "Agent",
-		time: BigInt(CREATED + 100 * HOUR) * 1_000_000n,
-		timeOf: () => undefined,
-		...of,
+const micros = (seconds: number): number => seconds * 1e6;
+
+/** A record that shows stats, and is the current one afterwards if it is the last. */
+function shown(stats: ConversationStats, seconds: number, life: number | undefined = CREATED): Evidence {
+	const began = life === undefined ? undefined : micros(life);
+	return (seen) => addStats(seen, { stats, time: micros(seconds), life: began, isFullState: false });
+}
+
+function last(stats: ConversationStats, seconds: number, isFork = false, life: number | undefined = CREATED): Evidence {
+	return (seen) => {
+		shown(stats, seconds, life)(seen);
+		addLastRecord(seen, {
+			...{ stats, time: micros(seconds), life: life === undefined ? undefined : micros(life) },
+			...{ isFork, agentKind: "Agent", isCurrent: true, rank: seconds },
+		});
 	};
 }
 
-/** Counts reports one after the other, with the ledger stored and read again between them. */
-function countAll(reports: readonly ReportedStats[]): { ledger: Ledger; rows: UsageRow[] } {
-	let ledger = NO_LEDGER;
-	const rows: UsageRow[] = [];
-	for (const reported of reports) {
-		const counted = countStats(parseLedger(formatLedger(ledger)), reported);
-		ledger = counted.ledger;
-		rows.push(...counted.rows);
+const eventOf = ({ at: time }: Call): Evidence => {
+	return (seen) => addEvent(seen, { time: micros(time), responseId: String(time), isPosted: true });
+};
+
+/** Sees all, one after the other, stored and read again between them, and derives rows each time. */
+function countAll(all: readonly Evidence[], source?: SourceCalls): UsageRow[] {
+	let seen = nothingSeen();
+	let rows: UsageRow[] = [];
+	for (const see of all) {
+		see(seen);
+		rows = rowsOf(seen, source);
+		seen = parseSeen(formatSeen(seen));
 	}
-	return { ledger, rows };
+	return rows;
 }
 
-function tokensOf({ usageToMetrics }: ConversationStats): bigint {
-	return Object.values(usageToMetrics).reduce((sum, m) => sum + (m.accumulatedTokenUsage?.promptTokens ?? 0n), 0n);
+function sorted(rows: readonly UsageRow[]): readonly UsageRow[] {
+	const keyOf = (row: UsageRow) => JSON.stringify([row.usageId, row.model, row.agentKind, String(row.quarter)]);
+	return rows.toSorted((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
 }
 
-function costOf({ usageToMetrics }: ConversationStats): bigint {
-	return Object.values(usageToMetrics).reduce((sum, m) => sum + costUnits(m.accumulatedCost ?? 0), 0n);
+function totalsOf({ usageToMetrics }: ConversationStats): readonly [cost: bigint, prompt: bigint] {
+	const metrics = Object.values(usageToMetrics);
+	return [
+		metrics.reduce((sum, { accumulatedCost }) => sum + costUnits(accumulatedCost ?? 0), 0n),
+		metrics.reduce((sum, { accumulatedTokenUsage }) => sum + (accumulatedTokenUsage?.promptTokens ?? 0n), 0n),
+	];
 }
 
-function expectLaw(rows: readonly UsageRow[], stats: ConversationStats, calls: number): void {
-	const sum = sumOf(rows);
-	expect(sum.promptTokens).toBe(tokensOf(stats));
-	const difference = sum.cost - costOf(stats);
+function expectSum(rows: readonly UsageRow[], stats: ConversationStats, calls: number): void {
+	const [sum, [cost, prompt]] = [sumOf(rows), totalsOf(stats)];
+	expect(sum.promptTokens).toBe(prompt);
+	const difference = sum.cost - cost;
 	expect(difference >= -BigInt(calls + 4) && difference <= BigInt(calls + 4)).toBe(true);
 }
 
-const step = fc.record({ upTo: fc.nat(12), withLists: fc.boolean(), knowsCreation: fc.boolean() });
+describe("the rows of a conversation", () => {
+	const steps = fc.array(fc.record({ upTo: fc.nat(12), withLists: fc.boolean() }), { minLength: 1, maxLength: 8 });
 
-describe("the rows of a life add up to the stats of the current record", () => {
-	test("whatever is reported in whatever order, with or without lists, also when totals fall", () => {
+	test("add up to the stats of the last record, with or without lists, also when totals fall", () => {
 		fc.assert(
-			fc.property(fc.array(call, { maxLength: 12 }), fc.array(step, { minLength: 1, maxLength: 8 }), (some, steps) => {
+			fc.property(fc.array(call, { maxLength: 12 }), steps, (some, all) => {
 				const calls = at(some, CREATED);
-				const reports = steps.map(({ upTo, withLists, knowsCreation }, index) =>
-					report(statsAfter(calls.slice(0, upTo), withLists), {
-						time: BigInt(CREATED + (index + 1) * HOUR) * 1_000_000n,
-						createdAt: knowsCreation ? BigInt(CREATED) * 1_000_000n : undefined,
-						timeOf: (id) =>
-							calls.some((one) => one.hasEvent && String(one.at) === id) ? BigInt(id) * 1_000_000n : undefined,
-					}),
-				);
-				const { rows } = countAll(reports);
-				const last = reports.at(-1)?.stats;
-				if (last === undefined) throw new Error("there is a report");
-				expectLaw(rows, last, calls.length * steps.length);
+				const stats = all.map(({ upTo, withLists }) => statsAfter(calls.slice(0, upTo), withLists));
+				const records = stats.map((one, n) => last(one, CREATED + (n + 1) * HOUR));
+				expectSum(countAll(records), stats.at(-1) ?? statsAfter([]), calls.length);
 			}),
 		);
 	});
 
-	test("a repeated report adds no row", () => {
+	test("are the same in whatever order and however often all is seen", () => {
 		fc.assert(
-			fc.property(fc.array(call, { maxLength: 12 }), fc.boolean(), (some, withLists) => {
-				const reported = report(statsAfter(at(some, CREATED), withLists));
-				const { ledger } = countAll([reported]);
-				expect(countStats(ledger, reported).rows).toEqual([]);
-			}),
+			fc.property(
+				fc.array(call, { maxLength: 8 }),
+				steps,
+				fc.infiniteStream(fc.nat()),
+				fc.boolean(),
+				(some, all, order, isFork) => {
+					const calls = at(some, CREATED);
+					const evidence = [
+						...all.map(({ upTo, withLists }, n) =>
+							shown(statsAfter(calls.slice(0, upTo), withLists), CREATED + (n + 1) * HOUR),
+						),
+						...calls.filter(({ hasEvent }) => hasEvent).map(eventOf),
+					];
+					const end = last(statsAfter(calls), CREATED + 20 * HOUR, isFork);
+					const keyed = [...evidence, ...evidence].map((see) => ({ see, key: order.next().value ?? 0 }));
+					const shuffled = keyed.sort((a, b) => a.key - b.key).map(({ see }) => see);
+					const rows = countAll([...evidence, end]);
+					expect(sorted(countAll([...shuffled, end, ...shuffled]))).toEqual(sorted(rows));
+				},
+			),
 		);
 	});
 
-	test("calls count at their own times and models, however they were reported first", () => {
-		fc.assert(
-			fc.property(fc.array(call, { maxLength: 12 }), fc.array(fc.boolean(), { maxLength: 4 }), (some, early) => {
-				const calls = at(
-					some.map((one) => ({ ...one, hasEvent: true })),
-					CREATED,
-				);
-				const timeOf = (id: string) => BigInt(id) * 1_000_000n;
-				const whole = report(statsAfter(calls), { timeOf });
-				const parts = early.map((withLists, index) =>
-					report(statsAfter(calls.slice(0, 3 * (index + 1)), withLists), { timeOf }),
-				);
-				const byKey = (rows: readonly UsageRow[]) => {
-					const sums = new Map<string, Amounts>();
-					for (const row of rows) {
-						const key = `${row.usageId} ${row.model} ${row.quarter}`;
-						sums.set(key, sumOf([sums.get(key) ?? sumOf([]), row]));
-					}
-					return new Map([...sums].filter(([, sum]) => AMOUNTS.some((name) => sum[name] !== 0n)).sort());
-				};
-				expect(byKey(countAll([...parts, whole]).rows)).toEqual(byKey(countAll([whole]).rows));
-			}),
-		);
+	test("have calls at the time of their event, also of one that is seen last, or when they were shown first", () => {
+		const calls = at([call0(0.5, 100), call0(0.25, 200)], CREATED);
+		const [first, second] = calls;
+		if (first === undefined || second === undefined) throw new Error("there are two calls");
+		const records = [shown(statsAfter([first]), CREATED + 2 * HOUR), last(statsAfter(calls), CREATED + 4 * HOUR)];
+		const tokens = (rows: readonly UsageRow[]) =>
+			rows.filter(({ promptTokens }) => promptTokens > 0n).map((row) => [row.quarter * 900n, row.promptTokens]);
+		const shownAt = [
+			[BigInt(CREATED + 2 * HOUR), 100n],
+			[BigInt(CREATED + 4 * HOUR), 200n],
+		];
+		expect(tokens(sorted(countAll(records)))).toEqual(shownAt);
+		expect(tokens(sorted(countAll([...records, eventOf(first)])))).toEqual([[BigInt(CREATED), 100n], shownAt[1]]);
+	});
+
+	test("of totals without lists are at the times at which they grew", () => {
+		const calls = at([call0(0.5, 100), call0(0.25, 200)], CREATED);
+		const records = [
+			last(statsAfter(calls.slice(0, 1), false), CREATED + HOUR),
+			last(statsAfter(calls, false), CREATED + 2 * HOUR),
+			last(statsAfter(calls, false), CREATED + 3 * HOUR),
+		];
+		expect(sorted(countAll(records)).map(({ quarter, promptTokens }) => [quarter * 900n, promptTokens])).toEqual([
+			[BigInt(CREATED + HOUR), 100n],
+			[BigInt(CREATED + 2 * HOUR), 200n],
+		]);
+	});
+
+	test("have those of each life, whichever record arrives last", () => {
+		const [before, after] = [at([call0(0.5, 100)], CREATED), at([call0(0.25, 200)], CREATED + 10 * HOUR)];
+		const again = CREATED + 9 * HOUR;
+		const earlier: Evidence = (seen) => {
+			shown(statsAfter(before), CREATED + HOUR)(seen);
+			addLastRecord(seen, {
+				...{ stats: statsAfter(before), time: micros(CREATED + HOUR), life: micros(CREATED), rank: 1 },
+				...{ isFork: false, agentKind: "Agent", isCurrent: false },
+			});
+		};
+		const later = last(statsAfter(after), CREATED + 11 * HOUR, false, again);
+		for (const all of [
+			[earlier, later],
+			[later, earlier],
+		])
+			expect(sumOf(countAll(all))).toEqual({ ...NONE, cost: 750_000_000n, promptTokens: 300n, calls: 2n });
 	});
 });
 
 describe("a fork", () => {
 	const source = at([call0(0.5, 100), call0(0.25, 200)], CREATED - HOUR);
 	const own = at([call0(1, 1000)], CREATED + HOUR);
+	const ownUsage = { ...NONE, cost: 1_000_000_000n, promptTokens: 1000n, calls: 1n };
+	const end = (calls: readonly Call[]) => last(statsAfter(calls), CREATED + 2 * HOUR, true);
+	const fullState = (calls: readonly Call[], time = CREATED + 1): Evidence => {
+		return (seen) => {
+			addEvent(seen, { time: micros(time), isPosted: true });
+			addStats(seen, { stats: statsAfter(calls), time: micros(time), life: undefined, isFullState: true });
+		};
+	};
+	const callsOf = (calls: readonly Call[]): SourceCalls => {
+		const seen = nothingSeen();
+		last(statsAfter(calls), CREATED)(seen);
+		return callIds(seen);
+	};
 
-	test("is not charged for what it took over, and is for its own calls", () => {
-		const first = report(statsAfter(source), { isFork: true });
-		const second = report(statsAfter([...source, ...own]), { isFork: true });
-		expect(countAll([first]).rows).toEqual([]);
-		const { rows } = countAll([first, second]);
-		expect(sumOf(rows)).toEqual({ ...sumOf([]), cost: 1_000_000_000n, promptTokens: 1000n, calls: 1n });
+	test("is not charged for what it took over, and is for its own calls, as long as nothing is known of its source", () => {
+		expect(countAll([end(source)])).toEqual([]);
+		expect(sumOf(countAll([end(source), end([...source, ...own])]))).toEqual(ownUsage);
+		expect(sumOf(countAll([end([...source, ...own])]))).toEqual(ownUsage);
+		expect(sumOf(countAll([...source.map(eventOf), end([...source, ...own])]))).toEqual(ownUsage);
+		expect(countAll([end(source), last(statsAfter(source, false), CREATED + 3 * HOUR, true)])).toEqual([]);
 	});
 
-	test("is charged for its own calls alone if the first report already has both", () => {
-		const { rows } = countAll([report(statsAfter([...source, ...own]), { isFork: true })]);
-		expect(sumOf(rows)).toEqual({ ...sumOf([]), cost: 1_000_000_000n, promptTokens: 1000n, calls: 1n });
-	});
-
-	test("gives back what it was charged for while its time of creation was not known", () => {
-		const early = report(statsAfter(source), { createdAt: undefined });
-		const later = report(statsAfter([...source, ...own]), { isFork: true });
-		const { rows } = countAll([early, later]);
-		expect(sumOf(rows)).toEqual({ ...sumOf([]), cost: 1_000_000_000n, promptTokens: 1000n, calls: 1n });
-	});
-
-	const ownUsage = { ...sumOf([]), cost: 1_000_000_000n, promptTokens: 1000n, calls: 1n };
-
-	test("is not charged for calls of its source whose events were copied and fetched", () => {
-		const timeOf = (responseId: string) => BigInt(responseId) * 1_000_000n;
-		expect(sumOf(countAll([report(statsAfter([...source, ...own]), { isFork: true, timeOf })]).rows)).toEqual(ownUsage);
-	});
-
-	test("is charged for an own call before the first one that has an event", () => {
-		const calls = [...source, ...own, ...at([call0(1, 10)], CREATED + 2 * HOUR)];
-		const timeOf = (responseId: string) => (responseId === String(CREATED + 2 * HOUR) ? 1n << 60n : undefined);
-		const { rows } = countAll([report(statsAfter(calls), { isFork: true, timeOf })]);
-		expect(sumOf(rows)).toEqual({ ...sumOf([]), cost: 2_000_000_000n, promptTokens: 1010n, calls: 2n });
-	});
-
-	test("is charged for a call whose cost has no time", () => {
+	test("is charged for an own call before the first one that has an event, and for one whose cost has no time", () => {
+		const more = at([call0(1, 10)], CREATED + 2 * HOUR);
+		const rows = countAll([...more.map(eventOf), end([...source, ...own, ...more])]);
+		expect(sumOf(rows)).toEqual({ ...ownUsage, cost: 2_000_000_000n, promptTokens: 1010n, calls: 2n });
 		const stats = statsAfter([...source, ...own]);
 		for (const cost of stats.usageToMetrics.agent?.costs.slice(2) ?? []) cost.timestamp = undefined;
-		expect(sumOf(countAll([report(stats, { isFork: true })]).rows)).toEqual(ownUsage);
+		expect(sumOf(countAll([last(stats, CREATED + 2 * HOUR, true)]))).toEqual(ownUsage);
+	});
+
+	const free = at([call0(0, 50)], CREATED + HOUR);
+	const freeUsage = { ...NONE, promptTokens: 50n, calls: 1n };
+
+	test("counts own calls without a cost by its first event, or else by what its source shows", () => {
+		expect(sumOf(countAll([end(free), fullState([])]))).toEqual(freeUsage);
+		expect(sumOf(countAll([end([...source, ...free]), fullState(source)]))).toEqual(freeUsage);
+		expect(sumOf(countAll([end(free)], callsOf(source)))).toEqual(freeUsage);
+		expect(sumOf(countAll([end([...source, ...free])], callsOf(source)))).toEqual(freeUsage);
+		// The first event was lost, and the first one that is known shows own costs.
+		const late = fullState([...source, ...own, ...free], CREATED + 2 * HOUR);
+		const rows = countAll([late, end([...source, ...own, ...free])], callsOf(source));
+		expect(sumOf(rows)).toEqual({ ...ownUsage, promptTokens: 1050n, calls: 2n });
+	});
+
+	test("counts the same when its source is not known any more", () => {
+		const seen = nothingSeen();
+		end([...source, ...free])(seen);
+		rowsOf(seen, callsOf(source));
+		expect(sumOf(rowsOf(parseSeen(formatSeen(seen)), undefined))).toEqual(freeUsage);
 	});
 
 	test("is the only conversation that is not charged for costs before its creation", () => {
 		const stats = statsAfter([...source, ...own]);
-		const { rows } = countAll([report(stats)]);
-		expectLaw(rows, stats, 3);
+		const rows = countAll([last(stats, CREATED + 2 * HOUR)]);
+		expectSum(rows, stats, 3);
 		expect(sumOf(rows).calls).toBe(3n);
-	});
-
-	test("is not charged for a copied total without lists that follows", () => {
-		const first = report(statsAfter(source), { isFork: true });
-		const event = report(statsAfter(source, false), { isFork: true });
-		expect(countAll([first, event]).rows).toEqual([]);
 	});
 });
 
@@ -230,11 +275,8 @@ test("a sum beyond the range of an integer of 64 bits ends at its limit", () => 
 	const stats = create(ConversationStatsSchema, {
 		usageToMetrics: { agent: { accumulatedCost: 1e300, accumulatedTokenUsage: { promptTokens: 2n ** 63n - 1n } } },
 	});
-	expect(sumOf(countAll([report(stats)]).rows)).toEqual({
-		...sumOf([]),
-		cost: 2n ** 63n - 1n,
-		promptTokens: 2n ** 63n - 1n,
-	});
+	const limit = 2n ** 63n - 1n;
+	expect(sumOf(countAll([last(stats, CREATED)]))).toEqual({ ...NONE, cost: limit, promptTokens: limit });
 });
 
 function call0(cost: number, prompt: number): Omit<Call, "at"> {

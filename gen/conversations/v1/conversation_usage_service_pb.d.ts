@@ -73,14 +73,14 @@ export declare type GetUsageRebuildResponse = Message<"conversations.v1.GetUsage
   total: bigint;
 
   /**
-   * Number of conversations that were counted anew.
+   * Number of conversations whose usage was compared with that before.
    *
    * @generated from field: int64 conversations = 3;
    */
   conversations: bigint;
 
   /**
-   * Number of conversations whose usage was not what was counted anew, and was corrected.
+   * Number of conversations whose usage is another one now.
    *
    * @generated from field: int64 corrected = 4;
    */
@@ -92,20 +92,6 @@ export declare type GetUsageRebuildResponse = Message<"conversations.v1.GetUsage
    * @generated from field: repeated conversations.v1.UsageDifference differences = 5;
    */
   differences: UsageDifference[];
-
-  /**
-   * Number of conversations that have updates which cannot be read. Their usage was left as it is.
-   *
-   * @generated from field: int64 unreadable = 6;
-   */
-  unreadable: bigint;
-
-  /**
-   * Number of days (UTC) whose sums over conversations were corrected.
-   *
-   * @generated from field: int64 corrected_days = 7;
-   */
-  correctedDays: bigint;
 
   /**
    * Why the run ended early. Empty: it did not.
@@ -170,7 +156,7 @@ export declare type UsageDifference = Message<"conversations.v1.UsageDifference"
 export declare const UsageDifferenceSchema: GenMessage<UsageDifference>;
 
 /**
- * Counts the usage of all conversations anew. Only commands on the machine of the service can call it, over its Unix
+ * Derives the usage of all conversations anew. Only commands on the machine of the service can call it, over its Unix
  * socket.
  *
  * Every method may fail with UNAVAILABLE (the store cannot be read; retry).
@@ -179,7 +165,7 @@ export declare const UsageDifferenceSchema: GenMessage<UsageDifference>;
  */
 export declare const ConversationUsageService: GenService<{
   /**
-   * Starts a run over all conversations. The run goes on when the caller has gone, and ends with the service.
+   * Empties the view of usage, which then follows the logs again. The run goes on when the caller has gone.
    *
    * FAILED_PRECONDITION: a run is under way.
    *

@@ -209,17 +209,13 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 		toLine: same,
 		fromLine: z.strictObject({
 			conversationId,
-			state: z.strictObject({
-				life: integer,
-				lifeBeganAt: int64OrNone,
-				digest: int64,
-				ledger: z.string(),
-				sender: z.string(),
-				owner: z.string(),
-			}),
+			sender: z.string(),
+			owner: z.string(),
+			source: orNone(z.string()),
+			lifeBeganAt: int64OrNone,
+			ledger: z.string(),
 			rows: z.array(
 				z.strictObject({
-					life: integer,
 					quarter: int64,
 					model: z.string(),
 					usageId: z.string(),

@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import { forgetInUpdate, meetingQuery, RELATED_COLUMNS, type RelatedUpdate } from "../erased-updates.ts";
 import {
 	type Erased,
@@ -9,7 +8,9 @@ import {
 	type UnreadableRelative,
 } from "../erasure.ts";
 import { bigint, nullable, text } from "../values.ts";
-import { deriveConversations, lockView } from "../views/conversations.ts";
+import { deriveConversations } from "../views/conversations.ts";
+import { lockView } from "../views/follow.ts";
+import { forgetUsage, settleUsage } from "../views/usage.ts";
 import type { Connections } from "./connections.ts";
 import { INSERT_ERASURE, REPLACE_ERASURE } from "./erasures.ts";
 import { listConversations } from "./list-conversations.ts";
@@ -51,7 +52,7 @@ export async function erase(
 			createdAt: nullable(bigint, found.created_at),
 		};
 		const isOwn = known !== undefined && (owner === undefined || known.owner === owner);
-		await lockView(session);
+		await lockView(session, "conversations");
 		if (conditions !== undefined) {
 			await deriveConversations(session, [conversationId]);
 			const query = meetingQuery(conversationId, conditions);
@@ -63,11 +64,13 @@ export async function erase(
 			.filter((row) => nullable(decoded, row.owner) === known.owner)
 			.map((row) => text(row.conversation_id));
 		const unreadable = await forgetRelations(transaction, conversationId, relatives);
+		await settleUsage(session, [conversationId]);
 		const createdAt = markedTime(known.lifeBeganAt, known.createdAt, erasedAt);
 		await transaction.query(
 			...removeQueries(conversationId),
 			removeTextsQuery(events.map(({ sequence }) => bigint(sequence))),
 		);
+		await forgetUsage(session, conversationId);
 		await deriveConversations(session, [conversationId, ...relatives]);
 		const rows = await transaction.commit(
 			takeSequence({ conversationId, owner: known.owner, createdAt, erasedAt }, connections.notifies),
@@ -118,21 +121,10 @@ function relatedQuery(conversationId: string): Query {
 const TABLES = ["updates", "events", "activities", "heads", "search_titles", "pruned", "gaps", "changed_conversations"];
 
 function removeQueries(conversationId: string): Query[] {
-	const erasedId = randomUUID();
-	return [
-		...TABLES.map((table) => ({
-			text: `DELETE FROM conversation_updates.${table} WHERE conversation_id = $1`,
-			values: [conversationId],
-		})),
-		...["usage_ledger", "usage_days"].map((table) => ({
-			text: `UPDATE conversation_updates.${table} SET conversation = $2 WHERE conversation = $1`,
-			values: [conversationId, erasedId],
-		})),
-		{
-			text: "UPDATE conversation_updates.usage_conversations SET id = $2, digest = 0, ledger = '' WHERE id = $1",
-			values: [conversationId, erasedId],
-		},
-	];
+	return TABLES.map((table) => ({
+		text: `DELETE FROM conversation_updates.${table} WHERE conversation_id = $1`,
+		values: [conversationId],
+	}));
 }
 
 /**

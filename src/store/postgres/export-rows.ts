@@ -17,8 +17,10 @@ import {
 	updateRowFrom,
 } from "../rows.ts";
 import { senderFrom } from "../senders.ts";
+import type { Columns } from "../session.ts";
 import { type PrunedRow, type RowKey, type RowKind, SENDER_KEY, type StoredRows } from "../stored-rows.ts";
-import { writtenLedgers } from "../usage-ledgers.ts";
+import { type Table, tableOf } from "../tables.ts";
+import { baselineArray, baselineColumns, baselineFrom, ledgerColumns, type UsageBaseline } from "../usage-baseline.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { insertAccessKey } from "./access-keys.ts";
 import { ERASURE_COLUMNS, erasureOf, insertErasure } from "./erasures.ts";
@@ -29,7 +31,6 @@ import { sendersQuery } from "./senders.ts";
 import { Bytes, insertInto, json, rowsFor } from "./sql.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
-import { LEDGER_COLUMNS, ledgerOf, usageQueries } from "./usage.ts";
 import { activitiesQuery, EVENTS, eventRow, HEADS, insertEvents, UPDATES, writeHeads } from "./written-group.ts";
 
 /** How the rows of one kind are read and written. */
@@ -111,11 +112,14 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		},
 	},
 	usage: {
-		table: "conversation_updates.usage_conversations k",
-		columns: LEDGER_COLUMNS,
+		table: "(SELECT * FROM conversation_updates.usage_conversations WHERE is_kept) k",
+		columns: `k.*, k.id AS conversation_id, (
+			SELECT coalesce(json_agg(json_build_array(${baselineArray((column) => `${column}::text`)})), '[]')::text
+			FROM conversation_updates.usage_ledger l WHERE l.conversation = k.id
+		) AS rows`,
 		key: "k.id",
-		read: ledgerOf,
-		write: (rows) => usageQueries(writtenLedgers(rows)),
+		read: (row) => baselineFrom(row, decoded),
+		write: writeBaselines,
 	},
 	prunedUpdates: prunedOf("updates"),
 	prunedEvents: prunedOf("events"),
@@ -160,6 +164,28 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		write: (rows) => rows.map(insertErasure),
 	},
 };
+
+const USAGE = tableOf("postgres", "usage_conversations");
+const LEDGER = tableOf("postgres", "usage_ledger");
+
+function writeBaselines(baselines: readonly UsageBaseline[]): Query[] {
+	const insert = (table: Table, rows: readonly Columns[]) => ({
+		text: insertInto(table),
+		values: [rowsFor(table, rows, new Bytes())],
+	});
+	return [
+		insert(
+			USAGE,
+			baselines.map((one) => ({ id: one.conversationId, ...baselineColumns(one) })),
+		),
+		insert(
+			LEDGER,
+			baselines.flatMap(({ conversationId: conversation, rows }) =>
+				rows.map((row) => ({ conversation, ...ledgerColumns(row) })),
+			),
+		),
+	];
+}
 
 /** Returns the function that returns SQL for the owner of the conversation of a row `r`. */
 function ownerIn(table: "heads" | "activities") {

@@ -17,9 +17,8 @@ import {
 	STATE_COLUMNS,
 	stateOf,
 } from "./rows.ts";
-import { encodeKey, encodeText } from "./stored-text.ts";
+import { encodeKey } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
-import { ledgerFromRows, ledgersQuery, usageOf } from "./usage.ts";
 
 /** Locks the conversations of a group, and reads what its plan needs. */
 export async function readKnown(
@@ -62,7 +61,6 @@ function knownQuery(conversationIds: readonly string[], versions: readonly strin
 				CASE WHEN u.base_sequence IS NOT NULL THEN u.record END AS current_record,
 				u.unpacked_size AS current_unpacked_size, u.checksum AS current_checksum,
 				u.redaction_version AS current_redaction_version, u.schema_version AS current_schema_version,
-				g.life AS usage_life, g.life_began_at AS usage_life_began_at, g.digest AS usage_digest, g.ledger AS usage_ledger,
 				g.sender AS usage_sender, g.owner AS usage_owner,
 				x.sequence AS erasure_sequence, x.owner AS erasure_owner, x.created_at AS erasure_created_at,
 				x.erased_at AS erasure_erased_at, x.id_digest AS erasure_id_digest
@@ -75,7 +73,8 @@ function knownQuery(conversationIds: readonly string[], versions: readonly strin
 				AND u.sequence = c.sequence AND c.conversation_id = ANY ($2::uuid[])
 			LEFT JOIN conversation_updates.updates b
 				ON b.conversation_id = u.conversation_id AND b.sequence = u.base_sequence
-			LEFT JOIN conversation_updates.usage_conversations g ON g.id = k.conversation_id
+			LEFT JOIN conversation_updates.usage_conversations g
+				ON g.id = k.conversation_id AND c.conversation_id IS NULL AND a.conversation_id IS NULL
 			LEFT JOIN conversation_updates.erasures x
 				ON x.id_digest = k.id_digest AND c.conversation_id IS NULL AND a.conversation_id IS NULL
 		`,
@@ -114,7 +113,8 @@ function knownOf(row: Row): Omit<KnownConversation, "gaps" | "forks"> {
 		base: size === undefined || state === undefined ? undefined : { sequence: base ?? state.sequence, size },
 		delta: base === undefined ? undefined : recordFrom(row, "current_"),
 		eventIds: new Set(),
-		usage: row.usage_life === null ? undefined : usageOf(row, "usage_"),
+		removed:
+			row.usage_owner === null ? undefined : { sender: decoded(row.usage_sender), owner: decoded(row.usage_owner) },
 		origin: knownOriginOf(row),
 		source: nullable(decoded, row.source_id),
 		parent: nullable(decoded, row.parent_id),
@@ -122,25 +122,12 @@ function knownOf(row: Row): Omit<KnownConversation, "gaps" | "forks"> {
 	};
 }
 
-/** Reads what a plan stops for: missing events, a ledger, or records and responses in one round trip. */
-export async function readForPlan(
-	session: Session,
-	{ records, responses, missing, ledgerOf }: PlanReads,
-): Promise<PlanResults> {
-	if (missing !== undefined)
-		return { records: new Map(), responses: [], explained: await findExplained(session, missing) };
-	if (ledgerOf !== undefined) {
-		const [rows = []] = await session.query(ledgersQuery([ledgerOf]));
-		return { records: new Map(), responses: [], ledger: ledgerFromRows(rows) };
-	}
-	const [found = [], times = []] = await session.query(recordsQuery(records), responsesQuery(responses));
+/** Reads what a plan stops for: missing events, or records. */
+export async function readForPlan(session: Session, { records, missing }: PlanReads): Promise<PlanResults> {
+	if (missing !== undefined) return { records: new Map(), explained: await findExplained(session, missing) };
+	const [found = []] = await session.query(recordsQuery(records));
 	return {
 		records: new Map(found.map((row) => [bigint(row.sequence), readOrUnreadable(() => recordFrom(row))])),
-		responses: times.map((row) => ({
-			conversationId: text(row.conversation_id),
-			key: decoded(row.llm_response_id),
-			happenedAt: bigint(row.happened_at),
-		})),
 	};
 }
 
@@ -152,21 +139,5 @@ function recordsQuery(sequences: readonly bigint[]): Query {
 			FROM conversation_updates.updates WHERE sequence = ANY ($1::bigint[])
 		`,
 		values: [sequences],
-	};
-}
-
-function responsesQuery(responses: PlanReads["responses"]): Query {
-	return {
-		name: "response_times",
-		text: `
-			SELECT k.conversation_id, k.llm_response_id, e.happened_at
-			FROM unnest($1::uuid[], $2::text[]) AS k (conversation_id, llm_response_id)
-			CROSS JOIN LATERAL (
-				SELECT min(happened_at) AS happened_at FROM conversation_updates.events e
-				WHERE e.conversation_id = k.conversation_id AND e.llm_response_id = k.llm_response_id
-			) e
-			WHERE e.happened_at IS NOT NULL
-		`,
-		values: [responses.map(({ conversationId }) => conversationId), responses.map(({ key }) => encodeText(key))],
 	};
 }

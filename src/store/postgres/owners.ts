@@ -1,12 +1,13 @@
 import type { OwnerAssignment, Unassigned } from "../owners.ts";
 import { bigint, text } from "../values.ts";
+import { assignUsage } from "../views/usage.ts";
 import type { Connections } from "./connections.ts";
 import { lockConversations } from "./locks.ts";
 import { isConversationId } from "./rows.ts";
+import { postgresSession } from "./session.ts";
 import { Sql } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
-import { ledgersQuery, moveUsageQueries } from "./usage.ts";
 import { markChangedQuery } from "./views.ts";
 import { CHANNEL } from "./written-group.ts";
 
@@ -37,9 +38,8 @@ export async function assignOwner(connections: Connections, { owner, of, limit }
 		// Read again under the locks, because another process may have changed them.
 		const [, rows = []] = await transaction.query(lockConversations(ids), selection(stored, of, limit, ids));
 		const chosen = rows.map((row) => text(row.conversation_id));
-		const [ledgers = []] = await transaction.query(ledgersQuery(chosen));
+		await assignUsage(postgresSession(transaction), chosen, owner);
 		const results = await transaction.commit(
-			...moveUsageQueries(chosen, ledgers, owner),
 			...OWNED.map((table) => ({
 				text: `UPDATE conversation_updates.${table} SET owner = $1 WHERE conversation_id = ANY ($2::uuid[])`,
 				values: [stored, chosen],

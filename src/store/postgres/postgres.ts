@@ -7,8 +7,9 @@ import { appendJudged, type IsSameRecord } from "../duplicates.ts";
 import { Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
 import type { Store } from "../store.ts";
-import { resetConversations } from "../views/conversations.ts";
+import type { ViewName } from "../views/follow.ts";
 import { listViews, readView, type ViewAnswer, type ViewQuery } from "../views/read-view.ts";
+import { resetViews } from "../views/views.ts";
 import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { batchResult, updateResult } from "./append-results.ts";
 import { Appender } from "./appender.ts";
@@ -54,9 +55,7 @@ import {
 import type { Query, Session } from "./transaction.ts";
 import { requireFinished } from "./unfinished.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
-import { correctUsage, getUsage } from "./usage.ts";
-import { getUsageRange, listModelUsage, listUsedPeriods, reportUsage } from "./usage-report.ts";
-import { correctUsageSums, listUsageDays } from "./usage-sums.ts";
+import { getUsageRange, listModelUsage, listUsageTotals, listUsedPeriods, reportUsage } from "./usage-report.ts";
 import { newestIfBehind, ViewFollower } from "./views.ts";
 import { deleteIdleWriters, touchWriter } from "./writers.ts";
 
@@ -154,15 +153,16 @@ function storeOf(
 		await connections.transaction((transaction) => transaction.commit(...queries));
 	}
 
-	/** Reads a view when it has everything that was accepted before. */
+	/** Reads views, by default that of conversations, when they have everything that was accepted before. */
 	function readOfView<Query, Result>(
 		operation: string,
 		query: Query,
 		work: (session: Session, query: Query) => Promise<Result>,
+		views: readonly ViewName[] = ["conversations"],
 	): Promise<Result> {
 		const readOnce = ({ isFollowed }: ViewQuery<Query>) =>
 			connections.read(async (session): Promise<ViewAnswer<Result>> => {
-				const behind = isFollowed ? undefined : await newestIfBehind(session);
+				const behind = isFollowed ? undefined : await newestIfBehind(session, views);
 				return behind === undefined ? { result: await work(session, query) } : { behind };
 			});
 		return run(() =>
@@ -277,12 +277,12 @@ function storeOf(
 		listConversations: (query) => readOfView("listConversations", query, listConversations),
 		countConversations: (query) => readOfView("countConversations", query, countConversations),
 		claim: (name, holder, now, until) => run(() => logged("claim", claim(connections, name, holder, now, until))),
-		resetViews: () =>
+		resetViews: (views) =>
 			run(() =>
 				logged(
 					"resetViews",
 					(async () => {
-						await connections.transaction((transaction) => resetConversations(postgresSession(transaction)));
+						await connections.transaction((transaction) => resetViews(postgresSession(transaction), views));
 						await follower.follow({ updates: 0n, events: 0n });
 					})(),
 				),
@@ -292,14 +292,11 @@ function storeOf(
 		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.pruneEvents(receivedBefore, limit))),
 		addRefusals: (refusals) => run(() => logged("addRefusals", write(...refusalsQueries(refusals)))),
 		listSenders: (owner) => readOfView("listSenders", owner, listSenders),
-		reportUsage: (query) => readOfView("reportUsage", query, reportUsage),
-		getUsageRange: (owner) => read("getUsageRange", (session) => getUsageRange(session, owner)),
-		listUsedPeriods: (query) => readOfView("listUsedPeriods", query, listUsedPeriods),
-		listModelUsage: () => read("listModelUsage", listModelUsage),
-		getUsage: (conversationId) => read("getUsage", (session) => getUsage(session, conversationId)),
-		correctUsage: (correction) => run(() => logged("correctUsage", correctUsage(connections, correction))),
-		listUsageDays: () => read("listUsageDays", listUsageDays),
-		correctUsageSums: (day) => run(() => logged("correctUsageSums", correctUsageSums(connections, day))),
+		reportUsage: (query) => readOfView("reportUsage", query, reportUsage, ["usage", "conversations"]),
+		getUsageRange: (owner) => readOfView("getUsageRange", owner, getUsageRange, ["usage"]),
+		listUsedPeriods: (query) => readOfView("listUsedPeriods", query, listUsedPeriods, ["usage"]),
+		listModelUsage: () => readOfView("listModelUsage", undefined, listModelUsage, ["usage"]),
+		listUsageTotals: (after) => readOfView("listUsageTotals", after, listUsageTotals, ["usage"]),
 		getRetentionTime: () => read("getRetentionTime", readRetentionTime),
 		saveRetentionTime: (time) => run(() => logged("saveRetentionTime", write(saveRetentionTime(time)))),
 		compactEvents: async (after) =>

@@ -1,7 +1,9 @@
 import type { PrunableQuery, PruningEngine, RemovalBounds } from "../pruner.ts";
 import type { LogTable } from "../rows.ts";
 import { bigint, boolean, nullable, text } from "../values.ts";
-import { deriveConversations, lockView } from "../views/conversations.ts";
+import { deriveConversations } from "../views/conversations.ts";
+import { lockView } from "../views/follow.ts";
+import { keepUsage, removeUnused } from "../views/usage.ts";
 import type { Connections } from "./connections.ts";
 import { removeOldGapsQueries } from "./gaps.ts";
 import { lockConversations, tryLockHistory } from "./locks.ts";
@@ -45,8 +47,10 @@ async function removeHistory(transaction: Transaction, query: PrunableQuery<stri
 	await transaction.query(lockConversations(updates.map(({ conversationId }) => conversationId)));
 	// A row of a view may show an update that is not current any more.
 	const session = postgresSession(transaction);
-	await lockView(session);
-	await deriveConversations(session, [...new Set(updates.map(({ conversationId }) => conversationId))]);
+	await lockView(session, "conversations");
+	const ids = [...new Set(updates.map(({ conversationId }) => conversationId))];
+	await deriveConversations(session, ids);
+	await keepUsage(session, ids);
 	const sequences = updates.map(({ sequence }) => sequence);
 	const where = `e.sequence = ANY ($1::bigint[]) AND NOT ${IS_CURRENT_OR_BASE}`;
 	const [rows] = await transaction.commit(removeQuery("updates", where, [sequences]));
@@ -67,8 +71,10 @@ async function removeEvents(
 	if (rows.length === 0) return 0;
 	const ids = [...new Set(rows.map(({ conversation_id }) => text(conversation_id)))];
 	await transaction.query(lockConversations(ids));
+	const session = postgresSession(transaction);
+	await keepUsage(session, ids);
 	const sequences = rows.map(({ sequence }) => bigint(sequence));
-	const [removed] = await transaction.commit(
+	const [removed] = await transaction.query(
 		removeQuery("events", "e.sequence = ANY ($1::bigint[])", [sequences]),
 		removeTextsQuery(sequences),
 		// A conversation without a record consists of its events, so it goes with the last one.
@@ -98,6 +104,7 @@ async function removeEvents(
 			values: [ids],
 		},
 	);
+	await removeUnused(session, ids);
 	return countOf(removed);
 }
 
@@ -111,6 +118,9 @@ async function removeDeleted(transaction: Transaction, conversationId: string, b
 	// Another process has removed the conversation, or it was posted again.
 	if (state === undefined) return 0;
 	const lastUpdates = [bigint(state.sequence), nullable(bigint, state.base_sequence) ?? bigint(state.sequence)];
+	const session = postgresSession(transaction);
+	await lockView(session, "conversations");
+	await keepUsage(session, [conversationId]);
 	let removed = await remove(transaction, removeNewest("updates", conversationId, lastUpdates, limit));
 	const [events = []] = await transaction.query({
 		text: `SELECT sequence FROM conversation_updates.events WHERE conversation_id = $1 ORDER BY sequence DESC LIMIT $2`,
@@ -129,10 +139,8 @@ async function removeDeleted(transaction: Transaction, conversationId: string, b
 			values: [conversationId],
 		})),
 	);
-	const session = postgresSession(transaction);
-	await lockView(session);
+	await removeUnused(session, [conversationId]);
 	await deriveConversations(session, [conversationId]);
-	await transaction.commit();
 	return removed;
 }
 

@@ -1,34 +1,5 @@
 import { createTables } from "../schema.ts";
 
-/** Derives `usage_days` from `usage_ledger`. */
-const USAGE_TRIGGERS = [
-	`CREATE FUNCTION conversation_updates.add_usage_days() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN
-			INSERT INTO conversation_updates.usage_days (day, model, conversation, usage_id, agent_kind)
-			SELECT DISTINCT (quarter - (quarter % 96 + 96) % 96) / 96, model, conversation, usage_id, agent_kind FROM after
-			ON CONFLICT DO NOTHING;
-			RETURN NULL;
-		END
-	$$`,
-	`CREATE FUNCTION conversation_updates.remove_usage_days() RETURNS trigger LANGUAGE plpgsql AS $$
-		BEGIN
-			DELETE FROM conversation_updates.usage_days d USING before o
-			WHERE d.day = (o.quarter - (o.quarter % 96 + 96) % 96) / 96 AND d.model = o.model
-				AND d.conversation = o.conversation AND d.usage_id = o.usage_id AND d.agent_kind = o.agent_kind
-				AND NOT EXISTS (
-					SELECT 1 FROM conversation_updates.usage_ledger l
-					WHERE l.conversation = o.conversation AND l.quarter >= d.day * 96 AND l.quarter < d.day * 96 + 96
-						AND l.model = o.model AND l.usage_id = o.usage_id AND l.agent_kind = o.agent_kind
-				);
-			RETURN NULL;
-		END
-	$$`,
-	`CREATE TRIGGER usage_added AFTER INSERT ON conversation_updates.usage_ledger
-		REFERENCING NEW TABLE AS after FOR EACH STATEMENT EXECUTE FUNCTION conversation_updates.add_usage_days()`,
-	`CREATE TRIGGER usage_removed AFTER DELETE ON conversation_updates.usage_ledger
-		REFERENCING OLD TABLE AS before FOR EACH STATEMENT EXECUTE FUNCTION conversation_updates.remove_usage_days()`,
-];
-
 /**
  * The statements to each version of the schema, from the one before. The first creates all tables; from release 1.0.0 on, a
  * change of the tables is a further one.
@@ -40,7 +11,6 @@ export const MIGRATIONS: readonly (readonly string[])[] = [
 			version bigint PRIMARY KEY, migrated_at timestamptz NOT NULL DEFAULT now()
 		)`,
 		...createTables("postgres"),
-		...USAGE_TRIGGERS,
 	],
 ];
 

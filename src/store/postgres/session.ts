@@ -7,6 +7,7 @@ import { decoded } from "./rows.ts";
 import { insertInto, json, orReplace, rowsIn, storedForm } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
+import { saturatingSum } from "./usage-report.ts";
 
 const SCHEMA = SCHEMAS.postgres;
 
@@ -27,6 +28,9 @@ const DIALECT: Dialect = {
 	keyWithoutHead: "a.conversation_id",
 	isOfActivity: "e.conversation_id = a.conversation_id",
 	title: `(SELECT t.title FROM ${SCHEMA}titles t WHERE t.conversation_id = c.conversation_id)`,
+	usageId: "id",
+	usageReferences: ["usage_ledger", "usage_days"],
+	sum: saturatingSum,
 	forUpdate: "FOR UPDATE",
 };
 
@@ -63,9 +67,14 @@ export function postgresSession(transaction: Session): AnySession {
 		},
 		async add(table, rows) {
 			if (rows.length === 0) return;
-			const sum = `ON CONFLICT (${table.key.join()}) DO UPDATE SET number = t.number + excluded.number`;
+			const numbers = Object.keys(table.columns).filter((name) => !table.key.includes(name));
+			const sums = numbers.map(
+				(name) => `
+					${name} = least(greatest(t.${name}::numeric + excluded.${name}, -9223372036854775808), 9223372036854775807)`,
+			);
+			const sum = `ON CONFLICT (${table.key.join()}) DO UPDATE SET ${sums.join()}`;
 			await run({ name: `add_${table.name}`, text: `${insertInto(table)} ${sum}`, values: [json(rows)] });
-			await run(remove(table, rows, "AND t.number = 0"));
+			await run(remove(table, rows, numbers.map((name) => `AND t.${name} = 0`).join(" ")));
 		},
 		async writeTitles(titles) {
 			const changed = titles.flatMap(({ key, before, after }) => {

@@ -54,7 +54,8 @@ export function insertInto(table: Table, source: RowSource = {}): string {
 export function orReplace(table: Table, kept: readonly string[] = []): string {
 	const replaced = Object.keys(table.columns).filter((name) => !table.key.includes(name) && !kept.includes(name));
 	const assignments = replaced.map((name) => `${name} = excluded.${name}`);
-	return `ON CONFLICT (${table.key.join()}) DO UPDATE SET ${assignments.join()}`;
+	const action = assignments.length === 0 ? "NOTHING" : `UPDATE SET ${assignments.join()}`;
+	return `ON CONFLICT (${table.key.join()}) DO ${action}`;
 }
 
 /** Returns the item of a FROM clause with the rows that a parameter has as JSON, under the name `r`. */

@@ -1,4 +1,4 @@
-import { nameOf } from "../usage-names.ts";
+import { nameOf } from "../../usage/names.ts";
 import {
 	type ModelUsage,
 	modelUsageFrom,
@@ -8,8 +8,11 @@ import {
 	type UsageQuery,
 	type UsageReport,
 	type UsageStatement,
+	type UsageTotal,
 	type UsedPeriodsQuery,
 	usageStatements,
+	usageTotalFrom,
+	usageTotalsSql,
 	usedPeriodsSql,
 } from "../usage-report.ts";
 import { bigint, nullable } from "../values.ts";
@@ -85,6 +88,12 @@ export async function getUsageRange(session: Session, owner: string | undefined)
 	});
 	const first = nullable(bigint, row?.first);
 	return first === undefined ? undefined : { first, beyond: bigint(row?.beyond) };
+}
+
+export async function listUsageTotals(session: Session, after: string): Promise<UsageTotal[]> {
+	const id = after === "" ? "00000000-0000-0000-0000-000000000000" : after;
+	const [rows = []] = await session.query({ text: usageTotalsSql(SCHEMA, "id", saturatingSum, "$1"), values: [id] });
+	return rows.map(usageTotalFrom);
 }
 
 export async function listModelUsage(session: Session): Promise<ModelUsage[]> {

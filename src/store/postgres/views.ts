@@ -1,5 +1,6 @@
 import { bigint, integer } from "../values.ts";
-import { followConversations, type ViewPosition } from "../views/conversations.ts";
+import type { Behind, ViewName, ViewPosition } from "../views/follow.ts";
+import { followViews } from "../views/views.ts";
 import type { Connections } from "./connections.ts";
 import { postgresSession } from "./session.ts";
 import type { Query, Session } from "./transaction.ts";
@@ -17,20 +18,24 @@ export function markChangedQuery(conversationIds: readonly string[]): Query {
 	};
 }
 
-/** Returns the newest entries if the view of conversations has not followed up to them; otherwise undefined. */
-export async function newestIfBehind(session: Session): Promise<ViewPosition | undefined> {
-	const [[row] = []] = await session.query({
+/** Returns the newest entries if one of the views has not followed up to them; otherwise undefined. */
+export async function newestIfBehind(session: Session, views: readonly ViewName[]): Promise<Behind | undefined> {
+	const [rows = []] = await session.query({
 		name: "newest_if_behind",
 		text: `
-			SELECT v.updates, v.events, p.newest_update, p.newest_event,
+			SELECT v.name, v.updates, v.events, p.newest_update, p.newest_event,
 				(SELECT count(*) FROM conversation_updates.changed_conversations) AS changed
-			FROM conversation_updates.views v, conversation_updates.positions p WHERE v.name = 'conversations'
+			FROM conversation_updates.views v, conversation_updates.positions p
 		`,
 	});
-	const newest = { updates: bigint(row?.newest_update), events: bigint(row?.newest_event) };
-	const isBehind =
-		newest.updates > bigint(row?.updates) || newest.events > bigint(row?.events) || integer(row?.changed) > 0;
-	return isBehind ? newest : undefined;
+	for (const view of views) {
+		const row = rows.find(({ name }) => name === view);
+		const newest = { view, updates: bigint(row?.newest_update), events: bigint(row?.newest_event) };
+		const isBehind =
+			newest.updates > bigint(row?.updates) || newest.events > bigint(row?.events) || integer(row?.changed) > 0;
+		if (isBehind) return newest;
+	}
+	return undefined;
 }
 
 /** Lets the views follow the logs, for reads that wait, and in the background. */
@@ -86,9 +91,9 @@ export class ViewFollower {
 
 	async #run(through: ViewPosition): Promise<void> {
 		for (let hasMore = !this.#isClosed; hasMore; )
-			({ hasMore } = await this.#connections.transaction((transaction) =>
-				followConversations(postgresSession(transaction), through),
-			));
+			hasMore = await this.#connections.transaction((transaction) =>
+				followViews(postgresSession(transaction), through),
+			);
 	}
 }
 

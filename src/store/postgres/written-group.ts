@@ -10,7 +10,6 @@ import { postsQueries } from "./senders.ts";
 import { Bytes, insertInto, json, orReplace, type RowSource, rowsFor } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
-import { usageQueries } from "./usage.ts";
 import { markChangedQuery } from "./views.ts";
 
 /**
@@ -115,11 +114,9 @@ export interface GroupWriter {
 export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Promise<Query[]> {
 	const withEntries = new Set([...group.updates, ...group.events].map(({ conversationId }) => conversationId));
 	const changed = [...group.gaps.keys(), ...group.senders.keys()].filter((id) => !withEntries.has(id));
-	const moved = [...group.senders.values()].flatMap((sender) => sender.moved);
 	return [
 		...postsQueries(group.posts.all()),
 		...(group.activities.size === 0 ? [] : [activitiesQuery(activityRows(group))]),
-		...(group.usage.states.size + moved.length === 0 ? [] : usageQueries(group.usage, moved)),
 		...writeGapsQueries(group.gaps),
 		...(group.senders.size === 0 ? [] : [sendersQuery(group.senders)]),
 		...(changed.length === 0 ? [] : [markChangedQuery(changed)]),
@@ -130,17 +127,11 @@ export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Pr
 
 /** Returns the query that gives conversations a sender, in each of the tables in which they are. */
 function sendersQuery(senders: WrittenGroup["senders"]): Query {
-	const rows = [...senders].map(([id, { sender, usageName }]) => ({
-		id,
-		sender: encodeText(sender),
-		usage_name: encodeText(usageName),
-	}));
+	const rows = [...senders].map(([id, sender]) => ({ id, sender: encodeText(sender) }));
 	return {
 		text: `
 			WITH r AS MATERIALIZED (
-				SELECT * FROM json_to_recordset($1::json) AS r (id uuid, sender text, usage_name text)
-			), usage AS (
-				UPDATE conversation_updates.usage_conversations k SET sender = r.usage_name FROM r WHERE k.id = r.id
+				SELECT * FROM json_to_recordset($1::json) AS r (id uuid, sender text)
 			), activities AS (
 				UPDATE conversation_updates.activities a SET sender = r.sender FROM r WHERE a.conversation_id = r.id
 			)

@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import { forgetInUpdate, meetingQuery, RELATED_COLUMNS } from "../erased-updates.ts";
 import {
 	type Erased,
@@ -20,7 +19,6 @@ import { removeRefusedOf } from "./refused-posts.ts";
 import { isDamage } from "./result-codes.ts";
 import type { Statements } from "./statements.ts";
 import { removeEventText, removeTitle } from "./text-index.ts";
-import { findUsage } from "./usage.ts";
 
 /** What {@link erase} did. */
 export interface ErasedWithRelatives extends Erased {
@@ -30,7 +28,7 @@ export interface ErasedWithRelatives extends Erased {
 
 /**
  * Erases a conversation: see `Store.erase`. The caller has begun a transaction in which the view of conversations has
- * followed the logs, and derives the rows of the conversation and of its relatives.
+ * followed the logs, derives the rows of the conversation and of its relatives, and forgets whose its usage was.
  *
  * @param damaged updates of relatives that stay as they are: see {@link findDamaged}
  */
@@ -49,7 +47,10 @@ export function erase(
 	const refused = removeRefusedOf(statements, conversationId, owner);
 	if (refused > 0) mustPurge(statements);
 	if (!isOwn) return refused === 0 ? undefined : { erasure: undefined, unreadable: [], relatives: [] };
-	const life = conversation?.state ?? findUsage(statements, conversationId);
+	const usage = statements
+		.prepare("SELECT life_began_at FROM usage_conversations WHERE conversation_id = ?")
+		.get(conversationId);
+	const lifeBeganAt = conversation?.state.lifeBeganAt ?? nullable(bigint, usage?.life_began_at ?? null);
 	// The sequences of the erased entries must not be used again.
 	skipSequences(statements, "events", 0n);
 	skipSequences(statements, "updates", 1n);
@@ -77,11 +78,6 @@ export function erase(
 	}
 	for (const table of ["activities", "pruned", "gaps", "changed_conversations"])
 		run(`DELETE FROM ${table} WHERE conversation_id = ?`, conversationId);
-	run(
-		"UPDATE usage_conversations SET conversation_id = ?, digest = 0, ledger = '' WHERE conversation_id = ?",
-		randomUUID(),
-		conversationId,
-	);
 	const of = { conversationId, owner: known.owner };
 	const related = relatives(statements, of);
 	const unreadable = forgetRelations(statements, of, related, damaged);
@@ -90,7 +86,7 @@ export function erase(
 		idDigest: idDigest(conversationId),
 		sequence: readRange(statements, "updates", {}).newest,
 		owner: known.owner,
-		createdAt: markedTime(life?.lifeBeganAt, conversation?.state.createdAt, erasedAt),
+		createdAt: markedTime(lifeBeganAt, conversation?.state.createdAt, erasedAt),
 		erasedAt,
 	};
 	insertErasure(statements, erasure);

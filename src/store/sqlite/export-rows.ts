@@ -1,3 +1,4 @@
+import type { SQLInputValue } from "node:sqlite";
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { accessKeyFrom } from "../access-keys.ts";
@@ -17,7 +18,7 @@ import {
 } from "../rows.ts";
 import { senderFrom } from "../senders.ts";
 import { type PrunedRow, type RowKey, type RowKind, SENDER_KEY, type StoredRows } from "../stored-rows.ts";
-import { writtenLedgers } from "../usage-ledgers.ts";
+import { baselineArray, baselineColumns, baselineFrom, ledgerColumns } from "../usage-baseline.ts";
 import { bigint, blob, nullable, type Row, text } from "../values.ts";
 import { createAccessKey } from "./access-keys.ts";
 import { writeActivity } from "./activities.ts";
@@ -28,7 +29,6 @@ import { insertHead } from "./heads.ts";
 import { insertRefusedPost } from "./refused-posts.ts";
 import { insertSender } from "./senders.ts";
 import type { Statements } from "./statements.ts";
-import { LEDGER_COLUMNS, ledgerOf, writeUsage } from "./usage.ts";
 
 /** How the rows of one table are read and written. */
 interface RowsOf<Stored> {
@@ -105,11 +105,24 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		},
 	},
 	usage: {
-		table: "usage_conversations k",
-		columns: LEDGER_COLUMNS,
+		table: "(SELECT * FROM usage_conversations WHERE is_kept) k",
+		columns: `k.*, (
+			SELECT json_group_array(json_array(${baselineArray((column) => `CAST(${column} AS TEXT)`)}))
+			FROM usage_ledger l WHERE l.conversation = k.id
+		) AS rows`,
 		key: "k.conversation_id",
-		read: ledgerOf,
-		write: (statements, ledger) => writeUsage(statements, writtenLedgers([ledger])),
+		read: (row) => baselineFrom(row, text),
+		write(statements, baseline) {
+			const insert = (table: string, columns: Readonly<Record<string, SQLInputValue | boolean>>) => {
+				const [names, values] = [Object.keys(columns), Object.values(columns)];
+				return statements
+					.prepare(`INSERT INTO ${table} (${names.join()}) VALUES (${names.map(() => "?").join()})`)
+					.run(...values.map((value) => (typeof value === "boolean" ? BigInt(value) : value)));
+			};
+			const columns = { conversation_id: baseline.conversationId, ...baselineColumns(baseline) };
+			const { lastInsertRowid: conversation } = insert("usage_conversations", columns);
+			for (const row of baseline.rows) insert("usage_ledger", { conversation, ...ledgerColumns(row) });
+		},
 	},
 	prunedUpdates: prunedOf("updates"),
 	prunedEvents: prunedOf("events"),

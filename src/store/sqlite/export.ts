@@ -3,7 +3,7 @@ import type { DatabaseSync } from "node:sqlite";
 import type { ExportSource, ImportTarget, Ranges } from "../export/databases.ts";
 import { BEGINNING, requireContents } from "../export/databases.ts";
 import { text } from "../values.ts";
-import { followConversations } from "../views/conversations.ts";
+import { followViews, resetViews } from "../views/views.ts";
 import { putInPlace } from "./backup.ts";
 import {
 	openForReading,
@@ -104,10 +104,9 @@ function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew,
 			transaction(database, "BEGIN IMMEDIATE", () => insertRows(statements, kind, rows));
 		},
 		async finish(ranges, counts) {
-			for (let hasMore = true; hasMore; )
-				({ hasMore } = await transactionAsync(database, "BEGIN IMMEDIATE", () =>
-					followConversations(sqliteSession(statements)),
-				));
+			const session = sqliteSession(statements);
+			await transactionAsync(database, "BEGIN IMMEDIATE", () => resetViews(session));
+			while (await transactionAsync(database, "BEGIN IMMEDIATE", () => followViews(session)));
 			transaction(database, "BEGIN IMMEDIATE", () => {
 				for (const log of ["updates", "events"] as const) {
 					const { newest, prunedThrough, lastRemoval } = ranges[log];

@@ -17,8 +17,7 @@ import { readRange } from "./log.ts";
 import { RecordReader } from "./record-reader.ts";
 import { addPosts } from "./senders.ts";
 import type { Statements } from "./statements.ts";
-import { findLedger, findResponse, findUsage, writeUsage } from "./usage.ts";
-import { markChanged } from "./views.ts";
+import { findRemoved, markChanged } from "./views.ts";
 
 /** The rows of a conversation before a group. */
 interface FoundRows {
@@ -65,7 +64,7 @@ function readKnown(statements: Statements, { conversationIds, versions, events, 
 			newestPosted: readNewestPosted(statements, head),
 			...readForm(statements, versions.has(id) ? head?.state.sequence : undefined),
 			eventIds: new Set(),
-			usage: findUsage(statements, id),
+			removed: head === undefined && activity === undefined ? findRemoved(statements, id) : undefined,
 			origin: head?.origin ?? activity?.origin,
 			gaps: findGaps(statements, id),
 			source: head?.source,
@@ -118,19 +117,11 @@ function readForm(statements: Statements, sequence: bigint | undefined): Pick<Kn
 	};
 }
 
-function readForPlan(
-	statements: Statements,
-	{ records: sequences, responses, missing, ledgerOf }: PlanReads,
-): PlanResults {
+function readForPlan(statements: Statements, { records: sequences, missing }: PlanReads): PlanResults {
 	const records = new RecordReader(statements);
 	return {
 		explained: missing && findExplained(statements, missing),
-		ledger: ledgerOf === undefined ? undefined : findLedger(statements, ledgerOf),
 		records: new Map(sequences.map((sequence) => [sequence, readOrUnreadable(() => records.readRaw(sequence))])),
-		responses: responses.flatMap((response) => {
-			const happenedAt = findResponse(statements, response);
-			return happenedAt === undefined ? [] : [{ ...response, happenedAt }];
-		}),
 	};
 }
 
@@ -172,16 +163,9 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 		statements,
 		written.events.map(({ sequence, event: { happenedAt } }) => ({ sequence, happenedAt })),
 	);
-	const senders = [...written.senders];
-	writeUsage(
-		statements,
-		written.usage,
-		senders.flatMap(([, { moved }]) => moved),
-	);
-	for (const [id, { sender, usageName }] of senders) {
+	for (const [id, sender] of written.senders) {
 		for (const table of ["heads", "activities"])
 			statements.prepare(`UPDATE ${table} SET sender = ? WHERE conversation_id = ?`).run(sender, id);
-		statements.prepare("UPDATE usage_conversations SET sender = ? WHERE conversation_id = ?").run(usageName, id);
 		if (!withEntries.has(id)) markChanged(statements, id);
 	}
 }

@@ -1,7 +1,6 @@
 import type { OwnerAssignment, Unassigned } from "../owners.ts";
 import { integer, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
-import { moveUsage } from "./usage.ts";
 import { markChanged } from "./views.ts";
 
 /** Tables with a row for each conversation, and how each of them stores that there is no owner. */
@@ -29,9 +28,9 @@ const LOGS = [
 /**
  * Gives conversations an owner: see `Store.assignOwner`. The caller has begun a transaction.
  *
- * @returns the number of changed conversations
+ * @returns the changed conversations, of which the caller assigns the usage
  */
-export function assignOwner(statements: Statements, { owner, of, limit }: OwnerAssignment): number {
+export function assignOwner(statements: Statements, { owner, of, limit }: OwnerAssignment): readonly string[] {
 	const found = new Set(
 		Object.entries(CONVERSATIONS).flatMap(([table, hasNone]) => {
 			const { test, values } = testOf(of, `owner ${hasNone}`);
@@ -50,8 +49,7 @@ export function assignOwner(statements: Statements, { owner, of, limit }: OwnerA
 		for (const [table, entries] of LOGS) statements.prepare(`INSERT INTO ${table} ${entries}`).run(id);
 	}
 	for (const id of ids) markChanged(statements, id);
-	moveUsage(statements, ids, owner);
-	return ids.length;
+	return ids;
 }
 
 /** @param hasNone SQL for whether a row has no owner */

@@ -6,6 +6,7 @@ import type { LogTable } from "../rows.ts";
 import type { RangeQuery } from "../sequence-log.ts";
 import type { Session } from "../session.ts";
 import type { UpdateQuery } from "../updates.ts";
+import type { ViewName } from "../views/follow.ts";
 import { listViews, type ViewAnswer, type ViewQuery } from "../views/read-view.ts";
 import type { RecordStateRequest } from "./calls.ts";
 import { findTexts } from "./compaction.ts";
@@ -24,9 +25,7 @@ import { sqliteSession } from "./session.ts";
 import { Statements } from "./statements.ts";
 import { findChangedTitles, findDocuments, readProgress } from "./text-index.ts";
 import { getUpdate, listUpdates, type UpdateOf } from "./updates.ts";
-import { getUsage } from "./usage.ts";
-import { getUsageRange, listModelUsage, listUsedPeriods, reportUsage } from "./usage-report.ts";
-import { listUsageDays } from "./usage-sums.ts";
+import { getUsageRange, listModelUsage, listUsageTotals, listUsedPeriods, reportUsage } from "./usage-report.ts";
 import { newestIfBehind } from "./views.ts";
 
 /** Entry point of the reader thread. Each call reads one snapshot of the database. */
@@ -48,11 +47,14 @@ function reader(options: DatabaseOptions) {
 		return transactionAsync(database, "BEGIN", () => work(session));
 	}
 
-	/** Reads a view, unless it is behind. */
-	function readView<Query, Result>(work: (statements: Statements, query: Query) => Result) {
+	/** Reads views, by default that of conversations, unless one is behind. */
+	function readView<Query, Result>(
+		work: (statements: Statements, query: Query) => Result,
+		views: readonly ViewName[] = ["conversations"],
+	) {
 		return ({ query, isFollowed }: ViewQuery<Query>) =>
 			read((): ViewAnswer<Result> => {
-				const behind = isFollowed ? undefined : newestIfBehind(statements);
+				const behind = isFollowed ? undefined : newestIfBehind(statements, views);
 				return behind === undefined ? { result: work(statements, query) } : { behind };
 			});
 	}
@@ -81,12 +83,11 @@ function reader(options: DatabaseOptions) {
 			getRefusedPost: (one: { readonly id: bigint; readonly owner: string | undefined }) =>
 				read(() => getRefusedPost(statements, one)),
 			refusedUsage: () => read(() => refusedUsage(statements)),
-			reportUsage: readView(reportUsage),
-			getUsageRange: (owner: string | undefined) => read(() => getUsageRange(statements, owner)),
-			listUsedPeriods: readView(listUsedPeriods),
-			listModelUsage: () => read(() => listModelUsage(statements)),
-			getUsage: (conversationId: string) => read(() => getUsage(statements, conversationId)),
-			listUsageDays: () => read(() => listUsageDays(statements)),
+			reportUsage: readView(reportUsage, ["usage", "conversations"]),
+			getUsageRange: readView(getUsageRange, ["usage"]),
+			listUsedPeriods: readView(listUsedPeriods, ["usage"]),
+			listModelUsage: readView(listModelUsage, ["usage"]),
+			listUsageTotals: readView(listUsageTotals, ["usage"]),
 			getRetentionTime: () => read(() => readRetentionTime(statements)),
 			range: ({ log, query }: { readonly log: LogTable; readonly query: RangeQuery }) =>
 				read(() => readRange(statements, log, query)),

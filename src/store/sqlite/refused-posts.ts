@@ -27,7 +27,7 @@ import { findErasure } from "./erasures.ts";
 import { closeGap, openGap } from "./gaps.ts";
 import { getOrigin } from "./record-state.ts";
 import type { Statements } from "./statements.ts";
-import { findUsage } from "./usage.ts";
+import { findRemoved } from "./views.ts";
 
 /** The refused posts in SQLite. The contracts are those of `RefusedPostTable`. The caller has begun a transaction. */
 
@@ -54,7 +54,7 @@ export function acceptRefusedPost(
 	const { conversationId } = post;
 	const gap = judgeAccepted(post, {
 		origin: getOrigin(statements, conversationId),
-		usage: findUsage(statements, conversationId),
+		removed: findRemoved(statements, conversationId),
 		erasure: findErasure(statements, conversationId),
 		activity: findActivity(statements, conversationId),
 	});

@@ -39,13 +39,9 @@ export function removeUpdates(statements: Statements, sequences: readonly bigint
  *
  * @returns the number of removed events
  */
-export function removeEvents(statements: Statements, { below, receivedBefore, limit }: RemovalBounds): number {
-	const rows = statements
-		.prepare(`
-			SELECT a.conversation_id, e.sequence FROM events e CROSS JOIN activities a ON a.id = e.activity
-			WHERE e.sequence < ? AND e.received_at < ? ORDER BY e.sequence LIMIT ?
-		`)
-		.all(below, receivedBefore, limit);
+export function removeEvents(statements: Statements, bounds: RemovalBounds): number {
+	const { receivedBefore } = bounds;
+	const rows = eventsToRemove(statements, bounds);
 	const removed = removeRows(statements, "events", rows);
 	// A conversation without a record goes with its last event.
 	const removeActivity = statements.prepare(`
@@ -59,6 +55,31 @@ export function removeEvents(statements: Statements, { below, receivedBefore, li
 		removeOldGaps(statements, id, receivedBefore);
 	}
 	return removed;
+}
+
+/** Returns the conversations of which {@link removeUpdates} removes some. */
+export function conversationsOfUpdates(statements: Statements, sequences: readonly bigint[]): string[] {
+	return statements
+		.prepare(`
+			SELECT DISTINCT h.conversation_id FROM json_each(?) s CROSS JOIN updates u ON u.sequence = s.value
+			CROSS JOIN heads h ON h.id = u.conversation
+		`)
+		.all(JSON.stringify(sequences.map(Number)))
+		.map(({ conversation_id }) => text(conversation_id));
+}
+
+/** Returns the conversations of which {@link removeEvents} removes some. */
+export function conversationsToLose(statements: Statements, bounds: RemovalBounds): string[] {
+	return [...new Set(eventsToRemove(statements, bounds).map(({ conversation_id }) => text(conversation_id)))];
+}
+
+function eventsToRemove(statements: Statements, { below, receivedBefore, limit }: RemovalBounds): Row[] {
+	return statements
+		.prepare(`
+			SELECT a.conversation_id, e.sequence FROM events e CROSS JOIN activities a ON a.id = e.activity
+			WHERE e.sequence < ? AND e.received_at < ? ORDER BY e.sequence LIMIT ?
+		`)
+		.all(below, receivedBefore, limit);
 }
 
 /**

@@ -24,33 +24,12 @@ const INDEXES_OF_WORDS = Object.entries({
 	`INSERT INTO ${name} (${name}, rank) VALUES ('usermerge', 2)`,
 ]);
 
-/** Derives `usage_days` from `usage_ledger`. */
-const USAGE_TRIGGERS = [
-	`CREATE TRIGGER usage_added AFTER INSERT ON usage_ledger BEGIN
-		INSERT INTO usage_days (day, model, conversation, usage_id, agent_kind)
-		VALUES (
-			(NEW.quarter - (NEW.quarter % 96 + 96) % 96) / 96, NEW.model, NEW.conversation, NEW.usage_id, NEW.agent_kind
-		)
-		ON CONFLICT DO NOTHING;
-	END`,
-	`CREATE TRIGGER usage_removed AFTER DELETE ON usage_ledger BEGIN
-		DELETE FROM usage_days
-		WHERE day = (OLD.quarter - (OLD.quarter % 96 + 96) % 96) / 96 AND model = OLD.model
-			AND conversation = OLD.conversation AND usage_id = OLD.usage_id AND agent_kind = OLD.agent_kind
-			AND NOT EXISTS (
-				SELECT 1 FROM usage_ledger l
-				WHERE l.conversation = OLD.conversation AND l.quarter >= day * 96 AND l.quarter < day * 96 + 96
-					AND l.model = OLD.model AND l.usage_id = OLD.usage_id AND l.agent_kind = OLD.agent_kind
-			);
-	END`,
-];
-
 /**
  * The statements to each version of the schema, from the one before. The first creates all tables; from release 1.0.0 on, a
  * change of the tables is a further one.
  */
 const MIGRATIONS: readonly (readonly string[])[] = [
-	[`PRAGMA application_id = ${APPLICATION_ID}`, ...createTables("sqlite"), ...INDEXES_OF_WORDS, ...USAGE_TRIGGERS],
+	[`PRAGMA application_id = ${APPLICATION_ID}`, ...createTables("sqlite"), ...INDEXES_OF_WORDS],
 ];
 
 /** Version of the schema, stored as `user_version`. */

@@ -3,6 +3,7 @@ import type { Columns, Dialect, Session, TitleChange, Value } from "../session.t
 import type { Table } from "../tables.ts";
 import { type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
+import { saturatingSum } from "./usage-report.ts";
 
 const DIALECT: Dialect = {
 	engine: "sqlite",
@@ -26,6 +27,10 @@ const DIALECT: Dialect = {
 	keyWithoutHead: "-a.id",
 	isOfActivity: "e.activity = a.id",
 	title: "c.title",
+	usageId: "conversation_id",
+	// The row ids stay.
+	usageReferences: [],
+	sum: saturatingSum,
 	forUpdate: "",
 };
 
@@ -53,18 +58,19 @@ export function sqliteSession(statements: Statements): Session {
 		async remove({ name, key }, keys) {
 			each(
 				`DELETE FROM ${name} WHERE ${allOf(key)}`,
-				keys.map((row) => key.map((column) => row[column])),
+				keys.map((row) => valuesOf(row, key)),
 			);
 		},
 		async add(table, rows) {
 			const { name, key } = table;
+			const numbers = Object.keys(table.columns).filter((column) => !key.includes(column));
 			each(
-				`${insertInto(name, Object.keys(table.columns))} ON CONFLICT DO UPDATE SET number = number + excluded.number`,
-				rows.map((row) => Object.keys(table.columns).map((column) => row[column] ?? null)),
+				`${insertInto(`${name} AS t`, Object.keys(table.columns))} ON CONFLICT DO UPDATE SET ${numbers.map(added).join()}`,
+				rows.map((row) => valuesOf(row, Object.keys(table.columns))),
 			);
 			each(
-				`DELETE FROM ${name} WHERE ${allOf(key)} AND number = 0`,
-				rows.map((row) => key.map((column) => row[column] ?? null)),
+				`DELETE FROM ${name} WHERE ${allOf(key)} AND ${numbers.map((number) => `${number} = 0`).join(" AND ")}`,
+				rows.map((row) => valuesOf(row, key)),
 			);
 		},
 		async writeTitles(changes) {
@@ -77,6 +83,14 @@ export function sqliteSession(statements: Statements): Session {
 }
 
 type Run = (sql: string, values: readonly (Value | undefined)[]) => Row[];
+
+/** Returns the assignment that adds to a column of table `t`. */
+function added(column: string): string {
+	const sum = `t.${column} + excluded.${column}`;
+	// A sum of integers beyond 64 bits is a floating-point number.
+	return `${column} = CASE typeof(${sum}) WHEN 'integer' THEN ${sum}
+		ELSE iif(excluded.${column} > 0, 9223372036854775807, -9223372036854775808) END`;
+}
 
 function insertInto(name: string, names: readonly string[]): string {
 	return `INSERT INTO ${name} (${names.join()}) VALUES (${names.map(() => "?").join()})`;
@@ -93,6 +107,10 @@ function updateRow({ name, key }: Table, before: Row, after: Columns, run: Run):
 		`UPDATE ${name} SET ${changed.map((column) => `${column} = ?`).join()} WHERE ${allOf(key)}`,
 		[...changed, ...key].map((column) => after[column] ?? null),
 	);
+}
+
+function valuesOf(row: Columns, columns: readonly string[]): Value[] {
+	return columns.map((column) => row[column] ?? null);
 }
 
 function writeTitle({ key, before, after }: TitleChange, run: Run): void {

@@ -14,7 +14,7 @@ import { appendJudged, type IsSameRecord, type Judgement } from "../duplicates.t
 import { Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
 import type { Store } from "../store.ts";
-import type { ViewPosition } from "../views/conversations.ts";
+import type { ViewPosition } from "../views/follow.ts";
 import { readView, type ViewAnswer, type ViewQuery } from "../views/read-view.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
 import {
@@ -102,7 +102,10 @@ const VIEW_READS: readonly (keyof ReaderCalls)[] = [
 	"findDeleted",
 	"listSenders",
 	"reportUsage",
+	"getUsageRange",
 	"listUsedPeriods",
+	"listModelUsage",
+	"listUsageTotals",
 ];
 
 /** Milliseconds without a search after which the thread for it ends. */
@@ -263,8 +266,8 @@ function storeOf(
 		countConversations: (query) => readOfView(reader.calls.countConversations, query),
 		// One process has the database open.
 		claim: async () => true,
-		async resetViews() {
-			await writer.calls.resetViews();
+		async resetViews(views) {
+			await writer.calls.resetViews(views);
 			await follow({ updates: 0n, events: 0n });
 		},
 		listViews: () => reader.calls.listViews(),
@@ -273,13 +276,10 @@ function storeOf(
 		addRefusals: (refusals) => writer.calls.addRefusals(refusals),
 		listSenders: (owner) => readOfView(reader.calls.listSenders, owner),
 		reportUsage: (query) => readOfView(reader.calls.reportUsage, query),
-		getUsageRange: (owner) => reader.calls.getUsageRange(owner),
+		getUsageRange: (owner) => readOfView(reader.calls.getUsageRange, owner),
 		listUsedPeriods: (query) => readOfView(reader.calls.listUsedPeriods, query),
-		listModelUsage: () => reader.calls.listModelUsage(),
-		getUsage: (conversationId) => reader.calls.getUsage(conversationId),
-		correctUsage: (correction) => writer.calls.correctUsage(correction),
-		listUsageDays: () => reader.calls.listUsageDays(),
-		correctUsageSums: (day) => writer.calls.correctUsageSums(day),
+		listModelUsage: () => readOfView(reader.calls.listModelUsage, undefined),
+		listUsageTotals: (after) => readOfView(reader.calls.listUsageTotals, after),
 		getRetentionTime: () => reader.calls.getRetentionTime(),
 		saveRetentionTime: (time) => writer.calls.saveRetentionTime(time),
 		compactEvents: async (after) =>

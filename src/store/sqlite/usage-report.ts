@@ -1,5 +1,5 @@
 import type { SQLInputValue } from "node:sqlite";
-import { nameOf } from "../usage-names.ts";
+import { nameOf } from "../../usage/names.ts";
 import {
 	type ModelUsage,
 	modelUsageFrom,
@@ -10,8 +10,11 @@ import {
 	type UsageQuery,
 	type UsageReport,
 	type UsageStatement,
+	type UsageTotal,
 	type UsedPeriodsQuery,
 	usageStatements,
+	usageTotalFrom,
+	usageTotalsSql,
 	usedPeriodsSql,
 } from "../usage-report.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
@@ -105,6 +108,13 @@ export function getUsageRange(statements: Statements, owner: string | undefined)
 		.get(owner === undefined ? {} : { owner: nameOf(owner) });
 	const first = nullable(bigint, row?.first);
 	return first === undefined ? undefined : { first, beyond: bigint(row?.beyond) };
+}
+
+export function listUsageTotals(statements: Statements, after: string): UsageTotal[] {
+	return statements
+		.prepare(usageTotalsSql("", "conversation_id", saturatingSum, "?"))
+		.all(after)
+		.map(usageTotalFrom);
 }
 
 export function listModelUsage(statements: Statements): ModelUsage[] {

@@ -14,14 +14,10 @@ import type { AcceptedPost, RefusedAge, RefusedPostRow, RefusedRoom, StillRefuse
 import type { NewRefusals } from "../senders.ts";
 import type { IndexProgress, IndexStep } from "../text-index.ts";
 import type { Appended } from "../updates.ts";
-import type { UsageCorrection } from "../usage-plan.ts";
-import {
-	deriveConversations,
-	findUnreadable,
-	followConversations,
-	resetConversations,
-	type ViewPosition,
-} from "../views/conversations.ts";
+import { deriveConversations } from "../views/conversations.ts";
+import type { ViewName, ViewPosition } from "../views/follow.ts";
+import { assignUsage, forgetUsage, keepUsage, removeUnused, settleUsage } from "../views/usage.ts";
+import { findUnreadable, followViews, resetViews } from "../views/views.ts";
 import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { bytesOfBatch } from "./batch.ts";
 import type { SenderDeadline } from "./calls.ts";
@@ -40,7 +36,14 @@ import {
 	removeRefusedPost,
 	setRefusedReasons,
 } from "./refused-posts.ts";
-import { type DeletedRequest, removeDeleted, removeEvents, removeUpdates } from "./remove.ts";
+import {
+	conversationsOfUpdates,
+	conversationsToLose,
+	type DeletedRequest,
+	removeDeleted,
+	removeEvents,
+	removeUpdates,
+} from "./remove.ts";
 import { isDamage, isDatabaseFailure } from "./result-codes.ts";
 import { beginRun, endRun } from "./run.ts";
 import { createSchema } from "./schema.ts";
@@ -48,8 +51,6 @@ import { addRefusals } from "./senders.ts";
 import { sqliteSession } from "./session.ts";
 import { Statements } from "./statements.ts";
 import { emptyIndex, readProgress, resetIndex, writeStep } from "./text-index.ts";
-import { correctUsage } from "./usage.ts";
-import { correctUsageSums } from "./usage-sums.ts";
 
 /** Entry point of the writer thread. Appends that wait for it share one transaction. */
 
@@ -143,15 +144,15 @@ function writer(options: WriterOptions) {
 	async function follow(through: ViewPosition | undefined, steps = Number.POSITIVE_INFINITY): Promise<boolean> {
 		database.exec("PRAGMA synchronous = NORMAL");
 		try {
-			for (let step = 0; step < steps; step++) if (!(await followStep(through)).hasMore) return false;
+			for (let step = 0; step < steps; step++) if (!(await followStep(through))) return false;
 			return true;
 		} finally {
 			database.exec("PRAGMA synchronous = FULL");
 		}
 	}
 
-	async function followStep(through: ViewPosition | undefined) {
-		const step = () => writeInSession(() => followConversations(session, through, unreadable));
+	async function followStep(through: ViewPosition | undefined): Promise<boolean> {
+		const step = () => writeInSession(() => followViews(session, through, unreadable));
 		try {
 			return await step();
 		} catch (error) {
@@ -193,9 +194,11 @@ function writer(options: WriterOptions) {
 	async function eraseBesideDamage(request: EraseRequest): Promise<Erased | undefined> {
 		const eraseWith = (damaged?: DamagedUpdates) =>
 			writeInSession(async () => {
+				await settleUsage(session, [request.conversationId]);
 				const done = erase(statements, request, damaged);
 				if (done === undefined) return undefined;
 				const { relatives, ...erased } = done;
+				if (erased.erasure !== undefined) await forgetUsage(session, request.conversationId);
 				await deriveConversations(session, [request.conversationId, ...relatives]);
 				return erased;
 			});
@@ -223,18 +226,35 @@ function writer(options: WriterOptions) {
 			async removeUpdates(sequences: readonly bigint[]) {
 				// A row of a view may show an update that is not current any more.
 				await follow(undefined);
-				return write(() => removeUpdates(statements, sequences));
+				return await writeInSession(async () => {
+					await keepUsage(session, conversationsOfUpdates(statements, sequences));
+					return removeUpdates(statements, sequences);
+				});
 			},
 			/** Removes entries of a conversation that was deleted long enough ago. Returns the number of removed entries. */
 			removeDeleted: (request: DeletedRequest) =>
 				writeInSession(async () => {
+					await keepUsage(session, [request.conversationId]);
 					const removed = removeDeleted(statements, request);
+					await removeUnused(session, [request.conversationId]);
 					await deriveConversations(session, [request.conversationId]);
 					return removed;
 				}),
 			/** Removes events that are old enough. Returns the number of removed events. */
-			removeEvents: (bounds: RemovalBounds) => write(() => removeEvents(statements, bounds)),
-			assignOwner: (assignment: OwnerAssignment) => write(() => assignOwner(statements, assignment)),
+			removeEvents: (bounds: RemovalBounds) =>
+				writeInSession(async () => {
+					const ids = conversationsToLose(statements, bounds);
+					await keepUsage(session, ids);
+					const removed = removeEvents(statements, bounds);
+					await removeUnused(session, ids);
+					return removed;
+				}),
+			assignOwner: (assignment: OwnerAssignment) =>
+				writeInSession(async () => {
+					const ids = assignOwner(statements, assignment);
+					await assignUsage(session, ids, assignment.owner);
+					return ids.length;
+				}),
 			/** Erases a conversation: see `Store.erase`. */
 			async erase(request: EraseRequest): Promise<Erased | undefined> {
 				await follow(undefined);
@@ -247,9 +267,9 @@ function writer(options: WriterOptions) {
 			 * more to do.
 			 */
 			follow: (through: ViewPosition): Promise<boolean> => follow(through, STEPS_OF_CALL),
-			async resetViews(): Promise<void> {
+			async resetViews(views: readonly ViewName[] | undefined): Promise<void> {
 				unreadable.clear();
-				await writeInSession(() => resetConversations(session));
+				await writeInSession(() => resetViews(session, views));
 			},
 			/** Does a step of `Store.purge`. Returns whether there is another one to do now. */
 			purge(): boolean {
@@ -265,8 +285,6 @@ function writer(options: WriterOptions) {
 			},
 			saveRetentionTime: (time: bigint): void => void write(() => saveRetentionTime.run(time)),
 			addRefusals: (refusals: NewRefusals): void => write(() => addRefusals(statements, refusals)),
-			correctUsage: (correction: UsageCorrection) => write(() => correctUsage(statements, correction)),
-			correctUsageSums: (day: bigint | undefined) => write(() => correctUsageSums(statements, day)),
 			addRefusedPosts: (added: { readonly posts: readonly RefusedPostRow[]; readonly room: RefusedRoom }) =>
 				write(() => addRefusedPosts(statements, added)),
 			acceptRefusedPost: (accepted: { readonly post: AcceptedPost; readonly room: RefusedRoom }) =>

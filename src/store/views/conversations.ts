@@ -6,6 +6,7 @@ import { positionOfEvents } from "../conversation-state.ts";
 import type { Columns, Session, Value } from "../session.ts";
 import { type Table, tableOf } from "../tables.ts";
 import { bigint, blob, nullable, type Row, text } from "../values.ts";
+import { lockView, moveView, nextEntries, type ViewPosition } from "./follow.ts";
 
 /**
  * The view of conversations: the table `conversations`, by which lists filter and order, with tags and titles, and the
@@ -16,17 +17,6 @@ import { bigint, blob, nullable, type Row, text } from "../values.ts";
  * The view follows both logs, and its position is in the table `views`. What changes a row without an entry in a log, such
  * as a gap that closes, derives the row in its own transaction.
  */
-
-/** The entries of both logs up to which a view has followed. */
-export interface ViewPosition {
-	readonly updates: bigint;
-	readonly events: bigint;
-}
-
-/** Maximum number of entries of each log that a step reads. */
-const MAX_ENTRIES = 1_000;
-/** Maximum number of conversations that a step derives, so that appends wait only for a short commit. */
-const MAX_CONVERSATIONS = 64;
 
 /** Returns the tables of the view. */
 function tablesOf({ dialect: { engine } }: Session) {
@@ -44,98 +34,33 @@ function tablesOf({ dialect: { engine } }: Session) {
  *
  * @param through when the view has followed all entries, its position becomes at least this one
  * @param unreadable conversations whose rows stay as they are, because pages of the database are damaged
+ * @param marked conversations that changed without an entry in a log
  * @returns the position, and whether there may be more to do
  */
 export async function followConversations(
 	session: Session,
-	through: ViewPosition = { updates: 0n, events: 0n },
-	unreadable: ReadonlySet<string> = new Set(),
+	through: ViewPosition,
+	unreadable: ReadonlySet<string>,
+	marked: readonly string[],
 ): Promise<ViewPosition & { readonly hasMore: boolean }> {
-	const before = await lockView(session);
-	const { schema, entries } = session.dialect;
-	const changed = new Set<string>();
-	const follow = async (log: keyof ViewPosition) => {
-		const rows = await session.all(
-			`SELECT e.sequence, ${entries[log].conversationId} AS conversation_id FROM ${entries[log][source]}
-			WHERE e.sequence > ? ORDER BY e.sequence LIMIT ${MAX_ENTRIES}`,
-			before[log],
-		);
-		let last = before[log];
-		for (const { sequence, conversation_id } of rows) {
-			const id = text(conversation_id);
-			if (changed.size === MAX_CONVERSATIONS && !changed.has(id)) return { position: last, hasMore: true };
-			changed.add(id);
-			last = bigint(sequence);
-		}
-		const hasMore = rows.length === MAX_ENTRIES;
-		return { position: hasMore || last > through[log] ? last : through[log], hasMore };
-	};
-	const marked = await takeMarked(session);
-	for (const id of marked) changed.add(id);
-	const source = unreadable.size === 0 ? "from" : "besideDamage";
-	const [updates, events] = [await follow("updates"), await follow("events")];
-	const after = { updates: updates.position, events: events.position };
-	const readable = [...changed].filter((id) => !unreadable.has(id));
+	const { conversations, before, after, hasMore } = await nextEntries(
+		session,
+		"conversations",
+		through,
+		unreadable.size > 0,
+	);
+	const readable = [...conversations.union(new Set(marked))].filter((id) => !unreadable.has(id));
 	if (readable.length > 0) await deriveConversations(session, readable);
 	if (after.updates !== before.updates || after.events !== before.events)
-		await session.all(
-			`UPDATE ${schema}views SET updates = ?, events = ? WHERE name = 'conversations'`,
-			after.updates,
-			after.events,
-		);
-	return { ...after, hasMore: updates.hasMore || events.hasMore || marked.length === MAX_CONVERSATIONS };
+		await moveView(session, "conversations", after);
+	return { ...after, hasMore };
 }
 
-/**
- * Returns those of the conversations of the next step that cannot be read.
- *
- * @param isUnreadable returns whether a failure concerns a damaged page
- */
-export async function findUnreadable(
-	session: Session,
-	isUnreadable: (error: unknown) => boolean,
-): Promise<Set<string>> {
-	const position = await lockView(session);
-	const { schema, entries } = session.dialect;
-	const ids = new Set<string>();
-	for (const log of ["updates", "events"] as const) {
-		const { besideDamage, conversationId } = entries[log];
-		const rows = await session.all(
-			`SELECT e.sequence, ${conversationId} AS conversation_id FROM ${besideDamage}
-			WHERE e.sequence > ? ORDER BY e.sequence LIMIT ${MAX_ENTRIES}`,
-			position[log],
-		);
-		for (const { conversation_id } of rows) ids.add(text(conversation_id));
-	}
-	const marked = await session.all(`SELECT conversation_id FROM ${schema}changed_conversations`);
-	for (const { conversation_id } of marked) ids.add(text(conversation_id));
-	const unreadable = new Set<string>();
-	for (const id of ids)
-		try {
-			await readHeads(session, [id]);
-			await readWithoutHead(session, [id]);
-			await readRows(session, [id]);
-		} catch (error) {
-			if (!isUnreadable(error)) throw error;
-			unreadable.add(id);
-		}
-	return unreadable;
-}
-
-/** Takes conversations that changed without an entry in a log. */
-async function takeMarked({ dialect: { schema }, all, isIn }: Session): Promise<string[]> {
-	const rows = await all(`SELECT conversation_id FROM ${schema}changed_conversations LIMIT ${MAX_CONVERSATIONS}`);
-	const ids = rows.map(({ conversation_id }) => text(conversation_id));
-	if (ids.length > 0) await all(`DELETE FROM ${schema}changed_conversations WHERE ${isIn("conversation_id")}`, ids);
-	return ids;
-}
-
-/** Returns the position of the view, and keeps other processes from following it in the meantime. */
-export async function lockView({ dialect, all }: Session): Promise<ViewPosition> {
-	const [row] = await all(
-		`SELECT updates, events FROM ${dialect.schema}views WHERE name = 'conversations' ${dialect.forUpdate}`,
-	);
-	return { updates: bigint(row?.updates), events: bigint(row?.events) };
+/** Reads what the rows of a conversation are derived from. Throws when pages are damaged. */
+export async function readConversation(session: Session, conversationId: string): Promise<void> {
+	await readHeads(session, [conversationId]);
+	await readWithoutHead(session, [conversationId]);
+	await readRows(session, [conversationId]);
 }
 
 /**
@@ -201,11 +126,11 @@ export async function deriveConversations(session: Session, conversationIds: rea
 
 /** Removes all rows, so that the view follows both logs from their beginning. */
 export async function resetConversations(session: Session): Promise<void> {
-	await lockView(session);
+	await lockView(session, "conversations");
 	const { schema } = session.dialect;
 	await session.removeTitles();
 	for (const { name } of Object.values(tablesOf(session))) await session.all(`DELETE FROM ${schema}${name}`);
-	await session.all(`UPDATE ${schema}views SET updates = 0, events = 0 WHERE name = 'conversations'`);
+	await moveView(session, "conversations", { updates: 0n, events: 0n });
 }
 
 /** Returns the row of a conversation. */

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../../errors.ts";
 import type { Session } from "../session.ts";
 import { bigint, nullable, text } from "../values.ts";
-import type { ViewPosition } from "./conversations.ts";
+import type { Behind, ViewName, ViewPosition } from "./follow.ts";
 
 /** Milliseconds that a read waits for its view. */
 const MAX_WAIT = 5_000;
@@ -39,7 +39,7 @@ export async function listViews({ all, dialect: { schema } }: Session): Promise<
 }
 
 /** The result of such a read; or the newest entries, if the view has not followed up to them. */
-export type ViewAnswer<Result> = { readonly result: Result } | { readonly behind: ViewPosition };
+export type ViewAnswer<Result> = { readonly result: Result } | { readonly behind: Behind };
 
 /**
  * Reads a view when it has everything that was accepted before.
@@ -54,16 +54,16 @@ export async function readView<Query, Result>(
 ): Promise<Result> {
 	const first = await read({ query, isFollowed: false });
 	if ("result" in first) return first.result;
-	await inTime(follow(first.behind));
+	await inTime(first.behind.view, follow(first.behind));
 	const second = await read({ query, isFollowed: true });
 	if ("result" in second) return second.result;
 	throw new Error("a view that has followed is behind");
 }
 
-async function inTime(following: Promise<void>): Promise<void> {
+async function inTime(view: ViewName, following: Promise<void>): Promise<void> {
 	const over = new AbortController();
 	const late = delay(MAX_WAIT, undefined, { signal: over.signal, ref: false }).then(() => {
-		throw new ServiceError("unavailable", "the view of conversations is behind the log; try again");
+		throw new ServiceError("unavailable", `the view of ${view} is behind the log; try again`);
 	});
 	try {
 		await Promise.race([following, late]);

@@ -1,0 +1,70 @@
+import type { UsageRow } from "../usage/ledger.ts";
+import type { Columns } from "./session.ts";
+import { AMOUNT_COLUMNS, amountColumns, amountsFrom } from "./usage-sql.ts";
+import { bigint, nullable, type Row, text } from "./values.ts";
+
+/** What exports have of the view of usage: what it cannot derive, because history was removed. */
+
+/** The usage of a conversation that is kept when the view is reset. */
+export interface UsageBaseline {
+	/** A random one if the conversation was erased. */
+	readonly conversationId: string;
+	readonly sender: string;
+	readonly owner: string;
+	readonly source: string | undefined;
+	readonly lifeBeganAt: bigint | undefined;
+	/** The result of `formatSeen`; empty if the conversation was erased. */
+	readonly ledger: string;
+	/** Ordered by their keys. */
+	readonly rows: readonly UsageRow[];
+}
+
+/** SQL for the columns of a row `l` of usage_ledger as {@link baselineFrom} reads them; `text` converts to a text. */
+export function baselineArray(text: (column: string) => string): string {
+	return ["quarter", "model", "usage_id", "agent_kind", ...AMOUNT_COLUMNS]
+		.map((name) => (AMOUNT_KEYS.has(name) ? text(`l.${name}`) : `l.${name}`))
+		.join();
+}
+
+const AMOUNT_KEYS = new Set<string>(["quarter", ...AMOUNT_COLUMNS]);
+
+/**
+ * Reads a baseline from the columns of usage_conversations, and `rows`: JSON text of an array of arrays with the columns of
+ * {@link baselineArray}.
+ */
+export function baselineFrom(row: Row, decode: (value: unknown) => string): UsageBaseline {
+	const rows: unknown = JSON.parse(text(row.rows));
+	if (!Array.isArray(rows)) throw new TypeError("the column does not hold a list of rows");
+	const keyed = rows.map(([quarter, model, usageId, agentKind, ...amounts]: readonly unknown[]) => {
+		const columns = AMOUNT_COLUMNS.map((name, n) => [name, BigInt(text(amounts[n]))]);
+		const read = {
+			...{
+				quarter: BigInt(text(quarter)),
+				model: decode(model),
+				usageId: decode(usageId),
+				agentKind: decode(agentKind),
+			},
+			...amountsFrom(Object.fromEntries(columns)),
+		};
+		return { read, key: JSON.stringify([Number(read.quarter), read.model, read.usageId, read.agentKind]) };
+	});
+	return {
+		conversationId: text(row.conversation_id),
+		sender: decode(row.sender),
+		owner: decode(row.owner),
+		source: nullable(text, row.source_id),
+		lifeBeganAt: nullable(bigint, row.life_began_at),
+		ledger: decode(row.ledger),
+		rows: keyed.sort((a, b) => (a.key < b.key ? -1 : 1)).map(({ read }) => read),
+	};
+}
+
+/** Returns the columns of usage_conversations of a baseline, without its ids. */
+export function baselineColumns({ sender, owner, source, lifeBeganAt, ledger }: UsageBaseline) {
+	return { sender, owner, source_id: source ?? null, life_began_at: lifeBeganAt ?? null, is_kept: true, ledger };
+}
+
+/** Returns the columns of usage_ledger of a row, without the conversation. */
+export function ledgerColumns({ quarter, model, usageId, agentKind, ...amounts }: UsageRow) {
+	return { quarter, model, usage_id: usageId, agent_kind: agentKind, ...amountColumns(amounts) } satisfies Columns;
+}

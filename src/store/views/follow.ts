@@ -1,0 +1,86 @@
+import type { LogTable } from "../rows.ts";
+import type { Session } from "../session.ts";
+import { bigint, text } from "../values.ts";
+
+/** The names of the views that follow the logs. Each has its position in the table `views`. */
+export type ViewName = "conversations" | "usage";
+
+/** The entries of both logs up to which a view has followed. */
+export interface ViewPosition {
+	readonly updates: bigint;
+	readonly events: bigint;
+}
+
+/** A view that has not followed up to the newest entries. */
+export interface Behind extends ViewPosition {
+	readonly view: ViewName;
+}
+
+/** What a step of a view follows. */
+export interface NextEntries {
+	readonly conversations: ReadonlySet<string>;
+	readonly before: ViewPosition;
+	/** The position after the step. */
+	readonly after: ViewPosition;
+	readonly hasMore: boolean;
+}
+
+/** Maximum number of entries of each log that a step reads. */
+const MAX_ENTRIES = 1_000;
+/** Maximum number of conversations that a step derives, so that appends wait only for a short commit. */
+export const MAX_CONVERSATIONS = 64;
+
+/** Returns the position of a view, and keeps other processes from following it in the meantime. */
+export async function lockView({ dialect, all }: Session, name: ViewName): Promise<ViewPosition> {
+	const [row] = await all(
+		`SELECT updates, events FROM ${dialect.schema}views WHERE name = ? ${dialect.forUpdate}`,
+		name,
+	);
+	return { updates: bigint(row?.updates), events: bigint(row?.events) };
+}
+
+/** Sets the position of a view, which is locked. */
+export async function moveView({ dialect, all }: Session, name: ViewName, to: ViewPosition): Promise<void> {
+	await all(`UPDATE ${dialect.schema}views SET updates = ?, events = ? WHERE name = ?`, to.updates, to.events, name);
+}
+
+/**
+ * Reads the entries that a view follows next, of a bounded number of conversations. Locks the view.
+ *
+ * @param through when the view has followed all entries, its position becomes at least this one
+ * @param isBesideDamage whether to read an index only: see `Dialect.entries`
+ */
+export async function nextEntries(
+	session: Session,
+	name: ViewName,
+	through: ViewPosition,
+	isBesideDamage: boolean,
+): Promise<NextEntries> {
+	const before = await lockView(session, name);
+	const conversations = new Set<string>();
+	const follow = async (log: LogTable) => {
+		const { from, besideDamage, conversationId } = session.dialect.entries[log];
+		const rows = await session.all(
+			`SELECT e.sequence, ${conversationId} AS conversation_id
+			FROM ${isBesideDamage ? besideDamage : from} WHERE e.sequence > ? ORDER BY e.sequence LIMIT ${MAX_ENTRIES}`,
+			before[log],
+		);
+		const isFull = rows.findIndex(({ conversation_id }) => {
+			const id = text(conversation_id);
+			if (conversations.size === MAX_CONVERSATIONS && !conversations.has(id)) return true;
+			conversations.add(id);
+			return false;
+		});
+		const entries = isFull < 0 ? rows : rows.slice(0, isFull);
+		const last = entries.length === 0 ? before[log] : bigint(entries.at(-1)?.sequence);
+		const hasMore = isFull >= 0 || rows.length === MAX_ENTRIES;
+		return { position: hasMore || last > through[log] ? last : through[log], hasMore };
+	};
+	const [updates, events] = [await follow("updates"), await follow("events")];
+	return {
+		conversations,
+		before,
+		after: { updates: updates.position, events: events.position },
+		hasMore: updates.hasMore || events.hasMore,
+	};
+}
