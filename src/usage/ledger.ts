@@ -125,6 +125,15 @@ interface First {
 	])[];
 }
 
+/** A row without the names of its columns; the amounts are in the order of AMOUNTS. */
+export type EarlierRow = readonly [
+	usageId: string,
+	model: string,
+	agentKind: string,
+	quarter: string,
+	amounts: readonly string[],
+];
+
 /** What was seen of the usage of a conversation. */
 export interface Seen {
 	/** The times of the first events with responses, by {@link responseKey}. */
@@ -138,13 +147,15 @@ export interface Seen {
 	firstEventAt: number | undefined;
 	/** Those calls of a fork's source that the fork lists, also if the source is not known any more: see {@link callIds}. */
 	readonly copied: Map<string, number>;
+	/** Rows of a removed conversation that were counted by an earlier version. They stay. */
+	readonly earlier: readonly EarlierRow[];
 }
 
-/** Returns what was seen of a conversation before anything is. */
-export function nothingSeen(): Seen {
+/** Returns what was seen of a conversation before anything is, but what an earlier version counted. */
+export function nothingSeen(earlier: readonly EarlierRow[] = []): Seen {
 	return {
 		...{ times: new Map(), calls: new Map(), costs: new Map(), steps: new Map() },
-		...{ lives: [], first: undefined, firstEventAt: undefined, copied: new Map() },
+		...{ lives: [], first: undefined, firstEventAt: undefined, copied: new Map(), earlier },
 	};
 }
 
@@ -231,6 +242,10 @@ export function rowsOf(seen: Seen, source: SourceCalls | undefined): UsageRow[] 
 			if (copied > (seen.copied.get(id) ?? 0)) seen.copied.set(id, copied);
 		}
 	const rows = new Rows();
+	for (const [usageId, model, agentKind, quarter, amounts] of seen.earlier) {
+		const counted = mapAmounts((_, n) => BigInt(amounts[n] ?? 0));
+		rows.add({ usageId, model, agentKind, quarter: BigInt(quarter), ...counted });
+	}
 	const byLife = new Map(seen.lives.map((life) => [life, new Map<string, Listed>()]));
 	const listedOf = (life: Life | undefined, usageId: string): Listed | undefined => {
 		const usages = life && byLife.get(life);
@@ -502,9 +517,10 @@ function limit(value: bigint): bigint {
 }
 
 /** Formats what was seen as JSON text, for the store. */
-export function formatSeen({ times, calls, costs, steps, copied, ...seen }: Seen): string {
+export function formatSeen({ times, calls, costs, steps, copied, earlier, ...seen }: Seen): string {
 	return JSON.stringify({
 		...seen,
+		...(earlier.length === 0 ? {} : { earlier }),
 		...{ times: [...times], copied: [...copied] },
 		...{ calls: [...calls.values()], costs: [...costs.values()], steps: [...steps.values()] },
 	});
@@ -521,10 +537,11 @@ export function parseSeen(text: string): Seen {
 		readonly first?: First;
 		readonly firstEventAt?: number;
 		readonly copied: readonly (readonly [string, number])[];
+		readonly earlier?: readonly EarlierRow[];
 	} = JSON.parse(text);
-	const { times, calls, costs, steps, lives, first, firstEventAt, copied } = stored;
+	const { times, calls, costs, steps, lives, first, firstEventAt, copied, earlier = [] } = stored;
 	return {
-		...{ times: new Map(times), copied: new Map(copied), lives, first, firstEventAt },
+		...{ times: new Map(times), copied: new Map(copied), lives, first, firstEventAt, earlier },
 		calls: new Map(calls.map((call) => [JSON.stringify([call.usageId, call.id, call.n]), call])),
 		costs: new Map(costs.map((cost) => [JSON.stringify([cost.usageId, cost.model, cost.cost, cost.at, cost.n]), cost])),
 		steps: new Map(steps.map((step) => [JSON.stringify([step.usageId, step.life, step.quarter]), step])),

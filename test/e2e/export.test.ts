@@ -209,9 +209,13 @@ test.each(["sqlite", "postgres"])(
 		});
 		const again = folder.file("again.jsonl");
 		expect((await exportTo(url, again, "--all")).code).toBe(0);
-		expect(readFileSync(again, "utf8").split("\n")).toEqual(
-			zstdDecompressSync(readFileSync(file)).toString().split("\n"),
-		);
+		// Usage is exported only of conversations of which something was removed since it was counted anew.
+		const othersOf = (text: string) =>
+			text
+				.split("\n")
+				.filter((line) => !/^\{"(usage|end)"/.test(line))
+				.map((line) => line.replace(/"usage":"?\d+"?/, ""));
+		expect(othersOf(readFileSync(again, "utf8"))).toEqual(othersOf(zstdDecompressSync(readFileSync(file)).toString()));
 		const answers = earlierAnswers();
 		expect(answers).toHaveLength(180);
 		await using service = await ServiceProcess.start("", { ...EARLIER, DATABASE_URL: url });

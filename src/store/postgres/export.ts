@@ -1,7 +1,8 @@
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
 import { BEGINNING, type ExportSource, type ImportTarget, type Ranges, requireContents } from "../export/databases.ts";
-import { followViews, resetViews } from "../views/views.ts";
+import { adoptEarlierUsage } from "../views/usage.ts";
+import { followViews } from "../views/views.ts";
 import { type Connections, openConnections } from "./connections.ts";
 import { countRows, insertQueries, lastKey, readRows } from "./export-rows.ts";
 import { type HeldTransaction, holdTransaction } from "./held-transaction.ts";
@@ -99,9 +100,9 @@ function targetOf(connections: Connections, held: HeldTransaction): ImportTarget
 		async finish(ranges, counts) {
 			await writeRanges(session, ranges);
 			const own = postgresSession(session);
-			await resetViews(own, ["usage"]);
-			while (await followViews(own));
 			requireContents([await readRanges(session), await countRows(session, BEGINNING)], [ranges, counts]);
+			await adoptEarlierUsage(own);
+			while (await followViews(own));
 			await session.query({ text: "DELETE FROM conversation_updates.unfinished_import" });
 			await held.release(true);
 		},

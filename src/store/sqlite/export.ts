@@ -3,7 +3,8 @@ import type { DatabaseSync } from "node:sqlite";
 import type { ExportSource, ImportTarget, Ranges } from "../export/databases.ts";
 import { BEGINNING, requireContents } from "../export/databases.ts";
 import { text } from "../values.ts";
-import { followViews, resetViews } from "../views/views.ts";
+import { adoptEarlierUsage } from "../views/usage.ts";
+import { followViews } from "../views/views.ts";
 import { putInPlace } from "./backup.ts";
 import {
 	openForReading,
@@ -104,9 +105,6 @@ function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew,
 			transaction(database, "BEGIN IMMEDIATE", () => insertRows(statements, kind, rows));
 		},
 		async finish(ranges, counts) {
-			const session = sqliteSession(statements);
-			await transactionAsync(database, "BEGIN IMMEDIATE", () => resetViews(session));
-			while (await transactionAsync(database, "BEGIN IMMEDIATE", () => followViews(session)));
 			transaction(database, "BEGIN IMMEDIATE", () => {
 				for (const log of ["updates", "events"] as const) {
 					const { newest, prunedThrough, lastRemoval } = ranges[log];
@@ -115,9 +113,12 @@ function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew,
 						.run(prunedThrough, lastRemoval, newest, log);
 				}
 				statements.prepare("UPDATE store_state SET clock = ?").run(ranges.retentionTime ?? null);
-				database.exec("DROP TABLE unfinished_import");
 				requireContents([readRanges(statements), countRows(statements, BEGINNING)], [ranges, counts]);
 			});
+			const session = sqliteSession(statements);
+			await transactionAsync(database, "BEGIN IMMEDIATE", () => adoptEarlierUsage(session));
+			while (await transactionAsync(database, "BEGIN IMMEDIATE", () => followViews(session)));
+			database.exec("DROP TABLE unfinished_import");
 			database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
 			database.close();
 			putInPlace(unfinished, path);

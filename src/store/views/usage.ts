@@ -15,6 +15,7 @@ import {
 	addLastRecord,
 	addStats,
 	callIds,
+	type EarlierRow,
 	formatSeen,
 	negated,
 	nothingSeen,
@@ -30,8 +31,9 @@ import { type RecordColumn, unpackRecord } from "../record-column.ts";
 import { packedColumnsFrom } from "../rows.ts";
 import type { Change, Columns, Session } from "../session.ts";
 import { tableOf } from "../tables.ts";
+import { EARLIER, type EarlierUsage } from "../usage-baseline.ts";
 import { AMOUNT_COLUMNS, amountColumns, amountsFrom, PERIODS, periodStart } from "../usage-sql.ts";
-import { bigint, blob, integer, nullable, type Row, text } from "../values.ts";
+import { bigint, blob, boolean, integer, nullable, type Row, text } from "../values.ts";
 import { lockView, moveView, nextEntries, type ViewPosition } from "./follow.ts";
 
 /**
@@ -167,6 +169,41 @@ export async function forgetUsage(session: Session, conversationId: string): Pro
 export async function assignUsage(session: Session, conversationIds: readonly string[], owner: string): Promise<void> {
 	await lockView(session, "usage");
 	await derive(session, conversationIds, { owner });
+}
+
+/**
+ * Adopts the usage of an import that earlier versions counted. That of conversations which are still stored follows from what
+ * is stored, that of removed and erased ones stays. Then the view follows both logs from their beginning.
+ */
+export async function adoptEarlierUsage(session: Session): Promise<void> {
+	await lockView(session, "usage");
+	const { schema, usageId } = session.dialect;
+	const rows = await session.all(
+		`SELECT k.id AS key, k.${usageId} AS conversation_id, k.sender, k.owner, k.ledger,
+			EXISTS (SELECT 1 FROM ${schema}heads h WHERE h.conversation_id = k.${usageId})
+				OR EXISTS (SELECT 1 FROM ${schema}activities a WHERE a.conversation_id = k.${usageId}) AS is_stored
+		FROM ${schema}usage_conversations k`,
+	);
+	for (const row of rows) {
+		const ledger = session.readText(row.ledger);
+		if (!ledger.startsWith(EARLIER)) continue;
+		const id = text(row.conversation_id);
+		if (boolean(row.is_stored)) {
+			await session.all(`DELETE FROM ${schema}usage_conversations WHERE ${session.isIn(usageId)}`, [id]);
+			continue;
+		}
+		const { earlier }: EarlierUsage = JSON.parse(ledger);
+		const counted = earlier.rows.map((one): EarlierRow => {
+			const amounts = AMOUNTS.map((name) => one[name]);
+			return [one.usageId, one.model, one.agentKind, one.quarter, amounts];
+		});
+		const whose = { sender: session.readText(row.sender), owner: session.readText(row.owner), source: undefined };
+		const state = { key: keyFrom(row.key), seen: nothingSeen(counted), ...whose, stored: undefined, rows: [] };
+		await writeStates(session, new Map([[id, state]]), () => undefined);
+		if (earlier.state.ledger === "")
+			await session.all(`UPDATE ${schema}usage_conversations SET ledger = '' WHERE ${session.isIn(usageId)}`, [id]);
+	}
+	await resetUsage(session);
 }
 
 /** Removes all that follows from the logs, so that the view follows both from their beginning. */
