@@ -947,7 +947,7 @@ export const comments = {
 	"conversations.v1.UsageDifference.cost": "Cost afterwards.",
 	"conversations.v1.UsageDifference.calls_before": "Number of calls of models before.",
 	"conversations.v1.UsageDifference.calls": "Number of calls of models afterwards.",
-	"conversations.v1.ConversationUsageService.StartUsageRebuild": "Starts a run over all conversations. The run goes on when the caller has gone, and ends with the service.\n\nFAILED_PRECONDITION: a run is under way.",
+	"conversations.v1.ConversationUsageService.StartUsageRebuild": "Empties the view of usage, which then follows the logs again. The run goes on when the caller has gone.\n\nFAILED_PRECONDITION: a run is under way.",
 	"conversations.v1.ConversationUsageService.GetUsageRebuild": "Returns what the last run has done so far.\n\nNOT_FOUND: no run was started since the service started.",
 	"conversations.v1.RefusedPost": "A post that was refused.",
 	"conversations.v1.RefusedPost.id": "Id of the post.",

@@ -32,12 +32,12 @@ function fillSql(
 	const conversations = Math.round(CONVERSATIONS / share);
 	const counted = Math.round(COUNTED / share);
 	return [
-		`INSERT INTO ${prefix}usage_conversations (${prefix === "" ? "id, conversation_id" : "id"}, sender, owner, life, digest, ledger)
-		SELECT ${prefix === "" ? "n, " : ""}${uuid("n")}, 'sender ' || n % 5, 'owner ' || n % 5, 1, 0, '{"settled":true,"usages":[]}'
+		`INSERT INTO ${prefix}usage_conversations (${prefix === "" ? "id, conversation_id" : "id"}, sender, owner, is_kept, ledger)
+		SELECT ${prefix === "" ? "n, " : ""}${uuid("n")}, 'sender ' || n % 5, 'owner ' || n % 5, FALSE, '{"times":[],"copied":[],"calls":[],"costs":[],"steps":[],"lives":[]}'
 		FROM (${numbers(conversations)}) s`,
-		`INSERT INTO ${prefix}usage_ledger (conversation, life, quarter, model, usage_id, agent_kind, cost, prompt_tokens,
+		`INSERT INTO ${prefix}usage_ledger (conversation, quarter, model, usage_id, agent_kind, cost, prompt_tokens,
 			completion_tokens, cache_read_tokens, cache_write_tokens, reasoning_tokens, calls)
-		SELECT ${prefix === "" ? "s.n" : uuid("s.n")}, 1, ${FIRST} + s.n * ${YEAR - QUARTERS_EACH} / ${conversations} + q.n,
+		SELECT ${prefix === "" ? "s.n" : uuid("s.n")}, ${FIRST} + s.n * ${YEAR - QUARTERS_EACH} / ${conversations} + q.n,
 			'model ' || s.n % 10, CASE WHEN s.n % 10 = 0 AND q.n = 1 THEN 'condenser' ELSE 'agent' END,
 			CASE WHEN s.n % 3 = 0 THEN 'ACPAgent' ELSE 'Agent' END, 12345678, 20000, 900, 15000, 2000, 100, 5
 		FROM (${numbers(conversations)}) s CROSS JOIN (${numbers(QUARTERS_EACH)}) q`,
@@ -49,14 +49,16 @@ function fillSql(
 		FROM ${prefix}usage_ledger l JOIN ${prefix}usage_conversations k ON k.id = l.conversation
 		CROSS JOIN (SELECT 1 AS length UNION ALL SELECT 4 UNION ALL SELECT 96 UNION ALL SELECT ${2 ** 32}) p
 		GROUP BY 1, 2, 3, 4, 5, 6, 7`,
+		`INSERT INTO ${prefix}usage_days (day, model, conversation, usage_id, agent_kind)
+		SELECT DISTINCT (quarter - quarter % 96) / 96, model, conversation, usage_id, agent_kind FROM ${prefix}usage_ledger`,
 		`INSERT INTO ${prefix}conversations (conversation_id, sequence, status, agent_kind, model, sender, owner, created_at,
-			updated_at, revision, has_unapplied_events ${prefix === "" ? ", tags" : ""})
+			updated_at, activity_at, cost, tokens, gap_count, has_error)
 		SELECT ${uuid("n")}, n + 1, 1 + n % 8, CASE WHEN n % 3 = 0 THEN 'ACPAgent' ELSE 'Agent' END, 'model ' || n % 10,
-			'sender ' || n % 5, 'owner ' || n % 5, n, n, n, ${prefix === "" ? "0, '{}'" : "false"}
+			'sender ' || n % 5, 'owner ' || n % 5, n, n, n, 0, 0, 0, FALSE
 		FROM (${numbers(counted)}) s`,
 		prefix === ""
-			? `INSERT INTO tags SELECT id, 'team', 'team ' || id % 20, sequence FROM conversations`
-			: `INSERT INTO ${prefix}tags SELECT conversation_id, 'team', 'team ' || sequence % 20, sequence FROM ${prefix}conversations`,
+			? `INSERT INTO tags (conversation, key, value, sequence) SELECT id, 'team', 'team ' || id % 20, sequence FROM conversations`
+			: `INSERT INTO ${prefix}tags (conversation_id, key, value, sequence) SELECT conversation_id, 'team', 'team ' || sequence % 20, sequence FROM ${prefix}conversations`,
 	];
 }
 
