@@ -25,7 +25,7 @@ export type JsonSchemas = Record<string, ExactJsonObject>;
  */
 export function deriveJsonSchemas(plan: MessagePlan, referencePrefix: string, isResponse = false): JsonSchemas {
 	const builder = new JsonSchemaBuilder(referencePrefix, isResponse);
-	builder.message(plan, false);
+	builder.message(plan);
 	return builder.schemas;
 }
 
@@ -40,11 +40,11 @@ class JsonSchemaBuilder {
 		this.#isResponse = isResponse;
 	}
 
-	message(plan: MessagePlan, secret: boolean): ExactJsonObject {
+	message(plan: MessagePlan): ExactJsonObject {
 		if (plan.form !== "bare") return this.#reference(plan.desc, () => this.#named(plan));
 		const [field] = plan.fields;
 		if (field === undefined) throw new Error(`${plan.desc.typeName} has no field`);
-		return this.#shape(field, secret || field.secret);
+		return this.#shape(field);
 	}
 
 	/** Returns a reference to the schema of a message or an enum. The first call for it adds the schema. */
@@ -74,7 +74,7 @@ class JsonSchemaBuilder {
 		const required: string[] = [];
 		if (plan.discriminator !== undefined) {
 			const { name, tags } = plan.discriminator;
-			properties[name] = { type: "string", ...oneOfNames(tags) };
+			properties[name] = { type: "string", ...oneOfNames(tags), pattern: `^(${tags.join("|")})$` };
 			required.push(name);
 		}
 		const aliased: ExactJsonObject = {};
@@ -102,7 +102,7 @@ class JsonSchemaBuilder {
 		const count = plan.fields.length;
 		return {
 			type: "array",
-			prefixItems: plan.fields.map((field) => this.#value(field.value, field.secret)),
+			prefixItems: plan.fields.map((field) => this.#value(field.value)),
 			items: false,
 			minItems: count,
 			maxItems: count,
@@ -111,34 +111,37 @@ class JsonSchemaBuilder {
 
 	#union(plan: UnionPlan): ExactJsonObject {
 		const arms = [...plan.arms.values()].filter((arm) => arm !== plan.unknown);
-		const schemas = arms.map((arm) => withWriteOnly(this.#value(arm.value, arm.secret), arm.secret));
-		if (plan.unknown !== undefined) schemas.push(this.#catchAll(plan, plan.unknown.secret));
-		if (arms.every((arm) => arm.tag !== undefined)) return { oneOf: schemas, discriminator: this.#discriminator(plan) };
-		// Generated clients cannot count the matching arms when a discriminator selects only some of them.
-		return arms.some((arm) => arm.tag !== undefined) ? { anyOf: schemas } : { oneOf: schemas };
+		const schemas = arms.map((arm) => withWriteOnly(this.#value(arm.value), arm.secret));
+		if (plan.unknown !== undefined) schemas.push(...this.#catchAll(plan, plan.unknown.secret));
+		// A discriminator is for objects only.
+		const selects = arms.every((arm) => arm.tag !== undefined) && plan.unknownTypes.every(isObject);
+		return { oneOf: schemas, ...(selects ? { discriminator: this.#discriminator(plan) } : {}) };
 	}
 
 	/**
-	 * Returns the schema of the arm `unknown`: a value of a type that it accepts, and that no known arm claims by its type
-	 * or tag. It has a name, a property and no `not`, because generated clients ignore `not`, and make a type of a schema
-	 * only if it has properties.
+	 * Returns the schemas of the arm `unknown`: values of the types that it accepts, and that no known arm claims by its type
+	 * or tag. That of objects has a name and a tag of the type string with a pattern, because generated clients make types of
+	 * schemas with properties only, and find the arm of a value by trying its patterns.
 	 */
-	#catchAll(plan: UnionPlan, secret: boolean): ExactJsonObject {
+	#catchAll(plan: UnionPlan, secret: boolean): ExactJsonObject[] {
 		const accepted = plan.unknownTypes.length > 0 ? plan.unknownTypes.map(nameOf) : JSON_TYPES;
+		const types = accepted.filter((type) => !Object.hasOwn(plan.bare, type));
 		const name = `Other${plan.desc.name}`;
-		const tagged: ExactJsonObject = {
-			type: "object",
-			properties: { [plan.discriminator]: { enum: [...plan.tagged.keys()] } },
-			required: [plan.discriminator],
-		};
+		const description = `Any other ${plan.desc.name}. It is stored unchanged.`;
+		const reference = { $ref: this.#prefix + name };
+		if (plan.tagged.size === 0) {
+			this.schemas[name] = withWriteOnly({ ...ofTypes(types), description }, secret);
+			return [reference];
+		}
+		const tag = { type: "string", pattern: patternOfOthers([...plan.tagged.keys()]) };
 		const schema = {
-			...ofTypes(accepted.filter((type) => !Object.hasOwn(plan.bare, type))),
-			// biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
-			...(plan.tagged.size > 0 ? { properties: { [plan.discriminator]: {} }, if: tagged, then: false } : {}),
-			description: `Any other ${plan.desc.name}. It is stored unchanged.`,
+			type: "object",
+			properties: { [plan.discriminator]: tag },
+			additionalProperties: true,
+			description,
 		};
 		this.schemas[name] = withWriteOnly(schema, secret);
-		return { $ref: this.#prefix + name };
+		return types.map((type) => (type === "object" ? reference : withWriteOnly({ type }, secret)));
 	}
 
 	#discriminator(plan: UnionPlan): ExactJsonObject {
@@ -149,12 +152,12 @@ class JsonSchemaBuilder {
 	}
 
 	#field(field: FieldPlan): ExactJsonObject {
-		const schema = withWriteOnly(this.#shape(field, field.secret), field.secret);
+		const schema = withWriteOnly(this.#shape(field), field.secret);
 		return field.nullable ? orNull(schema) : schema;
 	}
 
-	#shape(field: FieldPlan, secret: boolean): ExactJsonObject {
-		const value = this.#value(field.value, secret);
+	#shape(field: FieldPlan): ExactJsonObject {
+		const value = this.#value(field.value);
 		switch (field.shape) {
 			case "single":
 				return value;
@@ -169,10 +172,10 @@ class JsonSchemaBuilder {
 		}
 	}
 
-	#value(plan: ValuePlan, secret: boolean): ExactJsonObject {
+	#value(plan: ValuePlan): ExactJsonObject {
 		switch (plan.type) {
 			case "string":
-				return { type: "string", ...(plan.uuid ? { format: "uuid" } : secret ? { format: "password" } : {}) };
+				return { type: "string", ...(plan.uuid ? { format: "uuid" } : {}) };
 			case "integer":
 				return {
 					type: "integer",
@@ -191,9 +194,11 @@ class JsonSchemaBuilder {
 			case "struct":
 				return { type: "object", additionalProperties: true };
 			case "value":
-				return ofTypes(plan.jsonTypes.map(nameOf));
+				// Several types in one schema lose their formats in generated clients.
+				if (plan.jsonTypes.length < 2) return ofTypes(plan.jsonTypes.map(nameOf));
+				return { anyOf: plan.jsonTypes.map((type) => ofTypes([nameOf(type)])) };
 			case "message":
-				return this.message(plan.message, secret);
+				return this.message(plan.message);
 		}
 	}
 }
@@ -225,8 +230,28 @@ function enumOf(plan: EnumPlan): ExactJsonObject {
 	return {
 		type: "string",
 		enum: [...plan.byName.keys()],
+		"x-enum-varnames": values.map(({ name }) => name),
 		"x-enum-descriptions": values.map(({ name }) => comments[`${plan.desc.typeName}.${name}`] ?? ""),
 	};
+}
+
+/** Returns a pattern of all texts of one line but some. It does without assertions, which not every language has. */
+function patternOfOthers(texts: readonly string[]): string {
+	return `^${restOf(texts)}$`;
+}
+
+/** Returns a pattern of all texts but these, none of which is given twice. */
+function restOf(texts: readonly string[]): string {
+	const beginnings = [...new Set(texts.flatMap((text) => text.slice(0, 1)))].filter((letter) => letter !== "");
+	if (beginnings.length === 0) return ".+";
+	const ofEach = beginnings.map(
+		(letter) => letter + restOf(texts.filter((text) => text.startsWith(letter)).map((text) => text.slice(1))),
+	);
+	return `([^${beginnings.join("")}].*|${ofEach.join("|")})${texts.includes("") ? "" : "?"}`;
+}
+
+function isObject(type: JsonType): boolean {
+	return type === JsonType.OBJECT;
 }
 
 function oneOfNames(names: readonly string[]): ExactJsonObject {
@@ -249,7 +274,9 @@ function nameOf(type: JsonType): string {
 function ofTypes(types: readonly string[]): ExactJsonObject {
 	const [only, ...others] = types;
 	if (only === undefined) return {};
-	return { type: others.length === 0 ? only : [...types] };
+	if (others.length > 0) return { type: [...types] };
+	// Without the format, generated clients may read it as a float.
+	return { type: only, ...(only === "number" ? { format: "double" } : {}) };
 }
 
 /** Whether the schema states a default. It omits an object, which Go generators copy into code that does not compile. */
@@ -271,7 +298,8 @@ function exclusion(field: FieldPlan, excludes: FieldPlan): ExactJsonObject {
 
 /** Returns the schema extended by null. A schema with neither a type nor a reference accepts null already. */
 function orNull(schema: ExactJsonObject): ExactJsonObject {
-	const { $ref, type, ...others } = schema;
+	const { $ref, type, anyOf, ...others } = schema;
+	if (Array.isArray(anyOf)) return { anyOf: [...anyOf, { type: "null" }], ...others };
 	if ($ref !== undefined) return { anyOf: [{ $ref }, { type: "null" }], ...others };
 	return type === undefined ? schema : { type: [type, "null"].flat(), ...others };
 }

@@ -1,11 +1,12 @@
 import type { JsonObject } from "@bufbuild/protobuf";
+import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { stringifyExactJson } from "../../src/record/json/exact-json.ts";
 import { isJsonObject } from "../../src/record/json/json-value.ts";
 import { deriveJsonSchemas } from "../../src/record/json-schema.ts";
 import type { MessagePlan } from "../../src/record/plan/plan.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
-import { record } from "../support/fixtures.ts";
+import { object, record } from "../support/fixtures.ts";
 import { accepts, compileSchema } from "../support/json-schema.ts";
 
 const format = new RecordFormat();
@@ -20,10 +21,10 @@ describe("the JSON Schema", () => {
 		expect(schemas.RemoteWorkspace).toEqual({
 			type: "object",
 			properties: {
-				kind: { type: "string", const: "RemoteWorkspace" },
+				kind: { type: "string", const: "RemoteWorkspace", pattern: "^(RemoteWorkspace)$" },
 				working_dir: { type: "string" },
 				host: { type: "string" },
-				api_key: { type: ["string", "null"], format: "password", writeOnly: true },
+				api_key: { type: ["string", "null"], writeOnly: true },
 				read_timeout: { type: "number", format: "double", default: 600 },
 				max_connections: {
 					type: ["integer", "null"],
@@ -112,7 +113,9 @@ describe("the JSON Schema", () => {
 	});
 
 	test("of an enum lists its values", () => {
-		expect(schemas.SecurityRisk).toEqual({ type: "string", enum: ["UNKNOWN", "LOW", "MEDIUM", "HIGH"] });
+		const names = ["UNKNOWN", "LOW", "MEDIUM", "HIGH"];
+		const varnames = names.map((name) => `SECURITY_RISK_${name}`);
+		expect(schemas.SecurityRisk).toEqual({ type: "string", enum: names, "x-enum-varnames": varnames });
 	});
 
 	test("of a tuple has a name of its own, while a list of tuples has none", () => {
@@ -148,17 +151,13 @@ describe("the JSON Schema", () => {
 
 	test("of a union with arms that are not objects has no discriminator", () => {
 		expect(schemas.ContextSecret).toEqual({
-			anyOf: [
-				{ type: "string", format: "password", writeOnly: true },
-				{ $ref: "#/$defs/StaticSecret" },
-				{ $ref: "#/$defs/LookupSecret" },
-			],
+			oneOf: [{ type: "string", writeOnly: true }, { $ref: "#/$defs/StaticSecret" }, { $ref: "#/$defs/LookupSecret" }],
 		});
 	});
 
 	test("of an open union accepts objects that belong to none of its arms", () => {
 		expect(schemas.SkillTrigger).toEqual({
-			anyOf: [
+			oneOf: [
 				{ $ref: "#/$defs/KeywordTrigger" },
 				{ $ref: "#/$defs/TaskTrigger" },
 				{ $ref: "#/$defs/PathTrigger" },
@@ -166,12 +165,53 @@ describe("the JSON Schema", () => {
 				{ $ref: "#/$defs/OtherSkillTrigger" },
 			],
 		});
-		const tagged = { type: "object", properties: { type: { enum: ["keyword", "task", "path"] } }, required: ["type"] };
-		// biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
-		expect(schemas.OtherSkillTrigger).toEqual({ type: "object", properties: { type: {} }, if: tagged, then: false });
+		const { type, properties, additionalProperties } = schemas.OtherSkillTrigger ?? {};
+		const tag = { type: "string", pattern: expect.any(String) };
+		expect({ type, properties, additionalProperties }).toEqual({
+			type: "object",
+			properties: { type: tag },
+			additionalProperties: true,
+		});
 	});
 
-	// openapi-generator's Go client takes every object for an arm whose type is all that it understands.
+	// Generated clients try the arms of a union one after the other, and refuse a value that two arms take.
+	test("of a tagged object has a pattern of its tags, and a catch-all one of all other texts", () => {
+		const open = Object.entries({
+			Condenser: ["LLMSummarizingCondenser", "NoOpCondenser", "PipelineCondenser"],
+			Critic: ["AgentFinishedCritic", "PassCritic", "EmptyPatchCritic", "APIBasedCritic"],
+			MCPAuth: ["none", "api_key", "bearer", "basic", "header", "oauth2"],
+			SkillTrigger: ["keyword", "task", "path"],
+		});
+		const patternOf = (name: string) => {
+			const [tag] = Object.values(object(schemas[name]?.properties));
+			return new RegExp(String(object(tag).pattern), "u");
+		};
+		for (const [union, tags] of open) {
+			const others = patternOf(`Other${union}`);
+			expect(tags.filter((tag) => others.test(tag))).toEqual([]);
+			const near = tags.flatMap((tag) => [`${tag}x`, `x${tag}`, tag.slice(1), tag.slice(0, -1), tag.toUpperCase()]);
+			expect(["", "x", "é", ...near].filter((text) => !others.test(text) && !tags.includes(text))).toEqual([]);
+			fc.assert(
+				fc.property(fc.string({ unit: "grapheme" }), (text) => {
+					fc.pre(!tags.includes(text) && !/[\n\r\u2028\u2029]/.test(text));
+					expect(others.test(text)).toBe(true);
+				}),
+			);
+		}
+		const condenser = patternOf("NoOpCondenser");
+		expect(["NoOpCondenser", "NoOpCondenserX", "PipelineCondenser"].map((tag) => condenser.test(tag))).toEqual([
+			true,
+			false,
+			false,
+		]);
+	});
+
+	test("of enums have names of constants that no other enum has", () => {
+		const names = Object.values(schemas).flatMap((schema) => [schema["x-enum-varnames"] ?? []].flat());
+		expect(names.length).toBeGreaterThan(10);
+		expect(new Set(names).size).toBe(names.length);
+	});
+
 	test("of an open union has a named catch-all without `not`, and a discriminator when each known arm has a tag", () => {
 		const catchAlls = Object.keys(schemas).filter((name) => name.startsWith("Other"));
 		expect(catchAlls.sort()).toEqual([
@@ -193,7 +233,8 @@ describe("the JSON Schema", () => {
 		expect(["Condenser", "Critic", "MCPAuth"].map((name) => schemas[name]?.discriminator !== undefined)).toEqual([
 			true,
 			true,
-			true,
+			// It may also be a string.
+			false,
 		]);
 	});
 });
@@ -217,6 +258,7 @@ test("every secret is marked as write-only", () => {
 		"LLM.extra_headers",
 		"LookupSecret.headers",
 		"MCPApiKeyAuthCredential.value",
+		"MCPAuth",
 		"MCPBasicAuthCredential.password",
 		"MCPBearerAuthCredential.value",
 		"MCPHeaderAuthCredential.headers",
@@ -231,7 +273,7 @@ test("every secret is marked as write-only", () => {
 		"VendorRiskAnalyzer.api_key",
 	]);
 	expect(schemas.MCPServer?.properties).toMatchObject({
-		env: { type: ["object", "null"], additionalProperties: { type: "string", format: "password" }, writeOnly: true },
+		env: { type: ["object", "null"], additionalProperties: { type: "string" }, writeOnly: true },
 	});
 });
 

@@ -122,6 +122,21 @@ test("after erasures and a purge, no file has an id, a text or a word of the era
 	expect((await store.textIndex.find(words("kept"))).length).toBe((CONVERSATIONS - ERASED) * (ROUNDS + 1));
 });
 
+test("erasures that wait for a purge together share one rewrite of the database", async () => {
+	const path = newPath();
+	await using store = await open(path);
+	await fill(store);
+	/** A rewrite increases it. */
+	const version = (): bigint => {
+		using database = new DatabaseSync(path, { readOnly: true, readBigInts: true });
+		return BigInt(Number(database.prepare("PRAGMA schema_version").get()?.schema_version));
+	};
+	const before = version();
+	await eraseAll(store);
+	await Promise.all(Array.from({ length: ERASED }, () => store.purge()));
+	expect([found(path), version() - before]).toEqual([0, 1n]);
+});
+
 test("a purge that a stop of the service prevented is done by the checks of the next one", async () => {
 	const path = newPath();
 	{

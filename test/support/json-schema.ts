@@ -16,7 +16,7 @@ export function compileSchema(schema: ExactJsonObject): ValidateFunction {
 		// Both would require that combined schemas repeat the keywords of the object.
 		strictTypes: false,
 		strictRequired: false,
-		keywords: ["discriminator", "components", "x-enum-descriptions"],
+		keywords: ["discriminator", "components", "x-enum-descriptions", "x-enum-varnames"],
 	});
 	formats.default(ajv);
 	// Ajv's keywords accept no bigints.
