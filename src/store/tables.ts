@@ -50,7 +50,7 @@ interface OfEngine {
 interface Description {
 	/**
 	 * Where the rows are when a database is spread over several servers: by their conversation, copied to all servers, or on
-	 * the coordinator only. No unique key of a table by conversation lacks the conversation, and none has a trigger.
+	 * the coordinator only. No unique key of a table by conversation lacks the conversation.
 	 */
 	readonly spread: "conversation" | "reference" | "coordinator";
 	/** Without it, both engines have the table. */

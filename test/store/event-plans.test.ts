@@ -101,9 +101,9 @@ describe("PostgreSQL", () => {
 	});
 
 	test.each<[string, EventQuery, string]>([
-		["since a time", since, "events_pkey"],
-		["since a time, newest first", { ...since, newestFirst: true }, "events_pkey"],
-		["of a conversation since a time", { ...since, conversationId: A }, "(events_pkey|events_by_conversation)"],
+		["since a time", since, "events_by_sequence"],
+		["since a time, newest first", { ...since, newestFirst: true }, "events_by_sequence"],
+		["of a conversation since a time", { ...since, conversationId: A }, "(events_pkey|events_by_sequence)"],
 		["of a conversation by its id", { ...byId, conversationId: A }, "events_by_id"],
 		["by its id", byId, "events_by_id"],
 	])("an event %s is found by an index", async (_, query, index) => {
