@@ -1,7 +1,7 @@
 import { round } from "./figures.ts";
 import { type LoadPlan, type LoadResult, loadResult } from "./load/plan.ts";
 import type { Child } from "./processes/child.ts";
-import { processorSeconds } from "./processes/usage.ts";
+import { processorSeconds, writtenBytes } from "./processes/usage.ts";
 import type { RequestTemplate } from "./requests.ts";
 import type { Settings } from "./settings.ts";
 
@@ -27,6 +27,8 @@ export interface Measurement {
 	readonly rate: number;
 	/** Processor time of the server per request, in milliseconds. */
 	readonly cost: number;
+	/** Bytes that the server wrote to disk for each request, if that was measured. */
+	readonly written?: number;
 	/** Processor time of the load client, as a share of one core. */
 	readonly client: number;
 	/** Median and 99th percentile of the request latency, in milliseconds. */
@@ -76,15 +78,17 @@ export class ServerTarget implements LoadTarget {
 		const variation = template.places && { ...template.places, conversations, firstConversation, first: this.#next };
 		const limits = { concurrency, milliseconds, rate, requests };
 		const plan: LoadPlan = { ...limits, port, path, key, request: template.request, variation };
-		const before = await processorSeconds(pid);
+		const before = { used: await processorSeconds(pid), written: await writtenBytes(pid) };
 		const result: LoadResult = await this.#client.ask(plan, loadResult);
-		const used = (await processorSeconds(pid)) - before;
+		const used = (await processorSeconds(pid)) - before.used;
+		const written = (await writtenBytes(pid)) - before.written;
 		this.#next = result.next;
 		if (result.failed > 0)
 			throw new Error(`${this.name}: ${result.failed} requests failed, the first: ${result.failure}`);
 		return {
 			rate: result.answered / result.seconds,
 			cost: (used / result.answered) * 1000,
+			written: written / result.answered,
 			client: result.clientSeconds / result.seconds,
 			latency: result.latency,
 		};

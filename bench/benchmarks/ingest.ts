@@ -100,12 +100,16 @@ async function measureIngest(
 		return figures;
 	};
 	if (against === undefined) return await withYardstick(subject, measure);
-	// The prestart script of `npm start`. Without its preparation a service takes more memory.
-	await promisify(execFile)("npm", ["run", "prestart", "--if-present"], { cwd: against });
+	await prepare(against);
 	await using otherFolder = await DiskFolder.create(settings.folder);
 	await using other = await Service.start({ database: otherFolder.database, root: against });
 	const figures = await measure({ ...(await loadOf(other)), name: "other" });
 	return [...figures, await memoryFigure(`${plan.name}, other checkout`, other.pid, undefined)];
+}
+
+/** Runs the prestart script of `npm start` in a checkout. Without its preparation a service takes more memory. */
+export async function prepare(checkout: string): Promise<void> {
+	await promisify(execFile)("npm", ["run", "prestart", "--if-present"], { cwd: checkout });
 }
 
 /** Returns the ratios of the latencies of a request. */

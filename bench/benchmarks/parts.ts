@@ -108,7 +108,10 @@ async function filled(
 }
 
 /** Returns the load of posting a body to a service's webhook. */
-export async function webhookLoad(body: BodyName, service: Service): Promise<ServerUnderLoad> {
+export async function webhookLoad(
+	body: BodyName,
+	service: Pick<Service, "pid" | "httpPort" | "key">,
+): Promise<ServerUnderLoad> {
 	const template = await webhookRequest(body, service.key);
 	return { name: "service", pid: service.pid, port: service.httpPort, template };
 }

@@ -24,3 +24,13 @@ export async function peakResidentBytes(pid: number): Promise<number> {
 		return Number.NaN;
 	}
 }
+
+/** Returns the bytes that a process has caused to be written to disks since its start. Linux only; NaN elsewhere. */
+export async function writtenBytes(pid: number): Promise<number> {
+	try {
+		const io = await readFile(`/proc/${pid}/io`, "utf8");
+		return Number(/^write_bytes: (\d+)$/m.exec(io)?.[1] ?? Number.NaN);
+	} catch {
+		return Number.NaN;
+	}
+}
