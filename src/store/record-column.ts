@@ -25,13 +25,11 @@ const OPTIONS = { params: { [constants.ZSTD_c_compressionLevel]: 1 }, chunkSize:
 
 /** Size in bytes from which texts of events can be compressed. Most of a shorter one are ids and a time. */
 const MIN_COMPRESSED_TEXT = 200;
-/** Size in bytes from which each text of a new event is compressed. */
-const MIN_LONG_TEXT = 1024;
 /**
- * Number of shorter texts that are compressed in a second. To compress one takes as long as a tenth of its ingest, so those
- * of a burst are left as they are; the command `compact` compresses them.
+ * Number of texts of new events that are compressed in a second. To compress those of a batch takes a quarter of its
+ * ingest, so the further ones of a burst are left as they are; the command `compact` compresses them.
  */
-const SHORT_TEXTS_PER_SECOND = 1_000;
+const TEXTS_PER_SECOND = 1_000;
 /**
  * What texts of events have in common: names of members, and values that agent servers always send. Each compressed text
  * begins with the id of its dictionary, 32,769 for this one, so that a later version can be told from it. This one must
@@ -73,20 +71,20 @@ export async function packEvents(batch: NewEvents): Promise<NewEvents> {
 
 async function packEvent(event: NewEvent): Promise<NewEvent> {
 	const { byteLength } = event.text;
-	if (byteLength < MIN_COMPRESSED_TEXT || (byteLength < MIN_LONG_TEXT && !mayCompressShort())) return event;
+	if (byteLength < MIN_COMPRESSED_TEXT || !mayCompress()) return event;
 	const { record: text, ...form } = await packTextAsync(event.text);
 	return { ...event, text, packed: form };
 }
 
-/** The present second, and the number of short texts that were compressed in it. */
+/** The present second, and the number of texts that were compressed in it. */
 let second = 0;
-let shortTexts = 0;
+let compressedTexts = 0;
 
-function mayCompressShort(): boolean {
+function mayCompress(): boolean {
 	const now = Math.floor(performance.now() / 1_000);
-	if (now !== second) [second, shortTexts] = [now, 0];
-	shortTexts += 1;
-	return shortTexts <= SHORT_TEXTS_PER_SECOND;
+	if (now !== second) [second, compressedTexts] = [now, 0];
+	compressedTexts += 1;
+	return compressedTexts <= TEXTS_PER_SECOND;
 }
 
 /** Does the same as {@link packText} in the thread pool of Node.js. */
@@ -200,10 +198,14 @@ function unpackTogether(columns: readonly RecordColumn[]): (readonly [RecordColu
 	});
 }
 
-/** @param size of the decompressed bytes, which is also the most that is returned */
+/**
+ * @param bytes one frame, or several that all name the dictionary or all do not
+ * @param size of the decompressed bytes, which is also the most that is returned
+ */
 function decompress(bytes: Uint8Array, size: number): Buffer {
-	// A frame that names no dictionary needs none. The chunk has one byte more, so that a second one is not made.
-	return zstdDecompressSync(bytes, { dictionary, maxOutputLength: size, chunkSize: Math.max(size + 1, 64) });
+	// The chunk has one byte more, so that a second one is not made.
+	const options = { maxOutputLength: size, chunkSize: Math.max(size + 1, 64) };
+	return zstdDecompressSync(bytes, namesDictionary(bytes) ? { ...options, dictionary } : options);
 }
 
 /**

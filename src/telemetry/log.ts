@@ -252,15 +252,22 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 			const described = thrown === undefined ? undefined : describe(thrown, false);
 			emitLimited("request_failed", { ...fields, kind, error: described }, { kind, caller });
 		},
-		/** A request has ended, with success or not. At the level `debug`, because there is a line for each request. */
-		requestEnded: (request: RequestInfo, { status, failure, seconds, bytes }: EndedRequest) =>
+		/**
+		 * A request has ended, with success or not. At the level `debug`, because there is a line for each request.
+		 *
+		 * @param describeRequest called only if the line is written
+		 */
+		requestEnded: (describeRequest: () => RequestInfo, { status, failure, seconds, bytes }: EndedRequest) => {
+			// For most services this level is off, and to describe a request takes longer than to find that out.
+			if (!logger.isLevelEnabled(logEvents.request_ended[0])) return;
 			emit("request_ended", {
-				...requestFields(request, undefined),
+				...requestFields(describeRequest(), undefined),
 				status,
 				failure,
 				seconds: Number(seconds.toFixed(6)),
 				bytes,
-			}),
+			});
+		},
 		/** Metrics or traces cannot be sent to their receiver. */
 		exportFailed: (signal: "metrics" | "traces", error: unknown) =>
 			emit("export_failed", { signal, error: describe(error, true) }),

@@ -20,15 +20,24 @@ export interface RequestSinks {
 	readonly tracing?: Pick<OtlpTracing, "begin"> | undefined;
 }
 
+/** What every request reports to. */
+interface RequestReceivers extends RequestSinks {
+	readonly onRefused: (refused: RefusedRequest) => void;
+	readonly onEnd: (listener: "http" | "grpc") => void;
+}
+
 /** Observes every request of every transport, from its beginning to its end. */
 export class Requests {
-	readonly #sinks: RequestSinks;
+	readonly #receivers: RequestReceivers;
 	readonly #open = { http: 0, grpc: 0 };
 	/** Called when a post is refused whose sender the gate has admitted, and when any request has no valid key. */
 	onRefused: ((refused: RefusedRequest) => void) | undefined;
 
 	constructor(sinks: RequestSinks) {
-		this.#sinks = sinks;
+		const onEnd = (listener: "http" | "grpc"): void => {
+			this.#open[listener] -= 1;
+		};
+		this.#receivers = { ...sinks, onRefused: (refused) => this.onRefused?.(refused), onEnd };
 	}
 
 	/** Number of requests under way, by listener. */
@@ -48,11 +57,7 @@ export class Requests {
 		peerOf?: () => string | undefined,
 	): ObservedRequest {
 		this.#open[listener] += 1;
-		const onEnd = (): void => {
-			this.#open[listener] -= 1;
-		};
-		const onRefused = (refused: RefusedRequest): void => this.onRefused?.(refused);
-		return new ObservedRequest({ ...this.#sinks, onRefused }, target, headerOf, onEnd, peerOf);
+		return new ObservedRequest(this.#receivers, listener, target, headerOf, peerOf);
 	}
 }
 
@@ -83,10 +88,10 @@ export interface RefusedRequest {
 export class ObservedRequest {
 	/** Id from the caller's header, or a new one. It appears in the response and in the log. */
 	readonly id: string;
-	readonly #sinks: RequestSinks & { readonly onRefused: (refused: RefusedRequest) => void };
+	readonly #receivers: RequestReceivers;
+	readonly #listener: "http" | "grpc";
 	readonly #span: RequestSpan | undefined;
 	readonly #since = performance.now();
-	readonly #onEnd: () => void;
 	readonly #peerOf: (() => string | undefined) | undefined;
 	#target: RequestTarget;
 	#conversationId: string | undefined;
@@ -99,18 +104,18 @@ export class ObservedRequest {
 	#ended = false;
 
 	constructor(
-		sinks: RequestSinks & { readonly onRefused: (refused: RefusedRequest) => void },
+		receivers: RequestReceivers,
+		listener: "http" | "grpc",
 		target: RequestTarget,
 		headerOf: HeaderOf,
-		onEnd: () => void,
 		peerOf?: () => string | undefined,
 	) {
 		const given = headerOf(REQUEST_ID_HEADER);
 		this.id = given !== undefined && ACCEPTED_ID.test(given) ? given : randomUUID();
-		this.#sinks = sinks;
+		this.#receivers = receivers;
+		this.#listener = listener;
 		this.#target = target;
-		this.#span = sinks.tracing?.begin(headerOf);
-		this.#onEnd = onEnd;
+		this.#span = receivers.tracing?.begin(headerOf);
 		this.#peerOf = peerOf;
 	}
 
@@ -147,7 +152,7 @@ export class ObservedRequest {
 	 * @param options.silent whether the failure stays out of the log
 	 */
 	failed(error: unknown, options: { conversationId?: string | undefined; silent?: boolean } = {}): void {
-		const { log, metrics } = this.#sinks;
+		const { log, metrics } = this.#receivers;
 		this.#failure = error instanceof ServiceError ? error.kind : "unexpected";
 		for (const { type } of error instanceof ServiceError ? error.violations : []) metrics.violated(type);
 		if (this.#caller === undefined && this.#failure === "unauthenticated")
@@ -160,7 +165,7 @@ export class ObservedRequest {
 	#reportRefusal(error: unknown, namedConversation: string | undefined): void {
 		const service = error instanceof ServiceError ? error : undefined;
 		if (!this.#isPost && (this.#caller !== undefined || service?.kind !== "unauthenticated")) return;
-		this.#sinks.onRefused({
+		this.#receivers.onRefused({
 			caller: this.#caller,
 			peer: this.#caller === undefined ? this.#peerOf?.() : undefined,
 			route: this.#target.route,
@@ -180,7 +185,7 @@ export class ObservedRequest {
 	end(answered: boolean, status?: number): void {
 		if (this.#ended) return;
 		this.#ended = true;
-		this.#onEnd();
+		this.#receivers.onEnd(this.#listener);
 		const ended: EndedRequest = {
 			target: this.#target,
 			status: answered ? status : undefined,
@@ -188,8 +193,8 @@ export class ObservedRequest {
 			seconds: (performance.now() - this.#since) / 1000,
 			bytes: this.#bytes,
 		};
-		this.#sinks.metrics.ended(ended);
-		this.#sinks.log.requestEnded(this.#info(), ended);
+		this.#receivers.metrics.ended(ended);
+		this.#receivers.log.requestEnded(() => this.#info(), ended);
 		this.#span?.end(ended);
 	}
 

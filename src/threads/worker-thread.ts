@@ -60,6 +60,8 @@ export interface WorkerThreadOptions {
 	 * so that results do not accumulate.
 	 */
 	readonly maxCallsSent?: number;
+	/** Whether calls wait in this thread until the worker has answered all that it has, so that more are answered together. */
+	readonly sendsTogether?: boolean;
 	readonly observer?: ThreadObserver | undefined;
 }
 
@@ -174,7 +176,7 @@ export class WorkerThread<Methods> {
 	}
 
 	#send(worker: Worker): void {
-		if (this.#sendsSuspect && this.#sent.size > 0) return;
+		if ((this.#sendsSuspect || this.#options.sendsTogether === true) && this.#sent.size > 0) return;
 		const suspect = this.#suspects.shift();
 		this.#sendsSuspect = suspect !== undefined;
 		const calls = suspect === undefined ? this.#takeWaiting() : [suspect];

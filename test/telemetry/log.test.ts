@@ -90,7 +90,7 @@ test("a refusal of a request without a known caller has the address of its clien
 
 test("at the level debug each request has a line when it has ended", () => {
 	const ended = { target: request, status: 200, failure: undefined, seconds: 0.25, bytes: 7 };
-	const action = (log: Logger) => log.requestEnded({ ...request, requestId: "a", caller: "sender" }, ended);
+	const action = (log: Logger) => log.requestEnded(() => ({ ...request, requestId: "a", caller: "sender" }), ended);
 	const { target: _target, failure: _failure, ...fields } = ended;
 	expect(logged(action, "debug")).toEqual([
 		{

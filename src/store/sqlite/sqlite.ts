@@ -128,7 +128,7 @@ function threadsOf(options: Pick<WorkerThreadOptions, "data" | "log" | "observer
 	const reader = { name: "reader", script: new URL("./reader", import.meta.url), youngGenerationMiB: 24 };
 	const search = { ...reader, name: "search", idleMilliseconds: SEARCH_IDLE };
 	return {
-		writer: new WorkerThread({ ...shared, ...writer, retriesCalls: false }),
+		writer: new WorkerThread({ ...shared, ...writer, retriesCalls: false, sendsTogether: true }),
 		reader: new WorkerThread({ ...shared, ...reader, retriesCalls: true, maxCallsSent: MAX_READER_CALLS }),
 		// One at a time, so that it is known which search ended the thread, and the others can go on.
 		search: new WorkerThread({ ...shared, ...search, retriesCalls: true, maxCallsSent: 1 }),
