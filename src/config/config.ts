@@ -3,11 +3,10 @@ import type { z } from "zod";
 import type { KeyEntry, Principal } from "../access/keys.ts";
 import type { Database, PostgresSettings, PostgresUrl } from "../store/database.ts";
 import type { LogLevel } from "../telemetry/log.ts";
-import type { LogFormat } from "../telemetry/log-format.ts";
+import type { LogFormat } from "../telemetry/log-output.ts";
 import { type OtelSettings, readOtelSettings, shownOtelVariables } from "../telemetry/otel-settings.ts";
 import type { Address } from "./address.ts";
-import { mistypedNames } from "./names.ts";
-import { environment, MASK, variables } from "./variables.ts";
+import { environment, MASK, mistypedNames, variables } from "./variables.ts";
 
 /** The complete and valid configuration of the service. It has only the hashes of access keys. */
 export interface Config {

@@ -15,9 +15,9 @@ import { compact, release } from "../memory.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import type { StoredRecord } from "../store/stored-record.ts";
 import type { NewUpdate } from "../store/updates.ts";
-import { localCalls } from "../threads/local-calls.ts";
 import type { Calls } from "../threads/protocol.ts";
 import {
+	localCalls,
 	type ThreadLogger,
 	type ThreadObserver,
 	WorkerThread,

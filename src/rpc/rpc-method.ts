@@ -12,6 +12,7 @@ import {
 } from "@bufbuild/protobuf";
 import type { Principal } from "../access/keys.ts";
 import type { CallSignal } from "../call-signal.ts";
+import { encodeMessage } from "../conversations/read/encoded-field.ts";
 import type { WatchBatch } from "../conversations/watch/watch.ts";
 import { ServiceError, withConversation } from "../errors.ts";
 
@@ -77,7 +78,7 @@ export function unary<I extends DescMessage, O extends DescMessage>(
 		kind: "unary",
 		method,
 		handle: async (bytes, ...call) =>
-			toBinary(method.output, await respond(decodeRequest(method.input, bytes), ...call)),
+			encodeMessage(method.output, await respond(decodeRequest(method.input, bytes), ...call)),
 		answer: async (request, ...call) => {
 			if (!isMessage(request, method.input)) throw unreadableRequest(method.input);
 			return await respond(request, ...call);

@@ -9,9 +9,8 @@ import {
 } from "@opentelemetry/semantic-conventions";
 import { UpdateChange, UpdateChangeSchema } from "../../gen/conversations/v1/update_pb.js";
 import type { AnsweredGroup } from "../threads/protocol.ts";
-import type { EndedRequest } from "./ended-request.ts";
+import { attributesOf, type EndedRequest, isRpc } from "./ended-request.ts";
 import type { Transport } from "./log-fields.ts";
-import { attributesOf, isRpc } from "./request-attributes.ts";
 
 /** Name, unit and description of a metric, as OpenTelemetry defines them. */
 export interface MetricText {

@@ -25,11 +25,10 @@ import { ATTR_ERROR_TYPE } from "@opentelemetry/semantic-conventions";
 import { ServiceError } from "../errors.ts";
 import type { AnsweredGroup } from "../threads/protocol.ts";
 import type { CallEnd } from "../threads/worker-thread.ts";
-import type { EndedRequest } from "./ended-request.ts";
+import { attributesOf, type EndedRequest, isRpc, spanNameOf } from "./ended-request.ts";
 import { logExportFailures } from "./exports.ts";
 import type { Logger } from "./log.ts";
 import type { SamplerSetting } from "./otel-settings.ts";
-import { attributesOf, isRpc, spanNameOf } from "./request-attributes.ts";
 
 const propagator = new W3CTraceContextPropagator();
 /** Trace headers (W3C Trace Context). */

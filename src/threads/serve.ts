@@ -1,11 +1,11 @@
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { release } from "../memory.ts";
-import { failureOf } from "./failure.ts";
 import {
 	type AnsweredGroup,
 	byteStringsIn,
 	type CallMessage,
 	CLOSE,
+	failureOf,
 	largeBuffers,
 	type Outcome,
 	type WorkerMessage,

@@ -2,8 +2,16 @@ import { extname } from "node:path";
 import { Worker } from "node:worker_threads";
 import { type CallSignal, isSenderGone, SENDER_GONE } from "../call-signal.ts";
 import { ServiceError } from "../errors.ts";
-import { type Failure, failureOf, refusalOf } from "./failure.ts";
-import { type AnsweredGroup, type CallMessage, type Calls, CLOSE, type WorkerMessage } from "./protocol.ts";
+import {
+	type AnsweredGroup,
+	type CallMessage,
+	type Calls,
+	CLOSE,
+	type Failure,
+	failureOf,
+	refusalOf,
+	type WorkerMessage,
+} from "./protocol.ts";
 
 /** The part of a logger that a thread needs. */
 export interface ThreadLogger {
@@ -323,4 +331,34 @@ function callsBy<Methods>(
 function refuse(call: PendingCall, error: unknown): void {
 	call.ended?.(error);
 	call.reject(error);
+}
+
+/** Name of the calling thread, as the observer sees it. */
+const HERE = "main";
+
+/**
+ * Returns calls with the same types and errors as those to a worker thread, which run in the calling thread at once.
+ */
+export function localCalls<Methods extends Readonly<Record<string, (argument: never) => unknown>>>(
+	methods: Methods,
+	options: Pick<WorkerThreadOptions, "owner" | "toError" | "log"> & { readonly observer: ThreadObserver | undefined },
+): Calls<Methods> {
+	const named: Record<string, { call(argument: unknown): unknown }["call"]> = methods;
+	const entries = Object.entries(named).map(([name, method]) => [
+		name,
+		async (argument: unknown) => {
+			const ended = options.observer?.onCall(HERE, name);
+			try {
+				const value = method(argument);
+				ended?.(undefined);
+				return value;
+			} catch (thrown) {
+				const error = thrown instanceof ServiceError ? thrown : options.toError(failureOf(thrown), "call");
+				if (error !== thrown) options.log.error({ err: error, operation: name, count: 1 }, `${options.owner} failed`);
+				ended?.(error);
+				throw error;
+			}
+		},
+	]);
+	return Object.fromEntries(entries) as Calls<Methods>;
 }

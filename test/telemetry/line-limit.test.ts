@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { LineLimit } from "../../src/telemetry/line-limit.ts";
+import { LineLimit } from "../../src/telemetry/log.ts";
 
 const WINDOW = 10_000;
 

@@ -1,13 +1,12 @@
 import { expect, test } from "vitest";
 import { Gate } from "../../src/access/gate.ts";
 import { Keyring } from "../../src/access/keys.ts";
-import { Readiness } from "../../src/telemetry/readiness.ts";
-import { followStoreHealth } from "../../src/telemetry/store-health.ts";
+import { followStoreHealth, Readiness } from "../../src/telemetry/readiness.ts";
 import { Admission } from "../../src/transports/admission.ts";
+import { observed } from "../../src/transports/http/exchange.ts";
 import { listenHttp } from "../../src/transports/http/http-listener.ts";
-import { observed } from "../../src/transports/http/observed.ts";
-import { probeRoutes } from "../../src/transports/http/probes.ts";
 import { createRouter } from "../../src/transports/http/router.ts";
+import { probeRoutes } from "../../src/transports/http/service-routes.ts";
 import { unobservedRequests } from "../support/requests.ts";
 import { silentLog } from "../support/silent-log.ts";
 

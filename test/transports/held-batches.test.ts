@@ -4,8 +4,7 @@ import { HeartbeatSchema } from "../../gen/conversations/v1/conversation_service
 import { SharedResponse } from "../../src/conversations/watch/shared-response.ts";
 import { ServiceError } from "../../src/errors.ts";
 import { Admission } from "../../src/transports/admission.ts";
-import { HeldBatches } from "../../src/transports/held-batches.ts";
-import { lengthPrefixed } from "../../src/transports/length-prefixed.ts";
+import { HeldBatches, lengthPrefixed } from "../../src/transports/stream-messages.ts";
 
 const heartbeat = create(HeartbeatSchema, { latestSequence: 2n ** 62n });
 const BYTES = toBinary(HeartbeatSchema, heartbeat).byteLength;

@@ -1,4 +1,4 @@
-import type { DescField, Message } from "@bufbuild/protobuf";
+import { type DescField, type DescMessage, type Message, type MessageShape, toBinary } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 
 /**
@@ -6,6 +6,16 @@ import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
  * has the field; the message itself has it among its unknown fields.
  */
 export function setEncodedField(message: Message, field: DescField, bytes: Uint8Array): void {
-	const data = new BinaryWriter().bytes(bytes).finish();
+	// Not by the writer of the library alone, which copies large bytes several times while its buffer grows.
+	const data = Buffer.concat([new BinaryWriter().uint32(bytes.byteLength).finish(), bytes]);
 	message.$unknown = [...(message.$unknown ?? []), { no: field.number, wireType: WireType.LengthDelimited, data }];
+}
+
+/** Does the same as `toBinary`, but copies the fields that {@link setEncodedField} has set only once. */
+export function encodeMessage<Desc extends DescMessage>(desc: Desc, message: MessageShape<Desc>): Uint8Array {
+	const encoded = message.$unknown;
+	if (encoded === undefined) return toBinary(desc, message);
+	const known = toBinary(desc, message, { writeUnknownFields: false });
+	const fields = encoded.flatMap(({ no, wireType, data }) => [new BinaryWriter().tag(no, wireType).finish(), data]);
+	return Buffer.concat([known, ...fields]);
 }

@@ -1,6 +1,6 @@
 import { DatabaseSync } from "node:sqlite";
 import { ServiceError } from "../../errors.ts";
-import { failureOf } from "../../threads/failure.ts";
+import { failureOf } from "../../threads/protocol.ts";
 import { unavailable } from "./result-codes.ts";
 
 /** Default time to wait for another process's lock, in milliseconds. */

@@ -1,5 +1,5 @@
 import { ServiceError } from "../../errors.ts";
-import { type Failure, failureOf } from "../../threads/failure.ts";
+import { type Failure, failureOf } from "../../threads/protocol.ts";
 import { SQLITE_READONLY_DBMOVED } from "./open-files.ts";
 
 const SQLITE_CORRUPT = 11;

@@ -1,7 +1,6 @@
 import { isPast, SENDER_GONE } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
-import { failureOf } from "../../threads/failure.ts";
-import type { Outcome } from "../../threads/protocol.ts";
+import { failureOf, type Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
 import type { AccessKeyRow, AccessKeyUse } from "../access-keys.ts";
 import type { RepackedRange, ReturnedSpace } from "../compaction.ts";

@@ -20,15 +20,12 @@ import { toConnectError } from "../../rpc/rpc-errors.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
 import { type Admission, type Permit, type Work, workOf } from "../admission.ts";
-import type { HeldBatches } from "../held-batches.ts";
 import { sendStatus } from "../http/answer.ts";
-import { enter } from "../http/enter.ts";
+import { enter, limitResponseTime } from "../http/exchange.ts";
 import type { ObservedHandler } from "../http/http-listener.ts";
 import { type Credentials, credentialsOf } from "../http/router.ts";
-import { limitResponseTime } from "../http/when-gone.ts";
-import { lengthPrefixed } from "../length-prefixed.ts";
-import { LIMITS, type Limits } from "../limits.ts";
-import { isEndless } from "../timeouts.ts";
+import { isEndless, LIMITS, type Limits } from "../limits.ts";
+import { type HeldBatches, lengthPrefixed } from "../stream-messages.ts";
 import { jsonOf, readMessage } from "./connect-message.ts";
 
 /** Settings of the Connect transport. */

@@ -11,9 +11,8 @@ import { ServiceError } from "../../errors.ts";
 import { readExactJson, readUniqueJson } from "../../record/json/exact-json.ts";
 import { type ExactJson, setMember } from "../../record/json/json-value.ts";
 import { unreadableRequest } from "../../rpc/rpc-method.ts";
-import { type BodyRequest, type ReserveBytes, readBody } from "../http/body.ts";
-import { unpack } from "../http/unpack.ts";
-import { PREFIX_BYTES } from "../length-prefixed.ts";
+import { type BodyRequest, type ReserveBytes, readBody, unpack } from "../http/body.ts";
+import { PREFIX_BYTES } from "../stream-messages.ts";
 
 /** How a request carries its message. */
 export interface MessageForm {

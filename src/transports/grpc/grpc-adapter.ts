@@ -10,10 +10,9 @@ import { rpcPath } from "../../access/gate.ts";
 import type { CallSignal } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
-import type { HeldBatches } from "../held-batches.ts";
-import { MessageBatch } from "./grpc-call.ts";
+import type { HeldBatches } from "../stream-messages.ts";
+import { grpcStatus, MessageBatch } from "./grpc-call.ts";
 import type { AdmittedCall, FindAdmitted } from "./grpc-gate.ts";
-import { grpcStatus } from "./grpc-status.ts";
 
 /** Values that all methods of a server share. */
 export interface GrpcCalls {

@@ -2,7 +2,7 @@ import type { Socket } from "node:net";
 import { promisify } from "node:util";
 import { type DescFile, type DescService, toBinary } from "@bufbuild/protobuf";
 import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
-import { logVerbosity, ServerCredentials, setLogVerbosity } from "@grpc/grpc-js";
+import { logVerbosity, Server, ServerCredentials, setLogVerbosity } from "@grpc/grpc-js";
 import type { EnumTypeDefinition } from "@grpc/proto-loader";
 import { ReflectionService } from "@grpc/reflection";
 import { HealthImplementation } from "grpc-health-check";
@@ -12,14 +12,11 @@ import { type Gate, rpcPath } from "../../access/gate.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
 import type { Requests } from "../../telemetry/requests.ts";
 import type { Admission } from "../admission.ts";
-import { type ConnectionOptions, Connections } from "../connections.ts";
-import type { HeldBatches } from "../held-batches.ts";
+import { type ConnectionOptions, Connections, type RunningListener } from "../connections.ts";
 import { LIMITS } from "../limits.ts";
-import type { RunningListener } from "../running-listener.ts";
+import type { HeldBatches } from "../stream-messages.ts";
 import { mountOnGrpc } from "./grpc-adapter.ts";
-import { gateInterceptor, KEYLESS } from "./grpc-gate.ts";
-import { GrpcServer } from "./grpc-server.ts";
-import { GrpcStreams } from "./grpc-streams.ts";
+import { GrpcStreams, gateInterceptor, KEYLESS } from "./grpc-gate.ts";
 
 /** Settings of the gRPC transport. */
 export interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "protocols" | "serve" | "hasCalled"> {
@@ -70,7 +67,7 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 	});
 	// Without this, grpc-js writes to standard error in its own format. Failures reach the callers as errors anyway.
 	setLogVerbosity(logVerbosity.NONE);
-	const server = new GrpcServer({
+	const server = new Server({
 		"grpc.max_receive_message_length": maxBodyBytes,
 		// channelz counts calls for a service that is not offered here.
 		"grpc.enable_channelz": 0,

@@ -194,3 +194,34 @@ function aborted(): DOMException {
 }
 
 function ignore(): void {}
+
+/**
+ * Decompresses a message in gzip.
+ *
+ * @param maxBytes maximum number of bytes after decompression
+ * @param reserve reserves memory for decompressed bytes before they are kept. It throws to refuse the message
+ * @throws ServiceError `too_large`, `invalid_argument` for damaged data, or the error that `reserve` throws
+ */
+export async function unpack(compressed: Uint8Array, maxBytes: number, reserve: ReserveBytes): Promise<Buffer> {
+	const collector = new Collector(maxBytes, reserve);
+	const decoder = createGunzip();
+	decoder.end(compressed);
+	try {
+		for await (const chunk of decoder) collector.add(chunk);
+	} catch (error) {
+		if (error instanceof ServiceError) throw error;
+		throw new ServiceError("invalid_argument", "The compressed message is damaged", { cause: error });
+	}
+	return collector.finish();
+}
+
+/** A subtype begins with a letter or a digit (RFC 6838, section 4.2). `+json` is a suffix of RFC 6839. */
+const JSON_MEDIA_TYPE = /^[ \t]*application\/(?:json|[a-z0-9][a-z0-9!#$&^_.+-]*\+json)[ \t]*(?:;|$)/i;
+
+/**
+ * Whether a Content-Type field names JSON: `application/json` or `application/*+json`, case-insensitive and with any
+ * parameters (RFC 9110, section 8.3.1). A missing field does not.
+ */
+export function isJson(contentType: string | undefined): boolean {
+	return contentType === "application/json" || (contentType !== undefined && JSON_MEDIA_TYPE.test(contentType));
+}

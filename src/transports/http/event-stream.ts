@@ -2,12 +2,12 @@ import type { DescMessage } from "@bufbuild/protobuf";
 import type { WatchBatch } from "../../conversations/watch/watch.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
-import type { HeldBatches } from "../held-batches.ts";
 import { LIMITS, type Limits } from "../limits.ts";
+import type { HeldBatches } from "../stream-messages.ts";
 import { shownError } from "./answer.ts";
+import { abandon, whenGone } from "./exchange.ts";
 import type { StreamedResponse } from "./http-listener.ts";
 import type { Exchange } from "./router.ts";
-import { abandon, whenGone } from "./when-gone.ts";
 
 /** What all streams of events share. */
 export interface EventStreamOptions {

@@ -12,9 +12,8 @@ import {
 } from "node:http2";
 import type { Socket } from "node:net";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
-import { type ConnectionOptions, Connections, peerOf } from "../connections.ts";
+import { type ConnectionOptions, Connections, peerOf, type RunningListener } from "../connections.ts";
 import { LIMITS, limitStream } from "../limits.ts";
-import type { RunningListener } from "../running-listener.ts";
 
 /** The part of an HTTP/1.1 or HTTP/2 response that sending it needs. */
 export interface HttpResponse {

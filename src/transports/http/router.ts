@@ -10,11 +10,9 @@ import { certificateName, certificateOf } from "../connections.ts";
 import { LIMITS, type Limits } from "../limits.ts";
 import { type ContentResponse, sendContent, sendError, sendJsonText } from "./answer.ts";
 import { type BodyRequest, discardBody } from "./body.ts";
-import { enter } from "./enter.ts";
+import { ClientSignal, enter, limitResponseTime, pathOf } from "./exchange.ts";
 import type { ObservedHandler } from "./http-listener.ts";
-import { pathOf } from "./observed.ts";
 import { percentDecode } from "./percent-decode.ts";
-import { ClientSignal, limitResponseTime } from "./when-gone.ts";
 
 /** A request that the gate has let in, as the handler of a route gets it. */
 export interface RouteRequest {
@@ -218,16 +216,16 @@ export function credentialsOf(
 /** Returns a function that finds the routes for a path. Routes without `{name}` segments take precedence, then verbs. */
 function routeFinder(routes: readonly Route[]): (path: string) => Match[] {
 	const fixed = new Map<string, Match[]>();
-	const open: { segments: readonly string[]; route: Route }[] = [];
+	const open: { pattern: readonly Segment[]; route: Route }[] = [];
 	for (const route of routes) {
-		if (route.path.includes("{")) open.push({ segments: route.path.split("/"), route });
+		if (route.path.includes("{")) open.push({ pattern: route.path.split("/").map(segmentOf), route });
 		else fixed.set(route.path, [...(fixed.get(route.path) ?? []), { route, params: {} }]);
 	}
 	return (path) => {
 		const exact = fixed.get(path);
 		if (exact !== undefined) return exact;
 		const segments = path.split("/");
-		const found = open.flatMap(({ segments: pattern, route }) => {
+		const found = open.flatMap(({ pattern, route }) => {
 			const params = matchSegments(pattern, segments);
 			return params === undefined ? [] : { route, params };
 		});
@@ -240,14 +238,26 @@ function allowed(found: readonly Match[]): string {
 	return found.flatMap(({ route }) => (route.method === "GET" ? ["GET", "HEAD"] : [route.method])).join(", ");
 }
 
-function matchSegments(pattern: readonly string[], segments: readonly string[]): Record<string, string> | undefined {
+/** A segment of the path of a route: a text, or a parameter with an optional verb. */
+interface Segment {
+	readonly text: string;
+	/** Name of the parameter; undefined for a text. */
+	readonly name: string | undefined;
+	readonly verb: string;
+}
+
+function segmentOf(text: string): Segment {
+	const [, name, verb = ""] = /^\{(\w+)\}(:\w+)?$/.exec(text) ?? [];
+	return { text, name, verb };
+}
+
+function matchSegments(pattern: readonly Segment[], segments: readonly string[]): Record<string, string> | undefined {
 	if (pattern.length !== segments.length) return undefined;
 	const params: Record<string, string> = {};
-	for (const [index, expected] of pattern.entries()) {
+	for (const [index, { text, name, verb }] of pattern.entries()) {
 		const segment = segments[index] ?? "";
-		const [, name, verb = ""] = /^\{(\w+)\}(:\w+)?$/.exec(expected) ?? [];
 		if (name === undefined) {
-			if (segment !== expected) return undefined;
+			if (segment !== text) return undefined;
 			continue;
 		}
 		const value = segment.endsWith(verb) ? segment.slice(0, segment.length - verb.length) : "";

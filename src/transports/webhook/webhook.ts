@@ -1,11 +1,14 @@
+import { ConversationEventIngestService } from "../../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
+import { ConversationIngestService } from "../../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { rpcPath } from "../../access/gate.ts";
 import { posterOf } from "../../access/keys.ts";
 import type { EventIngest } from "../../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../../conversations/ingest/ingest.ts";
 import { ServiceError } from "../../errors.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
 import type { Poster } from "../../store/owners.ts";
-import { readBody } from "../http/body.ts";
-import { isJson } from "../http/media-type.ts";
+import type { PostForm } from "../../store/refused-posts.ts";
+import { isJson, readBody } from "../http/body.ts";
 import type { Route, RouteRequest } from "../http/router.ts";
 
 /** Path, under the configured base path, of the base URL that an agent server is configured with. */
@@ -96,5 +99,15 @@ function webhookRoute(
 			await take(body, params, posterOf(principal), signal);
 			return SUCCESS;
 		},
+	};
+}
+
+/** Returns the paths of the routes and RPCs by which posts arrive. */
+export function postRoutes(basePath: string): Readonly<Record<PostForm, string>> {
+	return {
+		record_json: `${basePath}${WEBHOOK_PATH}`,
+		events_json: `${basePath}${EVENT_WEBHOOK_PATH}/{id}`,
+		record_message: rpcPath(ConversationIngestService.method.ingestConversation),
+		events_message: rpcPath(ConversationEventIngestService.method.ingestConversationEvents),
 	};
 }

@@ -3,8 +3,8 @@ import { Keyring } from "../../../src/access/keys.ts";
 import { SERVICES } from "../../../src/rpc/services.ts";
 import { Admission } from "../../../src/transports/admission.ts";
 import { listenGrpc } from "../../../src/transports/grpc/grpc-listener.ts";
-import { HeldBatches } from "../../../src/transports/held-batches.ts";
 import { LIMITS, type Limits } from "../../../src/transports/limits.ts";
+import { HeldBatches } from "../../../src/transports/stream-messages.ts";
 import { unobservedRequests } from "../../support/requests.ts";
 import { silentLog } from "../../support/silent-log.ts";
 

@@ -4,9 +4,9 @@ import { Client, credentials, Server, ServerCredentials, type ServerWritableStre
 import { expect, test } from "vitest";
 import { HeartbeatSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { MessageBatch, StreamCall } from "../../../src/transports/grpc/grpc-call.ts";
-import { GrpcStreams } from "../../../src/transports/grpc/grpc-streams.ts";
-import { lengthPrefixed } from "../../../src/transports/length-prefixed.ts";
+import { GrpcStreams } from "../../../src/transports/grpc/grpc-gate.ts";
 import { LIMITS } from "../../../src/transports/limits.ts";
+import { lengthPrefixed } from "../../../src/transports/stream-messages.ts";
 import { unobservedRequests } from "../../support/requests.ts";
 
 type Heartbeat = MessageShape<typeof HeartbeatSchema>;

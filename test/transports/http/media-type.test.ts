@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { isJson } from "../../../src/transports/http/media-type.ts";
+import { isJson } from "../../../src/transports/http/body.ts";
 
 test.each([
 	"application/json",
