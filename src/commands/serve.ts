@@ -4,7 +4,8 @@ import type { Config } from "../config/config.ts";
 import { playDemo } from "../demo/demo.ts";
 import type { FirstKeys } from "../server.ts";
 import { createLogger } from "../telemetry/log.ts";
-import { LogOutput, lineFormat } from "../telemetry/log-output.ts";
+import { lineFormat } from "../telemetry/log-format.ts";
+import { LogOutput } from "../telemetry/log-output.ts";
 
 /**
  * The command `serve`: runs the service until a signal.
