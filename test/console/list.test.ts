@@ -145,7 +145,10 @@ describe("the filter field", () => {
 			"execution_status must be one of running, waiting_for_confirmation, error, stuck, paused, idle, finished, deleting",
 		],
 		["silent_minutes:x", "silent_minutes must be a number such as 30 or 0.5"],
-		["created_from:banana", "created_from must be a day or a time such as yesterday, 2026-11-23 or 2026-11-23T08:00:00Z"],
+		[
+			"created_from:banana",
+			"created_from must be a day or a time such as yesterday, 2026-11-23 or 2026-11-23T08:00:00Z",
+		],
 	])("says what is wrong with %s, and takes it once it is mended", async (text, message) => {
 		await openList("");
 		const field = page.getByRole("combobox", { name: /^Filter/ });
