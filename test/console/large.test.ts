@@ -64,7 +64,7 @@ describe("a text of 100 KB without a space", () => {
 	beforeAll(() => postSample(service.http, sample));
 
 	test.each([
-		["the output of a tool", "terminal"],
+		["the output of a tool", "Terminal"],
 		["a message", "Agent"],
 	])("is unfolded as %s, and only what is in view is laid out", async (_, title) => {
 		const { page, faults } = await visitWithKey(browser, service.http, `#/conversations/${sample.id}`);

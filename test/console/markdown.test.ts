@@ -1,12 +1,14 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type Block, type Inline, parseMarkdown } from "../../console/src/parts/markdown.ts";
+import { type Block, type Cell, type Inline, parseMarkdown } from "../../console/src/pages/conversation/markdown.ts";
 
 const text = (value: string): Inline => ({ kind: "text", text: value });
 const paragraph = (...children: Inline[]): Block => ({ kind: "paragraph", children });
 const strong = (...children: Inline[]): Inline => ({ kind: "strong", children });
 const emphasis = (...children: Inline[]): Inline => ({ kind: "emphasis", children });
 const code = (value: string): Inline => ({ kind: "code", text: value });
+const cell = (align: Cell["align"], ...children: Inline[]): Cell => ({ align, children });
+const link = (address: string, value: string): Inline => ({ kind: "link", address, children: [text(value)] });
 const list = (start: number | undefined, ...items: Block[][]): Block => ({ kind: "list", start, items });
 
 describe("blocks", () => {
@@ -56,7 +58,18 @@ describe("blocks", () => {
 		["- a\n\n- b", [list(undefined, [paragraph(text("a"))], [paragraph(text("b"))])]],
 		["- a\n* b", [list(undefined, [paragraph(text("a"))]), list(undefined, [paragraph(text("b"))])]],
 		["a\n\n---\n\n***", [paragraph(text("a")), { kind: "rule" }, { kind: "rule" }]],
-		["| a | b |\n|---|---|\n| 1 | 2 |", [{ kind: "code", info: "", text: "| a | b |\n|---|---|\n| 1 | 2 |" }]],
+		[
+			"| a | b |\n|---|--:|\n| 1 | *2* |",
+			[
+				{
+					kind: "table",
+					head: [cell(undefined, text("a")), cell("right", text("b"))],
+					rows: [[cell(undefined, text("1")), cell("right", emphasis(text("2")))]],
+				},
+			],
+		],
+		["| a |\n|---|\n| 1 | lost |", [{ kind: "code", info: "", text: "| a |\n|---|\n| 1 | lost |" }]],
+		["- [x] a\n- [ ] b", [list(undefined, [paragraph(text("☑ "), text("a"))], [paragraph(text("☐ "), text("b"))])]],
 	])("%j", (source, blocks) => {
 		expect(parseMarkdown(source)).toEqual(blocks);
 	});
@@ -77,11 +90,26 @@ describe("inlines", () => {
 				strong(text("e")),
 			],
 		],
-		["***both***", [strong(emphasis(text("both")))]],
+		["***both***", [emphasis(strong(text("both")))]],
 		["**a *b* c**", [strong(text("a "), emphasis(text("b")), text(" c"))]],
 		["`a*b*` and ``c`d``", [code("a*b*"), text(" and "), code("c`d")]],
 		["2 * 3 * 4, a_b_c, **open", [text("2 * 3 * 4, a_b_c, **open")]],
-		["*a **b*", [emphasis(text("a **b"))]],
+		["*a **b*", [text("*a *"), emphasis(text("b"))]],
+		["~~a~~ [b](c 'd')", [{ kind: "deleted", children: [text("a")] }, text(" "), link('c "d"', "b")]],
+		[
+			"![a](https://example.com/a.png)",
+			[{ kind: "image", address: "https://example.com/a.png", children: [text("a")] }],
+		],
+		["[a](javascript:alert(1))", [link("javascript:alert(1)", "a")]],
+		[
+			"<https://example.com> https://example.org",
+			[
+				link("https://example.com", "https://example.com"),
+				text(" "),
+				link("https://example.org", "https://example.org"),
+			],
+		],
+		["[a]: https://example.com 'b'", [text("[a]: "), link("https://example.com", "https://example.com"), text(" 'b'")]],
 		["\\*no\\* \\`no\\` c:\\dir", [text("*no* `no` c:\\dir")]],
 		["`not closed", [text("`not closed")]],
 	])("%j", (source, children) => {
@@ -94,6 +122,7 @@ function textsOf(part: Block | Inline): string[] {
 	if ("text" in part) return "info" in part ? [part.info, part.text] : [part.text];
 	if ("children" in part) return part.children.flatMap(textsOf);
 	if ("blocks" in part) return part.blocks.flatMap(textsOf);
+	if ("rows" in part) return [part.head, ...part.rows].flat().flatMap((one) => one.children.flatMap(textsOf));
 	if ("items" in part) return part.items.flat().flatMap(textsOf);
 	return [];
 }
@@ -102,11 +131,6 @@ describe("what is no part of the structure stays text", () => {
 	test.each([
 		"<script>alert(1)</script>",
 		"<img src=x onerror=alert(1)>",
-		"[a](javascript:alert(1))",
-		"![a](https://example.com/a.png)",
-		"[a]: https://example.com 'b'",
-		"<https://example.com>",
-		"https://example.com",
 		"&lt;b&gt; &#60;b&#62; &amp;",
 		"<!-- comment --> <![CDATA[x]]> <?php ?>",
 		"<svg/onload=alert(1)>",

@@ -37,37 +37,89 @@ export function said(source: "user" | "agent", text: string, after = 5): SampleE
 	};
 }
 
-/** Returns a call of a tool and its result. */
+/** Returns a command in a terminal and its result. */
 export function called(tool: string, input: string, output: string, seconds: number, number: number): SampleEvent[] {
+	const observation = { kind: "TerminalObservation", content: [{ type: "text", text: output }], is_error: false };
+	return acted(tool, { kind: "TerminalAction", command: input }, observation, seconds, number);
+}
+
+/**
+ * Returns a call of a tool and its result, with the members of the agent server's own classes.
+ *
+ * @param observation undefined if the call has no result yet
+ * @param more further members of the action's event
+ */
+export function acted(
+	tool: string,
+	action: JsonObject,
+	observation: JsonObject | undefined,
+	seconds: number,
+	number: number,
+	more: JsonObject = {},
+): SampleEvent[] {
 	const call = `call-${number}`;
-	const action = `${String(number).padStart(8, "0")}-aaaa-4000-8000-000000000000`;
+	const id = `${String(number).padStart(8, "0")}-aaaa-4000-8000-000000000000`;
+	const { kind: _, ...given } = action;
 	return [
 		{
 			after: 6,
 			members: {
-				id: action,
+				id,
 				kind: "ActionEvent",
 				source: "agent",
 				thought: [],
-				action: { kind: "TerminalAction", command: input },
+				action,
 				tool_name: tool,
 				tool_call_id: call,
-				tool_call: { id: call, name: tool, arguments: "{}", origin: "completion" },
+				tool_call: { id: call, name: tool, arguments: JSON.stringify(given), origin: "completion" },
 				llm_response_id: `response-${number}`,
+				...more,
 			},
 		},
-		{
-			after: seconds,
-			members: {
-				kind: "ObservationEvent",
-				source: "environment",
-				tool_name: tool,
-				tool_call_id: call,
-				action_id: action,
-				observation: { kind: "TerminalObservation", content: [{ type: "text", text: output }], is_error: false },
-			},
-		},
+		...(observation === undefined
+			? []
+			: [
+					{
+						after: seconds,
+						members: {
+							kind: "ObservationEvent",
+							source: "environment",
+							tool_name: tool,
+							tool_call_id: call,
+							action_id: id,
+							observation,
+						},
+					},
+				]),
 	];
+}
+
+/** Returns an edit of a file, as the file editor reports it. */
+export function edited(path: string, before: string, after: string, number: number): SampleEvent[] {
+	const [oldLine = "", newLine = ""] = changedLines(before, after);
+	return acted(
+		"file_editor",
+		{ kind: "FileEditorAction", command: "str_replace", path, old_str: oldLine, new_str: newLine },
+		{
+			kind: "FileEditorObservation",
+			content: [{ type: "text", text: `The file ${path} has been edited.` }],
+			is_error: false,
+			command: "str_replace",
+			path,
+			prev_exist: true,
+			old_content: before,
+			new_content: after,
+		},
+		0.2,
+		number,
+	);
+}
+
+/** Returns the first line that differs, before and after. */
+function changedLines(before: string, after: string): readonly (string | undefined)[] {
+	const lines = after.split("\n");
+	const index = before.split("\n").findIndex((line, at) => line !== lines[at]);
+	return [before.split("\n")[index], lines[index]];
 }
 
 export function failed(code: string, detail: string, after = 20): SampleEvent {
@@ -107,6 +159,19 @@ const LONG_OUTPUT = [
 	"Tests  2 failed | 38 passed",
 ].join("\n");
 
+const CHECKOUT_TEST = [
+	'import { expect, test } from "vitest";',
+	'import { api } from "./api.ts";',
+	"",
+	'test("checkout applies the coupon", async () => {',
+	"  const id = await api.createCoupon(20);",
+	"  const coupon = await api.coupon(id);",
+	"  const total = checkout(100, coupon);",
+	"  expect(total).toBe(80);",
+	"});",
+	"",
+].join("\n");
+
 export const SAMPLES: readonly Sample[] = [
 	{
 		id: sampleId(1),
@@ -132,11 +197,10 @@ export const SAMPLES: readonly Sample[] = [
 				2,
 			),
 			hook("pre_tool_use", "lint.sh"),
-			...called(
-				"file_editor",
-				"str_replace src/checkout.test.ts\n- const coupon = await api.coupon(id)\n+ const coupon = await waitFor(() => api.coupon(id))",
-				"The file src/checkout.test.ts has been edited.",
-				0.2,
+			...edited(
+				"src/checkout.test.ts",
+				CHECKOUT_TEST,
+				CHECKOUT_TEST.replace("await api", "await waitFor(() => api").replace("(id);", "(id));"),
 				3,
 			),
 			...called("terminal", "npx vitest run checkout --repeat 100", "Tests  100 passed\nDuration  96.20 s", 97, 4),

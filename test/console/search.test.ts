@@ -183,8 +183,8 @@ test.each([
 
 describe("a place opens the timeline at its event, with its words in view and marked:", () => {
 	test.each([
-		["quokka", "an error within the folded output of an action", "terminal", ["quokka"]],
-		["wombat", "the file name of an action", "file_editor", ["Wombat"]],
+		["quokka", "an error within the folded output of an action", "Terminal", ["quokka"]],
+		["wombat", "the file name of an action", "View", ["Wombat"]],
 		["second bandicoot", "a long message far above", "User", ["bandicoot", "second", "bandicoot"]],
 		["LoginError", "the code of an error", "LoginError", ["LoginError"]],
 	])("%j, %s", async (query, _, title, texts) => {

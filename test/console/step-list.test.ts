@@ -1,7 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import type { Json } from "../../console/src/pages/conversation/parts.ts";
 import { StepList } from "../../console/src/pages/conversation/step-list.ts";
-import type { Json, ParsedEvent, Step } from "../../console/src/pages/conversation/steps.ts";
+import type { ParsedEvent, Step } from "../../console/src/pages/conversation/steps.ts";
 
 function event(sequence: number, kind: string, members: Json = {}, parent?: number): ParsedEvent {
 	return {

@@ -1,44 +1,63 @@
 import { cost, duration } from "../../parts/format.ts";
 import { type Call, callsOf } from "./calls.ts";
-import type { Json, Step } from "./steps.ts";
+import type { Json } from "./parts.ts";
+import { type SpentTime, spentTimeOf } from "./spent-time.ts";
+import type { Step } from "./steps.ts";
 
-/** What steps have cost, and which of them stand out. */
+/** What steps have cost and how long they took, and which of them stand out. */
 export interface Attribution {
 	/** The calls of models that the record lists. */
 	readonly calls: readonly Call[];
-	/** The cost of steps, by the id of the step. */
-	readonly costs: ReadonlyMap<string, number>;
+	/** The price of steps, by the id of the step. */
+	readonly prices: ReadonlyMap<string, Price>;
 	readonly marks: readonly Mark[];
+	readonly failed: readonly Step[];
+	readonly spent: SpentTime;
 }
 
-/** Returns what a record says of the cost of steps. */
+/** What the response of a model cost that asked for a step. */
+export interface Price {
+	readonly cost: number | undefined;
+	/** Prompt and completion tokens. */
+	readonly tokens: number | undefined;
+}
+
+export const NO_ATTRIBUTION: Attribution = {
+	calls: [],
+	prices: new Map(),
+	marks: [],
+	failed: [],
+	spent: spentTimeOf([]),
+};
+
+/** Returns what a record and the steps themselves say of their cost and time. */
 export function attributionOf(record: Json | undefined, steps: readonly Step[]): Attribution {
-	const times = new Map(
-		steps.flatMap(({ responseId, time }) => (responseId === undefined ? [] : [[responseId, time / 1000] as const])),
-	);
-	const calls = callsOf(record, (responseId) => times.get(responseId));
-	const costs = costsOf(calls, steps);
-	return { calls, costs, marks: marksOf(steps, costs) };
+	const firsts = new Map<string, Step>();
+	// The model may ask for several steps with one response, which the first of them shows.
+	for (const step of steps)
+		if (step.responseId !== undefined && !firsts.has(step.responseId)) firsts.set(step.responseId, step);
+	const calls = callsOf(record, (responseId) => {
+		const step = firsts.get(responseId);
+		return step && step.time / 1000;
+	});
+	const prices = new Map<string, Price>();
+	for (const { responseId, cost: own, tokens } of calls) {
+		const step = firsts.get(responseId);
+		if (step === undefined) continue;
+		const before = prices.get(step.id);
+		prices.set(step.id, { cost: sumOf(before?.cost, own), tokens: sumOf(before?.tokens, tokens) });
+	}
+	return {
+		calls,
+		prices,
+		marks: marksOf(steps, prices),
+		failed: steps.filter(({ failed }) => failed),
+		spent: spentTimeOf(steps),
+	};
 }
 
-/** Returns the cost of steps: of the call that was listed last before the step, and belongs to no step before it. */
-function costsOf(all: readonly Call[], steps: readonly Step[]): ReadonlyMap<string, number> {
-	const calls = all.filter((call) => call.cost !== undefined);
-	const prices = new Map<string, number>();
-	let next = 0;
-	const seen = new Set<string>();
-	for (const { id, responseId, time } of steps) {
-		if (responseId === undefined || seen.has(responseId)) continue;
-		seen.add(responseId);
-		let price: number | undefined;
-		for (; next < calls.length; next += 1) {
-			const call = calls[next];
-			if (call === undefined || call.time * 1000 > time + 500) break;
-			price = (price ?? 0) + (call.cost ?? 0);
-		}
-		if (price !== undefined) prices.set(id, price);
-	}
-	return prices;
+function sumOf(a: number | undefined, b: number | undefined): number | undefined {
+	return a === undefined ? b : a + (b ?? 0);
 }
 
 /** A step that stands out among the others. */
@@ -50,15 +69,24 @@ export interface Mark {
 }
 
 /** Returns which steps are the slowest and the dearest. */
-function marksOf(steps: readonly Step[], costs: ReadonlyMap<string, number>): readonly Mark[] {
+function marksOf(steps: readonly Step[], prices: ReadonlyMap<string, Price>): readonly Mark[] {
 	const mark = (
 		word: Mark["word"],
 		value: (step: Step) => number | undefined,
 		shown: (value: number) => string,
 	): Mark[] => {
-		const found = steps.filter((step) => (value(step) ?? 0) > 0).sort((a, b) => (value(b) ?? 0) - (value(a) ?? 0));
-		const [step] = found;
-		return step === undefined || found.length < 2 ? [] : [{ word, step, value: shown(value(step) ?? 0) }];
+		let found: Step | undefined;
+		let most = 0;
+		let count = 0;
+		for (const step of steps) {
+			const own = value(step) ?? 0;
+			if (own > 0) count += 1;
+			if (own > most) [found, most] = [step, own];
+		}
+		return found === undefined || count < 2 ? [] : [{ word, step: found, value: shown(most) }];
 	};
-	return [...mark("slowest", (step) => step.duration, duration), ...mark("dearest", ({ id }) => costs.get(id), cost)];
+	return [
+		...mark("slowest", (step) => step.duration, duration),
+		...mark("dearest", ({ id }) => prices.get(id)?.cost, cost),
+	];
 }

@@ -1,10 +1,12 @@
-import type { Json } from "./steps.ts";
+import type { Json } from "./parts.ts";
 
 /** The calls of models that a record lists. */
 
 /** A call of a model. What the record does not tell is undefined. */
 export interface Call {
 	readonly usageId: string;
+	/** Id of the model's response; empty if it is not known. */
+	readonly responseId: string;
 	readonly model: string;
 	/** Seconds of Unix time. */
 	readonly time: number;
@@ -17,9 +19,9 @@ export interface Call {
 }
 
 /**
- * Returns the calls that a record lists, in order of time. A cost has its own time. Tokens are those of the cost at the
- * same place, if there are as many of both; else they have the time of the event with their response, or of the entry
- * before.
+ * Returns the calls that a record lists, in order of time. A call has a latency, a cost unless that is zero, and tokens
+ * unless there are none, in lists of their own. Latencies and tokens name the model's response. A cost does not: it is
+ * that of the latency at the same place, or of the tokens, if there are as many of both; else nobody knows whose it is.
  *
  * @param timeOf returns the time of the event that a model's response led to, in seconds; undefined if there is none
  */
@@ -29,13 +31,19 @@ export function callsOf(record: Json | undefined, timeOf: (responseId: string) =
 		.flatMap(([usageId, metrics]) => {
 			const costs = listOf(memberOf(metrics, "costs"));
 			const tokens = listOf(memberOf(metrics, "token_usages"));
-			const paired = costs.length === tokens.length;
-			const ofCosts = costs.map((cost, index) => callOf(usageId, cost, paired ? tokens[index] : undefined, 0));
+			const latencies = listOf(memberOf(metrics, "response_latencies"));
+			const named = [latencies, tokens].find(({ length }) => length === costs.length) ?? [];
+			const left = new Map(tokens.map((one) => [responseOf(one), one]));
+			const ofCosts = costs.map((cost, index) => {
+				const responseId = responseOf(named[index]);
+				const own = responseId === "" ? undefined : left.get(responseId);
+				if (own !== undefined) left.delete(responseId);
+				return callOf(usageId, responseId, cost, own, 0);
+			});
 			let before = ofCosts[0]?.time ?? 0;
-			const ofTokens = (paired ? [] : tokens).map((one) => {
-				const id = memberOf(one, "response_id");
-				before = (typeof id === "string" ? timeOf(id) : undefined) ?? before;
-				return callOf(usageId, undefined, one, before);
+			const ofTokens = [...left].map(([responseId, one]) => {
+				before = timeOf(responseId) ?? before;
+				return callOf(usageId, responseId, undefined, one, before);
 			});
 			return [...ofCosts, ...ofTokens];
 		})
@@ -43,11 +51,17 @@ export function callsOf(record: Json | undefined, timeOf: (responseId: string) =
 		.sort((a, b) => a.time - b.time);
 }
 
-function callOf(usageId: string, cost: unknown, tokens: unknown, time: number): Call {
+function responseOf(value: unknown): string {
+	const id = memberOf(value, "response_id");
+	return typeof id === "string" ? id : "";
+}
+
+function callOf(usageId: string, responseId: string, cost: unknown, tokens: unknown, time: number): Call {
 	const model = memberOf(cost, "model") ?? memberOf(tokens, "model");
 	const prompt = numberOf(tokens, "prompt_tokens");
 	return {
 		usageId,
+		responseId,
 		model: typeof model === "string" ? model : "",
 		time: numberOf(cost, "timestamp") ?? time,
 		cost: numberOf(cost, "cost"),

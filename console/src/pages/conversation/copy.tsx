@@ -1,8 +1,8 @@
 import { useCopy } from "../../parts/copy.ts";
 import { BASE_URL } from "../../service/service.ts";
 import { query } from "../../shell/route.ts";
+import type { Json } from "./parts.ts";
 import { type OpenConversation, readObject, readRecord } from "./state.ts";
-import type { Json } from "./steps.ts";
 
 /** Something that is shown, and how to read it again. */
 interface Shown {

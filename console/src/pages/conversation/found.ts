@@ -7,7 +7,7 @@ import { parseQuery, type TextQuery } from "../../../../src/search/query.ts";
 /** Name of the marks in the style sheet. */
 const NAME = "found";
 /** Elements whose texts do not continue those of their neighbours. */
-const BLOCKS = ".text-block, p, li, pre, h3, h4, header, strong, button";
+const BLOCKS = ".text-block, p, li, pre, h3, h4, header, strong, button, dt, dd, th, td, .subject, .diff-text";
 /** Number of frames during which a place must stay before the page scrolls to it, because rows are still measured. */
 const STEADY_FRAMES = 5;
 

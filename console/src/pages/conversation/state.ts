@@ -23,10 +23,12 @@ import {
 import { signOut } from "../../service/session.ts";
 import { Throttle } from "../../service/throttle.ts";
 import { followEvents, followUpdates } from "../../service/watch.ts";
-import { type Attribution, attributionOf } from "./attribution.ts";
+import { type Attribution, attributionOf, NO_ATTRIBUTION } from "./attribution.ts";
+import { childrenOfSteps } from "./children.ts";
 import { gapPlacesOf } from "./gap-places.ts";
+import type { Json } from "./parts.ts";
 import { StepList } from "./step-list.ts";
-import { type Json, type ParsedEvent, parseEntry, type Step } from "./steps.ts";
+import { type ParsedEvent, parseEntry, type Step } from "./steps.ts";
 
 /** Number of the newest events, which are loaded first. */
 const PAGE_SIZE = 200;
@@ -63,7 +65,9 @@ export class OpenConversation {
 		return gapPlacesOf(this.missing.value?.gaps ?? [], this.#list);
 	});
 	/** What the record tells of the cost of the steps. It looks at all of them, and so follows them at its own pace. */
-	readonly attribution = signal<Attribution>({ calls: [], costs: new Map(), marks: [] });
+	readonly attribution = signal<Attribution>(NO_ATTRIBUTION);
+	/** Ids of the conversations that steps began, by the id of the step. */
+	readonly childrenOfSteps = signal<ReadonlyMap<string, readonly string[]>>(new Map());
 	readonly #attributing = new Throttle(async () => this.#attribute());
 	readonly #stops: (() => void)[] = [];
 	readonly #readingRecord = new Throttle(() => this.#loadRecord(this.#opened.signal));
@@ -199,6 +203,7 @@ export class OpenConversation {
 
 	#attribute(): void {
 		this.attribution.value = attributionOf(this.record.value, this.#list.steps);
+		this.childrenOfSteps.value = childrenOfSteps(this.#list.steps, this.children.value);
 	}
 
 	/** Returns the event with a sequence as the address has it; undefined if it is not there. */
@@ -236,6 +241,7 @@ export class OpenConversation {
 		]);
 		if (opened.aborted) return;
 		this.children.value = children;
+		this.#attributing.request();
 		this.forks.value = forks;
 	}
 }

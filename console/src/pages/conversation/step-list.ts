@@ -25,6 +25,16 @@ export class StepList {
 		return this.#steps;
 	}
 
+	/** Number of events. */
+	get size(): number {
+		return this.#bySequence.size;
+	}
+
+	/** The largest sequence of an event; 0 if there is none. */
+	get newest(): bigint {
+		return this.#newest;
+	}
+
 	eventAt(sequence: bigint): ParsedEvent | undefined {
 		return this.#bySequence.get(sequence);
 	}

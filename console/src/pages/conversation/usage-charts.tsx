@@ -11,10 +11,12 @@ const SHOWN = 50;
 interface UsageChartsProps {
 	readonly summary: ConversationSummary | undefined;
 	readonly calls: readonly Call[];
+	/** The conversations of sub-agents. */
+	readonly relatives: readonly ConversationSummary[];
 }
 
 /** Cost, tokens and context of a conversation over time, from the calls that its record lists, and their table. */
-export function UsageCharts({ summary, calls }: UsageChartsProps) {
+export function UsageCharts({ summary, calls, relatives }: UsageChartsProps) {
 	const byUsage = new Map<string, number>();
 	for (const { usageId, cost: price = 0 } of calls) byUsage.set(usageId, (byUsage.get(usageId) ?? 0) + price);
 	const tokens = summary?.tokens;
@@ -25,6 +27,14 @@ export function UsageCharts({ summary, calls }: UsageChartsProps) {
 			<section class="card">
 				<h2>Cost</h2>
 				<p class="figure">{cost(summary?.accumulatedCost ?? 0)}</p>
+				{relatives.length > 0 && (
+					<p class="small">
+						<strong>
+							{cost(relatives.reduce((sum, one) => sum + one.accumulatedCost, summary?.accumulatedCost ?? 0))}
+						</strong>{" "}
+						with {relatives.length === 1 ? "its sub-agent" : `its ${full(relatives.length)} sub-agents`}
+					</p>
+				)}
 				{byUsage.size > 1 && (
 					<p class="small muted">{[...byUsage].map(([usage, value]) => `${usage} ${cost(value)}`).join(" · ")}</p>
 				)}

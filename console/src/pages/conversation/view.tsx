@@ -10,6 +10,7 @@ import { useShortcuts } from "../../shell/keys.ts";
 import { addressOf, go, lastList, lastSearch, query, setQuery } from "../../shell/route.ts";
 import { useTitle } from "../../shell/title.ts";
 import { CopyMenu } from "./copy.tsx";
+import { Files } from "./files.tsx";
 import { History } from "./history.tsx";
 import { Missing } from "./missing.tsx";
 import { OpenConversation } from "./state.ts";
@@ -17,9 +18,9 @@ import { Timeline } from "./timeline.tsx";
 import { Tree } from "./tree.tsx";
 import { UsageCharts } from "./usage-charts.tsx";
 
-const TABS = { timeline: "Timeline", record: "Record", history: "History" } as const;
+const TABS = { timeline: "Timeline", files: "Files", record: "Record", history: "History" } as const;
 type Tab = keyof typeof TABS;
-const TAB_NAMES: readonly Tab[] = ["timeline", "record", "history"];
+const TAB_NAMES: readonly Tab[] = ["timeline", "files", "record", "history"];
 
 /** A conversation: what it is, what happened in it, its record and its history. */
 export default function ConversationPage({ id }: { readonly id: string }) {
@@ -30,6 +31,7 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 	const show = (name: Tab): void => setQuery((next) => next.set("tab", name));
 	useShortcuts([
 		{ key: "t", meaning: "show the timeline", run: () => show("timeline") },
+		{ key: "i", meaning: "show the files", run: () => show("files") },
 		{ key: "r", meaning: "show the record", run: () => show("record") },
 		{ key: "h", meaning: "show the history", run: () => show("history") },
 		searched === null
@@ -145,12 +147,13 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 					</div>
 					<div role="tabpanel" id="tab-panel" aria-label={TABS[tab]}>
 						{tab === "timeline" && <Timeline open={open} />}
+						{tab === "files" && <Files open={open} />}
 						{tab === "record" && <Tree value={record} name="record" />}
 						{tab === "history" && <History open={open} />}
 					</div>
 				</section>
 				<aside aria-label="Usage">
-					<UsageCharts summary={summary} calls={open.attribution.value.calls} />
+					<UsageCharts summary={summary} calls={open.attribution.value.calls} relatives={open.children.value} />
 				</aside>
 			</div>
 		</>
