@@ -11,8 +11,8 @@ export interface DiffLine {
 
 /** Lines around each change. */
 const CONTEXT = 3;
-/** Milliseconds after which a comparison is given up, and all lines are shown as removed and added. */
-const MAX_TIME = 40;
+/** Lines that may differ. With more, whose comparison takes long, all lines are shown as removed and added. */
+const MAX_DIFFERENCES = 1_000;
 
 /** A change line by line, and how much it changes. */
 export interface DiffLines {
@@ -37,7 +37,7 @@ export function diffLines(part: DiffPart): DiffLines {
 function compared({ path, before, after, isWhole }: DiffPart): readonly DiffLine[] {
 	const patch = structuredPatch(path, path, before, after, undefined, undefined, {
 		context: isWhole ? CONTEXT : Number.POSITIVE_INFINITY,
-		timeout: MAX_TIME,
+		maxEditLength: MAX_DIFFERENCES,
 	});
 	if (patch === undefined) return [...wholeText(before, "removed"), ...wholeText(after, "added")];
 	const lines: DiffLine[] = [];

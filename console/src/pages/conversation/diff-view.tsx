@@ -3,8 +3,8 @@ import { useContext, useMemo } from "preact/hooks";
 import { full } from "../../parts/format.ts";
 import { LongText } from "../../parts/long-text.tsx";
 import { type DiffLine, diffLines } from "./diff-lines.ts";
+import { ShowingContext } from "./formatted.tsx";
 import type { DiffPart } from "./parts.ts";
-import { ShowingContext } from "./step-view.tsx";
 
 /** Lines of a change that are shown before it is opened. */
 const SHOWN = 30;

@@ -1,8 +1,19 @@
 import "./markdown.css";
-import { useMemo } from "preact/hooks";
+import { createContext } from "preact";
+import { useContext, useMemo } from "preact/hooks";
 import { useCopy } from "../../parts/copy.ts";
 import { LongText } from "../../parts/long-text.tsx";
 import { type Block, type Cell, type Inline, parseMarkdown } from "./markdown.ts";
+
+/** How steps are shown: on the page, or as a whole on paper and in a file. */
+export interface Showing {
+	/** Whether folds are elements of HTML that open without a script, and nothing can be clicked. */
+	readonly isStatic: boolean;
+	/** Whether a text has what a person looks for, so that its fold opens. */
+	readonly opens: (text: string) => boolean;
+}
+
+export const ShowingContext = createContext<Showing>({ isStatic: false, opens: () => false });
 
 /** A text that may be Markdown. It becomes elements and texts, never HTML, links or images. */
 export function Formatted({ text }: { readonly text: string }) {
@@ -14,9 +25,10 @@ export function Formatted({ text }: { readonly text: string }) {
 	);
 }
 
-/** Copies a text, and says so. */
+/** Copies a text, and says so. There is none on paper and in a file. */
 export function CopyButton({ text, what }: { readonly text: string; readonly what: string }) {
 	const { said, copy } = useCopy();
+	if (useContext(ShowingContext).isStatic) return null;
 	return (
 		<button type="button" class="copy" title={`Copy ${what}`} aria-label={`Copy ${what}`} onClick={() => copy(text)}>
 			<span aria-live="polite">{said === "" ? "copy" : said}</span>

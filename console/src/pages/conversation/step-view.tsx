@@ -1,5 +1,4 @@
 import { useSignal } from "@preact/signals";
-import { createContext } from "preact";
 import { useContext, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { TextQuery } from "../../../../src/search/query.ts";
 import { cost, dayAndTime, duration, exactTime, full, short, timeOfDay } from "../../parts/format.ts";
@@ -7,7 +6,7 @@ import { LongText } from "../../parts/long-text.tsx";
 import { addressOf } from "../../shell/route.ts";
 import type { Price } from "./attribution.ts";
 import { DiffView } from "./diff-view.tsx";
-import { CopyButton, Formatted } from "./formatted.tsx";
+import { CopyButton, Formatted, type Showing, ShowingContext } from "./formatted.tsx";
 import { foundIn, useFound } from "./found.ts";
 import type { GapPlace } from "./gap-places.ts";
 import { GapMark } from "./missing.tsx";
@@ -23,16 +22,6 @@ const LINES = 12;
 /** Lines of an output that are shown at its start and at its end before it is opened, and characters of each. */
 const END_LINES = 7;
 const END_CHARACTERS = 900;
-
-/** How steps are shown: on the page, or as a whole on paper and in a file. */
-interface Showing {
-	/** Whether folds are elements of HTML that open without a script, and nothing can be clicked. */
-	readonly isStatic: boolean;
-	/** Whether a text has what a person looks for, so that its fold opens. */
-	readonly opens: (text: string) => boolean;
-}
-
-export const ShowingContext = createContext<Showing>({ isStatic: false, opens: () => false });
 
 export interface StepViewProps {
 	/** Id of the conversation. */
@@ -193,11 +182,10 @@ function code(text: string) {
 }
 
 function Command({ text }: { readonly text: string }) {
-	const { isStatic } = useContext(ShowingContext);
 	return (
 		<div class="command">
 			<Folded text={text} show={code} />
-			{!isStatic && <CopyButton text={text} what="the command" />}
+			<CopyButton text={text} what="the command" />
 		</div>
 	);
 }
@@ -216,7 +204,7 @@ function Tasks({ tasks }: { readonly tasks: readonly TaskItem[] }) {
 				return (
 					<li key={index} class={status}>
 						<span aria-hidden="true">{glyph}</span> {title} <span class="small muted">{word}</span>
-						{notes !== "" && <p class="small muted">{notes}</p>}
+						{notes !== "" && <p class="small muted notes">{notes}</p>}
 					</li>
 				);
 			})}

@@ -593,6 +593,14 @@ function childrenOf(observation: Json | undefined): readonly string[] {
 	return id === "" ? [] : [id];
 }
 
+/** Returns what a step does in one line of at most some 200 characters: its title, and to what or with which command. */
+export function lineOfStep(step: Step): string {
+	const { title, subject, parts } = lookOfStep(step);
+	const command = parts.find((part) => part.kind === "command");
+	const what = subject || (command?.kind === "command" ? command.text : "");
+	return what === "" ? title : `${title}: ${what.slice(0, 200)}`;
+}
+
 /** Returns all texts that a step shows, or has behind a fold: its title, and each text and number of its events. */
 export function textsOfStep(step: Step): readonly string[] {
 	const { title, subject, tags } = lookOfStep(step);

@@ -8,13 +8,14 @@ import { useShortcuts } from "../../shell/keys.ts";
 import { addressOf, query, setQuery } from "../../shell/route.ts";
 import type { Mark } from "./attribution.ts";
 import { Child } from "./child.tsx";
+import { PrintedSteps } from "./export.tsx";
 import { useFollowing } from "./following.ts";
 import { queryOf } from "./found.ts";
 import type { GapPlace } from "./gap-places.ts";
 import type { OpenConversation } from "./state.ts";
 import { StepSearch } from "./step-search.ts";
 import { StepView } from "./step-view.tsx";
-import { isMinor, lookOfStep, type Step } from "./steps.ts";
+import { isMinor, lineOfStep, lookOfStep, type Step } from "./steps.ts";
 import { Waterfall } from "./waterfall.tsx";
 
 const NO_PLACES: readonly GapPlace[] = [];
@@ -142,7 +143,7 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 						{waiting.map((step) => (
 							<li key={step.id}>
 								<StepLink id={open.id} step={step}>
-									{lineOf(step)}
+									{lineOfStep(step)}
 								</StepLink>{" "}
 								{step.risk !== "" && <span class="tag risk">risk {step.risk}</span>}
 							</li>
@@ -177,6 +178,7 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 					follows={follows.value}
 				/>
 			</section>
+			<PrintedSteps open={open} />
 			{running && !follows.value && (
 				<button
 					type="button"
@@ -210,14 +212,6 @@ function StepLink({ id, step, children }: StepLinkProps) {
 			{children}
 		</a>
 	);
-}
-
-/** Returns what a step does in one line: its title, and to what or which command. */
-function lineOf(step: Step): string {
-	const { title, subject, parts } = lookOfStep(step);
-	const command = parts.find(({ kind }) => kind === "command");
-	const what = subject || (command !== undefined && "text" in command ? command.text : "");
-	return what === "" ? title : `${title}: ${what.slice(0, 200)}`;
 }
 
 /** Returns the words that mark a step. */

@@ -398,9 +398,3 @@ export function lookOfCall(name: string, action: Json, observation: Json | undef
 	});
 	return look.title === "" ? { ...look, title: name || "Tool" } : look;
 }
-
-/** Returns the title and subject of an action alone, in one line, such as for what waits for a confirmation. */
-export function lineOfAction(name: string, action: Json): string {
-	const { title, subject } = lookOfCall(name, action, undefined);
-	return [title, subject || textOf(action.command) || textOf(action.message)].filter(Boolean).join(": ");
-}

@@ -10,6 +10,7 @@ import { useShortcuts } from "../../shell/keys.ts";
 import { addressOf, go, lastList, lastSearch, query, setQuery } from "../../shell/route.ts";
 import { useTitle } from "../../shell/title.ts";
 import { CopyMenu } from "./copy.tsx";
+import { ExportMenu } from "./export.tsx";
 import { Files } from "./files.tsx";
 import { History } from "./history.tsx";
 import { Missing } from "./missing.tsx";
@@ -76,6 +77,7 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 					</span>
 					<code>{id}</code>
 					<CopyMenu open={open} />
+					<ExportMenu open={open} label={label} />
 				</p>
 			</header>
 			<div class="conversation">

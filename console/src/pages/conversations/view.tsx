@@ -6,6 +6,7 @@ import { ConversationExecutionStatus as Status } from "../../../../gen/conversat
 import { COMMON_RANGES, rangeWords } from "../../parts/days.ts";
 import { cost, full, short } from "../../parts/format.ts";
 import { GapsTag } from "../../parts/gaps-tag.tsx";
+import { loadedLater } from "../../parts/loaded-later.tsx";
 import { Notice, ProblemLine, ProblemNotice } from "../../parts/notice.tsx";
 import { PointAgentServer } from "../../parts/point-agent-server.tsx";
 import { lookOf, StatusMark } from "../../parts/status.tsx";
@@ -33,6 +34,12 @@ import {
 import { SavedViews } from "./saved-views.tsx";
 import { type Counts, listOf, type Row } from "./state.ts";
 import { Suggestions } from "./suggestions.tsx";
+
+/** What a conversation waits for. It reads events, with code that lists need for nothing else. */
+const WaitsFor = loadedLater<{ readonly id: string; readonly eventCount: bigint }>(
+	() => import("../conversation/waits-for.tsx"),
+	{ waiting: null, failed: () => null },
+);
 
 /** Windows in which a row has three lines. */
 const NARROW = "(width < 560px)";
@@ -384,6 +391,9 @@ export function Line({ row, chosen, label: shown }: LineProps) {
 				<a href={addressOfRow(row)}>{shown ?? (row.unreadable ? "cannot be read" : (label ?? summary.id))}</a>
 				<span class="reason small">
 					<GapsTag gaps={summary.gaps} />
+					{summary.executionStatus === Status.WAITING_FOR_CONFIRMATION && (
+						<WaitsFor id={summary.id} eventCount={summary.eventCount} />
+					)}
 					{failed ? (
 						<span class="problem-text">
 							{lastError.code}: {lastError.text}
