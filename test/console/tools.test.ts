@@ -168,7 +168,7 @@ test("the time of the run stands in three numbers, and its strip is used by the 
 	await strip.focus();
 	await page.keyboard.press("End");
 	const text = () => strip.getAttribute("aria-valuetext");
-	await expect.poll(text).toMatch(/^0\.\d s .*: /);
+	await expect.poll(text).toMatch(/^0\.2 s Terminal, from \d/);
 	const last = await text();
 	await page.keyboard.press("ArrowLeft");
 	await expect.poll(text).not.toBe(last);

@@ -1,3 +1,5 @@
+import { terminalText } from "./terminal.ts";
+
 /**
  * What a step shows, as data: the page, the pages for print and export, and the search are all made of the same parts.
  * All texts are those of people, models and programs, and never HTML.
@@ -209,6 +211,8 @@ export function textsOfParts(parts: readonly Part[]): readonly string[] {
 				return part.tasks.flatMap(({ title, notes }) => [title, notes]);
 			case "fold":
 				return [part.title, ...textsOfParts(part.parts)];
+			case "terminal":
+				return [part.text, terminalText(part.text)];
 			default:
 				return [part.text];
 		}

@@ -12,7 +12,7 @@ import type { GapPlace } from "./gap-places.ts";
 import { GapMark } from "./missing.tsx";
 import { type Part, type TaskItem, textsOfParts } from "./parts.ts";
 import { lookOfStep, type Step } from "./steps.ts";
-import { isPlain, type TerminalLine, terminalLines } from "./terminal.ts";
+import { isPlain, type TerminalLine, terminalLines, terminalText } from "./terminal.ts";
 import { Tree } from "./tree.tsx";
 
 /** Characters of a text that are shown before it is opened. */
@@ -295,7 +295,10 @@ function TerminalOutput({ text }: { readonly text: string }) {
 	const { isStatic } = useContext(ShowingContext);
 	const lines = useMemo(() => (isPlain(text) ? text.split("\n").map(plainLine) : terminalLines(text)), [text]);
 	const long = !isStatic && (text.length > 2 * END_CHARACTERS || lines.length > 2 * END_LINES + 2);
-	const open = useOpened(long, text);
+	const open = useOpened(
+		long,
+		useMemo(() => terminalText(text), [text]),
+	);
 	if (!long || open.value)
 		return (
 			<>

@@ -34,11 +34,16 @@ export function Waterfall({ spent, chosen, show }: WaterfallProps) {
 	const zoom = useSignal(1);
 	const middle = useSignal(0.5);
 	const places = useMemo(() => placesOf(spent), [spent]);
-	const present = places.find(({ span }) => span.step === chosen);
+	// A step has several spans, such as that of the model before it and its own.
+	const last = useSignal<Span | undefined>(undefined);
+	const present =
+		places.find(({ span }) => span.step === chosen && span.from === last.value?.from) ??
+		places.find(({ span }) => span.step === chosen);
 	if (places.length === 0) return null;
 	const from = Math.min(Math.max(middle.value - 0.5 / zoom.value, 0), 1 - 1 / zoom.value);
 	const look = (place: Place): void => {
 		middle.value = (place.from + place.to) / 2;
+		last.value = place.span;
 		show(place.span.step);
 	};
 	const zoomTo = (next: number): void => {
