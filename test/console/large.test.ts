@@ -81,7 +81,8 @@ describe("a text of 100 KB without a space", () => {
 		await expect.poll(() => page.evaluate("laidOut.size")).toBeGreaterThan(0);
 		expect(await page.evaluate("laidOut.size")).toBeLessThan(25);
 		await expectAccessible(page);
-		await step.getByRole("button", { name: "show less" }).click();
+		// By the keyboard: while blocks that come into view are laid out, the button may move under the mouse.
+		await step.getByRole("button", { name: "show less" }).press("Enter");
 		await expect.poll(() => blocks.count()).toBe(0);
 		expect(faults).toEqual([]);
 		await page.context().close();
