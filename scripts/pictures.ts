@@ -63,6 +63,8 @@ for (const [name, address, text, colorScheme, viewport] of PICTURES) {
 	await page.getByRole("main").getByText(text).first().waitFor();
 	// Pages that follow something show the present state.
 	if (/^(list|conversation|gaps|history)/.test(name)) await page.getByText("live", { exact: true }).waitFor();
+	if (name.startsWith("conversation-")) await page.getByRole("link", { name: /^dearest/ }).waitFor();
+	if (name.startsWith("conversation-")) await page.locator(".chart canvas").first().waitFor({ state: "attached" });
 	if (name.startsWith("history")) await page.getByRole("region", { name: "Two versions" }).waitFor();
 	if (name.startsWith("senders")) await page.getByRole("heading", { name: "Refused posts" }).waitFor();
 	await page.evaluate("document.fonts.ready.then(() => new Promise(requestAnimationFrame))");
