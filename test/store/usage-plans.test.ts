@@ -143,7 +143,7 @@ const FILTERS: readonly [Condition, string, string][] = [
 	],
 	[
 		{ kind: "ids", ids: ["00000000-0000-4000-8000-000000000001"] },
-		...(["sqlite_autoindex_conversations_1 (conversation_id=?)", "conversations_pkey"] as const),
+		...(["conversations_by_conversation (conversation_id=?)", "conversations_pkey"] as const),
 	],
 	[{ kind: "tag", key: "team", value: undefined }, "tags_by_key (key=? AND sequence<?)", "tags_by_key"],
 	[{ kind: "tag", key: "team", value: "a" }, "tags_by_value (key=? AND value=? AND sequence<?)", "tags_by_value"],
