@@ -51,6 +51,7 @@ import { followStoreHealth, Readiness } from "./telemetry/readiness.ts";
 import { addServiceFigures } from "./telemetry/service-figures.ts";
 import { startTelemetry } from "./telemetry/telemetry.ts";
 import type { ThreadLogger } from "./threads/worker-thread.ts";
+import { trajectoryRoute } from "./trajectories/trajectory-route.ts";
 import { Admission, WORKS } from "./transports/admission.ts";
 import { connectHandlers } from "./transports/connect/connect-adapter.ts";
 import { consoleRoutes } from "./transports/console/console.ts";
@@ -222,6 +223,7 @@ export async function startService(
 		eventWebhook(basePath, maxBodyBytes, eventPosts),
 		oauthStateRoute(basePath),
 		...jsonReads,
+		trajectoryRoute(basePath, reads),
 		openApiRoute(basePath),
 		...(config.mcp ? mcpRoutes({ basePath, reads: jsonReads, origins: config.corsOrigins }) : []),
 		...(config.console ? await consoleRoutes(basePath, CONSOLE_FOLDER) : []),
@@ -269,7 +271,10 @@ export async function startService(
 		]);
 		const more = [...reconcileMethods(reconciler), ...usageMethods(store, stopping.signal), ...spaceMethods(store)];
 		const own = { ...rpc, methods: [...methods, ...more], gate: forCommands };
-		const commands = observed(requests, createRouter({ ...own, routes: [], rpcs: connectHandlers(own) }));
+		const commands = observed(
+			requests,
+			createRouter({ ...own, routes: [trajectoryRoute("", reads)], rpcs: connectHandlers(own) }),
+		);
 		const socket = listenForCommands(commandSocketOf(config.database.path), commands);
 		// The service is of use without it, for example where the file system has no sockets.
 		opened.use(await socket.catch((error: unknown) => void log.commandsUnreachable(error)));

@@ -67,7 +67,8 @@ describe("the program", () => {
 	test("prints its version, and its commands and variables as help", async () => {
 		expect(await runBin({}, "--version")).toEqual({ stdout: `${packageJson.version}\n`, stderr: "" });
 		const { stdout } = await runBin({}, "--help");
-		const exporting = "export FILE [--all] [--after-update N] [--after-event N]";
+		const exporting =
+			"export FILE [--all] [--after-update N] [--after-event N] [--format FORMAT] [--form FORM] [--filter QUERY]";
 		for (const command of ["serve", "config", "backup FILE", "restore FILE", "migrate", exporting, "import FILE"])
 			expect(stdout).toContain(`\n  ${command} `);
 		for (const { name, default: fallback, meaning } of variables)
@@ -149,8 +150,14 @@ describe("the program", () => {
 		[["backup"], "Usage: backup FILE; see --help"],
 		[["serve", "now"], "Usage: serve [--demo]; see --help"],
 		[["serve", "--after-update", "1"], "Usage: serve [--demo]; see --help"],
-		[["export"], "Usage: export FILE [--all] [--after-update N] [--after-event N]; see --help"],
-		[["export", "a", "b"], "Usage: export FILE [--all] [--after-update N] [--after-event N]; see --help"],
+		[
+			["export"],
+			"Usage: export FILE [--all] [--after-update N] [--after-event N] [--format FORMAT] [--form FORM] [--filter QUERY]; see --help",
+		],
+		[
+			["export", "a", "b"],
+			"Usage: export FILE [--all] [--after-update N] [--after-event N] [--format FORMAT] [--form FORM] [--filter QUERY]; see --help",
+		],
 		[["export", "a", "--after-update"], /^Option '--after-update <value>' argument missing; see --help$/],
 		[
 			["export", "a", "--after-event", "1.5"],

@@ -172,6 +172,16 @@ describe("the modules of src import only what they may", () => {
 		expect(texts.get("mcp/mcp-route.ts")).toContain('await import("./mcp-server.ts")');
 	});
 
+	test("trajectories reads only what a caller may see, and only the composition and its command know it", () => {
+		const known = [/^record\/json\//, /^transports\/http\/router\.ts$/, /^transports\/reads\/query\.ts$/];
+		const reads = [/^conversations\/conversation-reads\.ts$/, /^conversations\/read\/filter\.ts$/];
+		expect(forbiddenImports("trajectories/", ...known, ...reads)).toEqual([]);
+		const importers = imports.filter(
+			({ from, to }) => to.startsWith("trajectories/") && !from.startsWith("trajectories/"),
+		);
+		expect(new Set(importers.map(({ from }) => from))).toEqual(new Set(["commands/trajectories.ts", "server.ts"]));
+	});
+
 	test("the console imports only conditions of filters, periods and words of queries, which load neither Node.js modules nor zod", () => {
 		const folder = join(SRC, "..", "console", "src");
 		const own = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((file) => /\.tsx?$/.test(file));

@@ -58,9 +58,9 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 	},
 	export: {
 		operands: ["FILE"],
-		options: ["all", "after-update", "after-event"],
+		options: ["all", "after-update", "after-event", "format", "form", "filter"],
 		meaning:
-			"write all data into a new file of JSON lines, also while the service runs; with --all also the hashes of access keys; with another option, only what came after that sequence; FILE is `-` for standard output, and is compressed if it ends in .zst or .gz",
+			"write all data into a new file of JSON lines, also while the service runs; with --all also the hashes of access keys; with another option, only what came after that sequence; FILE is `-` for standard output, and is compressed if it ends in .zst or .gz. With --format trajectories, write a trajectory of each conversation, with --form messages as messages of a chat, and with --filter only of those that match, such as tag=team:a&has_error=false",
 		failure: "The export failed",
 		run: (config, [file = ""], options) => exportTo(file, options, config),
 	},

@@ -5,7 +5,16 @@ import { sequenceOption, UsageError, type Values } from "./options.ts";
 import { print, rows, showError } from "./output.ts";
 
 /** The command `export`. */
-export async function exportTo(file: string, options: Values, { database }: Config): Promise<void> {
+export async function exportTo(file: string, options: Values, config: Config): Promise<void> {
+	const { format, form, filter } = options;
+	if (format !== undefined) {
+		if (format !== "trajectories") throw new UsageError("--format must be trajectories");
+		const { exportTrajectories } = await import("./trajectories.ts");
+		return await exportTrajectories(config, file, options);
+	}
+	if (form !== undefined || filter !== undefined)
+		throw new UsageError("--form and --filter are only for --format trajectories");
+	const { database } = config;
 	const [update, event] = [sequenceOption(options, "after-update"), sequenceOption(options, "after-event")];
 	const isWhole = update === undefined && event === undefined;
 	const withKeys = options.all === true;

@@ -22,6 +22,8 @@ export const OPTIONS = {
 	execute: { type: "boolean" },
 	print: { type: "boolean" },
 	url: { type: "string", value: "URL" },
+	format: { type: "string", value: "FORMAT" },
+	form: { type: "string", value: "FORM" },
 } as const;
 
 /** Name of an option of a command. The other two take the place of a command. */

@@ -1,0 +1,371 @@
+import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
+import { readExactJson } from "../record/json/exact-json.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf } from "../record/json/json-value.ts";
+import { formatDateTime, fromMicroseconds } from "../record/json/scalars.ts";
+
+/** Version of the Agent Trajectory Interchange Format that {@link atifOf} writes. */
+export const ATIF_VERSION = "ATIF-v1.8";
+
+/** An event of a conversation. */
+export interface TrajectoryEvent {
+	readonly sequence: bigint;
+	/** Microseconds since the Unix epoch. */
+	readonly happenedAt: bigint;
+	/** JSON text with its secrets redacted; undefined when the stored event cannot be read. */
+	readonly text: string | undefined;
+}
+
+/** A conversation of which a trajectory is made. */
+export interface TrajectorySource {
+	readonly summary: ConversationSummary;
+	/** The record with its secrets redacted; undefined when there is none. */
+	readonly record: ExactJson | undefined;
+	readonly events: readonly TrajectoryEvent[];
+	/** The conversations that it began, the earliest first. */
+	readonly children: readonly TrajectorySource[];
+}
+
+/** A step while it is made. */
+interface Step {
+	readonly happenedAt: bigint;
+	readonly members: ExactJsonObject;
+	readonly calls: ExactJsonObject[];
+	readonly results: { readonly callId: string | undefined; readonly at: bigint; readonly members: ExactJsonObject }[];
+	readonly eventIds: string[];
+}
+
+/**
+ * Returns the trajectory of a conversation: its messages, tool calls and results in the order in which they happened, with
+ * those of its sub-agents. What is left out is counted in `extra.left_out`. Equal sources have equal trajectories.
+ *
+ * @returns undefined when no event makes a step, because a trajectory has at least one
+ */
+export function atifOf(source: TrajectorySource): ExactJsonObject | undefined {
+	const { summary, record } = source;
+	const usages = usagesOf(record);
+	const maker = new StepMaker(usages);
+	const events = source.events.toSorted(
+		(a, b) => Number(a.happenedAt - b.happenedAt) || Number(a.sequence - b.sequence),
+	);
+	for (const event of events) maker.add(event);
+	const { steps, leftOut, tools } = maker;
+	if (steps.length === 0) return undefined;
+	const children = source.children.flatMap((child) => {
+		const trajectory = atifOf(child);
+		if (trajectory === undefined) leftOut.subagents_without_steps = Number(leftOut.subagents_without_steps ?? 0) + 1;
+		else addReference(steps, child.summary);
+		return trajectory ?? [];
+	});
+	const withoutResult = steps.flatMap(({ calls, results }) =>
+		calls.filter((call) => !results.some(({ callId }) => callId === call.tool_call_id)),
+	).length;
+	const { id, title, tags, parentConversationId, forkedFromConversationId, gaps } = summary;
+	const state = memberOf(record, "agent_state");
+	const counts: ExactJsonObject = { ...leftOut, ...(withoutResult === 0 ? {} : { results_of_calls: withoutResult }) };
+	return {
+		schema_version: ATIF_VERSION,
+		session_id: id,
+		trajectory_id: id,
+		agent: {
+			name: textOr(memberOf(state, "acp_agent_name"), summary.agentKind || "unknown"),
+			version: textOr(memberOf(state, "acp_agent_version"), "unknown"),
+			...(summary.model === "" ? {} : { model_name: summary.model }),
+			...(tools.length === 0 ? {} : { tool_definitions: tools }),
+		},
+		steps: steps.map(stepJson),
+		...(Object.keys(counts).length === 0 ? {} : { notes: "extra.left_out counts what this trajectory leaves out." }),
+		final_metrics: finalMetrics(summary, steps.length),
+		extra: {
+			...(title === undefined ? {} : { title }),
+			execution_status: textOr(memberOf(record, "execution_status"), "unknown"),
+			tags: { ...tags },
+			...(parentConversationId === undefined ? {} : { parent_conversation_id: parentConversationId }),
+			...(forkedFromConversationId === undefined ? {} : { forked_from_conversation_id: forkedFromConversationId }),
+			...(gaps === undefined ? {} : { known_gaps: gaps.count }),
+			left_out: counts,
+		},
+		...(children.length === 0 ? {} : { subagent_trajectories: children }),
+	};
+}
+
+/** Makes the steps of a conversation from its events. Events that make no step are counted by their kind. */
+class StepMaker {
+	readonly steps: Step[] = [];
+	readonly leftOut: ExactJsonObject = {};
+	tools: ExactJson[] = [];
+	readonly #usages: ReadonlyMap<string, ExactJson>;
+	readonly #byCall = new Map<string, Step>();
+	#last: { readonly responseId: string; readonly step: Step } | undefined;
+
+	constructor(usages: ReadonlyMap<string, ExactJson>) {
+		this.#usages = usages;
+	}
+
+	add({ happenedAt, text }: TrajectoryEvent): void {
+		if (text === undefined) this.#leaveOut("unreadable");
+		else this.#addEvent(happenedAt, readExactJson(text));
+	}
+
+	#addEvent(happenedAt: bigint, event: ExactJson): void {
+		const eventId = textOr(memberOf(event, "id"), "");
+		const kind = textOr(memberOf(event, "kind"), "unknown");
+		switch (kind) {
+			case "SystemPromptEvent": {
+				const parts = [memberOf(event, "system_prompt"), memberOf(event, "dynamic_context")];
+				this.#step(happenedAt, eventId, {
+					source: "system",
+					message: this.#textOf(parts.filter((part) => part != null)),
+				});
+				this.tools = toolsOf(memberOf(event, "tools"));
+				return;
+			}
+			case "MessageEvent":
+				this.#message(happenedAt, eventId, event);
+				return;
+			case "ActionEvent":
+				this.#action(happenedAt, eventId, event);
+				return;
+			case "ACPToolCallEvent":
+				this.#acpCall(happenedAt, eventId, event);
+				return;
+			case "ObservationEvent":
+			case "UserRejectObservation":
+			case "AgentErrorEvent":
+				this.#result(happenedAt, eventId, event, kind);
+				return;
+			case "ConversationErrorEvent": {
+				const [code, detail] = [textOr(memberOf(event, "code"), ""), textOr(memberOf(event, "detail"), "")];
+				this.#step(happenedAt, eventId, { source: "system", message: `${code}: ${detail}` }, { kind });
+				return;
+			}
+			default:
+				this.#leaveOut(kind);
+		}
+	}
+
+	#message(at: bigint, eventId: string, event: ExactJson): void {
+		const message = memberOf(event, "llm_message");
+		const role = memberOf(message, "role");
+		const isAgent = role === "assistant";
+		const source = isAgent ? "agent" : role === "user" ? "user" : "system";
+		const more = [...listOf(memberOf(message, "content")), ...listOf(memberOf(event, "extended_content"))];
+		this.#step(at, eventId, {
+			source,
+			message: this.#textOf(more),
+			...(isAgent ? this.#ofModel(event, memberOf(message, "reasoning_content")) : {}),
+		});
+	}
+
+	#action(at: bigint, eventId: string, event: ExactJson): void {
+		const responseId = textOr(memberOf(event, "llm_response_id"), "");
+		const isSame = responseId !== "" && this.#last?.responseId === responseId;
+		// Calls of one response of the model are one step.
+		const step =
+			(isSame ? this.#last?.step : undefined) ??
+			this.#step(at, eventId, {
+				source: "agent",
+				message: this.#textOf(listOf(memberOf(event, "thought"))),
+				...this.#ofModel(event, memberOf(event, "reasoning_content")),
+			});
+		if (isSame) step.eventIds.push(eventId);
+		this.#last = { responseId, step };
+		const call = memberOf(event, "tool_call");
+		this.#call(step, textOr(memberOf(event, "tool_call_id"), eventId), {
+			function_name: textOr(memberOf(call, "name"), textOr(memberOf(event, "tool_name"), "unknown")),
+			...argumentsOf(memberOf(call, "arguments")),
+		});
+	}
+
+	/** Adds a call of a remote agent's tool, or what a later event of the same call reports. */
+	#acpCall(at: bigint, eventId: string, event: ExactJson): void {
+		const callId = textOr(memberOf(event, "tool_call_id"), eventId);
+		const known = this.#byCall.get(callId);
+		const step = known ?? this.#step(at, eventId, { source: "agent", message: "" });
+		const call =
+			step.calls.find((one) => one.tool_call_id === callId) ??
+			this.#call(step, callId, { function_name: "", arguments: {} });
+		if (known !== undefined) step.eventIds.push(eventId);
+		const title = textOr(memberOf(event, "title"), "");
+		call.function_name = textOr(memberOf(event, "tool_kind"), "") || title || String(call.function_name) || "unknown";
+		const input = memberOf(event, "raw_input");
+		if (input != null) Object.assign(call, argumentsOf(input));
+		if (title !== "") call.extra = { title };
+		const output = memberOf(event, "content") ?? memberOf(event, "raw_output");
+		const status = textOr(memberOf(event, "status"), "");
+		if (output == null && status !== "completed" && status !== "failed") return;
+		const content = typeof output === "string" ? output : output == null ? "" : JSON.stringify(output, exactly);
+		const n = step.results.findIndex((one) => one.callId === callId);
+		const result = { callId, at, members: { content, extra: { is_error: memberOf(event, "is_error") === true } } };
+		if (n === -1) step.results.push(result);
+		else step.results[n] = result;
+	}
+
+	#result(at: bigint, eventId: string, event: ExactJson, kind: string): void {
+		const observation = memberOf(event, "observation");
+		const content =
+			kind === "ObservationEvent"
+				? this.#textOf([...contentOf(observation), ...listOf(memberOf(event, "extended_content"))])
+				: textOr(memberOf(event, kind === "AgentErrorEvent" ? "error" : "rejection_reason"), "");
+		const isError = kind !== "ObservationEvent" || memberOf(observation, "is_error") === true;
+		const callId = textOr(memberOf(event, "tool_call_id"), "");
+		const known = this.#byCall.get(callId);
+		const step = known ?? this.#step(at, eventId, { source: "system", message: "" });
+		if (known !== undefined) step.eventIds.push(eventId);
+		const extra = { is_error: isError, ...(kind === "ObservationEvent" ? {} : { kind }) };
+		step.results.push({ callId: known && callId, at, members: { content, extra } });
+	}
+
+	#step(happenedAt: bigint, eventId: string, members: ExactJsonObject, extra: ExactJsonObject = {}): Step {
+		const step = { happenedAt, members: { ...members, extra }, calls: [], results: [], eventIds: [eventId] };
+		this.steps.push(step);
+		this.#last = undefined;
+		return step;
+	}
+
+	#call(step: Step, callId: string, members: ExactJsonObject): ExactJsonObject {
+		const call = { tool_call_id: callId, ...members };
+		step.calls.push(call);
+		this.#byCall.set(callId, step);
+		return call;
+	}
+
+	/** Returns what is known of the model's work for a step. */
+	#ofModel(event: ExactJson, reasoning: ExactJson | undefined): ExactJsonObject {
+		const responseId = memberOf(event, "llm_response_id");
+		if (typeof responseId !== "string") return {};
+		const usage = this.#usages.get(responseId);
+		const model = memberOf(usage, "model");
+		return {
+			...(typeof model === "string" && model !== "" ? { model_name: model } : {}),
+			...(typeof reasoning === "string" && reasoning !== "" ? { reasoning_content: reasoning } : {}),
+			...(usage === undefined ? {} : { metrics: metricsOf(usage) }),
+			llm_call_count: 1,
+		};
+	}
+
+	/** Returns the texts of content, and counts what is not text. */
+	#textOf(content: readonly (ExactJson | undefined)[]): string {
+		const texts = content.flatMap((part) => {
+			const text = memberOf(part, "text");
+			if (typeof text === "string") return [text];
+			this.#leaveOut(`content of type ${textOr(memberOf(part, "type"), "unknown")}`);
+			return [];
+		});
+		return texts.join("\n");
+	}
+
+	#leaveOut(what: string): void {
+		this.leftOut[what] = Number(Object.hasOwn(this.leftOut, what) ? this.leftOut[what] : 0) + 1;
+	}
+}
+
+/** Lets the call during which a sub-agent began refer to its trajectory, if there is exactly one. */
+function addReference(steps: readonly Step[], { id, createdAt }: ConversationSummary): void {
+	if (createdAt === undefined) return;
+	const began = createdAt.seconds * 1_000_000n + BigInt(Math.trunc(createdAt.nanos / 1_000));
+	const found = steps.flatMap(({ happenedAt, calls, results }) =>
+		happenedAt > began || calls.length === 0
+			? []
+			: results.filter(({ callId, at }) => callId !== undefined && at >= began),
+	);
+	const [result, ...others] = found;
+	if (result === undefined || others.length > 0) return;
+	const references = listOf(result.members.subagent_trajectory_ref);
+	result.members.subagent_trajectory_ref = [...references, { trajectory_id: id, session_id: id }];
+}
+
+function stepJson(
+	{ happenedAt, members: { extra, ...members }, calls, results, eventIds }: Step,
+	index: number,
+): ExactJsonObject {
+	return {
+		step_id: index + 1,
+		timestamp: formatDateTime(fromMicroseconds(happenedAt)),
+		...members,
+		...(calls.length === 0 ? {} : { tool_calls: calls }),
+		...(results.length === 0
+			? {}
+			: {
+					observation: {
+						results: results.map(({ callId, members }) => ({
+							...(callId === undefined ? {} : { source_call_id: callId }),
+							...members,
+						})),
+					},
+				}),
+		extra: { ...(isJsonObject(extra) ? extra : {}), event_ids: eventIds },
+	};
+}
+
+/** Returns the token usage of each response of a model that the record names. */
+function usagesOf(record: ExactJson | undefined): ReadonlyMap<string, ExactJson> {
+	const byUsage = memberOf(memberOf(record, "stats"), "usage_to_metrics");
+	const usages = Object.values(isJsonObject(byUsage) ? byUsage : {}).flatMap((one) =>
+		listOf(memberOf(one, "token_usages")),
+	);
+	return new Map(usages.map((usage) => [textOr(memberOf(usage, "response_id"), ""), usage]));
+}
+
+function metricsOf(usage: ExactJson): ExactJsonObject {
+	const count = (name: string) => memberOf(usage, name) ?? 0;
+	return {
+		prompt_tokens: count("prompt_tokens"),
+		completion_tokens: count("completion_tokens"),
+		cached_tokens: count("cache_read_tokens"),
+		extra: { cache_write_tokens: count("cache_write_tokens"), reasoning_tokens: count("reasoning_tokens") },
+	};
+}
+
+function finalMetrics({ tokens, accumulatedCost }: ConversationSummary, steps: number): ExactJsonObject {
+	return {
+		total_prompt_tokens: tokens?.promptTokens ?? 0n,
+		total_completion_tokens: tokens?.completionTokens ?? 0n,
+		total_cached_tokens: tokens?.cacheReadTokens ?? 0n,
+		total_cost_usd: accumulatedCost,
+		total_steps: steps,
+		extra: { cache_write_tokens: tokens?.cacheWriteTokens ?? 0n, reasoning_tokens: tokens?.reasoningTokens ?? 0n },
+	};
+}
+
+/** Returns the tools of an agent as definitions of functions. Their parameters are not in the events. */
+function toolsOf(tools: ExactJson | undefined): ExactJson[] {
+	return listOf(tools).map((tool) => {
+		const name = textOr(
+			memberOf(tool, "name"),
+			textOr(memberOf(tool, "title"), textOr(memberOf(tool, "kind"), "unknown")),
+		);
+		return { type: "function", function: { name, description: textOr(memberOf(tool, "description"), "") } };
+	});
+}
+
+/** Returns the arguments of a call as an object; a text that is no JSON object is kept beside it. */
+function argumentsOf(given: ExactJson | undefined): ExactJsonObject {
+	let parsed = given;
+	if (typeof given === "string")
+		try {
+			parsed = readExactJson(given);
+		} catch {}
+	if (isJsonObject(parsed)) return { arguments: parsed };
+	return given == null ? { arguments: {} } : { arguments: {}, extra: { raw_arguments: given } };
+}
+
+/** Returns the content of an observation: a list of parts, a text, or else the observation itself. */
+function contentOf(observation: ExactJson | undefined): ExactJson[] {
+	const content = memberOf(observation, "content") ?? memberOf(observation, "output");
+	if (Array.isArray(content)) return content;
+	if (typeof content === "string") return [{ type: "text", text: content }];
+	return observation == null ? [] : [{ type: "text", text: JSON.stringify(observation, exactly) }];
+}
+
+/** Writes an integer beyond 2^53 as a text, for `JSON.stringify`. */
+function exactly(_: string, value: unknown): unknown {
+	return typeof value === "bigint" ? String(value) : value;
+}
+
+export function listOf(json: ExactJson | undefined): ExactJson[] {
+	return Array.isArray(json) ? json : [];
+}
+
+export function textOr(json: ExactJson | undefined, otherwise: string): string {
+	return typeof json === "string" && json !== "" ? json : otherwise;
+}
