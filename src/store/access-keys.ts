@@ -1,3 +1,4 @@
+import type { Session } from "./session.ts";
 import { bigint, blob, nullable, type Row, text } from "./values.ts";
 
 /** An access key as the store keeps it. Times are microseconds since the Unix epoch. */
@@ -37,15 +38,19 @@ export interface AccessKeyTable {
 	touch(uses: readonly AccessKeyUse[]): Promise<void>;
 }
 
-/** The columns of a key, in the order of {@link accessKeyValues}. */
-export const ACCESS_KEY_COLUMNS =
-	"name, sha256, scopes, owner, created_at, created_by, expires_at, revoked_at, last_used_at";
-
-/** Returns the values of a key's columns. */
-export function accessKeyValues(key: AccessKeyRow) {
-	const { name, sha256, scopes, owner, createdAt, createdBy, expiresAt, revokedAt, lastUsedAt } = key;
-	const times = [expiresAt, revokedAt, lastUsedAt].map((time) => time ?? null);
-	return [name, sha256, scopes.join("+"), owner, createdAt, createdBy, ...times] as const;
+/** Returns the columns of a key. */
+export function accessKeyColumns(key: AccessKeyRow) {
+	return {
+		name: key.name,
+		sha256: key.sha256,
+		scopes: key.scopes.join("+"),
+		owner: key.owner,
+		created_at: key.createdAt,
+		created_by: key.createdBy,
+		expires_at: key.expiresAt,
+		revoked_at: key.revokedAt,
+		last_used_at: key.lastUsedAt,
+	};
 }
 
 /** Reads the columns of a key. */
@@ -61,4 +66,40 @@ export function accessKeyFrom(row: Row): AccessKeyRow {
 		revokedAt: nullable(bigint, row.revoked_at),
 		lastUsedAt: nullable(bigint, row.last_used_at),
 	};
+}
+
+// The functions below have the contracts of `AccessKeyTable`. The caller has begun a transaction.
+
+export async function listAccessKeys({ all, dialect: { schema } }: Session): Promise<AccessKeyRow[]> {
+	return (await all(`SELECT * FROM ${schema}access_keys ORDER BY name`)).map(accessKeyFrom);
+}
+
+export async function createAccessKey({ all, dialect: { schema } }: Session, key: AccessKeyRow): Promise<boolean> {
+	const columns = Object.entries(accessKeyColumns(key));
+	const created = await all(
+		`INSERT INTO ${schema}access_keys (${columns.map(([name]) => name).join()})
+		VALUES (${columns.map(() => "?").join()}) ON CONFLICT DO NOTHING RETURNING name`,
+		...columns.map(([, value]) => value ?? null),
+	);
+	return created.length === 1;
+}
+
+export async function revokeAccessKey(
+	{ all, dialect: { schema } }: Session,
+	{ name, at }: AccessKeyUse,
+): Promise<void> {
+	await all(`UPDATE ${schema}access_keys SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL`, at, name);
+}
+
+export async function touchAccessKeys(
+	{ all, dialect: { schema } }: Session,
+	uses: readonly AccessKeyUse[],
+): Promise<void> {
+	for (const { name, at } of uses)
+		await all(
+			`UPDATE ${schema}access_keys SET last_used_at = ? WHERE name = ? AND coalesce(last_used_at, 0) < ?`,
+			at,
+			name,
+			at,
+		);
 }

@@ -65,6 +65,11 @@ export function idDigest(conversationId: string): string {
 	return hash("sha256", conversationId, "hex");
 }
 
+/** Returns the columns of a row of `erasures`. */
+export function erasureColumns({ idDigest: digest, sequence, owner, createdAt, erasedAt }: Erasure) {
+	return { id_digest: digest, sequence, owner, created_at: createdAt, erased_at: erasedAt };
+}
+
 /**
  * Reads a row of `erasures`.
  *

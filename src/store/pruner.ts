@@ -1,4 +1,5 @@
-import type { LogTable } from "./rows.ts";
+import type { LogTable } from "./sequence-log.ts";
+
 import { bindable } from "./values.ts";
 
 export interface PrunePolicy {

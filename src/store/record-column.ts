@@ -150,11 +150,6 @@ function columnOf(bytes: Uint8Array, compressed: Uint8Array | undefined): Record
 	return { record: compressed, unpackedSize: bytes.byteLength, checksum: crc32(compressed) };
 }
 
-/** Returns the size of a record in bytes after decompression. */
-export function unpackedSizeOf({ record, unpackedSize }: RecordColumn): number {
-	return unpackedSize ?? record.byteLength;
-}
-
 /**
  * Returns the decompressed bytes of a record, in an ArrayBuffer of their own.
  *

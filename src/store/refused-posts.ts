@@ -178,6 +178,29 @@ export function refusedValues<Stored>(row: RefusedPostRow, boolean: (value: bool
 	] as const;
 }
 
+/** Returns the columns of a row. */
+export function refusedColumns(row: RefusedPostRow) {
+	return {
+		id: row.id,
+		received_at: row.receivedAt,
+		last_at: row.lastAt,
+		requests: row.requests,
+		sender: row.sender,
+		owner: row.owner,
+		peer: row.peer,
+		route: row.route,
+		form: row.form,
+		kind: row.kind,
+		reasons: row.reasons,
+		conversation_id: row.conversationId,
+		size: row.size,
+		accepted: row.accepted,
+		retried_at: row.retriedAt,
+		bytes: bytesOf(row),
+		body: row.body,
+	};
+}
+
 /** Maximum number of rows that are removed for room at once. */
 const MAX_REMOVED = 20_000;
 

@@ -24,12 +24,6 @@ import type { Head } from "./written-group.ts";
  * decodes them.
  */
 
-/** The tables of the logs. Each has sequence numbers of its own and a column `received_at`. */
-export type LogTable = "updates" | "events";
-
-/** The newest sequences of both logs. */
-export type NewestSequences = Readonly<Record<LogTable, bigint>>;
-
 /** Reads a text column, in the engine's encoding. */
 type ReadText = (value: unknown) => string;
 

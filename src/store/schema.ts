@@ -53,7 +53,7 @@ export function createTables(engine: Engine): string[] {
 				: [`ALTER TABLE ${name} ALTER COLUMN ${table.external} SET STORAGE EXTERNAL`]),
 			...Object.entries(table.indexes).map(([index, on]) => {
 				const [kind, columns] = typeof on === "string" ? ["INDEX", on] : ["UNIQUE INDEX", on.unique];
-				return `CREATE ${kind} ${index} ON ${name} ${conditionFor(engine, table, columns)}`;
+				return `CREATE ${kind} ${index} ON ${name} ${columns}`;
 			}),
 			...(table.rows === undefined ? [] : [`INSERT INTO ${name} ${table.rows}`]),
 		];
@@ -80,10 +80,4 @@ function hasRowId({ key: [first = "", ...others], columns }: Table): boolean {
 function options(engine: Engine, table: Table): string {
 	if (engine === "sqlite") return hasRowId(table) ? " STRICT" : " STRICT, WITHOUT ROWID";
 	return table.fillfactor === undefined ? "" : ` WITH (fillfactor = ${table.fillfactor})`;
-}
-
-/** SQLite's conditions compare a boolean column with 1, because it is an integer. */
-function conditionFor(engine: Engine, { columns }: Table, on: string): string {
-	const [, column = ""] = /WHERE (\w+)$/.exec(on) ?? [];
-	return engine === "sqlite" && columns[column] === "boolean" ? `${on} = 1` : on;
 }

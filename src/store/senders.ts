@@ -105,6 +105,11 @@ export function assignments(least: string, greatest: string): string {
 	`;
 }
 
+/** Returns the columns of a row of `senders`. */
+export function senderColumns({ firstAt, lastAt, usualInterval, ...sender }: StoredSender) {
+	return { ...sender, first_post_at: firstAt, last_post_at: lastAt, usual_interval: usualInterval };
+}
+
 /** Reads a row of `senders`. */
 export function senderFrom(row: Row): StoredSender {
 	return {

@@ -1,3 +1,9 @@
+/** The tables of the logs. Each has sequence numbers of its own and a column `received_at`. */
+export type LogTable = "updates" | "events";
+
+/** The newest sequences of both logs. */
+export type NewestSequences = Readonly<Record<LogTable, bigint>>;
+
 /** The updates, or the events, in order of their sequence numbers. */
 export interface SequenceLog<Entry, Query> {
 	/** Returns entries in order of sequence, oldest first. */

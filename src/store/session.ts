@@ -1,5 +1,6 @@
-import type { LogTable } from "./rows.ts";
-import type { Engine, Table } from "./tables.ts";
+import type { LogTable } from "./sequence-log.ts";
+
+import type { Engine, Table, TableName } from "./tables.ts";
 import type { Row } from "./values.ts";
 
 /** A value of a column or of a placeholder. A list is for {@link Session.isIn}. */
@@ -73,6 +74,10 @@ export interface Session {
 	readonly stored: (table: Table, row: Columns) => Columns;
 	/** Inserts rows, and changes those that exist. */
 	readonly write: (table: Table, changes: readonly Change[]) => Promise<void>;
+	/** Inserts rows. */
+	readonly insert: (table: TableName, rows: readonly Columns[]) => Promise<void>;
+	/** Inserts entries of a log, with the owners of their conversations, which are stored already. */
+	readonly insertEntries: (log: LogTable, rows: readonly Columns[]) => Promise<void>;
 	/** Removes the rows with some keys, in their stored form. */
 	readonly remove: (table: Table, keys: readonly Columns[]) => Promise<void>;
 	/**

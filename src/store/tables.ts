@@ -34,7 +34,7 @@ export type ColumnType =
 type Column = ColumnType | `${ColumnType}?`;
 type Columns = Readonly<Record<string, Column>>;
 
-/** What follows `ON table` in the DDL of an index. A condition on a boolean column is its name. */
+/** What follows `ON table` in the DDL of an index. */
 type Index = string | { readonly unique: string };
 
 /** What an engine has in place of, or in addition to, the common description of a table. */
@@ -256,7 +256,7 @@ const descriptions = {
 		},
 		key: ["conversation_id"],
 		indexes: {
-			heads_unapplied: "(conversation_id) WHERE has_unapplied_events",
+			heads_unapplied: "(conversation_id) WHERE has_unapplied_events = TRUE",
 			// Finds the conversations without an owner.
 			heads_by_owner: "(owner)",
 		},
@@ -265,7 +265,7 @@ const descriptions = {
 			key: ["id"],
 			indexes: {
 				heads_by_conversation: { unique: "(conversation_id)" },
-				heads_unapplied: "(id) WHERE has_unapplied_events",
+				heads_unapplied: "(id) WHERE has_unapplied_events = TRUE",
 			},
 		},
 		postgres: { fillfactor: 70 },
@@ -362,7 +362,7 @@ const descriptions = {
 			conversations_by_cost: "(cost, sequence)",
 			conversations_by_tokens: "(tokens, sequence)",
 			conversations_by_activity: "(activity_at, sequence)",
-			conversations_with_error: "(sequence) WHERE has_error",
+			conversations_with_error: "(sequence) WHERE has_error = TRUE",
 			conversations_with_gaps: "(sequence) WHERE gap_count > 0",
 			// Counts running conversations, whose status is 2.
 			conversations_running: "(sender, owner) WHERE status = 2 AND sender IS NOT NULL",
@@ -776,6 +776,8 @@ export interface Table {
 	readonly rows: string | undefined;
 	readonly fillfactor: number | undefined;
 	readonly external: string | undefined;
+	/** The column with the row id of a row of another table, in place of the id of the conversation. */
+	readonly reference: { readonly column: string; readonly table: string } | undefined;
 }
 
 /** The types, without a question mark. */
@@ -840,6 +842,7 @@ function tablesOf(engine: Engine): Map<TableName, Table> {
 			rows: table.rows,
 			fillfactor: engine === "postgres" ? table.postgres?.fillfactor : undefined,
 			external: engine === "postgres" ? table.postgres?.external : undefined,
+			reference: engine === "sqlite" ? table.sqlite?.reference : undefined,
 		});
 	}
 	return tables;

@@ -64,21 +64,7 @@ export interface ImportTarget extends AsyncDisposable, Pick<ExportSource, "rows"
 	finish(ranges: Ranges, counts: Counts): Promise<void>;
 }
 
-/** Returns SQL that counts the rows of all kinds, each in a column of its own. */
-export function countsQuery(
-	tables: Readonly<Record<RowKind, { readonly table: string; readonly key: string }>>,
-	after: After,
-): string {
-	const counts = rowKinds.map((kind) => {
-		const { table, key } = tables[kind];
-		const from = kind === "event" ? after.event : kind === "update" || kind === "erasure" ? after.update : undefined;
-		const condition = from === undefined ? "" : `WHERE ${key} > ${from}`;
-		return `(SELECT count(*) FROM ${table} ${condition}) AS "${kind}"`;
-	});
-	return `SELECT ${counts.join()}`;
-}
-
-/** Reads the row that {@link countsQuery} returns. */
+/** Reads a row with the count of each kind in a column of its own. */
 export function countsOf(row: Row): Counts {
 	return {
 		conversation: integer(row.conversation),

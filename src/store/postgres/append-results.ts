@@ -2,7 +2,8 @@ import { ServiceError } from "../../errors.ts";
 import type { PossibleDuplicate } from "../duplicates.ts";
 import type { AppendedEvents } from "../event-batch.ts";
 import type { AppendOutcome, AppendResult } from "../group-plan.ts";
-import type { NewestSequences } from "../rows.ts";
+import type { NewestSequences } from "../sequence-log.ts";
+
 import type { Appended } from "../updates.ts";
 import { bigint, type Row } from "../values.ts";
 import { PROVISIONAL } from "./written-group.ts";

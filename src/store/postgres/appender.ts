@@ -3,7 +3,8 @@ import type { AnsweredGroup } from "../../threads/protocol.ts";
 import type { CallEnd, ThreadLogger, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
 import type { AppendResult } from "../group-plan.ts";
 import { conversationOf } from "../group-query.ts";
-import type { NewestSequences } from "../rows.ts";
+import type { NewestSequences } from "../sequence-log.ts";
+
 import { newestOf } from "./append-results.ts";
 import type { Connections } from "./connections.ts";
 import { serviceError } from "./failures.ts";

@@ -1,8 +1,7 @@
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import { Announcer } from "../announcer.ts";
-import type { LogTable, NewestSequences } from "../rows.ts";
-import type { LogListener } from "../sequence-log.ts";
+import type { LogListener, LogTable, NewestSequences } from "../sequence-log.ts";
 import type { Connections } from "./connections.ts";
 import type { Positions } from "./log.ts";
 import { CHANNEL } from "./written-group.ts";

@@ -49,14 +49,6 @@ export async function findErasures(session: Session, conversationIds: readonly s
 	return rows.map(erasureOf);
 }
 
-/** Returns the query that inserts what is kept of an erased conversation, in place of what was kept of an earlier life. */
-export function insertErasure({ idDigest: digest, sequence, owner, createdAt, erasedAt }: Erasure): Query {
-	return {
-		text: `${INSERT_ERASURE} VALUES ($1, $2, $3, $4, $5) ${REPLACE_ERASURE}`,
-		values: [digest, sequence, owner === undefined ? null : encodeText(owner), createdAt, erasedAt],
-	};
-}
-
 /** Begins the statement that inserts an erasure: its values follow, and {@link REPLACE_ERASURE}. */
 export const INSERT_ERASURE = `INSERT INTO conversation_updates.erasures (${ERASURE_COLUMNS})`;
 export const REPLACE_ERASURE = `

@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import type { AppendOutcome } from "../group-plan.ts";
-import type { NewestSequences } from "../rows.ts";
+import type { NewestSequences } from "../sequence-log.ts";
+
 import { finalOutcome, isAcknowledgement, precedingOf } from "./append-results.ts";
 import type { Connections } from "./connections.ts";
 import { CommitUnknown } from "./failures.ts";

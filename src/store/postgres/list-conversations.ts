@@ -1,4 +1,5 @@
 import { asciiLower, type Condition, hasCounts, hasTagCounts, type ListOrder } from "../condition.ts";
+import { conditionSql, type OwnConditions } from "../condition-sql.ts";
 import type {
 	ConversationQuery,
 	CountGroup,
@@ -15,19 +16,6 @@ import { Sql } from "./sql.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
 
-const COLUMNS = {
-	executionStatus: "status",
-	agentKind: "agent_kind",
-	model: "model",
-	parentConversationId: "parent_id",
-	forkedFromConversationId: "source_id",
-	sender: "sender",
-	owner: "owner",
-	createdAt: "created_at",
-	updatedAt: "updated_at",
-	activityAt: "activity_at",
-} as const;
-
 /** The values by which lists are ordered, before the sequence of the current update. */
 const ORDERS: Readonly<Record<Exclude<ListOrder, "updated">, string>> = {
 	activity: "c.activity_at",
@@ -43,16 +31,15 @@ const ORDERS: Readonly<Record<Exclude<ListOrder, "updated">, string>> = {
 export async function listConversations(session: Session, query: ConversationQuery): Promise<StoredConversation[]> {
 	const { conditions, order = "updated", before, beforeValue, limit, withRecords } = query;
 	const sql = new Sql();
-	const pieces = conditions.map((condition, index) => conditionSql(condition, `t${index}`, sql));
+	const found = conditionsIn(sql, conditions);
 	const orderValue = order === "updated" ? undefined : ORDERS[order];
 	const sequence = sql.value(bindable(before ?? 2n ** 63n));
 	const tests = [
 		orderValue === undefined || beforeValue === undefined
 			? `c.sequence < ${sequence}`
 			: `(${orderValue}, c.sequence) < (${sql.value(bindableNumber(beforeValue))}, ${sequence})`,
-		...pieces.map(({ test }) => test),
+		...found.tests,
 	];
-	const joins = pieces.map(({ join }) => join);
 	const ordered = orderValue === undefined ? "c.sequence DESC" : `${orderValue} DESC, c.sequence DESC`;
 	const [rows = []] = await session.query(
 		sql.query(`
@@ -61,7 +48,7 @@ export async function listConversations(session: Session, query: ConversationQue
 				${withRecords ? `, ${RECORD_COLUMNS}` : ""}
 			FROM (
 				SELECT c.*, ${orderValue ?? "c.sequence"} AS order_value
-				FROM conversation_updates.conversations c ${joins.join(" ")}
+				FROM conversation_updates.conversations c ${found.joins.join(" ")}
 				WHERE ${tests.join(" AND ")} ORDER BY ${ordered} LIMIT ${sql.value(limit)}
 			) c
 			LEFT JOIN conversation_updates.updates u
@@ -97,9 +84,8 @@ export async function countConversations(session: Session, query: CountQuery): P
 	/** @param table of kept counts; undefined to read the conversations */
 	const count = async (column: string, table: string | undefined, of: CountGroup | undefined) => {
 		const sql = new Sql();
-		const pieces = conditions.map((condition, index) => conditionSql(condition, `t${index}`, sql));
-		const tests = pieces.map(({ test }) => test);
-		const joins = pieces.map(({ join }) => join);
+		const found = conditionsIn(sql, conditions);
+		const [tests, joins] = [[...found.tests], [...found.joins]];
 		if (table === undefined && (of?.by === "tag" || of?.by === "tagKey"))
 			joins.push("JOIN conversation_updates.tags g ON g.conversation_id = c.conversation_id");
 		if (of?.by === "tag") tests.push(`${table === undefined ? "g" : "c"}.key = ${sql.value(encodeKey(of.key))}`);
@@ -136,64 +122,32 @@ export async function countConversations(session: Session, query: CountQuery): P
 	};
 }
 
-/** A condition in SQL: a test on conversation `c`, and the join that the test needs. */
-export interface ConditionSql {
-	readonly join: string;
-	readonly test: string;
-}
+const OWN: OwnConditions = {
+	key: encodeKey,
+	ids: (ids) => ids.filter(isConversationId),
+	isIn: (column) => `${column} = ANY (?::uuid[])`,
+	tag({ key, value }, alias) {
+		// Joined by the sequence, so that the index of tags has the order of lists. A further join condition would mislead the
+		// planner.
+		const join = `JOIN conversation_updates.tags ${alias} ON ${alias}.sequence = c.sequence`;
+		const test =
+			value === undefined
+				? { text: `${alias}.key = ?`, parameters: [encodeKey(key)] }
+				: { text: `${alias}.key = ? AND ${alias}.value = ?`, parameters: [encodeKey(key), encodeKey(value)] };
+		return { join, test };
+	},
+	title({ contains }, alias) {
+		const join = `JOIN conversation_updates.titles ${alias} ON ${alias}.conversation_id = c.conversation_id`;
+		const contained = encodeText(asciiLower(contains)).replaceAll(/[\\%_]/g, "\\$&");
+		return { join, test: { text: `${alias}.title LIKE ?`, parameters: [`%${contained}%`] } };
+	},
+};
 
-/** @param alias name of the table that the condition joins */
-export function conditionSql(condition: Condition, alias: string, sql: Sql): ConditionSql {
-	switch (condition.kind) {
-		case "equal": {
-			const { field, value } = condition;
-			const stored = sql.value(typeof value === "string" ? encodeKey(value) : value);
-			return { join: "", test: `c.${COLUMNS[field]} = ${stored}` };
-		}
-		case "tag": {
-			const { key, value } = condition;
-			// Joined by the sequence, so that the index of tags has the order of lists. A further join condition would mislead the
-			// planner.
-			const join = `JOIN conversation_updates.tags ${alias} ON ${alias}.sequence = c.sequence`;
-			const ofKey = `${alias}.key = ${sql.value(encodeKey(key))}`;
-			const test = value === undefined ? ofKey : `${ofKey} AND ${alias}.value = ${sql.value(encodeKey(value))}`;
-			return { join, test };
-		}
-		case "time": {
-			const column = `c.${COLUMNS[condition.field]}`;
-			const from = sql.value(bindable(condition.from ?? -(2n ** 63n)));
-			const to = sql.value(bindable(condition.to ?? 2n ** 63n));
-			return { join: "", test: `${column} >= ${from} AND ${column} < ${to}` };
-		}
-		case "one_of":
-			return { join: "", test: `c.${COLUMNS[condition.field]} = ANY (${sql.value(condition.values)}::bigint[])` };
-		case "ids": {
-			const ids = condition.ids.filter(isConversationId);
-			return { join: "", test: `c.conversation_id = ANY (${sql.value(ids)}::uuid[])` };
-		}
-		case "cost": {
-			const { from, to } = condition;
-			const bounds = [
-				...(from === undefined ? [] : [`c.cost >= ${sql.value(from)}`]),
-				...(to === undefined ? [] : [`c.cost < ${sql.value(to)}`]),
-			];
-			return { join: "", test: bounds.length === 0 ? "true" : bounds.join(" AND ") };
-		}
-		case "error":
-			return { join: "", test: condition.value ? "c.has_error" : "NOT c.has_error" };
-		case "gaps":
-			if (!condition.value) return { join: "", test: "c.gap_count = 0" };
-			return {
-				join: "",
-				test:
-					condition.before === undefined
-						? "c.gap_count > 0"
-						: `c.gap_count > 0 AND c.gaps_since < ${sql.value(bindable(condition.before))}`,
-			};
-		case "title": {
-			const join = `JOIN conversation_updates.titles ${alias} ON ${alias}.conversation_id = c.conversation_id`;
-			const contained = encodeText(asciiLower(condition.contains)).replaceAll(/[\\%_]/g, "\\$&");
-			return { join, test: `${alias}.title LIKE ${sql.value(`%${contained}%`)}` };
-		}
-	}
+/** Returns the joins and the tests of conversations `c` by conditions, whose values become parameters of a statement. */
+export function conditionsIn(
+	sql: Sql,
+	conditions: readonly Condition[],
+): { readonly joins: readonly string[]; readonly tests: readonly string[] } {
+	const all = conditionSql(conditions, OWN);
+	return { joins: all.flatMap(({ join }) => join ?? []), tests: all.map(({ test }) => sql.fragment(test)) };
 }

@@ -1,5 +1,4 @@
-import type { LogTable, NewestSequences } from "../rows.ts";
-import type { RangeQuery, SequenceRange } from "../sequence-log.ts";
+import type { LogTable, NewestSequences, RangeQuery, SequenceRange } from "../sequence-log.ts";
 import { bigint, bindable, nullable } from "../values.ts";
 import { isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";

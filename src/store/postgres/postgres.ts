@@ -2,15 +2,16 @@ import { randomUUID } from "node:crypto";
 import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger, ThreadObserver } from "../../threads/worker-thread.ts";
+import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "../access-keys.ts";
 import { compactStep } from "../compaction.ts";
 import { appendJudged, type IsSameRecord } from "../duplicates.ts";
 import { Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
+import type { Session as AnySession } from "../session.ts";
 import type { Store } from "../store.ts";
 import type { ViewName } from "../views/follow.ts";
 import { listViews, readView, type ViewAnswer, type ViewQuery } from "../views/read-view.ts";
 import { resetViews } from "../views/views.ts";
-import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { batchResult, updateResult } from "./append-results.ts";
 import { Appender } from "./appender.ts";
 import { claim } from "./claims.ts";
@@ -153,6 +154,16 @@ function storeOf(
 		await connections.transaction((transaction) => transaction.commit(...queries));
 	}
 
+	/** Writes in a transaction: see {@link write}. */
+	function writeInSession<T>(operation: string, work: (session: AnySession) => Promise<T>): Promise<T> {
+		return run(() =>
+			logged(
+				operation,
+				connections.transaction((transaction) => work(postgresSession(transaction))),
+			),
+		);
+	}
+
 	/** Reads views, by default that of conversations, when they have everything that was accepted before. */
 	function readOfView<Query, Result>(
 		operation: string,
@@ -196,10 +207,10 @@ function storeOf(
 			subscribe: (listener) => announcer.subscribe("events", listener),
 		},
 		accessKeys: {
-			list: () => read("listAccessKeys", listAccessKeys),
-			create: (key) => run(() => logged("createAccessKey", createAccessKey(connections, key))),
-			revoke: (name, at) => run(() => logged("revokeAccessKey", write(revokeAccessKey(name, at)))),
-			touch: (uses) => run(() => logged("touchAccessKeys", write(touchAccessKeys(uses)))),
+			list: () => read("listAccessKeys", (session) => listAccessKeys(postgresSession(session))),
+			create: (key) => writeInSession("createAccessKey", (session) => createAccessKey(session, key)),
+			revoke: (name, at) => writeInSession("revokeAccessKey", (session) => revokeAccessKey(session, { name, at })),
+			touch: (uses) => writeInSession("touchAccessKeys", (session) => touchAccessKeys(session, uses)),
 		},
 		refusedPosts: {
 			add: (posts, room) => run(() => logged("addRefusedPosts", addRefusedPosts(connections, posts, room))),

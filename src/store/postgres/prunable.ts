@@ -1,6 +1,7 @@
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
 import type { PrunableQuery, RemovalBounds } from "../pruner.ts";
-import type { LogTable } from "../rows.ts";
+import type { LogTable } from "../sequence-log.ts";
+
 import { bigint, text } from "../values.ts";
 import { Sql } from "./sql.ts";
 import type { Query, Session } from "./transaction.ts";

@@ -1,5 +1,6 @@
 import type { PrunableQuery, PruningEngine, RemovalBounds } from "../pruner.ts";
-import type { LogTable } from "../rows.ts";
+import type { LogTable } from "../sequence-log.ts";
+
 import { bigint, boolean, nullable, text } from "../values.ts";
 import { deriveConversations } from "../views/conversations.ts";
 import { lockView } from "../views/follow.ts";

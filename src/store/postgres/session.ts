@@ -4,7 +4,7 @@ import type { Session as AnySession, Change, Columns, Dialect } from "../session
 import { type Table, tableOf } from "../tables.ts";
 import type { Row } from "../values.ts";
 import { decoded } from "./rows.ts";
-import { insertInto, json, orReplace, rowsIn, storedForm } from "./sql.ts";
+import { Bytes, insertEvents, insertInto, json, orReplace, rowsFor, rowsIn, storedForm } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 import { saturatingSum } from "./usage-report.ts";
@@ -61,6 +61,26 @@ export function postgresSession(transaction: Session): AnySession {
 		async write(table, changes) {
 			const rows = changes.filter(isChanged).map(({ after }) => after);
 			if (rows.length > 0) await run(replace(table, rows));
+		},
+		async insert(name, rows) {
+			const table = tableOf("postgres", name);
+			const bytes = new Bytes();
+			const values = [rowsFor(table, rows, bytes)];
+			const hasBytes = Object.values(table.columns).includes("bytes");
+			await run({ text: insertInto(table), values: hasBytes ? [...values, bytes.all()] : values });
+		},
+		async insertEntries(log, rows) {
+			const table = tableOf("postgres", log);
+			const bytes = new Bytes();
+			const values = [rowsFor(table, rows, bytes), bytes.all()];
+			const owners = log === "updates" ? "heads" : "activities";
+			const owner = `(SELECT o.owner FROM ${SCHEMA}${owners} o WHERE o.conversation_id = r.conversation_id)`;
+			const valueFor = (column: string) => (column === "owner" ? owner : undefined);
+			const text =
+				log === "updates"
+					? insertInto(table, { valueFor })
+					: `WITH ${insertEvents({ valueFor })} SELECT count(*) FROM new_events`;
+			await run({ text, values });
 		},
 		async remove(table, keys) {
 			if (keys.length > 0) await run(remove(table, keys, ""));

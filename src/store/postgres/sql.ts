@@ -1,6 +1,8 @@
+import type { Sql as Fragment } from "../condition-sql.ts";
+import { BLOCK_BITS } from "../event-condition.ts";
 import { SCHEMA as SCHEMAS, SQL_TYPES } from "../schema.ts";
 import type { Columns, Value } from "../session.ts";
-import type { ColumnType, Table } from "../tables.ts";
+import { type ColumnType, type Table, tableOf } from "../tables.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
 
@@ -14,6 +16,12 @@ export class Sql {
 		return `$${this.#values.length}`;
 	}
 
+	/** Adds the values of a fragment. Returns its text with placeholders in place of question marks. */
+	fragment({ text, parameters }: Fragment): string {
+		let at = 0;
+		return text.replaceAll("?", () => this.value(parameters[at++]));
+	}
+
 	/** Returns the query of a statement that contains the placeholders. */
 	query(text: string): Query {
 		return { text, values: this.#values };
@@ -21,6 +29,7 @@ export class Sql {
 }
 
 const SCHEMA = SCHEMAS.postgres;
+export const EVENTS = tableOf("postgres", "events");
 
 /** Where a statement has its rows from. */
 export interface RowSource {
@@ -44,6 +53,22 @@ export function insertInto(table: Table, source: RowSource = {}): string {
 	);
 	return `INSERT INTO ${SCHEMA}${table.name} AS t (${Object.keys(table.columns).join()})
 		SELECT ${values.join()} FROM ${from} ${rowsIn(table, json)}`;
+}
+
+/** Returns SQL that inserts events, as parts of a WITH clause. `new_events` has the inserted ones. */
+export function insertEvents(source: RowSource = {}): string {
+	const { valueFor: valueOfCaller = () => undefined } = source;
+	const valueFor = (column: string) =>
+		column === "size" ? "coalesce(r.unpacked_size, r.text_size)" : valueOfCaller(column);
+	return `
+		new_events AS (${insertInto(EVENTS, { ...source, valueFor })} RETURNING sequence, happened_at), new_times AS (
+			INSERT INTO conversation_updates.event_times AS t (block, first_at, last_at)
+			SELECT sequence >> ${BLOCK_BITS}, min(happened_at), max(happened_at) FROM new_events GROUP BY 1
+			ON CONFLICT (block) DO UPDATE
+			SET first_at = least(t.first_at, excluded.first_at), last_at = greatest(t.last_at, excluded.last_at)
+			WHERE excluded.first_at < t.first_at OR excluded.last_at > t.last_at
+		)
+	`;
 }
 
 /**

@@ -15,7 +15,7 @@ import {
 } from "../text-index.ts";
 import { bigint, bindable, integer, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
-import { conditionSql } from "./list-conversations.ts";
+import { conditionsIn } from "./list-conversations.ts";
 import { isConversationId } from "./rows.ts";
 import { json, Sql } from "./sql.ts";
 import type { Query, Session } from "./transaction.ts";
@@ -259,11 +259,8 @@ function except({ except: excluded = [] }: DocumentQuery, sql: Sql): string {
 }
 
 function filterOf(conditions: readonly Condition[], sql: Sql): { readonly joins: string; readonly tests: string } {
-	const pieces = conditions.map((condition, index) => conditionSql(condition, `t${index}`, sql));
-	return {
-		joins: pieces.map(({ join }) => join).join(" "),
-		tests: pieces.map(({ test }) => `AND ${test}`).join(" "),
-	};
+	const { joins, tests } = conditionsIn(sql, conditions);
+	return { joins: joins.join(" "), tests: tests.map((test) => `AND ${test}`).join(" ") };
 }
 
 function tsQuery({ required, excluded }: Pick<DocumentQuery, "required" | "excluded">): string {

@@ -16,7 +16,7 @@ import {
 	usedPeriodsSql,
 } from "../usage-report.ts";
 import { bigint, nullable } from "../values.ts";
-import { conditionSql } from "./list-conversations.ts";
+import { conditionsIn } from "./list-conversations.ts";
 import { decoded } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeKey } from "./stored-text.ts";
@@ -56,11 +56,10 @@ export function queryOf({ build }: UsageStatement): Query {
 		isSame: "c.conversation_id = k.id",
 		isParent: `p.conversation_id = CASE WHEN up.id ~ '${UUID}' THEN up.id::uuid END`,
 		matching(conditions) {
-			const pieces = conditions.map((condition, n) => conditionSql(condition, `m${n}`, sql));
-			const joins = pieces.map(({ join }) => join);
+			const { joins, tests } = conditionsIn(sql, conditions);
 			return `
 				SELECT c.conversation_id FROM conversation_updates.conversations c ${joins.join(" ")}
-				WHERE ${pieces.map(({ test }) => test).join(" AND ")}
+				WHERE ${tests.join(" AND ")}
 			`;
 		},
 		tagsOf: (alias) => `${alias}.conversation_id = c.conversation_id`,

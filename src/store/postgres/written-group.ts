@@ -1,13 +1,12 @@
-import { BLOCK_BITS } from "../event-condition.ts";
 import type { ConversationOrigin } from "../owners.ts";
-import { columnOfEvent, packRecordAsync, packSecrets, unpackedSizeOf } from "../record-column.ts";
+import { columnOfEvent, packRecordAsync, packSecrets } from "../record-column.ts";
 import { activityColumns, eventColumns, headColumns, originColumns, updateColumns } from "../rows.ts";
-import type { ActivityRow, EventRow } from "../stored-rows.ts";
+import type { ActivityRow } from "../stored-rows.ts";
 import { tableOf } from "../tables.ts";
 import type { WrittenGroup } from "../written-group.ts";
 import { writeGapsQueries } from "./gaps.ts";
 import { postsQueries } from "./senders.ts";
-import { Bytes, insertInto, json, orReplace, type RowSource, rowsFor } from "./sql.ts";
+import { Bytes, EVENTS, insertEvents, insertInto, json, orReplace, type RowSource, rowsFor } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
 import { markChangedQuery } from "./views.ts";
@@ -22,9 +21,8 @@ export const PROVISIONAL = 2n ** 62n;
 /** Channel on which processes notify each other of new entries. */
 export const CHANNEL = "conversation_updates";
 
-export const UPDATES = tableOf("postgres", "updates");
-export const EVENTS = tableOf("postgres", "events");
-export const HEADS = tableOf("postgres", "heads");
+const UPDATES = tableOf("postgres", "updates");
+const HEADS = tableOf("postgres", "heads");
 const ACTIVITIES = tableOf("postgres", "activities");
 
 /** Columns whose numbers may be provisional, with the newest sequence before the group to which they are added. */
@@ -53,24 +51,6 @@ function groupRows(table: string, json: string): RowSource {
 	return { json, bytes: "$3", from: "p,", valueFor };
 }
 
-/** Returns SQL that inserts heads, or replaces existing ones, which keep their origin. */
-export function writeHeads(source: RowSource = {}): string {
-	return `${insertInto(HEADS, source)} ${orReplace(HEADS, ["sender", "owner"])}`;
-}
-
-/** Returns SQL that inserts events, as part of a statement, whose other parts must be told `new_events`. */
-export function insertEvents(source: RowSource = {}): string {
-	return `
-		new_events AS (${insertInto(EVENTS, source)} RETURNING sequence, happened_at), new_times AS (
-			INSERT INTO conversation_updates.event_times AS t (block, first_at, last_at)
-			SELECT sequence >> ${BLOCK_BITS}, min(happened_at), max(happened_at) FROM new_events GROUP BY 1
-			ON CONFLICT (block) DO UPDATE
-			SET first_at = least(t.first_at, excluded.first_at), last_at = greatest(t.last_at, excluded.last_at)
-			WHERE excluded.first_at < t.first_at OR excluded.last_at > t.last_at
-		)
-	`;
-}
-
 /**
  * The statement that takes the sequences of a group and writes all rows that contain them. It locks the row of `positions`
  * until the transaction ends, so it is the last statement. It fails for a group that its writer has given up, because
@@ -85,7 +65,7 @@ export const WRITE_GROUP = `
 	), new_updates AS (
 		${insertInto(UPDATES, groupRows("updates", "$4"))}
 	), ${insertEvents(groupRows("events", "$5"))}, new_heads AS (
-		${writeHeads(groupRows("heads", "$6"))}
+		${insertInto(HEADS, groupRows("heads", "$6"))} ${orReplace(HEADS, ["sender", "owner"])}
 	), new_errors AS (
 		UPDATE conversation_updates.activities r SET error_sequence = ${provisional("error_sequence", "first_event")}
 		FROM p WHERE r.conversation_id = ANY ($10::uuid[])
@@ -142,7 +122,7 @@ function sendersQuery(senders: WrittenGroup["senders"]): Query {
 }
 
 /** Returns the query that writes activities. The origin of one that exists stays the same. */
-export function activitiesQuery(activities: readonly ActivityRow[]): Query {
+function activitiesQuery(activities: readonly ActivityRow[]): Query {
 	const rows = activities.map(({ conversationId, origin, activity }) => ({
 		...activityColumns(conversationId, activity),
 		...originColumns(origin),
@@ -152,11 +132,6 @@ export function activitiesQuery(activities: readonly ActivityRow[]): Query {
 		text: `${insertInto(ACTIVITIES)} ${orReplace(ACTIVITIES, ["sender", "owner"])}`,
 		values: [rowsFor(ACTIVITIES, rows, new Bytes())],
 	};
-}
-
-/** Returns the columns of an event. */
-export function eventRow(event: EventRow) {
-	return { ...eventColumns(event), size: unpackedSizeOf(event.text) };
 }
 
 function activityRows(group: WrittenGroup): ActivityRow[] {
@@ -184,7 +159,10 @@ async function writeQuery(group: WrittenGroup, writer: GroupWriter): Promise<Que
 	});
 	const events = group.events.map(({ event, ...posted }) => {
 		const [text, secrets] = [columnOfEvent(event), packSecrets(event.secrets)];
-		return { ...eventRow({ ...event, ...posted, text, secrets }), owner: originOf(group, posted.conversationId).owner };
+		return {
+			...eventColumns({ ...event, ...posted, text, secrets }),
+			owner: originOf(group, posted.conversationId).owner,
+		};
 	});
 	const heads = [...group.heads].map(([id, head]) => {
 		const origin = group.origins.get(id);

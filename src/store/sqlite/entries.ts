@@ -6,7 +6,7 @@ import { type TableName, tableOf } from "../tables.ts";
 import type { Statements } from "./statements.ts";
 
 /** A row to insert. A column that it lacks is null. */
-type Columns = Readonly<Record<string, SQLInputValue | boolean | undefined>>;
+type Columns = Readonly<Record<string, SQLInputValue | boolean | readonly string[] | undefined>>;
 
 const inserts = new Map<TableName, { readonly names: readonly string[]; readonly sql: string }>();
 
@@ -22,8 +22,14 @@ export function insertInto(statements: Statements, table: TableName, row: Column
 	statements.prepare(sql).run(...names.map((name) => bound(row[name])));
 }
 
-function bound(value: SQLInputValue | boolean | undefined): SQLInputValue {
-	return typeof value === "boolean" ? Number(value) : (value ?? null);
+/** Returns a value as the driver takes it. A list becomes JSON. */
+export function bound(value: Columns[string]): SQLInputValue {
+	if (typeof value === "boolean") return BigInt(value);
+	return isList(value) ? JSON.stringify(value) : (value ?? null);
+}
+
+function isList(value: Columns[string]): value is readonly string[] {
+	return Array.isArray(value);
 }
 
 /**

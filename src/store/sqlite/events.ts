@@ -1,8 +1,8 @@
+import type { SQLInputValue } from "node:sqlite";
 import { BLOCK_BITS, type EventCondition, timeRangeOf } from "../event-condition.ts";
 import type { EventQuery, StoredEvent } from "../events.ts";
 import { storedEventsFrom } from "../rows.ts";
 import { bigint, bindable, integer, type Row, text } from "../values.ts";
-import type { Sql } from "./condition-sql.ts";
 import type { Statements } from "./statements.ts";
 
 const OF_ALL = "events e CROSS JOIN activities a ON a.id = e.activity";
@@ -38,6 +38,12 @@ export function readEvents(statements: Statements, sequences: readonly bigint[])
 		statements,
 		rows.filter((row) => row !== undefined),
 	);
+}
+
+/** A fragment of SQL with the values of its placeholders. */
+interface Sql {
+	readonly text: string;
+	readonly parameters: readonly SQLInputValue[];
 }
 
 /** Returns the statement that lists events. */

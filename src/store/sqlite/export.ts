@@ -2,7 +2,10 @@ import { closeSync, existsSync, openSync, rmSync, statSync } from "node:fs";
 import type { DatabaseSync } from "node:sqlite";
 import type { ExportSource, ImportTarget, Ranges } from "../export/databases.ts";
 import { BEGINNING, requireContents } from "../export/databases.ts";
-import { text } from "../values.ts";
+import { DatabaseRows } from "../export/rows.ts";
+import { gapsFrom } from "../gaps.ts";
+import { baselineArray, baselineColumns, baselineFrom, ledgerColumns } from "../usage-baseline.ts";
+import { bigint, text } from "../values.ts";
 import { adoptEarlierUsage } from "../views/usage.ts";
 import { followViews } from "../views/views.ts";
 import { putInPlace } from "./backup.ts";
@@ -14,7 +17,8 @@ import {
 	transactionAsync,
 	unfinishedFile,
 } from "./database.ts";
-import { countRows, insertRows, lastKey, readRows } from "./export-rows.ts";
+import { insertInto } from "./entries.ts";
+import { writeGaps } from "./gaps.ts";
 import { lockDatabase } from "./lock.ts";
 import { readRange, readRetentionTime } from "./log.ts";
 import { createSchema, SCHEMA_VERSION, schemaVersion } from "./schema.ts";
@@ -37,10 +41,11 @@ export function openSqliteSource(path: string): ExportSource {
 		// All reads see the database as it is at the first one.
 		database.exec("BEGIN");
 		const statements = new Statements(database);
+		const rows = rowsOf(statements);
 		return {
 			ranges: async () => readRanges(statements),
-			counts: async (after) => countRows(statements, after),
-			rows: async (kind, after) => readRows(statements, kind, after),
+			counts: (after) => rows.counts(after),
+			rows: (kind, after) => rows.read(kind, after),
 			listUpdates: async (query) => listUpdates(statements, query),
 			[Symbol.asyncDispose]: async () => database.close(),
 		};
@@ -83,6 +88,7 @@ interface Files {
 
 function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew, path }: Files): ImportTarget {
 	const statements = new Statements(database);
+	const stored = rowsOf(statements);
 	let isBegun = false;
 	return {
 		async begin(manifest) {
@@ -99,13 +105,11 @@ function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew,
 				throw new Error(`${unfinished} is part of an import of another export: remove the file to start again`);
 			isBegun = true;
 		},
-		last: async (kind) => lastKey(statements, kind),
-		rows: async (kind, after) => readRows(statements, kind, after),
-		async write(kind, rows) {
-			transaction(database, "BEGIN IMMEDIATE", () => insertRows(statements, kind, rows));
-		},
+		last: (kind) => stored.last(kind),
+		rows: (kind, after) => stored.read(kind, after),
+		write: (kind, rows) => transactionAsync(database, "BEGIN IMMEDIATE", () => stored.write(kind, rows)),
 		async finish(ranges, counts) {
-			transaction(database, "BEGIN IMMEDIATE", () => {
+			await transactionAsync(database, "BEGIN IMMEDIATE", async () => {
 				for (const log of ["updates", "events"] as const) {
 					const { newest, prunedThrough, lastRemoval } = ranges[log];
 					statements
@@ -113,7 +117,7 @@ function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew,
 						.run(prunedThrough, lastRemoval, newest, log);
 				}
 				statements.prepare("UPDATE store_state SET clock = ?").run(ranges.retentionTime ?? null);
-				requireContents([readRanges(statements), countRows(statements, BEGINNING)], [ranges, counts]);
+				requireContents([readRanges(statements), await stored.counts(BEGINNING)], [ranges, counts]);
 			});
 			const session = sqliteSession(statements);
 			await transactionAsync(database, "BEGIN IMMEDIATE", () => adoptEarlierUsage(session));
@@ -139,4 +143,41 @@ function readRanges(statements: Statements): Ranges {
 		events: readRange(statements, "events", {}),
 		retentionTime: readRetentionTime(statements),
 	};
+}
+
+function rowsOf(statements: Statements): DatabaseRows {
+	return new DatabaseRows(sqliteSession(statements), {
+		usage: {
+			table: "(SELECT * FROM usage_conversations WHERE is_kept) k",
+			columns: `k.*, (
+				SELECT json_group_array(json_array(${baselineArray((column) => `CAST(${column} AS TEXT)`)}))
+				FROM usage_ledger l WHERE l.conversation = k.id
+			) AS rows`,
+			key: "k.conversation_id",
+			read: (row) => baselineFrom(row, text),
+			async write(baselines) {
+				for (const baseline of baselines) {
+					const columns = { conversation_id: baseline.conversationId, ...baselineColumns(baseline) };
+					insertInto(statements, "usage_conversations", columns);
+					const conversation = bigint(statements.prepare("SELECT last_insert_rowid() AS id").get()?.id);
+					for (const row of baseline.rows)
+						insertInto(statements, "usage_ledger", { conversation, ...ledgerColumns(row) });
+				}
+			},
+		},
+		gaps: {
+			table: `(
+				SELECT conversation_id, json_group_array(json_array(kind, missing, after_event_id, CAST(since AS TEXT))) AS gaps
+				FROM gaps GROUP BY conversation_id
+			)`,
+			columns: "*",
+			key: "conversation_id",
+			read: (row) => ({ conversationId: text(row.conversation_id), gaps: gapsFrom(row.gaps) }),
+			async write(rows) {
+				for (const { conversationId, gaps } of rows)
+					writeGaps(statements, conversationId, { closed: [], opened: gaps });
+			},
+		},
+		eventIdOf: (row) => text(row.event_id),
+	});
 }

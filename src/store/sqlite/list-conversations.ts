@@ -1,4 +1,5 @@
 import { hasCounts, hasTagCounts, type ListOrder } from "../condition.ts";
+import type { IndexAccess, Sql, SqlCondition } from "../condition-sql.ts";
 import type {
 	ConversationQuery,
 	CountQuery,
@@ -9,7 +10,7 @@ import type {
 import { conversationFrom } from "../rows.ts";
 import { bigint, bindable, bindableNumber, integer, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
-import { conditionSql, type IndexAccess, type Sql, type SqlCondition } from "./condition-sql.ts";
+import { conditionsOf, parametersOf } from "./conditions.ts";
 import { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
 
@@ -48,7 +49,7 @@ const ORDERS = {
  */
 export function listConversations(statements: Statements, query: ConversationQuery): StoredConversation[] {
 	const { order = "updated", before = 2n ** 63n, beforeValue } = query;
-	const conditions = conditionSql(query.conditions);
+	const conditions = conditionsOf(query.conditions);
 	const fewest = chooseCondition(statements, conditions, order);
 	const { column, index, ofOwner } = ORDERS[order];
 	// The index of an owner has each order.
@@ -81,7 +82,7 @@ export function listConversations(statements: Statements, query: ConversationQue
 			WHERE ${tests.map(({ text: test }) => test).join(" AND ")}
 			ORDER BY ${key.map((part) => `${part} DESC`).join()} LIMIT ?
 		`)
-		.all(...tests.flatMap(({ parameters }) => parameters), query.limit);
+		.all(...parametersOf(tests), query.limit);
 	using records = new RecordReader(statements);
 	return rows.map((row) => {
 		const activity = findActivity(statements, text(row.conversation_id));
@@ -104,7 +105,7 @@ const GROUPS = {
  * group when there is no condition.
  */
 export function countConversations(statements: Statements, { conditions, group, limit }: CountQuery): StoredCounts {
-	const sql = conditionSql(conditions);
+	const sql = conditionsOf(conditions);
 	const chosen = hasCounts(conditions)
 		? undefined
 		: (chooseCondition(statements, sql, "activity") ?? sql.find(({ index }) => index !== undefined));
@@ -114,7 +115,7 @@ export function countConversations(statements: Statements, { conditions, group, 
 			.prepare(
 				`SELECT ${column} AS value, ${number} AS count FROM ${from} ${where} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?`,
 			)
-			.all(...tests.flatMap(({ parameters }) => parameters), limit)
+			.all(...parametersOf(tests), limit)
 			.map(({ value, count: counted }) => ({
 				value: typeof value === "bigint" ? Number(value) : text(value),
 				count: integer(counted),
@@ -175,6 +176,6 @@ function countEntries(statements: Statements, { from, join, where }: IndexAccess
 	// The condition on the title also tests a column of the conversation, hence the join.
 	const row = statements
 		.prepare(`SELECT count(*) AS count FROM (SELECT 1 FROM ${from} ${join} WHERE ${where.text} LIMIT ${few})`)
-		.get(...where.parameters);
+		.get(...parametersOf([where]));
 	return integer(row?.count);
 }

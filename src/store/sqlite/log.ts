@@ -1,5 +1,4 @@
-import type { LogTable } from "../rows.ts";
-import type { RangeQuery, SequenceRange } from "../sequence-log.ts";
+import type { LogTable, RangeQuery, SequenceRange } from "../sequence-log.ts";
 import { bigint, nullable } from "../values.ts";
 import type { Statements } from "./statements.ts";
 

@@ -25,7 +25,7 @@ export function getRecordState(statements: Statements, { conversationId, eventId
 /** Returns the ids of at most `limit` conversations whose record may lack changes that stored events make. */
 export function listUnapplied(statements: Statements, limit: number): readonly string[] {
 	const rows = statements
-		.prepare("SELECT conversation_id FROM heads INDEXED BY heads_unapplied WHERE has_unapplied_events = 1 LIMIT ?")
+		.prepare("SELECT conversation_id FROM heads INDEXED BY heads_unapplied WHERE has_unapplied_events = TRUE LIMIT ?")
 		.all(limit);
 	return rows.map(({ conversation_id }) => text(conversation_id));
 }

@@ -1,5 +1,6 @@
 import type { RemovalBounds } from "../pruner.ts";
-import type { LogTable } from "../rows.ts";
+import type { LogTable } from "../sequence-log.ts";
+
 import { bigint, type Row, text } from "../values.ts";
 import { closeGap, removeGaps, removeOldGaps } from "./gaps.ts";
 import { getDeleted, IS_BASE } from "./prunable.ts";

@@ -1,7 +1,7 @@
-import type { SQLInputValue } from "node:sqlite";
 import type { Columns, Dialect, Session, TitleChange, Value } from "../session.ts";
-import type { Table } from "../tables.ts";
-import { type Row, text } from "../values.ts";
+import { type Table, tableOf } from "../tables.ts";
+import { bigint, type Row, text } from "../values.ts";
+import { bound, insertInto as insertRow, widenEventTimes } from "./entries.ts";
 import type { Statements } from "./statements.ts";
 import { saturatingSum } from "./usage-report.ts";
 
@@ -54,6 +54,23 @@ export function sqliteSession(statements: Statements): Session {
 			for (const { before, after } of changes)
 				if (before === undefined) run(insertInto(table.name, Object.keys(after)), Object.values(after));
 				else updateRow(table, before, after, run);
+		},
+		async insert(table, rows) {
+			for (const row of rows) insertRow(statements, table, row);
+		},
+		async insertEntries(log, rows) {
+			const { column = "", table: conversations } = tableOf("sqlite", log).reference ?? {};
+			for (const row of rows) {
+				const find = statements.prepare(`SELECT id, owner FROM ${conversations} WHERE conversation_id = ?`);
+				const { id, owner } = find.get(bound(row.conversation_id)) ?? {};
+				insertRow(statements, log, { ...row, [column]: bigint(id) });
+				if (typeof owner === "string") insertRow(statements, `${log}_of_owners`, { owner, sequence: row.sequence });
+			}
+			if (log === "events")
+				widenEventTimes(
+					statements,
+					rows.map((row) => ({ sequence: bigint(row.sequence), happenedAt: bigint(row.happened_at) })),
+				);
 		},
 		async remove({ name, key }, keys) {
 			each(
@@ -121,13 +138,4 @@ function writeTitle({ key, before, after }: TitleChange, run: Run): void {
 
 function allOf(columns: readonly string[]): string {
 	return columns.map((column) => `${column} = ?`).join(" AND ");
-}
-
-function bound(value: Value | undefined): SQLInputValue {
-	if (typeof value === "boolean") return BigInt(value);
-	return isList(value) ? JSON.stringify(value) : (value ?? null);
-}
-
-function isList(value: Value | undefined): value is readonly string[] {
-	return Array.isArray(value);
 }

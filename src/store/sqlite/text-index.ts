@@ -1,5 +1,6 @@
 import { EXAMINED_UPDATES, examinedUpdateFrom, foundTitles } from "../changed-titles.ts";
 import type { Condition } from "../condition.ts";
+import type { Sql } from "../condition-sql.ts";
 import {
 	type DocumentQuery,
 	type FoundDocument,
@@ -13,7 +14,7 @@ import {
 	type TitleWords,
 } from "../text-index.ts";
 import { bigint, bindable, integer, nullable, text } from "../values.ts";
-import { conditionSql, type Sql } from "./condition-sql.ts";
+import { conditionsOf, parametersOf } from "./conditions.ts";
 import type { Statements } from "./statements.ts";
 
 /** Begins the word by which the documents of a conversation are found. No word of a text has it. */
@@ -167,7 +168,7 @@ function* findEvents(
 				${filter.map((one) => `AND ${one.text}`).join(" ")}
 			ORDER BY search_texts.rowid DESC LIMIT ?
 		`)
-		.iterate(matchOf(query, words), bindable(below), least, ...filter.flatMap(({ parameters }) => parameters), limit);
+		.iterate(matchOf(query, words), bindable(below), least, ...parametersOf(filter), limit);
 	for (const row of rows) yield { conversationId: text(row.conversation_id), event: bigint(row.sequence), title: 0n };
 }
 
@@ -199,15 +200,7 @@ function findTitles(
 			WHERE (position, sequence) < (?, ?) AND (position, sequence) >= (?, ?)
 			ORDER BY position DESC, sequence DESC LIMIT ?
 		`)
-		.all(
-			matchOf(query, []),
-			...filter.flatMap(({ parameters }) => parameters),
-			before.event,
-			before.title,
-			from.event,
-			from.title,
-			limit,
-		);
+		.all(matchOf(query, []), ...parametersOf(filter), before.event, before.title, from.event, from.title, limit);
 	return rows.map((row) => ({
 		conversationId: text(row.conversation_id),
 		event: bigint(row.position),
@@ -216,7 +209,7 @@ function findTitles(
 }
 
 function filterOf(conditions: readonly Condition[]): Sql[] {
-	return conditionSql(conditions).map(({ test }) => test);
+	return conditionsOf(conditions).map(({ test }) => test);
 }
 
 /**

@@ -18,7 +18,7 @@ import {
 	usedPeriodsSql,
 } from "../usage-report.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
-import { conditionSql } from "./condition-sql.ts";
+import { conditionsOf, parametersOf } from "./conditions.ts";
 import type { Statements } from "./statements.ts";
 
 /** Sums up usage. */
@@ -89,8 +89,8 @@ export function sqlOf(
 		isSame: "c.conversation_id = k.conversation_id",
 		isParent: "p.conversation_id = up.id",
 		matching(conditions) {
-			const tests = conditionSql(conditions).map(({ test }) => test);
-			for (const { parameters } of tests) for (const parameter of parameters) value(parameter);
+			const tests = conditionsOf(conditions).map(({ test }) => test);
+			for (const parameter of parametersOf(tests)) value(parameter);
 			return `SELECT c.conversation_id FROM conversations c WHERE ${tests.map((test) => test.text).join(" AND ")}`;
 		},
 		tagsOf: (alias) => `${alias}.conversation = c.id`,

@@ -2,7 +2,14 @@ import { isPast, SENDER_GONE } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import { failureOf, type Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
-import type { AccessKeyRow, AccessKeyUse } from "../access-keys.ts";
+import {
+	type AccessKeyRow,
+	type AccessKeyUse,
+	createAccessKey,
+	listAccessKeys,
+	revokeAccessKey,
+	touchAccessKeys,
+} from "../access-keys.ts";
 import type { RepackedRange, ReturnedSpace } from "../compaction.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
 import type { Erased, EraseRequest } from "../erasure.ts";
@@ -17,7 +24,6 @@ import { deriveConversations } from "../views/conversations.ts";
 import type { ViewName, ViewPosition } from "../views/follow.ts";
 import { assignUsage, forgetUsage, keepUsage, removeUnused, settleUsage } from "../views/usage.ts";
 import { findUnreadable, followViews, resetViews } from "../views/views.ts";
-import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { bytesOfBatch } from "./batch.ts";
 import type { SenderDeadline } from "./calls.ts";
 import { returnSpace, writeTexts } from "./compaction.ts";
@@ -302,10 +308,10 @@ function writer(options: WriterOptions) {
 				if (!returned.hasMore) database.exec("PRAGMA wal_checkpoint(PASSIVE)");
 				return returned;
 			},
-			listAccessKeys: () => listAccessKeys(statements),
-			createAccessKey: (key: AccessKeyRow) => write(() => createAccessKey(statements, key)),
-			revokeAccessKey: (revoked: AccessKeyUse): void => write(() => revokeAccessKey(statements, revoked)),
-			touchAccessKeys: (uses: readonly AccessKeyUse[]): void => write(() => touchAccessKeys(statements, uses)),
+			listAccessKeys: () => listAccessKeys(session),
+			createAccessKey: (key: AccessKeyRow) => writeInSession(() => createAccessKey(session, key)),
+			revokeAccessKey: (revoked: AccessKeyUse) => writeInSession(() => revokeAccessKey(session, revoked)),
+			touchAccessKeys: (uses: readonly AccessKeyUse[]) => writeInSession(() => touchAccessKeys(session, uses)),
 			/** Returns whether the last stop before this run was clean: see `beginRun`. */
 			wasStoppedCleanly: (): boolean => wasStoppedCleanly,
 		},

@@ -1,4 +1,4 @@
-import type { LogTable } from "../rows.ts";
+import type { LogTable } from "../sequence-log.ts";
 import type { Session } from "../session.ts";
 import { bigint, text } from "../values.ts";
 

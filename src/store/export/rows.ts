@@ -1,0 +1,242 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { accessKeyColumns, accessKeyFrom } from "../access-keys.ts";
+import { erasureColumns, erasureFrom } from "../erasure.ts";
+import { refusedColumns, refusedRowFrom } from "../refused-posts.ts";
+import {
+	activityColumns,
+	activityFrom,
+	eventColumns,
+	eventRowFrom,
+	headColumns,
+	originColumns,
+	originFrom,
+	prunedFrom,
+	stateFrom,
+	updateColumns,
+	updateRowFrom,
+} from "../rows.ts";
+import { senderColumns, senderFrom } from "../senders.ts";
+import type { LogTable } from "../sequence-log.ts";
+import type { Columns, Session } from "../session.ts";
+import { type PrunedRow, type RowKey, type RowKind, rowKinds, SENDER_KEY, type StoredRows } from "../stored-rows.ts";
+import { bigint, blob, integer, type Row, text } from "../values.ts";
+import { type After, type Counts, countsOf, PAGE_BYTES, PAGE_ROWS } from "./databases.ts";
+
+/** How the rows of a kind are read and written, in both engines. */
+export interface RowsOf<Stored> {
+	/** The table, as FROM names it. */
+	readonly table: string;
+	/** The table with others that have further columns. Default: the table alone. */
+	readonly from?: string;
+	/** SQL for which rows of these are read. Default: all. */
+	readonly where?: string;
+	readonly columns: string;
+	readonly key: string;
+	/** SQL for the size of a row in bytes, which counts towards the size of a page. */
+	readonly bytes?: string;
+	readonly read: (row: Row) => Stored;
+	/** @param rows at least one */
+	readonly write: (rows: readonly Stored[]) => Promise<void>;
+}
+
+/** What each engine reads and writes in its own way. */
+export interface OwnRows {
+	readonly usage: RowsOf<StoredRows["usage"]>;
+	readonly gaps: RowsOf<StoredRows["gaps"]>;
+	/** Returns the whole id of an event. */
+	readonly eventIdOf: (row: Row) => string;
+}
+
+/** The rows of a database. */
+export class DatabaseRows {
+	readonly #all: Session["all"];
+	readonly #kinds: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> };
+
+	constructor(session: Session, own: OwnRows) {
+		this.#all = session.all;
+		this.#kinds = kindsOf(session, own);
+	}
+
+	/** Returns a page of rows: see `ExportSource.rows`. */
+	async read<Kind extends RowKind>(kind: Kind, after: RowKey | undefined): Promise<StoredRows[Kind][]> {
+		const {
+			table,
+			from = table,
+			where = "true",
+			columns,
+			key,
+			bytes,
+			read,
+		}: RowsOf<StoredRows[Kind]> = this.#kinds[kind];
+		const last = bytes === undefined ? undefined : await this.#lastOfPage(kind, after);
+		const tests = [
+			where,
+			...(after === undefined ? [] : [`${key} > ?`]),
+			...(last === undefined ? [] : [`${key} <= ?`]),
+		].join(" AND ");
+		const values = [after, last].filter((value) => value !== undefined);
+		const rows = await this.#all(
+			`SELECT ${columns} FROM ${from} WHERE ${tests} ORDER BY ${key} LIMIT ${PAGE_ROWS}`,
+			...values,
+		);
+		return rows.map(read);
+	}
+
+	/** Returns the key of the last row that a page has room for. */
+	async #lastOfPage(kind: RowKind, after: RowKey | undefined): Promise<RowKey | undefined> {
+		const { table, key, bytes } = this.#kinds[kind];
+		const rows = await this.#all(
+			`SELECT ${key} AS key, ${bytes} AS bytes FROM ${table} ${after === undefined ? "" : `WHERE ${key} > ?`}
+			ORDER BY ${key} LIMIT ${PAGE_ROWS}`,
+			...(after === undefined ? [] : [after]),
+		);
+		let sum = 0;
+		const beyond = rows.findIndex((row) => {
+			sum += integer(row.bytes);
+			return sum > PAGE_BYTES;
+		});
+		return keyFrom(rows.at(beyond === 0 ? 0 : beyond - 1) ?? rows.at(-1));
+	}
+
+	/** Writes rows. The caller has begun a transaction. */
+	async write<Kind extends RowKind>(kind: Kind, rows: readonly StoredRows[Kind][]): Promise<void> {
+		const { write }: RowsOf<StoredRows[Kind]> = this.#kinds[kind];
+		await write(rows);
+	}
+
+	/** Counts the rows of each kind; of the updates, erasures and events only those after a sequence. */
+	async counts(after: After): Promise<Counts> {
+		const counts = rowKinds.map((kind) => {
+			const { table, key } = this.#kinds[kind];
+			const from = kind === "event" ? after.event : kind === "update" || kind === "erasure" ? after.update : undefined;
+			return `(SELECT count(*) FROM ${table} ${from === undefined ? "" : `WHERE ${key} > ${from}`}) AS "${kind}"`;
+		});
+		const [row = {}] = await this.#all(`SELECT ${counts.join()}`);
+		return countsOf(row);
+	}
+
+	/** Returns the key of the last row of a kind; undefined when there is none. */
+	async last(kind: RowKind): Promise<RowKey | undefined> {
+		const { table, key } = this.#kinds[kind];
+		const [row] = await this.#all(`SELECT ${key} AS key FROM ${table} ORDER BY ${key} DESC LIMIT 1`);
+		return keyFrom(row);
+	}
+}
+
+function keyFrom(row: Row | undefined): RowKey | undefined {
+	if (row === undefined) return undefined;
+	return typeof row.key === "string" ? row.key : bigint(row.key);
+}
+
+function kindsOf(session: Session, own: OwnRows): { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } {
+	const { readText, insert, insertEntries } = session;
+	const { schema, entries, isCurrent } = session.dialect;
+	const pruned = (log: LogTable): RowsOf<PrunedRow> => ({
+		table: `(SELECT * FROM ${schema}pruned WHERE log = '${log}') p`,
+		columns: "*",
+		key: "conversation_id",
+		read: (row) => prunedFrom(row, readText),
+		write: (rows) =>
+			insert(
+				"pruned",
+				rows.map(({ conversationId, ...row }): Columns => ({ log, conversation_id: conversationId, ...row })),
+			),
+	});
+	return {
+		conversation: {
+			table: `${schema}heads h`,
+			// SQLite reads the tables of a CROSS JOIN in their order.
+			from: `${schema}heads h CROSS JOIN ${schema}updates u`,
+			where: isCurrent,
+			columns: "h.*, u.summary",
+			key: "h.conversation_id",
+			read: (row) => ({
+				conversationId: text(row.conversation_id),
+				origin: originFrom(row, readText),
+				state: stateFrom(row, readText),
+				summary: blob(row.summary),
+			}),
+			write: (rows) =>
+				insert(
+					"heads",
+					rows.map(({ conversationId, origin, state, summary }) => {
+						const { forkedFromConversationId: source, parentConversationId: parent } = fromBinary(
+							ConversationSummarySchema,
+							summary,
+						);
+						return { ...headColumns(conversationId, { state, source, parent }), ...originColumns(origin) };
+					}),
+				),
+		},
+		activity: {
+			table: `${schema}activities`,
+			columns: "*",
+			key: "conversation_id",
+			read: (row) => ({
+				conversationId: text(row.conversation_id),
+				origin: originFrom(row, readText),
+				activity: activityFrom(row, readText),
+			}),
+			write: (rows) =>
+				insert(
+					"activities",
+					rows.map(({ conversationId, origin, activity }) => ({
+						...activityColumns(conversationId, activity),
+						...originColumns(origin),
+					})),
+				),
+		},
+		update: {
+			table: `${schema}updates e`,
+			from: entries.updates.from,
+			columns: `e.*, ${entries.updates.conversationId} AS conversation_id`,
+			key: "e.sequence",
+			bytes: "coalesce(e.unpacked_size, octet_length(e.record))",
+			read: (row) => updateRowFrom(row, readText),
+			write: (rows) => insertEntries("updates", rows.map(updateColumns)),
+		},
+		event: {
+			table: `${schema}events e`,
+			from: entries.events.from,
+			columns: `e.*, ${entries.events.conversationId} AS conversation_id`,
+			key: "e.sequence",
+			bytes: "coalesce(e.unpacked_size, octet_length(e.text))",
+			read: (row) => eventRowFrom(row, own.eventIdOf(row), readText),
+			write: (rows) => insertEntries("events", rows.map(eventColumns)),
+		},
+		usage: own.usage,
+		prunedUpdates: pruned("updates"),
+		prunedEvents: pruned("events"),
+		gaps: own.gaps,
+		accessKey: {
+			table: `${schema}access_keys`,
+			columns: "*",
+			key: "name",
+			read: accessKeyFrom,
+			write: (rows) => insert("access_keys", rows.map(accessKeyColumns)),
+		},
+		sender: {
+			table: `${schema}senders`,
+			columns: "*",
+			key: SENDER_KEY,
+			read: senderFrom,
+			write: (rows) => insert("senders", rows.map(senderColumns)),
+		},
+		refusedPost: {
+			table: `${schema}refused_posts`,
+			columns: "*",
+			key: "id",
+			bytes: "bytes",
+			read: refusedRowFrom,
+			write: (rows) => insert("refused_posts", rows.map(refusedColumns)),
+		},
+		erasure: {
+			table: `${schema}erasures`,
+			columns: "*",
+			key: "sequence",
+			read: (row) => erasureFrom(row, readText),
+			write: (rows) => insert("erasures", rows.map(erasureColumns)),
+		},
+	};
+}
