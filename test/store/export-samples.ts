@@ -5,7 +5,7 @@ import { accessKey } from "./conformance-access-keys.ts";
 import { refusedPost } from "./conformance-refused-posts.ts";
 import { appendEvents, batch, effect, event, record, stateUpdate } from "./event-samples.ts";
 import { at } from "./event-steps.ts";
-import { append, conditions, type Filter, sample, start } from "./samples.ts";
+import { append, conditions, type Filter, sample, start, whenFollowed } from "./samples.ts";
 
 /** Ids of conversations, named by their contents. The one that is `deleted` is pruned as a whole. */
 export const ids = Array.from({ length: 8 }, (_, n) => `${n.toString(16).repeat(8)}-0000-4000-8000-00000000000${n}`);
@@ -160,7 +160,9 @@ export async function everything(store: Store) {
 		asOf: await Promise.all(ids.flatMap((id) => updates.map(({ sequence }) => store.get(id, sequence)))),
 		lists: await Promise.all(
 			filters.map((filter) =>
-				store.listConversations({ conditions: conditions(filter), limit: 1_000, withRecords: true }),
+				whenFollowed(() =>
+					store.listConversations({ conditions: conditions(filter), limit: 1_000, withRecords: true }),
+				),
 			),
 		),
 		clock: await store.getRetentionTime(),
