@@ -85,8 +85,8 @@ describe("the modules of src import only what they may", () => {
 		expect(new Set(loaders.map(({ from }) => from))).toEqual(new Set(["commands/export.ts"]));
 	});
 
-	test("events imports only record, the store's interface and its rules of order", () => {
-		expect(forbiddenImports("events/", /^record\//, /^store\/[^/]+$/)).toEqual([]);
+	test("events imports only record, the store's interface and rules of order, and the names of usage", () => {
+		expect(forbiddenImports("events/", /^record\//, /^store\/[^/]+$/, /^usage\/names\.ts$/)).toEqual([]);
 	});
 
 	test("search imports only record, events and the store's interface", () => {
