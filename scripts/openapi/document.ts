@@ -223,7 +223,7 @@ function contentOf(rpc: DescMethod, plan: MessagePlan): ExactJsonObject {
 		case ConversationService.method.getConversation:
 			return jsonOf(plan.desc.name, { finished: { value: FINISHED } });
 		case ConversationService.method.listConversations:
-			return jsonOf(rpc.output.name, { one: { value: LISTED } });
+			return { ...jsonOf(rpc.output.name, { one: { value: LISTED } }), "text/csv": { schema: { type: "string" } } };
 		case ConversationEventService.method.listConversationEvents:
 			return jsonOf(rpc.output.name, { run: { value: LISTED_EVENTS } });
 		case ConversationReportService.method.reportUsage:

@@ -145,6 +145,12 @@ describe("a day of a filter", () => {
 		["UTC", "created_from=2026-07-02&created_to=2026-07-03", false],
 		["UTC", "created_from=2026-07-01&created_to=2026-07-02", true],
 		["Europe/Berlin", "created_from=2026-07-01T22:30:00Z&created_to=2026-07-01T22:30:01Z", true],
+		["Europe/Berlin", "created=2026-07-02", true],
+		["Europe/Berlin", "created=2026-07-01", false],
+		["Europe/Berlin", "created=2026-07-01&zone=utc", true],
+		["Europe/Berlin", "created=2026-07-02&zone=utc", false],
+		["Europe/Berlin", "activity=2026-07-01..2026-07-02&created=..2026-07-02", true],
+		["Europe/Berlin", "activity=yesterday&created=2026-07-02", false],
 	])("is one in %s: %s", async (timezoneId, parameters, isFound) => {
 		const { page } = await visitWithKey(browser, service.http, `#/conversations?${parameters}`, { timezoneId });
 		await page.getByText(isFound ? (night.title ?? "") : "No conversation matches").waitFor();
@@ -155,10 +161,10 @@ describe("a day of a filter", () => {
 		const { page } = await visitWithKey(
 			browser,
 			service.http,
-			"#/usage?range=days&from=2026-07-01&activity_from=2026-07-02&silent_minutes=5",
+			"#/usage?range=2026-07-01..&activity_from=2026-07-02&silent_minutes=5",
 			{ timezoneId: "Europe/Berlin" },
 		);
-		await page.getByLabel("Range").waitFor();
+		await page.getByLabel("Range", { exact: true }).waitFor();
 		const asked = page.waitForRequest(/\/api\/v1\/usage\?/);
 		await page.keyboard.press("c");
 		const { searchParams } = new URL((await asked).url());
@@ -180,6 +186,83 @@ describe("a day of a filter", () => {
 			.toBe("created_from must be a day or a time such as yesterday, 2026-11-23 or 2026-11-23T08:00:00Z");
 		await page.context().close();
 	});
+});
+
+test("the header switches days and times to UTC; the address and the links keep it", async () => {
+	const { page } = await visitWithKey(browser, service.http, "#/conversations?created=today", {
+		timezoneId: "Pacific/Auckland",
+	});
+	await page.getByRole("button", { name: "Created: today" }).waitFor();
+	const title = () => page.locator(".list .line time").first().getAttribute("title");
+	await page.locator(".list:not(.stale) .line time").first().waitFor();
+	expect(await title()).not.toContain("UTC");
+	await page.getByRole("button", { name: "time: local" }).click();
+	await expect.poll(() => new URL(page.url()).hash).toBe("#/conversations?created=today&zone=utc");
+	await expect.poll(title).toContain("UTC");
+	await page.getByRole("link", { name: "Usage" }).click();
+	await expect.poll(() => new URL(page.url()).hash).toBe("#/usage?zone=utc");
+	await page.getByRole("row", { name: /^All/ }).waitFor();
+	await page.keyboard.press("1");
+	await expect.poll(() => new URL(page.url()).hash).toBe("#/conversations?zone=utc");
+	await page.getByRole("button", { name: "time: UTC" }).click();
+	await expect.poll(() => new URL(page.url()).hash).toBe("#/conversations");
+	await page.getByLabel("Active").selectOption("last 7 days");
+	await expect.poll(() => new URL(page.url()).hash).toBe("#/conversations?activity=last_7_days");
+	await page.context().close();
+});
+
+test("every page that is open while the service stops shows what is new when it is back, without a click", async () => {
+	const env = { HTTP_ADDRESS: `127.0.0.1:${await freePort()}`, ACCESS_KEYS: `build-07:${KEY}:ingest+read` };
+	await using first = await startTestService(env);
+	await postSample(first.http, sampleWith({}));
+	const { page } = await visitWithKey(browser, first.http);
+	const window = page.context();
+	const pages = [
+		["#/conversations", "Arrived later"],
+		["#/usage", "another-model"],
+		["#/senders", "build-07"],
+		["#/about", "Point an agent server here"],
+		["#/search?query=coupon", "2 conversations"],
+		[`#/compare?a=${sampleId(1)}&b=${sampleId(2)}`, "Arrived later"],
+		[`#/conversations/${sampleId(1)}`, "Said later"],
+	] as const;
+	const tabs = await Promise.all(
+		pages.map(async ([address]) => {
+			const tab = await window.newPage();
+			await tab.goto(`${first.http}/${address}`);
+			await tab.getByRole("navigation", { name: "Pages" }).waitFor();
+			return tab;
+		}),
+	);
+	await tabs[0]?.getByText("Fix the flaky test in checkout").waitFor();
+	await tabs.at(-1)?.getByText("LLMContextWindowExceedError").first().waitFor();
+	await first.stop();
+	for (const tab of [tabs[0], tabs.at(-1)]) await tab?.getByText("not live, reconnecting").waitFor();
+	await using second = await first.restart();
+	await postSample(second.http, sampleWith({ id: sampleId(2), title: "Arrived later", model: "another-model" }));
+	const sample = sampleWith({});
+	const more = { ...sample, minutesAgo: 0, events: [...sample.events, said("agent", "Said later")] };
+	await post(second.http, `events/${sample.id}`, eventsOf(more).slice(-1));
+	// The search is read again when it is asked for again; all other pages follow by themselves.
+	for (const [index, tab] of tabs.entries()) {
+		if (pages[index]?.[0].startsWith("#/search")) await tab.reload();
+		await tab
+			.getByRole("main")
+			.getByText(pages[index]?.[1] ?? "")
+			.first()
+			.waitFor({ timeout: 80_000 });
+	}
+	await window.close();
+}, 240_000);
+
+test("a chart whose code could not be loaded is drawn when it can", async () => {
+	const { page } = await visitWithKey(browser, service.http, "#/about");
+	await page.route("**/assets/drawn-chart-*.js", (route) => route.abort());
+	await goTo(page, "#/usage");
+	await page.getByText("The chart cannot be loaded now.").waitFor();
+	await page.unroute("**/assets/drawn-chart-*.js");
+	await page.locator(".chart canvas").waitFor();
+	await page.context().close();
 });
 
 test("a conversation that is posted while its parent is open appears among its children", async () => {

@@ -3,8 +3,8 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { object } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { TestBrowser } from "./browser.ts";
-import { postSample, SAMPLES, sampleId } from "./samples.ts";
-import { expectAccessible, visitWithKey } from "./visit.ts";
+import { post, postSample, recordOf, SAMPLES, sampleId } from "./samples.ts";
+import { expectAccessible, goTo, visitWithKey } from "./visit.ts";
 
 let browser: TestBrowser;
 let service: TestService;
@@ -46,7 +46,7 @@ test("usage by model and day is what ReportUsage returns, as a table", async () 
 
 test("days without usage are shown as zero, and the sum of the days is the whole", async () => {
 	const daysAtFirst = newestDays(14);
-	const { page } = await visitWithKey(browser, service.http, "#/usage?range=14&step=day");
+	const { page } = await visitWithKey(browser, service.http, "#/usage?range=last_14_days&step=day");
 	const days = page.getByRole("region", { name: "Numbers by day" });
 	await days.waitFor();
 	const names = await days.getByRole("rowheader").allTextContents();
@@ -85,13 +85,13 @@ test("usage is grouped by the values of a tag, and limited by a filter in the ad
 
 test("usage of chosen days, limited by a filter of the field, is what ReportUsage returns for them", async () => {
 	const { page } = await visitWithKey(browser, service.http, "#/usage");
-	await page.getByLabel("Range").selectOption("chosen days");
+	await page.getByLabel("Range", { exact: true }).selectOption("chosen days");
 	const day = (ago: number) =>
 		new Intl.DateTimeFormat("en-CA", { timeZone: "Europe/Berlin" }).format(Date.now() - ago * 86_400_000);
 	// All of the samples, whose newest calls are of today.
 	const from = day(2);
-	await page.getByLabel("from", { exact: true }).fill(from);
-	await page.getByLabel("to", { exact: true }).fill(day(0));
+	await page.getByLabel("Range from").fill(from);
+	await page.getByLabel("Range to").fill(day(0));
 	await page.getByRole("combobox", { name: /^Filter/ }).fill("model:model-deep-4");
 	await page.keyboard.press("Enter");
 	await page.getByRole("button", { name: "Model: model-deep-4" }).waitFor();
@@ -103,32 +103,113 @@ test("usage of chosen days, limited by a filter of the field, is what ReportUsag
 		.poll(() => groups.getByRole("row", { name: /^All/ }).getByRole("cell").first().textContent())
 		.toBe("$2.70");
 	await expectAccessible(page);
-	await page.getByLabel("from", { exact: true }).fill(day(5));
-	await page.getByLabel("to", { exact: true }).fill(day(4));
+	await page.getByLabel("Range from").fill(day(5));
+	await page.getByLabel("Range to").fill(day(4));
 	await page.getByText("No usage in this range").waitFor();
-	await page.getByLabel("Range").selectOption("last month");
-	await expect.poll(() => page.getByLabel("from", { exact: true }).count()).toBe(0);
+	await page.getByLabel("Range", { exact: true }).selectOption("last month");
+	await expect.poll(() => page.getByLabel("Range from").count()).toBe(0);
 	await page.context().close();
 });
 
 test("the days of a range can be typed, and one that ends before it begins is told", async () => {
-	const { page } = await visitWithKey(browser, service.http, "#/usage?range=days");
-	await page.getByRole("row", { name: /^All/ }).waitFor();
+	const { page } = await visitWithKey(browser, service.http, "#/usage?range=2026-01-01..2026-01-02");
+	await page.getByText("No usage in this range").waitFor();
 	const type = async (label: string, day: string) => {
-		const field = page.getByLabel(label, { exact: true });
+		const field = page.getByLabel(label);
 		await field.focus();
 		// The browser of the tests has the order of the United States.
 		const [year, month, date] = day.split("-");
 		await page.keyboard.type(`${month}${date}${year}`, { delay: 50 });
 		await expect.poll(() => field.inputValue()).toBe(day);
-		await expect.poll(() => page.url()).toContain(`${label}=${day}`);
 		await field.blur();
 	};
-	await type("from", "2026-02-03");
-	await type("to", "2025-12-31");
-	await page.getByText("The last day is before the first one; the range ends now.").waitFor();
-	await type("to", "2026-02-04");
-	await expect.poll(() => page.getByText("The last day is before the first one").count()).toBe(0);
+	await type("Range from", "2026-02-03");
+	await page.getByText("These are no days of which the last one follows the first.").waitFor();
+	await type("Range to", "2026-02-04");
+	await expect.poll(() => new URL(page.url()).hash).toBe("#/usage?range=2026-02-03..2026-02-04");
+	await expect.poll(() => page.getByText("These are no days").count()).toBe(0);
+	await page.context().close();
+});
+
+test("the dearest conversations of a range have what they cost in it, and a click on a bar shows its own", async () => {
+	const [sample] = SAMPLES;
+	if (sample === undefined) throw new Error("there are samples");
+	// It cost 5 in the range of a year, of which only 2 yesterday.
+	const old = { ...sample, id: sampleId(811), title: "Costs on two days", model: "model-of-two-days", costs: [3, 2] };
+	const noon = (ago: number) => {
+		const day = new Intl.DateTimeFormat("en-CA", { timeZone: "Europe/Berlin" }).format(Date.now() - ago * 86_400_000);
+		return Date.parse(`${day}T12:00:00Z`) / 1000;
+	};
+	const record = recordOf({ ...old, minutesAgo: 60 });
+	const metrics = object(object(object(record.stats).usage_to_metrics).agent);
+	const costs = [3, 2].map((cost, index) => ({ model: old.model, cost, timestamp: noon(index === 0 ? 8 : 1) }));
+	const stats = { usage_to_metrics: { agent: { ...metrics, costs } } };
+	await post(service.http, "conversations", { ...record, stats });
+	const { page } = await visitWithKey(browser, service.http, "#/usage?range=last_365_days&model=model-of-two-days");
+	const spenders = page.getByRole("region", { name: /^Conversations that cost most/ });
+	const row = spenders.getByRole("row", { name: /Costs on two days/ });
+	const cells = () => row.getByRole("cell").allTextContents();
+	await expect.poll(async () => (await cells())[1]).toBe("$5.00");
+	await goTo(page, "#/usage?range=yesterday&model=model-of-two-days");
+	await expect.poll(async () => (await cells())[1]).toBe("$2.00");
+	await spenders.getByRole("link", { name: "Open as a list" }).click();
+	await page.locator(".list:not(.stale)").getByText("Costs on two days").waitFor();
+	await expect.poll(() => page.locator(".list .line:not(.head)").count()).toBe(1);
+	// The only bar of the range stands in its middle, and the number in the table leads to the same.
+	await goTo(page, "#/usage?range=yesterday&model=model-of-two-days");
+	await expect.poll(async () => (await cells())[1]).toBe("$2.00");
+	const plot = page.locator(".chart .u-over");
+	const { width, height } = (await plot.boundingBox()) ?? { width: 0, height: 0 };
+	await plot.click({ position: { x: width / 2, y: height * 0.8 } });
+	await expect.poll(() => page.url()).toContain("of=model-of-two-days");
+	await page.getByRole("heading", { name: /^Conversations that cost most in .* · model-of-two-days$/ }).waitFor();
+	await expect.poll(async () => (await cells())[1]).toBe("$2.00");
+	const chosen = page.url();
+	await page.getByRole("button", { name: "Show those of the whole range" }).click();
+	await expect.poll(() => page.url()).not.toContain("at=");
+	await page.getByRole("region", { name: "Numbers by day" }).getByRole("link").first().click();
+	await expect.poll(() => page.url()).toBe(chosen);
+	await expectAccessible(page);
+	await page.context().close();
+});
+
+test("two ranges stand beside each other, with what has changed", async () => {
+	const [sample] = SAMPLES;
+	if (sample === undefined) throw new Error("there are samples");
+	const of = (number: number, model: string, cost: number, minutesAgo: number) =>
+		postSample(service.http, {
+			...sample,
+			id: sampleId(number),
+			title: model,
+			model,
+			costs: [cost],
+			tags: { beside: "yes" },
+			minutesAgo,
+		});
+	const day = 24 * 60;
+	await of(821, "model-that-grew", 3, 40 * day);
+	await of(822, "model-that-grew", 1, 50 * day);
+	await of(823, "model-that-ended", 2, 50 * day);
+	const days = (from: number, to: number) => {
+		const name = (ago: number) => new Date(Date.now() - ago * 86_400_000).toISOString().slice(0, 10);
+		return `${name(from)}..${name(to)}`;
+	};
+	const address = `#/usage?range=${days(44, 35)}&compare=${days(54, 45)}&tag=beside:yes`;
+	const { page } = await visitWithKey(browser, service.http, address);
+	const numbers = page.getByRole("region", { name: "Numbers", exact: true });
+	const cells = async (name: RegExp) => {
+		const texts = await numbers.getByRole("row", { name }).getByRole("cell").allTextContents();
+		return texts.slice(0, 5);
+	};
+	await expect.poll(() => cells(/model-that-grew/)).toEqual(["$3.00", "$1.00", "+$2.00 (+200 %)", "1", "1"]);
+	expect(await cells(/model-that-ended/)).toEqual(["$0.00", "$2.00", "−$2.00 (−100 %)", "0", "1"]);
+	expect(await cells(/^All/)).toEqual(["$3.00", "$3.00", "–", "1", "2"]);
+	await expect.poll(() => page.locator(".chart canvas").count()).toBe(2);
+	await expectAccessible(page);
+	await page.getByLabel("Beside", { exact: true }).selectOption("the time before");
+	await expect.poll(() => cells(/model-that-grew/)).toEqual(["$3.00", "$1.00", "+$2.00 (+200 %)", "1", "1"]);
+	await page.getByLabel("Beside", { exact: true }).selectOption("nothing");
+	await expect.poll(() => page.locator(".chart canvas").count()).toBe(1);
 	await page.context().close();
 });
 

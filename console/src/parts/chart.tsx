@@ -20,6 +20,10 @@ export interface ChartProps {
 	readonly format: (value: number) => string;
 	/** Length of the period that begins at each time, for the names of the times; undefined if they are points in time. */
 	readonly step?: ChartStep | undefined;
+	/** Value up to which the chart reaches at least, so that charts beside each other have one scale. */
+	readonly most?: number | undefined;
+	/** Called with the index of the bar that was clicked, and of the series; -1 above all of them. */
+	readonly onChoose?: (time: number, series: number) => void;
 	/** What the chart shows, for readers that cannot see it. Its numbers stand in a table beside it. */
 	readonly label: string;
 }

@@ -12,7 +12,10 @@ const HALF: Readonly<Record<ChartStep, number>> = { hour: 1_800, day: 43_200, we
 const NAME_WIDTH = 76;
 
 /** Draws a chart. */
-export default function DrawnChart({ times, series, kind, height, format, step, label }: ChartProps) {
+export default function DrawnChart(props: ChartProps) {
+	const { times, series, kind, height, format, step, label, most = 0, onChoose } = props;
+	const choose = useRef(onChoose);
+	choose.current = onChoose;
 	const box = useRef<HTMLDivElement>(null);
 	const chosenTheme = theme.value;
 	useEffect(() => {
@@ -34,7 +37,7 @@ export default function DrawnChart({ times, series, kind, height, format, step, 
 				scales: {
 					// Bars need room on both sides.
 					x: { time: true, range: () => [(times[0] ?? 0) - room, (times.at(-1) ?? 0) + room] },
-					y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] },
+					y: { range: (_, __, max) => [0, Math.max(max, most) * 1.08 || 1] },
 				},
 				axes: [
 					{
@@ -73,14 +76,28 @@ export default function DrawnChart({ times, series, kind, height, format, step, 
 			[[...times], ...drawn.map(({ values }) => [...values])],
 			element,
 		);
+		chart.over.addEventListener("click", ({ offsetX, offsetY }) => {
+			const time = chart.posToIdx(offsetX);
+			const value = chart.posToVal(offsetY, "y");
+			const isAt = ({ values }: Series): boolean => (values[time] ?? 0) >= value;
+			choose.current?.(time, stacked.findIndex(isAt));
+		});
 		const observer = new ResizeObserver(() => chart.setSize({ width: element.clientWidth, height }));
 		observer.observe(element);
 		return () => {
 			observer.disconnect();
 			chart.destroy();
 		};
-	}, [times, series, kind, height, chosenTheme, step]);
-	return <div ref={box} class="chart" role="img" aria-label={label} style={{ minHeight: `${height}px` }} />;
+	}, [times, series, kind, height, chosenTheme, step, most]);
+	return (
+		<div
+			ref={box}
+			class={onChoose === undefined ? "chart" : "chart choosable"}
+			role="img"
+			aria-label={label}
+			style={{ minHeight: `${height}px` }}
+		/>
+	);
 }
 
 /** Returns the first and the last of some times, once if they are equal. */

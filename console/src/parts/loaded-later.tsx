@@ -13,8 +13,8 @@ interface Substitutes {
 const RETRY_AFTER = 5_000;
 
 /**
- * Returns a component that is loaded when it is shown first, and again until that succeeds. A browser that keeps the
- * failure of a module loads it with the next reload of the console.
+ * Returns a component that is loaded when it is shown first, and again until that succeeds. Browsers keep the failure of a
+ * module under its address, so it gets another one, if the error names it.
  */
 export function loadedLater<Props extends object>(
 	load: () => Promise<{ readonly default: ComponentType<Props> }>,
@@ -26,15 +26,17 @@ export function loadedLater<Props extends object>(
 		const failure = useSignal<{ readonly error: unknown } | undefined>(undefined);
 		useEffect(() => {
 			let timer: ReturnType<typeof setTimeout>;
-			const attempt = (): void => {
-				load().then(
+			const attempt = (address?: string): void => {
+				const loading: ReturnType<typeof load> = address === undefined ? load() : import(/* @vite-ignore */ address);
+				loading.then(
 					(module) => {
 						View = module.default;
 						isLoaded.value = true;
 					},
 					(error: unknown) => {
 						failure.value = { error };
-						timer = setTimeout(attempt, RETRY_AFTER);
+						const [named] = /https?:[^\s?]+\.js/.exec(String(error)) ?? [];
+						timer = setTimeout(() => attempt(named && `${named}?at=${Date.now()}`), RETRY_AFTER);
 					},
 				);
 			};

@@ -29,6 +29,11 @@ export function timeNames(seconds: readonly number[], step: ChartStep | undefine
 	});
 }
 
+/** Writes the day of a time, such as 23 Nov. */
+export function dayName(time: Date): string {
+	return dayOfMonth(time);
+}
+
 /** Writes a period that begins at a time, in full. */
 export function periodName(start: number, step: ChartStep): string {
 	const at = start * 1000;

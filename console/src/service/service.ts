@@ -20,7 +20,8 @@ const withKey: Interceptor = (next) => (request) => {
 /** Address of the service: the folder of the page. */
 export const BASE_URL = new URL(".", document.baseURI).href.replace(/\/$/, "");
 
-const transport = createConnectTransport({ baseUrl: BASE_URL, useBinaryFormat: true, interceptors: [withKey] });
+/** Carries the calls of all clients, also of those that a page makes for itself. */
+export const transport = createConnectTransport({ baseUrl: BASE_URL, useBinaryFormat: true, interceptors: [withKey] });
 
 export const conversations = createClient(ConversationService, transport);
 export const events = createClient(ConversationEventService, transport);
@@ -72,19 +73,37 @@ export function problemOf(error: unknown): Problem {
  * @throws ConnectError as the RPCs do
  */
 export async function readJson(path: string): Promise<unknown> {
-	const headers = accessKey.value === undefined ? {} : { "X-Access-Token": accessKey.value };
+	return await (await read(path, "application/json")).json();
+}
+
+/**
+ * Reads CSV from a route of the API.
+ *
+ * @returns the text, and the parameters of the next page if there is one
+ * @throws ConnectError as the RPCs do
+ */
+export async function readCsv(path: string): Promise<{ readonly text: string; readonly next?: URLSearchParams }> {
+	const response = await read(path, "text/csv");
+	const [, next] = /^<\?([^>]*)>; rel="next"$/.exec(response.headers.get("Link") ?? "") ?? [];
+	return { text: await response.text(), ...(next !== undefined && { next: new URLSearchParams(next) }) };
+}
+
+const CODES: Readonly<Record<number, Code>> = {
+	400: Code.InvalidArgument,
+	401: Code.Unauthenticated,
+	403: Code.PermissionDenied,
+	404: Code.NotFound,
+	410: Code.OutOfRange,
+	429: Code.ResourceExhausted,
+	502: Code.Unavailable,
+	503: Code.Unavailable,
+	504: Code.Unavailable,
+};
+
+async function read(path: string, type: string): Promise<Response> {
+	const key = accessKey.value;
+	const headers = { Accept: type, ...(key !== undefined && { "X-Access-Token": key }) };
 	const response = await fetch(`${BASE_URL}/${path}`, { headers });
-	if (response.ok) return await response.json();
-	const codes: Readonly<Record<number, Code>> = {
-		400: Code.InvalidArgument,
-		401: Code.Unauthenticated,
-		403: Code.PermissionDenied,
-		404: Code.NotFound,
-		410: Code.OutOfRange,
-		429: Code.ResourceExhausted,
-		502: Code.Unavailable,
-		503: Code.Unavailable,
-		504: Code.Unavailable,
-	};
-	throw new ConnectError(await response.text(), codes[response.status] ?? Code.Internal);
+	if (response.ok) return response;
+	throw new ConnectError(await response.text(), CODES[response.status] ?? Code.Internal);
 }

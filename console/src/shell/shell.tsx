@@ -17,7 +17,7 @@ import { useTitle } from "./title.ts";
 
 /**
  * Pages by the first part of the address. All but the list, which most people open first, are loaded when they are opened
- * first. The box in the header leads to `search`.
+ * first. The box in the header leads to `search`, and two chosen rows of the list to `compare`.
  */
 const PAGES = {
 	conversations: { title: "Conversations", view: ConversationsPage },
@@ -25,6 +25,7 @@ const PAGES = {
 	senders: { title: "Senders", view: loadedPage(() => import("../pages/senders/view.tsx")) },
 	about: { title: "About", view: loadedPage(() => import("../pages/about/view.tsx")) },
 	search: { title: "Search", view: loadedPage(() => import("../pages/search/view.tsx")) },
+	compare: { title: "Compare", view: loadedPage(() => import("../pages/compare/view.tsx")) },
 } as const;
 const Conversation = loadedPage(() => import("../pages/conversation/view.tsx"));
 
@@ -45,7 +46,7 @@ function loadedPage<Props extends object>(
 
 type PageName = keyof typeof PAGES;
 const NAMES: readonly PageName[] = ["conversations", "usage", "senders", "about"];
-const ALL_NAMES: readonly PageName[] = [...NAMES, "search"];
+const ALL_NAMES: readonly PageName[] = [...NAMES, "search", "compare"];
 
 /** The page of the address, with the navigation above it. */
 export function Shell() {

@@ -44,6 +44,7 @@ import type { ContentResponse } from "../http/answer.ts";
 import { readBody } from "../http/body.ts";
 import { type EventStreamOptions, sendEventStream } from "../http/event-stream.ts";
 import type { Route, RouteRequest } from "../http/router.ts";
+import { listCsv, prefersCsv } from "./csv.ts";
 import { type Parameter, parametersOf, readRequest } from "./parameters.ts";
 import { lastEventId } from "./query.ts";
 import { usageForm } from "./usage.ts";
@@ -82,7 +83,7 @@ export interface JsonRpcContext {
 }
 
 /** What is known of a request beside its message. */
-interface Call extends Pick<RouteRequest, "request" | "signal"> {
+interface Call extends Pick<RouteRequest, "request" | "search" | "signal"> {
 	readonly caller: Principal;
 	readonly reads: Reads;
 }
@@ -97,7 +98,11 @@ interface Call extends Pick<RouteRequest, "request" | "signal"> {
  */
 export const JSON_RPCS: readonly JsonRpc[] = [
 	text("GET", "/api/v1/conversations", ConversationService.method.listConversations, async (request, call) => {
-		const page = await call.reads.list.listJson({ ...request, ...viewOptionsOf(request, call.caller) });
+		const view = viewOptionsOf(request, call.caller);
+		const isCsv = prefersCsv(call.request.headers.accept);
+		if (isCsv && view.full) throw new ServiceError("invalid_argument", "view must be summary for CSV");
+		const page = await call.reads.list.listJson({ ...request, ...view });
+		if (isCsv) return listCsv(page, call.search);
 		// The records are JSON texts already.
 		const total = page.totalSize === undefined ? "" : `,"total_size":${page.totalSize}`;
 		return `{"conversations":[${page.conversations.map(entryJson).join(",")}],"next_page_token":"${page.nextPageToken}"${total}}`;
@@ -210,12 +215,12 @@ function unary<I extends DescMessage, O extends DescMessage>(
 	});
 }
 
-/** Defines a call that is answered by a JSON text whose parts come from the store. */
+/** Defines a call that is answered by a text whose parts come from the store. */
 function text<I extends DescMessage, O extends DescMessage>(
 	method: Route["method"],
 	path: string,
 	rpc: DescMethodUnary<I, O>,
-	answer: (request: MessageShape<I>, call: Call) => Promise<string>,
+	answer: (request: MessageShape<I>, call: Call) => Promise<string | ContentResponse>,
 ): JsonRpc {
 	return define(method, path, rpc, (_, read) => ({
 		handle: async (route) => {
@@ -265,11 +270,11 @@ function define<I extends DescMessage>(
 		...{ method, path, rpc, parameters, hasBody },
 		mount: (context) => {
 			const read = async (route: RouteRequest) => {
-				const { request, principal, permit, signal } = route;
+				const { request, search, principal, permit, signal } = route;
 				// The gate lets requests without a key through on public routes only.
 				if (principal === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
 				const body = hasBody ? await readBody(request, MAX_JSON_BODY, (bytes) => permit.reserve(bytes)) : undefined;
-				const call = { request, signal, caller: principal, reads: context.reads.of(principal) };
+				const call = { request, search, signal, caller: principal, reads: context.reads.of(principal) };
 				return { request: readRequest(rpc.input, parameters, { ...route, body }), call };
 			};
 			return namingParameters(mount(context, read), parameters);

@@ -7,6 +7,7 @@ import type {
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { formatDateTime } from "../../record/json/scalars.ts";
 import type { ContentResponse } from "../http/answer.ts";
+import { csvResponse, prefersCsv } from "./csv.ts";
 
 /** Returns a report of usage as JSON or, by `Accept: text/csv`, as CSV (RFC 4180). */
 export function usageForm(
@@ -15,12 +16,6 @@ export function usageForm(
 	{ request }: { readonly request: { readonly headers: IncomingHttpHeaders } },
 ): string | ContentResponse {
 	return prefersCsv(request.headers.accept) ? csvOf(report, groupBy) : jsonOf(report, groupBy);
-}
-
-/** Whether the first media type of `Accept` that this route knows is CSV. */
-function prefersCsv(accept: string | undefined): boolean {
-	const types = (accept ?? "").split(",").map((type) => type.split(";", 1)[0]?.trim().toLowerCase());
-	return types.find((type) => type === "text/csv" || type === "application/json") === "text/csv";
 }
 
 function jsonOf({ rows, total }: ReportUsageResponse, groupBy: readonly string[]): string {
@@ -71,13 +66,5 @@ function csvOf({ rows }: ReportUsageResponse, groupBy: readonly string[]): Conte
 			limited === true ? "true" : "",
 		];
 	});
-	const content = [header, ...lines].map((line) => `${line.map(csvField).join()}\r\n`).join("");
-	return { status: 200, content, type: "text/csv; charset=utf-8" };
-}
-
-function csvField(value: string | number | bigint): string {
-	const text = String(value);
-	// A spreadsheet would read a text that begins like this as a formula.
-	const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
-	return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+	return csvResponse(header, lines);
 }

@@ -181,6 +181,39 @@ test.each([
 	expect(next).not.toHaveProperty("total_size");
 });
 
+test("the list as CSV has the same entries, and a link to its next page", async () => {
+	const csv = async (search: string) => {
+		const headers = { "X-Access-Token": READER, Accept: "text/csv" };
+		const response = await fetch(`${service.http}${BASE}/api/v1/conversations?${search}`, { headers });
+		const next = /^<(\?.*)>; rel="next"$/.exec(response.headers.get("Link") ?? "")?.[1];
+		return { status: response.status, type: response.headers.get("Content-Type"), text: await response.text(), next };
+	};
+	const header =
+		"id,title,execution_status,agent_kind,model,sender,owner,created_at,updated_at,last_activity_at,cost,prompt_tokens," +
+		"completion_tokens,cache_read_tokens,cache_write_tokens,reasoning_tokens,events,gaps,parent_conversation_id," +
+		"forked_from_conversation_id,tags,error_code,error,first_message,last_message,unreadable";
+	const firstLine =
+		`${FIRST},What? One,running,Agent,m,all,,2026-01-01T00:00:00Z,2026-01-02T00:00:00.250000Z,,0.5,7,0,0,0,0,0,0,` +
+		`${PARENT},${SOURCE},"{""team"":""a:b"",""env"":""x""}",,,,,`;
+	const secondLine = `${SECOND},,idle,ACPAgent,,all,,2026-01-03T00:00:00Z,2026-01-04T00:00:00Z,,0,0,0,0,0,0,0,0,,,,,,,,`;
+	const type = "text/csv; charset=utf-8";
+	expect(await csv("order_by=created")).toEqual({
+		...{ status: 200, type, next: undefined },
+		text: `${[header, secondLine, firstLine].join("\r\n")}\r\n`,
+	});
+	const page = await csv("order_by=created&page_size=1");
+	expect(page).toMatchObject({ status: 200, type, text: `${header}\r\n${secondLine}\r\n` });
+	expect(page.next).toMatch(/^\?order_by=created&page_size=1&page_token=/);
+	expect(await csv(page.next?.slice(1) ?? "")).toMatchObject({
+		next: undefined,
+		text: `${header}\r\n${firstLine}\r\n`,
+	});
+	expect(await csv("view=full")).toMatchObject({
+		status: 400,
+		text: '{"detail":"view must be summary for CSV"}',
+	});
+});
+
 test("the list is paged, and a page token is refused with another filter", async () => {
 	const [status, page] = await get("?page_size=1");
 	const { next_page_token: token, ...rest } = object(JSON.parse(JSON.stringify(page)));

@@ -1,12 +1,19 @@
+import "./style.css";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { GetServiceInfoResponse } from "../../../../gen/conversations/v1/service_info_service_pb.js";
+import { loadedLater } from "../../parts/loaded-later.tsx";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { PointAgentServer } from "../../parts/point-agent-server.tsx";
 import { Ago } from "../../parts/time.tsx";
 import { BASE_URL, KEY_REFUSED, type Problem, problemOf, serviceInfo } from "../../service/service.ts";
 import { signOut } from "../../service/session.ts";
 import { useTitle } from "../../shell/title.ts";
+
+const Keys = loadedLater<Parameters<typeof import("./keys.tsx")["default"]>[0]>(() => import("./keys.tsx"), {
+	waiting: null,
+	failed: () => <span class="problem-text small">The access keys cannot be loaded now.</span>,
+});
 
 /** What the service is, and how to point an agent server at it. */
 export default function AboutPage() {
@@ -34,6 +41,9 @@ export default function AboutPage() {
 			<div class="about">
 				<PointAgentServer />
 				<Facts info={info.value} />
+				{info.value.callerScopes.includes("keys") && (
+					<Keys scopes={info.value.callerScopes} owner={info.value.callerOwner} />
+				)}
 				<Elsewhere />
 			</div>
 		</>

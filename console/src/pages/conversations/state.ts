@@ -11,6 +11,7 @@ import type { ConversationSummary } from "../../../../gen/conversations/v1/summa
 import { UpdateChange } from "../../../../gen/conversations/v1/update_pb.js";
 import { conditionsOf } from "../../../../src/conversations/read/filter.ts";
 import { microsecondsOf, orderedTokens, summaryMeets } from "../../../../src/store/condition.ts";
+import { dayText } from "../../parts/days.ts";
 import { conversations, events, KEY_REFUSED, type Problem, problemOf, reports } from "../../service/service.ts";
 import { accessKey, signOut } from "../../service/session.ts";
 import { Throttle } from "../../service/throttle.ts";
@@ -25,6 +26,11 @@ export interface Row {
 	readonly unreadable: boolean;
 	/** Whether it changed while the list was open. */
 	readonly fresh: boolean;
+}
+
+/** Returns what a conversation is called: its title, else its first message, else its id. */
+export function labelOf({ title, firstMessage, id }: ConversationSummary): string {
+	return title ?? (firstMessage === undefined ? id : `“${firstMessage}”`);
 }
 
 /** Numbers of conversations, as CountConversations returns them. */
@@ -65,6 +71,8 @@ export class ConversationList {
 	readonly stale = signal(false);
 	/** The chosen conversation, and its place when a key chose it; undefined if none is. */
 	readonly chosen = signal<{ readonly id: string; readonly index: number | undefined } | undefined>(undefined);
+	/** Labels of the conversations that a person chose to do something with, by their ids. */
+	readonly picked = signal<ReadonlyMap<string, string>>(new Map());
 	/** Pixels by which the page was scrolled when it was left. */
 	scrolled = 0;
 	readonly problem = signal<Problem | undefined>(undefined);
@@ -86,6 +94,8 @@ export class ConversationList {
 	readonly #left = new Map<string, Version>();
 	/** Sequence of the newest erasure that the list knows of. */
 	#erased = 0n;
+	/** Day on which the list was read: what `today` selects changes at midnight. */
+	#day = "";
 	/** Ids of the conversations to read again. */
 	readonly #changed = new Set<string>();
 
@@ -97,6 +107,16 @@ export class ConversationList {
 		this.stale.value = this.rows.value.length > 0;
 		this.#keepTime();
 		void this.#open();
+	}
+
+	/** Chooses conversations, or no longer does. */
+	pick(rows: readonly Row[], isPicked: boolean): void {
+		const next = new Map(this.picked.value);
+		for (const { summary } of rows) {
+			if (isPicked) next.set(summary.id, labelOf(summary));
+			else next.delete(summary.id);
+		}
+		this.picked.value = next;
 	}
 
 	/** Loads the list again, as far as it was loaded. */
@@ -127,6 +147,7 @@ export class ConversationList {
 		this.#times += 1;
 		const time = this.#times;
 		this.loading.value = true;
+		this.#day = dayText(new Date());
 		try {
 			// The watches start behind what is stored before the first page is read, so that nothing falls in between.
 			const [update, event] = await Promise.all([newestUpdate(), newestEvent()]);
@@ -313,6 +334,7 @@ export class ConversationList {
 	/** Shows which conversations have become silent, and whose young gaps have closed, which no watch tells. */
 	async #grownOld(): Promise<void> {
 		if (document.hidden) return;
+		if (this.#day !== dayText(new Date())) this.reload();
 		this.#readYoungGaps();
 		this.#counting.request();
 		if (isSilentView(this.#query)) this.#merge((await this.#page("", FIRST_PAGE)).rows);

@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
 import { COMMON_RANGES, rangeWords } from "../../parts/days.ts";
+import { CsvDownload, DownloadState } from "../../parts/download.tsx";
 import { cost, full, short } from "../../parts/format.ts";
 import { GapsTag } from "../../parts/gaps-tag.tsx";
 import { loadedLater } from "../../parts/loaded-later.tsx";
@@ -15,7 +16,9 @@ import { VirtualList } from "../../parts/virtual-list.tsx";
 import { useShortcuts } from "../../shell/keys.ts";
 import { addressOf, go, query, replaceQuery, setQuery } from "../../shell/route.ts";
 import { useTitle } from "../../shell/title.ts";
+import { ChosenBar } from "./chosen.tsx";
 import {
+	apiParametersOf,
 	FILTER_WORDS,
 	faultOf,
 	gapsQuery,
@@ -32,7 +35,7 @@ import {
 	wordsOf,
 } from "./filter.ts";
 import { SavedViews } from "./saved-views.tsx";
-import { type Counts, listOf, type Row } from "./state.ts";
+import { type Counts, labelOf, listOf, type Row } from "./state.ts";
 import { Suggestions } from "./suggestions.tsx";
 
 /** What a conversation waits for. It reads events, with code that lists need for nothing else. */
@@ -59,6 +62,13 @@ export default function ConversationsPage() {
 		return () => removeEventListener("scroll", keep);
 	}, [list]);
 	const search = useRef<HTMLInputElement>(null);
+	const csv = useMemo(() => new CsvDownload(), []);
+	const download = (): Promise<void> => {
+		const asked = apiParametersOf(query.value, Date.now());
+		asked.set("page_size", "1000");
+		return csv.save("api/v1/conversations", asked, "conversations");
+	};
+	const picked = list.picked.value;
 	const rows = list.rows.value;
 	const stale = list.stale.value;
 	const chosen = list.chosen.value;
@@ -80,6 +90,15 @@ export default function ConversationsPage() {
 				if (row !== undefined) go(addressOfRow(row));
 			},
 		},
+		{
+			key: "x",
+			meaning: "choose the conversation for a comparison or an erasure, or no longer",
+			run: () => {
+				const row = rows.find(({ summary }) => summary.id === chosen?.id);
+				if (row !== undefined) list.pick([row], !list.picked.value.has(row.summary.id));
+			},
+		},
+		{ key: "c", meaning: "download the list as CSV", run: () => void download() },
 		{ key: "f", meaning: "filter by title", run: () => search.current?.focus() },
 		{ key: "Escape", meaning: "remove all filters", run: () => clearFilters(search.current) },
 	]);
@@ -90,7 +109,11 @@ export default function ConversationsPage() {
 			<StatusButtons counts={list.counts.value} />
 			<Filters input={search} orders={ORDERS}>
 				<SavedViews />
+				<button type="button" onClick={() => void download()}>
+					CSV <kbd>c</kbd>
+				</button>
 			</Filters>
+			<DownloadState csv={csv} />
 			{problem !== undefined && (stale || rows.length === 0) ? (
 				<ProblemNotice problem={problem} retry={() => list.reload()} />
 			) : rows.length === 0 ? (
@@ -104,13 +127,27 @@ export default function ConversationsPage() {
 						aria-rowcount={rows.length + 1}
 						aria-busy={stale}
 					>
-						<Head />
+						<Head>
+							<Pick
+								label="Choose all that are loaded"
+								isPicked={rows.every(({ summary }) => picked.has(summary.id))}
+								onPick={(isPicked) => list.pick(rows, isPicked)}
+							/>
+						</Head>
 						<VirtualList
 							role="rowgroup"
 							items={rows}
 							estimate={matchMedia(NARROW).matches ? 78 : 56}
 							keyOf={({ summary }) => summary.id}
-							render={(row) => <Line row={row} chosen={row.summary.id === chosen?.id} />}
+							render={(row) => (
+								<Line row={row} chosen={row.summary.id === chosen?.id}>
+									<Pick
+										label={`Choose ${labelOf(row.summary)}`}
+										isPicked={picked.has(row.summary.id)}
+										onPick={(isPicked) => list.pick([row], isPicked)}
+									/>
+								</Line>
+							)}
 							onEnd={() => void list.loadMore()}
 							focus={chosen?.index}
 							scrolled={list.scrolled}
@@ -125,20 +162,42 @@ export default function ConversationsPage() {
 					</p>
 				</>
 			)}
+			{picked.size > 0 && <ChosenBar list={list} />}
 		</>
 	);
 }
 
-/** The names of the columns of {@link Line}. */
-export function Head() {
+/** The names of the columns of {@link Line}, with a box before the first one if the rows have some. */
+export function Head({ children }: { readonly children?: ComponentChildren }) {
 	return (
 		<div class="line head" role="row">
-			{["Status", "Conversation", "Agent", "Cost", "Tokens", "Activity", "Sender"].map((title) => (
+			{["Status", "Conversation", "Agent", "Cost", "Tokens", "Activity", "Sender"].map((title, index) => (
 				<span key={title} role="columnheader">
+					{index === 0 && children}
 					{title}
 				</span>
 			))}
 		</div>
+	);
+}
+
+interface PickProps {
+	readonly label: string;
+	readonly isPicked: boolean;
+	readonly onPick: (isPicked: boolean) => void;
+}
+
+/** A box that chooses conversations to do something with. */
+function Pick({ label, isPicked, onPick }: PickProps) {
+	return (
+		<label class="pick">
+			<input
+				type="checkbox"
+				aria-label={label}
+				checked={isPicked}
+				onChange={(event) => onPick(event.currentTarget.checked)}
+			/>
+		</label>
 	);
 }
 
@@ -374,21 +433,23 @@ interface LineProps {
 	readonly chosen: boolean;
 	/** What is shown in place of the conversation's label. */
 	readonly label?: ComponentChildren;
+	/** What stands before the status. */
+	readonly children?: ComponentChildren;
 }
 
 /** One conversation: its label, and the reason for its status where one is known. */
-export function Line({ row, chosen, label: shown }: LineProps) {
+export function Line({ row, chosen, label: shown, children }: LineProps) {
 	const { summary, fresh } = row;
 	const { title, firstMessage, lastMessage, lastError, tokens } = summary;
 	const failed = lastError !== undefined && hasFailed(row);
-	const label = title ?? (firstMessage === undefined ? undefined : `“${firstMessage}”`);
 	return (
 		<div class={`line${chosen ? " chosen" : ""}${fresh ? " fresh" : ""}`} role="row" aria-selected={chosen}>
 			<span role="cell">
+				{children}
 				<StatusMark status={summary.executionStatus} />
 			</span>
 			<span role="cell" class="label">
-				<a href={addressOfRow(row)}>{shown ?? (row.unreadable ? "cannot be read" : (label ?? summary.id))}</a>
+				<a href={addressOfRow(row)}>{shown ?? (row.unreadable ? "cannot be read" : labelOf(summary))}</a>
 				<span class="reason small">
 					<GapsTag gaps={summary.gaps} />
 					{summary.executionStatus === Status.WAITING_FOR_CONFIRMATION && (

@@ -3,16 +3,17 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { UsageTotals } from "../../../../gen/conversations/v1/conversation_report_service_pb.js";
 import { Chart, type Series } from "../../parts/chart.tsx";
-import { dayText } from "../../parts/days.ts";
+import { dayText, type Range, rangeOf, rangeWords } from "../../parts/days.ts";
+import { DownloadState } from "../../parts/download.tsx";
 import { cost, full, short } from "../../parts/format.ts";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
-import { type ChartStep, periodName } from "../../parts/time-names.ts";
+import { type ChartStep, dayName, periodName } from "../../parts/time-names.ts";
 import { useShortcuts } from "../../shell/keys.ts";
-import { query, replaceQuery, setQuery } from "../../shell/route.ts";
+import { addressOf, query, replaceQuery, setQuery } from "../../shell/route.ts";
 import { useTitle } from "../../shell/title.ts";
 import { withoutFilters } from "../conversations/filter.ts";
 import { Filters } from "../conversations/view.tsx";
-import { GROUPS, OWN_PARAMETERS, RANGES, STEPS, UsageReport } from "./state.ts";
+import { BEFORE, GROUPS, OWN_PARAMETERS, RANGES, type Spender, STEPS, tokensOf, UsageReport } from "./state.ts";
 
 /** Milliseconds between two reads of the report. */
 const INTERVAL = 60_000;
@@ -55,22 +56,20 @@ export default function UsagePage() {
 	const groups = new Map([...GROUPS, ...tags]);
 	const groupWords = groups.get(of.groupBy) ?? of.groupBy;
 	const format = (value: number): string => (measure === "cost" ? cost(value) : short(value));
-	const { from, to } = report.days();
-	const chosenEnd = query.value.get("to") ?? "";
+	const choose = (start: number | undefined, name: string | undefined): void =>
+		setQuery((next) => {
+			for (const parameter of ["at", "of"]) next.delete(parameter);
+			if (start !== undefined) next.set("at", new Date(start * 1000).toISOString());
+			if (start !== undefined && name !== undefined) next.set("of", name);
+		});
+	const isTwo = (loaded?.ranges.length ?? 0) > 1;
+	const most = Math.max(0, ...(loaded?.ranges ?? []).map(({ times, series }) => largestSum(times.length, series)));
 	return (
 		<>
 			<h1 class="visually-hidden">Usage</h1>
 			<div class="row filters">
-				<Choice name="range" label="Range" value={report.range} options={RANGES} />
-				{report.range === "days" && (
-					<>
-						<Day name="from" label="from" value={query.value.get("from") ?? dayText(from)} />
-						<Day name="to" label="to" value={chosenEnd} />
-						{chosenEnd !== "" && to === undefined && (
-							<span class="problem-text small">The last day is before the first one; the range ends now.</span>
-						)}
-					</>
-				)}
+				<RangeChoice name="range" label="Range" value={report.range} offered={RANGES} />
+				<RangeChoice name="compare" label="Beside" value={report.compare} offered={["", BEFORE, ...RANGES]} />
 				<Choice
 					name="step"
 					label="Step"
@@ -93,6 +92,7 @@ export default function UsagePage() {
 					CSV <kbd>c</kbd>
 				</button>
 			</div>
+			<DownloadState csv={report.csv} />
 			<Filters input={filter} isShownElsewhere={(name) => OWN_PARAMETERS.includes(name)} />
 			{problem !== undefined ? (
 				<ProblemNotice problem={problem} retry={() => report.load()} />
@@ -104,27 +104,44 @@ export default function UsagePage() {
 				</Notice>
 			) : (
 				<div class={of === report ? "" : "stale"} aria-busy={of !== report}>
-					<section class="card">
-						<h2>
-							{measure === "cost" ? "Cost" : "Tokens"} by {groupWords} and {of.step} ·{" "}
-							{full(loaded.total.conversations)} conversations
-						</h2>
-						<Chart
-							times={loaded.times}
-							series={loaded.series}
-							kind="bars"
-							height={220}
-							format={format}
-							step={of.step}
-							label={`${measure} over time; the tables below have the numbers`}
-						/>
-					</section>
+					<div class={isTwo ? "beside" : ""}>
+						{loaded.ranges.map(({ range, total, times, series }, index) => (
+							<section key={index} class="card">
+								<h2>
+									{isTwo ? (
+										`${spanWords(range)} · ${measure === "cost" ? cost(total.cost) : short(tokensOf(total))}`
+									) : (
+										<>
+											{measure === "cost" ? "Cost" : "Tokens"} by {groupWords} and {of.step} ·{" "}
+											{full(total.conversations)} conversations
+										</>
+									)}
+								</h2>
+								<Chart
+									times={times}
+									series={series}
+									kind="bars"
+									height={220}
+									format={format}
+									step={of.step}
+									most={isTwo ? most : undefined}
+									label={`${measure} over time; the tables below have the numbers`}
+									{...(index === 0 && {
+										onChoose: (time, group) => {
+											const chosen = loaded.groups[group];
+											choose(times[time], chosen === undefined || chosen.key === "rest" ? undefined : chosen.name);
+										},
+									})}
+								/>
+							</section>
+						))}
+					</div>
 					<div class="scroll" role="region" aria-label="Numbers" tabIndex={0}>
 						<table class="numbers card">
 							<thead>
 								<tr>
 									<th scope="col">{groupWords}</th>
-									{COLUMNS.map(({ title }) => (
+									{(isTwo ? COMPARED : COLUMNS).map(({ title }) => (
 										<th key={title} scope="col" class="number">
 											{title}
 										</th>
@@ -132,30 +149,129 @@ export default function UsagePage() {
 								</tr>
 							</thead>
 							<tbody>
-								{loaded.groups.map(({ key, name, color, usage }) => (
+								{loaded.groups.map(({ key, name, color, usages }) => (
 									<tr key={key}>
 										<th scope="row">
 											<span class="swatch" style={{ background: `var(${color})` }} /> {nameOf(name)}
 										</th>
-										<Numbers usage={usage} total={loaded.total} />
+										<Numbers usages={usages} totals={loaded.ranges.map(({ total }) => total)} />
 									</tr>
 								))}
 							</tbody>
 							<tfoot>
 								<tr>
 									<th scope="row">All</th>
-									<Numbers usage={loaded.total} total={loaded.total} />
+									<Numbers
+										usages={loaded.ranges.map(({ total }) => total)}
+										totals={loaded.ranges.map(({ total }) => total)}
+									/>
 								</tr>
 							</tfoot>
 						</table>
 					</div>
-					<Periods times={loaded.times} series={loaded.series} step={of.step} format={format} />
-					{loaded.total.limited && (
+					<Spenders report={of} spenders={loaded.spenders} onAll={() => choose(undefined, undefined)} />
+					{loaded.ranges.slice(0, 1).map(({ times, series }) => (
+						<Periods
+							key="periods"
+							times={times}
+							series={series}
+							step={of.step}
+							format={format}
+							addressAt={(start, name) => {
+								const next = new URLSearchParams(query.value);
+								for (const parameter of ["at", "of"]) next.delete(parameter);
+								next.set("at", new Date(start * 1000).toISOString());
+								if (name !== undefined) next.set("of", name);
+								return addressOf(["usage"], next);
+							}}
+						/>
+					))}
+					{loaded.ranges.some(({ total }) => total.limited) && (
 						<p class="problem-text small">A sum is beyond the range of its type and ends at the limit.</p>
 					)}
 				</div>
 			)}
 		</>
+	);
+}
+
+/** Returns the largest sum of a period. */
+function largestSum(count: number, series: readonly Series[]): number {
+	const sums = Array.from({ length: count }, (_, index) =>
+		series.reduce((sum, { values }) => sum + (values[index] ?? 0), 0),
+	);
+	return Math.max(0, ...sums);
+}
+
+/** Writes a range by its days, such as 17 Nov to 23 Nov. */
+function spanWords({ from, to }: Range): string {
+	const last = to === undefined ? "now" : dayName(new Date(Math.min(to.getTime() - 1, Date.now())));
+	const first = from === undefined ? "" : dayName(from);
+	return first === last ? first : `${first} to ${last}`;
+}
+
+/** The conversations that cost most in the range or in the chosen bar, with what they cost in it. */
+function Spenders(props: {
+	readonly report: UsageReport;
+	readonly spenders: readonly Spender[];
+	readonly onAll: () => void;
+}) {
+	const { report, spenders, onAll } = props;
+	const ids = spenders.flatMap(({ id, label }) => (label === undefined ? [] : id));
+	const list = new URLSearchParams(ids.map((id) => ["id", id]));
+	return (
+		<section class="card spenders" aria-labelledby="spenders-title">
+			<div class="row">
+				<h2 id="spenders-title">
+					Conversations that cost most in{" "}
+					{report.at === undefined
+						? "this range"
+						: `${periodName(report.at / 1000, report.step)}${report.of === undefined ? "" : ` · ${nameOf(report.of)}`}`}
+				</h2>
+				{report.at !== undefined && (
+					<button type="button" onClick={onAll}>
+						Show those of the whole range
+					</button>
+				)}
+				{ids.length > 0 && (
+					<a class="button" href={addressOf(["conversations"], list)}>
+						Open as a list
+					</a>
+				)}
+			</div>
+			{spenders.length === 0 ? (
+				<p class="muted">None: there is no usage in it.</p>
+			) : (
+				<table>
+					<thead>
+						<tr>
+							<th scope="col">Conversation</th>
+							{["Cost in it", "Calls", "Tokens"].map((title) => (
+								<th key={title} scope="col" class="number">
+									{title}
+								</th>
+							))}
+						</tr>
+					</thead>
+					<tbody>
+						{spenders.map(({ id, label, usage }) => (
+							<tr key={id}>
+								<td class="name">
+									{label === undefined ? (
+										<span class="muted">{id === "" ? "erased conversations" : `${id}, which is no longer there`}</span>
+									) : (
+										<a href={addressOf(["conversations", id])}>{label}</a>
+									)}
+								</td>
+								<td class="number">{cost(usage.cost)}</td>
+								<td class="number">{full(usage.calls)}</td>
+								<td class="number">{short(tokensOf(usage))}</td>
+							</tr>
+						))}
+					</tbody>
+				</table>
+			)}
+		</section>
 	);
 }
 
@@ -168,8 +284,10 @@ function Periods(props: {
 	readonly series: readonly Series[];
 	readonly step: ChartStep;
 	readonly format: (value: number) => string;
+	/** Returns the address of the conversations of a period, or of one of its groups. */
+	readonly addressAt: (start: number, group: string | undefined) => string;
 }) {
-	const { times, series, step, format } = props;
+	const { times, series, step, format, addressAt } = props;
 	const all = useSignal(false);
 	const newest = times.map((_, index) => times.length - 1 - index);
 	const shown = all.value ? newest : newest.slice(0, SHOWN);
@@ -193,15 +311,23 @@ function Periods(props: {
 					<tbody>
 						{shown.map((index) => {
 							const values = series.map(({ values: of }) => of[index] ?? 0);
+							const start = times[index] ?? 0;
+							const link = (value: number, name: string | undefined) =>
+								value === 0 ? format(value) : <a href={addressAt(start, name)}>{format(value)}</a>;
 							return (
 								<tr key={times[index]}>
 									<th scope="row">{periodName(times[index] ?? 0, step)}</th>
 									{values.map((value, of) => (
 										<td key={series[of]?.color} class={`number${value === 0 ? " muted" : ""}`}>
-											{format(value)}
+											{link(value, series[of]?.color === "--series-rest" ? undefined : series[of]?.label)}
 										</td>
 									))}
-									<td class="number">{format(values.reduce((sum, value) => sum + value, 0))}</td>
+									<td class="number">
+										{link(
+											values.reduce((sum, value) => sum + value, 0),
+											undefined,
+										)}
+									</td>
 								</tr>
 							);
 						})}
@@ -251,12 +377,44 @@ const COLUMNS: readonly Column[] = [
 	{ title: "Conversations", text: (usage) => full(usage.conversations) },
 ];
 
-function Numbers({ usage, total }: { readonly usage: UsageTotals; readonly total: UsageTotals }) {
+/** The columns of two ranges: the numbers of both, and how the cost has changed. */
+const COMPARED: readonly {
+	readonly title: string;
+	readonly text: (first: UsageTotals, second: UsageTotals) => string;
+}[] = [
+	{ title: "Cost", text: (first) => cost(first.cost) },
+	{ title: "Cost beside", text: (_, second) => cost(second.cost) },
+	{
+		title: "Change",
+		text: ({ cost: first }, { cost: second }) => {
+			if (first === second) return "–";
+			const part = second === 0 ? "" : ` (${first > second ? "+" : "−"}${share(Math.abs(first / second - 1))})`;
+			return `${first > second ? "+" : "−"}${cost(Math.abs(first - second))}${part}`;
+		},
+	},
+	{ title: "Calls", text: (first) => full(first.calls) },
+	{ title: "Calls beside", text: (_, second) => full(second.calls) },
+	{ title: "Tokens", text: (first) => short(tokensOf(first)) },
+	{ title: "Tokens beside", text: (_, second) => short(tokensOf(second)) },
+];
+
+interface NumbersProps {
+	/** For each range. */
+	readonly usages: readonly UsageTotals[];
+	readonly totals: readonly UsageTotals[];
+}
+
+function Numbers({ usages: [first, second], totals: [total] }: NumbersProps) {
+	if (first === undefined || total === undefined) return null;
+	const cells =
+		second === undefined
+			? COLUMNS.map(({ title, text }) => ({ title, text: text(first, total) }))
+			: COMPARED.map(({ title, text }) => ({ title, text: text(first, second) }));
 	return (
 		<>
-			{COLUMNS.map(({ title, text }) => (
+			{cells.map(({ title, text }) => (
 				<td key={title} class="number">
-					{text(usage, total)}
+					{text}
 				</td>
 			))}
 		</>
@@ -266,31 +424,88 @@ function Numbers({ usage, total }: { readonly usage: UsageTotals; readonly total
 /** Earliest day that can be chosen. */
 const FIRST_DAY = "1970-01-01";
 
-/** Chooses a day of the range. */
-function Day({ name, label, value }: { readonly name: string; readonly label: string; readonly value: string }) {
-	// What is typed stays while the page is drawn anew.
-	const typed = useSignal<string | undefined>(undefined);
+/** Chooses one of the ranges that are offered, or any days. */
+function RangeChoice(props: {
+	readonly name: "range" | "compare";
+	readonly label: string;
+	readonly value: string;
+	readonly offered: readonly string[];
+}) {
+	const { name, label, value, offered } = props;
+	const isOffered = offered.includes(value);
+	const [first = "", last = first] = value.split("..");
+	const set = (range: string): void =>
+		setQuery((next) => {
+			for (const parameter of ["at", "of"]) next.delete(parameter);
+			if (range === "") next.delete(name);
+			else next.set(name, range);
+		});
+	const { from, to } = rangeOf(value) ?? {};
 	return (
+		<>
+			<label class="row small muted">
+				{label}
+				<select
+					aria-label={label}
+					value={isOffered ? value : "days"}
+					onChange={(event) => {
+						const { value: chosen } = event.currentTarget;
+						const start = dayText(from ?? new Date());
+						set(
+							chosen === "days"
+								? `${start}..${dayText(to === undefined ? new Date() : new Date(to.getTime() - 1))}`
+								: chosen,
+						);
+					}}
+				>
+					{offered.map((range) => (
+						<option key={range} value={range}>
+							{range === "" ? "nothing" : range === BEFORE ? "the time before" : rangeWords(range)}
+						</option>
+					))}
+					<option value="days">chosen days</option>
+				</select>
+			</label>
+			{!isOffered && <Days key={name} label={label} first={first} last={last} onChange={(range) => set(range)} />}
+		</>
+	);
+}
+
+/** Chooses the first and the last day of a range. */
+function Days(props: {
+	readonly label: string;
+	readonly first: string;
+	readonly last: string;
+	readonly onChange: (range: string) => void;
+}) {
+	const { label, first, last, onChange } = props;
+	// What is typed stays while it is no range, and while the page is drawn anew.
+	const typed = useSignal<readonly [string, string]>([first, last]);
+	const isWrong = rangeOf(typed.value.join("..")) === undefined;
+	const day = (index: 0 | 1, name: string) => (
 		<label class="row small muted">
-			{label}
+			{name}
 			<input
 				type="date"
-				value={typed.value ?? value}
+				aria-label={`${label} ${name}`}
+				value={typed.value[index]}
 				onChange={(event) => {
-					const chosen = event.currentTarget.value;
-					typed.value = chosen;
+					const { value } = event.currentTarget;
+					const [from, to] = typed.value;
+					typed.value = index === 0 ? [value, to] : [from, value];
 					// While a year is typed, the value has one of its digits, then two, or none.
-					if (chosen === "" ? name === "from" : chosen < FIRST_DAY) return;
-					setQuery((next) => {
-						if (chosen === "") next.delete(name);
-						else next.set(name, chosen);
-					});
-				}}
-				onBlur={() => {
-					typed.value = undefined;
+					if (typed.value.some((one) => one !== "" && one < FIRST_DAY)) return;
+					if (rangeOf(typed.value.join("..")) !== undefined) onChange(typed.value.join(".."));
 				}}
 			/>
 		</label>
+	);
+	return (
+		<>
+			{day(0, "from")}
+			{day(1, "to")}
+			{isWrong && <span class="problem-text small">These are no days of which the last one follows the first.</span>}
+		</>
 	);
 }
 

@@ -1,0 +1,71 @@
+import type { ConversationPage, ListedConversation } from "../../conversations/read/list.ts";
+import { nameOfStatus } from "../../conversations/status.ts";
+import { formatDateTime } from "../../record/json/scalars.ts";
+import type { ContentResponse } from "../http/answer.ts";
+
+/** Answers in CSV (RFC 4180), which `Accept: text/csv` asks for. */
+
+/** Whether the first media type of `Accept` that the routes with CSV know is CSV. */
+export function prefersCsv(accept: string | undefined): boolean {
+	const types = (accept ?? "").split(",").map((type) => type.split(";", 1)[0]?.trim().toLowerCase());
+	return types.find((type) => type === "text/csv" || type === "application/json") === "text/csv";
+}
+
+/** A value of a cell. */
+export type Cell = string | number | bigint;
+
+/** Returns a header line and a line for each row. */
+export function csvResponse(header: readonly string[], rows: readonly (readonly Cell[])[]): ContentResponse {
+	const content = [header, ...rows].map((line) => `${line.map(csvField).join()}\r\n`).join("");
+	return { status: 200, content, type: "text/csv; charset=utf-8" };
+}
+
+function csvField(value: Cell): string {
+	const text = String(value);
+	// A spreadsheet would read a text that begins like this as a formula.
+	const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+	return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+/** The columns of the list in CSV, and how they are taken from an entry. Times are date-times, missing values are empty. */
+const COLUMNS: readonly (readonly [string, (entry: ListedConversation<string>) => Cell | undefined])[] = [
+	["id", ({ summary }) => summary.id],
+	["title", ({ summary }) => summary.title],
+	["execution_status", ({ summary }) => nameOfStatus(summary.executionStatus)],
+	["agent_kind", ({ summary }) => summary.agentKind],
+	["model", ({ summary }) => summary.model],
+	["sender", ({ summary }) => summary.sender],
+	["owner", ({ summary }) => summary.owner],
+	["created_at", ({ summary }) => summary.createdAt && formatDateTime(summary.createdAt)],
+	["updated_at", ({ summary }) => summary.updatedAt && formatDateTime(summary.updatedAt)],
+	["last_activity_at", ({ summary }) => summary.lastActivityAt && formatDateTime(summary.lastActivityAt)],
+	["cost", ({ summary }) => summary.accumulatedCost],
+	["prompt_tokens", ({ summary }) => summary.tokens?.promptTokens ?? 0n],
+	["completion_tokens", ({ summary }) => summary.tokens?.completionTokens ?? 0n],
+	["cache_read_tokens", ({ summary }) => summary.tokens?.cacheReadTokens ?? 0n],
+	["cache_write_tokens", ({ summary }) => summary.tokens?.cacheWriteTokens ?? 0n],
+	["reasoning_tokens", ({ summary }) => summary.tokens?.reasoningTokens ?? 0n],
+	["events", ({ summary }) => summary.eventCount],
+	["gaps", ({ summary }) => summary.gaps?.count ?? 0n],
+	["parent_conversation_id", ({ summary }) => summary.parentConversationId],
+	["forked_from_conversation_id", ({ summary }) => summary.forkedFromConversationId],
+	["tags", ({ summary }) => (Object.keys(summary.tags).length === 0 ? "" : JSON.stringify(summary.tags))],
+	["error_code", ({ summary }) => summary.lastError?.code],
+	["error", ({ summary }) => summary.lastError?.text],
+	["first_message", ({ summary }) => summary.firstMessage],
+	["last_message", ({ summary }) => summary.lastMessage],
+	["unreadable", ({ unreadable }) => (unreadable ? "true" : "")],
+];
+
+/** Returns a page as CSV. A link to the next page (RFC 8288) says that the list goes on. */
+export function listCsv({ conversations, nextPageToken }: ConversationPage<string>, search: string): ContentResponse {
+	const rows = conversations.map((entry) => COLUMNS.map(([, value]) => value(entry) ?? ""));
+	const response = csvResponse(
+		COLUMNS.map(([name]) => name),
+		rows,
+	);
+	if (nextPageToken === "") return response;
+	const next = new URLSearchParams(search);
+	next.set("page_token", nextPageToken);
+	return { ...response, headers: { Link: `<?${next}>; rel="next"` } };
+}
