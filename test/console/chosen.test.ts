@@ -95,7 +95,7 @@ test("the chosen conversations are erased after their number was typed, and no o
 	for (const number of [911, 912, 913]) {
 		const [sample] = SAMPLES;
 		if (sample === undefined) throw new Error("there are samples");
-		await postSample(service.http, { ...sample, id: sampleId(number), title: `To erase ${number}` });
+		await postSample(service.http, { ...sample, tags: {}, id: sampleId(number), title: `To erase ${number}` });
 	}
 	const { page } = await visitWithKey(browser, service.http, "#/conversations?title_contains=To+erase", {}, ERASER);
 	const rows = page.locator(".list:not(.stale) .line:not(.head)");
@@ -202,7 +202,8 @@ describe.each([
 		for (const label of [FLAKY, NOTES]) await page.getByLabel(label).check();
 		await page.getByRole("link", { name: "Compare" }).waitFor();
 		// At its end the bar covers no row.
-		await page.evaluate("scrollTo(0, document.documentElement.scrollHeight)");
+		const isAtEnd = "innerHeight + scrollY >= document.documentElement.scrollHeight - 1";
+		await expect.poll(() => page.evaluate(`scrollTo(0, document.documentElement.scrollHeight), ${isAtEnd}`)).toBe(true);
 		await fits();
 		await page.getByRole("link", { name: "Compare" }).click();
 		await page.getByRole("row", { name: /^Cost [$]/ }).waitFor();
