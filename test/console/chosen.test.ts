@@ -201,9 +201,9 @@ describe.each([
 		};
 		for (const label of [FLAKY, NOTES]) await page.getByLabel(label).check();
 		await page.getByRole("link", { name: "Compare" }).waitFor();
-		// At its end the bar covers no row.
-		const isAtEnd = "innerHeight + scrollY >= document.documentElement.scrollHeight - 1";
-		await expect.poll(() => page.evaluate(`scrollTo(0, document.documentElement.scrollHeight), ${isAtEnd}`)).toBe(true);
+		// A row that the bar or the header covers in part is too small for axe, so the window takes the whole page.
+		await page.setViewportSize({ ...viewport, height: 2_400 });
+		await page.locator(".list .line").nth(SAMPLES.length).waitFor();
 		await fits();
 		await page.getByRole("link", { name: "Compare" }).click();
 		await page.getByRole("row", { name: /^Cost [$]/ }).waitFor();
