@@ -12,6 +12,20 @@ const {
 const RELATIONS: ReadonlySet<number> = new Set([PARENT.number, SOURCE.number]);
 
 /**
+ * Returns the ids of the children that an encoded record names, in lower case; none for bytes that are not a record.
+ *
+ * @param isDelta whether it is an encoded delta
+ */
+export function childrenIn(record: Uint8Array, isDelta: boolean): readonly string[] {
+	try {
+		const values = isDelta ? decodeDelta(record).values : record;
+		return [...new Set(readTexts(values, CHILDREN).map((id) => id.toLowerCase()))];
+	} catch {
+		return [];
+	}
+}
+
+/**
  * Removes a conversation as the parent, as the source of a fork and as a child from an encoded record.
  *
  * @returns undefined when the record does not name it

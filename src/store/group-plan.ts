@@ -3,6 +3,7 @@ import { type ConversationSummary, ConversationSummarySchema } from "../../gen/c
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { ServiceError } from "../errors.ts";
 import { mergeProtected, mergeRecord } from "../record/record-delta.ts";
+import { childrenIn } from "../record/record-relations.ts";
 import { addEvents, eventsToAdd, leafOver } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
 import {
@@ -120,6 +121,7 @@ class GroupPlanner {
 		events: [],
 		heads: new Map(),
 		activities: new Map(),
+		children: new Map(),
 		origins: new Map(),
 		senders: new Map(),
 		gaps: new Map(),
@@ -331,6 +333,9 @@ class GroupPlanner {
 	#write(known: KnownConversation, { written, after }: NextUpdate, summary: ConversationSummary): void {
 		const { conversationId, record, base, size, sequence } = written;
 		this.written.updates.push(written);
+		const { children } = this.written;
+		for (const child of childrenIn(record.bytes, base !== undefined))
+			children.set(conversationId, (children.get(conversationId) ?? new Set()).add(child));
 		known.state = after;
 		if (written.current)
 			[known.source, known.parent] = [summary.forkedFromConversationId, summary.parentConversationId];

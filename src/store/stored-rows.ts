@@ -1,4 +1,5 @@
 import type { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
+import { childrenIn } from "../record/record-relations.ts";
 import type { AccessKeyRow } from "./access-keys.ts";
 import type { Activity } from "./activity.ts";
 import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
@@ -6,7 +7,7 @@ import type { Erasure } from "./erasure.ts";
 import type { NewEvent } from "./events.ts";
 import type { Gap } from "./gaps.ts";
 import type { ConversationOrigin } from "./owners.ts";
-import type { RecordColumn } from "./record-column.ts";
+import { type RecordColumn, readOrUnreadable, unpackRecord } from "./record-column.ts";
 import type { RefusedPostRow } from "./refused-posts.ts";
 import type { SenderName, StoredSender } from "./senders.ts";
 import type { StoredRecord } from "./stored-record.ts";
@@ -77,6 +78,12 @@ export interface ActivityRow {
 /** An update as it is stored; its record can be a delta. */
 export interface UpdateRow extends Omit<WrittenUpdate, "record" | "errorSequence"> {
 	readonly record: RecordColumn & Omit<StoredRecord, "bytes">;
+}
+
+/** Returns the children that the record of an update names; none if the record is damaged. */
+export function childrenOf({ record, base }: UpdateRow): readonly string[] {
+	const bytes = readOrUnreadable(() => ({ bytes: unpackRecord(record) }));
+	return "unreadable" in bytes ? [] : childrenIn(bytes.bytes, base !== undefined);
 }
 
 export interface EventRow

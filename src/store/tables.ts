@@ -314,6 +314,14 @@ const descriptions = {
 	},
 
 	/** Conversations that changed without an entry in a log, such as by a gap that closed, until the views have followed. */
+	/** The conversations that the records of one name as its children, by which an erasure finds these records. */
+	children: {
+		spread: "conversation",
+		columns: { conversation_id: "id", child: "key" },
+		key: ["conversation_id", "child"],
+		indexes: { children_by_child: "(child)" },
+	},
+
 	changed_conversations: { spread: "conversation", columns: { conversation_id: "id" }, key: ["conversation_id"] },
 
 	/**

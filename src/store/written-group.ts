@@ -16,6 +16,8 @@ export interface WrittenGroup {
 	readonly heads: Map<string, Head>;
 	/** Changed activities, by the ids of their conversations. */
 	readonly activities: Map<string, Activity>;
+	/** The conversations that new records name as children, by the ids of those of the records. */
+	readonly children: Map<string, Set<string>>;
 	/** Origins of the changed conversations, by their ids. They are written with a conversation's first row. */
 	readonly origins: Map<string, ConversationOrigin>;
 	/** The senders of conversations that were stored without one, by the ids of these. */

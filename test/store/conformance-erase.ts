@@ -276,6 +276,22 @@ export function eraseConformance(open: () => Promise<Store>): void {
 			expect(await store.events.list({ after: 0n, limit: 10 })).toEqual([]);
 		});
 
+		it("is no child any more in the records of a parent that its own record did not name", async () => {
+			await using store = await open();
+			const children = (of: string) => ({ subConversationIds: [of, id(2)] });
+			for (const update of [
+				relatedSample(3, children(ERASED)),
+				relatedSample(0, {}),
+				relatedSample(3, children(id(1))),
+			])
+				await append(store, { ...update, poster: POSTER });
+			const request = { conversationId: ERASED, owner: undefined, erasedAt: start };
+			expect(await store.erase(request)).toMatchObject({ unreadable: [] });
+			const history = await store.updates.list({ after: 0n, limit: 10, conversationId: id(3), withRecords: true });
+			const named = history.map(({ record }) => decoded(record).subConversationIds);
+			expect(named).toEqual([[id(2)], [id(1), id(2)]]);
+		});
+
 		it("leaves the relatives of another owner as they are", async () => {
 			await using store = await open();
 			const related = [

@@ -56,6 +56,7 @@ export async function fill(store: Store): Promise<void> {
 			record: record({
 				id: reported,
 				tags: { padding: "y".repeat(4_000) },
+				subConversationIds: [posted],
 				leafEventId: "posted",
 				stats: usage("a\u0000", 3),
 			}),

@@ -10,6 +10,7 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		access_keys: "SELECT * FROM access_keys ORDER BY name",
 		activities: "SELECT * FROM activities ORDER BY conversation_id",
 		changed_conversations: "made by each database itself",
+		children: "SELECT * FROM children ORDER BY conversation_id, child",
 		conversation_counts: "SELECT * FROM conversation_counts ORDER BY owner, status, agent_kind, model, sender",
 		conversations: "SELECT * FROM conversations ORDER BY conversation_id",
 		erasures: "SELECT * FROM erasures ORDER BY sequence",
@@ -53,6 +54,7 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		access_keys: "SELECT * FROM conversation_updates.access_keys ORDER BY name",
 		activities: "SELECT * FROM conversation_updates.activities ORDER BY conversation_id",
 		changed_conversations: "made by each database itself",
+		children: "SELECT * FROM conversation_updates.children ORDER BY conversation_id, child",
 		claims: "made by each database itself",
 		conversation_counts: `
 			SELECT * FROM conversation_updates.conversation_counts ORDER BY owner, status, agent_kind, model, sender

@@ -19,7 +19,16 @@ import {
 import { senderColumns, senderFrom } from "../senders.ts";
 import type { LogTable } from "../sequence-log.ts";
 import type { Columns, Session } from "../session.ts";
-import { type PrunedRow, type RowKey, type RowKind, rowKinds, SENDER_KEY, type StoredRows } from "../stored-rows.ts";
+import {
+	childrenOf,
+	type PrunedRow,
+	type RowKey,
+	type RowKind,
+	rowKinds,
+	SENDER_KEY,
+	type StoredRows,
+} from "../stored-rows.ts";
+import { tableOf } from "../tables.ts";
 import { bigint, blob, integer, type Row, text } from "../values.ts";
 import { type After, type Counts, countsOf, PAGE_BYTES, PAGE_ROWS } from "./databases.ts";
 
@@ -131,7 +140,8 @@ function keyFrom(row: Row | undefined): RowKey | undefined {
 
 function kindsOf(session: Session, own: OwnRows): { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } {
 	const { readText, insert, insertEntries } = session;
-	const { schema, entries, isCurrent } = session.dialect;
+	const { schema, entries, isCurrent, engine } = session.dialect;
+	const children = tableOf(engine, "children");
 	const pruned = (log: LogTable): RowsOf<PrunedRow> => ({
 		table: `(SELECT * FROM ${schema}pruned WHERE log = '${log}') p`,
 		columns: "*",
@@ -194,7 +204,15 @@ function kindsOf(session: Session, own: OwnRows): { readonly [Kind in RowKind]: 
 			key: "e.sequence",
 			bytes: "coalesce(e.unpacked_size, octet_length(e.record))",
 			read: (row) => updateRowFrom(row, readText),
-			write: (rows) => insertEntries("updates", rows.map(updateColumns)),
+			async write(rows) {
+				await insertEntries("updates", rows.map(updateColumns));
+				for (const row of rows)
+					for (const child of childrenOf(row)) {
+						const stored = session.stored(children, { child }).child ?? child;
+						const insert = `INSERT INTO ${schema}children (conversation_id, child) VALUES (?, ?) ON CONFLICT DO NOTHING`;
+						await session.all(insert, row.conversationId, stored);
+					}
+			},
 		},
 		event: {
 			table: `${schema}events e`,

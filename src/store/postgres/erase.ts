@@ -112,13 +112,24 @@ function relatedQuery(conversationId: string): Query {
 			UNION SELECT p.conversation_id FROM conversation_updates.conversations c
 			JOIN conversation_updates.conversations p ON p.conversation_id::text = c.parent_id
 			WHERE c.conversation_id = $2
+			UNION SELECT conversation_id FROM conversation_updates.children WHERE child = $1
 		`,
 		values: [encodeKey(conversationId), conversationId],
 	};
 }
 
 /** Tables with rows of a conversation, by its id. */
-const TABLES = ["updates", "events", "activities", "heads", "search_titles", "pruned", "gaps", "changed_conversations"];
+const TABLES = [
+	"updates",
+	"events",
+	"activities",
+	"heads",
+	"search_titles",
+	"pruned",
+	"gaps",
+	"children",
+	"changed_conversations",
+];
 
 function removeQueries(conversationId: string): Query[] {
 	return TABLES.map((table) => ({
@@ -187,6 +198,10 @@ async function forgetRelations(
 				text: `UPDATE conversation_updates.heads SET ${column} = NULL WHERE conversation_id = $1 AND ${column} = $2`,
 				values: [relative, encodeKey(conversationId)],
 			})),
+			{
+				text: "DELETE FROM conversation_updates.children WHERE conversation_id = $1 AND child = $2",
+				values: [relative, encodeKey(conversationId)],
+			},
 		);
 	}
 	return unreadable;

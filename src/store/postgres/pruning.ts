@@ -132,7 +132,7 @@ async function removeDeleted(transaction: Transaction, conversationId: string, b
 	await transaction.query(removeTextsQuery(sequences));
 	if (removed >= limit) return removed;
 	removed += await remove(transaction, removeQuery("updates", "e.sequence = ANY ($1::bigint[])", [lastUpdates]));
-	const ofConversation = ["gaps", "refused_posts", "search_titles"];
+	const ofConversation = ["gaps", "children", "refused_posts", "search_titles"];
 	const tables = ["activities", ...ofConversation, "heads"];
 	await transaction.query(
 		...tables.map((table) => ({

@@ -24,6 +24,7 @@ export const CHANNEL = "conversation_updates";
 const UPDATES = tableOf("postgres", "updates");
 const HEADS = tableOf("postgres", "heads");
 const ACTIVITIES = tableOf("postgres", "activities");
+const CHILDREN = tableOf("postgres", "children");
 
 /** Columns whose numbers may be provisional, with the newest sequence before the group to which they are added. */
 const PROVISIONAL_COLUMNS: Readonly<Record<string, "first_update" | "first_event">> = {
@@ -81,6 +82,13 @@ export const WRITE_GROUP = `
 	FROM p
 `;
 
+/** Returns the query that adds the children that records name, if there are any. */
+function childrenQueries(children: ReadonlyMap<string, Iterable<string>>): Query[] {
+	const rows = [...children].flatMap(([id, of]) => [...of].map((child) => ({ conversation_id: id, child })));
+	if (rows.length === 0) return [];
+	return [{ text: `${insertInto(CHILDREN)} ON CONFLICT DO NOTHING`, values: [rowsFor(CHILDREN, rows, new Bytes())] }];
+}
+
 /** The committer that writes a group. */
 export interface GroupWriter {
 	readonly id: string;
@@ -97,6 +105,7 @@ export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Pr
 	return [
 		...postsQueries(group.posts.all()),
 		...(group.activities.size === 0 ? [] : [activitiesQuery(activityRows(group))]),
+		...childrenQueries(group.children),
 		...writeGapsQueries(group.gaps),
 		...(group.senders.size === 0 ? [] : [sendersQuery(group.senders)]),
 		...(changed.length === 0 ? [] : [markChangedQuery(changed)]),

@@ -10,6 +10,12 @@ type Columns = Readonly<Record<string, SQLInputValue | boolean | readonly string
 
 const inserts = new Map<TableName, { readonly names: readonly string[]; readonly sql: string }>();
 
+/** Adds children that a record names. */
+export function insertChildren(statements: Statements, conversationId: string, children: Iterable<string>): void {
+	const insert = statements.prepare("INSERT INTO children VALUES (?, ?) ON CONFLICT DO NOTHING");
+	for (const child of children) insert.run(conversationId, child);
+}
+
 /** Inserts a row into a table. */
 export function insertInto(statements: Statements, table: TableName, row: Columns): void {
 	const { names, sql } = inserts.getOrInsertComputed(table, () => {

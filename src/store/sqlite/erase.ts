@@ -76,7 +76,7 @@ export function erase(
 		removeTitle(statements, id);
 		run("DELETE FROM heads WHERE id = ?", id);
 	}
-	for (const table of ["activities", "pruned", "gaps", "changed_conversations"])
+	for (const table of ["activities", "pruned", "gaps", "children", "changed_conversations"])
 		run(`DELETE FROM ${table} WHERE conversation_id = ?`, conversationId);
 	const of = { conversationId, owner: known.owner };
 	const related = relatives(statements, of);
@@ -153,6 +153,8 @@ function relatives(statements: Statements, { conversationId, owner }: ErasedConv
 			UNION SELECT id, conversation_id FROM conversations WHERE source_id = :id AND owner IS :owner
 			UNION SELECT p.id, p.conversation_id FROM conversations c CROSS JOIN conversations p
 				ON p.conversation_id = c.parent_id AND p.owner IS :owner WHERE c.conversation_id = :id
+			UNION SELECT p.id, p.conversation_id FROM children k CROSS JOIN conversations p
+				ON p.conversation_id = k.conversation_id AND p.owner IS :owner WHERE k.child = :id
 		`)
 		.all({ id: conversationId, owner: owner ?? null })
 		.map((row) => ({ id: bigint(row.id), conversationId: text(row.conversation_id) }));
@@ -211,6 +213,8 @@ function forgetRelations(
 		}
 		for (const column of ["parent_id", "source_id"])
 			statements.prepare(`UPDATE heads SET ${column} = NULL WHERE id = ? AND ${column} = ?`).run(id, conversationId);
+		const { conversationId: parent } = relative;
+		statements.prepare("DELETE FROM children WHERE conversation_id = ? AND child = ?").run(parent, conversationId);
 	}
 	return unreadable;
 }

@@ -9,7 +9,7 @@ import { withErrorSequence } from "../rows.ts";
 import { bigint, boolean, integer, nullable } from "../values.ts";
 import type { WrittenGroup } from "../written-group.ts";
 import { findActivity, writeActivity } from "./activities.ts";
-import { insertEvent, insertUpdate, widenEventTimes } from "./entries.ts";
+import { insertChildren, insertEvent, insertUpdate, widenEventTimes } from "./entries.ts";
 import { findErasure } from "./erasures.ts";
 import { findExplained, findForks, findGaps, writeGaps } from "./gaps.ts";
 import { findHead, insertHead, type KnownHead, updateHead } from "./heads.ts";
@@ -144,6 +144,7 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 		writeGaps(statements, id, changes);
 		if (!withEntries.has(id)) markChanged(statements, id);
 	}
+	for (const [id, children] of written.children) insertChildren(statements, id, children);
 	for (const update of written.updates) {
 		const { redactionVersion, schemaVersion, bytes } = update.record;
 		const record = { redactionVersion, schemaVersion, ...packRecord(bytes) };

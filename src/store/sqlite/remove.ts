@@ -123,6 +123,7 @@ export function removeDeleted(statements: Statements, { conversationId, ...bound
 	removed += remove("updates", base === undefined ? [sequence] : [sequence, base]);
 	removeTitle(statements, id);
 	statements.prepare("DELETE FROM activities WHERE conversation_id = ?").run(conversationId);
+	statements.prepare("DELETE FROM children WHERE conversation_id = ?").run(conversationId);
 	removeGaps(statements, conversationId);
 	statements.prepare("DELETE FROM refused_posts WHERE conversation_id = ?").run(conversationId);
 	statements.prepare("DELETE FROM heads WHERE id = ?").run(id);
