@@ -346,7 +346,11 @@ test.each(ENGINES)("with $engine, an erasure leaves nothing of a conversation in
 	const usage_to_metrics = { agent: { model_name: "m", accumulated_cost: 1 } };
 	const body = (n: number) => ({
 		...{ id, title: `${CANARY} ${n}`, tags: { canarykey: `${CANARY}tag` }, stats: { usage_to_metrics } },
-		...{ created_at: "2026-01-01T00:00:00Z", updated_at: `2026-01-01T00:00:0${n}Z` },
+		...{
+			created_at: "2026-01-01T00:00:00Z",
+			updated_at: `2026-01-01T00:00:0${n}Z`,
+			sub_conversation_ids: [randomUUID()],
+		},
 	});
 	// Only the key of an owner fills the logs of owners.
 	for (let n = 0; n < 3; n++) {
