@@ -34,6 +34,7 @@ import {
 	type WatchConversationUpdatesRequestSchema,
 	type WatchConversationUpdatesResponse,
 } from "../gen/conversations/v1/conversation_service_pb.js";
+import { ForwardingService } from "../gen/conversations/v1/forwarding_service_pb.js";
 import { RefusedPostService } from "../gen/conversations/v1/refused_post_service_pb.js";
 import { ServiceInfoService } from "../gen/conversations/v1/service_info_service_pb.js";
 import { type BadRequest, BadRequestSchema } from "../gen/google/rpc/error_details_pb.js";
@@ -56,6 +57,7 @@ export * from "../gen/conversations/v1/conversation_sender_service_pb.js";
 export * from "../gen/conversations/v1/conversation_service_pb.js";
 export * from "../gen/conversations/v1/critic_pb.js";
 export * from "../gen/conversations/v1/event_pb.js";
+export * from "../gen/conversations/v1/forwarding_service_pb.js";
 export * from "../gen/conversations/v1/hooks_pb.js";
 export * from "../gen/conversations/v1/llm_pb.js";
 export * from "../gen/conversations/v1/refused_post_service_pb.js";
@@ -116,6 +118,8 @@ export interface ConversationsClient {
 	readonly erasing: Client<typeof ConversationEraseService>;
 	/** Posts that were refused, and the way to take them in. */
 	readonly refusedPosts: Client<typeof RefusedPostService>;
+	/** Manages endpoints, to which the service sends what happens. */
+	readonly forwarding: Client<typeof ForwardingService>;
 	readonly info: Client<typeof ServiceInfoService>;
 	/**
 	 * Watches updates across restarts of the service and network failures. After an interruption it resumes after the
@@ -154,6 +158,7 @@ export function createConversationsClient(options: ConversationsClientOptions): 
 		owners: createClient(ConversationOwnerService, transport),
 		erasing: createClient(ConversationEraseService, transport),
 		refusedPosts: createClient(RefusedPostService, transport),
+		forwarding: createClient(ForwardingService, transport),
 		info: createClient(ServiceInfoService, transport),
 		watch: (request = {}, watchOptions = {}) =>
 			watch(conversations.watchConversationUpdates, disconnect, request, watchOptions),

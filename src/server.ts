@@ -28,8 +28,10 @@ import { ClockSkews, fittingTimeZone } from "./conversations/senders/clock-skew.
 import { PostCounts } from "./conversations/senders/post-counts.ts";
 import { ServiceError } from "./errors.ts";
 import { EventFormat } from "./events/event-format.ts";
+import { Forwarder } from "./forward/forwarder.ts";
 import { SharedIntake } from "./intake/intake.ts";
 import { recordIntake } from "./intake/record-intake.ts";
+import { forwardingOf } from "./make-forwarding.ts";
 import { reconcilerOf } from "./make-reconciler.ts";
 import { MCP_HEADERS, mcpRoutes } from "./mcp/mcp-route.ts";
 import { packageJson } from "./package-json.ts";
@@ -204,6 +206,8 @@ export async function startService(
 		onUnreadableEvent: (event) => log.eventUnreadable(event),
 		onErased: log.conversationErased,
 	});
+	const forwarding = forwardingOf(config, store, reads, log);
+	opened.use(forwarding.sink);
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const { counts, senders } = reads.of({ owner: undefined });
 	const info = serviceInfo(config, () => readiness.passes("store"));
@@ -211,6 +215,7 @@ export async function startService(
 		...{ ingest, eventIngest: eventPosts, reads, retries, accessKeys, info },
 		owners: { store, log },
 		searchIndex: { store, log },
+		forwarding: { endpoints: forwarding.endpoints, store },
 	});
 	const reconciler = reconcilerOf(config, accessKeys, { store, ingest, eventIngest, log, stopping: stopping.signal });
 	const held = new HeldBatches(admission);
@@ -318,6 +323,7 @@ export async function startService(
 	);
 	opened.defer(() => indexing);
 
+	forwarding.attach(opened.use(new Forwarder(forwarding.options)));
 	const holder = randomUUID();
 	for (const { sender, url, key } of config.reconciled) {
 		const target = { address: { url, key: key?.export().toString() }, senders: [sender] };

@@ -45,6 +45,8 @@ const settings: readonly Setting[] = [
 	{ name: "RECONCILE_AGENT_SERVERS", value: "", source: "default" },
 	{ name: "RECONCILE_KEYS", value: "", source: "default" },
 	{ name: "RECONCILE_MINUTES", value: "60", source: "default" },
+	{ name: "FORWARD_PRIVATE", value: "off", source: "default" },
+	{ name: "CONSOLE_URL", value: "", source: "default" },
 	{ name: "AGENT_SERVER_KEY", value: "", source: "default" },
 	{ name: "MCP_ACCESS_KEY", value: "", source: "default" },
 ];
@@ -79,6 +81,8 @@ const defaults = {
 	agentServerKey: undefined,
 	reconciled: [],
 	reconcileMinutes: 60,
+	forwardPrivate: false,
+	consoleUrl: undefined,
 	otel: { traces: false, metrics: false, metricInterval: 60_000, sampler: { parentBased: true, share: 1 } },
 	settings,
 };
@@ -148,6 +152,8 @@ describe("readConfig", () => {
 			RECONCILE_AGENT_SERVERS: "agent-1=http://agent-1:8000/base, agent-2=https://agent-2.example",
 			RECONCILE_KEYS: "agent-1=canary=canary",
 			RECONCILE_MINUTES: "5",
+			FORWARD_PRIVATE: "on",
+			CONSOLE_URL: "https://console.example/base",
 			AGENT_SERVER_KEY: "canary",
 			MCP_ACCESS_KEY: "canary",
 		};
@@ -201,6 +207,8 @@ describe("readConfig", () => {
 			corsOrigins: ["https://a.example", "http://localhost:3000", "*"],
 			rateLimitPerKey: 50,
 			reconcileMinutes: 5,
+			forwardPrivate: true,
+			consoleUrl: "https://console.example/base/",
 			otel: defaults.otel,
 			settings: Object.entries(masked).map(([name, value]) => ({ name, value, source: "environment" })),
 		});
@@ -278,7 +286,7 @@ describe("readConfig", () => {
 			"POSTGRES_LOCK_TIMEOUT: must be a whole number from 1 to 3600 (example: POSTGRES_LOCK_TIMEOUT=5)",
 			"POSTGRES_NOTIFY: must be on or off (example: POSTGRES_NOTIFY=on)",
 			"ACCESS_KEYS: entry 1 must have a key of visible ASCII characters after the name and a colon (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
-			"ACCESS_KEYS: entry 2 has a scope that is not one of ingest, read, secrets, metrics, keys, erase (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
+			"ACCESS_KEYS: entry 2 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
 			"ACCESS_KEYS: entry 3 has a key that is shorter than 16 characters (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
 			"MAX_BODY_BYTES: must be a whole number from 1 to 536870888 (example: MAX_BODY_BYTES=16777216)",
 			"MAX_INFLIGHT_BYTES: must be a whole number from 1 to 1099511627776 (example: MAX_INFLIGHT_BYTES=134217728)",
@@ -356,9 +364,9 @@ describe("ACCESS_KEYS", () => {
 		["a:short", "entry 1 has a key that is shorter than 16 characters"],
 		[`a:${key1.slice(1)}`, "entry 1 has a key that is shorter than 16 characters"],
 		[`a:${key1}:read:x`, "entry 1 has more than three parts; a key must not contain a colon"],
-		[`a:${key1}:`, "entry 1 has a scope that is not one of ingest, read, secrets, metrics, keys, erase"],
-		[`a:${key1}:read+`, "entry 1 has a scope that is not one of ingest, read, secrets, metrics, keys, erase"],
-		[`a:${key1}:Read`, "entry 1 has a scope that is not one of ingest, read, secrets, metrics, keys, erase"],
+		[`a:${key1}:`, "entry 1 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward"],
+		[`a:${key1}:read+`, "entry 1 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward"],
+		[`a:${key1}:Read`, "entry 1 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward"],
 		[`a:${key1},b:${key2},a:${key3}`, "entry 3 has the same name as entry 1"],
 		[`a:${key1},b:${key1}`, "entry 2 has the same key as entry 1"],
 	])("%s is refused: %s", (text, message) => {

@@ -122,6 +122,16 @@ describe("the modules of src import only what they may", () => {
 		expect(forbiddenImports("reconcile/", ...known)).toEqual([]);
 	});
 
+	test("forward imports neither a transport nor a store engine", () => {
+		const known = [
+			/^access\/keys\.ts$/,
+			/^conversations\/(?:conversation-reads\.ts$|read\/)/,
+			/^record\//,
+			/^store\/[^/]+\.ts$/,
+		];
+		expect(forbiddenImports("forward/", ...known)).toEqual([]);
+	});
+
 	test("rpc imports neither a transport nor a store engine", () => {
 		expect(imports.filter(({ from, to }) => from.startsWith("rpc/") && /^(transports|store\/\w+)\//.test(to))).toEqual(
 			[],

@@ -4,9 +4,9 @@ import type { Poster } from "../store/owners.ts";
 
 /**
  * Permissions of a key: send records, read them with secrets redacted or encrypted, read secrets in plain text, read
- * the metrics of the service, create and revoke keys, erase conversations.
+ * the metrics of the service, create and revoke keys, erase conversations, send what happens to endpoints.
  */
-export const scopes = ["ingest", "read", "secrets", "metrics", "keys", "erase"] as const;
+export const scopes = ["ingest", "read", "secrets", "metrics", "keys", "erase", "forward"] as const;
 export type Scope = (typeof scopes)[number];
 
 /** Scopes of a key whose entry names none. */

@@ -67,6 +67,10 @@ export interface Config {
 	readonly reconciled: readonly ReconciledAgentServer[];
 	/** Minutes between two such comparisons. */
 	readonly reconcileMinutes: number;
+	/** Whether endpoints may have addresses inside. */
+	readonly forwardPrivate: boolean;
+	/** Address of the console with a slash at its end; undefined if it is not known. */
+	readonly consoleUrl: string | undefined;
 	/** All variables with secrets masked. Of the OpenTelemetry variables, only those that are set. */
 	readonly settings: readonly Setting[];
 }
@@ -180,6 +184,8 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 			}),
 		),
 		reconcileMinutes: values.RECONCILE_MINUTES,
+		forwardPrivate: values.FORWARD_PRIVATE,
+		consoleUrl: values.CONSOLE_URL,
 		otel: Object.freeze(otel.settings),
 		settings: Object.freeze([
 			...variables.map(({ name, default: fallback, mask = (text) => text }): Setting => {

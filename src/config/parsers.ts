@@ -207,6 +207,14 @@ export function parseSenderTimeZones(text: string, report: Report): ReadonlyMap<
 	);
 }
 
+/** Parses an http or https URL without user name, query and fragment. Returns it with a slash at its end. */
+export function parseConsoleUrl(text: string, report: Report): string {
+	const url = parseAgentServer(text);
+	if (url !== undefined) return url.href.replace(/\/*$/, "/");
+	report("must be an http or https URL without user name, query and fragment");
+	return z.NEVER;
+}
+
 /** Parses comma-separated entries `name=url`. */
 export function parseAgentServers(text: string, report: Report): ReadonlyMap<string, URL> {
 	const urls = new Map<string, URL>();

@@ -15,6 +15,7 @@ import {
 	parseAgentServers,
 	parseBasePath,
 	parseCertificates,
+	parseConsoleUrl,
 	parseDatabaseUrl,
 	parseDays,
 	parseEncryptionKeys,
@@ -111,7 +112,7 @@ export const environment = z.object({
 		parse: parseSwitch,
 	}),
 	ACCESS_KEYS: variable({
-		meaning: `comma-separated entries \`name:key\`, \`name:key:scope+scope\` or \`name:key:scope+scope@owner\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`, \`metrics\`, \`keys\`, \`erase\`; the default is \`ingest+read\`. Keys that are created while the service runs (see docs/operations.md) are valid beside them. Without entries, the first start with SQLite creates a key with \`ingest+read+metrics+keys\``,
+		meaning: `comma-separated entries \`name:key\`, \`name:key:scope+scope\` or \`name:key:scope+scope@owner\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`, \`metrics\`, \`keys\`, \`erase\`, \`forward\`; the default is \`ingest+read\`. Keys that are created while the service runs (see docs/operations.md) are valid beside them. Without entries, the first start with SQLite creates a key with \`ingest+read+metrics+keys\``,
 		default: "",
 		example: "<name>:<key>,<name>:<key>:read+secrets",
 		mask: (text) =>
@@ -293,6 +294,19 @@ export const environment = z.object({
 		example: "60",
 		parse: parseInteger(10_080),
 	}),
+	FORWARD_PRIVATE: variable({
+		meaning:
+			"`on` or `off`: whether endpoints may have private, loopback and link-local addresses (see docs/forwarding.md)",
+		default: "off",
+		example: "on",
+		parse: parseSwitch,
+	}),
+	CONSOLE_URL: variable({
+		meaning: "address at which people open the console; texts for chats link to it. If unset, they have no link",
+		default: "",
+		example: "https://conversations.example/",
+		parse: optional(parseConsoleUrl),
+	}),
 	AGENT_SERVER_KEY: variable({
 		meaning: "session API key of the agent server for the command `reconcile`, if it has one",
 		default: "",
@@ -321,7 +335,7 @@ import leven, { closestMatch } from "leven";
 
 /** Prefixes that only names of this service's variables have. */
 const RESERVED_PREFIX =
-	/^(?:HTTP_ADDR|GRPC_ADDR|RETENTION_|EVENT_|SENDER_|ACCESS_KEY|ENCRYPTION_KEY|MAX_BODY|MAX_INFLIGHT|REFUSED_|ACCEPT_REFUSED|RECONCILE_|DRAIN_|TLS_|CLIENT_CERTIFICATE|CORS_|RATE_LIMIT)/;
+	/^(?:HTTP_ADDR|GRPC_ADDR|RETENTION_|EVENT_|SENDER_|ACCESS_KEY|ENCRYPTION_KEY|MAX_BODY|MAX_INFLIGHT|REFUSED_|ACCEPT_REFUSED|RECONCILE_|FORWARD_|DRAIN_|TLS_|CLIENT_CERTIFICATE|CORS_|RATE_LIMIT)/;
 /**
  * Names that other programs use for the settings of these variables. `PORT` is not among them, because many platforms
  * set it by themselves.

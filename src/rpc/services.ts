@@ -16,6 +16,7 @@ import {
 	ConversationService,
 	GetConversationResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
+import { ForwardingService } from "../../gen/conversations/v1/forwarding_service_pb.js";
 import { RefusedPostService } from "../../gen/conversations/v1/refused_post_service_pb.js";
 import {
 	type GetServiceInfoResponseSchema,
@@ -29,10 +30,12 @@ import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { setEncodedField } from "../conversations/read/encoded-field.ts";
 import type { ListedConversation } from "../conversations/read/list.ts";
 import type { RetryRefusedPosts } from "../conversations/refused/retry.ts";
+import type { Endpoints } from "../forward/endpoints.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import type { Store } from "../store/store.ts";
 import { accessKeyMethods } from "./access-key-methods.ts";
 import { eraseMethods } from "./erase-methods.ts";
+import { forwardingMethods } from "./forwarding-methods.ts";
 import { type OwnersLog, type OwnersStore, ownerMethods } from "./owner-methods.ts";
 import { refusedPostMethods } from "./refused-post-methods.ts";
 import { type RpcMethod, serverStream, unary, unaryUndecoded } from "./rpc-method.ts";
@@ -54,6 +57,7 @@ export const SERVICES: readonly DescService[] = [
 	ConversationOwnerService,
 	RefusedPostService,
 	ConversationEraseService,
+	ForwardingService,
 	ServiceInfoService,
 ];
 
@@ -70,12 +74,13 @@ export interface RpcContext {
 	readonly accessKeys: AccessKeys;
 	readonly owners: { readonly store: OwnersStore; readonly log: OwnersLog };
 	readonly searchIndex: { readonly store: Pick<Store, "textIndex">; readonly log: SearchLog };
+	readonly forwarding: { readonly endpoints: Endpoints; readonly store: Pick<Store, "updates"> };
 	readonly info: DescribeService;
 }
 
 /** The methods of {@link SERVICES}. Every transport mounts this table. */
 export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
-	const { ingest, eventIngest, reads, retries, accessKeys, owners, searchIndex } = context;
+	const { ingest, eventIngest, reads, retries, accessKeys, owners, searchIndex, forwarding } = context;
 	const ingesting = ConversationIngestService.method;
 	const ingestingEvents = ConversationEventIngestService.method;
 	const reading = ConversationService.method;
@@ -169,6 +174,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 		...ownerMethods(owners.store, owners.log),
 		...refusedPostMethods(reads, retries),
 		...eraseMethods(reads),
+		...forwardingMethods(forwarding.endpoints, forwarding.store),
 		unary(ConversationSenderService.method.listSenders, async (_, caller) => ({
 			senders: await reads.of(caller).senders.list(),
 		})),

@@ -11,6 +11,7 @@ import type { PrunePolicy } from "./pruner.ts";
 import type { RefusedPostTable } from "./refused-posts.ts";
 import type { NewRefusals, SenderFigures } from "./senders.ts";
 import type { SequenceLog } from "./sequence-log.ts";
+import type { SideTables } from "./side-tables.ts";
 import type { TextIndex } from "./text-index.ts";
 import type { Appended, NewUpdate, StoredUpdate, UpdateQuery } from "./updates.ts";
 import type { ModelUsage, UsagePeriod, UsageQuery, UsageReport, UsageTotal, UsedPeriodsQuery } from "./usage-report.ts";
@@ -37,6 +38,7 @@ export interface Store extends AsyncDisposable {
 	readonly accessKeys: AccessKeyTable;
 	readonly refusedPosts: RefusedPostTable;
 	readonly textIndex: TextIndex;
+	readonly tables: SideTables;
 	/**
 	 * Appends an update, unless it is a duplicate: {@link Appended.duplicate}. Resolves when it is on disk.
 	 *

@@ -640,6 +640,73 @@ const descriptions = {
 		postgres: { external: "body" },
 	},
 
+	/**
+	 * Endpoints, to which the service sends what happens: see forwarding.ts. `generation` grows with each change and each
+	 * process that begins to deliver; `next_number` is that of the next delivery.
+	 */
+	endpoints: {
+		spread: "coordinator",
+		columns: {
+			id: "plain",
+			name: "plain",
+			// Empty for none.
+			owner: "plain",
+			url: "plain",
+			// Names, separated by commas; so is `include`.
+			changes: "plain",
+			form: "plain",
+			include: "plain",
+			state: "plain",
+			// Why it is disabled.
+			reason: "plain",
+			position: "integer",
+			next_number: "integer",
+			generation: "integer",
+			failures: "integer",
+			failing_since: "integer?",
+			last_success_at: "integer?",
+			lost: "integer",
+			created_at: "integer",
+			created_by: "plain",
+			// An encoded ConversationFilter.
+			filter: "bytes",
+			// Encrypted.
+			secrets: "bytes",
+		},
+		key: ["id"],
+		indexes: { endpoints_by_name: { unique: "(owner, name)" } },
+		postgres: { fillfactor: 50 },
+	},
+
+	/** What endpoints are told, in the order of `number`. */
+	deliveries: {
+		spread: "coordinator",
+		columns: {
+			endpoint_id: "plain",
+			id: "plain",
+			number: "integer",
+			change: "plain",
+			// Empty for what concerns no single conversation.
+			conversation_id: "plain",
+			// That of the update; null for what has none, which is told by `data`.
+			sequence: "integer?",
+			state: "plain",
+			created_at: "integer",
+			attempts: "integer",
+			next_at: "integer?",
+			finished_at: "integer?",
+			// JSON.
+			data: "text?",
+			tries: "text",
+		},
+		key: ["endpoint_id", "id"],
+		indexes: {
+			deliveries_by_number: "(endpoint_id, number)",
+			deliveries_by_state: "(endpoint_id, state, number)",
+			deliveries_by_conversation: "(conversation_id) WHERE conversation_id <> ''",
+		},
+	},
+
 	/** How far the index of search comes: see text-index.ts. With PostgreSQL, one process writes it for some time. */
 	search_progress: {
 		spread: "coordinator",

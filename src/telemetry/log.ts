@@ -47,6 +47,8 @@ export const logEvents = {
 	access_key_revoked: ["info", "An access key was revoked"],
 	owner_assigned: ["info", "Conversations were given an owner"],
 	conversation_erased: ["info", "A conversation was erased"],
+	endpoint_changed: ["info", "An endpoint was created or changed"],
+	endpoint_disabled: ["warn", "An endpoint was disabled: it is sent nothing until it is resumed"],
 	access_key_expires: ["warn", "An access key expires within a week"],
 	commands_unreachable: ["warn", "Commands cannot reach the service, because its socket cannot be opened"],
 	request_ended: ["debug", "A request has ended"],
@@ -200,6 +202,12 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 			emitLimited("reconcile_failed", { conversationId, error: describe(error, true) }),
 		/** A caller has erased a conversation, whose id has this SHA-256. */
 		conversationErased: (digest: string, caller: string) => emit("conversation_erased", { digest, caller }),
+		/** A caller has created or changed an endpoint, or its deliveries. The owner is empty if there is none. */
+		endpointChanged: (name: string, owner: string, action: string, caller: string) =>
+			emit("endpoint_changed", { name, owner, action, caller }),
+		/** An endpoint gets no more deliveries until it is resumed. */
+		endpointDisabled: (name: string, owner: string, reason: string) =>
+			emit("endpoint_disabled", { name, owner, reason }),
 		/** An access key expires within a week. */
 		accessKeyExpires: (name: string, expiresAt: Date) =>
 			emit("access_key_expires", { name, expiresAt: expiresAt.toISOString() }),

@@ -74,7 +74,11 @@ describe("AccessKeys", () => {
 		["a".repeat(65), "name must be 1 to 64 letters, digits, dots, dashes or underscores", {}],
 		[COMMAND.name, "name is reserved", {}],
 		[SERVICE, "name is reserved", {}],
-		["a", "scopes has one that is not ingest, read, secrets, metrics, keys, erase", { scopes: ["read", "write"] }],
+		[
+			"a",
+			"scopes has one that is not ingest, read, secrets, metrics, keys, erase, forward",
+			{ scopes: ["read", "write"] },
+		],
 		["a", "owner must be 1 to 64 letters, digits, dots, dashes or underscores", { owner: "team a" }],
 		["a", "expires_at must be in the future", { expiresAt: microseconds(Date.now() - 1) }],
 	])("refuses a key %j: %s", async (name, message, replaced) => {

@@ -260,6 +260,8 @@ test.each(ENGINES)(
 const KEPT: Readonly<Record<string, string>> = {
 	access_keys: "keys",
 	claims: "work of processes",
+	deliveries: "what endpoints were told, without the conversation",
+	endpoints: "addresses",
 	erasures: "the markers of erasures, without ids",
 	event_times: "the times of blocks of events",
 	logs: "positions",
@@ -360,6 +362,9 @@ test.each(ENGINES)("with $engine, an erasure leaves nothing of a conversation in
 	const refused = (of: string) => postWebhook(service, BLUE, JSON.stringify({ id: of, title: 5, canary: CANARY }));
 	await refused(id);
 	await rows.run(`INSERT INTO pruned (log, conversation_id, through, removal) VALUES ('events', '${id}', 0, 0)`);
+	await rows.run(`INSERT INTO deliveries
+		(endpoint_id, id, number, change, conversation_id, state, created_at, attempts, data, tries)
+		VALUES ('e', 'e_1', 1, 'TEST', '${id}', 'waiting', 0, 0, '{"title":"${CANARY}"}', '[{"answer":"${CANARY}"}]')`);
 	const search = (query: string) => read(service, `search?${new URLSearchParams({ query })}`);
 	await expect.poll(async () => (await rows.all()).refused_posts?.length).toBe(1);
 	await expect

@@ -35,6 +35,7 @@ import { jsonRoutes } from "../../src/transports/reads/reads.ts";
 import { HeldBatches } from "../../src/transports/stream-messages.ts";
 import { format, Reading } from "../conversations/read/reading.ts";
 import type { Endpoints } from "../support/clients.ts";
+import { testEndpoints } from "../support/endpoints.ts";
 import { unobservedRequests } from "../support/requests.ts";
 import { silentLog } from "../support/silent-log.ts";
 
@@ -131,6 +132,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 				accessKeys,
 				owners: { store: reading.store, log },
 				searchIndex: { store: reading.store, log },
+				forwarding: { endpoints: testEndpoints(reading.store, reads), store: reading.store },
 				info: () => ({}),
 			}),
 			gate: new Gate(keys, SERVICES),

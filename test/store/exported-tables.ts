@@ -13,6 +13,8 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		children: "SELECT * FROM children ORDER BY conversation_id, child",
 		conversation_counts: "SELECT * FROM conversation_counts ORDER BY owner, status, agent_kind, model, sender",
 		conversations: "SELECT * FROM conversations ORDER BY conversation_id",
+		deliveries: "made by each database itself",
+		endpoints: "made by each database itself",
 		erasures: "SELECT * FROM erasures ORDER BY sequence",
 		// Those of an import lack the times of events that were removed.
 		event_times: "made by each database itself",
@@ -60,6 +62,8 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 			SELECT * FROM conversation_updates.conversation_counts ORDER BY owner, status, agent_kind, model, sender
 		`,
 		conversations: "SELECT * FROM conversation_updates.conversations ORDER BY conversation_id",
+		deliveries: "made by each database itself",
+		endpoints: "made by each database itself",
 		erasures: "SELECT * FROM conversation_updates.erasures ORDER BY sequence",
 		event_times: "made by each database itself",
 		events: "SELECT * FROM conversation_updates.events ORDER BY sequence",

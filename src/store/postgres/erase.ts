@@ -7,6 +7,7 @@ import {
 	markedTime,
 	type UnreadableRelative,
 } from "../erasure.ts";
+import { eraseDeliveries } from "../forwarding.ts";
 import { bigint, nullable, text } from "../values.ts";
 import { deriveConversations } from "../views/conversations.ts";
 import { lockView } from "../views/follow.ts";
@@ -72,6 +73,7 @@ export async function erase(
 		);
 		await forgetUsage(session, conversationId);
 		await deriveConversations(session, [conversationId, ...relatives]);
+		await eraseDeliveries(session, conversationId, erasedAt);
 		const rows = await transaction.commit(
 			takeSequence({ conversationId, owner: known.owner, createdAt, erasedAt }, connections.notifies),
 		);

@@ -8,6 +8,8 @@ import { appendJudged, type IsSameRecord } from "../duplicates.ts";
 import { Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
 import type { Session as AnySession } from "../session.ts";
+import { callsOf } from "../session-calls.ts";
+import { sideReads, sideWrites } from "../side-tables.ts";
 import type { Store } from "../store.ts";
 import type { ViewName } from "../views/follow.ts";
 import { listViews, readView, type ViewAnswer, type ViewQuery } from "../views/read-view.ts";
@@ -246,6 +248,17 @@ function storeOf(
 				if (found === undefined) throw SENDER_GONE;
 				return found;
 			},
+		},
+		tables: {
+			read: callsOf(sideReads, (name, work) => read(name, (session) => work(postgresSession(session)))),
+			write: callsOf(sideWrites, (name, work) =>
+				run(() =>
+					logged(
+						name,
+						connections.transaction((transaction) => work(postgresSession(transaction))),
+					),
+				),
+			),
 		},
 		append: (update, signal) =>
 			run(() => {

@@ -162,6 +162,17 @@ function removeNewest(log: LogTable, conversationId: string, kept: readonly bigi
 	return removeQuery(log, where, [conversationId, kept, limit]);
 }
 
+/** Counts for each endpoint the updates `gone` of which it has not been told. */
+const COUNT_LOST = `, lost AS (
+	UPDATE conversation_updates.endpoints e SET lost = e.lost + l.number FROM (
+		SELECT n.id, count(*) AS number FROM conversation_updates.endpoints n JOIN gone g ON g.sequence > n.position
+		WHERE n.owner = '' OR n.owner = (
+			SELECT h.owner FROM conversation_updates.heads h WHERE h.conversation_id = g.conversation_id
+		)
+		GROUP BY n.id
+	) l WHERE l.id = e.id
+)`;
+
 /**
  * Returns the query that removes entries `e` of a log, stores in `pruned` how far each conversation was pruned, and
  * returns the `count` of the entries.
@@ -186,7 +197,7 @@ function removeQuery(log: LogTable, where: string, values: readonly unknown[]): 
 				GROUP BY g.conversation_id, r.last_removal
 				ON CONFLICT (log, conversation_id) DO UPDATE SET
 					through = greatest(p.through, excluded.through), removal = excluded.removal, owner = excluded.owner
-			)
+			)${log === "updates" ? COUNT_LOST : ""}
 			SELECT count(*) AS count FROM gone
 		`,
 		values,

@@ -4,6 +4,8 @@ import type { PrunableQuery, RemovalBounds } from "../pruner.ts";
 import type { RefusedQuery } from "../refused-posts.ts";
 import type { LogTable, RangeQuery } from "../sequence-log.ts";
 import type { Session } from "../session.ts";
+import { callsOf } from "../session-calls.ts";
+import { sideReads } from "../side-tables.ts";
 import type { UpdateQuery } from "../updates.ts";
 import type { ViewName } from "../views/follow.ts";
 import { listViews, type ViewAnswer, type ViewQuery } from "../views/read-view.ts";
@@ -87,6 +89,8 @@ function reader(options: DatabaseOptions) {
 			listUsedPeriods: readView(listUsedPeriods, ["usage"]),
 			listModelUsage: readView(listModelUsage, ["usage"]),
 			listUsageTotals: readView(listUsageTotals, ["usage"]),
+			// Each is one statement, so it reads one state of the database.
+			...callsOf(sideReads, (_, work) => work(session)),
 			getRetentionTime: () => read(() => readRetentionTime(statements)),
 			range: ({ log, query }: { readonly log: LogTable; readonly query: RangeQuery }) =>
 				read(() => readRange(statements, log, query)),

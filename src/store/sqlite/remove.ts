@@ -154,12 +154,16 @@ function removeRows(statements: Statements, log: LogTable, rows: readonly Row[])
 		ON CONFLICT DO UPDATE SET
 			through = max(through, excluded.through), removal = excluded.removal, owner = excluded.owner
 	`);
+	const countLost = statements.prepare(`
+		UPDATE endpoints SET lost = lost + 1 WHERE position < :sequence AND owner IN ('', ${OWNER})
+	`);
 	for (const row of rows) {
 		const [id, sequence] = [text(row.conversation_id), bigint(row.sequence)];
 		removeOfOwner.run({ id, sequence });
 		statements.prepare(`DELETE FROM ${log} WHERE sequence = ?`).run(sequence);
 		if (log === "events") removeEventText(statements, sequence);
 		through.run(sequence, log);
+		if (log === "updates") countLost.run({ id, sequence });
 		markPruned.run({ id, sequence, log });
 	}
 	return rows.length;

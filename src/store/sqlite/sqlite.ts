@@ -218,6 +218,7 @@ function storeOf(
 			empty: (expects) => writer.calls.emptyIndex(expects),
 			find: (query, signal) => readOfView((of) => search.calls.findDocuments(of, signal), query),
 		},
+		tables: { read: reader.calls, write: writer.calls },
 		async append(update, signal) {
 			const { record, summary } = update;
 			const compacted = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };

@@ -14,10 +14,13 @@ import type { RepackedRange, ReturnedSpace } from "../compaction.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
 import type { Erased, EraseRequest } from "../erasure.ts";
 import type { AppendedEvents, NewEvents } from "../event-batch.ts";
+import { eraseDeliveries } from "../forwarding.ts";
 import type { OwnerAssignment } from "../owners.ts";
 import type { RemovalBounds } from "../pruner.ts";
 import type { AcceptedPost, RefusedAge, RefusedPostRow, RefusedRoom, StillRefused } from "../refused-posts.ts";
 import type { NewRefusals } from "../senders.ts";
+import { callsOf } from "../session-calls.ts";
+import { isRepeatable, sideWrites } from "../side-tables.ts";
 import type { IndexProgress, IndexStep } from "../text-index.ts";
 import type { Appended } from "../updates.ts";
 import { deriveConversations } from "../views/conversations.ts";
@@ -147,10 +150,17 @@ function writer(options: WriterOptions) {
 	 * @returns whether there may be more to do
 	 */
 	async function follow(through: ViewPosition | undefined, steps = Number.POSITIVE_INFINITY): Promise<boolean> {
-		database.exec("PRAGMA synchronous = NORMAL");
-		try {
+		return await withoutWaitingForDisk(async () => {
 			for (let step = 0; step < steps; step++) if (!(await followStep(through))) return false;
 			return true;
+		});
+	}
+
+	/** Runs work whose commits need not be on disk. */
+	async function withoutWaitingForDisk<Result>(work: () => Promise<Result>): Promise<Result> {
+		database.exec("PRAGMA synchronous = NORMAL");
+		try {
+			return await work();
 		} finally {
 			database.exec("PRAGMA synchronous = FULL");
 		}
@@ -205,6 +215,7 @@ function writer(options: WriterOptions) {
 				const { relatives, ...erased } = done;
 				if (erased.erasure !== undefined) await forgetUsage(session, request.conversationId);
 				await deriveConversations(session, [request.conversationId, ...relatives]);
+				if (erased.erasure !== undefined) await eraseDeliveries(session, request.conversationId, request.erasedAt);
 				return erased;
 			});
 		try {
@@ -312,6 +323,11 @@ function writer(options: WriterOptions) {
 			createAccessKey: (key: AccessKeyRow) => writeInSession(() => createAccessKey(session, key)),
 			revokeAccessKey: (revoked: AccessKeyUse) => writeInSession(() => revokeAccessKey(session, revoked)),
 			touchAccessKeys: (uses: readonly AccessKeyUse[]) => writeInSession(() => touchAccessKeys(session, uses)),
+			...callsOf(sideWrites, (name, work) =>
+				isRepeatable(name)
+					? withoutWaitingForDisk(() => writeInSession(() => work(session)))
+					: writeInSession(() => work(session)),
+			),
 			/** Returns whether the last stop before this run was clean: see `beginRun`. */
 			wasStoppedCleanly: (): boolean => wasStoppedCleanly,
 		},

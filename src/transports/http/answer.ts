@@ -9,7 +9,7 @@ const STATUSES: Readonly<Record<ErrorKind, number>> = {
 	permission_denied: 403,
 	not_found: 404,
 	already_exists: 409,
-	failed_precondition: 400,
+	failed_precondition: 412,
 	method_not_allowed: 405,
 	out_of_range: 410,
 	too_large: 413,

@@ -72,6 +72,7 @@ const WORK: Readonly<Record<Route["scope"], Work>> = {
 	metrics: "metrics",
 	keys: "read",
 	erase: "read",
+	forward: "read",
 	public: "document",
 };
 /** The permit of a probe, which does not count. */
@@ -247,7 +248,7 @@ interface Segment {
 }
 
 function segmentOf(text: string): Segment {
-	const [, name, verb = ""] = /^\{(\w+)\}(:\w+)?$/.exec(text) ?? [];
+	const [, name, verb = ""] = /^\{(\w+)\}(:[\w-]+)?$/.exec(text) ?? [];
 	return { text, name, verb };
 }
 

@@ -24,6 +24,7 @@ import {
 	ConversationService,
 	type WatchConversationUpdatesRequestSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { ForwardingService } from "../../../gen/conversations/v1/forwarding_service_pb.js";
 import { RefusedPostSchema, RefusedPostService } from "../../../gen/conversations/v1/refused_post_service_pb.js";
 import { scopeOf } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
@@ -171,6 +172,18 @@ export const JSON_RPCS: readonly JsonRpc[] = [
 		});
 	}),
 	unary("GET", "/api/v1/search", ConversationSearchService.method.searchConversations),
+	unary("POST", "/api/v1/endpoints", ForwardingService.method.createEndpoint),
+	unary("GET", "/api/v1/endpoints", ForwardingService.method.listEndpoints),
+	unary("GET", "/api/v1/endpoints/{name}", ForwardingService.method.getEndpoint),
+	unary("PATCH", "/api/v1/endpoints/{name}", ForwardingService.method.updateEndpoint),
+	unary("DELETE", "/api/v1/endpoints/{name}", ForwardingService.method.deleteEndpoint),
+	unary("POST", "/api/v1/endpoints/{name}:pause", ForwardingService.method.pauseEndpoint),
+	unary("POST", "/api/v1/endpoints/{name}:resume", ForwardingService.method.resumeEndpoint),
+	unary("POST", "/api/v1/endpoints/{name}:test", ForwardingService.method.testEndpoint),
+	unary("POST", "/api/v1/endpoints/{name}:rotate-secret", ForwardingService.method.rotateEndpointSecret),
+	unary("POST", "/api/v1/endpoints/{name}:replay", ForwardingService.method.replayEndpoint),
+	unary("GET", "/api/v1/endpoints/{name}/deliveries", ForwardingService.method.listDeliveries),
+	unary("POST", "/api/v1/endpoints/{name}/deliveries/{id}:retry", ForwardingService.method.retryDelivery),
 ];
 
 /** Returns the routes of {@link JSON_RPCS}. Errors are JSON objects whose `detail` is a sentence. */

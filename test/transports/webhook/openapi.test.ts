@@ -25,14 +25,21 @@ const OF_ONE = [`${READS}/{id}`, UPDATES, `${READS}/{id}/events`, `${READS}/{id}
 const REFUSED_POSTS = "/api/v1/refused-posts";
 const REFUSED = [REFUSED_POSTS, `${REFUSED_POSTS}:retry`, `${REFUSED_POSTS}/{id}`];
 const SEARCH = "/api/v1/search";
-const PATHS = [PATH, EVENTS, READS, `${READS}/counts`, SENDERS, ...OF_ONE, ...WATCHES, USAGE, ...REFUSED, SEARCH];
+const ENDPOINTS = "/api/v1/endpoints";
+const ENDPOINT_VERBS = ["pause", "resume", "test", "rotate-secret", "replay"].map(
+	(verb) => `${ENDPOINTS}/{name}:${verb}`,
+);
+const DELIVERIES = `${ENDPOINTS}/{name}/deliveries`;
+const FORWARDING = [ENDPOINTS, `${ENDPOINTS}/{name}`, ...ENDPOINT_VERBS, DELIVERIES, `${DELIVERIES}/{id}:retry`];
+const READ_PATHS = [READS, `${READS}/counts`, SENDERS, ...OF_ONE, ...WATCHES, USAGE, ...REFUSED, SEARCH];
+const PATHS = [PATH, EVENTS, ...READ_PATHS, ...FORWARDING];
 
 let service: TestService;
 let document: JsonObject;
 
 beforeAll(async () => {
 	service = await startTestService({
-		ACCESS_KEYS: `test:${KEY},reader:${READER}:read,eraser:${ERASER}:erase`,
+		ACCESS_KEYS: `test:${KEY}:ingest+read+forward,reader:${READER}:read,eraser:${ERASER}:erase+forward`,
 		MAX_BODY_BYTES: "20000",
 		LOG_LEVEL: "silent",
 	});
@@ -468,6 +475,9 @@ describe("the parameters", () => {
 			}),
 		);
 
+	/** The webhook of events takes a list, an endpoint an object. */
+	const bodyFor = (path: string) => (path.startsWith(ENDPOINTS) ? "{}" : "[]");
+
 	async function statusOf({ method, path, name, place }: Case, values: Values): Promise<number> {
 		const own = (segment: string) =>
 			place === "path" && segment === name ? encodeURIComponent(values[0] ?? "") : UUID;
@@ -482,7 +492,11 @@ describe("the parameters", () => {
 			"Content-Type": "application/json",
 			...(place === "header" ? { [name]: values[0] ?? "" } : {}),
 		};
-		const response = await fetch(url, { method: method.toUpperCase(), headers, body: method === "post" ? "[]" : null });
+		const response = await fetch(url, {
+			method: method.toUpperCase(),
+			headers,
+			body: method === "post" ? bodyFor(path) : null,
+		});
 		await response.body?.cancel();
 		return response.status;
 	}

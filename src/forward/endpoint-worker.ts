@@ -1,0 +1,436 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { fromBinary } from "@bufbuild/protobuf";
+import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
+import { conditionsOf } from "../conversations/read/filter.ts";
+import { type Condition, summaryMeets } from "../store/condition.ts";
+import type {
+	DeliveryResult,
+	DeliveryRow,
+	EndpointHealth,
+	EndpointRow,
+	NewDelivery,
+	Try,
+} from "../store/forwarding.ts";
+import type { Store } from "../store/store.ts";
+import type { StoredUpdate } from "../store/updates.ts";
+import { changeOf } from "./changes.ts";
+import { FORMS, type Told } from "./forms.ts";
+import type { Answer, Sink } from "./http-sink.ts";
+import { healthAfter, isCircuitOpen, PROBE_WAIT, pauseAfter, waitAfter } from "./retries.ts";
+import type { EndpointSecrets } from "./secrets.ts";
+import { summaryOf } from "./tell.ts";
+
+/** The time, which tests can replace. Milliseconds since the Unix epoch. */
+export interface Clock {
+	now(): number;
+	/** Resolves after some milliseconds, or when the signal fires. */
+	wait(milliseconds: number, signal: AbortSignal): Promise<void>;
+}
+
+/** The clock of the machine. */
+export const CLOCK: Clock = {
+	now: () => Date.now(),
+	wait: (milliseconds, signal) =>
+		delay(Math.min(milliseconds, 2 ** 31 - 1), undefined, { signal }).catch(() => undefined),
+};
+
+/** What workers have in common. */
+export interface WorkerOptions {
+	readonly store: Pick<Store, "updates" | "tables">;
+	readonly sink: Pick<Sink, "send">;
+	readonly secrets: EndpointSecrets;
+	readonly clock: Clock;
+	/** Returns a number from 0 to before 1. */
+	readonly random: () => number;
+	/** Returns what a delivery tells: see `tell.ts`. */
+	readonly tell: (endpoint: EndpointRow, delivery: DeliveryRow) => Promise<Told | undefined>;
+	/** Returns the address of a conversation in the console, if that is known. */
+	readonly linkOf: (conversationId: string) => string | undefined;
+	readonly observer: WorkerObserver;
+}
+
+/** Receives what happens to endpoints. */
+export interface WorkerObserver {
+	onTry(endpoint: EndpointRow, answer: Answer): void;
+	onFinished(endpoint: EndpointRow, state: DeliveryRow["state"]): void;
+	onDisabled(endpoint: EndpointRow, reason: string): void;
+	onError(error: unknown): void;
+}
+
+/** Maximum number of deliveries under way. */
+const MAX_UNDER_WAY = 8;
+/** Maximum number of waiting deliveries. The log is not followed further while there are as many. */
+export const MAX_WAITING = 10_000;
+/** Maximum number of updates that are read at once. */
+const PAGE = 256;
+/** Milliseconds after which the position is saved although nothing is to be told. */
+const SAVE_POSITION = 1_000;
+/** Milliseconds after which work that failed in the store is done again. */
+const STORE_RETRY = 1_000;
+/** Number of tries that are kept of a delivery. */
+const MAX_TRIES = 20;
+/** Milliseconds for which finished deliveries are kept, and between two looks for older ones. */
+const KEPT_FOR = 30 * 24 * 3_600_000;
+const TRIM_INTERVAL = 60_000;
+
+/** A delivery that waits. */
+interface Waiting extends DeliveryRow {
+	/** Milliseconds since the Unix epoch. */
+	due: number;
+	/** Whether its last try failed while the endpoint was tried with one delivery at a time. */
+	wasProbe: boolean;
+}
+
+/** The result of a try, before it is stored. */
+interface Finished {
+	readonly waiting: Waiting;
+	readonly result: DeliveryResult;
+}
+
+/**
+ * Delivers to one endpoint: follows the log from its position, puts what the endpoint wants into its queue, and sends it.
+ * The queue is in the store; this is its only writer, until another one begins.
+ *
+ * The deliveries of a conversation are sent one after the other, in the order of the queue. The next one waits until the
+ * result of the one before is stored.
+ */
+export class EndpointWorker {
+	readonly #endpoint: EndpointRow;
+	readonly #options: WorkerOptions;
+	readonly #conditions: readonly Condition[];
+	readonly #changes: ReadonlySet<string>;
+	readonly #stop = new AbortController();
+	/** Ends requests under way. */
+	readonly #giveUp = new AbortController();
+	/** Deliveries that wait, by their conversation, in the order of the queue. */
+	readonly #queues = new Map<string, Waiting[]>();
+	/** Conversations with a delivery under way. */
+	readonly #busy = new Set<string>();
+	#waiting = 0;
+	/** Tries under way. */
+	readonly #tries = new Set<Promise<void>>();
+	#position: bigint;
+	#savedPosition: bigint;
+	#savedAt: number;
+	#trimmedAt = 0;
+	/** Number of the newest delivery that was loaded. */
+	#loaded = 0n;
+	#mustLoad = true;
+	/** Newest known sequence. */
+	#newest = 0n;
+	#health: EndpointHealth;
+	/** No delivery is tried before. */
+	#pausedUntil = 0;
+	#finished: Finished[] = [];
+	#storing: Promise<void> = Promise.resolve();
+	#isStoring = false;
+	#wake = new AbortController();
+	readonly done: Promise<void>;
+
+	/** @param endpoint as `beginDelivering` returned it */
+	constructor(endpoint: EndpointRow, options: WorkerOptions) {
+		this.#endpoint = endpoint;
+		this.#options = options;
+		this.#conditions = conditionsOf(fromBinary(ConversationFilterSchema, endpoint.filter));
+		this.#changes = new Set(endpoint.changes);
+		this.#position = endpoint.position;
+		this.#savedPosition = endpoint.position;
+		this.#savedAt = options.clock.now();
+		const { failures, failingSince, lastSuccessAt } = endpoint;
+		this.#health = { failures, failingSince, lastSuccessAt, disabledBecause: undefined };
+		this.done = this.#run();
+	}
+
+	get generation(): bigint {
+		return this.#endpoint.generation;
+	}
+
+	/** Whether it delivers no more. */
+	get isOver(): boolean {
+		return this.#stop.signal.aborted;
+	}
+
+	/**
+	 * Says that there may be something to do.
+	 *
+	 * @param newest the newest update, if it is known
+	 */
+	wake(newest?: bigint): void {
+		if (newest === undefined) this.#mustLoad = true;
+		else this.#newest = newest;
+		this.#wake.abort();
+	}
+
+	/**
+	 * Ends the work. Results that are there already are stored.
+	 *
+	 * @param grace milliseconds for deliveries under way
+	 */
+	async stop(grace: number): Promise<void> {
+		this.#stop.abort();
+		const timer = setTimeout(() => this.#giveUp.abort(), grace);
+		await this.done;
+		clearTimeout(timer);
+	}
+
+	async #run(): Promise<void> {
+		const { clock, store, observer } = this.#options;
+		const { signal } = this.#stop;
+		while (!signal.aborted) {
+			this.#wake = new AbortController();
+			let wait = Number.POSITIVE_INFINITY;
+			try {
+				if (this.#newest === 0n) this.#newest = (await store.updates.range()).newest;
+				await this.#follow();
+				await this.#load();
+				wait = Math.min(this.#startDue(), await this.#keepHouse());
+			} catch (error) {
+				observer.onError(error);
+				wait = STORE_RETRY;
+			}
+			if (wait > 0 && !signal.aborted) await clock.wait(wait, AbortSignal.any([this.#wake.signal, signal]));
+		}
+		await Promise.all(this.#tries);
+		await this.#storing;
+		if (this.#position > this.#savedPosition) await this.#advance(this.#position, []).catch(observer.onError);
+	}
+
+	/** Reads the log, and puts what the endpoint wants into the queue. */
+	async #follow(): Promise<void> {
+		const { store } = this.#options;
+		const { owner } = this.#endpoint;
+		// The database has lost the end of the log.
+		if (this.#newest < this.#position) this.#position = this.#newest;
+		while (this.#position < this.#newest && this.#waiting < MAX_WAITING && !this.#stop.signal.aborted) {
+			const through = this.#newest;
+			const query = { after: this.#position, limit: PAGE, withRecords: false, ...(owner === "" ? {} : { owner }) };
+			const page = await store.updates.list(query);
+			// The page can have updates that are newer than the newest one before.
+			const last = page.at(-1)?.sequence ?? through;
+			const position = page.length < PAGE && last < through ? through : last;
+			const wanted = page
+				.filter((update) => this.#wants(update))
+				.map((update) => deliveryOf(this.#endpoint.id, update));
+			if (wanted.length > 0) await this.#advance(position, wanted);
+			this.#position = position;
+		}
+	}
+
+	#wants(update: StoredUpdate): boolean {
+		if (!this.#changes.has(changeOf(update.change))) return false;
+		const summary = summaryOf(update);
+		// An erasure, or what cannot be read, may meet the conditions.
+		return summary === undefined || summaryMeets(this.#conditions, summary);
+	}
+
+	async #advance(position: bigint, deliveries: readonly NewDelivery[]): Promise<void> {
+		const { store, clock } = this.#options;
+		const { id, generation } = this.#endpoint;
+		const now = clock.now();
+		const at = microseconds(now);
+		const isMine = await store.tables.write.advanceEndpoint({ id, generation, position, deliveries, at });
+		if (!isMine) this.#stop.abort();
+		this.#savedPosition = position;
+		this.#savedAt = now;
+		if (deliveries.length > 0) this.#mustLoad = true;
+	}
+
+	/** Takes what came into the queue in the store. */
+	async #load(): Promise<void> {
+		while (this.#mustLoad && !this.#stop.signal.aborted) {
+			this.#mustLoad = false;
+			const query = { id: this.#endpoint.id, after: this.#loaded, limit: PAGE };
+			const rows = await this.#options.store.tables.read.listWaiting(query);
+			for (const row of rows) {
+				const due = row.nextAt === undefined ? 0 : Number(row.nextAt / 1000n);
+				this.#queueOf(keyOf(row)).push({ ...row, due, wasProbe: false });
+				this.#waiting += 1;
+				this.#loaded = row.number;
+			}
+			if (rows.length === PAGE) this.#mustLoad = true;
+		}
+	}
+
+	#queueOf(key: string): Waiting[] {
+		return this.#queues.getOrInsertComputed(key, () => []);
+	}
+
+	/** Saves the position now and then, and removes old deliveries. Returns the milliseconds until it is to be done again. */
+	async #keepHouse(): Promise<number> {
+		const { clock, store } = this.#options;
+		const now = clock.now();
+		if (now - this.#trimmedAt >= TRIM_INTERVAL) {
+			this.#trimmedAt = now;
+			const finishedBefore = microseconds(now - KEPT_FOR);
+			await store.tables.write.trimDeliveries({ id: this.#endpoint.id, finishedBefore });
+		}
+		if (this.#position === this.#savedPosition) return Number.POSITIVE_INFINITY;
+		const left = this.#savedAt + SAVE_POSITION - now;
+		if (left > 0) return left;
+		await this.#advance(this.#position, []);
+		return Number.POSITIVE_INFINITY;
+	}
+
+	/** Starts the deliveries that are due. Returns the milliseconds until the next one is. */
+	#startDue(): number {
+		const now = this.#options.clock.now();
+		for (;;) {
+			const most = isCircuitOpen(this.#health) ? 1 : MAX_UNDER_WAY;
+			if (this.#tries.size >= most || this.#stop.signal.aborted) return Number.POSITIVE_INFINITY;
+			let next: { readonly key: string; readonly waiting: Waiting } | undefined;
+			for (const [key, [head]] of this.#queues) {
+				if (head === undefined || this.#busy.has(key)) continue;
+				if (next === undefined || isBefore(head, next.waiting)) next = { key, waiting: head };
+			}
+			if (next === undefined) return Number.POSITIVE_INFINITY;
+			const due = Math.max(next.waiting.due, this.#pausedUntil);
+			if (due > now) return due - now;
+			this.#busy.add(next.key);
+			const trying = this.#try(next.waiting).then(() => {
+				this.#tries.delete(trying);
+				this.#wake.abort();
+			});
+			this.#tries.add(trying);
+		}
+	}
+
+	/** Tries a delivery. Never rejects. */
+	async #try(waiting: Waiting): Promise<void> {
+		const { clock, observer } = this.#options;
+		const at = clock.now();
+		const isProbe = isCircuitOpen(this.#health);
+		let outcome: Finished | undefined;
+		try {
+			const told = await this.#options.tell(this.#endpoint, waiting);
+			if (told === undefined) {
+				outcome = { waiting, result: resultOf(waiting, "lost", clock.now()) };
+			} else {
+				const answer = await this.#send(told);
+				if (!this.#giveUp.signal.aborted) outcome = this.#judge(waiting, answer, at, isProbe);
+			}
+		} catch (error) {
+			observer.onError(error);
+			waiting.due = clock.now() + STORE_RETRY;
+		}
+		if (outcome === undefined) {
+			this.#busy.delete(keyOf(waiting));
+			return;
+		}
+		this.#finished.push(outcome);
+		if (!this.#isStoring) this.#storing = this.#store();
+	}
+
+	#send(told: Told): Promise<Answer> {
+		const { sink, secrets, clock, linkOf } = this.#options;
+		const { id, url, form: name, secrets: stored } = this.#endpoint;
+		const message = (FORMS[name] ?? FORMS.plain)?.(told, linkOf(told.conversationId));
+		if (message === undefined) throw new TypeError(`there is no form ${name}`);
+		const headers = secrets.sign(id, stored, told.id, message.body, clock.now());
+		return sink.send(url, message, headers, this.#giveUp.signal);
+	}
+
+	/** Returns the result of a try, and notes what it says about the endpoint. */
+	#judge(waiting: Waiting, answer: Answer, at: number, isProbe: boolean): Finished {
+		const { clock, random, observer } = this.#options;
+		const now = clock.now();
+		const { status, error } = answer;
+		const one: Try = { at, duration: now - at, status, error, answer: answer.answer };
+		const tries = [...waiting.tries, one].slice(-MAX_TRIES);
+		this.#health = healthAfter(this.#health, answer, now);
+		observer.onTry(this.#endpoint, answer);
+		this.#pausedUntil = Math.max(this.#pausedUntil, now + pauseAfter(answer));
+		if (error === "") {
+			if (isProbe) this.#retryProbes(now);
+			return { waiting, result: { ...resultOf(waiting, "delivered", now), tries } };
+		}
+		if (isCircuitOpen(this.#health)) this.#pausedUntil = Math.max(this.#pausedUntil, now + PROBE_WAIT);
+		waiting.wasProbe = isProbe;
+		const attempts = waiting.attempts + 1;
+		const wait = waitAfter(attempts, answer, random());
+		if (wait === undefined) return { waiting, result: { ...resultOf(waiting, "failed", now), attempts, tries } };
+		const nextAt = microseconds(Math.round(now + wait));
+		return { waiting, result: { ...waiting, state: "waiting", attempts, tries, nextAt, finishedAt: undefined } };
+	}
+
+	/** Lets what failed while the endpoint was away be tried at once. */
+	#retryProbes(now: number): void {
+		for (const [head] of this.#queues.values()) {
+			if (head?.wasProbe !== true) continue;
+			head.wasProbe = false;
+			head.due = Math.min(head.due, now);
+		}
+	}
+
+	/** Stores the results that are there, until there are none. Never rejects. */
+	async #store(): Promise<void> {
+		this.#isStoring = true;
+		while (this.#finished.length > 0) {
+			const finished = this.#finished;
+			this.#finished = [];
+			const health = this.#health;
+			try {
+				await this.#record(finished, health);
+			} catch (error) {
+				this.#options.observer.onError(error);
+				// A stopping service gives up: the deliveries are sent again, with the same ids.
+				if (this.#stop.signal.aborted) break;
+				this.#finished = [...finished, ...this.#finished];
+				await this.#options.clock.wait(STORE_RETRY, this.#stop.signal);
+			}
+		}
+		this.#isStoring = false;
+		this.#wake.abort();
+	}
+
+	async #record(finished: readonly Finished[], health: EndpointHealth): Promise<void> {
+		const { store, observer } = this.#options;
+		const { id, generation } = this.#endpoint;
+		const results = finished.map(({ result }) => result);
+		const isMine = await store.tables.write.recordTries({ id, generation, results, health });
+		if (!isMine) {
+			this.#stop.abort();
+			return;
+		}
+		for (const { waiting, result } of finished) {
+			const key = keyOf(waiting);
+			const queue = this.#queueOf(key);
+			if (result.state === "waiting") {
+				const nextAt = Number((result.nextAt ?? 0n) / 1000n);
+				const { wasProbe } = waiting;
+				queue[0] = { ...waiting, attempts: result.attempts, tries: result.tries, due: nextAt, wasProbe };
+			} else {
+				queue.shift();
+				this.#waiting -= 1;
+				if (queue.length === 0) this.#queues.delete(key);
+				observer.onFinished(this.#endpoint, result.state);
+			}
+			this.#busy.delete(key);
+		}
+		if (health.disabledBecause === undefined) return;
+		observer.onDisabled(this.#endpoint, health.disabledBecause);
+		this.#stop.abort();
+	}
+}
+
+/** Returns the delivery of an update. */
+export function deliveryOf(endpoint: string, { sequence, conversationId, change }: StoredUpdate): NewDelivery {
+	return { id: `${endpoint}_${sequence}`, change: changeOf(change), conversationId, sequence, data: undefined };
+}
+
+function resultOf(waiting: Waiting, state: DeliveryRow["state"], now: number): DeliveryResult {
+	const { id, conversationId, attempts, tries } = waiting;
+	return { id, conversationId, attempts, tries, state, nextAt: undefined, finishedAt: microseconds(now) };
+}
+
+/** What concerns no conversation has a queue of its own. */
+function keyOf({ conversationId }: Pick<DeliveryRow, "conversationId">): string {
+	return conversationId;
+}
+
+function isBefore(a: Waiting, b: Waiting): boolean {
+	return a.due < b.due || (a.due === b.due && a.number < b.number);
+}
+
+function microseconds(milliseconds: number): bigint {
+	return BigInt(Math.round(milliseconds)) * 1000n;
+}

@@ -1,0 +1,312 @@
+import { randomBytes } from "node:crypto";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import {
+	type ConversationFilter,
+	ConversationFilterSchema,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
+import type { Principal } from "../access/keys.ts";
+import type { ConversationReads } from "../conversations/conversation-reads.ts";
+import { conditionsOf, invalid } from "../conversations/read/filter.ts";
+import { ServiceError } from "../errors.ts";
+import { stringifyExactJson } from "../record/json/exact-json.ts";
+import { summaryMeets } from "../store/condition.ts";
+import type { DeliveryRow, DeliveryState, EndpointRow, ListedEndpoint, NewDelivery, Try } from "../store/forwarding.ts";
+import type { Store } from "../store/store.ts";
+import { CHANGES, changeOf, TEST_CHANGE } from "./changes.ts";
+import { type Clock, deliveryOf } from "./endpoint-worker.ts";
+import { FORMS, type Told } from "./forms.ts";
+import type { Sink } from "./http-sink.ts";
+import { type EndpointSecrets, newSecret } from "./secrets.ts";
+import { INCLUDES, summaryOf, tell } from "./tell.ts";
+
+/** Form of the name of an endpoint. */
+const NAME = /^[A-Za-z0-9._-]{1,64}$/;
+/** Maximum number of endpoints of an owner, and of those without an owner. */
+export const MAX_ENDPOINTS = 64;
+/** Maximum number of deliveries that a replay puts into the queue. */
+const MAX_REPLAYED = 10_000;
+const MAX_URL = 2048;
+/** Updates that are read at once. */
+const PAGE = 1000;
+
+/** What a caller says about an endpoint. */
+export interface AskedEndpoint {
+	readonly url: string;
+	readonly changes: readonly string[];
+	readonly filter?: ConversationFilter | undefined;
+	readonly form: string;
+	readonly include: readonly string[];
+}
+
+/** Which endpoint a caller means. */
+export interface NamedEndpoint {
+	readonly name: string;
+	/** Empty for the owner of the caller. */
+	readonly owner: string;
+}
+
+/** A caller, and what its owner limits. */
+type Caller = Pick<Principal, "name" | "owner">;
+
+export interface EndpointsOptions {
+	readonly store: Pick<Store, "updates" | "tables">;
+	readonly reads: Pick<ConversationReads, "of">;
+	readonly secrets: EndpointSecrets;
+	readonly sink: Pick<Sink, "send">;
+	readonly clock: Clock;
+	readonly linkOf: (conversationId: string) => string | undefined;
+	/** Called when endpoints or deliveries have changed. */
+	readonly onChange: () => void;
+	/** Writes down what a caller did. */
+	readonly audit: (action: string, caller: Caller, endpoint: string, details?: string) => Promise<void>;
+}
+
+/** What callers do with endpoints. A caller with an owner has those of its owner only. */
+export class Endpoints {
+	readonly #options: EndpointsOptions;
+
+	constructor(options: EndpointsOptions) {
+		this.#options = options;
+	}
+
+	/**
+	 * Creates an endpoint, which follows from the newest update.
+	 *
+	 * @returns the endpoint, and its secret, which cannot be shown again
+	 * @throws ServiceError `invalid_argument`, `already_exists`, `failed_precondition` or `permission_denied`
+	 */
+	async create(asked: AskedEndpoint & NamedEndpoint, caller: Caller) {
+		const { store, secrets, clock } = this.#options;
+		if (!NAME.test(asked.name)) throw invalid("name", "must be 1 to 64 letters, digits, dots, dashes or underscores");
+		const owner = ownerOf(asked, caller);
+		if (owner !== "" && !NAME.test(owner))
+			throw invalid("owner", "must be 1 to 64 letters, digits, dots, dashes or underscores");
+		const settings = settingsOf({ ...asked, form: asked.form === "" ? "plain" : asked.form });
+		if (!secrets.canSeal)
+			throw new ServiceError(
+				"failed_precondition",
+				"Endpoints need ENCRYPTION_KEY, with which their secrets are stored",
+			);
+		const known = await store.tables.read.listEndpoints({ owner });
+		if (known.some(({ name }) => name === asked.name)) throw taken(asked.name);
+		if (known.length >= MAX_ENDPOINTS)
+			throw new ServiceError(
+				"failed_precondition",
+				`There are ${MAX_ENDPOINTS} endpoints, which is the largest number`,
+			);
+		const [id, secret] = [randomBytes(9).toString("hex"), newSecret()];
+		const endpoint: EndpointRow = {
+			...{ id, name: asked.name, owner, ...settings, secrets: secrets.first(id, secret), state: "active", reason: "" },
+			...{ position: (await store.updates.range()).newest, generation: 1n, failures: 0, failingSince: undefined },
+			...{ lastSuccessAt: undefined, lost: 0n, createdAt: micros(clock.now()), createdBy: caller.name },
+		};
+		if (!(await store.tables.write.createEndpoint(endpoint))) throw taken(asked.name);
+		await this.#changed("endpoint.created", caller, endpoint);
+		return { endpoint: { ...endpoint, waiting: 0 }, secret };
+	}
+
+	/** Returns the endpoints that a caller may see. */
+	async list(caller: Caller): Promise<readonly ListedEndpoint[]> {
+		return await this.#options.store.tables.read.listEndpoints({ owner: caller.owner });
+	}
+
+	/** @throws ServiceError `not_found` */
+	async get(named: NamedEndpoint, caller: Caller): Promise<ListedEndpoint> {
+		const owner = ownerOf(named, caller);
+		const known = await this.#options.store.tables.read.listEndpoints({ owner });
+		const found = known.find(({ name }) => name === named.name);
+		if (found === undefined) throw new ServiceError("not_found", "There is no such endpoint");
+		return found;
+	}
+
+	/**
+	 * Changes settings.
+	 *
+	 * @param fields names of the settings that are changed
+	 * @throws ServiceError `not_found` or `invalid_argument`
+	 */
+	async update(asked: AskedEndpoint & NamedEndpoint, fields: readonly string[], caller: Caller) {
+		const endpoint = await this.get(asked, caller);
+		const present: AskedEndpoint = { ...endpoint, filter: filterOf(endpoint) };
+		const isChanged = (field: keyof AskedEndpoint) => fields.includes(field);
+		const unknown = fields.find((field) => !["url", "changes", "filter", "form", "include"].includes(field));
+		if (unknown !== undefined) throw invalid("update_mask", "has a field that cannot be changed");
+		const settings = settingsOf({
+			url: isChanged("url") ? asked.url : present.url,
+			changes: isChanged("changes") ? asked.changes : present.changes,
+			filter: isChanged("filter") ? asked.filter : present.filter,
+			form: isChanged("form") ? asked.form : present.form,
+			include: isChanged("include") ? asked.include : present.include,
+		});
+		await this.#options.store.tables.write.changeEndpoint({ id: endpoint.id, ...settings });
+		await this.#changed("endpoint.changed", caller, endpoint, fields.join());
+		return await this.get(asked, caller);
+	}
+
+	async delete(named: NamedEndpoint, caller: Caller): Promise<void> {
+		const endpoint = await this.get(named, caller);
+		await this.#options.store.tables.write.deleteEndpoint(endpoint.id);
+		await this.#changed("endpoint.deleted", caller, endpoint);
+	}
+
+	async pause(named: NamedEndpoint, caller: Caller): Promise<ListedEndpoint> {
+		const endpoint = await this.get(named, caller);
+		if (endpoint.state === "active")
+			await this.#options.store.tables.write.changeEndpoint({ id: endpoint.id, state: "paused" });
+		await this.#changed("endpoint.paused", caller, endpoint);
+		return await this.get(named, caller);
+	}
+
+	/** @param from whether it goes on from its position, or what waits is skipped */
+	async resume(named: NamedEndpoint, from: "position" | "now", caller: Caller): Promise<ListedEndpoint> {
+		const { store, clock } = this.#options;
+		const endpoint = await this.get(named, caller);
+		const position = from === "now" ? (await store.updates.range()).newest : undefined;
+		await store.tables.write.resumeEndpoint({ id: endpoint.id, position, at: micros(clock.now()) });
+		await this.#changed("endpoint.resumed", caller, endpoint, from);
+		return await this.get(named, caller);
+	}
+
+	/** Gives an endpoint a new secret, and returns it. */
+	async rotate(named: NamedEndpoint, caller: Caller): Promise<string> {
+		const { store, secrets, clock } = this.#options;
+		const { id, secrets: stored, ...endpoint } = await this.get(named, caller);
+		const secret = newSecret();
+		await store.tables.write.changeEndpoint({ id, secrets: secrets.rotated(id, stored, secret, clock.now()) });
+		await this.#changed("endpoint.secret_rotated", caller, endpoint);
+		return secret;
+	}
+
+	/** Sends a delivery of the type `endpoint.test` at once, and notes it in the log. */
+	async test(named: NamedEndpoint, caller: Caller): Promise<Try> {
+		const { store, secrets, sink, clock, linkOf } = this.#options;
+		const endpoint = await this.get(named, caller);
+		const at = clock.now();
+		const id = `${endpoint.id}_test_${at}_${randomBytes(4).toString("hex")}`;
+		const data = stringifyExactJson({ endpoint: endpoint.name });
+		const timestamp = new Date(at).toISOString();
+		const told: Told = { id, change: TEST_CHANGE, timestamp, conversationId: "", title: undefined, data };
+		const message = (FORMS[endpoint.form] ?? FORMS.plain)?.(told, linkOf(""));
+		if (message === undefined) throw new TypeError(`there is no form ${endpoint.form}`);
+		const headers = secrets.sign(endpoint.id, endpoint.secrets, id, message.body, at);
+		const { status, error, answer } = await sink.send(endpoint.url, message, headers, new AbortController().signal);
+		const one: Try = { at, duration: clock.now() - at, status, error, answer };
+		const state = error === "" ? ("delivered" as const) : ("failed" as const);
+		const delivery = {
+			...{ id, change: TEST_CHANGE, conversationId: "", sequence: undefined, data, state },
+			...{ attempts: error === "" ? 0 : 1, tries: [one], nextAt: undefined, finishedAt: micros(clock.now()) },
+		};
+		await store.tables.write.addFinished({ id: endpoint.id, delivery });
+		return one;
+	}
+
+	/**
+	 * Puts updates of the past into the queue again.
+	 *
+	 * @returns their number
+	 * @throws ServiceError `not_found` or `invalid_argument`
+	 */
+	async replay(named: NamedEndpoint, { from, to }: { readonly from: bigint; readonly to: bigint }, caller: Caller) {
+		const { store, clock } = this.#options;
+		const endpoint = await this.get(named, caller);
+		if (from < 1n) throw invalid("from", "must be 1 or more");
+		if (to < from) throw invalid("to", "must not be before from");
+		const last = to < endpoint.position ? to : endpoint.position;
+		const conditions = conditionsOf(filterOf(endpoint));
+		const deliveries: NewDelivery[] = [];
+		for (let after = from - 1n; after < last; ) {
+			const query = {
+				after,
+				limit: PAGE,
+				withRecords: false,
+				...(endpoint.owner === "" ? {} : { owner: endpoint.owner }),
+			};
+			const page = await store.updates.list(query);
+			for (const update of page) {
+				if (update.sequence > last || !endpoint.changes.includes(changeOf(update.change))) continue;
+				const summary = summaryOf(update);
+				if (summary === undefined || summaryMeets(conditions, summary))
+					deliveries.push(deliveryOf(endpoint.id, update));
+			}
+			if (deliveries.length > MAX_REPLAYED)
+				throw invalid("to", `must be nearer to from: the range has more than ${MAX_REPLAYED} deliveries`);
+			after = page.length < PAGE ? last : (page.at(-1)?.sequence ?? last);
+		}
+		const queued = { id: endpoint.id, deliveries, at: micros(clock.now()) };
+		const count = await store.tables.write.enqueueDeliveries(queued);
+		await this.#changed("endpoint.replayed", caller, endpoint, `${from}-${to}`);
+		return count;
+	}
+
+	/** Returns deliveries, the newest first. */
+	async deliveries(
+		named: NamedEndpoint,
+		page: { readonly state: DeliveryState | undefined; readonly before: bigint | undefined; readonly limit: number },
+		caller: Caller,
+	): Promise<readonly DeliveryRow[]> {
+		const { id } = await this.get(named, caller);
+		return await this.#options.store.tables.read.listDeliveries({ id, ...page });
+	}
+
+	/** @throws ServiceError `not_found` */
+	async retry(named: NamedEndpoint, delivery: string, caller: Caller): Promise<DeliveryRow> {
+		const { store, clock } = this.#options;
+		const endpoint = await this.get(named, caller);
+		const row = await store.tables.write.retryDelivery({ id: endpoint.id, delivery, at: micros(clock.now()) });
+		if (row === undefined) throw new ServiceError("not_found", "There is no such delivery");
+		await this.#changed("delivery.retried", caller, endpoint, delivery);
+		return row;
+	}
+
+	async #changed(action: string, caller: Caller, { name }: Pick<EndpointRow, "name">, details = ""): Promise<void> {
+		await this.#options.audit(action, caller, name, details);
+		this.#options.onChange();
+	}
+}
+
+/** Returns what {@link tell} reads, limited to the owner of an endpoint. */
+export function tellWith(store: Pick<Store, "updates">, reads: Pick<ConversationReads, "of">) {
+	return (endpoint: EndpointRow, delivery: DeliveryRow) =>
+		tell({ store, reads: reads.of({ owner: endpoint.owner === "" ? undefined : endpoint.owner }) }, endpoint, delivery);
+}
+
+/** Returns the filter of an endpoint. */
+export function filterOf({ filter }: Pick<EndpointRow, "filter">): ConversationFilter {
+	return fromBinary(ConversationFilterSchema, filter);
+}
+
+/** Returns whose endpoint is meant. A caller with an owner means its own, whatever it says. */
+function ownerOf({ owner }: NamedEndpoint, caller: Caller): string {
+	if (caller.owner === undefined) return owner;
+	if (owner !== "" && owner !== caller.owner) throw new ServiceError("not_found", "There is no such endpoint");
+	return caller.owner;
+}
+
+/** @throws ServiceError `invalid_argument` that names the field */
+function settingsOf(asked: AskedEndpoint) {
+	const { url, changes, filter, form, include } = asked;
+	const parsed = URL.canParse(url) ? new URL(url) : undefined;
+	if (parsed === undefined || !/^https?:$/.test(parsed.protocol) || url.length > MAX_URL)
+		throw invalid("url", `must be an http or https URL of at most ${MAX_URL} characters`);
+	if (parsed.username + parsed.password + parsed.hash !== "")
+		throw invalid("url", "must have no user name, no password and no fragment");
+	if (changes.length === 0) throw invalid("changes", "must have at least one entry");
+	if (changes.some((change) => !CHANGES.has(change)))
+		throw invalid("changes", `must be of ${[...CHANGES.keys()].join()}`);
+	if (!Object.hasOwn(FORMS, form)) throw invalid("form", `must be one of ${Object.keys(FORMS).join(", ")}`);
+	const isInclude = (name: string) => INCLUDES.some((known) => known === name);
+	if (!include.every(isInclude)) throw invalid("include", `must be of ${INCLUDES.join(", ")}`);
+	conditionsOf(filter);
+	return {
+		...{ url: parsed.href, form, changes: [...new Set(changes)], include: [...new Set(include)] },
+		filter: toBinary(ConversationFilterSchema, create(ConversationFilterSchema, filter ?? {})),
+	};
+}
+
+function taken(name: string): ServiceError {
+	return new ServiceError("already_exists", `There is an endpoint with the name ${name}`);
+}
+
+function micros(milliseconds: number): bigint {
+	return BigInt(Math.round(milliseconds)) * 1000n;
+}

@@ -1,0 +1,74 @@
+import { stringifyExactJson } from "../record/json/exact-json.ts";
+import type { ExactJson } from "../record/json/json-value.ts";
+import { typeOf } from "./changes.ts";
+
+/** What a delivery tells. */
+export interface Told {
+	/** Id of the delivery, the same in every repetition. */
+	readonly id: string;
+	/** Name of the change, such as FINISHED. */
+	readonly change: string;
+	/** When it happened, in ISO 8601. */
+	readonly timestamp: string;
+	/** Empty for what concerns no single conversation. */
+	readonly conversationId: string;
+	/** Title of the conversation; undefined if it has none. */
+	readonly title: string | undefined;
+	/** JSON text of an object. Its secrets are redacted. */
+	readonly data: string;
+}
+
+/** A message as it is sent. */
+export interface Message {
+	readonly contentType: string;
+	readonly body: string;
+}
+
+/** Makes the message of what is told. `link` is the address of its conversation in the console, if that is known. */
+export type Form = (told: Told, link: string | undefined) => Message;
+
+/** The forms of deliveries. Each is one entry. */
+export const FORMS: Readonly<Record<string, Form>> = {
+	/** Standard Webhooks: `{type, timestamp, data}`. */
+	plain: ({ change, timestamp, data }) => ({
+		contentType: "application/json",
+		body: withData({ type: typeOf(change), timestamp }, data),
+	}),
+	/** CloudEvents 1.0, structured content mode, JSON format. */
+	cloudevents: ({ id, change, timestamp, conversationId, data }) => ({
+		contentType: "application/cloudevents+json; charset=utf-8",
+		body: withData(
+			{
+				...{ specversion: "1.0", id, source: "/conversation-update-webhook-service", type: typeOf(change) },
+				...(conversationId === "" ? {} : { subject: conversationId }),
+				...{ time: timestamp, datacontenttype: "application/json" },
+			},
+			data,
+		),
+	}),
+	/** A text for a chat. */
+	chat: (told, link) => ({
+		contentType: "application/json",
+		body: stringifyExactJson({ text: [sentenceOf(told), link].filter((part) => part !== undefined).join("\n") }),
+	}),
+};
+
+/** @param data JSON text, which is not parsed and written again */
+function withData(members: Readonly<Record<string, ExactJson>>, data: string): string {
+	return `${stringifyExactJson(members).slice(0, -1)},"data":${data}}`;
+}
+
+const SENTENCES: Readonly<Record<string, string>> = {
+	WAITING: "waits for confirmation",
+	STUCK: "is stuck",
+	RUNNING: "runs",
+	TEST: "A test of the endpoint",
+};
+
+function sentenceOf({ change, conversationId, title }: Told): string {
+	const what = SENTENCES[change] ?? change.toLowerCase();
+	if (conversationId === "") return what;
+	// A title is of others: its marks must not become a link or a mention.
+	const name = title === undefined ? conversationId : `"${title.replaceAll(/[<>&|*_`~@[\]]/g, " ").slice(0, 200)}"`;
+	return `Conversation ${name}: ${what}`;
+}

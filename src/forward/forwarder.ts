@@ -1,0 +1,157 @@
+import { randomUUID } from "node:crypto";
+import type { EndpointRow, ListedEndpoint } from "../store/forwarding.ts";
+import type { Store } from "../store/store.ts";
+import { EndpointWorker, type WorkerObserver, type WorkerOptions } from "./endpoint-worker.ts";
+
+/** Milliseconds between two looks at the endpoints. */
+const LOOK = 10_000;
+/** Milliseconds for which a process has an endpoint without renewing its claim. */
+const CLAIM = 30_000;
+/** Milliseconds for deliveries under way when the service stops, or the endpoint is changed. */
+const GRACE = 2_000;
+
+/** Counters of an endpoint since the start of the process. */
+export interface EndpointCounts {
+	delivered: number;
+	failedTries: number;
+	failed: number;
+	lost: number;
+}
+
+/** An endpoint with its counters. */
+export interface EndpointFigures extends EndpointCounts {
+	readonly name: string;
+	readonly owner: string;
+	readonly state: EndpointRow["state"];
+	readonly waiting: number;
+	readonly lag: number;
+}
+
+export interface ForwarderOptions extends Omit<WorkerOptions, "store" | "observer"> {
+	readonly store: Pick<Store, "updates" | "tables" | "claim">;
+	readonly onDisabled: (endpoint: EndpointRow, reason: string) => void;
+	readonly onError: (error: unknown) => void;
+	/** Milliseconds between two looks at the endpoints, and of a claim. For tests. */
+	readonly look?: number;
+	readonly claim?: number;
+}
+
+/**
+ * Delivers to all endpoints. Of several processes with one database, one delivers to an endpoint; another one follows
+ * within a minute after that one has ended.
+ */
+export class Forwarder implements AsyncDisposable {
+	readonly #options: ForwarderOptions;
+	readonly #observer: WorkerObserver;
+	/** Identifies this process among others. */
+	readonly #holder = randomUUID();
+	readonly #workers = new Map<string, EndpointWorker>();
+	readonly #counts = new Map<string, EndpointCounts>();
+	readonly #stop = new AbortController();
+	readonly #unsubscribe: () => void;
+	#listed: readonly ListedEndpoint[] = [];
+	#newest = 0n;
+	#wake = new AbortController();
+	#isPoked = false;
+	readonly #running: Promise<void>;
+
+	constructor(options: ForwarderOptions) {
+		this.#options = options;
+		this.#observer = {
+			onTry: ({ id }, { error }) => {
+				if (error !== "") this.#countsOf(id).failedTries += 1;
+			},
+			onFinished: ({ id }, state) => {
+				if (state === "delivered" || state === "failed" || state === "lost") this.#countsOf(id)[state] += 1;
+			},
+			onDisabled: (endpoint, reason) => {
+				options.onDisabled(endpoint, reason);
+				this.poke();
+			},
+			onError: options.onError,
+		};
+		this.#unsubscribe = options.store.updates.subscribe((newest) => {
+			this.#newest = newest;
+			for (const worker of this.#workers.values()) worker.wake(newest);
+		});
+		this.#running = this.#run();
+	}
+
+	/** Says that endpoints or deliveries have changed. */
+	poke(): void {
+		this.#isPoked = true;
+		this.#wake.abort();
+	}
+
+	/** The endpoints as they were at the last look. */
+	get figures(): readonly EndpointFigures[] {
+		return this.#listed.map(({ id, name, owner, state, waiting, position }) => {
+			const lag = Math.max(0, Number(this.#newest - position));
+			return { ...this.#countsOf(id), name, owner, state, waiting, lag };
+		});
+	}
+
+	async #run(): Promise<void> {
+		const { clock, onError, look = LOOK } = this.#options;
+		while (!this.#stop.signal.aborted) {
+			this.#wake = new AbortController();
+			this.#isPoked = false;
+			await this.#look().catch(onError);
+			if (!this.#isPoked) await clock.wait(look, AbortSignal.any([this.#wake.signal, this.#stop.signal]));
+		}
+	}
+
+	/** Begins to deliver to endpoints that no process delivers to, and ends where this one should not. */
+	async #look(): Promise<void> {
+		const { store } = this.#options;
+		this.#listed = await store.tables.read.listEndpoints({ owner: undefined });
+		if (this.#newest === 0n) this.#newest = (await store.updates.range()).newest;
+		const active = new Map(this.#listed.filter(({ state }) => state === "active").map((one) => [one.id, one]));
+		for (const [id, worker] of this.#workers) {
+			const present = active.get(id);
+			const isPresent = present !== undefined && present.generation === worker.generation && !worker.isOver;
+			if (isPresent && (await this.#claim(id))) worker.wake();
+			else await this.#end(id, worker);
+		}
+		for (const id of active.keys()) {
+			if (this.#workers.has(id) || this.#stop.signal.aborted || !(await this.#claim(id))) continue;
+			const endpoint = await store.tables.write.beginDelivering(id);
+			if (endpoint === undefined) continue;
+			const worker = new EndpointWorker(endpoint, { ...this.#options, observer: this.#observer });
+			this.#workers.set(id, worker);
+			// Another process, or a change of the endpoint, ends it.
+			void worker.done.then(() => {
+				if (!this.#stop.signal.aborted && this.#workers.get(id) === worker) this.poke();
+			});
+		}
+		for (const id of this.#counts.keys()) if (!this.#listed.some((one) => one.id === id)) this.#counts.delete(id);
+	}
+
+	async #end(id: string, worker: EndpointWorker): Promise<void> {
+		await worker.stop(GRACE);
+		this.#workers.delete(id);
+	}
+
+	#claim(id: string, milliseconds = this.#options.claim ?? CLAIM): Promise<boolean> {
+		const now = Date.now();
+		const until = BigInt(now + milliseconds) * 1000n;
+		return this.#options.store.claim(`forward ${id}`, this.#holder, BigInt(now) * 1000n, until);
+	}
+
+	#countsOf(id: string): EndpointCounts {
+		return this.#counts.getOrInsertComputed(id, () => ({ delivered: 0, failedTries: 0, failed: 0, lost: 0 }));
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		this.#unsubscribe();
+		this.#stop.abort();
+		await this.#running;
+		await Promise.all(
+			[...this.#workers].map(async ([id, worker]) => {
+				await worker.stop(GRACE);
+				// So another process need not wait.
+				await this.#claim(id, 0).catch(() => undefined);
+			}),
+		);
+	}
+}

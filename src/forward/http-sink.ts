@@ -1,0 +1,153 @@
+import { Agent as HttpAgent, type IncomingMessage, request as requestHttp } from "node:http";
+import { Agent as HttpsAgent, request as requestHttps } from "node:https";
+import { isIP } from "node:net";
+import { guardedLookup, InsideAddress, isInside, type Resolve } from "./addresses.ts";
+import type { Message } from "./forms.ts";
+
+/** The answer to a delivery. */
+export interface Answer {
+	/** 0 when there was none. */
+	readonly status: number;
+	/** Why it is no success; empty for a success. */
+	readonly error: string;
+	/** First KiB of the body. */
+	readonly answer: string;
+	/** Milliseconds after which the receiver asks for the next request; undefined if it does not. */
+	readonly retryAfter: number | undefined;
+}
+
+/** Sends messages to addresses. */
+export interface Sink extends Disposable {
+	/**
+	 * Sends a message. Never rejects.
+	 *
+	 * @param signal gives up
+	 */
+	send(url: string, message: Message, headers: Readonly<Record<string, string>>, signal: AbortSignal): Promise<Answer>;
+}
+
+export interface HttpSinkOptions {
+	/** Whether addresses inside are allowed. */
+	readonly allowsInside: boolean;
+	readonly userAgent: string;
+	/** Milliseconds in which the whole answer must arrive. Default: 15000. */
+	readonly timeout?: number;
+	/** For tests: finds the addresses of names. */
+	readonly resolve?: Resolve | undefined;
+	/** For tests: PEM of authorities that sign the certificates of receivers. */
+	readonly ca?: string | undefined;
+}
+
+const TIMEOUT = 15_000;
+/** Bytes of an answer after which the rest is not read. */
+const MAX_READ = 64 * 1024;
+const MAX_KEPT = 1024;
+/** Maximum number of connections to an address. */
+const MAX_SOCKETS = 16;
+
+/** Sends messages by HTTP or HTTPS. It follows no redirect, verifies certificates, and connects to no address inside. */
+export class HttpSink implements Sink {
+	readonly #options: HttpSinkOptions;
+	readonly #http: HttpAgent;
+	readonly #https: HttpsAgent;
+
+	constructor(options: HttpSinkOptions) {
+		this.#options = options;
+		const { allowsInside, resolve, ca } = options;
+		const settings = {
+			keepAlive: true,
+			maxSockets: MAX_SOCKETS,
+			...(allowsInside ? {} : { lookup: guardedLookup(resolve) }),
+		};
+		this.#http = new HttpAgent(settings);
+		this.#https = new HttpsAgent({ ...settings, rejectUnauthorized: true, ...(ca === undefined ? {} : { ca }) });
+	}
+
+	async send(
+		url: string,
+		message: Message,
+		headers: Readonly<Record<string, string>>,
+		signal: AbortSignal,
+	): Promise<Answer> {
+		const over = AbortSignal.any([signal, AbortSignal.timeout(this.#options.timeout ?? TIMEOUT)]);
+		let status = 0;
+		try {
+			const response = await this.#request(new URL(url), message, headers, over);
+			status = response.statusCode ?? 0;
+			const body = await bodyOf(response);
+			const answer = body.subarray(0, MAX_KEPT).toString("utf8");
+			const retryAfter = retryAfterOf(response.headers["retry-after"]);
+			return { status, error: status >= 200 && status < 300 ? "" : refusalOf(status), answer, retryAfter };
+		} catch (error) {
+			const reason = over.aborted && !signal.aborted ? "no whole answer in time" : reasonOf(error);
+			return { status, error: reason, answer: "", retryAfter: undefined };
+		}
+	}
+
+	#request(url: URL, message: Message, headers: Readonly<Record<string, string>>, signal: AbortSignal) {
+		const isSecure = url.protocol === "https:";
+		const { allowsInside, userAgent } = this.#options;
+		return new Promise<IncomingMessage>((resolve, reject) => {
+			const host = url.hostname.replace(/^\[|\]$/g, "");
+			if (!allowsInside && isIP(host) !== 0 && isInside(host)) throw new InsideAddress();
+			const body = Buffer.from(message.body);
+			const request = (isSecure ? requestHttps : requestHttp)(
+				url,
+				{
+					method: "POST",
+					agent: isSecure ? this.#https : this.#http,
+					signal,
+					headers: {
+						...headers,
+						"Content-Type": message.contentType,
+						"Content-Length": body.byteLength,
+						"User-Agent": userAgent,
+						Accept: "*/*",
+					},
+				},
+				resolve,
+			);
+			request.on("error", reject);
+			request.end(body);
+		});
+	}
+
+	[Symbol.dispose](): void {
+		this.#http.destroy();
+		this.#https.destroy();
+	}
+}
+
+/** Reads the beginning of a body. A longer one ends its connection. */
+async function bodyOf(response: IncomingMessage): Promise<Buffer> {
+	const chunks: Buffer[] = [];
+	let size = 0;
+	for await (const chunk of response) {
+		if (!Buffer.isBuffer(chunk)) continue;
+		size += chunk.byteLength;
+		chunks.push(chunk);
+		// Leaving the loop destroys the response and its connection.
+		if (size >= MAX_READ) break;
+	}
+	return Buffer.concat(chunks);
+}
+
+function refusalOf(status: number): string {
+	return status >= 300 && status < 400 ? "a redirect, which is not followed" : `the status is ${status}`;
+}
+
+/** Returns the milliseconds of a `Retry-After` header (RFC 9110, section 10.2.3). */
+function retryAfterOf(header: string | undefined): number | undefined {
+	if (header === undefined) return undefined;
+	const wait = /^\d{1,9}$/.test(header) ? Number(header) * 1000 : Date.parse(header) - Date.now();
+	return Number.isNaN(wait) ? undefined : Math.max(0, wait);
+}
+
+function reasonOf(error: unknown): string {
+	if (error instanceof InsideAddress) return error.message;
+	if (!(error instanceof Error)) return "the request failed";
+	// A connection that is tried at several addresses fails with all of the reasons.
+	const first: unknown = error instanceof AggregateError ? error.errors[0] : error;
+	const code = first instanceof Error && "code" in first ? String(first.code) : "";
+	return code === "" ? error.message : code;
+}

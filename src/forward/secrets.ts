@@ -1,0 +1,89 @@
+import { createHmac, randomBytes } from "node:crypto";
+import type { SealedBytes } from "../record/secrets/sealed-bytes.ts";
+
+/** The secrets of endpoints, and the signatures of Standard Webhooks 1.0. */
+
+const PREFIX = "whsec_";
+const BYTES = 32;
+/** Milliseconds for which a former secret signs beside its successor. */
+const OVERLAP = 24 * 3_600_000;
+/** Maximum number of secrets that sign together. */
+const MAX_SECRETS = 4;
+
+/** A secret that signs. */
+interface Secret {
+	readonly secret: string;
+	/** Milliseconds since the Unix epoch; null for the present one. */
+	readonly until: number | null;
+}
+
+/** Returns a new secret. */
+export function newSecret(): string {
+	return `${PREFIX}${randomBytes(BYTES).toString("base64")}`;
+}
+
+/** Seals and opens the secrets of endpoints with ENCRYPTION_KEY. */
+export class EndpointSecrets {
+	readonly #sealed: SealedBytes;
+
+	constructor(sealed: SealedBytes) {
+		this.#sealed = sealed;
+	}
+
+	/** Whether there is a key. */
+	get canSeal(): boolean {
+		return this.#sealed.canSeal;
+	}
+
+	/** Returns the stored form of a first secret. */
+	first(endpoint: string, secret: string): Uint8Array {
+		return this.#seal(endpoint, [{ secret, until: null }]);
+	}
+
+	/**
+	 * Returns the stored form when a new secret takes the place of the present one.
+	 *
+	 * @param now milliseconds since the Unix epoch
+	 */
+	rotated(endpoint: string, stored: Uint8Array, secret: string, now: number): Uint8Array {
+		const former = this.#open(endpoint, stored)
+			.filter(({ until }) => until === null || until > now)
+			.map((one) => ({ ...one, until: one.until ?? now + OVERLAP }));
+		return this.#seal(endpoint, [{ secret, until: null }, ...former].slice(0, MAX_SECRETS));
+	}
+
+	/**
+	 * Returns the headers that sign a message.
+	 *
+	 * @param now milliseconds since the Unix epoch
+	 * @throws ServiceError `data_loss` when the secrets cannot be opened
+	 */
+	sign(endpoint: string, stored: Uint8Array, id: string, body: string, now: number): Readonly<Record<string, string>> {
+		const timestamp = Math.floor(now / 1000);
+		const signatures = this.#open(endpoint, stored)
+			.filter(({ until }) => until === null || until > now)
+			.map(({ secret }) => {
+				const key = Buffer.from(secret.slice(PREFIX.length), "base64");
+				return `v1,${createHmac("sha256", key).update(`${id}.${timestamp}.${body}`).digest("base64")}`;
+			});
+		return { "webhook-id": id, "webhook-timestamp": String(timestamp), "webhook-signature": signatures.join(" ") };
+	}
+
+	#seal(endpoint: string, secrets: readonly Secret[]): Uint8Array {
+		return this.#sealed.seal(Buffer.from(JSON.stringify(secrets)), purposeOf(endpoint));
+	}
+
+	#open(endpoint: string, stored: Uint8Array): readonly Secret[] {
+		const opened = this.#sealed.open(stored, purposeOf(endpoint));
+		const parsed: unknown = JSON.parse(opened.toString("utf8"));
+		if (!Array.isArray(parsed)) throw new TypeError("secrets are no list");
+		return parsed.map((one: Readonly<Record<string, unknown>>) => ({
+			secret: String(one.secret),
+			until: one.until === null ? null : Number(one.until),
+		}));
+	}
+}
+
+function purposeOf(endpoint: string): string {
+	return `secret of endpoint ${endpoint}`;
+}

@@ -1,0 +1,55 @@
+import type { Config } from "./config/config.ts";
+import type { ConversationReads } from "./conversations/conversation-reads.ts";
+import { CLOCK } from "./forward/endpoint-worker.ts";
+import { Endpoints, tellWith } from "./forward/endpoints.ts";
+import type { Forwarder, ForwarderOptions } from "./forward/forwarder.ts";
+import { HttpSink } from "./forward/http-sink.ts";
+import { EndpointSecrets } from "./forward/secrets.ts";
+import { packageJson } from "./package-json.ts";
+import { SealedBytes } from "./record/secrets/sealed-bytes.ts";
+import type { Store } from "./store/store.ts";
+import type { Logger } from "./telemetry/log.ts";
+
+/** What forwards, for the service and for commands. */
+export interface Forwarding {
+	readonly endpoints: Endpoints;
+	readonly options: ForwarderOptions;
+	readonly sink: HttpSink;
+	/** Lets changes of endpoints take effect at once in this process. */
+	attach(forwarder: Pick<Forwarder, "poke">): void;
+}
+
+/** Makes what forwards by a configuration. */
+export function forwardingOf(
+	{ encryptionKeys, forwardPrivate, consoleUrl }: Config,
+	store: Store,
+	reads: Pick<ConversationReads, "of">,
+	log: Pick<Logger, "endpointChanged" | "endpointDisabled" | "workFailed">,
+): Forwarding {
+	const { name, version } = packageJson();
+	const sink = new HttpSink({ allowsInside: forwardPrivate, userAgent: `${name}/${version}` });
+	const secrets = new EndpointSecrets(new SealedBytes(encryptionKeys));
+	const linkOf = (conversationId: string) =>
+		consoleUrl === undefined || conversationId === "" ? undefined : `${consoleUrl}#/conversations/${conversationId}`;
+	let attached: Pick<Forwarder, "poke"> | undefined;
+	const shared = { store, secrets, sink, clock: CLOCK, linkOf };
+	return {
+		endpoints: new Endpoints({
+			...shared,
+			reads,
+			onChange: () => attached?.poke(),
+			audit: async (action, caller, endpoint) => log.endpointChanged(endpoint, caller.owner ?? "", action, caller.name),
+		}),
+		options: {
+			...shared,
+			random: Math.random,
+			tell: tellWith(store, reads),
+			onDisabled: (endpoint, reason) => log.endpointDisabled(endpoint.name, endpoint.owner, reason),
+			onError: (error) => log.workFailed("forwarding", error),
+		},
+		sink,
+		attach: (forwarder) => {
+			attached = forwarder;
+		},
+	};
+}

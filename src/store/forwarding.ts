@@ -1,0 +1,496 @@
+import type { Columns, Session, Value } from "./session.ts";
+import { type Table, tableOf } from "./tables.ts";
+import { bigint, blob, integer, nullable, type Row, text } from "./values.ts";
+
+/**
+ * Endpoints and their deliveries. Times are microseconds since the Unix epoch. What a delivery tells is not stored, but
+ * derived when it is sent, unless it has no update.
+ */
+
+export const endpointStates = ["active", "paused", "disabled"] as const;
+export const deliveryStates = ["waiting", "delivered", "failed", "skipped", "lost"] as const;
+export type DeliveryState = (typeof deliveryStates)[number];
+
+/** What a caller decides about an endpoint. */
+export interface EndpointSettings {
+	readonly url: string;
+	/** Names of changes, such as FINISHED. */
+	readonly changes: readonly string[];
+	/** Encoded `ConversationFilter`. */
+	readonly filter: Uint8Array;
+	readonly form: string;
+	readonly include: readonly string[];
+	/** Sealed secrets: see `src/forward/secrets.ts`. */
+	readonly secrets: Uint8Array;
+}
+
+/** An endpoint. */
+export interface EndpointRow extends EndpointSettings {
+	/** Unique for ever, also among endpoints of the same name. */
+	readonly id: string;
+	readonly name: string;
+	/** Empty for none. */
+	readonly owner: string;
+	readonly state: (typeof endpointStates)[number];
+	/** Why it is disabled. */
+	readonly reason: string;
+	/** Sequence of the update through which the log has been followed. */
+	readonly position: bigint;
+	/** Grows with each change and each process that begins to deliver, so that no former one writes any more. */
+	readonly generation: bigint;
+	/** Number of failures since the last success, of the kinds that do not concern one delivery only. */
+	readonly failures: number;
+	/** The first failure since the last success. */
+	readonly failingSince: bigint | undefined;
+	readonly lastSuccessAt: bigint | undefined;
+	/** Number of updates that were removed before they were sent. */
+	readonly lost: bigint;
+	readonly createdAt: bigint;
+	readonly createdBy: string;
+}
+
+/** An endpoint in a list, with the number of its waiting deliveries. */
+export interface ListedEndpoint extends EndpointRow {
+	readonly waiting: number;
+}
+
+/** Something to tell an endpoint. */
+export interface NewDelivery {
+	/** Unique for what is told, so that a repetition has the same. */
+	readonly id: string;
+	readonly change: string;
+	/** Empty for what concerns no single conversation. */
+	readonly conversationId: string;
+	/** Undefined for what has no update. Then `data` is told. */
+	readonly sequence: bigint | undefined;
+	/** JSON text. */
+	readonly data: string | undefined;
+}
+
+/** A try of a delivery. */
+export interface Try {
+	/** Milliseconds since the Unix epoch. */
+	readonly at: number;
+	/** Milliseconds. */
+	readonly duration: number;
+	/** 0 when there was no answer. */
+	readonly status: number;
+	/** Empty for a success. */
+	readonly error: string;
+	readonly answer: string;
+}
+
+/** A delivery. */
+export interface DeliveryRow extends NewDelivery {
+	/** Grows with the time at which it was put in the queue. Deliveries of a conversation are sent in this order. */
+	readonly number: bigint;
+	readonly state: DeliveryState;
+	readonly createdAt: bigint;
+	/** Number of failed tries. */
+	readonly attempts: number;
+	/** When it is tried next; undefined when it does not wait. */
+	readonly nextAt: bigint | undefined;
+	/** The newest tries, oldest first. */
+	readonly tries: readonly Try[];
+}
+
+/** The result of a try. */
+export interface DeliveryResult extends Pick<DeliveryRow, "id" | "conversationId" | "state" | "attempts" | "tries"> {
+	readonly nextAt: bigint | undefined;
+	/** Undefined while it waits. */
+	readonly finishedAt: bigint | undefined;
+}
+
+/** What the last tries say about an endpoint. */
+export interface EndpointHealth extends Pick<EndpointRow, "failures" | "failingSince" | "lastSuccessAt"> {
+	/** Why it is to be disabled. */
+	readonly disabledBecause: string | undefined;
+}
+
+/** A former owner of an endpoint writes nothing: `generation` must be the present one. */
+export interface OfGeneration {
+	readonly id: string;
+	readonly generation: bigint;
+}
+
+/** Assignments that finish a delivery without sending it. */
+const SKIP = "state = 'skipped', next_at = NULL, finished_at = ?";
+
+/** Number of finished deliveries that are kept of an endpoint. */
+export const KEPT_DELIVERIES = 10_000;
+
+const endpointsOf = ({ dialect }: Session): Table => tableOf(dialect.engine, "endpoints");
+const deliveriesOf = ({ dialect }: Session): Table => tableOf(dialect.engine, "deliveries");
+
+/** The reads of endpoints and deliveries. */
+export const forwardingReads = {
+	/** Lists endpoints by owner and name. */
+	async listEndpoints(session: Session, { owner }: { readonly owner: string | undefined }): Promise<ListedEndpoint[]> {
+		const { schema } = session.dialect;
+		const rows = await session.all(
+			`SELECT e.*, (
+				SELECT count(*) FROM ${schema}deliveries d WHERE d.endpoint_id = e.id AND d.state = 'waiting'
+			) AS waiting FROM ${schema}endpoints e ${owner === undefined ? "" : "WHERE e.owner = ?"} ORDER BY e.owner, e.name`,
+			...(owner === undefined ? [] : [owner]),
+		);
+		return rows.map((row) => ({ ...endpointFrom(row), waiting: integer(row.waiting) }));
+	},
+	/** Returns the waiting deliveries after a number, in order. */
+	async listWaiting(
+		session: Session,
+		{ id, after, limit }: { readonly id: string; readonly after: bigint; readonly limit: number },
+	): Promise<DeliveryRow[]> {
+		const rows = await session.all(
+			`SELECT * FROM ${session.dialect.schema}deliveries
+			WHERE endpoint_id = ? AND state = 'waiting' AND number > ? ORDER BY number LIMIT ?`,
+			...[id, after, limit],
+		);
+		return rows.map((row) => deliveryFrom(session, row));
+	},
+	/** Returns deliveries, the newest first. */
+	async listDeliveries(session: Session, { id, state, before, limit }: DeliveryQuery): Promise<DeliveryRow[]> {
+		const conditions = ["endpoint_id = ?"];
+		const values: Value[] = [id];
+		if (state !== undefined) {
+			conditions.push("state = ?");
+			values.push(state);
+		}
+		if (before !== undefined) {
+			conditions.push("number < ?");
+			values.push(before);
+		}
+		const rows = await session.all(
+			`SELECT * FROM ${session.dialect.schema}deliveries
+			WHERE ${conditions.join(" AND ")} ORDER BY number DESC LIMIT ?`,
+			...values,
+			limit,
+		);
+		return rows.map((row) => deliveryFrom(session, row));
+	},
+};
+
+/** Which deliveries are listed. */
+export interface DeliveryQuery {
+	/** Id of the endpoint. */
+	readonly id: string;
+	readonly state: DeliveryState | undefined;
+	/** Only those with a smaller number. */
+	readonly before: bigint | undefined;
+	readonly limit: number;
+}
+
+/** The changes of endpoints and deliveries. */
+export const forwardingWrites = {
+	/** Stores an endpoint at the newest update, unless its owner has one of this name. Returns whether it was stored. */
+	async createEndpoint(session: Session, endpoint: EndpointRow): Promise<boolean> {
+		const row = session.stored(endpointsOf(session), endpointColumns(endpoint));
+		const names = Object.keys(row);
+		const created = await session.all(
+			`INSERT INTO ${session.dialect.schema}endpoints (${names.join()}) VALUES (${names.map(() => "?").join()})
+			ON CONFLICT DO NOTHING RETURNING id`,
+			...Object.values(row).map((value) => value ?? null),
+		);
+		return created.length > 0;
+	},
+	/** Changes settings, the state or the position of an endpoint. Processes that deliver to it begin again. */
+	async changeEndpoint(session: Session, { id, ...changes }: EndpointChange): Promise<void> {
+		const { schema } = session.dialect;
+		const row = session.stored(endpointsOf(session), changedColumns(changes));
+		const assignments = Object.keys(row).map((name) => `${name} = ?, `);
+		await session.all(
+			`UPDATE ${schema}endpoints SET ${assignments.join("")} generation = generation + 1 WHERE id = ?`,
+			...Object.values(row).map((value) => value ?? null),
+			id,
+		);
+	},
+	/** Lets an endpoint go on: from its position, or from a position at which what waits is skipped. */
+	async resumeEndpoint(
+		session: Session,
+		{ id, position, at }: { readonly id: string; readonly position: bigint | undefined; readonly at: bigint },
+	): Promise<void> {
+		const { schema } = session.dialect;
+		await session.all(
+			`UPDATE ${schema}endpoints SET state = 'active', reason = '', failures = 0, failing_since = NULL,
+				position = coalesce(?, position), generation = generation + 1 WHERE id = ?`,
+			...[position ?? null, id],
+		);
+		const change = position === undefined ? "attempts = 0, next_at = ?" : SKIP;
+		await session.all(
+			`UPDATE ${schema}deliveries SET ${change} WHERE endpoint_id = ? AND state = 'waiting'`,
+			...[at, id],
+		);
+	},
+	async deleteEndpoint(session: Session, id: string): Promise<void> {
+		await session.all(`DELETE FROM ${session.dialect.schema}endpoints WHERE id = ?`, id);
+		await session.all(`DELETE FROM ${session.dialect.schema}deliveries WHERE endpoint_id = ?`, id);
+	},
+	/**
+	 * Lets a process begin to deliver to an endpoint; no other one writes to it any more.
+	 *
+	 * @returns undefined when it is not active
+	 */
+	async beginDelivering(session: Session, id: string): Promise<EndpointRow | undefined> {
+		const [row] = await session.all(
+			`UPDATE ${session.dialect.schema}endpoints SET generation = generation + 1
+			WHERE id = ? AND state = 'active' RETURNING *`,
+			id,
+		);
+		return row && endpointFrom(row);
+	},
+	/**
+	 * Moves the position of an endpoint and puts deliveries into its queue.
+	 *
+	 * @returns whether it was done: false when the process does not deliver to it any more
+	 */
+	async advanceEndpoint(
+		session: Session,
+		{ id, generation, position, deliveries, at }: OfGeneration & Queued & { readonly position: bigint },
+	): Promise<boolean> {
+		const moved = await session.all(
+			`UPDATE ${session.dialect.schema}endpoints SET position = ? WHERE id = ? AND generation = ? RETURNING id`,
+			...[position, id, generation],
+		);
+		if (moved.length === 0) return false;
+		await enqueue(session, id, { deliveries, at });
+		return true;
+	},
+	/** Puts deliveries into the queue of an endpoint, if it exists, except those that are in it. Returns their number. */
+	async enqueueDeliveries(session: Session, { id, deliveries, at }: Queued & { readonly id: string }): Promise<number> {
+		const rows = await session.all(
+			`SELECT id FROM ${session.dialect.schema}deliveries WHERE endpoint_id = ? AND state = 'waiting'`,
+			id,
+		);
+		const waiting = new Set(rows.map((row) => text(row.id)));
+		const others = deliveries.filter((delivery) => !waiting.has(delivery.id));
+		await enqueue(session, id, { deliveries: others, at });
+		return others.length;
+	},
+	/** Notes the results of tries. Returns whether it was done, as `advanceEndpoint`. */
+	async recordTries(
+		session: Session,
+		{
+			id,
+			generation,
+			results,
+			health,
+		}: OfGeneration & { readonly results: readonly DeliveryResult[]; readonly health: EndpointHealth },
+	): Promise<boolean> {
+		const { schema } = session.dialect;
+		const { failures, failingSince, lastSuccessAt, disabledBecause } = health;
+		const lost = results.filter(({ state }) => state === "lost").length;
+		const known = await session.all(
+			`UPDATE ${schema}endpoints SET failures = ?, failing_since = ?, last_success_at = ?, lost = lost + ?
+			WHERE id = ? AND generation = ? RETURNING id`,
+			...[failures, failingSince ?? null, lastSuccessAt ?? null, lost, id, generation],
+		);
+		if (known.length === 0) return false;
+		for (const result of results) await recordResult(session, id, result);
+		if (disabledBecause !== undefined)
+			await session.all(
+				`UPDATE ${schema}endpoints SET state = 'disabled', reason = ?, generation = generation + 1 WHERE id = ?`,
+				...[disabledBecause, id],
+			);
+		return true;
+	},
+	/** Notes a finished delivery that was sent outside of the queue. */
+	async addFinished(
+		session: Session,
+		{ id, delivery }: { readonly id: string; readonly delivery: NewDelivery & DeliveryResult },
+	): Promise<void> {
+		const at = delivery.finishedAt ?? 0n;
+		await enqueue(session, id, { deliveries: [delivery], at });
+		await recordResult(session, id, delivery);
+	},
+	/** Lets a delivery be tried at once, at its place if it waits. Returns it; undefined if there is none. */
+	async retryDelivery(
+		session: Session,
+		{ id, delivery, at }: { readonly id: string; readonly delivery: string; readonly at: bigint },
+	): Promise<DeliveryRow | undefined> {
+		const { schema } = session.dialect;
+		const [number] = await takeNumbers(session, id, 1);
+		if (number === undefined) return undefined;
+		const [row] = await session.all(
+			`UPDATE ${schema}deliveries SET number = CASE WHEN state = 'waiting' THEN number ELSE ? END,
+				state = 'waiting', attempts = 0, next_at = ?, finished_at = NULL
+			WHERE endpoint_id = ? AND id = ? RETURNING *`,
+			...[number, at, id, delivery],
+		);
+		// The process that delivers reads the queue again.
+		await session.all(`UPDATE ${schema}endpoints SET generation = generation + 1 WHERE id = ?`, id);
+		return row && deliveryFrom(session, row);
+	},
+	/** Removes finished deliveries that are too old, and the oldest ones beyond {@link KEPT_DELIVERIES}. */
+	async trimDeliveries(
+		session: Session,
+		{ id, finishedBefore }: { readonly id: string; readonly finishedBefore: bigint },
+	): Promise<void> {
+		const { schema } = session.dialect;
+		await session.all(
+			`DELETE FROM ${schema}deliveries WHERE endpoint_id = ? AND state <> 'waiting' AND (
+				finished_at < ? OR number <= (
+					SELECT number FROM ${schema}deliveries WHERE endpoint_id = ? AND state <> 'waiting'
+					ORDER BY number DESC LIMIT 1 OFFSET ${KEPT_DELIVERIES}
+				)
+			)`,
+			...[id, finishedBefore, id],
+		);
+	},
+};
+
+/** Writes that need not be on disk before the answer: after a crash they are done again, with the same ids. */
+export const REPEATABLE_WRITES: ReadonlySet<string> = new Set<keyof typeof forwardingWrites>([
+	"advanceEndpoint",
+	"recordTries",
+	"trimDeliveries",
+]);
+
+/** Clears what deliveries have of a conversation that is erased, and sends none of them. */
+export async function eraseDeliveries(session: Session, conversationId: string, at: bigint): Promise<void> {
+	const { schema } = session.dialect;
+	const found = await session.all(`SELECT * FROM ${schema}deliveries WHERE conversation_id = ?`, conversationId);
+	const rows = found.map((row) => ({ endpoint: text(row.endpoint_id), ...deliveryFrom(session, row) }));
+	// Endpoints first, as for all who lock both.
+	for (const endpoint of [...new Set(rows.map((row) => row.endpoint))].sort()) {
+		const lost = rows.filter((row) => row.endpoint === endpoint && row.state === "waiting").length;
+		await session.all(`UPDATE ${schema}endpoints SET lost = lost + ? WHERE id = ?`, lost, endpoint);
+	}
+	for (const { endpoint, id, state, tries } of rows) {
+		const cleared = JSON.stringify(tries.map((one) => ({ ...one, answer: "" })));
+		await session.all(
+			`UPDATE ${schema}deliveries SET conversation_id = '', data = NULL, next_at = NULL, tries = ?, state = ?,
+				finished_at = coalesce(finished_at, ?) WHERE endpoint_id = ? AND id = ?`,
+			...[session.stored(deliveriesOf(session), { tries: cleared }).tries ?? "", state === "waiting" ? "lost" : state],
+			...[at, endpoint, id],
+		);
+	}
+}
+
+/** Deliveries to put into a queue. */
+export interface Queued {
+	readonly deliveries: readonly NewDelivery[];
+	readonly at: bigint;
+}
+
+/** What can be changed of an endpoint. */
+export type EndpointChange = Pick<EndpointRow, "id"> &
+	Partial<Omit<EndpointRow, "id" | "name" | "owner" | "generation" | "createdAt" | "createdBy">>;
+
+/** Returns the numbers of the next deliveries; none if the endpoint does not exist. */
+async function takeNumbers(session: Session, id: string, count: number): Promise<bigint[]> {
+	const [row] = await session.all(
+		`UPDATE ${session.dialect.schema}endpoints SET next_number = next_number + ? WHERE id = ? RETURNING next_number`,
+		...[count, id],
+	);
+	if (row === undefined) return [];
+	const first = bigint(row.next_number) - BigInt(count);
+	return Array.from({ length: count }, (_, n) => first + BigInt(n));
+}
+
+async function enqueue(session: Session, id: string, { deliveries, at }: Queued): Promise<void> {
+	if (deliveries.length === 0) return;
+	const numbers = await takeNumbers(session, id, deliveries.length);
+	const rows = numbers.flatMap((number, index) => {
+		const delivery = deliveries[index];
+		if (delivery === undefined) return [];
+		const { conversationId, sequence, data, ...rest } = delivery;
+		const columns = {
+			...{ endpoint_id: id, id: rest.id, number, change: rest.change, conversation_id: conversationId },
+			...{ sequence: sequence ?? null, data: data ?? null, state: "waiting", created_at: at, attempts: 0 },
+			...{ next_at: at, finished_at: null, tries: "[]" },
+		};
+		return [session.stored(deliveriesOf(session), columns)];
+	});
+	// What is told again, as by a replay, takes the place of the former delivery.
+	await session.remove(
+		deliveriesOf(session),
+		rows.map((row) => ({ endpoint_id: id, id: row.id ?? "" })),
+	);
+	await session.write(
+		deliveriesOf(session),
+		rows.map((after) => ({ before: undefined, after })),
+	);
+}
+
+/** Notes a result, unless the conversation of the delivery was erased meanwhile. */
+async function recordResult(session: Session, endpoint: string, result: DeliveryResult): Promise<void> {
+	const { tries } = session.stored(deliveriesOf(session), { tries: JSON.stringify(result.tries) });
+	await session.all(
+		`UPDATE ${session.dialect.schema}deliveries
+		SET state = ?, attempts = ?, next_at = ?, finished_at = ?, tries = ?
+		WHERE endpoint_id = ? AND id = ? AND conversation_id = ?`,
+		...[result.state, result.attempts, result.nextAt ?? null, result.finishedAt ?? null, tries ?? "[]"],
+		...[endpoint, result.id, result.conversationId],
+	);
+}
+
+function endpointColumns(endpoint: EndpointRow): Columns {
+	const { id, name, owner, generation, createdAt, createdBy, ...rest } = endpoint;
+	const fixed = { id, name, owner, generation, next_number: 1n, created_at: createdAt, created_by: createdBy };
+	return { ...fixed, ...changedColumns(rest) };
+}
+
+function changedColumns(changes: Omit<EndpointChange, "id">): Columns {
+	const { changes: names, include, failingSince, lastSuccessAt, ...rest } = changes;
+	return {
+		...rest,
+		...(names && { changes: names.join() }),
+		...(include && { include: include.join() }),
+		...("failingSince" in changes ? { failing_since: failingSince ?? null } : {}),
+		...("lastSuccessAt" in changes ? { last_success_at: lastSuccessAt ?? null } : {}),
+	};
+}
+
+function endpointFrom(row: Row): EndpointRow {
+	const list = (value: unknown) => text(value).split(",").filter(Boolean);
+	const state = text(row.state);
+	return {
+		id: text(row.id),
+		name: text(row.name),
+		owner: text(row.owner),
+		url: text(row.url),
+		changes: list(row.changes),
+		filter: blob(row.filter),
+		form: text(row.form),
+		include: list(row.include),
+		secrets: blob(row.secrets),
+		state: endpointStates.find((known) => known === state) ?? "disabled",
+		reason: text(row.reason),
+		position: bigint(row.position),
+		generation: bigint(row.generation),
+		failures: integer(row.failures),
+		failingSince: nullable(bigint, row.failing_since),
+		lastSuccessAt: nullable(bigint, row.last_success_at),
+		lost: bigint(row.lost),
+		createdAt: bigint(row.created_at),
+		createdBy: text(row.created_by),
+	};
+}
+
+function deliveryFrom({ readText }: Session, row: Row): DeliveryRow {
+	const state = text(row.state);
+	return {
+		id: text(row.id),
+		number: bigint(row.number),
+		change: text(row.change),
+		conversationId: text(row.conversation_id),
+		sequence: nullable(bigint, row.sequence),
+		data: nullable(readText, row.data),
+		state: deliveryStates.find((known) => known === state) ?? "failed",
+		createdAt: bigint(row.created_at),
+		attempts: integer(row.attempts),
+		nextAt: nullable(bigint, row.next_at),
+		tries: triesFrom(readText(row.tries)),
+	};
+}
+
+function triesFrom(json: string): Try[] {
+	const parsed: unknown = JSON.parse(json);
+	if (!Array.isArray(parsed)) throw new TypeError("tries are no list");
+	return parsed.map((one: Readonly<Record<string, unknown>>) => ({
+		at: Number(one.at),
+		duration: Number(one.duration),
+		status: Number(one.status),
+		error: String(one.error),
+		answer: String(one.answer),
+	}));
+}

@@ -1,0 +1,19 @@
+import { forwardingReads, forwardingWrites, REPEATABLE_WRITES } from "./forwarding.ts";
+import type { SessionCalls } from "./session-calls.ts";
+
+/**
+ * Tables beside the logs, for what the service does with what it keeps. Their operations are written once for both engines.
+ */
+export interface SideTables {
+	readonly read: SessionCalls<typeof sideReads>;
+	/** A change resolves when it is on disk, except those of {@link isRepeatable}. */
+	readonly write: SessionCalls<typeof sideWrites>;
+}
+
+export const sideReads = { ...forwardingReads };
+export const sideWrites = { ...forwardingWrites };
+
+/** Whether a write need not be on disk before the answer, because it is done again after a crash. */
+export function isRepeatable(write: string): boolean {
+	return REPEATABLE_WRITES.has(write);
+}

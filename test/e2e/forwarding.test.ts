@@ -1,0 +1,202 @@
+import { randomBytes, randomUUID } from "node:crypto";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { Webhook } from "standardwebhooks";
+import { expect, test } from "vitest";
+import { ConversationEraseService } from "../../gen/conversations/v1/conversation_erase_service_pb.js";
+import { DeliveryState, EndpointState, ForwardingService } from "../../gen/conversations/v1/forwarding_service_pb.js";
+import { Receiver } from "../forward/receiver.ts";
+import { clientOf, PROTOCOLS, postWebhook } from "../support/clients.ts";
+import { ENGINES } from "../support/engines.ts";
+import { record } from "../support/fixtures.ts";
+import { KEY, startTestService } from "../support/service.ts";
+
+const [RED, BLUE] = ["key-of-the-red-agents", "key-of-the-blue-agents"];
+const ENV = {
+	ACCESS_KEYS: `test:${KEY}:ingest+read+forward+erase,red:${RED}:ingest+forward@red,blue:${BLUE}:ingest+forward@blue`,
+	ENCRYPTION_KEY: randomBytes(32).toString("base64"),
+	FORWARD_PRIVATE: "on",
+};
+
+/** Posts a conversation in a status. `title` tells it from others. */
+async function post(service: { readonly http: string; readonly grpc: string }, key: string, values: object) {
+	const answer = await postWebhook(service, key, JSON.stringify(record({ ...values })));
+	expect(answer.status).toBe(200);
+}
+
+test.each(ENGINES)(
+	"with $engine, an endpoint gets what it wants, signed, and an erasure clears it",
+	async ({ open }) => {
+		await using databases = await open();
+		await using receiver = await Receiver.start();
+		await using service = await startTestService({ ...ENV, ...(await databases.create()) });
+		const forwarding = clientOf(ForwardingService, service, "connect", KEY);
+		const { secret, endpoint } = await forwarding.createEndpoint({
+			...{ name: "hook", url: receiver.url, changes: ["STARTED", "FINISHED"], include: ["record"] },
+			filter: { tags: { team: "a" } },
+		});
+		expect(secret).toMatch(/^whsec_[A-Za-z0-9+/]{43}=$/);
+		expect(endpoint).toMatchObject({ name: "hook", owner: "", form: "plain", state: EndpointState.ACTIVE, lost: 0n });
+		const [id, other] = [randomUUID(), randomUUID()];
+		const times = { created_at: "2026-01-01T00:00:00Z" };
+		const tags = { team: "a" };
+		await post(service, KEY, {
+			id,
+			title: "mine",
+			tags,
+			execution_status: "running",
+			...times,
+			updated_at: "2026-01-01T00:00:01Z",
+		});
+		await post(service, KEY, { id: other, title: "not mine", execution_status: "finished" });
+		await post(service, KEY, {
+			id,
+			title: "mine",
+			tags,
+			execution_status: "finished",
+			...times,
+			updated_at: "2026-01-01T00:00:02Z",
+		});
+		const received = await receiver.count(2);
+		const bodies = received.map(({ headers, body }) => new Webhook(secret).verify(body, headers));
+		expect(bodies).toMatchObject([
+			{
+				type: "conversation.started",
+				data: { change: "started", conversation_id: id, sequence: 1, summary: { title: "mine" }, record: { id } },
+			},
+			{ type: "conversation.finished", data: { sequence: 3, current: true, sender: "test", origin: "posted" } },
+		]);
+		expect(received[0]?.headers["webhook-id"]).toMatch(/^[0-9a-f]{18}_1$/);
+		await expect
+			.poll(async () => (await forwarding.listDeliveries({ name: "hook", state: DeliveryState.DELIVERED })).deliveries)
+			.toMatchObject([
+				{ change: "FINISHED", conversationId: id, sequence: 3n, tries: [{ status: 200, error: "", answer: "ok" }] },
+				{ change: "STARTED", conversationId: id, sequence: 1n },
+			]);
+		await clientOf(ConversationEraseService, service, "connect", KEY).deleteConversation({ id });
+		const { deliveries } = await forwarding.listDeliveries({ name: "hook" });
+		expect(deliveries).toMatchObject([
+			{ conversationId: "", tries: [{ answer: "" }] },
+			{ conversationId: "", tries: [{ answer: "" }] },
+		]);
+		expect(service.log()).not.toContain(secret);
+	},
+);
+
+test.each(PROTOCOLS)("over %s, endpoints are managed, and each owner has its own", async (protocol) => {
+	await using receiver = await Receiver.start();
+	await using service = await startTestService(ENV);
+	const [admin, red, blue] = [KEY, RED, BLUE].map((key) => clientOf(ForwardingService, service, protocol, key));
+	if (admin === undefined || red === undefined || blue === undefined) throw new Error("there are three");
+	const asked = { name: "hook", url: receiver.url, changes: ["STARTED"] };
+	const { endpoint } = await red.createEndpoint(asked);
+	expect(endpoint?.owner).toBe("red");
+	await blue.createEndpoint(asked);
+	await expect(red.createEndpoint(asked)).rejects.toThrow("There is an endpoint with the name hook");
+	await expect(red.getEndpoint({ name: "hook", owner: "blue" })).rejects.toThrow("There is no such endpoint");
+	await expect(admin.getEndpoint({ name: "hook" })).rejects.toThrow("There is no such endpoint");
+	expect((await red.listEndpoints({})).endpoints.map(({ owner }) => owner)).toEqual(["red"]);
+	expect((await admin.listEndpoints({})).endpoints.map(({ owner }) => owner)).toEqual(["blue", "red"]);
+
+	await post(service, RED, { id: randomUUID(), title: "of red" });
+	const delivered = { name: "hook", state: DeliveryState.DELIVERED };
+	await expect.poll(async () => (await red.listDeliveries(delivered)).deliveries.length).toBe(1);
+	expect((await blue.listDeliveries({ name: "hook" })).deliveries).toEqual([]);
+	expect(receiver.received.map(({ body }) => JSON.parse(body).data.summary.title)).toEqual(["of red"]);
+
+	await red.updateEndpoint({ name: "hook", form: "chat" });
+	const tested = await red.testEndpoint({ name: "hook" });
+	expect(tested).toMatchObject({ success: true, try: { status: 200, answer: "ok" } });
+	expect(receiver.received.at(-1)?.body).toBe('{"text":"A test of the endpoint"}');
+	const rotated = await red.rotateEndpointSecret({ name: "hook" });
+	expect(rotated.secret).toMatch(/^whsec_/);
+	expect((await red.pauseEndpoint({ name: "hook" })).endpoint?.state).toBe(EndpointState.PAUSED);
+	expect((await red.resumeEndpoint({ name: "hook" })).endpoint?.state).toBe(EndpointState.ACTIVE);
+	await red.deleteEndpoint({ name: "hook" });
+	expect((await admin.listEndpoints({})).endpoints.map(({ owner }) => owner)).toEqual(["blue"]);
+	const refusals = [
+		admin.createEndpoint({ ...asked, name: "a b" }),
+		admin.createEndpoint({ ...asked, url: "ftp://x" }),
+		admin.createEndpoint({ ...asked, url: "http://user:pass@x" }),
+		admin.createEndpoint({ ...asked, changes: ["NOTHING"] }),
+		admin.createEndpoint({ ...asked, form: "other" }),
+		admin.createEndpoint({ ...asked, include: ["secrets"] }),
+	];
+	const settled = await Promise.allSettled(refusals);
+	expect(settled.map((one) => (one.status === "rejected" ? ConnectError.from(one.reason).code : 0))).toEqual(
+		refusals.map(() => Code.InvalidArgument),
+	);
+});
+
+test("without a key to encrypt with, no endpoint can be created, and without the scope none is shown", async () => {
+	await using service = await startTestService({ ACCESS_KEYS: `test:${KEY}:forward,reader:${RED}:read` });
+	const asked = { name: "hook", url: "https://example.com", changes: ["STARTED"] };
+	await expect(clientOf(ForwardingService, service, "connect", KEY).createEndpoint(asked)).rejects.toMatchObject({
+		code: Code.FailedPrecondition,
+	});
+	await expect(clientOf(ForwardingService, service, "connect", RED).listEndpoints({})).rejects.toMatchObject({
+		code: Code.PermissionDenied,
+	});
+});
+
+/** Members of the answers that the test reads. */
+interface Answer {
+	readonly secret?: string;
+	readonly deliveries?: readonly { readonly id: string }[];
+}
+
+test("endpoints are managed by paths with JSON", async () => {
+	await using receiver = await Receiver.start();
+	await using service = await startTestService(ENV);
+	const call = async (method: string, path: string, body?: object) => {
+		const headers = { "X-Access-Token": KEY, "Content-Type": "application/json" };
+		const url = `${service.http}/api/v1/endpoints${path}`;
+		const answer = await fetch(url, { method, headers, ...(body && { body: JSON.stringify(body) }) });
+		const json: Answer = JSON.parse(await answer.text());
+		return [answer.status, json] as const;
+	};
+	const asked = { name: "hook", url: receiver.url, changes: ["STARTED"], filter: { execution_statuses: ["idle"] } };
+	const [status, created] = await call("POST", "", asked);
+	expect([status, created]).toMatchObject([200, { endpoint: { name: "hook", state: "active", position: 0 } }]);
+	expect(created.secret).toMatch(/^whsec_/);
+	expect((await call("POST", "", asked))[0]).toBe(409);
+	expect((await call("POST", "", { ...asked, name: "" }))[1]).toEqual({
+		detail: "name must be 1 to 64 letters, digits, dots, dashes or underscores",
+	});
+	expect((await call("GET", "/other"))[0]).toBe(404);
+	await post(service, KEY, { id: randomUUID(), title: "a", execution_status: "idle" });
+	await receiver.count(1);
+	await expect.poll(async () => (await call("GET", "/hook/deliveries?state=delivered"))[1].deliveries?.length).toBe(1);
+	const [, { deliveries }] = await call("GET", "/hook/deliveries");
+	const [first] = deliveries ?? [];
+	expect(deliveries).toMatchObject([{ change: "STARTED", sequence: 1, state: "delivered", tries: [{ status: 200 }] }]);
+	expect(await call("PATCH", "/hook", { form: "cloudevents" })).toMatchObject([
+		200,
+		{ endpoint: { form: "cloudevents" } },
+	]);
+	expect(await call("POST", "/hook:rotate-secret", {})).toMatchObject([
+		200,
+		{ secret: expect.stringMatching(/^whsec_/) },
+	]);
+	expect(await call("POST", "/hook:replay", { from: 1, to: 9 })).toEqual([200, { deliveries: 1 }]);
+	const [, again] = await receiver.count(2);
+	expect(again?.headers["content-type"]).toBe("application/cloudevents+json; charset=utf-8");
+	expect(JSON.parse(again?.body ?? "")).toMatchObject({
+		...{ specversion: "1.0", id: first?.id, type: "conversation.started", data: { sequence: 1 } },
+	});
+	expect(await call("POST", `/hook/deliveries/${first?.id}:retry`, {})).toMatchObject([
+		200,
+		{ delivery: { state: "waiting" } },
+	]);
+	await receiver.count(3);
+	expect(await call("POST", "/hook:pause", {})).toMatchObject([200, { endpoint: { state: "paused" } }]);
+	expect(await call("POST", "/hook:test", {})).toMatchObject([200, { success: true }]);
+	expect(await call("POST", "/hook:resume", { from: "now" })).toMatchObject([200, { endpoint: { state: "active" } }]);
+	expect(await call("DELETE", "/hook")).toEqual([200, {}]);
+	expect((await call("GET", ""))[1]).toEqual({ endpoints: [] });
+	await using keyless = await startTestService({ ACCESS_KEYS: ENV.ACCESS_KEYS });
+	const answer = await fetch(`${keyless.http}/api/v1/endpoints`, {
+		...{ method: "POST", headers: { "X-Access-Token": KEY, "Content-Type": "application/json" } },
+		body: JSON.stringify(asked),
+	});
+	expect(answer.status).toBe(412);
+});

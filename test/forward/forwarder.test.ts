@@ -1,0 +1,401 @@
+import { createSecretKey, randomUUID } from "node:crypto";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { CHANGES } from "../../src/forward/changes.ts";
+import { Endpoints } from "../../src/forward/endpoints.ts";
+import type { Told } from "../../src/forward/forms.ts";
+import { Forwarder, type ForwarderOptions } from "../../src/forward/forwarder.ts";
+import type { Answer } from "../../src/forward/http-sink.ts";
+import { EndpointSecrets } from "../../src/forward/secrets.ts";
+import { SealedBytes } from "../../src/record/secrets/sealed-bytes.ts";
+import type { DeliveryRow } from "../../src/store/forwarding.ts";
+import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
+import type { Store } from "../../src/store/store.ts";
+import { Databases, openStore } from "../store/postgres/databases.ts";
+import { append, sample, start } from "../store/samples.ts";
+import { TempFolder } from "../support/temp.ts";
+import { TestClock } from "./test-clock.ts";
+
+const HOUR = 3_600_000;
+/** The waits before the retries that issue 36 lists, in milliseconds. */
+const LISTED = [5_000, 30_000, 120_000, 600_000, HOUR, ...Array.from({ length: 12 }, () => 6 * HOUR)];
+const OK: Answer = { status: 200, error: "", answer: "ok", retryAfter: undefined };
+const failure = (status: number, retryAfter?: number): Answer => ({ status, error: "no", answer: "", retryAfter });
+const CALLER = { name: "test", owner: undefined };
+
+let databases: Databases;
+let folder: TempFolder;
+let made = 0;
+beforeAll(async () => {
+	databases = await Databases.start();
+	folder = new TempFolder();
+});
+afterAll(async () => {
+	await databases[Symbol.asyncDispose]();
+	folder[Symbol.dispose]();
+});
+
+/** A delivery as the receiver got it. */
+interface Sent {
+	readonly id: string;
+	readonly conversationId: string;
+	readonly sequence: bigint | undefined;
+	readonly at: number;
+}
+
+/** Forwards from a store to a receiver that a test scripts. */
+class Forwarding implements AsyncDisposable {
+	readonly clock = new TestClock();
+	readonly sent: Sent[] = [];
+	readonly disabled: string[] = [];
+	readonly errors: unknown[] = [];
+	/** Answers a delivery. */
+	answer: (sent: Sent) => Answer | Promise<Answer> = () => OK;
+	readonly endpoints: Endpoints;
+	readonly store: Store;
+	#forwarder: Forwarder | undefined;
+	readonly #options: ForwarderOptions;
+
+	constructor(store: Store, options: Partial<ForwarderOptions> = {}) {
+		this.store = store;
+		const secrets = new EndpointSecrets(new SealedBytes([createSecretKey(Buffer.alloc(32, 7))]));
+		const rows = new Map<string, DeliveryRow>();
+		const sink = {
+			send: async (_: string, __: object, headers: Readonly<Record<string, string>>) => {
+				const row = rows.get(headers["webhook-id"] ?? "");
+				if (row === undefined) throw new Error("a delivery that was not told");
+				const sent = { id: row.id, conversationId: row.conversationId, sequence: row.sequence, at: this.clock.now() };
+				this.sent.push(sent);
+				return await this.answer(sent);
+			},
+		};
+		const { clock } = this;
+		const shared = { store, secrets, sink, clock, linkOf: () => undefined };
+		this.#options = {
+			...shared,
+			random: () => 0,
+			tell: async (_, row): Promise<Told> => {
+				rows.set(row.id, row);
+				const { id, change, conversationId } = row;
+				return { id, change, conversationId, timestamp: "", title: undefined, data: "{}" };
+			},
+			onDisabled: (_, reason) => this.disabled.push(reason),
+			onError: (error) => this.errors.push(error),
+			...options,
+		};
+		this.endpoints = new Endpoints({
+			...shared,
+			reads: { of: () => unused() },
+			onChange: () => this.#forwarder?.poke(),
+			audit: async () => undefined,
+		});
+	}
+
+	start(): void {
+		this.#forwarder = new Forwarder(this.#options);
+	}
+
+	async create(name = "hook", changes = [...CHANGES.keys()]): Promise<void> {
+		const asked = { url: "https://receiver.example/", form: "", include: [], owner: "" };
+		await this.endpoints.create({ ...asked, name, changes }, CALLER);
+	}
+
+	async deliveries(name = "hook"): Promise<readonly DeliveryRow[]> {
+		return await this.endpoints.deliveries(
+			{ name, owner: "" },
+			{ state: undefined, before: undefined, limit: 1000 },
+			CALLER,
+		);
+	}
+
+	/** Waits until so many deliveries were sent in all. */
+	async count(number: number): Promise<void> {
+		await vi.waitFor(() => expect(this.sent.length).toBe(number), { timeout: 60_000 });
+	}
+
+	/** Waits until the newest delivery of a conversation meets a test. */
+	async until(conversationId: string, meets: (row: DeliveryRow) => boolean): Promise<DeliveryRow> {
+		return await vi.waitFor(
+			async () => {
+				const row = (await this.deliveries()).find((one) => one.conversationId === conversationId && meets(one));
+				if (row === undefined) throw new Error("not yet");
+				return row;
+			},
+			{ timeout: 60_000 },
+		);
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		await this.#forwarder?.[Symbol.asyncDispose]();
+		await this.store.close();
+	}
+}
+
+function unused(): never {
+	throw new Error("not used");
+}
+
+const STORES: readonly { readonly engine: string; readonly open: () => Promise<Store> }[] = [
+	{ engine: "SQLite", open: () => openSqliteStore(folder.file(`${++made}.db`), { error: () => undefined }) },
+	{ engine: "PostgreSQL", open: async () => await openStore(await databases.createMigrated()) },
+];
+
+describe.each(STORES)("with $engine", ({ open }) => {
+	test("a delivery that fails alone is tried again after the listed times, then it is failed, and its conversation goes on", async () => {
+		await using forwarding = new Forwarding(await open());
+		await forwarding.create();
+		forwarding.start();
+		const [bad, good] = [randomUUID(), randomUUID()];
+		const first = await append(forwarding.store, sample({ conversationId: bad }));
+		const second = await append(forwarding.store, sample({ conversationId: bad }));
+		forwarding.answer = ({ sequence }) => (sequence === first.sequence ? failure(404) : OK);
+		const waits: number[] = [];
+		for (let attempts = 1; attempts <= LISTED.length; attempts++) {
+			const row = await forwarding.until(bad, (one) => one.attempts === attempts);
+			expect(row).toMatchObject({ sequence: first.sequence, state: "waiting" });
+			waits.push(Number((row.nextAt ?? 0n) / 1000n) - forwarding.clock.now());
+			forwarding.clock.advance(waits.at(-1) ?? 0);
+			// So the endpoint is not disabled.
+			await append(forwarding.store, sample({ conversationId: good }));
+			await vi.waitFor(
+				() => expect(forwarding.sent.filter((one) => one.conversationId === good)).toHaveLength(attempts),
+				{
+					timeout: 60_000,
+				},
+			);
+		}
+		expect(waits).toEqual(LISTED);
+		expect(await forwarding.until(bad, ({ state }) => state === "failed")).toMatchObject({ attempts: 18 });
+		expect(await forwarding.until(bad, ({ state }) => state === "delivered")).toMatchObject({
+			sequence: second.sequence,
+		});
+		const [failed] = (await forwarding.deliveries()).filter(({ state }) => state === "failed");
+		forwarding.answer = () => OK;
+		await forwarding.endpoints.retry({ name: "hook", owner: "" }, failed?.id ?? "", CALLER);
+		await vi.waitFor(
+			async () => expect((await forwarding.deliveries()).every(({ state }) => state === "delivered")).toBe(true),
+			{
+				timeout: 60_000,
+			},
+		);
+		expect(forwarding.sent.at(-1)?.id).toBe(failed?.id);
+		expect(forwarding.errors).toEqual([]);
+	});
+
+	test("each conversation is told in order, and at most 8 deliveries are under way", async () => {
+		await using forwarding = new Forwarding(await open());
+		await forwarding.create();
+		const ids = Array.from({ length: 20 }, () => randomUUID());
+		let underWay = 0;
+		let most = 0;
+		const refused = new Set<string>();
+		forwarding.answer = async ({ id }) => {
+			underWay += 1;
+			most = Math.max(most, underWay);
+			await new Promise((resolve) => setTimeout(resolve, Math.random() * 5));
+			underWay -= 1;
+			// Each fifth is refused once.
+			if (refused.size % 5 !== 0 || refused.has(id)) return OK;
+			refused.add(id);
+			return failure(409);
+		};
+		const appended: [string, bigint][] = [];
+		for (let round = 0; round < 4; round++)
+			for (const conversationId of ids)
+				appended.push([conversationId, (await append(forwarding.store, sample({ conversationId }))).sequence]);
+		forwarding.start();
+		await vi.waitFor(
+			async () => {
+				forwarding.clock.advance(5_000);
+				const rows = await forwarding.deliveries();
+				expect(rows.filter(({ state }) => state === "delivered")).toHaveLength(80);
+			},
+			{ timeout: 120_000, interval: 100 },
+		);
+		expect(most).toBeLessThanOrEqual(8);
+		expect(most).toBeGreaterThan(4);
+		for (const id of ids) {
+			const told = forwarding.sent
+				.filter(({ conversationId }) => conversationId === id)
+				.map(({ sequence }) => sequence);
+			const order = [...new Set(told)];
+			expect(order).toEqual(appended.filter(([of]) => of === id).map(([, sequence]) => sequence));
+			expect(told).toEqual(told.toSorted((a, b) => Number((a ?? 0n) - (b ?? 0n))));
+		}
+	});
+
+	test("an endpoint that answers 503 to all is tried with one at a time, and all goes on with its first success", async () => {
+		await using forwarding = new Forwarding(await open());
+		await forwarding.create();
+		let underWay = 0;
+		const together: number[] = [];
+		let release: () => void = () => undefined;
+		let isAway = true;
+		forwarding.answer = async () => {
+			underWay += 1;
+			together.push(underWay);
+			await new Promise<void>((resolve) => {
+				release = resolve;
+				if (together.length < 8 || !isAway) resolve();
+			});
+			underWay -= 1;
+			return isAway ? failure(503) : OK;
+		};
+		for (let n = 0; n < 12; n++) await append(forwarding.store, sample());
+		forwarding.start();
+		await vi.waitFor(() => expect(forwarding.sent.length).toBeGreaterThanOrEqual(8), { timeout: 60_000 });
+		release();
+		await vi.waitFor(
+			async () =>
+				expect((await forwarding.endpoints.get({ name: "hook", owner: "" }, CALLER)).failures).toBeGreaterThanOrEqual(
+					8,
+				),
+			{
+				timeout: 60_000,
+			},
+		);
+		const before = forwarding.sent.length;
+		for (let probe = 1; probe <= 3; probe++) {
+			forwarding.clock.advance(5_000);
+			await forwarding.count(before + probe);
+			release();
+			await vi.waitFor(() => expect(underWay).toBe(0));
+			await vi.waitFor(
+				async () => {
+					const { failures } = await forwarding.endpoints.get({ name: "hook", owner: "" }, CALLER);
+					expect(failures).toBe(before + probe);
+				},
+				{ timeout: 60_000 },
+			);
+		}
+		expect(together.slice(before)).toEqual([1, 1, 1]);
+		isAway = false;
+		forwarding.clock.advance(30_000);
+		await vi.waitFor(
+			async () => expect((await forwarding.deliveries()).filter(({ state }) => state === "delivered")).toHaveLength(12),
+			{
+				timeout: 60_000,
+			},
+		);
+		expect((await forwarding.endpoints.get({ name: "hook", owner: "" }, CALLER)).failures).toBe(0);
+	});
+
+	test("410 disables at once; resumed, it goes on from its position or from now", async () => {
+		await using forwarding = new Forwarding(await open());
+		await forwarding.create();
+		forwarding.start();
+		forwarding.answer = () => failure(410);
+		const one = await append(forwarding.store, sample());
+		await vi.waitFor(() => expect(forwarding.disabled).toEqual(["it answered with 410"]), { timeout: 60_000 });
+		const named = { name: "hook", owner: "" };
+		expect(await forwarding.endpoints.get(named, CALLER)).toMatchObject({
+			state: "disabled",
+			reason: "it answered with 410",
+		});
+		const two = await append(forwarding.store, sample());
+		forwarding.answer = () => OK;
+		await forwarding.endpoints.resume(named, "position", CALLER);
+		await forwarding.count(3);
+		expect(forwarding.sent.map(({ sequence }) => sequence)).toEqual([one.sequence, one.sequence, two.sequence]);
+		expect(new Set(forwarding.sent.map(({ id }) => id)).size).toBe(2);
+
+		await forwarding.endpoints.pause(named, CALLER);
+		await append(forwarding.store, sample());
+		await forwarding.endpoints.resume(named, "now", CALLER);
+		const four = await append(forwarding.store, sample());
+		await forwarding.count(4);
+		expect(forwarding.sent.at(-1)?.sequence).toBe(four.sequence);
+
+		const replayed = await forwarding.endpoints.replay(named, { from: 1n, to: 100n }, CALLER);
+		await forwarding.count(4 + replayed);
+		expect(replayed).toBe(4);
+		expect(forwarding.sent[4]?.id).toBe(forwarding.sent[0]?.id);
+	});
+
+	test("3 days without any success disable it", async () => {
+		await using forwarding = new Forwarding(await open());
+		await forwarding.create();
+		forwarding.start();
+		forwarding.answer = () => failure(500);
+		const id = randomUUID();
+		await append(forwarding.store, sample({ conversationId: id }));
+		for (let attempts = 1; forwarding.disabled.length === 0; attempts++) {
+			const row = await forwarding.until(id, (one) => one.attempts >= attempts);
+			if ((await forwarding.endpoints.get({ name: "hook", owner: "" }, CALLER)).state === "disabled") break;
+			forwarding.clock.advance(Number((row.nextAt ?? 0n) / 1000n) - forwarding.clock.now());
+			await forwarding.count(attempts + 1);
+		}
+		expect(forwarding.disabled).toEqual(["no delivery succeeded for 3 days"]);
+		expect(forwarding.sent.at(-1)?.at).toBeGreaterThanOrEqual((forwarding.sent[0]?.at ?? 0) + 72 * HOUR);
+		expect(forwarding.sent.at(-2)?.at).toBeLessThan((forwarding.sent[0]?.at ?? 0) + 72 * HOUR);
+	});
+
+	test("429 with Retry-After puts off all deliveries", async () => {
+		await using forwarding = new Forwarding(await open());
+		await forwarding.create();
+		forwarding.start();
+		const busy = randomUUID();
+		forwarding.answer = () => failure(429, 60_000);
+		await append(forwarding.store, sample({ conversationId: busy }));
+		const row = await forwarding.until(busy, ({ attempts }) => attempts === 1);
+		expect(Number((row.nextAt ?? 0n) / 1000n) - forwarding.clock.now()).toBe(60_000);
+		forwarding.answer = () => OK;
+		const other = randomUUID();
+		await append(forwarding.store, sample({ conversationId: other }));
+		await forwarding.until(other, ({ state }) => state === "waiting");
+		forwarding.clock.advance(60_000);
+		await forwarding.until(busy, ({ state }) => state === "delivered");
+		await forwarding.until(other, ({ state }) => state === "delivered");
+		expect(forwarding.sent.slice(1).every(({ at }) => at === forwarding.clock.now())).toBe(true);
+	});
+
+	test("what retention removes before it was sent is counted", async () => {
+		await using forwarding = new Forwarding(await open());
+		const named = { name: "hook", owner: "" };
+		await forwarding.create();
+		await forwarding.endpoints.pause(named, CALLER);
+		const conversationId = randomUUID();
+		for (let n = 0; n < 5; n++)
+			await append(forwarding.store, sample({ conversationId, receivedAt: start + BigInt(n) }));
+		await forwarding.store.prune({ updatesPerConversation: 2, limit: 100 });
+		expect(await forwarding.endpoints.get(named, CALLER)).toMatchObject({ lost: 3n, position: 0n });
+		forwarding.start();
+		await forwarding.endpoints.resume(named, "position", CALLER);
+		await forwarding.count(2);
+	});
+
+	test("a process that lost an endpoint to another one writes nothing more", async () => {
+		await using forwarding = new Forwarding(await open());
+		const { write } = forwarding.store.tables;
+		await forwarding.create();
+		const [listed] = await forwarding.endpoints.list(CALLER);
+		const mine = await write.beginDelivering(listed?.id ?? "");
+		const theirs = await write.beginDelivering(listed?.id ?? "");
+		if (mine === undefined || theirs === undefined) throw new Error("the endpoint is active");
+		const change = { position: 7n, deliveries: [], at: 0n };
+		expect(await write.advanceEndpoint({ ...mine, ...change })).toBe(false);
+		expect(await write.advanceEndpoint({ ...theirs, ...change, position: 8n })).toBe(true);
+		const health = { failures: 1, failingSince: undefined, lastSuccessAt: undefined, disabledBecause: "no" };
+		expect(await write.recordTries({ ...mine, results: [], health })).toBe(false);
+		expect((await forwarding.endpoints.list(CALLER))[0]).toMatchObject({ position: 8n, state: "active", failures: 0 });
+	});
+});
+
+test("of two processes with one database, one delivers, and the other one follows when its claim has ended", async () => {
+	const url = await databases.createMigrated();
+	await using forwarding = new Forwarding(await openStore(url), { look: 100 });
+	await forwarding.create();
+	const [listed] = await forwarding.endpoints.list(CALLER);
+	const now = BigInt(Date.now()) * 1000n;
+	await using other = await openStore(url);
+	expect(await other.claim(`forward ${listed?.id}`, "a process that was killed", now, now + 1_500_000n)).toBe(true);
+	forwarding.start();
+	await append(forwarding.store, sample());
+	await vi.waitFor(
+		() => {
+			forwarding.clock.advance(100);
+			expect(forwarding.sent).toHaveLength(1);
+		},
+		{ timeout: 60_000, interval: 50 },
+	);
+	expect(BigInt(Date.now()) * 1000n).toBeGreaterThanOrEqual(now + 1_500_000n);
+});
