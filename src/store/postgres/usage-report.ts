@@ -70,9 +70,9 @@ export function queryOf({ build }: UsageStatement): Query {
 	return sql.query(text);
 }
 
-/** Returns the sum of a column, as an integer of 64 bits that ends at its limits. */
+/** Returns the sum of a column, as an integer of 64 bits that ends at its limits; 0 without rows. */
 export function saturatingSum(column: string): string {
-	return `least(greatest(sum(${column}), -9223372036854775808), 9223372036854775807)::bigint`;
+	return `least(greatest(coalesce(sum(${column}), 0), -9223372036854775808), 9223372036854775807)::bigint`;
 }
 
 const UUID = "^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$";
