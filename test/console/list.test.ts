@@ -492,7 +492,7 @@ test("100,000 conversations scroll to the end, and only the rows in view are ele
 	await long.evaluate(`new Promise((resolve) => {
 		const scroll = () => {
 			scrollTo(0, document.documentElement.scrollHeight);
-			if (document.querySelector("main > p")?.textContent === "100,000 of 100,000") resolve();
+			if (document.querySelector("main > p:last-of-type")?.textContent === "100,000 of 100,000") resolve();
 			else requestAnimationFrame(scroll);
 		};
 		scroll();
