@@ -203,10 +203,7 @@ test("an invalid request is refused with the name of the field", async () => {
 	expect(await refused({ pageSize: -1 })).toEqual(same("page_size must not be negative"));
 	expect(await refused({ afterSequence: -1n })).toEqual(same("after_sequence must not be negative"));
 	expect(await refused({ conversationId: "x" })).toEqual(same("conversation_id is not a UUID"));
-	expect(await refused({ filter: kinds("\ud800") })).toEqual([
-		"filter.kinds is not valid Unicode",
-		"kind is not valid Unicode",
-	]);
+	expect(await refused({ filter: kinds("\ud800") })).toEqual(same("filter.kinds is not valid Unicode"));
 });
 
 test("an unreadable event is listed as unreadable among the others, and reported", async () => {
