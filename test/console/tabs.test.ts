@@ -119,6 +119,8 @@ test("a key in the address of a new tab is that tab's own; a key that is revoked
 test("20 tabs of one browser stay live", { timeout: 240_000 }, async () => {
 	const { page } = await visitWithKey(browser, service.http);
 	const window = page.context();
+	// A busy machine takes long to open as many pages.
+	window.setDefaultTimeout(100_000);
 	const open = [page];
 	// More conversations than there can be streams of their own, and several tabs of some.
 	for (let index = 0; index < 15; index += 1)
