@@ -114,6 +114,14 @@ test("while a conversation of 6,000 events goes on, only new steps are drawn", a
 	const { page } = await visitWithKey(browser, service.http, `#/conversations/${id}`);
 	await page.getByText("6,000 steps").waitFor();
 	await page.getByText("Message 5999", { exact: true }).waitFor();
+	// Until nothing was drawn for half a second: the list is measured and scrolled to its end.
+	await page.evaluate(`new Promise((resolve) => {
+		let timer = setTimeout(resolve, 500);
+		new MutationObserver(() => {
+			clearTimeout(timer);
+			timer = setTimeout(resolve, 500);
+		}).observe(document.querySelector("section.timeline"), { subtree: true, childList: true, attributes: true });
+	})`);
 	// Notes the steps whose elements are made or changed.
 	await page.evaluate(`{
 		globalThis.drawn = new Set();
