@@ -3,7 +3,9 @@ import type { ConversationReads } from "./conversations/conversation-reads.ts";
 import { CLOCK } from "./forward/endpoint-worker.ts";
 import { Endpoints, tellWith } from "./forward/endpoints.ts";
 import type { Forwarder, ForwarderOptions } from "./forward/forwarder.ts";
+import type { GapNoticesOptions } from "./forward/gap-notices.ts";
 import { HttpSink } from "./forward/http-sink.ts";
+import { Notices } from "./forward/notices.ts";
 import { EndpointSecrets } from "./forward/secrets.ts";
 import { packageJson } from "./package-json.ts";
 import { SealedBytes } from "./record/secrets/sealed-bytes.ts";
@@ -14,6 +16,9 @@ import type { Logger } from "./telemetry/log.ts";
 export interface Forwarding {
 	readonly endpoints: Endpoints;
 	readonly options: ForwarderOptions;
+	/** Tells endpoints what has no update. */
+	readonly notices: Notices;
+	readonly gaps: GapNoticesOptions;
 	readonly sink: HttpSink;
 	/** Lets changes of endpoints take effect at once in this process. */
 	attach(forwarder: Pick<Forwarder, "poke">): void;
@@ -32,12 +37,15 @@ export function forwardingOf(
 	const linkOf = (conversationId: string) =>
 		consoleUrl === undefined || conversationId === "" ? undefined : `${consoleUrl}#/conversations/${conversationId}`;
 	let attached: Pick<Forwarder, "poke"> | undefined;
+	const onChange = () => attached?.poke();
+	const onError = (error: unknown) => log.workFailed("forwarding", error);
 	const shared = { store, secrets, sink, clock: CLOCK, linkOf };
+	const notices = new Notices({ store, clock: CLOCK, onChange });
 	return {
 		endpoints: new Endpoints({
 			...shared,
 			reads,
-			onChange: () => attached?.poke(),
+			onChange,
 			audit: async (action, caller, endpoint) => log.endpointChanged(endpoint, caller.owner ?? "", action, caller.name),
 		}),
 		options: {
@@ -45,8 +53,10 @@ export function forwardingOf(
 			random: Math.random,
 			tell: tellWith(store, reads),
 			onDisabled: (endpoint, reason) => log.endpointDisabled(endpoint.name, endpoint.owner, reason),
-			onError: (error) => log.workFailed("forwarding", error),
+			onError,
 		},
+		notices,
+		gaps: { store, notices, clock: CLOCK, onError },
 		sink,
 		attach: (forwarder) => {
 			attached = forwarder;

@@ -29,6 +29,7 @@ import { PostCounts } from "./conversations/senders/post-counts.ts";
 import { ServiceError } from "./errors.ts";
 import { EventFormat } from "./events/event-format.ts";
 import { Forwarder } from "./forward/forwarder.ts";
+import { noticeGaps } from "./forward/gap-notices.ts";
 import { SharedIntake } from "./intake/intake.ts";
 import { recordIntake } from "./intake/record-intake.ts";
 import { forwardingOf } from "./make-forwarding.ts";
@@ -324,6 +325,8 @@ export async function startService(
 	opened.defer(() => indexing);
 
 	forwarding.attach(opened.use(new Forwarder(forwarding.options)));
+	const noticing = noticeGaps(forwarding.gaps, stopping.signal);
+	opened.defer(() => noticing);
 	const holder = randomUUID();
 	for (const { sender, url, key } of config.reconciled) {
 		const target = { address: { url, key: key?.export().toString() }, senders: [sender] };

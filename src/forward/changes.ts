@@ -1,11 +1,16 @@
 import { UpdateChange, UpdateChangeSchema } from "../../gen/conversations/v1/update_pb.js";
 
+/** What is told without an update, with the types of the deliveries: see `notices.ts`. */
+const NOTICES = { GAP: "conversation.gap", BUDGET: "budget.threshold", SILENT: "conversation.silent" } as const;
+export type NoticeChange = keyof typeof NOTICES;
+
 /** What endpoints can be told of, by the names in the API, with the types of the deliveries. */
-export const CHANGES: ReadonlyMap<string, string> = new Map(
-	UpdateChangeSchema.values
+export const CHANGES: ReadonlyMap<string, string> = new Map([
+	...UpdateChangeSchema.values
 		.filter(({ number }) => number !== UpdateChange.UNSPECIFIED)
 		.map(({ localName }) => [localName, `conversation.${localName.toLowerCase()}`] as const),
-);
+	...Object.entries(NOTICES),
+]);
 
 /** The type of a delivery that someone asked for, which no endpoint needs to want. */
 export const TEST_CHANGE = "TEST";

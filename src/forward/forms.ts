@@ -14,6 +14,8 @@ export interface Told {
 	readonly conversationId: string;
 	/** Title of the conversation; undefined if it has none. */
 	readonly title: string | undefined;
+	/** What a chat is told in place of the name of the change; undefined for that. */
+	readonly text?: string | undefined;
 	/** JSON text of an object. Its secrets are redacted. */
 	readonly data: string;
 }
@@ -65,8 +67,8 @@ const SENTENCES: Readonly<Record<string, string>> = {
 	TEST: "A test of the endpoint",
 };
 
-function sentenceOf({ change, conversationId, title }: Told): string {
-	const what = SENTENCES[change] ?? change.toLowerCase();
+function sentenceOf({ change, conversationId, title, text }: Told): string {
+	const what = text ?? SENTENCES[change] ?? change.toLowerCase();
 	if (conversationId === "") return what;
 	// A title is of others: its marks must not become a link or a mention.
 	const name = title === undefined ? conversationId : `"${title.replaceAll(/[<>&|*_`~@[\]]/g, " ").slice(0, 200)}"`;

@@ -19,7 +19,10 @@ const MESSAGES = 5;
 /** What the data of deliveries are read from, limited to the owner of an endpoint. */
 export interface TellOptions {
 	readonly store: Pick<Store, "updates">;
-	readonly reads: Pick<Reads, "get" | "events">;
+	readonly reads: {
+		readonly get: Pick<Reads["get"], "getJson">;
+		readonly events: Pick<Reads["events"], "listTexts">;
+	};
 }
 
 /** Returns what a delivery tells; undefined when its update is not stored any more. Secrets are redacted. */
@@ -31,7 +34,7 @@ export async function tell(
 	const told = { id, change, conversationId };
 	if (sequence === undefined) {
 		const timestamp = isoTime(createdAt);
-		return data === undefined ? undefined : { ...told, timestamp, title: titleIn(data), data };
+		return data === undefined ? undefined : { ...told, timestamp, ...wordsIn(data), data };
 	}
 	const query = { after: sequence - 1n, limit: 1, withRecords: false, ...(owner === "" ? {} : { owner }) };
 	const [update] = await store.updates.list(query);
@@ -55,8 +58,8 @@ export async function tell(
 	return { ...told, timestamp: isoTime(update.receivedAt), title: summary?.title, data: `{${members.join()}}` };
 }
 
-/** Returns the summary of an update; undefined for an erasure, and when it cannot be read. */
-export function summaryOf({ change, summary }: Pick<StoredUpdate, "change" | "summary">) {
+/** Returns the summary of an update or a conversation; undefined for an erasure, and when it cannot be read. */
+export function summaryOf({ change, summary }: Pick<StoredUpdate, "summary"> & Partial<Pick<StoredUpdate, "change">>) {
 	if (change === UpdateChange.ERASED) return undefined;
 	try {
 		return decodeSummary(summary);
@@ -89,10 +92,11 @@ async function messagesOf(reads: TellOptions["reads"], conversationId: string): 
 		.join()}]`;
 }
 
-/** Returns the title in the data of what has no update. */
-function titleIn(data: string): string | undefined {
-	const parsed: { readonly summary?: { readonly title?: unknown } } = JSON.parse(data);
-	return typeof parsed.summary?.title === "string" ? parsed.summary.title : undefined;
+/** Returns what a chat is told of what has no update. */
+function wordsIn(data: string): Pick<Told, "title" | "text"> {
+	const parsed: { readonly text?: unknown; readonly summary?: { readonly title?: unknown } | null } = JSON.parse(data);
+	const word = (value: unknown) => (typeof value === "string" ? value : undefined);
+	return { title: word(parsed.summary?.title), text: word(parsed.text) };
 }
 
 function isoTime(microseconds: bigint): string {

@@ -1,3 +1,4 @@
+import { type GapOf, gapFrom } from "./gaps.ts";
 import type { Columns, Session, Value } from "./session.ts";
 import { type Table, tableOf } from "./tables.ts";
 import { bigint, blob, integer, nullable, type Row, text } from "./values.ts";
@@ -101,6 +102,17 @@ export interface DeliveryResult extends Pick<DeliveryRow, "id" | "conversationId
 	readonly finishedAt: bigint | undefined;
 }
 
+/** Something to tell endpoints that has no update. */
+export interface NewNotice {
+	/** Unique for what is told. */
+	readonly id: string;
+	/** Empty for what concerns no single conversation. */
+	readonly conversationId: string;
+	/** What each endpoint is told. */
+	readonly deliveries: readonly { readonly endpoint: string; readonly delivery: NewDelivery }[];
+	readonly at: bigint;
+}
+
 /** What the last tries say about an endpoint. */
 export interface EndpointHealth extends Pick<EndpointRow, "failures" | "failingSince" | "lastSuccessAt"> {
 	/** Why it is to be disabled. */
@@ -166,6 +178,17 @@ export const forwardingReads = {
 			limit,
 		);
 		return rows.map((row) => deliveryFrom(session, row));
+	},
+	/** Returns the open gaps that were noticed in some time, the oldest first. */
+	async listOpenedGaps(
+		session: Session,
+		{ after, through, limit }: { readonly after: bigint; readonly through: bigint; readonly limit: number },
+	): Promise<GapOf[]> {
+		const rows = await session.all(
+			`SELECT * FROM ${session.dialect.schema}gaps WHERE since > ? AND since <= ? ORDER BY since LIMIT ?`,
+			...[after, through, limit],
+		);
+		return rows.map((row) => ({ ...gapFrom(row, session.readText), conversationId: text(row.conversation_id) }));
 	},
 };
 
@@ -265,6 +288,26 @@ export const forwardingWrites = {
 		await enqueue(session, id, { deliveries: others, at });
 		return others.length;
 	},
+	/** Puts what has no update into the queues of endpoints, once for each id. Returns whether it was the first time. */
+	async addNotice(session: Session, { id, conversationId, deliveries, at }: NewNotice): Promise<boolean> {
+		const added = await session.all(
+			`INSERT INTO ${session.dialect.schema}notices (id, conversation_id, noticed_at) VALUES (?, ?, ?)
+			ON CONFLICT DO NOTHING RETURNING id`,
+			...[id, conversationId, at],
+		);
+		if (added.length === 0) return false;
+		// In one order, as for all who lock several endpoints.
+		for (const { endpoint, delivery } of deliveries.toSorted((a, b) => (a.endpoint < b.endpoint ? -1 : 1)))
+			await enqueue(session, endpoint, { deliveries: [delivery], at });
+		return true;
+	},
+	/** Clears what deliveries have of a conversation that was erased. */
+	async clearDeliveries(
+		session: Session,
+		{ conversationId, at }: { readonly conversationId: string; readonly at: bigint },
+	): Promise<void> {
+		await eraseDeliveries(session, conversationId, at);
+	},
 	/** Notes the results of tries. Returns whether it was done, as `advanceEndpoint`. */
 	async recordTries(
 		session: Session,
@@ -347,6 +390,7 @@ export const REPEATABLE_WRITES: ReadonlySet<string> = new Set<keyof typeof forwa
 /** Clears what deliveries have of a conversation that is erased, and sends none of them. */
 export async function eraseDeliveries(session: Session, conversationId: string, at: bigint): Promise<void> {
 	const { schema } = session.dialect;
+	await session.all(`DELETE FROM ${schema}notices WHERE conversation_id = ?`, conversationId);
 	const found = await session.all(`SELECT * FROM ${schema}deliveries WHERE conversation_id = ?`, conversationId);
 	const rows = found.map((row) => ({ endpoint: text(row.endpoint_id), ...deliveryFrom(session, row) }));
 	// Endpoints first, as for all who lock both.

@@ -451,7 +451,7 @@ const descriptions = {
 		columns: { conversation_id: "id", kind: "plain", missing: "text", after_event_id: "text?", since: "integer" },
 		key: ["conversation_id", "kind", "missing"],
 		// Finds the forks that miss an event of their source.
-		indexes: { gaps_by_missing: "(missing)" },
+		indexes: { gaps_by_missing: "(missing)", gaps_by_since: "(since)" },
 	},
 
 	/**
@@ -705,6 +705,19 @@ const descriptions = {
 			deliveries_by_state: "(endpoint_id, state, number)",
 			deliveries_by_conversation: "(conversation_id) WHERE conversation_id <> ''",
 		},
+	},
+
+	/** What endpoints were told without an update, so that it is told once: see forwarding.ts. */
+	notices: {
+		spread: "coordinator",
+		columns: {
+			id: "plain",
+			// Empty for what concerns no single conversation.
+			conversation_id: "plain",
+			noticed_at: "integer",
+		},
+		key: ["id"],
+		indexes: { notices_by_conversation: "(conversation_id) WHERE conversation_id <> ''" },
 	},
 
 	/** How far the index of search comes: see text-index.ts. With PostgreSQL, one process writes it for some time. */

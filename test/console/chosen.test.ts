@@ -109,9 +109,7 @@ test("the chosen conversations are erased after their number was typed, and no o
 	await bar.getByText("2 chosen").waitFor();
 	await bar.getByRole("button", { name: "Erase…" }).click();
 	const dialog = page.getByRole("dialog", { name: "Erase 2 conversations for good" });
-	await expect
-		.poll(() => dialog.getByRole("listitem").allTextContents())
-		.toEqual(["To erase 911", "To erase 913"]);
+	await expect.poll(() => dialog.getByRole("listitem").allTextContents()).toEqual(["To erase 911", "To erase 913"]);
 	const erase = dialog.getByRole("button", { name: "Erase" });
 	const typed = dialog.getByLabel("Type 2 to confirm");
 	await typed.fill("3");

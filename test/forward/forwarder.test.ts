@@ -1,26 +1,17 @@
-import { createSecretKey, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { CHANGES } from "../../src/forward/changes.ts";
-import { Endpoints } from "../../src/forward/endpoints.ts";
-import type { Told } from "../../src/forward/forms.ts";
-import { Forwarder, type ForwarderOptions } from "../../src/forward/forwarder.ts";
 import type { Answer } from "../../src/forward/http-sink.ts";
-import { EndpointSecrets } from "../../src/forward/secrets.ts";
-import { SealedBytes } from "../../src/record/secrets/sealed-bytes.ts";
-import type { DeliveryRow } from "../../src/store/forwarding.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../src/store/store.ts";
 import { Databases, openStore } from "../store/postgres/databases.ts";
 import { append, sample, start } from "../store/samples.ts";
 import { TempFolder } from "../support/temp.ts";
-import { TestClock } from "./test-clock.ts";
+import { CALLER, Forwarding, OK } from "./forwarding.ts";
 
 const HOUR = 3_600_000;
 /** The waits before the retries that issue 36 lists, in milliseconds. */
 const LISTED = [5_000, 30_000, 120_000, 600_000, HOUR, ...Array.from({ length: 12 }, () => 6 * HOUR)];
-const OK: Answer = { status: 200, error: "", answer: "ok", retryAfter: undefined };
 const failure = (status: number, retryAfter?: number): Answer => ({ status, error: "no", answer: "", retryAfter });
-const CALLER = { name: "test", owner: undefined };
 
 let databases: Databases;
 let folder: TempFolder;
@@ -33,106 +24,6 @@ afterAll(async () => {
 	await databases[Symbol.asyncDispose]();
 	folder[Symbol.dispose]();
 });
-
-/** A delivery as the receiver got it. */
-interface Sent {
-	readonly id: string;
-	readonly conversationId: string;
-	readonly sequence: bigint | undefined;
-	readonly at: number;
-}
-
-/** Forwards from a store to a receiver that a test scripts. */
-class Forwarding implements AsyncDisposable {
-	readonly clock = new TestClock();
-	readonly sent: Sent[] = [];
-	readonly disabled: string[] = [];
-	readonly errors: unknown[] = [];
-	/** Answers a delivery. */
-	answer: (sent: Sent) => Answer | Promise<Answer> = () => OK;
-	readonly endpoints: Endpoints;
-	readonly store: Store;
-	#forwarder: Forwarder | undefined;
-	readonly #options: ForwarderOptions;
-
-	constructor(store: Store, options: Partial<ForwarderOptions> = {}) {
-		this.store = store;
-		const secrets = new EndpointSecrets(new SealedBytes([createSecretKey(Buffer.alloc(32, 7))]));
-		const rows = new Map<string, DeliveryRow>();
-		const sink = {
-			send: async (_: string, __: object, headers: Readonly<Record<string, string>>) => {
-				const row = rows.get(headers["webhook-id"] ?? "");
-				if (row === undefined) throw new Error("a delivery that was not told");
-				const sent = { id: row.id, conversationId: row.conversationId, sequence: row.sequence, at: this.clock.now() };
-				this.sent.push(sent);
-				return await this.answer(sent);
-			},
-		};
-		const { clock } = this;
-		const shared = { store, secrets, sink, clock, linkOf: () => undefined };
-		this.#options = {
-			...shared,
-			random: () => 0,
-			tell: async (_, row): Promise<Told> => {
-				rows.set(row.id, row);
-				const { id, change, conversationId } = row;
-				return { id, change, conversationId, timestamp: "", title: undefined, data: "{}" };
-			},
-			onDisabled: (_, reason) => this.disabled.push(reason),
-			onError: (error) => this.errors.push(error),
-			...options,
-		};
-		this.endpoints = new Endpoints({
-			...shared,
-			reads: { of: () => unused() },
-			onChange: () => this.#forwarder?.poke(),
-			audit: async () => undefined,
-		});
-	}
-
-	start(): void {
-		this.#forwarder = new Forwarder(this.#options);
-	}
-
-	async create(name = "hook", changes = [...CHANGES.keys()]): Promise<void> {
-		const asked = { url: "https://receiver.example/", form: "", include: [], owner: "" };
-		await this.endpoints.create({ ...asked, name, changes }, CALLER);
-	}
-
-	async deliveries(name = "hook"): Promise<readonly DeliveryRow[]> {
-		return await this.endpoints.deliveries(
-			{ name, owner: "" },
-			{ state: undefined, before: undefined, limit: 1000 },
-			CALLER,
-		);
-	}
-
-	/** Waits until so many deliveries were sent in all. */
-	async count(number: number): Promise<void> {
-		await vi.waitFor(() => expect(this.sent.length).toBe(number), { timeout: 60_000 });
-	}
-
-	/** Waits until the newest delivery of a conversation meets a test. */
-	async until(conversationId: string, meets: (row: DeliveryRow) => boolean): Promise<DeliveryRow> {
-		return await vi.waitFor(
-			async () => {
-				const row = (await this.deliveries()).find((one) => one.conversationId === conversationId && meets(one));
-				if (row === undefined) throw new Error("not yet");
-				return row;
-			},
-			{ timeout: 60_000 },
-		);
-	}
-
-	async [Symbol.asyncDispose](): Promise<void> {
-		await this.#forwarder?.[Symbol.asyncDispose]();
-		await this.store.close();
-	}
-}
-
-function unused(): never {
-	throw new Error("not used");
-}
 
 const STORES: readonly { readonly engine: string; readonly open: () => Promise<Store> }[] = [
 	{ engine: "SQLite", open: () => openSqliteStore(folder.file(`${++made}.db`), { error: () => undefined }) },

@@ -23,6 +23,7 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		gaps: "SELECT * FROM gaps ORDER BY conversation_id, kind, missing",
 		heads: "SELECT * FROM heads ORDER BY conversation_id",
 		logs: "SELECT log, pruned_through, last_removal FROM logs ORDER BY log",
+		notices: "made by each database itself",
 		pruned: "SELECT * FROM pruned ORDER BY log, conversation_id",
 		refusals: "made by each database itself",
 		refused_posts: "SELECT * FROM refused_posts ORDER BY id",
@@ -69,6 +70,7 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		events: "SELECT * FROM conversation_updates.events ORDER BY sequence",
 		gaps: "SELECT * FROM conversation_updates.gaps ORDER BY conversation_id, kind, missing",
 		heads: "SELECT * FROM conversation_updates.heads ORDER BY conversation_id",
+		notices: "made by each database itself",
 		// `rewrites` tells running processes of changes.
 		positions: "SELECT newest_update, newest_event FROM conversation_updates.positions",
 		pruned: "SELECT * FROM conversation_updates.pruned ORDER BY log, conversation_id",

@@ -40,14 +40,17 @@ export declare type Endpoint = Message<"conversations.v1.Endpoint"> & {
   url: string;
 
   /**
-   * What it is told of: values of UpdateChange without their prefix, such as FINISHED.
+   * What it is told of: values of UpdateChange without their prefix, such as FINISHED, and what has no update: GAP (what
+   * was named has not arrived for two minutes), BUDGET (a budget has reached a threshold) and SILENT (a conversation is
+   * silent).
    *
    * @generated from field: repeated string changes = 4;
    */
   changes: string[];
 
   /**
-   * Conditions on the record of the update. Unset: none.
+   * Conditions on the record of the update, or on the conversation of what has no update. What concerns no single
+   * conversation always meets them. Unset: none.
    *
    * @generated from field: conversations.v1.ConversationFilter filter = 5;
    */
@@ -61,7 +64,7 @@ export declare type Endpoint = Message<"conversations.v1.Endpoint"> & {
   form: string;
 
   /**
-   * What deliveries have beside the summary: record, messages.
+   * What deliveries of updates have beside the summary: record, messages.
    *
    * @generated from field: repeated string include = 7;
    */

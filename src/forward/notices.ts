@@ -1,0 +1,97 @@
+import { createHash } from "node:crypto";
+import { conditionsOf } from "../conversations/read/filter.ts";
+import { encodeSummary } from "../conversations/read/stored-summary.ts";
+import { stringifyExactJson } from "../record/json/exact-json.ts";
+import type { ExactJson } from "../record/json/json-value.ts";
+import { meetingQuery } from "../store/erased-updates.ts";
+import type { EndpointRow } from "../store/forwarding.ts";
+import type { Store } from "../store/store.ts";
+import type { NoticeChange } from "./changes.ts";
+import type { Clock } from "./endpoint-worker.ts";
+import { filterOf } from "./endpoints.ts";
+import { summaryOf } from "./tell.ts";
+
+/** Something to tell endpoints that has no update. */
+export interface Notice {
+	readonly change: NoticeChange;
+	/** Identifies what is told. The same words are told once, over restarts and replicas. */
+	readonly about: readonly string[];
+	/** Empty for what concerns no single conversation. */
+	readonly conversationId: string;
+	/** Whom it concerns. Endpoints of other owners are not told; if it is undefined, only those without an owner are. */
+	readonly owner: string | undefined;
+	/** What a chat is told: the end of a sentence about the conversation, or a sentence if there is no conversation. */
+	readonly text: string;
+	/** Members of the data of a delivery, beside `change`, `conversation_id`, `text` and `summary`. No secrets. */
+	readonly data: Readonly<Record<string, ExactJson>>;
+}
+
+export interface NoticesOptions {
+	readonly store: Pick<Store, "tables" | "listConversations" | "getErasure">;
+	readonly clock: Pick<Clock, "now">;
+	/** Called when endpoints have something to deliver. */
+	readonly onChange: () => void;
+}
+
+/** Tells endpoints what has no update. It is put between what is in their queues. */
+export class Notices {
+	readonly #options: NoticesOptions;
+
+	constructor(options: NoticesOptions) {
+		this.#options = options;
+	}
+
+	/** Returns the endpoints of a process or another that want a change. */
+	async wanting(change: NoticeChange): Promise<readonly EndpointRow[]> {
+		const all = await this.#options.store.tables.read.listEndpoints({ owner: undefined });
+		return all.filter(({ changes }) => changes.includes(change));
+	}
+
+	/**
+	 * Tells the endpoints that want it. If it concerns a conversation, this must meet their filters. An endpoint that wants
+	 * it later is not told.
+	 *
+	 * @returns whether it was told for the first time; false also when it was told to no endpoint then
+	 */
+	async tell({ change, about, conversationId, owner, text, data }: Notice): Promise<boolean> {
+		const { store, clock, onChange } = this.#options;
+		const wanting = await this.wanting(change);
+		const endpoints = wanting.filter((one) => one.owner === "" || one.owner === owner);
+		const meant: EndpointRow[] = [];
+		for (const endpoint of endpoints) if (await this.#meets(endpoint, conversationId)) meant.push(endpoint);
+		const hash = createHash("sha256")
+			.update(JSON.stringify([change, ...about]))
+			.digest("hex")
+			.slice(0, 32);
+		const id = `${change.toLowerCase()}_${hash}`;
+		const [found] =
+			conversationId === "" || meant.length === 0
+				? []
+				: await store.listConversations(meetingQuery(conversationId, []));
+		const summary = found && summaryOf(found);
+		const told = stringifyExactJson({
+			change: change.toLowerCase(),
+			...(conversationId === "" ? {} : { conversation_id: conversationId }),
+			...{ text, ...data },
+			...(conversationId === "" ? {} : { summary: summary === undefined ? null : encodeSummary(summary) }),
+		});
+		const delivery = { change, conversationId, sequence: undefined, data: told };
+		const at = BigInt(clock.now()) * 1000n;
+		const isNew = await store.tables.write.addNotice({
+			...{ id, conversationId, at },
+			deliveries: meant.map(({ id: endpoint }) => ({ endpoint, delivery: { ...delivery, id: `${endpoint}_${id}` } })),
+		});
+		// An erasure meanwhile has not seen it.
+		if (conversationId !== "" && (await store.getErasure(conversationId)) !== undefined)
+			await store.tables.write.clearDeliveries({ conversationId, at });
+		if (isNew && meant.length > 0) onChange();
+		return isNew;
+	}
+
+	async #meets(endpoint: EndpointRow, conversationId: string): Promise<boolean> {
+		const conditions = conditionsOf(filterOf(endpoint));
+		if (conversationId === "" || conditions.length === 0) return true;
+		const query = meetingQuery(conversationId, conditions);
+		return (await this.#options.store.listConversations(query)).length > 0;
+	}
+}
