@@ -1,5 +1,5 @@
 import { bigint, integer } from "../values.ts";
-import type { Behind, ViewName, ViewPosition } from "../views/follow.ts";
+import { type Behind, FollowedAhead, type ViewName, type ViewPosition } from "../views/follow.ts";
 import { followViews } from "../views/views.ts";
 import type { Connections } from "./connections.ts";
 import { postgresSession } from "./session.ts";
@@ -90,9 +90,10 @@ export class ViewFollower {
 	}
 
 	async #run(through: ViewPosition): Promise<void> {
+		const ahead = new FollowedAhead();
 		for (let hasMore = !this.#isClosed; hasMore; )
 			hasMore = await this.#connections.transaction((transaction) =>
-				followViews(postgresSession(transaction), through),
+				followViews(postgresSession(transaction), through, new Set(), ahead),
 			);
 	}
 }

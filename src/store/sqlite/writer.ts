@@ -24,7 +24,7 @@ import { isRepeatable, sideWrites } from "../side-tables.ts";
 import type { IndexProgress, IndexStep } from "../text-index.ts";
 import type { Appended } from "../updates.ts";
 import { deriveConversations } from "../views/conversations.ts";
-import type { ViewName, ViewPosition } from "../views/follow.ts";
+import { FollowedAhead, type ViewName, type ViewPosition } from "../views/follow.ts";
 import { assignUsage, forgetUsage, keepUsage, removeUnused, settleUsage } from "../views/usage.ts";
 import { findUnreadable, followViews, resetViews } from "../views/views.ts";
 import { bytesOfBatch } from "./batch.ts";
@@ -142,6 +142,7 @@ function writer(options: WriterOptions) {
 
 	/** Conversations that views leave as they are, because pages of the database are damaged. */
 	const unreadable = new Set<string>();
+	const ahead = new FollowedAhead();
 
 	/**
 	 * Lets the views follow the logs, step by step. What they write need not be on disk before the answer: after a crash
@@ -167,7 +168,7 @@ function writer(options: WriterOptions) {
 	}
 
 	async function followStep(through: ViewPosition | undefined): Promise<boolean> {
-		const step = () => writeInSession(() => followViews(session, through, unreadable));
+		const step = () => writeInSession(() => followViews(session, through, unreadable, ahead));
 		try {
 			return await step();
 		} catch (error) {

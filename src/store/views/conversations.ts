@@ -6,7 +6,7 @@ import { positionOfEvents } from "../conversation-state.ts";
 import type { Columns, Session, Value } from "../session.ts";
 import { type Table, tableOf } from "../tables.ts";
 import { bigint, blob, nullable, type Row, text } from "../values.ts";
-import { lockView, moveView, nextEntries, type ViewPosition } from "./follow.ts";
+import { type FollowedAhead, lockView, moveView, nextEntries, type ViewPosition } from "./follow.ts";
 
 /**
  * The view of conversations: the table `conversations`, by which lists filter and order, with tags and titles, and the
@@ -35,6 +35,7 @@ function tablesOf({ dialect: { engine } }: Session) {
  * @param through when the view has followed all entries, its position becomes at least this one
  * @param unreadable conversations whose rows stay as they are, because pages of the database are damaged
  * @param marked conversations that changed without an entry in a log
+ * @param ahead what the steps before have followed
  * @returns the position, and whether there may be more to do
  */
 export async function followConversations(
@@ -42,12 +43,14 @@ export async function followConversations(
 	through: ViewPosition,
 	unreadable: ReadonlySet<string>,
 	marked: readonly string[],
+	ahead: FollowedAhead,
 ): Promise<ViewPosition & { readonly hasMore: boolean }> {
 	const { conversations, before, after, hasMore } = await nextEntries(
 		session,
 		"conversations",
 		through,
 		unreadable.size > 0,
+		ahead,
 	);
 	const readable = [...conversations.union(new Set(marked))].filter((id) => !unreadable.has(id));
 	if (readable.length > 0) await deriveConversations(session, readable);

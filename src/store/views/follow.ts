@@ -20,6 +20,8 @@ export interface Behind extends ViewPosition {
 export interface NextEntries {
 	readonly conversations: ReadonlySet<string>;
 	readonly before: ViewPosition;
+	/** The entries of these conversations up to here are followed in this step. At least the position after it. */
+	readonly through: ViewPosition;
 	/** The position after the step. */
 	readonly after: ViewPosition;
 	readonly hasMore: boolean;
@@ -29,6 +31,31 @@ export interface NextEntries {
 const MAX_ENTRIES = 1_000;
 /** Maximum number of conversations that a step derives, so that appends wait only for a short commit. */
 export const MAX_CONVERSATIONS = 64;
+/** Number of entries of each log, from the position of a view on, of which a step follows those of its conversations. */
+const AHEAD = 4_000n;
+
+/**
+ * What the steps of one run have followed beyond the position of a view. A step follows the entries of its conversations
+ * also where they stand behind those of others, and later steps skip them. It holds while no other process moves the view.
+ */
+export class FollowedAhead {
+	readonly #views = new Map<ViewName, { position: ViewPosition; readonly through: Map<string, ViewPosition> }>();
+
+	/** Returns up to which entries conversations were followed, by their ids. */
+	of(view: ViewName, position: ViewPosition): ReadonlyMap<string, ViewPosition> {
+		const known = this.#views.get(view);
+		const isSame = known?.position.updates === position.updates && known.position.events === position.events;
+		return isSame ? known.through : new Map();
+	}
+
+	/** Notes what a step followed. */
+	add(view: ViewName, { conversations, before, after, through }: NextEntries): void {
+		const all = new Map(this.of(view, before));
+		for (const [id, { updates, events }] of all) if (updates <= after.updates && events <= after.events) all.delete(id);
+		for (const id of conversations) all.set(id, through);
+		this.#views.set(view, { position: after, through: all });
+	}
+}
 
 /** Returns the position of a view, and keeps other processes from following it in the meantime. */
 export async function lockView({ dialect, all }: Session, name: ViewName): Promise<ViewPosition> {
@@ -49,14 +76,17 @@ export async function moveView({ dialect, all }: Session, name: ViewName, to: Vi
  *
  * @param through when the view has followed all entries, its position becomes at least this one
  * @param isBesideDamage whether to read an index only: see `Dialect.entries`
+ * @param ahead what earlier steps have followed, and this one will have when it succeeds
  */
 export async function nextEntries(
 	session: Session,
 	name: ViewName,
 	through: ViewPosition,
 	isBesideDamage: boolean,
+	ahead: FollowedAhead,
 ): Promise<NextEntries> {
 	const before = await lockView(session, name);
+	const followed = ahead.of(name, before);
 	const conversations = new Set<string>();
 	const follow = async (log: LogTable) => {
 		const { from, besideDamage, conversationId } = session.dialect.entries[log];
@@ -65,8 +95,9 @@ export async function nextEntries(
 			FROM ${isBesideDamage ? besideDamage : from} WHERE e.sequence > ? ORDER BY e.sequence LIMIT ${MAX_ENTRIES}`,
 			before[log],
 		);
-		const isFull = rows.findIndex(({ conversation_id }) => {
+		const isFull = rows.findIndex(({ sequence, conversation_id }) => {
 			const id = text(conversation_id);
+			if (bigint(sequence) <= (followed.get(id)?.[log] ?? 0n)) return false;
 			if (conversations.size === MAX_CONVERSATIONS && !conversations.has(id)) return true;
 			conversations.add(id);
 			return false;
@@ -76,11 +107,29 @@ export async function nextEntries(
 		const hasMore = isFull >= 0 || rows.length === MAX_ENTRIES;
 		return { position: hasMore || last > through[log] ? last : through[log], hasMore };
 	};
+	// What is appended after this is followed by later steps.
+	const newest = await newestEntries(session);
 	const [updates, events] = [await follow("updates"), await follow("events")];
-	return {
+	const after = { updates: updates.position, events: events.position };
+	const furthest = (log: LogTable) => {
+		const far = before[log] + AHEAD < newest[log] ? before[log] + AHEAD : newest[log];
+		return far > after[log] ? far : after[log];
+	};
+	const next = {
 		conversations,
 		before,
-		after: { updates: updates.position, events: events.position },
+		after,
+		through: { updates: furthest("updates"), events: furthest("events") },
 		hasMore: updates.hasMore || events.hasMore,
 	};
+	ahead.add(name, next);
+	return next;
+}
+
+async function newestEntries({ dialect: { schema }, all }: Session): Promise<ViewPosition> {
+	const [row] = await all(
+		`SELECT coalesce((SELECT max(sequence) FROM ${schema}updates), 0) AS updates,
+			coalesce((SELECT max(sequence) FROM ${schema}events), 0) AS events`,
+	);
+	return { updates: bigint(row?.updates), events: bigint(row?.events) };
 }

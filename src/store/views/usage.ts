@@ -34,7 +34,7 @@ import { tableOf } from "../tables.ts";
 import { EARLIER, type EarlierUsage } from "../usage-baseline.ts";
 import { AMOUNT_COLUMNS, amountColumns, amountsFrom, PERIODS, periodStart } from "../usage-sql.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "../values.ts";
-import { lockView, moveView, nextEntries, type ViewPosition } from "./follow.ts";
+import { type FollowedAhead, lockView, moveView, nextEntries, type ViewPosition } from "./follow.ts";
 
 /**
  * The view of usage: what the calls of each conversation cost, with sums over conversations. What records and events show is
@@ -93,6 +93,7 @@ interface State {
  * @param through when the view has followed all entries, its position becomes at least this one
  * @param unreadable conversations that stay as they are, because pages of the database are damaged
  * @param marked conversations that changed without an entry in a log
+ * @param ahead what the steps before have followed
  * @returns the position, and whether there may be more to do
  */
 export async function followUsage(
@@ -100,10 +101,12 @@ export async function followUsage(
 	through: ViewPosition,
 	unreadable: ReadonlySet<string>,
 	marked: readonly string[],
+	ahead: FollowedAhead,
 ): Promise<ViewPosition & { readonly hasMore: boolean }> {
-	const { conversations, before, after, hasMore } = await nextEntries(session, "usage", through, unreadable.size > 0);
+	const next = await nextEntries(session, "usage", through, unreadable.size > 0, ahead);
+	const { conversations, before, after, hasMore } = next;
 	const ids = [...conversations.union(new Set(marked))].filter((id) => !unreadable.has(id));
-	await derive(session, ids, { range: { after: before, through: after } });
+	await derive(session, ids, { range: { after: before, through: next.through } });
 	if (after.updates !== before.updates || after.events !== before.events) await moveView(session, "usage", after);
 	return { ...after, hasMore };
 }

@@ -1,7 +1,7 @@
 import type { Session } from "../session.ts";
 import { text } from "../values.ts";
 import { followConversations, readConversation, resetConversations } from "./conversations.ts";
-import { lockView, MAX_CONVERSATIONS, nextEntries, type ViewName, type ViewPosition } from "./follow.ts";
+import { FollowedAhead, lockView, MAX_CONVERSATIONS, nextEntries, type ViewName, type ViewPosition } from "./follow.ts";
 import { followUsage, readUsageEntries, resetUsage } from "./usage.ts";
 
 /** All views that follow the logs. */
@@ -13,18 +13,20 @@ const NOTHING: ViewPosition = { updates: 0n, events: 0n };
  *
  * @param through as for `followConversations`
  * @param unreadable conversations whose rows stay as they are, because pages of the database are damaged
+ * @param ahead what the steps before have followed
  * @returns whether there may be more to do
  */
 export async function followViews(
 	session: Session,
 	through: ViewPosition = NOTHING,
 	unreadable: ReadonlySet<string> = new Set(),
+	ahead: FollowedAhead = new FollowedAhead(),
 ): Promise<boolean> {
 	await lockView(session, "conversations");
 	const marked = await takeMarked(session);
 	const steps = [
-		await followConversations(session, through, unreadable, marked),
-		await followUsage(session, through, unreadable, marked),
+		await followConversations(session, through, unreadable, marked, ahead),
+		await followUsage(session, through, unreadable, marked, ahead),
 	];
 	return marked.length === MAX_CONVERSATIONS || steps.some(({ hasMore }) => hasMore);
 }
@@ -57,7 +59,7 @@ export async function findUnreadable(
 ): Promise<Set<string>> {
 	const ids = new Set<string>();
 	for (const name of ["conversations", "usage"] as const)
-		for (const id of (await nextEntries(session, name, NOTHING, true)).conversations) ids.add(id);
+		for (const id of (await nextEntries(session, name, NOTHING, true, new FollowedAhead())).conversations) ids.add(id);
 	const marked = await session.all(`SELECT conversation_id FROM ${session.dialect.schema}changed_conversations`);
 	for (const { conversation_id } of marked) ids.add(text(conversation_id));
 	const unreadable = new Set<string>();
