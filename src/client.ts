@@ -16,6 +16,7 @@ import {
 	Http2SessionManager,
 } from "@connectrpc/connect-node";
 import { AccessKeyService } from "../gen/conversations/v1/access_key_service_pb.js";
+import { AuditService } from "../gen/conversations/v1/audit_service_pb.js";
 import { ConversationEraseService } from "../gen/conversations/v1/conversation_erase_service_pb.js";
 import { ConversationEventIngestService } from "../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import {
@@ -41,6 +42,7 @@ import { type BadRequest, BadRequestSchema } from "../gen/google/rpc/error_detai
 
 export * from "../gen/conversations/v1/access_key_service_pb.js";
 export * from "../gen/conversations/v1/agent_pb.js";
+export * from "../gen/conversations/v1/audit_service_pb.js";
 export * from "../gen/conversations/v1/common_pb.js";
 export * from "../gen/conversations/v1/condenser_pb.js";
 export * from "../gen/conversations/v1/context_pb.js";
@@ -112,6 +114,8 @@ export interface ConversationsClient {
 	/** Who posts. */
 	readonly senders: Client<typeof ConversationSenderService>;
 	readonly accessKeys: Client<typeof AccessKeyService>;
+	/** Who did what. */
+	readonly audit: Client<typeof AuditService>;
 	/** Assigns conversations to owners. */
 	readonly owners: Client<typeof ConversationOwnerService>;
 	/** Erases conversations for good. */
@@ -155,6 +159,7 @@ export function createConversationsClient(options: ConversationsClientOptions): 
 		reports: createClient(ConversationReportService, transport),
 		senders: createClient(ConversationSenderService, transport),
 		accessKeys: createClient(AccessKeyService, transport),
+		audit: createClient(AuditService, transport),
 		owners: createClient(ConversationOwnerService, transport),
 		erasing: createClient(ConversationEraseService, transport),
 		refusedPosts: createClient(RefusedPostService, transport),

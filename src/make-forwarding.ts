@@ -1,3 +1,4 @@
+import type { Audit } from "./access/audit.ts";
 import type { Config } from "./config/config.ts";
 import type { ConversationReads } from "./conversations/conversation-reads.ts";
 import { CLOCK } from "./forward/endpoint-worker.ts";
@@ -30,6 +31,7 @@ export function forwardingOf(
 	store: Store,
 	reads: Pick<ConversationReads, "of">,
 	log: Pick<Logger, "endpointChanged" | "endpointDisabled" | "workFailed">,
+	audit: Pick<Audit, "add">,
 ): Forwarding {
 	const { name, version } = packageJson();
 	const sink = new HttpSink({ allowsInside: forwardPrivate, userAgent: `${name}/${version}` });
@@ -46,7 +48,10 @@ export function forwardingOf(
 			...shared,
 			reads,
 			onChange,
-			audit: async (action, caller, endpoint) => log.endpointChanged(endpoint, caller.owner ?? "", action, caller.name),
+			audit: async (action, caller, endpoint, details) => {
+				log.endpointChanged(endpoint, caller.owner ?? "", action, caller.name);
+				await audit.add(action, caller, endpoint, details);
+			},
 		}),
 		options: {
 			...shared,

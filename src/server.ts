@@ -6,6 +6,7 @@ import { ConversationReconcileService } from "../gen/conversations/v1/conversati
 import { ConversationSpaceService } from "../gen/conversations/v1/conversation_space_service_pb.js";
 import { ConversationUsageService } from "../gen/conversations/v1/conversation_usage_service_pb.js";
 import { AccessKeys, COMMAND } from "./access/access-keys.ts";
+import { Audit } from "./access/audit.ts";
 import { Gate } from "./access/gate.ts";
 import { posterOf } from "./access/keys.ts";
 import { RateLimit } from "./access/rate-limit.ts";
@@ -13,6 +14,7 @@ import { REFRESH_INTERVAL, StoredKeys } from "./access/stored-keys.ts";
 import { type Address, formatAddress } from "./config/address.ts";
 import type { Config } from "./config/config.ts";
 import { ConversationReads } from "./conversations/conversation-reads.ts";
+import { onErasedOf } from "./conversations/erase/erase.ts";
 import { EventIngest } from "./conversations/ingest/event-ingest.ts";
 import { GapLog } from "./conversations/ingest/gap-log.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
@@ -162,7 +164,8 @@ export async function startService(
 		}),
 	);
 	requireKeys(config, storedKeys);
-	const accessKeys = new AccessKeys(storedKeys, [...configured, ...certificates], log);
+	const audit = new Audit(store);
+	const accessKeys = new AccessKeys(storedKeys, [...configured, ...certificates], log, audit);
 	const rateLimit = rateLimitPerKey === undefined ? undefined : new RateLimit(rateLimitPerKey);
 	const gate = new Gate(storedKeys.keyring, SERVICES, {
 		certificates,
@@ -205,15 +208,15 @@ export async function startService(
 		refused: refusedPosts,
 		onUnreadable,
 		onUnreadableEvent: (event) => log.eventUnreadable(event),
-		onErased: log.conversationErased,
+		onErased: onErasedOf(log, audit),
 	});
-	const forwarding = forwardingOf(config, store, reads, log);
+	const forwarding = forwardingOf(config, store, reads, log, audit);
 	opened.use(forwarding.sink);
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const { counts, senders } = reads.of({ owner: undefined });
 	const info = serviceInfo(config, () => readiness.passes("store"));
 	const methods = rpcMethods({
-		...{ ingest, eventIngest: eventPosts, reads, retries, accessKeys, info },
+		...{ ingest, eventIngest: eventPosts, reads, retries, accessKeys, audit, info },
 		owners: { store, log },
 		searchIndex: { store, log },
 		forwarding: { endpoints: forwarding.endpoints, store },
@@ -221,7 +224,7 @@ export async function startService(
 	const reconciler = reconcilerOf(config, accessKeys, { store, ingest, eventIngest, log, stopping: stopping.signal });
 	const held = new HeldBatches(admission);
 	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
-	const jsonReads = jsonRoutes(basePath, { methods, reads, stream: rpc });
+	const jsonReads = jsonRoutes(basePath, { methods, reads, audit, stream: rpc });
 	const routes = [
 		...probeRoutes(readiness),
 		metricsRoute(() => metrics.scrape()),

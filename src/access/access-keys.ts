@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { ServiceError } from "../errors.ts";
 import type { AccessKeyRow } from "../store/access-keys.ts";
+import type { Audit, AuditedCaller } from "./audit.ts";
 import { defaultScopes, hashKey, OWNER, type Principal, type Scope, scopes } from "./keys.ts";
 import { microseconds, SERVICE, type StoredKeys } from "./stored-keys.ts";
 
@@ -35,6 +36,8 @@ export interface AccessKeysLog {
 const NAME = /^[A-Za-z0-9._-]{1,64}$/;
 /** Holder of all scopes, without an owner: a command on the machine of the service. */
 export const COMMAND: Principal = Object.freeze({ name: "command", scopes: new Set(scopes), owner: undefined });
+/** The service itself, as a caller. */
+const OF_SERVICE: AuditedCaller = { name: SERVICE, owner: undefined };
 /** Scopes of the key of the first start. */
 const FIRST_SCOPES: readonly Scope[] = [...defaultScopes, "metrics", "keys"];
 /** Name of the key with which the first start opens the console. */
@@ -46,22 +49,25 @@ const FIRST_NAME = "default";
 
 /**
  * Creates, lists and revokes access keys for callers. A caller with an owner reaches the keys of that owner only. Every
- * change is logged.
+ * change is logged and audited.
  */
 export class AccessKeys {
 	readonly #stored: StoredKeys;
 	readonly #configured: readonly ConfiguredKey[];
 	readonly #log: AccessKeysLog;
+	readonly #audit: Pick<Audit, "add">;
 
 	/** @param configured keys and certificates of the configuration */
 	constructor(
 		stored: StoredKeys,
 		configured: readonly Pick<Principal, "name" | "scopes" | "owner">[],
 		log: AccessKeysLog,
+		audit: Pick<Audit, "add">,
 	) {
 		this.#stored = stored;
 		this.#configured = configured.map(({ name, scopes, owner }) => ({ name, scopes, owner, configured: true }));
 		this.#log = log;
+		this.#audit = audit;
 	}
 
 	/**
@@ -78,7 +84,7 @@ export class AccessKeys {
 		if (expiresAt !== undefined && expiresAt <= now) throw invalid("expires_at", "must be in the future");
 		const grant = grantOf(asked, caller);
 		if (this.#configured.some((configured) => configured.name === name)) throw taken(name);
-		return await this.#create({ name, ...grant, expiresAt }, caller.name, now);
+		return await this.#create({ name, ...grant, expiresAt }, caller, now);
 	}
 
 	/**
@@ -90,7 +96,7 @@ export class AccessKeys {
 	async createFirst(): Promise<string | undefined> {
 		if (this.#stored.all.length > 0) return undefined;
 		const grant = { name: FIRST_NAME, scopes: FIRST_SCOPES, owner: "", expiresAt: undefined };
-		const { key } = await this.#create(grant, SERVICE, microseconds(Date.now()));
+		const { key } = await this.#create(grant, OF_SERVICE, microseconds(Date.now()));
 		return key;
 	}
 
@@ -103,20 +109,21 @@ export class AccessKeys {
 	async createForConsole(): Promise<string> {
 		const now = Date.now();
 		const grant = { scopes: ["read"] as const, owner: "", expiresAt: microseconds(now + CONSOLE_KEY_LIFETIME) };
-		const { key } = await this.#create({ name: CONSOLE_NAME, ...grant }, SERVICE, microseconds(now));
+		const { key } = await this.#create({ name: CONSOLE_NAME, ...grant }, OF_SERVICE, microseconds(now));
 		return key;
 	}
 
 	async #create(
 		{ name, ...grant }: Pick<AccessKeyRow, "name" | "scopes" | "owner" | "expiresAt">,
-		createdBy: string,
+		caller: AuditedCaller,
 		createdAt: bigint,
 	): Promise<{ readonly key: string; readonly row: AccessKeyRow }> {
 		const key = randomBytes(32).toString("base64url");
 		const ends = { revokedAt: undefined, lastUsedAt: undefined };
-		const row: AccessKeyRow = { name, sha256: hashKey(key), ...grant, createdAt, createdBy, ...ends };
+		const row: AccessKeyRow = { name, sha256: hashKey(key), ...grant, createdAt, createdBy: caller.name, ...ends };
 		if (!(await this.#stored.create(row))) throw taken(name);
-		this.#log.accessKeyCreated(row, createdBy);
+		this.#log.accessKeyCreated(row, caller.name);
+		await this.#audit.add("key.created", caller, name, row.scopes.join("+"));
 		return { key, row };
 	}
 
@@ -144,6 +151,7 @@ export class AccessKeys {
 		if (known.revokedAt !== undefined) return known;
 		await this.#stored.revoke(name);
 		this.#log.accessKeyRevoked(name, caller.name);
+		await this.#audit.add("key.revoked", caller, name);
 		return this.#stored.all.find((key) => key.name === name) ?? known;
 	}
 }

@@ -4,9 +4,10 @@ import type { DescService } from "@bufbuild/protobuf";
 import { type Client, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
 import { AccessKeys, COMMAND } from "../access/access-keys.ts";
+import { Audit } from "../access/audit.ts";
 import { StoredKeys } from "../access/stored-keys.ts";
 import type { Config } from "../config/config.ts";
-import { EraseConversations } from "../conversations/erase/erase.ts";
+import { EraseConversations, onErasedOf } from "../conversations/erase/erase.ts";
 import { accessKeyMethods } from "../rpc/access-key-methods.ts";
 import { eraseMethods } from "../rpc/erase-methods.ts";
 import { inProcessTransport } from "../rpc/in-process.ts";
@@ -63,12 +64,13 @@ async function openAdmin(config: Config, more?: MoreMethods): Promise<Admin> {
 	);
 	const keysLog = { workFailed: log.workFailed, accessKeyExpires: () => undefined };
 	const stored = opened.use(await StoredKeys.open(store.accessKeys, { configured, log: keysLog }));
-	const accessKeys = new AccessKeys(stored, [...configured, ...clientCertificates], log);
+	const audit = new Audit(store);
+	const accessKeys = new AccessKeys(stored, [...configured, ...clientCertificates], log, audit);
 	const others = more === undefined ? [] : await more({ config, store, accessKeys, log, opened });
-	const erasing = new EraseConversations(store, log.conversationErased, log.recordUnreadable);
+	const erasing = new EraseConversations(store, onErasedOf(log, audit), log.recordUnreadable);
 	const methods = [
 		...accessKeyMethods(accessKeys),
-		...ownerMethods(store, log),
+		...ownerMethods(store, log, audit),
 		...eraseMethods({ of: () => ({ erasing }) }),
 		rebuildMethod(store, log),
 		...others,

@@ -45,6 +45,9 @@ export interface NamedEndpoint {
 	readonly owner: string;
 }
 
+/** What is written down. */
+type EndpointAction = `endpoint.${string}` | `delivery.${string}`;
+
 /** A caller, and what its owner limits. */
 type Caller = Pick<Principal, "name" | "owner">;
 
@@ -58,7 +61,7 @@ export interface EndpointsOptions {
 	/** Called when endpoints or deliveries have changed. */
 	readonly onChange: () => void;
 	/** Writes down what a caller did. */
-	readonly audit: (action: string, caller: Caller, endpoint: string, details?: string) => Promise<void>;
+	readonly audit: (action: EndpointAction, caller: Caller, endpoint: string, details?: string) => Promise<void>;
 }
 
 /** What callers do with endpoints. A caller with an owner has those of its owner only. */
@@ -258,7 +261,12 @@ export class Endpoints {
 		return row;
 	}
 
-	async #changed(action: string, caller: Caller, { name }: Pick<EndpointRow, "name">, details = ""): Promise<void> {
+	async #changed(
+		action: EndpointAction,
+		caller: Caller,
+		{ name }: Pick<EndpointRow, "name">,
+		details = "",
+	): Promise<void> {
 		await this.#options.audit(action, caller, name, details);
 		this.#options.onChange();
 	}

@@ -4,6 +4,7 @@ import {
 	ConversationOwnerService,
 } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import type { Audit } from "../access/audit.ts";
 import { OWNER } from "../access/keys.ts";
 import { conditionsOf, invalid, uuid } from "../conversations/read/filter.ts";
 import { ServiceError } from "../errors.ts";
@@ -29,7 +30,7 @@ export interface OwnersLog {
 export type OwnersStore = Pick<Store, "assignOwner" | "countWithoutSender" | "listConversations">;
 
 /** The method of `ConversationOwnerService`. */
-export function ownerMethods(store: OwnersStore, log: OwnersLog): readonly RpcMethod[] {
+export function ownerMethods(store: OwnersStore, log: OwnersLog, audit: Pick<Audit, "add">): readonly RpcMethod[] {
 	return [
 		unary(ConversationOwnerService.method.assignOwner, async (request, caller) => {
 			if (caller.owner !== undefined)
@@ -44,7 +45,10 @@ export function ownerMethods(store: OwnersStore, log: OwnersLog): readonly RpcMe
 					for (let changed = STEP; changed === STEP; assigned += changed)
 						changed = await store.assignOwner({ owner, of, limit: STEP });
 			} finally {
-				if (assigned > 0) log.ownerAssigned(owner, assigned, caller.name);
+				if (assigned > 0) {
+					log.ownerAssigned(owner, assigned, caller.name);
+					await audit.add("conversations.assigned", caller, owner, `${assigned}`);
+				}
 			}
 			return { assigned: BigInt(assigned), leftWithoutSender: BigInt(await store.countWithoutSender()) };
 		}),

@@ -59,16 +59,19 @@ type StreamHandler<Request, Response extends DescMessage> = (
 interface MethodOptions<Request> {
 	/** Returns the id of the conversation that a request is about, or an empty text. It is for the log. */
 	readonly conversationId?: (request: Request) => string;
+	/** Called before the handler, such as to write down what is read. */
+	readonly before?: (request: Request, caller: Principal) => Promise<void>;
 }
 
 /** Defines a unary method. */
 export function unary<I extends DescMessage, O extends DescMessage>(
 	method: DescMethodUnary<I, O>,
 	handler: Handler<MessageShape<I>, Promise<MessageInitShape<O>>>,
-	{ conversationId }: MethodOptions<MessageShape<I>> = {},
+	{ conversationId, before }: MethodOptions<MessageShape<I>> = {},
 ): UnaryRpc {
 	const respond: Handler<MessageShape<I>, Promise<MessageShape<O>>> = async (request, caller, signal) => {
 		try {
+			await before?.(request, caller);
 			return create(method.output, await handler(request, caller, signal));
 		} catch (error) {
 			throw withConversation(error, conversationId?.(request));
@@ -118,7 +121,7 @@ export function unaryUndecoded<I extends DescMessage, O extends DescMessage>(
 export function serverStream<I extends DescMessage, O extends DescMessage>(
 	method: DescMethodServerStreaming<I, O>,
 	handler: StreamHandler<MessageShape<I>, O>,
-	{ conversationId }: MethodOptions<MessageShape<I>> = {},
+	{ conversationId, before }: MethodOptions<MessageShape<I>> = {},
 ): StreamRpc {
 	return {
 		kind: "server_streaming",
@@ -126,6 +129,7 @@ export function serverStream<I extends DescMessage, O extends DescMessage>(
 		stream: async function* (bytes, caller, signal) {
 			const request = decodeRequest(method.input, bytes);
 			try {
+				await before?.(request, caller);
 				yield* watchUntilEnded(caller, signal, (over) => handler(request, caller, over));
 			} catch (error) {
 				throw withConversation(error, conversationId?.(request));

@@ -1,5 +1,6 @@
-import { create, type DescService, type MessageInitShape } from "@bufbuild/protobuf";
+import { create, type DescService, type Message, type MessageInitShape } from "@bufbuild/protobuf";
 import { AccessKeyService } from "../../gen/conversations/v1/access_key_service_pb.js";
+import { AuditService } from "../../gen/conversations/v1/audit_service_pb.js";
 import { ConversationEraseService } from "../../gen/conversations/v1/conversation_erase_service_pb.js";
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
@@ -23,6 +24,7 @@ import {
 	ServiceInfoService,
 } from "../../gen/conversations/v1/service_info_service_pb.js";
 import type { AccessKeys } from "../access/access-keys.ts";
+import type { Audit } from "../access/audit.ts";
 import { type Principal, posterOf } from "../access/keys.ts";
 import type { ConversationReads } from "../conversations/conversation-reads.ts";
 import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
@@ -34,6 +36,7 @@ import type { Endpoints } from "../forward/endpoints.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import type { Store } from "../store/store.ts";
 import { accessKeyMethods } from "./access-key-methods.ts";
+import { auditMethods, auditSecrets } from "./audit-methods.ts";
 import { eraseMethods } from "./erase-methods.ts";
 import { forwardingMethods } from "./forwarding-methods.ts";
 import { type OwnersLog, type OwnersStore, ownerMethods } from "./owner-methods.ts";
@@ -54,6 +57,7 @@ export const SERVICES: readonly DescService[] = [
 	ConversationSenderService,
 	ConversationGapService,
 	AccessKeyService,
+	AuditService,
 	ConversationOwnerService,
 	RefusedPostService,
 	ConversationEraseService,
@@ -72,6 +76,7 @@ export interface RpcContext {
 	readonly reads: Pick<ConversationReads, "of">;
 	readonly retries: Pick<RetryRefusedPosts, "retry">;
 	readonly accessKeys: AccessKeys;
+	readonly audit: Audit;
 	readonly owners: { readonly store: OwnersStore; readonly log: OwnersLog };
 	readonly searchIndex: { readonly store: Pick<Store, "textIndex">; readonly log: SearchLog };
 	readonly forwarding: { readonly endpoints: Endpoints; readonly store: Pick<Store, "updates"> };
@@ -80,11 +85,12 @@ export interface RpcContext {
 
 /** The methods of {@link SERVICES}. Every transport mounts this table. */
 export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
-	const { ingest, eventIngest, reads, retries, accessKeys, owners, searchIndex, forwarding } = context;
+	const { ingest, eventIngest, reads, retries, accessKeys, audit, owners, searchIndex, forwarding } = context;
 	const ingesting = ConversationIngestService.method;
 	const ingestingEvents = ConversationEventIngestService.method;
 	const reading = ConversationService.method;
 	const readingEvents = ConversationEventService.method;
+	const before = (request: Message, caller: Principal) => auditSecrets(audit, request, caller);
 	const conversationId = (request: { readonly conversationId: string }) => request.conversationId;
 	return [
 		unaryUndecoded(ingesting.ingestConversation, "conversation", async (encoded, caller, signal) => {
@@ -106,17 +112,21 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 				setEncodedField(response, GetConversationResponseSchema.field.conversation, found.conversation);
 				return response;
 			},
-			{ conversationId: ({ id }) => id },
+			{ conversationId: ({ id }) => id, before },
 		),
-		unary(reading.listConversations, async (request, caller) => {
-			const page = await reads.of(caller).list.list({ ...request, ...viewOptionsOf(request, caller) });
-			const { nextPageToken, totalSize } = page;
-			return {
-				conversations: page.conversations.map(toEntry),
-				nextPageToken,
-				...(totalSize === undefined ? {} : { totalSize }),
-			};
-		}),
+		unary(
+			reading.listConversations,
+			async (request, caller) => {
+				const page = await reads.of(caller).list.list({ ...request, ...viewOptionsOf(request, caller) });
+				const { nextPageToken, totalSize } = page;
+				return {
+					conversations: page.conversations.map(toEntry),
+					nextPageToken,
+					...(totalSize === undefined ? {} : { totalSize }),
+				};
+			},
+			{ before },
+		),
 		unary(ConversationReportService.method.countConversations, async (request, caller) => {
 			const { counts, total } = await reads.of(caller).counts.count(request);
 			return { counts: [...counts], total };
@@ -127,7 +137,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 				const page = await reads.of(caller).updates.list({ ...request, ...viewOptionsOf(request, caller) });
 				return { updates: [...page.entries], nextPageToken: page.nextPageToken };
 			},
-			{ conversationId },
+			{ conversationId, before },
 		),
 		serverStream(
 			reading.watchConversationUpdates,
@@ -137,7 +147,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 					.of(caller)
 					.watchUpdates({ ...targetOf(request), filter, origin, view: viewOptionsOf(request, caller) }, signal);
 			},
-			{ conversationId },
+			{ conversationId, before },
 		),
 		unary(
 			readingEvents.listConversationEvents,
@@ -147,7 +157,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 					.events.list({ ...request, secrets: secretsFormOf(request.secrets, caller) });
 				return { events: [...page.entries], nextPageToken: page.nextPageToken };
 			},
-			{ conversationId },
+			{ conversationId, before },
 		),
 		serverStream(
 			readingEvents.watchConversationEvents,
@@ -157,7 +167,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 					.of(caller)
 					.watchEvents({ ...targetOf(request), filter, secrets: secretsFormOf(secrets, caller) }, signal);
 			},
-			{ conversationId },
+			{ conversationId, before },
 		),
 		unary(ConversationReportService.method.reportUsage, (request, caller) => reads.of(caller).usage.report(request)),
 		searchMethod(reads),
@@ -171,8 +181,9 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			{ conversationId },
 		),
 		...accessKeyMethods(accessKeys),
-		...ownerMethods(owners.store, owners.log),
-		...refusedPostMethods(reads, retries),
+		...auditMethods(audit),
+		...ownerMethods(owners.store, owners.log, audit),
+		...refusedPostMethods(reads, retries, audit),
 		...eraseMethods(reads),
 		...forwardingMethods(forwarding.endpoints, forwarding.store),
 		unary(ConversationSenderService.method.listSenders, async (_, caller) => ({

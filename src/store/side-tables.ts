@@ -1,3 +1,4 @@
+import { auditReads, auditWrites } from "./audit.ts";
 import { forwardingReads, forwardingWrites, REPEATABLE_WRITES } from "./forwarding.ts";
 import type { SessionCalls } from "./session-calls.ts";
 
@@ -10,8 +11,8 @@ export interface SideTables {
 	readonly write: SessionCalls<typeof sideWrites>;
 }
 
-export const sideReads = { ...forwardingReads };
-export const sideWrites = { ...forwardingWrites };
+export const sideReads = { ...auditReads, ...forwardingReads };
+export const sideWrites = { ...auditWrites, ...forwardingWrites };
 
 /** Whether a write need not be on disk before the answer, because it is done again after a crash. */
 export function isRepeatable(write: string): boolean {

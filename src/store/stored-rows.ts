@@ -2,6 +2,7 @@ import type { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { childrenIn } from "../record/record-relations.ts";
 import type { AccessKeyRow } from "./access-keys.ts";
 import type { Activity } from "./activity.ts";
+import type { AuditEntry } from "./audit.ts";
 import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
 import type { Erasure } from "./erasure.ts";
 import type { NewEvent } from "./events.ts";
@@ -42,6 +43,8 @@ export interface StoredRows {
 	readonly refusedPost: RefusedPostRow;
 	/** Ordered by sequence. */
 	readonly erasure: Erasure;
+	/** Ordered by number. */
+	readonly audit: AuditEntry;
 }
 
 /** The kinds of rows, in the order in which they must be written. */
@@ -58,6 +61,7 @@ export const rowKinds = [
 	"sender",
 	"refusedPost",
 	"erasure",
+	"audit",
 ] as const satisfies readonly (keyof StoredRows)[];
 export type RowKind = (typeof rowKinds)[number];
 
@@ -117,13 +121,14 @@ export interface GapsRow {
 }
 
 /**
- * The key that orders the rows of a kind: the sequence, the id of a refused post, the id of the conversation, {@link senderKey}, or the name of
- * the access key.
+ * The key that orders the rows of a kind: the sequence, the id of a refused post, the number of an entry of the audit, the
+ * id of the conversation, {@link senderKey}, or the name of the access key.
  */
 export type RowKey = bigint | string;
 
 export function keyOf(row: StoredRows[RowKind]): RowKey {
 	if ("name" in row) return row.name;
+	if ("number" in row) return row.number;
 	if ("reasons" in row) return row.id;
 	if ("usualInterval" in row) return senderKey(row);
 	return "sequence" in row ? row.sequence : row.conversationId;

@@ -494,6 +494,23 @@ const descriptions = {
 		key: ["name"],
 	},
 
+	/** Who did what: see audit.ts. Conversations are named by digests, so that an erasure changes nothing here. */
+	audit: {
+		spread: "coordinator",
+		columns: {
+			number: "integer",
+			at: "integer",
+			action: "plain",
+			caller: "plain",
+			// That of the caller; empty for none.
+			owner: "plain",
+			subject: "plain",
+			details: "plain",
+		},
+		key: ["number"],
+		indexes: { audit_by_owner: "(owner, number)" },
+	},
+
 	/**
 	 * The view of usage: what was seen of the usage of each conversation, also after the conversation itself was removed.
 	 * `ledger` is a text from which its rows follow: see usage/ledger.ts; empty of an erased conversation, whose id is a

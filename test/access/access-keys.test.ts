@@ -25,7 +25,9 @@ async function open() {
 		...key,
 		name: `configured-${n}`,
 	}));
-	return { keys, stored, access: new AccessKeys(stored, configured, keys.log) };
+	const audited: unknown[] = [];
+	const audit = { add: async (...entry: unknown[]) => void audited.push(entry) };
+	return { keys, stored, audited, access: new AccessKeys(stored, configured, keys.log, audit) };
 }
 
 test("a caller makes keys with scopes that it holds, for its own owner, and no service-wide key for an owner", () => {
@@ -49,7 +51,7 @@ test("a caller makes keys with scopes that it holds, for its own owner, and no s
 
 describe("AccessKeys", () => {
 	test("creates a key that works, is shown once, stored as its hash and logged with its caller", async () => {
-		const { keys, stored, access } = await open();
+		const { keys, stored, audited, access } = await open();
 		await using _ = keys;
 		const expiresAt = microseconds(Date.now() + 90 * 86_400_000);
 		const wish = { scopes: ["read", "ingest", "read"], owner: "team-a", expiresAt };
@@ -66,6 +68,7 @@ describe("AccessKeys", () => {
 		expect(await keys.table.list()).toEqual([{ ...row, sha256: new Uint8Array(row.sha256) }]);
 		expect(stored.keyring.authenticate(key)).toMatchObject({ name: "agent", owner: "team-a" });
 		expect(keys.lines).toEqual([["created", row, "of all"]]);
+		expect(audited).toEqual([["key.created", expect.objectContaining({ name: "of all" }), "agent", "ingest+read"]]);
 	});
 
 	test.each([

@@ -8,6 +8,7 @@ import {
 	WatchConversationUpdatesResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { AccessKeys } from "../../src/access/access-keys.ts";
+import { Audit } from "../../src/access/audit.ts";
 import { Gate, rpcPath } from "../../src/access/gate.ts";
 import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
 import { StoredKeys } from "../../src/access/stored-keys.ts";
@@ -99,15 +100,16 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		};
 		const ingest = new Ingest(reading.store, intake, eventIngest, { add: () => undefined });
 		const admission = new Admission(16 * 1024 * 1024, bounds && { watch: bounds });
+		const audit = new Audit(reading.store);
 		const stored = await StoredKeys.open(reading.store.accessKeys, { configured: [], log });
-		const accessKeys = new AccessKeys(stored, [], log);
+		const accessKeys = new AccessKeys(stored, [], log, audit);
 		const reads: Pick<ConversationReads, "of"> = {
 			of: () => ({
 				get,
 				list,
 				erasing: new EraseConversations(
 					reading.store,
-					() => undefined,
+					async () => undefined,
 					() => undefined,
 				),
 				counts: new CountConversations(reading.store),
@@ -130,6 +132,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 				reads,
 				retries: { retry: unused },
 				accessKeys,
+				audit,
 				owners: { store: reading.store, log },
 				searchIndex: { store: reading.store, log },
 				forwarding: { endpoints: testEndpoints(reading.store, reads), store: reading.store },
@@ -144,7 +147,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const requests = unobservedRequests();
 		const address = { host: "127.0.0.1", port: 0 };
 		const { methods } = options;
-		const routes = jsonRoutes("", { methods, reads, stream: { ...options, limits: { answerTime } } });
+		const routes = jsonRoutes("", { methods, reads, audit, stream: { ...options, limits: { answerTime } } });
 		const http = await listenHttp(
 			{ address, tls: undefined, log },
 			observed(requests, createRouter({ ...options, routes, rpcs: connectHandlers(options) })),

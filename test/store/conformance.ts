@@ -11,6 +11,7 @@ import type { Store } from "../../src/store/store.ts";
 import type { Appended } from "../../src/store/updates.ts";
 import { accessKeyConformance } from "./conformance-access-keys.ts";
 import { activityConformance } from "./conformance-activity.ts";
+import { auditConformance } from "./conformance-audit.ts";
 import { countConformance } from "./conformance-counts.ts";
 import { eraseConformance } from "./conformance-erase.ts";
 import { eventRetentionConformance } from "./conformance-event-retention.ts";
@@ -451,6 +452,7 @@ export function storeConformance(harness: StoreHarness): void {
 	fetchedConformance(current);
 	gapConformance(current, reopen);
 	accessKeyConformance(current, reopen);
+	auditConformance(current, reopen);
 	searchConformance(harness);
 	ownerConformance(() => harness.open(async () => false));
 	countConformance(() => harness.open(async () => false));

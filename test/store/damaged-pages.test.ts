@@ -110,7 +110,7 @@ describe("a database with damaged pages", () => {
 		const digests: string[] = [];
 		const erasing = new EraseConversations(
 			store,
-			(digest) => digests.push(digest),
+			async (digest) => void digests.push(digest),
 			() => undefined,
 		);
 		const erase = (id: string) => erasing.erase({ id, withChildren: false }, { name: "operator" });

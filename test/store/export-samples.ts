@@ -2,6 +2,7 @@ import { expect } from "vitest";
 import type { Store } from "../../src/store/store.ts";
 import { Random } from "../support/random.ts";
 import { accessKey } from "./conformance-access-keys.ts";
+import { auditEntry } from "./conformance-audit.ts";
 import { refusedPost } from "./conformance-refused-posts.ts";
 import { appendEvents, batch, effect, event, record, stateUpdate } from "./event-samples.ts";
 import { at } from "./event-steps.ts";
@@ -122,6 +123,7 @@ export async function fill(store: Store): Promise<void> {
 	for (const name of ["B", "a"]) await store.accessKeys.create(accessKey(name));
 	await store.accessKeys.create(accessKey("c", { owner: "", expiresAt: undefined }));
 	await store.accessKeys.revoke("a", at(1_001));
+	for (const n of [1n, 2n]) await store.tables.write.addAudit(auditEntry(n));
 	await store.accessKeys.touch([{ name: "B", at: at(1_002) }]);
 	await store.refusedPosts.add(
 		[
@@ -169,6 +171,7 @@ export async function everything(store: Store) {
 		clock: await store.getRetentionTime(),
 		gaps: await Promise.all(ids.map(async (id) => new Set(await store.listGaps(id)))),
 		accessKeys: (await store.accessKeys.list()).map((key) => ({ ...key, sha256: Buffer.from(key.sha256) })),
+		audit: await store.tables.read.listAudit({ owner: undefined, before: undefined, limit: 10 }),
 		refusedPosts: await store.refusedPosts.list({ limit: 10 }),
 		bodyOfRefused: (await store.refusedPosts.get(refusedPost(1).id))?.body?.length,
 	};

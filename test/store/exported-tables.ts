@@ -9,6 +9,7 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 	sqlite: {
 		access_keys: "SELECT * FROM access_keys ORDER BY name",
 		activities: "SELECT * FROM activities ORDER BY conversation_id",
+		audit: "SELECT * FROM audit ORDER BY number",
 		changed_conversations: "made by each database itself",
 		children: "SELECT * FROM children ORDER BY conversation_id, child",
 		conversation_counts: "SELECT * FROM conversation_counts ORDER BY owner, status, agent_kind, model, sender",
@@ -56,6 +57,7 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 	postgres: {
 		access_keys: "SELECT * FROM conversation_updates.access_keys ORDER BY name",
 		activities: "SELECT * FROM conversation_updates.activities ORDER BY conversation_id",
+		audit: "SELECT * FROM conversation_updates.audit ORDER BY number",
 		changed_conversations: "made by each database itself",
 		children: "SELECT * FROM conversation_updates.children ORDER BY conversation_id, child",
 		claims: "made by each database itself",

@@ -1,18 +1,23 @@
 import type { ConversationFilter } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import type { Audit, AuditedCaller } from "../../access/audit.ts";
 import { ServiceError } from "../../errors.ts";
 import type { Condition } from "../../store/condition.ts";
 import type { StoredConversation } from "../../store/conversation-lists.ts";
 import { idDigest } from "../../store/erasure.ts";
+import type { Logger } from "../../telemetry/log.ts";
 import { conditionsOf, invalid, uuid } from "../read/filter.ts";
 import { type OnUnreadable, unreadableError } from "../read/record-opener.ts";
 import type { StoreReads } from "../read/visible-store.ts";
 
-/** Writes down an erasure: the SHA-256 of the id in hexadecimal digits, and the name of the caller. */
-export type OnErased = (digest: string, caller: string) => void;
+/** Writes down an erasure: the SHA-256 of the id in hexadecimal digits, and who asked for it. */
+export type OnErased = (digest: string, caller: AuditedCaller) => Promise<void>;
 
-/** Who asks for an erasure: the name of its access key or certificate. */
-interface Caller {
-	readonly name: string;
+/** Writes erasures to the log and to the audit. */
+export function onErasedOf(log: Pick<Logger, "conversationErased">, audit: Pick<Audit, "add">): OnErased {
+	return async (digest, caller) => {
+		log.conversationErased(digest, caller.name);
+		await audit.add("conversation.erased", caller, digest);
+	};
 }
 
 type ErasableStore = Pick<StoreReads, "erase" | "purge" | "getOrigin" | "listConversations" | "countConversations">;
@@ -42,7 +47,10 @@ export class EraseConversations {
 	 * @returns the number of erased conversations
 	 * @throws ServiceError `not_found` when there is no such conversation that the caller can see
 	 */
-	async erase(request: { readonly id: string; readonly withChildren: boolean }, caller: Caller): Promise<number> {
+	async erase(
+		request: { readonly id: string; readonly withChildren: boolean },
+		caller: AuditedCaller,
+	): Promise<number> {
 		const id = uuid(request.id, "id");
 		const tree = request.withChildren ? await this.#treeOf(id) : [id];
 		let erased = 0;
@@ -62,7 +70,7 @@ export class EraseConversations {
 	 */
 	async eraseMatching(
 		{ filter, max, dryRun }: { filter: ConversationFilter | undefined; max: number; dryRun: boolean },
-		caller: Caller,
+		caller: AuditedCaller,
 	): Promise<{ readonly ids: readonly string[]; readonly matching: number }> {
 		const conditions = conditionsOf(filter);
 		if (conditions.length === 0) throw invalid("filter", "must have at least one condition");
@@ -77,7 +85,7 @@ export class EraseConversations {
 	}
 
 	/** @param conditions that the conversation must meet; left out for any */
-	async #eraseOne(conversationId: string, caller: Caller, conditions?: readonly Condition[]): Promise<boolean> {
+	async #eraseOne(conversationId: string, caller: AuditedCaller, conditions?: readonly Condition[]): Promise<boolean> {
 		const erasedAt = BigInt(Date.now()) * 1000n;
 		const erased = await this.#store.erase({
 			conversationId,
@@ -86,7 +94,7 @@ export class EraseConversations {
 			...(conditions && { conditions }),
 		});
 		if (erased === undefined) return false;
-		this.#onErased(idDigest(conversationId), caller.name);
+		await this.#onErased(idDigest(conversationId), caller);
 		for (const { unreadable, ...at } of erased.unreadable)
 			this.#onUnreadable({ ...at, error: unreadableError(at.conversationId, unreadable) });
 		return true;

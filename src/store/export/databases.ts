@@ -79,6 +79,7 @@ export function countsOf(row: Row): Counts {
 		sender: integer(row.sender),
 		refusedPost: integer(row.refusedPost),
 		erasure: integer(row.erasure),
+		audit: integer(row.audit),
 	};
 }
 

@@ -53,6 +53,7 @@ const NO_ROWS: Counts = {
 	sender: 0,
 	refusedPost: 0,
 	erasure: 0,
+	audit: 0,
 };
 
 /** Counts lines, and computes their SHA-256. */

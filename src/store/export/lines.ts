@@ -341,13 +341,29 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 			erasedAt: int64,
 		}),
 	},
+	audit: {
+		toLine: same,
+		fromLine: z.strictObject({
+			number: int64,
+			at: int64,
+			action: z.string(),
+			caller: z.string(),
+			owner: z.string(),
+			subject: z.string(),
+			details: z.string(),
+		}),
+	},
 };
 
 const range = z.strictObject({ newest: int64, prunedThrough: int64, lastRemoval: int64 });
 const manifest = z.strictObject({
 	format: z.int(),
 	after: orNone(z.strictObject({ update: int64, event: int64 })),
-	counts: z.record(z.enum(rowKinds), integer),
+	// An earlier release had no audit.
+	counts: z
+		.looseObject({})
+		.transform((counts) => ({ audit: 0, ...counts }))
+		.pipe(z.record(z.enum(rowKinds), integer)),
 	updates: range,
 	events: range,
 	retentionTime: int64OrNone,

@@ -1,6 +1,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { accessKeyColumns, accessKeyFrom } from "../access-keys.ts";
+import { auditColumns, auditFrom } from "../audit.ts";
 import { erasureColumns, erasureFrom } from "../erasure.ts";
 import { refusedColumns, refusedRowFrom } from "../refused-posts.ts";
 import {
@@ -255,6 +256,13 @@ function kindsOf(session: Session, own: OwnRows): { readonly [Kind in RowKind]: 
 			key: "sequence",
 			read: (row) => erasureFrom(row, readText),
 			write: (rows) => insert("erasures", rows.map(erasureColumns)),
+		},
+		audit: {
+			table: `${schema}audit`,
+			columns: "*",
+			key: "number",
+			read: auditFrom,
+			write: (rows) => insert("audit", rows.map(auditColumns)),
 		},
 	};
 }

@@ -8,6 +8,7 @@ import {
 	type Message,
 	type MessageShape,
 } from "@bufbuild/protobuf";
+import { AuditService } from "../../../gen/conversations/v1/audit_service_pb.js";
 import { ConversationEraseService } from "../../../gen/conversations/v1/conversation_erase_service_pb.js";
 import {
 	ConversationEventService,
@@ -26,6 +27,7 @@ import {
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { ForwardingService } from "../../../gen/conversations/v1/forwarding_service_pb.js";
 import { RefusedPostSchema, RefusedPostService } from "../../../gen/conversations/v1/refused_post_service_pb.js";
+import type { Audit } from "../../access/audit.ts";
 import { scopeOf } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import type { ConversationReads, Reads } from "../../conversations/conversation-reads.ts";
@@ -38,6 +40,7 @@ import { deriveEncoder } from "../../record/json/encode.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject } from "../../record/json/json-value.ts";
 import { planMessage } from "../../record/plan/plan.ts";
+import { auditSecrets } from "../../rpc/audit-methods.ts";
 import { type RpcMethod, type UnaryRpc, watchUntilEnded } from "../../rpc/rpc-method.ts";
 import { secretsFormOf, viewOptionsOf } from "../../rpc/view-options.ts";
 import { targetOf } from "../../rpc/watch-target.ts";
@@ -80,6 +83,7 @@ export interface JsonRpcContext {
 	readonly methods: readonly RpcMethod[];
 	/** What a caller can read. There is no other way for a route to read conversations, so each is limited. */
 	readonly reads: Pick<ConversationReads, "of">;
+	readonly audit: Pick<Audit, "addOfConversation">;
 	readonly stream: EventStreamOptions;
 }
 
@@ -172,6 +176,7 @@ export const JSON_RPCS: readonly JsonRpc[] = [
 		});
 	}),
 	unary("GET", "/api/v1/search", ConversationSearchService.method.searchConversations),
+	unary("GET", "/api/v1/audit", AuditService.method.listAudit),
 	unary("POST", "/api/v1/endpoints", ForwardingService.method.createEndpoint),
 	unary("GET", "/api/v1/endpoints", ForwardingService.method.listEndpoints),
 	unary("GET", "/api/v1/endpoints/{name}", ForwardingService.method.getEndpoint),
@@ -235,9 +240,10 @@ function text<I extends DescMessage, O extends DescMessage>(
 	rpc: DescMethodUnary<I, O>,
 	answer: (request: MessageShape<I>, call: Call) => Promise<string | ContentResponse>,
 ): JsonRpc {
-	return define(method, path, rpc, (_, read) => ({
+	return define(method, path, rpc, ({ audit }, read) => ({
 		handle: async (route) => {
 			const { request, call } = await read(route);
+			await auditSecrets(audit, request, call.caller);
 			return await answer(request, call);
 		},
 	}));
@@ -257,6 +263,7 @@ function stream<I extends typeof WatchConversationUpdatesRequestSchema | typeof 
 			const { request, call } = await read(route);
 			const after = lastEventId(exchange.request.headers);
 			if (after !== undefined) request.start = { case: "afterSequence", value: after };
+			await auditSecrets(context.audit, request, call.caller);
 			const begin = (signal: AbortSignal) => watchUntilEnded(call.caller, signal, (over) => watch(request, call, over));
 			await sendEventStream(exchange, route.observed, begin, context.stream);
 		},

@@ -52,7 +52,7 @@ test("a conversation that becomes active before its turn is not erased by its in
 		afterFirstList(store, () =>
 			appendEvents(store, batch(active.conversationId, [event({ happenedAt: receivedAt })], { receivedAt })),
 		),
-		(digest) => erased.push(digest),
+		async (digest) => void erased.push(digest),
 		unexpected,
 	);
 	const filter = create(ConversationFilterSchema, { activityTo: timestampFromMs(Number(start / 1000n) + 30_000) });
@@ -83,7 +83,7 @@ test("a child whose record changes while many children are listed is erased too"
 			return undefined;
 		},
 	};
-	const erasing = new EraseConversations(changing, () => undefined, unexpected);
+	const erasing = new EraseConversations(changing, async () => undefined, unexpected);
 	await expect(erasing.erase({ id: root.conversationId, withChildren: true }, CALLER)).rejects.toMatchObject({
 		kind: "not_found",
 	});
@@ -99,7 +99,7 @@ test("a tree has the conversations of the owner of its root only, and nothing is
 	await append(store, { ...foreign, poster: { sender: "red", owner: "red" } });
 	const erasing = new EraseConversations(
 		store,
-		() => undefined,
+		async () => undefined,
 		() => undefined,
 	);
 	const erase = (id: string) => erasing.erase({ id, withChildren: true }, CALLER);
@@ -118,7 +118,7 @@ test("an update of a child that cannot be read is reported, and the conversation
 	const [erased, unreadable]: [string[], StoredAt[]] = [[], []];
 	const erasing = new EraseConversations(
 		store,
-		(digest) => erased.push(digest),
+		async (digest) => void erased.push(digest),
 		({ conversationId, sequence, error }) => {
 			expect(error).toMatchObject({ kind: "data_loss", conversationId: child.conversationId });
 			unreadable.push({ conversationId, sequence });
@@ -145,7 +145,7 @@ test("the files are cleaned before the answer, also when more conversations meet
 			await store.purge();
 		},
 	};
-	const erasing = new EraseConversations(watched, () => undefined, unexpected);
+	const erasing = new EraseConversations(watched, async () => undefined, unexpected);
 	const filter = create(ConversationFilterSchema, { activityTo: timestampFromMs(Number(start / 1000n) + 30_000) });
 	expect(await erasing.eraseMatching({ filter, max: 2, dryRun: false }, CALLER)).toMatchObject({ matching: 3 });
 	expect(calls).toEqual(["erase", "erase", "purge"]);

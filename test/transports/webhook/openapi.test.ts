@@ -32,14 +32,15 @@ const ENDPOINT_VERBS = ["pause", "resume", "test", "rotate-secret", "replay"].ma
 const DELIVERIES = `${ENDPOINTS}/{name}/deliveries`;
 const FORWARDING = [ENDPOINTS, `${ENDPOINTS}/{name}`, ...ENDPOINT_VERBS, DELIVERIES, `${DELIVERIES}/{id}:retry`];
 const READ_PATHS = [READS, `${READS}/counts`, SENDERS, ...OF_ONE, ...WATCHES, USAGE, ...REFUSED, SEARCH];
-const PATHS = [PATH, EVENTS, ...READ_PATHS, ...FORWARDING];
+const AUDIT = "/api/v1/audit";
+const PATHS = [PATH, EVENTS, ...READ_PATHS, AUDIT, ...FORWARDING];
 
 let service: TestService;
 let document: JsonObject;
 
 beforeAll(async () => {
 	service = await startTestService({
-		ACCESS_KEYS: `test:${KEY}:ingest+read+forward,reader:${READER}:read,eraser:${ERASER}:erase+forward`,
+		ACCESS_KEYS: `test:${KEY}:ingest+read+forward+keys,reader:${READER}:read,eraser:${ERASER}:erase+forward`,
 		MAX_BODY_BYTES: "20000",
 		LOG_LEVEL: "silent",
 	});

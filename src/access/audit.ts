@@ -1,0 +1,50 @@
+import type { AuditEntry, AuditQuery } from "../store/audit.ts";
+import { idDigest } from "../store/erasure.ts";
+import type { Store } from "../store/store.ts";
+import type { Principal } from "./keys.ts";
+
+/** What the audit names. Endpoints and budgets have further actions. */
+export type AuditAction =
+	| "key.created"
+	| "key.revoked"
+	| "conversations.assigned"
+	| "conversation.erased"
+	| "conversation.paused"
+	| "refused_posts.replayed"
+	| "secrets.read"
+	| `endpoint.${string}`
+	| `delivery.${string}`
+	| `budget.${string}`;
+
+/** Who does something. */
+export type AuditedCaller = Pick<Principal, "name"> & Partial<Pick<Principal, "owner">>;
+
+/** Writes down who did what. */
+export class Audit {
+	readonly #store: Pick<Store, "tables">;
+
+	constructor(store: Pick<Store, "tables">) {
+		this.#store = store;
+	}
+
+	/**
+	 * Adds an entry. Resolves when it is on disk.
+	 *
+	 * @param subject a name, or for a conversation the SHA-256 of its id, so that an erasure need not change the entry
+	 * @throws ServiceError when the store fails
+	 */
+	async add(action: AuditAction, { name, owner = "" }: AuditedCaller, subject: string, details = ""): Promise<void> {
+		const at = BigInt(Date.now()) * 1000n;
+		await this.#store.tables.write.addAudit({ at, action, caller: name, owner, subject, details });
+	}
+
+	/** Returns entries, the newest first. */
+	async list(query: AuditQuery): Promise<readonly AuditEntry[]> {
+		return await this.#store.tables.read.listAudit(query);
+	}
+
+	/** Adds an entry about a conversation; an empty id stands for many. */
+	async addOfConversation(action: AuditAction, caller: AuditedCaller, id: string, details = ""): Promise<void> {
+		await this.add(action, caller, id === "" ? "" : idDigest(id.toLowerCase()), details);
+	}
+}

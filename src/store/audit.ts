@@ -1,0 +1,81 @@
+import type { Session } from "./session.ts";
+import { bigint, type Row, text } from "./values.ts";
+
+/** What a caller did. */
+export interface NewAuditEntry {
+	/** Microseconds since the Unix epoch. */
+	readonly at: bigint;
+	/** Such as `key.created`. */
+	readonly action: string;
+	/** Name of the caller. */
+	readonly caller: string;
+	/** Owner of the caller; empty for none. */
+	readonly owner: string;
+	/** What it was done to: a name, or the digest of the id of a conversation. */
+	readonly subject: string;
+	readonly details: string;
+}
+
+export interface AuditEntry extends NewAuditEntry {
+	/** Grows with each entry, from 1. */
+	readonly number: bigint;
+}
+
+/** Which entries are listed. */
+export interface AuditQuery {
+	/** Only of callers with this owner; undefined for all. */
+	readonly owner: string | undefined;
+	/** Only those with a smaller number. */
+	readonly before: bigint | undefined;
+	readonly limit: number;
+}
+
+export const auditReads = {
+	/** Returns entries, the newest first. */
+	async listAudit(session: Session, { owner, before, limit }: AuditQuery): Promise<AuditEntry[]> {
+		const tests = [...(owner === undefined ? [] : ["owner = ?"]), ...(before === undefined ? [] : ["number < ?"])];
+		const rows = await session.all(
+			`SELECT * FROM ${session.dialect.schema}audit ${tests.length === 0 ? "" : `WHERE ${tests.join(" AND ")}`}
+			ORDER BY number DESC LIMIT ?`,
+			...[owner, before, limit].filter((value) => value !== undefined),
+		);
+		return rows.map(auditFrom);
+	},
+};
+
+export const auditWrites = {
+	/** Adds an entry after all others. */
+	async addAudit(session: Session, entry: NewAuditEntry): Promise<void> {
+		const { number: _, ...columns } = auditColumns({ ...entry, number: 0n });
+		const names = Object.keys(columns);
+		const table = `${session.dialect.schema}audit`;
+		for (;;) {
+			// Of two transactions with the same number, the second one waits for the first, and then takes the next number.
+			const added = await session.all(
+				`INSERT INTO ${table} (number, ${names.join()})
+				VALUES ((SELECT coalesce(max(number), 0) + 1 FROM ${table}), ${names.map(() => "?").join()})
+				ON CONFLICT DO NOTHING RETURNING number`,
+				...Object.values(columns),
+			);
+			if (added.length > 0) return;
+		}
+	},
+};
+
+/** Returns the columns of an entry. */
+export function auditColumns({ number, at, action, caller, owner, subject, details }: AuditEntry) {
+	return { number, at, action, caller, owner, subject, details };
+}
+
+/** Reads the columns of an entry. */
+export function auditFrom(row: Row): AuditEntry {
+	return {
+		number: bigint(row.number),
+		at: bigint(row.at),
+		action: text(row.action),
+		caller: text(row.caller),
+		owner: text(row.owner),
+		subject: text(row.subject),
+		details: text(row.details),
+	};
+}
