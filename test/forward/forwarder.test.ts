@@ -34,11 +34,11 @@ describe.each(STORES)("with $engine", ({ open }) => {
 	test("a delivery that fails alone is tried again after the listed times, then it is failed, and its conversation goes on", async () => {
 		await using forwarding = new Forwarding(await open());
 		await forwarding.create();
-		forwarding.start();
 		const [bad, good] = [randomUUID(), randomUUID()];
 		const first = await append(forwarding.store, sample({ conversationId: bad }));
 		const second = await append(forwarding.store, sample({ conversationId: bad }));
 		forwarding.answer = ({ sequence }) => (sequence === first.sequence ? failure(404) : OK);
+		forwarding.start();
 		const waits: number[] = [];
 		for (let attempts = 1; attempts <= LISTED.length; attempts++) {
 			const row = await forwarding.until(bad, (one) => one.attempts === attempts);
