@@ -40,6 +40,7 @@ interface RuleCase {
 const ended = (request: string, outcome: string) =>
 	`conversations_requests_ended_total{outcome="${outcome}", request="${request}"}`;
 const bucket = (le: string) => `conversations_commit_duration_seconds_bucket{le="${le}"}`;
+const HOOK = '{endpoint="hook", owner=""}';
 const cost = 'conversations_usage_cost_total{model="a"}';
 const gauge = (alert: string, at: string, series: string, fires: string, quiet: string): RuleCase => ({
 	alert,
@@ -113,6 +114,9 @@ const CASES: readonly RuleCase[] = [
 		},
 	},
 	gauge("NoUpdate", "400m", 'conversations_newest_sequence{log="updates"}', "7x500", "7+1x500"),
+	gauge("EndpointDisabled", "3m", `conversations_endpoint_disabled${HOOK}`, "1x5", "0x5"),
+	gauge("EndpointFailing", "3m", `conversations_endpoint_failing_seconds${HOOK}`, "3700x5", "3000x5"),
+	gauge("EndpointLost", "10m", `conversations_endpoint_lost_total${HOOK}`, "0 0 1x20", "7x20"),
 	gauge("WatcherBehind", "15m", 'conversations_watch_lag{log="updates"}', "20000x20", "5000x20"),
 ];
 
@@ -280,8 +284,15 @@ for (const program of ["promtool", "prometheus"])
 	}
 using folder = new TempFolder();
 await using service = await ServiceProcess.start(folder.file("conversations.db"), {
-	ACCESS_KEYS: `test:${KEY}:ingest+read,prometheus:${SCRAPER}:metrics`,
+	ACCESS_KEYS: `test:${KEY}:ingest+read+forward,prometheus:${SCRAPER}:metrics`,
+	ENCRYPTION_KEY: Buffer.alloc(32, 1).toString("base64"),
 });
+const hook = await fetch(`${service.http}/api/v1/endpoints`, {
+	method: "POST",
+	headers: { "X-Access-Token": KEY, "Content-Type": "application/json" },
+	body: JSON.stringify({ name: "hook", url: "https://receiver.example/", changes: ["GAP"] }),
+});
+ok(hook.ok);
 const stats = { usage_to_metrics: { agent: { model_name: "a", accumulated_cost: 1 } } };
 ok((await postWebhook(service, KEY, JSON.stringify(record({ stats })))).ok);
 testRules(folder, await scrape(service, SCRAPER));

@@ -3,7 +3,7 @@ import type { Config } from "./config/config.ts";
 import type { ConversationReads } from "./conversations/conversation-reads.ts";
 import { CLOCK } from "./forward/endpoint-worker.ts";
 import { Endpoints, tellWith } from "./forward/endpoints.ts";
-import type { Forwarder, ForwarderOptions } from "./forward/forwarder.ts";
+import type { EndpointFigures, Forwarder, ForwarderOptions } from "./forward/forwarder.ts";
 import type { GapNoticesOptions } from "./forward/gap-notices.ts";
 import { HttpSink } from "./forward/http-sink.ts";
 import { Notices } from "./forward/notices.ts";
@@ -21,8 +21,10 @@ export interface Forwarding {
 	readonly notices: Notices;
 	readonly gaps: GapNoticesOptions;
 	readonly sink: HttpSink;
+	/** Returns the figures of the attached forwarder; none before. */
+	figures(): Promise<readonly EndpointFigures[]>;
 	/** Lets changes of endpoints take effect at once in this process. */
-	attach(forwarder: Pick<Forwarder, "poke">): void;
+	attach(forwarder: Pick<Forwarder, "poke" | "figures">): void;
 }
 
 /** Makes what forwards by a configuration. */
@@ -38,7 +40,7 @@ export function forwardingOf(
 	const secrets = new EndpointSecrets(new SealedBytes(encryptionKeys));
 	const linkOf = (conversationId: string) =>
 		consoleUrl === undefined || conversationId === "" ? undefined : `${consoleUrl}#/conversations/${conversationId}`;
-	let attached: Pick<Forwarder, "poke"> | undefined;
+	let attached: Pick<Forwarder, "poke" | "figures"> | undefined;
 	const onChange = () => attached?.poke();
 	const onError = (error: unknown) => log.workFailed("forwarding", error);
 	const shared = { store, secrets, sink, clock: CLOCK, linkOf };
@@ -63,6 +65,7 @@ export function forwardingOf(
 		notices,
 		gaps: { store, notices, clock: CLOCK, onError },
 		sink,
+		figures: async () => (await attached?.figures()) ?? [],
 		attach: (forwarder) => {
 			attached = forwarder;
 		},

@@ -260,6 +260,7 @@ export async function startService(
 		keysExpiring: () => storedKeys.expiring,
 		refused: { counts: () => refusedPosts.counts, usage: () => store.refusedPosts.usage() },
 		reconciled: () => reconciler.figures,
+		forwarded: forwarding.figures,
 		counts: {
 			byStatus: async () => (await counts.count({ groupBy: "status" })).counts,
 			silent: () => countSilent(counts),

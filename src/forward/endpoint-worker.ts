@@ -145,6 +145,16 @@ export class EndpointWorker {
 		return this.#endpoint.generation;
 	}
 
+	/** Sequence of the update through which it has followed the log. */
+	get position(): bigint {
+		return this.#position;
+	}
+
+	/** Number of deliveries that wait, as far as they were loaded. */
+	get waiting(): number {
+		return this.#waiting;
+	}
+
 	/** Whether it delivers no more. */
 	get isOver(): boolean {
 		return this.#stop.signal.aborted;

@@ -15,7 +15,6 @@ export interface EndpointCounts {
 	delivered: number;
 	failedTries: number;
 	failed: number;
-	lost: number;
 }
 
 /** An endpoint with its counters. */
@@ -25,6 +24,10 @@ export interface EndpointFigures extends EndpointCounts {
 	readonly state: EndpointRow["state"];
 	readonly waiting: number;
 	readonly lag: number;
+	/** Seconds since the first failure after the last success; 0 without one. */
+	readonly failing: number;
+	/** Number of updates that were removed before they were sent, since the endpoint was created. */
+	readonly lost: number;
 }
 
 export interface ForwarderOptions extends Omit<WorkerOptions, "store" | "observer"> {
@@ -51,6 +54,9 @@ export class Forwarder implements AsyncDisposable {
 	readonly #unsubscribe: () => void;
 	#listed: readonly ListedEndpoint[] = [];
 	#newest = 0n;
+	/** The newest update at the last look. */
+	#newestThen = 0n;
+	readonly #firstLook: Promise<void>;
 	#wake = new AbortController();
 	#isPoked = false;
 	readonly #running: Promise<void>;
@@ -62,7 +68,7 @@ export class Forwarder implements AsyncDisposable {
 				if (error !== "") this.#countsOf(id).failedTries += 1;
 			},
 			onFinished: ({ id }, state) => {
-				if (state === "delivered" || state === "failed" || state === "lost") this.#countsOf(id)[state] += 1;
+				if (state === "delivered" || state === "failed") this.#countsOf(id)[state] += 1;
 			},
 			onDisabled: (endpoint, reason) => {
 				options.onDisabled(endpoint, reason);
@@ -74,7 +80,9 @@ export class Forwarder implements AsyncDisposable {
 			this.#newest = newest;
 			for (const worker of this.#workers.values()) worker.wake(newest);
 		});
-		this.#running = this.#run();
+		const { promise, resolve } = Promise.withResolvers<void>();
+		this.#firstLook = promise;
+		this.#running = this.#run(resolve);
 	}
 
 	/** Says that endpoints or deliveries have changed. */
@@ -83,20 +91,29 @@ export class Forwarder implements AsyncDisposable {
 		this.#wake.abort();
 	}
 
-	/** The endpoints as they were at the last look. */
-	get figures(): readonly EndpointFigures[] {
-		return this.#listed.map(({ id, name, owner, state, waiting, position }) => {
-			const lag = Math.max(0, Number(this.#newest - position));
-			return { ...this.#countsOf(id), name, owner, state, waiting, lag };
+	/** Returns the endpoints as they were at the last look; those to which this process delivers as they are. */
+	async figures(): Promise<readonly EndpointFigures[]> {
+		await this.#firstLook;
+		const now = this.#options.clock.now();
+		return this.#listed.map(({ id, name, owner, state, failingSince, lost, ...listed }) => {
+			const worker = this.#workers.get(id);
+			const { position, waiting } = worker ?? listed;
+			const newest = worker === undefined ? this.#newestThen : this.#newest;
+			return {
+				...this.#countsOf(id),
+				...{ name, owner, state, waiting, lost: Number(lost), lag: Math.max(0, Number(newest - position)) },
+				failing: failingSince === undefined ? 0 : Math.max(0, now - Number(failingSince / 1000n)) / 1000,
+			};
 		});
 	}
 
-	async #run(): Promise<void> {
+	async #run(onLooked: () => void): Promise<void> {
 		const { clock, onError, look = LOOK } = this.#options;
 		while (!this.#stop.signal.aborted) {
 			this.#wake = new AbortController();
 			this.#isPoked = false;
 			await this.#look().catch(onError);
+			onLooked();
 			if (!this.#isPoked) await clock.wait(look, AbortSignal.any([this.#wake.signal, this.#stop.signal]));
 		}
 	}
@@ -106,6 +123,7 @@ export class Forwarder implements AsyncDisposable {
 		const { store } = this.#options;
 		this.#listed = await store.tables.read.listEndpoints({ owner: undefined });
 		if (this.#newest === 0n) this.#newest = (await store.updates.range()).newest;
+		this.#newestThen = this.#newest;
 		const active = new Map(this.#listed.filter(({ state }) => state === "active").map((one) => [one.id, one]));
 		for (const [id, worker] of this.#workers) {
 			const present = active.get(id);
@@ -139,7 +157,7 @@ export class Forwarder implements AsyncDisposable {
 	}
 
 	#countsOf(id: string): EndpointCounts {
-		return this.#counts.getOrInsertComputed(id, () => ({ delivered: 0, failedTries: 0, failed: 0, lost: 0 }));
+		return this.#counts.getOrInsertComputed(id, () => ({ delivered: 0, failedTries: 0, failed: 0 }));
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {

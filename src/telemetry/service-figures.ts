@@ -35,6 +35,24 @@ export interface ReconciledServer {
 	readonly gone: number;
 }
 
+/** An endpoint, and what was delivered to it since the start. */
+export interface ForwardedEndpoint {
+	readonly name: string;
+	/** Empty for none. */
+	readonly owner: string;
+	readonly state: string;
+	/** Sequences by which its position is behind the newest update. */
+	readonly lag: number;
+	readonly waiting: number;
+	/** Seconds since the first failure after the last success; 0 without one. */
+	readonly failing: number;
+	readonly delivered: number;
+	readonly failed: number;
+	readonly failedTries: number;
+	/** Updates that were removed before they were sent, also before the start. */
+	readonly lost: number;
+}
+
 /** Sources of the metrics, read at each collection. */
 export interface ServiceFigures {
 	readonly requests: Requests;
@@ -53,6 +71,7 @@ export interface ServiceFigures {
 	readonly refused: RefusedFigures;
 	/** What was fetched from agent servers since the start, by agent server. */
 	readonly reconciled: () => readonly ReconciledServer[];
+	readonly forwarded: () => Promise<readonly ForwardedEndpoint[]>;
 	/** Numbers of conversations and senders, read from the store. */
 	readonly counts: ConversationFigures;
 	readonly log: Pick<Logger, "droppedLines">;
@@ -111,6 +130,7 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 		() => LOGS.map((log) => ({ value: Number(watched[log].lag), labels: { log } })),
 	);
 	addReconcileFigures(metrics, figures);
+	addForwardFigures(metrics, figures);
 	addWorkFigures(metrics, figures);
 	addStoreFigures(metrics, figures);
 	addViewFigures(metrics, figures);
@@ -166,6 +186,60 @@ function addReconcileFigures(metrics: Metrics, { reconciled }: ServiceFigures): 
 			description: "Stored conversations that agent servers no longer have, without a report of their deletion",
 		},
 		samples(({ gone }) => gone),
+	);
+}
+
+function addForwardFigures(metrics: Metrics, { forwarded }: ServiceFigures): void {
+	const samples = (values: (endpoint: ForwardedEndpoint) => readonly Sample[]) => async () =>
+		(await forwarded()).flatMap((one) =>
+			values(one).map(({ value, labels }) => ({ value, labels: { endpoint: one.name, owner: one.owner, ...labels } })),
+		);
+	metrics.counter(
+		{
+			name: "conversations.endpoint.deliveries",
+			unit: "{delivery}",
+			description: "Deliveries that ended, by result: delivered, or failed after the last try",
+		},
+		samples(({ delivered, failed }) => [
+			{ value: delivered, labels: { result: "delivered" } },
+			{ value: failed, labels: { result: "failed" } },
+		]),
+	);
+	metrics.counter(
+		{ name: "conversations.endpoint.failed_tries", unit: "{try}", description: "Tries of deliveries that failed" },
+		samples(({ failedTries }) => [{ value: failedTries }]),
+	);
+	metrics.counter(
+		{
+			name: "conversations.endpoint.lost",
+			unit: "{update}",
+			description: "Updates that were removed before they were sent to an endpoint",
+		},
+		samples(({ lost }) => [{ value: lost }]),
+	);
+	metrics.gauge(
+		{
+			name: "conversations.endpoint.lag",
+			unit: "{sequence}",
+			description: "Sequence numbers by which the position of an endpoint is behind the newest update",
+		},
+		samples(({ lag }) => [{ value: lag }]),
+	);
+	metrics.gauge(
+		{ name: "conversations.endpoint.waiting", unit: "{delivery}", description: "Deliveries that wait" },
+		samples(({ waiting }) => [{ value: waiting }]),
+	);
+	metrics.gauge(
+		{
+			name: "conversations.endpoint.failing",
+			unit: "s",
+			description: "Time since the first failure after the last success of an endpoint; 0 without one",
+		},
+		samples(({ failing }) => [{ value: failing }]),
+	);
+	metrics.gauge(
+		{ name: "conversations.endpoint.disabled", unit: "", description: "1 when an endpoint is disabled, else 0" },
+		samples(({ state }) => [{ value: state === "disabled" ? 1 : 0 }]),
 	);
 }
 

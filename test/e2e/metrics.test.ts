@@ -15,13 +15,14 @@ import {
 	ConversationService,
 	WatchConversationUpdatesRequestSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
+import { ForwardingService } from "../../gen/conversations/v1/forwarding_service_pb.js";
 import { ServiceProcess } from "../support/child.ts";
-import { GrpcClient, postWebhook, WEBHOOK } from "../support/clients.ts";
+import { clientOf, GrpcClient, postWebhook, WEBHOOK } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
 import { callRaw, RAW_FORMS } from "../support/raw-rpc.ts";
 import { ingestRequest } from "../support/record-message.ts";
 import { countsOf, familyOf, type Scraped, scrape } from "../support/scrape.ts";
-import { KEY } from "../support/service.ts";
+import { KEY, startTestService } from "../support/service.ts";
 import { ROOT } from "../support/start-command.ts";
 import { TempFolder } from "../support/temp.ts";
 
@@ -38,6 +39,15 @@ let fresh: Scraped;
 beforeAll(async () => {
 	folder = new TempFolder();
 	const ACCESS_KEYS = `test:${KEY}:ingest+read+secrets,prometheus:${SCRAPER}:metrics`;
+	{
+		await using before = await startTestService({
+			ACCESS_KEYS: `test:${KEY}:forward`,
+			DATABASE_URL: `sqlite:${folder.file("conversations.db")}`,
+			ENCRYPTION_KEY: Buffer.alloc(32, 1).toString("base64"),
+		});
+		const asked = { name: "hook", url: "https://receiver.example/", changes: ["GAP"] };
+		await clientOf(ForwardingService, before, "connect", KEY).createEndpoint(asked);
+	}
 	service = await ServiceProcess.start(folder.file("conversations.db"), {
 		ACCESS_KEYS,
 		// Nothing listens there. The figures of an agent server are shown from the start.
@@ -329,6 +339,7 @@ describe("deploy/", () => {
 				"conversations_requests_ended_total",
 				"conversations_requests_unauthenticated_total",
 				"conversations_log_dropped_lines_total",
+				"conversations_endpoint_lost_total",
 			]),
 		);
 		for (const [whole, name, matchers = ""] of selected) {

@@ -183,11 +183,17 @@ describe.each(STORES)("with $engine", ({ open }) => {
 			reason: "it answered with 410",
 		});
 		const two = await append(forwarding.store, sample());
+		const figures = {
+			...{ name: "hook", owner: "", waiting: 1, lost: 0, lag: 0, failing: 0 },
+			...{ delivered: 0, failed: 0, failedTries: 1 },
+		};
+		await expect.poll(() => forwarding.figures()).toEqual([{ ...figures, state: "disabled" }]);
 		forwarding.answer = () => OK;
 		await forwarding.endpoints.resume(named, "position", CALLER);
 		await forwarding.count(3);
 		expect(forwarding.sent.map(({ sequence }) => sequence)).toEqual([one.sequence, one.sequence, two.sequence]);
 		expect(new Set(forwarding.sent.map(({ id }) => id)).size).toBe(2);
+		await expect.poll(() => forwarding.figures()).toEqual([{ ...figures, state: "active", waiting: 0, delivered: 2 }]);
 
 		await forwarding.endpoints.pause(named, CALLER);
 		await append(forwarding.store, sample());

@@ -91,6 +91,11 @@ export class Forwarding implements AsyncDisposable {
 		);
 	}
 
+	/** Returns the figures of the endpoints. */
+	async figures() {
+		return await this.#forwarder?.figures();
+	}
+
 	/** Waits until so many deliveries were sent in all. */
 	async count(number: number): Promise<void> {
 		await vi.waitFor(() => expect(this.sent.length).toBe(number), { timeout: 60_000 });
