@@ -36,6 +36,7 @@ import { FIRST_SEQUENCE } from "../../src/conversations/read/get.ts";
 import { MAX_GROUPS, MAX_TOP, GROUPS as USAGE_GROUPS } from "../../src/conversations/read/report-usage.ts";
 import { REFUSED_ID } from "../../src/conversations/refused/list-refused-posts.ts";
 import { MAX_IDS as MAX_RETRIED } from "../../src/conversations/refused/retry.ts";
+import { packageJson } from "../../src/package-json.ts";
 import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-value.ts";
 import { deriveJsonSchemas, type JsonSchemas } from "../../src/record/json-schema.ts";
 import { type MessagePlan, planEnum, planMessage } from "../../src/record/plan/plan.ts";
@@ -62,7 +63,7 @@ export function openApiDocument(plan: MessagePlan): ExactJsonObject {
 		info: {
 			title: "Conversation Update Webhook Service",
 			summary: "Receives an agent server's conversation updates and serves the conversations to other services.",
-			version: "0.0.1",
+			version: packageJson().version,
 		},
 		paths: {
 			[WEBHOOK_PATH]: { post: conversationWebhook(plan) },

@@ -1,5 +1,6 @@
 import { gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
+import packageJson from "../../package.json" with { type: "json" };
 import { KEY, startTestService } from "../support/service.ts";
 
 const POLICY =
@@ -72,7 +73,7 @@ test.each(["", "/bridge"])(
 			fetch(url, { method: "POST", headers: { "Content-Type": "application/json", ...headers }, body: "{}" });
 		const response = await call({ "X-Access-Token": KEY });
 		expect(await response.json()).toEqual({
-			version: "0.1.0",
+			version: packageJson.version,
 			engine: "sqlite",
 			storeHealthy: true,
 			startedAt: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),

@@ -7,6 +7,7 @@ import {
 	ConversationIngestService,
 	IngestConversationRequestSchema,
 } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import packageJson from "../../package.json" with { type: "json" };
 import { ServiceProcess } from "../support/child.ts";
 import { postWebhook, WEBHOOK } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
@@ -90,7 +91,7 @@ describe("a request with a traceparent", () => {
 			const [request, ...others] = spans.toSorted((a, b) => b.kind - a.kind);
 			const resource = {
 				"service.name": "conversation-update-webhook-service",
-				"service.version": "0.1.0",
+				"service.version": packageJson.version,
 				"deployment.environment.name": "test",
 			};
 			expect(request).toMatchObject({ parentId: spanId, name, kind: 2, status: 0, resource });
