@@ -13,7 +13,7 @@ import { SealedBytes } from "./record/secrets/sealed-bytes.ts";
 import type { Store } from "./store/store.ts";
 import type { Logger } from "./telemetry/log.ts";
 
-/** What forwards, for the service and for commands. */
+/** What forwards. */
 export interface Forwarding {
 	readonly endpoints: Endpoints;
 	readonly options: ForwarderOptions;
@@ -27,34 +27,50 @@ export interface Forwarding {
 	attach(forwarder: Pick<Forwarder, "poke" | "figures">): void;
 }
 
-/** Makes what forwards by a configuration. */
-export function forwardingOf(
+/**
+ * Makes what callers do with endpoints by a configuration, and what it shares with a forwarder.
+ *
+ * @param onChange is called when endpoints or deliveries have changed
+ */
+export function endpointsOf(
 	{ encryptionKeys, forwardPrivate, consoleUrl }: Config,
 	store: Store,
-	reads: Pick<ConversationReads, "of">,
-	log: Pick<Logger, "endpointChanged" | "endpointDisabled" | "workFailed">,
+	log: Pick<Logger, "endpointChanged">,
 	audit: Pick<Audit, "add">,
-): Forwarding {
+	onChange: () => void,
+) {
 	const { name, version } = packageJson();
 	const sink = new HttpSink({ allowsInside: forwardPrivate, userAgent: `${name}/${version}` });
 	const secrets = new EndpointSecrets(new SealedBytes(encryptionKeys));
 	const linkOf = (conversationId: string) =>
 		consoleUrl === undefined || conversationId === "" ? undefined : `${consoleUrl}#/conversations/${conversationId}`;
+	const shared = { store, secrets, sink, clock: CLOCK, linkOf };
+	const endpoints = new Endpoints({
+		...shared,
+		onChange,
+		audit: async (action, caller, endpoint, details) => {
+			log.endpointChanged(endpoint, caller.owner ?? "", action, caller.name);
+			await audit.add(action, caller, endpoint, details);
+		},
+	});
+	return { endpoints, shared };
+}
+
+/** Makes what forwards by a configuration. */
+export function forwardingOf(
+	config: Config,
+	store: Store,
+	reads: Pick<ConversationReads, "of">,
+	log: Pick<Logger, "endpointChanged" | "endpointDisabled" | "workFailed">,
+	audit: Pick<Audit, "add">,
+): Forwarding {
 	let attached: Pick<Forwarder, "poke" | "figures"> | undefined;
 	const onChange = () => attached?.poke();
 	const onError = (error: unknown) => log.workFailed("forwarding", error);
-	const shared = { store, secrets, sink, clock: CLOCK, linkOf };
+	const { endpoints, shared } = endpointsOf(config, store, log, audit, onChange);
 	const notices = new Notices({ store, clock: CLOCK, onChange });
 	return {
-		endpoints: new Endpoints({
-			...shared,
-			reads,
-			onChange,
-			audit: async (action, caller, endpoint, details) => {
-				log.endpointChanged(endpoint, caller.owner ?? "", action, caller.name);
-				await audit.add(action, caller, endpoint, details);
-			},
-		}),
+		endpoints,
 		options: {
 			...shared,
 			random: Math.random,
@@ -64,7 +80,7 @@ export function forwardingOf(
 		},
 		notices,
 		gaps: { store, notices, clock: CLOCK, onError },
-		sink,
+		sink: shared.sink,
 		figures: async () => (await attached?.figures()) ?? [],
 		attach: (forwarder) => {
 			attached = forwarder;

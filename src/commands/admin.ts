@@ -30,6 +30,7 @@ export interface OpenedStore {
 	readonly config: Config;
 	readonly store: Store;
 	readonly accessKeys: AccessKeys;
+	readonly audit: Audit;
 	readonly log: Logger;
 	/** Disposes of what is opened for the methods, before the store. */
 	readonly opened: AsyncDisposableStack;
@@ -66,7 +67,7 @@ async function openAdmin(config: Config, more?: MoreMethods): Promise<Admin> {
 	const stored = opened.use(await StoredKeys.open(store.accessKeys, { configured, log: keysLog }));
 	const audit = new Audit(store);
 	const accessKeys = new AccessKeys(stored, [...configured, ...clientCertificates], log, audit);
-	const others = more === undefined ? [] : await more({ config, store, accessKeys, log, opened });
+	const others = more === undefined ? [] : await more({ config, store, accessKeys, audit, log, opened });
 	const erasing = new EraseConversations(store, onErasedOf(log, audit), log.recordUnreadable);
 	const methods = [
 		...accessKeyMethods(accessKeys),

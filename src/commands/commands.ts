@@ -1,6 +1,7 @@
 import type { Config } from "../config/config.ts";
 import { showProgress } from "../progress.ts";
 import { backupTo, restoreFrom } from "./backup.ts";
+import type { EndpointAction } from "./endpoints.ts";
 import { exportTo, importFrom } from "./export.ts";
 import { migrate } from "./migrate.ts";
 import { durationOption, expiryOption, type OptionName, UsageError, type Values } from "./options.ts";
@@ -120,6 +121,42 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 				print(line);
 		},
 	},
+	"endpoints list": endpoints("list", [], [], "print all endpoints, to which the service sends what happens"),
+	"endpoints show": endpoints("show", ["NAME"], ["owner"], "print an endpoint"),
+	"endpoints create": endpoints(
+		"create",
+		["NAME"],
+		["url", "changes", "filter", "form", "include", "owner"],
+		"create an endpoint and print its secret; it is told of changes such as FINISHED,FAILED, with --filter only of conversations that match, such as tag=team:a",
+	),
+	"endpoints pause": endpoints("pause", ["NAME"], ["owner"], "send nothing to an endpoint until it is resumed"),
+	"endpoints resume": endpoints(
+		"resume",
+		["NAME"],
+		["from", "owner"],
+		"send again to an endpoint that is paused or disabled, from its position or with --from now",
+	),
+	"endpoints test": endpoints("test", ["NAME"], ["owner"], "send a test to an endpoint"),
+	"endpoints rotate-secret": endpoints(
+		"rotate-secret",
+		["NAME"],
+		["owner"],
+		"give an endpoint a new secret, and print it",
+	),
+	"endpoints replay": endpoints(
+		"replay",
+		["NAME"],
+		["from", "to", "owner"],
+		"send the updates from one sequence to another again",
+	),
+	"endpoints deliveries": endpoints(
+		"deliveries",
+		["NAME"],
+		["status", "owner"],
+		"print the newest 100 deliveries of an endpoint, with --status only those that are waiting, delivered, failed, skipped or lost",
+	),
+	"endpoints retry": endpoints("retry", ["NAME", "ID"], ["owner"], "send a delivery again"),
+	"endpoints delete": endpoints("delete", ["NAME"], ["owner"], "remove an endpoint with its deliveries"),
 	reconcile: {
 		operands: [],
 		options: ["agent-server", "sender"],
@@ -200,6 +237,25 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 		run: eraseConversations,
 	},
 };
+
+/** Returns a command about endpoints. */
+function endpoints(
+	action: EndpointAction,
+	operands: readonly string[],
+	options: readonly OptionName[],
+	meaning: string,
+): Command {
+	return {
+		...{ operands, options, meaning: `${meaning}, also while the service runs` },
+		failure: `The command endpoints ${action} failed`,
+		async run(config, names, values) {
+			const { runEndpoints } = await import("./endpoints.ts");
+			const { lines, note } = await runEndpoints(config, action, names, values);
+			if (note !== undefined) process.stderr.write(`${note}\n`);
+			for (const line of lines) print(line);
+		},
+	};
+}
 
 async function eraseConversations(config: Config, ids: readonly string[], options: Values): Promise<void> {
 	const { "older-than": age, "with-children": withChildren = false, status, owner, execute = false } = options;

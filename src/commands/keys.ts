@@ -2,6 +2,7 @@ import { timestampDate, timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { type AccessKey, AccessKeyService } from "../../gen/conversations/v1/access_key_service_pb.js";
 import type { Config } from "../config/config.ts";
 import { callAsCommand } from "./admin.ts";
+import { tableOf, timeText } from "./output.ts";
 
 /** The commands `keys`. Each is a client of `AccessKeyService`. */
 
@@ -30,32 +31,28 @@ export async function addKey(
 /** Returns the lines of a table of all keys. */
 export async function listKeys(config: Config): Promise<readonly string[]> {
 	const { accessKeys } = await callAsCommand(config, AccessKeyService, (client) => client.listAccessKeys({}));
-	const rows = [["NAME", "SCOPES", "OWNER", "STATE", "EXPIRES", "LAST USED"], ...accessKeys.map(rowOf)];
-	const widths = rows[0]?.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0))) ?? [];
-	return rows.map((row) =>
-		row
-			.map((cell, column) => cell.padEnd(widths[column] ?? 0))
-			.join("  ")
-			.trimEnd(),
-	);
+	return tableOf([["NAME", "SCOPES", "OWNER", "STATE", "EXPIRES", "LAST USED"], ...accessKeys.map(rowOf)]);
 }
 
 /** Revokes a key. Returns a sentence about it. */
 export async function revokeKey(config: Config, name: string): Promise<string> {
 	const { accessKey } = await callAsCommand(config, AccessKeyService, (client) => client.revokeAccessKey({ name }));
-	return `The key ${name} is revoked since ${timeOf(accessKey?.revokedAt)}.`;
+	return `The key ${name} is revoked since ${timeText(accessKey?.revokedAt)}.`;
 }
 
 function rowOf({ name, scopes, owner, expiresAt, lastUsedAt, ...key }: AccessKey): string[] {
-	return [name, scopes.join("+"), owner || "-", stateOf({ expiresAt, ...key }), timeOf(expiresAt), timeOf(lastUsedAt)];
+	return [
+		name,
+		scopes.join("+"),
+		owner || "-",
+		stateOf({ expiresAt, ...key }),
+		timeText(expiresAt),
+		timeText(lastUsedAt),
+	];
 }
 
 function stateOf({ configured, revokedAt, expiresAt }: Pick<AccessKey, "configured" | "revokedAt" | "expiresAt">) {
 	if (configured) return "configured";
 	if (revokedAt !== undefined) return "revoked";
 	return expiresAt !== undefined && timestampDate(expiresAt) <= new Date() ? "expired" : "valid";
-}
-
-function timeOf(time: AccessKey["expiresAt"]): string {
-	return time === undefined ? "-" : timestampDate(time).toISOString();
 }

@@ -24,6 +24,10 @@ export const OPTIONS = {
 	url: { type: "string", value: "URL" },
 	format: { type: "string", value: "FORMAT" },
 	form: { type: "string", value: "FORM" },
+	changes: { type: "string", value: "CHANGE,CHANGE" },
+	include: { type: "string", value: "NAME,NAME" },
+	from: { type: "string", value: "PLACE" },
+	to: { type: "string", value: "N" },
 } as const;
 
 /** Name of an option of a command. The other two take the place of a command. */
@@ -46,7 +50,10 @@ export class UsageError extends Error {}
  *
  * @throws UsageError when the value is not a sequence
  */
-export function sequenceOption(options: Values, name: "after-update" | "after-event"): bigint | undefined {
+export function sequenceOption(
+	options: Values,
+	name: "after-update" | "after-event" | "from" | "to",
+): bigint | undefined {
 	const value = options[name];
 	if (value === undefined) return undefined;
 	if (!/^\d{1,18}$/.test(value)) throw new UsageError(`--${name} must be a sequence, which is a number from 0 on`);

@@ -1,9 +1,27 @@
+import { type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
+
 /** What commands write. */
 
 /** Writes a line to standard output. The program ends when the reader, such as `head`, has closed the pipe. */
 export function print(text: string): void {
 	if (process.stdout.listenerCount("error") === 0) process.stdout.on("error", () => process.exit(1));
 	process.stdout.write(`${text}\n`);
+}
+
+/** Returns the lines of a table. */
+export function tableOf(rows: readonly (readonly string[])[]): readonly string[] {
+	const widths = rows[0]?.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0))) ?? [];
+	return rows.map((row) =>
+		row
+			.map((cell, column) => cell.padEnd(widths[column] ?? 0))
+			.join("  ")
+			.trimEnd(),
+	);
+}
+
+/** Returns a time in ISO 8601, or a dash without one. */
+export function timeText(time: Timestamp | undefined): string {
+	return time === undefined ? "-" : timestampDate(time).toISOString();
 }
 
 /** Reports a failure that does not end the program. */

@@ -5,10 +5,9 @@ import {
 	ConversationOwnerService,
 	ConversationsWithoutSenderSchema,
 } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
-import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { Config } from "../config/config.ts";
-import { parametersOf, readRequest } from "../transports/reads/parameters.ts";
 import { callAsCommand } from "./admin.ts";
+import { filterOption } from "./filter-option.ts";
 
 /** The command `owners assign`. It is a client of `ConversationOwnerService`. */
 
@@ -42,8 +41,7 @@ function conversationsOf(of: AssignedConversations): AssignOwnerRequest["convers
 	if (sender !== undefined) return { case: "sender", value: sender };
 	if (ids !== undefined) return { case: "ids", value: create(ConversationIdsSchema, { ids: [...ids] }) };
 	if (withoutSender === undefined) return { case: "allWithoutOwner", value: true };
-	const parameters = parametersOf(ConversationFilterSchema, "", false);
-	const filter = readRequest(ConversationFilterSchema, parameters, { params: {}, search: withoutSender });
-	const value = create(ConversationsWithoutSenderSchema, withoutSender === "" ? {} : { filter });
+	const filter = withoutSender === "" ? {} : { filter: filterOption(withoutSender) };
+	const value = create(ConversationsWithoutSenderSchema, filter);
 	return { case: "withoutSender", value };
 }

@@ -5,7 +5,6 @@ import { createClient } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
 import {
 	type ConversationFilter,
-	ConversationFilterSchema,
 	ConversationOrder,
 	ConversationService,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
@@ -22,7 +21,7 @@ import { openStore } from "../store/open.ts";
 import { summariesOf, type TrajectoryForm, trajectoryForms, trajectoryJson } from "../trajectories/trajectories.ts";
 import { TRAJECTORY_PATH } from "../trajectories/trajectory-route.ts";
 import { commandSocketOf, isListening } from "../transports/http/command-socket.ts";
-import { parametersOf, readRequest } from "../transports/reads/parameters.ts";
+import { filterOption } from "./filter-option.ts";
 import { UsageError, type Values } from "./options.ts";
 import { print, showError } from "./output.ts";
 
@@ -41,8 +40,7 @@ export async function exportTrajectories(config: Config, file: string, options: 
 	if (form === undefined) throw new UsageError(`--form must be one of ${trajectoryForms.join(", ")}`);
 	if (options.all === true || options["after-update"] !== undefined || options["after-event"] !== undefined)
 		throw new UsageError("--all, --after-update and --after-event are not for --format trajectories");
-	const parameters = parametersOf(ConversationFilterSchema, "", false);
-	const filter = readRequest(ConversationFilterSchema, parameters, { params: {}, search });
+	const filter = filterOption(search);
 	await using source = await openSource(config);
 	const counts = { written: 0, empty: 0, failed: 0 };
 	const lines = async function* (): AsyncGenerator<string> {

@@ -53,7 +53,6 @@ type Caller = Pick<Principal, "name" | "owner">;
 
 export interface EndpointsOptions {
 	readonly store: Pick<Store, "updates" | "tables">;
-	readonly reads: Pick<ConversationReads, "of">;
 	readonly secrets: EndpointSecrets;
 	readonly sink: Pick<Sink, "send">;
 	readonly clock: Clock;

@@ -68,7 +68,6 @@ export class Forwarding implements AsyncDisposable {
 		this.notices = new Notices({ store, clock, onChange });
 		this.endpoints = new Endpoints({
 			...shared,
-			reads: { of: () => unused() },
 			onChange,
 			audit: async () => undefined,
 		});
@@ -117,8 +116,4 @@ export class Forwarding implements AsyncDisposable {
 		await this.#forwarder?.[Symbol.asyncDispose]();
 		await this.store.close();
 	}
-}
-
-function unused(): never {
-	throw new Error("not used");
 }

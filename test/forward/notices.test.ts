@@ -89,9 +89,11 @@ describe.each(STORES)("with $engine", ({ engine, make }) => {
 	test("a notice of a conversation is sent behind what is in its queue, meets the filter, and is erased", async () => {
 		await using forwarding = new Forwarding(await (await make())());
 		const filter = create(ConversationFilterSchema, { tags: { team: "a" } });
-		await forwarding.create("hook");
-		await forwarding.create("team", { filter });
-		await forwarding.create("others", { filter: create(ConversationFilterSchema, { tags: { team: "b" } }) });
+		const changes = ["STARTED", "SILENT"];
+		await forwarding.create("hook", { changes });
+		await forwarding.create("team", { changes, filter });
+		const otherTeam = create(ConversationFilterSchema, { tags: { team: "b" } });
+		await forwarding.create("others", { changes, filter: otherTeam });
 		const conversationId = randomUUID();
 		const columns = { tags: { team: "a" }, title: "mine" };
 		const { sequence } = await append(forwarding.store, sample({ conversationId, columns }));
