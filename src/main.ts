@@ -7,7 +7,9 @@ const OLDEST_NODE = 26;
 
 const { node } = process.versions;
 if (Number.parseInt(node, 10) < OLDEST_NODE) {
-	process.stderr.write(`The program needs Node.js ${OLDEST_NODE}, and this is Node.js ${node}\n`);
+	process.stderr.write(
+		`The program needs Node.js ${OLDEST_NODE}, and this is Node.js ${node}; npx adds it with -p node@${OLDEST_NODE}\n`,
+	);
 	process.exit(1);
 }
 // Before the rest of the program is loaded, which the new process loads again.

@@ -81,7 +81,7 @@ describe("the program", () => {
 		await expect(promisify(execFile)(process.execPath, args, { cwd: ROOT, env: {} })).rejects.toMatchObject({
 			code: 1,
 			stdout: "",
-			stderr: "The program needs Node.js 26, and this is Node.js 24.21.0\n",
+			stderr: "The program needs Node.js 26, and this is Node.js 24.21.0; npx adds it with -p node@26\n",
 		});
 	});
 
