@@ -8,9 +8,11 @@ import { Receiver } from "../forward/receiver.ts";
 import { clientOf, PROTOCOLS, postWebhook } from "../support/clients.ts";
 import { ENGINES } from "../support/engines.ts";
 import { record } from "../support/fixtures.ts";
+import { countsOf, scrape } from "../support/scrape.ts";
 import { KEY, startTestService } from "../support/service.ts";
 
 const [RED, BLUE] = ["key-of-the-red-agents", "key-of-the-blue-agents"];
+const METRICS = "key-of-a-reader-of-metrics";
 const ENV = {
 	ACCESS_KEYS: `test:${KEY}:ingest+read+forward+erase,red:${RED}:ingest+forward@red,blue:${BLUE}:ingest+forward@blue`,
 	ENCRYPTION_KEY: randomBytes(32).toString("base64"),
@@ -136,6 +138,30 @@ test("without a key to encrypt with, no endpoint can be created, and without the
 	await expect(clientOf(ForwardingService, service, "connect", RED).listEndpoints({})).rejects.toMatchObject({
 		code: Code.PermissionDenied,
 	});
+});
+
+test("an endpoint that answers with 410 is disabled at once, with a notice in the log and the metrics", async () => {
+	await using receiver = await Receiver.start();
+	await using service = await startTestService({
+		...ENV,
+		ACCESS_KEYS: `${ENV.ACCESS_KEYS},metrics:${METRICS}:metrics`,
+	});
+	receiver.answer = (_, response) => void response.writeHead(410).end("no longer here");
+	const forwarding = clientOf(ForwardingService, service, "connect", KEY);
+	await forwarding.createEndpoint({ name: "hook", url: receiver.url, changes: ["STARTED"] });
+	await post(service, KEY, { id: randomUUID() });
+	await expect
+		.poll(async () => (await forwarding.getEndpoint({ name: "hook" })).endpoint)
+		.toMatchObject({ state: EndpointState.DISABLED, reason: "it answered with 410", waiting: 1n });
+	expect((await forwarding.listDeliveries({ name: "hook" })).deliveries).toMatchObject([
+		{ state: DeliveryState.WAITING, tries: [{ status: 410, error: "the status is 410", answer: "no longer here" }] },
+	]);
+	expect(service.log()).toContain(
+		'"event":"endpoint_disabled","name":"hook","owner":"","reason":"it answered with 410"',
+	);
+	await expect
+		.poll(async () => countsOf(await scrape(service, METRICS), "conversations_endpoint_disabled"))
+		.toEqual({ "endpoint=hook owner=": 1 });
 });
 
 /** Members of the answers that the test reads. */
