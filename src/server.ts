@@ -107,12 +107,14 @@ export interface RunningService {
  *
  * @param showKeys shows the access keys that the first start creates when no keys are configured. It is called when the
  *   start cannot fail any more, because the key cannot be shown again.
+ * @param distribute whether to spread the tables of the database over the servers of Citus
  * @throws Error when a listener or the store cannot be opened; then everything that was opened is closed
  */
 export async function startService(
 	config: Config,
 	log: Logger,
 	showKeys: (keys: FirstKeys) => void,
+	distribute = false,
 ): Promise<RunningService> {
 	log.starting(Object.fromEntries(config.settings.map(({ name, value }) => [name, value])));
 	await using opened = new AsyncDisposableStack();
@@ -133,7 +135,7 @@ export async function startService(
 	);
 	const isSameRecord: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
 	const { uncleanStop: onUncleanStop } = log;
-	const storeOptions = { isSameRecord, onUncleanStop, observer: threads };
+	const storeOptions = { isSameRecord, onUncleanStop, observer: threads, distribute };
 	const plainStore = opened.use(await openStore(config.database, threadLog(log.storeFailed), storeOptions));
 	const postCounts = opened.use(new PostCounts(plainStore, (error) => log.workFailed("refusals", error)));
 	const store = countedStore(plainStore, {

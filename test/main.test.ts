@@ -150,8 +150,8 @@ describe("the program", () => {
 		[["start"], 'There is no command "start"; see --help'],
 		[["toString"], 'There is no command "toString"; see --help'],
 		[["backup"], "Usage: backup FILE; see --help"],
-		[["serve", "now"], "Usage: serve [--demo]; see --help"],
-		[["serve", "--after-update", "1"], "Usage: serve [--demo]; see --help"],
+		[["serve", "now"], "Usage: serve [--demo] [--distribute]; see --help"],
+		[["serve", "--after-update", "1"], "Usage: serve [--demo] [--distribute]; see --help"],
 		[
 			["export"],
 			"Usage: export FILE [--all] [--after-update N] [--after-event N] [--format FORMAT] [--form FORM] [--filter QUERY]; see --help",

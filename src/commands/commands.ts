@@ -25,11 +25,11 @@ export interface Command {
 export const COMMANDS: Readonly<Record<string, Command>> = {
 	serve: {
 		operands: [],
-		options: ["demo"],
+		options: ["demo", "distribute"],
 		meaning:
-			"run the service until SIGTERM or SIGINT (the default); with --demo it shows invented conversations, in a database that is removed at the end",
+			"run the service until SIGTERM or SIGINT (the default); with --demo it shows invented conversations, in a database that is removed at the end; with --distribute as migrate does",
 		failure: "The service cannot start",
-		run: (config, _, { demo = false }) => serve(config, demo),
+		run: (config, _, options) => serve(config, options),
 	},
 	config: {
 		operands: [],
@@ -51,9 +51,9 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 	},
 	migrate: {
 		operands: [],
-		options: ["print"],
+		options: ["print", "distribute"],
 		meaning:
-			"create or upgrade the tables of a PostgreSQL database; `serve` does this too; with --print only print the statements that create them",
+			"create or upgrade the tables of a PostgreSQL database; `serve` does this too; with --print only print the statements that create them; with --distribute also spread the tables over the servers of Citus",
 		failure: "The migration failed",
 		run: (config, _, options) => migrate(config, options),
 	},

@@ -21,6 +21,7 @@ export const OPTIONS = {
 	status: { type: "string", value: "STATUS" },
 	execute: { type: "boolean" },
 	print: { type: "boolean" },
+	distribute: { type: "boolean" },
 	url: { type: "string", value: "URL" },
 	format: { type: "string", value: "FORMAT" },
 	form: { type: "string", value: "FORM" },

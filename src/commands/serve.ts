@@ -6,13 +6,10 @@ import type { FirstKeys } from "../server.ts";
 import { createLogger } from "../telemetry/log.ts";
 import { lineFormat } from "../telemetry/log-format.ts";
 import { LogOutput } from "../telemetry/log-output.ts";
+import type { Values } from "./options.ts";
 
-/**
- * The command `serve`: runs the service until a signal.
- *
- * @param demo whether invented conversations are posted to the service
- */
-export async function serve(config: Config, demo: boolean): Promise<void> {
+/** The command `serve`: runs the service until a signal. With `demo`, invented conversations are posted to it. */
+export async function serve(config: Config, { demo = false, distribute = false }: Values): Promise<void> {
 	const { fd, isTTY } = process.stdout;
 	const output = new LogOutput(fd, lineFormat(config.logFormat, isTTY));
 	const log = createLogger(config.logLevel, output);
@@ -21,14 +18,15 @@ export async function serve(config: Config, demo: boolean): Promise<void> {
 	const { startService } = await import("../server.ts");
 	const { WEBHOOK_PATH } = await import("../transports/webhook/webhook.ts");
 	const ending = new AbortController();
-	const service = await startService(config, log, (keys) => {
+	const onKeys = (keys: FirstKeys) => {
 		showFirstKeys(keys, config, WEBHOOK_PATH);
 		if (!demo) return;
 		const url = `${urlOf(keys, config)}${dirname(WEBHOOK_PATH)}`;
 		playDemo(url, keys.key, ending.signal).catch((error: unknown) => {
 			if (!ending.signal.aborted) log.unexpectedError("demo", error);
 		});
-	});
+	};
+	const service = await startService(config, log, onKeys, distribute);
 	log.stopping(await signalled);
 	ending.abort();
 	// Exits when the stop hangs. No acknowledged data is lost, because it is on disk.

@@ -1,19 +1,20 @@
 import type { ThreadLogger } from "../threads/worker-thread.ts";
 import type { Database, PostgresSettings } from "./database.ts";
 import type { ExportSource, ImportTarget } from "./export/databases.ts";
+import type { PostgresOptions } from "./postgres/postgres.ts";
 import type { SqliteOptions } from "./sqlite/sqlite.ts";
 import type { Store } from "./store.ts";
 
 /**
  * Opens the store in a database. Loads only the engine of that database.
  *
- * @param options `onUncleanStop` has no effect for PostgreSQL
+ * @param options `onUncleanStop` has no effect for PostgreSQL, `distribute` none for SQLite
  * @throws ServiceError `unavailable` when the database cannot be opened; the cause says why
  */
 export async function openStore(
 	database: Database,
 	log: ThreadLogger,
-	options: Pick<SqliteOptions, "isSameRecord" | "onUncleanStop" | "observer">,
+	options: Pick<SqliteOptions, "isSameRecord" | "onUncleanStop" | "observer"> & Pick<PostgresOptions, "distribute">,
 ): Promise<Store> {
 	if (database.engine === "sqlite") {
 		const { openSqliteStore } = await import("./sqlite/sqlite.ts");
@@ -27,17 +28,19 @@ export async function openStore(
 /**
  * Creates or upgrades the tables of a PostgreSQL database.
  *
+ * @param spread whether to spread them over the servers of Citus
  * @returns the schema versions before (0 when there were no tables) and after
  * @throws ServiceError `unavailable` when the migration fails; the cause says why
  */
 export async function migrateDatabase(
 	settings: PostgresSettings,
 	log: ThreadLogger,
+	spread: boolean,
 ): Promise<{ readonly from: number; readonly to: number }> {
 	const { openConnections } = await import("./postgres/connections.ts");
 	const { migrate } = await import("./postgres/migrate.ts");
 	await using connections = await openConnections(settings, log);
-	return await migrate(connections);
+	return await migrate(connections, spread);
 }
 
 /**

@@ -479,7 +479,7 @@ const descriptions = {
 
 	/** Access keys that were made while the service ran: see access-keys.ts. Scopes are separated by plus signs. */
 	access_keys: {
-		spread: "reference",
+		spread: "coordinator",
 		columns: {
 			name: "plain",
 			sha256: "bytes",

@@ -2,27 +2,38 @@ import { ServiceError } from "../../errors.ts";
 import { PRERELEASE, PRERELEASE_TABLE } from "../schema.ts";
 import { boolean, integer, nullable, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
+import { distribute, distributedTables, isCitus } from "./distribute.ts";
 import { lockSchema, tryLockTitles } from "./locks.ts";
 import { DROP_TITLE_INDEX, MIGRATIONS, TITLE_INDEX } from "./schema.ts";
 import type { Session } from "./transaction.ts";
+
+/** The versions of the schema before and after a migration. */
+export interface Migrated {
+	readonly from: number;
+	readonly to: number;
+}
 
 /**
  * Migrates the database's schema to this release's version, with one transaction for each version. If several processes do
  * so at the same time, one does the work. The role needs privileges to create objects only if there is something to
  * migrate.
  *
- * @returns the version before and the version after
- * @throws ServiceError `unavailable` when a newer release has migrated the database, its encoding is not UTF8, or it
- *   cannot be reached or changed; the cause says why
+ * @param spread whether to spread the tables over the servers of Citus. A database whose tables are spread stays so: new
+ *   tables are spread too.
+ * @throws ServiceError `unavailable` when a newer release has migrated the database, its encoding is not UTF8, it has no
+ *   Citus to spread the tables with, or it cannot be reached or changed; the cause says why
  */
-export async function migrate(connections: Connections): Promise<{ readonly from: number; readonly to: number }> {
+export async function migrate(connections: Connections, spread = false): Promise<Migrated> {
 	const from = await connections.read(async (session) => {
 		const [[row] = []] = await session.query({ text: "SELECT current_setting('server_encoding') AS encoding" });
 		const encoding = text(row?.encoding);
 		if (encoding !== "UTF8") throw refused(`the database's encoding is ${encoding}, and must be UTF8`);
+		if (spread && !(await isCitus(session)))
+			throw refused("its tables cannot be distributed without Citus: the database has no extension citus");
 		return await schemaVersion(session);
 	});
 	for (const [n, statements] of MIGRATIONS.entries()) if (n >= from) await migrateTo(connections, n + 1, statements);
+	if (spread || (from < MIGRATIONS.length && (await connections.read(isDistributed)))) await distribute(connections);
 	await indexTitles(connections);
 	return { from, to: MIGRATIONS.length };
 }
@@ -50,6 +61,10 @@ export async function schemaVersion(session: Session): Promise<number> {
 			`the database has schema version ${version}, written by a newer release; this one knows up to ${MIGRATIONS.length}`,
 		);
 	return version;
+}
+
+async function isDistributed(session: Session): Promise<boolean> {
+	return (await isCitus(session)) && (await distributedTables(session)).size > 0;
 }
 
 async function migrateTo(connections: Connections, version: number, statements: readonly string[]): Promise<void> {

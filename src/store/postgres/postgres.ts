@@ -73,6 +73,8 @@ export interface PostgresOptions {
 	readonly isSameRecord?: IsSameRecord;
 	/** Observes the appends, under the thread name `writer`. */
 	readonly observer?: ThreadObserver | undefined;
+	/** Whether to spread the tables over the servers of Citus: see {@link migrate}. */
+	readonly distribute?: boolean | undefined;
 }
 
 /**
@@ -91,7 +93,7 @@ export async function openPostgresStore(
 	const { isSameRecord = async () => false, observer } = options;
 	const store = storeOf(connections, log, isSameRecord, observer);
 	try {
-		await migrate(connections);
+		await migrate(connections, options.distribute);
 		await connections.read(requireFinished);
 		await connections.transaction((transaction) => transaction.commit(deleteIdleWriters));
 	} catch (error) {

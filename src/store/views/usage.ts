@@ -428,10 +428,10 @@ async function seeEntries(session: Session, seen: ReadonlyMap<string, Seen>, ran
 async function seeHeads(session: Session, seen: ReadonlyMap<string, Seen>): Promise<Map<string, Row>> {
 	const { dialect, isIn, all } = session;
 	const rows = await all(
-		`SELECT h.conversation_id, h.sequence, h.life_began_at, h.source_id, h.sender, h.owner, e.origin, e.received_at,
-			e.base_sequence, e.unpacked_size, e.checksum, e.summary, e.activity,
-			CASE WHEN e.size <= ${MAX_TOGETHER} THEN e.record END AS record
-		FROM ${dialect.schema}heads h JOIN ${dialect.schema}updates e ON e.sequence = h.sequence
+		`SELECT h.conversation_id, h.sequence, h.life_began_at, h.source_id, h.sender, h.owner, u.origin, u.received_at,
+			u.base_sequence, u.unpacked_size, u.checksum, u.summary, u.activity,
+			CASE WHEN u.size <= ${MAX_TOGETHER} THEN u.record END AS record
+		FROM ${dialect.schema}heads h JOIN ${dialect.schema}updates u ON ${dialect.isCurrent}
 		WHERE ${isIn("h.conversation_id")}`,
 		[...seen.keys()],
 	);

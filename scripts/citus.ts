@@ -1,0 +1,59 @@
+/**
+ * PostgreSQL with Citus on this machine: `npm run citus -- start FOLDER` runs a cluster until Ctrl-C, `npm run citus -- test`
+ * runs the tests of the store on one. Builds Citus the first time: see test/store/citus/build.ts. The servers are for trials:
+ * they do not wait for the disk.
+ */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { resolve } from "node:path";
+import { parseArgs } from "node:util";
+import { citusPrograms } from "../test/store/citus/build.ts";
+import { Cluster } from "../test/store/citus/cluster.ts";
+
+const USAGE = `Usage: npm run citus -- COMMAND
+
+  build                          build PostgreSQL with Citus, and print the folder of its programs
+  start FOLDER [--workers N]     run a coordinator and N workers (default: 2) in a new folder until Ctrl-C
+  test [ARGUMENT…]               run the tests of the store on Citus; the arguments are those of vitest
+
+CITUS_SOURCE names the archive of the source of Citus 13.0.5.
+`;
+
+async function start(folder: string, workers: number): Promise<void> {
+	await using cluster = await Cluster.start(resolve(folder), workers);
+	process.stdout.write(`The coordinator is ready. Distribute the tables, and start the service:
+
+  export DATABASE_URL='${cluster.coordinator.url("?sslmode=disable")}'
+  npm start -- migrate --distribute
+  npm start
+
+`);
+	await Promise.race([once(process, "SIGINT"), once(process, "SIGTERM")]);
+}
+
+async function test(args: readonly string[]): Promise<void> {
+	// It says why there is no Citus before the tests begin.
+	await citusPrograms();
+	const vitest = spawn("vitest", ["run", "test/store/citus", ...args], { stdio: "inherit" });
+	const [code] = await once(vitest, "close");
+	process.exitCode = Number(code ?? 1);
+}
+
+const [command, ...args] = process.argv.slice(2);
+try {
+	if (command === "build") process.stdout.write(`${await citusPrograms()}\n`);
+	else if (command === "test") await test(args);
+	else if (command === "start") {
+		const { values, positionals } = parseArgs({
+			args,
+			options: { workers: { type: "string", default: "2" } },
+			allowPositionals: true,
+		});
+		const [folder] = positionals;
+		if (folder === undefined || !/^[1-9]\d?$/.test(values.workers)) throw new Error(USAGE);
+		await start(folder, Number(values.workers));
+	} else throw new Error(USAGE);
+} catch (error) {
+	process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
+	process.exitCode = 1;
+}

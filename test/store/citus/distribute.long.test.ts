@@ -1,0 +1,61 @@
+import { expect, test } from "vitest";
+import { MIGRATIONS } from "../../../src/store/postgres/schema.ts";
+import { ServiceProcess } from "../../support/child.ts";
+import { openStore } from "../postgres/databases.ts";
+import { append, sample } from "../samples.ts";
+import { describeOnCitus } from "./on-citus.ts";
+
+await describeOnCitus("migrate --distribute", (cluster) => {
+	test("spreads the tables and the rows that they have, once", async () => {
+		const { coordinator } = cluster();
+		const url = coordinator.url("?sslmode=disable");
+		const run = (...args: string[]) => ServiceProcess.run({ DATABASE_URL: url }, "migrate", ...args);
+		const version = MIGRATIONS.length;
+		expect(await run()).toEqual({ code: 0, stdout: `Created the schema with version ${version}.\n`, stderr: "" });
+		const updates = Array.from({ length: 20 }, () => sample());
+		const store = await openStore(url);
+		for (const update of updates) await append(store, update);
+		await store.close();
+
+		const spread = `The schema already has version ${version}.\nThe tables are distributed.\n`;
+		for (let n = 0; n < 2; n++) expect(await run("--distribute")).toEqual({ code: 0, stdout: spread, stderr: "" });
+		const tables = await coordinator.sql(
+			"SELECT table_name::text AS name, citus_table_type AS type, distribution_column AS by FROM citus_tables ORDER BY 1",
+		);
+		const byConversation = (name: string, by = "conversation_id") => ({ name, type: "distributed", by });
+		expect(
+			tables.map(({ name, ...row }) => ({ name: String(name).replace("conversation_updates.", ""), ...row })),
+		).toEqual([
+			byConversation("activities"),
+			byConversation("changed_conversations"),
+			byConversation("children"),
+			byConversation("conversations"),
+			{ name: "erasures", type: "reference", by: "<none>" },
+			byConversation("events"),
+			byConversation("gaps"),
+			byConversation("heads"),
+			byConversation("pruned"),
+			byConversation("search_texts"),
+			byConversation("search_titles"),
+			byConversation("tags"),
+			byConversation("titles"),
+			byConversation("updates"),
+			byConversation("usage_conversations", "id"),
+			byConversation("usage_days", "conversation"),
+			byConversation("usage_ledger", "conversation"),
+		]);
+		const nodes = await coordinator.sql(
+			"SELECT DISTINCT nodeport FROM citus_shards WHERE table_name = 'conversation_updates.updates'::regclass ORDER BY 1",
+		);
+		expect(nodes.map(({ nodeport }) => nodeport)).toEqual(
+			cluster()
+				.workers.map(({ port }) => port)
+				.sort((a, b) => a - b),
+		);
+
+		const again = await openStore(url);
+		for (const { conversationId } of updates)
+			expect((await again.get(conversationId))?.conversationId).toBe(conversationId);
+		await again.close();
+	});
+});
