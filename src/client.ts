@@ -17,6 +17,7 @@ import {
 } from "@connectrpc/connect-node";
 import { AccessKeyService } from "../gen/conversations/v1/access_key_service_pb.js";
 import { AuditService } from "../gen/conversations/v1/audit_service_pb.js";
+import { BudgetService } from "../gen/conversations/v1/budget_service_pb.js";
 import { ConversationEraseService } from "../gen/conversations/v1/conversation_erase_service_pb.js";
 import { ConversationEventIngestService } from "../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import {
@@ -43,6 +44,7 @@ import { type BadRequest, BadRequestSchema } from "../gen/google/rpc/error_detai
 export * from "../gen/conversations/v1/access_key_service_pb.js";
 export * from "../gen/conversations/v1/agent_pb.js";
 export * from "../gen/conversations/v1/audit_service_pb.js";
+export * from "../gen/conversations/v1/budget_service_pb.js";
 export * from "../gen/conversations/v1/common_pb.js";
 export * from "../gen/conversations/v1/condenser_pb.js";
 export * from "../gen/conversations/v1/context_pb.js";
@@ -124,6 +126,8 @@ export interface ConversationsClient {
 	readonly refusedPosts: Client<typeof RefusedPostService>;
 	/** Manages endpoints, to which the service sends what happens. */
 	readonly forwarding: Client<typeof ForwardingService>;
+	/** Manages budgets, which tell endpoints what is spent. */
+	readonly budgets: Client<typeof BudgetService>;
 	readonly info: Client<typeof ServiceInfoService>;
 	/**
 	 * Watches updates across restarts of the service and network failures. After an interruption it resumes after the
@@ -164,6 +168,7 @@ export function createConversationsClient(options: ConversationsClientOptions): 
 		erasing: createClient(ConversationEraseService, transport),
 		refusedPosts: createClient(RefusedPostService, transport),
 		forwarding: createClient(ForwardingService, transport),
+		budgets: createClient(BudgetService, transport),
 		info: createClient(ServiceInfoService, transport),
 		watch: (request = {}, watchOptions = {}) =>
 			watch(conversations.watchConversationUpdates, disconnect, request, watchOptions),

@@ -11,6 +11,8 @@ import { Gate } from "./access/gate.ts";
 import { posterOf } from "./access/keys.ts";
 import { RateLimit } from "./access/rate-limit.ts";
 import { REFRESH_INTERVAL, StoredKeys } from "./access/stored-keys.ts";
+import { Budgets } from "./budgets/budgets.ts";
+import { BudgetFollower } from "./budgets/follower.ts";
 import { type Address, formatAddress } from "./config/address.ts";
 import type { Config } from "./config/config.ts";
 import { ConversationReads } from "./conversations/conversation-reads.ts";
@@ -30,6 +32,7 @@ import { ClockSkews, fittingTimeZone } from "./conversations/senders/clock-skew.
 import { PostCounts } from "./conversations/senders/post-counts.ts";
 import { ServiceError } from "./errors.ts";
 import { EventFormat } from "./events/event-format.ts";
+import { CLOCK } from "./forward/endpoint-worker.ts";
 import { Forwarder } from "./forward/forwarder.ts";
 import { noticeGaps } from "./forward/gap-notices.ts";
 import { SharedIntake } from "./intake/intake.ts";
@@ -214,6 +217,8 @@ export async function startService(
 	});
 	const forwarding = forwardingOf(config, store, reads, log, audit);
 	opened.use(forwarding.sink);
+	let follower: BudgetFollower | undefined;
+	const budgets = new Budgets({ store, audit, now: Date.now, onChange: () => follower?.poke() });
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const { counts, senders } = reads.of({ owner: undefined });
 	const info = serviceInfo(config, () => readiness.passes("store"));
@@ -222,6 +227,7 @@ export async function startService(
 		owners: { store, log },
 		searchIndex: { store, log },
 		forwarding: { endpoints: forwarding.endpoints, store },
+		budgets,
 	});
 	const reconciler = reconcilerOf(config, accessKeys, { store, ingest, eventIngest, log, stopping: stopping.signal });
 	const held = new HeldBatches(admission);
@@ -334,6 +340,12 @@ export async function startService(
 	const noticing = noticeGaps(forwarding.gaps, stopping.signal);
 	opened.defer(() => noticing);
 	const holder = randomUUID();
+	follower = opened.use(
+		new BudgetFollower({
+			...{ store, reads, holder, notices: forwarding.notices, clock: CLOCK },
+			onError: (error) => log.workFailed("budgets", error),
+		}),
+	);
 	for (const { sender, url, key } of config.reconciled) {
 		const target = { address: { url, key: key?.export().toString() }, senders: [sender] };
 		reconciler.announce(url.host);

@@ -286,7 +286,7 @@ describe("readConfig", () => {
 			"POSTGRES_LOCK_TIMEOUT: must be a whole number from 1 to 3600 (example: POSTGRES_LOCK_TIMEOUT=5)",
 			"POSTGRES_NOTIFY: must be on or off (example: POSTGRES_NOTIFY=on)",
 			"ACCESS_KEYS: entry 1 must have a key of visible ASCII characters after the name and a colon (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
-			"ACCESS_KEYS: entry 2 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
+			"ACCESS_KEYS: entry 2 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward, pause (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
 			"ACCESS_KEYS: entry 3 has a key that is shorter than 16 characters (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
 			"MAX_BODY_BYTES: must be a whole number from 1 to 536870888 (example: MAX_BODY_BYTES=16777216)",
 			"MAX_INFLIGHT_BYTES: must be a whole number from 1 to 1099511627776 (example: MAX_INFLIGHT_BYTES=134217728)",
@@ -364,9 +364,18 @@ describe("ACCESS_KEYS", () => {
 		["a:short", "entry 1 has a key that is shorter than 16 characters"],
 		[`a:${key1.slice(1)}`, "entry 1 has a key that is shorter than 16 characters"],
 		[`a:${key1}:read:x`, "entry 1 has more than three parts; a key must not contain a colon"],
-		[`a:${key1}:`, "entry 1 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward"],
-		[`a:${key1}:read+`, "entry 1 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward"],
-		[`a:${key1}:Read`, "entry 1 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward"],
+		[
+			`a:${key1}:`,
+			"entry 1 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward, pause",
+		],
+		[
+			`a:${key1}:read+`,
+			"entry 1 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward, pause",
+		],
+		[
+			`a:${key1}:Read`,
+			"entry 1 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward, pause",
+		],
 		[`a:${key1},b:${key2},a:${key3}`, "entry 3 has the same name as entry 1"],
 		[`a:${key1},b:${key1}`, "entry 2 has the same key as entry 1"],
 	])("%s is refused: %s", (text, message) => {

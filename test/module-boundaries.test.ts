@@ -132,6 +132,18 @@ describe("the modules of src import only what they may", () => {
 		expect(forbiddenImports("forward/", ...known)).toEqual([]);
 	});
 
+	test("budgets imports neither a transport nor a store engine", () => {
+		const known = [
+			/^access\/(?:audit|keys)\.ts$/,
+			/^conversations\/read\//,
+			/^forward\/(?:endpoint-worker|notices)\.ts$/,
+			/^record\//,
+			/^store\/[^/]+\.ts$/,
+			/^usage\//,
+		];
+		expect(forbiddenImports("budgets/", ...known)).toEqual([]);
+	});
+
 	test("rpc imports neither a transport nor a store engine", () => {
 		expect(imports.filter(({ from, to }) => from.startsWith("rpc/") && /^(transports|store\/\w+)\//.test(to))).toEqual(
 			[],

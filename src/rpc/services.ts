@@ -1,6 +1,7 @@
 import { create, type DescService, type Message, type MessageInitShape } from "@bufbuild/protobuf";
 import { AccessKeyService } from "../../gen/conversations/v1/access_key_service_pb.js";
 import { AuditService } from "../../gen/conversations/v1/audit_service_pb.js";
+import { BudgetService } from "../../gen/conversations/v1/budget_service_pb.js";
 import { ConversationEraseService } from "../../gen/conversations/v1/conversation_erase_service_pb.js";
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
@@ -26,6 +27,7 @@ import {
 import type { AccessKeys } from "../access/access-keys.ts";
 import type { Audit } from "../access/audit.ts";
 import { type Principal, posterOf } from "../access/keys.ts";
+import type { Budgets } from "../budgets/budgets.ts";
 import type { ConversationReads } from "../conversations/conversation-reads.ts";
 import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
@@ -37,6 +39,7 @@ import { fromMicroseconds } from "../record/json/scalars.ts";
 import type { Store } from "../store/store.ts";
 import { accessKeyMethods } from "./access-key-methods.ts";
 import { auditMethods, auditSecrets } from "./audit-methods.ts";
+import { budgetMethods } from "./budget-methods.ts";
 import { eraseMethods } from "./erase-methods.ts";
 import { forwardingMethods } from "./forwarding-methods.ts";
 import { type OwnersLog, type OwnersStore, ownerMethods } from "./owner-methods.ts";
@@ -62,6 +65,7 @@ export const SERVICES: readonly DescService[] = [
 	RefusedPostService,
 	ConversationEraseService,
 	ForwardingService,
+	BudgetService,
 	ServiceInfoService,
 ];
 
@@ -80,6 +84,7 @@ export interface RpcContext {
 	readonly owners: { readonly store: OwnersStore; readonly log: OwnersLog };
 	readonly searchIndex: { readonly store: Pick<Store, "textIndex">; readonly log: SearchLog };
 	readonly forwarding: { readonly endpoints: Endpoints; readonly store: Pick<Store, "updates"> };
+	readonly budgets: Budgets;
 	readonly info: DescribeService;
 }
 
@@ -186,6 +191,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 		...refusedPostMethods(reads, retries, audit),
 		...eraseMethods(reads),
 		...forwardingMethods(forwarding.endpoints, forwarding.store),
+		...budgetMethods(context.budgets, reads),
 		unary(ConversationSenderService.method.listSenders, async (_, caller) => ({
 			senders: await reads.of(caller).senders.list(),
 		})),

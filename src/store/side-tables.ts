@@ -1,4 +1,5 @@
 import { auditReads, auditWrites } from "./audit.ts";
+import { budgetReads, budgetWrites } from "./budgets.ts";
 import { forwardingReads, forwardingWrites, REPEATABLE_WRITES } from "./forwarding.ts";
 import type { SessionCalls } from "./session-calls.ts";
 
@@ -11,10 +12,12 @@ export interface SideTables {
 	readonly write: SessionCalls<typeof sideWrites>;
 }
 
-export const sideReads = { ...auditReads, ...forwardingReads };
-export const sideWrites = { ...auditWrites, ...forwardingWrites };
+export const sideReads = { ...auditReads, ...budgetReads, ...forwardingReads };
+export const sideWrites = { ...auditWrites, ...budgetWrites, ...forwardingWrites };
+
+const MOVE_BUDGET: keyof typeof budgetWrites = "moveBudget";
 
 /** Whether a write need not be on disk before the answer, because it is done again after a crash. */
 export function isRepeatable(write: string): boolean {
-	return REPEATABLE_WRITES.has(write);
+	return REPEATABLE_WRITES.has(write) || write === MOVE_BUDGET;
 }

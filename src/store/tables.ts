@@ -724,6 +724,26 @@ const descriptions = {
 		},
 	},
 
+	/** Budgets: see budgets.ts. */
+	budgets: {
+		spread: "coordinator",
+		columns: {
+			id: "plain",
+			name: "plain",
+			// Empty for none.
+			owner: "plain",
+			// The newest entries of the logs with which it was compared.
+			updates: "integer",
+			events: "integer",
+			created_at: "integer",
+			created_by: "plain",
+			// An encoded Budget.
+			settings: "bytes",
+		},
+		key: ["id"],
+		indexes: { budgets_by_name: { unique: "(owner, name)" } },
+	},
+
 	/** What endpoints were told without an update, so that it is told once: see forwarding.ts. */
 	notices: {
 		spread: "coordinator",

@@ -394,16 +394,23 @@ function ledgerSql(query: UsageQuery, groups: readonly UsageGroup[], columns: st
 	const names = groups.map((group, n) => `${groupColumn(group, n, owner, dialect)} AS g${n}`);
 	const amounts = columns === "" ? [] : columns.split(",").map((name) => `u.${name}`);
 	const whole = periods.map((period, n) => ({ period: n, length: 1n, ...period }));
-	const source = `(${segments(value(segmentsJson(whole)))}) s ${join} ${schema}usage_ledger u
-		ON u.quarter >= s.first AND u.quarter < s.beyond`;
+	const inPeriod = "u.quarter >= s.first AND u.quarter < s.beyond";
+	const periodsOf = `(${segments(value(segmentsJson(whole)))}) s`;
+	const isNamed = conditions.some(({ kind }) => kind === "ids");
+	// The usage of some conversations is read by their ids, not from all usage of the periods.
+	const source = isNamed
+		? `${periodsOf} ${join} ${schema}conversations c ON c.conversation_id IN (${dialect.matching(conditions)})
+			${join} ${schema}usage_conversations k ON ${dialect.isSame}
+			${join} ${schema}usage_ledger u ON u.conversation = k.id AND ${inPeriod}`
+		: `${periodsOf} ${join} ${schema}usage_ledger u ON ${inPeriod}`;
 	const needsRecord = groups.some(({ kind }) => kind === "root" || kind === "tag") || conditions.length > 0;
 	const needsConversation =
 		needsRecord ||
 		hasUsageTests(query) ||
 		groups.some(({ kind }) => kind === "sender" || kind === "owner" || kind === "conversation");
 	const joins = [
-		...(needsConversation ? [`JOIN ${schema}usage_conversations k ON k.id = u.conversation`] : []),
-		...(needsRecord ? [`LEFT JOIN ${schema}conversations c ON ${dialect.isSame}`] : []),
+		...(needsConversation && !isNamed ? [`JOIN ${schema}usage_conversations k ON k.id = u.conversation`] : []),
+		...(needsRecord && !isNamed ? [`LEFT JOIN ${schema}conversations c ON ${dialect.isSame}`] : []),
 		...groups.flatMap((group, n) =>
 			group.kind === "tag"
 				? [`LEFT JOIN ${schema}tags t${n} ON ${dialect.tagsOf(`t${n}`)} AND t${n}.key = ${value(encode(group.key))}`]
@@ -412,7 +419,7 @@ function ledgerSql(query: UsageQuery, groups: readonly UsageGroup[], columns: st
 	];
 	const tests = [
 		...usageTests(query, "k", dialect),
-		...(conditions.length === 0 ? [] : [`c.conversation_id IN (${dialect.matching(conditions)})`]),
+		...(conditions.length === 0 || isNamed ? [] : [`c.conversation_id IN (${dialect.matching(conditions)})`]),
 	];
 	return `
 		SELECT s.period, u.conversation ${[...names, ...amounts].map((name) => `, ${name}`).join("")}

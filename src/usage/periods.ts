@@ -40,6 +40,16 @@ export function timeZone(name: string): OffsetAt | undefined {
 	};
 }
 
+/** Returns the start and the end of the day, week or month that has a time. */
+export function periodAt(
+	step: "day" | "week" | "month",
+	time: number,
+	offsetAt: OffsetAt,
+): { readonly start: number; readonly end: number } {
+	const next = datesFrom(step, time, offsetAt);
+	return { start: next(), end: next() };
+}
+
 /** Quarters of an hour from the first one to before the last one. */
 export type Span = Omit<Period, "start">;
 

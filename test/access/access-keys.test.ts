@@ -79,7 +79,7 @@ describe("AccessKeys", () => {
 		[SERVICE, "name is reserved", {}],
 		[
 			"a",
-			"scopes has one that is not ingest, read, secrets, metrics, keys, erase, forward",
+			"scopes has one that is not ingest, read, secrets, metrics, keys, erase, forward, pause",
 			{ scopes: ["read", "write"] },
 		],
 		["a", "owner must be 1 to 64 letters, digits, dots, dashes or underscores", { owner: "team a" }],

@@ -12,6 +12,7 @@ import { Audit } from "../../src/access/audit.ts";
 import { Gate, rpcPath } from "../../src/access/gate.ts";
 import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
 import { StoredKeys } from "../../src/access/stored-keys.ts";
+import { Budgets } from "../../src/budgets/budgets.ts";
 import type { ConversationReads } from "../../src/conversations/conversation-reads.ts";
 import { EraseConversations } from "../../src/conversations/erase/erase.ts";
 import { Ingest } from "../../src/conversations/ingest/ingest.ts";
@@ -136,6 +137,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 				owners: { store: reading.store, log },
 				searchIndex: { store: reading.store, log },
 				forwarding: { endpoints: testEndpoints(reading.store, reads), store: reading.store },
+				budgets: new Budgets({ store: reading.store, audit, now: Date.now, onChange: () => undefined }),
 				info: () => ({}),
 			}),
 			gate: new Gate(keys, SERVICES),

@@ -21,6 +21,7 @@ const DAYS = Array.from({ length: 30 }, (_, n) => ({
 }));
 const ODD = { first: MONTH.first + 3n, beyond: MONTH.first + 99n };
 const SENDER: Condition = { kind: "equal", field: "sender", value: "server" };
+const SOME: Condition = { kind: "ids", ids: ["00000000-0000-4000-8000-000000000001"] };
 const BY_MODEL = { groups: [{ kind: "model" }], conditions: [], top: 0, limit: 10 } as const;
 const BY_TAG = { ...BY_MODEL, groups: [{ kind: "tag", key: "team" }, { kind: "root" }] } as const;
 
@@ -28,6 +29,8 @@ const BY_TAG = { ...BY_MODEL, groups: [{ kind: "tag", key: "team" }, { kind: "ro
 const SUMS = ["PRIMARY KEY (length=? AND start>? AND start<?)", "usage_sums_pkey"] as const;
 const USED_DAYS = ["PRIMARY KEY (day>? AND day<?)", "usage_days_pkey"] as const;
 const LEDGER = ["usage_ledger_by_quarter (quarter>? AND quarter<?)", "usage_ledger_by_quarter"] as const;
+
+const NAMED = ["PRIMARY KEY (conversation=? AND quarter>? AND quarter<?)", "usage_ledger_pkey"] as const;
 
 /** Reports, and the access of each of their statements: rows, numbers of conversations, and their total. */
 const REPORTS: readonly [string, UsageQuery, readonly (readonly (readonly [string, string])[])[]][] = [
@@ -37,6 +40,7 @@ const REPORTS: readonly [string, UsageQuery, readonly (readonly (readonly [strin
 	["each of 30 days of an owner", { ...BY_MODEL, periods: DAYS, owner: "red" }, [[SUMS], [USED_DAYS], [USED_DAYS]]],
 	["the largest of each day", { ...BY_MODEL, periods: DAYS, top: 3 }, [[SUMS], [SUMS, USED_DAYS], [USED_DAYS]]],
 	["no whole days", { ...BY_MODEL, periods: [ODD] }, [[SUMS], [LEDGER], [LEDGER]]],
+	["30 days of some conversations", { ...BY_MODEL, periods: [MONTH], conditions: [SOME] }, [[NAMED], [NAMED]]],
 	["30 days by tag and root", { ...BY_TAG, periods: [MONTH] }, [[LEDGER], [USED_DAYS]]],
 ];
 const USED: UsedPeriodsQuery = { ...MONTH, length: 96n, limit: 10 };

@@ -102,7 +102,7 @@ export declare type CreateAccessKeyRequest = Message<"conversations.v1.CreateAcc
   name: string;
 
   /**
-   * Scopes of the key: ingest, read, secrets, metrics, keys, erase, forward. Empty: ingest and read.
+   * Scopes of the key: ingest, read, secrets, metrics, keys, erase, forward, pause. Empty: ingest and read.
    *
    * @generated from field: repeated string scopes = 2;
    */

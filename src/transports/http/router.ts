@@ -73,6 +73,7 @@ const WORK: Readonly<Record<Route["scope"], Work>> = {
 	keys: "read",
 	erase: "read",
 	forward: "read",
+	pause: "read",
 	public: "document",
 };
 /** The permit of a probe, which does not count. */

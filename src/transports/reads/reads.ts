@@ -9,6 +9,7 @@ import {
 	type MessageShape,
 } from "@bufbuild/protobuf";
 import { AuditService } from "../../../gen/conversations/v1/audit_service_pb.js";
+import { BudgetService } from "../../../gen/conversations/v1/budget_service_pb.js";
 import { ConversationEraseService } from "../../../gen/conversations/v1/conversation_erase_service_pb.js";
 import {
 	ConversationEventService,
@@ -189,6 +190,11 @@ export const JSON_RPCS: readonly JsonRpc[] = [
 	unary("POST", "/api/v1/endpoints/{name}:replay", ForwardingService.method.replayEndpoint),
 	unary("GET", "/api/v1/endpoints/{name}/deliveries", ForwardingService.method.listDeliveries),
 	unary("POST", "/api/v1/endpoints/{name}/deliveries/{id}:retry", ForwardingService.method.retryDelivery),
+	unary("POST", "/api/v1/budgets", BudgetService.method.createBudget),
+	unary("GET", "/api/v1/budgets", BudgetService.method.listBudgets),
+	unary("GET", "/api/v1/budgets/{name}", BudgetService.method.getBudget),
+	unary("PATCH", "/api/v1/budgets/{name}", BudgetService.method.updateBudget),
+	unary("DELETE", "/api/v1/budgets/{name}", BudgetService.method.deleteBudget),
 ];
 
 /** Returns the routes of {@link JSON_RPCS}. Errors are JSON objects whose `detail` is a sentence. */

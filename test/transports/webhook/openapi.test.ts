@@ -33,7 +33,8 @@ const DELIVERIES = `${ENDPOINTS}/{name}/deliveries`;
 const FORWARDING = [ENDPOINTS, `${ENDPOINTS}/{name}`, ...ENDPOINT_VERBS, DELIVERIES, `${DELIVERIES}/{id}:retry`];
 const READ_PATHS = [READS, `${READS}/counts`, SENDERS, ...OF_ONE, ...WATCHES, USAGE, ...REFUSED, SEARCH];
 const AUDIT = "/api/v1/audit";
-const PATHS = [PATH, EVENTS, ...READ_PATHS, AUDIT, ...FORWARDING];
+const BUDGETS = ["/api/v1/budgets", "/api/v1/budgets/{name}"];
+const PATHS = [PATH, EVENTS, ...READ_PATHS, AUDIT, ...FORWARDING, ...BUDGETS];
 
 let service: TestService;
 let document: JsonObject;

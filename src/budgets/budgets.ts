@@ -1,0 +1,248 @@
+import { randomBytes } from "node:crypto";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { BudgetPeriod, BudgetSchema } from "../../gen/conversations/v1/budget_service_pb.js";
+import {
+	type ConversationFilter,
+	ConversationFilterSchema,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
+import type { Audit } from "../access/audit.ts";
+import { authorize, OWNER, type Principal } from "../access/keys.ts";
+import { conditionsOf, invalid, uuid, wellFormed } from "../conversations/read/filter.ts";
+import { ServiceError } from "../errors.ts";
+import type { BudgetRow } from "../store/budgets.ts";
+import type { Store } from "../store/store.ts";
+import { timeZone } from "../usage/periods.ts";
+import type { Settings } from "./spending.ts";
+
+/** Form of the name of a budget. */
+const NAME = /^[A-Za-z0-9._-]{1,64}$/;
+/** Maximum number of budgets of an owner, and of those without an owner. */
+const MAX_BUDGETS = 64;
+const MAX_THRESHOLDS = 16;
+const MAX_THRESHOLD = 100;
+const MAX_AMOUNT = 1e9;
+const MAX_TOKENS = 10n ** 15n;
+const MAX_NAME = 1024;
+const DEFAULT_THRESHOLDS = [0.5, 0.8, 1];
+
+/** The fields that a caller decides, by their names in the API. */
+const FIELDS: Readonly<Record<string, Field>> = {
+	amount: "amount",
+	tokens: "tokens",
+	period: "period",
+	time_zone: "timeZone",
+	filter: "filter",
+	model: "model",
+	usage_id: "usageId",
+	thresholds: "thresholds",
+	each_conversation: "eachConversation",
+	pause: "pause",
+};
+
+/** What a caller says about a budget. What is left out keeps its value, or gets the default of a new budget. */
+export type AskedBudget = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
+
+/** Which budget a caller means. */
+export interface NamedBudget {
+	readonly name: string;
+	/** Empty for the owner of the caller. */
+	readonly owner: string;
+}
+
+export interface BudgetsOptions {
+	readonly store: Pick<Store, "tables" | "updates" | "events">;
+	readonly audit: Pick<Audit, "add">;
+	readonly now: () => number;
+	/** Called when budgets have changed. */
+	readonly onChange: () => void;
+}
+
+/** What callers do with budgets. A caller with an owner has those of its owner only. */
+export class Budgets {
+	readonly #options: BudgetsOptions;
+
+	constructor(options: BudgetsOptions) {
+		this.#options = options;
+	}
+
+	/** @throws ServiceError `invalid_argument`, `already_exists`, `failed_precondition` or `permission_denied` */
+	async create(named: NamedBudget, asked: AskedBudget, caller: Principal): Promise<BudgetRow> {
+		const { store, now } = this.#options;
+		if (!NAME.test(named.name)) throw invalid("name", "must be 1 to 64 letters, digits, dots, dashes or underscores");
+		const owner = ownerOf(named, caller);
+		if (owner !== "" && !OWNER.test(owner))
+			throw invalid("owner", "must be 1 to 64 letters, digits, dots, dashes or underscores");
+		const settings = judged(
+			merged(DEFAULTS, asked, (name) => isGiven(asked[name])),
+			owner,
+		);
+		if (settings.pause) authorize(caller, "pause");
+		const known = await store.tables.read.listBudgets({ owner });
+		if (known.some(({ name }) => name === named.name)) throw taken(named.name);
+		if (known.length >= MAX_BUDGETS)
+			throw new ServiceError("failed_precondition", `There are ${MAX_BUDGETS} budgets, which is the largest number`);
+		const row: BudgetRow = {
+			...{ id: randomBytes(9).toString("hex"), name: named.name, owner, settings: bytesOf(settings) },
+			...(await this.#positionOf(settings)),
+			...{ createdAt: BigInt(Math.round(now())) * 1000n, createdBy: caller.name },
+		};
+		if (!(await store.tables.write.createBudget(row))) throw taken(named.name);
+		await this.#changed("budget.created", caller, named.name, settings.pause ? "pause" : "");
+		return row;
+	}
+
+	/** Returns the budgets that a caller may see, by owner and name. */
+	async list(caller: Pick<Principal, "owner">): Promise<readonly BudgetRow[]> {
+		return await this.#options.store.tables.read.listBudgets({ owner: caller.owner });
+	}
+
+	/** @throws ServiceError `not_found` */
+	async get(named: NamedBudget, caller: Pick<Principal, "owner">): Promise<BudgetRow> {
+		const owner = ownerOf(named, caller);
+		const known = await this.#options.store.tables.read.listBudgets({ owner });
+		const found = known.find(({ name }) => name === named.name);
+		if (found === undefined) throw new ServiceError("not_found", "There is no such budget");
+		return found;
+	}
+
+	/**
+	 * Changes settings.
+	 *
+	 * @param paths names of the fields in the API that are changed; undefined for those that have a value
+	 * @throws ServiceError `not_found`, `invalid_argument` or `permission_denied`
+	 */
+	async update(named: NamedBudget, asked: AskedBudget, paths: readonly string[] | undefined, caller: Principal) {
+		const row = await this.get(named, caller);
+		const unknown = paths?.find((path) => FIELDS[path] === undefined);
+		if (unknown !== undefined) throw invalid("update_mask", "has a field that cannot be changed");
+		const changed = Object.entries(FIELDS).filter(([path, name]) => paths?.includes(path) ?? isGiven(asked[name]));
+		const names = new Set(changed.map(([, name]) => name));
+		const settings = judged(
+			merged(settingsOf(row), asked, (name) => names.has(name)),
+			row.owner,
+		);
+		if (settings.pause) authorize(caller, "pause");
+		await this.#options.store.tables.write.changeBudget({
+			...{ id: row.id, settings: bytesOf(settings) },
+			...(await this.#positionOf(settings)),
+		});
+		await this.#changed("budget.changed", caller, row.name, changed.map(([path]) => path).join());
+		return await this.get(named, caller);
+	}
+
+	async delete(named: NamedBudget, caller: Principal): Promise<void> {
+		const { id, name } = await this.get(named, caller);
+		await this.#options.store.tables.write.deleteBudget(id);
+		await this.#changed("budget.deleted", caller, name);
+	}
+
+	/**
+	 * Returns where a new or changed budget begins to be compared: at once with all that is spent, or with each conversation
+	 * when something of it arrives.
+	 */
+	async #positionOf({ eachConversation }: Settings): Promise<Pick<BudgetRow, "updates" | "events">> {
+		if (!eachConversation) return { updates: 0n, events: 0n };
+		const { store } = this.#options;
+		const [updates, events] = await Promise.all([store.updates.range(), store.events.range()]);
+		return { updates: updates.newest, events: events.newest };
+	}
+
+	async #changed(action: `budget.${string}`, caller: Principal, name: string, details = ""): Promise<void> {
+		await this.#options.audit.add(action, caller, name, details);
+		this.#options.onChange();
+	}
+}
+
+/** Returns what a caller decided about a budget. */
+export function settingsOf({ settings }: Pick<BudgetRow, "settings">): Settings {
+	return merged(fromBinary(BudgetSchema, settings), {}, () => false);
+}
+
+/** What a caller decides, and the owner does not. */
+type Field = Exclude<keyof Settings, "owner">;
+
+const DEFAULTS: Settings = create(BudgetSchema, { period: BudgetPeriod.MONTH });
+
+/** Whether a value is no default of protobuf. */
+function isGiven(value: unknown): boolean {
+	return (
+		value !== undefined &&
+		value !== "" &&
+		value !== BudgetPeriod.UNSPECIFIED &&
+		!(Array.isArray(value) && value.length === 0)
+	);
+}
+
+/** Returns settings with the changed fields of others. An amount takes the place of tokens, and tokens that of an amount. */
+function merged(base: Settings, asked: AskedBudget, isChanged: (name: Field) => boolean): Settings {
+	const of = <Name extends Field>(name: Name): Settings[Name] =>
+		isChanged(name) ? (isGiven(asked[name]) ? (asked[name] ?? DEFAULTS[name]) : DEFAULTS[name]) : base[name];
+	const keepsLimit = !isChanged("amount") && !isChanged("tokens");
+	const amount = keepsLimit ? base.amount : isChanged("amount") ? asked.amount : undefined;
+	const tokens = keepsLimit ? base.tokens : isChanged("tokens") ? asked.tokens : undefined;
+	const filter = of("filter");
+	return {
+		...(amount === undefined ? {} : { amount }),
+		...(tokens === undefined ? {} : { tokens }),
+		...(filter === undefined ? {} : { filter }),
+		...{
+			owner: base.owner,
+			period: of("period"),
+			timeZone: of("timeZone"),
+			model: of("model"),
+			usageId: of("usageId"),
+		},
+		...{ thresholds: of("thresholds"), eachConversation: of("eachConversation"), pause: of("pause") },
+	};
+}
+
+/** @throws ServiceError `invalid_argument` that names the field */
+function judged(asked: Settings, owner: string): Settings {
+	const { amount, tokens, period, thresholds, filter, model, usageId } = asked;
+	if ((amount === undefined) === (tokens === undefined))
+		throw invalid("amount", "or tokens must be given, and not both");
+	if (amount !== undefined && !(amount > 0 && amount <= MAX_AMOUNT))
+		throw invalid("amount", `must be more than 0 and at most ${MAX_AMOUNT}`);
+	if (tokens !== undefined && (tokens < 1n || tokens > MAX_TOKENS))
+		throw invalid("tokens", `must be from 1 to ${MAX_TOKENS}`);
+	if (BudgetPeriod[period] === undefined) throw invalid("period", "is not a known period");
+	if (timeZone(asked.timeZone) === undefined)
+		throw invalid("time_zone", "is not a name of the IANA time zone database");
+	if (thresholds.length > MAX_THRESHOLDS) throw invalid("thresholds", `must have at most ${MAX_THRESHOLDS} entries`);
+	if (!thresholds.every((part) => part > 0 && part <= MAX_THRESHOLD))
+		throw invalid("thresholds", `must be more than 0 and at most ${MAX_THRESHOLD}`);
+	for (const [name, text] of [
+		["model", model],
+		["usage_id", usageId],
+	] as const)
+		if (wellFormed(text, name).length > MAX_NAME) throw invalid(name, `must have at most ${MAX_NAME} characters`);
+	conditionsOf(filter);
+	const parts = thresholds.length === 0 ? DEFAULT_THRESHOLDS : thresholds;
+	return {
+		...asked,
+		owner,
+		...(filter === undefined ? {} : { filter: withIds(filter) }),
+		thresholds: [...new Set(parts)].sort((a, b) => a - b),
+		eachConversation: asked.eachConversation || period === BudgetPeriod.CONVERSATION,
+	};
+}
+
+/** Returns a filter whose ids have the form in which they are stored. */
+function withIds(filter: ConversationFilter): ConversationFilter {
+	return create(ConversationFilterSchema, { ...filter, ids: filter.ids.map((id) => uuid(id, "filter.ids")) });
+}
+
+function bytesOf(settings: Settings): Uint8Array {
+	return toBinary(BudgetSchema, create(BudgetSchema, settings));
+}
+
+/** Returns whose budget is meant. A caller with an owner means its own, whatever it says. */
+function ownerOf({ owner }: NamedBudget, caller: Pick<Principal, "owner">): string {
+	if (caller.owner === undefined) return owner;
+	if (owner !== "" && owner !== caller.owner) throw new ServiceError("not_found", "There is no such budget");
+	return caller.owner;
+}
+
+function taken(name: string): ServiceError {
+	return new ServiceError("already_exists", `There is a budget with the name ${name}`);
+}

@@ -1,0 +1,133 @@
+import { create } from "@bufbuild/protobuf";
+import { timestampFromMs, timestampMs } from "@bufbuild/protobuf/wkt";
+import { type Budget, BudgetPeriod } from "../../gen/conversations/v1/budget_service_pb.js";
+import {
+	ReportUsageRequestSchema,
+	UsageStep,
+	type UsageTotals,
+} from "../../gen/conversations/v1/conversation_report_service_pb.js";
+import {
+	type ConversationFilter,
+	ConversationFilterSchema,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
+import type { ReportUsage } from "../conversations/read/report-usage.ts";
+import { nameOf } from "../usage/names.ts";
+import { periodAt, timeZone } from "../usage/periods.ts";
+
+/** What a caller decides about a budget, with its owner. */
+export type Settings = Pick<
+	Budget,
+	| "owner"
+	| "amount"
+	| "tokens"
+	| "period"
+	| "timeZone"
+	| "filter"
+	| "model"
+	| "usageId"
+	| "thresholds"
+	| "eachConversation"
+	| "pause"
+>;
+
+/** Reports of usage, limited to what a caller may see. */
+export interface UsageReads {
+	readonly of: (caller: { readonly owner: string | undefined }) => { readonly usage: Pick<ReportUsage, "report"> };
+}
+
+/** A period of a budget, in milliseconds since the Unix epoch. Undefined for the life of conversations. */
+export type Span = { readonly start: number; readonly end: number } | undefined;
+
+/** What was spent in a period, by a conversation or by all. */
+export interface Spent {
+	/** Start of the period; undefined for the life of conversations. */
+	readonly start: number | undefined;
+	/** Empty for all, and for conversations that were erased. */
+	readonly conversationId: string;
+	/** Cost or tokens. */
+	readonly spent: number;
+}
+
+/** Which usage is counted. */
+export interface SpentQuery {
+	/** Milliseconds since the Unix epoch. Undefined: without a bound. */
+	readonly from: number | undefined;
+	readonly to: number | undefined;
+	/** Whether each conversation is counted for itself. */
+	readonly byConversation: boolean;
+	/** Only these conversations; undefined for all. */
+	readonly ids?: readonly string[];
+	/** Number of conversations, those with the largest cost; 0 for all. */
+	readonly top?: number;
+}
+
+const STEPS: ReadonlyMap<BudgetPeriod, keyof typeof USAGE_STEPS> = new Map([
+	[BudgetPeriod.DAY, "day"],
+	[BudgetPeriod.WEEK, "week"],
+	[BudgetPeriod.MONTH, "month"],
+]);
+const USAGE_STEPS = { day: UsageStep.DAY, week: UsageStep.WEEK, month: UsageStep.MONTH } as const;
+
+/** Returns the step of the periods of a budget; undefined for the life of conversations. */
+export function stepOf({ period }: Pick<Settings, "period">) {
+	return STEPS.get(period);
+}
+
+/** Returns the period of a budget that has a time. */
+export function spanAt(settings: Pick<Settings, "period" | "timeZone">, time: number): Span {
+	const step = stepOf(settings);
+	const offsetAt = timeZone(settings.timeZone);
+	return step === undefined || offsetAt === undefined ? undefined : periodAt(step, time, offsetAt);
+}
+
+/** Returns the amount of a budget: a cost or a number of tokens. */
+export function limitOf({ amount, tokens }: Pick<Settings, "amount" | "tokens">): number {
+	return amount ?? Number(tokens ?? 0n);
+}
+
+/** Whether a part of an amount is spent. Costs are whole numbers of 10^-9. */
+export function isReached(spent: number, limit: number, threshold: number): boolean {
+	return Math.round(spent * 1e9) >= Math.round(limit * threshold * 1e9);
+}
+
+/** Returns what was spent in each period that has usage: the numbers of `ReportUsage` for the same range and filter. */
+export async function spentOf(
+	reads: UsageReads,
+	settings: Settings,
+	{ from, to, byConversation, ids, top = 0 }: SpentQuery,
+): Promise<readonly Spent[]> {
+	const { owner, timeZone: zone, filter, model, usageId, tokens } = settings;
+	const base = filter ?? create(ConversationFilterSchema);
+	const of: ConversationFilter | undefined = ids === undefined ? filter : { ...base, ids: common(ids, base.ids) };
+	if (ids !== undefined && of?.ids.length === 0) return [];
+	const step = stepOf(settings);
+	const groupBy = [
+		...(byConversation ? ["conversation"] : []),
+		...(model === "" ? [] : ["model"]),
+		...(usageId === "" ? [] : ["usage_id"]),
+	];
+	const request = create(ReportUsageRequestSchema, {
+		...(from === undefined ? {} : { from: timestampFromMs(from) }),
+		...(to === undefined ? {} : { to: timestampFromMs(to) }),
+		...{ step: step === undefined ? UsageStep.NONE : USAGE_STEPS[step], timeZone: zone, groupBy, top },
+		...(of === undefined ? {} : { filter: of }),
+	});
+	const wanted = [...(model === "" ? [] : [nameOf(model)]), ...(usageId === "" ? [] : [nameOf(usageId)])];
+	const { rows } = await reads.of({ owner: owner === "" ? undefined : owner }).usage.report(request);
+	return rows.flatMap(({ start, group, isRest, usage }) => {
+		const [conversationId = "", ...others] = byConversation ? group : ["", ...group];
+		if (isRest || others.some((name, n) => name !== wanted[n])) return [];
+		const spent = amountOf(usage, tokens !== undefined);
+		return [{ start: start === undefined ? undefined : timestampMs(start), conversationId, spent }];
+	});
+}
+
+function amountOf(usage: UsageTotals | undefined, countsTokens: boolean): number {
+	if (!countsTokens) return usage?.cost ?? 0;
+	return Number((usage?.tokens?.promptTokens ?? 0n) + (usage?.tokens?.completionTokens ?? 0n));
+}
+
+function common(ids: readonly string[], others: readonly string[]): string[] {
+	const also = new Set(others);
+	return ids.filter((id) => also.size === 0 || also.has(id));
+}

@@ -1,0 +1,105 @@
+import type { LogTable } from "./sequence-log.ts";
+import type { Session } from "./session.ts";
+import { tableOf } from "./tables.ts";
+import { bigint, blob, type Row, text } from "./values.ts";
+
+/** A budget. Times are microseconds since the Unix epoch. */
+export interface BudgetRow {
+	/** Unique for ever, also among budgets of the same name. */
+	readonly id: string;
+	readonly name: string;
+	/** Empty for none. */
+	readonly owner: string;
+	/** Encoded `Budget` with what a caller decides. */
+	readonly settings: Uint8Array;
+	/** Sequences of the newest update and event with which it was compared. */
+	readonly updates: bigint;
+	readonly events: bigint;
+	readonly createdAt: bigint;
+	readonly createdBy: string;
+}
+
+/** A sequence of each log. */
+export type LogPositions = Readonly<Record<LogTable, bigint>>;
+
+/** A part of both logs: after some sequences, up to others. */
+export interface LogRange {
+	readonly after: LogPositions;
+	readonly through: LogPositions;
+}
+
+export const budgetReads = {
+	/** Lists budgets by owner and name. */
+	async listBudgets(
+		{ all, dialect }: Session,
+		{ owner }: { readonly owner: string | undefined },
+	): Promise<BudgetRow[]> {
+		const rows = await all(
+			`SELECT * FROM ${dialect.schema}budgets ${owner === undefined ? "" : "WHERE owner = ?"} ORDER BY owner, name`,
+			...(owner === undefined ? [] : [owner]),
+		);
+		return rows.map(budgetFrom);
+	},
+	/** Returns the ids of the conversations that have entries in a part of the logs. */
+	async listChanged({ all, dialect }: Session, { after, through }: LogRange): Promise<string[]> {
+		const of = (log: LogTable) => `
+			SELECT ${dialect.entries[log].conversationId} AS id FROM ${dialect.entries[log].from}
+			WHERE e.sequence > ? AND e.sequence <= ?
+		`;
+		const rows = await all(
+			`${of("updates")} UNION ${of("events")}`,
+			...[after.updates, through.updates, after.events, through.events],
+		);
+		return rows.map((row) => text(row.id));
+	},
+};
+
+export const budgetWrites = {
+	/** Stores a budget, unless its owner has one of this name. Returns whether it was stored. */
+	async createBudget(session: Session, budget: BudgetRow): Promise<boolean> {
+		const row = session.stored(tableOf(session.dialect.engine, "budgets"), budgetColumns(budget));
+		const names = Object.keys(row);
+		const created = await session.all(
+			`INSERT INTO ${session.dialect.schema}budgets (${names.join()}) VALUES (${names.map(() => "?").join()})
+			ON CONFLICT DO NOTHING RETURNING id`,
+			...Object.values(row).map((value) => value ?? null),
+		);
+		return created.length > 0;
+	},
+	async changeBudget(
+		{ all, dialect }: Session,
+		{ id, settings, updates, events }: Pick<BudgetRow, "id" | "settings" | "updates" | "events">,
+	): Promise<void> {
+		await all(
+			`UPDATE ${dialect.schema}budgets SET settings = ?, updates = ?, events = ? WHERE id = ?`,
+			...[settings, updates, events, id],
+		);
+	},
+	async deleteBudget({ all, dialect }: Session, id: string): Promise<void> {
+		await all(`DELETE FROM ${dialect.schema}budgets WHERE id = ?`, id);
+	},
+	/** Notes up to where a budget was compared. */
+	async moveBudget(
+		{ all, dialect }: Session,
+		{ id, updates, events }: Pick<BudgetRow, "id" | "updates" | "events">,
+	): Promise<void> {
+		await all(`UPDATE ${dialect.schema}budgets SET updates = ?, events = ? WHERE id = ?`, updates, events, id);
+	},
+};
+
+function budgetColumns({ createdAt, createdBy, ...row }: BudgetRow) {
+	return { ...row, created_at: createdAt, created_by: createdBy };
+}
+
+function budgetFrom(row: Row): BudgetRow {
+	return {
+		id: text(row.id),
+		name: text(row.name),
+		owner: text(row.owner),
+		settings: blob(row.settings),
+		updates: bigint(row.updates),
+		events: bigint(row.events),
+		createdAt: bigint(row.created_at),
+		createdBy: text(row.created_by),
+	};
+}

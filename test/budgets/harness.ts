@@ -1,0 +1,156 @@
+import { afterAll, beforeAll } from "vitest";
+import { BudgetPeriod } from "../../gen/conversations/v1/budget_service_pb.js";
+import { scopes } from "../../src/access/keys.ts";
+import { type AskedBudget, Budgets } from "../../src/budgets/budgets.ts";
+import { BudgetFollower } from "../../src/budgets/follower.ts";
+import { ReportUsage } from "../../src/conversations/read/report-usage.ts";
+import { visibleStore } from "../../src/conversations/read/visible-store.ts";
+import { CLOCK } from "../../src/forward/endpoint-worker.ts";
+import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
+import type { Store } from "../../src/store/store.ts";
+import { Forwarding } from "../forward/forwarding.ts";
+import { record } from "../store/event-samples.ts";
+import { Databases, openStore } from "../store/postgres/databases.ts";
+import { append, type Columns, sample } from "../store/samples.ts";
+import { TempFolder } from "../support/temp.ts";
+
+export const ADMIN = { name: "admin", owner: undefined, scopes: new Set(scopes) };
+
+/** Makes databases of both engines. Each `make` returns what opens one. */
+export function stores(): readonly { readonly engine: string; readonly make: () => Promise<() => Promise<Store>> }[] {
+	let databases: Databases;
+	let folder: TempFolder;
+	let made = 0;
+	beforeAll(async () => {
+		databases = await Databases.start();
+		folder = new TempFolder();
+	});
+	afterAll(async () => {
+		await databases[Symbol.asyncDispose]();
+		folder[Symbol.dispose]();
+	});
+	return [
+		{
+			engine: "SQLite",
+			make: async () => {
+				const path = folder.file(`${++made}.db`);
+				return () => openSqliteStore(path, { error: () => undefined });
+			},
+		},
+		{
+			engine: "PostgreSQL",
+			make: async () => {
+				const url = await databases.createMigrated();
+				return () => openStore(url);
+			},
+		},
+	];
+}
+
+/** A call of a model: its cost and its time, in milliseconds since the Unix epoch. */
+export interface Call {
+	readonly cost: number;
+	readonly at: number;
+	readonly model?: string;
+	readonly tokens?: bigint;
+}
+
+/** Budgets of a store, with endpoints that nothing is sent to. Its time is that of a test clock; it waits in real time. */
+export class TestBudgets implements AsyncDisposable {
+	readonly forwarding: Forwarding;
+	readonly budgets: Budgets;
+	readonly errors: unknown[] = [];
+	readonly audited: unknown[] = [];
+	#follower: BudgetFollower | undefined;
+
+	constructor(store: Store) {
+		this.forwarding = new Forwarding(store);
+		const audit = { add: async (...entry: unknown[]) => void this.audited.push(entry) };
+		this.budgets = new Budgets({
+			...{ store, audit, now: () => this.now, onChange: () => this.#follower?.poke() },
+		});
+	}
+
+	get store(): Store {
+		return this.forwarding.store;
+	}
+
+	/** Milliseconds since the Unix epoch. */
+	get now(): number {
+		return this.forwarding.clock.now();
+	}
+
+	/** Goes to a time of ISO 8601. */
+	goTo(time: string): void {
+		this.forwarding.clock.advance(Date.parse(time) - this.now);
+	}
+
+	get reads() {
+		return {
+			of: ({ owner }: { readonly owner: string | undefined }) => ({
+				usage: new ReportUsage(visibleStore(this.store, owner)),
+			}),
+		};
+	}
+
+	/** Begins to compare. */
+	follow(): void {
+		this.#follower = new BudgetFollower({
+			...{
+				store: this.store,
+				reads: this.reads,
+				notices: this.forwarding.notices,
+				holder: `${Math.random()}`,
+				look: 5,
+			},
+			clock: { now: () => this.now, wait: CLOCK.wait },
+			onError: (error) => this.errors.push(error),
+		});
+	}
+
+	async create(name: string, asked: AskedBudget): Promise<void> {
+		await this.budgets.create({ name, owner: "" }, { period: BudgetPeriod.DAY, ...asked }, ADMIN);
+	}
+
+	/** Stores a record with calls. */
+	async post(conversationId: string, calls: readonly Call[], columns: Partial<Columns> = {}): Promise<void> {
+		await append(this.store, sample({ conversationId, record: statsOf(conversationId, calls), columns }));
+	}
+
+	/** Waits until all budgets were compared with what is stored. */
+	async compared(): Promise<void> {
+		for (;;) {
+			const [updates, events, budgets] = await Promise.all([
+				this.store.updates.range(),
+				this.store.events.range(),
+				this.store.tables.read.listBudgets({ owner: undefined }),
+			]);
+			if (this.errors.length > 0) throw this.errors[0];
+			if (budgets.every((one) => one.updates === updates.newest && one.events === events.newest)) return;
+			await CLOCK.wait(5, new AbortController().signal);
+		}
+	}
+
+	/** Returns what an endpoint was told, oldest first. */
+	async told(name = "hook"): Promise<readonly { readonly text: string; readonly [member: string]: unknown }[]> {
+		const deliveries = await this.forwarding.deliveries(name);
+		return deliveries.toReversed().map(({ data = "{}" }) => JSON.parse(data));
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		await this.#follower?.[Symbol.asyncDispose]();
+		await this.forwarding[Symbol.asyncDispose]();
+	}
+}
+
+/** Returns a record with the stats after some calls. */
+function statsOf(id: string, calls: readonly Call[]): Uint8Array {
+	const sum = calls.reduce((all, { cost }) => all + cost, 0);
+	const tokens = calls.reduce((all, call) => all + (call.tokens ?? 0n), 0n);
+	const costs = calls.map(({ cost, at, model = "m" }) => ({ model, cost, timestamp: at / 1000 }));
+	const accumulatedTokenUsage = { model: "m", promptTokens: tokens };
+	return record({
+		id,
+		stats: { usageToMetrics: { agent: { modelName: "m", accumulatedCost: sum, costs, accumulatedTokenUsage } } },
+	});
+}
