@@ -261,6 +261,7 @@ const KEPT: Readonly<Record<string, string>> = {
 	access_keys: "keys",
 	audit: "who did what, with digests of ids",
 	claims: "work of processes",
+	budgets: "settings that callers chose",
 	deliveries: "what endpoints were told, without the conversation",
 	endpoints: "addresses",
 	erasures: "the markers of erasures, without ids",

@@ -4,6 +4,7 @@ import { Validator } from "@seriousme/openapi-schema-validator";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ConversationEventSchema } from "../../../gen/conversations/v1/event_pb.js";
 import { responseSchemas } from "../../../scripts/openapi/document.ts";
+import { packageJson } from "../../../src/package-json.ts";
 import { stringifyExactJson } from "../../../src/record/json/exact-json.ts";
 import { deriveJsonSchemas } from "../../../src/record/json-schema.ts";
 import { type MessagePlan, planMessage } from "../../../src/record/plan/plan.ts";
@@ -80,7 +81,7 @@ test("versions, paths, operation, tags and security scheme are those of the spec
 	const { openapi, info, paths, tags } = document;
 	expect({ openapi, version: object(info).version, paths: Object.keys(object(paths)), tags }).toEqual({
 		openapi: "3.1.0",
-		version: "0.0.1",
+		version: packageJson().version,
 		paths: PATHS,
 		tags: ["Webhooks", "Conversations"].map((name) => ({ name, description: expect.any(String) })),
 	});
