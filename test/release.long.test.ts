@@ -83,7 +83,9 @@ test("npx runs the package in an empty folder, with the demo", { timeout: TIMEOU
 		.filter((path) => !path.includes("node_modules"))
 		.join(delimiter);
 	const node = `node@${packageJson.devDependencies.node}`;
-	const command = `cd ${empty.path} && exec npx --yes --prefer-offline -p ${node} -p ./service.tgz ${name} --demo`;
+	const npx = `npx --yes --prefer-offline -p ${node} -p ./service.tgz ${name} --demo`;
+	// In a process group of its own: npx passes no signal on.
+	const command = `cd ${empty.path} && exec setsid --wait sh -c 'echo $$ > group; exec ${npx}'`;
 	const env = { PATH, HOME: process.env.HOME ?? empty.path };
 	await using service = await ServiceProcess.start("/never/used.db", env, ["-c", command], "sh", TIMEOUT);
 	const [, key = ""] = /^ {2}([\w-]{43})$/m.exec(service.output.stderr) ?? [];
@@ -94,6 +96,6 @@ test("npx runs the package in an empty folder, with the demo", { timeout: TIMEOU
 		})
 		.toMatchObject({ conversations: expect.arrayContaining([expect.anything(), expect.anything()]) });
 	expect((await fetch(service.http)).status).toBe(200);
-	service.signal("SIGTERM");
+	process.kill(-Number(readFileSync(empty.file("group"), "utf8")), "SIGTERM");
 	await service.exit();
 });

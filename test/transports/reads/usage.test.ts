@@ -145,7 +145,8 @@ test("a report of more than 10,000 rows is refused, and says how to ask for fewe
 	};
 	const detail =
 		"the report has more than 10000 rows: ask for a shorter range, a longer step, fewer groups, or the largest ones with top";
-	expect(await answer("group_by=usage_id")).toEqual([400, { detail }]);
+	// On a busy machine the view may be behind for a moment.
+	await expect.poll(() => answer("group_by=usage_id")).toEqual([400, { detail }]);
 	expect(await answer("group_by=model")).toEqual([200, expect.objectContaining({ rows: [expect.anything()] })]);
 });
 
