@@ -1,5 +1,5 @@
 import type { Audit } from "./access/audit.ts";
-import type { Config } from "./config/config.ts";
+import type { Config, TracesConfig } from "./config/config.ts";
 import type { ConversationReads } from "./conversations/conversation-reads.ts";
 import { CLOCK } from "./forward/endpoint-worker.ts";
 import { Endpoints, tellWith } from "./forward/endpoints.ts";
@@ -12,6 +12,8 @@ import { packageJson } from "./package-json.ts";
 import { SealedBytes } from "./record/secrets/sealed-bytes.ts";
 import type { Store } from "./store/store.ts";
 import type { Logger } from "./telemetry/log.ts";
+import { TRACES_FORM } from "./traces/follow.ts";
+import { TraceSender } from "./traces/trace-sender.ts";
 
 /** What forwards. */
 export interface Forwarding {
@@ -21,11 +23,15 @@ export interface Forwarding {
 	readonly notices: Notices;
 	readonly gaps: GapNoticesOptions;
 	readonly sink: HttpSink;
+	/** Sends traces, also to addresses inside, because only the configuration names it. */
+	readonly tracesSink: HttpSink;
 	/** Returns the figures of the attached forwarder; none before. */
 	figures(): Promise<readonly EndpointFigures[]>;
 	/** Lets changes of endpoints take effect at once in this process. */
 	attach(forwarder: Pick<Forwarder, "poke" | "figures">): void;
 }
+
+const USER_AGENT = `${packageJson().name}/${packageJson().version}`;
 
 /**
  * Makes what callers do with endpoints by a configuration, and what it shares with a forwarder.
@@ -39,8 +45,7 @@ export function endpointsOf(
 	audit: Pick<Audit, "add">,
 	onChange: () => void,
 ) {
-	const { name, version } = packageJson();
-	const sink = new HttpSink({ allowsInside: forwardPrivate, userAgent: `${name}/${version}` });
+	const sink = new HttpSink({ allowsInside: forwardPrivate, userAgent: USER_AGENT });
 	const secrets = new EndpointSecrets(new SealedBytes(encryptionKeys));
 	const linkOf = (conversationId: string) =>
 		consoleUrl === undefined || conversationId === "" ? undefined : `${consoleUrl}#/conversations/${conversationId}`;
@@ -68,12 +73,20 @@ export function forwardingOf(
 	const onChange = () => attached?.poke();
 	const onError = (error: unknown) => log.workFailed("forwarding", error);
 	const { endpoints, shared } = endpointsOf(config, store, log, audit, onChange);
+	const sender = packageJson();
+	const tracesSink = new HttpSink({ allowsInside: true, userAgent: USER_AGENT });
+	const traceSender = ({ headers, ...settings }: TracesConfig) => {
+		const texts = [...headers].map(([name, value]) => [name, value.export().toString()] as const);
+		const to = { ...settings, headers: Object.fromEntries(texts), sink: tracesSink, clock: CLOCK };
+		return new TraceSender({ ...to, store, reads: reads.of({ owner: undefined }), sender });
+	};
 	const notices = new Notices({ store, clock: CLOCK, onChange });
 	return {
 		endpoints,
 		options: {
 			...shared,
 			random: Math.random,
+			ownForms: config.traces && new Map([[TRACES_FORM, traceSender(config.traces)]]),
 			tell: tellWith(store, reads),
 			onDisabled: (endpoint, reason) => log.endpointDisabled(endpoint.name, endpoint.owner, reason),
 			onError,
@@ -81,6 +94,7 @@ export function forwardingOf(
 		notices,
 		gaps: { store, notices, clock: CLOCK, onError },
 		sink: shared.sink,
+		tracesSink,
 		figures: async () => (await attached?.figures()) ?? [],
 		attach: (forwarder) => {
 			attached = forwarder;

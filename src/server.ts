@@ -59,6 +59,7 @@ import { followStoreHealth, Readiness } from "./telemetry/readiness.ts";
 import { addServiceFigures } from "./telemetry/service-figures.ts";
 import { startTelemetry } from "./telemetry/telemetry.ts";
 import type { ThreadLogger } from "./threads/worker-thread.ts";
+import { followTraces } from "./traces/follow.ts";
 import { trajectoryRoute } from "./trajectories/trajectory-route.ts";
 import { Admission, WORKS } from "./transports/admission.ts";
 import { connectHandlers } from "./transports/connect/connect-adapter.ts";
@@ -217,6 +218,7 @@ export async function startService(
 	});
 	const forwarding = forwardingOf(config, store, reads, log, audit);
 	opened.use(forwarding.sink);
+	opened.use(forwarding.tracesSink);
 	let follower: BudgetFollower | undefined;
 	const budgets = new Budgets({ store, audit, now: Date.now, onChange: () => follower?.poke() });
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
@@ -336,6 +338,7 @@ export async function startService(
 	);
 	opened.defer(() => indexing);
 
+	await followTraces(store, config.traces?.url, Date.now());
 	forwarding.attach(opened.use(new Forwarder(forwarding.options)));
 	const noticing = noticeGaps(forwarding.gaps, stopping.signal);
 	opened.defer(() => noticing);

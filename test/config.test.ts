@@ -47,6 +47,10 @@ const settings: readonly Setting[] = [
 	{ name: "RECONCILE_MINUTES", value: "60", source: "default" },
 	{ name: "FORWARD_PRIVATE", value: "off", source: "default" },
 	{ name: "CONSOLE_URL", value: "", source: "default" },
+	{ name: "TRACES_OTLP_ENDPOINT", value: "", source: "default" },
+	{ name: "TRACES_OTLP_HEADERS", value: "", source: "default" },
+	{ name: "TRACES_CONTENT", value: "off", source: "default" },
+	{ name: "TRACES_DELAY_SECONDS", value: "60", source: "default" },
 	{ name: "AGENT_SERVER_KEY", value: "", source: "default" },
 	{ name: "MCP_ACCESS_KEY", value: "", source: "default" },
 ];
@@ -83,6 +87,7 @@ const defaults = {
 	reconcileMinutes: 60,
 	forwardPrivate: false,
 	consoleUrl: undefined,
+	traces: undefined,
 	otel: { traces: false, metrics: false, metricInterval: 60_000, sampler: { parentBased: true, share: 1 } },
 	settings,
 };
@@ -154,16 +159,29 @@ describe("readConfig", () => {
 			RECONCILE_MINUTES: "5",
 			FORWARD_PRIVATE: "on",
 			CONSOLE_URL: "https://console.example/base",
+			TRACES_OTLP_ENDPOINT: "https://traces.example/v1/traces",
+			TRACES_OTLP_HEADERS: "Authorization=Basic%20canary, x-scope=a=b",
+			TRACES_CONTENT: "on",
+			TRACES_DELAY_SECONDS: "5",
 			AGENT_SERVER_KEY: "canary",
 			MCP_ACCESS_KEY: "canary",
 		};
-		const { encryptionKeys, database, postgres, agentServerKey, mcpKey, reconciled, ...config } = readConfig(env);
+		const { encryptionKeys, database, postgres, agentServerKey, mcpKey, reconciled, traces, ...config } =
+			readConfig(env);
 		expect(agentServerKey?.export().toString()).toBe("canary");
 		expect(mcpKey?.export().toString()).toBe("canary");
 		expect(reconciled.map(({ sender, url, key }) => [sender, url.href, key?.export().toString()])).toEqual([
 			["agent-1", "http://agent-1:8000/base", "canary=canary"],
 			["agent-2", "https://agent-2.example/", undefined],
 		]);
+		expect(traces).toEqual({
+			...{ url: "https://traces.example/v1/traces", content: true, delay: 5000 },
+			headers: new Map([
+				["Authorization", createSecretKey(Buffer.from("Basic canary"))],
+				["x-scope", createSecretKey(Buffer.from("a=b"))],
+			]),
+		});
+		expect(inspect(traces, { depth: null })).not.toContain("canary");
 		const masked = {
 			...env,
 			DATABASE_URL: "postgres://bridge:**********@db1,db2:6432/bridge?sslmode=require",
@@ -171,6 +189,7 @@ describe("readConfig", () => {
 			ACCESS_KEYS: "sender:**********,reader:**********:read+secrets",
 			ENCRYPTION_KEY: "**********,**********",
 			RECONCILE_KEYS: "agent-1=**********",
+			TRACES_OTLP_HEADERS: "Authorization=**********,x-scope=**********",
 			AGENT_SERVER_KEY: "**********",
 			MCP_ACCESS_KEY: "**********",
 		};
@@ -483,7 +502,18 @@ describe("a configuration of the listeners", () => {
 		],
 		["an origin with a path", { CORS_ORIGINS: "https://a.example/" }, "CORS_ORIGINS: entry 1 must be"],
 		["an origin without a scheme", { CORS_ORIGINS: "a.example" }, "CORS_ORIGINS: entry 1 must be"],
-		["an agent server without a URL", { RECONCILE_AGENT_SERVERS: "agent-1" }, "entry 1 must begin with the name"],
+		[
+			"a receiver of traces with a key in its URL",
+			{ TRACES_OTLP_ENDPOINT: "https://h/v1/traces?key=canary" },
+			"TRACES_OTLP_ENDPOINT: must be",
+		],
+		["headers without a receiver", { TRACES_OTLP_HEADERS: "a=b" }, "TRACES_OTLP_HEADERS: needs TRACES_OTLP_ENDPOINT"],
+		[
+			"a header that is not percent-encoded",
+			{ TRACES_OTLP_ENDPOINT: "https://h/", TRACES_OTLP_HEADERS: "a=%canary" },
+			"TRACES_OTLP_HEADERS: entry 1 must have the name of a header",
+		],
+		["an agent server without a URL", { RECONCILE_AGENT_SERVERS: "agent-1" }, "entry 1 must begin with a name"],
 		[
 			"an agent server with a password",
 			{ RECONCILE_AGENT_SERVERS: "agent-1=http://u:canary@host" },

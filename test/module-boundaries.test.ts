@@ -204,6 +204,21 @@ describe("the modules of src import only what they may", () => {
 		expect(new Set(importers.map(({ from }) => from))).toEqual(new Set(["commands/trajectories.ts", "server.ts"]));
 	});
 
+	test("traces reads all conversations, sends through forward, and only the composition and its command know it", () => {
+		const known = [
+			/^record\/json\//,
+			/^store\/[^/]+\.ts$/,
+			/^conversations\/conversation-reads\.ts$/,
+			/^forward\/(?:endpoint-worker|http-sink|tell)\.ts$/,
+		];
+		expect(forbiddenImports("traces/", ...known)).toEqual([]);
+		const importers = imports.filter(({ from, to }) => to.startsWith("traces/") && !from.startsWith("traces/"));
+		expect(new Set(importers.map(({ from }) => from))).toEqual(
+			new Set(["commands/commands.ts", "make-forwarding.ts", "server.ts"]),
+		);
+		expect(texts.get("commands/commands.ts")).toContain('await import("../traces/follow.ts")');
+	});
+
 	test("the console imports only conditions of filters, periods and words of queries, which load neither Node.js modules nor zod", () => {
 		const folder = join(SRC, "..", "console", "src");
 		const own = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((file) => /\.tsx?$/.test(file));

@@ -42,6 +42,8 @@ import { deriveJsonSchemas, type JsonSchemas } from "../../src/record/json-schem
 import { type MessagePlan, planEnum, planMessage } from "../../src/record/plan/plan.ts";
 import { MAX_QUERY } from "../../src/search/query.ts";
 import { MAX_ID_LENGTH } from "../../src/store/event-condition.ts";
+import { trajectoryForms } from "../../src/trajectories/trajectories.ts";
+import { TRAJECTORY_PATH } from "../../src/trajectories/trajectory-route.ts";
 import { isOfRequests, PAIR, type Parameter } from "../../src/transports/reads/parameters.ts";
 import { LAST_EVENT_ID, MAX_INT32, MAX_INT64 } from "../../src/transports/reads/query.ts";
 import { JSON_RPCS, type JsonRpc, MAX_JSON_BODY } from "../../src/transports/reads/reads.ts";
@@ -69,6 +71,7 @@ export function openApiDocument(plan: MessagePlan): ExactJsonObject {
 			[WEBHOOK_PATH]: { post: conversationWebhook(plan) },
 			[`${EVENT_WEBHOOK_PATH}/{conversation_id}`]: { post: eventWebhook() },
 			...readsByPath(plan),
+			[TRAJECTORY_PATH]: { get: trajectory() },
 		},
 		components: {
 			schemas: {
@@ -156,6 +159,32 @@ function readsByPath(plan: MessagePlan): Record<string, ExactJsonObject> {
 	for (const rpc of JSON_RPCS)
 		operations[rpc.path] = { ...operations[rpc.path], [rpc.method.toLowerCase()]: operation(rpc, plan) };
 	return operations;
+}
+
+/** Returns the operation of the trajectory, which is no RPC. Its formats are described elsewhere. */
+function trajectory(): ExactJsonObject {
+	return {
+		operationId: "get_conversation_trajectory",
+		summary: "Returns what an agent did in a conversation, for evaluation and training",
+		description:
+			"A document in the Agent Trajectory Interchange Format, or messages of a chat with tools. Secrets are redacted.",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [
+			parameter({ name: "id", in: "path", field: GetConversationRequestSchema.field.id, holder: undefined }),
+			{
+				...{ name: "form", in: "query", description: "The format of the response." },
+				schema: { type: "string", enum: [...trajectoryForms], default: trajectoryForms[0] },
+			},
+		],
+		responses: {
+			200: { description: "The trajectory.", content: jsonOf("Trajectory") },
+			400: failure("The id is no UUID, or the form is not known."),
+			...REFUSALS,
+			404: failure("There is no such conversation, or no event of it makes a step."),
+			413: failure("The events have more than 64 MiB."),
+		},
+	};
 }
 
 /** Codes that the comments of RPCs name before what they mean, with their HTTP statuses. */
@@ -484,6 +513,7 @@ const REFUSALS: ExactJsonObject = {
 
 /** Schemas of the responses of the webhooks, as transports/http/answer.ts writes them. */
 const ANSWERS: ExactJsonObject = {
+	Trajectory: { type: "object", description: "A trajectory in one of its formats.", additionalProperties: true },
 	Success: {
 		type: "object",
 		properties: { success: { type: "boolean", default: true } },

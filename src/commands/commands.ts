@@ -213,6 +213,17 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 			for (const line of await runUsageRebuild(config, progress)) print(line);
 		},
 	},
+	traces: {
+		operands: [],
+		options: ["from", "to"],
+		meaning:
+			"send the runs that ended with the updates from one sequence to another again to TRACES_OTLP_ENDPOINT, also while the service runs; at most 10000 updates",
+		failure: "The traces cannot be sent",
+		async run(config, _, options) {
+			const { TRACES_ENDPOINT } = await import("../traces/follow.ts");
+			await aboutEndpoints(config, "replay", [TRACES_ENDPOINT], options);
+		},
+	},
 	mcp: {
 		operands: [],
 		options: ["url"],
@@ -248,13 +259,20 @@ function endpoints(
 	return {
 		...{ operands, options, meaning: `${meaning}, also while the service runs` },
 		failure: `The command endpoints ${action} failed`,
-		async run(config, names, values) {
-			const { runEndpoints } = await import("./endpoints.ts");
-			const { lines, note } = await runEndpoints(config, action, names, values);
-			if (note !== undefined) process.stderr.write(`${note}\n`);
-			for (const line of lines) print(line);
-		},
+		run: (config, names, values) => aboutEndpoints(config, action, names, values),
 	};
+}
+
+async function aboutEndpoints(
+	config: Config,
+	action: EndpointAction,
+	names: readonly string[],
+	options: Values,
+): Promise<void> {
+	const { runEndpoints } = await import("./endpoints.ts");
+	const { lines, note } = await runEndpoints(config, action, names, options);
+	if (note !== undefined) process.stderr.write(`${note}\n`);
+	for (const line of lines) print(line);
 }
 
 async function eraseConversations(config: Config, ids: readonly string[], options: Values): Promise<void> {

@@ -71,6 +71,8 @@ export interface Config {
 	readonly forwardPrivate: boolean;
 	/** Address of the console with a slash at its end; undefined if it is not known. */
 	readonly consoleUrl: string | undefined;
+	/** Where runs of conversations are sent as traces; undefined for nowhere. */
+	readonly traces: TracesConfig | undefined;
 	/** All variables with secrets masked. Of the OpenTelemetry variables, only those that are set. */
 	readonly settings: readonly Setting[];
 }
@@ -81,6 +83,17 @@ export interface Setting {
 	/** The value with secrets masked; empty for none. */
 	readonly value: string;
 	readonly source: "environment" | "default";
+}
+
+/** How runs of conversations are sent as traces. */
+export interface TracesConfig {
+	readonly url: string;
+	/** Values of headers by their names. */
+	readonly headers: ReadonlyMap<string, KeyObject>;
+	/** Whether they have texts of messages and of calls of tools. */
+	readonly content: boolean;
+	/** Milliseconds between the end of a run and the sending of its trace. */
+	readonly delay: number;
 }
 
 /** An agent server that is compared with what arrived. */
@@ -117,6 +130,9 @@ const REQUIRED_VARIABLES = {
 	TLS_KEY_FILE: "TLS_CERT_FILE",
 	TLS_CLIENT_CA_FILE: "TLS_CERT_FILE",
 	CLIENT_CERTIFICATES: "TLS_CLIENT_CA_FILE",
+	TRACES_OTLP_HEADERS: "TRACES_OTLP_ENDPOINT",
+	TRACES_CONTENT: "TRACES_OTLP_ENDPOINT",
+	TRACES_DELAY_SECONDS: "TRACES_OTLP_ENDPOINT",
 } as const;
 
 /**
@@ -186,6 +202,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		reconcileMinutes: values.RECONCILE_MINUTES,
 		forwardPrivate: values.FORWARD_PRIVATE,
 		consoleUrl: values.CONSOLE_URL,
+		traces: tracesOf(values),
 		otel: Object.freeze(otel.settings),
 		settings: Object.freeze([
 			...variables.map(({ name, default: fallback, mask = (text) => text }): Setting => {
@@ -196,6 +213,14 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 			...shownOtelVariables(env, MASK).map((shown): Setting => ({ ...shown, source: "environment" })),
 		]),
 	});
+}
+
+function tracesOf(values: z.infer<typeof environment>): TracesConfig | undefined {
+	const { TRACES_OTLP_ENDPOINT: url, TRACES_OTLP_HEADERS: headers, TRACES_CONTENT: content } = values;
+	if (url === undefined) return undefined;
+	const delay = values.TRACES_DELAY_SECONDS * 1000;
+	const secrets = [...headers].map(([name, value]) => [name, createSecretKey(Buffer.from(value))] as const);
+	return Object.freeze({ url, headers: new Map(secrets), content, delay });
 }
 
 function postgresOf(values: z.infer<typeof environment>): Config["postgres"] {

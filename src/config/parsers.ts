@@ -1,4 +1,5 @@
 import { createSecretKey, type KeyObject } from "node:crypto";
+import { validateHeaderName, validateHeaderValue } from "node:http";
 import { isIPv4, isIPv6 } from "node:net";
 import { z } from "zod";
 import { defaultScopes, hashKey, type KeyEntry, OWNER, type Principal, type Scope, scopes } from "../access/keys.ts";
@@ -215,6 +216,30 @@ export function parseConsoleUrl(text: string, report: Report): string {
 	return z.NEVER;
 }
 
+/** Parses the URL of a receiver of traces. Keys belong into headers, because the URL is shown. */
+export function parseTracesEndpoint(text: string, report: Report): string {
+	const url = parseAgentServer(text);
+	if (url !== undefined) return url.href;
+	report("must be an http or https URL without user name, query and fragment");
+	return z.NEVER;
+}
+
+/** Parses comma-separated entries `name=value` with percent-encoded values. Messages quote no values. */
+export function parseHeaders(text: string, report: Report): ReadonlyMap<string, string> {
+	const headers = new Map<string, string>();
+	for (const [name, encoded, entry] of namedEntries(text, report)) {
+		try {
+			const value = decodeURIComponent(encoded);
+			validateHeaderName(name);
+			validateHeaderValue(name, value);
+			headers.set(name, value);
+		} catch {
+			report(`${entry} must have the name of a header, an equal sign and a percent-encoded value`);
+		}
+	}
+	return headers;
+}
+
 /** Parses comma-separated entries `name=url`. */
 export function parseAgentServers(text: string, report: Report): ReadonlyMap<string, URL> {
 	const urls = new Map<string, URL>();
@@ -243,7 +268,7 @@ function namedEntries(text: string, report: Report): (readonly [name: string, va
 	return splitList(text).flatMap((item, index) => {
 		const entry = `entry ${index + 1}`;
 		const [, name = "", value = ""] = /^([^=]+)=(.*)$/.exec(item) ?? [];
-		if (name === "") report(`${entry} must begin with the name of a key or certificate and an equal sign`);
+		if (name === "") report(`${entry} must begin with a name and an equal sign`);
 		reportDuplicate(names, name, index, (other) => report(`${entry} has the same name as entry ${other}`));
 		return name === "" ? [] : [[name, value, entry] as const];
 	});

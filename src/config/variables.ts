@@ -19,11 +19,13 @@ import {
 	parseDatabaseUrl,
 	parseDays,
 	parseEncryptionKeys,
+	parseHeaders,
 	parseInteger,
 	parseOrigins,
 	parseSenderTimeZones,
 	parseSwitch,
 	parseTimeZone,
+	parseTracesEndpoint,
 	RETENTION_DAYS,
 	splitList,
 } from "./parsers.ts";
@@ -307,6 +309,36 @@ export const environment = z.object({
 		example: "https://conversations.example/",
 		parse: optional(parseConsoleUrl),
 	}),
+	TRACES_OTLP_ENDPOINT: variable({
+		meaning:
+			"URL to which runs of conversations are sent as OTLP traces, with `/v1/traces` or another path (see docs/traces.md). If unset, none are sent",
+		default: "",
+		example: "http://127.0.0.1:4318/v1/traces",
+		parse: optional(parseTracesEndpoint),
+	}),
+	TRACES_OTLP_HEADERS: variable({
+		meaning: "comma-separated entries `name=value` with headers of these requests; values are percent-encoded",
+		default: "",
+		example: "Authorization=Bearer%20<key>",
+		mask: (text) =>
+			splitList(text)
+				.map((entry) => entry.replace(/=.*/, `=${MASK}`))
+				.join(","),
+		parse: parseHeaders,
+	}),
+	TRACES_CONTENT: variable({
+		meaning: "`on` or `off`: whether these traces have the texts of messages, and arguments and results of tools",
+		default: "off",
+		example: "on",
+		parse: parseSwitch,
+	}),
+	TRACES_DELAY_SECONDS: variable({
+		meaning:
+			"seconds between the end of a run and the sending of its trace; longer than agent servers hold back events (`flush_delay`, see docs/agent-server.md)",
+		default: "60",
+		example: "60",
+		parse: parseInteger(3600),
+	}),
 	AGENT_SERVER_KEY: variable({
 		meaning: "session API key of the agent server for the command `reconcile`, if it has one",
 		default: "",
@@ -335,7 +367,7 @@ import leven, { closestMatch } from "leven";
 
 /** Prefixes that only names of this service's variables have. */
 const RESERVED_PREFIX =
-	/^(?:HTTP_ADDR|GRPC_ADDR|RETENTION_|EVENT_|SENDER_|ACCESS_KEY|ENCRYPTION_KEY|MAX_BODY|MAX_INFLIGHT|REFUSED_|ACCEPT_REFUSED|RECONCILE_|FORWARD_|DRAIN_|TLS_|CLIENT_CERTIFICATE|CORS_|RATE_LIMIT)/;
+	/^(?:HTTP_ADDR|GRPC_ADDR|RETENTION_|EVENT_|SENDER_|ACCESS_KEY|ENCRYPTION_KEY|MAX_BODY|MAX_INFLIGHT|REFUSED_|ACCEPT_REFUSED|RECONCILE_|FORWARD_|TRACES_OTLP_|DRAIN_|TLS_|CLIENT_CERTIFICATE|CORS_|RATE_LIMIT)/;
 /**
  * Names that other programs use for the settings of these variables. `PORT` is not among them, because many platforms
  * set it by themselves.

@@ -34,6 +34,16 @@ export const CLOCK: Clock = {
 		delay(Math.min(milliseconds, 2 ** 31 - 1), undefined, { signal }).catch(() => undefined),
 };
 
+/** A form of deliveries that no caller can choose, for what the service itself sends: see `WorkerOptions.ownForms`. */
+export interface OwnForm {
+	/** Milliseconds for which an update waits before it is sent. */
+	readonly delay: number;
+	/** Whether an update whose change the endpoint wants is to be told. */
+	wants(update: StoredUpdate): boolean;
+	/** Sends a delivery. Returns undefined when what it tells is not stored any more. */
+	deliver(delivery: DeliveryRow, signal: AbortSignal): Promise<Answer | undefined>;
+}
+
 /** What workers have in common. */
 export interface WorkerOptions {
 	readonly store: Pick<Store, "updates" | "tables">;
@@ -46,6 +56,8 @@ export interface WorkerOptions {
 	readonly tell: (endpoint: EndpointRow, delivery: DeliveryRow) => Promise<Told | undefined>;
 	/** Returns the address of a conversation in the console, if that is known. */
 	readonly linkOf: (conversationId: string) => string | undefined;
+	/** The forms beside FORMS, by their names. */
+	readonly ownForms?: ReadonlyMap<string, OwnForm> | undefined;
 	readonly observer: WorkerObserver;
 }
 
@@ -99,6 +111,7 @@ export class EndpointWorker {
 	readonly #options: WorkerOptions;
 	readonly #conditions: readonly Condition[];
 	readonly #changes: ReadonlySet<string>;
+	readonly #ownForm: OwnForm | undefined;
 	readonly #stop = new AbortController();
 	/** Ends requests under way. */
 	readonly #giveUp = new AbortController();
@@ -133,6 +146,7 @@ export class EndpointWorker {
 		this.#options = options;
 		this.#conditions = conditionsOf(fromBinary(ConversationFilterSchema, endpoint.filter));
 		this.#changes = new Set(endpoint.changes);
+		this.#ownForm = options.ownForms?.get(endpoint.form);
 		this.#position = endpoint.position;
 		this.#savedPosition = endpoint.position;
 		this.#savedAt = options.clock.now();
@@ -227,7 +241,7 @@ export class EndpointWorker {
 	}
 
 	#wants(update: StoredUpdate): boolean {
-		if (!this.#changes.has(changeOf(update.change))) return false;
+		if (!this.#changes.has(changeOf(update.change)) || this.#ownForm?.wants(update) === false) return false;
 		const summary = summaryOf(update);
 		// An erasure, or what cannot be read, may meet the conditions.
 		return summary === undefined || summaryMeets(this.#conditions, summary);
@@ -238,7 +252,8 @@ export class EndpointWorker {
 		const { id, generation } = this.#endpoint;
 		const now = clock.now();
 		const at = microseconds(now);
-		const isMine = await store.tables.write.advanceEndpoint({ id, generation, position, deliveries, at });
+		const nextAt = at + microseconds(this.#ownForm?.delay ?? 0);
+		const isMine = await store.tables.write.advanceEndpoint({ id, generation, position, deliveries, at, nextAt });
 		if (!isMine) this.#stop.abort();
 		this.#savedPosition = position;
 		this.#savedAt = now;
@@ -311,13 +326,9 @@ export class EndpointWorker {
 		const isProbe = isCircuitOpen(this.#health);
 		let outcome: Finished | undefined;
 		try {
-			const told = await this.#options.tell(this.#endpoint, waiting);
-			if (told === undefined) {
-				outcome = { waiting, result: resultOf(waiting, "lost", clock.now()) };
-			} else {
-				const answer = await this.#send(told);
-				if (!this.#giveUp.signal.aborted) outcome = this.#judge(waiting, answer, at, isProbe);
-			}
+			const answer = await this.#deliver(waiting);
+			if (answer === undefined) outcome = { waiting, result: resultOf(waiting, "lost", clock.now()) };
+			else if (!this.#giveUp.signal.aborted) outcome = this.#judge(waiting, answer, at, isProbe);
 		} catch (error) {
 			observer.onError(error);
 			waiting.due = clock.now() + STORE_RETRY;
@@ -328,6 +339,13 @@ export class EndpointWorker {
 		}
 		this.#finished.push(outcome);
 		if (!this.#isStoring) this.#storing = this.#store();
+	}
+
+	/** Returns undefined when what a delivery tells is not stored any more. */
+	async #deliver(waiting: DeliveryRow): Promise<Answer | undefined> {
+		if (this.#ownForm !== undefined) return await this.#ownForm.deliver(waiting, this.#giveUp.signal);
+		const told = await this.#options.tell(this.#endpoint, waiting);
+		return told && (await this.#send(told));
 	}
 
 	#send(told: Told): Promise<Answer> {

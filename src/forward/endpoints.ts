@@ -125,10 +125,10 @@ export class Endpoints {
 	 * Changes settings.
 	 *
 	 * @param fields names of the settings that are changed
-	 * @throws ServiceError `not_found` or `invalid_argument`
+	 * @throws ServiceError `not_found`, `invalid_argument`, or `failed_precondition` when the endpoint is the service's own
 	 */
 	async update(asked: AskedEndpoint & NamedEndpoint, fields: readonly string[], caller: Caller) {
-		const endpoint = await this.get(asked, caller);
+		const endpoint = await this.#getChangeable(asked, caller);
 		const present: AskedEndpoint = { ...endpoint, filter: filterOf(endpoint) };
 		const isChanged = (field: keyof AskedEndpoint) => fields.includes(field);
 		const unknown = fields.find((field) => !["url", "changes", "filter", "form", "include"].includes(field));
@@ -145,8 +145,9 @@ export class Endpoints {
 		return await this.get(asked, caller);
 	}
 
+	/** @throws ServiceError `not_found`; `failed_precondition` when the endpoint is the service's own */
 	async delete(named: NamedEndpoint, caller: Caller): Promise<void> {
-		const endpoint = await this.get(named, caller);
+		const endpoint = await this.#getChangeable(named, caller);
 		await this.#options.store.tables.write.deleteEndpoint(endpoint.id);
 		await this.#changed("endpoint.deleted", caller, endpoint);
 	}
@@ -172,7 +173,7 @@ export class Endpoints {
 	/** Gives an endpoint a new secret, and returns it. */
 	async rotate(named: NamedEndpoint, caller: Caller): Promise<string> {
 		const { store, secrets, clock } = this.#options;
-		const { id, secrets: stored, ...endpoint } = await this.get(named, caller);
+		const { id, secrets: stored, ...endpoint } = await this.#getChangeable(named, caller);
 		const secret = newSecret();
 		await store.tables.write.changeEndpoint({ id, secrets: secrets.rotated(id, stored, secret, clock.now()) });
 		await this.#changed("endpoint.secret_rotated", caller, endpoint);
@@ -182,7 +183,7 @@ export class Endpoints {
 	/** Sends a delivery of the type `endpoint.test` at once, and notes it in the log. */
 	async test(named: NamedEndpoint, caller: Caller): Promise<Try> {
 		const { store, secrets, sink, clock, linkOf } = this.#options;
-		const endpoint = await this.get(named, caller);
+		const endpoint = await this.#getChangeable(named, caller);
 		const at = clock.now();
 		const id = `${endpoint.id}_test_${at}_${randomBytes(4).toString("hex")}`;
 		const data = stringifyExactJson({ endpoint: endpoint.name });
@@ -258,6 +259,14 @@ export class Endpoints {
 		if (row === undefined) throw new ServiceError("not_found", "There is no such delivery");
 		await this.#changed("delivery.retried", caller, endpoint, delivery);
 		return row;
+	}
+
+	/** @throws ServiceError `not_found`; `failed_precondition` when the service's configuration says what the endpoint is */
+	async #getChangeable(named: NamedEndpoint, caller: Caller): Promise<ListedEndpoint> {
+		const endpoint = await this.get(named, caller);
+		if (!Object.hasOwn(FORMS, endpoint.form))
+			throw new ServiceError("failed_precondition", "The configuration of the service says what this endpoint is");
+		return endpoint;
 	}
 
 	async #changed(

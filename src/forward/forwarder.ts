@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import type { EndpointRow, ListedEndpoint } from "../store/forwarding.ts";
 import type { Store } from "../store/store.ts";
 import { EndpointWorker, type WorkerObserver, type WorkerOptions } from "./endpoint-worker.ts";
+import { FORMS } from "./forms.ts";
 
 /** Milliseconds between two looks at the endpoints. */
 const LOOK = 10_000;
@@ -124,7 +125,11 @@ export class Forwarder implements AsyncDisposable {
 		this.#listed = await store.tables.read.listEndpoints({ owner: undefined });
 		if (this.#newest === 0n) this.#newest = (await store.updates.range()).newest;
 		this.#newestThen = this.#newest;
-		const active = new Map(this.#listed.filter(({ state }) => state === "active").map((one) => [one.id, one]));
+		const { ownForms } = this.#options;
+		// What the service itself sends may be off in this process.
+		const isKnown = (form: string) => Object.hasOwn(FORMS, form) || ownForms?.has(form) === true;
+		const listed = this.#listed.filter(({ state, form }) => state === "active" && isKnown(form));
+		const active = new Map(listed.map((one) => [one.id, one]));
 		for (const [id, worker] of this.#workers) {
 			const present = active.get(id);
 			const isPresent = present !== undefined && present.generation === worker.generation && !worker.isOver;

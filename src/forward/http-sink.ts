@@ -2,7 +2,6 @@ import { Agent as HttpAgent, type IncomingMessage, request as requestHttp } from
 import { Agent as HttpsAgent, request as requestHttps } from "node:https";
 import { isIP } from "node:net";
 import { guardedLookup, InsideAddress, isInside, type Resolve } from "./addresses.ts";
-import type { Message } from "./forms.ts";
 
 /** The answer to a delivery. */
 export interface Answer {
@@ -16,6 +15,12 @@ export interface Answer {
 	readonly retryAfter: number | undefined;
 }
 
+/** What is sent. */
+export interface SentMessage {
+	readonly contentType: string;
+	readonly body: string | Uint8Array;
+}
+
 /** Sends messages to addresses. */
 export interface Sink extends Disposable {
 	/**
@@ -23,7 +28,12 @@ export interface Sink extends Disposable {
 	 *
 	 * @param signal gives up
 	 */
-	send(url: string, message: Message, headers: Readonly<Record<string, string>>, signal: AbortSignal): Promise<Answer>;
+	send(
+		url: string,
+		message: SentMessage,
+		headers: Readonly<Record<string, string>>,
+		signal: AbortSignal,
+	): Promise<Answer>;
 }
 
 export interface HttpSinkOptions {
@@ -65,7 +75,7 @@ export class HttpSink implements Sink {
 
 	async send(
 		url: string,
-		message: Message,
+		message: SentMessage,
 		headers: Readonly<Record<string, string>>,
 		signal: AbortSignal,
 	): Promise<Answer> {
@@ -84,13 +94,13 @@ export class HttpSink implements Sink {
 		}
 	}
 
-	#request(url: URL, message: Message, headers: Readonly<Record<string, string>>, signal: AbortSignal) {
+	#request(url: URL, message: SentMessage, headers: Readonly<Record<string, string>>, signal: AbortSignal) {
 		const isSecure = url.protocol === "https:";
 		const { allowsInside, userAgent } = this.#options;
 		return new Promise<IncomingMessage>((resolve, reject) => {
 			const host = url.hostname.replace(/^\[|\]$/g, "");
 			if (!allowsInside && isIP(host) !== 0 && isInside(host)) throw new InsideAddress();
-			const body = Buffer.from(message.body);
+			const body = typeof message.body === "string" ? Buffer.from(message.body) : message.body;
 			const request = (isSecure ? requestHttps : requestHttp)(
 				url,
 				{

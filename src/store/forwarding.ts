@@ -267,14 +267,14 @@ export const forwardingWrites = {
 	 */
 	async advanceEndpoint(
 		session: Session,
-		{ id, generation, position, deliveries, at }: OfGeneration & Queued & { readonly position: bigint },
+		{ id, generation, position, deliveries, at, nextAt }: OfGeneration & Queued & { readonly position: bigint },
 	): Promise<boolean> {
 		const moved = await session.all(
 			`UPDATE ${session.dialect.schema}endpoints SET position = ? WHERE id = ? AND generation = ? RETURNING id`,
 			...[position, id, generation],
 		);
 		if (moved.length === 0) return false;
-		await enqueue(session, id, { deliveries, at });
+		await enqueue(session, id, { deliveries, at, nextAt });
 		return true;
 	},
 	/** Puts deliveries into the queue of an endpoint, if it exists, except those that are in it. Returns their number. */
@@ -413,6 +413,8 @@ export async function eraseDeliveries(session: Session, conversationId: string, 
 export interface Queued {
 	readonly deliveries: readonly NewDelivery[];
 	readonly at: bigint;
+	/** When they are tried first. Default: at once. */
+	readonly nextAt?: bigint | undefined;
 }
 
 /** What can be changed of an endpoint. */
@@ -430,7 +432,7 @@ async function takeNumbers(session: Session, id: string, count: number): Promise
 	return Array.from({ length: count }, (_, n) => first + BigInt(n));
 }
 
-async function enqueue(session: Session, id: string, { deliveries, at }: Queued): Promise<void> {
+async function enqueue(session: Session, id: string, { deliveries, at, nextAt = at }: Queued): Promise<void> {
 	if (deliveries.length === 0) return;
 	const numbers = await takeNumbers(session, id, deliveries.length);
 	const rows = numbers.flatMap((number, index) => {
@@ -440,7 +442,7 @@ async function enqueue(session: Session, id: string, { deliveries, at }: Queued)
 		const columns = {
 			...{ endpoint_id: id, id: rest.id, number, change: rest.change, conversation_id: conversationId },
 			...{ sequence: sequence ?? null, data: data ?? null, state: "waiting", created_at: at, attempts: 0 },
-			...{ next_at: at, finished_at: null, tries: "[]" },
+			...{ next_at: nextAt, finished_at: null, tries: "[]" },
 		};
 		return [session.stored(deliveriesOf(session), columns)];
 	});

@@ -136,7 +136,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 				audit,
 				owners: { store: reading.store, log },
 				searchIndex: { store: reading.store, log },
-				forwarding: { endpoints: testEndpoints(reading.store, reads), store: reading.store },
+				forwarding: { endpoints: testEndpoints(reading.store), store: reading.store },
 				budgets: new Budgets({ store: reading.store, audit, now: Date.now, onChange: () => undefined }),
 				info: () => ({}),
 			}),

@@ -1,4 +1,3 @@
-import type { ConversationReads } from "../../src/conversations/conversation-reads.ts";
 import { CLOCK } from "../../src/forward/endpoint-worker.ts";
 import { Endpoints } from "../../src/forward/endpoints.ts";
 import { EndpointSecrets } from "../../src/forward/secrets.ts";
@@ -6,9 +5,9 @@ import { SealedBytes } from "../../src/record/secrets/sealed-bytes.ts";
 import type { Store } from "../../src/store/store.ts";
 
 /** Returns endpoints of a store to which nothing is sent. */
-export function testEndpoints(store: Store, reads: Pick<ConversationReads, "of">): Endpoints {
+export function testEndpoints(store: Store): Endpoints {
 	return new Endpoints({
-		...{ store, reads, clock: CLOCK, linkOf: () => undefined, onChange: () => undefined },
+		...{ store, clock: CLOCK, linkOf: () => undefined, onChange: () => undefined },
 		secrets: new EndpointSecrets(new SealedBytes([])),
 		sink: { send: () => Promise.reject(new Error("nothing is sent")) },
 		audit: async () => undefined,

@@ -4,6 +4,8 @@ import { buffer } from "node:stream/consumers";
 import { gunzipSync } from "node:zlib";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 
+type Attributes = Readonly<Record<string, string | number | boolean | readonly unknown[]>>;
+
 /** A received span, with ids in hexadecimal. */
 export interface ReceivedSpan {
 	readonly traceId: string;
@@ -15,11 +17,12 @@ export interface ReceivedSpan {
 	/** Unix time in nanoseconds. */
 	readonly start: bigint;
 	readonly end: bigint;
-	readonly attributes: Readonly<Record<string, string | number>>;
+	readonly attributes: Attributes;
 	/** `STATUS_CODE_ERROR` is 2. */
 	readonly status: number;
+	readonly message: string;
 	/** Resource attributes of the sender. */
-	readonly resource: Readonly<Record<string, string | number>>;
+	readonly resource: Attributes;
 }
 
 /** A field of a message: its bytes or its number. */
@@ -93,18 +96,27 @@ function spanOf(span: Fields, resource: ReceivedSpan["resource"]): ReceivedSpan 
 		end: number(span, 8),
 		attributes: attributesOf(messages(span, 9)),
 		status: status === undefined ? 0 : Number(number(status, 3)),
+		message: status === undefined ? "" : text(status, 2),
 		resource,
 	};
 }
 
-function attributesOf(pairs: readonly Fields[]): Readonly<Record<string, string | number>> {
+function attributesOf(pairs: readonly Fields[]): Attributes {
 	return Object.fromEntries(
 		pairs.map((pair) => {
 			const [value] = messages(pair, 2);
 			if (value === undefined) throw new Error("an attribute has no value");
-			return [text(pair, 1), value.has(1) ? text(value, 1) : Number(number(value, 3))];
+			return [text(pair, 1), anyValue(value)];
 		}),
 	);
+}
+
+function anyValue(value: Fields): Attributes[string] {
+	if (value.has(1)) return text(value, 1);
+	if (value.has(2)) return number(value, 2) === 1n;
+	if (value.has(4)) return Buffer.from(new BigInt64Array([number(value, 4)]).buffer).readDoubleLE();
+	const [list] = messages(value, 5);
+	return list === undefined ? Number(number(value, 3)) : messages(list, 1).map(anyValue);
 }
 
 function fieldsOf(bytes: Uint8Array): Fields {

@@ -34,8 +34,9 @@ const DELIVERIES = `${ENDPOINTS}/{name}/deliveries`;
 const FORWARDING = [ENDPOINTS, `${ENDPOINTS}/{name}`, ...ENDPOINT_VERBS, DELIVERIES, `${DELIVERIES}/{id}:retry`];
 const READ_PATHS = [READS, `${READS}/counts`, SENDERS, ...OF_ONE, ...WATCHES, USAGE, ...REFUSED, SEARCH];
 const AUDIT = "/api/v1/audit";
+const TRAJECTORY = `${READS}/{id}/trajectory`;
 const BUDGETS = ["/api/v1/budgets", "/api/v1/budgets/{name}"];
-const PATHS = [PATH, EVENTS, ...READ_PATHS, AUDIT, ...FORWARDING, ...BUDGETS];
+const PATHS = [PATH, EVENTS, ...READ_PATHS, AUDIT, ...FORWARDING, ...BUDGETS, TRAJECTORY];
 
 let service: TestService;
 let document: JsonObject;
@@ -115,6 +116,7 @@ test("the schemas are those of the record and of the responses", () => {
 		...object(JSON.parse(stringifyExactJson(responseSchemas()))),
 		...derived(planMessage(ConversationEventSchema)),
 		...derived(new RecordFormat().plan),
+		Trajectory: { type: "object", description: expect.any(String), additionalProperties: true },
 		Success: { type: "object", properties: { success: { type: "boolean", default: true } } },
 		Failure: { type: "object", properties: { detail: { type: "string" } }, required: ["detail"] },
 		HTTPValidationError: {
@@ -142,6 +144,7 @@ test.each([
 	["get", `${READS}/counts`, "CountConversationsResponse", [400, 401, 403, 429, 500, 503]],
 	["get", `${READS}/{id}`, "ConversationInfo", [400, 401, 403, 404, 410, 429, 500, 503]],
 	["get", UPDATES, "ListConversationUpdatesResponse", [400, 401, 403, 410, 429, 500, 503]],
+	["get", TRAJECTORY, "Trajectory", [400, 401, 403, 404, 413, 429, 500, 503]],
 	["get", `${READS}/{id}/events`, "ListConversationEventsResponse", [400, 401, 403, 410, 429, 500, 503]],
 ] as const)("each status of %s %s is documented with the schema of its body", (method, path, success, failures) => {
 	const responses = Object.entries(at(document, "paths", path, method, "responses"));

@@ -1,0 +1,228 @@
+import { createHash } from "node:crypto";
+import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
+import { stringifyExactJson } from "../record/json/exact-json.ts";
+import { type ExactJson, type ExactJsonObject, memberOf } from "../record/json/json-value.ts";
+import type { Fact, Facts } from "./facts.ts";
+import { type Chat, type Run, runsOf, type Tool } from "./runs.ts";
+import { textOf } from "./texts.ts";
+
+/** A conversation of which spans are made. */
+export interface TraceSource {
+	readonly summary: ConversationSummary;
+	/** The record with its secrets redacted; undefined when there is none. */
+	readonly record: ExactJson | undefined;
+	readonly facts: Facts;
+	/** The conversation that began this one, if it is known. */
+	readonly parent: TraceSource | undefined;
+}
+
+export type Attributes = Readonly<Record<string, string | number | boolean | readonly string[]>>;
+
+/** A span. Ids are in hexadecimal, times are microseconds since the Unix epoch. */
+export interface Span {
+	readonly traceId: string;
+	readonly spanId: string;
+	/** Undefined for the root of a trace. */
+	readonly parentId: string | undefined;
+	readonly name: string;
+	readonly kind: "internal" | "client";
+	readonly start: bigint;
+	readonly end: bigint;
+	readonly attributes: Attributes;
+	readonly error: { readonly type: string; readonly message: string } | undefined;
+}
+
+/** The spans of a run. */
+export interface RunTrace {
+	readonly run: Run;
+	/** The first one is that of the run. */
+	readonly spans: readonly Span[];
+}
+
+/** Where a run of a conversation is placed. */
+interface Place {
+	readonly traceId: string;
+	readonly parentId: string | undefined;
+}
+
+/**
+ * Returns the spans of each run of a conversation, by the semantic conventions of OpenTelemetry for generative AI. Ids
+ * derive from the ids of the conversation and its events, so equal sources have equal spans. A run of a conversation that
+ * another one began is below the call of a tool that was under way there; if it was not exactly one, below the run.
+ */
+export function tracesOf(source: TraceSource): RunTrace[] {
+	const placed = withRuns(source);
+	return placed.runs.map((run) => ({ run, spans: spansOf(source, run, placeOf(placed, run)) }));
+}
+
+/** A conversation with its runs, below the one that began it. */
+interface Placed {
+	readonly source: TraceSource;
+	readonly runs: readonly Run[];
+	readonly parent: Placed | undefined;
+}
+
+function withRuns(source: TraceSource): Placed {
+	const { facts, summary, parent } = source;
+	// The events of a remote agent do not tell its calls of models.
+	return { source, runs: runsOf(facts, summary.agentKind !== REMOTE_AGENT), parent: parent && withRuns(parent) };
+}
+
+const REMOTE_AGENT = "ACPAgent";
+
+function placeOf({ source, parent }: Placed, { id, start }: Pick<Run, "id" | "start">): Place {
+	const outer = parent?.runs.findLast((one) => one.start <= start);
+	if (parent === undefined || outer === undefined)
+		return { traceId: hash(32, "trace", source.summary.id, id), parentId: undefined };
+	const { traceId } = placeOf(parent, outer);
+	const open = outer.tools.filter((tool) => tool.start <= start && (tool.result === undefined || tool.end >= start));
+	const [call, ...others] = open;
+	const isOne = call !== undefined && others.length === 0;
+	return { traceId, parentId: isOne ? toolId(parent.source, outer, call) : runSpanId(parent.source, outer) };
+}
+
+function runSpanId({ summary }: TraceSource, run: Pick<Run, "id">): string {
+	return hash(16, "run", summary.id, run.id);
+}
+
+function toolId({ summary }: TraceSource, run: Pick<Run, "id">, { id }: Tool): string {
+	return hash(16, "tool", summary.id, run.id, id);
+}
+
+/** Returns an id of some hexadecimal digits. */
+function hash(digits: number, ...parts: readonly string[]): string {
+	return createHash("sha256").update(JSON.stringify(parts)).digest("hex").slice(0, digits);
+}
+
+function spansOf(source: TraceSource, run: Run, { traceId, parentId }: Place): Span[] {
+	const { summary, record } = source;
+	const rootId = runSpanId(source, run);
+	const state = memberOf(record, "agent_state");
+	const agent = {
+		"gen_ai.agent.name": textOf(memberOf(state, "acp_agent_name")) || summary.agentKind,
+		"gen_ai.agent.version": textOf(memberOf(state, "acp_agent_version")),
+	};
+	const common = { "gen_ai.conversation.id": summary.id };
+	const error = run.facts.find((fact) => fact.error !== undefined)?.error;
+	const hasFailed = run.status === "error" || run.status === "stuck";
+	const { facts } = run;
+	const gaps = facts.filter(({ isGap }) => isGap).length;
+	const name = named("invoke_agent", agent["gen_ai.agent.name"]);
+	const root: Span = {
+		...{ traceId, spanId: rootId, parentId, name, kind: "internal", start: run.start, end: run.end },
+		attributes: given({
+			...{ "gen_ai.operation.name": "invoke_agent", ...common, ...agent, ...modelOf(summary.model) },
+			"conversations.status": run.status ?? "",
+			"conversations.cost": source.facts.costBetween(run.start, run.nextStart),
+			"conversations.gaps": gaps,
+			"conversations.end_missing": run.status === undefined,
+			"gen_ai.system_instructions": json(
+				facts.flatMap(({ systemPrompt }) =>
+					systemPrompt === undefined ? [] : [{ type: "text", content: systemPrompt }],
+				),
+			),
+			"gen_ai.input.messages": json(inputOf(facts.filter(({ prompt }) => prompt !== undefined))),
+			"gen_ai.output.messages": json(outputOf(facts.filter(({ output }) => output !== undefined).slice(-1))),
+		}),
+		error:
+			hasFailed || error !== undefined
+				? { type: error?.code ?? run.status ?? "", message: error?.detail || (error?.code ?? run.status ?? "") }
+				: undefined,
+	};
+	const chats = run.chats.map((chat): Span => {
+		const model = chat.usage?.model || summary.model;
+		const spanId = hash(16, "chat", summary.id, run.id, chat.responseId, String(chat.n));
+		return {
+			...{ traceId, spanId, parentId: rootId, name: named("chat", model), kind: "client" },
+			...{ start: chat.start, end: chat.end, error: undefined },
+			attributes: given({
+				...{ "gen_ai.operation.name": "chat", ...common, ...modelOf(model), "gen_ai.response.id": chat.responseId },
+				...(chat.facts.length === 0 ? {} : { "gen_ai.response.finish_reasons": [finishOf(chat.facts)] }),
+				...usageOf(chat),
+				"conversations.start_estimated": chat.isEstimated,
+				"gen_ai.input.messages": json(inputOf(newFor(chat, run))),
+				"gen_ai.output.messages": json(outputOf(chat.facts)),
+			}),
+		};
+	});
+	const tools = run.tools.map((tool): Span => {
+		const { call, result } = tool;
+		const type = result?.error;
+		return {
+			...{ traceId, spanId: toolId(source, run, tool), parentId: rootId, name: named("execute_tool", tool.name) },
+			...{ kind: "internal", start: tool.start, end: tool.end },
+			attributes: given({
+				...{ "gen_ai.operation.name": "execute_tool", ...common, "gen_ai.tool.name": tool.name },
+				...{ "gen_ai.tool.call.id": tool.id, "gen_ai.tool.type": "function" },
+				"conversations.start_estimated": call === undefined,
+				"conversations.call_missing": call === undefined,
+				"conversations.result_missing": result === undefined,
+				"gen_ai.tool.call.arguments": call?.arguments ?? "",
+				"gen_ai.tool.call.result": result?.content ?? "",
+			}),
+			error: type === undefined ? undefined : { type, message: result?.content ?? "" },
+		};
+	});
+	return [root, ...chats, ...tools];
+}
+
+function named(operation: string, name: string): string {
+	return name === "" ? operation : `${operation} ${name}`;
+}
+
+function modelOf(model: string): Record<string, string> {
+	// The names of models are those of LiteLLM, in which the provider precedes the model.
+	const [, provider = ""] = /^([a-z_]+)\//.exec(model) ?? [];
+	return { "gen_ai.request.model": model, "gen_ai.provider.name": provider };
+}
+
+function usageOf({ usage }: Chat): Attributes {
+	if (usage === undefined) return {};
+	return {
+		"gen_ai.usage.input_tokens": usage.prompt,
+		"gen_ai.usage.output_tokens": usage.completion,
+		"gen_ai.usage.cache_read.input_tokens": usage.cacheRead,
+		"gen_ai.usage.cache_creation.input_tokens": usage.cacheWrite,
+		"gen_ai.usage.reasoning.output_tokens": usage.reasoning,
+	};
+}
+
+function finishOf(facts: readonly Fact[]): string {
+	return facts.some(({ call }) => call !== undefined) ? "tool_call" : "stop";
+}
+
+/** Returns what the model was given since the response before: all messages of the conversation would be too long. */
+function newFor({ facts: own, responseId }: Chat, { facts }: Run): readonly Fact[] {
+	const at = own[0] === undefined ? -1 : facts.indexOf(own[0]);
+	const before = facts.findLastIndex(
+		(fact, n) => n < at && fact.responseId !== undefined && fact.responseId !== responseId,
+	);
+	return at === -1 ? [] : facts.slice(before + 1, at);
+}
+
+function inputOf(facts: readonly Fact[]): ExactJsonObject[] {
+	return facts.flatMap(({ prompt, result }): ExactJsonObject[] => [
+		...(prompt === undefined || prompt.parts.length === 0 ? [] : [{ role: "user", parts: [...prompt.parts] }]),
+		...(result?.content === undefined
+			? []
+			: [{ role: "tool", parts: [{ type: "tool_call_response", id: result.callId, response: result.content }] }]),
+	]);
+}
+
+function outputOf(facts: readonly Fact[]): ExactJsonObject[] {
+	const parts = facts.flatMap(({ output }) => output ?? []);
+	return parts.length === 0 ? [] : [{ role: "assistant", parts, finish_reason: finishOf(facts) }];
+}
+
+function json(list: readonly ExactJsonObject[]): string {
+	return list.length === 0 ? "" : stringifyExactJson([...list]);
+}
+
+/** Leaves out what is not known: empty texts, `false` and zeros that are no tokens. */
+function given(attributes: Attributes): Attributes {
+	return Object.fromEntries(
+		Object.entries(attributes).filter(
+			([name, value]) => value !== "" && value !== false && (value !== 0 || name.startsWith("gen_ai.usage.")),
+		),
+	);
+}

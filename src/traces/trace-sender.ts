@@ -1,0 +1,154 @@
+import { createHash } from "node:crypto";
+import { create } from "@bufbuild/protobuf";
+import { LRUCache } from "lru-cache";
+import { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
+import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
+import type { Reads } from "../conversations/conversation-reads.ts";
+import { ServiceError } from "../errors.ts";
+import type { Clock, OwnForm } from "../forward/endpoint-worker.ts";
+import type { Answer, Sink } from "../forward/http-sink.ts";
+import { summaryOf } from "../forward/tell.ts";
+import { readExactJson } from "../record/json/exact-json.ts";
+import { memberOf } from "../record/json/json-value.ts";
+import type { DeliveryRow } from "../store/forwarding.ts";
+import type { Store } from "../store/store.ts";
+import type { StoredUpdate } from "../store/updates.ts";
+import { Facts } from "./facts.ts";
+import { OTLP_TYPE, otlpRequests } from "./otlp.ts";
+import { type RunTrace, type TraceSource, tracesOf } from "./spans.ts";
+
+/** Where traces are sent. */
+export interface TraceSettings {
+	readonly url: string;
+	readonly headers: Readonly<Record<string, string>>;
+	/** Whether spans have the texts of messages and of calls of tools. */
+	readonly content: boolean;
+	/**
+	 * Milliseconds between an update and the sending of its run. An agent server holds back events for some time, those of
+	 * the conversation that began the run, too.
+	 */
+	readonly delay: number;
+}
+
+export interface TraceSenderOptions extends TraceSettings {
+	readonly store: Pick<Store, "updates">;
+	/** What is sent, of all owners. */
+	readonly reads: Pick<Reads, "get" | "list" | "events" | "gaps">;
+	readonly sink: Pick<Sink, "send">;
+	readonly clock: Pick<Clock, "now">;
+	/** Name and version of the service. */
+	readonly sender: { readonly name: string; readonly version: string };
+}
+
+/** Microseconds before an update in which the end of its run may have arrived: not with the same post, but about then. */
+const TOGETHER = 90_000_000n;
+/** Multiple of the delay after which a run whose end has not arrived is sent without it. */
+const LATEST = 2;
+/** Number of runs of which it is known what was sent of them last. */
+const MAX_KNOWN = 10_000;
+const PAGE = 1_000;
+
+/** Statuses of conversations whose agent works, and those in which it may not have begun. */
+const ACTIVE: ReadonlySet<Status> = new Set([Status.RUNNING, Status.WAITING_FOR_CONFIRMATION]);
+const OPEN: ReadonlySet<Status> = new Set([...ACTIVE, Status.IDLE, Status.UNSPECIFIED]);
+
+/** What was sent of a run last. */
+interface Known {
+	readonly digest: string;
+	readonly delivery: string;
+}
+
+/** Sends the runs of conversations to an OTLP receiver. */
+export class TraceSender implements OwnForm {
+	readonly delay: number;
+	readonly #options: TraceSenderOptions;
+	readonly #known = new LRUCache<string, Known>({ max: MAX_KNOWN });
+
+	constructor(options: TraceSenderOptions) {
+		this.#options = options;
+		this.delay = options.delay;
+	}
+
+	/** A run can begin and end in one post, which changes no status. */
+	wants(update: StoredUpdate): boolean {
+		const summary = summaryOf(update);
+		return summary !== undefined && !ACTIVE.has(summary.executionStatus);
+	}
+
+	/** Sends the runs that ended with an update or after it, and were not sent already for another update. */
+	async deliver({ id, sequence, conversationId }: DeliveryRow, signal: AbortSignal): Promise<Answer | undefined> {
+		const { store, url, headers, sink, sender, clock } = this.#options;
+		if (sequence === undefined) return undefined;
+		const [update] = await store.updates.list({ after: sequence - 1n, limit: 1, withRecords: false });
+		if (update?.sequence !== sequence || update.conversationId !== conversationId) return undefined;
+		const source = await this.#source(conversationId, new Set());
+		if (source === undefined) return undefined;
+		const traces = tracesOf(source);
+		const last = traces.at(-1)?.run;
+		const isOpen = last !== undefined && last.status === undefined;
+		const hasEnded = isOpen && !OPEN.has(source.summary.executionStatus);
+		const latest = update.receivedAt + BigInt(LATEST * this.delay) * 1000n;
+		if (hasEnded && BigInt(clock.now()) * 1000n < latest) return refusal("the end of the run has not arrived yet");
+		const ended = traces.filter(({ run }) => run.status !== undefined || hasEnded);
+		for (const trace of ended.filter(({ run }) => run.completedAt >= update.receivedAt - TOGETHER)) {
+			const [key, digest] = [trace.spans[0]?.spanId ?? "", digestOf(trace)];
+			const known = this.#known.get(key);
+			if (known?.digest === digest && known.delivery !== id) continue;
+			for (const body of otlpRequests(trace.spans, sender)) {
+				const answer = await sink.send(url, { contentType: OTLP_TYPE, body }, headers, signal);
+				if (answer.error !== "") return answer;
+			}
+			this.#known.set(key, { digest, delivery: id });
+		}
+		return SENT;
+	}
+
+	/** Reads a conversation, with those that began it; undefined when it is not stored. */
+	async #source(id: string, below: Set<string>): Promise<TraceSource | undefined> {
+		const { reads, content } = this.#options;
+		const filter = create(ConversationFilterSchema, { ids: [id] });
+		const page = await reads.list.list({ filter, pageSize: 1, pageToken: "", full: false, secrets: "redacted" });
+		const summary = page.conversations[0]?.summary;
+		if (summary === undefined) return undefined;
+		const { gaps } = await reads.gaps.list({ conversationId: id, pageSize: PAGE, pageToken: "" });
+		const facts = new Facts(content && below.size === 0, new Set(gaps.map(({ afterEventId }) => afterEventId)));
+		const record = await this.#record(id);
+		facts.addStats(memberOf(record, "stats"), undefined);
+		for (let pageToken = ""; ; ) {
+			const events = await reads.events.listTexts({
+				...{ conversationId: id, pageToken, pageSize: PAGE, afterSequence: 0n, secrets: "redacted" },
+			});
+			for (const event of events.entries) facts.add(event);
+			pageToken = events.nextPageToken;
+			if (pageToken === "") break;
+		}
+		below.add(id);
+		const { parentConversationId: parent } = summary;
+		// A conversation can name any other as its parent, also one that it began.
+		const above = parent === undefined || below.has(parent) ? undefined : await this.#source(parent, below);
+		return { summary, record, facts, parent: above };
+	}
+
+	async #record(id: string) {
+		try {
+			const { conversation } = await this.#options.reads.get.getJson({ id, sequence: undefined, secrets: "redacted" });
+			return readExactJson(conversation);
+		} catch (error) {
+			// Each record that was posted was refused or lost.
+			if (error instanceof ServiceError && error.kind === "not_found") return undefined;
+			throw error;
+		}
+	}
+}
+
+const SENT: Answer = { status: 200, error: "", answer: "", retryAfter: undefined };
+
+/** Returns an answer that concerns one delivery only (RFC 8470, section 5.2: Too Early). */
+function refusal(error: string): Answer {
+	return { status: 425, error, answer: "", retryAfter: undefined };
+}
+
+function digestOf({ spans }: RunTrace): string {
+	const text = JSON.stringify(spans, (_, value) => (typeof value === "bigint" ? String(value) : value));
+	return createHash("sha256").update(text).digest("hex");
+}
