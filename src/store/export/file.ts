@@ -13,7 +13,8 @@ const STANDARD = "-";
  * @throws Error when the file exists already or cannot be written
  */
 export async function writeExport(texts: AsyncIterable<string>, file: string): Promise<void> {
-	if (file === STANDARD) return await pipeline(texts, process.stdout);
+	// To end it would shut a socket down that other programs of a script write to as well.
+	if (file === STANDARD) return await pipeline(texts, process.stdout, { end: false });
 	if (existsSync(file)) throw new Error(`${file} already exists`);
 	const partial = `${file}.${process.pid}.partial`;
 	try {
