@@ -1200,7 +1200,7 @@ export const comments = {
 	"conversations.v1.RefusedPost.conversation_id": "Conversation of the post. Empty: it is not known.",
 	"conversations.v1.RefusedPost.size": "Size of the body in bytes, after decompression. 0: it was not read.",
 	"conversations.v1.RefusedPost.has_body": "Whether the body is kept.",
-	"conversations.v1.RefusedPost.accepted": "Whether the post was answered with success: see ACCEPT_REFUSED in the README.",
+	"conversations.v1.RefusedPost.accepted": "Whether the post was answered with success: see ACCEPT_REFUSED in docs/configuration.md.",
 	"conversations.v1.RefusedPost.retried_at": "When it was taken in last without success. Unset: never.",
 	"conversations.v1.RefusalReason": "Why a post was refused.",
 	"conversations.v1.RefusalReason.place": "Place of the mistake in the request, such as body.max_iterations. Empty: the request as a whole.",

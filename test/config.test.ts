@@ -1,14 +1,10 @@
 import { createSecretKey, type KeyObject, randomBytes } from "node:crypto";
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import { inspect } from "node:util";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { hashKey } from "../src/access/keys.ts";
 import { formatAddress } from "../src/config/address.ts";
 import { ConfigError, readConfig, type Setting } from "../src/config/config.ts";
-import { variables } from "../src/config/variables.ts";
-import { ROOT } from "./support/start-command.ts";
 
 const settings: readonly Setting[] = [
 	{ name: "HTTP_ADDRESS", value: "127.0.0.1:8080", source: "default" },
@@ -595,13 +591,6 @@ describe("an unknown variable with a similar name", () => {
 		];
 		expect(readConfig(Object.fromEntries(names.map((name) => [name, "x"])))).toEqual(defaults);
 	});
-});
-
-test("the README lists each variable with its default and its meaning", () => {
-	const readme = readFileSync(join(ROOT, "README.md"), "utf8");
-	const rows = readme.split("\n").filter((line) => /^\| `[A-Z_]+` \|/.test(line));
-	const shown = (text: string) => (text === "" ? "none" : `\`${text}\``);
-	expect(rows).toEqual(variables.map((known) => `| \`${known.name}\` | ${shown(known.default)} | ${known.meaning} |`));
 });
 
 test("neither a configuration nor the mistakes in one contain a secret", () => {

@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Code } from "@connectrpc/connect";
 import { expect, test } from "vitest";
+import { parse } from "yaml";
 import { type ErrorKind, errorKinds, RETRY_AFTER_SECONDS, ServiceError } from "../src/errors.ts";
 import { toConnectError } from "../src/rpc/rpc-errors.ts";
 import { logEvents } from "../src/telemetry/log.ts";
@@ -74,4 +75,19 @@ test("docs/operations.md lists every kind of refusal with its status, RPC code a
 test("docs/api.md lists every pair of HTTP status and RPC code", () => {
 	const rows = tableOf("api.md", "Refusals").map(([status, code]) => `${status} ${code?.split(",", 1)[0]}`);
 	expect(rows.sort()).toEqual(errorKinds.map((kind) => `${answerOf(kind).status} ${codeOf(kind)}`).sort());
+});
+
+test("docs/bad-night.md has a section for each alert, in the order of the rules", () => {
+	const rules: { groups: { rules: { alert: string }[] }[] } = parse(
+		readFileSync(join(ROOT, "deploy/prometheus-alerts.yaml"), "utf8"),
+	);
+	const sections = readFileSync(join(ROOT, "docs/bad-night.md"), "utf8").matchAll(/^## (Conversations\w+)$/gm);
+	expect(Array.from(sections, ([, name]) => name)).toEqual(
+		rules.groups.flatMap(({ rules }) => rules.map(({ alert }) => alert)),
+	);
+});
+
+test.each(["first-day.md", "bad-night.md", "upgrade.md"])("docs/%s is short enough to be read to the end", (page) => {
+	const words = readFileSync(join(ROOT, "docs", page), "utf8").split(/\s+/);
+	expect(words.length).toBeLessThanOrEqual(1500);
 });

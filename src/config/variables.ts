@@ -57,7 +57,7 @@ function variable<T>({ parse, ...text }: VariableText & { readonly parse: Parse<
 		.register(texts, text);
 }
 
-/** The variables of the service. Parsing, the command `config`, `--help` and the test of the README's table use it. */
+/** The variables of the service. Parsing, the command `config`, `--help` and docs/configuration.md follow from it. */
 export const environment = z.object({
 	HTTP_ADDRESS: variable({
 		meaning:

@@ -109,7 +109,7 @@ export declare type RefusedPost = Message<"conversations.v1.RefusedPost"> & {
   hasBody: boolean;
 
   /**
-   * Whether the post was answered with success: see ACCEPT_REFUSED in the README.
+   * Whether the post was answered with success: see ACCEPT_REFUSED in docs/configuration.md.
    *
    * @generated from field: bool accepted = 14;
    */

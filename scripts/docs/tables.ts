@@ -1,0 +1,59 @@
+import { comments } from "../../gen/comments.js";
+import { scopeOf } from "../../src/access/gate.ts";
+import { COMMANDS } from "../../src/commands/commands.ts";
+import { usageOf } from "../../src/commands/help.ts";
+import { variables } from "../../src/config/variables.ts";
+import { SERVICES } from "../../src/rpc/services.ts";
+import { JSON_RPCS } from "../../src/transports/reads/reads.ts";
+
+const shown = (text: string) => (text === "" ? "none" : `\`${text}\``);
+
+/** The tables of docs/ that follow from the code, each as rows of cells. The first row is the header. */
+const TABLES: Readonly<Record<string, () => readonly (readonly string[])[]>> = {
+	variables: () => [
+		["variable", "default", "meaning"],
+		...variables.map(({ name, default: value, meaning }) => [
+			`\`${name}\``,
+			shown(value),
+			// `--help` names the pages from the folder of the project.
+			meaning.replaceAll(/docs\/(\w+\.md)/g, "[$1]($1)"),
+		]),
+	],
+	commands: () => [
+		["command", "what it does"],
+		...Object.entries(COMMANDS).map(([name, command]) => [`\`${usageOf(name, command)}\``, command.meaning]),
+	],
+	requests: () => [
+		["RPC", "JSON over HTTP", "scope", "what it does"],
+		...SERVICES.flatMap((service) =>
+			service.methods.map((rpc) => {
+				const route = JSON_RPCS.find((one) => one.rpc === rpc);
+				const [sentence = ""] = /^.*?\.(?=\s|$)/s.exec(comments[`${service.typeName}.${rpc.name}`] ?? "") ?? [];
+				return [
+					`\`${service.name}/${rpc.name}\``,
+					route === undefined ? "" : `\`${route.method} ${route.path}\``,
+					`\`${scopeOf(rpc)}\``,
+					sentence.replaceAll("\n", " "),
+				];
+			}),
+		),
+	],
+};
+
+/**
+ * Returns the text of a page with its tables as they follow from the code. A table stands below a line such as
+ * `<!-- table: variables -->`.
+ *
+ * @throws Error when the page names a table that is not known
+ */
+export function withTables(page: string): string {
+	return page.replaceAll(/^(<!-- table: (\S+) -->\n\n)(?:\|.*\n)*/gm, (_, mark: string, name: string) => {
+		const table = TABLES[name];
+		if (table === undefined) throw new Error(`there is no table ${name}`);
+		const [header = [], ...rows] = table();
+		const lines = [header, header.map(() => "---"), ...rows].map(
+			(cells) => `| ${cells.map((cell) => cell.replaceAll("|", "\\|")).join(" | ")} |\n`,
+		);
+		return mark + lines.join("");
+	});
+}

@@ -1,0 +1,52 @@
+import { existsSync, globSync, readFileSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
+import { expect, test } from "vitest";
+import { withTables } from "../../scripts/docs/tables.ts";
+import { ROOT } from "../support/start-command.ts";
+
+const pages = globSync(["*.md", "docs/*.md"], { cwd: ROOT }).sort();
+const textOf = (page: string) => readFileSync(join(ROOT, page), "utf8");
+
+/** Returns the anchors of a page's headings, as GitHub makes them. */
+function anchorsOf(page: string): Set<string> {
+	const headings = textOf(page).matchAll(/^#+ (.*)$/gm);
+	return new Set(
+		Array.from(headings, ([, heading = ""]) =>
+			heading
+				.toLowerCase()
+				.replaceAll(/[^\p{L}\p{N}\- _]/gu, "")
+				.replaceAll(" ", "-"),
+		),
+	);
+}
+
+test.each(pages)("the tables of %s that follow from the code are up to date (npm run docs)", (page) => {
+	expect(textOf(page)).toBe(withTables(textOf(page)));
+});
+
+test("the pages have the tables of commands, requests and variables", () => {
+	const tables = pages.flatMap((page) =>
+		Array.from(textOf(page).matchAll(/^<!-- table: (\S+) -->$/gm), ([, name]) => name),
+	);
+	expect(tables.sort()).toEqual(["commands", "requests", "variables"]);
+});
+
+test("each link to a file, a folder or a heading leads somewhere", () => {
+	const broken = pages.flatMap((page) =>
+		[...textOf(page).matchAll(/\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]*))?\)/g)].flatMap(([link, path = "", anchor]) => {
+			const target = path === "" ? page : relative(ROOT, join(ROOT, dirname(page), path));
+			const isThere = existsSync(join(ROOT, target)) && (anchor === undefined || anchorsOf(target).has(anchor));
+			return isThere ? [] : [`${page}: ${link}`];
+		}),
+	);
+	expect(broken).toEqual([]);
+});
+
+test("no page is without a link to it", () => {
+	const linked = new Set(
+		pages.flatMap((page) =>
+			Array.from(textOf(page).matchAll(/\]\(([^)#:]+\.md)/g), ([, path = ""]) => join(dirname(page), path)),
+		),
+	);
+	expect(pages.filter((page) => page !== "README.md" && !linked.has(page))).toEqual([]);
+});
