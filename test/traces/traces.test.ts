@@ -1,6 +1,7 @@
 import { execFile } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { promisify } from "node:util";
+import type { JsonObject } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { expect, test } from "vitest";
 import { ConversationEraseService } from "../../gen/conversations/v1/conversation_erase_service_pb.js";
@@ -45,10 +46,11 @@ async function postRun(service: Endpoints, id: string, n: number, word: string):
 	expect([answer.status, await answer.text()]).toEqual([200, '{"success":true}']);
 }
 
-async function start(service: Endpoints): Promise<string> {
+async function start(service: Endpoints, more: JsonObject = {}): Promise<string> {
 	const id = randomUUID();
 	const agent = { kind: "Agent", llm: { model: "openai/m" } };
-	const body = record({ id, agent, created_at: "2026-03-01T10:00:00Z", updated_at: "2026-03-01T10:00:00Z" });
+	const times = { created_at: "2026-03-01T10:00:00Z", updated_at: "2026-03-01T10:00:00Z" };
+	const body = record({ id, agent, ...times, ...more });
 	expect((await postWebhook(service, KEY, JSON.stringify(body))).status).toBe(200);
 	return id;
 }
@@ -144,6 +146,34 @@ test("with content, texts are sent and their secrets are not; the command sends 
 	expect(receiver.spans.slice(2)).toEqual(receiver.spans.slice(0, 2));
 	await expect(run("--from", "1")).rejects.toMatchObject({ code: 2 });
 	await expect(run("--from", "now", "--to", "9")).rejects.toMatchObject({ code: 2 });
+});
+
+test("a sub-agent is below the call that began it, and what has not arrived is marked", async () => {
+	await using receiver = await OtlpReceiver.start();
+	await using service = await startTestService(envOf(receiver));
+	// The record says that it has finished, but no event does, and an event is missing.
+	const parent = await start(service, { execution_status: "finished" });
+	const event = (id: string, parent_id: string | null, kind: string, more: object) => ({
+		...{ id, parent_id, timestamp: "2026-03-01T10:01:00", source: "agent", kind, ...more },
+	});
+	const events = [
+		event("task", null, "ActionEvent", { tool_name: "task", tool_call_id: "c1", llm_response_id: "r1" }),
+		event("after", "missing", "MessageEvent", { llm_message: { role: "assistant" }, llm_response_id: "r2" }),
+	];
+	expect((await postEvents(service, KEY, parent, JSON.stringify(events))).status).toBe(200);
+	const child = await start(service, { parent_conversation_id: parent });
+	await postRun(service, child, 2, "child");
+	await expect.poll(() => receiver.spans.length, WAIT).toBe(6);
+	const spanOf = (id: string, kind: string) =>
+		receiver.spans.find((span) => span.attributes["gen_ai.conversation.id"] === id && operation(span) === kind);
+	const [run, call] = [spanOf(parent, "invoke_agent"), spanOf(parent, "execute_tool")];
+	expect(run?.attributes).toMatchObject({ "conversations.end_missing": true, "conversations.gaps": 1 });
+	expect(call?.attributes).toMatchObject({ "gen_ai.tool.call.id": "c1", "conversations.result_missing": true });
+	expect(spanOf(child, "invoke_agent")).toMatchObject({ traceId: run?.traceId, parentId: call?.spanId });
+	const deliveries = await clientOf(ForwardingService, service, "connect", KEY).listDeliveries({ name });
+	expect(
+		deliveries.deliveries.flatMap(({ tries }) => tries.map(({ status, error }) => [status, error])),
+	).toContainEqual([425, "the end of the run has not arrived yet"]);
 });
 
 test("the runs of captured conversations have the tokens of their conversations", async () => {
