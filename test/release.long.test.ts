@@ -26,7 +26,9 @@ async function release(): Promise<string> {
 		await run("rm", ["-rf", to]);
 		await run("cp", ["-a", from, to]);
 	});
-	await run("npm", ["run", "release", "--", `${clone}-release`], { cwd: clone });
+	// vitest sets a mode in which vite builds for development.
+	const { NODE_ENV, ...env } = process.env;
+	await run("npm", ["run", "release", "--", `${clone}-release`], { cwd: clone, env });
 	return `${clone}-release`;
 }
 
