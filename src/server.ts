@@ -13,6 +13,7 @@ import { RateLimit } from "./access/rate-limit.ts";
 import { REFRESH_INTERVAL, StoredKeys } from "./access/stored-keys.ts";
 import { Budgets } from "./budgets/budgets.ts";
 import { BudgetFollower } from "./budgets/follower.ts";
+import { Pauses } from "./budgets/pauses.ts";
 import { type Address, formatAddress } from "./config/address.ts";
 import type { Config } from "./config/config.ts";
 import { ConversationReads } from "./conversations/conversation-reads.ts";
@@ -343,15 +344,21 @@ export async function startService(
 	const noticing = noticeGaps(forwarding.gaps, stopping.signal);
 	opened.defer(() => noticing);
 	const holder = randomUUID();
+	const servers = new Map(
+		config.reconciled.map(({ sender, url, key }) => [sender, { url, key: key?.export().toString() }]),
+	);
+	const pauses = new Pauses({
+		...{ store, audit, log, servers, notices: forwarding.notices, stopping: stopping.signal },
+	});
 	follower = opened.use(
 		new BudgetFollower({
-			...{ store, reads, holder, notices: forwarding.notices, clock: CLOCK },
+			...{ store, reads, holder, notices: forwarding.notices, pauses, clock: CLOCK },
 			onError: (error) => log.workFailed("budgets", error),
 		}),
 	);
-	for (const { sender, url, key } of config.reconciled) {
-		const target = { address: { url, key: key?.export().toString() }, senders: [sender] };
-		reconciler.announce(url.host);
+	for (const [sender, address] of servers) {
+		const target = { address, senders: [sender] };
+		reconciler.announce(address.url.host);
 		const interval = config.reconcileMinutes * 60_000;
 		const onError = (error: unknown) => log.workFailed("reconcile", error);
 		const job = { reconciler, store, holder, interval, onError, stopping: stopping.signal };

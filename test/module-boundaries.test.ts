@@ -138,6 +138,7 @@ describe("the modules of src import only what they may", () => {
 			/^conversations\/read\//,
 			/^forward\/(?:endpoint-worker|notices)\.ts$/,
 			/^record\//,
+			/^reconcile\/(?:agent-server|reconciler)\.ts$/,
 			/^store\/[^/]+\.ts$/,
 			/^usage\//,
 		];

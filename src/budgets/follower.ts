@@ -4,6 +4,7 @@ import type { Notices } from "../forward/notices.ts";
 import type { BudgetRow, LogPositions } from "../store/budgets.ts";
 import type { Store } from "../store/store.ts";
 import { settingsOf } from "./budgets.ts";
+import type { Pauses } from "./pauses.ts";
 import { forecastOf } from "./shown.ts";
 import {
 	isReached,
@@ -31,6 +32,8 @@ const PAST = 31;
 const STEP = 2_000n;
 /** Number of conversations that are compared together. */
 const CONVERSATIONS = 1_000;
+/** Number of conversations that are paused together, those with the largest cost. */
+const PAUSED = 1_000;
 /** Number of things that were told which are kept in memory. */
 const MAX_KNOWN = 100_000;
 
@@ -38,6 +41,7 @@ export interface BudgetFollowerOptions {
 	readonly store: Pick<Store, "tables" | "updates" | "events" | "claim">;
 	readonly reads: UsageReads;
 	readonly notices: Pick<Notices, "tell">;
+	readonly pauses: Pick<Pauses, "pause">;
 	readonly clock: Clock;
 	readonly holder: string;
 	readonly onError: (error: unknown) => void;
@@ -101,23 +105,34 @@ export class BudgetFollower implements AsyncDisposable {
 		const settings = settingsOf(budget);
 		const from = this.#firstPeriod(budget, settings);
 		if (!settings.eachConversation) {
-			for (const spent of await spentOf(this.#options.reads, settings, { from, to: undefined, byConversation: false }))
-				await this.#judge(budget, settings, spent);
-			return await moveBudget({ id: budget.id, ...newest });
+			const query = { from, to: undefined, byConversation: false };
+			let isDone = true;
+			for (const spent of await spentOf(this.#options.reads, settings, query))
+				isDone = (await this.#judge(budget, settings, spent)) && isDone;
+			// What could not be paused is tried again.
+			if (isDone) await moveBudget({ id: budget.id, ...newest });
+			return;
 		}
+		let isDone = true;
 		let after: LogPositions = { updates: budget.updates, events: budget.events };
 		while ((after.updates !== newest.updates || after.events !== newest.events) && !this.#stop.signal.aborted) {
 			const through = { updates: upTo(after.updates, newest.updates), events: upTo(after.events, newest.events) };
 			const ids = await this.#options.store.tables.read.listChanged({ after, through });
 			for (let n = 0; n < ids.length; n += CONVERSATIONS)
-				await this.#compareConversations(budget, settings, from, ids.slice(n, n + CONVERSATIONS));
-			await moveBudget({ id: budget.id, ...through });
+				isDone = (await this.#compareAll(budget, settings, from, ids.slice(n, n + CONVERSATIONS))) && isDone;
+			if (isDone) await moveBudget({ id: budget.id, ...through });
 			after = through;
 			if (!(await this.#claim(CLAIM))) return;
 		}
 	}
 
-	async #compareConversations(budget: BudgetRow, settings: Settings, from: number | undefined, ids: readonly string[]) {
+	/** Compares a budget with what conversations have spent. Returns whether nothing is to be tried again. */
+	async #compareAll(
+		budget: BudgetRow,
+		settings: Settings,
+		from: number | undefined,
+		ids: readonly string[],
+	): Promise<boolean> {
 		let found: readonly Spent[];
 		try {
 			found = await spentOf(this.#options.reads, settings, { from, to: undefined, byConversation: true, ids });
@@ -125,11 +140,12 @@ export class BudgetFollower implements AsyncDisposable {
 			// The report has too many rows.
 			if (ids.length === 1 || !(error instanceof ServiceError && error.kind === "invalid_argument")) throw error;
 			const half = Math.ceil(ids.length / 2);
-			await this.#compareConversations(budget, settings, from, ids.slice(0, half));
-			await this.#compareConversations(budget, settings, from, ids.slice(half));
-			return;
+			const first = await this.#compareAll(budget, settings, from, ids.slice(0, half));
+			return (await this.#compareAll(budget, settings, from, ids.slice(half))) && first;
 		}
-		for (const spent of found) await this.#judge(budget, settings, spent);
+		let isDone = true;
+		for (const spent of found) isDone = (await this.#judge(budget, settings, spent)) && isDone;
+		return isDone;
 	}
 
 	/** Returns the start of the first period that is compared: none that had ended when the budget was created. */
@@ -141,23 +157,32 @@ export class BudgetFollower implements AsyncDisposable {
 		return start;
 	}
 
-	/** Tells which thresholds are reached. */
-	async #judge(budget: BudgetRow, settings: Settings, { start, conversationId, spent }: Spent): Promise<void> {
+	/** Tells which thresholds are reached, and pauses what is to be paused. Returns whether nothing is to be tried again. */
+	async #judge(budget: BudgetRow, settings: Settings, { start, conversationId, spent }: Spent): Promise<boolean> {
+		const { notices, reads, pauses, clock } = this.#options;
 		const limit = limitOf(settings);
 		const span = start === undefined ? undefined : spanAt(settings, start);
+		const unit = settings.tokens === undefined ? "amount" : "tokens";
+		const ofPeriod = [budget.id, unit, String(limit), String(start ?? "")];
 		for (const threshold of settings.thresholds) {
 			if (!isReached(spent, limit, threshold)) continue;
-			const about = [
-				...[budget.id, settings.tokens === undefined ? "amount" : "tokens", String(limit)],
-				...[String(start ?? ""), String(threshold), conversationId],
-			];
+			const about = [...ofPeriod, String(threshold), conversationId];
 			await this.#once(about, () =>
-				this.#options.notices.tell({
+				notices.tell({
 					...{ change: "BUDGET", about, conversationId, owner: budget.owner === "" ? undefined : budget.owner },
-					...wordsOf(budget.name, settings, span, threshold, spent, this.#options.clock.now()),
+					...wordsOf(budget.name, settings, span, threshold, spent, clock.now()),
 				}),
 			);
 		}
+		const isPast = span !== undefined && span.end <= clock.now();
+		if (!settings.pause || isPast || !isReached(spent, limit, 1)) return true;
+		const counted = settings.eachConversation
+			? [conversationId]
+			: (await spentOf(reads, settings, { from: span?.start, to: span?.end, byConversation: true, top: PAUSED })).map(
+					(one) => one.conversationId,
+				);
+		const ids = counted.filter((id) => id !== "");
+		return ids.length === 0 || !(await pauses.pause(budget, ofPeriod, ids));
 	}
 
 	async #once(about: readonly string[], tell: () => Promise<unknown>): Promise<void> {

@@ -47,6 +47,11 @@ export class Notices {
 		return all.filter(({ changes }) => changes.includes(change));
 	}
 
+	/** Whether something was told, or could have been told to an endpoint. */
+	async wasTold(notice: Pick<Notice, "change" | "about">): Promise<boolean> {
+		return await this.#options.store.tables.read.hasNotice(idOf(notice));
+	}
+
 	/**
 	 * Tells the endpoints that want it. If it concerns a conversation, this must meet their filters. An endpoint that wants
 	 * it later is not told.
@@ -59,11 +64,7 @@ export class Notices {
 		const endpoints = wanting.filter((one) => one.owner === "" || one.owner === owner);
 		const meant: EndpointRow[] = [];
 		for (const endpoint of endpoints) if (await this.#meets(endpoint, conversationId)) meant.push(endpoint);
-		const hash = createHash("sha256")
-			.update(JSON.stringify([change, ...about]))
-			.digest("hex")
-			.slice(0, 32);
-		const id = `${change.toLowerCase()}_${hash}`;
+		const id = idOf({ change, about });
 		const [found] =
 			conversationId === "" || meant.length === 0
 				? []
@@ -94,4 +95,9 @@ export class Notices {
 		const query = meetingQuery(conversationId, conditions);
 		return (await this.#options.store.listConversations(query)).length > 0;
 	}
+}
+
+function idOf({ change, about }: Pick<Notice, "change" | "about">): string {
+	const hash = createHash("sha256").update(JSON.stringify([change, ...about]));
+	return `${change.toLowerCase()}_${hash.digest("hex").slice(0, 32)}`;
 }

@@ -5,8 +5,8 @@ import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf } from "..
 import { parseUuid } from "../record/json/scalars.ts";
 
 /**
- * Client of the API of an agent server: the searches for its conversations and their events, and its records. Only reads,
- * one request at a time.
+ * Client of the API of an agent server: the searches for its conversations and their events, its records, and the pause of a
+ * conversation. One request at a time.
  */
 
 /** An agent server, by the configuration. */
@@ -148,6 +148,19 @@ export class AgentServerClient {
 	}
 
 	/**
+	 * Pauses a conversation, by one attempt.
+	 *
+	 * @param signal ends the request
+	 * @returns false when the conversation is not known
+	 * @throws AgentServerError when it was not paused
+	 */
+	async pause(conversationId: string, signal: AbortSignal): Promise<boolean> {
+		const answer = await this.#attempt(`conversations/${conversationId}/pause`, {}, signal, "POST");
+		if (answer.kind === "failure") throw new AgentServerError(answer.reason, answer.isFatal, { cause: answer.cause });
+		return answer.kind !== "unknown";
+	}
+
+	/**
 	 * Yields a list in pages, also the first one when it is empty. Whatever the server answers, the list has an end: an empty
 	 * page is the last one, no page comes twice, and there are no more entries than the server itself counts.
 	 */
@@ -213,7 +226,12 @@ export class AgentServerClient {
 		}
 	}
 
-	async #attempt(path: string, query: Readonly<Record<string, string>>, signal: AbortSignal): Promise<Answer> {
+	async #attempt(
+		path: string,
+		query: Readonly<Record<string, string>>,
+		signal: AbortSignal,
+		method: "GET" | "POST" = "GET",
+	): Promise<Answer> {
 		const { timeout, interval } = this.#options;
 		const { url: base, key } = this.#address;
 		const now = performance.now();
@@ -226,6 +244,7 @@ export class AgentServerClient {
 		const timer = setTimeout(() => ended.abort(), timeout);
 		try {
 			const response = await fetch(url, {
+				method,
 				headers: { Accept: "application/json", ...(key === undefined ? {} : { "X-Session-API-Key": key }) },
 				// The key must not reach another origin.
 				redirect: "error",

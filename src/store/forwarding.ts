@@ -179,6 +179,10 @@ export const forwardingReads = {
 		);
 		return rows.map((row) => deliveryFrom(session, row));
 	},
+	/** Whether there is a notice with an id. */
+	async hasNotice({ all, dialect }: Session, id: string): Promise<boolean> {
+		return (await all(`SELECT id FROM ${dialect.schema}notices WHERE id = ?`, id)).length > 0;
+	},
 	/** Returns the open gaps that were noticed in some time, the oldest first. */
 	async listOpenedGaps(
 		session: Session,

@@ -49,6 +49,8 @@ export const logEvents = {
 	conversation_erased: ["info", "A conversation was erased"],
 	endpoint_changed: ["info", "An endpoint was created or changed"],
 	endpoint_disabled: ["warn", "An endpoint was disabled: it is sent nothing until it is resumed"],
+	conversation_paused: ["info", "A conversation was paused, because a budget is spent"],
+	conversation_not_paused: ["warn", "A conversation could not be paused, although a budget is spent"],
 	access_key_expires: ["warn", "An access key expires within a week"],
 	commands_unreachable: ["warn", "Commands cannot reach the service, because its socket cannot be opened"],
 	request_ended: ["debug", "A request has ended"],
@@ -208,6 +210,12 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		/** An endpoint gets no more deliveries until it is resumed. */
 		endpointDisabled: (name: string, owner: string, reason: string) =>
 			emit("endpoint_disabled", { name, owner, reason }),
+		/** A conversation was paused at its agent server for a budget. The owner of the budget is empty if there is none. */
+		conversationPaused: (conversationId: string, budget: string, owner: string) =>
+			emit("conversation_paused", { conversationId, budget, owner }),
+		/** A conversation could not be paused for a budget. */
+		conversationNotPaused: (conversationId: string, budget: string, owner: string, reason: string) =>
+			emitLimited("conversation_not_paused", { conversationId, budget, owner, reason }),
 		/** An access key expires within a week. */
 		accessKeyExpires: (name: string, expiresAt: Date) =>
 			emit("access_key_expires", { name, expiresAt: expiresAt.toISOString() }),

@@ -3,9 +3,11 @@ import { BudgetPeriod } from "../../gen/conversations/v1/budget_service_pb.js";
 import { scopes } from "../../src/access/keys.ts";
 import { type AskedBudget, Budgets } from "../../src/budgets/budgets.ts";
 import { BudgetFollower } from "../../src/budgets/follower.ts";
+import { Pauses } from "../../src/budgets/pauses.ts";
 import { ReportUsage } from "../../src/conversations/read/report-usage.ts";
 import { visibleStore } from "../../src/conversations/read/visible-store.ts";
 import { CLOCK } from "../../src/forward/endpoint-worker.ts";
+import type { AgentServerAddress } from "../../src/reconcile/agent-server.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../src/store/store.ts";
 import { Forwarding } from "../forward/forwarding.ts";
@@ -61,6 +63,10 @@ export class TestBudgets implements AsyncDisposable {
 	readonly budgets: Budgets;
 	readonly errors: unknown[] = [];
 	readonly audited: unknown[] = [];
+	readonly logged: string[][] = [];
+	/** Agent servers by senders. */
+	readonly servers = new Map<string, AgentServerAddress>();
+	readonly #stop = new AbortController();
 	#follower: BudgetFollower | undefined;
 
 	constructor(store: Store) {
@@ -103,6 +109,14 @@ export class TestBudgets implements AsyncDisposable {
 				holder: `${Math.random()}`,
 				look: 5,
 			},
+			pauses: new Pauses({
+				...{ store: this.store, notices: this.forwarding.notices, servers: this.servers, stopping: this.#stop.signal },
+				audit: { addOfConversation: async (...entry) => void this.audited.push(entry) },
+				log: {
+					conversationPaused: (...line) => void this.logged.push(["paused", ...line]),
+					conversationNotPaused: (...line) => void this.logged.push(["not paused", ...line]),
+				},
+			}),
 			clock: { now: () => this.now, wait: CLOCK.wait },
 			onError: (error) => this.errors.push(error),
 		});
@@ -113,8 +127,14 @@ export class TestBudgets implements AsyncDisposable {
 	}
 
 	/** Stores a record with calls. */
-	async post(conversationId: string, calls: readonly Call[], columns: Partial<Columns> = {}): Promise<void> {
-		await append(this.store, sample({ conversationId, record: statsOf(conversationId, calls), columns }));
+	async post(
+		conversationId: string,
+		calls: readonly Call[],
+		columns: Partial<Columns> = {},
+		sender = "agent",
+	): Promise<void> {
+		const update = sample({ conversationId, record: statsOf(conversationId, calls), columns });
+		await append(this.store, { ...update, poster: { sender, owner: undefined } });
 	}
 
 	/** Waits until all budgets were compared with what is stored. */
@@ -138,6 +158,7 @@ export class TestBudgets implements AsyncDisposable {
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {
+		this.#stop.abort();
 		await this.#follower?.[Symbol.asyncDispose]();
 		await this.forwarding[Symbol.asyncDispose]();
 	}
