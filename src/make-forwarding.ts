@@ -6,8 +6,11 @@ import { Endpoints, tellWith } from "./forward/endpoints.ts";
 import type { EndpointFigures, Forwarder, ForwarderOptions } from "./forward/forwarder.ts";
 import type { GapNoticesOptions } from "./forward/gap-notices.ts";
 import { HttpSink } from "./forward/http-sink.ts";
+import { KafkaSink } from "./forward/kafka-sink.ts";
+import { NatsSink } from "./forward/nats-sink.ts";
 import { Notices } from "./forward/notices.ts";
 import { EndpointSecrets } from "./forward/secrets.ts";
+import { Sinks } from "./forward/sinks.ts";
 import { packageJson } from "./package-json.ts";
 import { SealedBytes } from "./record/secrets/sealed-bytes.ts";
 import type { Store } from "./store/store.ts";
@@ -22,7 +25,7 @@ export interface Forwarding {
 	/** Tells endpoints what has no update. */
 	readonly notices: Notices;
 	readonly gaps: GapNoticesOptions;
-	readonly sink: HttpSink;
+	readonly sink: AsyncDisposable;
 	/** Sends traces, also to addresses inside, because only the configuration names it. */
 	readonly tracesSink: HttpSink;
 	/** Returns the figures of the attached forwarder; none before. */
@@ -39,13 +42,17 @@ const USER_AGENT = `${packageJson().name}/${packageJson().version}`;
  * @param onChange is called when endpoints or deliveries have changed
  */
 export function endpointsOf(
-	{ encryptionKeys, forwardPrivate, consoleUrl }: Config,
+	{ encryptionKeys, forwardPrivate, forwardNats, forwardKafka, consoleUrl }: Config,
 	store: Store,
 	log: Pick<Logger, "endpointChanged">,
 	audit: Pick<Audit, "add">,
 	onChange: () => void,
 ) {
-	const sink = new HttpSink({ allowsInside: forwardPrivate, userAgent: USER_AGENT });
+	const http = new HttpSink({ allowsInside: forwardPrivate, userAgent: USER_AGENT });
+	const sink = new Sinks(http, {
+		...(forwardNats.length === 0 ? {} : { "nats:": new NatsSink(forwardNats) }),
+		...(forwardKafka.length === 0 ? {} : { "kafka:": new KafkaSink(forwardKafka) }),
+	});
 	const secrets = new EndpointSecrets(new SealedBytes(encryptionKeys));
 	const linkOf = (conversationId: string) =>
 		consoleUrl === undefined || conversationId === "" ? undefined : `${consoleUrl}#/conversations/${conversationId}`;

@@ -69,6 +69,9 @@ export interface Config {
 	readonly reconcileMinutes: number;
 	/** Whether endpoints may have addresses inside. */
 	readonly forwardPrivate: boolean;
+	/** Servers of NATS JetStream and of Kafka to which endpoints may forward, as `host:port`. Empty for none. */
+	readonly forwardNats: readonly string[];
+	readonly forwardKafka: readonly string[];
 	/** Address of the console with a slash at its end; undefined if it is not known. */
 	readonly consoleUrl: string | undefined;
 	/** Where runs of conversations are sent as traces; undefined for nowhere. */
@@ -201,6 +204,8 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		),
 		reconcileMinutes: values.RECONCILE_MINUTES,
 		forwardPrivate: values.FORWARD_PRIVATE,
+		forwardNats: values.FORWARD_NATS,
+		forwardKafka: values.FORWARD_KAFKA,
 		consoleUrl: values.CONSOLE_URL,
 		traces: tracesOf(values),
 		otel: Object.freeze(otel.settings),

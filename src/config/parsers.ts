@@ -240,6 +240,16 @@ export function parseHeaders(text: string, report: Report): ReadonlyMap<string, 
 	return headers;
 }
 
+/** Parses comma-separated entries `host:port`. */
+export function parseServers(text: string, report: Report): readonly string[] {
+	return splitList(text).map((item, index) => {
+		const [, port] = /^(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})$/.exec(item) ?? [];
+		if (port === undefined || Number(port) < 1 || Number(port) > 65_535)
+			report(`entry ${index + 1} must be a host, a colon and a port`);
+		return item;
+	});
+}
+
 /** Parses comma-separated entries `name=url`. */
 export function parseAgentServers(text: string, report: Report): ReadonlyMap<string, URL> {
 	const urls = new Map<string, URL>();

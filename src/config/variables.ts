@@ -23,6 +23,7 @@ import {
 	parseInteger,
 	parseOrigins,
 	parseSenderTimeZones,
+	parseServers,
 	parseSwitch,
 	parseTimeZone,
 	parseTracesEndpoint,
@@ -302,6 +303,19 @@ export const environment = z.object({
 		default: "off",
 		example: "on",
 		parse: parseSwitch,
+	}),
+	FORWARD_NATS: variable({
+		meaning:
+			"comma-separated entries `host:port`: servers of NATS JetStream, to whose subjects endpoints may forward (see docs/forwarding.md)",
+		default: "",
+		example: "nats.internal:4222",
+		parse: parseServers,
+	}),
+	FORWARD_KAFKA: variable({
+		meaning: "comma-separated entries `host:port`: brokers of Kafka, to whose topics endpoints may forward",
+		default: "",
+		example: "kafka.internal:9092",
+		parse: parseServers,
 	}),
 	CONSOLE_URL: variable({
 		meaning: "address at which people open the console; texts for chats link to it. If unset, they have no link",

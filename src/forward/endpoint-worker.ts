@@ -354,7 +354,7 @@ export class EndpointWorker {
 		const message = (FORMS[name] ?? FORMS.plain)?.(told, linkOf(told.conversationId));
 		if (message === undefined) throw new TypeError(`there is no form ${name}`);
 		const headers = secrets.sign(id, stored, told.id, message.body, clock.now());
-		return sink.send(url, message, headers, this.#giveUp.signal);
+		return sink.send(url, { ...message, conversationId: told.conversationId }, headers, this.#giveUp.signal);
 	}
 
 	/** Returns the result of a try, and notes what it says about the endpoint. */

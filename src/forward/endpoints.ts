@@ -15,8 +15,8 @@ import type { Store } from "../store/store.ts";
 import { CHANGES, changeOf, TEST_CHANGE } from "./changes.ts";
 import { type Clock, deliveryOf } from "./endpoint-worker.ts";
 import { FORMS, type Told } from "./forms.ts";
-import type { Sink } from "./http-sink.ts";
 import { type EndpointSecrets, newSecret } from "./secrets.ts";
+import type { Sinks } from "./sinks.ts";
 import { INCLUDES, summaryOf, tell } from "./tell.ts";
 
 /** Form of the name of an endpoint. */
@@ -54,7 +54,7 @@ type Caller = Pick<Principal, "name" | "owner">;
 export interface EndpointsOptions {
 	readonly store: Pick<Store, "updates" | "tables">;
 	readonly secrets: EndpointSecrets;
-	readonly sink: Pick<Sink, "send">;
+	readonly sink: Pick<Sinks, "send" | "refusalOf">;
 	readonly clock: Clock;
 	readonly linkOf: (conversationId: string) => string | undefined;
 	/** Called when endpoints or deliveries have changed. */
@@ -83,7 +83,7 @@ export class Endpoints {
 		const owner = ownerOf(asked, caller);
 		if (owner !== "" && !NAME.test(owner))
 			throw invalid("owner", "must be 1 to 64 letters, digits, dots, dashes or underscores");
-		const settings = settingsOf({ ...asked, form: asked.form === "" ? "plain" : asked.form });
+		const settings = settingsOf({ ...asked, form: asked.form === "" ? "plain" : asked.form }, this.#options.sink);
 		if (!secrets.canSeal)
 			throw new ServiceError(
 				"failed_precondition",
@@ -133,13 +133,16 @@ export class Endpoints {
 		const isChanged = (field: keyof AskedEndpoint) => fields.includes(field);
 		const unknown = fields.find((field) => !["url", "changes", "filter", "form", "include"].includes(field));
 		if (unknown !== undefined) throw invalid("update_mask", "has a field that cannot be changed");
-		const settings = settingsOf({
-			url: isChanged("url") ? asked.url : present.url,
-			changes: isChanged("changes") ? asked.changes : present.changes,
-			filter: isChanged("filter") ? asked.filter : present.filter,
-			form: isChanged("form") ? asked.form : present.form,
-			include: isChanged("include") ? asked.include : present.include,
-		});
+		const settings = settingsOf(
+			{
+				url: isChanged("url") ? asked.url : present.url,
+				changes: isChanged("changes") ? asked.changes : present.changes,
+				filter: isChanged("filter") ? asked.filter : present.filter,
+				form: isChanged("form") ? asked.form : present.form,
+				include: isChanged("include") ? asked.include : present.include,
+			},
+			this.#options.sink,
+		);
 		await this.#options.store.tables.write.changeEndpoint({ id: endpoint.id, ...settings });
 		await this.#changed("endpoint.changed", caller, endpoint, fields.join());
 		return await this.get(asked, caller);
@@ -299,13 +302,12 @@ function ownerOf({ owner }: NamedEndpoint, caller: Caller): string {
 }
 
 /** @throws ServiceError `invalid_argument` that names the field */
-function settingsOf(asked: AskedEndpoint) {
+function settingsOf(asked: AskedEndpoint, sink: Pick<Sinks, "refusalOf">) {
 	const { url, changes, filter, form, include } = asked;
-	const parsed = URL.canParse(url) ? new URL(url) : undefined;
-	if (parsed === undefined || !/^https?:$/.test(parsed.protocol) || url.length > MAX_URL)
-		throw invalid("url", `must be an http or https URL of at most ${MAX_URL} characters`);
-	if (parsed.username + parsed.password + parsed.hash !== "")
-		throw invalid("url", "must have no user name, no password and no fragment");
+	const parsed = url.length > MAX_URL || !URL.canParse(url) ? undefined : new URL(url);
+	if (parsed === undefined) throw invalid("url", `must be a URL of at most ${MAX_URL} characters`);
+	const refusal = sink.refusalOf(parsed);
+	if (refusal !== undefined) throw invalid("url", refusal);
 	if (changes.length === 0) throw invalid("changes", "must have at least one entry");
 	if (changes.some((change) => !CHANGES.has(change)))
 		throw invalid("changes", `must be of ${[...CHANGES.keys()].join()}`);

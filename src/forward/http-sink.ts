@@ -19,10 +19,12 @@ export interface Answer {
 export interface SentMessage {
 	readonly contentType: string;
 	readonly body: string | Uint8Array;
+	/** Messages of the same conversation stay in order where the receiver has several places. Left out for none. */
+	readonly conversationId?: string;
 }
 
 /** Sends messages to addresses. */
-export interface Sink extends Disposable {
+export interface Sink {
 	/**
 	 * Sends a message. Never rejects.
 	 *
@@ -48,7 +50,8 @@ export interface HttpSinkOptions {
 	readonly ca?: string | undefined;
 }
 
-const TIMEOUT = 15_000;
+/** Milliseconds in which the whole answer to a delivery must arrive. */
+export const TIMEOUT = 15_000;
 /** Bytes of an answer after which the rest is not read. */
 const MAX_READ = 64 * 1024;
 const MAX_KEPT = 1024;
@@ -56,7 +59,7 @@ const MAX_KEPT = 1024;
 const MAX_SOCKETS = 16;
 
 /** Sends messages by HTTP or HTTPS. It follows no redirect, verifies certificates, and connects to no address inside. */
-export class HttpSink implements Sink {
+export class HttpSink implements Sink, Disposable {
 	readonly #options: HttpSinkOptions;
 	readonly #http: HttpAgent;
 	readonly #https: HttpsAgent;

@@ -42,6 +42,7 @@ export class Forwarding implements AsyncDisposable {
 		const secrets = new EndpointSecrets(new SealedBytes([createSecretKey(Buffer.alloc(32, 7))]));
 		const rows = new Map<string, DeliveryRow>();
 		const sink = {
+			refusalOf: () => undefined,
 			send: async (_: string, __: object, headers: Readonly<Record<string, string>>) => {
 				const row = rows.get(headers["webhook-id"] ?? "");
 				if (row === undefined) throw new Error("a delivery that was not told");

@@ -9,7 +9,7 @@ export function testEndpoints(store: Store): Endpoints {
 	return new Endpoints({
 		...{ store, clock: CLOCK, linkOf: () => undefined, onChange: () => undefined },
 		secrets: new EndpointSecrets(new SealedBytes([])),
-		sink: { send: () => Promise.reject(new Error("nothing is sent")) },
+		sink: { refusalOf: () => undefined, send: () => Promise.reject(new Error("nothing is sent")) },
 		audit: async () => undefined,
 	});
 }

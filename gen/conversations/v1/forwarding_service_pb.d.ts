@@ -33,7 +33,7 @@ export declare type Endpoint = Message<"conversations.v1.Endpoint"> & {
   owner: string;
 
   /**
-   * Address: an http or https URL without user name and fragment.
+   * Address: an http or https URL without user name and fragment, nats: and a subject, or kafka: and a topic.
    *
    * @generated from field: string url = 3;
    */
@@ -168,7 +168,7 @@ export declare type CreateEndpointRequest = Message<"conversations.v1.CreateEndp
   owner: string;
 
   /**
-   * Address: an http or https URL without user name and fragment.
+   * Address: an http or https URL without user name and fragment, nats: and a subject, or kafka: and a topic.
    *
    * @generated from field: string url = 3;
    */
@@ -929,7 +929,7 @@ export declare type DeliveryTry = Message<"conversations.v1.DeliveryTry"> & {
   durationMs: bigint;
 
   /**
-   * HTTP status of the answer. 0: there was none.
+   * HTTP status of the answer. 0: there was none, or the endpoint is no HTTP server.
    *
    * @generated from field: int32 status = 3;
    */
