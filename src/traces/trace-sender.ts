@@ -15,6 +15,7 @@ import type { Store } from "../store/store.ts";
 import type { StoredUpdate } from "../store/updates.ts";
 import { Facts } from "./facts.ts";
 import { OTLP_TYPE, otlpRequests } from "./otlp.ts";
+import type { Run } from "./runs.ts";
 import { type RunTrace, type TraceSource, tracesOf } from "./spans.ts";
 
 /** Where traces are sent. */
@@ -89,8 +90,9 @@ export class TraceSender implements OwnForm {
 		const hasEnded = isOpen && !OPEN.has(source.summary.executionStatus);
 		const latest = update.receivedAt + BigInt(LATEST * this.delay) * 1000n;
 		if (hasEnded && BigInt(clock.now()) * 1000n < latest) return refusal("the end of the run has not arrived yet");
-		const ended = traces.filter(({ run }) => run.status !== undefined || hasEnded);
-		for (const trace of ended.filter(({ run }) => run.completedAt >= update.receivedAt - TOGETHER)) {
+		const isMeant = ({ status, completedAt }: Run) =>
+			status === undefined ? hasEnded : completedAt >= update.receivedAt - TOGETHER;
+		for (const trace of traces.filter(({ run }) => isMeant(run))) {
 			const [key, digest] = [trace.spans[0]?.spanId ?? "", digestOf(trace)];
 			const known = this.#known.get(key);
 			if (known?.digest === digest && known.delivery !== id) continue;
