@@ -11,10 +11,12 @@ import { TempFolder } from "../support/temp.ts";
 const PAGES = [
 	"README.md",
 	"docs/first-day.md",
+	"docs/bad-night.md",
 	"docs/api.md",
 	"docs/operations.md",
 	"docs/completeness.md",
 	"docs/forwarding.md",
+	"docs/budgets.md",
 	"docs/trajectories.md",
 	"docs/mcp.md",
 	"docs/upgrade.md",
