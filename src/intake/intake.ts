@@ -30,7 +30,7 @@ import type { RecordIntake } from "./record-intake.ts";
 const MIN_THREAD_BYTES = 64 * 2 ** 10;
 /**
  * Maximum numbers of requests under way with which small records are processed in the calling thread. A protobuf message
- * takes twice the time of its JSON, and grpc-js leaves less of the thread: docs/benchmarks.md has the figures.
+ * takes twice the time of its JSON (110 instead of 60 µs), and grpc-js leaves less of the thread.
  */
 const FEW_JSON = 16;
 const FEW_PROTOBUF = 4;

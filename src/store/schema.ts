@@ -6,7 +6,7 @@ import { allTables, type ColumnType, type Engine, type Table } from "./tables.ts
 export const PRERELEASE_TABLE = "derivations";
 /** Why such a database is refused. */
 export const PRERELEASE =
-	"a version before 1.0.0 wrote the database; export it with that version and import the export (docs/operations.md)";
+	"a version before 1.0.0 wrote the database; export it with that version and import the export (docs/upgrade.md)";
 
 /** PostgreSQL's schema, apart from the tables of other programs. Names of tables have it as a prefix. */
 export const SCHEMA = { sqlite: "", postgres: "conversation_updates." } as const;
