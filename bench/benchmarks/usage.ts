@@ -1,8 +1,10 @@
 import { DatabaseSync } from "node:sqlite";
 import { fileURLToPath } from "node:url";
-import { queryOf } from "../../src/store/postgres/usage-report.ts";
-import { sqlOf } from "../../src/store/sqlite/usage-report.ts";
-import { type UsageQuery, usageStatements } from "../../src/store/usage-report.ts";
+import { postgresSession } from "../../src/store/postgres/session.ts";
+import type { Query } from "../../src/store/postgres/transaction.ts";
+import { sqliteSession } from "../../src/store/sqlite/session.ts";
+import { Statements } from "../../src/store/sqlite/statements.ts";
+import { reportUsage, type UsageQuery } from "../../src/store/usage-report.ts";
 import { periodsOf, type Step } from "../../src/usage/periods.ts";
 import type { Benchmark } from "../benchmark.ts";
 import { type Figure, median, round } from "../figures.ts";
@@ -113,13 +115,23 @@ export const usageReports: Benchmark = {
 			[few, FEW],
 		] as const)
 			await filled(folder.database, share, report);
-		using database = new DatabaseSync(fileURLToPath(many.database.replace("sqlite:", "file://")));
-		const plan = async (query: UsageQuery) =>
-			usageStatements(query).map((statement) => {
-				const { sql, values } = sqlOf(statement);
-				const rows = database.prepare(`EXPLAIN QUERY PLAN ${sql}`).all(...values);
+		using database = new DatabaseSync(fileURLToPath(many.database.replace("sqlite:", "file://")), {
+			readBigInts: true,
+		});
+		const plan = async (query: UsageQuery) => {
+			const texts: string[] = [];
+			class Recorded extends Statements {
+				override prepare(sql: string) {
+					texts.push(sql);
+					return super.prepare(sql);
+				}
+			}
+			await reportUsage(sqliteSession(new Recorded(database)), query);
+			return texts.map((sql) => {
+				const rows = database.prepare(`EXPLAIN QUERY PLAN ${sql}`).all();
 				return rows.map(({ detail }) => `    ${String(detail)}`).join("\n");
 			});
+		};
 		return await measure("usage", settings, { many: many.database, few: few.database, plan }, report);
 	},
 };
@@ -136,8 +148,16 @@ export const postgresUsage: Benchmark = {
 			const client = await connect(many);
 			try {
 				const plans: string[] = [];
-				for (const statement of usageStatements(query)) {
-					const { text, values = [] } = queryOf(statement);
+				const queries: Query[] = [];
+				const recording = {
+					async query(...asked: readonly Query[]) {
+						queries.push(...asked);
+						return asked.map(() => []);
+					},
+				};
+				// Without rows there is no report.
+				await reportUsage(postgresSession(recording), query).catch(() => undefined);
+				for (const { text, values = [] } of queries) {
 					const { rows } = await client.query(`EXPLAIN (ANALYZE, COSTS OFF) ${text}`, [...values]);
 					plans.push(rows.map((row: Record<string, unknown>) => `    ${String(row["QUERY PLAN"])}`).join("\n"));
 				}

@@ -1,47 +1,13 @@
 import type { Condition } from "./condition.ts";
-import type { Value } from "./session.ts";
+import type { Sql, SqlCondition, Terms } from "./session.ts";
 import { bindable } from "./values.ts";
 
-/** A fragment of SQL, with the values of its question marks. */
-export interface Sql {
-	readonly text: string;
-	readonly parameters: readonly Value[];
-}
-
-/** A condition in SQL. */
-export interface SqlCondition {
-	/** A test of a row of `conversations`, whose alias is `c`. */
-	readonly test: Sql;
-	/** A join that the test needs. */
-	readonly join?: string;
-	/** Finds all rows that pass the test; undefined if nothing does. */
-	readonly index?: IndexAccess | undefined;
-	/** Whether it is the owner. */
-	readonly isOwner?: boolean;
-}
-
-/** An index through which SQLite reads conversations; PostgreSQL's planner chooses one itself. */
-export interface IndexAccess {
-	/** Table and index for FROM. */
-	readonly from: string;
-	/** Join with `c` if the table is another one. */
-	readonly join: string;
-	readonly where: Sql;
-	/** Column by which the index is in list order; undefined if the index has another order. */
-	readonly sequence: string | undefined;
-}
-
-/** What each engine does in its own way. */
-export interface OwnConditions {
-	/** Returns the stored form of a text that is compared. */
-	readonly key: (value: string) => string;
-	/** Returns the ids that conversations can have. */
-	readonly ids: (ids: readonly string[]) => readonly string[];
-	/** As `Session.isIn`. */
-	readonly isIn: (column: string) => string;
-	/** @param alias name for a table that the condition joins */
-	readonly tag: (condition: Extract<Condition, { kind: "tag" }>, alias: string) => SqlCondition;
-	readonly title: (condition: Extract<Condition, { kind: "title" }>, alias: string) => SqlCondition;
+/** Returns the fragment that is true where all are. */
+export function allOf(fragments: readonly Sql[]): Sql {
+	return {
+		text: fragments.length === 0 ? "TRUE" : fragments.map(({ text }) => text).join(" AND "),
+		parameters: fragments.flatMap(({ parameters }) => parameters),
+	};
 }
 
 /** The columns of fields, and their indexes. Those for equality are in the order of lists. */
@@ -61,14 +27,14 @@ const COLUMNS = {
 type TimeCondition = Extract<Condition, { kind: "time" }>;
 
 /** Translates conditions into SQL. Merges all conditions on the same time into one range. */
-export function conditionSql(conditions: readonly Condition[], own: OwnConditions): SqlCondition[] {
+export function conditionSql(conditions: readonly Condition[], terms: Terms): SqlCondition[] {
 	const ranges = new Map<TimeCondition["field"], TimeCondition>();
 	const others = conditions.filter((condition) => {
 		if (condition.kind !== "time") return true;
 		ranges.set(condition.field, intersection(condition, ranges.get(condition.field)));
 		return false;
 	});
-	return [...others, ...ranges.values()].map((condition, n) => oneConditionSql(condition, own, `t${n}`));
+	return [...others, ...ranges.values()].map((condition, n) => oneConditionSql(condition, terms, `t${n}`));
 }
 
 function intersection(a: TimeCondition, b: TimeCondition | undefined): TimeCondition {
@@ -78,18 +44,18 @@ function intersection(a: TimeCondition, b: TimeCondition | undefined): TimeCondi
 	return { kind: "time", field: a.field, ...(from === undefined ? {} : { from }), ...(to === undefined ? {} : { to }) };
 }
 
-function oneConditionSql(condition: Condition, own: OwnConditions, alias: string): SqlCondition {
+function oneConditionSql(condition: Condition, terms: Terms, alias: string): SqlCondition {
 	switch (condition.kind) {
 		case "equal": {
 			const { column, index } = COLUMNS[condition.field];
-			const value = typeof condition.value === "string" ? own.key(condition.value) : condition.value;
+			const value = typeof condition.value === "string" ? terms.storeKey(condition.value) : condition.value;
 			const test = { text: `c.${column} = ?`, parameters: [value] };
 			return { ...byIndex(test, index, "c.sequence"), isOwner: condition.field === "owner" };
 		}
 		case "tag":
-			return own.tag(condition, alias);
+			return terms.dialect.tagCondition(condition, alias);
 		case "title":
-			return own.title(condition, alias);
+			return terms.dialect.titleCondition(condition, alias);
 		case "time": {
 			const { column, index } = COLUMNS[condition.field];
 			const parameters = [bindable(condition.from ?? -(2n ** 63n)), bindable(condition.to ?? 2n ** 63n)];
@@ -101,7 +67,7 @@ function oneConditionSql(condition: Condition, own: OwnConditions, alias: string
 			return byIndex({ text: `c.${column} IN (${values.map(() => "?").join()})`, parameters: values }, index);
 		}
 		case "ids":
-			return byIndex({ text: own.isIn("c.conversation_id"), parameters: [own.ids(condition.ids)] }, undefined);
+			return byIndex({ text: terms.isIn("c.conversation_id"), parameters: [condition.ids] }, undefined);
 		case "cost": {
 			const { from = Number.NEGATIVE_INFINITY, to = Number.POSITIVE_INFINITY } = condition;
 			return byIndex({ text: "c.cost >= ? AND c.cost < ?", parameters: [from, to] }, "conversations_by_cost");

@@ -69,8 +69,8 @@ export function withErasures(
 	return [...page, ...within.map(updateOf)].sort((a, b) => (a.sequence < b.sequence ? -1 : 1)).slice(0, limit);
 }
 
-/** Columns of `updates` that {@link forgetInUpdate} reads. */
-export const RELATED_COLUMNS = "sequence, base_sequence, summary, record, unpacked_size, checksum";
+/** Columns of an update `e` that {@link forgetInUpdate} reads. */
+export const RELATED_COLUMNS = "e.sequence, e.base_sequence, e.summary, e.record, e.unpacked_size, e.checksum";
 
 /** What becomes of an update that may name an erased conversation as its parent, its source or its child. */
 export interface RelatedUpdate {

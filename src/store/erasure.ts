@@ -1,6 +1,7 @@
 import { hash } from "node:crypto";
 import type { Condition } from "./condition.ts";
-import { bigint, nullable, type Row, text } from "./values.ts";
+import type { Session, Value } from "./session.ts";
+import { bigint, bindable, nullable, type Row, text } from "./values.ts";
 
 /**
  * Erased conversations. Of an erased conversation the store keeps one row, without its id: it is the update that tells
@@ -65,6 +66,11 @@ export function idDigest(conversationId: string): string {
 	return hash("sha256", conversationId, "hex");
 }
 
+/** What an insert does for an erasure of an earlier life: see `Session.insert`. */
+export const REPLACE_ERASURE = `UPDATE SET
+	sequence = excluded.sequence, owner = excluded.owner, created_at = excluded.created_at, erased_at = excluded.erased_at
+`;
+
 /** Returns the columns of a row of `erasures`. */
 export function erasureColumns({ idDigest: digest, sequence, owner, createdAt, erasedAt }: Erasure) {
 	return { id_digest: digest, sequence, owner, created_at: createdAt, erased_at: erasedAt };
@@ -83,4 +89,54 @@ export function erasureFrom(row: Row, readText: (value: unknown) => string, pref
 		createdAt: bigint(row[`${prefix}created_at`]),
 		erasedAt: bigint(row[`${prefix}erased_at`]),
 	};
+}
+
+/** Returns what is kept of those of the conversations that were erased and have not been stored again. */
+export async function findErasures(
+	{ all, isIn, readText, dialect: { schema } }: Session,
+	conversationIds: readonly string[],
+): Promise<Erasure[]> {
+	const digests = new Map(conversationIds.map((id) => [idDigest(id), id]));
+	if (digests.size === 0) return [];
+	const rows = await all(
+		`SELECT * FROM ${schema}erasures WHERE id_digest IN (${[...digests].map(() => "?").join()})`,
+		...digests.keys(),
+	);
+	if (rows.length === 0) return [];
+	const stored = await all(
+		`SELECT conversation_id FROM ${schema}heads WHERE ${isIn("conversation_id")}
+		UNION SELECT conversation_id FROM ${schema}activities WHERE ${isIn("conversation_id")}`,
+		conversationIds,
+		conversationIds,
+	);
+	const ids = new Set(stored.map(({ conversation_id }) => conversation_id));
+	return rows.map((row) => erasureFrom(row, readText)).filter(({ idDigest: digest }) => !ids.has(digests.get(digest)));
+}
+
+/** A page of updates. */
+interface ErasureQuery {
+	readonly after: bigint;
+	readonly conversationId?: string | undefined;
+	readonly owner?: string | undefined;
+	readonly limit: number;
+}
+
+/** Lists the erasures that belong to a page of updates, by sequence. */
+export async function listErasures(
+	{ all, storeText, readText, dialect: { schema } }: Session,
+	{ after, conversationId, owner, limit }: ErasureQuery,
+): Promise<Erasure[]> {
+	const values: Value[] = [bindable(after)];
+	const test = (text: string, value: Value) => {
+		values.push(value);
+		return text;
+	};
+	const ofOne = conversationId === undefined ? "" : test("AND id_digest = ?", idDigest(conversationId));
+	const ofOwner = owner === undefined ? "" : test("AND owner = ?", storeText(owner));
+	const rows = await all(
+		`SELECT * FROM ${schema}erasures WHERE sequence > ? ${ofOne} ${ofOwner} ORDER BY sequence LIMIT ?`,
+		...values,
+		limit,
+	);
+	return rows.map((row) => erasureFrom(row, readText));
 }

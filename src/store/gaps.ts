@@ -1,6 +1,9 @@
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { readMembers } from "../record/record-delta.ts";
+import type { Session } from "./session.ts";
+import { tableOf } from "./tables.ts";
 import { bigint, nullable, type Row, text } from "./values.ts";
+import { markChanged } from "./views/follow.ts";
 
 /**
  * What is known to be missing of a conversation. A gap opens when a post names something that is not stored, and closes
@@ -135,8 +138,38 @@ export function leafOfRecord(record: Uint8Array): string | undefined {
 	}
 }
 
+/** Returns the columns of a gap. */
+export function gapColumns({ conversationId, kind, missing, after, since }: GapOf) {
+	return { conversation_id: conversationId, kind, missing, after_event_id: after, since };
+}
+
+/**
+ * Returns SQL that reads gaps, with the owners of refused batches.
+ *
+ * @param test SQL for which gaps `g`
+ */
+export function gapsSql(schema: string, test: string): string {
+	return `
+		SELECT g.conversation_id, g.kind, g.missing, g.after_event_id, g.since, r.owner AS refused_owner
+		FROM ${schema}gaps g LEFT JOIN ${schema}refused_posts r
+			ON r.id = CASE WHEN g.kind = 'refused_batch' THEN CAST(g.missing AS bigint) END
+		WHERE ${test}
+	`;
+}
+
+/** Reads the gaps of one conversation from rows of {@link gapsSql}. */
+export function gapsOf(rows: readonly Row[], conversationId: string, readText: (value: unknown) => string): Gaps {
+	const gaps = new Map<string, Gap>();
+	for (const row of rows) {
+		if (row.conversation_id !== conversationId) continue;
+		const gap = gapFrom(row, readText);
+		gaps.set(gapKey(gap), gap);
+	}
+	return gaps;
+}
+
 /** Reads a gap from its row. A row without the column `refused_owner` has no owner. */
-export function gapFrom(row: Row, readText: (value: unknown) => string = text): Gap {
+export function gapFrom(row: Row, readText: (value: unknown) => string): Gap {
 	const kind = gapKinds.find((known) => known === row.kind);
 	if (kind === undefined) throw new Error("a gap has an unknown kind");
 	const owner = nullable(text, row.refused_owner ?? null);
@@ -150,11 +183,11 @@ export function gapFrom(row: Row, readText: (value: unknown) => string = text): 
 }
 
 /**
- * Reads the gaps of a conversation from their JSON text, an array of arrays: see {@link GAP_COLUMNS}.
+ * Reads the gaps of a conversation from their JSON text: an array of arrays with the columns from `kind` on.
  *
  * @returns them by kind and by what is missing
  */
-export function gapsFrom(json: unknown, readText: (value: unknown) => string = text): Gap[] {
+export function gapsFrom(json: unknown, readText: (value: unknown) => string): Gap[] {
 	const rows: unknown = JSON.parse(text(json));
 	if (!Array.isArray(rows)) throw new Error("gaps are not a list");
 	return rows
@@ -166,4 +199,51 @@ export function gapsFrom(json: unknown, readText: (value: unknown) => string = t
 
 function compare(a: string, b: string): number {
 	return a === b ? 0 : a < b ? -1 : 1;
+}
+
+/** Returns the gaps of a conversation, in any order. */
+export async function listGaps(
+	{ all, isIn, readText, dialect: { schema } }: Session,
+	conversationId: string,
+): Promise<readonly Gap[]> {
+	const rows = await all(gapsSql(schema, isIn("g.conversation_id")), [conversationId]);
+	return [...gapsOf(rows, conversationId, readText).values()];
+}
+
+/**
+ * Opens a gap, unless the conversation has it, whether or not anything else of the conversation is stored. The conversation
+ * is locked.
+ */
+export async function openGap(session: Session, gap: GapOf): Promise<void> {
+	await session.insert("gaps", [gapColumns(gap)], "NOTHING");
+	await markChanged(session, [gap.conversationId]);
+}
+
+/** Closes a gap if the conversation has it. The conversation is locked. */
+export async function closeGap(
+	session: Session,
+	{ conversationId, kind, missing }: Pick<GapOf, "conversationId" | "kind" | "missing">,
+): Promise<void> {
+	const gaps = tableOf(session.dialect.engine, "gaps");
+	await session.remove(gaps, [session.stored(gaps, { conversation_id: conversationId, kind, missing })]);
+	await markChanged(session, [conversationId]);
+}
+
+/**
+ * Removes the gaps of conversations that posts opened which were received before a time: what these posts brought has been
+ * pruned. That a batch was refused stays known.
+ */
+export async function removeOldGaps(
+	session: Session,
+	conversationIds: readonly string[],
+	receivedBefore: bigint,
+): Promise<void> {
+	const rows = await session.all(
+		`DELETE FROM ${session.dialect.schema}gaps
+		WHERE ${session.isIn("conversation_id")} AND kind IN ('missing_parent', 'missing_leaf') AND since < ?
+		RETURNING conversation_id`,
+		conversationIds,
+		receivedBefore,
+	);
+	await markChanged(session, [...new Set(rows.map(({ conversation_id }) => text(conversation_id)))]);
 }

@@ -41,8 +41,8 @@ import {
 	withFirstLeaf,
 } from "./gap-plan.ts";
 import { type Gaps, gapChanges, leafOfRecord, openGaps } from "./gaps.ts";
-import { type KnownConversation, originOf } from "./known-conversation.ts";
-import { mayPost, ownerRefusal, type Poster } from "./owners.ts";
+import type { KnownConversation } from "./known-conversation.ts";
+import { mayPost, originOf, ownerRefusal, type Poster } from "./owners.ts";
 import type { Planning } from "./planning.ts";
 import { CountedPosts } from "./senders.ts";
 import type { NewestSequences } from "./sequence-log.ts";

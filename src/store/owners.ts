@@ -1,4 +1,7 @@
 import { ServiceError } from "../errors.ts";
+import type { Erasure } from "./erasure.ts";
+import type { Session } from "./session.ts";
+import { nullable } from "./values.ts";
 
 /** Who posts. */
 export interface Poster {
@@ -14,6 +17,30 @@ export interface ConversationOrigin {
 	readonly sender: string | undefined;
 	/** Undefined for no owner. */
 	readonly owner: string | undefined;
+}
+
+/** The origin of a conversation that was removed, according to its usage. Empty without a sender or an owner. */
+export interface RemovedOrigin {
+	readonly sender: string;
+	readonly owner: string;
+}
+
+/**
+ * Returns the origin of a conversation. One that was removed has that of its usage, and one that was erased has its owner,
+ * so that it stays its owner's.
+ */
+export function originOf({
+	origin,
+	removed,
+	erasure,
+}: {
+	readonly origin: ConversationOrigin | undefined;
+	readonly removed: RemovedOrigin | undefined;
+	readonly erasure: Pick<Erasure, "owner"> | undefined;
+}): ConversationOrigin | undefined {
+	if (origin !== undefined) return origin;
+	if (removed !== undefined) return { sender: removed.sender || undefined, owner: removed.owner || undefined };
+	return erasure && { sender: undefined, owner: erasure.owner };
 }
 
 /**
@@ -53,4 +80,18 @@ export function ownerRefusal(
  */
 export function mayPost(owner: string | undefined, origin: Pick<ConversationOrigin, "owner"> | undefined): boolean {
 	return owner === undefined || origin === undefined || origin.owner === owner;
+}
+
+/** Returns who posted a conversation first, and its owner; undefined when nothing of it is stored. */
+export async function getOrigin(
+	{ all, isIn, readText, dialect: { schema } }: Session,
+	conversationId: string,
+): Promise<ConversationOrigin | undefined> {
+	const [row] = await all(
+		`SELECT sender, owner FROM ${schema}heads WHERE ${isIn("conversation_id")}
+		UNION ALL SELECT sender, owner FROM ${schema}activities WHERE ${isIn("conversation_id")} LIMIT 1`,
+		[conversationId],
+		[conversationId],
+	);
+	return row && { sender: nullable(readText, row.sender), owner: nullable(readText, row.owner) };
 }

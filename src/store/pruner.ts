@@ -1,6 +1,7 @@
+import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
 import type { LogTable } from "./sequence-log.ts";
-
-import { bindable } from "./values.ts";
+import type { Session } from "./session.ts";
+import { bindable, text } from "./values.ts";
 
 export interface PrunePolicy {
 	/** Remove history that was received before this time (microseconds since the Unix epoch). */
@@ -117,4 +118,20 @@ export class Pruner<Conversation extends bigint | string> {
 		}
 		return removed;
 	}
+}
+
+/** Returns the ids of conversations whose deletion is within the bounds, oldest first. */
+export async function findDeleted(
+	{ all, dialect: { schema, isCurrent } }: Session,
+	{ below, receivedBefore, limit }: RemovalBounds,
+): Promise<string[]> {
+	const rows = await all(
+		`SELECT c.conversation_id FROM ${schema}conversations c JOIN ${schema}updates u ON ${isCurrent("c")}
+		WHERE c.status = ${ConversationExecutionStatus.DELETING} AND c.sequence < ? AND u.received_at < ?
+		ORDER BY c.sequence LIMIT ?`,
+		below,
+		receivedBefore,
+		limit,
+	);
+	return rows.map(({ conversation_id }) => text(conversation_id));
 }

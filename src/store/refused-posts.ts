@@ -1,6 +1,7 @@
-import type { Erasure } from "./erasure.ts";
-import type { GapOf } from "./gaps.ts";
-import { mayPost } from "./owners.ts";
+import { type Erasure, findErasures, idDigest } from "./erasure.ts";
+import { closeGap, type GapOf, openGap } from "./gaps.ts";
+import { getOrigin, mayPost, originOf } from "./owners.ts";
+import type { Session, Value } from "./session.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "./values.ts";
 
 /**
@@ -148,36 +149,6 @@ export function bytesOf({ body, reasons, route }: RefusedPostRow): number {
 	return ROW_BYTES + reasons.length + route.length + (body?.byteLength ?? 0);
 }
 
-/** The columns of a row, in the order of {@link refusedValues}. */
-const COLUMNS = [
-	...["id", "received_at", "last_at", "requests", "sender", "owner", "peer", "route", "form", "kind", "reasons"],
-	...["conversation_id", "size", "accepted", "retried_at", "bytes", "body"],
-];
-/** The columns that {@link refusedFrom} reads. */
-const SHOWN = `${COLUMNS.slice(0, -2).join()}, body IS NOT NULL AS has_body`;
-
-/** Returns SQL that inserts a row, or adds the requests of one that exists. */
-export function insertSql(table: string, placeholder: (index: number) => string): string {
-	const values = COLUMNS.map((_, index) => placeholder(index + 1));
-	return `
-		INSERT INTO ${table} AS r (${COLUMNS.join()}) VALUES (${values.join()})
-		ON CONFLICT (id) DO UPDATE SET requests = r.requests + excluded.requests, last_at = excluded.last_at
-	`;
-}
-
-/**
- * Returns the values of a row's columns.
- *
- * @param boolean returns a boolean as the engine stores it
- */
-export function refusedValues<Stored>(row: RefusedPostRow, boolean: (value: boolean) => Stored) {
-	return [
-		...([row.id, row.receivedAt, row.lastAt, row.requests, row.sender ?? null, row.owner ?? null] as const),
-		...([row.peer ?? null, row.route, row.form, row.kind, row.reasons, row.conversationId ?? null, row.size] as const),
-		...([boolean(row.accepted), row.retriedAt ?? null, bytesOf(row), row.body ?? null] as const),
-	] as const;
-}
-
 /** Returns the columns of a row. */
 export function refusedColumns(row: RefusedPostRow) {
 	return {
@@ -201,47 +172,6 @@ export function refusedColumns(row: RefusedPostRow) {
 	};
 }
 
-/** Maximum number of rows that are removed for room at once. */
-const MAX_REMOVED = 20_000;
-
-/** Returns statements that remove the posts for which there is no room. */
-export function roomSql(table: string, { maxBytes, maxPeers }: RefusedRoom): readonly string[] {
-	const excess = `(SELECT CAST(coalesce(sum(bytes), 0) AS bigint) FROM ${table}) - ${maxBytes}`;
-	return [
-		`DELETE FROM ${table} WHERE peer IS NOT NULL AND id <= coalesce((
-			SELECT id FROM ${table} WHERE peer IS NOT NULL ORDER BY id DESC LIMIT 1 OFFSET ${maxPeers}
-		), 0)`,
-		`DELETE FROM ${table} WHERE ${accepted(false)} AND id <= coalesce((
-			SELECT max(id) FROM (
-				SELECT id, CAST(sum(bytes) OVER (ORDER BY id) AS bigint) - bytes AS older FROM (
-					SELECT id, bytes FROM ${table} WHERE ${accepted(false)} ORDER BY id LIMIT ${MAX_REMOVED}
-				) oldest
-			) summed WHERE older < ${excess}
-		), 0)`,
-	];
-}
-
-/** Returns the statement that removes the posts that are too old, except accepted ones. */
-export function ageSql(table: string, { keptSince }: RefusedAge): string {
-	return `DELETE FROM ${table} WHERE ${accepted(false)} AND id < ${idsFrom(keptSince)}`;
-}
-
-/** Returns the query for the ids of the accepted posts that are too old; undefined when none is. */
-export function oldAcceptedSql(table: string, { acceptedSince }: RefusedAge): string | undefined {
-	if (acceptedSince === undefined) return undefined;
-	return `SELECT id FROM ${table} WHERE ${accepted(true)} AND id < ${idsFrom(acceptedSince)}`;
-}
-
-/** Returns the query for the `bytes` that accepted posts take. */
-export function acceptedBytesSql(table: string): string {
-	return `SELECT CAST(coalesce(sum(bytes), 0) AS bigint) AS bytes FROM ${table} WHERE ${accepted(true)}`;
-}
-
-/** The column is a boolean in one engine, and the number 0 or 1 in the other; both compare with these words. */
-function accepted(is: boolean): string {
-	return `accepted = ${is ? "TRUE" : "FALSE"}`;
-}
-
 /** Number of ids for each microsecond. */
 const IDS = 1000n;
 
@@ -250,29 +180,8 @@ export function idsFrom(receivedAt: bigint): bigint {
 	return receivedAt * IDS;
 }
 
-/** Returns the SQL of a query, with the values of its parameters. */
-export function listSql(
-	table: string,
-	{ owner, recordOf, before, after, limit }: RefusedQuery,
-	placeholder: (index: number) => string,
-): { readonly sql: string; readonly values: readonly (string | bigint)[] } {
-	const values: (string | bigint)[] = [];
-	const bind = (value: string | bigint) => placeholder(values.push(value));
-	const tests = ["TRUE"];
-	if (owner !== undefined) tests.push(`owner = ${bind(owner)}`);
-	if (recordOf !== undefined)
-		tests.push(`conversation_id = ${bind(recordOf)}`, "form IN ('record_json', 'record_message')");
-	if (before !== undefined) tests.push(`id < ${bind(before)}`);
-	if (after !== undefined) tests.push(`id > ${bind(after)}`, "body IS NOT NULL");
-	const order = after === undefined ? "DESC" : "ASC";
-	return {
-		sql: `SELECT ${SHOWN} FROM ${table} WHERE ${tests.join(" AND ")} ORDER BY id ${order} LIMIT ${limit}`,
-		values,
-	};
-}
-
-/** Reads a row that {@link listSql} returns. */
-export function refusedFrom(row: Row): RefusedPost {
+/** Reads a row with {@link SHOWN}. */
+function refusedFrom(row: Row): RefusedPost {
 	return { ...commonFrom(row), hasBody: boolean(row.has_body) };
 }
 
@@ -305,4 +214,183 @@ function formFrom(stored: string): PostForm {
 	const form = postForms.find((known) => known === stored);
 	if (form === undefined) throw new TypeError(`${JSON.stringify(stored)} is no form of a post`);
 	return form;
+}
+
+/** The columns that {@link refusedFrom} reads. */
+const SHOWN = `
+	id, received_at, last_at, requests, sender, owner, peer, route, form, kind, reasons, conversation_id, size, accepted,
+	retried_at, body IS NOT NULL AS has_body
+`;
+
+/** What an insert does for a post that is stored: see `Session.insert`. */
+const ADD_REQUESTS = "UPDATE SET requests = t.requests + excluded.requests, last_at = excluded.last_at";
+
+// The functions below have the contracts of `RefusedPostTable`. The caller has begun a transaction. Conversations are locked
+// before the table, so that transactions do not wait for each other.
+
+export async function addRefusedPosts(
+	session: Session,
+	{ posts, room }: { readonly posts: readonly RefusedPostRow[]; readonly room: RefusedRoom },
+): Promise<number> {
+	const ids = posts.flatMap(({ conversationId }) => conversationId ?? []);
+	await session.lock(ids);
+	const erasures = new Map((await findErasures(session, ids)).map((erasure) => [erasure.idDigest, erasure]));
+	await session.lockTable("refused_posts");
+	for (const post of posts) {
+		const { conversationId: id } = post;
+		const erasure = id === undefined ? undefined : erasures.get(idDigest(id));
+		if (!isOfErased(post, erasure)) await session.insert("refused_posts", [refusedColumns(post)], ADD_REQUESTS);
+	}
+	return await makeRoom(session, room);
+}
+
+export async function acceptRefusedPost(
+	session: Session,
+	{ post, room }: { readonly post: AcceptedPost; readonly room: RefusedRoom },
+): Promise<number | undefined> {
+	const { all, dialect, isIn, readText, lock, lockTable, insert } = session;
+	const { schema, usageId } = dialect;
+	const id = post.conversationId;
+	await lock([id]);
+	const origin = await getOrigin(session, id);
+	const [removed] = await all(`SELECT sender, owner FROM ${schema}usage_conversations WHERE ${isIn(usageId)}`, [id]);
+	const [erasure] = await findErasures(session, [id]);
+	const known = originOf({
+		origin,
+		removed: removed && { sender: readText(removed.sender), owner: readText(removed.owner) },
+		erasure,
+	});
+	if (!mayPost(post.owner, known)) return undefined;
+	if (erasure !== undefined) return 0;
+	await lockTable("refused_posts");
+	const [taken] = await all(
+		`SELECT CAST(coalesce(sum(bytes), 0) AS bigint) AS bytes FROM ${schema}refused_posts WHERE accepted = TRUE`,
+	);
+	if (integer(taken?.bytes) + bytesOf(post) > room.maxBytes) return undefined;
+	const [activity] = await all(`SELECT leaf FROM ${schema}activities WHERE ${isIn("conversation_id")}`, [id]);
+	await insert("refused_posts", [refusedColumns(post)], ADD_REQUESTS);
+	await openGap(session, gapOfAccepted(post, nullable(readText, activity?.leaf ?? null)));
+	return await makeRoom(session, room);
+}
+
+export async function expireRefusedPosts(
+	session: Session,
+	{ keptSince, acceptedSince = 0n }: RefusedAge,
+): Promise<number> {
+	const old = "accepted = TRUE AND id < ?";
+	await lockConversationsOf(session, old, idsFrom(acceptedSince));
+	return (
+		(await remove(session, old, idsFrom(acceptedSince))) +
+		(await remove(session, "accepted = FALSE AND id < ?", idsFrom(keptSince)))
+	);
+}
+
+export async function listRefusedPosts(
+	{ all, dialect: { schema } }: Session,
+	{ owner, recordOf, before, after, limit }: RefusedQuery,
+): Promise<RefusedPost[]> {
+	const tests = ["TRUE"];
+	if (owner !== undefined) tests.push("owner = ?");
+	if (recordOf !== undefined) tests.push("conversation_id = ?", "form IN ('record_json', 'record_message')");
+	if (before !== undefined) tests.push("id < ?");
+	if (after !== undefined) tests.push("id > ?", "body IS NOT NULL");
+	const order = after === undefined ? "DESC" : "ASC";
+	const rows = await all(
+		`SELECT ${SHOWN} FROM ${schema}refused_posts WHERE ${tests.join(" AND ")} ORDER BY id ${order} LIMIT ?`,
+		...[owner, recordOf, before, after].filter((value) => value !== undefined),
+		limit,
+	);
+	return rows.map(refusedFrom);
+}
+
+/** @param one `owner`: returns only a post of this owner */
+export async function getRefusedPost(
+	{ all, dialect: { schema } }: Session,
+	{ id, owner }: { readonly id: bigint; readonly owner: string | undefined },
+): Promise<RefusedPostRow | undefined> {
+	const [row] = await all(
+		`SELECT * FROM ${schema}refused_posts WHERE id = ? ${owner === undefined ? "" : "AND owner = ?"}`,
+		...(owner === undefined ? [id] : [id, owner]),
+	);
+	return row && refusedRowFrom(row);
+}
+
+export async function setRefusedReasons(
+	{ all, dialect: { schema } }: Session,
+	{ id, kind, reasons, retriedAt }: StillRefused,
+): Promise<void> {
+	const update = `UPDATE ${schema}refused_posts SET kind = ?, reasons = ?, retried_at = ? WHERE id = ?`;
+	await all(update, kind, reasons, retriedAt, id);
+}
+
+export async function removeRefusedPost(session: Session, id: bigint): Promise<void> {
+	await lockConversationsOf(session, "accepted = TRUE AND id = ?", id);
+	await remove(session, "id = ?", id);
+}
+
+/**
+ * Removes the posts that name a conversation, which is locked.
+ *
+ * @param owner removes only posts of this owner
+ * @returns their number
+ */
+export async function removeRefusedOf(
+	session: Session,
+	conversationId: string,
+	owner: string | undefined,
+): Promise<number> {
+	return owner === undefined
+		? await remove(session, "conversation_id = ?", conversationId)
+		: await remove(session, "conversation_id = ? AND owner = ?", conversationId, owner);
+}
+
+export async function refusedUsage({ all, dialect: { schema } }: Session): Promise<RefusedUsage> {
+	const [row] = await all(
+		`SELECT count(*) AS posts, CAST(coalesce(sum(bytes), 0) AS bigint) AS bytes FROM ${schema}refused_posts`,
+	);
+	return { posts: integer(row?.posts), bytes: integer(row?.bytes) };
+}
+
+/** Locks the conversations of the posts that pass a test. */
+async function lockConversationsOf(
+	{ all, lock, dialect: { schema } }: Session,
+	test: string,
+	...values: readonly Value[]
+): Promise<void> {
+	const rows = await all(`SELECT conversation_id FROM ${schema}refused_posts WHERE ${test}`, ...values);
+	await lock(rows.map(({ conversation_id }) => text(conversation_id)));
+}
+
+/** Removes the posts that pass a test, with the gaps of accepted ones, whose conversations are locked. Returns their number. */
+async function remove(session: Session, test: string, ...values: readonly Value[]): Promise<number> {
+	const rows = await session.all(
+		`DELETE FROM ${session.dialect.schema}refused_posts WHERE ${test}
+		RETURNING id, accepted, conversation_id, received_at`,
+		...values,
+	);
+	for (const { id, accepted, conversation_id, received_at } of rows)
+		if (boolean(accepted)) {
+			const post = { id: bigint(id), conversationId: text(conversation_id), receivedAt: bigint(received_at) };
+			await closeGap(session, gapOfAccepted(post, undefined));
+		}
+	return rows.length;
+}
+
+/** Maximum number of rows that are removed for room at once. */
+const MAX_REMOVED = 20_000;
+
+/** Removes the posts for which there is no room. Returns their number. */
+async function makeRoom(session: Session, { maxBytes, maxPeers }: RefusedRoom): Promise<number> {
+	const table = `${session.dialect.schema}refused_posts`;
+	const surplusOfPeers = `peer IS NOT NULL AND id <= coalesce((
+		SELECT id FROM ${table} WHERE peer IS NOT NULL ORDER BY id DESC LIMIT 1 OFFSET ?
+	), 0)`;
+	const oldest = `accepted = FALSE AND id <= coalesce((
+		SELECT max(id) FROM (
+			SELECT id, CAST(sum(bytes) OVER (ORDER BY id) AS bigint) - bytes AS older FROM (
+				SELECT id, bytes FROM ${table} WHERE accepted = FALSE ORDER BY id LIMIT ${MAX_REMOVED}
+			) oldest
+		) summed WHERE older < (SELECT CAST(coalesce(sum(bytes), 0) AS bigint) FROM ${table}) - ?
+	), 0)`;
+	return (await remove(session, surplusOfPeers, maxPeers)) + (await remove(session, oldest, maxBytes));
 }

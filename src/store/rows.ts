@@ -73,6 +73,17 @@ export function activityFrom(row: Row, readText: ReadText): Activity {
 	};
 }
 
+/** SQL columns of an activity `a` that {@link activityFrom} reads. */
+export const ACTIVITY_COLUMNS = `
+	a.event_count, a.last_at, a.last_state_update_at, a.leaf_at, a.leaf, a.message_at, a.message,
+	a.first_message_at, a.first_message, a.error_at, a.error, a.error_sequence
+`;
+
+/** Reads the activity from the row of an outer join; undefined when the conversation has had no event. */
+export function joinedActivityFrom(row: Row, readText: ReadText): Activity | undefined {
+	return row.event_count === null ? undefined : activityFrom(row, readText);
+}
+
 type RecordStateColumns = Pick<RecordState, "revision" | "memberTimes" | "postedAt" | "hasUnappliedEvents">;
 
 /**

@@ -1,4 +1,5 @@
 import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
+import type { Dialect, Session } from "./session.ts";
 import { bigint, type Row, text } from "./values.ts";
 
 /** What the store keeps of senders: the names of the keys and certificates that posts are made with, with their owners. */
@@ -89,20 +90,24 @@ export class CountedPosts {
 const HOUR = 3_600_000_000n;
 
 /**
- * Returns the SQL of the columns of `senders` after further posts.
+ * Returns what an insert does for a sender that exists: see `Session.insert`.
  *
- * @param least name of the engine's function that returns the least of its arguments
- * @param greatest that of the greatest
+ * @param dialect names the engine's functions
  */
-export function assignments(least: string, greatest: string): string {
-	const gap = `${least}(${greatest}(excluded.last_post_at - s.last_post_at, 0), excluded.posts * ${HOUR})`;
-	const weight = `${greatest}(excluded.posts, ${least}(20, s.posts + excluded.posts - 1))`;
-	return `
-		first_post_at = ${least}(s.first_post_at, excluded.first_post_at),
-		last_post_at = ${greatest}(s.last_post_at, excluded.last_post_at),
-		posts = s.posts + excluded.posts, records = s.records + excluded.records, events = s.events + excluded.events,
-		usual_interval = s.usual_interval + (${gap} - excluded.posts * s.usual_interval) / ${weight}
+export function addToSender({ least, greatest }: Pick<Dialect, "least" | "greatest">): string {
+	const gap = `${least}(${greatest}(excluded.last_post_at - t.last_post_at, 0), excluded.posts * ${HOUR})`;
+	const weight = `${greatest}(excluded.posts, ${least}(20, t.posts + excluded.posts - 1))`;
+	return `UPDATE SET
+		first_post_at = ${least}(t.first_post_at, excluded.first_post_at),
+		last_post_at = ${greatest}(t.last_post_at, excluded.last_post_at),
+		posts = t.posts + excluded.posts, records = t.records + excluded.records, events = t.events + excluded.events,
+		usual_interval = t.usual_interval + (${gap} - excluded.posts * t.usual_interval) / ${weight}
 	`;
+}
+
+/** Returns the columns of posts that are added to their sender. */
+export function postsColumns(posts: SenderPosts) {
+	return senderColumns({ ...posts, usualInterval: 0n });
 }
 
 /** Returns the columns of a row of `senders`. */
@@ -135,9 +140,51 @@ export function runningFrom(row: Row): RunningConversations {
 	return { ...nameFrom(row), count: bigint(row.count) };
 }
 
-/** Status of the conversations that {@link RunningConversations} counts, for SQL. The index has the same number. */
-export const RUNNING: number = ConversationExecutionStatus.RUNNING;
+/** Status of the conversations that {@link RunningConversations} counts. The index has the same number. */
+const RUNNING: number = ConversationExecutionStatus.RUNNING;
 
 function nameFrom(row: Row): SenderName {
 	return { sender: text(row.sender), owner: text(row.owner) };
+}
+
+/** Adds refused and repeated posts: see `Store.addRefusals`. */
+export async function addRefusals(
+	{ all, insert, dialect }: Session,
+	{ refusals, repeats, keptSince }: NewRefusals,
+): Promise<void> {
+	await insert("senders", repeats.map(postsColumns), addToSender(dialect));
+	await all(`DELETE FROM ${dialect.schema}refusals WHERE since < ?`, keptSince);
+	const rows = refusals.map(({ owner, sender, since, kind, count }) => ({ owner, sender, since, kind, count }));
+	await insert("refusals", rows.toSorted(byKey), "UPDATE SET count = t.count + excluded.count");
+}
+
+/** Orders refusals, so that transactions lock their rows in the same order. */
+function byKey(a: Refusals, b: Refusals): number {
+	const [first, second] = [a, b].map(({ owner, sender, since, kind }) =>
+		JSON.stringify([owner, sender, String(since), kind]),
+	);
+	return (first ?? "") < (second ?? "") ? -1 : 1;
+}
+
+/**
+ * Returns the totals of senders: see `Store.listSenders`.
+ *
+ * @param owner whose senders to list; undefined for all
+ */
+export async function listSenders(
+	{ all, dialect: { schema } }: Session,
+	owner: string | undefined,
+): Promise<SenderFigures> {
+	const owned = owner === undefined ? "" : "AND c.owner = ?";
+	const values = owner === undefined ? [] : [owner];
+	const [senders, refusals, running] = await Promise.all([
+		all(`SELECT * FROM ${schema}senders c WHERE TRUE ${owned} ORDER BY owner, sender`, ...values),
+		all(`SELECT * FROM ${schema}refusals c WHERE TRUE ${owned} ORDER BY owner, sender, since, kind`, ...values),
+		all(
+			`SELECT sender, coalesce(c.owner, '') AS owner, count(*) AS count FROM ${schema}conversations c
+			WHERE status = ${RUNNING} AND sender IS NOT NULL ${owned} GROUP BY sender, c.owner`,
+			...values,
+		),
+	]);
+	return { senders: senders.map(senderFrom), refusals: refusals.map(refusalsFrom), running: running.map(runningFrom) };
 }

@@ -1,17 +1,20 @@
 import type { CallSignal } from "../call-signal.ts";
 import type { AccessKeyTable } from "./access-keys.ts";
+import type { auditReads, auditWrites } from "./audit.ts";
+import type { budgetReads, budgetWrites } from "./budgets.ts";
 import type { CompactedStep, ReturnedSpace } from "./compaction.ts";
 import type { ConversationQuery, CountQuery, StoredConversation, StoredCounts } from "./conversation-lists.ts";
 import type { Erased, EraseRequest, Erasure } from "./erasure.ts";
 import type { AppendedEvents, NewEvents, RecordState } from "./event-batch.ts";
 import type { EventQuery, StoredEvent } from "./events.ts";
+import type { forwardingReads, forwardingWrites } from "./forwarding.ts";
 import type { Gap } from "./gaps.ts";
 import type { ConversationOrigin, OwnerAssignment } from "./owners.ts";
 import type { PrunePolicy } from "./pruner.ts";
 import type { RefusedPostTable } from "./refused-posts.ts";
 import type { NewRefusals, SenderFigures } from "./senders.ts";
 import type { SequenceLog } from "./sequence-log.ts";
-import type { SideTables } from "./side-tables.ts";
+import type { Calls } from "./session.ts";
 import type { TextIndex } from "./text-index.ts";
 import type { Appended, NewUpdate, StoredUpdate, UpdateQuery } from "./updates.ts";
 import type { ModelUsage, UsagePeriod, UsageQuery, UsageReport, UsageTotal, UsedPeriodsQuery } from "./usage-report.ts";
@@ -38,7 +41,11 @@ export interface Store extends AsyncDisposable {
 	readonly accessKeys: AccessKeyTable;
 	readonly refusedPosts: RefusedPostTable;
 	readonly textIndex: TextIndex;
-	readonly tables: SideTables;
+	/** Endpoints with their deliveries, budgets, and the audit. */
+	readonly tables: {
+		readonly read: Calls<typeof auditReads & typeof budgetReads & typeof forwardingReads>;
+		readonly write: Calls<typeof auditWrites & typeof budgetWrites & typeof forwardingWrites>;
+	};
 	/**
 	 * Appends an update, unless it is a duplicate: {@link Appended.duplicate}. Resolves when it is on disk.
 	 *

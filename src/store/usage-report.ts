@@ -1,9 +1,10 @@
 import { AMOUNTS, type Amounts, COST_UNITS, sumOf } from "../usage/ledger.ts";
 import { nameOf } from "../usage/names.ts";
 import type { Condition } from "./condition.ts";
-
+import { allOf, conditionSql } from "./condition-sql.ts";
+import { type Dialect, OVERFLOW, type Session, type Value } from "./session.ts";
 import { ALL_TIME, AMOUNT_COLUMNS, amountsFrom, PERIODS } from "./usage-sql.ts";
-import { boolean, integer, type Row, text } from "./values.ts";
+import { bigint, boolean, integer, nullable, type Row, text } from "./values.ts";
 
 /**
  * Reports of usage. The sums over conversations answer a report that neither groups nor filters by what only the record of
@@ -63,21 +64,19 @@ export interface ModelUsage {
 	readonly tokens: Readonly<Record<string, number>>;
 }
 
-/** Returns the query for the usage of each model. `sum` returns the sum of a column as a floating-point number. */
-export function modelUsageSql(schema: string, sum: (column: string) => string): string {
-	const sums = AMOUNT_COLUMNS.map((name) => `${sum(name)} AS ${name}`);
-	return `SELECT model, ${sums.join()} FROM ${schema}usage_sums WHERE length = ${ALL_TIME} GROUP BY model`;
-}
-
-/** Reads a row of {@link modelUsageSql}. */
-export function modelUsageFrom(row: Row, decode: (value: unknown) => string): ModelUsage {
+/** Returns the usage of each model, over all time and all conversations. */
+export async function listModelUsage({ all, readText, dialect: { schema, realSum } }: Session): Promise<ModelUsage[]> {
+	const sums = AMOUNT_COLUMNS.map((name) => `${realSum(name)} AS ${name}`);
+	const rows = await all(
+		`SELECT model, ${sums.join()} FROM ${schema}usage_sums WHERE length = ${ALL_TIME} GROUP BY model`,
+	);
 	const kinds = AMOUNT_COLUMNS.filter((name) => name.endsWith("_tokens"));
-	return {
-		model: decode(row.model),
+	return rows.map((row) => ({
+		model: readText(row.model),
 		cost: Number(row.cost) / COST_UNITS,
 		calls: Number(row.calls),
 		tokens: Object.fromEntries(kinds.map((name) => [name.slice(0, -"_tokens".length), Number(row[name])])),
-	};
+	}));
 }
 
 /** The usage of a conversation, over all time. */
@@ -86,65 +85,98 @@ export interface UsageTotal {
 	readonly amounts: Amounts;
 }
 
-/** Maximum number of conversations of {@link usageTotalsSql}. */
+/** Maximum number of conversations of {@link listUsageTotals}. */
 const MAX_TOTALS = 1_000;
 
 /**
- * Returns the query for the usage of conversations that were not erased, in the order of their ids.
+ * Returns the usage of conversations that were not erased, in the order of their ids.
  *
- * @param id column of the ids
- * @param after id after which they begin
+ * @param after id after which they begin; empty for the first ones
  */
-export function usageTotalsSql(schema: string, id: string, sum: (column: string) => string, after: string): string {
-	return `
-		SELECT k.conversation_id, ${AMOUNT_COLUMNS.map((name) => `${sum(`l.${name}`)} AS ${name}`).join()}
+export async function listUsageTotals({ all, dialect }: Session, after: string): Promise<UsageTotal[]> {
+	const { schema, usageId: id, sum } = dialect;
+	const rows = await all(
+		`SELECT k.conversation_id, ${AMOUNT_COLUMNS.map((name) => `${sum(`l.${name}`)} AS ${name}`).join()}
 		FROM (
 			SELECT id AS key, ${id} AS conversation_id FROM ${schema}usage_conversations
-			WHERE ${id} > ${after} AND ledger <> '' ORDER BY ${id} LIMIT ${MAX_TOTALS}
+			WHERE ${after === "" ? "TRUE" : `${id} > ?`} AND ledger <> '' ORDER BY ${id} LIMIT ${MAX_TOTALS}
 		) k LEFT JOIN ${schema}usage_ledger l ON l.conversation = k.key
-		GROUP BY k.conversation_id ORDER BY k.conversation_id
-	`;
+		GROUP BY k.conversation_id ORDER BY k.conversation_id`,
+		...(after === "" ? [] : [after]),
+	);
+	return rows.map((row) => {
+		const amounts = Object.fromEntries(AMOUNT_COLUMNS.map((name) => [name, row[name] ?? 0n]));
+		return { conversationId: text(row.conversation_id), amounts: amountsFrom(amounts) };
+	});
 }
 
-/** Reads a row of {@link usageTotalsSql}. */
-export function usageTotalFrom(row: Row): UsageTotal {
-	const amounts = Object.fromEntries(AMOUNT_COLUMNS.map((name) => [name, row[name] ?? 0n]));
-	return { conversationId: text(row.conversation_id), amounts: amountsFrom(amounts) };
+/** Returns a range that has all usage: see `Store.getUsageRange`. */
+export async function getUsageRange(
+	{ all, storeKey, dialect: { schema } }: Session,
+	owner: string | undefined,
+): Promise<UsagePeriod | undefined> {
+	const days = `FROM ${schema}usage_sums WHERE length = ${DAY} ${owner === undefined ? "" : "AND owner = ?"}`;
+	const values = owner === undefined ? [] : [storeKey(nameOf(owner))];
+	// SQLite reads one end of an index for a minimum or a maximum, but the whole index for both in one query.
+	const [row] = await all(
+		`SELECT (SELECT min(start) ${days}) AS first, (SELECT max(start) + ${DAY} ${days}) AS beyond`,
+		...values,
+		...values,
+	);
+	const first = nullable(bigint, row?.first);
+	return first === undefined ? undefined : { first, beyond: bigint(row?.beyond) };
 }
 
-/** How the SQL of an engine differs. */
-export interface UsageDialect {
-	/** Prefix of the tables. */
-	readonly schema: string;
-	/** Adds a value; returns its placeholder. Placeholders stand in the statement in the order of the calls. */
-	readonly value: (value: string | bigint | number | null) => string;
-	/** Returns the text of a name as it is stored. */
-	readonly encode: (text: string) => string;
-	/** Returns a query with the columns period, length, first and beyond for the rows of a JSON array of arrays. */
-	readonly segments: (placeholder: string) => string;
-	/** Returns the sum of a column, as an integer of 64 bits that ends at its limits. */
+/** Makes a statement of a session, whose values are collected in the order of their placeholders. */
+class StatementBuilder {
+	readonly values: Value[] = [];
+	readonly session: Session;
+	readonly dialect: Dialect;
+	/** As `Dialect.sum` or `Dialect.quickSum`. */
 	readonly sum: (column: string) => string;
+
+	constructor(session: Session, sum: (column: string) => string) {
+		this.session = session;
+		this.dialect = session.dialect;
+		this.sum = sum;
+	}
+
+	/** Adds a value; returns its placeholder. */
+	value(value: Value): string {
+		this.values.push(value);
+		return "?";
+	}
+
+	/** Returns the placeholder of a name. */
+	name(name: string): string {
+		return this.value(this.session.storeKey(name));
+	}
+
+	/** Returns the query for the segments, which `s` stands for. */
+	segments(segments: readonly Segment[]): string {
+		this.value(segmentsJson(segments));
+		return this.dialect.segments;
+	}
+
 	/** SQL for the id of a conversation `k` of usage_conversations, as a text; empty if it was erased. */
-	readonly conversationId: string;
-	/** SQL for whether `c` of conversations is the same as `k`. */
-	readonly isSame: string;
-	/** SQL for whether `p` of conversations has the id `up.id`, a text. */
-	readonly isParent: string;
+	get conversationId(): string {
+		return `CASE WHEN k.ledger = '' THEN '' ELSE CAST(k.${this.dialect.usageId} AS text) END`;
+	}
+
 	/** Returns the query for the ids of the conversations that meet conditions. */
-	readonly matching: (conditions: readonly Condition[]) => string;
-	/** Joins tags `t`, by the condition that they belong to `c`. */
-	readonly tagsOf: (alias: string) => string;
-	/** Words between two tables that the engine must read in this order. */
-	readonly join: string;
-	/** Joins the rows `u` of a table that meet a test, which the engine must look up by its index for each row before. */
-	readonly lookUp: (table: string, test: string) => string;
+	matching(conditions: readonly Condition[]): string {
+		const translated = conditionSql(conditions, this.session);
+		const { text: where, parameters } = allOf(translated.map(({ test }) => test));
+		this.values.push(...parameters);
+		const joins = translated.flatMap(({ join = [] }) => join);
+		return `SELECT c.conversation_id FROM ${this.dialect.schema}conversations c ${joins.join(" ")} WHERE ${where}`;
+	}
 }
 
-/** A statement of a report. Its rows are read by {@link readUsageReport}. */
-export interface UsageStatement {
+/** A statement of a report. */
+interface UsageStatement {
 	readonly kind: "rows" | "conversations" | "total";
-	/** Builds the SQL. It calls `value` of the dialect in the order of the placeholders. */
-	readonly build: (dialect: UsageDialect) => string;
+	readonly build: (statement: StatementBuilder) => string;
 }
 
 /** Periods of the sums that are asked for. */
@@ -160,42 +192,71 @@ export interface UsedPeriodsQuery extends UsagePeriod {
 /** Lengths of the periods for which the store can tell which of them have usage. */
 export const USED_LENGTHS = { hour: 4n, day: 96n } as const;
 
-/** Returns the query for the starts of the periods that have usage, in order. */
-export function usedPeriodsSql(
+/** Returns the starts of the periods that have usage, in order. */
+export async function listUsedPeriods(
+	{ all, storeKey, dialect: { schema } }: Session,
 	{ length, first, beyond, owner, limit }: UsedPeriodsQuery,
-	{ schema, value, encode }: Pick<UsageDialect, "schema" | "value" | "encode">,
-): string {
+): Promise<bigint[]> {
+	const [ofOwner, owners] = owner === undefined ? ["", []] : ["AND u.owner = ?", [storeKey(nameOf(owner))]];
 	// Looks up one start after the other, because a period may have many sums.
-	const next = (test: () => string) => `
-		SELECT min(u.start) FROM ${schema}usage_sums u WHERE u.length = ${length} AND u.start ${test()}
-			${owner === undefined ? "" : `AND u.owner = ${value(encode(nameOf(owner)))}`}
-	`;
-	return `
-		WITH RECURSIVE used (start) AS (
-			${next(() => `>= ${value(first)}`)}
+	const next = (test: string) =>
+		`SELECT min(u.start) FROM ${schema}usage_sums u WHERE u.length = ${length} AND u.start ${test} ${ofOwner}`;
+	const rows = await all(
+		`WITH RECURSIVE used (start) AS (
+			${next(">= ?")}
 			UNION ALL
-			SELECT (${next(() => "> used.start")}) FROM used WHERE used.start < ${value(beyond)}
+			SELECT (${next("> used.start")}) FROM used WHERE used.start < ?
 		)
-		SELECT start FROM used WHERE start < ${value(beyond)} LIMIT ${value(limit)}
-	`;
+		SELECT start FROM used WHERE start < ? LIMIT ?`,
+		first,
+		...owners,
+		...owners,
+		beyond,
+		beyond,
+		limit,
+	);
+	return rows.map(({ start }) => bigint(start));
+}
+
+/** Sums up usage. */
+export async function reportUsage(session: Session, query: UsageQuery): Promise<UsageReport> {
+	const run = async ({ kind, build }: UsageStatement): Promise<[UsageStatement["kind"], Row[]]> => {
+		const rows = async (sum: Dialect["sum"]) => {
+			const statement = new StatementBuilder(session, sum);
+			const sql = build(statement);
+			return await session.all(sql, ...statement.values);
+		};
+		try {
+			return [kind, await rows(session.dialect.quickSum)];
+		} catch (error) {
+			if (!(error instanceof Error && error.message === OVERFLOW)) throw error;
+			return [kind, await rows(session.dialect.sum)];
+		}
+	};
+	return readUsageReport(query, new Map(await Promise.all(statementsOf(query).map(run))), session.readText);
 }
 
 /** Returns the statements of a report, which must read the same state of the database. */
-export function usageStatements(query: UsageQuery): UsageStatement[] {
+function statementsOf(query: UsageQuery): UsageStatement[] {
 	const byConversation =
 		onRecords(query).length > 0 || query.groups.some(({ kind }) => ["conversation", "root", "tag"].includes(kind));
 	const source = byConversation ? "ledger" : "sums";
 	return [
-		{ kind: "rows", build: (dialect) => rowsSql(query, source, dialect) },
+		{ kind: "rows", build: (statement) => rowsSql(query, source, statement) },
 		...(byConversation
 			? []
-			: [{ kind: "conversations", build: (dialect: UsageDialect) => conversationsSql(query, dialect) } as const]),
-		{ kind: "total", build: (dialect) => totalSql(query, dialect) },
+			: [
+					{
+						kind: "conversations",
+						build: (statement: StatementBuilder) => conversationsSql(query, statement),
+					} as const,
+				]),
+		{ kind: "total", build: (statement) => totalSql(query, statement) },
 	];
 }
 
 /** Returns the report of the rows that its statements returned. */
-export function readUsageReport(
+function readUsageReport(
 	{ groups }: UsageQuery,
 	results: ReadonlyMap<UsageStatement["kind"], readonly Row[]>,
 	decode: (value: unknown) => string,
@@ -231,24 +292,24 @@ function hasUsageTests({ owner, conditions }: UsageQuery): boolean {
 }
 
 /** Returns the tests of the sender and the owner of usage; `alias` is a table that has them. */
-function usageTests({ owner, conditions }: UsageQuery, alias: string, { value, encode }: UsageDialect): string[] {
+function usageTests({ owner, conditions }: UsageQuery, alias: string, statement: StatementBuilder): string[] {
 	const tests = [
 		...(owner === undefined ? [] : [{ field: "owner", value: owner }]),
 		...conditions.filter(isOnUsage).map((condition) => ({ field: condition.field, value: String(condition.value) })),
 	];
-	return tests.map((test) => `${alias}.${test.field} = ${value(encode(nameOf(test.value)))}`);
+	return tests.map((test) => `${alias}.${test.field} = ${statement.name(nameOf(test.value))}`);
 }
 
 const COLUMNS = AMOUNT_COLUMNS.join();
 
 /** Returns the statement for the rows; those from the ledger have their numbers of conversations. */
-function rowsSql(query: UsageQuery, source: "sums" | "ledger", dialect: UsageDialect): string {
+function rowsSql(query: UsageQuery, source: "sums" | "ledger", statement: StatementBuilder): string {
 	const { groups, limit } = query;
 	const names = groups.map((_, n) => `g${n}`);
 	const counted = source === "ledger" ? ", count(DISTINCT b.conversation) AS conversations" : "";
-	const sums = AMOUNT_COLUMNS.map((name) => `${dialect.sum(`b.${name}`)} AS ${name}`);
-	const base = `base AS (${baseSql(query, source, dialect)})`;
-	const labelled = labelledSql(query, dialect, "b");
+	const sums = AMOUNT_COLUMNS.map((name) => `${statement.sum(`b.${name}`)} AS ${name}`);
+	const base = `base AS (${baseSql(query, source, statement)})`;
+	const labelled = labelledSql(query, statement, "b");
 	return `
 		WITH ${base} ${labelled.top === "" ? "" : `, ${labelled.top}`}
 		SELECT * FROM (
@@ -258,21 +319,21 @@ function rowsSql(query: UsageQuery, source: "sums" | "ledger", dialect: UsageDia
 		) r
 		WHERE ${AMOUNT_COLUMNS.map((name) => `${name} <> 0`).join(" OR ")}
 		ORDER BY ${["period", "cost DESC", "prompt_tokens DESC", "is_rest", ...names].join()}
-		LIMIT ${dialect.value(limit + 1)}
+		LIMIT ${statement.value(limit + 1)}
 	`;
 }
 
 /** Returns the statement for the numbers of conversations of rows that the sums answer. */
-function conversationsSql(query: UsageQuery, dialect: UsageDialect): string {
+function conversationsSql(query: UsageQuery, statement: StatementBuilder): string {
 	const isLabelled = query.top > 0 && query.groups.length > 0;
 	if (!isLabelled && query.periods.length > 1 && query.periods.every(isDayAfter(query.periods[0])))
-		return daysSql(query, dialect);
-	const base = isLabelled ? `base AS (${baseSql(query, "sums", dialect)}),` : "";
-	const labelled = labelledSql(query, dialect, "d");
+		return daysSql(query, statement);
+	const base = isLabelled ? `base AS (${baseSql(query, "sums", statement)}),` : "";
+	const labelled = labelledSql(query, statement, "d");
 	const names = ["period", ...query.groups.map((_, n) => `g${n}`), "is_rest"].join();
 	// PostgreSQL finds distinct rows by a hash, but sorts them for count(DISTINCT …).
 	return `
-		WITH ${base} ${isLabelled ? `${labelled.top},` : ""} used AS (${usedSql(query, query.groups, dialect)})
+		WITH ${base} ${isLabelled ? `${labelled.top},` : ""} used AS (${usedSql(query, query.groups, statement)})
 		SELECT ${names}, count(*) AS conversations FROM (
 			SELECT DISTINCT d.period, ${[...labelled.names, `${labelled.isRest} AS is_rest`].join()}, d.conversation
 			FROM used d ${labelled.join}
@@ -281,8 +342,8 @@ function conversationsSql(query: UsageQuery, dialect: UsageDialect): string {
 	`;
 }
 
-function totalSql(query: UsageQuery, dialect: UsageDialect): string {
-	const used = usedSql({ ...query, periods: spansOf(query.periods) }, [], dialect);
+function totalSql(query: UsageQuery, statement: StatementBuilder): string {
+	const used = usedSql({ ...query, periods: spansOf(query.periods) }, [], statement);
 	return `SELECT count(*) AS conversations FROM (SELECT DISTINCT d.conversation FROM (${used}) d) e`;
 }
 
@@ -298,15 +359,15 @@ function spansOf(periods: readonly UsagePeriod[]): UsagePeriod[] {
 }
 
 /** Returns the parts of a statement that give groups beyond the largest ones the label of the rest. */
-function labelledSql({ groups, top }: UsageQuery, dialect: UsageDialect, alias: string) {
+function labelledSql({ groups, top }: UsageQuery, statement: StatementBuilder, alias: string) {
 	const names = groups.map((_, n) => `g${n}`);
 	if (top === 0 || names.length === 0)
 		return { top: "", join: "", isRest: "0 = 1", names: names.map((name) => `${alias}.${name} AS ${name}`) };
-	const total = AMOUNT_COLUMNS.slice(1, 3).map((name) => dialect.sum(name));
+	const total = AMOUNT_COLUMNS.slice(1, 3).map((name) => statement.sum(name));
 	return {
 		top: `largest AS (
 			SELECT ${names.join()}, 1 AS found FROM base GROUP BY ${names.join()}
-			ORDER BY ${dialect.sum("cost")} DESC, ${total.join(" DESC, ")} DESC, ${names.join()} LIMIT ${dialect.value(top)}
+			ORDER BY ${statement.sum("cost")} DESC, ${total.join(" DESC, ")} DESC, ${names.join()} LIMIT ${statement.value(top)}
 		)`,
 		join: `LEFT JOIN largest l ON ${names.map((name) => `l.${name} = ${alias}.${name}`).join(" AND ")}`,
 		isRest: "(l.found IS NULL)",
@@ -315,43 +376,46 @@ function labelledSql({ groups, top }: UsageQuery, dialect: UsageDialect, alias: 
 }
 
 /** Returns the query for the usage of each period and group. */
-function baseSql(query: UsageQuery, source: "sums" | "ledger", dialect: UsageDialect): string {
-	if (source === "ledger") return ledgerSql(query, query.groups, COLUMNS, dialect);
-	const { schema, value, segments } = dialect;
-	const segmentsOf = value(segmentsJson(query.periods.flatMap(coverOf)));
+function baseSql(query: UsageQuery, source: "sums" | "ledger", statement: StatementBuilder): string {
+	if (source === "ledger") return ledgerSql(query, query.groups, COLUMNS, statement);
+	const { dialect } = statement;
+	const segments = statement.segments(query.periods.flatMap(coverOf));
 	const names = query.groups.map(({ kind }, n) => `u.${kind} AS g${n}`);
-	const sums = AMOUNT_COLUMNS.map((name) => `${dialect.sum(`u.${name}`)} AS ${name}`);
+	const sums = AMOUNT_COLUMNS.map((name) => `${statement.sum(`u.${name}`)} AS ${name}`);
 	const inSegment = ["u.length = s.length", "u.start >= s.first", "u.start < s.beyond"];
-	const test = [...inSegment, ...usageTests(query, "u", dialect)].join(" AND ");
+	const test = [...inSegment, ...usageTests(query, "u", statement)].join(" AND ");
 	return `
 		SELECT s.period, ${[...names, ...sums].join()}
-		FROM (${segments(segmentsOf)}) s ${dialect.lookUp(`${schema}usage_sums`, test)}
+		FROM (${segments}) s ${dialect.lookUp(`${dialect.schema}usage_sums`, test)}
 		GROUP BY s.period ${query.groups.map((_, n) => `, ${n + 2}`).join("")}
 	`;
 }
 
 /** Returns the statement for the numbers of conversations of periods that are days, one after the other. */
-function daysSql(query: UsageQuery, dialect: UsageDialect): string {
+function daysSql(query: UsageQuery, statement: StatementBuilder): string {
 	const { periods, groups, owner } = query;
-	const { schema, value } = dialect;
 	const first = (periods[0]?.first ?? 0n) / DAY;
-	const names = groups.map((group) => groupColumn(group, 0, owner, dialect));
+	const names = groups.map((group) => groupColumn(group, 0, owner, statement));
 	// Grouped by the columns of the key, so that the index has the order of the groups.
 	return `
 		SELECT u.day - ${first} AS period, ${names.map((name, n) => `${name} AS g${n},`).join(" ")} 0 = 1 AS is_rest,
 			count(DISTINCT u.conversation) AS conversations
-		FROM ${schema}usage_days u ${joinConversation(query, groups, dialect)}
+		FROM ${statement.dialect.schema}usage_days u ${joinConversation(query, groups, statement)}
 		WHERE ${[
-			`u.day >= ${value(first)}`,
-			`u.day < ${value(first + BigInt(periods.length))}`,
-			...usageTests(query, "k", dialect),
+			`u.day >= ${statement.value(first)}`,
+			`u.day < ${statement.value(first + BigInt(periods.length))}`,
+			...usageTests(query, "k", statement),
 		].join(" AND ")}
 		GROUP BY ${["u.day", ...names].join()}
 	`;
 }
 
 /** Returns the join that tests of the usage, or groups, need. */
-function joinConversation(query: UsageQuery, groups: readonly UsageGroup[], { schema }: UsageDialect): string {
+function joinConversation(
+	query: UsageQuery,
+	groups: readonly UsageGroup[],
+	{ dialect: { schema } }: StatementBuilder,
+): string {
 	const isNeeded = hasUsageTests(query) || groups.some(({ kind }) => kind === "sender" || kind === "owner");
 	return isNeeded ? `JOIN ${schema}usage_conversations k ON k.id = u.conversation` : "";
 }
@@ -368,39 +432,45 @@ function isDayAfter(start: UsagePeriod | undefined): (period: UsagePeriod, n: nu
 }
 
 /** Returns the query for which conversations have usage in each period and group. */
-function usedSql(query: UsageQuery, groups: readonly UsageGroup[], dialect: UsageDialect): string {
+function usedSql(query: UsageQuery, groups: readonly UsageGroup[], statement: StatementBuilder): string {
 	const { periods, owner } = query;
 	const isOfDays = periods.every(({ first, beyond }) => first % DAY === 0n && beyond % DAY === 0n);
-	if (!isOfDays || onRecords(query).length > 0) return ledgerSql(query, groups, "", dialect);
-	const { schema, join, value, segments } = dialect;
-	const names = groups.map((group, n) => `, ${groupColumn(group, n, owner, dialect)} AS g${n}`);
+	if (!isOfDays || onRecords(query).length > 0) return ledgerSql(query, groups, "", statement);
+	const { schema, join } = statement.dialect;
+	const names = groups.map((group, n) => `, ${groupColumn(group, n, owner, statement)} AS g${n}`);
 	const whole = periods.map(({ first, beyond }, n) => ({
 		...{ period: n, length: 1n },
 		...{ first: first / DAY, beyond: beyond / DAY },
 	}));
 	return `
 		SELECT s.period, u.conversation ${names.join("")}
-		FROM (${segments(value(segmentsJson(whole)))}) s ${join} ${schema}usage_days u
-			ON u.day >= s.first AND u.day < s.beyond ${joinConversation(query, groups, dialect)}
-		${whereSql(usageTests(query, "k", dialect))}
+		FROM (${statement.segments(whole)}) s ${join} ${schema}usage_days u
+			ON u.day >= s.first AND u.day < s.beyond ${joinConversation(query, groups, statement)}
+		${whereSql(usageTests(query, "k", statement))}
 	`;
 }
 
 /** Returns the query for rows of the ledger with their periods and groups, and the given columns. */
-function ledgerSql(query: UsageQuery, groups: readonly UsageGroup[], columns: string, dialect: UsageDialect): string {
+function ledgerSql(
+	query: UsageQuery,
+	groups: readonly UsageGroup[],
+	columns: string,
+	statement: StatementBuilder,
+): string {
 	const { periods, owner } = query;
 	const conditions = onRecords(query);
-	const { schema, join, value, segments, encode } = dialect;
-	const names = groups.map((group, n) => `${groupColumn(group, n, owner, dialect)} AS g${n}`);
+	const { schema, join, headKey, headReference, usageId } = statement.dialect;
+	const names = groups.map((group, n) => `${groupColumn(group, n, owner, statement)} AS g${n}`);
 	const amounts = columns === "" ? [] : columns.split(",").map((name) => `u.${name}`);
 	const whole = periods.map((period, n) => ({ period: n, length: 1n, ...period }));
 	const inPeriod = "u.quarter >= s.first AND u.quarter < s.beyond";
-	const periodsOf = `(${segments(value(segmentsJson(whole)))}) s`;
+	const periodsOf = `(${statement.segments(whole)}) s`;
 	const isNamed = conditions.some(({ kind }) => kind === "ids");
+	const isSame = `c.conversation_id = k.${usageId}`;
 	// The usage of some conversations is read by their ids, not from all usage of the periods.
 	const source = isNamed
-		? `${periodsOf} ${join} ${schema}conversations c ON c.conversation_id IN (${dialect.matching(conditions)})
-			${join} ${schema}usage_conversations k ON ${dialect.isSame}
+		? `${periodsOf} ${join} ${schema}conversations c ON c.conversation_id IN (${statement.matching(conditions)})
+			${join} ${schema}usage_conversations k ON ${isSame}
 			${join} ${schema}usage_ledger u ON u.conversation = k.id AND ${inPeriod}`
 		: `${periodsOf} ${join} ${schema}usage_ledger u ON ${inPeriod}`;
 	const needsRecord = groups.some(({ kind }) => kind === "root" || kind === "tag") || conditions.length > 0;
@@ -410,16 +480,18 @@ function ledgerSql(query: UsageQuery, groups: readonly UsageGroup[], columns: st
 		groups.some(({ kind }) => kind === "sender" || kind === "owner" || kind === "conversation");
 	const joins = [
 		...(needsConversation && !isNamed ? [`JOIN ${schema}usage_conversations k ON k.id = u.conversation`] : []),
-		...(needsRecord && !isNamed ? [`LEFT JOIN ${schema}conversations c ON ${dialect.isSame}`] : []),
+		...(needsRecord && !isNamed ? [`LEFT JOIN ${schema}conversations c ON ${isSame}`] : []),
 		...groups.flatMap((group, n) =>
 			group.kind === "tag"
-				? [`LEFT JOIN ${schema}tags t${n} ON ${dialect.tagsOf(`t${n}`)} AND t${n}.key = ${value(encode(group.key))}`]
+				? [
+						`LEFT JOIN ${schema}tags t${n} ON t${n}.${headReference} = c.${headKey} AND t${n}.key = ${statement.name(group.key)}`,
+					]
 				: [],
 		),
 	];
 	const tests = [
-		...usageTests(query, "k", dialect),
-		...(conditions.length === 0 || isNamed ? [] : [`c.conversation_id IN (${dialect.matching(conditions)})`]),
+		...usageTests(query, "k", statement),
+		...(conditions.length === 0 || isNamed ? [] : [`c.conversation_id IN (${statement.matching(conditions)})`]),
 	];
 	return `
 		SELECT s.period, u.conversation ${[...names, ...amounts].map((name) => `, ${name}`).join("")}
@@ -431,7 +503,7 @@ function whereSql(tests: readonly string[]): string {
 	return tests.length === 0 ? "" : `WHERE ${tests.join(" AND ")}`;
 }
 
-function groupColumn(group: UsageGroup, n: number, owner: string | undefined, dialect: UsageDialect): string {
+function groupColumn(group: UsageGroup, n: number, owner: string | undefined, statement: StatementBuilder): string {
 	switch (group.kind) {
 		case "model":
 		case "usage_id":
@@ -441,21 +513,21 @@ function groupColumn(group: UsageGroup, n: number, owner: string | undefined, di
 		case "owner":
 			return `k.${group.kind}`;
 		case "conversation":
-			return dialect.conversationId;
+			return statement.conversationId;
 		case "tag":
 			return `coalesce(t${n}.value, '')`;
 		case "root": {
 			// An owner does not learn what is above a conversation of another owner.
-			const isOwners = owner === undefined ? "" : `AND p.owner = ${dialect.value(dialect.encode(owner))}`;
+			const isOwners = owner === undefined ? "" : `AND p.owner = ${statement.name(owner)}`;
 			return `coalesce((
 				WITH RECURSIVE up (id, depth) AS (
 					SELECT c.parent_id, 1 WHERE c.parent_id IS NOT NULL
 					UNION ALL
-					SELECT p.parent_id, up.depth + 1 FROM up JOIN ${dialect.schema}conversations p ON ${dialect.isParent}
+					SELECT p.parent_id, up.depth + 1 FROM up JOIN ${statement.dialect.schema}conversations p ON ${statement.dialect.isParent}
 					WHERE p.parent_id IS NOT NULL AND up.depth < ${MAX_DEPTH} ${isOwners}
 				)
 				SELECT id FROM up ORDER BY depth DESC LIMIT 1
-			), ${dialect.conversationId})`;
+			), ${statement.conversationId})`;
 		}
 	}
 }

@@ -3,13 +3,16 @@ import { DatabaseSync } from "node:sqlite";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { EventQuery } from "../../src/store/events.ts";
-import { listQuery } from "../../src/store/postgres/events.ts";
-import { listSql } from "../../src/store/sqlite/events.ts";
+import { postgresSession } from "../../src/store/postgres/session.ts";
+import { listEvents } from "../../src/store/read-logs.ts";
+import { sqliteSession } from "../../src/store/sqlite/session.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
+import { Statements } from "../../src/store/sqlite/statements.ts";
 import type { Store } from "../../src/store/store.ts";
 import { TempFolder } from "../support/temp.ts";
 import { appendEvents, batch, event } from "./event-samples.ts";
 import { Databases, openStore } from "./postgres/databases.ts";
+import { RecordedQueries, RecordedStatements } from "./recorded-statements.ts";
 import { second, start } from "./samples.ts";
 
 /** Number of events, of two conversations in turn. The last ones of them happened since `yesterday`. */
@@ -39,7 +42,7 @@ describe("SQLite", () => {
 	beforeAll(async () => {
 		store = await openSqliteStore(folder.file("conversations.db"), { error() {} });
 		await fill(store);
-		database = new DatabaseSync(folder.file("conversations.db"), { readOnly: true });
+		database = new DatabaseSync(folder.file("conversations.db"), { readOnly: true, readBigInts: true });
 	});
 	afterAll(async () => {
 		database.close();
@@ -65,19 +68,28 @@ describe("SQLite", () => {
 			["e USING INDEX events_by_id (activity=? AND event_id=? AND rowid>? AND rowid<?)"],
 		],
 		["by its id", byId, ["e USING INDEX events_by_id (activity=? AND event_id=? AND rowid>? AND rowid<?)"]],
-	])("an event %s is found by an index", (_, query, expected) => {
-		const { text, parameters } = listSql(query);
-		const steps = database.prepare(`EXPLAIN QUERY PLAN ${text}`).all(...parameters);
+	])("an event %s is found by an index", async (_, query, expected) => {
+		const statements = new RecordedStatements(database);
+		await listEvents(sqliteSession(statements), query);
+		const text = statements.texts[0] ?? "";
+		const steps = database.prepare(`EXPLAIN QUERY PLAN ${text}`).all();
 		let tested = 0n;
 		database.function("tested", (time) => {
 			tested += 1n;
 			return time;
 		});
-		database.prepare(text.replaceAll("e.happened_at >=", "tested(e.happened_at) >=")).all(...parameters);
+		class Tested extends Statements {
+			override prepare(sql: string) {
+				return super.prepare(sql.replaceAll("e.happened_at >=", "tested(e.happened_at) >="));
+			}
+		}
+		await listEvents(sqliteSession(new Tested(database)), query);
 		// A block has 1,024 events.
 		expect(tested).toBeLessThan(1_024 + 50);
 		const accesses = steps.map(({ detail }) => String(detail)).filter((detail) => /^\w+ e /.test(detail));
-		expect(accesses).toEqual(expected.map((access) => `SEARCH ${access}`));
+		// The events of the page are read by their row ids.
+		const all = [...expected, "e USING INTEGER PRIMARY KEY (rowid=?)"];
+		expect(accesses).toEqual(all.map((access) => `SEARCH ${access}`));
 	});
 });
 
@@ -107,9 +119,12 @@ describe("PostgreSQL", () => {
 		["of a conversation by its id", { ...byId, conversationId: A }, "events_by_id"],
 		["by its id", byId, "events_by_id"],
 	])("an event %s is found by an index", async (_, query, index) => {
-		const { text, values } = listQuery(query);
+		const recorded = new RecordedQueries();
+		await listEvents(postgresSession(recorded), query);
+		const { text = "", values } = recorded.queries[0] ?? {};
 		const [row] = (await client.query(`EXPLAIN (ANALYZE, FORMAT JSON) ${text}`, [...(values ?? [])])).rows;
-		const [scan, ...others] = scansIn(row?.["QUERY PLAN"]);
+		// The scan of the page, whose events another one reads.
+		const [scan, ...others] = scansIn(row?.["QUERY PLAN"]).filter(({ Alias }) => Alias === "e_1");
 		const removed = Number(scan?.["Rows Removed by Filter"] ?? 0);
 		// A block has 1,024 events.
 		expect([scan?.["Index Name"], others, removed < 1_024]).toEqual([

@@ -1,13 +1,13 @@
 import { DatabaseSync } from "node:sqlite";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { Condition, ListOrder } from "../../src/store/condition.ts";
-import { listConversations } from "../../src/store/postgres/list-conversations.ts";
-import type { Query } from "../../src/store/postgres/transaction.ts";
-import { listConversations as listOfSqlite } from "../../src/store/sqlite/list-conversations.ts";
+import { listConversations } from "../../src/store/list-conversations.ts";
+import { postgresSession } from "../../src/store/postgres/session.ts";
+import { sqliteSession } from "../../src/store/sqlite/session.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import { TempFolder } from "../support/temp.ts";
 import { connect, Databases, openStore } from "./postgres/databases.ts";
-import { RecordedStatements } from "./recorded-statements.ts";
+import { RecordedQueries, RecordedStatements } from "./recorded-statements.ts";
 
 const OWNER: Condition = { kind: "equal", field: "owner", value: "team-a" };
 const RUNNING: Condition = { kind: "equal", field: "executionStatus", value: 2 };
@@ -31,9 +31,9 @@ test("SQLite reads the lists of an owner in each order along an index, and sorts
 	const path = folder.file("conversations.db");
 	await (await openSqliteStore(path, { error() {} })).close();
 	using database = new DatabaseSync(path, { readBigInts: true });
-	const plansOf = (order: ListOrder, ...others: Condition[]) => {
+	const plansOf = async (order: ListOrder, ...others: Condition[]) => {
 		const statements = new RecordedStatements(database);
-		listOfSqlite(statements, queryOf(order, ...others));
+		await listConversations(sqliteSession(statements), queryOf(order, ...others));
 		const list = statements.texts.filter((text) => text.includes("ORDER BY"));
 		expect(list).toHaveLength(1);
 		const rows = database.prepare(`EXPLAIN QUERY PLAN ${list[0]}`).all();
@@ -42,11 +42,14 @@ test("SQLite reads the lists of an owner in each order along an index, and sorts
 	for (const order of ORDERS) {
 		const index = order === "updated" ? "conversations_by_owner" : `conversations_of_owner_by_${order}`;
 		const plan = [
+			"CO-ROUTINE c",
 			expect.stringMatching(new RegExp(`^SEARCH c USING INDEX ${index} \\(owner=\\?`)),
+			"SCAN c",
 			"SEARCH u USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
+			"SEARCH a USING INDEX activities_by_conversation (conversation_id=?) LEFT-JOIN",
 		];
-		expect([order, plansOf(order)]).toEqual([order, plan]);
-		expect([order, plansOf(order, RUNNING)]).toEqual([order, plan]);
+		expect([order, await plansOf(order)]).toEqual([order, plan]);
+		expect([order, await plansOf(order, RUNNING)]).toEqual([order, plan]);
 	}
 });
 
@@ -54,17 +57,10 @@ test("PostgreSQL has an index for the lists of an owner in each order", async ()
 	const url = await databases.create();
 	await (await openStore(url)).close();
 	await using connection = await connect(url);
-	const queries: Query[] = [];
-	const recording = {
-		query: async (...asked: readonly Query[]) => {
-			queries.push(...asked);
-			return asked.map(() => []);
-		},
-	};
 	for (const order of ORDERS) {
-		queries.length = 0;
-		await listConversations(recording, queryOf(order));
-		const [query] = queries;
+		const recorded = new RecordedQueries();
+		await listConversations(postgresSession(recorded), queryOf(order));
+		const [query] = recorded.queries;
 		const rows = await connection.read(async (session) => {
 			// The tables are empty. Only the plans remain that large ones have.
 			const settings = ["seqscan", "bitmapscan", "sort"].map((name) => ({ text: `SET LOCAL enable_${name} = off` }));

@@ -1,3 +1,4 @@
+import type { Query } from "../../src/store/postgres/transaction.ts";
 import { Statements } from "../../src/store/sqlite/statements.ts";
 
 /** Keeps the texts of the statements that are prepared. */
@@ -7,5 +8,15 @@ export class RecordedStatements extends Statements {
 	override prepare(sql: string) {
 		this.texts.push(sql);
 		return super.prepare(sql);
+	}
+}
+
+/** Keeps queries for PostgreSQL, and answers them with no rows. */
+export class RecordedQueries {
+	readonly queries: Query[] = [];
+
+	async query(...asked: readonly Query[]) {
+		this.queries.push(...asked);
+		return asked.map(() => []);
 	}
 }

@@ -1,17 +1,17 @@
 import { DatabaseSync } from "node:sqlite";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Condition } from "../../src/store/condition.ts";
+import { listConversations } from "../../src/store/list-conversations.ts";
 import type { Connections } from "../../src/store/postgres/connections.ts";
-import { listConversations } from "../../src/store/postgres/list-conversations.ts";
+import { postgresSession } from "../../src/store/postgres/session.ts";
 import type { Query } from "../../src/store/postgres/transaction.ts";
-import { listUsedPeriods as listInPostgres, queryOf } from "../../src/store/postgres/usage-report.ts";
-import { listConversations as listInSqlite } from "../../src/store/sqlite/list-conversations.ts";
+import type { Session } from "../../src/store/session.ts";
+import { sqliteSession } from "../../src/store/sqlite/session.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
-import { listUsedPeriods, sqlOf } from "../../src/store/sqlite/usage-report.ts";
-import { type UsageQuery, type UsedPeriodsQuery, usageStatements } from "../../src/store/usage-report.ts";
+import { listUsedPeriods, reportUsage, type UsageQuery, type UsedPeriodsQuery } from "../../src/store/usage-report.ts";
 import { TempFolder } from "../support/temp.ts";
 import { connect, Databases, openStore } from "./postgres/databases.ts";
-import { RecordedStatements } from "./recorded-statements.ts";
+import { RecordedQueries, RecordedStatements } from "./recorded-statements.ts";
 
 const DAY = 96n;
 const MONTH = { first: 20_000n * DAY, beyond: 20_030n * DAY };
@@ -93,36 +93,34 @@ const USAGE = "usage_sums|usage_days|usage_ledger";
 
 describe("a report of usage reads along indexes", () => {
 	test.each(REPORTS)("of %s", async (_, query, expected) => {
-		const statements = usageStatements(query);
-		expect(statements.map((statement) => sqlitePlan(sqlOf(statement).sql, "u"))).toEqual(
+		const statements = new RecordedStatements(database);
+		await reportUsage(sqliteSession(statements), query);
+		expect(statements.texts.map((text) => sqlitePlan(text, "u"))).toEqual(
 			expected.map((accesses) => accesses.map(([inSqlite]) => inSqlite)),
 		);
+		const { queries } = await recordedOf((session) => reportUsage(session, query));
 		const plans: string[][] = [];
-		for (const statement of statements) plans.push((await postgresPlan(queryOf(statement), USAGE)).sort());
+		for (const asked of queries) plans.push((await postgresPlan(asked, USAGE)).sort());
 		expect(plans).toEqual(expected.map((accesses) => accesses.map(([, inPostgres]) => inPostgres).sort()));
 	});
 
 	test.each([undefined, "red"])("of the periods with usage (owner %s)", async (owner) => {
 		const statements = new RecordedStatements(database);
-		listUsedPeriods(statements, { ...USED, owner });
+		await listUsedPeriods(sqliteSession(statements), { ...USED, owner });
 		const access = "PRIMARY KEY (length=? AND start>?)";
 		expect(statements.texts.map((text) => sqlitePlan(text, "u"))).toEqual([[access, access]]);
-		const queries: Query[] = [];
-		await listInPostgres(recording(queries), { ...USED, owner });
-		const [query] = queries;
+		const [query] = (await recordedOf((session) => listUsedPeriods(session, { ...USED, owner }))).queries;
 		// PostgreSQL shows the plan of the recursive part only when it runs.
 		expect(query && (await postgresPlan(query, USAGE))).toEqual(["usage_sums_pkey"]);
 	});
 });
 
-/** Returns a session that keeps queries, and answers them with no rows. */
-function recording(queries: Query[]) {
-	return {
-		query: async (...asked: readonly Query[]) => {
-			queries.push(...asked);
-			return asked.map(() => []);
-		},
-	};
+/** Returns the queries of some work, which PostgreSQL answers with no rows. */
+async function recordedOf(work: (session: Session) => Promise<unknown>): Promise<RecordedQueries> {
+	const recorded = new RecordedQueries();
+	// A report has rows always.
+	await work(postgresSession(recorded)).catch(() => undefined);
+	return recorded;
 }
 
 const time = { from: 1n, to: 2n };
@@ -171,11 +169,9 @@ const FILTERS: readonly [Condition, string, string][] = [
 test.each(FILTERS)("a list with the filter %o is read along its index", async (condition, inSqlite, inPostgres) => {
 	const query = { conditions: [condition], limit: 50, withRecords: false };
 	const statements = new RecordedStatements(database);
-	listInSqlite(statements, query);
+	await listConversations(sqliteSession(statements), query);
 	const list = statements.texts.find((text) => text.includes("ORDER BY")) ?? "";
 	expect(sqlitePlan(list, "[ct]")[0]).toBe(inSqlite);
-	const queries: Query[] = [];
-	await listConversations(recording(queries), query);
-	const [asked] = queries;
+	const [asked] = (await recordedOf((session) => listConversations(session, query))).queries;
 	expect(asked && (await postgresPlan(asked, "conversations|tags"))[0]).toBe(inPostgres);
 });

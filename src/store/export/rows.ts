@@ -3,6 +3,8 @@ import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary
 import { accessKeyColumns, accessKeyFrom } from "../access-keys.ts";
 import { auditColumns, auditFrom } from "../audit.ts";
 import { erasureColumns, erasureFrom } from "../erasure.ts";
+import { gapColumns, gapsFrom } from "../gaps.ts";
+import { unpackRecord } from "../record-column.ts";
 import { refusedColumns, refusedRowFrom } from "../refused-posts.ts";
 import {
 	activityColumns,
@@ -12,6 +14,7 @@ import {
 	headColumns,
 	originColumns,
 	originFrom,
+	packedColumnsFrom,
 	prunedFrom,
 	stateFrom,
 	updateColumns,
@@ -30,11 +33,12 @@ import {
 	type StoredRows,
 } from "../stored-rows.ts";
 import { tableOf } from "../tables.ts";
+import { baselineArray, baselineColumns, baselineFrom, ledgerColumns } from "../usage-baseline.ts";
 import { bigint, blob, integer, type Row, text } from "../values.ts";
 import { type After, type Counts, countsOf, PAGE_BYTES, PAGE_ROWS } from "./databases.ts";
 
-/** How the rows of a kind are read and written, in both engines. */
-export interface RowsOf<Stored> {
+/** How the rows of a kind are read and written. */
+interface RowsOf<Stored> {
 	/** The table, as FROM names it. */
 	readonly table: string;
 	/** The table with others that have further columns. Default: the table alone. */
@@ -50,22 +54,14 @@ export interface RowsOf<Stored> {
 	readonly write: (rows: readonly Stored[]) => Promise<void>;
 }
 
-/** What each engine reads and writes in its own way. */
-export interface OwnRows {
-	readonly usage: RowsOf<StoredRows["usage"]>;
-	readonly gaps: RowsOf<StoredRows["gaps"]>;
-	/** Returns the whole id of an event. */
-	readonly eventIdOf: (row: Row) => string;
-}
-
 /** The rows of a database. */
 export class DatabaseRows {
 	readonly #all: Session["all"];
 	readonly #kinds: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> };
 
-	constructor(session: Session, own: OwnRows) {
+	constructor(session: Session) {
 		this.#all = session.all;
-		this.#kinds = kindsOf(session, own);
+		this.#kinds = kindsOf(session);
 	}
 
 	/** Returns a page of rows: see `ExportSource.rows`. */
@@ -139,9 +135,9 @@ function keyFrom(row: Row | undefined): RowKey | undefined {
 	return typeof row.key === "string" ? row.key : bigint(row.key);
 }
 
-function kindsOf(session: Session, own: OwnRows): { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } {
+function kindsOf(session: Session): { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } {
 	const { readText, insert, insertEntries } = session;
-	const { schema, entries, isCurrent, engine } = session.dialect;
+	const { schema, entries, isCurrent, engine, usageId, jsonRows } = session.dialect;
 	const children = tableOf(engine, "children");
 	const pruned = (log: LogTable): RowsOf<PrunedRow> => ({
 		table: `(SELECT * FROM ${schema}pruned WHERE log = '${log}') p`,
@@ -159,7 +155,7 @@ function kindsOf(session: Session, own: OwnRows): { readonly [Kind in RowKind]: 
 			table: `${schema}heads h`,
 			// SQLite reads the tables of a CROSS JOIN in their order.
 			from: `${schema}heads h CROSS JOIN ${schema}updates u`,
-			where: isCurrent,
+			where: isCurrent("h"),
 			columns: "h.*, u.summary",
 			key: "h.conversation_id",
 			read: (row) => ({
@@ -221,13 +217,54 @@ function kindsOf(session: Session, own: OwnRows): { readonly [Kind in RowKind]: 
 			columns: `e.*, ${entries.events.conversationId} AS conversation_id`,
 			key: "e.sequence",
 			bytes: "coalesce(e.unpacked_size, octet_length(e.text))",
-			read: (row) => eventRowFrom(row, own.eventIdOf(row), readText),
+			read: (row) => eventRowFrom(row, eventIdOf(session, row), readText),
 			write: (rows) => insertEntries("events", rows.map(eventColumns)),
 		},
-		usage: own.usage,
+		usage: {
+			table: `(SELECT * FROM ${schema}usage_conversations WHERE is_kept = TRUE) k`,
+			columns: `k.*, k.${usageId} AS conversation_id, (
+				SELECT ${jsonRows(baselineArray((column) => `CAST(${column} AS text)`))}
+				FROM ${schema}usage_ledger l WHERE l.conversation = k.id
+			) AS rows`,
+			key: `k.${usageId}`,
+			read: (row) => baselineFrom(row, readText),
+			async write(baselines) {
+				const ids = baselines.map(({ conversationId }) => conversationId);
+				await insert(
+					"usage_conversations",
+					baselines.map((one) => ({ [usageId]: one.conversationId, ...baselineColumns(one) })),
+				);
+				const found = await session.all(
+					`SELECT id, ${usageId} AS conversation_id FROM ${schema}usage_conversations WHERE ${session.isIn(usageId)}`,
+					ids,
+				);
+				const references = new Map(found.map((row) => [text(row.conversation_id), row.id]));
+				await insert(
+					"usage_ledger",
+					baselines.flatMap(({ conversationId, rows }) => {
+						const reference = references.get(conversationId);
+						const conversation = typeof reference === "bigint" ? reference : text(reference);
+						return rows.map((row): Columns => ({ conversation, ...ledgerColumns(row) }));
+					}),
+				);
+			},
+		},
 		prunedUpdates: pruned("updates"),
 		prunedEvents: pruned("events"),
-		gaps: own.gaps,
+		gaps: {
+			table: `(
+				SELECT conversation_id, ${jsonRows("kind, missing, after_event_id, CAST(since AS text)")} AS gaps
+				FROM ${schema}gaps GROUP BY conversation_id
+			) g`,
+			columns: "*",
+			key: "conversation_id",
+			read: (row) => ({ conversationId: text(row.conversation_id), gaps: gapsFrom(row.gaps, readText) }),
+			write: (rows) =>
+				insert(
+					"gaps",
+					rows.flatMap(({ conversationId, gaps }) => gaps.map((gap) => gapColumns({ ...gap, conversationId }))),
+				),
+		},
 		accessKey: {
 			table: `${schema}access_keys`,
 			columns: "*",
@@ -265,4 +302,20 @@ function kindsOf(session: Session, own: OwnRows): { readonly [Kind in RowKind]: 
 			write: (rows) => insert("audit", rows.map(auditColumns)),
 		},
 	};
+}
+
+/**
+ * Returns the id of an event. A column of type `key` may have only the beginning of a long id; the event's text has the whole
+ * id.
+ *
+ * @throws Error when the text of an event with a long id is damaged, or has another id
+ */
+function eventIdOf({ readText, storeKey }: Session, row: Row): string {
+	const id = readText(row.event_id);
+	if (storeKey(id) === row.event_id) return id;
+	const event: unknown = JSON.parse(new TextDecoder().decode(unpackRecord(packedColumnsFrom(row, "text"))));
+	const whole = typeof event === "object" && event !== null && "id" in event ? event.id : undefined;
+	if (typeof whole !== "string" || storeKey(whole) !== row.event_id)
+		throw new Error(`the id of event ${bigint(row.sequence)} cannot be determined`);
+	return whole;
 }

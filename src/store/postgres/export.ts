@@ -2,25 +2,17 @@ import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
 import { BEGINNING, type ExportSource, type ImportTarget, type Ranges, requireContents } from "../export/databases.ts";
 import { DatabaseRows } from "../export/rows.ts";
-import { gapsFrom } from "../gaps.ts";
-import { unpackRecord } from "../record-column.ts";
-import { packedColumnsFrom } from "../rows.ts";
-import { baselineArray, baselineColumns, baselineFrom, ledgerColumns } from "../usage-baseline.ts";
-import { bigint, type Row, text } from "../values.ts";
+import { listUpdates } from "../read-logs.ts";
 import { adoptEarlierUsage } from "../views/usage.ts";
 import { followViews } from "../views/views.ts";
 import { type Connections, openConnections } from "./connections.ts";
-import { writeGapsQueries } from "./gaps.ts";
 import { type HeldTransaction, holdTransaction } from "./held-transaction.ts";
 import { readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
 import { migrate, schemaVersion } from "./migrate.ts";
-import { decoded } from "./rows.ts";
 import { MIGRATIONS } from "./schema.ts";
 import { postgresSession } from "./session.ts";
-import { encodeKey } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
 import { manifestOfUnfinished, requireFinished } from "./unfinished.ts";
-import { listUpdates } from "./updates.ts";
 
 /**
  * Opens a database for an export. Services may write to it meanwhile. Until the source is closed, the server keeps the
@@ -40,9 +32,9 @@ export async function openPostgresSource(settings: PostgresSettings, log: Thread
 		const { session } = held;
 		return {
 			ranges: () => readRanges(session),
-			counts: (after) => rowsOf(session).counts(after),
-			rows: (kind, after) => rowsOf(session).read(kind, after),
-			listUpdates: (query) => listUpdates(session, query),
+			counts: (after) => new DatabaseRows(postgresSession(session)).counts(after),
+			rows: (kind, after) => new DatabaseRows(postgresSession(session)).read(kind, after),
+			listUpdates: (query) => listUpdates(postgresSession(session), query),
 			[Symbol.asyncDispose]: () => close(connections, held),
 		};
 	});
@@ -90,7 +82,7 @@ function targetOf(connections: Connections, held: HeldTransaction): ImportTarget
 					"the database holds part of an import of another export: drop the schema conversation_updates to start again",
 				);
 			const { updates, events } = await readRanges(session);
-			const counts = Object.values(await rowsOf(session).counts(BEGINNING));
+			const counts = Object.values(await new DatabaseRows(postgresSession(session)).counts(BEGINNING));
 			if (updates.newest > 0n || events.newest > 0n || counts.some((count) => count > 0))
 				throw new Error("the database already holds data; its schema conversation_updates must be empty");
 			// In a transaction of its own: the one that locks the tables is not committed before the import is finished.
@@ -99,13 +91,17 @@ function targetOf(connections: Connections, held: HeldTransaction): ImportTarget
 				await transaction.commit({ text, values: [manifest] });
 			});
 		},
-		last: (kind) => connections.read((reading) => rowsOf(reading).last(kind)),
-		rows: (kind, after) => connections.read((reading) => rowsOf(reading).read(kind, after)),
-		write: (kind, rows) => connections.transaction((transaction) => rowsOf(transaction).write(kind, rows)),
+		last: (kind) => connections.read((reading) => new DatabaseRows(postgresSession(reading)).last(kind)),
+		rows: (kind, after) => connections.read((reading) => new DatabaseRows(postgresSession(reading)).read(kind, after)),
+		write: (kind, rows) =>
+			connections.transaction((transaction) => new DatabaseRows(postgresSession(transaction)).write(kind, rows)),
 		async finish(ranges, counts) {
 			await writeRanges(session, ranges);
 			const own = postgresSession(session);
-			requireContents([await readRanges(session), await rowsOf(session).counts(BEGINNING)], [ranges, counts]);
+			requireContents(
+				[await readRanges(session), await new DatabaseRows(postgresSession(session)).counts(BEGINNING)],
+				[ranges, counts],
+			);
 			await adoptEarlierUsage(own);
 			while (await followViews(own));
 			await session.query({ text: "DELETE FROM conversation_updates.unfinished_import" });
@@ -141,61 +137,4 @@ async function writeRanges(session: Session, { updates, events, retentionTime }:
 		},
 		saveRetentionTime(retentionTime),
 	);
-}
-
-function rowsOf(session: Session): DatabaseRows {
-	const own = postgresSession(session);
-	return new DatabaseRows(own, {
-		usage: {
-			table: "(SELECT * FROM conversation_updates.usage_conversations WHERE is_kept) k",
-			columns: `k.*, k.id AS conversation_id, (
-				SELECT coalesce(json_agg(json_build_array(${baselineArray((column) => `${column}::text`)})), '[]')::text
-				FROM conversation_updates.usage_ledger l WHERE l.conversation = k.id
-			) AS rows`,
-			key: "k.id",
-			read: (row) => baselineFrom(row, decoded),
-			async write(baselines) {
-				await own.insert(
-					"usage_conversations",
-					baselines.map((one) => ({ id: one.conversationId, ...baselineColumns(one) })),
-				);
-				await own.insert(
-					"usage_ledger",
-					baselines.flatMap(({ conversationId: conversation, rows }) =>
-						rows.map((row) => ({ conversation, ...ledgerColumns(row) })),
-					),
-				);
-			},
-		},
-		gaps: {
-			table: `(
-				SELECT conversation_id, json_agg(json_build_array(kind, missing, after_event_id, since::text))::text AS gaps
-				FROM conversation_updates.gaps GROUP BY conversation_id
-			) g`,
-			columns: "*",
-			key: "conversation_id",
-			read: (row) => ({ conversationId: text(row.conversation_id), gaps: gapsFrom(row.gaps, decoded) }),
-			async write(rows) {
-				const opened = rows.map(({ conversationId, gaps }) => [conversationId, { closed: [], opened: gaps }] as const);
-				await session.query(...writeGapsQueries(new Map(opened)));
-			},
-		},
-		eventIdOf,
-	});
-}
-
-/**
- * Returns the id of an event. The column has only the beginning of a long id; the event's text has the whole id.
- *
- * @throws Error when the text of an event with a long id is damaged, or has another id
- */
-function eventIdOf(row: Row): string {
-	const key = text(row.event_id);
-	const id = decoded(key);
-	if (encodeKey(id) === key) return id;
-	const event: unknown = JSON.parse(new TextDecoder().decode(unpackRecord(packedColumnsFrom(row, "text"))));
-	const whole = typeof event === "object" && event !== null && "id" in event ? event.id : undefined;
-	if (typeof whole !== "string" || encodeKey(whole) !== key)
-		throw new Error(`the id of event ${bigint(row.sequence)} cannot be determined`);
-	return whole;
 }

@@ -1,105 +1,46 @@
 import {
 	type FirstState,
-	type Gap,
-	type GapOf,
-	type Gaps,
-	gapFrom,
-	gapKey,
+	gapColumns,
+	gapsSql,
 	MAX_FORKS,
 	type MissingEvents,
 	SOURCES,
 	type WrittenGaps,
 } from "../gaps.ts";
+import { tableOf } from "../tables.ts";
 import { text } from "../values.ts";
 import { decoded } from "./rows.ts";
-import { json } from "./sql.ts";
+import { Bytes, insertInto, onConflict, removeRows, rowsFor } from "./sql.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
-import { markChangedQuery } from "./views.ts";
 
-/** Reads the gaps of conversations, by the ids of these. */
+const GAPS = tableOf("postgres", "gaps");
+
+/** Returns the query for the gaps of conversations: see `gapsSql`. */
 export function gapsQuery(conversationIds: readonly string[]): Query {
 	return {
 		name: "known_gaps",
-		text: `
-			SELECT g.conversation_id, g.kind, g.missing, g.after_event_id, g.since, r.owner AS refused_owner
-			FROM conversation_updates.gaps g LEFT JOIN conversation_updates.refused_posts r
-				ON r.id = CASE WHEN g.kind = 'refused_batch' THEN g.missing::bigint END
-			WHERE g.conversation_id = ANY ($1::uuid[])
-		`,
+		text: gapsSql("conversation_updates.", "g.conversation_id = ANY ($1::uuid[])"),
 		values: [conversationIds],
 	};
-}
-
-/** Returns the gaps of one conversation from the rows of {@link gapsQuery}. */
-export function gapsOf(rows: readonly Readonly<Record<string, unknown>>[], conversationId: string): Gaps {
-	return new Map(
-		rows.flatMap((row) => {
-			if (row.conversation_id !== conversationId) return [];
-			const gap = gapFrom(row, decoded);
-			return [[gapKey(gap), gap]];
-		}),
-	);
-}
-
-/** Returns the gaps of a conversation. */
-export async function findGaps(session: Session, conversationId: string): Promise<Gaps> {
-	const [rows = []] = await session.query(gapsQuery([conversationId]));
-	return gapsOf(rows, conversationId);
 }
 
 /** Returns the queries that write changes of gaps. The caller makes the views derive the rows of their conversations. */
 export function writeGapsQueries(changes: ReadonlyMap<string, WrittenGaps>): Query[] {
 	const rows = (of: "closed" | "opened") =>
-		[...changes].flatMap(([conversationId, change]) => change[of].map((gap) => rowOf({ ...gap, conversationId })));
+		[...changes].flatMap(([id, change]) => change[of].map((gap) => gapColumns({ ...gap, conversationId: id })));
 	const [closed, opened] = [rows("closed"), rows("opened")];
 	return [
-		...(closed.length === 0 ? [] : [{ name: "delete_gaps", text: DELETE, values: [json(closed)] }]),
-		...(opened.length === 0 ? [] : [{ name: "insert_gaps", text: INSERT, values: [json(opened)] }]),
-	];
-}
-
-/**
- * Returns the queries that open a gap, unless the conversation has it, whether or not anything else of the conversation is
- * stored. The transaction has locked the conversation.
- */
-export function openGapQueries(gap: GapOf): Query[] {
-	const { conversationId } = gap;
-	return [
-		...writeGapsQueries(new Map([[conversationId, { closed: [], opened: [gap] }]])),
-		markChangedQuery([conversationId]),
-	];
-}
-
-/**
- * Returns the queries that close a gap if the conversation has it. The transaction has locked the conversation.
- */
-export function closeGapQueries({
-	conversationId,
-	kind,
-	missing,
-}: Pick<GapOf, "conversationId" | "kind" | "missing">): Query[] {
-	const gap: Gap = { kind, missing, after: undefined, since: 0n };
-	return [
-		...writeGapsQueries(new Map([[conversationId, { closed: [gap], opened: [] }]])),
-		markChangedQuery([conversationId]),
-	];
-}
-
-/**
- * Returns the queries that remove the gaps of conversations that posts opened which were received before a time: what
- * these posts brought has been pruned. That a batch was refused stays known.
- */
-export function removeOldGapsQueries(conversationIds: readonly string[], receivedBefore: bigint): Query[] {
-	return [
-		{
-			text: `
-				DELETE FROM conversation_updates.gaps
-				WHERE conversation_id = ANY ($1::uuid[]) AND kind IN ('missing_parent', 'missing_leaf') AND since < $2
-			`,
-			values: [conversationIds, receivedBefore],
-		},
-		markChangedQuery(conversationIds),
+		...(closed.length === 0 ? [] : [removeRows(GAPS, rowsFor(GAPS, closed, new Bytes()))]),
+		...(opened.length === 0
+			? []
+			: [
+					{
+						name: "insert_gaps",
+						text: `${insertInto(GAPS)} ${onConflict(GAPS, "NOTHING")}`,
+						values: [rowsFor(GAPS, opened, new Bytes())],
+					},
+				]),
 	];
 }
 
@@ -178,30 +119,6 @@ async function isOfFork(session: Session, { eventId, leaf }: FirstState, owner: 
 function ownerOf(stored: unknown): string | undefined {
 	return stored === null ? undefined : decoded(stored);
 }
-
-function rowOf({ conversationId, kind, missing, after, since }: GapOf) {
-	return {
-		conversation_id: conversationId,
-		kind,
-		missing: encodeText(missing),
-		after_event_id: after === undefined ? null : encodeText(after),
-		since,
-	};
-}
-
-const DELETE = `
-	DELETE FROM conversation_updates.gaps g
-	USING json_to_recordset($1::json) AS r (conversation_id uuid, kind text, missing text)
-	WHERE g.conversation_id = r.conversation_id AND g.kind = r.kind AND g.missing = r.missing
-`;
-
-const INSERT = `
-	INSERT INTO conversation_updates.gaps (conversation_id, kind, missing, after_event_id, since)
-	SELECT conversation_id, kind, missing, after_event_id, since
-	FROM json_to_recordset($1::json)
-		AS r (conversation_id uuid, kind text, missing text, after_event_id text, since bigint)
-	ON CONFLICT DO NOTHING
-`;
 
 const CONVERSATION = `
 	SELECT c.source_id, coalesce(c.owner, a.owner) AS owner,

@@ -1,22 +1,14 @@
 import { erasureFrom, idDigest } from "../erasure.ts";
-import { NO_GAPS } from "../gaps.ts";
+import { gapsOf, NO_GAPS } from "../gaps.ts";
 import type { GroupQuery } from "../group-query.ts";
 import type { KnownConversation } from "../known-conversation.ts";
 import type { PlanReads, PlanResults } from "../planning.ts";
 import { readOrUnreadable } from "../record-column.ts";
-import { recordFrom } from "../rows.ts";
+import { ACTIVITY_COLUMNS, joinedActivityFrom, recordFrom } from "../rows.ts";
 import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
-import { findExplained, forksOf, forksQuery, gapsOf, gapsQuery } from "./gaps.ts";
+import { findExplained, forksOf, forksQuery, gapsQuery } from "./gaps.ts";
 import { lockConversations } from "./locks.ts";
-import {
-	ACTIVITY_COLUMNS,
-	activityOf,
-	decoded,
-	knownOriginOf,
-	ORIGIN_COLUMNS,
-	STATE_COLUMNS,
-	stateOf,
-} from "./rows.ts";
+import { decoded, knownOriginOf, ORIGIN_COLUMNS, STATE_COLUMNS, stateOf } from "./rows.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 
@@ -37,7 +29,7 @@ export async function readKnown(
 	const known = new Map(
 		rows.map((row) => {
 			const id = text(row.conversation_id);
-			return [id, { ...knownOf(row), gaps: gaps.length === 0 ? NO_GAPS : gapsOf(gaps, id), forks }];
+			return [id, { ...knownOf(row), gaps: gaps.length === 0 ? NO_GAPS : gapsOf(gaps, id, decoded), forks }];
 		}),
 	);
 	const storedKeys = new Set(stored.map((row) => `${text(row.conversation_id)} ${text(row.event_id)}`));
@@ -101,7 +93,7 @@ function knownOf(row: Row): Omit<KnownConversation, "gaps" | "forks"> {
 	const size = nullable(integer, row.base_size);
 	return {
 		state,
-		activity: activityOf(row),
+		activity: joinedActivityFrom(row, decoded),
 		newestPosted:
 			row.newest_change === null
 				? undefined

@@ -3,7 +3,8 @@ import { bigint, bindable, nullable } from "../values.ts";
 import { isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
-import type { Query, Session } from "./transaction.ts";
+import type { Query, Session, Transaction } from "./transaction.ts";
+import { CHANNEL } from "./written-group.ts";
 
 const NEWEST = { updates: "newest_update", events: "newest_event" } as const;
 
@@ -63,4 +64,21 @@ export async function readPositions(session: Session): Promise<Positions> {
 		events: bigint(row?.newest_event),
 		rewrites: bigint(row?.rewrites),
 	};
+}
+
+/**
+ * Commits, and lets other processes know that stored entries have other owners. It locks the row of `positions`, so it is the
+ * last statement.
+ *
+ * @returns how often stored entries were rewritten
+ */
+export async function commitRewrite(transaction: Transaction, notifies: boolean): Promise<bigint> {
+	const [[row] = []] = await transaction.commit({
+		text: `
+			UPDATE conversation_updates.positions SET rewrites = rewrites + 1
+			RETURNING rewrites, CASE WHEN $1::boolean THEN pg_notify('${CHANNEL}', 'rewritten') END
+		`,
+		values: [notifies],
+	});
+	return bigint(row?.rewrites);
 }

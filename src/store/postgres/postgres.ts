@@ -2,17 +2,17 @@ import { randomUUID } from "node:crypto";
 import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger, ThreadObserver } from "../../threads/worker-thread.ts";
-import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "../access-keys.ts";
+import { assignOwner } from "../assign-owner.ts";
 import { compactStep } from "../compaction.ts";
 import { appendJudged, type IsSameRecord } from "../duplicates.ts";
+import { methodsOf, reads, viewReads, writes } from "../operations.ts";
 import { Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
 import type { Session as AnySession } from "../session.ts";
-import { callsOf } from "../session-calls.ts";
-import { sideReads, sideWrites } from "../side-tables.ts";
+import { callsOf } from "../session.ts";
 import type { Store } from "../store.ts";
-import type { ViewName } from "../views/follow.ts";
-import { listViews, readView, type ViewAnswer, type ViewQuery } from "../views/read-view.ts";
+import type { DocumentQuery } from "../text-index.ts";
+import { ofViews, readView, type ViewQuery, type WaitForViews } from "../views/read-view.ts";
 import { resetViews } from "../views/views.ts";
 import { batchResult, updateResult } from "./append-results.ts";
 import { Appender } from "./appender.ts";
@@ -20,29 +20,12 @@ import { claim } from "./claims.ts";
 import { findTexts, writeTextsQuery } from "./compaction.ts";
 import type { Connections } from "./connections.ts";
 import { EntryAnnouncer } from "./entry-announcer.ts";
-import { erase } from "./erase.ts";
-import { findErasures } from "./erasures.ts";
-import { listEvents, readEvents } from "./events.ts";
+import { eraseConversation } from "./erase.ts";
 import { serviceError } from "./failures.ts";
-import { findGaps } from "./gaps.ts";
 import type { WriteLimits } from "./group.ts";
-import { countConversations, listConversations } from "./list-conversations.ts";
-import { readPositions, readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
+import { commitRewrite, readPositions, readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
 import { migrate } from "./migrate.ts";
-import { assignOwner, countWithoutSender } from "./owners.ts";
 import { pruningOf } from "./pruning.ts";
-import { getOrigin, getRecordState, listUnapplied } from "./record-state.ts";
-import {
-	acceptRefusedPost,
-	addRefusedPosts,
-	expireRefusedPosts,
-	getRefusedPost,
-	listRefusedPosts,
-	refusedUsage,
-	removeRefusedPost,
-	setRefusedReasons,
-} from "./refused-posts.ts";
-import { listSenders, refusalsQueries } from "./senders.ts";
 import { postgresSession } from "./session.ts";
 import {
 	claimedFrom,
@@ -57,9 +40,7 @@ import {
 } from "./text-index.ts";
 import type { Query, Session } from "./transaction.ts";
 import { requireFinished } from "./unfinished.ts";
-import { getUpdate, listUpdates } from "./updates.ts";
-import { getUsageRange, listModelUsage, listUsageTotals, listUsedPeriods, reportUsage } from "./usage-report.ts";
-import { newestIfBehind, ViewFollower } from "./views.ts";
+import { ViewFollower } from "./views.ts";
 import { deleteIdleWriters, touchWriter } from "./writers.ts";
 
 /**
@@ -115,7 +96,7 @@ function storeOf(
 	const announcer = new EntryAnnouncer(connections, log, () => run(() => connections.read(readPositions)));
 	const appender = new Appender(connections, log, (newest) => announcer.announce(newest), observer);
 	for (const log of ["updates", "events"] as const) announcer.subscribe(log, () => follower.schedule());
-	const pruner = new Pruner(pruningOf(connections, (query, work) => readOfView("findDeleted", query, work)));
+	const pruner = new Pruner(pruningOf(connections, (bounds) => readOfView(viewing.findDeleted, bounds)));
 	/** Id of the row of `writers` that `check` writes. */
 	const checkId = randomUUID();
 	/** Operations in progress. */
@@ -158,35 +139,9 @@ function storeOf(
 		await connections.transaction((transaction) => transaction.commit(...queries));
 	}
 
-	/** Writes in a transaction: see {@link write}. */
-	function writeInSession<T>(operation: string, work: (session: AnySession) => Promise<T>): Promise<T> {
-		return run(() =>
-			logged(
-				operation,
-				connections.transaction((transaction) => work(postgresSession(transaction))),
-			),
-		);
-	}
-
-	/** Reads views, by default that of conversations, when they have everything that was accepted before. */
-	function readOfView<Query, Result>(
-		operation: string,
-		query: Query,
-		work: (session: Session, query: Query) => Promise<Result>,
-		views: readonly ViewName[] = ["conversations"],
-	): Promise<Result> {
-		const readOnce = ({ isFollowed }: ViewQuery<Query>) =>
-			connections.read(async (session): Promise<ViewAnswer<Result>> => {
-				const behind = isFollowed ? undefined : await newestIfBehind(session, views);
-				return behind === undefined ? { result: await work(session, query) } : { behind };
-			});
-		return run(() =>
-			logged(
-				operation,
-				readView(query, readOnce, (through) => follower.follow(through)),
-			),
-		);
-	}
+	/** Reads views when they have everything that was accepted before. */
+	const readOfView: WaitForViews = (read, query) =>
+		run(() => readView(query, read, (through) => logged("follow", follower.follow(through))));
 
 	async function finish(): Promise<void> {
 		await Promise.allSettled([...operations]);
@@ -199,32 +154,33 @@ function storeOf(
 		return closed;
 	}
 
+	const reading = callsOf(reads, (name, work) => read(name, (session) => work(postgresSession(session))));
+	const viewing = callsOf(viewReads, (name, work) =>
+		logged(
+			name,
+			connections.read((session) => work(postgresSession(session))),
+		),
+	);
+	const writing = callsOf(writes, (name, work) =>
+		run(() =>
+			logged(
+				name,
+				connections.transaction((transaction) => work(postgresSession(transaction))),
+			),
+		),
+	);
+
 	return {
+		...methodsOf(reading, viewing, writing, readOfView),
 		updates: {
-			list: (query) => read("listUpdates", (session) => listUpdates(session, query)),
+			list: (query) => reading.listUpdates(query),
 			range: (query = {}) => read("range", (session) => readRange(session, "updates", query)),
 			subscribe: (listener) => announcer.subscribe("updates", listener),
 		},
 		events: {
-			list: (query) => read("listEvents", (session) => listEvents(session, query)),
+			list: (query) => reading.listEvents(query),
 			range: (query = {}) => read("range", (session) => readRange(session, "events", query)),
 			subscribe: (listener) => announcer.subscribe("events", listener),
-		},
-		accessKeys: {
-			list: () => read("listAccessKeys", (session) => listAccessKeys(postgresSession(session))),
-			create: (key) => writeInSession("createAccessKey", (session) => createAccessKey(session, key)),
-			revoke: (name, at) => writeInSession("revokeAccessKey", (session) => revokeAccessKey(session, { name, at })),
-			touch: (uses) => writeInSession("touchAccessKeys", (session) => touchAccessKeys(session, uses)),
-		},
-		refusedPosts: {
-			add: (posts, room) => run(() => logged("addRefusedPosts", addRefusedPosts(connections, posts, room))),
-			accept: (post, room) => run(() => logged("acceptRefusedPost", acceptRefusedPost(connections, post, room))),
-			expire: (age) => run(() => logged("expireRefusedPosts", expireRefusedPosts(connections, age))),
-			list: (query) => read("listRefusedPosts", (session) => listRefusedPosts(session, query)),
-			get: (id, owner) => read("getRefusedPost", (session) => getRefusedPost(session, id, owner)),
-			setReasons: (refused) => run(() => logged("setRefusedReasons", write(setRefusedReasons(refused)))),
-			remove: (id) => run(() => logged("removeRefusedPost", removeRefusedPost(connections, id))),
-			usage: () => read("refusedUsage", refusedUsage),
 		},
 		textIndex: {
 			progress: () => read("readIndexProgress", readProgress),
@@ -244,23 +200,21 @@ function storeOf(
 			empty: (expects) => run(() => logged("emptyIndex", emptyIndex(connections, expects))),
 			async find(query, signal) {
 				// The read may have waited for a connection.
-				const found = await readOfView("findDocuments", query, async (session) =>
-					isSenderGone(signal) ? undefined : findDocuments(session, query),
+				const found = await readOfView(
+					(of: ViewQuery<DocumentQuery>) =>
+						logged(
+							"findDocuments",
+							connections.read((session) => {
+								const find = async (_: AnySession, asked: DocumentQuery) =>
+									isSenderGone(signal) ? undefined : await findDocuments(session, asked);
+								return ofViews(find, "conversations")(postgresSession(session), of);
+							}),
+						),
+					query,
 				);
 				if (found === undefined) throw SENDER_GONE;
 				return found;
 			},
-		},
-		tables: {
-			read: callsOf(sideReads, (name, work) => read(name, (session) => work(postgresSession(session)))),
-			write: callsOf(sideWrites, (name, work) =>
-				run(() =>
-					logged(
-						name,
-						connections.transaction((transaction) => work(postgresSession(transaction))),
-					),
-				),
-			),
 		},
 		append: (update, signal) =>
 			run(() => {
@@ -273,35 +227,26 @@ function storeOf(
 			}),
 		appendEvents: (batch, signal) =>
 			run(async () => batchResult(await appender.append({ ...(await packEvents(batch)), ...limits(signal) }))),
-		getRecordState: (conversationId, eventIds) =>
-			read("getRecordState", (session) => getRecordState(session, conversationId, eventIds)),
 		assignOwner: (assignment) =>
 			run(async () => {
-				const { assigned, rewrites } = await logged("assignOwner", assignOwner(connections, assignment));
-				announcer.announceRewrite(rewrites);
-				return assigned;
+				const assigning = connections.transaction(async (transaction) => {
+					const ids = await assignOwner(postgresSession(transaction), assignment);
+					return ids.length === 0 ? { ids } : { ids, rewrites: await commitRewrite(transaction, connections.notifies) };
+				});
+				const { ids, rewrites } = await logged("assignOwner", assigning);
+				if (rewrites !== undefined) announcer.announceRewrite(rewrites);
+				return ids.length;
 			}),
-		countWithoutSender: () => read("countWithoutSender", countWithoutSender),
 		erase: (request) =>
 			run(async () => {
 				await logged("follow", follower.follow({ updates: 0n, events: 0n }));
-				const erased = await logged("erase", erase(connections, request));
+				const erased = await logged("erase", eraseConversation(connections, request));
 				if (erased?.rewrites !== undefined) announcer.announceRewrite(erased.rewrites);
 				if (erased?.erasure !== undefined) announcer.announce({ updates: erased.erasure.sequence, events: 0n });
 				return erased && { erasure: erased.erasure, unreadable: erased.unreadable };
 			}),
 		// The server removes the rows from its files: see docs/operations.md.
 		purge: async () => undefined,
-		getErasure: (conversationId) =>
-			read("getErasure", async (session) => (await findErasures(session, [conversationId]))[0]),
-		getOrigin: (conversationId) => read("getOrigin", (session) => getOrigin(session, conversationId)),
-		listGaps: (conversationId) =>
-			read("listGaps", async (session) => [...(await findGaps(session, conversationId)).values()]),
-		listUnapplied: (limit) => read("listUnapplied", (session) => listUnapplied(session, limit)),
-		get: (conversationId, asOf, owner) => read("get", (session) => getUpdate(session, conversationId, asOf, owner)),
-		readEvents: (sequences) => read("readEvents", (session) => readEvents(session, sequences)),
-		listConversations: (query) => readOfView("listConversations", query, listConversations),
-		countConversations: (query) => readOfView("countConversations", query, countConversations),
 		claim: (name, holder, now, until) => run(() => logged("claim", claim(connections, name, holder, now, until))),
 		resetViews: (views) =>
 			run(() =>
@@ -313,16 +258,8 @@ function storeOf(
 					})(),
 				),
 			),
-		listViews: () => read("listViews", (session) => listViews(postgresSession(session))),
 		prune: (policy) => run(() => logged("prune", pruner.prune(policy))),
 		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.pruneEvents(receivedBefore, limit))),
-		addRefusals: (refusals) => run(() => logged("addRefusals", write(...refusalsQueries(refusals)))),
-		listSenders: (owner) => readOfView("listSenders", owner, listSenders),
-		reportUsage: (query) => readOfView("reportUsage", query, reportUsage, ["usage", "conversations"]),
-		getUsageRange: (owner) => readOfView("getUsageRange", owner, getUsageRange, ["usage"]),
-		listUsedPeriods: (query) => readOfView("listUsedPeriods", query, listUsedPeriods, ["usage"]),
-		listModelUsage: () => readOfView("listModelUsage", undefined, listModelUsage, ["usage"]),
-		listUsageTotals: (after) => readOfView("listUsageTotals", after, listUsageTotals, ["usage"]),
 		getRetentionTime: () => read("getRetentionTime", readRetentionTime),
 		saveRetentionTime: (time) => run(() => logged("saveRetentionTime", write(saveRetentionTime(time)))),
 		compactEvents: async (after) =>

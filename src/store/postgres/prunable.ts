@@ -1,5 +1,5 @@
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
-import type { PrunableQuery, RemovalBounds } from "../pruner.ts";
+import type { AgeBounds, PrunableQuery } from "../pruner.ts";
 import type { LogTable } from "../sequence-log.ts";
 
 import { bigint, text } from "../values.ts";
@@ -49,23 +49,16 @@ export async function firstReceivedSince(session: Session, log: LogTable, time: 
 	return bigint(row?.first);
 }
 
-/**
- * Returns the query for the id, `sequence` and `base_sequence` of conversations whose deletion was received before a time,
- * oldest first. With a `conversationId` it looks at this conversation only; otherwise at the view of conversations, which
- * may be a little behind.
- */
-export function deletedQuery(bounds: RemovalBounds & { readonly conversationId?: string }): Query {
-	const { below, receivedBefore, limit, conversationId } = bounds;
-	const sql = new Sql();
-	const ofOne = conversationId === undefined ? "" : `AND c.conversation_id = ${sql.value(conversationId)}`;
-	return sql.query(`
-		SELECT c.conversation_id, u.sequence, u.base_sequence
-		FROM conversation_updates.${conversationId === undefined ? "conversations" : "heads"} c
-		JOIN conversation_updates.updates u ON u.conversation_id = c.conversation_id AND u.sequence = c.sequence
-		WHERE c.status = ${DELETING} AND c.sequence < ${sql.value(below)} AND u.received_at < ${sql.value(receivedBefore)}
-			${ofOne}
-		ORDER BY c.sequence LIMIT ${sql.value(limit)}
-	`);
+/** Returns the query for `sequence` and `base_sequence` of a conversation if its deletion is within the bounds. */
+export function deletedQuery(conversationId: string, { below, receivedBefore }: AgeBounds): Query {
+	return {
+		text: `
+			SELECT u.sequence, u.base_sequence FROM conversation_updates.heads c
+			JOIN conversation_updates.updates u ON u.conversation_id = c.conversation_id AND u.sequence = c.sequence
+			WHERE c.conversation_id = $1 AND c.status = ${DELETING} AND c.sequence < $2 AND u.received_at < $3
+		`,
+		values: [conversationId, below, receivedBefore],
+	};
 }
 
 export interface Prunable {

@@ -1,3 +1,4 @@
+import { closeGap, removeOldGaps } from "../gaps.ts";
 import type { PrunableQuery, PruningEngine, RemovalBounds } from "../pruner.ts";
 import type { LogTable } from "../sequence-log.ts";
 
@@ -6,7 +7,6 @@ import { deriveConversations } from "../views/conversations.ts";
 import { lockView } from "../views/follow.ts";
 import { keepUsage, removeUnused } from "../views/usage.ts";
 import type { Connections } from "./connections.ts";
-import { removeOldGapsQueries } from "./gaps.ts";
 import { lockConversations, tryLockHistory } from "./locks.ts";
 import { deletedQuery, findPrunable, firstReceivedSince, IS_CURRENT_OR_BASE } from "./prunable.ts";
 import { postgresSession } from "./session.ts";
@@ -20,19 +20,12 @@ import type { Query, Session, Transaction } from "./transaction.ts";
  */
 export function pruningOf(
 	connections: Connections,
-	readOfView: <Query, Result>(
-		query: Query,
-		work: (session: Session, query: Query) => Promise<Result>,
-	) => Promise<Result>,
+	findDeleted: PruningEngine<string>["findDeleted"],
 ): PruningEngine<string> {
 	return {
 		maxRemoved: 50,
 		firstReceivedSince: (log, time) => connections.read((session) => firstReceivedSince(session, log, time)),
-		findDeleted: (bounds) =>
-			readOfView(bounds, async (session) => {
-				const [rows = []] = await session.query(deletedQuery(bounds));
-				return rows.map(({ conversation_id }) => text(conversation_id));
-			}),
+		findDeleted,
 		removeDeleted: (conversationId, bounds) =>
 			connections.transaction((transaction) => removeDeleted(transaction, conversationId, bounds)),
 		removeHistory: (query) => connections.transaction((transaction) => removeHistory(transaction, query)),
@@ -75,7 +68,7 @@ async function removeEvents(
 	const session = postgresSession(transaction);
 	await keepUsage(session, ids);
 	const sequences = rows.map(({ sequence }) => bigint(sequence));
-	const [removed] = await transaction.query(
+	const [removed, , gone = []] = await transaction.query(
 		removeQuery("events", "e.sequence = ANY ($1::bigint[])", [sequences]),
 		removeTextsQuery(sequences),
 		// A conversation without a record consists of its events, so it goes with the last one.
@@ -88,33 +81,21 @@ async function removeEvents(
 					AND NOT EXISTS (
 						SELECT 1 FROM conversation_updates.heads c WHERE c.conversation_id = a.conversation_id
 					)
-			`,
-			values: [ids],
-		},
-		...removeOldGapsQueries(ids, receivedBefore),
-		{
-			text: `
-				DELETE FROM conversation_updates.gaps g WHERE g.conversation_id = ANY ($1::uuid[]) AND g.kind = 'no_record'
-					AND NOT EXISTS (
-						SELECT 1 FROM conversation_updates.activities a WHERE a.conversation_id = g.conversation_id
-					)
-					AND NOT EXISTS (
-						SELECT 1 FROM conversation_updates.heads h WHERE h.conversation_id = g.conversation_id
-					)
+				RETURNING conversation_id
 			`,
 			values: [ids],
 		},
 	);
+	for (const { conversation_id } of gone)
+		await closeGap(session, { conversationId: text(conversation_id), kind: "no_record", missing: "" });
+	await removeOldGaps(session, ids, receivedBefore);
 	await removeUnused(session, ids);
 	return countOf(removed);
 }
 
 async function removeDeleted(transaction: Transaction, conversationId: string, bounds: RemovalBounds): Promise<number> {
 	const { limit } = bounds;
-	const [, states] = await transaction.query(
-		lockConversations([conversationId]),
-		deletedQuery({ ...bounds, conversationId, limit: 1 }),
-	);
+	const [, states] = await transaction.query(lockConversations([conversationId]), deletedQuery(conversationId, bounds));
 	const state = states?.[0];
 	// Another process has removed the conversation, or it was posted again.
 	if (state === undefined) return 0;

@@ -1,7 +1,6 @@
-import type { Activity } from "../activity.ts";
 import type { ConversationState } from "../conversation-state.ts";
 import type { ConversationOrigin } from "../owners.ts";
-import { activityFrom, originFrom, stateFrom } from "../rows.ts";
+import { originFrom, stateFrom } from "../rows.ts";
 import { tableOf } from "../tables.ts";
 import { type Row, text } from "../values.ts";
 import { decodeText } from "./stored-text.ts";
@@ -31,21 +30,10 @@ export function stateOf(row: Row): ConversationState | undefined {
 	return row.sequence === null ? undefined : stateFrom(row, decoded);
 }
 
-/** SQL columns of `a` that {@link activityOf} reads. */
-export const ACTIVITY_COLUMNS = `
-	a.event_count, a.last_at, a.last_state_update_at, a.leaf_at, a.leaf, a.message_at, a.message,
-	a.first_message_at, a.first_message, a.error_at, a.error, a.error_sequence
-`;
-
 /** SQL columns that {@link knownOriginOf} reads, of `c` and `a`. */
 export const ORIGIN_COLUMNS = "coalesce(c.sender, a.sender) AS sender, coalesce(c.owner, a.owner) AS owner";
 
 /** Returns the origin of a conversation; undefined when it has neither a record nor an event. */
 export function knownOriginOf(row: Row): ConversationOrigin | undefined {
 	return row.sequence === null && row.event_count === null ? undefined : originFrom(row, decoded);
-}
-
-/** Returns the activity of a conversation; undefined when it has had no event. */
-export function activityOf(row: Row): Activity | undefined {
-	return row.event_count === null ? undefined : activityFrom(row, decoded);
 }

@@ -1,41 +1,31 @@
+import { LRUCache } from "lru-cache";
 import { asciiLower } from "../condition.ts";
 import { SCHEMA as SCHEMAS } from "../schema.ts";
-import type { Session as AnySession, Change, Columns, Dialect } from "../session.ts";
+import type { Session as AnySession, Change, Columns, Value } from "../session.ts";
 import { type Table, tableOf } from "../tables.ts";
 import type { Row } from "../values.ts";
-import { decoded } from "./rows.ts";
-import { Bytes, insertEvents, insertInto, json, orReplace, rowsFor, rowsIn, storedForm } from "./sql.ts";
+import { POSTGRES } from "./dialect.ts";
+import { lockConversations } from "./locks.ts";
+import { RecordReader } from "./records.ts";
+import { isConversationId } from "./rows.ts";
+import {
+	Bytes,
+	insertEvents,
+	insertInto,
+	json,
+	onConflict,
+	orReplace,
+	removeRows,
+	rowsFor,
+	storedForm,
+} from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
-import { saturatingSum } from "./usage-report.ts";
 
 const SCHEMA = SCHEMAS.postgres;
 
-const DIALECT: Dialect = {
-	engine: "postgres",
-	schema: SCHEMA,
-	headKey: "conversation_id",
-	headReference: "conversation_id",
-	entries: {
-		updates: {
-			from: `${SCHEMA}updates e`,
-			besideDamage: `${SCHEMA}updates e`,
-			conversationId: "e.conversation_id",
-		},
-		events: { from: `${SCHEMA}events e`, besideDamage: `${SCHEMA}events e`, conversationId: "e.conversation_id" },
-	},
-	isCurrent: "u.conversation_id = h.conversation_id AND u.sequence = h.sequence",
-	keyWithoutHead: "a.conversation_id",
-	isOfActivity: "e.conversation_id = a.conversation_id",
-	title: `(SELECT t.title FROM ${SCHEMA}titles t WHERE t.conversation_id = c.conversation_id)`,
-	usageId: "id",
-	usageReferences: ["usage_ledger", "usage_days"],
-	sum: saturatingSum,
-	forUpdate: "FOR UPDATE",
-};
-
-/** Statements with question marks, by these. */
-const numbered = new Map<string, string>();
+/** Statements with question marks, by these. Lists have one for each combination of conditions. */
+const numbered = new LRUCache<string, string>({ max: 1_000 });
 
 /** Returns a statement with $1, $2 … in place of its question marks. No statement has one in a text. */
 function withNumbers(text: string): string {
@@ -52,22 +42,26 @@ function withNumbers(text: string): string {
 export function postgresSession(transaction: Session): AnySession {
 	const run = async (query: Query): Promise<Row[]> => (await transaction.query(query))[0] ?? [];
 	return {
-		dialect: DIALECT,
-		all: (text, ...values) => run({ text: withNumbers(text), values }),
-		isIn: (column) => `${column} = ANY (?::uuid[])`,
-		readText: decoded,
+		...POSTGRES,
+		all: (text, ...values) =>
+			run({
+				text: withNumbers(text),
+				values: values.map((value) => (isList(value) ? value.filter(isConversationId) : value)),
+			}),
 		stored: ({ columns }, row) =>
 			Object.fromEntries(Object.entries(row).map(([name, value]) => [name, storedForm(columns[name], value ?? null)])),
 		async write(table, changes) {
 			const rows = changes.filter(isChanged).map(({ after }) => after);
 			if (rows.length > 0) await run(replace(table, rows));
 		},
-		async insert(name, rows) {
+		async insert(name, rows, ifExists) {
+			if (rows.length === 0) return;
 			const table = tableOf("postgres", name);
 			const bytes = new Bytes();
 			const values = [rowsFor(table, rows, bytes)];
 			const hasBytes = Object.values(table.columns).includes("bytes");
-			await run({ text: insertInto(table), values: hasBytes ? [...values, bytes.all()] : values });
+			const text = `${insertInto(table)} ${ifExists === undefined ? "" : onConflict(table, ifExists)}`;
+			await run({ text, values: hasBytes ? [...values, bytes.all()] : values });
 		},
 		async insertEntries(log, rows) {
 			const table = tableOf("postgres", log);
@@ -83,7 +77,7 @@ export function postgresSession(transaction: Session): AnySession {
 			await run({ text, values });
 		},
 		async remove(table, keys) {
-			if (keys.length > 0) await run(remove(table, keys, ""));
+			if (keys.length > 0) await run(removeRows(table, json(keys)));
 		},
 		async add(table, rows) {
 			if (rows.length === 0) return;
@@ -94,7 +88,33 @@ export function postgresSession(transaction: Session): AnySession {
 			);
 			const sum = `ON CONFLICT (${table.key.join()}) DO UPDATE SET ${sums.join()}`;
 			await run({ name: `add_${table.name}`, text: `${insertInto(table)} ${sum}`, values: [json(rows)] });
-			await run(remove(table, rows, numbers.map((name) => `AND t.${name} = 0`).join(" ")));
+			const condition = numbers.map((name) => `AND t.${name} = 0`).join(" ");
+			await run(removeRows(table, json(rows), { name: "_zero", condition }));
+		},
+		async lock(conversationIds) {
+			if (conversationIds.length > 0) await run(lockConversations(conversationIds));
+		},
+		async lockTable(table) {
+			await run({ text: `LOCK TABLE ${SCHEMA}${table} IN SHARE ROW EXCLUSIVE MODE` });
+		},
+		async setOwner(conversationIds, owner) {
+			const values = [encodeText(owner), conversationIds];
+			await transaction.query(
+				...OWNED.map((table) => ({
+					text: `UPDATE ${SCHEMA}${table} SET owner = $1 WHERE conversation_id = ANY ($2::uuid[])`,
+					values,
+				})),
+			);
+		},
+		find: async (conditions) => ({
+			from: [`${SCHEMA}conversations c`, ...conditions.flatMap(({ join }) => join ?? [])].join(" "),
+			tests: conditions.map(({ test }) => test),
+			sequence: "c.sequence",
+		}),
+		records: () => new RecordReader(),
+		contents: {
+			columns: ", e.text, e.unpacked_size, e.checksum, e.secrets, e.redaction_version",
+			read: (row) => row,
 		},
 		async writeTitles(titles) {
 			const changed = titles.flatMap(({ key, before, after }) => {
@@ -105,7 +125,7 @@ export function postgresSession(transaction: Session): AnySession {
 				changed.filter(({ title }) => title === null),
 				changed.filter(({ title }) => title !== null),
 			];
-			if (gone.length > 0) await run(remove(TITLES, gone, ""));
+			if (gone.length > 0) await run(removeRows(TITLES, json(gone)));
 			if (kept.length > 0) await run(replace(TITLES, kept));
 		},
 		async removeTitles() {
@@ -116,6 +136,13 @@ export function postgresSession(transaction: Session): AnySession {
 
 const TITLES = tableOf("postgres", "titles");
 
+/** Tables whose rows have the owner of their conversation. */
+const OWNED = ["activities", "updates", "events", "pruned", "heads"];
+
+function isList(value: Value): value is readonly string[] {
+	return Array.isArray(value);
+}
+
 function isChanged({ before, after }: Change): boolean {
 	return before === undefined || Object.keys(after).some((name) => before[name] !== after[name]);
 }
@@ -123,13 +150,4 @@ function isChanged({ before, after }: Change): boolean {
 /** @param rows in their stored form */
 function replace(table: Table, rows: readonly Columns[]): Query {
 	return { name: `replace_${table.name}`, text: `${insertInto(table)} ${orReplace(table)}`, values: [json(rows)] };
-}
-
-function remove(table: Table, keys: readonly Columns[], condition: string): Query {
-	const isSame = table.key.map((name) => `t.${name} = r.${name}`).join(" AND ");
-	return {
-		name: `remove_${table.name}${condition === "" ? "" : "_zero"}`,
-		text: `DELETE FROM ${SCHEMA}${table.name} t USING ${rowsIn(table, "$1")} WHERE ${isSame} ${condition}`,
-		values: [json(keys)],
-	};
 }

@@ -1,7 +1,6 @@
-import type { Sql as Fragment } from "../condition-sql.ts";
 import { BLOCK_BITS } from "../event-condition.ts";
 import { SCHEMA as SCHEMAS, SQL_TYPES } from "../schema.ts";
-import type { Columns, Value } from "../session.ts";
+import type { Columns, Sql as Fragment, Value } from "../session.ts";
 import { type ColumnType, type Table, tableOf } from "../tables.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
@@ -79,8 +78,27 @@ export function insertEvents(source: RowSource = {}): string {
 export function orReplace(table: Table, kept: readonly string[] = []): string {
 	const replaced = Object.keys(table.columns).filter((name) => !table.key.includes(name) && !kept.includes(name));
 	const assignments = replaced.map((name) => `${name} = excluded.${name}`);
-	const action = assignments.length === 0 ? "NOTHING" : `UPDATE SET ${assignments.join()}`;
-	return `ON CONFLICT (${table.key.join()}) DO ${action}`;
+	return onConflict(table, assignments.length === 0 ? "NOTHING" : `UPDATE SET ${assignments.join()}`);
+}
+
+/** Returns what follows an INSERT, with what is done for a row that exists: see `Session.insert`. */
+export function onConflict({ key }: Table, ifExists: string): string {
+	return `ON CONFLICT (${key.join()}) DO ${ifExists}`;
+}
+
+/**
+ * Returns the query that removes the rows `t` of a table with some keys.
+ *
+ * @param keys as JSON, in their stored form
+ * @param condition further SQL for which of these rows; `name` tells it apart
+ */
+export function removeRows(table: Table, keys: string, { name = "", condition = "" } = {}): Query {
+	const isSame = table.key.map((column) => `t.${column} = r.${column}`).join(" AND ");
+	return {
+		name: `remove_${table.name}${name}`,
+		text: `DELETE FROM ${SCHEMA}${table.name} t USING ${rowsIn(table, "$1")} WHERE ${isSame} ${condition}`,
+		values: [keys],
+	};
 }
 
 /** Returns the item of a FROM clause with the rows that a parameter has as JSON, under the name `r`. */

@@ -1,5 +1,6 @@
 import { EXAMINED_UPDATES, examinedUpdateFrom, foundTitles } from "../changed-titles.ts";
 import type { Condition } from "../condition.ts";
+import { conditionSql } from "../condition-sql.ts";
 import {
 	CLAIM_SECONDS,
 	type DocumentPosition,
@@ -15,7 +16,7 @@ import {
 } from "../text-index.ts";
 import { bigint, bindable, integer, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
-import { conditionsIn } from "./list-conversations.ts";
+import { POSTGRES } from "./dialect.ts";
 import { isConversationId } from "./rows.ts";
 import { json, Sql } from "./sql.ts";
 import type { Query, Session } from "./transaction.ts";
@@ -259,8 +260,11 @@ function except({ except: excluded = [] }: DocumentQuery, sql: Sql): string {
 }
 
 function filterOf(conditions: readonly Condition[], sql: Sql): { readonly joins: string; readonly tests: string } {
-	const { joins, tests } = conditionsIn(sql, conditions);
-	return { joins: joins.join(" "), tests: tests.map((test) => `AND ${test}`).join(" ") };
+	const found = conditionSql(conditions, POSTGRES);
+	return {
+		joins: found.flatMap(({ join = [] }) => join).join(" "),
+		tests: found.map(({ test }) => `AND ${sql.fragment(test)}`).join(" "),
+	};
 }
 
 function tsQuery({ required, excluded }: Pick<DocumentQuery, "required" | "excluded">): string {

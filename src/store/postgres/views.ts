@@ -1,9 +1,8 @@
-import { bigint, integer } from "../values.ts";
-import { type Behind, FollowedAhead, type ViewName, type ViewPosition } from "../views/follow.ts";
+import { FollowedAhead, type ViewPosition } from "../views/follow.ts";
 import { followViews } from "../views/views.ts";
 import type { Connections } from "./connections.ts";
 import { postgresSession } from "./session.ts";
-import type { Query, Session } from "./transaction.ts";
+import type { Query } from "./transaction.ts";
 
 /** Milliseconds after an append after which the views follow the logs although no read waits for them. */
 const FOLLOW_DELAY = 1_000;
@@ -16,26 +15,6 @@ export function markChangedQuery(conversationIds: readonly string[]): Query {
 			ON CONFLICT DO NOTHING`,
 		values: [conversationIds],
 	};
-}
-
-/** Returns the newest entries if one of the views has not followed up to them; otherwise undefined. */
-export async function newestIfBehind(session: Session, views: readonly ViewName[]): Promise<Behind | undefined> {
-	const [rows = []] = await session.query({
-		name: "newest_if_behind",
-		text: `
-			SELECT v.name, v.updates, v.events, p.newest_update, p.newest_event,
-				(SELECT count(*) FROM conversation_updates.changed_conversations) AS changed
-			FROM conversation_updates.views v, conversation_updates.positions p
-		`,
-	});
-	for (const view of views) {
-		const row = rows.find(({ name }) => name === view);
-		const newest = { view, updates: bigint(row?.newest_update), events: bigint(row?.newest_event) };
-		const isBehind =
-			newest.updates > bigint(row?.updates) || newest.events > bigint(row?.events) || integer(row?.changed) > 0;
-		if (isBehind) return newest;
-	}
-	return undefined;
 }
 
 /** Lets the views follow the logs, for reads that wait, and in the background. */

@@ -1,12 +1,22 @@
 import type { ConversationOrigin } from "../owners.ts";
 import { columnOfEvent, packRecordAsync, packSecrets } from "../record-column.ts";
 import { activityColumns, eventColumns, headColumns, originColumns, updateColumns } from "../rows.ts";
+import { addToSender, postsColumns, type SenderPosts } from "../senders.ts";
 import type { ActivityRow } from "../stored-rows.ts";
 import { tableOf } from "../tables.ts";
 import type { WrittenGroup } from "../written-group.ts";
 import { writeGapsQueries } from "./gaps.ts";
-import { postsQueries } from "./senders.ts";
-import { Bytes, EVENTS, insertEvents, insertInto, json, orReplace, type RowSource, rowsFor } from "./sql.ts";
+import {
+	Bytes,
+	EVENTS,
+	insertEvents,
+	insertInto,
+	json,
+	onConflict,
+	orReplace,
+	type RowSource,
+	rowsFor,
+} from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
 import { markChangedQuery } from "./views.ts";
@@ -25,6 +35,8 @@ const UPDATES = tableOf("postgres", "updates");
 const HEADS = tableOf("postgres", "heads");
 const ACTIVITIES = tableOf("postgres", "activities");
 const CHILDREN = tableOf("postgres", "children");
+const SENDERS = tableOf("postgres", "senders");
+const ADD_TO_SENDER = addToSender({ least: "least", greatest: "greatest" });
 
 /** Columns whose numbers may be provisional, with the newest sequence before the group to which they are added. */
 const PROVISIONAL_COLUMNS: Readonly<Record<string, "first_update" | "first_event">> = {
@@ -81,6 +93,16 @@ export const WRITE_GROUP = `
 		CASE WHEN $9::boolean THEN pg_notify('${CHANNEL}', p.newest_update || ' ' || p.newest_event) END
 	FROM p
 `;
+
+/**
+ * Returns the query that adds posts to the totals of their senders, if there are any. The rows are locked in the order of the
+ * senders, which is the same in all groups.
+ */
+function postsQueries(posts: readonly SenderPosts[]): Query[] {
+	if (posts.length === 0) return [];
+	const text = `${insertInto(SENDERS)} ${onConflict(SENDERS, ADD_TO_SENDER)}`;
+	return [{ name: "write_senders", text, values: [rowsFor(SENDERS, posts.map(postsColumns), new Bytes())] }];
+}
 
 /** Returns the query that adds the children that records name, if there are any. */
 function childrenQueries(children: ReadonlyMap<string, Iterable<string>>): Query[] {

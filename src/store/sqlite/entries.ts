@@ -8,21 +8,21 @@ import type { Statements } from "./statements.ts";
 /** A row to insert. A column that it lacks is null. */
 type Columns = Readonly<Record<string, SQLInputValue | boolean | readonly string[] | undefined>>;
 
-const inserts = new Map<TableName, { readonly names: readonly string[]; readonly sql: string }>();
+const inserts = new Map<string, { readonly names: readonly string[]; readonly sql: string }>();
 
-/** Adds children that a record names. */
-export function insertChildren(statements: Statements, conversationId: string, children: Iterable<string>): void {
-	const insert = statements.prepare("INSERT INTO children VALUES (?, ?) ON CONFLICT DO NOTHING");
-	for (const child of children) insert.run(conversationId, child);
-}
-
-/** Inserts a row into a table. */
-export function insertInto(statements: Statements, table: TableName, row: Columns): void {
-	const { names, sql } = inserts.getOrInsertComputed(table, () => {
-		const columns = Object.keys(tableOf("sqlite", table).columns);
+/**
+ * Inserts a row into a table.
+ *
+ * @param ifExists as for `Session.insert`
+ */
+export function insertInto(statements: Statements, table: TableName, row: Columns, ifExists = ""): void {
+	const { names, sql } = inserts.getOrInsertComputed(`${table} ${ifExists}`, () => {
+		const { columns, key } = tableOf("sqlite", table);
+		const all = Object.keys(columns);
+		const insert = `INSERT INTO ${table} AS t (${all.join()}) VALUES (${all.map(() => "?").join()})`;
 		return {
-			names: columns,
-			sql: `INSERT INTO ${table} (${columns.join()}) VALUES (${columns.map(() => "?").join()})`,
+			names: all,
+			sql: ifExists === "" ? insert : `${insert} ON CONFLICT (${key.join()}) DO ${ifExists}`,
 		};
 	});
 	statements.prepare(sql).run(...names.map((name) => bound(row[name])));

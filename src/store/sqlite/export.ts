@@ -3,9 +3,8 @@ import type { DatabaseSync } from "node:sqlite";
 import type { ExportSource, ImportTarget, Ranges } from "../export/databases.ts";
 import { BEGINNING, requireContents } from "../export/databases.ts";
 import { DatabaseRows } from "../export/rows.ts";
-import { gapsFrom } from "../gaps.ts";
-import { baselineArray, baselineColumns, baselineFrom, ledgerColumns } from "../usage-baseline.ts";
-import { bigint, text } from "../values.ts";
+import { listUpdates } from "../read-logs.ts";
+import { text } from "../values.ts";
 import { adoptEarlierUsage } from "../views/usage.ts";
 import { followViews } from "../views/views.ts";
 import { putInPlace } from "./backup.ts";
@@ -17,14 +16,11 @@ import {
 	transactionAsync,
 	unfinishedFile,
 } from "./database.ts";
-import { insertInto } from "./entries.ts";
-import { writeGaps } from "./gaps.ts";
 import { lockDatabase } from "./lock.ts";
 import { readRange, readRetentionTime } from "./log.ts";
 import { createSchema, SCHEMA_VERSION, schemaVersion } from "./schema.ts";
 import { sqliteSession } from "./session.ts";
 import { Statements } from "./statements.ts";
-import { listUpdates } from "./updates.ts";
 
 /**
  * Opens a database for an export. A service may write to it meanwhile. The write-ahead log cannot be emptied before the
@@ -41,12 +37,13 @@ export function openSqliteSource(path: string): ExportSource {
 		// All reads see the database as it is at the first one.
 		database.exec("BEGIN");
 		const statements = new Statements(database);
-		const rows = rowsOf(statements);
+		const session = sqliteSession(statements);
+		const rows = new DatabaseRows(session);
 		return {
 			ranges: async () => readRanges(statements),
 			counts: (after) => rows.counts(after),
 			rows: (kind, after) => rows.read(kind, after),
-			listUpdates: async (query) => listUpdates(statements, query),
+			listUpdates: (query) => listUpdates(session, query),
 			[Symbol.asyncDispose]: async () => database.close(),
 		};
 	} catch (error) {
@@ -88,7 +85,8 @@ interface Files {
 
 function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew, path }: Files): ImportTarget {
 	const statements = new Statements(database);
-	const stored = rowsOf(statements);
+	const session = sqliteSession(statements);
+	const stored = new DatabaseRows(session);
 	let isBegun = false;
 	return {
 		async begin(manifest) {
@@ -119,7 +117,6 @@ function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew,
 				statements.prepare("UPDATE store_state SET clock = ?").run(ranges.retentionTime ?? null);
 				requireContents([readRanges(statements), await stored.counts(BEGINNING)], [ranges, counts]);
 			});
-			const session = sqliteSession(statements);
 			await transactionAsync(database, "BEGIN IMMEDIATE", () => adoptEarlierUsage(session));
 			while (await transactionAsync(database, "BEGIN IMMEDIATE", () => followViews(session)));
 			database.exec("DROP TABLE unfinished_import");
@@ -143,41 +140,4 @@ function readRanges(statements: Statements): Ranges {
 		events: readRange(statements, "events", {}),
 		retentionTime: readRetentionTime(statements),
 	};
-}
-
-function rowsOf(statements: Statements): DatabaseRows {
-	return new DatabaseRows(sqliteSession(statements), {
-		usage: {
-			table: "(SELECT * FROM usage_conversations WHERE is_kept) k",
-			columns: `k.*, (
-				SELECT json_group_array(json_array(${baselineArray((column) => `CAST(${column} AS TEXT)`)}))
-				FROM usage_ledger l WHERE l.conversation = k.id
-			) AS rows`,
-			key: "k.conversation_id",
-			read: (row) => baselineFrom(row, text),
-			async write(baselines) {
-				for (const baseline of baselines) {
-					const columns = { conversation_id: baseline.conversationId, ...baselineColumns(baseline) };
-					insertInto(statements, "usage_conversations", columns);
-					const conversation = bigint(statements.prepare("SELECT last_insert_rowid() AS id").get()?.id);
-					for (const row of baseline.rows)
-						insertInto(statements, "usage_ledger", { conversation, ...ledgerColumns(row) });
-				}
-			},
-		},
-		gaps: {
-			table: `(
-				SELECT conversation_id, json_group_array(json_array(kind, missing, after_event_id, CAST(since AS TEXT))) AS gaps
-				FROM gaps GROUP BY conversation_id
-			)`,
-			columns: "*",
-			key: "conversation_id",
-			read: (row) => ({ conversationId: text(row.conversation_id), gaps: gapsFrom(row.gaps) }),
-			async write(rows) {
-				for (const { conversationId, gaps } of rows)
-					writeGaps(statements, conversationId, { closed: [], opened: gaps });
-			},
-		},
-		eventIdOf: (row) => text(row.event_id),
-	});
 }

@@ -1,86 +1,30 @@
 import {
 	type FirstState,
-	type Gap,
-	type GapOf,
 	type Gaps,
-	gapFrom,
-	gapKey,
+	gapColumns,
+	gapsOf,
+	gapsSql,
 	MAX_FORKS,
 	type MissingEvents,
 	SOURCES,
 	type WrittenGaps,
 } from "../gaps.ts";
 import { nullable, text } from "../values.ts";
+import { insertInto } from "./entries.ts";
 import type { Statements } from "./statements.ts";
-import { markChanged } from "./views.ts";
+
+const FIND = gapsSql("", "g.conversation_id = ?");
 
 /** Returns the gaps of a conversation. */
 export function findGaps(statements: Statements, conversationId: string): Gaps {
-	const rows = statements
-		.prepare(`
-			SELECT g.*, r.owner AS refused_owner FROM gaps g
-			LEFT JOIN refused_posts r ON g.kind = 'refused_batch' AND r.id = CAST(g.missing AS INTEGER)
-			WHERE g.conversation_id = ?
-		`)
-		.all(conversationId);
-	return new Map(
-		rows.map((row) => {
-			const gap = gapFrom(row);
-			return [gapKey(gap), gap];
-		}),
-	);
+	return gapsOf(statements.prepare(FIND).all(conversationId), conversationId, text);
 }
 
 /** Writes changes of the gaps of a conversation. The caller makes the views derive its rows. */
 export function writeGaps(statements: Statements, conversationId: string, { closed, opened }: WrittenGaps): void {
-	for (const gap of closed) deleteGap(statements, { ...gap, conversationId });
-	for (const gap of opened) insertGap(statements, { ...gap, conversationId });
-}
-
-/**
- * Opens a gap, unless the conversation has it, whether or not anything else of the conversation is stored. The caller has
- * begun a transaction.
- */
-export function openGap(statements: Statements, gap: GapOf): void {
-	insertGap(statements, gap);
-	markChanged(statements, gap.conversationId);
-}
-
-/** Closes a gap if the conversation has it. The caller has begun a transaction. */
-export function closeGap(statements: Statements, gap: Pick<GapOf, "conversationId" | "kind" | "missing">): void {
-	deleteGap(statements, gap);
-	markChanged(statements, gap.conversationId);
-}
-
-/** Removes all gaps of a conversation that is removed. */
-export function removeGaps(statements: Statements, conversationId: string): void {
-	statements.prepare("DELETE FROM gaps WHERE conversation_id = ?").run(conversationId);
-}
-
-/**
- * Removes the gaps of a conversation that posts opened which were received before a time: what these posts brought has
- * been pruned. That a batch was refused stays known.
- */
-export function removeOldGaps(statements: Statements, conversationId: string, receivedBefore: bigint): void {
-	const { changes } = statements
-		.prepare("DELETE FROM gaps WHERE conversation_id = ? AND kind IN ('missing_parent', 'missing_leaf') AND since < ?")
-		.run(conversationId, receivedBefore);
-	if (changes > 0) markChanged(statements, conversationId);
-}
-
-function insertGap(statements: Statements, { conversationId, kind, missing, after, since }: GapOf): void {
-	statements
-		.prepare("INSERT INTO gaps VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")
-		.run(conversationId, kind, missing, after ?? null, since);
-}
-
-function deleteGap(
-	statements: Statements,
-	{ conversationId, kind, missing }: Omit<GapOf, keyof Gap> & Pick<Gap, "kind" | "missing">,
-): void {
-	statements
-		.prepare("DELETE FROM gaps WHERE conversation_id = ? AND kind = ? AND missing = ?")
-		.run(conversationId, kind, missing);
+	const remove = statements.prepare("DELETE FROM gaps WHERE conversation_id = ? AND kind = ? AND missing = ?");
+	for (const { kind, missing } of closed) remove.run(conversationId, kind, missing);
+	for (const gap of opened) insertInto(statements, "gaps", gapColumns({ ...gap, conversationId }), "NOTHING");
 }
 
 /**

@@ -1,23 +1,22 @@
 import type { ServiceError } from "../../errors.ts";
 import type { GroupRequest } from "../duplicates.ts";
+import { type Erasure, erasureFrom, idDigest } from "../erasure.ts";
 import { type AppendOutcome, planGroup } from "../group-plan.ts";
 import { type GroupQuery, groupQuery } from "../group-query.ts";
 import type { KnownConversation } from "../known-conversation.ts";
 import { completePlan, type PlanReads, type PlanResults } from "../planning.ts";
 import { columnOfEvent, packRecord, packSecrets, readOrUnreadable } from "../record-column.ts";
 import { withErrorSequence } from "../rows.ts";
-import { bigint, boolean, integer, nullable } from "../values.ts";
+import { addToSender, postsColumns } from "../senders.ts";
+import { bigint, boolean, integer, nullable, text } from "../values.ts";
 import type { WrittenGroup } from "../written-group.ts";
 import { findActivity, writeActivity } from "./activities.ts";
-import { insertChildren, insertEvent, insertUpdate, widenEventTimes } from "./entries.ts";
-import { findErasure } from "./erasures.ts";
+import { insertEvent, insertInto, insertUpdate, widenEventTimes } from "./entries.ts";
 import { findExplained, findForks, findGaps, writeGaps } from "./gaps.ts";
 import { findHead, insertHead, type KnownHead, updateHead } from "./heads.ts";
 import { readRange } from "./log.ts";
 import { RecordReader } from "./record-reader.ts";
-import { addPosts } from "./senders.ts";
 import type { Statements } from "./statements.ts";
-import { findRemoved, markChanged } from "./views.ts";
 
 /** The rows of a conversation before a group. */
 interface FoundRows {
@@ -82,6 +81,20 @@ function readKnown(statements: Statements, { conversationIds, versions, events, 
 	return { known, found };
 }
 
+/** Returns the origin of a conversation that was removed, and of which usage is kept. */
+function findRemoved(statements: Statements, conversationId: string): KnownConversation["removed"] {
+	const row = statements
+		.prepare("SELECT sender, owner FROM usage_conversations WHERE conversation_id = ?")
+		.get(conversationId);
+	return row && { sender: text(row.sender), owner: text(row.owner) };
+}
+
+/** Returns what is kept of a conversation of which nothing else is stored, if it was erased. */
+function findErasure(statements: Statements, conversationId: string): Erasure | undefined {
+	const row = statements.prepare("SELECT * FROM erasures WHERE id_digest = ?").get(idDigest(conversationId));
+	return row && erasureFrom(row, text);
+}
+
 function readNewestPosted(statements: Statements, head: KnownHead | undefined): KnownConversation["newestPosted"] {
 	const sequence = head?.state.newestPosted?.sequence;
 	if (sequence === undefined) return undefined;
@@ -125,8 +138,10 @@ function readForPlan(statements: Statements, { records: sequences, missing }: Pl
 	};
 }
 
+const ADD_TO_SENDER = addToSender({ least: "min", greatest: "max" });
+
 function writeGroup(statements: Statements, written: WrittenGroup, found: ReadonlyMap<string, FoundRows>): void {
-	addPosts(statements, written.posts.all());
+	for (const posts of written.posts.all()) insertInto(statements, "senders", postsColumns(posts), ADD_TO_SENDER);
 	const activities = new Map<string, bigint>();
 	for (const [id, activity] of written.activities)
 		activities.set(
@@ -144,7 +159,8 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 		writeGaps(statements, id, changes);
 		if (!withEntries.has(id)) markChanged(statements, id);
 	}
-	for (const [id, children] of written.children) insertChildren(statements, id, children);
+	for (const [id, children] of written.children)
+		for (const child of children) insertInto(statements, "children", { conversation_id: id, child }, "NOTHING");
 	for (const update of written.updates) {
 		const { redactionVersion, schemaVersion, bytes } = update.record;
 		const record = { redactionVersion, schemaVersion, ...packRecord(bytes) };
@@ -169,6 +185,11 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 			statements.prepare(`UPDATE ${table} SET sender = ? WHERE conversation_id = ?`).run(sender, id);
 		if (!withEntries.has(id)) markChanged(statements, id);
 	}
+}
+
+/** Makes the views derive the rows of a conversation that changes without an entry in a log. */
+function markChanged(statements: Statements, conversationId: string): void {
+	insertInto(statements, "changed_conversations", { conversation_id: conversationId }, "NOTHING");
 }
 
 /** Returns a value that every plan has. */

@@ -1,5 +1,5 @@
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
-import type { AgeBounds, PrunableQuery, RemovalBounds } from "../pruner.ts";
+import type { AgeBounds, PrunableQuery } from "../pruner.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
@@ -67,18 +67,6 @@ export interface Deleted {
 	readonly sequence: bigint;
 	/** Sequence of the base of that; undefined when it has none. */
 	readonly base: bigint | undefined;
-}
-
-/** Finds conversations whose deletion is within the bounds. */
-export function findDeleted(statements: Statements, { below, receivedBefore, limit }: RemovalBounds): Deleted[] {
-	const rows = statements
-		.prepare(`
-			SELECT c.id, c.conversation_id, c.sequence, u.base_sequence
-			FROM conversations c INDEXED BY conversations_by_status JOIN updates u ON u.sequence = c.sequence
-			WHERE c.status = ${DELETING} AND c.sequence < ? AND u.received_at < ? ORDER BY c.sequence LIMIT ?
-		`)
-		.all(below, receivedBefore, limit);
-	return rows.map(deletedFrom);
 }
 
 /** Returns a conversation if its deletion is within the bounds. */

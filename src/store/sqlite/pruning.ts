@@ -1,6 +1,6 @@
 import type { WorkerThread } from "../../threads/worker-thread.ts";
 import type { PruningEngine } from "../pruner.ts";
-import type { ViewAnswer, ViewQuery } from "../views/read-view.ts";
+import type { WaitForViews } from "../views/read-view.ts";
 import type { ReaderCalls } from "./reader.ts";
 import type { WriterCalls } from "./writer.ts";
 
@@ -11,10 +11,7 @@ import type { WriterCalls } from "./writer.ts";
 export function pruningOf(
 	{ calls: writer }: WorkerThread<WriterCalls>,
 	{ calls: reader }: WorkerThread<ReaderCalls>,
-	readOfView: <Query, Result>(
-		read: (query: ViewQuery<Query>) => Promise<ViewAnswer<Result>>,
-		query: Query,
-	) => Promise<Result>,
+	readOfView: WaitForViews,
 ): PruningEngine<bigint> {
 	return {
 		maxRemoved: 100,

@@ -2,8 +2,9 @@ import { release } from "../../memory.ts";
 import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { recordFrom } from "../rows.ts";
+import type { RecordReader as RecordReaderOfSession } from "../session.ts";
 import type { StoredRecord, Unreadable } from "../stored-record.ts";
-import { bigint, nullable } from "../values.ts";
+import { bigint, nullable, type Row } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
 /** A record as it is stored: whole or a delta. */
@@ -16,7 +17,9 @@ export interface RawRecord extends StoredRecord {
  * Reads the records of one result one by one, so that a damaged record does not fail the whole query. Successive deltas
  * over the same base read it once.
  */
-export class RecordReader implements Disposable {
+export class RecordReader implements RecordReaderOfSession {
+	readonly columns = "";
+	readonly join = "";
 	readonly #statements: Statements;
 	#base: { readonly sequence: bigint; readonly record: StoredRecord } | undefined;
 
@@ -24,10 +27,9 @@ export class RecordReader implements Disposable {
 		this.#statements = statements;
 	}
 
-	/** Returns the whole record of an update, in memory that nothing else uses. */
-	read(sequence: bigint): StoredRecord | Unreadable {
+	read(row: Row): StoredRecord | Unreadable {
 		return readOrUnreadable(() => {
-			const { base, ...record } = this.readRaw(sequence);
+			const { base, ...record } = this.readRaw(bigint(row.sequence));
 			if (base === undefined) return record;
 			if (this.#base?.sequence !== base) {
 				this[Symbol.dispose]();

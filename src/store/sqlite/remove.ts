@@ -1,8 +1,9 @@
+import { closeGap, removeOldGaps } from "../gaps.ts";
 import type { RemovalBounds } from "../pruner.ts";
 import type { LogTable } from "../sequence-log.ts";
-
+import type { Session } from "../session.ts";
+import { tableOf } from "../tables.ts";
 import { bigint, type Row, text } from "../values.ts";
-import { closeGap, removeGaps, removeOldGaps } from "./gaps.ts";
 import { getDeleted, IS_BASE } from "./prunable.ts";
 import type { Statements } from "./statements.ts";
 import { removeEventText, removeTitle } from "./text-index.ts";
@@ -40,8 +41,7 @@ export function removeUpdates(statements: Statements, sequences: readonly bigint
  *
  * @returns the number of removed events
  */
-export function removeEvents(statements: Statements, bounds: RemovalBounds): number {
-	const { receivedBefore } = bounds;
+export async function removeEvents(statements: Statements, session: Session, bounds: RemovalBounds): Promise<number> {
 	const rows = eventsToRemove(statements, bounds);
 	const removed = removeRows(statements, "events", rows);
 	// A conversation without a record goes with its last event.
@@ -50,11 +50,11 @@ export function removeEvents(statements: Statements, bounds: RemovalBounds): num
 			AND NOT EXISTS (SELECT 1 FROM events e WHERE e.activity = a.id)
 			AND NOT EXISTS (SELECT 1 FROM heads c WHERE c.conversation_id = a.conversation_id)
 	`);
-	for (const id of new Set(rows.map(({ conversation_id }) => text(conversation_id)))) {
+	const ids = [...new Set(rows.map(({ conversation_id }) => text(conversation_id)))];
+	for (const id of ids)
 		if (removeActivity.run(id).changes > 0)
-			closeGap(statements, { conversationId: id, kind: "no_record", missing: "" });
-		removeOldGaps(statements, id, receivedBefore);
-	}
+			await closeGap(session, { conversationId: id, kind: "no_record", missing: "" });
+	await removeOldGaps(session, ids, bounds.receivedBefore);
 	return removed;
 }
 
@@ -124,10 +124,28 @@ export function removeDeleted(statements: Statements, { conversationId, ...bound
 	removeTitle(statements, id);
 	statements.prepare("DELETE FROM activities WHERE conversation_id = ?").run(conversationId);
 	statements.prepare("DELETE FROM children WHERE conversation_id = ?").run(conversationId);
-	removeGaps(statements, conversationId);
+	statements.prepare("DELETE FROM gaps WHERE conversation_id = ?").run(conversationId);
 	statements.prepare("DELETE FROM refused_posts WHERE conversation_id = ?").run(conversationId);
 	statements.prepare("DELETE FROM heads WHERE id = ?").run(id);
 	return removed;
+}
+
+/** Removes all entries of a conversation, its title and their texts in the index of words. */
+export function removeEntriesOf(statements: Statements, conversationId: string): void {
+	for (const log of ["events", "updates"] as const) {
+		const { column = "", table = "" } = tableOf("sqlite", log).reference ?? {};
+		const of = statements.prepare(`SELECT id, owner FROM ${table} WHERE conversation_id = ?`).get(conversationId);
+		if (of === undefined) continue;
+		const id = bigint(of.id);
+		for (const row of statements.prepare(`SELECT sequence FROM ${log} WHERE ${column} = ?`).all(id)) {
+			const sequence = bigint(row.sequence);
+			if (log === "events") removeEventText(statements, sequence);
+			if (typeof of.owner === "string")
+				statements.prepare(`DELETE FROM ${log}_of_owners WHERE owner = ? AND sequence = ?`).run(of.owner, sequence);
+		}
+		statements.prepare(`DELETE FROM ${log} WHERE ${column} = ?`).run(id);
+		if (log === "updates") removeTitle(statements, id);
+	}
 }
 
 /** SQL for the owner of the conversation with the id `:id`. */

@@ -1,38 +1,11 @@
-import type { Columns, Dialect, Session, TitleChange, Value } from "../session.ts";
+import type { Columns, Session, TitleChange, Value } from "../session.ts";
 import { type Table, tableOf } from "../tables.ts";
-import { bigint, type Row, text } from "../values.ts";
+import { bigint, type Row } from "../values.ts";
+import { SQLITE } from "./dialect.ts";
 import { bound, insertInto as insertRow, widenEventTimes } from "./entries.ts";
+import { chooseIndex } from "./index-choice.ts";
+import { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
-import { saturatingSum } from "./usage-report.ts";
-
-const DIALECT: Dialect = {
-	engine: "sqlite",
-	schema: "",
-	headKey: "id",
-	headReference: "conversation",
-	entries: {
-		updates: {
-			from: "updates e CROSS JOIN heads h ON h.id = e.conversation",
-			besideDamage: "updates e INDEXED BY updates_by_conversation CROSS JOIN heads h ON h.id = e.conversation",
-			conversationId: "h.conversation_id",
-		},
-		events: {
-			from: "events e CROSS JOIN activities a ON a.id = e.activity",
-			besideDamage: "events e INDEXED BY events_by_activity CROSS JOIN activities a ON a.id = e.activity",
-			conversationId: "a.conversation_id",
-		},
-	},
-	isCurrent: "u.sequence = h.sequence",
-	// No head has a negative id.
-	keyWithoutHead: "-a.id",
-	isOfActivity: "e.activity = a.id",
-	title: "c.title",
-	usageId: "conversation_id",
-	// The row ids stay.
-	usageReferences: [],
-	sum: saturatingSum,
-	forUpdate: "",
-};
 
 /** Returns the session of a connection, in whose thread it runs. Statements run at once. */
 export function sqliteSession(statements: Statements): Session {
@@ -42,10 +15,8 @@ export function sqliteSession(statements: Statements): Session {
 		for (const values of rows) statement.run(...values.map(bound));
 	};
 	return {
-		dialect: DIALECT,
+		...SQLITE,
 		all: async (sql, ...values) => run(sql, values),
-		isIn: (column) => `${column} IN (SELECT value FROM json_each(?))`,
-		readText: text,
 		stored: (_, row) =>
 			Object.fromEntries(
 				Object.entries(row).map(([name, value]) => [name, typeof value === "boolean" ? BigInt(value) : value]),
@@ -55,8 +26,8 @@ export function sqliteSession(statements: Statements): Session {
 				if (before === undefined) run(insertInto(table.name, Object.keys(after)), Object.values(after));
 				else updateRow(table, before, after, run);
 		},
-		async insert(table, rows) {
-			for (const row of rows) insertRow(statements, table, row);
+		async insert(table, rows, ifExists) {
+			for (const row of rows) insertRow(statements, table, row, ifExists);
 		},
 		async insertEntries(log, rows) {
 			const { column = "", table: conversations } = tableOf("sqlite", log).reference ?? {};
@@ -90,6 +61,26 @@ export function sqliteSession(statements: Statements): Session {
 				rows.map((row) => valuesOf(row, key)),
 			);
 		},
+		// The one writer has locked the database.
+		lock: async () => undefined,
+		lockTable: async () => undefined,
+		async setOwner(conversationIds, owner) {
+			for (const id of conversationIds) {
+				for (const [table, entries] of LOGS_OF_OWNERS)
+					run(`DELETE FROM ${table} WHERE (owner, sequence) IN (${entries})`, [id]);
+				for (const table of OWNED) run(`UPDATE ${table} SET owner = ? WHERE conversation_id = ?`, [owner, id]);
+				for (const [table, entries] of LOGS_OF_OWNERS) run(`INSERT INTO ${table} ${entries}`, [id]);
+			}
+		},
+		find: async (conditions, order) => chooseIndex(statements, conditions, order),
+		records: () => new RecordReader(statements),
+		contents: {
+			columns: "",
+			read: ({ sequence }) =>
+				statements
+					.prepare("SELECT text, unpacked_size, checksum, secrets, redaction_version FROM events WHERE sequence = ?")
+					.get(bigint(sequence)),
+		},
 		async writeTitles(changes) {
 			for (const change of changes) if (change.before !== change.after) writeTitle(change, run);
 		},
@@ -98,6 +89,22 @@ export function sqliteSession(statements: Statements): Session {
 		},
 	};
 }
+
+/** Tables whose rows have the owner of their conversation. */
+const OWNED = ["heads", "activities", "pruned"];
+/** The logs of owners, with the query for the rows of a conversation. */
+const LOGS_OF_OWNERS = [
+	[
+		"updates_of_owners",
+		`SELECT c.owner, u.sequence FROM heads c CROSS JOIN updates u INDEXED BY updates_by_conversation
+			ON u.conversation = c.id WHERE c.conversation_id = ? AND c.owner IS NOT NULL`,
+	],
+	[
+		"events_of_owners",
+		`SELECT a.owner, e.sequence FROM activities a CROSS JOIN events e INDEXED BY events_by_activity
+			ON e.activity = a.id WHERE a.conversation_id = ? AND a.owner IS NOT NULL`,
+	],
+] as const;
 
 type Run = (sql: string, values: readonly (Value | undefined)[]) => Row[];
 

@@ -11,6 +11,7 @@ import {
 import { Announcer } from "../announcer.ts";
 import { compactStep } from "../compaction.ts";
 import { appendJudged, type IsSameRecord, type Judgement } from "../duplicates.ts";
+import { methodsOf, viewReads } from "../operations.ts";
 import { Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
 import type { Store } from "../store.ts";
@@ -95,18 +96,7 @@ function orUnavailable<Result>(work: () => Result): Result {
 const MAX_READER_CALLS = 64;
 
 /** The calls of readers that read a view. */
-const VIEW_READS: readonly (keyof ReaderCalls)[] = [
-	"listConversations",
-	"countConversations",
-	"findDocuments",
-	"findDeleted",
-	"listSenders",
-	"reportUsage",
-	"getUsageRange",
-	"listUsedPeriods",
-	"listModelUsage",
-	"listUsageTotals",
-];
+const VIEW_READS: readonly string[] = [...Object.keys(viewReads), "findDocuments"];
 
 /** Milliseconds without a search after which the thread for it ends. */
 const SEARCH_IDLE = 60_000;
@@ -181,6 +171,7 @@ function storeOf(
 	}
 
 	return {
+		...methodsOf(reader.calls, reader.calls, writer.calls, readOfView),
 		updates: {
 			list: (query) => reader.calls.listUpdates(query),
 			range: (query = {}) => reader.calls.range({ log: "updates", query }),
@@ -190,22 +181,6 @@ function storeOf(
 			list: (query) => reader.calls.listEvents(query),
 			range: (query = {}) => reader.calls.range({ log: "events", query }),
 			subscribe: (listener) => events.subscribe(listener),
-		},
-		accessKeys: {
-			list: () => writer.calls.listAccessKeys(),
-			create: (key) => writer.calls.createAccessKey(key),
-			revoke: (name, at) => writer.calls.revokeAccessKey({ name, at }),
-			touch: (uses) => writer.calls.touchAccessKeys(uses),
-		},
-		refusedPosts: {
-			add: (posts, room) => writer.calls.addRefusedPosts({ posts, room }),
-			accept: (post, room) => writer.calls.acceptRefusedPost({ post, room }),
-			expire: (age) => writer.calls.expireRefusedPosts(age),
-			list: (query) => reader.calls.listRefusedPosts(query),
-			get: (id, owner) => reader.calls.getRefusedPost({ id, owner }),
-			setReasons: (refused) => writer.calls.setRefusedReasons(refused),
-			remove: (id) => writer.calls.removeRefusedPost(id),
-			usage: () => reader.calls.refusedUsage(),
 		},
 		textIndex: {
 			progress: () => reader.calls.readIndexProgress(),
@@ -218,7 +193,6 @@ function storeOf(
 			empty: (expects) => writer.calls.emptyIndex(expects),
 			find: (query, signal) => readOfView((of) => search.calls.findDocuments(of, signal), query),
 		},
-		tables: { read: reader.calls, write: writer.calls },
 		async append(update, signal) {
 			const { record, summary } = update;
 			const compacted = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };
@@ -240,13 +214,11 @@ function storeOf(
 			if (appended.updateSequence !== undefined) updates.announce(appended.updateSequence);
 			return appended;
 		},
-		getRecordState: (conversationId, eventIds) => reader.calls.getRecordState({ conversationId, eventIds }),
 		async assignOwner(assignment) {
 			const assigned = await writer.calls.assignOwner(assignment);
 			if (assigned > 0) for (const log of [updates, events]) log.announceRewrite();
 			return assigned;
 		},
-		countWithoutSender: () => reader.calls.countWithoutSender(),
 		async erase(request) {
 			const erased = await writer.calls.erase(request);
 			if (erased?.erasure === undefined) return erased;
@@ -257,30 +229,14 @@ function storeOf(
 		async purge() {
 			while (await writer.calls.purge());
 		},
-		getErasure: (conversationId) => reader.calls.getErasure(conversationId),
-		getOrigin: (conversationId) => reader.calls.getOrigin(conversationId),
-		listGaps: (conversationId) => reader.calls.listGaps(conversationId),
-		listUnapplied: (limit) => reader.calls.listUnapplied(limit),
-		get: (conversationId, asOf, owner) => reader.calls.get({ conversationId, asOf, owner }),
-		readEvents: (sequences) => reader.calls.readEvents(sequences),
-		listConversations: (query) => readOfView(reader.calls.listConversations, query),
-		countConversations: (query) => readOfView(reader.calls.countConversations, query),
 		// One process has the database open.
 		claim: async () => true,
 		async resetViews(views) {
 			await writer.calls.resetViews(views);
 			await follow({ updates: 0n, events: 0n });
 		},
-		listViews: () => reader.calls.listViews(),
 		prune: (policy) => pruner.prune(policy),
 		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
-		addRefusals: (refusals) => writer.calls.addRefusals(refusals),
-		listSenders: (owner) => readOfView(reader.calls.listSenders, owner),
-		reportUsage: (query) => readOfView(reader.calls.reportUsage, query),
-		getUsageRange: (owner) => readOfView(reader.calls.getUsageRange, owner),
-		listUsedPeriods: (query) => readOfView(reader.calls.listUsedPeriods, query),
-		listModelUsage: () => readOfView(reader.calls.listModelUsage, undefined),
-		listUsageTotals: (after) => readOfView(reader.calls.listUsageTotals, after),
 		getRetentionTime: () => reader.calls.getRetentionTime(),
 		saveRetentionTime: (time) => writer.calls.saveRetentionTime(time),
 		compactEvents: async (after) =>

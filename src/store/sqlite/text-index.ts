@@ -1,6 +1,7 @@
 import { EXAMINED_UPDATES, examinedUpdateFrom, foundTitles } from "../changed-titles.ts";
 import type { Condition } from "../condition.ts";
-import type { Sql } from "../condition-sql.ts";
+import { allOf, conditionSql } from "../condition-sql.ts";
+import type { Sql } from "../session.ts";
 import {
 	type DocumentQuery,
 	type FoundDocument,
@@ -14,7 +15,8 @@ import {
 	type TitleWords,
 } from "../text-index.ts";
 import { bigint, bindable, integer, nullable, text } from "../values.ts";
-import { conditionsOf, parametersOf } from "./conditions.ts";
+import { SQLITE } from "./dialect.ts";
+import { bound } from "./entries.ts";
 import type { Statements } from "./statements.ts";
 
 /** Begins the word by which the documents of a conversation are found. No word of a text has it. */
@@ -168,7 +170,7 @@ function* findEvents(
 				${filter.map((one) => `AND ${one.text}`).join(" ")}
 			ORDER BY search_texts.rowid DESC LIMIT ?
 		`)
-		.iterate(matchOf(query, words), bindable(below), least, ...parametersOf(filter), limit);
+		.iterate(matchOf(query, words), bindable(below), least, ...allOf(filter).parameters.map(bound), limit);
 	for (const row of rows) yield { conversationId: text(row.conversation_id), event: bigint(row.sequence), title: 0n };
 }
 
@@ -200,7 +202,15 @@ function findTitles(
 			WHERE (position, sequence) < (?, ?) AND (position, sequence) >= (?, ?)
 			ORDER BY position DESC, sequence DESC LIMIT ?
 		`)
-		.all(matchOf(query, []), ...parametersOf(filter), before.event, before.title, from.event, from.title, limit);
+		.all(
+			matchOf(query, []),
+			...allOf(filter).parameters.map(bound),
+			before.event,
+			before.title,
+			from.event,
+			from.title,
+			limit,
+		);
 	return rows.map((row) => ({
 		conversationId: text(row.conversation_id),
 		event: bigint(row.position),
@@ -209,7 +219,7 @@ function findTitles(
 }
 
 function filterOf(conditions: readonly Condition[]): Sql[] {
-	return conditionsOf(conditions).map(({ test }) => test);
+	return conditionSql(conditions, SQLITE).map(({ test }) => test);
 }
 
 /**

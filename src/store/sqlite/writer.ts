@@ -2,60 +2,49 @@ import { isPast, SENDER_GONE } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import { failureOf, type Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
-import {
-	type AccessKeyRow,
-	type AccessKeyUse,
-	createAccessKey,
-	listAccessKeys,
-	revokeAccessKey,
-	touchAccessKeys,
-} from "../access-keys.ts";
+import { assignOwner } from "../assign-owner.ts";
 import type { RepackedRange, ReturnedSpace } from "../compaction.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
-import type { Erased, EraseRequest } from "../erasure.ts";
+import { type ErasingEngine, erase, findDamaged } from "../erase.ts";
+import {
+	type Erased,
+	type EraseRequest,
+	erasureColumns,
+	REPLACE_ERASURE,
+	type UnreadableRelative,
+} from "../erasure.ts";
 import type { AppendedEvents, NewEvents } from "../event-batch.ts";
-import { eraseDeliveries } from "../forwarding.ts";
+import { isRepeatable, writes } from "../operations.ts";
 import type { OwnerAssignment } from "../owners.ts";
 import type { RemovalBounds } from "../pruner.ts";
-import type { AcceptedPost, RefusedAge, RefusedPostRow, RefusedRoom, StillRefused } from "../refused-posts.ts";
-import type { NewRefusals } from "../senders.ts";
-import { callsOf } from "../session-calls.ts";
-import { isRepeatable, sideWrites } from "../side-tables.ts";
+import { callsOf } from "../session.ts";
 import type { IndexProgress, IndexStep } from "../text-index.ts";
 import type { Appended } from "../updates.ts";
 import { deriveConversations } from "../views/conversations.ts";
 import { FollowedAhead, type ViewName, type ViewPosition } from "../views/follow.ts";
-import { assignUsage, forgetUsage, keepUsage, removeUnused, settleUsage } from "../views/usage.ts";
+import { keepUsage, removeUnused } from "../views/usage.ts";
 import { findUnreadable, followViews, resetViews } from "../views/views.ts";
 import { bytesOfBatch } from "./batch.ts";
 import type { SenderDeadline } from "./calls.ts";
 import { returnSpace, writeTexts } from "./compaction.ts";
 import { hasLog, openForWriting, transaction, transactionAsync, type WriterOptions } from "./database.ts";
-import { type DamagedUpdates, erase, findDamaged } from "./erase.ts";
 import { appendGroup } from "./group.ts";
 import { LOCK_TIMEOUT } from "./lock.ts";
+import { readRange, skipSequences } from "./log.ts";
 import { OpenFiles } from "./open-files.ts";
-import { assignOwner } from "./owners.ts";
-import { Purge } from "./purge.ts";
-import {
-	acceptRefusedPost,
-	addRefusedPosts,
-	expireRefusedPosts,
-	removeRefusedPost,
-	setRefusedReasons,
-} from "./refused-posts.ts";
+import { mustPurge, Purge } from "./purge.ts";
 import {
 	conversationsOfUpdates,
 	conversationsToLose,
 	type DeletedRequest,
 	removeDeleted,
+	removeEntriesOf,
 	removeEvents,
 	removeUpdates,
 } from "./remove.ts";
 import { isDamage, isDatabaseFailure } from "./result-codes.ts";
 import { beginRun, endRun } from "./run.ts";
 import { createSchema } from "./schema.ts";
-import { addRefusals } from "./senders.ts";
 import { sqliteSession } from "./session.ts";
 import { Statements } from "./statements.ts";
 import { emptyIndex, readProgress, resetIndex, writeStep } from "./text-index.ts";
@@ -206,24 +195,33 @@ function writer(options: WriterOptions) {
 		}
 	}
 
+	const erasing: ErasingEngine = {
+		async removeEntries(conversationId) {
+			// The sequences of the erased entries must not be used again.
+			skipSequences(statements, "events", 0n);
+			skipSequences(statements, "updates", 1n);
+			removeEntriesOf(statements, conversationId);
+		},
+		async keep(erasure) {
+			const kept = { ...erasure, sequence: readRange(statements, "updates", {}).newest };
+			await session.insert("erasures", [erasureColumns(kept)], REPLACE_ERASURE);
+			return kept;
+		},
+	};
+
 	/** Erases a conversation. Records of its relatives that are on damaged pages do not keep it. */
 	async function eraseBesideDamage(request: EraseRequest): Promise<Erased | undefined> {
-		const eraseWith = (damaged?: DamagedUpdates) =>
+		const eraseWith = (damaged?: readonly UnreadableRelative[]) =>
 			writeInSession(async () => {
-				await settleUsage(session, [request.conversationId]);
-				const done = erase(statements, request, damaged);
-				if (done === undefined) return undefined;
-				const { relatives, ...erased } = done;
-				if (erased.erasure !== undefined) await forgetUsage(session, request.conversationId);
-				await deriveConversations(session, [request.conversationId, ...relatives]);
-				if (erased.erasure !== undefined) await eraseDeliveries(session, request.conversationId, request.erasedAt);
+				const erased = await erase(session, erasing, request, damaged);
+				if (erased !== undefined) mustPurge(statements);
 				return erased;
 			});
 		try {
 			return await eraseWith();
 		} catch (error) {
-			const damaged = isDamage(error) ? findDamaged(statements, request.conversationId) : new Map();
-			if (damaged.size === 0) throw error;
+			const damaged = isDamage(error) ? await findDamaged(session, request.conversationId, isDamage) : [];
+			if (damaged.length === 0) throw error;
 			return await eraseWith(damaged);
 		}
 	}
@@ -262,16 +260,12 @@ function writer(options: WriterOptions) {
 				writeInSession(async () => {
 					const ids = conversationsToLose(statements, bounds);
 					await keepUsage(session, ids);
-					const removed = removeEvents(statements, bounds);
+					const removed = await removeEvents(statements, session, bounds);
 					await removeUnused(session, ids);
 					return removed;
 				}),
 			assignOwner: (assignment: OwnerAssignment) =>
-				writeInSession(async () => {
-					const ids = assignOwner(statements, assignment);
-					await assignUsage(session, ids, assignment.owner);
-					return ids.length;
-				}),
+				writeInSession(async () => (await assignOwner(session, assignment)).length),
 			/** Erases a conversation: see `Store.erase`. */
 			async erase(request: EraseRequest): Promise<Erased | undefined> {
 				await follow(undefined);
@@ -301,14 +295,6 @@ function writer(options: WriterOptions) {
 				if (committedAt === undefined || performance.now() - committedAt > PROOF_MILLISECONDS) write(() => check.run());
 			},
 			saveRetentionTime: (time: bigint): void => void write(() => saveRetentionTime.run(time)),
-			addRefusals: (refusals: NewRefusals): void => write(() => addRefusals(statements, refusals)),
-			addRefusedPosts: (added: { readonly posts: readonly RefusedPostRow[]; readonly room: RefusedRoom }) =>
-				write(() => addRefusedPosts(statements, added)),
-			acceptRefusedPost: (accepted: { readonly post: AcceptedPost; readonly room: RefusedRoom }) =>
-				write(() => acceptRefusedPost(statements, accepted)),
-			expireRefusedPosts: (age: RefusedAge) => write(() => expireRefusedPosts(statements, age)),
-			setRefusedReasons: (refused: StillRefused): void => write(() => setRefusedReasons(statements, refused)),
-			removeRefusedPost: (id: bigint): void => write(() => removeRefusedPost(statements, id)),
 			readIndexProgress: () => readProgress(statements),
 			writeIndexStep: (step: IndexStep) => write(() => writeStep(statements, step)),
 			resetIndex: (): void => write(() => resetIndex(statements)),
@@ -320,11 +306,7 @@ function writer(options: WriterOptions) {
 				if (!returned.hasMore) database.exec("PRAGMA wal_checkpoint(PASSIVE)");
 				return returned;
 			},
-			listAccessKeys: () => listAccessKeys(session),
-			createAccessKey: (key: AccessKeyRow) => writeInSession(() => createAccessKey(session, key)),
-			revokeAccessKey: (revoked: AccessKeyUse) => writeInSession(() => revokeAccessKey(session, revoked)),
-			touchAccessKeys: (uses: readonly AccessKeyUse[]) => writeInSession(() => touchAccessKeys(session, uses)),
-			...callsOf(sideWrites, (name, work) =>
+			...callsOf(writes, (name, work) =>
 				isRepeatable(name)
 					? withoutWaitingForDisk(() => writeInSession(() => work(session)))
 					: writeInSession(() => work(session)),

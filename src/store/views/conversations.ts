@@ -181,7 +181,7 @@ async function readHeads(
 		`SELECT h.${headKey}, h.conversation_id, h.sequence, h.status, h.created_at, h.updated_at, h.run_started_at,
 			h.posted_at, h.parent_id, h.source_id, h.sender, h.owner, u.summary, a.last_at, a.error_at,
 			${gaps("count(*)")} AS gap_count, ${gaps("min(g.since)")} AS gaps_since
-		FROM ${schema}heads h JOIN ${schema}updates u ON ${isCurrent}
+		FROM ${schema}heads h JOIN ${schema}updates u ON ${isCurrent("h")}
 		LEFT JOIN ${schema}activities a ON a.conversation_id = h.conversation_id
 		WHERE ${isIn("h.conversation_id")}`,
 		conversationIds,

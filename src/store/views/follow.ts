@@ -133,3 +133,13 @@ async function newestEntries({ dialect: { schema }, all }: Session): Promise<Vie
 	);
 	return { updates: bigint(row?.updates), events: bigint(row?.events) };
 }
+
+/** Notes that conversations change without an entry in a log, so that the views derive their rows. */
+export async function markChanged(
+	{ insert }: Pick<Session, "insert">,
+	conversationIds: readonly string[],
+): Promise<void> {
+	// In the same order in all transactions, so that none waits for another one that waits for it.
+	const rows = conversationIds.toSorted().map((id) => ({ conversation_id: id }));
+	await insert("changed_conversations", rows, "NOTHING");
+}

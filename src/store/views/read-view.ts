@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../../errors.ts";
 import type { Session } from "../session.ts";
-import { bigint, nullable, text } from "../values.ts";
+import { bigint, boolean, nullable, text } from "../values.ts";
 import type { Behind, ViewName, ViewPosition } from "./follow.ts";
 
 /** Milliseconds that a read waits for its view. */
@@ -38,8 +38,44 @@ export async function listViews({ all, dialect: { schema } }: Session): Promise<
 	});
 }
 
+/** Returns the newest entries if one of the views has not followed up to them; otherwise undefined. */
+async function newestIfBehind(
+	{ all, dialect: { schema, newest } }: Session,
+	views: readonly ViewName[],
+): Promise<Behind | undefined> {
+	const rows = await all(
+		`SELECT v.name, v.updates, v.events, ${newest.updates} AS newest_update, ${newest.events} AS newest_event,
+			EXISTS (SELECT 1 FROM ${schema}changed_conversations) AS has_changed
+		FROM ${schema}views v`,
+	);
+	for (const view of views) {
+		const row = rows.find(({ name }) => name === view);
+		const found = { view, updates: bigint(row?.newest_update), events: bigint(row?.newest_event) };
+		if (found.updates > bigint(row?.updates) || found.events > bigint(row?.events) || boolean(row?.has_changed))
+			return found;
+	}
+	return undefined;
+}
+
 /** The result of such a read; or the newest entries, if the view has not followed up to them. */
 export type ViewAnswer<Result> = { readonly result: Result } | { readonly behind: Behind };
+
+/** Returns the operation that reads views, unless one of them has not followed up to the newest entries. */
+export function ofViews<Query, Result>(
+	read: (session: Session, query: Query) => Promise<Result>,
+	...views: readonly ViewName[]
+): (session: Session, query: ViewQuery<Query>) => Promise<ViewAnswer<Result>> {
+	return async (session, { query, isFollowed }) => {
+		const behind = isFollowed ? undefined : await newestIfBehind(session, views);
+		return behind === undefined ? { result: await read(session, query) } : { behind };
+	};
+}
+
+/** Runs an operation of {@link ofViews}, when the views have followed. */
+export type WaitForViews = <Query, Result>(
+	read: (query: ViewQuery<Query>) => Promise<ViewAnswer<Result>>,
+	query: Query,
+) => Promise<Result>;
 
 /**
  * Reads a view when it has everything that was accepted before.

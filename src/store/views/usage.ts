@@ -431,7 +431,7 @@ async function seeHeads(session: Session, seen: ReadonlyMap<string, Seen>): Prom
 		`SELECT h.conversation_id, h.sequence, h.life_began_at, h.source_id, h.sender, h.owner, u.origin, u.received_at,
 			u.base_sequence, u.unpacked_size, u.checksum, u.summary, u.activity,
 			CASE WHEN u.size <= ${MAX_TOGETHER} THEN u.record END AS record
-		FROM ${dialect.schema}heads h JOIN ${dialect.schema}updates u ON ${dialect.isCurrent}
+		FROM ${dialect.schema}heads h JOIN ${dialect.schema}updates u ON ${dialect.isCurrent("h")}
 		WHERE ${isIn("h.conversation_id")}`,
 		[...seen.keys()],
 	);

@@ -3,8 +3,9 @@ import pg from "pg";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import { SENDER_GONE } from "../../../src/call-signal.ts";
 import { lockConversations, tryLockHistory } from "../../../src/store/postgres/locks.ts";
+import { postgresSession } from "../../../src/store/postgres/session.ts";
 import type { Session } from "../../../src/store/postgres/transaction.ts";
-import { listUpdates } from "../../../src/store/postgres/updates.ts";
+import { listUpdates } from "../../../src/store/read-logs.ts";
 import { appendEvents, batch, event } from "../event-samples.ts";
 import { append, sample, second, start } from "../samples.ts";
 import { connect, Databases, openStore } from "./databases.ts";
@@ -77,7 +78,7 @@ test("a page of updates that is read during an erasure lacks no update before it
 			}
 			return results;
 		};
-		return await listUpdates({ query }, { after: 0n, limit: 10, withRecords: false });
+		return await listUpdates(postgresSession({ query }), { after: 0n, limit: 10, withRecords: false });
 	});
 	expect(isErased).toBe(true);
 	expect(page.map(({ sequence }) => sequence)).toEqual([1n]);

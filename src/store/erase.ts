@@ -1,0 +1,218 @@
+import { forgetInUpdate, meetingQuery, RELATED_COLUMNS } from "./erased-updates.ts";
+import {
+	type Erased,
+	type EraseRequest,
+	type Erasure,
+	idDigest,
+	markedTime,
+	type UnreadableRelative,
+} from "./erasure.ts";
+import { eraseDeliveries } from "./forwarding.ts";
+import { listConversations } from "./list-conversations.ts";
+import { removeRefusedOf } from "./refused-posts.ts";
+import type { Session } from "./session.ts";
+import { bigint, nullable, type Row, text } from "./values.ts";
+import { deriveConversations } from "./views/conversations.ts";
+import { lockView } from "./views/follow.ts";
+import { forgetUsage, settleUsage } from "./views/usage.ts";
+
+/** What an engine does in its own way when it erases a conversation. */
+export interface ErasingEngine {
+	/** Removes all entries of a conversation from the logs, its title and their texts from the index of words. */
+	removeEntries(conversationId: string): Promise<void>;
+	/** Takes a sequence of the log of updates, which no entry gets, and stores the erasure. It is the last write. */
+	keep(erasure: Omit<Erasure, "sequence">): Promise<Erasure>;
+}
+
+/**
+ * Erases a conversation: see `Store.erase`. The views have followed the logs.
+ *
+ * @param damaged updates of relatives that stay as they are
+ */
+export async function erase(
+	session: Session,
+	engine: ErasingEngine,
+	{ conversationId, owner, conditions, erasedAt }: EraseRequest,
+	damaged: readonly UnreadableRelative[] = [],
+): Promise<Erased | undefined> {
+	const { all, isIn, readText, lock, dialect } = session;
+	const candidates = await findRelated(session, conversationId);
+	await lock([conversationId, ...candidates]);
+	const remains = await readRemains(session, conversationId);
+	const known = remains && {
+		owner: nullable(readText, remains.owner),
+		lifeBeganAt: nullable(bigint, remains.life_began_at),
+		createdAt: nullable(bigint, remains.created_at),
+	};
+	const isOwn = known !== undefined && (owner === undefined || known.owner === owner);
+	await lockView(session, "conversations");
+	if (conditions !== undefined) {
+		await deriveConversations(session, [conversationId]);
+		const query = meetingQuery(conversationId, conditions);
+		if (!isOwn || (await listConversations(session, query)).length === 0) return undefined;
+	}
+	const refused = await removeRefusedOf(session, conversationId, owner);
+	if (!isOwn) return refused === 0 ? undefined : { erasure: undefined, unreadable: [] };
+	const heads = await all(
+		`SELECT conversation_id, owner FROM ${dialect.schema}heads WHERE ${isIn("conversation_id")}`,
+		candidates,
+	);
+	const relatives = heads
+		.filter((row) => nullable(readText, row.owner) === known.owner)
+		.map((row) => text(row.conversation_id));
+	const unreadable = await forgetRelations(session, conversationId, relatives, damaged);
+	await settleUsage(session, [conversationId]);
+	await engine.removeEntries(conversationId);
+	for (const table of ["activities", "heads", "pruned", "gaps", "children", "changed_conversations"])
+		await all(`DELETE FROM ${dialect.schema}${table} WHERE conversation_id = ?`, conversationId);
+	await forgetUsage(session, conversationId);
+	await deriveConversations(session, [conversationId, ...relatives]);
+	await eraseDeliveries(session, conversationId, erasedAt);
+	const createdAt = markedTime(known.lifeBeganAt, known.createdAt, erasedAt);
+	const erasure = await engine.keep({
+		idDigest: idDigest(conversationId),
+		owner: known.owner,
+		createdAt,
+		erasedAt,
+	});
+	return { erasure, unreadable };
+}
+
+/**
+ * Reads the owner of a conversation and the beginning of its life; undefined when nothing is stored but refused posts and
+ * their gaps.
+ */
+async function readRemains(
+	{ all, dialect: { schema, usageId } }: Session,
+	conversationId: string,
+): Promise<Row | undefined> {
+	const lifeBeganAt = `(SELECT life_began_at FROM ${schema}usage_conversations WHERE ${usageId} = ?)`;
+	const [row] = await all(
+		`SELECT owner, life_began_at, created_at FROM (
+			SELECT 1 AS rank, owner, coalesce(life_began_at, ${lifeBeganAt}) AS life_began_at, created_at
+			FROM ${schema}heads WHERE conversation_id = ?
+			UNION ALL SELECT 2, owner, ${lifeBeganAt}, NULL FROM ${schema}activities WHERE conversation_id = ?
+			UNION ALL SELECT 3, nullif(owner, ''), life_began_at, NULL FROM ${schema}usage_conversations WHERE ${usageId} = ?
+			UNION ALL SELECT 4, owner, NULL, NULL FROM ${schema}pruned WHERE conversation_id = ?
+		) remains ORDER BY rank LIMIT 1`,
+		...Array.from({ length: 6 }, () => conversationId),
+	);
+	return row;
+}
+
+/** Returns the ids of the conversations whose parent or source is a conversation, and of its own parent. */
+async function findRelated(
+	{ all, readText, storeKey, dialect: { schema } }: Session,
+	conversationId: string,
+): Promise<string[]> {
+	const key = storeKey(conversationId);
+	const [parents, children] = await Promise.all([
+		all(`SELECT parent_id FROM ${schema}heads WHERE conversation_id = ?`, conversationId),
+		all(
+			`SELECT conversation_id FROM ${schema}conversations WHERE parent_id = ?
+			UNION SELECT conversation_id FROM ${schema}conversations WHERE source_id = ?
+			UNION SELECT conversation_id FROM ${schema}children WHERE child = ?`,
+			key,
+			key,
+			key,
+		),
+	]);
+	return [
+		...parents.flatMap(({ parent_id }) => nullable(readText, parent_id) ?? []),
+		...children.map(({ conversation_id }) => text(conversation_id)),
+	];
+}
+
+/**
+ * Returns the updates of relatives of a conversation that are on damaged pages. The caller has begun no transaction: SQLite
+ * writes nothing more in one that has met a damaged page.
+ *
+ * @param isDamage whether an error tells of such a page
+ */
+export async function findDamaged(
+	session: Session,
+	conversationId: string,
+	isDamage: (error: unknown) => error is Error,
+): Promise<UnreadableRelative[]> {
+	const { all, isIn, dialect } = session;
+	const { ofOne, conversationId: id } = dialect.entries.updates;
+	const related = await findRelated(session, conversationId);
+	const damaged: UnreadableRelative[] = [];
+	for (const row of await all(`SELECT e.sequence, ${id} AS conversation_id FROM ${ofOne} WHERE ${isIn(id)}`, related)) {
+		const sequence = bigint(row.sequence);
+		try {
+			await all(`SELECT ${RELATED_COLUMNS} FROM ${dialect.schema}updates e WHERE e.sequence = ?`, sequence);
+		} catch (error) {
+			if (!isDamage(error)) throw error;
+			damaged.push({ conversationId: text(row.conversation_id), sequence, unreadable: error.message });
+		}
+	}
+	return damaged;
+}
+
+/**
+ * Makes other conversations of the same owner forget one as their parent, as their source and as their child, in all of
+ * their updates. The caller derives their rows in the views.
+ *
+ * @param damaged updates that stay as they are
+ * @returns the updates that cannot be read
+ */
+async function forgetRelations(
+	session: Session,
+	conversationId: string,
+	relatives: readonly string[],
+	damaged: readonly UnreadableRelative[],
+): Promise<UnreadableRelative[]> {
+	const { all, isIn, storeKey, dialect } = session;
+	const { schema, entries, recordsAtOnce } = dialect;
+	const key = storeKey(conversationId);
+	// What a fork misses may be an event of its source.
+	await all(
+		`DELETE FROM ${schema}gaps WHERE kind IN ('missing_parent', 'missing_leaf') AND conversation_id IN (
+			SELECT conversation_id FROM ${schema}conversations WHERE source_id = ? AND ${isIn("conversation_id")}
+		)`,
+		key,
+		relatives,
+	);
+	const { ofOne, conversationId: id, isOf } = entries.updates;
+	const isReadable =
+		damaged.length === 0 ? "TRUE" : `e.sequence NOT IN (${damaged.map(({ sequence }) => sequence).join()})`;
+	const unreadable = damaged.filter((update) => relatives.includes(update.conversationId));
+	for (const relative of relatives) {
+		for (let after: bigint | undefined = 0n; after !== undefined; ) {
+			const rows: Row[] = await all(
+				`SELECT ${RELATED_COLUMNS} FROM ${ofOne} WHERE ${isIn(id)} AND e.sequence > ? AND ${isReadable}
+				ORDER BY e.sequence LIMIT ${recordsAtOnce}`,
+				[relative],
+				after,
+			);
+			const updates = rows.map((row) => forgetInUpdate(row, conversationId));
+			await Promise.all(
+				updates.map(async ({ sequence, forgotten, unreadable: found }) => {
+					if (found !== undefined) unreadable.push({ ...found, conversationId: relative, sequence });
+					if (forgotten === undefined) return;
+					const { record, unpackedSize, checksum } = forgotten.record;
+					await all(
+						`UPDATE ${schema}updates SET summary = ?, record = ?, unpacked_size = ?, checksum = ?
+						WHERE ${isOf} AND sequence = ?`,
+						forgotten.summary,
+						record,
+						unpackedSize,
+						checksum,
+						relative,
+						sequence,
+					);
+				}),
+			);
+			after = updates.at(-1)?.sequence;
+		}
+		for (const column of ["parent_id", "source_id"])
+			await all(
+				`UPDATE ${schema}heads SET ${column} = NULL WHERE conversation_id = ? AND ${column} = ?`,
+				relative,
+				key,
+			);
+		await all(`DELETE FROM ${schema}children WHERE conversation_id = ? AND child = ?`, relative, key);
+	}
+	return unreadable;
+}

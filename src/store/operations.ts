@@ -1,0 +1,136 @@
+import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
+import { countWithoutSender } from "./assign-owner.ts";
+import { auditReads, auditWrites } from "./audit.ts";
+import { budgetReads, budgetWrites } from "./budgets.ts";
+import { findErasures } from "./erasure.ts";
+import { forwardingReads, forwardingWrites, REPEATABLE_WRITES } from "./forwarding.ts";
+import { listGaps } from "./gaps.ts";
+import { countConversations, listConversations } from "./list-conversations.ts";
+import { getOrigin } from "./owners.ts";
+import { findDeleted } from "./pruner.ts";
+import { getRecordState, getUpdate, listEvents, listUnapplied, listUpdates, readEvents } from "./read-logs.ts";
+import {
+	acceptRefusedPost,
+	addRefusedPosts,
+	expireRefusedPosts,
+	getRefusedPost,
+	listRefusedPosts,
+	refusedUsage,
+	removeRefusedPost,
+	setRefusedReasons,
+} from "./refused-posts.ts";
+import { addRefusals, listSenders } from "./senders.ts";
+import type { Calls, Session } from "./session.ts";
+import type { Store } from "./store.ts";
+import { getUsageRange, listModelUsage, listUsageTotals, listUsedPeriods, reportUsage } from "./usage-report.ts";
+import { listViews, ofViews, type WaitForViews } from "./views/read-view.ts";
+
+/** The operations of a store that are written once for both engines. Each runs in a transaction of its own. */
+
+/** Operations that read one state of the database. */
+export const reads = {
+	...auditReads,
+	...budgetReads,
+	...forwardingReads,
+	listAccessKeys,
+	countWithoutSender,
+	getErasure: async (session: Session, conversationId: string) => (await findErasures(session, [conversationId]))[0],
+	getOrigin,
+	listGaps,
+	listRefusedPosts,
+	getRefusedPost,
+	refusedUsage,
+	listViews,
+	getUpdate,
+	listUpdates,
+	listEvents,
+	readEvents,
+	getRecordState,
+	listUnapplied,
+};
+
+/** Operations that read views. They wait until these have everything that was accepted before. */
+export const viewReads = {
+	findDeleted: ofViews(findDeleted, "conversations"),
+	listConversations: ofViews(listConversations, "conversations"),
+	countConversations: ofViews(countConversations, "conversations"),
+	listSenders: ofViews(listSenders, "conversations"),
+	reportUsage: ofViews(reportUsage, "usage", "conversations"),
+	getUsageRange: ofViews(getUsageRange, "usage"),
+	listUsedPeriods: ofViews(listUsedPeriods, "usage"),
+	listModelUsage: ofViews((session: Session, _: undefined) => listModelUsage(session), "usage"),
+	listUsageTotals: ofViews(listUsageTotals, "usage"),
+};
+
+/** Operations that write. What they write is on disk when they resolve, except for {@link isRepeatable}. */
+export const writes = {
+	...auditWrites,
+	...budgetWrites,
+	...forwardingWrites,
+	createAccessKey,
+	revokeAccessKey,
+	touchAccessKeys,
+	addRefusals,
+	addRefusedPosts,
+	acceptRefusedPost,
+	expireRefusedPosts,
+	setRefusedReasons,
+	removeRefusedPost,
+};
+
+const MOVE_BUDGET: keyof typeof budgetWrites = "moveBudget";
+
+/** Whether a write need not be on disk before the answer, because it is done again after a crash. */
+export function isRepeatable(write: string): boolean {
+	return REPEATABLE_WRITES.has(write) || write === MOVE_BUDGET;
+}
+
+/**
+ * Returns the methods of a store that consist of the operations.
+ *
+ * @param waitForViews lets the views follow for a read
+ */
+export function methodsOf(
+	read: Calls<typeof reads>,
+	view: Calls<typeof viewReads>,
+	write: Calls<typeof writes>,
+	waitForViews: WaitForViews,
+) {
+	return {
+		accessKeys: {
+			list: () => read.listAccessKeys(),
+			create: (key) => write.createAccessKey(key),
+			revoke: (name, at) => write.revokeAccessKey({ name, at }),
+			touch: (uses) => write.touchAccessKeys(uses),
+		},
+		refusedPosts: {
+			add: (posts, room) => write.addRefusedPosts({ posts, room }),
+			accept: (post, room) => write.acceptRefusedPost({ post, room }),
+			expire: (age) => write.expireRefusedPosts(age),
+			list: (query) => read.listRefusedPosts(query),
+			get: (id, owner) => read.getRefusedPost({ id, owner }),
+			setReasons: (refused) => write.setRefusedReasons(refused),
+			remove: (id) => write.removeRefusedPost(id),
+			usage: () => read.refusedUsage(),
+		},
+		tables: { read, write },
+		countWithoutSender: () => read.countWithoutSender(),
+		getErasure: (conversationId) => read.getErasure(conversationId),
+		getOrigin: (conversationId) => read.getOrigin(conversationId),
+		listGaps: (conversationId) => read.listGaps(conversationId),
+		listViews: () => read.listViews(),
+		addRefusals: (refusals) => write.addRefusals(refusals),
+		getRecordState: (conversationId, eventIds) => read.getRecordState({ conversationId, eventIds }),
+		listUnapplied: (limit) => read.listUnapplied(limit),
+		get: (conversationId, asOf, owner) => read.getUpdate({ conversationId, asOf, owner }),
+		readEvents: (sequences) => read.readEvents(sequences),
+		listConversations: (query) => waitForViews(view.listConversations, query),
+		countConversations: (query) => waitForViews(view.countConversations, query),
+		listSenders: (owner) => waitForViews(view.listSenders, owner),
+		reportUsage: (query) => waitForViews(view.reportUsage, query),
+		getUsageRange: (owner) => waitForViews(view.getUsageRange, owner),
+		listUsedPeriods: (query) => waitForViews(view.listUsedPeriods, query),
+		listModelUsage: () => waitForViews(view.listModelUsage, undefined),
+		listUsageTotals: (after) => waitForViews(view.listUsageTotals, after),
+	} satisfies Partial<Store>;
+}
