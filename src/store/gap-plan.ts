@@ -11,8 +11,7 @@ import {
 	type OpenGaps,
 	openGaps,
 } from "./gaps.ts";
-import type { KnownConversation } from "./known-conversation.ts";
-import type { Planning } from "./planning.ts";
+import type { KnownConversation, Planning } from "./group.ts";
 import type { NewUpdate } from "./updates.ts";
 
 /** Which gaps of a conversation an append opens and closes. */

@@ -41,14 +41,12 @@ import {
 	withFirstLeaf,
 } from "./gap-plan.ts";
 import { type Gaps, gapChanges, leafOfRecord, openGaps } from "./gaps.ts";
-import type { KnownConversation } from "./known-conversation.ts";
+import type { KnownConversation, Planning, WrittenGroup } from "./group.ts";
 import { mayPost, originOf, ownerRefusal, type Poster } from "./owners.ts";
-import type { Planning } from "./planning.ts";
 import { CountedPosts } from "./senders.ts";
 import type { NewestSequences } from "./sequence-log.ts";
 import type { StoredRecord } from "./stored-record.ts";
 import type { Appended, NewUpdate } from "./updates.ts";
-import type { WrittenGroup } from "./written-group.ts";
 
 /**
  * Decides what a group of appends changes. An engine begins a transaction, reads what `groupQuery` asks for, plans
@@ -71,7 +69,7 @@ export interface GroupPlan {
 /**
  * Plans a group, one request after the other.
  *
- * @param known the conversations of {@link import("./group-query.ts").groupQuery}, by id; the plan changes them
+ * @param known the conversations of {@link import("./group.ts").groupQuery}, by id; the plan changes them
  * @param newest the sequences after which those of the group begin
  * @param refusalOf returns the error for a request that may no longer be written
  * @throws Error when the record on which a version is based cannot be read

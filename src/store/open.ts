@@ -38,7 +38,7 @@ export async function migrateDatabase(
 	spread: boolean,
 ): Promise<{ readonly from: number; readonly to: number }> {
 	const { openConnections } = await import("./postgres/connections.ts");
-	const { migrate } = await import("./postgres/migrate.ts");
+	const { migrate } = await import("./postgres/schema.ts");
 	await using connections = await openConnections(settings, log);
 	return await migrate(connections, spread);
 }

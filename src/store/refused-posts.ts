@@ -65,7 +65,7 @@ export function isOfErased({ owner }: Pick<RefusedPost, "owner">, erasure: Erasu
 }
 
 /** Returns the gap that an accepted batch leaves in its conversation. */
-export function gapOfAccepted(
+function gapOfAccepted(
 	{ id, conversationId, receivedAt }: Pick<AcceptedPost, "id" | "conversationId" | "receivedAt">,
 	after: string | undefined,
 ): GapOf {

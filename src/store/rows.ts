@@ -4,20 +4,20 @@ import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import { concatBytes, withLeaf } from "../record/record-delta.ts";
 import { type Activity, encodeActivity, encodeErrorSequence, leafOver, shownError } from "./activity.ts";
+import { errorFrom, errorJson } from "./activity-facts.ts";
 import type { ListOrder } from "./condition.ts";
 import type { StoredConversation } from "./conversation-lists.ts";
 import { type ConversationState, revisionOf } from "./conversation-state.ts";
-import { errorFrom, errorJson } from "./error-column.ts";
 import type { RecordState } from "./event-batch.ts";
 import type { ProtectedEvent, StoredEvent } from "./events.ts";
 import type { OpenGaps } from "./gaps.ts";
+import type { Head } from "./group.ts";
 import type { ConversationOrigin } from "./owners.ts";
 import { type RecordColumn, readOrUnreadable, unpackerOf, unpackRecord, unpackSecrets } from "./record-column.ts";
 import type { StoredRecord, Unreadable } from "./stored-record.ts";
 import type { EventRow, PrunedRow, UpdateRow } from "./stored-rows.ts";
 import type { StoredUpdate } from "./updates.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "./values.ts";
-import type { Head } from "./written-group.ts";
 
 /**
  * Reads and makes rows whose columns have the same names in every engine. An engine that encodes texts passes a function that

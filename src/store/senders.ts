@@ -130,13 +130,13 @@ export function senderFrom(row: Row): StoredSender {
 }
 
 /** Reads a row of `refusals`. */
-export function refusalsFrom(row: Row): Refusals {
+function refusalsFrom(row: Row): Refusals {
 	const { sender, owner } = nameFrom(row);
 	return { sender, owner, since: bigint(row.since), kind: text(row.kind), count: bigint(row.count) };
 }
 
 /** Reads the number of running conversations of a sender. */
-export function runningFrom(row: Row): RunningConversations {
+function runningFrom(row: Row): RunningConversations {
 	return { ...nameFrom(row), count: bigint(row.count) };
 }
 

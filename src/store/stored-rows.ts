@@ -12,7 +12,7 @@ import { type RecordColumn, readOrUnreadable, unpackRecord } from "./record-colu
 import type { RefusedPostRow } from "./refused-posts.ts";
 import type { SenderName, StoredSender } from "./senders.ts";
 import type { StoredRecord } from "./stored-record.ts";
-import type { UsageBaseline } from "./usage-baseline.ts";
+import type { UsageBaseline } from "./usage-rows.ts";
 
 /**
  * The rows of a database in a form that every engine can read and write. Records and event texts are in the packed form

@@ -3,7 +3,7 @@ import { nameOf } from "../usage/names.ts";
 import type { Condition } from "./condition.ts";
 import { allOf, conditionSql } from "./condition-sql.ts";
 import { type Dialect, OVERFLOW, type Session, type Value } from "./session.ts";
-import { ALL_TIME, AMOUNT_COLUMNS, amountsFrom, PERIODS } from "./usage-sql.ts";
+import { ALL_TIME, AMOUNT_COLUMNS, amountsFrom, PERIODS } from "./usage-rows.ts";
 import { bigint, boolean, integer, nullable, type Row, text } from "./values.ts";
 
 /**

@@ -8,11 +8,8 @@ import type { Activity } from "../../src/store/activity.ts";
 import type { ConversationState, WrittenUpdate } from "../../src/store/conversation-state.ts";
 import type { GroupRequest } from "../../src/store/duplicates.ts";
 import { type Gaps, gapKey } from "../../src/store/gaps.ts";
+import { completePlan, groupQuery, type KnownConversation, type WrittenEvent } from "../../src/store/group.ts";
 import { type AppendOutcome, planGroup } from "../../src/store/group-plan.ts";
-import { groupQuery } from "../../src/store/group-query.ts";
-import type { KnownConversation } from "../../src/store/known-conversation.ts";
-import { completePlan } from "../../src/store/planning.ts";
-import type { WrittenEvent } from "../../src/store/written-group.ts";
 import { batch, effect, effectOf, event, record, stateUpdate } from "./event-samples.ts";
 import { sample, second, start } from "./samples.ts";
 

@@ -6,7 +6,7 @@ import { packRecord, packText, type RecordColumn, readOrUnreadable, unpackRecord
 import { postForms } from "../refused-posts.ts";
 import { type RowKind, rowKinds, type StoredRows } from "../stored-rows.ts";
 import type { StoredUpdate } from "../updates.ts";
-import { EARLIER, type EarlierUsage } from "../usage-baseline.ts";
+import { EARLIER, type EarlierUsage } from "../usage-rows.ts";
 import type { After, Counts, Ranges } from "./databases.ts";
 
 /**

@@ -33,7 +33,7 @@ import {
 	type StoredRows,
 } from "../stored-rows.ts";
 import { tableOf } from "../tables.ts";
-import { baselineArray, baselineColumns, baselineFrom, ledgerColumns } from "../usage-baseline.ts";
+import { baselineArray, baselineColumns, baselineFrom, ledgerColumns } from "../usage-rows.ts";
 import { bigint, blob, integer, type Row, text } from "../values.ts";
 import { type After, type Counts, countsOf, PAGE_BYTES, PAGE_ROWS } from "./databases.ts";
 

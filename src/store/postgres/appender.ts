@@ -1,15 +1,12 @@
 import { ServiceError } from "../../errors.ts";
 import type { AnsweredGroup } from "../../threads/protocol.ts";
 import type { CallEnd, ThreadLogger, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
+import { conversationOf } from "../group.ts";
 import type { AppendResult } from "../group-plan.ts";
-import { conversationOf } from "../group-query.ts";
 import type { NewestSequences } from "../sequence-log.ts";
-
-import { newestOf } from "./append-results.ts";
 import type { Connections } from "./connections.ts";
 import { serviceError } from "./failures.ts";
-import type { SentRequest } from "./group.ts";
-import { GroupCommitter } from "./group-committer.ts";
+import { GroupCommitter, newestOf, type SentRequest } from "./group-committer.ts";
 
 /** Maximum number of appends in one group. It bounds the locks that a transaction takes. */
 const MAX_GROUP_REQUESTS = 256;

@@ -1,7 +1,6 @@
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
-import { Announcer } from "../announcer.ts";
-import type { LogListener, LogTable, NewestSequences } from "../sequence-log.ts";
+import { Announcer, type LogListener, type LogTable, type NewestSequences } from "../sequence-log.ts";
 import type { Connections } from "./connections.ts";
 import type { Positions } from "./log.ts";
 import { CHANNEL } from "./written-group.ts";

@@ -1,18 +1,17 @@
+import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
 import { BEGINNING, type ExportSource, type ImportTarget, type Ranges, requireContents } from "../export/databases.ts";
 import { DatabaseRows } from "../export/rows.ts";
 import { listUpdates } from "../read-logs.ts";
+import { text } from "../values.ts";
 import { adoptEarlierUsage } from "../views/usage.ts";
 import { followViews } from "../views/views.ts";
-import { type Connections, openConnections } from "./connections.ts";
-import { type HeldTransaction, holdTransaction } from "./held-transaction.ts";
+import { type Connections, openConnections, type TransactionOptions } from "./connections.ts";
 import { readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
-import { migrate, schemaVersion } from "./migrate.ts";
-import { MIGRATIONS } from "./schema.ts";
+import { MIGRATIONS, migrate, schemaVersion } from "./schema.ts";
 import { postgresSession } from "./session.ts";
-import type { Session } from "./transaction.ts";
-import { manifestOfUnfinished, requireFinished } from "./unfinished.ts";
+import type { Query, Session } from "./transaction.ts";
 
 /**
  * Opens a database for an export. Services may write to it meanwhile. Until the source is closed, the server keeps the
@@ -137,4 +136,70 @@ async function writeRanges(session: Session, { updates, events, retentionTime }:
 		},
 		saveRetentionTime(retentionTime),
 	);
+}
+
+/** A transaction without timeouts that stays open until it is released. */
+interface HeldTransaction {
+	/** @throws {DatabaseError} also when the connection broke, which ended the transaction */
+	readonly session: Session;
+	/** Ends the transaction unless it has ended: commits it, or rolls it back when `commits` is false. */
+	release(commits: boolean): Promise<void>;
+}
+
+/**
+ * Begins a transaction and runs its first queries.
+ *
+ * @throws {DatabaseError}
+ */
+async function holdTransaction(
+	connections: Connections,
+	options: Pick<TransactionOptions, "snapshot">,
+	...first: readonly Query[]
+): Promise<HeldTransaction> {
+	const begun = Promise.withResolvers<Session>();
+	const released = Promise.withResolvers<void>();
+	let [isBegun, isReleased] = [false, false];
+	const ended = connections.transaction(
+		async (transaction) => {
+			// This is a retry after the connection broke. What the transaction locked or saw is lost.
+			if (isBegun) throw new Error("the connection of the transaction broke");
+			await transaction.query(...first);
+			isBegun = true;
+			begun.resolve(transaction);
+			await released.promise;
+		},
+		{ ...options, unlimited: true },
+	);
+	ended.catch(begun.reject);
+	released.promise.catch(() => undefined);
+	const session = await begun.promise;
+	return {
+		session,
+		async release(commits) {
+			if (isReleased) return;
+			isReleased = true;
+			if (commits) released.resolve();
+			else released.reject(new RolledBack());
+			await ended.catch((error: unknown) => {
+				if (!(error instanceof RolledBack)) throw error;
+			});
+		},
+	};
+}
+
+class RolledBack extends Error {}
+
+/** Returns the manifest of the export whose import is not finished; undefined when there is no such import. */
+async function manifestOfUnfinished(session: Session): Promise<string | undefined> {
+	const [[row] = []] = await session.query({ text: "SELECT manifest FROM conversation_updates.unfinished_import" });
+	return row && text(row.manifest);
+}
+
+/** @throws ServiceError `unavailable` when the database holds an unfinished import */
+export async function requireFinished(session: Session): Promise<void> {
+	if ((await manifestOfUnfinished(session)) === undefined) return;
+	const cause = new Error(
+		"an import into the database is not finished: run it again, or drop the schema conversation_updates",
+	);
+	throw new ServiceError("unavailable", "the store's database cannot be opened", { cause });
 }

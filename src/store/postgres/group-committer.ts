@@ -1,14 +1,19 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import type { AppendOutcome } from "../group-plan.ts";
+import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts";
+import { ServiceError } from "../../errors.ts";
+import type { GroupRequest, PossibleDuplicate } from "../duplicates.ts";
+import type { AppendedEvents } from "../event-batch.ts";
+import { completePlanAsync, groupQuery } from "../group.ts";
+import { type AppendOutcome, type AppendResult, type GroupPlan, planGroup } from "../group-plan.ts";
 import type { NewestSequences } from "../sequence-log.ts";
-
-import { finalOutcome, isAcknowledgement, precedingOf } from "./append-results.ts";
+import type { Appended } from "../updates.ts";
+import { bigint, type Row } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { CommitUnknown } from "./failures.ts";
-import { planLocked, type SentRequest } from "./group.ts";
-import { endGroup, touchWriter } from "./writers.ts";
-import { groupQueries } from "./written-group.ts";
+import { readForPlan, readKnown } from "./known.ts";
+import type { Query, Session } from "./transaction.ts";
+import { groupQueries, PROVISIONAL } from "./written-group.ts";
 
 /** Maximum time for finding out the outcome of a commit that was not confirmed, in milliseconds. */
 const OUTCOME_TIMEOUT = 15_000;
@@ -89,3 +94,125 @@ export class GroupCommitter {
 		}
 	}
 }
+
+/** Until when a request may be written. */
+export interface WriteLimits {
+	/** Signal of the sender. */
+	readonly signal: CallSignal | undefined;
+	/** Time by performance.now() from which on the sender may have given up without a sign. */
+	readonly until: number;
+}
+
+/** A request to append. */
+export type SentRequest = GroupRequest & WriteLimits;
+
+/** The error for a request that has waited for so long that its sender may have given up. */
+const TOO_LATE = new ServiceError("unavailable", "the request could not be stored in time");
+
+/**
+ * Locks the conversations of a group, reads their state, and plans the group with provisional sequences. A request whose
+ * sender no longer waits, or may have given up, changes nothing. The sender may have sent the same record to another
+ * replica, and a newer one after it. From the time of the locks on, no other replica can store them before this group.
+ */
+async function planLocked(session: Session, requests: readonly SentRequest[]): Promise<GroupPlan> {
+	const known = await readKnown(session, groupQuery(requests));
+	const planning = planGroup(requests, known, { updates: PROVISIONAL, events: PROVISIONAL }, refusalOf);
+	return await completePlanAsync(planning, (reads) => readForPlan(session, reads));
+}
+
+function refusalOf({ signal, until }: WriteLimits): ServiceError | undefined {
+	if (isSenderGone(signal)) return SENDER_GONE;
+	return performance.now() > until ? TOO_LATE : undefined;
+}
+
+/** Returns the newest sequences before a group, from the result of its last statement or its row of `writers`. */
+function precedingOf(row: Row | undefined): NewestSequences {
+	return { updates: bigint(row?.first_update), events: bigint(row?.first_event) };
+}
+
+/**
+ * Returns an outcome with the final sequences in place of provisional ones.
+ *
+ * @param preceding the newest sequences before the group
+ */
+function finalOutcome(outcome: AppendOutcome, preceding: NewestSequences | undefined): AppendOutcome {
+	const final = (number: bigint, before: bigint | undefined) => {
+		if (number <= PROVISIONAL) return number;
+		if (before === undefined) throw new Error("the sequences before the group are missing");
+		return before + (number - PROVISIONAL);
+	};
+	if (outcome === undefined || outcome instanceof ServiceError) return outcome;
+	if ("stored" in outcome) {
+		const { newest, updateSequence } = outcome;
+		return {
+			...outcome,
+			newest: final(newest, preceding?.events),
+			updateSequence: updateSequence === undefined ? undefined : final(updateSequence, preceding?.updates),
+		};
+	}
+	return "sequence" in outcome
+		? { ...outcome, sequence: final(outcome.sequence, preceding?.updates) }
+		: { ...outcome, candidateSequence: final(outcome.candidateSequence, preceding?.updates) };
+}
+
+/** Returns whether an outcome acknowledges that something is stored. */
+function isAcknowledgement(outcome: AppendOutcome): boolean {
+	return outcome !== undefined && !(outcome instanceof ServiceError) && !("candidateSequence" in outcome);
+}
+
+/** Returns the newest sequences that a group added, from its outcomes; 0 for a log that it did not add to. */
+export function newestOf(outcomes: readonly AppendOutcome[]): NewestSequences {
+	let [updates, events] = [0n, 0n];
+	for (const outcome of outcomes) {
+		if (outcome === undefined || outcome instanceof ServiceError) continue;
+		if ("stored" in outcome) {
+			events = max(events, outcome.newest);
+			updates = max(updates, outcome.updateSequence ?? 0n);
+		} else if ("sequence" in outcome && !outcome.duplicate) updates = max(updates, outcome.sequence);
+	}
+	return { updates, events };
+}
+
+/** Narrows the result of an append to that of an update. */
+export function updateResult(result: AppendResult): Appended | PossibleDuplicate {
+	if (result === undefined || "stored" in result) throw new Error("an append of an update has the result of a batch");
+	return result;
+}
+
+/** Narrows the result of an append to that of a batch. */
+export function batchResult(result: AppendResult): AppendedEvents | undefined {
+	if (result !== undefined && !("stored" in result))
+		throw new Error("an append of a batch has the result of an update");
+	return result;
+}
+
+function max(one: bigint, other: bigint): bigint {
+	return one > other ? one : other;
+}
+
+/** Returns the query that updates the time in a writer's row, or inserts the row without a group, and returns the row. */
+export function touchWriter(id: string): Query {
+	return {
+		text: `
+			INSERT INTO conversation_updates.writers (id, last_group, first_update, first_event, written_at)
+			VALUES ($1, 0, 0, 0, now())
+			ON CONFLICT (id) DO UPDATE SET written_at = excluded.written_at RETURNING *
+		`,
+		values: [id],
+	};
+}
+
+/** Returns the query that gives up a group unless it was committed: later statements of the group will fail. */
+function endGroup(id: string, group: bigint): Query {
+	return {
+		text: `
+			UPDATE conversation_updates.writers SET last_group = $2::bigint + 1 WHERE id = $1 AND last_group < $2::bigint
+		`,
+		values: [id, group],
+	};
+}
+
+/** Deletes the rows of writers that wrote nothing for a day, such as those of processes that have ended. */
+export const deleteIdleWriters: Query = {
+	text: "DELETE FROM conversation_updates.writers WHERE written_at < now() - interval '1 day'",
+};

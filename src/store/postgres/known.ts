@@ -1,8 +1,6 @@
 import { erasureFrom, idDigest } from "../erasure.ts";
 import { gapsOf, NO_GAPS } from "../gaps.ts";
-import type { GroupQuery } from "../group-query.ts";
-import type { KnownConversation } from "../known-conversation.ts";
-import type { PlanReads, PlanResults } from "../planning.ts";
+import type { GroupQuery, KnownConversation, PlanReads, PlanResults } from "../group.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { ACTIVITY_COLUMNS, joinedActivityFrom, recordFrom } from "../rows.ts";
 import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";

@@ -8,24 +8,23 @@ import { appendJudged, type IsSameRecord } from "../duplicates.ts";
 import { methodsOf, reads, viewReads, writes } from "../operations.ts";
 import { Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
-import type { Session as AnySession } from "../session.ts";
-import { callsOf } from "../session.ts";
+import { type Session as AnySession, callsOf } from "../session.ts";
 import type { Store } from "../store.ts";
 import type { DocumentQuery } from "../text-index.ts";
 import { ofViews, readView, type ViewQuery, type WaitForViews } from "../views/read-view.ts";
 import { resetViews } from "../views/views.ts";
-import { batchResult, updateResult } from "./append-results.ts";
 import { Appender } from "./appender.ts";
-import { claim } from "./claims.ts";
 import { findTexts, writeTextsQuery } from "./compaction.ts";
 import type { Connections } from "./connections.ts";
 import { EntryAnnouncer } from "./entry-announcer.ts";
 import { eraseConversation } from "./erase.ts";
+import { requireFinished } from "./export.ts";
 import { serviceError } from "./failures.ts";
-import type { WriteLimits } from "./group.ts";
+import { batchResult, deleteIdleWriters, touchWriter, updateResult, type WriteLimits } from "./group-committer.ts";
+import { claim } from "./locks.ts";
 import { commitRewrite, readPositions, readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
-import { migrate } from "./migrate.ts";
 import { pruningOf } from "./pruning.ts";
+import { migrate } from "./schema.ts";
 import { postgresSession } from "./session.ts";
 import {
 	claimedFrom,
@@ -39,9 +38,7 @@ import {
 	writeStep,
 } from "./text-index.ts";
 import type { Query, Session } from "./transaction.ts";
-import { requireFinished } from "./unfinished.ts";
 import { ViewFollower } from "./views.ts";
-import { deleteIdleWriters, touchWriter } from "./writers.ts";
 
 /**
  * Milliseconds from the call of the store in which an append may be written. Later, its sender may have given up without a

@@ -6,7 +6,6 @@ import type { PostgresSettings } from "../database.ts";
 import { dial, requireWrites } from "./dial.ts";
 import { DatabaseError, databaseError } from "./failures.ts";
 import { type Found, search } from "./search.ts";
-import { Slots } from "./slots.ts";
 
 /** Milliseconds after which an unused connection is closed. */
 const IDLE_TIMEOUT = 60_000;
@@ -217,4 +216,45 @@ function makePool(options: pg.ClientConfig, connections: number): pg.Pool {
 	// The pool has removed the broken connection already.
 	pool.on("error", () => undefined);
 	return pool;
+}
+
+/** Limits how many connections are in use at the same time. Waiting callers get a slot in the order of arrival. */
+class Slots {
+	#free: number;
+	readonly #waiting = new Set<() => void>();
+
+	/** @param count at least 1 */
+	constructor(count: number) {
+		this.#free = count;
+	}
+
+	/**
+	 * Takes a slot, which {@link release} returns.
+	 *
+	 * @param timeout maximum time to wait, in milliseconds
+	 * @throws {ServiceError} `unavailable` when no slot became free in that time
+	 */
+	async take(timeout: number): Promise<void> {
+		if (this.#free > 0) {
+			this.#free--;
+			return;
+		}
+		const { promise, resolve, reject } = Promise.withResolvers<void>();
+		this.#waiting.add(resolve);
+		const timer = setTimeout(() => {
+			this.#waiting.delete(resolve);
+			reject(new ServiceError("unavailable", "all connections to the database are in use"));
+		}, timeout);
+		await promise.finally(() => clearTimeout(timer));
+	}
+
+	release(): void {
+		const [next] = this.#waiting;
+		if (next === undefined) {
+			this.#free++;
+			return;
+		}
+		this.#waiting.delete(next);
+		next();
+	}
 }

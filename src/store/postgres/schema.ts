@@ -1,4 +1,10 @@
-import { createTables } from "../schema.ts";
+import { ServiceError } from "../../errors.ts";
+import { createTables, PRERELEASE, PRERELEASE_TABLE } from "../schema.ts";
+import { boolean, integer, nullable, text } from "../values.ts";
+import type { Connections } from "./connections.ts";
+import { distribute, distributedTables, isCitus } from "./distribute.ts";
+import { lockSchema, tryLockTitles } from "./locks.ts";
+import type { Session } from "./transaction.ts";
 
 /**
  * The statements to each version of the schema, from the one before. The first creates all tables; from release 1.0.0 on, a
@@ -22,8 +28,126 @@ export const MIGRATIONS: readonly (readonly string[])[] = [
  * reads the whole list: 10 µs for each 8 KiB, so up to 5 ms with the server's default, 4 MiB. With a smaller limit, each
  * new title costs more.
  */
-export const TITLE_INDEX = `
+const TITLE_INDEX = `
 	CREATE INDEX CONCURRENTLY titles_by_trigram ON conversation_updates.titles USING gin (title %s.gin_trgm_ops)
 	WITH (gin_pending_list_limit = 1024)
 `;
-export const DROP_TITLE_INDEX = "DROP INDEX CONCURRENTLY IF EXISTS conversation_updates.titles_by_trigram";
+const DROP_TITLE_INDEX = "DROP INDEX CONCURRENTLY IF EXISTS conversation_updates.titles_by_trigram";
+
+/** The versions of the schema before and after a migration. */
+export interface Migrated {
+	readonly from: number;
+	readonly to: number;
+}
+
+/**
+ * Migrates the database's schema to this release's version, with one transaction for each version. If several processes do
+ * so at the same time, one does the work. The role needs privileges to create objects only if there is something to
+ * migrate.
+ *
+ * @param spread whether to spread the tables over the servers of Citus. A database whose tables are spread stays so: new
+ *   tables are spread too.
+ * @throws ServiceError `unavailable` when a newer release has migrated the database, its encoding is not UTF8, it has no
+ *   Citus to spread the tables with, or it cannot be reached or changed; the cause says why
+ */
+export async function migrate(connections: Connections, spread = false): Promise<Migrated> {
+	const from = await connections.read(async (session) => {
+		const [[row] = []] = await session.query({ text: "SELECT current_setting('server_encoding') AS encoding" });
+		const encoding = text(row?.encoding);
+		if (encoding !== "UTF8") throw refused(`the database's encoding is ${encoding}, and must be UTF8`);
+		if (spread && !(await isCitus(session)))
+			throw refused("its tables cannot be distributed without Citus: the database has no extension citus");
+		return await schemaVersion(session);
+	});
+	for (const [n, statements] of MIGRATIONS.entries()) if (n >= from) await migrateTo(connections, n + 1, statements);
+	if (spread || (from < MIGRATIONS.length && (await connections.read(isDistributed)))) await distribute(connections);
+	await indexTitles(connections);
+	return { from, to: MIGRATIONS.length };
+}
+
+/**
+ * Returns the version of the schema; 0 when there is no schema.
+ *
+ * @throws ServiceError `unavailable` when a newer release, or one before 1.0.0, has migrated the database
+ */
+export async function schemaVersion(session: Session): Promise<number> {
+	const [[found] = []] = await session.query({
+		text: `
+			SELECT to_regclass('conversation_updates.schema_versions') IS NOT NULL AS versions,
+				to_regclass('conversation_updates.${PRERELEASE_TABLE}') IS NOT NULL AS prerelease
+		`,
+	});
+	if (found?.versions !== true) return 0;
+	if (found.prerelease === true) throw refused(PRERELEASE);
+	const [[row] = []] = await session.query({
+		text: "SELECT max(version) AS version FROM conversation_updates.schema_versions",
+	});
+	const version = nullable(integer, row?.version) ?? 0;
+	if (version > MIGRATIONS.length)
+		throw refused(
+			`the database has schema version ${version}, written by a newer release; this one knows up to ${MIGRATIONS.length}`,
+		);
+	return version;
+}
+
+async function isDistributed(session: Session): Promise<boolean> {
+	return (await isCitus(session)) && (await distributedTables(session)).size > 0;
+}
+
+async function migrateTo(connections: Connections, version: number, statements: readonly string[]): Promise<void> {
+	await connections.transaction(
+		async (session) => {
+			await session.query(lockSchema);
+			if ((await schemaVersion(session)) >= version) return;
+			await session.query(...statements.map((text) => ({ text })));
+			await session.query({
+				text: "INSERT INTO conversation_updates.schema_versions (version) VALUES ($1)",
+				values: [version],
+			});
+		},
+		{ unlimited: true },
+	);
+}
+
+/**
+ * Creates the index of titles if its extension is installed, a valid index is missing, and the role has the privileges.
+ * Appends go on meanwhile. One process creates the index. The others do not wait for it, because CREATE INDEX CONCURRENTLY
+ * waits for running transactions.
+ */
+async function indexTitles(connections: Connections): Promise<void> {
+	if ((await connections.read(schemaForMissingIndex)) === undefined) return;
+	await connections.transaction(
+		async (guard) => {
+			const [locked] = await guard.query(tryLockTitles);
+			if (!boolean(locked?.[0]?.taken)) return;
+			const schema = await schemaForMissingIndex(guard);
+			if (schema === undefined) return;
+			// An interrupted CREATE INDEX CONCURRENTLY leaves an invalid index.
+			await connections.alone({ text: DROP_TITLE_INDEX });
+			await connections.alone({ text: TITLE_INDEX.replace("%s", schema) });
+		},
+		{ unlimited: true },
+	);
+}
+
+/**
+ * Returns the schema of the extension pg_trgm; undefined when the extension is missing, when the index of titles is there
+ * and valid, or when the role must not create it.
+ */
+async function schemaForMissingIndex(session: Session): Promise<string | undefined> {
+	const [[row] = []] = await session.query({
+		text: `
+			SELECT quote_ident(n.nspname) AS schema FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+			JOIN pg_class t ON t.oid = 'conversation_updates.titles'::regclass
+			WHERE e.extname = 'pg_trgm' AND pg_has_role(t.relowner, 'USAGE') AND NOT EXISTS (
+				SELECT 1 FROM pg_index i
+				WHERE i.indexrelid = to_regclass('conversation_updates.titles_by_trigram') AND i.indisvalid
+			)
+		`,
+	});
+	return row && text(row.schema);
+}
+
+function refused(reason: string): ServiceError {
+	return new ServiceError("unavailable", "the store's database cannot be opened", { cause: new Error(reason) });
+}

@@ -6,8 +6,7 @@ import { type Table, tableOf } from "../tables.ts";
 import type { Row } from "../values.ts";
 import { POSTGRES } from "./dialect.ts";
 import { lockConversations } from "./locks.ts";
-import { RecordReader } from "./records.ts";
-import { isConversationId } from "./rows.ts";
+import { isConversationId, RecordReader } from "./rows.ts";
 import {
 	Bytes,
 	insertEvents,

@@ -102,7 +102,7 @@ export function removeRows(table: Table, keys: string, { name = "", condition = 
 }
 
 /** Returns the item of a FROM clause with the rows that a parameter has as JSON, under the name `r`. */
-export function rowsIn({ columns }: Table, json: string): string {
+function rowsIn({ columns }: Table, json: string): string {
 	// A byte string is found by its place in a parameter: see `Bytes`.
 	const types = Object.entries(columns).map(([name, type]) =>
 		type === "bytes" ? `${name}_at int, ${name}_size int` : `${name} ${SQL_TYPES.postgres[type]}`,

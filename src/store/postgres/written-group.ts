@@ -1,10 +1,10 @@
+import type { WrittenGroup } from "../group.ts";
 import type { ConversationOrigin } from "../owners.ts";
 import { columnOfEvent, packRecordAsync, packSecrets } from "../record-column.ts";
 import { activityColumns, eventColumns, headColumns, originColumns, updateColumns } from "../rows.ts";
 import { addToSender, postsColumns, type SenderPosts } from "../senders.ts";
 import type { ActivityRow } from "../stored-rows.ts";
 import { tableOf } from "../tables.ts";
-import type { WrittenGroup } from "../written-group.ts";
 import { writeGapsQueries } from "./gaps.ts";
 import {
 	Bytes,

@@ -3,8 +3,7 @@ import { dirname } from "node:path";
 import { backup, DatabaseSync } from "node:sqlite";
 import { immutable, openForReading, openForWriting, prepareFiles, transaction } from "./database.ts";
 import { lockDatabase, lockFile } from "./lock.ts";
-import { readRange } from "./log.ts";
-import { endRun } from "./run.ts";
+import { endRun, readRange } from "./log.ts";
 import { createSchema, schemaVersion } from "./schema.ts";
 import { Statements } from "./statements.ts";
 

@@ -1,7 +1,6 @@
 import { closeSync, existsSync, openSync, rmSync, statSync } from "node:fs";
 import type { DatabaseSync } from "node:sqlite";
-import type { ExportSource, ImportTarget, Ranges } from "../export/databases.ts";
-import { BEGINNING, requireContents } from "../export/databases.ts";
+import { BEGINNING, type ExportSource, type ImportTarget, type Ranges, requireContents } from "../export/databases.ts";
 import { DatabaseRows } from "../export/rows.ts";
 import { listUpdates } from "../read-logs.ts";
 import { text } from "../values.ts";

@@ -1,7 +1,7 @@
 import type { ListOrder } from "../condition.ts";
 import type { Found, IndexAccess, SqlCondition } from "../session.ts";
 import { integer } from "../values.ts";
-import { bound } from "./entries.ts";
+import { bound } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 
 /** Maximum number of index entries that a list counts, or reads and sorts if the index is not in list order. */

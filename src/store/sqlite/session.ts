@@ -2,9 +2,9 @@ import type { Columns, Session, TitleChange, Value } from "../session.ts";
 import { type Table, tableOf } from "../tables.ts";
 import { bigint, type Row } from "../values.ts";
 import { SQLITE } from "./dialect.ts";
-import { bound, insertInto as insertRow, widenEventTimes } from "./entries.ts";
 import { chooseIndex } from "./index-choice.ts";
 import { RecordReader } from "./record-reader.ts";
+import { bound, insertInto as insertRow, widenEventTimes } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 
 /** Returns the session of a connection, in whose thread it runs. Statements run at once. */

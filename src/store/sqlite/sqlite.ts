@@ -8,16 +8,16 @@ import {
 	WorkerThread,
 	type WorkerThreadOptions,
 } from "../../threads/worker-thread.ts";
-import { Announcer } from "../announcer.ts";
 import { compactStep } from "../compaction.ts";
 import { appendJudged, type IsSameRecord, type Judgement } from "../duplicates.ts";
 import { methodsOf, viewReads } from "../operations.ts";
-import { Pruner } from "../pruner.ts";
+import { Pruner, type PruningEngine } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
+import { Announcer } from "../sequence-log.ts";
 import type { Store } from "../store.ts";
 import type { ViewPosition } from "../views/follow.ts";
-import { readView, type ViewAnswer, type ViewQuery } from "../views/read-view.ts";
-import { bytesOfBatch, compactBatch } from "./batch.ts";
+import { readView, type ViewAnswer, type ViewQuery, type WaitForViews } from "../views/read-view.ts";
+import { bytesOfBatch, compactBatch } from "./calls.ts";
 import {
 	type DatabaseOptions,
 	prepareFiles,
@@ -27,7 +27,6 @@ import {
 	type WriterOptions,
 } from "./database.ts";
 import { lockDatabase } from "./lock.ts";
-import { pruningOf } from "./pruning.ts";
 import type { ReaderCalls } from "./reader.ts";
 import { storeError, unavailable } from "./result-codes.ts";
 import type { WriterCalls } from "./writer.ts";
@@ -247,5 +246,27 @@ function storeOf(
 		},
 		close,
 		[Symbol.asyncDispose]: close,
+	};
+}
+
+/**
+ * Returns what the pruner removes. The reader thread searches, and the writer thread removes between appends, so that a
+ * search through many conversations delays no append. Conversations are ordered by row id.
+ */
+export function pruningOf(
+	{ calls: writer }: WorkerThread<WriterCalls>,
+	{ calls: reader }: WorkerThread<ReaderCalls>,
+	readOfView: WaitForViews,
+): PruningEngine<bigint> {
+	return {
+		maxRemoved: 100,
+		firstReceivedSince: (log, time) => reader.firstReceivedSince({ log, time }),
+		findDeleted: (bounds) => readOfView(reader.findDeleted, bounds),
+		removeDeleted: (conversationId, bounds) => writer.removeDeleted({ conversationId, ...bounds }),
+		async removeHistory(query) {
+			const { sequences, next } = await reader.findPrunable(query);
+			return { removed: sequences.length === 0 ? 0 : await writer.removeUpdates(sequences), next };
+		},
+		removeEvents: (bounds) => writer.removeEvents(bounds),
 	};
 }

@@ -16,7 +16,7 @@ import {
 } from "../text-index.ts";
 import { bigint, bindable, integer, nullable, text } from "../values.ts";
 import { SQLITE } from "./dialect.ts";
-import { bound } from "./entries.ts";
+import { bound } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 
 /** Begins the word by which the documents of a conversation are found. No word of a text has it. */

@@ -24,13 +24,12 @@ import { deriveConversations } from "../views/conversations.ts";
 import { FollowedAhead, type ViewName, type ViewPosition } from "../views/follow.ts";
 import { keepUsage, removeUnused } from "../views/usage.ts";
 import { findUnreadable, followViews, resetViews } from "../views/views.ts";
-import { bytesOfBatch } from "./batch.ts";
-import type { SenderDeadline } from "./calls.ts";
+import { bytesOfBatch, type SenderDeadline } from "./calls.ts";
 import { returnSpace, writeTexts } from "./compaction.ts";
 import { hasLog, openForWriting, transaction, transactionAsync, type WriterOptions } from "./database.ts";
 import { appendGroup } from "./group.ts";
 import { LOCK_TIMEOUT } from "./lock.ts";
-import { readRange, skipSequences } from "./log.ts";
+import { beginRun, endRun, readRange, skipSequences } from "./log.ts";
 import { OpenFiles } from "./open-files.ts";
 import { mustPurge, Purge } from "./purge.ts";
 import {
@@ -43,7 +42,6 @@ import {
 	removeUpdates,
 } from "./remove.ts";
 import { isDamage, isDatabaseFailure } from "./result-codes.ts";
-import { beginRun, endRun } from "./run.ts";
 import { createSchema } from "./schema.ts";
 import { sqliteSession } from "./session.ts";
 import { Statements } from "./statements.ts";

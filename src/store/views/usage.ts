@@ -31,8 +31,15 @@ import { type RecordColumn, unpackRecord } from "../record-column.ts";
 import { packedColumnsFrom } from "../rows.ts";
 import type { Change, Columns, Session } from "../session.ts";
 import { tableOf } from "../tables.ts";
-import { EARLIER, type EarlierUsage } from "../usage-baseline.ts";
-import { AMOUNT_COLUMNS, amountColumns, amountsFrom, PERIODS, periodStart } from "../usage-sql.ts";
+import {
+	AMOUNT_COLUMNS,
+	amountColumns,
+	amountsFrom,
+	EARLIER,
+	type EarlierUsage,
+	PERIODS,
+	periodStart,
+} from "../usage-rows.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "../values.ts";
 import { type FollowedAhead, lockView, moveView, nextEntries, type ViewPosition } from "./follow.ts";
 

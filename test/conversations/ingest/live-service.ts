@@ -1,6 +1,5 @@
 import type { KeyObject } from "node:crypto";
-import type { EventIntake } from "../../../src/conversations/ingest/event-ingest.ts";
-import { EventIngest } from "../../../src/conversations/ingest/event-ingest.ts";
+import { EventIngest, type EventIntake } from "../../../src/conversations/ingest/event-ingest.ts";
 import { GapLog } from "../../../src/conversations/ingest/gap-log.ts";
 import { Ingest } from "../../../src/conversations/ingest/ingest.ts";
 import { UpdateParser } from "../../../src/conversations/ingest/update-parser.ts";

@@ -1,7 +1,6 @@
 import pg from "pg";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
-import { migrate } from "../../../src/store/postgres/migrate.ts";
-import { MIGRATIONS } from "../../../src/store/postgres/schema.ts";
+import { MIGRATIONS, migrate } from "../../../src/store/postgres/schema.ts";
 import { PRERELEASE } from "../../../src/store/schema.ts";
 import { append, listed, pages, sample } from "../samples.ts";
 import { connect, Databases, openStore, sqlOn, urlOf } from "./databases.ts";
