@@ -5,7 +5,6 @@ import { expect, test } from "vitest";
 import { parse } from "yaml";
 import { type ErrorKind, errorKinds, RETRY_AFTER_SECONDS, ServiceError } from "../src/errors.ts";
 import { toConnectError } from "../src/rpc/rpc-errors.ts";
-import { logEvents } from "../src/telemetry/log.ts";
 import { sendError } from "../src/transports/http/answer.ts";
 import { ROOT } from "./support/start-command.ts";
 
@@ -48,12 +47,6 @@ function codeOf(kind: ErrorKind): string {
 		.replaceAll(/(?<=[a-z])(?=[A-Z])/g, "_")
 		.toUpperCase();
 }
-
-test("docs/operations.md lists every log event with its level", () => {
-	const rows = tableOf("operations.md", "Log").map(([event, level]) => [event, level]);
-	const events = Object.entries(logEvents).map(([event, [level]]) => [`\`${event}\``, level]);
-	expect(rows).toEqual(events);
-});
 
 test("docs/api.md lists every kind of refusal with its status, RPC code and Retry-After", () => {
 	const rows = tableOf("api.md", "Refusals");

@@ -4,6 +4,7 @@ import { COMMANDS } from "../../src/commands/commands.ts";
 import { usageOf } from "../../src/commands/help.ts";
 import { variables } from "../../src/config/variables.ts";
 import { SERVICES } from "../../src/rpc/services.ts";
+import { logEvents } from "../../src/telemetry/log.ts";
 import { JSON_RPCS } from "../../src/transports/reads/reads.ts";
 
 const shown = (text: string) => (text === "" ? "none" : `\`${text}\``);
@@ -22,6 +23,10 @@ const TABLES: Readonly<Record<string, () => readonly (readonly string[])[]>> = {
 	commands: () => [
 		["command", "what it does"],
 		...Object.entries(COMMANDS).map(([name, command]) => [`\`${usageOf(name, command)}\``, command.meaning]),
+	],
+	log: () => [
+		["event", "level", "message"],
+		...Object.entries(logEvents).map(([event, [level, message]]) => [`\`${event}\``, level, message]),
 	],
 	requests: () => [
 		["RPC", "JSON over HTTP", "scope", "what it does"],

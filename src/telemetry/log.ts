@@ -32,7 +32,7 @@ export interface ClockDifference {
 	readonly retentionTime: bigint;
 }
 
-/** All events of the log with their levels and messages. `docs/operations.md` has a row for each. */
+/** All events of the log with their levels and messages, which `npm run docs` writes into `docs/operations.md`. */
 export const logEvents = {
 	starting: ["info", "The service is starting"],
 	listening: ["info", "Listening"],

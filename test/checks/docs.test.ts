@@ -24,11 +24,11 @@ test.each(pages)("the tables of %s that follow from the code are up to date (npm
 	expect(textOf(page)).toBe(withTables(textOf(page)));
 });
 
-test("the pages have the tables of commands, requests and variables", () => {
+test("the pages have all tables", () => {
 	const tables = pages.flatMap((page) =>
 		Array.from(textOf(page).matchAll(/^<!-- table: (\S+) -->$/gm), ([, name]) => name),
 	);
-	expect(tables.sort()).toEqual(["commands", "requests", "variables"]);
+	expect(tables.sort()).toEqual(["commands", "log", "requests", "variables"]);
 });
 
 test("each link to a file, a folder or a heading leads somewhere", () => {
