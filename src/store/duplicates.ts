@@ -2,7 +2,7 @@ import { ServiceError } from "../errors.ts";
 import type { ConversationState } from "./conversation-state.ts";
 import type { NewEvents } from "./event-batch.ts";
 import type { StoredRecord, Unreadable } from "./stored-record.ts";
-import type { Appended, NewUpdate } from "./updates.ts";
+import type { AppendedUpdate, NewUpdate } from "./updates.ts";
 
 /**
  * Detects duplicates: a posted record that repeats the newest posted one of its conversation. Records with different
@@ -42,10 +42,10 @@ const MAX_JUDGEMENTS = 3;
  * @param arriving encoded record of the update
  */
 export async function appendJudged(
-	attempt: (judged: Judgement | undefined) => Promise<Appended | PossibleDuplicate>,
+	attempt: (judged: Judgement | undefined) => Promise<AppendedUpdate | PossibleDuplicate>,
 	arriving: Uint8Array,
 	isSameRecord: IsSameRecord,
-): Promise<Appended> {
+): Promise<AppendedUpdate> {
 	let judged: Judgement | undefined;
 	for (let judgements = 0; ; judgements += 1) {
 		const result = await attempt(judged);
@@ -75,7 +75,7 @@ async function judge(
 export type IsSameRecord = (stored: Uint8Array, arriving: Uint8Array) => Promise<boolean>;
 
 /** The newest posted update of a conversation, as it is stored. `read` reads its record. */
-export interface StoredPost extends Pick<Appended, "change" | "current"> {
+export interface StoredPost extends Pick<AppendedUpdate, "change" | "current"> {
 	readonly schemaVersion: number;
 	readonly read: () => StoredRecord | Unreadable;
 }
@@ -111,7 +111,7 @@ export function findDuplicate(
 	state: ConversationState,
 	updatedAt: bigint | undefined,
 	find: (sequence: bigint) => StoredPost | undefined,
-): Appended | PossibleDuplicate | undefined {
+): AppendedUpdate | PossibleDuplicate | undefined {
 	const post = duplicateCandidate(state, updatedAt, update.record, find);
 	const { newestPosted, hasUnappliedEvents } = state;
 	if (newestPosted === undefined || post === undefined) return undefined;

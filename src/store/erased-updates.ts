@@ -9,7 +9,7 @@ import type { AppendedEvents } from "./event-batch.ts";
 import { packRecord, type RecordColumn, readOrUnreadable, unpackRecord } from "./record-column.ts";
 import { packedColumnsFrom } from "./rows.ts";
 import type { Unreadable } from "./stored-record.ts";
-import type { Appended, StoredUpdate } from "./updates.ts";
+import type { AppendedUpdate, StoredUpdate } from "./updates.ts";
 import { bigint, blob, nullable, type Row } from "./values.ts";
 
 /** What an erasure changes in posts, in the log of updates and in other conversations. */
@@ -25,7 +25,7 @@ export function isOfErased({ createdAt }: Erasure, recordCreatedAt: bigint | und
 }
 
 /** Result of a post of a record that is not stored because its conversation was erased. */
-export function erasedPost({ sequence }: Erasure): Appended {
+export function erasedPost({ sequence }: Erasure): AppendedUpdate {
 	return { sequence, duplicate: true, change: UpdateChange.ERASED, current: false, hasUnappliedEvents: false };
 }
 

@@ -65,7 +65,7 @@ export interface AppendedEvents {
 	readonly newest: bigint;
 	/** Sequence of the update for {@link EventEffect.version}; undefined when there was no version to write. */
 	readonly updateSequence: bigint | undefined;
-	/** As {@link import("./updates.ts").Appended.gaps}. */
+	/** As {@link import("./updates.ts").AppendedUpdate.gaps}. */
 	readonly gaps?: OpenGaps;
 	/** Forks with gaps that events of the batch may close: they are to be judged again, by a batch without events. Left out without any. */
 	readonly forks?: readonly string[];

@@ -46,7 +46,7 @@ import { mayPost, originOf, ownerRefusal, type Poster } from "./owners.ts";
 import { CountedPosts } from "./senders.ts";
 import type { NewestSequences } from "./sequence-log.ts";
 import type { StoredRecord } from "./stored-record.ts";
-import type { Appended, NewUpdate } from "./updates.ts";
+import type { AppendedUpdate, NewUpdate } from "./updates.ts";
 
 /**
  * Decides what a group of appends changes. An engine begins a transaction, reads what `groupQuery` asks for, plans
@@ -55,7 +55,7 @@ import type { Appended, NewUpdate } from "./updates.ts";
  */
 
 /** Result of a request of a group. Undefined as for `Store.appendEvents`. */
-export type AppendResult = Appended | PossibleDuplicate | AppendedEvents | undefined;
+export type AppendResult = AppendedUpdate | PossibleDuplicate | AppendedEvents | undefined;
 
 /** Outcome of a request of a group: its result, or the error for a request that may no longer be written. */
 export type AppendOutcome = AppendResult | ServiceError;
@@ -143,7 +143,7 @@ class GroupPlanner {
 	}
 
 	/** Returns the result of an append to an erased conversation, of which nothing is stored. */
-	resultOfErased(append: Post | NewEvents): Appended | AppendedEvents | undefined {
+	resultOfErased(append: Post | NewEvents): AppendedUpdate | AppendedEvents | undefined {
 		const isPost = "summary" in append;
 		const { erasure, state } = this.#conversation(isPost ? append.update.conversationId : append.conversationId);
 		if (erasure === undefined || state !== undefined) return undefined;
@@ -200,7 +200,7 @@ class GroupPlanner {
 		for (const [sequence, post] of wanted) if (post !== undefined) post.record = read.records.get(sequence);
 	}
 
-	*post(request: Post): Planning<Appended | PossibleDuplicate> {
+	*post(request: Post): Planning<AppendedUpdate | PossibleDuplicate> {
 		const { update, summary, leaf } = request;
 		const known = this.#conversation(update.conversationId);
 		const { state, newestPosted } = known;

@@ -16,7 +16,7 @@ import type { NewRefusals, SenderFigures } from "./senders.ts";
 import type { SequenceLog } from "./sequence-log.ts";
 import type { Calls } from "./session.ts";
 import type { TextIndex } from "./text-index.ts";
-import type { Appended, NewUpdate, StoredUpdate, UpdateQuery } from "./updates.ts";
+import type { AppendedUpdate, NewUpdate, StoredUpdate, UpdateQuery } from "./updates.ts";
 import type { ModelUsage, UsagePeriod, UsageQuery, UsageReport, UsageTotal, UsedPeriodsQuery } from "./usage-report.ts";
 import type { ViewName } from "./views/follow.ts";
 import type { ViewLag } from "./views/read-view.ts";
@@ -47,13 +47,13 @@ export interface Store extends AsyncDisposable {
 		readonly write: Calls<typeof auditWrites & typeof budgetWrites & typeof forwardingWrites>;
 	};
 	/**
-	 * Appends an update, unless it is a duplicate: {@link Appended.duplicate}. Resolves when it is on disk.
+	 * Appends an update, unless it is a duplicate: {@link AppendedUpdate.duplicate}. Resolves when it is on disk.
 	 *
 	 * @param signal if it has fired when the engine looks at it, the append fails with `unavailable`. SQLite's engine looks
 	 *   before it sends the update to its writer thread, which checks the deadline again. PostgreSQL's engine looks when it
 	 *   has locked the conversation.
 	 */
-	append(update: NewUpdate, signal?: CallSignal): Promise<Appended>;
+	append(update: NewUpdate, signal?: CallSignal): Promise<AppendedUpdate>;
 	/**
 	 * Appends a batch of events and the update that they cause, in one transaction. Resolves when both are on disk.
 	 *

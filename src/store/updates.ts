@@ -24,7 +24,7 @@ export interface NewUpdate {
 }
 
 /** Result of an append whose data is on disk. */
-export interface Appended {
+export interface AppendedUpdate {
 	/** Sequence number of the update. For a duplicate, that of the stored update. Starts at 1; gaps are possible. */
 	readonly sequence: bigint;
 	/** Whether the record duplicates the newest posted update of its conversation. Nothing was written then. */
@@ -42,7 +42,7 @@ export interface Appended {
  * A stored update. Times are microseconds since the Unix epoch. An update of change ERASED has the result of `idDigest` in
  * place of the id, and neither a summary nor a record.
  */
-export interface StoredUpdate extends Omit<Appended, "duplicate" | "hasUnappliedEvents" | "gaps"> {
+export interface StoredUpdate extends Omit<AppendedUpdate, "duplicate" | "hasUnappliedEvents" | "gaps"> {
 	readonly conversationId: string;
 	readonly receivedAt: bigint;
 	readonly origin: UpdateOrigin;

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Store } from "../../src/store/store.ts";
-import type { Appended } from "../../src/store/updates.ts";
+import type { AppendedUpdate } from "../../src/store/updates.ts";
 import { appendEvents, batch, effect, event, withActivity } from "./event-samples.ts";
 import { all, at, decoded, emptyState, eventSteps } from "./event-steps.ts";
 import { bytes } from "./samples.ts";
@@ -20,7 +20,7 @@ export function eventRetentionConformance(current: () => Store, reopen: () => Pr
 		const keptEvents = async () => (await store.events.list(all)).map(({ sequence }) => sequence);
 
 		/** Appends a posted record, and then versions that events make that were received 1,000 seconds apart. */
-		async function versions(count: number): Promise<{ id: string; posted: Appended }> {
+		async function versions(count: number): Promise<{ id: string; posted: AppendedUpdate }> {
 			const id = randomUUID();
 			const { appended: posted } = await post(id, "posted", 1);
 			for (let n = 1; n <= count; n++)

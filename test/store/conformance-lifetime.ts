@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Store } from "../../src/store/store.ts";
-import type { Appended } from "../../src/store/updates.ts";
+import type { AppendedUpdate } from "../../src/store/updates.ts";
 import { append, sample, stored } from "./samples.ts";
 
 /** Tests of listeners, of closing, and of the data after reopening. */
@@ -66,7 +66,7 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 
 		it("returns the same data after it was closed and reopened, and continues the sequence", async () => {
 			const updates = Array.from({ length: 20 }, () => sample({ columns: { title: "kept" } }));
-			const outcomes: Appended[] = [];
+			const outcomes: AppendedUpdate[] = [];
 			for (const update of updates) outcomes.push(await append(store, update));
 			const before = await store.updates.list({ after: 0n, limit: 100, withRecords: true });
 			store = await reopen();

@@ -6,7 +6,7 @@ import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb
 import { type Condition, listOrders, microsecondsOf, orderedTokens, summaryMeets } from "../../src/store/condition.ts";
 import type { CountGroup, StoredConversation } from "../../src/store/conversation-lists.ts";
 import type { Store } from "../../src/store/store.ts";
-import type { Appended } from "../../src/store/updates.ts";
+import type { AppendedUpdate } from "../../src/store/updates.ts";
 import { appendEvents, batch, event } from "./event-samples.ts";
 import {
 	append,
@@ -242,7 +242,7 @@ export function listConformance(current: () => Store): void {
 					retitled(randomUUID(), n % 2 === 0 ? "a banana goat" : "the green field"),
 				),
 			];
-			const outcomes: Appended[] = [];
+			const outcomes: AppendedUpdate[] = [];
 			const add = async (more: readonly Sample[]) => {
 				outcomes.push(...(await Promise.all(more.map((update) => append(store, update)))));
 			};
@@ -425,8 +425,8 @@ export function listConformance(current: () => Store): void {
 }
 
 /** Returns the expected list for a filter, by a linear search through all updates. */
-function selected(updates: readonly Sample[], outcomes: readonly Appended[], by: Filter, withRecords = false) {
-	const current = new Map<string, { update: Sample; outcome: Appended }>();
+function selected(updates: readonly Sample[], outcomes: readonly AppendedUpdate[], by: Filter, withRecords = false) {
+	const current = new Map<string, { update: Sample; outcome: AppendedUpdate }>();
 	const paired = updates.flatMap((update, n) => {
 		const outcome = outcomes[n];
 		return outcome === undefined ? [] : [{ update, outcome }];

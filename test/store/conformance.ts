@@ -8,7 +8,7 @@ import { ServiceError } from "../../src/errors.ts";
 import { microsecondsOf } from "../../src/store/condition.ts";
 import type { IsSameRecord } from "../../src/store/duplicates.ts";
 import type { Store } from "../../src/store/store.ts";
-import type { Appended } from "../../src/store/updates.ts";
+import type { AppendedUpdate } from "../../src/store/updates.ts";
 import { accessKeyConformance } from "./conformance-access-keys.ts";
 import { activityConformance } from "./conformance-activity.ts";
 import { auditConformance } from "./conformance-audit.ts";
@@ -47,14 +47,14 @@ export function storeConformance(harness: StoreHarness): void {
 	});
 	afterEach(() => store.close());
 
-	function outcomeOf(outcome: Appended | undefined): Appended {
+	function outcomeOf(outcome: AppendedUpdate | undefined): AppendedUpdate {
 		if (outcome === undefined) throw new Error("every update has an outcome");
 		return outcome;
 	}
 
 	/** Appends updates one after the other. */
-	async function appendAll(updates: readonly Sample[]): Promise<Appended[]> {
-		const all: Appended[] = [];
+	async function appendAll(updates: readonly Sample[]): Promise<AppendedUpdate[]> {
+		const all: AppendedUpdate[] = [];
 		for (const update of updates) all.push(await append(store, update));
 		return all;
 	}

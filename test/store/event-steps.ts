@@ -4,7 +4,7 @@ import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_
 import type { AppendedEvents, RecordState } from "../../src/store/event-batch.ts";
 import type { Store } from "../../src/store/store.ts";
 import type { StoredRecord, Unreadable } from "../../src/store/stored-record.ts";
-import type { Appended } from "../../src/store/updates.ts";
+import type { AppendedUpdate } from "../../src/store/updates.ts";
 import { appendEvents, batch, record } from "./event-samples.ts";
 import { append, type Sample, sample, second, start } from "./samples.ts";
 
@@ -50,7 +50,7 @@ export function eventSteps(store: () => Store) {
 			seconds: number,
 			more: Partial<Sample["columns"]> = {},
 			leafEventId = "posted",
-		): Promise<{ readonly update: Sample; readonly appended: Appended }> {
+		): Promise<{ readonly update: Sample; readonly appended: AppendedUpdate }> {
 			const update = sample({
 				conversationId,
 				receivedAt: at(seconds),

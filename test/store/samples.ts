@@ -10,7 +10,7 @@ import type { Condition } from "../../src/store/condition.ts";
 import type { StoredConversation } from "../../src/store/conversation-lists.ts";
 import { orderTime } from "../../src/store/ordering.ts";
 import type { Store } from "../../src/store/store.ts";
-import type { Appended, NewUpdate, StoredUpdate } from "../../src/store/updates.ts";
+import type { AppendedUpdate, NewUpdate, StoredUpdate } from "../../src/store/updates.ts";
 
 /** A time of 2026 in microseconds since the Unix epoch. */
 export const start = 1_790_000_000_000_000n;
@@ -139,7 +139,7 @@ export async function append(
 	store: Store,
 	{ columns: _, runStartedAt: __, record, summary, ...rest }: Sample,
 	signal?: CallSignal,
-): Promise<Appended> {
+): Promise<AppendedUpdate> {
 	const update = { ...rest, record: { ...record, bytes: bytes(record.bytes) }, summary: bytes(summary) };
 	return await store.append(update, signal);
 }
@@ -189,7 +189,7 @@ export function summaryWithTimes(
 }
 
 /** Returns an appended update as the store should return it. */
-export function stored(update: Sample, appended: Appended, previous?: Appended): StoredUpdate {
+export function stored(update: Sample, appended: AppendedUpdate, previous?: AppendedUpdate): StoredUpdate {
 	const { sequence, change, current } = appended;
 	return {
 		sequence,
@@ -218,7 +218,7 @@ function storedSummary(update: Sample): Uint8Array {
 }
 
 /** Returns the expected list entry of a conversation with this current update. */
-export function listed(update: Sample, { sequence }: Appended, withRecords = false): StoredConversation {
+export function listed(update: Sample, { sequence }: AppendedUpdate, withRecords = false): StoredConversation {
 	return {
 		conversationId: update.conversationId,
 		sequence,

@@ -4,7 +4,7 @@ import { releaseWhole } from "../../memory.ts";
 import type { Poster } from "../../store/owners.ts";
 import { ownerRefusal } from "../../store/owners.ts";
 import type { Store } from "../../store/store.ts";
-import type { Appended, NewUpdate } from "../../store/updates.ts";
+import type { AppendedUpdate, NewUpdate } from "../../store/updates.ts";
 import type { EventIngest } from "./event-ingest.ts";
 import type { GapLog } from "./gap-log.ts";
 
@@ -45,7 +45,7 @@ export class Ingest {
 	 * @throws ServiceError `invalid_record`; `permission_denied` when the conversation belongs to another owner; `unavailable` or `internal` when nothing of the record was stored, or when
 	 *   it was stored but the events could not be applied, which is done later
 	 */
-	async json(body: Buffer, poster: Poster, signal: CallSignal, receivedAt?: bigint): Promise<Appended> {
+	async json(body: Buffer, poster: Poster, signal: CallSignal, receivedAt?: bigint): Promise<AppendedUpdate> {
 		const update = await this.#checked(this.#intake.fromJson(body, signal), poster);
 		const appended = await this.#append({ ...update, poster, receivedAt: receivedAt ?? update.receivedAt }, signal);
 		releaseWhole(body);
@@ -60,7 +60,7 @@ export class Ingest {
 	 * @param receivedAt as for `json`
 	 * @throws ServiceError as `json` does, and `invalid_argument` when the bytes are no such message
 	 */
-	async request(request: Uint8Array, poster: Poster, signal: CallSignal, receivedAt?: bigint): Promise<Appended> {
+	async request(request: Uint8Array, poster: Poster, signal: CallSignal, receivedAt?: bigint): Promise<AppendedUpdate> {
 		const update = await this.#checked(this.#intake.fromRequest(request, signal), poster);
 		const appended = await this.#append({ ...update, poster, receivedAt: receivedAt ?? update.receivedAt }, signal);
 		releaseWhole(request);
@@ -73,7 +73,7 @@ export class Ingest {
 	 *
 	 * @throws ServiceError as `json` does
 	 */
-	async fetched(body: Buffer, poster: Poster, signal: CallSignal): Promise<Appended> {
+	async fetched(body: Buffer, poster: Poster, signal: CallSignal): Promise<AppendedUpdate> {
 		const update = await this.#intake.fromJson(body, signal);
 		return await this.#append({ ...update, poster, isFetched: true }, signal);
 	}
@@ -90,7 +90,7 @@ export class Ingest {
 		}
 	}
 
-	async #append(update: NewUpdate, signal: CallSignal): Promise<Appended> {
+	async #append(update: NewUpdate, signal: CallSignal): Promise<AppendedUpdate> {
 		// The update must not be used after `append`, which takes over its memory.
 		const { conversationId } = update;
 		try {

@@ -7,7 +7,7 @@ import type { AppendedEvents } from "../event-batch.ts";
 import { completePlanAsync, groupQuery } from "../group.ts";
 import { type AppendOutcome, type AppendResult, type GroupPlan, planGroup } from "../group-plan.ts";
 import type { NewestSequences } from "../sequence-log.ts";
-import type { Appended } from "../updates.ts";
+import type { AppendedUpdate } from "../updates.ts";
 import { bigint, type Row } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { CommitUnknown } from "./failures.ts";
@@ -174,7 +174,7 @@ export function newestOf(outcomes: readonly AppendOutcome[]): NewestSequences {
 }
 
 /** Narrows the result of an append to that of an update. */
-export function updateResult(result: AppendResult): Appended | PossibleDuplicate {
+export function updateResult(result: AppendResult): AppendedUpdate | PossibleDuplicate {
 	if (result === undefined || "stored" in result) throw new Error("an append of an update has the result of a batch");
 	return result;
 }

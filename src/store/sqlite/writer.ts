@@ -19,7 +19,7 @@ import type { OwnerAssignment } from "../owners.ts";
 import type { RemovalBounds } from "../pruner.ts";
 import { callsOf } from "../session.ts";
 import type { IndexProgress, IndexStep } from "../text-index.ts";
-import type { Appended } from "../updates.ts";
+import type { AppendedUpdate } from "../updates.ts";
 import { deriveConversations } from "../views/conversations.ts";
 import { FollowedAhead, type ViewName, type ViewPosition } from "../views/follow.ts";
 import { keepUsage, removeUnused } from "../views/usage.ts";
@@ -78,7 +78,7 @@ export type WriterCalls = ReturnType<typeof writer>["methods"] & Appends;
 
 /** The calls that are answered in groups. */
 interface Appends {
-	append(request: AppendRequest & SenderDeadline): Appended | PossibleDuplicate;
+	append(request: AppendRequest & SenderDeadline): AppendedUpdate | PossibleDuplicate;
 	/** Returns undefined in the case that `Store.appendEvents` describes. */
 	appendEvents(batch: NewEvents & SenderDeadline): AppendedEvents | undefined;
 }

@@ -18,7 +18,7 @@ import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
 import type { AppendedEvents, NewEvents } from "../../../src/store/event-batch.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../../src/store/store.ts";
-import type { Appended } from "../../../src/store/updates.ts";
+import type { AppendedUpdate } from "../../../src/store/updates.ts";
 import { record } from "../../support/fixtures.ts";
 import { LOCK_TIMEOUT } from "../../support/lock-timeout.ts";
 import { TempFolder } from "../../support/temp.ts";
@@ -76,7 +76,7 @@ export class Reading implements AsyncDisposable {
 	}
 
 	/** Stores a record that has the required members, overridden by `members`. */
-	keep(members: JsonObject): Promise<Appended> {
+	keep(members: JsonObject): Promise<AppendedUpdate> {
 		return this.store.append(this.#parser.fromRecord(format.fromJson(record(members))));
 	}
 
