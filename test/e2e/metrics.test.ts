@@ -213,39 +213,33 @@ test("a scrape has no key, no text of a client, no path of the database and no l
 	expect([...values].filter((value) => value.length > 80)).toEqual([]);
 });
 
-/** Returns the metrics of a scrape by name, each with its type and all of its labels. */
-async function metricsOf(): Promise<Map<string, { type: string; labels: string }>> {
+/** Returns the metrics of a scrape by name, each with its type, all of its labels and its description. */
+async function metricsOf(): Promise<Map<string, { type: string; labels: string[]; description: string }>> {
 	const scraped = await scrape(service, SCRAPER);
-	const found = new Map<string, { type: string; labels: string }>();
+	const descriptions = new Map(
+		Array.from(scraped.text.matchAll(/^# HELP (\w+) (.*)$/gm), ([, name = "", text = ""]) => [name, text]),
+	);
+	const found = new Map<string, { type: string; labels: string[]; description: string }>();
 	for (const [name, type] of scraped.types) {
 		const own = scraped.samples.filter((sample) => familyOf(scraped, sample) === name);
 		const labels = new Set(own.flatMap((sample) => Object.keys(sample.labels)));
 		found.set(name, {
 			type,
-			labels: [...labels]
-				.filter((label) => label !== "le")
-				.sort()
-				.join(", "),
+			labels: [...labels].filter((label) => label !== "le").sort(),
+			description: descriptions.get(name) ?? "",
 		});
 	}
 	return found;
 }
 
-test("the table in docs/operations.md has all metrics, with their types and labels", async () => {
+test("the table in docs/operations.md has all metrics as a scrape describes them", async () => {
 	const text = readFileSync(join(ROOT, "docs/operations.md"), "utf8");
 	const [, table = ""] = /\| metric \| type \| labels \| meaning \|\n\|[-|]+\n((?:\|.*\n)+)/.exec(text) ?? [];
-	const rows = table
-		.trim()
-		.split("\n")
-		.map((line) =>
-			line
-				.split("|")
-				.slice(1, 4)
-				.map((cell) => cell.trim()),
-		);
-	const documented = rows.map(([name = "", type, labels = ""]) => [name, type, labels].join(" ").replaceAll("`", ""));
-	const expected = [...(await metricsOf())].map(([name, { type, labels }]) => `${name} ${type} ${labels}`);
-	expect(documented.toSorted()).toEqual(expected.toSorted());
+	const expected = Array.from(await metricsOf(), ([name, { type, labels, description }]) => {
+		const named = labels.map((label) => `\`${label}\``).join(", ");
+		return `| \`${name}\` | ${type} | ${named === "" ? "" : `${named} `}| ${description} |`;
+	});
+	expect(table.trim().split("\n").sort()).toEqual(expected.sort());
 });
 
 /** Returns the names of metrics in an expression. @throws Error when it is not PromQL */
@@ -306,7 +300,7 @@ describe("deploy/", () => {
 
 	test.each(expressions)("%s uses only existing metrics and labels", async (_, expression) => {
 		// Prometheus itself makes the metric `up`, for each target.
-		const metrics = (await metricsOf()).set("up", { type: "gauge", labels: "" });
+		const metrics = (await metricsOf()).set("up", { type: "gauge", labels: [], description: "" });
 		const names = namesIn(expression);
 		expect(names).not.toEqual([]);
 		for (const name of names) {
@@ -316,7 +310,7 @@ describe("deploy/", () => {
 		const known = new Set(
 			names.flatMap((name) => {
 				const family = metrics.get(name) ?? metrics.get(name.replace(/_(?:bucket|sum|count)$/, ""));
-				return family?.labels.split(", ") ?? [];
+				return family?.labels ?? [];
 			}),
 		);
 		const asked = [...expression.matchAll(/([a-z_]+)\s*(?:=~|!~|!=|=)\s*"/g)].map(([, label = ""]) => label);
