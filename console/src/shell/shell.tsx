@@ -5,6 +5,7 @@ import ConversationsPage from "../pages/conversations/view.tsx";
 import { zone } from "../parts/days.ts";
 import { loadedLater } from "../parts/loaded-later.tsx";
 import { Notice } from "../parts/notice.tsx";
+import { useScope } from "../service/caller.ts";
 import { accessKey, admitted, signOut } from "../service/session.ts";
 import { live, type WatchState } from "../service/watch.ts";
 import { activeShortcuts, type Shortcut, useShortcuts } from "./keys.ts";
@@ -23,6 +24,7 @@ const PAGES = {
 	conversations: { title: "Conversations", view: ConversationsPage },
 	usage: { title: "Usage", view: loadedPage(() => import("../pages/usage/view.tsx")) },
 	senders: { title: "Senders", view: loadedPage(() => import("../pages/senders/view.tsx")) },
+	forwarding: { title: "Forwarding", view: loadedPage(() => import("../pages/forwarding/view.tsx")) },
 	about: { title: "About", view: loadedPage(() => import("../pages/about/view.tsx")) },
 	search: { title: "Search", view: loadedPage(() => import("../pages/search/view.tsx")) },
 	compare: { title: "Compare", view: loadedPage(() => import("../pages/compare/view.tsx")) },
@@ -46,11 +48,15 @@ function loadedPage<Props extends object>(
 
 type PageName = keyof typeof PAGES;
 const NAMES: readonly PageName[] = ["conversations", "usage", "senders", "about"];
-const ALL_NAMES: readonly PageName[] = [...NAMES, "search", "compare"];
+const ALL_NAMES: readonly PageName[] = [...NAMES, "forwarding", "search", "compare"];
 
 /** The page of the address, with the navigation above it. */
 export function Shell() {
-	if (!admitted.value) return <SignIn />;
+	return admitted.value ? <Pages /> : <SignIn />;
+}
+
+function Pages() {
+	const mayForward = useScope("forward");
 	const [first = "conversations", id, ...rest] = path.value;
 	const name = ALL_NAMES.find((known) => known === first);
 	const conversation = name === "conversations" && rest.length === 0 ? id : undefined;
@@ -62,7 +68,7 @@ export function Shell() {
 			</button>
 			<header class="top">
 				<nav aria-label="Pages">
-					{NAMES.map((page) => (
+					{(mayForward ? NAMES.toSpliced(-1, 0, "forwarding") : NAMES).map((page) => (
 						<a key={page} href={addressOf([page])} aria-current={page === name ? "page" : undefined}>
 							{PAGES[page].title}
 						</a>

@@ -1,0 +1,95 @@
+import { randomBytes } from "node:crypto";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { Receiver } from "../forward/receiver.ts";
+import { KEY, startTestService, type TestService } from "../support/service.ts";
+import { TestBrowser } from "./browser.ts";
+import { postSample, SAMPLES } from "./samples.ts";
+import { expectAccessible, goTo, visitWithKey } from "./visit.ts";
+
+const READER = "key-of-a-reader-of-conversations";
+let browser: TestBrowser;
+let service: TestService;
+let receiver: Receiver;
+
+beforeAll(async () => {
+	browser = await TestBrowser.start();
+	receiver = await Receiver.start();
+	service = await startTestService({
+		ACCESS_KEYS: `test:${KEY}:ingest+read+forward,reader:${READER}:read`,
+		ENCRYPTION_KEY: randomBytes(32).toString("base64"),
+		FORWARD_PRIVATE: "on",
+	});
+});
+
+afterAll(async () => {
+	await browser?.[Symbol.asyncDispose]();
+	await service?.[Symbol.asyncDispose]();
+	await receiver?.[Symbol.asyncDispose]();
+});
+
+test("an endpoint is created, paused, resumed, tested, replayed and retried in the console", async () => {
+	const { page, faults } = await visitWithKey(browser, service.http);
+	await page.getByRole("link", { name: "Forwarding" }).click();
+	await page.getByText("No endpoint yet").waitFor();
+	await page.getByLabel("Name").fill("hook");
+	await page.getByLabel("Address").fill(receiver.url);
+	await page.getByLabel("STARTED").check();
+	await page.getByRole("button", { name: "Create" }).click();
+	await page.getByText(/^whsec_/).waitFor();
+	await page.getByRole("button", { name: "Done" }).click();
+	for (const sample of SAMPLES.slice(0, 2)) await postSample(service.http, sample, KEY);
+	const log = page.getByRole("region", { name: "Deliveries" });
+	await log.getByText("delivered").first().waitFor({ timeout: 60_000 });
+	const first = log.getByRole("row").nth(1);
+	await first.locator("summary").click();
+	await first.locator("pre").getByText("ok").waitFor();
+	const said = page.locator("p[role=status]");
+	const before = receiver.received.length;
+	await first.getByRole("button", { name: /^Retry/ }).click();
+	await expect.poll(() => said.textContent()).toBe("It is sent again.");
+	await receiver.count(before + 1);
+	await page.getByRole("button", { name: "Pause" }).click();
+	await expect.poll(() => said.textContent()).toBe("It is paused.");
+	await page.getByRole("region", { name: "Endpoints" }).getByText("paused").waitFor();
+	await page.getByRole("button", { name: "Resume", exact: true }).click();
+	await expect.poll(() => said.textContent()).toBe("It goes on from its position.");
+	await page.getByRole("button", { name: "Test", exact: true }).click();
+	await expect.poll(() => said.textContent()).toMatch(/^The test was accepted after \d+ ms\.$/);
+	await page.getByLabel("Replay from sequence").fill("1");
+	await page.getByRole("button", { name: "Replay" }).click();
+	await expect.poll(() => said.textContent()).toMatch(/^[1-9]\d* are sent again\.$/);
+	await page.getByRole("button", { name: "New secret" }).click();
+	await page.getByText(/^whsec_/).waitFor();
+	receiver.answer = (_, response) => void response.writeHead(500).end();
+	await page.getByRole("button", { name: "Test", exact: true }).click();
+	await expect.poll(() => said.textContent()).toBe("The test failed: the status is 500.");
+	expect(faults).toEqual([]);
+	await page.context().close();
+});
+
+test.each([
+	["light", { width: 1280, height: 900 }],
+	["dark", { width: 1280, height: 900 }],
+	["light", { width: 390, height: 800 }],
+] as const)(
+	"in the theme %s at the size %o the page is accessible, and fits the width",
+	async (colorScheme, viewport) => {
+		const { page } = await visitWithKey(browser, service.http, "#/forwarding?endpoint=hook", { colorScheme, viewport });
+		await page.getByRole("region", { name: "Deliveries" }).getByText("delivered").first().waitFor();
+		await expectAccessible(page);
+		expect(await page.evaluate("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(0);
+		await page.context().close();
+	},
+);
+
+test("a key without the scope has no such page in its navigation", async () => {
+	const { page } = await visitWithKey(browser, service.http, "#/about", {}, READER);
+	await page.getByText("Point an agent server here").first().waitFor();
+	expect(await page.getByRole("link", { name: "Forwarding" }).count()).toBe(0);
+	await goTo(page, "#/forwarding");
+	await page
+		.getByText(/forward/)
+		.first()
+		.waitFor();
+	await page.context().close();
+});
