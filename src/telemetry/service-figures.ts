@@ -142,7 +142,7 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 		{
 			name: "conversations.access_keys.expiring",
 			unit: "{key}",
-			description: "Stored access keys that expire within a week",
+			description: "Stored access keys that expire within a week, except that of the first start for the console",
 		},
 		() => [{ value: keysExpiring() }],
 	);
