@@ -230,7 +230,7 @@ export async function startService(
 		owners: { store, log },
 		searchIndex: { store, log },
 		forwarding: { endpoints: forwarding.endpoints, store },
-		budgets,
+		budgets: { all: budgets, store },
 	});
 	const reconciler = reconcilerOf(config, accessKeys, { store, ingest, eventIngest, log, stopping: stopping.signal });
 	const held = new HeldBatches(admission);

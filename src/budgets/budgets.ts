@@ -12,6 +12,7 @@ import { ServiceError } from "../errors.ts";
 import type { BudgetRow } from "../store/budgets.ts";
 import type { Store } from "../store/store.ts";
 import { timeZone } from "../usage/periods.ts";
+import { RULES, ruleOf } from "./rules.ts";
 import type { Settings } from "./spending.ts";
 
 /** Form of the name of a budget. */
@@ -23,6 +24,8 @@ const MAX_THRESHOLD = 100;
 const MAX_AMOUNT = 1e9;
 const MAX_TOKENS = 10n ** 15n;
 const MAX_NAME = 1024;
+const MAX_MINUTES = 100_000;
+const MAX_EVENTS = 10_000n;
 const DEFAULT_THRESHOLDS = [0.5, 0.8, 1];
 
 /** The fields that a caller decides, by their names in the API. */
@@ -37,7 +40,15 @@ const FIELDS: Readonly<Record<string, Field>> = {
 	thresholds: "thresholds",
 	each_conversation: "eachConversation",
 	pause: "pause",
+	silent_minutes: "silentMinutes",
+	waiting_minutes: "waitingMinutes",
+	gap_minutes: "gapMinutes",
+	stalled_events: "stalledEvents",
+	stuck: "stuck",
 };
+
+/** The fields of which exactly one is set. */
+const LIMITS = ["amount", "tokens", ...RULES] as const;
 
 /** What a caller says about a budget. What is left out keeps its value, or gets the default of a new budget. */
 export type AskedBudget = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
@@ -173,17 +184,18 @@ function isGiven(value: unknown): boolean {
 	);
 }
 
-/** Returns settings with the changed fields of others. An amount takes the place of tokens, and tokens that of an amount. */
+/** Returns settings with the changed fields of others. Amounts and rules take the place of each other. */
 function merged(base: Settings, asked: AskedBudget, isChanged: (name: Field) => boolean): Settings {
 	const of = <Name extends Field>(name: Name): Settings[Name] =>
 		isChanged(name) ? (isGiven(asked[name]) ? (asked[name] ?? DEFAULTS[name]) : DEFAULTS[name]) : base[name];
-	const keepsLimit = !isChanged("amount") && !isChanged("tokens");
-	const amount = keepsLimit ? base.amount : isChanged("amount") ? asked.amount : undefined;
-	const tokens = keepsLimit ? base.tokens : isChanged("tokens") ? asked.tokens : undefined;
+	const keepsLimit = !LIMITS.some((name) => isChanged(name) && asked[name] !== undefined);
+	const limits = LIMITS.flatMap((name) => {
+		const value = keepsLimit ? base[name] : isChanged(name) ? asked[name] : undefined;
+		return value === undefined || value === false ? [] : [[name, value] as const];
+	});
 	const filter = of("filter");
 	return {
-		...(amount === undefined ? {} : { amount }),
-		...(tokens === undefined ? {} : { tokens }),
+		...Object.fromEntries(limits),
 		...(filter === undefined ? {} : { filter }),
 		...{
 			owner: base.owner,
@@ -199,8 +211,17 @@ function merged(base: Settings, asked: AskedBudget, isChanged: (name: Field) => 
 /** @throws ServiceError `invalid_argument` that names the field */
 function judged(asked: Settings, owner: string): Settings {
 	const { amount, tokens, period, thresholds, filter, model, usageId } = asked;
-	if ((amount === undefined) === (tokens === undefined))
-		throw invalid("amount", "or tokens must be given, and not both");
+	const limits = LIMITS.filter((name) => asked[name] !== undefined);
+	if (limits.length !== 1) throw invalid("amount", "or tokens must be given, or one rule, and no more of them");
+	if (asked.pause && ruleOf(asked) !== undefined) throw invalid("pause", "is for budgets with an amount only");
+	for (const name of ["silentMinutes", "waitingMinutes", "gapMinutes"] as const) {
+		const minutes = asked[name];
+		if (minutes !== undefined && !(minutes > 0 && minutes <= MAX_MINUTES))
+			throw invalid(name.replace("M", "_m"), `must be more than 0 and at most ${MAX_MINUTES}`);
+	}
+	const { stalledEvents } = asked;
+	if (stalledEvents !== undefined && (stalledEvents < 1n || stalledEvents > MAX_EVENTS))
+		throw invalid("stalled_events", `must be from 1 to ${MAX_EVENTS}`);
 	if (amount !== undefined && !(amount > 0 && amount <= MAX_AMOUNT))
 		throw invalid("amount", `must be more than 0 and at most ${MAX_AMOUNT}`);
 	if (tokens !== undefined && (tokens < 1n || tokens > MAX_TOKENS))
@@ -217,7 +238,7 @@ function judged(asked: Settings, owner: string): Settings {
 	] as const)
 		if (wellFormed(text, name).length > MAX_NAME) throw invalid(name, `must have at most ${MAX_NAME} characters`);
 	conditionsOf(filter);
-	const parts = thresholds.length === 0 ? DEFAULT_THRESHOLDS : thresholds;
+	const parts = thresholds.length === 0 && ruleOf(asked) === undefined ? DEFAULT_THRESHOLDS : thresholds;
 	return {
 		...asked,
 		owner,

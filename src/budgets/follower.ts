@@ -5,6 +5,7 @@ import type { BudgetRow, LogPositions } from "../store/budgets.ts";
 import type { Store } from "../store/store.ts";
 import { settingsOf } from "./budgets.ts";
 import type { Pauses } from "./pauses.ts";
+import { foundBy, type Rule, ruleOf } from "./rules.ts";
 import { forecastOf } from "./shown.ts";
 import {
 	isReached,
@@ -38,7 +39,7 @@ const PAUSED = 1_000;
 const MAX_KNOWN = 100_000;
 
 export interface BudgetFollowerOptions {
-	readonly store: Pick<Store, "tables" | "updates" | "events" | "claim">;
+	readonly store: Pick<Store, "tables" | "updates" | "events" | "claim" | "listConversations">;
 	readonly reads: UsageReads;
 	readonly notices: Pick<Notices, "tell">;
 	readonly pauses: Pick<Pauses, "pause">;
@@ -94,8 +95,24 @@ export class BudgetFollower implements AsyncDisposable {
 		const newest = { updates: updates.newest, events: events.newest };
 		for (const budget of budgets) {
 			if (this.#stop.signal.aborted) return;
-			if (budget.updates !== newest.updates || budget.events !== newest.events)
+			const rule = ruleOf(settingsOf(budget));
+			if (rule !== undefined) await this.#apply(budget, rule).catch(this.#options.onError);
+			else if (budget.updates !== newest.updates || budget.events !== newest.events)
 				await this.#compare(budget, newest).catch(this.#options.onError);
+		}
+	}
+
+	/** Tells of the conversations to which a rule applies. */
+	async #apply(budget: BudgetRow, rule: Rule): Promise<void> {
+		const { store, notices, clock } = this.#options;
+		const settings = settingsOf(budget);
+		for (const { conversationId, occasion, text } of await foundBy(store, settings, rule, clock.now())) {
+			const about = [budget.id, rule, String(settings[rule]), conversationId, occasion];
+			const owner = budget.owner === "" ? undefined : budget.owner;
+			const data = { rule: { name: budget.name, owner: budget.owner, kind: rule.replace(/[A-Z].*/, "") } };
+			await this.#once(about, () =>
+				notices.tell({ change: "SILENT", about, conversationId, owner, text: `${text} (${budget.name})`, data }),
+			);
 		}
 	}
 

@@ -3,7 +3,9 @@ import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { type BudgetSchema, BudgetState } from "../../gen/conversations/v1/budget_service_pb.js";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import type { BudgetRow } from "../store/budgets.ts";
+import type { Store } from "../store/store.ts";
 import { settingsOf } from "./budgets.ts";
+import { foundBy, ruleOf } from "./rules.ts";
 import {
 	isReached,
 	limitOf,
@@ -29,12 +31,21 @@ const MIN_ELAPSED = 900_000;
  * @param now milliseconds since the Unix epoch
  */
 export async function shownBudget(
+	store: Pick<Store, "listConversations" | "tables">,
 	reads: UsageReads,
 	row: BudgetRow,
 	withSpenders: boolean,
 	now: number,
 ): Promise<MessageInitShape<typeof BudgetSchema>> {
 	const settings = settingsOf(row);
+	const made = {
+		...{ name: row.name, owner: row.owner, createdAt: fromMicroseconds(row.createdAt), createdBy: row.createdBy },
+	};
+	const rule = ruleOf(settings);
+	if (rule !== undefined) {
+		const { length } = await foundBy(store, settings, rule, now);
+		return { ...settings, ...made, spent: length, state: length > 0 ? BudgetState.EXCEEDED : BudgetState.OK };
+	}
 	const span = spanAt(settings, now);
 	const within = { from: span?.start, to: span?.end };
 	const { eachConversation } = settings;
@@ -46,7 +57,7 @@ export async function shownBudget(
 	const spent = all[0]?.spent ?? 0;
 	return {
 		...settings,
-		...{ name: row.name, owner: row.owner, createdAt: fromMicroseconds(row.createdAt), createdBy: row.createdBy },
+		...made,
 		...{ spent, state: stateOf(settings, spent) },
 		...(span === undefined
 			? {}

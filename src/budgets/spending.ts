@@ -28,6 +28,11 @@ export type Settings = Pick<
 	| "thresholds"
 	| "eachConversation"
 	| "pause"
+	| "silentMinutes"
+	| "waitingMinutes"
+	| "gapMinutes"
+	| "stalledEvents"
+	| "stuck"
 >;
 
 /** Reports of usage, limited to what a caller may see. */

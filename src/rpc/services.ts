@@ -84,7 +84,7 @@ export interface RpcContext {
 	readonly owners: { readonly store: OwnersStore; readonly log: OwnersLog };
 	readonly searchIndex: { readonly store: Pick<Store, "textIndex">; readonly log: SearchLog };
 	readonly forwarding: { readonly endpoints: Endpoints; readonly store: Pick<Store, "updates"> };
-	readonly budgets: Budgets;
+	readonly budgets: { readonly all: Budgets; readonly store: Pick<Store, "listConversations" | "tables"> };
 	readonly info: DescribeService;
 }
 
@@ -191,7 +191,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 		...refusedPostMethods(reads, retries, audit),
 		...eraseMethods(reads),
 		...forwardingMethods(forwarding.endpoints, forwarding.store),
-		...budgetMethods(context.budgets, reads),
+		...budgetMethods(context.budgets.all, context.budgets.store, reads),
 		unary(ConversationSenderService.method.listSenders, async (_, caller) => ({
 			senders: await reads.of(caller).senders.list(),
 		})),

@@ -1,7 +1,7 @@
 import type { LogTable } from "./sequence-log.ts";
 import type { Session } from "./session.ts";
 import { tableOf } from "./tables.ts";
-import { bigint, blob, type Row, text } from "./values.ts";
+import { bigint, blob, nullable, type Row, text } from "./values.ts";
 
 /** A budget. Times are microseconds since the Unix epoch. */
 export interface BudgetRow {
@@ -51,6 +51,23 @@ export const budgetReads = {
 			...[after.updates, through.updates, after.events, through.events],
 		);
 		return rows.map((row) => text(row.id));
+	},
+	/** Returns those of some conversations whose newest events, more than a number, came without a new leaf. */
+	async listStalled(
+		{ all, isIn, readText, dialect }: Session,
+		{ ids, events }: { readonly ids: readonly string[]; readonly events: number },
+	): Promise<{ readonly conversationId: string; readonly leaf: string }[]> {
+		const { schema, isOfActivity } = dialect;
+		const rows = await all(
+			`SELECT a.conversation_id, a.leaf FROM ${schema}activities a
+			WHERE ${isIn("a.conversation_id")} AND ? < (
+				SELECT count(*) FROM (
+					SELECT e.happened_at FROM ${schema}events e WHERE ${isOfActivity} ORDER BY e.sequence DESC LIMIT ?
+				) newest WHERE newest.happened_at > coalesce(a.leaf_at, 0)
+			)`,
+			...[ids, events, events + 1],
+		);
+		return rows.map((row) => ({ conversationId: text(row.conversation_id), leaf: nullable(readText, row.leaf) ?? "" }));
 	},
 };
 

@@ -58,7 +58,7 @@ describe.each(stores())("with $engine", ({ make }) => {
 			for (const [n, { asked, range, groupBy = [], counts = () => true }] of BUDGETS.entries()) {
 				const row = rows[n];
 				if (row === undefined) throw new Error("there is no such budget");
-				const { spent = 0, state, spenders = [] } = await shownBudget(test.reads, row, true, test.now);
+				const { spent = 0, state, spenders = [] } = await shownBudget(test.store, test.reads, row, true, test.now);
 				const [from, to] = (range ?? []).map((time) => timestampFromMs(Date.parse(time)));
 				const report = await test.reads.of({ owner: undefined }).usage.report(
 					create(ReportUsageRequestSchema, {

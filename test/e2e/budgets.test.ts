@@ -75,6 +75,10 @@ test.each(PROTOCOLS)("over %s, budgets are managed, and each owner has its own",
 		{ name: "x", amount: 1, timeZone: "Mars/Base" },
 		{ name: "x", amount: 1, thresholds: [0] },
 		{ name: "x", amount: 1, filter: { ids: ["x"] } },
+		{ name: "x", amount: 1, silentMinutes: 1 },
+		{ name: "x", waitingMinutes: 0 },
+		{ name: "x", stalledEvents: 0n },
+		{ name: "x", stuck: true, pause: true },
 	].map((asked) => admin.createBudget(asked));
 	expect(
 		(await Promise.allSettled(refusals)).map((one) =>
@@ -82,7 +86,21 @@ test.each(PROTOCOLS)("over %s, budgets are managed, and each owner has its own",
 				? one.reason.rawMessage.split(" ")[0]
 				: one,
 		),
-	).toEqual(["name", "amount", "amount", "amount", "amount", "tokens", "time_zone", "thresholds", "filter.ids"]);
+	).toEqual([
+		"name",
+		"amount",
+		"amount",
+		"amount",
+		"amount",
+		"tokens",
+		"time_zone",
+		"thresholds",
+		"filter.ids",
+		"amount",
+		"waiting_minutes",
+		"stalled_events",
+		"pause",
+	]);
 });
 
 test("budgets are JSON under /api/v1/budgets, with the statuses of endpoints", async () => {

@@ -137,7 +137,10 @@ export class WatchService implements Endpoints, AsyncDisposable {
 				owners: { store: reading.store, log },
 				searchIndex: { store: reading.store, log },
 				forwarding: { endpoints: testEndpoints(reading.store), store: reading.store },
-				budgets: new Budgets({ store: reading.store, audit, now: Date.now, onChange: () => undefined }),
+				budgets: {
+					all: new Budgets({ store: reading.store, audit, now: Date.now, onChange: () => undefined }),
+					store: reading.store,
+				},
 				info: () => ({}),
 			}),
 			gate: new Gate(keys, SERVICES),

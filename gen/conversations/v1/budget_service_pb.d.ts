@@ -104,7 +104,8 @@ export declare type Budget = Message<"conversations.v1.Budget"> & {
 
   /**
    * What is spent in the present period: cost or tokens, as ReportUsage tells it for the range and the filter. If each
-   * conversation has the amount for itself: what that one has spent which spent the most.
+   * conversation has the amount for itself: what that one has spent which spent the most. Of a rule without an amount: the
+   * number of conversations to which it applies now, at most 1000.
    *
    * @generated from field: double spent = 13;
    */
@@ -159,6 +160,41 @@ export declare type Budget = Message<"conversations.v1.Budget"> & {
    * @generated from field: string created_by = 20;
    */
   createdBy: string;
+
+  /**
+   * In place of an amount: a conversation that runs and has been silent for more than so many minutes is told (SILENT).
+   *
+   * @generated from field: optional double silent_minutes = 21;
+   */
+  silentMinutes?: number | undefined;
+
+  /**
+   * In place of an amount: a conversation that has waited for a person for more than so many minutes is told (SILENT).
+   *
+   * @generated from field: optional double waiting_minutes = 22;
+   */
+  waitingMinutes?: number | undefined;
+
+  /**
+   * In place of an amount: a conversation that has missed something for more than so many minutes is told (SILENT).
+   *
+   * @generated from field: optional double gap_minutes = 23;
+   */
+  gapMinutes?: number | undefined;
+
+  /**
+   * In place of an amount: a conversation that runs and had more than so many events without a new leaf is told (SILENT).
+   *
+   * @generated from field: optional int64 stalled_events = 24;
+   */
+  stalledEvents?: bigint | undefined;
+
+  /**
+   * In place of an amount: a conversation that is stuck is told (SILENT).
+   *
+   * @generated from field: optional bool stuck = 25;
+   */
+  stuck?: boolean | undefined;
 };
 
 /**
@@ -215,7 +251,7 @@ export declare type CreateBudgetRequest = Message<"conversations.v1.CreateBudget
   owner: string;
 
   /**
-   * Cost that may be spent, more than 0. Exactly one of amount and tokens is set.
+   * Cost that may be spent, more than 0. Exactly one of amount, tokens and the rules below is set.
    *
    * @generated from field: optional double amount = 3;
    */
@@ -283,6 +319,41 @@ export declare type CreateBudgetRequest = Message<"conversations.v1.CreateBudget
    * @generated from field: bool pause = 12;
    */
   pause: boolean;
+
+  /**
+   * In place of an amount: a conversation that runs and has been silent for more than so many minutes is told (SILENT).
+   *
+   * @generated from field: optional double silent_minutes = 13;
+   */
+  silentMinutes?: number | undefined;
+
+  /**
+   * In place of an amount: a conversation that has waited for a person for more than so many minutes is told (SILENT).
+   *
+   * @generated from field: optional double waiting_minutes = 14;
+   */
+  waitingMinutes?: number | undefined;
+
+  /**
+   * In place of an amount: a conversation that has missed something for more than so many minutes is told (SILENT).
+   *
+   * @generated from field: optional double gap_minutes = 15;
+   */
+  gapMinutes?: number | undefined;
+
+  /**
+   * In place of an amount: a conversation that runs and had more than so many events without a new leaf is told (SILENT).
+   *
+   * @generated from field: optional int64 stalled_events = 16;
+   */
+  stalledEvents?: bigint | undefined;
+
+  /**
+   * In place of an amount: a conversation that is stuck is told (SILENT).
+   *
+   * @generated from field: optional bool stuck = 17;
+   */
+  stuck?: boolean | undefined;
 };
 
 /**
@@ -413,14 +484,14 @@ export declare type UpdateBudgetRequest = Message<"conversations.v1.UpdateBudget
   owner: string;
 
   /**
-   * New values; as in CreateBudgetRequest. An amount takes the place of tokens.
+   * New values; as in CreateBudgetRequest. An amount, tokens and a rule take the place of each other.
    *
    * @generated from field: optional double amount = 3;
    */
   amount?: number | undefined;
 
   /**
-   * Prompt and completion tokens that may be spent. They take the place of an amount.
+   * Prompt and completion tokens that may be spent.
    *
    * @generated from field: optional int64 tokens = 4;
    */
@@ -489,6 +560,41 @@ export declare type UpdateBudgetRequest = Message<"conversations.v1.UpdateBudget
    * @generated from field: google.protobuf.FieldMask update_mask = 13;
    */
   updateMask?: FieldMask | undefined;
+
+  /**
+   * In place of an amount: a conversation that runs and has been silent for more than so many minutes is told (SILENT).
+   *
+   * @generated from field: optional double silent_minutes = 14;
+   */
+  silentMinutes?: number | undefined;
+
+  /**
+   * In place of an amount: a conversation that has waited for a person for more than so many minutes is told (SILENT).
+   *
+   * @generated from field: optional double waiting_minutes = 15;
+   */
+  waitingMinutes?: number | undefined;
+
+  /**
+   * In place of an amount: a conversation that has missed something for more than so many minutes is told (SILENT).
+   *
+   * @generated from field: optional double gap_minutes = 16;
+   */
+  gapMinutes?: number | undefined;
+
+  /**
+   * In place of an amount: a conversation that runs and had more than so many events without a new leaf is told (SILENT).
+   *
+   * @generated from field: optional int64 stalled_events = 17;
+   */
+  stalledEvents?: bigint | undefined;
+
+  /**
+   * In place of an amount: a conversation that is stuck is told (SILENT).
+   *
+   * @generated from field: optional bool stuck = 18;
+   */
+  stuck?: boolean | undefined;
 };
 
 /**
@@ -646,7 +752,8 @@ export enum BudgetState {
 export declare const BudgetStateSchema: GenEnum<BudgetState>;
 
 /**
- * Manages budgets, which tell endpoints when conversations have spent a part of an amount.
+ * Manages budgets, which tell endpoints when conversations have spent a part of an amount, and rules without money of the
+ * same kind.
  *
  * A key with an owner has budgets of that owner only, which count conversations of this owner only. For every other
  * budget it gets what an unknown name gets.
