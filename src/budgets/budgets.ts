@@ -84,7 +84,7 @@ export class Budgets {
 		if (owner !== "" && !OWNER.test(owner))
 			throw invalid("owner", "must be 1 to 64 letters, digits, dots, dashes or underscores");
 		const settings = judged(
-			merged(DEFAULTS, asked, (name) => isGiven(asked[name])),
+			merged(DEFAULTS, asked, (name) => isGiven(asked, name)),
 			owner,
 		);
 		if (settings.pause) authorize(caller, "pause");
@@ -126,7 +126,7 @@ export class Budgets {
 		const row = await this.get(named, caller);
 		const unknown = paths?.find((path) => FIELDS[path] === undefined);
 		if (unknown !== undefined) throw invalid("update_mask", "has a field that cannot be changed");
-		const changed = Object.entries(FIELDS).filter(([path, name]) => paths?.includes(path) ?? isGiven(asked[name]));
+		const changed = Object.entries(FIELDS).filter(([path, name]) => paths?.includes(path) ?? isGiven(asked, name));
 		const names = new Set(changed.map(([, name]) => name));
 		const settings = judged(
 			merged(settingsOf(row), asked, (name) => names.has(name)),
@@ -174,20 +174,17 @@ type Field = Exclude<keyof Settings, "owner">;
 
 const DEFAULTS: Settings = create(BudgetSchema, { period: BudgetPeriod.MONTH });
 
-/** Whether a value is no default of protobuf. */
-function isGiven(value: unknown): boolean {
-	return (
-		value !== undefined &&
-		value !== "" &&
-		value !== BudgetPeriod.UNSPECIFIED &&
-		!(Array.isArray(value) && value.length === 0)
-	);
+/** Whether a field has a value that is no default of protobuf. */
+function isGiven(asked: AskedBudget, name: Field): boolean {
+	const value = asked[name];
+	if (name === "period") return value !== undefined && value !== BudgetPeriod.UNSPECIFIED;
+	return value !== undefined && value !== "" && !(Array.isArray(value) && value.length === 0);
 }
 
 /** Returns settings with the changed fields of others. Amounts and rules take the place of each other. */
 function merged(base: Settings, asked: AskedBudget, isChanged: (name: Field) => boolean): Settings {
 	const of = <Name extends Field>(name: Name): Settings[Name] =>
-		isChanged(name) ? (isGiven(asked[name]) ? (asked[name] ?? DEFAULTS[name]) : DEFAULTS[name]) : base[name];
+		isChanged(name) ? (isGiven(asked, name) ? (asked[name] ?? DEFAULTS[name]) : DEFAULTS[name]) : base[name];
 	const keepsLimit = !LIMITS.some((name) => isChanged(name) && asked[name] !== undefined);
 	const limits = LIMITS.flatMap((name) => {
 		const value = keepsLimit ? base[name] : isChanged(name) ? asked[name] : undefined;
