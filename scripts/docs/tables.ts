@@ -47,18 +47,24 @@ const TABLES: Readonly<Record<string, () => readonly (readonly string[])[]>> = {
 
 /**
  * Returns the text of a page with its tables as they follow from the code. A table stands below a line such as
- * `<!-- table: variables -->`.
+ * `<!-- table: variables -->`. One with another header stays, behind the new one.
  *
  * @throws Error when the page names a table that is not known
  */
 export function withTables(page: string): string {
-	return page.replaceAll(/^(<!-- table: (\S+) -->\n\n)(?:\|.*\n)*/gm, (_, mark: string, name: string) => {
-		const table = TABLES[name];
-		if (table === undefined) throw new Error(`there is no table ${name}`);
-		const [header = [], ...rows] = table();
-		const lines = [header, header.map(() => "---"), ...rows].map(
-			(cells) => `| ${cells.map((cell) => cell.replaceAll("|", "\\|")).join(" | ")} |\n`,
-		);
-		return mark + lines.join("");
-	});
+	return page.replaceAll(
+		/^(<!-- table: (\S+) -->\n\n)((?:\|.*\n)*)/gm,
+		(_, mark: string, name: string, present: string) => {
+			const table = TABLES[name];
+			if (table === undefined) throw new Error(`there is no table ${name}`);
+			const [header = [], ...rows] = table();
+			const [first = "", ...rest] = [header, header.map(() => "---"), ...rows].map(lineOf);
+			const behind = present.startsWith(first) ? "" : `\n${present}`;
+			return mark + first + rest.join("") + behind;
+		},
+	);
+}
+
+function lineOf(cells: readonly string[]): string {
+	return `| ${cells.map((cell) => cell.replaceAll("|", "\\|")).join(" | ")} |\n`;
 }

@@ -24,6 +24,15 @@ test.each(pages)("the tables of %s that follow from the code are up to date (npm
 	expect(textOf(page)).toBe(withTables(textOf(page)));
 });
 
+test("a table that is written for the first time leaves the one behind it", () => {
+	const [title, ...lines] = withTables("<!-- table: commands -->\n\n| other | table |\n").split("\n");
+	expect([title, lines.slice(0, 3), lines.slice(-3)]).toEqual([
+		"<!-- table: commands -->",
+		["", "| command | what it does |", "| --- | --- |"],
+		["", "| other | table |", ""],
+	]);
+});
+
 test("the pages have all tables", () => {
 	const tables = pages.flatMap((page) =>
 		Array.from(textOf(page).matchAll(/^<!-- table: (\S+) -->$/gm), ([, name]) => name),
