@@ -1,3 +1,4 @@
+import { idDigest } from "./erasure.ts";
 import { type GapOf, gapFrom } from "./gaps.ts";
 import type { Columns, Session, Value } from "./session.ts";
 import { type Table, tableOf } from "./tables.ts";
@@ -332,6 +333,10 @@ export const forwardingWrites = {
 		);
 		if (known.length === 0) return false;
 		for (const result of results) await recordResult(session, id, result);
+		// An erasure meanwhile has not seen what was put into the queue just after it.
+		for (const { state, conversationId, finishedAt } of results)
+			if (state === "lost" && conversationId !== "" && (await isErased(session, conversationId)))
+				await eraseDeliveries(session, conversationId, finishedAt ?? 0n);
 		if (disabledBecause !== undefined)
 			await session.all(
 				`UPDATE ${schema}endpoints SET state = 'disabled', reason = ?, generation = generation + 1 WHERE id = ?`,
@@ -411,6 +416,14 @@ export async function eraseDeliveries(session: Session, conversationId: string, 
 			...[at, endpoint, id],
 		);
 	}
+}
+
+async function isErased({ all, dialect }: Session, conversationId: string): Promise<boolean> {
+	const found = await all(
+		`SELECT id_digest FROM ${dialect.schema}erasures WHERE id_digest = ?`,
+		idDigest(conversationId),
+	);
+	return found.length > 0;
 }
 
 /** Deliveries to put into a queue. */

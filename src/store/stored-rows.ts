@@ -45,7 +45,23 @@ export interface StoredRows {
 	readonly erasure: Erasure;
 	/** Ordered by number. */
 	readonly audit: AuditEntry;
+	/** Ordered by id. The position of an endpoint is before what waits in its queue, which is not exported. */
+	readonly endpoint: SettingRow;
+	/** Ordered by id. */
+	readonly budget: SettingRow;
+	/** What endpoints were told without an update, ordered by id. */
+	readonly notice: SettingRow;
 }
+
+/** A row whose columns are exported as they are, by their names. */
+export interface SettingRow {
+	readonly id: string;
+	readonly columns: Readonly<Record<string, string | bigint | Uint8Array | undefined>>;
+}
+
+/** The tables of the kinds of {@link SettingRow}. */
+export const SETTING_TABLES = { endpoint: "endpoints", budget: "budgets", notice: "notices" } as const;
+export type SettingKind = keyof typeof SETTING_TABLES;
 
 /** The kinds of rows, in the order in which they must be written. */
 export const rowKinds = [
@@ -62,6 +78,9 @@ export const rowKinds = [
 	"refusedPost",
 	"erasure",
 	"audit",
+	"endpoint",
+	"budget",
+	"notice",
 ] as const satisfies readonly (keyof StoredRows)[];
 export type RowKind = (typeof rowKinds)[number];
 
@@ -121,12 +140,13 @@ export interface GapsRow {
 }
 
 /**
- * The key that orders the rows of a kind: the sequence, the id of a refused post, the number of an entry of the audit, the
- * id of the conversation, {@link senderKey}, or the name of the access key.
+ * The key that orders the rows of a kind: the sequence, the id of a refused post or of a setting, the number of an entry of
+ * the audit, the id of the conversation, {@link senderKey}, or the name of the access key.
  */
 export type RowKey = bigint | string;
 
 export function keyOf(row: StoredRows[RowKind]): RowKey {
+	if ("columns" in row) return row.id;
 	if ("name" in row) return row.name;
 	if ("number" in row) return row.number;
 	if ("reasons" in row) return row.id;

@@ -210,12 +210,12 @@ test.each(["sqlite", "postgres"])(
 		});
 		const again = folder.file("again.jsonl");
 		expect((await exportTo(url, again, "--all")).code).toBe(0);
-		// The earlier version had no audit. Usage is exported only of conversations of which something was removed since it was counted anew.
+		// The earlier version had neither audit nor endpoints, budgets and notices. Usage is exported only of conversations of which something was removed since it was counted anew.
 		const othersOf = (text: string) =>
 			text
 				.split("\n")
 				.filter((line) => !/^\{"(usage|end)"/.test(line))
-				.map((line) => line.replace(/"usage":"?\d+"?/, "").replace(',"audit":0', ""));
+				.map((line) => line.replace(/"usage":"?\d+"?/, "").replace(/,"(audit|endpoint|budget|notice)":0/g, ""));
 		expect(othersOf(readFileSync(again, "utf8"))).toEqual(othersOf(zstdDecompressSync(readFileSync(file)).toString()));
 		const answers = earlierAnswers();
 		expect(answers).toHaveLength(180);

@@ -72,6 +72,24 @@ describe.each(STORES)("with $engine", ({ open }) => {
 		expect(forwarding.errors).toEqual([]);
 	});
 
+	test("what is put into the queue after the erasure of its conversation leaves no id", async () => {
+		// What is told is not stored any more.
+		await using forwarding = new Forwarding(await open(), { tell: async () => undefined });
+		await forwarding.create();
+		const [endpoint] = await forwarding.store.tables.read.listEndpoints({ owner: undefined });
+		const conversationId = randomUUID();
+		const { sequence } = await append(forwarding.store, sample({ conversationId }));
+		await forwarding.store.erase({ conversationId, owner: undefined, erasedAt: 1n });
+		const delivery = { id: "late", change: "STARTED", conversationId, sequence, data: undefined };
+		const at = BigInt(forwarding.clock.now()) * 1000n;
+		await forwarding.store.tables.write.enqueueDeliveries({ id: endpoint?.id ?? "", deliveries: [delivery], at });
+		forwarding.start();
+		const found = async () => (await forwarding.deliveries()).find(({ id }) => id === "late");
+		await vi.waitFor(async () => expect(await found()).toMatchObject({ state: "lost" }), { timeout: 60_000 });
+		expect(await found()).toMatchObject({ conversationId: "", data: undefined });
+		expect(forwarding.sent.map(({ id }) => id)).not.toContain("late");
+	});
+
 	test("each conversation is told in order, and at most 8 deliveries are under way", async () => {
 		await using forwarding = new Forwarding(await open());
 		await forwarding.create();

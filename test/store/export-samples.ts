@@ -1,4 +1,5 @@
 import { expect } from "vitest";
+import type { EndpointRow } from "../../src/store/forwarding.ts";
 import type { Store } from "../../src/store/store.ts";
 import { Random } from "../support/random.ts";
 import { accessKey } from "./conformance-access-keys.ts";
@@ -125,6 +126,13 @@ export async function fill(store: Store): Promise<void> {
 	await store.accessKeys.revoke("a", at(1_001));
 	for (const n of [1n, 2n]) await store.tables.write.addAudit(auditEntry(n));
 	await store.accessKeys.touch([{ name: "B", at: at(1_002) }]);
+	const { write } = store.tables;
+	for (const id of ["e2", "e1"]) await write.createEndpoint({ ...ENDPOINT, id, name: `hook ${id}` });
+	await write.createBudget({
+		...{ id: "b1", name: "all", owner: "", settings: Buffer.from([3]), updates: 4n, events: 5n },
+		...{ createdAt: at(1_004), createdBy: "test" },
+	});
+	await write.addNotice({ id: "gap_1", conversationId: posted, deliveries: [], at: at(1_005) });
 	await store.refusedPosts.add(
 		[
 			refusedPost(1, { conversationId: posted, owner: "team-a", retriedAt: at(5) }),
@@ -134,6 +142,19 @@ export async function fill(store: Store): Promise<void> {
 		{ maxBytes: 2 ** 20, maxPeers: 5 },
 	);
 }
+
+const ENDPOINT: EndpointRow = {
+	...{ id: "", name: "", owner: "", url: "https://receiver.example/", changes: ["FINISHED", "GAP"], form: "plain" },
+	...{
+		include: ["record"],
+		filter: Buffer.from([10, 0]),
+		secrets: Buffer.from("sealed"),
+		state: "disabled",
+		reason: "410",
+	},
+	...{ position: 2n, generation: 3n, failures: 1, failingSince: undefined, lastSuccessAt: at(9), lost: 1n },
+	...{ createdAt: at(1_003), createdBy: "test" },
+};
 
 const filters: readonly Filter[] = [
 	{},
@@ -171,6 +192,15 @@ export async function everything(store: Store) {
 		clock: await store.getRetentionTime(),
 		gaps: await Promise.all(ids.map(async (id) => new Set(await store.listGaps(id)))),
 		accessKeys: (await store.accessKeys.list()).map((key) => ({ ...key, sha256: Buffer.from(key.sha256) })),
+		endpoints: (await store.tables.read.listEndpoints({ owner: undefined })).map((one) => ({
+			...one,
+			...{ filter: Buffer.from(one.filter), secrets: Buffer.from(one.secrets) },
+		})),
+		budgets: (await store.tables.read.listBudgets({ owner: undefined })).map((one) => ({
+			...one,
+			settings: Buffer.from(one.settings),
+		})),
+		hasNotice: await store.tables.read.hasNotice("gap_1"),
 		audit: await store.tables.read.listAudit({ owner: undefined, before: undefined, limit: 10 }),
 		refusedPosts: await store.refusedPosts.list({ limit: 10 }),
 		bodyOfRefused: (await store.refusedPosts.get(refusedPost(1).id))?.body?.length,

@@ -80,6 +80,9 @@ export function countsOf(row: Row): Counts {
 		refusedPost: integer(row.refusedPost),
 		erasure: integer(row.erasure),
 		audit: integer(row.audit),
+		endpoint: integer(row.endpoint),
+		budget: integer(row.budget),
+		notice: integer(row.notice),
 	};
 }
 

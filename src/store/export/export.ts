@@ -54,6 +54,9 @@ const NO_ROWS: Counts = {
 	refusedPost: 0,
 	erasure: 0,
 	audit: 0,
+	endpoint: 0,
+	budget: 0,
+	notice: 0,
 };
 
 /** Counts lines, and computes their SHA-256. */

@@ -4,7 +4,15 @@ import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { gapKinds } from "../gaps.ts";
 import { packRecord, packText, type RecordColumn, readOrUnreadable, unpackRecord } from "../record-column.ts";
 import { postForms } from "../refused-posts.ts";
-import { type RowKind, rowKinds, type StoredRows } from "../stored-rows.ts";
+import {
+	type RowKind,
+	rowKinds,
+	SETTING_TABLES,
+	type SettingKind,
+	type SettingRow,
+	type StoredRows,
+} from "../stored-rows.ts";
+import { tableOf } from "../tables.ts";
 import type { StoredUpdate } from "../updates.ts";
 import { EARLIER, type EarlierUsage } from "../usage-rows.ts";
 import type { After, Counts, Ranges } from "./databases.ts";
@@ -106,6 +114,17 @@ interface RowForm<Row> {
 }
 
 const same = (row: object) => row;
+
+/** Returns the form of the rows of a table whose columns are exported as they are. */
+function setting(kind: SettingKind): RowForm<SettingRow> {
+	const { columns, nullable } = tableOf("sqlite", SETTING_TABLES[kind]);
+	const forms = Object.entries(columns).map(([name, type]) => {
+		const value = type === "integer" ? int64 : type === "bytes" ? bytes : z.string();
+		return [name, nullable.has(name) ? orNone(value) : value] as const;
+	});
+	const fromLine = z.strictObject({ id: z.string(), columns: z.strictObject(Object.fromEntries(forms)) });
+	return { toLine: same, fromLine };
+}
 
 /** The usage of a conversation in exports of versions that counted it with each append: see {@link EarlierUsage}. */
 const earlierUsage = z
@@ -353,16 +372,19 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 			details: z.string(),
 		}),
 	},
+	endpoint: setting("endpoint"),
+	budget: setting("budget"),
+	notice: setting("notice"),
 };
 
 const range = z.strictObject({ newest: int64, prunedThrough: int64, lastRemoval: int64 });
 const manifest = z.strictObject({
 	format: z.int(),
 	after: orNone(z.strictObject({ update: int64, event: int64 })),
-	// An earlier release had no audit.
+	// Earlier states had none of these kinds.
 	counts: z
 		.looseObject({})
-		.transform((counts) => ({ audit: 0, ...counts }))
+		.transform((counts) => ({ audit: 0, endpoint: 0, budget: 0, notice: 0, ...counts }))
 		.pipe(z.record(z.enum(rowKinds), integer)),
 	updates: range,
 	events: range,

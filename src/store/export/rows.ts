@@ -30,11 +30,14 @@ import {
 	type RowKind,
 	rowKinds,
 	SENDER_KEY,
+	SETTING_TABLES,
+	type SettingKind,
+	type SettingRow,
 	type StoredRows,
 } from "../stored-rows.ts";
 import { tableOf } from "../tables.ts";
 import { baselineArray, baselineColumns, baselineFrom, ledgerColumns } from "../usage-rows.ts";
-import { bigint, blob, integer, type Row, text } from "../values.ts";
+import { bigint, blob, integer, nullable, type Row, text } from "../values.ts";
 import { type After, type Counts, countsOf, PAGE_BYTES, PAGE_ROWS } from "./databases.ts";
 
 /** How the rows of a kind are read and written. */
@@ -139,6 +142,32 @@ function kindsOf(session: Session): { readonly [Kind in RowKind]: RowsOf<StoredR
 	const { readText, insert, insertEntries } = session;
 	const { schema, entries, isCurrent, engine, usageId, jsonRows } = session.dialect;
 	const children = tableOf(engine, "children");
+	/** @param changed SQL for the column `position` */
+	const setting = (kind: SettingKind, changed = "s.position"): RowsOf<SettingRow> => {
+		const { name, columns } = tableOf(engine, SETTING_TABLES[kind]);
+		return {
+			table: `${schema}${name}`,
+			from: `${schema}${name} s`,
+			columns: Object.keys(columns)
+				.map((column) => (column === "position" ? changed : `s.${column}`))
+				.join(),
+			key: "id",
+			read: (row) => ({
+				id: text(row.id),
+				columns: Object.fromEntries(
+					Object.entries(columns).map(([column, type]) => {
+						const read = type === "integer" ? bigint : type === "bytes" ? blob : text;
+						return [column, nullable<string | bigint | Uint8Array>(read, row[column])];
+					}),
+				),
+			}),
+			write: (rows) =>
+				insert(
+					SETTING_TABLES[kind],
+					rows.map((row) => row.columns),
+				),
+		};
+	};
 	const pruned = (log: LogTable): RowsOf<PrunedRow> => ({
 		table: `(SELECT * FROM ${schema}pruned WHERE log = '${log}') p`,
 		columns: "*",
@@ -301,6 +330,14 @@ function kindsOf(session: Session): { readonly [Kind in RowKind]: RowsOf<StoredR
 			read: auditFrom,
 			write: (rows) => insert("audit", rows.map(auditColumns)),
 		},
+		// What waits is told again from the position.
+		endpoint: setting(
+			"endpoint",
+			`coalesce((SELECT min(d.sequence) - 1 FROM ${schema}deliveries d
+				WHERE d.endpoint_id = s.id AND d.state = 'waiting' AND d.sequence <= s.position), s.position) AS position`,
+		),
+		budget: setting("budget"),
+		notice: setting("notice"),
 	};
 }
 
