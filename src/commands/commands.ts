@@ -1,6 +1,7 @@
 import type { Config } from "../config/config.ts";
 import { showProgress } from "../progress.ts";
 import { backupTo, restoreFrom } from "./backup.ts";
+import type { BudgetAction } from "./budgets.ts";
 import type { EndpointAction } from "./endpoints.ts";
 import { exportTo, importFrom } from "./export.ts";
 import { migrate } from "./migrate.ts";
@@ -157,6 +158,21 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 	),
 	"endpoints retry": endpoints("retry", ["NAME", "ID"], ["owner"], "send a delivery again"),
 	"endpoints delete": endpoints("delete", ["NAME"], ["owner"], "remove an endpoint with its deliveries"),
+	"budgets list": budgets("list", [], [], "print all budgets with what is spent of them"),
+	"budgets show": budgets("show", ["NAME"], ["owner"], "print a budget with the conversations that spent the most"),
+	"budgets create": budgets(
+		"create",
+		["NAME", "SETTING=VALUE…"],
+		["filter", "owner"],
+		"create a budget with settings such as amount=200 period=week thresholds=0.8,1, with --filter only of conversations that match, such as tag=team:a",
+	),
+	"budgets update": budgets(
+		"update",
+		["NAME", "SETTING=VALUE…"],
+		["filter", "owner"],
+		"change settings of a budget, such as amount=300; without a value, a setting gets its default",
+	),
+	"budgets delete": budgets("delete", ["NAME"], ["owner"], "remove a budget"),
 	reconcile: {
 		operands: [],
 		options: ["agent-server", "sender"],
@@ -260,6 +276,23 @@ function endpoints(
 		...{ operands, options, meaning: `${meaning}, also while the service runs` },
 		failure: `The command endpoints ${action} failed`,
 		run: (config, names, values) => aboutEndpoints(config, action, names, values),
+	};
+}
+
+/** Returns a command about budgets. */
+function budgets(
+	action: BudgetAction,
+	operands: readonly string[],
+	options: readonly OptionName[],
+	meaning: string,
+): Command {
+	return {
+		...{ operands, options, meaning: `${meaning}, also while the service runs` },
+		failure: `The command budgets ${action} failed`,
+		async run(config, names, values) {
+			const { runBudgets } = await import("./budgets.ts");
+			for (const line of await runBudgets(config, action, names, values)) print(line);
+		},
 	};
 }
 

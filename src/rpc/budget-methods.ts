@@ -1,7 +1,7 @@
 import { BudgetService } from "../../gen/conversations/v1/budget_service_pb.js";
 import type { Budgets } from "../budgets/budgets.ts";
 import { shownBudget } from "../budgets/shown.ts";
-import type { ConversationReads } from "../conversations/conversation-reads.ts";
+import type { UsageReads } from "../budgets/spending.ts";
 import type { BudgetRow } from "../store/budgets.ts";
 import type { Store } from "../store/store.ts";
 import { type RpcMethod, unary } from "./rpc-method.ts";
@@ -10,7 +10,7 @@ import { type RpcMethod, unary } from "./rpc-method.ts";
 export function budgetMethods(
 	budgets: Budgets,
 	store: Pick<Store, "listConversations" | "tables">,
-	reads: Pick<ConversationReads, "of">,
+	reads: UsageReads,
 ): readonly RpcMethod[] {
 	const { method } = BudgetService;
 	const shown = async (row: BudgetRow) => ({ budget: await shownBudget(store, reads, row, true, Date.now()) });
