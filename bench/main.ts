@@ -2,6 +2,7 @@ import { join } from "node:path";
 import type { Benchmark } from "./benchmark.ts";
 import { consolePages, openConsoles } from "./benchmarks/console.ts";
 import { eventGrowth, events, fullState } from "./benchmarks/events.ts";
+import { forwarding } from "./benchmarks/forwarding.ts";
 import { get } from "./benchmarks/get.ts";
 import { growth } from "./benchmarks/growth.ts";
 import { grpc, webhook } from "./benchmarks/ingest.ts";
@@ -40,6 +41,7 @@ const BENCHMARKS: readonly Benchmark[] = [
 	fullState(16, 1.5),
 	fullState(1_000, undefined),
 	eventGrowth,
+	forwarding,
 	refusalFlood,
 	postgresIngest,
 	postgresReplicas,

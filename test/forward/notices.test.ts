@@ -124,7 +124,7 @@ describe.each(STORES)("with $engine", ({ engine, make }) => {
 		});
 		await forwarding.store.erase({ conversationId, owner: undefined, erasedAt: 1n });
 		// The erasure itself is told in due course, with a digest of the id.
-		const told = (await forwarding.deliveries()).filter(({ change }) => change !== "DELETED");
+		const told = (await forwarding.deliveries()).filter(({ change }) => change !== "ERASED");
 		expect(told.map((one) => [one.conversationId, one.data])).toEqual([
 			["", undefined],
 			["", undefined],
