@@ -1,5 +1,5 @@
 import type { Condition, ListOrder } from "./condition.ts";
-import type { LogTable } from "./sequence-log.ts";
+import type { LogTable, NewestSequences } from "./sequence-log.ts";
 import type { StoredRecord, Unreadable } from "./stored-record.ts";
 import type { Engine, Table, TableName } from "./tables.ts";
 import type { Row } from "./values.ts";
@@ -22,6 +22,8 @@ export interface SqlCondition {
 	readonly test: Sql;
 	/** A join that the test needs. */
 	readonly join?: string;
+	/** Ends the join if the tables are spread over servers, which join rows of the same conversation only. */
+	readonly spread?: string;
 	/** Finds all rows that pass the test; undefined if nothing does. */
 	readonly index?: IndexAccess | undefined;
 	/** Whether it is the owner. */
@@ -98,7 +100,7 @@ export interface Dialect {
 	/** Column of `usage_conversations` with the ids of the conversations. Its column `id` identifies the rows. */
 	readonly usageId: string;
 	/** Tables of usage that refer to a conversation by an id that changes when it is erased. */
-	readonly usageReferences: readonly string[];
+	readonly usageReferences: readonly TableName[];
 	/** Returns SQL for the sum of a column, as an integer of 64 bits that ends at its limits. */
 	readonly sum: (column: string) => string;
 	/** As `sum`, with less work. May fail with {@link OVERFLOW} when the sum or a part of it is beyond the limits. */
@@ -219,6 +221,10 @@ export interface Session extends Terms {
 	 * contents of an event, by its own row, which has the `sequence`. A damaged one makes only its own read fail.
 	 */
 	readonly contents: { readonly columns: string; readonly read: (row: Row) => Row | undefined };
+	/** Returns whether a statement can follow rows to rows of other conversations, any number of times. */
+	readonly canRecurse: () => Promise<boolean>;
+	/** Returns the sequences up to which later statements read all entries of both logs. */
+	readonly newestEntries: () => Promise<NewestSequences>;
 	/** Changes the titles by which lists filter. */
 	readonly writeTitles: (changes: readonly TitleChange[]) => Promise<void>;
 	/** Removes all titles. */

@@ -322,7 +322,7 @@ const descriptions = {
 		indexes: { children_by_child: "(child)" },
 	},
 
-	changed_conversations: { spread: "conversation", columns: { conversation_id: "id" }, key: ["conversation_id"] },
+	changed_conversations: { spread: "coordinator", columns: { conversation_id: "id" }, key: ["conversation_id"] },
 
 	/**
 	 * The view of conversations: what lists filter and order by. `sequence` is that of the current update. Of a conversation
@@ -447,7 +447,8 @@ const descriptions = {
 	 * post; empty for a missing record. `since` is when it was noticed.
 	 */
 	gaps: {
-		spread: "conversation",
+		// Few, and each batch of events asks for those of all conversations.
+		spread: "coordinator",
 		columns: { conversation_id: "id", kind: "plain", missing: "text", after_event_id: "text?", since: "integer" },
 		key: ["conversation_id", "kind", "missing"],
 		// Finds the forks that miss an event of their source.

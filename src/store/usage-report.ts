@@ -1,3 +1,4 @@
+import { ServiceError } from "../errors.ts";
 import { AMOUNTS, type Amounts, COST_UNITS, sumOf } from "../usage/ledger.ts";
 import { nameOf } from "../usage/names.ts";
 import type { Condition } from "./condition.ts";
@@ -218,8 +219,14 @@ export async function listUsedPeriods(
 	return rows.map(({ start }) => bigint(start));
 }
 
-/** Sums up usage. */
+/**
+ * Sums up usage.
+ *
+ * @throws ServiceError `failed_precondition` for groups by the root with a database that cannot follow parents
+ */
 export async function reportUsage(session: Session, query: UsageQuery): Promise<UsageReport> {
+	if (query.groups.some(({ kind }) => kind === "root") && !(await session.canRecurse()))
+		throw new ServiceError("failed_precondition", "usage cannot be grouped by root: the tables are on several servers");
 	const run = async ({ kind, build }: UsageStatement): Promise<[UsageStatement["kind"], Row[]]> => {
 		const rows = async (sum: Dialect["sum"]) => {
 			const statement = new StatementBuilder(session, sum);

@@ -230,7 +230,7 @@ export function listConformance(current: () => Store): void {
 				expect(found.slice(0, -1).every((page) => page.length === 170)).toBe(true);
 				expect(found.flat()).toEqual(expected);
 			}
-		}, 60_000);
+		}, 240_000);
 
 		it("finds titles by rare words and by rare combinations of common words, also after titles changed", async () => {
 			const retitled = (conversationId: string, title: string) => sample({ conversationId, columns: { title } });
@@ -262,7 +262,7 @@ export function listConformance(current: () => Store): void {
 			updates.push(...changed, ...newest);
 			await add([...changed, ...newest]);
 			await check();
-		}, 60_000);
+		}, 240_000);
 
 		it("selects and orders by activity, errors, cost and tokens as a linear search does, page by page", async () => {
 			const cost = fc.constantFrom(0, 0.1, 0.3, 2);
@@ -355,7 +355,7 @@ export function listConformance(current: () => Store): void {
 				}
 			});
 			await fc.assert(property, { numRuns: 30 });
-		}, 60_000);
+		}, 240_000);
 
 		it("counts conversations by a value, or by keys and values of tags, of those that meet conditions", async () => {
 			const model = randomUUID();
@@ -420,7 +420,7 @@ export function listConformance(current: () => Store): void {
 				}),
 				{ numRuns: 60 },
 			);
-		}, 60_000);
+		}, 240_000);
 	});
 }
 

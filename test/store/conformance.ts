@@ -33,6 +33,8 @@ import { append, conditions, permutations, type Sample, sample, second, start, s
 export interface StoreHarness {
 	/** Opens an empty store. */
 	open(isSameRecord: IsSameRecord): Promise<Store>;
+	/** Whether the engine groups usage by the root of conversations. Default: true. */
+	readonly reportsRoots?: boolean;
 	/** Closes the store and opens its database again. */
 	reopen(store: Store): Promise<Store>;
 }
@@ -456,5 +458,5 @@ export function storeConformance(harness: StoreHarness): void {
 	searchConformance(harness);
 	ownerConformance(() => harness.open(async () => false));
 	countConformance(() => harness.open(async () => false));
-	eraseConformance(() => harness.open(async () => false));
+	eraseConformance(() => harness.open(async () => false), harness.reportsRoots ?? true);
 }

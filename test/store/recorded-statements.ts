@@ -19,4 +19,8 @@ export class RecordedQueries {
 		this.queries.push(...asked);
 		return asked.map(() => []);
 	}
+
+	async isDistributed() {
+		return false;
+	}
 }

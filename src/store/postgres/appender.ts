@@ -5,7 +5,8 @@ import { conversationOf } from "../group.ts";
 import type { AppendResult } from "../group-plan.ts";
 import type { NewestSequences } from "../sequence-log.ts";
 import type { Connections } from "./connections.ts";
-import { serviceError } from "./failures.ts";
+import { byServer } from "./distribute.ts";
+import { DatabaseError, serviceError } from "./failures.ts";
 import { GroupCommitter, newestOf, type SentRequest } from "./group-committer.ts";
 
 /** Maximum number of appends in one group. It bounds the locks that a transaction takes. */
@@ -39,6 +40,7 @@ interface PendingRequest {
  * process has locked a conversation of the first one.
  */
 export class Appender {
+	readonly #connections: Connections;
 	readonly #logger: ThreadLogger;
 	readonly #onAppended: (newest: NewestSequences) => void;
 	readonly #observer: ThreadObserver | undefined;
@@ -61,6 +63,7 @@ export class Appender {
 		observer?: ThreadObserver,
 	) {
 		this.#idleCommitters = Array.from({ length: MAX_GROUPS }, () => new GroupCommitter(connections));
+		this.#connections = connections;
 		this.#logger = log;
 		this.#onAppended = onAppended;
 		this.#observer = observer;
@@ -182,6 +185,13 @@ export class Appender {
 		} catch (error) {
 			const failure = serviceError(error);
 			const answered = reportGroup();
+			if (failure instanceof DatabaseError && failure.isPartAway) {
+				const parts = await this.#byServer(group).catch(() => [group]);
+				if (parts.length > 1 && parts.flat().length === group.length) {
+					for (const part of parts) await this.#answer(part, committer);
+					return;
+				}
+			}
 			if (group.length > 1 && failure.kind !== "unavailable") {
 				// One request makes the whole group fail. Halving the group isolates that request in few transactions.
 				const middle = Math.ceil(group.length / 2);
@@ -192,6 +202,16 @@ export class Appender {
 			this.#logger.error({ err: failure, operation: "append", count: group.length }, "the store failed");
 			for (const pending of group) refuse(pending, failure, answered);
 		}
+	}
+
+	/** Splits a group: each part has the requests whose conversations one server of Citus has, in their order. */
+	async #byServer(group: readonly PendingRequest[]): Promise<PendingRequest[][]> {
+		const ids = group.map(({ request }) => conversationOf(request));
+		const servers = await this.#connections.read((session) => byServer(session, ids));
+		return servers.map((of) => {
+			const own = new Set(of);
+			return group.filter(({ request }) => own.has(conversationOf(request)));
+		});
 	}
 }
 

@@ -1,5 +1,6 @@
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
+import { isDistributed } from "./distribute.ts";
 import { CommitUnknown, DatabaseError, databaseError } from "./failures.ts";
 import { Listener } from "./listener.ts";
 import { type Lease, lend, Primary } from "./primary.ts";
@@ -112,12 +113,22 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 		return lend(client, () => void client.end().catch(() => undefined));
 	}
 
+	/** Undefined until it is asked for, after the migration. */
+	let distributed: boolean | undefined;
+
+	function begin(lease: Lease, begin: string): ClientTransaction {
+		return new ClientTransaction(lease, begin, keepsSession, async (session) => {
+			distributed ??= await isDistributed(session);
+			return distributed;
+		});
+	}
+
 	return {
 		notifies: settings.notify,
 		read: (work) =>
 			withRetry(async () => {
 				const lease = await primary.lease();
-				const transaction = new ClientTransaction(lease, `${BEGIN_SNAPSHOT}; ${limited}`, keepsSession);
+				const transaction = begin(lease, `${BEGIN_SNAPSHOT}; ${limited}`);
 				return run(lease, transaction, () => work(transaction));
 			}),
 		transaction: (work, { unlimited = false, snapshot = false } = {}) =>
@@ -126,11 +137,7 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 				const local = unlimited
 					? `${WITH_WARNINGS}; ${withoutTimeouts("transaction")}`
 					: `${limited}; ${WITH_WARNINGS}; ${PREFER_INDEXES}`;
-				const transaction = new ClientTransaction(
-					lease,
-					`${snapshot ? BEGIN_SNAPSHOT : BEGIN}; ${local}`,
-					keepsSession,
-				);
+				const transaction = begin(lease, `${snapshot ? BEGIN_SNAPSHOT : BEGIN}; ${local}`);
 				return run(lease, transaction, async () => {
 					const result = await work(transaction);
 					await transaction.finish();

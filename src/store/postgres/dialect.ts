@@ -69,7 +69,7 @@ const DIALECT: Dialect = {
 			value === undefined
 				? { text: `${alias}.key = ?`, parameters: [encodeKey(key)] }
 				: { text: `${alias}.key = ? AND ${alias}.value = ?`, parameters: [encodeKey(key), encodeKey(value)] };
-		return { join, test };
+		return { join, spread: `AND ${alias}.conversation_id = c.conversation_id`, test };
 	},
 	titleCondition({ contains }, alias) {
 		const join = `JOIN ${SCHEMA}titles ${alias} ON ${alias}.conversation_id = c.conversation_id`;
@@ -83,10 +83,13 @@ function saturatingSum(column: string): string {
 	return `least(greatest(coalesce(sum(${column}), 0), -9223372036854775808), 9223372036854775807)::bigint`;
 }
 
+/** SQL that tests whether a value is in a list, which is one parameter. */
+export const ANY_OF = "= ANY (?::uuid[])";
+
 /** What statements for PostgreSQL consist of. */
 export const POSTGRES: Terms = {
 	dialect: DIALECT,
-	isIn: (column) => `${column} = ANY (?::uuid[])`,
+	isIn: (column) => `${column} ${ANY_OF}`,
 	readText: decoded,
 	storeText: encodeText,
 	storeKey: encodeKey,

@@ -1,12 +1,16 @@
 import { SCHEMA } from "../schema.ts";
 import { allTables, type Table } from "../tables.ts";
 import { text } from "../values.ts";
-import type { Connections } from "./connections.ts";
-import { lockSchema } from "./locks.ts";
 import type { Session } from "./transaction.ts";
 
 /** The table whose shards decide where those of all others are. */
 const FIRST = `${SCHEMA.postgres}heads`;
+
+/**
+ * Tables of the coordinator of which each transaction writes one that writes tables by conversation. Citus commits in two
+ * phases, so that all servers commit or none, only when it knows of a change on the coordinator.
+ */
+const MANAGED: readonly string[] = ["positions", "removals", "views", "search_progress"];
 
 /** Returns whether the database has the extension Citus. */
 export async function isCitus(session: Session): Promise<boolean> {
@@ -14,43 +18,63 @@ export async function isCitus(session: Session): Promise<boolean> {
 	return rows.length > 0;
 }
 
+/** Returns whether the tables of the service are spread. */
+export async function isDistributed(session: Session): Promise<boolean> {
+	return (await isCitus(session)) && (await distributedTables(session)).size > 0;
+}
+
 /**
  * Returns the tables of the service that are spread: those by conversation and the reference tables. The database has the
  * extension.
  */
-export async function distributedTables(session: Session): Promise<ReadonlySet<string>> {
+async function distributedTables(session: Session): Promise<ReadonlySet<string>> {
 	const [rows = []] = await session.query({
 		text: `
 			SELECT n.nspname || '.' || c.relname AS name FROM pg_dist_partition p
 			JOIN pg_class c ON c.oid = p.logicalrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-			WHERE n.nspname = 'conversation_updates' AND p.partmethod IN ('h', 'n')
+			WHERE n.nspname = 'conversation_updates'
 		`,
 	});
 	return new Set(rows.map(({ name }) => text(name)));
+}
+
+/** Returns conversations by the server of Citus that has their rows. */
+export async function byServer(session: Session, conversationIds: readonly string[]): Promise<string[][]> {
+	const [rows = []] = await session.query({
+		text: `
+			SELECT array_agg(k.id::text) AS ids
+			FROM (SELECT DISTINCT id, get_shard_id_for_distribution_column('${FIRST}', id) AS shard FROM unnest($1::uuid[]) AS id) k
+			JOIN pg_dist_placement p ON p.shardid = k.shard GROUP BY p.groupid
+		`,
+		values: [conversationIds],
+	});
+	return rows.map(({ ids }) => (Array.isArray(ids) ? ids.map(text) : []));
 }
 
 /**
  * Spreads the tables over the workers of Citus, with their rows: those by conversation in shards that are together for
  * each conversation, the reference tables as copies. Tables of which that is true already stay as they are. Each table is
  * a transaction of its own, so an interrupted call can be repeated.
+ *
+ * @param transaction runs its argument in a transaction that has locked the schema
  */
-export async function distribute(connections: Connections): Promise<void> {
+export async function distribute(
+	transaction: (work: (session: Session) => Promise<void>) => Promise<void>,
+): Promise<void> {
 	for (const table of allTables("postgres").toSorted(firstFirst))
-		await connections.transaction(
-			async (session) => {
-				await session.query(lockSchema);
-				const name = SCHEMA.postgres + table.name;
-				if (table.spread === "coordinator" || (await distributedTables(session)).has(name)) return;
-				if (table.spread === "reference")
-					await session.query({ text: "SELECT create_reference_table($1)", values: [name] });
-				else
-					await session.query({
-						text: "SELECT create_distributed_table($1, $2, colocate_with => $3)",
-						values: [name, conversationOf(table), name === FIRST ? "none" : FIRST],
-					});
-			},
-			{ unlimited: true },
-		);
+		await transaction(async (session) => {
+			const name = SCHEMA.postgres + table.name;
+			if ((await distributedTables(session)).has(name)) return;
+			if (table.spread === "conversation")
+				await session.query({
+					text: "SELECT create_distributed_table($1, $2, colocate_with => $3)",
+					values: [name, conversationOf(table), name === FIRST ? "none" : FIRST],
+				});
+			else if (table.spread === "reference")
+				await session.query({ text: "SELECT create_reference_table($1)", values: [name] });
+			else if (MANAGED.includes(table.name))
+				await session.query({ text: "SELECT citus_add_local_table_to_metadata($1)", values: [name] });
+		});
 }
 
 function firstFirst(one: Table, other: Table): number {

@@ -2,10 +2,11 @@ import { type ErasingEngine, erase } from "../erase.ts";
 import { type Erased, type EraseRequest, erasureColumns, REPLACE_ERASURE } from "../erasure.ts";
 import { bigint } from "../values.ts";
 import type { Connections } from "./connections.ts";
+import { lockLogs } from "./locks.ts";
+import { notifyQueries } from "./log.ts";
 import { isConversationId } from "./rows.ts";
 import { postgresSession } from "./session.ts";
 import { removeTextsQuery } from "./text-index.ts";
-import { CHANNEL } from "./written-group.ts";
 
 /**
  * Erases a conversation: see `Store.erase`. The views have followed the logs. `rewrites` says how often entries of the
@@ -34,14 +35,16 @@ export async function eraseConversation(
 				);
 			},
 			async keep(erasure) {
-				const [[row] = []] = await transaction.query({
-					text: `
-						UPDATE conversation_updates.positions SET newest_update = newest_update + 1, rewrites = rewrites + 1
-						RETURNING newest_update, rewrites,
-							CASE WHEN $1::boolean THEN pg_notify('${CHANNEL}', newest_update || ' ' || newest_event) END
-					`,
-					values: [connections.notifies],
-				});
+				if (await transaction.isDistributed()) await transaction.query(lockLogs);
+				const [[row] = []] = await transaction.query(
+					{
+						text: `
+							UPDATE conversation_updates.positions SET newest_update = newest_update + 1, rewrites = rewrites + 1
+							RETURNING newest_update, rewrites
+						`,
+					},
+					...notifyQueries(connections.notifies, "rewritten"),
+				);
 				const kept = { ...erasure, sequence: bigint(row?.newest_update) };
 				await session.insert("erasures", [erasureColumns(kept)], REPLACE_ERASURE);
 				rewrites = bigint(row?.rewrites);

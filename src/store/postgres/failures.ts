@@ -9,15 +9,28 @@ import { ServiceError } from "../../errors.ts";
 export class DatabaseError extends ServiceError {
 	/** SQLSTATE; undefined when the connection broke or the server did not answer in time. */
 	readonly sqlState: string | undefined;
+	/**
+	 * Whether a coordinator of Citus cannot reach a server that has a part of the rows. The connection to the coordinator is
+	 * sound: an error of the session itself has the severity FATAL.
+	 */
+	readonly isPartAway: boolean;
 
-	constructor(kind: "unavailable" | "internal", message: string, cause: Error, sqlState: string | undefined) {
+	constructor(
+		kind: "unavailable" | "internal",
+		message: string,
+		cause: Error,
+		sqlState: string | undefined,
+		isPartAway = false,
+	) {
 		super(kind, message, { cause });
 		this.sqlState = sqlState;
+		this.isPartAway = isPartAway;
 	}
 
 	/** Whether the connection can no longer be used: it broke, the server ends it, or the server is read-only. */
 	get connectionLost(): boolean {
-		return this.sqlState === undefined || /^(?:08|57P)/.test(this.sqlState) || this.sqlState === READ_ONLY;
+		if (this.isPartAway) return false;
+		return this.sqlState === undefined || BROKEN.test(this.sqlState) || this.sqlState === READ_ONLY;
 	}
 
 	/** Whether a retry of the transaction may succeed at once. */
@@ -36,6 +49,8 @@ export class CommitUnknown extends DatabaseError {
 	}
 }
 
+/** SQLSTATE of broken connections, and of servers that end them. */
+const BROKEN = /^(?:08|57P)/;
 /** SQLSTATE of a write on a standby, or on a server that is set to read-only. */
 const READ_ONLY = "25006";
 
@@ -71,9 +86,11 @@ export function databaseError(error: unknown): ServiceError {
 		const cause = error instanceof Error ? error : new Error(String(error));
 		return new DatabaseError("unavailable", "the database does not answer", cause, undefined);
 	}
-	const { code, message, constraint } = error;
+	const { code, message, constraint, severity } = error;
 	const detail = WITH_VALUES.test(code) ? (constraint === undefined ? "" : `constraint ${constraint} `) : `${message} `;
 	const cause = new Error(`${detail}(SQLSTATE ${code})`);
+	if (BROKEN.test(code) && severity === "ERROR")
+		return new DatabaseError("unavailable", "a part of the database cannot be reached", cause, code, true);
 	const [, shown] = MESSAGES.find(([pattern]) => pattern.test(code)) ?? [];
 	return shown === undefined
 		? new DatabaseError("internal", "the store failed while processing this request", cause, code)
@@ -92,7 +109,7 @@ export function serviceError(error: unknown): ServiceError {
  */
 export function commitError(error: unknown): ServiceError {
 	const failure = databaseError(error);
-	if (!(failure instanceof DatabaseError) || failure instanceof CommitUnknown) return failure;
+	if (!(failure instanceof DatabaseError) || failure instanceof CommitUnknown || failure.isPartAway) return failure;
 	const ended = failure.sqlState === undefined || /^(?:08|25P0[34]|57P|58|XX)/.test(failure.sqlState);
 	return ended ? new CommitUnknown(failure) : failure;
 }

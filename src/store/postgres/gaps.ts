@@ -8,7 +8,7 @@ import {
 	type WrittenGaps,
 } from "../gaps.ts";
 import { tableOf } from "../tables.ts";
-import { text } from "../values.ts";
+import { nullable, text } from "../values.ts";
 import { decoded } from "./rows.ts";
 import { Bytes, insertInto, onConflict, removeRows, rowsFor } from "./sql.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
@@ -44,26 +44,40 @@ export function writeGapsQueries(changes: ReadonlyMap<string, WrittenGaps>): Que
 	];
 }
 
-/**
- * Returns the query that finds the forks with a gap for one of the events. Events of different conversations can have the
- * same id.
- */
-export function forksQuery(eventIds: readonly string[]): Query {
+/** Returns the query that finds the gaps for events. Events of different conversations can have the same id. */
+export function gapsOfEventsQuery(eventIds: readonly string[]): Query {
 	return {
-		name: "forks_with_gaps",
+		name: "gaps_of_events",
 		text: `
 			SELECT g.conversation_id, g.missing FROM conversation_updates.gaps g
-			JOIN conversation_updates.heads c ON c.conversation_id = g.conversation_id
-			WHERE g.missing = ANY ($1::text[]) AND g.kind IN ('missing_parent', 'missing_leaf') AND c.source_id IS NOT NULL
+			WHERE g.missing = ANY ($1::text[]) AND g.kind IN ('missing_parent', 'missing_leaf')
 		`,
 		values: [eventIds.map(encodeText)],
 	};
 }
 
-/** Reads the rows of {@link forksQuery}: ids of conversations by the id of the event. */
-export function forksOf(rows: readonly Readonly<Record<string, unknown>>[]): ReadonlyMap<string, readonly string[]> {
+/**
+ * Returns those of the gaps whose conversations are forks: ids of conversations by the id of the event.
+ *
+ * @param rows of {@link gapsOfEventsQuery}, usually none
+ */
+export async function forksOf(
+	session: Session,
+	rows: readonly Readonly<Record<string, unknown>>[],
+): Promise<ReadonlyMap<string, readonly string[]>> {
 	const forks = new Map<string, string[]>();
+	if (rows.length === 0) return forks;
+	const [found = []] = await session.query({
+		name: "forks",
+		text: `
+			SELECT conversation_id FROM conversation_updates.heads
+			WHERE conversation_id = ANY ($1::uuid[]) AND source_id IS NOT NULL
+		`,
+		values: [rows.map((row) => text(row.conversation_id))],
+	});
+	const areForks = new Set(found.map((row) => text(row.conversation_id)));
 	for (const row of rows) {
+		if (!areForks.has(text(row.conversation_id))) continue;
 		const id = decoded(row.missing);
 		forks.set(id, [...(forks.get(id) ?? []), text(row.conversation_id)]);
 	}
@@ -78,41 +92,43 @@ export async function findExplained(
 	const keys = new Map(eventIds.map((id) => [encodeKey(id), id]));
 	const all = new Set(eventIds);
 	const visit = async (id: string) => {
-		const [[row] = [], found = []] = await session.query(
-			{ name: "conversation_of_missing", text: CONVERSATION, values: [id] },
+		const [[head] = [], [activity] = [], pruned = [], found = []] = await session.query(
+			{ name: "head_of_missing", text: HEAD, values: [id] },
+			{ name: "activity_of_missing", text: ACTIVITY, values: [id] },
+			{ name: "pruned_of_missing", text: PRUNED, values: [id] },
 			{ name: "stored_of_missing", text: STORED, values: [id, [...keys.keys()]] },
 		);
-		return { row, found };
+		return { head, stored: head ?? activity, isPruned: pruned.length > 0, found };
 	};
-	if ((await visit(conversationId)).row?.is_pruned === true) return all;
+	if ((await visit(conversationId)).isPruned) return all;
 	const explained = new Set<string>();
 	if (firstState !== undefined && (await isOfFork(session, firstState, owner))) explained.add(firstState.leaf);
 	let next = source;
 	for (let forks = 0; next !== undefined && forks < MAX_FORKS; forks++) {
-		const { row, found } = await visit(next);
-		const isKnown = row !== undefined && row.is_stored === true && ownerOf(row.owner) === owner;
-		if (!isKnown || row.is_pruned === true) return all;
+		const { head, stored, isPruned, found } = await visit(next);
+		if (stored === undefined || ownerOf(stored.owner) !== owner || isPruned) return all;
 		for (const { event_id } of found) {
 			const id = keys.get(text(event_id));
 			if (id !== undefined) explained.add(id);
 		}
-		next = row.source_id === null ? undefined : decoded(row.source_id);
+		next = nullable(decoded, head?.source_id ?? null);
 	}
 	return explained;
 }
 
 /** Returns whether a state is the first one of a fork of one of the newest conversations of an owner. */
 async function isOfFork(session: Session, { eventId, leaf }: FirstState, owner: string | undefined): Promise<boolean> {
-	const events = [encodeKey(leaf), encodeKey(eventId)];
-	const [rows = []] = await session.query(
-		owner === undefined
-			? { name: "source_of_fork", text: sourceOfFork("owner IS NULL"), values: events }
-			: {
-					name: "source_of_fork_of_owner",
-					text: sourceOfFork("owner = $3"),
-					values: [...events, encodeKey(owner)],
-				},
+	const candidates = await session.query(
+		...(owner === undefined
+			? sources("", "owner IS NULL", [])
+			: sources("_of_owner", "owner = $1", [encodeKey(owner)])),
 	);
+	const ids = candidates.flat().map((row) => text(row.conversation_id));
+	const [rows = []] = await session.query({
+		name: "source_of_fork",
+		text: SOURCE,
+		values: [ids, encodeKey(leaf), encodeKey(eventId)],
+	});
 	return rows.length > 0;
 }
 
@@ -120,34 +136,44 @@ function ownerOf(stored: unknown): string | undefined {
 	return stored === null ? undefined : decoded(stored);
 }
 
-const CONVERSATION = `
-	SELECT c.source_id, coalesce(c.owner, a.owner) AS owner,
-		c.conversation_id IS NOT NULL OR a.conversation_id IS NOT NULL AS is_stored,
-		EXISTS (
-			SELECT 1 FROM conversation_updates.pruned p WHERE p.log = 'events' AND p.conversation_id = k.id
-		) AS is_pruned
-	FROM (SELECT $1::uuid AS id) k
-	LEFT JOIN conversation_updates.heads c ON c.conversation_id = k.id
-	LEFT JOIN conversation_updates.activities a ON a.conversation_id = k.id
-`;
+const HEAD = "SELECT source_id, owner FROM conversation_updates.heads WHERE conversation_id = $1::uuid";
+const ACTIVITY = "SELECT owner FROM conversation_updates.activities WHERE conversation_id = $1::uuid";
+const PRUNED = "SELECT 1 AS found FROM conversation_updates.pruned WHERE conversation_id = $1::uuid AND log = 'events'";
 
-/** The limit of the inner query keeps PostgreSQL from reading all events. */
-const sourceOfFork = (condition: string) => `
-	SELECT 1 AS found FROM (
-		(
-			SELECT conversation_id FROM conversation_updates.conversations
-			WHERE ${condition} ORDER BY sequence DESC LIMIT ${SOURCES}
-		)
-		UNION SELECT h.conversation_id FROM conversation_updates.updates u
-		JOIN conversation_updates.heads h ON h.conversation_id = u.conversation_id
-		WHERE u.sequence > (SELECT updates FROM conversation_updates.views WHERE name = 'conversations') AND h.${condition}
-	) c
-	CROSS JOIN LATERAL (
-		SELECT 1 FROM conversation_updates.events e
-		WHERE e.conversation_id = c.conversation_id AND e.event_id = $1::text LIMIT 1
-	) e
-	WHERE NOT EXISTS (
-		SELECT 1 FROM conversation_updates.events s WHERE s.conversation_id = c.conversation_id AND s.event_id = $2::text
+/**
+ * Returns the queries for the newest conversations of an owner: those that the view has, and those of later updates.
+ *
+ * @param name ends the names of the queries
+ */
+function sources(name: string, condition: string, values: readonly unknown[]): Query[] {
+	return [
+		{
+			name: `sources${name}`,
+			text: `
+				SELECT conversation_id FROM conversation_updates.conversations
+				WHERE ${condition} ORDER BY sequence DESC LIMIT ${SOURCES}
+			`,
+			values,
+		},
+		{
+			name: `later_sources${name}`,
+			text: `
+				SELECT h.conversation_id FROM conversation_updates.updates u
+				JOIN conversation_updates.heads h ON h.conversation_id = u.conversation_id
+				WHERE u.sequence > (SELECT updates FROM conversation_updates.views WHERE name = 'conversations')
+					AND h.${condition}
+			`,
+			values,
+		},
+	];
+}
+
+/** Finds one of some conversations that has an event and does not have another one. */
+const SOURCE = `
+	SELECT 1 AS found FROM conversation_updates.events e
+	WHERE e.conversation_id = ANY ($1::uuid[]) AND e.event_id = $2::text AND NOT EXISTS (
+		SELECT 1 FROM conversation_updates.events s
+		WHERE s.conversation_id = e.conversation_id AND s.event_id = $3::text
 	)
 	LIMIT 1
 `;

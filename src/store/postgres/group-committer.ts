@@ -12,6 +12,7 @@ import { bigint, type Row } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { CommitUnknown } from "./failures.ts";
 import { readForPlan, readKnown } from "./known.ts";
+import { commitSpread } from "./spread-group.ts";
 import type { Query, Session } from "./transaction.ts";
 import { groupQueries, PROVISIONAL } from "./written-group.ts";
 
@@ -56,9 +57,11 @@ export class GroupCommitter {
 						if (outcomes.some(isAcknowledgement)) await transaction.commit(touchWriter(id));
 						return;
 					}
-					const queries = await groupQueries(planned.written, { id, group, notifies: this.#connections.notifies });
-					const rows = await transaction.commit(...queries);
-					preceding = precedingOf(rows.at(-1)?.[0]);
+					const { notifies } = this.#connections;
+					const writer = { id, group, notifies };
+					preceding = (await transaction.isDistributed())
+						? await commitSpread(transaction, planned.written, writer)
+						: precedingOf((await transaction.commit(...(await groupQueries(planned.written, writer)))).at(-1)?.[0]);
 				});
 			} catch (error) {
 				if (!(error instanceof CommitUnknown)) throw error;

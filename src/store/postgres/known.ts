@@ -2,11 +2,11 @@ import { erasureFrom, idDigest } from "../erasure.ts";
 import { gapsOf, NO_GAPS } from "../gaps.ts";
 import type { GroupQuery, KnownConversation, PlanReads, PlanResults } from "../group.ts";
 import { readOrUnreadable } from "../record-column.ts";
-import { ACTIVITY_COLUMNS, joinedActivityFrom, recordFrom } from "../rows.ts";
+import { ACTIVITY_COLUMNS, activityFrom, originFrom, recordFrom } from "../rows.ts";
 import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
-import { findExplained, forksOf, forksQuery, gapsQuery } from "./gaps.ts";
+import { findExplained, forksOf, gapsOfEventsQuery, gapsQuery } from "./gaps.ts";
 import { lockConversations } from "./locks.ts";
-import { decoded, knownOriginOf, ORIGIN_COLUMNS, STATE_COLUMNS, stateOf } from "./rows.ts";
+import { decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 
@@ -16,18 +16,28 @@ export async function readKnown(
 	{ conversationIds, versions, events, named }: GroupQuery,
 ): Promise<ReadonlyMap<string, KnownConversation>> {
 	const keyed = [...events, ...named].map((event) => ({ ...event, key: encodeKey(event.eventId) }));
-	const [, rows = [], gaps = [], stored = [], ofForks = []] = await session.query(
-		lockConversations(conversationIds),
-		knownQuery(conversationIds, [...versions]),
-		gapsQuery(conversationIds),
-		...(keyed.length === 0 ? [] : [knownEventsQuery(keyed)]),
-		...(events.length === 0 ? [] : [forksQuery(events.map(({ eventId }) => eventId))]),
+	const [, heads = [], activities = [], usages = [], erasures = [], gaps = [], stored = [], ofEvents = []] =
+		await session.query(
+			lockConversations(conversationIds),
+			...knownQueries(conversationIds, [...versions]),
+			gapsQuery(conversationIds),
+			...(keyed.length === 0 ? [] : [knownEventsQuery(keyed)]),
+			...(events.length === 0 ? [] : [gapsOfEventsQuery(events.map(({ eventId }) => eventId))]),
+		);
+	const forks = await forksOf(session, ofEvents);
+	const [head, activity, usage] = [heads, activities, usages].map(
+		(rows) => new Map(rows.map((row) => [text(row.conversation_id), row])),
 	);
-	const forks = forksOf(ofForks);
+	const erasure = new Map(erasures.map((row) => [text(row.id_digest), row]));
 	const known = new Map(
-		rows.map((row) => {
-			const id = text(row.conversation_id);
-			return [id, { ...knownOf(row), gaps: gaps.length === 0 ? NO_GAPS : gapsOf(gaps, id, decoded), forks }];
+		conversationIds.map((id) => {
+			const rows = {
+				head: head?.get(id),
+				activity: activity?.get(id),
+				usage: usage?.get(id),
+				erasure: erasure.get(idDigest(id)),
+			};
+			return [id, { ...knownOf(rows), gaps: gaps.length === 0 ? NO_GAPS : gapsOf(gaps, id, decoded), forks }];
 		}),
 	);
 	const storedKeys = new Set(stored.map((row) => `${text(row.conversation_id)} ${text(row.event_id)}`));
@@ -37,39 +47,65 @@ export async function readKnown(
 }
 
 /**
- * Returns the query that reads the state of conversations. Its result has one row for each, with null for missing values.
+ * Returns the queries that read the state of conversations. Each reads the rows of each table by the ids that it is given, so
+ * that Citus asks only the servers that have them: it would read the whole of a table that is joined to a list of ids.
  *
  * @param versions ids of the conversations for which events of the group make a version
  */
-function knownQuery(conversationIds: readonly string[], versions: readonly string[]): Query {
-	return {
-		name: "known_conversations",
-		text: `
-			SELECT k.conversation_id, c.source_id, c.parent_id, ${STATE_COLUMNS}, ${ACTIVITY_COLUMNS}, ${ORIGIN_COLUMNS},
-				n.change AS newest_change, n.current AS newest_current, n.schema_version AS newest_schema_version,
-				u.base_sequence, coalesce(b.size, u.size) AS base_size,
-				CASE WHEN u.base_sequence IS NOT NULL THEN u.record END AS current_record,
-				u.unpacked_size AS current_unpacked_size, u.checksum AS current_checksum,
-				u.redaction_version AS current_redaction_version, u.schema_version AS current_schema_version,
-				g.sender AS usage_sender, g.owner AS usage_owner,
-				x.sequence AS erasure_sequence, x.owner AS erasure_owner, x.created_at AS erasure_created_at,
-				x.erased_at AS erasure_erased_at, x.id_digest AS erasure_id_digest
-			FROM unnest($1::uuid[], $3::text[]) AS k (conversation_id, id_digest)
-			LEFT JOIN conversation_updates.heads c ON c.conversation_id = k.conversation_id
-			LEFT JOIN conversation_updates.activities a ON a.conversation_id = k.conversation_id
-			LEFT JOIN conversation_updates.updates n
-				ON n.conversation_id = c.conversation_id AND n.sequence = c.newest_sequence
-			LEFT JOIN conversation_updates.updates u ON u.conversation_id = c.conversation_id
-				AND u.sequence = c.sequence AND c.conversation_id = ANY ($2::uuid[])
-			LEFT JOIN conversation_updates.updates b
-				ON b.conversation_id = u.conversation_id AND b.sequence = u.base_sequence
-			LEFT JOIN conversation_updates.usage_conversations g
-				ON g.id = k.conversation_id AND c.conversation_id IS NULL AND a.conversation_id IS NULL
-			LEFT JOIN conversation_updates.erasures x
-				ON x.id_digest = k.id_digest AND c.conversation_id IS NULL AND a.conversation_id IS NULL
-		`,
-		values: [conversationIds, versions, conversationIds.map(idDigest)],
-	};
+function knownQueries(conversationIds: readonly string[], versions: readonly string[]): Query[] {
+	return [
+		{
+			name: "known_heads",
+			text: `
+				SELECT c.conversation_id, c.source_id, c.parent_id, ${STATE_COLUMNS}, c.sender, c.owner,
+					n.change AS newest_change, n.current AS newest_current, n.schema_version AS newest_schema_version,
+					u.base_sequence, coalesce(b.size, u.size) AS base_size,
+					CASE WHEN u.base_sequence IS NOT NULL THEN u.record END AS current_record,
+					u.unpacked_size AS current_unpacked_size, u.checksum AS current_checksum,
+					u.redaction_version AS current_redaction_version, u.schema_version AS current_schema_version
+				FROM conversation_updates.heads c
+				LEFT JOIN conversation_updates.updates n
+					ON n.conversation_id = c.conversation_id AND n.sequence = c.newest_sequence
+						AND n.conversation_id = ANY ($1::uuid[])
+				LEFT JOIN conversation_updates.updates u ON u.conversation_id = c.conversation_id
+					AND u.sequence = c.sequence AND u.conversation_id = ANY ($2::uuid[])
+				LEFT JOIN conversation_updates.updates b
+					ON b.conversation_id = u.conversation_id AND b.sequence = u.base_sequence
+						AND b.conversation_id = ANY ($2::uuid[])
+				WHERE c.conversation_id = ANY ($1::uuid[])
+			`,
+			values: [conversationIds, versions],
+		},
+		{
+			name: "known_activities",
+			text: `
+				SELECT a.conversation_id, ${ACTIVITY_COLUMNS}, a.sender, a.owner
+				FROM conversation_updates.activities a WHERE a.conversation_id = ANY ($1::uuid[])
+			`,
+			values: [conversationIds],
+		},
+		{
+			name: "known_usage",
+			text: `
+				SELECT id AS conversation_id, sender, owner FROM conversation_updates.usage_conversations
+				WHERE id = ANY ($1::uuid[])
+			`,
+			values: [conversationIds],
+		},
+		{
+			name: "known_erasures",
+			text: `SELECT id_digest, sequence, owner, created_at, erased_at FROM conversation_updates.erasures WHERE id_digest = ANY ($1::text[])`,
+			values: [conversationIds.map(idDigest)],
+		},
+	];
+}
+
+/** Rows of {@link knownQueries} of one conversation. */
+interface KnownRows {
+	readonly head: Row | undefined;
+	readonly activity: Row | undefined;
+	readonly usage: Row | undefined;
+	readonly erasure: Row | undefined;
 }
 
 /** Returns the query that reads which events are stored, by their keys: see `encodeKey`. */
@@ -80,35 +116,39 @@ function knownEventsQuery(events: readonly { readonly conversationId: string; re
 			SELECT e.conversation_id, e.event_id FROM conversation_updates.events e
 			JOIN unnest($1::uuid[], $2::text[]) AS k (conversation_id, event_id)
 				ON e.conversation_id = k.conversation_id AND e.event_id = k.event_id
+			WHERE e.conversation_id = ANY ($1::uuid[])
 		`,
 		values: [events.map(({ conversationId }) => conversationId), events.map(({ key }) => key)],
 	};
 }
 
-function knownOf(row: Row): Omit<KnownConversation, "gaps" | "forks"> {
-	const state = stateOf(row);
-	const base = nullable(bigint, row.base_sequence);
-	const size = nullable(integer, row.base_size);
+function knownOf({ head, activity, usage, erasure }: KnownRows): Omit<KnownConversation, "gaps" | "forks"> {
+	const state = head && stateOf(head);
+	const base = nullable(bigint, head?.base_sequence ?? null);
+	const size = nullable(integer, head?.base_size ?? null);
+	// What is left of a conversation matters only while nothing else of it is stored.
+	const isRemoved = head === undefined && activity === undefined;
+	const origin = head ?? activity;
 	return {
 		state,
-		activity: joinedActivityFrom(row, decoded),
+		activity: activity && activityFrom(activity, decoded),
 		newestPosted:
-			row.newest_change === null
+			(head?.newest_change ?? null) === null
 				? undefined
 				: {
-						change: integer(row.newest_change),
-						current: boolean(row.newest_current),
-						schemaVersion: integer(row.newest_schema_version),
+						change: integer(head?.newest_change),
+						current: boolean(head?.newest_current),
+						schemaVersion: integer(head?.newest_schema_version),
 					},
 		base: size === undefined || state === undefined ? undefined : { sequence: base ?? state.sequence, size },
-		delta: base === undefined ? undefined : recordFrom(row, "current_"),
+		delta: head === undefined || base === undefined ? undefined : recordFrom(head, "current_"),
 		eventIds: new Set(),
 		removed:
-			row.usage_owner === null ? undefined : { sender: decoded(row.usage_sender), owner: decoded(row.usage_owner) },
-		origin: knownOriginOf(row),
-		source: nullable(decoded, row.source_id),
-		parent: nullable(decoded, row.parent_id),
-		erasure: row.erasure_sequence === null ? undefined : erasureFrom(row, decoded, "erasure_"),
+			isRemoved && usage !== undefined ? { sender: decoded(usage.sender), owner: decoded(usage.owner) } : undefined,
+		origin: origin && originFrom(origin, decoded),
+		source: nullable(decoded, head?.source_id ?? null),
+		parent: nullable(decoded, head?.parent_id ?? null),
+		erasure: isRemoved && erasure !== undefined ? erasureFrom(erasure, decoded) : undefined,
 	};
 }
 

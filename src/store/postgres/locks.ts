@@ -13,6 +13,7 @@ const SCHEMA_LOCK = 0x63757731;
 const CONVERSATION_LOCK = 0x63757732;
 const HISTORY_LOCK = 0x63757733;
 const TITLES_LOCK = 0x63757734;
+const LOGS_LOCK = 0x63757735;
 
 /** Waits for other processes that migrate the schema. */
 export const lockSchema: Query = { text: `SELECT pg_advisory_xact_lock(${SCHEMA_LOCK}, 0)` };
@@ -22,6 +23,17 @@ export const tryLockHistory: Query = { text: `SELECT pg_try_advisory_xact_lock($
 
 /** Takes the lock for creating the index of titles if it is free. Returns `taken`. */
 export const tryLockTitles: Query = { text: `SELECT pg_try_advisory_xact_lock(${TITLES_LOCK}, 0) AS taken` };
+
+/**
+ * Keeps other transactions from appending to the logs. With Citus, a transaction takes it before it takes its sequences. A
+ * commit is visible on the coordinator before it is on the workers, and the lock is held until it is on all of them.
+ */
+export const lockLogs: Query = { text: `SELECT pg_advisory_xact_lock(${LOGS_LOCK}, 0)` };
+
+/** Waits for the transaction that has {@link lockLogs}, and holds nothing up. */
+export const awaitAppends: Query = {
+	text: `SELECT pg_advisory_lock_shared(${LOGS_LOCK}, 0), pg_advisory_unlock_shared(${LOGS_LOCK}, 0)`,
+};
 
 /**
  * Returns the query that waits for other transactions that append to some conversations or prune them, and locks these

@@ -1,10 +1,18 @@
 import type { LogTable, NewestSequences, RangeQuery, SequenceRange } from "../sequence-log.ts";
 import { bigint, bindable, nullable } from "../values.ts";
+import { awaitAppends } from "./locks.ts";
 import { isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
 import type { Query, Session, Transaction } from "./transaction.ts";
-import { CHANNEL } from "./written-group.ts";
+
+/** Channel on which processes notify each other of new entries. */
+export const CHANNEL = "conversation_updates";
+
+/** Returns the query that notifies other processes, if they are to be notified. */
+export function notifyQueries(notifies: boolean, payload: string): Query[] {
+	return notifies ? [{ name: "notify", text: `SELECT pg_notify('${CHANNEL}', $1)`, values: [payload] }] : [];
+}
 
 const NEWEST = { updates: "newest_update", events: "newest_event" } as const;
 
@@ -49,6 +57,19 @@ export function saveRetentionTime(time: bigint | undefined): Query {
 	return { text: "UPDATE conversation_updates.retention SET clock = $1", values: [time ?? null] };
 }
 
+/**
+ * Returns the sequences up to which later statements of the transaction read all entries of the logs. Undefined without
+ * Citus: there the order of sequences is the order in which entries become visible. With Citus, statements read each server
+ * at another moment.
+ */
+export async function settledSequences(session: Session): Promise<NewestSequences | undefined> {
+	if (!(await session.isDistributed())) return undefined;
+	// In this order: the appends for which it waits have sequences up to these, or later ones.
+	const positions = await readPositions(session);
+	await session.query(awaitAppends);
+	return positions;
+}
+
 /** The newest sequences of both logs, and how often stored entries were given other owners or erased. */
 export interface Positions extends NewestSequences {
 	readonly rewrites: bigint;
@@ -73,12 +94,9 @@ export async function readPositions(session: Session): Promise<Positions> {
  * @returns how often stored entries were rewritten
  */
 export async function commitRewrite(transaction: Transaction, notifies: boolean): Promise<bigint> {
-	const [[row] = []] = await transaction.commit({
-		text: `
-			UPDATE conversation_updates.positions SET rewrites = rewrites + 1
-			RETURNING rewrites, CASE WHEN $1::boolean THEN pg_notify('${CHANNEL}', 'rewritten') END
-		`,
-		values: [notifies],
-	});
+	const [[row] = []] = await transaction.commit(
+		{ text: "UPDATE conversation_updates.positions SET rewrites = rewrites + 1 RETURNING rewrites" },
+		...notifyQueries(notifies, "rewritten"),
+	);
 	return bigint(row?.rewrites);
 }

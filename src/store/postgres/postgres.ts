@@ -7,7 +7,9 @@ import { compactStep } from "../compaction.ts";
 import { appendJudged, type IsSameRecord } from "../duplicates.ts";
 import { methodsOf, reads, viewReads, writes } from "../operations.ts";
 import { Pruner } from "../pruner.ts";
+import { listEvents, listUpdates } from "../read-logs.ts";
 import { packEvents } from "../record-column.ts";
+import type { LogTable, RangeQuery, SequenceRange } from "../sequence-log.ts";
 import { type Session as AnySession, callsOf } from "../session.ts";
 import type { Store } from "../store.ts";
 import type { DocumentQuery } from "../text-index.ts";
@@ -22,7 +24,14 @@ import { requireFinished } from "./export.ts";
 import { serviceError } from "./failures.ts";
 import { batchResult, deleteIdleWriters, touchWriter, updateResult, type WriteLimits } from "./group-committer.ts";
 import { claim } from "./locks.ts";
-import { commitRewrite, readPositions, readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
+import {
+	commitRewrite,
+	readPositions,
+	readRange,
+	readRetentionTime,
+	saveRetentionTime,
+	settledSequences,
+} from "./log.ts";
 import { pruningOf } from "./pruning.ts";
 import { migrate } from "./schema.ts";
 import { postgresSession } from "./session.ts";
@@ -90,7 +99,15 @@ function storeOf(
 	const follower = new ViewFollower(connections, (error) =>
 		log.error({ err: serviceError(error), operation: "follow", count: 1 }, "the store failed"),
 	);
-	const announcer = new EntryAnnouncer(connections, log, () => run(() => connections.read(readPositions)));
+	const announcer = new EntryAnnouncer(connections, log, () =>
+		run(() =>
+			connections.read(async (session) => {
+				const positions = await readPositions(session);
+				await settledSequences(session);
+				return positions;
+			}),
+		),
+	);
 	const appender = new Appender(connections, log, (newest) => announcer.announce(newest), observer);
 	for (const log of ["updates", "events"] as const) announcer.subscribe(log, () => follower.schedule());
 	const pruner = new Pruner(pruningOf(connections, (bounds) => readOfView(viewing.findDeleted, bounds)));
@@ -125,6 +142,26 @@ function storeOf(
 
 	function read<T>(operation: string, work: (session: Session) => Promise<T>): Promise<T> {
 		return run(() => logged(operation, connections.read(work)));
+	}
+
+	/** Lists entries of a log: see {@link settledSequences}. */
+	function list<Entry extends { readonly sequence: bigint }, Query>(
+		of: LogTable,
+		operation: (session: AnySession, query: Query) => Promise<Entry[]>,
+		query: Query,
+	): Promise<Entry[]> {
+		return read(operation.name, async (session) => {
+			const settled = await settledSequences(session);
+			const entries = await operation(postgresSession(session), query);
+			return settled === undefined ? entries : entries.filter(({ sequence }) => sequence <= settled[of]);
+		});
+	}
+
+	/** Reads the range of a log, all of whose entries later reads find. */
+	async function readSettledRange(session: Session, of: LogTable, query: RangeQuery): Promise<SequenceRange> {
+		const range = await readRange(session, of, query);
+		await settledSequences(session);
+		return range;
 	}
 
 	function limits(signal: CallSignal | undefined): WriteLimits {
@@ -170,13 +207,13 @@ function storeOf(
 	return {
 		...methodsOf(reading, viewing, writing, readOfView),
 		updates: {
-			list: (query) => reading.listUpdates(query),
-			range: (query = {}) => read("range", (session) => readRange(session, "updates", query)),
+			list: (query) => list("updates", listUpdates, query),
+			range: (query = {}) => read("range", (session) => readSettledRange(session, "updates", query)),
 			subscribe: (listener) => announcer.subscribe("updates", listener),
 		},
 		events: {
-			list: (query) => reading.listEvents(query),
-			range: (query = {}) => read("range", (session) => readRange(session, "events", query)),
+			list: (query) => list("events", listEvents, query),
+			range: (query = {}) => read("range", (session) => readSettledRange(session, "events", query)),
 			subscribe: (listener) => announcer.subscribe("events", listener),
 		},
 		textIndex: {

@@ -2,14 +2,15 @@ import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conve
 import { closeGap, removeOldGaps } from "../gaps.ts";
 import type { AgeBounds, PrunableQuery, PruningEngine, RemovalBounds } from "../pruner.ts";
 import type { LogTable } from "../sequence-log.ts";
-import { bigint, boolean, nullable, text } from "../values.ts";
+import { tableOf } from "../tables.ts";
+import { bigint, boolean, nullable, type Row, text } from "../values.ts";
 import { deriveConversations } from "../views/conversations.ts";
 import { lockView } from "../views/follow.ts";
 import { keepUsage, removeUnused } from "../views/usage.ts";
 import type { Connections } from "./connections.ts";
 import { lockConversations, tryLockHistory } from "./locks.ts";
 import { postgresSession } from "./session.ts";
-import { Sql } from "./sql.ts";
+import { insertValues, onConflict, Sql } from "./sql.ts";
 import { removeTextsQuery } from "./text-index.ts";
 import type { Query, Session, Transaction } from "./transaction.ts";
 
@@ -47,8 +48,7 @@ async function removeHistory(transaction: Transaction, query: PrunableQuery<stri
 	await keepUsage(session, ids);
 	const sequences = updates.map(({ sequence }) => sequence);
 	const where = `e.sequence = ANY ($1::bigint[]) AND NOT ${IS_CURRENT_OR_BASE}`;
-	const [rows] = await transaction.commit(removeQuery("updates", where, [sequences]));
-	return { removed: countOf(rows), next };
+	return { removed: await removeEntries(transaction, "updates", where, [sequences]), next };
 }
 
 async function removeEvents(
@@ -68,8 +68,8 @@ async function removeEvents(
 	const session = postgresSession(transaction);
 	await keepUsage(session, ids);
 	const sequences = rows.map(({ sequence }) => bigint(sequence));
-	const [removed, , gone = []] = await transaction.query(
-		removeQuery("events", "e.sequence = ANY ($1::bigint[])", [sequences]),
+	const removed = await removeEntries(transaction, "events", "e.sequence = ANY ($1::bigint[])", [sequences]);
+	const [, gone = []] = await transaction.query(
 		removeTextsQuery(sequences),
 		// A conversation without a record consists of its events, so it goes with the last one.
 		{
@@ -90,7 +90,7 @@ async function removeEvents(
 		await closeGap(session, { conversationId: text(conversation_id), kind: "no_record", missing: "" });
 	await removeOldGaps(session, ids, receivedBefore);
 	await removeUnused(session, ids);
-	return countOf(removed);
+	return removed;
 }
 
 async function removeDeleted(transaction: Transaction, conversationId: string, bounds: RemovalBounds): Promise<number> {
@@ -103,16 +103,16 @@ async function removeDeleted(transaction: Transaction, conversationId: string, b
 	const session = postgresSession(transaction);
 	await lockView(session, "conversations");
 	await keepUsage(session, [conversationId]);
-	let removed = await remove(transaction, removeNewest("updates", conversationId, lastUpdates, limit));
+	let removed = await removeNewest(transaction, "updates", conversationId, lastUpdates, limit);
 	const [events = []] = await transaction.query({
 		text: `SELECT sequence FROM conversation_updates.events WHERE conversation_id = $1 ORDER BY sequence DESC LIMIT $2`,
 		values: [conversationId, limit - removed],
 	});
 	const sequences = events.map(({ sequence }) => bigint(sequence));
-	removed += await remove(transaction, removeQuery("events", "e.sequence = ANY ($1::bigint[])", [sequences]));
+	removed += await removeEntries(transaction, "events", "e.sequence = ANY ($1::bigint[])", [sequences]);
 	await transaction.query(removeTextsQuery(sequences));
 	if (removed >= limit) return removed;
-	removed += await remove(transaction, removeQuery("updates", "e.sequence = ANY ($1::bigint[])", [lastUpdates]));
+	removed += await removeEntries(transaction, "updates", "e.sequence = ANY ($1::bigint[])", [lastUpdates]);
 	const ofConversation = ["gaps", "children", "refused_posts", "search_titles"];
 	const tables = ["activities", ...ofConversation, "heads"];
 	await transaction.query(
@@ -126,63 +126,89 @@ async function removeDeleted(transaction: Transaction, conversationId: string, b
 	return removed;
 }
 
-async function remove(session: Session, query: Query): Promise<number> {
-	return countOf((await session.query(query))[0]);
-}
-
-function countOf(rows: readonly { readonly [column: string]: unknown }[] | undefined): number {
-	return Number(bigint(rows?.[0]?.count));
-}
-
-/** Returns the query that removes the newest entries of a conversation, so that deltas are removed before their base. */
-function removeNewest(log: LogTable, conversationId: string, kept: readonly bigint[], limit: number): Query {
-	const where = `e.sequence IN (
+/** Removes the newest entries of a conversation, so that deltas are removed before their base. */
+async function removeNewest(
+	session: Session,
+	log: LogTable,
+	conversationId: string,
+	kept: readonly bigint[],
+	limit: number,
+): Promise<number> {
+	const where = `e.conversation_id = $1 AND e.sequence IN (
 		SELECT sequence FROM conversation_updates.${log}
 		WHERE conversation_id = $1 AND NOT sequence = ANY ($2::bigint[]) ORDER BY sequence DESC LIMIT $3
 	)`;
-	return removeQuery(log, where, [conversationId, kept, limit]);
+	return await removeEntries(session, log, where, [conversationId, kept, limit]);
 }
 
-/** Counts for each endpoint the updates `gone` of which it has not been told. */
-const COUNT_LOST = `, lost AS (
-	UPDATE conversation_updates.endpoints e SET lost = e.lost + l.number FROM (
-		SELECT n.id, count(*) AS number FROM conversation_updates.endpoints n JOIN gone g ON g.sequence > n.position
-		WHERE n.owner = '' OR n.owner = (
-			SELECT h.owner FROM conversation_updates.heads h WHERE h.conversation_id = g.conversation_id
-		)
-		GROUP BY n.id
-	) l WHERE l.id = e.id
-)`;
-
 /**
- * Returns the query that removes entries `e` of a log, stores in `pruned` how far each conversation was pruned, and
- * returns the `count` of the entries.
+ * Removes entries `e` of a log, and stores in `pruned` how far each conversation was pruned.
+ *
+ * @returns the number of the entries
  */
-function removeQuery(log: LogTable, where: string, values: readonly unknown[]): Query {
-	return {
-		text: `
-			WITH gone AS (
-				DELETE FROM conversation_updates.${log} e WHERE ${where} RETURNING conversation_id, sequence
-			), removal AS (
-				UPDATE conversation_updates.removals
-				SET last_removal = last_removal + 1,
-					pruned_through = greatest(pruned_through, (SELECT max(sequence) FROM gone))
-				WHERE log = '${log}' AND EXISTS (SELECT 1 FROM gone) RETURNING last_removal
-			), remembered AS (
-				INSERT INTO conversation_updates.pruned AS p (log, conversation_id, through, removal, owner)
-				SELECT '${log}', g.conversation_id, max(g.sequence), r.last_removal, coalesce(
-					(SELECT c.owner FROM conversation_updates.heads c WHERE c.conversation_id = g.conversation_id),
-					(SELECT a.owner FROM conversation_updates.activities a WHERE a.conversation_id = g.conversation_id)
-				)
-				FROM gone g, removal r
-				GROUP BY g.conversation_id, r.last_removal
-				ON CONFLICT (log, conversation_id) DO UPDATE SET
-					through = greatest(p.through, excluded.through), removal = excluded.removal, owner = excluded.owner
-			)${log === "updates" ? COUNT_LOST : ""}
-			SELECT count(*) AS count FROM gone
-		`,
+async function removeEntries(
+	session: Session,
+	log: LogTable,
+	where: string,
+	values: readonly unknown[],
+): Promise<number> {
+	const [gone = []] = await session.query({
+		text: `DELETE FROM conversation_updates.${log} e WHERE ${where} RETURNING conversation_id, sequence`,
 		values,
-	};
+	});
+	if (gone.length === 0) return 0;
+	const entries = gone.map((row) => ({ id: text(row.conversation_id), sequence: bigint(row.sequence) }));
+	const through = new Map<string, bigint>();
+	for (const { id, sequence } of entries) through.set(id, max(through.get(id) ?? 0n, sequence));
+	const ids = [...through.keys()];
+	const [heads = [], activities = [], endpoints = []] = await session.query(
+		...["heads", "activities"].map((table) => ({
+			text: `SELECT conversation_id, owner FROM conversation_updates.${table} WHERE conversation_id = ANY ($1::uuid[])`,
+			values: [ids],
+		})),
+		...(log === "updates" ? [{ text: "SELECT id, owner, position FROM conversation_updates.endpoints" }] : []),
+	);
+	const headOwners = ownersOf(heads);
+	const owners = new Map([...ownersOf(activities), ...headOwners]);
+	// It locks the row of `removals`.
+	const [[removal] = []] = await session.query({
+		text: `
+			UPDATE conversation_updates.removals
+			SET last_removal = last_removal + 1, pruned_through = greatest(pruned_through, $2)
+			WHERE log = $1 RETURNING last_removal
+		`,
+		values: [log, [...through.values()].reduce(max)],
+	});
+	const rows = [...through].map(([conversation_id, last]) => {
+		const owner = owners.get(conversation_id) ?? null;
+		return { log, conversation_id, through: last, removal: bigint(removal?.last_removal), owner };
+	});
+	await session.query(...insertValues(PRUNED, rows, PRUNED_FURTHER));
+	for (const { id, owner, position } of endpoints) {
+		// An endpoint has not been told of these updates.
+		const isLost = ({ id: of, sequence }: (typeof entries)[number]) =>
+			sequence > bigint(position) && (owner === "" || owner === headOwners.get(of));
+		const lost = entries.filter(isLost).length;
+		if (lost === 0) continue;
+		const query = "UPDATE conversation_updates.endpoints SET lost = lost + $2 WHERE id = $1";
+		await session.query({ text: query, values: [id, lost] });
+	}
+	return entries.length;
+}
+
+const PRUNED = tableOf("postgres", "pruned");
+const PRUNED_FURTHER = onConflict(
+	PRUNED,
+	"UPDATE SET through = greatest(t.through, excluded.through), removal = excluded.removal, owner = excluded.owner",
+);
+
+/** Returns the owners of conversations in their stored form. One without an owner is left out. */
+function ownersOf(rows: readonly Row[]): Map<string, string> {
+	return new Map(rows.flatMap((row) => (row.owner === null ? [] : [[text(row.conversation_id), text(row.owner)]])));
+}
+
+function max(one: bigint, other: bigint): bigint {
+	return one > other ? one : other;
 }
 
 const DELETING = ConversationExecutionStatus.DELETING;
@@ -208,24 +234,24 @@ const IS_CURRENT_OR_BASE = `(
  * between the clocks of the service's processes.
  */
 export async function firstReceivedSince(session: Session, log: LogTable, time: bigint): Promise<bigint> {
-	const [[row] = []] = await session.query({
-		text: `
-			WITH RECURSIVE search (low, high) AS (
-				SELECT 1::bigint, (SELECT coalesce(max(sequence), 0) FROM conversation_updates.${log}) + 1
-				UNION ALL
-				SELECT CASE WHEN at.received_at < $1 THEN at.sequence + 1 ELSE s.low END,
-					CASE WHEN at.received_at < $1 THEN s.high ELSE (s.low + s.high) / 2 END
-				FROM search s LEFT JOIN LATERAL (
-					SELECT e.sequence, e.received_at FROM conversation_updates.${log} e
-					WHERE e.sequence >= (s.low + s.high) / 2 ORDER BY e.sequence LIMIT 1
-				) at ON true
-				WHERE s.low < s.high
-			)
-			SELECT max(low) AS first FROM search
-		`,
-		values: [time],
+	const [[newest] = []] = await session.query({
+		text: `SELECT coalesce(max(sequence), 0) AS sequence FROM conversation_updates.${log}`,
 	});
-	return bigint(row?.first);
+	let [low, high] = [1n, bigint(newest?.sequence) + 1n];
+	while (low < high) {
+		const middle = (low + high) / 2n;
+		const [[at] = []] = await session.query({
+			name: `received_${log}`,
+			text: `
+				SELECT sequence, received_at FROM conversation_updates.${log}
+				WHERE sequence >= $1 ORDER BY sequence LIMIT 1
+			`,
+			values: [middle],
+		});
+		if (at !== undefined && bigint(at.received_at) < time) low = bigint(at.sequence) + 1n;
+		else high = middle;
+	}
+	return low;
 }
 
 /** Returns the query for `sequence` and `base_sequence` of a conversation if its deletion is within the bounds. */
@@ -254,6 +280,7 @@ export interface Prunable {
  * beside that on the time, because the planner would evaluate it with the index of all sequences.
  */
 export async function findPrunable(session: Session, query: PrunableQuery<string>): Promise<Prunable> {
+	if (await session.isDistributed()) return await findPrunableSpread(session, query);
 	const { from, limit, below, receivedBefore, updatesPerConversation } = query;
 	const sql = new Sql();
 	const [belowThis, before] = [sql.value(below), sql.value(receivedBefore)];
@@ -299,4 +326,35 @@ function surplus(updatesPerConversation: number | undefined): string {
 		WHERE s.conversation_id = c.conversation_id AND s.sequence <> c.sequence
 		ORDER BY s.sequence DESC LIMIT 1 OFFSET ${Math.max(0, Math.trunc(updatesPerConversation) - 1)}
 	), 0)`;
+}
+
+/** Does what {@link findPrunable} says with Citus, which has no subqueries that depend on a row and end at a limit. */
+async function findPrunableSpread(session: Session, query: PrunableQuery<string>): Promise<Prunable> {
+	const { from, limit, below, receivedBefore, updatesPerConversation } = query;
+	const [heads = []] = await session.query({
+		text: `
+			SELECT conversation_id FROM conversation_updates.heads WHERE $1::uuid IS NULL OR conversation_id >= $1
+			ORDER BY conversation_id LIMIT ${MAX_CONVERSATIONS + 1}
+		`,
+		values: [from ?? null],
+	});
+	const ids = heads.map(({ conversation_id }) => text(conversation_id));
+	// The current update always stays, so one fewer of the other updates is kept.
+	const kept = Math.max(0, Math.trunc(updatesPerConversation ?? Number.MAX_SAFE_INTEGER) - 1);
+	const [rows = []] = await session.query({
+		text: `
+			SELECT e.conversation_id, e.sequence FROM (
+				SELECT u.conversation_id, u.sequence, u.received_at,
+					row_number() OVER (PARTITION BY u.conversation_id ORDER BY u.sequence DESC) AS number
+				FROM conversation_updates.updates u
+				JOIN conversation_updates.heads c ON c.conversation_id = u.conversation_id
+				WHERE u.conversation_id = ANY ($1::uuid[]) AND u.sequence <> c.sequence
+			) e
+			WHERE (e.number > $2 OR (e.sequence < $3 AND e.received_at < $4)) AND NOT ${IS_BASE}
+			ORDER BY e.conversation_id, e.sequence LIMIT $5
+		`,
+		values: [ids.slice(0, MAX_CONVERSATIONS), kept, below, receivedBefore, limit],
+	});
+	const updates = rows.map((row) => ({ conversationId: text(row.conversation_id), sequence: bigint(row.sequence) }));
+	return { updates, next: updates.length === limit ? updates.at(-1)?.conversationId : ids[MAX_CONVERSATIONS] };
 }

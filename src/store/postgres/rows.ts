@@ -1,8 +1,7 @@
 import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import type { ConversationState } from "../conversation-state.ts";
-import type { ConversationOrigin } from "../owners.ts";
 import { readOrUnreadable } from "../record-column.ts";
-import { originFrom, recordFrom, stateFrom } from "../rows.ts";
+import { recordFrom, stateFrom } from "../rows.ts";
 import type { RecordReader as RecordReaderOfSession } from "../session.ts";
 import type { StoredRecord, Unreadable } from "../stored-record.ts";
 import { tableOf } from "../tables.ts";
@@ -32,14 +31,6 @@ export const STATE_COLUMNS = Object.keys(tableOf("postgres", "heads").columns)
 /** Returns the state of a conversation; undefined when it has no record. */
 export function stateOf(row: Row): ConversationState | undefined {
 	return row.sequence === null ? undefined : stateFrom(row, decoded);
-}
-
-/** SQL columns that {@link knownOriginOf} reads, of `c` and `a`. */
-export const ORIGIN_COLUMNS = "coalesce(c.sender, a.sender) AS sender, coalesce(c.owner, a.owner) AS owner";
-
-/** Returns the origin of a conversation; undefined when it has neither a record nor an event. */
-export function knownOriginOf(row: Row): ConversationOrigin | undefined {
-	return row.sequence === null && row.event_count === null ? undefined : originFrom(row, decoded);
 }
 
 /**

@@ -2,7 +2,7 @@ import { ServiceError } from "../../errors.ts";
 import { createTables, PRERELEASE, PRERELEASE_TABLE } from "../schema.ts";
 import { boolean, integer, nullable, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
-import { distribute, distributedTables, isCitus } from "./distribute.ts";
+import { distribute, isCitus, isDistributed } from "./distribute.ts";
 import { lockSchema, tryLockTitles } from "./locks.ts";
 import type { Session } from "./transaction.ts";
 
@@ -60,7 +60,16 @@ export async function migrate(connections: Connections, spread = false): Promise
 		return await schemaVersion(session);
 	});
 	for (const [n, statements] of MIGRATIONS.entries()) if (n >= from) await migrateTo(connections, n + 1, statements);
-	if (spread || (from < MIGRATIONS.length && (await connections.read(isDistributed)))) await distribute(connections);
+	if (spread || (from < MIGRATIONS.length && (await connections.read(isDistributed))))
+		await distribute((work) =>
+			connections.transaction(
+				async (session) => {
+					await session.query(lockSchema);
+					await work(session);
+				},
+				{ unlimited: true },
+			),
+		);
 	await indexTitles(connections);
 	return { from, to: MIGRATIONS.length };
 }
@@ -88,10 +97,6 @@ export async function schemaVersion(session: Session): Promise<number> {
 			`the database has schema version ${version}, written by a newer release; this one knows up to ${MIGRATIONS.length}`,
 		);
 	return version;
-}
-
-async function isDistributed(session: Session): Promise<boolean> {
-	return (await isCitus(session)) && (await distributedTables(session)).size > 0;
 }
 
 async function migrateTo(connections: Connections, version: number, statements: readonly string[]): Promise<void> {

@@ -3,20 +3,25 @@ import { asciiLower } from "../condition.ts";
 import { SCHEMA as SCHEMAS } from "../schema.ts";
 import type { Session as AnySession, Change, Columns, Value } from "../session.ts";
 import { type Table, tableOf } from "../tables.ts";
-import type { Row } from "../values.ts";
-import { POSTGRES } from "./dialect.ts";
+import { type Row, text } from "../values.ts";
+import { ANY_OF, POSTGRES } from "./dialect.ts";
 import { lockConversations } from "./locks.ts";
+import { readPositions, settledSequences } from "./log.ts";
 import { isConversationId, RecordReader } from "./rows.ts";
 import {
 	Bytes,
+	eventTimesQueries,
 	insertEvents,
 	insertInto,
+	insertValues,
 	json,
 	onConflict,
 	orReplace,
 	removeRows,
+	removeValues,
 	rowsFor,
-	storedForm,
+	sizeOfEvent,
+	storedRow,
 } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
@@ -40,22 +45,35 @@ function withNumbers(text: string): string {
 /** Returns the session of a transaction. */
 export function postgresSession(transaction: Session): AnySession {
 	const run = async (query: Query): Promise<Row[]> => (await transaction.query(query))[0] ?? [];
+	/** Returns whether rows of a table are on several servers. */
+	const isSpread = async ({ spread }: Table) => spread !== "coordinator" && (await transaction.isDistributed());
 	return {
 		...POSTGRES,
-		all: (text, ...values) =>
-			run({
-				text: withNumbers(text),
-				values: values.map((value) => (isList(value) ? value.filter(isConversationId) : value)),
-			}),
-		stored: ({ columns }, row) =>
-			Object.fromEntries(Object.entries(row).map(([name, value]) => [name, storedForm(columns[name], value ?? null)])),
+		all: async (statement, ...values) => {
+			const known = values.map((value) => (isList(value) ? value.filter(isConversationId) : value));
+			if (!(await transaction.isDistributed())) return await run({ text: withNumbers(statement), values: known });
+			// Of a list Citus asks all servers for the rows of joined tables, of one id only the server that has it.
+			const ofOne = known.findIndex((value) => isList(value) && value.length === 1);
+			if (ofOne < 0 || known.filter(isList).length > 1)
+				return await run({ text: withNumbers(statement), values: known });
+			return await run({ text: withNumbers(statement.replaceAll(ANY_OF, "= ?::uuid")), values: known.flat() });
+		},
+		stored: storedRow,
 		async write(table, changes) {
 			const rows = changes.filter(isChanged).map(({ after }) => after);
-			if (rows.length > 0) await run(replace(table, rows));
+			if (rows.length === 0) return;
+			if (await isSpread(table)) await transaction.query(...insertValues(table, rows, orReplace(table)));
+			else await run(replace(table, rows));
 		},
 		async insert(name, rows, ifExists) {
 			if (rows.length === 0) return;
 			const table = tableOf("postgres", name);
+			if (await isSpread(table)) {
+				const stored = rows.map((row) => storedRow(table, row));
+				const conflict = ifExists === undefined ? "" : onConflict(table, ifExists);
+				await transaction.query(...insertValues(table, stored, conflict));
+				return;
+			}
 			const bytes = new Bytes();
 			const values = [rowsFor(table, rows, bytes)];
 			const hasBytes = Object.values(table.columns).includes("bytes");
@@ -64,19 +82,38 @@ export function postgresSession(transaction: Session): AnySession {
 		},
 		async insertEntries(log, rows) {
 			const table = tableOf("postgres", log);
+			const owners = log === "updates" ? "heads" : "activities";
+			if (await isSpread(table)) {
+				const found = await run({
+					text: `SELECT conversation_id, owner FROM ${SCHEMA}${owners} WHERE conversation_id = ANY ($1::uuid[])`,
+					values: [rows.map((row) => row.conversation_id)],
+				});
+				const ownerOf = new Map(found.map((row) => [row.conversation_id, row.owner === null ? null : text(row.owner)]));
+				const entries = rows.map((row) => ({
+					...storedRow(table, row),
+					owner: ownerOf.get(row.conversation_id) ?? null,
+					...(log === "events" ? { size: sizeOfEvent(row) } : {}),
+				}));
+				await transaction.query(
+					...insertValues(table, entries),
+					...(log === "events" ? eventTimesQueries(entries) : []),
+				);
+				return;
+			}
 			const bytes = new Bytes();
 			const values = [rowsFor(table, rows, bytes), bytes.all()];
-			const owners = log === "updates" ? "heads" : "activities";
 			const owner = `(SELECT o.owner FROM ${SCHEMA}${owners} o WHERE o.conversation_id = r.conversation_id)`;
 			const valueFor = (column: string) => (column === "owner" ? owner : undefined);
-			const text =
+			const statement =
 				log === "updates"
 					? insertInto(table, { valueFor })
 					: `WITH ${insertEvents({ valueFor })} SELECT count(*) FROM new_events`;
-			await run({ text, values });
+			await run({ text: statement, values });
 		},
 		async remove(table, keys) {
-			if (keys.length > 0) await run(removeRows(table, json(keys)));
+			if (keys.length === 0) return;
+			if (await isSpread(table)) await transaction.query(...removeValues(table, keys));
+			else await run(removeRows(table, json(keys)));
 		},
 		async add(table, rows) {
 			if (rows.length === 0) return;
@@ -105,16 +142,22 @@ export function postgresSession(transaction: Session): AnySession {
 				})),
 			);
 		},
-		find: async (conditions) => ({
-			from: [`${SCHEMA}conversations c`, ...conditions.flatMap(({ join }) => join ?? [])].join(" "),
-			tests: conditions.map(({ test }) => test),
-			sequence: "c.sequence",
-		}),
+		async find(conditions) {
+			const isDistributed = await transaction.isDistributed();
+			const joins = conditions.flatMap(({ join = [], spread = [] }) => [join, isDistributed ? spread : []].flat());
+			return {
+				from: [`${SCHEMA}conversations c`, ...joins].join(" "),
+				tests: conditions.map(({ test }) => test),
+				sequence: "c.sequence",
+			};
+		},
 		records: () => new RecordReader(),
 		contents: {
 			columns: ", e.text, e.unpacked_size, e.checksum, e.secrets, e.redaction_version",
 			read: (row) => row,
 		},
+		canRecurse: async () => !(await transaction.isDistributed()),
+		newestEntries: async () => (await settledSequences(transaction)) ?? (await readPositions(transaction)),
 		async writeTitles(titles) {
 			const changed = titles.flatMap(({ key, before, after }) => {
 				const title = after === undefined ? undefined : encodeText(asciiLower(after));
@@ -124,8 +167,11 @@ export function postgresSession(transaction: Session): AnySession {
 				changed.filter(({ title }) => title === null),
 				changed.filter(({ title }) => title !== null),
 			];
-			if (gone.length > 0) await run(removeRows(TITLES, json(gone)));
-			if (kept.length > 0) await run(replace(TITLES, kept));
+			await this.remove(TITLES, gone);
+			await this.write(
+				TITLES,
+				kept.map((after) => ({ before: undefined, after })),
+			);
 		},
 		async removeTitles() {
 			await run({ text: `DELETE FROM ${SCHEMA}titles` });

@@ -2,6 +2,7 @@ import { BLOCK_BITS } from "../event-condition.ts";
 import { SCHEMA as SCHEMAS, SQL_TYPES } from "../schema.ts";
 import type { Columns, Sql as Fragment, Value } from "../session.ts";
 import { type ColumnType, type Table, tableOf } from "../tables.ts";
+import { bigint } from "../values.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
 
@@ -54,6 +55,70 @@ export function insertInto(table: Table, source: RowSource = {}): string {
 		SELECT ${values.join()} FROM ${from} ${rowsIn(table, json)}`;
 }
 
+/** Maximum number of parameters of a statement. */
+const MAX_PARAMETERS = 65_535;
+
+/**
+ * Returns the queries that insert rows whose values are parameters of their own. Citus sends each server its rows. The result
+ * of a SELECT, as in {@link insertInto}, it would store as files on all servers first, in ten times the time.
+ *
+ * @param rows in their stored form
+ * @param ifExists what follows the rows: see {@link onConflict}
+ */
+export function insertValues(table: Table, rows: readonly Columns[], ifExists = ""): Query[] {
+	const columns = Object.keys(table.columns);
+	const atOnce = Math.floor(MAX_PARAMETERS / columns.length);
+	const queries: Query[] = [];
+	for (let first = 0; first < rows.length; first += atOnce) {
+		const sql = new Sql();
+		const values = rows.slice(first, first + atOnce).map((row) => {
+			const own = columns.map((name) => sql.value(row[name] ?? null));
+			return `(${own.join()})`;
+		});
+		const into = `${SCHEMA}${table.name} AS t (${columns.join()})`;
+		queries.push(sql.query(`INSERT INTO ${into} VALUES ${values.join()} ${ifExists}`));
+	}
+	return queries;
+}
+
+/** Returns the queries that remove the rows with some keys, in their stored form: see {@link insertValues}. */
+export function removeValues(table: Table, keys: readonly Columns[]): Query[] {
+	const atOnce = Math.floor(MAX_PARAMETERS / table.key.length);
+	const queries: Query[] = [];
+	for (let first = 0; first < keys.length; first += atOnce) {
+		const sql = new Sql();
+		const same = keys
+			.slice(first, first + atOnce)
+			.map((row) => `(${table.key.map((name) => `${name} = ${sql.value(row[name] ?? null)}`).join(" AND ")})`);
+		queries.push(sql.query(`DELETE FROM ${SCHEMA}${table.name} WHERE ${same.join(" OR ")}`));
+	}
+	return queries;
+}
+
+/** Returns the size of the uncompressed text of an event, whose row it has in no column. */
+export function sizeOfEvent({ unpacked_size, text }: Columns): Value {
+	return unpacked_size ?? (text instanceof Uint8Array ? text.byteLength : null);
+}
+
+/** Returns the queries that widen the times of the blocks of events: see {@link insertValues}. */
+export function eventTimesQueries(events: readonly Columns[]): Query[] {
+	const blocks = Map.groupBy(events, ({ sequence }) => bigint(sequence) >> BigInt(BLOCK_BITS));
+	const rows = [...blocks].map(([block, of]) => {
+		const times = of.map(({ happened_at }) => bigint(happened_at)).sort((a, b) => (a < b ? -1 : 1));
+		return { block, first_at: times.at(0), last_at: times.at(-1) };
+	});
+	return insertValues(EVENT_TIMES, rows, WIDEN_TIMES);
+}
+
+const EVENT_TIMES = tableOf("postgres", "event_times");
+
+/** What is done for a row of `event_times` that exists. */
+const WIDEN_TIMES = `
+	ON CONFLICT (block) DO UPDATE
+	SET first_at = least(t.first_at, excluded.first_at), last_at = greatest(t.last_at, excluded.last_at)
+	WHERE excluded.first_at < t.first_at OR excluded.last_at > t.last_at
+`;
+
 /** Returns SQL that inserts events, as parts of a WITH clause. `new_events` has the inserted ones. */
 export function insertEvents(source: RowSource = {}): string {
 	const { valueFor: valueOfCaller = () => undefined } = source;
@@ -62,10 +127,7 @@ export function insertEvents(source: RowSource = {}): string {
 	return `
 		new_events AS (${insertInto(EVENTS, { ...source, valueFor })} RETURNING sequence, happened_at), new_times AS (
 			INSERT INTO conversation_updates.event_times AS t (block, first_at, last_at)
-			SELECT sequence >> ${BLOCK_BITS}, min(happened_at), max(happened_at) FROM new_events GROUP BY 1
-			ON CONFLICT (block) DO UPDATE
-			SET first_at = least(t.first_at, excluded.first_at), last_at = greatest(t.last_at, excluded.last_at)
-			WHERE excluded.first_at < t.first_at OR excluded.last_at > t.last_at
+			SELECT sequence >> ${BLOCK_BITS}, min(happened_at), max(happened_at) FROM new_events GROUP BY 1 ${WIDEN_TIMES}
 		)
 	`;
 }
@@ -126,6 +188,13 @@ export function rowsFor({ columns }: Table, rows: readonly Columns[], bytes: Byt
 			}
 			return members;
 		}),
+	);
+}
+
+/** Returns the stored form of a row. */
+export function storedRow({ columns }: Table, row: Columns): Columns {
+	return Object.fromEntries(
+		Object.entries(row).map(([name, value]) => [name, storedForm(columns[name], value ?? null)]),
 	);
 }
 

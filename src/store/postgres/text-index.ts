@@ -1,6 +1,7 @@
 import { EXAMINED_UPDATES, examinedUpdateFrom, foundTitles } from "../changed-titles.ts";
 import type { Condition } from "../condition.ts";
 import { conditionSql } from "../condition-sql.ts";
+import { tableOf } from "../tables.ts";
 import {
 	CLAIM_SECONDS,
 	type DocumentPosition,
@@ -17,9 +18,10 @@ import {
 import { bigint, bindable, integer, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { POSTGRES } from "./dialect.ts";
+import { lockConversations } from "./locks.ts";
 import { isConversationId } from "./rows.ts";
-import { json, Sql } from "./sql.ts";
-import type { Query, Session } from "./transaction.ts";
+import { insertValues, json, orReplace, Sql } from "./sql.ts";
+import type { Query, Session, Transaction } from "./transaction.ts";
 
 export async function readProgress(session: Session): Promise<IndexProgress> {
 	const [[row] = []] = await session.query({
@@ -39,16 +41,16 @@ export function claimQueries(holder: string): Query[] {
 			// One write for several calls.
 			text: `
 				UPDATE conversation_updates.search_progress
-				SET holder = $1, held_until = clock_timestamp() + make_interval(secs => $2)
-				WHERE held_until IS NULL OR held_until < clock_timestamp()
-					OR (holder = $1 AND held_until < clock_timestamp() + make_interval(secs => $2 / 2))
+				SET holder = $1, held_until = now() + make_interval(secs => $2)
+				WHERE held_until IS NULL OR held_until < now()
+					OR (holder = $1 AND held_until < now() + make_interval(secs => $2 / 2))
 			`,
 			values: [holder, CLAIM_SECONDS],
 		},
 		{
 			text: `
 				SELECT version, events, updates FROM conversation_updates.search_progress
-				WHERE holder = $1 AND held_until > clock_timestamp()
+				WHERE holder = $1 AND held_until > now()
 			`,
 			values: [holder],
 		},
@@ -97,12 +99,68 @@ export async function writeStep(
 			values: [next.version, next.events, next.updates, expects.version, expects.events, expects.updates],
 		});
 		if (rows.length === 0) return false;
+		if (await transaction.isDistributed()) {
+			await writeSpread(transaction, events, titles);
+			return true;
+		}
 		await transaction.commit(
 			...(events.length === 0 ? [] : [eventsQuery(events)]),
 			...(titles.length === 0 ? [] : titleQueries(titles)),
 		);
 		return true;
 	});
+}
+
+/**
+ * Writes the words of a step with Citus, which locks no rows on several servers. The lock on a conversation lets the removal
+ * of its events wait, which then removes their words too.
+ */
+async function writeSpread(
+	transaction: Transaction,
+	events: IndexStep["events"],
+	titles: readonly TitleWords[],
+): Promise<void> {
+	const found = {
+		text: "SELECT conversation_id, sequence FROM conversation_updates.events WHERE sequence = ANY ($1::bigint[])",
+		values: [events.map(({ sequence }) => sequence)],
+	};
+	const titled = titles.map(({ conversationId }) => conversationId);
+	const [rows = []] = await transaction.query(found);
+	const ids = new Set([...rows.map(({ conversation_id }) => text(conversation_id)), ...titled]);
+	const [, present = [], heads = []] = await transaction.query(lockConversations(ids), found, {
+		text: "SELECT conversation_id FROM conversation_updates.heads WHERE conversation_id = ANY ($1::uuid[])",
+		values: [titled],
+	});
+	const wordsOf = new Map(events.map(({ sequence, words }) => [sequence, words]));
+	const texts = present.map(({ conversation_id, sequence }) => ({
+		conversation_id: text(conversation_id),
+		sequence: bigint(sequence),
+		words: vectorOf(wordsOf.get(bigint(sequence)) ?? []),
+	}));
+	const exist = new Set(heads.map(({ conversation_id }) => text(conversation_id)));
+	const kept = titles.filter(({ conversationId, words }) => words.length > 0 && exist.has(conversationId));
+	const [withoutWords] = titleQueries(titles);
+	await transaction.commit(
+		...insertValues(TEXTS, texts),
+		...(titles.length === 0 || withoutWords === undefined ? [] : [withoutWords]),
+		...insertValues(
+			TITLES,
+			kept.map(({ conversationId, digest, words }) => ({
+				conversation_id: conversationId,
+				digest,
+				words: vectorOf(words),
+			})),
+			orReplace(TITLES),
+		),
+	);
+}
+
+const TEXTS = tableOf("postgres", "search_texts");
+const TITLES = tableOf("postgres", "search_titles");
+
+/** Returns the text form of a `tsvector`. */
+function vectorOf(words: readonly string[]): string {
+	return words.map((word) => `'${word}'`).join(" ");
 }
 
 /** The lock on an event lets its removal wait, which then removes its words too. */
@@ -187,9 +245,11 @@ const OLDEST: DocumentPosition = { event: -1n, title: 0n };
 /** Finds documents: see `TextIndex.find`. */
 export async function findDocuments(session: Session, query: DocumentQuery): Promise<FoundDocument[]> {
 	const of = query.of?.filter(isConversationId);
+	const isSpread = await session.isDistributed();
+	const eventsOfThese = isSpread ? eventsOfSpread : eventsOf;
 	const [events = [], titles = []] = await session.query(
-		of === undefined ? eventsOfAll(query) : eventsOf(query, of),
-		titlesQuery(query, of),
+		of === undefined ? eventsOfAll(query, isSpread) : eventsOfThese(query, of),
+		titlesQuery(query, of, isSpread),
 	);
 	const found = [...events, ...titles].map((row) => ({
 		conversationId: text(row.conversation_id),
@@ -200,9 +260,9 @@ export async function findDocuments(session: Session, query: DocumentQuery): Pro
 }
 
 /** Follows the order of events, or sorts what the index of words finds, as the planner chooses. */
-function eventsOfAll(query: DocumentQuery): Query {
+function eventsOfAll(query: DocumentQuery, isSpread: boolean): Query {
 	const sql = new Sql();
-	const { joins, tests } = filterOf(query.conditions, sql);
+	const { joins, tests } = filterOf(query.conditions, sql, isSpread);
 	return sql.query(`
 		SELECT s.sequence AS position, 0::bigint AS title, s.conversation_id
 		FROM conversation_updates.search_texts s
@@ -229,10 +289,27 @@ function eventsOf(query: DocumentQuery, of: readonly string[]): Query {
 	`);
 }
 
-function titlesQuery(query: DocumentQuery, of: readonly string[] | undefined): Query {
+/** Does what {@link eventsOf} does with Citus, which has no subqueries that depend on a row and end at a limit. */
+function eventsOfSpread(query: DocumentQuery, of: readonly string[]): Query {
+	const sql = new Sql();
+	const { joins, tests } = filterOf(query.conditions, sql, true);
+	return sql.query(`
+		SELECT d.position, d.title, d.conversation_id FROM (
+			SELECT s.sequence AS position, 0::bigint AS title, s.conversation_id,
+				row_number() OVER (PARTITION BY s.conversation_id ORDER BY s.sequence DESC) AS number
+			FROM conversation_updates.search_texts s
+			JOIN conversation_updates.conversations c ON c.conversation_id = s.conversation_id ${joins}
+			WHERE s.conversation_id = ANY (${sql.value(of)}::uuid[]) AND s.words @@ ${sql.value(tsQuery(query))}::tsquery
+				AND ${eventRange(query, "s", sql)} ${tests}
+		) d
+		WHERE d.number <= ${sql.value(query.limit)} ORDER BY d.position DESC
+	`);
+}
+
+function titlesQuery(query: DocumentQuery, of: readonly string[] | undefined, isSpread: boolean): Query {
 	const { before = NEWEST, from = OLDEST, limit } = query;
 	const sql = new Sql();
-	const { joins, tests } = filterOf(query.conditions, sql);
+	const { joins, tests } = filterOf(query.conditions, sql, isSpread);
 	const ofThese = of === undefined ? "" : `AND s.conversation_id = ANY (${sql.value(of)}::uuid[])`;
 	const count = of === undefined ? limit : Math.max(1, of.length);
 	return sql.query(`
@@ -259,10 +336,14 @@ function except({ except: excluded = [] }: DocumentQuery, sql: Sql): string {
 	return excluded.length === 0 ? "" : `AND s.conversation_id <> ALL (${sql.value(excluded)}::uuid[])`;
 }
 
-function filterOf(conditions: readonly Condition[], sql: Sql): { readonly joins: string; readonly tests: string } {
+function filterOf(
+	conditions: readonly Condition[],
+	sql: Sql,
+	isSpread = false,
+): { readonly joins: string; readonly tests: string } {
 	const found = conditionSql(conditions, POSTGRES);
 	return {
-		joins: found.flatMap(({ join = [] }) => join).join(" "),
+		joins: found.flatMap(({ join = [], spread = [] }) => [join, isSpread ? spread : []].flat()).join(" "),
 		tests: found.map(({ test }) => `AND ${sql.fragment(test)}`).join(" "),
 	};
 }

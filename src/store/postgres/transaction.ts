@@ -25,6 +25,8 @@ export interface Session {
 	 * @throws {DatabaseError} of the first query that failed; the transaction can then only be rolled back
 	 */
 	query(...queries: readonly Query[]): Promise<Row[][]>;
+	/** Returns whether the tables of the service are spread over the servers of Citus. */
+	isDistributed(): Promise<boolean>;
 }
 
 /** A transaction that writes. */
@@ -49,6 +51,7 @@ export class ClientTransaction implements Transaction {
 	readonly #client: pg.ClientBase;
 	readonly #begin: string;
 	readonly #prepares: boolean;
+	readonly #isDistributed: (session: Session) => Promise<boolean>;
 	#state: "unbegun" | "open" | "over" = "unbegun";
 	/** The failure after which the transaction can only be rolled back. */
 	#failure: ServiceError | undefined;
@@ -56,12 +59,18 @@ export class ClientTransaction implements Transaction {
 	/**
 	 * @param begin statements that begin the transaction
 	 * @param prepares whether the session stays the same, so that named statements can be kept prepared
+	 * @param distributed finds out whether the tables are spread
 	 */
-	constructor(lease: Lease, begin: string, prepares: boolean) {
+	constructor(lease: Lease, begin: string, prepares: boolean, distributed: (session: Session) => Promise<boolean>) {
 		this.#lease = lease;
 		this.#client = lease.client;
 		this.#begin = begin;
 		this.#prepares = prepares;
+		this.#isDistributed = distributed;
+	}
+
+	isDistributed(): Promise<boolean> {
+		return this.#isDistributed(this);
 	}
 
 	async query(...queries: readonly Query[]): Promise<Row[][]> {

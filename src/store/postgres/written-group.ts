@@ -3,9 +3,10 @@ import type { ConversationOrigin } from "../owners.ts";
 import { columnOfEvent, packRecordAsync, packSecrets } from "../record-column.ts";
 import { activityColumns, eventColumns, headColumns, originColumns, updateColumns } from "../rows.ts";
 import { addToSender, postsColumns, type SenderPosts } from "../senders.ts";
-import type { ActivityRow } from "../stored-rows.ts";
+import type { Columns } from "../session.ts";
 import { tableOf } from "../tables.ts";
 import { writeGapsQueries } from "./gaps.ts";
+import { CHANNEL } from "./log.ts";
 import {
 	Bytes,
 	EVENTS,
@@ -28,9 +29,6 @@ import { markChangedQuery } from "./views.ts";
  */
 export const PROVISIONAL = 2n ** 62n;
 
-/** Channel on which processes notify each other of new entries. */
-export const CHANNEL = "conversation_updates";
-
 const UPDATES = tableOf("postgres", "updates");
 const HEADS = tableOf("postgres", "heads");
 const ACTIVITIES = tableOf("postgres", "activities");
@@ -39,11 +37,12 @@ const SENDERS = tableOf("postgres", "senders");
 const ADD_TO_SENDER = addToSender({ least: "least", greatest: "greatest" });
 
 /** Columns whose numbers may be provisional, with the newest sequence before the group to which they are added. */
-const PROVISIONAL_COLUMNS: Readonly<Record<string, "first_update" | "first_event">> = {
+export const PROVISIONAL_COLUMNS: Readonly<Record<string, "first_update" | "first_event">> = {
 	"updates.sequence": "first_update",
 	"updates.previous_sequence": "first_update",
 	"updates.base_sequence": "first_update",
 	"updates.error_sequence": "first_event",
+	"activities.error_sequence": "first_event",
 	"events.sequence": "first_event",
 	"heads.sequence": "first_update",
 	"heads.newest_sequence": "first_update",
@@ -63,6 +62,13 @@ function groupRows(table: string, json: string): RowSource {
 	};
 	return { json, bytes: "$3", from: "p,", valueFor };
 }
+
+/** Ends the statement that writes the row of a writer. It fails for a group that the writer has given up. */
+export const WRITER_ROW_REPLACED = `
+	ON CONFLICT (id) DO UPDATE SET
+		last_group = CASE WHEN writers.last_group < excluded.last_group THEN excluded.last_group END,
+		first_update = excluded.first_update, first_event = excluded.first_event, written_at = excluded.written_at
+`;
 
 /**
  * The statement that takes the sequences of a group and writes all rows that contain them. It locks the row of `positions`
@@ -84,10 +90,7 @@ export const WRITE_GROUP = `
 		FROM p WHERE r.conversation_id = ANY ($10::uuid[])
 	), writer AS (
 		INSERT INTO conversation_updates.writers (id, last_group, first_update, first_event, written_at)
-		SELECT $7::uuid, $8::bigint, p.first_update, p.first_event, now() FROM p
-		ON CONFLICT (id) DO UPDATE SET
-			last_group = CASE WHEN writers.last_group < excluded.last_group THEN excluded.last_group END,
-			first_update = excluded.first_update, first_event = excluded.first_event, written_at = excluded.written_at
+		SELECT $7::uuid, $8::bigint, p.first_update, p.first_event, now() FROM p ${WRITER_ROW_REPLACED}
 	)
 	SELECT p.first_update, p.first_event,
 		CASE WHEN $9::boolean THEN pg_notify('${CHANNEL}', p.newest_update || ' ' || p.newest_event) END
@@ -104,9 +107,13 @@ function postsQueries(posts: readonly SenderPosts[]): Query[] {
 	return [{ name: "write_senders", text, values: [rowsFor(SENDERS, posts.map(postsColumns), new Bytes())] }];
 }
 
+export function childRows(children: WrittenGroup["children"]): Columns[] {
+	return [...children].flatMap(([id, of]) => [...of].map((child) => ({ conversation_id: id, child })));
+}
+
 /** Returns the query that adds the children that records name, if there are any. */
-function childrenQueries(children: ReadonlyMap<string, Iterable<string>>): Query[] {
-	const rows = [...children].flatMap(([id, of]) => [...of].map((child) => ({ conversation_id: id, child })));
+function childrenQueries(children: WrittenGroup["children"]): Query[] {
+	const rows = childRows(children);
 	if (rows.length === 0) return [];
 	return [{ text: `${insertInto(CHILDREN)} ON CONFLICT DO NOTHING`, values: [rowsFor(CHILDREN, rows, new Bytes())] }];
 }
@@ -122,17 +129,24 @@ export interface GroupWriter {
 
 /** Returns the statements that write a group in one transaction. The last one returns `first_update` and `first_event`. */
 export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Promise<Query[]> {
+	return [
+		...sideQueries(group),
+		...(group.activities.size === 0 ? [] : [activitiesQuery(activityRows(group))]),
+		...childrenQueries(group.children),
+		// It locks the row of `positions`, so it is the last one.
+		await writeQuery(group, writer),
+	];
+}
+
+/** Returns the statements that write what has no sequence of the group, of few rows. */
+export function sideQueries(group: WrittenGroup): Query[] {
 	const withEntries = new Set([...group.updates, ...group.events].map(({ conversationId }) => conversationId));
 	const changed = [...group.gaps.keys(), ...group.senders.keys()].filter((id) => !withEntries.has(id));
 	return [
 		...postsQueries(group.posts.all()),
-		...(group.activities.size === 0 ? [] : [activitiesQuery(activityRows(group))]),
-		...childrenQueries(group.children),
 		...writeGapsQueries(group.gaps),
 		...(group.senders.size === 0 ? [] : [sendersQuery(group.senders)]),
 		...(changed.length === 0 ? [] : [markChangedQuery(changed)]),
-		// It locks the row of `positions`, so it is the last one.
-		await writeQuery(group, writer),
 	];
 }
 
@@ -153,11 +167,7 @@ function sendersQuery(senders: WrittenGroup["senders"]): Query {
 }
 
 /** Returns the query that writes activities. The origin of one that exists stays the same. */
-function activitiesQuery(activities: readonly ActivityRow[]): Query {
-	const rows = activities.map(({ conversationId, origin, activity }) => ({
-		...activityColumns(conversationId, activity),
-		...originColumns(origin),
-	}));
+function activitiesQuery(rows: readonly Columns[]): Query {
 	return {
 		name: "write_activities",
 		text: `${insertInto(ACTIVITIES)} ${orReplace(ACTIVITIES, ["sender", "owner"])}`,
@@ -165,11 +175,10 @@ function activitiesQuery(activities: readonly ActivityRow[]): Query {
 	};
 }
 
-function activityRows(group: WrittenGroup): ActivityRow[] {
+export function activityRows(group: WrittenGroup): Columns[] {
 	return [...group.activities].map(([id, activity]) => ({
-		conversationId: id,
-		origin: originOf(group, id),
-		activity,
+		...activityColumns(id, activity),
+		...originColumns(originOf(group, id)),
 	}));
 }
 
@@ -179,9 +188,11 @@ function originOf({ origins }: WrittenGroup, id: string): ConversationOrigin {
 	return origin;
 }
 
-async function writeQuery(group: WrittenGroup, writer: GroupWriter): Promise<Query> {
+/** The rows of a group that may have provisional numbers. */
+export async function entryRows(
+	group: WrittenGroup,
+): Promise<Readonly<Record<"updates" | "events" | "heads", Columns[]>>> {
 	const packed = await Promise.all(group.updates.map(({ record }) => packRecordAsync(record.bytes)));
-	const bytes = new Bytes();
 	const updates = group.updates.map((update, n) => {
 		const { redactionVersion, schemaVersion } = update.record;
 		const record = { redactionVersion, schemaVersion, ...(packed[n] ?? missing()) };
@@ -199,6 +210,12 @@ async function writeQuery(group: WrittenGroup, writer: GroupWriter): Promise<Que
 		const origin = group.origins.get(id);
 		return { ...headColumns(id, head), ...(origin && originColumns(origin)) };
 	});
+	return { updates, events, heads };
+}
+
+async function writeQuery(group: WrittenGroup, writer: GroupWriter): Promise<Query> {
+	const { updates, events, heads } = await entryRows(group);
+	const bytes = new Bytes();
 	const errors = [...group.activities].flatMap(([id, { error }]) =>
 		error !== undefined && error.sequence > PROVISIONAL ? [id] : [],
 	);

@@ -81,6 +81,15 @@ export function sqliteSession(statements: Statements): Session {
 					.prepare("SELECT text, unpacked_size, checksum, secrets, redaction_version FROM events WHERE sequence = ?")
 					.get(bigint(sequence)),
 		},
+		canRecurse: async () => true,
+		async newestEntries() {
+			const [row] = run(
+				`SELECT coalesce((SELECT max(sequence) FROM updates), 0) AS updates,
+					coalesce((SELECT max(sequence) FROM events), 0) AS events`,
+				[],
+			);
+			return { updates: bigint(row?.updates), events: bigint(row?.events) };
+		},
 		async writeTitles(changes) {
 			for (const change of changes) if (change.before !== change.after) writeTitle(change, run);
 		},

@@ -171,57 +171,74 @@ function hasError({ error_at, run_started_at }: Row): boolean {
 }
 
 /** Reads what the rows of conversations are derived from. */
-async function readHeads(
-	{ dialect: { schema, headKey, isCurrent }, isIn, all }: Session,
-	conversationIds: readonly string[],
-): Promise<Row[]> {
-	const gaps = (column: string) =>
-		`(SELECT ${column} FROM ${schema}gaps g WHERE g.conversation_id = h.conversation_id)`;
-	return await all(
+async function readHeads(session: Session, conversationIds: readonly string[]): Promise<Row[]> {
+	const { dialect, isIn, all } = session;
+	const { schema, headKey, isCurrent } = dialect;
+	const gaps = await readGaps(session, conversationIds);
+	const rows = await all(
 		`SELECT h.${headKey}, h.conversation_id, h.sequence, h.status, h.created_at, h.updated_at, h.run_started_at,
-			h.posted_at, h.parent_id, h.source_id, h.sender, h.owner, u.summary, a.last_at, a.error_at,
-			${gaps("count(*)")} AS gap_count, ${gaps("min(g.since)")} AS gaps_since
+			h.posted_at, h.parent_id, h.source_id, h.sender, h.owner, u.summary, a.last_at, a.error_at
 		FROM ${schema}heads h JOIN ${schema}updates u ON ${isCurrent("h")}
 		LEFT JOIN ${schema}activities a ON a.conversation_id = h.conversation_id
 		WHERE ${isIn("h.conversation_id")}`,
 		conversationIds,
 	);
+	return rows.map((row) => ({ ...row, ...(gaps.get(text(row.conversation_id)) ?? NO_GAPS) }));
+}
+
+/** Columns of a conversation without gaps: see {@link readGaps}. */
+const NO_GAPS: Row = { gap_count: 0n, gaps_since: null, no_record_since: null };
+
+/** Reads the numbers of gaps by the ids of the conversations. With Citus, gaps are not beside their conversations. */
+async function readGaps(
+	{ dialect: { schema }, isIn, all }: Session,
+	conversationIds: readonly string[],
+): Promise<ReadonlyMap<string, Row>> {
+	const rows = await all(
+		`SELECT conversation_id, count(*) AS gap_count, min(since) AS gaps_since,
+			min(CASE WHEN kind = 'no_record' THEN since END) AS no_record_since
+		FROM ${schema}gaps WHERE ${isIn("conversation_id")} GROUP BY conversation_id`,
+		conversationIds,
+	);
+	return new Map(rows.map((row) => [text(row.conversation_id), row]));
 }
 
 /** What a record would tell. */
 const NO_SUMMARY = create(ConversationSummarySchema);
 
 /** Reads what the rows of conversations are derived from that have events and no record. */
-async function readWithoutHead(
-	{ dialect: { schema, headKey, keyWithoutHead, isOfActivity }, isIn, all }: Session,
-	conversationIds: readonly string[],
-): Promise<Row[]> {
-	const gaps = (column: string, test = "") =>
-		`(SELECT ${column} FROM ${schema}gaps g WHERE g.conversation_id = a.conversation_id ${test})`;
+async function readWithoutHead(session: Session, conversationIds: readonly string[]): Promise<Row[]> {
+	const { dialect, isIn, all } = session;
+	const { schema, headKey, keyWithoutHead, isOfActivity } = dialect;
 	const rows = await all(
 		`SELECT ${keyWithoutHead} AS ${headKey}, a.conversation_id, a.last_at, a.error_at, a.sender, a.owner,
-			(SELECT max(e.sequence) FROM ${schema}events e WHERE ${isOfActivity}) AS newest_event,
-			${gaps("min(g.since)", "AND g.kind = 'no_record'")} AS created_at,
-			${gaps("count(*)")} AS gap_count, ${gaps("min(g.since)")} AS gaps_since
+			(SELECT max(e.sequence) FROM ${schema}events e WHERE ${isOfActivity}) AS newest_event
 		FROM ${schema}activities a
 		WHERE ${isIn("a.conversation_id")} AND NOT EXISTS (
 			SELECT 1 FROM ${schema}heads h WHERE h.conversation_id = a.conversation_id
 		)`,
 		conversationIds,
 	);
-	return rows
-		.filter(({ newest_event }) => newest_event !== null)
-		.map(({ newest_event, ...row }) => ({
+	const found = rows.filter(({ newest_event }) => newest_event !== null);
+	const gaps = await readGaps(
+		session,
+		found.map(({ conversation_id }) => text(conversation_id)),
+	);
+	return found.map(({ newest_event, ...row }) => {
+		const { no_record_since, ...counts } = gaps.get(text(row.conversation_id)) ?? NO_GAPS;
+		return {
 			...row,
+			...counts,
 			sequence: positionOfEvents(bigint(newest_event)),
 			status: BigInt(ConversationExecutionStatus.UNSPECIFIED),
-			created_at: row.created_at ?? row.last_at,
+			created_at: no_record_since ?? row.last_at,
 			updated_at: row.last_at,
 			run_started_at: null,
 			posted_at: null,
 			parent_id: null,
 			source_id: null,
-		}));
+		};
+	});
 }
 
 /** Reads the rows as they are, by the ids of the conversations. */
@@ -256,7 +273,7 @@ function keyOf({ key }: Table, row: Row): Columns {
 }
 
 /** Reads a column as a value that is stored again. */
-function columnValue(value: unknown): Value {
+export function columnValue(value: unknown): Value {
 	switch (typeof value) {
 		case "string":
 		case "bigint":

@@ -92,8 +92,10 @@ export async function nextEntries(
 		const { from, besideDamage, conversationId } = session.dialect.entries[log];
 		const rows = await session.all(
 			`SELECT e.sequence, ${conversationId} AS conversation_id
-			FROM ${isBesideDamage ? besideDamage : from} WHERE e.sequence > ? ORDER BY e.sequence LIMIT ${MAX_ENTRIES}`,
+			FROM ${isBesideDamage ? besideDamage : from} WHERE e.sequence > ? AND e.sequence <= ?
+			ORDER BY e.sequence LIMIT ${MAX_ENTRIES}`,
 			before[log],
+			newest[log],
 		);
 		const isFull = rows.findIndex(({ sequence, conversation_id }) => {
 			const id = text(conversation_id);
@@ -108,7 +110,7 @@ export async function nextEntries(
 		return { position: hasMore || last > through[log] ? last : through[log], hasMore };
 	};
 	// What is appended after this is followed by later steps.
-	const newest = await newestEntries(session);
+	const newest = await session.newestEntries();
 	const [updates, events] = [await follow("updates"), await follow("events")];
 	const after = { updates: updates.position, events: events.position };
 	const furthest = (log: LogTable) => {
@@ -124,14 +126,6 @@ export async function nextEntries(
 	};
 	ahead.add(name, next);
 	return next;
-}
-
-async function newestEntries({ dialect: { schema }, all }: Session): Promise<ViewPosition> {
-	const [row] = await all(
-		`SELECT coalesce((SELECT max(sequence) FROM ${schema}updates), 0) AS updates,
-			coalesce((SELECT max(sequence) FROM ${schema}events), 0) AS events`,
-	);
-	return { updates: bigint(row?.updates), events: bigint(row?.events) };
 }
 
 /** Notes that conversations change without an entry in a log, so that the views derive their rows. */

@@ -30,7 +30,7 @@ import { comparableTime } from "../ordering.ts";
 import { type RecordColumn, unpackRecord } from "../record-column.ts";
 import { packedColumnsFrom } from "../rows.ts";
 import type { Change, Columns, Session } from "../session.ts";
-import { tableOf } from "../tables.ts";
+import { type TableName, tableOf } from "../tables.ts";
 import {
 	AMOUNT_COLUMNS,
 	amountColumns,
@@ -41,6 +41,7 @@ import {
 	periodStart,
 } from "../usage-rows.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "../values.ts";
+import { columnValue } from "./conversations.ts";
 import { type FollowedAhead, lockView, moveView, nextEntries, type ViewPosition } from "./follow.ts";
 
 /**
@@ -157,22 +158,25 @@ export async function removeUnused({ dialect, all, isIn }: Session, conversation
 /** Makes the usage of a conversation that was erased, and settled before, that of nobody. */
 export async function forgetUsage(session: Session, conversationId: string): Promise<void> {
 	const { dialect, all, isIn } = session;
-	const { schema, usageId, usageReferences } = dialect;
+	const { engine, schema, usageId, usageReferences } = dialect;
 	await removeUnused(session, [conversationId]);
 	await all(`UPDATE ${schema}usage_conversations SET source_id = NULL, is_kept = TRUE WHERE ${isIn("source_id")}`, [
 		conversationId,
 	]);
 	const erasedId = randomUUID();
-	for (const table of usageReferences)
-		await all(`UPDATE ${schema}${table} SET conversation = ? WHERE ${isIn("conversation")}`, erasedId, [
-			conversationId,
-		]);
-	await all(
-		`UPDATE ${schema}usage_conversations SET ${usageId} = ?, source_id = NULL, is_kept = TRUE, ledger = ''
-		WHERE ${isIn(usageId)}`,
-		erasedId,
-		[conversationId],
-	);
+	// With Citus a row with another id is on another server, so it cannot be changed in its place.
+	const move = async (name: TableName, column: string, change: Columns = {}) => {
+		const table = tableOf(engine, name);
+		const changed = session.stored(table, { [column]: erasedId, ...change });
+		const rows = await all(`DELETE FROM ${schema}${name} WHERE ${isIn(column)} RETURNING *`, [conversationId]);
+		const moved = rows.map((row) => {
+			const columns = Object.entries(row).map(([key, value]) => [key, columnValue(value)]);
+			return { before: undefined, after: { ...Object.fromEntries(columns), ...changed } };
+		});
+		await session.write(table, moved);
+	};
+	for (const table of usageReferences) await move(table, "conversation");
+	await move("usage_conversations", usageId, { source_id: null, is_kept: true, ledger: "" });
 }
 
 /** Gives the usage of conversations an owner. Locks the view. */

@@ -1,5 +1,6 @@
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
+import { sqlOn, urlOf } from "../postgres/databases.ts";
 import { PostgresServer } from "../postgres/server.ts";
 import { citusPrograms } from "./build.ts";
 
@@ -10,8 +11,8 @@ const SETTINGS = {
 	max_connections: "200",
 	// The service asks for the password, and the servers among each other too.
 	"citus.node_conninfo": "sslmode=disable",
-	// The servers find deadlocks between them sooner than every two seconds.
-	"citus.distributed_deadlock_detection_factor": "1.5",
+	// A worker that comes back commits soon what it had prepared; the default is a minute.
+	"citus.recover_2pc_interval": "1s",
 	// Few shards, because they share one machine.
 	"citus.shard_count": "8",
 };
@@ -20,6 +21,7 @@ const SETTINGS = {
 export class Cluster implements AsyncDisposable {
 	readonly coordinator: PostgresServer;
 	readonly workers: readonly PostgresServer[];
+	#made = 0;
 
 	private constructor(coordinator: PostgresServer, workers: readonly PostgresServer[]) {
 		this.coordinator = coordinator;
@@ -46,16 +48,34 @@ export class Cluster implements AsyncDisposable {
 			const server = started.use(await PostgresServer.create(join(folder, name), programs));
 			server.configure({ ...SETTINGS, ...settings });
 			await server.start();
-			await server.sql("CREATE EXTENSION citus");
-			await server.sql("INSERT INTO pg_dist_authinfo VALUES (0, 'postgres', $1)", [`password=${server.password}`]);
 			servers.push(server);
 		}
 		const [coordinator, ...others] = servers;
 		if (coordinator === undefined) throw new Error("a cluster has a coordinator");
-		await coordinator.sql("SELECT citus_set_coordinator_host('127.0.0.1', $1)", [coordinator.port]);
-		for (const { port } of others) await coordinator.sql("SELECT citus_add_node('127.0.0.1', $1)", [port]);
+		const cluster = new Cluster(coordinator, others);
+		await cluster.#spread("postgres");
 		started.move();
-		return new Cluster(coordinator, others);
+		return cluster;
+	}
+
+	/** Creates a further database of the cluster. Returns its URL on the coordinator. */
+	async createDatabase(): Promise<string> {
+		this.#made += 1;
+		const name = `store_${this.#made}`;
+		for (const server of [this.coordinator, ...this.workers]) await server.sql(`CREATE DATABASE ${name}`);
+		await this.#spread(name);
+		return urlOf(this.coordinator.url(), name);
+	}
+
+	/** Makes databases of one name on all servers one of the cluster. */
+	async #spread(name: string): Promise<void> {
+		const on = (server: PostgresServer, text: string) => sqlOn(urlOf(server.url(), name), text);
+		for (const server of [this.coordinator, ...this.workers]) {
+			await on(server, "CREATE EXTENSION citus");
+			await on(server, `INSERT INTO pg_dist_authinfo VALUES (0, 'postgres', 'password=${server.password}')`);
+		}
+		await on(this.coordinator, `SELECT citus_set_coordinator_host('127.0.0.1', ${this.coordinator.port})`);
+		for (const { port } of this.workers) await on(this.coordinator, `SELECT citus_add_node('127.0.0.1', ${port})`);
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {

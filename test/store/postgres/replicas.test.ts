@@ -218,6 +218,7 @@ function withLostResponses(connections: Connections, next: () => Loss | undefine
 				(transaction) =>
 					work({
 						query: (...queries) => transaction.query(...queries),
+						isDistributed: () => transaction.isDistributed(),
 						async commit(...queries) {
 							const loss = next();
 							if (loss === undefined) return await transaction.commit(...queries);

@@ -151,6 +151,11 @@ export class PostgresServer implements AsyncDisposable {
 		return `postgres://postgres:${this.password}@127.0.0.1:${this.port}/postgres${parameters}`;
 	}
 
+	/** Process id of the running server. */
+	get pid(): number {
+		return this.#process?.pid ?? 0;
+	}
+
 	/** The server's log since its last start. */
 	get log(): string {
 		return this.#log;

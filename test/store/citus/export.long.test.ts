@@ -1,0 +1,58 @@
+import { beforeAll, expect, test } from "vitest";
+import { readConfig } from "../../../src/config/config.ts";
+import type { Database } from "../../../src/store/database.ts";
+import { exportLines } from "../../../src/store/export/export.ts";
+import { importStore } from "../../../src/store/export/import.ts";
+import { migrateDatabase, openExportSource, openImportTarget, openStore } from "../../../src/store/open.ts";
+import { TempFolder } from "../../support/temp.ts";
+import { everything, fill } from "../export-samples.ts";
+import { describeOnCitus } from "./on-citus.ts";
+
+const silent = { error: () => undefined };
+const nothing = () => undefined;
+
+/** Returns the lines of an export. */
+async function exported(database: Database): Promise<string> {
+	await using source = await openExportSource(database, silent);
+	return (await Array.fromAsync(exportLines(source, undefined, nothing, true))).join("");
+}
+
+async function imported(lines: string, database: Database): Promise<void> {
+	await using target = await openImportTarget(database, silent);
+	const bytes = async function* () {
+		yield Buffer.from(lines);
+	};
+	await importStore(bytes(), target, nothing, nothing);
+}
+
+async function everythingIn(database: Database) {
+	await using store = await openStore(database, silent, {});
+	return await everything(store);
+}
+
+await describeOnCitus("an export, imported into Citus and back,", (cluster) => {
+	let database: Database;
+	beforeAll(async () => {
+		database = readConfig({ DATABASE_URL: cluster().coordinator.url() }).database;
+		if (database.engine !== "postgres") throw new Error("the URL is of PostgreSQL");
+		await migrateDatabase(database, silent, true);
+	});
+
+	test("has the same lines, and every read the same answer", async () => {
+		using folder = new TempFolder();
+		const [before, after] = ["before", "after"].map(
+			(name) => readConfig({ DATABASE_URL: `sqlite:${folder.file(`${name}.db`)}` }).database,
+		);
+		if (before === undefined || after === undefined) throw new Error("there are two files");
+		await using store = await openStore(before, silent, {});
+		await fill(store);
+		const all = await everything(store);
+		await store.close();
+		const lines = await exported(before);
+		await imported(lines, database);
+		expect(await exported(database)).toBe(lines);
+		expect(await everythingIn(database)).toEqual(all);
+		await imported(await exported(database), after);
+		expect(await exported(after)).toBe(lines);
+	});
+});
