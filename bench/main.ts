@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import type { Benchmark } from "./benchmark.ts";
+import { citusIngest } from "./benchmarks/citus.ts";
 import { consolePages, openConsoles } from "./benchmarks/console.ts";
 import { eventGrowth, events, fullState } from "./benchmarks/events.ts";
 import { forwarding } from "./benchmarks/forwarding.ts";
@@ -51,6 +52,7 @@ const BENCHMARKS: readonly Benchmark[] = [
 	postgresOwnerLists,
 	usageReports,
 	postgresUsage,
+	citusIngest,
 	search,
 	space,
 ];

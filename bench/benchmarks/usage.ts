@@ -154,6 +154,7 @@ export const postgresUsage: Benchmark = {
 						queries.push(...asked);
 						return asked.map(() => []);
 					},
+					isDistributed: async () => false,
 				};
 				// Without rows there is no report.
 				await reportUsage(postgresSession(recording), query).catch(() => undefined);

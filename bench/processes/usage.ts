@@ -5,11 +5,21 @@ const TICKS_PER_SECOND = 100;
 
 /** Returns the processor time that all threads of a process have used, in seconds. Linux only; NaN elsewhere. */
 export async function processorSeconds(pid: number): Promise<number> {
+	return await seconds(pid, 11);
+}
+
+/** Returns the processor time that the ended child processes of a process have used, in seconds. Linux only; NaN elsewhere. */
+export async function childSeconds(pid: number): Promise<number> {
+	return await seconds(pid, 13);
+}
+
+/** Returns the sum of two neighbouring times in `/proc/<pid>/stat`. */
+async function seconds(pid: number, first: number): Promise<number> {
 	try {
 		const stat = await readFile(`/proc/${pid}/stat`, "utf8");
 		// The command's name in parentheses may contain spaces. The next field is number 3.
 		const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-		return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
+		return (Number(fields[first]) + Number(fields[first + 1])) / TICKS_PER_SECOND;
 	} catch {
 		return Number.NaN;
 	}
