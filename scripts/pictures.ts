@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { MIN_BATCHES } from "../src/conversations/senders/clock-skew.ts";
-import { DESKTOP, PHONE, TestBrowser } from "../test/console/browser.ts";
+import { DESKTOP, TestBrowser } from "../test/console/browser.ts";
 import { eventsOf, post, postSample, recordOf, SAMPLES, type Sample, said, sampleId } from "../test/console/samples.ts";
 import { visitWithKey } from "../test/console/visit.ts";
 import { ServiceProcess } from "../test/support/child.ts";
@@ -23,22 +23,12 @@ const DAYS = 6;
 /** A picture: its file, the address, a text to wait for, and how the window looks. */
 const PICTURES = [
 	["list-light", "#/conversations", "Upgrade the base image", "light", DESKTOP],
-	["list-dark", "#/conversations", "Upgrade the base image", "dark", DESKTOP],
 	["search-light", SEARCH, "src/checkout.test.ts", "light", DESKTOP],
-	["search-dark", SEARCH, "src/checkout.test.ts", "dark", DESKTOP],
-	["conversation-light", CONVERSATION, "show all 43 lines", "light", DESKTOP],
 	["conversation-dark", CONVERSATION, "show all 43 lines", "dark", DESKTOP],
 	["history-light", `${CONVERSATION}?tab=history`, "started", "light", DESKTOP],
-	["history-dark", `${CONVERSATION}?tab=history`, "started", "dark", DESKTOP],
 	["gaps-light", LOSSY_CONVERSATION, "An event is missing here", "light", DESKTOP],
-	["gaps-dark", LOSSY_CONVERSATION, "An event is missing here", "dark", DESKTOP],
 	["usage-light", "#/usage", "model-large-4", "light", DESKTOP],
-	["usage-dark", "#/usage", "model-large-4", "dark", DESKTOP],
 	["senders-light", "#/senders", "build-07", "light", DESKTOP],
-	["about-light", "#/about", "Point an agent server here", "light", DESKTOP],
-	["about-dark", "#/about", "Point an agent server here", "dark", DESKTOP],
-	["list-phone", "#/conversations", "Upgrade the base image", "dark", PHONE],
-	["conversation-phone", CONVERSATION, "terminal", "light", PHONE],
 ] as const;
 
 using folder = new TempFolder();

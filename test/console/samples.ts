@@ -347,6 +347,8 @@ export function recordOf(sample: Sample, now = Date.now()): JsonObject {
 		response_id: "",
 	});
 	const total = sample.costs.reduce((sum, cost) => sum + cost, 0);
+	// A fork has what its source has, and calls of its own.
+	const response = sample.forkedFrom === undefined ? "response" : "response-of-fork";
 	const metrics = {
 		model_name: sample.model,
 		accumulated_cost: total,
@@ -354,7 +356,7 @@ export function recordOf(sample: Sample, now = Date.now()): JsonObject {
 		accumulated_token_usage: tokens(total),
 		costs: sample.costs.map((cost, index) => ({ model: sample.model, cost, timestamp: at(index) })),
 		response_latencies: [],
-		token_usages: sample.costs.map((cost, index) => ({ ...tokens(cost), response_id: `response-${index + 1}` })),
+		token_usages: sample.costs.map((cost, index) => ({ ...tokens(cost), response_id: `${response}-${index + 1}` })),
 	};
 	const llm = { model: sample.model, usage_id: "agent" };
 	return {
