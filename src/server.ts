@@ -29,6 +29,7 @@ import { RefusedPosts, refusedAge } from "./conversations/refused/refused-posts.
 import { RetryRefusedPosts } from "./conversations/refused/retry.ts";
 import { pruneUntilStopped } from "./conversations/retention/retention.ts";
 import { RetentionClock } from "./conversations/retention/retention-clock.ts";
+import { stepsOf } from "./conversations/retention/rules.ts";
 import { ClockSkews, fittingTimeZone } from "./conversations/senders/clock-skew.ts";
 import { PostCounts } from "./conversations/senders/post-counts.ts";
 import { ServiceError } from "./errors.ts";
@@ -316,11 +317,14 @@ export async function startService(
 		eventDays: config.eventRetentionDays,
 	};
 	// A wrong clock matters only when retention depends on age.
-	const prunesByAge = retention.days !== undefined || retention.eventDays !== undefined;
+	const prunesByAge = [retention.days, retention.eventDays, config.retentionRules[0]].some((one) => one !== undefined);
 	const clock = new RetentionClock(store, (doubt) => prunesByAge && log.clockDoubtChanged(doubt));
 	const onError = (error: unknown) => log.workFailed("retention", error);
 	const expire = (now: bigint) => refusedPosts.expire(refusedAge(now, retention));
-	const pruning = pruneUntilStopped(store, retention, clock, stopping.signal, onError, undefined, [expire]);
+	const pruning = pruneUntilStopped(store, retention, clock, stopping.signal, onError, undefined, [
+		expire,
+		...stepsOf(store, config.retentionRules),
+	]);
 	opened.defer(() => pruning);
 	const isTimeForSearch = atMostEvery(PROGRESS_INTERVAL);
 	const indexing = indexUntilStopped(

@@ -120,6 +120,7 @@ describe("the program", () => {
 				"RETENTION_DAYS = none (default)",
 				"RETENTION_UPDATES_PER_CONVERSATION = none (default)",
 				"EVENT_RETENTION_DAYS = none (default)",
+				"RETENTION_RULES = none (default)",
 				"REFUSED_BYTES = 67108864 (default)",
 				"ACCEPT_REFUSED = off (default)",
 				"DRAIN_SECONDS = 25 (default)",

@@ -110,11 +110,11 @@ describe("the modules of src import only what they may", () => {
 		expect(forbiddenImports("access/", /^store\/[^/]+$/)).toEqual([]);
 	});
 
-	test("config imports only scopes and keys, URLs, and settings of the log and of OpenTelemetry", () => {
+	test("config imports only scopes and keys, URLs, rules of retention, and settings of the log and of OpenTelemetry", () => {
 		const settings = /^telemetry\/(?:log|log-format|otel-settings)\.ts$/;
-		expect(
-			forbiddenImports("config/", /^access\/keys\.ts$/, /^(?:store\/database|reconcile\/address)\.ts$/, settings),
-		).toEqual([]);
+		const addresses = /^(?:store\/database|reconcile\/address)\.ts$/;
+		const rules = /^conversations\/retention\/rules\.ts$/;
+		expect(forbiddenImports("config/", /^access\/keys\.ts$/, addresses, rules, settings)).toEqual([]);
 	});
 
 	test("reconcile imports neither a transport nor a store engine", () => {

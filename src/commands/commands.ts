@@ -199,6 +199,16 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 			for (const line of await compactStore(config)) print(line);
 		},
 	},
+	"retention dry-run": {
+		operands: [],
+		meaning:
+			"count the conversations that each rule of RETENTION_RULES would remove now, and remove nothing, also while the service runs",
+		failure: "The conversations cannot be counted",
+		async run(config) {
+			const { countDue } = await import("./retention.ts");
+			for (const line of await countDue(config)) print(line);
+		},
+	},
 	"views reset": {
 		operands: [],
 		meaning:

@@ -1,6 +1,7 @@
 import { createSecretKey, type KeyObject } from "node:crypto";
 import type { z } from "zod";
 import type { KeyEntry, Principal } from "../access/keys.ts";
+import type { RetentionRule } from "../conversations/retention/rules.ts";
 import type { Database, PostgresSettings, PostgresUrl } from "../store/database.ts";
 import type { LogLevel } from "../telemetry/log.ts";
 import type { LogFormat } from "../telemetry/log-format.ts";
@@ -45,6 +46,8 @@ export interface Config {
 	readonly retentionUpdatesPerConversation: number | undefined;
 	/** Days for which events are kept; undefined keeps all. */
 	readonly eventRetentionDays: number | undefined;
+	/** When conversations are removed as a whole. */
+	readonly retentionRules: readonly RetentionRule[];
 	/** Maximum bytes of refused posts that are kept. */
 	readonly refusedBytes: number;
 	/** Whether a refused batch of events is answered with success once it is kept. Needs an encryption key. */
@@ -189,6 +192,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		retentionDays: values.RETENTION_DAYS,
 		retentionUpdatesPerConversation: values.RETENTION_UPDATES_PER_CONVERSATION,
 		eventRetentionDays: values.EVENT_RETENTION_DAYS,
+		retentionRules: Object.freeze(values.RETENTION_RULES),
 		refusedBytes: values.REFUSED_BYTES,
 		acceptRefused: values.ACCEPT_REFUSED,
 		drainSeconds: values.DRAIN_SECONDS,

@@ -3,6 +3,7 @@ import { validateHeaderName, validateHeaderValue } from "node:http";
 import { isIPv4, isIPv6 } from "node:net";
 import { z } from "zod";
 import { defaultScopes, hashKey, type KeyEntry, OWNER, type Principal, type Scope, scopes } from "../access/keys.ts";
+import type { RetentionRule } from "../conversations/retention/rules.ts";
 import { parseAgentServer } from "../reconcile/address.ts";
 import { isPostgresUrl, type PostgresUrl, parsePostgresUrl } from "../store/database.ts";
 import type { Address } from "./address.ts";
@@ -172,6 +173,30 @@ export function parseDays(text: string, report: Report): number {
 	if (!/^[0-9]+(?:\.[0-9]+)?$/.test(text)) report("must be a number of days");
 	else if (value < smallest || value > largest) report(`must be from an hour (0.0417) to ${largest} days`);
 	return value;
+}
+
+/**
+ * Parses comma-separated entries `owner:NAME=days`, `tag:KEY=days` and `tag:KEY=VALUE=days`. A key has no equal sign, and a
+ * value may have some.
+ */
+export function parseRetentionRules(text: string, report: Report): readonly RetentionRule[] {
+	const names = new Map<string, number>();
+	return splitList(text).map((item, index) => {
+		const entry = `entry ${index + 1}`;
+		const [, name = "", kind, of = "", days = ""] = /^((owner|tag):(.+))=([^=]*)$/.exec(item) ?? [];
+		if (name === "") {
+			report(`${entry} must be owner:NAME=days, tag:KEY=days or tag:KEY=VALUE=days`);
+			return z.NEVER;
+		}
+		reportDuplicate(names, name, index, (other) => report(`${entry} is for the same as entry ${other}`));
+		const [, key = of, value] = /^([^=]*)=(.*)$/.exec(of) ?? [];
+		const filter =
+			kind === "owner" ? { owner: of } : value === undefined ? { tagKey: key } : { tags: { [key]: value } };
+		if (kind === "owner" && !OWNER.test(of))
+			report(`${entry} has an owner that is not 1 to 64 letters, digits, dots, dashes or underscores`);
+		if (kind === "tag" && key === "") report(`${entry} must have the key of a tag`);
+		return { name, filter, days: parseDays(days, (mistake) => report(`${entry} ${mistake}`)) };
+	});
 }
 
 /** Parses a path (RFC 3986, section 3.3). Rejects `.` and `..`, which clients resolve before they send a path. */

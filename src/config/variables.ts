@@ -22,6 +22,7 @@ import {
 	parseHeaders,
 	parseInteger,
 	parseOrigins,
+	parseRetentionRules,
 	parseSenderTimeZones,
 	parseServers,
 	parseSwitch,
@@ -214,6 +215,13 @@ export const environment = z.object({
 		default: "",
 		example: "90",
 		parse: optional(parseDays),
+	}),
+	RETENTION_RULES: variable({
+		meaning:
+			"comma-separated entries `owner:NAME=days`, `tag:KEY=days` and `tag:KEY=VALUE=days`: days without activity after which a conversation of this owner, or with this tag, is removed as a whole (see docs/operations.md)",
+		default: "",
+		example: "owner:team-a=30,tag:scratch=7,tag:env=dev=14",
+		parse: parseRetentionRules,
 	}),
 	REFUSED_BYTES: variable({
 		meaning:

@@ -1,3 +1,4 @@
+import type { Condition } from "./condition.ts";
 import { forgetInUpdate, meetingQuery, RELATED_COLUMNS } from "./erased-updates.ts";
 import {
 	type Erased,
@@ -46,11 +47,7 @@ export async function erase(
 	};
 	const isOwn = known !== undefined && (owner === undefined || known.owner === owner);
 	await lockView(session, "conversations");
-	if (conditions !== undefined) {
-		await deriveConversations(session, [conversationId]);
-		const query = meetingQuery(conversationId, conditions);
-		if (!isOwn || (await listConversations(session, query)).length === 0) return undefined;
-	}
+	if (conditions !== undefined && !(isOwn && (await meetsNow(session, conversationId, conditions)))) return undefined;
 	const refused = await removeRefusedOf(session, conversationId, owner);
 	if (!isOwn) return refused === 0 ? undefined : { erasure: undefined, unreadable: [] };
 	const heads = await all(
@@ -76,6 +73,16 @@ export async function erase(
 		erasedAt,
 	});
 	return { erasure, unreadable };
+}
+
+/** Returns whether a conversation meets conditions now. The caller has locked it and the view of conversations. */
+export async function meetsNow(
+	session: Session,
+	conversationId: string,
+	conditions: readonly Condition[],
+): Promise<boolean> {
+	await deriveConversations(session, [conversationId]);
+	return (await listConversations(session, meetingQuery(conversationId, conditions))).length > 0;
 }
 
 /**

@@ -1,4 +1,5 @@
 import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
+import type { Condition } from "./condition.ts";
 import type { LogTable } from "./sequence-log.ts";
 import type { Session } from "./session.ts";
 import { bindable, text } from "./values.ts";
@@ -25,6 +26,9 @@ export interface RemovalBounds extends AgeBounds {
 	readonly limit: number;
 }
 
+/** When a conversation is removed as a whole: when its deletion is within bounds, or when it meets all conditions. */
+export type Due = { readonly deletion: AgeBounds } | { readonly meets: readonly Condition[] };
+
 /** Selects updates that a policy no longer keeps, one conversation after the other. */
 export interface PrunableQuery<Conversation> extends RemovalBounds {
 	/** The first conversation to examine; undefined for the first of all. */
@@ -45,11 +49,13 @@ export interface PruningEngine<Conversation extends bigint | string> {
 	firstReceivedSince(log: LogTable, time: bigint): Promise<bigint>;
 	/** Returns the ids of conversations whose deletion is within the bounds. */
 	findDeleted(bounds: RemovalBounds): Promise<readonly string[]>;
+	/** Returns the ids of at most `limit` conversations that meet all conditions. */
+	findMeeting(conditions: readonly Condition[], limit: number): Promise<readonly string[]>;
 	/**
-	 * Removes entries of a conversation if its deletion is still within the bounds: its history and its events, then its
-	 * current update with the base of that, which may exceed the limit by one, and the conversation itself.
+	 * Removes at most `limit` entries of a conversation if it is still due: its history and its events, then its current
+	 * update with the base of that, which may exceed the limit by one, and the conversation itself.
 	 */
-	removeDeleted(conversationId: string, bounds: RemovalBounds): Promise<number>;
+	removeConversation(conversationId: string, due: Due, limit: number): Promise<number>;
 	/**
 	 * Removes updates that are neither current nor the base of another one.
 	 *
@@ -77,13 +83,9 @@ export class Pruner<Conversation extends bigint | string> {
 	async prune({ limit, updatesPerConversation, receivedBefore: time }: PrunePolicy): Promise<number> {
 		const receivedBefore = bindable(time ?? -(2n ** 62n));
 		const bounds = { below: await this.#engine.firstReceivedSince("updates", receivedBefore), receivedBefore };
-		let removed = 0;
-		for (const id of await this.#engine.findDeleted({ ...bounds, limit })) {
-			removed += await this.#inBatches(limit - removed, (batch) =>
-				this.#engine.removeDeleted(id, { ...bounds, limit: batch }),
-			);
-			if (removed >= limit) return removed;
-		}
+		const deleted = await this.#engine.findDeleted({ ...bounds, limit });
+		let removed = await this.#removeAll(deleted, { deletion: bounds }, limit);
+		if (removed >= limit) return removed;
 		const start = this.#next;
 		let wrapped = start === undefined;
 		while (removed < limit) {
@@ -100,11 +102,27 @@ export class Pruner<Conversation extends bigint | string> {
 		return removed;
 	}
 
+	/** Does what `Store.pruneConversations` says. */
+	async pruneConversations(conditions: readonly Condition[], limit: number): Promise<number> {
+		const found = await this.#engine.findMeeting(conditions, limit);
+		return await this.#removeAll(found, { meets: conditions }, limit);
+	}
+
 	/** Does what `Store.pruneEvents` says. */
 	async pruneEvents(time: bigint, limit: number): Promise<number> {
 		const receivedBefore = bindable(time);
 		const bounds = { below: await this.#engine.firstReceivedSince("events", receivedBefore), receivedBefore };
 		return await this.#inBatches(limit, (batch) => this.#engine.removeEvents({ ...bounds, limit: batch }));
+	}
+
+	/** Removes conversations that are due, until `limit` is reached. Returns the number of removed entries. */
+	async #removeAll(ids: readonly string[], due: Due, limit: number): Promise<number> {
+		let removed = 0;
+		for (const id of ids) {
+			removed += await this.#inBatches(limit - removed, (batch) => this.#engine.removeConversation(id, due, batch));
+			if (removed >= limit) break;
+		}
+		return removed;
 	}
 
 	/** Removes batches until one is smaller than its limit, or `limit` is reached. Returns the total number. */

@@ -3,6 +3,7 @@ import type { AccessKeyTable } from "./access-keys.ts";
 import type { auditReads, auditWrites } from "./audit.ts";
 import type { budgetReads, budgetWrites } from "./budgets.ts";
 import type { CompactedStep, ReturnedSpace } from "./compaction.ts";
+import type { Condition } from "./condition.ts";
 import type { ConversationQuery, CountQuery, StoredConversation, StoredCounts } from "./conversation-lists.ts";
 import type { Erased, EraseRequest, Erasure } from "./erasure.ts";
 import type { AppendedEvents, NewEvents, RecordState } from "./event-batch.ts";
@@ -119,6 +120,14 @@ export interface Store extends AsyncDisposable {
 	 *   another process is pruning
 	 */
 	prune(policy: PrunePolicy): Promise<number>;
+	/**
+	 * Removes conversations that meet all conditions, each as a whole with its history and events. What they spent stays, and
+	 * one that is posted again begins anew.
+	 *
+	 * @param limit maximum number of updates and events to remove. The end of a conversation may exceed it by 1
+	 * @returns number of removed updates and events
+	 */
+	pruneConversations(conditions: readonly Condition[], limit: number): Promise<number>;
 	/** Removes at most `limit` events that were received before a time, oldest first. Returns the number removed. */
 	pruneEvents(receivedBefore: bigint, limit: number): Promise<number>;
 	/**

@@ -1,8 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { beforeEach, describe, expect, it } from "vitest";
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
+import type { Condition } from "../../src/store/condition.ts";
 import type { PrunePolicy } from "../../src/store/pruner.ts";
 import type { Store } from "../../src/store/store.ts";
+import { appendEvents, batch, event } from "./event-samples.ts";
 import { append, type Columns, conditions, type Filter, sample, second, start } from "./samples.ts";
 
 /** Tests of pruning. */
@@ -87,6 +89,34 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 				change: UpdateChange.STARTED,
 				current: true,
 				duplicate: false,
+			});
+		});
+
+		it("removes conversations that meet conditions as a whole, with their events, whatever their status", async () => {
+			const [gone, other, recent] = [randomUUID(), randomUUID(), randomUUID()];
+			const old = { updatedAt: start, tags: { env: "dev", team: "a" }, title: "old title" };
+			for (let n = 0; n < 3; n += 1) await appendAt(gone, n, { ...old, status: "running" });
+			await appendEvents(store, batch(gone, [event({ happenedAt: start }), event({ happenedAt: start + 1n })]));
+			const o = await appendAt(other, 4, { ...old, tags: { env: "prod" } });
+			const r = await appendAt(recent, 5, old);
+			await appendEvents(store, batch(recent, [event({ happenedAt: start + 9n })]));
+			const due: Condition[] = [
+				{ kind: "tag", key: "env", value: "dev" },
+				{ kind: "time", field: "activityAt", to: start + 9n },
+			];
+			const removed: number[] = [];
+			do removed.push(await store.pruneConversations(due, 2));
+			while (removed.at(-1) !== 0 && removed.length < 9);
+			expect(removed).toEqual([2, 2, 1, 0]);
+			expect(await kept()).toEqual([o, r]);
+			expect(await store.get(gone)).toBeUndefined();
+			expect((await store.events.list({ after: 0n, limit: 9 })).map(({ conversationId }) => conversationId)).toEqual([
+				recent,
+			]);
+			const listed = { conditions: conditions({ titleContains: "old" }), limit: 10, withRecords: false };
+			expect((await store.listConversations(listed)).map(({ sequence }) => sequence)).toEqual([r, o]);
+			expect(await append(store, sample({ conversationId: gone }))).toMatchObject({
+				...{ change: UpdateChange.STARTED, current: true, duplicate: false },
 			});
 		});
 

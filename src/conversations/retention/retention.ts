@@ -69,7 +69,8 @@ export async function pruneUntilStopped(
 	}
 }
 
-function daysBefore(now: bigint, days: number): bigint {
+/** Returns a time some days before another one, in microseconds since the Unix epoch. */
+export function daysBefore(now: bigint, days: number): bigint {
 	return now - BigInt(Math.round(days * MICROSECONDS_PER_DAY));
 }
 

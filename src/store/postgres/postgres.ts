@@ -110,7 +110,12 @@ function storeOf(
 	);
 	const appender = new Appender(connections, log, (newest) => announcer.announce(newest), observer);
 	for (const log of ["updates", "events"] as const) announcer.subscribe(log, () => follower.schedule());
-	const pruner = new Pruner(pruningOf(connections, (bounds) => readOfView(viewing.findDeleted, bounds)));
+	const pruner = new Pruner(
+		pruningOf(connections, {
+			findDeleted: (bounds) => readOfView(viewing.findDeleted, bounds),
+			listConversations: (query) => readOfView(viewing.listConversations, query),
+		}),
+	);
 	/** Id of the row of `writers` that `check` writes. */
 	const checkId = randomUUID();
 	/** Operations in progress. */
@@ -293,6 +298,8 @@ function storeOf(
 				),
 			),
 		prune: (policy) => run(() => logged("prune", pruner.prune(policy))),
+		pruneConversations: (conditions, limit) =>
+			run(() => logged("pruneConversations", pruner.pruneConversations(conditions, limit))),
 		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.pruneEvents(receivedBefore, limit))),
 		getRetentionTime: () => read("getRetentionTime", readRetentionTime),
 		saveRetentionTime: (time) => run(() => logged("saveRetentionTime", write(saveRetentionTime(time)))),

@@ -1,7 +1,9 @@
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
+import { meetsNow } from "../erase.ts";
 import { closeGap, removeOldGaps } from "../gaps.ts";
-import type { AgeBounds, PrunableQuery, PruningEngine, RemovalBounds } from "../pruner.ts";
+import type { Due, PrunableQuery, PruningEngine, RemovalBounds } from "../pruner.ts";
 import type { LogTable } from "../sequence-log.ts";
+import type { Store } from "../store.ts";
 import { tableOf } from "../tables.ts";
 import { bigint, boolean, nullable, type Row, text } from "../values.ts";
 import { deriveConversations } from "../views/conversations.ts";
@@ -17,18 +19,22 @@ import type { Query, Session, Transaction } from "./transaction.ts";
 /**
  * Returns what the pruner removes. Several processes may remove at the same time. Conversations are ordered by id.
  *
- * @param readOfView reads a view when it has everything that was accepted before
+ * @param views read a view when it has everything that was accepted before
  */
 export function pruningOf(
 	connections: Connections,
-	findDeleted: PruningEngine<string>["findDeleted"],
+	views: Pick<PruningEngine<string>, "findDeleted"> & Pick<Store, "listConversations">,
 ): PruningEngine<string> {
 	return {
 		maxRemoved: 50,
 		firstReceivedSince: (log, time) => connections.read((session) => firstReceivedSince(session, log, time)),
-		findDeleted,
-		removeDeleted: (conversationId, bounds) =>
-			connections.transaction((transaction) => removeDeleted(transaction, conversationId, bounds)),
+		findDeleted: views.findDeleted,
+		async findMeeting(conditions, limit) {
+			const found = await views.listConversations({ conditions, limit, withRecords: false });
+			return found.map(({ conversationId }) => conversationId);
+		},
+		removeConversation: (conversationId, due, limit) =>
+			connections.transaction((transaction) => removeConversation(transaction, conversationId, due, limit)),
 		removeHistory: (query) => connections.transaction((transaction) => removeHistory(transaction, query)),
 		removeEvents: (bounds) => connections.transaction((transaction) => removeEvents(transaction, bounds)),
 	};
@@ -93,15 +99,20 @@ async function removeEvents(
 	return removed;
 }
 
-async function removeDeleted(transaction: Transaction, conversationId: string, bounds: RemovalBounds): Promise<number> {
-	const { limit } = bounds;
-	const [, states] = await transaction.query(lockConversations([conversationId]), deletedQuery(conversationId, bounds));
+async function removeConversation(
+	transaction: Transaction,
+	conversationId: string,
+	due: Due,
+	limit: number,
+): Promise<number> {
+	const [, states] = await transaction.query(lockConversations([conversationId]), dueQuery(conversationId, due));
 	const state = states?.[0];
 	// Another process has removed the conversation, or it was posted again.
 	if (state === undefined) return 0;
 	const lastUpdates = [bigint(state.sequence), nullable(bigint, state.base_sequence) ?? bigint(state.sequence)];
 	const session = postgresSession(transaction);
 	await lockView(session, "conversations");
+	if ("meets" in due && !(await meetsNow(session, conversationId, due.meets))) return 0;
 	await keepUsage(session, [conversationId]);
 	let removed = await removeNewest(transaction, "updates", conversationId, lastUpdates, limit);
 	const [events = []] = await transaction.query({
@@ -254,15 +265,19 @@ export async function firstReceivedSince(session: Session, log: LogTable, time: 
 	return low;
 }
 
-/** Returns the query for `sequence` and `base_sequence` of a conversation if its deletion is within the bounds. */
-function deletedQuery(conversationId: string, { below, receivedBefore }: AgeBounds): Query {
+/**
+ * Returns the query for `sequence` and `base_sequence` of a conversation; of one to be removed for its deletion only if that
+ * is within the bounds.
+ */
+function dueQuery(conversationId: string, due: Due): Query {
+	const isOld = `AND c.status = ${DELETING} AND c.sequence < $2 AND u.received_at < $3`;
 	return {
 		text: `
 			SELECT u.sequence, u.base_sequence FROM conversation_updates.heads c
 			JOIN conversation_updates.updates u ON u.conversation_id = c.conversation_id AND u.sequence = c.sequence
-			WHERE c.conversation_id = $1 AND c.status = ${DELETING} AND c.sequence < $2 AND u.received_at < $3
+			WHERE c.conversation_id = $1 ${"deletion" in due ? isOld : ""}
 		`,
-		values: [conversationId, below, receivedBefore],
+		values: [conversationId, ...("deletion" in due ? [due.deletion.below, due.deletion.receivedBefore] : [])],
 	};
 }
 

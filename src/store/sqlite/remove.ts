@@ -1,6 +1,6 @@
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
 import { closeGap, removeOldGaps } from "../gaps.ts";
-import type { AgeBounds, PrunableQuery, RemovalBounds } from "../pruner.ts";
+import type { Due, PrunableQuery, RemovalBounds } from "../pruner.ts";
 import type { LogTable } from "../sequence-log.ts";
 import type { Session } from "../session.ts";
 import { tableOf } from "../tables.ts";
@@ -13,9 +13,11 @@ import { removeEventText, removeTitle } from "./text-index.ts";
  * begun a transaction.
  */
 
-/** Asks to remove a deleted conversation. */
-export interface DeletedRequest extends RemovalBounds {
+/** Asks to remove a conversation. */
+export interface RemovedConversation {
 	readonly conversationId: string;
+	readonly due: Due;
+	readonly limit: number;
 }
 
 /**
@@ -84,14 +86,18 @@ function eventsToRemove(statements: Statements, { below, receivedBefore, limit }
 }
 
 /**
- * Removes entries of a deleted conversation: see `PruningEngine.removeDeleted`. The caller derives its rows in views.
+ * Removes entries of a conversation: see `PruningEngine.removeConversation`. The caller has tested the conditions that it
+ * must meet, and derives its rows in views.
  *
  * @returns the number of removed updates and events
  */
-export function removeDeleted(statements: Statements, { conversationId, ...bounds }: DeletedRequest): number {
-	const deleted = getDeleted(statements, conversationId, bounds);
-	if (deleted === undefined) return 0;
-	const { id, sequence, base } = deleted;
+export function removeConversation(
+	statements: Statements,
+	{ conversationId, due, limit }: RemovedConversation,
+): number {
+	const found = getDue(statements, conversationId, due);
+	if (found === undefined) return 0;
+	const { id, sequence, base } = found;
 	const remove = (log: LogTable, sequences: readonly unknown[]) =>
 		removeRows(
 			statements,
@@ -104,7 +110,7 @@ export function removeDeleted(statements: Statements, { conversationId, ...bound
 			SELECT sequence FROM updates INDEXED BY updates_by_conversation
 			WHERE conversation = ? AND sequence <> ? AND sequence IS NOT ? ORDER BY sequence DESC LIMIT ?
 		`)
-		.all(id, sequence, base ?? null, bounds.limit);
+		.all(id, sequence, base ?? null, limit);
 	let removed = remove(
 		"updates",
 		history.map((row) => row.sequence),
@@ -114,12 +120,12 @@ export function removeDeleted(statements: Statements, { conversationId, ...bound
 			SELECT e.sequence FROM activities a CROSS JOIN events e INDEXED BY events_by_activity ON e.activity = a.id
 			WHERE a.conversation_id = ? ORDER BY e.sequence LIMIT ?
 		`)
-		.all(conversationId, bounds.limit - removed);
+		.all(conversationId, limit - removed);
 	removed += remove(
 		"events",
 		events.map((row) => row.sequence),
 	);
-	if (removed >= bounds.limit) return removed;
+	if (removed >= limit) return removed;
 	removed += remove("updates", base === undefined ? [sequence] : [sequence, base]);
 	removeTitle(statements, id);
 	statements.prepare("DELETE FROM activities WHERE conversation_id = ?").run(conversationId);
@@ -243,37 +249,23 @@ function surplus(updatesPerConversation: number | undefined): string {
 	), 0)`;
 }
 
-/** A conversation whose deletion is old enough to remove it. */
-export interface Deleted {
+/** A conversation to remove. */
+interface Found {
 	readonly id: bigint;
-	readonly conversationId: string;
 	/** Sequence of the current update. */
 	readonly sequence: bigint;
 	/** Sequence of the base of that; undefined when it has none. */
 	readonly base: bigint | undefined;
 }
 
-/** Returns a conversation if its deletion is within the bounds. */
-function getDeleted(
-	statements: Statements,
-	conversationId: string,
-	{ below, receivedBefore }: AgeBounds,
-): Deleted | undefined {
+/** Returns a conversation; one to be removed for its deletion only if that is within the bounds. */
+function getDue(statements: Statements, conversationId: string, due: Due): Found | undefined {
+	const isOld = `AND c.status = ${DELETING} AND c.sequence < ? AND u.received_at < ?`;
 	const row = statements
 		.prepare(`
-			SELECT c.id, c.conversation_id, c.sequence, u.base_sequence
-			FROM heads c JOIN updates u ON u.sequence = c.sequence
-			WHERE c.conversation_id = ? AND c.status = ${DELETING} AND c.sequence < ? AND u.received_at < ?
+			SELECT c.id, c.sequence, u.base_sequence FROM heads c JOIN updates u ON u.sequence = c.sequence
+			WHERE c.conversation_id = ? ${"deletion" in due ? isOld : ""}
 		`)
-		.get(conversationId, below, receivedBefore);
-	return row && deletedFrom(row);
-}
-
-function deletedFrom(row: Row): Deleted {
-	return {
-		id: bigint(row.id),
-		conversationId: text(row.conversation_id),
-		sequence: bigint(row.sequence),
-		base: nullable(bigint, row.base_sequence),
-	};
+		.get(conversationId, ...("deletion" in due ? [due.deletion.below, due.deletion.receivedBefore] : []));
+	return row && { id: bigint(row.id), sequence: bigint(row.sequence), base: nullable(bigint, row.base_sequence) };
 }

@@ -235,6 +235,7 @@ function storeOf(
 			await follow({ updates: 0n, events: 0n });
 		},
 		prune: (policy) => pruner.prune(policy),
+		pruneConversations: (conditions, limit) => pruner.pruneConversations(conditions, limit),
 		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
 		getRetentionTime: () => reader.calls.getRetentionTime(),
 		saveRetentionTime: (time) => writer.calls.saveRetentionTime(time),
@@ -262,7 +263,11 @@ export function pruningOf(
 		maxRemoved: 100,
 		firstReceivedSince: (log, time) => reader.firstReceivedSince({ log, time }),
 		findDeleted: (bounds) => readOfView(reader.findDeleted, bounds),
-		removeDeleted: (conversationId, bounds) => writer.removeDeleted({ conversationId, ...bounds }),
+		findMeeting: async (conditions, limit) => {
+			const query = { conditions, limit, withRecords: false };
+			return (await readOfView(reader.listConversations, query)).map(({ conversationId }) => conversationId);
+		},
+		removeConversation: (conversationId, due, limit) => writer.removeConversation({ conversationId, due, limit }),
 		async removeHistory(query) {
 			const { sequences, next } = await reader.findPrunable(query);
 			return { removed: sequences.length === 0 ? 0 : await writer.removeUpdates(sequences), next };

@@ -5,7 +5,7 @@ import { serve } from "../../threads/serve.ts";
 import { assignOwner } from "../assign-owner.ts";
 import type { RepackedRange, ReturnedSpace } from "../compaction.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
-import { type ErasingEngine, erase, findDamaged } from "../erase.ts";
+import { type ErasingEngine, erase, findDamaged, meetsNow } from "../erase.ts";
 import {
 	type Erased,
 	type EraseRequest,
@@ -21,7 +21,7 @@ import { callsOf } from "../session.ts";
 import type { IndexProgress, IndexStep } from "../text-index.ts";
 import type { AppendedUpdate } from "../updates.ts";
 import { deriveConversations } from "../views/conversations.ts";
-import { FollowedAhead, type ViewName, type ViewPosition } from "../views/follow.ts";
+import { FollowedAhead, lockView, type ViewName, type ViewPosition } from "../views/follow.ts";
 import { keepUsage, removeUnused } from "../views/usage.ts";
 import { findUnreadable, followViews, resetViews } from "../views/views.ts";
 import { bytesOfBatch, type SenderDeadline } from "./calls.ts";
@@ -35,8 +35,8 @@ import { mustPurge, Purge } from "./purge.ts";
 import {
 	conversationsOfUpdates,
 	conversationsToLose,
-	type DeletedRequest,
-	removeDeleted,
+	type RemovedConversation,
+	removeConversation,
 	removeEntriesOf,
 	removeEvents,
 	removeUpdates,
@@ -244,13 +244,16 @@ function writer(options: WriterOptions) {
 					return removeUpdates(statements, sequences);
 				});
 			},
-			/** Removes entries of a conversation that was deleted long enough ago. Returns the number of removed entries. */
-			removeDeleted: (request: DeletedRequest) =>
+			/** Removes entries of a conversation that is due. Returns the number of removed entries. */
+			removeConversation: (request: RemovedConversation) =>
 				writeInSession(async () => {
-					await keepUsage(session, [request.conversationId]);
-					const removed = removeDeleted(statements, request);
-					await removeUnused(session, [request.conversationId]);
-					await deriveConversations(session, [request.conversationId]);
+					const { conversationId, due } = request;
+					await lockView(session, "conversations");
+					if ("meets" in due && !(await meetsNow(session, conversationId, due.meets))) return 0;
+					await keepUsage(session, [conversationId]);
+					const removed = removeConversation(statements, request);
+					await removeUnused(session, [conversationId]);
+					await deriveConversations(session, [conversationId]);
 					return removed;
 				}),
 			/** Removes events that are old enough. Returns the number of removed events. */
