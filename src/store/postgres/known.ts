@@ -16,12 +16,13 @@ export async function readKnown(
 	{ conversationIds, versions, events, named }: GroupQuery,
 ): Promise<ReadonlyMap<string, KnownConversation>> {
 	const keyed = [...events, ...named].map((event) => ({ ...event, key: encodeKey(event.eventId) }));
+	const isDistributed = await session.isDistributed();
 	const [, heads = [], activities = [], usages = [], erasures = [], gaps = [], stored = [], ofEvents = []] =
 		await session.query(
 			lockConversations(conversationIds),
-			...knownQueries(conversationIds, [...versions]),
+			...knownQueries(conversationIds, [...versions], isDistributed),
 			gapsQuery(conversationIds),
-			...(keyed.length === 0 ? [] : [knownEventsQuery(keyed)]),
+			...(keyed.length === 0 ? [] : [knownEventsQuery(keyed, isDistributed)]),
 			...(events.length === 0 ? [] : [gapsOfEventsQuery(events.map(({ eventId }) => eventId))]),
 		);
 	const forks = await forksOf(session, ofEvents);
@@ -47,15 +48,22 @@ export async function readKnown(
 }
 
 /**
- * Returns the queries that read the state of conversations. Each reads the rows of each table by the ids that it is given, so
- * that Citus asks only the servers that have them: it would read the whole of a table that is joined to a list of ids.
+ * Returns the queries that read the state of conversations. Each reads rows by the ids that it is given: Citus would read the
+ * whole of a table that is joined to a list of ids. It also asks only servers that have rows of the ids if each joined table
+ * has such a test, which would mislead the planner of one server.
  *
  * @param versions ids of the conversations for which events of the group make a version
  */
-function knownQueries(conversationIds: readonly string[], versions: readonly string[]): Query[] {
+function knownQueries(
+	conversationIds: readonly string[],
+	versions: readonly string[],
+	isDistributed: boolean,
+): Query[] {
+	const isOf = (column: string, ids: string) =>
+		isDistributed ? `AND ${column}.conversation_id = ANY (${ids}::uuid[])` : "";
 	return [
 		{
-			name: "known_heads",
+			name: isDistributed ? "known_spread_heads" : "known_heads",
 			text: `
 				SELECT c.conversation_id, c.source_id, c.parent_id, ${STATE_COLUMNS}, c.sender, c.owner,
 					n.change AS newest_change, n.current AS newest_current, n.schema_version AS newest_schema_version,
@@ -65,13 +73,11 @@ function knownQueries(conversationIds: readonly string[], versions: readonly str
 					u.redaction_version AS current_redaction_version, u.schema_version AS current_schema_version
 				FROM conversation_updates.heads c
 				LEFT JOIN conversation_updates.updates n
-					ON n.conversation_id = c.conversation_id AND n.sequence = c.newest_sequence
-						AND n.conversation_id = ANY ($1::uuid[])
+					ON n.conversation_id = c.conversation_id AND n.sequence = c.newest_sequence ${isOf("n", "$1")}
 				LEFT JOIN conversation_updates.updates u ON u.conversation_id = c.conversation_id
-					AND u.sequence = c.sequence AND u.conversation_id = ANY ($2::uuid[])
+					AND u.sequence = c.sequence AND c.conversation_id = ANY ($2::uuid[]) ${isOf("u", "$2")}
 				LEFT JOIN conversation_updates.updates b
-					ON b.conversation_id = u.conversation_id AND b.sequence = u.base_sequence
-						AND b.conversation_id = ANY ($2::uuid[])
+					ON b.conversation_id = u.conversation_id AND b.sequence = u.base_sequence ${isOf("b", "$2")}
 				WHERE c.conversation_id = ANY ($1::uuid[])
 			`,
 			values: [conversationIds, versions],
@@ -109,14 +115,17 @@ interface KnownRows {
 }
 
 /** Returns the query that reads which events are stored, by their keys: see `encodeKey`. */
-function knownEventsQuery(events: readonly { readonly conversationId: string; readonly key: string }[]): Query {
+function knownEventsQuery(
+	events: readonly { readonly conversationId: string; readonly key: string }[],
+	isDistributed: boolean,
+): Query {
 	return {
-		name: "known_events",
+		name: isDistributed ? "known_spread_events" : "known_events",
 		text: `
 			SELECT e.conversation_id, e.event_id FROM conversation_updates.events e
 			JOIN unnest($1::uuid[], $2::text[]) AS k (conversation_id, event_id)
 				ON e.conversation_id = k.conversation_id AND e.event_id = k.event_id
-			WHERE e.conversation_id = ANY ($1::uuid[])
+			${isDistributed ? "WHERE e.conversation_id = ANY ($1::uuid[])" : ""}
 		`,
 		values: [events.map(({ conversationId }) => conversationId), events.map(({ key }) => key)],
 	};
