@@ -117,6 +117,7 @@ const CASES: readonly RuleCase[] = [
 	gauge("EndpointDisabled", "3m", `conversations_endpoint_disabled${HOOK}`, "1x5", "0x5"),
 	gauge("EndpointFailing", "3m", `conversations_endpoint_failing_seconds${HOOK}`, "3700x5", "3000x5"),
 	gauge("EndpointLost", "10m", `conversations_endpoint_lost_total${HOOK}`, "0 0 1x20", "7x20"),
+	gauge("BudgetExceeded", "3m", 'conversations_budget_share{budget="team", owner=""}', "1.01x5", "1x5"),
 	gauge("WatcherBehind", "15m", 'conversations_watch_lag{log="updates"}', "20000x20", "5000x20"),
 ];
 
@@ -287,12 +288,17 @@ await using service = await ServiceProcess.start(folder.file("conversations.db")
 	ACCESS_KEYS: `test:${KEY}:ingest+read+forward,prometheus:${SCRAPER}:metrics`,
 	ENCRYPTION_KEY: Buffer.alloc(32, 1).toString("base64"),
 });
-const hook = await fetch(`${service.http}/api/v1/endpoints`, {
-	method: "POST",
-	headers: { "X-Access-Token": KEY, "Content-Type": "application/json" },
-	body: JSON.stringify({ name: "hook", url: "https://receiver.example/", changes: ["GAP"] }),
-});
-ok(hook.ok);
+for (const [path, body] of [
+	["endpoints", { name: "hook", url: "https://receiver.example/", changes: ["GAP"] }],
+	["budgets", { name: "team", amount: 2 }],
+] as const) {
+	const made = await fetch(`${service.http}/api/v1/${path}`, {
+		method: "POST",
+		headers: { "X-Access-Token": KEY, "Content-Type": "application/json" },
+		body: JSON.stringify(body),
+	});
+	ok(made.ok);
+}
 const stats = { usage_to_metrics: { agent: { model_name: "a", accumulated_cost: 1 } } };
 ok((await postWebhook(service, KEY, JSON.stringify(record({ stats })))).ok);
 testRules(folder, await scrape(service, SCRAPER));

@@ -14,6 +14,7 @@ import { REFRESH_INTERVAL, StoredKeys } from "./access/stored-keys.ts";
 import { Budgets } from "./budgets/budgets.ts";
 import { BudgetFollower } from "./budgets/follower.ts";
 import { Pauses } from "./budgets/pauses.ts";
+import { BudgetShares } from "./budgets/shares.ts";
 import { type Address, formatAddress } from "./config/address.ts";
 import type { Config } from "./config/config.ts";
 import { ConversationReads } from "./conversations/conversation-reads.ts";
@@ -222,7 +223,12 @@ export async function startService(
 	opened.use(forwarding.sink);
 	opened.use(forwarding.tracesSink);
 	let follower: BudgetFollower | undefined;
-	const budgets = new Budgets({ store, audit, now: Date.now, onChange: () => follower?.poke() });
+	const shares = new BudgetShares(store, reads, Date.now);
+	const onBudgets = () => {
+		follower?.poke();
+		shares.forget();
+	};
+	const budgets = new Budgets({ store, audit, now: Date.now, onChange: onBudgets });
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const { counts, senders } = reads.of({ owner: undefined });
 	const info = serviceInfo(config, () => readiness.passes("store"));
@@ -273,6 +279,7 @@ export async function startService(
 		refused: { counts: () => refusedPosts.counts, usage: () => store.refusedPosts.usage() },
 		reconciled: () => reconciler.figures,
 		forwarded: forwarding.figures,
+		budgets: () => shares.largest(),
 		counts: {
 			byStatus: async () => (await counts.count({ groupBy: "status" })).counts,
 			silent: () => countSilent(counts),

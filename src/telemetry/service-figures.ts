@@ -72,6 +72,8 @@ export interface ServiceFigures {
 	/** What was fetched from agent servers since the start, by agent server. */
 	readonly reconciled: () => readonly ReconciledServer[];
 	readonly forwarded: () => Promise<readonly ForwardedEndpoint[]>;
+	/** The parts of budgets that are spent, at most 64. Rejects when the store cannot be read. */
+	readonly budgets: () => Promise<readonly { readonly name: string; readonly owner: string; readonly share: number }[]>;
 	/** Numbers of conversations and senders, read from the store. */
 	readonly counts: ConversationFigures;
 	readonly log: Pick<Logger, "droppedLines">;
@@ -131,6 +133,16 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 	);
 	addReconcileFigures(metrics, figures);
 	addForwardFigures(metrics, figures);
+	metrics.gauge(
+		{
+			name: "conversations.budget.share",
+			unit: "",
+			description: "Part of a budget that is spent in its present period; 1 is all of it",
+		},
+		orNothing(async () =>
+			(await figures.budgets()).map(({ name, owner, share }) => ({ value: share, labels: { budget: name, owner } })),
+		),
+	);
 	addWorkFigures(metrics, figures);
 	addStoreFigures(metrics, figures);
 	addViewFigures(metrics, figures);

@@ -7,6 +7,7 @@ import { parser as promql } from "@prometheus-io/lezer-promql";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { z } from "zod";
+import { BudgetService } from "../../gen/conversations/v1/budget_service_pb.js";
 import {
 	ConversationIngestService,
 	IngestConversationRequestSchema,
@@ -47,6 +48,7 @@ beforeAll(async () => {
 		});
 		const asked = { name: "hook", url: "https://receiver.example/", changes: ["GAP"] };
 		await clientOf(ForwardingService, before, "connect", KEY).createEndpoint(asked);
+		await clientOf(BudgetService, before, "connect", KEY).createBudget({ name: "team", amount: 2 });
 	}
 	service = await ServiceProcess.start(folder.file("conversations.db"), {
 		ACCESS_KEYS,

@@ -1,0 +1,39 @@
+import { randomUUID } from "node:crypto";
+import { describe, expect, test } from "vitest";
+import { BudgetShares } from "../../src/budgets/shares.ts";
+import { ADMIN, stores, TestBudgets } from "./harness.ts";
+
+describe.each(stores())("with $engine", ({ make }) => {
+	test("the largest shares of budgets with an amount are read once a minute, and when budgets have changed", async () => {
+		await using test = new TestBudgets(await (await make())());
+		test.goTo("2026-01-10T12:00:00Z");
+		const shares = new BudgetShares(test.store, test.reads, () => test.now);
+		expect(await shares.largest()).toEqual([]);
+		await test.create("cost", { amount: 4 });
+		await test.create("small", { amount: 1.2 });
+		await test.create("quiet", { silentMinutes: 10 });
+		const id = randomUUID();
+		const call = { cost: 3, at: test.now };
+		await test.post(id, [call]);
+		expect(await shares.largest()).toEqual([]);
+		shares.forget();
+		const first = [
+			{ name: "small", owner: "", share: 2.5 },
+			{ name: "cost", owner: "", share: 0.75 },
+		];
+		expect(await shares.largest()).toEqual(first);
+		await test.post(id, [call, { ...call, cost: 9 }]);
+		expect(await shares.largest()).toEqual(first);
+		test.goTo("2026-01-10T12:02:00Z");
+		const second = [
+			{ name: "small", owner: "", share: 10 },
+			{ name: "cost", owner: "", share: 3 },
+		];
+		expect(await shares.largest()).toEqual(second);
+		for (let n = 0; n < 63; n += 1) await test.budgets.create({ name: `${n}`, owner: "red" }, { amount: 1 }, ADMIN);
+		shares.forget();
+		const largest = await shares.largest();
+		expect(largest.slice(0, 3)).toEqual([...second, { name: "0", owner: "red", share: 0 }]);
+		expect(largest).toHaveLength(64);
+	});
+});
