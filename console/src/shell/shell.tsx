@@ -25,6 +25,7 @@ const PAGES = {
 	usage: { title: "Usage", view: loadedPage(() => import("../pages/usage/view.tsx")) },
 	senders: { title: "Senders", view: loadedPage(() => import("../pages/senders/view.tsx")) },
 	forwarding: { title: "Forwarding", view: loadedPage(() => import("../pages/forwarding/view.tsx")) },
+	budgets: { title: "Budgets", view: loadedPage(() => import("../pages/budgets/view.tsx")) },
 	about: { title: "About", view: loadedPage(() => import("../pages/about/view.tsx")) },
 	search: { title: "Search", view: loadedPage(() => import("../pages/search/view.tsx")) },
 	compare: { title: "Compare", view: loadedPage(() => import("../pages/compare/view.tsx")) },
@@ -48,7 +49,7 @@ function loadedPage<Props extends object>(
 
 type PageName = keyof typeof PAGES;
 const NAMES: readonly PageName[] = ["conversations", "usage", "senders", "about"];
-const ALL_NAMES: readonly PageName[] = [...NAMES, "forwarding", "search", "compare"];
+const ALL_NAMES: readonly PageName[] = [...NAMES, "forwarding", "budgets", "search", "compare"];
 
 /** The page of the address, with the navigation above it. */
 export function Shell() {
@@ -68,7 +69,7 @@ function Pages() {
 			</button>
 			<header class="top">
 				<nav aria-label="Pages">
-					{(mayForward ? NAMES.toSpliced(-1, 0, "forwarding") : NAMES).map((page) => (
+					{(mayForward ? NAMES.toSpliced(-1, 0, "forwarding", "budgets") : NAMES).map((page) => (
 						<a key={page} href={addressOf([page])} aria-current={page === name ? "page" : undefined}>
 							{PAGES[page].title}
 						</a>
