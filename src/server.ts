@@ -309,6 +309,10 @@ export async function startService(
 		opened.use(await socket.catch((error: unknown) => void log.commandsUnreachable(error)));
 	}
 
+	// Before the first scrape, which has the figures of all endpoints.
+	await followTraces(store, config.traces?.url, Date.now());
+	forwarding.attach(opened.use(new Forwarder(forwarding.options)));
+
 	// At the end, because the key is shown only once, and a start that fails later would lose it.
 	const newKey = makesFirstKey(config) ? await accessKeys.createFirst() : undefined;
 	if (newKey !== undefined) {
@@ -350,8 +354,6 @@ export async function startService(
 	);
 	opened.defer(() => indexing);
 
-	await followTraces(store, config.traces?.url, Date.now());
-	forwarding.attach(opened.use(new Forwarder(forwarding.options)));
 	const noticing = noticeGaps(forwarding.gaps, stopping.signal);
 	opened.defer(() => noticing);
 	const holder = randomUUID();
