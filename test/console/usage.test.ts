@@ -159,9 +159,13 @@ test("the dearest conversations of a range have what they cost in it, and a clic
 	await goTo(page, "#/usage?range=yesterday&model=model-of-two-days");
 	await expect.poll(async () => (await cells())[1]).toBe("$2.00");
 	const plot = page.locator(".chart .u-over");
-	const { width, height } = (await plot.boundingBox()) ?? { width: 0, height: 0 };
-	await plot.click({ position: { x: width / 2, y: height * 0.8 } });
-	await expect.poll(() => page.url()).toContain("of=model-of-two-days");
+	// The chart may be drawn anew between its measuring and the click.
+	const clicked = async () => {
+		const { width, height } = (await plot.boundingBox()) ?? { width: 0, height: 0 };
+		await plot.click({ position: { x: width / 2, y: height * 0.8 } });
+		return page.url();
+	};
+	await expect.poll(clicked, { interval: 1_000 }).toContain("of=model-of-two-days");
 	await page.getByRole("heading", { name: /^Conversations that cost most in .* · model-of-two-days$/ }).waitFor();
 	await expect.poll(async () => (await cells())[1]).toBe("$2.00");
 	const chosen = page.url();
