@@ -56,6 +56,8 @@ export async function goTo(page: Page, address: string): Promise<void> {
 
 /** Asserts that axe-core finds no violation of WCAG 2.2 AA. */
 export async function expectAccessible(page: Page): Promise<void> {
+	// What is being loaded anew is pale for a moment.
+	await expect.poll(() => page.locator(".stale").count()).toBe(0);
 	await page.evaluate(axe.source);
 	// As text, because the page's own types are not those of Node.js.
 	const found: string = await page.evaluate(`axe
