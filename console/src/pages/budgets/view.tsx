@@ -9,6 +9,7 @@ import {
 	type BudgetSpender,
 	BudgetState,
 } from "../../../../gen/conversations/v1/budget_service_pb.js";
+import { ColumnHeads } from "../../parts/column-heads.tsx";
 import { cost, full } from "../../parts/format.ts";
 import { Notice, ProblemLine, ProblemNotice } from "../../parts/notice.tsx";
 import { KEY_REFUSED, type Problem, problemOf, transport } from "../../service/service.ts";
@@ -63,15 +64,7 @@ export default function BudgetsPage() {
 			<h1 class="visually-hidden">Budgets</h1>
 			<div class="scroll" role="region" aria-label="Budgets" tabIndex={0}>
 				<table class="card wide">
-					<thead>
-						<tr>
-							{COLUMNS.map((title) => (
-								<th key={title} scope="col" class={NUMBERS.has(title) ? "number" : ""}>
-									{title}
-								</th>
-							))}
-						</tr>
-					</thead>
+					<ColumnHeads titles={COLUMNS} numbers={NUMBERS} />
 					<tbody>
 						{list.value.map((one) => (
 							<Line key={`${one.owner}/${one.name}`} budget={one} />

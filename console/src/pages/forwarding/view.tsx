@@ -2,6 +2,7 @@ import "./style.css";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { type Endpoint, EndpointState } from "../../../../gen/conversations/v1/forwarding_service_pb.js";
+import { ColumnHeads } from "../../parts/column-heads.tsx";
 import { full } from "../../parts/format.ts";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { Ago } from "../../parts/time.tsx";
@@ -57,15 +58,7 @@ export default function ForwardingPage() {
 			) : (
 				<div class="scroll" role="region" aria-label="Endpoints" tabIndex={0}>
 					<table class="card wide">
-						<thead>
-							<tr>
-								{COLUMNS.map((title) => (
-									<th key={title} scope="col" class={NUMBERS.has(title) ? "number" : ""}>
-										{title}
-									</th>
-								))}
-							</tr>
-						</thead>
+						<ColumnHeads titles={COLUMNS} numbers={NUMBERS} />
 						<tbody>
 							{list.value.map((one) => (
 								<Line key={`${one.owner}/${one.name}`} endpoint={one} />

@@ -2,6 +2,7 @@ import { durationMs } from "@bufbuild/protobuf/wkt";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { Sender } from "../../../../gen/conversations/v1/conversation_sender_service_pb.js";
+import { ColumnHeads } from "../../parts/column-heads.tsx";
 import { duration, full } from "../../parts/format.ts";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { Ago } from "../../parts/time.tsx";
@@ -65,15 +66,7 @@ export default function SendersPage() {
 			<h1 class="visually-hidden">Senders</h1>
 			<div class="scroll" role="region" aria-label="Senders" tabIndex={0}>
 				<table class="card wide">
-					<thead>
-						<tr>
-							{COLUMNS.map((title) => (
-								<th key={title} scope="col" class={NUMBERS.has(title) ? "number" : ""}>
-									{title}
-								</th>
-							))}
-						</tr>
-					</thead>
+					<ColumnHeads titles={COLUMNS} numbers={NUMBERS} />
 					<tbody>
 						{list.value.map((sender) => (
 							<Line key={sender.name} sender={sender} />
