@@ -12,8 +12,8 @@ import {
 import { ColumnHeads } from "../../parts/column-heads.tsx";
 import { cost, full } from "../../parts/format.ts";
 import { Notice, ProblemLine, ProblemNotice } from "../../parts/notice.tsx";
-import { KEY_REFUSED, type Problem, problemOf, transport } from "../../service/service.ts";
-import { signOut } from "../../service/session.ts";
+import { usePolled } from "../../service/polled.ts";
+import { type Problem, problemOf, transport } from "../../service/service.ts";
 import { addressOf, query } from "../../shell/route.ts";
 import { useTitle } from "../../shell/title.ts";
 
@@ -33,22 +33,7 @@ const STATES: Readonly<Record<BudgetState, string>> = {
 /** The budgets with what is spent of them, and what spends the one in the address. */
 export default function BudgetsPage() {
 	useTitle("Budgets");
-	const list = useSignal<readonly Budget[] | undefined>(undefined);
-	const problem = useSignal<Problem | undefined>(undefined);
-	const load = async (): Promise<void> => {
-		try {
-			list.value = (await client.listBudgets({})).budgets;
-			problem.value = undefined;
-		} catch (error) {
-			problem.value = problemOf(error);
-			if (problem.value.kind === "key") signOut(KEY_REFUSED);
-		}
-	};
-	useEffect(() => {
-		void load();
-		const timer = setInterval(() => void load(), INTERVAL);
-		return () => clearInterval(timer);
-	}, []);
+	const { list, problem } = usePolled(async () => (await client.listBudgets({})).budgets, INTERVAL);
 	if (problem.value !== undefined) return <ProblemNotice problem={problem.value} />;
 	if (list.value === undefined) return <Notice title="Loading…" />;
 	if (list.value.length === 0)

@@ -1,13 +1,12 @@
 import "./style.css";
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
 import { type Endpoint, EndpointState } from "../../../../gen/conversations/v1/forwarding_service_pb.js";
 import { ColumnHeads } from "../../parts/column-heads.tsx";
 import { full } from "../../parts/format.ts";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { Ago } from "../../parts/time.tsx";
-import { KEY_REFUSED, type Problem, problemOf } from "../../service/service.ts";
-import { signOut } from "../../service/session.ts";
+import { usePolled } from "../../service/polled.ts";
+import { problemOf } from "../../service/service.ts";
 import { addressOf, go, query } from "../../shell/route.ts";
 import { useTitle } from "../../shell/title.ts";
 import { EndpointView } from "./endpoint.tsx";
@@ -28,22 +27,7 @@ const STATES: Readonly<Record<EndpointState, string>> = {
 /** The endpoints to which the service sends what happens, and the deliveries of the one in the address. */
 export default function ForwardingPage() {
 	useTitle("Forwarding");
-	const list = useSignal<readonly Endpoint[] | undefined>(undefined);
-	const problem = useSignal<Problem | undefined>(undefined);
-	const load = async (): Promise<void> => {
-		try {
-			list.value = (await client.listEndpoints({})).endpoints;
-			problem.value = undefined;
-		} catch (error) {
-			problem.value = problemOf(error);
-			if (problem.value.kind === "key") signOut(KEY_REFUSED);
-		}
-	};
-	useEffect(() => {
-		void load();
-		const timer = setInterval(() => void load(), INTERVAL);
-		return () => clearInterval(timer);
-	}, []);
+	const { list, problem, load } = usePolled(async () => (await client.listEndpoints({})).endpoints, INTERVAL);
 	if (problem.value !== undefined) return <ProblemNotice problem={problem.value} />;
 	if (list.value === undefined) return <Notice title="Loading…" />;
 	const [name, owner] = [query.value.get("endpoint"), query.value.get("owner") ?? ""];

@@ -1,13 +1,11 @@
 import { durationMs } from "@bufbuild/protobuf/wkt";
-import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
 import type { Sender } from "../../../../gen/conversations/v1/conversation_sender_service_pb.js";
 import { ColumnHeads } from "../../parts/column-heads.tsx";
 import { duration, full } from "../../parts/format.ts";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { Ago } from "../../parts/time.tsx";
-import { KEY_REFUSED, type Problem, problemOf, senders } from "../../service/service.ts";
-import { signOut } from "../../service/session.ts";
+import { usePolled } from "../../service/polled.ts";
+import { senders } from "../../service/service.ts";
 import { addressOf } from "../../shell/route.ts";
 import { useTitle } from "../../shell/title.ts";
 import { RefusedPosts } from "./refused.tsx";
@@ -32,22 +30,7 @@ const NUMBERS: ReadonlySet<string> = new Set(["Running", "Records", "Events"]);
 /** Who posts, who is silent, whose clock is wrong, and whose posts are refused. */
 export default function SendersPage() {
 	useTitle("Senders");
-	const list = useSignal<readonly Sender[] | undefined>(undefined);
-	const problem = useSignal<Problem | undefined>(undefined);
-	useEffect(() => {
-		const load = async (): Promise<void> => {
-			try {
-				list.value = (await senders.listSenders({})).senders;
-				problem.value = undefined;
-			} catch (error) {
-				problem.value = problemOf(error);
-				if (problem.value.kind === "key") signOut(KEY_REFUSED);
-			}
-		};
-		void load();
-		const timer = setInterval(() => void load(), INTERVAL);
-		return () => clearInterval(timer);
-	}, []);
+	const { list, problem } = usePolled(async () => (await senders.listSenders({})).senders, INTERVAL);
 	if (problem.value !== undefined) return <ProblemNotice problem={problem.value} />;
 	if (list.value === undefined) return <Notice title="Loading…" />;
 	if (list.value.length === 0)
