@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { MIN_BATCHES } from "../src/conversations/senders/clock-skew.ts";
+import { MIN_BATCHES } from "../src/conversations/senders.ts";
 import { DESKTOP, TestBrowser } from "../test/console/browser.ts";
 import { eventsOf, post, postSample, recordOf, SAMPLES, type Sample, said, sampleId } from "../test/console/samples.ts";
 import { visitWithKey } from "../test/console/visit.ts";

@@ -113,7 +113,7 @@ describe("the modules of src import only what they may", () => {
 	test("config imports only scopes and keys, URLs, rules of retention, and settings of the log and of OpenTelemetry", () => {
 		const settings = /^telemetry\/(?:log|log-format|otel-settings)\.ts$/;
 		const addresses = /^(?:store\/database|reconcile\/address)\.ts$/;
-		const rules = /^conversations\/retention\/rules\.ts$/;
+		const rules = /^conversations\/retention\.ts$/;
 		expect(forbiddenImports("config/", /^access\/keys\.ts$/, addresses, rules, settings)).toEqual([]);
 	});
 

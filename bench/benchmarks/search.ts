@@ -5,7 +5,7 @@ import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversa
 import { SearchOrder } from "../../gen/conversations/v1/conversation_search_service_pb.js";
 import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type Config, readConfig } from "../../src/config/config.ts";
-import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
+import { UpdateParser } from "../../src/conversations/ingest/ingest.ts";
 import { SearchConversations, type SearchRequest } from "../../src/conversations/read/search.ts";
 import { visibleStore } from "../../src/conversations/read/visible-store.ts";
 import { EventFormat } from "../../src/events/event-format.ts";

@@ -30,12 +30,11 @@ import {
 	RetryRefusedPostsRequestSchema,
 } from "../../gen/conversations/v1/refused_post_service_pb.js";
 import { GROUPS as COUNT_GROUPS } from "../../src/conversations/read/count.ts";
-import { MAX_VALUES } from "../../src/conversations/read/event-filter.ts";
+import { MAX_VALUES } from "../../src/conversations/read/events.ts";
 import { AGENT_KINDS, MAX_IDS, MAX_TAGS, MAX_TITLE_TEXT } from "../../src/conversations/read/filter.ts";
 import { FIRST_SEQUENCE } from "../../src/conversations/read/get.ts";
 import { MAX_GROUPS, MAX_TOP, GROUPS as USAGE_GROUPS } from "../../src/conversations/read/report-usage.ts";
-import { REFUSED_ID } from "../../src/conversations/refused/list-refused-posts.ts";
-import { MAX_IDS as MAX_RETRIED } from "../../src/conversations/refused/retry.ts";
+import { MAX_IDS as MAX_RETRIED, REFUSED_ID } from "../../src/conversations/refused/list-and-retry.ts";
 import { packageJson } from "../../src/package-json.ts";
 import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-value.ts";
 import { deriveJsonSchemas, type JsonSchemas } from "../../src/record/json-schema.ts";

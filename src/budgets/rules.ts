@@ -1,7 +1,7 @@
 import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
 import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
 import { conditionsOf } from "../conversations/read/filter.ts";
-import { decodeSummary } from "../conversations/read/stored-summary.ts";
+import { decodeSummary } from "../conversations/read/records.ts";
 import { type Condition, microsecondsOf } from "../store/condition.ts";
 import type { Store } from "../store/store.ts";
 import type { Settings } from "./spending.ts";

@@ -7,7 +7,7 @@ import { AccessKeys, COMMAND } from "../access/access-keys.ts";
 import { Audit } from "../access/audit.ts";
 import { StoredKeys } from "../access/stored-keys.ts";
 import type { Config } from "../config/config.ts";
-import { EraseConversations, onErasedOf } from "../conversations/erase/erase.ts";
+import { EraseConversations, onErasedOf } from "../conversations/erase.ts";
 import { accessKeyMethods } from "../rpc/access-key-methods.ts";
 import { eraseMethods } from "../rpc/erase-methods.ts";
 import { inProcessTransport } from "../rpc/in-process.ts";

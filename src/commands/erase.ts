@@ -6,7 +6,7 @@ import { ConversationEraseService } from "../../gen/conversations/v1/conversatio
 import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { Config } from "../config/config.ts";
-import { statusNamed } from "../conversations/status.ts";
+import { statusNamed } from "../conversations/read/filter.ts";
 import { callAsCommand } from "./admin.ts";
 
 /** The command `erase`. It is a client of `ConversationEraseService`. */

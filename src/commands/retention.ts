@@ -1,6 +1,6 @@
 import { ConversationEraseService } from "../../gen/conversations/v1/conversation_erase_service_pb.js";
 import type { Config } from "../config/config.ts";
-import { dueBy } from "../conversations/retention/rules.ts";
+import { dueBy } from "../conversations/retention.ts";
 import { callAsCommand } from "./admin.ts";
 import { tableOf } from "./output.ts";
 

@@ -11,7 +11,7 @@ import {
 import type { Config } from "../config/config.ts";
 import { ConversationReads } from "../conversations/conversation-reads.ts";
 import { RefusedPosts } from "../conversations/refused/refused-posts.ts";
-import { ClockSkews } from "../conversations/senders/clock-skew.ts";
+import { ClockSkews } from "../conversations/senders.ts";
 import { ServiceError } from "../errors.ts";
 import { EventFormat } from "../events/event-format.ts";
 import { RecordFormat } from "../record/record-format.ts";

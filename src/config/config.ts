@@ -1,7 +1,7 @@
 import { createSecretKey, type KeyObject } from "node:crypto";
 import type { z } from "zod";
 import type { KeyEntry, Principal } from "../access/keys.ts";
-import type { RetentionRule } from "../conversations/retention/rules.ts";
+import type { RetentionRule } from "../conversations/retention.ts";
 import type { Database, PostgresSettings, PostgresUrl } from "../store/database.ts";
 import type { LogLevel } from "../telemetry/log.ts";
 import type { LogFormat } from "../telemetry/log-format.ts";

@@ -3,7 +3,7 @@ import { validateHeaderName, validateHeaderValue } from "node:http";
 import { isIPv4, isIPv6 } from "node:net";
 import { z } from "zod";
 import { defaultScopes, hashKey, type KeyEntry, OWNER, type Principal, type Scope, scopes } from "../access/keys.ts";
-import type { RetentionRule } from "../conversations/retention/rules.ts";
+import type { RetentionRule } from "../conversations/retention.ts";
 import { parseAgentServer } from "../reconcile/address.ts";
 import { isPostgresUrl, type PostgresUrl, parsePostgresUrl } from "../store/database.ts";
 import type { Address } from "./address.ts";

@@ -4,28 +4,23 @@ import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
 import type { StoredEvent } from "../store/events.ts";
 import type { StoredUpdate } from "../store/updates.ts";
-import { EraseConversations, type OnErased } from "./erase/erase.ts";
+import { EraseConversations, type OnErased } from "./erase.ts";
 import { CountConversations } from "./read/count.ts";
-import { EventViews } from "./read/event-view.ts";
-import { ListConversationEvents } from "./read/events.ts";
+import { EventViews, ListConversationEvents } from "./read/events.ts";
 import { ListConversationGaps } from "./read/gaps.ts";
 import { GetConversation } from "./read/get.ts";
-import type { LargeRecords } from "./read/large-records.ts";
 import { ListConversations } from "./read/list.ts";
-import type { OnUnreadable } from "./read/record-opener.ts";
+import type { LargeRecords, OnUnreadable } from "./read/records.ts";
 import { ReportUsage } from "./read/report-usage.ts";
 import { SearchConversations } from "./read/search.ts";
-import { UpdateViews } from "./read/update-view.ts";
-import { ListConversationUpdates } from "./read/updates.ts";
+import { ListConversationUpdates, UpdateViews } from "./read/updates.ts";
 import { type StoreReads, visibleStore } from "./read/visible-store.ts";
-import { ListRefusedPosts } from "./refused/list-refused-posts.ts";
+import { ListRefusedPosts } from "./refused/list-and-retry.ts";
 import type { RefusedPosts } from "./refused/refused-posts.ts";
-import type { ClockSkews } from "./senders/clock-skew.ts";
-import { ListSenders } from "./senders/list-senders.ts";
-import { EventWatches, type EventWatchRequest } from "./watch/event-watches.ts";
+import { type ClockSkews, ListSenders } from "./senders.ts";
 import type { RecentEntries } from "./watch/recent-entries.ts";
-import { UpdateWatches, type UpdateWatchRequest } from "./watch/update-watches.ts";
 import type { WatchOptions } from "./watch/watch.ts";
+import { EventWatches, type EventWatchRequest, UpdateWatches, type UpdateWatchRequest } from "./watch/watches.ts";
 
 /** Everything that a caller can read, watch and erase. It is limited to what the caller may see. */
 export interface Reads {

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { conditionsOf } from "../conversations/read/filter.ts";
-import { encodeSummary } from "../conversations/read/stored-summary.ts";
+import { encodeSummary } from "../conversations/read/records.ts";
 import { stringifyExactJson } from "../record/json/exact-json.ts";
 import type { ExactJson } from "../record/json/json-value.ts";
 import { meetingQuery } from "../store/erased-updates.ts";

@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { ConversationEventFilterSchema, EventOrder } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { Reads } from "../conversations/conversation-reads.ts";
-import { decodeSummary, encodeSummary } from "../conversations/read/stored-summary.ts";
+import { decodeSummary, encodeSummary } from "../conversations/read/records.ts";
 import { ServiceError } from "../errors.ts";
 import { stringifyExactJson } from "../record/json/exact-json.ts";
 import type { DeliveryRow, EndpointRow } from "../store/forwarding.ts";

@@ -1,8 +1,7 @@
 import type { CallSignal } from "../call-signal.ts";
 import type { EventIntake } from "../conversations/ingest/event-ingest.ts";
 import type { Intake } from "../conversations/ingest/ingest.ts";
-import type { ComparedRecords } from "../conversations/read/comparable-record.ts";
-import type { LargeRecords } from "../conversations/read/large-records.ts";
+import type { ComparedRecords, LargeRecords } from "../conversations/read/records.ts";
 import { ServiceError } from "../errors.ts";
 import type {
 	AppliedFetch,

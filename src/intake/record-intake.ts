@@ -1,6 +1,6 @@
-import { UpdateParser } from "../conversations/ingest/update-parser.ts";
-import { type ComparedRecords, changedPaths } from "../conversations/read/comparable-record.ts";
+import { UpdateParser } from "../conversations/ingest/ingest.ts";
 import { recordJson } from "../conversations/read/get.ts";
+import { type ComparedRecords, changedPaths } from "../conversations/read/records.ts";
 import type { EventFormat } from "../events/event-format.ts";
 import { type ApplyRequest, type FetchedRequest, RecordUpdater } from "../events/record-updater.ts";
 import { compact } from "../memory.ts";

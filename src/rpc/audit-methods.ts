@@ -3,8 +3,7 @@ import { AuditService } from "../../gen/conversations/v1/audit_service_pb.js";
 import { ConversationView, SecretsMode } from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { Audit } from "../access/audit.ts";
 import type { Principal } from "../access/keys.ts";
-import { pageSize } from "../conversations/read/page.ts";
-import { readPageToken, writePageToken } from "../conversations/read/page-token.ts";
+import { pageSize, readPageToken, writePageToken } from "../conversations/read/page.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import { type RpcMethod, unary } from "./rpc-method.ts";
 

@@ -9,8 +9,7 @@ import {
 	ResumeFrom,
 } from "../../gen/conversations/v1/forwarding_service_pb.js";
 import { invalid } from "../conversations/read/filter.ts";
-import { pageSize } from "../conversations/read/page.ts";
-import { readPageToken, writePageToken } from "../conversations/read/page-token.ts";
+import { pageSize, readPageToken, writePageToken } from "../conversations/read/page.ts";
 import { type Endpoints, filterOf } from "../forward/endpoints.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import { type DeliveryRow, deliveryStates, type ListedEndpoint, type Try } from "../store/forwarding.ts";

@@ -1,7 +1,7 @@
 import { RefusedPostService } from "../../gen/conversations/v1/refused_post_service_pb.js";
 import type { Audit } from "../access/audit.ts";
 import type { ConversationReads } from "../conversations/conversation-reads.ts";
-import type { RetryRefusedPosts } from "../conversations/refused/retry.ts";
+import type { RetryRefusedPosts } from "../conversations/refused/list-and-retry.ts";
 import { type RpcMethod, unary } from "./rpc-method.ts";
 
 /** The methods of `RefusedPostService`. */

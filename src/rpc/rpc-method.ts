@@ -12,7 +12,7 @@ import {
 } from "@bufbuild/protobuf";
 import type { Principal } from "../access/keys.ts";
 import type { CallSignal } from "../call-signal.ts";
-import { encodeMessage } from "../conversations/read/encoded-field.ts";
+import { encodeMessage } from "../conversations/read/records.ts";
 import type { WatchBatch } from "../conversations/watch/watch.ts";
 import { ServiceError, withConversation } from "../errors.ts";
 

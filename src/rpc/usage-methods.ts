@@ -1,5 +1,5 @@
 import { ConversationUsageService } from "../../gen/conversations/v1/conversation_usage_service_pb.js";
-import { NOTHING_REBUILT, type RebuiltUsage, rebuildUsage } from "../conversations/rebuild-usage.ts";
+import { NOTHING_REBUILT, type RebuiltUsage, rebuildUsage } from "../conversations/read/report-usage.ts";
 import type { Store } from "../store/store.ts";
 import { COST_UNITS } from "../usage/ledger.ts";
 import { type RpcMethod, unary } from "./rpc-method.ts";

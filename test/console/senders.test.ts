@@ -3,7 +3,7 @@ import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { ListSendersResponseSchema } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
-import { MIN_BATCHES } from "../../src/conversations/senders/clock-skew.ts";
+import { MIN_BATCHES } from "../../src/conversations/senders.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { TestBrowser } from "./browser.ts";
 import { eventsOf, post, postSample, SAMPLES, said } from "./samples.ts";

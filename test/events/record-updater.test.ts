@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
+import { UpdateParser } from "../../src/conversations/ingest/ingest.ts";
 import { EventFormat } from "../../src/events/event-format.ts";
 import { RecordUpdater } from "../../src/events/record-updater.ts";
 import { STATE_UPDATE } from "../../src/events/state-update.ts";

@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { copyFileSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { EraseConversations } from "../../src/conversations/erase/erase.ts";
+import { EraseConversations } from "../../src/conversations/erase.ts";
 import { ServiceError } from "../../src/errors.ts";
 import { idDigest } from "../../src/store/erasure.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";

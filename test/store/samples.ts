@@ -4,7 +4,7 @@ import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversa
 import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { CallSignal } from "../../src/call-signal.ts";
-import { statusNamed } from "../../src/conversations/status.ts";
+import { statusNamed } from "../../src/conversations/read/filter.ts";
 import { fromMicroseconds } from "../../src/record/json/scalars.ts";
 import type { Condition } from "../../src/store/condition.ts";
 import type { StoredConversation } from "../../src/store/conversation-lists.ts";

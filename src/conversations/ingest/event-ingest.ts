@@ -18,12 +18,11 @@ import { parseUuid } from "../../record/json/scalars.ts";
 import { mergeDeltas, mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import type { AppendedEvents, EventEffect, NewEvents, RecordState } from "../../store/event-batch.ts";
 import type { EventCondition } from "../../store/event-condition.ts";
-import type { Poster } from "../../store/owners.ts";
-import { ownerRefusal } from "../../store/owners.ts";
+import { ownerRefusal, type Poster } from "../../store/owners.ts";
 import type { Store } from "../../store/store.ts";
 import type { StoredRecord } from "../../store/stored-record.ts";
 import type { Logger } from "../../telemetry/log.ts";
-import type { ClockSkews } from "../senders/clock-skew.ts";
+import type { ClockSkews } from "../senders.ts";
 import type { GapLog } from "./gap-log.ts";
 
 /** Reads events from request bodies and applies them to records, here or on another thread. */

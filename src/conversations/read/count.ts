@@ -9,8 +9,7 @@ import {
 import type { CountGroup } from "../../store/conversation-lists.ts";
 import { LASTING_GAP } from "../../store/gaps.ts";
 import type { Store } from "../../store/store.ts";
-import { nameOfStatus } from "../status.ts";
-import { conditionsOf, invalid, wellFormed } from "./filter.ts";
+import { conditionsOf, invalid, nameOfStatus, wellFormed } from "./filter.ts";
 
 /** What is counted. */
 export interface CountRequest {

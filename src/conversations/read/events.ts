@@ -1,17 +1,30 @@
+import { create } from "@bufbuild/protobuf";
 import {
 	type ConversationEventEntry,
+	ConversationEventEntrySchema,
 	type ConversationEventFilter,
+	ConversationEventFilterSchema,
 	EventOrder,
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
+import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
+import { ServiceError } from "../../errors.ts";
+import { type EventFormat, toMessage } from "../../events/event-format.ts";
+import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
+import { type EventCondition, MAX_ID_LENGTH } from "../../store/event-condition.ts";
 import type { StoredEvent } from "../../store/events.ts";
 import type { Store } from "../../store/store.ts";
-import { type EntryLog, type EventFilter, eventLog } from "./entry-log.ts";
-import { eventConditionsOf } from "./event-filter.ts";
-import type { EventText, EventViews } from "./event-view.ts";
-import { invalid } from "./filter.ts";
-import { type LogPage, type LogPageRequest, readLogPage } from "./log-page.ts";
+import {
+	type EntryLog,
+	type EventFilter,
+	eventLog,
+	type LogPage,
+	type LogPageRequest,
+	readLogPage,
+} from "./entry-log.ts";
+import { conditionsOfFields, type FilterFields, invalid, timeBound, wellFormed } from "./filter.ts";
 import { MAX_PAGE_BYTES } from "./page.ts";
+import { type OnUnreadable, tryRead } from "./records.ts";
 
 /** Which events are requested, and how they are shown. */
 export interface EventsRequest extends LogPageRequest {
@@ -68,4 +81,106 @@ function isNewestFirst(order: EventOrder = EventOrder.UNSPECIFIED): boolean {
 	if (order === EventOrder.NEWEST_FIRST) return true;
 	if (order === EventOrder.UNSPECIFIED || order === EventOrder.OLDEST_FIRST) return false;
 	throw invalid("order", "is not a known order");
+}
+
+/** Maximum number of kinds, and of sources, in one filter. */
+export const MAX_VALUES = 32;
+
+const FIELDS: FilterFields<ConversationEventFilter, EventCondition> = {
+	kinds: (values, name) => oneOf("kind", values, name),
+	sources: (values, name) => oneOf("source", values, name),
+	happenedFrom: (value, name) => (value === undefined ? [] : [{ kind: "happened", from: timeBound(value, name) }]),
+	happenedTo: (value, name) => (value === undefined ? [] : [{ kind: "happened", to: timeBound(value, name) }]),
+	kindsNot: (values, name) => {
+		const [condition] = oneOf("kind", values, name);
+		return condition?.kind === "one_of" ? [{ kind: "none_of", field: "kind", values: condition.values }] : [];
+	},
+	eventId(value, name) {
+		if (value === "") return [];
+		if ([...value].length > MAX_ID_LENGTH) throw invalid(name, `must have at most ${MAX_ID_LENGTH} characters`);
+		return [{ kind: "id", value: wellFormed(value, name) }];
+	},
+};
+
+/**
+ * Returns the conditions of a filter of events.
+ *
+ * @param prefix text before the name of a field in error messages
+ * @throws ServiceError `invalid_argument` that names the field, or when the filter has an unknown field
+ */
+export function eventConditionsOf(filter: ConversationEventFilter | undefined, prefix = "filter."): EventCondition[] {
+	return conditionsOfFields(ConversationEventFilterSchema, FIELDS, filter, prefix);
+}
+
+/** Sorts the values and removes repetitions, so that equal filters have equal page tokens and share messages. */
+function oneOf(field: "kind" | "source", values: readonly string[], name: string): EventCondition[] {
+	if (values.length > MAX_VALUES) throw invalid(name, `must have at most ${MAX_VALUES} values`);
+	if (values.length === 0) return [];
+	return [{ kind: "one_of", field, values: [...new Set(values)].map((value) => wellFormed(value, name)).sort() }];
+}
+
+/** An event as its JSON text. */
+export interface EventText extends Pick<StoredEvent, "sequence" | "receivedAt" | "happenedAt" | "sender" | "origin"> {
+	/** Undefined when the stored event cannot be read. */
+	readonly text: string | undefined;
+}
+
+/** Builds the views of stored events that readers receive. The view of an unreadable event lacks the event itself. */
+export class EventViews {
+	readonly #format: Pick<EventFormat, "open">;
+	readonly #onUnreadable: OnUnreadable;
+
+	constructor(format: Pick<EventFormat, "open">, onUnreadable: OnUnreadable) {
+		this.#format = format;
+		this.#onUnreadable = onUnreadable;
+	}
+
+	/** Returns the event as JSON text. */
+	toText(stored: StoredEvent, secrets: SecretsForm): EventText {
+		const { sequence, receivedAt, happenedAt, sender, origin } = stored;
+		const text = tryRead(stored, this.#onUnreadable, () => this.#open(stored, secrets));
+		return { sequence, receivedAt, happenedAt, sender, origin, text };
+	}
+
+	/** Returns the event as a message. */
+	toEntry(stored: StoredEvent, secrets: SecretsForm): ConversationEventEntry {
+		const { sequence, conversationId, receivedAt, happenedAt, sender, origin } = stored;
+		const event = tryRead(stored, this.#onUnreadable, () => toMessage(this.#open(stored, secrets)));
+		return create(ConversationEventEntrySchema, {
+			sequence,
+			conversationId,
+			receivedAt: fromMicroseconds(receivedAt),
+			happenedAt: fromMicroseconds(happenedAt),
+			sender: sender ?? "",
+			origin,
+			event,
+			unreadable: event === undefined,
+		});
+	}
+
+	/** @throws ServiceError `data_loss` when the stored event cannot be read or decrypted */
+	#open({ conversationId, event }: StoredEvent, secrets: SecretsForm): string {
+		if (!("unreadable" in event)) return this.#format.open(conversationId, event, secrets);
+		throw new ServiceError("data_loss", "The stored event cannot be read", {
+			conversationId,
+			cause: new Error(event.unreadable),
+		});
+	}
+}
+
+/**
+ * Returns the JSON text of an event in a list: the event as it was sent, its sequence number and its times. An event that
+ * was fetched from the agent server is marked as such.
+ *
+ * @param conversationId set when the text must name the conversation
+ */
+export function eventJson(
+	{ sequence, receivedAt, happenedAt, sender = "", origin, text }: EventText,
+	conversationId?: string,
+): string {
+	const [received, happened] = [receivedAt, happenedAt].map((time) => formatDateTime(fromMicroseconds(time)));
+	const conversation = conversationId === undefined ? "" : `"conversation_id":"${conversationId}",`;
+	const event = text === undefined ? '"unreadable":true' : `"event":${text}`;
+	const mark = origin === UpdateOrigin.RECONCILED ? `"origin":"reconciled",` : "";
+	return `{"sequence":${sequence},${conversation}"received_at":"${received}","happened_at":"${happened}","sender":${JSON.stringify(sender)},${mark}${event}}`;
 }

@@ -1,6 +1,7 @@
-import type { Message } from "@bufbuild/protobuf";
+import { getOption, type Message } from "@bufbuild/protobuf";
 import type { GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { enum_value } from "../../../gen/conversations/options/v1/options_pb.js";
 import { AnyAgentSchema } from "../../../gen/conversations/v1/agent_pb.js";
 import {
 	ConversationExecutionStatus,
@@ -192,4 +193,20 @@ export function timeBound({ seconds, nanos }: Timestamp, field: string): bigint 
 	if (seconds < FIRST_SECOND || seconds >= END_SECOND || nanos < 0 || nanos > 999_999_999)
 		throw invalid(field, "is not a valid timestamp");
 	return seconds * 1_000_000n + BigInt(Math.ceil(nanos / 1000));
+}
+
+const NUMBERS: ReadonlyMap<string, ConversationExecutionStatus> = new Map(
+	ConversationExecutionStatusSchema.values.map((value) => [getOption(value, enum_value).name, value.number]),
+);
+
+const NAMES: ReadonlyMap<number, string> = new Map([...NUMBERS].map(([name, number]) => [number, name]));
+
+/** Returns the JSON name of an execution status; empty when there is none. */
+export function nameOfStatus(number: number): string {
+	return NAMES.get(number) ?? "";
+}
+
+/** Returns the execution status with a JSON name such as `idle`; undefined when there is none. */
+export function statusNamed(name: string): ConversationExecutionStatus | undefined {
+	return name === "" ? undefined : NUMBERS.get(name);
 }

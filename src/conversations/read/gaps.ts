@@ -10,9 +10,8 @@ import { ServiceError } from "../../errors.ts";
 import { fromMicroseconds } from "../../record/json/scalars.ts";
 import type { Gap, GapKind } from "../../store/gaps.ts";
 import { uuid } from "./filter.ts";
-import { pageSize } from "./page.ts";
-import { readOrderedPageToken, writePageToken } from "./page-token.ts";
-import { decodeSummary } from "./stored-summary.ts";
+import { pageSize, readOrderedPageToken, writePageToken } from "./page.ts";
+import { decodeSummary } from "./records.ts";
 import type { StoreReads } from "./visible-store.ts";
 
 const LIST = "gaps";

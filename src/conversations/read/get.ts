@@ -6,8 +6,7 @@ import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { Store } from "../../store/store.ts";
 import type { StoredRecord } from "../../store/stored-record.ts";
 import { invalid, uuid } from "./filter.ts";
-import { type LargeRecords, threadFor } from "./large-records.ts";
-import { type OnUnreadable, storedRecord } from "./record-opener.ts";
+import { type LargeRecords, type OnUnreadable, storedRecord, threadFor } from "./records.ts";
 
 /** Least sequence of an update. */
 export const FIRST_SEQUENCE = 1n;

@@ -12,11 +12,23 @@ import type { Store } from "../../store/store.ts";
 import type { StoredRecord } from "../../store/stored-record.ts";
 import { conditionsOf, invalid } from "./filter.ts";
 import { recordJson } from "./get.ts";
-import { type LargeRecords, threadFor } from "./large-records.ts";
-import { MAX_PAGE_BYTES, pageSize } from "./page.ts";
-import { type ListScope, readOrderedPageToken, readPageToken, writePageToken } from "./page-token.ts";
-import { type OnUnreadable, recordSize, storedRecord, tryOpen } from "./record-opener.ts";
-import { decodeSummary } from "./stored-summary.ts";
+import {
+	type ListScope,
+	MAX_PAGE_BYTES,
+	pageSize,
+	readOrderedPageToken,
+	readPageToken,
+	writePageToken,
+} from "./page.ts";
+import {
+	decodeSummary,
+	type LargeRecords,
+	type OnUnreadable,
+	recordSize,
+	storedRecord,
+	threadFor,
+	tryOpen,
+} from "./records.ts";
 
 /** Which conversations are requested, and how they are shown. */
 export interface ListRequest {

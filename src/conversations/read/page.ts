@@ -1,3 +1,5 @@
+import { createHash } from "node:crypto";
+import { ServiceError } from "../../errors.ts";
 import { invalid } from "./filter.ts";
 
 const DEFAULT_SIZE = 50;
@@ -17,4 +19,109 @@ export const MAX_PAGE_BYTES = 3.5 * 1024 * 1024;
 export function pageSize(requested: number): number {
 	if (requested < 0) throw invalid("page_size", "must not be negative");
 	return requested === 0 ? DEFAULT_SIZE : Math.min(requested, MAX_SIZE);
+}
+
+const VERSION = 2;
+/** Bytes of the version and of each number of the position. */
+const VERSION_BYTES = 1;
+const NUMBER_BYTES = 8;
+const DIGEST_BYTES = 16;
+
+/** The members of a request that determine the entries of a list and their order. A token is valid for one scope. */
+export type ListScope = Readonly<Record<string, unknown>>;
+
+/**
+ * Returns the token of the page that follows a position: a version, the position, and a digest of both and of the list's
+ * name and scope, in base64url.
+ *
+ * The digest detects a token that was altered, or that belongs to another request. It needs no secret, because a token
+ * gives no access: it names a position in a list that the access key of the request must permit anyway. So every replica
+ * reads the tokens of every other one, also while access keys change, and no state is stored for them.
+ *
+ * @param list name of the list
+ * @param position sequence number, 0 to 2^63 - 1; in lists by another value, that value precedes it
+ */
+export function writePageToken(list: string, scope: ListScope, ...position: readonly (bigint | number)[]): string {
+	const content = Buffer.alloc(VERSION_BYTES + NUMBER_BYTES * position.length);
+	content.writeUInt8(VERSION, 0);
+	for (const [n, value] of position.entries()) {
+		const at = VERSION_BYTES + NUMBER_BYTES * n;
+		if (typeof value === "bigint") content.writeBigInt64BE(value, at);
+		else content.writeDoubleBE(value, at);
+	}
+	return Buffer.concat([content, digest(list, scope, content)]).toString("base64url");
+}
+
+/**
+ * Returns the sequence number that a token holds.
+ *
+ * @throws ServiceError `invalid_argument` for a token that was altered, or made for another list or scope
+ */
+export function readPageToken(list: string, scope: ListScope, token: string): bigint {
+	return contentOf(list, scope, token, 1).readBigInt64BE(VERSION_BYTES);
+}
+
+/** The position in a list that is ordered by a value. */
+export interface OrderedPosition {
+	readonly value: bigint | number;
+	readonly sequence: bigint;
+}
+
+/**
+ * Returns the position that a token of a list by a value holds.
+ *
+ * @param isDouble whether the value is a floating-point number
+ * @throws ServiceError as {@link readPageToken} does
+ */
+export function readOrderedPageToken(
+	list: string,
+	scope: ListScope,
+	token: string,
+	isDouble: boolean,
+): OrderedPosition {
+	const content = contentOf(list, scope, token, 2);
+	return {
+		value: isDouble ? content.readDoubleBE(VERSION_BYTES) : content.readBigInt64BE(VERSION_BYTES),
+		sequence: content.readBigInt64BE(VERSION_BYTES + NUMBER_BYTES),
+	};
+}
+
+/**
+ * Returns the whole numbers that a token holds.
+ *
+ * @throws ServiceError as {@link readPageToken} does
+ */
+export function readPageNumbers(list: string, scope: ListScope, token: string, count: number): bigint[] {
+	const content = contentOf(list, scope, token, count);
+	return Array.from({ length: count }, (_, n) => content.readBigInt64BE(VERSION_BYTES + NUMBER_BYTES * n));
+}
+
+/** @param count count of the numbers of the position */
+function contentOf(list: string, scope: ListScope, token: string, count: number): Buffer {
+	const bytes = Buffer.from(token, "base64url");
+	const end = VERSION_BYTES + NUMBER_BYTES * count;
+	const content = bytes.subarray(0, end);
+	// Decoding skips characters that are not base64url, so only encoding the bytes again detects them.
+	const isWhole = bytes.length === end + DIGEST_BYTES && bytes.toString("base64url") === token;
+	if (!isWhole || content[0] !== VERSION || !digest(list, scope, content).equals(bytes.subarray(end)))
+		throw new ServiceError("invalid_argument", "page_token is not valid for this list and filter");
+	return content;
+}
+
+function digest(list: string, scope: ListScope, content: Uint8Array): Buffer {
+	return createHash("sha256")
+		.update(JSON.stringify([list, canonical(scope)]))
+		.update(content)
+		.digest()
+		.subarray(0, DIGEST_BYTES);
+}
+
+/** Returns equal values for equal scopes, whatever the order of their members. Undefined members count as absent. */
+function canonical(value: unknown): unknown {
+	if (typeof value === "bigint") return `${value}n`;
+	if (typeof value !== "object" || value === null) return value;
+	return Object.entries(value)
+		.filter(([, member]) => member !== undefined)
+		.sort(([a], [b]) => (a < b ? -1 : 1))
+		.map(([name, member]) => [name, canonical(member)]);
 }

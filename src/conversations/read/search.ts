@@ -12,10 +12,8 @@ import type { StoredConversation } from "../../store/conversation-lists.ts";
 import type { StoredEvent } from "../../store/events.ts";
 import { type DocumentPosition, type DocumentQuery, type FoundDocument, newestFirst } from "../../store/text-index.ts";
 import { conditionsOf, invalid } from "./filter.ts";
-import { pageSize } from "./page.ts";
-import { type ListScope, readPageNumbers, writePageToken } from "./page-token.ts";
-import { type OnUnreadable, tryRead } from "./record-opener.ts";
-import { decodeSummary } from "./stored-summary.ts";
+import { type ListScope, pageSize, readPageNumbers, writePageToken } from "./page.ts";
+import { decodeSummary, type OnUnreadable, tryRead } from "./records.ts";
 import type { StoreReads } from "./visible-store.ts";
 
 /** What to look for. */

@@ -1,13 +1,50 @@
-import type { ConversationUpdate } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import type { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
+import { create } from "@bufbuild/protobuf";
+import { LRUCache } from "lru-cache";
+import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
+import {
+	type ConversationUpdate,
+	ConversationUpdateSchema,
+} from "../../../gen/conversations/v1/conversation_service_pb.js";
+import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
+import {
+	UpdateChange,
+	UpdateChangeSchema,
+	type UpdateOrigin,
+	UpdateOriginSchema,
+} from "../../../gen/conversations/v1/update_pb.js";
+import { stringifyExactJson } from "../../record/json/exact-json.ts";
+import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
+import { planEnum } from "../../record/plan/plan.ts";
+import type { RecordFormat } from "../../record/record-format.ts";
+import type { RecordVault } from "../../record/secrets/record-vault.ts";
+import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { Store } from "../../store/store.ts";
 import type { StoredUpdate } from "../../store/updates.ts";
-import { type EntryLog, type UpdateFilter, updateLog } from "./entry-log.ts";
+import {
+	type EntryLog,
+	type LogPage,
+	type LogPageRequest,
+	readLogPage,
+	type UpdateFilter,
+	updateLog,
+} from "./entry-log.ts";
 import { originOf } from "./filter.ts";
-import { type LogPage, type LogPageRequest, readLogPage } from "./log-page.ts";
+import { recordJson } from "./get.ts";
 import { MAX_PAGE_BYTES } from "./page.ts";
-import { recordSize } from "./record-opener.ts";
-import type { PresentViews, UpdateViewOptions } from "./update-view.ts";
+import {
+	decodeSummary,
+	diffRecords,
+	encodeSummary,
+	type LargeRecords,
+	type OnUnreadable,
+	openComparable,
+	recordSize,
+	setEncodedField,
+	storedRecord,
+	threadFor,
+	tryOpen,
+	tryRead,
+} from "./records.ts";
 
 /** Which updates are requested, and how they are shown. */
 export interface UpdatesRequest extends LogPageRequest, UpdateViewOptions {
@@ -66,4 +103,224 @@ export class ListConversationUpdates {
 function sizeOf({ summary, changedFields }: ConversationUpdate): number {
 	const texts = [summary?.title ?? "", summary?.model ?? "", ...Object.entries(summary?.tags ?? {}).flat()];
 	return [...texts, ...(changedFields?.paths ?? [])].reduce((sum, text) => sum + Buffer.byteLength(text), 0);
+}
+
+/** How much of an update is shown. */
+export interface UpdateViewOptions {
+	/** Whether the whole record is shown. */
+	readonly full: boolean;
+	/** How secrets are shown in the whole record. */
+	readonly secrets: SecretsForm;
+	/** Whether the changed fields include secrets; for callers with the scope `secrets` only. */
+	readonly secretPaths: boolean;
+}
+
+/** Maximum encoded bytes of the records whose views are cached, and of the records cached for comparison. */
+const MAX_CACHED_BYTES = 4 * 1024 * 1024;
+/** Bytes that a view without its record counts as in the cache. */
+const SUMMARY_BYTES = 2048;
+
+/** Returns the size of a cache entry. The cache would refuse an entry that is larger than its maximum size. */
+const cacheSize = (bytes: number): { size: number } => ({ size: Math.min(bytes, MAX_CACHED_BYTES) });
+
+const CHANGES = planEnum(UpdateChangeSchema).byNumber;
+const ORIGINS = planEnum(UpdateOriginSchema).byNumber;
+
+const LEAF = ConversationInfoSchema.field.leafEventId.name;
+
+/**
+ * Returns the views of the updates that are read from now on. Once stored updates have changed, these are other ones, so
+ * that nothing that was read before is in the cache of what is read later.
+ */
+export type PresentViews = () => UpdateViews;
+
+/**
+ * Builds the views of stored updates that readers receive. Views are cached for a while, so that many watchers of an
+ * update share one computation. They must not be changed.
+ */
+export class UpdateViews {
+	readonly #store: Pick<Store, "get">;
+	readonly #format: RecordFormat;
+	readonly #vault: RecordVault;
+	readonly #onUnreadable: OnUnreadable;
+	readonly #large: LargeRecords | undefined;
+	readonly #views = new LRUCache<string, Promise<ConversationUpdate>>({ maxSize: MAX_CACHED_BYTES });
+	/** Records for comparison with the next update of their conversation. */
+	readonly #comparableRecords = new LRUCache<string, ConversationInfo>({ maxSize: MAX_CACHED_BYTES });
+
+	/** @param large opens large records; without it, this thread opens them */
+	constructor(
+		store: Pick<Store, "get">,
+		format: RecordFormat,
+		vault: RecordVault,
+		onUnreadable: OnUnreadable,
+		large?: LargeRecords,
+	) {
+		this.#store = store;
+		this.#format = format;
+		this.#vault = vault;
+		this.#onUnreadable = onUnreadable;
+		this.#large = large;
+	}
+
+	/**
+	 * Returns the view of an update. It is marked as unreadable when the stored update cannot be read.
+	 *
+	 * @param stored an update that was read with its record
+	 * @throws ServiceError `unavailable` when the store cannot be read for the previous record
+	 */
+	toUpdate(stored: StoredUpdate, options: UpdateViewOptions): Promise<ConversationUpdate> {
+		if (stored.change === UpdateChange.ERASED)
+			return Promise.resolve(create(ConversationUpdateSchema, metadataOf(stored)));
+		const { full, secrets, secretPaths } = options;
+		// A view without the record does not depend on how secrets are shown.
+		const key = `${stored.sequence} ${stored.owner ?? ""} ${full ? secrets : "summary"} ${secretPaths}`;
+		const cached = this.#views.get(key);
+		if (cached !== undefined) return cached;
+		const view = full ? this.#full(stored, options) : this.#summary(stored, secretPaths);
+		this.#views.set(key, view, cacheSize(SUMMARY_BYTES + (full ? recordSize(stored.record) : 0)));
+		view.catch(() => this.#views.delete(key));
+		return view;
+	}
+
+	/**
+	 * Returns the view of an update as JSON text: names as in the .proto files, times and enums as in records, and the
+	 * record in the webhook's form.
+	 *
+	 * @throws ServiceError as {@link toUpdate} does
+	 */
+	async toJson(stored: StoredUpdate, options: UpdateViewOptions): Promise<string> {
+		const update = await this.toUpdate(stored, { ...options, full: false });
+		if (!options.full || update.unreadable || update.change === UpdateChange.ERASED) return updateJson(update);
+		const { secrets } = options;
+		const record = await tryOpen(stored, this.#onUnreadable, async () => {
+			const source = storedRecord(stored);
+			const large = threadFor(this.#large, source.bytes.byteLength);
+			if (large !== undefined) return await large.openJson({ ...source, bytes: copyOf(source.bytes) }, secrets);
+			return recordJson(this.#format, this.#vault, source, secrets);
+		});
+		return record === undefined ? updateJson(unreadable(stored)) : updateJson(update, record);
+	}
+
+	async #full(stored: StoredUpdate, options: UpdateViewOptions): Promise<ConversationUpdate> {
+		const summary = await this.toUpdate(stored, { ...options, full: false });
+		if (summary.unreadable) return summary;
+		const record = storedRecord(stored);
+		const { bytes } = record;
+		const large = threadFor(this.#large, bytes.byteLength);
+		if (large !== undefined) {
+			const encoded = await tryOpen(stored, this.#onUnreadable, () =>
+				large.openEncoded({ ...record, bytes: copyOf(bytes) }, options.secrets),
+			);
+			if (encoded === undefined) return unreadable(stored);
+			const view = { ...summary };
+			setEncodedField(view, ConversationUpdateSchema.field.conversation, encoded);
+			return view;
+		}
+		const conversation = tryRead(stored, this.#onUnreadable, () => this.#vault.open(bytes, options.secrets));
+		return conversation === undefined ? unreadable(stored) : { ...summary, conversation };
+	}
+
+	async #summary(stored: StoredUpdate, secretPaths: boolean): Promise<ConversationUpdate> {
+		const large = threadFor(this.#large, recordSize(stored.record));
+		if (large !== undefined) return await this.#summaryOfLarge(large, stored, secretPaths);
+		const read = tryRead(stored, this.#onUnreadable, () => ({
+			summary: decodeSummary(stored.summary),
+			record: this.#comparableRecord(stored, secretPaths),
+		}));
+		if (read === undefined) return unreadable(stored);
+		const before = await this.#recordBefore(stored, secretPaths);
+		return create(ConversationUpdateSchema, {
+			...metadataOf(stored),
+			summary: read.summary,
+			changedFields: before && { paths: changedPaths(diffRecords(before, read.record), read.summary) },
+		});
+	}
+
+	async #summaryOfLarge(large: LargeRecords, stored: StoredUpdate, secretPaths: boolean): Promise<ConversationUpdate> {
+		const { conversationId, previousSequence } = stored;
+		const found = previousSequence === undefined ? undefined : await this.#store.get(conversationId, previousSequence);
+		// The update with that sequence may have been pruned, or be unreadable.
+		const previous = found?.sequence === previousSequence ? found?.record : undefined;
+		const before = previous === undefined || "unreadable" in previous ? undefined : previous.bytes;
+		const read = await tryOpen(stored, this.#onUnreadable, async () => ({
+			summary: decodeSummary(stored.summary),
+			paths: await large.changedPaths({ before, after: copyOf(storedRecord(stored).bytes), secretPaths }),
+		}));
+		if (read === undefined) return unreadable(stored);
+		return create(ConversationUpdateSchema, {
+			...metadataOf(stored),
+			summary: read.summary,
+			changedFields: read.paths && { paths: changedPaths(read.paths, read.summary) },
+		});
+	}
+
+	/** Returns the record that was current before; undefined when there was none, or it was pruned or is unreadable. */
+	async #recordBefore(
+		{ conversationId, previousSequence }: StoredUpdate,
+		secretPaths: boolean,
+	): Promise<ConversationInfo | undefined> {
+		if (previousSequence === undefined) return undefined;
+		const cached = this.#comparableRecords.get(comparableKey(previousSequence, secretPaths));
+		if (cached !== undefined) return cached;
+		const found = await this.#store.get(conversationId, previousSequence);
+		// The update with that sequence may have been pruned.
+		if (found?.sequence !== previousSequence) return undefined;
+		return tryRead(found, this.#onUnreadable, () => this.#comparableRecord(found, secretPaths));
+	}
+
+	/** @throws ServiceError `data_loss` when the record cannot be read */
+	#comparableRecord(stored: StoredUpdate, secretPaths: boolean): ConversationInfo {
+		const key = comparableKey(stored.sequence, secretPaths);
+		const cached = this.#comparableRecords.get(key);
+		if (cached !== undefined) return cached;
+		const { bytes } = storedRecord(stored);
+		const record = openComparable(this.#vault, bytes, secretPaths);
+		this.#comparableRecords.set(key, record, cacheSize(bytes.byteLength + 1));
+		return record;
+	}
+}
+
+/** Returns a copy for another thread, because watchers share the bytes of a stored update. */
+function copyOf(bytes: Uint8Array): Uint8Array {
+	return new Uint8Array(bytes);
+}
+
+/**
+ * Returns the paths that are shown as changed, of those in which two records differ. Once a conversation has events, they
+ * set its leaf without an update, so that a leaf that differs from that of the update before need not be a change.
+ */
+function changedPaths(paths: readonly string[], { eventCount }: Pick<ConversationSummary, "eventCount">): string[] {
+	return paths.filter((path) => eventCount === 0n || path !== LEAF);
+}
+
+function comparableKey(sequence: bigint, secretPaths: boolean): string {
+	return `${sequence} ${secretPaths}`;
+}
+
+function metadataOf({ receivedAt, sender = "", ...stored }: StoredUpdate) {
+	const { sequence, conversationId, change, current, origin } = stored;
+	return { sequence, conversationId, change, current, origin, sender, receivedAt: fromMicroseconds(receivedAt) };
+}
+
+function unreadable(stored: StoredUpdate): ConversationUpdate {
+	return create(ConversationUpdateSchema, { ...metadataOf(stored), unreadable: true });
+}
+
+/** @param record JSON text of the whole record */
+function updateJson(update: ConversationUpdate, record?: string): string {
+	const { sequence, conversationId, change, current, origin, sender, receivedAt, changedFields, summary } = update;
+	const text = stringifyExactJson({
+		sequence,
+		conversation_id: conversationId,
+		change: CHANGES.get(change) ?? null,
+		current,
+		received_at: receivedAt === undefined ? null : formatDateTime(receivedAt),
+		...(changedFields === undefined ? {} : { changed_fields: changedFields.paths }),
+		...(summary === undefined ? {} : { summary: encodeSummary(summary) }),
+		...(update.unreadable ? { unreadable: true } : {}),
+		origin: ORIGINS.get(origin) ?? null,
+		sender,
+	});
+	return record === undefined ? text : `${text.slice(0, -1)},"conversation":${record}}`;
 }

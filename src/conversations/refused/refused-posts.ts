@@ -2,6 +2,9 @@ import type { KeyObject } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { constants, zstdCompress, zstdDecompress } from "node:zlib";
+import type { CallSignal } from "../../call-signal.ts";
+import { formatPath, ServiceError } from "../../errors.ts";
+import { parseUuid } from "../../record/json/scalars.ts";
 import { SealedBytes } from "../../record/secrets/sealed-bytes.ts";
 import type { Poster } from "../../store/owners.ts";
 import {
@@ -12,7 +15,8 @@ import {
 	type RefusedRoom,
 } from "../../store/refused-posts.ts";
 import type { Store } from "../../store/store.ts";
-import { kindOf, packReasons } from "./reasons.ts";
+import { echoable } from "../../userinfo.ts";
+import { conversationIdIn, type EventIngest, type IngestedEvents } from "../ingest/event-ingest.ts";
 
 /** A post that was refused. */
 export interface Refusal {
@@ -331,4 +335,155 @@ const IDS_OF_MILLISECOND = idsFrom(1000n);
 /** Returns where the ids of a millisecond begin, so that those of several processes differ. */
 function randomPart(): bigint {
 	return BigInt(Math.floor((Math.random() * Number(IDS_OF_MILLISECOND)) / 2));
+}
+
+/** Why a post was refused. None of its texts has a secret: see `ServiceError`. */
+export interface RefusalReason {
+	/** Place of the mistake in the request, such as `body.max_iterations`; empty for the request as a whole. */
+	readonly place: string;
+	/** Kind of the broken rule, such as `missing`, or of the refusal. */
+	readonly type: string;
+	/** Description for a person. */
+	readonly message: string;
+}
+
+/** Maximum number of characters of a place or a message. A client controls the lengths of some places. */
+const MAX_TEXT = 500;
+/** Maximum number of characters of all reasons of a post. */
+const MAX_ALL = 16_384;
+
+/** Returns the kind of a refusal. */
+export function kindOf(error: unknown): ServiceError["kind"] {
+	return error instanceof ServiceError ? error.kind : "internal";
+}
+
+/** What the places of mistakes begin with, by the form of the post. */
+const ROOTS: Readonly<Record<PostForm, string>> = {
+	record_json: "body",
+	events_json: "body",
+	record_message: "conversation",
+	events_message: "events",
+};
+
+/** Returns the reasons of a refusal as JSON text, as many as have room. Of an unexpected error it says only its kind. */
+export function packReasons(error: unknown, form: PostForm): string {
+	const kept: RefusalReason[] = [];
+	let length = 0;
+	for (const reason of reasonsOf(error, ROOTS[form])) {
+		length += reason.place.length + reason.type.length + reason.message.length;
+		if (kept.length > 0 && length > MAX_ALL) break;
+		kept.push(reason);
+	}
+	return JSON.stringify(kept);
+}
+
+function reasonsOf(error: unknown, root: string): readonly RefusalReason[] {
+	if (!(error instanceof ServiceError)) return [{ place: "", type: "internal", message: "internal error" }];
+	const { kind, message, violations } = error;
+	if (violations.length === 0) return [{ place: "", type: kind, message: shorten(message) }];
+	return violations.map(({ path, part = root, type, message: mistake }) => ({
+		place: shorten(part + formatPath(path)),
+		type,
+		message: shorten(mistake),
+	}));
+}
+
+function shorten(text: string): string {
+	const shown = echoable(text);
+	return shown.length > MAX_TEXT ? `${shown.slice(0, MAX_TEXT)}…` : shown;
+}
+
+/**
+ * Reads stored reasons.
+ *
+ * @throws SyntaxError or TypeError when the text is not the result of {@link packReasons}
+ */
+export function unpackReasons(stored: string): readonly RefusalReason[] {
+	const reasons: unknown = JSON.parse(stored);
+	if (!Array.isArray(reasons)) throw new TypeError("the stored reasons are no list");
+	return reasons.map((reason: Readonly<Record<keyof RefusalReason, unknown>>) => ({
+		place: String(reason.place),
+		type: String(reason.type),
+		message: String(reason.message),
+	}));
+}
+
+/** Forms of batches of events. */
+type BatchForm = Extract<PostForm, "events_json" | "events_message">;
+
+/** A refused batch that is answered with success. */
+export type AcceptedBatch = Refusal & { readonly poster: Poster; readonly conversationId: string };
+
+/** Settings of {@link AcceptingEvents}. */
+export interface AcceptingOptions {
+	/** Paths of the routes and RPCs by which batches arrive. */
+	readonly routes: Readonly<Record<BatchForm, string>>;
+	/** Called with each batch that was accepted. */
+	readonly onAccepted: (batch: AcceptedBatch) => void;
+	/** Called when a batch could not be stored. Its sender gets the refusal. */
+	readonly onError: (error: unknown) => void;
+}
+
+/**
+ * Takes batches of events, and accepts those that are refused for their contents: their bodies are kept until they can be
+ * taken in. So the sender goes on with the next batch, which would have to wait for this one for ever.
+ */
+export class AcceptingEvents implements Pick<EventIngest, "json" | "request"> {
+	readonly #ingest: Pick<EventIngest, "json" | "request">;
+	readonly #kept: Pick<RefusedPosts, "accept">;
+	readonly #options: AcceptingOptions;
+
+	constructor(
+		ingest: Pick<EventIngest, "json" | "request">,
+		kept: Pick<RefusedPosts, "accept">,
+		options: AcceptingOptions,
+	) {
+		this.#ingest = ingest;
+		this.#kept = kept;
+		this.#options = options;
+	}
+
+	/**
+	 * As `EventIngest.json`. Resolves also when the batch is refused, its body is on disk, and the conversation has a gap.
+	 *
+	 * @throws ServiceError as `EventIngest.json` does, also when there is no room for the body
+	 */
+	async json(conversationId: string, body: Buffer, poster: Poster, signal: CallSignal): Promise<IngestedEvents> {
+		try {
+			return await this.#ingest.json(conversationId, body, poster, signal);
+		} catch (error) {
+			return await this.#accept("events_json", conversationId, body, poster, error);
+		}
+	}
+
+	/** As `EventIngest.request`, in the way of {@link json}. */
+	async request(request: Uint8Array, poster: Poster, signal: CallSignal): Promise<IngestedEvents> {
+		try {
+			return await this.#ingest.request(request, poster, signal);
+		} catch (error) {
+			return await this.#accept("events_message", conversationIdIn(request), request, poster, error);
+		}
+	}
+
+	async #accept(
+		form: BatchForm,
+		namedConversation: string,
+		body: Uint8Array,
+		poster: Poster,
+		error: unknown,
+	): Promise<IngestedEvents> {
+		const kind = kindOf(error);
+		const conversationId = parseUuid(namedConversation);
+		// Every other kind says that the sender may not post this, or that the post would succeed later.
+		if ((kind !== "invalid_record" && kind !== "internal") || conversationId === undefined) throw error;
+		const route = this.#options.routes[form];
+		const batch = { poster, peer: undefined, route, form, error, conversationId, size: body.byteLength, body };
+		const isKept = await this.#kept.accept(batch).catch((failure: unknown) => {
+			this.#options.onError(failure);
+			return false;
+		});
+		if (!isKept) throw error;
+		this.#options.onAccepted(batch);
+		return { stored: 0, updateSequence: undefined };
+	}
 }

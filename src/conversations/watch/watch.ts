@@ -1,13 +1,11 @@
 import { setImmediate } from "node:timers/promises";
-import type { DescMessage } from "@bufbuild/protobuf";
+import { type DescMessage, fromBinary, type MessageShape, toBinary, toJsonString } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
 import { ServiceError } from "../../errors.ts";
 import { idDigest } from "../../store/erasure.ts";
 import type { SequenceRange } from "../../store/sequence-log.ts";
-import type { EntryLog, LogEntry } from "../read/entry-log.ts";
-import { assertNotBeyondNewest, assertNotPruned } from "./pruned.ts";
+import { assertNotBeyondNewest, assertNotPruned, type EntryLog, type LogEntry } from "../read/entry-log.ts";
 import { type EntryLimits, type Follower, RecentEntries } from "./recent-entries.ts";
-import type { SharedResponse } from "./shared-response.ts";
 
 /** Where a watch starts: after a sequence number, at the oldest stored entry, or with the next new one. */
 export type WatchStart = bigint | "beginning" | "now";
@@ -45,8 +43,11 @@ export interface WatchOptions {
 	readonly recent?: EntryLimits;
 }
 
-/** Makes the heartbeat of a watcher that has received everything through `sequence`; `latest` is the newest one. */
-export type ToHeartbeat<Response extends DescMessage> = (sequence: bigint, latest: bigint) => SharedResponse<Response>;
+/** Makes the message with a heartbeat of a watcher that has received everything through `sequence`. */
+export type ToHeartbeat<Response extends DescMessage> = (
+	sequence: bigint,
+	content: { readonly case: "heartbeat"; readonly value: { readonly latestSequence: bigint } },
+) => SharedResponse<Response>;
 
 /** Limits of one batch. A watcher that stops reading keeps no more in memory, unless one record is larger. */
 const BATCH: EntryLimits = { entries: 256, bytes: 256 * 1024 };
@@ -240,7 +241,7 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		const latest = maxOf(sequence, this.recent.newest);
 		const last = this.#lastHeartbeat;
 		if (last?.sequence === sequence && last.latest === latest) return last.response;
-		const response = this.#toHeartbeat(sequence, latest);
+		const response = this.#toHeartbeat(sequence, { case: "heartbeat", value: { latestSequence: latest } });
 		this.#lastHeartbeat = { sequence, latest, response };
 		return response;
 	}
@@ -287,5 +288,53 @@ class ConcurrencyLimit {
 			if (next === undefined) this.#free += 1;
 			else next();
 		}
+	}
+}
+
+/** A message for many watchers. It is encoded once for all of them, when its encoded form is first needed. */
+export class SharedResponse<Response extends DescMessage> {
+	readonly #schema: Response;
+	/** Undefined when the message is encoded, because a decoded record takes several times the memory. */
+	#message: MessageShape<Response> | undefined;
+	#bytes: Uint8Array | undefined;
+	#json: Uint8Array | undefined;
+	/** Sequence through which a watcher has received everything once it has the message. */
+	readonly sequence: bigint;
+	/**
+	 * The entry of the message as an event of a `text/event-stream` (HTML Standard, section 9.2.5), in UTF-8. Undefined for
+	 * a heartbeat, and unless the watcher asked for JSON texts.
+	 */
+	readonly event: Uint8Array | undefined;
+
+	/**
+	 * @param message must not be changed afterwards
+	 * @param entryJson the entry of the message as JSON text
+	 */
+	constructor(schema: Response, message: MessageShape<Response>, sequence: bigint, entryJson?: string) {
+		this.#schema = schema;
+		this.#message = message;
+		this.sequence = sequence;
+		// A line break would end the data. In JSON it stands only between tokens, where a space is the same.
+		const data = entryJson?.replaceAll(/[\r\n]+/g, " ");
+		this.event = data === undefined ? undefined : Buffer.from(`id: ${sequence}\ndata: ${data}\n\n`);
+	}
+
+	/** The message. It is decoded each time after the encoded form was needed. */
+	get message(): MessageShape<Response> {
+		return this.#message ?? fromBinary(this.#schema, this.bytes);
+	}
+
+	/** The encoded message. */
+	get bytes(): Uint8Array {
+		this.#bytes ??= toBinary(this.#schema, this.message);
+		this.#message = undefined;
+		return this.#bytes;
+	}
+
+	/** The message as ProtoJSON in UTF-8. */
+	get json(): Uint8Array {
+		// Decoded from the bytes, because a field that was set in its encoded form is not a member of the message.
+		this.#json ??= Buffer.from(toJsonString(this.#schema, fromBinary(this.#schema, this.bytes)));
+		return this.#json;
 	}
 }

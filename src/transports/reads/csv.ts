@@ -1,5 +1,5 @@
+import { nameOfStatus } from "../../conversations/read/filter.ts";
 import type { ConversationPage, ListedConversation } from "../../conversations/read/list.ts";
-import { nameOfStatus } from "../../conversations/status.ts";
 import { formatDateTime } from "../../record/json/scalars.ts";
 import type { ContentResponse } from "../http/answer.ts";
 

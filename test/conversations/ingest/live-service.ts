@@ -1,8 +1,7 @@
 import type { KeyObject } from "node:crypto";
 import { EventIngest, type EventIntake } from "../../../src/conversations/ingest/event-ingest.ts";
 import { GapLog } from "../../../src/conversations/ingest/gap-log.ts";
-import { Ingest } from "../../../src/conversations/ingest/ingest.ts";
-import { UpdateParser } from "../../../src/conversations/ingest/update-parser.ts";
+import { Ingest, UpdateParser } from "../../../src/conversations/ingest/ingest.ts";
 import type { Violation } from "../../../src/errors.ts";
 import { EventFormat } from "../../../src/events/event-format.ts";
 import { RecordUpdater } from "../../../src/events/record-updater.ts";

@@ -1,7 +1,7 @@
 import { create, fromBinary, type MessageInitShape } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { ConversationEventFilterSchema } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
-import { eventConditionsOf } from "../../../src/conversations/read/event-filter.ts";
+import { eventConditionsOf } from "../../../src/conversations/read/events.ts";
 import { ServiceError } from "../../../src/errors.ts";
 
 function convert(init: MessageInitShape<typeof ConversationEventFilterSchema>, prefix?: string) {

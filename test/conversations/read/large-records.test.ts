@@ -3,11 +3,10 @@ import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ConversationUpdateSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import { changedPaths } from "../../../src/conversations/read/comparable-record.ts";
 import { GetConversation, recordJson } from "../../../src/conversations/read/get.ts";
-import type { LargeRecords } from "../../../src/conversations/read/large-records.ts";
 import { ListConversations } from "../../../src/conversations/read/list.ts";
-import { UpdateViews } from "../../../src/conversations/read/update-view.ts";
+import { changedPaths, type LargeRecords } from "../../../src/conversations/read/records.ts";
+import { UpdateViews } from "../../../src/conversations/read/updates.ts";
 import { format, Reading } from "./reading.ts";
 
 const ID = "0190d6a0-0000-7000-8000-000000000001";

@@ -7,8 +7,8 @@ import {
 	ConversationFilterSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { statusNamed } from "../../../src/conversations/read/filter.ts";
 import type { ListedConversation, ListRequest } from "../../../src/conversations/read/list.ts";
-import { statusNamed } from "../../../src/conversations/status.ts";
 import { formatDateTime, fromMicroseconds } from "../../../src/record/json/scalars.ts";
 import { type Columns, type Filter, matches } from "../../store/samples.ts";
 import { columns, storeFilters } from "./filters.ts";

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { readPageToken, writePageToken } from "../../../src/conversations/read/page-token.ts";
+import { readPageToken, writePageToken } from "../../../src/conversations/read/page.ts";
 import { ServiceError } from "../../../src/errors.ts";
 
 const REFUSED = new ServiceError("invalid_argument", "page_token is not valid for this list and filter");

@@ -6,7 +6,7 @@ import {
 	ConversationUpdateSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
-import { UpdateViews } from "../../../src/conversations/read/update-view.ts";
+import { UpdateViews } from "../../../src/conversations/read/updates.ts";
 import { ServiceError } from "../../../src/errors.ts";
 import { fromMicroseconds } from "../../../src/record/json/scalars.ts";
 import { RecordVault } from "../../../src/record/secrets/record-vault.ts";

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type Clocks, RetentionClock } from "../../../src/conversations/retention/retention-clock.ts";
+import { type Clocks, RetentionClock } from "../../../src/conversations/retention.ts";
 import type { ClockDifference } from "../../../src/telemetry/log.ts";
 
 const hour = 3_600_000;

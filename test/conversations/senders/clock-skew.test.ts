@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { ClockSkews, clockSkew, fittingTimeZone, MIN_BATCHES } from "../../../src/conversations/senders/clock-skew.ts";
+import { ClockSkews, clockSkew, fittingTimeZone, MIN_BATCHES } from "../../../src/conversations/senders.ts";
 import { eventTime } from "../../../src/events/event-time.ts";
 
 const SECOND = 1_000_000n;

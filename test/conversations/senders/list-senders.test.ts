@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { isSilent, ListSenders } from "../../../src/conversations/senders/list-senders.ts";
+import { isSilent, ListSenders } from "../../../src/conversations/senders.ts";
 import type { SenderFigures } from "../../../src/store/senders.ts";
 
 const MINUTE = 60_000_000n;

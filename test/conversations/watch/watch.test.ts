@@ -7,8 +7,8 @@ import {
 	ListConversationUpdatesRequestSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
-import { UpdateWatches } from "../../../src/conversations/watch/update-watches.ts";
 import type { WatchOptions } from "../../../src/conversations/watch/watch.ts";
+import { UpdateWatches } from "../../../src/conversations/watch/watches.ts";
 import { ServiceError } from "../../../src/errors.ts";
 import type { StoredUpdate, UpdateQuery } from "../../../src/store/updates.ts";
 import { Reading, refusal } from "../read/reading.ts";

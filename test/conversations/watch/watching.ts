@@ -1,5 +1,5 @@
 import type { WatchConversationUpdatesResponse } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import type { UpdateWatches, UpdateWatchRequest } from "../../../src/conversations/watch/update-watches.ts";
+import type { UpdateWatches, UpdateWatchRequest } from "../../../src/conversations/watch/watches.ts";
 import type { LogListener, SequenceLog } from "../../../src/store/sequence-log.ts";
 
 /** A message in short: the sequence of an update, or a heartbeat with its position and the newest sequence. */

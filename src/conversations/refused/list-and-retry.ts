@@ -1,13 +1,107 @@
+import { create } from "@bufbuild/protobuf";
+import { type RefusedPost, RefusedPostSchema } from "../../../gen/conversations/v1/refused_post_service_pb.js";
 import { isDataLoss, ServiceError } from "../../errors.ts";
-import type { RefusedPost, RefusedPostRow } from "../../store/refused-posts.ts";
+import { fromMicroseconds } from "../../record/json/scalars.ts";
+import type { RefusedPostRow, RefusedPost as StoredPost } from "../../store/refused-posts.ts";
 import type { Store } from "../../store/store.ts";
 import type { EventIngest } from "../ingest/event-ingest.ts";
 import type { Ingest } from "../ingest/ingest.ts";
 import { invalid } from "../read/filter.ts";
-import { readPageToken, writePageToken } from "../read/page-token.ts";
-import { refusedId } from "./list-refused-posts.ts";
-import { kindOf, packReasons } from "./reasons.ts";
-import type { RefusedPosts } from "./refused-posts.ts";
+import { pageSize, readPageToken, writePageToken } from "../read/page.ts";
+import type { StoreReads } from "../read/visible-store.ts";
+import { kindOf, packReasons, type RefusedPosts, unpackReasons } from "./refused-posts.ts";
+
+/** Names of the list, and of the posts that are retried, in page tokens. */
+const LIST = "refused_posts";
+const RETRIED = "retry_refused_posts";
+
+/** A page of refused posts. */
+export interface RefusedPage {
+	readonly posts: readonly RefusedPost[];
+	/** Empty when there are no more. */
+	readonly nextPageToken: string;
+}
+
+/** Reads the refused posts that a caller may see. */
+export class ListRefusedPosts {
+	readonly #store: Pick<StoreReads, "refusedPosts">;
+	readonly #kept: Pick<RefusedPosts, "written" | "bodyOf">;
+
+	constructor(store: Pick<StoreReads, "refusedPosts">, kept: Pick<RefusedPosts, "written" | "bodyOf">) {
+		this.#store = store;
+		this.#kept = kept;
+	}
+
+	/**
+	 * Lists posts, the newest first, with those that were refused a moment ago.
+	 *
+	 * @throws ServiceError `invalid_argument` for a size or a token that is not valid
+	 */
+	async list(request: { readonly pageSize: number; readonly pageToken: string }): Promise<RefusedPage> {
+		const limit = pageSize(request.pageSize);
+		const before = request.pageToken === "" ? undefined : readPageToken(LIST, {}, request.pageToken);
+		await this.#kept.written();
+		const found = await this.#store.refusedPosts.list({ before, limit: limit + 1 });
+		const posts = found.slice(0, limit);
+		const last = found.length > limit ? posts.at(-1) : undefined;
+		return { posts: posts.map(postOf), nextPageToken: last === undefined ? "" : writePageToken(LIST, {}, last.id) };
+	}
+
+	/**
+	 * Returns a post.
+	 *
+	 * @param withBody whether the body is returned, too, if it is kept
+	 * @throws ServiceError `invalid_argument` for an id that cannot be one; `not_found`; `data_loss` when the body cannot
+	 *   be decrypted
+	 */
+	async get(id: string, withBody: boolean): Promise<{ readonly post: RefusedPost; readonly body: Buffer | undefined }> {
+		const wanted = refusedId(id);
+		await this.#kept.written();
+		const found = await this.#store.refusedPosts.get(wanted);
+		if (found === undefined) throw new ServiceError("not_found", `There is no refused post ${id}`);
+		const { body, ...post } = found;
+		return {
+			post: postOf({ ...post, hasBody: body !== undefined }),
+			body: withBody ? await this.#kept.bodyOf(found) : undefined,
+		};
+	}
+}
+
+/** The form of the id of a refused post. */
+export const REFUSED_ID = /^[1-9]\d{0,18}$/;
+
+/**
+ * Reads the id of a refused post.
+ *
+ * @param name of the field that has it
+ * @throws ServiceError `invalid_argument` for a text that cannot be one
+ */
+export function refusedId(text: string, name = "id"): bigint {
+	const id = REFUSED_ID.test(text) ? BigInt(text) : undefined;
+	if (id === undefined || id >= 2n ** 63n) throw invalid(name, "must be the id of a refused post");
+	return id;
+}
+
+function postOf(stored: StoredPost): RefusedPost {
+	const { receivedAt, lastAt, retriedAt } = stored;
+	return create(RefusedPostSchema, {
+		id: String(stored.id),
+		receivedAt: fromMicroseconds(receivedAt),
+		lastAt: fromMicroseconds(lastAt),
+		requests: stored.requests,
+		sender: stored.sender ?? "",
+		owner: stored.owner ?? "",
+		peer: stored.peer ?? "",
+		route: stored.route,
+		kind: stored.kind,
+		reasons: [...unpackReasons(stored.reasons)],
+		conversationId: stored.conversationId ?? "",
+		size: BigInt(stored.size),
+		hasBody: stored.hasBody,
+		accepted: stored.accepted,
+		...(retriedAt === undefined ? {} : { retriedAt: fromMicroseconds(retriedAt) }),
+	});
+}
 
 /** Maximum number of ids in a request. */
 export const MAX_IDS = 1_000;
@@ -15,8 +109,6 @@ export const MAX_IDS = 1_000;
 const STEP = 100;
 /** Milliseconds after which a call ends. */
 const MAX_TIME = 10_000;
-/** Name of the list in page tokens. */
-const LIST = "retry_refused_posts";
 
 /** Which posts to take in. */
 export interface RetryRequest {
@@ -78,11 +170,11 @@ export class RetryRefusedPosts {
 		if (request.ids.length > MAX_IDS) throw invalid("ids", `must have at most ${MAX_IDS} entries`);
 		const ids = [...new Set(request.ids.map((id) => refusedId(id, "ids")))].sort((a, b) => (a < b ? -1 : 1));
 		const scope = { ids: request.ids.map(String) };
-		const after = request.pageToken === "" ? 0n : readPageToken(LIST, scope, request.pageToken);
+		const after = request.pageToken === "" ? 0n : readPageToken(RETRIED, scope, request.pageToken);
 		const call = this.#last.then(async () => {
 			await this.#kept.written();
 			const found = ids.length > 0 ? this.#byIds(ids, after, caller.owner) : this.#all(after, caller.owner);
-			return await this.#retryAll(found, (last) => writePageToken(LIST, scope, last));
+			return await this.#retryAll(found, (last) => writePageToken(RETRIED, scope, last));
 		});
 		this.#last = call.catch(() => undefined);
 		return await call;
@@ -130,7 +222,7 @@ export class RetryRefusedPosts {
 		return "taken in";
 	}
 
-	async #takeIn({ form, sender = "", owner, conversationId, receivedAt }: RefusedPost | RefusedPostRow, body: Buffer) {
+	async #takeIn({ form, sender = "", owner, conversationId, receivedAt }: RefusedPostRow, body: Buffer) {
 		const { records, events } = this.#ingest;
 		const poster = { sender, owner };
 		switch (form) {

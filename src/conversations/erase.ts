@@ -1,13 +1,13 @@
-import type { ConversationFilter } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import type { Audit, AuditedCaller } from "../../access/audit.ts";
-import { ServiceError } from "../../errors.ts";
-import type { Condition } from "../../store/condition.ts";
-import type { StoredConversation } from "../../store/conversation-lists.ts";
-import { idDigest } from "../../store/erasure.ts";
-import type { Logger } from "../../telemetry/log.ts";
-import { conditionsOf, invalid, uuid } from "../read/filter.ts";
-import { type OnUnreadable, unreadableError } from "../read/record-opener.ts";
-import type { StoreReads } from "../read/visible-store.ts";
+import type { ConversationFilter } from "../../gen/conversations/v1/conversation_service_pb.js";
+import type { Audit, AuditedCaller } from "../access/audit.ts";
+import { ServiceError } from "../errors.ts";
+import type { Condition } from "../store/condition.ts";
+import type { StoredConversation } from "../store/conversation-lists.ts";
+import { idDigest } from "../store/erasure.ts";
+import type { Logger } from "../telemetry/log.ts";
+import { conditionsOf, invalid, uuid } from "./read/filter.ts";
+import { type OnUnreadable, unreadableError } from "./read/records.ts";
+import type { StoreReads } from "./read/visible-store.ts";
 
 /** Writes down an erasure: the SHA-256 of the id in hexadecimal digits, and who asked for it. */
 export type OnErased = (digest: string, caller: AuditedCaller) => Promise<void>;

@@ -1,0 +1,180 @@
+import {
+	type DescField,
+	type DescMessage,
+	fromBinary,
+	type Message,
+	type MessageShape,
+	toBinary,
+} from "@bufbuild/protobuf";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
+import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { isDataLoss, ServiceError } from "../../errors.ts";
+import { deriveDiff } from "../../record/diff.ts";
+import { deriveEncoder } from "../../record/json/encode.ts";
+import type { ExactJson } from "../../record/json/json-value.ts";
+import { planMessage } from "../../record/plan/plan.ts";
+import type { RecordVault } from "../../record/secrets/record-vault.ts";
+import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
+import type { StoredRecord, Unreadable } from "../../store/stored-record.ts";
+
+/** A stored record with its update. */
+export interface RecordSource {
+	readonly conversationId: string;
+	readonly sequence: bigint;
+	readonly record: StoredRecord | Unreadable | undefined;
+}
+
+/** Where a record or an event is stored. The sequence number is that of its log. */
+export type StoredAt = Pick<RecordSource, "conversationId" | "sequence">;
+
+/** Called with each stored record or event that could not be read. */
+export type OnUnreadable = (stored: StoredAt & { readonly error: ServiceError }) => void;
+
+/** Returns the result of `read`. If it throws a ServiceError `data_loss`, calls the callback and returns undefined. */
+export function tryRead<Result>(source: StoredAt, onUnreadable: OnUnreadable, read: () => Result): Result | undefined {
+	try {
+		return read();
+	} catch (error) {
+		if (!isDataLoss(error)) throw error;
+		onUnreadable({ conversationId: source.conversationId, sequence: source.sequence, error });
+		return undefined;
+	}
+}
+
+/** As {@link tryRead}, for a record that another thread opens. */
+export async function tryOpen<Result>(
+	source: StoredAt,
+	onUnreadable: OnUnreadable,
+	open: () => Promise<Result>,
+): Promise<Result | undefined> {
+	const opened = await open().then(
+		(result) => () => result,
+		(error: unknown) => () => {
+			throw error;
+		},
+	);
+	return tryRead(source, onUnreadable, opened);
+}
+
+/** @throws ServiceError `data_loss` when the store could not read the record */
+export function storedRecord({ conversationId, sequence, record }: RecordSource): StoredRecord {
+	if (record === undefined) throw new TypeError(`update ${sequence} was read without its record`);
+	if (!("unreadable" in record)) return record;
+	throw unreadableError(conversationId, record.unreadable);
+}
+
+/** @param message of the engine */
+export function unreadableError(conversationId: string, message: string): ServiceError {
+	return new ServiceError("data_loss", "The stored record cannot be read", {
+		conversationId,
+		cause: new Error(message),
+	});
+}
+
+/** Bytes of a stored record; 0 when it cannot be read or was not requested. */
+export function recordSize(record: RecordSource["record"]): number {
+	return record === undefined || "unreadable" in record ? 0 : record.bytes.byteLength;
+}
+
+/**
+ * Opens large records on another thread, so that they do not delay other requests. The memory of the bytes may be
+ * released.
+ *
+ * Each method throws a ServiceError `unavailable` while too many bytes are being opened.
+ */
+export interface LargeRecords {
+	/** Minimum size of a large record, in bytes. */
+	readonly minLargeBytes: number;
+	/** As `RecordVault.openEncoded`. */
+	openEncoded(record: StoredRecord, form: SecretsForm): Promise<Uint8Array>;
+	/** Returns the JSON text of the result of `RecordVault.open`. */
+	openJson(record: StoredRecord, form: SecretsForm): Promise<string>;
+	/** As `changedPaths`. */
+	changedPaths(records: ComparedRecords): Promise<readonly string[] | undefined>;
+}
+
+/** Returns the thread that opens records of a size in bytes. Undefined if this thread opens them. */
+export function threadFor(large: LargeRecords | undefined, bytes: number): LargeRecords | undefined {
+	return large !== undefined && bytes >= large.minLargeBytes ? large : undefined;
+}
+
+/** Returns the paths of the fields in which two records differ. */
+export const diffRecords = deriveDiff(ConversationInfoSchema);
+
+/** Two stored records to compare. */
+export interface ComparedRecords {
+	/** Undefined when there is none. */
+	readonly before: Uint8Array | undefined;
+	readonly after: Uint8Array;
+	/** Whether the paths of changed secrets are wanted, too. */
+	readonly secretPaths: boolean;
+}
+
+/**
+ * Opens a record for comparison. With `secretPaths`, its secrets are in plain text, because equal secrets have different
+ * ciphertexts. When one cannot be decrypted, all of them stay encrypted, so they can count as changed.
+ *
+ * @throws ServiceError `data_loss` when the record cannot be read
+ */
+export function openComparable(vault: RecordVault, bytes: Uint8Array, secretPaths: boolean): ConversationInfo {
+	if (!secretPaths) return vault.open(bytes, "redacted");
+	try {
+		return vault.open(bytes, "plaintext");
+	} catch (error) {
+		if (!isDataLoss(error)) throw error;
+		return vault.open(bytes, "encrypted");
+	}
+}
+
+/**
+ * Returns the paths of the changed fields. Undefined when there is no record before, or it cannot be read.
+ *
+ * @throws ServiceError `data_loss` when the record after cannot be read
+ */
+export function changedPaths(
+	vault: RecordVault,
+	{ before, after, secretPaths }: ComparedRecords,
+): readonly string[] | undefined {
+	const opened = openComparable(vault, after, secretPaths);
+	if (before === undefined) return undefined;
+	try {
+		return diffRecords(openComparable(vault, before, secretPaths), opened);
+	} catch (error) {
+		if (!isDataLoss(error)) throw error;
+		return undefined;
+	}
+}
+
+/** Returns the JSON form of a summary. */
+export const encodeSummary: (summary: ConversationSummary) => ExactJson = deriveEncoder(
+	planMessage(ConversationSummarySchema),
+);
+
+/** @throws ServiceError `data_loss` when the bytes are no encoded summary */
+export function decodeSummary(bytes: Uint8Array): ConversationSummary {
+	try {
+		return fromBinary(ConversationSummarySchema, bytes);
+	} catch (cause) {
+		throw new ServiceError("data_loss", "The stored summary cannot be read", { cause });
+	}
+}
+
+/**
+ * Sets a message field of a message to bytes that encode its value, so that they need not be decoded. The encoded message
+ * has the field; the message itself has it among its unknown fields.
+ */
+export function setEncodedField(message: Message, field: DescField, bytes: Uint8Array): void {
+	// Not by the writer of the library alone, which copies large bytes several times while its buffer grows.
+	const data = Buffer.concat([new BinaryWriter().uint32(bytes.byteLength).finish(), bytes]);
+	message.$unknown = [...(message.$unknown ?? []), { no: field.number, wireType: WireType.LengthDelimited, data }];
+}
+
+/** Does the same as `toBinary`, but copies the fields that {@link setEncodedField} has set only once. */
+export function encodeMessage<Desc extends DescMessage>(desc: Desc, message: MessageShape<Desc>): Uint8Array {
+	const encoded = message.$unknown;
+	if (encoded === undefined) return toBinary(desc, message);
+	const known = toBinary(desc, message, { writeUnknownFields: false });
+	const fields = encoded.flatMap(({ no, wireType, data }) => [new BinaryWriter().tag(no, wireType).finish(), data]);
+	return Buffer.concat([known, ...fields]);
+}

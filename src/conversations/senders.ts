@@ -1,0 +1,280 @@
+import { create } from "@bufbuild/protobuf";
+import { DurationSchema } from "@bufbuild/protobuf/wkt";
+import { type Sender, SenderSchema } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
+import { fromMicroseconds } from "../record/json/scalars.ts";
+import type { Poster } from "../store/owners.ts";
+import {
+	CountedPosts,
+	type Refusals,
+	type RunningConversations,
+	type SenderName,
+	type StoredSender,
+} from "../store/senders.ts";
+import type { Store } from "../store/store.ts";
+
+const MINUTE = 60_000_000n;
+const HOUR = 60n * MINUTE;
+const DAY = 24n * HOUR;
+/** Number of posts from which on a sender has an interval that is usual. */
+const REGULAR_POSTS = 20n;
+/** How many of its usual intervals a sender may be silent, at least for {@link MIN_SILENCE}. */
+const INTERVALS = 10n;
+const MIN_SILENCE = 10n * MINUTE;
+/** From then on, a sender is no longer expected to post. */
+const MAX_SILENCE = 7n * DAY;
+
+/** Lists the senders. */
+export class ListSenders {
+	readonly #store: Pick<Store, "listSenders">;
+	readonly #clocks: Pick<ClockSkews, "of">;
+
+	constructor(store: Pick<Store, "listSenders">, clocks: Pick<ClockSkews, "of">) {
+		this.#store = store;
+		this.#clocks = clocks;
+	}
+
+	/**
+	 * Returns the senders by name.
+	 *
+	 * @param now milliseconds of Unix time
+	 */
+	async list(now = Date.now()): Promise<Sender[]> {
+		const { senders, refusals, running } = await this.#store.listSenders();
+		const at = BigInt(now) * 1000n;
+		const totals = new Map(senders.map((sender) => [keyOf(sender), sender]));
+		const names = new Map<string, SenderName>([...senders, ...refusals, ...running].map((one) => [keyOf(one), one]));
+		return [...names]
+			.map(([, name]) => this.#senderOf(name, totals, refusals, running, at))
+			.sort((a, b) => compare(a.name, b.name) || compare(a.owner, b.owner));
+	}
+
+	#senderOf(
+		{ sender: name, owner }: SenderName,
+		senders: ReadonlyMap<string, StoredSender>,
+		refusals: readonly Refusals[],
+		running: readonly RunningConversations[],
+		now: bigint,
+	): Sender {
+		const isIts = (one: SenderName) => one.sender === name && one.owner === owner;
+		const totals = senders.get(keyOf({ sender: name, owner }));
+		const ownRefusals = refusals.filter(isIts);
+		const runningConversations = running.find(isIts)?.count ?? 0n;
+		const skew = this.#clocks.of(name);
+		return create(SenderSchema, {
+			name,
+			owner,
+			refusalsLastHour: byKind(ownRefusals, now - HOUR),
+			refusalsLastDay: byKind(ownRefusals, now - DAY),
+			runningConversations,
+			...(skew === undefined ? {} : { clockSkew: create(DurationSchema, { seconds: skew / 1_000_000n }) }),
+			...(totals === undefined
+				? {}
+				: {
+						firstPostAt: fromMicroseconds(totals.firstAt),
+						lastPostAt: fromMicroseconds(totals.lastAt),
+						records: totals.records,
+						events: totals.events,
+						silent: isSilent(
+							totals,
+							runningConversations + (owner === "" ? elsewhere(name, senders, running) : 0n),
+							now,
+						),
+					}),
+		});
+	}
+}
+
+/**
+ * Returns whether a sender with running conversations has been silent for longer than it usually is.
+ *
+ * @param now microseconds since the Unix epoch
+ */
+export function isSilent(
+	{ posts, lastAt, usualInterval }: Pick<StoredSender, "posts" | "lastAt" | "usualInterval">,
+	runningConversations: bigint,
+	now: bigint,
+): boolean {
+	if (runningConversations === 0n || posts < REGULAR_POSTS) return false;
+	const silence = now - lastAt;
+	return silence > MIN_SILENCE && silence > INTERVALS * usualInterval && silence < MAX_SILENCE;
+}
+
+/**
+ * Returns the number of running conversations that a sender posted and that belong to owners for whom it has not posted:
+ * they were assigned to these owners, and the sender's key still has none.
+ */
+function elsewhere(
+	name: string,
+	senders: ReadonlyMap<string, StoredSender>,
+	running: readonly RunningConversations[],
+): bigint {
+	return running
+		.filter((one) => one.sender === name && one.owner !== "" && !senders.has(keyOf(one)))
+		.reduce((sum, { count }) => sum + count, 0n);
+}
+
+function byKind(refusals: readonly Refusals[], since: bigint): Record<string, bigint> {
+	const counts = new Map<string, bigint>();
+	for (const { kind, count, since: begin } of refusals)
+		if (begin >= since) counts.set(kind, (counts.get(kind) ?? 0n) + count);
+	return Object.fromEntries(counts);
+}
+
+function keyOf({ sender, owner }: SenderName): string {
+	return JSON.stringify([owner, sender]);
+}
+
+function compare(a: string, b: string): number {
+	if (a === b) return 0;
+	return a < b ? -1 : 1;
+}
+
+/** Length of a period in which refusals are counted, in microseconds. */
+const PERIOD = 300_000_000n;
+/** How long the numbers are kept, in microseconds: a day, and an hour more. */
+const KEPT = 25n * 3_600_000_000n;
+/** Milliseconds between two writes of the numbers. */
+const FLUSH_INTERVAL = 10_000;
+
+/**
+ * Counts the refused and the repeated posts of senders in memory, and adds them to those of the store every ten seconds
+ * and when it is disposed. So the numbers of several replicas add up. Posts that store something are counted with it.
+ */
+export class PostCounts implements AsyncDisposable {
+	readonly #store: Pick<Store, "addRefusals">;
+	readonly #onError: (error: unknown) => void;
+	readonly #timer: NodeJS.Timeout;
+	#counts = new Map<string, { readonly sender: string; owner: string; since: bigint; kind: string; count: bigint }>();
+	#repeats = new CountedPosts();
+	#flushing: Promise<void> = Promise.resolve();
+
+	/** @param onError called when the numbers could not be stored; they are stored later */
+	constructor(store: Pick<Store, "addRefusals">, onError: (error: unknown) => void) {
+		this.#store = store;
+		this.#onError = onError;
+		this.#timer = setInterval(() => void this.flush(), FLUSH_INTERVAL).unref();
+	}
+
+	/** Counts a refused post. `now` is milliseconds of Unix time. */
+	add({ sender, owner = "" }: Poster, kind: string, now = Date.now()): void {
+		const since = ((BigInt(now) * 1000n) / PERIOD) * PERIOD;
+		const key = JSON.stringify([owner, sender, kind, String(since)]);
+		const counted = this.#counts.getOrInsertComputed(key, () => ({ sender, owner, since, kind, count: 0n }));
+		counted.count += 1n;
+	}
+
+	/** Counts a post that repeats what is stored. `at` is when it arrived, in microseconds of Unix time. */
+	addRepeat({ sender, owner = "" }: Poster, at: bigint): void {
+		this.#repeats.add({ sender, owner }, at, {});
+	}
+
+	/** Stores the numbers. Never rejects. */
+	async flush(now = Date.now()): Promise<void> {
+		this.#flushing = this.#flushing.then(() => this.#storeCounts(now));
+		await this.#flushing;
+	}
+
+	async #storeCounts(now: number): Promise<void> {
+		const [counts, repeats] = [this.#counts, this.#repeats.all()];
+		if (counts.size === 0 && repeats.length === 0) return;
+		this.#counts = new Map();
+		this.#repeats = new CountedPosts();
+		try {
+			const keptSince = BigInt(now) * 1000n - KEPT;
+			await this.#store.addRefusals({ refusals: [...counts.values()], repeats, keptSince });
+		} catch (error) {
+			for (const [key, counted] of counts) {
+				const later = this.#counts.get(key);
+				this.#counts.set(key, { ...counted, count: counted.count + (later?.count ?? 0n) });
+			}
+			for (const one of repeats) this.#repeats.merge(one);
+			this.#onError(error);
+		}
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		clearInterval(this.#timer);
+		await this.flush();
+	}
+}
+
+/**
+ * Judges the clocks of senders by the delays of their batches of events: the time from a batch's newest event, as its
+ * sender wrote it, to its arrival. A batch that waited or was sent again has a long delay, so only the least one counts.
+ * All times are microseconds.
+ */
+
+/** Time zones differ by multiples of this. */
+const STEP = 15n * MINUTE;
+/** Maximum distance from a multiple of {@link STEP}: the usual delay, and what a clock may be wrong. */
+const TOLERANCE = 2n * MINUTE;
+/** Number of batches from which on a clock is judged. */
+export const MIN_BATCHES = 20;
+/** Number of the latest batches by which a clock is judged. */
+const MAX_BATCHES = 100;
+
+/** The delays of the latest batches of each sender, since the service started. */
+export class ClockSkews {
+	/** By the names of senders: the delays in the order of arrival. */
+	readonly #delays = new Map<string, bigint[]>();
+	/** By the names of senders: the skew that was reported last. */
+	readonly #reported = new Map<string, bigint>();
+	readonly #onSkew: (sender: string, skew: bigint) => void;
+
+	/** @param onSkew called once when a sender's clock has a skew, and again when it has another one */
+	constructor(onSkew: (sender: string, skew: bigint) => void) {
+		this.#onSkew = onSkew;
+	}
+
+	/** Adds the delay of a batch. */
+	add(sender: string, delay: bigint): void {
+		const delays = this.#delays.getOrInsertComputed(sender, () => []);
+		delays.push(delay);
+		if (delays.length > MAX_BATCHES) delays.shift();
+		const skew = clockSkew(delays);
+		if (skew === undefined || skew === 0n || skew === this.#reported.get(sender)) return;
+		this.#reported.set(sender, skew);
+		this.#onSkew(sender, skew);
+	}
+
+	/** Returns the skew of a sender's clock as {@link clockSkew} does. */
+	of(sender: string): bigint | undefined {
+		return clockSkew(this.#delays.get(sender) ?? []);
+	}
+}
+
+/**
+ * Returns by how much the times of events lie before their arrival, beyond the usual delay: a multiple of 15 minutes,
+ * negative if they lie after it.
+ *
+ * @param delays those of the sender's latest batches
+ * @returns 0 when the least delay is not close to another multiple; undefined for fewer than {@link MIN_BATCHES}
+ */
+export function clockSkew(delays: readonly bigint[]): bigint | undefined {
+	if (delays.length < MIN_BATCHES) return undefined;
+	const least = Math.min(...delays.map(Number));
+	const nearest = Math.round(least / Number(STEP));
+	return Math.abs(least - nearest * Number(STEP)) <= Number(TOLERANCE) ? BigInt(nearest) * STEP : 0n;
+}
+
+/**
+ * Returns the time zone of a sender whose times without an offset are wrong by a skew.
+ *
+ * @param skew as {@link clockSkew} returns it
+ * @param timeZone time zone that its times are read in
+ * @param now milliseconds of Unix time
+ * @returns a zone with a fixed offset where there is one, otherwise one that has this offset now. Undefined when no zone
+ *   has it, so that the clock itself is wrong
+ */
+export function fittingTimeZone(skew: bigint, timeZone: string, now: number): string | undefined {
+	const instant = Temporal.Instant.fromEpochMilliseconds(now);
+	const offsetOf = (zone: string) => BigInt(instant.toZonedDateTimeISO(zone).offsetNanoseconds / 1000);
+	const offset = offsetOf(timeZone) - skew;
+	const hours = offset / (60n * MINUTE);
+	if (hours * 60n * MINUTE !== offset)
+		return Intl.supportedValuesOf("timeZone").find((zone) => offsetOf(zone) === offset);
+	if (hours === 0n) return "UTC";
+	// In these names, the zones west of UTC have a plus sign.
+	if (hours < 0n) return hours < -12n ? undefined : `Etc/GMT+${-hours}`;
+	return hours > 14n ? undefined : `Etc/GMT-${hours}`;
+}
