@@ -51,11 +51,10 @@ import { indexUntilStopped } from "./search/indexer.ts";
 import type { IsSameRecord } from "./store/duplicates.ts";
 import { openStore } from "./store/open.ts";
 import { postForms as postFormNames } from "./store/refused-posts.ts";
-import { countedStore } from "./telemetry/counted-store.ts";
+import { addServiceFigures } from "./telemetry/figures.ts";
 import type { Logger } from "./telemetry/log.ts";
 import { followStoreHealth, Readiness } from "./telemetry/readiness.ts";
-import { addServiceFigures } from "./telemetry/service-figures.ts";
-import { startTelemetry } from "./telemetry/telemetry.ts";
+import { countedStore, startTelemetry } from "./telemetry/telemetry.ts";
 import type { ThreadLogger } from "./threads/worker-thread.ts";
 import { followTraces } from "./traces/follow.ts";
 import { trajectoryRoute } from "./trajectories/trajectory-route.ts";
@@ -140,10 +139,7 @@ export async function startService(
 	const storeOptions = { isSameRecord, onUncleanStop, observer: threads, distribute };
 	const plainStore = opened.use(await openStore(config.database, threadLog(log.storeFailed), storeOptions));
 	const postCounts = opened.use(new PostCounts(plainStore, (error) => log.workFailed("refusals", error)));
-	const store = countedStore(plainStore, {
-		onUpdate: (change) => metrics.accepted(change),
-		onRepeat: (poster, at) => postCounts.addRepeat(poster, at),
-	});
+	const store = countedStore(plainStore, metrics, (poster, at) => postCounts.addRepeat(poster, at));
 	const refusedPosts = opened.use(
 		new RefusedPosts(store, {
 			keys: encryptionKeys,

@@ -111,7 +111,7 @@ describe("the modules of src import only what they may", () => {
 	});
 
 	test("config imports only scopes and keys, URLs, rules of retention, and settings of the log and of OpenTelemetry", () => {
-		const settings = /^telemetry\/(?:log|log-format|otel-settings)\.ts$/;
+		const settings = /^telemetry\/(?:log|log-output|otel-settings)\.ts$/;
 		const addresses = /^(?:store\/database|reconcile\/address)\.ts$/;
 		const rules = /^conversations\/retention\.ts$/;
 		expect(forbiddenImports("config/", /^access\/keys\.ts$/, addresses, rules, settings)).toEqual([]);
@@ -171,12 +171,12 @@ describe("the modules of src import only what they may", () => {
 		const known = imports.filter(({ to }) => to.startsWith("@opentelemetry/"));
 		expect(known.filter(({ from }) => !from.startsWith("telemetry/"))).toEqual([]);
 		expect(known.filter(({ to }) => to.includes("exporter-trace")).map(({ from }) => from)).toEqual([
-			"telemetry/otlp-tracing.ts",
+			"telemetry/otlp.ts",
 		]);
 		// The exporter is loaded only if traces are exported.
-		const loaders = imports.filter(({ to, typeOnly }) => to === "telemetry/otlp-tracing.ts" && !typeOnly);
+		const loaders = imports.filter(({ to, typeOnly }) => to === "telemetry/otlp.ts" && !typeOnly);
 		expect(loaders.map(({ from }) => from)).toEqual(["telemetry/telemetry.ts"]);
-		expect(texts.get("telemetry/telemetry.ts")).toContain('await import("./otlp-tracing.ts")');
+		expect(texts.get("telemetry/telemetry.ts")).toContain('await import("./otlp.ts")');
 	});
 
 	test("mcp reads only through the JSON reads, only the composition knows it, and it is loaded when it is called", () => {

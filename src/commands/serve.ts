@@ -4,8 +4,7 @@ import type { Config } from "../config/config.ts";
 import { playDemo } from "../demo/demo.ts";
 import type { FirstKeys } from "../server.ts";
 import { createLogger } from "../telemetry/log.ts";
-import { lineFormat } from "../telemetry/log-format.ts";
-import { LogOutput } from "../telemetry/log-output.ts";
+import { LogOutput, lineFormat } from "../telemetry/log-output.ts";
 import type { Values } from "./options.ts";
 
 /** The command `serve`: runs the service until a signal. With `demo`, invented conversations are posted to it. */

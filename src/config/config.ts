@@ -4,7 +4,7 @@ import type { KeyEntry, Principal } from "../access/keys.ts";
 import type { RetentionRule } from "../conversations/retention.ts";
 import type { Database, PostgresSettings, PostgresUrl } from "../store/database.ts";
 import type { LogLevel } from "../telemetry/log.ts";
-import type { LogFormat } from "../telemetry/log-format.ts";
+import type { LogFormat } from "../telemetry/log-output.ts";
 import { type OtelSettings, readOtelSettings, shownOtelVariables } from "../telemetry/otel-settings.ts";
 import type { Address } from "./address.ts";
 import { environment, MASK, mistypedNames, variables } from "./variables.ts";

@@ -2,7 +2,7 @@ import { constants } from "node:buffer";
 import { z } from "zod";
 import { maskPostgresUrl } from "../store/database.ts";
 import { logLevels } from "../telemetry/log.ts";
-import { logFormats } from "../telemetry/log-format.ts";
+import { logFormats } from "../telemetry/log-output.ts";
 import {
 	MAX_RETENTION_UPDATES,
 	MIN_KEY_LENGTH,

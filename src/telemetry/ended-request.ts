@@ -7,15 +7,17 @@ import {
 	ATTR_RPC_METHOD,
 	ATTR_RPC_SYSTEM_NAME,
 } from "@opentelemetry/semantic-conventions";
-import type { Transport } from "./log-fields.ts";
+
+export const transports = ["http", "connect", "grpc-web", "grpc"] as const;
+export type Transport = (typeof transports)[number];
 
 /** The route or RPC that a request calls. */
 export interface RequestTarget {
 	readonly transport: Transport;
-	/** Name for the log: method and path of a route, or path of an RPC. A client can choose any text here. */
-	readonly operation: string;
 	/** HTTP method of a request that is not an RPC. A client can choose any text here. */
 	readonly method?: string | undefined;
+	/** Path of the request, without its query. A client can choose any text here. */
+	readonly path: string;
 	/**
 	 * Path of the route with its parameters as placeholders, or path of the RPC. Undefined if no such route or RPC
 	 * exists.
@@ -24,8 +26,7 @@ export interface RequestTarget {
 }
 
 /** A completed request. `failure` has few possible values, so that it can become a metric label. */
-export interface EndedRequest {
-	readonly target: RequestTarget;
+export interface EndedRequest extends RequestTarget {
 	/** HTTP status of the response. Undefined for RPCs, and when no response was sent. */
 	readonly status: number | undefined;
 	/** Kind of the {@link ServiceError}, `unexpected`, or `canceled` if the client canceled. Undefined for success. */
@@ -43,34 +44,30 @@ const METHODS: ReadonlySet<string> = new Set("CONNECT DELETE GET HEAD OPTIONS PA
 
 const SYSTEMS = { connect: "connectrpc", "grpc-web": "grpc_web", grpc: "grpc" } as const;
 
-/** Returns whether the request is an RPC. */
-export function isRpc({ transport }: RequestTarget): boolean {
-	return transport !== "http";
-}
-
 /** Returns the labels of a request. Each has few possible values, whatever the client sent. */
-export function attributesOf({ target, status, failure }: EndedRequest): Attributes {
-	const { transport, method = "", route } = target;
+export function attributesOf({ transport, method = "", route, status, failure }: EndedRequest): Attributes {
 	// A response, such as that of a probe, may report an error although the request itself did not fail.
 	const error = failure ?? (status !== undefined && status >= 500 ? String(status) : undefined);
-	return {
-		...(transport === "http"
-			? {
-					[ATTR_HTTP_REQUEST_METHOD]: METHODS.has(method) ? method : OTHER,
-					...(route !== undefined && { [ATTR_HTTP_ROUTE]: route }),
-					...(status !== undefined && { [ATTR_HTTP_RESPONSE_STATUS_CODE]: status }),
-				}
-			: {
-					[ATTR_RPC_SYSTEM_NAME]: SYSTEMS[transport],
-					[ATTR_RPC_METHOD]: route === undefined ? OTHER : route.replace(/^\//, ""),
-				}),
-		...(error !== undefined && { [ATTR_ERROR_TYPE]: error }),
-	};
+	const attributes: Attributes = {};
+	if (transport === "http") {
+		attributes[ATTR_HTTP_REQUEST_METHOD] = METHODS.has(method) ? method : OTHER;
+		if (route !== undefined) attributes[ATTR_HTTP_ROUTE] = route;
+		if (status !== undefined) attributes[ATTR_HTTP_RESPONSE_STATUS_CODE] = status;
+	} else {
+		attributes[ATTR_RPC_SYSTEM_NAME] = SYSTEMS[transport];
+		attributes[ATTR_RPC_METHOD] = rpcNameOf(route);
+	}
+	if (error !== undefined) attributes[ATTR_ERROR_TYPE] = error;
+	return attributes;
 }
 
 /** Returns the name of a request's span. */
 export function spanNameOf({ transport, method = "", route }: RequestTarget): string {
-	if (transport !== "http") return route === undefined ? OTHER : route.replace(/^\//, "");
+	if (transport !== "http") return rpcNameOf(route);
 	const known = METHODS.has(method) ? method : "HTTP";
 	return route === undefined ? known : `${known} ${route}`;
+}
+
+function rpcNameOf(route: string | undefined): string {
+	return route?.slice(1) ?? OTHER;
 }

@@ -1,12 +1,29 @@
 import { type DestinationStream, pino } from "pino";
-import { ServiceError, type Violation } from "../errors.ts";
+import { formatPath, ServiceError, type Violation } from "../errors.ts";
 import type { OpenGaps } from "../store/gaps.ts";
-import type { EndedRequest } from "./ended-request.ts";
-import { brokenRules, describe, type RequestInfo, requestFields, shorten } from "./log-fields.ts";
+import { echoable } from "../userinfo.ts";
+import type { EndedRequest, Transport } from "./ended-request.ts";
 
 /** Levels, from the most to the least verbose. `silent` writes nothing. */
 export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
 export type LogLevel = (typeof logLevels)[number];
+
+/** A request as the log describes it. */
+export interface RequestInfo {
+	readonly transport: Transport;
+	/** Method and path of a route, such as `POST /api/v1/webhooks/conversations`, or the path of an RPC. */
+	readonly operation: string;
+	/** Request id, chosen by the caller or by the service. */
+	readonly requestId?: string | undefined;
+	/** Id of the trace that the request belongs to. Undefined when tracing is off. */
+	readonly traceId?: string | undefined;
+	/** Name of the access key. Undefined when the request had no valid key. */
+	readonly caller?: string | undefined;
+	/** Address and port of the client, for a request without a valid key. */
+	readonly peer?: string | undefined;
+	/** Conversation that the request names. The conversation of a {@link ServiceError} takes precedence. */
+	readonly conversationId?: string | undefined;
+}
 
 /** A client's connection that was ended because the client violated the protocol or was too slow. */
 export interface FailedConnection {
@@ -97,7 +114,8 @@ export interface LogDestination extends DestinationStream {
 
 /**
  * Creates the service's log: one JSON object per line, with `level` as a word and `time` in ISO 8601. Events that may
- * occur again and again have a limited number of lines, see {@link LineLimit}.
+ * occur again and again have a limited number of lines, see {@link LineLimit}. Each method logs the event of its name, and
+ * has a comment where {@link logEvents} does not say enough.
  *
  * @param linesPerWindow the limit of lines of each such event in ten seconds
  */
@@ -131,17 +149,12 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		},
 		/** The service starts. Secrets in the configuration are masked. */
 		starting: (configuration: Readonly<Record<string, string>>) => emit("starting", { configuration }),
-		/** A listener accepts requests at an address such as `127.0.0.1:8080`. */
 		listening: (listener: "http" | "grpc", address: string) => emit("listening", { listener, address }),
-		/** A listener accepts unencrypted connections from other machines. */
 		cleartext: (listener: "http" | "grpc", host: string) => emit("cleartext", { listener, host }),
-		/** A listener has reached its maximum number of connections and closes further ones. */
 		connectionsFull: (listener: "http" | "grpc", connections: number) =>
 			emit("connections_full", { listener, connections }),
-		/** A client's connection was ended because of an error in TLS, HTTP or HTTP/2. */
 		connectionFailed: ({ listener, peer, code, reason }: FailedConnection) =>
 			emitLimited("connection_failed", { listener, code, reason, peer }, { listener, code }),
-		/** A listener uses changed TLS files from now on. */
 		certificatesTaken: (listener: "http" | "grpc") => emit("certificates_taken", { listener }),
 		/** TLS files cannot be read or do not match. The error names the files and quotes nothing from them. */
 		certificatesRefused: (listener: "http" | "grpc", error: unknown) =>
@@ -155,11 +168,8 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		},
 		/** Writes at once how many lines were left out. */
 		sumUp: () => limit.endWindow(),
-		/** The database could not be read or written. */
 		storeFailed: (error: unknown) => failed("store_failed", error),
-		/** The database shows that the service was not stopped cleanly before this start. */
 		uncleanStop: () => emit("unclean_stop"),
-		/** A caller lets the index of search be written anew. */
 		searchRebuilt: (caller: string) => emit("search_rebuilt", { caller }),
 		/** Progress of filling the index of search: documents since the start, and the event up to which it comes. */
 		searchFilled: (documents: number, through: bigint, newest: bigint, isComplete: boolean) =>
@@ -172,21 +182,16 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		},
 		/** An intake thread ended, did not start, or failed to process a record. The error quotes no record. */
 		intakeFailed: (error: unknown) => failed("intake_failed", error),
-		/** A stored update cannot be read. */
 		recordUnreadable: (record: UnreadableEntry) => unreadable("record_unreadable", record),
-		/** A stored event cannot be read. */
 		eventUnreadable: (event: UnreadableEntry) => unreadable("event_unreadable", event),
 		/** A caller has created an access key. The owner is empty if there is none. */
 		accessKeyCreated: (
 			{ name, scopes, owner }: { readonly name: string; readonly scopes: readonly string[]; readonly owner: string },
 			caller: string,
 		) => emit("access_key_created", { name, scopes, owner, caller }),
-		/** A caller has revoked an access key. */
 		accessKeyRevoked: (name: string, caller: string) => emit("access_key_revoked", { name, caller }),
-		/** A caller has given conversations an owner. */
 		ownerAssigned: (owner: string, conversations: number, caller: string) =>
 			emit("owner_assigned", { owner, count: conversations, caller }),
-		/** A comparison with an agent server has ended. */
 		reconciled: (
 			agentServer: string,
 			{ goneIds: _, ...progress }: object & { goneIds: unknown },
@@ -199,7 +204,6 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 				seconds,
 				...(error === undefined ? {} : { error: describe(error, true) }),
 			}),
-		/** A conversation of an agent server could not be compared or taken in. */
 		reconcileFailed: (conversationId: string, error: unknown) =>
 			emitLimited("reconcile_failed", { conversationId, error: describe(error, true) }),
 		/** A caller has erased a conversation, whose id has this SHA-256. */
@@ -207,19 +211,15 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		/** A caller has created or changed an endpoint, or its deliveries. The owner is empty if there is none. */
 		endpointChanged: (name: string, owner: string, action: string, caller: string) =>
 			emit("endpoint_changed", { name, owner, action, caller }),
-		/** An endpoint gets no more deliveries until it is resumed. */
 		endpointDisabled: (name: string, owner: string, reason: string) =>
 			emit("endpoint_disabled", { name, owner, reason }),
 		/** A conversation was paused at its agent server for a budget. The owner of the budget is empty if there is none. */
 		conversationPaused: (conversationId: string, budget: string, owner: string) =>
 			emit("conversation_paused", { conversationId, budget, owner }),
-		/** A conversation could not be paused for a budget. */
 		conversationNotPaused: (conversationId: string, budget: string, owner: string, reason: string) =>
 			emitLimited("conversation_not_paused", { conversationId, budget, owner, reason }),
-		/** An access key expires within a week. */
 		accessKeyExpires: (name: string, expiresAt: Date) =>
 			emit("access_key_expires", { name, expiresAt: expiresAt.toISOString() }),
-		/** The Unix socket for commands cannot be opened. */
 		commandsUnreachable: (error: unknown) => emit("commands_unreachable", { error: describe(error, true) }),
 		/**
 		 * The events of a sender are wrong by a time in microseconds, because of its time zone or its clock.
@@ -238,10 +238,8 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		/** Events would change a conversation's record so that it breaks the rules. The change was not applied. */
 		eventValuesRefused: (conversationId: string, violations: readonly Violation[]) =>
 			emitLimited("event_values_refused", { conversationId, ...brokenRules(violations, "record") }),
-		/** A refused batch is kept and was answered with success. */
 		refusedBatchAccepted: (caller: string, conversationId: string, violations: readonly Violation[]) =>
 			emitLimited("refused_batch_accepted", { caller, conversationId, ...brokenRules(violations, "body") }, { caller }),
-		/** Posts that were refused were tried again. */
 		refusedPostsRetried: (takenIn: number, stillRefused: number) =>
 			emit("refused_posts_retried", { takenIn, stillRefused }),
 		/** The store's health check has begun to fail with an error, or, if undefined, succeeds again. */
@@ -283,7 +281,6 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 				bytes,
 			});
 		},
-		/** Metrics or traces cannot be sent to their receiver. */
 		exportFailed: (signal: "metrics" | "traces", error: unknown) =>
 			emit("export_failed", { signal, error: describe(error, true) }),
 		/**
@@ -312,6 +309,91 @@ function isOwnFailure({ kind }: ServiceError): boolean {
 /** Formats microseconds since the Unix epoch in ISO 8601. */
 function isoTime(microseconds: bigint): string {
 	return new Date(Number(microseconds / 1000n)).toISOString();
+}
+
+/** Maximum number of paths of violations in a line. */
+const MAX_PLACES = 10;
+/**
+ * Maximum number of characters of a path, an operation or a detail. A client controls the length of some of these
+ * texts.
+ */
+const MAX_TEXT = 160;
+
+/** Returns the fields of a log line about a request. */
+function requestFields(request: RequestInfo, error: unknown) {
+	const { transport, operation, requestId, traceId, peer, conversationId } = request;
+	const serviceError = error instanceof ServiceError ? error : undefined;
+	const id = serviceError?.conversationId ?? conversationId;
+	const caller = request.caller ?? serviceError?.caller;
+	return {
+		transport,
+		operation: shorten(operation),
+		caller,
+		// The address finds a sender that no name identifies.
+		peer: caller === undefined ? peer : undefined,
+		requestId,
+		traceId,
+		// The client may have sent anything in place of a UUID.
+		conversationId: id !== undefined && /^[0-9a-fA-F-]{32,36}$/.test(id) ? id : undefined,
+	};
+}
+
+/** Returns how often each rule was broken, and the first paths. A path holds names of members and no values. */
+function brokenRules(violations: readonly Violation[], root: string) {
+	const reasons: Record<string, number> = {};
+	for (const { type } of violations) reasons[type] = (reasons[type] ?? 0) + 1;
+	const locs = violations.slice(0, MAX_PLACES).map(({ path, part = root }) => shorten(part + formatPath(path)));
+	return { reasons, locs };
+}
+
+/** Returns the beginning of a text that a client may have chosen, without passwords and tokens in URLs. */
+function shorten(whole: string): string {
+	const text = echoable(whole);
+	return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT)}…` : text;
+}
+
+interface ErrorDescription {
+	type: string;
+	code?: string | number;
+	message?: string;
+	cause?: ErrorDescription;
+	/** `at <place> at <place>…`, innermost first. */
+	stack?: string;
+}
+
+/**
+ * Describes an error. Messages are included for some errors only, such as those of the store, which name files.
+ * Messages of JSON.parse and of decoders quote their input, which may be a secret.
+ */
+function describe(error: unknown, withMessage: boolean, depth = 0): ErrorDescription {
+	if (!(error instanceof Error)) {
+		return { type: typeof error };
+	}
+	const description: ErrorDescription = { type: error.name };
+	if ("code" in error && (typeof error.code === "string" || typeof error.code === "number"))
+		description.code = error.code;
+	if (withMessage) description.message = error.message;
+	if (error.cause !== undefined && depth < 3) description.cause = describe(error.cause, withMessage, depth + 1);
+	description.stack = stackOf(error);
+	return description;
+}
+
+/** URL of the program's folder, which the places in a stack begin with. */
+const ROOT = new URL("../../", import.meta.url).href;
+
+/**
+ * Returns the stack of an error in one line, without the message with which its text begins, and without the frames of
+ * Node.js itself.
+ */
+function stackOf(error: Error): string {
+	const stack = error.stack ?? "";
+	const start = stack.indexOf(error.message);
+	const rest = start === -1 ? stack : stack.slice(start + error.message.length);
+	const frames = rest.split("\n").flatMap((line) => /^ {4}(at .*:\d+:\d+\)?)$/.exec(line)?.[1] ?? []);
+	return frames
+		.filter((frame) => !/[ (]node:/.test(frame))
+		.join(" ")
+		.replaceAll(ROOT, "");
 }
 
 /** Milliseconds of a window. */

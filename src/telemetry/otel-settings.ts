@@ -22,9 +22,13 @@ export interface SamplerSetting {
 const ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT";
 const LONGEST_INTERVAL = 2 ** 31 - 1;
 
-const exporters = z.enum(["otlp", "none"]).default("otlp");
-const protocol = z.literal("http/protobuf").optional();
-const address = z.url({ protocol: /^https?$/ }).optional();
+// The messages never quote the value: that of an endpoint may hold a password.
+const exporters = z.enum(["otlp", "none"], "takes otlp or none").default("otlp");
+const protocol = z.literal("http/protobuf", "takes http/protobuf only").optional();
+const address = z.url({ protocol: /^https?$/, error: "takes a URL that begins with http:// or https://" }).optional();
+const number = (error: string, least: number, most: number) =>
+	z.coerce.number(error).min(least, error).max(most, error);
+const SAMPLER = /^(?:parentbased_)?(?:always_on|always_off|traceidratio)$/;
 
 /** The variables (OpenTelemetry specification, "Environment Variable Specification" and "OTLP Exporter"). */
 const variables = z.object({
@@ -40,18 +44,14 @@ const variables = z.object({
 	[ENDPOINT]: address,
 	OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: address,
 	OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: address,
-	OTEL_METRIC_EXPORT_INTERVAL: z.coerce.number().int().min(1).max(LONGEST_INTERVAL).default(60_000),
+	OTEL_METRIC_EXPORT_INTERVAL: number(`takes milliseconds, from 1 to ${LONGEST_INTERVAL}`, 1, LONGEST_INTERVAL)
+		.int(`takes milliseconds, from 1 to ${LONGEST_INTERVAL}`)
+		.default(60_000),
 	OTEL_TRACES_SAMPLER: z
-		.enum([
-			"always_on",
-			"always_off",
-			"traceidratio",
-			"parentbased_always_on",
-			"parentbased_always_off",
-			"parentbased_traceidratio",
-		])
+		.string()
+		.regex(SAMPLER, "takes always_on, always_off or traceidratio, each also with parentbased_ before it")
 		.default("parentbased_always_on"),
-	OTEL_TRACES_SAMPLER_ARG: z.coerce.number().min(0).max(1).default(1),
+	OTEL_TRACES_SAMPLER_ARG: number("takes a number from 0 to 1", 0, 1).default(1),
 });
 
 /** Names of the variables that only the exporters and the resource read. */
@@ -81,19 +81,6 @@ function shown(name: string, text: string, mask: string): string {
 }
 
 /**
- * End of an error message, by the last word of the variable's name. It never quotes the value: that of an endpoint may
- * hold a password.
- */
-const ACCEPTED: Readonly<Record<string, string>> = {
-	EXPORTER: "takes otlp or none",
-	PROTOCOL: "takes http/protobuf only",
-	ENDPOINT: "takes a URL that begins with http:// or https://",
-	INTERVAL: `takes milliseconds, from 1 to ${LONGEST_INTERVAL}`,
-	SAMPLER: "takes always_on, always_off or traceidratio, each also with parentbased_ before it",
-	ARG: "takes a number from 0 to 1",
-};
-
-/**
  * Reads OpenTelemetry's variables. Nothing is exported unless an endpoint is set. A blank variable counts as unset.
  *
  * @returns the settings, or undefined and a line for each mistake
@@ -105,11 +92,8 @@ export function readOtelSettings(env: Readonly<Record<string, string | undefined
 	const set = Object.entries(env).flatMap(([name, text]) => (text?.trim() ? [[name, text.trim()]] : []));
 	const { data, error } = variables.safeParse(Object.fromEntries(set));
 	if (data === undefined) {
-		const names = new Set((error?.issues ?? []).map(({ path }) => String(path[0])));
-		return {
-			settings: undefined,
-			mistakes: [...names].map((name) => `${name}: ${ACCEPTED[name.split("_").at(-1) ?? ""]}`),
-		};
+		const mistakes = new Set(error?.issues.map(({ path, message }) => `${String(path[0])}: ${message}`));
+		return { settings: undefined, mistakes: [...mistakes] };
 	}
 	const enabled = !data.OTEL_SDK_DISABLED;
 	const sends = (exporter: string, endpoint: string | undefined): boolean =>

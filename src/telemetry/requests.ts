@@ -1,10 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { ServiceError } from "../errors.ts";
 import type { EndedRequest, RequestTarget } from "./ended-request.ts";
-import type { Logger } from "./log.ts";
-import type { RequestInfo } from "./log-fields.ts";
+import type { Logger, RequestInfo } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
-import type { HeaderOf, OtlpTracing, RequestSpan } from "./otlp-tracing.ts";
+import type { HeaderOf, OtlpTracing, RequestSpan } from "./otlp.ts";
 
 /** Header, or gRPC metadata entry, that carries the request id in requests and responses. */
 export const REQUEST_ID_HEADER = "x-request-id";
@@ -23,26 +22,28 @@ export interface RequestSinks {
 /** What every request reports to. */
 interface RequestReceivers extends RequestSinks {
 	readonly onRefused: (refused: RefusedRequest) => void;
-	readonly onEnd: (listener: "http" | "grpc") => void;
+	readonly open: Record<Listener, number>;
+}
+
+type Listener = "http" | "grpc";
+
+function listenerOf({ transport }: RequestTarget): Listener {
+	return transport === "grpc" ? "grpc" : "http";
 }
 
 /** Observes every request of every transport, from its beginning to its end. */
 export class Requests {
 	readonly #receivers: RequestReceivers;
-	readonly #open = { http: 0, grpc: 0 };
 	/** Called when a post is refused whose sender the gate has admitted, and when any request has no valid key. */
 	onRefused: ((refused: RefusedRequest) => void) | undefined;
 
 	constructor(sinks: RequestSinks) {
-		const onEnd = (listener: "http" | "grpc"): void => {
-			this.#open[listener] -= 1;
-		};
-		this.#receivers = { ...sinks, onRefused: (refused) => this.onRefused?.(refused), onEnd };
+		this.#receivers = { ...sinks, onRefused: (refused) => this.onRefused?.(refused), open: { http: 0, grpc: 0 } };
 	}
 
 	/** Number of requests under way, by listener. */
-	get open(): Readonly<Record<"http" | "grpc", number>> {
-		return this.#open;
+	get open(): Readonly<Record<Listener, number>> {
+		return this.#receivers.open;
 	}
 
 	/**
@@ -50,14 +51,8 @@ export class Requests {
 	 *
 	 * @param peerOf returns the address and port of the client, if they are known
 	 */
-	begin(
-		listener: "http" | "grpc",
-		target: RequestTarget,
-		headerOf: HeaderOf,
-		peerOf?: () => string | undefined,
-	): ObservedRequest {
-		this.#open[listener] += 1;
-		return new ObservedRequest(this.#receivers, listener, target, headerOf, peerOf);
+	begin(target: RequestTarget, headerOf: HeaderOf, peerOf?: () => string | undefined): ObservedRequest {
+		return new ObservedRequest(this.#receivers, target, headerOf, peerOf);
 	}
 }
 
@@ -89,7 +84,6 @@ export class ObservedRequest {
 	/** Id from the caller's header, or a new one. It appears in the response and in the log. */
 	readonly id: string;
 	readonly #receivers: RequestReceivers;
-	readonly #listener: "http" | "grpc";
 	readonly #span: RequestSpan | undefined;
 	readonly #since = performance.now();
 	readonly #peerOf: (() => string | undefined) | undefined;
@@ -103,25 +97,25 @@ export class ObservedRequest {
 	#failure: string | undefined;
 	#ended = false;
 
+	/** As {@link Requests.begin}. */
 	constructor(
 		receivers: RequestReceivers,
-		listener: "http" | "grpc",
 		target: RequestTarget,
 		headerOf: HeaderOf,
-		peerOf?: () => string | undefined,
+		peerOf: (() => string | undefined) | undefined,
 	) {
 		const given = headerOf(REQUEST_ID_HEADER);
 		this.id = given !== undefined && ACCEPTED_ID.test(given) ? given : randomUUID();
 		this.#receivers = receivers;
-		this.#listener = listener;
+		receivers.open[listenerOf(target)] += 1;
 		this.#target = target;
 		this.#span = receivers.tracing?.begin(headerOf);
 		this.#peerOf = peerOf;
 	}
 
 	/** Records the route or RPC that the request calls, once it is known. */
-	routed(target: Partial<RequestTarget>): void {
-		this.#target = { ...this.#target, ...target };
+	routed(route: string, transport = this.#target.transport): void {
+		this.#target = { ...this.#target, transport, route };
 	}
 
 	/**
@@ -167,13 +161,18 @@ export class ObservedRequest {
 		if (!this.#isPost && (this.#caller !== undefined || service?.kind !== "unauthenticated")) return;
 		this.#receivers.onRefused({
 			caller: this.#caller,
-			peer: this.#caller === undefined ? this.#peerOf?.() : undefined,
+			peer: this.#peer(),
 			route: this.#target.route,
 			error,
 			conversationId: service?.conversationId ?? namedConversation,
 			size: this.#bytes,
 			body: this.#body,
 		});
+	}
+
+	/** Address and port of the client, of a request without a valid key. */
+	#peer(): string | undefined {
+		return this.#caller === undefined ? this.#peerOf?.() : undefined;
 	}
 
 	/**
@@ -185,9 +184,9 @@ export class ObservedRequest {
 	end(answered: boolean, status?: number): void {
 		if (this.#ended) return;
 		this.#ended = true;
-		this.#receivers.onEnd(this.#listener);
+		this.#receivers.open[listenerOf(this.#target)] -= 1;
 		const ended: EndedRequest = {
-			target: this.#target,
+			...this.#target,
 			status: answered ? status : undefined,
 			failure: this.#failure ?? (answered ? undefined : "canceled"),
 			seconds: (performance.now() - this.#since) / 1000,
@@ -199,9 +198,15 @@ export class ObservedRequest {
 	}
 
 	#info(): RequestInfo {
-		const { transport, operation } = this.#target;
-		const [caller, conversationId] = [this.#caller?.name, this.#conversationId];
-		const peer = caller === undefined ? this.#peerOf?.() : undefined;
-		return { transport, operation, caller, peer, requestId: this.id, traceId: this.#span?.traceId, conversationId };
+		const { transport, method, path, route } = this.#target;
+		return {
+			transport,
+			operation: transport === "http" ? `${method} ${route ?? path}` : (route ?? path),
+			caller: this.#caller?.name,
+			peer: this.#peer(),
+			requestId: this.id,
+			traceId: this.#span?.traceId,
+			conversationId: this.#conversationId,
+		};
 	}
 }

@@ -1,7 +1,7 @@
 import { stripVTControlCharacters } from "node:util";
 import { describe, expect, test } from "vitest";
 import { createLogger, type Logger } from "../../src/telemetry/log.ts";
-import { type LogFormat, lineFormat } from "../../src/telemetry/log-format.ts";
+import { type LogFormat, lineFormat } from "../../src/telemetry/log-output.ts";
 
 const TIME = "05:01:36.123Z";
 const ISO = `2026-11-22T${TIME}`;

@@ -1,7 +1,6 @@
 import { once } from "node:events";
 import { createLogger } from "../../src/telemetry/log.ts";
-import { lineFormat } from "../../src/telemetry/log-format.ts";
-import { LogOutput } from "../../src/telemetry/log-output.ts";
+import { LogOutput, lineFormat } from "../../src/telemetry/log-output.ts";
 
 /**
  * A child process of log-output.test.ts. For each number that its parent sends, it logs as many lines. It replies how

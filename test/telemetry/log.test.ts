@@ -89,9 +89,9 @@ test("a refusal of a request without a known caller has the address of its clien
 });
 
 test("at the level debug each request has a line when it has ended", () => {
-	const ended = { target: request, status: 200, failure: undefined, seconds: 0.25, bytes: 7 };
+	const fields = { status: 200, seconds: 0.25, bytes: 7 };
+	const ended = { transport: request.transport, path: request.operation, failure: undefined, ...fields };
 	const action = (log: Logger) => log.requestEnded(() => ({ ...request, requestId: "a", caller: "sender" }), ended);
-	const { target: _target, failure: _failure, ...fields } = ended;
 	expect(logged(action, "debug")).toEqual([
 		{
 			level: "debug",

@@ -20,12 +20,13 @@ function recorded() {
 	return { requests, ended, violated, unauthenticated, logged };
 }
 
-const target = { transport: "http", method: "POST", operation: "POST /a" } as const;
+const target = { transport: "http", method: "POST", path: "/a" } as const;
+const call = { transport: "grpc", path: "/a.B/C", route: "/a.B/C" } as const;
 const none = () => undefined;
 
 test("a request has the id that its caller gave if that is short and of safe characters, else a new UUID", () => {
 	const { requests } = recorded();
-	const idFor = (given: string | undefined) => requests.begin("http", target, () => given).id;
+	const idFor = (given: string | undefined) => requests.begin(target, () => given).id;
 	const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
 	for (const good of ["a", "0190d6a0-0000-7000-8000-00000000000a", "Root=1-67a:b.c+d_e", "x".repeat(64)])
 		expect(idFor(good)).toBe(good);
@@ -38,13 +39,12 @@ test("a request has the id that its caller gave if that is short and of safe cha
 test("a refusal is logged with the request's id and caller, and counted in metrics by its kind and broken rules", () => {
 	const { requests, ended, violated, logged } = recorded();
 	const request = requests.begin(
-		"http",
 		target,
 		() => "mine",
 		() => "192.0.2.7:1",
 	);
 	expect(requests.open).toEqual({ http: 1, grpc: 0 });
-	request.routed({ route: "/a/{id}", operation: "POST /a/{id}" });
+	request.routed("/a/{id}");
 	request.admitted({ name: "sender", owner: undefined }, "ingest");
 	request.received(Buffer.from("7 bytes"));
 	const violation = (type: string) => ({ path: [], type, message: "" });
@@ -58,7 +58,8 @@ test("a refusal is logged with the request's id and caller, and counted in metri
 	expect(violated).toEqual(["missing", "greater_than", "missing"]);
 	expect(ended).toEqual([
 		{
-			target: { ...target, route: "/a/{id}", operation: "POST /a/{id}" },
+			...target,
+			route: "/a/{id}",
 			status: 422,
 			failure: "invalid_record",
 			seconds: expect.any(Number),
@@ -71,11 +72,11 @@ test("a refusal is logged with the request's id and caller, and counted in metri
 test("a request without a valid key is logged with the address of its client, and counted", () => {
 	const { requests, logged, unauthenticated } = recorded();
 	const refused = new ServiceError("unauthenticated", "");
-	requests.begin("http", target, none, () => "192.0.2.7:1").failed(refused);
+	requests.begin(target, none, () => "192.0.2.7:1").failed(refused);
 	expect(logged).toMatchObject([[{ caller: undefined, peer: "192.0.2.7:1" }, {}]]);
-	requests.begin("http", target, none).failed(new ServiceError("not_found", ""));
+	requests.begin(target, none).failed(new ServiceError("not_found", ""));
 	// A watch ends so when its key is revoked.
-	const watch = requests.begin("grpc", { ...target, transport: "grpc" }, none);
+	const watch = requests.begin(call, none);
 	watch.admitted({ name: "reader", owner: undefined }, "read");
 	watch.failed(refused);
 	expect(unauthenticated).toEqual(["http"]);
@@ -83,11 +84,11 @@ test("a request without a valid key is logged with the address of its client, an
 
 test("a request ends as a success, as an unexpected failure, or as canceled by its client", () => {
 	const { requests, ended, logged } = recorded();
-	requests.begin("grpc", target, none).end(true, 200);
-	const failing = requests.begin("grpc", target, none);
+	requests.begin(call, none).end(true, 200);
+	const failing = requests.begin(call, none);
 	failing.failed(new RangeError("x"), { silent: true });
 	failing.end(true, 500);
-	requests.begin("grpc", target, none).end(false, 200);
+	requests.begin(call, none).end(false, 200);
 	expect(ended.map(({ status, failure }) => [status, failure])).toEqual([
 		[200, undefined],
 		[500, "unexpected"],
@@ -98,5 +99,5 @@ test("a request ends as a success, as an unexpected failure, or as canceled by i
 
 test("without tracing, the work of a request is run as it is", () => {
 	const { requests } = recorded();
-	expect(requests.begin("http", target, none).run(() => 7)).toBe(7);
+	expect(requests.begin(target, none).run(() => 7)).toBe(7);
 });

@@ -107,7 +107,7 @@ export function connectHandlers(options: ConnectOptions, basePath = ""): Readonl
 			const handle: ObservedHandler = (request, response, observed) => {
 				const type = request.headers["content-type"] ?? "";
 				const isGrpcWeb = type.startsWith("application/grpc-web");
-				observed.routed({ transport: isGrpcWeb ? "grpc-web" : "connect", route: requestPath, operation: requestPath });
+				observed.routed(requestPath, isGrpcWeb ? "grpc-web" : "connect");
 				const call: Call = {
 					observed,
 					credentials: () => credentialsOf(request, gate),

@@ -97,9 +97,9 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 			start: (next) =>
 				next({
 					onReceiveMetadata: (metadata, pass) => {
-						const target = { transport: "grpc", operation: path, route: path } as const;
+						const target = { transport: "grpc", path, route: path } as const;
 						const headerOf = (name: string) => metadata.get(name)[0]?.toString();
-						const request = requests.begin("grpc", target, headerOf, () => call.getPeer());
+						const request = requests.begin(target, headerOf, () => call.getPeer());
 						observed = request;
 						onCall(call.getPeer());
 						try {
@@ -212,9 +212,7 @@ export class GrpcStreams implements Disposable {
 		this.#followFields(stream.session);
 		const path = String(headers[":path"]);
 		if (isKnown(path) || stream.session?.socket.localPort !== this.#port) return;
-		const observed = requests.begin("grpc", { transport: "grpc", operation: path }, (name) =>
-			headers[name]?.toString(),
-		);
+		const observed = requests.begin({ transport: "grpc", path }, (name) => headers[name]?.toString());
 		observed.failed(new ServiceError("not_found", "There is no such method"));
 		observed.end(true);
 	};

@@ -11,12 +11,12 @@ import type { HttpHandler, ObservedHandler } from "./http-listener.ts";
 export function observed(requests: Requests, handler: ObservedHandler): HttpHandler {
 	return (request, response) => {
 		const { method = "", url = "" } = request;
-		const target = { transport: "http", method, operation: `${method} ${pathOf(url)}` } as const;
+		const target = { transport: "http", method, path: pathOf(url) } as const;
 		const headerOf = (name: string): string | undefined => {
 			const value = request.headers[name];
 			return typeof value === "string" ? value : undefined;
 		};
-		const observed = requests.begin("http", target, headerOf, () => peerOf(request.socket));
+		const observed = requests.begin(target, headerOf, () => peerOf(request.socket));
 		response.setHeader(REQUEST_ID_HEADER, observed.id);
 		// A response that was not ended was cut off by the client or by the service.
 		response.on("close", () => observed.end(response.writableEnded, response.statusCode));

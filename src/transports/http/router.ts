@@ -132,12 +132,12 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 			match = found.find(({ route }) => route.method === wanted);
 			if (match === undefined) {
 				const known = found[0]?.route.path;
-				observed.routed({ route: known, operation: `${method} ${known}` });
+				if (known !== undefined) observed.routed(known);
 				response.setHeader("Allow", allowed(found));
 				throw new ServiceError("method_not_allowed", "Method Not Allowed");
 			}
 			const { route, params } = match;
-			observed.routed({ route: route.path, operation: `${method} ${route.path}` });
+			observed.routed(route.path);
 			if (route.scope !== "public") {
 				principal = gate.admit(route.scope, ...credentialsOf(request, gate));
 				observed.admitted(principal, route.scope);

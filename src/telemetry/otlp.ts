@@ -9,9 +9,11 @@ import {
 	type Tracer,
 	trace,
 } from "@opentelemetry/api";
-import { W3CTraceContextPropagator } from "@opentelemetry/core";
+import { type ExportResult, ExportResultCode, W3CTraceContextPropagator } from "@opentelemetry/core";
+import { OTLPMetricExporter } from "@opentelemetry/exporter-metrics-otlp-proto";
 import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-proto";
 import type { Resource } from "@opentelemetry/resources";
+import { type IMetricReader, PeriodicExportingMetricReader } from "@opentelemetry/sdk-metrics";
 import {
 	AlwaysOffSampler,
 	AlwaysOnSampler,
@@ -25,10 +27,11 @@ import { ATTR_ERROR_TYPE } from "@opentelemetry/semantic-conventions";
 import { ServiceError } from "../errors.ts";
 import type { AnsweredGroup } from "../threads/protocol.ts";
 import type { CallEnd } from "../threads/worker-thread.ts";
-import { attributesOf, type EndedRequest, isRpc, spanNameOf } from "./ended-request.ts";
-import { logExportFailures } from "./exports.ts";
+import { attributesOf, type EndedRequest, spanNameOf } from "./ended-request.ts";
 import type { Logger } from "./log.ts";
 import type { SamplerSetting } from "./otel-settings.ts";
+
+/** Sends metrics and spans to an OTLP receiver. This module is loaded only when one of both is on. */
 
 const propagator = new W3CTraceContextPropagator();
 /** Trace headers (W3C Trace Context). */
@@ -53,10 +56,7 @@ interface Running {
 	ended: boolean;
 }
 
-/**
- * Sends spans to an OTLP receiver: of requests, of their calls to threads, and of commits. This module is loaded only
- * when tracing is on.
- */
+/** Sends spans: of requests, of their calls to threads, and of commits. */
 export class OtlpTracing implements AsyncDisposable {
 	readonly #provider: TracerProvider;
 	readonly #tracer: Tracer;
@@ -116,12 +116,25 @@ export class OtlpTracing implements AsyncDisposable {
 	}
 }
 
+/**
+ * Returns a reader of metrics that sends them.
+ *
+ * @param interval milliseconds between two exports
+ */
+export function metricsSender(interval: number, log: Pick<Logger, "exportFailed">): IMetricReader {
+	return new PeriodicExportingMetricReader({
+		exporter: logExportFailures(new OTLPMetricExporter(), "metrics", log),
+		exportIntervalMillis: interval,
+		exportTimeoutMillis: Math.min(interval, 30_000),
+	});
+}
+
 function endRequest(span: Span, request: EndedRequest): void {
-	const { target, status, failure } = request;
-	span.updateName(spanNameOf(target));
+	const { transport, status, failure } = request;
+	span.updateName(spanNameOf(request));
 	span.setAttributes(attributesOf(request));
 	// A refusal is the client's mistake. In HTTP, only 5xx statuses make the server's span an error.
-	const isFault = FAULTS.has(failure ?? "") || (!isRpc(target) && (status ?? 0) >= 500);
+	const isFault = FAULTS.has(failure ?? "") || (transport === "http" && (status ?? 0) >= 500);
 	if (isFault) fail(span, failure ?? String(status));
 	span.end();
 }
@@ -138,4 +151,32 @@ function samplerOf({ parentBased, share }: SamplerSetting): Sampler {
 	const root =
 		share === 1 ? new AlwaysOnSampler() : share === 0 ? new AlwaysOffSampler() : new TraceIdRatioBasedSampler(share);
 	return parentBased ? new ParentBasedSampler({ root }) : root;
+}
+
+/** An OpenTelemetry exporter, of metrics or spans. */
+interface Exporter<Items> {
+	export(items: Items, done: (result: ExportResult) => void): void;
+}
+
+/**
+ * Makes an exporter write to the service's log when an export fails. Consecutive failures are logged once. The SDK
+ * reports them only to its own log.
+ *
+ * @returns the same exporter
+ */
+function logExportFailures<Items, Kind extends Exporter<Items>>(
+	exporter: Kind & Exporter<Items>,
+	signal: "metrics" | "traces",
+	log: Pick<Logger, "exportFailed">,
+): Kind {
+	const send = exporter.export.bind(exporter);
+	let failing = false;
+	exporter.export = (items, done) =>
+		send(items, (result) => {
+			const fails = result.code !== ExportResultCode.SUCCESS;
+			if (fails && !failing) log.exportFailed(signal, result.error ?? new Error("The export failed"));
+			failing = fails;
+			done(result);
+		});
+	return exporter;
 }
