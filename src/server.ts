@@ -15,8 +15,8 @@ import { Budgets } from "./budgets/budgets.ts";
 import { BudgetFollower } from "./budgets/follower.ts";
 import { Pauses } from "./budgets/pauses.ts";
 import { BudgetShares } from "./budgets/shares.ts";
-import { type Address, formatAddress } from "./config/address.ts";
 import type { Config } from "./config/config.ts";
+import { type Address, formatAddress } from "./config/parsers.ts";
 import { ConversationReads } from "./conversations/conversation-reads.ts";
 import { onErasedOf } from "./conversations/erase.ts";
 import { EventIngest } from "./conversations/ingest/event-ingest.ts";
@@ -363,9 +363,8 @@ export async function startService(
 	for (const [sender, address] of servers) {
 		const target = { address, senders: [sender] };
 		reconciler.announce(address.url.host);
-		const interval = config.reconcileMinutes * 60_000;
 		const onError = (error: unknown) => log.workFailed("reconcile", error);
-		const job = { reconciler, store, holder, interval, onError, stopping: stopping.signal };
+		const job = { reconciler, store, holder, onError, stopping: stopping.signal };
 		const reconciling = reconcileUntilStopped(job, sender, target);
 		opened.defer(() => reconciling);
 	}

@@ -3,8 +3,8 @@ import { inspect } from "node:util";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { hashKey } from "../src/access/keys.ts";
-import { formatAddress } from "../src/config/address.ts";
 import { ConfigError, readConfig, type Setting } from "../src/config/config.ts";
+import { formatAddress } from "../src/config/parsers.ts";
 
 const settings: readonly Setting[] = [
 	{ name: "HTTP_ADDRESS", value: "127.0.0.1:8080", source: "default" },
@@ -13,7 +13,6 @@ const settings: readonly Setting[] = [
 	{ name: "PGPASSWORD", value: "", source: "default" },
 	{ name: "POSTGRES_CONNECTIONS", value: "8", source: "default" },
 	{ name: "POSTGRES_STATEMENT_TIMEOUT", value: "10", source: "default" },
-	{ name: "POSTGRES_LOCK_TIMEOUT", value: "5", source: "default" },
 	{ name: "POSTGRES_NOTIFY", value: "on", source: "default" },
 	{ name: "ACCESS_KEYS", value: "", source: "default" },
 	{ name: "MAX_BODY_BYTES", value: "16777216", source: "default" },
@@ -41,7 +40,6 @@ const settings: readonly Setting[] = [
 	{ name: "RATE_LIMIT_PER_KEY", value: "", source: "default" },
 	{ name: "RECONCILE_AGENT_SERVERS", value: "", source: "default" },
 	{ name: "RECONCILE_KEYS", value: "", source: "default" },
-	{ name: "RECONCILE_MINUTES", value: "60", source: "default" },
 	{ name: "FORWARD_PRIVATE", value: "off", source: "default" },
 	{ name: "FORWARD_NATS", value: "", source: "default" },
 	{ name: "FORWARD_KAFKA", value: "", source: "default" },
@@ -84,7 +82,6 @@ const defaults = {
 	rateLimitPerKey: undefined,
 	agentServerKey: undefined,
 	reconciled: [],
-	reconcileMinutes: 60,
 	forwardPrivate: false,
 	forwardNats: [],
 	forwardKafka: [],
@@ -131,7 +128,6 @@ describe("readConfig", () => {
 			PGPASSWORD: "canary",
 			POSTGRES_CONNECTIONS: "20",
 			POSTGRES_STATEMENT_TIMEOUT: "30",
-			POSTGRES_LOCK_TIMEOUT: "3",
 			POSTGRES_NOTIFY: "off",
 			ACCESS_KEYS: `sender:${key1}, reader:${key2}:read+secrets`,
 			MAX_BODY_BYTES: "1024",
@@ -159,7 +155,6 @@ describe("readConfig", () => {
 			RATE_LIMIT_PER_KEY: "50",
 			RECONCILE_AGENT_SERVERS: "agent-1=http://agent-1:8000/base, agent-2=https://agent-2.example",
 			RECONCILE_KEYS: "agent-1=canary=canary",
-			RECONCILE_MINUTES: "5",
 			FORWARD_PRIVATE: "on",
 			FORWARD_NATS: "nats-1:4222, [::1]:4222",
 			FORWARD_KAFKA: "kafka.internal:9092",
@@ -235,7 +230,6 @@ describe("readConfig", () => {
 			],
 			corsOrigins: ["https://a.example", "http://localhost:3000", "*"],
 			rateLimitPerKey: 50,
-			reconcileMinutes: 5,
 			forwardPrivate: true,
 			forwardNats: ["nats-1:4222", "[::1]:4222"],
 			forwardKafka: ["kafka.internal:9092"],
@@ -258,7 +252,7 @@ describe("readConfig", () => {
 			applicationName: "conversation-update-webhook-service",
 			connections: 20,
 			statementTimeout: 30_000,
-			lockTimeout: 3000,
+			lockTimeout: 15_000,
 			notify: false,
 		});
 		expect(inspect(database)).not.toContain("canary");
@@ -288,7 +282,6 @@ describe("readConfig", () => {
 			DATABASE_URL: "postgres://user:canary@db/x?sslmode=canary",
 			POSTGRES_CONNECTIONS: "0",
 			POSTGRES_STATEMENT_TIMEOUT: "-1",
-			POSTGRES_LOCK_TIMEOUT: "1.5",
 			POSTGRES_NOTIFY: "no",
 			ACCESS_KEYS: "canary,a:canary-long-enough:admin,b:canary",
 			MAX_BODY_BYTES: "16 MiB",
@@ -315,7 +308,6 @@ describe("readConfig", () => {
 			"DATABASE_URL: has an sslmode that is not one of disable, prefer, require, verify-ca, verify-full (example: DATABASE_URL=sqlite:data/conversations.db)",
 			"POSTGRES_CONNECTIONS: must be a whole number from 1 to 1000 (example: POSTGRES_CONNECTIONS=8)",
 			"POSTGRES_STATEMENT_TIMEOUT: must be a whole number from 1 to 3600 (example: POSTGRES_STATEMENT_TIMEOUT=10)",
-			"POSTGRES_LOCK_TIMEOUT: must be a whole number from 1 to 3600 (example: POSTGRES_LOCK_TIMEOUT=5)",
 			"POSTGRES_NOTIFY: must be on or off (example: POSTGRES_NOTIFY=on)",
 			"ACCESS_KEYS: entry 1 must have a key of visible ASCII characters after the name and a colon (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
 			"ACCESS_KEYS: entry 2 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward, pause (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
@@ -576,7 +568,7 @@ describe("an unknown variable with a similar name", () => {
 		["RETENTION_HOURS", "RETENTION_DAYS"],
 		["RETENTION_UPDATES", "RETENTION_DAYS"],
 		["EVENT_RETENTION_UPDATES", "EVENT_RETENTION_DAYS"],
-		["RECONCILE_MINUTE", "RECONCILE_MINUTES"],
+		["RECONCILE_KEY", "RECONCILE_KEYS"],
 		["RECONCILE_AGENT_SERVER_URL", "RECONCILE_AGENT_SERVERS"],
 		["DRAIN_TIMEOUT", "DRAIN_SECONDS"],
 		["TLS_CLIENT_CA", "TLS_CLIENT_CA_FILE"],

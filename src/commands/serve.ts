@@ -1,6 +1,6 @@
 import { dirname } from "node:path/posix";
-import { formatAddress } from "../config/address.ts";
 import type { Config } from "../config/config.ts";
+import { formatAddress } from "../config/parsers.ts";
 import { playDemo } from "../demo/demo.ts";
 import type { FirstKeys } from "../server.ts";
 import { createLogger } from "../telemetry/log.ts";

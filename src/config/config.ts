@@ -6,7 +6,7 @@ import type { Database, PostgresSettings, PostgresUrl } from "../store/database.
 import type { LogLevel } from "../telemetry/log.ts";
 import type { LogFormat } from "../telemetry/log-output.ts";
 import { type OtelSettings, readOtelSettings, shownOtelVariables } from "../telemetry/otel-settings.ts";
-import type { Address } from "./address.ts";
+import type { Address } from "./parsers.ts";
 import { environment, MASK, mistypedNames, variables } from "./variables.ts";
 
 /** The complete and valid configuration of the service. It has only the hashes of access keys. */
@@ -68,8 +68,6 @@ export interface Config {
 	readonly agentServerKey: KeyObject | undefined;
 	/** Agent servers that the service compares with what arrived. Empty for none. */
 	readonly reconciled: readonly ReconciledAgentServer[];
-	/** Minutes between two such comparisons. */
-	readonly reconcileMinutes: number;
 	/** Whether endpoints may have addresses inside. */
 	readonly forwardPrivate: boolean;
 	/** Servers of NATS JetStream and of Kafka to which endpoints may forward, as `host:port`. Empty for none. */
@@ -206,11 +204,10 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 				return Object.freeze({ sender, url, key: secretOf(values.RECONCILE_KEYS.get(sender) ?? "") });
 			}),
 		),
-		reconcileMinutes: values.RECONCILE_MINUTES,
 		forwardPrivate: values.FORWARD_PRIVATE,
 		forwardNats: values.FORWARD_NATS,
 		forwardKafka: values.FORWARD_KAFKA,
-		consoleUrl: values.CONSOLE_URL,
+		consoleUrl: values.CONSOLE_URL?.href.replace(/\/*$/, "/"),
 		traces: tracesOf(values),
 		otel: Object.freeze(otel.settings),
 		settings: Object.freeze([
@@ -229,7 +226,7 @@ function tracesOf(values: z.infer<typeof environment>): TracesConfig | undefined
 	if (url === undefined) return undefined;
 	const delay = values.TRACES_DELAY_SECONDS * 1000;
 	const secrets = [...headers].map(([name, value]) => [name, createSecretKey(Buffer.from(value))] as const);
-	return Object.freeze({ url, headers: new Map(secrets), content, delay });
+	return Object.freeze({ url: url.href, headers: new Map(secrets), content, delay });
 }
 
 function postgresOf(values: z.infer<typeof environment>): Config["postgres"] {
@@ -237,7 +234,7 @@ function postgresOf(values: z.infer<typeof environment>): Config["postgres"] {
 		password: secretOf(values.PGPASSWORD),
 		connections: values.POSTGRES_CONNECTIONS,
 		statementTimeout: values.POSTGRES_STATEMENT_TIMEOUT * 1000,
-		lockTimeout: values.POSTGRES_LOCK_TIMEOUT * 1000,
+		lockTimeout: values.POSTGRES_STATEMENT_TIMEOUT * 500,
 		notify: values.POSTGRES_NOTIFY,
 	};
 }

@@ -2,11 +2,10 @@ import { createSecretKey, type KeyObject } from "node:crypto";
 import { validateHeaderName, validateHeaderValue } from "node:http";
 import { isIPv4, isIPv6 } from "node:net";
 import { z } from "zod";
-import { defaultScopes, hashKey, type KeyEntry, OWNER, type Principal, type Scope, scopes } from "../access/keys.ts";
+import { defaultScopes, hashKey, type KeyEntry, OWNER, type Principal, scopes } from "../access/keys.ts";
 import type { RetentionRule } from "../conversations/retention.ts";
 import { parseAgentServer } from "../reconcile/address.ts";
 import { isPostgresUrl, type PostgresUrl, parsePostgresUrl } from "../store/database.ts";
-import type { Address } from "./address.ts";
 
 /** Parsers of variables. Each function returns the value of a text, and reports each mistake in it. */
 
@@ -26,6 +25,19 @@ export const MAX_RETENTION_UPDATES = 1_000_000_000;
 /** Makes a parser that returns undefined for an empty text. */
 export function optional<T>(parse: Parse<T>): Parse<T | undefined> {
 	return (text, report) => (text === "" ? undefined : parse(text, report));
+}
+
+/** Host and port of a listener. */
+export interface Address {
+	/** Host name, IPv4 address, or IPv6 address without brackets. */
+	readonly host: string;
+	/** 0 to 65535; 0 lets the system choose a free port. */
+	readonly port: number;
+}
+
+/** Formats an address as in a URL: `host:port`, with an IPv6 host in brackets. */
+export function formatAddress({ host, port }: Address): string {
+	return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
 /** Parses `host:port`, with an IPv6 host in brackets. */
@@ -71,88 +83,57 @@ export function parseSwitch(text: string, report: Report): boolean {
 }
 
 /**
- * Parses comma-separated entries `name:key`, `name:key:scope+scope` or `name:key:scope+scope@owner`. Messages refer to entries by number, because a
- * key may be in the place of a name.
+ * Parses comma-separated entries `name:key`, `name:key:scope+scope` or `name:key:scope+scope@owner`. Messages refer to
+ * entries by number, because a key may be in the place of a name.
  */
 export function parseAccessKeys(text: string, report: Report): KeyEntry[] {
-	const names = new Map<string, number>();
-	const hashes = new Map<string, number>();
-	return splitList(text).map((item, index) => {
-		const entry = `entry ${index + 1}`;
+	const requireNewName = duplicates("has the same name as");
+	const requireNewKey = duplicates("has the same key as");
+	return entriesOf(text, report).map(({ item, report }) => {
 		const [name = "", key = "", scopeList, ...rest] = item.split(":");
-		if (!/^[\x21-\x7e]+$/.test(name)) {
-			report(`${entry} must begin with a name of visible ASCII characters`);
-		}
+		if (!/^[\x21-\x7e]+$/.test(name)) report("must begin with a name of visible ASCII characters");
 		// Only these characters have the same form in an HTTP header and in gRPC metadata.
-		if (!/^[\x21-\x7e]+$/.test(key)) {
-			report(`${entry} must have a key of visible ASCII characters after the name and a colon`);
-		} else if (key.length < MIN_KEY_LENGTH) {
-			report(`${entry} has a key that is shorter than ${MIN_KEY_LENGTH} characters`);
-		}
-		if (rest.length > 0) {
-			report(`${entry} has more than three parts; a key must not contain a colon`);
-		}
-		const hash = hashKey(key);
-		reportDuplicate(names, name, index, (other) => report(`${entry} has the same name as entry ${other}`));
-		reportDuplicate(hashes, Buffer.from(hash).toString("hex"), index, (other) => {
-			report(`${entry} has the same key as entry ${other}`);
-		});
-		const rights = scopeList === undefined ? { scopes: defaultScopes, owner: undefined } : parseRights(scopeList);
-		reportRights(rights, entry, report);
-		return Object.freeze({ name, scopes: rights.scopes ?? defaultScopes, owner: rights.owner, hash });
+		if (!/^[\x21-\x7e]+$/.test(key)) report("must have a key of visible ASCII characters after the name and a colon");
+		else if (key.length < MIN_KEY_LENGTH) report(`has a key that is shorter than ${MIN_KEY_LENGTH} characters`);
+		if (rest.length > 0) report("has more than three parts; a key must not contain a colon");
+		requireNewName(name, report);
+		requireNewKey(key, report);
+		const rights =
+			scopeList === undefined ? { scopes: defaultScopes, owner: undefined } : parseRights(scopeList, report);
+		return Object.freeze({ name, ...rights, hash: hashKey(key) });
 	});
 }
 
 /** Parses comma-separated entries `name:scope+scope` or `name:scope+scope@owner`. The name may contain colons, as URIs do. */
 export function parseCertificates(text: string, report: Report): Principal[] {
-	const names = new Map<string, number>();
-	return splitList(text).map((item, index) => {
-		const entry = `entry ${index + 1}`;
-		const [, name = "", scopeList = ""] = /^(.+):([^:]*)$/.exec(item) ?? [];
-		const rights = parseRights(scopeList);
-		if (name === "") report(`${entry} must be the name of a certificate, a colon and scopes`);
-		else reportRights(rights, entry, report);
-		reportDuplicate(names, name, index, (other) => report(`${entry} has the same name as entry ${other}`));
-		return Object.freeze({ name, scopes: rights.scopes ?? defaultScopes, owner: rights.owner });
-	});
+	const form = /^(.+):([^:]*)$/;
+	const entries = namedEntries(text, report, form, "must be the name of a certificate, a colon and scopes");
+	return Array.from(entries, ({ name, value, report }) => Object.freeze({ name, ...parseRights(value, report) }));
 }
 
 /** Parses comma-separated origins as browsers send them (RFC 6454, section 6.2): scheme, host and port, no path. */
 export function parseOrigins(text: string, report: Report): string[] {
-	return splitList(text).map((origin, index) => {
+	return entriesOf(text, report).map(({ item: origin, report }) => {
 		if (origin !== "*" && (!URL.canParse(origin) || new URL(origin).origin !== origin))
-			report(`entry ${index + 1} must be * or an origin such as https://dashboard.example, without a slash at its end`);
+			report("must be * or an origin such as https://dashboard.example, without a slash at its end");
 		return origin;
 	});
 }
 
-/** What a key or certificate may do, and for whom. */
-interface Rights {
-	/** Undefined when a name is not a scope. */
-	readonly scopes: ReadonlySet<Scope> | undefined;
-	readonly owner: string | undefined;
+/** Parses `scope+scope` or `scope+scope@owner`: what a key or certificate may do, and for whom. */
+function parseRights(text: string, report: Report): Pick<Principal, "scopes" | "owner"> {
+	const [scopeList = "", ...rest] = text.split("@");
+	const chosen = scopeList.split("+").flatMap((name) => scopes.find((scope) => scope === name) ?? []);
+	if (chosen.length < scopeList.split("+").length) report(`has a scope that is not one of ${scopes.join(", ")}`);
+	if (rest.length === 0) return { scopes: new Set(chosen), owner: undefined };
+	const owner = rest.join("@");
+	requireOwner(owner, report);
+	if (chosen.includes("metrics")) report("has an owner and the scope metrics, whose figures are those of all owners");
+	return { scopes: new Set(chosen), owner };
 }
 
-/** Parses `scope+scope` or `scope+scope@owner`. */
-function parseRights(text: string): Rights {
-	const [scopeList = "", ...owner] = text.split("@");
-	return { scopes: parseScopes(scopeList), owner: owner.length === 0 ? undefined : owner.join("@") };
-}
-
-function reportRights({ scopes: chosen, owner }: Rights, entry: string, report: Report): void {
-	if (chosen === undefined) report(`${entry} has a scope that is not one of ${scopes.join(", ")}`);
-	if (owner === undefined) return;
-	if (!OWNER.test(owner))
-		report(`${entry} has an owner that is not 1 to 64 letters, digits, dots, dashes or underscores`);
-	if (chosen?.has("metrics") === true)
-		report(`${entry} has an owner and the scope metrics, whose figures are those of all owners`);
-}
-
-/** Returns undefined when a name is not a scope. */
-function parseScopes(text: string): ReadonlySet<Scope> | undefined {
-	const chosen = text.split("+").map((name) => scopes.find((scope) => scope === name));
-	const known = chosen.filter((scope) => scope !== undefined);
-	return known.length === chosen.length ? new Set(known) : undefined;
+function requireOwner(owner: string, report: Report): void {
+	if (!OWNER.test(owner)) report("has an owner that is not 1 to 64 letters, digits, dots, dashes or underscores");
 }
 
 /** Makes a parser of whole numbers from 1 to `largest`. */
@@ -180,22 +161,16 @@ export function parseDays(text: string, report: Report): number {
  * value may have some.
  */
 export function parseRetentionRules(text: string, report: Report): readonly RetentionRule[] {
-	const names = new Map<string, number>();
-	return splitList(text).map((item, index) => {
-		const entry = `entry ${index + 1}`;
-		const [, name = "", kind, of = "", days = ""] = /^((owner|tag):(.+))=([^=]*)$/.exec(item) ?? [];
-		if (name === "") {
-			report(`${entry} must be owner:NAME=days, tag:KEY=days or tag:KEY=VALUE=days`);
-			return z.NEVER;
-		}
-		reportDuplicate(names, name, index, (other) => report(`${entry} is for the same as entry ${other}`));
+	const form = /^((?:owner|tag):.+)=([^=]*)$/;
+	const mistake = "must be owner:NAME=days, tag:KEY=days or tag:KEY=VALUE=days";
+	const entries = namedEntries(text, report, form, mistake, "is for the same as");
+	return Array.from(entries, ({ name, value: days, report }) => {
+		const [, isOwner, of = ""] = /^(?:(owner)|tag):(.*)$/.exec(name) ?? [];
 		const [, key = of, value] = /^([^=]*)=(.*)$/.exec(of) ?? [];
-		const filter =
-			kind === "owner" ? { owner: of } : value === undefined ? { tagKey: key } : { tags: { [key]: value } };
-		if (kind === "owner" && !OWNER.test(of))
-			report(`${entry} has an owner that is not 1 to 64 letters, digits, dots, dashes or underscores`);
-		if (kind === "tag" && key === "") report(`${entry} must have the key of a tag`);
-		return { name, filter, days: parseDays(days, (mistake) => report(`${entry} ${mistake}`)) };
+		if (isOwner) requireOwner(of, report);
+		else if (key === "") report("must have the key of a tag");
+		const filter = isOwner ? { owner: of } : value === undefined ? { tagKey: key } : { tags: { [key]: value } };
+		return { name, filter, days: parseDays(days, report) };
 	});
 }
 
@@ -221,30 +196,19 @@ export function parseTimeZone(text: string, report: Report): string {
 
 /** Parses comma-separated entries `name=zone`. The name may contain equal signs. */
 export function parseSenderTimeZones(text: string, report: Report): ReadonlyMap<string, string> {
-	const names = new Map<string, number>();
+	const mistake = "must be the name of a key or certificate, an equal sign and a time zone";
 	return new Map(
-		splitList(text).map((item, index) => {
-			const entry = `entry ${index + 1}`;
-			const [, name = "", zone = ""] = /^(.+)=([^=]*)$/.exec(item) ?? [];
-			if (name === "") report(`${entry} must be the name of a key or certificate, an equal sign and a time zone`);
-			reportDuplicate(names, name, index, (other) => report(`${entry} has the same name as entry ${other}`));
-			return [name, name === "" ? zone : parseTimeZone(zone, (mistake) => report(`${entry} ${mistake}`))];
-		}),
+		namedEntries(text, report, /^(.+)=([^=]*)$/, mistake).map(({ name, value, report }) => [
+			name,
+			parseTimeZone(value, report),
+		]),
 	);
 }
 
-/** Parses an http or https URL without user name, query and fragment. Returns it with a slash at its end. */
-export function parseConsoleUrl(text: string, report: Report): string {
+/** Parses an http or https URL without user name, query and fragment. Keys belong elsewhere, because the URL is shown. */
+export function parseUrl(text: string, report: Report): URL {
 	const url = parseAgentServer(text);
-	if (url !== undefined) return url.href.replace(/\/*$/, "/");
-	report("must be an http or https URL without user name, query and fragment");
-	return z.NEVER;
-}
-
-/** Parses the URL of a receiver of traces. Keys belong into headers, because the URL is shown. */
-export function parseTracesEndpoint(text: string, report: Report): string {
-	const url = parseAgentServer(text);
-	if (url !== undefined) return url.href;
+	if (url !== undefined) return url;
 	report("must be an http or https URL without user name, query and fragment");
 	return z.NEVER;
 }
@@ -252,14 +216,14 @@ export function parseTracesEndpoint(text: string, report: Report): string {
 /** Parses comma-separated entries `name=value` with percent-encoded values. Messages quote no values. */
 export function parseHeaders(text: string, report: Report): ReadonlyMap<string, string> {
 	const headers = new Map<string, string>();
-	for (const [name, encoded, entry] of namedEntries(text, report)) {
+	for (const { name, value: encoded, report: reportEntry } of namedEntries(text, report)) {
 		try {
 			const value = decodeURIComponent(encoded);
 			validateHeaderName(name);
 			validateHeaderValue(name, value);
 			headers.set(name, value);
 		} catch {
-			report(`${entry} must have the name of a header, an equal sign and a percent-encoded value`);
+			reportEntry("must have the name of a header, an equal sign and a percent-encoded value");
 		}
 	}
 	return headers;
@@ -267,46 +231,30 @@ export function parseHeaders(text: string, report: Report): ReadonlyMap<string, 
 
 /** Parses comma-separated entries `host:port`. */
 export function parseServers(text: string, report: Report): readonly string[] {
-	return splitList(text).map((item, index) => {
+	return entriesOf(text, report).map(({ item, report }) => {
 		const [, port] = /^(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})$/.exec(item) ?? [];
-		if (port === undefined || Number(port) < 1 || Number(port) > 65_535)
-			report(`entry ${index + 1} must be a host, a colon and a port`);
+		if (port === undefined || Number(port) < 1 || Number(port) > 65_535) report("must be a host, a colon and a port");
 		return item;
 	});
 }
 
 /** Parses comma-separated entries `name=url`. */
 export function parseAgentServers(text: string, report: Report): ReadonlyMap<string, URL> {
-	const urls = new Map<string, URL>();
-	for (const [name, value, entry] of namedEntries(text, report)) {
-		const url = parseAgentServer(value);
-		if (url === undefined) report(`${entry} must have an http or https URL without user name, query and fragment`);
-		else urls.set(name, url);
-	}
-	return urls;
+	const urls = namedEntries(text, report).map(({ name, value, report }) => {
+		const url = parseUrl(value, (mistake) => report(mistake.replace("must be", "must have")));
+		return [name, url] as const;
+	});
+	return new Map(urls);
 }
 
 /** Parses comma-separated entries `name=key`. Messages quote no keys. */
 export function parseAgentServerKeys(text: string, report: Report): ReadonlyMap<string, string> {
-	const keys = new Map<string, string>();
-	for (const [name, key, entry] of namedEntries(text, report)) {
+	const keys = namedEntries(text, report).map(({ name, value: key, report }) => {
 		// Other characters cannot stand in a header.
-		if (!/^[\x21-\x7e]+$/.test(key)) report(`${entry} must have a key of visible ASCII characters`);
-		keys.set(name, key);
-	}
-	return keys;
-}
-
-/** Splits entries at their first equal sign. Returns each with its name, its value, and its number for messages. */
-function namedEntries(text: string, report: Report): (readonly [name: string, value: string, entry: string])[] {
-	const names = new Map<string, number>();
-	return splitList(text).flatMap((item, index) => {
-		const entry = `entry ${index + 1}`;
-		const [, name = "", value = ""] = /^([^=]+)=(.*)$/.exec(item) ?? [];
-		if (name === "") report(`${entry} must begin with a name and an equal sign`);
-		reportDuplicate(names, name, index, (other) => report(`${entry} has the same name as entry ${other}`));
-		return name === "" ? [] : [[name, value, entry] as const];
+		if (!/^[\x21-\x7e]+$/.test(key)) report("must have a key of visible ASCII characters");
+		return [name, key] as const;
 	});
+	return new Map(keys);
 }
 
 /** Makes a parser that accepts one of `words`. */
@@ -320,12 +268,10 @@ export function oneOf<T extends string>(words: readonly T[]): Parse<T> {
 
 /** Parses comma-separated keys of 32 bytes in base64. */
 export function parseEncryptionKeys(text: string, report: Report): KeyObject[] {
-	return splitList(text).map((item, index) => {
+	return entriesOf(text, report).map(({ item, report }) => {
 		const bytes = Buffer.from(item, "base64");
 		// Decoding skips characters that are not base64. Encoding the bytes again shows whether there were any.
-		if (bytes.length !== 32 || bytes.toString("base64") !== item) {
-			report(`entry ${index + 1} must be exactly 32 bytes in base64`);
-		}
+		if (bytes.length !== 32 || bytes.toString("base64") !== item) report("must be exactly 32 bytes in base64");
 		return createSecretKey(bytes);
 	});
 }
@@ -335,8 +281,42 @@ export function splitList(text: string): string[] {
 	return text === "" ? [] : text.split(",").map((item) => item.trim());
 }
 
-/** Calls `report` with the number, from 1, of the first entry with the same value. Ignores empty values. */
-function reportDuplicate(seen: Map<string, number>, value: string, index: number, report: (entry: number) => void) {
-	const first = seen.getOrInsert(value, index);
-	if (first !== index && value !== "") report(first + 1);
+/** Returns the entries of a comma-separated list, each with a function that reports a mistake in it by its number. */
+function entriesOf(text: string, report: Report): { readonly item: string; readonly report: Report }[] {
+	return splitList(text).map((item, index) => ({ item, report: (mistake) => report(`entry ${index + 1} ${mistake}`) }));
+}
+
+/** An entry of a name and a value. */
+interface NamedEntry {
+	readonly name: string;
+	readonly value: string;
+	readonly report: Report;
+}
+
+/** Yields the entries of a list that have a form, whose groups are a name and a value. Reports others, and equal names. */
+function* namedEntries(
+	text: string,
+	report: Report,
+	form = /^([^=]+)=(.*)$/,
+	otherForm = "must begin with a name and an equal sign",
+	sameName = "has the same name as",
+): Generator<NamedEntry, undefined, undefined> {
+	const requireNew = duplicates(sameName);
+	for (const entry of entriesOf(text, report)) {
+		const [, name = "", value = ""] = form.exec(entry.item) ?? [];
+		requireNew(name, entry.report);
+		if (name === "") entry.report(otherForm);
+		else yield { name, value, report: entry.report };
+	}
+}
+
+/** Returns a function that reports the first entry with the same value. It is called for each entry; empty values are ignored. */
+function duplicates(same: string): (value: string, report: Report) => void {
+	const seen = new Map<string, number>();
+	let number = 0;
+	return (value, report) => {
+		number += 1;
+		const first = seen.getOrInsert(value, number);
+		if (first !== number && value !== "") report(`${same} entry ${first}`);
+	};
 }

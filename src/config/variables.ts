@@ -15,7 +15,6 @@ import {
 	parseAgentServers,
 	parseBasePath,
 	parseCertificates,
-	parseConsoleUrl,
 	parseDatabaseUrl,
 	parseDays,
 	parseEncryptionKeys,
@@ -27,7 +26,7 @@ import {
 	parseServers,
 	parseSwitch,
 	parseTimeZone,
-	parseTracesEndpoint,
+	parseUrl,
 	RETENTION_DAYS,
 	splitList,
 } from "./parsers.ts";
@@ -97,15 +96,9 @@ export const environment = z.object({
 		parse: parseInteger(1000),
 	}),
 	POSTGRES_STATEMENT_TIMEOUT: variable({
-		meaning: "maximum duration of a statement in PostgreSQL, in seconds",
+		meaning: "maximum duration of a statement in PostgreSQL, in seconds; it waits for a lock for at most half of it",
 		default: "10",
 		example: "10",
-		parse: parseInteger(3600),
-	}),
-	POSTGRES_LOCK_TIMEOUT: variable({
-		meaning: "maximum time that a statement in PostgreSQL waits for a lock, in seconds",
-		default: "5",
-		example: "5",
 		parse: parseInteger(3600),
 	}),
 	POSTGRES_NOTIFY: variable({
@@ -299,12 +292,6 @@ export const environment = z.object({
 				.join(","),
 		parse: parseAgentServerKeys,
 	}),
-	RECONCILE_MINUTES: variable({
-		meaning: "minutes between two comparisons with these agent servers; one also begins soon after a gap is found",
-		default: "60",
-		example: "60",
-		parse: parseInteger(10_080),
-	}),
 	FORWARD_PRIVATE: variable({
 		meaning:
 			"`on` or `off`: whether endpoints may have private, loopback and link-local addresses (see docs/forwarding.md)",
@@ -329,14 +316,14 @@ export const environment = z.object({
 		meaning: "address at which people open the console; texts for chats link to it. If unset, they have no link",
 		default: "",
 		example: "https://conversations.example/",
-		parse: optional(parseConsoleUrl),
+		parse: optional(parseUrl),
 	}),
 	TRACES_OTLP_ENDPOINT: variable({
 		meaning:
 			"URL to which runs of conversations are sent as OTLP traces, with `/v1/traces` or another path (see docs/traces.md). If unset, none are sent",
 		default: "",
 		example: "http://127.0.0.1:4318/v1/traces",
-		parse: optional(parseTracesEndpoint),
+		parse: optional(parseUrl),
 	}),
 	TRACES_OTLP_HEADERS: variable({
 		meaning: "comma-separated entries `name=value` with headers of these requests; values are percent-encoded",

@@ -3,6 +3,8 @@ import type { Store } from "../store/store.ts";
 import type { Reconciler, ReconcileTarget } from "./reconciler.ts";
 import { newVerified } from "./verified.ts";
 
+/** Milliseconds between two runs. */
+const INTERVAL = 3_600_000;
 /** Milliseconds between two looks for new gaps. */
 const GAP_CHECK = 30_000;
 /** Milliseconds after which a run begins again that ended early. */
@@ -14,8 +16,8 @@ export interface ReconcileJob {
 	readonly store: Pick<Store, "countConversations" | "claim">;
 	/** Identifies this process among others with the same database. */
 	readonly holder: string;
-	/** Milliseconds between two runs. */
-	readonly interval: number;
+	/** Milliseconds between two runs. Default: {@link INTERVAL}. */
+	readonly interval?: number;
 	/** Milliseconds between two looks for new gaps. Default: {@link GAP_CHECK}. */
 	readonly gapCheck?: number;
 	readonly onError: (error: unknown) => void;
@@ -29,7 +31,7 @@ export interface ReconcileJob {
  * @param sender name under which the agent server posts
  */
 export async function reconcileUntilStopped(job: ReconcileJob, sender: string, target: ReconcileTarget): Promise<void> {
-	const { reconciler, store, interval, gapCheck = GAP_CHECK, onError, stopping } = job;
+	const { reconciler, store, interval = INTERVAL, gapCheck = GAP_CHECK, onError, stopping } = job;
 	const verified = newVerified();
 	const claim = new JobClaim(job, `reconcile job ${sender}`, gapCheck);
 	const renewing = claim.renewUntilStopped();

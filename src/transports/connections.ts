@@ -3,8 +3,8 @@ import { readFile } from "node:fs/promises";
 import { createServer, type Server, type ServerOpts, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { createServer as createTlsServer, type PeerCertificate, type SecureContextOptions, TLSSocket } from "node:tls";
-import { type Address, formatAddress } from "../config/address.ts";
 import type { TlsFiles } from "../config/config.ts";
+import { type Address, formatAddress } from "../config/parsers.ts";
 import type { Logger } from "../telemetry/log.ts";
 import { LIMITS, type Limits } from "./limits.ts";
 

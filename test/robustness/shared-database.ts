@@ -62,7 +62,7 @@ export const sharedDatabase: Run = {
 			const proxy = stack.use(await TcpProxy.start(() => server.port));
 			const url = server.url().replace(`:${server.port}/`, `:${proxy.port}/`);
 			// The statement timeout limits the time until a silent connection is noticed.
-			const env = { DATABASE_URL: url, POSTGRES_STATEMENT_TIMEOUT: "3", POSTGRES_LOCK_TIMEOUT: "2" };
+			const env = { DATABASE_URL: url, POSTGRES_STATEMENT_TIMEOUT: "3" };
 			members.push({ replica: stack.use(await Replica.start(env, server.password, report)), proxy });
 		}
 		const load = stack.use(

@@ -1,5 +1,5 @@
-import { formatAddress } from "../../src/config/address.ts";
 import { readConfig } from "../../src/config/config.ts";
+import { formatAddress } from "../../src/config/parsers.ts";
 import { type RunningService, startService } from "../../src/server.ts";
 import { createLogger } from "../../src/telemetry/log.ts";
 import type { Endpoints } from "./clients.ts";
