@@ -1,29 +1,21 @@
-import type { Condition } from "./condition.ts";
-import { forgetInUpdate, meetingQuery, RELATED_COLUMNS } from "./erased-updates.ts";
+import { forgetInUpdate, RELATED_COLUMNS } from "./erased-updates.ts";
 import {
 	type Erased,
 	type EraseRequest,
-	type Erasure,
+	erasureColumns,
 	idDigest,
 	markedTime,
+	REPLACE_ERASURE,
 	type UnreadableRelative,
 } from "./erasure.ts";
 import { eraseDeliveries } from "./forwarding.ts";
-import { listConversations } from "./list-conversations.ts";
 import { removeRefusedOf } from "./refused-posts.ts";
+import { meetsNow, removeEntriesOf } from "./remove.ts";
 import type { Session } from "./session.ts";
 import { bigint, nullable, type Row, text } from "./values.ts";
 import { deriveConversations } from "./views/conversations.ts";
 import { lockView } from "./views/follow.ts";
 import { forgetUsage, settleUsage } from "./views/usage.ts";
-
-/** What an engine does in its own way when it erases a conversation. */
-export interface ErasingEngine {
-	/** Removes all entries of a conversation from the logs, its title and their texts from the index of words. */
-	removeEntries(conversationId: string): Promise<void>;
-	/** Takes a sequence of the log of updates, which no entry gets, and stores the erasure. It is the last write. */
-	keep(erasure: Omit<Erasure, "sequence">): Promise<Erasure>;
-}
 
 /**
  * Erases a conversation: see `Store.erase`. The views have followed the logs.
@@ -32,7 +24,6 @@ export interface ErasingEngine {
  */
 export async function erase(
 	session: Session,
-	engine: ErasingEngine,
 	{ conversationId, owner, conditions, erasedAt }: EraseRequest,
 	damaged: readonly UnreadableRelative[] = [],
 ): Promise<Erased | undefined> {
@@ -59,30 +50,22 @@ export async function erase(
 		.map((row) => text(row.conversation_id));
 	const unreadable = await forgetRelations(session, conversationId, relatives, damaged);
 	await settleUsage(session, [conversationId]);
-	await engine.removeEntries(conversationId);
+	await removeEntriesOf(session, conversationId);
 	for (const table of ["activities", "heads", "pruned", "gaps", "children", "changed_conversations"])
 		await all(`DELETE FROM ${dialect.schema}${table} WHERE conversation_id = ?`, conversationId);
 	await forgetUsage(session, conversationId);
 	await deriveConversations(session, [conversationId, ...relatives]);
 	await eraseDeliveries(session, conversationId, erasedAt);
-	const createdAt = markedTime(known.lifeBeganAt, known.createdAt, erasedAt);
-	const erasure = await engine.keep({
+	const erasure = {
 		idDigest: idDigest(conversationId),
 		owner: known.owner,
-		createdAt,
+		createdAt: markedTime(known.lifeBeganAt, known.createdAt, erasedAt),
 		erasedAt,
-	});
+		// Others wait for it until the transaction ends.
+		sequence: await session.takeSequence(),
+	};
+	await session.insert("erasures", [erasureColumns(erasure)], REPLACE_ERASURE);
 	return { erasure, unreadable };
-}
-
-/** Returns whether a conversation meets conditions now. The caller has locked it and the view of conversations. */
-export async function meetsNow(
-	session: Session,
-	conversationId: string,
-	conditions: readonly Condition[],
-): Promise<boolean> {
-	await deriveConversations(session, [conversationId]);
-	return (await listConversations(session, meetingQuery(conversationId, conditions))).length > 0;
 }
 
 /**

@@ -7,7 +7,6 @@ import { forwardingReads, forwardingWrites, REPEATABLE_WRITES } from "./forwardi
 import { listGaps } from "./gaps.ts";
 import { countConversations, listConversations } from "./list-conversations.ts";
 import { getOrigin } from "./owners.ts";
-import { findDeleted } from "./pruner.ts";
 import { getRecordState, getUpdate, listEvents, listUnapplied, listUpdates, readEvents } from "./read-logs.ts";
 import {
 	acceptRefusedPost,
@@ -19,6 +18,7 @@ import {
 	removeRefusedPost,
 	setRefusedReasons,
 } from "./refused-posts.ts";
+import { findDeleted } from "./remove.ts";
 import { addRefusals, listSenders } from "./senders.ts";
 import type { Calls, Session } from "./session.ts";
 import type { Store } from "./store.ts";

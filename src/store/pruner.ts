@@ -1,8 +1,6 @@
-import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
 import type { Condition } from "./condition.ts";
 import type { LogTable } from "./sequence-log.ts";
-import type { Session } from "./session.ts";
-import { bindable, text } from "./values.ts";
+import { bindable } from "./values.ts";
 
 export interface PrunePolicy {
 	/** Remove history that was received before this time (microseconds since the Unix epoch). */
@@ -29,60 +27,65 @@ export interface RemovalBounds extends AgeBounds {
 /** When a conversation is removed as a whole: when its deletion is within bounds, or when it meets all conditions. */
 export type Due = { readonly deletion: AgeBounds } | { readonly meets: readonly Condition[] };
 
+/** Asks to remove at most `limit` entries of a conversation. */
+export interface RemovedConversation {
+	readonly conversationId: string;
+	readonly due: Due;
+	readonly limit: number;
+}
+
 /** Selects updates that a policy no longer keeps, one conversation after the other. */
-export interface PrunableQuery<Conversation> extends RemovalBounds {
-	/** The first conversation to examine; undefined for the first of all. */
-	readonly from: Conversation | undefined;
+export interface PrunableQuery extends RemovalBounds {
+	/** The first conversation to examine, in the order of the keys of `heads`; undefined for the first of all. */
+	readonly from: bigint | string | undefined;
 	readonly updatesPerConversation: number | undefined;
 }
 
-/**
- * What an engine removes, each time in one transaction. Conversations have an order, by which a search goes on.
- */
-export interface PruningEngine<Conversation extends bigint | string> {
+/** Updates that a policy no longer keeps. */
+export interface PrunableUpdates {
+	readonly updates: readonly { readonly conversationId: string; readonly sequence: bigint }[];
+	/** The conversation to go on with; undefined after the last one. */
+	readonly next: bigint | string | undefined;
+}
+
+/** How an engine runs what removes. Each removal is one transaction. */
+export interface PruningEngine {
 	/** Maximum number of entries that one transaction removes, so that appends do not wait long. */
 	readonly maxRemoved: number;
-	/**
-	 * Returns a sequence such that the entries of a log below it were received before a time (microseconds since the Unix
-	 * epoch), and the others at that time or later.
-	 */
-	firstReceivedSince(log: LogTable, time: bigint): Promise<bigint>;
-	/** Returns the ids of conversations whose deletion is within the bounds. */
+	/** See remove.ts, as for the other removals. */
+	firstReceivedSince(query: { readonly log: LogTable; readonly time: bigint }): Promise<bigint>;
 	findDeleted(bounds: RemovalBounds): Promise<readonly string[]>;
 	/** Returns the ids of at most `limit` conversations that meet all conditions. */
 	findMeeting(conditions: readonly Condition[], limit: number): Promise<readonly string[]>;
+	removeConversation(request: RemovedConversation): Promise<number>;
+	removeEvents(bounds: RemovalBounds): Promise<number>;
 	/**
-	 * Removes at most `limit` entries of a conversation if it is still due: its history and its events, then its current
-	 * update with the base of that, which may exceed the limit by one, and the conversation itself.
-	 */
-	removeConversation(conversationId: string, due: Due, limit: number): Promise<number>;
-	/**
-	 * Removes updates that are neither current nor the base of another one.
+	 * Finds prunable updates, and removes them.
 	 *
-	 * @returns their number, and the conversation to go on with, undefined after the last one; undefined while another
-	 *   process removes history
+	 * @returns their number, and the conversation to go on with; undefined while another process removes history
 	 */
 	removeHistory(
-		query: PrunableQuery<Conversation>,
-	): Promise<{ readonly removed: number; readonly next: Conversation | undefined } | undefined>;
-	/** Removes events, and the activity of a conversation without a record with its last event. */
-	removeEvents(bounds: RemovalBounds): Promise<number>;
+		query: PrunableQuery,
+	): Promise<{ readonly removed: number; readonly next: PrunableUpdates["next"] } | undefined>;
 }
 
 /** Removes the history that a policy no longer keeps, in small transactions. */
-export class Pruner<Conversation extends bigint | string> {
-	readonly #engine: PruningEngine<Conversation>;
+export class Pruner {
+	readonly #engine: PruningEngine;
 	/** The conversation at which the next search begins; undefined for the first of all. */
-	#next: Conversation | undefined;
+	#next: PrunableUpdates["next"];
 
-	constructor(engine: PruningEngine<Conversation>) {
+	constructor(engine: PruningEngine) {
 		this.#engine = engine;
 	}
 
 	/** Does what `Store.prune` says. */
 	async prune({ limit, updatesPerConversation, receivedBefore: time }: PrunePolicy): Promise<number> {
 		const receivedBefore = bindable(time ?? -(2n ** 62n));
-		const bounds = { below: await this.#engine.firstReceivedSince("updates", receivedBefore), receivedBefore };
+		const bounds = {
+			below: await this.#engine.firstReceivedSince({ log: "updates", time: receivedBefore }),
+			receivedBefore,
+		};
 		const deleted = await this.#engine.findDeleted({ ...bounds, limit });
 		let removed = await this.#removeAll(deleted, { deletion: bounds }, limit);
 		if (removed >= limit) return removed;
@@ -111,7 +114,10 @@ export class Pruner<Conversation extends bigint | string> {
 	/** Does what `Store.pruneEvents` says. */
 	async pruneEvents(time: bigint, limit: number): Promise<number> {
 		const receivedBefore = bindable(time);
-		const bounds = { below: await this.#engine.firstReceivedSince("events", receivedBefore), receivedBefore };
+		const bounds = {
+			below: await this.#engine.firstReceivedSince({ log: "events", time: receivedBefore }),
+			receivedBefore,
+		};
 		return await this.#inBatches(limit, (batch) => this.#engine.removeEvents({ ...bounds, limit: batch }));
 	}
 
@@ -119,7 +125,9 @@ export class Pruner<Conversation extends bigint | string> {
 	async #removeAll(ids: readonly string[], due: Due, limit: number): Promise<number> {
 		let removed = 0;
 		for (const id of ids) {
-			removed += await this.#inBatches(limit - removed, (batch) => this.#engine.removeConversation(id, due, batch));
+			removed += await this.#inBatches(limit - removed, (batch) =>
+				this.#engine.removeConversation({ conversationId: id, due, limit: batch }),
+			);
 			if (removed >= limit) break;
 		}
 		return removed;
@@ -136,20 +144,4 @@ export class Pruner<Conversation extends bigint | string> {
 		}
 		return removed;
 	}
-}
-
-/** Returns the ids of conversations whose deletion is within the bounds, oldest first. */
-export async function findDeleted(
-	{ all, dialect: { schema, isCurrent } }: Session,
-	{ below, receivedBefore, limit }: RemovalBounds,
-): Promise<string[]> {
-	const rows = await all(
-		`SELECT c.conversation_id FROM ${schema}conversations c JOIN ${schema}updates u ON ${isCurrent("c")}
-		WHERE c.status = ${ConversationExecutionStatus.DELETING} AND c.sequence < ? AND u.received_at < ?
-		ORDER BY c.sequence LIMIT ?`,
-		below,
-		receivedBefore,
-		limit,
-	);
-	return rows.map(({ conversation_id }) => text(conversation_id));
 }

@@ -5,10 +5,10 @@ import type { Engine, Table, TableName } from "./tables.ts";
 import type { Row } from "./values.ts";
 
 /**
- * A value of a column or of a placeholder. A list has ids of conversations, for {@link Session.isIn}; texts that are no ids
- * are left out.
+ * A value of a column or of a placeholder. A list of texts has ids of conversations, for {@link Terms.isIn}; texts that are
+ * no ids are left out. A list of integers is for {@link Terms.isAmong}.
  */
-export type Value = string | bigint | number | boolean | null | Uint8Array | readonly string[];
+export type Value = string | bigint | number | boolean | null | Uint8Array | readonly string[] | readonly bigint[];
 
 /** A fragment of SQL, with the values of its question marks. */
 export interface Sql {
@@ -89,12 +89,16 @@ export interface Dialect {
 	readonly newest: Readonly<Record<LogTable, string>>;
 	/** Returns SQL for whether an update `u` is the current one of a conversation, of which a table has the row. */
 	readonly isCurrent: (alias: string) => string;
+	/** Returns SQL for whether an update is the base of another one, which needs it. */
+	readonly isBase: (alias: string) => string;
 	/** Returns SQL for whether an event `e` is the one with the sequence of another row. */
 	readonly isEvent: (alias: string) => string;
 	/** SQL of the key that lists use for a conversation without a head, whose activity is `a`. */
 	readonly keyWithoutHead: string;
 	/** SQL for whether an event `e` is of the activity `a`. */
 	readonly isOfActivity: string;
+	/** Table that has for each log how far it was pruned, and the number of the last removal. */
+	readonly removals: string;
 	/** SQL of the title of a conversation `c`. */
 	readonly title: string;
 	/** Column of `usage_conversations` with the ids of the conversations. Its column `id` identifies the rows. */
@@ -163,6 +167,8 @@ export interface Terms {
 	readonly dialect: Dialect;
 	/** Returns SQL for whether a column with ids of conversations has one of a list, which is one value. */
 	readonly isIn: (column: string) => string;
+	/** The same for a column of integers. */
+	readonly isAmong: (column: string) => string;
 	/** Reads a `text` from its stored form. */
 	readonly readText: (value: unknown) => string;
 	/** Returns the stored form of a `text`, and of a `key`. */
@@ -190,6 +196,17 @@ export interface Session extends Terms {
 	readonly insert: (table: TableName, rows: readonly Columns[], ifExists?: string) => Promise<void>;
 	/** Inserts entries of a log, with the owners of their conversations, which are stored already. */
 	readonly insertEntries: (log: LogTable, rows: readonly Columns[]) => Promise<void>;
+	/**
+	 * Removes entries of a log with their words in the index of search. Their sequences are not used again.
+	 *
+	 * @param of the conversation of all of them; left out if there are several
+	 * @returns the sequences of the entries that existed
+	 */
+	readonly removeEntries: (log: LogTable, sequences: readonly bigint[], of?: string) => Promise<bigint[]>;
+	/** Takes a sequence of the log of updates, which no entry gets. */
+	readonly takeSequence: () => Promise<bigint>;
+	/** Removes the words of a conversation's title from the index of search. */
+	readonly removeTitleWords: (conversationId: string) => Promise<void>;
 	/** Removes the rows with some keys, in their stored form. */
 	readonly remove: (table: Table, keys: readonly Columns[]) => Promise<void>;
 	/**
@@ -221,8 +238,11 @@ export interface Session extends Terms {
 	 * contents of an event, by its own row, which has the `sequence`. A damaged one makes only its own read fail.
 	 */
 	readonly contents: { readonly columns: string; readonly read: (row: Row) => Row | undefined };
-	/** Returns whether a statement can follow rows to rows of other conversations, any number of times. */
-	readonly canRecurse: () => Promise<boolean>;
+	/**
+	 * Returns whether rows are spread over servers by their conversation. A statement then cannot follow rows to those of other
+	 * conversations any number of times, nor has it subqueries that depend on a row and end at a limit.
+	 */
+	readonly isSpread: () => Promise<boolean>;
 	/** Returns the sequences up to which later statements read all entries of both logs. */
 	readonly newestEntries: () => Promise<NewestSequences>;
 	/** Changes the titles by which lists filter. */

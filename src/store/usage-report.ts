@@ -225,7 +225,7 @@ export async function listUsedPeriods(
  * @throws ServiceError `failed_precondition` for groups by the root with a database that cannot follow parents
  */
 export async function reportUsage(session: Session, query: UsageQuery): Promise<UsageReport> {
-	if (query.groups.some(({ kind }) => kind === "root") && !(await session.canRecurse()))
+	if (query.groups.some(({ kind }) => kind === "root") && (await session.isSpread()))
 		throw new ServiceError("failed_precondition", "usage cannot be grouped by root: the tables are on several servers");
 	const run = async ({ kind, build }: UsageStatement): Promise<[UsageStatement["kind"], Row[]]> => {
 		const rows = async (sum: Dialect["sum"]) => {

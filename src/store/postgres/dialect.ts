@@ -38,9 +38,14 @@ const DIALECT: Dialect = {
 		events: `(SELECT newest_event FROM ${SCHEMA}positions)`,
 	},
 	isCurrent: (head) => `u.conversation_id = ${head}.conversation_id AND u.sequence = ${head}.sequence`,
+	isBase: (update) => `EXISTS (
+		SELECT 1 FROM ${SCHEMA}updates d
+		WHERE d.conversation_id = ${update}.conversation_id AND d.base_sequence = ${update}.sequence
+	)`,
 	isEvent: (row) => `e.conversation_id = ${row}.conversation_id AND e.sequence = ${row}.sequence`,
 	keyWithoutHead: "a.conversation_id",
 	isOfActivity: "e.conversation_id = a.conversation_id",
+	removals: "removals",
 	title: `(SELECT t.title FROM ${SCHEMA}titles t WHERE t.conversation_id = c.conversation_id)`,
 	usageId: "id",
 	usageReferences: ["usage_ledger", "usage_days"],
@@ -90,6 +95,7 @@ export const ANY_OF = "= ANY (?::uuid[])";
 export const POSTGRES: Terms = {
 	dialect: DIALECT,
 	isIn: (column) => `${column} ${ANY_OF}`,
+	isAmong: (column) => `${column} = ANY (?::bigint[])`,
 	readText: decoded,
 	storeText: encodeText,
 	storeKey: encodeKey,

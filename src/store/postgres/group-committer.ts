@@ -8,7 +8,7 @@ import { completePlanAsync, groupQuery } from "../group.ts";
 import { type AppendOutcome, type AppendResult, type GroupPlan, planGroup } from "../group-plan.ts";
 import type { NewestSequences } from "../sequence-log.ts";
 import type { AppendedUpdate } from "../updates.ts";
-import { bigint, type Row } from "../values.ts";
+import { bigint, max, type Row } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { CommitUnknown } from "./failures.ts";
 import { readForPlan, readKnown } from "./known.ts";
@@ -187,10 +187,6 @@ export function batchResult(result: AppendResult): AppendedEvents | undefined {
 	if (result !== undefined && !("stored" in result))
 		throw new Error("an append of a batch has the result of an update");
 	return result;
-}
-
-function max(one: bigint, other: bigint): bigint {
-	return one > other ? one : other;
 }
 
 /** Returns the query that updates the time in a writer's row, or inserts the row without a group, and returns the row. */

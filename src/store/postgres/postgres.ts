@@ -5,25 +5,29 @@ import type { ThreadLogger, ThreadObserver } from "../../threads/worker-thread.t
 import { assignOwner } from "../assign-owner.ts";
 import { compactStep } from "../compaction.ts";
 import { appendJudged, type IsSameRecord } from "../duplicates.ts";
+import { erase } from "../erase.ts";
 import { methodsOf, reads, viewReads, writes } from "../operations.ts";
-import { Pruner } from "../pruner.ts";
+import { type PrunableQuery, Pruner } from "../pruner.ts";
 import { listEvents, listUpdates } from "../read-logs.ts";
 import { packEvents } from "../record-column.ts";
+import { findPrunable, firstReceivedSince, removeConversation, removeEvents, removeUpdates } from "../remove.ts";
 import type { LogTable, RangeQuery, SequenceRange } from "../sequence-log.ts";
 import { type Session as AnySession, callsOf } from "../session.ts";
 import type { Store } from "../store.ts";
 import type { DocumentQuery } from "../text-index.ts";
+import { boolean } from "../values.ts";
+import { deriveConversations } from "../views/conversations.ts";
+import { lockView } from "../views/follow.ts";
 import { ofViews, readView, type ViewQuery, type WaitForViews } from "../views/read-view.ts";
 import { resetViews } from "../views/views.ts";
 import { Appender } from "./appender.ts";
 import { findTexts, writeTextsQuery } from "./compaction.ts";
 import type { Connections } from "./connections.ts";
 import { EntryAnnouncer } from "./entry-announcer.ts";
-import { eraseConversation } from "./erase.ts";
 import { requireFinished } from "./export.ts";
 import { serviceError } from "./failures.ts";
 import { batchResult, deleteIdleWriters, touchWriter, updateResult, type WriteLimits } from "./group-committer.ts";
-import { claim } from "./locks.ts";
+import { claim, tryLockHistory } from "./locks.ts";
 import {
 	commitRewrite,
 	readPositions,
@@ -32,7 +36,7 @@ import {
 	saveRetentionTime,
 	settledSequences,
 } from "./log.ts";
-import { pruningOf } from "./pruning.ts";
+import { isConversationId } from "./rows.ts";
 import { migrate } from "./schema.ts";
 import { postgresSession } from "./session.ts";
 import {
@@ -46,7 +50,7 @@ import {
 	resetQuery,
 	writeStep,
 } from "./text-index.ts";
-import type { Query, Session } from "./transaction.ts";
+import type { Query, Session, Transaction } from "./transaction.ts";
 import { ViewFollower } from "./views.ts";
 
 /**
@@ -110,12 +114,19 @@ function storeOf(
 	);
 	const appender = new Appender(connections, log, (newest) => announcer.announce(newest), observer);
 	for (const log of ["updates", "events"] as const) announcer.subscribe(log, () => follower.schedule());
-	const pruner = new Pruner(
-		pruningOf(connections, {
-			findDeleted: (bounds) => readOfView(viewing.findDeleted, bounds),
-			listConversations: (query) => readOfView(viewing.listConversations, query),
-		}),
-	);
+	const pruner = new Pruner({
+		maxRemoved: 50,
+		firstReceivedSince: (query) => connections.read((session) => firstReceivedSince(postgresSession(session), query)),
+		findDeleted: (bounds) => readOfView(viewing.findDeleted, bounds),
+		async findMeeting(conditions, limit) {
+			const found = await readOfView(viewing.listConversations, { conditions, limit, withRecords: false });
+			return found.map(({ conversationId }) => conversationId);
+		},
+		...callsOf({ removeConversation, removeEvents }, (_, work) =>
+			connections.transaction((transaction) => work(postgresSession(transaction))),
+		),
+		removeHistory: (query) => connections.transaction((transaction) => removeHistory(transaction, query)),
+	});
 	/** Id of the row of `writers` that `check` writes. */
 	const checkId = randomUUID();
 	/** Operations in progress. */
@@ -176,6 +187,27 @@ function storeOf(
 	/** Runs queries and commits. Only a commit that the server confirms proves that the data is stored. */
 	async function write(...queries: readonly Query[]): Promise<void> {
 		await connections.transaction((transaction) => transaction.commit(...queries));
+	}
+
+	/**
+	 * Runs work that rewrites stored entries, and lets the readers of all processes know.
+	 *
+	 * @param isRewritten whether the work, whose result is passed, has rewritten some
+	 */
+	async function rewrite<Result>(
+		operation: string,
+		work: (session: AnySession) => Promise<Result>,
+		isRewritten: (result: Result) => boolean,
+	): Promise<Result> {
+		const rewriting = connections.transaction(async (transaction) => {
+			const result = await work(postgresSession(transaction));
+			return isRewritten(result)
+				? { result, rewrites: await commitRewrite(transaction, connections.notifies) }
+				: { result };
+		});
+		const { result, rewrites } = await logged(operation, rewriting);
+		if (rewrites !== undefined) announcer.announceRewrite(rewrites);
+		return result;
 	}
 
 	/** Reads views when they have everything that was accepted before. */
@@ -268,21 +300,17 @@ function storeOf(
 			run(async () => batchResult(await appender.append({ ...(await packEvents(batch)), ...limits(signal) }))),
 		assignOwner: (assignment) =>
 			run(async () => {
-				const assigning = connections.transaction(async (transaction) => {
-					const ids = await assignOwner(postgresSession(transaction), assignment);
-					return ids.length === 0 ? { ids } : { ids, rewrites: await commitRewrite(transaction, connections.notifies) };
-				});
-				const { ids, rewrites } = await logged("assignOwner", assigning);
-				if (rewrites !== undefined) announcer.announceRewrite(rewrites);
-				return ids.length;
+				const assign = (session: AnySession) => assignOwner(session, assignment);
+				return (await rewrite("assignOwner", assign, (ids) => ids.length > 0)).length;
 			}),
 		erase: (request) =>
 			run(async () => {
 				await logged("follow", follower.follow({ updates: 0n, events: 0n }));
-				const erased = await logged("erase", eraseConversation(connections, request));
-				if (erased?.rewrites !== undefined) announcer.announceRewrite(erased.rewrites);
+				if (!isConversationId(request.conversationId)) return undefined;
+				const work = (session: AnySession) => erase(session, request);
+				const erased = await rewrite("erase", work, (done) => done?.erasure !== undefined);
 				if (erased?.erasure !== undefined) announcer.announce({ updates: erased.erasure.sequence, events: 0n });
-				return erased && { erasure: erased.erasure, unreadable: erased.unreadable };
+				return erased;
 			}),
 		// The server removes the rows from its files: see docs/operations.md.
 		purge: async () => undefined,
@@ -316,4 +344,20 @@ function storeOf(
 		close,
 		[Symbol.asyncDispose]: close,
 	};
+}
+
+/** One process at a time removes history: see `PruningEngine.removeHistory`. */
+async function removeHistory(transaction: Transaction, query: PrunableQuery) {
+	const [locked] = await transaction.query(tryLockHistory);
+	if (!boolean(locked?.[0]?.taken)) return undefined;
+	const session = postgresSession(transaction);
+	const found = await findPrunable(session, query);
+	const ids = [...new Set(found.updates.map(({ conversationId }) => conversationId))];
+	if (ids.length > 0) {
+		await session.lock(ids);
+		// A row of a view may show an update that is not current any more.
+		await lockView(session, "conversations");
+		await deriveConversations(session, ids);
+	}
+	return { removed: await removeUpdates(session, found), next: found.next };
 }

@@ -3,9 +3,9 @@ import { asciiLower } from "../condition.ts";
 import { SCHEMA as SCHEMAS } from "../schema.ts";
 import type { Session as AnySession, Change, Columns, Value } from "../session.ts";
 import { type Table, tableOf } from "../tables.ts";
-import { type Row, text } from "../values.ts";
+import { bigint, type Row, text } from "../values.ts";
 import { ANY_OF, POSTGRES } from "./dialect.ts";
-import { lockConversations } from "./locks.ts";
+import { lockConversations, lockLogs } from "./locks.ts";
 import { readPositions, settledSequences } from "./log.ts";
 import { isConversationId, RecordReader } from "./rows.ts";
 import {
@@ -46,29 +46,30 @@ function withNumbers(text: string): string {
 export function postgresSession(transaction: Session): AnySession {
 	const run = async (query: Query): Promise<Row[]> => (await transaction.query(query))[0] ?? [];
 	/** Returns whether rows of a table are on several servers. */
-	const isSpread = async ({ spread }: Table) => spread !== "coordinator" && (await transaction.isDistributed());
+	const areRowsSpread = async ({ spread }: Table) => spread !== "coordinator" && (await transaction.isDistributed());
 	return {
 		...POSTGRES,
 		all: async (statement, ...values) => {
-			const known = values.map((value) => (isList(value) ? value.filter(isConversationId) : value));
+			const known = values.map((value) => (isIds(value) ? value.filter(isConversationId) : value));
 			if (!(await transaction.isDistributed())) return await run({ text: withNumbers(statement), values: known });
 			// Of a list Citus asks all servers for the rows of joined tables, of one id only the server that has it.
-			const ofOne = known.findIndex((value) => isList(value) && value.length === 1);
-			if (ofOne < 0 || known.filter(isList).length > 1)
+			const ofOne = known.findIndex((value) => isIds(value) && value.length === 1);
+			if (ofOne < 0 || known.filter(isIds).length > 1)
 				return await run({ text: withNumbers(statement), values: known });
-			return await run({ text: withNumbers(statement.replaceAll(ANY_OF, "= ?::uuid")), values: known.flat() });
+			const one = known.map((value) => (isIds(value) ? value[0] : value));
+			return await run({ text: withNumbers(statement.replaceAll(ANY_OF, "= ?::uuid")), values: one });
 		},
 		stored: storedRow,
 		async write(table, changes) {
 			const rows = changes.filter(isChanged).map(({ after }) => after);
 			if (rows.length === 0) return;
-			if (await isSpread(table)) await transaction.query(...insertValues(table, rows, orReplace(table)));
+			if (await areRowsSpread(table)) await transaction.query(...insertValues(table, rows, orReplace(table)));
 			else await run(replace(table, rows));
 		},
 		async insert(name, rows, ifExists) {
 			if (rows.length === 0) return;
 			const table = tableOf("postgres", name);
-			if (await isSpread(table)) {
+			if (await areRowsSpread(table)) {
 				const stored = rows.map((row) => storedRow(table, row));
 				const conflict = ifExists === undefined ? "" : onConflict(table, ifExists);
 				await transaction.query(...insertValues(table, stored, conflict));
@@ -83,7 +84,7 @@ export function postgresSession(transaction: Session): AnySession {
 		async insertEntries(log, rows) {
 			const table = tableOf("postgres", log);
 			const owners = log === "updates" ? "heads" : "activities";
-			if (await isSpread(table)) {
+			if (await areRowsSpread(table)) {
 				const found = await run({
 					text: `SELECT conversation_id, owner FROM ${SCHEMA}${owners} WHERE conversation_id = ANY ($1::uuid[])`,
 					values: [rows.map((row) => row.conversation_id)],
@@ -110,9 +111,33 @@ export function postgresSession(transaction: Session): AnySession {
 					: `WITH ${insertEvents({ valueFor })} SELECT count(*) FROM new_events`;
 			await run({ text: statement, values });
 		},
+		async removeEntries(log, sequences, of) {
+			const where = `sequence = ANY ($1::bigint[]) ${of === undefined ? "" : "AND conversation_id = $2"}`;
+			const values = [sequences, ...(of === undefined ? [] : [of])];
+			const removed = (table: string) => ({
+				text: `DELETE FROM ${SCHEMA}${table} WHERE ${where} RETURNING sequence`,
+				values,
+			});
+			const [gone = []] = await transaction.query(
+				removed(log),
+				// After the events: a step of the index that waits for them finds them gone.
+				...(log === "events" ? [removed("search_texts")] : []),
+			);
+			return gone.map(({ sequence }) => bigint(sequence));
+		},
+		async takeSequence() {
+			if (await transaction.isDistributed()) await run(lockLogs);
+			const [row] = await run({
+				text: `UPDATE ${SCHEMA}positions SET newest_update = newest_update + 1 RETURNING newest_update`,
+			});
+			return bigint(row?.newest_update);
+		},
+		async removeTitleWords(conversationId) {
+			await run({ text: `DELETE FROM ${SCHEMA}search_titles WHERE conversation_id = $1`, values: [conversationId] });
+		},
 		async remove(table, keys) {
 			if (keys.length === 0) return;
-			if (await isSpread(table)) await transaction.query(...removeValues(table, keys));
+			if (await areRowsSpread(table)) await transaction.query(...removeValues(table, keys));
 			else await run(removeRows(table, json(keys)));
 		},
 		async add(table, rows) {
@@ -156,7 +181,7 @@ export function postgresSession(transaction: Session): AnySession {
 			columns: ", e.text, e.unpacked_size, e.checksum, e.secrets, e.redaction_version",
 			read: (row) => row,
 		},
-		canRecurse: async () => !(await transaction.isDistributed()),
+		isSpread: () => transaction.isDistributed(),
 		newestEntries: async () => (await settledSequences(transaction)) ?? (await readPositions(transaction)),
 		async writeTitles(titles) {
 			const changed = titles.flatMap(({ key, before, after }) => {
@@ -184,8 +209,8 @@ const TITLES = tableOf("postgres", "titles");
 /** Tables whose rows have the owner of their conversation. */
 const OWNED = ["activities", "updates", "events", "pruned", "heads"];
 
-function isList(value: Value): value is readonly string[] {
-	return Array.isArray(value);
+function isIds(value: Value): value is readonly string[] {
+	return Array.isArray(value) && typeof value[0] !== "bigint";
 }
 
 function isChanged({ before, after }: Change): boolean {

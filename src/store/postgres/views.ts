@@ -1,3 +1,4 @@
+import { max } from "../values.ts";
 import { FollowedAhead, type ViewPosition } from "../views/follow.ts";
 import { followViews } from "../views/views.ts";
 import type { Connections } from "./connections.ts";
@@ -36,7 +37,7 @@ export class ViewFollower {
 	follow(through: ViewPosition): Promise<void> {
 		if (this.#waiting !== undefined) {
 			const { updates, events } = this.#waiting.through;
-			this.#waiting.through = { updates: later(updates, through.updates), events: later(events, through.events) };
+			this.#waiting.through = { updates: max(updates, through.updates), events: max(events, through.events) };
 			return this.#waiting.done;
 		}
 		const done = this.#running
@@ -75,8 +76,4 @@ export class ViewFollower {
 				followViews(postgresSession(transaction), through, new Set(), ahead),
 			);
 	}
-}
-
-function later(a: bigint, b: bigint): bigint {
-	return a > b ? a : b;
 }

@@ -47,10 +47,14 @@ const DIALECT: Dialect = {
 		events: "(SELECT coalesce(max(sequence), 0) FROM events)",
 	},
 	isCurrent: (head) => `u.sequence = ${head}.sequence`,
+	isBase: (update) => `EXISTS (
+		SELECT 1 FROM updates d INDEXED BY updates_by_base WHERE d.base_sequence = ${update}.sequence
+	)`,
 	isEvent: (row) => `e.sequence = ${row}.sequence`,
 	// No head has a negative id.
 	keyWithoutHead: "-a.id",
 	isOfActivity: "e.activity = a.id",
+	removals: "logs",
 	title: "c.title",
 	usageId: "conversation_id",
 	// The row ids stay.
@@ -130,10 +134,15 @@ function sample<Item>(items: readonly Item[], count: number): Item[] {
 	);
 }
 
+function isInList(column: string): string {
+	return `${column} IN (SELECT value FROM json_each(?))`;
+}
+
 /** What statements for SQLite consist of. */
 export const SQLITE: Terms = {
 	dialect: DIALECT,
-	isIn: (column) => `${column} IN (SELECT value FROM json_each(?))`,
+	isIn: isInList,
+	isAmong: isInList,
 	readText: text,
 	storeText: (value) => value,
 	storeKey: (value) => value,

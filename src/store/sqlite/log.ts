@@ -40,29 +40,6 @@ export function skipSequences(statements: Statements, log: LogTable, count: bigi
 	statements.prepare("UPDATE logs SET skipped_through = ? WHERE log = ?").run(through, log);
 }
 
-/**
- * Returns a sequence number such that the entries of a log below it were received before a time, and the others at that
- * time or later. Finds it by binary search without an index on the time, because sequence numbers are assigned in order
- * of receipt.
- *
- * @param time in microseconds since the Unix epoch
- */
-export function firstReceivedSince(statements: Statements, log: LogTable, time: bigint): bigint {
-	const at = statements.prepare(`
-		SELECT sequence, received_at < ? AS before FROM ${log} WHERE sequence >= ? ORDER BY sequence LIMIT 1
-	`);
-	const newest = statements.prepare(`SELECT coalesce(max(sequence), 0) AS sequence FROM ${log}`).get();
-	let low = 1n;
-	let high = bigint(newest?.sequence) + 1n;
-	while (low < high) {
-		const middle = (low + high) / 2n;
-		const row = at.get(time, middle);
-		if (row?.before === 1n) low = bigint(row.sequence) + 1n;
-		else high = middle;
-	}
-	return low;
-}
-
 /** Returns the time that `Store.saveRetentionTime` stored last; undefined when there is none. */
 export function readRetentionTime(statements: Statements): bigint | undefined {
 	return nullable(bigint, statements.prepare("SELECT clock FROM store_state").get()?.clock);

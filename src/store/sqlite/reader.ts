@@ -1,14 +1,13 @@
 import { serve } from "../../threads/serve.ts";
 import { reads, viewReads } from "../operations.ts";
-import type { PrunableQuery } from "../pruner.ts";
+import { findPrunable, firstReceivedSince } from "../remove.ts";
 import type { LogTable, RangeQuery } from "../sequence-log.ts";
 import { callsOf, type Session } from "../session.ts";
 import type { DocumentQuery } from "../text-index.ts";
 import { ofViews, type ViewQuery } from "../views/read-view.ts";
 import { findTexts } from "./compaction.ts";
 import { type DatabaseOptions, openForReading, transaction, transactionAsync } from "./database.ts";
-import { firstReceivedSince, readRange, readRetentionTime } from "./log.ts";
-import { findPrunable } from "./remove.ts";
+import { readRange, readRetentionTime } from "./log.ts";
 import { sqliteSession } from "./session.ts";
 import { Statements } from "./statements.ts";
 import { findChangedTitles, findDocuments, readProgress } from "./text-index.ts";
@@ -40,7 +39,7 @@ function reader(options: DatabaseOptions) {
 	return {
 		methods: {
 			...callsOf(reads, (_, work) => readInSession(work)),
-			...callsOf(viewReads, (_, work) => readInSession(work)),
+			...callsOf({ ...viewReads, findPrunable, firstReceivedSince }, (_, work) => readInSession(work)),
 			findChangedTitles: (after: bigint) => read(() => findChangedTitles(statements, after)),
 			readIndexProgress: () => read(() => readProgress(statements)),
 			findTexts: (after: bigint) => read(() => findTexts(statements, after)),
@@ -48,10 +47,6 @@ function reader(options: DatabaseOptions) {
 			getRetentionTime: () => read(() => readRetentionTime(statements)),
 			range: ({ log, query }: { readonly log: LogTable; readonly query: RangeQuery }) =>
 				read(() => readRange(statements, log, query)),
-			/** Returns a sequence number: entries below it were received before `time`, in microseconds since the epoch. */
-			firstReceivedSince: ({ log, time }: { readonly log: LogTable; readonly time: bigint }) =>
-				read(() => firstReceivedSince(statements, log, time)),
-			findPrunable: (query: PrunableQuery<bigint>) => read(() => findPrunable(statements, query)),
 		},
 		close: () => database.close(),
 	};

@@ -19,7 +19,8 @@ import { bigint, nullable, type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
 /** A row to insert. A column that it lacks is null. */
-type Columns = Readonly<Record<string, SQLInputValue | boolean | readonly string[] | undefined>>;
+type Columns = Readonly<Record<string, SQLInputValue | boolean | List | undefined>>;
+type List = readonly string[] | readonly bigint[];
 
 const inserts = new Map<string, { readonly names: readonly string[]; readonly sql: string }>();
 
@@ -44,10 +45,11 @@ export function insertInto(statements: Statements, table: TableName, row: Column
 /** Returns a value as the driver takes it. A list becomes JSON. */
 export function bound(value: Columns[string]): SQLInputValue {
 	if (typeof value === "boolean") return BigInt(value);
-	return isList(value) ? JSON.stringify(value) : (value ?? null);
+	if (!isList(value)) return value ?? null;
+	return `[${value.map((one) => (typeof one === "bigint" ? one : JSON.stringify(one))).join()}]`;
 }
 
-function isList(value: Columns[string]): value is readonly string[] {
+function isList(value: Columns[string]): value is List {
 	return Array.isArray(value);
 }
 

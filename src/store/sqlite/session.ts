@@ -1,11 +1,13 @@
 import type { Columns, Session, TitleChange, Value } from "../session.ts";
 import { type Table, tableOf } from "../tables.ts";
-import { bigint, type Row } from "../values.ts";
+import { bigint, max, type Row } from "../values.ts";
 import { SQLITE } from "./dialect.ts";
 import { chooseIndex } from "./index-choice.ts";
+import { readRange, skipSequences } from "./log.ts";
 import { RecordReader } from "./record-reader.ts";
 import { bound, insertInto as insertRow, widenEventTimes } from "./rows.ts";
 import type { Statements } from "./statements.ts";
+import { removeEventText, removeTitle } from "./text-index.ts";
 
 /** Returns the session of a connection, in whose thread it runs. Statements run at once. */
 export function sqliteSession(statements: Statements): Session {
@@ -42,6 +44,30 @@ export function sqliteSession(statements: Statements): Session {
 					statements,
 					rows.map((row) => ({ sequence: bigint(row.sequence), happenedAt: bigint(row.happened_at) })),
 				);
+		},
+		async removeEntries(log, sequences) {
+			const { column = "", table: conversations } = tableOf("sqlite", log).reference ?? {};
+			const last = sequences.reduce(max, 0n);
+			run("UPDATE logs SET skipped_through = max(skipped_through, ?) WHERE log = ?", [last, log]);
+			const isAmong = SQLITE.isAmong("e.sequence");
+			run(
+				`DELETE FROM ${log}_of_owners WHERE (owner, sequence) IN (
+					SELECT o.owner, e.sequence FROM ${log} e CROSS JOIN ${conversations} o ON o.id = e.${column}
+					WHERE ${isAmong} AND o.owner IS NOT NULL
+				)`,
+				[sequences],
+			);
+			const gone = run(`DELETE FROM ${log} AS e WHERE ${isAmong} RETURNING sequence`, [sequences]);
+			if (log === "events") for (const sequence of sequences) removeEventText(statements, sequence);
+			return gone.map(({ sequence }) => bigint(sequence));
+		},
+		async takeSequence() {
+			skipSequences(statements, "updates", 1n);
+			return readRange(statements, "updates", {}).newest;
+		},
+		async removeTitleWords(conversationId) {
+			const [head] = run("SELECT id FROM heads WHERE conversation_id = ?", [conversationId]);
+			if (head !== undefined) removeTitle(statements, bigint(head.id));
 		},
 		async remove({ name, key }, keys) {
 			each(
@@ -81,7 +107,7 @@ export function sqliteSession(statements: Statements): Session {
 					.prepare("SELECT text, unpacked_size, checksum, secrets, redaction_version FROM events WHERE sequence = ?")
 					.get(bigint(sequence)),
 		},
-		canRecurse: async () => true,
+		isSpread: async () => false,
 		async newestEntries() {
 			const [row] = run(
 				`SELECT coalesce((SELECT max(sequence) FROM updates), 0) AS updates,

@@ -252,25 +252,25 @@ function storeOf(
 
 /**
  * Returns what the pruner removes. The reader thread searches, and the writer thread removes between appends, so that a
- * search through many conversations delays no append. Conversations are ordered by row id.
+ * search through many conversations delays no append.
  */
 export function pruningOf(
 	{ calls: writer }: WorkerThread<WriterCalls>,
 	{ calls: reader }: WorkerThread<ReaderCalls>,
 	readOfView: WaitForViews,
-): PruningEngine<bigint> {
+): PruningEngine {
 	return {
 		maxRemoved: 100,
-		firstReceivedSince: (log, time) => reader.firstReceivedSince({ log, time }),
+		firstReceivedSince: (query) => reader.firstReceivedSince(query),
 		findDeleted: (bounds) => readOfView(reader.findDeleted, bounds),
 		findMeeting: async (conditions, limit) => {
 			const query = { conditions, limit, withRecords: false };
 			return (await readOfView(reader.listConversations, query)).map(({ conversationId }) => conversationId);
 		},
-		removeConversation: (conversationId, due, limit) => writer.removeConversation({ conversationId, due, limit }),
+		removeConversation: (request) => writer.removeConversation(request),
 		async removeHistory(query) {
-			const { sequences, next } = await reader.findPrunable(query);
-			return { removed: sequences.length === 0 ? 0 : await writer.removeUpdates(sequences), next };
+			const found = await reader.findPrunable(query);
+			return { removed: found.updates.length === 0 ? 0 : await writer.removeUpdates(found), next: found.next };
 		},
 		removeEvents: (bounds) => writer.removeEvents(bounds),
 	};

@@ -5,42 +5,26 @@ import { serve } from "../../threads/serve.ts";
 import { assignOwner } from "../assign-owner.ts";
 import type { RepackedRange, ReturnedSpace } from "../compaction.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
-import { type ErasingEngine, erase, findDamaged, meetsNow } from "../erase.ts";
-import {
-	type Erased,
-	type EraseRequest,
-	erasureColumns,
-	REPLACE_ERASURE,
-	type UnreadableRelative,
-} from "../erasure.ts";
+import { erase, findDamaged } from "../erase.ts";
+import type { Erased, EraseRequest, UnreadableRelative } from "../erasure.ts";
 import type { AppendedEvents, NewEvents } from "../event-batch.ts";
 import { isRepeatable, writes } from "../operations.ts";
 import type { OwnerAssignment } from "../owners.ts";
-import type { RemovalBounds } from "../pruner.ts";
+import type { PrunableUpdates } from "../pruner.ts";
+import { removeConversation, removeEvents, removeUpdates } from "../remove.ts";
 import { callsOf } from "../session.ts";
 import type { IndexProgress, IndexStep } from "../text-index.ts";
 import type { AppendedUpdate } from "../updates.ts";
-import { deriveConversations } from "../views/conversations.ts";
-import { FollowedAhead, lockView, type ViewName, type ViewPosition } from "../views/follow.ts";
-import { keepUsage, removeUnused } from "../views/usage.ts";
+import { FollowedAhead, type ViewName, type ViewPosition } from "../views/follow.ts";
 import { findUnreadable, followViews, resetViews } from "../views/views.ts";
 import { bytesOfBatch, type SenderDeadline } from "./calls.ts";
 import { returnSpace, writeTexts } from "./compaction.ts";
 import { hasLog, openForWriting, transaction, transactionAsync, type WriterOptions } from "./database.ts";
 import { appendGroup } from "./group.ts";
 import { LOCK_TIMEOUT } from "./lock.ts";
-import { beginRun, endRun, readRange, skipSequences } from "./log.ts";
+import { beginRun, endRun } from "./log.ts";
 import { OpenFiles } from "./open-files.ts";
 import { mustPurge, Purge } from "./purge.ts";
-import {
-	conversationsOfUpdates,
-	conversationsToLose,
-	type RemovedConversation,
-	removeConversation,
-	removeEntriesOf,
-	removeEvents,
-	removeUpdates,
-} from "./remove.ts";
 import { isDamage, isDatabaseFailure } from "./result-codes.ts";
 import { createSchema } from "./schema.ts";
 import { sqliteSession } from "./session.ts";
@@ -193,25 +177,11 @@ function writer(options: WriterOptions) {
 		}
 	}
 
-	const erasing: ErasingEngine = {
-		async removeEntries(conversationId) {
-			// The sequences of the erased entries must not be used again.
-			skipSequences(statements, "events", 0n);
-			skipSequences(statements, "updates", 1n);
-			removeEntriesOf(statements, conversationId);
-		},
-		async keep(erasure) {
-			const kept = { ...erasure, sequence: readRange(statements, "updates", {}).newest };
-			await session.insert("erasures", [erasureColumns(kept)], REPLACE_ERASURE);
-			return kept;
-		},
-	};
-
 	/** Erases a conversation. Records of its relatives that are on damaged pages do not keep it. */
 	async function eraseBesideDamage(request: EraseRequest): Promise<Erased | undefined> {
 		const eraseWith = (damaged?: readonly UnreadableRelative[]) =>
 			writeInSession(async () => {
-				const erased = await erase(session, erasing, request, damaged);
+				const erased = await erase(session, request, damaged);
 				if (erased !== undefined) mustPurge(statements);
 				return erased;
 			});
@@ -235,36 +205,13 @@ function writer(options: WriterOptions) {
 
 	return {
 		methods: {
-			/** Removes updates by their sequence numbers. Returns the number of updates that it removed. */
-			async removeUpdates(sequences: readonly bigint[]) {
+			/** Returns the number of removed updates: see `removeUpdates`. */
+			async removeUpdates(found: PrunableUpdates) {
 				// A row of a view may show an update that is not current any more.
 				await follow(undefined);
-				return await writeInSession(async () => {
-					await keepUsage(session, conversationsOfUpdates(statements, sequences));
-					return removeUpdates(statements, sequences);
-				});
+				return await writeInSession(() => removeUpdates(session, found));
 			},
-			/** Removes entries of a conversation that is due. Returns the number of removed entries. */
-			removeConversation: (request: RemovedConversation) =>
-				writeInSession(async () => {
-					const { conversationId, due } = request;
-					await lockView(session, "conversations");
-					if ("meets" in due && !(await meetsNow(session, conversationId, due.meets))) return 0;
-					await keepUsage(session, [conversationId]);
-					const removed = removeConversation(statements, request);
-					await removeUnused(session, [conversationId]);
-					await deriveConversations(session, [conversationId]);
-					return removed;
-				}),
-			/** Removes events that are old enough. Returns the number of removed events. */
-			removeEvents: (bounds: RemovalBounds) =>
-				writeInSession(async () => {
-					const ids = conversationsToLose(statements, bounds);
-					await keepUsage(session, ids);
-					const removed = await removeEvents(statements, session, bounds);
-					await removeUnused(session, ids);
-					return removed;
-				}),
+			...callsOf({ removeConversation, removeEvents }, (_, work) => writeInSession(() => work(session))),
 			assignOwner: (assignment: OwnerAssignment) =>
 				writeInSession(async () => (await assignOwner(session, assignment)).length),
 			/** Erases a conversation: see `Store.erase`. */

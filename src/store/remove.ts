@@ -1,0 +1,352 @@
+import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
+import type { Condition } from "./condition.ts";
+import { meetingQuery } from "./erased-updates.ts";
+import { closeGap, removeOldGaps } from "./gaps.ts";
+import { listConversations } from "./list-conversations.ts";
+import type { Due, PrunableQuery, PrunableUpdates, RemovalBounds, RemovedConversation } from "./pruner.ts";
+import type { LogTable } from "./sequence-log.ts";
+import type { Columns, Session, Value } from "./session.ts";
+import { bigint, max, nullable, type Row, text } from "./values.ts";
+import { deriveConversations } from "./views/conversations.ts";
+import { lockView } from "./views/follow.ts";
+import { keepUsage, removeUnused } from "./views/usage.ts";
+
+/** What retention removes: see `Pruner`. Of each conversation is stored how far it was pruned. */
+
+/**
+ * Returns a sequence such that the entries of a log below it were received before a time (microseconds since the Unix epoch),
+ * and the others at that time or later. Uses bisection, which needs no index on the time: sequences are assigned in the order
+ * of receipt, apart from differences between the clocks of the service's processes.
+ */
+export async function firstReceivedSince(
+	{ all, dialect: { schema } }: Session,
+	{ log, time }: { readonly log: LogTable; readonly time: bigint },
+): Promise<bigint> {
+	const [newest] = await all(`SELECT coalesce(max(sequence), 0) AS sequence FROM ${schema}${log}`);
+	let [low, high] = [1n, bigint(newest?.sequence) + 1n];
+	while (low < high) {
+		const middle = (low + high) / 2n;
+		const [at] = await all(
+			`SELECT sequence, received_at FROM ${schema}${log} WHERE sequence >= ? ORDER BY sequence LIMIT 1`,
+			middle,
+		);
+		if (at !== undefined && bigint(at.received_at) < time) low = bigint(at.sequence) + 1n;
+		else high = middle;
+	}
+	return low;
+}
+
+const DELETING = ConversationExecutionStatus.DELETING;
+
+/** Returns the ids of conversations whose deletion is within the bounds, oldest first. */
+export async function findDeleted(
+	{ all, dialect: { schema, isCurrent } }: Session,
+	{ below, receivedBefore, limit }: RemovalBounds,
+): Promise<string[]> {
+	const rows = await all(
+		`SELECT c.conversation_id FROM ${schema}conversations c JOIN ${schema}updates u ON ${isCurrent("c")}
+		WHERE c.status = ${DELETING} AND c.sequence < ? AND u.received_at < ?
+		ORDER BY c.sequence LIMIT ?`,
+		below,
+		receivedBefore,
+		limit,
+	);
+	return rows.map(({ conversation_id }) => text(conversation_id));
+}
+
+/** Maximum number of conversations that one search examines, so that other reads do not wait long. */
+const MAX_CONVERSATIONS = 1_000;
+
+/**
+ * Finds updates that are too old, or more than a conversation may keep. Examines one conversation after the other until
+ * enough updates are found. The base of deltas is found only after its deltas are removed.
+ */
+export async function findPrunable(session: Session, query: PrunableQuery): Promise<PrunableUpdates> {
+	const { all, dialect } = session;
+	const { schema, headKey } = dialect;
+	const { from, limit } = query;
+	const examined = {
+		text: `FROM ${schema}heads c ${from === undefined ? "" : `WHERE c.${headKey} >= ?`} ORDER BY c.${headKey}`,
+		parameters: from === undefined ? [] : [from],
+	};
+	const [following] = await all(
+		`SELECT c.${headKey} AS key ${examined.text} LIMIT 1 OFFSET ${MAX_CONVERSATIONS}`,
+		...examined.parameters,
+	);
+	const find = (await session.isSpread()) ? findSpread : findWithSurplus;
+	const rows = await find(session, query, examined);
+	const last = rows.at(-1);
+	return {
+		updates: rows.map((row) => ({ conversationId: text(row.conversation_id), sequence: bigint(row.sequence) })),
+		// A full result may end within a conversation, which is then examined again.
+		next: rows.length === limit && last !== undefined ? keyFrom(last) : following && keyFrom(following),
+	};
+}
+
+function keyFrom({ key }: Row): bigint | string {
+	return typeof key === "bigint" ? key : text(key);
+}
+
+/** The conversations `c` that are examined: what follows the columns of a SELECT. */
+interface Examined {
+	readonly text: string;
+	readonly parameters: readonly Value[];
+}
+
+/**
+ * The limit on the conversations makes the planner of PostgreSQL compute the surplus once for each of them. It would evaluate
+ * a condition on the sequence beside that on the time with the index of all sequences.
+ */
+async function findWithSurplus(
+	{ all, dialect: { schema, headKey, headReference, greatest, lookUp, isBase } }: Session,
+	{ limit, below, receivedBefore, updatesPerConversation }: PrunableQuery,
+	examined: Examined,
+): Promise<Row[]> {
+	// The current update is always kept and counts, so one fewer of the others is kept.
+	const surplus = `coalesce((
+		SELECT s.sequence FROM ${schema}updates s
+		WHERE s.${headReference} = c.${headKey} AND s.sequence <> c.sequence
+		ORDER BY s.sequence DESC LIMIT 1 OFFSET ${othersToKeep(updatesPerConversation)}
+	), 0)`;
+	const isOfConversation = `u.${headReference} = l.key AND u.sequence < ${greatest}(CAST(? AS bigint), l.surplus + 1)`;
+	return await all(
+		`SELECT l.key, l.conversation_id, u.sequence FROM (
+			SELECT c.${headKey} AS key, c.conversation_id, c.sequence AS current,
+				${updatesPerConversation === undefined ? "CAST(0 AS bigint)" : surplus} AS surplus
+			${examined.text} LIMIT ${MAX_CONVERSATIONS}
+		) l ${lookUp(`${schema}updates`, isOfConversation)}
+		WHERE (u.sequence <= l.surplus OR u.received_at < ?) AND u.sequence <> l.current AND NOT ${isBase("u")}
+		ORDER BY l.key, u.sequence LIMIT ?`,
+		...examined.parameters,
+		below,
+		receivedBefore,
+		limit,
+	);
+}
+
+/** Does the same for rows that are spread over servers: it reads all updates of the conversations. */
+async function findSpread(
+	{ all, isIn, dialect: { schema, headKey, isBase } }: Session,
+	{ limit, below, receivedBefore, updatesPerConversation }: PrunableQuery,
+	examined: Examined,
+): Promise<Row[]> {
+	const heads = await all(
+		`SELECT c.conversation_id ${examined.text} LIMIT ${MAX_CONVERSATIONS}`,
+		...examined.parameters,
+	);
+	return await all(
+		`SELECT e.key, e.conversation_id, e.sequence FROM (
+			SELECT c.${headKey} AS key, u.conversation_id, u.sequence, u.received_at,
+				row_number() OVER (PARTITION BY u.conversation_id ORDER BY u.sequence DESC) AS number
+			FROM ${schema}updates u JOIN ${schema}heads c ON c.conversation_id = u.conversation_id
+			WHERE ${isIn("u.conversation_id")} AND u.sequence <> c.sequence
+		) e
+		WHERE (e.number > ? OR (e.sequence < ? AND e.received_at < ?)) AND NOT ${isBase("e")}
+		ORDER BY e.key, e.sequence LIMIT ?`,
+		heads.map(({ conversation_id }) => text(conversation_id)),
+		othersToKeep(updatesPerConversation ?? Number.MAX_SAFE_INTEGER),
+		below,
+		receivedBefore,
+		limit,
+	);
+}
+
+/** Returns how many updates of a conversation are kept beside the current one. */
+function othersToKeep(updatesPerConversation: number | undefined): number {
+	return Math.max(0, Math.trunc(updatesPerConversation ?? 0) - 1);
+}
+
+/**
+ * Removes updates, except those that are current or the base of another one. Their conversations are locked, and the view of
+ * conversations shows their current updates.
+ *
+ * @returns the number of removed updates
+ */
+export async function removeUpdates(session: Session, { updates }: Pick<PrunableUpdates, "updates">): Promise<number> {
+	if (updates.length === 0) return 0;
+	await keepUsage(session, [...new Set(updates.map(({ conversationId }) => conversationId))]);
+	const { all, isAmong, dialect } = session;
+	const rows = await all(
+		`SELECT h.conversation_id, e.sequence
+		FROM ${dialect.schema}updates e ${dialect.join} ${dialect.schema}heads h ON h.${dialect.headKey} = e.${dialect.headReference}
+		WHERE ${isAmong("e.sequence")} AND h.sequence <> e.sequence AND NOT ${dialect.isBase("e")}`,
+		updates.map(({ sequence }) => sequence),
+	);
+	return await removeEntries(session, "updates", rows);
+}
+
+/** Removes events, and the activity of a conversation without a record with its last event. */
+export async function removeEvents(session: Session, { below, receivedBefore, limit }: RemovalBounds): Promise<number> {
+	const { all, isIn, dialect } = session;
+	const { schema, entries, isOfActivity } = dialect;
+	const { from, conversationId } = entries.events;
+	const rows = await all(
+		`SELECT ${conversationId} AS conversation_id, e.sequence FROM ${from}
+		WHERE e.sequence < ? AND e.received_at < ? ORDER BY e.sequence LIMIT ?`,
+		below,
+		receivedBefore,
+		limit,
+	);
+	if (rows.length === 0) return 0;
+	const ids = [...new Set(rows.map(({ conversation_id }) => text(conversation_id)))];
+	await session.lock(ids);
+	await keepUsage(session, ids);
+	const removed = await removeEntries(session, "events", rows);
+	const gone = await all(
+		`DELETE FROM ${schema}activities AS a WHERE ${isIn("a.conversation_id")}
+			AND NOT EXISTS (SELECT 1 FROM ${schema}events e WHERE ${isOfActivity})
+			AND NOT EXISTS (SELECT 1 FROM ${schema}heads c WHERE c.conversation_id = a.conversation_id)
+		RETURNING conversation_id`,
+		ids,
+	);
+	for (const { conversation_id } of gone)
+		await closeGap(session, { conversationId: text(conversation_id), kind: "no_record", missing: "" });
+	await removeOldGaps(session, ids, receivedBefore);
+	await removeUnused(session, ids);
+	return removed;
+}
+
+/**
+ * Removes at most `limit` entries of a conversation if it is still due: its history and its events, then its current update
+ * with the base of that, which may exceed the limit by one, and the conversation itself.
+ *
+ * @returns the number of removed entries
+ */
+export async function removeConversation(
+	session: Session,
+	{ conversationId, due, limit }: RemovedConversation,
+): Promise<number> {
+	const { all, dialect } = session;
+	await session.lock([conversationId]);
+	const last = await lastUpdates(session, conversationId, due);
+	if (last === undefined) return 0;
+	await lockView(session, "conversations");
+	if ("meets" in due && !(await meetsNow(session, conversationId, due.meets))) return 0;
+	await keepUsage(session, [conversationId]);
+	let removed = 0;
+	// Newest first, so that deltas are removed before their base.
+	for (const log of ["updates", "events"] as const) {
+		const { ofOne, conversationId: id } = dialect.entries[log];
+		const others = log === "updates" ? `AND e.sequence NOT IN (${last.join()})` : "";
+		const rows = await all(
+			`SELECT ${id} AS conversation_id, e.sequence FROM ${ofOne} WHERE ${id} = ? ${others}
+			ORDER BY e.sequence DESC LIMIT ?`,
+			conversationId,
+			limit - removed,
+		);
+		removed += await removeEntries(session, log, rows);
+	}
+	if (removed >= limit) return removed;
+	const rows = last.map((sequence) => ({ conversation_id: conversationId, sequence }));
+	removed += await removeEntries(session, "updates", rows);
+	await session.removeTitleWords(conversationId);
+	for (const table of ["activities", "gaps", "children", "refused_posts", "heads"])
+		await all(`DELETE FROM ${dialect.schema}${table} WHERE conversation_id = ?`, conversationId);
+	await removeUnused(session, [conversationId]);
+	await deriveConversations(session, [conversationId]);
+	return removed;
+}
+
+/**
+ * Returns the sequences of the current update of a conversation and of its base; undefined if there is no such conversation,
+ * or it is to be removed for its deletion and that is not within the bounds.
+ */
+async function lastUpdates(
+	{ all, dialect: { schema, isCurrent } }: Session,
+	conversationId: string,
+	due: Due,
+): Promise<bigint[] | undefined> {
+	const isOld = `AND c.status = ${DELETING} AND c.sequence < ? AND u.received_at < ?`;
+	const [row] = await all(
+		`SELECT u.sequence, u.base_sequence FROM ${schema}heads c JOIN ${schema}updates u ON ${isCurrent("c")}
+		WHERE c.conversation_id = ? ${"deletion" in due ? isOld : ""}`,
+		conversationId,
+		...("deletion" in due ? [due.deletion.below, due.deletion.receivedBefore] : []),
+	);
+	return row && [row.sequence, row.base_sequence].flatMap((sequence) => nullable(bigint, sequence) ?? []);
+}
+
+/** Returns whether a conversation meets conditions now. The caller has locked it and the view of conversations. */
+export async function meetsNow(
+	session: Session,
+	conversationId: string,
+	conditions: readonly Condition[],
+): Promise<boolean> {
+	await deriveConversations(session, [conversationId]);
+	return (await listConversations(session, meetingQuery(conversationId, conditions))).length > 0;
+}
+
+/** Removes all entries of a conversation, and its title from the index of search, without a trace of that. */
+export async function removeEntriesOf(session: Session, conversationId: string): Promise<void> {
+	const { all, dialect } = session;
+	for (const log of ["events", "updates"] as const) {
+		const { ofOne, conversationId: id } = dialect.entries[log];
+		const rows = await all(`SELECT e.sequence FROM ${ofOne} WHERE ${id} = ?`, conversationId);
+		await session.removeEntries(
+			log,
+			rows.map(({ sequence }) => bigint(sequence)),
+			conversationId,
+		);
+	}
+	await session.removeTitleWords(conversationId);
+}
+
+/**
+ * Removes entries of a log, and stores in `pruned` how far each conversation was pruned.
+ *
+ * @param rows with the columns `conversation_id` and `sequence`. Those that do not exist any more are left out
+ * @returns the number of the entries
+ */
+async function removeEntries(session: Session, log: LogTable, rows: readonly Row[]): Promise<number> {
+	const { all, isIn, readText, dialect } = session;
+	const { schema, greatest, removals } = dialect;
+	const conversationOf = new Map(rows.map((row) => [bigint(row.sequence), text(row.conversation_id)]));
+	const [first, ...others] = new Set(conversationOf.values());
+	if (first === undefined) return 0;
+	const gone = await session.removeEntries(log, [...conversationOf.keys()], others.length === 0 ? first : undefined);
+	if (gone.length === 0) return 0;
+	const entries = gone.map((sequence) => ({ id: conversationOf.get(sequence) ?? "", sequence }));
+	const through = new Map<string, bigint>();
+	for (const { id, sequence } of entries) through.set(id, max(through.get(id) ?? 0n, sequence));
+	const ids = [...through.keys()];
+	const ownersIn = async (table: "heads" | "activities") =>
+		(await all(`SELECT conversation_id, owner FROM ${schema}${table} WHERE ${isIn("conversation_id")}`, ids)).flatMap(
+			(row): [string, string][] => (row.owner === null ? [] : [[text(row.conversation_id), readText(row.owner)]]),
+		);
+	const owners = new Map([...(await ownersIn("activities")), ...(await ownersIn("heads"))]);
+	const [removal] = await all(
+		`UPDATE ${schema}${removals}
+		SET last_removal = last_removal + 1, pruned_through = ${greatest}(pruned_through, ?)
+		WHERE log = ? RETURNING last_removal`,
+		[...through.values()].reduce(max),
+		log,
+	);
+	const pruned = [...through].map(
+		([id, last]): Columns => ({
+			log,
+			conversation_id: id,
+			through: last,
+			removal: bigint(removal?.last_removal),
+			owner: owners.get(id) ?? null,
+		}),
+	);
+	const further = `through = ${greatest}(t.through, excluded.through), removal = excluded.removal, owner = excluded.owner`;
+	await session.insert("pruned", pruned, `UPDATE SET ${further}`);
+	if (log === "updates") await countLost(session, entries, owners);
+	return entries.length;
+}
+
+/** Counts updates of which endpoints have not been told. */
+async function countLost(
+	{ all, dialect: { schema } }: Session,
+	updates: readonly { readonly id: string; readonly sequence: bigint }[],
+	owners: ReadonlyMap<string, string>,
+): Promise<void> {
+	for (const row of await all(`SELECT id, owner, position FROM ${schema}endpoints`)) {
+		const [owner, position] = [text(row.owner), bigint(row.position)];
+		const lost = updates.filter(
+			({ id, sequence }) => sequence > position && (owner === "" || owner === owners.get(id)),
+		).length;
+		if (lost > 0) await all(`UPDATE ${schema}endpoints SET lost = lost + ? WHERE id = ?`, lost, text(row.id));
+	}
+}
