@@ -2,12 +2,21 @@ import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } fro
 import { countWithoutSender } from "./assign-owner.ts";
 import { auditReads, auditWrites } from "./audit.ts";
 import { budgetReads, budgetWrites } from "./budgets.ts";
+import { compactStep, findTexts, type RepackedRange } from "./compaction.ts";
 import { findErasures } from "./erasure.ts";
 import { forwardingReads, forwardingWrites, REPEATABLE_WRITES } from "./forwarding.ts";
 import { listGaps } from "./gaps.ts";
 import { countConversations, listConversations } from "./list-conversations.ts";
 import { getOrigin } from "./owners.ts";
-import { getRecordState, getUpdate, listEvents, listUnapplied, listUpdates, readEvents } from "./read-logs.ts";
+import {
+	getRecordState,
+	getUpdate,
+	listEvents,
+	listUnapplied,
+	listUpdates,
+	readEvents,
+	readRange,
+} from "./read-logs.ts";
 import {
 	acceptRefusedPost,
 	addRefusedPosts,
@@ -18,8 +27,9 @@ import {
 	removeRefusedPost,
 	setRefusedReasons,
 } from "./refused-posts.ts";
-import { findDeleted } from "./remove.ts";
+import { findDeleted, getRetentionTime, saveRetentionTime } from "./remove.ts";
 import { addRefusals, listSenders } from "./senders.ts";
+import type { LogListener, LogTable } from "./sequence-log.ts";
 import type { Calls, Session } from "./session.ts";
 import type { Store } from "./store.ts";
 import { getUsageRange, listModelUsage, listUsageTotals, listUsedPeriods, reportUsage } from "./usage-report.ts";
@@ -47,6 +57,9 @@ export const reads = {
 	readEvents,
 	getRecordState,
 	listUnapplied,
+	readRange,
+	getRetentionTime,
+	findTexts,
 };
 
 /** Operations that read views. They wait until these have everything that was accepted before. */
@@ -76,6 +89,8 @@ export const writes = {
 	expireRefusedPosts,
 	setRefusedReasons,
 	removeRefusedPost,
+	saveRetentionTime,
+	writeTexts: (session: Session, range: RepackedRange) => session.writeTexts(range),
 };
 
 const MOVE_BUDGET: keyof typeof budgetWrites = "moveBudget";
@@ -89,14 +104,26 @@ export function isRepeatable(write: string): boolean {
  * Returns the methods of a store that consist of the operations.
  *
  * @param waitForViews lets the views follow for a read
+ * @param subscribe as `SequenceLog.subscribe`
  */
 export function methodsOf(
 	read: Calls<typeof reads>,
 	view: Calls<typeof viewReads>,
 	write: Calls<typeof writes>,
 	waitForViews: WaitForViews,
+	subscribe: (log: LogTable, listener: LogListener) => () => void,
 ) {
 	return {
+		updates: {
+			list: (query) => read.listUpdates(query),
+			range: (query) => read.readRange({ log: "updates", query }),
+			subscribe: (listener) => subscribe("updates", listener),
+		},
+		events: {
+			list: (query) => read.listEvents(query),
+			range: (query) => read.readRange({ log: "events", query }),
+			subscribe: (listener) => subscribe("events", listener),
+		},
 		accessKeys: {
 			list: () => read.listAccessKeys(),
 			create: (key) => write.createAccessKey(key),
@@ -124,6 +151,9 @@ export function methodsOf(
 		listUnapplied: (limit) => read.listUnapplied(limit),
 		get: (conversationId, asOf, owner) => read.getUpdate({ conversationId, asOf, owner }),
 		readEvents: (sequences) => read.readEvents(sequences),
+		getRetentionTime: () => read.getRetentionTime(),
+		saveRetentionTime: (time) => write.saveRetentionTime(time),
+		compactEvents: async (after) => await compactStep(await read.findTexts(after), (range) => write.writeTexts(range)),
 		listConversations: (query) => waitForViews(view.listConversations, query),
 		countConversations: (query) => waitForViews(view.countConversations, query),
 		listSenders: (owner) => waitForViews(view.listSenders, owner),

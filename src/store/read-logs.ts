@@ -14,12 +14,57 @@ import {
 	storedEventsFrom,
 	updateFrom,
 } from "./rows.ts";
+import type { LogTable, RangeQuery, SequenceRange } from "./sequence-log.ts";
 import type { Session, Sql, Value } from "./session.ts";
 import { tableOf } from "./tables.ts";
 import type { StoredUpdate, UpdateQuery } from "./updates.ts";
 import { bigint, bindable, integer, nullable, text } from "./values.ts";
 
 /** Reads of the logs of updates and events, and of the current record of a conversation. */
+
+/** Returns which sequences a log has, and how far it was pruned: see `SequenceLog.range`. Later reads find all entries. */
+export async function readRange(
+	session: Session,
+	{ log, query = {} }: { readonly log: LogTable; readonly query?: RangeQuery | undefined },
+): Promise<SequenceRange> {
+	const { all, isIn, storeText, dialect } = session;
+	const { schema, removals, entries } = dialect;
+	const { conversationId, owner, afterRemoval } = query;
+	const tests: [test: string, value: Value][] = [["log = ?", log]];
+	if (conversationId !== undefined) tests.push([isIn("conversation_id"), [conversationId]]);
+	if (owner !== undefined) tests.push(["owner = ?", storeText(owner)]);
+	if (afterRemoval !== undefined) tests.push(["removal > ?", bindable(afterRemoval)]);
+	const ofSome = tests.length > 1;
+	const where = tests.map(([test]) => test).join(" AND ");
+	const through = ofSome ? `(SELECT max(through) FROM ${schema}pruned WHERE ${where})` : "r.pruned_through";
+	const [row] = await all(
+		`SELECT ${entries[log].used} AS newest, r.last_removal, ${through} AS through
+		FROM ${schema}${removals} r WHERE r.log = ?`,
+		...(ofSome ? tests.map(([, value]) => value) : []),
+		log,
+	);
+	await session.settled();
+	return {
+		newest: bigint(row?.newest),
+		prunedThrough: nullable(bigint, row?.through) ?? 0n,
+		lastRemoval: bigint(row?.last_removal),
+	};
+}
+
+/** Sets the range of a log whose entries were imported. */
+export async function writeRange(
+	{ all, dialect: { schema, removals, entries } }: Session,
+	log: LogTable,
+	{ newest, prunedThrough, lastRemoval }: SequenceRange,
+): Promise<void> {
+	await all(entries[log].skip, newest);
+	await all(
+		`UPDATE ${schema}${removals} SET pruned_through = ?, last_removal = ? WHERE log = ?`,
+		prunedThrough,
+		lastRemoval,
+		log,
+	);
+}
 
 /** SQL columns of an update `u` and of the head `h` of its conversation that `updateFrom` reads. */
 function updateColumnsIn({ dialect: { engine } }: Session): string {
@@ -107,6 +152,7 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
 		WHERE ${tests.map(([test]) => test).join(" AND ")} ORDER BY ${sequence} LIMIT ?
 	`;
 	const isLimited = withRecords && maxBytes !== undefined;
+	const settled = await session.settled();
 	const cut = isLimited ? `${withSizes(page)} WHERE total <= ? OR number = 1` : page;
 	using records = session.records();
 	const [rows, erasures] = await Promise.all([
@@ -121,7 +167,9 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
 		),
 		listErasures(session, query),
 	]);
-	const updates = rows.map((row) => updateFrom(row, readText, withRecords ? records.read(row) : undefined));
+	const updates = rows
+		.map((row) => updateFrom(row, readText, withRecords ? records.read(row) : undefined))
+		.filter(({ sequence }) => settled === undefined || sequence <= settled.updates);
 	const found = nullable(integer, rows[0]?.found ?? null) ?? 0;
 	return withErasures(updates, rows.length === limit || rows.length < found, erasures, limit);
 }
@@ -130,7 +178,7 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
  * Returns the query for the rows of a page that has the column `size`, with the `number` of each, the `total` of sizes up to
  * it, and the number of rows `found`.
  */
-function withSizes(page: string, order = "sequence"): string {
+export function withSizes(page: string, order = "sequence"): string {
 	return `
 		SELECT * FROM (
 			SELECT page.*, CAST(sum(size) OVER (ORDER BY ${order}) AS bigint) AS total,
@@ -208,6 +256,7 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 		SELECT ${log.conversationId} AS conversation_id, ${sequence} AS sequence, ${log.size} AS size FROM ${from}
 		WHERE ${where.text} ORDER BY ${sequence} ${newestFirst ? "DESC" : "ASC"} LIMIT ?
 	`;
+	const settled = await session.settled();
 	const cut = maxBytes === undefined ? page : `${withSizes(page, order)} WHERE total <= ? OR number = 1`;
 	const rows = await all(
 		`SELECT p.conversation_id, a.owner, ${EVENT_COLUMNS} ${contents.columns}
@@ -218,7 +267,8 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 		limit,
 		...(maxBytes === undefined ? [] : [maxBytes]),
 	);
-	return storedEventsFrom(rows, readText, contents.read);
+	const events = storedEventsFrom(rows, readText, contents.read);
+	return settled === undefined ? events : events.filter((event) => event.sequence <= settled.events);
 }
 
 /** Returns those of the events that exist, in any order. */

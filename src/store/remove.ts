@@ -36,6 +36,20 @@ export async function firstReceivedSince(
 	return low;
 }
 
+/** Returns the time that `Store.saveRetentionTime` stored last; undefined when there is none. */
+export async function getRetentionTime({ all, dialect: { schema, clock } }: Session): Promise<bigint | undefined> {
+	const [row] = await all(`SELECT clock FROM ${schema}${clock}`);
+	return nullable(bigint, row?.clock);
+}
+
+/** The last write of several processes counts. */
+export async function saveRetentionTime(
+	{ all, dialect: { schema, clock } }: Session,
+	time: bigint | undefined,
+): Promise<void> {
+	await all(`UPDATE ${schema}${clock} SET clock = ?`, time ?? null);
+}
+
 const DELETING = ConversationExecutionStatus.DELETING;
 
 /** Returns the ids of conversations whose deletion is within the bounds, oldest first. */

@@ -1,3 +1,4 @@
+import type { RepackedRange } from "./compaction.ts";
 import type { Condition, ListOrder } from "./condition.ts";
 import type { LogTable, NewestSequences } from "./sequence-log.ts";
 import type { StoredRecord, Unreadable } from "./stored-record.ts";
@@ -72,6 +73,10 @@ export interface LogDialect {
 	readonly isOf: string;
 	/** SQL for the bytes of the whole record or text. */
 	readonly size: string;
+	/** SQL for the largest sequence that was assigned or skipped, beside the row `r` of {@link Dialect.removals}. */
+	readonly used: string;
+	/** Statement that makes a sequence, its only value, the largest one that was assigned or skipped. */
+	readonly skip: string;
 }
 
 /** What differs between the engines in statements that are written once. */
@@ -99,6 +104,8 @@ export interface Dialect {
 	readonly isOfActivity: string;
 	/** Table that has for each log how far it was pruned, and the number of the last removal. */
 	readonly removals: string;
+	/** Table that has the time of retention, in its only row. */
+	readonly clock: string;
 	/** SQL of the title of a conversation `c`. */
 	readonly title: string;
 	/** Column of `usage_conversations` with the ids of the conversations. Its column `id` identifies the rows. */
@@ -243,12 +250,19 @@ export interface Session extends Terms {
 	 * conversations any number of times, nor has it subqueries that depend on a row and end at a limit.
 	 */
 	readonly isSpread: () => Promise<boolean>;
-	/** Returns the sequences up to which later statements read all entries of both logs. */
+	/**
+	 * Returns the sequences up to which later statements read all entries of both logs. Undefined if the order of sequences is
+	 * the order in which entries become visible.
+	 */
+	readonly settled: () => Promise<NewestSequences | undefined>;
+	/** Does the same. Returns the newest sequences in place of undefined. */
 	readonly newestEntries: () => Promise<NewestSequences>;
 	/** Changes the titles by which lists filter. */
 	readonly writeTitles: (changes: readonly TitleChange[]) => Promise<void>;
 	/** Removes all titles. */
 	readonly removeTitles: () => Promise<void>;
+	/** Stores texts of events that were compressed. Those of which the former checksum differs stay as they are. */
+	readonly writeTexts: (range: RepackedRange) => Promise<void>;
 }
 
 /** The calls that run operations. */

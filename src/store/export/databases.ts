@@ -1,4 +1,7 @@
+import { readRange } from "../read-logs.ts";
+import { getRetentionTime } from "../remove.ts";
 import type { SequenceRange } from "../sequence-log.ts";
+import type { Session } from "../session.ts";
 import type { Store } from "../store.ts";
 import { type RowKey, type RowKind, rowKinds, type StoredRows } from "../stored-rows.ts";
 import { integer, type Row } from "../values.ts";
@@ -26,6 +29,15 @@ export const BEGINNING: After = { update: 0n, event: 0n };
 export const PAGE_ROWS = 1_000;
 /** Maximum number of bytes of the uncompressed records or texts of a page. A single row may exceed it. */
 export const PAGE_BYTES = 4 * 2 ** 20;
+
+/** Reads the sequences of both logs and the time of retention. */
+export async function readRanges(session: Session): Promise<Ranges> {
+	return {
+		updates: await readRange(session, { log: "updates" }),
+		events: await readRange(session, { log: "events" }),
+		retentionTime: await getRetentionTime(session),
+	};
+}
 
 /** A database that can be exported. All its methods see it as it was at one moment. */
 export interface ExportSource extends AsyncDisposable {

@@ -4,8 +4,10 @@ import { accessKeyColumns, accessKeyFrom } from "../access-keys.ts";
 import { auditColumns, auditFrom } from "../audit.ts";
 import { erasureColumns, erasureFrom } from "../erasure.ts";
 import { gapColumns, gapsFrom } from "../gaps.ts";
+import { listUpdates, writeRange } from "../read-logs.ts";
 import { unpackRecord } from "../record-column.ts";
 import { refusedColumns, refusedRowFrom } from "../refused-posts.ts";
+import { saveRetentionTime } from "../remove.ts";
 import {
 	activityColumns,
 	activityFrom,
@@ -38,7 +40,18 @@ import {
 import { tableOf } from "../tables.ts";
 import { baselineArray, baselineColumns, baselineFrom, ledgerColumns } from "../usage-rows.ts";
 import { bigint, blob, integer, nullable, type Row, text } from "../values.ts";
-import { type After, type Counts, countsOf, PAGE_BYTES, PAGE_ROWS } from "./databases.ts";
+import {
+	type After,
+	BEGINNING,
+	type Counts,
+	countsOf,
+	type ExportSource,
+	PAGE_BYTES,
+	PAGE_ROWS,
+	type Ranges,
+	readRanges,
+	requireContents,
+} from "./databases.ts";
 
 /** How the rows of a kind are read and written. */
 interface RowsOf<Stored> {
@@ -55,6 +68,24 @@ interface RowsOf<Stored> {
 	readonly read: (row: Row) => Stored;
 	/** @param rows at least one */
 	readonly write: (rows: readonly Stored[]) => Promise<void>;
+}
+
+/** Returns the reads of a source of which the session sees one state. */
+export function sourceOf(session: Session): Omit<ExportSource, typeof Symbol.asyncDispose> {
+	const rows = new DatabaseRows(session);
+	return {
+		ranges: () => readRanges(session),
+		counts: (after) => rows.counts(after),
+		rows: (kind, after) => rows.read(kind, after),
+		listUpdates: (query) => listUpdates(session, query),
+	};
+}
+
+/** Stores the ranges of a complete import. @throws Error as `ImportTarget.finish` */
+export async function finishRows(session: Session, ranges: Ranges, counts: Counts): Promise<void> {
+	for (const log of ["updates", "events"] as const) await writeRange(session, log, ranges[log]);
+	await saveRetentionTime(session, ranges.retentionTime);
+	requireContents([await readRanges(session), await new DatabaseRows(session).counts(BEGINNING)], [ranges, counts]);
 }
 
 /** The rows of a database. */

@@ -8,6 +8,9 @@ import { encodeKey, encodeText } from "./stored-text.ts";
 const SCHEMA = SCHEMAS.postgres;
 const UUID = "^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$";
 
+/** Columns of `positions`. */
+const NEWEST = { updates: "newest_update", events: "newest_event" } as const;
+
 function entriesOf(log: LogTable): LogDialect {
 	const from = `${SCHEMA}${log} e`;
 	return {
@@ -19,6 +22,8 @@ function entriesOf(log: LogTable): LogDialect {
 		owner: "e.owner",
 		isOf: "conversation_id = ?",
 		size: "e.size",
+		used: `(SELECT ${NEWEST[log]} FROM ${SCHEMA}positions)`,
+		skip: `UPDATE ${SCHEMA}positions SET ${NEWEST[log]} = ?`,
 	};
 }
 
@@ -33,10 +38,7 @@ const DIALECT: Dialect = {
 		// No index has all ids in one order: it would slow appends.
 		test: `e.conversation_id = ANY (ARRAY(SELECT conversation_id FROM ${SCHEMA}activities))`,
 	},
-	newest: {
-		updates: `(SELECT newest_update FROM ${SCHEMA}positions)`,
-		events: `(SELECT newest_event FROM ${SCHEMA}positions)`,
-	},
+	newest: { updates: entriesOf("updates").used, events: entriesOf("events").used },
 	isCurrent: (head) => `u.conversation_id = ${head}.conversation_id AND u.sequence = ${head}.sequence`,
 	isBase: (update) => `EXISTS (
 		SELECT 1 FROM ${SCHEMA}updates d
@@ -46,6 +48,7 @@ const DIALECT: Dialect = {
 	keyWithoutHead: "a.conversation_id",
 	isOfActivity: "e.conversation_id = a.conversation_id",
 	removals: "removals",
+	clock: "retention",
 	title: `(SELECT t.title FROM ${SCHEMA}titles t WHERE t.conversation_id = c.conversation_id)`,
 	usageId: "id",
 	usageReferences: ["usage_ledger", "usage_days"],

@@ -1,14 +1,12 @@
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
-import { BEGINNING, type ExportSource, type ImportTarget, type Ranges, requireContents } from "../export/databases.ts";
-import { DatabaseRows } from "../export/rows.ts";
-import { listUpdates } from "../read-logs.ts";
+import { BEGINNING, type ExportSource, type ImportTarget, readRanges } from "../export/databases.ts";
+import { DatabaseRows, finishRows, sourceOf } from "../export/rows.ts";
 import { text } from "../values.ts";
 import { adoptEarlierUsage } from "../views/usage.ts";
 import { followViews } from "../views/views.ts";
 import { type Connections, openConnections, type TransactionOptions } from "./connections.ts";
-import { readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
 import { MIGRATIONS, migrate, schemaVersion } from "./schema.ts";
 import { postgresSession } from "./session.ts";
 import type { Query, Session } from "./transaction.ts";
@@ -28,14 +26,7 @@ export async function openPostgresSource(settings: PostgresSettings, log: Thread
 		if (version < MIGRATIONS.length) throw new Error("an earlier release wrote the database; run migrate");
 		await connections.read(requireFinished);
 		const held = await holdTransaction(connections, { snapshot: true });
-		const { session } = held;
-		return {
-			ranges: () => readRanges(session),
-			counts: (after) => new DatabaseRows(postgresSession(session)).counts(after),
-			rows: (kind, after) => new DatabaseRows(postgresSession(session)).read(kind, after),
-			listUpdates: (query) => listUpdates(postgresSession(session), query),
-			[Symbol.asyncDispose]: () => close(connections, held),
-		};
+		return { ...sourceOf(postgresSession(held.session)), [Symbol.asyncDispose]: () => close(connections, held) };
 	});
 }
 
@@ -72,6 +63,7 @@ async function openOrClose<Opened>(connections: Connections, open: () => Promise
 /** @param held the transaction that locks the tables */
 function targetOf(connections: Connections, held: HeldTransaction): ImportTarget {
 	const { session } = held;
+	const own = postgresSession(session);
 	return {
 		async begin(manifest) {
 			const begun = await manifestOfUnfinished(session);
@@ -80,8 +72,8 @@ function targetOf(connections: Connections, held: HeldTransaction): ImportTarget
 				throw new Error(
 					"the database holds part of an import of another export: drop the schema conversation_updates to start again",
 				);
-			const { updates, events } = await readRanges(session);
-			const counts = Object.values(await new DatabaseRows(postgresSession(session)).counts(BEGINNING));
+			const { updates, events } = await readRanges(own);
+			const counts = Object.values(await new DatabaseRows(own).counts(BEGINNING));
 			if (updates.newest > 0n || events.newest > 0n || counts.some((count) => count > 0))
 				throw new Error("the database already holds data; its schema conversation_updates must be empty");
 			// In a transaction of its own: the one that locks the tables is not committed before the import is finished.
@@ -95,12 +87,7 @@ function targetOf(connections: Connections, held: HeldTransaction): ImportTarget
 		write: (kind, rows) =>
 			connections.transaction((transaction) => new DatabaseRows(postgresSession(transaction)).write(kind, rows)),
 		async finish(ranges, counts) {
-			await writeRanges(session, ranges);
-			const own = postgresSession(session);
-			requireContents(
-				[await readRanges(session), await new DatabaseRows(postgresSession(session)).counts(BEGINNING)],
-				[ranges, counts],
-			);
+			await finishRows(own, ranges, counts);
 			await adoptEarlierUsage(own);
 			while (await followViews(own));
 			await session.query({ text: "DELETE FROM conversation_updates.unfinished_import" });
@@ -113,29 +100,6 @@ function targetOf(connections: Connections, held: HeldTransaction): ImportTarget
 async function close(connections: Connections, held: HeldTransaction): Promise<void> {
 	await held.release(false);
 	await connections[Symbol.asyncDispose]();
-}
-
-async function readRanges(session: Session): Promise<Ranges> {
-	return {
-		updates: await readRange(session, "updates", {}),
-		events: await readRange(session, "events", {}),
-		retentionTime: await readRetentionTime(session),
-	};
-}
-
-async function writeRanges(session: Session, { updates, events, retentionTime }: Ranges): Promise<void> {
-	const removals = Object.entries({ updates, events }).map(([log, { prunedThrough, lastRemoval }]) => ({
-		text: "UPDATE conversation_updates.removals SET pruned_through = $1, last_removal = $2 WHERE log = $3",
-		values: [prunedThrough, lastRemoval, log],
-	}));
-	await session.query(
-		...removals,
-		{
-			text: "UPDATE conversation_updates.positions SET newest_update = $1, newest_event = $2",
-			values: [updates.newest, events.newest],
-		},
-		saveRetentionTime(retentionTime),
-	);
 }
 
 /** A transaction without timeouts that stays open until it is released. */

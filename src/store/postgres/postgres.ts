@@ -3,15 +3,12 @@ import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger, ThreadObserver } from "../../threads/worker-thread.ts";
 import { assignOwner } from "../assign-owner.ts";
-import { compactStep } from "../compaction.ts";
 import { appendJudged, type IsSameRecord } from "../duplicates.ts";
 import { erase } from "../erase.ts";
 import { methodsOf, reads, viewReads, writes } from "../operations.ts";
 import { type PrunableQuery, Pruner } from "../pruner.ts";
-import { listEvents, listUpdates } from "../read-logs.ts";
 import { packEvents } from "../record-column.ts";
 import { findPrunable, firstReceivedSince, removeConversation, removeEvents, removeUpdates } from "../remove.ts";
-import type { LogTable, RangeQuery, SequenceRange } from "../sequence-log.ts";
 import { type Session as AnySession, callsOf } from "../session.ts";
 import type { Store } from "../store.ts";
 import type { DocumentQuery } from "../text-index.ts";
@@ -21,21 +18,13 @@ import { lockView } from "../views/follow.ts";
 import { ofViews, readView, type ViewQuery, type WaitForViews } from "../views/read-view.ts";
 import { resetViews } from "../views/views.ts";
 import { Appender } from "./appender.ts";
-import { findTexts, writeTextsQuery } from "./compaction.ts";
 import type { Connections } from "./connections.ts";
 import { EntryAnnouncer } from "./entry-announcer.ts";
 import { requireFinished } from "./export.ts";
 import { serviceError } from "./failures.ts";
 import { batchResult, deleteIdleWriters, touchWriter, updateResult, type WriteLimits } from "./group-committer.ts";
 import { claim, tryLockHistory } from "./locks.ts";
-import {
-	commitRewrite,
-	readPositions,
-	readRange,
-	readRetentionTime,
-	saveRetentionTime,
-	settledSequences,
-} from "./log.ts";
+import { commitRewrite, readPositions, settledSequences } from "./log.ts";
 import { isConversationId } from "./rows.ts";
 import { migrate } from "./schema.ts";
 import { postgresSession } from "./session.ts";
@@ -160,26 +149,6 @@ function storeOf(
 		return run(() => logged(operation, connections.read(work)));
 	}
 
-	/** Lists entries of a log: see {@link settledSequences}. */
-	function list<Entry extends { readonly sequence: bigint }, Query>(
-		of: LogTable,
-		operation: (session: AnySession, query: Query) => Promise<Entry[]>,
-		query: Query,
-	): Promise<Entry[]> {
-		return read(operation.name, async (session) => {
-			const settled = await settledSequences(session);
-			const entries = await operation(postgresSession(session), query);
-			return settled === undefined ? entries : entries.filter(({ sequence }) => sequence <= settled[of]);
-		});
-	}
-
-	/** Reads the range of a log, all of whose entries later reads find. */
-	async function readSettledRange(session: Session, of: LogTable, query: RangeQuery): Promise<SequenceRange> {
-		const range = await readRange(session, of, query);
-		await settledSequences(session);
-		return range;
-	}
-
 	function limits(signal: CallSignal | undefined): WriteLimits {
 		return { signal, until: performance.now() + WRITE_TIMEOUT };
 	}
@@ -242,17 +211,7 @@ function storeOf(
 	);
 
 	return {
-		...methodsOf(reading, viewing, writing, readOfView),
-		updates: {
-			list: (query) => list("updates", listUpdates, query),
-			range: (query = {}) => read("range", (session) => readSettledRange(session, "updates", query)),
-			subscribe: (listener) => announcer.subscribe("updates", listener),
-		},
-		events: {
-			list: (query) => list("events", listEvents, query),
-			range: (query = {}) => read("range", (session) => readSettledRange(session, "events", query)),
-			subscribe: (listener) => announcer.subscribe("events", listener),
-		},
+		...methodsOf(reading, viewing, writing, readOfView, (log, listener) => announcer.subscribe(log, listener)),
 		textIndex: {
 			progress: () => read("readIndexProgress", readProgress),
 			claim: (holder) =>
@@ -329,15 +288,6 @@ function storeOf(
 		pruneConversations: (conditions, limit) =>
 			run(() => logged("pruneConversations", pruner.pruneConversations(conditions, limit))),
 		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.pruneEvents(receivedBefore, limit))),
-		getRetentionTime: () => read("getRetentionTime", readRetentionTime),
-		saveRetentionTime: (time) => run(() => logged("saveRetentionTime", write(saveRetentionTime(time)))),
-		compactEvents: async (after) =>
-			await compactStep(await read("compactEvents", (session) => findTexts(session, after)), (range) =>
-				run(async () => {
-					const writing = connections.transaction((transaction) => transaction.commit(writeTextsQuery(range)));
-					await logged("compactEvents", writing);
-				}),
-			),
 		// PostgreSQL itself uses the space of former rows again.
 		returnSpace: async () => ({ returnedBytes: 0n, freeBytes: 0n, hasMore: false }),
 		check: () => run(() => write(touchWriter(checkId))),

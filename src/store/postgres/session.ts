@@ -182,6 +182,7 @@ export function postgresSession(transaction: Session): AnySession {
 			read: (row) => row,
 		},
 		isSpread: () => transaction.isDistributed(),
+		settled: () => settledSequences(transaction),
 		newestEntries: async () => (await settledSequences(transaction)) ?? (await readPositions(transaction)),
 		async writeTitles(titles) {
 			const changed = titles.flatMap(({ key, before, after }) => {
@@ -200,6 +201,23 @@ export function postgresSession(transaction: Session): AnySession {
 		},
 		async removeTitles() {
 			await run({ text: `DELETE FROM ${SCHEMA}titles` });
+		},
+		async writeTexts({ texts }) {
+			await run({
+				text: `
+					UPDATE ${SCHEMA}events e SET text = r.text, unpacked_size = r.unpacked_size, checksum = r.checksum
+					FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[])
+						AS r (sequence, text, unpacked_size, checksum, former_checksum)
+					WHERE e.sequence = r.sequence AND e.checksum = r.former_checksum
+				`,
+				values: [
+					texts.map(({ sequence }) => sequence),
+					texts.map(({ record }) => Buffer.from(record)),
+					texts.map(({ unpackedSize }) => unpackedSize),
+					texts.map(({ checksum }) => checksum),
+					texts.map(({ formerChecksum }) => formerChecksum),
+				],
+			});
 		},
 	};
 }

@@ -3,7 +3,7 @@ import { dirname } from "node:path";
 import { backup, DatabaseSync } from "node:sqlite";
 import { immutable, openForReading, openForWriting, prepareFiles, transaction } from "./database.ts";
 import { lockDatabase, lockFile } from "./lock.ts";
-import { endRun, readRange } from "./log.ts";
+import { endRun, newestOf } from "./log.ts";
 import { createSchema, schemaVersion } from "./schema.ts";
 import { Statements } from "./statements.ts";
 
@@ -103,7 +103,7 @@ async function copyDatabase(source: DatabaseSync, target: string, onProgress: On
 		// The copy is whole, also while a service has the source open.
 		endRun(statements);
 	});
-	return readRange(statements, "updates", {}).newest;
+	return newestOf(statements, "updates");
 }
 
 function databaseBytes(database: DatabaseSync): number {

@@ -12,7 +12,8 @@ import {
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { pathToFileURL } from "node:url";
-import { integer } from "../values.ts";
+import type { ReturnedSpace } from "../compaction.ts";
+import { bigint, integer } from "../values.ts";
 import { LOCK_TIMEOUT, lockFile } from "./lock.ts";
 import { schemaVersion } from "./schema.ts";
 
@@ -213,4 +214,19 @@ export function transaction<T>(database: DatabaseSync, begin: "BEGIN" | "BEGIN I
 		if (database.isTransaction) database.exec("ROLLBACK");
 		throw error;
 	}
+}
+
+/** Maximum number of free pages that a transaction returns. */
+const PAGES = 1_000;
+/** Value of `auto_vacuum` for databases whose free pages can be returned. */
+const INCREMENTAL = 2n;
+
+/** Returns free pages to the file system, at the next checkpoint. The caller has begun a transaction. */
+export function returnSpace(database: DatabaseSync): ReturnedSpace {
+	const value = (name: string) => bigint(database.prepare(`PRAGMA ${name}`).get()?.[name]);
+	const [size, before] = [value("page_size"), value("freelist_count")];
+	const canReturn = value("auto_vacuum") === INCREMENTAL;
+	if (canReturn) database.exec(`PRAGMA incremental_vacuum(${PAGES})`);
+	const after = value("freelist_count");
+	return { returnedBytes: (before - after) * size, freeBytes: after * size, hasMore: canReturn && after > 0n };
 }

@@ -1,5 +1,13 @@
+import type { LogTable } from "../sequence-log.ts";
 import type { Dialect, IndexAccess, Terms } from "../session.ts";
 import { text } from "../values.ts";
+
+function sequencesOf(log: LogTable) {
+	return {
+		used: `max(r.pruned_through, r.skipped_through, (SELECT coalesce(max(sequence), 0) FROM ${log}))`,
+		skip: `UPDATE logs SET skipped_through = ? WHERE log = '${log}'`,
+	};
+}
 
 const DIALECT: Dialect = {
 	engine: "sqlite",
@@ -21,6 +29,7 @@ const DIALECT: Dialect = {
 			owner: "h.owner",
 			isOf: "conversation = (SELECT id FROM heads WHERE conversation_id = ?)",
 			size: "e.size",
+			...sequencesOf("updates"),
 		},
 		events: {
 			from: "events e CROSS JOIN activities a ON a.id = e.activity",
@@ -36,6 +45,7 @@ const DIALECT: Dialect = {
 			owner: "a.owner",
 			isOf: "activity = (SELECT id FROM activities WHERE conversation_id = ?)",
 			size: "coalesce(e.unpacked_size, octet_length(e.text))",
+			...sequencesOf("events"),
 		},
 	},
 	eventsById: {
@@ -55,6 +65,7 @@ const DIALECT: Dialect = {
 	keyWithoutHead: "-a.id",
 	isOfActivity: "e.activity = a.id",
 	removals: "logs",
+	clock: "store_state",
 	title: "c.title",
 	usageId: "conversation_id",
 	// The row ids stay.

@@ -1,8 +1,7 @@
 import { closeSync, existsSync, openSync, rmSync, statSync } from "node:fs";
 import type { DatabaseSync } from "node:sqlite";
-import { BEGINNING, type ExportSource, type ImportTarget, type Ranges, requireContents } from "../export/databases.ts";
-import { DatabaseRows } from "../export/rows.ts";
-import { listUpdates } from "../read-logs.ts";
+import type { ExportSource, ImportTarget } from "../export/databases.ts";
+import { DatabaseRows, finishRows, sourceOf } from "../export/rows.ts";
 import { text } from "../values.ts";
 import { adoptEarlierUsage } from "../views/usage.ts";
 import { followViews } from "../views/views.ts";
@@ -16,7 +15,6 @@ import {
 	unfinishedFile,
 } from "./database.ts";
 import { lockDatabase } from "./lock.ts";
-import { readRange, readRetentionTime } from "./log.ts";
 import { createSchema, SCHEMA_VERSION, schemaVersion } from "./schema.ts";
 import { sqliteSession } from "./session.ts";
 import { Statements } from "./statements.ts";
@@ -35,16 +33,8 @@ export function openSqliteSource(path: string): ExportSource {
 			throw new Error("an earlier release wrote the database; start the service once to upgrade it");
 		// All reads see the database as it is at the first one.
 		database.exec("BEGIN");
-		const statements = new Statements(database);
-		const session = sqliteSession(statements);
-		const rows = new DatabaseRows(session);
-		return {
-			ranges: async () => readRanges(statements),
-			counts: (after) => rows.counts(after),
-			rows: (kind, after) => rows.read(kind, after),
-			listUpdates: (query) => listUpdates(session, query),
-			[Symbol.asyncDispose]: async () => database.close(),
-		};
+		const session = sqliteSession(new Statements(database));
+		return { ...sourceOf(session), [Symbol.asyncDispose]: async () => database.close() };
 	} catch (error) {
 		database.close();
 		throw error;
@@ -83,8 +73,7 @@ interface Files {
 }
 
 function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew, path }: Files): ImportTarget {
-	const statements = new Statements(database);
-	const session = sqliteSession(statements);
+	const session = sqliteSession(new Statements(database));
 	const stored = new DatabaseRows(session);
 	let isBegun = false;
 	return {
@@ -106,16 +95,7 @@ function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew,
 		rows: (kind, after) => stored.read(kind, after),
 		write: (kind, rows) => transactionAsync(database, "BEGIN IMMEDIATE", () => stored.write(kind, rows)),
 		async finish(ranges, counts) {
-			await transactionAsync(database, "BEGIN IMMEDIATE", async () => {
-				for (const log of ["updates", "events"] as const) {
-					const { newest, prunedThrough, lastRemoval } = ranges[log];
-					statements
-						.prepare("UPDATE logs SET pruned_through = ?, last_removal = ?, skipped_through = ? WHERE log = ?")
-						.run(prunedThrough, lastRemoval, newest, log);
-				}
-				statements.prepare("UPDATE store_state SET clock = ?").run(ranges.retentionTime ?? null);
-				requireContents([readRanges(statements), await stored.counts(BEGINNING)], [ranges, counts]);
-			});
+			await transactionAsync(database, "BEGIN IMMEDIATE", () => finishRows(session, ranges, counts));
 			await transactionAsync(database, "BEGIN IMMEDIATE", () => adoptEarlierUsage(session));
 			while (await transactionAsync(database, "BEGIN IMMEDIATE", () => followViews(session)));
 			database.exec("DROP TABLE unfinished_import");
@@ -130,13 +110,5 @@ function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew,
 			if (statSync(path).size === 0) rmSync(path);
 			lock[Symbol.dispose]();
 		},
-	};
-}
-
-function readRanges(statements: Statements): Ranges {
-	return {
-		updates: readRange(statements, "updates", {}),
-		events: readRange(statements, "events", {}),
-		retentionTime: readRetentionTime(statements),
 	};
 }

@@ -26,7 +26,7 @@ import { columnOfEvent, packRecord, packSecrets, readOrUnreadable } from "../rec
 import { withErrorSequence } from "../rows.ts";
 import { addToSender, postsColumns } from "../senders.ts";
 import { bigint, boolean, integer, nullable, text } from "../values.ts";
-import { readRange } from "./log.ts";
+import { newestOf } from "./log.ts";
 import { RecordReader } from "./record-reader.ts";
 import {
 	findActivity,
@@ -60,10 +60,7 @@ export function appendGroup<Request extends GroupRequest>(
 	refusalOf: (request: Request) => ServiceError | undefined,
 ): readonly AppendOutcome[] {
 	const { known, found } = readKnown(statements, groupQuery(requests));
-	const newest = {
-		updates: readRange(statements, "updates", {}).newest,
-		events: readRange(statements, "events", {}).newest,
-	};
+	const newest = { updates: newestOf(statements, "updates"), events: newestOf(statements, "events") };
 	const planning = planGroup(requests, known, newest, refusalOf);
 	const { written, outcomes } = completePlan(planning, (reads) => readForPlan(statements, reads));
 	writeGroup(statements, written, found);

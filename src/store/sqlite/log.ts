@@ -1,48 +1,21 @@
-import type { LogTable, RangeQuery, SequenceRange } from "../sequence-log.ts";
+import type { LogTable } from "../sequence-log.ts";
 import { bigint, nullable, text } from "../values.ts";
+import { SQLITE } from "./dialect.ts";
 import type { Statements } from "./statements.ts";
 
-/** Returns the newest sequence number of a log, and how far it was pruned. */
-export function readRange(statements: Statements, log: LogTable, query: RangeQuery): SequenceRange {
-	const state = statements
-		.prepare(
-			`SELECT pruned_through, last_removal,
-				max(pruned_through, skipped_through, (SELECT coalesce(max(sequence), 0) FROM ${log})) AS newest
-			FROM logs WHERE log = ?`,
-		)
-		.get(log);
-	const isOfAll = Object.values(query).every((value) => value === undefined);
-	return {
-		newest: bigint(state?.newest),
-		prunedThrough: isOfAll ? bigint(state?.pruned_through) : prunedThrough(statements, log, query),
-		lastRemoval: bigint(state?.last_removal),
-	};
+/** Returns the largest sequence of a log that was assigned or skipped. */
+export function newestOf(statements: Statements, log: LogTable): bigint {
+	const { removals, entries } = SQLITE.dialect;
+	return bigint(
+		statements.prepare(`SELECT ${entries[log].used} AS newest FROM ${removals} r WHERE r.log = ?`).get(log)?.newest,
+	);
 }
 
-function prunedThrough(
-	statements: Statements,
-	log: LogTable,
-	{ conversationId, owner, afterRemoval }: RangeQuery,
-): bigint {
-	const tests = ["log = ?"];
-	if (conversationId !== undefined) tests.push("conversation_id = ?");
-	if (owner !== undefined) tests.push("owner = ?");
-	if (afterRemoval !== undefined) tests.push("removal > ?");
-	const row = statements
-		.prepare(`SELECT max(through) AS through FROM pruned WHERE ${tests.join(" AND ")}`)
-		.get(log, ...[conversationId, owner, afterRemoval].filter((value) => value !== undefined));
-	return nullable(bigint, row?.through) ?? 0n;
-}
-
-/** Skips the next `count` sequence numbers of a log, so that no entry ever gets them. */
-export function skipSequences(statements: Statements, log: LogTable, count: bigint): void {
-	const through = readRange(statements, log, {}).newest + count;
-	statements.prepare("UPDATE logs SET skipped_through = ? WHERE log = ?").run(through, log);
-}
-
-/** Returns the time that `Store.saveRetentionTime` stored last; undefined when there is none. */
-export function readRetentionTime(statements: Statements): bigint | undefined {
-	return nullable(bigint, statements.prepare("SELECT clock FROM store_state").get()?.clock);
+/** Skips the next `count` sequences of a log, so that no entry ever gets them. Returns the last of them. */
+export function skipSequences(statements: Statements, log: LogTable, count: bigint): bigint {
+	const through = newestOf(statements, log) + count;
+	statements.prepare(SQLITE.dialect.entries[log].skip).run(through);
+	return through;
 }
 
 /**

@@ -1,13 +1,10 @@
 import { serve } from "../../threads/serve.ts";
 import { reads, viewReads } from "../operations.ts";
 import { findPrunable, firstReceivedSince } from "../remove.ts";
-import type { LogTable, RangeQuery } from "../sequence-log.ts";
 import { callsOf, type Session } from "../session.ts";
 import type { DocumentQuery } from "../text-index.ts";
 import { ofViews, type ViewQuery } from "../views/read-view.ts";
-import { findTexts } from "./compaction.ts";
 import { type DatabaseOptions, openForReading, transaction, transactionAsync } from "./database.ts";
-import { readRange, readRetentionTime } from "./log.ts";
 import { sqliteSession } from "./session.ts";
 import { Statements } from "./statements.ts";
 import { findChangedTitles, findDocuments, readProgress } from "./text-index.ts";
@@ -42,11 +39,7 @@ function reader(options: DatabaseOptions) {
 			...callsOf({ ...viewReads, findPrunable, firstReceivedSince }, (_, work) => readInSession(work)),
 			findChangedTitles: (after: bigint) => read(() => findChangedTitles(statements, after)),
 			readIndexProgress: () => read(() => readProgress(statements)),
-			findTexts: (after: bigint) => read(() => findTexts(statements, after)),
 			findDocuments: (query: ViewQuery<DocumentQuery>) => readInSession(() => findDocumentsOf(session, query)),
-			getRetentionTime: () => read(() => readRetentionTime(statements)),
-			range: ({ log, query }: { readonly log: LogTable; readonly query: RangeQuery }) =>
-				read(() => readRange(statements, log, query)),
 		},
 		close: () => database.close(),
 	};

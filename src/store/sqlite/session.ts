@@ -1,9 +1,9 @@
 import type { Columns, Session, TitleChange, Value } from "../session.ts";
 import { type Table, tableOf } from "../tables.ts";
-import { bigint, max, type Row } from "../values.ts";
+import { bigint, integer, max, type Row } from "../values.ts";
 import { SQLITE } from "./dialect.ts";
 import { chooseIndex } from "./index-choice.ts";
-import { readRange, skipSequences } from "./log.ts";
+import { skipSequences } from "./log.ts";
 import { RecordReader } from "./record-reader.ts";
 import { bound, insertInto as insertRow, widenEventTimes } from "./rows.ts";
 import type { Statements } from "./statements.ts";
@@ -62,8 +62,7 @@ export function sqliteSession(statements: Statements): Session {
 			return gone.map(({ sequence }) => bigint(sequence));
 		},
 		async takeSequence() {
-			skipSequences(statements, "updates", 1n);
-			return readRange(statements, "updates", {}).newest;
+			return skipSequences(statements, "updates", 1n);
 		},
 		async removeTitleWords(conversationId) {
 			const [head] = run("SELECT id FROM heads WHERE conversation_id = ?", [conversationId]);
@@ -108,6 +107,7 @@ export function sqliteSession(statements: Statements): Session {
 					.get(bigint(sequence)),
 		},
 		isSpread: async () => false,
+		settled: async () => undefined,
 		async newestEntries() {
 			const [row] = run(
 				`SELECT coalesce((SELECT max(sequence) FROM updates), 0) AS updates,
@@ -121,6 +121,22 @@ export function sqliteSession(statements: Statements): Session {
 		},
 		async removeTitles() {
 			run("INSERT INTO titles (titles) VALUES ('delete-all')", []);
+		},
+		// All events of the range are written anew in their order, so that they fill their pages. Rows that become shorter in
+		// their place leave the pages half empty.
+		async writeTexts({ first, last, texts }) {
+			const range = "FROM events WHERE sequence BETWEEN ? AND ?";
+			const rows = statements.prepare(`SELECT * ${range} ORDER BY sequence`).all(first, last);
+			run(`DELETE ${range}`, [first, last]);
+			const repacked = new Map(texts.map((text) => [text.sequence, text]));
+			for (const row of rows) {
+				const text = repacked.get(bigint(row.sequence));
+				const isSame = text !== undefined && integer(row.checksum) === text.formerChecksum;
+				const present = isSame
+					? { ...row, text: text.record, unpacked_size: text.unpackedSize, checksum: text.checksum }
+					: row;
+				run(insertInto("events", Object.keys(present)), Object.values(present));
+			}
 		},
 	};
 }

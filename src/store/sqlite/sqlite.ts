@@ -8,7 +8,6 @@ import {
 	WorkerThread,
 	type WorkerThreadOptions,
 } from "../../threads/worker-thread.ts";
-import { compactStep } from "../compaction.ts";
 import { appendJudged, type IsSameRecord, type Judgement } from "../duplicates.ts";
 import { methodsOf, viewReads } from "../operations.ts";
 import { Pruner, type PruningEngine } from "../pruner.ts";
@@ -170,17 +169,9 @@ function storeOf(
 	}
 
 	return {
-		...methodsOf(reader.calls, reader.calls, writer.calls, readOfView),
-		updates: {
-			list: (query) => reader.calls.listUpdates(query),
-			range: (query = {}) => reader.calls.range({ log: "updates", query }),
-			subscribe: (listener) => updates.subscribe(listener),
-		},
-		events: {
-			list: (query) => reader.calls.listEvents(query),
-			range: (query = {}) => reader.calls.range({ log: "events", query }),
-			subscribe: (listener) => events.subscribe(listener),
-		},
+		...methodsOf(reader.calls, reader.calls, writer.calls, readOfView, (log, listener) =>
+			(log === "updates" ? updates : events).subscribe(listener),
+		),
 		textIndex: {
 			progress: () => reader.calls.readIndexProgress(),
 			// A database has one process only.
@@ -237,13 +228,9 @@ function storeOf(
 		prune: (policy) => pruner.prune(policy),
 		pruneConversations: (conditions, limit) => pruner.pruneConversations(conditions, limit),
 		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
-		getRetentionTime: () => reader.calls.getRetentionTime(),
-		saveRetentionTime: (time) => writer.calls.saveRetentionTime(time),
-		compactEvents: async (after) =>
-			await compactStep(await reader.calls.findTexts(after), (range) => writer.calls.writeTexts(range)),
 		returnSpace: () => writer.calls.returnSpace(),
 		async check() {
-			await Promise.all([writer.calls.check(), reader.calls.range({ log: "updates", query: {} })]);
+			await Promise.all([writer.calls.check(), reader.calls.readRange({ log: "updates" })]);
 		},
 		close,
 		[Symbol.asyncDispose]: close,

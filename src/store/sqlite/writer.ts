@@ -3,7 +3,7 @@ import { ServiceError } from "../../errors.ts";
 import { failureOf, type Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
 import { assignOwner } from "../assign-owner.ts";
-import type { RepackedRange, ReturnedSpace } from "../compaction.ts";
+import type { ReturnedSpace } from "../compaction.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
 import { erase, findDamaged } from "../erase.ts";
 import type { Erased, EraseRequest, UnreadableRelative } from "../erasure.ts";
@@ -18,8 +18,7 @@ import type { AppendedUpdate } from "../updates.ts";
 import { FollowedAhead, type ViewName, type ViewPosition } from "../views/follow.ts";
 import { findUnreadable, followViews, resetViews } from "../views/views.ts";
 import { bytesOfBatch, type SenderDeadline } from "./calls.ts";
-import { returnSpace, writeTexts } from "./compaction.ts";
-import { hasLog, openForWriting, transaction, transactionAsync, type WriterOptions } from "./database.ts";
+import { hasLog, openForWriting, returnSpace, transaction, transactionAsync, type WriterOptions } from "./database.ts";
 import { appendGroup } from "./group.ts";
 import { LOCK_TIMEOUT } from "./lock.ts";
 import { beginRun, endRun } from "./log.ts";
@@ -80,7 +79,6 @@ function writer(options: WriterOptions) {
 	database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
 	const files = new OpenFiles(options.path);
 	const check = database.prepare("UPDATE store_state SET checks = checks + 1");
-	const saveRetentionTime = database.prepare("UPDATE store_state SET clock = ?");
 	/** Whether the log has been checkpointed since the last commit, because a file was not at its path. */
 	let isLogSaved = false;
 	const purge = new Purge(database, options.lockTimeout ?? LOCK_TIMEOUT);
@@ -242,12 +240,10 @@ function writer(options: WriterOptions) {
 				// Only a commit that reaches the disk proves that the next append can be stored.
 				if (committedAt === undefined || performance.now() - committedAt > PROOF_MILLISECONDS) write(() => check.run());
 			},
-			saveRetentionTime: (time: bigint): void => void write(() => saveRetentionTime.run(time)),
 			readIndexProgress: () => readProgress(statements),
 			writeIndexStep: (step: IndexStep) => write(() => writeStep(statements, step)),
 			resetIndex: (): void => write(() => resetIndex(statements)),
 			emptyIndex: (expects: IndexProgress) => write(() => emptyIndex(statements, expects)),
-			writeTexts: (range: RepackedRange): void => write(() => writeTexts(statements, range)),
 			returnSpace(): ReturnedSpace {
 				const returned = write(() => returnSpace(database));
 				// Only a checkpoint makes the file smaller.
