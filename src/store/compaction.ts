@@ -1,7 +1,7 @@
 import { withSizes } from "./read-logs.ts";
 import { type RecordColumn, repackText } from "./record-column.ts";
 import { packedColumnsFrom } from "./rows.ts";
-import type { Session } from "./session.ts";
+import type { RepackedRange, RepackedText, Session } from "./session.ts";
 import { bigint } from "./values.ts";
 
 /** The steps by which the command `compact` compresses the texts of stored events. */
@@ -35,20 +35,6 @@ export interface NextTexts {
 	readonly texts: readonly StoredText[];
 	/** Sequence of the newest event. */
 	readonly newest: bigint;
-}
-
-/** A text that was compressed. */
-export interface RepackedText extends StoredText {
-	/** Checksum of its former form. With another one the event was changed meanwhile, and stays as it is. */
-	readonly formerChecksum: number;
-}
-
-/** Texts that were compressed, and the range of events in which all others were found to need nothing. */
-export interface RepackedRange {
-	readonly first: bigint;
-	readonly last: bigint;
-	/** At least one. */
-	readonly texts: readonly RepackedText[];
 }
 
 /** Maximum number of events of a step, and of bytes of their texts, so that appends wait only for a short commit. */

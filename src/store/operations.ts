@@ -2,7 +2,7 @@ import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } fro
 import { countWithoutSender } from "./assign-owner.ts";
 import { auditReads, auditWrites } from "./audit.ts";
 import { budgetReads, budgetWrites } from "./budgets.ts";
-import { compactStep, findTexts, type RepackedRange } from "./compaction.ts";
+import { compactStep, findTexts } from "./compaction.ts";
 import { findErasures } from "./erasure.ts";
 import { forwardingReads, forwardingWrites, REPEATABLE_WRITES } from "./forwarding.ts";
 import { listGaps } from "./gaps.ts";
@@ -30,7 +30,7 @@ import {
 import { findDeleted, getRetentionTime, saveRetentionTime } from "./remove.ts";
 import { addRefusals, listSenders } from "./senders.ts";
 import type { LogListener, LogTable } from "./sequence-log.ts";
-import type { Calls, Session } from "./session.ts";
+import type { Calls, RepackedRange, Session } from "./session.ts";
 import type { Store } from "./store.ts";
 import { getUsageRange, listModelUsage, listUsageTotals, listUsedPeriods, reportUsage } from "./usage-report.ts";
 import { listViews, ofViews, type WaitForViews } from "./views/read-view.ts";

@@ -1,4 +1,3 @@
-import type { RepackedRange } from "./compaction.ts";
 import type { Condition, ListOrder } from "./condition.ts";
 import type { LogTable, NewestSequences } from "./sequence-log.ts";
 import type { StoredRecord, Unreadable } from "./stored-record.ts";
@@ -169,6 +168,24 @@ export interface RecordReader extends Disposable {
 	read(row: Row): StoredRecord | Unreadable;
 }
 
+/** The text of an event that was compressed, with its columns. */
+export interface RepackedText {
+	readonly sequence: bigint;
+	readonly record: Uint8Array;
+	readonly unpackedSize: number | null;
+	readonly checksum: number;
+	/** Checksum of its former form. With another one the event was changed meanwhile, and stays as it is. */
+	readonly formerChecksum: number;
+}
+
+/** Texts that were compressed, and the range of events in which all others were found to need nothing. */
+export interface RepackedRange {
+	readonly first: bigint;
+	readonly last: bigint;
+	/** At least one. */
+	readonly texts: readonly RepackedText[];
+}
+
 /** What statements consist of. */
 export interface Terms {
 	readonly dialect: Dialect;
@@ -261,7 +278,7 @@ export interface Session extends Terms {
 	readonly writeTitles: (changes: readonly TitleChange[]) => Promise<void>;
 	/** Removes all titles. */
 	readonly removeTitles: () => Promise<void>;
-	/** Stores texts of events that were compressed. Those of which the former checksum differs stay as they are. */
+	/** Stores texts of events that were compressed. */
 	readonly writeTexts: (range: RepackedRange) => Promise<void>;
 }
 
