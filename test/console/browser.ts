@@ -1,8 +1,7 @@
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import chromium from "@sparticuz/chromium";
 import { type Browser, type BrowserContext, chromium as playwright } from "playwright-core";
+import { afterTests } from "../support/after-tests.ts";
+import { TempFolder } from "../support/temp.ts";
 
 /** Size of a page in pixels. */
 export const DESKTOP = { width: 1280, height: 800 };
@@ -16,41 +15,47 @@ const UNWANTED = new Set([
 	"--allow-running-insecure-content",
 ]);
 
-/** A Chromium of the npm package, which unpacks itself into a folder of its own. */
+// The console draws without WebGL. Without a graphics processor in software a page takes half the processor time.
+chromium.setGraphicsMode = false;
+const ARGUMENTS = [...chromium.args.filter((argument) => !UNWANTED.has(argument)), "--disable-gpu"];
+
+/** The program of the browser, which the browsers of all files of this process share; it takes two seconds to unpack. */
+let unpacked: Promise<string> | undefined;
+
+async function unpack(): Promise<string> {
+	const { path } = new TempFolder("disk");
+	afterTests('rm -rf "$0"', path);
+	const { TMPDIR } = process.env;
+	// The package unpacks into TMPDIR, and does not unpack again what it finds there.
+	process.env.TMPDIR = path;
+	try {
+		return await chromium.executablePath();
+	} finally {
+		if (TMPDIR === undefined) delete process.env.TMPDIR;
+		else process.env.TMPDIR = TMPDIR;
+	}
+}
+
+/** A Chromium of the npm package. */
 export class TestBrowser implements AsyncDisposable {
 	readonly #browser: Browser;
-	readonly #folder: string;
 	readonly #language: { readonly locale?: string };
 
-	private constructor(browser: Browser, folder: string, language: { readonly locale?: string }) {
+	private constructor(browser: Browser, language: { readonly locale?: string }) {
 		this.#browser = browser;
-		this.#folder = folder;
 		this.#language = language;
 	}
 
 	/** @param env variables of the browser's environment. Windows are in English unless LANG is one of them */
 	static async start(env: Readonly<Record<string, string>> = {}): Promise<TestBrowser> {
-		const folder = await mkdtemp(join(tmpdir(), "console-browser-"));
-		const { TMPDIR } = process.env;
-		// The package unpacks into TMPDIR, and does not unpack again what it finds there.
-		process.env.TMPDIR = folder;
-		try {
-			const executablePath = await chromium.executablePath();
-			const args = chromium.args.filter((argument) => !UNWANTED.has(argument));
-			const browser = await playwright.launch({
-				executablePath,
-				args,
-				headless: true,
-				env: { ...process.env, ...env },
-			});
-			return new TestBrowser(browser, folder, env.LANG === undefined ? { locale: "en-GB" } : {});
-		} catch (error) {
-			await rm(folder, { recursive: true, force: true });
-			throw error;
-		} finally {
-			if (TMPDIR === undefined) delete process.env.TMPDIR;
-			else process.env.TMPDIR = TMPDIR;
-		}
+		unpacked ??= unpack();
+		const browser = await playwright.launch({
+			executablePath: await unpacked,
+			args: ARGUMENTS,
+			headless: true,
+			env: { ...process.env, ...env },
+		});
+		return new TestBrowser(browser, env.LANG === undefined ? { locale: "en-GB" } : {});
 	}
 
 	/** Opens a window with storage of its own. */
@@ -66,6 +71,5 @@ export class TestBrowser implements AsyncDisposable {
 
 	async [Symbol.asyncDispose](): Promise<void> {
 		await this.#browser.close();
-		await rm(this.#folder, { recursive: true, force: true });
 	}
 }

@@ -70,7 +70,8 @@ test("an error in the console is named, and is not put on the service", async ()
 	await page.context().close();
 });
 
-describe("a page that is opened first while the service is away is shown without a click when it is back", () => {
+// Each one waits for seconds until its page asks again.
+describe.concurrent("a page that is opened first while the service is away is shown without a click when it is back", () => {
 	test.each([
 		["#/usage", "model-large-4"],
 		["#/senders", "build-07"],
@@ -217,9 +218,13 @@ test("every page that is open while the service stops shows what is new when it 
 	await postSample(first.http, sampleWith({}));
 	const { page } = await visitWithKey(browser, first.http);
 	const window = page.context();
+	// A window of its own, whose clock the test puts forward: this page reads its report once a minute.
+	const { page: usage } = await visitWithKey(browser, first.http);
+	await usage.clock.install();
+	await goTo(usage, "#/usage");
+	await usage.getByRole("row", { name: /^All/ }).waitFor();
 	const pages = [
 		["#/conversations", "Arrived later"],
-		["#/usage", "another-model"],
 		["#/senders", "build-07"],
 		["#/about", "Point an agent server here"],
 		["#/search?query=coupon", "2 conversations"],
@@ -243,6 +248,9 @@ test("every page that is open while the service stops shows what is new when it 
 	const sample = sampleWith({});
 	const more = { ...sample, minutesAgo: 0, events: [...sample.events, said("agent", "Said later")] };
 	await post(second.http, `events/${sample.id}`, eventsOf(more).slice(-1));
+	await usage.clock.fastForward(60_000);
+	await usage.getByRole("main").getByText("another-model").first().waitFor();
+	await usage.context().close();
 	// The search is read again when it is asked for again; all other pages follow by themselves.
 	for (const [index, tab] of tabs.entries()) {
 		if (pages[index]?.[0].startsWith("#/search")) await tab.reload();
@@ -250,7 +258,7 @@ test("every page that is open while the service stops shows what is new when it 
 			.getByRole("main")
 			.getByText(pages[index]?.[1] ?? "")
 			.first()
-			.waitFor({ timeout: 80_000 });
+			.waitFor();
 	}
 	await window.close();
 }, 240_000);
@@ -266,14 +274,19 @@ test("a chart whose code could not be loaded is drawn when it can", async () => 
 });
 
 test("a conversation that is posted while its parent is open appears among its children", async () => {
-	const { page } = await visitWithKey(browser, service.http, `#/conversations/${sampleId(5)}`);
+	const { page } = await visitWithKey(browser, service.http);
+	// The page reads its relatives every 5 seconds of a clock that the test puts forward.
+	await page.clock.install();
+	await goTo(page, `#/conversations/${sampleId(5)}`);
 	await page.getByRole("heading", { name: "Add a dark mode to the settings" }).waitFor();
 	const facts = page.getByRole("complementary", { name: "Facts" });
 	await facts.getByText("Started").waitFor();
 	expect(await facts.getByText("Children").count()).toBe(0);
 	await postSample(service.http, sampleWith({ id: sampleId(802), title: "Find the colours", parent: sampleId(5) }));
+	await page.clock.fastForward(5_000);
 	await facts.getByRole("link", { name: "Find the colours" }).waitFor();
 	await postSample(service.http, sampleWith({ id: sampleId(803), title: "Another way", forkedFrom: sampleId(5) }));
+	await page.clock.fastForward(5_000);
 	await facts.getByRole("link", { name: "Another way" }).waitFor();
 	await page.context().close();
 });

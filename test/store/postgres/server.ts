@@ -5,6 +5,7 @@ import { chmodSync, chownSync, cpSync, mkdirSync, readdirSync, readFileSync, rmS
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
+import { afterTests } from "../../support/after-tests.ts";
 import { freePort } from "../../support/free-port.ts";
 import { ignorePipeErrors } from "../../support/pipes.ts";
 import { TempFolder } from "../../support/temp.ts";
@@ -203,7 +204,7 @@ const initialized = new Map<string, Promise<Initialized>>();
 
 async function initialize(program: string): Promise<Initialized> {
 	const temporary = new TempFolder();
-	afterTests('rm -rf "$0"', temporary.path, {});
+	afterTests('rm -rf "$0"', temporary.path);
 	const folder = temporary.file("initialized");
 	ownFolder(folder);
 	const password = randomBytes(12).toString("hex");
@@ -261,23 +262,6 @@ function changeOwner(path: string): void {
 function endWithTests(server: ChildProcess): void {
 	const guard = afterTests('kill -QUIT "$0"', String(server.pid), identity);
 	server.once("close", () => guard.kill("SIGKILL"));
-}
-
-/**
- * Starts a shell that runs a command when the tests' process ends, however it ends, because that closes the shell's
- * input.
- *
- * @param argument what the command gets as `$0`
- * @param user user and group of the shell
- */
-function afterTests(command: string, argument: string, user: Partial<typeof identity>): ChildProcess {
-	const guard = spawn("sh", ["-c", `read -r end; ${command}`, argument], {
-		...user,
-		detached: true,
-		stdio: ["pipe", "ignore", "ignore"],
-	});
-	ignorePipeErrors(guard).unref();
-	return guard;
 }
 
 function killHard(pid: number): void {
