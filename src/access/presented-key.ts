@@ -26,18 +26,20 @@ export function presentedKey(
 	knows: (key: string) => boolean,
 	hasCertificate: () => boolean = () => false,
 ): string | undefined {
-	const bearers = valuesOf(fields, "authorization").map((value) => /^Bearer +([^ ]+) *$/i.exec(value)?.[1]);
+	const tokens: string[] = [];
+	const sessions: string[] = [];
+	const keys = new Set<string>();
+	for (let n = 0; n < fields.length; n += 2) {
+		const [name = "", value = ""] = [fields[n]?.toLowerCase(), fields[n + 1]];
+		if (name === KEY_HEADER) tokens.push(value);
+		else if (name === SESSION_HEADER) sessions.push(value);
+		else if (name === "authorization") keys.add(/^Bearer +([^ ]+) *$/i.exec(value)?.[1] ?? "");
+	}
 	// Two of these fields are one with a list (RFC 9110, section 5.3), which is no key.
-	const token = valuesOf(fields, KEY_HEADER).join();
-	const session = valuesOf(fields, SESSION_HEADER).join();
-	const keys = new Set([token, ...bearers].filter(Boolean));
+	keys.add(tokens.join()).delete("");
+	const session = sessions.join();
 	if (session && (knows(session) || (keys.size === 0 && !hasCertificate()))) keys.add(session);
 	if (keys.size > 1) throw new ServiceError("unauthenticated", "The request has two different access keys");
 	const [key] = keys;
 	return key;
-}
-
-/** @param name in lower case */
-function valuesOf(fields: readonly string[], name: string): string[] {
-	return fields.filter((_, n) => n % 2 === 1 && fields[n - 1]?.toLowerCase() === name);
 }

@@ -72,7 +72,8 @@ export class BudgetFollower implements AsyncDisposable {
 
 	/** Says that there may be something to compare. */
 	poke(): void {
-		this.#wake.abort();
+		// Each further call would make an error.
+		if (!this.#wake.signal.aborted) this.#wake.abort();
 	}
 
 	async #run(): Promise<void> {

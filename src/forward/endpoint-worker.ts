@@ -182,7 +182,8 @@ export class EndpointWorker {
 	wake(newest?: bigint): void {
 		if (newest === undefined) this.#mustLoad = true;
 		else this.#newest = newest;
-		this.#wake.abort();
+		// Each further call would make an error.
+		if (!this.#wake.signal.aborted) this.#wake.abort();
 	}
 
 	/**

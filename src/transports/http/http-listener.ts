@@ -147,6 +147,7 @@ function countHosts({ headers, rawHeaders }: IncomingMessage): number {
 
 /** Returns a request target without the scheme and authority that clients send to proxies (RFC 9112, section 3.2.2). */
 function originForm(target: string): string {
+	if (target.startsWith("/")) return target;
 	const [authority] = /^https?:\/\/[^/?#]*/i.exec(target) ?? [];
 	if (authority === undefined) return target;
 	const rest = target.slice(authority.length);
