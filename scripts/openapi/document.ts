@@ -40,7 +40,7 @@ import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-v
 import { deriveJsonSchemas, type JsonSchemas } from "../../src/record/json-schema.ts";
 import { type MessagePlan, planEnum, planMessage } from "../../src/record/plan/plan.ts";
 import { MAX_QUERY } from "../../src/search/query.ts";
-import { MAX_ID_LENGTH } from "../../src/store/event-condition.ts";
+import { MAX_ID_LENGTH } from "../../src/store/condition.ts";
 import { trajectoryForms } from "../../src/trajectories/trajectories.ts";
 import { TRAJECTORY_PATH } from "../../src/trajectories/trajectory-route.ts";
 import { isOfRequests, PAIR, type Parameter } from "../../src/transports/reads/parameters.ts";

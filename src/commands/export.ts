@@ -33,7 +33,7 @@ export async function exportTo(file: string, options: Values, config: Config): P
 
 /** The command `import`. */
 export async function importFrom(file: string, { database }: Config): Promise<void> {
-	const { importStore } = await import("../store/export/import.ts");
+	const { importStore } = await import("../store/export/export.ts");
 	const { readExport } = await import("../store/export/file.ts");
 	await using target = await openImportTarget(database, { error: showError });
 	const [imported, verified] = [showProgress(rows, "imported"), showProgress(rows, "verified")];

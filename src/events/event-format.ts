@@ -26,8 +26,7 @@ import { brokenRulesError, findViolations } from "../record/validation/find-viol
 import { decodeIngestRequest } from "../record/validation/message-size.ts";
 import { isLonger, MAX_VIOLATIONS, RecordSchema } from "../record/validation/schema.ts";
 import { NOT_A_DATE_TIME, NOT_A_MAP, valueError, violation, wrongLength } from "../record/validation/violations.ts";
-import type { NewEvents } from "../store/event-batch.ts";
-import type { NewEvent, ProtectedEvent } from "../store/events.ts";
+import type { NewEvent, NewEvents, ProtectedEvent } from "../store/entries.ts";
 import { namedEvent } from "../store/gaps.ts";
 import { MAX_CLOCK_SKEW } from "../store/ordering.ts";
 import { responseKey } from "../usage/names.ts";

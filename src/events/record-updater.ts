@@ -15,10 +15,9 @@ import type { RecordVault } from "../record/secrets/record-vault.ts";
 import { encodeSummary, SUMMARY_MEMBERS, summarize } from "../record/summary.ts";
 import { hasTooManyFields, MIN_SIZE_OF_TOO_MANY_FIELDS } from "../record/validation/message-size.ts";
 import { microsecondsOf } from "../store/condition.ts";
-import type { EventEffect, NewEvents } from "../store/event-batch.ts";
-import type { ProtectedEvent } from "../store/events.ts";
+import type { EventEffect, NewEvents, ProtectedEvent } from "../store/entries.ts";
 import { orderTime } from "../store/ordering.ts";
-import type { StoredRecord } from "../store/stored-record.ts";
+import type { StoredRecord } from "../store/values.ts";
 import {
 	applyUpdates,
 	firstRecord,

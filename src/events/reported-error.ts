@@ -1,5 +1,5 @@
 import { type ExactJson, memberOf } from "../record/json/json-value.ts";
-import type { NewEvent } from "../store/events.ts";
+import type { NewEvent } from "../store/entries.ts";
 import { REDACTED, replaceUserinfo } from "../userinfo.ts";
 import { beginning } from "./message-text.ts";
 

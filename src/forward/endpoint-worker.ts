@@ -3,6 +3,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { conditionsOf } from "../conversations/read/filter.ts";
 import { type Condition, summaryMeets } from "../store/condition.ts";
+import type { StoredUpdate } from "../store/entries.ts";
 import type {
 	DeliveryResult,
 	DeliveryRow,
@@ -12,7 +13,6 @@ import type {
 	Try,
 } from "../store/forwarding.ts";
 import type { Store } from "../store/store.ts";
-import type { StoredUpdate } from "../store/updates.ts";
 import { changeOf } from "./changes.ts";
 import { FORMS, type Told } from "./forms.ts";
 import type { Answer, Sink } from "./http-sink.ts";

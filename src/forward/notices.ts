@@ -3,7 +3,7 @@ import { conditionsOf } from "../conversations/read/filter.ts";
 import { encodeSummary } from "../conversations/read/records.ts";
 import { stringifyExactJson } from "../record/json/exact-json.ts";
 import type { ExactJson } from "../record/json/json-value.ts";
-import { meetingQuery } from "../store/erased-updates.ts";
+import { meetingQuery } from "../store/conversation-lists.ts";
 import type { EndpointRow } from "../store/forwarding.ts";
 import type { Store } from "../store/store.ts";
 import type { NoticeChange } from "./changes.ts";

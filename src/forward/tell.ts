@@ -5,9 +5,9 @@ import type { Reads } from "../conversations/conversation-reads.ts";
 import { decodeSummary, encodeSummary } from "../conversations/read/records.ts";
 import { ServiceError } from "../errors.ts";
 import { stringifyExactJson } from "../record/json/exact-json.ts";
+import type { StoredUpdate } from "../store/entries.ts";
 import type { DeliveryRow, EndpointRow } from "../store/forwarding.ts";
 import type { Store } from "../store/store.ts";
-import type { StoredUpdate } from "../store/updates.ts";
 import { changeOf } from "./changes.ts";
 import type { Told } from "./forms.ts";
 

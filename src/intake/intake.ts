@@ -12,8 +12,8 @@ import type {
 } from "../events/record-updater.ts";
 import { compact, release } from "../memory.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
-import type { StoredRecord } from "../store/stored-record.ts";
-import type { NewUpdate } from "../store/updates.ts";
+import type { NewUpdate } from "../store/entries.ts";
+import type { StoredRecord } from "../store/values.ts";
 import type { Calls } from "../threads/protocol.ts";
 import {
 	localCalls,

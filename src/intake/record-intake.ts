@@ -7,7 +7,7 @@ import { compact } from "../memory.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
-import type { StoredRecord } from "../store/stored-record.ts";
+import type { StoredRecord } from "../store/values.ts";
 
 /** The work of the intake, wherever it is done. */
 export type RecordIntake = ReturnType<typeof recordIntake>;

@@ -1,7 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import type { AnyAgent } from "../../gen/conversations/v1/agent_pb.js";
-import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
-import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
+import { ConversationExecutionStatus, type ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
 import type { ConversationStats } from "../../gen/conversations/v1/stats_pb.js";
 import {
 	type ContextUse,

@@ -2,9 +2,7 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { fromMicroseconds } from "../record/json/scalars.ts";
-import type { LastError, TimedText } from "./activity-facts.ts";
-import type { NewEvents } from "./event-batch.ts";
-import type { NewEvent } from "./events.ts";
+import type { NewEvent, NewEvents, ReportedError } from "./entries.ts";
 import type { OpenGaps } from "./gaps.ts";
 
 /** Totals over all events of a conversation, including pruned ones. Every engine stores them. */
@@ -27,7 +25,7 @@ export interface Activity {
 /** The values of a record that decide whether an event overrides it. */
 export interface OverridableRecord {
 	readonly status: Status;
-	/** See {@link import("./event-batch.ts").RecordState.postedAt}. */
+	/** See {@link import("./entries.ts").RecordState.postedAt}. */
 	readonly postedAt: bigint | undefined;
 }
 
@@ -169,4 +167,17 @@ function earliest(before: TimedText | undefined, next: TimedText | undefined): T
 
 function laterOf(time: bigint, other: bigint | undefined): bigint {
 	return other !== undefined && other > time ? other : time;
+}
+
+/** A text from an event, and the time by which it is ordered, in microseconds since the Unix epoch. */
+export interface TimedText {
+	readonly text: string;
+	readonly at: bigint;
+}
+
+/** The latest error of a conversation. */
+export interface LastError extends ReportedError {
+	readonly at: bigint;
+	/** Sequence of the event. */
+	readonly sequence: bigint;
 }

@@ -1,7 +1,29 @@
-import type { Condition, ListOrder } from "./condition.ts";
-import type { StoredRecord, Unreadable } from "./stored-record.ts";
+import { type Activity, encodeActivity, shownError } from "./activity.ts";
+import { type Condition, hasCounts, hasTagCounts, type ListOrder } from "./condition.ts";
+import type { OpenGaps } from "./gaps.ts";
+import {
+	ACTIVITY_COLUMNS,
+	currentRecordFrom,
+	joinedActivityFrom,
+	originFrom,
+	summaryFrom,
+	withErrorSequence,
+} from "./rows.ts";
+import type { Session, Sql, SqlCondition, Terms } from "./session.ts";
+import {
+	bigint,
+	bindable,
+	bindableNumber,
+	integer,
+	nullable,
+	type ReadText,
+	type Row,
+	type StoredRecord,
+	text,
+	type Unreadable,
+} from "./values.ts";
 
-/** Lists of conversations, and their numbers. */
+/** Lists of conversations, and their numbers: the queries, and their translation into SQL for both engines. */
 
 export interface ConversationQuery {
 	/** Conditions that must all hold. */
@@ -15,6 +37,11 @@ export interface ConversationQuery {
 	/** Maximum number of conversations to return, from 1 to 1000. */
 	readonly limit: number;
 	readonly withRecords: boolean;
+}
+
+/** Returns the query that finds the conversation if it meets conditions. */
+export function meetingQuery(conversationId: string, conditions: readonly Condition[]): ConversationQuery {
+	return { conditions: [...conditions, { kind: "ids", ids: [conversationId] }], limit: 1, withRecords: false };
 }
 
 /** A conversation with its current record, as lists return it. */
@@ -55,4 +82,230 @@ export interface StoredCounts {
 	readonly counts: readonly StoredCount[];
 	/** Number of conversations that meet the conditions. */
 	readonly total: number;
+}
+
+/** The values by which lists are ordered, before the sequence of the current update. */
+const ORDERS: Readonly<Record<ListOrder, string>> = {
+	updated: "c.sequence",
+	activity: "c.activity_at",
+	created: "c.created_at",
+	cost: "c.cost",
+	tokens: "c.tokens",
+};
+
+/** Lists conversations. An index for equality has its conversations in the order `updated`; the other orders have their own. */
+export async function listConversations(session: Session, query: ConversationQuery): Promise<StoredConversation[]> {
+	const { order = "updated", before = 2n ** 63n, beforeValue, limit, withRecords } = query;
+	const { schema, isCurrent } = session.dialect;
+	const { from, tests, sequence } = await session.find(conditionSql(query.conditions, session), order);
+	const isUpdated = order === "updated";
+	const key = isUpdated ? [sequence] : [ORDERS[order], sequence];
+	const page = [...(isUpdated || beforeValue === undefined ? [] : [bindableNumber(beforeValue)]), bindable(before)];
+	const isBefore = { text: `(${key.join()}) < (${page.map(() => "?").join()})`, parameters: page };
+	const where = allOf([...tests, ...(isUpdated || beforeValue !== undefined ? [isBefore] : [])]);
+	using records = session.records();
+	const rows = await session.all(
+		`SELECT c.order_value, c.conversation_id, c.sequence, c.status, c.posted_at, c.run_started_at, c.sender, c.owner,
+			c.created_at, c.updated_at, c.gap_count, c.gaps_since, u.summary, ${ACTIVITY_COLUMNS}
+			${withRecords ? records.columns : ""}
+		FROM (
+			SELECT c.*, ${ORDERS[order]} AS order_value FROM ${from} WHERE ${where.text}
+			ORDER BY ${key.map((part) => `${part} DESC`).join()} LIMIT ?
+		) c
+		LEFT JOIN ${schema}updates u ON ${isCurrent("c")}
+		LEFT JOIN ${schema}activities a ON a.conversation_id = c.conversation_id
+		${withRecords ? records.join : ""}
+		ORDER BY c.order_value DESC ${isUpdated ? "" : ", c.sequence DESC"}`,
+		...where.parameters,
+		limit,
+	);
+	return rows.map((row) => {
+		const record = withRecords && row.summary !== null ? records.read(row) : undefined;
+		return conversationFrom(row, session.readText, joinedActivityFrom(row, session.readText), record, order);
+	});
+}
+
+/** The columns of the values that conversations are counted by. */
+const GROUPS = {
+	executionStatus: "status",
+	agentKind: "agent_kind",
+	model: "model",
+	sender: "sender",
+	owner: "owner",
+} as const;
+
+/** Counts conversations: sums up the kept counts, or if they do not tell, reads the conversations. */
+export async function countConversations(
+	session: Session,
+	{ conditions, group, limit }: CountQuery,
+): Promise<StoredCounts> {
+	const { schema, headKey, headReference, join } = session.dialect;
+	const translated = conditionSql(conditions, session);
+	const count = async (column: string, number: string, from: string, tests: readonly Sql[]): Promise<StoredCount[]> => {
+		const where = allOf(tests);
+		const rows = await session.all(
+			`SELECT ${column} AS value, ${number} AS count FROM ${from} WHERE ${where.text}
+			GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?`,
+			...where.parameters,
+			limit,
+		);
+		return rows.map((row) => ({
+			value: typeof row.value === "bigint" ? Number(row.value) : session.readText(row.value),
+			count: integer(row.count),
+		}));
+	};
+	const kept = (column: string, table: string, own: readonly Sql[] = []) => {
+		const tests = [...translated.map(({ test }) => test), ...own];
+		return count(column, "CAST(sum(c.number) AS bigint)", `${schema}${table} c`, tests);
+	};
+	const scanned = async (column: string, joined = "", own: readonly Sql[] = []) => {
+		const { from, tests } = await session.find(translated, undefined);
+		return count(column, "count(*)", `${from} ${joined}`, [...tests, ...own]);
+	};
+	const ofAll = hasCounts(conditions);
+	const none = "CAST('' AS text)";
+	const total = async () => (await (ofAll ? kept(none, "conversation_counts") : scanned(none)))[0]?.count ?? 0;
+	if (group === undefined) return { counts: [], total: await total() };
+	if (group.by === "tagKey" || group.by === "tag") {
+		const column = group.by === "tag" ? "value" : "key";
+		const ofKey = (alias: string): Sql[] =>
+			group.by === "tag" ? [{ text: `${alias}.key = ?`, parameters: [session.storeKey(group.key)] }] : [];
+		const counts = hasTagCounts(conditions)
+			? await kept(`c.${column}`, `tag_${column}_counts`, ofKey("c"))
+			: await scanned(`g.${column}`, `${join} ${schema}tags g ON g.${headReference} = c.${headKey}`, ofKey("g"));
+		return { counts, total: await total() };
+	}
+	const column = `c.${GROUPS[group.by]}`;
+	const value = group.by === "executionStatus" ? column : `coalesce(${column}, '')`;
+	const counts = await (ofAll ? kept(value, "conversation_counts") : scanned(value));
+	return { counts, total: counts.length < limit ? counts.reduce((sum, one) => sum + one.count, 0) : await total() };
+}
+
+/** Returns the fragment that is true where all are. */
+export function allOf(fragments: readonly Sql[]): Sql {
+	return {
+		text: fragments.length === 0 ? "TRUE" : fragments.map(({ text }) => text).join(" AND "),
+		parameters: fragments.flatMap(({ parameters }) => parameters),
+	};
+}
+
+/** The columns of fields, and their indexes. Those for equality are in the order of lists. */
+const COLUMNS = {
+	executionStatus: { column: "status", index: "conversations_by_status" },
+	agentKind: { column: "agent_kind", index: "conversations_by_agent_kind" },
+	model: { column: "model", index: "conversations_by_model" },
+	parentConversationId: { column: "parent_id", index: "conversations_by_parent" },
+	forkedFromConversationId: { column: "source_id", index: "conversations_by_source" },
+	sender: { column: "sender", index: "conversations_by_sender" },
+	owner: { column: "owner", index: "conversations_by_owner" },
+	createdAt: { column: "created_at", index: "conversations_by_created" },
+	updatedAt: { column: "updated_at", index: "conversations_by_updated" },
+	activityAt: { column: "activity_at", index: "conversations_by_activity" },
+} as const;
+
+type TimeCondition = Extract<Condition, { kind: "time" }>;
+
+/** Translates conditions into SQL. Merges all conditions on the same time into one range. */
+export function conditionSql(conditions: readonly Condition[], terms: Terms): SqlCondition[] {
+	const ranges = new Map<TimeCondition["field"], TimeCondition>();
+	const others = conditions.filter((condition) => {
+		if (condition.kind !== "time") return true;
+		ranges.set(condition.field, intersection(condition, ranges.get(condition.field)));
+		return false;
+	});
+	return [...others, ...ranges.values()].map((condition, n) => oneConditionSql(condition, terms, `t${n}`));
+}
+
+function intersection(a: TimeCondition, b: TimeCondition | undefined): TimeCondition {
+	if (b === undefined) return a;
+	const from = a.from === undefined || (b.from !== undefined && b.from > a.from) ? b.from : a.from;
+	const to = a.to === undefined || (b.to !== undefined && b.to < a.to) ? b.to : a.to;
+	return { kind: "time", field: a.field, ...(from === undefined ? {} : { from }), ...(to === undefined ? {} : { to }) };
+}
+
+function oneConditionSql(condition: Condition, terms: Terms, alias: string): SqlCondition {
+	switch (condition.kind) {
+		case "equal": {
+			const { column, index } = COLUMNS[condition.field];
+			const value = typeof condition.value === "string" ? terms.storeKey(condition.value) : condition.value;
+			const test = { text: `c.${column} = ?`, parameters: [value] };
+			return { ...byIndex(test, index, "c.sequence"), isOwner: condition.field === "owner" };
+		}
+		case "tag":
+			return terms.dialect.tagCondition(condition, alias);
+		case "title":
+			return terms.dialect.titleCondition(condition, alias);
+		case "time": {
+			const { column, index } = COLUMNS[condition.field];
+			const parameters = [bindable(condition.from ?? -(2n ** 63n)), bindable(condition.to ?? 2n ** 63n)];
+			return byIndex({ text: `c.${column} >= ? AND c.${column} < ?`, parameters }, index);
+		}
+		case "one_of": {
+			const { column, index } = COLUMNS[condition.field];
+			const { values } = condition;
+			return byIndex({ text: `c.${column} IN (${values.map(() => "?").join()})`, parameters: values }, index);
+		}
+		case "ids":
+			return byIndex({ text: terms.isIn("c.conversation_id"), parameters: [condition.ids] }, undefined);
+		case "cost": {
+			const { from = Number.NEGATIVE_INFINITY, to = Number.POSITIVE_INFINITY } = condition;
+			return byIndex({ text: "c.cost >= ? AND c.cost < ?", parameters: [from, to] }, "conversations_by_cost");
+		}
+		case "error": {
+			const test = { text: `c.has_error = ${condition.value ? "TRUE" : "FALSE"}`, parameters: [] };
+			return condition.value ? byIndex(test, "conversations_with_error", "c.sequence") : { test };
+		}
+		case "gaps": {
+			if (!condition.value) return { test: { text: "c.gap_count = 0", parameters: [] } };
+			const { before } = condition;
+			const test =
+				before === undefined
+					? { text: "c.gap_count > 0", parameters: [] }
+					: { text: "c.gap_count > 0 AND c.gaps_since < ?", parameters: [bindable(before)] };
+			return byIndex(test, "conversations_with_gaps", "c.sequence");
+		}
+	}
+}
+
+/** @param index undefined for one that SQLite chooses itself */
+function byIndex(test: Sql, index: string | undefined, sequence?: string): SqlCondition {
+	const from = index === undefined ? "conversations c" : `conversations c INDEXED BY ${index}`;
+	return { test, index: { from, join: "", where: test, sequence } };
+}
+
+/** Reads how many gaps a conversation with a record has. */
+function openGapsFrom(row: Row): OpenGaps | undefined {
+	const since = nullable(bigint, row.gaps_since);
+	return since === undefined ? undefined : { count: bigint(row.gap_count), since };
+}
+
+/**
+ * Reads a conversation as lists return it. Without a record, `summary` is null. The row needs `order_value`,
+ * `run_started_at`, `created_at`, `updated_at`, and the columns of
+ * {@link currentRecordFrom}, {@link originFrom} and {@link openGapsFrom} too.
+ */
+export function conversationFrom(
+	row: Row,
+	readText: ReadText,
+	activity: Activity | undefined,
+	record: StoredConversation["record"],
+	order: ListOrder = "updated",
+): StoredConversation {
+	const runStartedAt = nullable(bigint, row.run_started_at);
+	const error = shownError(activity, runStartedAt);
+	return {
+		conversationId: text(row.conversation_id),
+		sequence: bigint(row.sequence),
+		...(order === "updated" ? {} : { orderValue: orderValueOf(row.order_value) }),
+		summary: summaryFrom(
+			row,
+			withErrorSequence(encodeActivity(activity, runStartedAt, openGapsFrom(row)), error?.sequence),
+			originFrom(row, readText),
+		),
+		record: currentRecordFrom(row, activity, record),
+	};
+}
+
+function orderValueOf(value: unknown): bigint | number {
+	return typeof value === "number" ? value : bigint(value);
 }

@@ -6,11 +6,10 @@ import { fromMicroseconds } from "../record/json/scalars.ts";
 import { concatBytes, deltaWithLeaf, mergeDeltas, mergeProtected, withLeaf } from "../record/record-delta.ts";
 import { type Activity, encodeActivity, isOlderThanEvents, shownError } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
-import type { EventEffect, NewEvents, RecordState, RecordVersion } from "./event-batch.ts";
+import type { EventEffect, NewEvents, NewUpdate, RecordState, RecordVersion, StoredUpdate } from "./entries.ts";
 import type { OpenGaps } from "./gaps.ts";
 import { changeBetween, comparableTime, decide, orderTime } from "./ordering.ts";
-import type { StoredRecord } from "./stored-record.ts";
-import type { NewUpdate, StoredUpdate } from "./updates.ts";
+import type { StoredRecord } from "./values.ts";
 
 /** The state of a conversation with a record, from which its next update is derived. Every engine stores it. */
 export interface ConversationState

@@ -1,8 +1,7 @@
 import { ServiceError } from "../errors.ts";
 import type { ConversationState } from "./conversation-state.ts";
-import type { NewEvents } from "./event-batch.ts";
-import type { StoredRecord, Unreadable } from "./stored-record.ts";
-import type { AppendedUpdate, NewUpdate } from "./updates.ts";
+import type { AppendedUpdate, NewEvents, NewUpdate } from "./entries.ts";
+import type { StoredRecord, Unreadable } from "./values.ts";
 
 /**
  * Detects duplicates: a posted record that repeats the newest posted one of its conversation. Records with different

@@ -1,4 +1,6 @@
-import { forgetInUpdate, RELATED_COLUMNS } from "./erased-updates.ts";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { forgetInDelta, forgetInRecord } from "../record/record-relations.ts";
 import {
 	type Erased,
 	type EraseRequest,
@@ -9,10 +11,12 @@ import {
 	type UnreadableRelative,
 } from "./erasure.ts";
 import { eraseDeliveries } from "./forwarding.ts";
+import { packRecord, type RecordColumn, readOrUnreadable, unpackRecord } from "./record-column.ts";
 import { removeRefusedOf } from "./refused-posts.ts";
 import { meetsNow, removeEntriesOf } from "./remove.ts";
+import { packedColumnsFrom } from "./rows.ts";
 import type { Session } from "./session.ts";
-import { bigint, nullable, type Row, text } from "./values.ts";
+import { bigint, blob, nullable, type Row, text, type Unreadable } from "./values.ts";
 import { deriveConversations } from "./views/conversations.ts";
 import { lockView } from "./views/follow.ts";
 import { forgetUsage, settleUsage } from "./views/usage.ts";
@@ -205,4 +209,65 @@ async function forgetRelations(
 		await all(`DELETE FROM ${schema}children WHERE conversation_id = ? AND child = ?`, relative, key);
 	}
 	return unreadable;
+}
+
+/** Columns of an update `e` that {@link forgetInUpdate} reads. */
+export const RELATED_COLUMNS = "e.sequence, e.base_sequence, e.summary, e.record, e.unpacked_size, e.checksum";
+
+/** What becomes of an update that may name an erased conversation as its parent, its source or its child. */
+export interface RelatedUpdate {
+	readonly sequence: bigint;
+	/** What replaces its record and its encoded summary; undefined when they stay as they are. */
+	readonly forgotten: { readonly record: RecordColumn; readonly summary: Uint8Array } | undefined;
+	/** The part that stays because it cannot be read, if there is one. */
+	readonly unreadable: Unreadable | undefined;
+}
+
+/**
+ * Removes what an update says of a conversation: that it is the parent, the source of the fork, or a child.
+ *
+ * @param row with {@link RELATED_COLUMNS}
+ */
+export function forgetInUpdate(row: Row, conversationId: string): RelatedUpdate {
+	const before = { record: packedColumnsFrom(row, "record"), summary: blob(row.summary) };
+	const forget = nullable(bigint, row.base_sequence) === undefined ? forgetInRecord : forgetInDelta;
+	const record = readOrUnreadable(() => {
+		const bytes = forget(unpackRecord(before.record), conversationId);
+		return { after: bytes && packRecord(bytes) };
+	});
+	const summary = readOrUnreadable(() => ({ after: forgetInSummary(before.summary, (id) => id === conversationId) }));
+	const after = {
+		record: "after" in record ? record.after : undefined,
+		summary: "after" in summary ? summary.after : undefined,
+	};
+	const isForgotten = after.record !== undefined || after.summary !== undefined;
+	return {
+		sequence: bigint(row.sequence),
+		forgotten: isForgotten
+			? { record: after.record ?? before.record, summary: after.summary ?? before.summary }
+			: undefined,
+		unreadable: [record, summary].find((part) => "unreadable" in part),
+	};
+}
+
+/** Returns the ids of the conversations that an encoded summary names as the parent, and as the source of the fork. */
+export function relationsIn(summary: Uint8Array): string[] {
+	const { parentConversationId, forkedFromConversationId } = fromBinary(ConversationSummarySchema, summary);
+	return [parentConversationId, forkedFromConversationId].filter((id) => id !== undefined);
+}
+
+/** Removes conversations from an encoded summary. Returns undefined when it names none of them. */
+export function forgetInSummary(summary: Uint8Array, isForgotten: (id: string) => boolean): Uint8Array | undefined {
+	if (!relationsIn(summary).some(isForgotten)) return undefined;
+	const {
+		parentConversationId: parent,
+		forkedFromConversationId: source,
+		...others
+	} = fromBinary(ConversationSummarySchema, summary);
+	const kept = create(ConversationSummarySchema, {
+		...others,
+		...(parent === undefined || isForgotten(parent) ? {} : { parentConversationId: parent }),
+		...(source === undefined || isForgotten(source) ? {} : { forkedFromConversationId: source }),
+	});
+	return toBinary(ConversationSummarySchema, kept);
 }

@@ -1,7 +1,9 @@
 import { hash } from "node:crypto";
+import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { Condition } from "./condition.ts";
+import type { AppendedEvents, AppendedUpdate, StoredUpdate } from "./entries.ts";
 import type { Session, Value } from "./session.ts";
-import { bigint, bindable, nullable, type Row, text } from "./values.ts";
+import { bigint, bindable, nullable, type ReadText, type Row, text } from "./values.ts";
 
 /**
  * Erased conversations. Of an erased conversation the store keeps one row, without its id: it is the update that tells
@@ -81,7 +83,7 @@ export function erasureColumns({ idDigest: digest, sequence, owner, createdAt, e
  *
  * @param prefix prefix of the column names
  */
-export function erasureFrom(row: Row, readText: (value: unknown) => string, prefix = ""): Erasure {
+export function erasureFrom(row: Row, readText: ReadText, prefix = ""): Erasure {
 	return {
 		idDigest: text(row[`${prefix}id_digest`]),
 		sequence: bigint(row[`${prefix}sequence`]),
@@ -139,4 +141,54 @@ export async function listErasures(
 		limit,
 	);
 	return rows.map((row) => erasureFrom(row, readText));
+}
+
+/** Whether a record belongs to the life of its conversation that was erased. */
+export function isOfErased({ createdAt }: Erasure, recordCreatedAt: bigint | undefined): boolean {
+	return recordCreatedAt === undefined || recordCreatedAt <= createdAt;
+}
+
+/** Result of a post of a record that is not stored because its conversation was erased. */
+export function erasedPost({ sequence }: Erasure): AppendedUpdate {
+	return { sequence, duplicate: true, change: UpdateChange.ERASED, current: false, hasUnappliedEvents: false };
+}
+
+/** Result of a post of events that are not stored because their conversation was erased. */
+export const ERASED_EVENTS: AppendedEvents = { stored: 0, newest: 0n, updateSequence: undefined };
+
+/** Returns the update that tells of an erasure. It has no summary and no record. */
+function updateOf({ idDigest: conversationId, sequence, owner, erasedAt }: Erasure): StoredUpdate {
+	return {
+		conversationId,
+		sequence,
+		owner,
+		receivedAt: erasedAt,
+		change: UpdateChange.ERASED,
+		current: false,
+		origin: UpdateOrigin.UNSPECIFIED,
+		previousSequence: undefined,
+		sender: undefined,
+		summary: new Uint8Array(),
+		record: undefined,
+	};
+}
+
+/**
+ * Adds the updates of erasures to a page of updates.
+ *
+ * @param page updates in order of their sequences
+ * @param isCut whether the page ended before the last update that the query asked for
+ * @param erasures of the same snapshot as the page, in order of their sequences, from after the position at which it begins
+ * @param limit maximum number of updates of the result
+ */
+export function withErasures(
+	page: readonly StoredUpdate[],
+	isCut: boolean,
+	erasures: readonly Erasure[],
+	limit: number,
+): StoredUpdate[] {
+	const last = page.at(-1)?.sequence;
+	const within = erasures.filter(({ sequence }) => !isCut || last === undefined || sequence < last);
+	if (within.length === 0) return [...page];
+	return [...page, ...within.map(updateOf)].sort((a, b) => (a.sequence < b.sequence ? -1 : 1)).slice(0, limit);
 }

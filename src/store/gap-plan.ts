@@ -1,6 +1,5 @@
 import type { Activity } from "./activity.ts";
-import type { NewEvents } from "./event-batch.ts";
-import type { NewEvent } from "./events.ts";
+import type { NewEvent, NewEvents, NewUpdate } from "./entries.ts";
 import {
 	eventKey,
 	type FirstState,
@@ -12,7 +11,6 @@ import {
 	openGaps,
 } from "./gaps.ts";
 import type { KnownConversation, Planning } from "./group.ts";
-import type { NewUpdate } from "./updates.ts";
 
 /** Which gaps of a conversation an append opens and closes. */
 

@@ -2,7 +2,7 @@ import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_
 import { readMembers } from "../record/record-delta.ts";
 import type { Session } from "./session.ts";
 import { tableOf } from "./tables.ts";
-import { bigint, nullable, type Row, text } from "./values.ts";
+import { bigint, nullable, type ReadText, type Row, text } from "./values.ts";
 import { markChanged } from "./views/follow.ts";
 
 /**
@@ -158,7 +158,7 @@ export function gapsSql(schema: string, test: string): string {
 }
 
 /** Reads the gaps of one conversation from rows of {@link gapsSql}. */
-export function gapsOf(rows: readonly Row[], conversationId: string, readText: (value: unknown) => string): Gaps {
+export function gapsOf(rows: readonly Row[], conversationId: string, readText: ReadText): Gaps {
 	const gaps = new Map<string, Gap>();
 	for (const row of rows) {
 		if (row.conversation_id !== conversationId) continue;
@@ -169,7 +169,7 @@ export function gapsOf(rows: readonly Row[], conversationId: string, readText: (
 }
 
 /** Reads a gap from its row. A row without the column `refused_owner` has no owner. */
-export function gapFrom(row: Row, readText: (value: unknown) => string): Gap {
+export function gapFrom(row: Row, readText: ReadText): Gap {
 	const kind = gapKinds.find((known) => known === row.kind);
 	if (kind === undefined) throw new Error("a gap has an unknown kind");
 	const owner = nullable(text, row.refused_owner ?? null);
@@ -187,7 +187,7 @@ export function gapFrom(row: Row, readText: (value: unknown) => string): Gap {
  *
  * @returns them by kind and by what is missing
  */
-export function gapsFrom(json: unknown, readText: (value: unknown) => string): Gap[] {
+export function gapsFrom(json: unknown, readText: ReadText): Gap[] {
 	const rows: unknown = JSON.parse(text(json));
 	if (!Array.isArray(rows)) throw new Error("gaps are not a list");
 	return rows

@@ -27,9 +27,8 @@ import {
 	type GroupRequest,
 	type PossibleDuplicate,
 } from "./duplicates.ts";
-import { ERASED_EVENTS, erasedPost, isOfErased } from "./erased-updates.ts";
-import type { AppendedEvents, EventEffect, NewEvents } from "./event-batch.ts";
-import type { NewEvent } from "./events.ts";
+import type { AppendedEvents, AppendedUpdate, EventEffect, NewEvent, NewEvents, NewUpdate } from "./entries.ts";
+import { ERASED_EVENTS, erasedPost, isOfErased } from "./erasure.ts";
 import {
 	closeGap,
 	firstStateOf,
@@ -45,8 +44,7 @@ import type { KnownConversation, Planning, WrittenGroup } from "./group.ts";
 import { mayPost, originOf, ownerRefusal, type Poster } from "./owners.ts";
 import { CountedPosts } from "./senders.ts";
 import type { NewestSequences } from "./sequence-log.ts";
-import type { StoredRecord } from "./stored-record.ts";
-import type { AppendedUpdate, NewUpdate } from "./updates.ts";
+import type { StoredRecord } from "./values.ts";
 
 /**
  * Decides what a group of appends changes. An engine begins a transaction, reads what `groupQuery` asks for, plans

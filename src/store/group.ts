@@ -2,12 +2,12 @@ import type { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { Activity } from "./activity.ts";
 import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
 import type { GroupRequest, StoredPost } from "./duplicates.ts";
+import type { NewEvent } from "./entries.ts";
 import type { Erasure } from "./erasure.ts";
-import type { NewEvent } from "./events.ts";
 import { type Gaps, leafOfRecord, type MissingEvents, type WrittenGaps } from "./gaps.ts";
 import type { ConversationOrigin, RemovedOrigin } from "./owners.ts";
 import type { CountedPosts } from "./senders.ts";
-import type { StoredRecord, Unreadable } from "./stored-record.ts";
+import type { StoredRecord, Unreadable } from "./values.ts";
 
 /** What an engine reads before it plans a group. */
 export interface GroupQuery {

@@ -3,10 +3,10 @@ import { countWithoutSender } from "./assign-owner.ts";
 import { auditReads, auditWrites } from "./audit.ts";
 import { budgetReads, budgetWrites } from "./budgets.ts";
 import { compactStep, findTexts } from "./compaction.ts";
+import { countConversations, listConversations } from "./conversation-lists.ts";
 import { findErasures } from "./erasure.ts";
 import { forwardingReads, forwardingWrites, REPEATABLE_WRITES } from "./forwarding.ts";
 import { listGaps } from "./gaps.ts";
-import { countConversations, listConversations } from "./list-conversations.ts";
 import { getOrigin } from "./owners.ts";
 import {
 	getRecordState,
@@ -33,7 +33,7 @@ import type { LogListener, LogTable } from "./sequence-log.ts";
 import type { Calls, RepackedRange, Session } from "./session.ts";
 import type { Store } from "./store.ts";
 import { getUsageRange, listModelUsage, listUsageTotals, listUsedPeriods, reportUsage } from "./usage-report.ts";
-import { listViews, ofViews, type WaitForViews } from "./views/read-view.ts";
+import { listViews, ofViews, type WaitForViews } from "./views/follow.ts";
 
 /** The operations of a store that are written once for both engines. Each runs in a transaction of its own. */
 

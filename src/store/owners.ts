@@ -1,5 +1,4 @@
 import { ServiceError } from "../errors.ts";
-import type { Erasure } from "./erasure.ts";
 import type { Session } from "./session.ts";
 import { nullable } from "./values.ts";
 
@@ -36,7 +35,7 @@ export function originOf({
 }: {
 	readonly origin: ConversationOrigin | undefined;
 	readonly removed: RemovedOrigin | undefined;
-	readonly erasure: Pick<Erasure, "owner"> | undefined;
+	readonly erasure: { readonly owner: string | undefined } | undefined;
 }): ConversationOrigin | undefined {
 	if (origin !== undefined) return origin;
 	if (removed !== undefined) return { sender: removed.sender || undefined, owner: removed.owner || undefined };

@@ -1,10 +1,8 @@
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
-import { allOf } from "./condition-sql.ts";
-import { withErasures } from "./erased-updates.ts";
-import { listErasures } from "./erasure.ts";
-import type { RecordState } from "./event-batch.ts";
-import { BLOCK_BITS, type EventCondition, timeRangeOf } from "./event-condition.ts";
-import type { EventQuery, StoredEvent } from "./events.ts";
+import { BLOCK_BITS, type EventCondition, timeRangeOf } from "./condition.ts";
+import { allOf } from "./conversation-lists.ts";
+import type { EventQuery, RecordState, StoredEvent, StoredUpdate, UpdateQuery } from "./entries.ts";
+import { listErasures, withErasures } from "./erasure.ts";
 import {
 	ACTIVITY_COLUMNS,
 	currentRecordFrom,
@@ -17,7 +15,6 @@ import {
 import type { LogTable, RangeQuery, SequenceRange } from "./sequence-log.ts";
 import type { Session, Sql, Value } from "./session.ts";
 import { tableOf } from "./tables.ts";
-import type { StoredUpdate, UpdateQuery } from "./updates.ts";
 import { bigint, bindable, integer, nullable, text } from "./values.ts";
 
 /** Reads of the logs of updates and events, and of the current record of a conversation. */

@@ -9,10 +9,8 @@ import {
 	zstdCompressSync,
 	zstdDecompressSync,
 } from "node:zlib";
-import type { NewEvents } from "./event-batch.ts";
-import type { NewEvent } from "./events.ts";
-import type { Unreadable } from "./stored-record.ts";
-import { text } from "./values.ts";
+import type { NewEvent, NewEvents } from "./entries.ts";
+import { text, type Unreadable } from "./values.ts";
 
 /**
  * Size in bytes from which records are compressed with zstd (RFC 8878). For these, compression takes less time than

@@ -1,8 +1,7 @@
 import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
 import type { Condition } from "./condition.ts";
-import { meetingQuery } from "./erased-updates.ts";
+import { listConversations, meetingQuery } from "./conversation-lists.ts";
 import { closeGap, removeOldGaps } from "./gaps.ts";
-import { listConversations } from "./list-conversations.ts";
 import type { Due, PrunableQuery, PrunableUpdates, RemovalBounds, RemovedConversation } from "./pruner.ts";
 import type { LogTable } from "./sequence-log.ts";
 import type { Columns, Session, Value } from "./session.ts";

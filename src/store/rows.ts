@@ -3,29 +3,32 @@ import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import { concatBytes, withLeaf } from "../record/record-delta.ts";
-import { type Activity, encodeActivity, encodeErrorSequence, leafOver, shownError } from "./activity.ts";
-import { errorFrom, errorJson } from "./activity-facts.ts";
-import type { ListOrder } from "./condition.ts";
-import type { StoredConversation } from "./conversation-lists.ts";
+import type { Amounts, UsageRow } from "../usage/ledger.ts";
+import { type Activity, encodeErrorSequence, type LastError, leafOver } from "./activity.ts";
 import { type ConversationState, revisionOf } from "./conversation-state.ts";
-import type { RecordState } from "./event-batch.ts";
-import type { ProtectedEvent, StoredEvent } from "./events.ts";
-import type { OpenGaps } from "./gaps.ts";
+import type { ProtectedEvent, RecordState, StoredEvent, StoredUpdate } from "./entries.ts";
 import type { Head } from "./group.ts";
 import type { ConversationOrigin } from "./owners.ts";
 import { type RecordColumn, readOrUnreadable, unpackerOf, unpackRecord, unpackSecrets } from "./record-column.ts";
-import type { StoredRecord, Unreadable } from "./stored-record.ts";
+import type { Columns } from "./session.ts";
 import type { EventRow, PrunedRow, UpdateRow } from "./stored-rows.ts";
-import type { StoredUpdate } from "./updates.ts";
-import { bigint, blob, boolean, integer, nullable, type Row, text } from "./values.ts";
+import {
+	bigint,
+	blob,
+	boolean,
+	integer,
+	nullable,
+	type ReadText,
+	type Row,
+	type StoredRecord,
+	text,
+	type Unreadable,
+} from "./values.ts";
 
 /**
  * Reads and makes rows whose columns have the same names in every engine. An engine that encodes texts passes a function that
  * decodes them.
  */
-
-/** Reads a text column, in the engine's encoding. */
-type ReadText = (value: unknown) => string;
 
 /**
  * Reads the columns of a packed record or event text, without decompressing it.
@@ -152,7 +155,7 @@ function updateColumnsFrom(row: Row, readText: ReadText): Omit<StoredUpdate, "su
 /** Reads an update as reads return it. The row has the conversation's origin as `first_sender` and `owner`. */
 export function updateFrom(row: Row, readText: ReadText, record: StoredUpdate["record"]): StoredUpdate {
 	const origin = { sender: nullable(readText, row.first_sender), owner: nullable(readText, row.owner) };
-	const summary = summaryOf(row, activityFieldsOf(row), origin);
+	const summary = summaryFrom(row, activityFieldsOf(row), origin);
 	return { ...updateColumnsFrom(row, readText), owner: origin.owner, summary, record };
 }
 
@@ -172,43 +175,6 @@ export function updateRowFrom(row: Row, readText: ReadText): UpdateRow {
 	};
 }
 
-/** Reads how many gaps a conversation with a record has. */
-function openGapsFrom(row: Row): OpenGaps | undefined {
-	const since = nullable(bigint, row.gaps_since);
-	return since === undefined ? undefined : { count: bigint(row.gap_count), since };
-}
-
-/**
- * Reads a conversation as lists return it. Without a record, `summary` is null. The row needs `order_value`,
- * `run_started_at`, `created_at`, `updated_at`, and the columns of
- * {@link currentRecordFrom}, {@link originFrom} and {@link openGapsFrom} too.
- */
-export function conversationFrom(
-	row: Row,
-	readText: ReadText,
-	activity: Activity | undefined,
-	record: StoredConversation["record"],
-	order: ListOrder = "updated",
-): StoredConversation {
-	const runStartedAt = nullable(bigint, row.run_started_at);
-	const error = shownError(activity, runStartedAt);
-	return {
-		conversationId: text(row.conversation_id),
-		sequence: bigint(row.sequence),
-		...(order === "updated" ? {} : { orderValue: orderValueOf(row.order_value) }),
-		summary: summaryOf(
-			row,
-			withErrorSequence(encodeActivity(activity, runStartedAt, openGapsFrom(row)), error?.sequence),
-			originFrom(row, readText),
-		),
-		record: currentRecordFrom(row, activity, record),
-	};
-}
-
-function orderValueOf(value: unknown): bigint | number {
-	return typeof value === "number" ? value : bigint(value);
-}
-
 /** Returns a current record with the leaf from events. The row needs the conversation's `status` and `posted_at`. */
 export function currentRecordFrom(
 	row: Row,
@@ -221,7 +187,7 @@ export function currentRecordFrom(
 }
 
 /** Reads a summary and adds the fields of the activity and of the origin, in an ArrayBuffer of its own. */
-function summaryOf(row: Row, activity: Uint8Array | undefined, origin: ConversationOrigin): Uint8Array {
+export function summaryFrom(row: Row, activity: Uint8Array | undefined, origin: ConversationOrigin): Uint8Array {
 	const summary = row.summary === null ? encodeWithoutRecord(row) : blob(row.summary);
 	return concatBytes([summary, ...(activity === undefined ? [] : [activity]), encodeOrigin(origin)]);
 }
@@ -404,4 +370,82 @@ export function activityColumns(conversationId: string, activity: Activity) {
 /** Returns the columns that tell who posted a conversation first. A row that is written again keeps its own. */
 export function originColumns({ sender, owner }: ConversationOrigin) {
 	return { sender: sender ?? null, owner: owner ?? null };
+}
+
+/** Names of the columns with amounts, in the order of AMOUNTS. */
+export const AMOUNT_COLUMNS = [
+	"cost",
+	"prompt_tokens",
+	"completion_tokens",
+	"cache_read_tokens",
+	"cache_write_tokens",
+	"reasoning_tokens",
+	"calls",
+] as const;
+
+/** Length of the periods of the sums of all time: beyond every time, before or after the Unix epoch. */
+export const ALL_TIME = 2n ** 32n;
+/** Lengths of the periods of sums: a quarter of an hour, an hour, a day from midnight to midnight UTC, and all time. */
+export const PERIODS = [1n, 4n, 96n, ALL_TIME] as const;
+
+/** Returns the start of the period of some quarters of an hour that has a quarter. */
+export function periodStart(quarter: bigint, length: bigint): bigint {
+	return quarter - (((quarter % length) + length) % length);
+}
+
+export function amountColumns(amounts: Amounts): Record<(typeof AMOUNT_COLUMNS)[number], bigint> {
+	return {
+		cost: amounts.cost,
+		prompt_tokens: amounts.promptTokens,
+		completion_tokens: amounts.completionTokens,
+		cache_read_tokens: amounts.cacheReadTokens,
+		cache_write_tokens: amounts.cacheWriteTokens,
+		reasoning_tokens: amounts.reasoningTokens,
+		calls: amounts.calls,
+	};
+}
+
+/** Reads the columns with amounts. */
+export function amountsFrom(row: Row): Amounts {
+	return {
+		cost: bigint(row.cost),
+		promptTokens: bigint(row.prompt_tokens),
+		completionTokens: bigint(row.completion_tokens),
+		cacheReadTokens: bigint(row.cache_read_tokens),
+		cacheWriteTokens: bigint(row.cache_write_tokens),
+		reasoningTokens: bigint(row.reasoning_tokens),
+		calls: bigint(row.calls),
+	};
+}
+
+/** Returns the columns of usage_ledger of a row, without the conversation. */
+export function ledgerColumns({ quarter, model, usageId, agentKind, ...amounts }: UsageRow) {
+	return { quarter, model, usage_id: usageId, agent_kind: agentKind, ...amountColumns(amounts) } satisfies Columns;
+}
+
+/** Returns the value of the column `error`: code, kind, text, and whether a retry can succeed or null. */
+export function errorJson({ code, kind, text: detail, retryable = null }: ErrorOrNull): string {
+	return JSON.stringify([code, kind, detail, retryable]);
+}
+
+type ErrorOrNull = Omit<LastError, "retryable"> & { readonly retryable?: boolean | null | undefined };
+
+/**
+ * Reads the latest error of an activity.
+ *
+ * @param readText reads a text column, in the engine's encoding
+ */
+export function errorFrom(row: Row, readText: ReadText): LastError | undefined {
+	const json = nullable(readText, row.error);
+	if (json === undefined) return undefined;
+	const values: unknown = JSON.parse(json);
+	const [code, kind, detail, retryable]: unknown[] = Array.isArray(values) ? values : [];
+	return {
+		code: text(code),
+		kind: text(kind),
+		text: text(detail),
+		retryable: typeof retryable === "boolean" ? retryable : undefined,
+		at: bigint(row.error_at),
+		sequence: bigint(row.error_sequence),
+	};
 }

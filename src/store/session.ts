@@ -1,8 +1,7 @@
 import type { Condition, ListOrder } from "./condition.ts";
 import type { LogTable, NewestSequences } from "./sequence-log.ts";
-import type { StoredRecord, Unreadable } from "./stored-record.ts";
 import type { Engine, Table, TableName } from "./tables.ts";
-import type { Row } from "./values.ts";
+import type { Row, StoredRecord, Unreadable } from "./values.ts";
 
 /**
  * A value of a column or of a placeholder. A list of texts has ids of conversations, for {@link Terms.isIn}; texts that are

@@ -5,9 +5,18 @@ import type { budgetReads, budgetWrites } from "./budgets.ts";
 import type { CompactedStep, ReturnedSpace } from "./compaction.ts";
 import type { Condition } from "./condition.ts";
 import type { ConversationQuery, CountQuery, StoredConversation, StoredCounts } from "./conversation-lists.ts";
+import type {
+	AppendedEvents,
+	AppendedUpdate,
+	EventQuery,
+	NewEvents,
+	NewUpdate,
+	RecordState,
+	StoredEvent,
+	StoredUpdate,
+	UpdateQuery,
+} from "./entries.ts";
 import type { Erased, EraseRequest, Erasure } from "./erasure.ts";
-import type { AppendedEvents, NewEvents, RecordState } from "./event-batch.ts";
-import type { EventQuery, StoredEvent } from "./events.ts";
 import type { forwardingReads, forwardingWrites } from "./forwarding.ts";
 import type { Gap } from "./gaps.ts";
 import type { ConversationOrigin, OwnerAssignment } from "./owners.ts";
@@ -17,10 +26,8 @@ import type { NewRefusals, SenderFigures } from "./senders.ts";
 import type { SequenceLog } from "./sequence-log.ts";
 import type { Calls } from "./session.ts";
 import type { TextIndex } from "./text-index.ts";
-import type { AppendedUpdate, NewUpdate, StoredUpdate, UpdateQuery } from "./updates.ts";
 import type { ModelUsage, UsagePeriod, UsageQuery, UsageReport, UsageTotal, UsedPeriodsQuery } from "./usage-report.ts";
-import type { ViewName } from "./views/follow.ts";
-import type { ViewLag } from "./views/read-view.ts";
+import type { ViewLag, ViewName } from "./views/follow.ts";
 
 /**
  * The interface of the store. A store keeps two logs, each with its own sequence numbers: the updates of all

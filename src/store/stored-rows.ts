@@ -1,18 +1,19 @@
 import type { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { childrenIn } from "../record/record-relations.ts";
+import type { UsageRow } from "../usage/ledger.ts";
 import type { AccessKeyRow } from "./access-keys.ts";
 import type { Activity } from "./activity.ts";
 import type { AuditEntry } from "./audit.ts";
 import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
+import type { NewEvent, StoredUpdate, UpdateQuery } from "./entries.ts";
 import type { Erasure } from "./erasure.ts";
-import type { NewEvent } from "./events.ts";
 import type { Gap } from "./gaps.ts";
 import type { ConversationOrigin } from "./owners.ts";
 import { type RecordColumn, readOrUnreadable, unpackRecord } from "./record-column.ts";
 import type { RefusedPostRow } from "./refused-posts.ts";
 import type { SenderName, StoredSender } from "./senders.ts";
-import type { StoredRecord } from "./stored-record.ts";
-import type { UsageBaseline } from "./usage-rows.ts";
+import type { SequenceLog, SequenceRange } from "./sequence-log.ts";
+import type { StoredRecord } from "./values.ts";
 
 /**
  * The rows of a database in a form that every engine can read and write. Records and event texts are in the packed form
@@ -160,4 +161,138 @@ export const SENDER_KEY = "owner || '/' || sender";
 /** Returns the key that orders senders. The name of an owner has no slash. */
 function senderKey({ sender, owner }: SenderName): string {
 	return `${owner}/${sender}`;
+}
+
+/** How many rows of each kind a database has. */
+export type Counts = Readonly<Record<RowKind, number>>;
+
+/** The sequences of both logs, and the time of retention (see `Store.saveRetentionTime`). */
+export interface Ranges {
+	readonly updates: SequenceRange;
+	readonly events: SequenceRange;
+	readonly retentionTime: bigint | undefined;
+}
+
+/** Sequences after which an export begins. */
+export interface After {
+	readonly update: bigint;
+	readonly event: bigint;
+}
+
+/** The beginning of both logs. */
+export const BEGINNING: After = { update: 0n, event: 0n };
+
+/** Maximum number of rows that are read and written at once. */
+export const PAGE_ROWS = 1_000;
+/** Maximum number of bytes of the uncompressed records or texts of a page. A single row may exceed it. */
+export const PAGE_BYTES = 4 * 2 ** 20;
+
+/** A database that can be exported. All its methods see it as it was at one moment. */
+export interface ExportSource extends AsyncDisposable {
+	ranges(): Promise<Ranges>;
+	/** Counts the rows of each kind; of the updates, erasures and events only those after a sequence. */
+	counts(after: After): Promise<Counts>;
+	/**
+	 * Returns a page of rows of a kind in the order of their keys.
+	 *
+	 * @param after key after which the page begins; undefined for the first page
+	 * @returns at most {@link PAGE_ROWS} rows and about {@link PAGE_BYTES} bytes; none when there are no more
+	 */
+	rows<Kind extends RowKind>(kind: Kind, after: RowKey | undefined): Promise<readonly StoredRows[Kind][]>;
+	/** The store's read of updates, which returns whole records. */
+	readonly listUpdates: SequenceLog<StoredUpdate, UpdateQuery>["list"];
+}
+
+/** An empty database into which an export is imported. No service can open it before the import is finished. */
+export interface ImportTarget extends AsyncDisposable, Pick<ExportSource, "rows"> {
+	/**
+	 * Begins an import, or continues one that was interrupted.
+	 *
+	 * @param manifest first line of the export
+	 * @throws Error when the database holds anything but a part of this export
+	 */
+	begin(manifest: string): Promise<void>;
+	/** Returns the key of the last row of a kind; undefined when it has none. */
+	last(kind: RowKind): Promise<RowKey | undefined>;
+	/** Writes rows after the last one of a kind, in one transaction. */
+	write<Kind extends RowKind>(kind: Kind, rows: readonly StoredRows[Kind][]): Promise<void>;
+	/**
+	 * Turns the complete import into a database that a service can open.
+	 *
+	 * @throws Error when the database has other ranges or counts afterwards
+	 */
+	finish(ranges: Ranges, counts: Counts): Promise<void>;
+}
+
+/** Returns a count for each kind. */
+export function countsBy(count: (kind: RowKind) => number): Counts {
+	return {
+		conversation: count("conversation"),
+		activity: count("activity"),
+		update: count("update"),
+		event: count("event"),
+		usage: count("usage"),
+		prunedUpdates: count("prunedUpdates"),
+		prunedEvents: count("prunedEvents"),
+		gaps: count("gaps"),
+		accessKey: count("accessKey"),
+		sender: count("sender"),
+		refusedPost: count("refusedPost"),
+		erasure: count("erasure"),
+		audit: count("audit"),
+		endpoint: count("endpoint"),
+		budget: count("budget"),
+		notice: count("notice"),
+	};
+}
+
+/** @throws Error when a database does not have the wanted counts or ranges */
+export function requireContents(found: readonly [Ranges, Counts], wanted: readonly [Ranges, Counts]): void {
+	const [foundText, wantedText] = [found, wanted].map(describe);
+	if (foundText !== wantedText) throw new Error(`the database holds ${foundText}, expected ${wantedText}`);
+}
+
+function describe([{ updates, events, retentionTime }, counts]: readonly [Ranges, Counts]): string {
+	const range = ({ newest, prunedThrough, lastRemoval }: SequenceRange) => [newest, prunedThrough, lastRemoval];
+	return [...range(updates), ...range(events), retentionTime ?? "none", ...rowKinds.map((kind) => counts[kind])].join();
+}
+
+/**
+ * The usage of a conversation as versions before the view exported it. An import has it as the `ledger` of a baseline, in
+ * this JSON, until the view adopts it.
+ */
+export interface EarlierUsage {
+	readonly earlier: {
+		readonly state: { readonly ledger: string };
+		readonly rows: readonly {
+			readonly quarter: string;
+			readonly model: string;
+			readonly usageId: string;
+			readonly agentKind: string;
+			readonly cost: string;
+			readonly promptTokens: string;
+			readonly completionTokens: string;
+			readonly cacheReadTokens: string;
+			readonly cacheWriteTokens: string;
+			readonly reasoningTokens: string;
+			readonly calls: string;
+		}[];
+	};
+}
+
+/** With which the JSON of {@link EarlierUsage} begins, and no result of `formatSeen`. */
+export const EARLIER = '{"earlier":{"state"';
+
+/** The usage of a conversation that is kept when the view is reset. */
+export interface UsageBaseline {
+	/** A random one if the conversation was erased. */
+	readonly conversationId: string;
+	readonly sender: string;
+	readonly owner: string;
+	readonly source: string | undefined;
+	readonly lifeBeganAt: bigint | undefined;
+	/** The result of `formatSeen`; empty if the conversation was erased. */
+	readonly ledger: string;
+	/** Ordered by their keys. */
+	readonly rows: readonly UsageRow[];
 }

@@ -2,9 +2,9 @@ import { ServiceError } from "../errors.ts";
 import { AMOUNTS, type Amounts, COST_UNITS, sumOf } from "../usage/ledger.ts";
 import { nameOf } from "../usage/names.ts";
 import type { Condition } from "./condition.ts";
-import { allOf, conditionSql } from "./condition-sql.ts";
+import { allOf, conditionSql } from "./conversation-lists.ts";
+import { ALL_TIME, AMOUNT_COLUMNS, amountsFrom, PERIODS } from "./rows.ts";
 import { type Dialect, OVERFLOW, type Session, type Value } from "./session.ts";
-import { ALL_TIME, AMOUNT_COLUMNS, amountsFrom, PERIODS } from "./usage-rows.ts";
 import { bigint, boolean, integer, nullable, type Row, text } from "./values.ts";
 
 /**

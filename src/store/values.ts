@@ -1,6 +1,9 @@
 /** A row as a database driver returns it, with 64-bit integers as bigints. The functions below read its columns. */
 export type Row = Readonly<Record<string, unknown>>;
 
+/** Reads a text column, in the encoding of an engine. */
+export type ReadText = (value: unknown) => string;
+
 const MAX_INTEGER = 2n ** 63n - 1n;
 
 /** Reads a column of integers. */
@@ -58,4 +61,19 @@ export function bindable(value: bigint): bigint {
 /** As {@link bindable}, for a value that may be a floating-point number. */
 export function bindableNumber(value: bigint | number): bigint | number {
 	return typeof value === "bigint" ? bindable(value) : value;
+}
+
+/** An encoded record without secrets in plain text, and the versions of the rules that it was encoded by. */
+export interface StoredRecord {
+	readonly bytes: Uint8Array;
+	/** Version of the redaction rules, a safe integer; 0 when it holds ciphertexts, or parts of different versions. */
+	readonly redactionVersion: number;
+	/** Version of the schema, a safe integer; 0 when it holds parts of different versions. */
+	readonly schemaVersion: number;
+}
+
+/** Stands for a record or an event that cannot be read from the disk, or differs from what was written. */
+export interface Unreadable {
+	/** The engine's error message, for the log. */
+	readonly unreadable: string;
 }

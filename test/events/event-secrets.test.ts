@@ -8,7 +8,7 @@ import { RecordFormat } from "../../src/record/record-format.ts";
 import { isCiphertext } from "../../src/record/secrets/cipher.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { secretsForms } from "../../src/record/secrets/secret-walk.ts";
-import type { NewEvent, ProtectedEvent } from "../../src/store/events.ts";
+import type { NewEvent, ProtectedEvent } from "../../src/store/entries.ts";
 import { REDACTED } from "../../src/userinfo.ts";
 import { secretPlaces } from "../record/secrets/secret-places.ts";
 import { SECRET_MEMBERS } from "../support/canaries.ts";

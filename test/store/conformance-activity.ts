@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { beforeEach, describe, expect, it } from "vitest";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { toMicroseconds } from "../../src/record/json/scalars.ts";
-import type { NewEvent } from "../../src/store/events.ts";
+import type { NewEvent } from "../../src/store/entries.ts";
 import type { Store } from "../../src/store/store.ts";
 import { effect, event, stateUpdate, withActivity } from "./event-samples.ts";
 import { all, at, eventSteps } from "./event-steps.ts";

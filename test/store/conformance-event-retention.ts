@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { beforeEach, describe, expect, it } from "vitest";
+import type { AppendedUpdate } from "../../src/store/entries.ts";
 import type { Store } from "../../src/store/store.ts";
-import type { AppendedUpdate } from "../../src/store/updates.ts";
 import { appendEvents, batch, effect, event, withActivity } from "./event-samples.ts";
 import { all, at, decoded, emptyState, eventSteps } from "./event-steps.ts";
 import { bytes } from "./samples.ts";

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import fc from "fast-check";
 import { beforeEach, describe, expect, it } from "vitest";
-import { type EventCondition, eventMeets } from "../../src/store/event-condition.ts";
-import type { StoredEvent } from "../../src/store/events.ts";
+import { type EventCondition, eventMeets } from "../../src/store/condition.ts";
+import type { StoredEvent } from "../../src/store/entries.ts";
 import type { Store } from "../../src/store/store.ts";
 import { appendEvents, batch, effect, event, stateUpdate, storedEvent } from "./event-samples.ts";
 import { all, at, emptyState, eventSteps } from "./event-steps.ts";

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { beforeEach, describe, expect, it } from "vitest";
+import type { AppendedUpdate } from "../../src/store/entries.ts";
 import type { Store } from "../../src/store/store.ts";
-import type { AppendedUpdate } from "../../src/store/updates.ts";
 import { append, sample, stored } from "./samples.ts";
 
 /** Tests of listeners, of closing, and of the data after reopening. */

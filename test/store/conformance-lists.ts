@@ -5,8 +5,8 @@ import { beforeEach, describe, expect, it } from "vitest";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { type Condition, listOrders, microsecondsOf, orderedTokens, summaryMeets } from "../../src/store/condition.ts";
 import type { CountGroup, StoredConversation } from "../../src/store/conversation-lists.ts";
+import type { AppendedUpdate } from "../../src/store/entries.ts";
 import type { Store } from "../../src/store/store.ts";
-import type { AppendedUpdate } from "../../src/store/updates.ts";
 import { appendEvents, batch, event } from "./event-samples.ts";
 import {
 	append,

@@ -3,7 +3,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { beforeEach, describe, expect, it } from "vitest";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
-import type { NewEvent } from "../../src/store/events.ts";
+import type { NewEvent } from "../../src/store/entries.ts";
 import type { Store } from "../../src/store/store.ts";
 import { appendEvents, batch, effect, effectOf, event, record, stateUpdate, withActivity } from "./event-samples.ts";
 import { all, at, decoded, emptyState, eventSteps } from "./event-steps.ts";

@@ -2,7 +2,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
-import { forgetInUpdate } from "../../src/store/erased-updates.ts";
+import { forgetInUpdate } from "../../src/store/erase.ts";
 import { packRecord, unpackRecord } from "../../src/store/record-column.ts";
 import { record } from "./event-samples.ts";
 import { sample } from "./samples.ts";

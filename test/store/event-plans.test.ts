@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { DatabaseSync } from "node:sqlite";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import type { EventQuery } from "../../src/store/events.ts";
+import type { EventQuery } from "../../src/store/entries.ts";
 import { postgresSession } from "../../src/store/postgres/session.ts";
 import { listEvents } from "../../src/store/read-logs.ts";
 import { sqliteSession } from "../../src/store/sqlite/session.ts";

@@ -5,8 +5,7 @@ import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { CallSignal } from "../../src/call-signal.ts";
 import { fromMicroseconds } from "../../src/record/json/scalars.ts";
 import { encodeDelta } from "../../src/record/record-delta.ts";
-import type { AppendedEvents, EventEffect, NewEvents } from "../../src/store/event-batch.ts";
-import type { NewEvent, StoredEvent } from "../../src/store/events.ts";
+import type { AppendedEvents, EventEffect, NewEvent, NewEvents, StoredEvent } from "../../src/store/entries.ts";
 import type { Store } from "../../src/store/store.ts";
 import { bytes, type Columns, sample, start } from "./samples.ts";
 

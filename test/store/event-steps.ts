@@ -1,10 +1,9 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { expect } from "vitest";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import type { AppendedEvents, RecordState } from "../../src/store/event-batch.ts";
+import type { AppendedEvents, AppendedUpdate, RecordState } from "../../src/store/entries.ts";
 import type { Store } from "../../src/store/store.ts";
-import type { StoredRecord, Unreadable } from "../../src/store/stored-record.ts";
-import type { AppendedUpdate } from "../../src/store/updates.ts";
+import type { StoredRecord, Unreadable } from "../../src/store/values.ts";
 import { appendEvents, batch, record } from "./event-samples.ts";
 import { append, type Sample, sample, second, start } from "./samples.ts";
 

@@ -1,7 +1,7 @@
 import { DatabaseSync } from "node:sqlite";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { Condition, ListOrder } from "../../src/store/condition.ts";
-import { listConversations } from "../../src/store/list-conversations.ts";
+import { listConversations } from "../../src/store/conversation-lists.ts";
 import { postgresSession } from "../../src/store/postgres/session.ts";
 import { sqliteSession } from "../../src/store/sqlite/session.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";

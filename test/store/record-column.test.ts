@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { stringifyExactJson } from "../../src/record/json/exact-json.ts";
-import type { NewEvents } from "../../src/store/event-batch.ts";
+import type { NewEvents } from "../../src/store/entries.ts";
 import {
 	columnOfEvent,
 	packEvents,

@@ -8,9 +8,9 @@ import { statusNamed } from "../../src/conversations/read/filter.ts";
 import { fromMicroseconds } from "../../src/record/json/scalars.ts";
 import type { Condition } from "../../src/store/condition.ts";
 import type { StoredConversation } from "../../src/store/conversation-lists.ts";
+import type { AppendedUpdate, NewUpdate, StoredUpdate } from "../../src/store/entries.ts";
 import { orderTime } from "../../src/store/ordering.ts";
 import type { Store } from "../../src/store/store.ts";
-import type { AppendedUpdate, NewUpdate, StoredUpdate } from "../../src/store/updates.ts";
 
 /** A time of 2026 in microseconds since the Unix epoch. */
 export const start = 1_790_000_000_000_000n;

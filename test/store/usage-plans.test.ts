@@ -1,7 +1,7 @@
 import { DatabaseSync } from "node:sqlite";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Condition } from "../../src/store/condition.ts";
-import { listConversations } from "../../src/store/list-conversations.ts";
+import { listConversations } from "../../src/store/conversation-lists.ts";
 import type { Connections } from "../../src/store/postgres/connections.ts";
 import { postgresSession } from "../../src/store/postgres/session.ts";
 import type { Query } from "../../src/store/postgres/transaction.ts";

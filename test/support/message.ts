@@ -1,5 +1,4 @@
-import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
-import { isMessage } from "@bufbuild/protobuf";
+import { isMessage, type JsonObject, type JsonValue } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { toValue } from "../../src/record/json/free-form.ts";
 import { isJsonObject } from "../../src/record/json/json-value.ts";

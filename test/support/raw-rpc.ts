@@ -2,8 +2,7 @@ import { once } from "node:events";
 import { type ClientHttp2Session, connect } from "node:http2";
 import type { DescMethod } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
-import type { Endpoints } from "./clients.ts";
-import { rpcPath } from "./clients.ts";
+import { type Endpoints, rpcPath } from "./clients.ts";
 import { responseTo } from "./http2-lanes.ts";
 
 /** Protocols over which a test writes a unary request itself, well-formed or not. */

@@ -7,9 +7,9 @@ import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import { encodeSummary, summarize } from "../../record/summary.ts";
 import { decodeIngestRequest } from "../../record/validation/message-size.ts";
+import type { AppendedUpdate, NewUpdate } from "../../store/entries.ts";
 import { ownerRefusal, type Poster } from "../../store/owners.ts";
 import type { Store } from "../../store/store.ts";
-import type { AppendedUpdate, NewUpdate } from "../../store/updates.ts";
 import type { EventIngest } from "./event-ingest.ts";
 import type { GapLog } from "./gap-log.ts";
 

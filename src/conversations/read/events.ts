@@ -11,8 +11,8 @@ import { ServiceError } from "../../errors.ts";
 import { type EventFormat, toMessage } from "../../events/event-format.ts";
 import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
-import { type EventCondition, MAX_ID_LENGTH } from "../../store/event-condition.ts";
-import type { StoredEvent } from "../../store/events.ts";
+import { type EventCondition, MAX_ID_LENGTH } from "../../store/condition.ts";
+import type { StoredEvent } from "../../store/entries.ts";
 import type { Store } from "../../store/store.ts";
 import {
 	type EntryLog,

@@ -4,7 +4,7 @@ import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { Store } from "../../store/store.ts";
-import type { StoredRecord } from "../../store/stored-record.ts";
+import type { StoredRecord } from "../../store/values.ts";
 import { invalid, uuid } from "./filter.ts";
 import { type LargeRecords, type OnUnreadable, storedRecord, threadFor } from "./records.ts";
 

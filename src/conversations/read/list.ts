@@ -9,7 +9,7 @@ import { type Condition, hasCounts, type ListOrder } from "../../store/condition
 import type { ConversationQuery, StoredConversation } from "../../store/conversation-lists.ts";
 import { isSequence } from "../../store/conversation-state.ts";
 import type { Store } from "../../store/store.ts";
-import type { StoredRecord } from "../../store/stored-record.ts";
+import type { StoredRecord } from "../../store/values.ts";
 import { conditionsOf, invalid } from "./filter.ts";
 import { recordJson } from "./get.ts";
 import {

@@ -16,7 +16,7 @@ import type { ExactJson } from "../../record/json/json-value.ts";
 import { planMessage } from "../../record/plan/plan.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
-import type { StoredRecord, Unreadable } from "../../store/stored-record.ts";
+import type { StoredRecord, Unreadable } from "../../store/values.ts";
 
 /** A stored record with its update. */
 export interface RecordSource {

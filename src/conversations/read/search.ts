@@ -9,7 +9,7 @@ import { matchDocument, type Snippet } from "../../search/match.ts";
 import { indexQuery, isExact, parseQuery, type TextQuery } from "../../search/query.ts";
 import type { Condition } from "../../store/condition.ts";
 import type { StoredConversation } from "../../store/conversation-lists.ts";
-import type { StoredEvent } from "../../store/events.ts";
+import type { StoredEvent } from "../../store/entries.ts";
 import { type DocumentPosition, type DocumentQuery, type FoundDocument, newestFirst } from "../../store/text-index.ts";
 import { conditionsOf, invalid } from "./filter.ts";
 import { type ListScope, pageSize, readPageNumbers, writePageToken } from "./page.ts";

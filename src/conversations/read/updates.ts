@@ -18,8 +18,8 @@ import { planEnum } from "../../record/plan/plan.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
+import type { StoredUpdate } from "../../store/entries.ts";
 import type { Store } from "../../store/store.ts";
-import type { StoredUpdate } from "../../store/updates.ts";
 import {
 	type EntryLog,
 	type LogPage,

@@ -10,11 +10,9 @@ import {
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { UpdateChange, type UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
-import { summaryMeets } from "../../store/condition.ts";
-import { eventMeets } from "../../store/event-condition.ts";
-import type { StoredEvent } from "../../store/events.ts";
+import { eventMeets, summaryMeets } from "../../store/condition.ts";
+import type { StoredEvent, StoredUpdate } from "../../store/entries.ts";
 import type { Store } from "../../store/store.ts";
-import type { StoredUpdate } from "../../store/updates.ts";
 import { eventLog, updateLog } from "../read/entry-log.ts";
 import { type EventViews, eventConditionsOf, eventJson } from "../read/events.ts";
 import { conditionsOf, originOf } from "../read/filter.ts";

@@ -1,10 +1,16 @@
 import { isUtf8 } from "node:buffer";
 import { z } from "zod";
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
+import type { StoredUpdate } from "../entries.ts";
 import { gapKinds } from "../gaps.ts";
 import { packRecord, packText, type RecordColumn, readOrUnreadable, unpackRecord } from "../record-column.ts";
 import { postForms } from "../refused-posts.ts";
 import {
+	type After,
+	type Counts,
+	EARLIER,
+	type EarlierUsage,
+	type Ranges,
 	type RowKind,
 	rowKinds,
 	SETTING_TABLES,
@@ -13,9 +19,6 @@ import {
 	type StoredRows,
 } from "../stored-rows.ts";
 import { tableOf } from "../tables.ts";
-import type { StoredUpdate } from "../updates.ts";
-import { EARLIER, type EarlierUsage } from "../usage-rows.ts";
-import type { After, Counts, Ranges } from "./databases.ts";
 
 /**
  * The lines of an export. Each is a JSON object with one member, whose name says what the line is: first `manifest`, then

@@ -4,16 +4,19 @@ import { accessKeyColumns, accessKeyFrom } from "../access-keys.ts";
 import { auditColumns, auditFrom } from "../audit.ts";
 import { erasureColumns, erasureFrom } from "../erasure.ts";
 import { gapColumns, gapsFrom } from "../gaps.ts";
-import { listUpdates, writeRange } from "../read-logs.ts";
+import { listUpdates, readRange, writeRange } from "../read-logs.ts";
 import { unpackRecord } from "../record-column.ts";
 import { refusedColumns, refusedRowFrom } from "../refused-posts.ts";
-import { saveRetentionTime } from "../remove.ts";
+import { getRetentionTime, saveRetentionTime } from "../remove.ts";
 import {
+	AMOUNT_COLUMNS,
 	activityColumns,
 	activityFrom,
+	amountsFrom,
 	eventColumns,
 	eventRowFrom,
 	headColumns,
+	ledgerColumns,
 	originColumns,
 	originFrom,
 	packedColumnsFrom,
@@ -26,32 +29,29 @@ import { senderColumns, senderFrom } from "../senders.ts";
 import type { LogTable } from "../sequence-log.ts";
 import type { Columns, Session } from "../session.ts";
 import {
+	type After,
+	BEGINNING,
+	type Counts,
 	childrenOf,
+	countsBy,
+	type ExportSource,
+	PAGE_BYTES,
+	PAGE_ROWS,
 	type PrunedRow,
+	type Ranges,
 	type RowKey,
 	type RowKind,
+	requireContents,
 	rowKinds,
 	SENDER_KEY,
 	SETTING_TABLES,
 	type SettingKind,
 	type SettingRow,
 	type StoredRows,
+	type UsageBaseline,
 } from "../stored-rows.ts";
 import { tableOf } from "../tables.ts";
-import { baselineArray, baselineColumns, baselineFrom, ledgerColumns } from "../usage-rows.ts";
 import { bigint, blob, integer, nullable, type Row, text } from "../values.ts";
-import {
-	type After,
-	BEGINNING,
-	type Counts,
-	countsOf,
-	type ExportSource,
-	PAGE_BYTES,
-	PAGE_ROWS,
-	type Ranges,
-	readRanges,
-	requireContents,
-} from "./databases.ts";
 
 /** How the rows of a kind are read and written. */
 interface RowsOf<Stored> {
@@ -68,6 +68,15 @@ interface RowsOf<Stored> {
 	readonly read: (row: Row) => Stored;
 	/** @param rows at least one */
 	readonly write: (rows: readonly Stored[]) => Promise<void>;
+}
+
+/** Reads the sequences of both logs and the time of retention. */
+export async function readRanges(session: Session): Promise<Ranges> {
+	return {
+		updates: await readRange(session, { log: "updates" }),
+		events: await readRange(session, { log: "events" }),
+		retentionTime: await getRetentionTime(session),
+	};
 }
 
 /** Returns the reads of a source of which the session sees one state. */
@@ -153,7 +162,7 @@ export class DatabaseRows {
 			return `(SELECT count(*) FROM ${table} ${from === undefined ? "" : `WHERE ${key} > ${from}`}) AS "${kind}"`;
 		});
 		const [row = {}] = await this.#all(`SELECT ${counts.join()}`);
-		return countsOf(row);
+		return countsBy((kind) => integer(row[kind]));
 	}
 
 	/** Returns the key of the last row of a kind; undefined when there is none. */
@@ -386,4 +395,49 @@ function eventIdOf({ readText, storeKey }: Session, row: Row): string {
 	if (typeof whole !== "string" || storeKey(whole) !== row.event_id)
 		throw new Error(`the id of event ${bigint(row.sequence)} cannot be determined`);
 	return whole;
+}
+
+/** SQL for the columns of a row `l` of usage_ledger as {@link baselineFrom} reads them; `text` converts to a text. */
+export function baselineArray(text: (column: string) => string): string {
+	return ["quarter", "model", "usage_id", "agent_kind", ...AMOUNT_COLUMNS]
+		.map((name) => (AMOUNT_KEYS.has(name) ? text(`l.${name}`) : `l.${name}`))
+		.join();
+}
+
+const AMOUNT_KEYS = new Set<string>(["quarter", ...AMOUNT_COLUMNS]);
+
+/**
+ * Reads a baseline from the columns of usage_conversations, and `rows`: JSON text of an array of arrays with the columns of
+ * {@link baselineArray}.
+ */
+export function baselineFrom(row: Row, decode: (value: unknown) => string): UsageBaseline {
+	const rows: unknown = JSON.parse(text(row.rows));
+	if (!Array.isArray(rows)) throw new TypeError("the column does not hold a list of rows");
+	const keyed = rows.map(([quarter, model, usageId, agentKind, ...amounts]: readonly unknown[]) => {
+		const columns = AMOUNT_COLUMNS.map((name, n) => [name, BigInt(text(amounts[n]))]);
+		const read = {
+			...{
+				quarter: BigInt(text(quarter)),
+				model: decode(model),
+				usageId: decode(usageId),
+				agentKind: decode(agentKind),
+			},
+			...amountsFrom(Object.fromEntries(columns)),
+		};
+		return { read, key: JSON.stringify([Number(read.quarter), read.model, read.usageId, read.agentKind]) };
+	});
+	return {
+		conversationId: text(row.conversation_id),
+		sender: decode(row.sender),
+		owner: decode(row.owner),
+		source: nullable(text, row.source_id),
+		lifeBeganAt: nullable(bigint, row.life_began_at),
+		ledger: decode(row.ledger),
+		rows: keyed.sort((a, b) => (a.key < b.key ? -1 : 1)).map(({ read }) => read),
+	};
+}
+
+/** Returns the columns of usage_conversations of a baseline, without its ids. */
+export function baselineColumns({ sender, owner, source, lifeBeganAt, ledger }: UsageBaseline) {
+	return { sender, owner, source_id: source ?? null, life_began_at: lifeBeganAt ?? null, is_kept: true, ledger };
 }

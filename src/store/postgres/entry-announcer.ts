@@ -2,8 +2,7 @@ import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import { Announcer, type LogListener, type LogTable, type NewestSequences } from "../sequence-log.ts";
 import type { Connections } from "./connections.ts";
-import type { Positions } from "./log.ts";
-import { CHANNEL } from "./log.ts";
+import { CHANNEL, type Positions } from "./log.ts";
 
 /** Announces entries that this process appends, and from the first subscription on also those of other processes. */
 export class EntryAnnouncer {

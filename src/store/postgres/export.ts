@@ -1,8 +1,8 @@
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
-import { BEGINNING, type ExportSource, type ImportTarget, readRanges } from "../export/databases.ts";
-import { DatabaseRows, finishRows, sourceOf } from "../export/rows.ts";
+import { DatabaseRows, finishRows, readRanges, sourceOf } from "../export/rows.ts";
+import { BEGINNING, type ExportSource, type ImportTarget } from "../stored-rows.ts";
 import { text } from "../values.ts";
 import { adoptEarlierUsage } from "../views/usage.ts";
 import { followViews } from "../views/views.ts";

@@ -3,9 +3,8 @@ import type { ConversationState } from "../conversation-state.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { recordFrom, stateFrom } from "../rows.ts";
 import type { RecordReader as RecordReaderOfSession } from "../session.ts";
-import type { StoredRecord, Unreadable } from "../stored-record.ts";
 import { tableOf } from "../tables.ts";
-import { bigint, nullable, type Row, text } from "../values.ts";
+import { bigint, nullable, type Row, type StoredRecord, text, type Unreadable } from "../values.ts";
 import { decodeText } from "./stored-text.ts";
 
 /** Converts rows of the tables to the types that the rules of the store use. */

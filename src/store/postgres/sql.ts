@@ -1,4 +1,4 @@
-import { BLOCK_BITS } from "../event-condition.ts";
+import { BLOCK_BITS } from "../condition.ts";
 import { SCHEMA as SCHEMAS, SQL_TYPES } from "../schema.ts";
 import type { Columns, Sql as Fragment, Value } from "../session.ts";
 import { type ColumnType, type Table, tableOf } from "../tables.ts";

@@ -1,13 +1,15 @@
-import { EXAMINED_UPDATES, examinedUpdateFrom, foundTitles } from "../changed-titles.ts";
 import type { Condition } from "../condition.ts";
-import { conditionSql } from "../condition-sql.ts";
+import { conditionSql } from "../conversation-lists.ts";
 import { tableOf } from "../tables.ts";
 import {
 	CLAIM_SECONDS,
 	type DocumentPosition,
 	type DocumentQuery,
+	EXAMINED_UPDATES,
+	examinedUpdateFrom,
 	type FoundDocument,
 	type FoundTitles,
+	foundTitles,
 	type IndexProgress,
 	type IndexStep,
 	type IndexTerm,

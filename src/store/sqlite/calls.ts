@@ -1,6 +1,6 @@
 import type { CallSignal } from "../../call-signal.ts";
 import { compact, compactAll } from "../../memory.ts";
-import type { NewEvents } from "../event-batch.ts";
+import type { NewEvents } from "../entries.ts";
 
 /** The part of a {@link CallSignal} that can cross to a thread. */
 export interface SenderDeadline {

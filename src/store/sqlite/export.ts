@@ -1,7 +1,7 @@
 import { closeSync, existsSync, openSync, rmSync, statSync } from "node:fs";
 import type { DatabaseSync } from "node:sqlite";
-import type { ExportSource, ImportTarget } from "../export/databases.ts";
 import { DatabaseRows, finishRows, sourceOf } from "../export/rows.ts";
+import type { ExportSource, ImportTarget } from "../stored-rows.ts";
 import { text } from "../values.ts";
 import { adoptEarlierUsage } from "../views/usage.ts";
 import { followViews } from "../views/views.ts";

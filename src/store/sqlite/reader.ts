@@ -3,7 +3,7 @@ import { reads, viewReads } from "../operations.ts";
 import { findPrunable, firstReceivedSince } from "../remove.ts";
 import { callsOf, type Session } from "../session.ts";
 import type { DocumentQuery } from "../text-index.ts";
-import { ofViews, type ViewQuery } from "../views/read-view.ts";
+import { ofViews, type ViewQuery } from "../views/follow.ts";
 import { type DatabaseOptions, openForReading, transaction, transactionAsync } from "./database.ts";
 import { sqliteSession } from "./session.ts";
 import { Statements } from "./statements.ts";

@@ -3,8 +3,7 @@ import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { recordFrom } from "../rows.ts";
 import type { RecordReader as RecordReaderOfSession } from "../session.ts";
-import type { StoredRecord, Unreadable } from "../stored-record.ts";
-import { bigint, nullable, type Row } from "../values.ts";
+import { bigint, nullable, type Row, type StoredRecord, type Unreadable } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
 /** A record as it is stored: whole or a delta. */

@@ -1,6 +1,6 @@
 import type { SQLInputValue } from "node:sqlite";
 import type { Activity } from "../activity.ts";
-import { BLOCK_BITS } from "../event-condition.ts";
+import { BLOCK_BITS } from "../condition.ts";
 import type { Head } from "../group.ts";
 import type { ConversationOrigin } from "../owners.ts";
 import {

@@ -14,8 +14,7 @@ import { Pruner, type PruningEngine } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
 import { Announcer } from "../sequence-log.ts";
 import type { Store } from "../store.ts";
-import type { ViewPosition } from "../views/follow.ts";
-import { readView, type ViewAnswer, type ViewQuery, type WaitForViews } from "../views/read-view.ts";
+import { readView, type ViewAnswer, type ViewPosition, type ViewQuery, type WaitForViews } from "../views/follow.ts";
 import { bytesOfBatch, compactBatch } from "./calls.ts";
 import {
 	type DatabaseOptions,

@@ -1,11 +1,13 @@
-import { EXAMINED_UPDATES, examinedUpdateFrom, foundTitles } from "../changed-titles.ts";
 import type { Condition } from "../condition.ts";
-import { allOf, conditionSql } from "../condition-sql.ts";
+import { allOf, conditionSql } from "../conversation-lists.ts";
 import type { Sql } from "../session.ts";
 import {
 	type DocumentQuery,
+	EXAMINED_UPDATES,
+	examinedUpdateFrom,
 	type FoundDocument,
 	type FoundTitles,
+	foundTitles,
 	type IndexProgress,
 	type IndexStep,
 	type IndexTerm,

@@ -28,18 +28,10 @@ import { nameOf } from "../../usage/names.ts";
 import { microsecondsOf } from "../condition.ts";
 import { comparableTime } from "../ordering.ts";
 import { type RecordColumn, unpackRecord } from "../record-column.ts";
-import { packedColumnsFrom } from "../rows.ts";
+import { AMOUNT_COLUMNS, amountColumns, amountsFrom, PERIODS, packedColumnsFrom, periodStart } from "../rows.ts";
 import type { Change, Columns, Session } from "../session.ts";
+import { EARLIER, type EarlierUsage } from "../stored-rows.ts";
 import { type TableName, tableOf } from "../tables.ts";
-import {
-	AMOUNT_COLUMNS,
-	amountColumns,
-	amountsFrom,
-	EARLIER,
-	type EarlierUsage,
-	PERIODS,
-	periodStart,
-} from "../usage-rows.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "../values.ts";
 import { columnValue } from "./conversations.ts";
 import { type FollowedAhead, lockView, moveView, nextEntries, type ViewPosition } from "./follow.ts";

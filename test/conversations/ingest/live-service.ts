@@ -10,9 +10,9 @@ import type { ExactJson, ExactJsonObject } from "../../../src/record/json/json-v
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
 import type { IsSameRecord } from "../../../src/store/duplicates.ts";
+import type { StoredUpdate } from "../../../src/store/entries.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../../src/store/store.ts";
-import type { StoredUpdate } from "../../../src/store/updates.ts";
 import { TempFolder } from "../../support/temp.ts";
 
 const format = new RecordFormat();

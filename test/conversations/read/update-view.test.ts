@@ -11,7 +11,7 @@ import { ServiceError } from "../../../src/errors.ts";
 import { fromMicroseconds } from "../../../src/record/json/scalars.ts";
 import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
 import { summarize } from "../../../src/record/summary.ts";
-import type { StoredUpdate } from "../../../src/store/updates.ts";
+import type { StoredUpdate } from "../../../src/store/entries.ts";
 import { record } from "../../support/fixtures.ts";
 import { format, Reading } from "./reading.ts";
 

@@ -6,7 +6,7 @@ import {
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import type { WatchOptions } from "../../../src/conversations/watch/watch.ts";
 import { EventWatches, type EventWatchRequest } from "../../../src/conversations/watch/watches.ts";
-import type { EventQuery, StoredEvent } from "../../../src/store/events.ts";
+import type { EventQuery, StoredEvent } from "../../../src/store/entries.ts";
 import { event, Reading, refusal } from "../read/reading.ts";
 import { numbers, type Said, type SpiedLog, spyLog } from "./watching.ts";
 

@@ -10,7 +10,7 @@ import { UpdateChange, UpdateOrigin } from "../../../gen/conversations/v1/update
 import type { WatchOptions } from "../../../src/conversations/watch/watch.ts";
 import { UpdateWatches } from "../../../src/conversations/watch/watches.ts";
 import { ServiceError } from "../../../src/errors.ts";
-import type { StoredUpdate, UpdateQuery } from "../../../src/store/updates.ts";
+import type { StoredUpdate, UpdateQuery } from "../../../src/store/entries.ts";
 import { Reading, refusal } from "../read/reading.ts";
 import { numbers, type SpiedLog, spyLog, Watcher } from "./watching.ts";
 

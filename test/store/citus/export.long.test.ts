@@ -1,8 +1,7 @@
 import { expect, test } from "vitest";
 import { readConfig } from "../../../src/config/config.ts";
 import type { Database } from "../../../src/store/database.ts";
-import { exportLines } from "../../../src/store/export/export.ts";
-import { importStore } from "../../../src/store/export/import.ts";
+import { exportLines, importStore } from "../../../src/store/export/export.ts";
 import { migrateDatabase, openExportSource, openImportTarget, openStore } from "../../../src/store/open.ts";
 import { TempFolder } from "../../support/temp.ts";
 import { everything, fill } from "../export-samples.ts";
