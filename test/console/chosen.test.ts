@@ -1,5 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { scopes } from "../../src/access/keys.ts";
 import { object } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { DESKTOP, PHONE, TestBrowser } from "./browser.ts";
@@ -10,6 +11,7 @@ import { expectAccessible, goTo, visitWithKey } from "./visit.ts";
 
 const ERASER = "key-of-a-person-who-erases";
 const ADMIN = "key-of-a-person-who-makes-keys";
+const ROOT = "key-of-a-person-with-all-scopes";
 
 let browser: TestBrowser;
 let service: TestService;
@@ -17,7 +19,7 @@ let service: TestService;
 beforeAll(async () => {
 	browser = await TestBrowser.start();
 	service = await startTestService({
-		ACCESS_KEYS: `first:${KEY}:ingest+read,eraser:${ERASER}:read+erase,admin:${ADMIN}:read+keys`,
+		ACCESS_KEYS: `first:${KEY}:ingest+read,eraser:${ERASER}:read+erase,admin:${ADMIN}:read+keys,root:${ROOT}:${scopes.join("+")}`,
 	});
 	for (const sample of SAMPLES) await postSample(service.http, sample);
 });
@@ -153,6 +155,14 @@ test("the list is downloaded as CSV with its filter and in its order, all pages 
 	await page.context().close();
 });
 
+test("the page About offers all scopes that the key has, and says what they allow", async () => {
+	const { page } = await visitWithKey(browser, service.http, "#/about", {}, ROOT);
+	const offered = page.getByRole("group", { name: "Scopes" }).locator("label");
+	await expect.poll(() => offered.locator("code").allTextContents()).toEqual([...scopes]);
+	expect(await offered.locator(".muted").count()).toBe(scopes.length);
+	await page.context().close();
+});
+
 test("access keys are listed, made, shown once and revoked on the page About, with the scope keys only", async () => {
 	const { page: reader } = await visitWithKey(browser, service.http, "#/about");
 	await reader.getByText("This service").waitFor();
@@ -165,7 +175,7 @@ test("access keys are listed, made, shown once and revoked on the page About, wi
 	// Nobody can give away what they do not have.
 	expect(await page.getByRole("checkbox").count()).toBe(2);
 	await page.getByRole("button", { name: "Make" }).click();
-	const shown = page.locator(".made pre");
+	const shown = page.locator(".shown-once pre");
 	const key = (await shown.textContent()) ?? "";
 	expect(key).toHaveLength(43);
 	const asked = (of: string) =>

@@ -82,6 +82,47 @@ test.each([
 	},
 );
 
+test("an endpoint is edited and deleted in the console", async () => {
+	const { page, faults } = await visitWithKey(browser, service.http, "#/forwarding");
+	await page.getByLabel("Name").fill("short");
+	await page.getByLabel("Address").fill(receiver.url);
+	await page.getByLabel("Only conversations with").fill('{"tags": {"team": "a"}}');
+	await page.getByLabel("messages").check();
+	await page.getByRole("button", { name: "Create" }).click();
+	await page.getByRole("button", { name: "Done" }).click();
+	const shown = page.getByRole("region", { name: "short" });
+	await shown.getByRole("button", { name: "Edit" }).click();
+	await expect.poll(() => shown.getByLabel("Only conversations with").inputValue()).toBe('{"tags":{"team":"a"}}');
+	await shown.getByLabel("Only conversations with").fill('{"tags": 1}');
+	await shown.getByRole("button", { name: "Save" }).click();
+	await shown
+		.getByRole("alert")
+		.getByText(/^The filter: .*tags/)
+		.waitFor();
+	await shown.getByLabel("Only conversations with").fill("");
+	await shown.getByLabel("Form").selectOption("chat");
+	await shown.getByLabel("WAITING").uncheck();
+	await shown.getByLabel("GAP").check();
+	await shown.getByRole("button", { name: "Save" }).click();
+	await shown.getByText("It is changed.").waitFor();
+	const address = `${service.http}/api/v1/endpoints/short`;
+	const headers = { "X-Access-Token": KEY };
+	const { endpoint } = await (await fetch(address, { headers })).json();
+	expect(endpoint).toMatchObject({
+		...{ url: receiver.url, form: "chat", changes: ["FINISHED", "FAILED", "STUCK", "GAP"], include: ["messages"] },
+	});
+	expect(endpoint.filter).toMatchObject({ tags: {}, agent_kind: "" });
+	await shown.getByRole("button", { name: "Delete…" }).click();
+	await page
+		.getByRole("dialog", { name: "Delete the endpoint short for good" })
+		.getByRole("button", { name: "Delete" })
+		.click();
+	await shown.waitFor({ state: "detached" });
+	expect((await fetch(address, { headers })).status).toBe(404);
+	expect(faults).toEqual([]);
+	await page.context().close();
+});
+
 test("a key without the scope has no such page in its navigation", async () => {
 	const { page } = await visitWithKey(browser, service.http, "#/about", {}, READER);
 	await page.getByText("Point an agent server here").first().waitFor();

@@ -3,28 +3,34 @@ import { useEffect } from "preact/hooks";
 import { serviceInfo } from "./service.ts";
 import { accessKey } from "./session.ts";
 
-/** Scopes of the key of this tab; undefined until they are known. */
-const scopes = signal<ReadonlySet<string> | undefined>(undefined);
+interface Caller {
+	readonly scopes: ReadonlySet<string>;
+	/** Owner whose conversations the key sees; empty if it sees all. */
+	readonly owner: string;
+}
+
+/** Whose the key of this tab is; undefined until it is known. */
+const caller = signal<Caller | undefined>(undefined);
 
 effect(() => {
 	void accessKey.value;
-	scopes.value = undefined;
+	caller.value = undefined;
 });
 
-/** Milliseconds after which the scopes are asked for again. */
+/** Milliseconds after which the service is asked again. */
 const RETRY_AFTER = 2_000;
 
-/** Whether the key has a scope; false until it is known. The service decides again with each call. */
-export function useScope(scope: string): boolean {
+/** Returns whose the key of this tab is; undefined until it is known. */
+export function useCaller(): Caller | undefined {
 	const key = accessKey.value;
-	const isKnown = scopes.value !== undefined;
+	const isKnown = caller.value !== undefined;
 	useEffect(() => {
 		if (isKnown) return;
 		let timer: ReturnType<typeof setTimeout>;
 		const ask = (): void => {
 			serviceInfo.getServiceInfo({}).then(
-				({ callerScopes }) => {
-					if (accessKey.value === key) scopes.value = new Set(callerScopes);
+				({ callerScopes, callerOwner }) => {
+					if (accessKey.value === key) caller.value = { scopes: new Set(callerScopes), owner: callerOwner };
 				},
 				() => {
 					timer = setTimeout(ask, RETRY_AFTER);
@@ -34,5 +40,10 @@ export function useScope(scope: string): boolean {
 		ask();
 		return () => clearTimeout(timer);
 	}, [key, isKnown]);
-	return scopes.value?.has(scope) ?? false;
+	return caller.value;
+}
+
+/** Whether the key has a scope; false until it is known. The service decides again with each call. */
+export function useScope(scope: string): boolean {
+	return useCaller()?.scopes.has(scope) ?? false;
 }

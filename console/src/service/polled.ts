@@ -27,3 +27,30 @@ export function usePolled<Item>(read: () => Promise<readonly Item[]>, interval: 
 	}, []);
 	return { list, problem, load };
 }
+
+/** Number of items that {@link usePolledPages} adds each time. */
+const PAGE_SIZE = 20;
+
+/**
+ * As {@link usePolled}, for a list whose first items are the newest.
+ *
+ * @param read returns so many of the first items, and whether there are more
+ * @returns also what reads a page more, undefined when there is none
+ */
+export function usePolledPages<Item>(
+	read: (pageSize: number) => Promise<{ readonly items: readonly Item[]; readonly hasMore: boolean }>,
+	interval: number,
+) {
+	const pages = useSignal(1);
+	const hasMore = useSignal(false);
+	const polled = usePolled(async () => {
+		const page = await read(PAGE_SIZE * pages.value);
+		hasMore.value = page.hasMore;
+		return page.items;
+	}, interval);
+	const more = (): void => {
+		pages.value += 1;
+		void polled.load();
+	};
+	return { ...polled, more: hasMore.value ? more : undefined };
+}

@@ -1,9 +1,10 @@
 import { timestampFromDate } from "@bufbuild/protobuf/wkt";
 import { createClient } from "@connectrpc/connect";
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import { type AccessKey, AccessKeyService } from "../../../../gen/conversations/v1/access_key_service_pb.js";
-import { useCopy } from "../../parts/copy.ts";
+import { ColumnHeads } from "../../parts/column-heads.tsx";
+import { CheckFields, ChoiceField, ConfirmDialog, Refusal, ShownOnce, TextField } from "../../parts/fields.tsx";
 import { exactTime } from "../../parts/format.ts";
 import { ProblemLine } from "../../parts/notice.tsx";
 import { Ago, dateOf, now } from "../../parts/time.tsx";
@@ -11,17 +12,17 @@ import { type Problem, problemOf, transport } from "../../service/service.ts";
 
 const client = createClient(AccessKeyService, transport);
 
-/** Scopes that a key can have, with what they allow. */
-const SCOPES = {
-	ingest: "post conversations and events",
-	read: "read conversations, with secrets redacted",
-	secrets: "read secrets in plain text",
-	metrics: "read /metrics",
-	keys: "make and revoke keys",
-	erase: "erase conversations",
-} as const;
-type Scope = keyof typeof SCOPES;
-const SCOPE_NAMES: readonly Scope[] = ["ingest", "read", "secrets", "metrics", "keys", "erase"];
+/** What scopes allow. */
+const SCOPES: ReadonlyMap<string, string> = new Map([
+	["ingest", "post conversations and events"],
+	["read", "read conversations, with secrets redacted"],
+	["secrets", "read secrets in plain text"],
+	["metrics", "read /metrics"],
+	["keys", "make and revoke keys"],
+	["erase", "erase conversations"],
+	["forward", "manage endpoints and budgets"],
+	["pause", "make budgets that pause conversations"],
+]);
 
 /** How long a key can live, in days. */
 const LIVES: ReadonlyMap<string, string> = new Map([
@@ -31,6 +32,7 @@ const LIVES: ReadonlyMap<string, string> = new Map([
 	["", "for ever"],
 ]);
 const DAY = 86_400_000;
+const COLUMNS = ["Name", "Scopes", "Made", "Ends", "Last used", ""] as const;
 
 interface KeysProps {
 	/** Scopes of the caller, who can give away no others. */
@@ -62,15 +64,7 @@ export default function Keys({ scopes, owner }: KeysProps) {
 			{problem.value !== undefined && <ProblemLine problem={problem.value} retry={load} />}
 			<div class="scroll" role="region" aria-label="Access keys" tabIndex={0}>
 				<table class="wide">
-					<thead>
-						<tr>
-							{["Name", "Scopes", "Made", "Ends", "Last used", ""].map((title) => (
-								<th key={title} scope="col">
-									{title === "" ? <span class="visually-hidden">Action</span> : title}
-								</th>
-							))}
-						</tr>
-					</thead>
+					<ColumnHeads titles={COLUMNS} />
 					<tbody>
 						{keys.value.map((key) => (
 							<Line
@@ -85,15 +79,19 @@ export default function Keys({ scopes, owner }: KeysProps) {
 				</table>
 			</div>
 			{revoking.value !== undefined && (
-				<RevokeDialog
-					name={revoking.value}
+				<ConfirmDialog
+					title={`Revoke the key ${revoking.value} for good`}
+					action="Revoke"
+					act={() => client.revokeAccessKey({ name: revoking.value ?? "" })}
 					onClose={() => {
 						revoking.value = undefined;
 						load();
 					}}
-				/>
+				>
+					Requests with it are refused within seconds, and open watches end. It cannot be given back.
+				</ConfirmDialog>
 			)}
-			<NewKey scopes={SCOPE_NAMES.filter((name) => scopes.includes(name))} owner={owner} onMade={load} />
+			<NewKey scopes={new Map(scopes.map((name) => [name, SCOPES.get(name) ?? ""]))} owner={owner} onMade={load} />
 		</section>
 	);
 }
@@ -139,41 +137,9 @@ function Line({ of, revoke }: { readonly of: AccessKey; readonly revoke: () => v
 	);
 }
 
-function RevokeDialog({ name, onClose }: { readonly name: string; readonly onClose: () => void }) {
-	const dialog = useRef<HTMLDialogElement>(null);
-	const problem = useSignal("");
-	useEffect(() => dialog.current?.showModal(), []);
-	const revoke = (): void => {
-		client.revokeAccessKey({ name }).then(
-			() => dialog.current?.close(),
-			(error: unknown) => {
-				problem.value = problemOf(error).text;
-			},
-		);
-	};
-	return (
-		<dialog ref={dialog} aria-labelledby="revoke-title" onClose={onClose}>
-			<h2 id="revoke-title">Revoke the key {name} for good</h2>
-			<p>Requests with it are refused within seconds, and open watches end. It cannot be given back.</p>
-			{problem.value !== "" && (
-				<p class="problem-text" role="alert">
-					{problem.value}
-				</p>
-			)}
-			<p class="row">
-				<button type="button" class="danger" onClick={revoke}>
-					Revoke
-				</button>
-				<button type="button" onClick={() => dialog.current?.close()}>
-					Cancel
-				</button>
-			</p>
-		</dialog>
-	);
-}
-
 interface NewKeyProps {
-	readonly scopes: readonly Scope[];
+	/** Scopes that the caller can give, with what they allow. */
+	readonly scopes: ReadonlyMap<string, string>;
 	readonly owner: string;
 	readonly onMade: () => void;
 }
@@ -181,12 +147,11 @@ interface NewKeyProps {
 /** Makes a key, and shows it once. */
 function NewKey({ scopes, owner, onMade }: NewKeyProps) {
 	const name = useSignal("");
-	const chosen = useSignal<ReadonlySet<Scope>>(new Set(scopes.filter((scope) => scope === "read")));
+	const chosen = useSignal<ReadonlySet<string>>(new Set(scopes.has("read") ? ["read"] : []));
 	const keyOwner = useSignal("");
 	const life = useSignal("30");
 	const made = useSignal<{ readonly name: string; readonly key: string } | undefined>(undefined);
 	const problem = useSignal("");
-	const { said, copy } = useCopy();
 	const make = (): void => {
 		problem.value = "";
 		const expiresAt =
@@ -218,97 +183,26 @@ function NewKey({ scopes, owner, onMade }: NewKeyProps) {
 		>
 			<h3>Make a key</h3>
 			<p class="row">
-				<label class="row">
-					Name
-					<input
-						type="text"
-						required
-						autocomplete="off"
-						value={name.value}
-						onInput={(event) => {
-							name.value = event.currentTarget.value;
-						}}
-					/>
-				</label>
-				{owner === "" && (
-					<label class="row">
-						Owner
-						<input
-							type="text"
-							autocomplete="off"
-							placeholder="none: sees everything"
-							value={keyOwner.value}
-							onInput={(event) => {
-								keyOwner.value = event.currentTarget.value;
-							}}
-						/>
-					</label>
-				)}
-				<label class="row">
-					Lives
-					<select
-						value={life.value}
-						onChange={(event) => {
-							life.value = event.currentTarget.value;
-						}}
-					>
-						{[...LIVES].map(([days, words]) => (
-							<option key={days} value={days}>
-								{words}
-							</option>
-						))}
-					</select>
-				</label>
+				<TextField label="Name" text={name} required />
+				{owner === "" && <TextField label="Owner" text={keyOwner} placeholder="none: sees everything" />}
+				<ChoiceField label="Lives" chosen={life} options={LIVES} />
 			</p>
-			<fieldset>
-				<legend class="small muted">Scopes</legend>
-				{scopes.map((scope) => (
-					<label key={scope} class="scope">
-						<input
-							type="checkbox"
-							checked={chosen.value.has(scope)}
-							onChange={(event) => {
-								const next = new Set(chosen.value);
-								if (event.currentTarget.checked) next.add(scope);
-								else next.delete(scope);
-								chosen.value = next;
-							}}
-						/>
-						<code>{scope}</code> <span class="muted">{SCOPES[scope]}</span>
-					</label>
-				))}
-			</fieldset>
+			<CheckFields legend="Scopes" names={scopes} chosen={chosen} />
 			<p class="row">
 				<button type="submit" class="primary" disabled={chosen.value.size === 0}>
 					Make
 				</button>
-				{problem.value !== "" && (
-					<span class="problem-text" role="alert">
-						{problem.value}
-					</span>
-				)}
+				<Refusal text={problem.value} />
 			</p>
 			{made.value !== undefined && (
-				<div class="made" role="status">
-					<p>
-						The key <strong>{made.value.name}</strong>. It is shown only now; the service does not keep it.
-					</p>
-					<pre>{made.value.key}</pre>
-					<p class="row">
-						<button type="button" onClick={() => copy(made.value?.key ?? "")}>
-							Copy
-						</button>
-						<button
-							type="button"
-							onClick={() => {
-								made.value = undefined;
-							}}
-						>
-							Done
-						</button>
-						<span class="small muted">{said}</span>
-					</p>
-				</div>
+				<ShownOnce
+					text={made.value.key}
+					onDone={() => {
+						made.value = undefined;
+					}}
+				>
+					The key <strong>{made.value.name}</strong>. It is shown only now; the service does not keep it.
+				</ShownOnce>
 			)}
 		</form>
 	);

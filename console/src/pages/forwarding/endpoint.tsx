@@ -1,5 +1,4 @@
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
 import {
 	type Delivery,
 	DeliveryState,
@@ -7,16 +6,19 @@ import {
 	EndpointState,
 	ResumeFrom,
 } from "../../../../gen/conversations/v1/forwarding_service_pb.js";
+import { ColumnHeads } from "../../parts/column-heads.tsx";
+import { ConfirmDialog, TextField } from "../../parts/fields.tsx";
 import { ProblemLine } from "../../parts/notice.tsx";
 import { Ago } from "../../parts/time.tsx";
-import { type Problem, problemOf } from "../../service/service.ts";
-import { addressOf } from "../../shell/route.ts";
-import { client, Secret } from "./state.tsx";
+import { usePolledPages } from "../../service/polled.ts";
+import { problemOf } from "../../service/service.ts";
+import { addressOf, go } from "../../shell/route.ts";
+import { client } from "./client.ts";
+import { EditEndpoint, Secret } from "./form.tsx";
 
 /** Milliseconds between two reads of the deliveries. */
 const INTERVAL = 5_000;
-/** Number of deliveries that a page adds to the log. */
-const PAGE_SIZE = 20;
+const COLUMNS = ["Noticed", "Change", "Conversation", "State", "Tries", ""] as const;
 
 interface EndpointViewProps {
 	readonly endpoint: Endpoint;
@@ -27,28 +29,15 @@ interface EndpointViewProps {
 /** An endpoint, what can be done with it, and its deliveries with their tries. */
 export function EndpointView({ endpoint, onChange }: EndpointViewProps) {
 	const { name, owner, state, reason, position } = endpoint;
-	const deliveries = useSignal<readonly Delivery[]>([]);
-	const pages = useSignal(1);
-	const hasMore = useSignal(false);
-	const problem = useSignal<Problem | undefined>(undefined);
 	const said = useSignal("");
 	const secret = useSignal("");
 	const from = useSignal("");
-	const load = async (): Promise<void> => {
-		try {
-			const page = await client.listDeliveries({ name, owner, pageSize: PAGE_SIZE * pages.value });
-			deliveries.value = page.deliveries;
-			hasMore.value = page.nextPageToken !== "";
-			problem.value = undefined;
-		} catch (error) {
-			problem.value = problemOf(error);
-		}
-	};
-	useEffect(() => {
-		void load();
-		const timer = setInterval(() => void load(), INTERVAL);
-		return () => clearInterval(timer);
-	}, []);
+	const isEdited = useSignal(false);
+	const isDeleted = useSignal(false);
+	const { list, problem, load, more } = usePolledPages(async (pageSize) => {
+		const page = await client.listDeliveries({ name, owner, pageSize });
+		return { items: page.deliveries, hasMore: page.nextPageToken !== "" };
+	}, INTERVAL);
 	/** Does something with the endpoint, and says how it went. */
 	const act = (work: () => Promise<string>) => () => {
 		work()
@@ -114,7 +103,50 @@ export function EndpointView({ endpoint, onChange }: EndpointViewProps) {
 				<button type="button" onClick={rotate}>
 					New secret
 				</button>
+				<button
+					type="button"
+					aria-expanded={isEdited.value}
+					onClick={() => {
+						isEdited.value = !isEdited.value;
+					}}
+				>
+					Edit
+				</button>
+				<button
+					type="button"
+					onClick={() => {
+						isDeleted.value = true;
+					}}
+				>
+					Delete…
+				</button>
 			</p>
+			{isEdited.value && (
+				<EditEndpoint
+					endpoint={endpoint}
+					onSaved={() => {
+						isEdited.value = false;
+						said.value = "It is changed.";
+						onChange();
+					}}
+				/>
+			)}
+			{isDeleted.value && (
+				<ConfirmDialog
+					title={`Delete the endpoint ${name} for good`}
+					action="Delete"
+					act={async () => {
+						await client.deleteEndpoint({ name, owner });
+						go(addressOf(["forwarding"]));
+						onChange();
+					}}
+					onClose={() => {
+						isDeleted.value = false;
+					}}
+				>
+					It is told of nothing more. What waits for it and the log of its deliveries are removed.
+				</ConfirmDialog>
+			)}
 			<form
 				class="row"
 				onSubmit={(event) => {
@@ -122,45 +154,18 @@ export function EndpointView({ endpoint, onChange }: EndpointViewProps) {
 					replay();
 				}}
 			>
-				<label class="row">
-					Replay from sequence
-					<input
-						type="text"
-						inputMode="numeric"
-						pattern="[1-9][0-9]{0,17}"
-						required
-						value={from.value}
-						onInput={(event) => {
-							from.value = event.currentTarget.value;
-						}}
-					/>
-				</label>
+				<TextField label="Replay from sequence" text={from} inputMode="numeric" pattern="[1-9][0-9]{0,17}" required />
 				<button type="submit">Replay</button>
 			</form>
 			<p role="status">{said.value}</p>
-			{secret.value !== "" && (
-				<Secret
-					text={secret.value}
-					onDone={() => {
-						secret.value = "";
-					}}
-				/>
-			)}
+			<Secret shown={secret} />
 			<h3>Deliveries</h3>
 			{problem.value !== undefined && <ProblemLine problem={problem.value} retry={() => void load()} />}
 			<div class="scroll" role="region" aria-label="Deliveries" tabIndex={0}>
 				<table class="wide">
-					<thead>
-						<tr>
-							{["Noticed", "Change", "Conversation", "State", "Tries", ""].map((title) => (
-								<th key={title} scope="col">
-									{title === "" ? <span class="visually-hidden">Action</span> : title}
-								</th>
-							))}
-						</tr>
-					</thead>
+					<ColumnHeads titles={COLUMNS} />
 					<tbody>
-						{deliveries.value.map((delivery) => (
+						{list.value?.map((delivery) => (
 							<Line
 								key={delivery.id}
 								delivery={delivery}
@@ -173,14 +178,8 @@ export function EndpointView({ endpoint, onChange }: EndpointViewProps) {
 					</tbody>
 				</table>
 			</div>
-			{hasMore.value && (
-				<button
-					type="button"
-					onClick={() => {
-						pages.value += 1;
-						void load();
-					}}
-				>
+			{more && (
+				<button type="button" onClick={more}>
 					Older
 				</button>
 			)}

@@ -1,16 +1,15 @@
 import "./style.css";
-import { useSignal } from "@preact/signals";
 import { type Endpoint, EndpointState } from "../../../../gen/conversations/v1/forwarding_service_pb.js";
 import { ColumnHeads } from "../../parts/column-heads.tsx";
 import { full } from "../../parts/format.ts";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { Ago } from "../../parts/time.tsx";
 import { usePolled } from "../../service/polled.ts";
-import { problemOf } from "../../service/service.ts";
-import { addressOf, go, query } from "../../shell/route.ts";
+import { query } from "../../shell/route.ts";
 import { useTitle } from "../../shell/title.ts";
+import { client } from "./client.ts";
 import { EndpointView } from "./endpoint.tsx";
-import { client, Secret } from "./state.tsx";
+import { addressOfEndpoint, NewEndpoint } from "./form.tsx";
 
 /** Milliseconds between two reads of the endpoints. */
 const INTERVAL = 5_000;
@@ -62,8 +61,7 @@ function Line({ endpoint }: { readonly endpoint: Endpoint }) {
 	return (
 		<tr>
 			<th scope="row">
-				<a href={addressOf(["forwarding"], { endpoint: name, ...(owner === "" ? {} : { owner }) })}>{name}</a>{" "}
-				{owner !== "" && <span class="tag">{owner}</span>}
+				<a href={addressOfEndpoint(endpoint)}>{name}</a> {owner !== "" && <span class="tag">{owner}</span>}
 			</th>
 			<td class={state === EndpointState.DISABLED ? "error" : ""}>
 				{STATES[state]}
@@ -81,132 +79,5 @@ function Line({ endpoint }: { readonly endpoint: Endpoint }) {
 				<code>{url}</code>
 			</td>
 		</tr>
-	);
-}
-
-/** Changes that can be chosen, with whether they are at first. */
-const CHANGES: ReadonlyMap<string, boolean> = new Map([
-	...["FINISHED", "FAILED", "STUCK", "WAITING"].map((name) => [name, true] as const),
-	...["STARTED", "RUNNING", "PAUSED", "RESUMED", "DELETED", "UPDATED", "ERASED"].map((name) => [name, false] as const),
-	...["GAP", "BUDGET", "SILENT"].map((name) => [name, false] as const),
-]);
-
-/** Creates an endpoint, and shows its secret once. */
-function NewEndpoint({ onMade }: { readonly onMade: () => void }) {
-	const name = useSignal("");
-	const url = useSignal("");
-	const form = useSignal("plain");
-	const chosen = useSignal<ReadonlySet<string>>(
-		new Set([...CHANGES].flatMap(([one, isFirst]) => (isFirst ? one : []))),
-	);
-	const problem = useSignal("");
-	const secret = useSignal("");
-	const make = (): void => {
-		problem.value = "";
-		const request = { name: name.value.trim(), url: url.value.trim(), form: form.value, changes: [...chosen.value] };
-		client.createEndpoint(request).then(
-			(made) => {
-				secret.value = made.secret;
-				go(
-					addressOf(["forwarding"], {
-						endpoint: request.name,
-						...(made.endpoint?.owner ? { owner: made.endpoint.owner } : {}),
-					}),
-				);
-				name.value = "";
-				url.value = "";
-				onMade();
-			},
-			(error: unknown) => {
-				problem.value = problemOf(error).text;
-			},
-		);
-	};
-	return (
-		<form
-			class="card"
-			onSubmit={(event) => {
-				event.preventDefault();
-				make();
-			}}
-		>
-			<h2>New endpoint</h2>
-			<p class="row">
-				<label class="row">
-					Name
-					<input
-						type="text"
-						required
-						autocomplete="off"
-						value={name.value}
-						onInput={(event) => {
-							name.value = event.currentTarget.value;
-						}}
-					/>
-				</label>
-				<label class="row">
-					Address
-					<input
-						type="text"
-						required
-						autocomplete="off"
-						placeholder="https://"
-						value={url.value}
-						onInput={(event) => {
-							url.value = event.currentTarget.value;
-						}}
-					/>
-				</label>
-				<label class="row">
-					Form
-					<select
-						value={form.value}
-						onChange={(event) => {
-							form.value = event.currentTarget.value;
-						}}
-					>
-						{["plain", "cloudevents", "chat"].map((one) => (
-							<option key={one}>{one}</option>
-						))}
-					</select>
-				</label>
-			</p>
-			<fieldset class="changes">
-				<legend class="small muted">Told of</legend>
-				{[...CHANGES.keys()].map((one) => (
-					<label key={one}>
-						<input
-							type="checkbox"
-							checked={chosen.value.has(one)}
-							onChange={(event) => {
-								const next = new Set(chosen.value);
-								if (event.currentTarget.checked) next.add(one);
-								else next.delete(one);
-								chosen.value = next;
-							}}
-						/>
-						<code>{one}</code>
-					</label>
-				))}
-			</fieldset>
-			<p class="row">
-				<button type="submit" class="primary" disabled={chosen.value.size === 0}>
-					Create
-				</button>
-				{problem.value !== "" && (
-					<span class="problem-text" role="alert">
-						{problem.value}
-					</span>
-				)}
-			</p>
-			{secret.value !== "" && (
-				<Secret
-					text={secret.value}
-					onDone={() => {
-						secret.value = "";
-					}}
-				/>
-			)}
-		</form>
 	);
 }

@@ -1,69 +1,38 @@
-import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
 import type { RefusedPost } from "../../../../gen/conversations/v1/refused_post_service_pb.js";
+import { ColumnHeads } from "../../parts/column-heads.tsx";
 import { full } from "../../parts/format.ts";
 import { ProblemNotice } from "../../parts/notice.tsx";
 import { Ago } from "../../parts/time.tsx";
-import { type Problem, problemOf, refusedPosts } from "../../service/service.ts";
+import { usePolledPages } from "../../service/polled.ts";
+import { refusedPosts } from "../../service/service.ts";
 import { addressOf } from "../../shell/route.ts";
 
-/** Number of posts that a page adds to the list. */
-const PAGE_SIZE = 20;
 /** Number of reasons of a post that are shown. */
 const SHOWN_REASONS = 3;
 
 /** The posts that were refused, the newest first, and why. Shows nothing while there are none. */
 export function RefusedPosts({ interval }: { readonly interval: number }) {
-	const posts = useSignal<readonly RefusedPost[]>([]);
-	const next = useSignal("");
-	const pages = useSignal(1);
-	const problem = useSignal<Problem | undefined>(undefined);
-	const load = async (): Promise<void> => {
-		try {
-			const page = await refusedPosts.listRefusedPosts({ pageSize: PAGE_SIZE * pages.value });
-			posts.value = page.refusedPosts;
-			next.value = page.nextPageToken;
-			problem.value = undefined;
-		} catch (error) {
-			problem.value = problemOf(error);
-		}
-	};
-	useEffect(() => {
-		void load();
-		const timer = setInterval(() => void load(), interval);
-		return () => clearInterval(timer);
-	}, []);
+	const { list, problem, more } = usePolledPages(async (pageSize) => {
+		const page = await refusedPosts.listRefusedPosts({ pageSize });
+		return { items: page.refusedPosts, hasMore: page.nextPageToken !== "" };
+	}, interval);
 	if (problem.value !== undefined) return <ProblemNotice problem={problem.value} />;
-	if (posts.value.length === 0) return null;
+	if (list.value === undefined || list.value.length === 0) return null;
 	return (
 		<section aria-labelledby="refused-posts">
 			<h2 id="refused-posts">Refused posts</h2>
 			<div class="scroll" role="region" aria-label="Refused posts" tabIndex={0}>
 				<table class="card wide">
-					<thead>
-						<tr>
-							{["Time", "Sender", "Conversation", "Refusal", "Reasons"].map((title) => (
-								<th key={title} scope="col">
-									{title}
-								</th>
-							))}
-						</tr>
-					</thead>
+					<ColumnHeads titles={["Time", "Sender", "Conversation", "Refusal", "Reasons"]} />
 					<tbody>
-						{posts.value.map((post) => (
+						{list.value.map((post) => (
 							<Line key={post.id} post={post} />
 						))}
 					</tbody>
 				</table>
 			</div>
-			{next.value !== "" && (
-				<button
-					type="button"
-					onClick={() => {
-						pages.value += 1;
-						void load();
-					}}
-				>
+			{more && (
+				<button type="button" onClick={more}>
 					Older
 				</button>
 			)}
