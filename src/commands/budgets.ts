@@ -21,7 +21,7 @@ import { Budgets } from "../budgets/budgets.ts";
 import type { Config } from "../config/config.ts";
 import { ReportUsage } from "../conversations/read/report-usage.ts";
 import { visibleStore } from "../conversations/read/visible-store.ts";
-import { budgetMethods } from "../rpc/budget-methods.ts";
+import { budgetMethods } from "../rpc/admin-methods.ts";
 import { readRequest } from "../transports/reads/parameters.ts";
 import { callAsCommand } from "./admin.ts";
 import { filterOption } from "./filter-option.ts";

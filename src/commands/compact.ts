@@ -1,7 +1,7 @@
 import { ConversationSpaceService } from "../../gen/conversations/v1/conversation_space_service_pb.js";
 import type { Config } from "../config/config.ts";
 import { showProgress } from "../progress.ts";
-import { spaceMethods } from "../rpc/space-methods.ts";
+import { spaceMethods } from "../rpc/command-methods.ts";
 import { callAsCommand } from "./admin.ts";
 
 /** The commands `compact` and `views reset`. They are clients of `ConversationSpaceService`. */

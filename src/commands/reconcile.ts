@@ -12,7 +12,7 @@ import { reconcilerOf } from "../make-reconciler.ts";
 import { atMostEvery } from "../progress.ts";
 import { RecordFormat } from "../record/record-format.ts";
 import { RecordVault } from "../record/secrets/record-vault.ts";
-import { reconcileMethods } from "../rpc/reconcile-methods.ts";
+import { reconcileMethods } from "../rpc/command-methods.ts";
 import type { RpcMethod } from "../rpc/rpc-method.ts";
 import { callAsCommand, type OpenedStore, untilEnded } from "./admin.ts";
 

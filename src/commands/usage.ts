@@ -3,8 +3,8 @@ import {
 	type GetUsageRebuildResponse,
 } from "../../gen/conversations/v1/conversation_usage_service_pb.js";
 import type { Config } from "../config/config.ts";
+import { usageMethods } from "../rpc/command-methods.ts";
 import type { RpcMethod } from "../rpc/rpc-method.ts";
-import { usageMethods } from "../rpc/usage-methods.ts";
 import { callAsCommand, type OpenedStore, untilEnded } from "./admin.ts";
 
 /** The command `usage rebuild`. It is a client of `ConversationUsageService`. */

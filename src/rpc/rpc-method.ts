@@ -10,11 +10,13 @@ import {
 	type MessageShape,
 	toBinary,
 } from "@bufbuild/protobuf";
+import { createRouterTransport, type Transport } from "@connectrpc/connect";
 import type { Principal } from "../access/keys.ts";
 import type { CallSignal } from "../call-signal.ts";
 import { encodeMessage } from "../conversations/read/records.ts";
 import type { WatchBatch } from "../conversations/watch/watch.ts";
 import { ServiceError, withConversation } from "../errors.ts";
+import { toConnectError } from "./rpc-errors.ts";
 
 /** A method of a service, as transports mount it. It takes an encoded request and its caller. */
 export type RpcMethod = UnaryRpc | StreamRpc;
@@ -185,4 +187,21 @@ function decodeRequest<I extends DescMessage>(input: I, bytes: Uint8Array): Mess
 	} catch (cause) {
 		throw unreadableRequest(input, cause);
 	}
+}
+
+/** Returns a transport that calls unary methods in this process, for a caller. */
+export function inProcessTransport(methods: readonly RpcMethod[], caller: Principal): Transport {
+	return createRouterTransport((router) => {
+		for (const rpc of methods) {
+			if (rpc.kind !== "unary") continue;
+			const { method, handle } = rpc;
+			router.rpc(method, async (request, { signal }) => {
+				try {
+					return fromBinary(method.output, await handle(toBinary(method.input, request), caller, signal));
+				} catch (error) {
+					throw toConnectError(error);
+				}
+			});
+		}
+	});
 }

@@ -10,7 +10,7 @@ import { ConversationIngestService } from "../../gen/conversations/v1/conversati
 import { ConversationOwnerService } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
 import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationReportService } from "../../gen/conversations/v1/conversation_report_service_pb.js";
-import { ConversationSearchService } from "../../gen/conversations/v1/conversation_search_service_pb.js";
+import { ConversationSearchService, SearchField } from "../../gen/conversations/v1/conversation_search_service_pb.js";
 import { ConversationSenderService } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
 import {
 	type ConversationEntry,
@@ -36,18 +36,23 @@ import { setEncodedField } from "../conversations/read/records.ts";
 import type { RetryRefusedPosts } from "../conversations/refused/list-and-retry.ts";
 import type { Endpoints } from "../forward/endpoints.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
+import type { TextField } from "../search/match.ts";
 import type { Store } from "../store/store.ts";
-import { accessKeyMethods } from "./access-key-methods.ts";
-import { auditMethods, auditSecrets } from "./audit-methods.ts";
-import { budgetMethods } from "./budget-methods.ts";
-import { eraseMethods } from "./erase-methods.ts";
+import {
+	accessKeyMethods,
+	auditMethods,
+	budgetMethods,
+	eraseMethods,
+	type OwnersLog,
+	type OwnersStore,
+	ownerMethods,
+	rebuildMethod,
+	refusedPostMethods,
+	type SearchLog,
+} from "./admin-methods.ts";
 import { forwardingMethods } from "./forwarding-methods.ts";
-import { type OwnersLog, type OwnersStore, ownerMethods } from "./owner-methods.ts";
-import { refusedPostMethods } from "./refused-post-methods.ts";
+import { auditSecrets, secretsFormOf, targetOf, viewOptionsOf } from "./request-fields.ts";
 import { type RpcMethod, serverStream, unary, unaryUndecoded } from "./rpc-method.ts";
-import { rebuildMethod, type SearchLog, searchMethod } from "./search-methods.ts";
-import { secretsFormOf, viewOptionsOf } from "./view-options.ts";
-import { targetOf } from "./watch-target.ts";
 
 /** All RPC services of the program. */
 export const SERVICES: readonly DescService[] = [
@@ -204,4 +209,28 @@ function toEntry({ conversation, ...entry }: ListedConversation<ConversationInfo
 	const message = create(ConversationEntrySchema, entry);
 	setEncodedField(message, ConversationEntrySchema.field.conversation, conversation);
 	return message;
+}
+
+const FIELDS: Readonly<Record<TextField, SearchField>> = {
+	title: SearchField.TITLE,
+	message: SearchField.MESSAGE,
+	finish_message: SearchField.FINISH_MESSAGE,
+	command: SearchField.COMMAND,
+	file_name: SearchField.FILE_NAME,
+	error: SearchField.ERROR,
+};
+
+/** The method that searches. */
+function searchMethod(reads: Pick<ConversationReads, "of">): RpcMethod {
+	return unary(ConversationSearchService.method.searchConversations, async (request, caller, signal) => {
+		const page = await reads.of(caller).search.search(request, signal);
+		return {
+			hits: page.hits.map(({ summary, places }) => ({
+				summary,
+				places: places.map(({ field, ranges, ...place }) => ({ ...place, field: FIELDS[field], ranges: [...ranges] })),
+			})),
+			nextPageToken: page.nextPageToken,
+			indexedThroughSequence: page.indexedThrough,
+		};
+	});
 }

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { StartedRun } from "../../src/rpc/started-run.ts";
+import { StartedRun } from "../../src/rpc/command-methods.ts";
 
 const messages = { none: "No run", underWay: "One is under way" };
 

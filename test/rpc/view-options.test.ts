@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { SecretsMode } from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { Principal, Scope } from "../../src/access/keys.ts";
 import { ServiceError } from "../../src/errors.ts";
-import { secretsFormOf } from "../../src/rpc/view-options.ts";
+import { secretsFormOf } from "../../src/rpc/request-fields.ts";
 
 function holder(...scopes: Scope[]): Principal {
 	return { name: "someone", scopes: new Set(scopes), owner: undefined };
