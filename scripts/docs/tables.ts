@@ -1,7 +1,7 @@
 import { comments } from "../../gen/comments.js";
 import { scopeOf } from "../../src/access/gate.ts";
 import { COMMANDS } from "../../src/commands/commands.ts";
-import { usageOf } from "../../src/commands/help.ts";
+import { usageOf } from "../../src/commands/program.ts";
 import { variables } from "../../src/config/variables.ts";
 import { SERVICES } from "../../src/rpc/services.ts";
 import { logEvents } from "../../src/telemetry/log.ts";

@@ -2,7 +2,6 @@ import { type DescMethod, type DescService, getOption } from "@bufbuild/protobuf
 import { scope as scopeOption } from "../../gen/conversations/options/v1/options_pb.js";
 import { type ErrorKind, ServiceError } from "../errors.ts";
 import { authorize, type Keyring, type Principal, type Scope, scopes } from "./keys.ts";
-import type { RateLimit } from "./rate-limit.ts";
 
 /** Optional settings of a {@link Gate}. */
 export interface GateOptions {
@@ -98,4 +97,86 @@ export function rpcPath(method: DescMethod): string {
 export function scopeOf(method: DescMethod): Scope | undefined {
 	const name = getOption(method, scopeOption);
 	return scopes.find((scope) => scope === name);
+}
+
+/** Name of the HTTP header and gRPC metadata entry that carries the access key. */
+const KEY_HEADER = "x-access-token";
+
+/** The header that the agent server's own receiver reads. */
+const SESSION_HEADER = "x-session-api-key";
+
+/** All headers that can carry the key. */
+export const KEY_HEADERS = [KEY_HEADER, "authorization", SESSION_HEADER] as const;
+
+/**
+ * Returns the access key of a request: that of `X-Access-Token`, of `Authorization: Bearer` (RFC 6750, section 2.1) or of
+ * `X-Session-API-Key`. Other schemes of `Authorization` are ignored. An agent server sends a session key of its own with
+ * each post, so a session key that is no key of this service does not count beside another header or a certificate.
+ *
+ * @param fields names and values of all header fields in turn. Node.js drops the second of two fields `Authorization`
+ *   from the headers that it parses
+ * @param knows returns whether a key is one of this service
+ * @param hasCertificate returns whether the client has a certificate, which may stand in for a key
+ * @returns undefined when the request has no key
+ * @throws ServiceError `unauthenticated` when the request has two different keys
+ */
+export function presentedKey(
+	fields: readonly string[],
+	knows: (key: string) => boolean,
+	hasCertificate: () => boolean = () => false,
+): string | undefined {
+	const tokens: string[] = [];
+	const sessions: string[] = [];
+	const keys = new Set<string>();
+	for (let n = 0; n < fields.length; n += 2) {
+		const [name = "", value = ""] = [fields[n]?.toLowerCase(), fields[n + 1]];
+		if (name === KEY_HEADER) tokens.push(value);
+		else if (name === SESSION_HEADER) sessions.push(value);
+		else if (name === "authorization") keys.add(/^Bearer +([^ ]+) *$/i.exec(value)?.[1] ?? "");
+	}
+	// Two of these fields are one with a list (RFC 9110, section 5.3), which is no key.
+	keys.add(tokens.join()).delete("");
+	const session = sessions.join();
+	if (session && (knows(session) || (keys.size === 0 && !hasCertificate()))) keys.add(session);
+	if (keys.size > 1) throw new ServiceError("unauthenticated", "The request has two different access keys");
+	const [key] = keys;
+	return key;
+}
+
+/** A token bucket: each request takes one token. */
+interface Bucket {
+	tokens: number;
+	/** Time at which the tokens were counted, in milliseconds. */
+	countedAt: number;
+}
+
+/**
+ * Limits the requests a second of each holder of a key or certificate, by a token bucket. The bucket holds one second's
+ * requests, so that a holder may make as many at once after a pause of a second.
+ */
+export class RateLimit {
+	readonly #perSecond: number;
+	readonly #buckets = new Map<Principal, Bucket>();
+
+	constructor(perSecond: number) {
+		this.#perSecond = perSecond;
+	}
+
+	/**
+	 * Counts a request of a holder.
+	 *
+	 * @param now milliseconds of a monotonic clock
+	 * @throws {ServiceError} `rate_limited`
+	 */
+	take(holder: Principal, now = performance.now()): void {
+		const { tokens, countedAt } = this.#buckets.get(holder) ?? { tokens: this.#perSecond, countedAt: now };
+		const filled = Math.min(this.#perSecond, tokens + ((now - countedAt) / 1000) * this.#perSecond);
+		this.#buckets.set(holder, { tokens: filled < 1 ? filled : filled - 1, countedAt: now });
+		if (filled < 1)
+			throw new ServiceError(
+				"rate_limited",
+				`The access key or client certificate exceeds its limit of ${this.#perSecond} requests per second`,
+				{ caller: holder.name },
+			);
+	}
 }

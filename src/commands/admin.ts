@@ -3,6 +3,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { DescService } from "@bufbuild/protobuf";
 import { type Client, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
+import {
+	type ConversationFilter,
+	ConversationFilterSchema,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
 import { AccessKeys, COMMAND } from "../access/access-keys.ts";
 import { Audit } from "../access/audit.ts";
 import { StoredKeys } from "../access/stored-keys.ts";
@@ -14,6 +18,7 @@ import { openStore } from "../store/open.ts";
 import type { Store } from "../store/store.ts";
 import { createLogger, type Logger } from "../telemetry/log.ts";
 import { commandSocketOf, isListening } from "../transports/http/command-socket.ts";
+import { parametersOf, readRequest } from "../transports/reads/parameters.ts";
 
 /** The way of a command to the methods that change data. */
 export interface Admin extends AsyncDisposable {
@@ -116,4 +121,14 @@ export async function callAsCommand<Service extends DescService, Response>(
 	} catch (error) {
 		throw error instanceof ConnectError ? new Error(error.rawMessage) : error;
 	}
+}
+
+/**
+ * Returns the filter that `--filter` names by the parameters of lists, such as `tag=team:a&has_error=false`.
+ *
+ * @throws ServiceError `invalid_argument` that names the parameter
+ */
+export function filterOption(search: string): ConversationFilter {
+	const parameters = parametersOf(ConversationFilterSchema, "", false);
+	return readRequest(ConversationFilterSchema, parameters, { params: {}, search });
 }

@@ -23,8 +23,7 @@ import { ReportUsage } from "../conversations/read/report-usage.ts";
 import { visibleStore } from "../conversations/read/visible-store.ts";
 import { budgetMethods } from "../rpc/admin-methods.ts";
 import { readRequest } from "../transports/reads/parameters.ts";
-import { callAsCommand } from "./admin.ts";
-import { filterOption } from "./filter-option.ts";
+import { callAsCommand, filterOption } from "./admin.ts";
 import { UsageError, type Values } from "./options.ts";
 import { tableOf, timeText } from "./output.ts";
 

@@ -1,14 +1,12 @@
 import type { Config } from "../config/config.ts";
+import { variables } from "../config/variables.ts";
 import { showProgress } from "../progress.ts";
-import { backupTo, restoreFrom } from "./backup.ts";
 import type { BudgetAction } from "./budgets.ts";
+import { backupTo, exportTo, importFrom, migrate, restoreFrom } from "./database.ts";
 import type { EndpointAction } from "./endpoints.ts";
-import { exportTo, importFrom } from "./export.ts";
-import { migrate } from "./migrate.ts";
 import { durationOption, expiryOption, type OptionName, UsageError, type Values } from "./options.ts";
 import { conversations, print } from "./output.ts";
 import { serve } from "./serve.ts";
-import { showConfig } from "./show-config.ts";
 
 /** A command of the program. */
 export interface Command {
@@ -80,7 +78,7 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 		failure: "The key cannot be created",
 		async run(config, [name = ""], { scope = "", owner = "", expires }) {
 			const scopes = scope === "" ? [] : scope.split("+");
-			const { addKey } = await import("./keys.ts");
+			const { addKey } = await import("./access.ts");
 			const { key, text } = await addKey(config, { name, scopes, owner, expires: expiryOption(expires) });
 			process.stderr.write(`${text}\n`);
 			print(key);
@@ -91,7 +89,7 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 		meaning: "print all access keys, without the keys themselves",
 		failure: "The keys cannot be listed",
 		async run(config) {
-			const { listKeys } = await import("./keys.ts");
+			const { listKeys } = await import("./access.ts");
 			for (const line of await listKeys(config)) print(line);
 		},
 	},
@@ -100,7 +98,7 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 		meaning: "end an access key for good, also while the service runs",
 		failure: "The key cannot be revoked",
 		async run(config, [name = ""]) {
-			const { revokeKey } = await import("./keys.ts");
+			const { revokeKey } = await import("./access.ts");
 			print(await revokeKey(config, name));
 		},
 	},
@@ -116,7 +114,7 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 			if (given.length !== 1 || others.length > 0)
 				throw new UsageError("Give exactly one of --sender, --ids, --no-sender and --all");
 			if (filter !== "" && noSender === undefined) throw new UsageError("--filter is only for --no-sender");
-			const { assignOwner } = await import("./owners.ts");
+			const { assignOwner } = await import("./access.ts");
 			const withoutSender = noSender === undefined ? undefined : filter;
 			for (const line of await assignOwner(config, team, { sender: name, ids: ids?.split(","), withoutSender, all }))
 				print(line);
@@ -195,7 +193,7 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 			"compress the texts of events that are not compressed yet, and with SQLite return free pages to the file system, also while the service runs",
 		failure: "The database cannot be compacted",
 		async run(config) {
-			const { compactStore } = await import("./compact.ts");
+			const { compactStore } = await import("./maintenance.ts");
 			for (const line of await compactStore(config)) print(line);
 		},
 	},
@@ -205,7 +203,7 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 			"count the conversations that each rule of RETENTION_RULES would remove now, and remove nothing, also while the service runs",
 		failure: "The conversations cannot be counted",
 		async run(config) {
-			const { countDue } = await import("./retention.ts");
+			const { countDue } = await import("./maintenance.ts");
 			for (const line of await countDue(config)) print(line);
 		},
 	},
@@ -215,7 +213,7 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 			"derive anew what lists, counts and searches of conversations read, also while the service runs; for some time they get a 503",
 		failure: "The views cannot be derived anew",
 		async run(config) {
-			const { resetViews } = await import("./compact.ts");
+			const { resetViews } = await import("./maintenance.ts");
 			print(await resetViews(config));
 		},
 	},
@@ -224,7 +222,7 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 		meaning: "write the index of search anew from the stored events and titles, also while the service runs",
 		failure: "The index cannot be written anew",
 		async run(config) {
-			const { rebuildSearch } = await import("./search.ts");
+			const { rebuildSearch } = await import("./maintenance.ts");
 			print(await rebuildSearch(config));
 		},
 	},
@@ -234,7 +232,7 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 			"count the usage of all conversations anew from the stored updates and events, compare, and correct what differs, also while the service runs",
 		failure: "The usage cannot be rebuilt",
 		async run(config) {
-			const { runUsageRebuild } = await import("./usage.ts");
+			const { runUsageRebuild } = await import("./maintenance.ts");
 			const progress = showProgress((total) => `${total} conversations`, "counted");
 			for (const line of await runUsageRebuild(config, progress)) print(line);
 		},
@@ -330,4 +328,14 @@ async function eraseConversations(config: Config, ids: readonly string[], option
 	if (withChildren) throw new UsageError("--with-children is only for ids");
 	const policy = { inactiveSince: new Date(Date.now() - durationOption("older-than", age)), status, owner };
 	print(await eraseByPolicy(config, policy, !execute, showProgress(conversations, "erased")));
+}
+
+/** The command `config`. */
+function showConfig({ settings }: Config): void {
+	const shown = (value = ""): string => (value === "" ? "none" : value);
+	for (const { name, value, source } of settings) {
+		const fallback = variables.find((known) => known.name === name)?.default;
+		const origin = source === "default" || fallback === undefined ? source : `${source}; default: ${shown(fallback)}`;
+		print(`${name} = ${shown(value)} (${origin})`);
+	}
 }

@@ -11,10 +11,9 @@ import {
 	ResumeFrom,
 } from "../../gen/conversations/v1/forwarding_service_pb.js";
 import type { Config } from "../config/config.ts";
-import { endpointsOf } from "../make-forwarding.ts";
+import { endpointsOf } from "../make-parts.ts";
 import { forwardingMethods } from "../rpc/forwarding-methods.ts";
-import { callAsCommand } from "./admin.ts";
-import { filterOption } from "./filter-option.ts";
+import { callAsCommand, filterOption } from "./admin.ts";
 import { sequenceOption, UsageError, type Values } from "./options.ts";
 import { tableOf, timeText } from "./output.ts";
 

@@ -1,9 +1,9 @@
 import { parseArgs } from "node:util";
 import { ConfigError, readConfig } from "../config/config.ts";
+import { variables } from "../config/variables.ts";
 import { demoEnvironment } from "../demo/demo.ts";
 import { packageJson } from "../package-json.ts";
-import { COMMANDS } from "./commands.ts";
-import { help, usageOf } from "./help.ts";
+import { COMMANDS, type Command } from "./commands.ts";
 import { OPTIONS, UsageError } from "./options.ts";
 import { print, reasonOf } from "./output.ts";
 
@@ -51,4 +51,40 @@ export async function runProgram(args: readonly string[], environment: NodeJS.Pr
 		process.stderr.write(`${text}\n`);
 		process.exit(usage ? USAGE_STATUS : 1);
 	}
+}
+
+/** Returns the usage of a command: its name and arguments. */
+export function usageOf(name: string, { operands, options = [] }: Command): string {
+	const taken = options.map((name) => {
+		const option = OPTIONS[name];
+		return "value" in option ? `[--${name} ${option.value}]` : `[--${name}]`;
+	});
+	return [name, ...operands, ...taken].join(" ");
+}
+
+/** Returns the text of `--help`. */
+function help(): string {
+	const { name, description } = packageJson();
+	const usages = Object.entries(COMMANDS).map(([command, of]) => ({
+		usage: usageOf(command, of),
+		meaning: of.meaning,
+	}));
+	const width = Math.max(...usages.map(({ usage }) => usage.length));
+	const commands = usages.map(({ usage, meaning }) => `  ${usage.padEnd(width)}  ${meaning}`);
+	const environment = variables.map(
+		({ name, default: fallback, meaning }) => `  ${name} (default: ${fallback || "none"})\n      ${meaning}`,
+	);
+	return `${description}
+
+Usage: ${name} [command]
+
+Commands:
+${commands.join("\n")}
+
+Options:
+  -h, --help    print this text
+  --version     print the version
+
+Environment variables:
+${environment.join("\n")}`;
 }

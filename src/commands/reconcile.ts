@@ -8,7 +8,7 @@ import { Ingest } from "../conversations/ingest/ingest.ts";
 import { EventFormat } from "../events/event-format.ts";
 import { SharedIntake } from "../intake/intake.ts";
 import { recordIntake } from "../intake/record-intake.ts";
-import { reconcilerOf } from "../make-reconciler.ts";
+import { reconcilerOf } from "../make-parts.ts";
 import { atMostEvery } from "../progress.ts";
 import { RecordFormat } from "../record/record-format.ts";
 import { RecordVault } from "../record/secrets/record-vault.ts";

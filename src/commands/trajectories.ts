@@ -21,7 +21,7 @@ import { openStore } from "../store/open.ts";
 import { summariesOf, type TrajectoryForm, trajectoryForms, trajectoryJson } from "../trajectories/trajectories.ts";
 import { TRAJECTORY_PATH } from "../trajectories/trajectory-route.ts";
 import { commandSocketOf, isListening } from "../transports/http/command-socket.ts";
-import { filterOption } from "./filter-option.ts";
+import { filterOption } from "./admin.ts";
 import { UsageError, type Values } from "./options.ts";
 import { print, showError } from "./output.ts";
 

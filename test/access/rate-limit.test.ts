@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { RateLimit } from "../../src/access/rate-limit.ts";
+import { RateLimit } from "../../src/access/gate.ts";
 
 const REFUSED = expect.objectContaining({
 	kind: "rate_limited",

@@ -1,7 +1,6 @@
 import type { Socket } from "node:net";
-import type { Gate } from "../../access/gate.ts";
+import { type Gate, presentedKey } from "../../access/gate.ts";
 import type { Principal, Scope } from "../../access/keys.ts";
-import { presentedKey } from "../../access/presented-key.ts";
 import { ServiceError } from "../../errors.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
@@ -12,7 +11,6 @@ import { type ContentResponse, sendContent, sendError, sendJsonText } from "./an
 import { type BodyRequest, discardBody } from "./body.ts";
 import { ClientSignal, enter, limitResponseTime, pathOf } from "./exchange.ts";
 import type { ObservedHandler } from "./http-listener.ts";
-import { percentDecode } from "./percent-decode.ts";
 
 /** A request that the gate has let in, as the handler of a route gets it. */
 export interface RouteRequest {
@@ -268,4 +266,13 @@ function matchSegments(pattern: readonly Segment[], segments: readonly string[])
 		params[name] = decoded;
 	}
 	return params;
+}
+
+/** Decodes a percent-encoded text (RFC 3986, section 2.1). Returns undefined when it is not percent-encoded UTF-8. */
+export function percentDecode(text: string): string | undefined {
+	try {
+		return decodeURIComponent(text);
+	} catch {
+		return undefined;
+	}
 }

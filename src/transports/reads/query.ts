@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from "node:http";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { invalid } from "../../conversations/read/filter.ts";
 import { parseDateTime } from "../../record/json/scalars.ts";
-import { percentDecode } from "../http/percent-decode.ts";
+import { percentDecode } from "../http/router.ts";
 
 /** Maximum number of characters of a parameter's name that an error repeats. */
 const MAX_SHOWN_NAME = 64;

@@ -1,4 +1,6 @@
+import { type AccessKeys, COMMAND, type ListedKey } from "./access/access-keys.ts";
 import type { Audit } from "./access/audit.ts";
+import { microseconds } from "./access/stored-keys.ts";
 import type { Config, TracesConfig } from "./config/config.ts";
 import type { ConversationReads } from "./conversations/conversation-reads.ts";
 import { CLOCK } from "./forward/endpoint-worker.ts";
@@ -12,6 +14,7 @@ import { Notices } from "./forward/notices.ts";
 import { EndpointSecrets } from "./forward/secrets.ts";
 import { Sinks } from "./forward/sinks.ts";
 import { packageJson } from "./package-json.ts";
+import { Reconciler, type ReconcilerOptions } from "./reconcile/reconciler.ts";
 import { SealedBytes } from "./record/secrets/sealed-bytes.ts";
 import type { Store } from "./store/store.ts";
 import type { Logger } from "./telemetry/log.ts";
@@ -107,4 +110,28 @@ export function forwardingOf(
 			attached = forwarder;
 		},
 	};
+}
+
+/** Makes the reconciler of a configuration, for the service and for a command. */
+export function reconcilerOf(
+	{ eventTimeZone, senderTimeZones, maxBodyBytes }: Config,
+	accessKeys: Pick<AccessKeys, "list">,
+	options: Omit<ReconcilerOptions, "timeZoneOf" | "posters" | "client">,
+): Reconciler {
+	return new Reconciler({
+		...options,
+		timeZoneOf: (sender) => senderTimeZones.get(sender) ?? eventTimeZone,
+		posters: () =>
+			accessKeys
+				.list(COMMAND)
+				.filter((key) => [...key.scopes].includes("ingest"))
+				.map((key) => ({ name: key.name, owner: key.owner || undefined, hasEnded: hasEnded(key) })),
+		client: { maxBytes: maxBodyBytes },
+	});
+}
+
+function hasEnded(key: ListedKey): boolean {
+	if (key.configured) return false;
+	const { revokedAt, expiresAt } = key;
+	return revokedAt !== undefined || (expiresAt !== undefined && expiresAt <= microseconds(Date.now()));
 }

@@ -1,8 +1,54 @@
 import type { Config } from "../config/config.ts";
 import { showProgress } from "../progress.ts";
-import { openExportSource, openImportTarget } from "../store/open.ts";
+import type { Database } from "../store/database.ts";
+import { migrateDatabase, openExportSource, openImportTarget } from "../store/open.ts";
+import { backupDatabase, restoreDatabase } from "../store/sqlite/backup.ts";
 import { sequenceOption, UsageError, type Values } from "./options.ts";
-import { print, rows, showError } from "./output.ts";
+import { mebibytes, print, rows, showError } from "./output.ts";
+
+/** The command `backup`. */
+export async function backupTo(file: string, { database }: Config): Promise<void> {
+	const path = sqlitePath(database);
+	const newest = await backupDatabase(path, file, showProgress(mebibytes, "copied"));
+	print(`${file} holds the database ${path} up to sequence ${newest}.`);
+}
+
+/** The command `restore`. */
+export async function restoreFrom(file: string, { database }: Config): Promise<void> {
+	const path = sqlitePath(database);
+	const { newest, replacedPath } = await restoreDatabase(path, file, showProgress(mebibytes, "copied"));
+	const kept = replacedPath === undefined ? "" : ` The former database is ${replacedPath}.`;
+	print(`${path} is restored from ${file}, up to sequence ${newest}.${kept}`);
+}
+
+/** @throws Error when the database is not a SQLite file */
+function sqlitePath(database: Database): string {
+	if (database.engine === "sqlite") return database.path;
+	throw new Error(
+		"backup and restore are only for SQLite; for PostgreSQL use pg_dump and pg_restore, or export and import",
+	);
+}
+
+/** The command `migrate`. */
+export async function migrate(
+	{ database }: Config,
+	{ print: onlyPrints = false, distribute = false }: Values,
+): Promise<void> {
+	if (onlyPrints) {
+		const { MIGRATIONS } = await import("../store/postgres/schema.ts");
+		return print(
+			MIGRATIONS.flat()
+				.map((statement) => `${statement};`)
+				.join("\n"),
+		);
+	}
+	if (database.engine === "sqlite") return print(`Nothing to do: serve creates and upgrades ${database.path} itself.`);
+	const { from, to } = await migrateDatabase(database, { error: showError }, distribute);
+	if (from === to) print(`The schema already has version ${to}.`);
+	else
+		print(from === 0 ? `Created the schema with version ${to}.` : `Upgraded the schema from version ${from} to ${to}.`);
+	if (distribute) print("The tables are distributed.");
+}
 
 /** The command `export`. */
 export async function exportTo(file: string, options: Values, config: Config): Promise<void> {
