@@ -106,10 +106,10 @@ export interface FirstState {
 }
 
 /** Number of conversations of the owner, those with the newest updates, in which the last event of a fork is looked for. */
-export const SOURCES = 1_000;
+const SOURCES = 1_000;
 
 /** Maximum number of forks of forks that are followed to their source. */
-export const MAX_FORKS = 32;
+const MAX_FORKS = 32;
 
 /** Parent of an event that begins a tree, in the words of the agent server. */
 const ROOT = "__root__";
@@ -136,6 +136,83 @@ export function leafOfRecord(record: Uint8Array): string | undefined {
 	} catch {
 		return undefined;
 	}
+}
+
+/** Returns those of the missing events that are no gaps: see `PlanResults.explained`. */
+export async function findExplained(
+	session: Session,
+	{ conversationId, source, owner, eventIds, firstState }: MissingEvents,
+): Promise<ReadonlySet<string>> {
+	const all = new Set(eventIds);
+	if (await hasPrunedEvents(session, conversationId)) return all;
+	const explained = new Set<string>();
+	if (firstState !== undefined && (await isOfFork(session, firstState, owner))) explained.add(firstState.leaf);
+	const ids = new Map(eventIds.map((id) => [session.storeKey(id), id]));
+	const { schema } = session.dialect;
+	let next = source;
+	for (let forks = 0; next !== undefined && forks < MAX_FORKS; forks++) {
+		const of = [next];
+		const ownerIn = (columns: string, table: string) =>
+			session.all(`SELECT ${columns} FROM ${schema}${table} WHERE ${session.isIn("conversation_id")}`, of);
+		const [[head], [activity], isPruned, found] = await Promise.all([
+			ownerIn("source_id, owner", "heads"),
+			ownerIn("owner", "activities"),
+			hasPrunedEvents(session, next),
+			findEvents(session, of, [...ids.keys()]),
+		]);
+		const stored = head ?? activity;
+		if (stored === undefined || nullable(session.readText, stored.owner) !== owner || isPruned) return all;
+		for (const { event_id } of found) {
+			const id = ids.get(text(event_id));
+			if (id !== undefined) explained.add(id);
+		}
+		next = nullable(session.readText, head?.source_id ?? null);
+	}
+	return explained;
+}
+
+async function hasPrunedEvents({ all, isIn, dialect }: Session, conversationId: string): Promise<boolean> {
+	const test = `${isIn("conversation_id")} AND log = 'events'`;
+	return (await all(`SELECT 1 AS found FROM ${dialect.schema}pruned WHERE ${test}`, [conversationId])).length > 0;
+}
+
+/** Returns which of the events conversations have. */
+function findEvents(
+	{ all, isIn, dialect: { entries, eventsById } }: Session,
+	conversationIds: readonly string[],
+	keys: readonly string[],
+): Promise<Row[]> {
+	const { conversationId } = entries.events;
+	return all(
+		`SELECT ${conversationId} AS conversation_id, e.event_id FROM ${eventsById.from}
+		WHERE ${isIn(conversationId)} AND e.event_id IN (${keys.map(() => "?").join()})`,
+		conversationIds,
+		...keys,
+	);
+}
+
+/** Returns whether a state is the first one of a fork of one of the newest conversations of an owner. */
+async function isOfFork(session: Session, { eventId, leaf }: FirstState, owner: string | undefined): Promise<boolean> {
+	const { all, storeText, storeKey } = session;
+	const { schema, join, headKey, headReference } = session.dialect;
+	const [isOwn, values] = owner === undefined ? ["owner IS NULL", []] : ["owner = ?", [storeText(owner)]];
+	// Those that the view has, and those of later updates.
+	const sources = await Promise.all([
+		all(
+			`SELECT conversation_id FROM ${schema}conversations WHERE ${isOwn} ORDER BY sequence DESC LIMIT ${SOURCES}`,
+			...values,
+		),
+		all(
+			`SELECT h.conversation_id FROM ${schema}updates u ${join} ${schema}heads h ON h.${headKey} = u.${headReference}
+			WHERE u.sequence > (SELECT updates FROM ${schema}views WHERE name = 'conversations') AND h.${isOwn}`,
+			...values,
+		),
+	]);
+	const idsOf = (rows: readonly Row[]) => new Set(rows.map(({ conversation_id }) => text(conversation_id)));
+	const withLeaf = idsOf(await findEvents(session, [...idsOf(sources.flat())], [storeKey(leaf)]));
+	if (withLeaf.size === 0) return false;
+	const withState = idsOf(await findEvents(session, [...withLeaf], [storeKey(eventId)]));
+	return withState.size < withLeaf.size;
 }
 
 /** Returns the columns of a gap. */

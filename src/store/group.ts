@@ -85,11 +85,6 @@ export interface KnownConversation {
 	readonly erasure: Erasure | undefined;
 }
 
-/**
- * A plan that stops to have rows read. Thereby the rules are the same for an engine that reads at once and for one that
- * waits for its answers.
- */
-
 /** What a plan stops for to have it read. */
 export interface PlanReads {
 	/** Sequences of records. */
@@ -116,14 +111,7 @@ type StoredRecords = ReadonlyMap<bigint, StoredRecord | Unreadable>;
 export type Planning<Result> = Generator<PlanReads, Result, PlanResults>;
 
 /** Completes a plan. */
-export function completePlan<Plan>(planning: Planning<Plan>, read: (reads: PlanReads) => PlanResults): Plan {
-	let step = planning.next();
-	while (!step.done) step = planning.next(read(step.value));
-	return step.value;
-}
-
-/** Does the same as {@link completePlan} with a `read` that is asynchronous. */
-export async function completePlanAsync<Plan>(
+export async function completePlan<Plan>(
 	planning: Planning<Plan>,
 	read: (reads: PlanReads) => Promise<PlanResults>,
 ): Promise<Plan> {

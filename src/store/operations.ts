@@ -7,6 +7,7 @@ import { countConversations, listConversations } from "./conversation-lists.ts";
 import { findErasures } from "./erasure.ts";
 import { forwardingReads, forwardingWrites, REPEATABLE_WRITES } from "./forwarding.ts";
 import { listGaps } from "./gaps.ts";
+import { emptyIndex, findChangedTitles, readIndexProgress, resetIndex, writeIndexStep } from "./index-steps.ts";
 import { getOrigin } from "./owners.ts";
 import {
 	getRecordState,
@@ -32,6 +33,7 @@ import { addRefusals, listSenders } from "./senders.ts";
 import type { LogListener, LogTable } from "./sequence-log.ts";
 import type { Calls, RepackedRange, Session } from "./session.ts";
 import type { Store } from "./store.ts";
+import type { DocumentQuery, TextIndex } from "./text-index.ts";
 import { getUsageRange, listModelUsage, listUsageTotals, listUsedPeriods, reportUsage } from "./usage-report.ts";
 import { listViews, ofViews, type WaitForViews } from "./views/follow.ts";
 
@@ -60,6 +62,8 @@ export const reads = {
 	readRange,
 	getRetentionTime,
 	findTexts,
+	readIndexProgress: (session: Session) => readIndexProgress(session),
+	findChangedTitles,
 };
 
 /** Operations that read views. They wait until these have everything that was accepted before. */
@@ -73,6 +77,7 @@ export const viewReads = {
 	listUsedPeriods: ofViews(listUsedPeriods, "usage"),
 	listModelUsage: ofViews((session: Session, _: undefined) => listModelUsage(session), "usage"),
 	listUsageTotals: ofViews(listUsageTotals, "usage"),
+	findDocuments: ofViews((session: Session, query: DocumentQuery) => session.findDocuments(query), "conversations"),
 };
 
 /** Operations that write. What they write is on disk when they resolve, except for {@link isRepeatable}. */
@@ -90,6 +95,9 @@ export const writes = {
 	setRefusedReasons,
 	removeRefusedPost,
 	saveRetentionTime,
+	writeIndexStep,
+	resetIndex,
+	emptyIndex,
 	writeTexts: (session: Session, range: RepackedRange) => session.writeTexts(range),
 };
 
@@ -105,6 +113,7 @@ export function isRepeatable(write: string): boolean {
  *
  * @param waitForViews lets the views follow for a read
  * @param subscribe as `SequenceLog.subscribe`
+ * @param index what differs between the engines
  */
 export function methodsOf(
 	read: Calls<typeof reads>,
@@ -112,6 +121,7 @@ export function methodsOf(
 	write: Calls<typeof writes>,
 	waitForViews: WaitForViews,
 	subscribe: (log: LogTable, listener: LogListener) => () => void,
+	index: Pick<TextIndex, "claim" | "release" | "find">,
 ) {
 	return {
 		updates: {
@@ -123,6 +133,14 @@ export function methodsOf(
 			list: (query) => read.listEvents(query),
 			range: (query) => read.readRange({ log: "events", query }),
 			subscribe: (listener) => subscribe("events", listener),
+		},
+		textIndex: {
+			...index,
+			progress: () => read.readIndexProgress(),
+			findChangedTitles: (after) => read.findChangedTitles(after),
+			write: (step) => write.writeIndexStep(step),
+			reset: () => write.resetIndex(),
+			empty: (expects) => write.emptyIndex(expects),
 		},
 		accessKeys: {
 			list: () => read.listAccessKeys(),

@@ -1,6 +1,7 @@
 import type { Condition, ListOrder } from "./condition.ts";
 import type { LogTable, NewestSequences } from "./sequence-log.ts";
 import type { Engine, Table, TableName } from "./tables.ts";
+import type { DocumentQuery, FoundDocument, IndexStep } from "./text-index.ts";
 import type { Row, StoredRecord, Unreadable } from "./values.ts";
 
 /**
@@ -277,6 +278,12 @@ export interface Session extends Terms {
 	readonly writeTitles: (changes: readonly TitleChange[]) => Promise<void>;
 	/** Removes all titles. */
 	readonly removeTitles: () => Promise<void>;
+	/** Adds the words of a step to the index of search. Events and conversations that do not exist any more are left out. */
+	readonly writeWords: (step: Pick<IndexStep, "events" | "titles">) => Promise<void>;
+	/** See `TextIndex.find`. */
+	readonly findDocuments: (query: DocumentQuery) => Promise<FoundDocument[]>;
+	/** Removes all documents from the index of search, or some of them. Returns whether some may be left. */
+	readonly removeWords: () => Promise<boolean>;
 	/** Stores texts of events that were compressed. */
 	readonly writeTexts: (range: RepackedRange) => Promise<void>;
 }

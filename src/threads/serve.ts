@@ -42,7 +42,7 @@ export interface CallGroup<Argument> {
 	readonly maxBytes: number;
 	bytesOf(argument: Argument): number;
 	/** Answers the calls. The outcomes are in the order of the arguments. */
-	answer(args: readonly Argument[]): Outcome[];
+	answer(args: readonly Argument[]): Promise<Outcome[]>;
 }
 
 /**
@@ -98,7 +98,7 @@ export function serve<Data, Argument = never>(start: (data: Data) => CallHandler
 			next += taken.length;
 			const [call] = taken;
 			if (call === undefined) break;
-			const grouped = group?.names.includes(call.name) ? answerGroup(group, taken) : undefined;
+			const grouped = group?.names.includes(call.name) ? await answerGroup(group, taken) : undefined;
 			const answers = grouped?.outcomes ?? [await answer(call)];
 			if (grouped !== undefined) groups.push(grouped.group);
 			outcomes.push(...taken.map(({ id }, index) => ({ id, ...(answers[index] ?? unanswered()) })));
@@ -157,14 +157,14 @@ function methodsOf({ methods, close }: CallHandlers<never>): ReadonlyMap<string,
 	return new Map([...Object.entries(named), [CLOSE, () => close?.()]]);
 }
 
-function answerGroup(
+async function answerGroup(
 	group: CallGroup<unknown>,
 	calls: readonly CallMessage[],
-): { outcomes: Outcome[]; group: AnsweredGroup } {
+): Promise<{ outcomes: Outcome[]; group: AnsweredGroup }> {
 	const began = performance.now();
 	let outcomes: Outcome[];
 	try {
-		outcomes = group.answer(calls.map(({ argument }) => argument));
+		outcomes = await group.answer(calls.map(({ argument }) => argument));
 	} catch (error) {
 		outcomes = calls.map(() => ({ failure: failureOf(error) }));
 	}

@@ -21,16 +21,16 @@ class MemoryEngine {
 	readonly updates: WrittenUpdate[] = [];
 	readonly events: WrittenEvent[] = [];
 
-	append(group: readonly GroupRequest[]): readonly AppendOutcome[] {
+	async append(group: readonly GroupRequest[]): Promise<readonly AppendOutcome[]> {
 		const { conversationIds, events, named } = groupQuery(group);
 		const known = new Map(conversationIds.map((id) => [id, this.#known(id)]));
 		for (const { conversationId, eventId } of [...events, ...named])
 			if (this.events.some((one) => one.conversationId === conversationId && one.event.eventId === eventId))
 				known.get(conversationId)?.eventIds.add(eventId);
 		const newest = { updates: BigInt(this.updates.length), events: BigInt(this.events.length) };
-		const { written, outcomes } = completePlan(
+		const { written, outcomes } = await completePlan(
 			planGroup(group, known, newest, () => undefined),
-			({ records }) => ({
+			async ({ records }) => ({
 				records: new Map(records.map((sequence) => [sequence, this.#update(sequence).record])),
 			}),
 		);
@@ -149,10 +149,10 @@ function idOf(one: GroupRequest): string {
 	return "update" in one ? one.update.conversationId : one.conversationId;
 }
 
-test("a group has the outcomes and writes the rows of its requests one after the other", () => {
+test("a group has the outcomes and writes the rows of its requests one after the other", async () => {
 	const steps = fc.array(fc.tuple(request, fc.boolean()), { minLength: 1, maxLength: 25 });
-	fc.assert(
-		fc.property(steps, (made) => {
+	await fc.assert(
+		fc.asyncProperty(steps, async (made) => {
 			const [single, grouped] = [new MemoryEngine(), new MemoryEngine()];
 			const outcomes: AppendOutcome[] = [];
 			const groups: GroupRequest[][] = [[]];
@@ -160,11 +160,13 @@ test("a group has the outcomes and writes the rows of its requests one after the
 				const id = idOf(make(0n));
 				const revision = single.states.get(id)?.revision ?? -(single.activities.get(id)?.eventCount ?? 0n);
 				const one = make(revision);
-				outcomes.push(...single.append([one]));
+				outcomes.push(...(await single.append([one])));
 				groups.at(-1)?.push(one);
 				if (endsGroup) groups.push([]);
 			}
-			expect(groups.flatMap((group) => grouped.append(group))).toEqual(outcomes);
+			const together: AppendOutcome[] = [];
+			for (const group of groups) together.push(...(await grouped.append(group)));
+			expect(together).toEqual(outcomes);
 			expect(grouped).toEqual(single);
 		}),
 		{ numRuns: 300 },

@@ -33,7 +33,7 @@ serve(({ unusable }: { unusable: boolean }) => {
 			names: ["sum"],
 			maxBytes: 10,
 			bytesOf: (bytes: Uint8Array) => bytes.byteLength,
-			answer: (args: readonly Uint8Array[]) =>
+			answer: async (args: readonly Uint8Array[]) =>
 				args.map(() => ({ value: args.reduce((sum, { byteLength }) => sum + byteLength, 0) })),
 		},
 	};

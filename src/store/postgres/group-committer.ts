@@ -4,7 +4,7 @@ import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts
 import { ServiceError } from "../../errors.ts";
 import type { GroupRequest, PossibleDuplicate } from "../duplicates.ts";
 import type { AppendedEvents, AppendedUpdate } from "../entries.ts";
-import { completePlanAsync, groupQuery } from "../group.ts";
+import { completePlan, groupQuery } from "../group.ts";
 import { type AppendOutcome, type AppendResult, type GroupPlan, planGroup } from "../group-plan.ts";
 import type { NewestSequences } from "../sequence-log.ts";
 import { bigint, max, type Row } from "../values.ts";
@@ -119,7 +119,7 @@ const TOO_LATE = new ServiceError("unavailable", "the request could not be store
 async function planLocked(session: Session, requests: readonly SentRequest[]): Promise<GroupPlan> {
 	const known = await readKnown(session, groupQuery(requests));
 	const planning = planGroup(requests, known, { updates: PROVISIONAL, events: PROVISIONAL }, refusalOf);
-	return await completePlanAsync(planning, (reads) => readForPlan(session, reads));
+	return await completePlan(planning, (reads) => readForPlan(session, reads));
 }
 
 function refusalOf({ signal, until }: WriteLimits): ServiceError | undefined {

@@ -1,12 +1,13 @@
 import { erasureFrom, idDigest } from "../erasure.ts";
-import { gapsOf, NO_GAPS } from "../gaps.ts";
+import { findExplained, gapsOf, NO_GAPS } from "../gaps.ts";
 import type { GroupQuery, KnownConversation, PlanReads, PlanResults } from "../group.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { ACTIVITY_COLUMNS, activityFrom, originFrom, recordFrom } from "../rows.ts";
 import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
-import { findExplained, forksOf, gapsOfEventsQuery, gapsQuery } from "./gaps.ts";
+import { forksOf, gapsOfEventsQuery, gapsQuery } from "./gaps.ts";
 import { lockConversations } from "./locks.ts";
 import { decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
+import { postgresSession } from "./session.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 
@@ -163,7 +164,8 @@ function knownOf({ head, activity, usage, erasure }: KnownRows): Omit<KnownConve
 
 /** Reads what a plan stops for: missing events, or records. */
 export async function readForPlan(session: Session, { records, missing }: PlanReads): Promise<PlanResults> {
-	if (missing !== undefined) return { records: new Map(), explained: await findExplained(session, missing) };
+	if (missing !== undefined)
+		return { records: new Map(), explained: await findExplained(postgresSession(session), missing) };
 	const [found = []] = await session.query(recordsQuery(records));
 	return {
 		records: new Map(found.map((row) => [bigint(row.sequence), readOrUnreadable(() => recordFrom(row))])),

@@ -14,7 +14,7 @@ import type { Store } from "../store.ts";
 import type { DocumentQuery } from "../text-index.ts";
 import { boolean } from "../values.ts";
 import { deriveConversations } from "../views/conversations.ts";
-import { lockView, ofViews, readView, type ViewQuery, type WaitForViews } from "../views/follow.ts";
+import { lockView, readView, type ViewQuery, type WaitForViews } from "../views/follow.ts";
 import { resetViews } from "../views/views.ts";
 import { Appender } from "./appender.ts";
 import type { Connections } from "./connections.ts";
@@ -27,17 +27,7 @@ import { commitRewrite, readPositions, settledSequences } from "./log.ts";
 import { isConversationId } from "./rows.ts";
 import { migrate } from "./schema.ts";
 import { postgresSession } from "./session.ts";
-import {
-	claimedFrom,
-	claimQueries,
-	emptyIndex,
-	findChangedTitles,
-	findDocuments,
-	readProgress,
-	releaseQuery,
-	resetQuery,
-	writeStep,
-} from "./text-index.ts";
+import { claimedFrom, claimQueries, releaseQuery } from "./text-index.ts";
 import type { Query, Session, Transaction } from "./transaction.ts";
 import { ViewFollower } from "./views.ts";
 
@@ -210,41 +200,24 @@ function storeOf(
 	);
 
 	return {
-		...methodsOf(reading, viewing, writing, readOfView, (log, listener) => announcer.subscribe(log, listener)),
-		textIndex: {
-			progress: () => read("readIndexProgress", readProgress),
+		...methodsOf(reading, viewing, writing, readOfView, (log, listener) => announcer.subscribe(log, listener), {
 			claim: (holder) =>
-				run(async () =>
-					claimedFrom(
-						await logged(
-							"claimIndex",
-							connections.transaction((transaction) => transaction.commit(...claimQueries(holder))),
-						),
-					),
-				),
+				run(async () => {
+					const claiming = connections.transaction((transaction) => transaction.commit(...claimQueries(holder)));
+					return claimedFrom(await logged("claimIndex", claiming));
+				}),
 			release: (holder) => run(() => logged("releaseIndex", write(releaseQuery(holder)))),
-			findChangedTitles: (after) => read("findChangedTitles", (session) => findChangedTitles(session, after)),
-			write: (step) => run(() => logged("writeIndex", writeStep(connections, step))),
-			reset: () => run(() => logged("resetIndex", write(resetQuery()))),
-			empty: (expects) => run(() => logged("emptyIndex", emptyIndex(connections, expects))),
-			async find(query, signal) {
-				// The read may have waited for a connection.
-				const found = await readOfView(
-					(of: ViewQuery<DocumentQuery>) =>
-						logged(
-							"findDocuments",
-							connections.read((session) => {
-								const find = async (_: AnySession, asked: DocumentQuery) =>
-									isSenderGone(signal) ? undefined : await findDocuments(session, asked);
-								return ofViews(find, "conversations")(postgresSession(session), of);
-							}),
-						),
-					query,
-				);
-				if (found === undefined) throw SENDER_GONE;
-				return found;
-			},
-		},
+			find: (query, signal) =>
+				readOfView(async (of: ViewQuery<DocumentQuery>) => {
+					// The read may have waited for a connection.
+					const finding = connections.read(async (session) =>
+						isSenderGone(signal) ? undefined : await viewReads.findDocuments(postgresSession(session), of),
+					);
+					const found = await logged("findDocuments", finding);
+					if (found === undefined) throw SENDER_GONE;
+					return found;
+				}, query),
+		}),
 		append: (update, signal) =>
 			run(() => {
 				const limited = { update, ...limits(signal) };

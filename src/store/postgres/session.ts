@@ -24,6 +24,7 @@ import {
 	storedRow,
 } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
+import { findDocuments, removeWords, writeWords } from "./text-index.ts";
 import type { Query, Session } from "./transaction.ts";
 
 const SCHEMA = SCHEMAS.postgres;
@@ -202,6 +203,9 @@ export function postgresSession(transaction: Session): AnySession {
 		async removeTitles() {
 			await run({ text: `DELETE FROM ${SCHEMA}titles` });
 		},
+		writeWords: (step) => writeWords(transaction, step),
+		findDocuments: (query) => findDocuments(transaction, query),
+		removeWords: () => removeWords(transaction),
 		async writeTexts({ texts }) {
 			await run({
 				text: `

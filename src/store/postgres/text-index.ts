@@ -1,40 +1,24 @@
 import type { Condition } from "../condition.ts";
 import { conditionSql } from "../conversation-lists.ts";
+import { progressFrom } from "../index-steps.ts";
 import { tableOf } from "../tables.ts";
 import {
 	CLAIM_SECONDS,
 	type DocumentPosition,
 	type DocumentQuery,
-	EXAMINED_UPDATES,
-	examinedUpdateFrom,
 	type FoundDocument,
-	type FoundTitles,
-	foundTitles,
 	type IndexProgress,
 	type IndexStep,
 	type IndexTerm,
-	isSameProgress,
 	newestFirst,
 	type TitleWords,
 } from "../text-index.ts";
 import { bigint, bindable, integer, type Row, text } from "../values.ts";
-import type { Connections } from "./connections.ts";
 import { POSTGRES } from "./dialect.ts";
 import { lockConversations } from "./locks.ts";
 import { isConversationId } from "./rows.ts";
 import { insertValues, json, orReplace, Sql } from "./sql.ts";
-import type { Query, Session, Transaction } from "./transaction.ts";
-
-export async function readProgress(session: Session): Promise<IndexProgress> {
-	const [[row] = []] = await session.query({
-		text: "SELECT version, events, updates FROM conversation_updates.search_progress",
-	});
-	return progressFrom(row);
-}
-
-function progressFrom(row: Row | undefined): IndexProgress {
-	return { version: integer(row?.version), events: bigint(row?.events), updates: bigint(row?.updates) };
-}
+import type { Query, Session } from "./transaction.ts";
 
 /** Returns the queries of a claim: see `TextIndex.claim`. The last one returns the progress if the claim succeeds. */
 export function claimQueries(holder: string): Query[] {
@@ -73,44 +57,16 @@ export function releaseQuery(holder: string): Query {
 	};
 }
 
-/** Finds titles: see `TextIndex.findChangedTitles`. */
-export async function findChangedTitles(session: Session, after: bigint): Promise<FoundTitles> {
-	const [rows = []] = await session.query({
-		text: `
-			SELECT u.conversation_id, u.sequence, u.current, u.summary, t.digest
-			FROM conversation_updates.updates u
-			LEFT JOIN conversation_updates.search_titles t ON t.conversation_id = u.conversation_id
-			WHERE u.sequence > $1 ORDER BY u.sequence LIMIT ${EXAMINED_UPDATES}
-		`,
-		values: [after],
-	});
-	return foundTitles(rows.map(examinedUpdateFrom));
-}
-
-/** Writes a step: see `TextIndex.write`. */
-export async function writeStep(
-	connections: Connections,
-	{ expects, next, events, titles }: IndexStep,
-): Promise<boolean> {
-	return await connections.transaction(async (transaction) => {
-		const [rows = []] = await transaction.query({
-			text: `
-				UPDATE conversation_updates.search_progress SET version = $1, events = $2, updates = $3
-				WHERE version = $4 AND events = $5 AND updates = $6 RETURNING id
-			`,
-			values: [next.version, next.events, next.updates, expects.version, expects.events, expects.updates],
-		});
-		if (rows.length === 0) return false;
-		if (await transaction.isDistributed()) {
-			await writeSpread(transaction, events, titles);
-			return true;
-		}
-		await transaction.commit(
-			...(events.length === 0 ? [] : [eventsQuery(events)]),
-			...(titles.length === 0 ? [] : titleQueries(titles)),
-		);
-		return true;
-	});
+/** See `Session.writeWords`. */
+export async function writeWords(
+	session: Session,
+	{ events, titles }: Pick<IndexStep, "events" | "titles">,
+): Promise<void> {
+	if (await session.isDistributed()) return await writeSpread(session, events, titles);
+	await session.query(
+		...(events.length === 0 ? [] : [eventsQuery(events)]),
+		...(titles.length === 0 ? [] : titleQueries(titles)),
+	);
 }
 
 /**
@@ -118,7 +74,7 @@ export async function writeStep(
  * of its events wait, which then removes their words too.
  */
 async function writeSpread(
-	transaction: Transaction,
+	session: Session,
 	events: IndexStep["events"],
 	titles: readonly TitleWords[],
 ): Promise<void> {
@@ -127,9 +83,9 @@ async function writeSpread(
 		values: [events.map(({ sequence }) => sequence)],
 	};
 	const titled = titles.map(({ conversationId }) => conversationId);
-	const [rows = []] = await transaction.query(found);
+	const [rows = []] = await session.query(found);
 	const ids = new Set([...rows.map(({ conversation_id }) => text(conversation_id)), ...titled]);
-	const [, present = [], heads = []] = await transaction.query(lockConversations(ids), found, {
+	const [, present = [], heads = []] = await session.query(lockConversations(ids), found, {
 		text: "SELECT conversation_id FROM conversation_updates.heads WHERE conversation_id = ANY ($1::uuid[])",
 		values: [titled],
 	});
@@ -142,7 +98,7 @@ async function writeSpread(
 	const exist = new Set(heads.map(({ conversation_id }) => text(conversation_id)));
 	const kept = titles.filter(({ conversationId, words }) => words.length > 0 && exist.has(conversationId));
 	const [withoutWords] = titleQueries(titles);
-	await transaction.commit(
+	await session.query(
 		...insertValues(TEXTS, texts),
 		...(titles.length === 0 || withoutWords === undefined ? [] : [withoutWords]),
 		...insertValues(
@@ -201,44 +157,25 @@ function titleQueries(titles: readonly TitleWords[]): Query[] {
 	];
 }
 
-/** Returns the query that removes the words of removed events. It follows the removal of the events. */
-export function removeTextsQuery(sequences: readonly bigint[]): Query {
-	return {
-		text: "DELETE FROM conversation_updates.search_texts WHERE sequence = ANY ($1::bigint[])",
-		values: [sequences],
-	};
-}
-
-/** Returns the query of `TextIndex.reset`. */
-export function resetQuery(): Query {
-	return { text: "UPDATE conversation_updates.search_progress SET version = 0, events = 0, updates = 0" };
-}
-
 /** Maximum number of documents of a table that a transaction removes. */
 const REMOVED = 5_000;
 
-/** Removes documents: see `TextIndex.empty`. Not with TRUNCATE, for which the role of the service may lack the privilege. */
-export async function emptyIndex(connections: Connections, expects: IndexProgress): Promise<boolean> {
-	return await connections.transaction(async (transaction) => {
-		const [[row] = []] = await transaction.query({
-			text: "SELECT version, events, updates FROM conversation_updates.search_progress FOR UPDATE",
-		});
-		if (!isSameProgress(progressFrom(row), expects)) return false;
-		const tables = { search_texts: "sequence", search_titles: "conversation_id" };
-		const removed = await transaction.commit(
-			...Object.entries(tables).map(([table, key]) => ({
-				text: `
-					WITH gone AS (
-						DELETE FROM conversation_updates.${table} WHERE ${key} IN (
-							SELECT ${key} FROM conversation_updates.${table} ORDER BY ${key} LIMIT ${REMOVED}
-						) RETURNING 1
-					)
-					SELECT count(*) AS count FROM gone
-				`,
-			})),
-		);
-		return removed.some((rows) => integer(rows[0]?.count) === REMOVED);
-	});
+/** See `Session.removeWords`. Not with TRUNCATE, for which the role of the service may lack the privilege. */
+export async function removeWords(session: Session): Promise<boolean> {
+	const tables = { search_texts: "sequence", search_titles: "conversation_id" };
+	const removed = await session.query(
+		...Object.entries(tables).map(([table, key]) => ({
+			text: `
+				WITH gone AS (
+					DELETE FROM conversation_updates.${table} WHERE ${key} IN (
+						SELECT ${key} FROM conversation_updates.${table} ORDER BY ${key} LIMIT ${REMOVED}
+					) RETURNING 1
+				)
+				SELECT count(*) AS count FROM gone
+			`,
+		})),
+	);
+	return removed.some((rows) => integer(rows[0]?.count) === REMOVED);
 }
 
 const NEWEST: DocumentPosition = { event: 2n ** 62n, title: 0n };

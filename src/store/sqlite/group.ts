@@ -1,17 +1,7 @@
 import type { ServiceError } from "../../errors.ts";
 import type { GroupRequest } from "../duplicates.ts";
 import { type Erasure, erasureFrom, idDigest } from "../erasure.ts";
-import {
-	type FirstState,
-	type Gaps,
-	gapColumns,
-	gapsOf,
-	gapsSql,
-	MAX_FORKS,
-	type MissingEvents,
-	SOURCES,
-	type WrittenGaps,
-} from "../gaps.ts";
+import { findExplained, type Gaps, gapColumns, gapsOf, gapsSql, type WrittenGaps } from "../gaps.ts";
 import {
 	completePlan,
 	type GroupQuery,
@@ -25,6 +15,7 @@ import { type AppendOutcome, planGroup } from "../group-plan.ts";
 import { columnOfEvent, packRecord, packSecrets, readOrUnreadable } from "../record-column.ts";
 import { withErrorSequence } from "../rows.ts";
 import { addToSender, postsColumns } from "../senders.ts";
+import type { Session } from "../session.ts";
 import { bigint, boolean, integer, nullable, text } from "../values.ts";
 import { newestOf } from "./log.ts";
 import { RecordReader } from "./record-reader.ts";
@@ -54,15 +45,16 @@ interface FoundRows {
  *
  * @returns the outcomes of the requests, in their order
  */
-export function appendGroup<Request extends GroupRequest>(
+export async function appendGroup<Request extends GroupRequest>(
 	statements: Statements,
+	session: Session,
 	requests: readonly Request[],
 	refusalOf: (request: Request) => ServiceError | undefined,
-): readonly AppendOutcome[] {
+): Promise<readonly AppendOutcome[]> {
 	const { known, found } = readKnown(statements, groupQuery(requests));
 	const newest = { updates: newestOf(statements, "updates"), events: newestOf(statements, "events") };
 	const planning = planGroup(requests, known, newest, refusalOf);
-	const { written, outcomes } = completePlan(planning, (reads) => readForPlan(statements, reads));
+	const { written, outcomes } = await completePlan(planning, (reads) => readForPlan(statements, session, reads));
 	writeGroup(statements, written, found);
 	return outcomes;
 }
@@ -151,10 +143,14 @@ function readForm(statements: Statements, sequence: bigint | undefined): Pick<Kn
 	};
 }
 
-function readForPlan(statements: Statements, { records: sequences, missing }: PlanReads): PlanResults {
+async function readForPlan(
+	statements: Statements,
+	session: Session,
+	{ records: sequences, missing }: PlanReads,
+): Promise<PlanResults> {
 	const records = new RecordReader(statements);
 	return {
-		explained: missing && findExplained(statements, missing),
+		explained: missing && (await findExplained(session, missing)),
 		records: new Map(sequences.map((sequence) => [sequence, readOrUnreadable(() => records.readRaw(sequence))])),
 	};
 }
@@ -251,55 +247,4 @@ function findForks(statements: Statements, eventIds: readonly string[]): Readonl
 	for (const { missing, conversation_id } of rows)
 		forks.set(text(missing), [...(forks.get(text(missing)) ?? []), text(conversation_id)]);
 	return forks;
-}
-
-/** Returns those of the missing events that are no gaps: see `PlanResults.explained`. */
-export function findExplained(
-	statements: Statements,
-	{ conversationId, source, owner, eventIds, firstState }: MissingEvents,
-): ReadonlySet<string> {
-	const all = new Set(eventIds);
-	if (hasPrunedEvents(statements, conversationId)) return all;
-	const explained = new Set<string>();
-	if (firstState !== undefined && isOfFork(statements, firstState, owner)) explained.add(firstState.leaf);
-	const find = statements.prepare(`
-		SELECT c.source_id, a.id AS activity, coalesce(c.owner, a.owner) AS owner
-		FROM (SELECT :id AS id) s
-		LEFT JOIN heads c ON c.conversation_id = s.id LEFT JOIN activities a ON a.conversation_id = s.id
-		WHERE c.id IS NOT NULL OR a.id IS NOT NULL
-	`);
-	const isStored = statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?");
-	let next = source;
-	for (let forks = 0; next !== undefined && forks < MAX_FORKS; forks++) {
-		const row = find.get({ id: next });
-		if (row === undefined || nullable(text, row.owner) !== owner || hasPrunedEvents(statements, next)) return all;
-		const { activity } = row;
-		if (typeof activity === "bigint")
-			for (const id of eventIds) if (isStored.get(activity, id) !== undefined) explained.add(id);
-		next = nullable(text, row.source_id);
-	}
-	return explained;
-}
-
-/** Returns whether a state is the first one of a fork of one of the newest conversations of an owner. */
-function isOfFork(statements: Statements, { eventId, leaf }: FirstState, owner: string | undefined): boolean {
-	const find = `
-		SELECT 1 FROM (
-			SELECT conversation_id FROM (
-				SELECT conversation_id FROM conversations WHERE owner IS :owner ORDER BY sequence DESC LIMIT ${SOURCES}
-			)
-			UNION SELECT h.conversation_id FROM updates u CROSS JOIN heads h ON h.id = u.conversation
-			WHERE u.sequence > (SELECT updates FROM views WHERE name = 'conversations') AND h.owner IS :owner
-		) c
-		CROSS JOIN activities a ON a.conversation_id = c.conversation_id
-		CROSS JOIN events e ON e.activity = a.id AND e.event_id = :leaf
-		WHERE NOT EXISTS (SELECT 1 FROM events s WHERE s.activity = a.id AND s.event_id = :event)
-		LIMIT 1
-	`;
-	return statements.prepare(find).get({ owner: owner ?? null, leaf, event: eventId }) !== undefined;
-}
-
-function hasPrunedEvents(statements: Statements, conversationId: string): boolean {
-	const find = "SELECT 1 FROM pruned WHERE log = 'events' AND conversation_id = ?";
-	return statements.prepare(find).get(conversationId) !== undefined;
 }

@@ -7,7 +7,7 @@ import { skipSequences } from "./log.ts";
 import { RecordReader } from "./record-reader.ts";
 import { bound, insertInto as insertRow, widenEventTimes } from "./rows.ts";
 import type { Statements } from "./statements.ts";
-import { removeEventText, removeTitle } from "./text-index.ts";
+import { findDocuments, removeEventText, removeTitle, removeWords, writeWords } from "./text-index.ts";
 
 /** Returns the session of a connection, in whose thread it runs. Statements run at once. */
 export function sqliteSession(statements: Statements): Session {
@@ -122,6 +122,9 @@ export function sqliteSession(statements: Statements): Session {
 		async removeTitles() {
 			run("INSERT INTO titles (titles) VALUES ('delete-all')", []);
 		},
+		writeWords: async (step) => writeWords(statements, step),
+		findDocuments: async (query) => findDocuments(statements, query),
+		removeWords: async () => removeWords(statements),
 		// All events of the range are written anew in their order, so that they fill their pages. Rows that become shorter in
 		// their place leave the pages half empty.
 		async writeTexts({ first, last, texts }) {

@@ -93,7 +93,7 @@ function orUnavailable<Result>(work: () => Result): Result {
 const MAX_READER_CALLS = 64;
 
 /** The calls of readers that read a view. */
-const VIEW_READS: readonly string[] = [...Object.keys(viewReads), "findDocuments"];
+const VIEW_READS: readonly string[] = Object.keys(viewReads);
 
 /** Milliseconds without a search after which the thread for it ends. */
 const SEARCH_IDLE = 60_000;
@@ -168,20 +168,19 @@ function storeOf(
 	}
 
 	return {
-		...methodsOf(reader.calls, reader.calls, writer.calls, readOfView, (log, listener) =>
-			(log === "updates" ? updates : events).subscribe(listener),
+		...methodsOf(
+			reader.calls,
+			reader.calls,
+			writer.calls,
+			readOfView,
+			(log, listener) => (log === "updates" ? updates : events).subscribe(listener),
+			{
+				// A database has one process only.
+				claim: () => reader.calls.readIndexProgress(),
+				release: async () => undefined,
+				find: (query, signal) => readOfView((of) => search.calls.findDocuments(of, signal), query),
+			},
 		),
-		textIndex: {
-			progress: () => reader.calls.readIndexProgress(),
-			// A database has one process only.
-			claim: () => writer.calls.readIndexProgress(),
-			release: async () => undefined,
-			findChangedTitles: (after) => reader.calls.findChangedTitles(after),
-			write: (step) => writer.calls.writeIndexStep(step),
-			reset: () => writer.calls.resetIndex(),
-			empty: (expects) => writer.calls.emptyIndex(expects),
-			find: (query, signal) => readOfView((of) => search.calls.findDocuments(of, signal), query),
-		},
 		async append(update, signal) {
 			const { record, summary } = update;
 			const compacted = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };

@@ -3,20 +3,13 @@ import { allOf, conditionSql } from "../conversation-lists.ts";
 import type { Sql } from "../session.ts";
 import {
 	type DocumentQuery,
-	EXAMINED_UPDATES,
-	examinedUpdateFrom,
 	type FoundDocument,
-	type FoundTitles,
-	foundTitles,
-	type IndexProgress,
 	type IndexStep,
 	type IndexTerm,
-	isSameProgress,
-	NO_PROGRESS,
 	newestFirst,
 	type TitleWords,
 } from "../text-index.ts";
-import { bigint, bindable, integer, nullable, text } from "../values.ts";
+import { bigint, bindable, nullable, text } from "../values.ts";
 import { SQLITE } from "./dialect.ts";
 import { bound } from "./rows.ts";
 import type { Statements } from "./statements.ts";
@@ -24,31 +17,8 @@ import type { Statements } from "./statements.ts";
 /** Begins the word by which the documents of a conversation are found. No word of a text has it. */
 const CONVERSATION_MARK = "\ue000";
 
-export function readProgress(statements: Statements): IndexProgress {
-	const row = statements.prepare("SELECT version, events, updates FROM search_progress").get();
-	return { version: integer(row?.version), events: bigint(row?.events), updates: bigint(row?.updates) };
-}
-
-function saveProgress(statements: Statements, { version, events, updates }: IndexProgress): void {
-	statements.prepare("UPDATE search_progress SET version = ?, events = ?, updates = ?").run(version, events, updates);
-}
-
-/** Finds titles: see `TextIndex.findChangedTitles`. */
-export function findChangedTitles(statements: Statements, after: bigint): FoundTitles {
-	const rows = statements
-		.prepare(`
-			SELECT c.conversation_id, u.sequence, u.current, u.summary, s.digest
-			FROM updates u CROSS JOIN heads c ON c.id = u.conversation
-			LEFT JOIN search_titles s ON s.conversation = u.conversation
-			WHERE u.sequence > ? ORDER BY u.sequence LIMIT ${EXAMINED_UPDATES}
-		`)
-		.all(after);
-	return foundTitles(rows.map(examinedUpdateFrom));
-}
-
-/** Writes a step: see `TextIndex.write`. The caller has begun a transaction. */
-export function writeStep(statements: Statements, { expects, next, events, titles }: IndexStep): boolean {
-	if (!isSameProgress(readProgress(statements), expects)) return false;
+/** See `Session.writeWords`. */
+export function writeWords(statements: Statements, { events, titles }: Pick<IndexStep, "events" | "titles">): void {
 	const activityOf = statements.prepare("SELECT activity FROM events WHERE sequence = ?");
 	const insert = statements.prepare("INSERT INTO search_texts (rowid, words) VALUES (?, ?)");
 	for (const { sequence, words } of events) {
@@ -56,8 +26,6 @@ export function writeStep(statements: Statements, { expects, next, events, title
 		if (activity !== undefined) insert.run(sequence, [...words, conversationWord(activity)].join(" "));
 	}
 	for (const title of titles) writeTitle(statements, title);
-	saveProgress(statements, next);
-	return true;
 }
 
 function writeTitle(statements: Statements, { conversationId, digest, words }: TitleWords): void {
@@ -81,14 +49,8 @@ export function removeEventText(statements: Statements, sequence: bigint): void 
 	statements.prepare("DELETE FROM search_texts WHERE rowid = ?").run(sequence);
 }
 
-/** See `TextIndex.reset`. The caller has begun a transaction. */
-export function resetIndex(statements: Statements): void {
-	saveProgress(statements, NO_PROGRESS);
-}
-
-/** Removes all documents: see `TextIndex.empty`. The caller has begun a transaction. */
-export function emptyIndex(statements: Statements, expects: IndexProgress): boolean {
-	if (!isSameProgress(readProgress(statements), expects)) return false;
+/** See `Session.removeWords`. */
+export function removeWords(statements: Statements): boolean {
 	for (const table of ["search_texts", "search_title_words"])
 		statements.prepare(`INSERT INTO ${table} (${table}) VALUES ('delete-all')`).run();
 	statements.prepare("DELETE FROM search_titles").run();

@@ -8,12 +8,12 @@ import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicat
 import type { AppendedEvents, AppendedUpdate, NewEvents } from "../entries.ts";
 import { erase, findDamaged } from "../erase.ts";
 import type { Erased, EraseRequest, UnreadableRelative } from "../erasure.ts";
+import type { AppendOutcome } from "../group-plan.ts";
 import { isRepeatable, writes } from "../operations.ts";
 import type { OwnerAssignment } from "../owners.ts";
 import type { PrunableUpdates } from "../pruner.ts";
 import { removeConversation, removeEvents, removeUpdates } from "../remove.ts";
 import { callsOf } from "../session.ts";
-import type { IndexProgress, IndexStep } from "../text-index.ts";
 import { FollowedAhead, type ViewName, type ViewPosition } from "../views/follow.ts";
 import { findUnreadable, followViews, resetViews } from "../views/views.ts";
 import { bytesOfBatch, type SenderDeadline } from "./calls.ts";
@@ -27,7 +27,6 @@ import { isDamage, isDatabaseFailure } from "./result-codes.ts";
 import { createSchema } from "./schema.ts";
 import { sqliteSession } from "./session.ts";
 import { Statements } from "./statements.ts";
-import { emptyIndex, readProgress, resetIndex, writeStep } from "./text-index.ts";
 
 /** Entry point of the writer thread. Appends that wait for it share one transaction. */
 
@@ -51,9 +50,6 @@ const FOLLOW_DELAY = 1_000;
 const STEPS_OF_CALL = 8;
 /** Maximum number of steps that the views follow the logs when the store is closed. */
 const MAX_STEPS_AT_CLOSE = 1_000;
-
-/** Runs `work` in one transaction, which is on disk when it returns. */
-type Write = <Result>(work: () => Result) => Result;
 
 /** The calls that the writer thread answers. */
 export type WriterCalls = ReturnType<typeof writer>["methods"] & Appends;
@@ -86,26 +82,26 @@ function writer(options: WriterOptions) {
 	/** Time of the last successful commit, as `performance.now()` counts; undefined after a failure. */
 	let committedAt: number | undefined;
 
-	function write<Result>(work: () => Result): Result {
-		if (misplaced !== undefined) throw misplaced;
-		let result: Result;
-		try {
-			result = transaction(database, "BEGIN IMMEDIATE", work);
-		} catch (error) {
-			committedAt = undefined;
-			throw error;
-		}
-		committedAt = performance.now();
-		isLogSaved = false;
-		return result;
-	}
-
-	/** As {@link write}, for work with a session. */
+	/** Runs `work` in one transaction, which is on disk when it resolves. */
 	async function writeInSession<Result>(work: () => Promise<Result>): Promise<Result> {
 		if (misplaced !== undefined) throw misplaced;
 		const result = await transactionAsync(database, "BEGIN IMMEDIATE", work);
 		isLogSaved = false;
 		return result;
+	}
+
+	/** As {@link writeInSession}, for work that proves whether the next append can be stored. */
+	async function write<Result>(work: () => Promise<Result>): Promise<Result> {
+		committedAt = undefined;
+		const result = await writeInSession(work);
+		committedAt = performance.now();
+		return result;
+	}
+
+	/** Appends a group. The deadlines are checked in the transaction, because the wait for the database's lock may be long. */
+	function append(requests: AppendCalls): Promise<readonly AppendOutcome[]> {
+		const refusalOf = ({ senderDeadline }: SenderDeadline) => (isPast(senderDeadline) ? SENDER_GONE : undefined);
+		return write(() => appendGroup(statements, session, requests, refusalOf));
 	}
 
 	/** Conversations that views leave as they are, because pages of the database are damaged. */
@@ -233,18 +229,15 @@ function writer(options: WriterOptions) {
 				return purge.step();
 			},
 			/** Checks that the next append can be stored. */
-			check(): void {
+			async check(): Promise<void> {
 				verifyFiles();
 				goOnPurging();
 				// Only a commit that reaches the disk proves that the next append can be stored.
-				if (committedAt === undefined || performance.now() - committedAt > PROOF_MILLISECONDS) write(() => check.run());
+				if (committedAt === undefined || performance.now() - committedAt > PROOF_MILLISECONDS)
+					await write(async () => check.run());
 			},
-			readIndexProgress: () => readProgress(statements),
-			writeIndexStep: (step: IndexStep) => write(() => writeStep(statements, step)),
-			resetIndex: (): void => write(() => resetIndex(statements)),
-			emptyIndex: (expects: IndexProgress) => write(() => emptyIndex(statements, expects)),
-			returnSpace(): ReturnedSpace {
-				const returned = write(() => returnSpace(database));
+			async returnSpace(): Promise<ReturnedSpace> {
+				const returned = await write(async () => returnSpace(database));
 				// Only a checkpoint makes the file smaller.
 				if (!returned.hasMore) database.exec("PRAGMA wal_checkpoint(PASSIVE)");
 				return returned;
@@ -261,7 +254,7 @@ function writer(options: WriterOptions) {
 			names: ["append", "appendEvents"] satisfies (keyof Appends)[],
 			maxBytes: MAX_GROUP_BYTES,
 			bytesOf: (request: GroupRequest) => byteStringsOf(request).reduce((size, { byteLength }) => size + byteLength, 0),
-			answer: (requests: readonly (GroupRequest & SenderDeadline)[]) => appendAll(statements, write, requests),
+			answer: (requests: AppendCalls) => appendAll(append, requests),
 		},
 		background: { run: () => follow(undefined, 1), delay: FOLLOW_DELAY },
 		async close() {
@@ -284,23 +277,23 @@ function byteStringsOf(request: GroupRequest): Uint8Array[] {
 	return "update" in request ? [request.update.record.bytes, request.update.summary] : bytesOfBatch(request);
 }
 
+type AppendCalls = readonly (GroupRequest & SenderDeadline)[];
+
 /** Appends a group in one transaction. Returns the outcomes, in the order of the requests, once it is on disk. */
-function appendAll(
-	statements: Statements,
-	write: Write,
-	requests: readonly (GroupRequest & SenderDeadline)[],
-): Outcome[] {
+async function appendAll(
+	append: (requests: AppendCalls) => Promise<readonly AppendOutcome[]>,
+	requests: AppendCalls,
+): Promise<Outcome[]> {
 	try {
-		// Senders' deadlines are checked inside the transaction, because the wait for the database's lock may have been long.
-		const refusalOf = ({ senderDeadline }: SenderDeadline) => (isPast(senderDeadline) ? SENDER_GONE : undefined);
-		const outcomes = write(() => appendGroup(statements, requests, refusalOf));
-		return outcomes.map((outcome) =>
+		return (await append(requests)).map((outcome) =>
 			outcome instanceof ServiceError ? { failure: failureOf(outcome) } : { value: outcome },
 		);
 	} catch (error) {
 		const failure = failureOf(error);
 		if (requests.length === 1 || isDatabaseFailure(failure)) return requests.map(() => ({ failure }));
 		// The failure concerns one request only. Each is tried alone, so that the others are stored.
-		return requests.flatMap((request) => appendAll(statements, write, [request]));
+		const outcomes: Outcome[] = [];
+		for (const request of requests) outcomes.push(...(await appendAll(append, [request])));
+		return outcomes;
 	}
 }
