@@ -1,7 +1,7 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
-import { foundTitles } from "../../src/store/text-index.ts";
+import { foundTitles } from "../../src/store/index-steps.ts";
 
 test("titles are found beside a summary that is damaged", () => {
 	const summary = toBinary(ConversationSummarySchema, create(ConversationSummarySchema, { title: "Kept" }));
