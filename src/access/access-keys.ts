@@ -6,7 +6,7 @@ import { defaultScopes, hashKey, OWNER, type Principal, type Scope, scopes } fro
 import { microseconds, SERVICE, type StoredKeys } from "./stored-keys.ts";
 
 /** What a caller asks of a new key. */
-export interface NewAccessKey {
+interface NewAccessKey {
 	readonly name: string;
 	/** Names of scopes; those of {@link defaultScopes} if there are none. */
 	readonly scopes: readonly string[];
@@ -17,7 +17,7 @@ export interface NewAccessKey {
 }
 
 /** A key or certificate of the configuration. */
-export interface ConfiguredKey extends Pick<Principal, "name" | "scopes" | "owner"> {
+interface ConfiguredKey extends Pick<Principal, "name" | "scopes" | "owner"> {
 	readonly configured: true;
 }
 
@@ -25,7 +25,7 @@ export interface ConfiguredKey extends Pick<Principal, "name" | "scopes" | "owne
 export type ListedKey = ConfiguredKey | (AccessKeyRow & { readonly configured: false });
 
 /** The changes that are written to the log. */
-export interface AccessKeysLog {
+interface AccessKeysLog {
 	/** A caller has created a key. The owner is empty if there is none. */
 	accessKeyCreated(key: Pick<AccessKeyRow, "name" | "scopes" | "owner">, caller: string): void;
 	/** A caller has revoked a key. */

@@ -4,7 +4,7 @@ import type { Store } from "../store/store.ts";
 import type { Principal } from "./keys.ts";
 
 /** What the audit names. Endpoints and budgets have further actions. */
-export type AuditAction =
+type AuditAction =
 	| "key.created"
 	| "key.revoked"
 	| "conversations.assigned"

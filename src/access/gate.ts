@@ -4,7 +4,7 @@ import { type ErrorKind, ServiceError } from "../errors.ts";
 import { authorize, type Keyring, type Principal, type Scope, scopes } from "./keys.ts";
 
 /** Optional settings of a {@link Gate}. */
-export interface GateOptions {
+interface GateOptions {
 	/** Holders of client certificates. Their names are the names of the certificates. */
 	readonly certificates?: readonly Principal[];
 	/** Limits the requests of each holder. */

@@ -3,7 +3,7 @@ import type { AccessKeyRow, AccessKeyTable } from "../store/access-keys.ts";
 import { type KeyEntry, Keyring, type StoredKey, scopes } from "./keys.ts";
 
 /** What {@link StoredKeys} reports. */
-export interface StoredKeysLog {
+interface StoredKeysLog {
 	/** An access key expires in less than {@link EXPIRY_NOTICE}. */
 	accessKeyExpires(name: string, expiresAt: Date): void;
 	/** Background work failed and will be tried again. */

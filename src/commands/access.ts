@@ -14,7 +14,7 @@ import { tableOf, timeText } from "./output.ts";
 /** The commands `keys` and `owners assign`, clients of `AccessKeyService` and `ConversationOwnerService`. */
 
 /** What `keys add` asks for. */
-export interface AddedKey {
+interface AddedKey {
 	readonly name: string;
 	/** Names of scopes; none for the default. */
 	readonly scopes: readonly string[];
@@ -65,7 +65,7 @@ function stateOf({ configured, revokedAt, expiresAt }: Pick<AccessKey, "configur
 }
 
 /** Which conversations get an owner; exactly one of the members is set. */
-export interface AssignedConversations {
+interface AssignedConversations {
 	/** Name of the sender of their first post. */
 	readonly sender?: string | undefined;
 	readonly ids?: readonly string[] | undefined;

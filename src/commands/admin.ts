@@ -21,7 +21,7 @@ import { commandSocketOf, isListening } from "../transports/http/command-socket.
 import { parametersOf, readRequest } from "../transports/reads/parameters.ts";
 
 /** The way of a command to the methods that change data. */
-export interface Admin extends AsyncDisposable {
+interface Admin extends AsyncDisposable {
 	/** Calls the methods with all scopes, without an owner, under the name `command`. */
 	readonly transport: Transport;
 }

@@ -21,7 +21,7 @@ const STEP = 100;
 const PAUSE = 200;
 
 /** Which conversations a policy erases. */
-export interface ErasePolicy {
+interface ErasePolicy {
 	/** Those without activity since then. */
 	readonly inactiveSince: Date;
 	/** JSON name of the status that they must have; undefined for any. */

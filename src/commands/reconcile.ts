@@ -24,7 +24,7 @@ const PROGRESS_INTERVAL = 10_000;
 const MAX_IDS = 20;
 
 /** Which agent server is compared. */
-export interface ReconciledServer {
+interface ReconciledServer {
 	readonly url: string;
 	/** Empty for an agent server without keys. */
 	readonly key: string;

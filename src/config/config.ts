@@ -101,7 +101,7 @@ export interface TracesConfig {
 }
 
 /** An agent server that is compared with what arrived. */
-export interface ReconciledAgentServer {
+interface ReconciledAgentServer {
 	/** Name of the access key or client certificate with which it posts. */
 	readonly sender: string;
 	readonly url: URL;

@@ -35,7 +35,7 @@ import {
 export const MASK = "**********";
 
 /** Description of a variable for the user. */
-export interface VariableText {
+interface VariableText {
 	/** One line of Markdown. */
 	readonly meaning: string;
 	/** Value that applies when the variable is unset, empty or blank; empty if there is none. */

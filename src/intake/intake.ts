@@ -46,7 +46,7 @@ const MAX_CALLS_SENT = 256;
 const MAX_OPENING_BYTES = 64 * 2 ** 20;
 
 /** What {@link SharedIntake} needs. */
-export interface IntakeOptions {
+interface IntakeOptions {
 	/** Does the work in the calling thread. */
 	readonly here: RecordIntake;
 	/** Returns the number of requests under way for which records are ingested. */

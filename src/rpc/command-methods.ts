@@ -118,7 +118,7 @@ export function spaceMethods(store: Pick<Store, "compactEvents" | "returnSpace" 
 }
 
 /** What is known of a run. */
-export interface RunState<Progress> {
+interface RunState<Progress> {
 	readonly progress: Progress;
 	readonly running: boolean;
 	/** Why it ended early; undefined if it did not. */

@@ -78,7 +78,7 @@ export const SERVICES: readonly DescService[] = [
 export type DescribeService = (caller: Principal) => MessageInitShape<typeof GetServiceInfoResponseSchema>;
 
 /** The objects that the methods use. */
-export interface RpcContext {
+interface RpcContext {
 	readonly ingest: Ingest;
 	readonly eventIngest: Pick<EventIngest, "request">;
 	/** What a caller can read. There is no other way for a method to read conversations, so each is limited. */

@@ -13,7 +13,7 @@ import type { Requests } from "./requests.ts";
 type ByListener<Value> = Readonly<Record<"http" | "grpc", Value>>;
 
 /** Sources of the metrics, read at each collection. Those that read the store may reject. */
-export interface ServiceFigures {
+interface ServiceFigures {
 	readonly requests: Requests;
 	/** Open connections. */
 	readonly connections: ByListener<() => number>;

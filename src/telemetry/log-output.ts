@@ -12,7 +12,7 @@ const MAX_WAITING_BYTES = 1024 * 1024;
 const RETRY_INTERVAL = 50;
 
 /** Converts a JSON line to the line that is written. Both end with a line feed. */
-export type LineFormat = (line: string) => string;
+type LineFormat = (line: string) => string;
 
 /**
  * Writes lines to a file descriptor. Each line is written at once if that is possible, so that it is not lost when the

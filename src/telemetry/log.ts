@@ -26,7 +26,7 @@ export interface RequestInfo {
 }
 
 /** A client's connection that was ended because the client violated the protocol or was too slow. */
-export interface FailedConnection {
+interface FailedConnection {
 	readonly listener: "http" | "grpc";
 	/** Address and port of the client, such as `192.0.2.7:51234`. Undefined when they are no longer known. */
 	readonly peer: string | undefined;
@@ -37,7 +37,7 @@ export interface FailedConnection {
 }
 
 /** An update or an event that cannot be read, with its sequence number in its log. */
-export interface UnreadableEntry {
+interface UnreadableEntry {
 	readonly conversationId: string;
 	readonly sequence: bigint;
 	readonly error: Error;
@@ -105,7 +105,7 @@ type LogEvent = keyof typeof logEvents;
 type Fields = Readonly<Record<string, unknown>>;
 
 /** Where log lines are written. */
-export interface LogDestination extends DestinationStream {
+interface LogDestination extends DestinationStream {
 	/** Sets the listener that is called with the number of dropped lines as soon as lines can be written again. */
 	onDropped?(report: (lines: number) => void): void;
 	/** Number of lines that were dropped since the start. */
@@ -402,7 +402,7 @@ const WINDOW = 10_000;
 const LINES = 10;
 
 /** What lines have in common that are counted together. Only values from small sets, and none that a client chooses. */
-export type LineKind = Readonly<Record<string, string | undefined>>;
+type LineKind = Readonly<Record<string, string | undefined>>;
 
 /**
  * Limits the lines of each kind to 10 in a window of 10 seconds, and counts those that are left out. The first line

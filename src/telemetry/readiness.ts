@@ -2,7 +2,7 @@ import type { Store } from "../store/store.ts";
 import type { Logger } from "./log.ts";
 
 /** A condition for the service to be ready for requests. */
-export type ReadinessCheck = "store" | "accepting";
+type ReadinessCheck = "store" | "accepting";
 
 /** Whether the service is ready: the store accepts writes, and the service is not stopping. Initially ready. */
 export class Readiness {
@@ -39,7 +39,7 @@ export class Readiness {
 }
 
 /** Settings of {@link followStoreHealth}. */
-export interface StoreHealthOptions {
+interface StoreHealthOptions {
 	/** Called when the store's check begins to fail, and when it succeeds again. */
 	readonly onChange: (healthy: boolean) => void;
 	readonly log: Pick<Logger, "storeHealthChanged">;

@@ -12,7 +12,7 @@ export const REQUEST_ID_HEADER = "x-request-id";
 const ACCEPTED_ID = /^[\w.:+=-]{1,64}$/;
 
 /** Receivers of what is observed of each request. */
-export interface RequestSinks {
+interface RequestSinks {
 	readonly log: Pick<Logger, "requestFailed" | "requestEnded">;
 	readonly metrics: Pick<Metrics, "ended" | "violated" | "unauthenticated">;
 	/** Undefined when tracing is off. */
@@ -63,7 +63,7 @@ export interface Caller {
 }
 
 /** A request that was refused. */
-export interface RefusedRequest {
+interface RefusedRequest {
 	/** Undefined when it had no valid key. */
 	readonly caller: Caller | undefined;
 	/** Address and port of the client, of a request without a valid key. */

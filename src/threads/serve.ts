@@ -17,7 +17,7 @@ const POST_INTERVAL = 0.5;
 const MAX_CALLS = 256;
 
 /** The functions by which a worker answers its calls. */
-export interface CallHandlers<Argument> {
+interface CallHandlers<Argument> {
 	/** A method may return a promise: the calls after it wait. */
 	readonly methods: Readonly<Record<string, (argument: never) => unknown>>;
 	/** Calls that are answered together when several wait, for example in one transaction. */
@@ -36,7 +36,7 @@ export interface Background {
 }
 
 // Declared as methods, whose parameters are bivariant: the calling thread ensures the types of the arguments.
-export interface CallGroup<Argument> {
+interface CallGroup<Argument> {
 	readonly names: readonly string[];
 	/** Maximum number of bytes of a group. A single call may exceed it. */
 	readonly maxBytes: number;

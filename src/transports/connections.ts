@@ -9,7 +9,7 @@ import type { Logger } from "../telemetry/log.ts";
 import { LIMITS, type Limits } from "./limits.ts";
 
 /** Log events of a listener. */
-export type ListenerLog = Pick<
+type ListenerLog = Pick<
 	Logger,
 	"cleartext" | "connectionsFull" | "connectionFailed" | "certificatesTaken" | "certificatesRefused"
 >;

@@ -45,7 +45,7 @@ interface Held {
 }
 
 /** A batch that is held for one client. */
-export interface HeldBatch {
+interface HeldBatch {
 	/** The messages as they are sent: as server-sent events, or else length-prefixed. Other clients share them. */
 	readonly chunks: readonly Uint8Array[];
 	/** Ends the holding: the client has taken the batch, or is gone. Further calls have no effect. */

@@ -29,7 +29,7 @@ import { type HeldBatches, lengthPrefixed } from "../stream-messages.ts";
 import { jsonOf, readMessage } from "./connect-message.ts";
 
 /** Settings of the Connect transport. */
-export interface ConnectOptions {
+interface ConnectOptions {
 	readonly methods: readonly RpcMethod[];
 	readonly gate: Gate;
 	/** Counts the calls under way. */

@@ -15,7 +15,7 @@ import { type BodyRequest, type ReserveBytes, readBody, unpack } from "../http/b
 import { PREFIX_BYTES } from "../stream-messages.ts";
 
 /** How a request carries its message. */
-export interface MessageForm {
+interface MessageForm {
 	readonly input: DescMessage;
 	readonly json: boolean;
 	/** Whether a prefix stands before the message: in streams of Connect, and in gRPC-Web. */

@@ -148,14 +148,14 @@ export class StreamCall extends ServerInterceptingCall {
 const MAX_EXPANSION = 1032;
 
 /** Keeps bytes for a call, such as a permit. */
-export interface Reservation {
+interface Reservation {
 	/** Throws to refuse the bytes. */
 	reserve(bytes: number): void;
 	giveBack(bytes: number): void;
 }
 
 /** Maximum numbers of bytes of a request message. */
-export interface MessageLimits {
+interface MessageLimits {
 	/** As it is sent. */
 	readonly maxBytes: number;
 	/** After decompression: what grpc-js allows for each method. */
@@ -166,7 +166,7 @@ export interface MessageLimits {
  * Finds the messages in the bytes of a call, and reserves the size of each when its length has arrived. For a compressed
  * message it reserves the most that it can decompress to.
  */
-export class MessageCounter {
+class MessageCounter {
 	readonly #limits: MessageLimits;
 	readonly #reservation: Reservation;
 	readonly #prefix = Buffer.alloc(PREFIX_BYTES);

@@ -26,7 +26,7 @@ export interface AdmittedCall {
 export type FindAdmitted = (metadata: Metadata) => AdmittedCall | undefined;
 
 /** Settings of {@link gateInterceptor}. */
-export interface GateInterceptorOptions {
+interface GateInterceptorOptions {
 	readonly gate: Gate;
 	/** Counts the calls under way. */
 	readonly admission: Pick<Admission, "enter">;
@@ -155,7 +155,7 @@ interface StreamStart {
 }
 
 /** Settings of {@link GrpcStreams}. */
-export interface GrpcStreamsOptions {
+interface GrpcStreamsOptions {
 	/** Whether there is a method at a path. */
 	readonly isKnown: (path: string) => boolean;
 	readonly requests: Requests;

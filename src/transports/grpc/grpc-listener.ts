@@ -31,7 +31,7 @@ import { grpcStatus, MessageBatch } from "./grpc-call.ts";
 import { type AdmittedCall, type FindAdmitted, GrpcStreams, gateInterceptor, KEYLESS } from "./grpc-gate.ts";
 
 /** Settings of the gRPC transport. */
-export interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "protocols" | "serve" | "hasCalled"> {
+interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "protocols" | "serve" | "hasCalled"> {
 	readonly services: readonly DescService[];
 	/** The methods of `services`. */
 	readonly methods: readonly RpcMethod[];
@@ -47,7 +47,7 @@ export interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "proto
 }
 
 /** A gRPC listener. */
-export interface GrpcListener extends RunningListener {
+interface GrpcListener extends RunningListener {
 	/** Sets the status that the health service reports for each service and for the server as a whole. */
 	setServing(serving: boolean): void;
 }

@@ -34,7 +34,7 @@ export interface ContentResponse {
 }
 
 /** An error as clients see it. Of an error other than a `ServiceError` they learn only that it happened. */
-export interface ShownError {
+interface ShownError {
 	/** HTTP status. */
 	readonly status: number;
 	/** A sentence; of a record that breaks rules, the list of violations. */

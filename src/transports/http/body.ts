@@ -121,7 +121,7 @@ async function readGzip(request: BodyRequest, body: Collector, maxReceived: numb
 export type ReserveBytes = (bytes: number) => void;
 
 /** Collects the chunks of a body up to a limit. */
-export class Collector {
+class Collector {
 	readonly maxBytes: number;
 	readonly #reserve: ReserveBytes;
 	#chunks: Buffer[] = [];

@@ -88,7 +88,7 @@ interface Match {
 }
 
 /** What {@link createRouter} needs. */
-export interface RouterOptions {
+interface RouterOptions {
 	readonly routes: readonly Route[];
 	/** Handlers of RPCs by path. They answer requests of every method, and call the gate themselves. */
 	readonly rpcs?: ReadonlyMap<string, ObservedHandler>;
@@ -174,7 +174,7 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 }
 
 /** Reads the JSON text of a path in the name of the caller of a request. */
-export type InnerRead = (call: RouteRequest, path: string, search: string) => Promise<string>;
+type InnerRead = (call: RouteRequest, path: string, search: string) => Promise<string>;
 
 /**
  * Returns a function that answers further reads of a request that the gate has admitted with the scope `read`.

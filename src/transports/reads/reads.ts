@@ -76,7 +76,7 @@ type RouteHandler =
 	| Pick<Extract<Route, { readonly stream: unknown }>, "stream">;
 
 /** The objects that the routes use. */
-export interface JsonRpcContext {
+interface JsonRpcContext {
 	/** The implementations of the RPCs. */
 	readonly methods: readonly RpcMethod[];
 	/** What a caller can read. There is no other way for a route to read conversations, so each is limited. */

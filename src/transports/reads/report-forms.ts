@@ -22,7 +22,7 @@ export function prefersCsv(accept: string | undefined): boolean {
 export type Cell = string | number | bigint;
 
 /** Returns a header line and a line for each row. */
-export function csvResponse(header: readonly string[], rows: readonly (readonly Cell[])[]): ContentResponse {
+function csvResponse(header: readonly string[], rows: readonly (readonly Cell[])[]): ContentResponse {
 	const content = [header, ...rows].map((line) => `${line.map(csvField).join()}\r\n`).join("");
 	return { status: 200, content, type: "text/csv; charset=utf-8" };
 }
