@@ -17,8 +17,8 @@ export default defineConfig({
 		globalSetup: ["test/support/build.ts"],
 		reporters: ["default", new CountReporter()],
 		sequence: { sequencer: LongestFirst },
-		// Most tests wait for processes and disks; one worker for each core but one, the default, leaves two cores idle.
-		maxWorkers: 2,
+		// A third of the time a test waits for processes, pages and disks, so two workers leave two cores partly idle.
+		maxWorkers: 3,
 		execArgv: ["--import", join(import.meta.dirname, "test", "support", "built-threads.js")],
 		// The files of a worker share what they import. No test replaces a module, and each one puts back what it sets.
 		isolate: false,
