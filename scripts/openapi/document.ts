@@ -38,11 +38,10 @@ import { MAX_IDS as MAX_RETRIED, REFUSED_ID } from "../../src/conversations/refu
 import { packageJson } from "../../src/package-json.ts";
 import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-value.ts";
 import { deriveJsonSchemas, type JsonSchemas } from "../../src/record/json-schema.ts";
-import { type MessagePlan, planEnum, planMessage } from "../../src/record/plan/plan.ts";
+import { type MessagePlan, planEnum, planMessage } from "../../src/record/plan.ts";
 import { MAX_QUERY } from "../../src/search/query.ts";
 import { MAX_ID_LENGTH } from "../../src/store/condition.ts";
-import { trajectoryForms } from "../../src/trajectories/trajectories.ts";
-import { TRAJECTORY_PATH } from "../../src/trajectories/trajectory-route.ts";
+import { TRAJECTORY_PATH, trajectoryForms } from "../../src/trajectories/trajectories.ts";
 import { isOfRequests, PAIR, type Parameter } from "../../src/transports/reads/parameters.ts";
 import { LAST_EVENT_ID, MAX_INT32, MAX_INT64 } from "../../src/transports/reads/query.ts";
 import { JSON_RPCS, type JsonRpc, MAX_JSON_BODY } from "../../src/transports/reads/reads.ts";

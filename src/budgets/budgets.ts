@@ -54,13 +54,13 @@ const LIMITS = ["amount", "tokens", ...RULES] as const;
 export type AskedBudget = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
 
 /** Which budget a caller means. */
-export interface NamedBudget {
+interface NamedBudget {
 	readonly name: string;
 	/** Empty for the owner of the caller. */
 	readonly owner: string;
 }
 
-export interface BudgetsOptions {
+interface BudgetsOptions {
 	readonly store: Pick<Store, "tables" | "updates" | "events">;
 	readonly audit: Pick<Audit, "add">;
 	readonly now: () => number;

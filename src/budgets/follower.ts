@@ -38,7 +38,7 @@ const PAUSED = 1_000;
 /** Number of things that were told which are kept in memory. */
 const MAX_KNOWN = 100_000;
 
-export interface BudgetFollowerOptions {
+interface BudgetFollowerOptions {
 	readonly store: Pick<Store, "tables" | "updates" | "events" | "claim" | "listConversations">;
 	readonly reads: UsageReads;
 	readonly notices: Pick<Notices, "tell">;

@@ -16,12 +16,12 @@ const PAGE = 1_000;
 const MAX_FAILURES = 20;
 
 /** Writes down what was paused. */
-export interface PausesLog {
+interface PausesLog {
 	conversationPaused(conversationId: string, budget: string, owner: string): void;
 	conversationNotPaused(conversationId: string, budget: string, owner: string, reason: string): void;
 }
 
-export interface PausesOptions {
+interface PausesOptions {
 	readonly store: Pick<Store, "getOrigin" | "listConversations">;
 	readonly notices: Pick<Notices, "tell" | "wasTold">;
 	readonly audit: Pick<Audit, "addOfConversation">;

@@ -54,7 +54,7 @@ export interface Spent {
 }
 
 /** Which usage is counted. */
-export interface SpentQuery {
+interface SpentQuery {
 	/** Milliseconds since the Unix epoch. Undefined: without a bound. */
 	readonly from: number | undefined;
 	readonly to: number | undefined;

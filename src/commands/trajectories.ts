@@ -18,8 +18,13 @@ import { RecordFormat } from "../record/record-format.ts";
 import { RecordVault } from "../record/secrets/record-vault.ts";
 import { writeExport } from "../store/export/file.ts";
 import { openStore } from "../store/open.ts";
-import { summariesOf, type TrajectoryForm, trajectoryForms, trajectoryJson } from "../trajectories/trajectories.ts";
-import { TRAJECTORY_PATH } from "../trajectories/trajectory-route.ts";
+import {
+	summariesOf,
+	TRAJECTORY_PATH,
+	type TrajectoryForm,
+	trajectoryForms,
+	trajectoryJson,
+} from "../trajectories/trajectories.ts";
 import { commandSocketOf, isListening } from "../transports/http/command-socket.ts";
 import { filterOption } from "./admin.ts";
 import { UsageError, type Values } from "./options.ts";

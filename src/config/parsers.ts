@@ -4,7 +4,6 @@ import { isIPv4, isIPv6 } from "node:net";
 import { z } from "zod";
 import { defaultScopes, hashKey, type KeyEntry, OWNER, type Principal, scopes } from "../access/keys.ts";
 import type { RetentionRule } from "../conversations/retention.ts";
-import { parseAgentServer } from "../reconcile/address.ts";
 import { isPostgresUrl, type PostgresUrl, parsePostgresUrl } from "../store/database.ts";
 
 /** Parsers of variables. Each function returns the value of a text, and reports each mistake in it. */
@@ -38,6 +37,13 @@ export interface Address {
 /** Formats an address as in a URL: `host:port`, with an IPv6 host in brackets. */
 export function formatAddress({ host, port }: Address): string {
 	return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
+}
+
+/** Parses the URL of an agent server; undefined for another one, such as one with a user name. */
+export function parseAgentServer(text: string): URL | undefined {
+	const url = URL.canParse(text) ? new URL(text) : undefined;
+	if (url === undefined || !/^https?:$/.test(url.protocol)) return undefined;
+	return url.username + url.password + url.search + url.hash === "" ? url : undefined;
 }
 
 /** Parses `host:port`, with an IPv6 host in brackets. */

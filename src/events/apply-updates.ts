@@ -5,8 +5,7 @@ import { sameTree } from "../record/diff.ts";
 import type { ExactJson, ExactJsonObject } from "../record/json/json-value.ts";
 import type { Microseconds } from "../record/json/scalars.ts";
 import type { RecordFormat } from "../record/record-format.ts";
-import { valueAfter } from "./reported-value.ts";
-import { membersOfFullState, reportedMembers, type StateUpdate } from "./state-update.ts";
+import { membersOfFullState, reportedMembers, type StateUpdate, valueAfter } from "./state-update.ts";
 
 /**
  * When the present value of each member of a record was reported, by the sender's clock. It decides what a later
@@ -38,12 +37,12 @@ export interface OpenRecord {
 }
 
 /** The first record of a conversation that no record was posted of, in plain text. */
-export interface FirstRecord extends Pick<OpenRecord, "reportTimes"> {
+interface FirstRecord extends Pick<OpenRecord, "reportTimes"> {
 	readonly record: ConversationInfo;
 }
 
 /** How state updates change a record. */
-export interface MemberChanges {
+interface MemberChanges {
 	/** The members that change. When there are none, there is no new version. */
 	readonly changed: readonly string[];
 	/** A record that holds only the new values of these members. */

@@ -3,7 +3,6 @@ import { create } from "@bufbuild/protobuf";
 import { IngestConversationEventsRequestSchema } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { type ConversationEvent, ConversationEventSchema } from "../../gen/conversations/v1/event_pb.js";
 import { ServiceError, type Violation } from "../errors.ts";
-import { deriveEncoder } from "../record/json/encode.ts";
 import {
 	checkJson,
 	type ParsedJson,
@@ -12,31 +11,43 @@ import {
 	stringifyExactJson,
 	tooManyValues,
 } from "../record/json/exact-json.ts";
-import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "../record/json/json-value.ts";
-import { MAX_VALUES } from "../record/json/measure.ts";
-import { parsePointer, toPointer } from "../record/json/pointer.ts";
+import { deriveEncoder } from "../record/json/json-form.ts";
+import {
+	type ExactJson,
+	type ExactJsonObject,
+	isJsonObject,
+	MAX_VALUES,
+	memberOf,
+	parsePointer,
+	setMember,
+	toPointer,
+} from "../record/json/json-value.ts";
 import { type Microseconds, parseUuid } from "../record/json/scalars.ts";
-import { type PlainPlan, planMessage } from "../record/plan/plan.ts";
+import { type PlainPlan, planMessage } from "../record/plan.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import { beginsLikeCiphertext, Cipher, isCiphertext } from "../record/secrets/cipher.ts";
 import type { Secret } from "../record/secrets/free-form-secrets.ts";
 import { MAX_SECRETS, tooManySecrets } from "../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
-import { brokenRulesError, findViolations } from "../record/validation/find-violations.ts";
 import { decodeIngestRequest } from "../record/validation/message-size.ts";
 import { isLonger, MAX_VIOLATIONS, RecordSchema } from "../record/validation/schema.ts";
-import { NOT_A_DATE_TIME, NOT_A_MAP, valueError, violation, wrongLength } from "../record/validation/violations.ts";
+import {
+	brokenRulesError,
+	findViolations,
+	NOT_A_DATE_TIME,
+	NOT_A_MAP,
+	valueError,
+	violation,
+	wrongLength,
+} from "../record/validation/violations.ts";
 import type { NewEvent, NewEvents, ProtectedEvent } from "../store/entries.ts";
 import { namedEvent } from "../store/gaps.ts";
 import { MAX_CLOCK_SKEW } from "../store/ordering.ts";
 import { responseKey } from "../usage/names.ts";
 import { hasUserinfo, REDACTED, replaceUserinfo } from "../userinfo.ts";
+import { beginning, eventTime, messageText, reportedError } from "./event-parts.ts";
 import { EventSecrets, replaceAt } from "./event-secrets.ts";
-import { eventTime } from "./event-time.ts";
-import { beginning, messageText } from "./message-text.ts";
-import { reportedError } from "./reported-error.ts";
-import { HIDDEN } from "./reported-value.ts";
-import { reportedLeafOf, STATE_UPDATE } from "./state-update.ts";
+import { HIDDEN, reportedLeafOf, STATE_UPDATE } from "./state-update.ts";
 
 /** Maximum number of characters of an event's id. */
 export const MAX_EVENT_ID_LENGTH = 256;

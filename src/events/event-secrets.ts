@@ -1,17 +1,24 @@
 import { stringifyExactJson } from "../record/json/exact-json.ts";
-import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "../record/json/json-value.ts";
-import { parsePointer, toPointer } from "../record/json/pointer.ts";
-import { pathInJson } from "../record/plan/place.ts";
+import {
+	type ExactJson,
+	type ExactJsonObject,
+	isJsonObject,
+	memberOf,
+	parsePointer,
+	setMember,
+	toPointer,
+} from "../record/json/json-value.ts";
+import { pathInJson } from "../record/plan.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import { PUBLIC_CONTEXT, SECRET_CONTEXT, type Secret } from "../record/secrets/free-form-secrets.ts";
 import {
+	deriveSecretPathTest,
 	deriveSecretWalk,
 	type RecordWalk,
 	type Replace,
 	redactionVersionOf,
 	replaceSecretsInMember,
 } from "../record/secrets/secret-walk.ts";
-import { deriveSecretPathTest } from "../record/secrets/unnamed-secrets.ts";
 import { hasUserinfo, replaceUserinfo } from "../userinfo.ts";
 import { FULL_STATE, STATE_UPDATE } from "./state-update.ts";
 

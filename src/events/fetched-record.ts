@@ -1,15 +1,20 @@
 import { create } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { sameTree } from "../record/diff.ts";
-import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "../record/json/json-value.ts";
-import { parsePointer } from "../record/json/pointer.ts";
+import {
+	type ExactJson,
+	type ExactJsonObject,
+	isJsonObject,
+	memberOf,
+	parsePointer,
+	setMember,
+} from "../record/json/json-value.ts";
 import type { Microseconds } from "../record/json/scalars.ts";
-import type { MessagePlan } from "../record/plan/plan.ts";
+import type { MessagePlan } from "../record/plan.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import { hasUserinfo, REDACTED, replaceUserinfo } from "../userinfo.ts";
 import type { ReportTimes } from "./apply-updates.ts";
-import { valueAfter } from "./reported-value.ts";
-import { reportedMembers, type StateUpdate } from "./state-update.ts";
+import { reportedMembers, type StateUpdate, valueAfter } from "./state-update.ts";
 
 /**
  * Decides what of a record that was fetched from the agent server's API becomes part of the present record.
@@ -42,7 +47,7 @@ export interface FetchedOver {
 }
 
 /** How a fetched record changes the present one. */
-export interface FetchedChanges {
+interface FetchedChanges {
 	/** The members that change. {@link OTHER_MEMBERS} stands for those without a field, which change together. */
 	readonly changed: readonly string[];
 	/** A record that holds only the new values of these members. */

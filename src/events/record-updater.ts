@@ -28,8 +28,7 @@ import {
 } from "./apply-updates.ts";
 import type { EventFormat, ParsedEvents } from "./event-format.ts";
 import { fetchedChanges, type ListedEvent, OTHER_MEMBERS } from "./fetched-record.ts";
-import { HIDDEN } from "./reported-value.ts";
-import { STATE_UPDATE, type StateUpdate } from "./state-update.ts";
+import { HIDDEN, STATE_UPDATE, type StateUpdate } from "./state-update.ts";
 
 /** The record to which state updates are applied. Times are microseconds since the Unix epoch. */
 export interface CurrentRecord {

@@ -12,9 +12,8 @@ import { stringifyExactJson } from "../record/json/exact-json.ts";
 import { summaryMeets } from "../store/condition.ts";
 import type { DeliveryRow, DeliveryState, EndpointRow, ListedEndpoint, NewDelivery, Try } from "../store/forwarding.ts";
 import type { Store } from "../store/store.ts";
-import { CHANGES, changeOf, TEST_CHANGE } from "./changes.ts";
 import { type Clock, deliveryOf } from "./endpoint-worker.ts";
-import { FORMS, type Told } from "./forms.ts";
+import { CHANGES, changeOf, FORMS, TEST_CHANGE, type Told } from "./forms.ts";
 import { type EndpointSecrets, newSecret } from "./secrets.ts";
 import type { Sinks } from "./sinks.ts";
 import { INCLUDES, summaryOf, tell } from "./tell.ts";
@@ -22,7 +21,7 @@ import { INCLUDES, summaryOf, tell } from "./tell.ts";
 /** Form of the name of an endpoint. */
 const NAME = /^[A-Za-z0-9._-]{1,64}$/;
 /** Maximum number of endpoints of an owner, and of those without an owner. */
-export const MAX_ENDPOINTS = 64;
+const MAX_ENDPOINTS = 64;
 /** Maximum number of deliveries that a replay puts into the queue. */
 const MAX_REPLAYED = 10_000;
 const MAX_URL = 2048;
@@ -39,7 +38,7 @@ export interface AskedEndpoint {
 }
 
 /** Which endpoint a caller means. */
-export interface NamedEndpoint {
+interface NamedEndpoint {
 	readonly name: string;
 	/** Empty for the owner of the caller. */
 	readonly owner: string;
@@ -51,7 +50,7 @@ type EndpointAction = `endpoint.${string}` | `delivery.${string}`;
 /** A caller, and what its owner limits. */
 type Caller = Pick<Principal, "name" | "owner">;
 
-export interface EndpointsOptions {
+interface EndpointsOptions {
 	readonly store: Pick<Store, "updates" | "tables">;
 	readonly secrets: EndpointSecrets;
 	readonly sink: Pick<Sinks, "send" | "refusalOf">;

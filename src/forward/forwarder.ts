@@ -12,7 +12,7 @@ const CLAIM = 30_000;
 const GRACE = 2_000;
 
 /** Counters of an endpoint since the start of the process. */
-export interface EndpointCounts {
+interface EndpointCounts {
 	delivered: number;
 	failedTries: number;
 	failed: number;

@@ -1,5 +1,5 @@
 import { createHmac, randomBytes } from "node:crypto";
-import type { SealedBytes } from "../record/secrets/sealed-bytes.ts";
+import type { SealedBytes } from "../record/secrets/cipher.ts";
 
 /** The secrets of endpoints, and the signatures of Standard Webhooks 1.0. */
 

@@ -1,3 +1,6 @@
+import type { JetStreamClient } from "@nats-io/jetstream";
+import type { NatsConnection } from "@nats-io/transport-node";
+import type { Producer } from "@platformatic/kafka";
 import { type Answer, type HttpSink, type SentMessage, type Sink, TIMEOUT } from "./http-sink.ts";
 
 /** A sink of a kind of server that only the configuration names. */
@@ -72,5 +75,114 @@ export async function answerOf(work: Promise<string>, signal: AbortSignal): Prom
 	} catch (error) {
 		const reason = error instanceof Error && error.message !== "" ? error.message : String(error);
 		return { status: 0, error: reason, answer: "", retryAfter: undefined };
+	}
+}
+
+/** Acknowledgement by all replicas that are in sync. */
+const ALL = -1;
+
+/**
+ * Sends messages to topics of Kafka, `kafka:topic`. Those of a conversation go to one partition. A repetition has the same
+ * header `webhook-id`. Its package is loaded with the first message.
+ */
+export class KafkaSink implements Broker {
+	readonly #servers: readonly string[];
+	#producer: Promise<Producer<string, string, string, string>> | undefined;
+
+	/** @param servers `host:port` */
+	constructor(servers: readonly string[]) {
+		this.#servers = servers;
+	}
+
+	async send(
+		url: string,
+		message: SentMessage,
+		headers: Readonly<Record<string, string>>,
+		signal: AbortSignal,
+	): Promise<Answer> {
+		return await answerOf(this.#produce(new URL(url).pathname, message, headers), signal);
+	}
+
+	async #produce(topic: string, message: SentMessage, headers: Readonly<Record<string, string>>): Promise<string> {
+		this.#producer ??= this.#open().catch((error: unknown) => {
+			this.#producer = undefined;
+			throw error;
+		});
+		const producer = await this.#producer;
+		const { body, conversationId: key, contentType } = message;
+		const value = typeof body === "string" ? body : Buffer.from(body).toString();
+		const sent = { topic, value, ...(key ? { key } : {}), headers: { ...headers, "content-type": contentType } };
+		const { offsets = [] } = await producer.send({ messages: [sent], acks: ALL });
+		return offsets.map(({ partition, offset }) => `partition ${partition}, offset ${offset}`).join();
+	}
+
+	async #open() {
+		const { Producer, stringSerializers } = await import("@platformatic/kafka");
+		const bootstrapBrokers = [...this.#servers];
+		const clientId = "conversation-update-webhook-service";
+		// A failed delivery is tried again by the one who sends it.
+		return new Producer({ clientId, bootstrapBrokers, serializers: stringSerializers, timeout: TIMEOUT, retries: 1 });
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		await (await this.#producer?.catch(() => undefined))?.close();
+	}
+}
+
+/**
+ * Publishes messages to subjects of NATS JetStream, `nats:subject`. A repetition has the same id, by which the stream
+ * leaves it out. Its packages are loaded with the first message.
+ */
+export class NatsSink implements Broker {
+	readonly #servers: readonly string[];
+	#opened: Promise<{ readonly connection: NatsConnection; readonly client: JetStreamClient }> | undefined;
+
+	/** @param servers `host:port` */
+	constructor(servers: readonly string[]) {
+		this.#servers = servers;
+	}
+
+	async send(
+		url: string,
+		message: SentMessage,
+		headers: Readonly<Record<string, string>>,
+		signal: AbortSignal,
+	): Promise<Answer> {
+		return await answerOf(this.#publish(new URL(url).pathname, message, headers), signal);
+	}
+
+	async #publish(subject: string, message: SentMessage, headers: Readonly<Record<string, string>>): Promise<string> {
+		const [{ client }, { headers: newHeaders }] = await Promise.all([this.#open(), import("@nats-io/transport-node")]);
+		const sent = newHeaders();
+		for (const [name, value] of Object.entries({ ...headers, "Content-Type": message.contentType }))
+			sent.set(name, value);
+		const id = headers["webhook-id"] ?? "";
+		const ack = await client.publish(subject, message.body, { msgID: id, headers: sent, timeout: TIMEOUT });
+		return `stream ${ack.stream}, sequence ${ack.seq}${ack.duplicate ? ", a repetition" : ""}`;
+	}
+
+	#open() {
+		this.#opened ??= this.#connect().catch((error: unknown) => {
+			this.#opened = undefined;
+			throw error;
+		});
+		return this.#opened;
+	}
+
+	async #connect() {
+		const [{ connect }, { jetstream }] = await Promise.all([
+			import("@nats-io/transport-node"),
+			import("@nats-io/jetstream"),
+		]);
+		const connection = await connect({ servers: [...this.#servers], maxReconnectAttempts: -1 });
+		void connection.closed().then(() => {
+			this.#opened = undefined;
+		});
+		return { connection, client: jetstream(connection) };
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		const opened = await this.#opened?.catch(() => undefined);
+		await opened?.connection.close();
 	}
 }

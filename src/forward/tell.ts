@@ -8,8 +8,7 @@ import { stringifyExactJson } from "../record/json/exact-json.ts";
 import type { StoredUpdate } from "../store/entries.ts";
 import type { DeliveryRow, EndpointRow } from "../store/forwarding.ts";
 import type { Store } from "../store/store.ts";
-import { changeOf } from "./changes.ts";
-import type { Told } from "./forms.ts";
+import { changeOf, type Told } from "./forms.ts";
 
 /** What deliveries can have beside the summary. */
 export const INCLUDES = ["record", "messages"] as const;
@@ -17,7 +16,7 @@ export const INCLUDES = ["record", "messages"] as const;
 const MESSAGES = 5;
 
 /** What the data of deliveries are read from, limited to the owner of an endpoint. */
-export interface TellOptions {
+interface TellOptions {
 	readonly store: Pick<Store, "updates">;
 	readonly reads: {
 		readonly get: Pick<Reads["get"], "getJson">;

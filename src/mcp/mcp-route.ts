@@ -3,14 +3,14 @@ import { readBody } from "../transports/http/body.ts";
 import { innerReads, type Route } from "../transports/http/router.ts";
 
 /** Path of the endpoint under the configured base path. */
-export const MCP_PATH = "/mcp";
+const MCP_PATH = "/mcp";
 /** Headers of the protocol that pages may send. */
 export const MCP_HEADERS: readonly string[] = ["MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"];
 /** Maximum bytes of a request, which has the arguments of one call. */
 const MAX_REQUEST_BYTES = 256 * 1024;
 
 /** What {@link mcpRoutes} needs. */
-export interface McpRouteOptions {
+interface McpRouteOptions {
 	readonly basePath: string;
 	/** Routes of the JSON reads. They limit each caller to what it may see. */
 	readonly reads: readonly Route[];

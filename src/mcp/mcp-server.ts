@@ -15,7 +15,7 @@ import { packageJson } from "../package-json.ts";
 import { type Ask, answerOf, NOTICE, TOOLS, type Tool } from "./tools.ts";
 
 /** What a server needs. */
-export interface McpOptions {
+interface McpOptions {
 	readonly ask: Ask;
 	/** Called with the error of each tool or resource that fails. */
 	readonly onFailed: (error: unknown) => void;

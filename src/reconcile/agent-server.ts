@@ -48,7 +48,7 @@ export interface Page<Item> {
 }
 
 /** Which events of a conversation are listed, in which order. */
-export interface EventSearch {
+interface EventSearch {
 	readonly order: "TIMESTAMP" | "TIMESTAMP_DESC";
 	/** Only events from this time on, in the form in which the agent server writes times. */
 	readonly from?: string | undefined;

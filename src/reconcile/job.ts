@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Store } from "../store/store.ts";
+import { newVerified } from "./reconcile.ts";
 import type { Reconciler, ReconcileTarget } from "./reconciler.ts";
-import { newVerified } from "./verified.ts";
 
 /** Milliseconds between two runs. */
 const INTERVAL = 3_600_000;
@@ -11,7 +11,7 @@ const GAP_CHECK = 30_000;
 const RETRY = 300_000;
 
 /** What the job needs. */
-export interface ReconcileJob {
+interface ReconcileJob {
 	readonly reconciler: Pick<Reconciler, "run">;
 	readonly store: Pick<Store, "countConversations" | "claim">;
 	/** Identifies this process among others with the same database. */

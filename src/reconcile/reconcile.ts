@@ -1,3 +1,4 @@
+import { LRUCache } from "lru-cache";
 import {
 	ConversationExecutionStatusSchema,
 	ConversationExecutionStatus as Status,
@@ -5,7 +6,7 @@ import {
 import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { ServiceError } from "../errors.ts";
-import { eventTime } from "../events/event-time.ts";
+import { eventTime } from "../events/event-parts.ts";
 import type { ListedEvent } from "../events/fetched-record.ts";
 import { STATE_UPDATE } from "../events/state-update.ts";
 import { stringifyExactJson } from "../record/json/exact-json.ts";
@@ -15,7 +16,6 @@ import { gapKey } from "../store/gaps.ts";
 import type { Poster } from "../store/owners.ts";
 import type { Store } from "../store/store.ts";
 import { type AgentServerClient, AgentServerError, type ListedConversation, type Page } from "./agent-server.ts";
-import { earlier, type Verified } from "./verified.ts";
 
 /**
  * Compares what is stored with what an agent server has, and takes in what is missing or newer, in the same way as posts.
@@ -290,4 +290,31 @@ function listedEvents(events: readonly ExactJsonObject[], timeZone: string): Lis
 async function firstOf<Item>(pages: AsyncGenerator<Page<Item>, void, undefined>): Promise<Page<Item> | undefined> {
 	for await (const page of pages) return page;
 	return undefined;
+}
+
+/** What a run has compared of a conversation whose run was over. */
+interface VerifiedConversation {
+	/** `updated_at` as the agent server listed it. */
+	readonly updatedAt: string | undefined;
+	/** Id and time of the newest event, as the agent server writes them. All events up to it are stored. */
+	readonly newestId: string;
+	readonly newestAt: string;
+}
+
+/** What the runs of this process have compared, so that the next one need not do it again. */
+export type Verified = Pick<LRUCache<string, VerifiedConversation>, "get" | "set" | "delete">;
+
+/** Maximum number of conversations that are remembered: about 30 MiB. Others are compared again. */
+const MAX_CONVERSATIONS = 100_000;
+/** Milliseconds before the newest known event from which events are listed: a local time can repeat two hours. */
+const OVERLAP = 2 * 60 * 60 * 1000;
+
+export function newVerified(): Verified {
+	return new LRUCache<string, VerifiedConversation>({ max: MAX_CONVERSATIONS });
+}
+
+/** Returns a time some hours before a local one, in the same form; undefined when it is no time. */
+export function earlier(local: string): string | undefined {
+	const time = Date.parse(`${local.slice(0, 19)}Z`);
+	return Number.isNaN(time) ? undefined : new Date(time - OVERLAP).toISOString().slice(0, 19);
 }

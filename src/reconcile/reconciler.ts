@@ -6,20 +6,19 @@ import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { ServiceError } from "../errors.ts";
 import type { Store } from "../store/store.ts";
 import { type AgentServerAddress, AgentServerClient, AgentServerError, type ClientOptions } from "./agent-server.ts";
-import { NOTHING, type Progress, type ReconciledSender, reconcile } from "./reconcile.ts";
-import type { Verified } from "./verified.ts";
+import { NOTHING, type Progress, type ReconciledSender, reconcile, type Verified } from "./reconcile.ts";
 
 /** Milliseconds for which a process may reconcile one agent server without renewing its claim. */
 const CLAIM = 60_000;
 
 /** Who may post or might once, by the configuration and the stored keys. */
-export type Posters = () => readonly (Pick<Principal, "name" | "owner"> & {
+type Posters = () => readonly (Pick<Principal, "name" | "owner"> & {
 	/** Whether the key is revoked or has expired. */
 	readonly hasEnded: boolean;
 })[];
 
 /** Writes down what runs do. */
-export interface ReconcileLog {
+interface ReconcileLog {
 	/** A run has ended; `error` says why it ended early. */
 	reconciled(agentServer: string, progress: Progress, seconds: number, error: unknown): void;
 	/** A conversation could not be taken in. */
@@ -50,13 +49,13 @@ export interface ReconcileTarget {
 }
 
 /** The result of a run, also of one that ended early. */
-export interface RunResult {
+interface RunResult {
 	readonly progress: Progress;
 	readonly error: unknown;
 }
 
 /** What the runs over an agent server have done since the start. */
-export interface ReconcileFigures {
+interface ReconcileFigures {
 	/** Host and port of the agent server. */
 	readonly agentServer: string;
 	readonly completed: number;

@@ -1,6 +1,5 @@
 import type { DescField, DescMessage } from "@bufbuild/protobuf";
-import { deriveOnce } from "../protobuf/derive-once.ts";
-import { type Fields, isFields } from "../protobuf/fields.ts";
+import { deriveOnce, type Fields, isFields } from "../protobuf/messages.ts";
 
 /**
  * Finds the fields in which two messages of one type differ.
@@ -9,7 +8,7 @@ import { type Fields, isFields } from "../protobuf/fields.ts";
  *   below another one. Paths lead into a message that both sides have. A list, a map, a well-known type and a message
  *   that only one side has are reported as a whole.
  */
-export type Diff = (before: object, after: object) => string[];
+type Diff = (before: object, after: object) => string[];
 
 type Same = (a: unknown, b: unknown) => boolean;
 type Report = (path: string) => void;

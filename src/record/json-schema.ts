@@ -3,7 +3,7 @@ import { FeatureSet_FieldPresence } from "@bufbuild/protobuf/wkt";
 import { comments } from "../../gen/comments.js";
 import { JsonType } from "../../gen/conversations/options/v1/options_pb.js";
 import { type ExactJsonObject, isJsonObject } from "./json/json-value.ts";
-import type { Bounds, EnumPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan/plan.ts";
+import type { Bounds, EnumPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan.ts";
 
 /** JSON Schemas (draft 2020-12) by name. The 64-bit limits of integers are bigints. */
 export type JsonSchemas = Record<string, ExactJsonObject>;
@@ -17,10 +17,10 @@ export type JsonSchemas = Record<string, ExactJsonObject>;
  * - The aliases of a member are in `patternProperties`, so that generated clients have one member for all its names.
  * - Exclusions apply to members under their own names only, as in schema.ts.
  * - The limits of nesting depth and of numbers of elements, and the ban on lone surrogates, cannot be expressed
- *   (record-limits.ts, exact-json.ts).
+ *   (violations.ts, exact-json.ts).
  *
  * @param referencePrefix text before a schema's name in a `$ref`
- * @param isResponse whether the schemas require what encode.ts always writes, instead of what a record must have
+ * @param isResponse whether the schemas require what json-form.ts always writes, instead of what a record must have
  * @throws Error when two messages have the same name
  */
 export function deriveJsonSchemas(plan: MessagePlan, referencePrefix: string, isResponse = false): JsonSchemas {

@@ -1,6 +1,18 @@
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import type { ProtectedRecord } from "./protected-record.ts";
+
+/** Versions of the rules by which a stored record was written; 0 where different versions were merged. */
+export interface RecordVersions {
+	/** Fingerprint of the rules by which its secrets were redacted; 0 when it holds ciphertexts. */
+	readonly redactionVersion: number;
+	/** Fingerprint of the member names of the release that wrote it: `RecordFormat.schemaVersion`. */
+	readonly schemaVersion: number;
+}
+
+/** A record as the store keeps it: encoded, and without a secret in plain text. */
+export interface ProtectedRecord extends RecordVersions {
+	readonly bytes: Uint8Array;
+}
 
 /**
  * A delta holds the changes from one version of a record to another. It lists the top-level members that change, and
@@ -22,7 +34,7 @@ const { leafEventId: LEAF, unnamedMembers: UNNAMED } = ConversationInfoSchema.fi
 const MEMBER_NUMBERS = new Map(ConversationInfoSchema.fields.map(({ number, name }) => [name, number]));
 
 /** A delta, decoded but for its values. */
-export interface Delta {
+interface Delta {
 	/** Field numbers of the members that it replaces. */
 	readonly members: ReadonlySet<number>;
 	/** Encoded `ConversationInfo` with their new values. */

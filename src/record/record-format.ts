@@ -3,18 +3,21 @@ import { create, type DescMessage } from "@bufbuild/protobuf";
 import type { Value } from "@bufbuild/protobuf/wkt";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import type { ServiceError, Violation } from "../errors.ts";
-import { deriveDecoder, type RecordDecoder } from "./json/decode.ts";
-import { deriveEncoder } from "./json/encode.ts";
 import { checkJson, type ParsedJson, parseExactJson } from "./json/exact-json.ts";
-import { fromValue } from "./json/free-form.ts";
-import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "./json/json-value.ts";
-import { lastToken, parsePointer } from "./json/pointer.ts";
+import { deriveDecoder, deriveEncoder, fromValue, type RecordDecoder } from "./json/json-form.ts";
+import {
+	type ExactJson,
+	type ExactJsonObject,
+	isJsonObject,
+	lastToken,
+	memberOf,
+	parsePointer,
+	setMember,
+} from "./json/json-value.ts";
 import { parseUuid } from "./json/scalars.ts";
-import { MAX_UNNAMED_MEMBERS, memberPlaces } from "./json/unnamed.ts";
-import { type MessagePlan, type PlainPlan, planMessage, plansIn } from "./plan/plan.ts";
-import { brokenRulesError, findViolations } from "./validation/find-violations.ts";
+import { type FieldPlan, locate, type MessagePlan, objectAt, type PlainPlan, planMessage, plansIn } from "./plan.ts";
 import { MAX_VIOLATIONS, RecordSchema } from "./validation/schema.ts";
-import { valueError } from "./validation/violations.ts";
+import { brokenRulesError, findViolations, valueError } from "./validation/violations.ts";
 
 /** Converts records between JSON and protobuf, and validates both with one schema. Built once at start. */
 export class RecordFormat {
@@ -229,6 +232,9 @@ function membersIn(root: MessagePlan): { readonly message: string; readonly name
 	);
 }
 
+/** Maximum number of unnamed members in a record. Real records have a few dozen. */
+export const MAX_UNNAMED_MEMBERS = 10_000;
+
 const TOO_MANY_UNNAMED: Violation = {
 	path: [],
 	...valueError(`more than ${MAX_UNNAMED_MEMBERS} members that the schema does not name`),
@@ -237,4 +243,59 @@ const TOO_MANY_UNNAMED: Violation = {
 function invalid(violations: readonly Violation[], json: ExactJson): ServiceError {
 	const id = memberOf(json, "id");
 	return brokenRulesError(violations, "the record", typeof id === "string" ? parseUuid(id) : undefined);
+}
+
+/** The place of a member of `unnamed_members` in a record's JSON form. */
+interface MemberPlace {
+	/** The object that contains the member. */
+	readonly object: ExactJsonObject;
+	/** Name of the member in `object`. When `field` is set, it is the own name of that field. */
+	readonly name: string;
+	/** The unset field to which the member belongs; undefined when the member stays unnamed. */
+	readonly field: FieldPlan | undefined;
+}
+
+/**
+ * Finds the places of unnamed members in one record. This release may have a field for a member that an older release
+ * kept as unnamed.
+ *
+ * @returns a function from a member's JSON Pointer (RFC 6901) to its place. It returns undefined when the member cannot
+ *   be there: the schema does not describe the object around it, that object is closed, the name is the
+ *   discriminator's, or a field of this name is set.
+ */
+function memberPlaces(record: ExactJson, plan: MessagePlan): (pointer: string) => MemberPlace | undefined {
+	/** Cache of objects by their pointers, because many members belong to the same object. */
+	const objects = new Map<string, DescribedObject | undefined>();
+	return (pointer) => {
+		const parent = pointer.slice(0, pointer.lastIndexOf("/"));
+		const [name] = parsePointer(pointer.slice(parent.length)) ?? [];
+		if (name === undefined) return undefined;
+		const described = objects.getOrInsertComputed(parent, () => describedAt(record, plan, parent));
+		if (described === undefined || described.plan.discriminator?.name === name) return undefined;
+		const field = described.plan.members.get(name);
+		const { json: object } = described;
+		if (field === undefined) return described.plan.closed ? undefined : { object, name, field };
+		if (isUnset(object[field.name])) return { object, name: field.name, field };
+		return field.name === name ? undefined : { object, name, field: undefined };
+	};
+}
+
+interface DescribedObject {
+	readonly plan: PlainPlan;
+	readonly json: ExactJsonObject;
+}
+
+/** Returns the object at a pointer with its plan; undefined when the schema describes no object there. */
+function describedAt(record: ExactJson, root: MessagePlan, pointer: string): DescribedObject | undefined {
+	const path = parsePointer(pointer);
+	if (path === undefined) return undefined;
+	const { place, json } = locate(record, root, path);
+	const plan = objectAt(place, json);
+	return plan !== undefined && isJsonObject(json) ? { plan, json } : undefined;
+}
+
+/** Whether a member of the JSON form stands for an unset field: it is absent, null, or an empty array or object. */
+function isUnset(json: ExactJson | undefined): boolean {
+	if (json === undefined || json === null) return true;
+	return typeof json === "object" && Object.keys(json).length === 0;
 }

@@ -1,10 +1,10 @@
 import { ConversationReconcileService } from "../../gen/conversations/v1/conversation_reconcile_service_pb.js";
 import { ConversationSpaceService } from "../../gen/conversations/v1/conversation_space_service_pb.js";
 import { ConversationUsageService } from "../../gen/conversations/v1/conversation_usage_service_pb.js";
+import { parseAgentServer } from "../config/parsers.ts";
 import { invalid } from "../conversations/read/filter.ts";
 import { NOTHING_REBUILT, type RebuiltUsage, rebuildUsage } from "../conversations/read/report-usage.ts";
 import { ServiceError } from "../errors.ts";
-import { parseAgentServer } from "../reconcile/address.ts";
 import { NOTHING, type Progress } from "../reconcile/reconcile.ts";
 import { type Reconciler, reasonOf } from "../reconcile/reconciler.ts";
 import type { Store } from "../store/store.ts";

@@ -1,4 +1,4 @@
-import { messageText } from "../events/message-text.ts";
+import { messageText } from "../events/event-parts.ts";
 import { type ExactJson, isJsonObject, memberOf } from "../record/json/json-value.ts";
 import { REDACTED, replaceUserinfo } from "../userinfo.ts";
 import type { SearchText, TextField } from "./match.ts";

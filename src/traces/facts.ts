@@ -1,9 +1,8 @@
-import { readExactJson } from "../record/json/exact-json.ts";
+import { readExactJson, stringifyExactJson } from "../record/json/exact-json.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf } from "../record/json/json-value.ts";
-import { cut, textOf, textsOf } from "./texts.ts";
 
 /** An event of a conversation. Times are microseconds since the Unix epoch. */
-export interface TraceEvent {
+interface TraceEvent {
 	readonly happenedAt: bigint;
 	readonly receivedAt: bigint;
 	/** JSON text with its secrets redacted; undefined when the stored event cannot be read. */
@@ -273,4 +272,29 @@ function numberOf(value: ExactJson | undefined): number {
 
 function microseconds(seconds: ExactJson | undefined): bigint {
 	return BigInt(Math.round(numberOf(seconds) * 1e6));
+}
+
+/** Maximum number of characters of a text in a span. */
+const MAX_TEXT = 32_768;
+
+/** Returns a text, or its beginning if it is too long. */
+export function cut(text: string): string {
+	return text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT).toWellFormed()}…`;
+}
+
+/** Returns a text; empty for any other value. */
+export function textOf(value: ExactJson | undefined): string {
+	return typeof value === "string" ? value : "";
+}
+
+/** Returns the texts of lists of content. What is no text of content is given as JSON, and what is no text at all by its type. */
+export function textsOf(...contents: readonly (ExactJson | undefined)[]): string[] {
+	return contents.flatMap((content) => {
+		if (content == null) return [];
+		if (!Array.isArray(content)) return [typeof content === "string" ? content : stringifyExactJson(content)];
+		return content.map((part) => {
+			const text = memberOf(part, "text");
+			return cut(typeof text === "string" ? text : `[${textOf(memberOf(part, "type")) || "content"}]`);
+		});
+	});
 }

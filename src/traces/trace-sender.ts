@@ -19,7 +19,7 @@ import type { Run } from "./runs.ts";
 import { type RunTrace, type TraceSource, tracesOf } from "./spans.ts";
 
 /** Where traces are sent. */
-export interface TraceSettings {
+interface TraceSettings {
 	readonly url: string;
 	readonly headers: Readonly<Record<string, string>>;
 	/** Whether spans have the texts of messages and of calls of tools. */
@@ -31,7 +31,7 @@ export interface TraceSettings {
 	readonly delay: number;
 }
 
-export interface TraceSenderOptions extends TraceSettings {
+interface TraceSenderOptions extends TraceSettings {
 	readonly store: Pick<Store, "updates">;
 	/** What is sent, of all owners. */
 	readonly reads: Pick<Reads, "get" | "list" | "events" | "gaps">;

@@ -4,7 +4,7 @@ import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf } from "..
 import { formatDateTime, fromMicroseconds } from "../record/json/scalars.ts";
 
 /** Version of the Agent Trajectory Interchange Format that {@link atifOf} writes. */
-export const ATIF_VERSION = "ATIF-v1.8";
+const ATIF_VERSION = "ATIF-v1.8";
 
 /** An event of a conversation. */
 export interface TrajectoryEvent {

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import { BudgetShares } from "../../src/budgets/shares.ts";
+import { BudgetShares } from "../../src/budgets/shown.ts";
 import { ADMIN, stores, TestBudgets } from "./harness.ts";
 
 describe.each(stores())("with $engine", ({ make }) => {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { eventTime } from "../../src/events/event-time.ts";
+import { eventTime } from "../../src/events/event-parts.ts";
 import { parseDateTime, toMicroseconds } from "../../src/record/json/scalars.ts";
 
 function micros(text: string): bigint {

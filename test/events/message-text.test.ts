@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { beginning, messageText } from "../../src/events/message-text.ts";
+import { beginning, messageText } from "../../src/events/event-parts.ts";
 
 const text = (value: string) => ({ type: "text", text: value });
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { valueAfter } from "../../src/events/reported-value.ts";
+import { valueAfter } from "../../src/events/state-update.ts";
 import { type ExactJson, type ExactJsonObject, setMember } from "../../src/record/json/json-value.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { REDACTED } from "../../src/userinfo.ts";

@@ -1,13 +1,12 @@
 import { createSecretKey } from "node:crypto";
 import { expect, vi } from "vitest";
-import { CHANGES } from "../../src/forward/changes.ts";
 import { type AskedEndpoint, Endpoints } from "../../src/forward/endpoints.ts";
-import type { Told } from "../../src/forward/forms.ts";
+import { CHANGES, type Told } from "../../src/forward/forms.ts";
 import { Forwarder, type ForwarderOptions } from "../../src/forward/forwarder.ts";
 import type { Answer } from "../../src/forward/http-sink.ts";
 import { Notices } from "../../src/forward/notices.ts";
 import { EndpointSecrets } from "../../src/forward/secrets.ts";
-import { SealedBytes } from "../../src/record/secrets/sealed-bytes.ts";
+import { SealedBytes } from "../../src/record/secrets/cipher.ts";
 import type { DeliveryRow } from "../../src/store/forwarding.ts";
 import type { Store } from "../../src/store/store.ts";
 import { TestClock } from "./test-clock.ts";

@@ -4,8 +4,7 @@ import { createServer as createTlsServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import fc from "fast-check";
 import { describe, expect, test, vi } from "vitest";
-import { guardedLookup, isInside } from "../../src/forward/addresses.ts";
-import { HttpSink, type HttpSinkOptions } from "../../src/forward/http-sink.ts";
+import { guardedLookup, HttpSink, type HttpSinkOptions, isInside } from "../../src/forward/http-sink.ts";
 import { Certificates } from "../support/certificates.ts";
 import { type Answering, Receiver } from "./receiver.ts";
 

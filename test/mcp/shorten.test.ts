@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { bytesOf, cutText, firstRows, type Json, LEAST, plainJson, shorten } from "../../src/mcp/shorten.ts";
+import { bytesOf, cutText, firstRows, type Json, LEAST, plainJson, shorten } from "../../src/mcp/tools.ts";
 import { seedProperties } from "../support/random.ts";
 
 seedProperties();

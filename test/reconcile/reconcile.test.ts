@@ -3,8 +3,7 @@ import { setImmediate } from "node:timers/promises";
 import { afterAll, describe, expect, test } from "vitest";
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { AgentServerClient, type ClientOptions } from "../../src/reconcile/agent-server.ts";
-import { type ReconcileOptions, reconcile } from "../../src/reconcile/reconcile.ts";
-import { newVerified } from "../../src/reconcile/verified.ts";
+import { newVerified, type ReconcileOptions, reconcile } from "../../src/reconcile/reconcile.ts";
 import type { ExactJsonObject } from "../../src/record/json/json-value.ts";
 import { LiveService, POSTER } from "../conversations/ingest/live-service.ts";
 import {

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { stringifyExactJson } from "../../src/record/json/exact-json.ts";
 import { isJsonObject } from "../../src/record/json/json-value.ts";
 import { deriveJsonSchemas } from "../../src/record/json-schema.ts";
-import type { MessagePlan } from "../../src/record/plan/plan.ts";
+import type { MessagePlan } from "../../src/record/plan.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { object, record } from "../support/fixtures.ts";
 import { accepts, compileSchema } from "../support/json-schema.ts";

@@ -12,7 +12,7 @@ import {
 import { type FileDescriptorProto, FileDescriptorProtoSchema, FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
 import { describe, expect, test } from "vitest";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import { toValue } from "../../src/record/json/free-form.ts";
+import { toValue } from "../../src/record/json/json-form.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { REDACTED } from "../../src/userinfo.ts";

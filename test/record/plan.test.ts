@@ -7,7 +7,7 @@ import {
 } from "@bufbuild/protobuf/wkt";
 import { expect, test } from "vitest";
 import { FieldRulesSchema, field as fieldOption } from "../../gen/conversations/options/v1/options_pb.js";
-import { planMessage } from "../../src/record/plan/plan.ts";
+import { planMessage } from "../../src/record/plan.ts";
 
 /** Returns the plan of a message with one union for each tag. The message Arm is an arm of each, under that tag. */
 function planWithTags(...tags: readonly string[]) {

@@ -15,7 +15,7 @@ import {
 	IngestConversationRequestSchema,
 } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
-import type { MessagePlan } from "../../src/record/plan/plan.ts";
+import type { MessagePlan } from "../../src/record/plan.ts";
 import { jsonOf } from "../support/arbitrary.ts";
 import { type Endpoints, rpcPath, WEBHOOK } from "../support/clients.ts";
 import { eventsIn, eventsRequest } from "../support/event-batches.ts";

@@ -2,7 +2,7 @@ import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { JsonType } from "../../gen/conversations/options/v1/options_pb.js";
 import { isJsonObject } from "../../src/record/json/json-value.ts";
-import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../../src/record/plan/plan.ts";
+import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../../src/record/plan.ts";
 
 /**
  * Names that break careless code: prototype members, JSON Pointer syntax, the empty name, other scripts, secret names.

@@ -1,6 +1,6 @@
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { isJsonObject } from "../../src/record/json/json-value.ts";
-import type { MessagePlan, PlainPlan, ValuePlan } from "../../src/record/plan/plan.ts";
+import type { MessagePlan, PlainPlan, ValuePlan } from "../../src/record/plan.ts";
 
 /** Returns the JSON form with the simplest value for each missing required member, at every level. */
 export function completed(plan: MessagePlan, json: JsonValue): JsonValue {

@@ -1,7 +1,7 @@
 import { CLOCK } from "../../src/forward/endpoint-worker.ts";
 import { Endpoints } from "../../src/forward/endpoints.ts";
 import { EndpointSecrets } from "../../src/forward/secrets.ts";
-import { SealedBytes } from "../../src/record/secrets/sealed-bytes.ts";
+import { SealedBytes } from "../../src/record/secrets/cipher.ts";
 import type { Store } from "../../src/store/store.ts";
 
 /** Returns endpoints of a store to which nothing is sent. */

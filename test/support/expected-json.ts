@@ -1,6 +1,6 @@
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { isJsonObject } from "../../src/record/json/json-value.ts";
-import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../../src/record/plan/plan.ts";
+import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../../src/record/plan.ts";
 
 /**
  * Returns the form in which an accepted record must be read back: with defaults for absent members, UUIDs in lower case

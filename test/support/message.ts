@@ -1,10 +1,9 @@
 import { isMessage, type JsonObject, type JsonValue } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import { toValue } from "../../src/record/json/free-form.ts";
-import { isJsonObject } from "../../src/record/json/json-value.ts";
-import { toPointer } from "../../src/record/json/pointer.ts";
+import { toValue } from "../../src/record/json/json-form.ts";
+import { isJsonObject, toPointer } from "../../src/record/json/json-value.ts";
 import { parseDateTime } from "../../src/record/json/scalars.ts";
-import type { FieldPlan, MessagePlan, PlainPlan, ValuePlan } from "../../src/record/plan/plan.ts";
+import type { FieldPlan, MessagePlan, PlainPlan, ValuePlan } from "../../src/record/plan.ts";
 
 /** Thrown for JSON that no message can express, such as text in place of a number. */
 export class Inexpressible extends Error {

@@ -1,6 +1,6 @@
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { JsonType } from "../../gen/conversations/options/v1/options_pb.js";
-import type { FieldPlan, MessagePlan, PlainPlan, ValuePlan } from "../../src/record/plan/plan.ts";
+import type { FieldPlan, MessagePlan, PlainPlan, ValuePlan } from "../../src/record/plan.ts";
 import { completed } from "./completed.ts";
 import { object, record } from "./fixtures.ts";
 

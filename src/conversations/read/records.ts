@@ -11,9 +11,9 @@ import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conv
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { isDataLoss, ServiceError } from "../../errors.ts";
 import { deriveDiff } from "../../record/diff.ts";
-import { deriveEncoder } from "../../record/json/encode.ts";
+import { deriveEncoder } from "../../record/json/json-form.ts";
 import type { ExactJson } from "../../record/json/json-value.ts";
-import { planMessage } from "../../record/plan/plan.ts";
+import { planMessage } from "../../record/plan.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { StoredRecord, Unreadable } from "../../store/values.ts";

@@ -14,7 +14,7 @@ import {
 } from "../../../gen/conversations/v1/update_pb.js";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
-import { planEnum } from "../../record/plan/plan.ts";
+import { planEnum } from "../../record/plan.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";

@@ -5,7 +5,7 @@ import { constants, zstdCompress, zstdDecompress } from "node:zlib";
 import type { CallSignal } from "../../call-signal.ts";
 import { formatPath, ServiceError } from "../../errors.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
-import { SealedBytes } from "../../record/secrets/sealed-bytes.ts";
+import { SealedBytes } from "../../record/secrets/cipher.ts";
 import type { Poster } from "../../store/owners.ts";
 import {
 	idsFrom,

@@ -5,8 +5,7 @@ import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conv
 import { ServiceError } from "../../errors.ts";
 import { deriveBinaryEncoder } from "../../protobuf/binary-encoder.ts";
 import { hasUserinfo, REDACTED, replaceUserinfo } from "../../userinfo.ts";
-import type { ProtectedRecord, RecordVersions } from "../protected-record.ts";
-import { pickMembers, pointerOf } from "../record-delta.ts";
+import { type ProtectedRecord, pickMembers, pointerOf, type RecordVersions } from "../record-delta.ts";
 import type { RecordFormat } from "../record-format.ts";
 import { beginsLikeCiphertext, Cipher, isCiphertext } from "./cipher.ts";
 import {

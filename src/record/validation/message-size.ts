@@ -2,7 +2,7 @@ import { type DescField, type DescMessage, fromBinary, type MessageShape } from 
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 import { ServiceError } from "../../errors.ts";
 import { tooManyValues } from "../json/exact-json.ts";
-import { MAX_VALUES } from "../json/measure.ts";
+import { MAX_VALUES } from "../json/json-value.ts";
 
 /**
  * Maximum number of fields in an encoded message, at all levels. One element or member of the JSON form takes at most 5

@@ -1,8 +1,16 @@
 import { z } from "zod";
 import { type ExactJson, isJsonObject } from "../json/json-value.ts";
 import { parseDateTime, parseUuid } from "../json/scalars.ts";
-import { armOf, hasJsonType } from "../plan/place.ts";
-import type { Bounds, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../plan/plan.ts";
+import {
+	armOf,
+	type Bounds,
+	type FieldPlan,
+	hasJsonType,
+	type MessagePlan,
+	type PlainPlan,
+	type UnionPlan,
+	type ValuePlan,
+} from "../plan.ts";
 
 /** Maximum number of violations that are listed for one record. It never decides whether a record is valid. */
 export const MAX_VIOLATIONS = 100;
@@ -15,7 +23,7 @@ const INT64 = z
 
 /**
  * Validates a record's JSON form with a zod schema that is derived from the record's plan. zod's output is not used:
- * decode.ts takes the values from the JSON itself, because a record keeps members that no schema names.
+ * json-form.ts takes the values from the JSON itself, because a record keeps members that no schema names.
  */
 export class RecordSchema {
 	readonly plan: MessagePlan;

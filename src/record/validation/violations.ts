@@ -1,9 +1,9 @@
 import type { z } from "zod";
-import type { Violation } from "../../errors.ts";
-import { type ExactJson, memberOf } from "../json/json-value.ts";
-import { childPlace, type Location, locate, type Place } from "../plan/place.ts";
-import type { MessagePlan } from "../plan/plan.ts";
-import { MAX_VIOLATIONS } from "./schema.ts";
+import { ServiceError, type Violation } from "../../errors.ts";
+import type { ParsedJson } from "../json/exact-json.ts";
+import { type ExactJson, MAX_FREE_FORM_DEPTH, measure, memberOf } from "../json/json-value.ts";
+import { childPlace, type Location, locate, type MessagePlan, type Place, rootPlace } from "../plan.ts";
+import { MAX_VIOLATIONS, type RecordSchema } from "./schema.ts";
 
 /** Maximum length of an offending value that a violation repeats, in UTF-16 code units of its text. */
 const MAX_INPUT_LENGTH = 64;
@@ -152,7 +152,7 @@ export const NOT_A_DATE_TIME: Finding = {
 };
 
 /** `JSON.parse` reads numbers beyond the range of a double as infinity. */
-export const NOT_FINITE: Finding = { type: "finite_number", message: "Input should be a finite number" };
+const NOT_FINITE: Finding = { type: "finite_number", message: "Input should be a finite number" };
 
 /** Returns the finding for a text that has fewer characters than `min` or more than `max`. */
 export function wrongLength(text: string, min: number, max: number): Finding {
@@ -278,3 +278,82 @@ function tooLong(length: number, maximum: number): Finding {
 		context: { field_type: "Tuple", max_length: maximum, actual_length: length },
 	};
 }
+
+/**
+ * Returns at most {@link MAX_VIOLATIONS} violations of a JSON form: of its schema and of the limits of a record. There is
+ * at least one if the compiled schema refuses the JSON form, whatever can be listed.
+ */
+export function findViolations(schema: RecordSchema, parsed: ParsedJson): Violation[] {
+	const { json } = parsed;
+	const limits = limitViolations(parsed, schema.plan);
+	if (schema.isValid(json)) return limits;
+	const violations = [...violationsOf(schema.issues(json), json, schema.plan), ...limits];
+	return violations.length === 0 ? [UNLISTED] : violations.slice(0, MAX_VIOLATIONS);
+}
+
+const UNLISTED: Violation = { path: [], ...valueError("the schema refuses this value") };
+
+/** Maximum length of a path in an error message, in UTF-16 code units. */
+const MAX_SHOWN_PATH = 200;
+
+/**
+ * Returns the error for a request that breaks rules.
+ *
+ * @param subject what the message names in place of an empty path: `the record`
+ */
+export function brokenRulesError(
+	violations: readonly Violation[],
+	subject: string,
+	conversationId: string | undefined,
+): ServiceError {
+	const [first] = violations;
+	const path = first?.path.join(".").slice(0, MAX_SHOWN_PATH) || subject;
+	const place = first === undefined ? "" : ` (first: ${path}: ${first.message})`;
+	const count = violations.length === 1 ? "1 rule is" : `${violations.length} rules are`;
+	return new ServiceError("invalid_record", `${count} broken${place}`, { violations, conversationId });
+}
+
+/**
+ * Returns the violations of limits that the schema does not check, because they apply everywhere in a record: lone
+ * surrogates (RFC 8259, section 8.2), numbers in free-form JSON that are not finite, and free-form JSON of more than
+ * {@link MAX_FREE_FORM_DEPTH} levels.
+ */
+function limitViolations({ json: record, size, mayHaveSurrogates }: ParsedJson, plan: MessagePlan): Violation[] {
+	if (size.depth <= MAX_FREE_FORM_DEPTH && size.finite && !mayHaveSurrogates) return [];
+	const violations: Violation[] = [];
+	const report = (path: Path, finding: Parameters<typeof violation>[1]): void => {
+		if (violations.length < MAX_VIOLATIONS) violations.push(violation(path, finding, record, plan));
+	};
+	/** @param isInside whether the value is inside free-form JSON or an unnamed member */
+	const visit = (json: ExactJson, place: Place, path: Path, isInside: boolean): void => {
+		const freeForm = isFreeForm(place);
+		if (typeof json === "string" && !json.isWellFormed()) report(path, NOT_UNICODE);
+		if (typeof json === "number" && !Number.isFinite(json) && freeForm) report(path, NOT_FINITE);
+		if (typeof json !== "object" || json === null) return;
+		if (freeForm && !isInside && measure(json).depth > MAX_FREE_FORM_DEPTH) {
+			report(path, valueError(`free-form JSON nested more than ${MAX_FREE_FORM_DEPTH} levels deep`));
+			return;
+		}
+		if (Array.isArray(json)) {
+			for (const [index, item] of json.entries())
+				visit(item, childPlace(place, json, index), [...path, index], freeForm);
+			return;
+		}
+		for (const [name, member] of Object.entries(json)) {
+			if (!name.isWellFormed()) report([...path, name.toWellFormed()], NOT_UNICODE);
+			visit(member, childPlace(place, json, name), [...path, name], freeForm);
+		}
+	};
+	visit(record, rootPlace(plan), [], false);
+	return violations;
+}
+
+/** Whether a place is in free-form JSON or in an unnamed member. */
+function isFreeForm({ value, collection }: Place): boolean {
+	return value === undefined && collection === undefined;
+}
+
+const NOT_UNICODE = {
+	type: "string_unicode",
+	message: "Input should be a valid string, unable to parse raw data as a unicode string",
+};

@@ -15,7 +15,7 @@ import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { enum_value } from "../../../gen/conversations/options/v1/options_pb.js";
 import { invalid, uuid } from "../../conversations/read/filter.ts";
 import { ServiceError } from "../../errors.ts";
-import { planEnum } from "../../record/plan/plan.ts";
+import { planEnum } from "../../record/plan.ts";
 import { Query } from "./query.ts";
 
 // How the request of an RPC is read from an HTTP request. All of it follows from the descriptor of the request.

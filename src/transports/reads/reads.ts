@@ -37,10 +37,10 @@ import type { ListedConversation } from "../../conversations/read/list.ts";
 import { encodeSummary } from "../../conversations/read/records.ts";
 import type { WatchBatch } from "../../conversations/watch/watch.ts";
 import { ServiceError } from "../../errors.ts";
-import { deriveEncoder } from "../../record/json/encode.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
+import { deriveEncoder } from "../../record/json/json-form.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject } from "../../record/json/json-value.ts";
-import { planMessage } from "../../record/plan/plan.ts";
+import { planMessage } from "../../record/plan.ts";
 import { auditSecrets, secretsFormOf, targetOf, viewOptionsOf } from "../../rpc/request-fields.ts";
 import { type RpcMethod, type UnaryRpc, watchUntilEnded } from "../../rpc/rpc-method.ts";
 import type { ContentResponse } from "../http/answer.ts";
@@ -96,7 +96,7 @@ interface Call extends Pick<RouteRequest, "request" | "search" | "signal"> {
  *
  * - The scope is that of the RPC. The fields of the request are variables of the path; the others are parameters of the
  *   query, or for POST and PATCH members of a JSON body.
- * - The response has the JSON form of the RPC's response (encode.ts), unless `form` or `text` gives it another one. Such
+ * - The response has the JSON form of the RPC's response (json-form.ts), unless `form` or `text` gives it another one. Such
  *   a form is described in scripts/openapi/document.ts.
  */
 export const JSON_RPCS: readonly JsonRpc[] = [

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { ClockSkews, clockSkew, fittingTimeZone, MIN_BATCHES } from "../../../src/conversations/senders.ts";
-import { eventTime } from "../../../src/events/event-time.ts";
+import { eventTime } from "../../../src/events/event-parts.ts";
 
 const SECOND = 1_000_000n;
 const MINUTE = 60n * SECOND;

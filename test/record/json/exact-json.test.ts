@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { ServiceError } from "../../../src/errors.ts";
 import { parseExactJson, stringifyExactJson } from "../../../src/record/json/exact-json.ts";
-import { MAX_RECORD_DEPTH, MAX_VALUES } from "../../../src/record/json/measure.ts";
+import { MAX_RECORD_DEPTH, MAX_VALUES } from "../../../src/record/json/json-value.ts";
 
 const parse = (text: string) => parseExactJson(Buffer.from(text)).json;
 

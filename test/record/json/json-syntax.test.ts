@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { locateJsonError } from "../../../src/record/json/json-syntax.ts";
+import { locateJsonError } from "../../../src/record/json/exact-json.ts";
 
 function parses(text: string): boolean {
 	try {

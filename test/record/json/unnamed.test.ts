@@ -1,6 +1,6 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
-import { toValue } from "../../../src/record/json/free-form.ts";
+import { toValue } from "../../../src/record/json/json-form.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { object, record } from "../../support/fixtures.ts";
 import { violationsOf } from "../../support/refusal.ts";

@@ -1,7 +1,7 @@
 import { create, type DescField, type DescMessage, type JsonValue, ScalarType } from "@bufbuild/protobuf";
 import fc, { type GeneratorValue } from "fast-check";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
-import { toValue } from "../../../src/record/json/free-form.ts";
+import { toValue } from "../../../src/record/json/json-form.ts";
 import { setMember } from "../../../src/record/json/json-value.ts";
 import { REDACTED } from "../../../src/userinfo.ts";
 

@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError } from "../../../src/errors.ts";
-import { toValue } from "../../../src/record/json/free-form.ts";
+import { toValue } from "../../../src/record/json/json-form.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { isCiphertext } from "../../../src/record/secrets/cipher.ts";
 import { MAX_SECRETS, RecordVault } from "../../../src/record/secrets/record-vault.ts";

@@ -1,7 +1,7 @@
 import { create, type DescField, type DescMessage, getOption, type JsonValue } from "@bufbuild/protobuf";
 import { field as fieldOption, JsonType } from "../../../gen/conversations/options/v1/options_pb.js";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
-import { toValue } from "../../../src/record/json/free-form.ts";
+import { toValue } from "../../../src/record/json/json-form.ts";
 
 /** A place of the record where a string is a secret, found in the descriptors alone. */
 export interface SecretPlace {

@@ -2,10 +2,9 @@ import { fromBinary, type JsonObject, type JsonValue, toBinary } from "@bufbuild
 import { describe, expect, test } from "vitest";
 import { ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { stringifyExactJson } from "../../../src/record/json/exact-json.ts";
-import { toValue } from "../../../src/record/json/free-form.ts";
-import { MAX_VALUES } from "../../../src/record/json/measure.ts";
-import { MAX_UNNAMED_MEMBERS } from "../../../src/record/json/unnamed.ts";
-import { RecordFormat } from "../../../src/record/record-format.ts";
+import { toValue } from "../../../src/record/json/json-form.ts";
+import { MAX_VALUES } from "../../../src/record/json/json-value.ts";
+import { MAX_UNNAMED_MEMBERS, RecordFormat } from "../../../src/record/record-format.ts";
 import { MAX_VIOLATIONS } from "../../../src/record/validation/schema.ts";
 import { record } from "../../support/fixtures.ts";
 import { summaryOf, violationsOf } from "../../support/refusal.ts";

@@ -7,7 +7,7 @@ import { responseSchemas } from "../../../scripts/openapi/document.ts";
 import { packageJson } from "../../../src/package-json.ts";
 import { stringifyExactJson } from "../../../src/record/json/exact-json.ts";
 import { deriveJsonSchemas } from "../../../src/record/json-schema.ts";
-import { type MessagePlan, planMessage } from "../../../src/record/plan/plan.ts";
+import { type MessagePlan, planMessage } from "../../../src/record/plan.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { corpusBody, object, record } from "../../support/fixtures.ts";
 import { compileSchema } from "../../support/json-schema.ts";

@@ -1,0 +1,103 @@
+import { type ExactJson, memberOf } from "../record/json/json-value.ts";
+import { FIRST_TIME, type Microseconds, parseDateTime, toMicroseconds } from "../record/json/scalars.ts";
+import type { NewEvent } from "../store/entries.ts";
+import { REDACTED, replaceUserinfo } from "../userinfo.ts";
+
+/**
+ * Returns the text that the user or the agent says in an event: that of a message, or of the agent's finish action.
+ *
+ * @returns undefined when the event says nothing
+ */
+export function messageText(event: ExactJson): string | undefined {
+	switch (memberOf(event, "kind")) {
+		case "MessageEvent": {
+			const content = memberOf(memberOf(event, "llm_message"), "content");
+			const texts = Array.isArray(content) ? content.map(textOf).filter((text) => text !== undefined) : [];
+			return texts.length === 0 ? undefined : texts.join("\n");
+		}
+		case "ActionEvent": {
+			const action = memberOf(event, "action");
+			const message = memberOf(action, "kind") === "FinishAction" ? memberOf(action, "message") : undefined;
+			return typeof message === "string" ? message : undefined;
+		}
+		default:
+			return undefined;
+	}
+}
+
+function textOf(content: ExactJson): string | undefined {
+	const text = memberOf(content, "type") === "text" ? memberOf(content, "text") : undefined;
+	return typeof text === "string" ? text : undefined;
+}
+
+/** Returns the first `count` characters (Unicode code points) of a text. */
+export function beginning(text: string, count: number): string {
+	// A code point consists of one or two UTF-16 code units.
+	return [...text.slice(0, 2 * count)].slice(0, count).join("");
+}
+
+/**
+ * Parses the time of an event.
+ *
+ * In the hour that a time zone repeats when summer time ends, a time means its first occurrence. A time before the year
+ * 1 in UTC counts as {@link FIRST_TIME}.
+ *
+ * @param timeZone time zone of times without an offset: `UTC` or a name of the IANA time zone database. The agent server
+ *   writes the local time of its machine.
+ * @returns undefined when `text` is no date-time (ISO 8601, with or without an offset)
+ */
+export function eventTime(text: string, timeZone: string): Microseconds | undefined {
+	const parsed = parseDateTime(text);
+	if (parsed === undefined) return undefined;
+	const time =
+		timeZone === "UTC" || hasOffset(text) ? toMicroseconds(parsed) : inTimeZone(toMicroseconds(parsed), timeZone);
+	if (time < FIRST_TIME) return FIRST_TIME;
+	return time;
+}
+
+/** Whether a date-time has an offset from UTC. */
+function hasOffset(text: string): boolean {
+	return /(?:[Zz]|[+-]\d\d:?\d\d)$/.test(text.slice("YYYY-MM-DDTHH:MM".length));
+}
+
+/** Returns the instant at which the local time in `timeZone` is the UTC time of `micros`. */
+function inTimeZone(micros: Microseconds, timeZone: string): Microseconds {
+	const shown = Temporal.Instant.fromEpochNanoseconds(micros * 1000n)
+		.toZonedDateTimeISO("UTC")
+		.toPlainDateTime();
+	return shown.toZonedDateTime(timeZone).epochNanoseconds / 1000n;
+}
+
+/** Kind of the events by which the agent server reports that a run failed. */
+const ERROR_EVENT = "ConversationErrorEvent";
+/** Maximum number of characters that are stored of the text of an error. */
+const MAX_TEXT = 500;
+/** Maximum number of characters that are stored of the code and of the kind of an error. */
+const MAX_NAME = 200;
+
+/**
+ * Returns the error that an event reports.
+ *
+ * @param event its secrets are hidden
+ * @returns undefined when the event is no ConversationErrorEvent
+ */
+export function reportedError(event: ExactJson): NewEvent["error"] {
+	if (memberOf(event, "kind") !== ERROR_EVENT) return undefined;
+	const classification = memberOf(event, "classification");
+	const retryable = memberOf(classification, "retryable");
+	return {
+		code: shortened(memberOf(event, "code"), MAX_NAME),
+		kind: shortened(memberOf(classification, "kind"), MAX_NAME),
+		retryable: typeof retryable === "boolean" ? retryable : undefined,
+		text: shortened(memberOf(event, "detail"), MAX_TEXT),
+	};
+}
+
+function shortened(member: ExactJson | undefined, count: number): string {
+	return typeof member === "string"
+		? beginning(
+				replaceUserinfo(member, () => REDACTED),
+				count,
+			)
+		: "";
+}
