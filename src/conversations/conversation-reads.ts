@@ -1,7 +1,5 @@
 import { LRUCache } from "lru-cache";
 import type { EventFormat } from "../events/event-format.ts";
-import type { RecordFormat } from "../record/record-format.ts";
-import type { RecordVault } from "../record/secrets/record-vault.ts";
 import type { StoredEvent, StoredUpdate } from "../store/entries.ts";
 import { EraseConversations, type OnErased } from "./erase.ts";
 import { CountConversations } from "./read/count.ts";
@@ -9,7 +7,7 @@ import { EventViews, ListConversationEvents } from "./read/events.ts";
 import { ListConversationGaps } from "./read/gaps.ts";
 import { GetConversation } from "./read/get.ts";
 import { ListConversations } from "./read/list.ts";
-import type { LargeRecords, OnUnreadable } from "./read/records.ts";
+import type { OnUnreadable, RecordOpening } from "./read/records.ts";
 import { ReportUsage } from "./read/report-usage.ts";
 import { SearchConversations } from "./read/search.ts";
 import { ListConversationUpdates, UpdateViews } from "./read/updates.ts";
@@ -39,18 +37,13 @@ export interface Reads {
 }
 
 /** What {@link ConversationReads} needs. */
-export interface ReadOptions {
+interface ReadOptions extends RecordOpening {
 	readonly store: StoreReads;
-	readonly format: RecordFormat;
-	readonly vault: RecordVault;
 	readonly events: Pick<EventFormat, "open" | "read">;
-	/** Opens large records; without it, this thread opens them. */
-	readonly large?: LargeRecords | undefined;
 	readonly watches: WatchOptions;
 	/** The clocks of senders. */
 	readonly clocks: Pick<ClockSkews, "of">;
 	readonly refused: Pick<RefusedPosts, "written" | "bodyOf">;
-	readonly onUnreadable: OnUnreadable;
 	readonly onUnreadableEvent: OnUnreadable;
 	readonly onErased: OnErased;
 }
@@ -69,9 +62,9 @@ export class ConversationReads {
 	readonly #ofOwners = new LRUCache<string, Reads>({ max: MAX_OWNERS });
 
 	constructor(options: ReadOptions) {
-		const { store, format, vault, events, large, watches, onUnreadable, onUnreadableEvent } = options;
+		const { store, events, watches, onUnreadableEvent } = options;
 		this.#options = options;
-		const newViews = () => new UpdateViews(store, format, vault, onUnreadable, large);
+		const newViews = () => new UpdateViews(store, options);
 		this.#views = newViews();
 		store.updates.subscribe((_, change) => {
 			// After a loss, a sequence can be that of another update.
@@ -99,17 +92,17 @@ export class ConversationReads {
 	}
 
 	#make(owner: string | undefined): Reads {
-		const { format, vault, events, large, clocks, refused, onUnreadable, onUnreadableEvent } = this.#options;
+		const { events, clocks, refused, onErased, onUnreadable, onUnreadableEvent } = this.#options;
 		const store = visibleStore(this.#options.store, owner);
 		return {
-			get: new GetConversation(store, format, vault, onUnreadable, large),
-			list: new ListConversations(store, format, vault, onUnreadable, large),
+			get: new GetConversation(store, this.#options),
+			list: new ListConversations(store, this.#options),
 			counts: new CountConversations(store),
 			updates: new ListConversationUpdates(store, () => this.#views),
 			events: new ListConversationEvents(store, this.#eventViews),
 			usage: new ReportUsage(store),
 			gaps: new ListConversationGaps(store),
-			erasing: new EraseConversations(store, this.#options.onErased, onUnreadable),
+			erasing: new EraseConversations(store, onErased, onUnreadable),
 			senders: new ListSenders(store, clocks),
 			refused: new ListRefusedPosts(store, refused),
 			search: new SearchConversations(store, events, onUnreadableEvent),

@@ -17,7 +17,7 @@ export interface RetentionPolicy {
 }
 
 /** Further work of retention, for example on what is kept beside the logs. Returns what it removed. */
-export type RetentionStep = (now: bigint) => Promise<number>;
+type RetentionStep = (now: bigint) => Promise<number>;
 
 /** How fast pruning runs. */
 export interface RetentionPace {

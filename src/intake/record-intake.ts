@@ -1,6 +1,5 @@
 import { UpdateParser } from "../conversations/ingest/ingest.ts";
-import { recordJson } from "../conversations/read/get.ts";
-import { type ComparedRecords, changedPaths } from "../conversations/read/records.ts";
+import { type ComparedRecords, changedPaths, recordJson } from "../conversations/read/records.ts";
 import type { EventFormat } from "../events/event-format.ts";
 import { type ApplyRequest, type FetchedRequest, RecordUpdater } from "../events/record-updater.ts";
 import { compact } from "../memory.ts";
@@ -55,7 +54,7 @@ export function recordIntake(format: RecordFormat, vault: RecordVault, events: E
 		/** As `RecordVault.openEncoded`. */
 		openEncoded: ({ record, form }: ShownRecord) => compact(vault.openEncoded(record.bytes, record, form)),
 		/** As `recordJson`. */
-		openJson: ({ record, form }: ShownRecord) => recordJson(format, vault, record, form),
+		openJson: ({ record, form }: ShownRecord) => recordJson({ format, vault }, record, form),
 		/** As `changedPaths`. */
 		changedPaths: (records: ComparedRecords) => changedPaths(vault, records),
 	};

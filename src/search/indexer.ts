@@ -22,7 +22,7 @@ const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind",
 const BACKLOG = 1_000n;
 
 /** How fast the indexer works. */
-export interface IndexerPace {
+interface IndexerPace {
 	/** Pause after a step as a multiple of its duration, while the service is busy. It leaves the machine to the ingest. */
 	readonly busyFactor: number;
 	/** As {@link busyFactor}, otherwise. */
@@ -36,7 +36,7 @@ export interface IndexerPace {
 const PACE: IndexerPace = { busyFactor: 4, idleFactor: 0.5, collect: 200, interval: 2_000 };
 
 /** What the indexer tells. */
-export interface IndexerObserver {
+interface IndexerObserver {
 	/**
 	 * Called after each step while the index is filled with what was stored long before.
 	 *
@@ -50,7 +50,7 @@ export interface IndexerObserver {
 }
 
 /** What {@link indexUntilStopped} needs. */
-export interface IndexerOptions {
+interface IndexerOptions {
 	readonly store: Pick<Store, "events" | "updates" | "textIndex">;
 	readonly format: Pick<EventFormat, "open" | "read">;
 	/** Returns whether the service has much to do. */

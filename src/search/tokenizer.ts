@@ -20,7 +20,7 @@ export interface Word {
 	readonly isSymbol: boolean;
 }
 
-export type WordPart = Pick<Word, "text" | "start" | "end">;
+type WordPart = Pick<Word, "text" | "start" | "end">;
 
 /** Maximum length of an indexed word, in UTF-16 code units. Longer words count as equal if they begin alike. */
 const MAX_LENGTH = 64;

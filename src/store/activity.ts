@@ -23,7 +23,7 @@ export interface Activity {
 }
 
 /** The values of a record that decide whether an event overrides it. */
-export interface OverridableRecord {
+interface OverridableRecord {
 	readonly status: Status;
 	/** See {@link import("./entries.ts").RecordState.postedAt}. */
 	readonly postedAt: bigint | undefined;
@@ -170,7 +170,7 @@ function laterOf(time: bigint, other: bigint | undefined): bigint {
 }
 
 /** A text from an event, and the time by which it is ordered, in microseconds since the Unix epoch. */
-export interface TimedText {
+interface TimedText {
 	readonly text: string;
 	readonly at: bigint;
 }

@@ -71,7 +71,7 @@ export interface CountQuery {
 }
 
 /** Number of conversations with a value: a text, or the number of a status. */
-export interface StoredCount {
+interface StoredCount {
 	/** Empty where a conversation has no value. A long one may be cut, with a digest in place of the rest. */
 	readonly value: string | number;
 	readonly count: number;
@@ -284,7 +284,7 @@ function openGapsFrom(row: Row): OpenGaps | undefined {
  * `run_started_at`, `created_at`, `updated_at`, and the columns of
  * {@link currentRecordFrom}, {@link originFrom} and {@link openGapsFrom} too.
  */
-export function conversationFrom(
+function conversationFrom(
 	row: Row,
 	readText: ReadText,
 	activity: Activity | undefined,

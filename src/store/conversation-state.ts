@@ -31,7 +31,7 @@ export interface ConversationState
 	readonly newestPosted: NewestPosted | undefined;
 }
 
-export interface NewestPosted {
+interface NewestPosted {
 	readonly sequence: bigint;
 	readonly updatedAt: bigint | undefined;
 	/** Size of its record in bytes. */
@@ -80,7 +80,7 @@ export interface NextUpdate {
 }
 
 /** A posted record, and the state before it. */
-export interface PostToWrite {
+interface PostToWrite {
 	readonly update: NewUpdate;
 	/** The decoded summary of the update. */
 	readonly summary: ConversationSummary;
@@ -190,7 +190,7 @@ function withTimes(encoded: Uint8Array, summary: ConversationSummary, { createdA
 }
 
 /** A record version that state updates produced, and the state before it. */
-export interface VersionToWrite {
+interface VersionToWrite {
 	readonly batch: Pick<NewEvents, "conversationId" | "receivedAt" | "poster" | "isFetched">;
 	readonly effect: EventEffect;
 	readonly version: RecordVersion;

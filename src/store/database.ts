@@ -11,7 +11,7 @@ export interface PostgresHost {
 
 /** Values of `sslmode`, as libpq defines them. */
 const sslModes = ["disable", "prefer", "require", "verify-ca", "verify-full"] as const;
-export type SslMode = (typeof sslModes)[number];
+type SslMode = (typeof sslModes)[number];
 
 /** How connections are encrypted, and how the server is authenticated. */
 export interface PostgresTls {

@@ -212,10 +212,10 @@ async function forgetRelations(
 }
 
 /** Columns of an update `e` that {@link forgetInUpdate} reads. */
-export const RELATED_COLUMNS = "e.sequence, e.base_sequence, e.summary, e.record, e.unpacked_size, e.checksum";
+const RELATED_COLUMNS = "e.sequence, e.base_sequence, e.summary, e.record, e.unpacked_size, e.checksum";
 
 /** What becomes of an update that may name an erased conversation as its parent, its source or its child. */
-export interface RelatedUpdate {
+interface RelatedUpdate {
 	readonly sequence: bigint;
 	/** What replaces its record and its encoded summary; undefined when they stay as they are. */
 	readonly forgotten: { readonly record: RecordColumn; readonly summary: Uint8Array } | undefined;
@@ -251,13 +251,13 @@ export function forgetInUpdate(row: Row, conversationId: string): RelatedUpdate 
 }
 
 /** Returns the ids of the conversations that an encoded summary names as the parent, and as the source of the fork. */
-export function relationsIn(summary: Uint8Array): string[] {
+function relationsIn(summary: Uint8Array): string[] {
 	const { parentConversationId, forkedFromConversationId } = fromBinary(ConversationSummarySchema, summary);
 	return [parentConversationId, forkedFromConversationId].filter((id) => id !== undefined);
 }
 
 /** Removes conversations from an encoded summary. Returns undefined when it names none of them. */
-export function forgetInSummary(summary: Uint8Array, isForgotten: (id: string) => boolean): Uint8Array | undefined {
+function forgetInSummary(summary: Uint8Array, isForgotten: (id: string) => boolean): Uint8Array | undefined {
 	if (!relationsIn(summary).some(isForgotten)) return undefined;
 	const {
 		parentConversationId: parent,

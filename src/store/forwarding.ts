@@ -9,12 +9,12 @@ import { bigint, blob, integer, nullable, type Row, text } from "./values.ts";
  * derived when it is sent, unless it has no update.
  */
 
-export const endpointStates = ["active", "paused", "disabled"] as const;
+const endpointStates = ["active", "paused", "disabled"] as const;
 export const deliveryStates = ["waiting", "delivered", "failed", "skipped", "lost"] as const;
 export type DeliveryState = (typeof deliveryStates)[number];
 
 /** What a caller decides about an endpoint. */
-export interface EndpointSettings {
+interface EndpointSettings {
 	readonly url: string;
 	/** Names of changes, such as FINISHED. */
 	readonly changes: readonly string[];
@@ -130,7 +130,7 @@ export interface OfGeneration {
 const SKIP = "state = 'skipped', next_at = NULL, finished_at = ?";
 
 /** Number of finished deliveries that are kept of an endpoint. */
-export const KEPT_DELIVERIES = 10_000;
+const KEPT_DELIVERIES = 10_000;
 
 const endpointsOf = ({ dialect }: Session): Table => tableOf(dialect.engine, "endpoints");
 const deliveriesOf = ({ dialect }: Session): Table => tableOf(dialect.engine, "deliveries");
@@ -435,7 +435,7 @@ export interface Queued {
 }
 
 /** What can be changed of an endpoint. */
-export type EndpointChange = Pick<EndpointRow, "id"> &
+type EndpointChange = Pick<EndpointRow, "id"> &
 	Partial<Omit<EndpointRow, "id" | "name" | "owner" | "generation" | "createdAt" | "createdBy">>;
 
 /** Returns the numbers of the next deliveries; none if the endpoint does not exist. */

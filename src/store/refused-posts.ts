@@ -60,7 +60,7 @@ export interface AcceptedPost extends RefusedPostRow {
  * Whether a post of an erased conversation is not stored. One whose sender may not post to the conversation is no part of
  * it.
  */
-export function isOfErased({ owner }: Pick<RefusedPost, "owner">, erasure: Erasure | undefined): boolean {
+function isOfErased({ owner }: Pick<RefusedPost, "owner">, erasure: Erasure | undefined): boolean {
 	return erasure !== undefined && mayPost(owner, erasure);
 }
 
@@ -236,11 +236,10 @@ export async function addRefusedPosts(
 	await session.lock(ids);
 	const erasures = new Map((await findErasures(session, ids)).map((erasure) => [erasure.idDigest, erasure]));
 	await session.lockTable("refused_posts");
-	for (const post of posts) {
-		const { conversationId: id } = post;
-		const erasure = id === undefined ? undefined : erasures.get(idDigest(id));
-		if (!isOfErased(post, erasure)) await session.insert("refused_posts", [refusedColumns(post)], ADD_REQUESTS);
-	}
+	const kept = posts.filter(
+		(post) => post.conversationId === undefined || !isOfErased(post, erasures.get(idDigest(post.conversationId))),
+	);
+	await session.insert("refused_posts", kept.map(refusedColumns), ADD_REQUESTS);
 	return await makeRoom(session, room);
 }
 

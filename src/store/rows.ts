@@ -424,7 +424,7 @@ export function ledgerColumns({ quarter, model, usageId, agentKind, ...amounts }
 }
 
 /** Returns the value of the column `error`: code, kind, text, and whether a retry can succeed or null. */
-export function errorJson({ code, kind, text: detail, retryable = null }: ErrorOrNull): string {
+function errorJson({ code, kind, text: detail, retryable = null }: ErrorOrNull): string {
 	return JSON.stringify([code, kind, detail, retryable]);
 }
 
@@ -435,7 +435,7 @@ type ErrorOrNull = Omit<LastError, "retryable"> & { readonly retryable?: boolean
  *
  * @param readText reads a text column, in the engine's encoding
  */
-export function errorFrom(row: Row, readText: ReadText): LastError | undefined {
+function errorFrom(row: Row, readText: ReadText): LastError | undefined {
 	const json = nullable(readText, row.error);
 	if (json === undefined) return undefined;
 	const values: unknown = JSON.parse(json);

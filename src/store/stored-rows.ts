@@ -85,7 +85,7 @@ export const rowKinds = [
 ] as const satisfies readonly (keyof StoredRows)[];
 export type RowKind = (typeof rowKinds)[number];
 
-export interface ConversationRow {
+interface ConversationRow {
 	readonly conversationId: string;
 	readonly origin: ConversationOrigin;
 	readonly state: ConversationState;
@@ -93,7 +93,7 @@ export interface ConversationRow {
 	readonly summary: Uint8Array;
 }
 
-export interface ActivityRow {
+interface ActivityRow {
 	readonly conversationId: string;
 	readonly origin: ConversationOrigin;
 	readonly activity: Activity;
@@ -134,7 +134,7 @@ export interface PrunedRow {
 }
 
 /** The gaps of a conversation, which need not have anything else. */
-export interface GapsRow {
+interface GapsRow {
 	readonly conversationId: string;
 	/** Ordered as `gapsFrom` orders them. */
 	readonly gaps: readonly Gap[];

@@ -45,7 +45,7 @@ export interface UsageReport {
 	readonly conversations: number;
 }
 
-export interface UsageReportRow {
+interface UsageReportRow {
 	/** Index of the period. */
 	readonly period: number;
 	/** Values of the groups in their order; empty for the row of the other groups. */

@@ -43,7 +43,7 @@ export interface RowKey {
 export interface UsageRow extends RowKey, Amounts {}
 
 /** Stats as a record or an event shows them. */
-export interface Shown {
+interface Shown {
 	readonly stats: ConversationStats;
 	/** When they were shown. Counts for calls whose time nothing tells. */
 	readonly time: number;
@@ -54,7 +54,7 @@ export interface Shown {
 }
 
 /** The stats of the last record of a life. */
-export interface LastRecord {
+interface LastRecord {
 	/** `created_at`; undefined while none is known. */
 	readonly life: number | undefined;
 	readonly time: number;
@@ -293,7 +293,7 @@ function countUsage(seen: Seen, life: Life, usageId: string, of: Listed, hasSour
 	const mostCalls = Math.max(Number(listed.calls), ...of.steps.map(([, { totals }]) => totals.at(-1) ?? 0));
 	const hasCalls = texts.length !== AMOUNTS.length - 1;
 	const totals = mapAmounts((name, n) => BigInt(texts[n] ?? (name === "calls" && !hasCalls ? mostCalls : 0)));
-	const explained = add(listed, copies.rest);
+	const explained = addAmounts(listed, copies.rest);
 	// Each cost of the lists is rounded.
 	const { cost } = subtract(totals, explained);
 	const isRounding = (cost < 0n ? -cost : cost) <= BigInt(costs.length + 1);
@@ -306,7 +306,7 @@ function countUsage(seen: Seen, life: Life, usageId: string, of: Listed, hasSour
 			return most(0n, least(total, wanted[name]) - counted[name]);
 		});
 		rows.add({ usageId, model: step.model, agentKind, quarter: BigInt(step.quarter), ...grown });
-		counted = add(counted, grown);
+		counted = addAmounts(counted, grown);
 	}
 	const quarter = quarterOf(BigInt(Math.trunc(life.time)));
 	rows.add({ usageId, model, agentKind, quarter, ...subtract(wanted, counted) });
@@ -483,7 +483,7 @@ class Rows {
 		if (isZero(row)) return;
 		const key = JSON.stringify([row.usageId, row.model, row.agentKind, String(row.quarter)]);
 		const known = this.#byKey.get(key);
-		this.#byKey.set(key, known === undefined ? row : { ...row, ...add(known, row) });
+		this.#byKey.set(key, known === undefined ? row : { ...row, ...addAmounts(known, row) });
 	}
 
 	/** Returns the rows that are not zero. */
@@ -506,7 +506,8 @@ function mapAmounts(value: (name: keyof Amounts, n: number) => bigint): Amounts 
 
 const ZERO: Amounts = Object.freeze(mapAmounts(() => 0n));
 const NO_COPIES: Copies = { entries: new Set(), rest: ZERO };
-const add = (a: Amounts, b: Amounts): Amounts => mapAmounts((name) => limit(a[name] + b[name]));
+/** Returns the sum of two amounts; each number ends at the limits of its type. */
+export const addAmounts = (a: Amounts, b: Amounts): Amounts => mapAmounts((name) => limit(a[name] + b[name]));
 const subtract = (a: Amounts, b: Amounts): Amounts => mapAmounts((name) => limit(a[name] - b[name]));
 const isZero = (amounts: Amounts): boolean => AMOUNTS.every((name) => amounts[name] === 0n);
 const least = (a: bigint, b: bigint): bigint => (a < b ? a : b);
@@ -548,11 +549,6 @@ export function parseSeen(text: string): Seen {
 	};
 }
 
-/** Returns the sum of two amounts; each number ends at the limits of its type. */
-export function addAmounts(a: Amounts, b: Amounts): Amounts {
-	return add(a, b);
-}
-
 /** Returns the amounts that take back others. */
 export function negated(amounts: Amounts): Amounts {
 	return subtract(ZERO, amounts);
@@ -560,5 +556,5 @@ export function negated(amounts: Amounts): Amounts {
 
 /** Returns the sum of rows. */
 export function sumOf(list: readonly Amounts[]): Amounts {
-	return list.reduce<Amounts>(add, ZERO);
+	return list.reduce<Amounts>(addAmounts, ZERO);
 }

@@ -19,7 +19,7 @@ const HOUR = 3_600_000;
 const DAY = 86_400_000;
 
 /** Returns the offset of a time zone from UTC at a time. */
-export type OffsetAt = (time: number) => number;
+type OffsetAt = (time: number) => number;
 
 /** Returns the offsets of a time zone; undefined if the name is not known. Empty: UTC. */
 export function timeZone(name: string): OffsetAt | undefined {

@@ -211,7 +211,11 @@ export function ownerConformance(open: () => Promise<Store>): void {
 		it("see in watches what they are given, also of the time before, and no more what they had", async () => {
 			await using store = await open();
 			const format = new RecordFormat();
-			const views = new UpdateViews(store, format, new RecordVault(format, []), () => undefined);
+			const views = new UpdateViews(store, {
+				format,
+				vault: new RecordVault(format, []),
+				onUnreadable: () => undefined,
+			});
 			const eventViews = new EventViews(new EventFormat(format, [], "UTC"), () => undefined);
 			const stopping = new AbortController();
 			const updates = new UpdateWatches(store, () => views, { stopping: stopping.signal });

@@ -8,7 +8,7 @@ const MAX_CONVERSATIONS = 10_000;
 /** Milliseconds between two looks at the conversations with gaps. */
 const INTERVAL = 30_000;
 
-export interface GapLogOptions {
+interface GapLogOptions {
 	readonly store: Pick<Store, "listGaps">;
 	readonly logger: Pick<Logger, "conversationGaps">;
 	/** Called when gaps could not be read; they are read again later. */

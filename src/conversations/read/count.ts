@@ -12,14 +12,14 @@ import type { Store } from "../../store/store.ts";
 import { conditionsOf, invalid, nameOfStatus, wellFormed } from "./filter.ts";
 
 /** What is counted. */
-export interface CountRequest {
+interface CountRequest {
 	/** Empty: all conversations together. */
 	readonly groupBy: string;
 	readonly filter?: ConversationFilter | undefined;
 }
 
 /** Numbers of conversations. */
-export interface ConversationCounts {
+interface ConversationCounts {
 	/** The largest first; at most {@link MAX_COUNTS}. */
 	readonly counts: readonly { readonly value: string; readonly count: bigint }[];
 	readonly total: bigint;

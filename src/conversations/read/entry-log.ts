@@ -8,7 +8,7 @@ import { MAX_PAGE_BYTES, pageSize, readPageToken, writePageToken } from "./page.
 import { recordSize } from "./records.ts";
 
 /** A query that every log supports. The log of events ignores `withRecords`: events are always read whole. */
-export type EntryQuery = Pick<UpdateQuery, "after" | "conversationId" | "owner" | "limit" | "maxBytes" | "withRecords">;
+type EntryQuery = Pick<UpdateQuery, "after" | "conversationId" | "owner" | "limit" | "maxBytes" | "withRecords">;
 
 /** An entry of any log. */
 export interface LogEntry {
@@ -98,7 +98,7 @@ export interface LogPageRequest {
 }
 
 /** How the entries of a page are read and shown. */
-export interface LogPageOptions<Entry, Filter, View> {
+interface LogPageOptions<Entry, Filter, View> {
 	/** Only entries that match it. Equal conditions must be in equal order, because page tokens depend on it. */
 	readonly filter: Filter;
 	/** Maximum bytes to read for the page. */

@@ -120,7 +120,7 @@ function oneOf(field: "kind" | "source", values: readonly string[], name: string
 }
 
 /** An event as its JSON text. */
-export interface EventText extends Pick<StoredEvent, "sequence" | "receivedAt" | "happenedAt" | "sender" | "origin"> {
+interface EventText extends Pick<StoredEvent, "sequence" | "receivedAt" | "happenedAt" | "sender" | "origin"> {
 	/** Undefined when the stored event cannot be read. */
 	readonly text: string | undefined;
 }

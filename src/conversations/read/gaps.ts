@@ -23,7 +23,7 @@ const KINDS: Readonly<Record<GapKind, ConversationGapKind>> = {
 	refused_batch: ConversationGapKind.REFUSED_BATCH,
 };
 
-export interface GapsRequest {
+interface GapsRequest {
 	/** UUID in any form. */
 	readonly conversationId: string;
 	readonly pageSize: number;
@@ -31,7 +31,7 @@ export interface GapsRequest {
 }
 
 /** A page of the gaps of a conversation, the oldest first. */
-export interface GapsPage {
+interface GapsPage {
 	readonly gaps: readonly ConversationGap[];
 	readonly unknownRelations: readonly UnknownRelation[];
 	/** Empty for the last page. */
@@ -117,11 +117,6 @@ export class ListConversationGaps {
 		}
 		return unknown;
 	}
-}
-
-/** Returns the name of the kind of a gap in JSON. */
-export function nameOfGapKind(kind: ConversationGapKind): string {
-	return Object.entries(KINDS).find(([, number]) => number === kind)?.[0] ?? "";
 }
 
 function inOrder(a: Gap, b: Gap): number {

@@ -1,12 +1,9 @@
 import { isDataLoss, ServiceError } from "../../errors.ts";
-import { stringifyExactJson } from "../../record/json/exact-json.ts";
-import type { RecordFormat } from "../../record/record-format.ts";
-import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { Store } from "../../store/store.ts";
 import type { StoredRecord } from "../../store/values.ts";
 import { invalid, uuid } from "./filter.ts";
-import { type LargeRecords, type OnUnreadable, storedRecord, threadFor } from "./records.ts";
+import { type RecordOpening, recordJson, storedRecord, threadFor } from "./records.ts";
 
 /** Least sequence of an update. */
 export const FIRST_SEQUENCE = 1n;
@@ -31,24 +28,11 @@ export interface FoundConversation<Form> {
 /** Returns the current record of a conversation, or the one that was current at a sequence number. */
 export class GetConversation {
 	readonly #store: Pick<Store, "get" | "updates" | "events">;
-	readonly #format: RecordFormat;
-	readonly #vault: RecordVault;
-	readonly #onUnreadable: OnUnreadable;
-	readonly #large: LargeRecords | undefined;
+	readonly #opening: RecordOpening;
 
-	/** @param large opens large records; without it, this thread opens them */
-	constructor(
-		store: Pick<Store, "get" | "updates" | "events">,
-		format: RecordFormat,
-		vault: RecordVault,
-		onUnreadable: OnUnreadable,
-		large?: LargeRecords,
-	) {
+	constructor(store: Pick<Store, "get" | "updates" | "events">, opening: RecordOpening) {
 		this.#store = store;
-		this.#format = format;
-		this.#vault = vault;
-		this.#onUnreadable = onUnreadable;
-		this.#large = large;
+		this.#opening = opening;
 	}
 
 	/**
@@ -63,8 +47,8 @@ export class GetConversation {
 		return await this.#read(
 			request,
 			(record) =>
-				threadFor(this.#large, record.bytes.byteLength)?.openEncoded(record, secrets) ??
-				this.#vault.openEncoded(record.bytes, record, secrets),
+				threadFor(this.#opening.large, record.bytes.byteLength)?.openEncoded(record, secrets) ??
+				this.#opening.vault.openEncoded(record.bytes, record, secrets),
 		);
 	}
 
@@ -78,8 +62,8 @@ export class GetConversation {
 		return await this.#read(
 			request,
 			(record) =>
-				threadFor(this.#large, record.bytes.byteLength)?.openJson(record, secrets) ??
-				recordJson(this.#format, this.#vault, record, secrets),
+				threadFor(this.#opening.large, record.bytes.byteLength)?.openJson(record, secrets) ??
+				recordJson(this.#opening, record, secrets),
 		);
 	}
 
@@ -95,7 +79,7 @@ export class GetConversation {
 		try {
 			return { conversation: await read(storedRecord(found)), sequence, receivedAt };
 		} catch (error) {
-			if (isDataLoss(error)) this.#onUnreadable({ conversationId, sequence, error });
+			if (isDataLoss(error)) this.#opening.onUnreadable({ conversationId, sequence, error });
 			throw error;
 		}
 	}
@@ -120,14 +104,4 @@ export class GetConversation {
 			`The update that was current at that sequence has been pruned; the oldest later update that is kept has the sequence ${next.sequence}`,
 		);
 	}
-}
-
-/** Returns the JSON text of a stored record, in the webhook's form. */
-export function recordJson(
-	format: RecordFormat,
-	vault: RecordVault,
-	{ bytes }: StoredRecord,
-	secrets: SecretsForm,
-): string {
-	return stringifyExactJson(format.toJson(vault.open(bytes, secrets)));
 }

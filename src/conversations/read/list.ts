@@ -2,8 +2,6 @@ import { create } from "@bufbuild/protobuf";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import { type ConversationFilter, ConversationOrder } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
-import type { RecordFormat } from "../../record/record-format.ts";
-import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import { type Condition, hasCounts, type ListOrder } from "../../store/condition.ts";
 import type { ConversationQuery, StoredConversation } from "../../store/conversation-lists.ts";
@@ -11,7 +9,6 @@ import { isSequence } from "../../store/conversation-state.ts";
 import type { Store } from "../../store/store.ts";
 import type { StoredRecord } from "../../store/values.ts";
 import { conditionsOf, invalid } from "./filter.ts";
-import { recordJson } from "./get.ts";
 import {
 	type ListScope,
 	MAX_PAGE_BYTES,
@@ -22,8 +19,8 @@ import {
 } from "./page.ts";
 import {
 	decodeSummary,
-	type LargeRecords,
-	type OnUnreadable,
+	type RecordOpening,
+	recordJson,
 	recordSize,
 	storedRecord,
 	threadFor,
@@ -78,24 +75,11 @@ const MAX_READ = 1000;
 /** Lists conversations. */
 export class ListConversations {
 	readonly #store: Pick<Store, "listConversations" | "countConversations">;
-	readonly #vault: RecordVault;
-	readonly #onUnreadable: OnUnreadable;
-	readonly #format: RecordFormat;
-	readonly #large: LargeRecords | undefined;
+	readonly #opening: RecordOpening;
 
-	/** @param large opens large records; without it, this thread opens them */
-	constructor(
-		store: Pick<Store, "listConversations" | "countConversations">,
-		format: RecordFormat,
-		vault: RecordVault,
-		onUnreadable: OnUnreadable,
-		large?: LargeRecords,
-	) {
+	constructor(store: Pick<Store, "listConversations" | "countConversations">, opening: RecordOpening) {
 		this.#store = store;
-		this.#format = format;
-		this.#vault = vault;
-		this.#onUnreadable = onUnreadable;
-		this.#large = large;
+		this.#opening = opening;
 	}
 
 	/**
@@ -107,8 +91,8 @@ export class ListConversations {
 	async list(request: ListRequest): Promise<ConversationPage<ConversationInfo | Uint8Array>> {
 		const { secrets } = request;
 		return await this.#page(request, async (record) => {
-			const large = threadFor(this.#large, record.bytes.byteLength);
-			return (await large?.openEncoded(record, secrets)) ?? this.#vault.open(record.bytes, secrets);
+			const large = threadFor(this.#opening.large, record.bytes.byteLength);
+			return (await large?.openEncoded(record, secrets)) ?? this.#opening.vault.open(record.bytes, secrets);
 		});
 	}
 
@@ -120,8 +104,8 @@ export class ListConversations {
 	async listJson(request: ListRequest): Promise<ConversationPage<string>> {
 		const { secrets } = request;
 		return await this.#page(request, async (record) => {
-			const large = threadFor(this.#large, record.bytes.byteLength);
-			return (await large?.openJson(record, secrets)) ?? recordJson(this.#format, this.#vault, record, secrets);
+			const large = threadFor(this.#opening.large, record.bytes.byteLength);
+			return (await large?.openJson(record, secrets)) ?? recordJson(this.#opening, record, secrets);
 		});
 	}
 
@@ -158,7 +142,7 @@ export class ListConversations {
 		const { conversationId } = stored;
 		const hasRecord = isSequence(stored.sequence);
 		const sequence = hasRecord ? stored.sequence : 0n;
-		const entry = await tryOpen(stored, this.#onUnreadable, async () => ({
+		const entry = await tryOpen(stored, this.#opening.onUnreadable, async () => ({
 			summary: decodeSummary(stored.summary),
 			conversation: hasRecord ? await open?.(storedRecord(stored)) : undefined,
 		}));

@@ -62,7 +62,7 @@ export function readPageToken(list: string, scope: ListScope, token: string): bi
 }
 
 /** The position in a list that is ordered by a value. */
-export interface OrderedPosition {
+interface OrderedPosition {
 	readonly value: bigint | number;
 	readonly sequence: bigint;
 }

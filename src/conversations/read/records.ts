@@ -11,15 +11,17 @@ import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conv
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { isDataLoss, ServiceError } from "../../errors.ts";
 import { deriveDiff } from "../../record/diff.ts";
+import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { deriveEncoder } from "../../record/json/json-form.ts";
 import type { ExactJson } from "../../record/json/json-value.ts";
 import { planMessage } from "../../record/plan.ts";
+import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { StoredRecord, Unreadable } from "../../store/values.ts";
 
 /** A stored record with its update. */
-export interface RecordSource {
+interface RecordSource {
 	readonly conversationId: string;
 	readonly sequence: bigint;
 	readonly record: StoredRecord | Unreadable | undefined;
@@ -92,6 +94,15 @@ export interface LargeRecords {
 	openJson(record: StoredRecord, form: SecretsForm): Promise<string>;
 	/** As `changedPaths`. */
 	changedPaths(records: ComparedRecords): Promise<readonly string[] | undefined>;
+}
+
+/** What reads need to open stored records. */
+export interface RecordOpening {
+	readonly format: RecordFormat;
+	readonly vault: RecordVault;
+	readonly onUnreadable: OnUnreadable;
+	/** Opens large records; without it, this thread opens them. */
+	readonly large?: LargeRecords | undefined;
 }
 
 /** Returns the thread that opens records of a size in bytes. Undefined if this thread opens them. */
@@ -177,4 +188,13 @@ export function encodeMessage<Desc extends DescMessage>(desc: Desc, message: Mes
 	const known = toBinary(desc, message, { writeUnknownFields: false });
 	const fields = encoded.flatMap(({ no, wireType, data }) => [new BinaryWriter().tag(no, wireType).finish(), data]);
 	return Buffer.concat([known, ...fields]);
+}
+
+/** Returns the JSON text of a stored record, in the webhook's form. */
+export function recordJson(
+	{ format, vault }: Pick<RecordOpening, "format" | "vault">,
+	{ bytes }: StoredRecord,
+	secrets: SecretsForm,
+): string {
+	return stringifyExactJson(format.toJson(vault.open(bytes, secrets)));
 }

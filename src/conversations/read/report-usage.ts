@@ -39,7 +39,7 @@ const STEPS: Readonly<Record<UsageStep, Step>> = {
 export const GROUPS = ["model", "usage_id", "agent_kind", "sender", "owner", "conversation", "root"] as const;
 
 /** A request in the form of the RPC. */
-export type UsageRequest = Pick<ReportUsageRequest, "from" | "to" | "step" | "timeZone" | "groupBy" | "filter" | "top">;
+type UsageRequest = Pick<ReportUsageRequest, "from" | "to" | "step" | "timeZone" | "groupBy" | "filter" | "top">;
 
 /** Sums up the cost, tokens and calls of models over time. */
 export class ReportUsage {
@@ -167,7 +167,7 @@ function tooManyRows(): ServiceError {
 const MAX_DIFFERENCES = 1_000;
 
 /** The usage of a conversation before and after the view was derived anew. */
-export interface Difference {
+interface Difference {
 	readonly conversationId: string;
 	readonly before: Amounts;
 	readonly after: Amounts;

@@ -93,26 +93,10 @@ export class SearchConversations {
 		const scope = { query, conditions, order };
 		// Before the search, so that nothing up to there is missing.
 		const { events: indexedThrough } = await this.#store.textIndex.progress();
-		const search = new Search(untilGone(this.#store, signal), this.#format, this.#onUnreadable, query, conditions);
+		const search = new Search(this.#store, this.#format, this.#onUnreadable, query, conditions, signal);
 		const page = await (order === "newest" ? newestPage : relevantPage)(search, scope, pageToken, size);
 		return { ...page, indexedThrough };
 	}
-}
-
-/** Returns the reads of a search, which fail with {@link SENDER_GONE} once the signal has fired. */
-function untilGone(store: SearchedStore, signal: CallSignal | undefined): SearchedStore {
-	const read = async <Result>(work: () => Promise<Result>): Promise<Result> => {
-		if (isSenderGone(signal)) throw SENDER_GONE;
-		return await work();
-	};
-	return {
-		listConversations: (query) => read(() => store.listConversations(query)),
-		readEvents: (sequences) => read(() => store.readEvents(sequences)),
-		textIndex: {
-			progress: () => read(() => store.textIndex.progress()),
-			find: (query) => read(() => store.textIndex.find(query, signal)),
-		},
-	};
 }
 
 /** @throws ServiceError `invalid_argument` for an unknown order */
@@ -222,6 +206,7 @@ class Search {
 	readonly #format: Pick<EventFormat, "read">;
 	readonly #onUnreadable: OnUnreadable;
 	readonly #query: TextQuery;
+	readonly #signal: CallSignal | undefined;
 	readonly #indexQuery: Pick<DocumentQuery, "required" | "excluded" | "conditions">;
 	/** Examined documents; undefined for those that do not meet the query. */
 	readonly #examined = new Map<string, Snippet | undefined>();
@@ -233,7 +218,9 @@ class Search {
 		onUnreadable: OnUnreadable,
 		query: TextQuery,
 		conditions: readonly Condition[],
+		signal: CallSignal | undefined,
 	) {
+		this.#signal = signal;
 		this.#store = store;
 		this.#format = format;
 		this.#onUnreadable = onUnreadable;
@@ -249,7 +236,7 @@ class Search {
 
 	/** Finds documents that may meet the query. */
 	find(query: Pick<DocumentQuery, "before" | "from" | "of" | "except" | "limit">): Promise<readonly FoundDocument[]> {
-		return this.#store.textIndex.find({ ...this.#indexQuery, ...query });
+		return this.#store.textIndex.find({ ...this.#indexQuery, ...query }, this.#signal);
 	}
 
 	/** Returns those of the conversations that have a document in a range of positions which meets the query. */
@@ -330,6 +317,7 @@ class Search {
 			this.#examined.set(keyOf(document), isEvent(document) ? undefined : this.#matchTitle(document.conversationId));
 		const events = unknown.filter(isEvent);
 		for (let at = 0; at < events.length; at += READ_TOGETHER) {
+			if (isSenderGone(this.#signal)) throw SENDER_GONE;
 			const sequences = events.slice(at, at + READ_TOGETHER).map(({ event }) => event);
 			for (const event of await this.#store.readEvents(sequences))
 				this.#examined.set(keyOf({ event: event.sequence, title: 0n }), this.#matchEvent(event));

@@ -15,8 +15,6 @@ import {
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
 import { planEnum } from "../../record/plan.ts";
-import type { RecordFormat } from "../../record/record-format.ts";
-import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { StoredUpdate } from "../../store/entries.ts";
 import type { Store } from "../../store/store.ts";
@@ -29,15 +27,15 @@ import {
 	updateLog,
 } from "./entry-log.ts";
 import { originOf } from "./filter.ts";
-import { recordJson } from "./get.ts";
 import { MAX_PAGE_BYTES } from "./page.ts";
 import {
 	decodeSummary,
 	diffRecords,
 	encodeSummary,
 	type LargeRecords,
-	type OnUnreadable,
 	openComparable,
+	type RecordOpening,
+	recordJson,
 	recordSize,
 	setEncodedField,
 	storedRecord,
@@ -140,27 +138,14 @@ export type PresentViews = () => UpdateViews;
  */
 export class UpdateViews {
 	readonly #store: Pick<Store, "get">;
-	readonly #format: RecordFormat;
-	readonly #vault: RecordVault;
-	readonly #onUnreadable: OnUnreadable;
-	readonly #large: LargeRecords | undefined;
+	readonly #opening: RecordOpening;
 	readonly #views = new LRUCache<string, Promise<ConversationUpdate>>({ maxSize: MAX_CACHED_BYTES });
 	/** Records for comparison with the next update of their conversation. */
 	readonly #comparableRecords = new LRUCache<string, ConversationInfo>({ maxSize: MAX_CACHED_BYTES });
 
-	/** @param large opens large records; without it, this thread opens them */
-	constructor(
-		store: Pick<Store, "get">,
-		format: RecordFormat,
-		vault: RecordVault,
-		onUnreadable: OnUnreadable,
-		large?: LargeRecords,
-	) {
+	constructor(store: Pick<Store, "get">, opening: RecordOpening) {
 		this.#store = store;
-		this.#format = format;
-		this.#vault = vault;
-		this.#onUnreadable = onUnreadable;
-		this.#large = large;
+		this.#opening = opening;
 	}
 
 	/**
@@ -193,11 +178,11 @@ export class UpdateViews {
 		const update = await this.toUpdate(stored, { ...options, full: false });
 		if (!options.full || update.unreadable || update.change === UpdateChange.ERASED) return updateJson(update);
 		const { secrets } = options;
-		const record = await tryOpen(stored, this.#onUnreadable, async () => {
+		const record = await tryOpen(stored, this.#opening.onUnreadable, async () => {
 			const source = storedRecord(stored);
-			const large = threadFor(this.#large, source.bytes.byteLength);
+			const large = threadFor(this.#opening.large, source.bytes.byteLength);
 			if (large !== undefined) return await large.openJson({ ...source, bytes: copyOf(source.bytes) }, secrets);
-			return recordJson(this.#format, this.#vault, source, secrets);
+			return recordJson(this.#opening, source, secrets);
 		});
 		return record === undefined ? updateJson(unreadable(stored)) : updateJson(update, record);
 	}
@@ -207,9 +192,9 @@ export class UpdateViews {
 		if (summary.unreadable) return summary;
 		const record = storedRecord(stored);
 		const { bytes } = record;
-		const large = threadFor(this.#large, bytes.byteLength);
+		const large = threadFor(this.#opening.large, bytes.byteLength);
 		if (large !== undefined) {
-			const encoded = await tryOpen(stored, this.#onUnreadable, () =>
+			const encoded = await tryOpen(stored, this.#opening.onUnreadable, () =>
 				large.openEncoded({ ...record, bytes: copyOf(bytes) }, options.secrets),
 			);
 			if (encoded === undefined) return unreadable(stored);
@@ -217,14 +202,16 @@ export class UpdateViews {
 			setEncodedField(view, ConversationUpdateSchema.field.conversation, encoded);
 			return view;
 		}
-		const conversation = tryRead(stored, this.#onUnreadable, () => this.#vault.open(bytes, options.secrets));
+		const conversation = tryRead(stored, this.#opening.onUnreadable, () =>
+			this.#opening.vault.open(bytes, options.secrets),
+		);
 		return conversation === undefined ? unreadable(stored) : { ...summary, conversation };
 	}
 
 	async #summary(stored: StoredUpdate, secretPaths: boolean): Promise<ConversationUpdate> {
-		const large = threadFor(this.#large, recordSize(stored.record));
+		const large = threadFor(this.#opening.large, recordSize(stored.record));
 		if (large !== undefined) return await this.#summaryOfLarge(large, stored, secretPaths);
-		const read = tryRead(stored, this.#onUnreadable, () => ({
+		const read = tryRead(stored, this.#opening.onUnreadable, () => ({
 			summary: decodeSummary(stored.summary),
 			record: this.#comparableRecord(stored, secretPaths),
 		}));
@@ -243,7 +230,7 @@ export class UpdateViews {
 		// The update with that sequence may have been pruned, or be unreadable.
 		const previous = found?.sequence === previousSequence ? found?.record : undefined;
 		const before = previous === undefined || "unreadable" in previous ? undefined : previous.bytes;
-		const read = await tryOpen(stored, this.#onUnreadable, async () => ({
+		const read = await tryOpen(stored, this.#opening.onUnreadable, async () => ({
 			summary: decodeSummary(stored.summary),
 			paths: await large.changedPaths({ before, after: copyOf(storedRecord(stored).bytes), secretPaths }),
 		}));
@@ -266,7 +253,7 @@ export class UpdateViews {
 		const found = await this.#store.get(conversationId, previousSequence);
 		// The update with that sequence may have been pruned.
 		if (found?.sequence !== previousSequence) return undefined;
-		return tryRead(found, this.#onUnreadable, () => this.#comparableRecord(found, secretPaths));
+		return tryRead(found, this.#opening.onUnreadable, () => this.#comparableRecord(found, secretPaths));
 	}
 
 	/** @throws ServiceError `data_loss` when the record cannot be read */
@@ -275,7 +262,7 @@ export class UpdateViews {
 		const cached = this.#comparableRecords.get(key);
 		if (cached !== undefined) return cached;
 		const { bytes } = storedRecord(stored);
-		const record = openComparable(this.#vault, bytes, secretPaths);
+		const record = openComparable(this.#opening.vault, bytes, secretPaths);
 		this.#comparableRecords.set(key, record, cacheSize(bytes.byteLength + 1));
 		return record;
 	}

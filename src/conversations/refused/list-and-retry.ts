@@ -16,7 +16,7 @@ const LIST = "refused_posts";
 const RETRIED = "retry_refused_posts";
 
 /** A page of refused posts. */
-export interface RefusedPage {
+interface RefusedPage {
 	readonly posts: readonly RefusedPost[];
 	/** Empty when there are no more. */
 	readonly nextPageToken: string;
@@ -76,7 +76,7 @@ export const REFUSED_ID = /^[1-9]\d{0,18}$/;
  * @param name of the field that has it
  * @throws ServiceError `invalid_argument` for a text that cannot be one
  */
-export function refusedId(text: string, name = "id"): bigint {
+function refusedId(text: string, name = "id"): bigint {
 	const id = REFUSED_ID.test(text) ? BigInt(text) : undefined;
 	if (id === undefined || id >= 2n ** 63n) throw invalid(name, "must be the id of a refused post");
 	return id;
@@ -111,7 +111,7 @@ const STEP = 100;
 const MAX_TIME = 10_000;
 
 /** Which posts to take in. */
-export interface RetryRequest {
+interface RetryRequest {
 	/** Empty: all that the caller may see. */
 	readonly ids: readonly string[];
 	/** Empty: from the oldest one on. */
@@ -119,7 +119,7 @@ export interface RetryRequest {
 }
 
 /** What a call has done. */
-export interface Retried {
+interface Retried {
 	readonly takenIn: bigint;
 	readonly stillRefused: bigint;
 	readonly withoutBody: bigint;
@@ -128,7 +128,7 @@ export interface Retried {
 }
 
 /** The ways by which posts are taken in. */
-export interface RetryIngest {
+interface RetryIngest {
 	readonly records: Pick<Ingest, "json" | "request">;
 	readonly events: Pick<EventIngest, "json" | "request">;
 }

@@ -17,6 +17,7 @@ import {
 import type { Store } from "../../store/store.ts";
 import { echoable } from "../../userinfo.ts";
 import { conversationIdIn, type EventIngest, type IngestedEvents } from "../ingest/event-ingest.ts";
+import { daysBefore } from "../retention.ts";
 
 /** A post that was refused. */
 export interface Refusal {
@@ -37,7 +38,7 @@ export interface Refusal {
 }
 
 /** Settings of {@link RefusedPosts}. */
-export interface RefusedOptions {
+interface RefusedOptions {
 	/** Keys that encrypt bodies: see {@link SealedBytes}. Without one, no body is kept. */
 	readonly keys: readonly KeyObject[];
 	/** Maximum bytes of all refused posts that are stored. */
@@ -47,7 +48,7 @@ export interface RefusedOptions {
 }
 
 /** Number of refused posts since the start. */
-export interface RefusedCounts {
+interface RefusedCounts {
 	readonly kept: number;
 	/** Those that were not kept: because too many waited, or because they could not be stored. */
 	readonly dropped: number;
@@ -71,7 +72,6 @@ const MAX_PEERS = 1_000;
 const PEER_PERIOD = 3_600_000_000n;
 /** Maximum time in milliseconds for which a read waits until earlier refusals are stored. */
 const MAX_WAIT = 2_000;
-const MICROSECONDS_PER_DAY = 86_400_000_000;
 /** Days for which refused posts are kept at most. */
 const MAX_DAYS = 30;
 
@@ -313,10 +313,9 @@ export function refusedAge(
 	now: bigint,
 	{ days, eventDays }: { readonly days: number | undefined; readonly eventDays: number | undefined },
 ): RefusedAge {
-	const before = (age: number) => now - BigInt(Math.round(age * MICROSECONDS_PER_DAY));
 	return {
-		keptSince: before(Math.min(MAX_DAYS, days ?? MAX_DAYS, eventDays ?? MAX_DAYS)),
-		acceptedSince: eventDays === undefined ? undefined : before(eventDays),
+		keptSince: daysBefore(now, Math.min(MAX_DAYS, days ?? MAX_DAYS, eventDays ?? MAX_DAYS)),
+		acceptedSince: eventDays === undefined ? undefined : daysBefore(now, eventDays),
 	};
 }
 
@@ -338,7 +337,7 @@ function randomPart(): bigint {
 }
 
 /** Why a post was refused. None of its texts has a secret: see `ServiceError`. */
-export interface RefusalReason {
+interface RefusalReason {
 	/** Place of the mistake in the request, such as `body.max_iterations`; empty for the request as a whole. */
 	readonly place: string;
 	/** Kind of the broken rule, such as `missing`, or of the refusal. */
@@ -412,10 +411,10 @@ export function unpackReasons(stored: string): readonly RefusalReason[] {
 type BatchForm = Extract<PostForm, "events_json" | "events_message">;
 
 /** A refused batch that is answered with success. */
-export type AcceptedBatch = Refusal & { readonly poster: Poster; readonly conversationId: string };
+type AcceptedBatch = Refusal & { readonly poster: Poster; readonly conversationId: string };
 
 /** Settings of {@link AcceptingEvents}. */
-export interface AcceptingOptions {
+interface AcceptingOptions {
 	/** Paths of the routes and RPCs by which batches arrive. */
 	readonly routes: Readonly<Record<BatchForm, string>>;
 	/** Called with each batch that was accepted. */

@@ -44,7 +44,7 @@ export interface WatchOptions {
 }
 
 /** Makes the message with a heartbeat of a watcher that has received everything through `sequence`. */
-export type ToHeartbeat<Response extends DescMessage> = (
+type ToHeartbeat<Response extends DescMessage> = (
 	sequence: bigint,
 	content: { readonly case: "heartbeat"; readonly value: { readonly latestSequence: bigint } },
 ) => SharedResponse<Response>;

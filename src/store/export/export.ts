@@ -29,7 +29,7 @@ import {
 } from "./lines.ts";
 
 /** Called with the number of exported, imported or verified rows, and the number of all rows. */
-export type OnRows = (done: number, total: number) => void;
+type OnRows = (done: number, total: number) => void;
 
 /**
  * Exports a database as JSON lines: see lines.ts. Databases with the same contents have the same lines, whatever their
@@ -65,7 +65,7 @@ export async function* exportLines(
 }
 
 /** Counts lines, and computes their SHA-256. */
-export class LineDigest {
+class LineDigest {
 	readonly #hash: Hash = createHash("sha256");
 	lines = 0;
 
@@ -83,7 +83,7 @@ export class LineDigest {
 }
 
 /** Returns the lines of all rows of these kinds, in the order in which an import writes them, in pages. */
-export async function* storedLines(
+async function* storedLines(
 	source: Pick<ExportSource, "rows">,
 	kinds: readonly RowKind[] = rowKinds,
 ): AsyncGenerator<readonly string[]> {

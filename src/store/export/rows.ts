@@ -398,7 +398,7 @@ function eventIdOf({ readText, storeKey }: Session, row: Row): string {
 }
 
 /** SQL for the columns of a row `l` of usage_ledger as {@link baselineFrom} reads them; `text` converts to a text. */
-export function baselineArray(text: (column: string) => string): string {
+function baselineArray(text: (column: string) => string): string {
 	return ["quarter", "model", "usage_id", "agent_kind", ...AMOUNT_COLUMNS]
 		.map((name) => (AMOUNT_KEYS.has(name) ? text(`l.${name}`) : `l.${name}`))
 		.join();
@@ -410,7 +410,7 @@ const AMOUNT_KEYS = new Set<string>(["quarter", ...AMOUNT_COLUMNS]);
  * Reads a baseline from the columns of usage_conversations, and `rows`: JSON text of an array of arrays with the columns of
  * {@link baselineArray}.
  */
-export function baselineFrom(row: Row, decode: (value: unknown) => string): UsageBaseline {
+function baselineFrom(row: Row, decode: (value: unknown) => string): UsageBaseline {
 	const rows: unknown = JSON.parse(text(row.rows));
 	if (!Array.isArray(rows)) throw new TypeError("the column does not hold a list of rows");
 	const keyed = rows.map(([quarter, model, usageId, agentKind, ...amounts]: readonly unknown[]) => {
@@ -438,6 +438,6 @@ export function baselineFrom(row: Row, decode: (value: unknown) => string): Usag
 }
 
 /** Returns the columns of usage_conversations of a baseline, without its ids. */
-export function baselineColumns({ sender, owner, source, lifeBeganAt, ledger }: UsageBaseline) {
+function baselineColumns({ sender, owner, source, lifeBeganAt, ledger }: UsageBaseline) {
 	return { sender, owner, source_id: source ?? null, life_began_at: lifeBeganAt ?? null, is_kept: true, ledger };
 }

@@ -19,7 +19,7 @@ export interface Behind extends ViewPosition {
 }
 
 /** What a step of a view follows. */
-export interface NextEntries {
+interface NextEntries {
 	readonly conversations: ReadonlySet<string>;
 	readonly before: ViewPosition;
 	/** The entries of these conversations up to here are followed in this step. At least the position after it. */

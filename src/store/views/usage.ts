@@ -28,7 +28,15 @@ import { nameOf } from "../../usage/names.ts";
 import { microsecondsOf } from "../condition.ts";
 import { comparableTime } from "../ordering.ts";
 import { type RecordColumn, unpackRecord } from "../record-column.ts";
-import { AMOUNT_COLUMNS, amountColumns, amountsFrom, PERIODS, packedColumnsFrom, periodStart } from "../rows.ts";
+import {
+	AMOUNT_COLUMNS,
+	amountColumns,
+	amountsFrom,
+	ledgerColumns,
+	PERIODS,
+	packedColumnsFrom,
+	periodStart,
+} from "../rows.ts";
 import type { Change, Columns, Session } from "../session.ts";
 import { EARLIER, type EarlierUsage } from "../stored-rows.ts";
 import { type TableName, tableOf } from "../tables.ts";
@@ -566,10 +574,8 @@ async function writeStates(
 		const stillUsed = new Set<string>();
 		for (const row of state.rows) sums.add(row, state.stored ?? state, negated(amountsFrom(row)));
 		for (const one of usage) {
-			const { quarter, model, usageId, agentKind } = one;
-			const columns = { quarter, model, usage_id: usageId, agent_kind: agentKind, ...amountColumns(one) };
-			const row: Row = session.stored(ledger, { conversation, ...columns });
-			changes.push({ before: known.get(ledgerKey(row)), after: session.stored(ledger, { conversation, ...columns }) });
+			const row = session.stored(ledger, { conversation, ...ledgerColumns(one) });
+			changes.push({ before: known.get(ledgerKey(row)), after: row });
 			known.delete(ledgerKey(row));
 			sums.add(row, state, one);
 			if (!stillUsed.has(dayKey(row)) && !knownDays.has(dayKey(row)))

@@ -3,9 +3,9 @@ import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ConversationUpdateSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import { GetConversation, recordJson } from "../../../src/conversations/read/get.ts";
+import { GetConversation } from "../../../src/conversations/read/get.ts";
 import { ListConversations } from "../../../src/conversations/read/list.ts";
-import { changedPaths, type LargeRecords } from "../../../src/conversations/read/records.ts";
+import { changedPaths, type LargeRecords, recordJson } from "../../../src/conversations/read/records.ts";
 import { UpdateViews } from "../../../src/conversations/read/updates.ts";
 import { format, Reading } from "./reading.ts";
 
@@ -30,7 +30,8 @@ function largeRecords({ vault }: Reading) {
 		minLargeBytes: 1,
 		openEncoded: async (record, form) =>
 			taking("openEncoded", () => new Uint8Array(vault.openEncoded(record.bytes, record, form)), record.bytes),
-		openJson: async (record, form) => taking("openJson", () => recordJson(format, vault, record, form), record.bytes),
+		openJson: async (record, form) =>
+			taking("openJson", () => recordJson({ format, vault }, record, form), record.bytes),
 		changedPaths: async (records) =>
 			taking("changedPaths", () => changedPaths(vault, records), records.before, records.after),
 	};
@@ -45,9 +46,9 @@ test("what another thread opens equals what this thread opens, in lists and in u
 	const { large, calls } = largeRecords(reading);
 	const { store, vault } = reading;
 	const ignore = () => undefined;
-	const list = new ListConversations(store, format, vault, ignore, large);
-	const views = new UpdateViews(store, format, vault, ignore, large);
-	const get = new GetConversation(store, format, vault, ignore, large);
+	const list = new ListConversations(store, { format, vault, onUnreadable: ignore, large });
+	const views = new UpdateViews(store, { format, vault, onUnreadable: ignore, large });
+	const get = new GetConversation(store, { format, vault, onUnreadable: ignore, large });
 
 	const [here] = (await reading.list.list(LIST)).conversations;
 	const [there] = (await list.list(LIST)).conversations;
@@ -63,7 +64,7 @@ test("what another thread opens equals what this thread opens, in lists and in u
 		for (const one of stored) {
 			const whole = toBinary(ConversationUpdateSchema, await reading.views.toUpdate(one, view));
 			// Twice, because the bytes of a stored update are shared and must stay as they are.
-			for (const opened of [views, new UpdateViews(store, format, vault, ignore, large)]) {
+			for (const opened of [views, new UpdateViews(store, { format, vault, onUnreadable: ignore, large })]) {
 				const update = toBinary(ConversationUpdateSchema, await opened.toUpdate(one, view));
 				expect(fromBinary(ConversationUpdateSchema, update)).toEqual(fromBinary(ConversationUpdateSchema, whole));
 			}

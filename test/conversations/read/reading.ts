@@ -49,9 +49,9 @@ export class Reading implements AsyncDisposable {
 		this.#parser = new UpdateParser(format, vault);
 		const onUnreadable: OnUnreadable = ({ conversationId, sequence }) =>
 			this.unreadable.push({ conversationId, sequence });
-		this.views = new UpdateViews(store, format, vault, onUnreadable);
-		this.get = new GetConversation(store, format, vault, onUnreadable);
-		this.list = new ListConversations(store, format, vault, onUnreadable);
+		this.views = new UpdateViews(store, { format, vault, onUnreadable });
+		this.get = new GetConversation(store, { format, vault, onUnreadable });
+		this.list = new ListConversations(store, { format, vault, onUnreadable });
 		this.updates = new ListConversationUpdates(store, () => this.views);
 		this.#eventFormat = new EventFormat(format, keys, "UTC");
 		this.eventViews = new EventViews(this.#eventFormat, ({ sequence }) => this.unreadableEvents.push(sequence));

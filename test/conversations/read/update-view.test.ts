@@ -118,7 +118,11 @@ test("without the key a secret is always a changed field, beside the other chang
 	await using reading = await Reading.open([key(1)]);
 	await reading.keep(native({ api_key: "one" }));
 	await reading.keep({ ...native({ api_key: "one" }), title: "a" });
-	const views = new UpdateViews(reading.store, format, new RecordVault(format, [key(2)]), ignore);
+	const views = new UpdateViews(reading.store, {
+		format,
+		vault: new RecordVault(format, [key(2)]),
+		onUnreadable: ignore,
+	});
 	expect(await changed(reading, views)).toEqual([undefined, ["title", "agent.agent.llm.api_key"]]);
 });
 
@@ -150,7 +154,7 @@ test("a thousand views of an update in one form are the same object, and all tak
 			return reading.store.get(id, asOf);
 		},
 	};
-	const views = new UpdateViews(counting, format, new RecordVault(format, []), ignore);
+	const views = new UpdateViews(counting, { format, vault: new RecordVault(format, []), onUnreadable: ignore });
 	const all = await Promise.all(Array.from({ length: 1000 }, () => views.toUpdate({ ...stored }, SUMMARY)));
 	expect(new Set(all).size).toBe(1);
 	const full = await Promise.all(Array.from({ length: 1000 }, () => views.toUpdate({ ...stored }, FULL)));
@@ -169,7 +173,7 @@ test("a failed read is not cached", async () => {
 	const failing: ConstructorParameters<typeof UpdateViews>[0] = {
 		get: (id, asOf) => (fails ? Promise.reject(failure) : reading.store.get(id, asOf)),
 	};
-	const views = new UpdateViews(failing, format, new RecordVault(format, []), ignore);
+	const views = new UpdateViews(failing, { format, vault: new RecordVault(format, []), onUnreadable: ignore });
 	await expect(views.toUpdate(stored, SUMMARY)).rejects.toBe(failure);
 	await expect(views.toUpdate(stored, FULL)).rejects.toBe(failure);
 	fails = false;
