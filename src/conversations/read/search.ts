@@ -235,8 +235,16 @@ class Search {
 	}
 
 	/** Finds documents that may meet the query. */
-	find(query: Pick<DocumentQuery, "before" | "from" | "of" | "except" | "limit">): Promise<readonly FoundDocument[]> {
-		return this.#store.textIndex.find({ ...this.#indexQuery, ...query }, this.#signal);
+	async find(
+		query: Pick<DocumentQuery, "before" | "from" | "of" | "except" | "limit">,
+	): Promise<readonly FoundDocument[]> {
+		this.#requireCaller();
+		return await this.#store.textIndex.find({ ...this.#indexQuery, ...query }, this.#signal);
+	}
+
+	/** @throws ServiceError {@link SENDER_GONE} once the signal has fired */
+	#requireCaller(): void {
+		if (isSenderGone(this.#signal)) throw SENDER_GONE;
 	}
 
 	/** Returns those of the conversations that have a document in a range of positions which meets the query. */
@@ -317,7 +325,7 @@ class Search {
 			this.#examined.set(keyOf(document), isEvent(document) ? undefined : this.#matchTitle(document.conversationId));
 		const events = unknown.filter(isEvent);
 		for (let at = 0; at < events.length; at += READ_TOGETHER) {
-			if (isSenderGone(this.#signal)) throw SENDER_GONE;
+			this.#requireCaller();
 			const sequences = events.slice(at, at + READ_TOGETHER).map(({ event }) => event);
 			for (const event of await this.#store.readEvents(sequences))
 				this.#examined.set(keyOf({ event: event.sequence, title: 0n }), this.#matchEvent(event));
