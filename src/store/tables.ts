@@ -11,7 +11,7 @@ export type Engine = "sqlite" | "postgres";
  * The type of a column:
  * - `id`: the id of a conversation, a `uuid` in PostgreSQL
  * - `integer`: 64 bits
- * - `text`: any text. PostgreSQL stores it in the form of postgres/stored-text.ts, because it cannot have U+0000
+ * - `text`: any text. PostgreSQL stores it in the form of postgres/rows.ts, because it cannot have U+0000
  * - `key`: a text that conditions compare and that is never read back: PostgreSQL's indexes have its beginning and a digest
  *   if it is long
  * - `plain`: a text without U+0000, such as JSON. Both engines store it as it is

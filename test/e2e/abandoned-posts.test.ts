@@ -4,7 +4,7 @@ import type { JsonObject } from "@bufbuild/protobuf";
 import pg from "pg";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import { STATE_UPDATE } from "../../src/events/state-update.ts";
-import { lockConversations } from "../../src/store/postgres/locks.ts";
+import { lockConversations } from "../../src/store/postgres/transaction.ts";
 import { Databases } from "../store/postgres/databases.ts";
 import { type Endpoints, ingestClient, PROTOCOLS, postWebhook, WEBHOOK } from "../support/clients.ts";
 import { eventIngestClient, ingestEventsRequest, postEvents } from "../support/event-clients.ts";

@@ -2,8 +2,7 @@ import { asciiLower } from "../condition.ts";
 import { SCHEMA as SCHEMAS } from "../schema.ts";
 import type { LogTable } from "../sequence-log.ts";
 import type { Dialect, LogDialect, Terms } from "../session.ts";
-import { decoded } from "./rows.ts";
-import { encodeKey, encodeText } from "./stored-text.ts";
+import { decoded, encodeKey, encodeText } from "./rows.ts";
 
 const SCHEMA = SCHEMAS.postgres;
 const UUID = "^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$";

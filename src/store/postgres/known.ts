@@ -1,15 +1,12 @@
 import { erasureFrom, idDigest } from "../erasure.ts";
-import { findExplained, gapsOf, NO_GAPS } from "../gaps.ts";
+import { findExplained, gapsOf, gapsSql, NO_GAPS } from "../gaps.ts";
 import type { GroupQuery, KnownConversation, PlanReads, PlanResults } from "../group.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { ACTIVITY_COLUMNS, activityFrom, originFrom, recordFrom } from "../rows.ts";
 import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
-import { forksOf, gapsOfEventsQuery, gapsQuery } from "./gaps.ts";
-import { lockConversations } from "./locks.ts";
-import { decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
+import { decoded, encodeKey, encodeText, STATE_COLUMNS, stateOf } from "./rows.ts";
 import { postgresSession } from "./session.ts";
-import { encodeKey } from "./stored-text.ts";
-import type { Query, Session } from "./transaction.ts";
+import { lockConversations, type Query, type Session } from "./transaction.ts";
 
 /** Locks the conversations of a group, and reads what its plan needs. */
 export async function readKnown(
@@ -181,4 +178,53 @@ function recordsQuery(sequences: readonly bigint[]): Query {
 		`,
 		values: [sequences],
 	};
+}
+
+/** Returns the query for the gaps of conversations: see `gapsSql`. */
+export function gapsQuery(conversationIds: readonly string[]): Query {
+	return {
+		name: "known_gaps",
+		text: gapsSql("conversation_updates.", "g.conversation_id = ANY ($1::uuid[])"),
+		values: [conversationIds],
+	};
+}
+
+/** Returns the query that finds the gaps for events. Events of different conversations can have the same id. */
+export function gapsOfEventsQuery(eventIds: readonly string[]): Query {
+	return {
+		name: "gaps_of_events",
+		text: `
+			SELECT g.conversation_id, g.missing FROM conversation_updates.gaps g
+			WHERE g.missing = ANY ($1::text[]) AND g.kind IN ('missing_parent', 'missing_leaf')
+		`,
+		values: [eventIds.map(encodeText)],
+	};
+}
+
+/**
+ * Returns those of the gaps whose conversations are forks: ids of conversations by the id of the event.
+ *
+ * @param rows of {@link gapsOfEventsQuery}, usually none
+ */
+export async function forksOf(
+	session: Session,
+	rows: readonly Readonly<Record<string, unknown>>[],
+): Promise<ReadonlyMap<string, readonly string[]>> {
+	const forks = new Map<string, string[]>();
+	if (rows.length === 0) return forks;
+	const [found = []] = await session.query({
+		name: "forks",
+		text: `
+			SELECT conversation_id FROM conversation_updates.heads
+			WHERE conversation_id = ANY ($1::uuid[]) AND source_id IS NOT NULL
+		`,
+		values: [rows.map((row) => text(row.conversation_id))],
+	});
+	const areForks = new Set(found.map((row) => text(row.conversation_id)));
+	for (const row of rows) {
+		if (!areForks.has(text(row.conversation_id))) continue;
+		const id = decoded(row.missing);
+		forks.set(id, [...(forks.get(id) ?? []), text(row.conversation_id)]);
+	}
+	return forks;
 }

@@ -1,7 +1,9 @@
-import type { NewestSequences } from "../sequence-log.ts";
+import { ServiceError } from "../../errors.ts";
+import type { ThreadLogger } from "../../threads/worker-thread.ts";
+import { Announcer, type LogListener, type LogTable, type NewestSequences } from "../sequence-log.ts";
 import { bigint } from "../values.ts";
-import { awaitAppends } from "./locks.ts";
-import type { Query, Session, Transaction } from "./transaction.ts";
+import type { Connections } from "./connections.ts";
+import { awaitAppends, type Query, type Session, type Transaction } from "./transaction.ts";
 
 /** Channel on which processes notify each other of new entries. */
 export const CHANNEL = "conversation_updates";
@@ -53,4 +55,100 @@ export async function commitRewrite(transaction: Transaction, notifies: boolean)
 		...notifyQueries(notifies, "rewritten"),
 	);
 	return bigint(row?.rewrites);
+}
+
+/** Announces entries that this process appends, and from the first subscription on also those of other processes. */
+export class EntryAnnouncer {
+	readonly #connections: Connections;
+	readonly #logger: ThreadLogger;
+	readonly #readPositions: () => Promise<Positions>;
+	readonly #announcers: Readonly<Record<LogTable, Announcer>>;
+	#rewrites = 0n;
+	#isListening = false;
+	#isLookingUp = false;
+	/** Whether a notification or a poll came during the look-up in progress. */
+	#mustLookUpAgain = false;
+
+	/** @param readPositions rejects when the store is closed */
+	constructor(connections: Connections, log: ThreadLogger, readPositions: () => Promise<Positions>) {
+		this.#connections = connections;
+		this.#logger = log;
+		this.#readPositions = readPositions;
+		this.#announcers = { updates: new Announcer(log), events: new Announcer(log) };
+	}
+
+	/** Subscribes a listener to a log. Returns a function that ends the subscription. */
+	subscribe(log: LogTable, listener: LogListener): () => void {
+		if (!this.#isListening) {
+			this.#isListening = true;
+			this.#connections.listen(CHANNEL, (payload) => this.#onNotification(payload));
+		}
+		return this.#announcers[log].subscribe(listener);
+	}
+
+	/** Announces the newest sequences after a commit of this process. */
+	announce({ updates, events }: NewestSequences): void {
+		this.#announcers.updates.announce(updates);
+		this.#announcers.events.announce(events);
+	}
+
+	/**
+	 * Announces that entries have other owners, or were erased.
+	 *
+	 * @param changes number of such changes of the database
+	 */
+	announceRewrite(changes: bigint): void {
+		if (changes <= this.#rewrites) return;
+		this.#rewrites = changes;
+		for (const announcer of Object.values(this.#announcers)) announcer.announceRewrite();
+	}
+
+	/**
+	 * Handles a notification. That of an append has the newest sequences as its payload; undefined stands for notifications
+	 * that may have been missed. Anyone who can connect to the database can send notifications, so this reads the newest sequences from the
+	 * database before it announces them.
+	 */
+	#onNotification(payload: string | undefined): void {
+		const [, updates, events] = /^(\d{1,19}) (\d{1,19})$/.exec(payload ?? "") ?? [];
+		const known = this.#known();
+		const isKnown =
+			updates !== undefined &&
+			events !== undefined &&
+			BigInt(updates) <= known.updates &&
+			BigInt(events) <= known.events;
+		if (isKnown) return;
+		if (this.#isLookingUp) this.#mustLookUpAgain = true;
+		else void this.#lookUp();
+	}
+
+	async #lookUp(): Promise<void> {
+		this.#isLookingUp = true;
+		do {
+			this.#mustLookUpAgain = false;
+			// The known sequences were announced, and so committed, before the query starts. If it finds a smaller newest sequence,
+			// commits have been lost.
+			const known = this.#known();
+			try {
+				const { rewrites, ...newest } = await this.#readPositions();
+				this.announceRewrite(rewrites);
+				this.#announceFound("updates", newest, known);
+				this.#announceFound("events", newest, known);
+			} catch {
+				// The next notification or poll looks again. Calls to the store report the failure of the database.
+			}
+		} while (this.#mustLookUpAgain);
+		this.#isLookingUp = false;
+	}
+
+	#announceFound(log: LogTable, { [log]: newest }: NewestSequences, { [log]: known }: NewestSequences): void {
+		if (newest < known) {
+			const message = `the database has lost the entries after sequence ${newest}; the newest sequence was ${known}`;
+			this.#logger.error({ err: new ServiceError("data_loss", message) }, "the database has lost commits");
+			this.#announcers[log].announceLoss(newest);
+		} else this.#announcers[log].announce(newest);
+	}
+
+	#known(): NewestSequences {
+		return { updates: this.#announcers.updates.newest, events: this.#announcers.events.newest };
+	}
 }

@@ -12,24 +12,27 @@ import { findPrunable, firstReceivedSince, removeConversation, removeEvents, rem
 import { type Session as AnySession, callsOf } from "../session.ts";
 import type { Store } from "../store.ts";
 import type { DocumentQuery } from "../text-index.ts";
-import { boolean } from "../values.ts";
+import { boolean, max } from "../values.ts";
 import { deriveConversations } from "../views/conversations.ts";
-import { lockView, readView, type ViewQuery, type WaitForViews } from "../views/follow.ts";
-import { resetViews } from "../views/views.ts";
-import { Appender } from "./appender.ts";
+import {
+	FollowedAhead,
+	lockView,
+	readView,
+	type ViewPosition,
+	type ViewQuery,
+	type WaitForViews,
+} from "../views/follow.ts";
+import { followViews, resetViews } from "../views/views.ts";
+import { Appender, batchResult, deleteIdleWriters, touchWriter, updateResult, type WriteLimits } from "./appender.ts";
 import type { Connections } from "./connections.ts";
-import { EntryAnnouncer } from "./entry-announcer.ts";
 import { requireFinished } from "./export.ts";
 import { serviceError } from "./failures.ts";
-import { batchResult, deleteIdleWriters, touchWriter, updateResult, type WriteLimits } from "./group-committer.ts";
-import { claim, tryLockHistory } from "./locks.ts";
-import { commitRewrite, readPositions, settledSequences } from "./log.ts";
+import { commitRewrite, EntryAnnouncer, readPositions, settledSequences } from "./log.ts";
 import { isConversationId } from "./rows.ts";
 import { migrate } from "./schema.ts";
 import { postgresSession } from "./session.ts";
 import { claimedFrom, claimQueries, releaseQuery } from "./text-index.ts";
-import type { Query, Session, Transaction } from "./transaction.ts";
-import { ViewFollower } from "./views.ts";
+import { type Query, type Session, type Transaction, tryLockHistory } from "./transaction.ts";
 
 /**
  * Milliseconds from the call of the store in which an append may be written. Later, its sender may have given up without a
@@ -282,4 +285,90 @@ async function removeHistory(transaction: Transaction, query: PrunableQuery) {
 		await deriveConversations(session, ids);
 	}
 	return { removed: await removeUpdates(session, found), next: found.next };
+}
+
+/** Milliseconds after an append after which the views follow the logs although no read waits for them. */
+const FOLLOW_DELAY = 1_000;
+
+/** Lets the views follow the logs, for reads that wait, and in the background. */
+export class ViewFollower {
+	readonly #connections: Connections;
+	readonly #onError: (error: unknown) => void;
+	#timer: NodeJS.Timeout | undefined;
+	#isClosed = false;
+	#running: Promise<void> = Promise.resolve();
+	/** A run that has not begun, for all who wait. */
+	#waiting: { readonly done: Promise<void>; through: ViewPosition } | undefined;
+
+	constructor(connections: Connections, onError: (error: unknown) => void) {
+		this.#connections = connections;
+		this.#onError = onError;
+	}
+
+	/** Lets the views follow up to some entries, and all before them. */
+	follow(through: ViewPosition): Promise<void> {
+		if (this.#waiting !== undefined) {
+			const { updates, events } = this.#waiting.through;
+			this.#waiting.through = { updates: max(updates, through.updates), events: max(events, through.events) };
+			return this.#waiting.done;
+		}
+		const done = this.#running
+			.catch(() => undefined)
+			.then(() => {
+				const { through: all = through } = this.#waiting ?? {};
+				this.#waiting = undefined;
+				return this.#run(all);
+			});
+		// Who waits for it hears of a failure.
+		done.catch(() => undefined);
+		this.#waiting = { done, through };
+		this.#running = done;
+		return done;
+	}
+
+	/** Lets the views follow after a while. */
+	schedule(): void {
+		if (this.#isClosed) return;
+		this.#timer ??= setTimeout(() => {
+			this.#timer = undefined;
+			this.follow({ updates: 0n, events: 0n }).catch(this.#onError);
+		}, FOLLOW_DELAY).unref();
+	}
+
+	async close(): Promise<void> {
+		this.#isClosed = true;
+		clearTimeout(this.#timer);
+		await this.#running.catch(() => undefined);
+	}
+
+	async #run(through: ViewPosition): Promise<void> {
+		const ahead = new FollowedAhead();
+		for (let hasMore = !this.#isClosed; hasMore; )
+			hasMore = await this.#connections.transaction((transaction) =>
+				followViews(postgresSession(transaction), through, new Set(), ahead),
+			);
+	}
+}
+
+/** Claims some work in a transaction of its own: see `Store.claim`. */
+async function claim(
+	connections: Connections,
+	name: string,
+	holder: string,
+	now: bigint,
+	until: bigint,
+): Promise<boolean> {
+	return await connections.transaction(async (transaction) => {
+		const [rows = []] = await transaction.query({
+			text: `
+				INSERT INTO conversation_updates.claims AS c VALUES ($1, $2, $3)
+				ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
+				WHERE c.holder = excluded.holder OR c.until <= $4
+				RETURNING 1 AS taken
+			`,
+			values: [name, holder, until, now],
+		});
+		await transaction.commit();
+		return rows.length > 0;
+	});
 }

@@ -3,8 +3,7 @@ import { createTables, PRERELEASE, PRERELEASE_TABLE } from "../schema.ts";
 import { boolean, integer, nullable, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { distribute, isCitus, isDistributed } from "./distribute.ts";
-import { lockSchema, tryLockTitles } from "./locks.ts";
-import type { Session } from "./transaction.ts";
+import { lockSchema, type Session, tryLockTitles } from "./transaction.ts";
 
 /**
  * The statements to each version of the schema, from the one before. The first creates all tables; from release 1.0.0 on, a

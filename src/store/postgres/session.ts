@@ -5,9 +5,8 @@ import type { Session as AnySession, Change, Columns, Value } from "../session.t
 import { type Table, tableOf } from "../tables.ts";
 import { bigint, type Row, text } from "../values.ts";
 import { ANY_OF, POSTGRES } from "./dialect.ts";
-import { lockConversations, lockLogs } from "./locks.ts";
 import { readPositions, settledSequences } from "./log.ts";
-import { isConversationId, RecordReader } from "./rows.ts";
+import { encodeText, isConversationId, RecordReader } from "./rows.ts";
 import {
 	Bytes,
 	eventTimesQueries,
@@ -23,9 +22,8 @@ import {
 	sizeOfEvent,
 	storedRow,
 } from "./sql.ts";
-import { encodeText } from "./stored-text.ts";
 import { findDocuments, removeWords, writeWords } from "./text-index.ts";
-import type { Query, Session } from "./transaction.ts";
+import { lockConversations, lockLogs, type Query, type Session } from "./transaction.ts";
 
 const SCHEMA = SCHEMAS.postgres;
 

@@ -3,7 +3,7 @@ import { SCHEMA as SCHEMAS, SQL_TYPES } from "../schema.ts";
 import type { Columns, Sql as Fragment, Value } from "../session.ts";
 import { type ColumnType, type Table, tableOf } from "../tables.ts";
 import { bigint } from "../values.ts";
-import { encodeKey, encodeText } from "./stored-text.ts";
+import { encodeKey, encodeText } from "./rows.ts";
 import type { Query } from "./transaction.ts";
 
 /** Builds a statement from pieces, and collects the values of its parameters. */

@@ -15,10 +15,9 @@ import {
 } from "../text-index.ts";
 import { bigint, bindable, integer, type Row, text } from "../values.ts";
 import { POSTGRES } from "./dialect.ts";
-import { lockConversations } from "./locks.ts";
 import { isConversationId } from "./rows.ts";
 import { insertValues, json, orReplace, Sql } from "./sql.ts";
-import type { Query, Session } from "./transaction.ts";
+import { lockConversations, type Query, type Session } from "./transaction.ts";
 
 /** Returns the queries of a claim: see `TextIndex.claim`. The last one returns the progress if the claim succeeds. */
 export function claimQueries(holder: string): Query[] {

@@ -1,26 +1,32 @@
+import { gapColumns, type WrittenGaps } from "../gaps.ts";
 import type { WrittenGroup } from "../group.ts";
 import type { ConversationOrigin } from "../owners.ts";
 import { columnOfEvent, packRecordAsync, packSecrets } from "../record-column.ts";
 import { activityColumns, eventColumns, headColumns, originColumns, updateColumns } from "../rows.ts";
 import { addToSender, postsColumns, type SenderPosts } from "../senders.ts";
-import type { Columns } from "../session.ts";
-import { tableOf } from "../tables.ts";
-import { writeGapsQueries } from "./gaps.ts";
-import { CHANNEL } from "./log.ts";
+import type { NewestSequences } from "../sequence-log.ts";
+import type { Columns, Value } from "../session.ts";
+import { type Table, tableOf } from "../tables.ts";
+import { bigint } from "../values.ts";
+import { CHANNEL, notifyQueries } from "./log.ts";
+import { encodeText } from "./rows.ts";
 import {
 	Bytes,
 	EVENTS,
+	eventTimesQueries,
 	insertEvents,
 	insertInto,
+	insertValues,
 	json,
 	onConflict,
 	orReplace,
 	type RowSource,
+	removeRows,
 	rowsFor,
+	sizeOfEvent,
+	storedRow,
 } from "./sql.ts";
-import { encodeText } from "./stored-text.ts";
-import type { Query } from "./transaction.ts";
-import { markChangedQuery } from "./views.ts";
+import { lockLogs, type Query, type Transaction } from "./transaction.ts";
 
 /**
  * Numbers above this one are provisional: the final number is the newest one before the group plus the difference to this
@@ -230,4 +236,93 @@ async function writeQuery(group: WrittenGroup, writer: GroupWriter): Promise<Que
 
 function missing(): never {
 	throw new Error("the packed form of a record is missing");
+}
+
+const GAPS = tableOf("postgres", "gaps");
+
+/** Returns the queries that write changes of gaps. The caller makes the views derive the rows of their conversations. */
+function writeGapsQueries(changes: ReadonlyMap<string, WrittenGaps>): Query[] {
+	const rows = (of: "closed" | "opened") =>
+		[...changes].flatMap(([id, change]) => change[of].map((gap) => gapColumns({ ...gap, conversationId: id })));
+	const [closed, opened] = [rows("closed"), rows("opened")];
+	return [
+		...(closed.length === 0 ? [] : [removeRows(GAPS, rowsFor(GAPS, closed, new Bytes()))]),
+		...(opened.length === 0
+			? []
+			: [
+					{
+						name: "insert_gaps",
+						text: `${insertInto(GAPS)} ${onConflict(GAPS, "NOTHING")}`,
+						values: [rowsFor(GAPS, opened, new Bytes())],
+					},
+				]),
+	];
+}
+
+/** Returns the query that makes the views derive the rows of conversations that change without an entry in a log. */
+function markChangedQuery(conversationIds: readonly string[]): Query {
+	return {
+		name: "mark_changed",
+		text: `INSERT INTO conversation_updates.changed_conversations SELECT id FROM unnest($1::uuid[]) AS id ORDER BY id
+			ON CONFLICT DO NOTHING`,
+		values: [conversationIds],
+	};
+}
+
+/**
+ * Writes a group into tables that Citus has spread, and commits. It takes the sequences first, so that all rows are values in
+ * statements that Citus sends to the servers that have them. The groups of all processes are written one after the other
+ * from then on.
+ *
+ * @returns the newest sequences before the group
+ */
+export async function commitSpread(
+	transaction: Transaction,
+	group: WrittenGroup,
+	{ id, group: number, notifies }: GroupWriter,
+): Promise<NewestSequences> {
+	const { updates, events, heads } = await entryRows(group);
+	const taken = await transaction.query(...sideQueries(group), lockLogs, {
+		name: "take_sequences",
+		text: `
+			UPDATE conversation_updates.positions
+			SET newest_update = newest_update + $1::bigint, newest_event = newest_event + $2::bigint
+			RETURNING newest_update - $1::bigint AS first_update, newest_event - $2::bigint AS first_event
+		`,
+		values: [updates.length, events.length],
+	});
+	const [row] = taken.at(-1) ?? [];
+	const before = { updates: bigint(row?.first_update), events: bigint(row?.first_event) };
+	const final = (table: Table, rows: readonly Columns[]) =>
+		rows.map((row) => storedRow(table, finalRow(table, row, before)));
+	const finalEvents = final(EVENTS, events).map((row) => ({ ...row, size: sizeOfEvent(row) }));
+	const newest = `${before.updates + BigInt(updates.length)} ${before.events + BigInt(events.length)}`;
+	await transaction.commit(
+		...insertValues(UPDATES, final(UPDATES, updates)),
+		...insertValues(EVENTS, finalEvents),
+		...eventTimesQueries(finalEvents),
+		...insertValues(HEADS, final(HEADS, heads), orReplace(HEADS, ["sender", "owner"])),
+		...insertValues(ACTIVITIES, final(ACTIVITIES, activityRows(group)), orReplace(ACTIVITIES, ["sender", "owner"])),
+		...insertValues(CHILDREN, final(CHILDREN, childRows(group.children)), "ON CONFLICT DO NOTHING"),
+		{
+			text: `
+				INSERT INTO conversation_updates.writers (id, last_group, first_update, first_event, written_at)
+				VALUES ($1::uuid, $2::bigint, $3::bigint, $4::bigint, now()) ${WRITER_ROW_REPLACED}
+			`,
+			values: [id, number, before.updates, before.events],
+		},
+		...notifyQueries(notifies && updates.length + events.length > 0, newest),
+	);
+	return before;
+}
+
+/** Returns a row with the final numbers in place of provisional ones. */
+function finalRow({ name: table }: Table, row: Columns, before: NewestSequences): Columns {
+	const final: Record<string, Value | undefined> = { ...row };
+	for (const name in row) {
+		const [value, of] = [row[name], PROVISIONAL_COLUMNS[`${table}.${name}`]];
+		if (of === undefined || typeof value !== "bigint" || value <= PROVISIONAL) continue;
+		final[name] = (of === "first_update" ? before.updates : before.events) + (value - PROVISIONAL);
+	}
+	return final;
 }

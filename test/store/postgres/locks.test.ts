@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { lockConversations } from "../../../src/store/postgres/locks.ts";
+import { lockConversations } from "../../../src/store/postgres/transaction.ts";
 
 /** Returns the keys that the statement locks. */
 const keysOf = (ids: readonly string[]) =>

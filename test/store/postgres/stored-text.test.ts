@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { decodeText, encodeKey, encodeText } from "../../../src/store/postgres/stored-text.ts";
+import { decodeText, encodeKey, encodeText } from "../../../src/store/postgres/rows.ts";
 
 /** Short texts, including the characters that are escaped. */
 const text = fc.string({
