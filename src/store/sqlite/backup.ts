@@ -1,8 +1,15 @@
 import { chownSync, closeSync, existsSync, fsyncSync, linkSync, openSync, renameSync, rmSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { backup, DatabaseSync } from "node:sqlite";
-import { immutable, openForReading, openForWriting, prepareFiles, transaction } from "./database.ts";
-import { lockDatabase, lockFile } from "./lock.ts";
+import {
+	immutable,
+	lockDatabase,
+	lockFile,
+	openForReading,
+	openForWriting,
+	prepareFiles,
+	transaction,
+} from "./database.ts";
 import { endRun, newestOf } from "./log.ts";
 import { createSchema, schemaVersion } from "./schema.ts";
 import { Statements } from "./statements.ts";

@@ -7,6 +7,7 @@ import { adoptEarlierUsage } from "../views/usage.ts";
 import { followViews } from "../views/views.ts";
 import { putInPlace } from "./backup.ts";
 import {
+	lockDatabase,
 	openForReading,
 	openForWriting,
 	prepareFiles,
@@ -14,7 +15,6 @@ import {
 	transactionAsync,
 	unfinishedFile,
 } from "./database.ts";
-import { lockDatabase } from "./lock.ts";
 import { createSchema, SCHEMA_VERSION, schemaVersion } from "./schema.ts";
 import { sqliteSession } from "./session.ts";
 import { Statements } from "./statements.ts";

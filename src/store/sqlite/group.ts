@@ -1,4 +1,5 @@
 import type { ServiceError } from "../../errors.ts";
+import type { Activity } from "../activity.ts";
 import type { GroupRequest } from "../duplicates.ts";
 import { type Erasure, erasureFrom, idDigest } from "../erasure.ts";
 import { findExplained, type Gaps, gapColumns, gapsOf, gapsSql, type WrittenGaps } from "../gaps.ts";
@@ -6,32 +7,33 @@ import {
 	completePlan,
 	type GroupQuery,
 	groupQuery,
+	type Head,
 	type KnownConversation,
 	type PlanReads,
 	type PlanResults,
 	type WrittenGroup,
 } from "../group.ts";
 import { type AppendOutcome, planGroup } from "../group-plan.ts";
+import type { ConversationOrigin } from "../owners.ts";
 import { columnOfEvent, packRecord, packSecrets, readOrUnreadable } from "../record-column.ts";
-import { withErrorSequence } from "../rows.ts";
+import {
+	activityColumns,
+	activityFrom,
+	eventColumns,
+	headColumns,
+	originColumns,
+	originFrom,
+	stateFrom,
+	updateColumns,
+	withErrorSequence,
+} from "../rows.ts";
 import { addToSender, postsColumns } from "../senders.ts";
 import type { Session } from "../session.ts";
-import { bigint, boolean, integer, nullable, text } from "../values.ts";
+import type { EventRow, UpdateRow } from "../stored-rows.ts";
+import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
 import { newestOf } from "./log.ts";
-import { RecordReader } from "./record-reader.ts";
-import {
-	findActivity,
-	findHead,
-	insertEvent,
-	insertHead,
-	insertInto,
-	insertUpdate,
-	type KnownHead,
-	updateHead,
-	widenEventTimes,
-	writeActivity,
-} from "./rows.ts";
-import type { Statements } from "./statements.ts";
+import { RecordReader } from "./session.ts";
+import { insertInto, type Statements, widenEventTimes } from "./statements.ts";
 
 /** The rows of a conversation before a group. */
 interface FoundRows {
@@ -247,4 +249,101 @@ function findForks(statements: Statements, eventIds: readonly string[]): Readonl
 	for (const { missing, conversation_id } of rows)
 		forks.set(text(missing), [...(forks.get(text(missing)) ?? []), text(conversation_id)]);
 	return forks;
+}
+
+/**
+ * @param conversation row id of the update's conversation
+ * @param owner that of the conversation
+ */
+function insertUpdate(
+	statements: Statements,
+	conversation: bigint,
+	owner: string | undefined,
+	update: UpdateRow,
+): void {
+	insertInto(statements, "updates", { ...updateColumns(update), conversation });
+	if (owner !== undefined) insertInto(statements, "updates_of_owners", { owner, sequence: update.sequence });
+}
+
+/**
+ * Inserts an event. The caller also calls {@link widenEventTimes}.
+ *
+ * @param activity row id of its conversation's activity
+ * @param owner that of the conversation
+ */
+function insertEvent(statements: Statements, activity: bigint, owner: string | undefined, event: EventRow): void {
+	insertInto(statements, "events", { ...eventColumns(event), activity });
+	if (owner !== undefined) insertInto(statements, "events_of_owners", { owner, sequence: event.sequence });
+}
+
+/** The head of a conversation that has a record: what the next append depends on. */
+interface KnownHead extends Head {
+	readonly id: bigint;
+	readonly row: Row;
+	readonly origin: ConversationOrigin;
+}
+
+/** Finds the head of a conversation; returns undefined when it has no record. */
+function findHead(statements: Statements, conversationId: string): KnownHead | undefined {
+	const row = statements.prepare("SELECT * FROM heads WHERE conversation_id = ?").get(conversationId);
+	if (row === undefined) return undefined;
+	return {
+		id: bigint(row.id),
+		row,
+		state: stateFrom(row, text),
+		origin: originFrom(row, text),
+		source: nullable(text, row.source_id),
+		parent: nullable(text, row.parent_id),
+	};
+}
+
+/** Inserts the head of a conversation. Returns its row id. */
+function insertHead(statements: Statements, conversationId: string, head: Head, origin: ConversationOrigin): bigint {
+	insertInto(statements, "heads", { ...headColumns(conversationId, head), ...originColumns(origin) });
+	return bigint(statements.prepare("SELECT last_insert_rowid() AS id").get()?.id);
+}
+
+/** Writes what changes of a head: SQLite writes the index of each column that a statement names. */
+function updateHead(statements: Statements, { id, row }: KnownHead, conversationId: string, after: Head): void {
+	const changed = Object.entries(headColumns(conversationId, after))
+		.map(([name, value]) => [name, typeof value === "boolean" ? BigInt(value) : value] as const)
+		.filter(([name, value]) => row[name] !== value);
+	if (changed.length === 0) return;
+	const assignments = changed.map(([name]) => `${name} = ?`);
+	statements
+		.prepare(`UPDATE heads SET ${assignments.join()} WHERE id = ?`)
+		.run(...changed.map(([, value]) => value), id);
+}
+
+/** Finds the activity of a conversation, with its row id; returns undefined when it has none. */
+function findActivity(
+	statements: Statements,
+	conversationId: string,
+): (Activity & { readonly id: bigint; readonly origin: ConversationOrigin }) | undefined {
+	const row = statements.prepare("SELECT * FROM activities WHERE conversation_id = ?").get(conversationId);
+	return row && { id: bigint(row.id), origin: originFrom(row, text), ...activityFrom(row, text) };
+}
+
+/**
+ * Writes the activity of a conversation. One that exists keeps its origin.
+ *
+ * @param known row id of the activity; undefined if it has no row yet
+ * @returns the row id
+ */
+function writeActivity(
+	statements: Statements,
+	conversationId: string,
+	known: bigint | undefined,
+	activity: Activity,
+	origin: ConversationOrigin,
+): bigint {
+	const columns = activityColumns(conversationId, activity);
+	if (known === undefined) {
+		insertInto(statements, "activities", { ...columns, ...originColumns(origin) });
+		return bigint(statements.prepare("SELECT last_insert_rowid() AS id").get()?.id);
+	}
+	const { conversation_id, ...changed } = columns;
+	const assignments = Object.keys(changed).map((name) => `${name} = ?`);
+	statements.prepare(`UPDATE activities SET ${assignments.join()} WHERE id = ?`).run(...Object.values(changed), known);
+	return known;
 }

@@ -1,6 +1,8 @@
 import { ServiceError } from "../../errors.ts";
 import { type Failure, failureOf } from "../../threads/protocol.ts";
-import { SQLITE_READONLY_DBMOVED } from "./open-files.ts";
+
+/** Extended result code of SQLite for a database file that was moved after it was opened. */
+export const SQLITE_READONLY_DBMOVED = 1032;
 
 const SQLITE_CORRUPT = 11;
 

@@ -1,12 +1,23 @@
-import type { Columns, Session, TitleChange, Value } from "../session.ts";
+import { release } from "../../memory.ts";
+import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
+import type { ListOrder } from "../condition.ts";
+import { readOrUnreadable } from "../record-column.ts";
+import { recordFrom } from "../rows.ts";
+import type {
+	Columns,
+	Found,
+	IndexAccess,
+	RecordReader as RecordReaderOfSession,
+	Session,
+	SqlCondition,
+	TitleChange,
+	Value,
+} from "../session.ts";
 import { type Table, tableOf } from "../tables.ts";
-import { bigint, integer, max, type Row } from "../values.ts";
+import { bigint, integer, max, nullable, type Row, type StoredRecord, type Unreadable } from "../values.ts";
 import { SQLITE } from "./dialect.ts";
-import { chooseIndex } from "./index-choice.ts";
 import { skipSequences } from "./log.ts";
-import { RecordReader } from "./record-reader.ts";
-import { bound, insertInto as insertRow, widenEventTimes } from "./rows.ts";
-import type { Statements } from "./statements.ts";
+import { bound, insertInto as insertRow, type Statements, widenEventTimes } from "./statements.ts";
 import { findDocuments, removeEventText, removeTitle, removeWords, writeWords } from "./text-index.ts";
 
 /** Returns the session of a connection, in whose thread it runs. Statements run at once. */
@@ -199,4 +210,133 @@ function writeTitle({ key, before, after }: TitleChange, run: Run): void {
 
 function allOf(columns: readonly string[]): string {
 	return columns.map((column) => `${column} = ?`).join(" AND ");
+}
+
+/** A record as it is stored: whole or a delta. */
+interface RawRecord extends StoredRecord {
+	/** Sequence number of the update whose record is the base of this delta; undefined when the record is whole. */
+	readonly base: bigint | undefined;
+}
+
+/**
+ * Reads the records of one result one by one, so that a damaged record does not fail the whole query. Successive deltas
+ * over the same base read it once.
+ */
+export class RecordReader implements RecordReaderOfSession {
+	readonly columns = "";
+	readonly join = "";
+	readonly #statements: Statements;
+	#base: { readonly sequence: bigint; readonly record: StoredRecord } | undefined;
+
+	constructor(statements: Statements) {
+		this.#statements = statements;
+	}
+
+	read(row: Row): StoredRecord | Unreadable {
+		return readOrUnreadable(() => {
+			const { base, ...record } = this.readRaw(bigint(row.sequence));
+			if (base === undefined) return record;
+			if (this.#base?.sequence !== base) {
+				this[Symbol.dispose]();
+				this.#base = { sequence: base, record: this.readRaw(base) };
+			}
+			return mergeProtected(this.#base.record, record, mergeRecord);
+		});
+	}
+
+	/** Frees the memory of the last base. */
+	[Symbol.dispose](): void {
+		if (this.#base !== undefined) release(this.#base.record.bytes);
+		this.#base = undefined;
+	}
+
+	/** @throws Error when the record is missing or damaged */
+	readRaw(sequence: bigint): RawRecord {
+		const row = this.#statements
+			.prepare(`
+				SELECT base_sequence, record, unpacked_size, checksum, redaction_version, schema_version
+				FROM updates WHERE sequence = ?
+			`)
+			.get(sequence);
+		return { ...recordFrom(row), base: nullable(bigint, row?.base_sequence) };
+	}
+}
+
+/** Maximum number of index entries that a list counts, or reads and sorts if the index is not in list order. */
+const FEW_ENTRIES = 1_000;
+
+/** As {@link FEW_ENTRIES}, for lists in another order than that of the newest update: no index of a condition has it. */
+const FEW_ENTRIES_TO_SORT = 10_000;
+
+/** The indexes of each order by which all conversations are read, and those of an owner. */
+const ORDERS: Readonly<Record<ListOrder, { readonly ofAll: string; readonly ofOwner: string }>> = {
+	updated: { ofAll: "conversations_by_sequence", ofOwner: "conversations_by_owner" },
+	activity: { ofAll: "conversations_by_activity", ofOwner: "conversations_of_owner_by_activity" },
+	created: { ofAll: "conversations_by_created", ofOwner: "conversations_of_owner_by_created" },
+	cost: { ofAll: "conversations_by_cost", ofOwner: "conversations_of_owner_by_cost" },
+	tokens: { ofAll: "conversations_by_tokens", ofOwner: "conversations_of_owner_by_tokens" },
+};
+
+/**
+ * Chooses the index by which conversations are found, whose rows are tested for the other conditions: see `Session.find`.
+ *
+ * A list reads the index with the fewest entries if it has fewer than {@link FEW_ENTRIES}; the cost then does not grow with
+ * the number of conversations. Otherwise it reads an index in list order until the page is full. If each condition
+ * matches many conversations but few match all conditions, it reads that index to its end.
+ */
+function chooseIndex(statements: Statements, conditions: readonly SqlCondition[], order: ListOrder | undefined): Found {
+	const fewest = chooseCondition(statements, conditions, order);
+	if (order === undefined) {
+		const chosen = fewest ?? conditions.find(({ index }) => index !== undefined);
+		return found(chosen, chosen?.index, "conversations c", conditions);
+	}
+	const { ofAll, ofOwner } = ORDERS[order];
+	const chosen = fewest ?? conditions.find(({ isOwner }) => isOwner);
+	// The index of an owner has each order.
+	if (chosen?.isOwner) return found(undefined, undefined, `conversations c INDEXED BY ${ofOwner}`, conditions);
+	return found(chosen, chosen?.index, `conversations c INDEXED BY ${ofAll}`, conditions);
+}
+
+/** @param all what is read without an index of a condition */
+function found(
+	chosen: SqlCondition | undefined,
+	index: IndexAccess | undefined,
+	all: string,
+	conditions: readonly SqlCondition[],
+): Found {
+	const others = conditions.filter((condition) => condition !== chosen).map(({ test }) => test);
+	if (index === undefined) return { from: all, tests: others, sequence: "c.sequence" };
+	const { from, join, where, sequence = "c.sequence" } = index;
+	return { from: `${from} ${join}`, tests: [where, ...others], sequence };
+}
+
+/** Returns the condition whose index is read; undefined for none. */
+function chooseCondition(
+	statements: Statements,
+	conditions: readonly SqlCondition[],
+	order: ListOrder | undefined,
+): SqlCondition | undefined {
+	const [first, ...others] = conditions;
+	const byUpdate = order === "updated";
+	if (byUpdate && first?.index?.sequence !== undefined && others.length === 0) return first;
+	const few = byUpdate ? FEW_ENTRIES : FEW_ENTRIES_TO_SORT;
+	let fewest: SqlCondition | undefined;
+	let entries = few;
+	for (const condition of conditions) {
+		const count = condition.index === undefined ? few : countEntries(statements, condition.index, few);
+		if (count < entries) {
+			fewest = condition;
+			entries = count;
+		}
+	}
+	return fewest ?? (byUpdate ? conditions.find(({ index }) => index?.sequence !== undefined) : undefined);
+}
+
+/** Counts the entries of an index that match its condition, up to a number. */
+function countEntries(statements: Statements, { from, join, where }: IndexAccess, few: number): number {
+	// The condition on the title also tests a column of the conversation, hence the join.
+	const row = statements
+		.prepare(`SELECT count(*) AS count FROM (SELECT 1 FROM ${from} ${join} WHERE ${where.text} LIMIT ${few})`)
+		.get(...where.parameters.map(bound));
+	return integer(row?.count);
 }

@@ -18,13 +18,13 @@ import { readView, type ViewAnswer, type ViewPosition, type ViewQuery, type Wait
 import { bytesOfBatch, compactBatch } from "./calls.ts";
 import {
 	type DatabaseOptions,
+	lockDatabase,
 	prepareFiles,
 	protectFiles,
 	requireFinished,
 	requireIntact,
 	type WriterOptions,
 } from "./database.ts";
-import { lockDatabase } from "./lock.ts";
 import type { ReaderCalls } from "./reader.ts";
 import { storeError, unavailable } from "./result-codes.ts";
 import type { WriterCalls } from "./writer.ts";

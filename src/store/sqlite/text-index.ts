@@ -11,8 +11,7 @@ import {
 } from "../text-index.ts";
 import { bigint, bindable, nullable, text } from "../values.ts";
 import { SQLITE } from "./dialect.ts";
-import { bound } from "./rows.ts";
-import type { Statements } from "./statements.ts";
+import { bound, type Statements } from "./statements.ts";
 
 /** Begins the word by which the documents of a conversation are found. No word of a text has it. */
 const CONVERSATION_MARK = "\ue000";

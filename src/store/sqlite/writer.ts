@@ -17,11 +17,18 @@ import { callsOf } from "../session.ts";
 import { FollowedAhead, type ViewName, type ViewPosition } from "../views/follow.ts";
 import { findUnreadable, followViews, resetViews } from "../views/views.ts";
 import { bytesOfBatch, type SenderDeadline } from "./calls.ts";
-import { hasLog, openForWriting, returnSpace, transaction, transactionAsync, type WriterOptions } from "./database.ts";
+import {
+	hasLog,
+	LOCK_TIMEOUT,
+	OpenFiles,
+	openForWriting,
+	returnSpace,
+	transaction,
+	transactionAsync,
+	type WriterOptions,
+} from "./database.ts";
 import { appendGroup } from "./group.ts";
-import { LOCK_TIMEOUT } from "./lock.ts";
 import { beginRun, endRun } from "./log.ts";
-import { OpenFiles } from "./open-files.ts";
 import { mustPurge, Purge } from "./purge.ts";
 import { isDamage, isDatabaseFailure } from "./result-codes.ts";
 import { createSchema } from "./schema.ts";
