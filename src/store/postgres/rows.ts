@@ -16,7 +16,7 @@ export function isConversationId(id: string): boolean {
 	return UUID.test(id);
 }
 
-/** Returns the decoded text of a column: see stored-text.ts. */
+/** Returns the text of a column from its stored form: see {@link encodeText}. */
 export function decoded(value: unknown): string {
 	return decodeText(text(value));
 }
