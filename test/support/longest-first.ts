@@ -1,7 +1,7 @@
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 
-/** Folders with the slowest files, slowest first. These start the program repeatedly and open databases. */
-const SLOWEST_FOLDERS = ["/test/robustness/", "/test/e2e/", "/test/store/"];
+/** Folders with the slowest files, slowest first. These start the program repeatedly, show pages and open databases. */
+const SLOWEST_FOLDERS = ["/test/robustness/", "/test/e2e/", "/test/console/", "/test/store/"];
 
 /**
  * Starts the slowest files first, so that no slow file runs alone at the end. Vitest knows the duration of a file only

@@ -17,7 +17,7 @@ import { formatDateTime, parseDateTime, parseUuid } from "./scalars.ts";
 type Encode = (value: unknown) => ExactJson;
 
 /**
- * Derives the conversion of a message to its JSON form, the reverse of {@link deriveDecode}. A value that breaks a rule (an enum
+ * Derives the conversion of a message to its JSON form, the reverse of {@link deriveDecoder}. A value that breaks a rule (an enum
  * number without a name, a union with no arm) is written in a form that the schema refuses, so that the schema can also
  * validate messages.
  */
