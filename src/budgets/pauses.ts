@@ -22,7 +22,7 @@ interface PausesLog {
 }
 
 interface PausesOptions {
-	readonly store: Pick<Store, "getOrigin" | "listConversations">;
+	readonly store: Pick<Store, "getOwnership" | "listConversations">;
 	readonly notices: Pick<Notices, "tell" | "wasTold">;
 	readonly audit: Pick<Audit, "addOfConversation">;
 	readonly log: PausesLog;
@@ -91,8 +91,8 @@ export class Pauses {
 	/** Pauses a conversation at the agent server from which it was posted. The reason is empty if it was paused. */
 	async #call({ name, owner }: BudgetRow, conversationId: string): Promise<Outcome> {
 		const { store, servers, audit, stopping } = this.#options;
-		const origin = await store.getOrigin(conversationId);
-		const address = servers.get(origin?.sender ?? "");
+		const ownership = await store.getOwnership(conversationId);
+		const address = servers.get(ownership?.sender ?? "");
 		if (address === undefined)
 			return { reason: "RECONCILE_AGENT_SERVERS has no agent server of its sender", mayPass: false };
 		const client = new AgentServerClient(address, { maxBytes: MAX_ANSWER, timeout: TIMEOUT, signal: stopping });

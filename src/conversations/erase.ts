@@ -20,7 +20,7 @@ export function onErasedOf(log: Pick<Logger, "conversationErased">, audit: Pick<
 	};
 }
 
-type ErasableStore = Pick<StoreReads, "erase" | "purge" | "getOrigin" | "listConversations" | "countConversations">;
+type ErasableStore = Pick<StoreReads, "erase" | "purge" | "getOwnership" | "listConversations" | "countConversations">;
 
 /** Erases conversations for good. */
 export class EraseConversations {
@@ -119,8 +119,8 @@ export class EraseConversations {
 	 * which nothing is stored, none is known to be of its owner.
 	 */
 	async #treeOf(root: string): Promise<readonly string[]> {
-		const origin = await this.#store.getOrigin(root);
-		if (origin === undefined) return [root];
+		const ownership = await this.#store.getOwnership(root);
+		if (ownership === undefined) return [root];
 		const tree = new Set([root]);
 		for (const value of tree) {
 			const conditions = [{ kind: "equal", field: "parentConversationId", value } as const];
@@ -130,9 +130,9 @@ export class EraseConversations {
 				const from = last === undefined ? {} : { before: last.sequence, beforeValue: last.orderValue };
 				const query = { conditions, order: "created" as const, limit: PAGE, withRecords: false };
 				const page = await this.#store.listConversations({ ...query, ...from });
-				const origins = await Promise.all(page.map((child) => this.#store.getOrigin(child.conversationId)));
+				const ownerships = await Promise.all(page.map((child) => this.#store.getOwnership(child.conversationId)));
 				for (const [n, { conversationId }] of page.entries())
-					if (origins[n]?.owner === origin.owner) tree.add(conversationId);
+					if (ownerships[n]?.owner === ownership.owner) tree.add(conversationId);
 				last = page.length === PAGE ? page.at(-1) : undefined;
 			} while (last !== undefined);
 		}

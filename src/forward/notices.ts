@@ -109,7 +109,7 @@ const LOOK = 30_000;
 const PAGE = 10_000;
 
 export interface GapNoticesOptions {
-	readonly store: Pick<Store, "tables" | "getOrigin" | "listGaps">;
+	readonly store: Pick<Store, "tables" | "getOwnership" | "listGaps">;
 	readonly notices: Pick<Notices, "tell" | "wanting">;
 	readonly clock: Clock;
 	readonly onError: (error: unknown) => void;
@@ -155,12 +155,12 @@ async function tellLasting(
 }
 
 async function tellGap(
-	store: Pick<Store, "getOrigin" | "listGaps">,
+	store: Pick<Store, "getOwnership" | "listGaps">,
 	notices: Pick<Notices, "tell">,
 	gap: GapOf,
 ): Promise<void> {
 	const { conversationId, kind, missing, after, since } = gap;
-	const origin = await store.getOrigin(conversationId);
+	const origin = await store.getOwnership(conversationId);
 	// Nothing of the conversation is stored but refused batches that were accepted. They are their senders'.
 	const own = origin ?? (await store.listGaps(conversationId)).find((one) => gapKey(one) === gapKey(gap));
 	const isRefused = kind === "refused_batch";

@@ -77,7 +77,7 @@ const NOT_DELETED = ConversationExecutionStatusSchema.values
 export interface ReconcileOptions {
 	readonly client: Pick<AgentServerClient, "conversations" | "events" | "record">;
 	readonly sender: ReconciledSender;
-	readonly store: Pick<Store, "getOrigin" | "getErasure" | "getRecordState" | "listConversations" | "listGaps">;
+	readonly store: Pick<Store, "getOwnership" | "getErasure" | "getRecordState" | "listConversations" | "listGaps">;
 	readonly ingest: Pick<Ingest, "fetched">;
 	readonly eventIngest: Pick<EventIngest, "fetched" | "applyFetched">;
 	/** Returns the time zone of the times without an offset that a sender writes. */
@@ -154,15 +154,15 @@ class Run {
 	async #compare({ id, updatedAt, status }: ListedConversation, signal: AbortSignal): Promise<void> {
 		const { client, store, sender, verified } = this.#options;
 		const erasure = await store.getErasure(id);
-		const origin = await store.getOrigin(id);
-		const present = erasure ?? origin;
+		const ownership = await store.getOwnership(id);
+		const present = erasure ?? ownership;
 		// Nothing of it is fetched, because nothing of it may be stored.
 		if (present !== undefined && sender.owner !== undefined && present.owner !== sender.owner)
 			throw new ServiceError("permission_denied", "The conversation belongs to another owner", { conversationId: id });
 		const gaps = await store.listGaps(id);
 		const known = gaps.length === 0 ? verified?.get(id) : undefined;
 		if (known?.updatedAt !== undefined && known.updatedAt === updatedAt) return;
-		const name = nameOf(sender, origin?.sender);
+		const name = nameOf(sender, ownership?.sender);
 		const poster: Poster = { sender: name, owner: sender.owner };
 		if (erasure !== undefined && !(await this.#isOfNewLife(id, poster, signal))) return;
 		const newest = await firstOf(client.events(id, { order: "TIMESTAMP_DESC" }, signal));

@@ -28,7 +28,7 @@ interface ReconcileLog {
 export interface ReconcilerOptions {
 	readonly store: Pick<
 		Store,
-		"getOrigin" | "getErasure" | "getRecordState" | "listConversations" | "listGaps" | "claim"
+		"getOwnership" | "getErasure" | "getRecordState" | "listConversations" | "listGaps" | "claim"
 	>;
 	readonly ingest: Pick<Ingest, "fetched">;
 	readonly eventIngest: Pick<EventIngest, "fetched" | "applyFetched">;

@@ -107,7 +107,7 @@ type MessageOfUser = Pick<NewEvent, "kind" | "source" | "message" | "happenedAt"
 /**
  * Returns the error that a summary shows: the latest one, unless the conversation has run again since.
  *
- * @param runStartedAt see `ConversationState.runStartedAt`
+ * @param runStartedAt see `HeadState.runStartedAt`
  */
 export function shownError(activity: Activity | undefined, runStartedAt: bigint | undefined): LastError | undefined {
 	const error = activity?.error;
@@ -118,7 +118,7 @@ export function shownError(activity: Activity | undefined, runStartedAt: bigint 
  * Encodes the `ConversationSummary` fields of the activity, of the last run and of the gaps, except the sequence of the
  * error (see {@link encodeErrorSequence}). The caller appends them to the other encoded fields.
  *
- * @param runStartedAt see `ConversationState.runStartedAt`
+ * @param runStartedAt see `HeadState.runStartedAt`
  * @returns undefined when there is none of them
  */
 export function encodeActivity(

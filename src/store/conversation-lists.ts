@@ -5,7 +5,7 @@ import {
 	ACTIVITY_COLUMNS,
 	currentRecordFrom,
 	joinedActivityFrom,
-	originFrom,
+	ownershipFrom,
 	summaryFrom,
 	withErrorSequence,
 } from "./rows.ts";
@@ -282,7 +282,7 @@ function openGapsFrom(row: Row): OpenGaps | undefined {
 /**
  * Reads a conversation as lists return it. Without a record, `summary` is null. The row needs `order_value`,
  * `run_started_at`, `created_at`, `updated_at`, and the columns of
- * {@link currentRecordFrom}, {@link originFrom} and {@link openGapsFrom} too.
+ * {@link currentRecordFrom}, {@link ownershipFrom} and {@link openGapsFrom} too.
  */
 function conversationFrom(
 	row: Row,
@@ -300,7 +300,7 @@ function conversationFrom(
 		summary: summaryFrom(
 			row,
 			withErrorSequence(encodeActivity(activity, runStartedAt, openGapsFrom(row)), error?.sequence),
-			originFrom(row, readText),
+			ownershipFrom(row, readText),
 		),
 		record: currentRecordFrom(row, activity, record),
 	};

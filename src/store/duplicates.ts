@@ -1,6 +1,6 @@
 import { ServiceError } from "../errors.ts";
-import type { ConversationState } from "./conversation-state.ts";
 import type { AppendedUpdate, NewEvents, NewUpdate } from "./entries.ts";
+import type { HeadState } from "./head.ts";
 import type { StoredRecord, Unreadable } from "./values.ts";
 
 /**
@@ -88,7 +88,7 @@ export interface StoredPost extends Pick<AppendedUpdate, "change" | "current"> {
  * @param find returns the newest posted update, or undefined when it is gone. Called only when the times are equal.
  */
 export function duplicateCandidate<Post extends Pick<StoredPost, "schemaVersion">>(
-	{ newestPosted, sequence }: ConversationState,
+	{ newestPosted, sequence }: HeadState,
 	updatedAt: bigint | undefined,
 	{ bytes, schemaVersion }: StoredRecord,
 	find: (sequence: bigint) => Post | undefined,
@@ -107,7 +107,7 @@ export function duplicateCandidate<Post extends Pick<StoredPost, "schemaVersion"
  */
 export function findDuplicate(
 	{ update, judged }: AppendRequest,
-	state: ConversationState,
+	state: HeadState,
 	updatedAt: bigint | undefined,
 	find: (sequence: bigint) => StoredPost | undefined,
 ): AppendedUpdate | PossibleDuplicate | undefined {

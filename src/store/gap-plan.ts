@@ -52,7 +52,7 @@ export function* judgeGaps(
 	const ids = [...new Set(doubtful.map(({ missing: id }) => id))];
 	let explained: ReadonlySet<string> = new Set();
 	if (ids.length > 0) {
-		const { owner } = known.origin ?? {};
+		const { owner } = known.ownership ?? {};
 		const asked = { conversationId, source, owner, eventIds: ids, firstState };
 		({ explained = explained } = yield { records: [], missing: asked });
 		for (const id of explained) open.delete(eventKey(id));

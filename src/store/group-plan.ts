@@ -7,20 +7,6 @@ import { childrenIn } from "../record/record-relations.ts";
 import { addEvents, eventsToAdd, leafOver } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
 import {
-	beginsLaterLife,
-	deltaForm,
-	deltaOverBase,
-	firstForm,
-	type NextUpdate,
-	planEventUpdate,
-	planPostedUpdate,
-	revisionOf,
-	type StoredForm,
-	stateAfterEvents,
-	type WrittenUpdate,
-	wholeForm,
-} from "./conversation-state.ts";
-import {
 	type AppendRequest,
 	duplicateCandidate,
 	findDuplicate,
@@ -41,7 +27,21 @@ import {
 } from "./gap-plan.ts";
 import { type Gaps, gapChanges, leafOfRecord, openGaps } from "./gaps.ts";
 import type { KnownConversation, Planning, WrittenGroup } from "./group.ts";
-import { mayPost, originOf, ownerRefusal, type Poster } from "./owners.ts";
+import {
+	beginsLaterLife,
+	deltaForm,
+	deltaOverBase,
+	firstForm,
+	type NextUpdate,
+	planEventUpdate,
+	planPostedUpdate,
+	revisionOf,
+	type StoredForm,
+	stateAfterEvents,
+	type WrittenUpdate,
+	wholeForm,
+} from "./head.ts";
+import { mayPost, ownerRefusal, ownershipOf, type Poster } from "./owners.ts";
 import { CountedPosts } from "./senders.ts";
 import type { NewestSequences } from "./sequence-log.ts";
 import type { StoredRecord } from "./values.ts";
@@ -118,7 +118,7 @@ class GroupPlanner {
 		heads: new Map(),
 		activities: new Map(),
 		children: new Map(),
-		origins: new Map(),
+		ownerships: new Map(),
 		senders: new Map(),
 		gaps: new Map(),
 		posts: new CountedPosts(),
@@ -137,7 +137,7 @@ class GroupPlanner {
 	/** Returns the error for a post to a conversation of another owner, before anything of it is compared. */
 	refusalOfOwner(append: Post | NewEvents): ServiceError | undefined {
 		const { conversationId, poster } = "summary" in append ? append.update : append;
-		return ownerRefusal(poster, originOf(this.#conversation(conversationId)));
+		return ownerRefusal(poster, ownershipOf(this.#conversation(conversationId)));
 	}
 
 	/** Returns the result of an append to an erased conversation, of which nothing is stored. */
@@ -156,24 +156,24 @@ class GroupPlanner {
 	addSender(append: Post | NewEvents): void {
 		const { conversationId, poster } = "summary" in append ? append.update : append;
 		const known = this.#conversation(conversationId);
-		const origin = originOf(known);
-		if (poster === undefined || origin === undefined || origin.sender !== undefined) return;
+		const ownership = ownershipOf(known);
+		if (poster === undefined || ownership === undefined || ownership.sender !== undefined) return;
 		const { sender } = poster;
-		known.origin = { ...origin, sender };
-		this.written.origins.set(conversationId, known.origin);
+		known.ownership = { ...ownership, sender };
+		this.written.ownerships.set(conversationId, known.ownership);
 		this.written.senders.set(conversationId, sender);
 	}
 
 	/**
-	 * Sets the origin of a conversation of which nothing was stored. Refused batches of senders that may not post to it are no
+	 * Sets the ownership of a conversation of which nothing was stored. Refused batches of senders that may not post to it are no
 	 * part of it.
 	 */
 	#setOrigin(conversationId: string, known: KnownConversation, poster: Poster | undefined): void {
-		const isNew = known.origin === undefined;
-		const origin = originOf(known) ?? { sender: poster?.sender, owner: poster?.owner };
-		known.origin = origin;
-		this.written.origins.set(conversationId, origin);
-		if (isNew) known.gaps = new Map([...known.gaps].filter(([, { owner }]) => mayPost(owner, origin)));
+		const isNew = known.ownership === undefined;
+		const ownership = ownershipOf(known) ?? { sender: poster?.sender, owner: poster?.owner };
+		known.ownership = ownership;
+		this.written.ownerships.set(conversationId, ownership);
+		if (isNew) known.gaps = new Map([...known.gaps].filter(([, { owner }]) => mayPost(owner, ownership)));
 	}
 
 	/**

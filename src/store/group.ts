@@ -1,11 +1,11 @@
 import type { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { Activity } from "./activity.ts";
-import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
 import type { GroupRequest, StoredPost } from "./duplicates.ts";
 import type { NewEvent } from "./entries.ts";
 import type { Erasure } from "./erasure.ts";
 import { type Gaps, leafOfRecord, type MissingEvents, type WrittenGaps } from "./gaps.ts";
-import type { ConversationOrigin, RemovedOrigin } from "./owners.ts";
+import type { HeadState, WrittenUpdate } from "./head.ts";
+import type { Ownership, RemovedOwnership } from "./owners.ts";
 import type { CountedPosts } from "./senders.ts";
 import type { StoredRecord, Unreadable } from "./values.ts";
 
@@ -59,7 +59,7 @@ export function conversationOf(request: GroupRequest): string {
 /** The state of a conversation while a group is planned: read once, then changed with each append. */
 export interface KnownConversation {
 	/** Undefined when the conversation has no record. */
-	state: ConversationState | undefined;
+	state: HeadState | undefined;
 	/** Undefined when the conversation has had no event. */
 	activity: Activity | undefined;
 	/** The newest posted update; undefined when there is none, or when pruning has removed it. */
@@ -76,9 +76,9 @@ export interface KnownConversation {
 	/** Its parent, likewise. */
 	parent: string | undefined;
 	/** Undefined when the conversation was not removed. */
-	readonly removed: RemovedOrigin | undefined;
+	readonly removed: RemovedOwnership | undefined;
 	/** Who posted the conversation first; undefined when nothing of it is stored. */
-	origin: ConversationOrigin | undefined;
+	ownership: Ownership | undefined;
 	/** Forks that have a gap for an event of the group in this conversation, by the id of the event. */
 	readonly forks: ReadonlyMap<string, readonly string[]>;
 	/** Set if nothing of the conversation is stored because it was erased. */
@@ -132,8 +132,8 @@ export interface WrittenGroup {
 	readonly activities: Map<string, Activity>;
 	/** The conversations that new records name as children, by the ids of those of the records. */
 	readonly children: Map<string, Set<string>>;
-	/** Origins of the changed conversations, by their ids. They are written with a conversation's first row. */
-	readonly origins: Map<string, ConversationOrigin>;
+	/** The ownerships of the changed conversations, by their ids. They are written with a conversation's first row. */
+	readonly ownerships: Map<string, Ownership>;
 	/** The senders of conversations that were stored without one, by the ids of these. */
 	readonly senders: Map<string, string>;
 	/** Changes of the gaps of conversations, by the ids of these. */
@@ -144,7 +144,7 @@ export interface WrittenGroup {
 
 /** What the next append of a conversation depends on. */
 export interface Head {
-	readonly state: ConversationState;
+	readonly state: HeadState;
 	/** The conversation of which this one is a fork, according to the current record. */
 	readonly source: string | undefined;
 	/** Its parent, likewise. Both are undefined when the other conversation was erased. */

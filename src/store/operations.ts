@@ -8,7 +8,7 @@ import { findErasures } from "./erasure.ts";
 import { forwardingReads, forwardingWrites, REPEATABLE_WRITES } from "./forwarding.ts";
 import { listGaps } from "./gaps.ts";
 import { emptyIndex, findChangedTitles, readIndexProgress, resetIndex, writeIndexStep } from "./index-steps.ts";
-import { getOrigin } from "./owners.ts";
+import { getOwnership } from "./owners.ts";
 import {
 	getRecordState,
 	getUpdate,
@@ -47,7 +47,7 @@ export const reads = {
 	listAccessKeys,
 	countWithoutSender,
 	getErasure: async (session: Session, conversationId: string) => (await findErasures(session, [conversationId]))[0],
-	getOrigin,
+	getOwnership,
 	listGaps,
 	listRefusedPosts,
 	getRefusedPost,
@@ -161,7 +161,7 @@ export function methodsOf(
 		tables: { read, write },
 		countWithoutSender: () => read.countWithoutSender(),
 		getErasure: (conversationId) => read.getErasure(conversationId),
-		getOrigin: (conversationId) => read.getOrigin(conversationId),
+		getOwnership: (conversationId) => read.getOwnership(conversationId),
 		listGaps: (conversationId) => read.listGaps(conversationId),
 		listViews: () => read.listViews(),
 		addRefusals: (refusals) => write.addRefusals(refusals),

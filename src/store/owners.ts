@@ -11,33 +11,33 @@ export interface Poster {
 }
 
 /** Who posted a conversation first. The owner stays the same, unless the conversation is assigned to another one. */
-export interface ConversationOrigin {
+export interface Ownership {
 	/** Undefined for a conversation that was first stored when the service kept no senders, until its next post. */
 	readonly sender: string | undefined;
 	/** Undefined for no owner. */
 	readonly owner: string | undefined;
 }
 
-/** The origin of a conversation that was removed, according to its usage. Empty without a sender or an owner. */
-export interface RemovedOrigin {
+/** The ownership of a conversation that was removed, according to its usage. Empty without a sender or an owner. */
+export interface RemovedOwnership {
 	readonly sender: string;
 	readonly owner: string;
 }
 
 /**
- * Returns the origin of a conversation. One that was removed has that of its usage, and one that was erased has its owner,
+ * Returns the ownership of a conversation. One that was removed has that of its usage, and one that was erased has its owner,
  * so that it stays its owner's.
  */
-export function originOf({
-	origin,
+export function ownershipOf({
+	ownership,
 	removed,
 	erasure,
 }: {
-	readonly origin: ConversationOrigin | undefined;
-	readonly removed: RemovedOrigin | undefined;
+	readonly ownership: Ownership | undefined;
+	readonly removed: RemovedOwnership | undefined;
 	readonly erasure: { readonly owner: string | undefined } | undefined;
-}): ConversationOrigin | undefined {
-	if (origin !== undefined) return origin;
+}): Ownership | undefined {
+	if (ownership !== undefined) return ownership;
 	if (removed !== undefined) return { sender: removed.sender || undefined, owner: removed.owner || undefined };
 	return erasure && { sender: undefined, owner: erasure.owner };
 }
@@ -64,28 +64,25 @@ export interface OwnerAssignment {
 /** The error for each post by an owner's key to a conversation that is not its owner's. */
 const OTHER_OWNER = new ServiceError("permission_denied", "The conversation does not belong to the owner of this key");
 
-/** Returns the error for a post to a conversation of this origin; undefined for a post that is allowed. */
-export function ownerRefusal(
-	poster: Poster | undefined,
-	origin: ConversationOrigin | undefined,
-): ServiceError | undefined {
-	return mayPost(poster?.owner, origin) ? undefined : OTHER_OWNER;
+/** Returns the error for a post to a conversation of this ownership; undefined for a post that is allowed. */
+export function ownerRefusal(poster: Poster | undefined, ownership: Ownership | undefined): ServiceError | undefined {
+	return mayPost(poster?.owner, ownership) ? undefined : OTHER_OWNER;
 }
 
 /**
- * Whether a sender may post to a conversation of this origin.
+ * Whether a sender may post to a conversation of this ownership.
  *
  * @param owner of what the sender posts
  */
-export function mayPost(owner: string | undefined, origin: Pick<ConversationOrigin, "owner"> | undefined): boolean {
-	return owner === undefined || origin === undefined || origin.owner === owner;
+export function mayPost(owner: string | undefined, ownership: Pick<Ownership, "owner"> | undefined): boolean {
+	return owner === undefined || ownership === undefined || ownership.owner === owner;
 }
 
 /** Returns who posted a conversation first, and its owner; undefined when nothing of it is stored. */
-export async function getOrigin(
+export async function getOwnership(
 	{ all, isIn, readText, dialect: { schema } }: Session,
 	conversationId: string,
-): Promise<ConversationOrigin | undefined> {
+): Promise<Ownership | undefined> {
 	const [row] = await all(
 		`SELECT sender, owner FROM ${schema}heads WHERE ${isIn("conversation_id")}
 		UNION ALL SELECT sender, owner FROM ${schema}activities WHERE ${isIn("conversation_id")} LIMIT 1`,

@@ -1,6 +1,6 @@
 import { type Erasure, findErasures, idDigest } from "./erasure.ts";
 import { closeGap, type GapOf, openGap } from "./gaps.ts";
-import { getOrigin, mayPost, originOf } from "./owners.ts";
+import { getOwnership, mayPost, ownershipOf } from "./owners.ts";
 import type { Session, Value } from "./session.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "./values.ts";
 
@@ -251,11 +251,11 @@ export async function acceptRefusedPost(
 	const { schema, usageId } = dialect;
 	const id = post.conversationId;
 	await lock([id]);
-	const origin = await getOrigin(session, id);
+	const ownership = await getOwnership(session, id);
 	const [removed] = await all(`SELECT sender, owner FROM ${schema}usage_conversations WHERE ${isIn(usageId)}`, [id]);
 	const [erasure] = await findErasures(session, [id]);
-	const known = originOf({
-		origin,
+	const known = ownershipOf({
+		ownership,
 		removed: removed && { sender: readText(removed.sender), owner: readText(removed.owner) },
 		erasure,
 	});

@@ -5,10 +5,10 @@ import { fromMicroseconds } from "../record/json/scalars.ts";
 import { concatBytes, withLeaf } from "../record/record-delta.ts";
 import type { Amounts, UsageRow } from "../usage/ledger.ts";
 import { type Activity, encodeErrorSequence, type LastError, leafOver } from "./activity.ts";
-import { type ConversationState, revisionOf } from "./conversation-state.ts";
 import type { ProtectedEvent, RecordState, StoredEvent, StoredUpdate } from "./entries.ts";
 import type { Head } from "./group.ts";
-import type { ConversationOrigin } from "./owners.ts";
+import { type HeadState, revisionOf } from "./head.ts";
+import type { Ownership } from "./owners.ts";
 import { type RecordColumn, readOrUnreadable, unpackerOf, unpackRecord, unpackSecrets } from "./record-column.ts";
 import type { Columns } from "./session.ts";
 import type { EventRow, PrunedRow, UpdateRow } from "./stored-rows.ts";
@@ -110,7 +110,7 @@ export function recordStateFrom(row: Row, readText: ReadText): RecordStateColumn
 }
 
 /** Reads the state of a conversation with a record. */
-export function stateFrom(row: Row, readText: ReadText): ConversationState {
+export function stateFrom(row: Row, readText: ReadText): HeadState {
 	const sequence = nullable(bigint, row.newest_sequence);
 	return {
 		sequence: bigint(row.sequence),
@@ -129,12 +129,12 @@ export function stateFrom(row: Row, readText: ReadText): ConversationState {
 }
 
 /** Reads who posted a conversation first, from its columns `sender` and `owner`. */
-export function originFrom(row: Row, readText: ReadText): ConversationOrigin {
+export function ownershipFrom(row: Row, readText: ReadText): Ownership {
 	return { sender: nullable(readText, row.sender), owner: nullable(readText, row.owner) };
 }
 
-/** Encodes the `ConversationSummary` fields of the origin. */
-function encodeOrigin({ sender = "", owner = "" }: ConversationOrigin): Uint8Array {
+/** Encodes the `ConversationSummary` fields of the ownership. */
+function encodeOwnership({ sender = "", owner = "" }: Ownership): Uint8Array {
 	return toBinary(ConversationSummarySchema, create(ConversationSummarySchema, { sender, owner }));
 }
 
@@ -152,11 +152,11 @@ function updateColumnsFrom(row: Row, readText: ReadText): Omit<StoredUpdate, "su
 	};
 }
 
-/** Reads an update as reads return it. The row has the conversation's origin as `first_sender` and `owner`. */
+/** Reads an update as reads return it. The row has the conversation's ownership as `first_sender` and `owner`. */
 export function updateFrom(row: Row, readText: ReadText, record: StoredUpdate["record"]): StoredUpdate {
-	const origin = { sender: nullable(readText, row.first_sender), owner: nullable(readText, row.owner) };
-	const summary = summaryFrom(row, activityFieldsOf(row), origin);
-	return { ...updateColumnsFrom(row, readText), owner: origin.owner, summary, record };
+	const ownership = { sender: nullable(readText, row.first_sender), owner: nullable(readText, row.owner) };
+	const summary = summaryFrom(row, activityFieldsOf(row), ownership);
+	return { ...updateColumnsFrom(row, readText), owner: ownership.owner, summary, record };
 }
 
 /** Reads an update as it is stored. */
@@ -186,10 +186,10 @@ export function currentRecordFrom(
 	return { ...record, bytes: withLeaf(record.bytes, leaf) };
 }
 
-/** Reads a summary and adds the fields of the activity and of the origin, in an ArrayBuffer of its own. */
-export function summaryFrom(row: Row, activity: Uint8Array | undefined, origin: ConversationOrigin): Uint8Array {
+/** Reads a summary and adds the fields of the activity and of the ownership, in an ArrayBuffer of its own. */
+export function summaryFrom(row: Row, activity: Uint8Array | undefined, ownership: Ownership): Uint8Array {
 	const summary = row.summary === null ? encodeWithoutRecord(row) : blob(row.summary);
-	return concatBytes([summary, ...(activity === undefined ? [] : [activity]), encodeOrigin(origin)]);
+	return concatBytes([summary, ...(activity === undefined ? [] : [activity]), encodeOwnership(ownership)]);
 }
 
 /** Encodes the summary fields of a conversation without a record that do not come from its activity. */
@@ -324,7 +324,7 @@ export function eventColumns({ text: packed, ...event }: EventRow) {
 	};
 }
 
-/** Returns the columns of a head without those of {@link originColumns}. */
+/** Returns the columns of a head without those of {@link ownershipColumns}. */
 export function headColumns(conversationId: string, { state, source, parent }: Head) {
 	return {
 		conversation_id: conversationId,
@@ -347,7 +347,7 @@ export function headColumns(conversationId: string, { state, source, parent }: H
 	};
 }
 
-/** Returns the columns of an activity without those of {@link originColumns}. */
+/** Returns the columns of an activity without those of {@link ownershipColumns}. */
 export function activityColumns(conversationId: string, activity: Activity) {
 	const { leaf, message, firstMessage, error } = activity;
 	return {
@@ -368,7 +368,7 @@ export function activityColumns(conversationId: string, activity: Activity) {
 }
 
 /** Returns the columns that tell who posted a conversation first. A row that is written again keeps its own. */
-export function originColumns({ sender, owner }: ConversationOrigin) {
+export function ownershipColumns({ sender, owner }: Ownership) {
 	return { sender: sender ?? null, owner: owner ?? null };
 }
 

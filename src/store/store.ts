@@ -19,7 +19,7 @@ import type {
 import type { Erased, EraseRequest, Erasure } from "./erasure.ts";
 import type { forwardingReads, forwardingWrites } from "./forwarding.ts";
 import type { Gap } from "./gaps.ts";
-import type { ConversationOrigin, OwnerAssignment } from "./owners.ts";
+import type { OwnerAssignment, Ownership } from "./owners.ts";
 import type { PrunePolicy } from "./pruner.ts";
 import type { RefusedPostTable } from "./refused-posts.ts";
 import type { NewRefusals, SenderFigures } from "./senders.ts";
@@ -100,7 +100,7 @@ export interface Store extends AsyncDisposable {
 	/** Returns what is kept of a conversation that was erased; undefined when it was not, or has been stored again. */
 	getErasure(conversationId: string): Promise<Erasure | undefined>;
 	/** Returns who posted first to a conversation, and its owner; undefined when nothing of it is stored. */
-	getOrigin(conversationId: string): Promise<ConversationOrigin | undefined>;
+	getOwnership(conversationId: string): Promise<Ownership | undefined>;
 	/** Returns the gaps of a conversation, in any order. */
 	listGaps(conversationId: string): Promise<readonly Gap[]>;
 	/** Returns the record state of a conversation, and which of the event ids are already stored. */

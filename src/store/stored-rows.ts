@@ -4,11 +4,11 @@ import type { UsageRow } from "../usage/ledger.ts";
 import type { AccessKeyRow } from "./access-keys.ts";
 import type { Activity } from "./activity.ts";
 import type { AuditEntry } from "./audit.ts";
-import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
 import type { NewEvent, StoredUpdate, UpdateQuery } from "./entries.ts";
 import type { Erasure } from "./erasure.ts";
 import type { Gap } from "./gaps.ts";
-import type { ConversationOrigin } from "./owners.ts";
+import type { HeadState, WrittenUpdate } from "./head.ts";
+import type { Ownership } from "./owners.ts";
 import { type RecordColumn, readOrUnreadable, unpackRecord } from "./record-column.ts";
 import type { RefusedPostRow } from "./refused-posts.ts";
 import type { SenderName, StoredSender } from "./senders.ts";
@@ -87,15 +87,15 @@ export type RowKind = (typeof rowKinds)[number];
 
 interface ConversationRow {
 	readonly conversationId: string;
-	readonly origin: ConversationOrigin;
-	readonly state: ConversationState;
+	readonly origin: Ownership;
+	readonly state: HeadState;
 	/** Encoded summary of the current record. */
 	readonly summary: Uint8Array;
 }
 
 interface ActivityRow {
 	readonly conversationId: string;
-	readonly origin: ConversationOrigin;
+	readonly origin: Ownership;
 	readonly activity: Activity;
 }
 

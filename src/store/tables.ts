@@ -81,7 +81,7 @@ interface Description {
 const PACKED = { unpacked_size: "integer?", checksum: "integer" } as const;
 
 /** Who posted a conversation first: the name of the access key or certificate, and the owner of what it posts. */
-const ORIGIN = { sender: "text?", owner: "text?" } as const;
+const OWNERSHIP = { sender: "text?", owner: "text?" } as const;
 
 /** The amounts of usage. `cost` is in units of 10^-9. */
 const USAGE = {
@@ -252,7 +252,7 @@ const descriptions = {
 			source_id: "key?",
 			parent_id: "key?",
 			// A conversation without a record has them in `activities` only; else both tables have the same.
-			...ORIGIN,
+			...OWNERSHIP,
 		},
 		key: ["conversation_id"],
 		indexes: {
@@ -292,7 +292,7 @@ const descriptions = {
 			error_at: "integer?",
 			error: "text?",
 			error_sequence: "integer?",
-			...ORIGIN,
+			...OWNERSHIP,
 		},
 		key: ["conversation_id"],
 		indexes: { activities_by_owner: "(owner)" },
@@ -343,7 +343,7 @@ const descriptions = {
 			updated_at: "integer",
 			run_started_at: "integer?",
 			posted_at: "integer?",
-			...ORIGIN,
+			...OWNERSHIP,
 			cost: "real",
 			// The sum of prompt and completion tokens.
 			tokens: "integer",

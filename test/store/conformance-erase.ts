@@ -246,7 +246,7 @@ export function eraseConformance(open: () => Promise<Store>, reportsRoots: boole
 			await expect(post(start + 1n, { sender: "blue", owner: "blue" })).rejects.toMatchObject({
 				kind: "permission_denied",
 			});
-			expect(await store.getOrigin(ERASED)).toBeUndefined();
+			expect(await store.getOwnership(ERASED)).toBeUndefined();
 			expect(await store.getErasure(ERASED)).toEqual(erased?.erasure);
 			expect(await store.get(ERASED)).toBeUndefined();
 			expect(await post(start + 1n)).toMatchObject({ sequence: 3n, duplicate: false, change: UpdateChange.STARTED });

@@ -205,7 +205,7 @@ export function ownerConformance(open: () => Promise<Store>): void {
 			expect([await tokens("red"), await tokens("blue")]).toEqual([[7n], []]);
 			await expect(post(POSTERS.blue, 20, "idle")).rejects.toMatchObject(REFUSAL);
 			await post(POSTERS.red, 21, "idle");
-			expect((await store.getOrigin(id(0)))?.owner).toBe("red");
+			expect((await store.getOwnership(id(0)))?.owner).toBe("red");
 		});
 
 		it("see in watches what they are given, also of the time before, and no more what they had", async () => {
@@ -283,7 +283,7 @@ export function ownerConformance(open: () => Promise<Store>): void {
 						const counts = await store.countConversations({ conditions: [], group: { by: "sender" }, limit: 9 });
 						const { running } = await store.listSenders();
 						const summaries = [...updates, ...current].map((update) => update?.summary);
-						const origins = await Promise.all([0, 1, 2, 3].map((n) => store.getOrigin(id(n))));
+						const origins = await Promise.all([0, 1, 2, 3].map((n) => store.getOwnership(id(n))));
 						return { ...rest, events: events.length, summaries, counts, running, origins };
 					};
 					expect(await known(given)).toEqual(await known(theirs));
@@ -299,7 +299,7 @@ export function ownerConformance(open: () => Promise<Store>): void {
 			const batchPost: Post = { by: "", conversation: 1, kind: "event", n: 1 };
 			for (const one of [post, batchPost]) await send(store, one);
 			for (const one of [post, batchPost]) await expect(send(store, one, POSTERS.blue)).rejects.toMatchObject(REFUSAL);
-			const origins = () => Promise.all([store.getOrigin(id(0)), store.getOrigin(id(1))]);
+			const origins = () => Promise.all([store.getOwnership(id(0)), store.getOwnership(id(1))]);
 			const none = { sender: undefined, owner: undefined };
 			expect([await origins(), await store.countWithoutSender()]).toEqual([[none, none], 2]);
 			for (const one of [post, batchPost]) await send(store, one, POSTERS.operator);
@@ -324,7 +324,7 @@ export function ownerConformance(open: () => Promise<Store>): void {
 			expect(await store.countWithoutSender()).toBe(2);
 			expect(await assign("all")).toBe(2);
 			expect(await store.countWithoutSender()).toBe(0);
-			expect(await Promise.all([0, 1, 2, 3, 4].map((n) => store.getOrigin(id(n))))).toEqual([
+			expect(await Promise.all([0, 1, 2, 3, 4].map((n) => store.getOwnership(id(n))))).toEqual([
 				{ sender: undefined, owner: "red" },
 				{ sender: undefined, owner: "red" },
 				{ sender: undefined, owner: "red" },
@@ -339,7 +339,7 @@ export function ownerConformance(open: () => Promise<Store>): void {
 			const keys = ["operator", "operator", "operator", "operator", "blue"];
 			for (const [n, by] of keys.entries())
 				await send(store, { by, conversation: n, kind: n === 1 ? "event" : "record", n });
-			const owners = () => Promise.all(ids.map(async (one) => (await store.getOrigin(one))?.owner));
+			const owners = () => Promise.all(ids.map(async (one) => (await store.getOwnership(one))?.owner));
 			const sender = { sender: "operator" };
 			expect(await store.assignOwner({ owner: "red", of: { sender: "nobody" }, limit: 10 })).toBe(0);
 			expect(await store.assignOwner({ owner: "red", of: sender, limit: 1 })).toBe(1);

@@ -5,17 +5,17 @@ import { expect, test } from "vitest";
 import type { ConversationStatsSchema } from "../../gen/conversations/v1/stats_pb.js";
 import { fromMicroseconds } from "../../src/record/json/scalars.ts";
 import type { Activity } from "../../src/store/activity.ts";
-import type { ConversationState, WrittenUpdate } from "../../src/store/conversation-state.ts";
 import type { GroupRequest } from "../../src/store/duplicates.ts";
 import { type Gaps, gapKey } from "../../src/store/gaps.ts";
 import { completePlan, groupQuery, type KnownConversation, type WrittenEvent } from "../../src/store/group.ts";
 import { type AppendOutcome, planGroup } from "../../src/store/group-plan.ts";
+import type { HeadState, WrittenUpdate } from "../../src/store/head.ts";
 import { batch, effect, effectOf, event, record, stateUpdate } from "./event-samples.ts";
 import { sample, second, start } from "./samples.ts";
 
 /** An engine in memory, which keeps the rows that plans write. */
 class MemoryEngine {
-	readonly states = new Map<string, ConversationState>();
+	readonly states = new Map<string, HeadState>();
 	readonly activities = new Map<string, Activity>();
 	readonly gaps = new Map<string, Gaps>();
 	readonly updates: WrittenUpdate[] = [];
@@ -65,7 +65,7 @@ class MemoryEngine {
 			delta: current?.base === undefined ? undefined : current.record,
 			eventIds: new Set(),
 			removed: undefined,
-			origin: undefined,
+			ownership: undefined,
 			gaps: this.gaps.get(id) ?? new Map(),
 			source: undefined,
 			parent: undefined,

@@ -49,7 +49,7 @@ export interface Filter {
 /** An update, and the values that its summary was made from. */
 export interface Sample extends NewUpdate {
 	readonly columns: Columns;
-	/** See `ConversationState.runStartedAt`; set by {@link withRun}. */
+	/** See `HeadState.runStartedAt`; set by {@link withRun}. */
 	readonly runStartedAt?: bigint | undefined;
 }
 

@@ -82,7 +82,7 @@ const UNAPPLIED_PAGE_SIZE = 100;
 /** What a task returns that stores no events. */
 const UNCHANGED: IngestedEvents = { stored: 0, updateSequence: undefined };
 
-type EventStore = Pick<Store, "appendEvents" | "getOrigin" | "getRecordState" | "listUnapplied" | "events">;
+type EventStore = Pick<Store, "appendEvents" | "getOwnership" | "getRecordState" | "listUnapplied" | "events">;
 type Updates = ApplyRequest["updates"];
 
 /** Combined result of the state updates that have been applied to a record so far. */
@@ -213,7 +213,7 @@ export class EventIngest {
 	 */
 	async #requireOwner(conversationId: string, poster: Poster): Promise<void> {
 		if (poster.owner === undefined) return;
-		const refusal = ownerRefusal(poster, await this.#store.getOrigin(conversationId));
+		const refusal = ownerRefusal(poster, await this.#store.getOwnership(conversationId));
 		if (refusal !== undefined) throw refusal;
 	}
 

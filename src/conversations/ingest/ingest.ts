@@ -23,14 +23,14 @@ export interface Intake {
 
 /** Stores conversation updates, for every transport that receives them. */
 export class Ingest {
-	readonly #store: Pick<Store, "append" | "getOrigin">;
+	readonly #store: Pick<Store, "append" | "getOwnership">;
 	readonly #intake: Intake;
 	readonly #events: Pick<EventIngest, "applyUnappliedEvents">;
 	readonly #gaps: Pick<GapLog, "add">;
 
 	/** @param events applies later stored events to a posted record */
 	constructor(
-		store: Pick<Store, "append" | "getOrigin">,
+		store: Pick<Store, "append" | "getOwnership">,
 		intake: Intake,
 		events: Pick<EventIngest, "applyUnappliedEvents">,
 		gaps: Pick<GapLog, "add">,
@@ -91,7 +91,7 @@ export class Ingest {
 			if (poster.owner === undefined || !(error instanceof ServiceError)) throw error;
 			const { conversationId } = error;
 			if (conversationId === undefined) throw error;
-			throw ownerRefusal(poster, await this.#store.getOrigin(conversationId)) ?? error;
+			throw ownerRefusal(poster, await this.#store.getOwnership(conversationId)) ?? error;
 		}
 	}
 

@@ -38,7 +38,7 @@ interface GapsPage {
 	readonly nextPageToken: string;
 }
 
-type GapReads = Pick<StoreReads, "get" | "getOrigin" | "listGaps" | "refusedPosts">;
+type GapReads = Pick<StoreReads, "get" | "getOwnership" | "listGaps" | "refusedPosts">;
 
 /** Lists what is missing of a conversation. */
 export class ListConversationGaps {
@@ -57,11 +57,11 @@ export class ListConversationGaps {
 		const limit = pageSize(request.pageSize);
 		const scope = { conversationId };
 		const start = request.pageToken === "" ? undefined : readOrderedPageToken(LIST, scope, request.pageToken, false);
-		const [origin, gaps] = await Promise.all([
-			this.#store.getOrigin(conversationId),
+		const [ownership, gaps] = await Promise.all([
+			this.#store.getOwnership(conversationId),
 			this.#store.listGaps(conversationId),
 		]);
-		if (origin === undefined && gaps.length === 0) throw new ServiceError("not_found", "Conversation not found");
+		if (ownership === undefined && gaps.length === 0) throw new ServiceError("not_found", "Conversation not found");
 		const ordered = gaps.toSorted(inOrder);
 		// A position is a time, and how many of its gaps came before.
 		const rest =
@@ -75,8 +75,8 @@ export class ListConversationGaps {
 		const next = rest[limit];
 		const before = next && ordered.slice(0, ordered.indexOf(next)).filter(({ since }) => since === next.since).length;
 		return {
-			gaps: await Promise.all(page.map((gap) => this.#toMessage(conversationId, origin?.owner, gap))),
-			unknownRelations: await this.#unknownRelations(conversationId, origin?.owner),
+			gaps: await Promise.all(page.map((gap) => this.#toMessage(conversationId, ownership?.owner, gap))),
+			unknownRelations: await this.#unknownRelations(conversationId, ownership?.owner),
 			nextPageToken:
 				next === undefined || before === undefined ? "" : writePageToken(LIST, scope, next.since, BigInt(before)),
 		};
@@ -111,8 +111,8 @@ export class ListConversationGaps {
 		const unknown: UnknownRelation[] = [];
 		for (const [relation, id] of Object.entries({ parent, source })) {
 			if (id === undefined) continue;
-			const origin = await this.#store.getOrigin(id);
-			if (origin === undefined || origin.owner !== owner)
+			const ownership = await this.#store.getOwnership(id);
+			if (ownership === undefined || ownership.owner !== owner)
 				unknown.push(create(UnknownRelationSchema, { relation, conversationId: id }));
 		}
 		return unknown;

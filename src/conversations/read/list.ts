@@ -5,7 +5,7 @@ import { type ConversationSummary, ConversationSummarySchema } from "../../../ge
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import { type Condition, hasCounts, type ListOrder } from "../../store/condition.ts";
 import type { ConversationQuery, StoredConversation } from "../../store/conversation-lists.ts";
-import { isSequence } from "../../store/conversation-state.ts";
+import { isSequence } from "../../store/head.ts";
 import type { Store } from "../../store/store.ts";
 import type { StoredRecord } from "../../store/values.ts";
 import { conditionsOf, invalid } from "./filter.ts";

@@ -16,7 +16,7 @@ export type StoreReads = { readonly refusedPosts: Pick<RefusedPostTable, "list" 
 	| "getUsageRange"
 	| "listUsedPeriods"
 	| "listSenders"
-	| "getOrigin"
+	| "getOwnership"
 	| "listGaps"
 	| "erase"
 	| "purge"
@@ -30,9 +30,9 @@ export type StoreReads = { readonly refusedPosts: Pick<RefusedPostTable, "list" 
  */
 export function visibleStore(store: StoreReads, owner: string | undefined): StoreReads {
 	if (owner === undefined) return store;
-	const getOrigin: StoreReads["getOrigin"] = async (conversationId) => {
-		const origin = await store.getOrigin(conversationId);
-		return origin?.owner === owner ? origin : undefined;
+	const getOwnership: StoreReads["getOwnership"] = async (conversationId) => {
+		const ownership = await store.getOwnership(conversationId);
+		return ownership?.owner === owner ? ownership : undefined;
 	};
 	return {
 		get: (conversationId, asOf) => store.get(conversationId, asOf, owner),
@@ -66,10 +66,10 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 			list: (query) => store.refusedPosts.list({ ...query, owner }),
 			get: (id) => store.refusedPosts.get(id, owner),
 		},
-		getOrigin,
+		getOwnership,
 		async listGaps(conversationId) {
-			const [origin, gaps] = await Promise.all([store.getOrigin(conversationId), store.listGaps(conversationId)]);
-			if (origin !== undefined) return origin.owner === owner ? gaps : [];
+			const [ownership, gaps] = await Promise.all([store.getOwnership(conversationId), store.listGaps(conversationId)]);
+			if (ownership !== undefined) return ownership.owner === owner ? gaps : [];
 			// Nothing of the conversation is stored but refused batches that were accepted. They are their senders'.
 			return gaps.filter((gap) => gap.owner === owner);
 		},

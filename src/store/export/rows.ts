@@ -17,8 +17,8 @@ import {
 	eventRowFrom,
 	headColumns,
 	ledgerColumns,
-	originColumns,
-	originFrom,
+	ownershipColumns,
+	ownershipFrom,
 	packedColumnsFrom,
 	prunedFrom,
 	stateFrom,
@@ -229,7 +229,7 @@ function kindsOf(session: Session): { readonly [Kind in RowKind]: RowsOf<StoredR
 			key: "h.conversation_id",
 			read: (row) => ({
 				conversationId: text(row.conversation_id),
-				origin: originFrom(row, readText),
+				origin: ownershipFrom(row, readText),
 				state: stateFrom(row, readText),
 				summary: blob(row.summary),
 			}),
@@ -241,7 +241,7 @@ function kindsOf(session: Session): { readonly [Kind in RowKind]: RowsOf<StoredR
 							ConversationSummarySchema,
 							summary,
 						);
-						return { ...headColumns(conversationId, { state, source, parent }), ...originColumns(origin) };
+						return { ...headColumns(conversationId, { state, source, parent }), ...ownershipColumns(origin) };
 					}),
 				),
 		},
@@ -251,7 +251,7 @@ function kindsOf(session: Session): { readonly [Kind in RowKind]: RowsOf<StoredR
 			key: "conversation_id",
 			read: (row) => ({
 				conversationId: text(row.conversation_id),
-				origin: originFrom(row, readText),
+				origin: ownershipFrom(row, readText),
 				activity: activityFrom(row, readText),
 			}),
 			write: (rows) =>
@@ -259,7 +259,7 @@ function kindsOf(session: Session): { readonly [Kind in RowKind]: RowsOf<StoredR
 					"activities",
 					rows.map(({ conversationId, origin, activity }) => ({
 						...activityColumns(conversationId, activity),
-						...originColumns(origin),
+						...ownershipColumns(origin),
 					})),
 				),
 		},

@@ -2,7 +2,7 @@ import { erasureFrom, idDigest } from "../erasure.ts";
 import { findExplained, gapsOf, gapsSql, NO_GAPS } from "../gaps.ts";
 import type { GroupQuery, KnownConversation, PlanReads, PlanResults } from "../group.ts";
 import { readOrUnreadable } from "../record-column.ts";
-import { ACTIVITY_COLUMNS, activityFrom, originFrom, recordFrom } from "../rows.ts";
+import { ACTIVITY_COLUMNS, activityFrom, ownershipFrom, recordFrom } from "../rows.ts";
 import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
 import { decoded, encodeKey, encodeText, STATE_COLUMNS, stateOf } from "./rows.ts";
 import { postgresSession } from "./session.ts";
@@ -135,7 +135,7 @@ function knownOf({ head, activity, usage, erasure }: KnownRows): Omit<KnownConve
 	const size = nullable(integer, head?.base_size ?? null);
 	// What is left of a conversation matters only while nothing else of it is stored.
 	const isRemoved = head === undefined && activity === undefined;
-	const origin = head ?? activity;
+	const owned = head ?? activity;
 	return {
 		state,
 		activity: activity && activityFrom(activity, decoded),
@@ -152,7 +152,7 @@ function knownOf({ head, activity, usage, erasure }: KnownRows): Omit<KnownConve
 		eventIds: new Set(),
 		removed:
 			isRemoved && usage !== undefined ? { sender: decoded(usage.sender), owner: decoded(usage.owner) } : undefined,
-		origin: origin && originFrom(origin, decoded),
+		ownership: owned && ownershipFrom(owned, decoded),
 		source: nullable(decoded, head?.source_id ?? null),
 		parent: nullable(decoded, head?.parent_id ?? null),
 		erasure: isRemoved && erasure !== undefined ? erasureFrom(erasure, decoded) : undefined,

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
-import type { ConversationState } from "../conversation-state.ts";
+import type { HeadState } from "../head.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { recordFrom, stateFrom } from "../rows.ts";
 import type { RecordReader as RecordReaderOfSession } from "../session.ts";
@@ -28,7 +28,7 @@ export const STATE_COLUMNS = Object.keys(tableOf("postgres", "heads").columns)
 	.join();
 
 /** Returns the state of a conversation; undefined when it has no record. */
-export function stateOf(row: Row): ConversationState | undefined {
+export function stateOf(row: Row): HeadState | undefined {
 	return row.sequence === null ? undefined : stateFrom(row, decoded);
 }
 

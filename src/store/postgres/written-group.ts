@@ -1,8 +1,8 @@
 import { gapColumns, type WrittenGaps } from "../gaps.ts";
 import type { WrittenGroup } from "../group.ts";
-import type { ConversationOrigin } from "../owners.ts";
+import type { Ownership } from "../owners.ts";
 import { columnOfEvent, packRecordAsync, packSecrets } from "../record-column.ts";
-import { activityColumns, eventColumns, headColumns, originColumns, updateColumns } from "../rows.ts";
+import { activityColumns, eventColumns, headColumns, ownershipColumns, updateColumns } from "../rows.ts";
 import { addToSender, postsColumns, type SenderPosts } from "../senders.ts";
 import type { NewestSequences } from "../sequence-log.ts";
 import type { Columns, Value } from "../session.ts";
@@ -172,7 +172,7 @@ function sendersQuery(senders: WrittenGroup["senders"]): Query {
 	};
 }
 
-/** Returns the query that writes activities. The origin of one that exists stays the same. */
+/** Returns the query that writes activities. The ownership of one that exists stays the same. */
 function activitiesQuery(rows: readonly Columns[]): Query {
 	return {
 		name: "write_activities",
@@ -184,14 +184,14 @@ function activitiesQuery(rows: readonly Columns[]): Query {
 export function activityRows(group: WrittenGroup): Columns[] {
 	return [...group.activities].map(([id, activity]) => ({
 		...activityColumns(id, activity),
-		...originColumns(originOf(group, id)),
+		...ownershipColumns(ownershipOf(group, id)),
 	}));
 }
 
-function originOf({ origins }: WrittenGroup, id: string): ConversationOrigin {
-	const origin = origins.get(id);
-	if (origin === undefined) throw new Error("the plan of a group is not complete");
-	return origin;
+function ownershipOf({ ownerships }: WrittenGroup, id: string): Ownership {
+	const ownership = ownerships.get(id);
+	if (ownership === undefined) throw new Error("the plan of a group is not complete");
+	return ownership;
 }
 
 /** The rows of a group that may have provisional numbers. */
@@ -202,19 +202,19 @@ export async function entryRows(
 	const updates = group.updates.map((update, n) => {
 		const { redactionVersion, schemaVersion } = update.record;
 		const record = { redactionVersion, schemaVersion, ...(packed[n] ?? missing()) };
-		const { owner } = originOf(group, update.conversationId);
+		const { owner } = ownershipOf(group, update.conversationId);
 		return { ...updateColumns({ ...update, record }), error_sequence: update.errorSequence, owner };
 	});
 	const events = group.events.map(({ event, ...posted }) => {
 		const [text, secrets] = [columnOfEvent(event), packSecrets(event.secrets)];
 		return {
 			...eventColumns({ ...event, ...posted, text, secrets }),
-			owner: originOf(group, posted.conversationId).owner,
+			owner: ownershipOf(group, posted.conversationId).owner,
 		};
 	});
 	const heads = [...group.heads].map(([id, head]) => {
-		const origin = group.origins.get(id);
-		return { ...headColumns(id, head), ...(origin && originColumns(origin)) };
+		const ownership = group.ownerships.get(id);
+		return { ...headColumns(id, head), ...(ownership && ownershipColumns(ownership)) };
 	});
 	return { updates, events, heads };
 }

@@ -14,15 +14,15 @@ import {
 	type WrittenGroup,
 } from "../group.ts";
 import { type AppendOutcome, planGroup } from "../group-plan.ts";
-import type { ConversationOrigin } from "../owners.ts";
+import type { Ownership } from "../owners.ts";
 import { columnOfEvent, packRecord, packSecrets, readOrUnreadable } from "../record-column.ts";
 import {
 	activityColumns,
 	activityFrom,
 	eventColumns,
 	headColumns,
-	originColumns,
-	originFrom,
+	ownershipColumns,
+	ownershipFrom,
 	stateFrom,
 	updateColumns,
 	withErrorSequence,
@@ -79,7 +79,7 @@ function readKnown(statements: Statements, { conversationIds, versions, events, 
 			...readForm(statements, versions.has(id) ? head?.state.sequence : undefined),
 			eventIds: new Set(),
 			removed: head === undefined && activity === undefined ? findRemoved(statements, id) : undefined,
-			origin: head?.origin ?? activity?.origin,
+			ownership: head?.ownership ?? activity?.ownership,
 			gaps: findGaps(statements, id),
 			source: head?.source,
 			parent: head?.parent,
@@ -96,7 +96,7 @@ function readKnown(statements: Statements, { conversationIds, versions, events, 
 	return { known, found };
 }
 
-/** Returns the origin of a conversation that was removed, and of which usage is kept. */
+/** Returns the ownership of a conversation that was removed, and of which usage is kept. */
 function findRemoved(statements: Statements, conversationId: string): KnownConversation["removed"] {
 	const row = statements
 		.prepare("SELECT sender, owner FROM usage_conversations WHERE conversation_id = ?")
@@ -165,13 +165,13 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 	for (const [id, activity] of written.activities)
 		activities.set(
 			id,
-			writeActivity(statements, id, found.get(id)?.activity, activity, present(written.origins.get(id))),
+			writeActivity(statements, id, found.get(id)?.activity, activity, present(written.ownerships.get(id))),
 		);
 	const heads = new Map<string, bigint>();
 	for (const [id, after] of written.heads) {
 		const head = found.get(id)?.head;
 		if (head !== undefined) updateHead(statements, head, id, after);
-		heads.set(id, head?.id ?? insertHead(statements, id, after, present(written.origins.get(id))));
+		heads.set(id, head?.id ?? insertHead(statements, id, after, present(written.ownerships.get(id))));
 	}
 	const withEntries = new Set([...written.updates, ...written.events].map(({ conversationId }) => conversationId));
 	for (const [id, changes] of written.gaps) {
@@ -184,13 +184,13 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 		const { redactionVersion, schemaVersion, bytes } = update.record;
 		const record = { redactionVersion, schemaVersion, ...packRecord(bytes) };
 		const activity = withErrorSequence(update.activity, update.errorSequence);
-		const { owner } = present(written.origins.get(update.conversationId));
+		const { owner } = present(written.ownerships.get(update.conversationId));
 		const conversation = present(heads.get(update.conversationId));
 		insertUpdate(statements, conversation, owner, { ...update, activity, record });
 	}
 	for (const { sequence, conversationId, receivedAt, sender, origin, event } of written.events) {
 		const [text, secrets] = [columnOfEvent(event), packSecrets(event.secrets)];
-		const { owner } = present(written.origins.get(conversationId));
+		const { owner } = present(written.ownerships.get(conversationId));
 		const activity = present(activities.get(conversationId));
 		const row = { ...event, sequence, conversationId, receivedAt, sender, origin, text, secrets };
 		insertEvent(statements, activity, owner, row);
@@ -280,7 +280,7 @@ function insertEvent(statements: Statements, activity: bigint, owner: string | u
 interface KnownHead extends Head {
 	readonly id: bigint;
 	readonly row: Row;
-	readonly origin: ConversationOrigin;
+	readonly ownership: Ownership;
 }
 
 /** Finds the head of a conversation; returns undefined when it has no record. */
@@ -291,15 +291,15 @@ function findHead(statements: Statements, conversationId: string): KnownHead | u
 		id: bigint(row.id),
 		row,
 		state: stateFrom(row, text),
-		origin: originFrom(row, text),
+		ownership: ownershipFrom(row, text),
 		source: nullable(text, row.source_id),
 		parent: nullable(text, row.parent_id),
 	};
 }
 
 /** Inserts the head of a conversation. Returns its row id. */
-function insertHead(statements: Statements, conversationId: string, head: Head, origin: ConversationOrigin): bigint {
-	insertInto(statements, "heads", { ...headColumns(conversationId, head), ...originColumns(origin) });
+function insertHead(statements: Statements, conversationId: string, head: Head, ownership: Ownership): bigint {
+	insertInto(statements, "heads", { ...headColumns(conversationId, head), ...ownershipColumns(ownership) });
 	return bigint(statements.prepare("SELECT last_insert_rowid() AS id").get()?.id);
 }
 
@@ -319,13 +319,13 @@ function updateHead(statements: Statements, { id, row }: KnownHead, conversation
 function findActivity(
 	statements: Statements,
 	conversationId: string,
-): (Activity & { readonly id: bigint; readonly origin: ConversationOrigin }) | undefined {
+): (Activity & { readonly id: bigint; readonly ownership: Ownership }) | undefined {
 	const row = statements.prepare("SELECT * FROM activities WHERE conversation_id = ?").get(conversationId);
-	return row && { id: bigint(row.id), origin: originFrom(row, text), ...activityFrom(row, text) };
+	return row && { id: bigint(row.id), ownership: ownershipFrom(row, text), ...activityFrom(row, text) };
 }
 
 /**
- * Writes the activity of a conversation. One that exists keeps its origin.
+ * Writes the activity of a conversation. One that exists keeps its ownership.
  *
  * @param known row id of the activity; undefined if it has no row yet
  * @returns the row id
@@ -335,11 +335,11 @@ function writeActivity(
 	conversationId: string,
 	known: bigint | undefined,
 	activity: Activity,
-	origin: ConversationOrigin,
+	ownership: Ownership,
 ): bigint {
 	const columns = activityColumns(conversationId, activity);
 	if (known === undefined) {
-		insertInto(statements, "activities", { ...columns, ...originColumns(origin) });
+		insertInto(statements, "activities", { ...columns, ...ownershipColumns(ownership) });
 		return bigint(statements.prepare("SELECT last_insert_rowid() AS id").get()?.id);
 	}
 	const { conversation_id, ...changed } = columns;

@@ -2,7 +2,7 @@ import { create, fromBinary } from "@bufbuild/protobuf";
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { orderedTokens } from "../condition.ts";
-import { positionOfEvents } from "../conversation-state.ts";
+import { positionOfEvents } from "../head.ts";
 import type { Columns, Session, Value } from "../session.ts";
 import { type Table, tableOf } from "../tables.ts";
 import { bigint, blob, nullable, type Row, text } from "../values.ts";

@@ -11,9 +11,8 @@ import type { OpenGaps } from "./gaps.ts";
 import { changeBetween, comparableTime, decide, orderTime } from "./ordering.ts";
 import type { StoredRecord } from "./values.ts";
 
-/** The state of a conversation with a record, from which its next update is derived. Every engine stores it. */
-export interface ConversationState
-	extends Pick<RecordState, "revision" | "memberTimes" | "postedAt" | "hasUnappliedEvents"> {
+/** What the head of a conversation with a record has of this record: its next update is derived from it. */
+export interface HeadState extends Pick<RecordState, "revision" | "memberTimes" | "postedAt" | "hasUnappliedEvents"> {
 	/** Sequence of the current update. */
 	readonly sequence: bigint;
 	readonly status: Status;
@@ -76,7 +75,7 @@ export interface StoredForm {
 /** An update to write, and the state of its conversation afterwards. */
 export interface NextUpdate {
 	readonly written: WrittenUpdate;
-	readonly after: ConversationState;
+	readonly after: HeadState;
 }
 
 /** A posted record, and the state before it. */
@@ -85,7 +84,7 @@ interface PostToWrite {
 	/** The decoded summary of the update. */
 	readonly summary: ConversationSummary;
 	/** Undefined for a conversation without a record. */
-	readonly before: ConversationState | undefined;
+	readonly before: HeadState | undefined;
 	readonly activity: Activity | undefined;
 	/** The gaps after the post. */
 	readonly gaps: OpenGaps | undefined;
@@ -153,7 +152,7 @@ function lifeOf({ createdAt }: ConversationSummary, receivedAt: bigint): bigint 
 /** Returns whether a record belongs to a later life of a conversation than its present one. */
 export function beginsLaterLife(
 	summary: ConversationSummary,
-	{ lifeBeganAt }: Pick<ConversationState, "lifeBeganAt">,
+	{ lifeBeganAt }: Pick<HeadState, "lifeBeganAt">,
 	receivedAt: bigint,
 ): boolean {
 	const [life, present] = [lifeOf(summary, receivedAt), comparableTime(lifeBeganAt, receivedAt)];
@@ -162,14 +161,14 @@ export function beginsLaterLife(
 
 /** Returns when the last run started, once the status has become `status` at `time`. */
 function runStart(
-	before: Pick<ConversationState, "status" | "runStartedAt"> | undefined,
+	before: Pick<HeadState, "status" | "runStartedAt"> | undefined,
 	status: Status,
 	time: bigint,
 ): bigint | undefined {
 	return status === Status.RUNNING && before?.status !== Status.RUNNING ? time : before?.runStartedAt;
 }
 
-type Times = Pick<ConversationState, "createdAt" | "updatedAt">;
+type Times = Pick<HeadState, "createdAt" | "updatedAt">;
 
 /** Returns the times by which lists and watches filter: those of a record, and times of receipt where it has none. */
 function timesOf(summary: ConversationSummary, before: Times | undefined, receivedAt: bigint): Times {
@@ -197,7 +196,7 @@ interface VersionToWrite {
 	/** The decoded summary of the version. */
 	readonly summary: ConversationSummary;
 	/** Undefined for a conversation without a record. */
-	readonly before: ConversationState | undefined;
+	readonly before: HeadState | undefined;
 	/** The activity after the events of the batch. */
 	readonly activity: Activity | undefined;
 	/** The gaps after the events of the batch. */
@@ -247,7 +246,7 @@ export function planEventUpdate(of: VersionToWrite, form: StoredForm): NextUpdat
  * @param activity undefined for a conversation that has had no event
  */
 export function revisionOf(
-	state: Pick<ConversationState, "revision"> | undefined,
+	state: Pick<HeadState, "revision"> | undefined,
 	activity: Pick<Activity, "eventCount"> | undefined,
 ): bigint {
 	return state?.revision ?? -(activity?.eventCount ?? 0n);
@@ -255,9 +254,9 @@ export function revisionOf(
 
 /** Returns the state after the state updates of a batch. */
 export function stateAfterEvents(
-	before: Omit<ConversationState, "revision" | "memberTimes" | "hasUnappliedEvents">,
+	before: Omit<HeadState, "revision" | "memberTimes" | "hasUnappliedEvents">,
 	effect: EventEffect,
-): ConversationState {
+): HeadState {
 	return { ...before, revision: effect.next, memberTimes: effect.memberTimes, hasUnappliedEvents: false };
 }
 
