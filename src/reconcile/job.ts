@@ -50,7 +50,8 @@ export async function reconcileUntilStopped(job: ReconcileJob, sender: string, t
 					due = performance.now() + Math.min(interval, RETRY);
 					const result = await reconciler.run(target, () => undefined, verified);
 					if (result !== undefined && result.error === undefined) due = performance.now() + interval;
-					left = before = await countGaps(store, sender);
+					// What the run could not close is no reason for another one; a gap that appeared meanwhile is.
+					left = before = Math.min(gaps, await countGaps(store, sender));
 				}
 			}
 		} catch (error) {

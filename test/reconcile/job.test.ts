@@ -48,6 +48,17 @@ const eventAfter = (parent: string) => ({
 	parent_id: parent,
 });
 
+/** Posts a conversation that misses an event. */
+async function postGap(service: LiveService): Promise<void> {
+	const id = randomUUID();
+	await service.post({
+		id,
+		workspace: { kind: "LocalWorkspace", working_dir: "/workspace" },
+		agent: { kind: "ACPAgent", acp_command: ["acp"] },
+	});
+	await service.batch(id, [eventAfter("__root__"), eventAfter(randomUUID())]);
+}
+
 test("a run begins at the start and after each interval", async () => {
 	await using service = await LiveService.open();
 	await using job = startJob(service, { interval: 20 });
@@ -59,18 +70,22 @@ test("a run begins soon after a new gap, and a gap that stays does not begin ano
 	await using service = await LiveService.open();
 	await using job = startJob(service, { interval: 3_600_000 });
 	await vi.waitFor(() => expect(job.runs()).toBe(1), { timeout: 30_000 });
-	const id = randomUUID();
-	await service.post({
-		id,
-		workspace: { kind: "LocalWorkspace", working_dir: "/workspace" },
-		agent: { kind: "ACPAgent", acp_command: ["acp"] },
-	});
-	await service.batch(id, [eventAfter("__root__"), eventAfter(randomUUID())]);
+	await postGap(service);
 	await vi.waitFor(() => expect(job.runs()).toBe(2), { timeout: 30_000 });
 	// Many looks later.
 	const looks = vi.spyOn(service.store, "countConversations");
 	await vi.waitFor(() => expect(looks.mock.calls.length).toBeGreaterThan(10), { timeout: 30_000 });
 	expect(job.runs()).toBe(2);
+});
+
+test("a run begins soon after a gap that appeared during the run before", async () => {
+	await using service = await LiveService.open();
+	const onRun = async () => {
+		if (job.runs() === 1) await postGap(service);
+	};
+	await using job = startJob(service, { interval: 3_600_000, onRun });
+	await vi.waitFor(() => expect(job.runs()).toBe(2), { timeout: 30_000 });
+	expect(job.errors).toEqual([]);
 });
 
 test("a run that fails is reported, and the next one begins", async () => {
