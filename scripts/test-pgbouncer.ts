@@ -153,7 +153,7 @@ async function write(connections: Connections, first: number, disturb: () => Pro
 
 async function polls(connections: Connections): Promise<void> {
 	const { promise, resolve } = Promise.withResolvers<string | undefined>();
-	connections.listen("updates", resolve);
+	connections.listen(resolve);
 	equal(await promise, undefined);
 }
 

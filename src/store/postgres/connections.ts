@@ -74,13 +74,11 @@ export interface Connections extends AsyncDisposable {
 	 */
 	alone(query: Query): Promise<void>;
 	/**
-	 * Calls a listener with the payload of each notification of a channel. Calls it with undefined when notifications may
+	 * Calls a listener with the payload of each notification of {@link CHANNEL}. Calls it with undefined when notifications may
 	 * have been missed: after each connection, and every second. So a listener that then looks for changes works without
 	 * notifications too.
-	 *
-	 * @param channel an identifier of lower-case letters, digits and `_`
 	 */
-	listen(channel: string, listener: (payload: string | undefined) => void): void;
+	listen(listener: Listen): void;
 }
 
 export interface TransactionOptions {
@@ -156,7 +154,7 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 				release(true);
 			}
 		},
-		listen: (channel, listen) => listener.add(channel, listen),
+		listen: (listen) => listener.add(listen),
 		async [Symbol.asyncDispose]() {
 			await listener[Symbol.asyncDispose]();
 			await primary[Symbol.asyncDispose]();
@@ -196,6 +194,9 @@ async function withRetry<T>(call: () => Promise<T>): Promise<T> {
 	}
 }
 
+/** Channel on which processes notify each other of new entries. */
+export const CHANNEL = "conversation_updates";
+
 type Listen = (payload: string | undefined) => void;
 
 /** Milliseconds between two calls of the listeners without a notification. */
@@ -209,13 +210,12 @@ const CHECK_INTERVAL = 5_000;
  * Listens for notifications on a connection of its own, and reconnects when it breaks. Notifications are only hints:
  * listeners are also called every second.
  */
-export class Listener implements AsyncDisposable {
+class Listener implements AsyncDisposable {
 	readonly #primary: Primary | undefined;
 	readonly #logger: ThreadLogger;
-	readonly #listeners = new Map<string, Set<Listen>>();
+	readonly #listeners = new Set<Listen>();
 	readonly #closing = new AbortController();
 	readonly #poll: NodeJS.Timeout;
-	#client: pg.Client | undefined;
 	#listening: Promise<void> | undefined;
 
 	/** @param primary undefined when notifications are off: the listeners are then only called every second */
@@ -226,15 +226,8 @@ export class Listener implements AsyncDisposable {
 		this.#poll.unref();
 	}
 
-	/** @param channel an identifier of lower-case letters, digits and `_` */
-	add(channel: string, listener: Listen): void {
-		if (!/^[a-z_][a-z0-9_]*$/.test(channel)) throw new Error(`"${channel}" is not a valid name of a channel`);
-		this.#listeners.getOrInsertComputed(channel, () => new Set()).add(listener);
-		// Each later connection listens to this channel too: see #passOn.
-		this.#client?.query(`LISTEN ${channel}`).then(
-			() => this.#call(listener, undefined),
-			() => undefined,
-		);
+	add(listener: Listen): void {
+		this.#listeners.add(listener);
 		if (this.#primary !== undefined) this.#listening ??= this.#listen(this.#primary);
 	}
 
@@ -269,34 +262,27 @@ export class Listener implements AsyncDisposable {
 		if (signal.aborted) stop();
 		client.on("error", (error) => ended.reject(error));
 		client.on("end", () => ended.reject(new Error("the connection has ended")));
-		client.on("notification", ({ channel, payload = "" }) => {
-			for (const listener of this.#listeners.get(channel) ?? []) this.#call(listener, payload);
-		});
+		client.on("notification", ({ payload = "" }) => this.#callAll(payload));
 		try {
-			this.#client = client;
-			const channels = [...this.#listeners.keys()].map((channel) => client.query(`LISTEN ${channel}`));
-			await Promise.race([Promise.all(channels), ended.promise]);
+			await Promise.race([client.query(`LISTEN ${CHANNEL}`), ended.promise]);
 			this.#callAll();
 			check = setInterval(() => requireWrites(client).catch(ended.reject), CHECK_INTERVAL);
 			check.unref();
 			await ended.promise;
 		} finally {
 			clearInterval(check);
-			this.#client = undefined;
 			signal.removeEventListener("abort", stop);
 			client.end().catch(() => undefined);
 		}
 	}
 
-	#callAll(): void {
-		for (const listeners of this.#listeners.values()) for (const listener of listeners) this.#call(listener, undefined);
-	}
-
-	#call(listener: Listen, payload: string | undefined): void {
-		try {
-			listener(payload);
-		} catch (error) {
-			this.#logger.error({ err: error }, "a listener of the store failed");
+	#callAll(payload?: string): void {
+		for (const listener of this.#listeners) {
+			try {
+				listener(payload);
+			} catch (error) {
+				this.#logger.error({ err: error }, "a listener of the store failed");
+			}
 		}
 	}
 }

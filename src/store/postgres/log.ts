@@ -2,11 +2,8 @@ import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import { Announcer, type LogListener, type LogTable, type NewestSequences } from "../sequence-log.ts";
 import { bigint } from "../values.ts";
-import type { Connections } from "./connections.ts";
+import { CHANNEL, type Connections } from "./connections.ts";
 import { awaitAppends, type Query, type Session, type Transaction } from "./transaction.ts";
-
-/** Channel on which processes notify each other of new entries. */
-export const CHANNEL = "conversation_updates";
 
 /** Returns the query that notifies other processes, if they are to be notified. */
 export function notifyQueries(notifies: boolean, payload: string): Query[] {
@@ -81,7 +78,7 @@ export class EntryAnnouncer {
 	subscribe(log: LogTable, listener: LogListener): () => void {
 		if (!this.#isListening) {
 			this.#isListening = true;
-			this.#connections.listen(CHANNEL, (payload) => this.#onNotification(payload));
+			this.#connections.listen((payload) => this.#onNotification(payload));
 		}
 		return this.#announcers[log].subscribe(listener);
 	}

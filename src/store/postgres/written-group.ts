@@ -8,7 +8,8 @@ import type { NewestSequences } from "../sequence-log.ts";
 import type { Columns, Value } from "../session.ts";
 import { type Table, tableOf } from "../tables.ts";
 import { bigint } from "../values.ts";
-import { CHANNEL, notifyQueries } from "./log.ts";
+import { CHANNEL } from "./connections.ts";
+import { notifyQueries } from "./log.ts";
 import { encodeText } from "./rows.ts";
 import {
 	Bytes,

@@ -3,6 +3,7 @@ import { createServer, type Server, type Socket } from "node:net";
 import { setTimeout as delay, setImmediate } from "node:timers/promises";
 import pg from "pg";
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { CHANNEL } from "../../../src/store/postgres/connections.ts";
 import { commitError } from "../../../src/store/postgres/failures.ts";
 import type { Transaction } from "../../../src/store/postgres/transaction.ts";
 import { TcpProxy } from "../../support/tcp-proxy.ts";
@@ -407,11 +408,11 @@ describe("an unavailable database", () => {
 });
 
 describe("listeners", () => {
-	test("receive the notifications of their channels, also after the connection was renewed", async () => {
+	test("receive the notifications of their channel, also after the connection was renewed", async () => {
 		const { connections } = await connected(server.url());
 		const heard: (string | undefined)[] = [];
-		connections.listen("updates", (payload) => heard.push(payload));
-		connections.listen("events", (payload) => heard.push(payload === undefined ? payload : `event ${payload}`));
+		connections.listen((payload) => heard.push(payload));
+		connections.listen((payload) => heard.push(payload === undefined ? payload : `also ${payload}`));
 		const notify = async (channel: string, payload: string) => {
 			await connections.transaction((transaction) =>
 				transaction.commit({ text: "SELECT pg_notify($1, $2)", values: [channel, payload] }),
@@ -420,25 +421,32 @@ describe("listeners", () => {
 		const listening = "query LIKE 'LISTEN%'";
 		await expect.poll(() => processes(listening), { timeout: 30_000 }).toHaveLength(1);
 		await expect.poll(() => heard, { timeout: 30_000 }).toContain(undefined);
-		await notify("updates", "1");
+		await notify(CHANNEL, "1");
 		await notify("others", "2");
-		await notify("events", "3");
-		await expect.poll(() => heard, { timeout: 30_000 }).toContain("event 3");
+		await notify(CHANNEL, "3");
+		await expect.poll(() => heard, { timeout: 30_000 }).toContain("also 3");
 		const [pid] = await processes(listening);
 		await server.sql("SELECT pg_terminate_backend($1, 10000)", [pid]);
 		// A notification that is sent before it listens again is missed, so the test repeats it.
 		const again = async () => {
-			await notify("updates", "4");
+			await notify(CHANNEL, "4");
 			return heard;
 		};
 		await expect.poll(again, { timeout: 30_000 }).toContain("4");
-		expect([...new Set(heard.filter((payload) => payload !== undefined))]).toEqual(["1", "event 3", "4"]);
+		expect([...new Set(heard.filter((payload) => payload !== undefined))]).toEqual([
+			"1",
+			"also 1",
+			"3",
+			"also 3",
+			"4",
+			"also 4",
+		]);
 	});
 
 	test("are called periodically when notifications are off", async () => {
 		const { connections } = await connected(server.url(), { notify: false });
 		const heard: (string | undefined)[] = [];
-		connections.listen("updates", (payload) => heard.push(payload));
+		connections.listen((payload) => heard.push(payload));
 		await expect.poll(() => heard.length, { timeout: 30_000 }).toBeGreaterThan(1);
 		expect([connections.notifies, new Set(heard)]).toEqual([false, new Set([undefined])]);
 		expect(await processes("query LIKE 'LISTEN%'")).toEqual([]);

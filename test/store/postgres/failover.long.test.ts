@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { expect, onTestFinished, test } from "vitest";
 import { ServiceError } from "../../../src/errors.ts";
-import type { Connections } from "../../../src/store/postgres/connections.ts";
+import { CHANNEL, type Connections } from "../../../src/store/postgres/connections.ts";
 import { CommitUnknown } from "../../../src/store/postgres/failures.ts";
 import { TempFolder } from "../../support/temp.ts";
 import { connected } from "./connecting.ts";
@@ -44,7 +44,7 @@ async function append(connections: Connections, writer: number, number: number):
 							INSERT INTO entries SELECT newest, $1, $2 FROM taken`,
 						values,
 					},
-					{ text: "SELECT pg_notify('entries', '')" },
+					{ text: `SELECT pg_notify('${CHANNEL}', '')` },
 				),
 			);
 			return;
@@ -84,7 +84,7 @@ function follow(connections: Connections) {
 		seen.push(...rows);
 		after = rows.at(-1)?.sequence ?? after;
 	};
-	connections.listen("entries", (payload) => {
+	connections.listen((payload) => {
 		if (payload !== undefined) hints++;
 		// If a read fails, the next poll reads the same entries.
 		reading = reading.then(read).catch(() => undefined);

@@ -234,7 +234,7 @@ function withLostResponses(connections: Connections, next: () => Loss | undefine
 				options,
 			),
 		alone: (query) => connections.alone(query),
-		listen: (channel, listener) => connections.listen(channel, listener),
+		listen: (listener) => connections.listen(listener),
 		[Symbol.asyncDispose]: () => connections[Symbol.asyncDispose](),
 	};
 }
