@@ -26,12 +26,12 @@ export interface ReturnedSpace {
 }
 
 /** The text of an event as it is stored. */
-export interface StoredText extends RecordColumn {
+interface StoredText extends RecordColumn {
 	readonly sequence: bigint;
 }
 
 /** The next texts of the log, in their order. */
-export interface NextTexts {
+interface NextTexts {
 	readonly texts: readonly StoredText[];
 	/** Sequence of the newest event. */
 	readonly newest: bigint;

@@ -68,7 +68,7 @@ export async function findChangedTitles({ all, dialect }: Session, after: bigint
 const EXAMINED_UPDATES = 200;
 
 /** An update that {@link findChangedTitles} examines. */
-export interface ExaminedUpdate {
+interface ExaminedUpdate {
 	readonly conversationId: string;
 	readonly sequence: bigint;
 	readonly current: boolean;

@@ -12,7 +12,7 @@ export interface PrunePolicy {
 }
 
 /** Selects entries with a sequence below `below` that were received before a time. */
-export interface AgeBounds {
+interface AgeBounds {
 	readonly below: bigint;
 	/** Microseconds since the Unix epoch. */
 	readonly receivedBefore: bigint;

@@ -241,7 +241,7 @@ const OUTCOME_TIMEOUT = 15_000;
 const OUTCOME_RETRY_DELAY = 200;
 
 /** Commits groups, one at a time. A row of `writers` that belongs to the committer identifies its last group. */
-export class GroupCommitter {
+class GroupCommitter {
 	readonly #connections: Connections;
 	readonly #id = randomUUID();
 	/** Number of the last group; always even. */
@@ -326,7 +326,7 @@ export interface WriteLimits {
 }
 
 /** A request to append. */
-export type SentRequest = GroupRequest & WriteLimits;
+type SentRequest = GroupRequest & WriteLimits;
 
 /** The error for a request that has waited for so long that its sender may have given up. */
 const TOO_LATE = new ServiceError("unavailable", "the request could not be stored in time");

@@ -181,7 +181,7 @@ function recordsQuery(sequences: readonly bigint[]): Query {
 }
 
 /** Returns the query for the gaps of conversations: see `gapsSql`. */
-export function gapsQuery(conversationIds: readonly string[]): Query {
+function gapsQuery(conversationIds: readonly string[]): Query {
 	return {
 		name: "known_gaps",
 		text: gapsSql("conversation_updates.", "g.conversation_id = ANY ($1::uuid[])"),
@@ -190,7 +190,7 @@ export function gapsQuery(conversationIds: readonly string[]): Query {
 }
 
 /** Returns the query that finds the gaps for events. Events of different conversations can have the same id. */
-export function gapsOfEventsQuery(eventIds: readonly string[]): Query {
+function gapsOfEventsQuery(eventIds: readonly string[]): Query {
 	return {
 		name: "gaps_of_events",
 		text: `
@@ -206,7 +206,7 @@ export function gapsOfEventsQuery(eventIds: readonly string[]): Query {
  *
  * @param rows of {@link gapsOfEventsQuery}, usually none
  */
-export async function forksOf(
+async function forksOf(
 	session: Session,
 	rows: readonly Readonly<Record<string, unknown>>[],
 ): Promise<ReadonlyMap<string, readonly string[]>> {

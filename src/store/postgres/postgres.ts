@@ -291,7 +291,7 @@ async function removeHistory(transaction: Transaction, query: PrunableQuery) {
 const FOLLOW_DELAY = 1_000;
 
 /** Lets the views follow the logs, for reads that wait, and in the background. */
-export class ViewFollower {
+class ViewFollower {
 	readonly #connections: Connections;
 	readonly #onError: (error: unknown) => void;
 	#timer: NodeJS.Timeout | undefined;

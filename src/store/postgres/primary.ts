@@ -294,7 +294,7 @@ async function clientOptions(settings: PostgresSettings, host: PostgresHost): Pr
  * @returns the connection, and the options of the attempt that succeeded
  * @throws Error of the driver or of {@link requireWrites}
  */
-export async function dial(settings: PostgresSettings, host: PostgresHost) {
+async function dial(settings: PostgresSettings, host: PostgresHost) {
 	const options = await clientOptions(settings, host);
 	try {
 		return { client: await connect(options), options };

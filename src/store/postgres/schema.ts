@@ -34,7 +34,7 @@ const TITLE_INDEX = `
 const DROP_TITLE_INDEX = "DROP INDEX CONCURRENTLY IF EXISTS conversation_updates.titles_by_trigram";
 
 /** The versions of the schema before and after a migration. */
-export interface Migrated {
+interface Migrated {
 	readonly from: number;
 	readonly to: number;
 }

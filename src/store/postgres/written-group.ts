@@ -44,7 +44,7 @@ const SENDERS = tableOf("postgres", "senders");
 const ADD_TO_SENDER = addToSender({ least: "least", greatest: "greatest" });
 
 /** Columns whose numbers may be provisional, with the newest sequence before the group to which they are added. */
-export const PROVISIONAL_COLUMNS: Readonly<Record<string, "first_update" | "first_event">> = {
+const PROVISIONAL_COLUMNS: Readonly<Record<string, "first_update" | "first_event">> = {
 	"updates.sequence": "first_update",
 	"updates.previous_sequence": "first_update",
 	"updates.base_sequence": "first_update",
@@ -71,7 +71,7 @@ function groupRows(table: string, json: string): RowSource {
 }
 
 /** Ends the statement that writes the row of a writer. It fails for a group that the writer has given up. */
-export const WRITER_ROW_REPLACED = `
+const WRITER_ROW_REPLACED = `
 	ON CONFLICT (id) DO UPDATE SET
 		last_group = CASE WHEN writers.last_group < excluded.last_group THEN excluded.last_group END,
 		first_update = excluded.first_update, first_event = excluded.first_event, written_at = excluded.written_at
@@ -82,7 +82,7 @@ export const WRITER_ROW_REPLACED = `
  * until the transaction ends, so it is the last statement. It fails for a group that its writer has given up, because
  * `last_group` cannot be null.
  */
-export const WRITE_GROUP = `
+const WRITE_GROUP = `
 	WITH p AS (
 		UPDATE conversation_updates.positions
 		SET newest_update = newest_update + $1::bigint, newest_event = newest_event + $2::bigint
@@ -114,7 +114,7 @@ function postsQueries(posts: readonly SenderPosts[]): Query[] {
 	return [{ name: "write_senders", text, values: [rowsFor(SENDERS, posts.map(postsColumns), new Bytes())] }];
 }
 
-export function childRows(children: WrittenGroup["children"]): Columns[] {
+function childRows(children: WrittenGroup["children"]): Columns[] {
 	return [...children].flatMap(([id, of]) => [...of].map((child) => ({ conversation_id: id, child })));
 }
 
@@ -126,7 +126,7 @@ function childrenQueries(children: WrittenGroup["children"]): Query[] {
 }
 
 /** The committer that writes a group. */
-export interface GroupWriter {
+interface GroupWriter {
 	readonly id: string;
 	/** Number of the group, unique among the writer's groups. */
 	readonly group: bigint;
@@ -146,7 +146,7 @@ export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Pr
 }
 
 /** Returns the statements that write what has no sequence of the group, of few rows. */
-export function sideQueries(group: WrittenGroup): Query[] {
+function sideQueries(group: WrittenGroup): Query[] {
 	const withEntries = new Set([...group.updates, ...group.events].map(({ conversationId }) => conversationId));
 	const changed = [...group.gaps.keys(), ...group.senders.keys()].filter((id) => !withEntries.has(id));
 	return [
@@ -182,7 +182,7 @@ function activitiesQuery(rows: readonly Columns[]): Query {
 	};
 }
 
-export function activityRows(group: WrittenGroup): Columns[] {
+function activityRows(group: WrittenGroup): Columns[] {
 	return [...group.activities].map(([id, activity]) => ({
 		...activityColumns(id, activity),
 		...ownershipColumns(ownershipOf(group, id)),
@@ -196,9 +196,7 @@ function ownershipOf({ ownerships }: WrittenGroup, id: string): Ownership {
 }
 
 /** The rows of a group that may have provisional numbers. */
-export async function entryRows(
-	group: WrittenGroup,
-): Promise<Readonly<Record<"updates" | "events" | "heads", Columns[]>>> {
+async function entryRows(group: WrittenGroup): Promise<Readonly<Record<"updates" | "events" | "heads", Columns[]>>> {
 	const packed = await Promise.all(group.updates.map(({ record }) => packRecordAsync(record.bytes)));
 	const updates = group.updates.map((update, n) => {
 		const { redactionVersion, schemaVersion } = update.record;

@@ -15,7 +15,7 @@ import { createSchema, schemaVersion } from "./schema.ts";
 import { Statements } from "./statements.ts";
 
 /** Called with the number of copied bytes and the size of the database in bytes. */
-export type OnProgress = (copied: number, total: number) => void;
+type OnProgress = (copied: number, total: number) => void;
 
 /** Number of pages, 8 MiB together, that are copied between two calls of {@link OnProgress}. */
 const PAGES_PER_STEP = 1024;
@@ -45,7 +45,7 @@ export async function backupDatabase(path: string, file: string, onProgress: OnP
 }
 
 /** Result of a restore. */
-export interface Restored {
+interface Restored {
 	/** Sequence number of the newest update. */
 	readonly newest: bigint;
 	/** New path of the replaced database; undefined when there was none. */

@@ -266,7 +266,7 @@ export function lockDatabase(path: string, timeout: number = LOCK_TIMEOUT): Disp
 }
 
 /** A file of the database is no longer at its path, so the next start may not find what is written. */
-export class MovedError extends Error {
+class MovedError extends Error {
 	readonly errcode = SQLITE_READONLY_DBMOVED;
 }
 

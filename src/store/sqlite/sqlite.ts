@@ -239,7 +239,7 @@ function storeOf(
  * Returns what the pruner removes. The reader thread searches, and the writer thread removes between appends, so that a
  * search through many conversations delays no append.
  */
-export function pruningOf(
+function pruningOf(
 	{ calls: writer }: WorkerThread<WriterCalls>,
 	{ calls: reader }: WorkerThread<ReaderCalls>,
 	readOfView: WaitForViews,
