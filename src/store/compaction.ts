@@ -31,7 +31,7 @@ interface StoredText extends RecordColumn {
 }
 
 /** The next texts of the log, in their order. */
-interface NextTexts {
+export interface NextTexts {
 	readonly texts: readonly StoredText[];
 	/** Sequence of the newest event. */
 	readonly newest: bigint;
