@@ -1,4 +1,4 @@
-import type { Session } from "./session.ts";
+import { insertNew, type Session } from "./session.ts";
 import { bigint, blob, nullable, type Row, text } from "./values.ts";
 
 /** An access key as the store keeps it. Times are microseconds since the Unix epoch. */
@@ -74,14 +74,8 @@ export async function listAccessKeys({ all, dialect: { schema } }: Session): Pro
 	return (await all(`SELECT * FROM ${schema}access_keys ORDER BY name`)).map(accessKeyFrom);
 }
 
-export async function createAccessKey({ all, dialect: { schema } }: Session, key: AccessKeyRow): Promise<boolean> {
-	const columns = Object.entries(accessKeyColumns(key));
-	const created = await all(
-		`INSERT INTO ${schema}access_keys (${columns.map(([name]) => name).join()})
-		VALUES (${columns.map(() => "?").join()}) ON CONFLICT DO NOTHING RETURNING name`,
-		...columns.map(([, value]) => value ?? null),
-	);
-	return created.length === 1;
+export async function createAccessKey(session: Session, key: AccessKeyRow): Promise<boolean> {
+	return await insertNew(session, "access_keys", accessKeyColumns(key));
 }
 
 export async function revokeAccessKey(

@@ -1,6 +1,5 @@
 import type { LogTable } from "./sequence-log.ts";
-import type { Session } from "./session.ts";
-import { tableOf } from "./tables.ts";
+import { insertNew, type Session } from "./session.ts";
 import { bigint, blob, nullable, type Row, text } from "./values.ts";
 
 /** A budget. Times are microseconds since the Unix epoch. */
@@ -74,14 +73,7 @@ export const budgetReads = {
 export const budgetWrites = {
 	/** Stores a budget, unless its owner has one of this name. Returns whether it was stored. */
 	async createBudget(session: Session, budget: BudgetRow): Promise<boolean> {
-		const row = session.stored(tableOf(session.dialect.engine, "budgets"), budgetColumns(budget));
-		const names = Object.keys(row);
-		const created = await session.all(
-			`INSERT INTO ${session.dialect.schema}budgets (${names.join()}) VALUES (${names.map(() => "?").join()})
-			ON CONFLICT DO NOTHING RETURNING id`,
-			...Object.values(row).map((value) => value ?? null),
-		);
-		return created.length > 0;
+		return await insertNew(session, "budgets", budgetColumns(budget));
 	},
 	async changeBudget(
 		{ all, dialect }: Session,

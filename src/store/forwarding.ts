@@ -1,6 +1,6 @@
 import { idDigest } from "./erasure.ts";
 import { type GapOf, gapFrom } from "./gaps.ts";
-import type { Columns, Session, Value } from "./session.ts";
+import { type Columns, insertNew, type Session, type Value } from "./session.ts";
 import { type Table, tableOf } from "./tables.ts";
 import { bigint, blob, integer, nullable, type Row, text } from "./values.ts";
 
@@ -211,14 +211,7 @@ export interface DeliveryQuery {
 export const forwardingWrites = {
 	/** Stores an endpoint at the newest update, unless its owner has one of this name. Returns whether it was stored. */
 	async createEndpoint(session: Session, endpoint: EndpointRow): Promise<boolean> {
-		const row = session.stored(endpointsOf(session), endpointColumns(endpoint));
-		const names = Object.keys(row);
-		const created = await session.all(
-			`INSERT INTO ${session.dialect.schema}endpoints (${names.join()}) VALUES (${names.map(() => "?").join()})
-			ON CONFLICT DO NOTHING RETURNING id`,
-			...Object.values(row).map((value) => value ?? null),
-		);
-		return created.length > 0;
+		return await insertNew(session, "endpoints", endpointColumns(endpoint));
 	},
 	/** Changes settings, the state or the position of an endpoint. Processes that deliver to it begin again. */
 	async changeEndpoint(session: Session, { id, ...changes }: EndpointChange): Promise<void> {
@@ -295,12 +288,8 @@ export const forwardingWrites = {
 	},
 	/** Puts what has no update into the queues of endpoints, once for each id. Returns whether it was the first time. */
 	async addNotice(session: Session, { id, conversationId, deliveries, at }: NewNotice): Promise<boolean> {
-		const added = await session.all(
-			`INSERT INTO ${session.dialect.schema}notices (id, conversation_id, noticed_at) VALUES (?, ?, ?)
-			ON CONFLICT DO NOTHING RETURNING id`,
-			...[id, conversationId, at],
-		);
-		if (added.length === 0) return false;
+		const notice = { id, conversation_id: conversationId, noticed_at: at };
+		if (!(await insertNew(session, "notices", notice))) return false;
 		// In one order, as for all who lock several endpoints.
 		for (const { endpoint, delivery } of deliveries.toSorted((a, b) => (a.endpoint < b.endpoint ? -1 : 1)))
 			await enqueue(session, endpoint, { deliveries: [delivery], at });

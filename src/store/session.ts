@@ -1,6 +1,6 @@
 import type { Condition, ListOrder } from "./condition.ts";
 import type { LogTable, NewestSequences } from "./sequence-log.ts";
-import type { Engine, Table, TableName } from "./tables.ts";
+import { type Engine, type Table, type TableName, tableOf } from "./tables.ts";
 import type { DocumentQuery, FoundDocument, IndexStep } from "./text-index.ts";
 import type { Row, StoredRecord, Unreadable } from "./values.ts";
 
@@ -314,3 +314,19 @@ export function callsOf<Operations extends Readonly<Record<string, Operation>>>(
 }
 
 type Operation = (session: Session, argument: never) => Promise<unknown>;
+
+/** Inserts a row, unless there is one with the same key or the same unique values. Returns whether it was inserted. */
+export async function insertNew(
+	{ all, stored, dialect: { engine, schema } }: Session,
+	name: TableName,
+	row: Columns,
+): Promise<boolean> {
+	const columns = Object.entries(stored(tableOf(engine, name), row));
+	const names = columns.map(([column]) => column);
+	const inserted = await all(
+		`INSERT INTO ${schema}${name} (${names.join()}) VALUES (${names.map(() => "?").join()})
+		ON CONFLICT DO NOTHING RETURNING ${names[0]}`,
+		...columns.map(([, value]) => value ?? null),
+	);
+	return inserted.length > 0;
+}
