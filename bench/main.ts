@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import type { Benchmark } from "./benchmark.ts";
 import { citusIngest } from "./benchmarks/citus.ts";
+import { citusReads } from "./benchmarks/citus-reads.ts";
 import { consolePages, openConsoles } from "./benchmarks/console.ts";
 import { eventGrowth, events, fullState } from "./benchmarks/events.ts";
 import { forwarding } from "./benchmarks/forwarding.ts";
@@ -53,6 +54,7 @@ const BENCHMARKS: readonly Benchmark[] = [
 	usageReports,
 	postgresUsage,
 	citusIngest,
+	citusReads,
 	search,
 	space,
 ];

@@ -17,7 +17,7 @@ const CONVERSATIONS = 1_000;
 /** Numbers of workers. */
 const WORKERS = [1, 2, 4];
 /** As on servers in production: see `DatabaseServer`. */
-const DURABLE = { fsync: "on", shared_buffers: "256MB", max_wal_size: "4GB", checkpoint_timeout: "15min" };
+export const DURABLE = { fsync: "on", shared_buffers: "256MB", max_wal_size: "4GB", checkpoint_timeout: "15min" };
 
 /** Ingest into Citus with some numbers of workers, beside one PostgreSQL server. All processes share the processors. */
 export const citusIngest: Benchmark = {
@@ -70,12 +70,16 @@ async function plain(parent: string, measure: Measure): Promise<void> {
 
 async function spread(parent: string, workers: number, measure: Measure): Promise<void> {
 	await using folder = await DiskFolder.create(parent);
-	await using cluster = await Cluster.start(folder.path, workers, DURABLE);
+	await using cluster = await startCitus(folder.path, workers);
 	const url = cluster.coordinator.url("?sslmode=disable");
 	await (await openStore(url, { distribute: true })).close();
 	const nodes = new Map([["coordinator", cluster.coordinator.pid]]);
 	for (const [n, { pid }] of cluster.workers.entries()) nodes.set(`worker ${n + 1}`, pid);
 	await measure(`${workers} worker${workers === 1 ? "" : "s"}`, url, nodes);
+}
+
+export function startCitus(folder: string, workers: number): Promise<Cluster> {
+	return Cluster.start(folder, workers, DURABLE);
 }
 
 /** Returns the processor time that the processes of each server have used, in seconds. */

@@ -1,6 +1,7 @@
 import { DatabaseSync } from "node:sqlite";
 import { fileURLToPath } from "node:url";
 import { postgresSession } from "../../src/store/postgres/session.ts";
+import { SettledTransactions } from "../../src/store/postgres/settled.ts";
 import type { Query } from "../../src/store/postgres/transaction.ts";
 import { sqliteSession } from "../../src/store/sqlite/session.ts";
 import { Statements } from "../../src/store/sqlite/statements.ts";
@@ -155,6 +156,8 @@ export const postgresUsage: Benchmark = {
 						return asked.map(() => []);
 					},
 					isDistributed: async () => false,
+					known: new SettledTransactions(),
+					hasSnapshot: true,
 				};
 				// Without rows there is no report.
 				await reportUsage(postgresSession(recording), query).catch(() => undefined);

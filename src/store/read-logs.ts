@@ -34,13 +34,13 @@ export async function readRange(
 	const ofSome = tests.length > 1;
 	const where = tests.map(([test]) => test).join(" AND ");
 	const through = ofSome ? `(SELECT max(through) FROM ${schema}pruned WHERE ${where})` : "r.pruned_through";
+	await session.settled(conversationId);
 	const [row] = await all(
 		`SELECT ${entries[log].used} AS newest, r.last_removal, ${through} AS through
 		FROM ${schema}${removals} r WHERE r.log = ?`,
 		...(ofSome ? tests.map(([, value]) => value) : []),
 		log,
 	);
-	await session.settled();
 	return {
 		newest: bigint(row?.newest),
 		prunedThrough: nullable(bigint, row?.through) ?? 0n,
@@ -149,7 +149,7 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
 		WHERE ${tests.map(([test]) => test).join(" AND ")} ORDER BY ${sequence} LIMIT ?
 	`;
 	const isLimited = withRecords && maxBytes !== undefined;
-	const settled = await session.settled();
+	const settled = await session.settled(conversationId);
 	const cut = isLimited ? `${withSizes(page)} WHERE total <= ? OR number = 1` : page;
 	using records = session.records();
 	const [rows, erasures] = await Promise.all([
@@ -253,7 +253,7 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 		SELECT ${log.conversationId} AS conversation_id, ${sequence} AS sequence, ${log.size} AS size FROM ${from}
 		WHERE ${where.text} ORDER BY ${sequence} ${newestFirst ? "DESC" : "ASC"} LIMIT ?
 	`;
-	const settled = await session.settled();
+	const settled = await session.settled(conversationId);
 	const cut = maxBytes === undefined ? page : `${withSizes(page, order)} WHERE total <= ? OR number = 1`;
 	const rows = await all(
 		`SELECT p.conversation_id, a.owner, ${EVENT_COLUMNS} ${contents.columns}

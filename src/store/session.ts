@@ -269,9 +269,11 @@ export interface Session extends Terms {
 	readonly isSpread: () => Promise<boolean>;
 	/**
 	 * Returns the sequences up to which later statements read all entries of both logs. Undefined if the order of sequences is
-	 * the order in which entries become visible.
+	 * the order in which entries become visible; else later statements also see what this transaction sees as committed.
+	 *
+	 * @param conversationId the only conversation that is read; left out for all
 	 */
-	readonly settled: () => Promise<NewestSequences | undefined>;
+	readonly settled: (conversationId?: string) => Promise<NewestSequences | undefined>;
 	/** Does the same. Returns the newest sequences in place of undefined. */
 	readonly newestEntries: () => Promise<NewestSequences>;
 	/** Changes the titles by which lists filter. */

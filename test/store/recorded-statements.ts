@@ -1,3 +1,4 @@
+import { SettledTransactions } from "../../src/store/postgres/settled.ts";
 import type { Query } from "../../src/store/postgres/transaction.ts";
 import { Statements } from "../../src/store/sqlite/statements.ts";
 
@@ -14,6 +15,8 @@ export class RecordedStatements extends Statements {
 /** Keeps queries for PostgreSQL, and answers them with no rows. */
 export class RecordedQueries {
 	readonly queries: Query[] = [];
+	readonly known = new SettledTransactions();
+	readonly hasSnapshot = true;
 
 	async query(...asked: readonly Query[]) {
 		this.queries.push(...asked);

@@ -284,7 +284,7 @@ class GroupCommitter {
 				});
 			} catch (error) {
 				if (!(error instanceof CommitUnknown)) throw error;
-				preceding = await this.#findOutcome(error);
+				preceding = await this.#findOutcome(error, requests.map(conversationOf));
 				// The group was not committed, and no longer can be.
 				if (preceding === undefined) continue;
 			}
@@ -295,12 +295,12 @@ class GroupCommitter {
 	/**
 	 * Finds out whether a group was committed whose commit was not confirmed. Writing the writer's row waits for the end of
 	 * the transaction that wrote the row before. If the group's transaction has not written the row by then, it will fail
-	 * when it does.
+	 * when it does. With Citus, a committed group must be on the workers too.
 	 *
 	 * @returns the newest sequences before the group; undefined when it was not committed
 	 * @throws `unknown` when the database does not respond in time
 	 */
-	async #findOutcome(unknown: CommitUnknown): Promise<NewestSequences | undefined> {
+	async #findOutcome(unknown: CommitUnknown, ids: readonly string[]): Promise<NewestSequences | undefined> {
 		const [id, group] = [this.#id, this.#group];
 		for (const until = performance.now() + OUTCOME_TIMEOUT; ; ) {
 			try {
@@ -308,7 +308,9 @@ class GroupCommitter {
 					transaction.commit(touchWriter(id), endGroup(id, group)),
 				);
 				const row = rows?.[0];
-				return row?.last_group === group ? precedingOf(row) : undefined;
+				if (row?.last_group !== group) return undefined;
+				await this.#connections.settle(ids);
+				return precedingOf(row);
 			} catch {
 				if (performance.now() > until) throw unknown;
 				await delay(OUTCOME_RETRY_DELAY);

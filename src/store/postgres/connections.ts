@@ -5,7 +5,15 @@ import type { PostgresSettings } from "../database.ts";
 import { isDistributed } from "./distribute.ts";
 import { CommitUnknown, DatabaseError, databaseError } from "./failures.ts";
 import { type Lease, lend, Primary, requireWrites } from "./primary.ts";
-import { ClientTransaction, type Query, type Session, type Transaction } from "./transaction.ts";
+import { committed, ownName, SettledTransactions, settle, Unsettled } from "./settled.ts";
+import {
+	ClientTransaction,
+	lockCommit,
+	type Query,
+	type Session,
+	type Spread,
+	type Transaction,
+} from "./transaction.ts";
 
 /**
  * `idle_in_transaction_session_timeout` of transactions, in milliseconds. Without it, a replica whose machine failed would
@@ -14,6 +22,8 @@ import { ClientTransaction, type Query, type Session, type Transaction } from ".
 const IDLE_IN_TRANSACTION_TIMEOUT = 15_000;
 /** Statement timeout in milliseconds for connections without a limit: 12 days. */
 const NO_TIMEOUT = 2 ** 30;
+/** Maximum number of times that a read settles what it saw. */
+const MAX_SETTLED = 10;
 
 /**
  * Makes transactions that write find rows by an index. The planner prefers a sequential scan for a table that it takes for
@@ -53,11 +63,18 @@ export interface Connections extends AsyncDisposable {
 	readonly notifies: boolean;
 	/**
 	 * Runs `work` in a read-only transaction, whose statements all see the database as it was at the first one. Retries it as
-	 * {@link transaction} does.
+	 * {@link transaction} does, and with Citus when it saw what was not settled: see {@link settle}.
 	 *
 	 * @throws {DatabaseError} or the error that `work` throws
 	 */
 	read<T>(work: (session: Session) => Promise<T>): Promise<T>;
+	/**
+	 * Lets all servers of Citus commit what the coordinator has committed.
+	 *
+	 * @param conversationIds lets only those servers that have rows of these; left out for all
+	 * @throws {DatabaseError} `unavailable` when one of them cannot be reached
+	 */
+	settle(conversationIds?: readonly string[]): Promise<void>;
 	/**
 	 * Runs `work` in a transaction, and commits unless `work` has done so. Retries once when the connection broke before
 	 * COMMIT was sent, or after a serialization failure or a deadlock (SQLSTATE 40001, 40P01).
@@ -114,29 +131,57 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 
 	/** Undefined until it is asked for, after the migration. */
 	let distributed: boolean | undefined;
-
-	function begin(lease: Lease, begin: string): ClientTransaction {
-		return new ClientTransaction(lease, begin, keepsSession, async (session) => {
+	const spread: Spread = {
+		async isDistributed(session) {
 			distributed ??= await isDistributed(session);
 			return distributed;
+		},
+		get isKnownDistributed() {
+			return distributed === true;
+		},
+		lastQueries: [ownName, lockCommit],
+		known: new SettledTransactions(),
+	};
+
+	function begin(lease: Lease, begin: string, hasSnapshot: boolean): ClientTransaction {
+		return new ClientTransaction(lease, begin, keepsSession, spread, hasSnapshot);
+	}
+
+	async function read<T>(begins: string, hasSnapshot: boolean, work: (session: Session) => Promise<T>): Promise<T> {
+		return await withRetry(async () => {
+			const lease = await primary.lease();
+			const transaction = begin(lease, `${begins}; ${limited}`, hasSnapshot);
+			return run(lease, transaction, () => work(transaction));
 		});
 	}
 
+	const settleNow = (conversationIds?: readonly string[]) =>
+		read(`${BEGIN} READ ONLY`, false, async (session) => {
+			if (!(await session.isDistributed())) return;
+			const [rows = []] = await session.query(committed);
+			await settle(session, rows, conversationIds);
+		});
+
 	return {
 		notifies: settings.notify,
-		read: (work) =>
-			withRetry(async () => {
-				const lease = await primary.lease();
-				const transaction = begin(lease, `${BEGIN_SNAPSHOT}; ${limited}`);
-				return run(lease, transaction, () => work(transaction));
-			}),
+		settle: settleNow,
+		async read(work) {
+			for (let n = 0; ; n++)
+				try {
+					return await read(BEGIN_SNAPSHOT, true, work);
+				} catch (error) {
+					// Other replicas may have committed since then.
+					if (!(error instanceof Unsettled) || n === MAX_SETTLED) throw error;
+					await settleNow(error.conversationIds);
+				}
+		},
 		transaction: (work, { unlimited = false, snapshot = false } = {}) =>
 			withRetry(async () => {
 				const lease = unlimited ? await leaseOutsideOfPool() : await primary.lease();
 				const local = unlimited
 					? `${WITH_WARNINGS}; ${withoutTimeouts("transaction")}`
 					: `${limited}; ${WITH_WARNINGS}; ${PREFER_INDEXES}`;
-				const transaction = begin(lease, `${snapshot ? BEGIN_SNAPSHOT : BEGIN}; ${local}`);
+				const transaction = begin(lease, `${snapshot ? BEGIN_SNAPSHOT : BEGIN}; ${local}`, snapshot);
 				return run(lease, transaction, async () => {
 					const result = await work(transaction);
 					await transaction.finish();

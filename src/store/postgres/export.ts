@@ -25,6 +25,8 @@ export async function openPostgresSource(settings: PostgresSettings, log: Thread
 		if (version === 0) throw new Error(`the database ${settings.database} has no tables of this service`);
 		if (version < MIGRATIONS.length) throw new Error("an earlier release wrote the database; run migrate");
 		await connections.read(requireFinished);
+		// What was committed before is on all servers then.
+		await connections.settle();
 		const held = await holdTransaction(connections, { snapshot: true });
 		return { ...sourceOf(postgresSession(held.session)), [Symbol.asyncDispose]: () => close(connections, held) };
 	});

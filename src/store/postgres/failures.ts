@@ -89,13 +89,26 @@ export function databaseError(error: unknown): ServiceError {
 	const { code, message, constraint, severity } = error;
 	const detail = WITH_VALUES.test(code) ? (constraint === undefined ? "" : `constraint ${constraint} `) : `${message} `;
 	const cause = new Error(`${detail}(SQLSTATE ${code})`);
-	if (BROKEN.test(code) && severity === "ERROR")
+	if ((BROKEN.test(code) && severity === "ERROR") || isWorkerLost(error))
 		return new DatabaseError("unavailable", "a part of the database cannot be reached", cause, code, true);
 	const [, shown] = MESSAGES.find(([pattern]) => pattern.test(code)) ?? [];
 	return shown === undefined
 		? new DatabaseError("internal", "the store failed while processing this request", cause, code)
 		: new DatabaseError("unavailable", shown, cause, code);
 }
+
+/**
+ * Returns whether Citus reports with the SQLSTATE of internal errors that a worker was lost: with the message of libpq while it
+ * waited for a result, with its own before it commits.
+ */
+function isWorkerLost({ code, message, where }: pg.DatabaseError): boolean {
+	if (code !== "XX000") return false;
+	return LOST_BY_CITUS.test(message) || (COMMAND_OF_CITUS.test(where ?? "") && LOST_BY_LIBPQ.test(message));
+}
+
+const LOST_BY_CITUS = /^(?:failure on connection marked as essential|failed to prepare transaction)/;
+const COMMAND_OF_CITUS = /^while executing command on /m;
+const LOST_BY_LIBPQ = /^(?:$|server closed the connection|could not (?:receive|send) |no connection|SSL )/;
 
 /** Converts an error of an operation to the one that a caller of the store gets. */
 export function serviceError(error: unknown): ServiceError {

@@ -6,7 +6,8 @@ import { ACTIVITY_COLUMNS, activityFrom, ownershipFrom, recordFrom } from "../ro
 import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
 import { decoded, encodeKey, encodeText, STATE_COLUMNS, stateOf } from "./rows.ts";
 import { postgresSession } from "./session.ts";
-import { lockConversations, type Query, type Session } from "./transaction.ts";
+import { lockSettled } from "./settled.ts";
+import type { Query, Session } from "./transaction.ts";
 
 /** Locks the conversations of a group, and reads what its plan needs. */
 export async function readKnown(
@@ -15,9 +16,10 @@ export async function readKnown(
 ): Promise<ReadonlyMap<string, KnownConversation>> {
 	const keyed = [...events, ...named].map((event) => ({ ...event, key: encodeKey(event.eventId) }));
 	const isDistributed = await session.isDistributed();
-	const [, heads = [], activities = [], usages = [], erasures = [], gaps = [], stored = [], ofEvents = []] =
-		await session.query(
-			lockConversations(conversationIds),
+	const [heads = [], activities = [], usages = [], erasures = [], gaps = [], stored = [], ofEvents = []] =
+		await lockSettled(
+			session,
+			conversationIds,
 			...knownQueries(conversationIds, [...versions], isDistributed),
 			gapsQuery(conversationIds),
 			...(keyed.length === 0 ? [] : [knownEventsQuery(keyed, isDistributed)]),

@@ -1,9 +1,10 @@
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import { Announcer, type LogListener, type LogTable, type NewestSequences } from "../sequence-log.ts";
-import { bigint } from "../values.ts";
+import { bigint, type Row } from "../values.ts";
 import { CHANNEL, type Connections } from "./connections.ts";
-import { awaitAppends, type Query, type Session, type Transaction } from "./transaction.ts";
+import { committed, settle } from "./settled.ts";
+import { awaitCommit, type Query, type Session, type Transaction } from "./transaction.ts";
 
 /** Returns the query that notifies other processes, if they are to be notified. */
 export function notifyQueries(notifies: boolean, payload: string): Query[] {
@@ -11,16 +12,21 @@ export function notifyQueries(notifies: boolean, payload: string): Query[] {
 }
 
 /**
- * Returns the sequences up to which later statements of the transaction read all entries of the logs. Undefined without
- * Citus: there the order of sequences is the order in which entries become visible. With Citus, statements read each server
- * at another moment.
+ * Returns the sequences up to which later statements read all entries of the logs. Undefined without Citus: there the order of
+ * sequences is the order in which entries become visible. With Citus, statements read each server at another moment. What the
+ * transaction has seen on the coordinator until then, later statements see on the workers.
+ *
+ * @param conversationIds those that are read; left out for all
  */
-export async function settledSequences(session: Session): Promise<NewestSequences | undefined> {
+export async function settledSequences(
+	session: Session,
+	conversationIds?: readonly string[],
+): Promise<Positions | undefined> {
 	if (!(await session.isDistributed())) return undefined;
-	// In this order: the appends for which it waits have sequences up to these, or later ones.
-	const positions = await readPositions(session);
-	await session.query(awaitAppends);
-	return positions;
+	// In this order: the commits for which it waits have sequences up to these, or later ones.
+	const [[row] = [], , rows = []] = await session.query(POSITIONS, awaitCommit, committed);
+	await settle(session, rows, conversationIds);
+	return positionsFrom(row);
 }
 
 /** The newest sequences of both logs, and how often stored entries were given other owners or erased. */
@@ -28,11 +34,17 @@ export interface Positions extends NewestSequences {
 	readonly rewrites: bigint;
 }
 
+const POSITIONS: Query = {
+	name: "positions",
+	text: "SELECT newest_update, newest_event, rewrites FROM conversation_updates.positions",
+};
+
 export async function readPositions(session: Session): Promise<Positions> {
-	const [[row] = []] = await session.query({
-		name: "positions",
-		text: "SELECT newest_update, newest_event, rewrites FROM conversation_updates.positions",
-	});
+	const [[row] = []] = await session.query(POSITIONS);
+	return positionsFrom(row);
+}
+
+function positionsFrom(row: Row | undefined): Positions {
 	return {
 		updates: bigint(row?.newest_update),
 		events: bigint(row?.newest_event),

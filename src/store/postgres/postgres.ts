@@ -85,13 +85,7 @@ function storeOf(
 		log.error({ err: serviceError(error), operation: "follow", count: 1 }, "the store failed"),
 	);
 	const announcer = new EntryAnnouncer(connections, log, () =>
-		run(() =>
-			connections.read(async (session) => {
-				const positions = await readPositions(session);
-				await settledSequences(session);
-				return positions;
-			}),
-		),
+		run(() => connections.read(async (session) => (await settledSequences(session)) ?? (await readPositions(session)))),
 	);
 	const appender = new Appender(connections, log, (newest) => announcer.announce(newest), observer);
 	for (const log of ["updates", "events"] as const) announcer.subscribe(log, () => follower.schedule());

@@ -7,6 +7,7 @@ import { bigint, type Row, text } from "../values.ts";
 import { ANY_OF, POSTGRES } from "./dialect.ts";
 import { readPositions, settledSequences } from "./log.ts";
 import { encodeText, isConversationId, RecordReader } from "./rows.ts";
+import { lockSettled } from "./settled.ts";
 import {
 	Bytes,
 	eventTimesQueries,
@@ -23,7 +24,7 @@ import {
 	storedRow,
 } from "./sql.ts";
 import { findDocuments, removeWords, writeWords } from "./text-index.ts";
-import { lockConversations, lockLogs, type Query, type Session } from "./transaction.ts";
+import type { Query, Session } from "./transaction.ts";
 
 const SCHEMA = SCHEMAS.postgres;
 
@@ -125,7 +126,6 @@ export function postgresSession(transaction: Session): AnySession {
 			return gone.map(({ sequence }) => bigint(sequence));
 		},
 		async takeSequence() {
-			if (await transaction.isDistributed()) await run(lockLogs);
 			const [row] = await run({
 				text: `UPDATE ${SCHEMA}positions SET newest_update = newest_update + 1 RETURNING newest_update`,
 			});
@@ -152,7 +152,7 @@ export function postgresSession(transaction: Session): AnySession {
 			await run(removeRows(table, json(rows), { name: "_zero", condition }));
 		},
 		async lock(conversationIds) {
-			if (conversationIds.length > 0) await run(lockConversations(conversationIds));
+			if (conversationIds.length > 0) await lockSettled(transaction, conversationIds);
 		},
 		async lockTable(table) {
 			await run({ text: `LOCK TABLE ${SCHEMA}${table} IN SHARE ROW EXCLUSIVE MODE` });
@@ -181,7 +181,8 @@ export function postgresSession(transaction: Session): AnySession {
 			read: (row) => row,
 		},
 		isSpread: () => transaction.isDistributed(),
-		settled: () => settledSequences(transaction),
+		settled: (conversationId) =>
+			settledSequences(transaction, isConversationId(conversationId ?? "") ? [conversationId ?? ""] : undefined),
 		newestEntries: async () => (await settledSequences(transaction)) ?? (await readPositions(transaction)),
 		async writeTitles(titles) {
 			const changed = titles.flatMap(({ key, before, after }) => {

@@ -16,8 +16,9 @@ import {
 import { bigint, bindable, integer, type Row, text } from "../values.ts";
 import { POSTGRES } from "./dialect.ts";
 import { isConversationId } from "./rows.ts";
+import { lockSettled } from "./settled.ts";
 import { insertValues, json, orReplace, Sql } from "./sql.ts";
-import { lockConversations, type Query, type Session } from "./transaction.ts";
+import type { Query, Session } from "./transaction.ts";
 
 /** Returns the queries of a claim: see `TextIndex.claim`. The last one returns the progress if the claim succeeds. */
 export function claimQueries(holder: string): Query[] {
@@ -84,7 +85,7 @@ async function writeSpread(
 	const titled = titles.map(({ conversationId }) => conversationId);
 	const [rows = []] = await session.query(found);
 	const ids = new Set([...rows.map(({ conversation_id }) => text(conversation_id)), ...titled]);
-	const [, present = [], heads = []] = await session.query(lockConversations(ids), found, {
+	const [present = [], heads = []] = await lockSettled(session, ids, found, {
 		text: "SELECT conversation_id FROM conversation_updates.heads WHERE conversation_id = ANY ($1::uuid[])",
 		values: [titled],
 	});

@@ -1,6 +1,6 @@
 import type pg from "pg";
 import type { ServiceError } from "../../errors.ts";
-import type { Row } from "../values.ts";
+import { type Row, text } from "../values.ts";
 import { CommitUnknown, commitError, DatabaseError, databaseError } from "./failures.ts";
 import type { Lease } from "./primary.ts";
 
@@ -27,6 +27,27 @@ export interface Session {
 	query(...queries: readonly Query[]): Promise<Row[][]>;
 	/** Returns whether the tables of the service are spread over the servers of Citus. */
 	isDistributed(): Promise<boolean>;
+	readonly known: KnownTransactions;
+	/** Whether all statements see the database as it was at the first one. */
+	readonly hasSnapshot: boolean;
+}
+
+/** Transactions of Citus of which this process knows that all servers have committed them, by their names. */
+export interface KnownTransactions {
+	add(name: string): void;
+	/** Returns the names in rows that are not known. */
+	unknown(rows: readonly Row[]): string[];
+}
+
+/** What the transactions of a process know of Citus. */
+export interface Spread {
+	/** Returns whether the tables are spread over servers. */
+	isDistributed(session: Session): Promise<boolean>;
+	/** Whether they are, as far as it was asked for. */
+	readonly isKnownDistributed: boolean;
+	/** The last queries of a transaction on such tables. The column `name` names the transaction. */
+	readonly lastQueries: readonly Query[];
+	readonly known: KnownTransactions;
 }
 
 /** A transaction that writes. */
@@ -51,7 +72,8 @@ export class ClientTransaction implements Transaction {
 	readonly #client: pg.ClientBase;
 	readonly #begin: string;
 	readonly #prepares: boolean;
-	readonly #isDistributed: (session: Session) => Promise<boolean>;
+	readonly #spread: Spread;
+	readonly hasSnapshot: boolean;
 	#state: "unbegun" | "open" | "over" = "unbegun";
 	/** The failure after which the transaction can only be rolled back. */
 	#failure: ServiceError | undefined;
@@ -59,18 +81,22 @@ export class ClientTransaction implements Transaction {
 	/**
 	 * @param begin statements that begin the transaction
 	 * @param prepares whether the session stays the same, so that named statements can be kept prepared
-	 * @param distributed finds out whether the tables are spread
 	 */
-	constructor(lease: Lease, begin: string, prepares: boolean, distributed: (session: Session) => Promise<boolean>) {
+	constructor(lease: Lease, begin: string, prepares: boolean, spread: Spread, hasSnapshot: boolean) {
 		this.#lease = lease;
 		this.#client = lease.client;
 		this.#begin = begin;
 		this.#prepares = prepares;
-		this.#isDistributed = distributed;
+		this.#spread = spread;
+		this.hasSnapshot = hasSnapshot;
 	}
 
 	isDistributed(): Promise<boolean> {
-		return this.#isDistributed(this);
+		return this.#spread.isDistributed(this);
+	}
+
+	get known(): KnownTransactions {
+		return this.#spread.known;
 	}
 
 	async query(...queries: readonly Query[]): Promise<Row[][]> {
@@ -89,7 +115,9 @@ export class ClientTransaction implements Transaction {
 		const onNotice = ({ code, message }: { code?: string | undefined; message?: string | undefined }) => {
 			if (code === WARNING) warning = new Error(message);
 		};
-		const { begin, results } = this.#send(queries);
+		const { begin, results } = this.#send(
+			this.#spread.isKnownDistributed ? [...queries, ...this.#spread.lastQueries] : queries,
+		);
 		this.#client.on("notice", onNotice);
 		this.#state = "over";
 		const [begun, committed, ...settled] = await Promise.allSettled([begin, this.#client.query("COMMIT"), ...results]);
@@ -100,8 +128,11 @@ export class ClientTransaction implements Transaction {
 		if (committed.value.command !== "COMMIT")
 			throw this.#failure ?? databaseError(failed?.reason ?? new Error("the transaction was rolled back"));
 		if (failed !== undefined) throw new CommitUnknown(databaseError(failed.reason));
+		// With Citus also when a worker has not committed.
 		if (warning !== undefined) throw new CommitUnknown(warning);
-		return settled.map(rowsOf);
+		const rows = settled.map(rowsOf);
+		for (const { name } of rows.slice(queries.length).flat()) if (name !== undefined) this.known.add(text(name));
+		return rows.slice(0, queries.length);
 	}
 
 	/** Commits, unless the transaction has ended or has not begun. */
@@ -152,14 +183,15 @@ function rolledBack(reason: unknown): DatabaseError | undefined {
  * other programs; the second key identifies what is locked.
  *
  * A transaction takes the locks of all its conversations together, in the order of their keys, before it changes anything.
- * It locks the row of `positions` or `removals` last. So these transactions cannot deadlock.
+ * It locks the row of `positions` or `removals` last, and after that only {@link lockCommit}. So these transactions cannot
+ * deadlock.
  */
 
 const SCHEMA_LOCK = 0x63757731;
 const CONVERSATION_LOCK = 0x63757732;
 const HISTORY_LOCK = 0x63757733;
 const TITLES_LOCK = 0x63757734;
-const LOGS_LOCK = 0x63757735;
+const COMMIT_LOCK = 0x63757735;
 
 /** Waits for other processes that migrate the schema. */
 export const lockSchema: Query = { text: `SELECT pg_advisory_xact_lock(${SCHEMA_LOCK}, 0)` };
@@ -171,20 +203,21 @@ export const tryLockHistory: Query = { text: `SELECT pg_try_advisory_xact_lock($
 export const tryLockTitles: Query = { text: `SELECT pg_try_advisory_xact_lock(${TITLES_LOCK}, 0) AS taken` };
 
 /**
- * Keeps other transactions from appending to the logs. With Citus, a transaction takes it before it takes its sequences. A
- * commit is visible on the coordinator before it is on the workers, and the lock is held until it is on all of them.
+ * Lets commits follow one another. With Citus, it is the last statement of a transaction: a commit is visible on the
+ * coordinator before it is on the workers, and the lock is held until all workers have answered.
  */
-export const lockLogs: Query = { text: `SELECT pg_advisory_xact_lock(${LOGS_LOCK}, 0)` };
+export const lockCommit: Query = { name: "lock_commit", text: `SELECT pg_advisory_xact_lock(${COMMIT_LOCK}, 0)` };
 
-/** Waits for the transaction that has {@link lockLogs}, and holds nothing up. */
-export const awaitAppends: Query = {
-	text: `SELECT pg_advisory_lock_shared(${LOGS_LOCK}, 0), pg_advisory_unlock_shared(${LOGS_LOCK}, 0)`,
+/** Waits for the transaction that has {@link lockCommit}, and holds nothing up. */
+export const awaitCommit: Query = {
+	name: "await_commit",
+	text: `SELECT pg_advisory_lock_shared(${COMMIT_LOCK}, 0), pg_advisory_unlock_shared(${COMMIT_LOCK}, 0)`,
 };
 
 /**
  * Returns the query that waits for other transactions that append to some conversations or prune them, and locks these
  * conversations. Two conversations may have the same lock by chance. Only a later statement sees what the other
- * transactions changed.
+ * transactions changed; with Citus see `lockSettled`.
  *
  * @param conversationIds UUIDs
  */

@@ -27,7 +27,7 @@ import {
 	sizeOfEvent,
 	storedRow,
 } from "./sql.ts";
-import { lockLogs, type Query, type Transaction } from "./transaction.ts";
+import type { Query, Transaction } from "./transaction.ts";
 
 /**
  * Numbers above this one are provisional: the final number is the newest one before the group plus the difference to this
@@ -281,7 +281,7 @@ export async function commitSpread(
 	{ id, group: number, notifies }: GroupWriter,
 ): Promise<NewestSequences> {
 	const { updates, events, heads } = await entryRows(group);
-	const taken = await transaction.query(...sideQueries(group), lockLogs, {
+	const taken = await transaction.query(...sideQueries(group), {
 		name: "take_sequences",
 		text: `
 			UPDATE conversation_updates.positions

@@ -203,7 +203,9 @@ export function ofViews<Query, Result>(
 ): (session: Session, query: ViewQuery<Query>) => Promise<ViewAnswer<Result>> {
 	return async (session, { query, isFollowed }) => {
 		const behind = isFollowed ? undefined : await newestIfBehind(session, views);
-		return behind === undefined ? { result: await read(session, query) } : { behind };
+		if (behind !== undefined) return { behind };
+		await session.settled();
+		return { result: await read(session, query) };
 	};
 }
 

@@ -13,6 +13,10 @@ const SETTINGS = {
 	"citus.node_conninfo": "sslmode=disable",
 	// A worker that comes back commits soon what it had prepared; the default is a minute.
 	"citus.recover_2pc_interval": "1s",
+	// The steps of a rebalancing follow one another without a wait.
+	"citus.background_task_queue_interval": "100ms",
+	// One connection to each worker: more of them cost a login for each statement, and another part of each commit.
+	"citus.max_adaptive_executor_pool_size": "1",
 	// Few shards, because they share one machine.
 	"citus.shard_count": "8",
 };
@@ -20,12 +24,23 @@ const SETTINGS = {
 /** Citus on this machine: a coordinator and workers, each a PostgreSQL server below one folder. */
 export class Cluster implements AsyncDisposable {
 	readonly coordinator: PostgresServer;
-	readonly workers: readonly PostgresServer[];
-	#made = 0;
+	readonly #workers: PostgresServer[];
+	/** Creates and starts a further server. */
+	readonly #startServer: (name: string) => Promise<PostgresServer>;
+	readonly #databases = ["postgres"];
 
-	private constructor(coordinator: PostgresServer, workers: readonly PostgresServer[]) {
+	private constructor(
+		coordinator: PostgresServer,
+		workers: readonly PostgresServer[],
+		startServer: (name: string) => Promise<PostgresServer>,
+	) {
 		this.coordinator = coordinator;
-		this.workers = workers;
+		this.#workers = [...workers];
+		this.#startServer = startServer;
+	}
+
+	get workers(): readonly PostgresServer[] {
+		return this.#workers;
 	}
 
 	/**
@@ -43,25 +58,37 @@ export class Cluster implements AsyncDisposable {
 		const programs = await citusPrograms();
 		mkdirSync(folder, { recursive: true });
 		await using started = new AsyncDisposableStack();
-		const servers: PostgresServer[] = [];
-		for (const name of ["coordinator", ...Array.from({ length: workers }, (_, n) => `worker-${n + 1}`)]) {
-			const server = started.use(await PostgresServer.create(join(folder, name), programs));
+		const startServer = async (name: string) => {
+			const server = await PostgresServer.create(join(folder, name), programs);
 			server.configure({ ...SETTINGS, ...settings });
 			await server.start();
-			servers.push(server);
-		}
-		const [coordinator, ...others] = servers;
-		if (coordinator === undefined) throw new Error("a cluster has a coordinator");
-		const cluster = new Cluster(coordinator, others);
+			return server;
+		};
+		const coordinator = started.use(await startServer("coordinator"));
+		const others: PostgresServer[] = [];
+		for (let n = 1; n <= workers; n++) others.push(started.use(await startServer(`worker-${n}`)));
+		const cluster = new Cluster(coordinator, others, startServer);
 		await cluster.#spread("postgres");
 		started.move();
 		return cluster;
 	}
 
+	/** Adds a worker. It gets shards when they are rebalanced. */
+	async addWorker(): Promise<PostgresServer> {
+		const worker = await this.#startServer(`worker-${this.#workers.length + 1}`);
+		this.#workers.push(worker);
+		for (const name of this.#databases) {
+			if (name !== "postgres") await worker.sql(`CREATE DATABASE ${name}`);
+			await this.#prepare(worker, name);
+			await this.#addNode(worker, name);
+		}
+		return worker;
+	}
+
 	/** Creates a further database of the cluster. Returns its URL on the coordinator. */
 	async createDatabase(): Promise<string> {
-		this.#made += 1;
-		const name = `store_${this.#made}`;
+		const name = `store_${this.#databases.length}`;
+		this.#databases.push(name);
 		for (const server of [this.coordinator, ...this.workers]) await server.sql(`CREATE DATABASE ${name}`);
 		await this.#spread(name);
 		return urlOf(this.coordinator.url(), name);
@@ -69,13 +96,23 @@ export class Cluster implements AsyncDisposable {
 
 	/** Makes databases of one name on all servers one of the cluster. */
 	async #spread(name: string): Promise<void> {
-		const on = (server: PostgresServer, text: string) => sqlOn(urlOf(server.url(), name), text);
-		for (const server of [this.coordinator, ...this.workers]) {
-			await on(server, "CREATE EXTENSION citus");
-			await on(server, `INSERT INTO pg_dist_authinfo VALUES (0, 'postgres', 'password=${server.password}')`);
-		}
-		await on(this.coordinator, `SELECT citus_set_coordinator_host('127.0.0.1', ${this.coordinator.port})`);
-		for (const { port } of this.workers) await on(this.coordinator, `SELECT citus_add_node('127.0.0.1', ${port})`);
+		for (const server of [this.coordinator, ...this.workers]) await this.#prepare(server, name);
+		await sqlOn(
+			urlOf(this.coordinator.url(), name),
+			`SELECT citus_set_coordinator_host('127.0.0.1', ${this.coordinator.port})`,
+		);
+		for (const worker of this.workers) await this.#addNode(worker, name);
+	}
+
+	async #prepare(server: PostgresServer, database: string): Promise<void> {
+		await sqlOn(
+			urlOf(server.url(), database),
+			`CREATE EXTENSION citus; INSERT INTO pg_dist_authinfo VALUES (0, 'postgres', 'password=${server.password}')`,
+		);
+	}
+
+	async #addNode({ port }: PostgresServer, database: string): Promise<void> {
+		await sqlOn(urlOf(this.coordinator.url(), database), `SELECT citus_add_node('127.0.0.1', ${port})`);
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {

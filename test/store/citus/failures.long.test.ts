@@ -1,14 +1,10 @@
-import { setTimeout as delay } from "node:timers/promises";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { ServiceError } from "../../../src/errors.ts";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Store } from "../../../src/store/store.ts";
 import { openStore } from "../postgres/databases.ts";
 import type { PostgresServer } from "../postgres/server.ts";
 import { append, type Sample, sample } from "../samples.ts";
 import { describeOnCitus } from "./on-citus.ts";
-
-/** Milliseconds between two attempts of a sender. */
-const RETRY_DELAY = 50;
+import { followThrough, listed, newestOf, send, Traffic } from "./traffic.ts";
 
 await describeOnCitus("on Citus", (cluster) => {
 	const stores: Store[] = [];
@@ -44,70 +40,33 @@ await describeOnCitus("on Citus", (cluster) => {
 		}
 	}
 
-	/** Appends as a sender does, which sends again what gets no success. Returns the sequence. */
-	async function send(store: Store, update: Sample): Promise<bigint> {
-		for (;;) {
-			try {
-				return (await append(store, update)).sequence;
-			} catch (error) {
-				if (!(error instanceof ServiceError) || error.kind !== "unavailable") throw error;
-				await delay(RETRY_DELAY);
-			}
-		}
+	function traffic(): Promise<Traffic> {
+		return Traffic.start([replica(0), replica(1)], replica(2));
 	}
 
-	/** Appends through two replicas until `isOver`. Returns what was acknowledged: conversations by their sequences. */
-	async function sendAlways(isOver: () => boolean): Promise<Map<bigint, string>> {
-		const acknowledged = new Map<bigint, string>();
-		const write = async (store: Store) => {
-			while (!isOver()) {
-				const update = sample();
-				acknowledged.set(await send(store, update), update.conversationId);
-			}
-		};
-		const replicas = [replica(0), replica(1)];
-		await Promise.all(replicas.flatMap((store) => [write(store), write(store), write(store)]));
-		return acknowledged;
+	/** Waits until further updates were acknowledged. */
+	async function expectProgress(running: Traffic): Promise<void> {
+		const before = running.count;
+		await expect.poll(() => running.count).toBeGreaterThan(before + 20);
 	}
 
-	async function newest(): Promise<bigint> {
-		return (await replica(2).updates.range()).newest;
-	}
-
-	async function listed(after: bigint): Promise<Map<bigint, string>> {
-		const page = await replica(2).updates.list({ after, limit: 100_000, withRecords: false });
-		return new Map(page.map(({ sequence, conversationId }) => [sequence, conversationId]));
-	}
-
-	function inOrder(entries: ReadonlyMap<bigint, string>): (readonly [bigint, string])[] {
-		return [...entries].sort(([a], [b]) => Number(a - b));
+	async function expectNothingMissing(running: Traffic): Promise<void> {
+		const { acknowledged, seen, stored } = await running.stop();
+		expect(stored).toEqual(acknowledged);
+		expect(seen).toEqual(acknowledged);
 	}
 
 	test("a reader that follows the sequence misses no update of several replicas", async () => {
-		const after = await newest();
-		let isOver = false;
-		const seen = new Map<bigint, string>();
-		const follow = async () => {
-			for (let isLast = false; !isLast; ) {
-				isLast = isOver;
-				for (const [sequence, id] of await listed([...seen.keys()].at(-1) ?? after)) seen.set(sequence, id);
-			}
-		};
-		const following = follow();
-		let sent = 0;
-		const acknowledged = await sendAlways(() => ++sent > 300);
-		isOver = true;
-		await following;
-		expect([...seen]).toEqual(inOrder(acknowledged));
+		const running = await traffic();
+		await expect.poll(() => running.count).toBeGreaterThan(300);
+		await expectNothingMissing(running);
 	});
 
 	test("posts for the conversations of a killed worker are unavailable, others go on, and nothing acknowledged is lost", async () => {
-		const after = await newest();
 		const [lost, other] = cluster().workers;
 		const [onLost, onOther] = [await sampleOn(lost), await sampleOn(other)];
-		let isOver = false;
-		const sending = sendAlways(() => isOver);
-		await expect.poll(newest).toBeGreaterThan(after + 20n);
+		const running = await traffic();
+		await expectProgress(running);
 		await lost?.kill();
 		// Both are in one group.
 		const outcomes = await Promise.allSettled([onLost, onOther].map((update) => append(replica(2), update)));
@@ -117,34 +76,95 @@ await describeOnCitus("on Citus", (cluster) => {
 		]);
 		await expect(replica(2).get(onLost.conversationId)).rejects.toMatchObject({ kind: "unavailable" });
 		expect((await replica(2).get(onOther.conversationId))?.conversationId).toBe(onOther.conversationId);
-		await expect(listed(after)).rejects.toMatchObject({ kind: "unavailable" });
+		await expect(listed(replica(2), 0n)).rejects.toMatchObject({ kind: "unavailable" });
 		await lost?.start();
-		const again = await send(replica(2), onLost);
-		await expect.poll(newest).toBeGreaterThan(again + 20n);
-		isOver = true;
-		const acknowledged = await sending;
+		running.add(await send(replica(2), onLost), onLost.conversationId);
 		const [, { value } = {}] = outcomes.map((outcome) => (outcome.status === "fulfilled" ? outcome : undefined));
-		acknowledged.set(again, onLost.conversationId).set(value?.sequence ?? 0n, onOther.conversationId);
-		await expect.poll(async () => inOrder(await listed(after))).toEqual(inOrder(acknowledged));
+		running.add(value?.sequence ?? 0n, onOther.conversationId);
+		await expectProgress(running);
+		await expectNothingMissing(running);
+	});
+
+	describe("without the recovery that Citus runs by itself", () => {
+		const recover = async (interval: string) => {
+			await cluster().coordinator.sql(`ALTER SYSTEM SET citus.recover_2pc_interval = ${interval}`);
+			await cluster().coordinator.sql("SELECT pg_reload_conf()");
+		};
+		beforeAll(() => recover("'-1'"));
+		afterAll(() => recover("DEFAULT"));
+
+		/**
+		 * Lets something fail when all workers have prepared a group and none has committed it. Checks that a reader which
+		 * follows the log misses nothing, and that both updates are stored once.
+		 *
+		 * @param fail gets what lets the coordinator commit
+		 */
+		async function failBetween(fail: (commit: () => Promise<void>) => Promise<void>): Promise<void> {
+			const { coordinator, workers } = cluster();
+			const updates = await Promise.all(workers.map(sampleOn));
+			const after = await newestOf(replica(2));
+			// The coordinator commits when a standby has the commit, and the workers do after it.
+			await coordinator.setSynchronousStandbys("none");
+			const appends = Promise.all(updates.map((update) => append(replica(0), update)));
+			const isPrepared = async () =>
+				(await Promise.all(workers.map((worker) => worker.sql("SELECT FROM pg_prepared_xacts LIMIT 1")))).flat();
+			await expect.poll(isPrepared).toHaveLength(workers.length);
+			await fail(() => coordinator.setSynchronousStandbys(""));
+			const seen = await followThrough(replica(2), after, after + BigInt(updates.length));
+			expect(seen.map(([, id]) => id)).toEqual(updates.map(({ conversationId }) => conversationId));
+			expect(await appends).toMatchObject(seen.map(([sequence]) => ({ sequence, duplicate: false })));
+			const again = await Promise.all(updates.map((update) => append(replica(1), update)));
+			expect(again).toMatchObject(seen.map(([sequence]) => ({ sequence, duplicate: true })));
+		}
+
+		test("a worker that was killed between PREPARE and COMMIT PREPARED leaves no gap", async () => {
+			await failBetween(async (commit) => {
+				await cluster().workers[0]?.kill();
+				await commit();
+				await cluster().workers[0]?.start();
+			});
+		});
+
+		test("a coordinator that was killed between PREPARE and COMMIT PREPARED leaves no gap", async () => {
+			await failBetween(async (commit) => {
+				await cluster().coordinator.kill();
+				await cluster().coordinator.start();
+				await commit();
+			});
+		});
 	});
 
 	test("a shard is moved while posts arrive", async () => {
-		const after = await newest();
 		const { coordinator, workers } = cluster();
 		const [from, to] = workers;
 		const moved = await sampleOn(from);
-		let isOver = false;
-		const sending = sendAlways(() => isOver);
-		await expect.poll(newest).toBeGreaterThan(after + 20n);
+		const running = await traffic();
+		await expectProgress(running);
 		await coordinator.sql(
 			`SELECT citus_move_shard_placement(
 				get_shard_id_for_distribution_column('conversation_updates.heads', $1::uuid), '127.0.0.1', $2, '127.0.0.1', $3)`,
 			[moved.conversationId, from?.port, to?.port],
 		);
 		expect(await workerOf(moved.conversationId)).toBe(to);
-		const sequence = await send(replica(2), moved);
-		isOver = true;
-		const acknowledged = (await sending).set(sequence, moved.conversationId);
-		expect(inOrder(await listed(after))).toEqual(inOrder(acknowledged));
+		running.add(await send(replica(2), moved), moved.conversationId);
+		await expectNothingMissing(running);
+	});
+
+	test("shards are rebalanced to a new worker while posts arrive", async () => {
+		const { coordinator } = cluster();
+		const running = await traffic();
+		await expectProgress(running);
+		const { port } = await cluster().addWorker();
+		await coordinator.sql("SELECT citus_rebalance_start()");
+		await coordinator.sql("SELECT citus_rebalance_wait()");
+		const [job] = await coordinator.sql("SELECT state::text FROM citus_rebalance_status()");
+		expect(job?.state).toBe("finished");
+		const moved = await coordinator.sql(
+			"SELECT 1 FROM citus_shards WHERE table_name = 'conversation_updates.heads'::regclass AND nodeport = $1",
+			[port],
+		);
+		expect(moved.length).toBeGreaterThan(0);
+		await expectProgress(running);
+		await expectNothingMissing(running);
 	});
 });

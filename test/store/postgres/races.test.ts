@@ -77,11 +77,19 @@ test("a page of updates that is read during an erasure lacks no update before it
 			}
 			return results;
 		};
-		return await listUpdates(postgresSession({ query, isDistributed: () => session.isDistributed() }), {
-			after: 0n,
-			limit: 10,
-			withRecords: false,
-		});
+		return await listUpdates(
+			postgresSession({
+				query,
+				isDistributed: () => session.isDistributed(),
+				known: session.known,
+				hasSnapshot: session.hasSnapshot,
+			}),
+			{
+				after: 0n,
+				limit: 10,
+				withRecords: false,
+			},
+		);
 	});
 	expect(isErased).toBe(true);
 	expect(page.map(({ sequence }) => sequence)).toEqual([1n]);

@@ -213,12 +213,15 @@ function withLostResponses(connections: Connections, next: () => Loss | undefine
 	return {
 		notifies: connections.notifies,
 		read: (work) => connections.read(work),
+		settle: (ids) => connections.settle(ids),
 		transaction: (work, options) =>
 			connections.transaction(
 				(transaction) =>
 					work({
 						query: (...queries) => transaction.query(...queries),
 						isDistributed: () => transaction.isDistributed(),
+						known: transaction.known,
+						hasSnapshot: transaction.hasSnapshot,
 						async commit(...queries) {
 							const loss = next();
 							if (loss === undefined) return await transaction.commit(...queries);

