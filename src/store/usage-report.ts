@@ -135,11 +135,14 @@ class StatementBuilder {
 	readonly dialect: Dialect;
 	/** As `Dialect.sum` or `Dialect.quickSum`. */
 	readonly sum: (column: string) => string;
+	/** Whether rows are spread over servers by their conversation. */
+	readonly #isSpread: boolean;
 
-	constructor(session: Session, sum: (column: string) => string) {
+	constructor(session: Session, sum: (column: string) => string, isSpread: boolean) {
 		this.session = session;
 		this.dialect = session.dialect;
 		this.sum = sum;
+		this.#isSpread = isSpread;
 	}
 
 	/** Adds a value; returns its placeholder. */
@@ -169,7 +172,7 @@ class StatementBuilder {
 		const translated = conditionSql(conditions, this.session);
 		const { text: where, parameters } = allOf(translated.map(({ test }) => test));
 		this.values.push(...parameters);
-		const joins = translated.flatMap(({ join = [] }) => join);
+		const joins = translated.flatMap(({ join = [], spread = [] }) => [join, this.#isSpread ? spread : []].flat());
 		return `SELECT c.conversation_id FROM ${this.dialect.schema}conversations c ${joins.join(" ")} WHERE ${where}`;
 	}
 }
@@ -225,11 +228,12 @@ export async function listUsedPeriods(
  * @throws ServiceError `failed_precondition` for groups by the root with a database that cannot follow parents
  */
 export async function reportUsage(session: Session, query: UsageQuery): Promise<UsageReport> {
-	if (query.groups.some(({ kind }) => kind === "root") && (await session.isSpread()))
+	const isSpread = await session.isSpread();
+	if (isSpread && query.groups.some(({ kind }) => kind === "root"))
 		throw new ServiceError("failed_precondition", "usage cannot be grouped by root: the tables are on several servers");
 	const run = async ({ kind, build }: UsageStatement): Promise<[UsageStatement["kind"], Row[]]> => {
 		const rows = async (sum: Dialect["sum"]) => {
-			const statement = new StatementBuilder(session, sum);
+			const statement = new StatementBuilder(session, sum, isSpread);
 			const sql = build(statement);
 			return await session.all(sql, ...statement.values);
 		};
