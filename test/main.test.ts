@@ -237,7 +237,7 @@ describe("a start that fails", () => {
 	test.each([
 		["a store thread that cannot be loaded", "store/sqlite/writer.js", /: the store failed: .*writer\.js/],
 		["a missing module", "server.js", /: Cannot find module .*server\.js/],
-		["an invalid plan of the record", "record/plan/plan.js", /: the plan is refused$/m],
+		["an invalid plan of the record", "record/plan.js", /: the plan is refused$/m],
 	])("because of %s says so in one line and shows no first key", async (_, module, reason) => {
 		using folder = new TempFolder();
 		for (const part of ["dist", "gen", "package.json"])
