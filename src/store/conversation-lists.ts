@@ -100,29 +100,42 @@ export async function listConversations(session: Session, query: ConversationQue
 	const { from, tests, sequence } = await session.find(conditionSql(query.conditions, session), order);
 	const isUpdated = order === "updated";
 	const key = isUpdated ? [sequence] : [ORDERS[order], sequence];
-	const page = [...(isUpdated || beforeValue === undefined ? [] : [bindableNumber(beforeValue)]), bindable(before)];
-	const isBefore = { text: `(${key.join()}) < (${page.map(() => "?").join()})`, parameters: page };
+	const start = [...(isUpdated || beforeValue === undefined ? [] : [bindableNumber(beforeValue)]), bindable(before)];
+	const isBefore = { text: `(${key.join()}) < (${start.map(() => "?").join()})`, parameters: start };
 	const where = allOf([...tests, ...(isUpdated || beforeValue !== undefined ? [isBefore] : [])]);
+	const page = {
+		text: `FROM ${from} WHERE ${where.text} ORDER BY ${key.map((part) => `${part} DESC`).join()} LIMIT ?`,
+		parameters: [...where.parameters, limit],
+	};
+	const of = (await session.isSpread()) ? await pageByIds(session, page) : page;
 	using records = session.records();
 	const rows = await session.all(
 		`SELECT c.order_value, c.conversation_id, c.sequence, c.status, c.posted_at, c.run_started_at, c.sender, c.owner,
 			c.created_at, c.updated_at, c.gap_count, c.gaps_since, u.summary, ${ACTIVITY_COLUMNS}
 			${withRecords ? records.columns : ""}
 		FROM (
-			SELECT c.*, ${ORDERS[order]} AS order_value FROM ${from} WHERE ${where.text}
-			ORDER BY ${key.map((part) => `${part} DESC`).join()} LIMIT ?
+			SELECT c.*, ${ORDERS[order]} AS order_value ${of.text}
 		) c
 		LEFT JOIN ${schema}updates u ON ${isCurrent("c")}
 		LEFT JOIN ${schema}activities a ON a.conversation_id = c.conversation_id
 		${withRecords ? records.join : ""}
 		ORDER BY c.order_value DESC ${isUpdated ? "" : ", c.sequence DESC"}`,
-		...where.parameters,
-		limit,
+		...of.parameters,
 	);
 	return rows.map((row) => {
 		const record = withRecords && row.summary !== null ? records.read(row) : undefined;
 		return conversationFrom(row, session.readText, joinedActivityFrom(row, session.readText), record, order);
 	});
+}
+
+/**
+ * Reads the ids of a page. Returns a source with the same conversations that has no limit: when rows are spread over servers,
+ * the whole of each table would be copied that is joined to rows with a limit.
+ */
+async function pageByIds({ all, isIn, dialect }: Session, { text: page, parameters }: Sql): Promise<Sql> {
+	const rows = await all(`SELECT c.conversation_id ${page}`, ...parameters);
+	const ids = rows.map(({ conversation_id }) => text(conversation_id));
+	return { text: `FROM ${dialect.schema}conversations c WHERE ${isIn("c.conversation_id")}`, parameters: [ids] };
 }
 
 /** The columns of the values that conversations are counted by. */

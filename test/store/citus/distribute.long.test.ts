@@ -1,7 +1,10 @@
 import { expect, test } from "vitest";
+import { type ConversationQuery, listConversations } from "../../../src/store/conversation-lists.ts";
 import { MIGRATIONS } from "../../../src/store/postgres/schema.ts";
+import { postgresSession } from "../../../src/store/postgres/session.ts";
+import type { Query } from "../../../src/store/postgres/transaction.ts";
 import { ServiceProcess } from "../../support/child.ts";
-import { openStore } from "../postgres/databases.ts";
+import { connect, openStore } from "../postgres/databases.ts";
 import { append, sample } from "../samples.ts";
 import { describeOnCitus } from "./on-citus.ts";
 
@@ -56,5 +59,44 @@ await describeOnCitus("migrate --distribute", (cluster) => {
 		for (const { conversationId } of updates)
 			expect((await again.get(conversationId))?.conversationId).toBe(conversationId);
 		await again.close();
+	});
+
+	const tag = { kind: "tag", key: "team", value: "a" } as const;
+	const all: ConversationQuery = { conditions: [], limit: 5, withRecords: false };
+	test.each<[string, ConversationQuery]>([
+		["of all conversations", all],
+		["by activity", { ...all, order: "activity" }],
+		["with records", { ...all, withRecords: true }],
+		[
+			"with a tag and a status",
+			{ ...all, conditions: [tag, { kind: "one_of", field: "executionStatus", values: [1, 2] }] },
+		],
+		["with a part of the title", { ...all, conditions: [{ kind: "title", contains: "form" }] }],
+	])("a list %s copies no table to another server", async (_, query) => {
+		const url = cluster().coordinator.url("?sslmode=disable");
+		await using store = await openStore(url, { distribute: true });
+		const columns = { title: "Fix the form", tags: { team: "a" } };
+		for (let n = 0; n < 10; n++) await append(store, sample({ columns }));
+		const expected = await store.listConversations(query);
+		expect(expected).toHaveLength(query.limit);
+		await using connections = await connect(url);
+		const { found, plans } = await connections.read(async (session) => {
+			const queries: Query[] = [];
+			const recording = {
+				known: session.known,
+				hasSnapshot: session.hasSnapshot,
+				isDistributed: () => session.isDistributed(),
+				query: (...asked: readonly Query[]) => {
+					queries.push(...asked);
+					return session.query(...asked);
+				},
+			};
+			const found = await listConversations(postgresSession(recording), query);
+			const explained = queries.map(({ text, values = [] }) => ({ text: `EXPLAIN ${text}`, values }));
+			return { found, plans: await session.query(...explained) };
+		});
+		expect(found).toEqual(expected);
+		const steps = plans.flat().map((row) => String(row["QUERY PLAN"]));
+		expect(steps.filter((step) => step.includes("Distributed Subplan"))).toEqual([]);
 	});
 });
