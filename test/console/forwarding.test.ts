@@ -51,8 +51,11 @@ test("an endpoint is created, paused, resumed, tested, replayed and retried in t
 	await page.getByRole("button", { name: "Pause" }).click();
 	await expect.poll(() => said.textContent()).toBe("It is paused.");
 	await page.getByRole("region", { name: "Endpoints" }).getByText("paused").waitFor();
+	const button = await page.getByRole("button", { name: "Test", exact: true }).elementHandle();
 	await page.getByRole("button", { name: "Resume", exact: true }).click();
 	await expect.poll(() => said.textContent()).toBe("It goes on from its position.");
+	await page.getByRole("button", { name: "Pause" }).waitFor();
+	expect(await button?.textContent()).toBe("Test");
 	await page.getByRole("button", { name: "Test", exact: true }).click();
 	await expect.poll(() => said.textContent()).toMatch(/^The test was accepted after \d+ ms\.$/);
 	await page.getByLabel("Replay from sequence").fill("1");

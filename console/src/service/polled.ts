@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { KEY_REFUSED, type Problem, problemOf } from "./service.ts";
 import { signOut } from "./session.ts";
 
@@ -11,11 +11,24 @@ import { signOut } from "./session.ts";
 export function usePolled<Item>(read: () => Promise<readonly Item[]>, interval: number) {
 	const list = useSignal<readonly Item[] | undefined>(undefined);
 	const problem = useSignal<Problem | undefined>(undefined);
+	// Number of the last read that was begun, and of the newest one that was answered. Older answers come too late.
+	const reads = useRef({ begun: 0, answered: 0 });
 	const load = async (): Promise<void> => {
+		const { current } = reads;
+		current.begun += 1;
+		const number = current.begun;
+		const isLate = (): boolean => {
+			if (number < current.answered) return true;
+			current.answered = number;
+			return false;
+		};
 		try {
-			list.value = await read();
+			const found = await read();
+			if (isLate()) return;
+			list.value = found;
 			problem.value = undefined;
 		} catch (error) {
+			if (isLate()) return;
 			problem.value = problemOf(error);
 			if (problem.value.kind === "key") signOut(KEY_REFUSED);
 		}

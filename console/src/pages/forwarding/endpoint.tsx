@@ -76,9 +76,11 @@ export function EndpointView({ endpoint, onChange }: EndpointViewProps) {
 			<h2 id="endpoint-title">{name}</h2>
 			<p class="small muted">{endpoint.changes.join(", ")}</p>
 			{reason !== "" && <p class="problem-text">Disabled: {reason}.</p>}
+			{/* The keys keep an element from becoming another button while a person clicks it. */}
 			<p class="row">
 				{state === EndpointState.ACTIVE ? (
 					<button
+						key="pause"
 						type="button"
 						onClick={act(async () => {
 							await client.pauseEndpoint({ name, owner });
@@ -89,21 +91,22 @@ export function EndpointView({ endpoint, onChange }: EndpointViewProps) {
 					</button>
 				) : (
 					<>
-						<button type="button" onClick={resume(ResumeFrom.POSITION)}>
+						<button key="resume" type="button" onClick={resume(ResumeFrom.POSITION)}>
 							Resume
 						</button>
-						<button type="button" onClick={resume(ResumeFrom.NOW)}>
+						<button key="resume-now" type="button" onClick={resume(ResumeFrom.NOW)}>
 							Resume from now
 						</button>
 					</>
 				)}
-				<button type="button" onClick={test}>
+				<button key="test" type="button" onClick={test}>
 					Test
 				</button>
-				<button type="button" onClick={rotate}>
+				<button key="rotate" type="button" onClick={rotate}>
 					New secret
 				</button>
 				<button
+					key="edit"
 					type="button"
 					aria-expanded={isEdited.value}
 					onClick={() => {
@@ -113,6 +116,7 @@ export function EndpointView({ endpoint, onChange }: EndpointViewProps) {
 					Edit
 				</button>
 				<button
+					key="delete"
 					type="button"
 					onClick={() => {
 						isDeleted.value = true;
