@@ -3,8 +3,14 @@ import type { NatsConnection } from "@nats-io/transport-node";
 import type { Producer } from "@platformatic/kafka";
 import { type Answer, type HttpSink, type SentMessage, type Sink, TIMEOUT } from "./http-sink.ts";
 
-/** A sink of a kind of server that only the configuration names. */
-export interface Broker extends Sink, AsyncDisposable {}
+/** A kind of server that only the configuration names. */
+export interface Broker extends AsyncDisposable {
+	/**
+	 * @param place the subject or topic
+	 * @returns what the broker answered
+	 */
+	publish(place: string, message: SentMessage, headers: Readonly<Record<string, string>>): Promise<string>;
+}
 
 /** What is known of the kinds of brokers, by the protocols of the addresses. */
 const BROKERS: Readonly<Record<string, { readonly variable: string; readonly place: string; readonly form: RegExp }>> =
@@ -45,11 +51,11 @@ export class Sinks implements Sink, AsyncDisposable {
 		headers: Readonly<Record<string, string>>,
 		signal: AbortSignal,
 	): Promise<Answer> {
-		const { protocol } = new URL(url);
+		const { protocol, pathname } = new URL(url);
 		const { variable } = BROKERS[protocol] ?? {};
 		if (variable === undefined) return await this.#http.send(url, message, headers, signal);
 		const broker = this.#brokers[protocol];
-		if (broker !== undefined) return await broker.send(url, message, headers, signal);
+		if (broker !== undefined) return await answerOf(broker.publish(pathname, message, headers), signal);
 		return { status: 0, error: `${variable} is not set`, answer: "", retryAfter: undefined };
 	}
 
@@ -65,7 +71,7 @@ export class Sinks implements Sink, AsyncDisposable {
  * @param work resolves to what the broker answered
  * @param signal gives up
  */
-export async function answerOf(work: Promise<string>, signal: AbortSignal): Promise<Answer> {
+async function answerOf(work: Promise<string>, signal: AbortSignal): Promise<Answer> {
 	const over = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT)]);
 	const ended = new Promise<never>((_, reject) => {
 		over.addEventListener("abort", () => reject(new Error("no answer in time")), { once: true });
@@ -94,16 +100,7 @@ export class KafkaSink implements Broker {
 		this.#servers = servers;
 	}
 
-	async send(
-		url: string,
-		message: SentMessage,
-		headers: Readonly<Record<string, string>>,
-		signal: AbortSignal,
-	): Promise<Answer> {
-		return await answerOf(this.#produce(new URL(url).pathname, message, headers), signal);
-	}
-
-	async #produce(topic: string, message: SentMessage, headers: Readonly<Record<string, string>>): Promise<string> {
+	async publish(topic: string, message: SentMessage, headers: Readonly<Record<string, string>>): Promise<string> {
 		this.#producer ??= this.#open().catch((error: unknown) => {
 			this.#producer = undefined;
 			throw error;
@@ -142,16 +139,7 @@ export class NatsSink implements Broker {
 		this.#servers = servers;
 	}
 
-	async send(
-		url: string,
-		message: SentMessage,
-		headers: Readonly<Record<string, string>>,
-		signal: AbortSignal,
-	): Promise<Answer> {
-		return await answerOf(this.#publish(new URL(url).pathname, message, headers), signal);
-	}
-
-	async #publish(subject: string, message: SentMessage, headers: Readonly<Record<string, string>>): Promise<string> {
+	async publish(subject: string, message: SentMessage, headers: Readonly<Record<string, string>>): Promise<string> {
 		const [{ client }, { headers: newHeaders }] = await Promise.all([this.#open(), import("@nats-io/transport-node")]);
 		const sent = newHeaders();
 		for (const [name, value] of Object.entries({ ...headers, "Content-Type": message.contentType }))

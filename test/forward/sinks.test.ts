@@ -11,9 +11,9 @@ test("a message goes to the sink of its address, and an address is refused whose
 	const published: string[] = [];
 	let disposed = false;
 	const nats: Broker = {
-		send: async (url, { conversationId }) => {
-			published.push(`${url} ${conversationId}`);
-			return { status: 0, error: "", answer: "stored", retryAfter: undefined };
+		publish: async (subject, { conversationId }) => {
+			published.push(`nats:${subject} ${conversationId}`);
+			return "stored";
 		},
 		[Symbol.asyncDispose]: async () => {
 			disposed = true;
