@@ -35,12 +35,8 @@ export async function migrate(
 	{ print: onlyPrints = false, distribute = false }: Values,
 ): Promise<void> {
 	if (onlyPrints) {
-		const { MIGRATIONS } = await import("../store/postgres/schema.ts");
-		return print(
-			MIGRATIONS.flat()
-				.map((statement) => `${statement};`)
-				.join("\n"),
-		);
+		const { CREATION } = await import("../store/postgres/schema.ts");
+		return print(CREATION.map((statement) => `${statement};`).join("\n"));
 	}
 	if (database.engine === "sqlite") return print(`Nothing to do: serve creates and upgrades ${database.path} itself.`);
 	const { from, to } = await migrateDatabase(database, { error: showError }, distribute);

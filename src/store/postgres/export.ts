@@ -7,7 +7,7 @@ import { text } from "../values.ts";
 import { adoptEarlierUsage } from "../views/usage.ts";
 import { followViews } from "../views/views.ts";
 import { type Connections, openConnections, type TransactionOptions } from "./connections.ts";
-import { MIGRATIONS, migrate, schemaVersion } from "./schema.ts";
+import { migrate, SCHEMA_VERSION, schemaVersion } from "./schema.ts";
 import { postgresSession } from "./session.ts";
 import type { Query, Session } from "./transaction.ts";
 
@@ -23,7 +23,7 @@ export async function openPostgresSource(settings: PostgresSettings, log: Thread
 	return await openOrClose(connections, async () => {
 		const version = await connections.read(schemaVersion);
 		if (version === 0) throw new Error(`the database ${settings.database} has no tables of this service`);
-		if (version < MIGRATIONS.length) throw new Error("an earlier release wrote the database; run migrate");
+		if (version < SCHEMA_VERSION) throw new Error("an earlier release wrote the database; run migrate");
 		await connections.read(requireFinished);
 		// What was committed before is on all servers then.
 		await connections.settle();

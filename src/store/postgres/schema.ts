@@ -5,19 +5,20 @@ import type { Connections } from "./connections.ts";
 import { distribute, isCitus, isDistributed } from "./distribute.ts";
 import { lockSchema, type Session, tryLockTitles } from "./transaction.ts";
 
-/**
- * The statements to each version of the schema, from the one before. The first creates all tables; from release 1.0.0 on, a
- * change of the tables is a further one.
- */
-export const MIGRATIONS: readonly (readonly string[])[] = [
-	[
-		"CREATE SCHEMA IF NOT EXISTS conversation_updates",
-		`CREATE TABLE conversation_updates.schema_versions (
-			version bigint PRIMARY KEY, migrated_at timestamptz NOT NULL DEFAULT now()
-		)`,
-		...createTables("postgres"),
-	],
+/** The statements that create the tables of the present version in an empty database. */
+export const CREATION: readonly string[] = [
+	"CREATE SCHEMA IF NOT EXISTS conversation_updates",
+	`CREATE TABLE conversation_updates.schema_versions (
+		version bigint PRIMARY KEY, migrated_at timestamptz NOT NULL DEFAULT now()
+	)`,
+	...createTables("postgres"),
 ];
+
+/** The statements from each version of the schema to the next one. Release 1.0.0 wrote version 1. */
+const MIGRATIONS: readonly (readonly string[])[] = [];
+
+/** Version of the schema, the largest in `schema_versions`. */
+export const SCHEMA_VERSION = MIGRATIONS.length + 1;
 
 /**
  * Creates the index for the search in titles, if the extension pg_trgm is installed; `%s` stands for the schema of the
@@ -40,8 +41,8 @@ interface Migrated {
 }
 
 /**
- * Migrates the database's schema to this release's version, with one transaction for each version. If several processes do
- * so at the same time, one does the work. The role needs privileges to create objects only if there is something to
+ * Migrates the database's schema to this release's version, in one transaction. If several processes do so at the same
+ * time, one does the work. The role needs privileges to create objects only if there is something to
  * migrate.
  *
  * @param spread whether to spread the tables over the servers of Citus. A database whose tables are spread stays so: new
@@ -58,8 +59,8 @@ export async function migrate(connections: Connections, spread = false): Promise
 			throw refused("its tables cannot be distributed without Citus: the database has no extension citus");
 		return await schemaVersion(session);
 	});
-	for (const [n, statements] of MIGRATIONS.entries()) if (n >= from) await migrateTo(connections, n + 1, statements);
-	if (spread || (from < MIGRATIONS.length && (await connections.read(isDistributed))))
+	if (from < SCHEMA_VERSION) await migrateTables(connections);
+	if (spread || (from < SCHEMA_VERSION && (await connections.read(isDistributed))))
 		await distribute((work) =>
 			connections.transaction(
 				async (session) => {
@@ -70,7 +71,7 @@ export async function migrate(connections: Connections, spread = false): Promise
 			),
 		);
 	await indexTitles(connections);
-	return { from, to: MIGRATIONS.length };
+	return { from, to: SCHEMA_VERSION };
 }
 
 /**
@@ -91,22 +92,23 @@ export async function schemaVersion(session: Session): Promise<number> {
 		text: "SELECT max(version) AS version FROM conversation_updates.schema_versions",
 	});
 	const version = nullable(integer, row?.version) ?? 0;
-	if (version > MIGRATIONS.length)
+	if (version > SCHEMA_VERSION)
 		throw refused(
-			`the database has schema version ${version}, written by a newer release; this one knows up to ${MIGRATIONS.length}`,
+			`the database has schema version ${version}, written by a newer release; this one knows up to ${SCHEMA_VERSION}`,
 		);
 	return version;
 }
 
-async function migrateTo(connections: Connections, version: number, statements: readonly string[]): Promise<void> {
+async function migrateTables(connections: Connections): Promise<void> {
 	await connections.transaction(
 		async (session) => {
 			await session.query(lockSchema);
-			if ((await schemaVersion(session)) >= version) return;
-			await session.query(...statements.map((text) => ({ text })));
-			await session.query({
+			const from = await schemaVersion(session);
+			if (from === SCHEMA_VERSION) return;
+			const statements = from === 0 ? CREATION : MIGRATIONS.slice(from - 1).flat();
+			await session.query(...statements.map((text) => ({ text })), {
 				text: "INSERT INTO conversation_updates.schema_versions (version) VALUES ($1)",
-				values: [version],
+				values: [SCHEMA_VERSION],
 			});
 		},
 		{ unlimited: true },

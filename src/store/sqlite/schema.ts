@@ -24,16 +24,18 @@ const INDEXES_OF_WORDS = Object.entries({
 	`INSERT INTO ${name} (${name}, rank) VALUES ('usermerge', 2)`,
 ]);
 
-/**
- * The statements to each version of the schema, from the one before. The first creates all tables; from release 1.0.0 on, a
- * change of the tables is a further one.
- */
-const MIGRATIONS: readonly (readonly string[])[] = [
-	[`PRAGMA application_id = ${APPLICATION_ID}`, ...createTables("sqlite"), ...INDEXES_OF_WORDS],
+/** The statements that create the tables of the present version in an empty database. */
+const CREATION: readonly string[] = [
+	`PRAGMA application_id = ${APPLICATION_ID}`,
+	...createTables("sqlite"),
+	...INDEXES_OF_WORDS,
 ];
 
+/** The statements from each version of the schema to the next one. Release 1.0.0 wrote version 1. */
+const MIGRATIONS: readonly (readonly string[])[] = [];
+
 /** Version of the schema, stored as `user_version`. */
-export const SCHEMA_VERSION = MIGRATIONS.length;
+export const SCHEMA_VERSION = MIGRATIONS.length + 1;
 
 /**
  * Creates the tables in an empty database, or upgrades those of an earlier version. The caller has begun a transaction.
@@ -42,7 +44,8 @@ export const SCHEMA_VERSION = MIGRATIONS.length;
  */
 export function createSchema(database: DatabaseSync): void {
 	const from = schemaVersion(database);
-	for (const statement of MIGRATIONS.slice(from).flat()) database.exec(statement);
+	const statements = from === 0 ? CREATION : MIGRATIONS.slice(from - 1).flat();
+	for (const statement of statements) database.exec(statement);
 	if (from < SCHEMA_VERSION) database.exec(`PRAGMA user_version = ${SCHEMA_VERSION}`);
 }
 

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { type ConversationQuery, listConversations } from "../../../src/store/conversation-lists.ts";
-import { MIGRATIONS } from "../../../src/store/postgres/schema.ts";
+import { SCHEMA_VERSION } from "../../../src/store/postgres/schema.ts";
 import { postgresSession } from "../../../src/store/postgres/session.ts";
 import type { Query } from "../../../src/store/postgres/transaction.ts";
 import { ServiceProcess } from "../../support/child.ts";
@@ -13,7 +13,7 @@ await describeOnCitus("migrate --distribute", (cluster) => {
 		const { coordinator } = cluster();
 		const url = coordinator.url("?sslmode=disable");
 		const run = (...args: string[]) => ServiceProcess.run({ DATABASE_URL: url }, "migrate", ...args);
-		const version = MIGRATIONS.length;
+		const version = SCHEMA_VERSION;
 		expect(await run()).toEqual({ code: 0, stdout: `Created the schema with version ${version}.\n`, stderr: "" });
 		const updates = Array.from({ length: 20 }, () => sample());
 		const store = await openStore(url);
