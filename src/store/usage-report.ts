@@ -94,16 +94,19 @@ const MAX_TOTALS = 1_000;
  *
  * @param after id after which they begin; empty for the first ones
  */
-export async function listUsageTotals({ all, dialect }: Session, after: string): Promise<UsageTotal[]> {
+export async function listUsageTotals({ all, isIn, dialect }: Session, after: string): Promise<UsageTotal[]> {
 	const { schema, usageId: id, sum } = dialect;
-	const rows = await all(
-		`SELECT k.conversation_id, ${AMOUNT_COLUMNS.map((name) => `${sum(`l.${name}`)} AS ${name}`).join()}
-		FROM (
-			SELECT id AS key, ${id} AS conversation_id FROM ${schema}usage_conversations
-			WHERE ${after === "" ? "TRUE" : `${id} > ?`} AND ledger <> '' ORDER BY ${id} LIMIT ${MAX_TOTALS}
-		) k LEFT JOIN ${schema}usage_ledger l ON l.conversation = k.key
-		GROUP BY k.conversation_id ORDER BY k.conversation_id`,
+	const found = await all(
+		`SELECT ${id} AS conversation_id FROM ${schema}usage_conversations
+		WHERE ${after === "" ? "TRUE" : `${id} > ?`} AND ledger <> '' ORDER BY ${id} LIMIT ${MAX_TOTALS}`,
 		...(after === "" ? [] : [after]),
+	);
+	// A second statement, because Citus copies a whole table that is joined to rows with a limit.
+	const rows = await all(
+		`SELECT k.${id} AS conversation_id, ${AMOUNT_COLUMNS.map((name) => `${sum(`l.${name}`)} AS ${name}`).join()}
+		FROM ${schema}usage_conversations k LEFT JOIN ${schema}usage_ledger l ON l.conversation = k.id
+		WHERE ${isIn(`k.${id}`)} GROUP BY k.${id} ORDER BY k.${id}`,
+		found.map(({ conversation_id }) => text(conversation_id)),
 	);
 	return rows.map((row) => {
 		const amounts = Object.fromEntries(AMOUNT_COLUMNS.map((name) => [name, row[name] ?? 0n]));
@@ -230,7 +233,11 @@ export async function listUsedPeriods(
 export async function reportUsage(session: Session, query: UsageQuery): Promise<UsageReport> {
 	const isSpread = await session.isSpread();
 	if (isSpread && query.groups.some(({ kind }) => kind === "root"))
-		throw new ServiceError("failed_precondition", "usage cannot be grouped by root: the tables are on several servers");
+		throw new ServiceError(
+			"failed_precondition",
+			"usage cannot be grouped by root, because the tables are on several servers: group by conversation, and add up " +
+				"the conversations below a root by their parent_conversation_id",
+		);
 	const run = async ({ kind, build }: UsageStatement): Promise<[UsageStatement["kind"], Row[]]> => {
 		const rows = async (sum: Dialect["sum"]) => {
 			const statement = new StatementBuilder(session, sum, isSpread);

@@ -1,3 +1,4 @@
+import { ServiceError } from "../../errors.ts";
 import { SCHEMA } from "../schema.ts";
 import { allTables, type Table } from "../tables.ts";
 import { text } from "../values.ts";
@@ -21,6 +22,25 @@ export async function isCitus(session: Session): Promise<boolean> {
 /** Returns whether the tables of the service are spread. */
 export async function isDistributed(session: Session): Promise<boolean> {
 	return (await isCitus(session)) && (await distributedTables(session)).size > 0;
+}
+
+/**
+ * Refuses a setting with which a reader of the logs was seen to miss committed entries while a worker failed: more than one
+ * connection to each worker (docs/citus.md).
+ *
+ * @throws ServiceError `unavailable` when the tables are spread and the database, the role or the server has that setting
+ */
+export async function requireOneConnection(session: Session): Promise<void> {
+	if (!(await isDistributed(session))) return;
+	const setting = "citus.max_adaptive_executor_pool_size";
+	const [[row] = []] = await session.query({ text: "SELECT current_setting($1) AS size", values: [setting] });
+	const size = text(row?.size);
+	if (size === "1") return;
+	const cause = new Error(
+		`${setting} is ${size}, and must be 1: with more, reads can miss entries while a server of Citus fails; ` +
+			`set it with ALTER SYSTEM or ALTER ROLE`,
+	);
+	throw new ServiceError("unavailable", "the store's database cannot be opened", { cause });
 }
 
 /**

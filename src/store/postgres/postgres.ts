@@ -25,6 +25,7 @@ import {
 import { followViews, resetViews } from "../views/views.ts";
 import { Appender, batchResult, deleteIdleWriters, touchWriter, updateResult, type WriteLimits } from "./appender.ts";
 import type { Connections } from "./connections.ts";
+import { requireOneConnection } from "./distribute.ts";
 import { requireFinished } from "./export.ts";
 import { serviceError } from "./failures.ts";
 import { commitRewrite, EntryAnnouncer, readPositions, settledSequences } from "./log.ts";
@@ -67,6 +68,7 @@ export async function openPostgresStore(
 	try {
 		await migrate(connections, options.distribute);
 		await connections.read(requireFinished);
+		await connections.read(requireOneConnection);
 		await connections.transaction((transaction) => transaction.commit(deleteIdleWriters));
 	} catch (error) {
 		await store.close();

@@ -1,8 +1,11 @@
 import { expect, test } from "vitest";
 import { type ConversationQuery, listConversations } from "../../../src/store/conversation-lists.ts";
+import type { Connections } from "../../../src/store/postgres/connections.ts";
 import { SCHEMA_VERSION } from "../../../src/store/postgres/schema.ts";
 import { postgresSession } from "../../../src/store/postgres/session.ts";
 import type { Query } from "../../../src/store/postgres/transaction.ts";
+import type { Session } from "../../../src/store/session.ts";
+import { listUsageTotals } from "../../../src/store/usage-report.ts";
 import { ServiceProcess } from "../../support/child.ts";
 import { connect, openStore } from "../postgres/databases.ts";
 import { append, sample } from "../samples.ts";
@@ -61,6 +64,43 @@ await describeOnCitus("migrate --distribute", (cluster) => {
 		await again.close();
 	});
 
+	test("refuses to open a database with more than one connection to a worker", async () => {
+		const { coordinator } = cluster();
+		const url = coordinator.url("?sslmode=disable");
+		await (await openStore(url, { distribute: true })).close();
+		const setting = "citus.max_adaptive_executor_pool_size";
+		await coordinator.sql(`ALTER DATABASE postgres SET ${setting} = 16`);
+		await expect(openStore(url)).rejects.toMatchObject({
+			kind: "unavailable",
+			message: "the store's database cannot be opened",
+			cause: {
+				message:
+					`${setting} is 16, and must be 1: with more, reads can miss entries while a server of Citus fails; ` +
+					"set it with ALTER SYSTEM or ALTER ROLE",
+			},
+		});
+		await coordinator.sql(`ALTER DATABASE postgres RESET ${setting}`);
+		await (await openStore(url)).close();
+	});
+
+	test("cannot group usage by root, and says what to do instead", async () => {
+		await using store = await openStore(cluster().coordinator.url("?sslmode=disable"), { distribute: true });
+		await expect(
+			store.reportUsage({
+				periods: [{ first: 0n, beyond: 2n ** 40n }],
+				groups: [{ kind: "root" }],
+				conditions: [],
+				top: 0,
+				limit: 100,
+			}),
+		).rejects.toMatchObject({
+			kind: "failed_precondition",
+			message:
+				"usage cannot be grouped by root, because the tables are on several servers: group by conversation, and add up " +
+				"the conversations below a root by their parent_conversation_id",
+		});
+	});
+
 	const tag = { kind: "tag", key: "team", value: "a" } as const;
 	const all: ConversationQuery = { conditions: [], limit: 5, withRecords: false };
 	test.each<[string, ConversationQuery]>([
@@ -80,7 +120,26 @@ await describeOnCitus("migrate --distribute", (cluster) => {
 		const expected = await store.listConversations(query);
 		expect(expected).toHaveLength(query.limit);
 		await using connections = await connect(url);
-		const { found, plans } = await connections.read(async (session) => {
+		const { found, subplans } = await explained(connections, (session) => listConversations(session, query));
+		expect(found).toEqual(expected);
+		expect(subplans).toEqual([]);
+	});
+
+	test("the usage of each conversation copies no table to another server", async () => {
+		const url = cluster().coordinator.url("?sslmode=disable");
+		await using store = await openStore(url, { distribute: true });
+		const update = sample();
+		const { conversationId } = update;
+		await append(store, update);
+		expect(await store.listUsageTotals("")).toContainEqual(expect.objectContaining({ conversationId }));
+		await using connections = await connect(url);
+		const { subplans } = await explained(connections, (session) => listUsageTotals(session, ""));
+		expect(subplans).toEqual([]);
+	});
+
+	/** Runs a read. Returns what it found, and the plans of Citus that copy rows from one server to another. */
+	async function explained<T>(connections: Connections, read: (session: Session) => Promise<T>) {
+		return await connections.read(async (session) => {
 			const queries: Query[] = [];
 			const recording = {
 				known: session.known,
@@ -91,12 +150,12 @@ await describeOnCitus("migrate --distribute", (cluster) => {
 					return session.query(...asked);
 				},
 			};
-			const found = await listConversations(postgresSession(recording), query);
-			const explained = queries.map(({ text, values = [] }) => ({ text: `EXPLAIN ${text}`, values }));
-			return { found, plans: await session.query(...explained) };
+			const found = await read(postgresSession(recording));
+			const plans = await session.query(
+				...queries.map(({ text, values = [] }) => ({ text: `EXPLAIN ${text}`, values })),
+			);
+			const steps = plans.flat().map((row) => String(row["QUERY PLAN"]));
+			return { found, subplans: steps.filter((step) => step.includes("Distributed Subplan")) };
 		});
-		expect(found).toEqual(expected);
-		const steps = plans.flat().map((row) => String(row["QUERY PLAN"]));
-		expect(steps.filter((step) => step.includes("Distributed Subplan"))).toEqual([]);
-	});
+	}
 });
