@@ -93,13 +93,13 @@ const ORDERS: Readonly<Record<ListOrder, string>> = {
 	tokens: "c.tokens",
 };
 
-/** Lists conversations. An index for equality has its conversations in the order `updated`; the other orders have their own. */
+/** Lists conversations. */
 export async function listConversations(session: Session, query: ConversationQuery): Promise<StoredConversation[]> {
 	const { order = "updated", before = 2n ** 63n, beforeValue, limit, withRecords } = query;
 	const { schema, isCurrent } = session.dialect;
-	const { from, tests, sequence } = await session.find(conditionSql(query.conditions, session), order);
+	const { from, tests } = await session.find(conditionSql(query.conditions, session), order);
 	const isUpdated = order === "updated";
-	const key = isUpdated ? [sequence] : [ORDERS[order], sequence];
+	const key = isUpdated ? ["c.sequence"] : [ORDERS[order], "c.sequence"];
 	const start = [...(isUpdated || beforeValue === undefined ? [] : [bindableNumber(beforeValue)]), bindable(before)];
 	const isBefore = { text: `(${key.join()}) < (${start.map(() => "?").join()})`, parameters: start };
 	const where = allOf([...tests, ...(isUpdated || beforeValue !== undefined ? [isBefore] : [])]);
@@ -202,7 +202,7 @@ export function allOf(fragments: readonly Sql[]): Sql {
 	};
 }
 
-/** The columns of fields, and their indexes. Those for equality are in the order of lists. */
+/** The columns of fields, and their indexes. */
 const COLUMNS = {
 	executionStatus: { column: "status", index: "conversations_by_status" },
 	agentKind: { column: "agent_kind", index: "conversations_by_agent_kind" },
@@ -242,7 +242,7 @@ function oneConditionSql(condition: Condition, terms: Terms, alias: string): Sql
 			const { column, index } = COLUMNS[condition.field];
 			const value = typeof condition.value === "string" ? terms.storeKey(condition.value) : condition.value;
 			const test = { text: `c.${column} = ?`, parameters: [value] };
-			return { ...byIndex(test, index, "c.sequence"), isOwner: condition.field === "owner" };
+			return { ...byIndex(test, index), isOwner: condition.field === "owner" };
 		}
 		case "tag":
 			return terms.dialect.tagCondition(condition, alias);
@@ -266,7 +266,7 @@ function oneConditionSql(condition: Condition, terms: Terms, alias: string): Sql
 		}
 		case "error": {
 			const test = { text: `c.has_error = ${condition.value ? "TRUE" : "FALSE"}`, parameters: [] };
-			return condition.value ? byIndex(test, "conversations_with_error", "c.sequence") : { test };
+			return condition.value ? byIndex(test, "conversations_with_error") : { test };
 		}
 		case "gaps": {
 			if (!condition.value) return { test: { text: "c.gap_count = 0", parameters: [] } };
@@ -275,15 +275,15 @@ function oneConditionSql(condition: Condition, terms: Terms, alias: string): Sql
 				before === undefined
 					? { text: "c.gap_count > 0", parameters: [] }
 					: { text: "c.gap_count > 0 AND c.gaps_since < ?", parameters: [bindable(before)] };
-			return byIndex(test, "conversations_with_gaps", "c.sequence");
+			return byIndex(test, "conversations_with_gaps");
 		}
 	}
 }
 
 /** @param index undefined for one that SQLite chooses itself */
-function byIndex(test: Sql, index: string | undefined, sequence?: string): SqlCondition {
+function byIndex(test: Sql, index: string | undefined): SqlCondition {
 	const from = index === undefined ? "conversations c" : `conversations c INDEXED BY ${index}`;
-	return { test, index: { from, join: "", where: test, sequence } };
+	return { test, index: { from, join: "", where: test } };
 }
 
 /** Reads how many gaps a conversation with a record has. */

@@ -81,3 +81,38 @@ function options(engine: Engine, table: Table): string {
 	if (engine === "sqlite") return hasRowId(table) ? " STRICT" : " STRICT, WITHOUT ROWID";
 	return table.fillfactor === undefined ? "" : ` WITH (fillfactor = ${table.fillfactor})`;
 }
+
+/**
+ * The steps from version 1, which release 1.0.0 wrote, to version 2: the indexes of the table `conversations` that change with
+ * each post become fewer.
+ */
+export function toVersion2(engine: Engine): string[] {
+	const schema = SCHEMA[engine];
+	return [
+		...REMOVED_INDEXES.map((name) => `DROP INDEX ${schema}${name}`),
+		`ALTER TABLE ${schema}tags DROP COLUMN sequence`,
+		...Object.entries(CHANGED_INDEXES).map(([name, on]) => {
+			const table = name.startsWith("tags") ? "tags" : "conversations";
+			return `CREATE INDEX ${name} ON ${schema}${table} ${on}`;
+		}),
+	];
+}
+
+const CHANGED_INDEXES = {
+	conversations_by_status: "(status)",
+	conversations_by_agent_kind: "(agent_kind)",
+	conversations_by_model: "(model)",
+	conversations_by_parent: "(parent_id) WHERE parent_id IS NOT NULL",
+	conversations_by_source: "(source_id) WHERE source_id IS NOT NULL",
+	conversations_by_sender: "(sender)",
+	conversations_by_owner: "(owner, sequence) WHERE owner IS NOT NULL",
+	tags_by_value: "(key, value)",
+};
+const REMOVED_INDEXES = [
+	...Object.keys(CHANGED_INDEXES),
+	"tags_by_key",
+	"conversations_of_owner_by_activity",
+	"conversations_of_owner_by_created",
+	"conversations_of_owner_by_cost",
+	"conversations_of_owner_by_tokens",
+];

@@ -22,8 +22,6 @@ export interface SqlCondition {
 	readonly test: Sql;
 	/** A join that the test needs. */
 	readonly join?: string;
-	/** Ends the join if the tables are spread over servers, which join rows of the same conversation only. */
-	readonly spread?: string;
 	/** Finds all rows that pass the test; undefined if nothing does. */
 	readonly index?: IndexAccess | undefined;
 	/** Whether it is the owner. */
@@ -37,8 +35,6 @@ export interface IndexAccess {
 	/** Join with `c` if the table is another one. */
 	readonly join: string;
 	readonly where: Sql;
-	/** Column by which the index is in list order; undefined if the index has another order. */
-	readonly sequence: string | undefined;
 }
 
 /** Values of columns, by the names of these. A missing one is null. */
@@ -155,8 +151,6 @@ export interface TitleChange {
 export interface Found {
 	readonly from: string;
 	readonly tests: readonly Sql[];
-	/** The column that has the sequence of the current update, in the index that is read. */
-	readonly sequence: string;
 }
 
 /** Reads records. A damaged one does not make the others fail. */

@@ -358,13 +358,14 @@ const descriptions = {
 		key: ["conversation_id"],
 		indexes: {
 			conversations_by_sequence: "(sequence)",
-			conversations_by_status: "(status, sequence)",
-			conversations_by_agent_kind: "(agent_kind, sequence)",
-			conversations_by_model: "(model, sequence)",
-			conversations_by_parent: "(parent_id, sequence) WHERE parent_id IS NOT NULL",
-			conversations_by_source: "(source_id, sequence) WHERE source_id IS NOT NULL",
-			conversations_by_sender: "(sender, sequence)",
-			conversations_by_owner: "(owner, sequence)",
+			conversations_by_status: "(status)",
+			conversations_by_agent_kind: "(agent_kind)",
+			conversations_by_model: "(model)",
+			conversations_by_parent: "(parent_id) WHERE parent_id IS NOT NULL",
+			conversations_by_source: "(source_id) WHERE source_id IS NOT NULL",
+			conversations_by_sender: "(sender)",
+			// A list of an owner begins with the newest ones, however many conversations others have.
+			conversations_by_owner: "(owner, sequence) WHERE owner IS NOT NULL",
 			conversations_by_created: "(created_at, sequence)",
 			conversations_by_updated: "(updated_at)",
 			conversations_by_cost: "(cost, sequence)",
@@ -374,11 +375,6 @@ const descriptions = {
 			conversations_with_gaps: "(sequence) WHERE gap_count > 0",
 			// Counts running conversations, whose status is 2.
 			conversations_running: "(sender, owner) WHERE status = 2 AND sender IS NOT NULL",
-			// Lists of an owner in each order.
-			conversations_of_owner_by_activity: "(owner, activity_at, sequence) WHERE owner IS NOT NULL",
-			conversations_of_owner_by_created: "(owner, created_at, sequence) WHERE owner IS NOT NULL",
-			conversations_of_owner_by_cost: "(owner, cost, sequence) WHERE owner IS NOT NULL",
-			conversations_of_owner_by_tokens: "(owner, tokens, sequence) WHERE owner IS NOT NULL",
 		},
 		sqlite: {
 			// `id` is that of the head. PostgreSQL has the title in a table of its own.
@@ -386,19 +382,17 @@ const descriptions = {
 			key: ["id"],
 			indexes: {
 				conversations_by_conversation: { unique: "(conversation_id)" },
-				// With values that filters test, so that a list reads only the rows that it returns.
-				conversations_by_owner: "(owner, sequence, status, agent_kind, model, parent_id, source_id)",
 			},
 		},
 		postgres: { fillfactor: 80 },
 	},
 
-	/** The tags of the current records, each with the sequence of the current update. */
+	/** The tags of the current records. */
 	tags: {
 		spread: "conversation",
-		columns: { conversation_id: "id", key: "key", value: "key", sequence: "integer" },
+		columns: { conversation_id: "id", key: "key", value: "key" },
 		key: ["conversation_id", "key"],
-		indexes: { tags_by_key: "(key, sequence)", tags_by_value: "(key, value, sequence)" },
+		indexes: { tags_by_value: "(key, value)" },
 		sqlite: {
 			columns: { conversation: "integer" },
 			without: ["conversation_id"],

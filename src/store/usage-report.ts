@@ -138,14 +138,11 @@ class StatementBuilder {
 	readonly dialect: Dialect;
 	/** As `Dialect.sum` or `Dialect.quickSum`. */
 	readonly sum: (column: string) => string;
-	/** Whether rows are spread over servers by their conversation. */
-	readonly #isSpread: boolean;
 
-	constructor(session: Session, sum: (column: string) => string, isSpread: boolean) {
+	constructor(session: Session, sum: (column: string) => string) {
 		this.session = session;
 		this.dialect = session.dialect;
 		this.sum = sum;
-		this.#isSpread = isSpread;
 	}
 
 	/** Adds a value; returns its placeholder. */
@@ -175,7 +172,7 @@ class StatementBuilder {
 		const translated = conditionSql(conditions, this.session);
 		const { text: where, parameters } = allOf(translated.map(({ test }) => test));
 		this.values.push(...parameters);
-		const joins = translated.flatMap(({ join = [], spread = [] }) => [join, this.#isSpread ? spread : []].flat());
+		const joins = translated.flatMap(({ join = [] }) => join);
 		return `SELECT c.conversation_id FROM ${this.dialect.schema}conversations c ${joins.join(" ")} WHERE ${where}`;
 	}
 }
@@ -231,8 +228,7 @@ export async function listUsedPeriods(
  * @throws ServiceError `failed_precondition` for groups by the root with a database that cannot follow parents
  */
 export async function reportUsage(session: Session, query: UsageQuery): Promise<UsageReport> {
-	const isSpread = await session.isSpread();
-	if (isSpread && query.groups.some(({ kind }) => kind === "root"))
+	if (query.groups.some(({ kind }) => kind === "root") && (await session.isSpread()))
 		throw new ServiceError(
 			"failed_precondition",
 			"usage cannot be grouped by root, because the tables are on several servers: group by conversation, and add up " +
@@ -240,7 +236,7 @@ export async function reportUsage(session: Session, query: UsageQuery): Promise<
 		);
 	const run = async ({ kind, build }: UsageStatement): Promise<[UsageStatement["kind"], Row[]]> => {
 		const rows = async (sum: Dialect["sum"]) => {
-			const statement = new StatementBuilder(session, sum, isSpread);
+			const statement = new StatementBuilder(session, sum);
 			const sql = build(statement);
 			return await session.all(sql, ...statement.values);
 		};

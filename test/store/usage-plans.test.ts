@@ -128,27 +128,23 @@ const equal = (field: Extract<Condition, { kind: "equal" }>["field"], value: str
 	({ kind: "equal", field, value }) as const;
 /** Filters, and the index by which each alone finds conversations in SQLite and in PostgreSQL. */
 const FILTERS: readonly [Condition, string, string][] = [
-	[equal("executionStatus", 2), "conversations_by_status (status=? AND sequence<?)", "conversations_by_status"],
-	[equal("agentKind"), "conversations_by_agent_kind (agent_kind=? AND sequence<?)", "conversations_by_agent_kind"],
-	[equal("model"), "conversations_by_model (model=? AND sequence<?)", "conversations_by_model"],
-	[equal("sender"), "conversations_by_sender (sender=? AND sequence<?)", "conversations_by_sender"],
+	[equal("executionStatus", 2), "conversations_by_status (status=?)", "conversations_by_status"],
+	[equal("agentKind"), "conversations_by_agent_kind (agent_kind=?)", "conversations_by_agent_kind"],
+	[equal("model"), "conversations_by_model (model=?)", "conversations_by_model"],
+	[equal("sender"), "conversations_by_sender (sender=?)", "conversations_by_sender"],
 	[equal("owner"), "conversations_by_owner (owner=? AND sequence<?)", "conversations_by_owner"],
-	[equal("parentConversationId"), "conversations_by_parent (parent_id=? AND sequence<?)", "conversations_by_parent"],
-	[
-		equal("forkedFromConversationId"),
-		"conversations_by_source (source_id=? AND sequence<?)",
-		"conversations_by_source",
-	],
+	[equal("parentConversationId"), "conversations_by_parent (parent_id=?)", "conversations_by_parent"],
+	[equal("forkedFromConversationId"), "conversations_by_source (source_id=?)", "conversations_by_source"],
 	[
 		{ kind: "one_of", field: "executionStatus", values: [1, 2] },
-		...(["conversations_by_status (status=? AND sequence<?)", "conversations_by_status"] as const),
+		...(["conversations_by_status (status=?)", "conversations_by_status"] as const),
 	],
 	[
 		{ kind: "ids", ids: ["00000000-0000-4000-8000-000000000001"] },
 		...(["conversations_by_conversation (conversation_id=?)", "conversations_pkey"] as const),
 	],
-	[{ kind: "tag", key: "team", value: undefined }, "tags_by_key (key=? AND sequence<?)", "tags_by_key"],
-	[{ kind: "tag", key: "team", value: "a" }, "tags_by_value (key=? AND value=? AND sequence<?)", "tags_by_value"],
+	[{ kind: "tag", key: "team", value: undefined }, "tags_by_value (key=?)", "tags_by_value"],
+	[{ kind: "tag", key: "team", value: "a" }, "tags_by_value (key=? AND value=?)", "tags_by_value"],
 	[
 		{ kind: "time", field: "createdAt", ...time },
 		...(["conversations_by_created (created_at>? AND created_at<?)", "conversations_by_created"] as const),

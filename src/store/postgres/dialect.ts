@@ -69,14 +69,12 @@ const DIALECT: Dialect = {
 	isParent: `p.conversation_id = CASE WHEN up.id ~ '${UUID}' THEN up.id::uuid END`,
 	recordsAtOnce: 50,
 	tagCondition({ key, value }, alias) {
-		// Joined by the sequence, so that the index of tags has the order of lists. A further join condition would mislead the
-		// planner.
-		const join = `JOIN ${SCHEMA}tags ${alias} ON ${alias}.sequence = c.sequence`;
+		const join = `JOIN ${SCHEMA}tags ${alias} ON ${alias}.conversation_id = c.conversation_id`;
 		const test =
 			value === undefined
 				? { text: `${alias}.key = ?`, parameters: [encodeKey(key)] }
 				: { text: `${alias}.key = ? AND ${alias}.value = ?`, parameters: [encodeKey(key), encodeKey(value)] };
-		return { join, spread: `AND ${alias}.conversation_id = c.conversation_id`, test };
+		return { join, test };
 	},
 	titleCondition({ contains }, alias) {
 		const join = `JOIN ${SCHEMA}titles ${alias} ON ${alias}.conversation_id = c.conversation_id`;

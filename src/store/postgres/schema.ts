@@ -1,5 +1,5 @@
 import { ServiceError } from "../../errors.ts";
-import { createTables, PRERELEASE, PRERELEASE_TABLE } from "../schema.ts";
+import { createTables, PRERELEASE, PRERELEASE_TABLE, toVersion2 } from "../schema.ts";
 import { boolean, integer, nullable, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { distribute, isCitus, isDistributed } from "./distribute.ts";
@@ -15,7 +15,7 @@ export const CREATION: readonly string[] = [
 ];
 
 /** The statements from each version of the schema to the next one. Release 1.0.0 wrote version 1. */
-const MIGRATIONS: readonly (readonly string[])[] = [];
+const MIGRATIONS: readonly (readonly string[])[] = [toVersion2("postgres")];
 
 /** Version of the schema, the largest in `schema_versions`. */
 export const SCHEMA_VERSION = MIGRATIONS.length + 1;

@@ -166,15 +166,10 @@ export function postgresSession(transaction: Session): AnySession {
 				})),
 			);
 		},
-		async find(conditions) {
-			const isDistributed = await transaction.isDistributed();
-			const joins = conditions.flatMap(({ join = [], spread = [] }) => [join, isDistributed ? spread : []].flat());
-			return {
-				from: [`${SCHEMA}conversations c`, ...joins].join(" "),
-				tests: conditions.map(({ test }) => test),
-				sequence: "c.sequence",
-			};
-		},
+		find: async (conditions) => ({
+			from: [`${SCHEMA}conversations c`, ...conditions.flatMap(({ join = [] }) => join)].join(" "),
+			tests: conditions.map(({ test }) => test),
+		}),
 		records: () => new RecordReader(),
 		contents: {
 			columns: ", e.text, e.unpacked_size, e.checksum, e.secrets, e.redaction_version",

@@ -184,11 +184,10 @@ const OLDEST: DocumentPosition = { event: -1n, title: 0n };
 /** Finds documents: see `TextIndex.find`. */
 export async function findDocuments(session: Session, query: DocumentQuery): Promise<FoundDocument[]> {
 	const of = query.of?.filter(isConversationId);
-	const isSpread = await session.isDistributed();
-	const eventsOfThese = isSpread ? eventsOfSpread : eventsOf;
+	const eventsOfThese = (await session.isDistributed()) ? eventsOfSpread : eventsOf;
 	const [events = [], titles = []] = await session.query(
-		of === undefined ? eventsOfAll(query, isSpread) : eventsOfThese(query, of),
-		titlesQuery(query, of, isSpread),
+		of === undefined ? eventsOfAll(query) : eventsOfThese(query, of),
+		titlesQuery(query, of),
 	);
 	const found = [...events, ...titles].map((row) => ({
 		conversationId: text(row.conversation_id),
@@ -199,9 +198,9 @@ export async function findDocuments(session: Session, query: DocumentQuery): Pro
 }
 
 /** Follows the order of events, or sorts what the index of words finds, as the planner chooses. */
-function eventsOfAll(query: DocumentQuery, isSpread: boolean): Query {
+function eventsOfAll(query: DocumentQuery): Query {
 	const sql = new Sql();
-	const { joins, tests } = filterOf(query.conditions, sql, isSpread);
+	const { joins, tests } = filterOf(query.conditions, sql);
 	return sql.query(`
 		SELECT s.sequence AS position, 0::bigint AS title, s.conversation_id
 		FROM conversation_updates.search_texts s
@@ -231,7 +230,7 @@ function eventsOf(query: DocumentQuery, of: readonly string[]): Query {
 /** Does what {@link eventsOf} does with Citus, which has no subqueries that depend on a row and end at a limit. */
 function eventsOfSpread(query: DocumentQuery, of: readonly string[]): Query {
 	const sql = new Sql();
-	const { joins, tests } = filterOf(query.conditions, sql, true);
+	const { joins, tests } = filterOf(query.conditions, sql);
 	return sql.query(`
 		SELECT d.position, d.title, d.conversation_id FROM (
 			SELECT s.sequence AS position, 0::bigint AS title, s.conversation_id,
@@ -245,10 +244,10 @@ function eventsOfSpread(query: DocumentQuery, of: readonly string[]): Query {
 	`);
 }
 
-function titlesQuery(query: DocumentQuery, of: readonly string[] | undefined, isSpread: boolean): Query {
+function titlesQuery(query: DocumentQuery, of: readonly string[] | undefined): Query {
 	const { before = NEWEST, from = OLDEST, limit } = query;
 	const sql = new Sql();
-	const { joins, tests } = filterOf(query.conditions, sql, isSpread);
+	const { joins, tests } = filterOf(query.conditions, sql);
 	const ofThese = of === undefined ? "" : `AND s.conversation_id = ANY (${sql.value(of)}::uuid[])`;
 	const count = of === undefined ? limit : Math.max(1, of.length);
 	return sql.query(`
@@ -275,14 +274,10 @@ function except({ except: excluded = [] }: DocumentQuery, sql: Sql): string {
 	return excluded.length === 0 ? "" : `AND s.conversation_id <> ALL (${sql.value(excluded)}::uuid[])`;
 }
 
-function filterOf(
-	conditions: readonly Condition[],
-	sql: Sql,
-	isSpread = false,
-): { readonly joins: string; readonly tests: string } {
+function filterOf(conditions: readonly Condition[], sql: Sql): { readonly joins: string; readonly tests: string } {
 	const found = conditionSql(conditions, POSTGRES);
 	return {
-		joins: found.flatMap(({ join = [], spread = [] }) => [join, isSpread ? spread : []].flat()).join(" "),
+		joins: found.flatMap(({ join = [] }) => join).join(" "),
 		tests: found.map(({ test }) => `AND ${sql.fragment(test)}`).join(" "),
 	};
 }

@@ -90,11 +90,10 @@ const DIALECT: Dialect = {
 			value === undefined
 				? { text: "t.key = ?", parameters: [key] }
 				: { text: "t.key = ? AND t.value = ?", parameters: [key, value] };
-		// By the sequence, because the indexes have it.
-		const text = `EXISTS (SELECT 1 FROM tags t WHERE t.sequence = c.sequence AND ${where.text})`;
-		const from = `tags t INDEXED BY ${value === undefined ? "tags_by_key" : "tags_by_value"}`;
+		const text = `EXISTS (SELECT 1 FROM tags t WHERE t.conversation = c.id AND ${where.text})`;
+		const from = "tags t INDEXED BY tags_by_value";
 		const join = "CROSS JOIN conversations c ON c.id = t.conversation";
-		return { test: { text, parameters: where.parameters }, index: { from, join, where, sequence: "t.sequence" } };
+		return { test: { text, parameters: where.parameters }, index: { from, join, where } };
 	},
 	titleCondition: ({ contains }) => ({ test: titleTest(contains), index: titleIndex(contains) }),
 };
@@ -131,7 +130,6 @@ function titleIndex(contained: string): IndexAccess | undefined {
 		from: "titles",
 		join: "CROSS JOIN conversations c ON c.id = titles.rowid",
 		where: { text: `titles MATCH ? AND ${test.text}`, parameters: [query.join(" AND "), ...test.parameters] },
-		sequence: undefined,
 	};
 }
 

@@ -1,5 +1,5 @@
 import type { DatabaseSync } from "node:sqlite";
-import { createTables, PRERELEASE, PRERELEASE_TABLE } from "../schema.ts";
+import { createTables, PRERELEASE, PRERELEASE_TABLE, toVersion2 } from "../schema.ts";
 import { integer } from "../values.ts";
 
 /** Marks a database as this service's: "CUWS" (https://www.sqlite.org/pragma.html#pragma_application_id). */
@@ -32,7 +32,7 @@ const CREATION: readonly string[] = [
 ];
 
 /** The statements from each version of the schema to the next one. Release 1.0.0 wrote version 1. */
-const MIGRATIONS: readonly (readonly string[])[] = [];
+const MIGRATIONS: readonly (readonly string[])[] = [toVersion2("sqlite")];
 
 /** Version of the schema, stored as `user_version`. */
 export const SCHEMA_VERSION = MIGRATIONS.length + 1;

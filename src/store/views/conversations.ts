@@ -98,7 +98,7 @@ export async function deriveConversations(session: Session, conversationIds: rea
 		rows.push({ before: isSame ? before : undefined, after });
 		const tagsBefore = new Map((isSame ? knownTags.get(id) : [])?.map((tag) => [tag.key, tag]));
 		const tagsAfter = Object.entries(summary.tags).map(([name, value]) =>
-			session.stored(tables.tags, { [headReference]: key, key: name, value, sequence: columnValue(source.sequence) }),
+			session.stored(tables.tags, { [headReference]: key, key: name, value }),
 		);
 		for (const tag of tagsAfter) {
 			tags.push({ before: tagsBefore.get(tag.key), after: tag });
