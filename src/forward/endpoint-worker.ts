@@ -2,6 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { conditionsOf } from "../conversations/read/filter.ts";
+import { ServiceError } from "../errors.ts";
 import { type Condition, summaryMeets } from "../store/condition.ts";
 import type { StoredUpdate } from "../store/entries.ts";
 import type {
@@ -325,7 +326,7 @@ export class EndpointWorker {
 		const isProbe = isCircuitOpen(this.#health);
 		let outcome: Finished | undefined;
 		try {
-			const answer = await this.#deliver(waiting);
+			const answer = await this.#deliver(waiting).catch((error: unknown) => this.#failureOf(error));
 			if (answer === undefined) outcome = { waiting, result: resultOf(waiting, "lost", clock.now()) };
 			else if (!this.#giveUp.signal.aborted) outcome = this.#judge(waiting, answer, at, isProbe);
 		} catch (error) {
@@ -338,6 +339,18 @@ export class EndpointWorker {
 		}
 		this.#finished.push(outcome);
 		if (!this.#isStoring) this.#storing = this.#store();
+	}
+
+	/**
+	 * Returns the answer for what was thrown while a delivery was made or sent: it counts as a failed try.
+	 *
+	 * @throws the error when the store is away, because the try cannot be counted then
+	 */
+	#failureOf(error: unknown): Answer {
+		if (error instanceof ServiceError && error.kind === "unavailable") throw error;
+		this.#options.observer.onError(error);
+		const reason = `the delivery cannot be made: ${error instanceof Error ? error.message : String(error)}`;
+		return { status: 0, error: reason, answer: "", retryAfter: undefined };
 	}
 
 	/** Returns undefined when what a delivery tells is not stored any more. */
@@ -512,7 +525,7 @@ function healthAfter(before: EndpointHealth, { status, error }: Answer, now: num
 		return { failures: 0, failingSince: undefined, lastSuccessAt: at, disabledBecause: before.disabledBecause };
 	const failingSince = before.failingSince ?? at;
 	// A refusal by another status may concern this delivery only.
-	const failures = before.failures + (status === 0 || status >= 500 || (status >= 200 && status < 300) ? 1 : 0);
+	const failures = before.failures + (status === 0 || status >= 500 ? 1 : 0);
 	const disabledBecause =
 		status === 410
 			? "it answered with 410"

@@ -305,7 +305,7 @@ function settingsOf(asked: AskedEndpoint, sink: Pick<Sinks, "refusalOf">) {
 	const { url, changes, filter, form, include } = asked;
 	const parsed = url.length > MAX_URL || !URL.canParse(url) ? undefined : new URL(url);
 	if (parsed === undefined) throw invalid("url", `must be a URL of at most ${MAX_URL} characters`);
-	const refusal = sink.refusalOf(parsed);
+	const refusal = sink.refusalOf(url);
 	if (refusal !== undefined) throw invalid("url", refusal);
 	if (changes.length === 0) throw invalid("changes", "must have at least one entry");
 	if (changes.some((change) => !CHANGES.has(change)))

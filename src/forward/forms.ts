@@ -92,10 +92,19 @@ const SENTENCES: Readonly<Record<string, string>> = {
 	TEST: "A test of the endpoint",
 };
 
+/** Maximum number of characters of a title in a chat. */
+const MAX_TITLE = 200;
+
 function sentenceOf({ change, conversationId, title, text }: Told): string {
-	const what = text ?? SENTENCES[change] ?? change.toLowerCase();
+	const what = withoutControls(text ?? SENTENCES[change] ?? change.toLowerCase());
 	if (conversationId === "") return what;
 	// A title is of others: its marks must not become a link or a mention.
-	const name = title === undefined ? conversationId : `"${title.replaceAll(/[<>&|*_`~@[\]]/g, " ").slice(0, 200)}"`;
+	const shown = title && withoutControls(title).replaceAll(/[<>&|*_`~@[\]]/g, " ");
+	const name = shown === undefined ? conversationId : `"${[...shown].slice(0, MAX_TITLE).join("")}"`;
 	return `Conversation ${name}: ${what}`;
+}
+
+/** Puts spaces in place of what begins a line, changes the direction of a text or cannot be seen. */
+function withoutControls(text: string): string {
+	return text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, " ");
 }

@@ -52,6 +52,8 @@ export interface HttpSinkOptions {
 
 /** Milliseconds in which the whole answer to a delivery must arrive. */
 export const TIMEOUT = 15_000;
+/** Milliseconds for the body of a success, of which nothing depends. */
+const SUCCESS_BODY_TIME = 1_000;
 /** Bytes of an answer after which the rest is not read. */
 const MAX_READ = 64 * 1024;
 const MAX_KEPT = 1024;
@@ -83,26 +85,45 @@ export class HttpSink implements Sink, Disposable {
 		signal: AbortSignal,
 	): Promise<Answer> {
 		const over = AbortSignal.any([signal, AbortSignal.timeout(this.#options.timeout ?? TIMEOUT)]);
-		let status = 0;
 		try {
 			const response = await this.#request(new URL(url), message, headers, over);
-			status = response.statusCode ?? 0;
-			const body = await bodyOf(response);
+			const { statusCode: status = 0 } = response;
+			const isSuccess = status >= 200 && status < 300;
+			const body = await bodyOf(response, isSuccess ? SUCCESS_BODY_TIME : undefined);
 			const answer = body.subarray(0, MAX_KEPT).toString("utf8");
 			const retryAfter = retryAfterOf(response.headers["retry-after"]);
-			return { status, error: status >= 200 && status < 300 ? "" : refusalOf(status), answer, retryAfter };
+			return { status, error: isSuccess ? "" : refusalOf(status), answer, retryAfter };
 		} catch (error) {
-			const reason = over.aborted && !signal.aborted ? "no whole answer in time" : reasonOf(error);
-			return { status, error: reason, answer: "", retryAfter: undefined };
+			const reason = over.aborted && !signal.aborted ? "no answer in time" : reasonOf(error);
+			return { status: 0, error: reason, answer: "", retryAfter: undefined };
 		}
+	}
+
+	/**
+	 * Returns why no message can be sent to an address; undefined when that shows only with the connection.
+	 *
+	 * @param text the address as it was written, because a parsed one shows no missing host
+	 */
+	refusalOf(text: string): string | undefined {
+		if (!/^https?:\/\/[^/\\?#]/i.test(text)) return "must have a host after http:// or https://";
+		const url = new URL(text);
+		if (url.username + url.password + url.hash !== "") return "must have no user name, no password and no fragment";
+		if (url.port === "0") return "must not have the port 0";
+		return this.#isRefusedHost(url) ? `must be outside: ${INSIDE_ADDRESS}` : undefined;
+	}
+
+	/** Whether a host is an address inside or a name of this machine (RFC 6761, section 6.3), and these are not allowed. */
+	#isRefusedHost({ hostname }: URL): boolean {
+		const host = hostname.replace(/^\[|\]$/g, "");
+		const isHere = isIP(host) === 0 ? /(?:^|\.)localhost\.?$/.test(host) : isInside(host);
+		return isHere && !this.#options.allowsInside;
 	}
 
 	#request(url: URL, message: SentMessage, headers: Readonly<Record<string, string>>, signal: AbortSignal) {
 		const isSecure = url.protocol === "https:";
-		const { allowsInside, userAgent } = this.#options;
+		const { userAgent } = this.#options;
 		return new Promise<IncomingMessage>((resolve, reject) => {
-			const host = url.hostname.replace(/^\[|\]$/g, "");
-			if (!allowsInside && isIP(host) !== 0 && isInside(host)) throw new InsideAddress();
+			if (this.#isRefusedHost(url)) throw new InsideAddress();
 			const body = typeof message.body === "string" ? Buffer.from(message.body) : message.body;
 			const request = (isSecure ? requestHttps : requestHttp)(
 				url,
@@ -131,16 +152,28 @@ export class HttpSink implements Sink, Disposable {
 	}
 }
 
-/** Reads the beginning of a body. A longer one ends its connection. */
-async function bodyOf(response: IncomingMessage): Promise<Buffer> {
+/**
+ * Reads the beginning of a body. A longer one ends its connection. One that is cut has what arrived: the status has already
+ * said whether the message was taken.
+ *
+ * @param time milliseconds after which the rest is not waited for; undefined for the time of the whole answer
+ */
+async function bodyOf(response: IncomingMessage, time: number | undefined): Promise<Buffer> {
 	const chunks: Buffer[] = [];
 	let size = 0;
-	for await (const chunk of response) {
-		if (!Buffer.isBuffer(chunk)) continue;
-		size += chunk.byteLength;
-		chunks.push(chunk);
-		// Leaving the loop destroys the response and its connection.
-		if (size >= MAX_READ) break;
+	const timer = time === undefined ? undefined : setTimeout(() => response.destroy(), time);
+	try {
+		for await (const chunk of response) {
+			if (!Buffer.isBuffer(chunk)) continue;
+			size += chunk.byteLength;
+			chunks.push(chunk);
+			// Leaving the loop destroys the response and its connection.
+			if (size >= MAX_READ) break;
+		}
+	} catch {
+		// What arrived is enough.
+	} finally {
+		clearTimeout(timer);
 	}
 	return Buffer.concat(chunks);
 }
@@ -152,7 +185,7 @@ function refusalOf(status: number): string {
 /** Returns the milliseconds of a `Retry-After` header (RFC 9110, section 10.2.3). */
 function retryAfterOf(header: string | undefined): number | undefined {
 	if (header === undefined) return undefined;
-	const wait = /^\d{1,9}$/.test(header) ? Number(header) * 1000 : Date.parse(header) - Date.now();
+	const wait = /^\d+$/.test(header) ? Number(header) * 1000 : Date.parse(header) - Date.now();
 	return Number.isNaN(wait) ? undefined : Math.max(0, wait);
 }
 
@@ -190,10 +223,12 @@ export function isInside(address: string): boolean {
 	return isIP(plain) === 0 || INSIDE.check(plain, isIPv6(plain) ? "ipv6" : "ipv4");
 }
 
+const INSIDE_ADDRESS = "the address is private, loopback or link-local (FORWARD_PRIVATE=on allows it)";
+
 /** The error for an address inside. */
 class InsideAddress extends Error {
 	constructor() {
-		super("the address is private, loopback or link-local (FORWARD_PRIVATE=on allows it)");
+		super(INSIDE_ADDRESS);
 	}
 }
 

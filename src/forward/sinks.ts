@@ -32,17 +32,21 @@ export class Sinks implements Sink, AsyncDisposable {
 		this.#brokers = brokers;
 	}
 
-	/** Returns why an address cannot be that of an endpoint; undefined if it can. */
-	refusalOf(url: URL): string | undefined {
-		const broker = BROKERS[url.protocol];
+	/**
+	 * Returns why an address cannot be that of an endpoint; undefined if it can.
+	 *
+	 * @param text the address as it was written, which is a URL
+	 */
+	refusalOf(text: string): string | undefined {
+		const { protocol, href } = new URL(text);
+		const broker = BROKERS[protocol];
 		if (broker === undefined) {
-			if (!/^https?:$/.test(url.protocol)) return "must be an http, https, nats or kafka URL";
-			const isPlain = url.username + url.password + url.hash === "";
-			return isPlain ? undefined : "must have no user name, no password and no fragment";
+			if (!/^https?:$/.test(protocol)) return "must be an http, https, nats or kafka URL";
+			return this.#http.refusalOf(text);
 		}
-		if (this.#brokers[url.protocol] === undefined) return `needs ${broker.variable}, which names the servers`;
-		const isPlace = broker.form.test(url.href.slice(url.protocol.length));
-		return isPlace ? undefined : `must be ${url.protocol} and the name of a ${broker.place}`;
+		if (this.#brokers[protocol] === undefined) return `needs ${broker.variable}, which names the servers`;
+		const isPlace = broker.form.test(href.slice(protocol.length));
+		return isPlace ? undefined : `must be ${protocol} and the name of a ${broker.place}`;
 	}
 
 	async send(

@@ -8,6 +8,8 @@ const MAX_REQUEST = 1024 * 1024;
 /** Values of `SpanKind` and `StatusCode`. */
 const KINDS = { internal: 1, client: 3 } as const;
 const ERROR = 2;
+/** The largest `fixed64`. */
+const MAX_TIME = 2n ** 64n - 1n;
 
 /**
  * Returns the bodies of requests that export spans: messages `ExportTraceServiceRequest` of the protocol OTLP 1.x. Equal
@@ -52,14 +54,21 @@ function writeSpan(writer: BinaryWriter, span: Span): void {
 	if (parentId !== undefined) writer.tag(4, WireType.LengthDelimited).bytes(Buffer.from(parentId, "hex"));
 	writer.tag(5, WireType.LengthDelimited).string(name);
 	writer.tag(6, WireType.Varint).int32(KINDS[kind]);
-	writer.tag(7, WireType.Bit64).fixed64(start * 1000n);
-	writer.tag(8, WireType.Bit64).fixed64(end * 1000n);
+	writer.tag(7, WireType.Bit64).fixed64(nanoseconds(start));
+	writer.tag(8, WireType.Bit64).fixed64(nanoseconds(end));
 	writeAttributes(writer, 9, error === undefined ? attributes : { ...attributes, "error.type": error.type });
 	if (error !== undefined)
 		nest(writer, 15, (status) => {
 			if (error.message !== "") status.tag(2, WireType.LengthDelimited).string(error.message);
 			status.tag(3, WireType.Varint).int32(ERROR);
 		});
+}
+
+/** Returns a time in the form's unit, within its range: from 1970 to 2554. */
+function nanoseconds(microseconds: bigint): bigint {
+	const time = microseconds * 1000n;
+	if (time < 0n) return 0n;
+	return time < MAX_TIME ? time : MAX_TIME;
 }
 
 function writeAttributes(writer: BinaryWriter, field: number, attributes: Attributes): void {

@@ -72,6 +72,28 @@ describe.each(STORES)("with $engine", ({ open }) => {
 		expect(forwarding.errors).toEqual([]);
 	});
 
+	test("what is thrown while a delivery is made is a failed try with a reason, and its conversation goes on", async () => {
+		await using forwarding = new Forwarding(await open());
+		await forwarding.create();
+		const conversationId = randomUUID();
+		const first = await append(forwarding.store, sample({ conversationId }));
+		forwarding.answer = ({ sequence }) => {
+			if (sequence === first.sequence) throw new RangeError("invalid fixed64");
+			return OK;
+		};
+		forwarding.start();
+		const row = await forwarding.until(conversationId, ({ attempts }) => attempts === 1);
+		const error = "the delivery cannot be made: invalid fixed64";
+		expect(row).toMatchObject({ state: "waiting", tries: [{ status: 0, error, answer: "" }] });
+		expect(forwarding.errors).toEqual([new RangeError("invalid fixed64")]);
+		forwarding.answer = () => OK;
+		forwarding.clock.advance(5_000);
+		expect(await forwarding.until(conversationId, ({ state }) => state === "delivered")).toMatchObject({
+			attempts: 1,
+			tries: [{ error }, { error: "", status: 200 }],
+		});
+	});
+
 	test("what is put into the queue after the erasure of its conversation leaves no id", async () => {
 		// What is told is not stored any more.
 		await using forwarding = new Forwarding(await open(), { tell: async () => undefined });

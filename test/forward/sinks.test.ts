@@ -35,7 +35,7 @@ test("a message goes to the sink of its address, and an address is refused whose
 				"nats:a?b",
 			],
 			...["kafka:agents", "ftp://a", "https://user@a/", "https://a/"],
-		].map((url) => [url, sinks.refusalOf(new URL(url))]);
+		].map((url) => [url, sinks.refusalOf(url)]);
 		const subject = "must be nats: and the name of a subject";
 		expect(Object.fromEntries(refusals)).toEqual({
 			"nats:agents.run_1": undefined,
