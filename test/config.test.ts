@@ -412,6 +412,7 @@ describe("ACCESS_KEYS", () => {
 			`a:${key1}:Read`,
 			"entry 1 has a scope that is not one of ingest, read, secrets, metrics, keys, erase, forward, pause",
 		],
+		[`a@team-a:${key1}:read`, "entry 1 has an @ in its name; an owner follows the scopes, as in name:key:read@owner"],
 		[`a:${key1},b:${key2},a:${key3}`, "entry 3 has the same name as entry 1"],
 		[`a:${key1},b:${key1}`, "entry 2 has the same key as entry 1"],
 	])("%s is refused: %s", (text, message) => {
@@ -490,6 +491,7 @@ test.each([
 	["=UTC", "entry 1 must be the name of a key or certificate, an equal sign and a time zone"],
 	["a=UTC,b=Nowhere", "entry 2 must be UTC or the name of a time zone in the IANA database"],
 	["a=UTC,a=Asia/Tokyo", "entry 2 has the same name as entry 1"],
+	["a@team-a=UTC", "entry 1 has an @ in its name; a sender has the name of a key or certificate, without its owner"],
 ])("the time zones of senders %j are refused", (text, mistake) => {
 	expect(mistakes({ SENDER_TIME_ZONES: text })).toEqual([expect.stringContaining(mistake)]);
 });
@@ -511,6 +513,11 @@ describe("a configuration of the listeners", () => {
 			{ ...tls, CLIENT_CERTIFICATES: "a" },
 			"CLIENT_CERTIFICATES: entry 1 must be the name",
 		],
+		[
+			"an owner in the place of a name",
+			{ ...tls, CLIENT_CERTIFICATES: "a@team-a:read" },
+			"CLIENT_CERTIFICATES: entry 1 has an @ in its name; an owner follows the scopes, as in name:read@owner",
+		],
 		["an unknown scope", { ...tls, CLIENT_CERTIFICATES: "a:write" }, "CLIENT_CERTIFICATES: entry 1 has a scope"],
 		[
 			"one name twice",
@@ -531,6 +538,11 @@ describe("a configuration of the listeners", () => {
 			"TRACES_OTLP_HEADERS: entry 1 must have the name of a header",
 		],
 		["an agent server without a URL", { RECONCILE_AGENT_SERVERS: "agent-1" }, "entry 1 must begin with a name"],
+		[
+			"an agent server with an owner",
+			{ RECONCILE_AGENT_SERVERS: "agent-1@team-a=http://host" },
+			"RECONCILE_AGENT_SERVERS: entry 1 has an @ in its name; a sender has the name of a key or certificate",
+		],
 		["a server without a port", { FORWARD_NATS: "a:1,b" }, "FORWARD_NATS: entry 2 must be a host, a colon and a port"],
 		[
 			"an agent server with a password",

@@ -125,22 +125,25 @@ export function presentedKey(
 	knows: (key: string) => boolean,
 	hasCertificate: () => boolean = () => false,
 ): string | undefined {
-	const tokens: string[] = [];
-	const sessions: string[] = [];
 	const keys = new Set<string>();
+	const sessions = new Set<string>();
 	for (let n = 0; n < fields.length; n += 2) {
 		const [name = "", value = ""] = [fields[n]?.toLowerCase(), fields[n + 1]];
-		if (name === KEY_HEADER) tokens.push(value);
-		else if (name === SESSION_HEADER) sessions.push(value);
-		else if (name === "authorization") keys.add(/^Bearer +([^ ]+) *$/i.exec(value)?.[1] ?? "");
+		if (name === KEY_HEADER) for (const key of listed(value)) keys.add(key);
+		if (name === SESSION_HEADER) for (const key of listed(value)) sessions.add(key);
+		if (name === "authorization") keys.add(/^Bearer +([^ ]+) *$/i.exec(value)?.[1] ?? "");
 	}
-	// Two of these fields are one with a list (RFC 9110, section 5.3), which is no key.
-	keys.add(tokens.join()).delete("");
-	const session = sessions.join();
-	if (session && (knows(session) || (keys.size === 0 && !hasCertificate()))) keys.add(session);
+	keys.delete("");
+	const isAlone = keys.size === 0 && !hasCertificate();
+	for (const session of sessions) if (session !== "" && (isAlone || knows(session))) keys.add(session);
 	if (keys.size > 1) throw new ServiceError("unauthenticated", "The request has two different access keys");
 	const [key] = keys;
 	return key;
+}
+
+/** Returns the keys of a field. Several fields of a name may arrive as one with a list (RFC 9110, section 5.3). */
+function listed(value: string): string[] {
+	return value.split(",").map((key) => key.trim());
 }
 
 /** A token bucket: each request takes one token. */

@@ -98,6 +98,7 @@ export function parseAccessKeys(text: string, report: Report): KeyEntry[] {
 	return entriesOf(text, report).map(({ item, report }) => {
 		const [name = "", key = "", scopeList, ...rest] = item.split(":");
 		if (!/^[\x21-\x7e]+$/.test(name)) report("must begin with a name of visible ASCII characters");
+		requireNoOwner(name, "name:key:read@owner", report);
 		// Only these characters have the same form in an HTTP header and in gRPC metadata.
 		if (!/^[\x21-\x7e]+$/.test(key)) report("must have a key of visible ASCII characters after the name and a colon");
 		else if (key.length < MIN_KEY_LENGTH) report(`has a key that is shorter than ${MIN_KEY_LENGTH} characters`);
@@ -114,7 +115,10 @@ export function parseAccessKeys(text: string, report: Report): KeyEntry[] {
 export function parseCertificates(text: string, report: Report): Principal[] {
 	const form = /^(.+):([^:]*)$/;
 	const entries = namedEntries(text, report, form, "must be the name of a certificate, a colon and scopes");
-	return Array.from(entries, ({ name, value, report }) => Object.freeze({ name, ...parseRights(value, report) }));
+	return Array.from(entries, ({ name, value, report }) => {
+		requireNoOwner(name, "name:read@owner", report);
+		return Object.freeze({ name, ...parseRights(value, report) });
+	});
 }
 
 /** Parses comma-separated origins as browsers send them (RFC 6454, section 6.2): scheme, host and port, no path. */
@@ -136,6 +140,21 @@ function parseRights(text: string, report: Report): Pick<Principal, "scopes" | "
 	requireOwner(owner, report);
 	if (chosen.includes("metrics")) report("has an owner and the scope metrics, whose figures are those of all owners");
 	return { scopes: new Set(chosen), owner };
+}
+
+/**
+ * Reports an owner in the place of a name. Such an entry would make a key without an owner, which sees everything.
+ *
+ * @param form the form of an entry with an owner
+ */
+function requireNoOwner(name: string, form: string, report: Report): void {
+	if (name.includes("@")) report(`has an @ in its name; an owner follows the scopes, as in ${form}`);
+}
+
+/** Reports the name of a sender that no key or certificate can have. */
+function requireSender(name: string, report: Report): void {
+	if (name.includes("@"))
+		report("has an @ in its name; a sender has the name of a key or certificate, without its owner");
 }
 
 function requireOwner(owner: string, report: Report): void {
@@ -204,10 +223,10 @@ export function parseTimeZone(text: string, report: Report): string {
 export function parseSenderTimeZones(text: string, report: Report): ReadonlyMap<string, string> {
 	const mistake = "must be the name of a key or certificate, an equal sign and a time zone";
 	return new Map(
-		namedEntries(text, report, /^(.+)=([^=]*)$/, mistake).map(({ name, value, report }) => [
-			name,
-			parseTimeZone(value, report),
-		]),
+		namedEntries(text, report, /^(.+)=([^=]*)$/, mistake).map(({ name, value, report }) => {
+			requireSender(name, report);
+			return [name, parseTimeZone(value, report)];
+		}),
 	);
 }
 
@@ -247,6 +266,7 @@ export function parseServers(text: string, report: Report): readonly string[] {
 /** Parses comma-separated entries `name=url`. */
 export function parseAgentServers(text: string, report: Report): ReadonlyMap<string, URL> {
 	const urls = namedEntries(text, report).map(({ name, value, report }) => {
+		requireSender(name, report);
 		const url = parseUrl(value, (mistake) => report(mistake.replace("must be", "must have")));
 		return [name, url] as const;
 	});
@@ -256,6 +276,7 @@ export function parseAgentServers(text: string, report: Report): ReadonlyMap<str
 /** Parses comma-separated entries `name=key`. Messages quote no keys. */
 export function parseAgentServerKeys(text: string, report: Report): ReadonlyMap<string, string> {
 	const keys = namedEntries(text, report).map(({ name, value: key, report }) => {
+		requireSender(name, report);
 		// Other characters cannot stand in a header.
 		if (!/^[\x21-\x7e]+$/.test(key)) report("must have a key of visible ASCII characters");
 		return [name, key] as const;
