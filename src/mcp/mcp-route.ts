@@ -1,6 +1,6 @@
 import { ServiceError } from "../errors.ts";
 import { readBody } from "../transports/http/body.ts";
-import { innerReads, type Route } from "../transports/http/router.ts";
+import { innerReads, type Route, type RouteRequest } from "../transports/http/router.ts";
 
 /** Path of the endpoint under the configured base path. */
 const MCP_PATH = "/mcp";
@@ -24,12 +24,10 @@ interface McpRouteOptions {
  */
 export function mcpRoutes({ basePath, reads, origins }: McpRouteOptions): readonly Route[] {
 	const read = innerReads(reads);
-	const path = `${basePath}${MCP_PATH}`;
-	const post: Route = {
+	const post = {
 		method: "POST",
-		path,
 		scope: "read",
-		handle: async (call) => {
+		handle: async (call: RouteRequest) => {
 			const { request, permit, observed } = call;
 			requireOrigin(request.headers.origin, origins);
 			const body = await readBody(request, MAX_REQUEST_BYTES, (bytes) => permit.reserve(bytes));
@@ -50,15 +48,19 @@ export function mcpRoutes({ basePath, reads, origins }: McpRouteOptions): readon
 				type: response.headers.get("Content-Type") ?? "application/json",
 			};
 		},
-	};
+	} as const;
 	// Clients of the earlier protocols ask whether the server has a stream of notifications. It is no failure.
-	const get: Route = {
+	const get = {
 		method: "GET",
-		path,
 		scope: "read",
+		isRefusal: true,
 		handle: async () => ({ status: 405, content: "", type: "application/json", headers: { Allow: "POST" } }),
-	};
-	return [post, get];
+	} as const;
+	const paths = [`${basePath}${MCP_PATH}`, `${basePath}${MCP_PATH}/`];
+	return paths.flatMap((path) => [
+		{ ...post, path },
+		{ ...get, path },
+	]);
 }
 
 /** @throws ServiceError `permission_denied` for a request of a page whose origin is not among the given ones */

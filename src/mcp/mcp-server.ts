@@ -45,24 +45,86 @@ export function newMcpServer(options: McpOptions): McpServer {
 	return server;
 }
 
-/** Headers of a request that the protocol defines. */
-const HEADERS = ["accept", "content-type", "mcp-protocol-version", "mcp-method", "mcp-name"];
+/** Headers of a request that the protocol defines, besides `Accept`. */
+const HEADERS = ["content-type", "mcp-protocol-version", "mcp-method", "mcp-name"];
+const [JSON_TYPE, STREAM_TYPE] = ["application/json", "text/event-stream"];
 
-/** Answers an HTTP request with one JSON response. A server is made for it, so nothing is kept between requests. */
+/**
+ * Answers an HTTP request: with one JSON response, or as a stream of events that ends with the response if `Accept` allows
+ * only that. A server is made for each request, so nothing is kept between them.
+ */
 export async function answerMcp(options: McpOptions, headers: IncomingHttpHeaders, body: Buffer): Promise<Response> {
-	const given = new Headers();
+	const isJson = accepts(headers.accept, JSON_TYPE);
+	if (!isJson && !accepts(headers.accept, STREAM_TYPE))
+		return Response.json({ detail: `Accept must allow ${JSON_TYPE} or ${STREAM_TYPE}` }, { status: 406 });
+	// The library asks for both types, also where the client takes only one.
+	const given = new Headers({ Accept: `${JSON_TYPE}, ${STREAM_TYPE}` });
 	for (const name of HEADERS) {
 		const value = headers[name];
 		if (typeof value === "string") given.set(name, value);
 	}
-	const request = new Request("http://localhost/mcp", { method: "POST", headers: given, body: new Uint8Array(body) });
+	const text = withoutNulls(body.toString());
+	const request = new Request("http://localhost/mcp", { method: "POST", headers: given, body: text });
 	const make = () => newMcpServer(options);
 	if (!(await isLegacyRequest(request)))
 		// Nothing that is listed changes, so there is nothing to subscribe to, and no response stays open.
-		return await createMcpHandler(make, { legacy: "reject", maxSubscriptions: 0 }).fetch(request);
-	const transport = new WebStandardStreamableHTTPServerTransport({ enableJsonResponse: true });
+		return await createMcpHandler(make, {
+			legacy: "reject",
+			maxSubscriptions: 0,
+			responseMode: isJson ? "auto" : "sse",
+		}).fetch(request);
+	const transport = new WebStandardStreamableHTTPServerTransport({ enableJsonResponse: isJson });
 	await make().connect(transport);
 	return await transport.handleRequest(request);
+}
+
+/** Whether a header `Accept` allows a media type; the most specific range decides (RFC 9110, section 12.5.1). */
+function accepts(header: string | undefined, type: string): boolean {
+	if (header === undefined || header.trim() === "") return true;
+	const ranges = new Map(
+		header
+			.toLowerCase()
+			.split(",")
+			.map((range) => {
+				const [name = "", ...parameters] = range.split(";").map((part) => part.trim());
+				return [name, !parameters.some((parameter) => /^q=0(?:\.0*)?$/.test(parameter))] as const;
+			}),
+	);
+	return ranges.get(type) ?? ranges.get(type.replace(/\/.*/, "/*")) ?? ranges.get("*/*") ?? false;
+}
+
+const message = z.looseObject({ params: z.looseObject({}) });
+
+/**
+ * Returns the JSON text of a message without the arguments, and without the cursor, that are null: clients send null for
+ * what they leave out. A text that is no message stays as it is.
+ */
+export function withoutNulls(text: string): string {
+	if (!text.includes("null")) return text;
+	let json: unknown;
+	try {
+		json = JSON.parse(text);
+	} catch {
+		return text;
+	}
+	const parsed = message.safeParse(json);
+	if (!parsed.success) return text;
+	const { params, ...rest } = parsed.data;
+	const { cursor, arguments: args, ...others } = params;
+	const members = z.looseObject({}).safeParse(args);
+	const given = members.success ? Object.entries(members.data).filter(([, value]) => value !== null) : undefined;
+	return JSON.stringify({
+		...rest,
+		params: {
+			...others,
+			...(cursor === null || cursor === undefined ? {} : { cursor }),
+			...(given === undefined
+				? args === undefined
+					? {}
+					: { arguments: args }
+				: { arguments: Object.fromEntries(given) }),
+		},
+	});
 }
 
 function addTool(server: McpServer, tool: Tool, { ask, onFailed }: McpOptions): void {

@@ -1,6 +1,8 @@
-import { serveStdio } from "@modelcontextprotocol/server/stdio";
+import { createInterface } from "node:readline";
+import { Readable } from "node:stream";
+import { StdioServerTransport, serveStdio } from "@modelcontextprotocol/server/stdio";
 import { ServiceError } from "../errors.ts";
-import { newMcpServer } from "./mcp-server.ts";
+import { newMcpServer, withoutNulls } from "./mcp-server.ts";
 import type { Ask } from "./tools.ts";
 
 /** Milliseconds after which a read that is not answered fails. */
@@ -32,10 +34,19 @@ export async function serveMcpOverStdio(url: URL, key: string): Promise<void> {
 		process.stderr.write(`${error instanceof Error ? error.message : String(error)}\n`);
 	};
 	const { promise: closed, resolve: close } = Promise.withResolvers<void>();
-	process.stdin.once("close", close).once("end", close);
-	const handle = serveStdio(() => newMcpServer({ ask, onFailed }), { onerror: onFailed, maxSubscriptions: 0 });
+	const input = Readable.from(messages(process.stdin)).once("close", close).once("end", close);
+	const handle = serveStdio(() => newMcpServer({ ask, onFailed }), {
+		transport: new StdioServerTransport(input),
+		onerror: onFailed,
+		maxSubscriptions: 0,
+	});
 	await closed;
 	await handle.close();
+}
+
+/** Reads the messages of a client, each of which is a line. */
+async function* messages(input: Readable): AsyncGenerator<Buffer> {
+	for await (const line of createInterface({ input })) yield Buffer.from(`${withoutNulls(line)}\n`);
 }
 
 /** Returns the sentence of an error of the HTTP API. */

@@ -144,8 +144,9 @@ test("the list is downloaded as CSV with its filter and in its order, all pages 
 	await page.keyboard.press("c");
 	const download = await next;
 	expect(download.suggestedFilename()).toBe("conversations.csv");
-	const [header, ...rows] = (await readFile(await download.path(), "utf8")).trim().split("\r\n");
-	expect(header?.split(",").slice(0, 3)).toEqual(["id", "title", "execution_status"]);
+	const [header, ...rows] = (await readFile(await download.path(), "utf8")).trimEnd().split("\r\n");
+	// A spreadsheet needs the mark to know that the file is in UTF-8.
+	expect(header?.split(",").slice(0, 3)).toEqual(["\ufeffid", "title", "execution_status"]);
 	expect(rows.map((row) => row.split(",")[1])).toEqual([
 		"Fix the flaky test in checkout",
 		"Migrate the billing tables to the new schema",

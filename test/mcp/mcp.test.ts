@@ -1,6 +1,9 @@
 import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { type IncomingMessage, request as request1 } from "node:http";
 import type { JsonObject } from "@bufbuild/protobuf";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { withoutNulls } from "../../src/mcp/mcp-server.ts";
 import { EVENT_WEBHOOK, postWebhook } from "../support/clients.ts";
 import { object, record } from "../support/fixtures.ts";
 import { MCP_CLIENTS, type McpClient, toolAnswer } from "../support/mcp-clients.ts";
@@ -305,6 +308,30 @@ describe("with a client of 2026", () => {
 	});
 });
 
+test.each(Object.keys(MCP_CLIENTS))("over %s, an argument that is null is like one that is missing", async (kind) => {
+	await using client = await connect(kind, RED);
+	const call = async (args: Record<string, unknown>) =>
+		await client.callTool({ name: "list_conversations", arguments: args });
+	const without = await call({});
+	expect(without.isError).not.toBe(true);
+	expect(await call({ page_token: null, max_bytes: null, tag: null, order_by: null })).toEqual(without);
+});
+
+test.each([
+	['{"id":1,"params":{"cursor":null}}', '{"id":1,"params":{}}'],
+	['{"params":{"cursor":"a","name":null}}', '{"params":{"name":null,"cursor":"a"}}'],
+	[
+		'{"params":{"arguments":{"a":null,"b":[null],"c":{"d":null}}}}',
+		'{"params":{"arguments":{"b":[null],"c":{"d":null}}}}',
+	],
+	['{"params":{"arguments":null}}', '{"params":{"arguments":null}}'],
+	["[null]", "[null]"],
+	['{"params":null}', '{"params":null}'],
+	["null,", "null,"],
+])("a message %s is read as %s", (text, read) => {
+	expect(withoutNulls(text)).toBe(read);
+});
+
 test.each(Object.keys(MCP_CLIENTS))(
 	"over %s, no tool, resource or prompt shows what another owner has",
 	async (kind) => {
@@ -360,8 +387,41 @@ describe("a request", () => {
 		const key = { "X-Access-Token": RED };
 		const get = await send(key, service, `${BASE}/mcp`, "GET");
 		expect([get.status, get.headers.get("Allow"), get.text]).toEqual([405, "POST", ""]);
-		expect(await send(key, service, `${BASE}/mcp`, "DELETE")).toMatchObject({ status: 405 });
+		const remove = await send(key, service, `${BASE}/mcp`, "DELETE");
+		expect([remove.status, remove.headers.get("Allow")]).toEqual([405, "POST"]);
 		expect((await send(key)).headers.get("Mcp-Session-Id")).toBe(null);
+	});
+
+	const PONG = '{"result":{},"jsonrpc":"2.0","id":1}';
+	const STREAM = { type: "text/event-stream", text: `event: message\ndata: ${PONG}\n\n` };
+	test.each([
+		[undefined, { status: 200, type: "application/json", text: PONG }],
+		["", { status: 200, type: "application/json", text: PONG }],
+		["*/*", { status: 200, type: "application/json", text: PONG }],
+		["application/json", { status: 200, type: "application/json", text: PONG }],
+		["application/*;q=0.5", { status: 200, type: "application/json", text: PONG }],
+		["text/event-stream", { status: 200, ...STREAM }],
+		["text/*, application/json;q=0", { status: 200, ...STREAM }],
+		["*/*, application/json; q=0.0", { status: 200, ...STREAM }],
+		[
+			"text/html",
+			{
+				status: 406,
+				type: "application/json",
+				text: '{"detail":"Accept must allow application/json or text/event-stream"}',
+			},
+		],
+	])("with Accept: %s gets a type that this allows", async (accept, expected) => {
+		for (const path of [`${BASE}/mcp`, `${BASE}/mcp/`]) {
+			const key = { "Content-Type": "application/json", "X-Access-Token": RED };
+			const headers = { ...key, ...(accept === undefined ? {} : { Accept: accept }) };
+			// fetch would add the header.
+			const request = request1(new URL(path, service.http), { method: "POST", headers });
+			request.end(JSON.stringify(CALL));
+			const [response]: [IncomingMessage] = await once(request, "response").then(([one]) => [one]);
+			const text = (await response.toArray()).join("");
+			expect({ status: response.statusCode, type: response.headers["content-type"], text }).toEqual(expected);
+		}
 	});
 
 	test("is bounded in size", async () => {

@@ -2,6 +2,9 @@ import { signal } from "@preact/signals";
 import { type Problem, problemOf, readCsv } from "../service/service.ts";
 import { full } from "./format.ts";
 
+/** Tells a spreadsheet that a file is in UTF-8. */
+const BYTE_ORDER_MARK = "\ufeff";
+
 /** Downloads in CSV, as the API writes them. */
 
 /** Rows of a file at most: more than a spreadsheet of today opens at once. */
@@ -40,7 +43,10 @@ export class CsvDownload {
 			}
 			if (next !== undefined)
 				this.note.value = `The file was cut: it has the first ${full(MOST_ROWS)} rows, and there are more.`;
-			saveFile(new Blob(texts, { type: "text/csv" }), `${name}${next === undefined ? "" : "-cut"}.csv`);
+			saveFile(
+				new Blob([BYTE_ORDER_MARK, ...texts], { type: "text/csv" }),
+				`${name}${next === undefined ? "" : "-cut"}.csv`,
+			);
 		} catch (error) {
 			this.problem.value = problemOf(error);
 		} finally {

@@ -41,6 +41,8 @@ interface RouteOptions {
 	readonly scope: Scope | "public";
 	/** Set for a small response that is sent however many requests are under way: such requests do not count. */
 	readonly isProbe?: true;
+	/** Set for a route that only says that its method is not allowed. */
+	readonly isRefusal?: true;
 	/** Set when only the first failure for each key is logged, because the holder of the key calls again and again. */
 	readonly logsOncePerKey?: true;
 }
@@ -235,7 +237,10 @@ function routeFinder(routes: readonly Route[]): (path: string) => Match[] {
 }
 
 function allowed(found: readonly Match[]): string {
-	return found.flatMap(({ route }) => (route.method === "GET" ? ["GET", "HEAD"] : [route.method])).join(", ");
+	return found
+		.filter(({ route }) => route.isRefusal !== true)
+		.flatMap(({ route }) => (route.method === "GET" ? ["GET", "HEAD"] : [route.method]))
+		.join(", ");
 }
 
 /** A segment of the path of a route: a text, or a parameter with an optional verb. */

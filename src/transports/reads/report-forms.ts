@@ -27,10 +27,11 @@ function csvResponse(header: readonly string[], rows: readonly (readonly Cell[])
 	return { status: 200, content, type: "text/csv; charset=utf-8" };
 }
 
-function csvField(value: Cell): string {
+/** Returns a value as a field of CSV that no spreadsheet takes for a formula. */
+export function csvField(value: Cell): string {
 	const text = String(value);
-	// A spreadsheet would read a text that begins like this as a formula.
-	const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+	// A spreadsheet would read a text that begins like this as a formula; it leaves out what cannot be seen before that.
+	const safe = typeof value === "string" && /^[\t\r\n]|^[\s\p{C}]*[=+\-@＝＋－＠]/u.test(text) ? `'${text}` : text;
 	return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
