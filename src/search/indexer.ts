@@ -10,7 +10,7 @@ import { eventTexts, KINDS_WITHOUT_TEXT, MAX_TEXT } from "./event-texts.ts";
 import { indexWords, wordsOf } from "./tokenizer.ts";
 
 /** Version of the rules by which texts and words are taken from events and titles. Raise it when they change. */
-const INDEX_RULES = 2;
+const INDEX_RULES = 3;
 
 /** Maximum number of events, and of bytes of their texts, of one step, so that appends wait only for a short commit. */
 const EVENTS = { limit: 100, maxBytes: 2 ** 18 };

@@ -27,8 +27,12 @@ const MAX_LENGTH = 64;
 /** Maximum length of a name whose parts are found. Longer ones are mostly encoded data. */
 const MAX_NAME = 40;
 
-/** Letters and digits, or one symbol. ASCII symbols are punctuation: `=` stands between words. */
-const RUN = /[\p{L}\p{N}][\p{L}\p{N}\p{M}]*|(?<symbol>[[\p{So}\p{Sm}\p{Sc}]--\p{ASCII}])/gv;
+/**
+ * Letters and digits, or one symbol. ASCII symbols are punctuation: `=` stands between words. What cannot be seen within a
+ * word, such as a soft hyphen, belongs to it; only the space without a width ends it.
+ */
+const RUN =
+	/[\p{L}\p{N}](?:[\p{DI}--[\u200b\p{L}\p{N}\p{M}]]*[\p{L}\p{N}\p{M}])*|(?<symbol>[[\p{So}\p{Sm}\p{Sc}]--\p{ASCII}])/gv;
 const PLAIN = /^[a-z0-9]+$/;
 const ASCII = /^[A-Za-z0-9]+$/;
 /** A letter or digit of a script that puts no spaces between words. */
@@ -88,8 +92,13 @@ function partsOf(run: string, start: number): readonly WordPart[] | undefined {
 	});
 }
 
-/** Accents and vowel points, which Unicode inherits from the letter before. Not the voicing marks of Japanese. */
-const ACCENTS = /(?![\u3099\u309a])\p{Script=Inherited}/gu;
+/**
+ * Marks that only accent or point a letter: those that Unicode inherits from the letter before, and those of scripts which
+ * are mostly written without them. Not the voicing marks of Japanese, and not the marks of scripts whose vowels are marks,
+ * such as Devanagari and Thai: there they tell words apart.
+ */
+const ACCENTS =
+	/[[\p{sc=Inherited}--[\u3099\u309a]]\p{DI}[\p{Mn}&&[\p{sc=Hebr}\p{sc=Arab}\p{sc=Syrc}\p{sc=Samr}\p{sc=Mand}\p{sc=Grek}\p{sc=Cyrl}\p{sc=Copt}\p{sc=Glag}\p{sc=Ethi}]]]/gv;
 /** Letters whose stroke or joint Unicode does not decompose. */
 const LETTERS: Readonly<Record<string, string>> = { ς: "σ", ø: "o", ł: "l", đ: "d", ħ: "h", æ: "ae", œ: "oe" };
 const LETTER = /[ςøłđħæœ]/g;
