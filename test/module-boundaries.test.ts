@@ -73,8 +73,14 @@ describe("the modules of src import only what they may", () => {
 		expect(forbiddenImports("conversations/", ...known)).toEqual([]);
 	});
 
-	test("store imports only threads, the times, deltas and relations of records, and the ledger of usage", () => {
-		const known = [/^threads\//, /^record\/json\/scalars\.ts$/, /^record\/record-(delta|relations)\.ts$/, /^usage\//];
+	test("store imports only threads, the times, costs, deltas and relations of records, and the ledger of usage", () => {
+		const known = [
+			/^threads\//,
+			/^record\/json\/scalars\.ts$/,
+			/^record\/stats\.ts$/,
+			/^record\/record-(delta|relations)\.ts$/,
+			/^usage\//,
+		];
 		expect(forbiddenImports("store/", ...known)).toEqual([]);
 		// Each of the store's threads would load zod, which takes some 3 MB. Only commands load store/export/lines.ts.
 		const zod = imports.filter(({ from, to }) => from.startsWith("store/") && to === "zod");
@@ -93,8 +99,8 @@ describe("the modules of src import only what they may", () => {
 		expect(forbiddenImports("search/", /^record\//, /^events\//, /^store\/[^/]+$/)).toEqual([]);
 	});
 
-	test("usage imports no other module", () => {
-		expect(forbiddenImports("usage/")).toEqual([]);
+	test("usage imports only what stats of records say", () => {
+		expect(forbiddenImports("usage/", /^record\/stats\.ts$/)).toEqual([]);
 	});
 
 	test("threads imports no other module", () => {
@@ -196,7 +202,12 @@ describe("the modules of src import only what they may", () => {
 	});
 
 	test("trajectories reads only what a caller may see, and only the composition and its command know it", () => {
-		const known = [/^record\/json\//, /^transports\/http\/router\.ts$/, /^transports\/reads\/query\.ts$/];
+		const known = [
+			/^events\/event-order\.ts$/,
+			/^record\/json\//,
+			/^transports\/http\/router\.ts$/,
+			/^transports\/reads\/query\.ts$/,
+		];
 		const reads = [/^conversations\/conversation-reads\.ts$/, /^conversations\/read\/filter\.ts$/];
 		expect(forbiddenImports("trajectories/", ...known, ...reads)).toEqual([]);
 		const importers = imports.filter(
@@ -207,6 +218,7 @@ describe("the modules of src import only what they may", () => {
 
 	test("traces reads all conversations, sends through forward, and only the composition and its command know it", () => {
 		const known = [
+			/^events\/event-order\.ts$/,
 			/^record\/json\//,
 			/^store\/[^/]+\.ts$/,
 			/^conversations\/conversation-reads\.ts$/,

@@ -11,6 +11,7 @@ import {
 	TokenTotalsSchema,
 } from "../../gen/conversations/v1/summary_pb.js";
 import { deriveBinaryEncoder } from "../protobuf/binary-encoder.ts";
+import { metricsOf, sumOfCosts } from "./stats.ts";
 
 export const encodeSummary: (summary: ConversationSummary) => Uint8Array =
 	deriveBinaryEncoder(ConversationSummarySchema);
@@ -68,12 +69,11 @@ function shownModel(record: ConversationInfo): string {
 	return record.availableModels.find((model) => model.modelId === id)?.name ?? id;
 }
 
-/** Returns the sums over all usages. They stop at 2^63 - 1 tokens, and at the largest finite double for the cost. */
+/** Returns the sums over all usages. They stop at 2^63 - 1 tokens and units of cost. */
 function totals(stats: ConversationStats | undefined): { cost: number; tokens: TokenTotals } {
 	const tokens = create(TokenTotalsSchema);
-	let cost = 0;
-	for (const metrics of Object.values(stats?.usageToMetrics ?? {})) {
-		cost = Math.min(cost + (metrics.accumulatedCost ?? 0), Number.MAX_VALUE);
+	const usages = metricsOf(stats).map(([, metrics]) => metrics);
+	for (const metrics of usages) {
 		const usage = metrics.accumulatedTokenUsage;
 		tokens.promptTokens = addTokens(tokens.promptTokens, usage?.promptTokens);
 		tokens.completionTokens = addTokens(tokens.completionTokens, usage?.completionTokens);
@@ -81,7 +81,7 @@ function totals(stats: ConversationStats | undefined): { cost: number; tokens: T
 		tokens.cacheWriteTokens = addTokens(tokens.cacheWriteTokens, usage?.cacheWriteTokens);
 		tokens.reasoningTokens = addTokens(tokens.reasoningTokens, usage?.reasoningTokens);
 	}
-	return { cost, tokens };
+	return { cost: sumOfCosts(usages.map(({ accumulatedCost = 0 }) => accumulatedCost)), tokens };
 }
 
 /** Usage id of the agent itself; the others are those of condensers and the like. */

@@ -7,8 +7,8 @@ import { NOTHING_REBUILT, type RebuiltUsage, rebuildUsage } from "../conversatio
 import { ServiceError } from "../errors.ts";
 import { NOTHING, type Progress } from "../reconcile/reconcile.ts";
 import { type Reconciler, reasonOf } from "../reconcile/reconciler.ts";
+import { COST_UNITS } from "../record/stats.ts";
 import type { Store } from "../store/store.ts";
-import { COST_UNITS } from "../usage/ledger.ts";
 import { type RpcMethod, unary } from "./rpc-method.ts";
 
 const RECONCILE_MESSAGES = {

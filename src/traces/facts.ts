@@ -1,3 +1,4 @@
+import { inOrder } from "../events/event-order.ts";
 import { readExactJson, stringifyExactJson } from "../record/json/exact-json.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf } from "../record/json/json-value.ts";
 
@@ -16,6 +17,8 @@ export interface Fact {
 	readonly receivedAt: bigint;
 	/** Id of the event; empty when it cannot be read. */
 	readonly id: string;
+	/** Ids of events that happened before it. */
+	readonly follows: readonly string[];
 	/** Execution status that began. */
 	readonly status?: string;
 	/** A message of the user. */
@@ -35,12 +38,16 @@ export interface Fact {
 
 export interface ToolCall {
 	readonly id: string;
+	/** Id of the event that results of the call name; undefined for a call of a remote agent. */
+	readonly actionId: string | undefined;
 	readonly name: string;
 	readonly arguments: string | undefined;
 }
 
 export interface ToolResult {
 	readonly callId: string;
+	/** Id of the event with the call; empty if the result does not name it. */
+	readonly actionId: string;
 	/** Empty when the event does not name it. */
 	readonly tool: string;
 	readonly content: string | undefined;
@@ -73,7 +80,7 @@ interface Listed {
 	usage: Omit<Usage, "n">;
 }
 
-/** Collects what traces need of a conversation. The order in which events are added does not matter. */
+/** Collects what traces need of a conversation. Events are added in the order of the log. */
 export class Facts {
 	readonly #facts: Fact[] = [];
 	readonly #usages = new Map<string, Listed>();
@@ -91,9 +98,9 @@ export class Facts {
 		this.#gapsAfter = gapsAfter;
 	}
 
-	/** All facts in the order of their times. */
+	/** All facts, in the order of {@link inOrder}. */
 	get facts(): readonly Fact[] {
-		return this.#facts.toSorted((a, b) => Number(a.at - b.at) || byName(a.id, b.id));
+		return inOrder(this.#facts);
 	}
 
 	/** The calls of models that are listed, by the names of the lists and in their order. */
@@ -158,14 +165,15 @@ export class Facts {
 
 	add({ happenedAt: at, receivedAt, text }: TraceEvent): void {
 		if (text === undefined) {
-			this.#facts.push({ at, receivedAt, id: "", isGap: true });
+			this.#facts.push({ at, receivedAt, id: "", follows: [], isGap: true });
 			return;
 		}
 		const event = readExactJson(text);
 		const id = textOf(memberOf(event, "id"));
 		const isGap = this.#gapsAfter.has(id);
 		const more = this.#factOf(event, id, at);
-		if (isGap || Object.keys(more).length > 0) this.#facts.push({ at, receivedAt, id, isGap, ...more });
+		const follows = ["parent_id", "action_id"].flatMap((name) => textOf(memberOf(event, name)) || []);
+		if (isGap || Object.keys(more).length > 0) this.#facts.push({ at, receivedAt, id, follows, isGap, ...more });
 	}
 
 	#factOf(event: ExactJson, id: string, at: bigint): Partial<Fact> {
@@ -196,7 +204,7 @@ export class Facts {
 				const asked = memberOf(event, "tool_call");
 				const name = textOf(memberOf(asked, "name")) || textOf(memberOf(event, "tool_name"));
 				const call = {
-					...{ id: textOf(memberOf(event, "tool_call_id")) || id, name },
+					...{ id: textOf(memberOf(event, "tool_call_id")) || id, actionId: id, name },
 					arguments: this.#contentOf(memberOf(asked, "arguments") ?? memberOf(event, "action")),
 				};
 				const thoughts = this.#keepsContent ? textsOf(memberOf(event, "thought")) : [];
@@ -212,12 +220,14 @@ export class Facts {
 			case "ACPToolCallEvent": {
 				const name = textOf(memberOf(event, "tool_kind")) || textOf(memberOf(event, "title"));
 				const callId = textOf(memberOf(event, "tool_call_id")) || id;
-				const call = { id: callId, name, arguments: this.#contentOf(memberOf(event, "raw_input")) };
+				const input = this.#contentOf(memberOf(event, "raw_input"));
+				const call = { id: callId, actionId: undefined, name, arguments: input };
 				const status = memberOf(event, "status");
 				if (status !== "completed" && status !== "failed") return { call };
 				const isError = status === "failed" || memberOf(event, "is_error") === true;
 				const content = this.#contentOf(memberOf(event, "content") ?? memberOf(event, "raw_output"));
-				return { call, result: { callId, tool: name, content, error: isError ? OTHER : undefined } };
+				const error = isError ? OTHER : undefined;
+				return { call, result: { callId, actionId: "", tool: name, content, error } };
 			}
 			case "ObservationEvent":
 			case "UserRejectObservation":
@@ -228,7 +238,8 @@ export class Facts {
 				const texts = textsOf(memberOf(observation, "content") ?? observation, memberOf(event, "extended_content"));
 				return {
 					result: {
-						...{ callId: textOf(memberOf(event, "tool_call_id")), tool: textOf(memberOf(event, "tool_name")) },
+						...{ callId: textOf(memberOf(event, "tool_call_id")), actionId: textOf(memberOf(event, "action_id")) },
+						tool: textOf(memberOf(event, "tool_name")),
 						content: this.#contentOf(kind === "ObservationEvent" ? texts.join("\n") : told),
 						error: isError ? (kind === "ObservationEvent" ? OTHER : kind) : undefined,
 					},

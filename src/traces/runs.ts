@@ -34,6 +34,8 @@ export interface Chat {
 /** A call of a tool. */
 export interface Tool {
 	readonly id: string;
+	/** Number of calls with the same id before it in the run. */
+	readonly n: number;
 	readonly name: string;
 	readonly start: bigint;
 	readonly end: bigint;
@@ -169,33 +171,53 @@ function clamp(time: bigint, first: bigint, last: bigint): bigint {
 	return time < first ? first : time > last ? (last < first ? first : last) : time;
 }
 
+/** A call of a tool while its events are collected. */
+interface OpenTool {
+	readonly id: string;
+	readonly start: bigint;
+	call: ToolCall | undefined;
+	result: { readonly at: bigint; readonly result: ToolResult } | undefined;
+}
+
+/** Pairs calls with their results: by the event that a result names, or else by the id of the call. */
 function toolsOf({ end, facts }: Span): Tool[] {
-	const calls = new Map<string, { at: bigint; call: ToolCall | undefined }>();
-	const results = new Map<string, { at: bigint; result: ToolResult }>();
-	let before = facts[0]?.at ?? end;
-	for (const { at, call, result } of facts) {
-		if (call !== undefined) {
-			const known = calls.get(call.id);
-			// Later events of the call of a remote agent complete it.
-			const name = call.name || known?.call?.name || "";
-			calls.set(call.id, {
-				at: known?.at ?? at,
-				call: { ...call, name, arguments: call.arguments ?? known?.call?.arguments },
-			});
+	const tools: OpenTool[] = [];
+	for (const { at: start, call } of facts) {
+		if (call === undefined) continue;
+		// Later events of the call of a remote agent complete it.
+		const known = tools.find((tool) => tool.call?.actionId === call.actionId && tool.id === call.id);
+		if (known === undefined) {
+			tools.push({ id: call.id, start, call, result: undefined });
+			continue;
 		}
+		const name = call.name || known.call?.name || "";
+		known.call = { ...call, name, arguments: call.arguments ?? known.call?.arguments };
+	}
+	let before = facts[0]?.at ?? end;
+	for (const { at, result } of facts) {
 		if (result !== undefined) {
-			results.set(result.callId, { at, result });
-			if (!calls.has(result.callId)) calls.set(result.callId, { at: before, call: undefined });
+			const { actionId, callId: id } = result;
+			const same = tools.filter((tool) => tool.id === id);
+			const tool =
+				tools.find(({ call }) => actionId !== "" && call?.actionId === actionId) ??
+				same.find((one) => one.result === undefined) ??
+				same.at(-1);
+			if (tool === undefined) tools.push({ id, start: before, call: undefined, result: { at, result } });
+			else tool.result = { at, result };
 		}
 		before = at;
 	}
-	return [...calls].map(([id, { at: start, call }]) => {
-		const answered = results.get(id);
-		// A result can have the time of a clock that was set back.
-		const ends = [start, answered?.at ?? end].toSorted((a, b) => Number(b - a));
-		return {
-			...{ id, name: call?.name || answered?.result.tool || "unknown" },
-			...{ start, end: ends[0] ?? start, call, result: answered?.result },
-		};
-	});
+	const counts = new Map<string, number>();
+	return tools
+		.toSorted((a, b) => Number(a.start - b.start))
+		.map(({ id, start, call, result: answered }) => {
+			const n = counts.get(id) ?? 0;
+			counts.set(id, n + 1);
+			// A result can have the time of a clock that was set back.
+			const ends = [start, answered?.at ?? end].toSorted((a, b) => Number(b - a));
+			return {
+				...{ id, n, name: call?.name || answered?.result.tool || "unknown" },
+				...{ start, end: ends[0] ?? start, call, result: answered?.result },
+			};
+		});
 }

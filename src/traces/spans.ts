@@ -84,8 +84,8 @@ function runSpanId({ summary }: TraceSource, run: Pick<Run, "id">): string {
 	return hash(16, "run", summary.id, run.id);
 }
 
-function toolId({ summary }: TraceSource, run: Pick<Run, "id">, { id }: Tool): string {
-	return hash(16, "tool", summary.id, run.id, id);
+function toolId({ summary }: TraceSource, run: Pick<Run, "id">, { id, n }: Tool): string {
+	return hash(16, "tool", summary.id, run.id, id, ...(n === 0 ? [] : [String(n)]));
 }
 
 /** Returns an id of some hexadecimal digits. */

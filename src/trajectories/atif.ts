@@ -1,4 +1,5 @@
 import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
+import { inOrder } from "../events/event-order.ts";
 import { readExactJson } from "../record/json/exact-json.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf } from "../record/json/json-value.ts";
 import { formatDateTime, fromMicroseconds } from "../record/json/scalars.ts";
@@ -44,10 +45,7 @@ export function atifOf(source: TrajectorySource): ExactJsonObject | undefined {
 	const { summary, record } = source;
 	const usages = usagesOf(record);
 	const maker = new StepMaker(usages);
-	const events = source.events.toSorted(
-		(a, b) => Number(a.happenedAt - b.happenedAt) || Number(a.sequence - b.sequence),
-	);
-	for (const event of events) maker.add(event);
+	for (const { happenedAt, event } of orderOf(source.events)) maker.add(happenedAt, event);
 	const { steps, leftOut, tools } = maker;
 	if (steps.length === 0) return undefined;
 	const children = source.children.flatMap((child) => {
@@ -88,6 +86,19 @@ export function atifOf(source: TrajectorySource): ExactJsonObject | undefined {
 	};
 }
 
+/** Returns the events of a conversation in the order in which they happened: see {@link inOrder}. */
+function orderOf(events: readonly TrajectoryEvent[]) {
+	const read = events
+		.toSorted((a, b) => Number(a.sequence - b.sequence))
+		.map(({ happenedAt, text }) => {
+			const event = text === undefined ? undefined : readExactJson(text);
+			const idIn = (name: string) => textOr(memberOf(event, name), "");
+			const follows = [idIn("parent_id"), idIn("action_id")].filter((id) => id !== "");
+			return { id: idIn("id"), at: happenedAt, follows, happenedAt, event };
+		});
+	return inOrder(read);
+}
+
 /** Makes the steps of a conversation from its events. Events that make no step are counted by their kind. */
 class StepMaker {
 	readonly steps: Step[] = [];
@@ -95,18 +106,20 @@ class StepMaker {
 	tools: ExactJson[] = [];
 	readonly #usages: ReadonlyMap<string, ExactJson>;
 	readonly #byCall = new Map<string, Step>();
+	/** Steps with their calls, by the ids of the actions. */
+	readonly #byAction = new Map<string, { readonly step: Step; readonly callId: string }>();
 	#last: { readonly responseId: string; readonly step: Step } | undefined;
 
 	constructor(usages: ReadonlyMap<string, ExactJson>) {
 		this.#usages = usages;
 	}
 
-	add({ happenedAt, text }: TrajectoryEvent): void {
-		if (text === undefined) this.#leaveOut("unreadable");
-		else this.#addEvent(happenedAt, readExactJson(text));
-	}
-
-	#addEvent(happenedAt: bigint, event: ExactJson): void {
+	/** @param event undefined when the stored event cannot be read */
+	add(happenedAt: bigint, event: ExactJson | undefined): void {
+		if (event === undefined) {
+			this.#leaveOut("unreadable");
+			return;
+		}
 		const eventId = textOr(memberOf(event, "id"), "");
 		const kind = textOr(memberOf(event, "kind"), "unknown");
 		switch (kind) {
@@ -170,7 +183,9 @@ class StepMaker {
 		if (isSame) step.eventIds.push(eventId);
 		this.#last = { responseId, step };
 		const call = memberOf(event, "tool_call");
-		this.#call(step, textOr(memberOf(event, "tool_call_id"), eventId), {
+		const callId = textOr(memberOf(event, "tool_call_id"), eventId);
+		this.#byAction.set(eventId, { step, callId });
+		this.#call(step, callId, {
 			function_name: textOr(memberOf(call, "name"), textOr(memberOf(event, "tool_name"), "unknown")),
 			...argumentsOf(memberOf(call, "arguments")),
 		});
@@ -207,8 +222,9 @@ class StepMaker {
 				? this.#textOf([...contentOf(observation), ...listOf(memberOf(event, "extended_content"))])
 				: textOr(memberOf(event, kind === "AgentErrorEvent" ? "error" : "rejection_reason"), "");
 		const isError = kind !== "ObservationEvent" || memberOf(observation, "is_error") === true;
-		const callId = textOr(memberOf(event, "tool_call_id"), "");
-		const known = this.#byCall.get(callId);
+		const action = this.#byAction.get(textOr(memberOf(event, "action_id"), ""));
+		const callId = action?.callId ?? textOr(memberOf(event, "tool_call_id"), "");
+		const known = action?.step ?? this.#byCall.get(callId);
 		const step = known ?? this.#step(at, eventId, { source: "system", message: "" });
 		if (known !== undefined) step.eventIds.push(eventId);
 		const extra = { is_error: isError, ...(kind === "ObservationEvent" ? {} : { kind }) };
@@ -338,15 +354,27 @@ function toolsOf(tools: ExactJson | undefined): ExactJson[] {
 	});
 }
 
-/** Returns the arguments of a call as an object; a text that is no JSON object is kept beside it. */
+/**
+ * Returns the arguments of a call as an object. A text that is no JSON object is kept beside it, and so is one whose strings
+ * cannot be encoded in UTF-8.
+ */
 function argumentsOf(given: ExactJson | undefined): ExactJsonObject {
 	let parsed = given;
 	if (typeof given === "string")
 		try {
 			parsed = readExactJson(given);
 		} catch {}
-	if (isJsonObject(parsed)) return { arguments: parsed };
+	if (isJsonObject(parsed) && isWellFormed(parsed)) return { arguments: parsed };
 	return given == null ? { arguments: {} } : { arguments: {}, extra: { raw_arguments: given } };
+}
+
+/** Whether no string has a lone surrogate, which an escape in a text can produce (RFC 8259, section 8.2). */
+function isWellFormed(json: ExactJson): boolean {
+	if (typeof json === "string") return json.isWellFormed();
+	if (Array.isArray(json)) return json.every(isWellFormed);
+	return (
+		!isJsonObject(json) || Object.entries(json).every(([name, value]) => name.isWellFormed() && isWellFormed(value))
+	);
 }
 
 /** Returns the content of an observation: a list of parts, a text, or else the observation itself. */

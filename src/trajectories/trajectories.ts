@@ -164,14 +164,18 @@ export function messagesOf(trajectory: ExactJsonObject): ExactJsonObject {
 	};
 }
 
+/** Returns a call. Arguments that were no JSON object are kept as they were, with the mark `raw_arguments`. */
 function callJson(call: ExactJson): ExactJsonObject {
+	const raw = memberOf(memberOf(call, "extra"), "raw_arguments");
+	const given = raw ?? memberOf(call, "arguments") ?? {};
 	return {
 		id: memberOf(call, "tool_call_id") ?? "",
 		type: "function",
 		function: {
 			name: memberOf(call, "function_name") ?? "",
-			arguments: stringifyExactJson(memberOf(call, "arguments") ?? {}),
+			arguments: typeof given === "string" ? given : stringifyExactJson(given),
 		},
+		...(raw === undefined ? {} : { raw_arguments: true }),
 	};
 }
 

@@ -1,4 +1,5 @@
 import type { ConversationStats, Metrics } from "../../gen/conversations/v1/stats_pb.js";
+import { costUnits, metricsOf } from "../record/stats.ts";
 import { nameOf, responseKey } from "./names.ts";
 
 /**
@@ -12,8 +13,6 @@ import { nameOf, responseKey } from "./names.ts";
 
 /** Length of a quarter of an hour in microseconds. */
 const QUARTER = 900_000_000n;
-/** Units of cost in one unit of the record's currency: costs are integers of 10⁻⁹. */
-export const COST_UNITS = 1_000_000_000;
 /** Limits of every number of a row: those of a signed integer of 64 bits. */
 const MAX = 2n ** 63n - 1n;
 const MIN = -(2n ** 63n);
@@ -49,6 +48,8 @@ interface Shown {
 	readonly time: number;
 	/** `created_at` of the record; undefined if it is not known, as with events, which belong to the life of their time. */
 	readonly life: number | undefined;
+	/** The latest time that a cost can have: a little after the receipt. A later one counts as no time. */
+	readonly latest: number;
 	/** Whether it is an event with a full state, as the first event of a fork is. */
 	readonly isFullState: boolean;
 }
@@ -86,6 +87,8 @@ interface Cost {
 	readonly model: string;
 	readonly cost: number;
 	readonly at: number | null;
+	/** Whether its time was ahead of the clock when it was shown; set if so. */
+	readonly isAhead?: true;
 	/** Number of entries before it with the same values. */
 	readonly n: number;
 	readonly shown: number;
@@ -169,13 +172,13 @@ export function addEvent(
 }
 
 /** Adds stats. */
-export function addStats(seen: Seen, { stats, time, life: began, isFullState }: Shown): void {
+export function addStats(seen: Seen, { stats, time, latest, life: began, isFullState }: Shown): void {
 	const life = began ?? null;
 	const usages: First["usages"][number][] = [];
 	const costTimes: number[] = [];
-	for (const [name, metrics] of Object.entries(stats.usageToMetrics)) {
+	for (const [name, metrics] of metricsOf(stats)) {
 		const usageId = nameOf(name);
-		const entries = entriesOf(usageId, metrics, time, life);
+		const entries = entriesOf(usageId, metrics, time, latest, life);
 		for (const [key, call] of entries.calls) put(seen.calls, key, call);
 		for (const [key, cost] of entries.costs) put(seen.costs, key, cost);
 		const totals = totalsOf(metrics).map(Number);
@@ -186,7 +189,7 @@ export function addStats(seen: Seen, { stats, time, life: began, isFullState }: 
 		}
 		const ids = new Map<string, number>();
 		for (const call of entries.calls.values()) ids.set(idOf(call), (ids.get(idOf(call)) ?? 0) + 1);
-		costTimes.push(...[...entries.costs.values()].flatMap(({ at }) => at ?? []));
+		costTimes.push(...[...entries.costs.values()].flatMap((cost) => timeOf(cost) ?? []));
 		const listed = sumOf([
 			...[...entries.calls.values()].map(amountsOfCall),
 			...[...entries.costs.values()].map(amountsOfCost),
@@ -206,7 +209,7 @@ export function addLastRecord(seen: Seen, { life, isCurrent, stats, ...record }:
 	const began = life ?? known.at(-1)?.began ?? null;
 	const before = known.find((one) => one.began === began) ?? known.find((one) => one.began === null);
 	const isFork = record.isFork || before?.isFork === true;
-	const totals = Object.entries(stats.usageToMetrics).map(([usageId, metrics]) => {
+	const totals = metricsOf(stats).map(([usageId, metrics]) => {
 		const texts = totalsOf(metrics).map(String);
 		return [nameOf(usageId), nameOf(metrics.modelName ?? ""), hasLists(metrics) ? texts : texts.slice(0, -1)] as const;
 	});
@@ -220,14 +223,23 @@ export function addLastRecord(seen: Seen, { life, isCurrent, stats, ...record }:
 	);
 }
 
-/** What is known of the source of a fork: the number of its calls with each id. */
+/** What is known of the source of a fork: the number of its calls with each key of {@link copyKey}, or with an id alone. */
 export type SourceCalls = ReadonlyMap<string, number>;
 
-/** Returns the calls of a conversation that a fork of it may have copied. */
+/**
+ * Returns the calls of a conversation that a fork of it may have copied. Of those that only events tell, the tokens are not
+ * known.
+ */
 export function callIds({ calls, times }: Pick<Seen, "calls" | "times">): SourceCalls {
 	const ids = new Map([...times.keys()].map((id) => [id, 1]));
-	for (const call of calls.values()) ids.set(idOf(call), Math.max(ids.get(idOf(call)) ?? 0, call.n + 1));
+	for (const { id } of calls.values()) ids.delete(id);
+	for (const call of calls.values()) ids.set(copyKey(call), (ids.get(copyKey(call)) ?? 0) + 1);
 	return ids;
+}
+
+/** Returns what a call and its copy have in common. An ACP agent gives all calls of its session, and of a fork, one id. */
+function copyKey(call: Call): string {
+	return JSON.stringify([idOf(call), call.tokens]);
 }
 
 /**
@@ -236,11 +248,14 @@ export function callIds({ calls, times }: Pick<Seen, "calls" | "times">): Source
  * @param source the calls of the conversation's source; undefined if it has none, or none that is known
  */
 export function rowsOf(seen: Seen, source: SourceCalls | undefined): UsageRow[] {
-	if (source !== undefined)
-		for (const [id, count] of callIds({ calls: seen.calls, times: new Map() })) {
-			const copied = Math.min(count, source.get(id) ?? 0);
-			if (copied > (seen.copied.get(id) ?? 0)) seen.copied.set(id, copied);
-		}
+	if (source !== undefined) {
+		seen.copied.clear();
+		for (const call of seen.calls.values())
+			for (const key of [copyKey(call), idOf(call)]) {
+				const count = source.get(key);
+				if (count !== undefined) seen.copied.set(key, count);
+			}
+	}
 	const rows = new Rows();
 	for (const [usageId, model, agentKind, quarter, amounts] of seen.earlier) {
 		const counted = mapAmounts((_, n) => BigInt(amounts[n] ?? 0));
@@ -285,7 +300,7 @@ function countUsage(seen: Seen, life: Life, usageId: string, of: Listed, hasSour
 			rows.add({ usageId, model: call.model || model, agentKind, quarter, ...amountsOfCall(call) });
 	}
 	for (const cost of costs) {
-		const quarter = quarterOf(BigInt(Math.trunc(cost.at ?? cost.shown)));
+		const quarter = quarterOf(BigInt(Math.trunc(timeOf(cost) ?? cost.shown)));
 		if (!copies.entries.has(cost))
 			rows.add({ usageId, model: cost.model || model, agentKind, quarter, ...amountsOfCost(cost) });
 	}
@@ -339,16 +354,19 @@ function copiesOf(
 	const first = seen.first !== undefined && lifeOf(seen, null, seen.first.time) === life ? seen.first : undefined;
 	const began = life.began ?? first?.time ?? 0;
 	const isOwn = (time: number | null) => time === null || time >= began;
-	const copiedCosts = costs.filter(({ at }) => !isOwn(at));
+	const copiedCosts = costs.filter((cost) => !isOwn(timeOf(cost)));
 	const ofFirst = first?.usages.find(([id]) => id === usageId);
 	const hasOwnCosts = first?.lastCost !== null && first?.lastCost !== undefined && isOwn(first.lastCost);
 	const isAtFork = first?.isFullState === true && first.time <= (seen.firstEventAt ?? first.time) && !hasOwnCosts;
 	let copiedCalls: readonly Call[];
+	const ownCosts = costs.length - copiedCosts.length;
 	if (isAtFork) copiedCalls = among(calls, new Map(ofFirst?.[2]));
-	else if (hasSource || seen.copied.size > 0) copiedCalls = among(calls, seen.copied);
+	else if (hasSource || seen.copied.size > 0)
+		// Each cost of its own has a call of its own.
+		copiedCalls = among(calls, seen.copied).slice(0, Math.max(copiedCosts.length, calls.length - ownCosts));
 	else {
 		const firstOwn = calls.findIndex(({ id }) => (seen.times.get(id) ?? began - 1) >= began);
-		const mostCopied = Math.max(0, calls.length - (costs.length - copiedCosts.length));
+		const mostCopied = Math.max(0, calls.length - ownCosts);
 		const isReset = copiedCosts.length === 0 && costs.length > 0;
 		copiedCalls = isReset ? [] : calls.slice(0, firstOwn < 0 ? mostCopied : Math.min(firstOwn, mostCopied));
 	}
@@ -364,12 +382,13 @@ function copiesOf(
 	return { entries: new Set<Call | Cost>([...copiedCalls, ...copiedCosts]), rest };
 }
 
-/** Returns as many of the calls as there are of each id. */
-function among(calls: readonly Call[], ids: ReadonlyMap<string, number>): Call[] {
-	const left = new Map(ids);
+/** Returns as many of the calls as there are of each {@link copyKey}, or else of each id. */
+function among(calls: readonly Call[], keys: ReadonlyMap<string, number>): Call[] {
+	const left = new Map(keys);
 	return calls.filter((call) => {
-		const count = left.get(idOf(call)) ?? 0;
-		left.set(idOf(call), count - 1);
+		const key = left.has(copyKey(call)) ? copyKey(call) : idOf(call);
+		const count = left.get(key) ?? 0;
+		left.set(key, count - 1);
 		return count > 0;
 	});
 }
@@ -385,7 +404,7 @@ function idOf({ usageId, id }: Call): string {
 	return id === "" ? `\u0000${usageId}` : id;
 }
 
-function entriesOf(usageId: string, metrics: Metrics, shown: number, life: number | null) {
+function entriesOf(usageId: string, metrics: Metrics, shown: number, latest: number, life: number | null) {
 	const calls = new Map<string, Call>();
 	const costs = new Map<string, Cost>();
 	const counts = new Map<string, number>();
@@ -406,7 +425,9 @@ function entriesOf(usageId: string, metrics: Metrics, shown: number, life: numbe
 		const cost = Number(costUnits(amount ?? 0));
 		const at = timestamp === undefined ? null : microseconds(timestamp);
 		const n = next(JSON.stringify([model, cost, at]));
-		costs.set(JSON.stringify([usageId, model, cost, at, n]), { usageId, model, cost, at, n, shown, life });
+		const entry = { usageId, model, cost, at, n, shown, life };
+		const isAhead = at !== null && at > latest;
+		costs.set(JSON.stringify([usageId, model, cost, at, n]), isAhead ? { ...entry, isAhead } : entry);
 	}
 	return { calls, costs };
 }
@@ -418,7 +439,14 @@ function put<Entry extends Call | Cost>(entries: Map<string, Entry>, key: string
 	const life =
 		known.life === null || entry.life === null ? (known.life ?? entry.life) : Math.min(known.life, entry.life);
 	const shown = Math.min(known.shown, entry.shown);
-	if (shown !== known.shown || life !== known.life) entries.set(key, { ...known, shown, life });
+	const ahead = "isAhead" in known || !("isAhead" in entry) ? {} : { isAhead: entry.isAhead };
+	if (shown !== known.shown || life !== known.life || "isAhead" in ahead)
+		entries.set(key, { ...known, shown, life, ...ahead });
+}
+
+/** Returns the time of a cost; null if it has none that counts. */
+function timeOf({ at, isAhead }: Cost): number | null {
+	return isAhead === true ? null : at;
 }
 
 function putStep(steps: Map<string, Step>, key: string, step: Step): void {
@@ -456,12 +484,6 @@ function amountsOfCall({ tokens }: Call): Amounts {
 
 function amountsOfCost({ cost }: Cost): Amounts {
 	return { ...ZERO, cost: limit(BigInt(cost)) };
-}
-
-/** Converts a cost to units. An infinite or very large cost ends at the limit. */
-export function costUnits(cost: number): bigint {
-	const units = Math.round(cost * COST_UNITS);
-	return Number.isFinite(units) ? limit(BigInt(units)) : units > 0 ? MAX : 0n;
 }
 
 /** Returns the number of the quarter of an hour at a time in microseconds. */

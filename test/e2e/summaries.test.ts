@@ -40,14 +40,14 @@ test.each(["0", " ", "false", "名前"])("a model named %j is in the summary, an
 	expect(conversations.map(({ summary }) => summary?.id).sort()).toEqual([native.id, acp.id].sort());
 });
 
-test("sums of tokens are capped at the largest 64-bit integer, and sums of costs at the largest double", async () => {
+test("sums of tokens are capped at the largest 64-bit integer, and sums of costs at as many units of 10⁻⁹", async () => {
 	const usage = { prompt_tokens: "LARGEST", completion_tokens: 1 };
 	const metrics: JsonObject = { accumulated_cost: 1.5e308, accumulated_token_usage: usage };
 	const json = record({ stats: { usage_to_metrics: { a: metrics, b: metrics, c: metrics } } });
 	const summary = await summaryOf(JSON.stringify(json).replaceAll('"LARGEST"', String(LARGEST)));
 	expect(summary).toMatchObject({
 		tokens: { promptTokens: LARGEST, completionTokens: 3n },
-		accumulatedCost: Number.MAX_VALUE,
+		accumulatedCost: 9_223_372_036.854_776,
 	});
 	const response = await fetch(`${service.http}/api/v1/conversations?page_size=1`, {
 		headers: { "X-Access-Token": KEY },

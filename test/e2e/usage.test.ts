@@ -185,7 +185,8 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 
 	test("costs that are millennia apart make reports with a step, in any time zone", async () => {
 		await using own = await startTestService(await databases.create());
-		const times = [-62_135_590_000, 1_790_000_000, 253_402_300_799];
+		// The last one is ahead of the clock, so it counts at the time of the record.
+		const times = [-62_135_590_000, 1_780_000_000, 253_402_300_799];
 		const costs = times.map((timestamp) => ({ model: "m", cost: 1, timestamp }));
 		const stats = { usage_to_metrics: { agent: { model_name: "m", accumulated_cost: 3, costs } } };
 		const sent = record({ updated_at: new Date(1_790_000_000_000).toISOString(), stats });
@@ -196,12 +197,12 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 			expect([response.status, total.cost]).toEqual([200, 3]);
 			return rows.map((row: Readonly<Record<string, unknown>>) => row.start);
 		};
-		expect(await starts("step=hour")).toEqual(["0001-01-01T01:00:00Z", "2026-09-21T14:00:00Z", "9999-12-31T23:00:00Z"]);
+		expect(await starts("step=hour")).toEqual(["0001-01-01T01:00:00Z", "2026-05-28T20:00:00Z", "2026-09-21T14:00:00Z"]);
 		for (const step of ["day", "week", "month"])
 			expect(await starts(`step=${step}&time_zone=America/New_York`)).toHaveLength(3);
 		// The first day of Nepal began before the first time that a timestamp can have.
 		expect(await starts("step=day&time_zone=Asia/Kathmandu")).toEqual([
-			...["0001-01-01T00:00:00Z", "2026-09-20T18:15:00Z", "9999-12-31T18:15:00Z"],
+			...["0001-01-01T00:00:00Z", "2026-05-28T18:15:00Z", "2026-09-20T18:15:00Z"],
 		]);
 		const report = await reportClient(own, "connect over JSON", KEY).reportUsage({
 			...{ step: UsageStep.DAY, timeZone: "Asia/Kathmandu" },

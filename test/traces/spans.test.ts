@@ -271,6 +271,66 @@ test("a run, its calls of models and of tools are spans by the conventions", () 
 	]);
 });
 
+test("two calls with one id have the results that name their actions", () => {
+	const answered = (n: number, id: string, actionId: string) => ({
+		...result(n, "same", text(id)),
+		...{ id, action_id: actionId },
+	});
+	const calls = [4, 5].map((n) => ({ ...action(n, "same", `r${n}`), id: `action ${n}` }));
+	const events = [
+		message(1, "user", "Go."),
+		...calls,
+		answered(6, "of 5", "action 5"),
+		answered(8, "of 4", "action 4"),
+	];
+	const [trace] = tracesOf(sourceOf({ id: "parent", record: undefined, events }));
+	const tools = trace?.spans.filter(({ name }) => name === "execute_tool terminal") ?? [];
+	expect(tools.map(({ start, end, attributes }) => [start, end, attributes["gen_ai.tool.call.result"]])).toEqual([
+		[micros(4), micros(8), "of 4"],
+		[micros(5), micros(6), "of 5"],
+	]);
+	expect(new Set(tools.map(({ spanId }) => spanId)).size).toBe(2);
+});
+
+test("a clock that is set back within a run leaves it whole, and no call and no result is missing", () => {
+	const forward = [
+		message(31, "user", "Go."),
+		status(32, "running"),
+		action(34, "c1", "r1"),
+		result(36, "c1", text("a")),
+		action(38, "c2", "r2"),
+		result(40, "c2", text("b")),
+		status(42, "finished"),
+	].map((one, n, all) => ({ ...one, parent_id: String(all[n - 1]?.id ?? "__root__") }));
+	const expected = tracesOf(sourceOf({ id: "parent", record: undefined, events: forward }));
+	// From the first result on, the clock is 20 seconds behind.
+	const events = forward.map((one, n) =>
+		n < 3 ? one : { ...one, timestamp: String(event(16 + 2 * (n - 3), "", "", {}).timestamp) },
+	);
+	const traces = tracesOf(sourceOf({ id: "parent", record: undefined, events }));
+	expect(traces).toHaveLength(1);
+	const shapeOf = (all: readonly RunTrace[]) =>
+		all.flatMap(({ spans }) =>
+			spans.map(({ spanId, parentId, name, attributes }) => ({ spanId, parentId, name, attributes })),
+		);
+	expect(shapeOf(traces)).toEqual(shapeOf(expected));
+	for (const { start, end } of traces[0]?.spans ?? []) expect(end >= start).toBe(true);
+});
+
+test("times outside of the range of OTLP are at its limits", () => {
+	for (const year of ["0001", "1969", "9999"]) {
+		const events = EVENTS.map((one) => ({ ...one, timestamp: `${year}${String(one.timestamp).slice(4)}` }));
+		const [body] = otlpRequests(
+			tracesOf(sourceOf({ id: "parent", record: undefined, events }))[0]?.spans ?? [],
+			SENDER,
+		);
+		const times = Buffer.from(body ?? []).toString("hex");
+		// The fields 7 and 8 of a span.
+		const limit = year === "9999" ? "ff".repeat(8) : "00".repeat(8);
+		expect(times).toContain(`39${limit}41${limit}`);
+	}
+});
+
 test("without content, spans have no texts of people, models and tools", () => {
 	const all = JSON.stringify(
 		tracesOf(sourceOf(PARENT, { content: false })).map(({ spans }) => spans),

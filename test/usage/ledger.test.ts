@@ -2,13 +2,13 @@ import { create } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type ConversationStats, ConversationStatsSchema } from "../../gen/conversations/v1/stats_pb.js";
+import { costUnits } from "../../src/record/stats.ts";
 import {
 	type Amounts,
 	addEvent,
 	addLastRecord,
 	addStats,
 	callIds,
-	costUnits,
 	formatSeen,
 	nothingSeen,
 	parseSeen,
@@ -73,7 +73,8 @@ const micros = (seconds: number): number => seconds * 1e6;
 /** A record that shows stats, and is the current one afterwards if it is the last. */
 function shown(stats: ConversationStats, seconds: number, life: number | undefined = CREATED): Evidence {
 	const began = life === undefined ? undefined : micros(life);
-	return (seen) => addStats(seen, { stats, time: micros(seconds), life: began, isFullState: false });
+	return (seen) =>
+		addStats(seen, { stats, time: micros(seconds), latest: micros(seconds + 300), life: began, isFullState: false });
 }
 
 function last(stats: ConversationStats, seconds: number, isFork = false, life: number | undefined = CREATED): Evidence {
@@ -189,6 +190,28 @@ describe("the rows of a conversation", () => {
 		]);
 	});
 
+	test("have a cost whose time is ahead of the clock at the time at which it was shown first, in each order", () => {
+		const [ahead] = at([call0(1, 10)], CREATED * 1000);
+		if (ahead === undefined) throw new Error("there is a call");
+		const records = [last(statsAfter([ahead]), CREATED + HOUR), last(statsAfter([ahead]), CREATED + 3 * HOUR)];
+		for (const all of [records, records.toReversed()])
+			expect(countAll(all).map(({ quarter, cost }) => [quarter * 900n, cost])).toEqual([
+				[BigInt(CREATED + HOUR), 1_000_000_000n],
+			]);
+	});
+
+	test("count a response once that two usage ids show, with the first of them", () => {
+		const stats = statsAfter(at([call0(0.1, 10)], CREATED));
+		const { agent } = stats.usageToMetrics;
+		if (agent === undefined) throw new Error("there is a usage");
+		const both = create(ConversationStatsSchema, { usageToMetrics: { condenser: agent, agent } });
+		const rows = countAll([last(both, CREATED + HOUR)]);
+		expect(rows.map(({ usageId, cost, promptTokens, calls }) => [usageId, cost, promptTokens, calls])).toEqual([
+			["agent", 0n, 10n, 1n],
+			["agent", 100_000_000n, 0n, 0n],
+		]);
+	});
+
 	test("have those of each life, whichever record arrives last", () => {
 		const [before, after] = [at([call0(0.5, 100)], CREATED), at([call0(0.25, 200)], CREATED + 10 * HOUR)];
 		const again = CREATED + 9 * HOUR;
@@ -216,7 +239,10 @@ describe("a fork", () => {
 	const fullState = (calls: readonly Call[], time = CREATED + 1): Evidence => {
 		return (seen) => {
 			addEvent(seen, { time: micros(time), isPosted: true });
-			addStats(seen, { stats: statsAfter(calls), time: micros(time), life: undefined, isFullState: true });
+			addStats(seen, {
+				...{ stats: statsAfter(calls), time: micros(time), latest: micros(time + 300) },
+				...{ life: undefined, isFullState: true },
+			});
 		};
 	};
 	const callsOf = (calls: readonly Call[]): SourceCalls => {
@@ -255,6 +281,45 @@ describe("a fork", () => {
 		const rows = countAll([late, end([...source, ...own, ...free])], callsOf(source));
 		expect(sumOf(rows)).toEqual({ ...ownUsage, promptTokens: 1050n, calls: 2n });
 	});
+
+	test.each([7777, 5000])(
+		"of an ACP agent, whose calls have the id of its session, keeps a call of %i tokens of its own",
+		(prompt) => {
+			const statsOf = (promptTokens: number, timestamp: number) =>
+				create(ConversationStatsSchema, {
+					usageToMetrics: {
+						"acp-managed": {
+							...{ accumulatedCost: 0.04, accumulatedTokenUsage: { promptTokens: BigInt(promptTokens) } },
+							costs: [{ model: "a", cost: 0.04, timestamp }],
+							tokenUsages: [{ model: "a", promptTokens: BigInt(promptTokens), responseId: "sess-1" }],
+						},
+					},
+				});
+			const of = (stats: ConversationStats) => {
+				const seen = nothingSeen();
+				last(stats, CREATED - 1)(seen);
+				return callIds(seen);
+			};
+			const acpSource = of(statsOf(5000, CREATED - HOUR));
+			const stats = statsOf(prompt, CREATED + 5);
+			const usage = { ...NONE, cost: 40_000_000n, promptTokens: BigInt(prompt), calls: 1n };
+			const record = last(stats, CREATED + 0.2, true);
+			const emptyState = fullState([], CREATED + 0.5);
+			const lateState: Evidence = (seen) =>
+				addStats(seen, {
+					...{ stats, time: micros(CREATED + 14), latest: micros(CREATED + 314), life: undefined, isFullState: true },
+				});
+			for (const all of [
+				[record],
+				[emptyState, lateState, record],
+				[lateState, record, emptyState],
+				[record, lateState, emptyState],
+			]) {
+				expect(sumOf(countAll(all, acpSource))).toEqual(usage);
+				expect(sumOf(countAll(all))).toEqual(usage);
+			}
+		},
+	);
 
 	test("counts the same when its source is not known any more", () => {
 		const seen = nothingSeen();

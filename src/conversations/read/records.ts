@@ -18,6 +18,7 @@ import { planMessage } from "../../record/plan.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
+import { sumOfCosts } from "../../record/stats.ts";
 import type { StoredRecord, Unreadable } from "../../store/values.ts";
 
 /** A stored record with its update. */
@@ -165,7 +166,10 @@ export const encodeSummary: (summary: ConversationSummary) => ExactJson = derive
 /** @throws ServiceError `data_loss` when the bytes are no encoded summary */
 export function decodeSummary(bytes: Uint8Array): ConversationSummary {
 	try {
-		return fromBinary(ConversationSummarySchema, bytes);
+		const summary = fromBinary(ConversationSummarySchema, bytes);
+		// Release 1.0.0 added up doubles.
+		summary.accumulatedCost = sumOfCosts([summary.accumulatedCost]);
+		return summary;
 	} catch (cause) {
 		throw new ServiceError("data_loss", "The stored summary cannot be read", { cause });
 	}

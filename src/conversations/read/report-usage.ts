@@ -11,9 +11,10 @@ import {
 import { TokenTotalsSchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { ServiceError } from "../../errors.ts";
 import { fromMicroseconds } from "../../record/json/scalars.ts";
+import { COST_UNITS } from "../../record/stats.ts";
 import type { Store } from "../../store/store.ts";
 import { isLimited, totalOf, USED_LENGTHS, type UsageGroup, type UsageQuery } from "../../store/usage-report.ts";
-import { AMOUNTS, type Amounts, COST_UNITS, quarterOf, sumOf } from "../../usage/ledger.ts";
+import { AMOUNTS, type Amounts, quarterOf, sumOf } from "../../usage/ledger.ts";
 import { type Period, periodsOf, type Span, type Step, timeZone } from "../../usage/periods.ts";
 import { conditionsOf, invalid, timeBound, wellFormed } from "./filter.ts";
 

@@ -26,7 +26,7 @@ import {
 } from "../../usage/ledger.ts";
 import { nameOf } from "../../usage/names.ts";
 import { microsecondsOf } from "../condition.ts";
-import { comparableTime } from "../ordering.ts";
+import { comparableTime, MAX_CLOCK_SKEW } from "../ordering.ts";
 import { type RecordColumn, unpackRecord } from "../record-column.ts";
 import {
 	AMOUNT_COLUMNS,
@@ -272,7 +272,7 @@ async function derive(
 	if (conversationIds.length === 0) return;
 	const { dialect, isIn, readText } = session;
 	const states = await readStates(session, conversationIds);
-	const known = new Map([...states].map(([id, { seen }]) => [id, callIds(seen).size]));
+	const known = new Map([...states].map(([id, { seen }]) => [id, callsOf(seen)]));
 	const seen = new Map(conversationIds.map((id) => [id, states.get(id)?.seen ?? nothingSeen()]));
 	const seenEntries = range === undefined ? new Set<string>() : await seeEntries(session, seen, range);
 	if (onlyNew) for (const id of conversationIds) if (!seenEntries.has(id)) seen.delete(id);
@@ -297,7 +297,7 @@ async function derive(
 	}
 	const changed = conversationIds.filter((id) => {
 		const state = states.get(id);
-		return state !== undefined && callIds(state.seen).size !== known.get(id);
+		return state !== undefined && callsOf(state.seen) !== known.get(id);
 	});
 	const forks = await session.all(
 		`SELECT ${dialect.usageId} AS conversation_id FROM ${dialect.schema}usage_conversations WHERE ${isIn("source_id")}`,
@@ -313,6 +313,11 @@ async function derive(
 		const source = state.source === undefined ? undefined : all.get(state.source);
 		return source?.owner === state.owner ? callIds(source.seen) : undefined;
 	});
+}
+
+/** Returns a number that grows when a fork may judge its calls otherwise. */
+function callsOf({ times, calls }: Seen): number {
+	return times.size + calls.size;
 }
 
 const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/;
@@ -403,6 +408,7 @@ async function seeEntries(session: Session, seen: ReadonlyMap<string, Seen>, ran
 		const shown = {
 			stats: read.stats,
 			time: timeOfRecord(summary, bigint(row.received_at)),
+			latest: latestOf(row),
 			life: isOfEvents ? lifeOfEvents : numberOf(comparableTime(read.createdAt, bigint(row.received_at))),
 			isFullState: false,
 		};
@@ -430,7 +436,7 @@ async function seeEntries(session: Session, seen: ReadonlyMap<string, Seen>, ran
 		if (readText(row.kind) !== STATE_UPDATE || !isPosted) continue;
 		const shown = await readStateUpdate(session, row);
 		const shownAt = comparableTime(bigint(row.happened_at), bigint(row.received_at)) ?? bigint(row.received_at);
-		if (shown !== undefined) addStats(own, { ...shown, time: Number(shownAt), life: undefined });
+		if (shown !== undefined) addStats(own, { ...shown, time: Number(shownAt), latest: latestOf(row), life: undefined });
 	}
 	return found;
 }
@@ -461,7 +467,7 @@ async function seeHeads(session: Session, seen: ReadonlyMap<string, Seen>): Prom
 			: timeOfRecord(summary, receivedAt);
 		const life = numberOf(nullable(bigint, row.life_began_at));
 		const isFork = sourceOf(session, row) !== undefined;
-		addStats(own, { stats: read.stats, time, life, isFullState: false });
+		addStats(own, { stats: read.stats, time, latest: latestOf(row), life, isFullState: false });
 		const last = { agentKind: summary.agentKind, isFork, isCurrent: true, rank: rankOf(summary, time) };
 		addLastRecord(own, { stats: read.stats, time, life, ...last });
 	}
@@ -470,6 +476,11 @@ async function seeHeads(session: Session, seen: ReadonlyMap<string, Seen>): Prom
 
 function numberOf(value: bigint | undefined): number | undefined {
 	return value === undefined ? undefined : Number(value);
+}
+
+/** Returns the latest time that an entry can tell. */
+function latestOf(row: Row): number {
+	return Number(bigint(row.received_at) + MAX_CLOCK_SKEW);
 }
 
 function timeOfRecord({ updatedAt }: ConversationSummary, receivedAt: bigint): number {
