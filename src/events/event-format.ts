@@ -248,12 +248,14 @@ export class EventFormat {
 			violations.push(violation(path, finding, parsed.json, this.#schema.plan));
 		};
 		const envelopes = new Map<string, Envelope>();
+		let after: Microseconds | undefined;
 		for (const [index, event] of Array.isArray(parsed.json) ? parsed.json.entries() : []) {
 			if (violations.length >= MAX_VIOLATIONS) break;
 			const [id, timestamp, source, kind] = ["id", "timestamp", "source", "kind"].map((name) => memberOf(event, name));
 			if (typeof id !== "string" || typeof timestamp !== "string" || !isJsonObject(event)) continue;
 			if (typeof source !== "string" || typeof kind !== "string") continue;
-			const happenedAt = eventTime(timestamp, timeZone);
+			const happenedAt = eventTime(timestamp, timeZone, { after, receivedAt });
+			if (happenedAt !== undefined && (after === undefined || happenedAt > after)) after = happenedAt;
 			if (id === "" || isLonger(id, MAX_EVENT_ID_LENGTH))
 				report([index, "id"], wrongLength(id, 1, MAX_EVENT_ID_LENGTH));
 			else if (happenedAt === undefined) report([index, "timestamp"], NOT_A_DATE_TIME);

@@ -1,6 +1,7 @@
 import { type ExactJson, memberOf } from "../record/json/json-value.ts";
 import { FIRST_TIME, type Microseconds, parseDateTime, toMicroseconds } from "../record/json/scalars.ts";
 import type { NewEvent } from "../store/entries.ts";
+import { MAX_CLOCK_SKEW } from "../store/ordering.ts";
 import { REDACTED, replaceUserinfo } from "../userinfo.ts";
 
 /**
@@ -39,18 +40,21 @@ export function beginning(text: string, count: number): string {
 /**
  * Parses the time of an event.
  *
- * In the hour that a time zone repeats when summer time ends, a time means its first occurrence. A time before the year
- * 1 in UTC counts as {@link FIRST_TIME}.
+ * In the hour that a time zone repeats when summer time ends, a time means its first occurrence, unless that is before what
+ * came earlier in the batch, or the second one is about when the batch arrived. A time before the year 1 in UTC counts as
+ * {@link FIRST_TIME}.
  *
  * @param timeZone time zone of times without an offset: `UTC` or a name of the IANA time zone database. The agent server
  *   writes the local time of its machine.
  * @returns undefined when `text` is no date-time (ISO 8601, with or without an offset)
  */
-export function eventTime(text: string, timeZone: string): Microseconds | undefined {
+export function eventTime(text: string, timeZone: string, context: TimeContext = {}): Microseconds | undefined {
 	const parsed = parseDateTime(text);
 	if (parsed === undefined) return undefined;
 	const time =
-		timeZone === "UTC" || hasOffset(text) ? toMicroseconds(parsed) : inTimeZone(toMicroseconds(parsed), timeZone);
+		timeZone === "UTC" || hasOffset(text)
+			? toMicroseconds(parsed)
+			: inTimeZone(toMicroseconds(parsed), timeZone, context);
 	if (time < FIRST_TIME) return FIRST_TIME;
 	return time;
 }
@@ -60,12 +64,29 @@ function hasOffset(text: string): boolean {
 	return /(?:[Zz]|[+-]\d\d:?\d\d)$/.test(text.slice("YYYY-MM-DDTHH:MM".length));
 }
 
+/** What tells the two instants of a repeated local time apart. */
+interface TimeContext {
+	/** The latest time of the events before it in its batch. */
+	readonly after?: Microseconds | undefined;
+	/** When the batch arrived. */
+	readonly receivedAt?: Microseconds | undefined;
+}
+
+/** Microseconds within which events usually arrive, also when their sender tried again. */
+const USUAL_DELAY = 30n * 60n * 1_000_000n;
+
 /** Returns the instant at which the local time in `timeZone` is the UTC time of `micros`. */
-function inTimeZone(micros: Microseconds, timeZone: string): Microseconds {
+function inTimeZone(micros: Microseconds, timeZone: string, { after, receivedAt }: TimeContext): Microseconds {
 	const shown = Temporal.Instant.fromEpochNanoseconds(micros * 1000n)
 		.toZonedDateTimeISO("UTC")
 		.toPlainDateTime();
-	return shown.toZonedDateTime(timeZone).epochNanoseconds / 1000n;
+	const [first, second] = (["compatible", "later"] as const).map(
+		(disambiguation) => shown.toZonedDateTime(timeZone, { disambiguation }).epochNanoseconds / 1000n,
+	);
+	if (first === undefined || second === undefined || first === second) return first ?? micros;
+	const delay = receivedAt === undefined ? USUAL_DELAY : receivedAt - second;
+	const hasJustArrived = delay >= -MAX_CLOCK_SKEW && delay < USUAL_DELAY;
+	return hasJustArrived || (after !== undefined && first < after) ? second : first;
 }
 
 /** Kind of the events by which the agent server reports that a run failed. */

@@ -32,3 +32,19 @@ test.each(["", "2026-11-21", "08:57:29", "2026-13-01T00:00:00", "1763715449", "2
 		expect(eventTime(text, "UTC")).toBeUndefined();
 	},
 );
+
+test.each([
+	["nothing is known", {}, "2026-10-25T00:20:00Z"],
+	["an earlier event has the first of the two", { after: "2026-10-25T00:55:00Z" }, "2026-10-25T01:20:00Z"],
+	["an earlier event is before both", { after: "2026-10-25T00:10:00Z" }, "2026-10-25T00:20:00Z"],
+	["it arrives about then", { receivedAt: "2026-10-25T01:20:30Z" }, "2026-10-25T01:20:00Z"],
+	["it arrives an hour before", { receivedAt: "2026-10-25T00:20:30Z" }, "2026-10-25T00:20:00Z"],
+	["it arrives a day later", { receivedAt: "2026-10-26T01:20:30Z" }, "2026-10-25T00:20:00Z"],
+])("of a local time that occurs twice, when %s, the instant is this", (_, given, utc) => {
+	const { after, receivedAt }: { after?: string; receivedAt?: string } = given;
+	const timeOf = (text: string | undefined) => (text === undefined ? undefined : micros(text));
+	const context = { after: timeOf(after), receivedAt: timeOf(receivedAt) };
+	expect(eventTime("2026-10-25T02:20:00", "Europe/Berlin", context)).toBe(micros(utc));
+	// A time that is skipped has one instant, whatever is known.
+	expect(eventTime("2026-03-29T02:30:00", "Europe/Berlin", context)).toBe(micros("2026-03-29T01:30:00Z"));
+});
