@@ -43,8 +43,15 @@ export const auditReads = {
 	},
 };
 
+/** Maximum number of entries, and of notices. */
+export const MAX_KEPT = 1_000_000;
+/** Microseconds for which entries and notices are kept: 400 days, so that a year can be looked at. */
+export const KEPT_FOR = 400n * 86_400n * 1_000_000n;
+/** Maximum number of old rows that are removed with each new one. */
+export const REMOVED = 100;
+
 export const auditWrites = {
-	/** Adds an entry after all others. */
+	/** Adds an entry after all others, and removes some of those that are too old or too many. */
 	async addAudit(session: Session, entry: NewAuditEntry): Promise<void> {
 		const { number: _, ...columns } = auditColumns({ ...entry, number: 0n });
 		const names = Object.keys(columns);
@@ -57,7 +64,14 @@ export const auditWrites = {
 				ON CONFLICT DO NOTHING RETURNING number`,
 				...Object.values(columns),
 			);
-			if (added.length > 0) return;
+			const [row] = added;
+			if (row === undefined) continue;
+			await session.all(
+				`DELETE FROM ${table} WHERE number IN (SELECT number FROM ${table} ORDER BY number LIMIT ${REMOVED})
+					AND (number <= ? OR at < ?)`,
+				...[bigint(row.number) - BigInt(MAX_KEPT), entry.at - KEPT_FOR],
+			);
+			return;
 		}
 	},
 };

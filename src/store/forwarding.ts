@@ -1,3 +1,4 @@
+import { KEPT_FOR, MAX_KEPT, REMOVED } from "./audit.ts";
 import { idDigest } from "./erasure.ts";
 import { type GapOf, gapFrom } from "./gaps.ts";
 import { type Columns, insertNew, type Session, type Value } from "./session.ts";
@@ -286,13 +287,25 @@ export const forwardingWrites = {
 		await enqueue(session, id, { deliveries: others, at });
 		return others.length;
 	},
-	/** Puts what has no update into the queues of endpoints, once for each id. Returns whether it was the first time. */
+	/**
+	 * Puts what has no update into the queues of endpoints, once for each id. Returns whether it was the first time. Removes
+	 * some of the notices that are too old or too many.
+	 */
 	async addNotice(session: Session, { id, conversationId, deliveries, at }: NewNotice): Promise<boolean> {
 		const notice = { id, conversation_id: conversationId, noticed_at: at };
 		if (!(await insertNew(session, "notices", notice))) return false;
 		// In one order, as for all who lock several endpoints.
 		for (const { endpoint, delivery } of deliveries.toSorted((a, b) => (a.endpoint < b.endpoint ? -1 : 1)))
 			await enqueue(session, endpoint, { deliveries: [delivery], at });
+		const table = `${session.dialect.schema}notices`;
+		await session.all(
+			`DELETE FROM ${table} WHERE id IN (
+				SELECT id FROM ${table} WHERE noticed_at < ? OR noticed_at < (
+					SELECT noticed_at FROM ${table} ORDER BY noticed_at DESC LIMIT 1 OFFSET ${MAX_KEPT}
+				) ORDER BY noticed_at LIMIT ${REMOVED}
+			)`,
+			at - KEPT_FOR,
+		);
 		return true;
 	},
 	/** Clears what deliveries have of a conversation that was erased. */

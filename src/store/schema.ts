@@ -84,13 +84,14 @@ function options(engine: Engine, table: Table): string {
 
 /**
  * The steps from version 1, which release 1.0.0 wrote, to version 2: the indexes of the table `conversations` that change with
- * each post become fewer.
+ * each post become fewer, and notices have one by their time.
  */
 export function toVersion2(engine: Engine): string[] {
 	const schema = SCHEMA[engine];
 	return [
 		...REMOVED_INDEXES.map((name) => `DROP INDEX ${schema}${name}`),
 		`ALTER TABLE ${schema}tags DROP COLUMN sequence`,
+		`CREATE INDEX notices_by_time ON ${schema}notices (noticed_at)`,
 		...Object.entries(CHANGED_INDEXES).map(([name, on]) => {
 			const table = name.startsWith("tags") ? "tags" : "conversations";
 			return `CREATE INDEX ${name} ON ${schema}${table} ${on}`;

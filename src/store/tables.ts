@@ -749,7 +749,10 @@ const descriptions = {
 			noticed_at: "integer",
 		},
 		key: ["id"],
-		indexes: { notices_by_conversation: "(conversation_id) WHERE conversation_id <> ''" },
+		indexes: {
+			notices_by_conversation: "(conversation_id) WHERE conversation_id <> ''",
+			notices_by_time: "(noticed_at)",
+		},
 	},
 
 	/** How far the index of search comes: see text-index.ts. With PostgreSQL, one process writes it for some time. */

@@ -28,6 +28,24 @@ export function auditConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await listed(current(), { owner: "", before: 4n })).toEqual([numbered[2]]);
 		});
 
+		it("is kept for 400 days, and so are notices", async () => {
+			const { write, read } = current().tables;
+			const later = start + 400n * 86_400n * 1_000_000n;
+			const notice = (id: string, at: bigint) => write.addNotice({ id, conversationId: "", deliveries: [], at });
+			for (const at of [start, start + 1n]) {
+				await write.addAudit(auditEntry(0n, { at, subject: String(at) }));
+				expect(await notice(String(at), at)).toBe(true);
+			}
+			await write.addAudit(auditEntry(0n, { at: later + 1n, subject: "later" }));
+			await notice("later", later + 1n);
+			expect((await listed(current())).map(({ subject, number }) => [subject, number])).toEqual([
+				["later", 3n],
+				[String(start + 1n), 2n],
+			]);
+			const kept = [String(start), String(start + 1n), "later"].map((id) => read.hasNotice(id));
+			expect(await Promise.all(kept)).toEqual([false, true, true]);
+		});
+
 		it("gives entries that are added at the same time numbers without a gap", async () => {
 			const { tables } = current();
 			await Promise.all(Array.from({ length: 20 }, (_, n) => tables.write.addAudit(auditEntry(BigInt(n)))));
