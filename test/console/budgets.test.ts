@@ -7,13 +7,16 @@ import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { TestBrowser } from "./browser.ts";
 import { expectAccessible, visitWithKey } from "./visit.ts";
 
+const PAUSER = "key-of-one-who-may-pause-too";
 const READER = "key-of-a-reader-of-conversations";
 let browser: TestBrowser;
 let service: TestService;
 
 beforeAll(async () => {
 	browser = await TestBrowser.start();
-	service = await startTestService({ ACCESS_KEYS: `test:${KEY}:ingest+read+forward,reader:${READER}:read` });
+	service = await startTestService({
+		ACCESS_KEYS: `test:${KEY}:ingest+read+forward,pauser:${PAUSER}:read+forward+pause,reader:${READER}:read`,
+	});
 });
 
 afterAll(async () => {
@@ -68,6 +71,54 @@ test.each([
 		await page.context().close();
 	},
 );
+
+test("a budget is made, changed and removed, with the scopes of the key", async () => {
+	const { page, faults } = await visitWithKey(browser, service.http, "#/budgets", {}, PAUSER);
+	const made = page.getByRole("region", { name: "New budget" });
+	await made.getByLabel("Name").fill("team");
+	await made.getByLabel("Value").fill("20.5");
+	await made.getByLabel("Period").selectOption("a week");
+	await made.getByLabel("Time zone").fill("Europe/Nowhere");
+	await made.getByLabel("Only conversations with").fill('{"tags": {"team": "a"}}');
+	await made.getByLabel("pause").check();
+	await made.getByRole("button", { name: "Create" }).click();
+	await made
+		.getByRole("alert")
+		.getByText(/time_zone/)
+		.waitFor();
+	await made.getByLabel("Time zone").fill("Europe/Berlin");
+	await made.getByRole("button", { name: "Create" }).click();
+	const shown = page.getByRole("region", { name: "What spends team" });
+	await shown.waitFor();
+	const budgets = clientOf(BudgetService, service, "connect", KEY);
+	const read = async () => (await budgets.getBudget({ name: "team" })).budget;
+	expect(await read()).toMatchObject({
+		...{ amount: 20.5, period: BudgetPeriod.WEEK, timeZone: "Europe/Berlin", pause: true, eachConversation: false },
+		filter: { tags: { team: "a" } },
+	});
+	await shown.getByRole("button", { name: "Edit" }).click();
+	await expect.poll(() => shown.getByLabel("Value").inputValue()).toBe("20.5");
+	await shown.getByLabel("Limit of").selectOption("minutes of silence");
+	await shown.getByLabel("Value").fill("15");
+	await shown.getByLabel("Only conversations with").fill("");
+	await shown.getByRole("button", { name: "Save" }).click();
+	await shown.getByText("It is changed.").waitFor();
+	const changed = await read();
+	expect([changed?.amount, changed?.silentMinutes, changed?.filter?.tags]).toEqual([undefined, 15, undefined]);
+	await expectAccessible(page);
+	await shown.getByRole("button", { name: "Delete…" }).click();
+	const dialog = page.getByRole("dialog", { name: "Delete the budget team for good" });
+	await dialog.getByRole("button", { name: "Delete" }).click();
+	await shown.waitFor({ state: "detached" });
+	expect((await budgets.listBudgets({})).budgets.map(({ name }) => name)).not.toContain("team");
+	expect(faults).toEqual([]);
+	await page.context().close();
+	// A key without the scope pause cannot make a budget that pauses.
+	const { page: other } = await visitWithKey(browser, service.http, "#/budgets");
+	await other.getByRole("region", { name: "New budget" }).getByLabel("each").waitFor();
+	expect(await other.getByLabel("pause").count()).toBe(0);
+	await other.context().close();
+});
 
 test("a key without the scope has no such page in its navigation", async () => {
 	const { page } = await visitWithKey(browser, service.http, "#/about", {}, READER);

@@ -222,7 +222,14 @@ test("endpoints are managed by paths with JSON", async () => {
 	await using keyless = await startTestService({ ACCESS_KEYS: ENV.ACCESS_KEYS });
 	const answer = await fetch(`${keyless.http}/api/v1/endpoints`, {
 		...{ method: "POST", headers: { "X-Access-Token": KEY, "Content-Type": "application/json" } },
-		body: JSON.stringify(asked),
+		body: JSON.stringify({ ...asked, url: "https://receiver.example/hook" }),
 	});
 	expect(answer.status).toBe(412);
+	// An address inside is refused when it is written, here without FORWARD_PRIVATE.
+	const inside = await fetch(`${keyless.http}/api/v1/endpoints`, {
+		...{ method: "POST", headers: { "X-Access-Token": KEY, "Content-Type": "application/json" } },
+		body: JSON.stringify(asked),
+	});
+	const rule = "the address is private, loopback or link-local (FORWARD_PRIVATE=on allows it)";
+	expect([inside.status, await inside.json()]).toEqual([400, { detail: `url must be outside: ${rule}` }]);
 });

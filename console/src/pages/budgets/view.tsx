@@ -1,23 +1,23 @@
 import "./style.css";
-import { createClient } from "@connectrpc/connect";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import {
 	type Budget,
 	BudgetPeriod,
-	BudgetService,
 	type BudgetSpender,
 	BudgetState,
 } from "../../../../gen/conversations/v1/budget_service_pb.js";
 import { ColumnHeads } from "../../parts/column-heads.tsx";
+import { ConfirmDialog } from "../../parts/fields.tsx";
 import { cost, full } from "../../parts/format.ts";
 import { Notice, ProblemLine, ProblemNotice } from "../../parts/notice.tsx";
 import { usePolled } from "../../service/polled.ts";
-import { type Problem, problemOf, transport } from "../../service/service.ts";
-import { addressOf, query } from "../../shell/route.ts";
+import { type Problem, problemOf } from "../../service/service.ts";
+import { addressOf, go, query } from "../../shell/route.ts";
 import { useTitle } from "../../shell/title.ts";
+import { client } from "./client.ts";
+import { addressOfBudget, EditBudget, NewBudget } from "./form.tsx";
 
-const client = createClient(BudgetService, transport);
 /** Milliseconds between two reads of the budgets. */
 const INTERVAL = 15_000;
 const COLUMNS = ["Budget", "State", "Spent", "Limit", "Share", "Forecast", "Period"] as const;
@@ -33,31 +33,32 @@ const STATES: Readonly<Record<BudgetState, string>> = {
 /** The budgets with what is spent of them, and what spends the one in the address. */
 export default function BudgetsPage() {
 	useTitle("Budgets");
-	const { list, problem } = usePolled(async () => (await client.listBudgets({})).budgets, INTERVAL);
+	const { list, problem, load } = usePolled(async () => (await client.listBudgets({})).budgets, INTERVAL);
 	if (problem.value !== undefined) return <ProblemNotice problem={problem.value} />;
 	if (list.value === undefined) return <Notice title="Loading…" />;
-	if (list.value.length === 0)
-		return (
-			<Notice title="No budget yet">
-				<span>A budget is an amount that conversations may spend in some time. The API and the command make them.</span>
-			</Notice>
-		);
 	const [name, owner] = [query.value.get("budget"), query.value.get("owner") ?? ""];
 	const shown = list.value.find((one) => one.name === name && one.owner === owner);
 	return (
 		<div class="budgets">
 			<h1 class="visually-hidden">Budgets</h1>
-			<div class="scroll" role="region" aria-label="Budgets" tabIndex={0}>
-				<table class="card wide">
-					<ColumnHeads titles={COLUMNS} numbers={NUMBERS} />
-					<tbody>
-						{list.value.map((one) => (
-							<Line key={`${one.owner}/${one.name}`} budget={one} />
-						))}
-					</tbody>
-				</table>
-			</div>
-			{shown !== undefined && <Spenders key={`${owner}/${name}`} budget={shown} />}
+			{list.value.length === 0 ? (
+				<Notice title="No budget yet">
+					<span>A budget is an amount that conversations may spend in some time.</span>
+				</Notice>
+			) : (
+				<div class="scroll" role="region" aria-label="Budgets" tabIndex={0}>
+					<table class="card wide">
+						<ColumnHeads titles={COLUMNS} numbers={NUMBERS} />
+						<tbody>
+							{list.value.map((one) => (
+								<Line key={`${one.owner}/${one.name}`} budget={one} />
+							))}
+						</tbody>
+					</table>
+				</div>
+			)}
+			{shown !== undefined && <BudgetView key={`${owner}/${name}`} budget={shown} onChange={() => void load()} />}
+			<NewBudget onMade={() => void load()} />
 		</div>
 	);
 }
@@ -68,8 +69,7 @@ function Line({ budget }: { readonly budget: Budget }) {
 	return (
 		<tr>
 			<th scope="row">
-				<a href={addressOf(["budgets"], { budget: name, ...(owner === "" ? {} : { owner }) })}>{name}</a>{" "}
-				{owner !== "" && <span class="tag">{owner}</span>}
+				<a href={addressOfBudget(budget)}>{name}</a> {owner !== "" && <span class="tag">{owner}</span>}
 			</th>
 			<td class={state === BudgetState.EXCEEDED ? "error" : ""}>{STATES[state]}</td>
 			<td class="number">{limit === undefined ? full(spent) : amountText(budget, spent)}</td>
@@ -84,9 +84,18 @@ function Line({ budget }: { readonly budget: Budget }) {
 	);
 }
 
-/** The conversations that spent the most of a budget. */
-function Spenders({ budget }: { readonly budget: Budget }) {
+interface BudgetViewProps {
+	readonly budget: Budget;
+	/** Called when the budget has changed. */
+	readonly onChange: () => void;
+}
+
+/** A budget, what can be done with it, and the conversations that spent the most of it. */
+function BudgetView({ budget, onChange }: BudgetViewProps) {
 	const { name, owner } = budget;
+	const isEdited = useSignal(false);
+	const isDeleted = useSignal(false);
+	const said = useSignal("");
 	const spenders = useSignal<readonly BudgetSpender[] | undefined>(undefined);
 	const problem = useSignal<Problem | undefined>(undefined);
 	const load = async (): Promise<void> => {
@@ -101,6 +110,52 @@ function Spenders({ budget }: { readonly budget: Budget }) {
 	return (
 		<section class="card" aria-labelledby="budget-title">
 			<h2 id="budget-title">What spends {name}</h2>
+			<p class="row">
+				<button
+					type="button"
+					aria-expanded={isEdited.value}
+					onClick={() => {
+						isEdited.value = !isEdited.value;
+					}}
+				>
+					Edit
+				</button>
+				<button
+					type="button"
+					onClick={() => {
+						isDeleted.value = true;
+					}}
+				>
+					Delete…
+				</button>
+			</p>
+			{isEdited.value && (
+				<EditBudget
+					budget={budget}
+					onSaved={() => {
+						isEdited.value = false;
+						said.value = "It is changed.";
+						onChange();
+					}}
+				/>
+			)}
+			{isDeleted.value && (
+				<ConfirmDialog
+					title={`Delete the budget ${name} for good`}
+					action="Delete"
+					act={async () => {
+						await client.deleteBudget({ name, owner });
+						go(addressOf(["budgets"]));
+						onChange();
+					}}
+					onClose={() => {
+						isDeleted.value = false;
+					}}
+				>
+					Nobody is told any more when it is spent, and nothing is paused.
+				</ConfirmDialog>
+			)}
+			<p role="status">{said.value}</p>
 			{problem.value !== undefined && <ProblemLine problem={problem.value} retry={() => void load()} />}
 			{spenders.value?.length === 0 && <p class="muted">Nothing in this period.</p>}
 			<ol>

@@ -1,12 +1,9 @@
-import { fromJsonString, toJsonString } from "@bufbuild/protobuf";
 import { type Signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import {
-	type ConversationFilter,
-	ConversationFilterSchema,
-} from "../../../../gen/conversations/v1/conversation_service_pb.js";
+import type { ConversationFilter } from "../../../../gen/conversations/v1/conversation_service_pb.js";
 import type { Endpoint } from "../../../../gen/conversations/v1/forwarding_service_pb.js";
 import { CheckFields, ChoiceField, Refusal, ShownOnce, TextField } from "../../parts/fields.tsx";
+import { FilterError, filterText, parsedFilter } from "../../parts/filter-text.ts";
 import { useCaller } from "../../service/caller.ts";
 import { problemOf } from "../../service/service.ts";
 import { addressOf, go } from "../../shell/route.ts";
@@ -29,7 +26,7 @@ const FIELDS = ["url", "changes", "filter", "form", "include"];
 interface Settings {
 	readonly url: string;
 	readonly changes: string[];
-	readonly filter?: ConversationFilter;
+	readonly filter: ConversationFilter | undefined;
 	readonly form: string;
 	readonly include: string[];
 }
@@ -90,7 +87,7 @@ interface SettingsFormProps {
 function SettingsForm({ action, present, save, children }: SettingsFormProps) {
 	const url = useSignal(present?.url ?? "");
 	const form = useSignal(present?.form ?? "plain");
-	const filter = useSignal(textOf(present?.filter));
+	const filter = useSignal(filterText(present?.filter));
 	const changes = useSignal<ReadonlySet<string>>(
 		new Set(present?.changes ?? ["FINISHED", "FAILED", "STUCK", "WAITING"]),
 	);
@@ -102,7 +99,7 @@ function SettingsForm({ action, present, save, children }: SettingsFormProps) {
 			await save({
 				url: url.value.trim(),
 				changes: [...changes.value],
-				...(filter.value.trim() !== "" && { filter: parsedFilter(filter.value) }),
+				filter: parsedFilter(filter.value),
 				form: form.value,
 				include: [...include.value],
 			});
@@ -133,24 +130,6 @@ function SettingsForm({ action, present, save, children }: SettingsFormProps) {
 			</p>
 		</form>
 	);
-}
-
-/** Returns the JSON of a filter; nothing for one that all conversations meet. */
-function textOf(filter: ConversationFilter | undefined): string {
-	const text = filter === undefined ? "" : toJsonString(ConversationFilterSchema, filter);
-	return text === "{}" ? "" : text;
-}
-
-/** A filter that cannot be read, with what is wrong with it. */
-class FilterError extends Error {}
-
-/** @throws {FilterError} if the text is not the JSON of a filter. */
-function parsedFilter(text: string): ConversationFilter {
-	try {
-		return fromJsonString(ConversationFilterSchema, text);
-	} catch (error) {
-		throw new FilterError(`The filter: ${error instanceof Error ? error.message : String(error)}`);
-	}
 }
 
 /** Shows the secret of an endpoint once, if there is one. */
