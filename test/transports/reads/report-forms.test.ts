@@ -17,6 +17,6 @@ test.each([
 	["שלום, b", '"שלום, b"'],
 	[-1, "-1"],
 	[-1n, "-1"],
-])("%j is %j in CSV", (value, field) => {
+])("value %# has its form in CSV", (value, field) => {
 	expect(csvField(value)).toBe(field);
 });
