@@ -9,20 +9,24 @@ export interface TimedEvent {
 }
 
 /**
- * Returns events in the order in which they happened: that of their times, with equal ones in the order of their ids. When a
+ * Returns events in the order in which they happened: that of their times, and of the log where these are equal. When a
  * clock was set back, times contradict what events say of each other: an event has an earlier time than one that it follows,
  * and came after it in the log. Then the order is that of the log, and times never go back: from each step back on, they are
  * later by that step.
  *
  * @param events in the order of the log
+ * @param compare orders events with equal times in place of the log
  */
-export function inOrder<Event extends TimedEvent>(events: readonly Event[]): readonly Event[] {
+export function inOrder<Event extends TimedEvent>(
+	events: readonly Event[],
+	compare: (a: Event, b: Event) => number = () => 0,
+): readonly Event[] {
 	const times = new Map<string, bigint>();
 	const isSetBack = events.some(({ id, at, follows }) => {
 		times.set(id, at);
 		return follows.some((before) => before !== id && (times.get(before) ?? at) > at);
 	});
-	if (!isSetBack) return events.toSorted((a, b) => Number(a.at - b.at) || (a.id < b.id ? -1 : Number(a.id > b.id)));
+	if (!isSetBack) return events.toSorted((a, b) => Number(a.at - b.at) || compare(a, b));
 	let later = 0n;
 	let before: bigint | undefined;
 	return events.map((event) => {

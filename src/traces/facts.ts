@@ -98,9 +98,9 @@ export class Facts {
 		this.#gapsAfter = gapsAfter;
 	}
 
-	/** All facts, in the order of {@link inOrder}. */
+	/** All facts, in the order of {@link inOrder}. That of equal times is the same whatever arrived first. */
 	get facts(): readonly Fact[] {
-		return inOrder(this.#facts);
+		return inOrder(this.#facts, (a, b) => byName(a.id, b.id));
 	}
 
 	/** The calls of models that are listed, by the names of the lists and in their order. */
