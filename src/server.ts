@@ -8,7 +8,7 @@ import { ConversationUsageService } from "../gen/conversations/v1/conversation_u
 import { AccessKeys, COMMAND } from "./access/access-keys.ts";
 import { Audit } from "./access/audit.ts";
 import { Gate, RateLimit } from "./access/gate.ts";
-import { posterOf } from "./access/keys.ts";
+import { posterOf, type Scope } from "./access/keys.ts";
 import { REFRESH_INTERVAL, StoredKeys } from "./access/stored-keys.ts";
 import { Budgets } from "./budgets/budgets.ts";
 import { BudgetFollower } from "./budgets/follower.ts";
@@ -87,6 +87,14 @@ export interface FirstKeys {
 	readonly httpAddress: Address;
 }
 
+/** What a start does besides what the configuration says. */
+interface StartOptions {
+	/** Whether to spread the tables of the database over the servers of Citus. */
+	readonly distribute?: boolean;
+	/** Scopes of the keys of the first start. Default: one that manages, and one for the console that only reads. */
+	readonly firstScopes?: readonly Scope[] | undefined;
+}
+
 /** A service that accepts requests. */
 export interface RunningService {
 	readonly httpAddress: Address;
@@ -111,7 +119,7 @@ export async function startService(
 	config: Config,
 	log: Logger,
 	showKeys: (keys: FirstKeys) => void,
-	distribute = false,
+	{ distribute = false, firstScopes }: StartOptions = {},
 ): Promise<RunningService> {
 	log.starting(Object.fromEntries(config.settings.map(({ name, value }) => [name, value])));
 	await using opened = new AsyncDisposableStack();
@@ -301,9 +309,9 @@ export async function startService(
 	forwarding.attach(opened.use(new Forwarder(forwarding.options)));
 
 	// At the end, because the key is shown only once, and a start that fails later would lose it.
-	const newKey = makesFirstKey(config) ? await accessKeys.createFirst() : undefined;
+	const newKey = makesFirstKey(config) ? await accessKeys.createFirst(firstScopes) : undefined;
 	if (newKey !== undefined) {
-		const consoleKey = config.console ? await accessKeys.createForConsole() : undefined;
+		const consoleKey = config.console ? await accessKeys.createForConsole(firstScopes) : undefined;
 		showKeys({ key: newKey, consoleKey, httpAddress: http.address });
 	}
 	log.listening("http", formatAddress(http.address));

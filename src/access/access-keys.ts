@@ -90,25 +90,27 @@ export class AccessKeys {
 	/**
 	 * Creates the key of the first start.
 	 *
+	 * @param scopes default: those of posting, reading, metrics and keys
 	 * @returns undefined if there are stored keys, even revoked ones
 	 * @throws ServiceError when the store fails
 	 */
-	async createFirst(): Promise<string | undefined> {
+	async createFirst(scopes = FIRST_SCOPES): Promise<string | undefined> {
 		if (this.#stored.all.length > 0) return undefined;
-		const grant = { name: FIRST_NAME, scopes: FIRST_SCOPES, owner: "", expiresAt: undefined };
+		const grant = { name: FIRST_NAME, scopes, owner: "", expiresAt: undefined };
 		const { key } = await this.#create(grant, OF_SERVICE, microseconds(Date.now()));
 		return key;
 	}
 
 	/**
-	 * Creates the key with which the first start opens the console. It can only read, and ends after a day, because
-	 * browsers may keep an address with a key.
+	 * Creates the key with which the first start opens the console. It ends after a day, because browsers may keep an address
+	 * with a key.
 	 *
+	 * @param scopes default: it can only read
 	 * @throws ServiceError when the store fails, or `already_exists`
 	 */
-	async createForConsole(): Promise<string> {
+	async createForConsole(scopes: readonly Scope[] = ["read"]): Promise<string> {
 		const now = Date.now();
-		const grant = { scopes: ["read"] as const, owner: "", expiresAt: microseconds(now + CONSOLE_KEY_LIFETIME) };
+		const grant = { scopes, owner: "", expiresAt: microseconds(now + CONSOLE_KEY_LIFETIME) };
 		const { key } = await this.#create({ name: CONSOLE_NAME, ...grant }, OF_SERVICE, microseconds(now));
 		return key;
 	}

@@ -1,4 +1,5 @@
 import { dirname } from "node:path/posix";
+import { scopes } from "../access/keys.ts";
 import type { Config } from "../config/config.ts";
 import { formatAddress } from "../config/parsers.ts";
 import { playDemo } from "../demo/demo.ts";
@@ -18,14 +19,14 @@ export async function serve(config: Config, { demo = false, distribute = false }
 	const { WEBHOOK_PATH } = await import("../transports/webhook/webhook.ts");
 	const ending = new AbortController();
 	const onKeys = (keys: FirstKeys) => {
-		showFirstKeys(keys, config, WEBHOOK_PATH);
+		showFirstKeys(keys, config, WEBHOOK_PATH, demo);
 		if (!demo) return;
 		const url = `${urlOf(keys, config)}${dirname(WEBHOOK_PATH)}`;
 		playDemo(url, keys.key, ending.signal).catch((error: unknown) => {
 			if (!ending.signal.aborted) log.unexpectedError("demo", error);
 		});
 	};
-	const service = await startService(config, log, onKeys, distribute);
+	const service = await startService(config, log, onKeys, { distribute, firstScopes: demo ? scopes : undefined });
 	log.stopping(await signalled);
 	ending.abort();
 	// Exits when the stop hangs. No acknowledged data is lost, because it is on disk.
@@ -66,19 +67,24 @@ function firstSignal(): Promise<NodeJS.Signals> {
 }
 
 /** Shows the new access keys. They cannot be shown again, because the service stores only their hashes. */
-function showFirstKeys(keys: FirstKeys, config: Config, path: string): void {
+function showFirstKeys(keys: FirstKeys, config: Config, path: string, demo: boolean): void {
 	const { key, consoleKey } = keys;
 	const url = urlOf(keys, config);
 	const console =
 		consoleKey === undefined
 			? ""
-			: `Open the console. This address has a key that can only read, and ends after 24 hours:
+			: `Open the console. This address has a key that ${demo ? "opens every page" : "can only read"}, and ends after 24 hours:
 
   ${url}/#key=${consoleKey}
 
 `;
 	process.stderr.write(`
-ACCESS_KEYS is not set, so the service generated an access key. It is shown only once:
+${
+	demo
+		? "This is a demo with invented conversations. Its database is removed at the end, and of the environment it takes only\n" +
+			"addresses, the path, the console and the log: ACCESS_KEYS and all others do not count. Its access key:"
+		: "ACCESS_KEYS is not set, so the service generated an access key. It is shown only once:"
+}
 
   ${key}
 

@@ -1,9 +1,12 @@
-import { randomUUID } from "node:crypto";
+import { randomBytes, randomUUID } from "node:crypto";
+import { once } from "node:events";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { JsonObject } from "@bufbuild/protobuf";
+import { z } from "zod";
 import { STORIES, type Step, type Story } from "./stories.ts";
 
 /** Number of stories that have ended when the demo begins. */
@@ -22,15 +25,24 @@ export function demoEnvironment(environment: NodeJS.ProcessEnv): NodeJS.ProcessE
 	const folder = mkdtempSync(join(existsSync("/dev/shm") ? "/dev/shm" : tmpdir(), "demo-"));
 	process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
 	const taken = Object.entries(environment).filter(([name]) => TAKEN.test(name));
-	return { ...Object.fromEntries(taken), DATABASE_URL: `sqlite:${join(folder, "conversations.db")}` };
+	return {
+		...Object.fromEntries(taken),
+		DATABASE_URL: `sqlite:${join(folder, "conversations.db")}`,
+		// The endpoint of the demo is on this machine, and its secret is stored encrypted.
+		ENCRYPTION_KEY: randomBytes(32).toString("base64"),
+		FORWARD_PRIVATE: "on",
+	};
 }
+
+/** Part of the budget of the demo that the ended conversations spend. */
+const SPENT = 0.78;
 
 /**
  * Posts invented conversations to the webhooks as an agent server does: some that have ended, then others that run live,
- * one after the other.
+ * one after the other. An endpoint is told of them, and a budget is near its threshold.
  *
  * @param webhooks URL of the webhooks, without a slash at its end
- * @param key an access key with the scope `ingest`
+ * @param key an access key with the scopes `ingest`, `read` and `forward`
  * @throws Error when a post fails
  */
 export async function playDemo(webhooks: string, key: string, signal: AbortSignal): Promise<void> {
@@ -44,8 +56,14 @@ export async function playDemo(webhooks: string, key: string, signal: AbortSigna
 		if (!response.ok) throw new Error(`the post to ${path} was answered with ${response.status}`);
 		await response.body?.cancel();
 	};
+	const url = await startReceiver(signal);
+	const changes = ["STARTED", "RUNNING", "FINISHED", "FAILED", "STUCK", "WAITING", "BUDGET"];
+	await post("../endpoints", { name: "demo", url, changes });
 	for (const [n, story] of STORIES.slice(0, ENDED).entries())
 		await new Telling(story, Date.now() - (ENDED - n) * AGE, post).tell(async () => undefined);
+	const usage = await fetch(`${webhooks}/../usage`, { headers: { "X-Access-Token": key }, signal });
+	const { total } = z.object({ total: z.object({ cost: z.number() }) }).parse(await usage.json());
+	await post("../budgets", { name: "demo", amount: Math.round((total.cost / SPENT) * 100) / 100, period: "month" });
 	const live = STORIES.slice(ENDED);
 	for (let n = 0; n < MAX_LIVE; n++) {
 		const story = live[n % live.length];
@@ -53,6 +71,23 @@ export async function playDemo(webhooks: string, key: string, signal: AbortSigna
 		await new Telling(story, Date.now(), post).tell((milliseconds) => delay(milliseconds, undefined, { signal }));
 		await delay(PAUSE, undefined, { signal });
 	}
+}
+
+/** Starts a receiver on this machine that accepts each delivery. Returns its URL. */
+async function startReceiver(signal: AbortSignal): Promise<string> {
+	const server = createServer((request, response) => {
+		request.resume();
+		response.end("accepted by the demo");
+	});
+	server.listen(0, "127.0.0.1");
+	await once(server, "listening");
+	signal.addEventListener("abort", () => {
+		server.close();
+		server.closeAllConnections();
+	});
+	const address = server.address();
+	if (address === null || typeof address === "string") throw new Error("the receiver of the demo has no port");
+	return `http://127.0.0.1:${address.port}/`;
 }
 
 /** Posts one story. */

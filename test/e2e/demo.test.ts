@@ -11,7 +11,11 @@ interface Conversation {
 
 test("the demo shows ended conversations and one that runs, without gaps, and removes its database", async () => {
 	// The variable of the database would be that of real data.
-	await using service = await ServiceProcess.start("/never/used.db", {}, [...START_ARGUMENTS, "serve", "--demo"]);
+	await using service = await ServiceProcess.start("/never/used.db", { ACCESS_KEYS: "own:key-that-a-demo-ignores" }, [
+		...START_ARGUMENTS,
+		"serve",
+		"--demo",
+	]);
 	const { database } = await service
 		.logged(({ event }) => event === "starting")
 		.then((line) => ({ database: JSON.stringify(line) }));
@@ -33,6 +37,18 @@ test("the demo shows ended conversations and one that runs, without gaps, and re
 	const ended = STORIES.slice(0, 3).map(({ title, status }) => [title, status]);
 	expect(shown).toEqual([[STORIES[3]?.title, "running"], ...ended.reverse()]);
 	expect(await read("conversations?has_gaps=true")).toMatchObject({ conversations: [] });
+
+	// Its key opens every page.
+	expect(service.output.stderr).toContain("This is a demo with invented conversations.");
+	expect(service.output.stderr).toContain("ACCESS_KEYS and all others do not count");
+	await expect.poll(async () => (await read("budgets")).budgets).toMatchObject([{ name: "demo", state: "warning" }]);
+	expect((await read("endpoints")).endpoints).toMatchObject([{ name: "demo", state: "active" }]);
+	await expect
+		.poll(async () => (await read("endpoints/demo/deliveries")).deliveries)
+		.toContainEqual(expect.objectContaining({ change: "FINISHED", state: "delivered" }));
+	const [, consoleKey = ""] = /#key=([\w-]+)/.exec(service.output.stderr) ?? [];
+	const budgets = await fetch(`${service.http}/api/v1/budgets`, { headers: { "X-Access-Token": consoleKey } });
+	expect(budgets.status).toBe(200);
 
 	service.signal("SIGTERM");
 	expect(await service.exit()).toEqual({ code: 0, signal: null });
