@@ -72,7 +72,9 @@ export function usageMethods(store: Store, stopping: AbortSignal): readonly RpcM
 		unary(ConversationUsageService.method.startUsageRebuild, async () => {
 			run.start({ done: NOTHING_REBUILT, total: 0 }, async (onProgress) => {
 				const { total } = await store.countConversations({ conditions: [], group: undefined, limit: 1 });
-				await rebuildUsage(store, stopping, (done) => onProgress({ done, total }));
+				const rebuilt = await rebuildUsage(store, stopping, (done) => onProgress({ done, total }));
+				// Those without usage were not counted.
+				onProgress({ done: rebuilt, total: rebuilt.conversations });
 			});
 			return {};
 		}),

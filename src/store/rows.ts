@@ -3,7 +3,8 @@ import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import { concatBytes, withLeaf } from "../record/record-delta.ts";
-import type { Amounts, UsageRow } from "../usage/ledger.ts";
+import type { Amounts } from "../usage/amounts.ts";
+import type { UsageRow } from "../usage/ledger.ts";
 import { type Activity, encodeErrorSequence, type LastError, leafOver } from "./activity.ts";
 import type { ProtectedEvent, RecordState, StoredEvent, StoredUpdate } from "./entries.ts";
 import type { Head } from "./group.ts";

@@ -1,4 +1,4 @@
-import { allTables, type ColumnType, type Engine, type Table } from "./tables.ts";
+import { allTables, type ColumnType, type Engine, type Table, tableOf } from "./tables.ts";
 
 /** The schemas of databases: the statements that create the described tables, and what both engines say of old databases. */
 
@@ -43,21 +43,23 @@ export const SQL_TYPES: Readonly<Record<Engine, Readonly<Record<ColumnType, stri
 
 /** Returns the statements that create the tables of an engine, with their indexes and first rows. */
 export function createTables(engine: Engine): string[] {
-	return allTables(engine).flatMap((table) => {
-		const name = SCHEMA[engine] + table.name;
-		return [
-			`CREATE TABLE ${name} (\n\t${definitions(engine, table).join(",\n\t")}\n)${options(engine, table)}`,
-			// In the table's definition only PostgreSQL 16 and later know it.
-			...(table.external === undefined
-				? []
-				: [`ALTER TABLE ${name} ALTER COLUMN ${table.external} SET STORAGE EXTERNAL`]),
-			...Object.entries(table.indexes).map(([index, on]) => {
-				const [kind, columns] = typeof on === "string" ? ["INDEX", on] : ["UNIQUE INDEX", on.unique];
-				return `CREATE ${kind} ${index} ON ${name} ${columns}`;
-			}),
-			...(table.rows === undefined ? [] : [`INSERT INTO ${name} ${table.rows}`]),
-		];
-	});
+	return allTables(engine).flatMap((table) => createTable(engine, table));
+}
+
+function createTable(engine: Engine, table: Table): string[] {
+	const name = SCHEMA[engine] + table.name;
+	return [
+		`CREATE TABLE ${name} (\n\t${definitions(engine, table).join(",\n\t")}\n)${options(engine, table)}`,
+		// In the table's definition only PostgreSQL 16 and later know it.
+		...(table.external === undefined
+			? []
+			: [`ALTER TABLE ${name} ALTER COLUMN ${table.external} SET STORAGE EXTERNAL`]),
+		...Object.entries(table.indexes).map(([index, on]) => {
+			const [kind, columns] = typeof on === "string" ? ["INDEX", on] : ["UNIQUE INDEX", on.unique];
+			return `CREATE ${kind} ${index} ON ${name} ${columns}`;
+		}),
+		...(table.rows === undefined ? [] : [`INSERT INTO ${name} ${table.rows}`]),
+	];
 }
 
 function definitions(engine: Engine, table: Table): string[] {
@@ -84,7 +86,7 @@ function options(engine: Engine, table: Table): string {
 
 /**
  * The steps from version 1, which release 1.0.0 wrote, to version 2: the indexes of the table `conversations` that change with
- * each post become fewer, and notices have one by their time.
+ * each post become fewer, notices have one by their time and events one by the response, and calls without an event are rows.
  */
 export function toVersion2(engine: Engine): string[] {
 	const schema = SCHEMA[engine];
@@ -92,6 +94,8 @@ export function toVersion2(engine: Engine): string[] {
 		...REMOVED_INDEXES.map((name) => `DROP INDEX ${schema}${name}`),
 		`ALTER TABLE ${schema}tags DROP COLUMN sequence`,
 		`CREATE INDEX notices_by_time ON ${schema}notices (noticed_at)`,
+		`CREATE INDEX events_by_response ON ${schema}events ${tableOf(engine, "events").indexes.events_by_response}`,
+		...createTable(engine, tableOf(engine, "untimed_calls")),
 		...Object.entries(CHANGED_INDEXES).map(([name, on]) => {
 			const table = name.startsWith("tags") ? "tags" : "conversations";
 			return `CREATE INDEX ${name} ON ${schema}${table} ${on}`;

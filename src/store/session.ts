@@ -85,6 +85,11 @@ export interface Dialect {
 	readonly entries: Readonly<Record<LogTable, LogDialect>>;
 	/** Events `e` by their ids, with what makes the engine look these up in each conversation. */
 	readonly eventsById: { readonly from: string; readonly test: string };
+	/**
+	 * Events `e` by the responses that they show, for one value: a JSON array of pairs `p` of the id of a conversation and that of
+	 * a response in its stored form.
+	 */
+	readonly eventsByResponse: string;
 	/** SQL for the newest sequence of each log. */
 	readonly newest: Readonly<Record<LogTable, string>>;
 	/** Returns SQL for whether an update `u` is the current one of a conversation, of which a table has the row. */

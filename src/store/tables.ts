@@ -181,6 +181,7 @@ const descriptions = {
 		key: ["conversation_id", "sequence"],
 		indexes: {
 			events_by_id: { unique: "(conversation_id, event_id)" },
+			events_by_response: "(conversation_id, llm_response_id) WHERE llm_response_id IS NOT NULL",
 		},
 		sqlite: {
 			columns: { sequence: "integer", activity: "integer", event_id: "text" },
@@ -191,6 +192,7 @@ const descriptions = {
 			indexes: {
 				events_by_activity: "(activity)",
 				events_by_id: { unique: "(activity, event_id)" },
+				events_by_response: "(activity, llm_response_id) WHERE llm_response_id IS NOT NULL",
 			},
 		},
 		postgres: {
@@ -555,6 +557,25 @@ const descriptions = {
 			fillfactor: 80,
 			indexes: { usage_ledger_by_quarter: "(quarter) INCLUDE (conversation, model, usage_id, agent_kind)" },
 		},
+	},
+
+	/**
+	 * Calls in usage_ledger that no event has timed: `position` is the place in the list of the usage id. The quarter and the
+	 * amounts are those by which they are in the ledger. When an event with the response arrives, they move to its time.
+	 */
+	untimed_calls: {
+		spread: "conversation",
+		columns: {
+			conversation_id: "id",
+			usage_id: "text",
+			position: "integer",
+			response_id: "text",
+			quarter: "integer",
+			model: "text",
+			agent_kind: "text",
+			...USAGE,
+		},
+		key: ["conversation_id", "usage_id", "position"],
 	},
 
 	/**

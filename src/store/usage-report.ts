@@ -1,6 +1,6 @@
 import { ServiceError } from "../errors.ts";
 import { COST_UNITS } from "../record/stats.ts";
-import { AMOUNTS, type Amounts, sumOf } from "../usage/ledger.ts";
+import { AMOUNTS, type Amounts, sumOf } from "../usage/amounts.ts";
 import { nameOf } from "../usage/names.ts";
 import type { Condition } from "./condition.ts";
 import { allOf, conditionSql } from "./conversation-lists.ts";

@@ -52,6 +52,11 @@ export function max(one: bigint, other: bigint): bigint {
 	return one > other ? one : other;
 }
 
+/** Returns the smaller one of two integers. */
+export function min(one: bigint, other: bigint): bigint {
+	return one < other ? one : other;
+}
+
 /** Clamps a value to the range of a 64-bit integer column, so that it can be bound as a query parameter. */
 export function bindable(value: bigint): bigint {
 	if (value > MAX_INTEGER) return MAX_INTEGER;

@@ -1,33 +1,42 @@
+import { createHash } from "node:crypto";
 import type { ConversationStats, Metrics } from "../../gen/conversations/v1/stats_pb.js";
 import { costUnits, metricsOf } from "../record/stats.ts";
+import {
+	AMOUNTS,
+	type Amounts,
+	type AmountTexts,
+	addAmounts,
+	amountsOf,
+	greater,
+	isNothing,
+	mapAmounts,
+	NOTHING,
+	negated,
+	subtract,
+	sumOf,
+	textsOf,
+	tokensOf,
+	totalsOf,
+} from "./amounts.ts";
 import { nameOf, responseKey } from "./names.ts";
 
 /**
- * What the calls of models of a conversation cost, by usage id, model and quarter of an hour. {@link Seen} keeps what
- * records and events have shown, without regard to the order in which they arrived or how often; {@link rowsOf} derives the
- * rows from it. The rows of a life add up to the `stats` of its last record, less what a fork took over from its source.
+ * What the calls of models of a conversation cost, by usage id, model and quarter of an hour. The rows of a life add up to the
+ * `stats` of its last record, less what a fork took over from its source.
  *
- * Times are microseconds of Unix time. Those and the numbers of single calls are floating-point numbers, as in JSON; totals
- * are exact.
+ * `stats` are cumulative, so a record is followed by adding what it has beyond the one before:
+ *
+ * - A listed cost is booked at its own time; one without a time, or with one ahead of the clock, at that of the record.
+ * - The tokens of a listed call are booked at the time of the first event with its response id, else at that of the cost at the
+ *   same place, if the lists have the same length, else at that of the record that first lists it.
+ * - What the totals have beyond the lists is booked when a record first shows it, and stays there. Totals that shrink take back
+ *   the latest of these bookings.
+ *
+ * Times are microseconds of Unix time.
  */
 
 /** Length of a quarter of an hour in microseconds. */
 const QUARTER = 900_000_000n;
-/** Limits of every number of a row: those of a signed integer of 64 bits. */
-const MAX = 2n ** 63n - 1n;
-const MIN = -(2n ** 63n);
-
-/** The numbers of a row. All are integers from -2^63 to 2^63 - 1; a sum beyond ends at the limit. */
-export const AMOUNTS = [
-	"cost",
-	"promptTokens",
-	"completionTokens",
-	"cacheReadTokens",
-	"cacheWriteTokens",
-	"reasoningTokens",
-	"calls",
-] as const;
-export type Amounts = Readonly<Record<(typeof AMOUNTS)[number], bigint>>;
 
 /** What identifies a row of a conversation. Texts are in the form of {@link nameOf}. */
 export interface RowKey {
@@ -41,449 +50,617 @@ export interface RowKey {
 }
 export interface UsageRow extends RowKey, Amounts {}
 
-/** Stats as a record or an event shows them. */
-interface Shown {
+/** What a record shows. */
+export interface ShownRecord {
 	readonly stats: ConversationStats;
-	/** When they were shown. Counts for calls whose time nothing tells. */
 	readonly time: number;
-	/** `created_at` of the record; undefined if it is not known, as with events, which belong to the life of their time. */
-	readonly life: number | undefined;
 	/** The latest time that a cost can have: a little after the receipt. A later one counts as no time. */
 	readonly latest: number;
-	/** Whether it is an event with a full state, as the first event of a fork is. */
-	readonly isFullState: boolean;
-}
-
-/** The stats of the last record of a life. */
-interface LastRecord {
-	/** `created_at`; undefined while none is known. */
+	/** `created_at`; undefined if it is not known: then the record belongs to the present life. */
 	readonly life: number | undefined;
-	readonly time: number;
 	readonly agentKind: string;
 	readonly isFork: boolean;
-	/** Whether it is the conversation's current record. Otherwise the last one of its life is that with the largest rank. */
-	readonly isCurrent: boolean;
+	/** Orders the records of a life. */
 	readonly rank: number;
-	readonly stats: ConversationStats;
+	/** Whether it was the conversation's current record. Another one counts only for a life that has ended. */
+	readonly isCurrent: boolean;
 }
 
-/** A call of a list of token usages. */
-interface Call {
+/** What the record itself does not tell. */
+export interface Evidence {
+	/** The times of the first events with responses, by {@link responseKey}. */
+	readonly times: ReadonlyMap<string, number>;
+	/** The calls of the fork's source; undefined if it has none, or none that is known. */
+	readonly source: SourceCalls | undefined;
+	/** The calls that no event has timed, when {@link Ledger.continues} says that some may be booked anew; by {@link callKey}. */
+	readonly untimed: ReadonlyMap<string, Pick<UntimedCall, "responseId" | "row">>;
+	/** What the earliest event of a fork shows; null if that is no full state, undefined if it is not known. */
+	readonly first: FirstState | null | undefined;
+}
+
+/** The calls that a record lists, by usage id. */
+export type SourceCalls = ReadonlyMap<string, readonly string[]>;
+
+/** The full state with which the events of a fork begin: what it took over. */
+export interface FirstState {
+	/** The time of the latest cost. */
+	readonly lastCost: number | null;
+	/** By usage id: the number of listed calls, the digest of these, and the part of the totals that no list explains. */
+	readonly usages: Readonly<Record<string, readonly [calls: number, digest: string, rest: AmountTexts]>>;
+}
+
+/** A call that no event has timed yet: its tokens move when one arrives. */
+export interface UntimedCall {
 	readonly usageId: string;
-	/** See {@link responseKey}; empty if the list does not tell it. */
-	readonly id: string;
-	/** Number of calls with the same id before it. */
-	readonly n: number;
+	/** Its place in the list of the usage id. */
 	readonly position: number;
-	readonly model: string;
-	readonly tokens: readonly number[];
-	readonly shown: number;
-	readonly life: number | null;
+	/** See {@link responseKey}. */
+	readonly responseId: string;
+	/** Where its tokens are booked. */
+	readonly row: UsageRow;
 }
 
-/** An entry of a list of costs. */
-interface Cost {
-	readonly usageId: string;
-	readonly model: string;
-	readonly cost: number;
-	readonly at: number | null;
-	/** Whether its time was ahead of the clock when it was shown; set if so. */
-	readonly isAhead?: true;
-	/** Number of entries before it with the same values. */
-	readonly n: number;
-	readonly shown: number;
-	readonly life: number | null;
+/** Returns what a call is told by among the untimed calls of a conversation. */
+export function callKey({ usageId, position }: Pick<UntimedCall, "usageId" | "position">): string {
+	return JSON.stringify([usageId, position]);
 }
 
-/** The largest totals that were shown in a quarter of an hour, in the order of AMOUNTS. */
-interface Step {
-	readonly usageId: string;
-	readonly life: number | null;
-	readonly quarter: number;
-	readonly model: string;
-	readonly totals: readonly number[];
+/** What following a record changes beside the rows. */
+export interface Followed {
+	/** Usage ids of which no untimed call counts any more; null for all. */
+	readonly dropped: readonly string[] | null;
+	readonly untimed: readonly UntimedCall[];
+}
+
+/** What was booked of a usage id in a life. */
+interface Booked {
+	/** How much of the lists, and the digest of that. */
+	readonly calls: number;
+	readonly costs: number;
+	readonly digest: string;
+	/** How many of the calls a fork took over, and what these and the costs before it add up to. */
+	readonly copied: number;
+	readonly taken: AmountTexts;
+	/** What no list explains, in the order in which it was booked. */
+	readonly rest: readonly (readonly [quarter: string, model: string, amounts: AmountTexts])[];
 }
 
 interface Life {
+	/** `created_at`; null while it is not known. */
 	readonly began: number | null;
-	readonly time: number;
-	readonly agentKind: string;
-	readonly isFork: boolean;
+	/** Of the last record. */
 	readonly rank: number;
-	/** By usage id: the model and the totals, in the order of AMOUNTS; without the number of calls if no list tells it. */
-	readonly totals: readonly (readonly [usageId: string, model: string, totals: readonly string[]])[];
+	readonly agentKind: string;
+	readonly usages: Readonly<Record<string, Booked>>;
+	/** What the first record of a fork showed beside the lists, by usage id. */
+	readonly first: Readonly<Record<string, AmountTexts>>;
+	/** Whether a source told which calls are copies. */
+	readonly isJudged: boolean;
+	/** When it became a fork; null of a life that is none, or not known to be one. */
+	readonly forkedAt: number | null;
+	/** The rows of a life that is not the present one. */
+	readonly rows: readonly RowTexts[] | null;
 }
 
-/** The earliest stats. Of a fork, they tell what it took over. */
-interface First {
-	readonly time: number;
-	readonly isFullState: boolean;
-	/** The time of the latest cost. */
-	readonly lastCost: number | null;
-	/** By usage id: the part of the totals that no list explains, and the number of calls with each id. */
-	readonly usages: readonly (readonly [
-		usageId: string,
-		rest: readonly number[],
-		ids: readonly (readonly [id: string, count: number])[],
-	])[];
+type RowTexts = readonly [usageId: string, model: string, agentKind: string, quarter: string, amounts: AmountTexts];
+
+interface State {
+	readonly version: 2;
+	/** Digest of the stats that were followed last. */
+	readonly seen: string;
+	/** Ordered by their beginning. */
+	readonly lives: readonly Life[];
+	/** The `began` of the present life. */
+	readonly present: number | null;
+	/** Rows that an earlier version counted and that no record explains. They stay. */
+	readonly earlier: readonly RowTexts[];
+	readonly firstState: FirstState | null | undefined;
 }
 
-/** A row without the names of its columns; the amounts are in the order of AMOUNTS. */
-export type EarlierRow = readonly [
-	usageId: string,
-	model: string,
-	agentKind: string,
-	quarter: string,
-	amounts: readonly string[],
-];
+const NEW: State = { version: 2, seen: "", lives: [], present: null, earlier: [], firstState: undefined };
+const NOT_BOOKED: Booked = { calls: 0, costs: 0, digest: "", copied: 0, taken: [], rest: [] };
 
-/** What was seen of the usage of a conversation. */
-export interface Seen {
-	/** The times of the first events with responses, by {@link responseKey}. */
-	readonly times: Map<string, number>;
-	readonly calls: Map<string, Call>;
-	readonly costs: Map<string, Cost>;
-	readonly steps: Map<string, Step>;
-	lives: readonly Life[];
-	first: First | undefined;
-	/** The time of the earliest posted event. */
-	firstEventAt: number | undefined;
-	/** Those calls of a fork's source that the fork lists, also if the source is not known any more: see {@link callIds}. */
-	readonly copied: Map<string, number>;
-	/** Rows of a removed conversation that were counted by an earlier version. They stay. */
-	readonly earlier: readonly EarlierRow[];
-}
+/** The usage of one conversation. */
+export class Ledger {
+	readonly #rows = new Rows();
+	#state: State;
+	/** The text of an earlier version, until a record is followed. */
+	#earlierText: string | undefined;
 
-/** Returns what was seen of a conversation before anything is, but what an earlier version counted. */
-export function nothingSeen(earlier: readonly EarlierRow[] = []): Seen {
-	return {
-		...{ times: new Map(), calls: new Map(), costs: new Map(), steps: new Map() },
-		...{ lives: [], first: undefined, firstEventAt: undefined, copied: new Map(), earlier },
-	};
-}
-
-/** Adds an event. Only what was posted counts as an event of a fork: what is fetched may be a copy of its source's. */
-export function addEvent(
-	seen: Seen,
-	{ time, responseId, isPosted }: { readonly time: number; readonly responseId?: string; readonly isPosted: boolean },
-): void {
-	if (responseId !== undefined) seen.times.set(responseId, Math.min(time, seen.times.get(responseId) ?? time));
-	if (isPosted) seen.firstEventAt = Math.min(time, seen.firstEventAt ?? time);
-}
-
-/** Adds stats. */
-export function addStats(seen: Seen, { stats, time, latest, life: began, isFullState }: Shown): void {
-	const life = began ?? null;
-	const usages: First["usages"][number][] = [];
-	const costTimes: number[] = [];
-	for (const [name, metrics] of metricsOf(stats)) {
-		const usageId = nameOf(name);
-		const entries = entriesOf(usageId, metrics, time, latest, life);
-		for (const [key, call] of entries.calls) put(seen.calls, key, call);
-		for (const [key, cost] of entries.costs) put(seen.costs, key, cost);
-		const totals = totalsOf(metrics).map(Number);
-		if (totals.some((total) => total > 0)) {
-			const quarter = Number(quarterOf(BigInt(Math.trunc(time))));
-			const step = { usageId, life, quarter, model: nameOf(metrics.modelName ?? ""), totals };
-			putStep(seen.steps, JSON.stringify([usageId, life, quarter]), step);
-		}
-		const ids = new Map<string, number>();
-		for (const call of entries.calls.values()) ids.set(idOf(call), (ids.get(idOf(call)) ?? 0) + 1);
-		costTimes.push(...[...entries.costs.values()].flatMap((cost) => timeOf(cost) ?? []));
-		const listed = sumOf([
-			...[...entries.calls.values()].map(amountsOfCall),
-			...[...entries.costs.values()].map(amountsOfCost),
-		]);
-		const rest = AMOUNTS.map((amount, n) => Math.max(0, (totals[n] ?? 0) - Number(listed[amount])));
-		usages.push([usageId, rest, [...ids]]);
+	/** @param text result of {@link format}, or of an earlier version; empty for a conversation of which nothing is known */
+	constructor(text = "") {
+		const parsed: State = text === "" ? NEW : JSON.parse(text);
+		const isEarlier = parsed.version !== NEW.version;
+		this.#state = isEarlier ? NEW : parsed;
+		this.#earlierText = isEarlier ? text : undefined;
 	}
-	const { first } = seen;
-	if (first === undefined || time < first.time || (time === first.time && isFullState && !first.isFullState))
-		seen.first = { time, isFullState, usages, lastCost: costTimes.length === 0 ? null : Math.max(...costTimes) };
-}
 
-/** Adds the last record of a life; its stats have been added as {@link Shown}. */
-export function addLastRecord(seen: Seen, { life, isCurrent, stats, ...record }: LastRecord): void {
-	const known = seen.lives;
-	// Records without `created_at` belong to the present life, and so does what was shown before it was known.
-	const began = life ?? known.at(-1)?.began ?? null;
-	const before = known.find((one) => one.began === began) ?? known.find((one) => one.began === null);
-	const isFork = record.isFork || before?.isFork === true;
-	const totals = metricsOf(stats).map(([usageId, metrics]) => {
-		const texts = totalsOf(metrics).map(String);
-		return [nameOf(usageId), nameOf(metrics.modelName ?? ""), hasLists(metrics) ? texts : texts.slice(0, -1)] as const;
-	});
-	const isLast = before === undefined || isCurrent || record.rank >= before.rank;
-	const after: Life = isLast
-		? { ...record, agentKind: nameOf(record.agentKind), began, isFork, totals }
-		: { ...before, began, isFork };
-	const others = known.filter((one) => one !== before);
-	seen.lives = [...others, after].sort(
-		(a, b) => (a.began ?? Number.NEGATIVE_INFINITY) - (b.began ?? Number.NEGATIVE_INFINITY),
-	);
-}
-
-/** What is known of the source of a fork: the number of its calls with each key of {@link copyKey}, or with an id alone. */
-export type SourceCalls = ReadonlyMap<string, number>;
-
-/**
- * Returns the calls of a conversation that a fork of it may have copied. Of those that only events tell, the tokens are not
- * known.
- */
-export function callIds({ calls, times }: Pick<Seen, "calls" | "times">): SourceCalls {
-	const ids = new Map([...times.keys()].map((id) => [id, 1]));
-	for (const { id } of calls.values()) ids.delete(id);
-	for (const call of calls.values()) ids.set(copyKey(call), (ids.get(copyKey(call)) ?? 0) + 1);
-	return ids;
-}
-
-/** Returns what a call and its copy have in common. An ACP agent gives all calls of its session, and of a fork, one id. */
-function copyKey(call: Call): string {
-	return JSON.stringify([idOf(call), call.tokens]);
-}
-
-/**
- * Derives the rows of a conversation.
- *
- * @param source the calls of the conversation's source; undefined if it has none, or none that is known
- */
-export function rowsOf(seen: Seen, source: SourceCalls | undefined): UsageRow[] {
-	if (source !== undefined) {
-		seen.copied.clear();
-		for (const call of seen.calls.values())
-			for (const key of [copyKey(call), idOf(call)]) {
-				const count = source.get(key);
-				if (count !== undefined) seen.copied.set(key, count);
-			}
+	/** Adds the rows of the conversation. To be called once, before {@link follow} and {@link move}. */
+	load(rows: readonly UsageRow[]): void {
+		for (const row of rows) this.#rows.add(row);
 	}
-	const rows = new Rows();
-	for (const [usageId, model, agentKind, quarter, amounts] of seen.earlier) {
-		const counted = mapAmounts((_, n) => BigInt(amounts[n] ?? 0));
-		rows.add({ usageId, model, agentKind, quarter: BigInt(quarter), ...counted });
-	}
-	const byLife = new Map(seen.lives.map((life) => [life, new Map<string, Listed>()]));
-	const listedOf = (life: Life | undefined, usageId: string): Listed | undefined => {
-		const usages = life && byLife.get(life);
-		const known = usages?.get(usageId) ?? { calls: [], costs: [], steps: [] };
-		usages?.set(usageId, known);
-		return usages && known;
-	};
-	for (const call of seen.calls.values()) listedOf(lifeOf(seen, call.life, call.shown), call.usageId)?.calls.push(call);
-	for (const cost of seen.costs.values()) listedOf(lifeOf(seen, cost.life, cost.shown), cost.usageId)?.costs.push(cost);
-	for (const [key, step] of seen.steps) {
-		const shown = step.quarter * Number(QUARTER);
-		listedOf(lifeOf(seen, step.life, shown), step.usageId)?.steps.push([key, step]);
-	}
-	for (const [life, usages] of byLife) {
-		for (const [usageId] of life.totals) listedOf(life, usageId);
-		for (const [usageId, listed] of usages) countUsage(seen, life, usageId, listed, source !== undefined, rows);
-	}
-	return rows.list();
-}
 
-/** What lists and totals show of a usage id in a life. */
-interface Listed {
-	readonly calls: Call[];
-	readonly costs: Cost[];
-	readonly steps: (readonly [key: string, step: Step])[];
-}
+	/** Formats what was followed as JSON text. Its size does not depend on the number of calls. */
+	format(): string {
+		return this.#earlierText ?? JSON.stringify(this.#state);
+	}
 
-function countUsage(seen: Seen, life: Life, usageId: string, of: Listed, hasSource: boolean, rows: Rows): void {
-	const { agentKind } = life;
-	const [, model = "", texts = []] = life.totals.find(([id]) => id === usageId) ?? [];
-	const calls = of.calls.sort((a, b) => a.position - b.position);
-	const costs = of.costs;
-	const copies = life.isFork ? copiesOf(seen, life, usageId, calls, costs, hasSource) : NO_COPIES;
-	for (const call of calls) {
-		const quarter = quarterOf(BigInt(Math.trunc(seen.times.get(call.id) ?? call.shown)));
-		if (!copies.entries.has(call))
-			rows.add({ usageId, model: call.model || model, agentKind, quarter, ...amountsOfCall(call) });
+	/** The rows that are not zero. */
+	get rows(): readonly UsageRow[] {
+		return this.#rows.list();
 	}
-	for (const cost of costs) {
-		const quarter = quarterOf(BigInt(Math.trunc(timeOf(cost) ?? cost.shown)));
-		if (!copies.entries.has(cost))
-			rows.add({ usageId, model: cost.model || model, agentKind, quarter, ...amountsOfCost(cost) });
+
+	/** `created_at` of the present life; null if it is not known. */
+	get lifeBeganAt(): number | null {
+		return this.#state.present;
 	}
-	const listed = sumOf([...calls.map(amountsOfCall), ...costs.map(amountsOfCost)]);
-	const mostCalls = Math.max(Number(listed.calls), ...of.steps.map(([, { totals }]) => totals.at(-1) ?? 0));
-	const hasCalls = texts.length !== AMOUNTS.length - 1;
-	const totals = mapAmounts((name, n) => BigInt(texts[n] ?? (name === "calls" && !hasCalls ? mostCalls : 0)));
-	const explained = addAmounts(listed, copies.rest);
-	// Each cost of the lists is rounded.
-	const { cost } = subtract(totals, explained);
-	const isRounding = (cost < 0n ? -cost : cost) <= BigInt(costs.length + 1);
-	const wanted = isRounding ? { ...totals, cost: explained.cost } : totals;
-	const steps = of.steps.map(([, step]) => step).sort((a, b) => a.quarter - b.quarter);
-	let counted: Amounts = explained;
-	for (const step of steps) {
-		const grown = mapAmounts((name, n) => {
-			const total = limit(BigInt(step.totals[n] ?? 0));
-			return most(0n, least(total, wanted[name]) - counted[name]);
+
+	get firstState(): FirstState | null | undefined {
+		return this.#state.firstState;
+	}
+
+	/** Returns whether a current record with a digest of its stats was followed last, and changes nothing. */
+	hasSeen({ life = this.#state.present ?? undefined, agentKind }: Omit<ShownRecord, "stats">, digest: string): boolean {
+		const { seen, present } = this.#state;
+		return seen === digest && (life ?? null) === present && this.#present()?.agentKind === nameOf(agentKind);
+	}
+
+	/** Returns the ids of the responses whose times {@link follow} needs. */
+	responsesOf(record: ShownRecord): string[] {
+		return this.#listsOf(record).flatMap(({ lists, booked, isContinued }) =>
+			lists.calls.slice(isContinued ? booked.calls : 0).flatMap(({ id }) => (id === "" ? [] : [id])),
+		);
+	}
+
+	/** Returns whether the lists of a record begin with those that are booked, so that nothing is booked anew. */
+	continues(record: ShownRecord): boolean {
+		return this.#listsOf(record).every(({ isContinued }) => isContinued);
+	}
+
+	#listsOf(record: ShownRecord) {
+		const life = this.#present();
+		const mayContinue = !record.isFork && (record.life === undefined || record.life === life?.began);
+		return metricsOf(record.stats).map(([name, metrics]) => {
+			const booked = life?.usages[nameOf(name)] ?? NOT_BOOKED;
+			const lists = listsOf(metrics);
+			return { lists, booked, isContinued: mayContinue && lists.begin(booked) };
 		});
-		rows.add({ usageId, model: step.model, agentKind, quarter: BigInt(step.quarter), ...grown });
-		counted = addAmounts(counted, grown);
 	}
-	const quarter = quarterOf(BigInt(Math.trunc(life.time)));
-	rows.add({ usageId, model, agentKind, quarter, ...subtract(wanted, counted) });
-	// What the lists explain is not needed again.
-	for (const [key, { totals: shown }] of of.steps)
-		if (AMOUNTS.every((name, n) => BigInt(shown[n] ?? 0) <= listed[name])) seen.steps.delete(key);
+
+	/**
+	 * Follows a record.
+	 *
+	 * @param digest of its stats
+	 */
+	follow(record: ShownRecord, digest: string, { first, ...evidence }: Evidence): Followed {
+		const firstState = first === undefined ? this.#state.firstState : first;
+		const known = { ...evidence, first: firstState };
+		const before = this.#lifeOf(record.life);
+		if (!record.isCurrent && (this.#earlierText !== undefined || before === this.#present())) return NO_CHANGE;
+		const earlier = this.#earlierText === undefined ? undefined : new Rows(this.rows);
+		if (earlier !== undefined) this.#rows.clear();
+		this.#earlierText = undefined;
+		let followed = NO_CHANGE;
+		if (record.isCurrent) {
+			this.#state = { ...this.#state, seen: digest, firstState };
+			followed = this.#followPresent(record, before, known);
+		} else if (before === undefined || record.rank >= before.rank) this.#followEnded(record, before, digest, known);
+		if (earlier !== undefined) {
+			// No report changes by the new version: what the record does not explain as before stays as it was.
+			for (const row of this.rows) earlier.add({ ...row, ...negated(row) });
+			this.#state = { ...this.#state, earlier: earlier.list().map(rowTexts) };
+			for (const row of earlier.list()) this.#rows.add(row);
+		}
+		return followed;
+	}
+
+	/** Moves the tokens of an untimed call to the time of an event with its response. */
+	move(row: UsageRow, time: number): void {
+		const quarter = quarterOf(BigInt(Math.trunc(time)));
+		this.#rows.add({ ...row, ...negated(row) });
+		this.#rows.add({ ...row, quarter });
+	}
+
+	#present(): Life | undefined {
+		return this.#state.lives.find(({ began }) => began === this.#state.present);
+	}
+
+	#lifeOf(life: number | undefined): Life | undefined {
+		const { lives } = this.#state;
+		if (life === undefined) return this.#present();
+		return lives.find(({ began }) => began === life) ?? lives.find(({ began }) => began === null);
+	}
+
+	#setLife(before: Life | undefined, after: Life): void {
+		const others = this.#state.lives.filter((one) => one !== before);
+		const lives = [...others, after].sort(
+			(a, b) => (a.began ?? Number.NEGATIVE_INFINITY) - (b.began ?? Number.NEGATIVE_INFINITY),
+		);
+		this.#state = { ...this.#state, lives };
+	}
+
+	/** Returns the rows that belong to the present life. */
+	#presentRows(): readonly UsageRow[] {
+		const { lives, earlier } = this.#state;
+		const others = [...earlier, ...lives.flatMap(({ rows }) => rows ?? [])];
+		if (others.length === 0) return this.rows;
+		const rows = new Rows(this.rows);
+		for (const texts of others) rows.add(taking(rowOf(texts)));
+		return rows.list();
+	}
+
+	#followPresent(record: ShownRecord, known: Life | undefined, evidence: Evidence): Followed {
+		const present = this.#present();
+		const began = record.life ?? known?.began ?? null;
+		const agentKind = nameOf(record.agentKind);
+		const isNew = known === undefined;
+		const hasBegun = present !== undefined && known !== present;
+		if (hasBegun) this.#setLife(present, { ...present, rows: this.#presentRows().map(rowTexts) });
+		const life: Life = {
+			usages: {},
+			first: {},
+			isJudged: false,
+			forkedAt: null,
+			...known,
+			began,
+			rank: record.rank,
+			agentKind,
+			rows: null,
+		};
+		this.#setLife(known, life);
+		this.#state = { ...this.#state, present: began };
+		if (known !== undefined && known.agentKind !== agentKind)
+			for (const row of this.#presentRows()) {
+				this.#rows.add(taking(row));
+				this.#rows.add({ ...row, agentKind });
+			}
+		const booking = new Booking(this.#rows, this.#presentRows(), record, life, evidence, isNew);
+		const { dropped, untimed, ...booked } = booking.book();
+		this.#setLife(life, { ...life, ...booked });
+		const isAnother = hasBegun || (known !== undefined && known.agentKind !== agentKind);
+		return { dropped: isAnother ? null : dropped, untimed };
+	}
+
+	/** Counts the last record of a life that is not the present one. */
+	#followEnded(record: ShownRecord, known: Life | undefined, digest: string, evidence: Evidence): void {
+		const alone = new Ledger();
+		alone.follow({ ...record, isCurrent: true }, digest, evidence);
+		for (const texts of known?.rows ?? []) this.#rows.add(taking(rowOf(texts)));
+		for (const row of alone.rows) this.#rows.add(row);
+		const life = alone.#present();
+		if (life !== undefined) this.#setLife(known, { ...life, rows: alone.rows.map(rowTexts) });
+	}
 }
 
-/** What a fork took over. */
-interface Copies {
-	readonly entries: ReadonlySet<Call | Cost>;
-	/** The part of the totals beside the lists. */
-	readonly rest: Amounts;
-}
+const NO_CHANGE: Followed = { dropped: [], untimed: [] };
 
-/**
- * Returns what a fork took over. A cost tells its time; one without a time is the fork's own. Of the calls, copies are those
- * of the fork's first event, if that is a full state without own costs; otherwise those that the source has. If the source
- * is not known, own are the calls from the first one on that has an event since the fork, and at least as many as there are
- * own costs.
- */
-function copiesOf(
-	seen: Seen,
-	life: Life,
-	usageId: string,
-	calls: readonly Call[],
-	costs: readonly Cost[],
-	hasSource: boolean,
-): Copies {
-	const first = seen.first !== undefined && lifeOf(seen, null, seen.first.time) === life ? seen.first : undefined;
-	const began = life.began ?? first?.time ?? 0;
-	const isOwn = (time: number | null) => time === null || time >= began;
-	const copiedCosts = costs.filter((cost) => !isOwn(timeOf(cost)));
-	const ofFirst = first?.usages.find(([id]) => id === usageId);
-	const hasOwnCosts = first?.lastCost !== null && first?.lastCost !== undefined && isOwn(first.lastCost);
-	const isAtFork = first?.isFullState === true && first.time <= (seen.firstEventAt ?? first.time) && !hasOwnCosts;
-	let copiedCalls: readonly Call[];
-	const ownCosts = costs.length - copiedCosts.length;
-	if (isAtFork) copiedCalls = among(calls, new Map(ofFirst?.[2]));
-	else if (hasSource || seen.copied.size > 0)
-		// Each cost of its own has a call of its own.
-		copiedCalls = among(calls, seen.copied).slice(0, Math.max(copiedCosts.length, calls.length - ownCosts));
-	else {
-		const firstOwn = calls.findIndex(({ id }) => (seen.times.get(id) ?? began - 1) >= began);
-		const mostCopied = Math.max(0, calls.length - ownCosts);
-		const isReset = copiedCosts.length === 0 && costs.length > 0;
-		copiedCalls = isReset ? [] : calls.slice(0, firstOwn < 0 ? mostCopied : Math.min(firstOwn, mostCopied));
+/** Books what a record has beyond what is booked of its life. */
+class Booking {
+	readonly #rows: Rows;
+	readonly #before: readonly UsageRow[];
+	readonly #record: ShownRecord;
+	readonly #life: Life;
+	readonly #evidence: Evidence;
+	readonly #isFirst: boolean;
+	readonly #now: bigint;
+	/** See {@link Life.forkedAt}. */
+	readonly #forkedAt: number | null;
+	readonly #dropped: string[] = [];
+	readonly #untimed: UntimedCall[] = [];
+	readonly #first: Record<string, AmountTexts>;
+
+	/**
+	 * @param rows of the conversation, which it changes
+	 * @param before those of the life
+	 * @param isFirst whether it is the first record of the life
+	 */
+	constructor(
+		rows: Rows,
+		before: readonly UsageRow[],
+		record: ShownRecord,
+		life: Life,
+		evidence: Evidence,
+		isFirst: boolean,
+	) {
+		this.#rows = rows;
+		this.#before = before;
+		this.#record = record;
+		this.#life = life;
+		this.#evidence = evidence;
+		this.#isFirst = isFirst;
+		this.#now = quarterOf(BigInt(Math.trunc(record.time)));
+		this.#forkedAt = record.isFork ? (life.began ?? 0) : null;
+		this.#first = { ...life.first };
 	}
-	const ids = new Map<string, number>();
-	for (const call of copiedCalls) ids.set(idOf(call), (ids.get(idOf(call)) ?? 0) + 1);
-	const firstHasOwn = hasOwnCosts || ofFirst?.[2].some(([id, count]) => count > (ids.get(id) ?? 0)) === true;
-	const restOfFirst = firstHasOwn ? [] : (ofFirst?.[1] ?? []);
-	const rest = mapAmounts((name, n) => {
+
+	book(): Pick<Life, "usages" | "first" | "isJudged" | "forkedAt"> & Followed {
+		const all = metricsOf(this.#record.stats).map(([name, metrics]) => [nameOf(name), metrics] as const);
+		const names = new Set(all.map(([usageId]) => usageId));
+		for (const usageId of Object.keys(this.#life.usages))
+			if (!names.has(usageId)) {
+				for (const row of this.#rowsOf(usageId)) this.#rows.add(taking(row));
+				this.#dropped.push(usageId);
+			}
+		const usages = Object.fromEntries(all.map(([usageId, metrics]) => [usageId, this.#bookUsage(usageId, metrics)]));
+		const isJudged = this.#life.isJudged || this.#evidence.source !== undefined;
+		const booked = { usages, first: this.#first, isJudged, forkedAt: this.#forkedAt };
+		return { ...booked, dropped: this.#dropped, untimed: this.#untimed };
+	}
+
+	#rowsOf(usageId: string): UsageRow[] {
+		return this.#before.filter((row) => row.usageId === usageId);
+	}
+
+	#bookUsage(usageId: string, metrics: Metrics): Booked {
+		const model = nameOf(metrics.modelName ?? "");
+		const lists = listsOf(metrics);
+		const known = this.#life.usages[usageId] ?? NOT_BOOKED;
+		const counted = new Rows(this.#rowsOf(usageId));
+		const add = (row: UsageRow) => {
+			this.#rows.add(row);
+			counted.add(row);
+		};
+		const booked = lists.isEmpty ? known : this.#bookLists(usageId, lists, known, counted, add);
+		const totals = totalsOf(metrics);
+		if (this.#isFirst && this.#forkedAt !== null) this.#keepFirst(usageId, lists, totals, booked);
+		const taken = this.#takenOf(usageId, booked, totals);
+		const sum = sumOf(counted.list());
+		const missing = mapAmounts((name) => {
+			// Without lists the number of calls is not known.
+			if (name === "calls" && lists.isEmpty) return 0n;
+			const left = totals[name] - taken[name];
+			return (left < 0n ? 0n : left) - sum[name];
+		});
+		// Each cost of the lists is rounded.
+		const isRounding = (missing.cost < 0n ? -missing.cost : missing.cost) <= BigInt(lists.costs.length + 1);
+		const { agentKind } = this.#life;
+		const rest = this.#bookRest(
+			booked.rest,
+			isRounding ? { ...missing, cost: 0n } : missing,
+			model,
+			(quarter, of, amounts) => add({ usageId, model: of, agentKind, quarter, ...amounts }),
+		);
+		return { ...booked, rest };
+	}
+
+	/** Books the entries of the lists that are not booked. When the lists do not begin with those that are, all anew. */
+	#bookLists(usageId: string, lists: Lists, known: Booked, counted: Rows, add: (row: UsageRow) => void): Booked {
+		const { agentKind } = this.#life;
+		const copied = this.#forkedAt === null ? 0 : this.#copiedCalls(usageId, lists, known);
+		const isSame = copied === known.copied && this.#forkedAt === this.#life.forkedAt;
+		const isContinued = isSame && lists.begin(known);
+		if (!isContinued && known !== NOT_BOOKED) {
+			const listed = new Rows(counted.list());
+			for (const [quarter, model, amounts] of known.rest)
+				listed.add({ usageId, model, agentKind, quarter: BigInt(quarter), ...negated(amountsOf(amounts)) });
+			for (const row of listed.list()) add(taking(row));
+			this.#dropped.push(usageId);
+		}
+		const from = isContinued ? known : NOT_BOOKED;
+		const quarterAt = (time: number | undefined) =>
+			time === undefined ? this.#now : quarterOf(BigInt(Math.trunc(time)));
+		const timeOf = ({ at }: ListedCost) => (at !== undefined && at <= this.#record.latest ? at : undefined);
+		for (const cost of lists.costs.slice(from.costs))
+			if (this.#isOwn(cost))
+				add({ usageId, model: cost.model, agentKind, quarter: quarterAt(timeOf(cost)), ...NOTHING, cost: cost.units });
+		const isPaired = lists.calls.length === lists.costs.length;
+		for (const [n, { id, model, tokens }] of lists.calls.slice(Math.max(from.calls, copied)).entries()) {
+			const position = n + Math.max(from.calls, copied);
+			const paired = isPaired ? lists.costs[position] : undefined;
+			const event = this.#evidence.times.get(id);
+			const time = event ?? (paired && timeOf(paired));
+			// One that is booked anew stays where it was shown first.
+			const known = this.#evidence.untimed.get(callKey({ usageId, position }));
+			const quarter = time === undefined && known?.responseId === id ? known.row.quarter : quarterAt(time);
+			const row = { usageId, model, agentKind, quarter, ...tokens, calls: 1n };
+			add(row);
+			if (event === undefined && id !== "") this.#untimed.push({ usageId, position, responseId: id, row });
+		}
+		const copies = lists.costs.filter((cost) => !this.#isOwn(cost));
+		const tokens = sumOf(lists.calls.slice(0, copied).map((call) => call.tokens));
 		// A call whose tokens are not listed has a cost.
-		const unlisted = name === "calls" ? Math.max(0, copiedCosts.length - copiedCalls.length) : 0;
-		return limit(BigInt(Math.max(unlisted, restOfFirst[n] ?? 0)));
-	});
-	return { entries: new Set<Call | Cost>([...copiedCalls, ...copiedCosts]), rest };
+		const calls = BigInt(Math.max(copied, copies.length));
+		const taken = { ...tokens, cost: copies.reduce((all, { units }) => all + units, 0n), calls };
+		const ends = { calls: lists.calls.length, costs: lists.costs.length };
+		return {
+			...ends,
+			digest: lists.digest(ends),
+			copied,
+			taken: isNothing(taken) ? [] : textsOf(taken),
+			rest: known.rest,
+		};
+	}
+
+	/** Returns whether a cost is the fork's own. One without a time is. */
+	#isOwn({ at }: ListedCost): boolean {
+		return this.#forkedAt === null || at === undefined || at > this.#record.latest || at >= this.#forkedAt;
+	}
+
+	/** The first full state, if it shows what the fork took over and nothing else. */
+	#firstState(): FirstState | undefined {
+		const { first } = this.#evidence;
+		return first && (first.lastCost === null || first.lastCost < (this.#forkedAt ?? 0)) ? first : undefined;
+	}
+
+	/**
+	 * Returns how many calls a fork took over: they stand at the beginning of the list. There are at least as many as costs from
+	 * before the fork, and as many own calls as own costs.
+	 */
+	#copiedCalls(usageId: string, lists: Lists, known: Booked): number {
+		const copies = lists.costs.filter((cost) => !this.#isOwn(cost)).length;
+		const own = lists.costs.length - copies;
+		const most = Math.max(copies, lists.calls.length - own);
+		const told = Math.min(this.#toldCopies(usageId, lists, known), most);
+		return Math.max(told, Math.min(copies, lists.calls.length));
+	}
+
+	/**
+	 * Returns how many calls are copies by the fork's first full state; else by its source; else own are the calls from the first
+	 * one on that has an event since the fork.
+	 */
+	#toldCopies(usageId: string, lists: Lists, known: Booked): number {
+		const { calls, costs } = lists;
+		const first = this.#firstState();
+		if (first !== undefined) {
+			const [count = 0, digest = ""] = first.usages[usageId] ?? [];
+			return lists.digest({ calls: count, costs: 0 }) === digest ? count : 0;
+		}
+		const { source, times } = this.#evidence;
+		if (source !== undefined) {
+			const copied = source.get(usageId) ?? [];
+			const end = calls.findIndex(({ key }, n) => key !== copied[n]);
+			return end < 0 ? calls.length : end;
+		}
+		if (this.#life.isJudged) return known.copied;
+		const began = this.#forkedAt ?? 0;
+		// Metrics that were reset have no costs from before.
+		if (costs.length > 0 && costs.every((cost) => this.#isOwn(cost))) return 0;
+		const firstOwn = calls.findIndex(({ id }) => (times.get(id) ?? began - 1) >= began);
+		return firstOwn < 0 ? calls.length : firstOwn;
+	}
+
+	/** Keeps what the first record of a fork shows beside the lists, unless it shows own calls. */
+	#keepFirst(usageId: string, { calls, costs }: Lists, totals: Amounts, { copied }: Booked): void {
+		if (costs.some((cost) => this.#isOwn(cost)) || calls.length > copied) return;
+		this.#first[usageId] = textsOf(restOf(totals, calls, costs));
+	}
+
+	/** Returns what a fork took over of a usage id. */
+	#takenOf(usageId: string, { calls, copied, taken }: Booked, totals: Amounts): Amounts {
+		if (this.#forkedAt === null) return NOTHING;
+		const first = this.#firstState();
+		const [count = 0, , texts = []] = first?.usages[usageId] ?? [];
+		const rest = amountsOf(first === undefined ? (this.#first[usageId] ?? []) : texts);
+		// Metrics that were reset have nothing of it.
+		const isLost = count > 0 && calls > 0 && copied < count;
+		const isTaken = !isLost && AMOUNTS.every((name) => name === "calls" || rest[name] <= totals[name]);
+		const listed = amountsOf(taken);
+		return isTaken ? { ...addAmounts(listed, rest), calls: greater(listed.calls, rest.calls) } : listed;
+	}
+
+	/** Books what no list explains, or takes back the latest of it. Returns what is booked then. */
+	#bookRest(
+		known: Booked["rest"],
+		missing: Amounts,
+		model: string,
+		add: (quarter: bigint, model: string, amounts: Amounts) => void,
+	): Booked["rest"] {
+		if (isNothing(missing)) return known;
+		const rest = known.map(([quarter, of, texts]) => ({ quarter: BigInt(quarter), of, amounts: amountsOf(texts) }));
+		let left = missing;
+		for (const one of rest.toReversed()) {
+			const back = mapAmounts((name) => {
+				if (left[name] >= 0n || one.amounts[name] <= 0n) return 0n;
+				return one.amounts[name] < -left[name] ? -one.amounts[name] : left[name];
+			});
+			one.amounts = addAmounts(one.amounts, back);
+			left = subtract(left, back);
+			add(one.quarter, one.of, back);
+		}
+		const last = rest.at(-1);
+		if (last?.quarter === this.#now && last.of === model) last.amounts = addAmounts(last.amounts, left);
+		else rest.push({ quarter: this.#now, of: model, amounts: left });
+		add(this.#now, model, left);
+		return rest.flatMap(({ quarter, of, amounts }) =>
+			isNothing(amounts) ? [] : [[String(quarter), of, textsOf(amounts)] as const],
+		);
+	}
 }
 
-/** Returns as many of the calls as there are of each {@link copyKey}, or else of each id. */
-function among(calls: readonly Call[], keys: ReadonlyMap<string, number>): Call[] {
-	const left = new Map(keys);
-	return calls.filter((call) => {
-		const key = left.has(copyKey(call)) ? copyKey(call) : idOf(call);
-		const count = left.get(key) ?? 0;
-		left.set(key, count - 1);
-		return count > 0;
-	});
+/** An entry of a list of token usages. */
+interface ListedCall {
+	/** See {@link responseKey}; empty if the list does not tell it. */
+	readonly id: string;
+	readonly model: string;
+	readonly tokens: Amounts;
+	/** What it has in common with its copies. An ACP agent gives all calls of its session, and of a fork, one id. */
+	readonly key: string;
 }
 
-/** Returns the life to which something belongs: that of the record that shows it, or else that of its time. */
-function lifeOf({ lives }: Seen, life: number | null, time: number): Life | undefined {
-	const known = life === null ? undefined : lives.find(({ began }) => began === life);
-	return known ?? lives.findLast(({ began }) => began === null || began <= time) ?? lives[0];
+/** An entry of a list of costs. */
+interface ListedCost {
+	readonly model: string;
+	readonly units: bigint;
+	readonly at: number | undefined;
 }
 
-/** Returns how the calls of a list are told apart. Calls without an id are counted for each usage id. */
-function idOf({ usageId, id }: Call): string {
-	return id === "" ? `\u0000${usageId}` : id;
+interface Lists {
+	readonly calls: readonly ListedCall[];
+	readonly costs: readonly ListedCost[];
+	/** Whether the metrics have no lists: then these are not known. */
+	readonly isEmpty: boolean;
+	/** Returns the digest of the first entries. */
+	digest(counts: Pick<Booked, "calls" | "costs">): string;
+	/** Returns whether the lists begin with those that are booked. */
+	begin(booked: Booked): boolean;
 }
 
-function entriesOf(usageId: string, metrics: Metrics, shown: number, latest: number, life: number | null) {
-	const calls = new Map<string, Call>();
-	const costs = new Map<string, Cost>();
-	const counts = new Map<string, number>();
-	const next = (key: string): number => {
-		const n = counts.get(key) ?? 0;
-		counts.set(key, n + 1);
-		return n;
-	};
-	for (const [position, usage] of metrics.tokenUsages.entries()) {
+function listsOf({ modelName = "", tokenUsages, costs: listedCosts, responseLatencies }: Metrics): Lists {
+	const calls = tokenUsages.map((usage) => {
 		const id = responseKey(usage.responseId ?? "");
-		const n = next(id);
-		const tokens = tokensOf(usage).map(Number);
-		const model = nameOf(usage.model || (metrics.modelName ?? ""));
-		calls.set(JSON.stringify([usageId, id, n]), { usageId, id, n, position, model, tokens, shown, life });
-	}
-	for (const { model: name, cost: amount, timestamp } of metrics.costs) {
-		const model = nameOf(name ?? metrics.modelName ?? "");
-		const cost = Number(costUnits(amount ?? 0));
-		const at = timestamp === undefined ? null : microseconds(timestamp);
-		const n = next(JSON.stringify([model, cost, at]));
-		const entry = { usageId, model, cost, at, n, shown, life };
-		const isAhead = at !== null && at > latest;
-		costs.set(JSON.stringify([usageId, model, cost, at, n]), isAhead ? { ...entry, isAhead } : entry);
-	}
-	return { calls, costs };
+		const tokens = tokensOf(usage);
+		return {
+			id,
+			model: nameOf(usage.model || modelName),
+			tokens,
+			key: `${id}\n${AMOUNTS.map((name) => tokens[name]).join()}`,
+		};
+	});
+	const costs = listedCosts.map(({ model, cost, timestamp }) => ({
+		model: nameOf(model ?? modelName),
+		units: costUnits(cost ?? 0),
+		at: timestamp === undefined ? undefined : microseconds(timestamp),
+	}));
+	const digest = (counts: Pick<Booked, "calls" | "costs">) => {
+		const ofCalls = calls.slice(0, counts.calls).map(({ key }) => key);
+		const ofCosts = costs.slice(0, counts.costs).map(({ units, at }) => `${units},${at}`);
+		return createHash("sha1")
+			.update([...ofCalls, "", ...ofCosts].join("\n"))
+			.digest("base64url")
+			.slice(0, 16);
+	};
+	return {
+		...{ calls, costs, digest, isEmpty: calls.length + costs.length + responseLatencies.length === 0 },
+		begin: (booked) =>
+			booked.calls <= calls.length &&
+			booked.costs <= costs.length &&
+			booked.digest === (booked === NOT_BOOKED ? "" : digest(booked)),
+	};
 }
 
-/** Puts an entry of a list beside what is known of it: it was shown first at the earliest time. */
-function put<Entry extends Call | Cost>(entries: Map<string, Entry>, key: string, entry: Entry): void {
-	const known = entries.get(key);
-	if (known === undefined) return void entries.set(key, entry);
-	const life =
-		known.life === null || entry.life === null ? (known.life ?? entry.life) : Math.min(known.life, entry.life);
-	const shown = Math.min(known.shown, entry.shown);
-	const ahead = "isAhead" in known || !("isAhead" in entry) ? {} : { isAhead: entry.isAhead };
-	if (shown !== known.shown || life !== known.life || "isAhead" in ahead)
-		entries.set(key, { ...known, shown, life, ...ahead });
+/** Returns what totals have beyond lists. */
+function restOf(totals: Amounts, calls: readonly ListedCall[], costs: readonly ListedCost[]): Amounts {
+	const listed = sumOf(calls.map(({ tokens }) => ({ ...tokens, calls: 1n })));
+	const cost = costs.reduce((sum, { units }) => sum + units, 0n);
+	return mapAmounts((name) => {
+		const rest = totals[name] - (name === "cost" ? cost : listed[name]);
+		return rest > 0n ? rest : 0n;
+	});
 }
 
-/** Returns the time of a cost; null if it has none that counts. */
-function timeOf({ at, isAhead }: Cost): number | null {
-	return isAhead === true ? null : at;
+/** Returns the calls that a fork of a conversation with these stats may have copied; undefined if no list tells them. */
+export function sourceCalls(stats: ConversationStats): SourceCalls | undefined {
+	const all = metricsOf(stats);
+	if (all.some(([, metrics]) => listsOf(metrics).isEmpty && !isNothing(totalsOf(metrics)))) return undefined;
+	return new Map(all.map(([name, metrics]) => [nameOf(name), listsOf(metrics).calls.map(({ key }) => key)]));
 }
 
-function putStep(steps: Map<string, Step>, key: string, step: Step): void {
-	const known = steps.get(key);
-	if (known === undefined) return void steps.set(key, step);
-	const isMore = step.totals.some((total, n) => total > (known.totals[n] ?? 0));
-	const totals = known.totals.map((total, n) => Math.max(total, step.totals[n] ?? 0));
-	steps.set(key, { ...known, model: isMore ? step.model : known.model, totals });
+/** Returns what the full state with which a fork begins shows. */
+export function firstStateOf(stats: ConversationStats): FirstState {
+	const times: number[] = [];
+	const usages = metricsOf(stats).map(([name, metrics]): [string, FirstState["usages"][string]] => {
+		const lists = listsOf(metrics);
+		times.push(...lists.costs.flatMap(({ at }) => at ?? []));
+		const rest = restOf(totalsOf(metrics), lists.calls, lists.costs);
+		const count = lists.calls.length;
+		return [nameOf(name), [count, lists.digest({ calls: count, costs: 0 }), textsOf(rest)]];
+	});
+	return { lastCost: times.length === 0 ? null : Math.max(...times), usages: Object.fromEntries(usages) };
 }
 
-function tokensOf(usage: Metrics["tokenUsages"][number] | undefined): readonly bigint[] {
-	return [
-		usage?.promptTokens ?? 0n,
-		usage?.completionTokens ?? 0n,
-		usage?.cacheReadTokens ?? 0n,
-		usage?.cacheWriteTokens ?? 0n,
-		usage?.reasoningTokens ?? 0n,
-	];
-}
-
-function hasLists({ costs, tokenUsages, responseLatencies }: Metrics): boolean {
-	return costs.length + tokenUsages.length + responseLatencies.length > 0;
-}
-
-/** Returns the totals in the order of AMOUNTS. The number of calls is that of the longest list. */
-function totalsOf({ accumulatedCost = 0, accumulatedTokenUsage, ...lists }: Metrics): readonly bigint[] {
-	const { costs, tokenUsages, responseLatencies } = lists;
-	const calls = Math.max(costs.length, tokenUsages.length, responseLatencies.length);
-	return [costUnits(accumulatedCost), ...tokensOf(accumulatedTokenUsage), BigInt(calls)];
-}
-
-function amountsOfCall({ tokens }: Call): Amounts {
-	return mapAmounts((name, n) => (name === "cost" ? 0n : name === "calls" ? 1n : limit(BigInt(tokens[n - 1] ?? 0))));
-}
-
-function amountsOfCost({ cost }: Cost): Amounts {
-	return { ...ZERO, cost: limit(BigInt(cost)) };
+/** Returns a digest of encoded stats. */
+export function digestOf(stats: Uint8Array): string {
+	return createHash("sha1").update(stats).digest("base64url").slice(0, 16);
 }
 
 /** Returns the number of the quarter of an hour at a time in microseconds. */
@@ -501,82 +678,37 @@ function microseconds(seconds: number): number {
 class Rows {
 	readonly #byKey = new Map<string, UsageRow>();
 
+	constructor(rows: readonly UsageRow[] = []) {
+		for (const row of rows) this.add(row);
+	}
+
 	add(row: UsageRow): void {
-		if (isZero(row)) return;
+		if (isNothing(row)) return;
 		const key = JSON.stringify([row.usageId, row.model, row.agentKind, String(row.quarter)]);
 		const known = this.#byKey.get(key);
-		this.#byKey.set(key, known === undefined ? row : { ...row, ...addAmounts(known, row) });
+		const sum = known === undefined ? row : { ...row, ...addAmounts(known, row) };
+		if (isNothing(sum)) this.#byKey.delete(key);
+		else this.#byKey.set(key, sum);
 	}
 
-	/** Returns the rows that are not zero. */
+	clear(): void {
+		this.#byKey.clear();
+	}
+
 	list(): UsageRow[] {
-		return [...this.#byKey.values()].filter((row) => !isZero(row));
+		return [...this.#byKey.values()];
 	}
 }
 
-function mapAmounts(value: (name: keyof Amounts, n: number) => bigint): Amounts {
-	return {
-		cost: value("cost", 0),
-		promptTokens: value("promptTokens", 1),
-		completionTokens: value("completionTokens", 2),
-		cacheReadTokens: value("cacheReadTokens", 3),
-		cacheWriteTokens: value("cacheWriteTokens", 4),
-		reasoningTokens: value("reasoningTokens", 5),
-		calls: value("calls", 6),
-	};
+/** Returns the row that takes back another one. */
+function taking(row: UsageRow): UsageRow {
+	return { ...row, ...negated(row) };
 }
 
-const ZERO: Amounts = Object.freeze(mapAmounts(() => 0n));
-const NO_COPIES: Copies = { entries: new Set(), rest: ZERO };
-/** Returns the sum of two amounts; each number ends at the limits of its type. */
-export const addAmounts = (a: Amounts, b: Amounts): Amounts => mapAmounts((name) => limit(a[name] + b[name]));
-const subtract = (a: Amounts, b: Amounts): Amounts => mapAmounts((name) => limit(a[name] - b[name]));
-const isZero = (amounts: Amounts): boolean => AMOUNTS.every((name) => amounts[name] === 0n);
-const least = (a: bigint, b: bigint): bigint => (a < b ? a : b);
-const most = (a: bigint, b: bigint): bigint => (a > b ? a : b);
-
-function limit(value: bigint): bigint {
-	return value > MAX ? MAX : value < MIN ? MIN : value;
+function rowTexts({ usageId, model, agentKind, quarter, ...amounts }: UsageRow): RowTexts {
+	return [usageId, model, agentKind, String(quarter), textsOf(amounts)];
 }
 
-/** Formats what was seen as JSON text, for the store. */
-export function formatSeen({ times, calls, costs, steps, copied, earlier, ...seen }: Seen): string {
-	return JSON.stringify({
-		...seen,
-		...(earlier.length === 0 ? {} : { earlier }),
-		...{ times: [...times], copied: [...copied] },
-		...{ calls: [...calls.values()], costs: [...costs.values()], steps: [...steps.values()] },
-	});
-}
-
-/** Parses a text of {@link formatSeen}. */
-export function parseSeen(text: string): Seen {
-	const stored: {
-		readonly times: readonly (readonly [string, number])[];
-		readonly calls: readonly Call[];
-		readonly costs: readonly Cost[];
-		readonly steps: readonly Step[];
-		readonly lives: readonly Life[];
-		readonly first?: First;
-		readonly firstEventAt?: number;
-		readonly copied: readonly (readonly [string, number])[];
-		readonly earlier?: readonly EarlierRow[];
-	} = JSON.parse(text);
-	const { times, calls, costs, steps, lives, first, firstEventAt, copied, earlier = [] } = stored;
-	return {
-		...{ times: new Map(times), copied: new Map(copied), lives, first, firstEventAt, earlier },
-		calls: new Map(calls.map((call) => [JSON.stringify([call.usageId, call.id, call.n]), call])),
-		costs: new Map(costs.map((cost) => [JSON.stringify([cost.usageId, cost.model, cost.cost, cost.at, cost.n]), cost])),
-		steps: new Map(steps.map((step) => [JSON.stringify([step.usageId, step.life, step.quarter]), step])),
-	};
-}
-
-/** Returns the amounts that take back others. */
-export function negated(amounts: Amounts): Amounts {
-	return subtract(ZERO, amounts);
-}
-
-/** Returns the sum of rows. */
-export function sumOf(list: readonly Amounts[]): Amounts {
-	return list.reduce<Amounts>(addAmounts, ZERO);
+function rowOf([usageId, model, agentKind, quarter, amounts]: RowTexts): UsageRow {
+	return { usageId, model, agentKind, quarter: BigInt(quarter), ...amountsOf(amounts) };
 }

@@ -213,6 +213,19 @@ export async function assertForkLaw(started: TestService, rounds: number): Promi
 	return service;
 }
 
+/**
+ * Returns the costs of each hour, and the tokens and calls of each usage id: when calls without an event count depends on the
+ * order of the posts.
+ */
 function sortedOf(usage: Expected) {
-	return [...usage].map(([key, value]) => [...JSON.parse(key), value]).sort((a, b) => (String(a) < String(b) ? -1 : 1));
+	const totals = new Map<string, readonly [tokens: number, calls: number]>();
+	const costs: string[] = [];
+	for (const [key, [cost, tokens, calls]] of usage) {
+		const [id, usageId, hour] = JSON.parse(key);
+		const total = totals.getOrInsert(JSON.stringify([id, usageId]), [0, 0]);
+		totals.set(JSON.stringify([id, usageId]), [total[0] + tokens, total[1] + calls]);
+		if (cost !== 0) costs.push(JSON.stringify([id, usageId, hour, cost]));
+	}
+	const spent = [...totals].filter(([, [tokens, calls]]) => tokens + calls > 0).sort();
+	return { costs: costs.sort(), spent };
 }

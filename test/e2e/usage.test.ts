@@ -177,9 +177,8 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 		}));
 		await post({ updated_at: "2026-01-10T14:00:00Z", stats: stats(5, 40, { costs, token_usages }) });
 		expect(await usage()).toEqual([
-			["2026-01-10T08:00:00Z", 2, 0],
-			["2026-01-10T09:00:00Z", 3, 0],
-			["2026-01-10T14:00:00Z", 0, 40],
+			["2026-01-10T08:00:00Z", 2, 30],
+			["2026-01-10T09:00:00Z", 3, 10],
 		]);
 	});
 

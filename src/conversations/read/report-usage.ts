@@ -14,7 +14,8 @@ import { fromMicroseconds } from "../../record/json/scalars.ts";
 import { COST_UNITS } from "../../record/stats.ts";
 import type { Store } from "../../store/store.ts";
 import { isLimited, totalOf, USED_LENGTHS, type UsageGroup, type UsageQuery } from "../../store/usage-report.ts";
-import { AMOUNTS, type Amounts, quarterOf, sumOf } from "../../usage/ledger.ts";
+import { AMOUNTS, type Amounts, sumOf } from "../../usage/amounts.ts";
+import { quarterOf } from "../../usage/ledger.ts";
 import { type Period, periodsOf, type Span, type Step, timeZone } from "../../usage/periods.ts";
 import { conditionsOf, invalid, timeBound, wellFormed } from "./filter.ts";
 
@@ -199,7 +200,7 @@ export async function rebuildUsage(
 	store: UsageStore,
 	signal: AbortSignal,
 	onProgress: (done: RebuiltUsage) => void,
-): Promise<void> {
+): Promise<RebuiltUsage> {
 	const before = new Map<string, Amounts>();
 	for await (const { conversationId, amounts } of totals(store)) before.set(conversationId, amounts);
 	await store.resetViews(["usage"]);
@@ -221,6 +222,7 @@ export async function rebuildUsage(
 	};
 	for await (const { conversationId, amounts } of totals(store)) compare(conversationId, amounts);
 	for (const conversationId of [...before.keys()]) compare(conversationId, sumOf([]));
+	return done;
 }
 
 async function* totals(store: UsageStore) {

@@ -37,6 +37,9 @@ const DIALECT: Dialect = {
 		// No index has all ids in one order: it would slow appends.
 		test: `e.conversation_id = ANY (ARRAY(SELECT conversation_id FROM ${SCHEMA}activities))`,
 	},
+	eventsByResponse: `(
+			SELECT (value ->> 0)::uuid AS conversation_id, value ->> 1 AS response_id FROM json_array_elements(?::json)
+		) p JOIN ${SCHEMA}events e ON e.conversation_id = p.conversation_id AND e.llm_response_id = p.response_id`,
 	newest: { updates: entriesOf("updates").used, events: entriesOf("events").used },
 	isCurrent: (head) => `u.conversation_id = ${head}.conversation_id AND u.sequence = ${head}.sequence`,
 	isBase: (update) => `EXISTS (

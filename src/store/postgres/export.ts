@@ -5,7 +5,7 @@ import { DatabaseRows, finishRows, readRanges, sourceOf } from "../export/rows.t
 import { BEGINNING, type ExportSource, type ImportTarget } from "../stored-rows.ts";
 import { text } from "../values.ts";
 import { adoptEarlierUsage } from "../views/usage.ts";
-import { followViews } from "../views/views.ts";
+import { ViewFollower } from "../views/views.ts";
 import { type Connections, openConnections, type TransactionOptions } from "./connections.ts";
 import { migrate, SCHEMA_VERSION, schemaVersion } from "./schema.ts";
 import { postgresSession } from "./session.ts";
@@ -91,7 +91,8 @@ function targetOf(connections: Connections, held: HeldTransaction): ImportTarget
 		async finish(ranges, counts) {
 			await finishRows(own, ranges, counts);
 			await adoptEarlierUsage(own);
-			while (await followViews(own));
+			const follower = new ViewFollower((work) => work(own));
+			while (await follower.step());
 			await session.query({ text: "DELETE FROM conversation_updates.unfinished_import" });
 			await held.release(true);
 		},

@@ -14,15 +14,8 @@ import type { Store } from "../store.ts";
 import type { DocumentQuery } from "../text-index.ts";
 import { boolean, max } from "../values.ts";
 import { deriveConversations } from "../views/conversations.ts";
-import {
-	FollowedAhead,
-	lockView,
-	readView,
-	type ViewPosition,
-	type ViewQuery,
-	type WaitForViews,
-} from "../views/follow.ts";
-import { followViews, resetViews } from "../views/views.ts";
+import { lockView, readView, type ViewPosition, type ViewQuery, type WaitForViews } from "../views/follow.ts";
+import { resetViews, ViewFollower } from "../views/views.ts";
 import { Appender, batchResult, deleteIdleWriters, touchWriter, updateResult, type WriteLimits } from "./appender.ts";
 import type { Connections } from "./connections.ts";
 import { requireOneConnection } from "./distribute.ts";
@@ -83,7 +76,7 @@ function storeOf(
 	isSameRecord: IsSameRecord,
 	observer: ThreadObserver | undefined,
 ): Store {
-	const follower = new ViewFollower(connections, (error) =>
+	const follower = new Following(connections, (error) =>
 		log.error({ err: serviceError(error), operation: "follow", count: 1 }, "the store failed"),
 	);
 	const announcer = new EntryAnnouncer(connections, log, () =>
@@ -287,8 +280,8 @@ async function removeHistory(transaction: Transaction, query: PrunableQuery) {
 const FOLLOW_DELAY = 1_000;
 
 /** Lets the views follow the logs, for reads that wait, and in the background. */
-class ViewFollower {
-	readonly #connections: Connections;
+class Following {
+	readonly #follower: ViewFollower;
 	readonly #onError: (error: unknown) => void;
 	#timer: NodeJS.Timeout | undefined;
 	#isClosed = false;
@@ -297,7 +290,9 @@ class ViewFollower {
 	#waiting: { readonly done: Promise<void>; through: ViewPosition } | undefined;
 
 	constructor(connections: Connections, onError: (error: unknown) => void) {
-		this.#connections = connections;
+		this.#follower = new ViewFollower((work) =>
+			connections.transaction((transaction) => work(postgresSession(transaction))),
+		);
 		this.#onError = onError;
 	}
 
@@ -338,11 +333,7 @@ class ViewFollower {
 	}
 
 	async #run(through: ViewPosition): Promise<void> {
-		const ahead = new FollowedAhead();
-		for (let hasMore = !this.#isClosed; hasMore; )
-			hasMore = await this.#connections.transaction((transaction) =>
-				followViews(postgresSession(transaction), through, new Set(), ahead),
-			);
+		for (let hasMore = !this.#isClosed; hasMore; ) hasMore = await this.#follower.step(through);
 	}
 }
 

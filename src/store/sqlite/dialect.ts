@@ -52,6 +52,9 @@ const DIALECT: Dialect = {
 		from: "activities a CROSS JOIN events e INDEXED BY events_by_id ON e.activity = a.id",
 		test: "TRUE",
 	},
+	eventsByResponse: `(SELECT value ->> 0 AS conversation_id, value ->> 1 AS response_id FROM json_each(?)) p
+		CROSS JOIN activities a ON a.conversation_id = p.conversation_id
+		CROSS JOIN events e INDEXED BY events_by_response ON e.activity = a.id AND e.llm_response_id = p.response_id`,
 	newest: {
 		updates: "(SELECT coalesce(max(sequence), 0) FROM updates)",
 		events: "(SELECT coalesce(max(sequence), 0) FROM events)",

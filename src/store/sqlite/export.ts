@@ -4,7 +4,7 @@ import { DatabaseRows, finishRows, sourceOf } from "../export/rows.ts";
 import type { ExportSource, ImportTarget } from "../stored-rows.ts";
 import { text } from "../values.ts";
 import { adoptEarlierUsage } from "../views/usage.ts";
-import { followViews } from "../views/views.ts";
+import { ViewFollower } from "../views/views.ts";
 import { putInPlace } from "./backup.ts";
 import {
 	lockDatabase,
@@ -97,7 +97,8 @@ function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew,
 		async finish(ranges, counts) {
 			await transactionAsync(database, "BEGIN IMMEDIATE", () => finishRows(session, ranges, counts));
 			await transactionAsync(database, "BEGIN IMMEDIATE", () => adoptEarlierUsage(session));
-			while (await transactionAsync(database, "BEGIN IMMEDIATE", () => followViews(session)));
+			const follower = new ViewFollower((work) => transactionAsync(database, "BEGIN IMMEDIATE", () => work(session)));
+			while (await follower.step());
 			database.exec("DROP TABLE unfinished_import");
 			database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
 			database.close();

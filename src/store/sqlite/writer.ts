@@ -14,8 +14,8 @@ import type { OwnerAssignment } from "../owners.ts";
 import type { PrunableUpdates } from "../pruner.ts";
 import { removeConversation, removeEvents, removeUpdates } from "../remove.ts";
 import { callsOf } from "../session.ts";
-import { FollowedAhead, type ViewName, type ViewPosition } from "../views/follow.ts";
-import { findUnreadable, followViews, resetViews } from "../views/views.ts";
+import type { ViewName, ViewPosition } from "../views/follow.ts";
+import { resetViews, ViewFollower } from "../views/views.ts";
 import { bytesOfBatch, type SenderDeadline } from "./calls.ts";
 import {
 	hasLog,
@@ -53,8 +53,8 @@ const PROOF_MILLISECONDS = 4_500;
  * A conversation that changes often is derived once in this time.
  */
 const FOLLOW_DELAY = 1_000;
-/** Maximum number of steps that the views follow the logs in one call, so that appends wait for a short time only. */
-const STEPS_OF_CALL = 8;
+/** Milliseconds that a step of the views should take, because appends wait for it. */
+const STEP_MILLISECONDS = 4;
 /** Maximum number of steps that the views follow the logs when the store is closed. */
 const MAX_STEPS_AT_CLOSE = 1_000;
 
@@ -111,9 +111,7 @@ function writer(options: WriterOptions) {
 		return write(() => appendGroup(statements, session, requests, refusalOf));
 	}
 
-	/** Conversations that views leave as they are, because pages of the database are damaged. */
-	const unreadable = new Set<string>();
-	const ahead = new FollowedAhead();
+	const follower = new ViewFollower((work) => writeInSession(() => work(session)), STEP_MILLISECONDS);
 
 	/**
 	 * Lets the views follow the logs, step by step. What they write need not be on disk before the answer: after a crash
@@ -123,7 +121,7 @@ function writer(options: WriterOptions) {
 	 */
 	async function follow(through: ViewPosition | undefined, steps = Number.POSITIVE_INFINITY): Promise<boolean> {
 		return await withoutWaitingForDisk(async () => {
-			for (let step = 0; step < steps; step++) if (!(await followStep(through))) return false;
+			for (let step = 0; step < steps; step++) if (!(await follower.step(through))) return false;
 			return true;
 		});
 	}
@@ -135,20 +133,6 @@ function writer(options: WriterOptions) {
 			return await work();
 		} finally {
 			database.exec("PRAGMA synchronous = FULL");
-		}
-	}
-
-	async function followStep(through: ViewPosition | undefined): Promise<boolean> {
-		const step = () => writeInSession(() => followViews(session, through, unreadable, ahead));
-		try {
-			return await step();
-		} catch (error) {
-			if (!isDamage(error)) throw error;
-			// Not in the transaction: SQLite writes nothing more in one that has met a damaged page.
-			const found = await findUnreadable(session, isDamage);
-			if ([...found].every((id) => unreadable.has(id))) throw error;
-			for (const id of found) unreadable.add(id);
-			return await step();
 		}
 	}
 
@@ -221,13 +205,9 @@ function writer(options: WriterOptions) {
 				if (erased !== undefined) purge.restart();
 				return erased;
 			},
-			/**
-			 * Lets the views follow the logs for some steps, up to these entries, and all before them. Returns whether there may be
-			 * more to do.
-			 */
-			follow: (through: ViewPosition): Promise<boolean> => follow(through, STEPS_OF_CALL),
+			/** Does a step of the views, up to these entries, and all before them. Returns whether there may be more to do. */
+			follow: (through: ViewPosition): Promise<boolean> => follow(through, 1),
 			async resetViews(views: readonly ViewName[] | undefined): Promise<void> {
-				unreadable.clear();
 				await writeInSession(() => resetViews(session, views));
 			},
 			/** Does a step of `Store.purge`. Returns whether there is another one to do now. */

@@ -7,7 +7,7 @@ import { positionOfEvents } from "../head.ts";
 import type { Columns, Session, Value } from "../session.ts";
 import { type Table, tableOf } from "../tables.ts";
 import { bigint, blob, nullable, type Row, text } from "../values.ts";
-import { type FollowedAhead, lockView, moveView, nextEntries, type ViewPosition } from "./follow.ts";
+import { lockView, moveView, NOTHING } from "./follow.ts";
 
 /**
  * The view of conversations: the table `conversations`, by which lists filter and order, with tags and titles, and the
@@ -28,43 +28,6 @@ function tablesOf({ dialect: { engine } }: Session) {
 		tagKeys: tableOf(engine, "tag_key_counts"),
 		tagValues: tableOf(engine, "tag_value_counts"),
 	};
-}
-
-/**
- * Does a step of the view, up to a bounded number of conversations.
- *
- * @param through when the view has followed all entries, its position becomes at least this one
- * @param unreadable conversations whose rows stay as they are, because pages of the database are damaged
- * @param marked conversations that changed without an entry in a log
- * @param ahead what the steps before have followed
- * @returns the position, and whether there may be more to do
- */
-export async function followConversations(
-	session: Session,
-	through: ViewPosition,
-	unreadable: ReadonlySet<string>,
-	marked: readonly string[],
-	ahead: FollowedAhead,
-): Promise<ViewPosition & { readonly hasMore: boolean }> {
-	const { conversations, before, after, hasMore } = await nextEntries(
-		session,
-		"conversations",
-		through,
-		unreadable.size > 0,
-		ahead,
-	);
-	const readable = [...conversations.union(new Set(marked))].filter((id) => !unreadable.has(id));
-	if (readable.length > 0) await deriveConversations(session, readable);
-	if (after.updates !== before.updates || after.events !== before.events)
-		await moveView(session, "conversations", after);
-	return { ...after, hasMore };
-}
-
-/** Reads what the rows of a conversation are derived from. Throws when pages are damaged. */
-export async function readConversation(session: Session, conversationId: string): Promise<void> {
-	await readHeads(session, [conversationId]);
-	await readWithoutHead(session, [conversationId]);
-	await readRows(session, [conversationId]);
 }
 
 /**
@@ -134,7 +97,7 @@ export async function resetConversations(session: Session): Promise<void> {
 	const { schema } = session.dialect;
 	await session.removeTitles();
 	for (const { name } of Object.values(tablesOf(session))) await session.all(`DELETE FROM ${schema}${name}`);
-	await moveView(session, "conversations", { updates: 0n, events: 0n });
+	await moveView(session, "conversations", NOTHING);
 }
 
 /** Returns the row of a conversation. */

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../../errors.ts";
 import type { LogTable } from "../sequence-log.ts";
 import type { Session } from "../session.ts";
-import { bigint, boolean, nullable, text } from "../values.ts";
+import { bigint, boolean, nullable, type Row, text } from "../values.ts";
 
 /** The names of the views that follow the logs. Each has its position in the table `views`. */
 export type ViewName = "conversations" | "usage";
@@ -13,49 +13,134 @@ export interface ViewPosition {
 	readonly events: bigint;
 }
 
+/** The position of a view that has followed nothing. */
+export const NOTHING: ViewPosition = { updates: 0n, events: 0n };
+
 /** A view that has not followed up to the newest entries. */
 export interface Behind extends ViewPosition {
 	readonly view: ViewName;
 }
 
-/** What a step of a view follows. */
-interface NextEntries {
-	readonly conversations: ReadonlySet<string>;
-	readonly before: ViewPosition;
-	/** The entries of these conversations up to here are followed in this step. At least the position after it. */
-	readonly through: ViewPosition;
-	/** The position after the step. */
-	readonly after: ViewPosition;
-	readonly hasMore: boolean;
+/** The entries of a conversation that the views follow. */
+export interface Entries {
+	/** Updates, in the order of the log. */
+	readonly updates: { readonly sequence: bigint; readonly isCurrent: boolean }[];
+	/** The events that show responses of models, in the order of the log. Times are microseconds of Unix time. */
+	readonly responses: { readonly responseId: string; readonly at: number }[];
+	hasEvents: boolean;
 }
 
-/** Maximum number of entries of each log that a step reads. */
+/** Maximum number of entries of each log that are read together. */
 const MAX_ENTRIES = 1_000;
-/** Maximum number of conversations that a step derives, so that appends wait only for a short commit. */
-export const MAX_CONVERSATIONS = 64;
-/** Number of entries of each log, from the position of a view on, of which a step follows those of its conversations. */
-const AHEAD = 4_000n;
+/** Maximum number of entries of each log whose conversations wait to be derived. */
+const MAX_WAITING = 4_000;
 
 /**
- * What the steps of one run have followed beyond the position of a view. A step follows the entries of its conversations
- * also where they stand behind those of others, and later steps skip them. It holds while no other process moves the view.
+ * Conversations whose entries were read, and which wait to be derived. A conversation with several entries is derived once. It
+ * holds while no other process moves the views.
  */
-export class FollowedAhead {
-	readonly #views = new Map<ViewName, { position: ViewPosition; readonly through: Map<string, ViewPosition> }>();
+export class WaitingConversations {
+	readonly #entries = new Map<string, Entries>();
+	/** The position of the views after which entries were read; undefined before. */
+	#position: ViewPosition | undefined;
+	/** Up to where entries were read. */
+	#read = NOTHING;
+	#count = 0;
 
-	/** Returns up to which entries conversations were followed, by their ids. */
-	of(view: ViewName, position: ViewPosition): ReadonlyMap<string, ViewPosition> {
-		const known = this.#views.get(view);
-		const isSame = known?.position.updates === position.updates && known.position.events === position.events;
-		return isSame ? known.through : new Map();
+	/** Forgets all, so that the entries after a position of the views are read again. */
+	restart(position?: ViewPosition): void {
+		this.#entries.clear();
+		this.#position = position;
+		this.#read = position ?? NOTHING;
+		this.#count = 0;
 	}
 
-	/** Notes what a step followed. */
-	add(view: ViewName, { conversations, before, after, through }: NextEntries): void {
-		const all = new Map(this.of(view, before));
-		for (const [id, { updates, events }] of all) if (updates <= after.updates && events <= after.events) all.delete(id);
-		for (const id of conversations) all.set(id, through);
-		this.#views.set(view, { position: after, through: all });
+	/**
+	 * Reads further entries after the position of the views.
+	 *
+	 * @returns whether there are more
+	 */
+	async read(session: Session, position: ViewPosition): Promise<boolean> {
+		const { updates, events } = position;
+		if (updates !== this.#position?.updates || events !== this.#position.events) this.restart(position);
+		if (this.#count >= MAX_WAITING) return true;
+		// What is appended after this is followed by later steps.
+		const newest = await session.newestEntries();
+		const hasMore = { updates: false, events: false };
+		for (const log of ["updates", "events"] as const) {
+			const rows = await readRows(session, log, this.#read[log], newest[log]);
+			for (const row of rows) addRow(this.#entries, log, row);
+			hasMore[log] = rows.length === MAX_ENTRIES;
+			const last = hasMore[log] ? bigint(rows.at(-1)?.sequence) : newest[log];
+			if (last > this.#read[log]) this.#read = { ...this.#read, [log]: last };
+			this.#count += rows.length;
+		}
+		return hasMore.updates || hasMore.events;
+	}
+
+	/** Takes some conversations. */
+	take(number: number): ReadonlyMap<string, Entries> {
+		const taken = new Map([...this.#entries.entries().take(number)]);
+		for (const id of taken.keys()) this.#entries.delete(id);
+		return taken;
+	}
+
+	/** Up to where all entries are followed; undefined while conversations wait. */
+	get followed(): ViewPosition | undefined {
+		return this.#entries.size > 0 ? undefined : this.#read;
+	}
+}
+
+/**
+ * Reads the entries of conversations that the views have not followed.
+ *
+ * @param position that of the views
+ */
+export async function readEntries(
+	session: Session,
+	position: ViewPosition,
+	conversationIds: readonly string[],
+): Promise<ReadonlyMap<string, Entries>> {
+	const entries = new Map<string, Entries>();
+	for (const log of ["updates", "events"] as const)
+		for (const row of await readRows(session, log, position[log], undefined, conversationIds))
+			addRow(entries, log, row);
+	return entries;
+}
+
+/**
+ * @param last sequence of the last entry; undefined for no limit
+ * @param ids of the only conversations; left out for all, then at most {@link MAX_ENTRIES} are read
+ */
+async function readRows(
+	{ dialect, all, isIn }: Session,
+	log: LogTable,
+	after: bigint,
+	last: bigint | undefined,
+	ids?: readonly string[],
+): Promise<readonly Row[]> {
+	if (last !== undefined && last <= after) return [];
+	const { from, conversationId } = dialect.entries[log];
+	const columns = log === "updates" ? "e.current" : "e.llm_response_id, e.happened_at";
+	return await all(
+		`SELECT e.sequence, ${conversationId} AS conversation_id, ${columns} FROM ${from}
+		WHERE e.sequence > ? ${last === undefined ? "" : "AND e.sequence <= ?"} ${ids === undefined ? "" : `AND ${isIn(conversationId)}`}
+		ORDER BY e.sequence ${ids === undefined ? `LIMIT ${MAX_ENTRIES}` : ""}`,
+		...[after, ...(last === undefined ? [] : [last]), ...(ids === undefined ? [] : [ids])],
+	);
+}
+
+function addRow(entries: Map<string, Entries>, log: LogTable, row: Row): void {
+	const of = entries.getOrInsertComputed(text(row.conversation_id), () => ({
+		updates: [],
+		responses: [],
+		hasEvents: false,
+	}));
+	if (log === "updates") of.updates.push({ sequence: bigint(row.sequence), isCurrent: boolean(row.current) });
+	else {
+		of.hasEvents = true;
+		const responseId = nullable(text, row.llm_response_id);
+		if (responseId !== undefined) of.responses.push({ responseId, at: Number(bigint(row.happened_at)) });
 	}
 }
 
@@ -71,63 +156,6 @@ export async function lockView({ dialect, all }: Session, name: ViewName): Promi
 /** Sets the position of a view, which is locked. */
 export async function moveView({ dialect, all }: Session, name: ViewName, to: ViewPosition): Promise<void> {
 	await all(`UPDATE ${dialect.schema}views SET updates = ?, events = ? WHERE name = ?`, to.updates, to.events, name);
-}
-
-/**
- * Reads the entries that a view follows next, of a bounded number of conversations. Locks the view.
- *
- * @param through when the view has followed all entries, its position becomes at least this one
- * @param isBesideDamage whether to read an index only: see `Dialect.entries`
- * @param ahead what earlier steps have followed, and this one will have when it succeeds
- */
-export async function nextEntries(
-	session: Session,
-	name: ViewName,
-	through: ViewPosition,
-	isBesideDamage: boolean,
-	ahead: FollowedAhead,
-): Promise<NextEntries> {
-	const before = await lockView(session, name);
-	const followed = ahead.of(name, before);
-	const conversations = new Set<string>();
-	const follow = async (log: LogTable) => {
-		const { from, besideDamage, conversationId } = session.dialect.entries[log];
-		const rows = await session.all(
-			`SELECT e.sequence, ${conversationId} AS conversation_id
-			FROM ${isBesideDamage ? besideDamage : from} WHERE e.sequence > ? AND e.sequence <= ?
-			ORDER BY e.sequence LIMIT ${MAX_ENTRIES}`,
-			before[log],
-			newest[log],
-		);
-		const isFull = rows.findIndex(({ sequence, conversation_id }) => {
-			const id = text(conversation_id);
-			if (bigint(sequence) <= (followed.get(id)?.[log] ?? 0n)) return false;
-			if (conversations.size === MAX_CONVERSATIONS && !conversations.has(id)) return true;
-			conversations.add(id);
-			return false;
-		});
-		const entries = isFull < 0 ? rows : rows.slice(0, isFull);
-		const last = entries.length === 0 ? before[log] : bigint(entries.at(-1)?.sequence);
-		const hasMore = isFull >= 0 || rows.length === MAX_ENTRIES;
-		return { position: hasMore || last > through[log] ? last : through[log], hasMore };
-	};
-	// What is appended after this is followed by later steps.
-	const newest = await session.newestEntries();
-	const [updates, events] = [await follow("updates"), await follow("events")];
-	const after = { updates: updates.position, events: events.position };
-	const furthest = (log: LogTable) => {
-		const far = before[log] + AHEAD < newest[log] ? before[log] + AHEAD : newest[log];
-		return far > after[log] ? far : after[log];
-	};
-	const next = {
-		conversations,
-		before,
-		after,
-		through: { updates: furthest("updates"), events: furthest("events") },
-		hasMore: updates.hasMore || events.hasMore,
-	};
-	ahead.add(name, next);
-	return next;
 }
 
 /** Notes that conversations change without an entry in a log, so that the views derive their rows. */

@@ -2,27 +2,24 @@ import { randomUUID } from "node:crypto";
 import { fromBinary, fromJson, type JsonValue } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { ConversationExecutionStatus, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
-import { type ConversationStats, ConversationStatsSchema } from "../../../gen/conversations/v1/stats_pb.js";
+import { ConversationStatsSchema } from "../../../gen/conversations/v1/stats_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { toMicroseconds } from "../../record/json/scalars.ts";
 import { decodeDelta, readMembers } from "../../record/record-delta.ts";
+import { AMOUNTS, type Amounts, addAmounts, mapAmounts, NOTHING as NO_AMOUNTS, negated } from "../../usage/amounts.ts";
 import {
-	AMOUNTS,
-	type Amounts,
-	addAmounts,
-	addEvent,
-	addLastRecord,
-	addStats,
-	callIds,
-	type EarlierRow,
-	formatSeen,
-	negated,
-	nothingSeen,
-	parseSeen,
-	rowsOf,
-	type Seen,
+	callKey,
+	digestOf,
+	type FirstState,
+	firstStateOf,
+	Ledger,
+	quarterOf,
+	type ShownRecord,
 	type SourceCalls,
+	sourceCalls,
+	type UntimedCall,
+	type UsageRow,
 } from "../../usage/ledger.ts";
 import { nameOf } from "../../usage/names.ts";
 import { microsecondsOf } from "../condition.ts";
@@ -42,17 +39,18 @@ import { EARLIER, type EarlierUsage } from "../stored-rows.ts";
 import { type TableName, tableOf } from "../tables.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "../values.ts";
 import { columnValue } from "./conversations.ts";
-import { type FollowedAhead, lockView, moveView, nextEntries, type ViewPosition } from "./follow.ts";
+import { type Entries, lockView, moveView, NOTHING, readEntries } from "./follow.ts";
 
 /**
- * The view of usage: what the calls of each conversation cost, with sums over conversations. What records and events show is
- * kept for each conversation as one text (see usage/ledger.ts), from which its rows follow; a change of it writes the rows
- * that differ, and adds the difference to the sums. To see an entry again changes nothing.
+ * The view of usage: what the calls of each conversation cost, with sums over conversations. The records of a conversation are
+ * followed in the order of the log (see usage/ledger.ts): of those that follow each other in a quarter of an hour only the
+ * last, which has what the others had. The rows that differ are written, and the difference is added to the sums.
  *
- * When entries of a conversation are removed from a log, its text is kept from then on, also when the view is reset.
+ * When entries of a conversation are removed from a log, what was booked is kept from then on, also when the view is reset.
  */
 
 const LEDGER_KEY = ["quarter", "model", "usage_id", "agent_kind"] as const;
+const CALL_KEY = ["conversation_id", "usage_id", "position"] as const;
 /** Length of a day in quarters of an hour. */
 const DAY = 96n;
 
@@ -60,76 +58,46 @@ function tablesOf({ dialect: { engine } }: Session) {
 	return {
 		conversations: tableOf(engine, "usage_conversations"),
 		ledger: tableOf(engine, "usage_ledger"),
+		untimed: tableOf(engine, "untimed_calls"),
 		sums: tableOf(engine, "usage_sums"),
 		days: tableOf(engine, "usage_days"),
 	};
 }
 
-/** Kind of the events that report members of the record. */
-const STATE_UPDATE = "ConversationStateUpdateEvent";
-/** Maximum size of records and of texts of events that are read together. */
+/** Maximum size of records that are read together. */
 const MAX_TOGETHER = 32 * 1024;
 const { stats: STATS, createdAt: CREATED_AT, forkedFromConversationId: FORKED_FROM } = ConversationInfoSchema.field;
 const MEMBERS = new Set([STATS, CREATED_AT, FORKED_FROM].map(({ number }) => number));
 
-/** Entries after the first position, up to the second one. */
-interface EntryRange {
-	readonly after: ViewPosition;
-	readonly through: ViewPosition | undefined;
+/** What is known of a conversation, and changes in a step. */
+interface State {
+	readonly id: string;
+	/** The columns as they are stored; undefined if there is no row. */
+	readonly stored: (Whose & { readonly key: string | bigint; readonly ledger: string }) | undefined;
+	readonly ledger: Ledger;
+	whose: Whose;
+	/** The stored rows; undefined until they are read. */
+	rows: readonly Row[] | undefined;
+	isChanged: boolean;
+	/** Usage ids of which no stored call is untimed any more; null for all. */
+	dropped: ReadonlySet<string> | null;
+	/** Keys of stored calls that an event has timed. */
+	readonly timed: Columns[];
+	untimed: readonly UntimedCall[];
 }
 
-/** What is stored of a conversation. */
-interface State {
-	/** Id of its row; undefined if there is none. */
-	readonly key: string | bigint | undefined;
-	readonly seen: Seen;
-	/** Texts of `nameOf`, empty without one. */
+/** Whose a conversation is. Texts are those of `nameOf`, empty without one. */
+interface Whose {
 	readonly sender: string;
 	readonly owner: string;
 	/** The conversation of which it is a fork. */
 	readonly source: string | undefined;
-	/** The columns as they are stored. */
-	readonly stored:
-		| ({ readonly [column in "sender" | "owner" | "ledger"]: string } & { readonly source: string | null })
-		| undefined;
-	readonly rows: readonly Row[];
-}
-
-/**
- * Does a step of the view, up to a bounded number of conversations.
- *
- * @param through when the view has followed all entries, its position becomes at least this one
- * @param unreadable conversations that stay as they are, because pages of the database are damaged
- * @param marked conversations that changed without an entry in a log
- * @param ahead what the steps before have followed
- * @returns the position, and whether there may be more to do
- */
-export async function followUsage(
-	session: Session,
-	through: ViewPosition,
-	unreadable: ReadonlySet<string>,
-	marked: readonly string[],
-	ahead: FollowedAhead,
-): Promise<ViewPosition & { readonly hasMore: boolean }> {
-	const next = await nextEntries(session, "usage", through, unreadable.size > 0, ahead);
-	const { conversations, before, after, hasMore } = next;
-	const ids = [...conversations.union(new Set(marked))].filter((id) => !unreadable.has(id));
-	await derive(session, ids, { range: { after: before, through: next.through } });
-	if (after.updates !== before.updates || after.events !== before.events) await moveView(session, "usage", after);
-	return { ...after, hasMore };
-}
-
-/** Reads what the next step would read of a conversation. Throws when pages are damaged. */
-export async function readUsageEntries(session: Session, conversationId: string): Promise<void> {
-	const after = await lockView(session, "usage");
-	await seeEntries(session, new Map([[conversationId, nothingSeen()]]), { after, through: undefined });
-	await seeHeads(session, new Map([[conversationId, nothingSeen()]]));
 }
 
 /** Counts what the view has not followed of some conversations, before entries of them are removed. Locks the view. */
 export async function settleUsage(session: Session, conversationIds: readonly string[]): Promise<void> {
-	const after = await lockView(session, "usage");
-	await derive(session, conversationIds, { range: { after, through: undefined }, onlyNew: true });
+	const entries = await readEntries(session, await lockView(session, "usage"), conversationIds);
+	await deriveUsage(session, [...entries.keys()], { entries });
 }
 
 /** As {@link settleUsage}; and what was seen of the conversations and of their forks is kept when the view is reset. */
@@ -147,6 +115,11 @@ export async function keepUsage(session: Session, conversationIds: readonly stri
 export async function removeUnused({ dialect, all, isIn }: Session, conversationIds: readonly string[]): Promise<void> {
 	const { schema, usageId } = dialect;
 	await all(
+		`DELETE FROM ${schema}untimed_calls AS c WHERE ${isIn("c.conversation_id")}
+			AND NOT EXISTS (SELECT 1 FROM ${schema}heads h WHERE h.conversation_id = c.conversation_id)`,
+		conversationIds,
+	);
+	await all(
 		`DELETE FROM ${schema}usage_conversations AS k WHERE ${isIn(`k.${usageId}`)}
 			AND NOT EXISTS (SELECT 1 FROM ${schema}usage_ledger l WHERE l.conversation = k.id)
 			AND NOT EXISTS (SELECT 1 FROM ${schema}heads h WHERE h.conversation_id = k.${usageId})
@@ -160,6 +133,7 @@ export async function forgetUsage(session: Session, conversationId: string): Pro
 	const { dialect, all, isIn } = session;
 	const { engine, schema, usageId, usageReferences } = dialect;
 	await removeUnused(session, [conversationId]);
+	await all(`DELETE FROM ${schema}untimed_calls WHERE ${isIn("conversation_id")}`, [conversationId]);
 	await all(`UPDATE ${schema}usage_conversations SET source_id = NULL, is_kept = TRUE WHERE ${isIn("source_id")}`, [
 		conversationId,
 	]);
@@ -182,40 +156,34 @@ export async function forgetUsage(session: Session, conversationId: string): Pro
 /** Gives the usage of conversations an owner. Locks the view. */
 export async function assignUsage(session: Session, conversationIds: readonly string[], owner: string): Promise<void> {
 	await lockView(session, "usage");
-	await derive(session, conversationIds, { owner });
+	await deriveUsage(session, conversationIds, { owner });
 }
 
-/**
- * Adopts the usage of an import that earlier versions counted. That of conversations which are still stored follows from what
- * is stored, that of removed and erased ones stays. Then the view follows both logs from their beginning.
- */
+/** Stores the usage of an import that earlier versions counted as what was booked. The view is reset then. */
 export async function adoptEarlierUsage(session: Session): Promise<void> {
-	await lockView(session, "usage");
-	const { schema, usageId } = session.dialect;
-	const rows = await session.all(
-		`SELECT k.id AS key, k.${usageId} AS conversation_id, k.sender, k.owner, k.ledger,
-			EXISTS (SELECT 1 FROM ${schema}heads h WHERE h.conversation_id = k.${usageId})
-				OR EXISTS (SELECT 1 FROM ${schema}activities a WHERE a.conversation_id = k.${usageId}) AS is_stored
-		FROM ${schema}usage_conversations k`,
-	);
-	for (const row of rows) {
-		const ledger = session.readText(row.ledger);
-		if (!ledger.startsWith(EARLIER)) continue;
-		const id = text(row.conversation_id);
-		if (boolean(row.is_stored)) {
-			await session.all(`DELETE FROM ${schema}usage_conversations WHERE ${session.isIn(usageId)}`, [id]);
-			continue;
+	const { dialect, all, readText, isIn } = session;
+	const { schema, usageId } = dialect;
+	const { ledger } = tablesOf(session);
+	for (const row of await all(
+		`SELECT id AS key, ${usageId} AS conversation_id, ledger FROM ${schema}usage_conversations`,
+	)) {
+		const text = readText(row.ledger);
+		if (!text.startsWith(EARLIER)) continue;
+		const { earlier }: EarlierUsage = JSON.parse(text);
+		const rows = new Map<string, Columns>();
+		for (const { quarter, model, usageId: of, agentKind, ...amounts } of earlier.rows) {
+			const columns = { quarter: BigInt(quarter), model, usage_id: of, agent_kind: agentKind };
+			const key = JSON.stringify(Object.values(columns).map(String));
+			const own = mapAmounts((name) => BigInt(amounts[name]));
+			const sum = addAmounts(own, amountsFrom({ ...amountColumns(NO_AMOUNTS), ...rows.get(key) }));
+			rows.set(key, { conversation: columnValue(row.key), ...columns, ...amountColumns(sum) });
 		}
-		const { earlier }: EarlierUsage = JSON.parse(ledger);
-		const counted = earlier.rows.map((one): EarlierRow => {
-			const amounts = AMOUNTS.map((name) => one[name]);
-			return [one.usageId, one.model, one.agentKind, one.quarter, amounts];
-		});
-		const whose = { sender: session.readText(row.sender), owner: session.readText(row.owner), source: undefined };
-		const state = { key: keyFrom(row.key), seen: nothingSeen(counted), ...whose, stored: undefined, rows: [] };
-		await writeStates(session, new Map([[id, state]]), () => undefined);
-		if (earlier.state.ledger === "")
-			await session.all(`UPDATE ${schema}usage_conversations SET ledger = '' WHERE ${session.isIn(usageId)}`, [id]);
+		const changes = [...rows.values()].map((one) => ({ before: undefined, after: session.stored(ledger, one) }));
+		await session.write(ledger, changes);
+		const booked = earlier.state.ledger === "" ? "" : "{}";
+		await all(`UPDATE ${schema}usage_conversations SET ledger = '${booked}' WHERE ${isIn(usageId)}`, [
+			session.readText(row.conversation_id),
+		]);
 	}
 	await resetUsage(session);
 }
@@ -228,6 +196,7 @@ export async function resetUsage(session: Session): Promise<void> {
 	await session.all(`DELETE FROM ${schema}usage_ledger WHERE conversation NOT IN (${kept})`);
 	for (const [table, test] of [
 		["usage_conversations", "NOT is_kept"],
+		["untimed_calls", "TRUE"],
 		["usage_sums", "TRUE"],
 		["usage_days", "TRUE"],
 	])
@@ -245,79 +214,358 @@ export async function resetUsage(session: Session): Promise<void> {
 		`INSERT INTO ${schema}usage_days (day, model, conversation, usage_id, agent_kind)
 		SELECT DISTINCT (${start(96n)}) / 96, l.model, l.conversation, l.usage_id, l.agent_kind FROM ${schema}usage_ledger l`,
 	);
-	// Their rows follow from their texts again.
+	// Their current records are followed again.
 	await session.all(
 		`INSERT INTO ${schema}changed_conversations
 		SELECT ${usageId} FROM ${schema}usage_conversations WHERE is_kept AND ledger <> '' ON CONFLICT DO NOTHING`,
 	);
-	await moveView(session, "usage", { updates: 0n, events: 0n });
+	await moveView(session, "usage", NOTHING);
 }
 
 /**
  * Derives the rows of conversations, and of their forks if these may judge otherwise now. The view is locked.
  *
- * @param range the entries that are seen
- * @param onlyNew whether conversations without such entries stay as they are
+ * @param entries what is followed
+ * @param marked conversations whose current records are followed again
  * @param owner of all of them; default: that of each
  */
-async function derive(
+export async function deriveUsage(
 	session: Session,
 	conversationIds: readonly string[],
 	{
-		range,
-		onlyNew = false,
+		entries = new Map(),
+		marked = new Set(),
 		owner,
-	}: { readonly range?: EntryRange; readonly onlyNew?: boolean; readonly owner?: string },
+	}: {
+		readonly entries?: ReadonlyMap<string, Entries>;
+		readonly marked?: ReadonlySet<string>;
+		readonly owner?: string;
+	},
 ): Promise<void> {
 	if (conversationIds.length === 0) return;
-	const { dialect, isIn, readText } = session;
 	const states = await readStates(session, conversationIds);
-	const known = new Map([...states].map(([id, { seen }]) => [id, callsOf(seen)]));
-	const seen = new Map(conversationIds.map((id) => [id, states.get(id)?.seen ?? nothingSeen()]));
-	const seenEntries = range === undefined ? new Set<string>() : await seeEntries(session, seen, range);
-	if (onlyNew) for (const id of conversationIds) if (!seenEntries.has(id)) seen.delete(id);
-	if (seen.size === 0) return;
-	const heads = await seeHeads(session, seen);
-	for (const row of await session.all(
-		`SELECT conversation_id, sender, owner FROM ${dialect.schema}activities WHERE ${isIn("conversation_id")}`,
-		conversationIds,
-	))
-		if (!heads.has(text(row.conversation_id))) heads.set(text(row.conversation_id), row);
-	for (const [id, own] of seen) {
-		const [state, head] = [states.get(id), heads.get(id)];
-		if (state === undefined && !seenEntries.has(id)) continue;
-		const name = (column: "sender" | "owner") => nameOf(nullable(readText, head?.[column] ?? null) ?? "");
-		states.set(id, {
-			...(state ?? { key: undefined, stored: undefined, rows: [] }),
-			seen: own,
-			sender: head === undefined || name("sender") === "" ? (state?.sender ?? "") : name("sender"),
-			owner: owner === undefined ? (head === undefined ? (state?.owner ?? "") : name("owner")) : nameOf(owner),
-			source: sourceOf(session, head) ?? state?.source,
-		});
+	const heads = await readHeads(session, conversationIds);
+	for (const state of states.values()) {
+		const head = heads.get(state.id);
+		const name = (column: "sender" | "owner") => nameOf(nullable(session.readText, head?.[column] ?? null) ?? "");
+		const { whose } = state;
+		state.whose = {
+			sender: name("sender") === "" ? whose.sender : name("sender"),
+			owner: owner === undefined ? (head === undefined ? whose.owner : name("owner")) : nameOf(owner),
+			source: sourceOf(session, head) ?? whose.source,
+		};
 	}
-	const changed = conversationIds.filter((id) => {
-		const state = states.get(id);
-		return state !== undefined && callsOf(state.seen) !== known.get(id);
-	});
-	const forks = await session.all(
-		`SELECT ${dialect.usageId} AS conversation_id FROM ${dialect.schema}usage_conversations WHERE ${isIn("source_id")}`,
-		changed,
-	);
-	const others = forks.map(({ conversation_id }) => text(conversation_id)).filter((id) => !states.has(id));
-	for (const [id, state] of await readStates(session, others)) states.set(id, state);
-	const sources = [...states.values()].flatMap(({ source }) =>
-		source === undefined || states.has(source) ? [] : [source],
-	);
-	const all = new Map([...(await readStates(session, [...new Set(sources)])), ...states]);
-	await writeStates(session, states, (state) => {
-		const source = state.source === undefined ? undefined : all.get(state.source);
-		return source?.owner === state.owner ? callIds(source.seen) : undefined;
-	});
+	const isForkWithEvents = ({ id, whose }: State) => whose.source !== undefined && entries.get(id)?.hasEvents === true;
+	const isForced = (state: State) => marked.has(state.id) || isForkWithEvents(state);
+	await moveCalls(session, states, entries);
+	const followed = await chooseUpdates(session, entries, heads, [...states.values()].filter(isForced));
+	const changed: string[] = [];
+	for (let n = 0; ; n++) {
+		const sequences = new Map<bigint, State>();
+		for (const [id, list] of followed) {
+			const [sequence, state] = [list[n], states.get(id)];
+			if (sequence !== undefined && state !== undefined) sequences.set(sequence, state);
+		}
+		if (sequences.size === 0) break;
+		changed.push(...(await followRecords(session, sequences, isForced, isForkWithEvents)));
+	}
+	await writeStates(session, [...states.values()]);
+	if (changed.length > 0) await deriveForks(session, changed, states);
 }
 
-/** Returns a number that grows when a fork may judge its calls otherwise. */
-function callsOf({ times, calls }: Seen): number {
-	return times.size + calls.size;
+/** Derives the forks of conversations that these tell what is copied. */
+async function deriveForks(
+	session: Session,
+	sources: readonly string[],
+	known: ReadonlyMap<string, State>,
+): Promise<void> {
+	const { dialect, all, isIn, readText } = session;
+	const rows = await all(
+		`SELECT ${dialect.usageId} AS conversation_id, ledger FROM ${dialect.schema}usage_conversations
+		WHERE ${isIn("source_id")} AND ledger <> ''`,
+		sources,
+	);
+	const forks = rows.filter(
+		(row) => !known.has(text(row.conversation_id)) && !new Ledger(readText(row.ledger)).firstState,
+	);
+	const ids = forks.map(({ conversation_id }) => text(conversation_id));
+	await deriveUsage(session, ids, { marked: new Set(ids) });
+}
+
+/** Reads whose conversations are, and which records are current. Without a record, events tell whose they are. */
+async function readHeads(session: Session, conversationIds: readonly string[]): Promise<Map<string, Row>> {
+	const { all, isIn, dialect } = session;
+	const read = async (table: string, columns: string, ids: readonly string[]) =>
+		(
+			await all(
+				`SELECT conversation_id, sender, owner, ${columns} FROM ${dialect.schema}${table} WHERE ${isIn("conversation_id")}`,
+				ids,
+			)
+		).map((row) => [text(row.conversation_id), row] as const);
+	const heads = new Map(await read("heads", "sequence, source_id", conversationIds));
+	const others = conversationIds.filter((id) => !heads.has(id));
+	const events = others.length === 0 ? [] : await read("activities", "NULL AS sequence, NULL AS source_id", others);
+	return new Map([...heads, ...events]);
+}
+
+/**
+ * Returns the sequences of the updates that are followed, in the order of the log: of the current records that follow each
+ * other in a life and a quarter of an hour the last one, and each that was not current.
+ *
+ * @param forced conversations whose current record is followed although it is not new
+ */
+async function chooseUpdates(
+	session: Session,
+	entries: ReadonlyMap<string, Entries>,
+	heads: ReadonlyMap<string, Row>,
+	forced: readonly State[],
+): Promise<ReadonlyMap<string, readonly bigint[]>> {
+	const several = [...entries].filter(([, { updates }]) => updates.length > 1);
+	const rows = await readUpdates(
+		session,
+		several.map(([id]) => id),
+		several.flatMap(([, { updates }]) => updates.map(({ sequence }) => sequence)),
+		"NULL",
+	);
+	const periodOf = (sequence: bigint) => {
+		const row = rows.get(sequence);
+		if (row === undefined) return undefined;
+		const summary = fromBinary(ConversationSummarySchema, blob(row.summary));
+		return `${quarterOf(BigInt(Math.trunc(timeOf(row, summary))))} ${microsecondsOf(summary.createdAt)}`;
+	};
+	const chosen = new Map<string, bigint[]>();
+	for (const [id, { updates }] of entries) {
+		const isFollowed = ({ sequence, isCurrent }: Entries["updates"][number], n: number) => {
+			const next = isCurrent ? updates.slice(n + 1).find((one) => one.isCurrent) : undefined;
+			return next === undefined || periodOf(next.sequence) !== periodOf(sequence);
+		};
+		chosen.set(
+			id,
+			updates.filter(isFollowed).map(({ sequence }) => sequence),
+		);
+	}
+	for (const { id } of forced) {
+		const sequence = nullable(bigint, heads.get(id)?.sequence ?? null);
+		const list = chosen.get(id) ?? [];
+		if (sequence !== undefined && list.at(-1) !== sequence) chosen.set(id, [...list, sequence]);
+	}
+	return chosen;
+}
+
+/** Reads updates of conversations, by their sequences. */
+async function readUpdates(
+	session: Session,
+	conversationIds: readonly string[],
+	sequences: readonly bigint[],
+	record = `CASE WHEN e.size <= ${MAX_TOGETHER} THEN e.record END`,
+): Promise<ReadonlyMap<bigint, Row>> {
+	if (sequences.length === 0) return new Map();
+	const { from, conversationId } = session.dialect.entries.updates;
+	const rows = await session.all(
+		`SELECT e.sequence, ${conversationId} AS conversation_id, e.current, e.origin, e.received_at, e.base_sequence,
+			e.unpacked_size, e.checksum, e.summary, e.activity, ${record} AS record
+		FROM ${from} WHERE ${session.isAmong("e.sequence")} AND ${session.isIn(conversationId)}`,
+		sequences,
+		conversationIds,
+	);
+	return new Map(rows.map((row) => [bigint(row.sequence), row]));
+}
+
+/** Moves calls that no event has timed to the times of new events. */
+async function moveCalls(
+	session: Session,
+	states: ReadonlyMap<string, State>,
+	entries: ReadonlyMap<string, Entries>,
+): Promise<void> {
+	const ids = [...entries].flatMap(([id, { responses }]) => (responses.length > 0 ? [id] : []));
+	if (ids.length === 0) return;
+	const calls = await readUntimed(session, ids);
+	const moved = [...calls].flatMap(([id, list]) =>
+		list.flatMap(({ key, call }) => {
+			const state = states.get(id);
+			// The first event with a response counts.
+			const event = entries.get(id)?.responses.find(({ responseId }) => responseId === call.responseId);
+			return state === undefined || event === undefined ? [] : [{ state, key, call, at: event.at }];
+		}),
+	);
+	await readRows(
+		session,
+		moved.map(({ state }) => state),
+	);
+	for (const { state, key, call, at } of moved) {
+		state.ledger.move(call.row, at);
+		state.timed.push(key);
+		state.isChanged = true;
+	}
+}
+
+/** Reads the calls that no event has timed, with their keys, by conversation. */
+async function readUntimed(
+	{ dialect, all, isIn, readText }: Session,
+	ids: readonly string[],
+): Promise<ReadonlyMap<string, readonly { readonly key: Columns; readonly call: UntimedCall }[]>> {
+	if (ids.length === 0) return new Map();
+	const rows = await all(`SELECT * FROM ${dialect.schema}untimed_calls WHERE ${isIn("conversation_id")}`, ids);
+	const calls = rows.map((row) => {
+		const of = usageRowFrom(row, readText);
+		const call = {
+			usageId: of.usageId,
+			position: integer(row.position),
+			responseId: readText(row.response_id),
+			row: of,
+		};
+		return { id: text(row.conversation_id), key: columnsOf(row, CALL_KEY), call };
+	});
+	return Map.groupBy(calls, ({ id }) => id);
+}
+
+/** A record that is followed. */
+interface ReadRecord {
+	readonly state: State;
+	readonly record: ShownRecord;
+	readonly digest: string;
+}
+
+/**
+ * Follows one update of each of some conversations.
+ *
+ * @param updates the conversations, by the sequences of their updates
+ * @param isForced whether to follow a record that was followed already
+ * @param hasNewEvents whether a fork may have another first event
+ * @returns the ids of those that changed
+ */
+async function followRecords(
+	session: Session,
+	updates: ReadonlyMap<bigint, State>,
+	isForced: (state: State) => boolean,
+	hasNewEvents: (state: State) => boolean,
+): Promise<string[]> {
+	const rows = await readUpdates(
+		session,
+		[...updates.values()].map(({ id }) => id),
+		[...updates.keys()],
+	);
+	const read: ReadRecord[] = [];
+	for (const [sequence, state] of updates) {
+		const row = rows.get(sequence);
+		const one = row && (await readRecord(session, row));
+		// A conversation without stats needs no row.
+		if (one === undefined || (one.stats.byteLength === 0 && state.stored === undefined)) continue;
+		const digest = digestOf(one.stats);
+		const isFork = one.isCurrent ? state.whose.source !== undefined : one.isFork;
+		const shown = { ...one, isFork };
+		if (shown.isCurrent && !isForced(state) && state.ledger.hasSeen(shown, digest)) continue;
+		const stats = attempt(() => fromBinary(ConversationStatsSchema, one.stats));
+		if (stats !== undefined) read.push({ state, record: { ...shown, stats }, digest });
+	}
+	await readRows(
+		session,
+		read.map(({ state }) => state),
+	);
+	const times = await readTimes(session, read);
+	const anew = read.filter(({ state, record }) => state.stored !== undefined && !state.ledger.continues(record));
+	const untimed = await readUntimed(
+		session,
+		anew.map(({ state }) => state.id),
+	);
+	const forks = read.filter(({ record }) => record.isFork).map(({ state }) => state);
+	const sources = await readSources(session, forks);
+	for (const { state, record, digest } of read) {
+		const isFork = record.isFork && record.isCurrent;
+		const mayChange = isFork && (state.ledger.firstState === undefined || hasNewEvents(state));
+		const followed = state.ledger.follow(record, digest, {
+			times: times.get(state.id) ?? new Map(),
+			untimed: new Map(
+				[...(untimed.get(state.id) ?? []).map(({ call }) => call), ...state.untimed].map((call) => [
+					callKey(call),
+					call,
+				]),
+			),
+			source: isFork ? sources.get(state.id) : undefined,
+			first: mayChange ? await readFirstState(session, state.id) : undefined,
+		});
+		state.isChanged = true;
+		const isNone = state.dropped === null || followed.dropped === null;
+		state.dropped = isNone ? null : new Set([...(state.dropped ?? []), ...(followed.dropped ?? [])]);
+		const left = state.untimed.filter(({ usageId }) => followed.dropped?.includes(usageId) === false);
+		state.untimed = [...left, ...followed.untimed];
+	}
+	return read.map(({ state }) => state.id);
+}
+
+/** Reads the times of the first events with the responses of records, by conversation and response. */
+async function readTimes(
+	session: Session,
+	read: readonly ReadRecord[],
+): Promise<ReadonlyMap<string, ReadonlyMap<string, number>>> {
+	const { dialect, all, readText, storeText } = session;
+	const times = new Map<string, Map<string, number>>();
+	const pairs = read.flatMap(({ state, record }) =>
+		[...new Set(state.ledger.responsesOf(record))].map((id) => [state.id, storeText(id)]),
+	);
+	if (pairs.length === 0) return times;
+	const rows = await all(
+		`SELECT p.conversation_id, e.llm_response_id, e.happened_at FROM ${dialect.eventsByResponse} ORDER BY e.sequence`,
+		JSON.stringify(pairs),
+	);
+	for (const row of rows) {
+		const of = times.getOrInsertComputed(text(row.conversation_id), () => new Map());
+		of.getOrInsert(readText(row.llm_response_id), Number(bigint(row.happened_at)));
+	}
+	return times;
+}
+
+/** Reads the calls of the sources of forks, by the ids of these. A source of another owner is not known. */
+async function readSources(session: Session, forks: readonly State[]): Promise<ReadonlyMap<string, SourceCalls>> {
+	const ids = [...new Set(forks.flatMap(({ whose }) => whose.source ?? []))];
+	if (ids.length === 0) return new Map();
+	const heads = await readHeads(session, ids);
+	const rows = await readUpdates(
+		session,
+		ids,
+		[...heads.values()].flatMap(({ sequence }) => nullable(bigint, sequence) ?? []),
+	);
+	const calls = new Map<string, SourceCalls>();
+	for (const row of rows.values()) {
+		const read = await readRecord(session, row);
+		const found = read && attempt(() => sourceCalls(fromBinary(ConversationStatsSchema, read.stats)));
+		if (found !== undefined) calls.set(text(row.conversation_id), found);
+	}
+	return new Map(
+		forks.flatMap(({ id, whose: { source = "", owner } }) => {
+			const found = calls.get(source);
+			const ofSource = nameOf(nullable(session.readText, heads.get(source)?.owner ?? null) ?? "");
+			return found === undefined || ofSource !== owner ? [] : [[id, found]];
+		}),
+	);
+}
+
+/** Reads what the earliest posted event of a fork shows; null if it is no full state, undefined without events. */
+async function readFirstState(session: Session, id: string): Promise<FirstState | null | undefined> {
+	const { dialect, all } = session;
+	const { ofOne, conversationId } = dialect.entries.events;
+	// What is fetched may be a copy of an event of the source.
+	const [row] = await all(
+		`SELECT e.kind, e.text, e.unpacked_size, e.checksum FROM ${ofOne}
+		WHERE ${conversationId} = ? AND (e.origin IS NULL OR e.origin = ${UpdateOrigin.POSTED})
+		ORDER BY e.happened_at, CASE WHEN e.kind = '${STATE_UPDATE}' THEN 0 ELSE 1 END, e.sequence LIMIT 1`,
+		id,
+	);
+	if (row === undefined) return undefined;
+	const first = attempt(() => {
+		const event: unknown = JSON.parse(new TextDecoder().decode(unpackRecord(packedColumnsFrom(row, "text"))));
+		if (memberOf(event, "key") !== "full_state") return undefined;
+		const stats = memberOf(memberOf(event, "value"), "stats") ?? {};
+		return firstStateOf(fromJson(ConversationStatsSchema, stats, { ignoreUnknownFields: true }));
+	});
+	return first ?? null;
+}
+
+/** Kind of the events that report members of the record. */
+const STATE_UPDATE = "ConversationStateUpdateEvent";
+
+function memberOf(value: unknown, name: string): JsonValue | undefined {
+	return typeof value === "object" && value !== null ? Object.getOwnPropertyDescriptor(value, name)?.value : undefined;
 }
 
 const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/;
@@ -327,191 +575,102 @@ function sourceOf({ readText }: Session, head: Row | undefined): string | undefi
 	return source !== undefined && UUID.test(source) ? source : undefined;
 }
 
-/** Reads what is stored of conversations that were not erased. */
+/** Reads what is stored of conversations. */
 async function readStates(session: Session, conversationIds: readonly string[]): Promise<Map<string, State>> {
 	const { dialect, isIn, readText } = session;
-	if (conversationIds.length === 0) return new Map();
-	const from = `FROM ${dialect.schema}usage_conversations k`;
 	const found = await session.all(
 		`SELECT k.id AS key, k.${dialect.usageId} AS conversation_id, k.sender, k.owner, k.source_id, k.ledger
-		${from} WHERE ${isIn(`k.${dialect.usageId}`)} AND k.ledger <> ''`,
+		FROM ${dialect.schema}usage_conversations k WHERE ${isIn(`k.${dialect.usageId}`)} AND k.ledger <> ''`,
 		conversationIds,
 	);
-	const rows = await session.all(
-		`SELECT k.${dialect.usageId} AS conversation_id, ${Object.keys(tablesOf(session).ledger.columns).map((name) => `l.${name}`)}
-		${from} JOIN ${dialect.schema}usage_ledger l ON l.conversation = k.id WHERE ${isIn(`k.${dialect.usageId}`)}`,
-		conversationIds,
-	);
-	const byId = Map.groupBy(rows, (row) => text(row.conversation_id));
-	return new Map(
-		found.map((row) => {
-			const id = text(row.conversation_id);
-			const ledger = readText(row.ledger);
-			const whose = { sender: readText(row.sender), owner: readText(row.owner) };
-			const source = nullable(text, row.source_id);
-			const stored = { ...whose, ledger, source: source ?? null };
-			const seen = parseSeen(ledger);
-			return [id, { key: keyFrom(row.key), seen, ...whose, source, stored, rows: byId.get(id) ?? [] }];
-		}),
-	);
-}
-
-function keyFrom(value: unknown): string | bigint {
-	return typeof value === "string" ? value : bigint(value);
-}
-
-/**
- * Sees the entries of conversations.
- *
- * @returns the conversations that have some
- */
-async function seeEntries(session: Session, seen: ReadonlyMap<string, Seen>, range: EntryRange): Promise<Set<string>> {
-	const { dialect, isIn, readText } = session;
-	const ids = [...seen.keys()];
-	const found = new Set<string>();
-	const select = async (log: "updates" | "events", columns: string) => {
-		const { from, conversationId } = dialect.entries[log];
-		const last = range.through?.[log];
-		return await session.all(
-			`SELECT ${conversationId} AS conversation_id, e.sequence, ${columns} FROM ${from}
-			WHERE ${isIn(conversationId)} AND e.sequence > ? ${last === undefined ? "" : "AND e.sequence <= ?"} ORDER BY e.sequence`,
-			ids,
-			range.after[log],
-			...(last === undefined ? [] : [last]),
-		);
-	};
-	const lives = await session.all(
-		`SELECT conversation_id, life_began_at FROM ${dialect.schema}heads WHERE ${isIn("conversation_id")}`,
-		ids,
-	);
-	const present = new Map(lives.map((row) => [text(row.conversation_id), nullable(bigint, row.life_began_at)]));
-	const small = (column: string, test: string) => `CASE WHEN ${test} THEN e.${column} END AS ${column}`;
-	const updates = await select(
-		"updates",
-		`e.origin, e.received_at, e.base_sequence, e.unpacked_size, e.checksum, e.summary,
-		${small("record", `e.origin <> ${UpdateOrigin.EVENTS} AND e.size <= ${MAX_TOGETHER}`)}`,
-	);
-	for (const row of updates) {
-		const id = text(row.conversation_id);
-		const own = seen.get(id);
-		if (own === undefined) continue;
-		found.add(id);
-		const summary = fromBinary(ConversationSummarySchema, blob(row.summary));
-		const isOfEvents = integer(row.origin) === UpdateOrigin.EVENTS;
-		// Events change the current record, which is needed only if another life has begun since. Their summaries have its
-		// `created_at`, but a time of receipt while no record was posted.
-		const life = numberOf(present.get(id));
-		const lifeOfEvents = numberOf(microsecondsOf(summary.createdAt));
-		if (isOfEvents && (lifeOfEvents === life || !own.lives.some(({ began }) => began === lifeOfEvents))) continue;
-		const read = await readStats(session, row);
-		if (read === undefined) continue;
-		const shown = {
-			stats: read.stats,
-			time: timeOfRecord(summary, bigint(row.received_at)),
-			latest: latestOf(row),
-			life: isOfEvents ? lifeOfEvents : numberOf(comparableTime(read.createdAt, bigint(row.received_at))),
-			isFullState: false,
+	const rows = new Map(found.map((row) => [text(row.conversation_id), row]));
+	const stateOf = (id: string): State => {
+		const row = rows.get(id);
+		const stored = row && {
+			...{ key: typeof row.key === "string" ? row.key : bigint(row.key), ledger: readText(row.ledger) },
+			...{ sender: readText(row.sender), owner: readText(row.owner), source: nullable(text, row.source_id) },
 		};
-		if (!isOfEvents) addStats(own, shown);
-		if (shown.life !== undefined && shown.life !== life)
-			addLastRecord(own, {
-				...shown,
-				...{ agentKind: summary.agentKind, isFork: read.isFork, isCurrent: false, rank: rankOf(summary, shown.time) },
-			});
-	}
-	const events = await select(
-		"events",
-		`e.kind, e.happened_at, e.received_at, e.origin, e.llm_response_id, e.unpacked_size, e.checksum,
-		${small("text", `e.kind = '${STATE_UPDATE}' AND length(e.text) <= ${MAX_TOGETHER}`)}`,
+		const { sender = "", owner = "", source } = stored ?? {};
+		return {
+			...{ id, stored, whose: { sender, owner, source }, isChanged: false, rows: row === undefined ? [] : undefined },
+			...{ ledger: new Ledger(stored?.ledger), dropped: new Set(), timed: [], untimed: [] },
+		};
+	};
+	return new Map(conversationIds.map((id) => [id, stateOf(id)]));
+}
+
+/** Reads the rows of those conversations whose rows are not read. */
+async function readRows(session: Session, states: readonly State[]): Promise<void> {
+	const { dialect, all, isIn, readText } = session;
+	const unread = states.filter(({ rows }) => rows === undefined);
+	if (unread.length === 0) return;
+	const columns = Object.keys(tablesOf(session).ledger.columns).map((name) => `l.${name}`);
+	const found = await all(
+		`SELECT k.${dialect.usageId} AS conversation_id, ${columns} FROM ${dialect.schema}usage_conversations k
+		JOIN ${dialect.schema}usage_ledger l ON l.conversation = k.id WHERE ${isIn(`k.${dialect.usageId}`)}`,
+		unread.map(({ id }) => id),
 	);
-	for (const row of events) {
-		const id = text(row.conversation_id);
-		const own = seen.get(id);
-		if (own === undefined) continue;
-		found.add(id);
-		const time = Number(bigint(row.happened_at));
-		const responseId = nullable(readText, row.llm_response_id);
-		const isPosted = row.origin === null || integer(row.origin) === UpdateOrigin.POSTED;
-		addEvent(own, { time, isPosted, ...(responseId === undefined ? {} : { responseId }) });
-		if (readText(row.kind) !== STATE_UPDATE || !isPosted) continue;
-		const shown = await readStateUpdate(session, row);
-		const shownAt = comparableTime(bigint(row.happened_at), bigint(row.received_at)) ?? bigint(row.received_at);
-		if (shown !== undefined) addStats(own, { ...shown, time: Number(shownAt), latest: latestOf(row), life: undefined });
+	const byId = Map.groupBy(found, (row) => text(row.conversation_id));
+	for (const state of unread) {
+		if (state.rows !== undefined) continue;
+		state.rows = byId.get(state.id) ?? [];
+		state.ledger.load(state.rows.map((row) => usageRowFrom(row, readText)));
 	}
-	return found;
 }
 
-/** Sees the current records of conversations. Returns their heads. */
-async function seeHeads(session: Session, seen: ReadonlyMap<string, Seen>): Promise<Map<string, Row>> {
-	const { dialect, isIn, all } = session;
-	const rows = await all(
-		`SELECT h.conversation_id, h.sequence, h.life_began_at, h.source_id, h.sender, h.owner, u.origin, u.received_at,
-			u.base_sequence, u.unpacked_size, u.checksum, u.summary, u.activity,
-			CASE WHEN u.size <= ${MAX_TOGETHER} THEN u.record END AS record
-		FROM ${dialect.schema}heads h JOIN ${dialect.schema}updates u ON ${dialect.isCurrent("h")}
-		WHERE ${isIn("h.conversation_id")}`,
-		[...seen.keys()],
-	);
-	for (const row of rows) {
-		const own = seen.get(text(row.conversation_id));
-		const read = await readStats(session, row);
-		if (own === undefined || read === undefined) continue;
-		const summary = fromBinary(ConversationSummarySchema, blob(row.summary));
-		const receivedAt = bigint(row.received_at);
-		// Events leave `updated_at` as it is. The latest one is later than the record that they change.
-		const activity = nullable(blob, row.activity);
-		const { lastActivityAt } = fromBinary(ConversationSummarySchema, activity ?? new Uint8Array());
-		const isOfEvents = integer(row.origin) === UpdateOrigin.EVENTS;
-		const time = isOfEvents
-			? Number(comparableTime(microsecondsOf(lastActivityAt), receivedAt) ?? receivedAt)
-			: timeOfRecord(summary, receivedAt);
-		const life = numberOf(nullable(bigint, row.life_began_at));
-		const isFork = sourceOf(session, row) !== undefined;
-		addStats(own, { stats: read.stats, time, latest: latestOf(row), life, isFullState: false });
-		const last = { agentKind: summary.agentKind, isFork, isCurrent: true, rank: rankOf(summary, time) };
-		addLastRecord(own, { stats: read.stats, time, life, ...last });
-	}
-	return new Map(rows.map((row) => [text(row.conversation_id), row]));
+function usageRowFrom(row: Row, readText: Session["readText"]): UsageRow {
+	const names = { model: readText(row.model), usageId: readText(row.usage_id), agentKind: readText(row.agent_kind) };
+	return { quarter: bigint(row.quarter), ...names, ...amountsFrom(row) };
 }
 
-function numberOf(value: bigint | undefined): number | undefined {
-	return value === undefined ? undefined : Number(value);
+/** Returns the time of a record. */
+function timeOf(row: Row, { updatedAt }: ConversationSummary): number {
+	const receivedAt = bigint(row.received_at);
+	if (integer(row.origin) !== UpdateOrigin.EVENTS)
+		return Number(comparableTime(microsecondsOf(updatedAt), receivedAt) ?? receivedAt);
+	// Events leave `updated_at` as it is.
+	const { lastActivityAt } = fromBinary(ConversationSummarySchema, nullable(blob, row.activity) ?? new Uint8Array());
+	return Number(comparableTime(microsecondsOf(lastActivityAt), receivedAt) ?? receivedAt);
 }
 
-/** Returns the latest time that an entry can tell. */
-function latestOf(row: Row): number {
-	return Number(bigint(row.received_at) + MAX_CLOCK_SKEW);
+/** Reads a record with its encoded stats; undefined when it cannot be read. It is not decoded as a whole. */
+async function readRecord(
+	session: Session,
+	row: Row,
+): Promise<(Omit<ShownRecord, "stats"> & { readonly stats: Uint8Array }) | undefined> {
+	const members = await readMembersOf(session, row);
+	if (members === undefined) return undefined;
+	const receivedAt = bigint(row.received_at);
+	const summary = fromBinary(ConversationSummarySchema, blob(row.summary));
+	const time = timeOf(row, summary);
+	const created = members.get(CREATED_AT.number);
+	const createdAt = created && attempt(() => toMicroseconds(fromBinary(TimestampSchema, created)));
+	// What events make belongs to the present life.
+	const isOfEvents = integer(row.origin) === UpdateOrigin.EVENTS;
+	const life = isOfEvents ? undefined : comparableTime(createdAt, receivedAt);
+	const isDeleting = summary.executionStatus === ConversationExecutionStatus.DELETING;
+	return {
+		...{ stats: members.get(STATS.number) ?? new Uint8Array(), time, latest: Number(receivedAt + MAX_CLOCK_SKEW) },
+		...{ life: life === undefined ? undefined : Number(life), agentKind: summary.agentKind },
+		...{ isFork: members.has(FORKED_FROM.number), isCurrent: boolean(row.current) },
+		// One that deletes the conversation is the last of its life.
+		rank: isDeleting ? time + 1e18 : time,
+	};
 }
 
-function timeOfRecord({ updatedAt }: ConversationSummary, receivedAt: bigint): number {
-	return Number(comparableTime(microsecondsOf(updatedAt), receivedAt) ?? receivedAt);
-}
-
-/** Orders the records of a life: one that deletes the conversation is the last. */
-function rankOf({ executionStatus }: ConversationSummary, time: number): number {
-	// Later than any other time.
-	return executionStatus === ConversationExecutionStatus.DELETING ? time + 1e18 : time;
-}
-
-/** What a record tells. */
-interface ReadStats {
-	readonly stats: ConversationStats;
-	readonly createdAt: bigint | undefined;
-	readonly isFork: boolean;
-}
-
-/** Reads the stats of an update; undefined when its record cannot be read. It is not decoded as a whole. */
-async function readStats(session: Session, row: Row): Promise<ReadStats | undefined> {
-	const record = await packedOf(session, row, "updates", "record");
+/** Reads some members of the record of an update; undefined for bytes that cannot be read, which are not counted. */
+async function readMembersOf(session: Session, row: Row): Promise<ReadonlyMap<number, Uint8Array> | undefined> {
+	const record = await packedOf(session, row);
 	const base = nullable(bigint, row.base_sequence);
-	if (base === undefined) return attempt(() => statsOf(unpackRecord(record)));
+	if (base === undefined) return attempt(() => readMembers(unpackRecord(record), MEMBERS));
 	const delta = attempt(() => decodeDelta(unpackRecord(record)));
-	if (delta === undefined || delta.members.has(STATS.number)) return delta && attempt(() => statsOf(delta.values));
-	const whole = await packedOf(session, { sequence: base, record: null }, "updates", "record");
-	return attempt(() => statsOf(unpackRecord(whole)));
+	if (delta === undefined || delta.members.has(STATS.number))
+		return delta && attempt(() => readMembers(delta.values, MEMBERS));
+	const whole = await packedOf(session, { sequence: base, record: null });
+	return attempt(() => readMembers(unpackRecord(whole), MEMBERS));
 }
 
-/** Returns the result of `read`; undefined for bytes that cannot be read, which are not counted. */
+/** Returns the result of `read`; undefined for bytes that cannot be read. */
 function attempt<Read>(read: () => Read): Read | undefined {
 	try {
 		return read();
@@ -520,82 +679,62 @@ function attempt<Read>(read: () => Read): Read | undefined {
 	}
 }
 
-function statsOf(record: Uint8Array): ReadStats {
-	const values = readMembers(record, MEMBERS);
-	const createdAt = values.get(CREATED_AT.number);
-	return {
-		stats: fromBinary(ConversationStatsSchema, values.get(STATS.number) ?? new Uint8Array()),
-		createdAt: createdAt && toMicroseconds(fromBinary(TimestampSchema, createdAt)),
-		isFork: values.has(FORKED_FROM.number),
-	};
-}
-
-/** Reads the stats that a state update reports; undefined when there are none. */
-async function readStateUpdate(
-	session: Session,
-	row: Row,
-): Promise<{ readonly stats: ConversationStats; readonly isFullState: boolean } | undefined> {
-	const packed = await packedOf(session, row, "events", "text");
-	return attempt(() => {
-		const json = new TextDecoder().decode(unpackRecord(packed));
-		// Other state updates are not parsed.
-		if (!json.includes('"stats"') && !json.includes('"full_state"')) return undefined;
-		const event: unknown = JSON.parse(json);
-		const [key, value] = [memberOf(event, "key"), memberOf(event, "value")];
-		const isFullState = key === "full_state";
-		const stats = isFullState ? memberOf(value, "stats") : key === "stats" ? value : undefined;
-		if (stats === undefined && !isFullState) return undefined;
-		return { stats: fromJson(ConversationStatsSchema, stats ?? {}, { ignoreUnknownFields: true }), isFullState };
-	});
-}
-
-function memberOf(value: unknown, name: string): JsonValue | undefined {
-	return typeof value === "object" && value !== null ? Object.getOwnPropertyDescriptor(value, name)?.value : undefined;
-}
-
-/** Returns a packed record or text, which is in the row unless it is large. */
-async function packedOf(
-	{ dialect, all }: Session,
-	row: Row,
-	log: "updates" | "events",
-	column: "record" | "text",
-): Promise<RecordColumn> {
-	if (row[column] !== null) return packedColumnsFrom(row, column);
+/** Returns a packed record, which is in the row unless it is large. */
+async function packedOf({ dialect, all }: Session, row: Row): Promise<RecordColumn> {
+	if (row.record !== null) return packedColumnsFrom(row, "record");
 	const [found] = await all(
-		`SELECT ${column}, unpacked_size, checksum FROM ${dialect.schema}${log} WHERE sequence = ?`,
+		`SELECT record, unpacked_size, checksum FROM ${dialect.schema}updates WHERE sequence = ?`,
 		bigint(row.sequence),
 	);
-	return packedColumnsFrom(found, column);
+	return packedColumnsFrom(found, "record");
 }
 
-/** Writes states whose rows may have changed, and the rows and sums that differ. */
-async function writeStates(
-	session: Session,
-	states: ReadonlyMap<string, State>,
-	callsOfSource: (state: State) => SourceCalls | undefined,
-): Promise<void> {
-	const { ledger, sums: sumsTable, days } = tablesOf(session);
+/** Writes what changed of conversations: their rows, and the sums that differ. */
+async function writeStates(session: Session, states: readonly State[]): Promise<void> {
+	const { ledger, untimed, sums: sumsTable, days } = tablesOf(session);
+	const changed = states.filter(
+		({ isChanged, stored, whose }) => isChanged || (stored !== undefined && !isOfSame(stored, whose)),
+	);
+	if (changed.length === 0) return;
+	await readRows(session, changed);
 	const sums = new Sums(session);
 	const [changes, removed, newDays, oldDays]: [Change[], Columns[], Change[], Columns[]] = [[], [], [], []];
-	for (const [id, state] of states) {
-		const usage = rowsOf(state.seen, callsOfSource(state));
-		const conversation = await writeState(session, id, state);
-		const known = new Map(state.rows.map((row) => [ledgerKey(row), row]));
-		const knownDays = new Map(state.rows.map((row) => [dayKey(row), row]));
+	for (const state of changed) {
+		const conversation = await writeState(session, state);
+		const rows = state.rows ?? [];
+		const known = new Map(rows.map((row) => [ledgerKey(row), row]));
+		const knownDays = new Map(rows.map((row) => [dayKey(row), row]));
 		const stillUsed = new Set<string>();
-		for (const row of state.rows) sums.add(row, state.stored ?? state, negated(amountsFrom(row)));
-		for (const one of usage) {
+		for (const row of rows) sums.add(row, state.stored ?? state.whose, negated(amountsFrom(row)));
+		for (const one of state.ledger.rows) {
 			const row = session.stored(ledger, { conversation, ...ledgerColumns(one) });
 			changes.push({ before: known.get(ledgerKey(row)), after: row });
 			known.delete(ledgerKey(row));
-			sums.add(row, state, one);
+			sums.add(row, state.whose, one);
 			if (!stillUsed.has(dayKey(row)) && !knownDays.has(dayKey(row)))
 				newDays.push({ before: undefined, after: { ...dayOf(row), conversation } });
 			stillUsed.add(dayKey(row));
 		}
 		for (const row of known.values()) removed.push({ conversation, ...columnsOf(row, LEDGER_KEY) });
 		for (const [key, row] of knownDays) if (!stillUsed.has(key)) oldDays.push({ ...dayOf(row), conversation });
+		if (state.dropped === null || state.dropped.size > 0) await dropCalls(session, state);
 	}
+	await session.remove(
+		untimed,
+		changed.flatMap(({ timed }) => timed),
+	);
+	await session.write(
+		untimed,
+		changed.flatMap(({ id, untimed: calls }) =>
+			calls.map(({ position, responseId, row }) => ({
+				before: undefined,
+				after: session.stored(untimed, {
+					...{ conversation_id: id, position: BigInt(position), response_id: responseId },
+					...ledgerColumns(row),
+				}),
+			})),
+		),
+	);
 	await session.remove(ledger, removed);
 	await session.write(ledger, changes);
 	await session.remove(days, oldDays);
@@ -603,30 +742,42 @@ async function writeStates(
 	await session.add(sumsTable, sums.all());
 }
 
-/** Writes what was seen of a conversation. Returns the id of its row. */
-async function writeState(session: Session, conversationId: string, state: State): Promise<string | bigint> {
-	const { seen, sender, owner, source = null, stored, key } = state;
-	const ledger = formatSeen(seen);
-	const isSame =
-		stored?.sender === sender && stored.owner === owner && stored.ledger === ledger && stored.source === source;
-	if (isSame && key !== undefined) return key;
+/** Removes the stored calls that are untimed no more, because they are booked anew or their life has ended. */
+async function dropCalls({ dialect, all, storeText }: Session, { id, dropped }: State): Promise<void> {
+	const from = `DELETE FROM ${dialect.schema}untimed_calls WHERE conversation_id = ?`;
+	if (dropped === null) await all(from, id);
+	else for (const usageId of dropped) await all(`${from} AND usage_id = ?`, id, storeText(usageId));
+}
+
+function isOfSame(a: Whose, b: Whose): boolean {
+	return a.sender === b.sender && a.owner === b.owner && a.source === b.source;
+}
+
+/** Writes what is booked of a conversation. Returns the id of its row. */
+async function writeState(session: Session, { id, stored, whose, ledger }: State): Promise<string | bigint> {
+	const text = ledger.format();
+	if (stored !== undefined && stored.ledger === text && isOfSame(stored, whose)) return stored.key;
 	const { schema, usageId } = session.dialect;
-	const began = seen.lives.at(-1)?.began ?? null;
-	const columns = session.stored(tablesOf(session).conversations, { sender, owner, ledger });
+	const began = ledger.lifeBeganAt;
+	const columns = session.stored(tablesOf(session).conversations, {
+		sender: whose.sender,
+		owner: whose.owner,
+		ledger: text,
+	});
 	const [row] = await session.all(
 		`INSERT INTO ${schema}usage_conversations (${usageId}, sender, owner, source_id, life_began_at, is_kept, ledger)
 		VALUES (?, ?, ?, ?, ?, FALSE, ?) ON CONFLICT (${usageId}) DO UPDATE SET sender = excluded.sender,
 			owner = excluded.owner, source_id = excluded.source_id, life_began_at = excluded.life_began_at,
 			ledger = excluded.ledger
 		RETURNING id AS key`,
-		conversationId,
+		id,
 		columns.sender ?? "",
 		columns.owner ?? "",
-		source,
+		whose.source ?? null,
 		began === null ? null : BigInt(began),
 		columns.ledger ?? "",
 	);
-	return keyFrom(row?.key);
+	return typeof row?.key === "string" ? row.key : bigint(row?.key);
 }
 
 function ledgerKey(row: Row): string {
@@ -658,7 +809,7 @@ class Sums {
 	}
 
 	/** @param row of the ledger, in its stored form */
-	add(row: Row, { sender, owner }: Pick<State, "sender" | "owner">, amounts: Amounts): void {
+	add(row: Row, { sender, owner }: Pick<Whose, "sender" | "owner">, amounts: Amounts): void {
 		const whose = this.#session.stored(tablesOf(this.#session).sums, { sender, owner });
 		for (const length of PERIODS) {
 			const start = periodStart(bigint(row.quarter), length);

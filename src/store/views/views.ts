@@ -1,75 +1,97 @@
 import type { Session } from "../session.ts";
-import { text } from "../values.ts";
-import { followConversations, readConversation, resetConversations } from "./conversations.ts";
-import { FollowedAhead, lockView, MAX_CONVERSATIONS, nextEntries, type ViewName, type ViewPosition } from "./follow.ts";
-import { followUsage, readUsageEntries, resetUsage } from "./usage.ts";
+import { max, min, text } from "../values.ts";
+import { deriveConversations, resetConversations } from "./conversations.ts";
+import { lockView, moveView, NOTHING, type ViewName, type ViewPosition, WaitingConversations } from "./follow.ts";
+import { deriveUsage, resetUsage } from "./usage.ts";
 
 /** All views that follow the logs. */
 
-const NOTHING: ViewPosition = { updates: 0n, events: 0n };
+const VIEWS = ["conversations", "usage"] as const satisfies readonly ViewName[];
 
-/**
- * Does a step of each view, up to a bounded number of conversations.
- *
- * @param through as for `followConversations`
- * @param unreadable conversations whose rows stay as they are, because pages of the database are damaged
- * @param ahead what the steps before have followed
- * @returns whether there may be more to do
- */
-export async function followViews(
-	session: Session,
-	through: ViewPosition = NOTHING,
-	unreadable: ReadonlySet<string> = new Set(),
-	ahead: FollowedAhead = new FollowedAhead(),
-): Promise<boolean> {
-	await lockView(session, "conversations");
-	const marked = await takeMarked(session);
-	const steps = [
-		await followConversations(session, through, unreadable, marked, ahead),
-		await followUsage(session, through, unreadable, marked, ahead),
-	];
-	return marked.length === MAX_CONVERSATIONS || steps.some(({ hasMore }) => hasMore);
+/** Least and most conversations that a step derives. */
+const SIZES = { least: 4, most: 128 } as const;
+
+type RunInTransaction = <Result>(work: (session: Session) => Promise<Result>) => Promise<Result>;
+
+/** Lets the views follow the logs, step by step. Both follow the same entries. */
+export class ViewFollower {
+	readonly #run: RunInTransaction;
+	readonly #milliseconds: number;
+	readonly #waiting = new WaitingConversations();
+	/** Number of conversations of the next step. */
+	#size: number = SIZES.least;
+
+	/**
+	 * @param run runs work in a transaction
+	 * @param milliseconds that a step should take at most, because others wait for it
+	 */
+	constructor(run: RunInTransaction, milliseconds = 1_000) {
+		this.#run = run;
+		this.#milliseconds = milliseconds;
+	}
+
+	/**
+	 * Does a step, up to a bounded number of conversations.
+	 *
+	 * @param through when the views have followed all entries, their position becomes at least this one
+	 * @returns whether there may be more to do
+	 */
+	async step(through: ViewPosition = NOTHING): Promise<boolean> {
+		const began = performance.now();
+		try {
+			const { hasMore, derived } = await this.#run((session) => this.#step(session, through));
+			const duration = Math.max(performance.now() - began, 0.1);
+			const fitting = Math.floor((derived * this.#milliseconds) / duration);
+			if (derived > 0) this.#size = Math.min(Math.max(fitting, SIZES.least), SIZES.most, this.#size * 2);
+			return hasMore;
+		} catch (error) {
+			this.#waiting.restart();
+			throw error;
+		}
+	}
+
+	async #step(session: Session, through: ViewPosition) {
+		const positions = [await lockView(session, "conversations"), await lockView(session, "usage")];
+		const position = positions.reduce((a, b) => ({
+			updates: min(a.updates, b.updates),
+			events: min(a.events, b.events),
+		}));
+		const hasMoreEntries = await this.#waiting.read(session, position);
+		const marked = await takeMarked(session, this.#size);
+		const entries = this.#waiting.take(this.#size);
+		const ids = [...new Set([...marked, ...entries.keys()])];
+		if (ids.length > 0) {
+			await deriveConversations(session, ids);
+			await deriveUsage(session, ids, { entries, marked: new Set(marked) });
+		}
+		const { followed } = this.#waiting;
+		if (followed !== undefined) {
+			const to = hasMoreEntries ? followed : latest(followed, through);
+			for (const [n, view] of VIEWS.entries()) {
+				const before = positions[n] ?? NOTHING;
+				const after = latest(before, to);
+				if (after.updates > before.updates || after.events > before.events) await moveView(session, view, after);
+			}
+			this.#waiting.restart(latest(position, to));
+		}
+		return { hasMore: hasMoreEntries || followed === undefined || marked.length === this.#size, derived: ids.length };
+	}
+}
+
+function latest(a: ViewPosition, b: ViewPosition): ViewPosition {
+	return { updates: max(a.updates, b.updates), events: max(a.events, b.events) };
 }
 
 /** Removes all rows of views, so that they follow both logs from their beginning. */
-export async function resetViews(
-	session: Session,
-	views: readonly ViewName[] = ["conversations", "usage"],
-): Promise<void> {
+export async function resetViews(session: Session, views: readonly ViewName[] = VIEWS): Promise<void> {
 	if (views.includes("conversations")) await resetConversations(session);
 	if (views.includes("usage")) await resetUsage(session);
 }
 
 /** Takes conversations that changed without an entry in a log. */
-async function takeMarked({ dialect: { schema }, all, isIn }: Session): Promise<string[]> {
-	const rows = await all(`SELECT conversation_id FROM ${schema}changed_conversations LIMIT ${MAX_CONVERSATIONS}`);
+async function takeMarked({ dialect: { schema }, all, isIn }: Session, number: number): Promise<string[]> {
+	const rows = await all(`SELECT conversation_id FROM ${schema}changed_conversations LIMIT ${number}`);
 	const ids = rows.map(({ conversation_id }) => text(conversation_id));
 	if (ids.length > 0) await all(`DELETE FROM ${schema}changed_conversations WHERE ${isIn("conversation_id")}`, ids);
 	return ids;
-}
-
-/**
- * Returns those of the conversations of the next step that cannot be read.
- *
- * @param isUnreadable returns whether a failure concerns a damaged page
- */
-export async function findUnreadable(
-	session: Session,
-	isUnreadable: (error: unknown) => boolean,
-): Promise<Set<string>> {
-	const ids = new Set<string>();
-	for (const name of ["conversations", "usage"] as const)
-		for (const id of (await nextEntries(session, name, NOTHING, true, new FollowedAhead())).conversations) ids.add(id);
-	const marked = await session.all(`SELECT conversation_id FROM ${session.dialect.schema}changed_conversations`);
-	for (const { conversation_id } of marked) ids.add(text(conversation_id));
-	const unreadable = new Set<string>();
-	for (const id of ids)
-		try {
-			await readConversation(session, id);
-			await readUsageEntries(session, id);
-		} catch (error) {
-			if (!isUnreadable(error)) throw error;
-			unreadable.add(id);
-		}
-	return unreadable;
 }
