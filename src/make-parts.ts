@@ -1,5 +1,4 @@
 import { type AccessKeys, COMMAND, type ListedKey } from "./access/access-keys.ts";
-import type { Audit } from "./access/audit.ts";
 import { microseconds } from "./access/stored-keys.ts";
 import type { Config, TracesConfig } from "./config/config.ts";
 import type { ConversationReads } from "./conversations/conversation-reads.ts";
@@ -45,7 +44,6 @@ export function endpointsOf(
 	{ encryptionKeys, forwardPrivate, forwardNats, forwardKafka, consoleUrl }: Config,
 	store: Store,
 	log: Pick<Logger, "endpointChanged">,
-	audit: Pick<Audit, "add">,
 	onChange: () => void,
 ) {
 	const http = new HttpSink({ allowsInside: forwardPrivate, userAgent: USER_AGENT });
@@ -59,10 +57,9 @@ export function endpointsOf(
 	const shared = { store, secrets, sink, clock: CLOCK, linkOf };
 	const endpoints = new Endpoints({
 		...shared,
-		onChange,
-		audit: async (action, caller, endpoint, details) => {
+		onChanged: (action, caller, endpoint) => {
 			log.endpointChanged(endpoint, caller.owner ?? "", action, caller.name);
-			await audit.add(action, caller, endpoint, details);
+			onChange();
 		},
 	});
 	return { endpoints, shared };
@@ -74,12 +71,11 @@ export function forwardingOf(
 	store: Store,
 	reads: Pick<ConversationReads, "of">,
 	log: Pick<Logger, "endpointChanged" | "endpointDisabled" | "workFailed">,
-	audit: Pick<Audit, "add">,
 ): Forwarding {
 	let attached: Pick<Forwarder, "poke" | "figures"> | undefined;
 	const onChange = () => attached?.poke();
 	const onError = (error: unknown) => log.workFailed("forwarding", error);
-	const { endpoints, shared } = endpointsOf(config, store, log, audit, onChange);
+	const { endpoints, shared } = endpointsOf(config, store, log, onChange);
 	const sender = packageJson();
 	const tracesSink = new HttpSink({ allowsInside: true, userAgent: USER_AGENT });
 	const traceSender = ({ headers, ...settings }: TracesConfig) => {

@@ -17,7 +17,6 @@ import { BudgetShares } from "./budgets/shown.ts";
 import type { Config } from "./config/config.ts";
 import { type Address, formatAddress } from "./config/parsers.ts";
 import { ConversationReads } from "./conversations/conversation-reads.ts";
-import { onErasedOf } from "./conversations/erase.ts";
 import { EventIngest } from "./conversations/ingest/event-ingest.ts";
 import { GapLog } from "./conversations/ingest/gap-log.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
@@ -169,7 +168,7 @@ export async function startService(
 	);
 	requireKeys(config, storedKeys);
 	const audit = new Audit(store);
-	const accessKeys = new AccessKeys(storedKeys, [...configured, ...certificates], log, audit);
+	const accessKeys = new AccessKeys(storedKeys, [...configured, ...certificates], log);
 	const rateLimit = rateLimitPerKey === undefined ? undefined : new RateLimit(rateLimitPerKey);
 	const gate = new Gate(storedKeys.keyring, SERVICES, {
 		certificates,
@@ -212,9 +211,9 @@ export async function startService(
 		refused: refusedPosts,
 		onUnreadable,
 		onUnreadableEvent: (event) => log.eventUnreadable(event),
-		onErased: onErasedOf(log, audit),
+		onErased: log.conversationErased,
 	});
-	const forwarding = forwardingOf(config, store, reads, log, audit);
+	const forwarding = forwardingOf(config, store, reads, log);
 	opened.use(forwarding.sink);
 	opened.use(forwarding.tracesSink);
 	let follower: BudgetFollower | undefined;
@@ -223,7 +222,7 @@ export async function startService(
 		follower?.poke();
 		shares.forget();
 	};
-	const budgets = new Budgets({ store, audit, now: Date.now, onChange: onBudgets });
+	const budgets = new Budgets({ store, now: Date.now, onChange: onBudgets });
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const { counts, senders } = reads.of({ owner: undefined });
 	const info = serviceInfo(config, () => readiness.passes("store"));

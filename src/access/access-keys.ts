@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { ServiceError } from "../errors.ts";
 import type { AccessKeyRow } from "../store/access-keys.ts";
-import type { Audit, AuditedCaller } from "./audit.ts";
+import { type AuditedCaller, entryOf } from "./audit.ts";
 import { defaultScopes, hashKey, OWNER, type Principal, type Scope, scopes } from "./keys.ts";
 import { microseconds, SERVICE, type StoredKeys } from "./stored-keys.ts";
 
@@ -55,19 +55,16 @@ export class AccessKeys {
 	readonly #stored: StoredKeys;
 	readonly #configured: readonly ConfiguredKey[];
 	readonly #log: AccessKeysLog;
-	readonly #audit: Pick<Audit, "add">;
 
 	/** @param configured keys and certificates of the configuration */
 	constructor(
 		stored: StoredKeys,
 		configured: readonly Pick<Principal, "name" | "scopes" | "owner">[],
 		log: AccessKeysLog,
-		audit: Pick<Audit, "add">,
 	) {
 		this.#stored = stored;
 		this.#configured = configured.map(({ name, scopes, owner }) => ({ name, scopes, owner, configured: true }));
 		this.#log = log;
-		this.#audit = audit;
 	}
 
 	/**
@@ -123,9 +120,9 @@ export class AccessKeys {
 		const key = randomBytes(32).toString("base64url");
 		const ends = { revokedAt: undefined, lastUsedAt: undefined };
 		const row: AccessKeyRow = { name, sha256: hashKey(key), ...grant, createdAt, createdBy: caller.name, ...ends };
-		if (!(await this.#stored.create(row))) throw taken(name);
+		const audit = entryOf("key.created", caller, name, row.scopes.join("+"));
+		if (!(await this.#stored.create({ of: row, audit }))) throw taken(name);
 		this.#log.accessKeyCreated(row, caller.name);
-		await this.#audit.add("key.created", caller, name, row.scopes.join("+"));
 		return { key, row };
 	}
 
@@ -151,9 +148,8 @@ export class AccessKeys {
 			throw new ServiceError("not_found", "There is no such access key");
 		}
 		if (known.revokedAt !== undefined) return known;
-		await this.#stored.revoke(name);
+		await this.#stored.revoke(name, entryOf("key.revoked", caller, name));
 		this.#log.accessKeyRevoked(name, caller.name);
-		await this.#audit.add("key.revoked", caller, name);
 		return this.#stored.all.find((key) => key.name === name) ?? known;
 	}
 }

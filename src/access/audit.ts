@@ -1,4 +1,4 @@
-import type { AuditEntry, AuditQuery } from "../store/audit.ts";
+import type { AuditEntry, AuditQuery, NewAuditEntry } from "../store/audit.ts";
 import { idDigest } from "../store/erasure.ts";
 import type { Store } from "../store/store.ts";
 import type { Principal } from "./keys.ts";
@@ -19,7 +19,17 @@ type AuditAction =
 /** Who does something. */
 export type AuditedCaller = Pick<Principal, "name"> & Partial<Pick<Principal, "owner">>;
 
-/** Writes down who did what. */
+/** Returns an entry that is written with its act, of the present time. The subject is as for {@link Audit.add}. */
+export function entryOf(
+	action: AuditAction,
+	{ name, owner = "" }: AuditedCaller,
+	subject: string,
+	details = "",
+): NewAuditEntry {
+	return { at: BigInt(Date.now()) * 1000n, action, caller: name, owner, subject, details };
+}
+
+/** Writes down who did what, where it is not written with the act itself, and lists it. */
 export class Audit {
 	readonly #store: Pick<Store, "tables">;
 
@@ -33,9 +43,8 @@ export class Audit {
 	 * @param subject a name, or for a conversation the SHA-256 of its id, so that an erasure need not change the entry
 	 * @throws ServiceError when the store fails
 	 */
-	async add(action: AuditAction, { name, owner = "" }: AuditedCaller, subject: string, details = ""): Promise<void> {
-		const at = BigInt(Date.now()) * 1000n;
-		await this.#store.tables.write.addAudit({ at, action, caller: name, owner, subject, details });
+	async add(action: AuditAction, caller: AuditedCaller, subject: string, details = ""): Promise<void> {
+		await this.#store.tables.write.addAudit(entryOf(action, caller, subject, details));
 	}
 
 	/** Returns entries, the newest first. */

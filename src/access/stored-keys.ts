@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { AccessKeyRow, AccessKeyTable } from "../store/access-keys.ts";
+import type { Audited, NewAuditEntry } from "../store/audit.ts";
 import { type KeyEntry, Keyring, type StoredKey, scopes } from "./keys.ts";
 
 /** What {@link StoredKeys} reports. */
@@ -96,7 +97,7 @@ export class StoredKeys implements AsyncDisposable {
 	 *
 	 * @throws ServiceError when the store fails
 	 */
-	async create(key: AccessKeyRow): Promise<boolean> {
+	async create(key: Audited<AccessKeyRow>): Promise<boolean> {
 		const isNew = await this.#table.create(key);
 		await this.refresh();
 		return isNew;
@@ -107,8 +108,8 @@ export class StoredKeys implements AsyncDisposable {
 	 *
 	 * @throws ServiceError when the store fails
 	 */
-	async revoke(name: string): Promise<void> {
-		await this.#table.revoke(name, microseconds(Date.now()));
+	async revoke(name: string, audit: NewAuditEntry): Promise<void> {
+		await this.#table.revoke({ of: { name, at: microseconds(Date.now()) }, audit });
 		await this.refresh();
 	}
 

@@ -5,7 +5,7 @@ import {
 	type ConversationFilter,
 	ConversationFilterSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
-import type { Audit } from "../access/audit.ts";
+import { entryOf } from "../access/audit.ts";
 import { authorize, OWNER, type Principal } from "../access/keys.ts";
 import { conditionsOf, invalid, uuid, wellFormed } from "../conversations/read/filter.ts";
 import { ServiceError } from "../errors.ts";
@@ -62,7 +62,6 @@ interface NamedBudget {
 
 interface BudgetsOptions {
 	readonly store: Pick<Store, "tables" | "updates" | "events">;
-	readonly audit: Pick<Audit, "add">;
 	readonly now: () => number;
 	/** Called when budgets have changed. */
 	readonly onChange: () => void;
@@ -97,8 +96,9 @@ export class Budgets {
 			...(await this.#positionOf(settings)),
 			...{ createdAt: BigInt(Math.round(now())) * 1000n, createdBy: caller.name },
 		};
-		if (!(await store.tables.write.createBudget(row))) throw taken(named.name);
-		await this.#changed("budget.created", caller, named.name, settings.pause ? "pause" : "");
+		const audit = entryOf("budget.created", caller, named.name, settings.pause ? "pause" : "");
+		if (!(await store.tables.write.createBudget({ of: row, audit }))) throw taken(named.name);
+		this.#options.onChange();
 		return row;
 	}
 
@@ -134,17 +134,17 @@ export class Budgets {
 		);
 		if (settings.pause) authorize(caller, "pause");
 		await this.#options.store.tables.write.changeBudget({
-			...{ id: row.id, settings: bytesOf(settings) },
-			...(await this.#positionOf(settings)),
+			of: { id: row.id, settings: bytesOf(settings), ...(await this.#positionOf(settings)) },
+			audit: entryOf("budget.changed", caller, row.name, changed.map(([path]) => path).join()),
 		});
-		await this.#changed("budget.changed", caller, row.name, changed.map(([path]) => path).join());
+		this.#options.onChange();
 		return await this.get(named, caller);
 	}
 
 	async delete(named: NamedBudget, caller: Principal): Promise<void> {
 		const { id, name } = await this.get(named, caller);
-		await this.#options.store.tables.write.deleteBudget(id);
-		await this.#changed("budget.deleted", caller, name);
+		await this.#options.store.tables.write.deleteBudget({ of: id, audit: entryOf("budget.deleted", caller, name) });
+		this.#options.onChange();
 	}
 
 	/**
@@ -156,11 +156,6 @@ export class Budgets {
 		const { store } = this.#options;
 		const [updates, events] = await Promise.all([store.updates.range(), store.events.range()]);
 		return { updates: updates.newest, events: events.newest };
-	}
-
-	async #changed(action: `budget.${string}`, caller: Principal, name: string, details = ""): Promise<void> {
-		await this.#options.audit.add(action, caller, name, details);
-		this.#options.onChange();
 	}
 }
 

@@ -11,7 +11,7 @@ import { AccessKeys, COMMAND } from "../access/access-keys.ts";
 import { Audit } from "../access/audit.ts";
 import { StoredKeys } from "../access/stored-keys.ts";
 import type { Config } from "../config/config.ts";
-import { EraseConversations, onErasedOf } from "../conversations/erase.ts";
+import { EraseConversations } from "../conversations/erase.ts";
 import { accessKeyMethods, eraseMethods, ownerMethods, rebuildMethod } from "../rpc/admin-methods.ts";
 import { inProcessTransport, type RpcMethod } from "../rpc/rpc-method.ts";
 import { openStore } from "../store/open.ts";
@@ -67,12 +67,12 @@ async function openAdmin(config: Config, more?: MoreMethods): Promise<Admin> {
 	const keysLog = { workFailed: log.workFailed, accessKeyExpires: () => undefined };
 	const stored = opened.use(await StoredKeys.open(store.accessKeys, { configured, log: keysLog }));
 	const audit = new Audit(store);
-	const accessKeys = new AccessKeys(stored, [...configured, ...clientCertificates], log, audit);
+	const accessKeys = new AccessKeys(stored, [...configured, ...clientCertificates], log);
 	const others = more === undefined ? [] : await more({ config, store, accessKeys, audit, log, opened });
-	const erasing = new EraseConversations(store, onErasedOf(log, audit), log.recordUnreadable);
+	const erasing = new EraseConversations(store, log.conversationErased, log.recordUnreadable);
 	const methods = [
 		...accessKeyMethods(accessKeys),
-		...ownerMethods(store, log, audit),
+		...ownerMethods(store, log),
 		...eraseMethods({ of: () => ({ erasing }) }),
 		rebuildMethod(store, log),
 		...others,

@@ -96,8 +96,8 @@ export async function runBudgets(
 		config,
 		BudgetService,
 		(client) => run(client, { name, owner, settings, filter }),
-		async ({ store, audit }) => {
-			const budgets = new Budgets({ store, audit, now: Date.now, onChange: () => undefined });
+		async ({ store }) => {
+			const budgets = new Budgets({ store, now: Date.now, onChange: () => undefined });
 			return budgetMethods(budgets, store, {
 				of: (caller) => ({ usage: new ReportUsage(visibleStore(store, caller.owner)) }),
 			});

@@ -128,8 +128,8 @@ export async function runEndpoints(
 		config,
 		ForwardingService,
 		(client) => run(client, asked),
-		async ({ store, audit, log, opened }) => {
-			const { endpoints, shared } = endpointsOf(config, store, log, audit, () => undefined);
+		async ({ store, log, opened }) => {
+			const { endpoints, shared } = endpointsOf(config, store, log, () => undefined);
 			opened.use(shared.sink);
 			return forwardingMethods(endpoints, store);
 		},

@@ -94,7 +94,7 @@ async function openSource(config: Config): Promise<Source> {
 		refused: opened.use(new RefusedPosts(store, { keys: encryptionKeys, maxBytes: refusedBytes, onError })),
 		onUnreadable: ({ error }) => onError(error),
 		onUnreadableEvent: ({ error }) => onError(error),
-		onErased: async () => undefined,
+		onErased: () => undefined,
 	}).of({ owner: undefined });
 	const running = opened.move();
 	return {

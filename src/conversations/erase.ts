@@ -1,24 +1,15 @@
 import type { ConversationFilter } from "../../gen/conversations/v1/conversation_service_pb.js";
-import type { Audit, AuditedCaller } from "../access/audit.ts";
+import { type AuditedCaller, entryOf } from "../access/audit.ts";
 import { ServiceError } from "../errors.ts";
 import type { Condition } from "../store/condition.ts";
 import type { StoredConversation } from "../store/conversation-lists.ts";
 import { idDigest } from "../store/erasure.ts";
-import type { Logger } from "../telemetry/log.ts";
 import { conditionsOf, invalid, uuid } from "./read/filter.ts";
 import { type OnUnreadable, unreadableError } from "./read/records.ts";
 import type { StoreReads } from "./read/visible-store.ts";
 
-/** Writes down an erasure: the SHA-256 of the id in hexadecimal digits, and who asked for it. */
-export type OnErased = (digest: string, caller: AuditedCaller) => Promise<void>;
-
-/** Writes erasures to the log and to the audit. */
-export function onErasedOf(log: Pick<Logger, "conversationErased">, audit: Pick<Audit, "add">): OnErased {
-	return async (digest, caller) => {
-		log.conversationErased(digest, caller.name);
-		await audit.add("conversation.erased", caller, digest);
-	};
-}
+/** Logs an erasure: the SHA-256 of the id in hexadecimal digits, and the name of who asked for it. */
+export type OnErased = (digest: string, caller: string) => void;
 
 type ErasableStore = Pick<StoreReads, "erase" | "purge" | "getOwnership" | "listConversations" | "countConversations">;
 
@@ -91,10 +82,11 @@ export class EraseConversations {
 			conversationId,
 			owner: undefined,
 			erasedAt,
+			audit: entryOf("conversation.erased", caller, idDigest(conversationId)),
 			...(conditions && { conditions }),
 		});
 		if (erased === undefined) return false;
-		await this.#onErased(idDigest(conversationId), caller);
+		this.#onErased(idDigest(conversationId), caller.name);
 		for (const { unreadable, ...at } of erased.unreadable)
 			this.#onUnreadable({ ...at, error: unreadableError(at.conversationId, unreadable) });
 		return true;

@@ -4,11 +4,13 @@ import {
 	type ConversationFilter,
 	ConversationFilterSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
+import { entryOf } from "../access/audit.ts";
 import type { Principal } from "../access/keys.ts";
 import type { ConversationReads } from "../conversations/conversation-reads.ts";
 import { conditionsOf, invalid } from "../conversations/read/filter.ts";
 import { ServiceError } from "../errors.ts";
 import { stringifyExactJson } from "../record/json/exact-json.ts";
+import type { NewAuditEntry } from "../store/audit.ts";
 import { summaryMeets } from "../store/condition.ts";
 import type { DeliveryRow, DeliveryState, EndpointRow, ListedEndpoint, NewDelivery, Try } from "../store/forwarding.ts";
 import type { Store } from "../store/store.ts";
@@ -56,10 +58,8 @@ interface EndpointsOptions {
 	readonly sink: Pick<Sinks, "send" | "refusalOf">;
 	readonly clock: Clock;
 	readonly linkOf: (conversationId: string) => string | undefined;
-	/** Called when endpoints or deliveries have changed. */
-	readonly onChange: () => void;
-	/** Writes down what a caller did. */
-	readonly audit: (action: EndpointAction, caller: Caller, endpoint: string, details?: string) => Promise<void>;
+	/** Called when a caller has changed an endpoint, by its name, or its deliveries. */
+	readonly onChanged: (action: EndpointAction, caller: Caller, endpoint: string) => void;
 }
 
 /** What callers do with endpoints. A caller with an owner has those of its owner only. */
@@ -101,8 +101,9 @@ export class Endpoints {
 			...{ position: (await store.updates.range()).newest, generation: 1n, failures: 0, failingSince: undefined },
 			...{ lastSuccessAt: undefined, lost: 0n, createdAt: micros(clock.now()), createdBy: caller.name },
 		};
-		if (!(await store.tables.write.createEndpoint(endpoint))) throw taken(asked.name);
-		await this.#changed("endpoint.created", caller, endpoint);
+		const audit = entryOf("endpoint.created", caller, asked.name);
+		if (!(await store.tables.write.createEndpoint({ of: endpoint, audit }))) throw taken(asked.name);
+		this.#options.onChanged("endpoint.created", caller, asked.name);
 		return { endpoint: { ...endpoint, waiting: 0 }, secret };
 	}
 
@@ -142,23 +143,26 @@ export class Endpoints {
 			},
 			this.#options.sink,
 		);
-		await this.#options.store.tables.write.changeEndpoint({ id: endpoint.id, ...settings });
-		await this.#changed("endpoint.changed", caller, endpoint, fields.join());
+		await this.#write("endpoint.changed", caller, endpoint, fields.join(), (write, audit) =>
+			write.changeEndpoint({ of: { id: endpoint.id, ...settings }, audit }),
+		);
 		return await this.get(asked, caller);
 	}
 
 	/** @throws ServiceError `not_found`; `failed_precondition` when the endpoint is the service's own */
 	async delete(named: NamedEndpoint, caller: Caller): Promise<void> {
 		const endpoint = await this.#getChangeable(named, caller);
-		await this.#options.store.tables.write.deleteEndpoint(endpoint.id);
-		await this.#changed("endpoint.deleted", caller, endpoint);
+		await this.#write("endpoint.deleted", caller, endpoint, "", (write, audit) =>
+			write.deleteEndpoint({ of: endpoint.id, audit }),
+		);
 	}
 
 	async pause(named: NamedEndpoint, caller: Caller): Promise<ListedEndpoint> {
 		const endpoint = await this.get(named, caller);
 		if (endpoint.state === "active")
-			await this.#options.store.tables.write.changeEndpoint({ id: endpoint.id, state: "paused" });
-		await this.#changed("endpoint.paused", caller, endpoint);
+			await this.#write("endpoint.paused", caller, endpoint, "", (write, audit) =>
+				write.changeEndpoint({ of: { id: endpoint.id, state: "paused" }, audit }),
+			);
 		return await this.get(named, caller);
 	}
 
@@ -167,18 +171,20 @@ export class Endpoints {
 		const { store, clock } = this.#options;
 		const endpoint = await this.get(named, caller);
 		const position = from === "now" ? (await store.updates.range()).newest : undefined;
-		await store.tables.write.resumeEndpoint({ id: endpoint.id, position, at: micros(clock.now()) });
-		await this.#changed("endpoint.resumed", caller, endpoint, from);
+		await this.#write("endpoint.resumed", caller, endpoint, from, (write, audit) =>
+			write.resumeEndpoint({ of: { id: endpoint.id, position, at: micros(clock.now()) }, audit }),
+		);
 		return await this.get(named, caller);
 	}
 
 	/** Gives an endpoint a new secret, and returns it. */
 	async rotate(named: NamedEndpoint, caller: Caller): Promise<string> {
-		const { store, secrets, clock } = this.#options;
+		const { secrets, clock } = this.#options;
 		const { id, secrets: stored, ...endpoint } = await this.#getChangeable(named, caller);
 		const secret = newSecret();
-		await store.tables.write.changeEndpoint({ id, secrets: secrets.rotated(id, stored, secret, clock.now()) });
-		await this.#changed("endpoint.secret_rotated", caller, endpoint);
+		await this.#write("endpoint.secret_rotated", caller, endpoint, "", (write, audit) =>
+			write.changeEndpoint({ of: { id, secrets: secrets.rotated(id, stored, secret, clock.now()) }, audit }),
+		);
 		return secret;
 	}
 
@@ -238,9 +244,9 @@ export class Endpoints {
 			after = page.length < PAGE ? last : (page.at(-1)?.sequence ?? last);
 		}
 		const queued = { id: endpoint.id, deliveries, at: micros(clock.now()) };
-		const count = await store.tables.write.enqueueDeliveries(queued);
-		await this.#changed("endpoint.replayed", caller, endpoint, `${from}-${to}`);
-		return count;
+		return await this.#write("endpoint.replayed", caller, endpoint, `${from}-${to}`, (write, audit) =>
+			write.enqueueDeliveries({ of: queued, audit }),
+		);
 	}
 
 	/** Returns deliveries, the newest first. */
@@ -255,11 +261,12 @@ export class Endpoints {
 
 	/** @throws ServiceError `not_found` */
 	async retry(named: NamedEndpoint, delivery: string, caller: Caller): Promise<DeliveryRow> {
-		const { store, clock } = this.#options;
 		const endpoint = await this.get(named, caller);
-		const row = await store.tables.write.retryDelivery({ id: endpoint.id, delivery, at: micros(clock.now()) });
+		const of = { id: endpoint.id, delivery, at: micros(this.#options.clock.now()) };
+		const row = await this.#write("delivery.retried", caller, endpoint, delivery, (write, audit) =>
+			write.retryDelivery({ of, audit }),
+		);
 		if (row === undefined) throw new ServiceError("not_found", "There is no such delivery");
-		await this.#changed("delivery.retried", caller, endpoint, delivery);
 		return row;
 	}
 
@@ -271,14 +278,17 @@ export class Endpoints {
 		return endpoint;
 	}
 
-	async #changed(
+	/** Writes a change with its entry of the audit. Returns the result, which is false or undefined if nothing was done. */
+	async #write<Result>(
 		action: EndpointAction,
 		caller: Caller,
 		{ name }: Pick<EndpointRow, "name">,
-		details = "",
-	): Promise<void> {
-		await this.#options.audit(action, caller, name, details);
-		this.#options.onChange();
+		details: string,
+		write: (tables: Store["tables"]["write"], audit: NewAuditEntry) => Promise<Result>,
+	): Promise<Result> {
+		const result = await write(this.#options.store.tables.write, entryOf(action, caller, name, details));
+		if (result !== false && result !== undefined) this.#options.onChanged(action, caller, name);
+		return result;
 	}
 }
 

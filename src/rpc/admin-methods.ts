@@ -11,7 +11,7 @@ import { ConversationSearchService } from "../../gen/conversations/v1/conversati
 import { RefusedPostService } from "../../gen/conversations/v1/refused_post_service_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import type { AccessKeys, ListedKey } from "../access/access-keys.ts";
-import type { Audit } from "../access/audit.ts";
+import { type Audit, entryOf } from "../access/audit.ts";
 import { OWNER, type Principal } from "../access/keys.ts";
 import type { Budgets } from "../budgets/budgets.ts";
 import { shownBudget } from "../budgets/shown.ts";
@@ -83,7 +83,7 @@ export interface OwnersLog {
 export type OwnersStore = Pick<Store, "assignOwner" | "countWithoutSender" | "listConversations">;
 
 /** The method of `ConversationOwnerService`. */
-export function ownerMethods(store: OwnersStore, log: OwnersLog, audit: Pick<Audit, "add">): readonly RpcMethod[] {
+export function ownerMethods(store: OwnersStore, log: OwnersLog): readonly RpcMethod[] {
 	return [
 		unary(ConversationOwnerService.method.assignOwner, async (request, caller) => {
 			if (caller.owner !== undefined)
@@ -92,16 +92,14 @@ export function ownerMethods(store: OwnersStore, log: OwnersLog, audit: Pick<Aud
 				});
 			const { owner } = request;
 			if (!OWNER.test(owner)) throw invalid("owner", "must be 1 to 64 letters, digits, dots, dashes and underscores");
+			const audit = entryOf("conversations.assigned", caller, owner);
 			let assigned = 0;
 			try {
 				for await (const of of unassignedOf(request, store))
 					for (let changed = STEP; changed === STEP; assigned += changed)
-						changed = await store.assignOwner({ owner, of, limit: STEP });
+						changed = await store.assignOwner({ owner, of, limit: STEP, audit });
 			} finally {
-				if (assigned > 0) {
-					log.ownerAssigned(owner, assigned, caller.name);
-					await audit.add("conversations.assigned", caller, owner, `${assigned}`);
-				}
+				if (assigned > 0) log.ownerAssigned(owner, assigned, caller.name);
 			}
 			return { assigned: BigInt(assigned), leftWithoutSender: BigInt(await store.countWithoutSender()) };
 		}),
@@ -194,9 +192,7 @@ export function refusedPostMethods(
 			return { refusedPost: post, ...(body === undefined ? {} : { body }) };
 		}),
 		unary(retryRefusedPosts, async (request, caller) => {
-			const retried = await retries.retry(request, caller);
-			if (retried.takenIn > 0n) await audit.add("refused_posts.replayed", caller, "", `${retried.takenIn}`);
-			return retried;
+			return await retries.retry(request, caller);
 		}),
 	];
 }

@@ -192,7 +192,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 		),
 		...accessKeyMethods(accessKeys),
 		...auditMethods(audit),
-		...ownerMethods(owners.store, owners.log, audit),
+		...ownerMethods(owners.store, owners.log),
 		...refusedPostMethods(reads, retries, audit),
 		...eraseMethods(reads),
 		...forwardingMethods(forwarding.endpoints, forwarding.store),

@@ -1,3 +1,4 @@
+import type { Audited } from "./audit.ts";
 import { insertNew, type Session } from "./session.ts";
 import { bigint, blob, nullable, type Row, text } from "./values.ts";
 
@@ -19,7 +20,7 @@ export interface AccessKeyRow {
 	readonly lastUsedAt: bigint | undefined;
 }
 
-/** When a key was used last. */
+/** When a key was used last, or revoked. */
 export interface AccessKeyUse {
 	readonly name: string;
 	/** Microseconds since the Unix epoch. */
@@ -31,9 +32,9 @@ export interface AccessKeyTable {
 	/** Returns all keys in the order of their names. */
 	list(): Promise<readonly AccessKeyRow[]>;
 	/** Stores a key. Returns false, and stores nothing, if there is a key with its name. */
-	create(key: AccessKeyRow): Promise<boolean>;
-	/** Marks a key as revoked, unless it is already. Has no effect if there is no such key. */
-	revoke(name: string, at: bigint): Promise<void>;
+	create(key: AccessKeyRow | Audited<AccessKeyRow>): Promise<boolean>;
+	/** Marks a key as revoked. Returns false, and changes nothing, if there is no such key or it is revoked already. */
+	revoke(revoked: AccessKeyUse | Audited<AccessKeyUse>): Promise<boolean>;
 	/** Saves the last uses of keys. An earlier use than the stored one has no effect. */
 	touch(uses: readonly AccessKeyUse[]): Promise<void>;
 }
@@ -81,8 +82,9 @@ export async function createAccessKey(session: Session, key: AccessKeyRow): Prom
 export async function revokeAccessKey(
 	{ all, dialect: { schema } }: Session,
 	{ name, at }: AccessKeyUse,
-): Promise<void> {
-	await all(`UPDATE ${schema}access_keys SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL`, at, name);
+): Promise<boolean> {
+	const update = `UPDATE ${schema}access_keys SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL RETURNING name`;
+	return (await all(update, at, name)).length > 0;
 }
 
 export async function touchAccessKeys(

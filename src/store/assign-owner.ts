@@ -1,3 +1,4 @@
+import { addAudit } from "./audit.ts";
 import type { OwnerAssignment } from "./owners.ts";
 import type { Session, Value } from "./session.ts";
 import { integer, text } from "./values.ts";
@@ -38,6 +39,8 @@ export async function assignOwner(session: Session, assignment: OwnerAssignment)
 	await assignUsage(session, ids, assignment.owner);
 	await session.setOwner(ids, assignment.owner);
 	await markChanged(session, ids);
+	if (assignment.audit !== undefined && ids.length > 0)
+		await addAudit(session, { ...assignment.audit, details: String(ids.length) });
 	return ids;
 }
 

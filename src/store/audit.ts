@@ -50,31 +50,56 @@ export const KEPT_FOR = 400n * 86_400n * 1_000_000n;
 /** Maximum number of old rows that are removed with each new one. */
 export const REMOVED = 100;
 
-export const auditWrites = {
-	/** Adds an entry after all others, and removes some of those that are too old or too many. */
-	async addAudit(session: Session, entry: NewAuditEntry): Promise<void> {
-		const { number: _, ...columns } = auditColumns({ ...entry, number: 0n });
-		const names = Object.keys(columns);
-		const table = `${session.dialect.schema}audit`;
-		for (;;) {
-			// Of two transactions with the same number, the second one waits for the first, and then takes the next number.
-			const added = await session.all(
-				`INSERT INTO ${table} (number, ${names.join()})
-				VALUES ((SELECT coalesce(max(number), 0) + 1 FROM ${table}), ${names.map(() => "?").join()})
-				ON CONFLICT DO NOTHING RETURNING number`,
-				...Object.values(columns),
-			);
-			const [row] = added;
-			if (row === undefined) continue;
-			await session.all(
-				`DELETE FROM ${table} WHERE number IN (SELECT number FROM ${table} ORDER BY number LIMIT ${REMOVED})
-					AND (number <= ? OR at < ?)`,
-				...[bigint(row.number) - BigInt(MAX_KEPT), entry.at - KEPT_FOR],
-			);
-			return;
-		}
-	},
-};
+/** Adds an entry after all others, and removes some of those that are too old or too many. */
+export async function addAudit(session: Session, entry: NewAuditEntry): Promise<void> {
+	const { number: _, ...columns } = auditColumns({ ...entry, number: 0n });
+	const names = Object.keys(columns);
+	const table = `${session.dialect.schema}audit`;
+	for (;;) {
+		// Of two transactions with the same number, the second one waits for the first, and then takes the next number.
+		const added = await session.all(
+			`INSERT INTO ${table} (number, ${names.join()})
+			VALUES ((SELECT coalesce(max(number), 0) + 1 FROM ${table}), ${names.map(() => "?").join()})
+			ON CONFLICT DO NOTHING RETURNING number`,
+			...Object.values(columns),
+		);
+		const [row] = added;
+		if (row === undefined) continue;
+		await session.all(
+			`DELETE FROM ${table} WHERE number IN (SELECT number FROM ${table} ORDER BY number LIMIT ${REMOVED})
+				AND (number <= ? OR at < ?)`,
+			...[bigint(row.number) - BigInt(MAX_KEPT), entry.at - KEPT_FOR],
+		);
+		return;
+	}
+}
+
+export const auditWrites = { addAudit };
+
+/** What a caller asks to be written, with the entry about it. */
+export interface Audited<Argument> {
+	readonly of: Argument;
+	readonly audit: NewAuditEntry;
+}
+
+/**
+ * Returns a write that adds the entry about it in the same transaction. One that does nothing, and returns false or undefined,
+ * leaves no entry.
+ */
+export function audited<Argument, Result extends boolean | number | object | undefined>(
+	write: (session: Session, argument: Argument) => Promise<Result>,
+): (session: Session, argument: Argument | Audited<Argument>) => Promise<Result> {
+	return async (session, argument) => {
+		if (!isAudited(argument)) return await write(session, argument);
+		const result = await write(session, argument.of);
+		if (result !== false && result !== undefined) await addAudit(session, argument.audit);
+		return result;
+	};
+}
+
+function isAudited<Argument>(argument: Argument | Audited<Argument>): argument is Audited<Argument> {
+	return typeof argument === "object" && argument !== null && "of" in argument && "audit" in argument;
+}
 
 /** Returns the columns of an entry. */
 export function auditColumns({ number, at, action, caller, owner, subject, details }: AuditEntry) {

@@ -1,3 +1,4 @@
+import { audited } from "./audit.ts";
 import type { LogTable } from "./sequence-log.ts";
 import { insertNew, type Session } from "./session.ts";
 import { bigint, blob, nullable, type Row, text } from "./values.ts";
@@ -72,21 +73,24 @@ export const budgetReads = {
 
 export const budgetWrites = {
 	/** Stores a budget, unless its owner has one of this name. Returns whether it was stored. */
-	async createBudget(session: Session, budget: BudgetRow): Promise<boolean> {
+	createBudget: audited(async (session: Session, budget: BudgetRow): Promise<boolean> => {
 		return await insertNew(session, "budgets", budgetColumns(budget));
-	},
-	async changeBudget(
-		{ all, dialect }: Session,
-		{ id, settings, updates, events }: Pick<BudgetRow, "id" | "settings" | "updates" | "events">,
-	): Promise<void> {
-		await all(
-			`UPDATE ${dialect.schema}budgets SET settings = ?, updates = ?, events = ? WHERE id = ?`,
-			...[settings, updates, events, id],
-		);
-	},
-	async deleteBudget({ all, dialect }: Session, id: string): Promise<void> {
-		await all(`DELETE FROM ${dialect.schema}budgets WHERE id = ?`, id);
-	},
+	}),
+	changeBudget: audited(
+		async (
+			{ all, dialect }: Session,
+			{ id, settings, updates, events }: Pick<BudgetRow, "id" | "settings" | "updates" | "events">,
+		): Promise<boolean> => {
+			const rows = await all(
+				`UPDATE ${dialect.schema}budgets SET settings = ?, updates = ?, events = ? WHERE id = ? RETURNING id`,
+				...[settings, updates, events, id],
+			);
+			return rows.length > 0;
+		},
+	),
+	deleteBudget: audited(async ({ all, dialect }: Session, id: string): Promise<boolean> => {
+		return (await all(`DELETE FROM ${dialect.schema}budgets WHERE id = ? RETURNING id`, id)).length > 0;
+	}),
 	/** Notes up to where a budget was compared. */
 	async moveBudget(
 		{ all, dialect }: Session,

@@ -1,6 +1,7 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { forgetInDelta, forgetInRecord } from "../record/record-relations.ts";
+import { addAudit } from "./audit.ts";
 import {
 	type Erased,
 	type EraseRequest,
@@ -28,8 +29,18 @@ import { forgetUsage, settleUsage } from "./views/usage.ts";
  */
 export async function erase(
 	session: Session,
-	{ conversationId, owner, conditions, erasedAt }: EraseRequest,
+	{ audit, ...request }: EraseRequest,
 	damaged: readonly UnreadableRelative[] = [],
+): Promise<Erased | undefined> {
+	const erased = await eraseAll(session, request, damaged);
+	if (erased !== undefined && audit !== undefined) await addAudit(session, audit);
+	return erased;
+}
+
+async function eraseAll(
+	session: Session,
+	{ conversationId, owner, conditions, erasedAt }: EraseRequest,
+	damaged: readonly UnreadableRelative[],
 ): Promise<Erased | undefined> {
 	const { all, isIn, readText, lock, dialect } = session;
 	const candidates = await findRelated(session, conversationId);

@@ -1,5 +1,6 @@
 import { hash } from "node:crypto";
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
+import type { NewAuditEntry } from "./audit.ts";
 import type { Condition } from "./condition.ts";
 import type { AppendedEvents, AppendedUpdate, StoredUpdate } from "./entries.ts";
 import type { Session, Value } from "./session.ts";
@@ -20,6 +21,8 @@ export interface EraseRequest {
 	readonly conditions?: readonly Condition[];
 	/** Time of the erasure in microseconds since the Unix epoch. */
 	readonly erasedAt: bigint;
+	/** Written with it; left out for none. */
+	readonly audit?: NewAuditEntry | undefined;
 }
 
 /** What is kept of an erased conversation. Times are microseconds since the Unix epoch. */

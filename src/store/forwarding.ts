@@ -1,4 +1,4 @@
-import { KEPT_FOR, MAX_KEPT, REMOVED } from "./audit.ts";
+import { audited, KEPT_FOR, MAX_KEPT, REMOVED } from "./audit.ts";
 import { idDigest } from "./erasure.ts";
 import { type GapOf, gapFrom } from "./gaps.ts";
 import { type Columns, insertNew, type Session, type Value } from "./session.ts";
@@ -211,41 +211,47 @@ export interface DeliveryQuery {
 /** The changes of endpoints and deliveries. */
 export const forwardingWrites = {
 	/** Stores an endpoint at the newest update, unless its owner has one of this name. Returns whether it was stored. */
-	async createEndpoint(session: Session, endpoint: EndpointRow): Promise<boolean> {
+	createEndpoint: audited(async (session: Session, endpoint: EndpointRow): Promise<boolean> => {
 		return await insertNew(session, "endpoints", endpointColumns(endpoint));
-	},
+	}),
 	/** Changes settings, the state or the position of an endpoint. Processes that deliver to it begin again. */
-	async changeEndpoint(session: Session, { id, ...changes }: EndpointChange): Promise<void> {
+	changeEndpoint: audited(async (session: Session, { id, ...changes }: EndpointChange): Promise<boolean> => {
 		const { schema } = session.dialect;
 		const row = session.stored(endpointsOf(session), changedColumns(changes));
 		const assignments = Object.keys(row).map((name) => `${name} = ?, `);
-		await session.all(
-			`UPDATE ${schema}endpoints SET ${assignments.join("")} generation = generation + 1 WHERE id = ?`,
+		const changed = await session.all(
+			`UPDATE ${schema}endpoints SET ${assignments.join("")} generation = generation + 1 WHERE id = ? RETURNING id`,
 			...Object.values(row).map((value) => value ?? null),
 			id,
 		);
-	},
+		return changed.length > 0;
+	}),
 	/** Lets an endpoint go on: from its position, or from a position at which what waits is skipped. */
-	async resumeEndpoint(
-		session: Session,
-		{ id, position, at }: { readonly id: string; readonly position: bigint | undefined; readonly at: bigint },
-	): Promise<void> {
+	resumeEndpoint: audited(
+		async (
+			session: Session,
+			{ id, position, at }: { readonly id: string; readonly position: bigint | undefined; readonly at: bigint },
+		): Promise<boolean> => {
+			const { schema } = session.dialect;
+			const resumed = await session.all(
+				`UPDATE ${schema}endpoints SET state = 'active', reason = '', failures = 0, failing_since = NULL,
+				position = coalesce(?, position), generation = generation + 1 WHERE id = ? RETURNING id`,
+				...[position ?? null, id],
+			);
+			const change = position === undefined ? "attempts = 0, next_at = ?" : SKIP;
+			await session.all(
+				`UPDATE ${schema}deliveries SET ${change} WHERE endpoint_id = ? AND state = 'waiting'`,
+				...[at, id],
+			);
+			return resumed.length > 0;
+		},
+	),
+	deleteEndpoint: audited(async (session: Session, id: string): Promise<boolean> => {
 		const { schema } = session.dialect;
-		await session.all(
-			`UPDATE ${schema}endpoints SET state = 'active', reason = '', failures = 0, failing_since = NULL,
-				position = coalesce(?, position), generation = generation + 1 WHERE id = ?`,
-			...[position ?? null, id],
-		);
-		const change = position === undefined ? "attempts = 0, next_at = ?" : SKIP;
-		await session.all(
-			`UPDATE ${schema}deliveries SET ${change} WHERE endpoint_id = ? AND state = 'waiting'`,
-			...[at, id],
-		);
-	},
-	async deleteEndpoint(session: Session, id: string): Promise<void> {
-		await session.all(`DELETE FROM ${session.dialect.schema}endpoints WHERE id = ?`, id);
-		await session.all(`DELETE FROM ${session.dialect.schema}deliveries WHERE endpoint_id = ?`, id);
-	},
+		const deleted = await session.all(`DELETE FROM ${schema}endpoints WHERE id = ? RETURNING id`, id);
+		await session.all(`DELETE FROM ${schema}deliveries WHERE endpoint_id = ?`, id);
+		return deleted.length > 0;
+	}),
 	/**
 	 * Lets a process begin to deliver to an endpoint; no other one writes to it any more.
 	 *
@@ -277,16 +283,18 @@ export const forwardingWrites = {
 		return true;
 	},
 	/** Puts deliveries into the queue of an endpoint, if it exists, except those that are in it. Returns their number. */
-	async enqueueDeliveries(session: Session, { id, deliveries, at }: Queued & { readonly id: string }): Promise<number> {
-		const rows = await session.all(
-			`SELECT id FROM ${session.dialect.schema}deliveries WHERE endpoint_id = ? AND state = 'waiting'`,
-			id,
-		);
-		const waiting = new Set(rows.map((row) => text(row.id)));
-		const others = deliveries.filter((delivery) => !waiting.has(delivery.id));
-		await enqueue(session, id, { deliveries: others, at });
-		return others.length;
-	},
+	enqueueDeliveries: audited(
+		async (session: Session, { id, deliveries, at }: Queued & { readonly id: string }): Promise<number> => {
+			const rows = await session.all(
+				`SELECT id FROM ${session.dialect.schema}deliveries WHERE endpoint_id = ? AND state = 'waiting'`,
+				id,
+			);
+			const waiting = new Set(rows.map((row) => text(row.id)));
+			const others = deliveries.filter((delivery) => !waiting.has(delivery.id));
+			await enqueue(session, id, { deliveries: others, at });
+			return others.length;
+		},
+	),
 	/**
 	 * Puts what has no update into the queues of endpoints, once for each id. Returns whether it was the first time. Removes
 	 * some of the notices that are too old or too many.
@@ -356,23 +364,25 @@ export const forwardingWrites = {
 		await recordResult(session, id, delivery);
 	},
 	/** Lets a delivery be tried at once, at its place if it waits. Returns it; undefined if there is none. */
-	async retryDelivery(
-		session: Session,
-		{ id, delivery, at }: { readonly id: string; readonly delivery: string; readonly at: bigint },
-	): Promise<DeliveryRow | undefined> {
-		const { schema } = session.dialect;
-		const [number] = await takeNumbers(session, id, 1);
-		if (number === undefined) return undefined;
-		const [row] = await session.all(
-			`UPDATE ${schema}deliveries SET number = CASE WHEN state = 'waiting' THEN number ELSE ? END,
+	retryDelivery: audited(
+		async (
+			session: Session,
+			{ id, delivery, at }: { readonly id: string; readonly delivery: string; readonly at: bigint },
+		): Promise<DeliveryRow | undefined> => {
+			const { schema } = session.dialect;
+			const [number] = await takeNumbers(session, id, 1);
+			if (number === undefined) return undefined;
+			const [row] = await session.all(
+				`UPDATE ${schema}deliveries SET number = CASE WHEN state = 'waiting' THEN number ELSE ? END,
 				state = 'waiting', attempts = 0, next_at = ?, finished_at = NULL
 			WHERE endpoint_id = ? AND id = ? RETURNING *`,
-			...[number, at, id, delivery],
-		);
-		// The process that delivers reads the queue again.
-		await session.all(`UPDATE ${schema}endpoints SET generation = generation + 1 WHERE id = ?`, id);
-		return row && deliveryFrom(session, row);
-	},
+				...[number, at, id, delivery],
+			);
+			// The process that delivers reads the queue again.
+			await session.all(`UPDATE ${schema}endpoints SET generation = generation + 1 WHERE id = ?`, id);
+			return row && deliveryFrom(session, row);
+		},
+	),
 	/** Removes finished deliveries that are too old, and the oldest ones beyond {@link KEPT_DELIVERIES}. */
 	async trimDeliveries(
 		session: Session,

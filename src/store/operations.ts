@@ -1,6 +1,6 @@
 import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { countWithoutSender } from "./assign-owner.ts";
-import { auditReads, auditWrites } from "./audit.ts";
+import { audited, auditReads, auditWrites } from "./audit.ts";
 import { budgetReads, budgetWrites } from "./budgets.ts";
 import { compactStep, findTexts } from "./compaction.ts";
 import { countConversations, listConversations } from "./conversation-lists.ts";
@@ -85,15 +85,15 @@ export const writes = {
 	...auditWrites,
 	...budgetWrites,
 	...forwardingWrites,
-	createAccessKey,
-	revokeAccessKey,
+	createAccessKey: audited(createAccessKey),
+	revokeAccessKey: audited(revokeAccessKey),
 	touchAccessKeys,
 	addRefusals,
 	addRefusedPosts,
 	acceptRefusedPost,
 	expireRefusedPosts,
 	setRefusedReasons,
-	removeRefusedPost,
+	removeRefusedPost: audited(removeRefusedPost),
 	saveRetentionTime,
 	writeIndexStep,
 	resetIndex,
@@ -145,7 +145,7 @@ export function methodsOf(
 		accessKeys: {
 			list: () => read.listAccessKeys(),
 			create: (key) => write.createAccessKey(key),
-			revoke: (name, at) => write.revokeAccessKey({ name, at }),
+			revoke: (revoked) => write.revokeAccessKey(revoked),
 			touch: (uses) => write.touchAccessKeys(uses),
 		},
 		refusedPosts: {

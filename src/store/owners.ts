@@ -1,4 +1,5 @@
 import { ServiceError } from "../errors.ts";
+import type { NewAuditEntry } from "./audit.ts";
 import type { Session } from "./session.ts";
 import { nullable } from "./values.ts";
 
@@ -59,6 +60,8 @@ export interface OwnerAssignment {
 	readonly of: Unassigned;
 	/** Maximum number of conversations to change. */
 	readonly limit: number;
+	/** Written with the change, with the number of conversations as its details; left out for none. */
+	readonly audit?: Omit<NewAuditEntry, "details"> | undefined;
 }
 
 /** The error for each post by an owner's key to a conversation that is not its owner's. */

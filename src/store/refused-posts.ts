@@ -1,3 +1,4 @@
+import type { Audited } from "./audit.ts";
 import { type Erasure, findErasures, idDigest } from "./erasure.ts";
 import { closeGap, type GapOf, openGap } from "./gaps.ts";
 import { getOwnership, mayPost, ownershipOf } from "./owners.ts";
@@ -137,7 +138,7 @@ export interface RefusedPostTable {
 	/** Notes why a post is still refused. */
 	setReasons(refused: StillRefused): Promise<void>;
 	/** Removes a post that was taken in, and closes its gap if it was accepted. */
-	remove(id: bigint): Promise<void>;
+	remove(id: bigint | Audited<bigint>): Promise<boolean>;
 	usage(): Promise<RefusedUsage>;
 }
 
@@ -322,9 +323,9 @@ export async function setRefusedReasons(
 	await all(update, kind, reasons, retriedAt, id);
 }
 
-export async function removeRefusedPost(session: Session, id: bigint): Promise<void> {
+export async function removeRefusedPost(session: Session, id: bigint): Promise<boolean> {
 	await lockConversationsOf(session, "accepted = TRUE AND id = ?", id);
-	await remove(session, "id = ?", id);
+	return (await remove(session, "id = ?", id)) > 0;
 }
 
 /**

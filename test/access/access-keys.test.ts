@@ -25,9 +25,7 @@ async function open() {
 		...key,
 		name: `configured-${n}`,
 	}));
-	const audited: unknown[] = [];
-	const audit = { add: async (...entry: unknown[]) => void audited.push(entry) };
-	return { keys, stored, audited, access: new AccessKeys(stored, configured, keys.log, audit) };
+	return { keys, stored, access: new AccessKeys(stored, configured, keys.log) };
 }
 
 test("a caller makes keys with scopes that it holds, for its own owner, and no service-wide key for an owner", () => {
@@ -51,7 +49,7 @@ test("a caller makes keys with scopes that it holds, for its own owner, and no s
 
 describe("AccessKeys", () => {
 	test("creates a key that works, is shown once, stored as its hash and logged with its caller", async () => {
-		const { keys, stored, audited, access } = await open();
+		const { keys, stored, access } = await open();
 		await using _ = keys;
 		const expiresAt = microseconds(Date.now() + 90 * 86_400_000);
 		const wish = { scopes: ["read", "ingest", "read"], owner: "team-a", expiresAt };
@@ -68,7 +66,8 @@ describe("AccessKeys", () => {
 		expect(await keys.table.list()).toEqual([{ ...row, sha256: new Uint8Array(row.sha256) }]);
 		expect(stored.keyring.authenticate(key)).toMatchObject({ name: "agent", owner: "team-a" });
 		expect(keys.lines).toEqual([["created", row, "of all"]]);
-		expect(audited).toEqual([["key.created", expect.objectContaining({ name: "of all" }), "agent", "ingest+read"]]);
+		const entry = { number: 1n, at: expect.any(BigInt), action: "key.created", caller: "of all", owner: "" };
+		expect(await keys.audit()).toEqual([{ ...entry, subject: "agent", details: "ingest+read" }]);
 	});
 
 	test.each([
@@ -135,6 +134,10 @@ describe("AccessKeys", () => {
 		const revoked = await access.revoke("a", ofTeam);
 		expect(revoked.revokedAt).toBeDefined();
 		expect(await access.revoke("a", COMMAND)).toEqual(revoked);
+		// What is refused, or done already, leaves no entry.
+		expect((await keys.audit()).map(({ action, subject }) => `${action} ${subject}`)).toEqual([
+			...["key.revoked a", "key.created a", "key.created all", "key.created b"],
+		]);
 		expect(keys.lines.slice(lines)).toEqual([["revoked", "a", "of team-a"]]);
 	});
 

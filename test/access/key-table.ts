@@ -1,6 +1,8 @@
 import { StoredKeys, type StoredKeysOptions } from "../../src/access/stored-keys.ts";
 import type { AccessKeyTable } from "../../src/store/access-keys.ts";
+import type { AuditEntry } from "../../src/store/audit.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
+import type { Store } from "../../src/store/store.ts";
 import { TempFolder } from "../support/temp.ts";
 
 /** A line of the log about keys: its event and its values. */
@@ -16,12 +18,15 @@ export class KeyTable implements AsyncDisposable {
 		workFailed: (...values: unknown[]) => void this.lines.push(["failed", ...values]),
 	};
 	readonly table: AccessKeyTable;
+	/** Returns the entries of the audit, the newest first. */
+	readonly audit: () => Promise<AuditEntry[]>;
 	readonly folder: TempFolder;
 	readonly #resources: AsyncDisposableStack;
 
-	private constructor(folder: TempFolder, table: AccessKeyTable, resources: AsyncDisposableStack) {
+	private constructor(folder: TempFolder, { accessKeys, tables }: Store, resources: AsyncDisposableStack) {
 		this.folder = folder;
-		this.table = table;
+		this.table = accessKeys;
+		this.audit = () => tables.read.listAudit({ owner: undefined, before: undefined, limit: 100 });
 		this.#resources = resources;
 	}
 
@@ -30,7 +35,7 @@ export class KeyTable implements AsyncDisposable {
 		const folder = resources.use(new TempFolder());
 		const store = await openSqliteStore(folder.file("conversations.db"), { error: () => undefined });
 		resources.use(store);
-		return new KeyTable(folder, store.accessKeys, resources);
+		return new KeyTable(folder, store, resources);
 	}
 
 	/** Opens stored keys that are disposed of with the table, or before. */

@@ -1,11 +1,16 @@
 import { expect, test } from "vitest";
+import { entryOf } from "../../src/access/audit.ts";
 import { hashKey } from "../../src/access/keys.ts";
 import { EXPIRY_NOTICE, microseconds, SERVICE } from "../../src/access/stored-keys.ts";
 import { ServiceError } from "../../src/errors.ts";
+import type { AccessKeyRow } from "../../src/store/access-keys.ts";
 import { accessKey } from "../store/conformance-access-keys.ts";
 import { KeyTable } from "./key-table.ts";
 
 const unauthenticated = (message: string) => new ServiceError("unauthenticated", message);
+
+const ENTRY = entryOf("key.created", { name: "test" }, "a");
+const audited = (of: AccessKeyRow) => ({ of, audit: ENTRY });
 
 /** Returns a key whose text is its name and which does not expire unless it is told to. */
 const named = (name: string, expiresIn?: number) =>
@@ -20,12 +25,12 @@ test("a stored key authenticates from its creation until it is revoked, which en
 	const stored = await keys.stored({ configured: [{ ...named("fixed"), scopes: new Set(), hash: hashKey("fixed") }] });
 	const { keyring } = stored;
 	expect(() => keyring.authenticate("a")).toThrow(unauthenticated("The access key is not known"));
-	expect(await stored.create(named("a"))).toBe(true);
-	expect(await stored.create({ ...named("a"), sha256: hashKey("another") })).toBe(false);
-	expect(await stored.create(named("b"))).toBe(true);
+	expect(await stored.create(audited(named("a")))).toBe(true);
+	expect(await stored.create(audited({ ...named("a"), sha256: hashKey("another") }))).toBe(false);
+	expect(await stored.create(audited(named("b")))).toBe(true);
 	const [a, b] = [keyring.authenticate("a"), keyring.authenticate("b")];
 	expect(a).toMatchObject({ name: "a", scopes: new Set(["ingest", "read"]), owner: "team-a" });
-	await stored.revoke("a");
+	await stored.revoke("a", ENTRY);
 	expect([a.ended?.aborted, b.ended?.aborted]).toEqual([true, false]);
 	expect(() => keyring.authenticate("a")).toThrow(unauthenticated("The access key is not known"));
 	// The holder stays the same, so that its rate limit goes on.
@@ -37,10 +42,10 @@ test("a stored key authenticates from its creation until it is revoked, which en
 test("changes of another process are taken over, and end watches", async () => {
 	await using keys = await KeyTable.open();
 	const [one, other] = [await keys.stored(), await keys.stored({ refreshInterval: 5 })];
-	await one.create(named("a"));
+	await one.create(audited(named("a")));
 	await expect.poll(() => other.all.length).toBe(1);
 	const { ended } = other.keyring.authenticate("a");
-	await one.revoke("a");
+	await one.revoke("a", ENTRY);
 	await expect.poll(() => ended?.aborted).toBe(true);
 });
 
@@ -48,7 +53,7 @@ test("a key expires by itself, and ends its holder's watches", async () => {
 	await using keys = await KeyTable.open();
 	const stored = await keys.stored();
 	// Long enough to be stored and used on a busy machine.
-	await stored.create(named("short", 5_000));
+	await stored.create(audited(named("short", 5_000)));
 	const { ended } = stored.keyring.authenticate("short");
 	expect(ended?.aborted).toBe(false);
 	await expect.poll(() => ended?.aborted).toBe(true);
@@ -83,19 +88,19 @@ test("the last use is listed at once, saved in batches and at the end, and seen 
 test("a key that expires within a week is counted, and reported once a day", async () => {
 	await using keys = await KeyTable.open();
 	const stored = await keys.stored();
-	await stored.create(named("later", EXPIRY_NOTICE + 60_000));
-	await stored.create(named("never"));
+	await stored.create(audited(named("later", EXPIRY_NOTICE + 60_000)));
+	await stored.create(audited(named("never")));
 	// Nobody needs another key when that of the first start for the console ends.
-	await stored.create({ ...named("console", 3_600_000), createdBy: SERVICE });
+	await stored.create(audited({ ...named("console", 3_600_000), createdBy: SERVICE }));
 	expect(keys.lines).toEqual([]);
 	expect(stored.expiring).toBe(0);
 	const soon = { ...named("soon", 3_600_000), createdAt: microseconds(Date.now()) };
-	await stored.create(soon);
+	await stored.create(audited(soon));
 	await stored.refresh();
 	const end = new Date(Number((soon.expiresAt ?? 0n) / 1000n));
 	expect(keys.lines).toEqual([["expires", "soon", end]]);
 	expect(stored.expiring).toBe(1);
-	await stored.revoke("soon");
+	await stored.revoke("soon", ENTRY);
 	expect(stored.expiring).toBe(0);
 });
 

@@ -62,6 +62,7 @@ export class TestBudgets implements AsyncDisposable {
 	readonly forwarding: Forwarding;
 	readonly budgets: Budgets;
 	readonly errors: unknown[] = [];
+	/** The entries of the audit about pauses. */
 	readonly audited: unknown[] = [];
 	readonly logged: string[][] = [];
 	/** Agent servers by senders. */
@@ -71,10 +72,7 @@ export class TestBudgets implements AsyncDisposable {
 
 	constructor(store: Store) {
 		this.forwarding = new Forwarding(store);
-		const audit = { add: async (...entry: unknown[]) => void this.audited.push(entry) };
-		this.budgets = new Budgets({
-			...{ store, audit, now: () => this.now, onChange: () => this.#follower?.poke() },
-		});
+		this.budgets = new Budgets({ store, now: () => this.now, onChange: () => this.#follower?.poke() });
 	}
 
 	get store(): Store {

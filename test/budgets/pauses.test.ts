@@ -41,8 +41,8 @@ describe.each(stores())("with $engine", ({ make }) => {
 		);
 		await test.compared();
 		expect(first.requests).toHaveLength(1);
-		expect(test.audited.slice(2)).toHaveLength(2);
-		expect(test.audited.slice(2)).toEqual(
+		expect(test.audited).toHaveLength(2);
+		expect(test.audited).toEqual(
 			expect.arrayContaining(
 				[one, two].map((id) => [
 					"conversation.paused",
@@ -98,7 +98,7 @@ describe.each(stores())("with $engine", ({ make }) => {
 		await test.compared();
 		expect((await reasons()).toSorted()).toEqual([...failed, [one, true, null]].toSorted());
 		expect(test.logged.filter(([kind, id]) => kind === "not paused" && id === two)).toHaveLength(1);
-		const calls = test.audited.slice(1);
+		const calls = test.audited;
 		expect(calls.at(-1)).toEqual([
 			"conversation.paused",
 			{ name: "service", owner: undefined },

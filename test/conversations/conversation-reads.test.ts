@@ -15,7 +15,7 @@ function readsOf({ store, vault }: Reading, updates: Partial<Store["updates"]>):
 		...{ events: new EventFormat(format, [], "UTC"), watches: { stopping: new AbortController().signal } },
 		refused: { written: async () => undefined, bodyOf: async () => undefined },
 		...{ clocks: { of: () => undefined }, onUnreadable: () => undefined, onUnreadableEvent: () => undefined },
-		onErased: async () => undefined,
+		onErased: () => undefined,
 	});
 }
 

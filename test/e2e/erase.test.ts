@@ -347,7 +347,8 @@ test.each(ENGINES)("with $engine, an erasure leaves nothing of a conversation in
 	await using service = await startTestService({ ...ENV, DATABASE_URL: url, ENCRYPTION_KEY: key });
 	const rows = url.startsWith("sqlite:") ? sqliteRows(url.slice("sqlite:".length)) : postgresRows(url);
 	const id = randomUUID();
-	const usage_to_metrics = { agent: { model_name: "m", accumulated_cost: 1 } };
+	const token_usages = [{ model: "m", prompt_tokens: 1, response_id: `${CANARY} response` }];
+	const usage_to_metrics = { agent: { model_name: "m", accumulated_cost: 1, token_usages } };
 	const body = (n: number) => ({
 		...{ id, title: `${CANARY} ${n}`, tags: { canarykey: `${CANARY}tag` }, stats: { usage_to_metrics } },
 		...{

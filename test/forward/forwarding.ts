@@ -68,8 +68,7 @@ export class Forwarding implements AsyncDisposable {
 		this.notices = new Notices({ store, clock, onChange });
 		this.endpoints = new Endpoints({
 			...shared,
-			onChange,
-			audit: async () => undefined,
+			onChanged: onChange,
 		});
 	}
 

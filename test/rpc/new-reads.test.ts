@@ -39,7 +39,7 @@ test("an RPC and a route that are added get reads that are limited to the owner 
 		...{ store, format, vault, events: new EventFormat(format, [], "UTC"), watches: { stopping: stopping.signal } },
 		refused: { written: async () => undefined, bodyOf: async () => undefined },
 		...{ clocks: { of: () => undefined }, onUnreadable: () => undefined, onUnreadableEvent: () => undefined },
-		onErased: async () => undefined,
+		onErased: () => undefined,
 	});
 	// Their authors write nothing about owners. A context of methods and routes has no other way to read conversations.
 	const methods = [

@@ -101,7 +101,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const admission = new Admission(16 * 1024 * 1024, bounds && { watch: bounds });
 		const audit = new Audit(reading.store);
 		const stored = await StoredKeys.open(reading.store.accessKeys, { configured: [], log });
-		const accessKeys = new AccessKeys(stored, [], log, audit);
+		const accessKeys = new AccessKeys(stored, [], log);
 		const reads: Pick<ConversationReads, "of"> = {
 			of: () => ({
 				get,
@@ -136,7 +136,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 				searchIndex: { store: reading.store, log },
 				forwarding: { endpoints: testEndpoints(reading.store), store: reading.store },
 				budgets: {
-					all: new Budgets({ store: reading.store, audit, now: Date.now, onChange: () => undefined }),
+					all: new Budgets({ store: reading.store, now: Date.now, onChange: () => undefined }),
 					store: reading.store,
 				},
 				info: () => ({}),

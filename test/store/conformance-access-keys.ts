@@ -44,7 +44,7 @@ export function accessKeyConformance(current: () => Store, reopen: () => Promise
 			const created = await Promise.all(keys.map((key) => store.accessKeys.create(key)));
 			expect(created.filter(Boolean)).toHaveLength(1);
 			const [kept] = keys.filter((_, n) => created[n]);
-			await store.accessKeys.revoke("same", start + 1n);
+			await store.accessKeys.revoke({ name: "same", at: start + 1n });
 			expect(await store.accessKeys.create(accessKey("same"))).toBe(false);
 			expect(await listed(store)).toEqual([{ ...kept, revokedAt: start + 1n }]);
 		});
@@ -53,8 +53,8 @@ export function accessKeyConformance(current: () => Store, reopen: () => Promise
 			const store = current();
 			await store.accessKeys.create(accessKey("a"));
 			await store.accessKeys.create(accessKey("b"));
-			for (const at of [start + 3n, start + 1n, start + 9n]) await store.accessKeys.revoke("a", at);
-			await store.accessKeys.revoke("unknown", start);
+			for (const at of [start + 3n, start + 1n, start + 9n]) await store.accessKeys.revoke({ name: "a", at });
+			await store.accessKeys.revoke({ name: "unknown", at: start });
 			expect(await listed(store)).toEqual([accessKey("a", { revokedAt: start + 3n }), accessKey("b")]);
 		});
 

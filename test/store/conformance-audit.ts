@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import type { NewAuditEntry } from "../../src/store/audit.ts";
 import type { Store } from "../../src/store/store.ts";
-import { start } from "./samples.ts";
+import { accessKey } from "./conformance-access-keys.ts";
+import { sample, start } from "./samples.ts";
 
 /** Returns an entry with every column set, except those that are replaced. */
 export function auditEntry(n: bigint, replaced: Partial<NewAuditEntry> = {}): NewAuditEntry {
@@ -26,6 +27,66 @@ export function auditConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await listed(current(), { limit: 2, before: 3n })).toEqual(numbered.slice(2));
 			expect(await listed(current(), { owner: "team-a" })).toEqual(numbered.filter(({ owner }) => owner !== ""));
 			expect(await listed(current(), { owner: "", before: 4n })).toEqual([numbered[2]]);
+		});
+
+		it("has an entry of each act that was done, and none of one that did nothing", async () => {
+			const store = current();
+			const { write } = store.tables;
+			const of = <Argument>(argument: Argument, subject: string) => ({
+				of: argument,
+				audit: auditEntry(0n, { subject }),
+			});
+			const budget = {
+				...{ id: "b", name: "monthly", owner: "", settings: new Uint8Array(), updates: 0n, events: 0n },
+				...{ createdAt: start, createdBy: "admin" },
+			};
+			const move = { id: "b", settings: new Uint8Array([1]), updates: 1n, events: 2n };
+			const at = start + 9n;
+			const done = [
+				await store.accessKeys.create(of(accessKey("a"), "key")),
+				await store.accessKeys.create(of(accessKey("a"), "key again")),
+				await store.accessKeys.revoke(of({ name: "a", at }, "revoked")),
+				await store.accessKeys.revoke(of({ name: "a", at }, "revoked again")),
+				await write.createBudget(of(budget, "budget")),
+				await write.createBudget(of({ ...budget, id: "c" }, "budget again")),
+				await write.changeBudget(of(move, "changed")),
+				await write.changeBudget(of({ ...move, id: "none" }, "changed none")),
+				await write.deleteBudget(of("b", "deleted")),
+				await write.deleteBudget(of("b", "deleted again")),
+				await write.changeEndpoint(of({ id: "none", state: "paused" }, "no endpoint")),
+				await write.resumeEndpoint(of({ id: "none", position: undefined, at }, "no endpoint")),
+				await write.deleteEndpoint(of("none", "no endpoint")),
+				(await write.retryDelivery(of({ id: "none", delivery: "d", at }, "no endpoint"))) !== undefined,
+				await store.refusedPosts.remove(of(7n, "no post")),
+			];
+			expect(done).toEqual([...Array.from({ length: 10 }, (_, n) => n % 2 === 0), ...Array(5).fill(false)]);
+			expect((await listed(store)).map(({ subject }) => subject).toReversed()).toEqual([
+				...["key", "revoked", "budget", "changed", "deleted"],
+			]);
+		});
+
+		it("is written in the transaction of its act, which is undone when it cannot be written", async () => {
+			const store = current();
+			// No column of either engine can hold it.
+			const audit = auditEntry(2n ** 64n);
+			await expect(store.accessKeys.create({ of: accessKey("a"), audit })).rejects.toThrow();
+			const update = sample();
+			const { conversationId } = update;
+			await store.append(update);
+			const erasing = { conversationId, owner: undefined, erasedAt: start + 9n };
+			await expect(store.erase({ ...erasing, audit })).rejects.toThrow();
+			const assigned = { owner: "team-a", of: { ids: [conversationId] }, limit: 10 };
+			await expect(store.assignOwner({ ...assigned, audit })).rejects.toThrow();
+			expect(await store.accessKeys.list()).toEqual([]);
+			expect((await store.getOwnership(conversationId))?.owner).toBeUndefined();
+			expect(await listed(store)).toEqual([]);
+			expect(await store.assignOwner({ ...assigned, audit: auditEntry(1n, { subject: "assigned" }) })).toBe(1);
+			expect(await store.erase({ ...erasing, audit: auditEntry(2n, { subject: "erased" }) })).toBeDefined();
+			expect(await store.erase({ ...erasing, audit: auditEntry(3n, { subject: "erased again" }) })).toBeUndefined();
+			expect((await listed(store)).map(({ subject, details }) => [subject, details])).toEqual([
+				["erased", "read"],
+				["assigned", "1"],
+			]);
 		});
 
 		it("is kept for 400 days, and so are notices", async () => {

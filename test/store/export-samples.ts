@@ -19,7 +19,8 @@ const large = (of: string) => Buffer.from(`${of} `.repeat(9_000));
 /** Returns the stats after some calls of a model. */
 function usage(model: string, calls: number) {
 	const costs = Array.from({ length: calls }, (_, n) => ({ model, cost: 0.25, timestamp: 1_700_000_000 + n * 900 }));
-	return { usageToMetrics: { agent: { modelName: model, accumulatedCost: 0.25 * calls, costs } } };
+	const tokenUsages = [{ model, promptTokens: 7n, responseId: "response\u0000" }];
+	return { usageToMetrics: { agent: { modelName: model, accumulatedCost: 0.25 * calls, costs, tokenUsages } } };
 }
 
 /** Stores data of every kind that an export has, and prunes part of it. */
@@ -123,7 +124,7 @@ export async function fill(store: Store): Promise<void> {
 	await store.saveRetentionTime(at(1_000));
 	for (const name of ["B", "a"]) await store.accessKeys.create(accessKey(name));
 	await store.accessKeys.create(accessKey("c", { owner: "", expiresAt: undefined }));
-	await store.accessKeys.revoke("a", at(1_001));
+	await store.accessKeys.revoke({ name: "a", at: at(1_001) });
 	for (const n of [1n, 2n]) await store.tables.write.addAudit(auditEntry(n));
 	await store.accessKeys.touch([{ name: "B", at: at(1_002) }]);
 	const { write } = store.tables;

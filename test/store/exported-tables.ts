@@ -39,6 +39,11 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		tag_value_counts: "SELECT * FROM tag_value_counts ORDER BY key, value, owner",
 		tags: "SELECT c.conversation_id, t.* FROM tags t JOIN conversations c ON c.id = t.conversation ORDER BY 1, t.key",
 		titles: "SELECT c.conversation_id FROM titles t JOIN conversations c ON c.id = t.rowid ORDER BY 1",
+		// What is kept of a pruned conversation stays where it is booked.
+		untimed_calls: `
+			SELECT * FROM untimed_calls
+			WHERE conversation_id NOT IN (SELECT conversation_id FROM usage_conversations WHERE is_kept) ORDER BY 1, 2, 3
+		`,
 		updates:
 			"SELECT c.conversation_id, u.* FROM updates u JOIN conversations c ON c.id = u.conversation ORDER BY sequence",
 		updates_of_owners: "SELECT * FROM updates_of_owners ORDER BY owner, sequence",
@@ -92,6 +97,10 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		tags: "SELECT * FROM conversation_updates.tags ORDER BY conversation_id, key",
 		titles: "SELECT * FROM conversation_updates.titles ORDER BY conversation_id",
 		unfinished_import: "made by each database itself",
+		untimed_calls: `
+			SELECT * FROM conversation_updates.untimed_calls
+			WHERE conversation_id NOT IN (SELECT id FROM conversation_updates.usage_conversations WHERE is_kept) ORDER BY 1, 2, 3
+		`,
 		updates: "SELECT * FROM conversation_updates.updates ORDER BY sequence",
 		usage_conversations: "SELECT * FROM conversation_updates.usage_conversations WHERE is_kept ORDER BY id",
 		usage_days: "SELECT * FROM conversation_updates.usage_days ORDER BY conversation, day, model, usage_id",

@@ -7,9 +7,8 @@ import type { Store } from "../../src/store/store.ts";
 /** Returns endpoints of a store to which nothing is sent. */
 export function testEndpoints(store: Store): Endpoints {
 	return new Endpoints({
-		...{ store, clock: CLOCK, linkOf: () => undefined, onChange: () => undefined },
+		...{ store, clock: CLOCK, linkOf: () => undefined, onChanged: () => undefined },
 		secrets: new EndpointSecrets(new SealedBytes([])),
 		sink: { refusalOf: () => undefined, send: () => Promise.reject(new Error("nothing is sent")) },
-		audit: async () => undefined,
 	});
 }

@@ -1,5 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { type RefusedPost, RefusedPostSchema } from "../../../gen/conversations/v1/refused_post_service_pb.js";
+import { type AuditedCaller, entryOf } from "../../access/audit.ts";
 import { isDataLoss, ServiceError } from "../../errors.ts";
 import { fromMicroseconds } from "../../record/json/scalars.ts";
 import type { RefusedPostRow, RefusedPost as StoredPost } from "../../store/refused-posts.ts";
@@ -166,7 +167,7 @@ export class RetryRefusedPosts {
 	 * @throws ServiceError `invalid_argument`; `unavailable` when the store cannot be read or written: what was taken in
 	 *   before stays so
 	 */
-	async retry(request: RetryRequest, caller: { readonly owner: string | undefined }): Promise<Retried> {
+	async retry(request: RetryRequest, caller: AuditedCaller): Promise<Retried> {
 		if (request.ids.length > MAX_IDS) throw invalid("ids", `must have at most ${MAX_IDS} entries`);
 		const ids = [...new Set(request.ids.map((id) => refusedId(id, "ids")))].sort((a, b) => (a < b ? -1 : 1));
 		const scope = { ids: request.ids.map(String) };
@@ -174,18 +175,22 @@ export class RetryRefusedPosts {
 		const call = this.#last.then(async () => {
 			await this.#kept.written();
 			const found = ids.length > 0 ? this.#byIds(ids, after, caller.owner) : this.#all(after, caller.owner);
-			return await this.#retryAll(found, (last) => writePageToken(RETRIED, scope, last));
+			return await this.#retryAll(found, caller, (last) => writePageToken(RETRIED, scope, last));
 		});
 		this.#last = call.catch(() => undefined);
 		return await call;
 	}
 
-	async #retryAll(posts: AsyncIterable<RefusedPostRow>, tokenAfter: (id: bigint) => string): Promise<Retried> {
+	async #retryAll(
+		posts: AsyncIterable<RefusedPostRow>,
+		caller: AuditedCaller,
+		tokenAfter: (id: bigint) => string,
+	): Promise<Retried> {
 		const until = performance.now() + MAX_TIME;
 		let [takenIn, stillRefused, withoutBody] = [0, 0, 0];
 		try {
 			for await (const post of posts) {
-				const outcome = await this.#retryOne(post);
+				const outcome = await this.#retryOne(post, caller);
 				if (outcome === "taken in") takenIn += 1;
 				else if (outcome === "refused") stillRefused += 1;
 				else withoutBody += 1;
@@ -198,7 +203,7 @@ export class RetryRefusedPosts {
 		}
 	}
 
-	async #retryOne(post: RefusedPostRow): Promise<"taken in" | "refused" | "without body"> {
+	async #retryOne(post: RefusedPostRow, caller: AuditedCaller): Promise<"taken in" | "refused" | "without body"> {
 		const { id, form } = post;
 		let body: Buffer | undefined;
 		try {
@@ -218,7 +223,7 @@ export class RetryRefusedPosts {
 			await this.#store.refusedPosts.setReasons({ id, kind, reasons: packReasons(error, form), retriedAt });
 			return "refused";
 		}
-		await this.#store.refusedPosts.remove(id);
+		await this.#store.refusedPosts.remove({ of: id, audit: entryOf("refused_posts.replayed", caller, String(id)) });
 		return "taken in";
 	}
 
