@@ -48,8 +48,9 @@ export function* judgeGaps(
 	}
 	// An open gap of a conversation that is no fork has been judged: its event was not stored before, nor since.
 	const unknown = missing.filter((gap) => !known.gaps.has(gapKey(gap)));
-	const doubtful = source === undefined ? unknown : [...open.values()].filter(isOfEvent);
-	const ids = [...new Set(doubtful.map(({ missing: id }) => id))];
+	const isOpen = ({ missing: id }: Gap) => source !== undefined || id === firstState?.leaf;
+	const doubtful = new Set([...unknown, ...[...open.values()].filter((gap) => isOfEvent(gap) && isOpen(gap))]);
+	const ids = [...new Set([...doubtful].map(({ missing: id }) => id))];
 	let explained: ReadonlySet<string> = new Set();
 	if (ids.length > 0) {
 		const { owner } = known.ownership ?? {};
@@ -77,6 +78,16 @@ export function firstStateOf(events: ReadonlySet<NewEvent>): (FirstState & { rea
 		leaf === undefined ? [] : [{ eventId, leaf, at }],
 	);
 	return states.toSorted((a, b) => (a.at < b.at ? -1 : 1))[0];
+}
+
+/**
+ * Returns what the first event of a conversation without a posted record named, if that is missing: the conversation may be a fork of
+ * one whose events arrive later. Which event named it is not known any more.
+ */
+export function firstMissing({ gaps }: Pick<KnownConversation, "gaps">): FirstState | undefined {
+	if (!gaps.has(gapKey({ kind: "no_record", missing: "" }))) return undefined;
+	const first = [...gaps.values()].find((gap) => isOfEvent(gap) && gap.after === undefined);
+	return first && { eventId: "", leaf: first.missing };
 }
 
 /** Returns an activity whose leaf is the one that a state names, unless it has another: later events name it as parent. */

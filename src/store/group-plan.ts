@@ -17,6 +17,7 @@ import type { AppendedEvents, AppendedUpdate, EventEffect, NewEvent, NewEvents, 
 import { ERASED_EVENTS, erasedPost, isOfErased } from "./erasure.ts";
 import {
 	closeGap,
+	firstMissing,
 	firstStateOf,
 	gapOf,
 	gapsAfter,
@@ -255,7 +256,10 @@ class GroupPlanner {
 		const firstState = isNew ? firstStateOf(added) : undefined;
 		const leaf = known.activity?.leaf?.text;
 		known.activity = addEvents(known.activity, events, sequences);
-		const explained = yield* judgeGaps(conversationId, known, { source: known.source, leaf, named, firstState });
+		const judged = events.length === 0 ? firstMissing(known) : firstState;
+		const judgement = { source: known.source, leaf, named, firstState: judged };
+		const explained = yield* judgeGaps(conversationId, known, judgement);
+		if (judged !== firstState && explained.size > 0) closeGap(known, { kind: "no_record", missing: "" });
 		const isFork = firstState !== undefined && explained.has(firstState.leaf);
 		if (isFork && known.activity !== undefined) known.activity = withFirstLeaf(known.activity, firstState);
 		if (added.size > 0 && known.activity !== undefined) this.written.activities.set(conversationId, known.activity);

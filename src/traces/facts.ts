@@ -1,6 +1,7 @@
 import { inOrder } from "../events/event-order.ts";
 import { readExactJson, stringifyExactJson } from "../record/json/exact-json.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf } from "../record/json/json-value.ts";
+import { sumOfCosts } from "../record/stats.ts";
 
 /** An event of a conversation. Times are microseconds since the Unix epoch. */
 interface TraceEvent {
@@ -118,11 +119,7 @@ export class Facts {
 	/** Returns the costs of the calls from a time to before another one. */
 	costBetween(from: bigint, to: bigint | undefined): number {
 		const costs = [...this.#costs.values()].filter(({ at }) => at >= from && (to === undefined || at < to));
-		// Sorted, because the order of floating-point numbers matters for their sum.
-		return costs
-			.map(({ cost }) => cost)
-			.toSorted((a, b) => a - b)
-			.reduce((sum, cost) => sum + cost, 0);
+		return sumOfCosts(costs.map(({ cost }) => cost));
 	}
 
 	/**

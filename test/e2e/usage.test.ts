@@ -182,6 +182,32 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 		]);
 	});
 
+	test("the cost of a conversation is one sum in lists, filters, CSV and reports", async () => {
+		await using own = await startTestService(await databases.create());
+		const usage_to_metrics = Object.fromEntries(
+			Array.from({ length: 10 }, (_, n) => [`usage ${n}`, { model_name: "m", accumulated_cost: 0.1 }]),
+		);
+		const sent = record({ stats: { usage_to_metrics } });
+		expect((await postWebhook(own, KEY, JSON.stringify(sent))).status).toBe(200);
+		const read = async (path: string, accept = "application/json") => {
+			const response = await fetch(`${own.http}/api/v1/${path}`, {
+				headers: { "X-Access-Token": KEY, Accept: accept },
+			});
+			expect(response.status).toBe(200);
+			return await response.text();
+		};
+		for (const [filter, costs] of [
+			["cost_from=1", [1]],
+			["cost_to=1", []],
+		] as const) {
+			const { conversations } = JSON.parse(await read(`conversations?${filter}`));
+			expect(conversations.map((one: JsonObject) => Object(one.summary).accumulated_cost)).toEqual(costs);
+		}
+		const [header = "", line = ""] = (await read("conversations?cost_from=1", "text/csv")).split("\r\n");
+		expect(line.split(",")[header.split(",").indexOf("cost")]).toBe("1");
+		expect(JSON.parse(await read("usage")).total.cost).toBe(1);
+	});
+
 	test("costs that are millennia apart make reports with a step, in any time zone", async () => {
 		await using own = await startTestService(await databases.create());
 		// The last one is ahead of the clock, so it counts at the time of the record.

@@ -157,6 +157,29 @@ export function gapConformance(current: () => Store, reopen: () => Promise<Store
 					}
 		});
 
+		it("close when a fork was known by its events alone, before those of its source, and stay for another owner", async () => {
+			const [red, blue] = ["red", "blue"].map((owner): Poster => ({ sender: owner, owner }));
+			for (const [poster, isReported] of [
+				[undefined, false],
+				[red, true],
+			] as const) {
+				const [source, fork, stranger] = [randomUUID(), randomUUID(), randomUUID()];
+				const copied = chain(["a", "b"].map((name) => `${name} of ${source}`));
+				const { eventId: leaf } = one(copied, 1);
+				const state = { ...stateUpdate(), reportedLeaf: leaf, isLeaf: false, happenedAt: at(3) };
+				const own = event({ parentId: leaf, happenedAt: at(4) });
+				await post(source, 1, poster && { poster });
+				const version = isReported ? { effect: effectOf(0n, record({ id: fork })) } : {};
+				await appendEvents(store, batch(fork, [state, own], { receivedAt: at(3), poster, ...version }));
+				expect((await missing(fork)).toSorted()).toEqual([`missing_parent ${leaf}`, "no_record "]);
+				await post(stranger, 1, blue && { poster: blue });
+				await send(stranger, copied, 4, blue);
+				expect((await missing(fork)).toSorted()).toEqual([`missing_parent ${leaf}`, "no_record "]);
+				await send(source, copied, 5, poster);
+				expect([await missing(source), await missing(fork)]).toEqual([[], []]);
+			}
+		});
+
 		it("are none for what a source of another owner may have", async () => {
 			const [source, fork, fork2] = [randomUUID(), randomUUID(), randomUUID()];
 			const [red, blue] = ["red", "blue"].map((owner): Poster => ({ sender: owner, owner }));

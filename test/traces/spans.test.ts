@@ -157,7 +157,8 @@ const RECORD: JsonObject = {
 				token_usages: [usage("title", 1), usage("r1", 10), usage("r2", 20)],
 				response_latencies: [{ response_id: "r1", latency: 1.5 }],
 				costs: [
-					{ timestamp: Number(micros(4)) / 1e6, cost: 0.25 },
+					{ timestamp: Number(micros(4)) / 1e6, cost: 0.1 },
+					{ timestamp: Number(micros(4)) / 1e6, cost: 0.2 },
 					{ timestamp: Number(micros(32)) / 1e6, cost: 0.5 },
 				],
 			},
@@ -216,7 +217,7 @@ test("a run, its calls of models and of tools are spans by the conventions", () 
 			attributes: {
 				...{ ...common, "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "Agent" },
 				...{ "gen_ai.request.model": "openai/m1", "gen_ai.provider.name": "openai" },
-				...{ "conversations.status": "finished", "conversations.cost": 0.25, "conversations.gaps": 1 },
+				...{ "conversations.status": "finished", "conversations.cost": 0.3, "conversations.gaps": 1 },
 				"gen_ai.system_instructions": json({ type: "text", content: "Be brief." }),
 				"gen_ai.input.messages": json(user),
 				"gen_ai.output.messages": json(done),

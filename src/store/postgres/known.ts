@@ -196,7 +196,7 @@ function gapsOfEventsQuery(eventIds: readonly string[]): Query {
 	return {
 		name: "gaps_of_events",
 		text: `
-			SELECT g.conversation_id, g.missing FROM conversation_updates.gaps g
+			SELECT g.conversation_id, g.missing, g.after_event_id FROM conversation_updates.gaps g
 			WHERE g.missing = ANY ($1::text[]) AND g.kind IN ('missing_parent', 'missing_leaf')
 		`,
 		values: [eventIds.map(encodeText)],
@@ -204,7 +204,8 @@ function gapsOfEventsQuery(eventIds: readonly string[]): Query {
 }
 
 /**
- * Returns those of the gaps whose conversations are forks: ids of conversations by the id of the event.
+ * Returns those of the gaps whose conversations are forks, or have no record and may be forks: ids of conversations by the id of
+ * the event.
  *
  * @param rows of {@link gapsOfEventsQuery}, usually none
  */
@@ -217,16 +218,21 @@ async function forksOf(
 	const [found = []] = await session.query({
 		name: "forks",
 		text: `
-			SELECT conversation_id FROM conversation_updates.heads
+			SELECT conversation_id, TRUE AS is_fork FROM conversation_updates.heads
 			WHERE conversation_id = ANY ($1::uuid[]) AND source_id IS NOT NULL
+			UNION ALL SELECT conversation_id, FALSE FROM conversation_updates.gaps
+			WHERE conversation_id = ANY ($1::uuid[]) AND kind = 'no_record'
 		`,
 		values: [rows.map((row) => text(row.conversation_id))],
 	});
-	const areForks = new Set(found.map((row) => text(row.conversation_id)));
+	const idsOf = (isFork: boolean) =>
+		new Set(found.filter((row) => boolean(row.is_fork) === isFork).map((row) => text(row.conversation_id)));
+	const [forkIds, withoutRecord] = [idsOf(true), idsOf(false)];
 	for (const row of rows) {
-		if (!areForks.has(text(row.conversation_id))) continue;
-		const id = decoded(row.missing);
-		forks.set(id, [...(forks.get(id) ?? []), text(row.conversation_id)]);
+		const id = text(row.conversation_id);
+		if (!forkIds.has(id) && !(withoutRecord.has(id) && row.after_event_id === null)) continue;
+		const missing = decoded(row.missing);
+		forks.set(missing, [...(forks.get(missing) ?? []), id]);
 	}
 	return forks;
 }

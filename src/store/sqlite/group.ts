@@ -232,7 +232,7 @@ function writeGaps(statements: Statements, conversationId: string, { closed, ope
 }
 
 /**
- * Returns the forks with a gap for one of the events, by the ids of these. Events of different conversations can have the
+ * Returns the forks, and conversations without a record that may be forks, with a gap for one of the events, by the ids of these. Events of different conversations can have the
  * same id.
  */
 function findForks(statements: Statements, eventIds: readonly string[]): ReadonlyMap<string, readonly string[]> {
@@ -242,8 +242,12 @@ function findForks(statements: Statements, eventIds: readonly string[]): Readonl
 	const rows = statements
 		.prepare(`
 			SELECT g.missing, g.conversation_id FROM json_each(?) e CROSS JOIN gaps g ON g.missing = e.value
-			CROSS JOIN heads c ON c.conversation_id = g.conversation_id
-			WHERE g.kind IN ('missing_parent', 'missing_leaf') AND c.source_id IS NOT NULL
+			LEFT JOIN heads c ON c.conversation_id = g.conversation_id
+			WHERE g.kind IN ('missing_parent', 'missing_leaf') AND (
+				c.source_id IS NOT NULL OR (g.after_event_id IS NULL AND EXISTS (
+					SELECT 1 FROM gaps n WHERE n.conversation_id = g.conversation_id AND n.kind = 'no_record'
+				))
+			)
 		`)
 		.all(JSON.stringify(eventIds));
 	for (const { missing, conversation_id } of rows)

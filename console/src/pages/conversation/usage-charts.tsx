@@ -1,6 +1,7 @@
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
+import { sumOfCosts } from "../../../../src/record/stats.ts";
 import { Chart } from "../../parts/chart.tsx";
 import { cost, exactTime, full, short, timeOfDay } from "../../parts/format.ts";
 import type { Call } from "./calls.ts";
@@ -18,7 +19,8 @@ interface UsageChartsProps {
 /** Cost, tokens and context of a conversation over time, from the calls that its record lists, and their table. */
 export function UsageCharts({ summary, calls, relatives }: UsageChartsProps) {
 	const byUsage = new Map<string, number>();
-	for (const { usageId, cost: price = 0 } of calls) byUsage.set(usageId, (byUsage.get(usageId) ?? 0) + price);
+	for (const { usageId, cost: price = 0 } of calls)
+		byUsage.set(usageId, sumOfCosts([byUsage.get(usageId) ?? 0, price]));
 	const tokens = summary?.tokens;
 	const context = summary?.context;
 	const of = context && context.contextWindow > 0n ? ` of ${short(context.contextWindow)}` : "";
@@ -29,16 +31,20 @@ export function UsageCharts({ summary, calls, relatives }: UsageChartsProps) {
 				<p class="figure">{cost(summary?.accumulatedCost ?? 0)}</p>
 				{relatives.length > 0 && (
 					<p class="small">
-						<strong>
-							{cost(relatives.reduce((sum, one) => sum + one.accumulatedCost, summary?.accumulatedCost ?? 0))}
-						</strong>{" "}
-						with {relatives.length === 1 ? "its sub-agent" : `its ${full(relatives.length)} sub-agents`}
+						<strong>{cost(sumOfCosts([summary, ...relatives].map((one) => one?.accumulatedCost ?? 0)))}</strong> with{" "}
+						{relatives.length === 1 ? "its sub-agent" : `its ${full(relatives.length)} sub-agents`}
 					</p>
 				)}
 				{byUsage.size > 1 && (
 					<p class="small muted">{[...byUsage].map(([usage, value]) => `${usage} ${cost(value)}`).join(" · ")}</p>
 				)}
-				<Line calls={calls} what="Cost" value={({ cost: price }) => price} isSum format={cost} />
+				<Line
+					calls={calls}
+					what="Cost"
+					value={({ cost: price }) => price}
+					add={(a, b) => sumOfCosts([a, b])}
+					format={cost}
+				/>
 			</section>
 			<section class="card">
 				<h2>Tokens</h2>
@@ -50,12 +56,12 @@ export function UsageCharts({ summary, calls, relatives }: UsageChartsProps) {
 						`${short(tokens?.completionTokens ?? 0n)} completion`,
 					].join(" · ")}
 				</p>
-				<Line calls={calls} what="Tokens" value={({ tokens: count }) => count} isSum format={short} />
+				<Line calls={calls} what="Tokens" value={({ tokens: count }) => count} add={(a, b) => a + b} format={short} />
 			</section>
 			<section class="card">
 				<h2>Context</h2>
 				<p class="figure">{context === undefined ? "–" : `${short(context.perTurnToken)}${of}`}</p>
-				<Line calls={calls} what="Context" value={({ context: count }) => count} isSum={false} format={short} />
+				<Line calls={calls} what="Context" value={({ context: count }) => count} format={short} />
 			</section>
 			{calls.length > 0 && <Calls calls={calls} />}
 		</>
@@ -66,13 +72,13 @@ interface LineProps {
 	readonly calls: readonly Call[];
 	readonly what: string;
 	readonly value: (call: Call) => number | undefined;
-	/** Whether the values are added up over time. */
-	readonly isSum: boolean;
+	/** Adds up the values over time; left out for values that stand for themselves. */
+	readonly add?: (sum: number, value: number) => number;
 	readonly format: (value: number) => string;
 }
 
 /** A value of the calls over time. It is left out while there are fewer than two. */
-function Line({ calls, what, value, isSum, format }: LineProps) {
+function Line({ calls, what, value, add, format }: LineProps) {
 	const drawn = useMemo(() => {
 		const times: number[] = [];
 		const values: number[] = [];
@@ -80,7 +86,7 @@ function Line({ calls, what, value, isSum, format }: LineProps) {
 			const own = value(call);
 			if (own === undefined) continue;
 			times.push(call.time);
-			values.push(own + (isSum ? (values.at(-1) ?? 0) : 0));
+			values.push(add === undefined ? own : add(values.at(-1) ?? 0, own));
 		}
 		return { times, series: [{ label: what, color: "--accent", values }], last: values.at(-1) ?? 0 };
 	}, [calls]);

@@ -9,6 +9,7 @@ import {
 	UsageTotalsSchema,
 } from "../../../../gen/conversations/v1/conversation_report_service_pb.js";
 import type { TokenTotals } from "../../../../gen/conversations/v1/summary_pb.js";
+import { sumOfCosts } from "../../../../src/record/stats.ts";
 import { periodsOf, timeZone } from "../../../../src/usage/periods.ts";
 import type { Series } from "../../parts/chart.tsx";
 import { COMMON_RANGES, type Range, rangeBefore, rangeOf, zoneName } from "../../parts/days.ts";
@@ -292,7 +293,8 @@ function shown(reports: readonly Report[], measure: "cost" | "tokens"): Omit<Loa
 			const name = nameOf(row);
 			const of = values.get(name === undefined ? "rest" : `group ${name}`);
 			if (index === undefined || row.usage === undefined || of === undefined) continue;
-			of[index] = (of[index] ?? 0) + (measure === "cost" ? row.usage.cost : tokensOf(row.usage));
+			const before = of[index] ?? 0;
+			of[index] = measure === "cost" ? sumOfCosts([before, row.usage.cost]) : before + tokensOf(row.usage);
 		}
 		const series = groups.map(({ key, name, color }) => ({ label: name, color, values: values.get(key) ?? [] }));
 		return { range, total: whole.total ?? create(UsageTotalsSchema), times, series };
@@ -308,7 +310,7 @@ function sum(rows: readonly UsageRow[]): UsageTotals {
 	const add = (of: (tokens: TokenTotals) => bigint): bigint =>
 		all.reduce((total, { tokens }) => total + (tokens === undefined ? 0n : of(tokens)), 0n);
 	return create(UsageTotalsSchema, {
-		cost: all.reduce((total, { cost }) => total + cost, 0),
+		cost: sumOfCosts(all.map(({ cost }) => cost)),
 		calls: all.reduce((total, { calls }) => total + calls, 0n),
 		conversations: all.reduce((total, { conversations: of }) => total + of, 0n),
 		limited: all.some(({ limited }) => limited),
