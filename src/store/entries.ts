@@ -101,6 +101,8 @@ export interface NewEvent extends ProtectedEvent {
 	/** Id of the event, unique in its conversation. */
 	readonly eventId: string;
 	readonly happenedAt: bigint;
+	/** The later instant of a local time that occurs twice, when `happenedAt` is the first one; left out of other times. */
+	readonly laterAt?: bigint | undefined;
 	readonly kind: string;
 	readonly source: string;
 	/** Whether the event becomes the conversation's leaf; false for a state update, which sets members of the record. */

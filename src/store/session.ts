@@ -59,8 +59,6 @@ export interface LogDialect {
 	readonly ofOne: string;
 	/** The log of an owner, in the order of sequences, with the columns for these. */
 	readonly ofOwner: { readonly from: string; readonly owner: string; readonly sequence: string };
-	/** As `from`. Reads an index only, not the pages of the entries. */
-	readonly besideDamage: string;
 	/** Columns with the id and the owner of the conversation; not for `ofOwner`. */
 	readonly conversationId: string;
 	readonly owner: string;

@@ -64,6 +64,26 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 		});
 	});
 
+	test("of a local time that occurs twice, the instant counts that keeps the order of what is stored", async () => {
+		await using berlin = await startTestService({ EVENT_TIME_ZONE: "Europe/Berlin", ...(await databases.create()) });
+		const sent = record({ created_at: "2026-10-25T00:00:00Z", updated_at: "2026-10-25T00:00:00Z" });
+		await expectSuccess(await postWebhook(berlin, KEY, JSON.stringify(sent)));
+		const post = (time: string, value: string) => {
+			const event = { id: time, timestamp: `2026-10-25T${time}:00`, kind: "ConversationStateUpdateEvent" };
+			const body = JSON.stringify([{ ...event, source: "environment", key: "execution_status", value }]);
+			return postEvents(berlin, KEY, String(sent.id), body);
+		};
+		// 02:55 in summer time, and 02:20 after it, in batches of their own that arrive a month later.
+		await expectSuccess(await post("02:55", "paused"));
+		await expectSuccess(await post("02:20", "finished"));
+		expect(await read(berlin, String(sent.id))).toMatchObject({ execution_status: "finished" });
+		const entries = await allEvents(berlin, KEY, { conversationId: String(sent.id) });
+		expect(entries.map(({ happenedAt }) => new Date(Number(happenedAt?.seconds ?? 0n) * 1000).toISOString())).toEqual([
+			"2026-10-25T00:55:00.000Z",
+			"2026-10-25T01:20:00.000Z",
+		]);
+	});
+
 	describe("the posts of a captured sequence", () => {
 		test.each(sequences)(
 			"$name, leave the record with the newest value of every member",

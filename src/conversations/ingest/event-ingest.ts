@@ -262,13 +262,30 @@ export class EventIngest {
 		return ingested;
 	}
 
-	async #append(batch: NewEvents, refused: readonly RefusedMember[], signal: CallSignal): Promise<IngestedEvents> {
+	async #append(sent: NewEvents, refused: readonly RefusedMember[], signal: CallSignal): Promise<IngestedEvents> {
+		const batch = await this.#inOrder(sent);
 		const hasStateUpdates = batch.events.some(({ kind }) => kind === STATE_UPDATE);
 		if (!hasStateUpdates || batch.effect !== undefined) {
 			const appended = await this.#store.appendEvents(batch, signal);
 			if (appended !== undefined) return await this.#finish(batch, appended, refused);
 		}
 		return await this.#enqueue(batch.conversationId, () => this.#appendToCurrent(batch, signal));
+	}
+
+	/** Takes the later one of two instants that a local time can mean, where the first is before what is stored. */
+	async #inOrder(batch: NewEvents): Promise<NewEvents> {
+		const { conversationId, events } = batch;
+		if (events.every(({ laterAt }) => laterAt === undefined)) return batch;
+		const [newest] = await this.#store.events.list({ after: 0n, conversationId, newestFirst: true, limit: 1 });
+		let last = newest?.happenedAt;
+		const ordered = events.map((event) => {
+			const { happenedAt, laterAt } = event;
+			const isLater = last !== undefined && laterAt !== undefined && happenedAt < last && last <= laterAt;
+			const at = isLater ? laterAt : happenedAt;
+			if (last === undefined || at > last) last = at;
+			return isLater ? { ...event, happenedAt: at } : event;
+		});
+		return { ...batch, events: ordered };
 	}
 
 	/**

@@ -16,7 +16,6 @@ function entriesOf(log: LogTable): LogDialect {
 		from,
 		ofOne: from,
 		ofOwner: { from, owner: "e.owner", sequence: "e.sequence" },
-		besideDamage: from,
 		conversationId: "e.conversation_id",
 		owner: "e.owner",
 		isOf: "conversation_id = ?",

@@ -18,7 +18,6 @@ const DIALECT: Dialect = {
 		updates: {
 			from: "updates e CROSS JOIN heads h ON h.id = e.conversation",
 			ofOne: "heads h CROSS JOIN updates e INDEXED BY updates_by_conversation ON e.conversation = h.id",
-			besideDamage: "updates e INDEXED BY updates_by_conversation CROSS JOIN heads h ON h.id = e.conversation",
 			ofOwner: {
 				from: `updates_of_owners o CROSS JOIN updates e ON e.sequence = o.sequence
 					CROSS JOIN heads h ON h.id = e.conversation`,
@@ -34,7 +33,6 @@ const DIALECT: Dialect = {
 		events: {
 			from: "events e CROSS JOIN activities a ON a.id = e.activity",
 			ofOne: "activities a CROSS JOIN events e INDEXED BY events_by_activity ON e.activity = a.id",
-			besideDamage: "events e INDEXED BY events_by_activity CROSS JOIN activities a ON a.id = e.activity",
 			ofOwner: {
 				from: `events_of_owners o CROSS JOIN events e ON e.sequence = o.sequence
 					CROSS JOIN activities a ON a.id = e.activity`,
