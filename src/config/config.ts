@@ -2,6 +2,7 @@ import { createSecretKey, type KeyObject } from "node:crypto";
 import type { z } from "zod";
 import type { KeyEntry, Principal } from "../access/keys.ts";
 import type { RetentionRule } from "../conversations/retention.ts";
+import type { BrokerSettings } from "../forward/broker-settings.ts";
 import type { Database, PostgresSettings, PostgresUrl } from "../store/database.ts";
 import type { LogLevel } from "../telemetry/log.ts";
 import type { LogFormat } from "../telemetry/log-output.ts";
@@ -70,9 +71,9 @@ export interface Config {
 	readonly reconciled: readonly ReconciledAgentServer[];
 	/** Whether endpoints may have addresses inside. */
 	readonly forwardPrivate: boolean;
-	/** Servers of NATS JetStream and of Kafka to which endpoints may forward, as `host:port`. Empty for none. */
-	readonly forwardNats: readonly string[];
-	readonly forwardKafka: readonly string[];
+	/** Servers of NATS JetStream and of Kafka to which endpoints may forward; undefined for none. */
+	readonly forwardNats: BrokerSettings | undefined;
+	readonly forwardKafka: BrokerSettings | undefined;
 	/** Address of the console with a slash at its end; undefined if it is not known. */
 	readonly consoleUrl: string | undefined;
 	/** Where runs of conversations are sent as traces; undefined for nowhere. */
@@ -134,6 +135,8 @@ const REQUIRED_VARIABLES = {
 	TLS_KEY_FILE: "TLS_CERT_FILE",
 	TLS_CLIENT_CA_FILE: "TLS_CERT_FILE",
 	CLIENT_CERTIFICATES: "TLS_CLIENT_CA_FILE",
+	FORWARD_NATS_SUBJECTS: "FORWARD_NATS",
+	FORWARD_KAFKA_TOPICS: "FORWARD_KAFKA",
 	TRACES_OTLP_HEADERS: "TRACES_OTLP_ENDPOINT",
 	TRACES_CONTENT: "TRACES_OTLP_ENDPOINT",
 	TRACES_DELAY_SECONDS: "TRACES_OTLP_ENDPOINT",
@@ -205,8 +208,8 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 			}),
 		),
 		forwardPrivate: values.FORWARD_PRIVATE,
-		forwardNats: values.FORWARD_NATS,
-		forwardKafka: values.FORWARD_KAFKA,
+		forwardNats: natsOf(values),
+		forwardKafka: kafkaOf(values),
 		consoleUrl: values.CONSOLE_URL?.href.replace(/\/*$/, "/"),
 		traces: tracesOf(values),
 		otel: Object.freeze(otel.settings),
@@ -219,6 +222,16 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 			...shownOtelVariables(env, MASK).map((shown): Setting => ({ ...shown, source: "environment" })),
 		]),
 	});
+}
+
+function natsOf(values: z.infer<typeof environment>): BrokerSettings | undefined {
+	const { FORWARD_NATS: servers, FORWARD_NATS_SUBJECTS: places } = values;
+	return servers.length === 0 ? undefined : Object.freeze({ servers, places });
+}
+
+function kafkaOf(values: z.infer<typeof environment>): BrokerSettings | undefined {
+	const { FORWARD_KAFKA: servers, FORWARD_KAFKA_TOPICS: places } = values;
+	return servers.length === 0 ? undefined : Object.freeze({ servers, places });
 }
 
 function tracesOf(values: z.infer<typeof environment>): TracesConfig | undefined {

@@ -1,5 +1,6 @@
 import { constants } from "node:buffer";
 import { z } from "zod";
+import { SUBJECTS, TOPIC } from "../forward/broker-settings.ts";
 import { maskPostgresUrl } from "../store/database.ts";
 import { logLevels } from "../telemetry/log.ts";
 import { logFormats } from "../telemetry/log-output.ts";
@@ -27,6 +28,7 @@ import {
 	parseSwitch,
 	parseTimeZone,
 	parseUrl,
+	placesOf,
 	RETENTION_DAYS,
 	splitList,
 } from "./parsers.ts";
@@ -306,11 +308,25 @@ export const environment = z.object({
 		example: "nats.internal:4222",
 		parse: parseServers,
 	}),
+	FORWARD_NATS_SUBJECTS: variable({
+		meaning:
+			"comma-separated entries `subject` or `subject@owner`: to which endpoints may forward, with `*` for one token and `>` for the rest. An endpoint with an owner may use the entries with its owner only, one without an owner all, or any subject if there are no entries",
+		default: "",
+		example: "agents.>,agents.team-a.>@team-a",
+		parse: placesOf(SUBJECTS, "a subject, in which * is one token and > the rest"),
+	}),
 	FORWARD_KAFKA: variable({
 		meaning: "comma-separated entries `host:port`: brokers of Kafka, to whose topics endpoints may forward",
 		default: "",
 		example: "kafka.internal:9092",
 		parse: parseServers,
+	}),
+	FORWARD_KAFKA_TOPICS: variable({
+		meaning:
+			"comma-separated entries `topic` or `topic@owner`: to which endpoints may forward, with the same meaning as those of `FORWARD_NATS_SUBJECTS`",
+		default: "",
+		example: "agents,agents-team-a@team-a",
+		parse: placesOf(TOPIC, "the name of a topic"),
 	}),
 	CONSOLE_URL: variable({
 		meaning: "address at which people open the console; texts for chats link to it. If unset, they have no link",

@@ -1,10 +1,13 @@
 import type { JetStreamClient } from "@nats-io/jetstream";
 import type { NatsConnection } from "@nats-io/transport-node";
 import type { Producer } from "@platformatic/kafka";
-import { type Answer, type HttpSink, type SentMessage, type Sink, TIMEOUT } from "./http-sink.ts";
+import { type BrokerSettings, isAllowed, type Place, SUBJECT, TOPIC } from "./broker-settings.ts";
+import { type Answer, type HttpSink, type SentMessage, TIMEOUT } from "./http-sink.ts";
 
 /** A kind of server that only the configuration names. */
 export interface Broker extends AsyncDisposable {
+	/** To which endpoints may forward. */
+	readonly places: readonly Place[];
 	/**
 	 * @param place the subject or topic
 	 * @returns what the broker answered
@@ -13,16 +16,29 @@ export interface Broker extends AsyncDisposable {
 }
 
 /** What is known of the kinds of brokers, by the protocols of the addresses. */
-const BROKERS: Readonly<Record<string, { readonly variable: string; readonly place: string; readonly form: RegExp }>> =
-	{
-		// Subjects that begin with a dollar are those of the server itself.
-		"nats:": { variable: "FORWARD_NATS", place: "subject", form: /^[\w-]+(?:\.[\w-]+)*$/ },
-		// Topics that begin with two underlines are those of the server itself.
-		"kafka:": { variable: "FORWARD_KAFKA", place: "topic", form: /^(?!__)(?=.*[\w-])[\w.-]{1,249}$/ },
-	};
+const BROKERS: Readonly<Record<string, KnownBroker>> = {
+	"nats:": { variable: "FORWARD_NATS", list: "FORWARD_NATS_SUBJECTS", place: "subject", form: SUBJECT },
+	"kafka:": { variable: "FORWARD_KAFKA", list: "FORWARD_KAFKA_TOPICS", place: "topic", form: TOPIC },
+};
+
+interface KnownBroker {
+	/** Variable that names the servers. */
+	readonly variable: string;
+	/** Variable that lists the places. */
+	readonly list: string;
+	readonly place: string;
+	readonly form: RegExp;
+}
+
+/** Where messages are sent. */
+interface Destination {
+	readonly url: string;
+	/** Owner of the endpoint; empty for none. */
+	readonly owner: string;
+}
 
 /** Sends messages by the sink of their address: HTTP, or a broker, such as `nats:subject`. */
-export class Sinks implements Sink, AsyncDisposable {
+export class Sinks implements AsyncDisposable {
 	readonly #http: HttpSink;
 	readonly #brokers: Readonly<Record<string, Broker>>;
 
@@ -49,18 +65,32 @@ export class Sinks implements Sink, AsyncDisposable {
 		return isPlace ? undefined : `must be ${protocol} and the name of a ${broker.place}`;
 	}
 
+	/** Returns why endpoints of an owner may not have an address that can be that of an endpoint; undefined if they may. */
+	denialOf({ url, owner }: Destination): string | undefined {
+		const { protocol, pathname } = new URL(url);
+		const [known, broker] = [BROKERS[protocol], this.#brokers[protocol]];
+		if (known === undefined || broker === undefined || isAllowed(broker.places, pathname, owner)) return undefined;
+		return `${known.list} has no entry for the ${known.place} ${pathname}${owner === "" ? "" : ` and the owner ${owner}`}`;
+	}
+
+	/**
+	 * Sends a message. Never rejects.
+	 *
+	 * @param signal gives up
+	 */
 	async send(
-		url: string,
+		to: Destination,
 		message: SentMessage,
 		headers: Readonly<Record<string, string>>,
 		signal: AbortSignal,
 	): Promise<Answer> {
-		const { protocol, pathname } = new URL(url);
-		const { variable } = BROKERS[protocol] ?? {};
-		if (variable === undefined) return await this.#http.send(url, message, headers, signal);
+		const { protocol, pathname } = new URL(to.url);
+		const known = BROKERS[protocol];
+		if (known === undefined) return await this.#http.send(to.url, message, headers, signal);
 		const broker = this.#brokers[protocol];
-		if (broker !== undefined) return await answerOf(broker.publish(pathname, message, headers), signal);
-		return { status: 0, error: `${variable} is not set`, answer: "", retryAfter: undefined };
+		if (broker === undefined) return failure(`${known.variable} is not set`);
+		const denial = this.denialOf(to);
+		return denial === undefined ? await answerOf(broker.publish(pathname, message, headers), signal) : failure(denial);
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {
@@ -84,8 +114,12 @@ async function answerOf(work: Promise<string>, signal: AbortSignal): Promise<Ans
 		return { status: 0, error: "", answer: await Promise.race([work, ended]), retryAfter: undefined };
 	} catch (error) {
 		const reason = error instanceof Error && error.message !== "" ? error.message : String(error);
-		return { status: 0, error: reason, answer: "", retryAfter: undefined };
+		return failure(reason);
 	}
+}
+
+function failure(error: string): Answer {
+	return { status: 0, error, answer: "", retryAfter: undefined };
 }
 
 /** Acknowledgement by all replicas that are in sync. */
@@ -96,12 +130,13 @@ const ALL = -1;
  * header `webhook-id`. Its package is loaded with the first message.
  */
 export class KafkaSink implements Broker {
-	readonly #servers: readonly string[];
+	readonly places: readonly Place[];
+	readonly #settings: BrokerSettings;
 	#producer: Promise<Producer<string, string, string, string>> | undefined;
 
-	/** @param servers `host:port` */
-	constructor(servers: readonly string[]) {
-		this.#servers = servers;
+	constructor(settings: BrokerSettings) {
+		this.places = settings.places;
+		this.#settings = settings;
 	}
 
 	async publish(topic: string, message: SentMessage, headers: Readonly<Record<string, string>>): Promise<string> {
@@ -119,7 +154,7 @@ export class KafkaSink implements Broker {
 
 	async #open() {
 		const { Producer, stringSerializers } = await import("@platformatic/kafka");
-		const bootstrapBrokers = [...this.#servers];
+		const bootstrapBrokers = [...this.#settings.servers];
 		const clientId = "conversation-update-webhook-service";
 		// A failed delivery is tried again by the one who sends it.
 		return new Producer({ clientId, bootstrapBrokers, serializers: stringSerializers, timeout: TIMEOUT, retries: 1 });
@@ -135,12 +170,13 @@ export class KafkaSink implements Broker {
  * leaves it out. Its packages are loaded with the first message.
  */
 export class NatsSink implements Broker {
-	readonly #servers: readonly string[];
+	readonly places: readonly Place[];
+	readonly #settings: BrokerSettings;
 	#opened: Promise<{ readonly connection: NatsConnection; readonly client: JetStreamClient }> | undefined;
 
-	/** @param servers `host:port` */
-	constructor(servers: readonly string[]) {
-		this.#servers = servers;
+	constructor(settings: BrokerSettings) {
+		this.places = settings.places;
+		this.#settings = settings;
 	}
 
 	async publish(subject: string, message: SentMessage, headers: Readonly<Record<string, string>>): Promise<string> {
@@ -166,7 +202,7 @@ export class NatsSink implements Broker {
 			import("@nats-io/transport-node"),
 			import("@nats-io/jetstream"),
 		]);
-		const connection = await connect({ servers: [...this.#servers], maxReconnectAttempts: -1 });
+		const connection = await connect({ servers: [...this.#settings.servers], maxReconnectAttempts: -1 });
 		void connection.closed().then(() => {
 			this.#opened = undefined;
 		});

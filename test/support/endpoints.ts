@@ -9,7 +9,11 @@ export function testEndpoints(store: Store): Endpoints {
 	return new Endpoints({
 		...{ store, clock: CLOCK, linkOf: () => undefined, onChange: () => undefined },
 		secrets: new EndpointSecrets(new SealedBytes([])),
-		sink: { refusalOf: () => undefined, send: () => Promise.reject(new Error("nothing is sent")) },
+		sink: {
+			refusalOf: () => undefined,
+			denialOf: () => undefined,
+			send: () => Promise.reject(new Error("nothing is sent")),
+		},
 		audit: async () => undefined,
 	});
 }
