@@ -43,8 +43,19 @@ const settings: readonly Setting[] = [
 	{ name: "FORWARD_PRIVATE", value: "off", source: "default" },
 	{ name: "FORWARD_NATS", value: "", source: "default" },
 	{ name: "FORWARD_NATS_SUBJECTS", value: "", source: "default" },
+	{ name: "FORWARD_NATS_TLS", value: "off", source: "default" },
+	{ name: "FORWARD_NATS_CA_FILE", value: "", source: "default" },
+	{ name: "FORWARD_NATS_USER", value: "", source: "default" },
+	{ name: "FORWARD_NATS_PASSWORD", value: "", source: "default" },
+	{ name: "FORWARD_NATS_TOKEN", value: "", source: "default" },
+	{ name: "FORWARD_NATS_CREDENTIALS_FILE", value: "", source: "default" },
 	{ name: "FORWARD_KAFKA", value: "", source: "default" },
 	{ name: "FORWARD_KAFKA_TOPICS", value: "", source: "default" },
+	{ name: "FORWARD_KAFKA_TLS", value: "off", source: "default" },
+	{ name: "FORWARD_KAFKA_CA_FILE", value: "", source: "default" },
+	{ name: "FORWARD_KAFKA_SASL_MECHANISM", value: "", source: "default" },
+	{ name: "FORWARD_KAFKA_USER", value: "", source: "default" },
+	{ name: "FORWARD_KAFKA_PASSWORD", value: "", source: "default" },
 	{ name: "CONSOLE_URL", value: "", source: "default" },
 	{ name: "TRACES_OTLP_ENDPOINT", value: "", source: "default" },
 	{ name: "TRACES_OTLP_HEADERS", value: "", source: "default" },
@@ -158,10 +169,19 @@ describe("readConfig", () => {
 			RECONCILE_AGENT_SERVERS: "agent-1=http://agent-1:8000/base, agent-2=https://agent-2.example",
 			RECONCILE_KEYS: "agent-1=canary=canary",
 			FORWARD_PRIVATE: "on",
-			FORWARD_NATS: "nats-1:4222, [::1]:4222",
+			FORWARD_NATS: "nats-1:4222, nats-2:4222",
 			FORWARD_NATS_SUBJECTS: "agents.>, red.*.a@red,>",
+			FORWARD_NATS_TLS: "on",
+			FORWARD_NATS_CA_FILE: "nats.pem",
+			FORWARD_NATS_USER: "bridge",
+			FORWARD_NATS_PASSWORD: "canary",
 			FORWARD_KAFKA: "kafka.internal:9092",
 			FORWARD_KAFKA_TOPICS: "agents,red.a@red",
+			FORWARD_KAFKA_TLS: "on",
+			FORWARD_KAFKA_CA_FILE: "kafka.pem",
+			FORWARD_KAFKA_SASL_MECHANISM: "SCRAM-SHA-512",
+			FORWARD_KAFKA_USER: "bridge",
+			FORWARD_KAFKA_PASSWORD: "canary",
 			CONSOLE_URL: "https://console.example/base",
 			TRACES_OTLP_ENDPOINT: "https://traces.example/v1/traces",
 			TRACES_OTLP_HEADERS: "Authorization=Basic%20canary, x-scope=a=b",
@@ -193,10 +213,13 @@ describe("readConfig", () => {
 			ACCESS_KEYS: "sender:**********,reader:**********:read+secrets",
 			ENCRYPTION_KEY: "**********,**********",
 			RECONCILE_KEYS: "agent-1=**********",
+			FORWARD_NATS_PASSWORD: "**********",
+			FORWARD_KAFKA_PASSWORD: "**********",
 			TRACES_OTLP_HEADERS: "Authorization=**********,x-scope=**********",
 			AGENT_SERVER_KEY: "**********",
 			MCP_ACCESS_KEY: "**********",
 		};
+		const placeOf = (name: string) => defaults.settings.findIndex((setting) => setting.name === name);
 		expect(config).toEqual({
 			httpAddress: { host: "::1", port: 0 },
 			grpcAddress: { host: "grpc.example.org", port: 65535 },
@@ -236,12 +259,14 @@ describe("readConfig", () => {
 			rateLimitPerKey: 50,
 			forwardPrivate: true,
 			forwardNats: {
-				servers: ["nats-1:4222", "[::1]:4222"],
+				servers: ["nats-1:4222", "nats-2:4222"],
 				places: [
 					{ pattern: "agents.>", owner: undefined },
 					{ pattern: "red.*.a", owner: "red" },
 					{ pattern: ">", owner: undefined },
 				],
+				tls: { caFile: "nats.pem" },
+				login: { user: "bridge", password: createSecretKey(Buffer.from("canary")) },
 			},
 			forwardKafka: {
 				servers: ["kafka.internal:9092"],
@@ -249,10 +274,15 @@ describe("readConfig", () => {
 					{ pattern: "agents", owner: undefined },
 					{ pattern: "red.a", owner: "red" },
 				],
+				tls: { caFile: "kafka.pem" },
+				sasl: { mechanism: "SCRAM-SHA-512", user: "bridge", password: createSecretKey(Buffer.from("canary")) },
 			},
 			consoleUrl: "https://console.example/base/",
 			otel: defaults.otel,
-			settings: Object.entries(masked).map(([name, value]) => ({ name, value, source: "environment" })),
+			// Of the logins to NATS, only one can be set.
+			settings: Object.entries({ ...masked, FORWARD_NATS_TOKEN: "", FORWARD_NATS_CREDENTIALS_FILE: "" })
+				.map(([name, value]) => ({ name, value, source: value === "" ? "default" : "environment" }))
+				.sort((a, b) => placeOf(a.name) - placeOf(b.name)),
 		});
 		expect(encryptionKeys.map(toBase64)).toEqual([encryptionKey1, encryptionKey2]);
 		expect(database).toEqual({
@@ -272,7 +302,7 @@ describe("readConfig", () => {
 			lockTimeout: 15_000,
 			notify: false,
 		});
-		expect(inspect(database)).not.toContain("canary");
+		expect(inspect([database, config], { depth: null })).not.toContain("canary");
 	});
 
 	test("takes the password of PostgreSQL from the URL, or else from PGPASSWORD", () => {
@@ -584,6 +614,34 @@ describe("a configuration of the listeners", () => {
 			"a topic of two owners in one entry",
 			{ FORWARD_KAFKA: "a:1", FORWARD_KAFKA_TOPICS: "red@red@blue" },
 			"FORWARD_KAFKA_TOPICS: entry 1 has an owner that is not 1 to 64 letters",
+		],
+		[
+			"two logins to NATS",
+			{ FORWARD_NATS: "a:1", FORWARD_NATS_TOKEN: "canary", FORWARD_NATS_CREDENTIALS_FILE: "a" },
+			"FORWARD_NATS_TOKEN: excludes FORWARD_NATS_CREDENTIALS_FILE",
+		],
+		[
+			"a user of NATS without a password",
+			{ FORWARD_NATS: "a:1", FORWARD_NATS_USER: "a" },
+			"FORWARD_NATS_USER: needs FORWARD_NATS_PASSWORD",
+		],
+		[
+			"authorities of connections without TLS",
+			{ FORWARD_NATS: "a:1", FORWARD_NATS_TLS: "off", FORWARD_NATS_CA_FILE: "a" },
+			"FORWARD_NATS_CA_FILE: needs FORWARD_NATS_TLS=on",
+		],
+		[
+			"TLS to an address of NATS that is no name",
+			{ FORWARD_NATS: "a:1,10.0.0.1:1", FORWARD_NATS_TLS: "on" },
+			"FORWARD_NATS: must have names of hosts with FORWARD_NATS_TLS",
+		],
+		[
+			"an unknown mechanism of Kafka",
+			{
+				...{ FORWARD_KAFKA: "a:1", FORWARD_KAFKA_SASL_MECHANISM: "GSSAPI" },
+				...{ FORWARD_KAFKA_USER: "a", FORWARD_KAFKA_PASSWORD: "canary" },
+			},
+			"FORWARD_KAFKA_SASL_MECHANISM: must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512",
 		],
 		["subjects without servers", { FORWARD_NATS_SUBJECTS: "a" }, "FORWARD_NATS_SUBJECTS: needs FORWARD_NATS"],
 		["a server without a port", { FORWARD_NATS: "a:1,b" }, "FORWARD_NATS: entry 2 must be a host, a colon and a port"],

@@ -1,3 +1,5 @@
+import type { KeyObject } from "node:crypto";
+
 /** Form of a subject of NATS. Subjects that begin with a dollar are those of the server itself. */
 export const SUBJECT = /^[\w-]+(?:\.[\w-]+)*$/;
 /** Form of a subject that may have wildcards: `*` for one token, `>` at the end for one or more. */
@@ -19,6 +21,30 @@ export interface BrokerSettings {
 	readonly servers: readonly string[];
 	/** To which endpoints may forward. */
 	readonly places: readonly Place[];
+	/** Undefined for connections without TLS. */
+	readonly tls: BrokerTls | undefined;
+}
+
+export interface BrokerTls {
+	/** PEM file of the authorities that sign the certificates of servers; undefined for those of Node.js. */
+	readonly caFile: string | undefined;
+}
+
+interface UserAndPassword {
+	readonly user: string;
+	readonly password: KeyObject;
+}
+
+export interface NatsSettings extends BrokerSettings {
+	/** Undefined for none. The file has a JWT and the seed of an NKey. */
+	readonly login: UserAndPassword | { readonly token: KeyObject } | { readonly credentialsFile: string } | undefined;
+}
+
+/** Mechanisms by which the service shows Kafka who it is. */
+export const SASL_MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] as const;
+
+export interface KafkaSettings extends BrokerSettings {
+	readonly sasl: (UserAndPassword & { readonly mechanism: (typeof SASL_MECHANISMS)[number] }) | undefined;
 }
 
 /**

@@ -1,7 +1,17 @@
+import { readFile } from "node:fs/promises";
+import { isIP } from "node:net";
 import type { JetStreamClient } from "@nats-io/jetstream";
 import type { NatsConnection } from "@nats-io/transport-node";
 import type { Producer } from "@platformatic/kafka";
-import { type BrokerSettings, isAllowed, type Place, SUBJECT, TOPIC } from "./broker-settings.ts";
+import {
+	type BrokerTls,
+	isAllowed,
+	type KafkaSettings,
+	type NatsSettings,
+	type Place,
+	SUBJECT,
+	TOPIC,
+} from "./broker-settings.ts";
 import { type Answer, type HttpSink, type SentMessage, TIMEOUT } from "./http-sink.ts";
 
 /** A kind of server that only the configuration names. */
@@ -122,6 +132,20 @@ function failure(error: string): Answer {
 	return { status: 0, error, answer: "", retryAfter: undefined };
 }
 
+async function authoritiesOf({ caFile }: BrokerTls, variable: string): Promise<{ readonly ca?: string }> {
+	return caFile === undefined ? {} : { ca: (await namedFile(variable, caFile)).toString() };
+}
+
+/** @throws Error that names the variable */
+async function namedFile(variable: string, path: string): Promise<Buffer> {
+	try {
+		return await readFile(path);
+	} catch (error) {
+		const reason = error instanceof Error && "code" in error ? error.code : error;
+		throw new Error(`${variable} names a file that cannot be read: ${reason}`);
+	}
+}
+
 /** Acknowledgement by all replicas that are in sync. */
 const ALL = -1;
 
@@ -131,10 +155,10 @@ const ALL = -1;
  */
 export class KafkaSink implements Broker {
 	readonly places: readonly Place[];
-	readonly #settings: BrokerSettings;
+	readonly #settings: KafkaSettings;
 	#producer: Promise<Producer<string, string, string, string>> | undefined;
 
-	constructor(settings: BrokerSettings) {
+	constructor(settings: KafkaSettings) {
 		this.places = settings.places;
 		this.#settings = settings;
 	}
@@ -154,10 +178,20 @@ export class KafkaSink implements Broker {
 
 	async #open() {
 		const { Producer, stringSerializers } = await import("@platformatic/kafka");
-		const bootstrapBrokers = [...this.#settings.servers];
+		const { servers, tls, sasl } = this.#settings;
+		const bootstrapBrokers = [...servers];
 		const clientId = "conversation-update-webhook-service";
+		// A name of a server in the handshake lets those behind one address tell which is meant; an IP address is no name.
+		const tlsServerName = !servers.some((server) => isIP(server.replace(/:\d+$|[[\]]/g, "")) !== 0);
+		const secure = {
+			...(tls && { tls: await authoritiesOf(tls, "FORWARD_KAFKA_CA_FILE"), tlsServerName }),
+			...(sasl && {
+				sasl: { mechanism: sasl.mechanism, username: sasl.user, password: sasl.password.export().toString() },
+			}),
+		};
 		// A failed delivery is tried again by the one who sends it.
-		return new Producer({ clientId, bootstrapBrokers, serializers: stringSerializers, timeout: TIMEOUT, retries: 1 });
+		const settings = { clientId, bootstrapBrokers, serializers: stringSerializers, timeout: TIMEOUT, retries: 1 };
+		return new Producer({ ...settings, ...secure });
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {
@@ -171,10 +205,10 @@ export class KafkaSink implements Broker {
  */
 export class NatsSink implements Broker {
 	readonly places: readonly Place[];
-	readonly #settings: BrokerSettings;
+	readonly #settings: NatsSettings;
 	#opened: Promise<{ readonly connection: NatsConnection; readonly client: JetStreamClient }> | undefined;
 
-	constructor(settings: BrokerSettings) {
+	constructor(settings: NatsSettings) {
 		this.places = settings.places;
 		this.#settings = settings;
 	}
@@ -198,11 +232,21 @@ export class NatsSink implements Broker {
 	}
 
 	async #connect() {
-		const [{ connect }, { jetstream }] = await Promise.all([
+		const [{ connect, credsAuthenticator }, { jetstream }] = await Promise.all([
 			import("@nats-io/transport-node"),
 			import("@nats-io/jetstream"),
 		]);
-		const connection = await connect({ servers: [...this.#settings.servers], maxReconnectAttempts: -1 });
+		const { servers, tls, login } = this.#settings;
+		const connection = await connect({
+			...{ servers: [...servers], maxReconnectAttempts: -1 },
+			...(tls && { tls: await authoritiesOf(tls, "FORWARD_NATS_CA_FILE") }),
+			...(login && "user" in login && { user: login.user, pass: login.password.export().toString() }),
+			...(login && "token" in login && { token: login.token.export().toString() }),
+			...(login &&
+				"credentialsFile" in login && {
+					authenticator: credsAuthenticator(await namedFile("FORWARD_NATS_CREDENTIALS_FILE", login.credentialsFile)),
+				}),
+		});
 		void connection.closed().then(() => {
 			this.#opened = undefined;
 		});
