@@ -48,8 +48,8 @@ export function endpointsOf(
 ) {
 	const http = new HttpSink({ allowsInside: forwardPrivate, userAgent: USER_AGENT });
 	const sink = new Sinks(http, {
-		...(forwardNats.length === 0 ? {} : { "nats:": new NatsSink(forwardNats) }),
-		...(forwardKafka.length === 0 ? {} : { "kafka:": new KafkaSink(forwardKafka) }),
+		...(forwardNats === undefined ? {} : { "nats:": new NatsSink(forwardNats) }),
+		...(forwardKafka === undefined ? {} : { "kafka:": new KafkaSink(forwardKafka) }),
 	});
 	const secrets = new EndpointSecrets(new SealedBytes(encryptionKeys));
 	const linkOf = (conversationId: string) =>

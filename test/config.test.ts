@@ -42,7 +42,20 @@ const settings: readonly Setting[] = [
 	{ name: "RECONCILE_KEYS", value: "", source: "default" },
 	{ name: "FORWARD_PRIVATE", value: "off", source: "default" },
 	{ name: "FORWARD_NATS", value: "", source: "default" },
+	{ name: "FORWARD_NATS_SUBJECTS", value: "", source: "default" },
+	{ name: "FORWARD_NATS_TLS", value: "off", source: "default" },
+	{ name: "FORWARD_NATS_CA_FILE", value: "", source: "default" },
+	{ name: "FORWARD_NATS_USER", value: "", source: "default" },
+	{ name: "FORWARD_NATS_PASSWORD", value: "", source: "default" },
+	{ name: "FORWARD_NATS_TOKEN", value: "", source: "default" },
+	{ name: "FORWARD_NATS_CREDENTIALS_FILE", value: "", source: "default" },
 	{ name: "FORWARD_KAFKA", value: "", source: "default" },
+	{ name: "FORWARD_KAFKA_TOPICS", value: "", source: "default" },
+	{ name: "FORWARD_KAFKA_TLS", value: "off", source: "default" },
+	{ name: "FORWARD_KAFKA_CA_FILE", value: "", source: "default" },
+	{ name: "FORWARD_KAFKA_SASL_MECHANISM", value: "", source: "default" },
+	{ name: "FORWARD_KAFKA_USER", value: "", source: "default" },
+	{ name: "FORWARD_KAFKA_PASSWORD", value: "", source: "default" },
 	{ name: "CONSOLE_URL", value: "", source: "default" },
 	{ name: "TRACES_OTLP_ENDPOINT", value: "", source: "default" },
 	{ name: "TRACES_OTLP_HEADERS", value: "", source: "default" },
@@ -83,8 +96,8 @@ const defaults = {
 	agentServerKey: undefined,
 	reconciled: [],
 	forwardPrivate: false,
-	forwardNats: [],
-	forwardKafka: [],
+	forwardNats: undefined,
+	forwardKafka: undefined,
 	consoleUrl: undefined,
 	traces: undefined,
 	otel: { traces: false, metrics: false, metricInterval: 60_000, sampler: { parentBased: true, share: 1 } },
@@ -156,8 +169,19 @@ describe("readConfig", () => {
 			RECONCILE_AGENT_SERVERS: "agent-1=http://agent-1:8000/base, agent-2=https://agent-2.example",
 			RECONCILE_KEYS: "agent-1=canary=canary",
 			FORWARD_PRIVATE: "on",
-			FORWARD_NATS: "nats-1:4222, [::1]:4222",
+			FORWARD_NATS: "nats-1:4222, nats-2:4222",
+			FORWARD_NATS_SUBJECTS: "agents.>, red.*.a@red,>",
+			FORWARD_NATS_TLS: "on",
+			FORWARD_NATS_CA_FILE: "nats.pem",
+			FORWARD_NATS_USER: "bridge",
+			FORWARD_NATS_PASSWORD: "canary",
 			FORWARD_KAFKA: "kafka.internal:9092",
+			FORWARD_KAFKA_TOPICS: "agents,red.a@red",
+			FORWARD_KAFKA_TLS: "on",
+			FORWARD_KAFKA_CA_FILE: "kafka.pem",
+			FORWARD_KAFKA_SASL_MECHANISM: "SCRAM-SHA-512",
+			FORWARD_KAFKA_USER: "bridge",
+			FORWARD_KAFKA_PASSWORD: "canary",
 			CONSOLE_URL: "https://console.example/base",
 			TRACES_OTLP_ENDPOINT: "https://traces.example/v1/traces",
 			TRACES_OTLP_HEADERS: "Authorization=Basic%20canary, x-scope=a=b",
@@ -189,10 +213,13 @@ describe("readConfig", () => {
 			ACCESS_KEYS: "sender:**********,reader:**********:read+secrets",
 			ENCRYPTION_KEY: "**********,**********",
 			RECONCILE_KEYS: "agent-1=**********",
+			FORWARD_NATS_PASSWORD: "**********",
+			FORWARD_KAFKA_PASSWORD: "**********",
 			TRACES_OTLP_HEADERS: "Authorization=**********,x-scope=**********",
 			AGENT_SERVER_KEY: "**********",
 			MCP_ACCESS_KEY: "**********",
 		};
+		const placeOf = (name: string) => defaults.settings.findIndex((setting) => setting.name === name);
 		expect(config).toEqual({
 			httpAddress: { host: "::1", port: 0 },
 			grpcAddress: { host: "grpc.example.org", port: 65535 },
@@ -231,11 +258,31 @@ describe("readConfig", () => {
 			corsOrigins: ["https://a.example", "http://localhost:3000", "*"],
 			rateLimitPerKey: 50,
 			forwardPrivate: true,
-			forwardNats: ["nats-1:4222", "[::1]:4222"],
-			forwardKafka: ["kafka.internal:9092"],
+			forwardNats: {
+				servers: ["nats-1:4222", "nats-2:4222"],
+				places: [
+					{ pattern: "agents.>", owner: undefined },
+					{ pattern: "red.*.a", owner: "red" },
+					{ pattern: ">", owner: undefined },
+				],
+				tls: { caFile: "nats.pem" },
+				login: { user: "bridge", password: createSecretKey(Buffer.from("canary")) },
+			},
+			forwardKafka: {
+				servers: ["kafka.internal:9092"],
+				places: [
+					{ pattern: "agents", owner: undefined },
+					{ pattern: "red.a", owner: "red" },
+				],
+				tls: { caFile: "kafka.pem" },
+				sasl: { mechanism: "SCRAM-SHA-512", user: "bridge", password: createSecretKey(Buffer.from("canary")) },
+			},
 			consoleUrl: "https://console.example/base/",
 			otel: defaults.otel,
-			settings: Object.entries(masked).map(([name, value]) => ({ name, value, source: "environment" })),
+			// Of the logins to NATS, only one can be set.
+			settings: Object.entries({ ...masked, FORWARD_NATS_TOKEN: "", FORWARD_NATS_CREDENTIALS_FILE: "" })
+				.map(([name, value]) => ({ name, value, source: value === "" ? "default" : "environment" }))
+				.sort((a, b) => placeOf(a.name) - placeOf(b.name)),
 		});
 		expect(encryptionKeys.map(toBase64)).toEqual([encryptionKey1, encryptionKey2]);
 		expect(database).toEqual({
@@ -255,7 +302,7 @@ describe("readConfig", () => {
 			lockTimeout: 15_000,
 			notify: false,
 		});
-		expect(inspect(database)).not.toContain("canary");
+		expect(inspect([database, config], { depth: null })).not.toContain("canary");
 	});
 
 	test("takes the password of PostgreSQL from the URL, or else from PGPASSWORD", () => {
@@ -543,6 +590,60 @@ describe("a configuration of the listeners", () => {
 			{ RECONCILE_AGENT_SERVERS: "agent-1@team-a=http://host" },
 			"RECONCILE_AGENT_SERVERS: entry 1 has an @ in its name; a sender has the name of a key or certificate",
 		],
+		[
+			"a wildcard for several tokens before the end",
+			{ FORWARD_NATS: "a:1", FORWARD_NATS_SUBJECTS: "a,b.>.c@red" },
+			"FORWARD_NATS_SUBJECTS: entry 2 must begin with a subject, in which * is one token and > the rest",
+		],
+		[
+			"a part of a token that is a wildcard",
+			{ FORWARD_NATS: "a:1", FORWARD_NATS_SUBJECTS: "a*" },
+			"FORWARD_NATS_SUBJECTS: entry 1 must begin with a subject",
+		],
+		[
+			"a topic with a wildcard",
+			{ FORWARD_KAFKA: "a:1", FORWARD_KAFKA_TOPICS: "red.*@red" },
+			"FORWARD_KAFKA_TOPICS: entry 1 must begin with the name of a topic",
+		],
+		[
+			"a topic with an empty owner",
+			{ FORWARD_KAFKA: "a:1", FORWARD_KAFKA_TOPICS: "red@" },
+			"FORWARD_KAFKA_TOPICS: entry 1 has an owner that is not 1 to 64 letters",
+		],
+		[
+			"a topic of two owners in one entry",
+			{ FORWARD_KAFKA: "a:1", FORWARD_KAFKA_TOPICS: "red@red@blue" },
+			"FORWARD_KAFKA_TOPICS: entry 1 has an owner that is not 1 to 64 letters",
+		],
+		[
+			"two logins to NATS",
+			{ FORWARD_NATS: "a:1", FORWARD_NATS_TOKEN: "canary", FORWARD_NATS_CREDENTIALS_FILE: "a" },
+			"FORWARD_NATS_TOKEN: excludes FORWARD_NATS_CREDENTIALS_FILE",
+		],
+		[
+			"a user of NATS without a password",
+			{ FORWARD_NATS: "a:1", FORWARD_NATS_USER: "a" },
+			"FORWARD_NATS_USER: needs FORWARD_NATS_PASSWORD",
+		],
+		[
+			"authorities of connections without TLS",
+			{ FORWARD_NATS: "a:1", FORWARD_NATS_TLS: "off", FORWARD_NATS_CA_FILE: "a" },
+			"FORWARD_NATS_CA_FILE: needs FORWARD_NATS_TLS=on",
+		],
+		[
+			"TLS to an address of NATS that is no name",
+			{ FORWARD_NATS: "a:1,10.0.0.1:1", FORWARD_NATS_TLS: "on" },
+			"FORWARD_NATS: must have names of hosts with FORWARD_NATS_TLS",
+		],
+		[
+			"an unknown mechanism of Kafka",
+			{
+				...{ FORWARD_KAFKA: "a:1", FORWARD_KAFKA_SASL_MECHANISM: "GSSAPI" },
+				...{ FORWARD_KAFKA_USER: "a", FORWARD_KAFKA_PASSWORD: "canary" },
+			},
+			"FORWARD_KAFKA_SASL_MECHANISM: must be one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512",
+		],
+		["subjects without servers", { FORWARD_NATS_SUBJECTS: "a" }, "FORWARD_NATS_SUBJECTS: needs FORWARD_NATS"],
 		["a server without a port", { FORWARD_NATS: "a:1,b" }, "FORWARD_NATS: entry 2 must be a host, a colon and a port"],
 		[
 			"an agent server with a password",

@@ -116,11 +116,12 @@ describe("the modules of src import only what they may", () => {
 		expect(forbiddenImports("access/", /^store\/[^/]+$/)).toEqual([]);
 	});
 
-	test("config imports only scopes and keys, URLs, rules of retention, and settings of the log and of OpenTelemetry", () => {
+	test("config imports only scopes and keys, URLs, rules of retention, settings of brokers, and settings of the log and of OpenTelemetry", () => {
 		const settings = /^telemetry\/(?:log|log-output|otel-settings)\.ts$/;
 		const addresses = /^store\/database\.ts$/;
 		const rules = /^conversations\/retention\.ts$/;
-		expect(forbiddenImports("config/", /^access\/keys\.ts$/, addresses, rules, settings)).toEqual([]);
+		const brokers = /^forward\/broker-settings\.ts$/;
+		expect(forbiddenImports("config/", /^access\/keys\.ts$/, addresses, rules, brokers, settings)).toEqual([]);
 	});
 
 	test("reconcile imports neither a transport nor a store engine", () => {

@@ -2,6 +2,7 @@ import { createSecretKey, type KeyObject } from "node:crypto";
 import type { z } from "zod";
 import type { KeyEntry, Principal } from "../access/keys.ts";
 import type { RetentionRule } from "../conversations/retention.ts";
+import type { BrokerTls, KafkaSettings, NatsSettings } from "../forward/broker-settings.ts";
 import type { Database, PostgresSettings, PostgresUrl } from "../store/database.ts";
 import type { LogLevel } from "../telemetry/log.ts";
 import type { LogFormat } from "../telemetry/log-output.ts";
@@ -70,9 +71,9 @@ export interface Config {
 	readonly reconciled: readonly ReconciledAgentServer[];
 	/** Whether endpoints may have addresses inside. */
 	readonly forwardPrivate: boolean;
-	/** Servers of NATS JetStream and of Kafka to which endpoints may forward, as `host:port`. Empty for none. */
-	readonly forwardNats: readonly string[];
-	readonly forwardKafka: readonly string[];
+	/** Servers of NATS JetStream and of Kafka to which endpoints may forward; undefined for none. */
+	readonly forwardNats: NatsSettings | undefined;
+	readonly forwardKafka: KafkaSettings | undefined;
 	/** Address of the console with a slash at its end; undefined if it is not known. */
 	readonly consoleUrl: string | undefined;
 	/** Where runs of conversations are sent as traces; undefined for nowhere. */
@@ -129,15 +130,31 @@ export class ConfigError extends Error {
 }
 
 /** Variables that need another variable. */
-const REQUIRED_VARIABLES = {
+const REQUIRED_VARIABLES: readonly (readonly [string, string])[] = Object.entries({
 	TLS_CERT_FILE: "TLS_KEY_FILE",
 	TLS_KEY_FILE: "TLS_CERT_FILE",
 	TLS_CLIENT_CA_FILE: "TLS_CERT_FILE",
 	CLIENT_CERTIFICATES: "TLS_CLIENT_CA_FILE",
+	FORWARD_NATS_SUBJECTS: "FORWARD_NATS",
+	FORWARD_NATS_TLS: "FORWARD_NATS",
+	FORWARD_NATS_CA_FILE: "FORWARD_NATS_TLS",
+	FORWARD_NATS_USER: ["FORWARD_NATS", "FORWARD_NATS_PASSWORD"],
+	FORWARD_NATS_PASSWORD: "FORWARD_NATS_USER",
+	FORWARD_NATS_TOKEN: "FORWARD_NATS",
+	FORWARD_NATS_CREDENTIALS_FILE: "FORWARD_NATS",
+	FORWARD_KAFKA_TOPICS: "FORWARD_KAFKA",
+	FORWARD_KAFKA_TLS: "FORWARD_KAFKA",
+	FORWARD_KAFKA_CA_FILE: "FORWARD_KAFKA_TLS",
+	FORWARD_KAFKA_SASL_MECHANISM: ["FORWARD_KAFKA", "FORWARD_KAFKA_USER"],
+	FORWARD_KAFKA_USER: ["FORWARD_KAFKA_SASL_MECHANISM", "FORWARD_KAFKA_PASSWORD"],
+	FORWARD_KAFKA_PASSWORD: "FORWARD_KAFKA_USER",
 	TRACES_OTLP_HEADERS: "TRACES_OTLP_ENDPOINT",
 	TRACES_CONTENT: "TRACES_OTLP_ENDPOINT",
 	TRACES_DELAY_SECONDS: "TRACES_OTLP_ENDPOINT",
-} as const;
+}).flatMap(([name, others]) => [others].flat().map((other) => [name, other] as const));
+
+/** Variables of which only one may be set. */
+const NATS_LOGINS = ["FORWARD_NATS_USER", "FORWARD_NATS_TOKEN", "FORWARD_NATS_CREDENTIALS_FILE"];
 
 /**
  * Reads the configuration from environment variables; nothing else in the program reads them. Ignores variables of
@@ -151,7 +168,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		const name = String(path[0]);
 		return `${name}: ${message} (example: ${name}=${variables.find((known) => known.name === name)?.example})`;
 	});
-	const inconsistent = Object.entries(REQUIRED_VARIABLES).flatMap(([name, other]) =>
+	const inconsistent = REQUIRED_VARIABLES.flatMap(([name, other]) =>
 		env[name]?.trim() && !env[other]?.trim() ? [`${name}: needs ${other}`] : [],
 	);
 	const { MAX_BODY_BYTES, MAX_INFLIGHT_BYTES } = parsed.data ?? { MAX_BODY_BYTES: 0, MAX_INFLIGHT_BYTES: 0 };
@@ -163,6 +180,16 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 	if (parsed.data?.ACCEPT_REFUSED && parsed.data.ENCRYPTION_KEY.length === 0)
 		inconsistent.push(
 			"ACCEPT_REFUSED: needs ENCRYPTION_KEY, because the bodies of accepted batches are stored encrypted",
+		);
+	for (const broker of ["FORWARD_NATS", "FORWARD_KAFKA"])
+		if (env[`${broker}_CA_FILE`]?.trim() && env[`${broker}_TLS`]?.trim() === "off")
+			inconsistent.push(`${broker}_CA_FILE: needs ${broker}_TLS=on`);
+	const logins = NATS_LOGINS.filter((name) => env[name]?.trim());
+	if (logins.length > 1) inconsistent.push(`${logins[0]}: excludes ${logins.slice(1).join(" and ")}`);
+	// The client verifies the certificate of a server that has no name as that of localhost.
+	if (parsed.data?.FORWARD_NATS_TLS && parsed.data.FORWARD_NATS.some((server) => /^\[|^[\d.]+:/.test(server)))
+		inconsistent.push(
+			"FORWARD_NATS: must have names of hosts with FORWARD_NATS_TLS, because certificates are verified by name",
 		);
 	const otel = readOtelSettings(env);
 	const mistakes = [...invalid, ...inconsistent, ...otel.mistakes, ...mistypedNames(Object.keys(env))];
@@ -205,8 +232,8 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 			}),
 		),
 		forwardPrivate: values.FORWARD_PRIVATE,
-		forwardNats: values.FORWARD_NATS,
-		forwardKafka: values.FORWARD_KAFKA,
+		forwardNats: natsOf(values),
+		forwardKafka: kafkaOf(values),
 		consoleUrl: values.CONSOLE_URL?.href.replace(/\/*$/, "/"),
 		traces: tracesOf(values),
 		otel: Object.freeze(otel.settings),
@@ -219,6 +246,34 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 			...shownOtelVariables(env, MASK).map((shown): Setting => ({ ...shown, source: "environment" })),
 		]),
 	});
+}
+
+function natsOf(values: z.infer<typeof environment>): NatsSettings | undefined {
+	const { FORWARD_NATS: servers, FORWARD_NATS_SUBJECTS: places, FORWARD_NATS_USER: user } = values;
+	if (servers.length === 0) return undefined;
+	const [password, token] = [secretOf(values.FORWARD_NATS_PASSWORD), secretOf(values.FORWARD_NATS_TOKEN)];
+	const file = values.FORWARD_NATS_CREDENTIALS_FILE;
+	const login =
+		password !== undefined
+			? { user, password }
+			: token !== undefined
+				? { token }
+				: file === ""
+					? undefined
+					: { credentialsFile: file };
+	return Object.freeze({ servers, places, login, tls: tlsOf(values.FORWARD_NATS_TLS, values.FORWARD_NATS_CA_FILE) });
+}
+
+function kafkaOf(values: z.infer<typeof environment>): KafkaSettings | undefined {
+	const { FORWARD_KAFKA: servers, FORWARD_KAFKA_TOPICS: places, FORWARD_KAFKA_USER: user } = values;
+	if (servers.length === 0) return undefined;
+	const [mechanism, password] = [values.FORWARD_KAFKA_SASL_MECHANISM, secretOf(values.FORWARD_KAFKA_PASSWORD)];
+	const sasl = mechanism === undefined || password === undefined ? undefined : { mechanism, user, password };
+	return Object.freeze({ servers, places, sasl, tls: tlsOf(values.FORWARD_KAFKA_TLS, values.FORWARD_KAFKA_CA_FILE) });
+}
+
+function tlsOf(isOn: boolean, caFile: string): BrokerTls | undefined {
+	return isOn ? { caFile: caFile || undefined } : undefined;
 }
 
 function tracesOf(values: z.infer<typeof environment>): TracesConfig | undefined {

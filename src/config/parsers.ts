@@ -4,6 +4,7 @@ import { isIPv4, isIPv6 } from "node:net";
 import { z } from "zod";
 import { defaultScopes, hashKey, type KeyEntry, OWNER, type Principal, scopes } from "../access/keys.ts";
 import type { RetentionRule } from "../conversations/retention.ts";
+import type { Place } from "../forward/broker-settings.ts";
 import { isPostgresUrl, type PostgresUrl, parsePostgresUrl } from "../store/database.ts";
 
 /** Parsers of variables. Each function returns the value of a text, and reports each mistake in it. */
@@ -261,6 +262,22 @@ export function parseServers(text: string, report: Report): readonly string[] {
 		if (port === undefined || Number(port) < 1 || Number(port) > 65_535) report("must be a host, a colon and a port");
 		return item;
 	});
+}
+
+/**
+ * Makes a parser of comma-separated entries `place` or `place@owner`.
+ *
+ * @param form that of a place
+ * @param description of the form
+ */
+export function placesOf(form: RegExp, description: string): Parse<readonly Place[]> {
+	return (text, report) =>
+		entriesOf(text, report).map(({ item, report }) => {
+			const [, pattern = "", owner] = /^([^@]*)(?:@(.*))?$/.exec(item) ?? [];
+			if (!form.test(pattern)) report(`must begin with ${description}`);
+			if (owner !== undefined) requireOwner(owner, report);
+			return Object.freeze({ pattern, owner });
+		});
 }
 
 /** Parses comma-separated entries `name=url`. */

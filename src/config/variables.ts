@@ -1,5 +1,6 @@
 import { constants } from "node:buffer";
 import { z } from "zod";
+import { SASL_MECHANISMS, SUBJECTS, TOPIC } from "../forward/broker-settings.ts";
 import { maskPostgresUrl } from "../store/database.ts";
 import { logLevels } from "../telemetry/log.ts";
 import { logFormats } from "../telemetry/log-output.ts";
@@ -27,6 +28,7 @@ import {
 	parseSwitch,
 	parseTimeZone,
 	parseUrl,
+	placesOf,
 	RETENTION_DAYS,
 	splitList,
 } from "./parsers.ts";
@@ -306,11 +308,95 @@ export const environment = z.object({
 		example: "nats.internal:4222",
 		parse: parseServers,
 	}),
+	FORWARD_NATS_SUBJECTS: variable({
+		meaning:
+			"comma-separated entries `subject` or `subject@owner`: to which endpoints may forward, with `*` for one token and `>` for the rest. An endpoint with an owner may use the entries with its owner only, one without an owner all, or any subject if there are no entries",
+		default: "",
+		example: "agents.>,agents.team-a.>@team-a",
+		parse: placesOf(SUBJECTS, "a subject, in which * is one token and > the rest"),
+	}),
+	FORWARD_NATS_TLS: variable({
+		meaning: "`on` or `off`: whether connections to NATS must have TLS",
+		default: "off",
+		example: "on",
+		parse: parseSwitch,
+	}),
+	FORWARD_NATS_CA_FILE: variable({
+		meaning: "PEM file with the authorities that sign the certificates of NATS. If unset, those of Node.js count",
+		default: "",
+		example: "/etc/service/nats-ca.crt",
+		parse: (text) => text,
+	}),
+	FORWARD_NATS_USER: variable({
+		meaning: "user name for NATS",
+		default: "",
+		example: "bridge",
+		parse: (text) => text,
+	}),
+	FORWARD_NATS_PASSWORD: variable({
+		meaning: "password of this user",
+		default: "",
+		example: "<password>",
+		mask: () => MASK,
+		parse: (text) => text,
+	}),
+	FORWARD_NATS_TOKEN: variable({
+		meaning: "token for NATS, in place of a user",
+		default: "",
+		example: "<token>",
+		mask: () => MASK,
+		parse: (text) => text,
+	}),
+	FORWARD_NATS_CREDENTIALS_FILE: variable({
+		meaning: "credentials file for NATS, with a JWT and the seed of an NKey, in place of a user",
+		default: "",
+		example: "/etc/service/nats.creds",
+		parse: (text) => text,
+	}),
 	FORWARD_KAFKA: variable({
 		meaning: "comma-separated entries `host:port`: brokers of Kafka, to whose topics endpoints may forward",
 		default: "",
 		example: "kafka.internal:9092",
 		parse: parseServers,
+	}),
+	FORWARD_KAFKA_TOPICS: variable({
+		meaning:
+			"comma-separated entries `topic` or `topic@owner`: to which endpoints may forward, with the same meaning as those of `FORWARD_NATS_SUBJECTS`",
+		default: "",
+		example: "agents,agents-team-a@team-a",
+		parse: placesOf(TOPIC, "the name of a topic"),
+	}),
+	FORWARD_KAFKA_TLS: variable({
+		meaning: "`on` or `off`: whether connections to Kafka must have TLS",
+		default: "off",
+		example: "on",
+		parse: parseSwitch,
+	}),
+	FORWARD_KAFKA_CA_FILE: variable({
+		meaning: "PEM file with the authorities that sign the certificates of Kafka. If unset, those of Node.js count",
+		default: "",
+		example: "/etc/service/kafka-ca.crt",
+		parse: (text) => text,
+	}),
+	FORWARD_KAFKA_SASL_MECHANISM: variable({
+		meaning:
+			"`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`: how the service authenticates to Kafka. If unset, it does not",
+		default: "",
+		example: "SCRAM-SHA-512",
+		parse: optional(oneOf(SASL_MECHANISMS)),
+	}),
+	FORWARD_KAFKA_USER: variable({
+		meaning: "user name for Kafka",
+		default: "",
+		example: "bridge",
+		parse: (text) => text,
+	}),
+	FORWARD_KAFKA_PASSWORD: variable({
+		meaning: "password of this user",
+		default: "",
+		example: "<password>",
+		mask: () => MASK,
+		parse: (text) => text,
 	}),
 	CONSOLE_URL: variable({
 		meaning: "address at which people open the console; texts for chats link to it. If unset, they have no link",

@@ -15,8 +15,9 @@ import type {
 } from "../store/forwarding.ts";
 import type { Store } from "../store/store.ts";
 import { changeOf, FORMS, type Told } from "./forms.ts";
-import type { Answer, Sink } from "./http-sink.ts";
+import type { Answer } from "./http-sink.ts";
 import type { EndpointSecrets } from "./secrets.ts";
+import type { Sinks } from "./sinks.ts";
 import { summaryOf } from "./tell.ts";
 
 /** The time, which tests can replace. Milliseconds since the Unix epoch. */
@@ -46,7 +47,7 @@ export interface OwnForm {
 /** What workers have in common. */
 export interface WorkerOptions {
 	readonly store: Pick<Store, "updates" | "tables">;
-	readonly sink: Pick<Sink, "send">;
+	readonly sink: Pick<Sinks, "send">;
 	readonly secrets: EndpointSecrets;
 	readonly clock: Clock;
 	/** Returns a number from 0 to before 1. */
@@ -362,11 +363,12 @@ export class EndpointWorker {
 
 	#send(told: Told): Promise<Answer> {
 		const { sink, secrets, clock, linkOf } = this.#options;
-		const { id, url, form: name, secrets: stored } = this.#endpoint;
+		const { id, form: name, secrets: stored } = this.#endpoint;
 		const message = (FORMS[name] ?? FORMS.plain)?.(told, linkOf(told.conversationId));
 		if (message === undefined) throw new TypeError(`there is no form ${name}`);
 		const headers = secrets.sign(id, stored, told.id, message.body, clock.now());
-		return sink.send(url, { ...message, conversationId: told.conversationId }, headers, this.#giveUp.signal);
+		const sent = { ...message, conversationId: told.conversationId };
+		return sink.send(this.#endpoint, sent, headers, this.#giveUp.signal);
 	}
 
 	/** Returns the result of a try, and notes what it says about the endpoint. */

@@ -55,7 +55,7 @@ type Caller = Pick<Principal, "name" | "owner">;
 interface EndpointsOptions {
 	readonly store: Pick<Store, "updates" | "tables">;
 	readonly secrets: EndpointSecrets;
-	readonly sink: Pick<Sinks, "send" | "refusalOf">;
+	readonly sink: Pick<Sinks, "send" | "refusalOf" | "denialOf">;
 	readonly clock: Clock;
 	readonly linkOf: (conversationId: string) => string | undefined;
 	/** Called when a caller has changed an endpoint, by its name, or its deliveries. */
@@ -82,7 +82,10 @@ export class Endpoints {
 		const owner = ownerOf(asked, caller);
 		if (owner !== "" && !NAME.test(owner))
 			throw invalid("owner", "must be 1 to 64 letters, digits, dots, dashes or underscores");
-		const settings = settingsOf({ ...asked, form: asked.form === "" ? "plain" : asked.form }, this.#options.sink);
+		const settings = settingsOf(
+			{ ...asked, owner, form: asked.form === "" ? "plain" : asked.form },
+			this.#options.sink,
+		);
 		if (!secrets.canSeal)
 			throw new ServiceError(
 				"failed_precondition",
@@ -125,7 +128,8 @@ export class Endpoints {
 	 * Changes settings.
 	 *
 	 * @param fields names of the settings that are changed
-	 * @throws ServiceError `not_found`, `invalid_argument`, or `failed_precondition` when the endpoint is the service's own
+	 * @throws ServiceError `not_found`, `invalid_argument`, `permission_denied`, or `failed_precondition` when the endpoint is the
+	 *   service's own
 	 */
 	async update(asked: AskedEndpoint & NamedEndpoint, fields: readonly string[], caller: Caller) {
 		const endpoint = await this.#getChangeable(asked, caller);
@@ -135,6 +139,7 @@ export class Endpoints {
 		if (unknown !== undefined) throw invalid("update_mask", "has a field that cannot be changed");
 		const settings = settingsOf(
 			{
+				owner: endpoint.owner,
 				url: isChanged("url") ? asked.url : present.url,
 				changes: isChanged("changes") ? asked.changes : present.changes,
 				filter: isChanged("filter") ? asked.filter : present.filter,
@@ -200,7 +205,7 @@ export class Endpoints {
 		const message = (FORMS[endpoint.form] ?? FORMS.plain)?.(told, linkOf(""));
 		if (message === undefined) throw new TypeError(`there is no form ${endpoint.form}`);
 		const headers = secrets.sign(endpoint.id, endpoint.secrets, id, message.body, at);
-		const { status, error, answer } = await sink.send(endpoint.url, message, headers, new AbortController().signal);
+		const { status, error, answer } = await sink.send(endpoint, message, headers, new AbortController().signal);
 		const one: Try = { at, duration: clock.now() - at, status, error, answer };
 		const state = error === "" ? ("delivered" as const) : ("failed" as const);
 		const delivery = {
@@ -310,13 +315,15 @@ function ownerOf({ owner }: NamedEndpoint, caller: Caller): string {
 	return caller.owner;
 }
 
-/** @throws ServiceError `invalid_argument` that names the field */
-function settingsOf(asked: AskedEndpoint, sink: Pick<Sinks, "refusalOf">) {
-	const { url, changes, filter, form, include } = asked;
+/** @throws ServiceError `invalid_argument` that names the field, or `permission_denied` for an address of others */
+function settingsOf(asked: AskedEndpoint & Pick<NamedEndpoint, "owner">, sink: Pick<Sinks, "refusalOf" | "denialOf">) {
+	const { url, owner, changes, filter, form, include } = asked;
 	const parsed = url.length > MAX_URL || !URL.canParse(url) ? undefined : new URL(url);
 	if (parsed === undefined) throw invalid("url", `must be a URL of at most ${MAX_URL} characters`);
 	const refusal = sink.refusalOf(url);
 	if (refusal !== undefined) throw invalid("url", refusal);
+	const denial = sink.denialOf({ url, owner });
+	if (denial !== undefined) throw new ServiceError("permission_denied", `url is not allowed: ${denial}`);
 	if (changes.length === 0) throw invalid("changes", "must have at least one entry");
 	if (changes.some((change) => !CHANGES.has(change)))
 		throw invalid("changes", `must be of ${[...CHANGES.keys()].join()}`);

@@ -1,10 +1,23 @@
+import { readFile } from "node:fs/promises";
+import { isIP } from "node:net";
 import type { JetStreamClient } from "@nats-io/jetstream";
 import type { NatsConnection } from "@nats-io/transport-node";
 import type { Producer } from "@platformatic/kafka";
-import { type Answer, type HttpSink, type SentMessage, type Sink, TIMEOUT } from "./http-sink.ts";
+import {
+	type BrokerTls,
+	isAllowed,
+	type KafkaSettings,
+	type NatsSettings,
+	type Place,
+	SUBJECT,
+	TOPIC,
+} from "./broker-settings.ts";
+import { type Answer, type HttpSink, type SentMessage, TIMEOUT } from "./http-sink.ts";
 
 /** A kind of server that only the configuration names. */
 export interface Broker extends AsyncDisposable {
+	/** To which endpoints may forward. */
+	readonly places: readonly Place[];
 	/**
 	 * @param place the subject or topic
 	 * @returns what the broker answered
@@ -13,16 +26,29 @@ export interface Broker extends AsyncDisposable {
 }
 
 /** What is known of the kinds of brokers, by the protocols of the addresses. */
-const BROKERS: Readonly<Record<string, { readonly variable: string; readonly place: string; readonly form: RegExp }>> =
-	{
-		// Subjects that begin with a dollar are those of the server itself.
-		"nats:": { variable: "FORWARD_NATS", place: "subject", form: /^[\w-]+(?:\.[\w-]+)*$/ },
-		// Topics that begin with two underlines are those of the server itself.
-		"kafka:": { variable: "FORWARD_KAFKA", place: "topic", form: /^(?!__)(?=.*[\w-])[\w.-]{1,249}$/ },
-	};
+const BROKERS: Readonly<Record<string, KnownBroker>> = {
+	"nats:": { variable: "FORWARD_NATS", list: "FORWARD_NATS_SUBJECTS", place: "subject", form: SUBJECT },
+	"kafka:": { variable: "FORWARD_KAFKA", list: "FORWARD_KAFKA_TOPICS", place: "topic", form: TOPIC },
+};
+
+interface KnownBroker {
+	/** Variable that names the servers. */
+	readonly variable: string;
+	/** Variable that lists the places. */
+	readonly list: string;
+	readonly place: string;
+	readonly form: RegExp;
+}
+
+/** Where messages are sent. */
+interface Destination {
+	readonly url: string;
+	/** Owner of the endpoint; empty for none. */
+	readonly owner: string;
+}
 
 /** Sends messages by the sink of their address: HTTP, or a broker, such as `nats:subject`. */
-export class Sinks implements Sink, AsyncDisposable {
+export class Sinks implements AsyncDisposable {
 	readonly #http: HttpSink;
 	readonly #brokers: Readonly<Record<string, Broker>>;
 
@@ -49,18 +75,32 @@ export class Sinks implements Sink, AsyncDisposable {
 		return isPlace ? undefined : `must be ${protocol} and the name of a ${broker.place}`;
 	}
 
+	/** Returns why endpoints of an owner may not have an address that can be that of an endpoint; undefined if they may. */
+	denialOf({ url, owner }: Destination): string | undefined {
+		const { protocol, pathname } = new URL(url);
+		const [known, broker] = [BROKERS[protocol], this.#brokers[protocol]];
+		if (known === undefined || broker === undefined || isAllowed(broker.places, pathname, owner)) return undefined;
+		return `${known.list} has no entry for the ${known.place} ${pathname}${owner === "" ? "" : ` and the owner ${owner}`}`;
+	}
+
+	/**
+	 * Sends a message. Never rejects.
+	 *
+	 * @param signal gives up
+	 */
 	async send(
-		url: string,
+		to: Destination,
 		message: SentMessage,
 		headers: Readonly<Record<string, string>>,
 		signal: AbortSignal,
 	): Promise<Answer> {
-		const { protocol, pathname } = new URL(url);
-		const { variable } = BROKERS[protocol] ?? {};
-		if (variable === undefined) return await this.#http.send(url, message, headers, signal);
+		const { protocol, pathname } = new URL(to.url);
+		const known = BROKERS[protocol];
+		if (known === undefined) return await this.#http.send(to.url, message, headers, signal);
 		const broker = this.#brokers[protocol];
-		if (broker !== undefined) return await answerOf(broker.publish(pathname, message, headers), signal);
-		return { status: 0, error: `${variable} is not set`, answer: "", retryAfter: undefined };
+		if (broker === undefined) return failure(`${known.variable} is not set`);
+		const denial = this.denialOf(to);
+		return denial === undefined ? await answerOf(broker.publish(pathname, message, headers), signal) : failure(denial);
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {
@@ -84,7 +124,25 @@ async function answerOf(work: Promise<string>, signal: AbortSignal): Promise<Ans
 		return { status: 0, error: "", answer: await Promise.race([work, ended]), retryAfter: undefined };
 	} catch (error) {
 		const reason = error instanceof Error && error.message !== "" ? error.message : String(error);
-		return { status: 0, error: reason, answer: "", retryAfter: undefined };
+		return failure(reason);
+	}
+}
+
+function failure(error: string): Answer {
+	return { status: 0, error, answer: "", retryAfter: undefined };
+}
+
+async function authoritiesOf({ caFile }: BrokerTls, variable: string): Promise<{ readonly ca?: string }> {
+	return caFile === undefined ? {} : { ca: (await namedFile(variable, caFile)).toString() };
+}
+
+/** @throws Error that names the variable */
+async function namedFile(variable: string, path: string): Promise<Buffer> {
+	try {
+		return await readFile(path);
+	} catch (error) {
+		const reason = error instanceof Error && "code" in error ? error.code : error;
+		throw new Error(`${variable} names a file that cannot be read: ${reason}`);
 	}
 }
 
@@ -96,12 +154,13 @@ const ALL = -1;
  * header `webhook-id`. Its package is loaded with the first message.
  */
 export class KafkaSink implements Broker {
-	readonly #servers: readonly string[];
+	readonly places: readonly Place[];
+	readonly #settings: KafkaSettings;
 	#producer: Promise<Producer<string, string, string, string>> | undefined;
 
-	/** @param servers `host:port` */
-	constructor(servers: readonly string[]) {
-		this.#servers = servers;
+	constructor(settings: KafkaSettings) {
+		this.places = settings.places;
+		this.#settings = settings;
 	}
 
 	async publish(topic: string, message: SentMessage, headers: Readonly<Record<string, string>>): Promise<string> {
@@ -119,10 +178,20 @@ export class KafkaSink implements Broker {
 
 	async #open() {
 		const { Producer, stringSerializers } = await import("@platformatic/kafka");
-		const bootstrapBrokers = [...this.#servers];
+		const { servers, tls, sasl } = this.#settings;
+		const bootstrapBrokers = [...servers];
 		const clientId = "conversation-update-webhook-service";
+		// A name of a server in the handshake lets those behind one address tell which is meant; an IP address is no name.
+		const tlsServerName = !servers.some((server) => isIP(server.replace(/:\d+$|[[\]]/g, "")) !== 0);
+		const secure = {
+			...(tls && { tls: await authoritiesOf(tls, "FORWARD_KAFKA_CA_FILE"), tlsServerName }),
+			...(sasl && {
+				sasl: { mechanism: sasl.mechanism, username: sasl.user, password: sasl.password.export().toString() },
+			}),
+		};
 		// A failed delivery is tried again by the one who sends it.
-		return new Producer({ clientId, bootstrapBrokers, serializers: stringSerializers, timeout: TIMEOUT, retries: 1 });
+		const settings = { clientId, bootstrapBrokers, serializers: stringSerializers, timeout: TIMEOUT, retries: 1 };
+		return new Producer({ ...settings, ...secure });
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {
@@ -135,12 +204,13 @@ export class KafkaSink implements Broker {
  * leaves it out. Its packages are loaded with the first message.
  */
 export class NatsSink implements Broker {
-	readonly #servers: readonly string[];
+	readonly places: readonly Place[];
+	readonly #settings: NatsSettings;
 	#opened: Promise<{ readonly connection: NatsConnection; readonly client: JetStreamClient }> | undefined;
 
-	/** @param servers `host:port` */
-	constructor(servers: readonly string[]) {
-		this.#servers = servers;
+	constructor(settings: NatsSettings) {
+		this.places = settings.places;
+		this.#settings = settings;
 	}
 
 	async publish(subject: string, message: SentMessage, headers: Readonly<Record<string, string>>): Promise<string> {
@@ -162,11 +232,21 @@ export class NatsSink implements Broker {
 	}
 
 	async #connect() {
-		const [{ connect }, { jetstream }] = await Promise.all([
+		const [{ connect, credsAuthenticator }, { jetstream }] = await Promise.all([
 			import("@nats-io/transport-node"),
 			import("@nats-io/jetstream"),
 		]);
-		const connection = await connect({ servers: [...this.#servers], maxReconnectAttempts: -1 });
+		const { servers, tls, login } = this.#settings;
+		const connection = await connect({
+			...{ servers: [...servers], maxReconnectAttempts: -1 },
+			...(tls && { tls: await authoritiesOf(tls, "FORWARD_NATS_CA_FILE") }),
+			...(login && "user" in login && { user: login.user, pass: login.password.export().toString() }),
+			...(login && "token" in login && { token: login.token.export().toString() }),
+			...(login &&
+				"credentialsFile" in login && {
+					authenticator: credsAuthenticator(await namedFile("FORWARD_NATS_CREDENTIALS_FILE", login.credentialsFile)),
+				}),
+		});
 		void connection.closed().then(() => {
 			this.#opened = undefined;
 		});

@@ -233,3 +233,81 @@ test("endpoints are managed by paths with JSON", async () => {
 	const rule = "the address is private, loopback or link-local (FORWARD_PRIVATE=on allows it)";
 	expect([inside.status, await inside.json()]).toEqual([400, { detail: `url must be outside: ${rule}` }]);
 });
+
+test.each(PROTOCOLS)(
+	"over %s, an endpoint of an owner has only the subjects and topics of this owner",
+	async (protocol) => {
+		const lists = { FORWARD_NATS_SUBJECTS: "agents.>,red.>@red", FORWARD_KAFKA_TOPICS: "red@red" };
+		// Nothing listens there, because nothing is sent.
+		const env = { ...ENV, FORWARD_NATS: "127.0.0.1:1", FORWARD_KAFKA: "127.0.0.1:1", ...lists };
+		await using service = await startTestService(env);
+		const made = async (
+			key: string,
+			asked: { readonly name: string; readonly url: string; readonly owner?: string },
+		) => {
+			const forwarding = clientOf(ForwardingService, service, protocol, key);
+			const error = await forwarding.createEndpoint({ ...asked, changes: ["STARTED"] }).then(() => undefined, codeOf);
+			return error ?? "made";
+		};
+		const denied = (reason: string) => [Code.PermissionDenied, `url is not allowed: ${reason}`];
+		expect([
+			await made(RED, { name: "a", url: "nats:red.a" }),
+			await made(RED, { name: "b", url: "kafka:red" }),
+			await made(RED, { name: "c", url: "nats:agents.a" }),
+			await made(BLUE, { name: "a", url: "nats:red.a" }),
+			await made(BLUE, { name: "a", url: "kafka:red" }),
+			await made(KEY, { name: "a", url: "nats:agents.a" }),
+			await made(KEY, { name: "b", url: "nats:red.a" }),
+			await made(KEY, { name: "c", url: "kafka:other" }),
+			await made(KEY, { name: "c", owner: "blue", url: "kafka:red" }),
+		]).toEqual([
+			...["made", "made"],
+			denied("FORWARD_NATS_SUBJECTS has no entry for the subject agents.a and the owner red"),
+			denied("FORWARD_NATS_SUBJECTS has no entry for the subject red.a and the owner blue"),
+			denied("FORWARD_KAFKA_TOPICS has no entry for the topic red and the owner blue"),
+			...["made", "made"],
+			denied("FORWARD_KAFKA_TOPICS has no entry for the topic other"),
+			denied("FORWARD_KAFKA_TOPICS has no entry for the topic red and the owner blue"),
+		]);
+		const red = clientOf(ForwardingService, service, protocol, RED);
+		const changed = (url: string) => red.updateEndpoint({ name: "a", url }).then(() => "changed", codeOf);
+		expect([await changed("nats:agents.a"), await changed("nats:red.b")]).toEqual([
+			denied("FORWARD_NATS_SUBJECTS has no entry for the subject agents.a and the owner red"),
+			"changed",
+		]);
+	},
+);
+
+test("an endpoint that the list no longer allows is refused with 403, and its deliveries fail with the reason", async () => {
+	const env = { ...ENV, FORWARD_NATS: "127.0.0.1:1" };
+	await using before = await startTestService({ ...env, FORWARD_NATS_SUBJECTS: "red.a@red" });
+	const forwarding = clientOf(ForwardingService, before, "connect", RED);
+	await forwarding.createEndpoint({ name: "hook", url: "nats:red.a", changes: ["STARTED"] });
+	await using service = await before.restart({ FORWARD_NATS_SUBJECTS: "red.b@red" });
+	const call = async (method: string, path: string, body: object) => {
+		const headers = { "X-Access-Token": RED, "Content-Type": "application/json" };
+		const url = `${service.http}/api/v1/endpoints${path}`;
+		const answer = await fetch(url, { method, headers, body: JSON.stringify(body) });
+		return [answer.status, await answer.json()];
+	};
+	const reason = "FORWARD_NATS_SUBJECTS has no entry for the subject red.a and the owner red";
+	const refused = [403, { detail: `url is not allowed: ${reason}` }];
+	expect(await call("POST", "", { name: "other", url: "nats:red.a", changes: ["STARTED"] })).toEqual(refused);
+	expect(await call("PATCH", "/hook", { form: "cloudevents" })).toEqual(refused);
+	expect(await call("POST", "/hook:test", {})).toMatchObject([200, { success: false, try: { error: reason } }]);
+	await post(service, RED, { id: randomUUID(), title: "a", execution_status: "running" });
+	const client = clientOf(ForwardingService, service, "connect", RED);
+	await expect
+		.poll(async () => {
+			const { deliveries } = await client.listDeliveries({ name: "hook", state: DeliveryState.WAITING });
+			return deliveries.flatMap(({ tries }) => tries.map(({ error }) => error));
+		})
+		.toEqual([reason]);
+	expect(await call("PATCH", "/hook", { url: "nats:red.b" })).toMatchObject([200, { endpoint: { url: "nats:red.b" } }]);
+});
+
+/** Returns the code and the message of a refusal. */
+function codeOf(error: unknown) {
+	const { code, rawMessage } = ConnectError.from(error);
+	return [code, rawMessage];
+}

@@ -42,7 +42,8 @@ export class Forwarding implements AsyncDisposable {
 		const rows = new Map<string, DeliveryRow>();
 		const sink = {
 			refusalOf: () => undefined,
-			send: async (_: string, __: object, headers: Readonly<Record<string, string>>) => {
+			denialOf: () => undefined,
+			send: async (_: object, __: object, headers: Readonly<Record<string, string>>) => {
 				const row = rows.get(headers["webhook-id"] ?? "");
 				if (row === undefined) throw new Error("a delivery that was not told");
 				const sent = { id: row.id, conversationId: row.conversationId, sequence: row.sequence, at: this.clock.now() };

@@ -9,6 +9,10 @@ export function testEndpoints(store: Store): Endpoints {
 	return new Endpoints({
 		...{ store, clock: CLOCK, linkOf: () => undefined, onChanged: () => undefined },
 		secrets: new EndpointSecrets(new SealedBytes([])),
-		sink: { refusalOf: () => undefined, send: () => Promise.reject(new Error("nothing is sent")) },
+		sink: {
+			refusalOf: () => undefined,
+			denialOf: () => undefined,
+			send: () => Promise.reject(new Error("nothing is sent")),
+		},
 	});
 }
