@@ -86,7 +86,7 @@ export interface FirstState {
 	/** The time of the latest cost. */
 	readonly lastCost: number | null;
 	/** By usage id: the number of listed calls, the digest of these, and the part of the totals that no list explains. */
-	readonly usages: Readonly<Record<string, readonly [calls: number, digest: string, rest: AmountTexts]>>;
+	readonly usages: ByUsage<readonly [calls: number, digest: string, rest: AmountTexts]>;
 }
 
 /** A call that no event has timed yet: its tokens move when one arrives. */
@@ -112,6 +112,9 @@ export interface Followed {
 	readonly untimed: readonly UntimedCall[];
 }
 
+/** Values by usage id. These are texts of senders, so they cannot be names of members. */
+type ByUsage<Value> = readonly (readonly [usageId: string, value: Value])[];
+
 /** What was booked of a usage id in a life. */
 interface Booked {
 	/** How much of the lists, and the digest of that. */
@@ -131,9 +134,9 @@ interface Life {
 	/** Of the last record. */
 	readonly rank: number;
 	readonly agentKind: string;
-	readonly usages: Readonly<Record<string, Booked>>;
+	readonly usages: ByUsage<Booked>;
 	/** What the first record of a fork showed beside the lists, by usage id. */
-	readonly first: Readonly<Record<string, AmountTexts>>;
+	readonly first: ByUsage<AmountTexts>;
 	/** Whether a source told which calls are copies. */
 	readonly isJudged: boolean;
 	/** When it became a fork; null of a life that is none, or not known to be one. */
@@ -219,9 +222,10 @@ export class Ledger {
 
 	#listsOf(record: ShownRecord) {
 		const life = this.#present();
+		const usages = new Map(life?.usages);
 		const mayContinue = !record.isFork && (record.life === undefined || record.life === life?.began);
 		return metricsOf(record.stats).map(([name, metrics]) => {
-			const booked = life?.usages[nameOf(name)] ?? NOT_BOOKED;
+			const booked = usages.get(nameOf(name)) ?? NOT_BOOKED;
 			const lists = listsOf(metrics);
 			return { lists, booked, isContinued: mayContinue && lists.begin(booked) };
 		});
@@ -297,8 +301,8 @@ export class Ledger {
 		const hasBegun = present !== undefined && known !== present;
 		if (hasBegun) this.#setLife(present, { ...present, rows: this.#presentRows().map(rowTexts) });
 		const life: Life = {
-			usages: {},
-			first: {},
+			usages: [],
+			first: [],
 			isJudged: false,
 			forkedAt: null,
 			...known,
@@ -347,7 +351,8 @@ class Booking {
 	readonly #forkedAt: number | null;
 	readonly #dropped: string[] = [];
 	readonly #untimed: UntimedCall[] = [];
-	readonly #first: Record<string, AmountTexts>;
+	readonly #known: ReadonlyMap<string, Booked>;
+	readonly #first: Map<string, AmountTexts>;
 
 	/**
 	 * @param rows of the conversation, which it changes
@@ -370,20 +375,21 @@ class Booking {
 		this.#isFirst = isFirst;
 		this.#now = quarterOf(BigInt(Math.trunc(record.time)));
 		this.#forkedAt = record.isFork ? (life.began ?? 0) : null;
-		this.#first = { ...life.first };
+		this.#known = new Map(life.usages);
+		this.#first = new Map(life.first);
 	}
 
 	book(): Pick<Life, "usages" | "first" | "isJudged" | "forkedAt"> & Followed {
 		const all = metricsOf(this.#record.stats).map(([name, metrics]) => [nameOf(name), metrics] as const);
 		const names = new Set(all.map(([usageId]) => usageId));
-		for (const usageId of Object.keys(this.#life.usages))
+		for (const usageId of this.#known.keys())
 			if (!names.has(usageId)) {
 				for (const row of this.#rowsOf(usageId)) this.#rows.add(taking(row));
 				this.#dropped.push(usageId);
 			}
-		const usages = Object.fromEntries(all.map(([usageId, metrics]) => [usageId, this.#bookUsage(usageId, metrics)]));
+		const usages = all.map(([usageId, metrics]) => [usageId, this.#bookUsage(usageId, metrics)] as const);
 		const isJudged = this.#life.isJudged || this.#evidence.source !== undefined;
-		const booked = { usages, first: this.#first, isJudged, forkedAt: this.#forkedAt };
+		const booked = { usages, first: [...this.#first], isJudged, forkedAt: this.#forkedAt };
 		return { ...booked, dropped: this.#dropped, untimed: this.#untimed };
 	}
 
@@ -394,7 +400,7 @@ class Booking {
 	#bookUsage(usageId: string, metrics: Metrics): Booked {
 		const model = nameOf(metrics.modelName ?? "");
 		const lists = listsOf(metrics);
-		const known = this.#life.usages[usageId] ?? NOT_BOOKED;
+		const known = this.#known.get(usageId) ?? NOT_BOOKED;
 		const counted = new Rows(this.#rowsOf(usageId));
 		const add = (row: UsageRow) => {
 			this.#rows.add(row);
@@ -502,7 +508,7 @@ class Booking {
 		const { calls, costs } = lists;
 		const first = this.#firstState();
 		if (first !== undefined) {
-			const [count = 0, digest = ""] = first.usages[usageId] ?? [];
+			const [count = 0, digest = ""] = new Map(first.usages).get(usageId) ?? [];
 			return lists.digest({ calls: count, costs: 0 }) === digest ? count : 0;
 		}
 		const { source, times } = this.#evidence;
@@ -522,15 +528,15 @@ class Booking {
 	/** Keeps what the first record of a fork shows beside the lists, unless it shows own calls. */
 	#keepFirst(usageId: string, { calls, costs }: Lists, totals: Amounts, { copied }: Booked): void {
 		if (costs.some((cost) => this.#isOwn(cost)) || calls.length > copied) return;
-		this.#first[usageId] = textsOf(restOf(totals, calls, costs));
+		this.#first.set(usageId, textsOf(restOf(totals, calls, costs)));
 	}
 
 	/** Returns what a fork took over of a usage id. */
 	#takenOf(usageId: string, { calls, copied, taken }: Booked, totals: Amounts): Amounts {
 		if (this.#forkedAt === null) return NOTHING;
 		const first = this.#firstState();
-		const [count = 0, , texts = []] = first?.usages[usageId] ?? [];
-		const rest = amountsOf(first === undefined ? (this.#first[usageId] ?? []) : texts);
+		const [count = 0, , texts = []] = new Map(first?.usages).get(usageId) ?? [];
+		const rest = amountsOf(first === undefined ? (this.#first.get(usageId) ?? []) : texts);
 		// Metrics that were reset have nothing of it.
 		const isLost = count > 0 && calls > 0 && copied < count;
 		const isTaken = !isLost && AMOUNTS.every((name) => name === "calls" || rest[name] <= totals[name]);
@@ -648,14 +654,14 @@ export function sourceCalls(stats: ConversationStats): SourceCalls | undefined {
 /** Returns what the full state with which a fork begins shows. */
 export function firstStateOf(stats: ConversationStats): FirstState {
 	const times: number[] = [];
-	const usages = metricsOf(stats).map(([name, metrics]): [string, FirstState["usages"][string]] => {
+	const usages = metricsOf(stats).map(([name, metrics]): FirstState["usages"][number] => {
 		const lists = listsOf(metrics);
 		times.push(...lists.costs.flatMap(({ at }) => at ?? []));
 		const rest = restOf(totalsOf(metrics), lists.calls, lists.costs);
 		const count = lists.calls.length;
 		return [nameOf(name), [count, lists.digest({ calls: count, costs: 0 }), textsOf(rest)]];
 	});
-	return { lastCost: times.length === 0 ? null : Math.max(...times), usages: Object.fromEntries(usages) };
+	return { lastCost: times.length === 0 ? null : times.reduce((a, b) => Math.max(a, b)), usages };
 }
 
 /** Returns a digest of encoded stats. */

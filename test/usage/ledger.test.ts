@@ -300,6 +300,31 @@ describe("the rows of a conversation", () => {
 			).toEqual([expected]);
 	});
 
+	test("are those of usage ids with the names of members of objects, too", () => {
+		const { agent } = statsAfter(at([call0(0.1, 10)], CREATED)).usageToMetrics;
+		if (agent === undefined) throw new Error("there is a usage");
+		const names = ["__proto__", "constructor", "toString"];
+		const usageToMetrics = Object.fromEntries(
+			names.map((name, n) => [
+				name,
+				{ ...agent, tokenUsages: agent.tokenUsages.map((one) => ({ ...one, responseId: `${n}` })) },
+			]),
+		);
+		const stats = create(ConversationStatsSchema, { usageToMetrics });
+		for (const isFork of [false, true]) {
+			const records = [1, 2].map((hour) => record(stats, CREATED + hour * HOUR, isFork, CREATED - HOUR));
+			const own = countAll([
+				(of) => of.event(micros(CREATED - 1), undefined, firstStateOf(statsAfter([]))),
+				...records,
+			]);
+			expect(own.map(({ usageId, promptTokens }) => [usageId, promptTokens]).sort()).toEqual(
+				Object.keys(stats.usageToMetrics)
+					.sort()
+					.map((name) => [name, 10n]),
+			);
+		}
+	});
+
 	test("have those of each life, whichever record arrives last", () => {
 		const [before, after] = [at([call0(0.5, 100)], CREATED), at([call0(0.25, 200)], CREATED + 10 * HOUR)];
 		const again = CREATED + 9 * HOUR;
