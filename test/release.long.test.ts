@@ -94,7 +94,10 @@ test("npx runs the package in an empty folder, with the demo", { timeout: TIMEOU
 	const command = `cd ${empty.path} && exec setsid --wait sh -c 'echo $$ > group; exec ${npx}'`;
 	const env = { PATH, HOME: process.env.HOME ?? empty.path };
 	await using service = await ServiceProcess.start("/never/used.db", env, ["-c", command], "sh", TIMEOUT);
-	const [, key = ""] = /^ {2}([\w-]{43})$/m.exec(service.output.stderr) ?? [];
+	const keyOf = () => /^ {2}([\w-]{43})$/m.exec(service.output.stderr)?.[1];
+	// Written after the log has said that it listens.
+	await expect.poll(keyOf).toBeDefined();
+	const key = keyOf() ?? "";
 	await expect
 		.poll(async () => {
 			const response = await fetch(`${service.http}/api/v1/conversations`, { headers: { "X-Access-Token": key } });
