@@ -197,6 +197,12 @@ describe("the price of a step", () => {
 			["r1"],
 			{ a0: { cost: 0.3, tokens: 11 } },
 		],
+		[
+			"is the sum of the costs of its response in whole units",
+			{ costs: costs(0.1, 0.2), response_latencies: named("r1", "r1"), token_usages: tokens("r1") },
+			["r1"],
+			{ a0: { cost: 0.3, tokens: 11 } },
+		],
 	])("%s", (_, metrics, responses, prices) => {
 		expect(pricesOf(metrics, ...responses)).toEqual(prices);
 	});

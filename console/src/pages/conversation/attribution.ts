@@ -1,3 +1,4 @@
+import { sumOfCosts } from "../../../../src/record/stats.ts";
 import { cost, duration } from "../../parts/format.ts";
 import { type Call, callsOf } from "./calls.ts";
 import type { Json } from "./parts.ts";
@@ -45,7 +46,10 @@ export function attributionOf(record: Json | undefined, steps: readonly Step[]):
 		const step = firsts.get(responseId);
 		if (step === undefined) continue;
 		const before = prices.get(step.id);
-		prices.set(step.id, { cost: sumOf(before?.cost, own), tokens: sumOf(before?.tokens, tokens) });
+		prices.set(step.id, {
+			cost: before?.cost === undefined ? own : sumOfCosts([before.cost, own ?? 0]),
+			tokens: before?.tokens === undefined ? tokens : before.tokens + (tokens ?? 0),
+		});
 	}
 	return {
 		calls,
@@ -54,10 +58,6 @@ export function attributionOf(record: Json | undefined, steps: readonly Step[]):
 		failed: steps.filter(({ failed }) => failed),
 		spent: spentTimeOf(steps),
 	};
-}
-
-function sumOf(a: number | undefined, b: number | undefined): number | undefined {
-	return a === undefined ? b : a + (b ?? 0);
 }
 
 /** A step that stands out among the others. */
