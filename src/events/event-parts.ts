@@ -41,8 +41,8 @@ export function beginning(text: string, count: number): string {
  * Parses the time of an event.
  *
  * In the hour that a time zone repeats when summer time ends, a time means its first occurrence, unless that is before what
- * came earlier in the batch, or the second one is about when the batch arrived. A time before the year 1 in UTC counts as
- * {@link FIRST_TIME}.
+ * came earlier in the batch, or the second one is about when the batch arrived. The second one never counts when it is after
+ * the arrival. A time before the year 1 in UTC counts as {@link FIRST_TIME}.
  *
  * @param timeZone time zone of times without an offset: `UTC` or a name of the IANA time zone database. The agent server
  *   writes the local time of its machine.
@@ -92,7 +92,9 @@ function inTimeZone(micros: Microseconds, timeZone: string, { after, receivedAt 
 	);
 	if (first === undefined || second === undefined || first === second) return { at: first ?? micros };
 	const delay = receivedAt === undefined ? USUAL_DELAY : receivedAt - second;
-	const hasJustArrived = delay >= -MAX_CLOCK_SKEW && delay < USUAL_DELAY;
+	// It is not over yet, so the event did not happen then.
+	if (delay < -MAX_CLOCK_SKEW) return { at: first };
+	const hasJustArrived = delay < USUAL_DELAY;
 	return hasJustArrived || (after !== undefined && first < after) ? { at: second } : { at: first, laterAt: second };
 }
 

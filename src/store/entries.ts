@@ -243,6 +243,8 @@ export interface RecordState {
 	readonly postedAt: bigint | undefined;
 	/** Whether stored state updates that are later than the posted record may still have to be applied to it. */
 	readonly hasUnappliedEvents: boolean;
+	/** Time of the latest event, also of one that arrived before others; undefined without events. */
+	readonly lastEventAt?: bigint | undefined;
 	/** The current update with its record; undefined when the conversation has none. */
 	readonly current: StoredUpdate | undefined;
 	/** Those of the requested event ids that are already stored. */

@@ -199,7 +199,9 @@ export async function getRecordState(
 			WHERE ${isIn("conversation_id")}`,
 			[conversationId],
 		),
-		all(`SELECT event_count FROM ${dialect.schema}activities WHERE ${isIn("conversation_id")}`, [conversationId]),
+		all(`SELECT event_count, last_at FROM ${dialect.schema}activities WHERE ${isIn("conversation_id")}`, [
+			conversationId,
+		]),
 		getUpdate(session, { conversationId, asOf: undefined, owner: undefined }),
 		keys.length === 0
 			? []
@@ -215,6 +217,7 @@ export async function getRecordState(
 		...(head === undefined
 			? stateWithoutRecord(activity && { eventCount: bigint(activity.event_count) })
 			: recordStateFrom(head, readText)),
+		lastEventAt: activity && bigint(activity.last_at),
 		current,
 		knownIds: eventIds.filter((id) => stored.has(storeKey(id))),
 	};

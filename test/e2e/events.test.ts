@@ -64,23 +64,31 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 		});
 	});
 
-	test("of a local time that occurs twice, the instant counts that keeps the order of what is stored", async () => {
+	test.each<[string, readonly string[], string]>([
+		["in the next batch", [], "01:20"],
+		// The record is cached from its second update on.
+		["after further updates", ["02:40", "02:50"], "01:20"],
+		["when the event before it in the log is older", ["02:55", "01:10"], "01:20"],
+		["unless what is stored is later than both", ["03:10"], "00:20"],
+	])("of a local time that occurs twice, the instant keeps the order of what is stored, %s", async (_, more, utc) => {
 		await using berlin = await startTestService({ EVENT_TIME_ZONE: "Europe/Berlin", ...(await databases.create()) });
-		const sent = record({ created_at: "2026-10-25T00:00:00Z", updated_at: "2026-10-25T00:00:00Z" });
+		const sent = record({ created_at: "2026-10-24T00:00:00Z", updated_at: "2026-10-24T00:00:00Z" });
 		await expectSuccess(await postWebhook(berlin, KEY, JSON.stringify(sent)));
-		const post = (time: string, value: string) => {
-			const event = { id: time, timestamp: `2026-10-25T${time}:00`, kind: "ConversationStateUpdateEvent" };
-			const body = JSON.stringify([{ ...event, source: "environment", key: "execution_status", value }]);
-			return postEvents(berlin, KEY, String(sent.id), body);
+		const post = async (time: string, value: string) => {
+			const event = { id: `${time} ${value}`, timestamp: `2026-10-25T${time}:00`, source: "environment" };
+			const update = { ...event, kind: "ConversationStateUpdateEvent", key: "execution_status", value };
+			await expectSuccess(await postEvents(berlin, KEY, String(sent.id), JSON.stringify([update])));
 		};
-		// 02:55 in summer time, and 02:20 after it, in batches of their own that arrive a month later.
-		await expectSuccess(await post("02:55", "paused"));
-		await expectSuccess(await post("02:20", "finished"));
-		expect(await read(berlin, String(sent.id))).toMatchObject({ execution_status: "finished" });
+		// All in batches of their own that arrive a month later. 02:55 is in summer time, and 02:20 may be after it.
+		const before = more.includes("02:55") ? more : [...more, "02:55"];
+		for (const time of before) await post(time, "paused");
+		await post("02:20", "finished");
 		const entries = await allEvents(berlin, KEY, { conversationId: String(sent.id) });
-		expect(entries.map(({ happenedAt }) => new Date(Number(happenedAt?.seconds ?? 0n) * 1000).toISOString())).toEqual([
-			"2026-10-25T00:55:00.000Z",
-			"2026-10-25T01:20:00.000Z",
+		const time = new Date(Number(entries.at(-1)?.happenedAt?.seconds ?? 0n) * 1000).toISOString();
+		const status = utc === "01:20" ? "finished" : "paused";
+		expect([time, object(await read(berlin, String(sent.id))).execution_status]).toEqual([
+			`2026-10-25T${utc}:00.000Z`,
+			status,
 		]);
 	});
 

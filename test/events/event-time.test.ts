@@ -39,6 +39,11 @@ test.each([
 	["an earlier event is before both", { after: "2026-10-25T00:10:00Z" }, "2026-10-25T00:20:00Z"],
 	["it arrives about then", { receivedAt: "2026-10-25T01:20:30Z" }, "2026-10-25T01:20:00Z"],
 	["it arrives an hour before", { receivedAt: "2026-10-25T00:20:30Z" }, "2026-10-25T00:20:00Z"],
+	[
+		"an earlier event has the first one, and the second is still to come",
+		{ after: "2026-10-25T00:55:00Z", receivedAt: "2026-10-25T00:56:00Z" },
+		"2026-10-25T00:20:00Z",
+	],
 	["it arrives a day later", { receivedAt: "2026-10-26T01:20:30Z" }, "2026-10-25T00:20:00Z"],
 ])("of a local time that occurs twice, when %s, the instant is this", (_, given, utc) => {
 	const { after, receivedAt }: { after?: string; receivedAt?: string } = given;

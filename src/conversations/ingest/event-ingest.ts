@@ -276,8 +276,7 @@ export class EventIngest {
 	async #inOrder(batch: NewEvents): Promise<NewEvents> {
 		const { conversationId, events } = batch;
 		if (events.every(({ laterAt }) => laterAt === undefined)) return batch;
-		const [newest] = await this.#store.events.list({ after: 0n, conversationId, newestFirst: true, limit: 1 });
-		let last = newest?.happenedAt;
+		let last = (await this.#store.getRecordState(conversationId, [])).lastEventAt;
 		const ordered = events.map((event) => {
 			const { happenedAt, laterAt } = event;
 			const isLater = last !== undefined && laterAt !== undefined && happenedAt < last && last <= laterAt;
@@ -285,7 +284,9 @@ export class EventIngest {
 			if (last === undefined || at > last) last = at;
 			return isLater ? { ...event, happenedAt: at } : event;
 		});
-		return { ...batch, events: ordered };
+		if (ordered.every((event, index) => event === events[index])) return batch;
+		// An effect was computed from the first instants.
+		return { ...batch, events: ordered, effect: undefined };
 	}
 
 	/**
