@@ -49,8 +49,8 @@ export function* judgeGaps(
 	// An open gap of a conversation that is no fork has been judged: its event was not stored before, nor since.
 	const unknown = missing.filter((gap) => !known.gaps.has(gapKey(gap)));
 	const isOpen = ({ missing: id }: Gap) => source !== undefined || id === firstState?.leaf;
-	const doubtful = new Set([...unknown, ...[...open.values()].filter((gap) => isOfEvent(gap) && isOpen(gap))]);
-	const ids = [...new Set([...doubtful].map(({ missing: id }) => id))];
+	const doubtful = [...unknown, ...[...open.values()].filter((gap) => isOfEvent(gap) && isOpen(gap))];
+	const ids = [...new Set(doubtful.map(({ missing: id }) => id))];
 	let explained: ReadonlySet<string> = new Set();
 	if (ids.length > 0) {
 		const { owner } = known.ownership ?? {};
@@ -81,8 +81,8 @@ export function firstStateOf(events: ReadonlySet<NewEvent>): (FirstState & { rea
 }
 
 /**
- * Returns what the first event of a conversation without a posted record named, if that is missing: the conversation may be a fork of
- * one whose events arrive later. Which event named it is not known any more.
+ * Returns what the first event of a conversation without a posted record named, if that is missing: the conversation may be a
+ * fork of one whose events arrive later. Which event named it is not known any more.
  */
 export function firstMissing({ gaps }: Pick<KnownConversation, "gaps">): FirstState | undefined {
 	if (!gaps.has(gapKey({ kind: "no_record", missing: "" }))) return undefined;

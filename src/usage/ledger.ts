@@ -50,9 +50,21 @@ export interface RowKey {
 }
 export interface UsageRow extends RowKey, Amounts {}
 
+/** What the stats of a record show of a usage id. */
+export interface ShownUsage {
+	readonly usageId: string;
+	readonly model: string;
+	readonly totals: Amounts;
+	readonly lists: Lists;
+}
+
 /** What a record shows. */
 export interface ShownRecord {
-	readonly stats: ConversationStats;
+	/** Sequence of its update. */
+	readonly sequence: bigint;
+	/** Digest of its stats. */
+	readonly digest: string;
+	readonly usages: readonly ShownUsage[];
 	readonly time: number;
 	/** The latest time that a cost can have: a little after the receipt. A later one counts as no time. */
 	readonly latest: number;
@@ -72,7 +84,7 @@ export interface Evidence {
 	readonly times: ReadonlyMap<string, number>;
 	/** The calls of the fork's source; undefined if it has none, or none that is known. */
 	readonly source: SourceCalls | undefined;
-	/** The calls that no event has timed, when {@link Ledger.continues} says that some may be booked anew; by {@link callKey}. */
+	/** The calls that no event has timed, when {@link Ledger.plan} says that some may be booked anew; by {@link callKey}. */
 	readonly untimed: ReadonlyMap<string, Pick<UntimedCall, "responseId" | "row">>;
 	/** What the earliest event of a fork shows; null if that is no full state, undefined if it is not known. */
 	readonly first: FirstState | null | undefined;
@@ -149,6 +161,8 @@ type RowTexts = readonly [usageId: string, model: string, agentKind: string, qua
 
 interface State {
 	readonly version: 2;
+	/** Sequence of the last update that was followed. */
+	readonly followed: string;
 	/** Digest of the stats that were followed last. */
 	readonly seen: string;
 	/** Ordered by their beginning. */
@@ -160,7 +174,10 @@ interface State {
 	readonly firstState: FirstState | null | undefined;
 }
 
-const NEW: State = { version: 2, seen: "", lives: [], present: null, earlier: [], firstState: undefined };
+const NEW: State = {
+	...{ version: 2, followed: "0", seen: "", lives: [] },
+	...{ present: null, earlier: [], firstState: undefined },
+};
 const NOT_BOOKED: Booked = { calls: 0, costs: 0, digest: "", copied: 0, taken: [], rest: [] };
 
 /** The usage of one conversation. */
@@ -202,41 +219,40 @@ export class Ledger {
 		return this.#state.firstState;
 	}
 
-	/** Returns whether a current record with a digest of its stats was followed last, and changes nothing. */
-	hasSeen({ life = this.#state.present ?? undefined, agentKind }: Omit<ShownRecord, "stats">, digest: string): boolean {
+	/** Returns whether an update, or a later one, was followed. To follow an older record again would book it anew. */
+	hasFollowed(sequence: bigint): boolean {
+		return sequence <= BigInt(this.#state.followed);
+	}
+
+	/** Returns whether a current record with the same stats was followed last, so that it changes nothing. */
+	hasSeen({ life, agentKind, digest }: Pick<ShownRecord, "life" | "agentKind" | "digest">): boolean {
 		const { seen, present } = this.#state;
-		return seen === digest && (life ?? null) === present && this.#present()?.agentKind === nameOf(agentKind);
-	}
-
-	/** Returns the ids of the responses whose times {@link follow} needs. */
-	responsesOf(record: ShownRecord): string[] {
-		return this.#listsOf(record).flatMap(({ lists, booked, isContinued }) =>
-			lists.calls.slice(isContinued ? booked.calls : 0).flatMap(({ id }) => (id === "" ? [] : [id])),
-		);
-	}
-
-	/** Returns whether the lists of a record begin with those that are booked, so that nothing is booked anew. */
-	continues(record: ShownRecord): boolean {
-		return this.#listsOf(record).every(({ isContinued }) => isContinued);
-	}
-
-	#listsOf(record: ShownRecord) {
-		const life = this.#present();
-		const usages = new Map(life?.usages);
-		const mayContinue = !record.isFork && (record.life === undefined || record.life === life?.began);
-		return metricsOf(record.stats).map(([name, metrics]) => {
-			const booked = usages.get(nameOf(name)) ?? NOT_BOOKED;
-			const lists = listsOf(metrics);
-			return { lists, booked, isContinued: mayContinue && lists.begin(booked) };
-		});
+		const isPresent = life === undefined || life === present;
+		return seen === digest && isPresent && this.#present()?.agentKind === nameOf(agentKind);
 	}
 
 	/**
-	 * Follows a record.
-	 *
-	 * @param digest of its stats
+	 * Returns the ids of the responses whose times {@link follow} needs, and whether the lists of the record begin with those that
+	 * are booked, so that nothing is booked anew.
 	 */
-	follow(record: ShownRecord, digest: string, { first, ...evidence }: Evidence): Followed {
+	plan(record: ShownRecord): { readonly responses: readonly string[]; readonly isContinued: boolean } {
+		const life = this.#present();
+		const known = new Map(life?.usages);
+		const mayContinue = !record.isFork && (record.life === undefined || record.life === life?.began);
+		const plans = record.usages.map(({ usageId, lists }) => {
+			const booked = known.get(usageId) ?? NOT_BOOKED;
+			const isContinued = mayContinue && lists.begin(booked);
+			const calls = lists.calls.slice(isContinued ? booked.calls : 0);
+			return { isContinued, responses: calls.flatMap(({ id }) => (id === "" ? [] : [id])) };
+		});
+		return {
+			responses: [...new Set(plans.flatMap(({ responses }) => responses))],
+			isContinued: plans.every(({ isContinued }) => isContinued),
+		};
+	}
+
+	/** Follows a record. */
+	follow(record: ShownRecord, { first, ...evidence }: Evidence): Followed {
 		const firstState = first === undefined ? this.#state.firstState : first;
 		const known = { ...evidence, first: firstState };
 		const before = this.#lifeOf(record.life);
@@ -246,12 +262,13 @@ export class Ledger {
 		this.#earlierText = undefined;
 		let followed = NO_CHANGE;
 		if (record.isCurrent) {
-			this.#state = { ...this.#state, seen: digest, firstState };
+			this.#state = { ...this.#state, seen: record.digest, firstState };
 			followed = this.#followPresent(record, before, known);
-		} else if (before === undefined || record.rank >= before.rank) this.#followEnded(record, before, digest, known);
+		} else if (before === undefined || record.rank >= before.rank) this.#followEnded(record, before, known);
+		if (!this.hasFollowed(record.sequence)) this.#state = { ...this.#state, followed: String(record.sequence) };
 		if (earlier !== undefined) {
 			// No report changes by the new version: what the record does not explain as before stays as it was.
-			for (const row of this.rows) earlier.add({ ...row, ...negated(row) });
+			for (const row of this.rows) earlier.add(taking(row));
 			this.#state = { ...this.#state, earlier: earlier.list().map(rowTexts) };
 			for (const row of earlier.list()) this.#rows.add(row);
 		}
@@ -260,9 +277,8 @@ export class Ledger {
 
 	/** Moves the tokens of an untimed call to the time of an event with its response. */
 	move(row: UsageRow, time: number): void {
-		const quarter = quarterOf(BigInt(Math.trunc(time)));
-		this.#rows.add({ ...row, ...negated(row) });
-		this.#rows.add({ ...row, quarter });
+		this.#rows.add(taking(row));
+		this.#rows.add({ ...row, quarter: quarterAt(time) });
 	}
 
 	#present(): Life | undefined {
@@ -326,9 +342,9 @@ export class Ledger {
 	}
 
 	/** Counts the last record of a life that is not the present one. */
-	#followEnded(record: ShownRecord, known: Life | undefined, digest: string, evidence: Evidence): void {
+	#followEnded(record: ShownRecord, known: Life | undefined, evidence: Evidence): void {
 		const alone = new Ledger();
-		alone.follow({ ...record, isCurrent: true }, digest, evidence);
+		alone.follow({ ...record, isCurrent: true }, evidence);
 		for (const texts of known?.rows ?? []) this.#rows.add(taking(rowOf(texts)));
 		for (const row of alone.rows) this.#rows.add(row);
 		const life = alone.#present();
@@ -373,21 +389,21 @@ class Booking {
 		this.#life = life;
 		this.#evidence = evidence;
 		this.#isFirst = isFirst;
-		this.#now = quarterOf(BigInt(Math.trunc(record.time)));
+		this.#now = quarterAt(record.time);
 		this.#forkedAt = record.isFork ? (life.began ?? 0) : null;
 		this.#known = new Map(life.usages);
 		this.#first = new Map(life.first);
 	}
 
 	book(): Pick<Life, "usages" | "first" | "isJudged" | "forkedAt"> & Followed {
-		const all = metricsOf(this.#record.stats).map(([name, metrics]) => [nameOf(name), metrics] as const);
-		const names = new Set(all.map(([usageId]) => usageId));
+		const all = this.#record.usages;
+		const names = new Set(all.map(({ usageId }) => usageId));
 		for (const usageId of this.#known.keys())
 			if (!names.has(usageId)) {
 				for (const row of this.#rowsOf(usageId)) this.#rows.add(taking(row));
 				this.#dropped.push(usageId);
 			}
-		const usages = all.map(([usageId, metrics]) => [usageId, this.#bookUsage(usageId, metrics)] as const);
+		const usages = all.map((usage) => [usage.usageId, this.#bookUsage(usage)] as const);
 		const isJudged = this.#life.isJudged || this.#evidence.source !== undefined;
 		const booked = { usages, first: [...this.#first], isJudged, forkedAt: this.#forkedAt };
 		return { ...booked, dropped: this.#dropped, untimed: this.#untimed };
@@ -397,9 +413,7 @@ class Booking {
 		return this.#before.filter((row) => row.usageId === usageId);
 	}
 
-	#bookUsage(usageId: string, metrics: Metrics): Booked {
-		const model = nameOf(metrics.modelName ?? "");
-		const lists = listsOf(metrics);
+	#bookUsage({ usageId, model, totals, lists }: ShownUsage): Booked {
 		const known = this.#known.get(usageId) ?? NOT_BOOKED;
 		const counted = new Rows(this.#rowsOf(usageId));
 		const add = (row: UsageRow) => {
@@ -407,7 +421,6 @@ class Booking {
 			counted.add(row);
 		};
 		const booked = lists.isEmpty ? known : this.#bookLists(usageId, lists, known, counted, add);
-		const totals = totalsOf(metrics);
 		if (this.#isFirst && this.#forkedAt !== null) this.#keepFirst(usageId, lists, totals, booked);
 		const taken = this.#takenOf(usageId, booked, totals);
 		const sum = sumOf(counted.list());
@@ -443,12 +456,11 @@ class Booking {
 			this.#dropped.push(usageId);
 		}
 		const from = isContinued ? known : NOT_BOOKED;
-		const quarterAt = (time: number | undefined) =>
-			time === undefined ? this.#now : quarterOf(BigInt(Math.trunc(time)));
+		const orNow = (time: number | undefined) => (time === undefined ? this.#now : quarterAt(time));
 		const timeOf = ({ at }: ListedCost) => (at !== undefined && at <= this.#record.latest ? at : undefined);
 		for (const cost of lists.costs.slice(from.costs))
 			if (this.#isOwn(cost))
-				add({ usageId, model: cost.model, agentKind, quarter: quarterAt(timeOf(cost)), ...NOTHING, cost: cost.units });
+				add({ usageId, model: cost.model, agentKind, quarter: orNow(timeOf(cost)), ...NOTHING, cost: cost.units });
 		const isPaired = lists.calls.length === lists.costs.length;
 		for (const [n, { id, model, tokens }] of lists.calls.slice(Math.max(from.calls, copied)).entries()) {
 			const position = n + Math.max(from.calls, copied);
@@ -457,7 +469,7 @@ class Booking {
 			const time = event ?? (paired && timeOf(paired));
 			// One that is booked anew stays where it was shown first.
 			const known = this.#evidence.untimed.get(callKey({ usageId, position }));
-			const quarter = time === undefined && known?.responseId === id ? known.row.quarter : quarterAt(time);
+			const quarter = time === undefined && known?.responseId === id ? known.row.quarter : orNow(time);
 			const row = { usageId, model, agentKind, quarter, ...tokens, calls: 1n };
 			add(row);
 			if (event === undefined && id !== "") this.#untimed.push({ usageId, position, responseId: id, row });
@@ -617,14 +629,13 @@ function listsOf({ modelName = "", tokenUsages, costs: listedCosts, responseLate
 		units: costUnits(cost ?? 0),
 		at: timestamp === undefined ? undefined : microseconds(timestamp),
 	}));
-	const digest = (counts: Pick<Booked, "calls" | "costs">) => {
-		const ofCalls = calls.slice(0, counts.calls).map(({ key }) => key);
-		const ofCosts = costs.slice(0, counts.costs).map(({ units, at }) => `${units},${at}`);
-		return createHash("sha1")
-			.update([...ofCalls, "", ...ofCosts].join("\n"))
-			.digest("base64url")
-			.slice(0, 16);
-	};
+	const digests = new Map<string, string>();
+	const digest = (counts: Pick<Booked, "calls" | "costs">) =>
+		digests.getOrInsertComputed(`${counts.calls},${counts.costs}`, () => {
+			const ofCalls = calls.slice(0, counts.calls).map(({ key }) => key);
+			const ofCosts = costs.slice(0, counts.costs).map(({ units, at }) => `${units},${at}`);
+			return digestOf([...ofCalls, "", ...ofCosts].join("\n"));
+		});
 	return {
 		...{ calls, costs, digest, isEmpty: calls.length + costs.length + responseLatencies.length === 0 },
 		begin: (booked) =>
@@ -644,29 +655,46 @@ function restOf(totals: Amounts, calls: readonly ListedCall[], costs: readonly L
 	});
 }
 
+/** Returns what stats show, by usage id. */
+export function shownUsages(stats: ConversationStats): readonly ShownUsage[] {
+	return metricsOf(stats).map(([name, metrics]) => ({
+		...{ usageId: nameOf(name), model: nameOf(metrics.modelName ?? "") },
+		...{ totals: totalsOf(metrics), lists: listsOf(metrics) },
+	}));
+}
+
 /** Returns the calls that a fork of a conversation with these stats may have copied; undefined if no list tells them. */
 export function sourceCalls(stats: ConversationStats): SourceCalls | undefined {
-	const all = metricsOf(stats);
-	if (all.some(([, metrics]) => listsOf(metrics).isEmpty && !isNothing(totalsOf(metrics)))) return undefined;
-	return new Map(all.map(([name, metrics]) => [nameOf(name), listsOf(metrics).calls.map(({ key }) => key)]));
+	const usages = shownUsages(stats);
+	if (usages.some(({ lists, totals }) => lists.isEmpty && !isNothing(totals))) return undefined;
+	return new Map(usages.map(({ usageId, lists }) => [usageId, lists.calls.map(({ key }) => key)]));
 }
 
 /** Returns what the full state with which a fork begins shows. */
 export function firstStateOf(stats: ConversationStats): FirstState {
-	const times: number[] = [];
-	const usages = metricsOf(stats).map(([name, metrics]): FirstState["usages"][number] => {
-		const lists = listsOf(metrics);
-		times.push(...lists.costs.flatMap(({ at }) => at ?? []));
-		const rest = restOf(totalsOf(metrics), lists.calls, lists.costs);
-		const count = lists.calls.length;
-		return [nameOf(name), [count, lists.digest({ calls: count, costs: 0 }), textsOf(rest)]];
+	const shown = shownUsages(stats);
+	const times = shown.flatMap(({ lists }) => lists.costs.flatMap(({ at }) => at ?? []));
+	const usages = shown.map(({ usageId, totals, lists }) => {
+		const { calls, costs } = lists;
+		const digest = lists.digest({ calls: calls.length, costs: 0 });
+		return [usageId, [calls.length, digest, textsOf(restOf(totals, calls, costs))]] as const;
 	});
 	return { lastCost: times.length === 0 ? null : times.reduce((a, b) => Math.max(a, b)), usages };
 }
 
-/** Returns a digest of encoded stats. */
-export function digestOf(stats: Uint8Array): string {
-	return createHash("sha1").update(stats).digest("base64url").slice(0, 16);
+/** Returns a digest by which stats, or parts of them, are told apart. */
+export function digestOf(shown: Uint8Array | string): string {
+	return createHash("sha1").update(shown).digest("base64url").slice(0, 16);
+}
+
+/** Returns rows with one sum for each key, without those that are zero. */
+export function sumByKey(rows: readonly UsageRow[]): readonly UsageRow[] {
+	return new Rows(rows).list();
+}
+
+/** As {@link quarterOf}, at a floating-point number of microseconds. */
+export function quarterAt(time: number): bigint {
+	return quarterOf(BigInt(Math.trunc(time)));
 }
 
 /** Returns the number of the quarter of an hour at a time in microseconds. */

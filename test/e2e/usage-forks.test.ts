@@ -60,20 +60,39 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 		for (const protocol of PROTOCOLS) expect(await usageOf(service, new Set([fork.id]), protocol)).toEqual(expected);
 	});
 
-	test("tokens and calls count at the time of their event, also when it arrives after the record", async () => {
-		const own = [call({ at: BEGAN + 60, tokens: 70, hasEvent: true })];
-		const posts = new Posts();
-		await send(service, [posts.record(BEGAN + 4 * HOUR, BEGAN, own)]);
-		const ids = new Set([posts.id]);
-		const before = await usageOf(service, ids);
-		expect([...before.keys()].map((key) => JSON.parse(key)[2])).toEqual([time(BEGAN - (BEGAN % HOUR) + 4 * HOUR)]);
-		await send(
-			service,
-			own.map((one) => posts.call(one)),
-		);
+	test.each(["response-1", "response\u0000 \\ 2"])(
+		"tokens and calls count at the time of their event, also when it arrives after the record (%j)",
+		async (id) => {
+			const own = [call({ at: BEGAN + 60, tokens: 70, hasEvent: true, id })];
+			const posts = new Posts();
+			await send(service, [posts.record(BEGAN + 4 * HOUR, BEGAN, own)]);
+			const ids = new Set([posts.id]);
+			const before = await usageOf(service, ids);
+			expect([...before.keys()].map((key) => JSON.parse(key)[2])).toEqual([time(BEGAN - (BEGAN % HOUR) + 4 * HOUR)]);
+			await send(
+				service,
+				own.map((one) => posts.call(one)),
+			);
+			const expected: Expected = new Map();
+			expectCalls(expected, posts.id, own, () => 0);
+			for (const protocol of PROTOCOLS) expect(await usageOf(service, ids, protocol)).toEqual(expected);
+		},
+	);
+
+	test("conversations that name each other as their source count their own calls", async () => {
+		const one = new Posts();
+		const two = new Posts({ forked_from_conversation_id: one.id });
+		const again = new Posts({ forked_from_conversation_id: two.id }, one.id);
+		const calls = [call({ at: BEGAN + 60, cost: 0.5, tokens: 10 })];
+		const ids = new Set([one.id, two.id]);
+		for (const n of [600, 601, 602, 603]) {
+			await send(service, [(n % 2 === 0 ? again : two).record(BEGAN + n, BEGAN, calls)]);
+			// Each is derived by itself.
+			await usageOf(service, ids);
+		}
 		const expected: Expected = new Map();
-		expectCalls(expected, posts.id, own, () => 0);
-		for (const protocol of PROTOCOLS) expect(await usageOf(service, ids, protocol)).toEqual(expected);
+		for (const id of ids) expectCalls(expected, id, calls, () => BEGAN + 60);
+		expect(await usageOf(service, ids)).toEqual(expected);
 	});
 
 	test("whatever arrives in whatever order, with repeats, conversations and forks count their own calls", async () => {

@@ -47,10 +47,11 @@ export const time = (seconds: number): string => new Date(seconds * 1000).toISOS
 
 /** Posts of a conversation. */
 export class Posts {
-	readonly id = randomUUID();
+	readonly id: string;
 	readonly #members: JsonObject;
 
-	constructor(members: JsonObject = {}) {
+	constructor(members: JsonObject = {}, id: string = randomUUID()) {
+		this.id = id;
 		this.#members = members;
 	}
 

@@ -10,6 +10,7 @@ import {
 	firstStateOf,
 	Ledger,
 	type SourceCalls,
+	shownUsages,
 	sourceCalls,
 	type UntimedCall,
 	type UsageRow,
@@ -32,6 +33,7 @@ type Arrival = (followed: Conversation) => void;
 class Conversation {
 	rows: readonly UsageRow[] = [];
 	#text = "";
+	#sequence = 0n;
 	#source: SourceCalls | undefined;
 	readonly #times = new Map<string, number>();
 	readonly #untimed = new Map<string, UntimedCall>();
@@ -65,11 +67,13 @@ class Conversation {
 	}
 
 	record(stats: ConversationStats, time: number, isFork: boolean, life: number | undefined, isCurrent: boolean): void {
+		this.#sequence += 1n;
 		const of = { latest: time + 300e6, life, agentKind: "Agent", isFork, rank: time, isCurrent };
+		const shown = { sequence: this.#sequence, digest: String(time), usages: shownUsages(stats), time, ...of };
 		this.change((ledger) => {
 			const first = isFork ? this.#first?.state : undefined;
 			const evidence = { times: this.#times, untimed: this.#untimed, source: this.#source, first };
-			const { dropped, untimed } = ledger.follow({ stats, time, ...of }, String(time), evidence);
+			const { dropped, untimed } = ledger.follow(shown, evidence);
 			for (const [key, { usageId }] of this.#untimed)
 				if (dropped === null || dropped.includes(usageId)) this.#untimed.delete(key);
 			for (const call of untimed) this.#untimed.set(callKey(call), call);
@@ -364,16 +368,17 @@ describe("the rows of a conversation", () => {
 		const follow = (of: Ledger, count: number) =>
 			of.follow(
 				{
-					...{ stats: statsAfter(calls.slice(0, count)), time: micros(CREATED + HOUR), latest: micros(CREATED + HOUR) },
+					...{ usages: shownUsages(statsAfter(calls.slice(0, count))), sequence: BigInt(count), digest: String(count) },
+					...{ time: micros(CREATED + HOUR), latest: micros(CREATED + HOUR) },
 					...{ life: micros(CREATED), agentKind: "Agent", isFork: false, rank: 1, isCurrent: true },
 				},
-				String(count),
 				{ times: new Map(), untimed: new Map(), source: undefined, first: undefined },
 			);
 		follow(ledger, 1);
 		expect(ledger.rows).toEqual(stored);
 		const again = new Ledger(ledger.format());
 		again.load(ledger.rows);
+		expect([1n, 2n].map((sequence) => again.hasFollowed(sequence))).toEqual([true, false]);
 		follow(again, 2);
 		expect(sumOf(again.rows)).toEqual({ ...NONE, cost: 250_000_001n, promptTokens: 290n, calls: 2n });
 	});

@@ -69,7 +69,7 @@ export class WaitingConversations {
 		const hasMore = { updates: false, events: false };
 		for (const log of ["updates", "events"] as const) {
 			const rows = await readRows(session, log, this.#read[log], newest[log]);
-			for (const row of rows) addRow(this.#entries, log, row);
+			for (const row of rows) addRow(session, this.#entries, log, row);
 			hasMore[log] = rows.length === MAX_ENTRIES;
 			const last = hasMore[log] ? bigint(rows.at(-1)?.sequence) : newest[log];
 			if (last > this.#read[log]) this.#read = { ...this.#read, [log]: last };
@@ -104,7 +104,7 @@ export async function readEntries(
 	const entries = new Map<string, Entries>();
 	for (const log of ["updates", "events"] as const)
 		for (const row of await readRows(session, log, position[log], undefined, conversationIds))
-			addRow(entries, log, row);
+			addRow(session, entries, log, row);
 	return entries;
 }
 
@@ -130,7 +130,7 @@ async function readRows(
 	);
 }
 
-function addRow(entries: Map<string, Entries>, log: LogTable, row: Row): void {
+function addRow({ readText }: Session, entries: Map<string, Entries>, log: LogTable, row: Row): void {
 	const of = entries.getOrInsertComputed(text(row.conversation_id), () => ({
 		updates: [],
 		responses: [],
@@ -139,7 +139,7 @@ function addRow(entries: Map<string, Entries>, log: LogTable, row: Row): void {
 	if (log === "updates") of.updates.push({ sequence: bigint(row.sequence), isCurrent: boolean(row.current) });
 	else {
 		of.hasEvents = true;
-		const responseId = nullable(text, row.llm_response_id);
+		const responseId = nullable(readText, row.llm_response_id);
 		if (responseId !== undefined) of.responses.push({ responseId, at: Number(bigint(row.happened_at)) });
 	}
 }

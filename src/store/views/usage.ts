@@ -7,17 +7,19 @@ import { type ConversationSummary, ConversationSummarySchema } from "../../../ge
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { toMicroseconds } from "../../record/json/scalars.ts";
 import { decodeDelta, readMembers } from "../../record/record-delta.ts";
-import { AMOUNTS, type Amounts, addAmounts, mapAmounts, NOTHING as NO_AMOUNTS, negated } from "../../usage/amounts.ts";
+import { AMOUNTS, type Amounts, addAmounts, mapAmounts, negated } from "../../usage/amounts.ts";
 import {
 	callKey,
 	digestOf,
 	type FirstState,
 	firstStateOf,
 	Ledger,
-	quarterOf,
+	quarterAt,
 	type ShownRecord,
 	type SourceCalls,
+	shownUsages,
 	sourceCalls,
+	sumByKey,
 	type UntimedCall,
 	type UsageRow,
 } from "../../usage/ledger.ts";
@@ -133,7 +135,6 @@ export async function forgetUsage(session: Session, conversationId: string): Pro
 	const { dialect, all, isIn } = session;
 	const { engine, schema, usageId, usageReferences } = dialect;
 	await removeUnused(session, [conversationId]);
-	await all(`DELETE FROM ${schema}untimed_calls WHERE ${isIn("conversation_id")}`, [conversationId]);
 	await all(`UPDATE ${schema}usage_conversations SET source_id = NULL, is_kept = TRUE WHERE ${isIn("source_id")}`, [
 		conversationId,
 	]);
@@ -170,16 +171,17 @@ export async function adoptEarlierUsage(session: Session): Promise<void> {
 		const text = readText(row.ledger);
 		if (!text.startsWith(EARLIER)) continue;
 		const { earlier }: EarlierUsage = JSON.parse(text);
-		const rows = new Map<string, Columns>();
-		for (const { quarter, model, usageId: of, agentKind, ...amounts } of earlier.rows) {
-			const columns = { quarter: BigInt(quarter), model, usage_id: of, agent_kind: agentKind };
-			const key = JSON.stringify(Object.values(columns).map(String));
-			const own = mapAmounts((name) => BigInt(amounts[name]));
-			const sum = addAmounts(own, amountsFrom({ ...amountColumns(NO_AMOUNTS), ...rows.get(key) }));
-			rows.set(key, { conversation: columnValue(row.key), ...columns, ...amountColumns(sum) });
-		}
-		const changes = [...rows.values()].map((one) => ({ before: undefined, after: session.stored(ledger, one) }));
-		await session.write(ledger, changes);
+		const rows = earlier.rows.map((one) => ({
+			...{ usageId: one.usageId, model: one.model, agentKind: one.agentKind, quarter: BigInt(one.quarter) },
+			...mapAmounts((name) => BigInt(one[name])),
+		}));
+		const conversation = columnValue(row.key);
+		await session.write(
+			ledger,
+			sumByKey(rows).map((one) => {
+				return { before: undefined, after: session.stored(ledger, { conversation, ...ledgerColumns(one) }) };
+			}),
+		);
 		const booked = earlier.state.ledger === "" ? "" : "{}";
 		await all(`UPDATE ${schema}usage_conversations SET ledger = '${booked}' WHERE ${isIn(usageId)}`, [
 			session.readText(row.conversation_id),
@@ -232,17 +234,26 @@ export async function resetUsage(session: Session): Promise<void> {
 export async function deriveUsage(
 	session: Session,
 	conversationIds: readonly string[],
-	{
-		entries = new Map(),
-		marked = new Set(),
-		owner,
-	}: {
-		readonly entries?: ReadonlyMap<string, Entries>;
-		readonly marked?: ReadonlySet<string>;
-		readonly owner?: string;
-	},
+	derived: Derived,
 ): Promise<void> {
-	if (conversationIds.length === 0) return;
+	const changed = await derive(session, conversationIds, derived);
+	if (changed.length > 0) await deriveForks(session, changed, new Set(conversationIds));
+}
+
+/** What is derived of conversations. */
+interface Derived {
+	readonly entries?: ReadonlyMap<string, Entries>;
+	readonly marked?: ReadonlySet<string>;
+	readonly owner?: string;
+}
+
+/** As {@link deriveUsage}, without forks. Returns the ids of those whose records were followed. */
+async function derive(
+	session: Session,
+	conversationIds: readonly string[],
+	{ entries = new Map(), marked = new Set(), owner }: Derived,
+): Promise<readonly string[]> {
+	if (conversationIds.length === 0) return [];
 	const states = await readStates(session, conversationIds);
 	const heads = await readHeads(session, conversationIds);
 	for (const state of states.values()) {
@@ -258,7 +269,12 @@ export async function deriveUsage(
 	const isForkWithEvents = ({ id, whose }: State) => whose.source !== undefined && entries.get(id)?.hasEvents === true;
 	const isForced = (state: State) => marked.has(state.id) || isForkWithEvents(state);
 	await moveCalls(session, states, entries);
-	const followed = await chooseUpdates(session, entries, heads, [...states.values()].filter(isForced));
+	const followed = await chooseUpdates(session, states, entries);
+	for (const { id } of [...states.values()].filter(isForced)) {
+		const sequence = nullable(bigint, heads.get(id)?.sequence ?? null);
+		const list = followed.get(id) ?? [];
+		if (sequence !== undefined && list.at(-1) !== sequence) followed.set(id, [...list, sequence]);
+	}
 	const changed: string[] = [];
 	for (let n = 0; ; n++) {
 		const sequences = new Map<bigint, State>();
@@ -270,15 +286,16 @@ export async function deriveUsage(
 		changed.push(...(await followRecords(session, sequences, isForced, isForkWithEvents)));
 	}
 	await writeStates(session, [...states.values()]);
-	if (changed.length > 0) await deriveForks(session, changed, states);
+	return changed;
 }
 
-/** Derives the forks of conversations that these tell what is copied. */
-async function deriveForks(
-	session: Session,
-	sources: readonly string[],
-	known: ReadonlyMap<string, State>,
-): Promise<void> {
+/**
+ * Derives the forks of conversations that these tell what is copied. Their own forks stay as they are: what a record lists does not
+ * depend on what was copied.
+ *
+ * @param known conversations that are derived already
+ */
+async function deriveForks(session: Session, sources: readonly string[], known: ReadonlySet<string>): Promise<void> {
 	const { dialect, all, isIn, readText } = session;
 	const rows = await all(
 		`SELECT ${dialect.usageId} AS conversation_id, ledger FROM ${dialect.schema}usage_conversations
@@ -289,7 +306,7 @@ async function deriveForks(
 		(row) => !known.has(text(row.conversation_id)) && !new Ledger(readText(row.ledger)).firstState,
 	);
 	const ids = forks.map(({ conversation_id }) => text(conversation_id));
-	await deriveUsage(session, ids, { marked: new Set(ids) });
+	await derive(session, ids, { marked: new Set(ids) });
 }
 
 /** Reads whose conversations are, and which records are current. Without a record, events tell whose they are. */
@@ -311,45 +328,40 @@ async function readHeads(session: Session, conversationIds: readonly string[]): 
 /**
  * Returns the sequences of the updates that are followed, in the order of the log: of the current records that follow each
  * other in a life and a quarter of an hour the last one, and each that was not current.
- *
- * @param forced conversations whose current record is followed although it is not new
  */
 async function chooseUpdates(
 	session: Session,
+	states: ReadonlyMap<string, State>,
 	entries: ReadonlyMap<string, Entries>,
-	heads: ReadonlyMap<string, Row>,
-	forced: readonly State[],
-): Promise<ReadonlyMap<string, readonly bigint[]>> {
-	const several = [...entries].filter(([, { updates }]) => updates.length > 1);
+): Promise<Map<string, readonly bigint[]>> {
+	const waiting = [...entries].map(([id, { updates }]) => {
+		const ledger = states.get(id)?.ledger;
+		return [id, updates.filter(({ sequence }) => ledger?.hasFollowed(sequence) !== true)] as const;
+	});
+	const several = waiting.filter(([, updates]) => updates.length > 1);
 	const rows = await readUpdates(
 		session,
 		several.map(([id]) => id),
-		several.flatMap(([, { updates }]) => updates.map(({ sequence }) => sequence)),
+		several.flatMap(([, updates]) => updates.map(({ sequence }) => sequence)),
 		"NULL",
 	);
-	const periodOf = (sequence: bigint) => {
-		const row = rows.get(sequence);
+	const periodOf = (row: Row | undefined) => {
 		if (row === undefined) return undefined;
 		const summary = fromBinary(ConversationSummarySchema, blob(row.summary));
-		return `${quarterOf(BigInt(Math.trunc(timeOf(row, summary))))} ${microsecondsOf(summary.createdAt)}`;
+		return `${quarterAt(timeOf(row, summary))} ${microsecondsOf(summary.createdAt)}`;
 	};
-	const chosen = new Map<string, bigint[]>();
-	for (const [id, { updates }] of entries) {
-		const isFollowed = ({ sequence, isCurrent }: Entries["updates"][number], n: number) => {
-			const next = isCurrent ? updates.slice(n + 1).find((one) => one.isCurrent) : undefined;
-			return next === undefined || periodOf(next.sequence) !== periodOf(sequence);
-		};
-		chosen.set(
-			id,
-			updates.filter(isFollowed).map(({ sequence }) => sequence),
-		);
-	}
-	for (const { id } of forced) {
-		const sequence = nullable(bigint, heads.get(id)?.sequence ?? null);
-		const list = chosen.get(id) ?? [];
-		if (sequence !== undefined && list.at(-1) !== sequence) chosen.set(id, [...list, sequence]);
-	}
-	return chosen;
+	const chosen = waiting.map(([id, updates]) => {
+		if (updates.length === 1) return [id, updates.map(({ sequence }) => sequence)] as const;
+		const sequences: bigint[] = [];
+		let next: string | undefined;
+		for (const { sequence, isCurrent } of updates.toReversed()) {
+			const period = isCurrent ? periodOf(rows.get(sequence)) : undefined;
+			if (!isCurrent || period !== next) sequences.push(sequence);
+			if (isCurrent) next = period;
+		}
+		return [id, sequences.reverse()] as const;
+	});
+	return new Map(chosen);
 }
 
 /** Reads updates of conversations, by their sequences. */
@@ -423,7 +435,7 @@ async function readUntimed(
 interface ReadRecord {
 	readonly state: State;
 	readonly record: ShownRecord;
-	readonly digest: string;
+	readonly plan: ReturnType<Ledger["plan"]>;
 }
 
 /**
@@ -451,29 +463,31 @@ async function followRecords(
 		const one = row && (await readRecord(session, row));
 		// A conversation without stats needs no row.
 		if (one === undefined || (one.stats.byteLength === 0 && state.stored === undefined)) continue;
-		const digest = digestOf(one.stats);
+		const { stats, ...shown } = one;
+		const digest = digestOf(stats);
 		const isFork = one.isCurrent ? state.whose.source !== undefined : one.isFork;
-		const shown = { ...one, isFork };
-		if (shown.isCurrent && !isForced(state) && state.ledger.hasSeen(shown, digest)) continue;
-		const stats = attempt(() => fromBinary(ConversationStatsSchema, one.stats));
-		if (stats !== undefined) read.push({ state, record: { ...shown, stats }, digest });
+		if (one.isCurrent && !isForced(state) && state.ledger.hasSeen({ ...shown, digest })) continue;
+		const usages = attempt(() => shownUsages(fromBinary(ConversationStatsSchema, stats)));
+		if (usages === undefined) continue;
+		const record = { ...shown, isFork, sequence, digest, usages };
+		read.push({ state, record, plan: state.ledger.plan(record) });
 	}
 	await readRows(
 		session,
 		read.map(({ state }) => state),
 	);
 	const times = await readTimes(session, read);
-	const anew = read.filter(({ state, record }) => state.stored !== undefined && !state.ledger.continues(record));
+	const anew = read.filter(({ state, plan }) => state.stored !== undefined && !plan.isContinued);
 	const untimed = await readUntimed(
 		session,
 		anew.map(({ state }) => state.id),
 	);
 	const forks = read.filter(({ record }) => record.isFork).map(({ state }) => state);
 	const sources = await readSources(session, forks);
-	for (const { state, record, digest } of read) {
+	for (const { state, record } of read) {
 		const isFork = record.isFork && record.isCurrent;
 		const mayChange = isFork && (state.ledger.firstState === undefined || hasNewEvents(state));
-		const followed = state.ledger.follow(record, digest, {
+		const followed = state.ledger.follow(record, {
 			times: times.get(state.id) ?? new Map(),
 			untimed: new Map(
 				[...(untimed.get(state.id) ?? []).map(({ call }) => call), ...state.untimed].map((call) => [
@@ -500,9 +514,7 @@ async function readTimes(
 ): Promise<ReadonlyMap<string, ReadonlyMap<string, number>>> {
 	const { dialect, all, readText, storeText } = session;
 	const times = new Map<string, Map<string, number>>();
-	const pairs = read.flatMap(({ state, record }) =>
-		[...new Set(state.ledger.responsesOf(record))].map((id) => [state.id, storeText(id)]),
-	);
+	const pairs = read.flatMap(({ state, plan }) => plan.responses.map((id) => [state.id, storeText(id)]));
 	if (pairs.length === 0) return times;
 	const rows = await all(
 		`SELECT p.conversation_id, e.llm_response_id, e.happened_at FROM ${dialect.eventsByResponse} ORDER BY e.sequence`,
@@ -546,7 +558,7 @@ async function readFirstState(session: Session, id: string): Promise<FirstState 
 	const { ofOne, conversationId } = dialect.entries.events;
 	// What is fetched may be a copy of an event of the source.
 	const [row] = await all(
-		`SELECT e.kind, e.text, e.unpacked_size, e.checksum FROM ${ofOne}
+		`SELECT e.text, e.unpacked_size, e.checksum FROM ${ofOne}
 		WHERE ${conversationId} = ? AND (e.origin IS NULL OR e.origin = ${UpdateOrigin.POSTED})
 		ORDER BY e.happened_at, CASE WHEN e.kind = '${STATE_UPDATE}' THEN 0 ELSE 1 END, e.sequence LIMIT 1`,
 		id,
@@ -637,7 +649,7 @@ function timeOf(row: Row, { updatedAt }: ConversationSummary): number {
 async function readRecord(
 	session: Session,
 	row: Row,
-): Promise<(Omit<ShownRecord, "stats"> & { readonly stats: Uint8Array }) | undefined> {
+): Promise<(Omit<ShownRecord, "sequence" | "digest" | "usages"> & { readonly stats: Uint8Array }) | undefined> {
 	const members = await readMembersOf(session, row);
 	if (members === undefined) return undefined;
 	const receivedAt = bigint(row.received_at);
