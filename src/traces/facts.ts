@@ -115,8 +115,9 @@ export class Facts {
 			});
 	}
 
-	/** Returns the costs of the calls from a time to before another one. */
-	costBetween(from: bigint, to: bigint | undefined): number {
+	/** Returns the costs of the calls from a time to before another one; undefined if the record lists no cost. */
+	costBetween(from: bigint, to: bigint | undefined): number | undefined {
+		if (this.#costs.size === 0) return undefined;
 		const costs = [...this.#costs.values()].filter(({ at }) => at >= from && (to === undefined || at < to));
 		// Sorted, because the order of floating-point numbers matters for their sum.
 		return costs
