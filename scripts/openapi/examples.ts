@@ -47,13 +47,6 @@ export const LISTED: ExactJsonObject = {
 				agent_kind: "ACPAgent",
 				model: "fake-small-1",
 				accumulated_cost: 0.0421,
-				tokens: {
-					prompt_tokens: 0,
-					completion_tokens: 0,
-					cache_read_tokens: 0,
-					cache_write_tokens: 0,
-					reasoning_tokens: 0,
-				},
 				created_at: "2026-11-21T08:57:12.979605Z",
 				updated_at: "2026-11-21T08:57:13.504942Z",
 				tags: { acp: "1" },

@@ -9,6 +9,7 @@ import { foundBy, ruleOf } from "./rules.ts";
 import {
 	isReached,
 	limitOf,
+	notReportedOf,
 	type Settings,
 	type Span,
 	type Spent,
@@ -58,7 +59,7 @@ export async function shownBudget(
 	return {
 		...settings,
 		...made,
-		...{ spent, state: stateOf(settings, spent) },
+		...{ spent, state: stateOf(settings, spent), conversationsNotReported: await notReportedOf(reads, settings, span) },
 		...(span === undefined
 			? {}
 			: {

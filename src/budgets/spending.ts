@@ -37,7 +37,9 @@ export type Settings = Pick<
 
 /** Reports of usage, limited to what a caller may see. */
 export interface UsageReads {
-	readonly of: (caller: { readonly owner: string | undefined }) => { readonly usage: Pick<ReportUsage, "report"> };
+	readonly of: (caller: { readonly owner: string | undefined }) => {
+		readonly usage: Pick<ReportUsage, "sums" | "countWithout">;
+	};
 }
 
 /** A period of a budget, in milliseconds since the Unix epoch. Undefined for the life of conversations. */
@@ -118,12 +120,22 @@ export async function spentOf(
 		...(of === undefined ? {} : { filter: of }),
 	});
 	const wanted = [...(model === "" ? [] : [nameOf(model)]), ...(usageId === "" ? [] : [nameOf(usageId)])];
-	const { rows } = await reads.of({ owner: owner === "" ? undefined : owner }).usage.report(request);
+	const { rows } = await reads.of({ owner: owner === "" ? undefined : owner }).usage.sums(request);
 	return rows.flatMap(({ start, group, isRest, usage }) => {
 		const [conversationId = "", ...others] = byConversation ? group : ["", ...group];
 		if (isRest || others.some((name, n) => name !== wanted[n])) return [];
 		const spent = amountOf(usage, tokens !== undefined);
 		return [{ start: start === undefined ? undefined : timestampMs(start), conversationId, spent }];
+	});
+}
+
+/** Returns the number of conversations in a period that report nothing of what a budget counts. */
+export async function notReportedOf(reads: UsageReads, settings: Settings, span: Span): Promise<bigint> {
+	const { owner, filter, tokens } = settings;
+	const { usage } = reads.of({ owner: owner === "" ? undefined : owner });
+	return await usage.countWithout(tokens === undefined ? "cost" : "tokens", {
+		...(span === undefined ? {} : { from: timestampFromMs(span.start), to: timestampFromMs(span.end) }),
+		...(filter === undefined ? {} : { filter }),
 	});
 }
 

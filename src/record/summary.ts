@@ -35,8 +35,8 @@ export function summarize(record: ConversationInfo): ConversationSummary {
 		executionStatus: record.executionStatus ?? ConversationExecutionStatus.UNSPECIFIED,
 		agentKind: agentKind(record.agent),
 		model: shownModel(record),
-		accumulatedCost: cost,
-		tokens,
+		...(cost === undefined ? {} : { accumulatedCost: cost }),
+		...(tokens === undefined ? {} : { tokens }),
 		createdAt: record.createdAt,
 		updatedAt: record.updatedAt,
 		parentConversationId: record.parentConversationId,
@@ -69,8 +69,12 @@ function shownModel(record: ConversationInfo): string {
 	return record.availableModels.find((model) => model.modelId === id)?.name ?? id;
 }
 
-/** Returns the sums over all usages. They stop at 2^63 - 1 tokens and units of cost. */
-function totals(stats: ConversationStats | undefined): { cost: number; tokens: TokenTotals } {
+/**
+ * Returns the sums over all usages, of each kind undefined if none reports it. They stop at 2^63 - 1 tokens and units of
+ * cost.
+ */
+function totals(stats: ConversationStats | undefined): { cost: number | undefined; tokens: TokenTotals | undefined } {
+	const reported = Object.values(stats?.usageToMetrics ?? {});
 	const tokens = create(TokenTotalsSchema);
 	const usages = metricsOf(stats).map(([, metrics]) => metrics);
 	for (const metrics of usages) {
@@ -81,7 +85,11 @@ function totals(stats: ConversationStats | undefined): { cost: number; tokens: T
 		tokens.cacheWriteTokens = addTokens(tokens.cacheWriteTokens, usage?.cacheWriteTokens);
 		tokens.reasoningTokens = addTokens(tokens.reasoningTokens, usage?.reasoningTokens);
 	}
-	return { cost: sumOfCosts(usages.map(({ accumulatedCost = 0 }) => accumulatedCost)), tokens };
+	const cost = sumOfCosts(usages.map(({ accumulatedCost = 0 }) => accumulatedCost));
+	return {
+		cost: reported.some(({ accumulatedCost }) => accumulatedCost !== undefined) ? cost : undefined,
+		tokens: reported.some(({ accumulatedTokenUsage }) => accumulatedTokenUsage !== undefined) ? tokens : undefined,
+	};
 }
 
 /** Usage id of the agent itself; the others are those of condensers and the like. */

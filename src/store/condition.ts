@@ -32,8 +32,10 @@ export type Condition =
 			readonly from?: bigint;
 			readonly to?: bigint;
 	  }
-	/** The cost is `from` or more, and below `to`. Undefined bounds do not apply. */
+	/** The cost was reported, is `from` or more, and below `to`. Undefined bounds do not apply. */
 	| { readonly kind: "cost"; readonly from?: number; readonly to?: number }
+	/** The cost, or the tokens, were not reported. */
+	| { readonly kind: "not_reported"; readonly of: "cost" | "tokens" }
 	/** The summary has an error; if `value` is false, it has none. */
 	| { readonly kind: "error"; readonly value: boolean }
 	/**
@@ -63,9 +65,12 @@ function meetsOne(condition: Condition, summary: ConversationSummary): boolean {
 		case "one_of":
 			return condition.values.includes(summary[condition.field]);
 		case "cost": {
-			const { from = Number.NEGATIVE_INFINITY, to = Number.POSITIVE_INFINITY } = condition;
-			return summary.accumulatedCost >= from && summary.accumulatedCost < to;
+			const { from = 0, to = Number.POSITIVE_INFINITY } = condition;
+			const { accumulatedCost: cost } = summary;
+			return cost !== undefined && cost >= from && cost < to;
 		}
+		case "not_reported":
+			return (condition.of === "cost" ? summary.accumulatedCost : summary.tokens) === undefined;
 		case "error":
 			return (summary.lastError !== undefined) === condition.value;
 		case "gaps":
@@ -105,9 +110,13 @@ function meetsAge(condition: Extract<Condition, { kind: "gaps" }>, { gaps }: Con
 export const listOrders = ["updated", "activity", "created", "cost", "tokens"] as const;
 export type ListOrder = (typeof listOrders)[number];
 
+/** What stands for a cost or tokens that were not reported: less than all others, so that they come last in each order. */
+export const NOT_REPORTED = -1;
+
 /** Returns the number by which lists order conversations by tokens. */
 export function orderedTokens(tokens: TokenTotals | undefined): bigint {
-	const sum = (tokens?.promptTokens ?? 0n) + (tokens?.completionTokens ?? 0n);
+	if (tokens === undefined) return BigInt(NOT_REPORTED);
+	const sum = tokens.promptTokens + tokens.completionTokens;
 	return sum < 2n ** 63n ? sum : 2n ** 63n - 1n;
 }
 

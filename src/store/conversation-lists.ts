@@ -1,5 +1,5 @@
 import { type Activity, encodeActivity, shownError } from "./activity.ts";
-import { type Condition, hasCounts, hasTagCounts, type ListOrder } from "./condition.ts";
+import { type Condition, hasCounts, hasTagCounts, type ListOrder, NOT_REPORTED } from "./condition.ts";
 import type { OpenGaps } from "./gaps.ts";
 import {
 	ACTIVITY_COLUMNS,
@@ -261,9 +261,16 @@ function oneConditionSql(condition: Condition, terms: Terms, alias: string): Sql
 		case "ids":
 			return byIndex({ text: terms.isIn("c.conversation_id"), parameters: [condition.ids] }, undefined);
 		case "cost": {
-			const { from = Number.NEGATIVE_INFINITY, to = Number.POSITIVE_INFINITY } = condition;
-			return byIndex({ text: "c.cost >= ? AND c.cost < ?", parameters: [from, to] }, "conversations_by_cost");
+			const { from = 0, to = Number.POSITIVE_INFINITY } = condition;
+			// Costs are 0 or more; a negative bound would include NOT_REPORTED.
+			const parameters = [Math.max(from, 0), to];
+			return byIndex({ text: "c.cost >= ? AND c.cost < ?", parameters }, "conversations_by_cost");
 		}
+		case "not_reported":
+			return byIndex(
+				{ text: `c.${condition.of} = ${NOT_REPORTED}`, parameters: [] },
+				`conversations_by_${condition.of}`,
+			);
 		case "error": {
 			const test = { text: `c.has_error = ${condition.value ? "TRUE" : "FALSE"}`, parameters: [] };
 			return condition.value ? byIndex(test, "conversations_with_error") : { test };

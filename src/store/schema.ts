@@ -1,3 +1,4 @@
+import { NOT_REPORTED } from "./condition.ts";
 import { allTables, type ColumnType, type Engine, type Table, tableOf } from "./tables.ts";
 
 /** The schemas of databases: the statements that create the described tables, and what both engines say of old databases. */
@@ -87,12 +88,17 @@ function options(engine: Engine, table: Table): string {
 /**
  * The steps from version 1, which release 1.0.0 wrote, to version 2: the indexes of the table `conversations` that change with
  * each post become fewer, notices have one by their time and events one by the response, and calls without an event are rows.
+ * Where the summary that 1.0.0 stored has no cost or no tokens, they were not reported; it left out a cost of 0.
  */
 export function toVersion2(engine: Engine): string[] {
 	const schema = SCHEMA[engine];
 	return [
 		...REMOVED_INDEXES.map((name) => `DROP INDEX ${schema}${name}`),
 		`ALTER TABLE ${schema}tags DROP COLUMN sequence`,
+		`UPDATE ${schema}conversations SET cost = ${NOT_REPORTED} WHERE cost = 0`,
+		`UPDATE ${schema}conversations SET tokens = ${NOT_REPORTED} WHERE NOT EXISTS (
+			SELECT 1 FROM ${schema}heads h WHERE h.conversation_id = ${schema}conversations.conversation_id
+		)`,
 		`CREATE INDEX notices_by_time ON ${schema}notices (noticed_at)`,
 		`CREATE INDEX events_by_response ON ${schema}events ${tableOf(engine, "events").indexes.events_by_response}`,
 		...createTable(engine, tableOf(engine, "untimed_calls")),

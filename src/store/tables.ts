@@ -346,6 +346,7 @@ const descriptions = {
 			run_started_at: "integer?",
 			posted_at: "integer?",
 			...OWNERSHIP,
+			// A cost, or tokens, that were not reported: NOT_REPORTED.
 			cost: "real",
 			// The sum of prompt and completion tokens.
 			tokens: "integer",

@@ -116,8 +116,9 @@ export class Facts {
 			});
 	}
 
-	/** Returns the costs of the calls from a time to before another one. */
-	costBetween(from: bigint, to: bigint | undefined): number {
+	/** Returns the costs of the calls from a time to before another one; undefined if the record lists no cost. */
+	costBetween(from: bigint, to: bigint | undefined): number | undefined {
+		if (this.#costs.size === 0) return undefined;
 		const costs = [...this.#costs.values()].filter(({ at }) => at >= from && (to === undefined || at < to));
 		return sumOfCosts(costs.map(({ cost }) => cost));
 	}

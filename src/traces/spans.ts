@@ -106,13 +106,14 @@ function spansOf(source: TraceSource, run: Run, { traceId, parentId }: Place): S
 	const hasFailed = run.status === "error" || run.status === "stuck";
 	const { facts } = run;
 	const gaps = facts.filter(({ isGap }) => isGap).length;
+	const cost = source.facts.costBetween(run.start, run.nextStart);
 	const name = named("invoke_agent", agent["gen_ai.agent.name"]);
 	const root: Span = {
 		...{ traceId, spanId: rootId, parentId, name, kind: "internal", start: run.start, end: run.end },
 		attributes: given({
 			...{ "gen_ai.operation.name": "invoke_agent", ...common, ...agent, ...modelOf(summary.model) },
 			"conversations.status": run.status ?? "",
-			"conversations.cost": source.facts.costBetween(run.start, run.nextStart),
+			...(cost === undefined ? {} : { "conversations.cost": cost }),
 			"conversations.gaps": gaps,
 			"conversations.end_missing": run.status === undefined,
 			"gen_ai.system_instructions": json(
@@ -217,11 +218,14 @@ function json(list: readonly ExactJsonObject[]): string {
 	return list.length === 0 ? "" : stringifyExactJson([...list]);
 }
 
-/** Leaves out what is not known: empty texts, `false` and zeros that are no tokens. */
+/** Attributes of which 0 is known. */
+const IS_AMOUNT = /^gen_ai\.usage\.|^conversations\.cost$/;
+
+/** Leaves out what is not known: empty texts, `false` and zeros that are neither tokens nor a cost. */
 function given(attributes: Attributes): Attributes {
 	return Object.fromEntries(
 		Object.entries(attributes).filter(
-			([name, value]) => value !== "" && value !== false && (value !== 0 || name.startsWith("gen_ai.usage.")),
+			([name, value]) => value !== "" && value !== false && (value !== 0 || IS_AMOUNT.test(name)),
 		),
 	);
 }

@@ -332,14 +332,18 @@ function metricsOf(usage: ExactJson): ExactJsonObject {
 	};
 }
 
+/** What the record does not report is left out. */
 function finalMetrics({ tokens, accumulatedCost }: ConversationSummary, steps: number): ExactJsonObject {
+	const totals = tokens && {
+		total_prompt_tokens: tokens.promptTokens,
+		total_completion_tokens: tokens.completionTokens,
+		total_cached_tokens: tokens.cacheReadTokens,
+		extra: { cache_write_tokens: tokens.cacheWriteTokens, reasoning_tokens: tokens.reasoningTokens },
+	};
 	return {
-		total_prompt_tokens: tokens?.promptTokens ?? 0n,
-		total_completion_tokens: tokens?.completionTokens ?? 0n,
-		total_cached_tokens: tokens?.cacheReadTokens ?? 0n,
-		total_cost_usd: accumulatedCost,
+		...totals,
+		...(accumulatedCost === undefined ? {} : { total_cost_usd: accumulatedCost }),
 		total_steps: steps,
-		extra: { cache_write_tokens: tokens?.cacheWriteTokens ?? 0n, reasoning_tokens: tokens?.reasoningTokens ?? 0n },
 	};
 }
 

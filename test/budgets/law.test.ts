@@ -80,4 +80,25 @@ describe.each(stores())("with $engine", ({ make }) => {
 			}
 		}
 	});
+
+	test("a budget tells how many conversations of its period report nothing of what it counts", async () => {
+		await using test = new TestBudgets(await (await make())());
+		test.goTo("2026-01-14T12:00:00Z");
+		await test.create("cost", { amount: 1 });
+		await test.create("tokens", { tokens: 1n });
+		await test.create("team", { amount: 1, filter: create(ConversationFilterSchema, { tags: { team: "a" } }) });
+		await test.create("quiet", { silentMinutes: 1 });
+		const at = (day: number) => ({
+			createdAt: BigInt(test.now - day * DAY) * 1000n,
+			updatedAt: BigInt(test.now - day * DAY) * 1000n,
+		});
+		await test.post(randomUUID(), [], at(0));
+		await test.post(randomUUID(), [], { ...at(0), tags: { team: "a" }, tokens: 0n });
+		await test.post(randomUUID(), [], { ...at(0), tags: { team: "a" }, cost: 0 });
+		await test.post(randomUUID(), [], at(1));
+		const rows = await test.budgets.list(ADMIN);
+		const shown = await Promise.all(rows.map((row) => shownBudget(test.store, test.reads, row, false, test.now)));
+		const counts = shown.map(({ name, conversationsNotReported }) => [name, conversationsNotReported]);
+		expect(Object.fromEntries(counts)).toEqual({ cost: 2n, tokens: 2n, team: 1n, quiet: undefined });
+	});
 });

@@ -45,7 +45,7 @@ test("the page shows what is spent of the budgets, and what spends one", async (
 	expect(rows).toEqual([
 		["Budget", "State", "Spent", "Limit", "Share", "Forecast", "Period"],
 		["life", "✕ exceeded", "$3.00", "$2.00", "150 %", "", "conversation"],
-		["words", "✓ ok", "0 tokens", "1,000 tokens", "0 %", "0 tokens", "day"],
+		["words", "✓ ok", "0 tokens1 not reported", "1,000 tokens", "0 %", "0 tokens", "day"],
 		["quiet red", "✓ ok", "0", "", "", "", "conversations now"],
 	]);
 	await table.getByRole("link", { name: "life" }).click();

@@ -6,7 +6,8 @@ import {
 	ListConversationsRequestSchema,
 	ListConversationsResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
-import { object } from "../support/fixtures.ts";
+import { postWebhook } from "../support/clients.ts";
+import { object, record } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { TestBrowser } from "./browser.ts";
 import {
@@ -108,6 +109,32 @@ describe("the address selects what the API selects by the same parameters", () =
 		await openList(parameters);
 		await expect.poll(shown).toEqual(expected);
 		await page.getByText(`${count ?? expected.length} of ${expected.length}`).waitFor();
+	});
+
+	test("a cost and tokens that were not reported are a dash, and come last", async () => {
+		const free = {
+			usage_to_metrics: { agent: { accumulated_cost: 0, accumulated_token_usage: { prompt_tokens: 0 } } },
+		};
+		await using own = await startTestService();
+		for (const [n, stats] of [undefined, free].entries()) {
+			const body = JSON.stringify({ ...record({ id: sampleId(n) }), stats });
+			expect((await postWebhook(own, KEY, body)).status).toBe(200);
+		}
+		const { page: of } = await visitWithKey(browser, own.http, "#/conversations?order_by=cost");
+		const lines = of.locator(".list .line:not(.head)");
+		await expect.poll(() => lines.count()).toBe(2);
+		const numbers = await lines.evaluateAll((all) =>
+			all.map((line) => [...line.querySelectorAll(".number")].slice(0, 2).map((cell) => cell.textContent)),
+		);
+		expect(numbers).toEqual([
+			["$0.00", "0"],
+			["–", "–"],
+		]);
+		expect(await lines.last().getByTitle("not reported").count()).toBe(2);
+		await goTo(of, `#/conversations/${sampleId(0)}`);
+		const figures = of.locator(".figure");
+		await expect.poll(async () => (await figures.allTextContents()).slice(0, 2)).toEqual(["–", "–"]);
+		await of.context().close();
 	});
 
 	test("every order", async () => {

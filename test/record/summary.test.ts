@@ -1,7 +1,9 @@
-import { create } from "@bufbuild/protobuf";
+import { create, fromBinary, type MessageInitShape } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import { summarize } from "../../src/record/summary.ts";
+import type { ConversationStatsSchema } from "../../gen/conversations/v1/stats_pb.js";
+import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { encodeSummary, summarize } from "../../src/record/summary.ts";
 
 const usage = (promptTokens: bigint, accumulatedCost: number) => ({
 	accumulatedCost,
@@ -15,6 +17,22 @@ test("sums in a summary that are too large stop at the largest value", () => {
 	const { tokens, accumulatedCost } = summarize(record);
 	expect(tokens).toMatchObject({ promptTokens: 2n ** 63n - 1n, completionTokens: 2n });
 	expect(accumulatedCost).toBe(9_223_372_036.854_776);
+});
+
+test.each<
+	[string, MessageInitShape<typeof ConversationStatsSchema> | undefined, number | undefined, bigint | undefined]
+>([
+	["no stats", undefined, undefined, undefined],
+	["no usage", { usageToMetrics: {} }, undefined, undefined],
+	["metrics without figures", { usageToMetrics: { a: {} } }, undefined, undefined],
+	["a cost of 0", { usageToMetrics: { a: { accumulatedCost: 0 } } }, 0, undefined],
+	["tokens, and no cost", { usageToMetrics: { a: { accumulatedTokenUsage: { promptTokens: 7n } } } }, undefined, 7n],
+	["tokens of which none is set", { usageToMetrics: { a: { accumulatedTokenUsage: {} } } }, undefined, 0n],
+	["one of two usages", { usageToMetrics: { a: {}, b: usage(3n, 0.5) } }, 0.5, 3n],
+])("the summary of a record with %s tells what was reported", (_, stats, cost, promptTokens) => {
+	const record = create(ConversationInfoSchema, stats === undefined ? {} : { stats });
+	const summary = fromBinary(ConversationSummarySchema, encodeSummary(summarize(record)));
+	expect([summary.accumulatedCost, summary.tokens?.promptTokens]).toEqual([cost, promptTokens]);
 });
 
 test.each(["0", " "])("the summary shows a model named %j", (model) => {

@@ -3,7 +3,14 @@ import { fromBinary } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { beforeEach, describe, expect, it } from "vitest";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
-import { type Condition, listOrders, microsecondsOf, orderedTokens, summaryMeets } from "../../src/store/condition.ts";
+import {
+	type Condition,
+	listOrders,
+	microsecondsOf,
+	NOT_REPORTED,
+	orderedTokens,
+	summaryMeets,
+} from "../../src/store/condition.ts";
 import type { CountGroup, StoredConversation } from "../../src/store/conversation-lists.ts";
 import type { AppendedUpdate } from "../../src/store/entries.ts";
 import type { Store } from "../../src/store/store.ts";
@@ -268,7 +275,10 @@ export function listConformance(current: () => Store): void {
 			const cost = fc.constantFrom(0, 0.1, 0.3, 2);
 			const at = fc.integer({ min: 0, max: 6 }).map((n) => start + BigInt(n) * second);
 			const status = fc.constantFrom("idle", "running", "error", "finished");
-			const post = fc.record({ id: fc.nat(5), status, cost, tokens: fc.bigInt(0n, 3n), createdAt: at, updatedAt: at });
+			const post = fc.record({
+				...{ id: fc.nat(5), status, createdAt: at, updatedAt: at },
+				...{ cost: fc.option(cost, { nil: undefined }), tokens: fc.option(fc.bigInt(0n, 3n), { nil: undefined }) },
+			});
 			const happened = fc.record({ id: fc.nat(6), happenedAt: at, fails: fc.boolean() });
 			const statuses = fc.subarray([1, 2, 3, 4, 5, 6], { minLength: 1 });
 			const bounds = <Value>(value: fc.Arbitrary<Value>) => fc.record({ from: value, to: value }, { requiredKeys: [] });
@@ -276,7 +286,9 @@ export function listConformance(current: () => Store): void {
 				statuses.map((values) => ({ kind: "one_of", field: "executionStatus", values }) as const),
 				bounds(at).map((of) => ({ kind: "time", field: "activityAt", ...of }) as const),
 				bounds(at).map((of) => ({ kind: "time", field: "createdAt", ...of }) as const),
-				bounds(cost).map((of) => ({ kind: "cost", ...of }) as const),
+				// -1 stands for what was not reported.
+				bounds(fc.oneof(cost, fc.constantFrom(-2, -1, -0.5))).map((of) => ({ kind: "cost", ...of }) as const),
+				fc.constantFrom("cost", "tokens").map((of) => ({ kind: "not_reported", of }) as const),
 				fc.boolean().map((value) => ({ kind: "error", value }) as const),
 				// Numbers of the ids, which are made anew for each run.
 				fc.subarray(["0", "1", "2", "3", "4", "5", "6"]).map((ids) => ({ kind: "ids", ids }) as const),
@@ -312,7 +324,7 @@ export function listConformance(current: () => Store): void {
 							updated: one.sequence,
 							activity: microsecondsOf(lastActivityAt ?? updatedAt) ?? 0n,
 							created: microsecondsOf(createdAt) ?? 0n,
-							cost: accumulatedCost,
+							cost: accumulatedCost ?? NOT_REPORTED,
 							tokens: orderedTokens(tokens),
 						}[order];
 					};

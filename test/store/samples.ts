@@ -26,9 +26,10 @@ export interface Columns {
 	readonly createdAt: bigint | undefined;
 	readonly updatedAt: bigint | undefined;
 	readonly tags: Readonly<Record<string, string>>;
-	readonly cost?: number;
-	/** Tokens in prompts. */
-	readonly tokens?: bigint;
+	/** Undefined: not reported. */
+	readonly cost?: number | undefined;
+	/** Tokens in prompts. Undefined: not reported. */
+	readonly tokens?: bigint | undefined;
 }
 
 /** A filter of lists, in the form of the tests. */
@@ -91,15 +92,15 @@ export function sample(
 
 /** Returns the summary of a record that has these values. */
 export function summaryOf(columns: Columns, id = ""): ConversationSummary {
-	const { status, title, parentId, createdAt, updatedAt, agentKind, model, tags, cost = 0, tokens = 0n } = columns;
+	const { status, title, parentId, createdAt, updatedAt, agentKind, model, tags, cost, tokens } = columns;
 	return create(ConversationSummarySchema, {
 		id,
 		executionStatus: statusNamed(status) ?? ConversationExecutionStatus.UNSPECIFIED,
 		agentKind,
 		model,
 		tags,
-		accumulatedCost: cost,
-		...(tokens === 0n ? {} : { tokens: { promptTokens: tokens } }),
+		...(cost === undefined ? {} : { accumulatedCost: cost }),
+		...(tokens === undefined ? {} : { tokens: { promptTokens: tokens } }),
 		...(title === undefined ? {} : { title }),
 		...(parentId === undefined ? {} : { parentConversationId: parentId }),
 		...(createdAt === undefined ? {} : { createdAt: fromMicroseconds(createdAt) }),

@@ -157,6 +157,10 @@ const FILTERS: readonly [Condition, string, string][] = [
 		{ kind: "time", field: "activityAt", ...time },
 		...(["conversations_by_activity (activity_at>? AND activity_at<?)", "conversations_by_activity"] as const),
 	],
+	[
+		{ kind: "not_reported", of: "tokens" },
+		...(["conversations_by_tokens (tokens=? AND sequence<?)", "conversations_by_tokens"] as const),
+	],
 	[{ kind: "cost", from: 1, to: 2 }, "conversations_by_cost (cost>? AND cost<?)", "conversations_by_cost"],
 	[{ kind: "error", value: true }, "conversations_with_error (sequence<?)", "conversations_with_error"],
 	[{ kind: "gaps", value: true }, "conversations_with_gaps (sequence<?)", "conversations_with_gaps"],

@@ -20,6 +20,19 @@ export function ofRelease1(name: "sqlite.db" | "postgres.sql" | "answers.jsonl")
 	return zstdDecompressSync(readFileSync(new URL(`../fixtures/release-1/${name}.zst`, import.meta.url)));
 }
 
+/**
+ * Returns what is answered now in place of an answer of the release. It left out a cost of 0 where it stored a summary, so
+ * that counts as not reported, as the cost of a conversation without a record does.
+ */
+function answeredNow(text: string): string {
+	return text
+		.replaceAll('"accumulated_cost":0,"tokens":', '"tokens":')
+		.replaceAll('"accumulated_cost":0,"created_at":', '"created_at":');
+}
+
+/** The numbers that reports of usage did not have. */
+const ADDED = /,"conversations_without_cost":\d+,"conversations_without_tokens":\d+(?=\}$)/;
+
 /** Expects that a service with a database gives the answers of the release, also after its views were reset. */
 export async function expectAnswersOfRelease1(url: string): Promise<void> {
 	const answers = ofRelease1("answers.jsonl")
@@ -33,7 +46,9 @@ export async function expectAnswersOfRelease1(url: string): Promise<void> {
 		for (const { key, path, status, text } of answers) {
 			const headers = { "X-Access-Token": key === "test" ? KEY : "team-key-of-the-fixture" };
 			const answer = await fetch(service.http + path, { headers });
-			expect({ time, path, status: answer.status, text: await answer.text() }).toEqual({ time, path, status, text });
+			expect({ time, path, status: answer.status, text: (await answer.text()).replace(ADDED, "") }).toEqual({
+				...{ time, path, status, text: answeredNow(text) },
+			});
 		}
 		expect(await ServiceProcess.run({ DATABASE_URL: url }, "views", "reset")).toEqual({
 			code: 0,

@@ -272,6 +272,16 @@ test("a run, its calls of models and of tools are spans by the conventions", () 
 	]);
 });
 
+test.each([
+	["no costs", [], {}],
+	["a cost of 0", [{ timestamp: Number(micros(4)) / 1e6, cost: 0 }], { "conversations.cost": 0 }],
+])("a run of a record with %s tells the cost that was reported", (_, costs, expected) => {
+	const record: JsonObject = { agent: { kind: "Agent" }, stats: { usage_to_metrics: { agent: { costs } } } };
+	const [first] = tracesOf(sourceOf({ ...PARENT, record }));
+	const attributes = Object.entries(first?.spans[0]?.attributes ?? {}).filter(([name]) => name.endsWith(".cost"));
+	expect(Object.fromEntries(attributes)).toEqual(expected);
+});
+
 test("two calls with one id have the results that name their actions", () => {
 	const answered = (n: number, id: string, actionId: string) => ({
 		...result(n, "same", text(id)),

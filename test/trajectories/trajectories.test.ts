@@ -284,6 +284,8 @@ test("a trajectory has the steps, calls, results, metrics and sub-agents of its 
 		},
 	});
 	expect(list(children).map(({ trajectory_id }) => trajectory_id)).toEqual([CHILD]);
+	// Its record has no stats.
+	expect(list(children).map(({ final_metrics }) => final_metrics)).toEqual([{ total_steps: 1 }]);
 	expect(body).toContain("canary-red");
 	expect(body).not.toContain("canary-blue");
 	// A key without an owner sees both, and two sub-agents began during the call.

@@ -195,6 +195,14 @@ export declare type Budget = Message<"conversations.v1.Budget"> & {
    * @generated from field: optional bool stuck = 25;
    */
   stuck?: boolean | undefined;
+
+  /**
+   * Number of conversations in the present period that meet the filter and report nothing of what is counted, cost or
+   * tokens: what they have spent is not known. As ReportUsage tells it. Unset for a rule without an amount.
+   *
+   * @generated from field: optional int64 conversations_not_reported = 26;
+   */
+  conversationsNotReported?: bigint | undefined;
 };
 
 /**

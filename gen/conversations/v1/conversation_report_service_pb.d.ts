@@ -97,6 +97,21 @@ export declare type ReportUsageResponse = Message<"conversations.v1.ReportUsageR
    * @generated from field: conversations.v1.UsageTotals total = 2;
    */
   total?: UsageTotals | undefined;
+
+  /**
+   * Number of conversations in the range that meet the filter and have no accumulated_cost: their cost is not in the sums. A
+   * conversation is in the range if it was created before its end and its last activity is not before its start. Unset by release 1.0.0.
+   *
+   * @generated from field: optional int64 conversations_without_cost = 3;
+   */
+  conversationsWithoutCost?: bigint | undefined;
+
+  /**
+   * Number of those without tokens, as conversations_without_cost.
+   *
+   * @generated from field: optional int64 conversations_without_tokens = 4;
+   */
+  conversationsWithoutTokens?: bigint | undefined;
 };
 
 /**

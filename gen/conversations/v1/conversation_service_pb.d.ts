@@ -141,14 +141,14 @@ export declare type ConversationFilter = Message<"conversations.v1.ConversationF
   activityTo?: Timestamp | undefined;
 
   /**
-   * Smallest accumulated_cost, inclusive.
+   * Smallest accumulated_cost, inclusive. A conversation without one does not match.
    *
    * @generated from field: optional double cost_from = 18;
    */
   costFrom?: number | undefined;
 
   /**
-   * Largest accumulated_cost, exclusive.
+   * Largest accumulated_cost, exclusive; as cost_from.
    *
    * @generated from field: optional double cost_to = 19;
    */
@@ -863,14 +863,14 @@ export enum ConversationOrder {
   CREATED = 3,
 
   /**
-   * By accumulated_cost.
+   * By accumulated_cost. Conversations without one come last.
    *
    * @generated from enum value: CONVERSATION_ORDER_COST = 4;
    */
   COST = 4,
 
   /**
-   * By the sum of prompt and completion tokens.
+   * By the sum of prompt and completion tokens. Conversations without tokens reported come last.
    *
    * @generated from enum value: CONVERSATION_ORDER_TOKENS = 5;
    */

@@ -56,14 +56,15 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
   model: string;
 
   /**
-   * Total cost of all usages, in the currency of the costs in the record. At most the largest finite double.
+   * Total cost of all usages, in the currency of the costs in the record. At most the largest finite double. Unset: no
+   * cost was reported; there is no record, or its stats have none.
    *
-   * @generated from field: double accumulated_cost = 6;
+   * @generated from field: optional double accumulated_cost = 6;
    */
-  accumulatedCost: number;
+  accumulatedCost?: number | undefined;
 
   /**
-   * Total tokens of all usages.
+   * Total tokens of all usages. Unset: no tokens were reported; there is no record, or its stats have none.
    *
    * @generated from field: conversations.v1.TokenTotals tokens = 7;
    */

@@ -168,7 +168,7 @@ export function decodeSummary(bytes: Uint8Array): ConversationSummary {
 	try {
 		const summary = fromBinary(ConversationSummarySchema, bytes);
 		// Release 1.0.0 added up doubles.
-		summary.accumulatedCost = sumOfCosts([summary.accumulatedCost]);
+		if (summary.accumulatedCost !== undefined) summary.accumulatedCost = sumOfCosts([summary.accumulatedCost]);
 		return summary;
 	} catch (cause) {
 		throw new ServiceError("data_loss", "The stored summary cannot be read", { cause });

@@ -12,6 +12,7 @@ import { TokenTotalsSchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { ServiceError } from "../../errors.ts";
 import { fromMicroseconds } from "../../record/json/scalars.ts";
 import { COST_UNITS } from "../../record/stats.ts";
+import type { Condition } from "../../store/condition.ts";
 import type { Store } from "../../store/store.ts";
 import { isLimited, totalOf, USED_LENGTHS, type UsageGroup, type UsageQuery } from "../../store/usage-report.ts";
 import { AMOUNTS, type Amounts, sumOf } from "../../usage/amounts.ts";
@@ -43,11 +44,14 @@ export const GROUPS = ["model", "usage_id", "agent_kind", "sender", "owner", "co
 /** A request in the form of the RPC. */
 type UsageRequest = Pick<ReportUsageRequest, "from" | "to" | "step" | "timeZone" | "groupBy" | "filter" | "top">;
 
+type RangeOfConversations = Pick<UsageRequest, "from" | "to" | "filter">;
+type UsageReportStore = Pick<Store, "reportUsage" | "getUsageRange" | "listUsedPeriods" | "countConversations">;
+
 /** Sums up the cost, tokens and calls of models over time. */
 export class ReportUsage {
-	readonly #store: Pick<Store, "reportUsage" | "getUsageRange" | "listUsedPeriods">;
+	readonly #store: UsageReportStore;
 
-	constructor(store: Pick<Store, "reportUsage" | "getUsageRange" | "listUsedPeriods">) {
+	constructor(store: UsageReportStore) {
 		this.#store = store;
 	}
 
@@ -57,6 +61,37 @@ export class ReportUsage {
 	 * @throws ServiceError `invalid_argument` that names the field, or says how to ask for fewer rows
 	 */
 	async report(request: UsageRequest): Promise<ReportUsageResponse> {
+		const sums = await this.sums(request);
+		const [conversationsWithoutCost, conversationsWithoutTokens] = await Promise.all([
+			this.countWithout("cost", request),
+			this.countWithout("tokens", request),
+		]);
+		return create(ReportUsageResponseSchema, { ...sums, conversationsWithoutCost, conversationsWithoutTokens });
+	}
+
+	/**
+	 * Counts the conversations in a range that meet the filter and have no cost, or no tokens, reported. One is in the range
+	 * if it was created before the end and its last activity is not before the start.
+	 *
+	 * @throws ServiceError `invalid_argument` that names the field
+	 */
+	async countWithout(of: "cost" | "tokens", request: RangeOfConversations): Promise<bigint> {
+		const [from, to] = [bound(request.from, "from"), bound(request.to, "to")];
+		const conditions: Condition[] = [
+			...conditionsOf(request.filter),
+			...(from === undefined ? [] : [{ kind: "time", field: "activityAt", from } as const]),
+			...(to === undefined ? [] : [{ kind: "time", field: "createdAt", to } as const]),
+			{ kind: "not_reported", of },
+		];
+		return BigInt((await this.#store.countConversations({ conditions, group: undefined, limit: 1 })).total);
+	}
+
+	/**
+	 * Returns the rows of a report, and their sum.
+	 *
+	 * @throws ServiceError as {@link report} does
+	 */
+	async sums(request: UsageRequest): Promise<Pick<ReportUsageResponse, "rows" | "total">> {
 		const { top } = request;
 		if (top < 0 || top > MAX_TOP) throw invalid("top", `must be from 0 to ${MAX_TOP}`);
 		const step = STEPS[request.step];

@@ -2,7 +2,7 @@ import { create, fromBinary } from "@bufbuild/protobuf";
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { sumOfCosts } from "../../record/stats.ts";
-import { orderedTokens } from "../condition.ts";
+import { NOT_REPORTED, orderedTokens } from "../condition.ts";
 import { positionOfEvents } from "../head.ts";
 import type { Columns, Session, Value } from "../session.ts";
 import { type Table, tableOf } from "../tables.ts";
@@ -119,7 +119,7 @@ function rowOf(head: Row, summary: ConversationSummary, { dialect, readText }: S
 		posted_at: column("posted_at"),
 		sender: nullable(readText, head.sender) ?? null,
 		owner: nullable(readText, head.owner) ?? null,
-		cost: sumOfCosts([summary.accumulatedCost]),
+		cost: summary.accumulatedCost === undefined ? NOT_REPORTED : sumOfCosts([summary.accumulatedCost]),
 		tokens: orderedTokens(summary.tokens),
 		activity_at: columnValue(head.last_at ?? head.updated_at),
 		has_error: hasError(head),

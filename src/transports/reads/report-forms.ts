@@ -48,11 +48,11 @@ const COLUMNS: readonly (readonly [string, (entry: ListedConversation<string>) =
 	["updated_at", ({ summary }) => summary.updatedAt && formatDateTime(summary.updatedAt)],
 	["last_activity_at", ({ summary }) => summary.lastActivityAt && formatDateTime(summary.lastActivityAt)],
 	["cost", ({ summary }) => summary.accumulatedCost],
-	["prompt_tokens", ({ summary }) => summary.tokens?.promptTokens ?? 0n],
-	["completion_tokens", ({ summary }) => summary.tokens?.completionTokens ?? 0n],
-	["cache_read_tokens", ({ summary }) => summary.tokens?.cacheReadTokens ?? 0n],
-	["cache_write_tokens", ({ summary }) => summary.tokens?.cacheWriteTokens ?? 0n],
-	["reasoning_tokens", ({ summary }) => summary.tokens?.reasoningTokens ?? 0n],
+	["prompt_tokens", ({ summary }) => summary.tokens?.promptTokens],
+	["completion_tokens", ({ summary }) => summary.tokens?.completionTokens],
+	["cache_read_tokens", ({ summary }) => summary.tokens?.cacheReadTokens],
+	["cache_write_tokens", ({ summary }) => summary.tokens?.cacheWriteTokens],
+	["reasoning_tokens", ({ summary }) => summary.tokens?.reasoningTokens],
 	["events", ({ summary }) => summary.eventCount],
 	["gaps", ({ summary }) => summary.gaps?.count ?? 0n],
 	["parent_conversation_id", ({ summary }) => summary.parentConversationId],
@@ -87,7 +87,8 @@ export function usageForm(
 	return prefersCsv(request.headers.accept) ? csvOf(report, groupBy) : jsonOf(report, groupBy);
 }
 
-function jsonOf({ rows, total }: ReportUsageResponse, groupBy: readonly string[]): string {
+function jsonOf(report: ReportUsageResponse, groupBy: readonly string[]): string {
+	const { rows, total, conversationsWithoutCost = 0n, conversationsWithoutTokens = 0n } = report;
 	return stringifyExactJson({
 		rows: rows.map(({ start, group, isRest, usage }) => ({
 			...(start === undefined ? {} : { start: formatDateTime(start) }),
@@ -95,6 +96,8 @@ function jsonOf({ rows, total }: ReportUsageResponse, groupBy: readonly string[]
 			...totalsJson(usage),
 		})),
 		total: totalsJson(total),
+		conversations_without_cost: conversationsWithoutCost,
+		conversations_without_tokens: conversationsWithoutTokens,
 	});
 }
 

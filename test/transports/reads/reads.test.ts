@@ -1,8 +1,9 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { ConversationService } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { RecordFormat } from "../../../src/record/record-format.ts";
-import { PROTOCOLS, reportClient } from "../../support/clients.ts";
+import { clientOf, PROTOCOLS, postWebhook, reportClient } from "../../support/clients.ts";
 import { corpus, corpusBody, object, record } from "../../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../../support/service.ts";
 
@@ -61,14 +62,6 @@ const secondSummary = {
 	execution_status: "idle",
 	agent_kind: "ACPAgent",
 	model: "",
-	accumulated_cost: 0,
-	tokens: {
-		prompt_tokens: 0,
-		completion_tokens: 0,
-		cache_read_tokens: 0,
-		cache_write_tokens: 0,
-		reasoning_tokens: 0,
-	},
 	created_at: "2026-01-03T00:00:00Z",
 	updated_at: "2026-01-04T00:00:00Z",
 	tags: {},
@@ -195,7 +188,7 @@ test("the list as CSV has the same entries, and a link to its next page", async 
 	const firstLine =
 		`${FIRST},What? One,running,Agent,m,all,,2026-01-01T00:00:00Z,2026-01-02T00:00:00.250000Z,,0.5,7,0,0,0,0,0,0,` +
 		`${PARENT},${SOURCE},"{""team"":""a:b"",""env"":""x""}",,,,,`;
-	const secondLine = `${SECOND},,idle,ACPAgent,,all,,2026-01-03T00:00:00Z,2026-01-04T00:00:00Z,,0,0,0,0,0,0,0,0,,,,,,,,`;
+	const secondLine = `${SECOND},,idle,ACPAgent,,all,,2026-01-03T00:00:00Z,2026-01-04T00:00:00Z,,,,,,,,0,0,,,,,,,,`;
 	const type = "text/csv; charset=utf-8";
 	expect(await csv("order_by=created")).toEqual({
 		...{ status: 200, type, next: undefined },
@@ -212,6 +205,51 @@ test("the list as CSV has the same entries, and a link to its next page", async 
 		status: 400,
 		text: '{"detail":"view must be summary for CSV"}',
 	});
+});
+
+test("over each protocol, what was not reported is told apart from a reported 0", async () => {
+	await using own = await startTestService();
+	const ids = ["none", "empty", "free", "tokens"].map((_, n) => `0190d6a0-0000-7000-8000-00000000010${n}`);
+	const usage = { accumulated_token_usage: { prompt_tokens: 5 } };
+	const metrics = [undefined, {}, { agent: { accumulated_cost: 0 } }, { agent: usage }];
+	for (const [n, usage_to_metrics] of metrics.entries()) {
+		const stats = usage_to_metrics === undefined ? {} : { stats: { usage_to_metrics } };
+		const body = JSON.stringify(record({ id: ids[n] ?? "", ...stats }));
+		expect((await postWebhook(own, KEY, body)).status).toBe(200);
+	}
+	// An absent accumulated_cost has the default of the record.
+	const expected = [
+		[undefined, undefined],
+		[undefined, undefined],
+		[0, undefined],
+		[0, 5n],
+	];
+	for (const protocol of PROTOCOLS) {
+		const client = clientOf(ConversationService, own, protocol, KEY);
+		const { conversations } = await client.listConversations({ filter: { ids } });
+		const shown = new Map(
+			conversations.map(({ summary }) => [summary?.id, [summary?.accumulatedCost, summary?.tokens?.promptTokens]]),
+		);
+		expect([protocol, ids.map((id) => shown.get(id))]).toEqual([protocol, expected]);
+	}
+	const list = async (search: string, accept = "application/json") => {
+		const headers = { "X-Access-Token": KEY, Accept: accept };
+		return await (await fetch(`${own.http}/api/v1/conversations?${search}`, { headers })).text();
+	};
+	const cells = (await list("order_by=cost", "text/csv")).trimEnd().split("\r\n").slice(1);
+	const shown = cells.map((line) => line.split(",")).map((line) => [line[0], line[10], line[11]]);
+	expect(shown).toEqual([
+		[ids[3], "0", "5"],
+		[ids[2], "0", ""],
+		[ids[1], "", ""],
+		[ids[0], "", ""],
+	]);
+	for (const order of ["cost", "tokens"]) {
+		const first = JSON.parse(await list(`order_by=${order}&page_size=2`));
+		const rest = JSON.parse(await list(`order_by=${order}&page_size=2&page_token=${first.next_page_token}`));
+		const found = [...first.conversations, ...rest.conversations].map(({ summary }) => summary.id);
+		expect(found).toEqual([ids[3], ids[2], ids[1], ids[0]]);
+	}
 });
 
 test("the list is paged, and a page token is refused with another filter", async () => {
@@ -313,7 +351,9 @@ test.each<[string, "first" | "second" | "both" | "none"]>([
 	["activity_from=2026-01-03T00:00:00Z", "second"],
 	["activity_to=2026-01-03T00:00:00Z", "first"],
 	["cost_from=0.5", "first"],
-	["cost_from=-1&cost_to=5e-1", "second"],
+	["cost_from=-1", "first"],
+	["cost_from=-1&cost_to=5e-1", "none"],
+	["cost_to=-0.5", "none"],
 	["has_error=true", "none"],
 	["has_error=false", "both"],
 	["sender=all", "both"],

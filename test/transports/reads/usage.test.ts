@@ -1,6 +1,7 @@
+import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { postWebhook } from "../../support/clients.ts";
-import { record } from "../../support/fixtures.ts";
+import { object, record } from "../../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../../support/service.ts";
 
 const FIRST = "0190d6a0-0000-7000-8000-00000000000a";
@@ -108,7 +109,30 @@ test.each<[string, object]>([
 	["from=2030-01-01T00:00:00Z", { rows: [], total: numbers(0, 0, 0) }],
 	["model=m-3", { rows: [], total: numbers(0, 0, 0) }],
 ])("a report by %s has these members in this order", async (query, expected) => {
-	expect(await get(query)).toEqual([200, JSON.stringify(expected)]);
+	const notReported = { conversations_without_cost: 0, conversations_without_tokens: 0 };
+	expect(await get(query)).toEqual([200, JSON.stringify({ ...expected, ...notReported })]);
+});
+
+test("a report tells of how many conversations in its range no cost and no tokens were reported", async () => {
+	await using own = await startTestService();
+	const times = { created_at: "2026-01-02T00:00:00Z", updated_at: "2026-01-04T00:00:00Z" };
+	const send = async (more: object) => {
+		expect((await postWebhook(own, KEY, JSON.stringify({ ...record(times), ...more }))).status).toBe(200);
+	};
+	const free = { usage_to_metrics: { agent: { accumulated_cost: 0 } } };
+	const tokens = { usage_to_metrics: { agent: { accumulated_token_usage: { prompt_tokens: 1 } } } };
+	for (const stats of [undefined, free, tokens]) await send({ id: randomUUID(), stats });
+	await send({ id: randomUUID(), tags: { team: "red" } });
+	const counts = async (query: string) => {
+		const response = await fetch(`${own.http}/api/v1/usage?${query}`, { headers: { "X-Access-Token": KEY } });
+		const { conversations_without_cost: cost, conversations_without_tokens: of } = object(await response.json());
+		return [cost, of];
+	};
+	await expect.poll(() => counts("")).toEqual([2, 3]);
+	expect(await counts("tag=team:red&group_by=model")).toEqual([1, 1]);
+	expect(await counts("from=2026-01-03T00:00:00Z&to=2026-01-03T01:00:00Z")).toEqual([2, 3]);
+	expect(await counts("from=2026-01-04T00:15:00Z")).toEqual([0, 0]);
+	expect(await counts("to=2026-01-02T00:00:00Z")).toEqual([0, 0]);
 });
 
 const TOKENS = "prompt_tokens,completion_tokens,cache_read_tokens,cache_write_tokens,reasoning_tokens";

@@ -65,6 +65,7 @@ export default function BudgetsPage() {
 
 function Line({ budget }: { readonly budget: Budget }) {
 	const { name, owner, state, spent, forecast, period, eachConversation } = budget;
+	const { conversationsNotReported: notReported = 0n } = budget;
 	const limit = limitOf(budget);
 	return (
 		<tr>
@@ -72,7 +73,10 @@ function Line({ budget }: { readonly budget: Budget }) {
 				<a href={addressOfBudget(budget)}>{name}</a> {owner !== "" && <span class="tag">{owner}</span>}
 			</th>
 			<td class={state === BudgetState.EXCEEDED ? "error" : ""}>{STATES[state]}</td>
-			<td class="number">{limit === undefined ? full(spent) : amountText(budget, spent)}</td>
+			<td class="number">
+				{limit === undefined ? full(spent) : amountText(budget, spent)}
+				{notReported > 0n && <div class="small">{full(notReported)} not reported</div>}
+			</td>
 			<td class="number">{limit === undefined ? "" : amountText(budget, limit)}</td>
 			<td class="number">{limit === undefined ? "" : `${full(Math.round((spent / limit) * 100))} %`}</td>
 			<td class="number">{forecast === undefined ? "" : amountText(budget, forecast)}</td>

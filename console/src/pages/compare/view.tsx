@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import { cost, duration, exactTime, full } from "../../parts/format.ts";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
+import { Reported } from "../../parts/reported.tsx";
 import { StatusMark } from "../../parts/status.tsx";
 import { dateOf } from "../../parts/time.tsx";
 import { useShortcuts } from "../../shell/keys.ts";
@@ -147,7 +148,7 @@ function facts(left: Compared, right: Compared): Row[] {
 
 function usage(left: Compared, right: Compared): Row[] {
 	const tokens = (name: string, of: (tokens: NonNullable<Compared["summary"]["tokens"]>) => bigint): Row => {
-		const value = ({ summary }: Compared): number => (summary.tokens === undefined ? 0 : Number(of(summary.tokens)));
+		const value = ({ summary }: Compared) => (summary.tokens === undefined ? undefined : Number(of(summary.tokens)));
 		return numbers(name, value(left), value(right), full);
 	};
 	const models = [...new Set([...left.models.keys(), ...right.models.keys()])];
@@ -185,8 +186,15 @@ function counted(left: ReadonlyMap<string, number>, right: ReadonlyMap<string, n
 		.map((name) => numbers(`${before}${name}`, left.get(name) ?? 0, right.get(name) ?? 0, full));
 }
 
-function numbers(name: string, left: number, right: number, write: (value: number) => string): Row {
-	const by = right - left;
+/** @param left and `right`: undefined if they were not reported, which makes no difference to show */
+function numbers(
+	name: string,
+	left: number | undefined,
+	right: number | undefined,
+	write: (value: number) => string,
+): Row {
+	const by = left === undefined || right === undefined ? 0 : right - left;
 	const difference = by === 0 ? "" : `${by > 0 ? "+" : "−"}${write(Math.abs(by))}`;
-	return { name, key: name, values: [write(left), write(right)], difference };
+	const shown = (value: number | undefined) => <Reported value={value} format={write} />;
+	return { name, key: name, values: [shown(left), shown(right)], difference };
 }

@@ -1,6 +1,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { cost, full } from "../../parts/format.ts";
+import { Reported } from "../../parts/reported.tsx";
 import { StatusMark } from "../../parts/status.tsx";
 import { events, type Problem, problemOf } from "../../service/service.ts";
 import { addressOf } from "../../shell/route.ts";
@@ -46,7 +47,7 @@ export function Child({ open, id }: ChildProps) {
 				</button>
 				<StatusMark status={summary.executionStatus} />
 				<span class="muted">
-					{cost(summary.accumulatedCost)} · {full(summary.eventCount)} events
+					<Reported value={summary.accumulatedCost} format={cost} /> · {full(summary.eventCount)} events
 				</span>
 				<a href={addressOf(["conversations", id])}>open it</a>
 			</div>

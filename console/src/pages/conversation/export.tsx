@@ -2,6 +2,7 @@ import { useSignal } from "@preact/signals";
 import { render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { cost, dayAndTime, duration, full } from "../../parts/format.ts";
+import { NOT_REPORTED } from "../../parts/reported.tsx";
 import { BASE_URL, problemOf } from "../../service/service.ts";
 import type { Price } from "./attribution.ts";
 import { diffLines } from "./diff-lines.ts";
@@ -204,10 +205,14 @@ function factsOf(open: OpenConversation): readonly string[] {
 		open.id,
 		summary?.agentKind ?? "",
 		summary?.model ?? "",
-		summary === undefined ? "" : cost(summary.accumulatedCost),
+		summary === undefined ? "" : costText(summary.accumulatedCost),
 		`${full(open.steps.peek().length)} steps`,
 		`exported from ${BASE_URL} on ${new Date().toISOString()}`,
 	].filter(Boolean);
+}
+
+function costText(value: number | undefined): string {
+	return value === undefined ? `cost ${NOT_REPORTED}` : cost(value);
 }
 
 async function toMarkdown(open: OpenConversation, label: string): Promise<string> {

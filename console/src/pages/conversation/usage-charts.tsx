@@ -4,6 +4,7 @@ import type { ConversationSummary } from "../../../../gen/conversations/v1/summa
 import { sumOfCosts } from "../../../../src/record/stats.ts";
 import { Chart } from "../../parts/chart.tsx";
 import { cost, exactTime, full, short, timeOfDay } from "../../parts/format.ts";
+import { Reported } from "../../parts/reported.tsx";
 import type { Call } from "./calls.ts";
 
 /** Number of calls that the table shows at first. */
@@ -21,6 +22,7 @@ export function UsageCharts({ summary, calls, relatives }: UsageChartsProps) {
 	const byUsage = new Map<string, number>();
 	for (const { usageId, cost: price = 0 } of calls)
 		byUsage.set(usageId, sumOfCosts([byUsage.get(usageId) ?? 0, price]));
+	const costs = [summary, ...relatives].flatMap((one) => one?.accumulatedCost ?? []);
 	const tokens = summary?.tokens;
 	const context = summary?.context;
 	const of = context && context.contextWindow > 0n ? ` of ${short(context.contextWindow)}` : "";
@@ -28,11 +30,15 @@ export function UsageCharts({ summary, calls, relatives }: UsageChartsProps) {
 		<>
 			<section class="card">
 				<h2>Cost</h2>
-				<p class="figure">{cost(summary?.accumulatedCost ?? 0)}</p>
+				<p class="figure">
+					<Reported value={summary?.accumulatedCost} format={cost} />
+				</p>
 				{relatives.length > 0 && (
 					<p class="small">
-						<strong>{cost(sumOfCosts([summary, ...relatives].map((one) => one?.accumulatedCost ?? 0)))}</strong> with{" "}
-						{relatives.length === 1 ? "its sub-agent" : `its ${full(relatives.length)} sub-agents`}
+						<strong>
+							<Reported value={costs.length === 0 ? undefined : sumOfCosts(costs)} format={cost} />
+						</strong>{" "}
+						with {relatives.length === 1 ? "its sub-agent" : `its ${full(relatives.length)} sub-agents`}
 					</p>
 				)}
 				{byUsage.size > 1 && (
@@ -48,14 +54,18 @@ export function UsageCharts({ summary, calls, relatives }: UsageChartsProps) {
 			</section>
 			<section class="card">
 				<h2>Tokens</h2>
-				<p class="figure">{full((tokens?.promptTokens ?? 0n) + (tokens?.completionTokens ?? 0n))}</p>
-				<p class="small muted">
-					{[
-						`${short(tokens?.promptTokens ?? 0n)} prompt`,
-						`${short(tokens?.cacheReadTokens ?? 0n)} of it cached`,
-						`${short(tokens?.completionTokens ?? 0n)} completion`,
-					].join(" · ")}
+				<p class="figure">
+					<Reported value={tokens && tokens.promptTokens + tokens.completionTokens} format={full} />
 				</p>
+				{tokens !== undefined && (
+					<p class="small muted">
+						{[
+							`${short(tokens.promptTokens)} prompt`,
+							`${short(tokens.cacheReadTokens)} of it cached`,
+							`${short(tokens.completionTokens)} completion`,
+						].join(" · ")}
+					</p>
+				)}
 				<Line calls={calls} what="Tokens" value={({ tokens: count }) => count} add={(a, b) => a + b} format={short} />
 			</section>
 			<section class="card">

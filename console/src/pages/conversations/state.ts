@@ -10,7 +10,7 @@ import {
 import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
 import { UpdateChange } from "../../../../gen/conversations/v1/update_pb.js";
 import { conditionsOf } from "../../../../src/conversations/read/filter.ts";
-import { microsecondsOf, orderedTokens, summaryMeets } from "../../../../src/store/condition.ts";
+import { microsecondsOf, NOT_REPORTED, orderedTokens, summaryMeets } from "../../../../src/store/condition.ts";
 import { dayText } from "../../parts/days.ts";
 import { conversations, events, KEY_REFUSED, type Problem, problemOf, reports } from "../../service/service.ts";
 import { accessKey, signOut } from "../../service/session.ts";
@@ -428,7 +428,7 @@ function rankOf(order: ConversationOrder): (row: Row) => number | bigint {
 		case ConversationOrder.CREATED:
 			return ({ summary }) => microsecondsOf(summary.createdAt) ?? 0n;
 		case ConversationOrder.COST:
-			return ({ summary }) => summary.accumulatedCost;
+			return ({ summary }) => summary.accumulatedCost ?? NOT_REPORTED;
 		case ConversationOrder.TOKENS:
 			return ({ summary }) => orderedTokens(summary.tokens);
 		case ConversationOrder.UNSPECIFIED:

@@ -10,6 +10,7 @@ import { GapsTag } from "../../parts/gaps-tag.tsx";
 import { loadedLater } from "../../parts/loaded-later.tsx";
 import { Notice, ProblemLine, ProblemNotice } from "../../parts/notice.tsx";
 import { PointAgentServer } from "../../parts/point-agent-server.tsx";
+import { Reported } from "../../parts/reported.tsx";
 import { lookOf, StatusMark } from "../../parts/status.tsx";
 import { Ago } from "../../parts/time.tsx";
 import { VirtualList } from "../../parts/virtual-list.tsx";
@@ -477,14 +478,14 @@ export function Line({ row, chosen, label: shown, children }: LineProps) {
 				<span class="small muted model">{summary.model}</span>
 			</span>
 			<span role="cell" class="number">
-				{cost(summary.accumulatedCost)}
+				<Reported value={summary.accumulatedCost} format={cost} />
 			</span>
 			<span
 				role="cell"
 				class="number"
-				title={`${full(tokens?.promptTokens ?? 0n)} prompt, ${full(tokens?.completionTokens ?? 0n)} completion`}
+				title={tokens && `${full(tokens.promptTokens)} prompt, ${full(tokens.completionTokens)} completion`}
 			>
-				{short((tokens?.promptTokens ?? 0n) + (tokens?.completionTokens ?? 0n))}
+				<Reported value={tokens && tokens.promptTokens + tokens.completionTokens} format={short} />
 			</span>
 			<span role="cell" class="number">
 				<Ago time={summary.lastActivityAt ?? summary.updatedAt} />

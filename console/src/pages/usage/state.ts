@@ -75,6 +75,8 @@ export interface Group {
 export interface Shown {
 	readonly range: Range;
 	readonly total: UsageTotals;
+	/** Number of conversations whose chosen measure was not reported. */
+	readonly notReported: bigint;
 	/** Starts of all periods of the range in seconds of Unix time, also of those without usage. */
 	readonly times: readonly number[];
 	/** The chosen measure of each group, for each period. */
@@ -297,7 +299,8 @@ function shown(reports: readonly Report[], measure: "cost" | "tokens"): Omit<Loa
 			of[index] = measure === "cost" ? sumOfCosts([before, row.usage.cost]) : before + tokensOf(row.usage);
 		}
 		const series = groups.map(({ key, name, color }) => ({ label: name, color, values: values.get(key) ?? [] }));
-		return { range, total: whole.total ?? create(UsageTotalsSchema), times, series };
+		const notReported = (measure === "cost" ? whole.conversationsWithoutCost : whole.conversationsWithoutTokens) ?? 0n;
+		return { range, total: whole.total ?? create(UsageTotalsSchema), notReported, times, series };
 	});
 	return { groups, ranges };
 }

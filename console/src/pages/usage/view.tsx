@@ -105,7 +105,7 @@ export default function UsagePage() {
 			) : (
 				<div class={of === report ? "" : "stale"} aria-busy={of !== report}>
 					<div class={isTwo ? "beside" : ""}>
-						{loaded.ranges.map(({ range, total, times, series }, index) => (
+						{loaded.ranges.map(({ range, total, notReported, times, series }, index) => (
 							<section key={index} class="card">
 								<h2>
 									{isTwo ? (
@@ -117,6 +117,12 @@ export default function UsagePage() {
 										</>
 									)}
 								</h2>
+								{notReported > 0n && (
+									<p class="small muted">
+										{full(notReported)} {notReported === 1n ? "conversation reports" : "conversations report"} no{" "}
+										{measure}
+									</p>
+								)}
 								<Chart
 									times={times}
 									series={series}
