@@ -31,7 +31,7 @@ export interface Entries {
 }
 
 /** Milliseconds after an append. A conversation that changes often is derived once in this time. */
-const DELAY = 1_000;
+const DELAY = 3_000;
 const DELAY_WHILE_READ = 50;
 /** Milliseconds after a read that waited for the views in which further ones are expected. */
 const READ_FOR = 10_000;
@@ -54,7 +54,7 @@ export class FollowPace {
 /** Maximum number of entries of each log that are read together. */
 const MAX_ENTRIES = 1_000;
 /** Maximum number of entries of each log whose conversations wait to be derived. */
-const MAX_WAITING = 4_000;
+const MAX_WAITING = 10_000;
 
 /**
  * Conversations whose entries were read, and which wait to be derived. A conversation with several entries is derived once. It
