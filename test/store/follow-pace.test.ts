@@ -14,5 +14,5 @@ test("the views follow sooner for ten seconds after a read", () => {
 		vi.advanceTimersByTime(milliseconds);
 		delays.push(pace.delay);
 	}
-	expect(delays).toEqual([3_000, 50, 50, 3_000]);
+	expect(delays).toEqual([2_000, 50, 50, 2_000]);
 });

@@ -31,7 +31,7 @@ export interface Entries {
 }
 
 /** Milliseconds after an append. A conversation that changes often is derived once in this time. */
-const DELAY = 3_000;
+const DELAY = 2_000;
 const DELAY_WHILE_READ = 50;
 /** Milliseconds after a read that waited for the views in which further ones are expected. */
 const READ_FOR = 10_000;
