@@ -11,9 +11,9 @@ import {
 import type { TokenTotals } from "../../../../gen/conversations/v1/summary_pb.js";
 import { sumOfCosts } from "../../../../src/record/stats.ts";
 import { periodsOf, timeZone } from "../../../../src/usage/periods.ts";
-import type { Series } from "../../parts/chart.tsx";
 import { COMMON_RANGES, type Range, rangeBefore, rangeOf, zoneName } from "../../parts/days.ts";
 import { CsvDownload } from "../../parts/download.tsx";
+import type { Series } from "../../parts/drawn-chart.tsx";
 import type { ChartStep } from "../../parts/time-names.ts";
 import { conversations, KEY_REFUSED, type Problem, problemOf, reports } from "../../service/service.ts";
 import { signOut } from "../../service/session.ts";
