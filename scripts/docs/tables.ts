@@ -17,12 +17,16 @@ const TABLES: Readonly<Record<string, () => readonly (readonly string[])[]>> = {
 			`\`${name}\``,
 			shown(value),
 			// `--help` names the pages from the folder of the project.
-			meaning.replaceAll(/docs\/(\w+\.md)/g, "[$1]($1)"),
+			meaning.replaceAll(/docs\/([\w-]+\.md)/g, "[$1]($1)"),
 		]),
 	],
 	commands: () => [
 		["command", "what it does"],
-		...Object.entries(COMMANDS).map(([name, command]) => [`\`${usageOf(name, command)}\``, command.meaning]),
+		// The page says it once for all commands.
+		...Object.entries(COMMANDS).map(([name, command]) => [
+			`\`${usageOf(name, command)}\``,
+			command.meaning.replaceAll(", also while the service runs", ""),
+		]),
 	],
 	log: () => [
 		["event", "level", "message"],
