@@ -11,7 +11,7 @@ import { ROOT } from "../support/start-command.ts";
 
 const baseline = parseExactJson(zstdDecompressSync(readFileSync(join(ROOT, "scripts/openapi/baseline.json.zst")))).json;
 
-/** The exception of docs/versioning.md: a cost that was not reported is left out. */
+/** The exception of docs/upgrade.md: a cost that was not reported is left out. */
 const EXCEPTION = /^\/components\/schemas\/ConversationSummary\/required\/\d+: is gone$/;
 
 test("the OpenAPI document breaks no client of the baseline, with one exception", () => {
