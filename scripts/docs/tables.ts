@@ -1,7 +1,6 @@
 import { comments } from "../../gen/comments.js";
 import { scopeOf } from "../../src/access/gate.ts";
 import { COMMANDS } from "../../src/commands/commands.ts";
-import { usageOf } from "../../src/commands/program.ts";
 import { variables } from "../../src/config/variables.ts";
 import { SERVICES } from "../../src/rpc/services.ts";
 import { logEvents } from "../../src/telemetry/log.ts";
@@ -22,10 +21,10 @@ const TABLES: Readonly<Record<string, () => readonly (readonly string[])[]>> = {
 	],
 	commands: () => [
 		["command", "what it does"],
-		// The page says it once for all commands.
-		...Object.entries(COMMANDS).map(([name, command]) => [
-			`\`${usageOf(name, command)}\``,
-			command.meaning.replaceAll(", also while the service runs", ""),
+		// `--help` has the options, and the page says once that commands work beside the service.
+		...Object.entries(COMMANDS).map(([name, { operands, meaning }]) => [
+			`\`${[name, ...operands].join(" ")}\``,
+			meaning.replace(", also while the service runs", "").replace(/[;:] .*/s, ""),
 		]),
 	],
 	log: () => [
@@ -42,7 +41,8 @@ const TABLES: Readonly<Record<string, () => readonly (readonly string[])[]>> = {
 					`\`${service.name}/${rpc.name}\``,
 					route === undefined ? "" : `\`${route.method} ${route.path}\``,
 					`\`${scopeOf(rpc)}\``,
-					sentence.replaceAll("\n", " "),
+					// Of a sentence with a list, what stands before it.
+					sentence.replaceAll("\n", " ").replace(/: .*/, "."),
 				];
 			}),
 		),
