@@ -1,4 +1,3 @@
-import { comments } from "../../gen/comments.js";
 import { scopeOf } from "../../src/access/gate.ts";
 import { COMMANDS } from "../../src/commands/commands.ts";
 import { variables } from "../../src/config/variables.ts";
@@ -32,17 +31,14 @@ const TABLES: Readonly<Record<string, () => readonly (readonly string[])[]>> = {
 		...Object.entries(logEvents).map(([event, [level, message]]) => [`\`${event}\``, level, message]),
 	],
 	requests: () => [
-		["RPC", "JSON over HTTP", "scope", "what it does"],
+		["RPC", "JSON over HTTP", "scope"],
 		...SERVICES.flatMap((service) =>
 			service.methods.map((rpc) => {
 				const route = JSON_RPCS.find((one) => one.rpc === rpc);
-				const [sentence = ""] = /^.*?\.(?=\s|$)/s.exec(comments[`${service.typeName}.${rpc.name}`] ?? "") ?? [];
 				return [
 					`\`${service.name}/${rpc.name}\``,
 					route === undefined ? "" : `\`${route.method} ${route.path}\``,
 					`\`${scopeOf(rpc)}\``,
-					// Of a sentence with a list, what stands before it.
-					sentence.replaceAll("\n", " ").replace(/: .*/, "."),
 				];
 			}),
 		),
