@@ -234,10 +234,12 @@ async function metricsOf(): Promise<Map<string, { type: string; labels: string[]
 	return found;
 }
 
-test("the table in docs/monitoring.md has all metrics as a scrape describes them", async () => {
+test("the table in docs/monitoring.md has all metrics of the service as a scrape describes them", async () => {
 	const text = readFileSync(join(ROOT, "docs/monitoring.md"), "utf8");
 	const [, table = ""] = /\| metric \| type \| labels \| meaning \|\n\|[-|]+\n((?:\|.*\n)+)/.exec(text) ?? [];
-	const expected = Array.from(await metricsOf(), ([name, { type, labels, description }]) => {
+	// Those of the process have the names and meanings of OpenTelemetry.
+	const own = [...(await metricsOf())].filter(([name]) => !/^(process_|v8js_|nodejs_|target_info$)/.test(name));
+	const expected = own.map(([name, { type, labels, description }]) => {
 		const named = labels.map((label) => `\`${label}\``).join(", ");
 		return `| \`${name}\` | ${type} | ${named === "" ? "" : `${named} `}| ${description} |`;
 	});
