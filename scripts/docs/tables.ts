@@ -1,7 +1,5 @@
-import { comments } from "../../gen/comments.js";
 import { scopeOf } from "../../src/access/gate.ts";
 import { COMMANDS } from "../../src/commands/commands.ts";
-import { usageOf } from "../../src/commands/program.ts";
 import { variables } from "../../src/config/variables.ts";
 import { SERVICES } from "../../src/rpc/services.ts";
 import { logEvents } from "../../src/telemetry/log.ts";
@@ -17,28 +15,30 @@ const TABLES: Readonly<Record<string, () => readonly (readonly string[])[]>> = {
 			`\`${name}\``,
 			shown(value),
 			// `--help` names the pages from the folder of the project.
-			meaning.replaceAll(/docs\/(\w+\.md)/g, "[$1]($1)"),
+			meaning.replaceAll(/docs\/([\w-]+\.md)/g, "[$1]($1)"),
 		]),
 	],
 	commands: () => [
 		["command", "what it does"],
-		...Object.entries(COMMANDS).map(([name, command]) => [`\`${usageOf(name, command)}\``, command.meaning]),
+		// `--help` has the options, and the page says once that commands work beside the service.
+		...Object.entries(COMMANDS).map(([name, { operands, meaning }]) => [
+			`\`${[name, ...operands].join(" ")}\``,
+			meaning.replace(", also while the service runs", "").replace(/[;:] .*/s, ""),
+		]),
 	],
 	log: () => [
 		["event", "level", "message"],
 		...Object.entries(logEvents).map(([event, [level, message]]) => [`\`${event}\``, level, message]),
 	],
 	requests: () => [
-		["RPC", "JSON over HTTP", "scope", "what it does"],
+		["RPC", "JSON over HTTP", "scope"],
 		...SERVICES.flatMap((service) =>
 			service.methods.map((rpc) => {
 				const route = JSON_RPCS.find((one) => one.rpc === rpc);
-				const [sentence = ""] = /^.*?\.(?=\s|$)/s.exec(comments[`${service.typeName}.${rpc.name}`] ?? "") ?? [];
 				return [
 					`\`${service.name}/${rpc.name}\``,
 					route === undefined ? "" : `\`${route.method} ${route.path}\``,
 					`\`${scopeOf(rpc)}\``,
-					sentence.replaceAll("\n", " "),
 				];
 			}),
 		),

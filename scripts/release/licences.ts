@@ -19,17 +19,20 @@ export const ACCEPTED = [
 
 /** Returns the page that lists the licences of the packages that users get. */
 export function licencesPage(): string {
-	const rows = shippedPackages().map(({ name, version, license }) => `| ${name} | ${version} | ${license} |`);
+	const packages = shippedPackages();
+	const sections = ACCEPTED.flatMap((licence) => {
+		const names = packages
+			.filter(({ license }) => license === licence)
+			.map(({ name, version }) => `${name}@${version}`);
+		return names.length === 0 ? [] : [`## ${licence}\n\n${names.join(", ")}\n`];
+	});
 	return `# Licences
 
 The service has the licence MIT (LICENSE). These packages are installed with it, or are part of the pages of its console.
 \`npm run licences\` writes this page from package-lock.json. Protos of other projects are in \`third_party\`, under the
 licences that their first lines name.
 
-| package | version | licence |
-|---|---|---|
-${rows.join("\n")}
-`;
+${sections.join("\n")}`;
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url))

@@ -5,7 +5,7 @@ import { deriveOnce, isFields } from "./messages.ts";
 /**
  * Creates an encoder for a message type from its descriptor. The encoder writes the same bytes as `toBinary` of
  * protobuf-es, as a test checks, in a third of the time: `toBinary` visits each field through a chain of closures that
- * the JavaScript engine cannot specialise (figures in docs/benchmarks.md).
+ * the JavaScript engine cannot specialise.
  *
  * Supports messages, maps with string keys, strings, doubles, booleans, enums, and 32- and 64-bit integers. Does not
  * write unknown fields.

@@ -49,7 +49,7 @@ export interface ClockDifference {
 	readonly retentionTime: bigint;
 }
 
-/** All events of the log with their levels and messages, which `npm run docs` writes into `docs/operations.md`. */
+/** All events of the log with their levels and messages, which `npm run docs` writes into `docs/monitoring.md`. */
 export const logEvents = {
 	starting: ["info", "The service is starting"],
 	listening: ["info", "Listening"],

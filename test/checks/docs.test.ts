@@ -59,3 +59,8 @@ test("no page is without a link to it", () => {
 	);
 	expect(pages.filter((page) => page !== "README.md" && !linked.has(page))).toEqual([]);
 });
+
+test("no page of docs/ has more than 3,000 words", () => {
+	const isLong = (page: string) => textOf(page).split(/\s+/).length > 3000;
+	expect(pages.filter((page) => page.startsWith("docs/") && isLong(page))).toEqual([]);
+});

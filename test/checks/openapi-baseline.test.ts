@@ -11,7 +11,7 @@ import { ROOT } from "../support/start-command.ts";
 
 const baseline = parseExactJson(zstdDecompressSync(readFileSync(join(ROOT, "scripts/openapi/baseline.json.zst")))).json;
 
-/** The exception of docs/versioning.md: a cost and tokens that were not reported are null. */
+/** The exception of docs/upgrade.md: a cost and tokens that were not reported are null. */
 const EXCEPTION = [
 	"/components/schemas/ConversationSummary/properties/accumulated_cost/type: differs",
 	"/components/schemas/ConversationSummary/properties/tokens/$ref: is gone",
