@@ -15,9 +15,10 @@ import { refusalFlood } from "./benchmarks/refusals.ts";
 import { postgresRetention } from "./benchmarks/retention.ts";
 import { search } from "./benchmarks/search.ts";
 import { space } from "./benchmarks/space.ts";
+import { steady } from "./benchmarks/steady.ts";
 import { postgresUsage, usageReports } from "./benchmarks/usage.ts";
 import { fanOut, watched } from "./benchmarks/watch.ts";
-import { yardstick } from "./benchmarks/yardstick.ts";
+
 import { type Figure, formatTable, reached } from "./figures.ts";
 import { showProfiles } from "./profiles.ts";
 import { readSettings, type Settings, USAGE } from "./settings.ts";
@@ -27,7 +28,7 @@ const BENCHMARKS: readonly Benchmark[] = [
 	webhook("large", 0.4),
 	grpc("small", 0.7),
 	grpc("large", 0.7),
-	yardstick,
+	...steady,
 	growth,
 	get("small"),
 	get("large"),

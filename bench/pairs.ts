@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { round } from "./figures.ts";
 import { type LoadPlan, type LoadResult, loadResult } from "./load/plan.ts";
 import type { Child } from "./processes/child.ts";
@@ -12,6 +13,8 @@ export interface ServerUnderLoad {
 	readonly pid: number;
 	readonly port: number;
 	readonly template: RequestTemplate;
+	/** Requests for the updates of a conversation, in place of the template: see `LoadPlan.steps`. */
+	readonly steps?: readonly RequestTemplate[];
 	/** For gRPC: path of the method and access key. */
 	readonly path?: string;
 	readonly key?: string;
@@ -33,6 +36,8 @@ export interface Measurement {
 	readonly client: number;
 	/** Median and 99th percentile of the request latency, in milliseconds. */
 	readonly latency: readonly [number, number];
+	/** Seconds after the load until the server was idle, if that was waited for. */
+	readonly idleAfter?: number | undefined;
 }
 
 /** Default number of conversations to which the updates of a load belong. */
@@ -72,14 +77,22 @@ export class ServerTarget implements LoadTarget {
 		milliseconds,
 		rate,
 		requests,
-	}: Pick<LoadPlan, "concurrency" | "milliseconds" | "rate" | "requests">): Promise<Measurement> {
+		untilIdle = false,
+	}: Pick<LoadPlan, "concurrency" | "milliseconds" | "rate" | "requests"> & {
+		/** Whether what the server still does after the load counts: its processor time, and what it writes. */
+		readonly untilIdle?: boolean;
+	}): Promise<Measurement> {
 		const { pid, port, path, key, template } = this.#server;
 		const { conversations = CONVERSATIONS, firstConversation = 0 } = this.#server;
-		const variation = template.places && { ...template.places, conversations, firstConversation, first: this.#next };
+		const variationOf = ({ places }: RequestTemplate) =>
+			places && { ...places, conversations, firstConversation, first: this.#next };
+		const steps = this.#server.steps?.map((step) => ({ request: step.request, variation: variationOf(step) }));
 		const limits = { concurrency, milliseconds, rate, requests };
-		const plan: LoadPlan = { ...limits, port, path, key, request: template.request, variation };
+		const varied = { request: template.request, variation: variationOf(template) };
+		const plan = { ...limits, port, path, key, ...varied, steps };
 		const before = { used: await processorSeconds(pid), written: await writtenBytes(pid) };
 		const result: LoadResult = await this.#client.ask(plan, loadResult);
+		const idleAfter = untilIdle ? await untilIdleOf(pid) : undefined;
 		const used = (await processorSeconds(pid)) - before.used;
 		const written = (await writtenBytes(pid)) - before.written;
 		this.#next = result.next;
@@ -91,8 +104,30 @@ export class ServerTarget implements LoadTarget {
 			written: written / result.answered,
 			client: result.clientSeconds / result.seconds,
 			latency: result.latency,
+			idleAfter,
 		};
 	}
+}
+
+/** Milliseconds in which an idle process uses less than {@link IDLE_SECONDS} of processor time, four times in turn. */
+const IDLE_INTERVAL = 500;
+const IDLE_SECONDS = 0.02;
+/** Maximum number of these intervals. */
+const MAX_INTERVALS = 240;
+
+/** Waits until a process is idle. Returns the seconds until it was. */
+async function untilIdleOf(pid: number): Promise<number> {
+	const began = performance.now();
+	let idle = 0;
+	let used = await processorSeconds(pid);
+	for (let interval = 0; idle < 4; interval++) {
+		if (interval === MAX_INTERVALS) throw new Error("the server does not become idle");
+		await delay(IDLE_INTERVAL);
+		const now = await processorSeconds(pid);
+		idle = now - used < IDLE_SECONDS ? idle + 1 : 0;
+		used = now;
+	}
+	return (performance.now() - began - 4 * IDLE_INTERVAL) / 1000;
 }
 
 /** Number of measurements that are not counted. V8 still compiles hot functions during them. */

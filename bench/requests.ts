@@ -67,7 +67,32 @@ export function webhookText(body: string, key: string, path = WEBHOOK): string {
 
 /** Returns the request that posts a body to the webhook. */
 export async function webhookRequest(name: BodyName, key: string): Promise<RequestTemplate> {
-	const body = await readBody(name);
+	return templateOf(await readBody(name), key);
+}
+
+/** Number of calls of a model after which the records of {@link growingRequests} do not grow. */
+const GROWN = 40;
+
+/** Returns the requests for the updates of a conversation whose record lists one more call of a model each time. */
+export async function growingRequests(key: string): Promise<RequestTemplate[]> {
+	const record = await bodyJson("small");
+	return Array.from({ length: GROWN }, (_, last) => {
+		const calls = Array.from({ length: last + 1 }, (_, call) => call);
+		const metrics = {
+			model_name: "model",
+			accumulated_cost: calls.length / 100,
+			accumulated_token_usage: { model: "model", prompt_tokens: calls.length * 1_000, completion_tokens: calls.length },
+			costs: calls.map((call) => ({ model: "model", cost: 0.01, timestamp: 1_790_000_000 + call })),
+			token_usages: calls.map((call) => ({
+				...{ model: "model", prompt_tokens: 1_000, completion_tokens: 1, response_id: `response-${call}` },
+			})),
+			response_latencies: calls.map((call) => ({ model: "model", latency: 1.5, response_id: `response-${call}` })),
+		};
+		return templateOf(JSON.stringify({ ...record, stats: { usage_to_metrics: { agent: metrics } } }), key);
+	});
+}
+
+function templateOf(body: string, key: string): RequestTemplate {
 	const id = onlyMatch(body, /"id":"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]+)"/g);
 	const fraction = onlyMatch(body, /"updated_at":"[0-9T:-]{19}\.([0-9]{6})Z"/g);
 	const request = Buffer.from(webhookText(body, key));

@@ -10,7 +10,7 @@ import { writeFileSync } from "node:fs";
 import { connect as connectSocket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { jetstreamManager } from "@nats-io/jetstream";
-import { connect } from "@nats-io/transport-node";
+import { connect, credsAuthenticator, nkeys } from "@nats-io/transport-node";
 import { Consumer, MessagesStreamModes, stringDeserializers } from "@platformatic/kafka";
 import { Webhook } from "standardwebhooks";
 import { DeliveryState, ForwardingService } from "../gen/conversations/v1/forwarding_service_pb.js";
@@ -123,6 +123,79 @@ async function testSecureNats(folder: TempFolder, certificates: Certificates): P
 	}
 }
 
+/** Returns a JSON Web Token as servers of NATS take it, signed by the key of its issuer. */
+function tokenOf(issuer: nkeys.KeyPair, subject: nkeys.KeyPair, nats: object): string {
+	const issuedAt = Math.floor(Date.now() / 1000);
+	const claims = { jti: randomUUID(), iat: issuedAt, iss: issuer.getPublicKey(), sub: subject.getPublicKey(), nats };
+	const signed = [{ typ: "JWT", alg: "ed25519-nkey" }, claims]
+		.map((part) => Buffer.from(JSON.stringify(part)).toString("base64url"))
+		.join(".");
+	return `${signed}.${Buffer.from(issuer.sign(Buffer.from(signed))).toString("base64url")}`;
+}
+
+function credentialsOf(token: string, user: nkeys.KeyPair): string {
+	const parts = { "NATS USER JWT": token, "USER NKEY SEED": Buffer.from(user.getSeed()).toString() };
+	return Object.entries(parts)
+		.map(([name, text]) => `-----BEGIN ${name}-----\n${text}\n------END ${name}------\n`)
+		.join("\n");
+}
+
+/** Delivers to a server of NATS whose accounts have an operator: clients have a credentials file. */
+async function testNatsWithCredentials(folder: TempFolder): Promise<void> {
+	const [operator, system, account] = [nkeys.createOperator(), nkeys.createAccount(), nkeys.createAccount()];
+	const unlimited = Object.fromEntries(
+		[
+			"subs",
+			"data",
+			"payload",
+			"imports",
+			"exports",
+			"conn",
+			"leaf",
+			"mem_storage",
+			"disk_storage",
+			"streams",
+			"consumer",
+		].map((name) => [name, -1]),
+	);
+	const accounts = [system, account].map((one) => {
+		const limits = one === account ? { limits: unlimited } : {};
+		return `${one.getPublicKey()}: ${tokenOf(operator, one, { type: "account", version: 2, ...limits })}`;
+	});
+	const port = await freePort();
+	writeFileSync(
+		folder.file("operator.conf"),
+		[
+			`listen: 127.0.0.1:${port}`,
+			`jetstream: { store_dir: "${folder.file("nats-credentials")}" }`,
+			`operator: ${tokenOf(operator, operator, { type: "operator", version: 2 })}`,
+			`system_account: ${system.getPublicKey()}`,
+			"resolver: MEMORY",
+			`resolver_preload: { ${accounts.join(", ")} }`,
+		].join("\n"),
+	);
+	const user = nkeys.createUser();
+	const limits = { subs: -1, data: -1, payload: -1 };
+	const token = tokenOf(account, user, { type: "user", version: 2, pub: {}, sub: {}, ...limits });
+	writeFileSync(folder.file("right.creds"), credentialsOf(token, user));
+	writeFileSync(folder.file("wrong.creds"), credentialsOf(token, nkeys.createUser()));
+	const server = spawn(folder.file("venv/bin/nats-server"), ["-c", folder.file("operator.conf")], { stdio: "ignore" });
+	try {
+		await listening(port, server);
+		const env = { FORWARD_NATS: `127.0.0.1:${port}`, FORWARD_NATS_CREDENTIALS_FILE: folder.file("right.creds") };
+		const authenticator = credsAuthenticator(Buffer.from(credentialsOf(token, user)));
+		const connection = await connect({ servers: `127.0.0.1:${port}`, authenticator });
+		await (await jetstreamManager(connection)).streams.add({ name: "AGENTS", subjects: ["agents.>"] });
+		await connection.close();
+		const { answers } = await deliver("nats:agents.a", env);
+		deepEqual(answers, ["stream AGENTS, sequence 1", "stream AGENTS, sequence 1, a repetition"]);
+		const wrong = { ...env, FORWARD_NATS_CREDENTIALS_FILE: folder.file("wrong.creds") };
+		console.log(`        credentials of another user: ${await refusal("nats:agents.a", wrong)}`);
+	} finally {
+		server.kill("SIGKILL");
+	}
+}
+
 async function testNats(folder: TempFolder): Promise<void> {
 	using certificates = new Certificates();
 	execFileSync("python3", ["-m", "venv", "venv"], { cwd: folder.path });
@@ -150,6 +223,7 @@ async function testNats(folder: TempFolder): Promise<void> {
 		server.kill("SIGKILL");
 	}
 	await testSecureNats(folder, certificates);
+	await testNatsWithCredentials(folder);
 }
 
 async function testKafka(folder: TempFolder): Promise<void> {

@@ -33,6 +33,8 @@ export const loadPlan = z.object({
 	request: z.instanceof(Uint8Array),
 	/** How requests differ. Without it all are the same. */
 	variation: variation.optional(),
+	/** Requests for the updates of a conversation, one after the other; the last one is for all further ones. */
+	steps: z.array(z.object({ request: z.instanceof(Uint8Array), variation })).optional(),
 	/** Maximum number of requests under way at a time. */
 	concurrency: z.int(),
 	/** Duration, in milliseconds. */

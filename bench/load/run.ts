@@ -1,5 +1,5 @@
 import { quantile } from "../figures.ts";
-import { type LoadPlan, type LoadResult, vary } from "./plan.ts";
+import { type LoadPlan, type LoadResult, type Variation, vary } from "./plan.ts";
 
 /**
  * Sends one request at a time, whose bytes must not change meanwhile. Resolves with a description of the failure, or
@@ -18,8 +18,9 @@ export async function run(plan: LoadPlan, lanes: readonly Lane[]): Promise<LoadR
 	const start = performance.now();
 	const end = start + plan.milliseconds;
 
-	const send = async (lane: Lane, request: Buffer): Promise<void> => {
-		if (plan.variation !== undefined) vary(request, plan.variation, next);
+	const send = async ({ lane, steps }: Copy): Promise<void> => {
+		const { request, variation } = stepOf(steps, next);
+		if (variation !== undefined) vary(request, variation, next);
 		next += 1;
 		const sent = performance.now();
 		const wrong = await lane(request);
@@ -31,12 +32,16 @@ export async function run(plan: LoadPlan, lanes: readonly Lane[]): Promise<LoadR
 		failed += 1;
 		failure ??= wrong;
 	};
-	const copies = lanes.map((lane) => ({ lane, request: Buffer.from(plan.request) }));
+	const { request, variation, steps = [{ request, variation }] } = plan;
+	const copies = lanes.map((lane) => ({
+		lane,
+		steps: steps.map((step) => ({ ...step, request: Buffer.from(step.request) })),
+	}));
 	if (plan.rate === undefined) {
 		await Promise.all(
-			copies.map(async ({ lane, request }) => {
+			copies.map(async (copy) => {
 				// After a first failure the server would probably refuse all further requests too.
-				while (performance.now() < end && next < last && failed === 0) await send(lane, request);
+				while (performance.now() < end && next < last && failed === 0) await send(copy);
 			}),
 		);
 	} else await paced(copies, send, plan.rate, start, end);
@@ -48,15 +53,29 @@ export async function run(plan: LoadPlan, lanes: readonly Lane[]): Promise<LoadR
 	return { answered: latencies.length, seconds, latency, failed, failure, next, clientSeconds };
 }
 
+/** A lane with requests of its own. */
 interface Copy {
 	readonly lane: Lane;
+	readonly steps: readonly Step[];
+}
+
+interface Step {
 	readonly request: Buffer;
+	readonly variation?: Variation | undefined;
+}
+
+/** Returns the step of request number `n`. */
+function stepOf(steps: readonly Step[], n: number): Step {
+	const update = Math.floor(n / (steps[0]?.variation?.conversations ?? 1));
+	const step = steps[Math.min(update, steps.length - 1)];
+	if (step === undefined) throw new Error("a load has no request");
+	return step;
 }
 
 /** Sends at a constant rate. A request that is due while all lanes are busy is sent as soon as one is free. */
 async function paced(
 	copies: readonly Copy[],
-	send: (lane: Lane, request: Buffer) => Promise<void>,
+	send: (copy: Copy) => Promise<void>,
 	rate: number,
 	start: number,
 	end: number,
@@ -69,7 +88,7 @@ async function paced(
 			const copy = free.pop();
 			if (copy === undefined) break;
 			sent += 1;
-			const sending = send(copy.lane, copy.request).then(() => {
+			const sending = send(copy).then(() => {
 				free.push(copy);
 				underWay.delete(sending);
 			});

@@ -47,6 +47,7 @@ export const LISTED: ExactJsonObject = {
 				agent_kind: "ACPAgent",
 				model: "fake-small-1",
 				accumulated_cost: 0.0421,
+				tokens: null,
 				created_at: "2026-11-21T08:57:12.979605Z",
 				updated_at: "2026-11-21T08:57:13.504942Z",
 				tags: { acp: "1" },

@@ -205,7 +205,11 @@ export class EndpointWorker {
 			this.#wake = new AbortController();
 			let wait = Number.POSITIVE_INFINITY;
 			try {
-				if (this.#newest === 0n) this.#newest = (await store.updates.range()).newest;
+				if (this.#newest === 0n) {
+					const { newest } = await store.updates.range();
+					// A newer one may have been told meanwhile.
+					if (this.#newest === 0n) this.#newest = newest;
+				}
 				await this.#follow();
 				await this.#load();
 				wait = Math.min(this.#startDue(), await this.#keepHouse());

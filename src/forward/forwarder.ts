@@ -123,7 +123,11 @@ export class Forwarder implements AsyncDisposable {
 	async #look(): Promise<void> {
 		const { store } = this.#options;
 		this.#listed = await store.tables.read.listEndpoints({ owner: undefined });
-		if (this.#newest === 0n) this.#newest = (await store.updates.range()).newest;
+		if (this.#newest === 0n) {
+			const { newest } = await store.updates.range();
+			// A newer one may have been told meanwhile.
+			if (this.#newest === 0n) this.#newest = newest;
+		}
 		this.#newestThen = this.#newest;
 		const { ownForms } = this.#options;
 		// What the service itself sends may be off in this process.

@@ -13,7 +13,7 @@ import { indexWords, wordsOf } from "./tokenizer.ts";
 const INDEX_RULES = 3;
 
 /** Maximum number of events, and of bytes of their texts, of one step, so that appends wait only for a short commit. */
-const EVENTS = { limit: 100, maxBytes: 2 ** 18 };
+const EVENTS = { limit: 400, maxBytes: 2 ** 20 };
 /** Maximum bytes of the words of an event. PostgreSQL keeps at most 1 MiB of them; only crafted texts have more. */
 const MAX_WORD_BYTES = 1_000_000;
 const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind", values: KINDS_WITHOUT_TEXT }];
@@ -33,7 +33,7 @@ interface IndexerPace {
 	readonly interval: number;
 }
 
-const PACE: IndexerPace = { busyFactor: 4, idleFactor: 0.5, collect: 200, interval: 2_000 };
+const PACE: IndexerPace = { busyFactor: 4, idleFactor: 0, collect: 200, interval: 2_000 };
 
 /** What the indexer tells. */
 interface IndexerObserver {

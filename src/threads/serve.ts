@@ -29,8 +29,8 @@ interface CallHandlers<Argument> {
 }
 
 export interface Background {
-	/** Milliseconds after a call after which the work begins. */
-	readonly delay: number;
+	/** Returns the milliseconds after a call after which the work begins. */
+	delay(): number;
 	/** Does a part of the work. Returns whether there is more; calls that wait come first. */
 	run(): Promise<boolean>;
 }
@@ -75,13 +75,13 @@ export function serve<Data, Argument = never>(start: (data: Data) => CallHandler
 	let isClosed = false;
 
 	/** Does the background work after a while, unless it is to be done already. */
-	function scheduleBackground({ run, delay }: Background): void {
+	function scheduleBackground(background: Background, delay = background.delay()): void {
 		timer ??= setTimeout(() => {
 			answering = answering.then(async () => {
 				timer = undefined;
 				// A failure concerns the next call that needs the work, which does it again.
-				const hasMore = !isClosed && (await run().catch(() => false));
-				if (hasMore) scheduleBackground({ run, delay: 0 });
+				const hasMore = !isClosed && (await background.run().catch(() => false));
+				if (hasMore) scheduleBackground(background, 0);
 			});
 		}, delay);
 	}

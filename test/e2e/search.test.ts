@@ -277,11 +277,11 @@ test("with PostgreSQL, an indexer that is killed in the middle of a step leaves 
 	try {
 		// The step with this event waits for the lock.
 		await lock.query("BEGIN");
-		await lock.query("SELECT sequence FROM conversation_updates.events WHERE sequence = 250 FOR UPDATE");
+		await lock.query("SELECT sequence FROM conversation_updates.events WHERE sequence = 550 FOR UPDATE");
 		await using killed = await ServiceProcess.start("", env);
 		const waiting =
 			"SELECT count(*)::int AS count FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')";
-		await expect.poll(written).toEqual({ events: 200, texts: 200 });
+		await expect.poll(written).toEqual({ events: 400, texts: 400 });
 		await expect.poll(() => sqlOn(url, waiting)).not.toEqual([{ count: 0 }]);
 		killed.signal("SIGKILL");
 		await killed.exit();
@@ -292,6 +292,6 @@ test("with PostgreSQL, an indexer that is killed in the middle of a step leaves 
 	const line = await service.logged(({ event, isComplete }) => event === "search_filled" && isComplete === true);
 	expect(line).toMatchObject({ through: `${count}`, newest: `${count}` });
 	expect(await written()).toEqual({ events: count, texts: count });
-	for (const n of [1, 200, 201, 250, 300, 301, count]) expect(await hits(service, KEY, `word${n}`)).toEqual([id]);
+	for (const n of [1, 400, 401, 550, 800, 801, count]) expect(await hits(service, KEY, `word${n}`)).toEqual([id]);
 	expect(await hits(service, KEY, "title")).toEqual([id]);
 });

@@ -81,6 +81,8 @@ describe.each(ENGINES)("a conversation without a record, with $engine", ({ open 
 				id: of,
 				agent_kind: "",
 				model: "",
+				accumulated_cost: null,
+				tokens: null,
 				created_at: since,
 				updated_at: "2026-01-01T00:00:02Z",
 				tags: {},

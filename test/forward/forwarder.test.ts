@@ -248,6 +248,40 @@ describe.each(STORES)("with $engine", ({ open }) => {
 		expect(forwarding.sent[4]?.id).toBe(forwarding.sent[0]?.id);
 	});
 
+	test("follows an update that is told while it reads which one is the newest", async () => {
+		const store = await open();
+		await append(store, sample());
+		const [isRead, isTold] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+		let reads = 0;
+		const updates: Store["updates"] = {
+			list: (...asked) => store.updates.list(...asked),
+			range: async () => {
+				const range = await store.updates.range();
+				reads += 1;
+				// The second reader is the worker.
+				if (reads !== 2) return range;
+				isRead.resolve();
+				await isTold.promise;
+				return range;
+			},
+			subscribe: (listener) =>
+				store.updates.subscribe((...told) => {
+					listener(...told);
+					if (reads === 2) isTold.resolve();
+				}),
+		};
+		const { tables, claim } = store;
+		await using forwarding = new Forwarding(store, {
+			store: { updates, tables, claim: (...asked) => claim.call(store, ...asked) },
+		});
+		await forwarding.create();
+		forwarding.start();
+		await isRead.promise;
+		const { sequence } = await append(store, sample());
+		await forwarding.count(1);
+		expect(forwarding.sent.map((one) => one.sequence)).toEqual([sequence]);
+	});
+
 	test("3 days without any success disable it", async () => {
 		await using forwarding = new Forwarding(await open());
 		await forwarding.create();

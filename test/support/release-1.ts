@@ -26,8 +26,8 @@ export function ofRelease1(name: "sqlite.db" | "postgres.sql" | "answers.jsonl")
  */
 function answeredNow(text: string): string {
 	return text
-		.replaceAll('"accumulated_cost":0,"tokens":', '"tokens":')
-		.replaceAll('"accumulated_cost":0,"created_at":', '"created_at":');
+		.replaceAll('"accumulated_cost":0,"tokens":', '"accumulated_cost":null,"tokens":')
+		.replaceAll('"accumulated_cost":0,"created_at":', '"accumulated_cost":null,"tokens":null,"created_at":');
 }
 
 /** The numbers that reports of usage did not have. */

@@ -57,14 +57,15 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
 
   /**
    * Total cost of all usages, in the currency of the costs in the record. At most the largest finite double. Unset: no
-   * cost was reported; there is no record, or its stats have none.
+   * cost was reported; there is no record, or its stats have none. HTTP JSON has null then.
    *
    * @generated from field: optional double accumulated_cost = 6;
    */
   accumulatedCost?: number | undefined;
 
   /**
-   * Total tokens of all usages. Unset: no tokens were reported; there is no record, or its stats have none.
+   * Total tokens of all usages. Unset: no tokens were reported; there is no record, or its stats have none. HTTP JSON has
+   * null then.
    *
    * @generated from field: conversations.v1.TokenTotals tokens = 7;
    */

@@ -263,19 +263,34 @@ export class EventIngest {
 	}
 
 	async #append(sent: NewEvents, refused: readonly RefusedMember[], signal: CallSignal): Promise<IngestedEvents> {
-		const batch = await this.#inOrder(sent);
+		const { conversationId, events } = sent;
+		if (events.every(({ laterAt }) => laterAt === undefined))
+			return (
+				(await this.#appendAsPrepared(sent, refused, signal)) ??
+				(await this.#enqueue(conversationId, () => this.#appendToCurrent(sent, signal)))
+			);
+		// One batch after the other, because the instants depend on what those before have stored.
+		return await this.#enqueue(conversationId, async () => {
+			const batch = await this.#inOrder(sent);
+			return (await this.#appendAsPrepared(batch, refused, signal)) ?? (await this.#appendToCurrent(batch, signal));
+		});
+	}
+
+	/** Appends a batch with the effect that it was prepared with. Returns undefined if it must be computed from the store. */
+	async #appendAsPrepared(
+		batch: NewEvents,
+		refused: readonly RefusedMember[],
+		signal: CallSignal,
+	): Promise<IngestedEvents | undefined> {
 		const hasStateUpdates = batch.events.some(({ kind }) => kind === STATE_UPDATE);
-		if (!hasStateUpdates || batch.effect !== undefined) {
-			const appended = await this.#store.appendEvents(batch, signal);
-			if (appended !== undefined) return await this.#finish(batch, appended, refused);
-		}
-		return await this.#enqueue(batch.conversationId, () => this.#appendToCurrent(batch, signal));
+		if (hasStateUpdates && batch.effect === undefined) return undefined;
+		const appended = await this.#store.appendEvents(batch, signal);
+		return appended === undefined ? undefined : await this.#finish(batch, appended, refused);
 	}
 
 	/** Takes the later one of two instants that a local time can mean, where the first is before what is stored. */
 	async #inOrder(batch: NewEvents): Promise<NewEvents> {
 		const { conversationId, events } = batch;
-		if (events.every(({ laterAt }) => laterAt === undefined)) return batch;
 		let last = (await this.#store.getRecordState(conversationId, [])).lastEventAt;
 		const ordered = events.map((event) => {
 			const { happenedAt, laterAt } = event;

@@ -14,7 +14,14 @@ import type { Store } from "../store.ts";
 import type { DocumentQuery } from "../text-index.ts";
 import { boolean, max } from "../values.ts";
 import { deriveConversations } from "../views/conversations.ts";
-import { lockView, readView, type ViewPosition, type ViewQuery, type WaitForViews } from "../views/follow.ts";
+import {
+	FollowPace,
+	lockView,
+	readView,
+	type ViewPosition,
+	type ViewQuery,
+	type WaitForViews,
+} from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
 import { Appender, batchResult, deleteIdleWriters, touchWriter, updateResult, type WriteLimits } from "./appender.ts";
 import type { Connections } from "./connections.ts";
@@ -276,11 +283,9 @@ async function removeHistory(transaction: Transaction, query: PrunableQuery) {
 	return { removed: await removeUpdates(session, found), next: found.next };
 }
 
-/** Milliseconds after an append after which the views follow the logs although no read waits for them. */
-const FOLLOW_DELAY = 1_000;
-
 /** Lets the views follow the logs, for reads that wait, and in the background. */
 class Following {
+	readonly #pace = new FollowPace();
 	readonly #follower: ViewFollower;
 	readonly #onError: (error: unknown) => void;
 	#timer: NodeJS.Timeout | undefined;
@@ -298,6 +303,11 @@ class Following {
 
 	/** Lets the views follow up to some entries, and all before them. */
 	follow(through: ViewPosition): Promise<void> {
+		this.#pace.onRead();
+		return this.#follow(through);
+	}
+
+	#follow(through: ViewPosition): Promise<void> {
 		if (this.#waiting !== undefined) {
 			const { updates, events } = this.#waiting.through;
 			this.#waiting.through = { updates: max(updates, through.updates), events: max(events, through.events) };
@@ -322,8 +332,8 @@ class Following {
 		if (this.#isClosed) return;
 		this.#timer ??= setTimeout(() => {
 			this.#timer = undefined;
-			this.follow({ updates: 0n, events: 0n }).catch(this.#onError);
-		}, FOLLOW_DELAY).unref();
+			this.#follow({ updates: 0n, events: 0n }).catch(this.#onError);
+		}, this.#pace.delay).unref();
 	}
 
 	async close(): Promise<void> {

@@ -14,7 +14,7 @@ import type { OwnerAssignment } from "../owners.ts";
 import type { PrunableUpdates } from "../pruner.ts";
 import { removeConversation, removeEvents, removeUpdates } from "../remove.ts";
 import { callsOf } from "../session.ts";
-import type { ViewName, ViewPosition } from "../views/follow.ts";
+import { FollowPace, type ViewName, type ViewPosition } from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
 import { bytesOfBatch, type SenderDeadline } from "./calls.ts";
 import {
@@ -48,11 +48,6 @@ const MAX_GROUP_BYTES = 2 ** 20;
  */
 const PROOF_MILLISECONDS = 4_500;
 
-/**
- * Milliseconds after a call that may have written, after which the views follow the logs although no read waits for them.
- * A conversation that changes often is derived once in this time.
- */
-const FOLLOW_DELAY = 1_000;
 /** Milliseconds that a step of the views should take, because appends wait for it. */
 const STEP_MILLISECONDS = 4;
 /** Maximum number of steps that the views follow the logs when the store is closed. */
@@ -111,6 +106,7 @@ function writer(options: WriterOptions) {
 		return write(() => appendGroup(statements, session, requests, refusalOf));
 	}
 
+	const pace = new FollowPace();
 	const follower = new ViewFollower((work) => writeInSession(() => work(session)), STEP_MILLISECONDS);
 
 	/**
@@ -206,7 +202,10 @@ function writer(options: WriterOptions) {
 				return erased;
 			},
 			/** Does a step of the views, up to these entries, and all before them. Returns whether there may be more to do. */
-			follow: (through: ViewPosition): Promise<boolean> => follow(through, 1),
+			follow(through: ViewPosition): Promise<boolean> {
+				pace.onRead();
+				return follow(through, 1);
+			},
 			async resetViews(views: readonly ViewName[] | undefined): Promise<void> {
 				await writeInSession(() => resetViews(session, views));
 			},
@@ -243,7 +242,7 @@ function writer(options: WriterOptions) {
 			bytesOf: (request: GroupRequest) => byteStringsOf(request).reduce((size, { byteLength }) => size + byteLength, 0),
 			answer: (requests: AppendCalls) => appendAll(append, requests),
 		},
-		background: { run: () => follow(undefined, 1), delay: FOLLOW_DELAY },
+		background: { run: () => follow(undefined, 1), delay: () => pace.delay },
 		async close() {
 			// So the next start need not. A failure leaves it to that.
 			await follow(undefined, MAX_STEPS_AT_CLOSE).catch(() => undefined);

@@ -30,10 +30,31 @@ export interface Entries {
 	hasEvents: boolean;
 }
 
+/** Milliseconds after an append. A conversation that changes often is derived once in this time. */
+const DELAY = 2_000;
+const DELAY_WHILE_READ = 50;
+/** Milliseconds after a read that waited for the views in which further ones are expected. */
+const READ_FOR = 10_000;
+
+/** Tells when the views follow the logs although no read waits for them: soon while they are read, so that reads wait less. */
+export class FollowPace {
+	#readAt = Number.NEGATIVE_INFINITY;
+
+	/** Says that a read waits for the views. */
+	onRead(): void {
+		this.#readAt = performance.now();
+	}
+
+	/** Milliseconds after an append after which the views follow. */
+	get delay(): number {
+		return performance.now() - this.#readAt < READ_FOR ? DELAY_WHILE_READ : DELAY;
+	}
+}
+
 /** Maximum number of entries of each log that are read together. */
 const MAX_ENTRIES = 1_000;
 /** Maximum number of entries of each log whose conversations wait to be derived. */
-const MAX_WAITING = 4_000;
+const MAX_WAITING = 10_000;
 
 /**
  * Conversations whose entries were read, and which wait to be derived. A conversation with several entries is derived once. It

@@ -490,3 +490,16 @@ test("state updates do not change an unreadable record, and are stored", async (
 	const { execution_status, max_iterations } = (await service.record(id)) ?? {};
 	expect([execution_status, max_iterations]).toEqual(["idle", 7]);
 });
+
+test("batches at the same time, of a local time that occurs twice, keep their order", async () => {
+	await using berlin = await LiveService.open([], undefined, undefined, "Europe/Berlin");
+	const id = randomUUID();
+	const times = ["02:55", "02:20", "02:50"];
+	const event = { source: "agent", kind: "MessageEvent" };
+	await Promise.all(
+		times.map((time) => berlin.batch(id, [{ ...event, id: time, timestamp: `2026-10-25T${time}:00` }])),
+	);
+	const entries = await berlin.store.events.list({ after: 0n, limit: 10 });
+	const happened = entries.map(({ happenedAt }) => new Date(Number(happenedAt / 1000n)).toISOString().slice(11, 16));
+	expect(happened).toEqual(["00:55", "01:20", "01:50"]);
+});

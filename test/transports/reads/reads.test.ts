@@ -62,6 +62,8 @@ const secondSummary = {
 	execution_status: "idle",
 	agent_kind: "ACPAgent",
 	model: "",
+	accumulated_cost: null,
+	tokens: null,
 	created_at: "2026-01-03T00:00:00Z",
 	updated_at: "2026-01-04T00:00:00Z",
 	tags: {},
