@@ -37,7 +37,6 @@ import { MAX_GROUPS, MAX_TOP, GROUPS as USAGE_GROUPS } from "../../src/conversat
 import { MAX_IDS as MAX_RETRIED, REFUSED_ID } from "../../src/conversations/refused/list-and-retry.ts";
 import { packageJson } from "../../src/package-json.ts";
 import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-value.ts";
-import { deriveJsonSchemas, type JsonSchemas } from "../../src/record/json-schema.ts";
 import { type MessagePlan, planEnum, planMessage } from "../../src/record/plan.ts";
 import { MAX_QUERY } from "../../src/search/query.ts";
 import { MAX_ID_LENGTH } from "../../src/store/condition.ts";
@@ -47,6 +46,7 @@ import { LAST_EVENT_ID, MAX_INT32, MAX_INT64 } from "../../src/transports/reads/
 import { JSON_RPCS, type JsonRpc, MAX_JSON_BODY } from "../../src/transports/reads/reads.ts";
 import { EVENT_WEBHOOK_PATH, WEBHOOK_PATH } from "../../src/transports/webhook/webhook.ts";
 import { EVENTS, EVENTS_REFUSED, FINISHED, LISTED, LISTED_EVENTS, REFUSED, STARTED } from "./examples.ts";
+import { deriveJsonSchemas, type JsonSchemas } from "./json-schema.ts";
 
 const COMPONENTS = "#/components/schemas/";
 const SEQUENCE: ExactJsonObject = { type: "integer", format: "int64", minimum: 0, maximum: MAX_INT64 };

@@ -1,7 +1,7 @@
 import type { JsonValue } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { deriveJsonSchemas } from "../../src/record/json-schema.ts";
+import { deriveJsonSchemas } from "../../scripts/openapi/json-schema.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { cases, corpus } from "../support/fixtures.ts";
 import { accepts, compileSchema } from "../support/json-schema.ts";

@@ -1,9 +1,9 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { deriveJsonSchemas } from "../../scripts/openapi/json-schema.ts";
 import { stringifyExactJson } from "../../src/record/json/exact-json.ts";
 import { isJsonObject } from "../../src/record/json/json-value.ts";
-import { deriveJsonSchemas } from "../../src/record/json-schema.ts";
 import type { MessagePlan } from "../../src/record/plan.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { object, record } from "../support/fixtures.ts";

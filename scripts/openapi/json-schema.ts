@@ -2,8 +2,16 @@ import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { FeatureSet_FieldPresence } from "@bufbuild/protobuf/wkt";
 import { comments } from "../../gen/comments.js";
 import { JsonType } from "../../gen/conversations/options/v1/options_pb.js";
-import { type ExactJsonObject, isJsonObject } from "./json/json-value.ts";
-import type { Bounds, EnumPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan.ts";
+import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-value.ts";
+import type {
+	Bounds,
+	EnumPlan,
+	FieldPlan,
+	MessagePlan,
+	PlainPlan,
+	UnionPlan,
+	ValuePlan,
+} from "../../src/record/plan.ts";
 
 /** JSON Schemas (draft 2020-12) by name. The 64-bit limits of integers are bigints. */
 export type JsonSchemas = Record<string, ExactJsonObject>;
