@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { JsonObject } from "@bufbuild/protobuf";
 import { z } from "zod";
+import { sumOfCosts } from "../record/stats.ts";
 import { STORIES, type Step, type Story } from "./stories.ts";
 
 /** Number of stories that have ended when the demo begins. */
@@ -175,7 +176,7 @@ class Telling {
 	/** @param withLists whether it has the single calls, which a record has and an event has not */
 	#stats(withLists: boolean): JsonObject {
 		const { model } = this.#story;
-		const total = this.#costs.reduce((sum, { cost }) => sum + Number(cost), 0);
+		const total = sumOfCosts(this.#costs.map(({ cost }) => Number(cost)));
 		const tokens = tokensOf(model, total);
 		const metrics = { model_name: model, accumulated_cost: total, accumulated_token_usage: this.#sum(tokens) };
 		const lists = { costs: this.#costs, token_usages: this.#usages, response_latencies: [] };

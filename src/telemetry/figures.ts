@@ -2,6 +2,7 @@ import { stat, statfs } from "node:fs/promises";
 import { dirname } from "node:path";
 import { monitorEventLoopDelay, performance } from "node:perf_hooks";
 import { getHeapSpaceStatistics } from "node:v8";
+import { sumOfCosts } from "../record/stats.ts";
 import type { LogChange } from "../store/sequence-log.ts";
 import type { Store } from "../store/store.ts";
 import type { ModelUsage } from "../store/usage-report.ts";
@@ -296,31 +297,38 @@ const MAX_LABEL = 80;
  * Adds counters of usage by model. They are the sums of the database, also of the time before this process. When a
  * correction takes usage back, a counter keeps its value until the sum has passed it.
  */
-function addUsageFigures(metrics: Metrics, store: Pick<Store, "listModelUsage">): void {
+export function addUsageFigures(metrics: Metrics, store: Pick<Store, "listModelUsage">): void {
 	const named = new Set<string>();
 	const labelOf = (model: string): string => {
 		const label = model.slice(0, MAX_LABEL).toWellFormed();
 		if (named.size < MAX_MODELS) named.add(label);
 		return named.has(label) ? label : OTHER;
 	};
-	const add = (name: string, unit: string, description: string, valuesOf: (usage: ModelUsage) => Sample[]): void => {
+	const add = (
+		name: string,
+		unit: string,
+		description: string,
+		valuesOf: (usage: ModelUsage) => Sample[],
+		sumOf = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0),
+	): void => {
 		const counted = new Map<string, Sample>();
 		metrics.counter(name, unit, description, async () => {
 			const all = await store.listModelUsage().catch((): ModelUsage[] => []);
-			const sums = new Map<string, Sample>();
-			for (const usage of all.toSorted((a, b) => b.cost - a.cost))
-				for (const { value, labels } of valuesOf(usage)) {
-					const full = { ...labels, model: labelOf(usage.model) };
-					const key = JSON.stringify(full);
-					sums.set(key, { value: (sums.get(key)?.value ?? 0) + value, labels: full });
-				}
-			for (const [key, { value, labels }] of sums)
-				counted.set(key, { value: Math.max(value, counted.get(key)?.value ?? 0), labels: labels ?? {} });
+			const samples = all
+				.toSorted((a, b) => b.cost - a.cost)
+				.flatMap((usage) => {
+					const model = labelOf(usage.model);
+					return valuesOf(usage).map(({ value, labels }) => ({ value, labels: { ...labels, model } }));
+				});
+			for (const [key, same] of Map.groupBy(samples, ({ labels }) => JSON.stringify(labels))) {
+				const value = Math.max(sumOf(same.map((one) => one.value)), counted.get(key)?.value ?? 0);
+				counted.set(key, { value, labels: same[0]?.labels ?? {} });
+			}
 			return [...counted.values()];
 		});
 	};
 	const ofCost = "Cost of calls of models, in the currency of the records";
-	add("conversations.usage.cost", "", ofCost, ({ cost }) => [{ value: cost }]);
+	add("conversations.usage.cost", "", ofCost, ({ cost }) => [{ value: cost }], sumOfCosts);
 	add("conversations.usage.tokens", "{token}", "Tokens of calls of models, by kind", ({ tokens }) =>
 		Object.entries(tokens).map(([kind, value]) => ({ value, labels: { kind } })),
 	);
