@@ -50,14 +50,30 @@ interface VariableText {
 
 const texts = z.registry<VariableText>();
 
-function variable<T>({ parse, ...text }: VariableText & { readonly parse: Parse<T> }) {
+/** What is written down of a variable: without a default there is none, without an example the default is one. */
+type Written = Pick<VariableText, "meaning" | "mask"> & Partial<Pick<VariableText, "default" | "example">>;
+
+function variable<T>({ parse, default: fallback = "", ...text }: Written & { readonly parse: Parse<T> }) {
 	return z
 		.string()
 		.optional()
 		.transform((raw, context): T => {
-			return parse(raw?.trim() || text.default, (message) => context.addIssue({ code: "custom", message }));
+			return parse(raw?.trim() || fallback, (message) => context.addIssue({ code: "custom", message }));
 		})
-		.register(texts, text);
+		.register(texts, { example: fallback, ...text, default: fallback });
+}
+
+/** A variable that may have any text. */
+const textVariable = (text: Written) => variable({ ...text, parse: (value) => value });
+
+/** A variable that is a secret as a whole. */
+const secretVariable = (text: Written) => textVariable({ ...text, mask: () => MASK });
+
+/** Masks the values of comma-separated entries `name=value`. */
+function maskValues(text: string): string {
+	return splitList(text)
+		.map((entry) => entry.replace(/=.*/, `=${MASK}`))
+		.join();
 }
 
 /** The variables of the service. Parsing, the command `config`, `--help` and docs/configuration.md follow from it. */
@@ -79,40 +95,32 @@ export const environment = z.object({
 		meaning:
 			"`sqlite:` and the path of the database file, or `postgres://user:password@host:port/database` (see docs/postgres.md)",
 		default: "sqlite:data/conversations.db",
-		example: "sqlite:data/conversations.db",
 		mask: (text) => maskPostgresUrl(text, MASK),
 		parse: parseDatabaseUrl,
 	}),
-	PGPASSWORD: variable({
+	PGPASSWORD: secretVariable({
 		meaning: "password for PostgreSQL if `DATABASE_URL` contains none",
-		default: "",
 		example: "<password>",
-		mask: () => MASK,
-		parse: (text) => text,
 	}),
 	POSTGRES_CONNECTIONS: variable({
 		meaning:
 			"maximum number of connections in the PostgreSQL connection pool; one more connection listens for notifications",
 		default: "8",
-		example: "8",
 		parse: parseInteger(1000),
 	}),
 	POSTGRES_STATEMENT_TIMEOUT: variable({
 		meaning: "maximum duration of a statement in PostgreSQL, in seconds; it waits for a lock for at most half of it",
 		default: "10",
-		example: "10",
 		parse: parseInteger(3600),
 	}),
 	POSTGRES_NOTIFY: variable({
 		meaning:
 			"`on` or `off`: whether replicas notify each other of updates with `NOTIFY`. Behind a connection pooler in transaction mode it must be `off`: watchers then receive updates within a second, and prepared statements are not reused",
 		default: "on",
-		example: "on",
 		parse: parseSwitch,
 	}),
 	ACCESS_KEYS: variable({
 		meaning: `comma-separated entries \`name:key\`, \`name:key:scope+scope\` or \`name:key:scope+scope@owner\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`, \`metrics\`, \`keys\`, \`erase\`, \`forward\`, \`pause\`; the default is \`ingest+read\`. Keys that are created while the service runs (see docs/operations.md) are valid beside them. Without entries, the first start with SQLite creates a key with \`ingest+read+metrics+keys\``,
-		default: "",
 		example: "<name>:<key>,<name>:<key>:read+secrets",
 		mask: (text) =>
 			splitList(text)
@@ -123,7 +131,6 @@ export const environment = z.object({
 	MAX_BODY_BYTES: variable({
 		meaning: "maximum size of a request body or message in bytes, after decompression",
 		default: "16777216",
-		example: "16777216",
 		// The body becomes one string, so the maximum length of a string limits it.
 		parse: parseInteger(constants.MAX_STRING_LENGTH),
 	}),
@@ -131,13 +138,11 @@ export const environment = z.object({
 		meaning:
 			"maximum total bytes of request bodies in progress, on all transports together, and separately of responses; at least twice `MAX_BODY_BYTES`",
 		default: "134217728",
-		example: "134217728",
 		parse: parseInteger(2 ** 40),
 	}),
 	BASE_PATH: variable({
 		meaning:
 			"prefix of the paths `/api/v1/…` and of the console, such as `/bridge`; Connect and gRPC-Web are served with it and without",
-		default: "",
 		example: "/bridge",
 		parse: parseBasePath,
 	}),
@@ -145,20 +150,17 @@ export const environment = z.object({
 		meaning:
 			"`on` or `off`: whether the HTTP listener serves the browser console at `/`, or below `BASE_PATH` (see docs/console.md)",
 		default: "on",
-		example: "on",
 		parse: parseSwitch,
 	}),
 	MCP: variable({
 		meaning:
 			"`on` or `off`: whether the HTTP listener serves agents over the Model Context Protocol at `/mcp`, or below `BASE_PATH` (see docs/mcp.md)",
 		default: "on",
-		example: "on",
 		parse: parseSwitch,
 	}),
 	LOG_LEVEL: variable({
 		meaning: "`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`",
 		default: "info",
-		example: "info",
 		parse: oneOf(logLevels),
 	}),
 	LOG_FORMAT: variable({
@@ -171,7 +173,6 @@ export const environment = z.object({
 	ENCRYPTION_KEY: variable({
 		meaning:
 			"one or more comma-separated keys, each 32 bytes in base64: the first encrypts secrets, all decrypt. Without a key, secrets are stored redacted",
-		default: "",
 		example: "$(openssl rand -base64 32)",
 		mask: (text) =>
 			splitList(text)
@@ -189,32 +190,27 @@ export const environment = z.object({
 	SENDER_TIME_ZONES: variable({
 		meaning:
 			"comma-separated entries `name=zone` for senders in other time zones than `EVENT_TIME_ZONE`. The name is that of the access key or client certificate",
-		default: "",
 		example: "agent-1=America/New_York,agent-2=Asia/Tokyo",
 		parse: parseSenderTimeZones,
 	}),
 	RETENTION_DAYS: variable({
 		meaning: `days for which history is kept, such as \`30\` or \`0.5\`; from an hour to ${RETENTION_DAYS.largest} days. If unset, all history is kept`,
-		default: "",
 		example: "30",
 		parse: optional(parseDays),
 	}),
 	RETENTION_UPDATES_PER_CONVERSATION: variable({
 		meaning: `number of updates that are kept of each conversation, at most ${MAX_RETENTION_UPDATES}. If unset, all updates are kept`,
-		default: "",
 		example: "1000",
 		parse: optional(parseInteger(MAX_RETENTION_UPDATES)),
 	}),
 	EVENT_RETENTION_DAYS: variable({
 		meaning: `days for which events are kept, such as \`90\` or \`0.5\`; from an hour to ${RETENTION_DAYS.largest} days. If unset, all events are kept`,
-		default: "",
 		example: "90",
 		parse: optional(parseDays),
 	}),
 	RETENTION_RULES: variable({
 		meaning:
 			"comma-separated entries `owner:NAME=days`, `tag:KEY=days` and `tag:KEY=VALUE=days`: days without activity after which a conversation of this owner, or with this tag, is removed as a whole (see docs/operations.md)",
-		default: "",
 		example: "owner:team-a=30,tag:scratch=7,tag:env=dev=14",
 		parse: parseRetentionRules,
 	}),
@@ -222,7 +218,6 @@ export const environment = z.object({
 		meaning:
 			"maximum bytes of refused posts that are kept, at most for 30 days (see docs/operations.md); the oldest make room for new ones. Their bodies are kept only with `ENCRYPTION_KEY`",
 		default: "67108864",
-		example: "67108864",
 		parse: parseInteger(2 ** 40),
 	}),
 	ACCEPT_REFUSED: variable({
@@ -235,63 +230,48 @@ export const environment = z.object({
 	DRAIN_SECONDS: variable({
 		meaning: "maximum duration of a stop, in seconds",
 		default: "25",
-		example: "25",
 		parse: parseInteger(3600),
 	}),
-	TLS_CERT_FILE: variable({
+	TLS_CERT_FILE: textVariable({
 		meaning: "PEM file with the certificate and its chain. If set, both listeners use TLS",
-		default: "",
 		example: "/etc/service/tls.crt",
-		parse: (text) => text,
 	}),
-	TLS_KEY_FILE: variable({
+	TLS_KEY_FILE: textVariable({
 		meaning: "PEM file with the certificate's private key",
-		default: "",
 		example: "/etc/service/tls.key",
-		parse: (text) => text,
 	}),
-	TLS_CLIENT_CA_FILE: variable({
+	TLS_CLIENT_CA_FILE: textVariable({
 		meaning:
 			"PEM file with the authorities that sign client certificates. If set, no client can connect without such a certificate, not even a probe",
-		default: "",
 		example: "/etc/service/clients.crt",
-		parse: (text) => text,
 	}),
 	CLIENT_CERTIFICATES: variable({
 		meaning:
 			"comma-separated entries `name:scope+scope` or `name:scope+scope@owner` for clients that send no key. The name is the certificate's common name, or if it has none its first alternative name, such as `spiffe://corp/agent`",
-		default: "",
 		example: "agent-server:ingest,dashboard:read+secrets",
 		parse: parseCertificates,
 	}),
 	CORS_ORIGINS: variable({
 		meaning: "comma-separated origins whose pages may call the HTTP listener; `*` allows every origin",
-		default: "",
 		example: "https://dashboard.example",
 		parse: parseOrigins,
 	}),
 	RATE_LIMIT_PER_KEY: variable({
 		meaning:
 			"maximum requests per second of each key or client certificate, on all transports together; at most 1000000. If unset, there is no limit",
-		default: "",
 		example: "100",
 		parse: optional(parseInteger(1_000_000)),
 	}),
 	RECONCILE_AGENT_SERVERS: variable({
 		meaning:
 			"comma-separated entries `name=url`: agent servers from which the service fetches what never arrived (see docs/agent-server.md). The name is that of the access key or client certificate with which the agent server posts. If unset, nothing is fetched",
-		default: "",
 		example: "agent-1=http://agent-1.internal:8000",
 		parse: parseAgentServers,
 	}),
 	RECONCILE_KEYS: variable({
 		meaning: "comma-separated entries `name=key` with the session API keys of these agent servers, if they have any",
-		default: "",
 		example: "agent-1=<key>",
-		mask: (text) =>
-			splitList(text)
-				.map((entry) => entry.replace(/=.*/, `=${MASK}`))
-				.join(","),
+		mask: maskValues,
 		parse: parseAgentServerKeys,
 	}),
 	FORWARD_PRIVATE: variable({
@@ -304,14 +284,12 @@ export const environment = z.object({
 	FORWARD_NATS: variable({
 		meaning:
 			"comma-separated entries `host:port`: servers of NATS JetStream, to whose subjects endpoints may forward (see docs/forwarding.md)",
-		default: "",
 		example: "nats.internal:4222",
 		parse: parseServers,
 	}),
 	FORWARD_NATS_SUBJECTS: variable({
 		meaning:
 			"comma-separated entries `subject` or `subject@owner`: to which endpoints may forward, with `*` for one token and `>` for the rest. An endpoint with an owner may use the entries with its owner only, one without an owner all, or any subject if there are no entries",
-		default: "",
 		example: "agents.>,agents.team-a.>@team-a",
 		parse: placesOf(SUBJECTS, "a subject, in which * is one token and > the rest"),
 	}),
@@ -321,48 +299,34 @@ export const environment = z.object({
 		example: "on",
 		parse: parseSwitch,
 	}),
-	FORWARD_NATS_CA_FILE: variable({
+	FORWARD_NATS_CA_FILE: textVariable({
 		meaning: "PEM file with the authorities that sign the certificates of NATS. If unset, those of Node.js count",
-		default: "",
 		example: "/etc/service/nats-ca.crt",
-		parse: (text) => text,
 	}),
-	FORWARD_NATS_USER: variable({
+	FORWARD_NATS_USER: textVariable({
 		meaning: "user name for NATS",
-		default: "",
 		example: "bridge",
-		parse: (text) => text,
 	}),
-	FORWARD_NATS_PASSWORD: variable({
+	FORWARD_NATS_PASSWORD: secretVariable({
 		meaning: "password of this user",
-		default: "",
 		example: "<password>",
-		mask: () => MASK,
-		parse: (text) => text,
 	}),
-	FORWARD_NATS_TOKEN: variable({
+	FORWARD_NATS_TOKEN: secretVariable({
 		meaning: "token for NATS, in place of a user",
-		default: "",
 		example: "<token>",
-		mask: () => MASK,
-		parse: (text) => text,
 	}),
-	FORWARD_NATS_CREDENTIALS_FILE: variable({
+	FORWARD_NATS_CREDENTIALS_FILE: textVariable({
 		meaning: "credentials file for NATS, with a JWT and the seed of an NKey, in place of a user",
-		default: "",
 		example: "/etc/service/nats.creds",
-		parse: (text) => text,
 	}),
 	FORWARD_KAFKA: variable({
 		meaning: "comma-separated entries `host:port`: brokers of Kafka, to whose topics endpoints may forward",
-		default: "",
 		example: "kafka.internal:9092",
 		parse: parseServers,
 	}),
 	FORWARD_KAFKA_TOPICS: variable({
 		meaning:
 			"comma-separated entries `topic` or `topic@owner`: to which endpoints may forward, with the same meaning as those of `FORWARD_NATS_SUBJECTS`",
-		default: "",
 		example: "agents,agents-team-a@team-a",
 		parse: placesOf(TOPIC, "the name of a topic"),
 	}),
@@ -372,53 +336,39 @@ export const environment = z.object({
 		example: "on",
 		parse: parseSwitch,
 	}),
-	FORWARD_KAFKA_CA_FILE: variable({
+	FORWARD_KAFKA_CA_FILE: textVariable({
 		meaning: "PEM file with the authorities that sign the certificates of Kafka. If unset, those of Node.js count",
-		default: "",
 		example: "/etc/service/kafka-ca.crt",
-		parse: (text) => text,
 	}),
 	FORWARD_KAFKA_SASL_MECHANISM: variable({
 		meaning:
 			"`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`: how the service authenticates to Kafka. If unset, it does not",
-		default: "",
 		example: "SCRAM-SHA-512",
 		parse: optional(oneOf(SASL_MECHANISMS)),
 	}),
-	FORWARD_KAFKA_USER: variable({
+	FORWARD_KAFKA_USER: textVariable({
 		meaning: "user name for Kafka",
-		default: "",
 		example: "bridge",
-		parse: (text) => text,
 	}),
-	FORWARD_KAFKA_PASSWORD: variable({
+	FORWARD_KAFKA_PASSWORD: secretVariable({
 		meaning: "password of this user",
-		default: "",
 		example: "<password>",
-		mask: () => MASK,
-		parse: (text) => text,
 	}),
 	CONSOLE_URL: variable({
 		meaning: "address at which people open the console; texts for chats link to it. If unset, they have no link",
-		default: "",
 		example: "https://conversations.example/",
 		parse: optional(parseUrl),
 	}),
 	TRACES_OTLP_ENDPOINT: variable({
 		meaning:
 			"URL to which runs of conversations are sent as OTLP traces, with `/v1/traces` or another path (see docs/traces.md). If unset, none are sent",
-		default: "",
 		example: "http://127.0.0.1:4318/v1/traces",
 		parse: optional(parseUrl),
 	}),
 	TRACES_OTLP_HEADERS: variable({
 		meaning: "comma-separated entries `name=value` with headers of these requests; values are percent-encoded",
-		default: "",
 		example: "Authorization=Bearer%20<key>",
-		mask: (text) =>
-			splitList(text)
-				.map((entry) => entry.replace(/=.*/, `=${MASK}`))
-				.join(","),
+		mask: maskValues,
 		parse: parseHeaders,
 	}),
 	TRACES_CONTENT: variable({
@@ -431,22 +381,15 @@ export const environment = z.object({
 		meaning:
 			"seconds between the end of a run and the sending of its trace; longer than agent servers hold back events (`flush_delay`, see docs/agent-server.md)",
 		default: "60",
-		example: "60",
 		parse: parseInteger(3600),
 	}),
-	AGENT_SERVER_KEY: variable({
+	AGENT_SERVER_KEY: secretVariable({
 		meaning: "session API key of the agent server for the command `reconcile`, if it has one",
-		default: "",
 		example: "<key>",
-		mask: () => MASK,
-		parse: (text) => text,
 	}),
-	MCP_ACCESS_KEY: variable({
+	MCP_ACCESS_KEY: secretVariable({
 		meaning: "access key of the service for the command `mcp`",
-		default: "",
 		example: "<key>",
-		mask: () => MASK,
-		parse: (text) => text,
 	}),
 });
 
