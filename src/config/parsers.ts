@@ -152,12 +152,6 @@ function requireNoOwner(name: string, form: string, report: Report): void {
 	if (name.includes("@")) report(`has an @ in its name; an owner follows the scopes, as in ${form}`);
 }
 
-/** Reports the name of a sender that no key or certificate can have. */
-function requireSender(name: string, report: Report): void {
-	if (name.includes("@"))
-		report("has an @ in its name; a sender has the name of a key or certificate, without its owner");
-}
-
 function requireOwner(owner: string, report: Report): void {
 	if (!OWNER.test(owner)) report("has an owner that is not 1 to 64 letters, digits, dots, dashes or underscores");
 }
@@ -220,16 +214,29 @@ export function parseTimeZone(text: string, report: Report): string {
 	return z.NEVER;
 }
 
-/** Parses comma-separated entries `name=zone`. The name may contain equal signs. */
-export function parseSenderTimeZones(text: string, report: Report): ReadonlyMap<string, string> {
-	const mistake = "must be the name of a key or certificate, an equal sign and a time zone";
-	return new Map(
-		namedEntries(text, report, /^(.+)=([^=]*)$/, mistake).map(({ name, value, report }) => {
-			requireSender(name, report);
-			return [name, parseTimeZone(value, report)];
-		}),
-	);
+/**
+ * Makes a parser of comma-separated entries of the name of a sender and a value.
+ *
+ * @param parse of a value
+ * @param form and `mistake` as {@link namedEntries}
+ */
+function bySender<T>(parse: Parse<T>, form?: RegExp, mistake?: string): Parse<ReadonlyMap<string, T>> {
+	return (text, report) => {
+		const values = namedEntries(text, report, form, mistake).map(({ name, value, report }) => {
+			if (name.includes("@"))
+				report("has an @ in its name; a sender has the name of a key or certificate, without its owner");
+			return [name, parse(value, report)] as const;
+		});
+		return new Map(values);
+	};
 }
+
+/** Parses comma-separated entries `name=zone`. The name may contain equal signs. */
+export const parseSenderTimeZones = bySender(
+	parseTimeZone,
+	/^(.+)=([^=]*)$/,
+	"must be the name of a key or certificate, an equal sign and a time zone",
+);
 
 /** Parses an http or https URL without user name, query and fragment. Keys belong elsewhere, because the URL is shown. */
 export function parseUrl(text: string, report: Report): URL {
@@ -281,25 +288,16 @@ export function placesOf(form: RegExp, description: string): Parse<readonly Plac
 }
 
 /** Parses comma-separated entries `name=url`. */
-export function parseAgentServers(text: string, report: Report): ReadonlyMap<string, URL> {
-	const urls = namedEntries(text, report).map(({ name, value, report }) => {
-		requireSender(name, report);
-		const url = parseUrl(value, (mistake) => report(mistake.replace("must be", "must have")));
-		return [name, url] as const;
-	});
-	return new Map(urls);
-}
+export const parseAgentServers = bySender((text, report) =>
+	parseUrl(text, (mistake) => report(mistake.replace("must be", "must have"))),
+);
 
 /** Parses comma-separated entries `name=key`. Messages quote no keys. */
-export function parseAgentServerKeys(text: string, report: Report): ReadonlyMap<string, string> {
-	const keys = namedEntries(text, report).map(({ name, value: key, report }) => {
-		requireSender(name, report);
-		// Other characters cannot stand in a header.
-		if (!/^[\x21-\x7e]+$/.test(key)) report("must have a key of visible ASCII characters");
-		return [name, key] as const;
-	});
-	return new Map(keys);
-}
+export const parseAgentServerKeys = bySender((key, report) => {
+	// Other characters cannot stand in a header.
+	if (!/^[\x21-\x7e]+$/.test(key)) report("must have a key of visible ASCII characters");
+	return key;
+});
 
 /** Makes a parser that accepts one of `words`. */
 export function oneOf<T extends string>(words: readonly T[]): Parse<T> {
