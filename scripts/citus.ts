@@ -15,7 +15,7 @@ const USAGE = `Usage: npm run citus -- COMMAND
   build                          build PostgreSQL with Citus, and print the folder of its programs
   start FOLDER [--workers N]     run a coordinator and N workers (default: 2) in a new folder until Ctrl-C
   test [ARGUMENT…]               run the tests of the store on Citus; the arguments are those of vitest
-  test-service FILE…             run tests that run with each engine, such as test/e2e/budgets.test.ts, on Citus
+  test-service FILE…             run tests that run with each engine, such as test/e2e/budgets.long.test.ts, on Citus
 
 CITUS_SOURCE names the archive of the source of Citus 13.0.5.
 `;

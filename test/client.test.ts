@@ -49,7 +49,8 @@ afterEach(async () => {
 });
 
 async function start(variables: Readonly<Record<string, string>> = {}): Promise<void> {
-	const config = readConfig({ ...testEnvironment(folder.file("conversations.db")), ...variables });
+	const environment = { ...testEnvironment(folder.file("conversations.db")), DRAIN_SECONDS: "1", ...variables };
+	const config = readConfig(environment);
 	service = await startService(config, silentLog(), () => undefined);
 }
 

@@ -59,8 +59,7 @@ test("the page shows what is spent of the budgets, and what spends one", async (
 
 test.each([
 	["light", { width: 1280, height: 900 }],
-	["dark", { width: 1280, height: 900 }],
-	["light", { width: 390, height: 800 }],
+	["dark", { width: 390, height: 800 }],
 ] as const)(
 	"in the theme %s at the size %o the page is accessible, and fits the width",
 	async (colorScheme, viewport) => {

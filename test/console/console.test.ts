@@ -439,6 +439,30 @@ describe("a conversation", () => {
 	});
 });
 
+test("usage by model and day is what ReportUsage returns, as a table", async () => {
+	const { page, faults } = await visitWithKey(browser, service.http, "#/usage");
+	const all = page.getByRole("row", { name: /^All/ });
+	await all.waitFor();
+	const from = new Date(Date.now() - 6 * 86_400_000).toISOString().slice(0, 10);
+	const response = await fetch(`${service.http}/conversations.v1.ConversationReportService/ReportUsage`, {
+		method: "POST",
+		headers: { "Content-Type": "application/json", "X-Access-Token": KEY },
+		body: JSON.stringify({ from: `${from}T00:00:00Z`, groupBy: ["model"] }),
+	});
+	const report = object(await response.json());
+	const rows: unknown = report.rows;
+	if (!Array.isArray(rows)) throw new Error("a report has rows");
+	expect(rows.length).toBeGreaterThan(3);
+	for (const row of rows.map(object)) {
+		const usage = object(row.usage);
+		const shown = page.getByRole("row", { name: new RegExp(`${String(row.group)}`) });
+		await shown.getByText(`$${Number(usage.cost).toFixed(2)}`, { exact: true }).waitFor();
+	}
+	expect(faults).toEqual([]);
+	await expectAccessible(page);
+	await page.context().close();
+});
+
 describe("what others wrote is only text", () => {
 	const RUN = "document.title='injected'";
 	const EVIL = [
@@ -553,24 +577,16 @@ test("each page has a title of its own", async () => {
 	await page.context().close();
 });
 
-test("a page that was opened while the service was away is shown without a click when it is back", async () => {
-	const { page } = await visitWithKey(browser, service.http, "#/senders");
+test("the search finds what was said and done, from any page", async () => {
+	const { page, faults } = await visitWithKey(browser, service.http, "#/senders");
 	await page.getByRole("table").first().waitFor();
-	for (const [address, method, text] of [
-		["#/about", "ServiceInfoService/GetServiceInfo", "Point an agent server here"],
-		["#/conversations", "ConversationService/ListConversations", "Fix the flaky test in checkout"],
-		[CHECKOUT, "ConversationService/ListConversations", "LLMContextWindowExceedError"],
-		["#/usage", "ConversationReportService/ReportUsage", "model-large-4"],
-		[CHECKOUT, "ConversationGapService/ListConversationGaps", "LLMContextWindowExceedError"],
-	] as const) {
-		await page.route(`**/conversations.v1.${method}`, (route) => route.abort());
-		await goTo(page, address);
-		await page.getByText("The service does not answer").waitFor();
-		await page.unroute(`**/conversations.v1.${method}`);
-		await page.getByRole("main").getByText(text).first().waitFor();
-	}
-	// What was read before the failure is not there twice.
-	await page.getByRole("tab", { name: "History 2", exact: true }).waitFor();
+	await page.keyboard.press("/");
+	await page.keyboard.type("context window");
+	await page.keyboard.press("Enter");
+	const hit = page.getByRole("rowgroup").filter({ hasText: "Fix the flaky test in checkout" });
+	await hit.locator(".place").filter({ hasText: "error" }).first().click();
+	await page.locator("article.step.chosen", { hasText: "LLMContextWindowExceedError" }).waitFor();
+	expect(faults).toEqual([]);
 	await page.context().close();
 });
 
@@ -619,8 +635,7 @@ test("a theme is chosen by its button, stays, and changes the colours", async ()
 
 describe.each([
 	["light", DESKTOP],
-	["dark", DESKTOP],
-	["light", PHONE],
+	["dark", PHONE],
 ] as const)("in the theme %s at the size %o", (colorScheme, viewport) => {
 	test.each([
 		["#/conversations", "Fix the flaky test in checkout"],
@@ -630,6 +645,7 @@ describe.each([
 		["#/about", "Point an agent server here"],
 		["#/usage", "model-large-4"],
 		["#/senders", "posts"],
+		["#/search?query=window", "Fix the flaky test in checkout"],
 		[`#/conversations/${sampleId(999)}`, "Not found"],
 	])("%s has no violation of WCAG 2.2 AA, and fits the width", async (address, text) => {
 		const { page } = await visitWithKey(browser, service.http, address, { colorScheme, viewport });

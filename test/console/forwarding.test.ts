@@ -72,8 +72,7 @@ test("an endpoint is created, paused, resumed, tested, replayed and retried in t
 
 test.each([
 	["light", { width: 1280, height: 900 }],
-	["dark", { width: 1280, height: 900 }],
-	["light", { width: 390, height: 800 }],
+	["dark", { width: 390, height: 800 }],
 ] as const)(
 	"in the theme %s at the size %o the page is accessible, and fits the width",
 	async (colorScheme, viewport) => {

@@ -3,8 +3,6 @@ import { request as request1 } from "node:http";
 import { connect } from "node:http2";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { expect, test } from "vitest";
-import { Databases } from "../store/postgres/databases.ts";
-import { ServiceProcess } from "../support/child.ts";
 import {
 	accessKeyClient,
 	type Endpoints,
@@ -123,25 +121,6 @@ test.each(PROTOCOLS)("over %s, each refusal has its code", async (protocol) => {
 	const { accessKey } = await team.createAccessKey({ name: "a", scopes: ["read"] });
 	expect(accessKey?.owner).toBe("team-a");
 	expect((await team.listAccessKeys({})).accessKeys.map(({ name }) => name)).toEqual(["a", "team"]);
-});
-
-test("replicas on PostgreSQL take over a new key and its end, and can start with stored keys only", async () => {
-	await using databases = await Databases.start();
-	const DATABASE_URL = await databases.create();
-	const start = (env: Readonly<Record<string, string>> = ENV) => ServiceProcess.start("", { ...env, DATABASE_URL });
-	await using one = await start();
-	await using other = await start();
-	const admin = accessKeyClient(one, "gRPC", ADMIN);
-	const { key } = await admin.createAccessKey({ name: "agent" });
-	const post = async (to: Endpoints) => (await postWebhook(to, key, JSON.stringify(record()))).status;
-	await expect.poll(() => post(other)).toBe(200);
-	await using third = await start({ ACCESS_KEYS: "" });
-	expect(await post(third)).toBe(200);
-	const watches = await Promise.all([one, other, third].map((to) => watched(to, "gRPC", key)));
-	const ends = watches.map(({ ended }) => failure(ended));
-	await admin.revokeAccessKey({ name: "agent" });
-	expect(await Promise.all(ends)).toEqual([revoked, revoked, revoked]);
-	await expect.poll(() => post(other)).toBe(401);
 });
 
 test.each(PROTOCOLS)(

@@ -1,9 +1,11 @@
-import { setTimeout as sleep } from "node:timers/promises";
+import { randomUUID } from "node:crypto";
 import type { JsonObject } from "@bufbuild/protobuf";
+import { timestampDate } from "@bufbuild/protobuf/wkt";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
-import { GrpcClient, getText, ingestClient, type Protocol, postWebhook } from "../support/clients.ts";
+import { GrpcClient, ingestClient, type Protocol, postWebhook, readClient } from "../support/clients.ts";
+import { postEvents } from "../support/event-clients.ts";
 import { record } from "../support/fixtures.ts";
 import { ingestRequest, recordJson, recordMessage } from "../support/record-message.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
@@ -26,54 +28,6 @@ afterAll(async () => {
 function ingest(json: JsonObject) {
 	return grpc.call(method, ingestRequest(json));
 }
-
-/** Returns a function that makes records of one conversation. */
-function conversation() {
-	const base = record();
-	return (status: string, updatedAt: string | undefined, members: JsonObject = {}): JsonObject => ({
-		...base,
-		...members,
-		execution_status: status,
-		...(updatedAt === undefined ? {} : { updated_at: updatedAt }),
-	});
-}
-
-const first = "2026-11-21T08:00:00.000001Z";
-const later = "2026-11-21T08:00:00.000002Z";
-const latest = "2026-11-21T08:00:00.000003Z";
-
-describe("an update", () => {
-	test("has the change that follows from the statuses before and after it", async () => {
-		const at = conversation();
-		const steps = [
-			["idle", UpdateChange.STARTED],
-			["running", UpdateChange.RUNNING],
-			["waiting_for_confirmation", UpdateChange.WAITING],
-			["running", UpdateChange.RUNNING],
-			["paused", UpdateChange.PAUSED],
-			["running", UpdateChange.RESUMED],
-			["finished", UpdateChange.FINISHED],
-			["error", UpdateChange.FAILED],
-			["stuck", UpdateChange.STUCK],
-			["idle", UpdateChange.UPDATED],
-			["deleting", UpdateChange.DELETED],
-		] as const;
-		for (const [index, [status, change]] of steps.entries()) {
-			const answer = await ingest(at(status, `2026-11-21T08:00:${String(index).padStart(2, "0")}Z`));
-			expect([status, answer.change, answer.current]).toEqual([status, change, true]);
-		}
-	});
-
-	test("has a larger sequence than all updates before it, over every RPC protocol", async () => {
-		let newest = 0n;
-		for (const protocol of ["gRPC", "connect", "connect over JSON", "gRPC-Web"] satisfies Protocol[]) {
-			const client = ingestClient(service, protocol, KEY);
-			const { sequence } = await client.ingestConversation(ingestRequest(record()));
-			expect(sequence).toBeGreaterThan(newest);
-			newest = sequence;
-		}
-	});
-});
 
 describe("a record that is posted again", () => {
 	test("is a duplicate over every protocol, and makes no second update", async () => {
@@ -99,81 +53,6 @@ describe("a record that is posted again", () => {
 		expect(await ingest(json)).toMatchObject({ sequence, repetition: true });
 		expect(await ingest(record())).toMatchObject({ sequence: sequence + 1n });
 	});
-
-	test("after a newer one is a new update, and does not become current", async () => {
-		const at = conversation();
-		await ingest(at("idle", first));
-		await ingest(at("running", later));
-		expect(await ingest(at("idle", first))).toMatchObject({ repetition: false, current: false });
-	});
-
-	test.each([
-		["without times", undefined],
-		["with equal times", first],
-	])("after another one, %s, is a new update, and becomes current", async (_, time) => {
-		const at = conversation();
-		const answers = [];
-		for (const status of ["running", "paused", "running"]) answers.push(await ingest(at(status, time)));
-		expect(answers.map(({ repetition, current, change }) => ({ repetition, current, change }))).toEqual([
-			{ repetition: false, current: true, change: UpdateChange.STARTED },
-			{ repetition: false, current: true, change: UpdateChange.PAUSED },
-			{ repetition: false, current: true, change: UpdateChange.RESUMED },
-		]);
-		const { id } = at("running", time);
-		expect(JSON.parse(await getText(service, KEY, id))).toMatchObject({ execution_status: "running" });
-	});
-});
-
-describe("records that overtake each other", () => {
-	test("do not become current when they are older than the current one", async () => {
-		const at = conversation();
-		await ingest(at("running", later));
-		expect(await ingest(at("idle", first))).toMatchObject({
-			repetition: false,
-			current: false,
-			change: UpdateChange.UPDATED,
-		});
-		expect(await ingest(at("paused", latest))).toMatchObject({ current: true, change: UpdateChange.PAUSED });
-	});
-
-	test("become current in the order of arrival when their times are equal", async () => {
-		const at = conversation();
-		await ingest(at("running", first));
-		expect(await ingest(at("paused", first))).toMatchObject({ current: true, change: UpdateChange.PAUSED });
-	});
-
-	test("become current in the order of arrival without times", async () => {
-		const at = conversation();
-		await ingest(at("running", undefined));
-		expect(await ingest(at("paused", undefined))).toMatchObject({ current: true, change: UpdateChange.PAUSED });
-	});
-
-	test("replace a deleting record only when they are deleting and newer", async () => {
-		const at = conversation();
-		await ingest(at("running", first));
-		// The sender deletes without changing updated_at.
-		expect(await ingest(at("deleting", first))).toMatchObject({ current: true, change: UpdateChange.DELETED });
-		expect(await ingest(at("paused", first, { title: "late" }))).toMatchObject({ current: false });
-		expect(await ingest(at("paused", undefined, { title: "no time" }))).toMatchObject({ current: false });
-		expect(await ingest(at("deleting", first, { title: "another" }))).toMatchObject({ current: false });
-		expect(await ingest(at("deleting", undefined, { title: "another" }))).toMatchObject({ current: false });
-		expect(await ingest(at("deleting", later, { title: "newer" }))).toMatchObject({ current: true });
-		expect(await ingest(at("running", latest))).toMatchObject({ current: false });
-	});
-
-	test.each(["paused", "deleting"])(
-		"become current after a record with a time far in the future, %s",
-		async (status) => {
-			const at = conversation();
-			const ahead = await ingest(at("running", "9999-12-31T23:59:59.999999Z"));
-			expect(ahead).toMatchObject({ current: true });
-			// The second record must arrive at a later time than the first.
-			await sleep(10);
-			expect(await ingest(at(status, new Date().toISOString()))).toMatchObject({ current: true });
-			const { id } = at("", undefined);
-			expect(JSON.parse(await getText(service, KEY, id))).toMatchObject({ execution_status: status });
-		},
-	);
 });
 
 describe("concurrent posts of one record", () => {
@@ -182,5 +61,41 @@ describe("concurrent posts of one record", () => {
 		const answers = await Promise.all(Array.from({ length: 20 }, () => ingest(json)));
 		expect(answers.filter(({ repetition }) => !repetition)).toHaveLength(1);
 		expect(new Set(answers.map(({ sequence }) => sequence)).size).toBe(1);
+	});
+});
+
+test("a run that begins and ends within one batch of events has a start, and takes the last error away", async () => {
+	const sent = record({ execution_status: "idle", updated_at: "2026-01-01T00:00:00Z" });
+	expect((await postWebhook(service, KEY, JSON.stringify(sent))).status).toBe(200);
+	const at = (second: number, members: JsonObject): JsonObject => ({
+		...{ id: randomUUID(), timestamp: `2026-01-01T00:00:${second}`, source: "environment" },
+		...members,
+	});
+	const state = (second: number, key: string, value: string) =>
+		at(second, { kind: "ConversationStateUpdateEvent", key, value });
+	const post = async (...events: readonly JsonObject[]) => {
+		const { status } = await postEvents(service, KEY, String(sent.id), JSON.stringify(events));
+		expect(status).toBe(200);
+		const client = readClient(service, "gRPC", KEY);
+		const [entry] = (await client.listConversations({ filter: { ids: [String(sent.id)] } })).conversations;
+		const { lastError, runStartedAt } = entry?.summary ?? {};
+		return { code: lastError?.code, started: runStartedAt && timestampDate(runStartedAt).toISOString() };
+	};
+	const failure = (second: number) =>
+		at(second, { kind: "ConversationErrorEvent", code: `E${second}`, detail: "failed" });
+	// The sender reports the failure after the status.
+	expect(
+		await post(state(10, "execution_status", "running"), state(11, "execution_status", "error"), failure(12)),
+	).toEqual({ code: "E12", started: "2026-01-01T00:00:10.000Z" });
+	expect(
+		await post(
+			state(20, "last_user_message_id", "message"),
+			...[state(21, "execution_status", "running"), state(22, "execution_status", "finished")],
+		),
+	).toEqual({ code: undefined, started: "2026-01-01T00:00:21.000Z" });
+	// A late report of an earlier run changes nothing.
+	expect(await post(state(15, "execution_status", "running"), state(23, "last_user_message_id", "other"))).toEqual({
+		code: undefined,
+		started: "2026-01-01T00:00:21.000Z",
 	});
 });

@@ -150,30 +150,6 @@ test("a filter and a conversation id apply to history and to live updates", asyn
 	await messages.return(undefined);
 });
 
-test("each of a thousand watchers receives every update, and the process emits no warning", async () => {
-	const warnings: string[] = [];
-	const warn = (warning: Error) => warnings.push(warning.name);
-	process.on("warning", warn);
-	const connections = Array.from({ length: 10 }, () => new GrpcWatchers(service));
-	const open = connections.flatMap((client) => Array.from({ length: 95 }, () => client.watch()));
-	const overConnect = Array.from({ length: 50 }, () => connectWatch("connect")({})[Symbol.asyncIterator]());
-	const streams = [
-		...open.map((stream) => stream[Symbol.asyncIterator]()),
-		...overConnect,
-	] as AsyncIterator<WatchConversationUpdatesResponse>[];
-	await Promise.all(streams.map((messages) => take(messages, 1)));
-	expect(followers()).toBe(1000);
-	const newest = await service.keep(20);
-	const expected = numbers(1n, newest);
-	for (const taken of await Promise.all(streams.map((messages) => take(messages, 20)))) expect(taken).toEqual(expected);
-	for (const stream of open) stream.on("error", () => undefined).cancel();
-	await Promise.all(overConnect.map((messages) => messages.return?.()));
-	await expect.poll(followers, RELEASE_POLL).toBe(0);
-	for (const client of connections) client[Symbol.dispose]();
-	process.off("warning", warn);
-	expect(warnings).toEqual([]);
-});
-
 test("a client that stops reading delays no other client, and receives everything once it reads again", async () => {
 	const session = connect(`http://${service.grpc}`, { settings: { initialWindowSize: 16_384 } });
 	const stalled = session.request({

@@ -187,7 +187,7 @@ async function readUsage(store: Store) {
 }
 
 /** @param open opens an empty store */
-export function countConformance(open: () => Promise<Store>): void {
+export function countConformance(open: () => Promise<Store>, factor: number): void {
 	describe("the view of conversations", () => {
 		it("is the same when it is reset and follows again, after any operations", async () => {
 			await fc.assert(
@@ -198,7 +198,7 @@ export function countConformance(open: () => Promise<Store>): void {
 					await store.resetViews(["conversations", "usage"]);
 					expect(await readView(store)).toEqual(grown);
 				}),
-				{ numRuns: 12 },
+				{ numRuns: 4 * factor },
 			);
 		});
 	});
@@ -245,7 +245,7 @@ export function countConformance(open: () => Promise<Store>): void {
 						).toEqual(tokens.toSorted(byValue));
 					}
 				}),
-				{ numRuns: 12 },
+				{ numRuns: 4 * factor },
 			);
 		}, 120_000);
 	});

@@ -174,7 +174,7 @@ async function held(store: Store, groups: readonly UsageGroup[]) {
  * @param open opens an empty store
  * @param reportsRoots whether the engine groups usage by the root of conversations
  */
-export function eraseConformance(open: () => Promise<Store>, reportsRoots: boolean): void {
+export function eraseConformance(open: () => Promise<Store>, reportsRoots: boolean, factor: number): void {
 	const byConversation = reportsRoots ? (["conversation", "root"] as const) : (["conversation"] as const);
 	const groups = byConversation.map((kind) => ({ kind }));
 	describe("erase", () => {
@@ -192,7 +192,7 @@ export function eraseConformance(open: () => Promise<Store>, reportsRoots: boole
 					if (!existed) return;
 					expect(await held(store, groups)).toEqual(await held(without, groups));
 				}),
-				{ numRuns: 6, endOnFailure: true },
+				{ numRuns: 3 * factor, endOnFailure: true },
 			);
 		});
 

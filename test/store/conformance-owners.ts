@@ -99,7 +99,7 @@ async function seen(store: StoreReads) {
 }
 
 /** @param open opens an empty store */
-export function ownerConformance(open: () => Promise<Store>): void {
+export function ownerConformance(open: () => Promise<Store>, factor: number): void {
 	describe("owners", () => {
 		it("see what a store with their data alone would return, and cannot post to others' conversations", async () => {
 			await fc.assert(
@@ -129,7 +129,7 @@ export function ownerConformance(open: () => Promise<Store>): void {
 						for (const store of alone.values()) await store.close();
 					}
 				}),
-				{ numRuns: 8 },
+				{ numRuns: 3 * factor },
 			);
 		});
 
@@ -172,7 +172,7 @@ export function ownerConformance(open: () => Promise<Store>): void {
 						(await store.listSenders()).running.toSorted((a, b) => (a.owner < b.owner ? -1 : 1));
 					expect(await running(given)).toEqual(await running(theirs));
 				}),
-				{ numRuns: 8 },
+				{ numRuns: 3 * factor },
 			);
 		});
 
@@ -289,7 +289,7 @@ export function ownerConformance(open: () => Promise<Store>): void {
 					expect(await known(given)).toEqual(await known(theirs));
 					expect(await given.countWithoutSender()).toBe([...begun].filter((n) => !first.has(n)).length);
 				}),
-				{ numRuns: 8 },
+				{ numRuns: 3 * factor },
 			);
 		});
 

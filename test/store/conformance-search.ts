@@ -157,7 +157,7 @@ function has(atoms: readonly Atom[], { kind, of }: Term): boolean {
 }
 
 /** Tests of the index of search. Each engine must find what a model finds that reads all texts. */
-export function searchConformance(harness: StoreHarness): void {
+export function searchConformance(harness: StoreHarness, factor: number): void {
 	const open = () => harness.open(async () => false);
 	const indexerOf = (store: Store) => new TextIndexer({ store, format, observer: { onFilled() {}, onError() {} } });
 
@@ -274,7 +274,7 @@ export function searchConformance(harness: StoreHarness): void {
 						}
 					},
 				),
-				{ numRuns: 4 },
+				{ numRuns: 2 * factor },
 			);
 		});
 

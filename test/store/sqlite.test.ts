@@ -3,14 +3,14 @@ import { chmod, copyFile, mkdir, readdir, readFile, stat, writeFile } from "node
 import { dirname, join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { IsSameRecord } from "../../src/store/duplicates.ts";
 import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../src/store/store.ts";
 import type { ThreadLogger } from "../../src/threads/worker-thread.ts";
 import { LOCK_TIMEOUT } from "../support/lock-timeout.ts";
 import { TempFolder } from "../support/temp.ts";
-import { storeConformance } from "./conformance.ts";
+import { storeConformance, storeLaws } from "./conformance.ts";
 import { appendEvents, batch, effectOf, event, record, stateUpdate, storedEvent, titleDelta } from "./event-samples.ts";
+import { sqliteHarness } from "./harness.ts";
 import { append, bytes, listed, pages, type Sample, sample, stored } from "./samples.ts";
 
 let folder: TempFolder;
@@ -43,21 +43,11 @@ const silent = recorded().log;
 const open = (path: string, options?: SqliteOptions) => openSqliteStore(path, silent, options);
 
 describe("SQLite store", () => {
-	const opened = new WeakMap<Store, { path: string; isSameRecord: IsSameRecord }>();
-	const openAt = async (path: string, isSameRecord: IsSameRecord) => {
-		const store = await open(path, { isSameRecord });
-		opened.set(store, { path, isSameRecord });
-		return store;
-	};
-	storeConformance({
-		open: (isSameRecord) => openAt(newPath(), isSameRecord),
-		async reopen(store) {
-			await store.close();
-			const { path, isSameRecord } = opened.get(store) ?? {};
-			if (path === undefined || isSameRecord === undefined) throw new Error("the store was not opened here");
-			return openAt(path, isSameRecord);
-		},
-	});
+	storeConformance(sqliteHarness(newPath));
+});
+
+describe("SQLite stores and their files", () => {
+	storeLaws(sqliteHarness(newPath));
 
 	it("leaves only the database and an empty lock file when it is closed", async () => {
 		const path = newPath();
@@ -79,20 +69,6 @@ describe("SQLite store", () => {
 		expect(await pages(again, {}, 10, true)).toEqual([[listed(update, outcome, true)]]);
 		expect(await append(again, update)).toEqual({ ...outcome, duplicate: true });
 		await again.close();
-		await store.close();
-	});
-
-	it("keeps the write-ahead log below 64 MiB during continuous appends", async () => {
-		const path = newPath();
-		const store = await open(path);
-		const records = Array.from({ length: 8 }, () => randomBytes(2 ** 20));
-		let longest = 0;
-		for (let round = 0; round < 80; round++) {
-			await Promise.all(records.map((record) => append(store, sample({ record: Buffer.from(record) }))));
-			longest = Math.max(longest, (await stat(`${path}-wal`)).size);
-		}
-		expect(longest).toBeLessThan(64 * 2 ** 20);
-		expect((await store.updates.range()).newest).toBe(640n);
 		await store.close();
 	});
 

@@ -10,8 +10,10 @@ import { isCiphertext } from "../../../src/record/secrets/cipher.ts";
 import { MAX_SECRETS, RecordVault } from "../../../src/record/secrets/record-vault.ts";
 import { deriveSecretWalk, secretsForms } from "../../../src/record/secrets/secret-walk.ts";
 import { REDACTED } from "../../../src/userinfo.ts";
-import { object } from "../../support/fixtures.ts";
+import { SECRET_MEMBERS } from "../../support/canaries.ts";
+import { object, record } from "../../support/fixtures.ts";
 import { violationsOf } from "../../support/refusal.ts";
+import { urlPlaces } from "../../support/url-places.ts";
 import { records } from "./random-record.ts";
 import { CONVERSATION_ID, secretPlaces } from "./secret-places.ts";
 
@@ -82,6 +84,22 @@ test("a secret at any place is never stored unprotected, and only the plaintext 
 		for (const form of secretsForms)
 			expect({ name, form, json: format.toJson(redacting.open(kept, form)) }).toEqual({ name, form, json: redacted });
 	}
+});
+
+test.each([
+	[
+		"whose names alone say so",
+		Object.entries(SECRET_MEMBERS).map(([name, members]) => ({ name, json: members(CANARY) })),
+	],
+	["in a URL", urlPlaces(format.plan).map(({ name, plant }) => ({ name, json: plant(CANARY) }))],
+])("a secret %s is never stored unprotected, or shown redacted", (_, places) => {
+	for (const { name, json } of places)
+		for (const vault of [encrypting, redacting]) {
+			const bytes = stored(vault, format.fromJson({ ...record(), ...json }));
+			const shown = JSON.stringify(format.toJson(vault.open(bytes, "redacted")));
+			const found = [Buffer.from(bytes).includes(CANARY), shown.includes(CANARY)];
+			expect({ name, found }).toEqual({ name, found: [false, false] });
+		}
 });
 
 test("any record is unchanged when read in plaintext, and has no secrets when read redacted", () => {

@@ -1,7 +1,8 @@
+import { describe } from "vitest";
 import type { IsSameRecord } from "../../../src/store/duplicates.ts";
 import type { Store } from "../../../src/store/store.ts";
 import { allTables } from "../../../src/store/tables.ts";
-import { storeConformance } from "../conformance.ts";
+import { type StoreHarness, storeConformance, storeLaws } from "../conformance.ts";
 import { openStore, sqlOn } from "../postgres/databases.ts";
 import { describeOnCitus } from "./on-citus.ts";
 
@@ -25,7 +26,7 @@ await describeOnCitus("PostgreSQL store on Citus", (cluster) => {
 		opened.set(returning, { url, isSameRecord });
 		return returning;
 	};
-	storeConformance({
+	const harness: StoreHarness = {
 		reportsRoots: false,
 		async open(isSameRecord) {
 			const url = free.pop();
@@ -44,5 +45,7 @@ await describeOnCitus("PostgreSQL store on Citus", (cluster) => {
 			free.splice(free.indexOf(url), 1);
 			return openAt(url, isSameRecord);
 		},
-	});
+	};
+	describe("with an empty store", () => storeConformance(harness));
+	storeLaws(harness, 2);
 });

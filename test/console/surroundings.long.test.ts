@@ -97,6 +97,27 @@ describe.concurrent("a page that is opened first while the service is away is sh
 	});
 });
 
+test("a page that was opened while the service was away is shown without a click when it is back", async () => {
+	const { page } = await visitWithKey(browser, service.http, "#/senders");
+	await page.getByRole("table").first().waitFor();
+	for (const [address, method, text] of [
+		["#/about", "ServiceInfoService/GetServiceInfo", "Point an agent server here"],
+		["#/conversations", "ConversationService/ListConversations", "Fix the flaky test in checkout"],
+		[CHECKOUT, "ConversationService/ListConversations", "LLMContextWindowExceedError"],
+		["#/usage", "ConversationReportService/ReportUsage", "model-large-4"],
+		[CHECKOUT, "ConversationGapService/ListConversationGaps", "LLMContextWindowExceedError"],
+	] as const) {
+		await page.route(`**/conversations.v1.${method}`, (route) => route.abort());
+		await goTo(page, address);
+		await page.getByText("The service does not answer").waitFor();
+		await page.unroute(`**/conversations.v1.${method}`);
+		await page.getByRole("main").getByText(text).first().waitFor();
+	}
+	// What was read before the failure is not there twice.
+	await page.getByRole("tab", { name: "History 2", exact: true }).waitFor();
+	await page.context().close();
+});
+
 test("two versions are compared again without a click when the service is back", async () => {
 	const { page } = await visitWithKey(browser, service.http, CHECKOUT);
 	await page.locator("article.step").first().waitFor();

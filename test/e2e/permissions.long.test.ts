@@ -24,7 +24,7 @@ async function stop(service: ServiceProcess): Promise<void> {
 	expect(await service.exit()).toEqual({ code: 0, signal: null });
 }
 
-// Where permissions do not apply to the service, only store-faults.test.ts tests starts that fail.
+// Where permissions do not apply to the service, only store-faults.long.test.ts tests starts that fail.
 const permissionTest = test.runIf(permissionsBind());
 
 permissionTest(
