@@ -205,7 +205,6 @@ export async function startService(
 		format,
 		vault,
 		events: eventFormat,
-		large: intake,
 		watches: { stopping: stopping.signal },
 		clocks,
 		refused: refusedPosts,

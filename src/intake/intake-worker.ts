@@ -14,7 +14,7 @@ export interface IntakeData {
 	readonly senderTimeZones: ReadonlyMap<string, string>;
 }
 
-/** Worker thread that parses, checks, protects, compares and opens records and events. */
+/** Worker thread that parses, checks, protects and compares records and events. */
 
 serve(({ encryptionKeys, eventTimeZone, senderTimeZones }: IntakeData) => {
 	const format = new RecordFormat();

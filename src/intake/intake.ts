@@ -1,7 +1,6 @@
 import type { CallSignal } from "../call-signal.ts";
 import type { EventIntake } from "../conversations/ingest/event-ingest.ts";
 import type { Intake } from "../conversations/ingest/ingest.ts";
-import type { ComparedRecords, LargeRecords } from "../conversations/read/records.ts";
 import { ServiceError } from "../errors.ts";
 import type {
 	AppliedFetch,
@@ -11,9 +10,7 @@ import type {
 	PreparedBatch,
 } from "../events/record-updater.ts";
 import { compact, release } from "../memory.ts";
-import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import type { NewUpdate } from "../store/entries.ts";
-import type { StoredRecord } from "../store/values.ts";
 import type { Calls } from "../threads/protocol.ts";
 import {
 	localCalls,
@@ -42,8 +39,6 @@ const HEAP_MIB = 256;
 const LARGE_HEAP_MIB = 1024;
 /** Maximum number of calls that a thread has at a time: some milliseconds of work. */
 const MAX_CALLS_SENT = 256;
-/** Maximum number of bytes of the large records that are being opened for reads. A single record may exceed it. */
-const MAX_OPENING_BYTES = 64 * 2 ** 20;
 
 /** What {@link SharedIntake} needs. */
 interface IntakeOptions {
@@ -65,13 +60,11 @@ interface IntakeOptions {
  *
  * A thread starts with its first call, and ends after a minute without one.
  */
-export class SharedIntake implements Intake, EventIntake, LargeRecords, AsyncDisposable {
-	readonly minLargeBytes = MIN_LARGE_BYTES;
+export class SharedIntake implements Intake, EventIntake, AsyncDisposable {
 	readonly #here: Calls<RecordIntake>;
 	readonly #usual: WorkerThread<RecordIntake>;
 	readonly #large: WorkerThread<RecordIntake>;
 	readonly #underWay: () => number;
-	#openingBytes = 0;
 
 	constructor({ here, underWay, data, log, observer }: IntakeOptions) {
 		const common: Pick<WorkerThreadOptions, "owner" | "toError" | "log"> & { readonly observer: typeof observer } = {
@@ -173,43 +166,6 @@ export class SharedIntake implements Intake, EventIntake, LargeRecords, AsyncDis
 	async isSame(stored: Uint8Array, arriving: Uint8Array): Promise<boolean> {
 		if (this.#isForHere(stored, FEW_PROTOBUF)) return await this.#here.isSame({ stored, arriving });
 		return await this.#threadFor(stored).isSame({ stored: compact(stored), arriving: compact(arriving) });
-	}
-
-	async openEncoded(record: StoredRecord, form: SecretsForm): Promise<Uint8Array> {
-		return await this.#open([record.bytes], ([bytes = record.bytes]) =>
-			this.#large.calls.openEncoded({ record: { ...record, bytes }, form }),
-		);
-	}
-
-	async openJson(record: StoredRecord, form: SecretsForm): Promise<string> {
-		return await this.#open([record.bytes], ([bytes = record.bytes]) =>
-			this.#large.calls.openJson({ record: { ...record, bytes }, form }),
-		);
-	}
-
-	async changedPaths({ before, after, secretPaths }: ComparedRecords): Promise<readonly string[] | undefined> {
-		const records = before === undefined ? [after] : [after, before];
-		return await this.#open(records, ([first = after, second]) =>
-			this.#large.calls.changedPaths({ after: first, before: second, secretPaths }),
-		);
-	}
-
-	/** Opens records. Fails while too many bytes are being opened, because the store reads records faster than that. */
-	async #open<Form>(
-		records: readonly Uint8Array[],
-		open: (own: readonly Uint8Array[]) => Promise<Form>,
-	): Promise<Form> {
-		const byteLength = records.reduce((sum, bytes) => sum + bytes.byteLength, 0);
-		if (this.#openingBytes > 0 && this.#openingBytes + byteLength > MAX_OPENING_BYTES) {
-			for (const bytes of records) release(bytes);
-			throw new ServiceError("unavailable", "Too many large records are being read; try again later");
-		}
-		this.#openingBytes += byteLength;
-		try {
-			return await open(records.map(compact));
-		} finally {
-			this.#openingBytes -= byteLength;
-		}
 	}
 
 	#isForHere({ byteLength }: Uint8Array, few: number): boolean {

@@ -1,12 +1,8 @@
 import { UpdateParser } from "../conversations/ingest/ingest.ts";
-import { type ComparedRecords, changedPaths, recordJson } from "../conversations/read/records.ts";
 import type { EventFormat } from "../events/event-format.ts";
 import { type ApplyRequest, type FetchedRequest, RecordUpdater } from "../events/record-updater.ts";
-import { compact } from "../memory.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
-import type { SecretsForm } from "../record/secrets/secret-walk.ts";
-import type { StoredRecord } from "../store/values.ts";
 
 /** The work of the intake, wherever it is done. */
 export type RecordIntake = ReturnType<typeof recordIntake>;
@@ -24,12 +20,7 @@ interface EventRequest extends Omit<EventBody, "conversationId" | "body"> {
 	readonly request: Uint8Array;
 }
 
-interface ShownRecord {
-	readonly record: StoredRecord;
-	readonly form: SecretsForm;
-}
-
-/** Returns the functions that parse, check, protect, compare and open records and events. */
+/** Returns the functions that parse, check, protect and compare records and events. */
 export function recordIntake(format: RecordFormat, vault: RecordVault, events: EventFormat) {
 	const parser = new UpdateParser(format, vault);
 	const updater = new RecordUpdater(format, vault, events);
@@ -51,12 +42,6 @@ export function recordIntake(format: RecordFormat, vault: RecordVault, events: E
 		/** As `RecordVault.isSame`. */
 		isSame: ({ stored, arriving }: { readonly stored: Uint8Array; readonly arriving: Uint8Array }) =>
 			vault.isSame(stored, arriving),
-		/** As `RecordVault.openEncoded`. */
-		openEncoded: ({ record, form }: ShownRecord) => compact(vault.openEncoded(record.bytes, record, form)),
-		/** As `recordJson`. */
-		openJson: ({ record, form }: ShownRecord) => recordJson({ format, vault }, record, form),
-		/** As `changedPaths`. */
-		changedPaths: (records: ComparedRecords) => changedPaths(vault, records),
 	};
 }
 

@@ -8,13 +8,10 @@ import { ConversationEventService } from "../../gen/conversations/v1/conversatio
 import { ConversationGapService } from "../../gen/conversations/v1/conversation_gap_service_pb.js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { ConversationOwnerService } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
-import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationReportService } from "../../gen/conversations/v1/conversation_report_service_pb.js";
 import { ConversationSearchService, SearchField } from "../../gen/conversations/v1/conversation_search_service_pb.js";
 import { ConversationSenderService } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
 import {
-	type ConversationEntry,
-	ConversationEntrySchema,
 	ConversationService,
 	GetConversationResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
@@ -31,7 +28,6 @@ import type { Budgets } from "../budgets/budgets.ts";
 import type { ConversationReads } from "../conversations/conversation-reads.ts";
 import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
-import type { ListedConversation } from "../conversations/read/list.ts";
 import { setEncodedField } from "../conversations/read/records.ts";
 import type { RetryRefusedPosts } from "../conversations/refused/list-and-retry.ts";
 import type { Endpoints } from "../forward/endpoints.ts";
@@ -130,7 +126,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 				const page = await reads.of(caller).list.list({ ...request, ...viewOptionsOf(request, caller) });
 				const { nextPageToken, totalSize } = page;
 				return {
-					conversations: page.conversations.map(toEntry),
+					conversations: [...page.conversations],
 					nextPageToken,
 					...(totalSize === undefined ? {} : { totalSize }),
 				};
@@ -202,13 +198,6 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 		})),
 		unary(ServiceInfoService.method.getServiceInfo, async (_, caller) => context.info(caller)),
 	];
-}
-
-function toEntry({ conversation, ...entry }: ListedConversation<ConversationInfo | Uint8Array>): ConversationEntry {
-	if (!(conversation instanceof Uint8Array)) return create(ConversationEntrySchema, { ...entry, conversation });
-	const message = create(ConversationEntrySchema, entry);
-	setEncodedField(message, ConversationEntrySchema.field.conversation, conversation);
-	return message;
 }
 
 const FIELDS: Readonly<Record<TextField, SearchField>> = {

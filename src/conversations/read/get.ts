@@ -3,7 +3,7 @@ import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { Store } from "../../store/store.ts";
 import type { StoredRecord } from "../../store/values.ts";
 import { invalid, uuid } from "./filter.ts";
-import { type RecordOpening, recordJson, storedRecord, threadFor } from "./records.ts";
+import { type RecordOpening, recordJson, storedRecord } from "./records.ts";
 
 /** Least sequence of an update. */
 export const FIRST_SEQUENCE = 1n;
@@ -44,12 +44,7 @@ export class GetConversation {
 	 */
 	async getEncoded(request: GetRequest): Promise<FoundConversation<Uint8Array>> {
 		const { secrets } = request;
-		return await this.#read(
-			request,
-			(record) =>
-				threadFor(this.#opening.large, record.bytes.byteLength)?.openEncoded(record, secrets) ??
-				this.#opening.vault.openEncoded(record.bytes, record, secrets),
-		);
+		return await this.#read(request, (record) => this.#opening.vault.openEncoded(record.bytes, record, secrets));
 	}
 
 	/**
@@ -59,17 +54,12 @@ export class GetConversation {
 	 */
 	async getJson(request: GetRequest): Promise<FoundConversation<string>> {
 		const { secrets } = request;
-		return await this.#read(
-			request,
-			(record) =>
-				threadFor(this.#opening.large, record.bytes.byteLength)?.openJson(record, secrets) ??
-				recordJson(this.#opening, record, secrets),
-		);
+		return await this.#read(request, (record) => recordJson(this.#opening, record, secrets));
 	}
 
 	async #read<Form>(
 		{ id, sequence: asOf }: GetRequest,
-		read: (record: StoredRecord) => Form | Promise<Form>,
+		read: (record: StoredRecord) => Form,
 	): Promise<FoundConversation<Form>> {
 		const conversationId = uuid(id, "id");
 		if (asOf !== undefined && asOf < FIRST_SEQUENCE) throw invalid("sequence", `must be at least ${FIRST_SEQUENCE}`);
@@ -77,7 +67,7 @@ export class GetConversation {
 		if (found === undefined) throw await this.#missingError(conversationId, asOf);
 		const { sequence, receivedAt } = found;
 		try {
-			return { conversation: await read(storedRecord(found)), sequence, receivedAt };
+			return { conversation: read(storedRecord(found)), sequence, receivedAt };
 		} catch (error) {
 			if (isDataLoss(error)) this.#opening.onUnreadable({ conversationId, sequence, error });
 			throw error;

@@ -17,15 +17,7 @@ import {
 	readPageToken,
 	writePageToken,
 } from "./page.ts";
-import {
-	decodeSummary,
-	type RecordOpening,
-	recordJson,
-	recordSize,
-	storedRecord,
-	threadFor,
-	tryOpen,
-} from "./records.ts";
+import { decodeSummary, type RecordOpening, recordJson, recordSize, storedRecord, tryRead } from "./records.ts";
 
 /** Which conversations are requested, and how they are shown. */
 export interface ListRequest {
@@ -83,17 +75,13 @@ export class ListConversations {
 	}
 
 	/**
-	 * Returns a page. It ends before its entries exceed {@link MAX_PAGE_BYTES}, but has at least one if there is one. Large
-	 * records are encoded, because another thread has opened them.
+	 * Returns a page. It ends before its entries exceed {@link MAX_PAGE_BYTES}, but has at least one if there is one.
 	 *
 	 * @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read
 	 */
-	async list(request: ListRequest): Promise<ConversationPage<ConversationInfo | Uint8Array>> {
+	async list(request: ListRequest): Promise<ConversationPage<ConversationInfo>> {
 		const { secrets } = request;
-		return await this.#page(request, async (record) => {
-			const large = threadFor(this.#opening.large, record.bytes.byteLength);
-			return (await large?.openEncoded(record, secrets)) ?? this.#opening.vault.open(record.bytes, secrets);
-		});
+		return await this.#page(request, (record) => this.#opening.vault.open(record.bytes, secrets));
 	}
 
 	/**
@@ -103,16 +91,10 @@ export class ListConversations {
 	 */
 	async listJson(request: ListRequest): Promise<ConversationPage<string>> {
 		const { secrets } = request;
-		return await this.#page(request, async (record) => {
-			const large = threadFor(this.#opening.large, record.bytes.byteLength);
-			return (await large?.openJson(record, secrets)) ?? recordJson(this.#opening, record, secrets);
-		});
+		return await this.#page(request, (record) => recordJson(this.#opening, record, secrets));
 	}
 
-	async #page<Form>(
-		request: ListRequest,
-		open: (record: StoredRecord) => Promise<Form>,
-	): Promise<ConversationPage<Form>> {
+	async #page<Form>(request: ListRequest, open: (record: StoredRecord) => Form): Promise<ConversationPage<Form>> {
 		const { pageToken, full } = request;
 		const size = pageSize(request.pageSize);
 		const conditions = conditionsOf(request.filter);
@@ -122,8 +104,7 @@ export class ListConversations {
 		const { found, more } = await this.#read({ conditions, order, withRecords: full }, start, size);
 		const last = found.at(-1);
 		const nextPageToken = more && last !== undefined ? writePageToken(LIST, scope, ...positionOf(last)) : "";
-		const conversations: ListedConversation<Form>[] = [];
-		for (const stored of found) conversations.push(await this.#entry(stored, full ? open : undefined));
+		const conversations = found.map((stored) => this.#entry(stored, full ? open : undefined));
 		const totalSize = pageToken === "" ? await this.#totalSize(conditions, more ? undefined : found.length) : undefined;
 		return { conversations, nextPageToken, totalSize };
 	}
@@ -135,16 +116,16 @@ export class ListConversations {
 		return BigInt((await this.#store.countConversations({ conditions, group: undefined, limit: 1 })).total);
 	}
 
-	async #entry<Form>(
+	#entry<Form>(
 		stored: StoredConversation,
-		open: ((record: StoredRecord) => Promise<Form>) | undefined,
-	): Promise<ListedConversation<Form>> {
+		open: ((record: StoredRecord) => Form) | undefined,
+	): ListedConversation<Form> {
 		const { conversationId } = stored;
 		const hasRecord = isSequence(stored.sequence);
 		const sequence = hasRecord ? stored.sequence : 0n;
-		const entry = await tryOpen(stored, this.#opening.onUnreadable, async () => ({
+		const entry = tryRead(stored, this.#opening.onUnreadable, () => ({
 			summary: decodeSummary(stored.summary),
-			conversation: hasRecord ? await open?.(storedRecord(stored)) : undefined,
+			conversation: hasRecord ? open?.(storedRecord(stored)) : undefined,
 		}));
 		if (entry !== undefined) return { sequence, hasRecord, ...entry, unreadable: false };
 		const summary = create(ConversationSummarySchema, { id: conversationId });

@@ -45,21 +45,6 @@ export function tryRead<Result>(source: StoredAt, onUnreadable: OnUnreadable, re
 	}
 }
 
-/** As {@link tryRead}, for a record that another thread opens. */
-export async function tryOpen<Result>(
-	source: StoredAt,
-	onUnreadable: OnUnreadable,
-	open: () => Promise<Result>,
-): Promise<Result | undefined> {
-	const opened = await open().then(
-		(result) => () => result,
-		(error: unknown) => () => {
-			throw error;
-		},
-	);
-	return tryRead(source, onUnreadable, opened);
-}
-
 /** @throws ServiceError `data_loss` when the store could not read the record */
 export function storedRecord({ conversationId, sequence, record }: RecordSource): StoredRecord {
 	if (record === undefined) throw new TypeError(`update ${sequence} was read without its record`);
@@ -80,48 +65,15 @@ export function recordSize(record: RecordSource["record"]): number {
 	return record === undefined || "unreadable" in record ? 0 : record.bytes.byteLength;
 }
 
-/**
- * Opens large records on another thread, so that they do not delay other requests. The memory of the bytes may be
- * released.
- *
- * Each method throws a ServiceError `unavailable` while too many bytes are being opened.
- */
-export interface LargeRecords {
-	/** Minimum size of a large record, in bytes. */
-	readonly minLargeBytes: number;
-	/** As `RecordVault.openEncoded`. */
-	openEncoded(record: StoredRecord, form: SecretsForm): Promise<Uint8Array>;
-	/** Returns the JSON text of the result of `RecordVault.open`. */
-	openJson(record: StoredRecord, form: SecretsForm): Promise<string>;
-	/** As `changedPaths`. */
-	changedPaths(records: ComparedRecords): Promise<readonly string[] | undefined>;
-}
-
 /** What reads need to open stored records. */
 export interface RecordOpening {
 	readonly format: RecordFormat;
 	readonly vault: RecordVault;
 	readonly onUnreadable: OnUnreadable;
-	/** Opens large records; without it, this thread opens them. */
-	readonly large?: LargeRecords | undefined;
-}
-
-/** Returns the thread that opens records of a size in bytes. Undefined if this thread opens them. */
-export function threadFor(large: LargeRecords | undefined, bytes: number): LargeRecords | undefined {
-	return large !== undefined && bytes >= large.minLargeBytes ? large : undefined;
 }
 
 /** Returns the paths of the fields in which two records differ. */
 export const diffRecords = deriveDiff(ConversationInfoSchema);
-
-/** Two stored records to compare. */
-export interface ComparedRecords {
-	/** Undefined when there is none. */
-	readonly before: Uint8Array | undefined;
-	readonly after: Uint8Array;
-	/** Whether the paths of changed secrets are wanted, too. */
-	readonly secretPaths: boolean;
-}
 
 /**
  * Opens a record for comparison. With `secretPaths`, its secrets are in plain text, because equal secrets have different
@@ -136,25 +88,6 @@ export function openComparable(vault: RecordVault, bytes: Uint8Array, secretPath
 	} catch (error) {
 		if (!isDataLoss(error)) throw error;
 		return vault.open(bytes, "encrypted");
-	}
-}
-
-/**
- * Returns the paths of the changed fields. Undefined when there is no record before, or it cannot be read.
- *
- * @throws ServiceError `data_loss` when the record after cannot be read
- */
-export function changedPaths(
-	vault: RecordVault,
-	{ before, after, secretPaths }: ComparedRecords,
-): readonly string[] | undefined {
-	const opened = openComparable(vault, after, secretPaths);
-	if (before === undefined) return undefined;
-	try {
-		return diffRecords(openComparable(vault, before, secretPaths), opened);
-	} catch (error) {
-		if (!isDataLoss(error)) throw error;
-		return undefined;
 	}
 }
 

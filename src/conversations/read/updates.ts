@@ -32,15 +32,11 @@ import {
 	decodeSummary,
 	diffRecords,
 	encodeSummary,
-	type LargeRecords,
 	openComparable,
 	type RecordOpening,
 	recordJson,
 	recordSize,
-	setEncodedField,
 	storedRecord,
-	threadFor,
-	tryOpen,
 	tryRead,
 } from "./records.ts";
 
@@ -178,30 +174,16 @@ export class UpdateViews {
 		const update = await this.toUpdate(stored, { ...options, full: false });
 		if (!options.full || update.unreadable || update.change === UpdateChange.ERASED) return updateJson(update);
 		const { secrets } = options;
-		const record = await tryOpen(stored, this.#opening.onUnreadable, async () => {
-			const source = storedRecord(stored);
-			const large = threadFor(this.#opening.large, source.bytes.byteLength);
-			if (large !== undefined) return await large.openJson({ ...source, bytes: copyOf(source.bytes) }, secrets);
-			return recordJson(this.#opening, source, secrets);
-		});
+		const record = tryRead(stored, this.#opening.onUnreadable, () =>
+			recordJson(this.#opening, storedRecord(stored), secrets),
+		);
 		return record === undefined ? updateJson(unreadable(stored)) : updateJson(update, record);
 	}
 
 	async #full(stored: StoredUpdate, options: UpdateViewOptions): Promise<ConversationUpdate> {
 		const summary = await this.toUpdate(stored, { ...options, full: false });
 		if (summary.unreadable) return summary;
-		const record = storedRecord(stored);
-		const { bytes } = record;
-		const large = threadFor(this.#opening.large, bytes.byteLength);
-		if (large !== undefined) {
-			const encoded = await tryOpen(stored, this.#opening.onUnreadable, () =>
-				large.openEncoded({ ...record, bytes: copyOf(bytes) }, options.secrets),
-			);
-			if (encoded === undefined) return unreadable(stored);
-			const view = { ...summary };
-			setEncodedField(view, ConversationUpdateSchema.field.conversation, encoded);
-			return view;
-		}
+		const { bytes } = storedRecord(stored);
 		const conversation = tryRead(stored, this.#opening.onUnreadable, () =>
 			this.#opening.vault.open(bytes, options.secrets),
 		);
@@ -209,8 +191,6 @@ export class UpdateViews {
 	}
 
 	async #summary(stored: StoredUpdate, secretPaths: boolean): Promise<ConversationUpdate> {
-		const large = threadFor(this.#opening.large, recordSize(stored.record));
-		if (large !== undefined) return await this.#summaryOfLarge(large, stored, secretPaths);
 		const read = tryRead(stored, this.#opening.onUnreadable, () => ({
 			summary: decodeSummary(stored.summary),
 			record: this.#comparableRecord(stored, secretPaths),
@@ -221,24 +201,6 @@ export class UpdateViews {
 			...metadataOf(stored),
 			summary: read.summary,
 			changedFields: before && { paths: changedPaths(diffRecords(before, read.record), read.summary) },
-		});
-	}
-
-	async #summaryOfLarge(large: LargeRecords, stored: StoredUpdate, secretPaths: boolean): Promise<ConversationUpdate> {
-		const { conversationId, previousSequence } = stored;
-		const found = previousSequence === undefined ? undefined : await this.#store.get(conversationId, previousSequence);
-		// The update with that sequence may have been pruned, or be unreadable.
-		const previous = found?.sequence === previousSequence ? found?.record : undefined;
-		const before = previous === undefined || "unreadable" in previous ? undefined : previous.bytes;
-		const read = await tryOpen(stored, this.#opening.onUnreadable, async () => ({
-			summary: decodeSummary(stored.summary),
-			paths: await large.changedPaths({ before, after: copyOf(storedRecord(stored).bytes), secretPaths }),
-		}));
-		if (read === undefined) return unreadable(stored);
-		return create(ConversationUpdateSchema, {
-			...metadataOf(stored),
-			summary: read.summary,
-			changedFields: read.paths && { paths: changedPaths(read.paths, read.summary) },
 		});
 	}
 
@@ -266,11 +228,6 @@ export class UpdateViews {
 		this.#comparableRecords.set(key, record, cacheSize(bytes.byteLength + 1));
 		return record;
 	}
-}
-
-/** Returns a copy for another thread, because watchers share the bytes of a stored update. */
-function copyOf(bytes: Uint8Array): Uint8Array {
-	return new Uint8Array(bytes);
 }
 
 /**
