@@ -18,7 +18,6 @@ import type { Config } from "./config/config.ts";
 import { type Address, formatAddress } from "./config/parsers.ts";
 import { ConversationReads } from "./conversations/conversation-reads.ts";
 import { EventIngest } from "./conversations/ingest/event-ingest.ts";
-import { GapLog } from "./conversations/ingest/gap-log.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
 import { countGaps, countSilent, countUnheard } from "./conversations/read/count.ts";
 import type { OnUnreadable } from "./conversations/read/records.ts";
@@ -182,11 +181,8 @@ export async function startService(
 		const zone = fittingTimeZone(skew, senderTimeZones.get(sender) ?? eventTimeZone, Date.now());
 		log.senderClockWrong(sender, skew, zone && `SENDER_TIME_ZONES=${sender}=${zone}`);
 	});
-	const gapLog = opened.use(
-		new GapLog({ store, logger: log, onError: (error) => log.workFailed("gaps", error), startedAt: Date.now() }),
-	);
-	const eventIngest = new EventIngest(store, intake, log, gapLog, clocks);
-	const ingest = new Ingest(store, intake, eventIngest, gapLog);
+	const eventIngest = new EventIngest(store, intake, log, clocks);
+	const ingest = new Ingest(store, intake, eventIngest);
 	const eventPosts = config.acceptRefused
 		? new AcceptingEvents(eventIngest, refusedPosts, {
 				routes: routesOfPosts,

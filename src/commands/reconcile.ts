@@ -74,10 +74,8 @@ async function reconcileMethodsOf(of: OpenedStore): Promise<readonly RpcMethod[]
 			log: { error: (fields) => log.intakeFailed("err" in fields ? fields.err : fields) },
 		}),
 	);
-	// The service logs the gaps of posts; a command ends before they have lasted.
-	const gapLog = { add: () => undefined };
-	const eventIngest = new EventIngest(store, intake, log, gapLog);
-	const ingest = new Ingest(store, intake, eventIngest, gapLog);
+	const eventIngest = new EventIngest(store, intake, log);
+	const ingest = new Ingest(store, intake, eventIngest);
 	const stopping = new AbortController();
 	opened.defer(() => stopping.abort());
 	const options = { store, ingest, eventIngest, log, stopping: stopping.signal };

@@ -1,6 +1,6 @@
 import type { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { EventCondition } from "./condition.ts";
-import type { Gap, OpenGaps } from "./gaps.ts";
+import type { Gap } from "./gaps.ts";
 import type { Poster } from "./owners.ts";
 import type { StoredRecord, Unreadable } from "./values.ts";
 
@@ -35,8 +35,6 @@ export interface AppendedUpdate {
 	readonly current: boolean;
 	/** `RecordState.hasUnappliedEvents` of the conversation after the append. */
 	readonly hasUnappliedEvents: boolean;
-	/** The gaps of the conversation after the append; left out without any, and for a duplicate. */
-	readonly gaps?: OpenGaps;
 }
 
 /**
@@ -218,8 +216,6 @@ export interface AppendedEvents {
 	readonly newest: bigint;
 	/** Sequence of the update for {@link EventEffect.version}; undefined when there was no version to write. */
 	readonly updateSequence: bigint | undefined;
-	/** As {@link AppendedUpdate.gaps}. */
-	readonly gaps?: OpenGaps;
 	/** Forks with gaps that events of the batch may close: they are to be judged again, by a batch without events. Left out without any. */
 	readonly forks?: readonly string[];
 	/** Change of that update; left out when there is none. */

@@ -1,15 +1,6 @@
 import type { Activity } from "./activity.ts";
 import type { NewEvent, NewEvents, NewUpdate } from "./entries.ts";
-import {
-	eventKey,
-	type FirstState,
-	type Gap,
-	type GapKind,
-	gapChanges,
-	gapKey,
-	type OpenGaps,
-	openGaps,
-} from "./gaps.ts";
+import { eventKey, type FirstState, type Gap, type GapKind, gapChanges, gapKey } from "./gaps.ts";
 import type { KnownConversation, Planning } from "./group.ts";
 
 /** Which gaps of a conversation an append opens and closes. */
@@ -108,12 +99,6 @@ export function openGap(known: KnownConversation, gap: Gap): void {
 export function closeGap(known: KnownConversation, gap: Pick<Gap, "kind" | "missing">): void {
 	const key = gapKey(gap);
 	if (known.gaps.has(key)) known.gaps = new Map([...known.gaps].filter(([other]) => other !== key));
-}
-
-/** Returns the gaps for the result of an append. */
-export function gapsAfter({ gaps }: KnownConversation): { readonly gaps?: OpenGaps } {
-	const open = openGaps(gaps);
-	return open === undefined ? {} : { gaps: open };
 }
 
 /**

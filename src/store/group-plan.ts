@@ -20,7 +20,6 @@ import {
 	firstMissing,
 	firstStateOf,
 	gapOf,
-	gapsAfter,
 	judgeGaps,
 	namedByEvents,
 	openGap,
@@ -225,7 +224,7 @@ class GroupPlanner {
 		this.#write(known, next, summary);
 		this.#count(update, { records: 1n });
 		const { hasUnappliedEvents } = next.after;
-		return { sequence, duplicate: false, change, current, hasUnappliedEvents, ...gapsAfter(known) };
+		return { sequence, duplicate: false, change, current, hasUnappliedEvents };
 	}
 
 	/**
@@ -277,7 +276,6 @@ class GroupPlanner {
 			newest,
 			updateSequence: update?.sequence,
 			...(update === undefined ? {} : { updateChange: update.change }),
-			...gapsAfter(known),
 			...(forks.size === 0 ? {} : { forks: [...forks] }),
 		};
 	}

@@ -1,6 +1,5 @@
 import { type DestinationStream, pino } from "pino";
 import { formatPath, ServiceError, type Violation } from "../errors.ts";
-import type { OpenGaps } from "../store/gaps.ts";
 import { echoable } from "../userinfo.ts";
 import type { EndedRequest, Transport } from "./ended-request.ts";
 
@@ -79,7 +78,6 @@ export const logEvents = {
 	],
 	refused_batch_accepted: ["warn", "A batch of events was refused, and answered with success because its body is kept"],
 	refused_posts_retried: ["info", "Refused posts were tried again"],
-	conversation_gaps: ["warn", "Something is missing of a conversation"],
 	event_values_refused: ["warn", "Events contain values that break the record's rules; these values were not applied"],
 	store_failed: ["error", "The store failed"],
 	unclean_stop: ["warn", "The last stop of the service was not clean: sequence numbers are skipped"],
@@ -228,13 +226,6 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		 */
 		senderClockWrong: (sender: string, skew: bigint, setting: string | undefined) =>
 			emit("sender_clock_wrong", { sender, minutes: Number(skew / 60_000_000n), setting }),
-		/** Something is missing of a conversation: see `store/gaps.ts`. Logged once for each conversation. */
-		conversationGaps: (conversationId: string, { count, since }: OpenGaps) =>
-			emitLimited("conversation_gaps", {
-				conversationId,
-				count: Number(count),
-				since: new Date(Number(since / 1000n)).toISOString(),
-			}),
 		/** Events would change a conversation's record so that it breaks the rules. The change was not applied. */
 		eventValuesRefused: (conversationId: string, violations: readonly Violation[]) =>
 			emitLimited("event_values_refused", { conversationId, ...brokenRules(violations, "record") }),

@@ -140,7 +140,7 @@ test("an encrypted record that is posted again with its tags in another order is
 	const isSameRecord = (stored: Uint8Array, arriving: Uint8Array) => intake.isSame(stored, arriving);
 	await using store = await openSqliteStore(folder.file("conversations.db"), log, { isSameRecord });
 	const events = { applyUnappliedEvents: () => Promise.reject(new Error("there are no events")) };
-	const ingest = new Ingest(store, intake, events, { add: () => undefined });
+	const ingest = new Ingest(store, intake, events);
 	const id = randomUUID();
 	const send = (members: JsonObject) =>
 		ingest.json(

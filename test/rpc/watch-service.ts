@@ -97,7 +97,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			fromJson: async (body: Buffer) => parser.fromJson(body),
 			fromRequest: async (request: Uint8Array) => parser.fromRequest(request),
 		};
-		const ingest = new Ingest(reading.store, intake, eventIngest, { add: () => undefined });
+		const ingest = new Ingest(reading.store, intake, eventIngest);
 		const admission = new Admission(16 * 1024 * 1024, bounds && { watch: bounds });
 		const audit = new Audit(reading.store);
 		const stored = await StoredKeys.open(reading.store.accessKeys, { configured: [], log });

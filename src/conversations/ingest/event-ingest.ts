@@ -23,7 +23,6 @@ import type { Store } from "../../store/store.ts";
 import type { StoredRecord } from "../../store/values.ts";
 import type { Logger } from "../../telemetry/log.ts";
 import type { ClockSkews } from "../senders.ts";
-import type { GapLog } from "./gap-log.ts";
 
 /** Reads events from request bodies and applies them to records, here or on another thread. */
 export interface EventIntake {
@@ -96,7 +95,6 @@ export class EventIngest {
 	readonly #store: EventStore;
 	readonly #intake: EventIntake;
 	readonly #logger: Pick<Logger, "eventValuesRefused" | "recordUnreadable">;
-	readonly #gaps: Pick<GapLog, "add">;
 	readonly #clocks: Pick<ClockSkews, "add"> | undefined;
 	/** The last task in the queue of each conversation that has tasks. */
 	readonly #lastTasks = new Map<string, Promise<IngestedEvents>>();
@@ -106,13 +104,11 @@ export class EventIngest {
 		store: EventStore,
 		intake: EventIntake,
 		log: Pick<Logger, "eventValuesRefused" | "recordUnreadable">,
-		gaps: Pick<GapLog, "add">,
 		clocks?: Pick<ClockSkews, "add">,
 	) {
 		this.#store = store;
 		this.#intake = intake;
 		this.#logger = log;
-		this.#gaps = gaps;
 		this.#clocks = clocks;
 	}
 
@@ -305,15 +301,13 @@ export class EventIngest {
 	}
 
 	/**
-	 * Judges the gaps of forks again that the batch may have closed, logs the refused values and the gaps, and returns the
-	 * result.
+	 * Judges the gaps of forks again that the batch may have closed, logs the refused values, and returns the result.
 	 */
 	async #finish(
 		{ conversationId, receivedAt }: NewEvents,
-		{ stored, updateSequence, gaps, forks = [] }: AppendedEvents,
+		{ stored, updateSequence, forks = [] }: AppendedEvents,
 		refused: readonly RefusedMember[],
 	): Promise<IngestedEvents> {
-		this.#gaps.add(conversationId, gaps);
 		for (const fork of forks)
 			await this.#store.appendEvents({ conversationId: fork, receivedAt, events: [], effect: undefined });
 		const violations = refused.flatMap((member) => member.violations);

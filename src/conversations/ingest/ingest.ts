@@ -11,7 +11,6 @@ import type { AppendedUpdate, NewUpdate } from "../../store/entries.ts";
 import { ownerRefusal, type Poster } from "../../store/owners.ts";
 import type { Store } from "../../store/store.ts";
 import type { EventIngest } from "./event-ingest.ts";
-import type { GapLog } from "./gap-log.ts";
 
 /** Reads updates from request bodies as UpdateParser does, here or on another thread. */
 export interface Intake {
@@ -26,19 +25,16 @@ export class Ingest {
 	readonly #store: Pick<Store, "append" | "getOwnership">;
 	readonly #intake: Intake;
 	readonly #events: Pick<EventIngest, "applyUnappliedEvents">;
-	readonly #gaps: Pick<GapLog, "add">;
 
 	/** @param events applies later stored events to a posted record */
 	constructor(
 		store: Pick<Store, "append" | "getOwnership">,
 		intake: Intake,
 		events: Pick<EventIngest, "applyUnappliedEvents">,
-		gaps: Pick<GapLog, "add">,
 	) {
 		this.#store = store;
 		this.#intake = intake;
 		this.#events = events;
-		this.#gaps = gaps;
 	}
 
 	/**
@@ -100,7 +96,6 @@ export class Ingest {
 		const { conversationId } = update;
 		try {
 			const appended = await this.#store.append(update, signal);
-			this.#gaps.add(conversationId, appended.gaps);
 			if (appended.hasUnappliedEvents) await this.#events.applyUnappliedEvents(conversationId);
 			return appended;
 		} catch (error) {

@@ -1,9 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { GapLog } from "../../../src/conversations/ingest/gap-log.ts";
 import { readExactJson, stringifyExactJson } from "../../../src/record/json/exact-json.ts";
 import { type ExactJsonObject, isJsonObject, memberOf } from "../../../src/record/json/json-value.ts";
-import { type Gap, LASTING_GAP, openGaps } from "../../../src/store/gaps.ts";
+import type { Gap } from "../../../src/store/gaps.ts";
 import { Databases, openStore } from "../../store/postgres/databases.ts";
 import { type CapturedSequence, capturedSequences } from "../../support/fixtures.ts";
 import { Random } from "../../support/random.ts";
@@ -198,40 +197,3 @@ test.each(ENGINES)(
 		expect(missing(await service.store.listGaps(stranger))).toEqual(["", "one"]);
 	},
 );
-
-test("gaps that last are logged once for each conversation, and those that close sooner are not", async () => {
-	const service = await LiveService.open();
-	onTestFinished(() => service[Symbol.asyncDispose]());
-	const [closed, open] = [randomUUID(), randomUUID()];
-	for (const id of [closed, open]) {
-		await service.post({ ...RECORD, id });
-		await service.batch(id, [eventAfter("one", null), eventAfter("three", "two")]);
-	}
-	await service.logGaps(Date.now());
-	await service.batch(closed, [eventAfter("two", "one")]);
-	await service.logGaps(Date.now() + LASTING_GAP - 60_000);
-	expect(service.loggedGaps).toEqual([]);
-	await service.logGaps(Date.now() + LASTING_GAP);
-	expect(service.loggedGaps).toEqual([[open, 1n]]);
-
-	await service.batch(open, [eventAfter("five", "four")]);
-	await service.logGaps(Date.now() + 2 * LASTING_GAP);
-	expect(service.loggedGaps).toEqual([[open, 1n]]);
-
-	// The process before has logged what had lasted then.
-	const logged: string[] = [];
-	const at = Date.now();
-	const restarted = (startedAt: number) =>
-		new GapLog({
-			store: service.store,
-			logger: { conversationGaps: (id) => logged.push(id) },
-			onError: (error) => logged.push(String(error)),
-			startedAt,
-		});
-	for (const startedAt of [at + LASTING_GAP + 60_000, at + LASTING_GAP - 60_000]) {
-		await using log = restarted(startedAt);
-		log.add(open, openGaps(await service.store.listGaps(open)));
-		await log.check(at + 2 * LASTING_GAP);
-		expect(logged).toEqual(startedAt > at + LASTING_GAP ? [] : [open]);
-	}
-});

@@ -1,6 +1,5 @@
 import type { KeyObject } from "node:crypto";
 import { EventIngest, type EventIntake } from "../../../src/conversations/ingest/event-ingest.ts";
-import { GapLog } from "../../../src/conversations/ingest/gap-log.ts";
 import { Ingest, UpdateParser } from "../../../src/conversations/ingest/ingest.ts";
 import type { Violation } from "../../../src/errors.ts";
 import { EventFormat } from "../../../src/events/event-format.ts";
@@ -29,9 +28,6 @@ export class LiveService implements AsyncDisposable {
 	readonly ingest: Ingest;
 	readonly events: EventIngest;
 	readonly logged: unknown[] = [];
-	/** Ids of the conversations whose gaps were logged, and how many they had. */
-	readonly loggedGaps: [string, bigint][] = [];
-	readonly #gapLog: GapLog;
 	readonly #vault: RecordVault;
 	readonly #parser: UpdateParser;
 	readonly #folder: TempFolder;
@@ -57,23 +53,11 @@ export class LiveService implements AsyncDisposable {
 		};
 		const parser = new UpdateParser(format, vault);
 		this.#parser = parser;
-		this.#gapLog = new GapLog({
-			store,
-			logger: { conversationGaps: (id, { count }) => this.loggedGaps.push([id, count]) },
-			onError: (error) => this.logged.push(error),
-			startedAt: 0,
+		this.events = new EventIngest(wrap(store), intake, {
+			eventValuesRefused: (_, violations: readonly Violation[]) =>
+				this.logged.push(...violations.map(({ path, type }) => `${path.join(".")}: ${type}`)),
+			recordUnreadable: ({ error }) => this.logged.push(error.message),
 		});
-		const gaps = this.#gapLog;
-		this.events = new EventIngest(
-			wrap(store),
-			intake,
-			{
-				eventValuesRefused: (_, violations: readonly Violation[]) =>
-					this.logged.push(...violations.map(({ path, type }) => `${path.join(".")}: ${type}`)),
-				recordUnreadable: ({ error }) => this.logged.push(error.message),
-			},
-			gaps,
-		);
 		this.ingest = new Ingest(
 			store,
 			{
@@ -81,7 +65,6 @@ export class LiveService implements AsyncDisposable {
 				fromRequest: async (request) => parser.fromRequest(request),
 			},
 			this.events,
-			gaps,
 		);
 	}
 
@@ -101,11 +84,6 @@ export class LiveService implements AsyncDisposable {
 		const folder = new TempFolder();
 		const store = await openStore(folder.file("live.db"), { isSameRecord: async (a, b) => vault.isSame(a, b) });
 		return new LiveService(store, keys, folder, wrap, timeZone);
-	}
-
-	/** Logs the gaps that have lasted at a time, in milliseconds of Unix time. */
-	async logGaps(now: number): Promise<void> {
-		await this.#gapLog.check(now);
 	}
 
 	/** Posts a record as JSON or text. */
@@ -155,7 +133,6 @@ export class LiveService implements AsyncDisposable {
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {
-		await this.#gapLog[Symbol.asyncDispose]();
 		await this.store.close();
 		this.#folder[Symbol.dispose]();
 	}

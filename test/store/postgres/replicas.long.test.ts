@@ -274,7 +274,7 @@ test.each<Loss>(["committed", "late", "too late", "rolled back"])(
 				hasUnappliedEvents: false,
 			})),
 			{ sequence: 2n, duplicate: true, change: UpdateChange.STARTED, current: true, hasUnappliedEvents: false },
-			{ stored: 2, newest: 2n, updateSequence: undefined, gaps: { count: 1n, since: expect.any(BigInt) } },
+			{ stored: 2, newest: 2n, updateSequence: undefined },
 		]);
 		const kept = await store.updates.list({ after: 1n, limit: 100, withRecords: false });
 		expect(kept.map(({ conversationId }) => conversationId)).toEqual(
