@@ -10,7 +10,7 @@ import { ServiceError } from "../../errors.ts";
 import { fromMicroseconds } from "../../record/json/scalars.ts";
 import type { Gap, GapKind } from "../../store/gaps.ts";
 import { uuid } from "./filter.ts";
-import { pageSize, readOrderedPageToken, writePageToken } from "./page.ts";
+import { pageSize, readPageNumbers, writePageToken } from "./page.ts";
 import { decodeSummary } from "./records.ts";
 import type { StoreReads } from "./visible-store.ts";
 
@@ -56,21 +56,21 @@ export class ListConversationGaps {
 		const conversationId = uuid(request.conversationId, "conversation_id");
 		const limit = pageSize(request.pageSize);
 		const scope = { conversationId };
-		const start = request.pageToken === "" ? undefined : readOrderedPageToken(LIST, scope, request.pageToken, false);
+		// A position is a time, and how many of its gaps came before.
+		const [start, skipped] = request.pageToken === "" ? [] : readPageNumbers(LIST, scope, request.pageToken, 2);
 		const [ownership, gaps] = await Promise.all([
 			this.#store.getOwnership(conversationId),
 			this.#store.listGaps(conversationId),
 		]);
 		if (ownership === undefined && gaps.length === 0) throw new ServiceError("not_found", "Conversation not found");
 		const ordered = gaps.toSorted(inOrder);
-		// A position is a time, and how many of its gaps came before.
 		const rest =
 			start === undefined
 				? ordered
-				: ordered.filter(({ since }, n) => {
-						if (since !== start.value) return since > start.value;
-						return BigInt(n - ordered.findIndex((gap) => gap.since === since)) >= start.sequence;
-					});
+				: [
+						...ordered.filter(({ since }) => since === start).slice(Number(skipped)),
+						...ordered.filter(({ since }) => since > start),
+					];
 		const page = rest.slice(0, limit);
 		const next = rest[limit];
 		const before = next && ordered.slice(0, ordered.indexOf(next)).filter(({ since }) => since === next.since).length;

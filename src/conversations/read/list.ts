@@ -9,14 +9,7 @@ import { isSequence } from "../../store/head.ts";
 import type { Store } from "../../store/store.ts";
 import type { StoredRecord } from "../../store/values.ts";
 import { conditionsOf, invalid } from "./filter.ts";
-import {
-	type ListScope,
-	MAX_PAGE_BYTES,
-	pageSize,
-	readOrderedPageToken,
-	readPageToken,
-	writePageToken,
-} from "./page.ts";
+import { type ListScope, MAX_PAGE_BYTES, pageSize, readPageNumbers, readPageToken, writePageToken } from "./page.ts";
 import { decodeSummary, type RecordOpening, recordJson, recordSize, storedRecord, tryRead } from "./records.ts";
 
 /** Which conversations are requested, and how they are shown. */
@@ -181,8 +174,9 @@ function orderOf(requested: ConversationOrder = ConversationOrder.UNSPECIFIED): 
 /** @throws ServiceError `invalid_argument` for a token of another list, filter or order */
 function startOf(order: ListOrder, scope: ListScope, token: string): PageStart {
 	if (order === "updated") return { before: readPageToken(LIST, scope, token) };
-	const { value, sequence } = readOrderedPageToken(LIST, scope, token, order === "cost");
-	return { before: sequence, beforeValue: value };
+	const [value = 0n, sequence = 0n] = readPageNumbers(LIST, scope, token, 2);
+	const [cost] = new Float64Array(BigInt64Array.of(value).buffer);
+	return { before: sequence, beforeValue: order === "cost" ? cost : value };
 }
 
 function positionOf({ orderValue, sequence }: StoredConversation): (bigint | number)[] {

@@ -58,46 +58,17 @@ export function writePageToken(list: string, scope: ListScope, ...position: read
  * @throws ServiceError `invalid_argument` for a token that was altered, or made for another list or scope
  */
 export function readPageToken(list: string, scope: ListScope, token: string): bigint {
-	return contentOf(list, scope, token, 1).readBigInt64BE(VERSION_BYTES);
-}
-
-/** The position in a list that is ordered by a value. */
-interface OrderedPosition {
-	readonly value: bigint | number;
-	readonly sequence: bigint;
+	const [sequence = 0n] = readPageNumbers(list, scope, token, 1);
+	return sequence;
 }
 
 /**
- * Returns the position that a token of a list by a value holds.
+ * Returns the numbers that a token holds. Of a floating-point number, this is the integer with the same bits.
  *
- * @param isDouble whether the value is a floating-point number
- * @throws ServiceError as {@link readPageToken} does
- */
-export function readOrderedPageToken(
-	list: string,
-	scope: ListScope,
-	token: string,
-	isDouble: boolean,
-): OrderedPosition {
-	const content = contentOf(list, scope, token, 2);
-	return {
-		value: isDouble ? content.readDoubleBE(VERSION_BYTES) : content.readBigInt64BE(VERSION_BYTES),
-		sequence: content.readBigInt64BE(VERSION_BYTES + NUMBER_BYTES),
-	};
-}
-
-/**
- * Returns the whole numbers that a token holds.
- *
+ * @param count count of the numbers of the position
  * @throws ServiceError as {@link readPageToken} does
  */
 export function readPageNumbers(list: string, scope: ListScope, token: string, count: number): bigint[] {
-	const content = contentOf(list, scope, token, count);
-	return Array.from({ length: count }, (_, n) => content.readBigInt64BE(VERSION_BYTES + NUMBER_BYTES * n));
-}
-
-/** @param count count of the numbers of the position */
-function contentOf(list: string, scope: ListScope, token: string, count: number): Buffer {
 	const bytes = Buffer.from(token, "base64url");
 	const end = VERSION_BYTES + NUMBER_BYTES * count;
 	const content = bytes.subarray(0, end);
@@ -105,7 +76,7 @@ function contentOf(list: string, scope: ListScope, token: string, count: number)
 	const isWhole = bytes.length === end + DIGEST_BYTES && bytes.toString("base64url") === token;
 	if (!isWhole || content[0] !== VERSION || !digest(list, scope, content).equals(bytes.subarray(end)))
 		throw new ServiceError("invalid_argument", "page_token is not valid for this list and filter");
-	return content;
+	return Array.from({ length: count }, (_, n) => content.readBigInt64BE(VERSION_BYTES + NUMBER_BYTES * n));
 }
 
 function digest(list: string, scope: ListScope, content: Uint8Array): Buffer {
