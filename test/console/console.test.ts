@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { cost } from "../../console/src/parts/format.ts";
 import { capturedSequences, object } from "../support/fixtures.ts";
 import { freePort } from "../support/free-port.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
@@ -456,7 +457,7 @@ test("usage by model and day is what ReportUsage returns, as a table", async () 
 	for (const row of rows.map(object)) {
 		const usage = object(row.usage);
 		const shown = page.getByRole("row", { name: new RegExp(`${String(row.group)}`) });
-		await shown.getByText(`$${Number(usage.cost).toFixed(2)}`, { exact: true }).waitFor();
+		await shown.getByText(cost(Number(usage.cost)), { exact: true }).waitFor();
 	}
 	expect(faults).toEqual([]);
 	await expectAccessible(page);

@@ -310,13 +310,14 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			const indexer = new TextIndexer({ store, format, observer });
 			while (await indexer.step());
 			expect(told).toEqual([
-				...Array.from({ length: 11 }, (_, n) => [1 + 100 * (n + 1), 100n * BigInt(n + 1), 1_150n, false]),
+				[401, 400n, 1_150n, false],
+				[801, 800n, 1_150n, false],
 				[1_151, 1_150n, 1_150n, true],
 			]);
 			await say(store, 0, 3, "later");
 			while (await indexer.step());
 			await indexer.release();
-			expect(told).toHaveLength(12);
+			expect(told).toHaveLength(3);
 			expect(await findAll(store, { query: "later" })).toEqual([[id(0), ["1151"]]]);
 		});
 
