@@ -35,6 +35,7 @@ async function startIn(folder: TempFolder, env: Readonly<Record<string, string>>
 	const lines: string[] = [];
 	let service: RunningService;
 	try {
+		// While clients have connections, a stop waits a tenth of it for requests that are on their way.
 		const config = readConfig({ ...testEnvironment(database), DRAIN_SECONDS: "2", ...env });
 		const log = createLogger(config.logLevel, { write: (line) => lines.push(line) }, Number.POSITIVE_INFINITY);
 		service = await startService(config, log, () => undefined);
@@ -73,7 +74,5 @@ export function testEnvironment(database: string): Record<string, string> {
 		DATABASE_URL: `sqlite:${database}`,
 		ACCESS_KEYS: `test:${KEY}:ingest+read+secrets`,
 		LOG_LEVEL: "info",
-		// While clients have connections, a stop waits a tenth of it for requests that are on their way.
-		DRAIN_SECONDS: "5",
 	};
 }
