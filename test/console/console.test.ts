@@ -440,6 +440,9 @@ describe("a conversation", () => {
 	});
 });
 
+/** Number of models that the page of usage shows one by one. */
+const SHOWN_MODELS = 7;
+
 test("usage by model and day is what ReportUsage returns, as a table", async () => {
 	const { page, faults } = await visitWithKey(browser, service.http, "#/usage");
 	const all = page.getByRole("row", { name: /^All/ });
@@ -448,16 +451,16 @@ test("usage by model and day is what ReportUsage returns, as a table", async () 
 	const response = await fetch(`${service.http}/conversations.v1.ConversationReportService/ReportUsage`, {
 		method: "POST",
 		headers: { "Content-Type": "application/json", "X-Access-Token": KEY },
-		body: JSON.stringify({ from: `${from}T00:00:00Z`, groupBy: ["model"] }),
+		body: JSON.stringify({ from: `${from}T00:00:00Z`, groupBy: ["model"], top: SHOWN_MODELS }),
 	});
 	const report = object(await response.json());
 	const rows: unknown = report.rows;
 	if (!Array.isArray(rows)) throw new Error("a report has rows");
 	expect(rows.length).toBeGreaterThan(3);
-	for (const row of rows.map(object)) {
+	for (const row of rows.map(object).filter(({ isRest }) => isRest !== true)) {
 		const usage = object(row.usage);
 		const shown = page.getByRole("row", { name: new RegExp(`${String(row.group)}`) });
-		await shown.getByText(cost(Number(usage.cost)), { exact: true }).waitFor();
+		await shown.getByText(cost(Number(usage.cost ?? 0)), { exact: true }).waitFor();
 	}
 	expect(faults).toEqual([]);
 	await expectAccessible(page);
