@@ -18,7 +18,6 @@ import { space } from "./benchmarks/space.ts";
 import { steady } from "./benchmarks/steady.ts";
 import { postgresUsage, usageReports } from "./benchmarks/usage.ts";
 import { fanOut, watched } from "./benchmarks/watch.ts";
-
 import { type Figure, formatTable, reached } from "./figures.ts";
 import { showProfiles } from "./profiles.ts";
 import { readSettings, type Settings, USAGE } from "./settings.ts";

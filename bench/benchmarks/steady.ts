@@ -2,7 +2,7 @@ import { join } from "node:path";
 import { z } from "zod";
 import type { Benchmark } from "../benchmark.ts";
 import { type Figure, median, ratioFigure, round } from "../figures.ts";
-import { CONVERSATIONS, type Measurement, ServerTarget, type ServerUnderLoad } from "../pairs.ts";
+import { CONVERSATIONS, type Measurement, ServerTarget } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { DiskFolder, Service } from "../processes/service.ts";
 import { peakResidentBytes } from "../processes/usage.ts";
@@ -90,17 +90,14 @@ async function targetOf(
 	client: Child<unknown>,
 ): Promise<ServerTarget> {
 	const load = { name: "service", pid, port, conversations };
-	const posting = async (): Promise<ServerUnderLoad> => {
-		if (body === "events") return { ...load, template: await eventsRequest("usual", key) };
-		const steps = body === "growing" ? await growingRequests(key) : undefined;
-		const template = await webhookRequest(body === "growing" ? "small" : body, key);
-		return { ...load, template, ...(steps && { steps }) };
-	};
 	if (body === "events") {
 		const records = new ServerTarget(client, { ...load, template: await webhookRequest("small", key) });
 		await records.load({ concurrency: connections, milliseconds: 60_000, requests: conversations });
+		return new ServerTarget(client, { ...load, template: await eventsRequest("usual", key) });
 	}
-	return new ServerTarget(client, await posting());
+	if (body !== "growing") return new ServerTarget(client, { ...load, template: await webhookRequest(body, key) });
+	const [template, steps] = [await webhookRequest("small", key), await growingRequests(key)];
+	return new ServerTarget(client, { ...load, template, steps });
 }
 
 async function inTurn(

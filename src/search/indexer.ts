@@ -25,15 +25,13 @@ const BACKLOG = 1_000n;
 interface IndexerPace {
 	/** Pause after a step as a multiple of its duration, while the service is busy. It leaves the machine to the ingest. */
 	readonly busyFactor: number;
-	/** As {@link busyFactor}, otherwise. */
-	readonly idleFactor: number;
 	/** Milliseconds for which new events and updates are collected. */
 	readonly collect: number;
 	/** Milliseconds after which the indexer looks again without being told: whether another process has ended, say. */
 	readonly interval: number;
 }
 
-const PACE: IndexerPace = { busyFactor: 4, idleFactor: 0, collect: 200, interval: 2_000 };
+const PACE: IndexerPace = { busyFactor: 4, collect: 200, interval: 2_000 };
 
 /** What the indexer tells. */
 interface IndexerObserver {
@@ -78,7 +76,7 @@ export async function indexUntilStopped(options: IndexerOptions, signal: AbortSi
 			observer.onError(error);
 			return false;
 		});
-		if (hasMore) await wait((performance.now() - began) * (isBusy() ? pace.busyFactor : pace.idleFactor), signal);
+		if (hasMore) await wait(isBusy() ? (performance.now() - began) * pace.busyFactor : 0, signal);
 		else {
 			const over = new AbortController();
 			await Promise.race([woken, wait(pace.interval, over.signal)]);
