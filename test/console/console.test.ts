@@ -447,11 +447,15 @@ test("usage by model and day is what ReportUsage returns, as a table", async () 
 	const { page, faults } = await visitWithKey(browser, service.http, "#/usage");
 	const all = page.getByRole("row", { name: /^All/ });
 	await all.waitFor();
-	const from = new Date(Date.now() - 6 * 86_400_000).toISOString().slice(0, 10);
+	// The page has the last seven days of the browser's time zone.
+	const from = await page.evaluate(() => {
+		const now = new Date();
+		return new Date(now.getFullYear(), now.getMonth(), now.getDate() - 6).toISOString();
+	});
 	const response = await fetch(`${service.http}/conversations.v1.ConversationReportService/ReportUsage`, {
 		method: "POST",
 		headers: { "Content-Type": "application/json", "X-Access-Token": KEY },
-		body: JSON.stringify({ from: `${from}T00:00:00Z`, groupBy: ["model"], top: SHOWN_MODELS }),
+		body: JSON.stringify({ from, groupBy: ["model"], top: SHOWN_MODELS }),
 	});
 	const report = object(await response.json());
 	const rows: unknown = report.rows;
