@@ -9,6 +9,7 @@ import type {
 	FetchedRequest,
 	PreparedBatch,
 } from "../events/record-updater.ts";
+import { STATE_UPDATE } from "../events/state-update.ts";
 import { compact, release } from "../memory.ts";
 import type { NewUpdate } from "../store/entries.ts";
 import type { Calls } from "../threads/protocol.ts";
@@ -20,7 +21,7 @@ import {
 	type WorkerThreadOptions,
 } from "../threads/worker-thread.ts";
 import type { IntakeData } from "./intake-worker.ts";
-import type { RecordIntake } from "./record-intake.ts";
+import { bufferOf, type RecordIntake } from "./record-intake.ts";
 
 /** Size in bytes from which a record goes to a thread even while few requests are under way. */
 const MIN_THREAD_BYTES = 64 * 2 ** 10;
@@ -53,10 +54,10 @@ interface IntakeOptions {
 }
 
 /**
- * Parses, checks, protects and compares records and events, in one of three places. A small record is processed in the
- * calling thread while few requests are under way, which takes less time than to send it to another thread. A second
+ * Parses, checks, protects and compares records and events, in one of three places. Small ones are processed in the
+ * calling thread while few requests are under way, which takes less time than to send them to another thread. A second
  * thread takes the other ones of usual size, and a third one large ones, so that a large one delays only other large
- * ones. Events always go to a thread: it holds the records to which they are applied.
+ * ones. State updates always go to a thread: it holds the records to which they are applied.
  *
  * A thread starts with its first call, and ends after a minute without one.
  */
@@ -112,6 +113,8 @@ export class SharedIntake implements Intake, EventIntake, AsyncDisposable {
 		signal: CallSignal,
 		receivedAt?: bigint,
 	): Promise<PreparedBatch> {
+		if (this.#isForHere(body, FEW_JSON) && !body.includes(STATE_UPDATE))
+			return await this.#here.eventsFromJson({ conversationId, body, sender, receivedAt });
 		return await this.#parse(body, (thread, bytes) =>
 			thread.eventsFromJson({ conversationId, body: bytes, sender, receivedAt }, signal),
 		);
@@ -123,6 +126,8 @@ export class SharedIntake implements Intake, EventIntake, AsyncDisposable {
 		signal: CallSignal,
 		receivedAt?: bigint,
 	): Promise<PreparedBatch> {
+		if (this.#isForHere(request, FEW_PROTOBUF) && !bufferOf(request).includes(STATE_UPDATE))
+			return await this.#here.eventsFromRequest({ request, sender, receivedAt });
 		return await this.#parse(request, (thread, bytes) =>
 			thread.eventsFromRequest({ request: bytes, sender, receivedAt }, signal),
 		);

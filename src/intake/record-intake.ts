@@ -45,6 +45,6 @@ export function recordIntake(format: RecordFormat, vault: RecordVault, events: E
 	};
 }
 
-function bufferOf({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
+export function bufferOf({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
 	return Buffer.from(buffer, byteOffset, byteLength);
 }

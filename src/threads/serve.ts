@@ -29,8 +29,8 @@ interface CallHandlers<Argument> {
 }
 
 export interface Background {
-	/** Returns the milliseconds after a call after which the work begins. */
-	delay(): number;
+	/** Called after calls were answered. Calls `start` when the work is to begin. */
+	afterCalls(start: () => void): void;
 	/** Does a part of the work. Returns whether there is more; calls that wait come first. */
 	run(): Promise<boolean>;
 }
@@ -65,25 +65,22 @@ export function serve<Data, Argument = never>(start: (data: Data) => CallHandler
 	}
 	const methods = methodsOf(handlers);
 	const group: CallGroup<unknown> | undefined = handlers.group;
+	const { background } = handlers;
 
 	// Calls are answered in their order, one after the other.
 	let answering: Promise<void> = Promise.resolve();
 	port.on("message", (first: readonly CallMessage[]) => {
 		answering = answering.then(() => answerAll(takeWaiting(first)));
 	});
-	let timer: NodeJS.Timeout | undefined;
 	let isClosed = false;
 
-	/** Does the background work after a while, unless it is to be done already. */
-	function scheduleBackground(background: Background, delay = background.delay()): void {
-		timer ??= setTimeout(() => {
-			answering = answering.then(async () => {
-				timer = undefined;
-				// A failure concerns the next call that needs the work, which does it again.
-				const hasMore = !isClosed && (await background.run().catch(() => false));
-				if (hasMore) scheduleBackground(background, 0);
-			});
-		}, delay);
+	/** Does a part of the background work after the calls that wait. */
+	function startBackground(background: Background): void {
+		answering = answering.then(async () => {
+			// A failure concerns the next call that needs the work, which does it again.
+			const hasMore = !isClosed && (await background.run().catch(() => false));
+			if (hasMore) setTimeout(startBackground, 0, background);
+		});
 	}
 
 	post({ kind: "started" });
@@ -113,9 +110,8 @@ export function serve<Data, Argument = never>(start: (data: Data) => CallHandler
 		}
 		if (calls.some(({ name }) => name === CLOSE)) {
 			isClosed = true;
-			clearTimeout(timer);
 			port.close();
-		} else if (handlers.background !== undefined) scheduleBackground(handlers.background);
+		} else if (background !== undefined) background.afterCalls(() => startBackground(background));
 	}
 
 	function takeWaiting(first: readonly CallMessage[]): CallMessage[] {

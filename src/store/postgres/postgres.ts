@@ -15,7 +15,7 @@ import type { DocumentQuery } from "../text-index.ts";
 import { boolean, max } from "../values.ts";
 import { deriveConversations } from "../views/conversations.ts";
 import {
-	FollowPace,
+	FollowTimer,
 	lockView,
 	readView,
 	type ViewPosition,
@@ -285,10 +285,9 @@ async function removeHistory(transaction: Transaction, query: PrunableQuery) {
 
 /** Lets the views follow the logs, for reads that wait, and in the background. */
 class Following {
-	readonly #pace = new FollowPace();
+	readonly #timer = new FollowTimer();
 	readonly #follower: ViewFollower;
 	readonly #onError: (error: unknown) => void;
-	#timer: NodeJS.Timeout | undefined;
 	#isClosed = false;
 	#running: Promise<void> = Promise.resolve();
 	/** A run that has not begun, for all who wait. */
@@ -303,7 +302,7 @@ class Following {
 
 	/** Lets the views follow up to some entries, and all before them. */
 	follow(through: ViewPosition): Promise<void> {
-		this.#pace.onRead();
+		this.#timer.onRead();
 		return this.#follow(through);
 	}
 
@@ -330,15 +329,12 @@ class Following {
 	/** Lets the views follow after a while. */
 	schedule(): void {
 		if (this.#isClosed) return;
-		this.#timer ??= setTimeout(() => {
-			this.#timer = undefined;
-			this.#follow({ updates: 0n, events: 0n }).catch(this.#onError);
-		}, this.#pace.delay).unref();
+		this.#timer.onAppend(() => this.#follow({ updates: 0n, events: 0n }).catch(this.#onError));
 	}
 
 	async close(): Promise<void> {
 		this.#isClosed = true;
-		clearTimeout(this.#timer);
+		this.#timer.stop();
 		await this.#running.catch(() => undefined);
 	}
 

@@ -14,7 +14,7 @@ import type { OwnerAssignment } from "../owners.ts";
 import type { PrunableUpdates } from "../pruner.ts";
 import { removeConversation, removeEvents, removeUpdates } from "../remove.ts";
 import { callsOf } from "../session.ts";
-import { FollowPace, type ViewName, type ViewPosition } from "../views/follow.ts";
+import { FollowTimer, type ViewName, type ViewPosition } from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
 import { bytesOfBatch, type SenderDeadline } from "./calls.ts";
 import {
@@ -106,7 +106,7 @@ function writer(options: WriterOptions) {
 		return write(() => appendGroup(statements, session, requests, refusalOf));
 	}
 
-	const pace = new FollowPace();
+	const timer = new FollowTimer();
 	const follower = new ViewFollower((work) => writeInSession(() => work(session)), STEP_MILLISECONDS);
 
 	/**
@@ -203,7 +203,7 @@ function writer(options: WriterOptions) {
 			},
 			/** Does a step of the views, up to these entries, and all before them. Returns whether there may be more to do. */
 			follow(through: ViewPosition): Promise<boolean> {
-				pace.onRead();
+				timer.onRead();
 				return follow(through, 1);
 			},
 			async resetViews(views: readonly ViewName[] | undefined): Promise<void> {
@@ -242,8 +242,9 @@ function writer(options: WriterOptions) {
 			bytesOf: (request: GroupRequest) => byteStringsOf(request).reduce((size, { byteLength }) => size + byteLength, 0),
 			answer: (requests: AppendCalls) => appendAll(append, requests),
 		},
-		background: { run: () => follow(undefined, 1), delay: () => pace.delay },
+		background: { afterCalls: (start: () => void) => timer.onAppend(start), run: () => follow(undefined, 1) },
 		async close() {
+			timer.stop();
 			// So the next start need not. A failure leaves it to that.
 			await follow(undefined, MAX_STEPS_AT_CLOSE).catch(() => undefined);
 			try {

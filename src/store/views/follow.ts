@@ -30,24 +30,41 @@ export interface Entries {
 	hasEvents: boolean;
 }
 
-/** Milliseconds after an append. A conversation that changes often is derived once in this time. */
-const DELAY = 2_000;
-const DELAY_WHILE_READ = 50;
+/**
+ * Milliseconds without an append after which the views follow, and the most after the first append that they have not followed.
+ * A conversation that changes often is derived once in this time.
+ */
+const UNREAD = { quiet: 250, most: 5_000 };
+const READ = { quiet: 50, most: 50 };
 /** Milliseconds after a read that waited for the views in which further ones are expected. */
 const READ_FOR = 10_000;
 
-/** Tells when the views follow the logs although no read waits for them: soon while they are read, so that reads wait less. */
-export class FollowPace {
+/** Lets the views follow the logs although no read waits for them: soon while they are read, so that reads wait less. */
+export class FollowTimer {
 	#readAt = Number.NEGATIVE_INFINITY;
+	#firstAt = 0;
+	#timer: NodeJS.Timeout | undefined;
 
 	/** Says that a read waits for the views. */
 	onRead(): void {
 		this.#readAt = performance.now();
 	}
 
-	/** Milliseconds after an append after which the views follow. */
-	get delay(): number {
-		return performance.now() - this.#readAt < READ_FOR ? DELAY_WHILE_READ : DELAY;
+	/** Calls `start` some time after an append. */
+	onAppend(start: () => void): void {
+		const now = performance.now();
+		const { quiet, most } = now - this.#readAt < READ_FOR ? READ : UNREAD;
+		if (this.#timer === undefined) {
+			this.#firstAt = now;
+			this.#timer = setTimeout(() => {
+				this.#timer = undefined;
+				start();
+			}, quiet).unref();
+		} else if (now - this.#firstAt < most - quiet) this.#timer.refresh();
+	}
+
+	stop(): void {
+		clearTimeout(this.#timer);
 	}
 }
 
