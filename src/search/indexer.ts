@@ -13,7 +13,9 @@ import { indexWords, wordsOf } from "./tokenizer.ts";
 const INDEX_RULES = 3;
 
 /** Maximum number of events, and of bytes of their texts, of one step, so that appends wait only for a short commit. */
-const EVENTS = { limit: 400, maxBytes: 2 ** 20 };
+const EVENTS = { limit: 200, maxBytes: 2 ** 20 };
+/** Milliseconds of work on events after which requests that wait are answered. */
+const MAX_TURN = 1;
 /** Maximum bytes of the words of an event. PostgreSQL keeps at most 1 MiB of them; only crafted texts have more. */
 const MAX_WORD_BYTES = 1_000_000;
 const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind", values: KINDS_WITHOUT_TEXT }];
@@ -88,11 +90,20 @@ export async function indexUntilStopped(options: IndexerOptions, signal: AbortSi
 	await indexer.release().catch(observer.onError);
 }
 
+/** The first events after a sequence, of those up to the newest one. */
+interface ReadEvents {
+	readonly after: bigint;
+	readonly newest: bigint;
+	readonly found: Promise<readonly StoredEvent[]>;
+}
+
 /** Writes the index, step by step. */
 export class TextIndexer {
 	readonly #options: Pick<IndexerOptions, "store" | "format" | "observer">;
 	readonly #holder = randomUUID();
 	#written = 0;
+	/** Events that are read while the step before is written. */
+	#ahead: ReadEvents | undefined;
 	/** Whether the index is filled with what was stored long before; undefined before the first step. */
 	#isFilling: boolean | undefined;
 
@@ -130,6 +141,7 @@ export class TextIndexer {
 			? { words: [], through: progress.events, hasMore: true }
 			: await this.#events(progress.events, newest);
 		const next = { ...progress, updates: titles.through, events: events.through };
+		if (events.hasMore && !titles.hasMore) this.#ahead = this.#read(events.through, newest);
 		if (next.updates === progress.updates && next.events === progress.events) return false;
 		const isWritten = await textIndex.write({ expects: progress, next, titles: titles.words, events: events.words });
 		if (isWritten) this.#written += titles.words.length + events.words.length;
@@ -150,17 +162,29 @@ export class TextIndexer {
 
 	async #events(after: bigint, newest: bigint) {
 		if (newest <= after) return { words: [], through: after, hasMore: false };
-		const query = { after, before: newest + 1n, conditions: CONDITIONS, ...EVENTS };
-		const found = await this.#options.store.events.list(query);
+		const read = this.#ahead?.after === after ? this.#ahead : this.#read(after, newest);
+		this.#ahead = undefined;
+		const found = await read.found;
 		const words: EventWords[] = [];
+		let since = performance.now();
 		for (const event of found) {
 			const of = this.#wordsOf(event);
 			if (of.size > 0) words.push({ sequence: event.sequence, words: [...of] });
+			if (performance.now() - since < MAX_TURN) continue;
 			// Requests that wait are answered in between.
 			await setImmediate();
+			since = performance.now();
 		}
-		const through = found.at(-1)?.sequence ?? newest;
+		const through = found.at(-1)?.sequence ?? read.newest;
 		return { words, through, hasMore: through < newest };
+	}
+
+	#read(after: bigint, newest: bigint): ReadEvents {
+		const query = { after, before: newest + 1n, conditions: CONDITIONS, ...EVENTS };
+		const found = this.#options.store.events.list(query);
+		// A step that is not done needs no events.
+		found.catch(() => undefined);
+		return { after, newest, found };
 	}
 
 	#wordsOf({ conversationId, event }: StoredEvent): Set<string> {

@@ -88,6 +88,28 @@ test("a small record is parsed and compared in the calling thread only while few
 	expect(await places(4)).toEqual(["main fromJson", "main fromRequest", "main isSame"]);
 });
 
+test("a small batch is parsed in the calling thread only without state updates and while few requests are under way", async () => {
+	const { conversationId } = await intake.fromJson(body({}), WAITING);
+	const envelope = { id: "e", timestamp: "2026-01-01T00:00:00", source: "agent" };
+	const placeOf = async (kind: string, size: number, requests: number) => {
+		underWay = requests;
+		calls = [];
+		const batch = Buffer.from(JSON.stringify([{ ...envelope, kind, note: "x".repeat(size) }]));
+		const read = await intake.eventsFromJson(conversationId, batch, "agent", WAITING, 1n);
+		const [event] = read.batch.events;
+		expect([event?.kind, event?.eventId, JSON.parse(String(event && Buffer.from(event.text)))]).toEqual([
+			kind,
+			"e",
+			{ ...envelope, kind, note: "x".repeat(size) },
+		]);
+		return calls;
+	};
+	expect(await placeOf("PauseEvent", 10, 16)).toEqual(["main eventsFromJson"]);
+	expect(await placeOf("PauseEvent", 10, 17)).toEqual(["intake eventsFromJson"]);
+	expect(await placeOf("PauseEvent", 2 ** 16, 1)).toEqual(["intake eventsFromJson"]);
+	expect(await placeOf(STATE_UPDATE, 10, 1)).toEqual(["intake eventsFromJson"]);
+});
+
 test("an unexpected error in the calling thread has the same form as one in a thread, and is logged", async () => {
 	await using broken = new SharedIntake({
 		here: {

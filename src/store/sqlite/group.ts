@@ -45,20 +45,20 @@ interface FoundRows {
 /**
  * Appends a group. The caller has begun a transaction.
  *
- * @returns the outcomes of the requests, in their order
+ * @returns what was written, and the outcomes of the requests, in their order
  */
 export async function appendGroup<Request extends GroupRequest>(
 	statements: Statements,
 	session: Session,
 	requests: readonly Request[],
 	refusalOf: (request: Request) => ServiceError | undefined,
-): Promise<readonly AppendOutcome[]> {
+): Promise<{ readonly written: WrittenGroup; readonly outcomes: readonly AppendOutcome[] }> {
 	const { known, found } = readKnown(statements, groupQuery(requests));
 	const newest = { updates: newestOf(statements, "updates"), events: newestOf(statements, "events") };
 	const planning = planGroup(requests, known, newest, refusalOf);
 	const { written, outcomes } = await completePlan(planning, (reads) => readForPlan(statements, session, reads));
 	writeGroup(statements, written, found);
-	return outcomes;
+	return { written, outcomes };
 }
 
 function readKnown(statements: Statements, { conversationIds, versions, events, named }: GroupQuery) {

@@ -111,7 +111,7 @@ function threadsOf(options: Pick<WorkerThreadOptions, "data" | "log" | "observer
 		owner: "the store",
 		toError: (failure, of) => (of === "call" ? storeError(failure) : unavailable(failure)),
 	};
-	const writer = { name: "writer", script: new URL("./writer", import.meta.url), youngGenerationMiB: 12 };
+	const writer = { name: "writer", script: new URL("./writer", import.meta.url), youngGenerationMiB: 36 };
 	const reader = { name: "reader", script: new URL("./reader", import.meta.url), youngGenerationMiB: 24 };
 	const search = { ...reader, name: "search", idleMilliseconds: SEARCH_IDLE };
 	return {

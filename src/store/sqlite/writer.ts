@@ -101,9 +101,11 @@ function writer(options: WriterOptions) {
 	}
 
 	/** Appends a group. The deadlines are checked in the transaction, because the wait for the database's lock may be long. */
-	function append(requests: AppendCalls): Promise<readonly AppendOutcome[]> {
+	async function append(requests: AppendCalls): Promise<readonly AppendOutcome[]> {
 		const refusalOf = ({ senderDeadline }: SenderDeadline) => (isPast(senderDeadline) ? SENDER_GONE : undefined);
-		return write(() => appendGroup(statements, session, requests, refusalOf));
+		const { written, outcomes } = await write(() => appendGroup(statements, session, requests, refusalOf));
+		follower.append(written);
+		return outcomes;
 	}
 
 	const timer = new FollowTimer();

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../../errors.ts";
+import type { NewEvent } from "../entries.ts";
 import type { LogTable } from "../sequence-log.ts";
 import type { Session } from "../session.ts";
 import { bigint, boolean, nullable, type Row, text } from "../values.ts";
@@ -69,13 +70,24 @@ export class FollowTimer {
 }
 
 /** Maximum number of entries of each log that are read together. */
-const MAX_ENTRIES = 1_000;
+const MAX_ENTRIES = 250;
 /** Maximum number of entries of each log whose conversations wait to be derived. */
 const MAX_WAITING = 10_000;
 
+/** Entries that were appended together, in the order of the logs. */
+export interface AppendedEntries {
+	readonly updates: readonly (EntryOf & { readonly current: boolean })[];
+	readonly events: readonly (EntryOf & { readonly event: Pick<NewEvent, "llmResponseId" | "happenedAt"> })[];
+}
+
+interface EntryOf {
+	readonly conversationId: string;
+	readonly sequence: bigint;
+}
+
 /**
- * Conversations whose entries were read, and which wait to be derived. A conversation with several entries is derived once. It
- * holds while no other process moves the views.
+ * Conversations with entries that the views have not followed, which wait to be derived. A conversation with several entries is
+ * derived once. It holds while no other process moves the views.
  */
 export class WaitingConversations {
 	readonly #entries = new Map<string, Entries>();
@@ -114,6 +126,30 @@ export class WaitingConversations {
 			this.#count += rows.length;
 		}
 		return hasMore.updates || hasMore.events;
+	}
+
+	/** Adds entries that were appended, if all before them are known. Others are read later. */
+	append({ updates, events }: AppendedEntries): void {
+		if (this.#position === undefined || this.#count >= MAX_WAITING) return;
+		if (updates[0]?.sequence === this.#read.updates + 1n) {
+			for (const { conversationId, sequence, current } of updates)
+				this.#of(conversationId).updates.push({ sequence, isCurrent: current });
+			this.#advance("updates", updates);
+		}
+		if (events[0]?.sequence === this.#read.events + 1n) {
+			for (const { conversationId, event } of events)
+				addEvent(this.#of(conversationId), event.llmResponseId, event.happenedAt);
+			this.#advance("events", events);
+		}
+	}
+
+	#of(conversationId: string): Entries {
+		return entriesOf(this.#entries, conversationId);
+	}
+
+	#advance(log: LogTable, entries: readonly EntryOf[]): void {
+		this.#read = { ...this.#read, [log]: entries.at(-1)?.sequence ?? this.#read[log] };
+		this.#count += entries.length;
 	}
 
 	/** Takes some conversations. */
@@ -169,17 +205,18 @@ async function readRows(
 }
 
 function addRow({ readText }: Session, entries: Map<string, Entries>, log: LogTable, row: Row): void {
-	const of = entries.getOrInsertComputed(text(row.conversation_id), () => ({
-		updates: [],
-		responses: [],
-		hasEvents: false,
-	}));
+	const of = entriesOf(entries, text(row.conversation_id));
 	if (log === "updates") of.updates.push({ sequence: bigint(row.sequence), isCurrent: boolean(row.current) });
-	else {
-		of.hasEvents = true;
-		const responseId = nullable(readText, row.llm_response_id);
-		if (responseId !== undefined) of.responses.push({ responseId, at: Number(bigint(row.happened_at)) });
-	}
+	else addEvent(of, nullable(readText, row.llm_response_id), bigint(row.happened_at));
+}
+
+function entriesOf(entries: Map<string, Entries>, conversationId: string): Entries {
+	return entries.getOrInsertComputed(conversationId, () => ({ updates: [], responses: [], hasEvents: false }));
+}
+
+function addEvent(entries: Entries, responseId: string | undefined, happenedAt: bigint): void {
+	entries.hasEvents = true;
+	if (responseId !== undefined) entries.responses.push({ responseId, at: Number(happenedAt) });
 }
 
 /** Returns the position of a view, and keeps other processes from following it in the meantime. */

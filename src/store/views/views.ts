@@ -1,7 +1,15 @@
 import type { Session } from "../session.ts";
 import { max, min, text } from "../values.ts";
 import { deriveConversations, resetConversations } from "./conversations.ts";
-import { lockView, moveView, NOTHING, type ViewName, type ViewPosition, WaitingConversations } from "./follow.ts";
+import {
+	type AppendedEntries,
+	lockView,
+	moveView,
+	NOTHING,
+	type ViewName,
+	type ViewPosition,
+	WaitingConversations,
+} from "./follow.ts";
 import { deriveUsage, resetUsage } from "./usage.ts";
 
 /** All views that follow the logs. */
@@ -28,6 +36,11 @@ export class ViewFollower {
 	constructor(run: RunInTransaction, milliseconds = 1_000) {
 		this.#run = run;
 		this.#milliseconds = milliseconds;
+	}
+
+	/** Says what was appended, so that it need not be read. Not for entries that can become visible in another order. */
+	append(entries: AppendedEntries): void {
+		this.#waiting.append(entries);
 	}
 
 	/**
