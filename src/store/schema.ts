@@ -87,7 +87,7 @@ function options(engine: Engine, table: Table): string {
 
 /**
  * The steps from version 1, which release 1.0.0 wrote, to version 2: the indexes of the table `conversations` that change with
- * each post become fewer, notices have one by their time and events one by the response, and calls without an event are rows.
+ * each post become fewer, notices have one by their time and events one by the response, and calls without an event are rows. PostgreSQL's table of writers goes.
  * Where the summary that 1.0.0 stored has no cost or no tokens, they were not reported; it left out a cost of 0.
  */
 export function toVersion2(engine: Engine): string[] {
@@ -99,6 +99,7 @@ export function toVersion2(engine: Engine): string[] {
 		`UPDATE ${schema}conversations SET tokens = ${NOT_REPORTED} WHERE NOT EXISTS (
 			SELECT 1 FROM ${schema}heads h WHERE h.conversation_id = ${schema}conversations.conversation_id
 		)`,
+		...(engine === "postgres" ? [`DROP TABLE ${schema}writers`] : []),
 		`CREATE INDEX notices_by_time ON ${schema}notices (noticed_at)`,
 		`CREATE INDEX events_by_response ON ${schema}events ${tableOf(engine, "events").indexes.events_by_response}`,
 		...createTable(engine, tableOf(engine, "untimed_calls")),

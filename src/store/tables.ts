@@ -867,19 +867,6 @@ const descriptions = {
 		postgres: { fillfactor: 10 },
 	},
 
-	/**
-	 * The last group of each group committer of each running service. If the group was committed, `last_group` is its number,
-	 * which is even, and `first_update` and `first_event` are the newest sequences before it. If the group was given up,
-	 * `last_group` is its number plus 1.
-	 */
-	writers: {
-		spread: "coordinator",
-		only: "postgres",
-		columns: { id: "uuid", last_group: "integer", first_update: "integer", first_event: "integer", written_at: "time" },
-		key: ["id"],
-		postgres: { fillfactor: 10 },
-	},
-
 	/** PostgreSQL's time of retention, below which history is removed. */
 	retention: {
 		spread: "coordinator",

@@ -107,6 +107,5 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		usage_ledger: "SELECT * FROM conversation_updates.usage_ledger ORDER BY conversation, quarter, model",
 		usage_sums: "SELECT * FROM conversation_updates.usage_sums ORDER BY length, start, model",
 		views: "made by each database itself",
-		writers: "made by each database itself",
 	},
 };

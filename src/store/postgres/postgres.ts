@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger, ThreadObserver } from "../../threads/worker-thread.ts";
@@ -16,12 +15,12 @@ import { boolean, max } from "../values.ts";
 import { deriveConversations } from "../views/conversations.ts";
 import { lockView, readView, type ViewPosition, type ViewQuery, type WaitForViews } from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
-import { Appender, batchResult, deleteIdleWriters, touchWriter, updateResult, type WriteLimits } from "./appender.ts";
+import { Appender, batchResult, updateResult, type WriteLimits } from "./appender.ts";
 import type { Connections } from "./connections.ts";
 import { requireOneConnection } from "./distribute.ts";
 import { requireFinished } from "./export.ts";
 import { serviceError } from "./failures.ts";
-import { commitRewrite, EntryAnnouncer, readPositions, settledSequences } from "./log.ts";
+import { commitRewrite, EntryAnnouncer, readPositions, settledSequences, touchPositions } from "./log.ts";
 import { isConversationId } from "./rows.ts";
 import { migrate } from "./schema.ts";
 import { postgresSession } from "./session.ts";
@@ -62,7 +61,6 @@ export async function openPostgresStore(
 		await migrate(connections, options.distribute);
 		await connections.read(requireFinished);
 		await connections.read(requireOneConnection);
-		await connections.transaction((transaction) => transaction.commit(deleteIdleWriters));
 	} catch (error) {
 		await store.close();
 		throw error;
@@ -97,8 +95,6 @@ function storeOf(
 		),
 		removeHistory: (query) => connections.transaction((transaction) => removeHistory(transaction, query)),
 	});
-	/** Id of the row of `writers` that `check` writes. */
-	const checkId = randomUUID();
 	/** Operations in progress. */
 	const operations = new Set<Promise<unknown>>();
 	let closed: Promise<void> | undefined;
@@ -254,7 +250,7 @@ function storeOf(
 		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.pruneEvents(receivedBefore, limit))),
 		// PostgreSQL itself uses the space of former rows again.
 		returnSpace: async () => ({ returnedBytes: 0n, freeBytes: 0n, hasMore: false }),
-		check: () => run(() => write(touchWriter(checkId))),
+		check: () => run(() => write(touchPositions)),
 		close,
 		[Symbol.asyncDispose]: close,
 	};
