@@ -180,7 +180,7 @@ async function groupSize(url: string, run: () => Promise<unknown>): Promise<numb
 	const counts = async () => {
 		const [row] = await sqlOn(
 			url,
-			`SELECT newest_update AS updates, (SELECT sum(last_group) / 2 FROM conversation_updates.writers) AS groups
+			`SELECT newest_update AS updates, (SELECT count(DISTINCT xmin::text) FROM conversation_updates.updates) AS groups
 			FROM conversation_updates.positions`,
 		);
 		return z.object({ updates: z.coerce.number(), groups: z.coerce.number() }).parse(row);

@@ -88,17 +88,12 @@ function meetsOne(condition: Condition, summary: ConversationSummary): boolean {
 	}
 }
 
-/** The values by which conversations are counted when they change. */
+/** The values whose index tells quickly how many conversations have them. */
 const COUNTED: ReadonlySet<string> = new Set(["executionStatus", "agentKind", "model", "sender", "owner"]);
 
-/** Returns whether the kept counts tell how many conversations meet all conditions, by one of the counted values. */
-export function hasCounts(conditions: readonly Condition[]): boolean {
+/** Returns whether it costs little to count the conversations that meet all conditions, so that lists tell their number. */
+export function isCountedFast(conditions: readonly Condition[]): boolean {
 	return conditions.every((condition) => "field" in condition && COUNTED.has(condition.field));
-}
-
-/** Returns whether the kept counts tell how many tags the conversations have that meet all conditions. */
-export function hasTagCounts(conditions: readonly Condition[]): boolean {
-	return conditions.every((condition) => condition.kind === "equal" && condition.field === "owner");
 }
 
 function meetsAge(condition: Extract<Condition, { kind: "gaps" }>, { gaps }: ConversationSummary): boolean {

@@ -1,5 +1,5 @@
 import { type Activity, encodeActivity, shownError } from "./activity.ts";
-import { type Condition, hasCounts, hasTagCounts, type ListOrder, NOT_REPORTED } from "./condition.ts";
+import { type Condition, type ListOrder, NOT_REPORTED } from "./condition.ts";
 import type { OpenGaps } from "./gaps.ts";
 import {
 	ACTIVITY_COLUMNS,
@@ -147,17 +147,17 @@ const GROUPS = {
 	owner: "owner",
 } as const;
 
-/** Counts conversations: sums up the kept counts, or if they do not tell, reads the conversations. */
+/** Counts conversations. */
 export async function countConversations(
 	session: Session,
 	{ conditions, group, limit }: CountQuery,
 ): Promise<StoredCounts> {
 	const { schema, headKey, headReference, join } = session.dialect;
-	const translated = conditionSql(conditions, session);
-	const count = async (column: string, number: string, from: string, tests: readonly Sql[]): Promise<StoredCount[]> => {
-		const where = allOf(tests);
+	const { from, tests } = await session.find(conditionSql(conditions, session), undefined);
+	const count = async (column: string, joined = "", own: readonly Sql[] = []): Promise<StoredCount[]> => {
+		const where = allOf([...tests, ...own]);
 		const rows = await session.all(
-			`SELECT ${column} AS value, ${number} AS count FROM ${from} WHERE ${where.text}
+			`SELECT ${column} AS value, count(*) AS count FROM ${from} ${joined} WHERE ${where.text}
 			GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?`,
 			...where.parameters,
 			limit,
@@ -167,30 +167,18 @@ export async function countConversations(
 			count: integer(row.count),
 		}));
 	};
-	const kept = (column: string, table: string, own: readonly Sql[] = []) => {
-		const tests = [...translated.map(({ test }) => test), ...own];
-		return count(column, "CAST(sum(c.number) AS bigint)", `${schema}${table} c`, tests);
-	};
-	const scanned = async (column: string, joined = "", own: readonly Sql[] = []) => {
-		const { from, tests } = await session.find(translated, undefined);
-		return count(column, "count(*)", `${from} ${joined}`, [...tests, ...own]);
-	};
-	const ofAll = hasCounts(conditions);
-	const none = "CAST('' AS text)";
-	const total = async () => (await (ofAll ? kept(none, "conversation_counts") : scanned(none)))[0]?.count ?? 0;
+	const total = async () => (await count("CAST('' AS text)"))[0]?.count ?? 0;
 	if (group === undefined) return { counts: [], total: await total() };
 	if (group.by === "tagKey" || group.by === "tag") {
-		const column = group.by === "tag" ? "value" : "key";
-		const ofKey = (alias: string): Sql[] =>
-			group.by === "tag" ? [{ text: `${alias}.key = ?`, parameters: [session.storeKey(group.key)] }] : [];
-		const counts = hasTagCounts(conditions)
-			? await kept(`c.${column}`, `tag_${column}_counts`, ofKey("c"))
-			: await scanned(`g.${column}`, `${join} ${schema}tags g ON g.${headReference} = c.${headKey}`, ofKey("g"));
+		const [column, own]: [string, Sql[]] =
+			group.by === "tag"
+				? ["g.value", [{ text: "g.key = ?", parameters: [session.storeKey(group.key)] }]]
+				: ["g.key", []];
+		const counts = await count(column, `${join} ${schema}tags g ON g.${headReference} = c.${headKey}`, own);
 		return { counts, total: await total() };
 	}
 	const column = `c.${GROUPS[group.by]}`;
-	const value = group.by === "executionStatus" ? column : `coalesce(${column}, '')`;
-	const counts = await (ofAll ? kept(value, "conversation_counts") : scanned(value));
+	const counts = await count(group.by === "executionStatus" ? column : `coalesce(${column}, '')`);
 	return { counts, total: counts.length < limit ? counts.reduce((sum, one) => sum + one.count, 0) : await total() };
 }
 

@@ -22,17 +22,9 @@ import { deriveConversations } from "./views/conversations.ts";
 import { lockView } from "./views/follow.ts";
 import { forgetUsage, settleUsage } from "./views/usage.ts";
 
-/**
- * Erases a conversation: see `Store.erase`. The views have followed the logs.
- *
- * @param damaged updates of relatives that stay as they are
- */
-export async function erase(
-	session: Session,
-	{ audit, ...request }: EraseRequest,
-	damaged: readonly UnreadableRelative[] = [],
-): Promise<Erased | undefined> {
-	const erased = await eraseAll(session, request, damaged);
+/** Erases a conversation: see `Store.erase`. The views have followed the logs. */
+export async function erase(session: Session, { audit, ...request }: EraseRequest): Promise<Erased | undefined> {
+	const erased = await eraseAll(session, request);
 	if (erased !== undefined && audit !== undefined) await addAudit(session, audit);
 	return erased;
 }
@@ -40,7 +32,6 @@ export async function erase(
 async function eraseAll(
 	session: Session,
 	{ conversationId, owner, conditions, erasedAt }: EraseRequest,
-	damaged: readonly UnreadableRelative[],
 ): Promise<Erased | undefined> {
 	const { all, isIn, readText, lock, dialect } = session;
 	const candidates = await findRelated(session, conversationId);
@@ -63,7 +54,7 @@ async function eraseAll(
 	const relatives = heads
 		.filter((row) => nullable(readText, row.owner) === known.owner)
 		.map((row) => text(row.conversation_id));
-	const unreadable = await forgetRelations(session, conversationId, relatives, damaged);
+	const unreadable = await forgetRelations(session, conversationId, relatives);
 	await settleUsage(session, [conversationId]);
 	await removeEntriesOf(session, conversationId);
 	for (const table of ["activities", "heads", "pruned", "gaps", "children", "changed_conversations"])
@@ -129,44 +120,15 @@ async function findRelated(
 }
 
 /**
- * Returns the updates of relatives of a conversation that are on damaged pages. The caller has begun no transaction: SQLite
- * writes nothing more in one that has met a damaged page.
- *
- * @param isDamage whether an error tells of such a page
- */
-export async function findDamaged(
-	session: Session,
-	conversationId: string,
-	isDamage: (error: unknown) => error is Error,
-): Promise<UnreadableRelative[]> {
-	const { all, isIn, dialect } = session;
-	const { ofOne, conversationId: id } = dialect.entries.updates;
-	const related = await findRelated(session, conversationId);
-	const damaged: UnreadableRelative[] = [];
-	for (const row of await all(`SELECT e.sequence, ${id} AS conversation_id FROM ${ofOne} WHERE ${isIn(id)}`, related)) {
-		const sequence = bigint(row.sequence);
-		try {
-			await all(`SELECT ${RELATED_COLUMNS} FROM ${dialect.schema}updates e WHERE e.sequence = ?`, sequence);
-		} catch (error) {
-			if (!isDamage(error)) throw error;
-			damaged.push({ conversationId: text(row.conversation_id), sequence, unreadable: error.message });
-		}
-	}
-	return damaged;
-}
-
-/**
  * Makes other conversations of the same owner forget one as their parent, as their source and as their child, in all of
  * their updates. The caller derives their rows in the views.
  *
- * @param damaged updates that stay as they are
  * @returns the updates that cannot be read
  */
 async function forgetRelations(
 	session: Session,
 	conversationId: string,
 	relatives: readonly string[],
-	damaged: readonly UnreadableRelative[],
 ): Promise<UnreadableRelative[]> {
 	const { all, isIn, storeKey, dialect } = session;
 	const { schema, entries, recordsAtOnce } = dialect;
@@ -180,13 +142,11 @@ async function forgetRelations(
 		relatives,
 	);
 	const { ofOne, conversationId: id, isOf } = entries.updates;
-	const isReadable =
-		damaged.length === 0 ? "TRUE" : `e.sequence NOT IN (${damaged.map(({ sequence }) => sequence).join()})`;
-	const unreadable = damaged.filter((update) => relatives.includes(update.conversationId));
+	const unreadable: UnreadableRelative[] = [];
 	for (const relative of relatives) {
 		for (let after: bigint | undefined = 0n; after !== undefined; ) {
 			const rows: Row[] = await all(
-				`SELECT ${RELATED_COLUMNS} FROM ${ofOne} WHERE ${isIn(id)} AND e.sequence > ? AND ${isReadable}
+				`SELECT ${RELATED_COLUMNS} FROM ${ofOne} WHERE ${isIn(id)} AND e.sequence > ?
 				ORDER BY e.sequence LIMIT ${recordsAtOnce}`,
 				[relative],
 				after,

@@ -7,7 +7,7 @@ import { allTables, type ColumnType, type Engine, type Table, tableOf } from "./
 export const PRERELEASE_TABLE = "derivations";
 /** Why such a database is refused. */
 export const PRERELEASE =
-	"a version before 1.0.0 wrote the database; export it with that version and import the export (docs/upgrade.md)";
+	"a version before 1.0.0 wrote the database; release 1.0.0 imports an export of it (docs/upgrade.md)";
 
 /** PostgreSQL's schema, apart from the tables of other programs. Names of tables have it as a prefix. */
 export const SCHEMA = { sqlite: "", postgres: "conversation_updates." } as const;
@@ -87,7 +87,8 @@ function options(engine: Engine, table: Table): string {
 
 /**
  * The steps from version 1, which release 1.0.0 wrote, to version 2: the indexes of the table `conversations` that change with
- * each post become fewer, notices have one by their time and events one by the response, and calls without an event are rows.
+ * each post become fewer, notices have one by their time and events one by the response, and calls without an event are rows. The
+ * tables of counts go, and PostgreSQL's table of writers.
  * Where the summary that 1.0.0 stored has no cost or no tokens, they were not reported; it left out a cost of 0.
  */
 export function toVersion2(engine: Engine): string[] {
@@ -99,6 +100,9 @@ export function toVersion2(engine: Engine): string[] {
 		`UPDATE ${schema}conversations SET tokens = ${NOT_REPORTED} WHERE NOT EXISTS (
 			SELECT 1 FROM ${schema}heads h WHERE h.conversation_id = ${schema}conversations.conversation_id
 		)`,
+		...["conversation_counts", "tag_key_counts", "tag_value_counts", ...(engine === "postgres" ? ["writers"] : [])].map(
+			(name) => `DROP TABLE ${schema}${name}`,
+		),
 		`CREATE INDEX notices_by_time ON ${schema}notices (noticed_at)`,
 		`CREATE INDEX events_by_response ON ${schema}events ${tableOf(engine, "events").indexes.events_by_response}`,
 		...createTable(engine, tableOf(engine, "untimed_calls")),

@@ -257,32 +257,6 @@ function describe([{ updates, events, retentionTime }, counts]: readonly [Ranges
 	return [...range(updates), ...range(events), retentionTime ?? "none", ...rowKinds.map((kind) => counts[kind])].join();
 }
 
-/**
- * The usage of a conversation as versions before the view exported it. An import has it as the `ledger` of a baseline, in
- * this JSON, until the view adopts it.
- */
-export interface EarlierUsage {
-	readonly earlier: {
-		readonly state: { readonly ledger: string };
-		readonly rows: readonly {
-			readonly quarter: string;
-			readonly model: string;
-			readonly usageId: string;
-			readonly agentKind: string;
-			readonly cost: string;
-			readonly promptTokens: string;
-			readonly completionTokens: string;
-			readonly cacheReadTokens: string;
-			readonly cacheWriteTokens: string;
-			readonly reasoningTokens: string;
-			readonly calls: string;
-		}[];
-	};
-}
-
-/** With which the JSON of {@link EarlierUsage} begins, and no result of `formatSeen`. */
-export const EARLIER = '{"earlier":{"state"';
-
 /** The usage of a conversation that is kept when the view is reset. */
 export interface UsageBaseline {
 	/** A random one if the conversation was erased. */

@@ -417,29 +417,6 @@ const descriptions = {
 	},
 
 	/**
-	 * Numbers of conversations that have the same values of all these columns, and numbers of tags. Empty: no owner, no sender.
-	 * A row whose number becomes zero is removed.
-	 */
-	conversation_counts: {
-		spread: "coordinator",
-		columns: { owner: "text", status: "integer", agent_kind: "key", model: "key", sender: "text", number: "integer" },
-		key: ["owner", "status", "agent_kind", "model", "sender"],
-		postgres: { fillfactor: 50 },
-	},
-	tag_key_counts: {
-		spread: "coordinator",
-		columns: { owner: "text", key: "key", number: "integer" },
-		key: ["key", "owner"],
-		postgres: { fillfactor: 50 },
-	},
-	tag_value_counts: {
-		spread: "coordinator",
-		columns: { owner: "text", key: "key", value: "key", number: "integer" },
-		key: ["key", "value", "owner"],
-		postgres: { fillfactor: 50 },
-	},
-
-	/**
 	 * What is known to be missing of each conversation: see gaps.ts. `missing` is the id of the missing event, or of the refused
 	 * post; empty for a missing record. `since` is when it was noticed.
 	 */
@@ -864,19 +841,6 @@ const descriptions = {
 		columns: { log: "plain", pruned_through: "integer", last_removal: "integer" },
 		key: ["log"],
 		rows: "VALUES ('updates', 0, 0), ('events', 0, 0)",
-		postgres: { fillfactor: 10 },
-	},
-
-	/**
-	 * The last group of each group committer of each running service. If the group was committed, `last_group` is its number,
-	 * which is even, and `first_update` and `first_event` are the newest sequences before it. If the group was given up,
-	 * `last_group` is its number plus 1.
-	 */
-	writers: {
-		spread: "coordinator",
-		only: "postgres",
-		columns: { id: "uuid", last_group: "integer", first_update: "integer", first_event: "integer", written_at: "time" },
-		key: ["id"],
 		postgres: { fillfactor: 10 },
 	},
 

@@ -222,7 +222,6 @@ const KEPT: Readonly<Record<string, string>> = {
 	usage_ledger: "the amounts of usage, with a random id",
 	usage_sums: "sums of usage",
 	views: "positions",
-	writers: "processes",
 };
 
 /** Reads the database beside the service. */

@@ -3,7 +3,6 @@ import { randomBytes, randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { createInterface } from "node:readline";
-import { fileURLToPath } from "node:url";
 import { zstdDecompressSync } from "node:zlib";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { SCHEMA_VERSION } from "../../src/store/postgres/schema.ts";
@@ -15,7 +14,6 @@ import { ServiceProcess } from "../support/child.ts";
 import { type Endpoints, getText, postWebhook } from "../support/clients.ts";
 import { allEvents, postEvents } from "../support/event-clients.ts";
 import { capturedSequences } from "../support/fixtures.ts";
-import { expectAnswersOfRelease1 } from "../support/release-1.ts";
 import { KEY } from "../support/service.ts";
 import { ROOT, START_ARGUMENTS } from "../support/start-command.ts";
 import { TempFolder } from "../support/temp.ts";
@@ -151,30 +149,6 @@ test.each(["sqlite", "postgres"])("an import into %s that was killed continues w
 	await using store = engine === "postgres" ? await openStore(target) : await openSqliteStore(path, log);
 	expect(await list(store)).toEqual(expected);
 });
-
-test.each(["sqlite", "postgres"])(
-	"the export of an earlier version, imported into %s, gives the same answers",
-	async (engine) => {
-		using folder = new TempFolder();
-		const url = engine === "postgres" ? await databases.create() : `sqlite:${folder.file("moved.db")}`;
-		const file = fileURLToPath(new URL("../fixtures/earlier-export.jsonl.zst", import.meta.url));
-		const moved = await importFrom(url, file);
-		expect({ code: moved.code, stdout: moved.stdout }).toEqual({
-			code: 0,
-			stdout: `The database holds the same as ${file}, up to update 105 and event 183.\n`,
-		});
-		const again = folder.file("again.jsonl");
-		expect((await exportTo(url, again, "--all")).code).toBe(0);
-		// The earlier version had neither audit nor endpoints, budgets and notices. Usage is exported only of conversations of which something was removed since it was counted anew.
-		const othersOf = (text: string) =>
-			text
-				.split("\n")
-				.filter((line) => !/^\{"(usage|end)"/.test(line))
-				.map((line) => line.replace(/"usage":"?\d+"?/, "").replace(/,"(audit|endpoint|budget|notice)":0/g, ""));
-		expect(othersOf(readFileSync(again, "utf8"))).toEqual(othersOf(zstdDecompressSync(readFileSync(file)).toString()));
-		await expectAnswersOfRelease1(url);
-	},
-);
 
 test("migrate creates the tables of a PostgreSQL database once, and does nothing for SQLite", async () => {
 	const url = await databases.create();

@@ -45,16 +45,6 @@ const operation = fc.oneof(
 );
 type Operation = typeof operation extends fc.Arbitrary<infer Value> ? Value : never;
 
-/** Holds for all conversations. No count is kept by it, so that the conversations are counted. */
-const ALWAYS: Condition = { kind: "time", field: "updatedAt" };
-const CONDITIONS: readonly (readonly Condition[])[] = [
-	[],
-	[{ kind: "equal", field: "owner", value: "red" }],
-	[
-		{ kind: "one_of", field: "executionStatus", values: [2, 5] },
-		{ kind: "equal", field: "model", value: "b" },
-	],
-];
 /** Conditions on usage, which the sums have. */
 const USAGE_CONDITIONS: readonly (readonly Condition[])[] = [
 	[],
@@ -203,23 +193,12 @@ export function countConformance(open: () => Promise<Store>, factor: number): vo
 		});
 	});
 
-	describe("kept counts", () => {
-		it("are those of the conversations, and sums of usage those of the ledger, after any operations", async () => {
+	describe("sums of usage", () => {
+		it("are those of the ledger, after any operations", async () => {
 			await fc.assert(
 				fc.asyncProperty(fc.array(operation, { maxLength: 30 }), async (operations) => {
 					await using store = await open();
 					for (const [n, done] of operations.entries()) await perform(store, done, n + 1);
-					const listed = await store.listConversations({ conditions: [], limit: 100, withRecords: false });
-					for (const conditions of CONDITIONS)
-						for (const group of GROUPS) {
-							const kept = await store.countConversations({ conditions, group, limit: 100 });
-							const counted = await store.countConversations({
-								conditions: [...conditions, ALWAYS],
-								...{ group, limit: 100 },
-							});
-							expect({ conditions, group, ...kept }).toEqual({ conditions, group, ...counted });
-							if (conditions.length === 0) expect(kept.total).toBe(listed.length);
-						}
 					const range = await store.getUsageRange();
 					const periods = range === undefined ? [] : [range];
 					const asked = ([[{ kind: "owner" }], [{ kind: "model" }]] satisfies UsageGroup[][]).flatMap((groups) =>

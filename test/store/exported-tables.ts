@@ -13,7 +13,6 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		budgets: "SELECT * FROM budgets ORDER BY id",
 		changed_conversations: "made by each database itself",
 		children: "SELECT * FROM children ORDER BY conversation_id, child",
-		conversation_counts: "SELECT * FROM conversation_counts ORDER BY owner, status, agent_kind, model, sender",
 		conversations: "SELECT * FROM conversations ORDER BY conversation_id",
 		deliveries: "made by each database itself",
 		endpoints: "SELECT * FROM endpoints ORDER BY id",
@@ -35,8 +34,6 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		search_titles: "made by each database itself",
 		senders: "SELECT * FROM senders ORDER BY owner, sender",
 		store_state: "SELECT clock FROM store_state",
-		tag_key_counts: "SELECT * FROM tag_key_counts ORDER BY key, owner",
-		tag_value_counts: "SELECT * FROM tag_value_counts ORDER BY key, value, owner",
 		tags: "SELECT c.conversation_id, t.* FROM tags t JOIN conversations c ON c.id = t.conversation ORDER BY 1, t.key",
 		titles: "SELECT c.conversation_id FROM titles t JOIN conversations c ON c.id = t.rowid ORDER BY 1",
 		// What is kept of a pruned conversation stays where it is booked.
@@ -68,9 +65,6 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		changed_conversations: "made by each database itself",
 		children: "SELECT * FROM conversation_updates.children ORDER BY conversation_id, child",
 		claims: "made by each database itself",
-		conversation_counts: `
-			SELECT * FROM conversation_updates.conversation_counts ORDER BY owner, status, agent_kind, model, sender
-		`,
 		conversations: "SELECT * FROM conversation_updates.conversations ORDER BY conversation_id",
 		deliveries: "made by each database itself",
 		endpoints: "SELECT * FROM conversation_updates.endpoints ORDER BY id",
@@ -92,8 +86,6 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		search_texts: "made by each database itself",
 		search_titles: "made by each database itself",
 		senders: "SELECT * FROM conversation_updates.senders ORDER BY owner, sender",
-		tag_key_counts: "SELECT * FROM conversation_updates.tag_key_counts ORDER BY key, owner",
-		tag_value_counts: "SELECT * FROM conversation_updates.tag_value_counts ORDER BY key, value, owner",
 		tags: "SELECT * FROM conversation_updates.tags ORDER BY conversation_id, key",
 		titles: "SELECT * FROM conversation_updates.titles ORDER BY conversation_id",
 		unfinished_import: "made by each database itself",
@@ -107,6 +99,5 @@ export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "m
 		usage_ledger: "SELECT * FROM conversation_updates.usage_ledger ORDER BY conversation, quarter, model",
 		usage_sums: "SELECT * FROM conversation_updates.usage_sums ORDER BY length, start, model",
 		views: "made by each database itself",
-		writers: "made by each database itself",
 	},
 };

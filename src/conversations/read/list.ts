@@ -3,7 +3,7 @@ import type { ConversationInfo } from "../../../gen/conversations/v1/conversatio
 import { type ConversationFilter, ConversationOrder } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
-import { type Condition, hasCounts, type ListOrder } from "../../store/condition.ts";
+import { type Condition, isCountedFast, type ListOrder } from "../../store/condition.ts";
 import type { ConversationQuery, StoredConversation } from "../../store/conversation-lists.ts";
 import { isSequence } from "../../store/head.ts";
 import type { Store } from "../../store/store.ts";
@@ -105,7 +105,7 @@ export class ListConversations {
 	/** @param all number of all that the first page has; undefined if there are more */
 	async #totalSize(conditions: readonly Condition[], all: number | undefined): Promise<bigint | undefined> {
 		if (all !== undefined) return BigInt(all);
-		if (!hasCounts(conditions)) return undefined;
+		if (!isCountedFast(conditions)) return undefined;
 		return BigInt((await this.#store.countConversations({ conditions, group: undefined, limit: 1 })).total);
 	}
 

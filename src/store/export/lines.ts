@@ -8,8 +8,6 @@ import { postForms } from "../refused-posts.ts";
 import {
 	type After,
 	type Counts,
-	EARLIER,
-	type EarlierUsage,
 	type Ranges,
 	type RowKind,
 	rowKinds,
@@ -129,42 +127,6 @@ function setting(kind: SettingKind): RowForm<SettingRow> {
 	return { toLine: same, fromLine };
 }
 
-/** The usage of a conversation in exports of versions that counted it with each append: see {@link EarlierUsage}. */
-const earlierUsage = z
-	.strictObject({
-		conversationId,
-		state: z.strictObject({
-			life: z.int(),
-			lifeBeganAt: z.string().nullable(),
-			digest: z.string(),
-			ledger: z.string(),
-			sender: z.string(),
-			owner: z.string(),
-		}),
-		rows: z.array(
-			z.strictObject({
-				life: z.int(),
-				quarter: z.string(),
-				model: z.string(),
-				usageId: z.string(),
-				agentKind: z.string(),
-				cost: z.string(),
-				promptTokens: z.string(),
-				completionTokens: z.string(),
-				cacheReadTokens: z.string(),
-				cacheWriteTokens: z.string(),
-				reasoningTokens: z.string(),
-				calls: z.string(),
-			}),
-		),
-	})
-	.transform(({ conversationId: id, state, rows }) => ({
-		...{ conversationId: id, sender: state.sender, owner: state.owner, source: undefined },
-		lifeBeganAt: state.lifeBeganAt === null ? undefined : BigInt(state.lifeBeganAt),
-		ledger: JSON.stringify({ earlier: { state, rows } } satisfies EarlierUsage),
-		rows: [],
-	}));
-
 const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 	conversation: {
 		toLine: same,
@@ -265,34 +227,30 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 			}),
 	},
 	usage: {
-		toLine: (row) =>
-			row.ledger.startsWith(EARLIER) ? { conversationId: row.conversationId, ...JSON.parse(row.ledger).earlier } : row,
-		fromLine: z.union([
-			earlierUsage,
-			z.strictObject({
-				conversationId,
-				sender: z.string(),
-				owner: z.string(),
-				source: orNone(z.string()),
-				lifeBeganAt: int64OrNone,
-				ledger: z.string(),
-				rows: z.array(
-					z.strictObject({
-						quarter: int64,
-						model: z.string(),
-						usageId: z.string(),
-						agentKind: z.string(),
-						cost: int64,
-						promptTokens: int64,
-						completionTokens: int64,
-						cacheReadTokens: int64,
-						cacheWriteTokens: int64,
-						reasoningTokens: int64,
-						calls: int64,
-					}),
-				),
-			}),
-		]),
+		toLine: same,
+		fromLine: z.strictObject({
+			conversationId,
+			sender: z.string(),
+			owner: z.string(),
+			source: orNone(z.string()),
+			lifeBeganAt: int64OrNone,
+			ledger: z.string(),
+			rows: z.array(
+				z.strictObject({
+					quarter: int64,
+					model: z.string(),
+					usageId: z.string(),
+					agentKind: z.string(),
+					cost: int64,
+					promptTokens: int64,
+					completionTokens: int64,
+					cacheReadTokens: int64,
+					cacheWriteTokens: int64,
+					reasoningTokens: int64,
+					calls: int64,
+				}),
+			),
+		}),
 	},
 	prunedUpdates: { toLine: same, fromLine: pruned },
 	prunedEvents: { toLine: same, fromLine: pruned },

@@ -1,5 +1,3 @@
-import { randomUUID } from "node:crypto";
-import { setTimeout as delay } from "node:timers/promises";
 import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { AnsweredGroup } from "../../threads/protocol.ts";
@@ -12,9 +10,10 @@ import type { NewestSequences } from "../sequence-log.ts";
 import { bigint, max, type Row } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { byServer } from "./distribute.ts";
-import { CommitUnknown, DatabaseError, serviceError } from "./failures.ts";
+import { DatabaseError, serviceError } from "./failures.ts";
 import { readForPlan, readKnown } from "./known.ts";
-import type { Query, Session } from "./transaction.ts";
+import { touchPositions } from "./log.ts";
+import type { Session } from "./transaction.ts";
 import { commitSpread, groupQueries, PROVISIONAL } from "./written-group.ts";
 
 /** Maximum number of appends in one group. It bounds the locks that a transaction takes. */
@@ -52,8 +51,8 @@ export class Appender {
 	readonly #logger: ThreadLogger;
 	readonly #onAppended: (newest: NewestSequences) => void;
 	readonly #observer: ThreadObserver | undefined;
-	/** Committers that write no group at the moment. */
-	readonly #idleCommitters: GroupCommitter[];
+	/** Number of groups that are being written. */
+	#groups = 0;
 	#lastId = 0;
 	#waiting: PendingRequest[] = [];
 	readonly #writing = new Set<PendingRequest>();
@@ -70,7 +69,6 @@ export class Appender {
 		onAppended: (newest: NewestSequences) => void,
 		observer?: ThreadObserver,
 	) {
-		this.#idleCommitters = Array.from({ length: MAX_GROUPS }, () => new GroupCommitter(connections));
 		this.#connections = connections;
 		this.#logger = log;
 		this.#onAppended = onAppended;
@@ -102,20 +100,17 @@ export class Appender {
 		setImmediate(() => {
 			this.#scheduled = false;
 			while (this.#waiting.length > 0 && this.#mayBegin()) {
-				const committer = this.#idleCommitters.pop();
-				if (committer === undefined) return;
 				const group = this.#takeGroup();
-				if (group.length === 0) {
-					this.#idleCommitters.push(committer);
-					return;
-				}
-				void this.#write(group, committer);
+				if (group.length === 0) return;
+				void this.#write(group);
 			}
 		});
 	}
 
 	#mayBegin(): boolean {
-		if (this.#idleCommitters.length === MAX_GROUPS || this.#isSlow) return true;
+		if (this.#groups === 0) return true;
+		if (this.#groups === MAX_GROUPS) return false;
+		if (this.#isSlow) return true;
 		const bytes = this.#waiting.reduce((size, pending) => size + pending.bytes, 0);
 		return this.#waiting.length >= MAX_GROUP_REQUESTS || bytes >= MAX_GROUP_BYTES;
 	}
@@ -145,7 +140,8 @@ export class Appender {
 		return group;
 	}
 
-	async #write(group: readonly PendingRequest[], committer: GroupCommitter): Promise<void> {
+	async #write(group: readonly PendingRequest[]): Promise<void> {
+		this.#groups += 1;
 		for (const pending of group) {
 			this.#busy.add(conversationOf(pending.request));
 			this.#writing.add(pending);
@@ -156,20 +152,20 @@ export class Appender {
 			this.#schedule();
 		}, SECOND_GROUP_DELAY);
 		try {
-			await this.#answer(group, committer);
+			await this.#answer(group);
 		} finally {
 			clearTimeout(timer);
 			for (const pending of group) {
 				this.#busy.delete(conversationOf(pending.request));
 				this.#writing.delete(pending);
 			}
-			this.#idleCommitters.push(committer);
+			this.#groups -= 1;
 			this.#schedule();
 		}
 	}
 
 	/** Writes a group, and resolves or rejects its requests. */
-	async #answer(group: readonly PendingRequest[], committer: GroupCommitter): Promise<void> {
+	async #answer(group: readonly PendingRequest[]): Promise<void> {
 		const began = performance.now();
 		const reportGroup = (): AnsweredGroup => {
 			const startedAt = performance.timeOrigin + began;
@@ -178,7 +174,10 @@ export class Appender {
 			return answered;
 		};
 		try {
-			const outcomes = await committer.commit(group.map(({ request }) => request));
+			const outcomes = await writeGroup(
+				this.#connections,
+				group.map(({ request }) => request),
+			);
 			this.#onAppended(newestOf(outcomes));
 			const answered = reportGroup();
 			for (const [n, pending] of group.entries()) {
@@ -196,15 +195,15 @@ export class Appender {
 			if (failure instanceof DatabaseError && failure.isPartAway) {
 				const parts = await this.#byServer(group).catch(() => [group]);
 				if (parts.length > 1 && parts.flat().length === group.length) {
-					for (const part of parts) await this.#answer(part, committer);
+					for (const part of parts) await this.#answer(part);
 					return;
 				}
 			}
 			if (group.length > 1 && failure.kind !== "unavailable") {
 				// One request makes the whole group fail. Halving the group isolates that request in few transactions.
 				const middle = Math.ceil(group.length / 2);
-				await this.#answer(group.slice(0, middle), committer);
-				await this.#answer(group.slice(middle), committer);
+				await this.#answer(group.slice(0, middle));
+				await this.#answer(group.slice(middle));
 				return;
 			}
 			this.#logger.error({ err: failure, operation: "append", count: group.length }, "the store failed");
@@ -235,88 +234,28 @@ function bytesOf(request: SentRequest): number {
 	return events.reduce((size, { text }) => size + text.byteLength, record);
 }
 
-/** Maximum time for finding out the outcome of a commit that was not confirmed, in milliseconds. */
-const OUTCOME_TIMEOUT = 15_000;
-/** Milliseconds between two attempts to find out that outcome. */
-const OUTCOME_RETRY_DELAY = 200;
-
-/** Commits groups, one at a time. A row of `writers` that belongs to the committer identifies its last group. */
-class GroupCommitter {
-	readonly #connections: Connections;
-	readonly #id = randomUUID();
-	/** Number of the last group; always even. */
-	#group = 0n;
-
-	constructor(connections: Connections) {
-		this.#connections = connections;
-	}
-
-	/**
-	 * Writes a group in one transaction. If the commit is not confirmed, finds out whether it took place, and writes the
-	 * group again if not, without the requests that may no longer be written then.
-	 *
-	 * @returns the outcomes, in the order of the requests
-	 * @throws {CommitUnknown} when the outcome cannot be found out in time
-	 * @throws {ServiceError} when the group was rolled back
-	 */
-	async commit(requests: readonly SentRequest[]): Promise<AppendOutcome[]> {
-		for (;;) {
-			// The odd number between two groups marks the first one as given up: see `endGroup`.
-			this.#group += 2n;
-			let outcomes: readonly AppendOutcome[] = [];
-			let preceding: NewestSequences | undefined;
-			try {
-				await this.#connections.transaction(async (transaction) => {
-					const planned = await planLocked(transaction, requests);
-					outcomes = planned.outcomes;
-					const { updates, events, heads, activities, gaps, senders } = planned.written;
-					const [id, group] = [this.#id, this.#group];
-					if (updates.length + events.length + heads.size + activities.size + gaps.size + senders.size === 0) {
-						// The original of a duplicate may not be on the standby yet. A commit that writes waits until the standby has it.
-						if (outcomes.some(isAcknowledgement)) await transaction.commit(touchWriter(id));
-						return;
-					}
-					const { notifies } = this.#connections;
-					const writer = { id, group, notifies };
-					preceding = (await transaction.isDistributed())
-						? await commitSpread(transaction, planned.written, writer)
-						: precedingOf((await transaction.commit(...(await groupQueries(planned.written, writer)))).at(-1)?.[0]);
-				});
-			} catch (error) {
-				if (!(error instanceof CommitUnknown)) throw error;
-				preceding = await this.#findOutcome(error, requests.map(conversationOf));
-				// The group was not committed, and no longer can be.
-				if (preceding === undefined) continue;
-			}
-			return outcomes.map((outcome) => finalOutcome(outcome, preceding));
+/**
+ * Writes a group in one transaction.
+ *
+ * @returns the outcomes, in the order of the requests
+ * @throws {CommitUnknown} when the outcome is unknown; the senders repeat, and repetitions are recognised
+ * @throws {ServiceError} when the group was rolled back
+ */
+function writeGroup(connections: Connections, requests: readonly SentRequest[]): Promise<AppendOutcome[]> {
+	return connections.transaction(async (transaction) => {
+		const { outcomes, written } = await planLocked(transaction, requests);
+		const { updates, events, heads, activities, gaps, senders } = written;
+		if (updates.length + events.length + heads.size + activities.size + gaps.size + senders.size === 0) {
+			// The original of a duplicate may not be on the standby yet. A commit that writes waits until the standby has it.
+			if (outcomes.some(isAcknowledgement)) await transaction.commit(touchPositions);
+			return [...outcomes];
 		}
-	}
-
-	/**
-	 * Finds out whether a group was committed whose commit was not confirmed. Writing the writer's row waits for the end of
-	 * the transaction that wrote the row before. If the group's transaction has not written the row by then, it will fail
-	 * when it does. With Citus, a committed group must be on the workers too.
-	 *
-	 * @returns the newest sequences before the group; undefined when it was not committed
-	 * @throws `unknown` when the database does not respond in time
-	 */
-	async #findOutcome(unknown: CommitUnknown, ids: readonly string[]): Promise<NewestSequences | undefined> {
-		const [id, group] = [this.#id, this.#group];
-		for (const until = performance.now() + OUTCOME_TIMEOUT; ; ) {
-			try {
-				const [rows] = await this.#connections.transaction((transaction) =>
-					transaction.commit(touchWriter(id), endGroup(id, group)),
-				);
-				const row = rows?.[0];
-				if (row?.last_group !== group) return undefined;
-				await this.#connections.settle(ids);
-				return precedingOf(row);
-			} catch {
-				if (performance.now() > until) throw unknown;
-				await delay(OUTCOME_RETRY_DELAY);
-			}
-		}
-	}
+		const { notifies } = connections;
+		const preceding = (await transaction.isDistributed())
+			? await commitSpread(transaction, written, notifies)
+			: precedingOf((await transaction.commit(...(await groupQueries(written, notifies)))).at(-1)?.[0]);
+		return outcomes.map((outcome) => finalOutcome(outcome, preceding));
+	});
 }
 
 /** Until when a request may be written. */
@@ -349,7 +288,7 @@ function refusalOf({ signal, until }: WriteLimits): ServiceError | undefined {
 	return performance.now() > until ? TOO_LATE : undefined;
 }
 
-/** Returns the newest sequences before a group, from the result of its last statement or its row of `writers`. */
+/** Returns the newest sequences before a group, from the result of its last statement. */
 function precedingOf(row: Row | undefined): NewestSequences {
 	return { updates: bigint(row?.first_update), events: bigint(row?.first_event) };
 }
@@ -409,30 +348,3 @@ export function batchResult(result: AppendResult): AppendedEvents | undefined {
 		throw new Error("an append of a batch has the result of an update");
 	return result;
 }
-
-/** Returns the query that updates the time in a writer's row, or inserts the row without a group, and returns the row. */
-export function touchWriter(id: string): Query {
-	return {
-		text: `
-			INSERT INTO conversation_updates.writers (id, last_group, first_update, first_event, written_at)
-			VALUES ($1, 0, 0, 0, now())
-			ON CONFLICT (id) DO UPDATE SET written_at = excluded.written_at RETURNING *
-		`,
-		values: [id],
-	};
-}
-
-/** Returns the query that gives up a group unless it was committed: later statements of the group will fail. */
-function endGroup(id: string, group: bigint): Query {
-	return {
-		text: `
-			UPDATE conversation_updates.writers SET last_group = $2::bigint + 1 WHERE id = $1 AND last_group < $2::bigint
-		`,
-		values: [id, group],
-	};
-}
-
-/** Deletes the rows of writers that wrote nothing for a day, such as those of processes that have ended. */
-export const deleteIdleWriters: Query = {
-	text: "DELETE FROM conversation_updates.writers WHERE written_at < now() - interval '1 day'",
-};

@@ -4,8 +4,7 @@ import type { PostgresSettings } from "../database.ts";
 import { DatabaseRows, finishRows, readRanges, sourceOf } from "../export/rows.ts";
 import { BEGINNING, type ExportSource, type ImportTarget } from "../stored-rows.ts";
 import { text } from "../values.ts";
-import { adoptEarlierUsage } from "../views/usage.ts";
-import { ViewFollower } from "../views/views.ts";
+import { resetViews, ViewFollower } from "../views/views.ts";
 import { type Connections, openConnections, type TransactionOptions } from "./connections.ts";
 import { migrate, SCHEMA_VERSION, schemaVersion } from "./schema.ts";
 import { postgresSession } from "./session.ts";
@@ -90,7 +89,7 @@ function targetOf(connections: Connections, held: HeldTransaction): ImportTarget
 			connections.transaction((transaction) => new DatabaseRows(postgresSession(transaction)).write(kind, rows)),
 		async finish(ranges, counts) {
 			await finishRows(own, ranges, counts);
-			await adoptEarlierUsage(own);
+			await resetViews(own);
 			const follower = new ViewFollower((work) => work(own));
 			while (await follower.step());
 			await session.query({ text: "DELETE FROM conversation_updates.unfinished_import" });

@@ -39,6 +39,12 @@ const POSITIONS: Query = {
 	text: "SELECT newest_update, newest_event, rewrites FROM conversation_updates.positions",
 };
 
+/**
+ * Writes the row of `positions` as it is, so that the commit proves that the database can write, and waits for the standby.
+ * It locks the row, so it is the last statement.
+ */
+export const touchPositions: Query = { text: "UPDATE conversation_updates.positions SET rewrites = rewrites" };
+
 export async function readPositions(session: Session): Promise<Positions> {
 	const [[row] = []] = await session.query(POSITIONS);
 	return positionsFrom(row);

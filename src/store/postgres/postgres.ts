@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger, ThreadObserver } from "../../threads/worker-thread.ts";
@@ -23,12 +22,12 @@ import {
 	type WaitForViews,
 } from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
-import { Appender, batchResult, deleteIdleWriters, touchWriter, updateResult, type WriteLimits } from "./appender.ts";
+import { Appender, batchResult, updateResult, type WriteLimits } from "./appender.ts";
 import type { Connections } from "./connections.ts";
 import { requireOneConnection } from "./distribute.ts";
 import { requireFinished } from "./export.ts";
 import { serviceError } from "./failures.ts";
-import { commitRewrite, EntryAnnouncer, readPositions, settledSequences } from "./log.ts";
+import { commitRewrite, EntryAnnouncer, readPositions, settledSequences, touchPositions } from "./log.ts";
 import { isConversationId } from "./rows.ts";
 import { migrate } from "./schema.ts";
 import { postgresSession } from "./session.ts";
@@ -69,7 +68,6 @@ export async function openPostgresStore(
 		await migrate(connections, options.distribute);
 		await connections.read(requireFinished);
 		await connections.read(requireOneConnection);
-		await connections.transaction((transaction) => transaction.commit(deleteIdleWriters));
 	} catch (error) {
 		await store.close();
 		throw error;
@@ -104,8 +102,6 @@ function storeOf(
 		),
 		removeHistory: (query) => connections.transaction((transaction) => removeHistory(transaction, query)),
 	});
-	/** Id of the row of `writers` that `check` writes. */
-	const checkId = randomUUID();
 	/** Operations in progress. */
 	const operations = new Set<Promise<unknown>>();
 	let closed: Promise<void> | undefined;
@@ -261,7 +257,7 @@ function storeOf(
 		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.pruneEvents(receivedBefore, limit))),
 		// PostgreSQL itself uses the space of former rows again.
 		returnSpace: async () => ({ returnedBytes: 0n, freeBytes: 0n, hasMore: false }),
-		check: () => run(() => write(touchWriter(checkId))),
+		check: () => run(() => write(touchPositions)),
 		close,
 		[Symbol.asyncDispose]: close,
 	};

@@ -70,17 +70,9 @@ function groupRows(table: string, json: string): RowSource {
 	return { json, bytes: "$3", from: "p,", valueFor };
 }
 
-/** Ends the statement that writes the row of a writer. It fails for a group that the writer has given up. */
-const WRITER_ROW_REPLACED = `
-	ON CONFLICT (id) DO UPDATE SET
-		last_group = CASE WHEN writers.last_group < excluded.last_group THEN excluded.last_group END,
-		first_update = excluded.first_update, first_event = excluded.first_event, written_at = excluded.written_at
-`;
-
 /**
  * The statement that takes the sequences of a group and writes all rows that contain them. It locks the row of `positions`
- * until the transaction ends, so it is the last statement. It fails for a group that its writer has given up, because
- * `last_group` cannot be null.
+ * until the transaction ends, so it is the last statement.
  */
 const WRITE_GROUP = `
 	WITH p AS (
@@ -94,13 +86,10 @@ const WRITE_GROUP = `
 		${insertInto(HEADS, groupRows("heads", "$6"))} ${orReplace(HEADS, ["sender", "owner"])}
 	), new_errors AS (
 		UPDATE conversation_updates.activities r SET error_sequence = ${provisional("error_sequence", "first_event")}
-		FROM p WHERE r.conversation_id = ANY ($10::uuid[])
-	), writer AS (
-		INSERT INTO conversation_updates.writers (id, last_group, first_update, first_event, written_at)
-		SELECT $7::uuid, $8::bigint, p.first_update, p.first_event, now() FROM p ${WRITER_ROW_REPLACED}
+		FROM p WHERE r.conversation_id = ANY ($8::uuid[])
 	)
 	SELECT p.first_update, p.first_event,
-		CASE WHEN $9::boolean THEN pg_notify('${CHANNEL}', p.newest_update || ' ' || p.newest_event) END
+		CASE WHEN $7::boolean THEN pg_notify('${CHANNEL}', p.newest_update || ' ' || p.newest_event) END
 	FROM p
 `;
 
@@ -125,23 +114,14 @@ function childrenQueries(children: WrittenGroup["children"]): Query[] {
 	return [{ text: `${insertInto(CHILDREN)} ON CONFLICT DO NOTHING`, values: [rowsFor(CHILDREN, rows, new Bytes())] }];
 }
 
-/** The committer that writes a group. */
-interface GroupWriter {
-	readonly id: string;
-	/** Number of the group, unique among the writer's groups. */
-	readonly group: bigint;
-	/** Whether to notify other processes. */
-	readonly notifies: boolean;
-}
-
 /** Returns the statements that write a group in one transaction. The last one returns `first_update` and `first_event`. */
-export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Promise<Query[]> {
+export async function groupQueries(group: WrittenGroup, notifies: boolean): Promise<Query[]> {
 	return [
 		...sideQueries(group),
 		...(group.activities.size === 0 ? [] : [activitiesQuery(activityRows(group))]),
 		...childrenQueries(group.children),
 		// It locks the row of `positions`, so it is the last one.
-		await writeQuery(group, writer),
+		await writeQuery(group, notifies),
 	];
 }
 
@@ -218,18 +198,18 @@ async function entryRows(group: WrittenGroup): Promise<Readonly<Record<"updates"
 	return { updates, events, heads };
 }
 
-async function writeQuery(group: WrittenGroup, writer: GroupWriter): Promise<Query> {
+async function writeQuery(group: WrittenGroup, notifiesOthers: boolean): Promise<Query> {
 	const { updates, events, heads } = await entryRows(group);
 	const bytes = new Bytes();
 	const errors = [...group.activities].flatMap(([id, { error }]) =>
 		error !== undefined && error.sequence > PROVISIONAL ? [id] : [],
 	);
-	const notifies = writer.notifies && updates.length + events.length > 0;
+	const notifies = notifiesOthers && updates.length + events.length > 0;
 	const rows = [rowsFor(UPDATES, updates, bytes), rowsFor(EVENTS, events, bytes), rowsFor(HEADS, heads, bytes)];
 	return {
 		name: "write_group",
 		text: WRITE_GROUP,
-		values: [updates.length, events.length, bytes.all(), ...rows, writer.id, writer.group, notifies, errors],
+		values: [updates.length, events.length, bytes.all(), ...rows, notifies, errors],
 	};
 }
 
@@ -278,7 +258,7 @@ function markChangedQuery(conversationIds: readonly string[]): Query {
 export async function commitSpread(
 	transaction: Transaction,
 	group: WrittenGroup,
-	{ id, group: number, notifies }: GroupWriter,
+	notifies: boolean,
 ): Promise<NewestSequences> {
 	const { updates, events, heads } = await entryRows(group);
 	const taken = await transaction.query(...sideQueries(group), {
@@ -303,13 +283,6 @@ export async function commitSpread(
 		...insertValues(HEADS, final(HEADS, heads), orReplace(HEADS, ["sender", "owner"])),
 		...insertValues(ACTIVITIES, final(ACTIVITIES, activityRows(group)), orReplace(ACTIVITIES, ["sender", "owner"])),
 		...insertValues(CHILDREN, final(CHILDREN, childRows(group.children)), "ON CONFLICT DO NOTHING"),
-		{
-			text: `
-				INSERT INTO conversation_updates.writers (id, last_group, first_update, first_event, written_at)
-				VALUES ($1::uuid, $2::bigint, $3::bigint, $4::bigint, now()) ${WRITER_ROW_REPLACED}
-			`,
-			values: [id, number, before.updates, before.events],
-		},
 		...notifyQueries(notifies && updates.length + events.length > 0, newest),
 	);
 	return before;

@@ -3,8 +3,7 @@ import type { DatabaseSync } from "node:sqlite";
 import { DatabaseRows, finishRows, sourceOf } from "../export/rows.ts";
 import type { ExportSource, ImportTarget } from "../stored-rows.ts";
 import { text } from "../values.ts";
-import { adoptEarlierUsage } from "../views/usage.ts";
-import { ViewFollower } from "../views/views.ts";
+import { resetViews, ViewFollower } from "../views/views.ts";
 import { putInPlace } from "./backup.ts";
 import {
 	lockDatabase,
@@ -96,7 +95,7 @@ function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew,
 		write: (kind, rows) => transactionAsync(database, "BEGIN IMMEDIATE", () => stored.write(kind, rows)),
 		async finish(ranges, counts) {
 			await transactionAsync(database, "BEGIN IMMEDIATE", () => finishRows(session, ranges, counts));
-			await transactionAsync(database, "BEGIN IMMEDIATE", () => adoptEarlierUsage(session));
+			await transactionAsync(database, "BEGIN IMMEDIATE", () => resetViews(session));
 			const follower = new ViewFollower((work) => transactionAsync(database, "BEGIN IMMEDIATE", () => work(session)));
 			while (await follower.step());
 			database.exec("DROP TABLE unfinished_import");

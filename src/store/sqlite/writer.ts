@@ -6,8 +6,8 @@ import { assignOwner } from "../assign-owner.ts";
 import type { ReturnedSpace } from "../compaction.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
 import type { AppendedEvents, AppendedUpdate, NewEvents } from "../entries.ts";
-import { erase, findDamaged } from "../erase.ts";
-import type { Erased, EraseRequest, UnreadableRelative } from "../erasure.ts";
+import { erase } from "../erase.ts";
+import type { Erased, EraseRequest } from "../erasure.ts";
 import type { AppendOutcome } from "../group-plan.ts";
 import { isRepeatable, writes } from "../operations.ts";
 import type { OwnerAssignment } from "../owners.ts";
@@ -30,7 +30,7 @@ import {
 import { appendGroup } from "./group.ts";
 import { beginRun, endRun } from "./log.ts";
 import { mustPurge, Purge } from "./purge.ts";
-import { isDamage, isDatabaseFailure } from "./result-codes.ts";
+import { isDatabaseFailure } from "./result-codes.ts";
 import { createSchema } from "./schema.ts";
 import { sqliteSession } from "./session.ts";
 import { Statements } from "./statements.ts";
@@ -159,23 +159,6 @@ function writer(options: WriterOptions) {
 		}
 	}
 
-	/** Erases a conversation. Records of its relatives that are on damaged pages do not keep it. */
-	async function eraseBesideDamage(request: EraseRequest): Promise<Erased | undefined> {
-		const eraseWith = (damaged?: readonly UnreadableRelative[]) =>
-			writeInSession(async () => {
-				const erased = await erase(session, request, damaged);
-				if (erased !== undefined) mustPurge(statements);
-				return erased;
-			});
-		try {
-			return await eraseWith();
-		} catch (error) {
-			const damaged = isDamage(error) ? await findDamaged(session, request.conversationId, isDamage) : [];
-			if (damaged.length === 0) throw error;
-			return await eraseWith(damaged);
-		}
-	}
-
 	/** Removes what a reader, a stop of the service or a failure has kept from being removed. */
 	function goOnPurging(): void {
 		try {
@@ -199,7 +182,11 @@ function writer(options: WriterOptions) {
 			/** Erases a conversation: see `Store.erase`. */
 			async erase(request: EraseRequest): Promise<Erased | undefined> {
 				await follow(undefined);
-				const erased = await eraseBesideDamage(request);
+				const erased = await writeInSession(async () => {
+					const found = await erase(session, request);
+					if (found !== undefined) mustPurge(statements);
+					return found;
+				});
 				if (erased !== undefined) purge.restart();
 				return erased;
 			},

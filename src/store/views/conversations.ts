@@ -10,8 +10,7 @@ import { bigint, blob, nullable, type Row, text } from "../values.ts";
 import { lockView, moveView, NOTHING } from "./follow.ts";
 
 /**
- * The view of conversations: the table `conversations`, by which lists filter and order, with tags and titles, and the
- * numbers of conversations that counts return. A row follows from what is stored of its conversation: the head, the
+ * The view of conversations: the table `conversations`, by which lists filter and order, with tags and titles. A row follows from what is stored of its conversation: the head, the
  * summary of the current record, the totals of the events, and the gaps. So it may be derived at any time and any number
  * of times.
  *
@@ -24,9 +23,6 @@ function tablesOf({ dialect: { engine } }: Session) {
 	return {
 		conversations: tableOf(engine, "conversations"),
 		tags: tableOf(engine, "tags"),
-		counts: tableOf(engine, "conversation_counts"),
-		tagKeys: tableOf(engine, "tag_key_counts"),
-		tagValues: tableOf(engine, "tag_value_counts"),
 	};
 }
 
@@ -45,7 +41,6 @@ export async function deriveConversations(session: Session, conversationIds: rea
 		...(await readWithoutHead(session, conversationIds)).map((source) => ({ source, summary: NO_SUMMARY })),
 	];
 	const [known, knownTags] = [await readRows(session, conversationIds), await readTags(session, conversationIds)];
-	const counts = new Counts(tables.counts);
 	const rows = [];
 	const tags = [];
 	const titles = [];
@@ -69,12 +64,9 @@ export async function deriveConversations(session: Session, conversationIds: rea
 			tagsBefore.delete(tag.key);
 		}
 		for (const tag of tagsBefore.values()) removedTags.push(keyOf(tables.tags, tag));
-		if (isSame) counts.remove(before, knownTags.get(id));
-		counts.add(after, tagsAfter);
 		titles.push({ key, before: isSame ? nullable(text, before.title) : undefined, after: summary.title });
 	}
 	for (const [id, before] of gone) {
-		counts.remove(before, knownTags.get(id));
 		for (const tag of knownTags.get(id) ?? []) removedTags.push(keyOf(tables.tags, tag));
 		titles.push({ key: columnValue(before[headKey]), before: nullable(text, before.title), after: undefined });
 	}
@@ -86,9 +78,6 @@ export async function deriveConversations(session: Session, conversationIds: rea
 	await session.write(tables.conversations, rows);
 	await session.write(tables.tags, tags);
 	await session.writeTitles(titles);
-	await session.add(tables.counts, counts.conversations());
-	await session.add(tables.tagValues, counts.tagValues());
-	await session.add(tables.tagKeys, counts.tagKeys());
 }
 
 /** Removes all rows, so that the view follows both logs from their beginning. */
@@ -247,58 +236,4 @@ export function columnValue(value: unknown): Value {
 	}
 	if (value === null) return null;
 	throw new TypeError("a column of the view has an unexpected value");
-}
-
-/** Adds up how the numbers of conversations change. All values are in their stored forms. */
-class Counts {
-	readonly #table: Table;
-	readonly #conversations = new Map<string, { row: Columns; number: bigint }>();
-	readonly #tags = new Map<string, { row: Columns; number: bigint }>();
-
-	/** @param table the table of the numbers of conversations */
-	constructor(table: Table) {
-		this.#table = table;
-	}
-
-	add(row: Row, tags: readonly Row[]): void {
-		this.#count(row, tags, 1n);
-	}
-
-	/** @param row undefined for a conversation that had no row */
-	remove(row: Row | undefined, tags: readonly Row[] = []): void {
-		if (row !== undefined) this.#count(row, tags, -1n);
-	}
-
-	conversations(): Columns[] {
-		return changed(this.#conversations);
-	}
-
-	tagValues(): Columns[] {
-		return changed(this.#tags);
-	}
-
-	tagKeys(): Columns[] {
-		const keys = new Map<string, { row: Columns; number: bigint }>();
-		for (const { row, number } of this.#tags.values())
-			add(keys, { owner: row.owner ?? "", key: row.key ?? "" }, number);
-		return changed(keys);
-	}
-
-	#count(row: Row, tags: readonly Row[], number: bigint): void {
-		const owner = columnValue(row.owner ?? "");
-		const values = keyOf(this.#table, { ...row, owner, sender: row.sender ?? "" });
-		add(this.#conversations, values, number);
-		for (const tag of tags)
-			add(this.#tags, { owner, key: columnValue(tag.key), value: columnValue(tag.value) }, number);
-	}
-}
-
-function add(counts: Map<string, { row: Columns; number: bigint }>, row: Columns, number: bigint): void {
-	const key = JSON.stringify(Object.values(row).map(String));
-	const known = counts.get(key);
-	counts.set(key, { row, number: (known?.number ?? 0n) + number });
-}
-
-function changed(counts: ReadonlyMap<string, { row: Columns; number: bigint }>): Columns[] {
-	return [...counts.values()].flatMap(({ row, number }) => (number === 0n ? [] : [{ ...row, number }]));
 }

@@ -1,6 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../../errors.ts";
-import type { NewEvent } from "../entries.ts";
 import type { LogTable } from "../sequence-log.ts";
 import type { Session } from "../session.ts";
 import { bigint, boolean, nullable, type Row, text } from "../values.ts";
@@ -77,7 +76,9 @@ const MAX_WAITING = 10_000;
 /** Entries that were appended together, in the order of the logs. */
 export interface AppendedEntries {
 	readonly updates: readonly (EntryOf & { readonly current: boolean })[];
-	readonly events: readonly (EntryOf & { readonly event: Pick<NewEvent, "llmResponseId" | "happenedAt"> })[];
+	readonly events: readonly (EntryOf & {
+		readonly event: { readonly llmResponseId?: string | undefined; readonly happenedAt: bigint };
+	})[];
 }
 
 interface EntryOf {

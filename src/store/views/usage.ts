@@ -7,7 +7,7 @@ import { type ConversationSummary, ConversationSummarySchema } from "../../../ge
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { toMicroseconds } from "../../record/json/scalars.ts";
 import { decodeDelta, readMembers } from "../../record/record-delta.ts";
-import { AMOUNTS, type Amounts, addAmounts, mapAmounts, negated } from "../../usage/amounts.ts";
+import { AMOUNTS, type Amounts, addAmounts, negated } from "../../usage/amounts.ts";
 import {
 	callKey,
 	digestOf,
@@ -19,7 +19,6 @@ import {
 	type SourceCalls,
 	shownUsages,
 	sourceCalls,
-	sumByKey,
 	type UntimedCall,
 	type UsageRow,
 } from "../../usage/ledger.ts";
@@ -37,7 +36,6 @@ import {
 	periodStart,
 } from "../rows.ts";
 import type { Change, Columns, Session } from "../session.ts";
-import { EARLIER, type EarlierUsage } from "../stored-rows.ts";
 import { type TableName, tableOf } from "../tables.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "../values.ts";
 import { columnValue } from "./conversations.ts";
@@ -158,36 +156,6 @@ export async function forgetUsage(session: Session, conversationId: string): Pro
 export async function assignUsage(session: Session, conversationIds: readonly string[], owner: string): Promise<void> {
 	await lockView(session, "usage");
 	await deriveUsage(session, conversationIds, { owner });
-}
-
-/** Stores the usage of an import that earlier versions counted as what was booked. The view is reset then. */
-export async function adoptEarlierUsage(session: Session): Promise<void> {
-	const { dialect, all, readText, isIn } = session;
-	const { schema, usageId } = dialect;
-	const { ledger } = tablesOf(session);
-	for (const row of await all(
-		`SELECT id AS key, ${usageId} AS conversation_id, ledger FROM ${schema}usage_conversations`,
-	)) {
-		const text = readText(row.ledger);
-		if (!text.startsWith(EARLIER)) continue;
-		const { earlier }: EarlierUsage = JSON.parse(text);
-		const rows = earlier.rows.map((one) => ({
-			...{ usageId: one.usageId, model: one.model, agentKind: one.agentKind, quarter: BigInt(one.quarter) },
-			...mapAmounts((name) => BigInt(one[name])),
-		}));
-		const conversation = columnValue(row.key);
-		await session.write(
-			ledger,
-			sumByKey(rows).map((one) => {
-				return { before: undefined, after: session.stored(ledger, { conversation, ...ledgerColumns(one) }) };
-			}),
-		);
-		const booked = earlier.state.ledger === "" ? "" : "{}";
-		await all(`UPDATE ${schema}usage_conversations SET ledger = '${booked}' WHERE ${isIn(usageId)}`, [
-			session.readText(row.conversation_id),
-		]);
-	}
-	await resetUsage(session);
 }
 
 /** Removes all that follows from the logs, so that the view follows both from their beginning. */
