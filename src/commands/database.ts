@@ -78,7 +78,6 @@ export async function importFrom(file: string, { database }: Config): Promise<vo
 	const { importStore } = await import("../store/export/export.ts");
 	const { readExport } = await import("../store/export/file.ts");
 	await using target = await openImportTarget(database, { error: showError });
-	const [imported, verified] = [showProgress(rows, "imported"), showProgress(rows, "verified")];
-	const { updates, events } = await importStore(readExport(file), target, imported, verified);
-	print(`The database holds the same as ${file}, up to update ${updates.newest} and event ${events.newest}.`);
+	const { updates, events } = await importStore(readExport(file), target, showProgress(rows, "imported"));
+	print(`The database has what ${file} has, up to update ${updates.newest} and event ${events.newest}.`);
 }

@@ -204,17 +204,14 @@ export interface ExportSource extends AsyncDisposable {
 }
 
 /** An empty database into which an export is imported. No service can open it before the import is finished. */
-export interface ImportTarget extends AsyncDisposable, Pick<ExportSource, "rows"> {
+export interface ImportTarget extends AsyncDisposable {
 	/**
-	 * Begins an import, or continues one that was interrupted.
+	 * Begins an import.
 	 *
-	 * @param manifest first line of the export
-	 * @throws Error when the database holds anything but a part of this export
+	 * @throws Error when the database holds data
 	 */
-	begin(manifest: string): Promise<void>;
-	/** Returns the key of the last row of a kind; undefined when it has none. */
-	last(kind: RowKind): Promise<RowKey | undefined>;
-	/** Writes rows after the last one of a kind, in one transaction. */
+	begin(): Promise<void>;
+	/** Writes rows of a kind, in one transaction. */
 	write<Kind extends RowKind>(kind: Kind, rows: readonly StoredRows[Kind][]): Promise<void>;
 	/**
 	 * Turns the complete import into a database that a service can open.

@@ -28,7 +28,7 @@ import {
 	wholeUpdateLine,
 } from "./lines.ts";
 
-/** Called with the number of exported, imported or verified rows, and the number of all rows. */
+/** Called with the number of exported or imported rows, and the number of all rows. */
 type OnRows = (done: number, total: number) => void;
 
 /**
@@ -85,7 +85,7 @@ class LineDigest {
 /** Returns the lines of all rows of these kinds, in the order in which an import writes them, in pages. */
 async function* storedLines(
 	source: Pick<ExportSource, "rows">,
-	kinds: readonly RowKind[] = rowKinds,
+	kinds: readonly RowKind[],
 ): AsyncGenerator<readonly string[]> {
 	for (const kind of kinds) yield* linesOf(source, kind, undefined);
 }
@@ -115,53 +115,41 @@ async function* pages<Item>(
 }
 
 /**
- * Imports an export of everything into an empty database, or continues an import that was interrupted. Then reads the
- * database again, and compares its lines with the digest of the export. Only afterwards can a service open it.
+ * Imports an export of everything into an empty database. It finishes only if the lines have the digest that the export names,
+ * and the database then holds as many rows. Only afterwards can a service open it.
  *
  * @param chunks the export, uncompressed and cut anywhere
  * @returns the manifest of the export
- * @throws Error when the export is damaged, incomplete or not of everything, or the target holds other data
+ * @throws Error when the export is damaged, incomplete or not of everything, or the target holds data
  * @throws ServiceError when the database fails
  */
 export async function importStore(
 	chunks: AsyncIterable<Uint8Array>,
 	target: ImportTarget,
 	onImported: OnRows,
-	onVerified: OnRows,
 ): Promise<Manifest> {
 	const lines = new LineReader(chunks);
-	const first = await lines.take();
-	const manifest = manifestOf(first);
+	const manifest = manifestOf(await lines.take());
 	const { after, counts } = manifest;
 	if (after !== undefined) throw new Error("the export has only what was new after a sequence, and cannot be imported");
 	const total = rowKinds.reduce((sum, kind) => sum + counts[kind], 0);
-	await target.begin(first.text);
+	await target.begin();
 	for (const kind of rowKinds) await importRows(kind, lines, target, () => onImported(lines.digest.lines - 1, total));
 	const read = lines.digest.end();
 	const { sha256 } = endOf(await lines.take());
 	if (sha256 !== read.sha256 || (await lines.peek()) !== undefined)
 		throw new Error("the export is damaged: its lines do not have the digest that its last line names");
-
-	const written = new LineDigest();
-	written.add(first.text, 1);
-	for await (const page of storedLines(target)) {
-		written.add(page.join(""), page.length);
-		onVerified(written.lines - 1, total);
-	}
-	if (written.end().sha256 !== sha256)
-		throw new Error("the imported rows differ from those of the export: remove them and start again");
 	await target.finish(manifest, counts);
 	return manifest;
 }
 
-/** Writes the rows of one kind, except those that an interrupted import has written. */
+/** Writes the rows of one kind. */
 async function importRows<Kind extends RowKind>(
 	kind: Kind,
 	lines: LineReader,
 	target: ImportTarget,
 	onPage: () => void,
 ): Promise<void> {
-	const last = await target.last(kind);
 	let page: StoredRows[Kind][] = [];
 	let bytes = 0;
 	async function flush(): Promise<void> {
@@ -172,9 +160,7 @@ async function importRows<Kind extends RowKind>(
 	}
 	while ((await lines.peek())?.name === kind) {
 		const { value, text } = await lines.take();
-		const row = lines.parsed(() => rowOf(kind, value));
-		if (last !== undefined && keyOf(row) <= last) continue;
-		page.push(row);
+		page.push(lines.parsed(() => rowOf(kind, value)));
 		bytes += text.length;
 		if (page.length === PAGE_ROWS || bytes > PAGE_BYTES) await flush();
 	}

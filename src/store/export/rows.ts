@@ -164,13 +164,6 @@ export class DatabaseRows {
 		const [row = {}] = await this.#all(`SELECT ${counts.join()}`);
 		return countsBy((kind) => integer(row[kind]));
 	}
-
-	/** Returns the key of the last row of a kind; undefined when there is none. */
-	async last(kind: RowKind): Promise<RowKey | undefined> {
-		const { table, key } = this.#kinds[kind];
-		const [row] = await this.#all(`SELECT ${key} AS key FROM ${table} ORDER BY ${key} DESC LIMIT 1`);
-		return keyFrom(row);
-	}
 }
 
 function keyFrom(row: Row | undefined): RowKey | undefined {

@@ -40,13 +40,13 @@ const PREFER_INDEXES = [
  * tenth of a second and more. Before PostgreSQL 18, a disabled scan adds 10^10 to the cost. The row of `positions` is read
  * by such a scan.
  */
-const WITHOUT_JIT = "SET LOCAL jit = off";
+const WITHOUT_JIT = "jit = off";
 
 /**
  * Makes the server send warnings, which the role may have turned off. Only a warning shows that the server stopped waiting
  * for its standby: see `CommitUnknown`.
  */
-const WITH_WARNINGS = "SET LOCAL client_min_messages = warning";
+const WITH_WARNINGS = "client_min_messages = warning";
 
 /** Timeout parameters that the role or the server may have set. Not every release of PostgreSQL has all of them. */
 const TIMEOUTS = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout"];
@@ -111,18 +111,20 @@ export interface TransactionOptions {
  * @throws {ServiceError} `unavailable` when no host accepts writes; its cause names the failure of each host
  */
 export async function openConnections(settings: PostgresSettings, log: ThreadLogger): Promise<Connections> {
-	const primary = await Primary.find(settings, log);
-	const listener = new Listener(settings.notify ? primary : undefined, log);
 	// Whether each connection keeps one session of the server. Behind a pooler in transaction mode it does not, and
 	// notifications are off.
 	const keepsSession = settings.notify;
-	// SET LOCAL, because clients share the sessions of a pooler in transaction mode.
-	const limited = [
-		`SET LOCAL statement_timeout = ${settings.statementTimeout}`,
-		`SET LOCAL lock_timeout = ${settings.lockTimeout}`,
-		`SET LOCAL idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION_TIMEOUT}`,
+	const limits = [
+		`statement_timeout = ${settings.statementTimeout}`,
+		`lock_timeout = ${settings.lockTimeout}`,
+		`idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION_TIMEOUT}`,
 		WITHOUT_JIT,
-	].join("; ");
+		WITH_WARNINGS,
+	];
+	const set = (scope: "SESSION" | "LOCAL") => limits.map((setting) => `SET ${scope} ${setting}`).join("; ");
+	const primary = await Primary.find(settings, log, keepsSession ? set("SESSION") : "");
+	const limited = keepsSession ? "" : `; ${set("LOCAL")}`;
+	const listener = new Listener(settings.notify ? primary : undefined, log);
 
 	async function leaseOutsideOfPool(): Promise<Lease> {
 		const client = await primary.openConnection(NO_TIMEOUT);
@@ -150,7 +152,7 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 	async function read<T>(begins: string, hasSnapshot: boolean, work: (session: Session) => Promise<T>): Promise<T> {
 		return await withRetry(async () => {
 			const lease = await primary.lease();
-			const transaction = begin(lease, `${begins}; ${limited}`, hasSnapshot);
+			const transaction = begin(lease, `${begins}${limited}`, hasSnapshot);
 			return run(lease, transaction, () => work(transaction));
 		});
 	}
@@ -179,9 +181,9 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 			withRetry(async () => {
 				const lease = unlimited ? await leaseOutsideOfPool() : await primary.lease();
 				const local = unlimited
-					? `${WITH_WARNINGS}; ${withoutTimeouts("transaction")}`
-					: `${limited}; ${WITH_WARNINGS}; ${PREFER_INDEXES}`;
-				const transaction = begin(lease, `${snapshot ? BEGIN_SNAPSHOT : BEGIN}; ${local}`, snapshot);
+					? `; SET LOCAL ${WITH_WARNINGS}; ${withoutTimeouts("transaction")}`
+					: `${limited}; ${PREFER_INDEXES}`;
+				const transaction = begin(lease, `${snapshot ? BEGIN_SNAPSHOT : BEGIN}${local}`, snapshot);
 				return run(lease, transaction, async () => {
 					const result = await work(transaction);
 					await transaction.finish();

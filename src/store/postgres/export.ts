@@ -3,7 +3,6 @@ import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
 import { DatabaseRows, finishRows, readRanges, sourceOf } from "../export/rows.ts";
 import { BEGINNING, type ExportSource, type ImportTarget } from "../stored-rows.ts";
-import { text } from "../values.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
 import { type Connections, openConnections, type TransactionOptions } from "./connections.ts";
 import { migrate, SCHEMA_VERSION, schemaVersion } from "./schema.ts";
@@ -66,25 +65,17 @@ function targetOf(connections: Connections, held: HeldTransaction): ImportTarget
 	const { session } = held;
 	const own = postgresSession(session);
 	return {
-		async begin(manifest) {
-			const begun = await manifestOfUnfinished(session);
-			if (begun === manifest) return;
-			if (begun !== undefined)
-				throw new Error(
-					"the database holds part of an import of another export: drop the schema conversation_updates to start again",
-				);
+		async begin() {
+			await requireFinished(session);
 			const { updates, events } = await readRanges(own);
 			const counts = Object.values(await new DatabaseRows(own).counts(BEGINNING));
 			if (updates.newest > 0n || events.newest > 0n || counts.some((count) => count > 0))
 				throw new Error("the database already holds data; its schema conversation_updates must be empty");
 			// In a transaction of its own: the one that locks the tables is not committed before the import is finished.
-			await connections.transaction(async (transaction) => {
-				const text = "INSERT INTO conversation_updates.unfinished_import VALUES (1, $1)";
-				await transaction.commit({ text, values: [manifest] });
-			});
+			await connections.transaction((transaction) =>
+				transaction.commit({ text: "INSERT INTO conversation_updates.unfinished_import VALUES (1, '')" }),
+			);
 		},
-		last: (kind) => connections.read((reading) => new DatabaseRows(postgresSession(reading)).last(kind)),
-		rows: (kind, after) => connections.read((reading) => new DatabaseRows(postgresSession(reading)).read(kind, after)),
 		write: (kind, rows) =>
 			connections.transaction((transaction) => new DatabaseRows(postgresSession(transaction)).write(kind, rows)),
 		async finish(ranges, counts) {
@@ -155,17 +146,12 @@ async function holdTransaction(
 
 class RolledBack extends Error {}
 
-/** Returns the manifest of the export whose import is not finished; undefined when there is no such import. */
-async function manifestOfUnfinished(session: Session): Promise<string | undefined> {
-	const [[row] = []] = await session.query({ text: "SELECT manifest FROM conversation_updates.unfinished_import" });
-	return row && text(row.manifest);
-}
-
 /** @throws ServiceError `unavailable` when the database holds an unfinished import */
 export async function requireFinished(session: Session): Promise<void> {
-	if ((await manifestOfUnfinished(session)) === undefined) return;
+	const [rows = []] = await session.query({ text: "SELECT 1 FROM conversation_updates.unfinished_import" });
+	if (rows.length === 0) return;
 	const cause = new Error(
-		"an import into the database is not finished: run it again, or drop the schema conversation_updates",
+		"an import into the database is not finished: drop the schema conversation_updates, and import again",
 	);
 	throw new ServiceError("unavailable", "the store's database cannot be opened", { cause });
 }

@@ -12,19 +12,17 @@ const IDLE_TIMEOUT = 60_000;
 /** Milliseconds between two attempts to connect to a server that has no connection left. */
 const FULL_RETRY_DELAY = 100;
 
+/** Milliseconds for which calls fail at once after no host has accepted writes. */
+const AWAY = 250;
+/** Message of the pool's error when no connection became free in time. */
+const NONE_FREE = "timeout exceeded when trying to connect";
+
 /** The primary, and the pool of connections to it. */
 interface Server {
-	readonly found: Found;
+	/** Options with which the connection to it succeeded. */
+	readonly options: pg.ClientConfig;
 	readonly pool: pg.Pool;
 }
-
-/** State of the search for the primary. */
-type State =
-	| { readonly name: "found"; readonly server: Server }
-	/** Callers wait for `first`: until a server is found or all hosts have failed. */
-	| { readonly name: "searching"; readonly first: Promise<Server> }
-	/** All hosts have failed. Calls fail at once with `error`, while the search goes on. */
-	| { readonly name: "away"; readonly error: ServiceError };
 
 /** A borrowed connection. */
 export interface Lease {
@@ -32,98 +30,62 @@ export interface Lease {
 	/** Returns why the connection broke; undefined while it is not known to be broken. */
 	failure(): Error | undefined;
 	/**
-	 * @param usable false when the connection failed: it is closed, and if it was from the pool, the primary is searched for
-	 *   again
+	 * @param usable false when the connection failed: it is closed, and if it was from the pool, the next call looks for the
+	 *   primary again
 	 */
 	release(usable: boolean): void;
 }
 
 /**
- * Finds the primary (the server that accepts writes) among the hosts of a database, and keeps a pool of connections to it.
- * Searches again when it is lost, also after a failover.
+ * Keeps a pool of connections to the primary (the server that accepts writes) of the hosts of a database. When it is lost, each
+ * call tries all hosts again.
  */
 export class Primary implements AsyncDisposable {
 	readonly #settings: PostgresSettings;
 	readonly #logger: ThreadLogger;
-	readonly #slots: Slots;
-	readonly #closing = new AbortController();
-	#state: State;
-	#searching: Promise<void> = Promise.resolve();
+	readonly #prepare: string;
+	#finding: Promise<Server> | undefined;
+	#server: Server | undefined;
+	/** Why no host accepts writes, and until when calls fail with it at once. */
+	#away: { readonly error: unknown; readonly until: number } | undefined;
+	#isClosed = false;
 
-	private constructor(settings: PostgresSettings, log: ThreadLogger) {
+	private constructor(settings: PostgresSettings, log: ThreadLogger, prepare: string) {
 		this.#settings = settings;
 		this.#logger = log;
-		this.#slots = new Slots(settings.connections);
-		this.#state = this.#search(() => undefined);
+		this.#prepare = prepare;
 	}
 
-	/** @throws {ServiceError} `unavailable` when all hosts have failed */
-	static async find(settings: PostgresSettings, log: ThreadLogger): Promise<Primary> {
-		const primary = new Primary(settings, log);
-		try {
-			await primary.#server();
-			return primary;
-		} catch (error) {
-			await primary[Symbol.asyncDispose]();
-			throw error;
-		}
+	/**
+	 * @param prepare statements that each connection of the pool begins with; empty for none
+	 * @throws {ServiceError} `unavailable` when all hosts have failed; its cause names the failure of each host
+	 */
+	static async find(settings: PostgresSettings, log: ThreadLogger, prepare: string): Promise<Primary> {
+		const primary = new Primary(settings, log, prepare);
+		primary.#server = await firstOf(settings, prepare);
+		primary.#finding = Promise.resolve(primary.#server);
+		return primary;
 	}
 
 	/**
 	 * Returns a connection of the pool without an open transaction. Waits for a free connection for at most the connect
-	 * timeout. Waits for a new connection for at most twice as long, including the search for a primary that was lost.
+	 * timeout.
 	 *
 	 * @throws {ServiceError} `unavailable`
 	 */
 	async lease(): Promise<Lease> {
-		const { connectTimeout } = this.#settings;
-		await this.#slots.take(connectTimeout);
-		const connecting = this.#connect().then(
-			({ client, server }) =>
-				lend(client, (usable) => {
-					client.release(!usable);
-					this.#slots.release();
-					if (!usable) this.#lose(server);
-				}),
-			(error: unknown) => {
-				this.#slots.release();
-				throw error;
-			},
-		);
-		const late = Promise.withResolvers<never>();
-		const timer = setTimeout(() => {
-			late.reject(new ServiceError("unavailable", "no connection to the database was established in time"));
-			// The connection keeps its slot until it is established.
-			connecting.then(({ release }) => release(true)).catch(() => undefined);
-		}, 2 * connectTimeout);
-		return await Promise.race([connecting, late.promise]).finally(() => clearTimeout(timer));
-	}
-
-	/**
-	 * Opens a connection outside of the pool, which the caller ends.
-	 *
-	 * @param statementTimeout milliseconds, at most 2^30; a query without a response 5 seconds later fails
-	 * @throws {ServiceError} `unavailable`
-	 */
-	async openConnection(statementTimeout: number): Promise<pg.Client> {
-		const server = await this.#server();
-		try {
-			return (await dial({ ...this.#settings, statementTimeout }, server.found.host)).client;
-		} catch (error) {
-			const failure = databaseError(error);
-			// A server without a connection left for this one still serves the pool.
-			if (!(failure instanceof DatabaseError) || failure.connectionLost) this.#lose(server);
-			throw failure;
-		}
-	}
-
-	async #connect(): Promise<{ client: pg.PoolClient; server: Server }> {
 		const until = performance.now() + this.#settings.connectTimeout;
 		for (let isLast = false; ; ) {
-			const server = await this.#server();
+			const server = await this.#find();
 			try {
-				return { client: await server.pool.connect(), server };
+				const client = await server.pool.connect();
+				return lend(client, (usable) => {
+					client.release(!usable);
+					if (!usable) this.#lose(server);
+				});
 			} catch (error) {
+				if (error instanceof Error && error.message === NONE_FREE)
+					throw new ServiceError("unavailable", "all connections to the database are in use");
 				const failure = databaseError(error);
 				if (isFull(failure) && server.pool.totalCount > 0) {
 					// The existing connections still work; one of them may be free soon.
@@ -138,50 +100,122 @@ export class Primary implements AsyncDisposable {
 		}
 	}
 
-	async #server(): Promise<Server> {
-		if (this.#closing.signal.aborted) throw new ServiceError("unavailable", "the store is closed");
-		const state = this.#state;
-		if (state.name === "away") throw state.error;
-		return state.name === "found" ? state.server : state.first;
-	}
-
 	/**
-	 * Ends the pool and searches for the primary again. Idle connections are closed at once, the others when they are
-	 * released.
+	 * Opens a connection outside of the pool, which the caller ends.
+	 *
+	 * @param statementTimeout milliseconds, at most 2^30; a query without a response 5 seconds later fails
+	 * @throws {ServiceError} `unavailable`
 	 */
-	#lose(server: Server): void {
-		if (this.#state.name !== "found" || this.#state.server !== server) return;
-		server.pool.end().catch(() => undefined);
-		this.#state = this.#search((error) =>
-			this.#logger.error({ err: error }, "no primary of the database can be reached"),
-		);
+	async openConnection(statementTimeout: number): Promise<pg.Client> {
+		const server = await this.#find();
+		try {
+			return await connect({ ...server.options, query_timeout: statementTimeout + RESPONSE_MARGIN });
+		} catch (error) {
+			const failure = databaseError(error);
+			// A server without a connection left for this one still serves the pool.
+			if (!(failure instanceof DatabaseError) || failure.connectionLost) this.#lose(server);
+			throw failure;
+		}
 	}
 
-	/** @param onAway called once, when all hosts have failed */
-	#search(onAway: (error: ServiceError) => void): State {
-		const first = Promise.withResolvers<Server>();
-		first.promise.catch(() => undefined);
-		const found = search(this.#settings, this.#closing.signal, (error) => {
-			if (this.#state.name === "searching") onAway(error);
-			this.#state = { name: "away", error };
-			first.reject(error);
-		});
-		this.#searching = found.then((result) => {
-			if (result === undefined) return first.reject(new ServiceError("unavailable", "the store is closed"));
-			const server = { found: result, pool: makePool(result.options, this.#settings.connections) };
-			this.#state = { name: "found", server };
-			first.resolve(server);
-		});
-		return { name: "searching", first: first.promise };
+	async #find(): Promise<Server> {
+		if (this.#isClosed) throw new ServiceError("unavailable", "the store is closed");
+		if (this.#away !== undefined && performance.now() < this.#away.until) throw this.#away.error;
+		this.#finding ??= this.#findAgain();
+		return await this.#finding;
+	}
+
+	async #findAgain(): Promise<Server> {
+		try {
+			const server = await firstOf(this.#settings, this.#prepare);
+			this.#away = undefined;
+			if (this.#isClosed) endPool(server);
+			else this.#server = server;
+			return server;
+		} catch (error) {
+			if (this.#away === undefined) this.#logger.error({ err: error }, "no primary of the database can be reached");
+			this.#away = { error, until: performance.now() + AWAY };
+			this.#finding = undefined;
+			throw error;
+		}
+	}
+
+	/** Idle connections are closed at once, the others when they are released. */
+	#lose(server: Server): void {
+		if (this.#server !== server) return;
+		this.#server = undefined;
+		this.#finding = undefined;
+		endPool(server);
 	}
 
 	/** The caller must have released all connections. */
 	async [Symbol.asyncDispose](): Promise<void> {
-		this.#closing.abort();
-		await this.#searching;
-		if (this.#state.name === "found") await this.#state.server.pool.end();
+		this.#isClosed = true;
+		await this.#server?.pool.end();
 	}
 }
+
+/**
+ * Tries all hosts of a database in parallel. Returns the first that accepts writes: one that does not respond delays nothing.
+ *
+ * @throws {ServiceError} `unavailable` when all have failed; its cause names the failure of each host
+ */
+async function firstOf(settings: PostgresSettings, prepare: string): Promise<Server> {
+	const reasons: string[] = [];
+	const attempts = settings.hosts.map(async (host, n) => {
+		try {
+			return await serverAt(settings, host, prepare);
+		} catch (error) {
+			const { cause } = databaseError(error);
+			reasons[n] = `${host.host}:${host.port}: ${cause instanceof Error ? cause.message : "failed"}`;
+			throw error;
+		}
+	});
+	const first = await Promise.any(attempts).catch(() => {
+		const cause = new Error(reasons.join("; "));
+		throw new ServiceError("unavailable", "no server of the database accepts writes", { cause });
+	});
+	for (const attempt of attempts)
+		attempt.then(
+			(other) => other !== first && endPool(other),
+			() => undefined,
+		);
+	return first;
+}
+
+/**
+ * Connects to a server.
+ *
+ * @throws Error of the driver or of {@link requireWrites}
+ */
+async function serverAt(settings: PostgresSettings, host: PostgresHost, prepare: string): Promise<Server> {
+	const options = await clientOptions(settings, host);
+	try {
+		return await serverWith(makePool(options, settings.connections, prepare), options);
+	} catch (error) {
+		if (settings.tls.mode !== "prefer" || !(error instanceof Error) || error.message !== NO_TLS) throw error;
+		const clear = { ...options, ssl: false };
+		return await serverWith(makePool(clear, settings.connections, prepare), clear);
+	}
+}
+
+async function serverWith(pool: pg.Pool, options: pg.ClientConfig): Promise<Server> {
+	const server = { options, pool };
+	try {
+		(await pool.connect()).release();
+		return server;
+	} catch (error) {
+		endPool(server);
+		throw error;
+	}
+}
+
+function endPool({ pool }: Server): void {
+	pool.end().catch(() => undefined);
+}
+
+/** Message of the driver's error when the server does not support TLS. */
+const NO_TLS = "The server does not support SSL connections";
 
 /** Returns whether a connection limit is reached: that of the server, the database, or the role. */
 function isFull(failure: ServiceError): boolean {
@@ -205,58 +239,20 @@ export function lend(client: pg.ClientBase, release: Lease["release"]): Lease {
 	};
 }
 
-function makePool(options: pg.ClientConfig, connections: number): pg.Pool {
+function makePool(options: pg.ClientConfig, connections: number, prepare: string): pg.Pool {
 	const pool = new pg.Pool({
 		...options,
 		max: connections,
 		idleTimeoutMillis: IDLE_TIMEOUT,
 		// The address may lead to another server than before.
-		onConnect: (client) => requireWrites(client, options.connectionTimeoutMillis),
+		async onConnect(client) {
+			await requireWrites(client, options.connectionTimeoutMillis);
+			if (prepare !== "") await client.query(prepare);
+		},
 	});
 	// The pool has removed the broken connection already.
 	pool.on("error", () => undefined);
 	return pool;
-}
-
-/** Limits how many connections are in use at the same time. Waiting callers get a slot in the order of arrival. */
-class Slots {
-	#free: number;
-	readonly #waiting = new Set<() => void>();
-
-	/** @param count at least 1 */
-	constructor(count: number) {
-		this.#free = count;
-	}
-
-	/**
-	 * Takes a slot, which {@link release} returns.
-	 *
-	 * @param timeout maximum time to wait, in milliseconds
-	 * @throws {ServiceError} `unavailable` when no slot became free in that time
-	 */
-	async take(timeout: number): Promise<void> {
-		if (this.#free > 0) {
-			this.#free--;
-			return;
-		}
-		const { promise, resolve, reject } = Promise.withResolvers<void>();
-		this.#waiting.add(resolve);
-		const timer = setTimeout(() => {
-			this.#waiting.delete(resolve);
-			reject(new ServiceError("unavailable", "all connections to the database are in use"));
-		}, timeout);
-		await promise.finally(() => clearTimeout(timer));
-	}
-
-	release(): void {
-		const [next] = this.#waiting;
-		if (next === undefined) {
-			this.#free++;
-			return;
-		}
-		this.#waiting.delete(next);
-		next();
-	}
 }
 
 /** Milliseconds after the statement timeout until a server that has not responded counts as unreachable. */
@@ -288,26 +284,7 @@ async function clientOptions(settings: PostgresSettings, host: PostgresHost): Pr
 	};
 }
 
-/**
- * Connects to a server and checks that it accepts writes.
- *
- * @returns the connection, and the options of the attempt that succeeded
- * @throws Error of the driver or of {@link requireWrites}
- */
-async function dial(settings: PostgresSettings, host: PostgresHost) {
-	const options = await clientOptions(settings, host);
-	try {
-		return { client: await connect(options), options };
-	} catch (error) {
-		if (settings.tls.mode !== "prefer" || !(error instanceof Error) || error.message !== NO_TLS) throw error;
-		const clear = { ...options, ssl: false };
-		return { client: await connect(clear), options: clear };
-	}
-}
-
-/** Message of the driver's error when the server does not support TLS. */
-const NO_TLS = "The server does not support SSL connections";
-
+/** @throws Error of the driver or of {@link requireWrites} */
 async function connect(options: pg.ClientConfig): Promise<pg.Client> {
 	const client = new pg.Client(options);
 	// Without a listener, an `error` event would be an uncaught exception. The query in progress fails with the same error,
@@ -357,73 +334,4 @@ async function tlsOptions(tls: PostgresTls, host: string): Promise<Exclude<pg.Cl
 
 async function authorities(rootCert: string | undefined): Promise<Buffer | string[]> {
 	return rootCert === undefined || rootCert === "system" ? [...rootCertificates] : await readFile(rootCert);
-}
-
-/** Milliseconds between two attempts to connect to one host. */
-const RETRY_DELAY = 250;
-
-/** The primary that a search has found. */
-export interface Found {
-	readonly host: PostgresHost;
-	/** Options with which the connection to it succeeded. */
-	readonly options: pg.ClientConfig;
-}
-
-/**
- * Tries all hosts of a database in parallel, each repeatedly, until one accepts writes. A host that does not respond does
- * not delay the attempts at the others.
- *
- * @param signal ends the search
- * @param onFailed called with an `unavailable` error, whose cause names the failure of each host: when all hosts have
- *   failed, and from then on after each further failure
- * @returns undefined when the search was ended
- */
-export async function search(
-	settings: PostgresSettings,
-	signal: AbortSignal,
-	onFailed: (error: ServiceError) => void,
-): Promise<Found | undefined> {
-	const ended = new AbortController();
-	const over = AbortSignal.any([signal, ended.signal]);
-	const reasons = new Map<PostgresHost, string>();
-	const attempts = settings.hosts.map((host) =>
-		tryHost(settings, host, over, (reason) => {
-			reasons.set(host, reason);
-			if (reasons.size === settings.hosts.length) onFailed(allFailedError(reasons));
-		}),
-	);
-	const stopped = Promise.withResolvers<undefined>();
-	over.addEventListener("abort", () => stopped.resolve(undefined));
-	if (over.aborted) stopped.resolve(undefined);
-	try {
-		return await Promise.race([...attempts, stopped.promise]);
-	} finally {
-		ended.abort();
-	}
-}
-
-/** Tries one host until it accepts writes. Never rejects; stays pending when the search ends before. */
-async function tryHost(
-	settings: PostgresSettings,
-	host: PostgresHost,
-	over: AbortSignal,
-	onFailed: (reason: string) => void,
-): Promise<Found> {
-	while (!over.aborted) {
-		try {
-			const { client, options } = await dial(settings, host);
-			client.end().catch(() => undefined);
-			return { host, options };
-		} catch (error) {
-			const { cause } = databaseError(error);
-			if (!over.aborted) onFailed(cause instanceof Error ? cause.message : "failed");
-		}
-		await delay(RETRY_DELAY, undefined, { signal: over }).catch(() => undefined);
-	}
-	return new Promise(() => undefined);
-}
-
-function allFailedError(reasons: ReadonlyMap<PostgresHost, string>): ServiceError {
-	const text = [...reasons].map(([{ host, port }, reason]) => `${host}:${port}: ${reason}`).join("; ");
-	return new ServiceError("unavailable", "no server of the database accepts writes", { cause: new Error(text) });
 }

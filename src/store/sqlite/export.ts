@@ -1,8 +1,7 @@
-import { closeSync, existsSync, openSync, rmSync, statSync } from "node:fs";
+import { closeSync, openSync, rmSync, statSync } from "node:fs";
 import type { DatabaseSync } from "node:sqlite";
 import { DatabaseRows, finishRows, sourceOf } from "../export/rows.ts";
 import type { ExportSource, ImportTarget } from "../stored-rows.ts";
-import { text } from "../values.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
 import { putInPlace } from "./backup.ts";
 import {
@@ -52,9 +51,10 @@ export function openSqliteTarget(database: string): ImportTarget {
 	try {
 		if (statSync(path).size > 0) throw new Error(`${path} already exists`);
 		const unfinished = unfinishedFile(path);
-		const isNew = !existsSync(unfinished);
-		if (isNew) closeSync(openSync(unfinished, "wx", 0o600));
-		return targetOf(openForWriting({ path: unfinished }), lock, { unfinished, isNew, path });
+		// Of an import that was interrupted.
+		for (const end of ["", "-wal", "-shm"]) rmSync(`${unfinished}${end}`, { force: true });
+		closeSync(openSync(unfinished, "wx", 0o600));
+		return targetOf(openForWriting({ path: unfinished }), lock, { unfinished, path });
 	} catch (error) {
 		lock[Symbol.dispose]();
 		throw error;
@@ -65,47 +65,32 @@ export function openSqliteTarget(database: string): ImportTarget {
 interface Files {
 	/** Path of the file that the open database is in. */
 	readonly unfinished: string;
-	/** Whether that file was created for this import, and not by an interrupted one. */
-	readonly isNew: boolean;
 	/** Path to which the file is renamed when the import is finished. */
 	readonly path: string;
 }
 
-function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew, path }: Files): ImportTarget {
+function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, path }: Files): ImportTarget {
 	const session = sqliteSession(new Statements(database));
 	const stored = new DatabaseRows(session);
 	let isBegun = false;
 	return {
-		async begin(manifest) {
-			const begun = transaction(database, "BEGIN IMMEDIATE", () => {
-				if (schemaVersion(database) === 0) createSchema(database);
-				// Also created again if the import was interrupted before the file was renamed.
-				database.exec("CREATE TABLE IF NOT EXISTS unfinished_import (manifest TEXT NOT NULL) STRICT");
-				const row = database.prepare("SELECT manifest FROM unfinished_import").get();
-				if (row !== undefined) return text(row.manifest);
-				database.prepare("INSERT INTO unfinished_import VALUES (?)").run(manifest);
-				return manifest;
-			});
-			if (begun !== manifest)
-				throw new Error(`${unfinished} is part of an import of another export: remove the file to start again`);
+		async begin() {
+			transaction(database, "BEGIN IMMEDIATE", () => createSchema(database));
 			isBegun = true;
 		},
-		last: (kind) => stored.last(kind),
-		rows: (kind, after) => stored.read(kind, after),
 		write: (kind, rows) => transactionAsync(database, "BEGIN IMMEDIATE", () => stored.write(kind, rows)),
 		async finish(ranges, counts) {
 			await transactionAsync(database, "BEGIN IMMEDIATE", () => finishRows(session, ranges, counts));
 			await transactionAsync(database, "BEGIN IMMEDIATE", () => resetViews(session));
 			const follower = new ViewFollower((work) => transactionAsync(database, "BEGIN IMMEDIATE", () => work(session)));
 			while (await follower.step());
-			database.exec("DROP TABLE unfinished_import");
 			database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
 			database.close();
 			putInPlace(unfinished, path);
 		},
 		async [Symbol.asyncDispose]() {
 			if (database.isOpen) database.close();
-			if (isNew && !isBegun) rmSync(unfinished);
+			if (!isBegun) rmSync(unfinished);
 			// An empty file that stayed would look like an emptied database.
 			if (statSync(path).size === 0) rmSync(path);
 			lock[Symbol.dispose]();

@@ -21,7 +21,7 @@ async function imported(lines: string, database: Database): Promise<void> {
 	const bytes = async function* () {
 		yield Buffer.from(lines);
 	};
-	await importStore(bytes(), target, nothing, nothing);
+	await importStore(bytes(), target, nothing);
 }
 
 async function everythingIn(database: Database) {
