@@ -95,7 +95,7 @@ await describeOnCitus("on Citus", (cluster) => {
 
 		/**
 		 * Lets something fail when all workers have prepared a group and none has committed it. Checks that a reader which
-		 * follows the log misses nothing, and that both updates are stored once.
+		 * follows the log misses nothing, and that both updates, which their senders repeat, are stored once.
 		 *
 		 * @param fail gets what lets the coordinator commit
 		 */
@@ -105,14 +105,15 @@ await describeOnCitus("on Citus", (cluster) => {
 			const after = await newestOf(replica(2));
 			// The coordinator commits when a standby has the commit, and the workers do after it.
 			await coordinator.setSynchronousStandbys("none");
-			const appends = Promise.all(updates.map((update) => append(replica(0), update)));
+			const appends = Promise.allSettled(updates.map((update) => append(replica(0), update)));
 			const isPrepared = async () =>
 				(await Promise.all(workers.map((worker) => worker.sql("SELECT FROM pg_prepared_xacts LIMIT 1")))).flat();
 			await expect.poll(isPrepared).toHaveLength(workers.length);
 			await fail(() => coordinator.setSynchronousStandbys(""));
 			const seen = await followThrough(replica(2), after, after + BigInt(updates.length));
 			expect(seen.map(([, id]) => id)).toEqual(updates.map(({ conversationId }) => conversationId));
-			expect(await appends).toMatchObject(seen.map(([sequence]) => ({ sequence, duplicate: false })));
+			const reason = { kind: "unavailable", message: "the database did not report whether the commit succeeded" };
+			expect(await appends).toMatchObject(seen.map(() => ({ status: "rejected", reason })));
 			const again = await Promise.all(updates.map((update) => append(replica(1), update)));
 			expect(again).toMatchObject(seen.map(([sequence]) => ({ sequence, duplicate: true })));
 		}
