@@ -167,7 +167,11 @@ export async function countConversations(
 			count: integer(row.count),
 		}));
 	};
-	const total = async () => (await count("CAST('' AS text)"))[0]?.count ?? 0;
+	const total = async () => {
+		const where = allOf(tests);
+		const [row] = await session.all(`SELECT count(*) AS count FROM ${from} WHERE ${where.text}`, ...where.parameters);
+		return integer(row?.count);
+	};
 	if (group === undefined) return { counts: [], total: await total() };
 	if (group.by === "tagKey" || group.by === "tag") {
 		const [column, own]: [string, Sql[]] =
