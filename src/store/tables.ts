@@ -315,7 +315,6 @@ const descriptions = {
 		postgres: { fillfactor: 10 },
 	},
 
-	/** Conversations that changed without an entry in a log, such as by a gap that closed, until the views have followed. */
 	/** The conversations that the records of one name as its children, by which an erasure finds these records. */
 	children: {
 		spread: "conversation",
@@ -324,6 +323,7 @@ const descriptions = {
 		indexes: { children_by_child: "(child)" },
 	},
 
+	/** Conversations that changed without an entry in a log, such as by a gap that closed, until the views have followed. */
 	changed_conversations: { spread: "coordinator", columns: { conversation_id: "id" }, key: ["conversation_id"] },
 
 	/**

@@ -10,9 +10,9 @@ import { bigint, blob, nullable, type Row, text } from "../values.ts";
 import { lockView, moveView, NOTHING } from "./follow.ts";
 
 /**
- * The view of conversations: the table `conversations`, by which lists filter and order, with tags and titles. A row follows from what is stored of its conversation: the head, the
- * summary of the current record, the totals of the events, and the gaps. So it may be derived at any time and any number
- * of times.
+ * The view of conversations: the table `conversations`, by which lists filter and order, with tags and titles. A row follows
+ * from what is stored of its conversation: the head, the summary of the current record, the totals of the events, and the
+ * gaps. So it may be derived at any time and any number of times.
  *
  * The view follows both logs, and its position is in the table `views`. What changes a row without an entry in a log, such
  * as a gap that closes, derives the row in its own transaction.

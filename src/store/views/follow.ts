@@ -71,7 +71,7 @@ export class FollowTimer {
 /** Maximum number of entries of each log that are read together. */
 const MAX_ENTRIES = 250;
 /** Maximum number of entries of each log whose conversations wait to be derived. */
-const MAX_WAITING = 10_000;
+const MAX_WAITING = 100_000;
 
 /** Entries that were appended together, in the order of the logs. */
 export interface AppendedEntries {
