@@ -153,6 +153,8 @@ interface Life {
 	readonly isJudged: boolean;
 	/** When it became a fork; null of a life that is none, or not known to be one. */
 	readonly forkedAt: number | null;
+	/** Whether its source was erased. Its records name none then, and it stays a fork. */
+	readonly isSourceErased?: true;
 	/** The rows of a life that is not the present one. */
 	readonly rows: readonly RowTexts[] | null;
 }
@@ -275,6 +277,15 @@ export class Ledger {
 		return followed;
 	}
 
+	/** Says that the source of the conversation is erased. */
+	forgetSource(): void {
+		const lives = this.#state.lives.map((life) => ({
+			...life,
+			...(life.forkedAt === null ? {} : { isSourceErased: true as const }),
+		}));
+		this.#state = { ...this.#state, lives };
+	}
+
 	/** Moves the tokens of an untimed call to the time of an event with its response. */
 	move(row: UsageRow, time: number): void {
 		this.#rows.add(taking(row));
@@ -390,7 +401,7 @@ class Booking {
 		this.#evidence = evidence;
 		this.#isFirst = isFirst;
 		this.#now = quarterAt(record.time);
-		this.#forkedAt = record.isFork ? (life.began ?? 0) : null;
+		this.#forkedAt = record.isFork || life.isSourceErased === true ? (life.began ?? 0) : null;
 		this.#known = new Map(life.usages);
 		this.#first = new Map(life.first);
 	}

@@ -22,7 +22,10 @@ test("the demo shows ended conversations and one that runs, without gaps, and re
 	const [, folder = ""] = /sqlite:([^"]*)\/conversations\.db/.exec(database) ?? [];
 	expect(existsSync(folder)).toBe(true);
 
-	const [, key = ""] = /^ {2}([\w-]{43})$/m.exec(service.output.stderr) ?? [];
+	// Standard error can be read later than the log.
+	const shownKey = () => /^ {2}([\w-]{43})$/m.exec(service.output.stderr)?.[1] ?? "";
+	await expect.poll(shownKey).not.toBe("");
+	const key = shownKey();
 	const read = async (path: string) => {
 		const response = await fetch(`${service.http}/api/v1/${path}`, { headers: { "X-Access-Token": key } });
 		expect(response.status).toBe(200);

@@ -200,6 +200,10 @@ export function eraseConformance(open: () => Promise<Store>, reportsRoots: boole
 						return { ...others, usage: usage.filter(({ group: [conversationId = ""] }) => !isFork(conversationId)) };
 					};
 					expect(await compared(store)).toEqual(await compared(without));
+					// So does a reset of the view.
+					const { usage } = await held(store, groups);
+					await store.resetViews(["usage"]);
+					expect((await held(store, groups)).usage).toEqual(usage);
 				}),
 				{ numRuns: 3 * factor, endOnFailure: true },
 			);

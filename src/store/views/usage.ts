@@ -133,9 +133,19 @@ export async function forgetUsage(session: Session, conversationId: string): Pro
 	const { dialect, all, isIn } = session;
 	const { engine, schema, usageId, usageReferences } = dialect;
 	await removeUnused(session, [conversationId]);
-	await all(`UPDATE ${schema}usage_conversations SET source_id = NULL, is_kept = TRUE WHERE ${isIn("source_id")}`, [
-		conversationId,
-	]);
+	const forks = await all(
+		`SELECT ${usageId} AS conversation_id, ledger FROM ${schema}usage_conversations WHERE ${isIn("source_id")}`,
+		[conversationId],
+	);
+	for (const fork of forks) {
+		const ledger = new Ledger(session.readText(fork.ledger));
+		ledger.forgetSource();
+		await all(
+			`UPDATE ${schema}usage_conversations SET source_id = NULL, is_kept = TRUE, ledger = ? WHERE ${usageId} = ?`,
+			session.storeText(ledger.format()),
+			text(fork.conversation_id),
+		);
+	}
 	const erasedId = randomUUID();
 	// With Citus a row with another id is on another server, so it cannot be changed in its place.
 	const move = async (name: TableName, column: string, change: Columns = {}) => {
