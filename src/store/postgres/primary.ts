@@ -11,7 +11,6 @@ import { DatabaseError, databaseError } from "./failures.ts";
 const IDLE_TIMEOUT = 60_000;
 /** Milliseconds between two attempts to connect to a server that has no connection left. */
 const FULL_RETRY_DELAY = 100;
-
 /** Milliseconds for which calls fail at once after no host has accepted writes. */
 const AWAY = 250;
 /** Message of the pool's error when no connection became free in time. */

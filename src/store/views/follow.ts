@@ -63,6 +63,7 @@ export class FollowTimer {
 		} else if (now - this.#firstAt < most - quiet) this.#timer.refresh();
 	}
 
+	/** Starts nothing any more. */
 	stop(): void {
 		clearTimeout(this.#timer);
 	}
@@ -92,9 +93,9 @@ interface EntryOf {
  */
 export class WaitingConversations {
 	readonly #entries = new Map<string, Entries>();
-	/** The position of the views after which entries were read; undefined before. */
+	/** The position of the views after which entries are known; undefined before the first step. */
 	#position: ViewPosition | undefined;
-	/** Up to where entries were read. */
+	/** Up to where entries are known: read from the logs, or told by {@link append}. */
 	#read = NOTHING;
 	#count = 0;
 
