@@ -175,7 +175,7 @@ async function indexed(url: string, report: Report): Promise<void> {
 				AND NOT EXISTS (
 					SELECT 1 FROM conversation_updates.views v WHERE v.updates < p.newest_update OR v.events < p.newest_event
 				) AS done
-			FROM conversation_updates.search_progress s, conversation_updates.positions p`,
+			FROM conversation_updates.search_progress s, conversation_updates.state p`,
 		);
 		if (row?.done === true) break;
 		await new Promise((resolve) => setTimeout(resolve, 200));

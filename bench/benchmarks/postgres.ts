@@ -26,7 +26,7 @@ const DELAY_COMMITS = `
 		PERFORM pg_sleep(${COMMIT_LATENCY});
 		RETURN NULL;
 	END $$;
-	CREATE CONSTRAINT TRIGGER delay_commit AFTER UPDATE ON conversation_updates.positions
+	CREATE CONSTRAINT TRIGGER delay_commit AFTER UPDATE ON conversation_updates.state
 		DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.delay_commit();
 `;
 
@@ -181,7 +181,7 @@ async function groupSize(url: string, run: () => Promise<unknown>): Promise<numb
 		const [row] = await sqlOn(
 			url,
 			`SELECT newest_update AS updates, (SELECT count(DISTINCT xmin::text) FROM conversation_updates.updates) AS groups
-			FROM conversation_updates.positions`,
+			FROM conversation_updates.state`,
 		);
 		return z.object({ updates: z.coerce.number(), groups: z.coerce.number() }).parse(row);
 	};
@@ -194,7 +194,7 @@ async function groupSize(url: string, run: () => Promise<unknown>): Promise<numb
 /** Returns the rate per second of transactions that take a number and commit, each in one round trip. */
 async function commitRate(url: string, connections: number, milliseconds: number): Promise<number> {
 	const clients = await Promise.all(Array.from({ length: connections }, () => connect(url)));
-	const take = "UPDATE conversation_updates.positions SET newest_update = newest_update + 1";
+	const take = "UPDATE conversation_updates.state SET newest_update = newest_update + 1";
 	const end = performance.now() + milliseconds;
 	let commits = 0;
 	await Promise.all(

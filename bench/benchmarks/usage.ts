@@ -156,6 +156,7 @@ export const postgresUsage: Benchmark = {
 						return asked.map(() => []);
 					},
 					isDistributed: async () => false,
+					isKnownDistributed: false,
 					known: new SettledTransactions(),
 					hasSnapshot: true,
 				};

@@ -8,17 +8,15 @@ import { assignUsage } from "./views/usage.ts";
 /** A table with a row for each conversation. A conversation can have a row in each of them. */
 interface OfConversations {
 	readonly table: string;
-	/** The column with the id of the conversation. */
-	readonly id: string;
 	/** SQL for whether a row has no owner. */
 	readonly hasNone: string;
 }
 
-function tablesOf({ dialect: { schema, usageId } }: Session): OfConversations[] {
+function tablesOf({ dialect: { schema } }: Session): OfConversations[] {
 	return [
-		{ table: `${schema}heads`, id: "conversation_id", hasNone: "owner IS NULL" },
-		{ table: `${schema}activities`, id: "conversation_id", hasNone: "owner IS NULL" },
-		{ table: `${schema}usage_conversations`, id: usageId, hasNone: "owner = '' AND ledger <> ''" },
+		{ table: `${schema}heads`, hasNone: "owner IS NULL" },
+		{ table: `${schema}activities`, hasNone: "owner IS NULL" },
+		{ table: `${schema}usage_conversations`, hasNone: "owner = '' AND ledger <> ''" },
 	];
 }
 
@@ -37,12 +35,20 @@ export async function assignOwner(session: Session, assignment: OwnerAssignment)
 	// Read again under the locks, because another process may have changed them.
 	const ids = await findUnassigned(session, assignment, candidates);
 	await assignUsage(session, ids, assignment.owner);
-	await session.setOwner(ids, assignment.owner);
+	for (const table of OWNED)
+		await session.all(
+			`UPDATE ${session.dialect.schema}${table} SET owner = ? WHERE ${session.isIn("conversation_id")}`,
+			assignment.owner,
+			ids,
+		);
 	await markChanged(session, ids);
 	if (assignment.audit !== undefined && ids.length > 0)
 		await addAudit(session, { ...assignment.audit, details: String(ids.length) });
 	return ids;
 }
+
+/** Tables whose rows have the owner of their conversation, beside those of usage. */
+const OWNED = ["heads", "activities", "updates", "events", "pruned"];
 
 /** @param among the only conversations to find; left out for all */
 async function findUnassigned(
@@ -51,25 +57,25 @@ async function findUnassigned(
 	among?: readonly string[],
 ): Promise<string[]> {
 	const values: Value[] = [];
-	const selects = tablesOf(session).map(({ table, id, hasNone }) => {
+	const selects = tablesOf(session).map(({ table, hasNone }) => {
 		const tests = ["owner IS DISTINCT FROM ?"];
-		values.push(session.storeText(owner));
+		values.push(owner);
 		const testIds = (ids: readonly string[]) => {
-			tests.push(session.isIn(id));
+			tests.push(session.isIn("conversation_id"));
 			values.push(ids);
 		};
 		if (of === "all without an owner") tests.push(hasNone);
 		else if ("ids" in of) testIds(of.ids);
 		else if ("sender" in of) {
 			tests.push(hasNone, "sender = ?");
-			values.push(session.storeText(of.sender));
+			values.push(of.sender);
 		} else {
 			tests.push(hasNone, NO_SENDER);
 			if (of.withoutSender !== "all") testIds(of.withoutSender);
 		}
 		if (among !== undefined) testIds(among);
 		values.push(limit);
-		return `SELECT id FROM (SELECT ${id} AS id FROM ${table} WHERE ${tests.join(" AND ")} LIMIT ?) AS found`;
+		return `SELECT id FROM (SELECT conversation_id AS id FROM ${table} WHERE ${tests.join(" AND ")} LIMIT ?) AS found`;
 	});
 	const rows = await session.all(`${selects.join(" UNION ")} LIMIT ?`, ...values, limit);
 	return rows.map(({ id }) => text(id));
@@ -78,7 +84,7 @@ async function findUnassigned(
 /** Counts the conversations that have no owner and no sender: see `Store.countWithoutSender`. */
 export async function countWithoutSender(session: Session): Promise<number> {
 	const selects = tablesOf(session).map(
-		({ table, id, hasNone }) => `SELECT ${id} FROM ${table} WHERE ${hasNone} AND ${NO_SENDER}`,
+		({ table, hasNone }) => `SELECT conversation_id FROM ${table} WHERE ${hasNone} AND ${NO_SENDER}`,
 	);
 	const [row] = await session.all(`SELECT count(*) AS number FROM (${selects.join(" UNION ")}) AS found`);
 	return integer(row?.number);

@@ -43,8 +43,7 @@ export const budgetReads = {
 	/** Returns the ids of the conversations that have entries in a part of the logs. */
 	async listChanged({ all, dialect }: Session, { after, through }: LogRange): Promise<string[]> {
 		const of = (log: LogTable) => `
-			SELECT ${dialect.entries[log].conversationId} AS id FROM ${dialect.entries[log].from}
-			WHERE e.sequence > ? AND e.sequence <= ?
+			SELECT conversation_id AS id FROM ${dialect.schema}${log} WHERE sequence > ? AND sequence <= ?
 		`;
 		const rows = await all(
 			`${of("updates")} UNION ${of("events")}`,
@@ -54,20 +53,21 @@ export const budgetReads = {
 	},
 	/** Returns those of some conversations whose newest events, more than a number, came without a new leaf. */
 	async listStalled(
-		{ all, isIn, readText, dialect }: Session,
+		{ all, isIn, dialect }: Session,
 		{ ids, events }: { readonly ids: readonly string[]; readonly events: number },
 	): Promise<{ readonly conversationId: string; readonly leaf: string }[]> {
-		const { schema, isOfActivity } = dialect;
+		const { schema } = dialect;
 		const rows = await all(
 			`SELECT a.conversation_id, a.leaf FROM ${schema}activities a
 			WHERE ${isIn("a.conversation_id")} AND ? < (
 				SELECT count(*) FROM (
-					SELECT e.happened_at FROM ${schema}events e WHERE ${isOfActivity} ORDER BY e.sequence DESC LIMIT ?
+					SELECT e.happened_at FROM ${schema}events e WHERE e.conversation_id = a.conversation_id
+					ORDER BY e.sequence DESC LIMIT ?
 				) newest WHERE newest.happened_at > coalesce(a.leaf_at, 0)
 			)`,
 			...[ids, events, events + 1],
 		);
-		return rows.map((row) => ({ conversationId: text(row.conversation_id), leaf: nullable(readText, row.leaf) ?? "" }));
+		return rows.map((row) => ({ conversationId: text(row.conversation_id), leaf: nullable(text, row.leaf) ?? "" }));
 	},
 };
 

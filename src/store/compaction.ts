@@ -2,6 +2,7 @@ import { withSizes } from "./read-logs.ts";
 import { type RecordColumn, repackText } from "./record-column.ts";
 import { packedColumnsFrom } from "./rows.ts";
 import type { RepackedRange, RepackedText, Session } from "./session.ts";
+import { isOfRow } from "./stored-records.ts";
 import { bigint } from "./values.ts";
 
 /** The steps by which the command `compact` compresses the texts of stored events. */
@@ -43,16 +44,15 @@ const BYTES_OF_STEP = 2 ** 20;
 
 /** Returns the texts of the events after a sequence, of which there is at least one if there are any. */
 export async function findTexts({ all, dialect }: Session, after: bigint): Promise<NextTexts> {
-	const { from, conversationId } = dialect.entries.events;
 	const page = `
-		SELECT ${conversationId} AS conversation_id, e.sequence, octet_length(e.text) AS size FROM ${from}
+		SELECT e.conversation_id, e.sequence, octet_length(e.text) AS size FROM ${dialect.schema}events e
 		WHERE e.sequence > ? ORDER BY e.sequence LIMIT ${TEXTS_OF_STEP}
 	`;
 	const [position] = await all(`SELECT ${dialect.newest.events} AS newest`);
 	const rows = await all(
 		`SELECT e.sequence, e.text, e.unpacked_size, e.checksum
 		FROM (${withSizes(page)} WHERE total <= ${BYTES_OF_STEP} OR number = 1) p
-		${dialect.join} ${dialect.schema}events e ON ${dialect.isEvent("p")} ORDER BY e.sequence`,
+		${dialect.join} ${dialect.schema}events e ON ${isOfRow("e", "p")} ORDER BY e.sequence`,
 		after,
 	);
 	const texts = rows.map((row) => ({ sequence: bigint(row.sequence), ...packedColumnsFrom(row, "text") }));

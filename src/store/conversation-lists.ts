@@ -1,5 +1,5 @@
 import { type Activity, encodeActivity, shownError } from "./activity.ts";
-import { type Condition, type ListOrder, NOT_REPORTED } from "./condition.ts";
+import { asciiLower, type Condition, type ListOrder, NOT_REPORTED } from "./condition.ts";
 import type { OpenGaps } from "./gaps.ts";
 import {
 	ACTIVITY_COLUMNS,
@@ -10,13 +10,15 @@ import {
 	withErrorSequence,
 } from "./rows.ts";
 import type { Session, Sql, SqlCondition, Terms } from "./session.ts";
+import { isOfRow, RECORD_COLUMNS, readRecords } from "./stored-records.ts";
+import type { TableName } from "./tables.ts";
 import {
 	bigint,
 	bindable,
 	bindableNumber,
 	integer,
+	keyOf,
 	nullable,
-	type ReadText,
 	type Row,
 	type StoredRecord,
 	text,
@@ -96,7 +98,7 @@ const ORDERS: Readonly<Record<ListOrder, string>> = {
 /** Lists conversations. */
 export async function listConversations(session: Session, query: ConversationQuery): Promise<StoredConversation[]> {
 	const { order = "updated", before = 2n ** 63n, beforeValue, limit, withRecords } = query;
-	const { schema, isCurrent } = session.dialect;
+	const { schema } = session.dialect;
 	const { from, tests } = await session.find(conditionSql(query.conditions, session), order);
 	const isUpdated = order === "updated";
 	const key = isUpdated ? ["c.sequence"] : [ORDERS[order], "c.sequence"];
@@ -108,24 +110,27 @@ export async function listConversations(session: Session, query: ConversationQue
 		parameters: [...where.parameters, limit],
 	};
 	const of = (await session.isSpread()) ? await pageByIds(session, page) : page;
-	using records = session.records();
 	const rows = await session.all(
 		`SELECT c.order_value, c.conversation_id, c.sequence, c.status, c.posted_at, c.run_started_at, c.sender, c.owner,
 			c.created_at, c.updated_at, c.gap_count, c.gaps_since, u.summary, ${ACTIVITY_COLUMNS}
-			${withRecords ? records.columns : ""}
+			${withRecords ? RECORD_COLUMNS : ""}
 		FROM (
 			SELECT c.*, ${ORDERS[order]} AS order_value ${of.text}
 		) c
-		LEFT JOIN ${schema}updates u ON ${isCurrent("c")}
+		LEFT JOIN ${schema}updates u ON ${isOfRow("u", "c")}
 		LEFT JOIN ${schema}activities a ON a.conversation_id = c.conversation_id
-		${withRecords ? records.join : ""}
 		ORDER BY c.order_value DESC ${isUpdated ? "" : ", c.sequence DESC"}`,
 		...of.parameters,
 	);
-	return rows.map((row) => {
-		const record = withRecords && row.summary !== null ? records.read(row) : undefined;
-		return conversationFrom(row, session.readText, joinedActivityFrom(row, session.readText), record, order);
-	});
+	const recordOf = withRecords
+		? await readRecords(
+				session,
+				rows.filter(({ summary }) => summary !== null),
+			)
+		: undefined;
+	return rows.map((row) =>
+		conversationFrom(row, joinedActivityFrom(row), row.summary === null ? undefined : recordOf?.(row), order),
+	);
 }
 
 /**
@@ -152,7 +157,7 @@ export async function countConversations(
 	session: Session,
 	{ conditions, group, limit }: CountQuery,
 ): Promise<StoredCounts> {
-	const { schema, headKey, headReference, join } = session.dialect;
+	const { schema, join } = session.dialect;
 	const { from, tests } = await session.find(conditionSql(conditions, session), undefined);
 	const count = async (column: string, joined = "", own: readonly Sql[] = []): Promise<StoredCount[]> => {
 		const where = allOf([...tests, ...own]);
@@ -163,7 +168,7 @@ export async function countConversations(
 			limit,
 		);
 		return rows.map((row) => ({
-			value: typeof row.value === "bigint" ? Number(row.value) : session.readText(row.value),
+			value: typeof row.value === "bigint" ? Number(row.value) : text(row.value),
 			count: integer(row.count),
 		}));
 	};
@@ -175,10 +180,8 @@ export async function countConversations(
 	if (group === undefined) return { counts: [], total: await total() };
 	if (group.by === "tagKey" || group.by === "tag") {
 		const [column, own]: [string, Sql[]] =
-			group.by === "tag"
-				? ["g.value", [{ text: "g.key = ?", parameters: [session.storeKey(group.key)] }]]
-				: ["g.key", []];
-		const counts = await count(column, `${join} ${schema}tags g ON g.${headReference} = c.${headKey}`, own);
+			group.by === "tag" ? ["g.value", [{ text: "g.key = ?", parameters: [keyOf(group.key)] }]] : ["g.key", []];
+		const counts = await count(column, `${join} ${schema}tags g ON g.conversation_id = c.conversation_id`, own);
 		return { counts, total: await total() };
 	}
 	const column = `c.${GROUPS[group.by]}`;
@@ -218,7 +221,7 @@ export function conditionSql(conditions: readonly Condition[], terms: Terms): Sq
 		ranges.set(condition.field, intersection(condition, ranges.get(condition.field)));
 		return false;
 	});
-	return [...others, ...ranges.values()].map((condition, n) => oneConditionSql(condition, terms, `t${n}`));
+	return [...others, ...ranges.values()].map((condition) => oneConditionSql(condition, terms));
 }
 
 function intersection(a: TimeCondition, b: TimeCondition | undefined): TimeCondition {
@@ -228,18 +231,28 @@ function intersection(a: TimeCondition, b: TimeCondition | undefined): TimeCondi
 	return { kind: "time", field: a.field, ...(from === undefined ? {} : { from }), ...(to === undefined ? {} : { to }) };
 }
 
-function oneConditionSql(condition: Condition, terms: Terms, alias: string): SqlCondition {
+function oneConditionSql(condition: Condition, terms: Terms): SqlCondition {
 	switch (condition.kind) {
 		case "equal": {
 			const { column, index } = COLUMNS[condition.field];
-			const value = typeof condition.value === "string" ? terms.storeKey(condition.value) : condition.value;
+			const value = typeof condition.value === "string" ? keyOf(condition.value) : condition.value;
 			const test = { text: `c.${column} = ?`, parameters: [value] };
 			return { ...byIndex(test, index), isOwner: condition.field === "owner" };
 		}
-		case "tag":
-			return terms.dialect.tagCondition(condition, alias);
-		case "title":
-			return terms.dialect.titleCondition(condition, alias);
+		case "tag": {
+			const { key, value } = condition;
+			const where =
+				value === undefined
+					? { text: "t.key = ?", parameters: [keyOf(key)] }
+					: { text: "t.key = ? AND t.value = ?", parameters: [keyOf(key), keyOf(value)] };
+			const join = "CROSS JOIN conversations c ON c.conversation_id = t.conversation_id";
+			return { test: exists(terms, "tags", where), index: { from: "tags t INDEXED BY tags_by_value", join, where } };
+		}
+		case "title": {
+			const contained = asciiLower(condition.contains);
+			const { titleContains, titleIndex } = terms.dialect;
+			return { test: exists(terms, "titles", titleContains(contained)), index: titleIndex(contained) };
+		}
 		case "time": {
 			const { column, index } = COLUMNS[condition.field];
 			const parameters = [bindable(condition.from ?? -(2n ** 63n)), bindable(condition.to ?? 2n ** 63n)];
@@ -279,6 +292,12 @@ function oneConditionSql(condition: Condition, terms: Terms, alias: string): Sql
 	}
 }
 
+/** Returns the condition that a table has a row `t` of the conversation that passes a test. */
+function exists({ dialect: { schema } }: Terms, table: TableName, { text: test, parameters }: Sql): Sql {
+	const where = `t.conversation_id = c.conversation_id AND ${test}`;
+	return { text: `EXISTS (SELECT 1 FROM ${schema}${table} t WHERE ${where})`, parameters };
+}
+
 /** @param index undefined for one that SQLite chooses itself */
 function byIndex(test: Sql, index: string | undefined): SqlCondition {
 	const from = index === undefined ? "conversations c" : `conversations c INDEXED BY ${index}`;
@@ -298,7 +317,6 @@ function openGapsFrom(row: Row): OpenGaps | undefined {
  */
 function conversationFrom(
 	row: Row,
-	readText: ReadText,
 	activity: Activity | undefined,
 	record: StoredConversation["record"],
 	order: ListOrder = "updated",
@@ -312,7 +330,7 @@ function conversationFrom(
 		summary: summaryFrom(
 			row,
 			withErrorSequence(encodeActivity(activity, runStartedAt, openGapsFrom(row)), error?.sequence),
-			ownershipFrom(row, readText),
+			ownershipFrom(row),
 		),
 		record: currentRecordFrom(row, activity, record),
 	};

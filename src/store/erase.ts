@@ -17,7 +17,7 @@ import { removeRefusedOf } from "./refused-posts.ts";
 import { meetsNow, removeEntriesOf } from "./remove.ts";
 import { packedColumnsFrom } from "./rows.ts";
 import type { Session } from "./session.ts";
-import { bigint, blob, nullable, type Row, text, type Unreadable } from "./values.ts";
+import { bigint, blob, keyOf, nullable, type Row, text, type Unreadable } from "./values.ts";
 import { deriveConversations } from "./views/conversations.ts";
 import { lockView } from "./views/follow.ts";
 import { forgetUsage, settleUsage } from "./views/usage.ts";
@@ -33,12 +33,12 @@ async function eraseAll(
 	session: Session,
 	{ conversationId, owner, conditions, erasedAt }: EraseRequest,
 ): Promise<Erased | undefined> {
-	const { all, isIn, readText, lock, dialect } = session;
+	const { all, isIn, lock, dialect } = session;
 	const candidates = await findRelated(session, conversationId);
 	await lock([conversationId, ...candidates]);
 	const remains = await readRemains(session, conversationId);
 	const known = remains && {
-		owner: nullable(readText, remains.owner),
+		owner: nullable(text, remains.owner),
 		lifeBeganAt: nullable(bigint, remains.life_began_at),
 		createdAt: nullable(bigint, remains.created_at),
 	};
@@ -52,7 +52,7 @@ async function eraseAll(
 		candidates,
 	);
 	const relatives = heads
-		.filter((row) => nullable(readText, row.owner) === known.owner)
+		.filter((row) => nullable(text, row.owner) === known.owner)
 		.map((row) => text(row.conversation_id));
 	const unreadable = await forgetRelations(session, conversationId, relatives);
 	await settleUsage(session, [conversationId]);
@@ -62,13 +62,16 @@ async function eraseAll(
 	await forgetUsage(session, conversationId);
 	await deriveConversations(session, [conversationId, ...relatives]);
 	await eraseDeliveries(session, conversationId, erasedAt);
+	// Others wait for the sequence until the transaction ends.
+	const { updates } = await session.lockSequences();
+	const sequence = updates + 1n;
+	await all(`UPDATE ${dialect.schema}state SET newest_update = ?`, sequence);
 	const erasure = {
 		idDigest: idDigest(conversationId),
 		owner: known.owner,
 		createdAt: markedTime(known.lifeBeganAt, known.createdAt, erasedAt),
 		erasedAt,
-		// Others wait for it until the transaction ends.
-		sequence: await session.takeSequence(),
+		sequence,
 	};
 	await session.insert("erasures", [erasureColumns(erasure)], REPLACE_ERASURE);
 	return { erasure, unreadable };
@@ -78,17 +81,14 @@ async function eraseAll(
  * Reads the owner of a conversation and the beginning of its life; undefined when nothing is stored but refused posts and
  * their gaps.
  */
-async function readRemains(
-	{ all, dialect: { schema, usageId } }: Session,
-	conversationId: string,
-): Promise<Row | undefined> {
-	const lifeBeganAt = `(SELECT life_began_at FROM ${schema}usage_conversations WHERE ${usageId} = ?)`;
+async function readRemains({ all, dialect: { schema } }: Session, conversationId: string): Promise<Row | undefined> {
+	const lifeBeganAt = `(SELECT life_began_at FROM ${schema}usage_conversations WHERE conversation_id = ?)`;
 	const [row] = await all(
 		`SELECT owner, life_began_at, created_at FROM (
 			SELECT 1 AS rank, owner, coalesce(life_began_at, ${lifeBeganAt}) AS life_began_at, created_at
 			FROM ${schema}heads WHERE conversation_id = ?
 			UNION ALL SELECT 2, owner, ${lifeBeganAt}, NULL FROM ${schema}activities WHERE conversation_id = ?
-			UNION ALL SELECT 3, nullif(owner, ''), life_began_at, NULL FROM ${schema}usage_conversations WHERE ${usageId} = ?
+			UNION ALL SELECT 3, nullif(owner, ''), life_began_at, NULL FROM ${schema}usage_conversations WHERE conversation_id = ?
 			UNION ALL SELECT 4, owner, NULL, NULL FROM ${schema}pruned WHERE conversation_id = ?
 		) remains ORDER BY rank LIMIT 1`,
 		...Array.from({ length: 6 }, () => conversationId),
@@ -97,11 +97,8 @@ async function readRemains(
 }
 
 /** Returns the ids of the conversations whose parent or source is a conversation, and of its own parent. */
-async function findRelated(
-	{ all, readText, storeKey, dialect: { schema } }: Session,
-	conversationId: string,
-): Promise<string[]> {
-	const key = storeKey(conversationId);
+async function findRelated({ all, dialect: { schema } }: Session, conversationId: string): Promise<string[]> {
+	const key = keyOf(conversationId);
 	const [parents, children] = await Promise.all([
 		all(`SELECT parent_id FROM ${schema}heads WHERE conversation_id = ?`, conversationId),
 		all(
@@ -114,7 +111,7 @@ async function findRelated(
 		),
 	]);
 	return [
-		...parents.flatMap(({ parent_id }) => nullable(readText, parent_id) ?? []),
+		...parents.flatMap(({ parent_id }) => nullable(text, parent_id) ?? []),
 		...children.map(({ conversation_id }) => text(conversation_id)),
 	];
 }
@@ -130,9 +127,9 @@ async function forgetRelations(
 	conversationId: string,
 	relatives: readonly string[],
 ): Promise<UnreadableRelative[]> {
-	const { all, isIn, storeKey, dialect } = session;
-	const { schema, entries, recordsAtOnce } = dialect;
-	const key = storeKey(conversationId);
+	const { all, isIn, dialect } = session;
+	const { schema } = dialect;
+	const key = keyOf(conversationId);
 	// What a fork misses may be an event of its source.
 	await all(
 		`DELETE FROM ${schema}gaps WHERE kind IN ('missing_parent', 'missing_leaf') AND conversation_id IN (
@@ -141,34 +138,31 @@ async function forgetRelations(
 		key,
 		relatives,
 	);
-	const { ofOne, conversationId: id, isOf } = entries.updates;
 	const unreadable: UnreadableRelative[] = [];
 	for (const relative of relatives) {
 		for (let after: bigint | undefined = 0n; after !== undefined; ) {
 			const rows: Row[] = await all(
-				`SELECT ${RELATED_COLUMNS} FROM ${ofOne} WHERE ${isIn(id)} AND e.sequence > ?
-				ORDER BY e.sequence LIMIT ${recordsAtOnce}`,
-				[relative],
+				`SELECT ${RELATED_COLUMNS} FROM ${schema}updates e WHERE e.conversation_id = ? AND e.sequence > ?
+				ORDER BY e.sequence LIMIT ${RECORDS_AT_ONCE}`,
+				relative,
 				after,
 			);
 			const updates = rows.map((row) => forgetInUpdate(row, conversationId));
-			await Promise.all(
-				updates.map(async ({ sequence, forgotten, unreadable: found }) => {
-					if (found !== undefined) unreadable.push({ ...found, conversationId: relative, sequence });
-					if (forgotten === undefined) return;
-					const { record, unpackedSize, checksum } = forgotten.record;
-					await all(
-						`UPDATE ${schema}updates SET summary = ?, record = ?, unpacked_size = ?, checksum = ?
-						WHERE ${isOf} AND sequence = ?`,
-						forgotten.summary,
-						record,
-						unpackedSize,
-						checksum,
-						relative,
-						sequence,
-					);
-				}),
-			);
+			for (const { sequence, forgotten, unreadable: found } of updates) {
+				if (found !== undefined) unreadable.push({ ...found, conversationId: relative, sequence });
+				if (forgotten === undefined) continue;
+				const { record, unpackedSize, checksum } = forgotten.record;
+				await all(
+					`UPDATE ${schema}updates SET summary = ?, record = ?, unpacked_size = ?, checksum = ?
+					WHERE conversation_id = ? AND sequence = ?`,
+					forgotten.summary,
+					record,
+					unpackedSize,
+					checksum,
+					relative,
+					sequence,
+				);
+			}
 			after = updates.at(-1)?.sequence;
 		}
 		for (const column of ["parent_id", "source_id"])
@@ -181,6 +175,9 @@ async function forgetRelations(
 	}
 	return unreadable;
 }
+
+/** Number of records that are in memory together. */
+const RECORDS_AT_ONCE = 10;
 
 /** Columns of an update `e` that {@link forgetInUpdate} reads. */
 const RELATED_COLUMNS = "e.sequence, e.base_sequence, e.summary, e.record, e.unpacked_size, e.checksum";

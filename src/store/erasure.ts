@@ -4,7 +4,7 @@ import type { NewAuditEntry } from "./audit.ts";
 import type { Condition } from "./condition.ts";
 import type { AppendedEvents, AppendedUpdate, StoredUpdate } from "./entries.ts";
 import type { Session, Value } from "./session.ts";
-import { bigint, bindable, nullable, type ReadText, type Row, text } from "./values.ts";
+import { bigint, bindable, nullable, type Row, text } from "./values.ts";
 
 /**
  * Erased conversations. Of an erased conversation the store keeps one row, without its id: it is the update that tells
@@ -86,11 +86,11 @@ export function erasureColumns({ idDigest: digest, sequence, owner, createdAt, e
  *
  * @param prefix prefix of the column names
  */
-export function erasureFrom(row: Row, readText: ReadText, prefix = ""): Erasure {
+export function erasureFrom(row: Row, prefix = ""): Erasure {
 	return {
 		idDigest: text(row[`${prefix}id_digest`]),
 		sequence: bigint(row[`${prefix}sequence`]),
-		owner: nullable(readText, row[`${prefix}owner`]),
+		owner: nullable(text, row[`${prefix}owner`]),
 		createdAt: bigint(row[`${prefix}created_at`]),
 		erasedAt: bigint(row[`${prefix}erased_at`]),
 	};
@@ -98,7 +98,7 @@ export function erasureFrom(row: Row, readText: ReadText, prefix = ""): Erasure 
 
 /** Returns what is kept of those of the conversations that were erased and have not been stored again. */
 export async function findErasures(
-	{ all, isIn, readText, dialect: { schema } }: Session,
+	{ all, isIn, dialect: { schema } }: Session,
 	conversationIds: readonly string[],
 ): Promise<Erasure[]> {
 	const digests = new Map(conversationIds.map((id) => [idDigest(id), id]));
@@ -115,7 +115,7 @@ export async function findErasures(
 		conversationIds,
 	);
 	const ids = new Set(stored.map(({ conversation_id }) => conversation_id));
-	return rows.map((row) => erasureFrom(row, readText)).filter(({ idDigest: digest }) => !ids.has(digests.get(digest)));
+	return rows.map((row) => erasureFrom(row)).filter(({ idDigest: digest }) => !ids.has(digests.get(digest)));
 }
 
 /** A page of updates. */
@@ -128,7 +128,7 @@ interface ErasureQuery {
 
 /** Lists the erasures that belong to a page of updates, by sequence. */
 export async function listErasures(
-	{ all, storeText, readText, dialect: { schema } }: Session,
+	{ all, dialect: { schema } }: Session,
 	{ after, conversationId, owner, limit }: ErasureQuery,
 ): Promise<Erasure[]> {
 	const values: Value[] = [bindable(after)];
@@ -137,13 +137,13 @@ export async function listErasures(
 		return text;
 	};
 	const ofOne = conversationId === undefined ? "" : test("AND id_digest = ?", idDigest(conversationId));
-	const ofOwner = owner === undefined ? "" : test("AND owner = ?", storeText(owner));
+	const ofOwner = owner === undefined ? "" : test("AND owner = ?", owner);
 	const rows = await all(
 		`SELECT * FROM ${schema}erasures WHERE sequence > ? ${ofOne} ${ofOwner} ORDER BY sequence LIMIT ?`,
 		...values,
 		limit,
 	);
-	return rows.map((row) => erasureFrom(row, readText));
+	return rows.map((row) => erasureFrom(row));
 }
 
 /** Whether a record belongs to the life of its conversation that was erased. */

@@ -2,7 +2,6 @@ import { audited, KEPT_FOR, MAX_KEPT, REMOVED } from "./audit.ts";
 import { idDigest } from "./erasure.ts";
 import { type GapOf, gapFrom } from "./gaps.ts";
 import { type Columns, insertNew, type Session, type Value } from "./session.ts";
-import { type Table, tableOf } from "./tables.ts";
 import { bigint, blob, integer, nullable, type Row, text } from "./values.ts";
 
 /**
@@ -133,9 +132,6 @@ const SKIP = "state = 'skipped', next_at = NULL, finished_at = ?";
 /** Number of finished deliveries that are kept of an endpoint. */
 const KEPT_DELIVERIES = 10_000;
 
-const endpointsOf = ({ dialect }: Session): Table => tableOf(dialect.engine, "endpoints");
-const deliveriesOf = ({ dialect }: Session): Table => tableOf(dialect.engine, "deliveries");
-
 /** The reads of endpoints and deliveries. */
 export const forwardingReads = {
 	/** Lists endpoints by owner and name. */
@@ -159,7 +155,7 @@ export const forwardingReads = {
 			WHERE endpoint_id = ? AND state = 'waiting' AND number > ? ORDER BY number LIMIT ?`,
 			...[id, after, limit],
 		);
-		return rows.map((row) => deliveryFrom(session, row));
+		return rows.map((row) => deliveryFrom(row));
 	},
 	/** Returns deliveries, the newest first. */
 	async listDeliveries(session: Session, { id, state, before, limit }: DeliveryQuery): Promise<DeliveryRow[]> {
@@ -179,7 +175,7 @@ export const forwardingReads = {
 			...values,
 			limit,
 		);
-		return rows.map((row) => deliveryFrom(session, row));
+		return rows.map((row) => deliveryFrom(row));
 	},
 	/** Whether there is a notice with an id. */
 	async hasNotice({ all, dialect }: Session, id: string): Promise<boolean> {
@@ -194,7 +190,7 @@ export const forwardingReads = {
 			`SELECT * FROM ${session.dialect.schema}gaps WHERE since > ? AND since <= ? ORDER BY since LIMIT ?`,
 			...[after, through, limit],
 		);
-		return rows.map((row) => ({ ...gapFrom(row, session.readText), conversationId: text(row.conversation_id) }));
+		return rows.map((row) => ({ ...gapFrom(row), conversationId: text(row.conversation_id) }));
 	},
 };
 
@@ -217,7 +213,7 @@ export const forwardingWrites = {
 	/** Changes settings, the state or the position of an endpoint. Processes that deliver to it begin again. */
 	changeEndpoint: audited(async (session: Session, { id, ...changes }: EndpointChange): Promise<boolean> => {
 		const { schema } = session.dialect;
-		const row = session.stored(endpointsOf(session), changedColumns(changes));
+		const row = changedColumns(changes);
 		const assignments = Object.keys(row).map((name) => `${name} = ?, `);
 		const changed = await session.all(
 			`UPDATE ${schema}endpoints SET ${assignments.join("")} generation = generation + 1 WHERE id = ? RETURNING id`,
@@ -380,7 +376,7 @@ export const forwardingWrites = {
 			);
 			// The process that delivers reads the queue again.
 			await session.all(`UPDATE ${schema}endpoints SET generation = generation + 1 WHERE id = ?`, id);
-			return row && deliveryFrom(session, row);
+			return row && deliveryFrom(row);
 		},
 	),
 	/** Removes finished deliveries that are too old, and the oldest ones beyond {@link KEPT_DELIVERIES}. */
@@ -413,7 +409,7 @@ export async function eraseDeliveries(session: Session, conversationId: string, 
 	const { schema } = session.dialect;
 	await session.all(`DELETE FROM ${schema}notices WHERE conversation_id = ?`, conversationId);
 	const found = await session.all(`SELECT * FROM ${schema}deliveries WHERE conversation_id = ?`, conversationId);
-	const rows = found.map((row) => ({ endpoint: text(row.endpoint_id), ...deliveryFrom(session, row) }));
+	const rows = found.map((row) => ({ endpoint: text(row.endpoint_id), ...deliveryFrom(row) }));
 	// Endpoints first, as for all who lock both.
 	for (const endpoint of [...new Set(rows.map((row) => row.endpoint))].sort()) {
 		const lost = rows.filter((row) => row.endpoint === endpoint && row.state === "waiting").length;
@@ -424,8 +420,7 @@ export async function eraseDeliveries(session: Session, conversationId: string, 
 		await session.all(
 			`UPDATE ${schema}deliveries SET conversation_id = '', data = NULL, next_at = NULL, tries = ?, state = ?,
 				finished_at = coalesce(finished_at, ?) WHERE endpoint_id = ? AND id = ?`,
-			...[session.stored(deliveriesOf(session), { tries: cleared }).tries ?? "", state === "waiting" ? "lost" : state],
-			...[at, endpoint, id],
+			...[cleared, state === "waiting" ? "lost" : state, at, endpoint, id],
 		);
 	}
 }
@@ -468,32 +463,25 @@ async function enqueue(session: Session, id: string, { deliveries, at, nextAt = 
 		const delivery = deliveries[index];
 		if (delivery === undefined) return [];
 		const { conversationId, sequence, data, ...rest } = delivery;
-		const columns = {
+		const row: Columns = {
 			...{ endpoint_id: id, id: rest.id, number, change: rest.change, conversation_id: conversationId },
 			...{ sequence: sequence ?? null, data: data ?? null, state: "waiting", created_at: at, attempts: 0 },
 			...{ next_at: nextAt, finished_at: null, tries: "[]" },
 		};
-		return [session.stored(deliveriesOf(session), columns)];
+		return [row];
 	});
 	// What is told again, as by a replay, takes the place of the former delivery.
-	await session.remove(
-		deliveriesOf(session),
-		rows.map((row) => ({ endpoint_id: id, id: row.id ?? "" })),
-	);
-	await session.write(
-		deliveriesOf(session),
-		rows.map((after) => ({ before: undefined, after })),
-	);
+	await session.remove("deliveries", rows);
+	await session.insert("deliveries", rows);
 }
 
 /** Notes a result, unless the conversation of the delivery was erased meanwhile. */
 async function recordResult(session: Session, endpoint: string, result: DeliveryResult): Promise<void> {
-	const { tries } = session.stored(deliveriesOf(session), { tries: JSON.stringify(result.tries) });
 	await session.all(
 		`UPDATE ${session.dialect.schema}deliveries
 		SET state = ?, attempts = ?, next_at = ?, finished_at = ?, tries = ?
 		WHERE endpoint_id = ? AND id = ? AND conversation_id = ?`,
-		...[result.state, result.attempts, result.nextAt ?? null, result.finishedAt ?? null, tries ?? "[]"],
+		...[result.state, result.attempts, result.nextAt ?? null, result.finishedAt ?? null, JSON.stringify(result.tries)],
 		...[endpoint, result.id, result.conversationId],
 	);
 }
@@ -541,7 +529,7 @@ function endpointFrom(row: Row): EndpointRow {
 	};
 }
 
-function deliveryFrom({ readText }: Session, row: Row): DeliveryRow {
+function deliveryFrom(row: Row): DeliveryRow {
 	const state = text(row.state);
 	return {
 		id: text(row.id),
@@ -549,12 +537,12 @@ function deliveryFrom({ readText }: Session, row: Row): DeliveryRow {
 		change: text(row.change),
 		conversationId: text(row.conversation_id),
 		sequence: nullable(bigint, row.sequence),
-		data: nullable(readText, row.data),
+		data: nullable(text, row.data),
 		state: deliveryStates.find((known) => known === state) ?? "failed",
 		createdAt: bigint(row.created_at),
 		attempts: integer(row.attempts),
 		nextAt: nullable(bigint, row.next_at),
-		tries: triesFrom(readText(row.tries)),
+		tries: triesFrom(text(row.tries)),
 	};
 }
 

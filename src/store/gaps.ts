@@ -1,8 +1,7 @@
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { readMembers } from "../record/record-delta.ts";
 import type { Session } from "./session.ts";
-import { tableOf } from "./tables.ts";
-import { bigint, nullable, type ReadText, type Row, text } from "./values.ts";
+import { bigint, keyOf, nullable, type Row, text } from "./values.ts";
 import { markChanged } from "./views/follow.ts";
 
 /**
@@ -147,7 +146,7 @@ export async function findExplained(
 	if (await hasPrunedEvents(session, conversationId)) return all;
 	const explained = new Set<string>();
 	if (firstState !== undefined && (await isOfFork(session, firstState, owner))) explained.add(firstState.leaf);
-	const ids = new Map(eventIds.map((id) => [session.storeKey(id), id]));
+	const ids = new Map(eventIds.map((id) => [keyOf(id), id]));
 	const { schema } = session.dialect;
 	let next = source;
 	for (let forks = 0; next !== undefined && forks < MAX_FORKS; forks++) {
@@ -161,12 +160,12 @@ export async function findExplained(
 			findEvents(session, of, [...ids.keys()]),
 		]);
 		const stored = head ?? activity;
-		if (stored === undefined || nullable(session.readText, stored.owner) !== owner || isPruned) return all;
+		if (stored === undefined || nullable(text, stored.owner) !== owner || isPruned) return all;
 		for (const { event_id } of found) {
 			const id = ids.get(text(event_id));
 			if (id !== undefined) explained.add(id);
 		}
-		next = nullable(session.readText, head?.source_id ?? null);
+		next = nullable(text, head?.source_id ?? null);
 	}
 	return explained;
 }
@@ -178,14 +177,13 @@ async function hasPrunedEvents({ all, isIn, dialect }: Session, conversationId: 
 
 /** Returns which of the events conversations have. */
 function findEvents(
-	{ all, isIn, dialect: { entries, eventsById } }: Session,
+	{ all, isIn, dialect: { schema } }: Session,
 	conversationIds: readonly string[],
 	keys: readonly string[],
 ): Promise<Row[]> {
-	const { conversationId } = entries.events;
 	return all(
-		`SELECT ${conversationId} AS conversation_id, e.event_id FROM ${eventsById.from}
-		WHERE ${isIn(conversationId)} AND e.event_id IN (${keys.map(() => "?").join()})`,
+		`SELECT conversation_id, event_id FROM ${schema}events
+		WHERE ${isIn("conversation_id")} AND event_id IN (${keys.map(() => "?").join()})`,
 		conversationIds,
 		...keys,
 	);
@@ -193,9 +191,9 @@ function findEvents(
 
 /** Returns whether a state is the first one of a fork of one of the newest conversations of an owner. */
 async function isOfFork(session: Session, { eventId, leaf }: FirstState, owner: string | undefined): Promise<boolean> {
-	const { all, storeText, storeKey } = session;
-	const { schema, join, headKey, headReference } = session.dialect;
-	const [isOwn, values] = owner === undefined ? ["owner IS NULL", []] : ["owner = ?", [storeText(owner)]];
+	const { all } = session;
+	const { schema, join } = session.dialect;
+	const [isOwn, values] = owner === undefined ? ["owner IS NULL", []] : ["owner = ?", [owner]];
 	// Those that the view has, and those of later updates.
 	const sources = await Promise.all([
 		all(
@@ -203,15 +201,15 @@ async function isOfFork(session: Session, { eventId, leaf }: FirstState, owner: 
 			...values,
 		),
 		all(
-			`SELECT h.conversation_id FROM ${schema}updates u ${join} ${schema}heads h ON h.${headKey} = u.${headReference}
+			`SELECT h.conversation_id FROM ${schema}updates u ${join} ${schema}heads h ON h.conversation_id = u.conversation_id
 			WHERE u.sequence > (SELECT updates FROM ${schema}views WHERE name = 'conversations') AND h.${isOwn}`,
 			...values,
 		),
 	]);
 	const idsOf = (rows: readonly Row[]) => new Set(rows.map(({ conversation_id }) => text(conversation_id)));
-	const withLeaf = idsOf(await findEvents(session, [...idsOf(sources.flat())], [storeKey(leaf)]));
+	const withLeaf = idsOf(await findEvents(session, [...idsOf(sources.flat())], [keyOf(leaf)]));
 	if (withLeaf.size === 0) return false;
-	const withState = idsOf(await findEvents(session, [...withLeaf], [storeKey(eventId)]));
+	const withState = idsOf(await findEvents(session, [...withLeaf], [keyOf(eventId)]));
 	return withState.size < withLeaf.size;
 }
 
@@ -235,25 +233,25 @@ export function gapsSql(schema: string, test: string): string {
 }
 
 /** Reads the gaps of one conversation from rows of {@link gapsSql}. */
-export function gapsOf(rows: readonly Row[], conversationId: string, readText: ReadText): Gaps {
+export function gapsOf(rows: readonly Row[], conversationId: string): Gaps {
 	const gaps = new Map<string, Gap>();
 	for (const row of rows) {
 		if (row.conversation_id !== conversationId) continue;
-		const gap = gapFrom(row, readText);
+		const gap = gapFrom(row);
 		gaps.set(gapKey(gap), gap);
 	}
 	return gaps;
 }
 
 /** Reads a gap from its row. A row without the column `refused_owner` has no owner. */
-export function gapFrom(row: Row, readText: ReadText): Gap {
+export function gapFrom(row: Row): Gap {
 	const kind = gapKinds.find((known) => known === row.kind);
 	if (kind === undefined) throw new Error("a gap has an unknown kind");
 	const owner = nullable(text, row.refused_owner ?? null);
 	return {
 		kind,
-		missing: readText(row.missing),
-		after: nullable(readText, row.after_event_id),
+		missing: text(row.missing),
+		after: nullable(text, row.after_event_id),
 		since: bigint(row.since),
 		...(owner === undefined ? {} : { owner }),
 	};
@@ -264,12 +262,12 @@ export function gapFrom(row: Row, readText: ReadText): Gap {
  *
  * @returns them by kind and by what is missing
  */
-export function gapsFrom(json: unknown, readText: ReadText): Gap[] {
+export function gapsFrom(json: unknown): Gap[] {
 	const rows: unknown = JSON.parse(text(json));
 	if (!Array.isArray(rows)) throw new Error("gaps are not a list");
 	return rows
 		.map(([kind, missing, after_event_id, since]: unknown[]) =>
-			gapFrom({ kind, missing, after_event_id, since: BigInt(text(since)) }, readText),
+			gapFrom({ kind, missing, after_event_id, since: BigInt(text(since)) }),
 		)
 		.sort((a, b) => compare(a.kind, b.kind) || compare(a.missing, b.missing));
 }
@@ -280,11 +278,11 @@ function compare(a: string, b: string): number {
 
 /** Returns the gaps of a conversation, in any order. */
 export async function listGaps(
-	{ all, isIn, readText, dialect: { schema } }: Session,
+	{ all, isIn, dialect: { schema } }: Session,
 	conversationId: string,
 ): Promise<readonly Gap[]> {
 	const rows = await all(gapsSql(schema, isIn("g.conversation_id")), [conversationId]);
-	return [...gapsOf(rows, conversationId, readText).values()];
+	return [...gapsOf(rows, conversationId).values()];
 }
 
 /**
@@ -301,8 +299,7 @@ export async function closeGap(
 	session: Session,
 	{ conversationId, kind, missing }: Pick<GapOf, "conversationId" | "kind" | "missing">,
 ): Promise<void> {
-	const gaps = tableOf(session.dialect.engine, "gaps");
-	await session.remove(gaps, [session.stored(gaps, { conversation_id: conversationId, kind, missing })]);
+	await session.remove("gaps", [{ conversation_id: conversationId, kind, missing }]);
 	await markChanged(session, [conversationId]);
 }
 

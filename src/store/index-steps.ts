@@ -16,10 +16,6 @@ import { bigint, blob, boolean, integer, nullable, type Row, text } from "./valu
 
 export async function readIndexProgress({ all, dialect: { schema } }: Session, end = ""): Promise<IndexProgress> {
 	const [row] = await all(`SELECT version, events, updates FROM ${schema}search_progress ${end}`);
-	return progressFrom(row);
-}
-
-export function progressFrom(row: Row | undefined): IndexProgress {
 	return { version: integer(row?.version), events: bigint(row?.events), updates: bigint(row?.updates) };
 }
 
@@ -53,11 +49,10 @@ export async function emptyIndex(session: Session, expects: IndexProgress): Prom
 
 /** Finds titles: see `TextIndex.findChangedTitles`. */
 export async function findChangedTitles({ all, dialect }: Session, after: bigint): Promise<FoundTitles> {
-	const { schema, headReference } = dialect;
-	const { from, conversationId } = dialect.entries.updates;
+	const { schema } = dialect;
 	const rows = await all(
-		`SELECT ${conversationId} AS conversation_id, e.sequence, e.current, e.summary, t.digest FROM ${from}
-		LEFT JOIN ${schema}search_titles t ON t.${headReference} = e.${headReference}
+		`SELECT e.conversation_id, e.sequence, e.current, e.summary, t.digest FROM ${schema}updates e
+		LEFT JOIN ${schema}search_titles t ON t.conversation_id = e.conversation_id
 		WHERE e.sequence > ? ORDER BY e.sequence LIMIT ${EXAMINED_UPDATES}`,
 		after,
 	);
@@ -107,9 +102,9 @@ export function foundTitles(updates: readonly ExaminedUpdate[]): FoundTitles {
 function foundTitle(updates: readonly (ExaminedUpdate & { readonly title: string })[]): FoundTitle[] {
 	const last = updates.at(-1);
 	if (last === undefined) return [];
-	const { conversationId, title, indexed } = last;
+	const { conversationId, sequence, title, indexed } = last;
 	const digest = title === "" ? undefined : hash("sha256", title, "buffer").readUIntBE(0, 6);
-	return digest === indexed ? [] : [{ conversationId, digest: digest ?? 0, title }];
+	return digest === indexed ? [] : [{ conversationId, sequence, digest: digest ?? 0, title }];
 }
 
 const TITLE = ConversationSummarySchema.field.title.number;

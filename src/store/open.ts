@@ -1,9 +1,9 @@
 import type { ThreadLogger } from "../threads/worker-thread.ts";
 import type { Database, PostgresSettings } from "./database.ts";
+import type { ExportSource, ImportTarget } from "./export/tables.ts";
 import type { PostgresOptions } from "./postgres/postgres.ts";
 import type { SqliteOptions } from "./sqlite/sqlite.ts";
 import type { Store } from "./store.ts";
-import type { ExportSource, ImportTarget } from "./stored-rows.ts";
 
 /**
  * Opens the store in a database. Loads only the engine of that database.

@@ -2,6 +2,7 @@ import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } fro
 import { countWithoutSender } from "./assign-owner.ts";
 import { audited, auditReads, auditWrites } from "./audit.ts";
 import { budgetReads, budgetWrites } from "./budgets.ts";
+import { claim } from "./claims.ts";
 import { compactStep, findTexts } from "./compaction.ts";
 import { countConversations, listConversations } from "./conversation-lists.ts";
 import { findErasures } from "./erasure.ts";
@@ -33,7 +34,7 @@ import { addRefusals, listSenders } from "./senders.ts";
 import type { LogListener, LogTable } from "./sequence-log.ts";
 import type { Calls, RepackedRange, Session } from "./session.ts";
 import type { Store } from "./store.ts";
-import type { DocumentQuery, TextIndex } from "./text-index.ts";
+import { CLAIM_SECONDS, type DocumentQuery, type TextIndex } from "./text-index.ts";
 import { getUsageRange, listModelUsage, listUsageTotals, listUsedPeriods, reportUsage } from "./usage-report.ts";
 import { listViews, ofViews, type WaitForViews } from "./views/follow.ts";
 
@@ -95,6 +96,7 @@ export const writes = {
 	setRefusedReasons,
 	removeRefusedPost: audited(removeRefusedPost),
 	saveRetentionTime,
+	claim,
 	writeIndexStep,
 	resetIndex,
 	emptyIndex,
@@ -108,12 +110,17 @@ export function isRepeatable(write: string): boolean {
 	return REPEATABLE_WRITES.has(write) || write === MOVE_BUDGET;
 }
 
+/** Name of the claim to write the index of search. */
+const INDEX = "index of search";
+/** Milliseconds for which a process claims it. */
+const CLAIM = CLAIM_SECONDS * 1_000;
+
 /**
  * Returns the methods of a store that consist of the operations.
  *
  * @param waitForViews lets the views follow for a read
  * @param subscribe as `SequenceLog.subscribe`
- * @param index what differs between the engines
+ * @param own what differs between the engines
  */
 export function methodsOf(
 	read: Calls<typeof reads>,
@@ -121,9 +128,16 @@ export function methodsOf(
 	write: Calls<typeof writes>,
 	waitForViews: WaitForViews,
 	subscribe: (log: LogTable, listener: LogListener) => () => void,
-	index: Pick<TextIndex, "claim" | "release" | "find">,
+	own: Pick<TextIndex, "find"> & Pick<Store, "claim">,
 ) {
+	/** Who has claimed the index, and until when, in milliseconds of Unix time. */
+	let claimed = { holder: "", until: 0 };
+	const claimIndex = async (holder: string, until: number) => {
+		const isOwn = await own.claim(INDEX, holder, BigInt(Date.now()) * 1000n, BigInt(until) * 1000n);
+		claimed = { holder, until: isOwn ? until : 0 };
+	};
 	return {
+		claim: own.claim,
 		updates: {
 			list: (query) => read.listUpdates(query),
 			range: (query) => read.readRange({ log: "updates", query }),
@@ -135,8 +149,15 @@ export function methodsOf(
 			subscribe: (listener) => subscribe("events", listener),
 		},
 		textIndex: {
-			...index,
+			find: own.find,
 			progress: () => read.readIndexProgress(),
+			async claim(holder) {
+				// One write for several calls.
+				const now = Date.now();
+				if (claimed.holder !== holder || claimed.until < now + CLAIM / 2) await claimIndex(holder, now + CLAIM);
+				return claimed.until > now ? await read.readIndexProgress() : undefined;
+			},
+			release: (holder) => claimIndex(holder, 0),
 			findChangedTitles: (after) => read.findChangedTitles(after),
 			write: (step) => write.writeIndexStep(step),
 			reset: () => write.resetIndex(),

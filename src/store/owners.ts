@@ -1,7 +1,7 @@
 import { ServiceError } from "../errors.ts";
 import type { NewAuditEntry } from "./audit.ts";
 import type { Session } from "./session.ts";
-import { nullable } from "./values.ts";
+import { nullable, text } from "./values.ts";
 
 /** Who posts. */
 export interface Poster {
@@ -83,7 +83,7 @@ export function mayPost(owner: string | undefined, ownership: Pick<Ownership, "o
 
 /** Returns who posted a conversation first, and its owner; undefined when nothing of it is stored. */
 export async function getOwnership(
-	{ all, isIn, readText, dialect: { schema } }: Session,
+	{ all, isIn, dialect: { schema } }: Session,
 	conversationId: string,
 ): Promise<Ownership | undefined> {
 	const [row] = await all(
@@ -92,5 +92,5 @@ export async function getOwnership(
 		[conversationId],
 		[conversationId],
 	);
-	return row && { sender: nullable(readText, row.sender), owner: nullable(readText, row.owner) };
+	return row && { sender: nullable(text, row.sender), owner: nullable(text, row.owner) };
 }

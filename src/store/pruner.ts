@@ -36,8 +36,8 @@ export interface RemovedConversation {
 
 /** Selects updates that a policy no longer keeps, one conversation after the other. */
 export interface PrunableQuery extends RemovalBounds {
-	/** The first conversation to examine, in the order of the keys of `heads`; undefined for the first of all. */
-	readonly from: bigint | string | undefined;
+	/** The first conversation to examine, in the order of the ids; undefined for the first of all. */
+	readonly from: string | undefined;
 	readonly updatesPerConversation: number | undefined;
 }
 
@@ -45,7 +45,7 @@ export interface PrunableQuery extends RemovalBounds {
 export interface PrunableUpdates {
 	readonly updates: readonly { readonly conversationId: string; readonly sequence: bigint }[];
 	/** The conversation to go on with; undefined after the last one. */
-	readonly next: bigint | string | undefined;
+	readonly next: string | undefined;
 }
 
 /** How an engine runs what removes. Each removal is one transaction. */

@@ -14,8 +14,8 @@ import {
 } from "./rows.ts";
 import type { LogTable, RangeQuery, SequenceRange } from "./sequence-log.ts";
 import type { Session, Sql, Value } from "./session.ts";
-import { tableOf } from "./tables.ts";
-import { bigint, bindable, integer, nullable, text } from "./values.ts";
+import { isOfRow, RECORD_COLUMNS, readRecords } from "./stored-records.ts";
+import { bigint, bindable, integer, keyOf, nullable, text } from "./values.ts";
 
 /** Reads of the logs of updates and events, and of the current record of a conversation. */
 
@@ -24,20 +24,19 @@ export async function readRange(
 	session: Session,
 	{ log, query = {} }: { readonly log: LogTable; readonly query?: RangeQuery | undefined },
 ): Promise<SequenceRange> {
-	const { all, isIn, storeText, dialect } = session;
-	const { schema, removals, entries } = dialect;
+	const { all, isIn, dialect } = session;
+	const { schema, newest } = dialect;
 	const { conversationId, owner, afterRemoval } = query;
 	const tests: [test: string, value: Value][] = [["log = ?", log]];
 	if (conversationId !== undefined) tests.push([isIn("conversation_id"), [conversationId]]);
-	if (owner !== undefined) tests.push(["owner = ?", storeText(owner)]);
+	if (owner !== undefined) tests.push(["owner = ?", owner]);
 	if (afterRemoval !== undefined) tests.push(["removal > ?", bindable(afterRemoval)]);
 	const ofSome = tests.length > 1;
 	const where = tests.map(([test]) => test).join(" AND ");
 	const through = ofSome ? `(SELECT max(through) FROM ${schema}pruned WHERE ${where})` : "r.pruned_through";
 	await session.settled(conversationId);
 	const [row] = await all(
-		`SELECT ${entries[log].used} AS newest, r.last_removal, ${through} AS through
-		FROM ${schema}${removals} r WHERE r.log = ?`,
+		`SELECT ${newest[log]} AS newest, r.last_removal, ${through} AS through FROM ${schema}removals r WHERE r.log = ?`,
 		...(ofSome ? tests.map(([, value]) => value) : []),
 		log,
 	);
@@ -48,29 +47,11 @@ export async function readRange(
 	};
 }
 
-/** Sets the range of a log whose entries were imported. */
-export async function writeRange(
-	{ all, dialect: { schema, removals, entries } }: Session,
-	log: LogTable,
-	{ newest, prunedThrough, lastRemoval }: SequenceRange,
-): Promise<void> {
-	await all(entries[log].skip, newest);
-	await all(
-		`UPDATE ${schema}${removals} SET pruned_through = ?, last_removal = ? WHERE log = ?`,
-		prunedThrough,
-		lastRemoval,
-		log,
-	);
-}
-
 /** SQL columns of an update `u` and of the head `h` of its conversation that `updateFrom` reads. */
-function updateColumnsIn({ dialect: { engine } }: Session): string {
-	const errorSequence = "error_sequence" in tableOf(engine, "updates").columns ? ", u.error_sequence" : "";
-	return `
-		h.conversation_id, h.owner, h.sender AS first_sender, u.sequence, u.change, u.current, u.origin,
-		u.previous_sequence, u.received_at, u.summary, u.activity, u.sender ${errorSequence}
-	`;
-}
+const UPDATE_COLUMNS = `
+	h.conversation_id, h.owner, h.sender AS first_sender, u.sequence, u.change, u.current, u.origin,
+	u.previous_sequence, u.received_at, u.summary, u.activity, u.error_sequence, u.sender
+`;
 
 /** Which update is read: see `Store.get`. */
 export interface UpdateOf {
@@ -83,44 +64,43 @@ export interface UpdateOf {
 export async function getUpdate(session: Session, query: UpdateOf): Promise<StoredUpdate | undefined> {
 	const { conversationId, asOf, owner } = query;
 	if (asOf !== undefined) return await getUpdateAsOf(session, { ...query, asOf: bindable(asOf) });
-	const { all, isIn, readText, storeText, dialect } = session;
-	using records = session.records();
+	const { all, isIn, dialect } = session;
 	// The record of another owner's conversation is not read at all: the time of the answer must not tell that it exists.
-	const [row] = await all(
-		`SELECT ${updateColumnsIn(session)}, h.status, h.posted_at, ${ACTIVITY_COLUMNS} ${records.columns}
-		FROM ${dialect.schema}heads h JOIN ${dialect.schema}updates u ON ${dialect.isCurrent("h")}
-		LEFT JOIN ${dialect.schema}activities a ON a.conversation_id = h.conversation_id ${records.join}
+	const rows = await all(
+		`SELECT ${UPDATE_COLUMNS}, h.status, h.posted_at, ${ACTIVITY_COLUMNS} ${RECORD_COLUMNS}
+		FROM ${dialect.schema}heads h JOIN ${dialect.schema}updates u ON ${isOfRow("u", "h")}
+		LEFT JOIN ${dialect.schema}activities a ON a.conversation_id = h.conversation_id
 		WHERE ${isIn("h.conversation_id")} ${owner === undefined ? "" : "AND h.owner = ?"}`,
 		[conversationId],
-		...(owner === undefined ? [] : [storeText(owner)]),
+		...(owner === undefined ? [] : [owner]),
 	);
-	if (row === undefined) return undefined;
-	const record = currentRecordFrom(row, joinedActivityFrom(row, readText), records.read(row));
-	return updateFrom(row, readText, record);
+	const recordOf = await readRecords(session, rows);
+	const [row] = rows;
+	return row && updateFrom(row, currentRecordFrom(row, joinedActivityFrom(row), recordOf(row)));
 }
 
 async function getUpdateAsOf(
 	session: Session,
 	{ conversationId, asOf, owner }: UpdateOf & { readonly asOf: bigint },
 ): Promise<StoredUpdate | undefined> {
-	const { all, isIn, readText, storeText, dialect } = session;
-	const { ofOne, conversationId: idColumn, owner: ownerColumn } = dialect.entries.updates;
-	using records = session.records();
+	const { all, isIn, dialect } = session;
+	const { schema, join } = dialect;
 	const [[row], [next]] = await Promise.all([
 		all(
-			`SELECT ${updateColumnsIn(session)} ${records.columns} FROM (
-				SELECT ${idColumn} AS conversation_id, e.sequence FROM ${ofOne}
-				WHERE ${isIn(idColumn)} AND e.sequence <= ? AND e.current = TRUE
-					${owner === undefined ? "" : `AND ${ownerColumn} = ?`}
+			`SELECT ${UPDATE_COLUMNS} ${RECORD_COLUMNS} FROM (
+				SELECT e.conversation_id, e.sequence FROM ${schema}updates e
+				WHERE ${isIn("e.conversation_id")} AND e.sequence <= ? AND e.current = TRUE
+					${owner === undefined ? "" : "AND e.owner = ?"}
 				ORDER BY e.sequence DESC LIMIT 1
-			) p ${dialect.join} ${dialect.schema}updates u ON ${dialect.isCurrent("p")}
-			${dialect.join} ${dialect.schema}heads h ON h.conversation_id = p.conversation_id ${records.join}`,
+			) p ${join} ${schema}updates u ON ${isOfRow("u", "p")}
+			${join} ${schema}heads h ON h.conversation_id = p.conversation_id`,
 			[conversationId],
 			asOf,
-			...(owner === undefined ? [] : [storeText(owner)]),
+			...(owner === undefined ? [] : [owner]),
 		),
 		all(
-			`SELECT e.previous_sequence FROM ${ofOne} WHERE ${isIn(idColumn)} AND e.sequence > ? ORDER BY e.sequence LIMIT 1`,
+			`SELECT e.previous_sequence FROM ${schema}updates e
+			WHERE ${isIn("e.conversation_id")} AND e.sequence > ? ORDER BY e.sequence LIMIT 1`,
 			[conversationId],
 			asOf,
 		),
@@ -128,35 +108,30 @@ async function getUpdateAsOf(
 	// Pruning keeps the base of a delta longer than the updates that follow it. The found update was current as of `asOf`
 	// only if the next one names it as its predecessor.
 	const isPruned = row?.sequence !== asOf && next !== undefined && next.previous_sequence !== row?.sequence;
-	return row === undefined || isPruned ? undefined : updateFrom(row, readText, records.read(row));
+	if (row === undefined || isPruned) return undefined;
+	return updateFrom(row, (await readRecords(session, [row]))(row));
 }
 
 /** Lists updates by sequence number, oldest first. */
 export async function listUpdates(session: Session, query: UpdateQuery): Promise<StoredUpdate[]> {
 	const { after, conversationId, owner, origin, limit, maxBytes, withRecords } = query;
-	const { all, isIn, readText, storeText, dialect } = session;
-	const log = dialect.entries.updates;
-	const ofOwner = conversationId === undefined && owner !== undefined;
-	const [from, ownerColumn, sequence] = ofOwner
-		? [log.ofOwner.from, log.ofOwner.owner, log.ofOwner.sequence]
-		: [conversationId === undefined ? log.from : log.ofOne, log.owner, "e.sequence"];
-	const tests: [test: string, value: Value][] = [[`${sequence} > ?`, bindable(after)]];
-	if (conversationId !== undefined) tests.push([isIn(log.conversationId), [conversationId]]);
+	const { all, isIn, dialect } = session;
+	const tests: [test: string, value: Value][] = [["e.sequence > ?", bindable(after)]];
+	if (conversationId !== undefined) tests.push([isIn("e.conversation_id"), [conversationId]]);
 	if (origin !== undefined && origin !== UpdateOrigin.UNSPECIFIED) tests.push(["e.origin = ?", origin]);
-	if (owner !== undefined) tests.push([`${ownerColumn} = ?`, storeText(owner)]);
+	if (owner !== undefined) tests.push(["e.owner = ?", owner]);
 	const page = `
-		SELECT ${log.conversationId} AS conversation_id, ${sequence} AS sequence, ${log.size} AS size FROM ${from}
-		WHERE ${tests.map(([test]) => test).join(" AND ")} ORDER BY ${sequence} LIMIT ?
+		SELECT e.conversation_id, e.sequence, e.size FROM ${dialect.schema}updates e
+		WHERE ${tests.map(([test]) => test).join(" AND ")} ORDER BY e.sequence LIMIT ?
 	`;
 	const isLimited = withRecords && maxBytes !== undefined;
 	const settled = await session.settled(conversationId);
 	const cut = isLimited ? `${withSizes(page)} WHERE total <= ? OR number = 1` : page;
-	using records = session.records();
 	const [rows, erasures] = await Promise.all([
 		all(
-			`SELECT ${updateColumnsIn(session)} ${isLimited ? ", p.found" : ""} ${withRecords ? records.columns : ""}
-			FROM (${cut}) p ${dialect.join} ${dialect.schema}updates u ON ${dialect.isCurrent("p")}
-			${dialect.join} ${dialect.schema}heads h ON h.conversation_id = p.conversation_id ${withRecords ? records.join : ""}
+			`SELECT ${UPDATE_COLUMNS} ${isLimited ? ", p.found" : ""} ${withRecords ? RECORD_COLUMNS : ""}
+			FROM (${cut}) p ${dialect.join} ${dialect.schema}updates u ON ${isOfRow("u", "p")}
+			${dialect.join} ${dialect.schema}heads h ON h.conversation_id = p.conversation_id
 			ORDER BY u.sequence`,
 			...tests.map(([, value]) => value),
 			limit,
@@ -164,8 +139,9 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
 		),
 		listErasures(session, query),
 	]);
+	const recordOf = withRecords ? await readRecords(session, rows) : undefined;
 	const updates = rows
-		.map((row) => updateFrom(row, readText, withRecords ? records.read(row) : undefined))
+		.map((row) => updateFrom(row, recordOf?.(row)))
 		.filter(({ sequence }) => settled === undefined || sequence <= settled.updates);
 	const found = nullable(integer, rows[0]?.found ?? null) ?? 0;
 	return withErasures(updates, rows.length === limit || rows.length < found, erasures, limit);
@@ -190,9 +166,8 @@ export async function getRecordState(
 	session: Session,
 	{ conversationId, eventIds }: { readonly conversationId: string; readonly eventIds: readonly string[] },
 ): Promise<RecordState> {
-	const { all, isIn, readText, storeKey, dialect } = session;
-	const keys = eventIds.map(storeKey);
-	const ofConversation = isIn(dialect.entries.events.conversationId);
+	const { all, isIn, dialect } = session;
+	const keys = eventIds.map(keyOf);
 	const [[head], [activity], current, known] = await Promise.all([
 		all(
 			`SELECT revision, member_times, posted_at, has_unapplied_events FROM ${dialect.schema}heads
@@ -206,8 +181,8 @@ export async function getRecordState(
 		keys.length === 0
 			? []
 			: all(
-					`SELECT e.event_id FROM ${dialect.eventsById.from}
-					WHERE ${ofConversation} AND e.event_id IN (${keys.map(() => "?").join()})`,
+					`SELECT e.event_id FROM ${dialect.schema}events e
+					WHERE ${isIn("e.conversation_id")} AND e.event_id IN (${keys.map(() => "?").join()})`,
 					[conversationId],
 					...keys,
 				),
@@ -216,10 +191,10 @@ export async function getRecordState(
 	return {
 		...(head === undefined
 			? stateWithoutRecord(activity && { eventCount: bigint(activity.event_count) })
-			: recordStateFrom(head, readText)),
+			: recordStateFrom(head)),
 		lastEventAt: activity && bigint(activity.last_at),
 		current,
-		knownIds: eventIds.filter((id) => stored.has(storeKey(id))),
+		knownIds: eventIds.filter((id) => stored.has(keyOf(id))),
 	};
 }
 
@@ -229,70 +204,60 @@ export async function listUnapplied({ all, dialect: { schema } }: Session, limit
 	return rows.map(({ conversation_id }) => text(conversation_id));
 }
 
-/** SQL columns of an event `e` that `storedEventsFrom` reads, without its contents and its conversation. */
-const EVENT_COLUMNS = "e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, e.origin";
+/** SQL columns of an event `e` that `storedEventsFrom` reads. */
+const EVENT_COLUMNS = `
+	e.conversation_id, e.owner, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, e.origin, e.text,
+	e.unpacked_size, e.checksum, e.secrets, e.redaction_version
+`;
 
 /** Lists events by sequence number. */
 export async function listEvents(session: Session, query: EventQuery): Promise<StoredEvent[]> {
 	const { newestFirst = false, conversationId, owner, conditions = [], limit, maxBytes } = query;
-	const { all, isIn, readText, storeText, contents, dialect } = session;
-	const { eventsById, entries } = dialect;
-	const log = entries.events;
-	const byId = conditions.some(({ kind }) => kind === "id");
-	const ofOwner = owner !== undefined && conversationId === undefined && !byId;
-	const [ownerColumn, sequence] = ofOwner ? [log.ofOwner.owner, log.ofOwner.sequence] : [log.owner, "e.sequence"];
-	const ofAll = ofOwner ? log.ofOwner.from : log.from;
-	const from = byId ? eventsById.from : conversationId === undefined ? ofAll : log.ofOne;
-	const tests = [
-		...boundsOf(session, sequence, query),
-		...conditions.flatMap((condition) => conditionSql(session, condition)),
-	];
-	if (conversationId !== undefined) tests.push({ text: isIn(log.conversationId), parameters: [[conversationId]] });
-	else if (byId) tests.push({ text: eventsById.test, parameters: [] });
-	if (owner !== undefined) tests.push({ text: `${ownerColumn} = ?`, parameters: [storeText(owner)] });
+	const { all, isIn, dialect } = session;
+	const { schema } = dialect;
+	const tests = [...boundsOf(session, query), ...conditions.flatMap(conditionSql)];
+	if (conversationId !== undefined) tests.push({ text: isIn("e.conversation_id"), parameters: [[conversationId]] });
+	// No index has all ids in one order: it would slow appends.
+	else if (conditions.some(({ kind }) => kind === "id"))
+		tests.push({
+			text: dialect.isOneOf("e.conversation_id", `SELECT conversation_id FROM ${schema}activities`),
+			parameters: [],
+		});
+	if (owner !== undefined) tests.push({ text: "e.owner = ?", parameters: [owner] });
 	const where = allOf(tests);
 	const order = `sequence ${newestFirst ? "DESC" : "ASC"}`;
 	const page = `
-		SELECT ${log.conversationId} AS conversation_id, ${sequence} AS sequence, ${log.size} AS size FROM ${from}
-		WHERE ${where.text} ORDER BY ${sequence} ${newestFirst ? "DESC" : "ASC"} LIMIT ?
+		SELECT e.conversation_id, e.sequence, coalesce(e.unpacked_size, octet_length(e.text)) AS size FROM ${schema}events e
+		WHERE ${where.text} ORDER BY e.${order} LIMIT ?
 	`;
 	const settled = await session.settled(conversationId);
 	const cut = maxBytes === undefined ? page : `${withSizes(page, order)} WHERE total <= ? OR number = 1`;
 	const rows = await all(
-		`SELECT p.conversation_id, a.owner, ${EVENT_COLUMNS} ${contents.columns}
-		FROM (${cut}) p ${dialect.join} ${dialect.schema}events e ON ${dialect.isEvent("p")}
-		${dialect.join} ${dialect.schema}activities a ON a.conversation_id = p.conversation_id
-		ORDER BY e.${order}`,
+		`SELECT ${EVENT_COLUMNS} FROM (${cut}) p ${dialect.join} ${schema}events e ON ${isOfRow("e", "p")} ORDER BY e.${order}`,
 		...where.parameters,
 		limit,
 		...(maxBytes === undefined ? [] : [maxBytes]),
 	);
-	const events = storedEventsFrom(rows, readText, contents.read);
+	const events = storedEventsFrom(rows);
 	return settled === undefined ? events : events.filter((event) => event.sequence <= settled.events);
 }
 
 /** Returns those of the events that exist, in any order. */
-export async function readEvents(
-	{ all, readText, contents, dialect }: Session,
-	sequences: readonly bigint[],
-): Promise<StoredEvent[]> {
+export async function readEvents({ all, dialect }: Session, sequences: readonly bigint[]): Promise<StoredEvent[]> {
 	if (sequences.length === 0) return [];
-	const { from, conversationId } = dialect.entries.events;
 	const rows = await all(
-		`SELECT ${conversationId} AS conversation_id, (
-			SELECT o.owner FROM ${dialect.schema}activities o WHERE o.conversation_id = ${conversationId}
-		) AS owner, ${EVENT_COLUMNS} ${contents.columns}
-		FROM ${from} WHERE e.sequence IN (${sequences.map(() => "?").join()})`,
+		`SELECT ${EVENT_COLUMNS} FROM ${dialect.schema}events e WHERE e.sequence IN (${sequences.map(() => "?").join()})`,
 		...sequences,
 	);
-	return storedEventsFrom(rows, readText, contents.read);
+	return storedEventsFrom(rows);
 }
 
 /**
  * Returns tests of the sequence: it is between two sequences, and between the first and the last block with times in the
  * range of the conditions. There is one test for each side, because SQLite searches an index by one.
  */
-function boundsOf({ dialect }: Session, column: string, { after, before, conditions = [] }: EventQuery): Sql[] {
+function boundsOf({ dialect }: Session, { after, before, conditions = [] }: EventQuery): Sql[] {
+	const column = "e.sequence";
 	const end = bindable(before ?? LAST);
 	const range = timeRangeOf(conditions);
 	if (range === undefined) return [{ text: `${column} > ? AND ${column} < ?`, parameters: [bindable(after), end] }];
@@ -314,17 +279,17 @@ function boundsOf({ dialect }: Session, column: string, { after, before, conditi
 
 const LAST = 2n ** 63n - 1n;
 
-function conditionSql({ storeText, storeKey }: Session, condition: EventCondition): Sql[] {
+function conditionSql(condition: EventCondition): Sql[] {
 	switch (condition.kind) {
 		case "one_of":
 		case "none_of": {
 			const { kind, field, values } = condition;
 			if (values.length === 0) return [{ text: kind === "one_of" ? "FALSE" : "TRUE", parameters: [] }];
 			const list = `(${values.map(() => "?").join()})`;
-			return [{ text: `e.${field} ${kind === "one_of" ? "" : "NOT"} IN ${list}`, parameters: values.map(storeText) }];
+			return [{ text: `e.${field} ${kind === "one_of" ? "" : "NOT"} IN ${list}`, parameters: values }];
 		}
 		case "id":
-			return [{ text: "e.event_id = ?", parameters: [storeKey(condition.value)] }];
+			return [{ text: "e.event_id = ?", parameters: [keyOf(condition.value)] }];
 		case "happened": {
 			const { from, to } = condition;
 			return [

@@ -248,16 +248,19 @@ export async function acceptRefusedPost(
 	session: Session,
 	{ post, room }: { readonly post: AcceptedPost; readonly room: RefusedRoom },
 ): Promise<number | undefined> {
-	const { all, dialect, isIn, readText, lock, lockTable, insert } = session;
-	const { schema, usageId } = dialect;
+	const { all, dialect, isIn, lock, lockTable, insert } = session;
+	const { schema } = dialect;
 	const id = post.conversationId;
 	await lock([id]);
 	const ownership = await getOwnership(session, id);
-	const [removed] = await all(`SELECT sender, owner FROM ${schema}usage_conversations WHERE ${isIn(usageId)}`, [id]);
+	const [removed] = await all(
+		`SELECT sender, owner FROM ${schema}usage_conversations WHERE ${isIn("conversation_id")}`,
+		[id],
+	);
 	const [erasure] = await findErasures(session, [id]);
 	const known = ownershipOf({
 		ownership,
-		removed: removed && { sender: readText(removed.sender), owner: readText(removed.owner) },
+		removed: removed && { sender: text(removed.sender), owner: text(removed.owner) },
 		erasure,
 	});
 	if (!mayPost(post.owner, known)) return undefined;
@@ -269,7 +272,7 @@ export async function acceptRefusedPost(
 	if (integer(taken?.bytes) + bytesOf(post) > room.maxBytes) return undefined;
 	const [activity] = await all(`SELECT leaf FROM ${schema}activities WHERE ${isIn("conversation_id")}`, [id]);
 	await insert("refused_posts", [refusedColumns(post)], ADD_REQUESTS);
-	await openGap(session, gapOfAccepted(post, nullable(readText, activity?.leaf ?? null)));
+	await openGap(session, gapOfAccepted(post, nullable(text, activity?.leaf ?? null)));
 	return await makeRoom(session, room);
 }
 

@@ -4,7 +4,8 @@ import { listConversations, meetingQuery } from "./conversation-lists.ts";
 import { closeGap, removeOldGaps } from "./gaps.ts";
 import type { Due, PrunableQuery, PrunableUpdates, RemovalBounds, RemovedConversation } from "./pruner.ts";
 import type { LogTable } from "./sequence-log.ts";
-import type { Columns, Session, Value } from "./session.ts";
+import type { Columns, Session } from "./session.ts";
+import { isOfRow } from "./stored-records.ts";
 import { bigint, max, nullable, type Row, text } from "./values.ts";
 import { deriveConversations } from "./views/conversations.ts";
 import { lockView } from "./views/follow.ts";
@@ -36,28 +37,28 @@ export async function firstReceivedSince(
 }
 
 /** Returns the time that `Store.saveRetentionTime` stored last; undefined when there is none. */
-export async function getRetentionTime({ all, dialect: { schema, clock } }: Session): Promise<bigint | undefined> {
-	const [row] = await all(`SELECT clock FROM ${schema}${clock}`);
+export async function getRetentionTime({ all, dialect: { schema } }: Session): Promise<bigint | undefined> {
+	const [row] = await all(`SELECT clock FROM ${schema}state`);
 	return nullable(bigint, row?.clock);
 }
 
 /** The last write of several processes counts. */
 export async function saveRetentionTime(
-	{ all, dialect: { schema, clock } }: Session,
+	{ all, dialect: { schema } }: Session,
 	time: bigint | undefined,
 ): Promise<void> {
-	await all(`UPDATE ${schema}${clock} SET clock = ?`, time ?? null);
+	await all(`UPDATE ${schema}state SET clock = ?`, time ?? null);
 }
 
 const DELETING = ConversationExecutionStatus.DELETING;
 
 /** Returns the ids of conversations whose deletion is within the bounds, oldest first. */
 export async function findDeleted(
-	{ all, dialect: { schema, isCurrent } }: Session,
+	{ all, dialect: { schema } }: Session,
 	{ below, receivedBefore, limit }: RemovalBounds,
 ): Promise<string[]> {
 	const rows = await all(
-		`SELECT c.conversation_id FROM ${schema}conversations c JOIN ${schema}updates u ON ${isCurrent("c")}
+		`SELECT c.conversation_id FROM ${schema}conversations c JOIN ${schema}updates u ON ${isOfRow("u", "c")}
 		WHERE c.status = ${DELETING} AND c.sequence < ? AND u.received_at < ?
 		ORDER BY c.sequence LIMIT ?`,
 		below,
@@ -74,94 +75,45 @@ const MAX_CONVERSATIONS = 1_000;
  * Finds updates that are too old, or more than a conversation may keep. Examines one conversation after the other until
  * enough updates are found. The base of deltas is found only after its deltas are removed.
  */
-export async function findPrunable(session: Session, query: PrunableQuery): Promise<PrunableUpdates> {
-	const { all, dialect } = session;
-	const { schema, headKey } = dialect;
-	const { from, limit } = query;
-	const examined = {
-		text: `FROM ${schema}heads c ${from === undefined ? "" : `WHERE c.${headKey} >= ?`} ORDER BY c.${headKey}`,
-		parameters: from === undefined ? [] : [from],
-	};
-	const [following] = await all(
-		`SELECT c.${headKey} AS key ${examined.text} LIMIT 1 OFFSET ${MAX_CONVERSATIONS}`,
-		...examined.parameters,
-	);
-	const find = (await session.isSpread()) ? findSpread : findWithSurplus;
-	const rows = await find(session, query, examined);
-	const last = rows.at(-1);
-	return {
-		updates: rows.map((row) => ({ conversationId: text(row.conversation_id), sequence: bigint(row.sequence) })),
-		// A full result may end within a conversation, which is then examined again.
-		next: rows.length === limit && last !== undefined ? keyFrom(last) : following && keyFrom(following),
-	};
-}
-
-function keyFrom({ key }: Row): bigint | string {
-	return typeof key === "bigint" ? key : text(key);
-}
-
-/** The conversations `c` that are examined: what follows the columns of a SELECT. */
-interface Examined {
-	readonly text: string;
-	readonly parameters: readonly Value[];
-}
-
-/**
- * The limit on the conversations makes the planner of PostgreSQL compute the surplus once for each of them. It would evaluate
- * a condition on the sequence beside that on the time with the index of all sequences.
- */
-async function findWithSurplus(
-	{ all, dialect: { schema, headKey, headReference, greatest, lookUp, isBase } }: Session,
-	{ limit, below, receivedBefore, updatesPerConversation }: PrunableQuery,
-	examined: Examined,
-): Promise<Row[]> {
-	// The current update is always kept and counts, so one fewer of the others is kept.
-	const surplus = `coalesce((
-		SELECT s.sequence FROM ${schema}updates s
-		WHERE s.${headReference} = c.${headKey} AND s.sequence <> c.sequence
-		ORDER BY s.sequence DESC LIMIT 1 OFFSET ${othersToKeep(updatesPerConversation)}
-	), 0)`;
-	const isOfConversation = `u.${headReference} = l.key AND u.sequence < ${greatest}(CAST(? AS bigint), l.surplus + 1)`;
-	return await all(
-		`SELECT l.key, l.conversation_id, u.sequence FROM (
-			SELECT c.${headKey} AS key, c.conversation_id, c.sequence AS current,
-				${updatesPerConversation === undefined ? "CAST(0 AS bigint)" : surplus} AS surplus
-			${examined.text} LIMIT ${MAX_CONVERSATIONS}
-		) l ${lookUp(`${schema}updates`, isOfConversation)}
-		WHERE (u.sequence <= l.surplus OR u.received_at < ?) AND u.sequence <> l.current AND NOT ${isBase("u")}
-		ORDER BY l.key, u.sequence LIMIT ?`,
-		...examined.parameters,
-		below,
-		receivedBefore,
-		limit,
-	);
-}
-
-/** Does the same for rows that are spread over servers: it reads all updates of the conversations. */
-async function findSpread(
-	{ all, isIn, dialect: { schema, headKey, isBase } }: Session,
-	{ limit, below, receivedBefore, updatesPerConversation }: PrunableQuery,
-	examined: Examined,
-): Promise<Row[]> {
+export async function findPrunable(
+	{ all, isIn, dialect: { schema } }: Session,
+	{ from = FIRST_ID, limit, below, receivedBefore, updatesPerConversation }: PrunableQuery,
+): Promise<PrunableUpdates> {
 	const heads = await all(
-		`SELECT c.conversation_id ${examined.text} LIMIT ${MAX_CONVERSATIONS}`,
-		...examined.parameters,
+		`SELECT conversation_id FROM ${schema}heads WHERE conversation_id >= ? ORDER BY conversation_id
+		LIMIT ${MAX_CONVERSATIONS + 1}`,
+		from,
 	);
-	return await all(
-		`SELECT e.key, e.conversation_id, e.sequence FROM (
-			SELECT c.${headKey} AS key, u.conversation_id, u.sequence, u.received_at,
+	const ids = heads.map(({ conversation_id }) => text(conversation_id));
+	const rows = await all(
+		`SELECT e.conversation_id, e.sequence FROM (
+			SELECT u.conversation_id, u.sequence, u.received_at,
 				row_number() OVER (PARTITION BY u.conversation_id ORDER BY u.sequence DESC) AS number
 			FROM ${schema}updates u JOIN ${schema}heads c ON c.conversation_id = u.conversation_id
 			WHERE ${isIn("u.conversation_id")} AND u.sequence <> c.sequence
 		) e
-		WHERE (e.number > ? OR (e.sequence < ? AND e.received_at < ?)) AND NOT ${isBase("e")}
-		ORDER BY e.key, e.sequence LIMIT ?`,
-		heads.map(({ conversation_id }) => text(conversation_id)),
+		WHERE (e.number > ? OR (e.sequence < ? AND e.received_at < ?)) AND NOT ${isBase(schema, "e")}
+		ORDER BY e.conversation_id, e.sequence LIMIT ?`,
+		ids.slice(0, MAX_CONVERSATIONS),
 		othersToKeep(updatesPerConversation ?? Number.MAX_SAFE_INTEGER),
 		below,
 		receivedBefore,
 		limit,
 	);
+	const updates = rows.map((row) => ({ conversationId: text(row.conversation_id), sequence: bigint(row.sequence) }));
+	// A full result may end within a conversation, which is then examined again.
+	return { updates, next: rows.length === limit ? updates.at(-1)?.conversationId : ids[MAX_CONVERSATIONS] };
+}
+
+/** No conversation has a smaller id. */
+const FIRST_ID = "00000000-0000-0000-0000-000000000000";
+
+/** Returns SQL for whether an update is the base of another one, which needs it. */
+function isBase(schema: string, update: string): string {
+	return `EXISTS (
+		SELECT 1 FROM ${schema}updates d
+		WHERE d.conversation_id = ${update}.conversation_id AND d.base_sequence = ${update}.sequence
+	)`;
 }
 
 /** Returns how many updates of a conversation are kept beside the current one. */
@@ -179,10 +131,11 @@ export async function removeUpdates(session: Session, { updates }: Pick<Prunable
 	if (updates.length === 0) return 0;
 	await keepUsage(session, [...new Set(updates.map(({ conversationId }) => conversationId))]);
 	const { all, isAmong, dialect } = session;
+	const { schema, join } = dialect;
 	const rows = await all(
-		`SELECT h.conversation_id, e.sequence
-		FROM ${dialect.schema}updates e ${dialect.join} ${dialect.schema}heads h ON h.${dialect.headKey} = e.${dialect.headReference}
-		WHERE ${isAmong("e.sequence")} AND h.sequence <> e.sequence AND NOT ${dialect.isBase("e")}`,
+		`SELECT e.conversation_id, e.sequence
+		FROM ${schema}updates e ${join} ${schema}heads h ON h.conversation_id = e.conversation_id
+		WHERE ${isAmong("e.sequence")} AND h.sequence <> e.sequence AND NOT ${isBase(schema, "e")}`,
 		updates.map(({ sequence }) => sequence),
 	);
 	return await removeEntries(session, "updates", rows);
@@ -191,10 +144,9 @@ export async function removeUpdates(session: Session, { updates }: Pick<Prunable
 /** Removes events, and the activity of a conversation without a record with its last event. */
 export async function removeEvents(session: Session, { below, receivedBefore, limit }: RemovalBounds): Promise<number> {
 	const { all, isIn, dialect } = session;
-	const { schema, entries, isOfActivity } = dialect;
-	const { from, conversationId } = entries.events;
+	const { schema } = dialect;
 	const rows = await all(
-		`SELECT ${conversationId} AS conversation_id, e.sequence FROM ${from}
+		`SELECT e.conversation_id, e.sequence FROM ${schema}events e
 		WHERE e.sequence < ? AND e.received_at < ? ORDER BY e.sequence LIMIT ?`,
 		below,
 		receivedBefore,
@@ -207,7 +159,7 @@ export async function removeEvents(session: Session, { below, receivedBefore, li
 	const removed = await removeEntries(session, "events", rows);
 	const gone = await all(
 		`DELETE FROM ${schema}activities AS a WHERE ${isIn("a.conversation_id")}
-			AND NOT EXISTS (SELECT 1 FROM ${schema}events e WHERE ${isOfActivity})
+			AND NOT EXISTS (SELECT 1 FROM ${schema}events e WHERE e.conversation_id = a.conversation_id)
 			AND NOT EXISTS (SELECT 1 FROM ${schema}heads c WHERE c.conversation_id = a.conversation_id)
 		RETURNING conversation_id`,
 		ids,
@@ -239,11 +191,10 @@ export async function removeConversation(
 	let removed = 0;
 	// Newest first, so that deltas are removed before their base.
 	for (const log of ["updates", "events"] as const) {
-		const { ofOne, conversationId: id } = dialect.entries[log];
-		const others = log === "updates" ? `AND e.sequence NOT IN (${last.join()})` : "";
+		const others = log === "updates" ? `AND sequence NOT IN (${last.join()})` : "";
 		const rows = await all(
-			`SELECT ${id} AS conversation_id, e.sequence FROM ${ofOne} WHERE ${id} = ? ${others}
-			ORDER BY e.sequence DESC LIMIT ?`,
+			`SELECT conversation_id, sequence FROM ${dialect.schema}${log} WHERE conversation_id = ? ${others}
+			ORDER BY sequence DESC LIMIT ?`,
 			conversationId,
 			limit - removed,
 		);
@@ -252,8 +203,7 @@ export async function removeConversation(
 	if (removed >= limit) return removed;
 	const rows = last.map((sequence) => ({ conversation_id: conversationId, sequence }));
 	removed += await removeEntries(session, "updates", rows);
-	await session.removeTitleWords(conversationId);
-	for (const table of ["activities", "gaps", "children", "refused_posts", "heads"])
+	for (const table of ["search_titles", "activities", "gaps", "children", "refused_posts", "heads"])
 		await all(`DELETE FROM ${dialect.schema}${table} WHERE conversation_id = ?`, conversationId);
 	await removeUnused(session, [conversationId]);
 	await deriveConversations(session, [conversationId]);
@@ -265,13 +215,13 @@ export async function removeConversation(
  * or it is to be removed for its deletion and that is not within the bounds.
  */
 async function lastUpdates(
-	{ all, dialect: { schema, isCurrent } }: Session,
+	{ all, dialect: { schema } }: Session,
 	conversationId: string,
 	due: Due,
 ): Promise<bigint[] | undefined> {
 	const isOld = `AND c.status = ${DELETING} AND c.sequence < ? AND u.received_at < ?`;
 	const [row] = await all(
-		`SELECT u.sequence, u.base_sequence FROM ${schema}heads c JOIN ${schema}updates u ON ${isCurrent("c")}
+		`SELECT u.sequence, u.base_sequence FROM ${schema}heads c JOIN ${schema}updates u ON ${isOfRow("u", "c")}
 		WHERE c.conversation_id = ? ${"deletion" in due ? isOld : ""}`,
 		conversationId,
 		...("deletion" in due ? [due.deletion.below, due.deletion.receivedBefore] : []),
@@ -293,15 +243,40 @@ export async function meetsNow(
 export async function removeEntriesOf(session: Session, conversationId: string): Promise<void> {
 	const { all, dialect } = session;
 	for (const log of ["events", "updates"] as const) {
-		const { ofOne, conversationId: id } = dialect.entries[log];
-		const rows = await all(`SELECT e.sequence FROM ${ofOne} WHERE ${id} = ?`, conversationId);
-		await session.removeEntries(
+		const rows = await all(`SELECT sequence FROM ${dialect.schema}${log} WHERE conversation_id = ?`, conversationId);
+		await removeFromLog(
+			session,
 			log,
+			[conversationId],
 			rows.map(({ sequence }) => bigint(sequence)),
-			conversationId,
 		);
 	}
-	await session.removeTitleWords(conversationId);
+	await all(`DELETE FROM ${dialect.schema}search_titles WHERE conversation_id = ?`, conversationId);
+}
+
+/**
+ * Removes entries of conversations with their words in the index of search. Their sequences are not used again.
+ *
+ * @returns the sequences of the entries that existed
+ */
+async function removeFromLog(
+	{ all, isIn, isAmong, removeWordsOf, dialect: { schema } }: Session,
+	log: LogTable,
+	conversationIds: readonly string[],
+	sequences: readonly bigint[],
+): Promise<bigint[]> {
+	if (sequences.length === 0) return [];
+	const gone = await all(
+		`DELETE FROM ${schema}${log} WHERE ${isIn("conversation_id")} AND ${isAmong("sequence")} RETURNING sequence`,
+		conversationIds,
+		sequences,
+	);
+	// After the events: a step of the index that waits for them finds them gone.
+	if (log === "events") await removeWordsOf(sequences);
+	const column = log === "updates" ? "newest_update" : "newest_event";
+	const last = sequences.reduce(max);
+	await all(`UPDATE ${schema}state SET ${column} = ? WHERE ${column} < ?`, last, last);
+	return gone.map(({ sequence }) => bigint(sequence));
 }
 
 /**
@@ -311,12 +286,10 @@ export async function removeEntriesOf(session: Session, conversationId: string):
  * @returns the number of the entries
  */
 async function removeEntries(session: Session, log: LogTable, rows: readonly Row[]): Promise<number> {
-	const { all, isIn, readText, dialect } = session;
-	const { schema, greatest, removals } = dialect;
+	const { all, isIn, dialect } = session;
+	const { schema, greatest } = dialect;
 	const conversationOf = new Map(rows.map((row) => [bigint(row.sequence), text(row.conversation_id)]));
-	const [first, ...others] = new Set(conversationOf.values());
-	if (first === undefined) return 0;
-	const gone = await session.removeEntries(log, [...conversationOf.keys()], others.length === 0 ? first : undefined);
+	const gone = await removeFromLog(session, log, [...new Set(conversationOf.values())], [...conversationOf.keys()]);
 	if (gone.length === 0) return 0;
 	const entries = gone.map((sequence) => ({ id: conversationOf.get(sequence) ?? "", sequence }));
 	const through = new Map<string, bigint>();
@@ -324,11 +297,11 @@ async function removeEntries(session: Session, log: LogTable, rows: readonly Row
 	const ids = [...through.keys()];
 	const ownersIn = async (table: "heads" | "activities") =>
 		(await all(`SELECT conversation_id, owner FROM ${schema}${table} WHERE ${isIn("conversation_id")}`, ids)).flatMap(
-			(row): [string, string][] => (row.owner === null ? [] : [[text(row.conversation_id), readText(row.owner)]]),
+			(row): [string, string][] => (row.owner === null ? [] : [[text(row.conversation_id), text(row.owner)]]),
 		);
 	const owners = new Map([...(await ownersIn("activities")), ...(await ownersIn("heads"))]);
 	const [removal] = await all(
-		`UPDATE ${schema}${removals}
+		`UPDATE ${schema}removals
 		SET last_removal = last_removal + 1, pruned_through = ${greatest}(pruned_through, ?)
 		WHERE log = ? RETURNING last_removal`,
 		[...through.values()].reduce(max),

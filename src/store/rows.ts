@@ -7,29 +7,33 @@ import type { Amounts } from "../usage/amounts.ts";
 import type { UsageRow } from "../usage/ledger.ts";
 import { type Activity, encodeErrorSequence, type LastError, leafOver } from "./activity.ts";
 import type { ProtectedEvent, RecordState, StoredEvent, StoredUpdate } from "./entries.ts";
-import type { Head } from "./group.ts";
-import { type HeadState, revisionOf } from "./head.ts";
+import type { Head, WrittenEvent } from "./group.ts";
+import { type HeadState, revisionOf, type WrittenUpdate } from "./head.ts";
 import type { Ownership } from "./owners.ts";
-import { type RecordColumn, readOrUnreadable, unpackerOf, unpackRecord, unpackSecrets } from "./record-column.ts";
+import {
+	columnOfEvent,
+	packSecrets,
+	type RecordColumn,
+	readOrUnreadable,
+	unpackerOf,
+	unpackRecord,
+	unpackSecrets,
+} from "./record-column.ts";
 import type { Columns } from "./session.ts";
-import type { EventRow, PrunedRow, UpdateRow } from "./stored-rows.ts";
 import {
 	bigint,
 	blob,
 	boolean,
 	integer,
+	keyOf,
 	nullable,
-	type ReadText,
 	type Row,
 	type StoredRecord,
 	text,
 	type Unreadable,
 } from "./values.ts";
 
-/**
- * Reads and makes rows whose columns have the same names in every engine. An engine that encodes texts passes a function that
- * decodes them.
- */
+/** Reads and makes rows. */
 
 /**
  * Reads the columns of a packed record or event text, without decompressing it.
@@ -61,9 +65,9 @@ export function recordFrom(row: Row | undefined, prefix = ""): StoredRecord {
 }
 
 /** Reads the activity of a conversation. */
-export function activityFrom(row: Row, readText: ReadText): Activity {
+export function activityFrom(row: Row): Activity {
 	const timedText = (column: "message" | "first_message" | "leaf") => {
-		const value = nullable(readText, row[column]);
+		const value = nullable(text, row[column]);
 		return value === undefined ? undefined : { text: value, at: bigint(row[`${column}_at`]) };
 	};
 	return {
@@ -71,7 +75,7 @@ export function activityFrom(row: Row, readText: ReadText): Activity {
 		lastAt: bigint(row.last_at),
 		message: timedText("message"),
 		firstMessage: timedText("first_message"),
-		error: errorFrom(row, readText),
+		error: errorFrom(row),
 		leaf: timedText("leaf"),
 		lastStateUpdateAt: nullable(bigint, row.last_state_update_at),
 	};
@@ -84,8 +88,8 @@ export const ACTIVITY_COLUMNS = `
 `;
 
 /** Reads the activity from the row of an outer join; undefined when the conversation has had no event. */
-export function joinedActivityFrom(row: Row, readText: ReadText): Activity | undefined {
-	return row.event_count === null ? undefined : activityFrom(row, readText);
+export function joinedActivityFrom(row: Row): Activity | undefined {
+	return row.event_count === null ? undefined : activityFrom(row);
 }
 
 type RecordStateColumns = Pick<RecordState, "revision" | "memberTimes" | "postedAt" | "hasUnappliedEvents">;
@@ -101,17 +105,17 @@ export function stateWithoutRecord(activity: Pick<Activity, "eventCount"> | unde
 }
 
 /** Reads the record state of a conversation with a record. */
-export function recordStateFrom(row: Row, readText: ReadText): RecordStateColumns {
+export function recordStateFrom(row: Row): RecordStateColumns {
 	return {
 		revision: bigint(row.revision),
-		memberTimes: nullable(readText, row.member_times),
+		memberTimes: nullable(text, row.member_times),
 		postedAt: nullable(bigint, row.posted_at),
 		hasUnappliedEvents: boolean(row.has_unapplied_events),
 	};
 }
 
 /** Reads the state of a conversation with a record. */
-export function stateFrom(row: Row, readText: ReadText): HeadState {
+export function stateFrom(row: Row): HeadState {
 	const sequence = nullable(bigint, row.newest_sequence);
 	return {
 		sequence: bigint(row.sequence),
@@ -125,13 +129,13 @@ export function stateFrom(row: Row, readText: ReadText): HeadState {
 			sequence === undefined
 				? undefined
 				: { sequence, updatedAt: nullable(bigint, row.newest_updated_at), size: integer(row.newest_size) },
-		...recordStateFrom(row, readText),
+		...recordStateFrom(row),
 	};
 }
 
 /** Reads who posted a conversation first, from its columns `sender` and `owner`. */
-export function ownershipFrom(row: Row, readText: ReadText): Ownership {
-	return { sender: nullable(readText, row.sender), owner: nullable(readText, row.owner) };
+export function ownershipFrom(row: Row): Ownership {
+	return { sender: nullable(text, row.sender), owner: nullable(text, row.owner) };
 }
 
 /** Encodes the `ConversationSummary` fields of the ownership. */
@@ -139,8 +143,7 @@ function encodeOwnership({ sender = "", owner = "" }: Ownership): Uint8Array {
 	return toBinary(ConversationSummarySchema, create(ConversationSummarySchema, { sender, owner }));
 }
 
-/** Reads the columns that reads and exports of updates have in common. */
-function updateColumnsFrom(row: Row, readText: ReadText): Omit<StoredUpdate, "summary" | "record" | "owner"> {
+function updateColumnsFrom(row: Row): Omit<StoredUpdate, "summary" | "record" | "owner"> {
 	return {
 		conversationId: text(row.conversation_id),
 		sequence: bigint(row.sequence),
@@ -149,31 +152,15 @@ function updateColumnsFrom(row: Row, readText: ReadText): Omit<StoredUpdate, "su
 		origin: integer(row.origin),
 		previousSequence: nullable(bigint, row.previous_sequence),
 		receivedAt: bigint(row.received_at),
-		sender: nullable(readText, row.sender),
+		sender: nullable(text, row.sender),
 	};
 }
 
 /** Reads an update as reads return it. The row has the conversation's ownership as `first_sender` and `owner`. */
-export function updateFrom(row: Row, readText: ReadText, record: StoredUpdate["record"]): StoredUpdate {
-	const ownership = { sender: nullable(readText, row.first_sender), owner: nullable(readText, row.owner) };
+export function updateFrom(row: Row, record: StoredUpdate["record"]): StoredUpdate {
+	const ownership = { sender: nullable(text, row.first_sender), owner: nullable(text, row.owner) };
 	const summary = summaryFrom(row, activityFieldsOf(row), ownership);
-	return { ...updateColumnsFrom(row, readText), owner: ownership.owner, summary, record };
-}
-
-/** Reads an update as it is stored. */
-export function updateRowFrom(row: Row, readText: ReadText): UpdateRow {
-	return {
-		...updateColumnsFrom(row, readText),
-		summary: blob(row.summary),
-		activity: activityFieldsOf(row),
-		base: nullable(bigint, row.base_sequence),
-		size: integer(row.size),
-		record: {
-			...packedColumnsFrom(row, "record"),
-			redactionVersion: integer(row.redaction_version),
-			schemaVersion: integer(row.schema_version),
-		},
-	};
+	return { ...updateColumnsFrom(row), owner: ownership.owner, summary, record };
 }
 
 /** Returns a current record with the leaf from events. The row needs the conversation's `status` and `posted_at`. */
@@ -200,9 +187,9 @@ function encodeWithoutRecord(row: Row): Uint8Array {
 	return toBinary(ConversationSummarySchema, create(ConversationSummarySchema, summary));
 }
 
-/** Reads the fields of the activity as they were when an update was written. Not every engine has `error_sequence`. */
+/** Reads the fields of the activity as they were when an update was written. */
 function activityFieldsOf(row: Row): Uint8Array | undefined {
-	return withErrorSequence(nullable(blob, row.activity), nullable(bigint, row.error_sequence ?? null));
+	return withErrorSequence(nullable(blob, row.activity), nullable(bigint, row.error_sequence));
 }
 
 /** Adds the sequence of the error to the encoded fields of an activity. */
@@ -214,33 +201,27 @@ export function withErrorSequence(
 	return concatBytes([activity, encodeErrorSequence(errorSequence)]);
 }
 
-/** Reads the columns that reads and exports of events have in common. */
-function eventColumnsFrom(row: Row, readText: ReadText): Omit<StoredEvent, "event" | "owner"> {
+function eventColumnsFrom(row: Row): Omit<StoredEvent, "event" | "owner"> {
 	return {
 		sequence: bigint(row.sequence),
 		conversationId: text(row.conversation_id),
 		receivedAt: bigint(row.received_at),
 		happenedAt: bigint(row.happened_at),
-		kind: readText(row.kind),
-		source: readText(row.source),
-		sender: nullable(readText, row.sender),
+		kind: text(row.kind),
+		source: text(row.source),
+		sender: nullable(text, row.sender),
 		origin: row.origin === null ? UpdateOrigin.POSTED : integer(row.origin),
 	};
 }
 
 /**
- * Reads events as reads return them, each text into an ArrayBuffer of its own. The rows have `owner` too.
- *
- * @param contentOf returns the row with the content of an event. If it is damaged, the other events are still read
+ * Reads events as reads return them, each text into an ArrayBuffer of its own. The rows have `owner` too. If the content of one
+ * is damaged, the other events are still read.
  */
-export function storedEventsFrom(
-	rows: readonly Row[],
-	readText: ReadText,
-	contentOf: (row: Row) => Row | undefined,
-): StoredEvent[] {
+export function storedEventsFrom(rows: readonly Row[]): StoredEvent[] {
 	const contents = rows.map((row) => {
-		const content = readOrUnreadable(() => contentFrom(contentOf(row)));
-		return { columns: { ...eventColumnsFrom(row, readText), owner: nullable(readText, row.owner) }, content };
+		const content = readOrUnreadable(() => contentFrom(row));
+		return { columns: { ...eventColumnsFrom(row), owner: nullable(text, row.owner) }, content };
 	});
 	const unpack = unpackerOf(contents.flatMap(({ content }) => ("unreadable" in content ? [] : [content.text])));
 	return contents.map(({ columns, content }) => ({
@@ -250,38 +231,21 @@ export function storedEventsFrom(
 }
 
 /** Reads the content of an event, without decompressing it. */
-function contentFrom(row: Row | undefined): Omit<ProtectedEvent, "text"> & { readonly text: RecordColumn } {
+function contentFrom(row: Row): Omit<ProtectedEvent, "text"> & { readonly text: RecordColumn } {
 	return {
 		text: packedColumnsFrom(row, "text"),
-		secrets: unpackSecrets(nullable(text, row?.secrets)),
-		redactionVersion: integer(row?.redaction_version),
-	};
-}
-
-/** Reads an event as it is stored. */
-export function eventRowFrom(row: Row, eventId: string, readText: ReadText): EventRow {
-	return {
-		...eventColumnsFrom(row, readText),
-		eventId,
-		llmResponseId: nullable(readText, row.llm_response_id),
+		secrets: unpackSecrets(nullable(text, row.secrets)),
 		redactionVersion: integer(row.redaction_version),
-		secrets: nullable(text, row.secrets) ?? null,
-		text: packedColumnsFrom(row, "text"),
 	};
 }
 
-/** Reads how far a conversation has been pruned in a log. */
-export function prunedFrom(row: Row, readText: ReadText): PrunedRow {
-	return {
-		owner: nullable(readText, row.owner),
-		conversationId: text(row.conversation_id),
-		through: bigint(row.through),
-		removal: bigint(row.removal),
-	};
-}
-
-/** Returns the columns of an update. In place of the conversation's id an engine may have a reference to it. */
-export function updateColumns({ record, ...update }: UpdateRow) {
+/**
+ * Returns the columns of an update.
+ *
+ * @param packed its record
+ * @param owner that of the conversation
+ */
+export function updateColumns(update: WrittenUpdate, packed: RecordColumn, owner: string | undefined) {
 	return {
 		conversation_id: update.conversationId,
 		sequence: update.sequence,
@@ -292,35 +256,43 @@ export function updateColumns({ record, ...update }: UpdateRow) {
 		origin: update.origin,
 		base_sequence: update.base,
 		size: update.size,
-		redaction_version: record.redactionVersion,
-		schema_version: record.schemaVersion,
-		unpacked_size: record.unpackedSize,
-		checksum: record.checksum,
+		redaction_version: update.record.redactionVersion,
+		schema_version: update.record.schemaVersion,
+		unpacked_size: packed.unpackedSize,
+		checksum: packed.checksum,
 		sender: update.sender,
+		owner,
+		error_sequence: update.errorSequence,
 		summary: update.summary,
 		activity: update.activity,
-		record: record.record,
+		record: packed.record,
 	};
 }
 
-/** Returns the columns of an event: see {@link updateColumns}. */
-export function eventColumns({ text: packed, ...event }: EventRow) {
+/**
+ * Returns the columns of an event.
+ *
+ * @param owner that of the conversation
+ */
+export function eventColumns({ event, ...posted }: WrittenEvent, owner: string | undefined) {
+	const packed = columnOfEvent(event);
 	return {
-		conversation_id: event.conversationId,
-		sequence: event.sequence,
-		event_id: event.eventId,
-		received_at: event.receivedAt,
+		conversation_id: posted.conversationId,
+		sequence: posted.sequence,
+		event_id: keyOf(event.eventId),
+		received_at: posted.receivedAt,
 		happened_at: event.happenedAt,
 		kind: event.kind,
 		source: event.source,
 		redaction_version: event.redactionVersion,
 		unpacked_size: packed.unpackedSize,
 		checksum: packed.checksum,
-		secrets: event.secrets,
+		secrets: packSecrets(event.secrets),
 		llm_response_id: event.llmResponseId,
-		sender: event.sender,
+		sender: posted.sender,
+		owner,
 		// Nearly all events are posted, and null takes no space.
-		origin: event.origin === UpdateOrigin.POSTED ? null : event.origin,
+		origin: posted.origin === UpdateOrigin.POSTED ? null : posted.origin,
 		text: packed.record,
 	};
 }
@@ -343,8 +315,8 @@ export function headColumns(conversationId: string, { state, source, parent }: H
 		posted_at: state.postedAt ?? null,
 		has_unapplied_events: state.hasUnappliedEvents,
 		member_times: state.memberTimes ?? null,
-		source_id: source ?? null,
-		parent_id: parent ?? null,
+		source_id: source === undefined ? null : keyOf(source),
+		parent_id: parent === undefined ? null : keyOf(parent),
 	};
 }
 
@@ -433,11 +405,9 @@ type ErrorOrNull = Omit<LastError, "retryable"> & { readonly retryable?: boolean
 
 /**
  * Reads the latest error of an activity.
- *
- * @param readText reads a text column, in the engine's encoding
  */
-function errorFrom(row: Row, readText: ReadText): LastError | undefined {
-	const json = nullable(readText, row.error);
+function errorFrom(row: Row): LastError | undefined {
+	const json = nullable(text, row.error);
 	if (json === undefined) return undefined;
 	const values: unknown = JSON.parse(json);
 	const [code, kind, detail, retryable]: unknown[] = Array.isArray(values) ? values : [];

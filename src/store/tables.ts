@@ -1,5 +1,6 @@
 /**
- * The tables of the store, each described once for both engines. Their DDL, inserts and exports follow from it.
+ * The tables of the store, each described once. Their DDL, inserts and exports follow from it. Both engines have the same
+ * tables and columns, except for the index of words.
  *
  * Times are microseconds since the Unix epoch. Sequences start at 1; gaps are possible. In PostgreSQL all tables are in the
  * schema `conversation_updates`.
@@ -11,41 +12,19 @@ export type Engine = "sqlite" | "postgres";
  * The type of a column:
  * - `id`: the id of a conversation, a `uuid` in PostgreSQL
  * - `integer`: 64 bits
- * - `text`: any text. PostgreSQL stores it in the form of postgres/rows.ts, because it cannot have U+0000
- * - `key`: a text that conditions compare and that is never read back: PostgreSQL's indexes have its beginning and a digest
- *   if it is long
- * - `plain`: a text without U+0000, such as JSON. Both engines store it as it is
- * - `uuid`, `time`, `words`: PostgreSQL's `uuid`, `timestamptz` and `tsvector`
+ * - `text`: any text. PostgreSQL stores it in the form of postgres/stored-text.ts, because it cannot have U+0000
+ * - `key`: a text that conditions compare and that is never read back, in the form of `keyOf`: indexes have its beginning and a
+ *   digest if it is long
+ * - `words`: the words of an index of search, PostgreSQL's `tsvector`. SQLite has them in a virtual table
  */
-export type ColumnType =
-	| "id"
-	| "integer"
-	| "real"
-	| "boolean"
-	| "text"
-	| "key"
-	| "plain"
-	| "bytes"
-	| "uuid"
-	| "time"
-	| "words";
+export type ColumnType = "id" | "integer" | "real" | "boolean" | "text" | "key" | "bytes" | "words";
 
 /** A column. With a question mark it may be null. */
 type Column = ColumnType | `${ColumnType}?`;
 type Columns = Readonly<Record<string, Column>>;
 
-/** What follows `ON table` in the DDL of an index. */
-type Index = string | { readonly unique: string };
-
-/** What an engine has in place of, or in addition to, the common description of a table. */
-interface OfEngine {
-	/** Columns before the common ones. One with a common name replaces it. */
-	readonly columns?: Columns;
-	/** Common columns that the engine does not have. */
-	readonly without?: readonly string[];
-	readonly key?: readonly string[];
-	readonly indexes?: Readonly<Record<string, Index>>;
-}
+/** What follows `ON table` in the DDL of an index. PostgreSQL's index has the columns of `include` too, SQLite's those of the key. */
+type Index = string | { readonly unique: string } | { readonly on: string; readonly include: string };
 
 interface Description {
 	/**
@@ -53,28 +32,24 @@ interface Description {
 	 * the coordinator only. No unique key of a table by conversation lacks the conversation.
 	 */
 	readonly spread: "conversation" | "reference" | "coordinator";
-	/** Without it, both engines have the table. */
+	/** Set for the index of words, which each engine has in its own form. Without it, both engines have the table. */
 	readonly only?: Engine;
 	/** Columns with long values come last: SQLite reads the pages before them to reach a column. */
 	readonly columns: Columns;
-	/** The columns of the primary key. SQLite keeps the rows of a table in their order. */
+	/** The columns of the primary key. */
 	readonly key: readonly string[];
+	/**
+	 * Whether a row is also found by its `sequence` alone, which no other row has. SQLite keeps the rows in the order of the
+	 * sequences: it appends those of a log at the end of one tree, whose row id needs no index.
+	 */
+	readonly isSequenced?: true;
 	readonly indexes?: Readonly<Record<string, Index>>;
 	/** The rows of a new database: what follows the name of the table in an INSERT. */
 	readonly rows?: string;
-	readonly sqlite?: OfEngine & {
-		/**
-		 * The column that has the row id of a row of another table, in place of the id of the conversation: rows and indexes are
-		 * shorter, and all rows of a conversation are in the same place of an index.
-		 */
-		readonly reference?: { readonly column: string; readonly table: string };
-	};
-	readonly postgres?: OfEngine & {
-		/** Room for changed rows in a page, in percent of it that is filled. */
-		readonly fillfactor?: number;
-		/** Bytes that the service itself compresses. */
-		readonly external?: string;
-	};
+	/** Room that PostgreSQL leaves for changed rows in a page, in percent of it that is filled. */
+	readonly fillfactor?: number;
+	/** The column whose bytes the service itself compresses, so that PostgreSQL need not. */
+	readonly external?: string;
 }
 
 /** The columns of one packed record or text: see record-column.ts. `bytes` follows as the last column. */
@@ -94,21 +69,11 @@ const USAGE = {
 	calls: "integer",
 } as const;
 
-/** A table of SQLite's logs of owners: the sequences of entries of conversations with an owner, in the order of the log. */
-const OF_OWNERS = {
-	spread: "coordinator",
-	only: "sqlite",
-	columns: { owner: "text", sequence: "integer" },
-	key: ["owner", "sequence"],
-} as const;
-
 const descriptions = {
 	/**
 	 * Every update with its record. When `base_sequence` is set, `record` is a delta whose base is the whole record of that
 	 * update. `size` is the size of the whole record, or slightly more. `summary` is an encoded ConversationSummary without
 	 * the fields of the activity, which `activity` has as they were when the update was written.
-	 *
-	 * SQLite's key is the sequence alone: it appends rows of the log at the end of one tree, whose row id needs no index.
 	 */
 	updates: {
 		spread: "conversation",
@@ -127,33 +92,21 @@ const descriptions = {
 			...PACKED,
 			// Who posted the update.
 			sender: "text?",
+			// That of the conversation, for logs of an owner.
+			owner: "text?",
+			// Sequence of the event whose error the summary shows, if the fields in `activity` lack it.
+			error_sequence: "integer?",
 			summary: "bytes",
 			activity: "bytes?",
 			record: "bytes",
 		},
 		key: ["conversation_id", "sequence"],
-		indexes: { updates_by_base: "(base_sequence) WHERE base_sequence IS NOT NULL" },
-		sqlite: {
-			columns: { sequence: "integer", conversation: "integer" },
-			without: ["conversation_id"],
-			key: ["sequence"],
-			reference: { column: "conversation", table: "heads" },
-			indexes: { updates_by_conversation: "(conversation)" },
+		isSequenced: true,
+		indexes: {
+			updates_by_base: "(conversation_id, base_sequence) WHERE base_sequence IS NOT NULL",
+			updates_by_owner: "(owner, sequence) WHERE owner IS NOT NULL",
 		},
-		postgres: {
-			columns: {
-				// That of the conversation, for logs of an owner.
-				owner: "text?",
-				// Sequence of the event whose error the summary shows. The fields in `activity` lack it, because it is known later.
-				error_sequence: "integer?",
-			},
-			external: "record",
-			indexes: {
-				updates_by_sequence: "(sequence)",
-				updates_by_base: "(conversation_id, base_sequence) WHERE base_sequence IS NOT NULL",
-				updates_by_owner: "(owner, sequence) WHERE owner IS NOT NULL",
-			},
-		},
+		external: "record",
 	},
 
 	/** Every event. `secrets` has the JSON Pointers of encrypted values in `text`, as a JSON array. */
@@ -169,47 +122,27 @@ const descriptions = {
 			source: "text",
 			redaction_version: "integer",
 			...PACKED,
-			secrets: "plain?",
+			secrets: "text?",
 			// The id of the model's response that the event shows, as far as it is stored.
 			llm_response_id: "text?",
 			// Who posted the event.
 			sender: "text?",
+			// That of the conversation, for logs of an owner.
+			owner: "text?",
 			// Where it comes from, as UpdateOrigin; null for a posted one.
 			origin: "integer?",
 			text: "bytes",
 		},
 		key: ["conversation_id", "sequence"],
+		isSequenced: true,
+		// They begin with the conversation, so that a batch of events touches few pages, however many events there are.
 		indexes: {
 			events_by_id: { unique: "(conversation_id, event_id)" },
 			events_by_response: "(conversation_id, llm_response_id) WHERE llm_response_id IS NOT NULL",
+			events_by_owner: "(owner, sequence) WHERE owner IS NOT NULL",
 		},
-		sqlite: {
-			columns: { sequence: "integer", activity: "integer", event_id: "text" },
-			without: ["conversation_id"],
-			key: ["sequence"],
-			reference: { column: "activity", table: "activities" },
-			// They begin with the activity, so that a batch of events touches few pages, however many events there are.
-			indexes: {
-				events_by_activity: "(activity)",
-				events_by_id: { unique: "(activity, event_id)" },
-				events_by_response: "(activity, llm_response_id) WHERE llm_response_id IS NOT NULL",
-			},
-		},
-		postgres: {
-			// `size` is that of the uncompressed text. `owner` is that of the conversation, for logs of an owner.
-			columns: { size: "integer", owner: "text?" },
-			external: "text",
-			indexes: {
-				events_by_sequence: "(sequence)",
-				events_by_owner: "(owner, sequence) WHERE owner IS NOT NULL",
-			},
-		},
+		external: "text",
 	},
-
-	// They are no columns of the logs, because a conversation can get another owner, and rows with records are costly to
-	// write again.
-	updates_of_owners: OF_OWNERS,
-	events_of_owners: OF_OWNERS,
 
 	/**
 	 * The times between which the events of each block of 1,024 sequences happened, so that a list of a range of time begins at
@@ -219,7 +152,7 @@ const descriptions = {
 		spread: "coordinator",
 		columns: { block: "integer", first_at: "integer", last_at: "integer" },
 		key: ["block"],
-		postgres: { fillfactor: 50 },
+		fillfactor: 50,
 	},
 
 	/**
@@ -262,15 +195,7 @@ const descriptions = {
 			// Finds the conversations without an owner.
 			heads_by_owner: "(owner)",
 		},
-		sqlite: {
-			columns: { id: "integer" },
-			key: ["id"],
-			indexes: {
-				heads_by_conversation: { unique: "(conversation_id)" },
-				heads_unapplied: "(id) WHERE has_unapplied_events = TRUE",
-			},
-		},
-		postgres: { fillfactor: 70 },
+		fillfactor: 70,
 	},
 
 	/**
@@ -298,21 +223,16 @@ const descriptions = {
 		},
 		key: ["conversation_id"],
 		indexes: { activities_by_owner: "(owner)" },
-		sqlite: {
-			columns: { id: "integer" },
-			key: ["id"],
-			indexes: { activities_by_conversation: { unique: "(conversation_id)" } },
-		},
-		postgres: { fillfactor: 70 },
+		fillfactor: 70,
 	},
 
 	/** How far each view has followed the logs: see views/. */
 	views: {
 		spread: "coordinator",
-		columns: { name: "plain", updates: "integer", events: "integer" },
+		columns: { name: "text", updates: "integer", events: "integer" },
 		key: ["name"],
 		rows: "VALUES ('conversations', 0, 0), ('usage', 0, 0)",
-		postgres: { fillfactor: 10 },
+		fillfactor: 10,
 	},
 
 	/** The conversations that the records of one name as its children, by which an erasure finds these records. */
@@ -379,15 +299,7 @@ const descriptions = {
 			// Counts running conversations, whose status is 2.
 			conversations_running: "(sender, owner) WHERE status = 2 AND sender IS NOT NULL",
 		},
-		sqlite: {
-			// `id` is that of the head. PostgreSQL has the title in a table of its own.
-			columns: { id: "integer", title: "text?" },
-			key: ["id"],
-			indexes: {
-				conversations_by_conversation: { unique: "(conversation_id)" },
-			},
-		},
-		postgres: { fillfactor: 80 },
+		fillfactor: 80,
 	},
 
 	/** The tags of the current records. */
@@ -396,24 +308,19 @@ const descriptions = {
 		columns: { conversation_id: "id", key: "key", value: "key" },
 		key: ["conversation_id", "key"],
 		indexes: { tags_by_value: "(key, value)" },
-		sqlite: {
-			columns: { conversation: "integer" },
-			without: ["conversation_id"],
-			key: ["conversation", "key"],
-			reference: { column: "conversation", table: "conversations" },
-		},
-		postgres: { fillfactor: 80 },
+		fillfactor: 80,
 	},
 
 	/**
-	 * The titles of PostgreSQL, with lower-case ASCII letters. They have a table of their own, so that their index is written
-	 * only when a title changes. The service creates the index titles_by_trigram if the extension pg_trgm is installed.
+	 * The titles of current records, with lower-case ASCII letters, by which lists filter. `sequence` is that of the update that
+	 * brought the title. They have a table of their own, so that their index is written only when a title changes: SQLite's is
+	 * the virtual table `title_trigrams`, PostgreSQL's exists if the extension pg_trgm is installed.
 	 */
 	titles: {
 		spread: "conversation",
-		only: "postgres",
-		columns: { conversation_id: "id", title: "text" },
-		key: ["conversation_id"],
+		columns: { conversation_id: "id", sequence: "integer", title: "text" },
+		key: ["conversation_id", "sequence"],
+		isSequenced: true,
 	},
 
 	/**
@@ -423,7 +330,7 @@ const descriptions = {
 	gaps: {
 		// Few, and each batch of events asks for those of all conversations.
 		spread: "coordinator",
-		columns: { conversation_id: "id", kind: "plain", missing: "text", after_event_id: "text?", since: "integer" },
+		columns: { conversation_id: "id", kind: "text", missing: "text", after_event_id: "text?", since: "integer" },
 		key: ["conversation_id", "kind", "missing"],
 		// Finds the forks that miss an event of their source.
 		indexes: { gaps_by_missing: "(missing)", gaps_by_since: "(since)" },
@@ -435,7 +342,7 @@ const descriptions = {
 	 */
 	pruned: {
 		spread: "conversation",
-		columns: { log: "plain", conversation_id: "id", through: "integer", removal: "integer", owner: "text?" },
+		columns: { log: "text", conversation_id: "id", through: "integer", removal: "integer", owner: "text?" },
 		key: ["conversation_id", "log"],
 		indexes: {
 			pruned_by_removal: "(log, removal, through)",
@@ -447,7 +354,7 @@ const descriptions = {
 	/** Erased conversations: see erasure.ts. Their sequences belong to the log of updates. */
 	erasures: {
 		spread: "reference",
-		columns: { id_digest: "plain", sequence: "integer", owner: "text?", created_at: "integer", erased_at: "integer" },
+		columns: { id_digest: "text", sequence: "integer", owner: "text?", created_at: "integer", erased_at: "integer" },
 		key: ["id_digest"],
 		indexes: { erasures_by_sequence: { unique: "(sequence)" }, erasures_by_owner: "(owner, sequence)" },
 	},
@@ -456,12 +363,12 @@ const descriptions = {
 	access_keys: {
 		spread: "coordinator",
 		columns: {
-			name: "plain",
+			name: "text",
 			sha256: "bytes",
-			scopes: "plain",
-			owner: "plain",
+			scopes: "text",
+			owner: "text",
 			created_at: "integer",
-			created_by: "plain",
+			created_by: "text",
 			expires_at: "integer?",
 			revoked_at: "integer?",
 			last_used_at: "integer?",
@@ -475,12 +382,12 @@ const descriptions = {
 		columns: {
 			number: "integer",
 			at: "integer",
-			action: "plain",
-			caller: "plain",
+			action: "text",
+			caller: "text",
 			// That of the caller; empty for none.
-			owner: "plain",
-			subject: "plain",
-			details: "plain",
+			owner: "text",
+			subject: "text",
+			details: "text",
 		},
 		key: ["number"],
 		indexes: { audit_by_owner: "(owner, number)" },
@@ -494,6 +401,7 @@ const descriptions = {
 	usage_conversations: {
 		spread: "conversation",
 		columns: {
+			conversation_id: "id",
 			sender: "text",
 			owner: "text",
 			source_id: "id?",
@@ -501,40 +409,31 @@ const descriptions = {
 			is_kept: "boolean",
 			ledger: "text",
 		},
-		key: ["id"],
+		key: ["conversation_id"],
 		indexes: {
 			usage_conversations_by_owner: "(owner)",
 			usage_conversations_by_source: "(source_id) WHERE source_id IS NOT NULL",
 		},
-		sqlite: {
-			columns: { id: "integer", conversation_id: "id" },
-			indexes: { usage_conversations_by_conversation: { unique: "(conversation_id)" } },
-		},
-		postgres: { columns: { id: "id" }, fillfactor: 70 },
+		fillfactor: 70,
 	},
 
-	/**
-	 * The usage of each conversation. `conversation` is an id of usage_conversations. `quarter` is the number of
-	 * quarters of an hour since the Unix epoch.
-	 */
+	/** The usage of each conversation. `quarter` is the number of quarters of an hour since the Unix epoch. */
 	usage_ledger: {
 		spread: "conversation",
 		columns: {
-			conversation: "id",
+			conversation_id: "id",
 			quarter: "integer",
 			model: "text",
 			usage_id: "text",
 			agent_kind: "text",
 			...USAGE,
 		},
-		key: ["conversation", "quarter", "model", "usage_id", "agent_kind"],
-		// Reports count distinct conversations with this index alone. SQLite's has the columns of the key anyway.
-		indexes: { usage_ledger_by_quarter: "(quarter)" },
-		sqlite: { columns: { conversation: "integer" } },
-		postgres: {
-			fillfactor: 80,
-			indexes: { usage_ledger_by_quarter: "(quarter) INCLUDE (conversation, model, usage_id, agent_kind)" },
+		key: ["conversation_id", "quarter", "model", "usage_id", "agent_kind"],
+		// Reports count distinct conversations with this index alone.
+		indexes: {
+			usage_ledger_by_quarter: { on: "(quarter)", include: "(conversation_id, model, usage_id, agent_kind)" },
 		},
+		fillfactor: 80,
 	},
 
 	/**
@@ -574,7 +473,7 @@ const descriptions = {
 			...USAGE,
 		},
 		key: ["length", "start", "model", "usage_id", "agent_kind", "sender", "owner"],
-		postgres: { fillfactor: 70 },
+		fillfactor: 70,
 	},
 
 	/**
@@ -583,17 +482,16 @@ const descriptions = {
 	 */
 	usage_days: {
 		spread: "conversation",
-		columns: { day: "integer", model: "text", conversation: "id", usage_id: "text", agent_kind: "text" },
-		key: ["day", "model", "conversation", "usage_id", "agent_kind"],
-		sqlite: { columns: { day: "integer", model: "text", conversation: "integer" } },
+		columns: { day: "integer", model: "text", conversation_id: "id", usage_id: "text", agent_kind: "text" },
+		key: ["day", "model", "conversation_id", "usage_id", "agent_kind"],
 	},
 
 	/** Totals of each sender and owner, over all of its posts. An empty owner stands for none. */
 	senders: {
 		spread: "coordinator",
 		columns: {
-			owner: "plain",
-			sender: "plain",
+			owner: "text",
+			sender: "text",
 			first_post_at: "integer",
 			last_post_at: "integer",
 			posts: "integer",
@@ -602,13 +500,13 @@ const descriptions = {
 			usual_interval: "integer",
 		},
 		key: ["owner", "sender"],
-		postgres: { fillfactor: 10 },
+		fillfactor: 10,
 	},
 
 	/** Numbers of refused posts by the beginning of a period of five minutes, and by kind. Old periods are removed. */
 	refusals: {
 		spread: "coordinator",
-		columns: { owner: "plain", sender: "plain", since: "integer", kind: "plain", count: "integer" },
+		columns: { owner: "text", sender: "text", since: "integer", kind: "text", count: "integer" },
 		key: ["owner", "sender", "since", "kind"],
 	},
 
@@ -621,15 +519,15 @@ const descriptions = {
 			last_at: "integer",
 			// Number of requests that the row stands for.
 			requests: "integer",
-			sender: "plain?",
-			owner: "plain?",
+			sender: "text?",
+			owner: "text?",
 			// Address of a client whose requests had no valid key.
-			peer: "plain?",
-			route: "plain",
-			form: "plain",
-			kind: "plain",
+			peer: "text?",
+			route: "text",
+			form: "text",
+			kind: "text",
 			// JSON.
-			reasons: "plain",
+			reasons: "text",
 			conversation_id: "id?",
 			// Bytes of the body as it arrived.
 			size: "integer",
@@ -648,7 +546,7 @@ const descriptions = {
 			// Sums up the room without reading the rows.
 			refused_posts_room: "(accepted, id, bytes)",
 		},
-		postgres: { external: "body" },
+		external: "body",
 	},
 
 	/**
@@ -658,18 +556,18 @@ const descriptions = {
 	endpoints: {
 		spread: "coordinator",
 		columns: {
-			id: "plain",
-			name: "plain",
+			id: "text",
+			name: "text",
 			// Empty for none.
-			owner: "plain",
-			url: "plain",
+			owner: "text",
+			url: "text",
 			// Names, separated by commas; so is `include`.
-			changes: "plain",
-			form: "plain",
-			include: "plain",
-			state: "plain",
+			changes: "text",
+			form: "text",
+			include: "text",
+			state: "text",
 			// Why it is disabled.
-			reason: "plain",
+			reason: "text",
 			position: "integer",
 			next_number: "integer",
 			generation: "integer",
@@ -678,7 +576,7 @@ const descriptions = {
 			last_success_at: "integer?",
 			lost: "integer",
 			created_at: "integer",
-			created_by: "plain",
+			created_by: "text",
 			// An encoded ConversationFilter.
 			filter: "bytes",
 			// Encrypted.
@@ -686,22 +584,22 @@ const descriptions = {
 		},
 		key: ["id"],
 		indexes: { endpoints_by_name: { unique: "(owner, name)" } },
-		postgres: { fillfactor: 50 },
+		fillfactor: 50,
 	},
 
 	/** What endpoints are told, in the order of `number`. */
 	deliveries: {
 		spread: "coordinator",
 		columns: {
-			endpoint_id: "plain",
-			id: "plain",
+			endpoint_id: "text",
+			id: "text",
 			number: "integer",
-			change: "plain",
+			change: "text",
 			// Empty for what concerns no single conversation.
-			conversation_id: "plain",
+			conversation_id: "text",
 			// That of the update; null for what has none, which is told by `data`.
 			sequence: "integer?",
-			state: "plain",
+			state: "text",
 			created_at: "integer",
 			attempts: "integer",
 			next_at: "integer?",
@@ -722,15 +620,15 @@ const descriptions = {
 	budgets: {
 		spread: "coordinator",
 		columns: {
-			id: "plain",
-			name: "plain",
+			id: "text",
+			name: "text",
 			// Empty for none.
-			owner: "plain",
+			owner: "text",
 			// The newest entries of the logs with which it was compared.
 			updates: "integer",
 			events: "integer",
 			created_at: "integer",
-			created_by: "plain",
+			created_by: "text",
 			// An encoded Budget.
 			settings: "bytes",
 		},
@@ -742,9 +640,9 @@ const descriptions = {
 	notices: {
 		spread: "coordinator",
 		columns: {
-			id: "plain",
+			id: "text",
 			// Empty for what concerns no single conversation.
-			conversation_id: "plain",
+			conversation_id: "text",
 			noticed_at: "integer",
 		},
 		key: ["id"],
@@ -754,119 +652,88 @@ const descriptions = {
 		},
 	},
 
-	/** How far the index of search comes: see text-index.ts. With PostgreSQL, one process writes it for some time. */
+	/** How far the index of search comes: see text-index.ts. */
 	search_progress: {
 		spread: "coordinator",
 		columns: { id: "integer", version: "integer", events: "integer", updates: "integer" },
 		key: ["id"],
 		rows: "(id, version, events, updates) VALUES (1, 0, 0, 0)",
-		postgres: { columns: { holder: "plain?", held_until: "time?" }, fillfactor: 10 },
+		fillfactor: 10,
 	},
 
-	/** The words of the texts of events, without their order. SQLite has them in a virtual table. */
+	/** The words of the texts of events, without their order. SQLite has them in a virtual table of this name. */
 	search_texts: {
 		spread: "conversation",
 		only: "postgres",
 		columns: { conversation_id: "id", sequence: "integer", words: "words" },
 		key: ["conversation_id", "sequence"],
-		indexes: {
-			search_texts_by_sequence: "(sequence)",
-			// Every search reads the whole pending list of an index: 10 µs for each 8 KiB. The server's default is 4 MiB.
-			search_texts_by_word: "USING gin (words) WITH (gin_pending_list_limit = 1024)",
-		},
+		isSequenced: true,
+		// Every search reads the whole pending list of an index: 10 µs for each 8 KiB. The server's default is 4 MiB.
+		indexes: { search_texts_by_word: "USING gin (words) WITH (gin_pending_list_limit = 1024)" },
 	},
 
-	/** The titles of conversations that have words. `digest` identifies the title. SQLite has the words in a virtual table. */
+	/**
+	 * The titles of conversations that have words. `digest` identifies the title, `sequence` is that of an update that had it.
+	 * SQLite has the words in the virtual table `search_title_words`.
+	 */
 	search_titles: {
 		spread: "conversation",
-		columns: { conversation_id: "id", digest: "integer" },
-		key: ["conversation_id"],
-		sqlite: {
-			columns: { conversation: "integer" },
-			without: ["conversation_id"],
-			key: ["conversation"],
-			reference: { column: "conversation", table: "heads" },
+		columns: { conversation_id: "id", sequence: "integer", digest: "integer", words: "words" },
+		key: ["conversation_id", "sequence"],
+		isSequenced: true,
+		indexes: { search_titles_by_word: "USING gin (words) WITH (gin_pending_list_limit = 1024)" },
+	},
+
+	/**
+	 * Values of the whole store.
+	 *
+	 * - `newest_update`, `newest_event`: the newest sequence of each log. In PostgreSQL a transaction that appends takes its
+	 *   sequences from this row, which stays locked until the transaction has committed. So the order of sequences is the order
+	 *   of commits. SQLite writes it only when entries are removed: the newest sequence is this one or that of the newest entry.
+	 * - `rewrites`: how often stored entries changed: conversations were given owners, or were erased. Processes that keep entries
+	 *   in memory read them again when it grows.
+	 * - `clock`: the time of retention, below which history is removed.
+	 * - `checks`: the writes by which the service tests an idle database.
+	 * - `open_run`: the id of the run of the service that has opened a database of SQLite; null after a clean stop.
+	 * - `must_purge`: whether files of SQLite may still have something of erased conversations, see sqlite/purge.ts.
+	 */
+	state: {
+		spread: "coordinator",
+		columns: {
+			id: "integer",
+			newest_update: "integer",
+			newest_event: "integer",
+			rewrites: "integer",
+			clock: "integer?",
+			checks: "integer",
+			open_run: "text?",
+			must_purge: "boolean",
 		},
-		postgres: {
-			columns: { conversation_id: "id", digest: "integer", words: "words" },
-			indexes: { search_titles_by_word: "USING gin (words) WITH (gin_pending_list_limit = 1024)" },
-		},
-	},
-
-	/**
-	 * Values of SQLite's whole store. `checks` counts the writes by which the service tests an idle database. `clock` is the
-	 * time of retention, below which history is removed. `open_run` is the id of the run of the service that has opened the
-	 * database; null after a clean stop. `must_purge`: whether files may still have something of erased conversations, see
-	 * sqlite/purge.ts.
-	 */
-	store_state: {
-		spread: "coordinator",
-		only: "sqlite",
-		columns: { id: "integer", checks: "integer", clock: "integer?", open_run: "plain?", must_purge: "boolean" },
 		key: ["id"],
-		rows: "VALUES (1, 0, NULL, NULL, 0)",
+		rows: "VALUES (1, 0, 0, 0, NULL, 0, NULL, FALSE)",
+		fillfactor: 10,
 	},
 
-	/**
-	 * How far each of SQLite's logs was pruned, and the number of its last removal. Sequences up to `skipped_through` are never
-	 * assigned.
-	 */
-	logs: {
-		spread: "coordinator",
-		only: "sqlite",
-		columns: { log: "plain", pruned_through: "integer", last_removal: "integer", skipped_through: "integer" },
-		key: ["log"],
-		rows: "VALUES ('updates', 0, 0, 0), ('events', 0, 0, 0)",
-	},
-
-	/**
-	 * PostgreSQL's newest sequence of each log. A transaction that appends takes its sequences from this row, which stays
-	 * locked until the transaction has committed. So the order of sequences is the order of commits. `rewrites` is how often
-	 * stored entries changed: conversations were given owners, or were erased. Processes that keep entries in memory read them
-	 * again when it grows.
-	 */
-	positions: {
-		spread: "coordinator",
-		only: "postgres",
-		columns: { id: "integer", newest_update: "integer", newest_event: "integer", rewrites: "integer" },
-		key: ["id"],
-		rows: "VALUES (1, 0, 0, 0)",
-		postgres: { fillfactor: 10 },
-	},
-
-	/** How far each of PostgreSQL's logs was pruned, and the number of its last removal. */
+	/** How far each log was pruned, and the number of its last removal. */
 	removals: {
 		spread: "coordinator",
-		only: "postgres",
-		columns: { log: "plain", pruned_through: "integer", last_removal: "integer" },
+		columns: { log: "text", pruned_through: "integer", last_removal: "integer" },
 		key: ["log"],
 		rows: "VALUES ('updates', 0, 0), ('events', 0, 0)",
-		postgres: { fillfactor: 10 },
+		fillfactor: 10,
 	},
 
-	/** PostgreSQL's time of retention, below which history is removed. */
-	retention: {
-		spread: "coordinator",
-		only: "postgres",
-		columns: { id: "integer", clock: "integer?" },
-		key: ["id"],
-		rows: "VALUES (1, NULL)",
-		postgres: { fillfactor: 10 },
-	},
-
-	/** Has a row with the manifest of an export until its import into PostgreSQL is finished. */
+	/** Has a row until an import into PostgreSQL is finished. One into SQLite has a file of its own until then. */
 	unfinished_import: {
 		spread: "coordinator",
-		only: "postgres",
-		columns: { id: "integer", manifest: "plain" },
+		columns: { id: "integer" },
 		key: ["id"],
 	},
 
 	/** Work that one process at a time does, such as comparing with an agent server. */
 	claims: {
 		spread: "coordinator",
-		only: "postgres",
-		columns: { name: "plain", holder: "plain", until: "integer" },
+		columns: { name: "text", holder: "text", until: "integer" },
 		key: ["name"],
 	},
 } as const satisfies Readonly<Record<string, Description>>;
@@ -874,19 +741,13 @@ const descriptions = {
 export type TableName = keyof typeof descriptions;
 
 /** A table as an engine has it. */
-export interface Table {
+export interface Table
+	extends Pick<Description, "spread" | "key" | "isSequenced" | "rows" | "fillfactor" | "external"> {
 	readonly name: TableName;
-	readonly spread: Description["spread"];
 	readonly columns: Readonly<Record<string, ColumnType>>;
 	/** The columns that may be null. */
 	readonly nullable: ReadonlySet<string>;
-	readonly key: readonly string[];
 	readonly indexes: Readonly<Record<string, Index>>;
-	readonly rows: string | undefined;
-	readonly fillfactor: number | undefined;
-	readonly external: string | undefined;
-	/** The column with the row id of a row of another table, in place of the id of the conversation. */
-	readonly reference: { readonly column: string; readonly table: string } | undefined;
 }
 
 /** The types, without a question mark. */
@@ -903,14 +764,8 @@ const TYPES: Readonly<Record<Column, ColumnType>> = {
 	"text?": "text",
 	key: "key",
 	"key?": "key",
-	plain: "plain",
-	"plain?": "plain",
 	bytes: "bytes",
 	"bytes?": "bytes",
-	uuid: "uuid",
-	"uuid?": "uuid",
-	time: "time",
-	"time?": "time",
 	words: "words",
 	"words?": "words",
 };
@@ -936,22 +791,19 @@ function tablesOf(engine: Engine): Map<TableName, Table> {
 	const tables = new Map<TableName, Table>();
 	for (const name of Object.keys(descriptions)) {
 		if (!isName(name)) continue;
-		const table: Description = descriptions[name];
-		if (table.only !== undefined && table.only !== engine) continue;
-		const own: OfEngine = table[engine] ?? {};
-		const columns = { ...own.columns, ...table.columns, ...own.columns };
-		const present = Object.entries(columns).filter(([column]) => own.without?.includes(column) !== true);
+		const { only, columns, indexes = {}, ...others }: Description = descriptions[name];
+		if (only !== undefined && only !== engine) continue;
+		// The words of an index are in virtual tables of SQLite.
+		const isWords = (type: Column) => engine === "sqlite" && TYPES[type] === "words";
+		const present = Object.entries(columns).filter(([, type]) => !isWords(type));
 		tables.set(name, {
+			...others,
 			name,
-			spread: table.spread,
 			columns: Object.fromEntries(present.map(([column, type]) => [column, TYPES[type]])),
 			nullable: new Set(present.flatMap(([column, type]) => (type.endsWith("?") ? [column] : []))),
-			key: own.key ?? table.key,
-			indexes: { ...table.indexes, ...own.indexes },
-			rows: table.rows,
-			fillfactor: engine === "postgres" ? table.postgres?.fillfactor : undefined,
-			external: engine === "postgres" ? table.postgres?.external : undefined,
-			reference: engine === "sqlite" ? table.sqlite?.reference : undefined,
+			indexes: Object.fromEntries(
+				Object.entries(indexes).filter(([, on]) => engine === "postgres" || !String(on).startsWith("USING gin")),
+			),
 		});
 	}
 	return tables;

@@ -27,6 +27,8 @@ export interface EventWords {
 /** A title of a conversation that may not be indexed yet. */
 export interface FoundTitle {
 	readonly conversationId: string;
+	/** That of the update which brought it. */
+	readonly sequence: bigint;
 	/** Number of 48 bits that identifies the title. */
 	readonly digest: number;
 	/** Empty without a title. */

@@ -5,8 +5,8 @@ import { nameOf } from "../usage/names.ts";
 import type { Condition } from "./condition.ts";
 import { allOf, conditionSql } from "./conversation-lists.ts";
 import { ALL_TIME, AMOUNT_COLUMNS, amountsFrom, PERIODS } from "./rows.ts";
-import { type Dialect, OVERFLOW, type Session, type Value } from "./session.ts";
-import { bigint, boolean, integer, nullable, type Row, text } from "./values.ts";
+import type { Dialect, Session, Value } from "./session.ts";
+import { bigint, boolean, integer, keyOf, nullable, type Row, text } from "./values.ts";
 
 /**
  * Reports of usage. The sums over conversations answer a report that neither groups nor filters by what only the record of
@@ -67,14 +67,14 @@ export interface ModelUsage {
 }
 
 /** Returns the usage of each model, over all time and all conversations. */
-export async function listModelUsage({ all, readText, dialect: { schema, realSum } }: Session): Promise<ModelUsage[]> {
-	const sums = AMOUNT_COLUMNS.map((name) => `${realSum(name)} AS ${name}`);
+export async function listModelUsage({ all, dialect: { schema, sum } }: Session): Promise<ModelUsage[]> {
+	const sums = AMOUNT_COLUMNS.map((name) => `${sum(name)} AS ${name}`);
 	const rows = await all(
 		`SELECT model, ${sums.join()} FROM ${schema}usage_sums WHERE length = ${ALL_TIME} GROUP BY model`,
 	);
 	const kinds = AMOUNT_COLUMNS.filter((name) => name.endsWith("_tokens"));
 	return rows.map((row) => ({
-		model: readText(row.model),
+		model: text(row.model),
 		cost: Number(row.cost) / COST_UNITS,
 		calls: Number(row.calls),
 		tokens: Object.fromEntries(kinds.map((name) => [name.slice(0, -"_tokens".length), Number(row[name])])),
@@ -96,17 +96,18 @@ const MAX_TOTALS = 1_000;
  * @param after id after which they begin; empty for the first ones
  */
 export async function listUsageTotals({ all, isIn, dialect }: Session, after: string): Promise<UsageTotal[]> {
-	const { schema, usageId: id, sum } = dialect;
+	const { schema, sum } = dialect;
 	const found = await all(
-		`SELECT ${id} AS conversation_id FROM ${schema}usage_conversations
-		WHERE ${after === "" ? "TRUE" : `${id} > ?`} AND ledger <> '' ORDER BY ${id} LIMIT ${MAX_TOTALS}`,
+		`SELECT conversation_id FROM ${schema}usage_conversations
+		WHERE ${after === "" ? "TRUE" : "conversation_id > ?"} AND ledger <> ''
+		ORDER BY conversation_id LIMIT ${MAX_TOTALS}`,
 		...(after === "" ? [] : [after]),
 	);
 	// A second statement, because Citus copies a whole table that is joined to rows with a limit.
 	const rows = await all(
-		`SELECT k.${id} AS conversation_id, ${AMOUNT_COLUMNS.map((name) => `${sum(`l.${name}`)} AS ${name}`).join()}
-		FROM ${schema}usage_conversations k LEFT JOIN ${schema}usage_ledger l ON l.conversation = k.id
-		WHERE ${isIn(`k.${id}`)} GROUP BY k.${id} ORDER BY k.${id}`,
+		`SELECT k.conversation_id, ${AMOUNT_COLUMNS.map((name) => `${sum(`l.${name}`)} AS ${name}`).join()}
+		FROM ${schema}usage_conversations k LEFT JOIN ${schema}usage_ledger l ON l.conversation_id = k.conversation_id
+		WHERE ${isIn("k.conversation_id")} GROUP BY k.conversation_id ORDER BY k.conversation_id`,
 		found.map(({ conversation_id }) => text(conversation_id)),
 	);
 	return rows.map((row) => {
@@ -117,11 +118,11 @@ export async function listUsageTotals({ all, isIn, dialect }: Session, after: st
 
 /** Returns a range that has all usage: see `Store.getUsageRange`. */
 export async function getUsageRange(
-	{ all, storeKey, dialect: { schema } }: Session,
+	{ all, dialect: { schema } }: Session,
 	owner: string | undefined,
 ): Promise<UsagePeriod | undefined> {
 	const days = `FROM ${schema}usage_sums WHERE length = ${DAY} ${owner === undefined ? "" : "AND owner = ?"}`;
-	const values = owner === undefined ? [] : [storeKey(nameOf(owner))];
+	const values = owner === undefined ? [] : [nameOf(owner)];
 	// SQLite reads one end of an index for a minimum or a maximum, but the whole index for both in one query.
 	const [row] = await all(
 		`SELECT (SELECT min(start) ${days}) AS first, (SELECT max(start) + ${DAY} ${days}) AS beyond`,
@@ -137,13 +138,10 @@ class StatementBuilder {
 	readonly values: Value[] = [];
 	readonly session: Session;
 	readonly dialect: Dialect;
-	/** As `Dialect.sum` or `Dialect.quickSum`. */
-	readonly sum: (column: string) => string;
 
-	constructor(session: Session, sum: (column: string) => string) {
+	constructor(session: Session) {
 		this.session = session;
 		this.dialect = session.dialect;
-		this.sum = sum;
 	}
 
 	/** Adds a value; returns its placeholder. */
@@ -154,18 +152,18 @@ class StatementBuilder {
 
 	/** Returns the placeholder of a name. */
 	name(name: string): string {
-		return this.value(this.session.storeKey(name));
+		return this.value(name);
 	}
 
 	/** Returns the query for the segments, which `s` stands for. */
 	segments(segments: readonly Segment[]): string {
-		this.value(segmentsJson(segments));
-		return this.dialect.segments;
+		this.value({ rows: segments.map(({ period, length, first, beyond }) => [BigInt(period), length, first, beyond]) });
+		return this.dialect.rowsOf({ period: "integer", length: "integer", first: "integer", beyond: "integer" });
 	}
 
 	/** SQL for the id of a conversation `k` of usage_conversations, as a text; empty if it was erased. */
 	get conversationId(): string {
-		return `CASE WHEN k.ledger = '' THEN '' ELSE CAST(k.${this.dialect.usageId} AS text) END`;
+		return `CASE WHEN k.ledger = '' THEN '' ELSE CAST(k.conversation_id AS text) END`;
 	}
 
 	/** Returns the query for the ids of the conversations that meet conditions. */
@@ -173,8 +171,7 @@ class StatementBuilder {
 		const translated = conditionSql(conditions, this.session);
 		const { text: where, parameters } = allOf(translated.map(({ test }) => test));
 		this.values.push(...parameters);
-		const joins = translated.flatMap(({ join = [] }) => join);
-		return `SELECT c.conversation_id FROM ${this.dialect.schema}conversations c ${joins.join(" ")} WHERE ${where}`;
+		return `SELECT c.conversation_id FROM ${this.dialect.schema}conversations c WHERE ${where}`;
 	}
 }
 
@@ -199,10 +196,10 @@ export const USED_LENGTHS = { hour: 4n, day: 96n } as const;
 
 /** Returns the starts of the periods that have usage, in order. */
 export async function listUsedPeriods(
-	{ all, storeKey, dialect: { schema } }: Session,
+	{ all, dialect: { schema } }: Session,
 	{ length, first, beyond, owner, limit }: UsedPeriodsQuery,
 ): Promise<bigint[]> {
-	const [ofOwner, owners] = owner === undefined ? ["", []] : ["AND u.owner = ?", [storeKey(nameOf(owner))]];
+	const [ofOwner, owners] = owner === undefined ? ["", []] : ["AND u.owner = ?", [nameOf(owner)]];
 	// Looks up one start after the other, because a period may have many sums.
 	const next = (test: string) =>
 		`SELECT min(u.start) FROM ${schema}usage_sums u WHERE u.length = ${length} AND u.start ${test} ${ofOwner}`;
@@ -236,19 +233,11 @@ export async function reportUsage(session: Session, query: UsageQuery): Promise<
 				"the conversations below a root by their parent_conversation_id",
 		);
 	const run = async ({ kind, build }: UsageStatement): Promise<[UsageStatement["kind"], Row[]]> => {
-		const rows = async (sum: Dialect["sum"]) => {
-			const statement = new StatementBuilder(session, sum);
-			const sql = build(statement);
-			return await session.all(sql, ...statement.values);
-		};
-		try {
-			return [kind, await rows(session.dialect.quickSum)];
-		} catch (error) {
-			if (!(error instanceof Error && error.message === OVERFLOW)) throw error;
-			return [kind, await rows(session.dialect.sum)];
-		}
+		const statement = new StatementBuilder(session);
+		const sql = build(statement);
+		return [kind, await session.all(sql, ...statement.values)];
 	};
-	return readUsageReport(query, new Map(await Promise.all(statementsOf(query).map(run))), session.readText);
+	return readUsageReport(query, new Map(await Promise.all(statementsOf(query).map(run))));
 }
 
 /** Returns the statements of a report, which must read the same state of the database. */
@@ -274,11 +263,10 @@ function statementsOf(query: UsageQuery): UsageStatement[] {
 function readUsageReport(
 	{ groups }: UsageQuery,
 	results: ReadonlyMap<UsageStatement["kind"], readonly Row[]>,
-	decode: (value: unknown) => string,
 ): UsageReport {
 	const keyed = (row: Row) => {
 		const isRest = boolean(row.is_rest);
-		const group = isRest ? [] : groups.map((_, n) => decode(row[`g${n}`]));
+		const group = isRest ? [] : groups.map((_, n) => text(row[`g${n}`]));
 		return { period: integer(row.period), group, isRest };
 	};
 	const keyOf = (row: Row) => JSON.stringify(keyed(row));
@@ -321,8 +309,8 @@ const COLUMNS = AMOUNT_COLUMNS.join();
 function rowsSql(query: UsageQuery, source: "sums" | "ledger", statement: StatementBuilder): string {
 	const { groups, limit } = query;
 	const names = groups.map((_, n) => `g${n}`);
-	const counted = source === "ledger" ? ", count(DISTINCT b.conversation) AS conversations" : "";
-	const sums = AMOUNT_COLUMNS.map((name) => `${statement.sum(`b.${name}`)} AS ${name}`);
+	const counted = source === "ledger" ? ", count(DISTINCT b.conversation_id) AS conversations" : "";
+	const sums = AMOUNT_COLUMNS.map((name) => `${statement.dialect.sum(`b.${name}`)} AS ${name}`);
 	const base = `base AS (${baseSql(query, source, statement)})`;
 	const labelled = labelledSql(query, statement, "b");
 	return `
@@ -350,7 +338,7 @@ function conversationsSql(query: UsageQuery, statement: StatementBuilder): strin
 	return `
 		WITH ${base} ${isLabelled ? `${labelled.top},` : ""} used AS (${usedSql(query, query.groups, statement)})
 		SELECT ${names}, count(*) AS conversations FROM (
-			SELECT DISTINCT d.period, ${[...labelled.names, `${labelled.isRest} AS is_rest`].join()}, d.conversation
+			SELECT DISTINCT d.period, ${[...labelled.names, `${labelled.isRest} AS is_rest`].join()}, d.conversation_id
 			FROM used d ${labelled.join}
 		) e
 		GROUP BY ${names}
@@ -359,7 +347,7 @@ function conversationsSql(query: UsageQuery, statement: StatementBuilder): strin
 
 function totalSql(query: UsageQuery, statement: StatementBuilder): string {
 	const used = usedSql({ ...query, periods: spansOf(query.periods) }, [], statement);
-	return `SELECT count(*) AS conversations FROM (SELECT DISTINCT d.conversation FROM (${used}) d) e`;
+	return `SELECT count(*) AS conversations FROM (SELECT DISTINCT d.conversation_id FROM (${used}) d) e`;
 }
 
 /** Returns the periods, those together as one that follow each other without a gap. */
@@ -378,11 +366,11 @@ function labelledSql({ groups, top }: UsageQuery, statement: StatementBuilder, a
 	const names = groups.map((_, n) => `g${n}`);
 	if (top === 0 || names.length === 0)
 		return { top: "", join: "", isRest: "0 = 1", names: names.map((name) => `${alias}.${name} AS ${name}`) };
-	const total = AMOUNT_COLUMNS.slice(1, 3).map((name) => statement.sum(name));
+	const total = AMOUNT_COLUMNS.slice(1, 3).map((name) => statement.dialect.sum(name));
 	return {
 		top: `largest AS (
 			SELECT ${names.join()}, 1 AS found FROM base GROUP BY ${names.join()}
-			ORDER BY ${statement.sum("cost")} DESC, ${total.join(" DESC, ")} DESC, ${names.join()} LIMIT ${statement.value(top)}
+			ORDER BY ${statement.dialect.sum("cost")} DESC, ${total.join(" DESC, ")} DESC, ${names.join()} LIMIT ${statement.value(top)}
 		)`,
 		join: `LEFT JOIN largest l ON ${names.map((name) => `l.${name} = ${alias}.${name}`).join(" AND ")}`,
 		isRest: "(l.found IS NULL)",
@@ -396,7 +384,7 @@ function baseSql(query: UsageQuery, source: "sums" | "ledger", statement: Statem
 	const { dialect } = statement;
 	const segments = statement.segments(query.periods.flatMap(coverOf));
 	const names = query.groups.map(({ kind }, n) => `u.${kind} AS g${n}`);
-	const sums = AMOUNT_COLUMNS.map((name) => `${statement.sum(`u.${name}`)} AS ${name}`);
+	const sums = AMOUNT_COLUMNS.map((name) => `${statement.dialect.sum(`u.${name}`)} AS ${name}`);
 	const inSegment = ["u.length = s.length", "u.start >= s.first", "u.start < s.beyond"];
 	const test = [...inSegment, ...usageTests(query, "u", statement)].join(" AND ");
 	return `
@@ -414,7 +402,7 @@ function daysSql(query: UsageQuery, statement: StatementBuilder): string {
 	// Grouped by the columns of the key, so that the index has the order of the groups.
 	return `
 		SELECT u.day - ${first} AS period, ${names.map((name, n) => `${name} AS g${n},`).join(" ")} 0 = 1 AS is_rest,
-			count(DISTINCT u.conversation) AS conversations
+			count(DISTINCT u.conversation_id) AS conversations
 		FROM ${statement.dialect.schema}usage_days u ${joinConversation(query, groups, statement)}
 		WHERE ${[
 			`u.day >= ${statement.value(first)}`,
@@ -432,7 +420,7 @@ function joinConversation(
 	{ dialect: { schema } }: StatementBuilder,
 ): string {
 	const isNeeded = hasUsageTests(query) || groups.some(({ kind }) => kind === "sender" || kind === "owner");
-	return isNeeded ? `JOIN ${schema}usage_conversations k ON k.id = u.conversation` : "";
+	return isNeeded ? `JOIN ${schema}usage_conversations k ON k.conversation_id = u.conversation_id` : "";
 }
 
 /** Length of a day in quarters of an hour. */
@@ -458,7 +446,7 @@ function usedSql(query: UsageQuery, groups: readonly UsageGroup[], statement: St
 		...{ first: first / DAY, beyond: beyond / DAY },
 	}));
 	return `
-		SELECT s.period, u.conversation ${names.join("")}
+		SELECT s.period, u.conversation_id ${names.join("")}
 		FROM (${statement.segments(whole)}) s ${join} ${schema}usage_days u
 			ON u.day >= s.first AND u.day < s.beyond ${joinConversation(query, groups, statement)}
 		${whereSql(usageTests(query, "k", statement))}
@@ -474,19 +462,19 @@ function ledgerSql(
 ): string {
 	const { periods, owner } = query;
 	const conditions = onRecords(query);
-	const { schema, join, headKey, headReference, usageId } = statement.dialect;
+	const { schema, join } = statement.dialect;
 	const names = groups.map((group, n) => `${groupColumn(group, n, owner, statement)} AS g${n}`);
 	const amounts = columns === "" ? [] : columns.split(",").map((name) => `u.${name}`);
 	const whole = periods.map((period, n) => ({ period: n, length: 1n, ...period }));
 	const inPeriod = "u.quarter >= s.first AND u.quarter < s.beyond";
 	const periodsOf = `(${statement.segments(whole)}) s`;
 	const isNamed = conditions.some(({ kind }) => kind === "ids");
-	const isSame = `c.conversation_id = k.${usageId}`;
+	const isSame = "c.conversation_id = k.conversation_id";
 	// The usage of some conversations is read by their ids, not from all usage of the periods.
 	const source = isNamed
 		? `${periodsOf} ${join} ${schema}conversations c ON c.conversation_id IN (${statement.matching(conditions)})
 			${join} ${schema}usage_conversations k ON ${isSame}
-			${join} ${schema}usage_ledger u ON u.conversation = k.id AND ${inPeriod}`
+			${join} ${schema}usage_ledger u ON u.conversation_id = k.conversation_id AND ${inPeriod}`
 		: `${periodsOf} ${join} ${schema}usage_ledger u ON ${inPeriod}`;
 	const needsRecord = groups.some(({ kind }) => kind === "root" || kind === "tag") || conditions.length > 0;
 	const needsConversation =
@@ -494,12 +482,14 @@ function ledgerSql(
 		hasUsageTests(query) ||
 		groups.some(({ kind }) => kind === "sender" || kind === "owner" || kind === "conversation");
 	const joins = [
-		...(needsConversation && !isNamed ? [`JOIN ${schema}usage_conversations k ON k.id = u.conversation`] : []),
+		...(needsConversation && !isNamed
+			? [`JOIN ${schema}usage_conversations k ON k.conversation_id = u.conversation_id`]
+			: []),
 		...(needsRecord && !isNamed ? [`LEFT JOIN ${schema}conversations c ON ${isSame}`] : []),
 		...groups.flatMap((group, n) =>
 			group.kind === "tag"
 				? [
-						`LEFT JOIN ${schema}tags t${n} ON t${n}.${headReference} = c.${headKey} AND t${n}.key = ${statement.name(group.key)}`,
+						`LEFT JOIN ${schema}tags t${n} ON t${n}.conversation_id = c.conversation_id AND t${n}.key = ${statement.name(keyOf(group.key))}`,
 					]
 				: [],
 		),
@@ -509,7 +499,7 @@ function ledgerSql(
 		...(conditions.length === 0 || isNamed ? [] : [`c.conversation_id IN (${statement.matching(conditions)})`]),
 	];
 	return `
-		SELECT s.period, u.conversation ${[...names, ...amounts].map((name) => `, ${name}`).join("")}
+		SELECT s.period, u.conversation_id ${[...names, ...amounts].map((name) => `, ${name}`).join("")}
 		FROM ${source} ${joins.join("\n")} ${whereSql(tests)}
 	`;
 }
@@ -538,7 +528,8 @@ function groupColumn(group: UsageGroup, n: number, owner: string | undefined, st
 				WITH RECURSIVE up (id, depth) AS (
 					SELECT c.parent_id, 1 WHERE c.parent_id IS NOT NULL
 					UNION ALL
-					SELECT p.parent_id, up.depth + 1 FROM up JOIN ${statement.dialect.schema}conversations p ON ${statement.dialect.isParent}
+					SELECT p.parent_id, up.depth + 1 FROM up JOIN ${statement.dialect.schema}conversations p
+						ON p.conversation_id = ${statement.dialect.idOf("up.id")}
 					WHERE p.parent_id IS NOT NULL AND up.depth < ${MAX_DEPTH} ${isOwners}
 				)
 				SELECT id FROM up ORDER BY depth DESC LIMIT 1
@@ -571,12 +562,6 @@ function coverOf({ first, beyond }: UsagePeriod, period: number): Segment[] {
 
 function modulo(value: bigint, by: bigint): bigint {
 	return ((value % by) + by) % by;
-}
-
-function segmentsJson(segments: readonly Segment[]): string {
-	return JSON.stringify(
-		segments.map(({ period, length, first, beyond }) => [period, Number(length), Number(first), Number(beyond)]),
-	);
 }
 
 /** Returns the sum of the rows of a report, and whether a number is at the limit of its type. */

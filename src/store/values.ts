@@ -1,8 +1,7 @@
+import { hash } from "node:crypto";
+
 /** A row as a database driver returns it, with 64-bit integers as bigints. The functions below read its columns. */
 export type Row = Readonly<Record<string, unknown>>;
-
-/** Reads a text column, in the encoding of an engine. */
-export type ReadText = (value: unknown) => string;
 
 const MAX_INTEGER = 2n ** 63n - 1n;
 
@@ -81,4 +80,16 @@ export interface StoredRecord {
 export interface Unreadable {
 	/** The engine's error message, for the log. */
 	readonly unreadable: string;
+}
+
+/** Maximum length of a text that an index holds whole, in UTF-16 code units. An entry in PostgreSQL has at most 2,704 bytes. */
+const MAX_KEY_LENGTH = 256;
+
+/**
+ * Returns a text as a column of the type `key` has it: a long one is cut, with the SHA-256 of the whole text in place of the
+ * rest.
+ */
+export function keyOf(text: string): string {
+	if (text.length <= MAX_KEY_LENGTH) return text;
+	return `${text.slice(0, MAX_KEY_LENGTH)}…${hash("sha256", text, "hex")}`.toWellFormed();
 }

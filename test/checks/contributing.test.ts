@@ -46,7 +46,7 @@ test("the list of files for a filter is that of the filter has_error", () => {
 });
 
 test("the list of files for a view is that of the view of usage", () => {
-	const pattern = /\b(followUsage|resetUsage|keepUsage)\b|"usage"|^\t+usage: \{/m;
+	const pattern = /\b(followUsage|resetUsage|keepUsage)\b|"usage"|^\t+usage_ledger: \{ ofUsage/m;
 	expect(listed("A view", /^src\/store\//)).toEqual(
 		[
 			...naming(pattern, "src/store/**/*.ts").filter((path) => path !== "src/store/views/usage.ts"),

@@ -9,6 +9,7 @@ import {
 	SearchField,
 	SearchOrder,
 } from "../../gen/conversations/v1/conversation_search_service_pb.js";
+import { lockConversations } from "../../src/store/postgres/transaction.ts";
 import { Databases, sqlOn } from "../store/postgres/databases.ts";
 import { SECRET_MEMBERS } from "../support/canaries.ts";
 import { ServiceProcess } from "../support/child.ts";
@@ -257,11 +258,12 @@ test("with PostgreSQL, an indexer that is killed in the middle of a step leaves 
 	await using databases = await Databases.start();
 	const url = await databases.createMigrated();
 	const env = { ...ENV, DATABASE_URL: url };
-	const [id, count] = [randomUUID(), 1_500];
+	const [first, second, count] = [randomUUID(), randomUUID(), 1_500];
 	{
 		await using service = await startTestService(env);
 		const messages = Array.from({ length: count }, (_, n) => message(`${n + 1}`, `word${n + 1}`));
-		await post(service, KEY, id, { title: "a title" }, ...messages);
+		await post(service, KEY, first, { title: "a title" }, ...messages.slice(0, 400));
+		await post(service, KEY, second, {}, ...messages.slice(400));
 	}
 	await sqlOn(url, "UPDATE conversation_updates.search_progress SET version = 0, events = 0, updates = 0");
 	// One snapshot.
@@ -275,12 +277,12 @@ test("with PostgreSQL, an indexer that is killed in the middle of a step leaves 
 	const lock = new pg.Client({ connectionString: url, ssl: false });
 	await lock.connect();
 	try {
-		// The step with this event waits for the lock.
+		// The step with events of this conversation waits for the lock.
 		await lock.query("BEGIN");
-		await lock.query("SELECT sequence FROM conversation_updates.events WHERE sequence = 550 FOR UPDATE");
+		const { text, values = [] } = lockConversations([second]);
+		await lock.query(text, [...values]);
 		await using killed = await ServiceProcess.start("", env);
-		const waiting =
-			"SELECT count(*)::int AS count FROM pg_locks WHERE NOT granted AND locktype IN ('transactionid', 'tuple')";
+		const waiting = "SELECT count(*)::int AS count FROM pg_locks WHERE NOT granted AND locktype = 'advisory'";
 		await expect.poll(written).toEqual({ events: 400, texts: 400 });
 		await expect.poll(() => sqlOn(url, waiting)).not.toEqual([{ count: 0 }]);
 		killed.signal("SIGKILL");
@@ -292,6 +294,7 @@ test("with PostgreSQL, an indexer that is killed in the middle of a step leaves 
 	const line = await service.logged(({ event, isComplete }) => event === "search_filled" && isComplete === true);
 	expect(line).toMatchObject({ through: `${count}`, newest: `${count}` });
 	expect(await written()).toEqual({ events: count, texts: count });
-	for (const n of [1, 400, 401, 550, 800, 801, count]) expect(await hits(service, KEY, `word${n}`)).toEqual([id]);
-	expect(await hits(service, KEY, "title")).toEqual([id]);
+	for (const n of [1, 400]) expect(await hits(service, KEY, `word${n}`)).toEqual([first]);
+	for (const n of [401, 550, 800, 801, count]) expect(await hits(service, KEY, `word${n}`)).toEqual([second]);
+	expect(await hits(service, KEY, "title")).toEqual([first]);
 });

@@ -66,7 +66,7 @@ describe.each(ENGINES)("usage rebuild with $engine", ({ open }) => {
 			"UPDATE usage_ledger SET cost = cost + 5000000000, calls = calls + 1 WHERE quarter = (SELECT min(quarter) FROM usage_ledger)",
 			"DELETE FROM usage_ledger WHERE quarter = (SELECT max(quarter) FROM usage_ledger)",
 			"UPDATE usage_sums SET prompt_tokens = prompt_tokens * 2",
-			'UPDATE usage_conversations SET ledger = \'{"times":[],"copied":[],"calls":[],"costs":[],"steps":[],"lives":[]}\' WHERE id = (SELECT max(id::text) FROM usage_conversations)'.replace(
+			'UPDATE usage_conversations SET ledger = \'{"times":[],"copied":[],"calls":[],"costs":[],"steps":[],"lives":[]}\' WHERE conversation_id = (SELECT max(conversation_id::text) FROM usage_conversations)'.replace(
 				"::text) FROM",
 				env.DATABASE_URL.startsWith("sqlite:") ? ") FROM" : "::text)::uuid FROM",
 			),

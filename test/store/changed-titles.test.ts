@@ -11,6 +11,6 @@ test("titles are found beside a summary that is damaged", () => {
 		{ ...update, conversationId: "b", sequence: 2n, summary },
 		{ ...update, conversationId: "b", sequence: 3n, summary: Buffer.from([0xff]) },
 	]);
-	const title = { conversationId: "b", title: "Kept", digest: expect.any(Number) };
+	const title = { conversationId: "b", sequence: 2n, title: "Kept", digest: expect.any(Number) };
 	expect(found).toEqual({ titles: [title], last: 3n, hasMore: false });
 });

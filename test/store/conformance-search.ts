@@ -407,7 +407,7 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			const expects = await store.textIndex.progress();
 			const next = { ...expects, events: expects.events + 1_000n };
 			const late = { sequence: sequence + 1n, words: ["late"] };
-			const title = { digest: 1, words: ["late"] };
+			const title = { sequence: 99n, digest: 1, words: ["late"] };
 			const titles = [{ ...title, conversationId: id(9) }];
 			expect(await store.textIndex.write({ expects, next, events: [late], titles })).toBe(true);
 			expect(await store.textIndex.write({ expects, next, events: [], titles: [] })).toBe(false);

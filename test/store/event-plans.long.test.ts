@@ -7,7 +7,6 @@ import { postgresSession } from "../../src/store/postgres/session.ts";
 import { listEvents } from "../../src/store/read-logs.ts";
 import { sqliteSession } from "../../src/store/sqlite/session.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
-import { Statements } from "../../src/store/sqlite/statements.ts";
 import type { Store } from "../../src/store/store.ts";
 import { TempFolder } from "../support/temp.ts";
 import { appendEvents, batch, event } from "./event-samples.ts";
@@ -60,14 +59,14 @@ describe("SQLite", () => {
 		[
 			"of a conversation since a time",
 			{ ...since, conversationId: A },
-			["e USING INDEX events_by_activity (activity=? AND rowid>? AND rowid<?)"],
+			["e USING INDEX events_by_conversation (conversation_id=? AND rowid>? AND rowid<?)"],
 		],
 		[
 			"of a conversation by its id",
 			{ ...byId, conversationId: A },
-			["e USING INDEX events_by_id (activity=? AND event_id=? AND rowid>? AND rowid<?)"],
+			["e USING INDEX events_by_id (conversation_id=? AND event_id=?)"],
 		],
-		["by its id", byId, ["e USING INDEX events_by_id (activity=? AND event_id=? AND rowid>? AND rowid<?)"]],
+		["by its id", byId, ["e USING INDEX events_by_id (conversation_id=? AND event_id=? AND rowid>? AND rowid<?)"]],
 	])("an event %s is found by an index", async (_, query, expected) => {
 		const statements = new RecordedStatements(database);
 		await listEvents(sqliteSession(statements), query);
@@ -78,7 +77,7 @@ describe("SQLite", () => {
 			tested += 1n;
 			return time;
 		});
-		class Tested extends Statements {
+		class Tested extends RecordedStatements {
 			override prepare(sql: string) {
 				return super.prepare(sql.replaceAll("e.happened_at >=", "tested(e.happened_at) >="));
 			}

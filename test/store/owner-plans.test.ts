@@ -36,7 +36,7 @@ test("SQLite reads the list of an owner along an index, and sorts nothing", asyn
 		"SEARCH c USING INDEX conversations_by_owner (owner=? AND sequence<?)",
 		"SCAN c",
 		"SEARCH u USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
-		"SEARCH a USING INDEX activities_by_conversation (conversation_id=?) LEFT-JOIN",
+		"SEARCH a USING PRIMARY KEY (conversation_id=?) LEFT-JOIN",
 	]);
 });
 

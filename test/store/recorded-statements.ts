@@ -10,6 +10,8 @@ export class RecordedStatements extends Statements {
 		this.texts.push(sql);
 		return super.prepare(sql);
 	}
+
+	override requireTransaction(): void {}
 }
 
 /** Keeps queries for PostgreSQL, and answers them with no rows. */
@@ -17,6 +19,7 @@ export class RecordedQueries {
 	readonly queries: Query[] = [];
 	readonly known = new SettledTransactions();
 	readonly hasSnapshot = true;
+	readonly isKnownDistributed = false;
 
 	async query(...asked: readonly Query[]) {
 		this.queries.push(...asked);

@@ -30,7 +30,7 @@ const SUMS = ["PRIMARY KEY (length=? AND start>? AND start<?)", "usage_sums_pkey
 const USED_DAYS = ["PRIMARY KEY (day>? AND day<?)", "usage_days_pkey"] as const;
 const LEDGER = ["usage_ledger_by_quarter (quarter>? AND quarter<?)", "usage_ledger_by_quarter"] as const;
 
-const NAMED = ["PRIMARY KEY (conversation=? AND quarter>? AND quarter<?)", "usage_ledger_pkey"] as const;
+const NAMED = ["PRIMARY KEY (conversation_id=? AND quarter>? AND quarter<?)", "usage_ledger_pkey"] as const;
 
 /** Reports, and the access of each of their statements: rows, numbers of conversations, and their total. */
 const REPORTS: readonly [string, UsageQuery, readonly (readonly (readonly [string, string])[])[]][] = [
@@ -141,7 +141,7 @@ const FILTERS: readonly [Condition, string, string][] = [
 	],
 	[
 		{ kind: "ids", ids: ["00000000-0000-4000-8000-000000000001"] },
-		...(["conversations_by_conversation (conversation_id=?)", "conversations_pkey"] as const),
+		...(["sqlite_autoindex_conversations_1 (conversation_id=?)", "conversations_pkey"] as const),
 	],
 	[{ kind: "tag", key: "team", value: undefined }, "tags_by_value (key=?)", "tags_by_value"],
 	[{ kind: "tag", key: "team", value: "a" }, "tags_by_value (key=? AND value=?)", "tags_by_value"],

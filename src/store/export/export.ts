@@ -1,22 +1,10 @@
 import { createHash, type Hash } from "node:crypto";
-import type { StoredUpdate } from "../entries.ts";
+import type { Columns } from "../session.ts";
 import {
 	type After,
-	BEGINNING,
-	countsBy,
-	type ExportSource,
-	type ImportTarget,
-	keyOf,
-	PAGE_BYTES,
-	PAGE_ROWS,
-	type RowKey,
-	type RowKind,
-	rowKinds,
-	type StoredRows,
-} from "../stored-rows.ts";
-import {
 	type End,
 	endOf,
+	eventLine,
 	type Line,
 	lineOf,
 	type Manifest,
@@ -25,8 +13,17 @@ import {
 	parseLine,
 	rowLine,
 	rowOf,
-	wholeUpdateLine,
+	updateLine,
 } from "./lines.ts";
+import {
+	countsBy,
+	type ExportedTable,
+	type ExportSource,
+	exportedTables,
+	type ImportTarget,
+	PAGE_BYTES,
+	PAGE_ROWS,
+} from "./tables.ts";
 
 /** Called with the number of exported or imported rows, and the number of all rows. */
 type OnRows = (done: number, total: number) => void;
@@ -47,17 +44,13 @@ export async function* exportLines(
 	withKeys = false,
 ): AsyncGenerator<string> {
 	const ranges = await source.ranges();
-	const all = await source.counts(after ?? BEGINNING);
-	const kinds = withKeys ? rowKinds : rowKinds.filter((kind) => kind !== "accessKey");
-	const counts = countsBy((kind) => {
-		if (after === undefined) return kind !== "accessKey" || withKeys ? all[kind] : 0;
-		// Each erasure is an update, too.
-		return kind === "update" ? all.update + all.erasure : kind === "event" ? all.event : 0;
-	});
+	const all = await source.counts();
+	const tables = withKeys ? exportedTables : exportedTables.filter((table) => table !== "access_keys");
+	const counts = countsBy((table) => (after === undefined && tables.includes(table) ? all[table] : 0));
 	const digest = new LineDigest();
 	const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
 	yield digest.add(manifestLine({ after, counts, ...ranges }), 1);
-	for await (const page of after === undefined ? storedLines(source, kinds) : newLines(source, after)) {
+	for await (const page of after === undefined ? storedLines(source, tables) : newLines(source, after)) {
 		yield digest.add(page.join(""), page.length);
 		onRows(digest.lines - 1, total);
 	}
@@ -82,36 +75,29 @@ class LineDigest {
 	}
 }
 
-/** Returns the lines of all rows of these kinds, in the order in which an import writes them, in pages. */
+/** Returns the lines of all rows of these tables, in the order in which an import writes them, in pages. */
 async function* storedLines(
-	source: Pick<ExportSource, "rows">,
-	kinds: readonly RowKind[],
+	source: Pick<ExportSource, "pages">,
+	tables: readonly ExportedTable[],
 ): AsyncGenerator<readonly string[]> {
-	for (const kind of kinds) yield* linesOf(source, kind, undefined);
+	for (const table of tables)
+		for await (const page of source.pages(table)) yield page.map((row) => rowLine(table, row));
 }
 
-async function* linesOf<Kind extends RowKind>(
-	source: Pick<ExportSource, "rows">,
-	kind: Kind,
-	after: RowKey | undefined,
-) {
-	const read = (last: StoredRows[Kind] | undefined) => source.rows(kind, last === undefined ? after : keyOf(last));
-	for await (const page of pages(read)) yield page.map((row) => rowLine(kind, row));
-}
+const LIMITS = { limit: PAGE_ROWS, maxBytes: PAGE_BYTES };
 
 /** Returns the lines of the updates, with whole records, and of the events after these sequences, in pages. */
 async function* newLines(source: ExportSource, { update, event }: After): AsyncGenerator<readonly string[]> {
-	const limits = { limit: PAGE_ROWS, maxBytes: PAGE_BYTES, withRecords: true };
-	const read = (last: StoredUpdate | undefined) => source.listUpdates({ after: last?.sequence ?? update, ...limits });
-	for await (const page of pages(read)) yield page.map(wholeUpdateLine);
-	yield* linesOf(source, "event", event);
+	const updatesAfter = (after = update) => source.listUpdates({ after, ...LIMITS, withRecords: true });
+	for await (const page of pages(updatesAfter)) yield page.map(updateLine);
+	for await (const page of pages((after = event) => source.listEvents({ after, ...LIMITS }))) yield page.map(eventLine);
 }
 
-/** Reads pages until an empty one. `read` receives the last item of the page before. */
-async function* pages<Item>(
-	read: (last: Item | undefined) => Promise<readonly Item[]>,
-): AsyncGenerator<readonly Item[]> {
-	for (let page = await read(undefined); page.length > 0; page = await read(page.at(-1))) yield page;
+/** Reads pages until an empty one. `read` receives the last sequence of the page before. */
+async function* pages<Entry extends { readonly sequence: bigint }>(
+	read: (after: bigint | undefined) => Promise<readonly Entry[]>,
+): AsyncGenerator<readonly Entry[]> {
+	for (let page = await read(undefined); page.length > 0; page = await read(page.at(-1)?.sequence)) yield page;
 }
 
 /**
@@ -132,9 +118,10 @@ export async function importStore(
 	const manifest = manifestOf(await lines.take());
 	const { after, counts } = manifest;
 	if (after !== undefined) throw new Error("the export has only what was new after a sequence, and cannot be imported");
-	const total = rowKinds.reduce((sum, kind) => sum + counts[kind], 0);
+	const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
 	await target.begin();
-	for (const kind of rowKinds) await importRows(kind, lines, target, () => onImported(lines.digest.lines - 1, total));
+	for (const table of exportedTables)
+		await importRows(table, lines, target, () => onImported(lines.digest.lines - 1, total));
 	const read = lines.digest.end();
 	const { sha256 } = endOf(await lines.take());
 	if (sha256 !== read.sha256 || (await lines.peek()) !== undefined)
@@ -143,24 +130,24 @@ export async function importStore(
 	return manifest;
 }
 
-/** Writes the rows of one kind. */
-async function importRows<Kind extends RowKind>(
-	kind: Kind,
+/** Writes the rows of one table. */
+async function importRows(
+	table: ExportedTable,
 	lines: LineReader,
 	target: ImportTarget,
 	onPage: () => void,
 ): Promise<void> {
-	let page: StoredRows[Kind][] = [];
+	let page: Columns[] = [];
 	let bytes = 0;
 	async function flush(): Promise<void> {
 		if (page.length === 0) return;
-		await target.write(kind, page);
+		await target.write(table, page);
 		[page, bytes] = [[], 0];
 		onPage();
 	}
-	while ((await lines.peek())?.name === kind) {
+	while ((await lines.peek())?.name === table) {
 		const { value, text } = await lines.take();
-		page.push(lines.parsed(() => rowOf(kind, value)));
+		page.push(lines.parsed(() => rowOf(table, value)));
 		bytes += text.length;
 		if (page.length === PAGE_ROWS || bytes > PAGE_BYTES) await flush();
 	}

@@ -2,19 +2,19 @@ import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts
 import { ServiceError } from "../../errors.ts";
 import type { AnsweredGroup } from "../../threads/protocol.ts";
 import type { CallEnd, ThreadLogger, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
+import { planAppends } from "../append-group.ts";
 import type { GroupRequest, PossibleDuplicate } from "../duplicates.ts";
 import type { AppendedEvents, AppendedUpdate } from "../entries.ts";
-import { completePlan, conversationOf, groupQuery } from "../group.ts";
-import { type AppendOutcome, type AppendResult, type GroupPlan, planGroup } from "../group-plan.ts";
+import { conversationOf } from "../group.ts";
+import type { AppendOutcome, AppendResult } from "../group-plan.ts";
+import { packRecordAsync } from "../record-column.ts";
 import type { NewestSequences } from "../sequence-log.ts";
-import { bigint, max, type Row } from "../values.ts";
+import { max } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { byServer } from "./distribute.ts";
 import { DatabaseError, serviceError } from "./failures.ts";
-import { readForPlan, readKnown } from "./known.ts";
-import { touchPositions } from "./log.ts";
-import type { Session } from "./transaction.ts";
-import { commitSpread, groupQueries, PROVISIONAL } from "./written-group.ts";
+import { notifyQueries, touchState } from "./log.ts";
+import { postgresSession } from "./session.ts";
 
 /** Maximum number of appends in one group. It bounds the locks that a transaction takes. */
 const MAX_GROUP_REQUESTS = 256;
@@ -241,20 +241,19 @@ function bytesOf(request: SentRequest): number {
  * @throws {CommitUnknown} when the outcome is unknown; the senders repeat, and repetitions are recognised
  * @throws {ServiceError} when the group was rolled back
  */
-function writeGroup(connections: Connections, requests: readonly SentRequest[]): Promise<AppendOutcome[]> {
+function writeGroup(connections: Connections, requests: readonly SentRequest[]): Promise<readonly AppendOutcome[]> {
 	return connections.transaction(async (transaction) => {
-		const { outcomes, written } = await planLocked(transaction, requests);
-		const { updates, events, heads, activities, gaps, senders } = written;
-		if (updates.length + events.length + heads.size + activities.size + gaps.size + senders.size === 0) {
+		const session = postgresSession(transaction, true);
+		const { outcomes, newest, write } = await planAppends(session, requests, refusalOf, packRecordAsync);
+		if (write === undefined) {
 			// The original of a duplicate may not be on the standby yet. A commit that writes waits until the standby has it.
-			if (outcomes.some(isAcknowledgement)) await transaction.commit(touchPositions);
-			return [...outcomes];
+			if (outcomes.some(isAcknowledgement)) await transaction.commit(touchState);
+			return outcomes;
 		}
-		const { notifies } = connections;
-		const preceding = (await transaction.isDistributed())
-			? await commitSpread(transaction, written, notifies)
-			: precedingOf((await transaction.commit(...(await groupQueries(written, notifies)))).at(-1)?.[0]);
-		return outcomes.map((outcome) => finalOutcome(outcome, preceding));
+		const payload = `${newest.updates} ${newest.events}`;
+		const committing = () => transaction.commit(...notifyQueries(connections.notifies, payload));
+		await Promise.all([write(), session.saveSequences(newest), committing()]);
+		return outcomes;
 	});
 }
 
@@ -273,49 +272,12 @@ type SentRequest = GroupRequest & WriteLimits;
 const TOO_LATE = new ServiceError("unavailable", "the request could not be stored in time");
 
 /**
- * Locks the conversations of a group, reads their state, and plans the group with provisional sequences. A request whose
- * sender no longer waits, or may have given up, changes nothing. The sender may have sent the same record to another
- * replica, and a newer one after it. From the time of the locks on, no other replica can store them before this group.
+ * A request whose sender no longer waits, or may have given up, changes nothing. The sender may have sent the same record to
+ * another replica, and a newer one after it. From the time of the locks on, no other replica can store them before this group.
  */
-async function planLocked(session: Session, requests: readonly SentRequest[]): Promise<GroupPlan> {
-	const known = await readKnown(session, groupQuery(requests));
-	const planning = planGroup(requests, known, { updates: PROVISIONAL, events: PROVISIONAL }, refusalOf);
-	return await completePlan(planning, (reads) => readForPlan(session, reads));
-}
-
 function refusalOf({ signal, until }: WriteLimits): ServiceError | undefined {
 	if (isSenderGone(signal)) return SENDER_GONE;
 	return performance.now() > until ? TOO_LATE : undefined;
-}
-
-/** Returns the newest sequences before a group, from the result of its last statement. */
-function precedingOf(row: Row | undefined): NewestSequences {
-	return { updates: bigint(row?.first_update), events: bigint(row?.first_event) };
-}
-
-/**
- * Returns an outcome with the final sequences in place of provisional ones.
- *
- * @param preceding the newest sequences before the group
- */
-function finalOutcome(outcome: AppendOutcome, preceding: NewestSequences | undefined): AppendOutcome {
-	const final = (number: bigint, before: bigint | undefined) => {
-		if (number <= PROVISIONAL) return number;
-		if (before === undefined) throw new Error("the sequences before the group are missing");
-		return before + (number - PROVISIONAL);
-	};
-	if (outcome === undefined || outcome instanceof ServiceError) return outcome;
-	if ("stored" in outcome) {
-		const { newest, updateSequence } = outcome;
-		return {
-			...outcome,
-			newest: final(newest, preceding?.events),
-			updateSequence: updateSequence === undefined ? undefined : final(updateSequence, preceding?.updates),
-		};
-	}
-	return "sequence" in outcome
-		? { ...outcome, sequence: final(outcome.sequence, preceding?.updates) }
-		: { ...outcome, candidateSequence: final(outcome.candidateSequence, preceding?.updates) };
 }
 
 /** Returns whether an outcome acknowledges that something is stored. */

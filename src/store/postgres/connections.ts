@@ -37,7 +37,7 @@ const PREFER_INDEXES = [
 
 /**
  * Turns off just-in-time compilation, which the server would apply to each execution of an expensive statement, for a
- * tenth of a second and more. Before PostgreSQL 18, a disabled scan adds 10^10 to the cost. The row of `positions` is read
+ * tenth of a second and more. Before PostgreSQL 18, a disabled scan adds 10^10 to the cost. The row of `state` is read
  * by such a scan.
  */
 const WITHOUT_JIT = "jit = off";

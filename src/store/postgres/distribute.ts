@@ -11,7 +11,7 @@ const FIRST = `${SCHEMA.postgres}heads`;
  * Tables of the coordinator of which each transaction writes one that writes tables by conversation. Citus commits in two
  * phases, so that all servers commit or none, only when it knows of a change on the coordinator.
  */
-const MANAGED: readonly string[] = ["positions", "removals", "views", "search_progress"];
+const MANAGED: readonly string[] = ["state", "removals", "views", "search_progress"];
 
 /** Returns whether the database has the extension Citus. */
 export async function isCitus(session: Session): Promise<boolean> {

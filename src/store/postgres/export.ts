@@ -1,8 +1,7 @@
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
-import { DatabaseRows, finishRows, readRanges, sourceOf } from "../export/rows.ts";
-import { BEGINNING, type ExportSource, type ImportTarget } from "../stored-rows.ts";
+import { countRows, type ExportSource, finishRows, type ImportTarget, sourceOf, writeRows } from "../export/tables.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
 import { type Connections, openConnections, type TransactionOptions } from "./connections.ts";
 import { migrate, SCHEMA_VERSION, schemaVersion } from "./schema.ts";
@@ -31,7 +30,7 @@ export async function openPostgresSource(settings: PostgresSettings, log: Thread
 }
 
 /** Tables of which every append and every removal writes at least one. */
-const WRITTEN_TABLES = "conversation_updates.positions, conversation_updates.removals";
+const WRITTEN_TABLES = "conversation_updates.state, conversation_updates.removals";
 
 /**
  * Opens a database as the target of an import, and creates its tables if they are missing. Until the import is finished,
@@ -67,17 +66,17 @@ function targetOf(connections: Connections, held: HeldTransaction): ImportTarget
 	return {
 		async begin() {
 			await requireFinished(session);
-			const { updates, events } = await readRanges(own);
-			const counts = Object.values(await new DatabaseRows(own).counts(BEGINNING));
-			if (updates.newest > 0n || events.newest > 0n || counts.some((count) => count > 0))
+			const { updates, events } = await own.lockSequences();
+			const counts = await countRows(own);
+			if (updates > 0n || events > 0n || Object.values(counts).some((count) => count > 0))
 				throw new Error("the database already holds data; its schema conversation_updates must be empty");
 			// In a transaction of its own: the one that locks the tables is not committed before the import is finished.
 			await connections.transaction((transaction) =>
-				transaction.commit({ text: "INSERT INTO conversation_updates.unfinished_import VALUES (1, '')" }),
+				transaction.commit({ text: "INSERT INTO conversation_updates.unfinished_import VALUES (1)" }),
 			);
 		},
-		write: (kind, rows) =>
-			connections.transaction((transaction) => new DatabaseRows(postgresSession(transaction)).write(kind, rows)),
+		write: (table, rows) =>
+			connections.transaction((transaction) => writeRows(postgresSession(transaction), table, rows)),
 		async finish(ranges, counts) {
 			await finishRows(own, ranges, counts);
 			await resetViews(own);

@@ -36,14 +36,14 @@ export interface Positions extends NewestSequences {
 
 const POSITIONS: Query = {
 	name: "positions",
-	text: "SELECT newest_update, newest_event, rewrites FROM conversation_updates.positions",
+	text: "SELECT newest_update, newest_event, rewrites FROM conversation_updates.state",
 };
 
 /**
- * Writes the row of `positions` as it is, so that the commit proves that the database can write, and waits for the standby.
+ * Writes the row of `state` as it is, so that the commit proves that the database can write, and waits for the standby.
  * It locks the row, so it is the last statement.
  */
-export const touchPositions: Query = { text: "UPDATE conversation_updates.positions SET rewrites = rewrites" };
+export const touchState: Query = { text: "UPDATE conversation_updates.state SET rewrites = rewrites" };
 
 export async function readPositions(session: Session): Promise<Positions> {
 	const [[row] = []] = await session.query(POSITIONS);
@@ -59,14 +59,14 @@ function positionsFrom(row: Row | undefined): Positions {
 }
 
 /**
- * Commits, and lets other processes know that stored entries have other owners. It locks the row of `positions`, so it is the
+ * Commits, and lets other processes know that stored entries have other owners. It locks the row of `state`, so it is the
  * last statement.
  *
  * @returns how often stored entries were rewritten
  */
 export async function commitRewrite(transaction: Transaction, notifies: boolean): Promise<bigint> {
 	const [[row] = []] = await transaction.commit(
-		{ text: "UPDATE conversation_updates.positions SET rewrites = rewrites + 1 RETURNING rewrites" },
+		{ text: "UPDATE conversation_updates.state SET rewrites = rewrites + 1 RETURNING rewrites" },
 		...notifyQueries(notifies, "rewritten"),
 	);
 	return bigint(row?.rewrites);

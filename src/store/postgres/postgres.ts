@@ -27,11 +27,10 @@ import type { Connections } from "./connections.ts";
 import { requireOneConnection } from "./distribute.ts";
 import { requireFinished } from "./export.ts";
 import { serviceError } from "./failures.ts";
-import { commitRewrite, EntryAnnouncer, readPositions, settledSequences, touchPositions } from "./log.ts";
-import { isConversationId } from "./rows.ts";
+import { commitRewrite, EntryAnnouncer, readPositions, settledSequences, touchState } from "./log.ts";
 import { migrate } from "./schema.ts";
 import { postgresSession } from "./session.ts";
-import { claimedFrom, claimQueries, releaseQuery } from "./text-index.ts";
+import { isConversationId } from "./stored-text.ts";
 import { type Query, type Session, type Transaction, tryLockHistory } from "./transaction.ts";
 
 /**
@@ -63,16 +62,17 @@ export async function openPostgresStore(
 	options: PostgresOptions = {},
 ): Promise<Store> {
 	const { isSameRecord = async () => false, observer } = options;
-	const store = storeOf(connections, log, isSameRecord, observer);
 	try {
 		await migrate(connections, options.distribute);
 		await connections.read(requireFinished);
 		await connections.read(requireOneConnection);
+		// From now on each transaction knows it at once.
+		await connections.read((session) => session.isDistributed());
 	} catch (error) {
-		await store.close();
+		await connections[Symbol.asyncDispose]();
 		throw error;
 	}
-	return store;
+	return storeOf(connections, log, isSameRecord, observer);
 }
 
 function storeOf(
@@ -196,12 +196,7 @@ function storeOf(
 
 	return {
 		...methodsOf(reading, viewing, writing, readOfView, (log, listener) => announcer.subscribe(log, listener), {
-			claim: (holder) =>
-				run(async () => {
-					const claiming = connections.transaction((transaction) => transaction.commit(...claimQueries(holder)));
-					return claimedFrom(await logged("claimIndex", claiming));
-				}),
-			release: (holder) => run(() => logged("releaseIndex", write(releaseQuery(holder)))),
+			claim: (name, holder, now, until) => writing.claim({ name, holder, now, until }),
 			find: (query, signal) =>
 				readOfView(async (of: ViewQuery<DocumentQuery>) => {
 					// The read may have waited for a connection.
@@ -240,7 +235,6 @@ function storeOf(
 			}),
 		// The server removes the rows from its files: see docs/operations.md.
 		purge: async () => undefined,
-		claim: (name, holder, now, until) => run(() => logged("claim", claim(connections, name, holder, now, until))),
 		resetViews: (views) =>
 			run(() =>
 				logged(
@@ -257,7 +251,7 @@ function storeOf(
 		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.pruneEvents(receivedBefore, limit))),
 		// PostgreSQL itself uses the space of former rows again.
 		returnSpace: async () => ({ returnedBytes: 0n, freeBytes: 0n, hasMore: false }),
-		check: () => run(() => write(touchPositions)),
+		check: () => run(() => write(touchState)),
 		close,
 		[Symbol.asyncDispose]: close,
 	};
@@ -337,27 +331,4 @@ class Following {
 	async #run(through: ViewPosition): Promise<void> {
 		for (let hasMore = !this.#isClosed; hasMore; ) hasMore = await this.#follower.step(through);
 	}
-}
-
-/** Claims some work in a transaction of its own: see `Store.claim`. */
-async function claim(
-	connections: Connections,
-	name: string,
-	holder: string,
-	now: bigint,
-	until: bigint,
-): Promise<boolean> {
-	return await connections.transaction(async (transaction) => {
-		const [rows = []] = await transaction.query({
-			text: `
-				INSERT INTO conversation_updates.claims AS c VALUES ($1, $2, $3)
-				ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
-				WHERE c.holder = excluded.holder OR c.until <= $4
-				RETURNING 1 AS taken
-			`,
-			values: [name, holder, until, now],
-		});
-		await transaction.commit();
-		return rows.length > 0;
-	});
 }

@@ -1,9 +1,10 @@
 import { ServiceError } from "../../errors.ts";
-import { createTables, PRERELEASE, PRERELEASE_TABLE, toVersion2 } from "../schema.ts";
+import { createTables, PRERELEASE, PRERELEASE_TABLE } from "../schema.ts";
 import { boolean, integer, nullable, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { distribute, isCitus, isDistributed } from "./distribute.ts";
 import { lockSchema, type Session, tryLockTitles } from "./transaction.ts";
+import { TO_VERSION_2 } from "./version-2.ts";
 
 /** The statements that create the tables of the present version in an empty database. */
 export const CREATION: readonly string[] = [
@@ -14,11 +15,8 @@ export const CREATION: readonly string[] = [
 	...createTables("postgres"),
 ];
 
-/** The statements from each version of the schema to the next one. Release 1.0.0 wrote version 1. */
-const MIGRATIONS: readonly (readonly string[])[] = [toVersion2("postgres")];
-
-/** Version of the schema, the largest in `schema_versions`. */
-export const SCHEMA_VERSION = MIGRATIONS.length + 1;
+/** Version of the schema, the largest in `schema_versions`. Release 1.0.0 wrote version 1. */
+export const SCHEMA_VERSION = 2;
 
 /**
  * Creates the index for the search in titles, if the extension pg_trgm is installed; `%s` stands for the schema of the
@@ -105,7 +103,7 @@ async function migrateTables(connections: Connections): Promise<void> {
 			await session.query(lockSchema);
 			const from = await schemaVersion(session);
 			if (from === SCHEMA_VERSION) return;
-			const statements = from === 0 ? CREATION : MIGRATIONS.slice(from - 1).flat();
+			const statements = from === 0 ? CREATION : TO_VERSION_2;
 			await session.query(...statements.map((text) => ({ text })), {
 				text: "INSERT INTO conversation_updates.schema_versions (version) VALUES ($1)",
 				values: [SCHEMA_VERSION],

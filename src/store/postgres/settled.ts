@@ -118,14 +118,17 @@ export async function settle(
 	return true;
 }
 
-/** Locks conversations, settles what was committed to them, and then sends reads. Returns the rows of these. */
-export async function lockSettled(
-	session: Session,
-	conversationIds: Iterable<string>,
-	...reads: readonly Query[]
-): Promise<Row[][]> {
-	const ids = [...conversationIds];
-	if (!(await session.isDistributed())) return (await session.query(lockConversations(ids), ...reads)).slice(1);
-	const [, rows = [], ...found] = await session.query(lockConversations(ids), committed, ...reads);
-	return (await settle(session, rows, ids)) ? await session.query(...reads) : found;
+/**
+ * Locks conversations, and settles what was committed to them.
+ *
+ * @returns whether it settled something: then only later statements see all
+ */
+export async function lockSettled(session: Session, conversationIds: readonly string[]): Promise<boolean> {
+	const lock = lockConversations(conversationIds);
+	if (!session.isKnownDistributed) {
+		await session.query(lock);
+		return false;
+	}
+	const [, rows = []] = await session.query(lock, committed);
+	return await settle(session, rows, conversationIds);
 }

@@ -27,6 +27,8 @@ export interface Session {
 	query(...queries: readonly Query[]): Promise<Row[][]>;
 	/** Returns whether the tables of the service are spread over the servers of Citus. */
 	isDistributed(): Promise<boolean>;
+	/** Whether they are, as far as it was asked for. */
+	readonly isKnownDistributed: boolean;
 	readonly known: KnownTransactions;
 	/** Whether all statements see the database as it was at the first one. */
 	readonly hasSnapshot: boolean;
@@ -93,6 +95,10 @@ export class ClientTransaction implements Transaction {
 
 	isDistributed(): Promise<boolean> {
 		return this.#spread.isDistributed(this);
+	}
+
+	get isKnownDistributed(): boolean {
+		return this.#spread.isKnownDistributed;
 	}
 
 	get known(): KnownTransactions {
@@ -183,7 +189,7 @@ function rolledBack(reason: unknown): DatabaseError | undefined {
  * other programs; the second key identifies what is locked.
  *
  * A transaction takes the locks of all its conversations together, in the order of their keys, before it changes anything.
- * It locks the row of `positions` or `removals` last, and after that only {@link lockCommit}. So these transactions cannot
+ * It locks the row of `state` or `removals` last, and after that only {@link lockCommit}. So these transactions cannot
  * deadlock.
  */
 

@@ -1,6 +1,7 @@
 import { chownSync, closeSync, existsSync, fsyncSync, linkSync, openSync, renameSync, rmSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { backup, DatabaseSync } from "node:sqlite";
+import { bigint } from "../values.ts";
 import {
 	immutable,
 	lockDatabase,
@@ -10,7 +11,8 @@ import {
 	prepareFiles,
 	transaction,
 } from "./database.ts";
-import { endRun, newestOf } from "./log.ts";
+import { SQLITE } from "./dialect.ts";
+import { endRun } from "./log.ts";
 import { createSchema, schemaVersion } from "./schema.ts";
 import { Statements } from "./statements.ts";
 
@@ -110,7 +112,7 @@ async function copyDatabase(source: DatabaseSync, target: string, onProgress: On
 		// The copy is whole, also while a service has the source open.
 		endRun(statements);
 	});
-	return newestOf(statements, "updates");
+	return bigint(statements.prepare(`SELECT ${SQLITE.dialect.newest.updates} AS newest`).get()?.newest);
 }
 
 function databaseBytes(database: DatabaseSync): number {

@@ -1,107 +1,34 @@
 import type { LogTable } from "../sequence-log.ts";
-import type { Dialect, IndexAccess, Terms } from "../session.ts";
-import { text } from "../values.ts";
+import type { Dialect, IndexAccess, Sql, Terms } from "../session.ts";
 
-function sequencesOf(log: LogTable) {
-	return {
-		used: `max(r.pruned_through, r.skipped_through, (SELECT coalesce(max(sequence), 0) FROM ${log}))`,
-		skip: `UPDATE logs SET skipped_through = ? WHERE log = '${log}'`,
-	};
+/** SQL for the newest sequence of a log: that of its newest entry, unless later ones were removed. */
+function newestOf(log: LogTable, column: "newest_update" | "newest_event"): string {
+	return `(SELECT max(${column}, coalesce((SELECT max(sequence) FROM ${log}), 0)) FROM state)`;
 }
 
 const DIALECT: Dialect = {
 	engine: "sqlite",
 	schema: "",
-	headKey: "id",
-	headReference: "conversation",
-	entries: {
-		updates: {
-			from: "updates e CROSS JOIN heads h ON h.id = e.conversation",
-			ofOne: "heads h CROSS JOIN updates e INDEXED BY updates_by_conversation ON e.conversation = h.id",
-			ofOwner: {
-				from: `updates_of_owners o CROSS JOIN updates e ON e.sequence = o.sequence
-					CROSS JOIN heads h ON h.id = e.conversation`,
-				owner: "o.owner",
-				sequence: "o.sequence",
-			},
-			conversationId: "h.conversation_id",
-			owner: "h.owner",
-			isOf: "conversation = (SELECT id FROM heads WHERE conversation_id = ?)",
-			size: "e.size",
-			...sequencesOf("updates"),
-		},
-		events: {
-			from: "events e CROSS JOIN activities a ON a.id = e.activity",
-			ofOne: "activities a CROSS JOIN events e INDEXED BY events_by_activity ON e.activity = a.id",
-			ofOwner: {
-				from: `events_of_owners o CROSS JOIN events e ON e.sequence = o.sequence
-					CROSS JOIN activities a ON a.id = e.activity`,
-				owner: "o.owner",
-				sequence: "o.sequence",
-			},
-			conversationId: "a.conversation_id",
-			owner: "a.owner",
-			isOf: "activity = (SELECT id FROM activities WHERE conversation_id = ?)",
-			size: "coalesce(e.unpacked_size, octet_length(e.text))",
-			...sequencesOf("events"),
-		},
-	},
-	eventsById: {
-		from: "activities a CROSS JOIN events e INDEXED BY events_by_id ON e.activity = a.id",
-		test: "TRUE",
-	},
-	eventsByResponse: `(SELECT value ->> 0 AS conversation_id, value ->> 1 AS response_id FROM json_each(?)) p
-		CROSS JOIN activities a ON a.conversation_id = p.conversation_id
-		CROSS JOIN events e INDEXED BY events_by_response ON e.activity = a.id AND e.llm_response_id = p.response_id`,
-	newest: {
-		updates: "(SELECT coalesce(max(sequence), 0) FROM updates)",
-		events: "(SELECT coalesce(max(sequence), 0) FROM events)",
-	},
-	isCurrent: (head) => `u.sequence = ${head}.sequence`,
-	isBase: (update) => `EXISTS (
-		SELECT 1 FROM updates d INDEXED BY updates_by_base WHERE d.base_sequence = ${update}.sequence
-	)`,
-	isEvent: (row) => `e.sequence = ${row}.sequence`,
-	// No head has a negative id.
-	keyWithoutHead: "-a.id",
-	isOfActivity: "e.activity = a.id",
-	removals: "logs",
-	clock: "store_state",
-	title: "c.title",
-	usageId: "conversation_id",
-	// The row ids stay.
-	usageReferences: [],
+	newest: { updates: newestOf("updates", "newest_update"), events: newestOf("events", "newest_event") },
 	sum: saturatingSum,
-	quickSum: (column) => `sum(${column})`,
-	realSum: (column) => `total(${column})`,
 	least: "min",
 	greatest: "max",
-	jsonRows: (values) => `json_group_array(json_array(${values}))`,
 	forUpdate: "",
 	join: "CROSS JOIN",
 	lookUp: (table, test) => `CROSS JOIN ${table} u ON ${test}`,
-	segments: `
-		SELECT value ->> 0 AS period, value ->> 1 AS length, value ->> 2 AS first, value ->> 3 AS beyond
-		FROM json_each(?)
-	`,
-	isParent: "p.conversation_id = up.id",
-	recordsAtOnce: 1,
-	tagCondition({ key, value }) {
-		const where =
-			value === undefined
-				? { text: "t.key = ?", parameters: [key] }
-				: { text: "t.key = ? AND t.value = ?", parameters: [key, value] };
-		const text = `EXISTS (SELECT 1 FROM tags t WHERE t.conversation = c.id AND ${where.text})`;
-		const from = "tags t INDEXED BY tags_by_value";
-		const join = "CROSS JOIN conversations c ON c.id = t.conversation";
-		return { test: { text, parameters: where.parameters }, index: { from, join, where } };
-	},
-	titleCondition: ({ contains }) => ({ test: titleTest(contains), index: titleIndex(contains) }),
+	rowsOf: (columns) =>
+		`SELECT ${Object.keys(columns)
+			.map((name, n) => `value ->> ${n} AS ${name}`)
+			.join()} FROM json_each(?)`,
+	idOf: (text) => text,
+	isOneOf: (column, query) => `${column} IN (${query})`,
+	titleContains: (contained) => ({ text: "instr(t.title, ?) > 0", parameters: [contained] }),
+	titleIndex,
 };
 
 /**
- * Returns the sum of a column, as an integer of 64 bits that ends at its limits. It costs more than `sum`, which fails
- * beyond them. The upper and the lower 32 bits are summed up apart, so that neither sum can overflow.
+ * Returns the sum of a column, as an integer of 64 bits that ends at its limits, where `sum` fails. The upper and the lower 32
+ * bits are summed up apart, so that neither sum can overflow.
  */
 function saturatingSum(column: string): string {
 	const lower = `sum(${column} & 4294967295)`;
@@ -110,11 +37,6 @@ function saturatingSum(column: string): string {
 		CASE WHEN ${upper} > 2147483647 THEN 9223372036854775807 WHEN ${upper} < -2147483648 THEN -9223372036854775808
 			ELSE (${upper} << 32) | (${lower} & 4294967295) END
 	`;
-}
-
-/** SQLite's lower() changes only ASCII letters, which is how {@link Condition} compares titles. */
-function titleTest(contained: string) {
-	return { text: "instr(lower(c.title), lower(?)) > 0", parameters: [contained] };
 }
 
 /**
@@ -126,11 +48,12 @@ function titleIndex(contained: string): IndexAccess | undefined {
 	const trigrams = characters.slice(2).map((_, start) => characters.slice(start, start + 3).join(""));
 	if (trigrams.length === 0 || contained.includes("\0")) return undefined;
 	const query = sample([...new Set(trigrams)], MAX_TRIGRAMS).map((trigram) => `"${trigram.replaceAll('"', '""')}"`);
-	const test = titleTest(contained);
+	const test: Sql = DIALECT.titleContains(contained);
 	return {
-		from: "titles",
-		join: "CROSS JOIN conversations c ON c.id = titles.rowid",
-		where: { text: `titles MATCH ? AND ${test.text}`, parameters: [query.join(" AND "), ...test.parameters] },
+		from: "title_trigrams",
+		join: `CROSS JOIN titles t ON t.sequence = title_trigrams.rowid
+			CROSS JOIN conversations c ON c.conversation_id = t.conversation_id`,
+		where: { text: `title_trigrams MATCH ? AND ${test.text}`, parameters: [query.join(" AND "), ...test.parameters] },
 	};
 }
 
@@ -144,16 +67,12 @@ function sample<Item>(items: readonly Item[], count: number): Item[] {
 	);
 }
 
-function isInList(column: string): string {
-	return `${column} IN (SELECT value FROM json_each(?))`;
-}
+/** What tests whether a value is in a list, which is one parameter. */
+export const IN_LIST = "IN (SELECT value FROM json_each(?))";
 
 /** What statements for SQLite consist of. */
 export const SQLITE: Terms = {
 	dialect: DIALECT,
-	isIn: isInList,
-	isAmong: isInList,
-	readText: text,
-	storeText: (value) => value,
-	storeKey: (value) => value,
+	isIn: (column) => `${column} ${IN_LIST}`,
+	isAmong: (column) => `${column} ${IN_LIST}`,
 };

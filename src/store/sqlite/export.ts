@@ -1,7 +1,6 @@
 import { closeSync, openSync, rmSync, statSync } from "node:fs";
 import type { DatabaseSync } from "node:sqlite";
-import { DatabaseRows, finishRows, sourceOf } from "../export/rows.ts";
-import type { ExportSource, ImportTarget } from "../stored-rows.ts";
+import { type ExportSource, finishRows, type ImportTarget, sourceOf, writeRows } from "../export/tables.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
 import { putInPlace } from "./backup.ts";
 import {
@@ -71,14 +70,13 @@ interface Files {
 
 function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, path }: Files): ImportTarget {
 	const session = sqliteSession(new Statements(database));
-	const stored = new DatabaseRows(session);
 	let isBegun = false;
 	return {
 		async begin() {
 			transaction(database, "BEGIN IMMEDIATE", () => createSchema(database));
 			isBegun = true;
 		},
-		write: (kind, rows) => transactionAsync(database, "BEGIN IMMEDIATE", () => stored.write(kind, rows)),
+		write: (table, rows) => transactionAsync(database, "BEGIN IMMEDIATE", () => writeRows(session, table, rows)),
 		async finish(ranges, counts) {
 			await transactionAsync(database, "BEGIN IMMEDIATE", () => finishRows(session, ranges, counts));
 			await transactionAsync(database, "BEGIN IMMEDIATE", () => resetViews(session));

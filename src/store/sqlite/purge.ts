@@ -14,7 +14,7 @@ import type { Statements } from "./statements.ts";
  */
 
 /** The indexes in which a delete only marks the words. */
-const INDEXES = ["search_texts", "search_title_words", "titles"];
+const INDEXES = ["search_texts", "search_title_words", "title_trigrams"];
 /** Number of pages that a step merges, of 4 KiB each. */
 const PAGES = 500;
 /** Maximum size in bytes of a database that is rewritten. It is in memory twice meanwhile, and appends wait. */
@@ -24,7 +24,7 @@ const LOG_TIMEOUT = 250;
 
 /** Notes that there is something to remove. The caller has begun a transaction. */
 export function mustPurge(statements: Statements): void {
-	statements.prepare("UPDATE store_state SET must_purge = 1").run();
+	statements.prepare("UPDATE state SET must_purge = 1").run();
 }
 
 /** Removes what is left of erasures in small steps. */
@@ -43,7 +43,7 @@ export class Purge {
 	constructor(database: DatabaseSync, lockTimeout: number) {
 		this.#database = database;
 		this.#lockTimeout = lockTimeout;
-		this.#must = boolean(database.prepare("SELECT must_purge FROM store_state").get()?.must_purge);
+		this.#must = boolean(database.prepare("SELECT must_purge FROM state").get()?.must_purge);
 		if (this.#must) this.restart();
 	}
 
@@ -85,7 +85,7 @@ export class Purge {
 			return true;
 		}
 		if (!this.#emptyLog()) return false;
-		if (this.#damage === undefined) this.#database.exec("UPDATE store_state SET must_purge = 0");
+		if (this.#damage === undefined) this.#database.exec("UPDATE state SET must_purge = 0");
 		this.#must = false;
 		// The next call says why not all is done.
 		return this.#damage !== undefined;

@@ -175,9 +175,8 @@ function storeOf(
 			readOfView,
 			(log, listener) => (log === "updates" ? updates : events).subscribe(listener),
 			{
-				// A database has one process only.
-				claim: () => reader.calls.readIndexProgress(),
-				release: async () => undefined,
+				// One process has the database open.
+				claim: async () => true,
 				find: (query, signal) => readOfView((of) => search.calls.findDocuments(of, signal), query),
 			},
 		),
@@ -217,8 +216,6 @@ function storeOf(
 		async purge() {
 			while (await writer.calls.purge());
 		},
-		// One process has the database open.
-		claim: async () => true,
 		async resetViews(views) {
 			await writer.calls.resetViews(views);
 			await follow({ updates: 0n, events: 0n });

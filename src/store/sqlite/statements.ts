@@ -1,5 +1,5 @@
 import type { DatabaseSync, SQLInputValue, StatementSync } from "node:sqlite";
-import { BLOCK_BITS } from "../condition.ts";
+import type { Columns, Value } from "../session.ts";
 import { type TableName, tableOf } from "../tables.ts";
 
 /** Maximum number of cached statements. Lists need one for each combination of conditions. */
@@ -24,15 +24,14 @@ export class Statements {
 		return statement;
 	}
 
-	/** Prepares a statement whose text is not used again. */
-	once(sql: string): StatementSync {
-		return this.#database.prepare(sql);
+	/** @throws Error unless a transaction is open: SQLite itself ends one when the disk is full, say */
+	requireTransaction(): void {
+		if (!this.#database.isTransaction) throw new Error("the transaction is over");
 	}
 }
 
-/** A row to insert. A column that it lacks is null. */
-type Columns = Readonly<Record<string, SQLInputValue | boolean | List | undefined>>;
-type List = readonly string[] | readonly bigint[];
+/** What prepares statements. */
+export type Prepares = Pick<Statements, "prepare">;
 
 const inserts = new Map<string, { readonly names: readonly string[]; readonly sql: string }>();
 
@@ -41,47 +40,27 @@ const inserts = new Map<string, { readonly names: readonly string[]; readonly sq
  *
  * @param ifExists as for `Session.insert`
  */
-export function insertInto(statements: Statements, table: TableName, row: Columns, ifExists = ""): void {
+export function insertInto(statements: Prepares, table: TableName, row: Columns, ifExists = ""): void {
 	const { names, sql } = inserts.getOrInsertComputed(`${table} ${ifExists}`, () => {
-		const { columns, key } = tableOf("sqlite", table);
+		const { columns } = tableOf("sqlite", table);
 		const all = Object.keys(columns);
 		const insert = `INSERT INTO ${table} AS t (${all.join()}) VALUES (${all.map(() => "?").join()})`;
 		return {
 			names: all,
-			sql: ifExists === "" ? insert : `${insert} ON CONFLICT (${key.join()}) DO ${ifExists}`,
+			sql: ifExists === "" ? insert : `${insert} ON CONFLICT DO ${ifExists}`,
 		};
 	});
 	statements.prepare(sql).run(...names.map((name) => bound(row[name])));
 }
 
-/** Returns a value as the driver takes it. A list becomes JSON. */
-export function bound(value: Columns[string]): SQLInputValue {
+/** Returns a value as the driver takes it. Lists and rows become JSON. */
+export function bound(value: Value | undefined): SQLInputValue {
 	if (typeof value === "boolean") return BigInt(value);
-	if (!isList(value)) return value ?? null;
-	return `[${value.map((one) => (typeof one === "bigint" ? one : JSON.stringify(one))).join()}]`;
+	if (typeof value !== "object" || value === null) return value ?? null;
+	if (value instanceof Uint8Array) return value;
+	return "rows" in value ? `[${value.rows.map(jsonOf).join()}]` : jsonOf(value);
 }
 
-function isList(value: Columns[string]): value is List {
-	return Array.isArray(value);
-}
-
-/** Widens the ranges of time of the blocks of new events. */
-export function widenEventTimes(
-	statements: Statements,
-	events: Iterable<{ readonly sequence: bigint; readonly happenedAt: bigint }>,
-): void {
-	const blocks = new Map<bigint, { first: bigint; last: bigint }>();
-	for (const { sequence, happenedAt } of events) {
-		const times = blocks.getOrInsert(sequence >> BigInt(BLOCK_BITS), { first: happenedAt, last: happenedAt });
-		if (happenedAt < times.first) times.first = happenedAt;
-		if (happenedAt > times.last) times.last = happenedAt;
-	}
-	for (const [block, { first, last }] of blocks)
-		statements
-			.prepare(`
-				INSERT INTO event_times (block, first_at, last_at) VALUES (?, ?, ?)
-				ON CONFLICT DO UPDATE SET first_at = min(first_at, excluded.first_at), last_at = max(last_at, excluded.last_at)
-				WHERE excluded.first_at < first_at OR excluded.last_at > last_at
-			`)
-			.run(block, first, last);
+function jsonOf(values: readonly (string | bigint)[]): string {
+	return `[${values.map((one) => (typeof one === "bigint" ? one : JSON.stringify(one))).join()}]`;
 }

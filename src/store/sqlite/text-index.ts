@@ -9,55 +9,71 @@ import {
 	newestFirst,
 	type TitleWords,
 } from "../text-index.ts";
-import { bigint, bindable, nullable, text } from "../values.ts";
+import { bigint, bindable, text } from "../values.ts";
 import { SQLITE } from "./dialect.ts";
-import { bound, type Statements } from "./statements.ts";
+import { bound, insertInto, type Prepares } from "./statements.ts";
 
 /** Begins the word by which the documents of a conversation are found. No word of a text has it. */
 const CONVERSATION_MARK = "\ue000";
 
+/**
+ * The indexes of words and titles. `search_texts` has the words of the texts of events, without their order, and a word for
+ * the conversation; its row ids are the sequences of the events. Those of `search_title_words` are the sequences in
+ * `search_titles`, those of `title_trigrams` the ones in `titles`.
+ *
+ * The tokenizer changes nothing of the words, which have no other ASCII characters than letters and digits. Beginnings of
+ * words of two characters have lists of their own: without them, the lists of all words with such a beginning are merged for
+ * each search, which takes seconds. With 'usermerge' 2, the merges of an index of words that an erasure begins go on until
+ * all is in one segment.
+ */
+export const INDEXES_OF_WORDS: readonly string[] = [
+	...Object.entries({
+		search_texts: "words, content = '', contentless_delete = 1, detail = none, tokenize = 'ascii', prefix = '2'",
+		search_title_words: "words, content = '', contentless_delete = 1, detail = none, tokenize = 'ascii', prefix = '2'",
+		title_trigrams: "title, content = '', contentless_delete = 1, detail = none, tokenize = 'trigram'",
+	}).flatMap(([name, options]) => [
+		`CREATE VIRTUAL TABLE ${name} USING fts5 (${options})`,
+		`INSERT INTO ${name} (${name}, rank) VALUES ('usermerge', 2)`,
+	]),
+	`CREATE TRIGGER titles_inserted AFTER INSERT ON titles BEGIN
+		INSERT INTO title_trigrams (rowid, title) VALUES (new.sequence, new.title);
+	END`,
+	`CREATE TRIGGER titles_removed AFTER DELETE ON titles BEGIN
+		DELETE FROM title_trigrams WHERE rowid = old.sequence;
+	END`,
+	`CREATE TRIGGER search_titles_removed AFTER DELETE ON search_titles BEGIN
+		DELETE FROM search_title_words WHERE rowid = old.sequence;
+	END`,
+];
+
 /** See `Session.writeWords`. */
-export function writeWords(statements: Statements, { events, titles }: Pick<IndexStep, "events" | "titles">): void {
-	const activityOf = statements.prepare("SELECT activity FROM events WHERE sequence = ?");
+export function writeWords(statements: Prepares, { events, titles }: Pick<IndexStep, "events" | "titles">): void {
+	const find = statements.prepare("SELECT conversation_id FROM events WHERE sequence = ?");
 	const insert = statements.prepare("INSERT INTO search_texts (rowid, words) VALUES (?, ?)");
 	for (const { sequence, words } of events) {
-		const activity = nullable(bigint, activityOf.get(sequence)?.activity ?? null);
-		if (activity !== undefined) insert.run(sequence, [...words, conversationWord(activity)].join(" "));
+		const row = find.get(sequence);
+		if (row !== undefined) insert.run(sequence, [...words, conversationWord(text(row.conversation_id))].join(" "));
 	}
 	for (const title of titles) writeTitle(statements, title);
 }
 
-function writeTitle(statements: Statements, { conversationId, digest, words }: TitleWords): void {
-	const row = statements.prepare("SELECT id FROM heads WHERE conversation_id = ?").get(conversationId);
-	if (row === undefined) return;
-	const id = bigint(row.id);
-	removeTitle(statements, id);
-	if (words.length === 0) return;
-	statements.prepare("INSERT INTO search_titles VALUES (?, ?)").run(id, digest);
-	statements.prepare("INSERT INTO search_title_words (rowid, words) VALUES (?, ?)").run(id, words.join(" "));
-}
-
-/** Removes the title of a conversation from the index. The caller has begun a transaction. */
-export function removeTitle(statements: Statements, conversation: bigint): void {
-	const { changes } = statements.prepare("DELETE FROM search_titles WHERE conversation = ?").run(conversation);
-	if (changes > 0) statements.prepare("DELETE FROM search_title_words WHERE rowid = ?").run(conversation);
-}
-
-/** Removes the texts of an event from the index, if it has them. The caller has begun a transaction. */
-export function removeEventText(statements: Statements, sequence: bigint): void {
-	statements.prepare("DELETE FROM search_texts WHERE rowid = ?").run(sequence);
+function writeTitle(statements: Prepares, { conversationId, sequence, digest, words }: TitleWords): void {
+	statements.prepare("DELETE FROM search_titles WHERE conversation_id = ?").run(conversationId);
+	const isStored = statements.prepare("SELECT 1 FROM heads WHERE conversation_id = ?").get(conversationId);
+	if (words.length === 0 || isStored === undefined) return;
+	insertInto(statements, "search_titles", { conversation_id: conversationId, sequence, digest });
+	statements.prepare("INSERT INTO search_title_words (rowid, words) VALUES (?, ?)").run(sequence, words.join(" "));
 }
 
 /** See `Session.removeWords`. */
-export function removeWords(statements: Statements): boolean {
-	for (const table of ["search_texts", "search_title_words"])
-		statements.prepare(`INSERT INTO ${table} (${table}) VALUES ('delete-all')`).run();
+export function removeWords(statements: Prepares): boolean {
+	statements.prepare("INSERT INTO search_texts (search_texts) VALUES ('delete-all')").run();
 	statements.prepare("DELETE FROM search_titles").run();
 	return false;
 }
 
 /** Finds documents: see `TextIndex.find`. */
-export function findDocuments(statements: Statements, query: DocumentQuery): FoundDocument[] {
+export function findDocuments(statements: Prepares, query: DocumentQuery): FoundDocument[] {
 	const { of, limit } = query;
 	if (of !== undefined) return [...findEventsOf(statements, query, of), ...findTitlesOf(statements, query, of)];
 	const filter = filterOf(query.conditions);
@@ -74,13 +90,9 @@ export function findDocuments(statements: Statements, query: DocumentQuery): Fou
 /** Number of conversations whose documents are found together. */
 const TOGETHER = 50;
 
-function findEventsOf(statements: Statements, query: DocumentQuery, of: readonly string[]): FoundDocument[] {
+function findEventsOf(statements: Prepares, query: DocumentQuery, of: readonly string[]): FoundDocument[] {
 	const filter = filterOf(query.conditions);
-	const find = statements.prepare("SELECT id FROM activities WHERE conversation_id = ?");
-	const words = of.flatMap((id) => {
-		const row = find.get(id);
-		return row === undefined ? [] : [conversationWord(bigint(row.id))];
-	});
+	const words = of.map(conversationWord);
 	// A search for a prefix begins with the lists of all words that have it.
 	const together = [...query.required, ...query.excluded].some(({ isPrefix }) => isPrefix) ? TOGETHER : 1;
 	const found: FoundDocument[] = [];
@@ -91,7 +103,7 @@ function findEventsOf(statements: Statements, query: DocumentQuery, of: readonly
 
 /** Finds the newest documents of each of some conversations. */
 function newestOfEach(
-	statements: Statements,
+	statements: Prepares,
 	query: DocumentQuery,
 	filter: readonly Sql[],
 	words: readonly string[],
@@ -114,7 +126,7 @@ function newestOfEach(
  * @param limit -1 for none
  */
 function* findEvents(
-	statements: Statements,
+	statements: Prepares,
 	{ before, from, ...query }: DocumentQuery,
 	filter: readonly Sql[],
 	words: readonly string[],
@@ -125,10 +137,9 @@ function* findEvents(
 	// The joins follow the index, which has the order.
 	const rows = statements
 		.prepare(`
-			SELECT e.sequence, a.conversation_id
+			SELECT e.sequence, e.conversation_id
 			FROM search_texts CROSS JOIN events e ON e.sequence = search_texts.rowid
-			CROSS JOIN activities a ON a.id = e.activity
-			CROSS JOIN conversations c ON c.conversation_id = a.conversation_id
+			CROSS JOIN conversations c ON c.conversation_id = e.conversation_id
 			WHERE search_texts MATCH ? AND search_texts.rowid < ? AND search_texts.rowid >= ?
 				${filter.map((one) => `AND ${one.text}`).join(" ")}
 			ORDER BY search_texts.rowid DESC LIMIT ?
@@ -137,18 +148,18 @@ function* findEvents(
 	for (const row of rows) yield { conversationId: text(row.conversation_id), event: bigint(row.sequence), title: 0n };
 }
 
-function findTitlesOf(statements: Statements, query: DocumentQuery, of: readonly string[]): FoundDocument[] {
-	const find = statements.prepare("SELECT id FROM heads WHERE conversation_id = ?");
+function findTitlesOf(statements: Prepares, query: DocumentQuery, of: readonly string[]): FoundDocument[] {
+	const find = statements.prepare("SELECT sequence FROM search_titles WHERE conversation_id = ?");
 	return of.flatMap((id) => {
 		const row = find.get(id);
 		if (row === undefined) return [];
-		const own = { text: "search_title_words.rowid = ?", parameters: [bigint(row.id)] };
+		const own = { text: "search_title_words.rowid = ?", parameters: [bigint(row.sequence)] };
 		return findTitles(statements, query, [...filterOf(query.conditions), own]);
 	});
 }
 
 function findTitles(
-	statements: Statements,
+	statements: Prepares,
 	{ before = { event: 2n ** 62n, title: 0n }, from = { event: -1n, title: 0n }, limit, ...query }: DocumentQuery,
 	filter: readonly Sql[],
 ): FoundDocument[] {
@@ -156,10 +167,10 @@ function findTitles(
 		.prepare(`
 			SELECT conversation_id, position, sequence FROM (
 				SELECT c.conversation_id, c.sequence, coalesce((
-					SELECT max(e.sequence) FROM activities a JOIN events e ON e.activity = a.id
-					WHERE a.conversation_id = c.conversation_id
+					SELECT max(e.sequence) FROM events e WHERE e.conversation_id = c.conversation_id
 				), 0) AS position
-				FROM search_title_words CROSS JOIN conversations c ON c.id = search_title_words.rowid
+				FROM search_title_words CROSS JOIN search_titles s ON s.sequence = search_title_words.rowid
+				CROSS JOIN conversations c ON c.conversation_id = s.conversation_id
 				WHERE search_title_words MATCH ? ${filter.map((one) => `AND ${one.text}`).join(" ")}
 			)
 			WHERE (position, sequence) < (?, ?) AND (position, sequence) >= (?, ?)
@@ -203,6 +214,6 @@ function termOf({ word, isPrefix }: IndexTerm): string {
 	return `"${word}"${isPrefix ? " *" : ""}`;
 }
 
-function conversationWord(activity: bigint): string {
-	return `${CONVERSATION_MARK}${activity.toString(36)}`;
+function conversationWord(conversationId: string): string {
+	return `${CONVERSATION_MARK}${conversationId.replaceAll("-", "")}`;
 }

@@ -2,6 +2,7 @@ import { isPast, SENDER_GONE } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import { failureOf, type Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
+import { planAppends } from "../append-group.ts";
 import { assignOwner } from "../assign-owner.ts";
 import type { ReturnedSpace } from "../compaction.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
@@ -12,6 +13,7 @@ import type { AppendOutcome } from "../group-plan.ts";
 import { isRepeatable, writes } from "../operations.ts";
 import type { OwnerAssignment } from "../owners.ts";
 import type { PrunableUpdates } from "../pruner.ts";
+import { packRecord } from "../record-column.ts";
 import { removeConversation, removeEvents, removeUpdates } from "../remove.ts";
 import { callsOf } from "../session.ts";
 import { FollowTimer, type ViewName, type ViewPosition } from "../views/follow.ts";
@@ -27,7 +29,6 @@ import {
 	transactionAsync,
 	type WriterOptions,
 } from "./database.ts";
-import { appendGroup } from "./group.ts";
 import { beginRun, endRun } from "./log.ts";
 import { mustPurge, Purge } from "./purge.ts";
 import { isDatabaseFailure } from "./result-codes.ts";
@@ -75,7 +76,7 @@ function writer(options: WriterOptions) {
 	// So the database file itself says that this run has begun, should the whole log be lost.
 	database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
 	const files = new OpenFiles(options.path);
-	const check = database.prepare("UPDATE store_state SET checks = checks + 1");
+	const check = database.prepare("UPDATE state SET checks = checks + 1");
 	/** Whether the log has been checkpointed since the last commit, because a file was not at its path. */
 	let isLogSaved = false;
 	const purge = new Purge(database, options.lockTimeout ?? LOCK_TIMEOUT);
@@ -103,7 +104,11 @@ function writer(options: WriterOptions) {
 	/** Appends a group. The deadlines are checked in the transaction, because the wait for the database's lock may be long. */
 	async function append(requests: AppendCalls): Promise<readonly AppendOutcome[]> {
 		const refusalOf = ({ senderDeadline }: SenderDeadline) => (isPast(senderDeadline) ? SENDER_GONE : undefined);
-		const { written, outcomes } = await write(() => appendGroup(statements, session, requests, refusalOf));
+		const { written, outcomes } = await write(async () => {
+			const group = await planAppends(session, requests, refusalOf, packRecord);
+			await group.write?.();
+			return group;
+		});
 		follower.append(written);
 		return outcomes;
 	}

@@ -2,11 +2,11 @@ import { create, fromBinary } from "@bufbuild/protobuf";
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { sumOfCosts } from "../../record/stats.ts";
-import { NOT_REPORTED, orderedTokens } from "../condition.ts";
+import { asciiLower, NOT_REPORTED, orderedTokens } from "../condition.ts";
 import { positionOfEvents } from "../head.ts";
-import type { Columns, Session, Value } from "../session.ts";
-import { type Table, tableOf } from "../tables.ts";
-import { bigint, blob, nullable, type Row, text } from "../values.ts";
+import type { Change, Columns, Session, Value } from "../session.ts";
+import { isOfRow } from "../stored-records.ts";
+import { bigint, blob, keyOf, nullable, type Row, text } from "../values.ts";
 import { lockView, moveView, NOTHING } from "./follow.ts";
 
 /**
@@ -18,21 +18,11 @@ import { lockView, moveView, NOTHING } from "./follow.ts";
  * as a gap that closes, derives the row in its own transaction.
  */
 
-/** Returns the tables of the view. */
-function tablesOf({ dialect: { engine } }: Session) {
-	return {
-		conversations: tableOf(engine, "conversations"),
-		tags: tableOf(engine, "tags"),
-	};
-}
-
 /**
  * Derives the rows of conversations anew. One that has neither a record nor an event any more has no row either. The view is
  * locked.
  */
 export async function deriveConversations(session: Session, conversationIds: readonly string[]): Promise<void> {
-	const tables = tablesOf(session);
-	const { headKey, headReference } = session.dialect;
 	const found = [
 		...(await readHeads(session, conversationIds)).map((head) => ({
 			source: head,
@@ -40,74 +30,68 @@ export async function deriveConversations(session: Session, conversationIds: rea
 		})),
 		...(await readWithoutHead(session, conversationIds)).map((source) => ({ source, summary: NO_SUMMARY })),
 	];
-	const [known, knownTags] = [await readRows(session, conversationIds), await readTags(session, conversationIds)];
-	const rows = [];
-	const tags = [];
-	const titles = [];
-	const removedTags: Columns[] = [];
-	const gone = new Map(known);
+	const gone = await readRows(session, "conversations", conversationIds);
+	const tagsOf = await readRows(session, "tags", conversationIds);
+	const titlesOf = await readRows(session, "titles", conversationIds);
+	const [rows, tags, titles]: [Change[], Change[], Change[]] = [[], [], []];
+	const [removedTags, removedTitles]: [Row[], Row[]] = [[], []];
 	for (const { source, summary } of found) {
-		const key = columnValue(source[headKey]);
 		const id = text(source.conversation_id);
-		const before = known.get(id);
-		// The first record gives a conversation another key, so its former row is removed.
-		const isSame = before?.[headKey] === key;
-		if (isSame) gone.delete(id);
-		const after = session.stored(tables.conversations, rowOf(source, summary, session));
-		rows.push({ before: isSame ? before : undefined, after });
-		const tagsBefore = new Map((isSame ? knownTags.get(id) : [])?.map((tag) => [tag.key, tag]));
-		const tagsAfter = Object.entries(summary.tags).map(([name, value]) =>
-			session.stored(tables.tags, { [headReference]: key, key: name, value }),
-		);
-		for (const tag of tagsAfter) {
-			tags.push({ before: tagsBefore.get(tag.key), after: tag });
-			tagsBefore.delete(tag.key);
+		const [before] = gone.get(id) ?? [];
+		gone.delete(id);
+		rows.push({ before, after: rowOf(source, summary) });
+		const tagsBefore = new Map(tagsOf.get(id)?.map((tag) => [tag.key, tag]));
+		for (const [name, value] of Object.entries(summary.tags)) {
+			const key = keyOf(name);
+			tags.push({ before: tagsBefore.get(key), after: { conversation_id: id, key, value: keyOf(value) } });
+			tagsBefore.delete(key);
 		}
-		for (const tag of tagsBefore.values()) removedTags.push(keyOf(tables.tags, tag));
-		titles.push({ key, before: isSame ? nullable(text, before.title) : undefined, after: summary.title });
+		removedTags.push(...tagsBefore.values());
+		const title = summary.title === undefined ? undefined : asciiLower(summary.title);
+		const [titleBefore] = titlesOf.get(id) ?? [];
+		if (title === titleBefore?.title) continue;
+		if (titleBefore !== undefined) removedTitles.push(titleBefore);
+		if (title !== undefined)
+			titles.push({ before: undefined, after: { conversation_id: id, sequence: bigint(source.sequence), title } });
 	}
-	for (const [id, before] of gone) {
-		for (const tag of knownTags.get(id) ?? []) removedTags.push(keyOf(tables.tags, tag));
-		titles.push({ key: columnValue(before[headKey]), before: nullable(text, before.title), after: undefined });
+	for (const id of gone.keys()) {
+		removedTags.push(...(tagsOf.get(id) ?? []));
+		removedTitles.push(...(titlesOf.get(id) ?? []));
 	}
-	await session.remove(tables.tags, removedTags);
-	await session.remove(
-		tables.conversations,
-		[...gone.values()].map((row) => keyOf(tables.conversations, row)),
-	);
-	await session.write(tables.conversations, rows);
-	await session.write(tables.tags, tags);
-	await session.writeTitles(titles);
+	await session.remove("tags", removedTags.map(columnsOf));
+	await session.remove("titles", removedTitles.map(columnsOf));
+	await session.remove("conversations", [...gone.values()].flat().map(columnsOf));
+	await session.write("conversations", rows);
+	await session.write("tags", tags);
+	await session.write("titles", titles);
 }
 
 /** Removes all rows, so that the view follows both logs from their beginning. */
 export async function resetConversations(session: Session): Promise<void> {
 	await lockView(session, "conversations");
-	const { schema } = session.dialect;
-	await session.removeTitles();
-	for (const { name } of Object.values(tablesOf(session))) await session.all(`DELETE FROM ${schema}${name}`);
+	for (const table of ["titles", "tags", "conversations"])
+		await session.all(`DELETE FROM ${session.dialect.schema}${table}`);
 	await moveView(session, "conversations", NOTHING);
 }
 
 /** Returns the row of a conversation. */
-function rowOf(head: Row, summary: ConversationSummary, { dialect, readText }: Session): Columns {
+function rowOf(head: Row, summary: ConversationSummary): Columns {
 	const column = (name: string) => columnValue(head[name]);
 	return {
-		[dialect.headKey]: column(dialect.headKey),
 		conversation_id: column("conversation_id"),
 		sequence: column("sequence"),
 		status: column("status"),
-		agent_kind: summary.agentKind,
-		model: summary.model,
+		agent_kind: keyOf(summary.agentKind),
+		model: keyOf(summary.model),
 		// A summary that cannot be rewritten still names a conversation that was erased.
-		parent_id: head.parent_id === null ? null : (summary.parentConversationId ?? null),
-		source_id: head.source_id === null ? null : (summary.forkedFromConversationId ?? null),
+		parent_id: head.parent_id === null ? null : keyOrNull(summary.parentConversationId),
+		source_id: head.source_id === null ? null : keyOrNull(summary.forkedFromConversationId),
 		created_at: column("created_at"),
 		updated_at: column("updated_at"),
 		run_started_at: column("run_started_at"),
 		posted_at: column("posted_at"),
-		sender: nullable(readText, head.sender) ?? null,
-		owner: nullable(readText, head.owner) ?? null,
+		sender: nullable(text, head.sender) ?? null,
+		owner: nullable(text, head.owner) ?? null,
 		cost: summary.accumulatedCost === undefined ? NOT_REPORTED : sumOfCosts([summary.accumulatedCost]),
 		tokens: orderedTokens(summary.tokens),
 		activity_at: columnValue(head.last_at ?? head.updated_at),
@@ -115,6 +99,10 @@ function rowOf(head: Row, summary: ConversationSummary, { dialect, readText }: S
 		gap_count: column("gap_count"),
 		gaps_since: column("gaps_since"),
 	};
+}
+
+function keyOrNull(value: string | undefined): string | null {
+	return value === undefined ? null : keyOf(value);
 }
 
 /** As `shownError`: the latest error is shown until the conversation runs again. */
@@ -126,12 +114,12 @@ function hasError({ error_at, run_started_at }: Row): boolean {
 /** Reads what the rows of conversations are derived from. */
 async function readHeads(session: Session, conversationIds: readonly string[]): Promise<Row[]> {
 	const { dialect, isIn, all } = session;
-	const { schema, headKey, isCurrent } = dialect;
+	const { schema } = dialect;
 	const gaps = await readGaps(session, conversationIds);
 	const rows = await all(
-		`SELECT h.${headKey}, h.conversation_id, h.sequence, h.status, h.created_at, h.updated_at, h.run_started_at,
+		`SELECT h.conversation_id, h.sequence, h.status, h.created_at, h.updated_at, h.run_started_at,
 			h.posted_at, h.parent_id, h.source_id, h.sender, h.owner, u.summary, a.last_at, a.error_at
-		FROM ${schema}heads h JOIN ${schema}updates u ON ${isCurrent("h")}
+		FROM ${schema}heads h JOIN ${schema}updates u ON ${isOfRow("u", "h")}
 		LEFT JOIN ${schema}activities a ON a.conversation_id = h.conversation_id
 		WHERE ${isIn("h.conversation_id")}`,
 		conversationIds,
@@ -162,10 +150,11 @@ const NO_SUMMARY = create(ConversationSummarySchema);
 /** Reads what the rows of conversations are derived from that have events and no record. */
 async function readWithoutHead(session: Session, conversationIds: readonly string[]): Promise<Row[]> {
 	const { dialect, isIn, all } = session;
-	const { schema, headKey, keyWithoutHead, isOfActivity } = dialect;
+	const { schema } = dialect;
 	const rows = await all(
-		`SELECT ${keyWithoutHead} AS ${headKey}, a.conversation_id, a.last_at, a.error_at, a.sender, a.owner,
-			(SELECT max(e.sequence) FROM ${schema}events e WHERE ${isOfActivity}) AS newest_event
+		`SELECT a.conversation_id, a.last_at, a.error_at, a.sender, a.owner, (
+				SELECT max(e.sequence) FROM ${schema}events e WHERE e.conversation_id = a.conversation_id
+			) AS newest_event
 		FROM ${schema}activities a
 		WHERE ${isIn("a.conversation_id")} AND NOT EXISTS (
 			SELECT 1 FROM ${schema}heads h WHERE h.conversation_id = a.conversation_id
@@ -194,35 +183,19 @@ async function readWithoutHead(session: Session, conversationIds: readonly strin
 	});
 }
 
-/** Reads the rows as they are, by the ids of the conversations. */
+/** Reads the rows of a table as they are, by the ids of the conversations. */
 async function readRows(
-	{ dialect: { schema, title }, isIn, all }: Session,
-	conversationIds: readonly string[],
-): Promise<Map<string, Row>> {
-	const rows = await all(
-		`SELECT c.*, ${title} AS title FROM ${schema}conversations c WHERE ${isIn("c.conversation_id")}`,
-		conversationIds,
-	);
-	return new Map(rows.map((row) => [text(row.conversation_id), row]));
-}
-
-/** Reads the tags as they are, by the ids of the conversations. */
-async function readTags(
-	{ dialect: { schema, headKey, headReference }, isIn, all }: Session,
+	{ dialect: { schema }, isIn, all }: Session,
+	table: "conversations" | "tags" | "titles",
 	conversationIds: readonly string[],
 ): Promise<Map<string, Row[]>> {
-	const tags = new Map<string, Row[]>();
-	const rows = await all(
-		`SELECT c.conversation_id AS id, t.* FROM ${schema}conversations c
-		JOIN ${schema}tags t ON t.${headReference} = c.${headKey} WHERE ${isIn("c.conversation_id")}`,
-		conversationIds,
-	);
-	for (const { id, ...tag } of rows) tags.set(text(id), [...(tags.get(text(id)) ?? []), tag]);
-	return tags;
+	const rows = await all(`SELECT * FROM ${schema}${table} WHERE ${isIn("conversation_id")}`, conversationIds);
+	return Map.groupBy(rows, (row) => text(row.conversation_id));
 }
 
-function keyOf({ key }: Table, row: Row): Columns {
-	return Object.fromEntries(key.map((name) => [name, columnValue(row[name])]));
+/** Reads a row whose columns are stored again. */
+export function columnsOf(row: Row): Columns {
+	return Object.fromEntries(Object.entries(row).map(([name, value]) => [name, columnValue(value)]));
 }
 
 /** Reads a column as a value that is stored again. */

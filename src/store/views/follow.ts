@@ -117,11 +117,11 @@ export class WaitingConversations {
 		if (updates !== this.#position?.updates || events !== this.#position.events) this.restart(position);
 		if (this.#count >= MAX_WAITING) return true;
 		// What is appended after this is followed by later steps.
-		const newest = await session.newestEntries();
+		const newest = (await session.settled()) ?? (await readNewest(session));
 		const hasMore = { updates: false, events: false };
 		for (const log of ["updates", "events"] as const) {
 			const rows = await readRows(session, log, this.#read[log], newest[log]);
-			for (const row of rows) addRow(session, this.#entries, log, row);
+			for (const row of rows) addRow(this.#entries, log, row);
 			hasMore[log] = rows.length === MAX_ENTRIES;
 			const last = hasMore[log] ? bigint(rows.at(-1)?.sequence) : newest[log];
 			if (last > this.#read[log]) this.#read = { ...this.#read, [log]: last };
@@ -167,6 +167,11 @@ export class WaitingConversations {
 	}
 }
 
+async function readNewest({ all, dialect: { newest } }: Session): Promise<ViewPosition> {
+	const [row] = await all(`SELECT ${newest.updates} AS updates, ${newest.events} AS events`);
+	return { updates: bigint(row?.updates), events: bigint(row?.events) };
+}
+
 /**
  * Reads the entries of conversations that the views have not followed.
  *
@@ -180,7 +185,7 @@ export async function readEntries(
 	const entries = new Map<string, Entries>();
 	for (const log of ["updates", "events"] as const)
 		for (const row of await readRows(session, log, position[log], undefined, conversationIds))
-			addRow(session, entries, log, row);
+			addRow(entries, log, row);
 	return entries;
 }
 
@@ -196,20 +201,20 @@ async function readRows(
 	ids?: readonly string[],
 ): Promise<readonly Row[]> {
 	if (last !== undefined && last <= after) return [];
-	const { from, conversationId } = dialect.entries[log];
 	const columns = log === "updates" ? "e.current" : "e.llm_response_id, e.happened_at";
 	return await all(
-		`SELECT e.sequence, ${conversationId} AS conversation_id, ${columns} FROM ${from}
-		WHERE e.sequence > ? ${last === undefined ? "" : "AND e.sequence <= ?"} ${ids === undefined ? "" : `AND ${isIn(conversationId)}`}
+		`SELECT e.sequence, e.conversation_id, ${columns} FROM ${dialect.schema}${log} e
+		WHERE e.sequence > ? ${last === undefined ? "" : "AND e.sequence <= ?"}
+			${ids === undefined ? "" : `AND ${isIn("e.conversation_id")}`}
 		ORDER BY e.sequence ${ids === undefined ? `LIMIT ${MAX_ENTRIES}` : ""}`,
 		...[after, ...(last === undefined ? [] : [last]), ...(ids === undefined ? [] : [ids])],
 	);
 }
 
-function addRow({ readText }: Session, entries: Map<string, Entries>, log: LogTable, row: Row): void {
+function addRow(entries: Map<string, Entries>, log: LogTable, row: Row): void {
 	const of = entriesOf(entries, text(row.conversation_id));
 	if (log === "updates") of.updates.push({ sequence: bigint(row.sequence), isCurrent: boolean(row.current) });
-	else addEvent(of, nullable(readText, row.llm_response_id), bigint(row.happened_at));
+	else addEvent(of, nullable(text, row.llm_response_id), bigint(row.happened_at));
 }
 
 function entriesOf(entries: Map<string, Entries>, conversationId: string): Entries {

@@ -36,9 +36,9 @@ import {
 	periodStart,
 } from "../rows.ts";
 import type { Change, Columns, Session } from "../session.ts";
-import { type TableName, tableOf } from "../tables.ts";
+import type { TableName } from "../tables.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "../values.ts";
-import { columnValue } from "./conversations.ts";
+import { columnsOf } from "./conversations.ts";
 import { type Entries, lockView, moveView, NOTHING, readEntries } from "./follow.ts";
 
 /**
@@ -49,20 +49,11 @@ import { type Entries, lockView, moveView, NOTHING, readEntries } from "./follow
  * When entries of a conversation are removed from a log, what was booked is kept from then on, also when the view is reset.
  */
 
-const LEDGER_KEY = ["quarter", "model", "usage_id", "agent_kind"] as const;
+const NAMES = ["model", "usage_id", "agent_kind"] as const;
+const LEDGER_KEY = ["quarter", ...NAMES] as const;
 const CALL_KEY = ["conversation_id", "usage_id", "position"] as const;
 /** Length of a day in quarters of an hour. */
 const DAY = 96n;
-
-function tablesOf({ dialect: { engine } }: Session) {
-	return {
-		conversations: tableOf(engine, "usage_conversations"),
-		ledger: tableOf(engine, "usage_ledger"),
-		untimed: tableOf(engine, "untimed_calls"),
-		sums: tableOf(engine, "usage_sums"),
-		days: tableOf(engine, "usage_days"),
-	};
-}
 
 /** Maximum size of records that are read together. */
 const MAX_TOGETHER = 32 * 1024;
@@ -73,7 +64,7 @@ const MEMBERS = new Set([STATS, CREATED_AT, FORKED_FROM].map(({ number }) => num
 interface State {
 	readonly id: string;
 	/** The columns as they are stored; undefined if there is no row. */
-	readonly stored: (Whose & { readonly key: string | bigint; readonly ledger: string }) | undefined;
+	readonly stored: (Whose & { readonly ledger: string }) | undefined;
 	readonly ledger: Ledger;
 	whose: Whose;
 	/** The stored rows; undefined until they are read. */
@@ -103,27 +94,29 @@ export async function settleUsage(session: Session, conversationIds: readonly st
 /** As {@link settleUsage}; and what was seen of the conversations and of their forks is kept when the view is reset. */
 export async function keepUsage(session: Session, conversationIds: readonly string[]): Promise<void> {
 	await settleUsage(session, conversationIds);
-	const { schema, usageId } = session.dialect;
-	for (const column of [usageId, "source_id"])
+	for (const column of ["conversation_id", "source_id"])
 		await session.all(
-			`UPDATE ${schema}usage_conversations SET is_kept = TRUE WHERE ${session.isIn(column)}`,
+			`UPDATE ${session.dialect.schema}usage_conversations SET is_kept = TRUE WHERE ${session.isIn(column)}`,
 			conversationIds,
 		);
 }
 
 /** Removes what was seen of conversations that were removed and had no usage. */
 export async function removeUnused({ dialect, all, isIn }: Session, conversationIds: readonly string[]): Promise<void> {
-	const { schema, usageId } = dialect;
+	const { schema } = dialect;
 	await all(
 		`DELETE FROM ${schema}untimed_calls AS c WHERE ${isIn("c.conversation_id")}
 			AND NOT EXISTS (SELECT 1 FROM ${schema}heads h WHERE h.conversation_id = c.conversation_id)`,
 		conversationIds,
 	);
 	await all(
-		`DELETE FROM ${schema}usage_conversations AS k WHERE ${isIn(`k.${usageId}`)}
-			AND NOT EXISTS (SELECT 1 FROM ${schema}usage_ledger l WHERE l.conversation = k.id)
-			AND NOT EXISTS (SELECT 1 FROM ${schema}heads h WHERE h.conversation_id = k.${usageId})
-			AND NOT EXISTS (SELECT 1 FROM ${schema}activities a WHERE a.conversation_id = k.${usageId})`,
+		`DELETE FROM ${schema}usage_conversations AS k WHERE ${isIn("k.conversation_id")} ${[
+			"usage_ledger",
+			"heads",
+			"activities",
+		]
+			.map((table) => `AND NOT EXISTS (SELECT 1 FROM ${schema}${table} o WHERE o.conversation_id = k.conversation_id)`)
+			.join(" ")}`,
 		conversationIds,
 	);
 }
@@ -131,35 +124,32 @@ export async function removeUnused({ dialect, all, isIn }: Session, conversation
 /** Makes the usage of a conversation that was erased, and settled before, that of nobody. */
 export async function forgetUsage(session: Session, conversationId: string): Promise<void> {
 	const { dialect, all, isIn } = session;
-	const { engine, schema, usageId, usageReferences } = dialect;
+	const { schema } = dialect;
 	await removeUnused(session, [conversationId]);
 	const forks = await all(
-		`SELECT ${usageId} AS conversation_id, ledger FROM ${schema}usage_conversations WHERE ${isIn("source_id")}`,
+		`SELECT conversation_id, ledger FROM ${schema}usage_conversations WHERE ${isIn("source_id")}`,
 		[conversationId],
 	);
 	for (const fork of forks) {
-		const ledger = new Ledger(session.readText(fork.ledger));
+		const ledger = new Ledger(text(fork.ledger));
 		ledger.forgetSource();
 		await all(
-			`UPDATE ${schema}usage_conversations SET source_id = NULL, is_kept = TRUE, ledger = ? WHERE ${usageId} = ?`,
-			session.storeText(ledger.format()),
+			`UPDATE ${schema}usage_conversations SET source_id = NULL, is_kept = TRUE, ledger = ? WHERE conversation_id = ?`,
+			ledger.format(),
 			text(fork.conversation_id),
 		);
 	}
 	const erasedId = randomUUID();
 	// With Citus a row with another id is on another server, so it cannot be changed in its place.
-	const move = async (name: TableName, column: string, change: Columns = {}) => {
-		const table = tableOf(engine, name);
-		const changed = session.stored(table, { [column]: erasedId, ...change });
-		const rows = await all(`DELETE FROM ${schema}${name} WHERE ${isIn(column)} RETURNING *`, [conversationId]);
-		const moved = rows.map((row) => {
-			const columns = Object.entries(row).map(([key, value]) => [key, columnValue(value)]);
-			return { before: undefined, after: { ...Object.fromEntries(columns), ...changed } };
-		});
-		await session.write(table, moved);
+	const move = async (table: TableName, change: Columns = {}) => {
+		const rows = await all(`DELETE FROM ${schema}${table} WHERE conversation_id = ? RETURNING *`, conversationId);
+		await session.insert(
+			table,
+			rows.map((row) => ({ ...columnsOf(row), conversation_id: erasedId, ...change })),
+		);
 	};
-	for (const table of usageReferences) await move(table, "conversation");
-	await move("usage_conversations", usageId, { source_id: null, is_kept: true, ledger: "" });
+	for (const table of ["usage_ledger", "usage_days"] as const) await move(table);
+	await move("usage_conversations", { source_id: null, is_kept: true, ledger: "" });
 }
 
 /** Gives the usage of conversations an owner. Locks the view. */
@@ -171,9 +161,9 @@ export async function assignUsage(session: Session, conversationIds: readonly st
 /** Removes all that follows from the logs, so that the view follows both from their beginning. */
 export async function resetUsage(session: Session): Promise<void> {
 	await lockView(session, "usage");
-	const { schema, usageId, sum } = session.dialect;
-	const kept = `SELECT id FROM ${schema}usage_conversations WHERE is_kept`;
-	await session.all(`DELETE FROM ${schema}usage_ledger WHERE conversation NOT IN (${kept})`);
+	const { schema, sum } = session.dialect;
+	const kept = `SELECT conversation_id FROM ${schema}usage_conversations WHERE is_kept`;
+	await session.all(`DELETE FROM ${schema}usage_ledger WHERE conversation_id NOT IN (${kept})`);
 	for (const [table, test] of [
 		["usage_conversations", "NOT is_kept"],
 		["untimed_calls", "TRUE"],
@@ -184,20 +174,20 @@ export async function resetUsage(session: Session): Promise<void> {
 	const start = (length: bigint) => `l.quarter - (l.quarter % ${length} + ${length}) % ${length}`;
 	for (const length of PERIODS)
 		await session.all(
-			`INSERT INTO ${schema}usage_sums (${Object.keys(tablesOf(session).sums.columns).join()})
+			`INSERT INTO ${schema}usage_sums (length, start, ${[...NAMES, "sender", "owner", ...AMOUNT_COLUMNS].join()})
 			SELECT ${length}, ${start(length)}, l.model, l.usage_id, l.agent_kind, k.sender, k.owner,
 				${AMOUNT_COLUMNS.map((name) => sum(`l.${name}`)).join()}
-			FROM ${schema}usage_ledger l JOIN ${schema}usage_conversations k ON k.id = l.conversation
+			FROM ${schema}usage_ledger l JOIN ${schema}usage_conversations k ON k.conversation_id = l.conversation_id
 			GROUP BY 1, 2, 3, 4, 5, 6, 7`,
 		);
 	await session.all(
-		`INSERT INTO ${schema}usage_days (day, model, conversation, usage_id, agent_kind)
-		SELECT DISTINCT (${start(96n)}) / 96, l.model, l.conversation, l.usage_id, l.agent_kind FROM ${schema}usage_ledger l`,
+		`INSERT INTO ${schema}usage_days (day, model, conversation_id, usage_id, agent_kind)
+		SELECT DISTINCT (${start(96n)}) / 96, l.model, l.conversation_id, l.usage_id, l.agent_kind FROM ${schema}usage_ledger l`,
 	);
 	// Their current records are followed again.
 	await session.all(
 		`INSERT INTO ${schema}changed_conversations
-		SELECT ${usageId} FROM ${schema}usage_conversations WHERE is_kept AND ledger <> '' ON CONFLICT DO NOTHING`,
+		SELECT conversation_id FROM ${schema}usage_conversations WHERE is_kept AND ledger <> '' ON CONFLICT DO NOTHING`,
 	);
 	await moveView(session, "usage", NOTHING);
 }
@@ -236,12 +226,12 @@ async function derive(
 	const heads = await readHeads(session, conversationIds);
 	for (const state of states.values()) {
 		const head = heads.get(state.id);
-		const name = (column: "sender" | "owner") => nameOf(nullable(session.readText, head?.[column] ?? null) ?? "");
+		const name = (column: "sender" | "owner") => nameOf(nullable(text, head?.[column] ?? null) ?? "");
 		const { whose } = state;
 		state.whose = {
 			sender: name("sender") === "" ? whose.sender : name("sender"),
 			owner: owner === undefined ? (head === undefined ? whose.owner : name("owner")) : nameOf(owner),
-			source: sourceOf(session, head) ?? whose.source,
+			source: sourceOf(head) ?? whose.source,
 		};
 	}
 	const isForkWithEvents = ({ id, whose }: State) => whose.source !== undefined && entries.get(id)?.hasEvents === true;
@@ -274,15 +264,13 @@ async function derive(
  * @param known conversations that are derived already
  */
 async function deriveForks(session: Session, sources: readonly string[], known: ReadonlySet<string>): Promise<void> {
-	const { dialect, all, isIn, readText } = session;
+	const { dialect, all, isIn } = session;
 	const rows = await all(
-		`SELECT ${dialect.usageId} AS conversation_id, ledger FROM ${dialect.schema}usage_conversations
+		`SELECT conversation_id, ledger FROM ${dialect.schema}usage_conversations
 		WHERE ${isIn("source_id")} AND ledger <> ''`,
 		sources,
 	);
-	const forks = rows.filter(
-		(row) => !known.has(text(row.conversation_id)) && !new Ledger(readText(row.ledger)).firstState,
-	);
+	const forks = rows.filter((row) => !known.has(text(row.conversation_id)) && !new Ledger(text(row.ledger)).firstState);
 	const ids = forks.map(({ conversation_id }) => text(conversation_id));
 	await derive(session, ids, { marked: new Set(ids) });
 }
@@ -350,11 +338,11 @@ async function readUpdates(
 	record = `CASE WHEN e.size <= ${MAX_TOGETHER} THEN e.record END`,
 ): Promise<ReadonlyMap<bigint, Row>> {
 	if (sequences.length === 0) return new Map();
-	const { from, conversationId } = session.dialect.entries.updates;
 	const rows = await session.all(
-		`SELECT e.sequence, ${conversationId} AS conversation_id, e.current, e.origin, e.received_at, e.base_sequence,
+		`SELECT e.sequence, e.conversation_id, e.current, e.origin, e.received_at, e.base_sequence,
 			e.unpacked_size, e.checksum, e.summary, e.activity, ${record} AS record
-		FROM ${from} WHERE ${session.isAmong("e.sequence")} AND ${session.isIn(conversationId)}`,
+		FROM ${session.dialect.schema}updates e
+		WHERE ${session.isAmong("e.sequence")} AND ${session.isIn("e.conversation_id")}`,
 		sequences,
 		conversationIds,
 	);
@@ -391,20 +379,20 @@ async function moveCalls(
 
 /** Reads the calls that no event has timed, with their keys, by conversation. */
 async function readUntimed(
-	{ dialect, all, isIn, readText }: Session,
+	{ dialect, all, isIn }: Session,
 	ids: readonly string[],
 ): Promise<ReadonlyMap<string, readonly { readonly key: Columns; readonly call: UntimedCall }[]>> {
 	if (ids.length === 0) return new Map();
 	const rows = await all(`SELECT * FROM ${dialect.schema}untimed_calls WHERE ${isIn("conversation_id")}`, ids);
 	const calls = rows.map((row) => {
-		const of = usageRowFrom(row, readText);
+		const of = usageRowFrom(row);
 		const call = {
 			usageId: of.usageId,
 			position: integer(row.position),
-			responseId: readText(row.response_id),
+			responseId: text(row.response_id),
 			row: of,
 		};
-		return { id: text(row.conversation_id), key: columnsOf(row, CALL_KEY), call };
+		return { id: text(row.conversation_id), key: someOf(row, CALL_KEY), call };
 	});
 	return Map.groupBy(calls, ({ id }) => id);
 }
@@ -490,17 +478,20 @@ async function readTimes(
 	session: Session,
 	read: readonly ReadRecord[],
 ): Promise<ReadonlyMap<string, ReadonlyMap<string, number>>> {
-	const { dialect, all, readText, storeText } = session;
+	const { dialect, all } = session;
 	const times = new Map<string, Map<string, number>>();
-	const pairs = read.flatMap(({ state, plan }) => plan.responses.map((id) => [state.id, storeText(id)]));
+	const pairs = read.flatMap(({ state, plan }) => plan.responses.map((id) => [state.id, id]));
 	if (pairs.length === 0) return times;
 	const rows = await all(
-		`SELECT p.conversation_id, e.llm_response_id, e.happened_at FROM ${dialect.eventsByResponse} ORDER BY e.sequence`,
-		JSON.stringify(pairs),
+		`SELECT e.conversation_id, e.llm_response_id, e.happened_at
+		FROM (${dialect.rowsOf({ conversation_id: "id", response_id: "text" })}) p ${dialect.join} ${dialect.schema}events e
+			ON e.conversation_id = p.conversation_id AND e.llm_response_id = p.response_id
+		ORDER BY e.sequence`,
+		{ rows: pairs },
 	);
 	for (const row of rows) {
 		const of = times.getOrInsertComputed(text(row.conversation_id), () => new Map());
-		of.getOrInsert(readText(row.llm_response_id), Number(bigint(row.happened_at)));
+		of.getOrInsert(text(row.llm_response_id), Number(bigint(row.happened_at)));
 	}
 	return times;
 }
@@ -524,7 +515,7 @@ async function readSources(session: Session, forks: readonly State[]): Promise<R
 	return new Map(
 		forks.flatMap(({ id, whose: { source = "", owner } }) => {
 			const found = calls.get(source);
-			const ofSource = nameOf(nullable(session.readText, heads.get(source)?.owner ?? null) ?? "");
+			const ofSource = nameOf(nullable(text, heads.get(source)?.owner ?? null) ?? "");
 			return found === undefined || ofSource !== owner ? [] : [[id, found]];
 		}),
 	);
@@ -533,11 +524,10 @@ async function readSources(session: Session, forks: readonly State[]): Promise<R
 /** Reads what the earliest posted event of a fork shows; null if it is no full state, undefined without events. */
 async function readFirstState(session: Session, id: string): Promise<FirstState | null | undefined> {
 	const { dialect, all } = session;
-	const { ofOne, conversationId } = dialect.entries.events;
 	// What is fetched may be a copy of an event of the source.
 	const [row] = await all(
-		`SELECT e.text, e.unpacked_size, e.checksum FROM ${ofOne}
-		WHERE ${conversationId} = ? AND (e.origin IS NULL OR e.origin = ${UpdateOrigin.POSTED})
+		`SELECT e.text, e.unpacked_size, e.checksum FROM ${dialect.schema}events e
+		WHERE e.conversation_id = ? AND (e.origin IS NULL OR e.origin = ${UpdateOrigin.POSTED})
 		ORDER BY e.happened_at, CASE WHEN e.kind = '${STATE_UPDATE}' THEN 0 ELSE 1 END, e.sequence LIMIT 1`,
 		id,
 	);
@@ -560,25 +550,25 @@ function memberOf(value: unknown, name: string): JsonValue | undefined {
 
 const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/;
 
-function sourceOf({ readText }: Session, head: Row | undefined): string | undefined {
-	const source = nullable(readText, head?.source_id ?? null);
+function sourceOf(head: Row | undefined): string | undefined {
+	const source = nullable(text, head?.source_id ?? null);
 	return source !== undefined && UUID.test(source) ? source : undefined;
 }
 
 /** Reads what is stored of conversations. */
 async function readStates(session: Session, conversationIds: readonly string[]): Promise<Map<string, State>> {
-	const { dialect, isIn, readText } = session;
+	const { dialect, isIn } = session;
 	const found = await session.all(
-		`SELECT k.id AS key, k.${dialect.usageId} AS conversation_id, k.sender, k.owner, k.source_id, k.ledger
-		FROM ${dialect.schema}usage_conversations k WHERE ${isIn(`k.${dialect.usageId}`)} AND k.ledger <> ''`,
+		`SELECT conversation_id, sender, owner, source_id, ledger FROM ${dialect.schema}usage_conversations
+		WHERE ${isIn("conversation_id")} AND ledger <> ''`,
 		conversationIds,
 	);
 	const rows = new Map(found.map((row) => [text(row.conversation_id), row]));
 	const stateOf = (id: string): State => {
 		const row = rows.get(id);
 		const stored = row && {
-			...{ key: typeof row.key === "string" ? row.key : bigint(row.key), ledger: readText(row.ledger) },
-			...{ sender: readText(row.sender), owner: readText(row.owner), source: nullable(text, row.source_id) },
+			...{ ledger: text(row.ledger), sender: text(row.sender), owner: text(row.owner) },
+			source: nullable(text, row.source_id),
 		};
 		const { sender = "", owner = "", source } = stored ?? {};
 		return {
@@ -591,25 +581,23 @@ async function readStates(session: Session, conversationIds: readonly string[]):
 
 /** Reads the rows of those conversations whose rows are not read. */
 async function readRows(session: Session, states: readonly State[]): Promise<void> {
-	const { dialect, all, isIn, readText } = session;
+	const { dialect, all, isIn } = session;
 	const unread = states.filter(({ rows }) => rows === undefined);
 	if (unread.length === 0) return;
-	const columns = Object.keys(tablesOf(session).ledger.columns).map((name) => `l.${name}`);
 	const found = await all(
-		`SELECT k.${dialect.usageId} AS conversation_id, ${columns} FROM ${dialect.schema}usage_conversations k
-		JOIN ${dialect.schema}usage_ledger l ON l.conversation = k.id WHERE ${isIn(`k.${dialect.usageId}`)}`,
+		`SELECT * FROM ${dialect.schema}usage_ledger WHERE ${isIn("conversation_id")}`,
 		unread.map(({ id }) => id),
 	);
 	const byId = Map.groupBy(found, (row) => text(row.conversation_id));
 	for (const state of unread) {
 		if (state.rows !== undefined) continue;
 		state.rows = byId.get(state.id) ?? [];
-		state.ledger.load(state.rows.map((row) => usageRowFrom(row, readText)));
+		state.ledger.load(state.rows.map((row) => usageRowFrom(row)));
 	}
 }
 
-function usageRowFrom(row: Row, readText: Session["readText"]): UsageRow {
-	const names = { model: readText(row.model), usageId: readText(row.usage_id), agentKind: readText(row.agent_kind) };
+function usageRowFrom(row: Row): UsageRow {
+	const names = { model: text(row.model), usageId: text(row.usage_id), agentKind: text(row.agent_kind) };
 	return { quarter: bigint(row.quarter), ...names, ...amountsFrom(row) };
 }
 
@@ -681,93 +669,85 @@ async function packedOf({ dialect, all }: Session, row: Row): Promise<RecordColu
 
 /** Writes what changed of conversations: their rows, and the sums that differ. */
 async function writeStates(session: Session, states: readonly State[]): Promise<void> {
-	const { ledger, untimed, sums: sumsTable, days } = tablesOf(session);
 	const changed = states.filter(
 		({ isChanged, stored, whose }) => isChanged || (stored !== undefined && !isOfSame(stored, whose)),
 	);
 	if (changed.length === 0) return;
 	await readRows(session, changed);
-	const sums = new Sums(session);
+	const sums = new Sums();
 	const [changes, removed, newDays, oldDays]: [Change[], Columns[], Change[], Columns[]] = [[], [], [], []];
 	for (const state of changed) {
-		const conversation = await writeState(session, state);
+		await writeState(session, state);
+		const of = { conversation_id: state.id };
 		const rows = state.rows ?? [];
 		const known = new Map(rows.map((row) => [ledgerKey(row), row]));
 		const knownDays = new Map(rows.map((row) => [dayKey(row), row]));
 		const stillUsed = new Set<string>();
 		for (const row of rows) sums.add(row, state.stored ?? state.whose, negated(amountsFrom(row)));
 		for (const one of state.ledger.rows) {
-			const row = session.stored(ledger, { conversation, ...ledgerColumns(one) });
+			const row = { ...of, ...ledgerColumns(one) };
 			changes.push({ before: known.get(ledgerKey(row)), after: row });
 			known.delete(ledgerKey(row));
 			sums.add(row, state.whose, one);
 			if (!stillUsed.has(dayKey(row)) && !knownDays.has(dayKey(row)))
-				newDays.push({ before: undefined, after: { ...dayOf(row), conversation } });
+				newDays.push({ before: undefined, after: { ...dayOf(row), ...of } });
 			stillUsed.add(dayKey(row));
 		}
-		for (const row of known.values()) removed.push({ conversation, ...columnsOf(row, LEDGER_KEY) });
-		for (const [key, row] of knownDays) if (!stillUsed.has(key)) oldDays.push({ ...dayOf(row), conversation });
+		for (const row of known.values()) removed.push({ ...of, ...someOf(row, LEDGER_KEY) });
+		for (const [key, row] of knownDays) if (!stillUsed.has(key)) oldDays.push({ ...dayOf(row), ...of });
 		if (state.dropped === null || state.dropped.size > 0) await dropCalls(session, state);
 	}
 	await session.remove(
-		untimed,
+		"untimed_calls",
 		changed.flatMap(({ timed }) => timed),
 	);
-	await session.write(
-		untimed,
+	await session.insert(
+		"untimed_calls",
 		changed.flatMap(({ id, untimed: calls }) =>
 			calls.map(({ position, responseId, row }) => ({
-				before: undefined,
-				after: session.stored(untimed, {
-					...{ conversation_id: id, position: BigInt(position), response_id: responseId },
-					...ledgerColumns(row),
-				}),
+				...{ conversation_id: id, position: BigInt(position), response_id: responseId },
+				...ledgerColumns(row),
 			})),
 		),
 	);
-	await session.remove(ledger, removed);
-	await session.write(ledger, changes);
-	await session.remove(days, oldDays);
-	await session.write(days, newDays);
-	await session.add(sumsTable, sums.all());
+	await session.remove("usage_ledger", removed);
+	await session.write("usage_ledger", changes);
+	await session.remove("usage_days", oldDays);
+	await session.write("usage_days", newDays);
+	await session.add("usage_sums", sums.all());
 }
 
 /** Removes the stored calls that are untimed no more, because they are booked anew or their life has ended. */
-async function dropCalls({ dialect, all, storeText }: Session, { id, dropped }: State): Promise<void> {
+async function dropCalls({ dialect, all }: Session, { id, dropped }: State): Promise<void> {
 	const from = `DELETE FROM ${dialect.schema}untimed_calls WHERE conversation_id = ?`;
 	if (dropped === null) await all(from, id);
-	else for (const usageId of dropped) await all(`${from} AND usage_id = ?`, id, storeText(usageId));
+	else for (const usageId of dropped) await all(`${from} AND usage_id = ?`, id, usageId);
 }
 
 function isOfSame(a: Whose, b: Whose): boolean {
 	return a.sender === b.sender && a.owner === b.owner && a.source === b.source;
 }
 
-/** Writes what is booked of a conversation. Returns the id of its row. */
-async function writeState(session: Session, { id, stored, whose, ledger }: State): Promise<string | bigint> {
+/** Writes what is booked of a conversation. */
+async function writeState(session: Session, { id, stored, whose, ledger }: State): Promise<void> {
 	const text = ledger.format();
-	if (stored !== undefined && stored.ledger === text && isOfSame(stored, whose)) return stored.key;
-	const { schema, usageId } = session.dialect;
+	if (stored !== undefined && stored.ledger === text && isOfSame(stored, whose)) return;
 	const began = ledger.lifeBeganAt;
-	const columns = session.stored(tablesOf(session).conversations, {
+	const row = {
+		conversation_id: id,
 		sender: whose.sender,
 		owner: whose.owner,
+		source_id: whose.source ?? null,
+		life_began_at: began === null ? null : BigInt(began),
+		is_kept: false,
 		ledger: text,
-	});
-	const [row] = await session.all(
-		`INSERT INTO ${schema}usage_conversations (${usageId}, sender, owner, source_id, life_began_at, is_kept, ledger)
-		VALUES (?, ?, ?, ?, ?, FALSE, ?) ON CONFLICT (${usageId}) DO UPDATE SET sender = excluded.sender,
-			owner = excluded.owner, source_id = excluded.source_id, life_began_at = excluded.life_began_at,
-			ledger = excluded.ledger
-		RETURNING id AS key`,
-		id,
-		columns.sender ?? "",
-		columns.owner ?? "",
-		whose.source ?? null,
-		began === null ? null : BigInt(began),
-		columns.ledger ?? "",
+	};
+	const changed = ["sender", "owner", "source_id", "life_began_at", "ledger"];
+	await session.insert(
+		"usage_conversations",
+		[row],
+		`UPDATE SET ${changed.map((name) => `${name} = excluded.${name}`).join()}`,
 	);
-	return typeof row?.key === "string" ? row.key : bigint(row?.key);
 }
 
 function ledgerKey(row: Row): string {
@@ -776,14 +756,14 @@ function ledgerKey(row: Row): string {
 
 /** Returns the row of usage_days for a row of the ledger, without the conversation. */
 function dayOf(row: Row): Columns {
-	return { day: periodStart(bigint(row.quarter), DAY) / DAY, ...columnsOf(row, ["model", "usage_id", "agent_kind"]) };
+	return { day: periodStart(bigint(row.quarter), DAY) / DAY, ...someOf(row, NAMES) };
 }
 
 function dayKey(row: Row): string {
 	return JSON.stringify(Object.values(dayOf(row)).map(String));
 }
 
-function columnsOf(row: Row, names: readonly string[]): Columns {
+function someOf(row: Row, names: readonly string[]): Columns {
 	return Object.fromEntries(
 		names.map((name) => [name, typeof row[name] === "bigint" ? bigint(row[name]) : text(row[name])]),
 	);
@@ -791,19 +771,13 @@ function columnsOf(row: Row, names: readonly string[]): Columns {
 
 /** Adds up how the sums over conversations change. */
 class Sums {
-	readonly #session: Session;
 	readonly #sums = new Map<string, { readonly key: Columns; readonly amounts: Amounts }>();
 
-	constructor(session: Session) {
-		this.#session = session;
-	}
-
-	/** @param row of the ledger, in its stored form */
+	/** @param row of the ledger */
 	add(row: Row, { sender, owner }: Pick<Whose, "sender" | "owner">, amounts: Amounts): void {
-		const whose = this.#session.stored(tablesOf(this.#session).sums, { sender, owner });
 		for (const length of PERIODS) {
 			const start = periodStart(bigint(row.quarter), length);
-			const key = { length, start, ...columnsOf(row, ["model", "usage_id", "agent_kind"]), ...whose };
+			const key = { length, start, ...someOf(row, NAMES), sender, owner };
 			const text = JSON.stringify(Object.values(key).map(String));
 			const known = this.#sums.get(text)?.amounts;
 			this.#sums.set(text, { key, amounts: known === undefined ? amounts : addAmounts(known, amounts) });

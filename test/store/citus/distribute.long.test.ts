@@ -30,7 +30,7 @@ await describeOnCitus("migrate --distribute", (cluster) => {
 			`SELECT table_name::text AS name, citus_table_type AS type, distribution_column AS by FROM citus_tables
 			WHERE citus_table_type <> 'local' ORDER BY 1`,
 		);
-		const byConversation = (name: string, by = "conversation_id") => ({ name, type: "distributed", by });
+		const byConversation = (name: string) => ({ name, type: "distributed", by: "conversation_id" });
 		expect(
 			tables.map(({ name, ...row }) => ({ name: String(name).replace("conversation_updates.", ""), ...row })),
 		).toEqual([
@@ -47,9 +47,9 @@ await describeOnCitus("migrate --distribute", (cluster) => {
 			byConversation("titles"),
 			byConversation("untimed_calls"),
 			byConversation("updates"),
-			byConversation("usage_conversations", "id"),
-			byConversation("usage_days", "conversation"),
-			byConversation("usage_ledger", "conversation"),
+			byConversation("usage_conversations"),
+			byConversation("usage_days"),
+			byConversation("usage_ledger"),
 		]);
 		const nodes = await coordinator.sql(
 			"SELECT DISTINCT nodeport FROM citus_shards WHERE table_name = 'conversation_updates.updates'::regclass ORDER BY 1",
@@ -149,6 +149,7 @@ await describeOnCitus("migrate --distribute", (cluster) => {
 				known: session.known,
 				hasSnapshot: session.hasSnapshot,
 				isDistributed: () => session.isDistributed(),
+				isKnownDistributed: session.isKnownDistributed,
 				query: (...asked: readonly Query[]) => {
 					queries.push(...asked);
 					return session.query(...asked);

@@ -81,6 +81,7 @@ test("a page of updates that is read during an erasure lacks no update before it
 			postgresSession({
 				query,
 				isDistributed: () => session.isDistributed(),
+				isKnownDistributed: session.isKnownDistributed,
 				known: session.known,
 				hasSnapshot: session.hasSnapshot,
 			}),

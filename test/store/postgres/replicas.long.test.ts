@@ -41,7 +41,7 @@ async function delayCommits(url: string, seconds: string): Promise<void> {
 	);
 	await sqlOn(
 		url,
-		`CREATE CONSTRAINT TRIGGER wait AFTER UPDATE ON conversation_updates.positions
+		`CREATE CONSTRAINT TRIGGER wait AFTER UPDATE ON conversation_updates.state
 			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION conversation_updates.wait()`,
 	);
 }
@@ -152,7 +152,7 @@ async function loseUpdatesAfter(url: string, sequence: bigint): Promise<void> {
 		`BEGIN;
 		DELETE FROM conversation_updates.conversations WHERE conversation_id IN ${lost};
 		DELETE FROM conversation_updates.updates WHERE sequence > ${sequence};
-		UPDATE conversation_updates.positions SET newest_update = ${sequence};
+		UPDATE conversation_updates.state SET newest_update = ${sequence};
 		COMMIT`,
 	);
 }
@@ -221,6 +221,7 @@ function withLostResponses(connections: Connections, next: () => Loss | undefine
 					work({
 						query: (...queries) => transaction.query(...queries),
 						isDistributed: () => transaction.isDistributed(),
+						isKnownDistributed: transaction.isKnownDistributed,
 						known: transaction.known,
 						hasSnapshot: transaction.hasSnapshot,
 						async commit(...queries) {

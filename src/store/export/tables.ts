@@ -1,0 +1,252 @@
+import { timesOf, widenTimes } from "../append-group.ts";
+import type { EventQuery, StoredEvent, StoredUpdate, UpdateQuery } from "../entries.ts";
+import { listEvents, listUpdates, readRange } from "../read-logs.ts";
+import { packRecordAsync, packTextAsync, unpackRecord } from "../record-column.ts";
+import { getRetentionTime } from "../remove.ts";
+import { packedColumnsFrom } from "../rows.ts";
+import type { SequenceRange } from "../sequence-log.ts";
+import type { Columns, Session, Value } from "../session.ts";
+import { type Table, type TableName, tableOf } from "../tables.ts";
+import { bigint, blob, boolean, integer, type Row } from "../values.ts";
+import { columnValue } from "../views/conversations.ts";
+
+/**
+ * The tables that an export has, in the order in which they are imported, and what is special about them. All others follow
+ * from these, or are made by each database itself.
+ */
+const EXPORTED = {
+	heads: {},
+	activities: {},
+	updates: { packed: "record", size: "coalesce(unpacked_size, octet_length(record))" },
+	events: { packed: "text", size: "coalesce(unpacked_size, octet_length(text))" },
+	children: {},
+	// What is kept when the view is reset.
+	usage_conversations: { where: "is_kept = TRUE" },
+	usage_ledger: { ofUsage: true },
+	pruned: {},
+	gaps: {},
+	access_keys: {},
+	senders: {},
+	refused_posts: { size: "bytes" },
+	erasures: {},
+	audit: {},
+	endpoints: {
+		// What waits is told again from the position.
+		position: (schema: string) => `coalesce((SELECT min(d.sequence) - 1 FROM ${schema}deliveries d
+			WHERE d.endpoint_id = t.id AND d.state = 'waiting' AND d.sequence <= t.position), t.position)`,
+	},
+	budgets: {},
+	notices: {},
+} as const satisfies Partial<Record<TableName, Special>>;
+
+interface Special {
+	/** Column of packed bytes, which a line has unpacked. */
+	readonly packed?: "record" | "text";
+	/** SQL for the bytes of a row, of a table with large ones. */
+	readonly size?: string;
+	/** SQL for which rows are exported. Default: all. */
+	readonly where?: string;
+	/** Whether only the rows of conversations are exported whose usage is kept. */
+	readonly ofUsage?: true;
+	/** Returns SQL for the column `position`. */
+	readonly position?: (schema: string) => string;
+}
+
+export type ExportedTable = keyof typeof EXPORTED;
+export const exportedTables: readonly ExportedTable[] = Object.keys(EXPORTED).filter(isExported);
+
+export function isExported(name: string): name is ExportedTable {
+	return name in EXPORTED;
+}
+
+/** Columns that a line does not have, because they follow from the unpacked bytes. */
+const OF_PACKED: readonly string[] = ["unpacked_size", "checksum"];
+
+/** The columns of a table that its lines have. */
+export function exportedColumns(name: ExportedTable): readonly string[] {
+	const { packed }: Special = EXPORTED[name];
+	return Object.keys(tableOf("sqlite", name).columns).filter(
+		(column) => packed === undefined || !OF_PACKED.includes(column),
+	);
+}
+
+/** Maximum number of rows that are read and written at once. */
+export const PAGE_ROWS = 1_000;
+/** Maximum number of bytes of the rows of a page. A single row may exceed it. */
+export const PAGE_BYTES = 4 * 2 ** 20;
+
+/** How many rows of each table there are. */
+export type Counts = Readonly<Record<ExportedTable, number>>;
+
+/** The sequences of both logs, and the time of retention (see `Store.saveRetentionTime`). */
+export interface Ranges {
+	readonly updates: SequenceRange;
+	readonly events: SequenceRange;
+	readonly retentionTime: bigint | undefined;
+}
+
+/** A database that can be exported. All its methods see it as it was at one moment. */
+export interface ExportSource extends AsyncDisposable {
+	ranges(): Promise<Ranges>;
+	counts(): Promise<Counts>;
+	/** Returns the rows of a table in the order of their keys, in pages. Bytes are unpacked. */
+	pages(table: ExportedTable): AsyncGenerator<readonly Columns[]>;
+	/** The reads of the logs, which return whole records. */
+	listUpdates(query: UpdateQuery): Promise<StoredUpdate[]>;
+	listEvents(query: EventQuery): Promise<StoredEvent[]>;
+}
+
+/** An empty database into which an export is imported. No service can open it before the import is finished. */
+export interface ImportTarget extends AsyncDisposable {
+	/**
+	 * Begins an import.
+	 *
+	 * @throws Error when the database holds data
+	 */
+	begin(): Promise<void>;
+	/** Writes rows of a table, in one transaction. */
+	write(table: ExportedTable, rows: readonly Columns[]): Promise<void>;
+	/**
+	 * Turns the complete import into a database that a service can open.
+	 *
+	 * @throws Error when the database has other counts afterwards
+	 */
+	finish(ranges: Ranges, counts: Counts): Promise<void>;
+}
+
+/** Returns the reads of a source of which the session sees one state. */
+export function sourceOf(session: Session): Omit<ExportSource, typeof Symbol.asyncDispose> {
+	return {
+		ranges: () => readRanges(session),
+		counts: () => countRows(session),
+		pages: (table) => pagesOf(session, table),
+		listUpdates: (query) => listUpdates(session, query),
+		listEvents: (query) => listEvents(session, query),
+	};
+}
+
+/** Reads the sequences of both logs and the time of retention. */
+export async function readRanges(session: Session): Promise<Ranges> {
+	return {
+		updates: await readRange(session, { log: "updates" }),
+		events: await readRange(session, { log: "events" }),
+		retentionTime: await getRetentionTime(session),
+	};
+}
+
+/** Returns a count for each table. */
+export function countsBy(count: (table: ExportedTable) => number): Counts {
+	return Object.fromEntries(exportedTables.map((table) => [table, count(table)])) as Counts;
+}
+
+/** Counts the rows of a database that an export has. */
+export async function countRows({ all, dialect: { schema } }: Session): Promise<Counts> {
+	const counts = exportedTables.map(
+		(table) => `(SELECT count(*) FROM ${schema}${table} t WHERE ${whereOf(schema, table)}) AS ${table}`,
+	);
+	const [row = {}] = await all(`SELECT ${counts.join()}`);
+	return countsBy((table) => integer(row[table]));
+}
+
+function whereOf(schema: string, table: ExportedTable): string {
+	const { where = "TRUE", ofUsage }: Special = EXPORTED[table];
+	if (ofUsage !== true) return where;
+	return `t.conversation_id IN (SELECT k.conversation_id FROM ${schema}usage_conversations k WHERE k.is_kept = TRUE)`;
+}
+
+async function* pagesOf(
+	{ all, dialect: { schema, engine } }: Session,
+	table: ExportedTable,
+): AsyncGenerator<readonly Columns[]> {
+	const { size = "0", packed, position }: Special = EXPORTED[table];
+	const { columns, key, isSequenced } = tableOf(engine, table);
+	const order = isSequenced === true ? ["sequence"] : key;
+	const names = Object.keys(columns).map((name) =>
+		name === "position" && position !== undefined ? `${position(schema)} AS position` : `t.${name}`,
+	);
+	let after: readonly Value[] | undefined;
+	for (;;) {
+		const isAfter = after === undefined ? "TRUE" : `(${order.join()}) > (${order.map(() => "?").join()})`;
+		const from = `FROM ${schema}${table} t WHERE ${whereOf(schema, table)} AND ${isAfter} ORDER BY ${order.join()}`;
+		const sizes = await all(`SELECT CAST(${size} AS bigint) AS size ${from} LIMIT ${PAGE_ROWS}`, ...(after ?? []));
+		if (sizes.length === 0) return;
+		const rows = await all(`SELECT ${names.join()} ${from} LIMIT ?`, ...(after ?? []), fitting(sizes));
+		const last = rows.at(-1);
+		after = order.map((name) => columnValue(last?.[name]));
+		yield rows.map((row) => exportedRow(row, columns, packed));
+	}
+}
+
+/** Returns how many of the rows a page has room for, at least one. */
+function fitting(rows: readonly Row[]): number {
+	let sum = 0;
+	const beyond = rows.findIndex(({ size }) => {
+		sum += integer(size);
+		return sum > PAGE_BYTES;
+	});
+	return beyond < 0 ? rows.length : Math.max(1, beyond);
+}
+
+/** @throws Error when the bytes are damaged */
+function exportedRow(row: Row, types: Table["columns"], packed: Special["packed"]): Columns {
+	const names = Object.keys(row).filter((name) => packed === undefined || !OF_PACKED.includes(name));
+	return Object.fromEntries(
+		names.map((name): [string, Value] => {
+			const value = row[name];
+			if (name === packed) return [name, unpackedBytes(row, packed)];
+			if (types[name] === "boolean") return [name, boolean(value)];
+			return [name, value instanceof Uint8Array ? value : columnValue(value)];
+		}),
+	);
+}
+
+function unpackedBytes(row: Row, packed: "record" | "text"): Uint8Array {
+	try {
+		return unpackRecord(packedColumnsFrom(row, packed));
+	} catch (cause) {
+		throw new Error(`the ${packed} with sequence ${bigint(row.sequence)} is damaged`, { cause });
+	}
+}
+
+/** Writes rows of a table. The caller has begun a transaction. */
+export async function writeRows(session: Session, table: ExportedTable, rows: readonly Columns[]): Promise<void> {
+	const { packed }: Special = EXPORTED[table];
+	const stored = packed === undefined ? rows : await Promise.all(rows.map((row) => packRow(row, packed)));
+	await session.insert(table, stored);
+	if (table === "events") await session.insert("event_times", timesOf(rows), widenTimes(session.dialect));
+}
+
+async function packRow(row: Columns, packed: "record" | "text"): Promise<Columns> {
+	const { record, unpackedSize, checksum } = await (packed === "record" ? packRecordAsync : packTextAsync)(
+		blob(row[packed]),
+	);
+	return { ...row, [packed]: record, unpacked_size: unpackedSize, checksum };
+}
+
+/**
+ * Stores the ranges of a complete import.
+ *
+ * @throws Error as `ImportTarget.finish`
+ */
+export async function finishRows(
+	session: Session,
+	{ updates, events, retentionTime }: Ranges,
+	counts: Counts,
+): Promise<void> {
+	const { schema } = session.dialect;
+	await session.all(
+		`UPDATE ${schema}state SET newest_update = ?, newest_event = ?, clock = ?`,
+		updates.newest,
+		events.newest,
+		retentionTime ?? null,
+	);
+	for (const [log, { prunedThrough, lastRemoval }] of Object.entries({ updates, events }))
+		await session.all(
+			`UPDATE ${schema}removals SET pruned_through = ?, last_removal = ? WHERE log = ?`,
+			prunedThrough,
+			lastRemoval,
+			log,
+		);
+	const [found, wanted] = [await countRows(session), counts].map((of) => Object.values(of).join());
+	if (found !== wanted) throw new Error(`the database holds ${found}, expected ${wanted}`);
+}
