@@ -10,6 +10,7 @@ import { forwardingReads, forwardingWrites, REPEATABLE_WRITES } from "./forwardi
 import { listGaps } from "./gaps.ts";
 import { emptyIndex, findChangedTitles, readIndexProgress, resetIndex, writeIndexStep } from "./index-steps.ts";
 import { getOwnership } from "./owners.ts";
+import { Pruner } from "./pruner.ts";
 import {
 	getRecordState,
 	getUpdate,
@@ -29,7 +30,16 @@ import {
 	removeRefusedPost,
 	setRefusedReasons,
 } from "./refused-posts.ts";
-import { findDeleted, getRetentionTime, saveRetentionTime } from "./remove.ts";
+import {
+	findDeleted,
+	findPrunable,
+	firstReceivedSince,
+	getRetentionTime,
+	removeConversation,
+	removeEvents,
+	removeUpdates,
+	saveRetentionTime,
+} from "./remove.ts";
 import { addRefusals, listSenders } from "./senders.ts";
 import type { LogListener, LogTable } from "./sequence-log.ts";
 import type { Calls, RepackedRange, Session } from "./session.ts";
@@ -65,6 +75,8 @@ export const reads = {
 	findTexts,
 	readIndexProgress: (session: Session) => readIndexProgress(session),
 	findChangedTitles,
+	findPrunable,
+	firstReceivedSince,
 };
 
 /** Operations that read views. They wait until these have everything that was accepted before. */
@@ -97,6 +109,9 @@ export const writes = {
 	removeRefusedPost: audited(removeRefusedPost),
 	saveRetentionTime,
 	claim,
+	removeConversation,
+	removeUpdates,
+	removeEvents,
 	writeIndexStep,
 	resetIndex,
 	emptyIndex,
@@ -136,8 +151,24 @@ export function methodsOf(
 		const isOwn = await own.claim(INDEX, holder, BigInt(Date.now()) * 1000n, BigInt(until) * 1000n);
 		claimed = { holder, until: isOwn ? until : 0 };
 	};
+	const pruner = new Pruner({
+		firstReceivedSince: (query) => read.firstReceivedSince(query),
+		findPrunable: (query) => read.findPrunable(query),
+		removeConversation: (request) => write.removeConversation(request),
+		removeUpdates: (updates) => write.removeUpdates(updates),
+		removeEvents: (bounds) => write.removeEvents(bounds),
+		claim: own.claim,
+		findDeleted: (bounds) => waitForViews(view.findDeleted, bounds),
+		async findMeeting(conditions, limit) {
+			const query = { conditions, limit, withRecords: false };
+			return (await waitForViews(view.listConversations, query)).map(({ conversationId }) => conversationId);
+		},
+	});
 	return {
 		claim: own.claim,
+		prune: (policy) => pruner.prune(policy),
+		pruneConversations: (conditions, limit) => pruner.pruneConversations(conditions, limit),
+		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
 		updates: {
 			list: (query) => read.listUpdates(query),
 			range: (query) => read.readRange({ log: "updates", query }),

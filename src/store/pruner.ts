@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import type { Condition } from "./condition.ts";
 import type { LogTable } from "./sequence-log.ts";
 import { bindable } from "./values.ts";
@@ -48,56 +49,63 @@ export interface PrunableUpdates {
 	readonly next: string | undefined;
 }
 
-/** How an engine runs what removes. Each removal is one transaction. */
-export interface PruningEngine {
-	/** Maximum number of entries that one transaction removes, so that appends do not wait long. */
-	readonly maxRemoved: number;
-	/** See remove.ts, as for the other removals. */
+/** Maximum number of entries that one transaction removes, so that appends do not wait long. */
+const MAX_REMOVED = 50;
+/** Microseconds for which a process claims the removal of history. */
+const CLAIM = 60_000_000n;
+
+/** The calls of a store by which the pruner works: see remove.ts. Each removal is one transaction. */
+export interface Removals {
 	firstReceivedSince(query: { readonly log: LogTable; readonly time: bigint }): Promise<bigint>;
 	findDeleted(bounds: RemovalBounds): Promise<readonly string[]>;
+	findPrunable(query: PrunableQuery): Promise<PrunableUpdates>;
 	/** Returns the ids of at most `limit` conversations that meet all conditions. */
 	findMeeting(conditions: readonly Condition[], limit: number): Promise<readonly string[]>;
 	removeConversation(request: RemovedConversation): Promise<number>;
+	removeUpdates(updates: Pick<PrunableUpdates, "updates">): Promise<number>;
 	removeEvents(bounds: RemovalBounds): Promise<number>;
-	/**
-	 * Finds prunable updates, and removes them.
-	 *
-	 * @returns their number, and the conversation to go on with; undefined while another process removes history
-	 */
-	removeHistory(
-		query: PrunableQuery,
-	): Promise<{ readonly removed: number; readonly next: PrunableUpdates["next"] } | undefined>;
+	/** See `Store.claim`. */
+	claim(name: string, holder: string, now: bigint, until: bigint): Promise<boolean>;
 }
 
 /** Removes the history that a policy no longer keeps, in small transactions. */
 export class Pruner {
-	readonly #engine: PruningEngine;
+	readonly #calls: Removals;
+	readonly #holder = randomUUID();
 	/** The conversation at which the next search begins; undefined for the first of all. */
 	#next: PrunableUpdates["next"];
 
-	constructor(engine: PruningEngine) {
-		this.#engine = engine;
+	constructor(calls: Removals) {
+		this.#calls = calls;
 	}
 
 	/** Does what `Store.prune` says. */
 	async prune({ limit, updatesPerConversation, receivedBefore: time }: PrunePolicy): Promise<number> {
 		const receivedBefore = bindable(time ?? -(2n ** 62n));
 		const bounds = {
-			below: await this.#engine.firstReceivedSince({ log: "updates", time: receivedBefore }),
+			below: await this.#calls.firstReceivedSince({ log: "updates", time: receivedBefore }),
 			receivedBefore,
 		};
-		const deleted = await this.#engine.findDeleted({ ...bounds, limit });
-		let removed = await this.#removeAll(deleted, { deletion: bounds }, limit);
-		if (removed >= limit) return removed;
+		const deleted = await this.#calls.findDeleted({ ...bounds, limit });
+		const removed = await this.#removeAll(deleted, { deletion: bounds }, limit);
+		if (removed >= limit || !(await this.#claim(CLAIM))) return removed;
+		try {
+			return removed + (await this.#removeHistory(bounds, limit - removed, updatesPerConversation));
+		} finally {
+			await this.#claim(0n);
+		}
+	}
+
+	/** Returns the number of removed updates. */
+	async #removeHistory(bounds: AgeBounds, limit: number, updatesPerConversation: number | undefined): Promise<number> {
 		const start = this.#next;
 		let wrapped = start === undefined;
+		let removed = 0;
 		while (removed < limit) {
-			const batch = Math.min(limit - removed, this.#engine.maxRemoved);
+			const batch = Math.min(limit - removed, MAX_REMOVED);
 			const query = { ...bounds, from: this.#next, limit: batch, updatesPerConversation };
-			const found = await this.#engine.removeHistory(query);
-			if (found === undefined) break;
-			const { next } = found;
-			removed += found.removed;
+			const { updates, next } = await this.#calls.findPrunable(query);
+			if (updates.length > 0) removed += await this.#calls.removeUpdates({ updates });
 			this.#next = next;
 			if (wrapped && (next === undefined || (start !== undefined && next >= start))) break;
 			wrapped ||= next === undefined;
@@ -105,9 +113,15 @@ export class Pruner {
 		return removed;
 	}
 
+	/** Claims the removal of history, or ends the claim. Returns whether this process has it. */
+	async #claim(microseconds: bigint): Promise<boolean> {
+		const now = BigInt(Date.now()) * 1000n;
+		return await this.#calls.claim("removal of history", this.#holder, now, now + microseconds);
+	}
+
 	/** Does what `Store.pruneConversations` says. */
 	async pruneConversations(conditions: readonly Condition[], limit: number): Promise<number> {
-		const found = await this.#engine.findMeeting(conditions, limit);
+		const found = await this.#calls.findMeeting(conditions, limit);
 		return await this.#removeAll(found, { meets: conditions }, limit);
 	}
 
@@ -115,10 +129,10 @@ export class Pruner {
 	async pruneEvents(time: bigint, limit: number): Promise<number> {
 		const receivedBefore = bindable(time);
 		const bounds = {
-			below: await this.#engine.firstReceivedSince({ log: "events", time: receivedBefore }),
+			below: await this.#calls.firstReceivedSince({ log: "events", time: receivedBefore }),
 			receivedBefore,
 		};
-		return await this.#inBatches(limit, (batch) => this.#engine.removeEvents({ ...bounds, limit: batch }));
+		return await this.#inBatches(limit, (batch) => this.#calls.removeEvents({ ...bounds, limit: batch }));
 	}
 
 	/** Removes conversations that are due, until `limit` is reached. Returns the number of removed entries. */
@@ -126,7 +140,7 @@ export class Pruner {
 		let removed = 0;
 		for (const id of ids) {
 			removed += await this.#inBatches(limit - removed, (batch) =>
-				this.#engine.removeConversation({ conversationId: id, due, limit: batch }),
+				this.#calls.removeConversation({ conversationId: id, due, limit: batch }),
 			);
 			if (removed >= limit) break;
 		}
@@ -137,7 +151,7 @@ export class Pruner {
 	async #inBatches(limit: number, remove: (batch: number) => Promise<number>): Promise<number> {
 		let removed = 0;
 		while (removed < limit) {
-			const batch = Math.min(limit - removed, this.#engine.maxRemoved);
+			const batch = Math.min(limit - removed, MAX_REMOVED);
 			const gone = await remove(batch);
 			removed += gone;
 			if (gone < batch) break;

@@ -122,14 +122,17 @@ function othersToKeep(updatesPerConversation: number | undefined): number {
 }
 
 /**
- * Removes updates, except those that are current or the base of another one. Their conversations are locked, and the view of
- * conversations shows their current updates.
+ * Removes updates, except those that are current or the base of another one.
  *
  * @returns the number of removed updates
  */
 export async function removeUpdates(session: Session, { updates }: Pick<PrunableUpdates, "updates">): Promise<number> {
-	if (updates.length === 0) return 0;
-	await keepUsage(session, [...new Set(updates.map(({ conversationId }) => conversationId))]);
+	const ids = [...new Set(updates.map(({ conversationId }) => conversationId))];
+	await session.lock(ids);
+	// A row of the view may show an update that is not current any more.
+	await lockView(session, "conversations");
+	await deriveConversations(session, ids);
+	await keepUsage(session, ids);
 	const { all, isAmong, dialect } = session;
 	const { schema, join } = dialect;
 	const rows = await all(

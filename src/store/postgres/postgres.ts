@@ -5,22 +5,12 @@ import { assignOwner } from "../assign-owner.ts";
 import { appendJudged, type IsSameRecord } from "../duplicates.ts";
 import { erase } from "../erase.ts";
 import { methodsOf, reads, viewReads, writes } from "../operations.ts";
-import { type PrunableQuery, Pruner } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
-import { findPrunable, firstReceivedSince, removeConversation, removeEvents, removeUpdates } from "../remove.ts";
 import { type Session as AnySession, callsOf } from "../session.ts";
 import type { Store } from "../store.ts";
 import type { DocumentQuery } from "../text-index.ts";
-import { boolean, max } from "../values.ts";
-import { deriveConversations } from "../views/conversations.ts";
-import {
-	FollowTimer,
-	lockView,
-	readView,
-	type ViewPosition,
-	type ViewQuery,
-	type WaitForViews,
-} from "../views/follow.ts";
+import { max } from "../values.ts";
+import { FollowTimer, readView, type ViewPosition, type ViewQuery, type WaitForViews } from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
 import { Appender, batchResult, updateResult, type WriteLimits } from "./appender.ts";
 import type { Connections } from "./connections.ts";
@@ -31,7 +21,7 @@ import { commitRewrite, EntryAnnouncer, readPositions, settledSequences, touchSt
 import { migrate } from "./schema.ts";
 import { postgresSession } from "./session.ts";
 import { isConversationId } from "./stored-text.ts";
-import { type Query, type Session, type Transaction, tryLockHistory } from "./transaction.ts";
+import type { Query, Session } from "./transaction.ts";
 
 /**
  * Milliseconds from the call of the store in which an append may be written. Later, its sender may have given up without a
@@ -89,19 +79,6 @@ function storeOf(
 	);
 	const appender = new Appender(connections, log, (newest) => announcer.announce(newest), observer);
 	for (const log of ["updates", "events"] as const) announcer.subscribe(log, () => follower.schedule());
-	const pruner = new Pruner({
-		maxRemoved: 50,
-		firstReceivedSince: (query) => connections.read((session) => firstReceivedSince(postgresSession(session), query)),
-		findDeleted: (bounds) => readOfView(viewing.findDeleted, bounds),
-		async findMeeting(conditions, limit) {
-			const found = await readOfView(viewing.listConversations, { conditions, limit, withRecords: false });
-			return found.map(({ conversationId }) => conversationId);
-		},
-		...callsOf({ removeConversation, removeEvents }, (_, work) =>
-			connections.transaction((transaction) => work(postgresSession(transaction))),
-		),
-		removeHistory: (query) => connections.transaction((transaction) => removeHistory(transaction, query)),
-	});
 	/** Operations in progress. */
 	const operations = new Set<Promise<unknown>>();
 	let closed: Promise<void> | undefined;
@@ -245,32 +222,12 @@ function storeOf(
 					})(),
 				),
 			),
-		prune: (policy) => run(() => logged("prune", pruner.prune(policy))),
-		pruneConversations: (conditions, limit) =>
-			run(() => logged("pruneConversations", pruner.pruneConversations(conditions, limit))),
-		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.pruneEvents(receivedBefore, limit))),
 		// PostgreSQL itself uses the space of former rows again.
 		returnSpace: async () => ({ returnedBytes: 0n, freeBytes: 0n, hasMore: false }),
 		check: () => run(() => write(touchState)),
 		close,
 		[Symbol.asyncDispose]: close,
 	};
-}
-
-/** One process at a time removes history: see `PruningEngine.removeHistory`. */
-async function removeHistory(transaction: Transaction, query: PrunableQuery) {
-	const [locked] = await transaction.query(tryLockHistory);
-	if (!boolean(locked?.[0]?.taken)) return undefined;
-	const session = postgresSession(transaction);
-	const found = await findPrunable(session, query);
-	const ids = [...new Set(found.updates.map(({ conversationId }) => conversationId))];
-	if (ids.length > 0) {
-		await session.lock(ids);
-		// A row of a view may show an update that is not current any more.
-		await lockView(session, "conversations");
-		await deriveConversations(session, ids);
-	}
-	return { removed: await removeUpdates(session, found), next: found.next };
 }
 
 /** Lets the views follow the logs, for reads that wait, and in the background. */

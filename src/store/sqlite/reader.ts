@@ -1,6 +1,5 @@
 import { serve } from "../../threads/serve.ts";
 import { reads, viewReads } from "../operations.ts";
-import { findPrunable, firstReceivedSince } from "../remove.ts";
 import { callsOf, type Session } from "../session.ts";
 import { type DatabaseOptions, openForReading, transactionAsync } from "./database.ts";
 import { sqliteSession } from "./session.ts";
@@ -23,7 +22,7 @@ function reader(options: DatabaseOptions) {
 	return {
 		methods: {
 			...callsOf(reads, (_, work) => readInSession(work)),
-			...callsOf({ ...viewReads, findPrunable, firstReceivedSince }, (_, work) => readInSession(work)),
+			...callsOf(viewReads, (_, work) => readInSession(work)),
 		},
 		close: () => database.close(),
 	};

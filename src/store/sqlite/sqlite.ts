@@ -10,11 +10,10 @@ import {
 } from "../../threads/worker-thread.ts";
 import { appendJudged, type IsSameRecord, type Judgement } from "../duplicates.ts";
 import { methodsOf, viewReads } from "../operations.ts";
-import { Pruner, type PruningEngine } from "../pruner.ts";
 import { packEvents } from "../record-column.ts";
 import { Announcer } from "../sequence-log.ts";
 import type { Store } from "../store.ts";
-import { readView, type ViewAnswer, type ViewPosition, type ViewQuery, type WaitForViews } from "../views/follow.ts";
+import { readView, type ViewAnswer, type ViewPosition, type ViewQuery } from "../views/follow.ts";
 import { bytesOfBatch, compactBatch } from "./calls.ts";
 import {
 	type DatabaseOptions,
@@ -129,7 +128,6 @@ function storeOf(
 	log: ThreadLogger,
 	isSameRecord: IsSameRecord,
 ): Store {
-	const pruner = new Pruner(pruningOf(writer, reader, readOfView));
 	const [updates, events] = [new Announcer(log), new Announcer(log)];
 	/** Reads of views under way, which may wait for the writer. */
 	const viewReads = new Set<Promise<unknown>>();
@@ -220,40 +218,11 @@ function storeOf(
 			await writer.calls.resetViews(views);
 			await follow({ updates: 0n, events: 0n });
 		},
-		prune: (policy) => pruner.prune(policy),
-		pruneConversations: (conditions, limit) => pruner.pruneConversations(conditions, limit),
-		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
 		returnSpace: () => writer.calls.returnSpace(),
 		async check() {
 			await Promise.all([writer.calls.check(), reader.calls.readRange({ log: "updates" })]);
 		},
 		close,
 		[Symbol.asyncDispose]: close,
-	};
-}
-
-/**
- * Returns what the pruner removes. The reader thread searches, and the writer thread removes between appends, so that a
- * search through many conversations delays no append.
- */
-function pruningOf(
-	{ calls: writer }: WorkerThread<WriterCalls>,
-	{ calls: reader }: WorkerThread<ReaderCalls>,
-	readOfView: WaitForViews,
-): PruningEngine {
-	return {
-		maxRemoved: 100,
-		firstReceivedSince: (query) => reader.firstReceivedSince(query),
-		findDeleted: (bounds) => readOfView(reader.findDeleted, bounds),
-		findMeeting: async (conditions, limit) => {
-			const query = { conditions, limit, withRecords: false };
-			return (await readOfView(reader.listConversations, query)).map(({ conversationId }) => conversationId);
-		},
-		removeConversation: (request) => writer.removeConversation(request),
-		async removeHistory(query) {
-			const found = await reader.findPrunable(query);
-			return { removed: found.updates.length === 0 ? 0 : await writer.removeUpdates(found), next: found.next };
-		},
-		removeEvents: (bounds) => writer.removeEvents(bounds),
 	};
 }

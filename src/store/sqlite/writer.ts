@@ -12,9 +12,7 @@ import type { Erased, EraseRequest } from "../erasure.ts";
 import type { AppendOutcome } from "../group-plan.ts";
 import { isRepeatable, writes } from "../operations.ts";
 import type { OwnerAssignment } from "../owners.ts";
-import type { PrunableUpdates } from "../pruner.ts";
 import { packRecord } from "../record-column.ts";
-import { removeConversation, removeEvents, removeUpdates } from "../remove.ts";
 import { callsOf } from "../session.ts";
 import { FollowTimer, type ViewName, type ViewPosition } from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
@@ -175,13 +173,6 @@ function writer(options: WriterOptions) {
 
 	return {
 		methods: {
-			/** Returns the number of removed updates: see `removeUpdates`. */
-			async removeUpdates(found: PrunableUpdates) {
-				// A row of a view may show an update that is not current any more.
-				await follow(undefined);
-				return await writeInSession(() => removeUpdates(session, found));
-			},
-			...callsOf({ removeConversation, removeEvents }, (_, work) => writeInSession(() => work(session))),
 			assignOwner: (assignment: OwnerAssignment) =>
 				writeInSession(async () => (await assignOwner(session, assignment)).length),
 			/** Erases a conversation: see `Store.erase`. */
