@@ -355,11 +355,13 @@ export class Ledger {
 	/** Counts the last record of a life that is not the present one. */
 	#followEnded(record: ShownRecord, known: Life | undefined, evidence: Evidence): void {
 		const alone = new Ledger();
-		alone.follow({ ...record, isCurrent: true }, evidence);
+		const isSourceErased = known?.isSourceErased === true;
+		alone.follow({ ...record, isCurrent: true, isFork: record.isFork || isSourceErased }, evidence);
 		for (const texts of known?.rows ?? []) this.#rows.add(taking(rowOf(texts)));
 		for (const row of alone.rows) this.#rows.add(row);
 		const life = alone.#present();
-		if (life !== undefined) this.#setLife(known, { ...life, rows: alone.rows.map(rowTexts) });
+		if (life === undefined) return;
+		this.#setLife(known, { ...life, rows: alone.rows.map(rowTexts), ...(isSourceErased ? { isSourceErased } : {}) });
 	}
 }
 

@@ -470,6 +470,18 @@ describe("a fork", () => {
 		expect(sumOf(of.rows)).toEqual({ ...ownUsage, promptTokens: 1050n, calls: 2n });
 	});
 
+	test("whose source was erased counts the same by a late record of an ended life", () => {
+		const of = new Conversation();
+		end([...source, ...own])(of);
+		const again = CREATED + 9 * HOUR;
+		record(statsAfter([]), CREATED + 10 * HOUR, false, again)(of);
+		of.change((ledger) => ledger.forgetSource());
+		const further = at([call0(1, 1000), call0(1, 1000)], CREATED + HOUR);
+		for (const calls of [own, further])
+			late(statsAfter([...source, ...calls]), CREATED + (2 + calls.length) * HOUR, CREATED)(of);
+		expect(sumOf(of.rows)).toEqual({ ...NONE, cost: 2_000_000_000n, promptTokens: 2000n, calls: 2n });
+	});
+
 	test("is the only conversation that is not charged for costs before its creation", () => {
 		const stats = statsAfter([...source, ...own]);
 		const rows = countAll([record(stats, CREATED + 2 * HOUR)]);
