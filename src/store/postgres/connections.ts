@@ -3,17 +3,10 @@ import type pg from "pg";
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
 import { isDistributed } from "./distribute.ts";
-import { CommitUnknown, DatabaseError, databaseError } from "./failures.ts";
+import { CommitUnknown, DatabaseError } from "./failures.ts";
 import { type Lease, lend, Primary, requireWrites } from "./primary.ts";
 import { committed, ownName, SettledTransactions, settle, Unsettled } from "./settled.ts";
-import {
-	ClientTransaction,
-	lockCommit,
-	type Query,
-	type Session,
-	type Spread,
-	type Transaction,
-} from "./transaction.ts";
+import { ClientTransaction, lockCommit, type Session, type Spread, type Transaction } from "./transaction.ts";
 
 /**
  * `idle_in_transaction_session_timeout` of transactions, in milliseconds. Without it, a replica whose machine failed would
@@ -51,11 +44,9 @@ const WITH_WARNINGS = "client_min_messages = warning";
 /** Timeout parameters that the role or the server may have set. Not every release of PostgreSQL has all of them. */
 const TIMEOUTS = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout"];
 
-/** Returns the statement that turns these timeouts off, for the transaction or for the session. */
-function withoutTimeouts(scope: "transaction" | "session"): string {
-	const names = TIMEOUTS.map((name) => `'${name}'`).join();
-	return `SELECT set_config(name, '0', ${scope === "transaction"}) FROM pg_settings WHERE name IN (${names})`;
-}
+/** The statement that turns these timeouts off for the transaction. */
+const WITHOUT_TIMEOUTS = `SELECT set_config(name, '0', true) FROM pg_settings
+	WHERE name IN (${TIMEOUTS.map((name) => `'${name}'`).join()})`;
 
 /** Transactions on the primary (the server that accepts writes), and notifications from it. */
 export interface Connections extends AsyncDisposable {
@@ -83,13 +74,6 @@ export interface Connections extends AsyncDisposable {
 	 * @throws {DatabaseError} or the error that `work` throws, after the transaction was rolled back
 	 */
 	transaction<T>(work: (transaction: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>;
-	/**
-	 * Runs a statement outside of a transaction, on a connection outside of the pool. The statement has no timeouts, except
-	 * those of the role when the connection goes through a pooler.
-	 *
-	 * @throws {DatabaseError}
-	 */
-	alone(query: Query): Promise<void>;
 	/**
 	 * Calls a listener with the payload of each notification of {@link CHANNEL}. Calls it with undefined when notifications may
 	 * have been missed: after each connection, and every second. So a listener that then looks for changes works without
@@ -180,9 +164,7 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 		transaction: (work, { unlimited = false, snapshot = false } = {}) =>
 			withRetry(async () => {
 				const lease = unlimited ? await leaseOutsideOfPool() : await primary.lease();
-				const local = unlimited
-					? `; SET LOCAL ${WITH_WARNINGS}; ${withoutTimeouts("transaction")}`
-					: `${limited}; ${PREFER_INDEXES}`;
+				const local = unlimited ? `; SET LOCAL ${WITH_WARNINGS}; ${WITHOUT_TIMEOUTS}` : `${limited}; ${PREFER_INDEXES}`;
 				const transaction = begin(lease, `${snapshot ? BEGIN_SNAPSHOT : BEGIN}${local}`, snapshot);
 				return run(lease, transaction, async () => {
 					const result = await work(transaction);
@@ -190,17 +172,6 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 					return result;
 				});
 			}),
-		async alone({ text, values = [] }) {
-			const { client, release } = await leaseOutsideOfPool();
-			try {
-				if (keepsSession) await client.query(withoutTimeouts("session"));
-				await client.query(text, [...values]);
-			} catch (error) {
-				throw databaseError(error);
-			} finally {
-				release(true);
-			}
-		},
 		listen: (listen) => listener.add(listen),
 		async [Symbol.asyncDispose]() {
 			await listener[Symbol.asyncDispose]();

@@ -1,9 +1,9 @@
 import { ServiceError } from "../../errors.ts";
 import { createTables, PRERELEASE, PRERELEASE_TABLE } from "../schema.ts";
-import { boolean, integer, nullable, text } from "../values.ts";
+import { integer, nullable, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { distribute, isCitus, isDistributed } from "./distribute.ts";
-import { lockSchema, type Session, tryLockTitles } from "./transaction.ts";
+import { lockSchema, type Session } from "./transaction.ts";
 import { TO_VERSION_2 } from "./version-2.ts";
 
 /** The statements that create the tables of the present version in an empty database. */
@@ -27,10 +27,11 @@ export const SCHEMA_VERSION = 2;
  * new title costs more.
  */
 const TITLE_INDEX = `
-	CREATE INDEX CONCURRENTLY titles_by_trigram ON conversation_updates.titles USING gin (title %s.gin_trgm_ops)
+	CREATE INDEX titles_by_trigram ON conversation_updates.titles USING gin (title %s.gin_trgm_ops)
 	WITH (gin_pending_list_limit = 1024)
 `;
-const DROP_TITLE_INDEX = "DROP INDEX CONCURRENTLY IF EXISTS conversation_updates.titles_by_trigram";
+// An interrupted CREATE INDEX CONCURRENTLY of release 1.0.0 left an invalid index.
+const DROP_TITLE_INDEX = "DROP INDEX IF EXISTS conversation_updates.titles_by_trigram";
 
 /** The versions of the schema before and after a migration. */
 interface Migrated {
@@ -115,20 +116,16 @@ async function migrateTables(connections: Connections): Promise<void> {
 
 /**
  * Creates the index of titles if its extension is installed, a valid index is missing, and the role has the privileges.
- * Appends go on meanwhile. One process creates the index. The others do not wait for it, because CREATE INDEX CONCURRENTLY
- * waits for running transactions.
+ * Appends go on meanwhile; the view of conversations waits.
  */
 async function indexTitles(connections: Connections): Promise<void> {
 	if ((await connections.read(schemaForMissingIndex)) === undefined) return;
 	await connections.transaction(
-		async (guard) => {
-			const [locked] = await guard.query(tryLockTitles);
-			if (!boolean(locked?.[0]?.taken)) return;
-			const schema = await schemaForMissingIndex(guard);
-			if (schema === undefined) return;
-			// An interrupted CREATE INDEX CONCURRENTLY leaves an invalid index.
-			await connections.alone({ text: DROP_TITLE_INDEX });
-			await connections.alone({ text: TITLE_INDEX.replace("%s", schema) });
+		async (session) => {
+			await session.query(lockSchema);
+			const schema = await schemaForMissingIndex(session);
+			if (schema !== undefined)
+				await session.query({ text: DROP_TITLE_INDEX }, { text: TITLE_INDEX.replace("%s", schema) });
 		},
 		{ unlimited: true },
 	);

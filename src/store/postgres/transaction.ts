@@ -195,14 +195,10 @@ function rolledBack(reason: unknown): DatabaseError | undefined {
 
 const SCHEMA_LOCK = 0x63757731;
 const CONVERSATION_LOCK = 0x63757732;
-const TITLES_LOCK = 0x63757734;
 const COMMIT_LOCK = 0x63757735;
 
 /** Waits for other processes that migrate the schema. */
 export const lockSchema: Query = { text: `SELECT pg_advisory_xact_lock(${SCHEMA_LOCK}, 0)` };
-
-/** Takes the lock for creating the index of titles if it is free. Returns `taken`. */
-export const tryLockTitles: Query = { text: `SELECT pg_try_advisory_xact_lock(${TITLES_LOCK}, 0) AS taken` };
 
 /**
  * Lets commits follow one another. With Citus, it is the last statement of a transaction: a commit is visible on the

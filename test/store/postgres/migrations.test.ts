@@ -1,4 +1,3 @@
-import pg from "pg";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import { migrate, SCHEMA_VERSION } from "../../../src/store/postgres/schema.ts";
 import { PRERELEASE } from "../../../src/store/schema.ts";
@@ -86,35 +85,6 @@ test("a role without the right to create tables suffices once the tables exist",
 	await store.check();
 	expect((await pages(store, {}, 10)).flat()).toEqual([listed(update, outcome)]);
 	expect(await store.prune({ updatesPerConversation: 1, limit: 10 })).toBe(0);
-});
-
-test("appends continue while the title index is built, and an interrupted build is repeated", async () => {
-	const url = await databases.create();
-	const store = await openStore(url);
-	onTestFinished(() => store.close());
-	await append(store, sample({ columns: { title: "first" } }));
-	await sqlOn(url, "CREATE EXTENSION pg_trgm");
-	const writer = new pg.Client({ connectionString: url, ssl: false });
-	await writer.connect();
-	onTestFinished(() => writer.end());
-	const state = () =>
-		sqlOn(url, "SELECT indisvalid FROM pg_index WHERE indexrelid::regclass::text LIKE '%titles_by_tri%'");
-	await writer.query("BEGIN");
-	await writer.query("UPDATE conversation_updates.titles SET title = 'second'");
-	const opening = openStore(url).then(
-		async (other) => await other.close(),
-		({ message }: Error) => message,
-	);
-	// The build of the index waits for the open transaction.
-	await expect.poll(state, { timeout: 30_000 }).toEqual([{ indisvalid: false }]);
-	expect(await append(store, sample({ columns: { title: "third" } }))).toMatchObject({ sequence: 2n });
-	const busy = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%CONCURRENTLY%' AND pid <> pg_backend_pid()";
-	for (const { pid } of await sqlOn(url, busy)) await sqlOn(url, `SELECT pg_cancel_backend(${pid})`);
-	expect(await opening).toBe("the database did not finish in time");
-	expect(await state()).toEqual([{ indisvalid: false }]);
-	await writer.query("COMMIT");
-	await (await openStore(url)).close();
-	expect(await state()).toEqual([{ indisvalid: true }]);
 });
 
 test("titles have an index once the extension pg_trgm exists, in whatever schema", async () => {

@@ -235,7 +235,6 @@ function withLostResponses(connections: Connections, next: () => Loss | undefine
 					}),
 				options,
 			),
-		alone: (query) => connections.alone(query),
 		listen: (listener) => connections.listen(listener),
 		[Symbol.asyncDispose]: () => connections[Symbol.asyncDispose](),
 	};
