@@ -1,6 +1,6 @@
 import type { Audited } from "./audit.ts";
 import { insertNew, type Session } from "./session.ts";
-import { bigint, blob, nullable, type Row, text } from "./values.ts";
+import { columnsOf, readRow } from "./typed-rows.ts";
 
 /** An access key as the store keeps it. Times are microseconds since the Unix epoch. */
 export interface AccessKeyRow {
@@ -39,44 +39,18 @@ export interface AccessKeyTable {
 	touch(uses: readonly AccessKeyUse[]): Promise<void>;
 }
 
-/** Returns the columns of a key. */
-export function accessKeyColumns(key: AccessKeyRow) {
-	return {
-		name: key.name,
-		sha256: key.sha256,
-		scopes: key.scopes.join("+"),
-		owner: key.owner,
-		created_at: key.createdAt,
-		created_by: key.createdBy,
-		expires_at: key.expiresAt,
-		revoked_at: key.revokedAt,
-		last_used_at: key.lastUsedAt,
-	};
-}
-
-/** Reads the columns of a key. */
-export function accessKeyFrom(row: Row): AccessKeyRow {
-	return {
-		name: text(row.name),
-		sha256: blob(row.sha256),
-		scopes: text(row.scopes).split("+"),
-		owner: text(row.owner),
-		createdAt: bigint(row.created_at),
-		createdBy: text(row.created_by),
-		expiresAt: nullable(bigint, row.expires_at),
-		revokedAt: nullable(bigint, row.revoked_at),
-		lastUsedAt: nullable(bigint, row.last_used_at),
-	};
-}
-
 // The functions below have the contracts of `AccessKeyTable`. The caller has begun a transaction.
 
 export async function listAccessKeys({ all, dialect: { schema } }: Session): Promise<AccessKeyRow[]> {
-	return (await all(`SELECT * FROM ${schema}access_keys ORDER BY name`)).map(accessKeyFrom);
+	const rows = await all(`SELECT * FROM ${schema}access_keys ORDER BY name`);
+	return rows.map((row) => {
+		const key = readRow("access_keys", row);
+		return { ...key, scopes: key.scopes.split("+") };
+	});
 }
 
 export async function createAccessKey(session: Session, key: AccessKeyRow): Promise<boolean> {
-	return await insertNew(session, "access_keys", accessKeyColumns(key));
+	return await insertNew(session, "access_keys", columnsOf("access_keys", { ...key, scopes: key.scopes.join("+") }));
 }
 
 export async function revokeAccessKey(

@@ -1,7 +1,7 @@
 import type { ServiceError } from "../errors.ts";
 import { BLOCK_BITS } from "./condition.ts";
 import type { GroupRequest } from "./duplicates.ts";
-import { erasureFrom, idDigest } from "./erasure.ts";
+import { idDigest } from "./erasure.ts";
 import { findExplained, gapColumns, gapsOf, gapsSql, NO_GAPS } from "./gaps.ts";
 import {
 	completePlan,
@@ -31,6 +31,7 @@ import type { NewestSequences } from "./sequence-log.ts";
 import type { Change, Columns, Session } from "./session.ts";
 import { isOfRow, RECORD_COLUMNS } from "./stored-records.ts";
 import { tableOf } from "./tables.ts";
+import { readRow } from "./typed-rows.ts";
 import { bigint, boolean, integer, keyOf, nullable, type Row, text } from "./values.ts";
 import { markChanged } from "./views/follow.ts";
 
@@ -191,7 +192,7 @@ async function readKnown(session: Session, query: GroupQuery) {
 					source: nullable(text, head?.source_id ?? null),
 					parent: nullable(text, head?.parent_id ?? null),
 					forks,
-					erasure: erasure && erasureFrom(erasure),
+					erasure: erasure && readRow("erasures", erasure),
 				},
 			];
 		}),

@@ -1,5 +1,6 @@
 import type { Session } from "./session.ts";
-import { bigint, type Row, text } from "./values.ts";
+import { columnsOf, readRow } from "./typed-rows.ts";
+import { bigint } from "./values.ts";
 
 /** What a caller did. */
 export interface NewAuditEntry {
@@ -39,7 +40,7 @@ export const auditReads = {
 			ORDER BY number DESC LIMIT ?`,
 			...[owner, before, limit].filter((value) => value !== undefined),
 		);
-		return rows.map(auditFrom);
+		return rows.map((row) => readRow("audit", row));
 	},
 };
 
@@ -52,7 +53,7 @@ export const REMOVED = 100;
 
 /** Adds an entry after all others, and removes some of those that are too old or too many. */
 export async function addAudit(session: Session, entry: NewAuditEntry): Promise<void> {
-	const { number: _, ...columns } = auditColumns({ ...entry, number: 0n });
+	const columns = columnsOf("audit", entry);
 	const names = Object.keys(columns);
 	const table = `${session.dialect.schema}audit`;
 	for (;;) {
@@ -61,7 +62,7 @@ export async function addAudit(session: Session, entry: NewAuditEntry): Promise<
 			`INSERT INTO ${table} (number, ${names.join()})
 			VALUES ((SELECT coalesce(max(number), 0) + 1 FROM ${table}), ${names.map(() => "?").join()})
 			ON CONFLICT DO NOTHING RETURNING number`,
-			...Object.values(columns),
+			...Object.values(columns).map((value) => value ?? null),
 		);
 		const [row] = added;
 		if (row === undefined) continue;
@@ -99,22 +100,4 @@ export function audited<Argument, Result extends boolean | number | object | und
 
 function isAudited<Argument>(argument: Argument | Audited<Argument>): argument is Audited<Argument> {
 	return typeof argument === "object" && argument !== null && "of" in argument && "audit" in argument;
-}
-
-/** Returns the columns of an entry. */
-export function auditColumns({ number, at, action, caller, owner, subject, details }: AuditEntry) {
-	return { number, at, action, caller, owner, subject, details };
-}
-
-/** Reads the columns of an entry. */
-export function auditFrom(row: Row): AuditEntry {
-	return {
-		number: bigint(row.number),
-		at: bigint(row.at),
-		action: text(row.action),
-		caller: text(row.caller),
-		owner: text(row.owner),
-		subject: text(row.subject),
-		details: text(row.details),
-	};
 }

@@ -1,7 +1,8 @@
 import { audited } from "./audit.ts";
 import type { LogTable } from "./sequence-log.ts";
 import { insertNew, type Session } from "./session.ts";
-import { bigint, blob, nullable, type Row, text } from "./values.ts";
+import { columnsOf, readRow } from "./typed-rows.ts";
+import { nullable, text } from "./values.ts";
 
 /** A budget. Times are microseconds since the Unix epoch. */
 export interface BudgetRow {
@@ -38,7 +39,7 @@ export const budgetReads = {
 			`SELECT * FROM ${dialect.schema}budgets ${owner === undefined ? "" : "WHERE owner = ?"} ORDER BY owner, name`,
 			...(owner === undefined ? [] : [owner]),
 		);
-		return rows.map(budgetFrom);
+		return rows.map((row) => readRow("budgets", row));
 	},
 	/** Returns the ids of the conversations that have entries in a part of the logs. */
 	async listChanged({ all, dialect }: Session, { after, through }: LogRange): Promise<string[]> {
@@ -74,7 +75,7 @@ export const budgetReads = {
 export const budgetWrites = {
 	/** Stores a budget, unless its owner has one of this name. Returns whether it was stored. */
 	createBudget: audited(async (session: Session, budget: BudgetRow): Promise<boolean> => {
-		return await insertNew(session, "budgets", budgetColumns(budget));
+		return await insertNew(session, "budgets", columnsOf("budgets", budget));
 	}),
 	changeBudget: audited(
 		async (
@@ -99,20 +100,3 @@ export const budgetWrites = {
 		await all(`UPDATE ${dialect.schema}budgets SET updates = ?, events = ? WHERE id = ?`, updates, events, id);
 	},
 };
-
-function budgetColumns({ createdAt, createdBy, ...row }: BudgetRow) {
-	return { ...row, created_at: createdAt, created_by: createdBy };
-}
-
-function budgetFrom(row: Row): BudgetRow {
-	return {
-		id: text(row.id),
-		name: text(row.name),
-		owner: text(row.owner),
-		settings: blob(row.settings),
-		updates: bigint(row.updates),
-		events: bigint(row.events),
-		createdAt: bigint(row.created_at),
-		createdBy: text(row.created_by),
-	};
-}

@@ -5,7 +5,6 @@ import { addAudit } from "./audit.ts";
 import {
 	type Erased,
 	type EraseRequest,
-	erasureColumns,
 	idDigest,
 	markedTime,
 	REPLACE_ERASURE,
@@ -17,6 +16,7 @@ import { removeRefusedOf } from "./refused-posts.ts";
 import { meetsNow, removeEntriesOf } from "./remove.ts";
 import { packedColumnsFrom } from "./rows.ts";
 import type { Session } from "./session.ts";
+import { columnsOf } from "./typed-rows.ts";
 import { bigint, blob, keyOf, nullable, type Row, text, type Unreadable } from "./values.ts";
 import { deriveConversations } from "./views/conversations.ts";
 import { lockView } from "./views/follow.ts";
@@ -73,7 +73,7 @@ async function eraseAll(
 		erasedAt,
 		sequence,
 	};
-	await session.insert("erasures", [erasureColumns(erasure)], REPLACE_ERASURE);
+	await session.insert("erasures", [columnsOf("erasures", erasure)], REPLACE_ERASURE);
 	return { erasure, unreadable };
 }
 

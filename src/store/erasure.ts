@@ -4,7 +4,8 @@ import type { NewAuditEntry } from "./audit.ts";
 import type { Condition } from "./condition.ts";
 import type { AppendedEvents, AppendedUpdate, StoredUpdate } from "./entries.ts";
 import type { Session, Value } from "./session.ts";
-import { bigint, bindable, nullable, type Row, text } from "./values.ts";
+import { readRow } from "./typed-rows.ts";
+import { bindable } from "./values.ts";
 
 /**
  * Erased conversations. Of an erased conversation the store keeps one row, without its id: it is the update that tells
@@ -76,26 +77,6 @@ export const REPLACE_ERASURE = `UPDATE SET
 	sequence = excluded.sequence, owner = excluded.owner, created_at = excluded.created_at, erased_at = excluded.erased_at
 `;
 
-/** Returns the columns of a row of `erasures`. */
-export function erasureColumns({ idDigest: digest, sequence, owner, createdAt, erasedAt }: Erasure) {
-	return { id_digest: digest, sequence, owner, created_at: createdAt, erased_at: erasedAt };
-}
-
-/**
- * Reads a row of `erasures`.
- *
- * @param prefix prefix of the column names
- */
-export function erasureFrom(row: Row, prefix = ""): Erasure {
-	return {
-		idDigest: text(row[`${prefix}id_digest`]),
-		sequence: bigint(row[`${prefix}sequence`]),
-		owner: nullable(text, row[`${prefix}owner`]),
-		createdAt: bigint(row[`${prefix}created_at`]),
-		erasedAt: bigint(row[`${prefix}erased_at`]),
-	};
-}
-
 /** Returns what is kept of those of the conversations that were erased and have not been stored again. */
 export async function findErasures(
 	{ all, isIn, dialect: { schema } }: Session,
@@ -115,7 +96,7 @@ export async function findErasures(
 		conversationIds,
 	);
 	const ids = new Set(stored.map(({ conversation_id }) => conversation_id));
-	return rows.map((row) => erasureFrom(row)).filter(({ idDigest: digest }) => !ids.has(digests.get(digest)));
+	return rows.map((row) => readRow("erasures", row)).filter(({ idDigest: digest }) => !ids.has(digests.get(digest)));
 }
 
 /** A page of updates. */
@@ -143,7 +124,7 @@ export async function listErasures(
 		...values,
 		limit,
 	);
-	return rows.map((row) => erasureFrom(row));
+	return rows.map((row) => readRow("erasures", row));
 }
 
 /** Whether a record belongs to the life of its conversation that was erased. */

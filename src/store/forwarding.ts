@@ -2,7 +2,8 @@ import { audited, KEPT_FOR, MAX_KEPT, REMOVED } from "./audit.ts";
 import { idDigest } from "./erasure.ts";
 import { type GapOf, gapFrom } from "./gaps.ts";
 import { type Columns, insertNew, type Session, type Value } from "./session.ts";
-import { bigint, blob, integer, nullable, type Row, text } from "./values.ts";
+import { columnsOf, readRow } from "./typed-rows.ts";
+import { bigint, integer, type Row, text } from "./values.ts";
 
 /**
  * Endpoints and their deliveries. Times are microseconds since the Unix epoch. What a delivery tells is not stored, but
@@ -213,7 +214,7 @@ export const forwardingWrites = {
 	/** Changes settings, the state or the position of an endpoint. Processes that deliver to it begin again. */
 	changeEndpoint: audited(async (session: Session, { id, ...changes }: EndpointChange): Promise<boolean> => {
 		const { schema } = session.dialect;
-		const row = changedColumns(changes);
+		const { id: _, ...row } = changedColumns({ id, ...changes });
 		const assignments = Object.keys(row).map((name) => `${name} = ?, `);
 		const changed = await session.all(
 			`UPDATE ${schema}endpoints SET ${assignments.join("")} generation = generation + 1 WHERE id = ? RETURNING id`,
@@ -487,62 +488,39 @@ async function recordResult(session: Session, endpoint: string, result: Delivery
 }
 
 function endpointColumns(endpoint: EndpointRow): Columns {
-	const { id, name, owner, generation, createdAt, createdBy, ...rest } = endpoint;
-	const fixed = { id, name, owner, generation, next_number: 1n, created_at: createdAt, created_by: createdBy };
-	return { ...fixed, ...changedColumns(rest) };
+	const { generation, createdAt, createdBy, name, owner, ...changes } = endpoint;
+	const fixed = { generation, createdAt, createdBy, name, owner, nextNumber: 1n };
+	return { ...columnsOf("endpoints", { ...fixed, id: endpoint.id }), ...changedColumns(changes) };
 }
 
-function changedColumns(changes: Omit<EndpointChange, "id">): Columns {
-	const { changes: names, include, failingSince, lastSuccessAt, ...rest } = changes;
-	return {
-		...rest,
-		...(names && { changes: names.join() }),
+function changedColumns({ changes, include, failures, ...others }: EndpointChange): Columns {
+	return columnsOf("endpoints", {
+		...others,
+		...(changes && { changes: changes.join() }),
 		...(include && { include: include.join() }),
-		...("failingSince" in changes ? { failing_since: failingSince ?? null } : {}),
-		...("lastSuccessAt" in changes ? { last_success_at: lastSuccessAt ?? null } : {}),
-	};
+		...(failures !== undefined && { failures: BigInt(failures) }),
+	});
 }
 
 function endpointFrom(row: Row): EndpointRow {
-	const list = (value: unknown) => text(value).split(",").filter(Boolean);
-	const state = text(row.state);
+	const { nextNumber, ...endpoint } = readRow("endpoints", row);
+	const list = (names: string) => names.split(",").filter(Boolean);
 	return {
-		id: text(row.id),
-		name: text(row.name),
-		owner: text(row.owner),
-		url: text(row.url),
-		changes: list(row.changes),
-		filter: blob(row.filter),
-		form: text(row.form),
-		include: list(row.include),
-		secrets: blob(row.secrets),
-		state: endpointStates.find((known) => known === state) ?? "disabled",
-		reason: text(row.reason),
-		position: bigint(row.position),
-		generation: bigint(row.generation),
-		failures: integer(row.failures),
-		failingSince: nullable(bigint, row.failing_since),
-		lastSuccessAt: nullable(bigint, row.last_success_at),
-		lost: bigint(row.lost),
-		createdAt: bigint(row.created_at),
-		createdBy: text(row.created_by),
+		...endpoint,
+		changes: list(endpoint.changes),
+		include: list(endpoint.include),
+		state: endpointStates.find((known) => known === endpoint.state) ?? "disabled",
+		failures: Number(endpoint.failures),
 	};
 }
 
 function deliveryFrom(row: Row): DeliveryRow {
-	const state = text(row.state);
+	const { endpointId, finishedAt, ...delivery } = readRow("deliveries", row);
 	return {
-		id: text(row.id),
-		number: bigint(row.number),
-		change: text(row.change),
-		conversationId: text(row.conversation_id),
-		sequence: nullable(bigint, row.sequence),
-		data: nullable(text, row.data),
-		state: deliveryStates.find((known) => known === state) ?? "failed",
-		createdAt: bigint(row.created_at),
-		attempts: integer(row.attempts),
-		nextAt: nullable(bigint, row.next_at),
-		tries: triesFrom(text(row.tries)),
+		...delivery,
+		state: deliveryStates.find((known) => known === delivery.state) ?? "failed",
+		attempts: Number(delivery.attempts),
+		tries: triesFrom(delivery.tries),
 	};
 }
 

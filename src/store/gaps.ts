@@ -257,25 +257,6 @@ export function gapFrom(row: Row): Gap {
 	};
 }
 
-/**
- * Reads the gaps of a conversation from their JSON text: an array of arrays with the columns from `kind` on.
- *
- * @returns them by kind and by what is missing
- */
-export function gapsFrom(json: unknown): Gap[] {
-	const rows: unknown = JSON.parse(text(json));
-	if (!Array.isArray(rows)) throw new Error("gaps are not a list");
-	return rows
-		.map(([kind, missing, after_event_id, since]: unknown[]) =>
-			gapFrom({ kind, missing, after_event_id, since: BigInt(text(since)) }),
-		)
-		.sort((a, b) => compare(a.kind, b.kind) || compare(a.missing, b.missing));
-}
-
-function compare(a: string, b: string): number {
-	return a === b ? 0 : a < b ? -1 : 1;
-}
-
 /** Returns the gaps of a conversation, in any order. */
 export async function listGaps(
 	{ all, isIn, dialect: { schema } }: Session,

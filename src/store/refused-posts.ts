@@ -3,7 +3,8 @@ import { type Erasure, findErasures, idDigest } from "./erasure.ts";
 import { closeGap, type GapOf, openGap } from "./gaps.ts";
 import { getOwnership, mayPost, ownershipOf } from "./owners.ts";
 import type { Session, Value } from "./session.ts";
-import { bigint, blob, boolean, integer, nullable, type Row, text } from "./values.ts";
+import { columnsOf, readRow } from "./typed-rows.ts";
+import { bigint, boolean, integer, nullable, type Row, text } from "./values.ts";
 
 /**
  * What the store keeps of posts that were refused. The room for them is limited: the oldest go first. A refused batch that
@@ -151,26 +152,8 @@ export function bytesOf({ body, reasons, route }: RefusedPostRow): number {
 }
 
 /** Returns the columns of a row. */
-export function refusedColumns(row: RefusedPostRow) {
-	return {
-		id: row.id,
-		received_at: row.receivedAt,
-		last_at: row.lastAt,
-		requests: row.requests,
-		sender: row.sender,
-		owner: row.owner,
-		peer: row.peer,
-		route: row.route,
-		form: row.form,
-		kind: row.kind,
-		reasons: row.reasons,
-		conversation_id: row.conversationId,
-		size: row.size,
-		accepted: row.accepted,
-		retried_at: row.retriedAt,
-		bytes: bytesOf(row),
-		body: row.body,
-	};
+function refusedColumns(row: RefusedPostRow) {
+	return columnsOf("refused_posts", { ...row, size: BigInt(row.size), bytes: BigInt(bytesOf(row)) });
 }
 
 /** Number of ids for each microsecond. */
@@ -183,32 +166,14 @@ export function idsFrom(receivedAt: bigint): bigint {
 
 /** Reads a row with {@link SHOWN}. */
 function refusedFrom(row: Row): RefusedPost {
-	return { ...commonFrom(row), hasBody: boolean(row.has_body) };
+	const { body, ...post } = refusedRowFrom({ ...row, bytes: 0n, body: null });
+	return { ...post, hasBody: boolean(row.has_body) };
 }
 
 /** Reads a whole row. */
-export function refusedRowFrom(row: Row): RefusedPostRow {
-	return { ...commonFrom(row), body: nullable(blob, row.body) };
-}
-
-function commonFrom(row: Row): Omit<RefusedPost, "hasBody"> {
-	return {
-		id: bigint(row.id),
-		receivedAt: bigint(row.received_at),
-		lastAt: bigint(row.last_at),
-		requests: bigint(row.requests),
-		sender: nullable(text, row.sender),
-		owner: nullable(text, row.owner),
-		peer: nullable(text, row.peer),
-		route: text(row.route),
-		form: formFrom(text(row.form)),
-		kind: text(row.kind),
-		reasons: text(row.reasons),
-		conversationId: nullable(text, row.conversation_id),
-		size: integer(row.size),
-		accepted: boolean(row.accepted),
-		retriedAt: nullable(bigint, row.retried_at),
-	};
+function refusedRowFrom(row: Row): RefusedPostRow {
+	const { bytes, size, form, ...post } = readRow("refused_posts", row);
+	return { ...post, size: Number(size), form: formFrom(form) };
 }
 
 function formFrom(stored: string): PostForm {

@@ -738,7 +738,9 @@ const descriptions = {
 	},
 } as const satisfies Readonly<Record<string, Description>>;
 
-export type TableName = keyof typeof descriptions;
+/** The descriptions, with the types of the columns. */
+export type Descriptions = typeof descriptions;
+export type TableName = keyof Descriptions;
 
 /** A table as an engine has it. */
 export interface Table
