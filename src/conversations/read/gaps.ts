@@ -56,29 +56,20 @@ export class ListConversationGaps {
 		const conversationId = uuid(request.conversationId, "conversation_id");
 		const limit = pageSize(request.pageSize);
 		const scope = { conversationId };
-		// A position is a time, and how many of its gaps came before.
-		const [start, skipped] = request.pageToken === "" ? [] : readPageNumbers(LIST, scope, request.pageToken, 2);
+		const [start = 0n, passed = 0n] = request.pageToken === "" ? [] : readPageNumbers(LIST, scope, request.pageToken);
 		const [ownership, gaps] = await Promise.all([
 			this.#store.getOwnership(conversationId),
 			this.#store.listGaps(conversationId),
 		]);
 		if (ownership === undefined && gaps.length === 0) throw new ServiceError("not_found", "Conversation not found");
-		const ordered = gaps.toSorted(inOrder);
-		const rest =
-			start === undefined
-				? ordered
-				: [
-						...ordered.filter(({ since }) => since === start).slice(Number(skipped)),
-						...ordered.filter(({ since }) => since > start),
-					];
+		const ordered = gaps.toSorted(inOrder).filter(({ since }) => since >= start);
+		const rest = ordered.filter(({ since }, n) => since > start || n >= passed);
 		const page = rest.slice(0, limit);
 		const next = rest[limit];
-		const before = next && ordered.slice(0, ordered.indexOf(next)).filter(({ since }) => since === next.since).length;
 		return {
 			gaps: await Promise.all(page.map((gap) => this.#toMessage(conversationId, ownership?.owner, gap))),
 			unknownRelations: await this.#unknownRelations(conversationId, ownership?.owner),
-			nextPageToken:
-				next === undefined || before === undefined ? "" : writePageToken(LIST, scope, next.since, BigInt(before)),
+			nextPageToken: next === undefined ? "" : writePageToken(LIST, scope, ...positionOf(next, ordered)),
 		};
 	}
 
@@ -117,6 +108,12 @@ export class ListConversationGaps {
 		}
 		return unknown;
 	}
+}
+
+/** Returns where a page begins: the time of its first gap, and how many gaps of this time come before. */
+function positionOf(first: Gap, ordered: readonly Gap[]): readonly bigint[] {
+	const ofTime = ordered.filter(({ since }) => since === first.since);
+	return [first.since, BigInt(ofTime.indexOf(first))];
 }
 
 function inOrder(a: Gap, b: Gap): number {

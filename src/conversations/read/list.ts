@@ -174,13 +174,20 @@ function orderOf(requested: ConversationOrder = ConversationOrder.UNSPECIFIED): 
 /** @throws ServiceError `invalid_argument` for a token of another list, filter or order */
 function startOf(order: ListOrder, scope: ListScope, token: string): PageStart {
 	if (order === "updated") return { before: readPageToken(LIST, scope, token) };
-	const [value = 0n, sequence = 0n] = readPageNumbers(LIST, scope, token, 2);
+	const [value = 0n, sequence = 0n] = readPageNumbers(LIST, scope, token);
 	const [cost] = new Float64Array(BigInt64Array.of(value).buffer);
 	return { before: sequence, beforeValue: order === "cost" ? cost : value };
 }
 
-function positionOf({ orderValue, sequence }: StoredConversation): (bigint | number)[] {
-	return orderValue === undefined ? [sequence] : [orderValue, sequence];
+/** Returns the position after a conversation. A floating-point number is the integer with the same bits. */
+function positionOf({ orderValue, sequence }: StoredConversation): readonly bigint[] {
+	if (orderValue === undefined) return [sequence];
+	return [typeof orderValue === "bigint" ? orderValue : toBits(orderValue), sequence];
+}
+
+function toBits(value: number): bigint {
+	const [bits = 0n] = new BigInt64Array(Float64Array.of(value).buffer);
+	return bits;
 }
 
 function sizeOf({ summary, record }: StoredConversation): number {
