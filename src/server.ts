@@ -228,7 +228,7 @@ export async function startService(
 	const reconciler = reconcilerOf(config, accessKeys, { store, ingest, eventIngest, log, stopping: stopping.signal });
 	const held = new HeldBatches(admission);
 	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
-	const jsonReads = jsonRoutes(basePath, { methods, reads, audit, stream: rpc });
+	const jsonReads = jsonRoutes(basePath, { methods, reads, audit, format, stream: rpc });
 	const routes = [
 		...probeRoutes(readiness),
 		metricsRoute(() => metrics.scrape()),
