@@ -3,6 +3,9 @@ import {
 	type ConversationGap,
 	ConversationGapKind,
 	ConversationGapSchema,
+	type ListConversationGapsRequest,
+	type ListConversationGapsResponse,
+	ListConversationGapsResponseSchema,
 	type UnknownRelation,
 	UnknownRelationSchema,
 } from "../../../gen/conversations/v1/conversation_gap_service_pb.js";
@@ -23,21 +26,6 @@ const KINDS: Readonly<Record<GapKind, ConversationGapKind>> = {
 	refused_batch: ConversationGapKind.REFUSED_BATCH,
 };
 
-interface GapsRequest {
-	/** UUID in any form. */
-	readonly conversationId: string;
-	readonly pageSize: number;
-	readonly pageToken: string;
-}
-
-/** A page of the gaps of a conversation, the oldest first. */
-interface GapsPage {
-	readonly gaps: readonly ConversationGap[];
-	readonly unknownRelations: readonly UnknownRelation[];
-	/** Empty for the last page. */
-	readonly nextPageToken: string;
-}
-
 type GapReads = Pick<StoreReads, "get" | "getOwnership" | "listGaps" | "refusedPosts">;
 
 /** Lists what is missing of a conversation. */
@@ -49,10 +37,14 @@ export class ListConversationGaps {
 	}
 
 	/**
+	 * Returns a page, the oldest gap first.
+	 *
 	 * @throws ServiceError `not_found`; `invalid_argument` when the id is no UUID, or the page token belongs to another
 	 *   request
 	 */
-	async list(request: GapsRequest): Promise<GapsPage> {
+	async list(
+		request: Pick<ListConversationGapsRequest, "conversationId" | "pageSize" | "pageToken">,
+	): Promise<ListConversationGapsResponse> {
 		const conversationId = uuid(request.conversationId, "conversation_id");
 		const limit = pageSize(request.pageSize);
 		const scope = { conversationId };
@@ -66,11 +58,11 @@ export class ListConversationGaps {
 		const rest = ordered.filter(({ since }, n) => since > start || n >= passed);
 		const page = rest.slice(0, limit);
 		const next = rest[limit];
-		return {
+		return create(ListConversationGapsResponseSchema, {
 			gaps: await Promise.all(page.map((gap) => this.#toMessage(conversationId, ownership?.owner, gap))),
 			unknownRelations: await this.#unknownRelations(conversationId, ownership?.owner),
 			nextPageToken: next === undefined ? "" : writePageToken(LIST, scope, ...positionOf(next, ordered)),
-		};
+		});
 	}
 
 	async #toMessage(

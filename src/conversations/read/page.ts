@@ -34,7 +34,6 @@ export type ListScope = Readonly<Record<string, unknown>>;
  * gives no access: it names a position in a list that the access key of the request must permit anyway. So every replica
  * reads the tokens of every other one, also while access keys change, and no state is stored for them.
  *
- * @param list name of the list
  * @param position numbers from -2^63 to 2^63 - 1: a sequence number; in lists by another value, that value precedes it
  */
 export function writePageToken(list: string, scope: ListScope, ...position: readonly bigint[]): string {

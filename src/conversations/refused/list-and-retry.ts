@@ -51,7 +51,6 @@ export class ListRefusedPosts {
 	/**
 	 * Returns a post.
 	 *
-	 * @param withBody whether the body is returned, too, if it is kept
 	 * @throws ServiceError `invalid_argument` for an id that cannot be one; `not_found`; `data_loss` when the body cannot
 	 *   be decrypted
 	 */
@@ -74,7 +73,6 @@ export const REFUSED_ID = /^[1-9]\d{0,18}$/;
 /**
  * Reads the id of a refused post.
  *
- * @param name of the field that has it
  * @throws ServiceError `invalid_argument` for a text that cannot be one
  */
 function refusedId(text: string, name = "id"): bigint {

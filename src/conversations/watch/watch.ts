@@ -220,9 +220,7 @@ function maxOf(a: bigint, b: bigint): bigint {
 	return a > b ? a : b;
 }
 
-/**
- * A message for many watchers. It is made, and encoded once for all of them, when it is first needed.
- */
+/** A message for many watchers. It is made, and encoded once for all of them, when it is first needed. */
 export class SharedResponse<Response extends DescMessage> {
 	readonly #schema: Response;
 	readonly #make: () => MessageShape<Response>;
