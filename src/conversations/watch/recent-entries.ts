@@ -260,6 +260,8 @@ export class RecentEntries<Entry extends LogEntry> {
 		this.#unsubscribe = undefined;
 		clearTimeout(this.#waking);
 		this.#waking = undefined;
+		// Nobody hears of changes from now on.
+		this.#restarts += 1;
 		this.#newest = 0n;
 		this.#begin(undefined);
 	}
