@@ -24,7 +24,7 @@ import type { OnUnreadable } from "./conversations/read/records.ts";
 import { RetryRefusedPosts } from "./conversations/refused/list-and-retry.ts";
 import { AcceptingEvents, kindOf, RefusedPosts, refusedAge } from "./conversations/refused/refused-posts.ts";
 import { pruneUntilStopped, RetentionClock, stepsOf } from "./conversations/retention.ts";
-import { ClockSkews, fittingTimeZone, PostCounts } from "./conversations/senders.ts";
+import { ClockSkews, PostCounts } from "./conversations/senders.ts";
 import { ServiceError } from "./errors.ts";
 import { EventFormat } from "./events/event-format.ts";
 import { CLOCK } from "./forward/endpoint-worker.ts";
@@ -177,10 +177,7 @@ export async function startService(
 	const stopping = new AbortController();
 
 	const onUnreadable: OnUnreadable = (record) => log.recordUnreadable(record);
-	const clocks = new ClockSkews((sender, skew) => {
-		const zone = fittingTimeZone(skew, senderTimeZones.get(sender) ?? eventTimeZone, Date.now());
-		log.senderClockWrong(sender, skew, zone && `SENDER_TIME_ZONES=${sender}=${zone}`);
-	});
+	const clocks = new ClockSkews(log.senderClockWrong);
 	const eventIngest = new EventIngest(store, intake, log, clocks);
 	const ingest = new Ingest(store, intake, eventIngest);
 	const eventPosts = config.acceptRefused
@@ -231,7 +228,7 @@ export async function startService(
 	const reconciler = reconcilerOf(config, accessKeys, { store, ingest, eventIngest, log, stopping: stopping.signal });
 	const held = new HeldBatches(admission);
 	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
-	const jsonReads = jsonRoutes(basePath, { methods, reads, audit, stream: rpc });
+	const jsonReads = jsonRoutes(basePath, { methods, reads, audit, format, stream: rpc });
 	const routes = [
 		...probeRoutes(readiness),
 		metricsRoute(() => metrics.scrape()),

@@ -1,4 +1,3 @@
-import { LRUCache } from "lru-cache";
 import type { EventFormat } from "../events/event-format.ts";
 import type { StoredEvent, StoredUpdate } from "../store/entries.ts";
 import { EraseConversations, type OnErased } from "./erase.ts";
@@ -20,21 +19,7 @@ import type { WatchOptions } from "./watch/watch.ts";
 import { EventWatches, type EventWatchRequest, UpdateWatches, type UpdateWatchRequest } from "./watch/watches.ts";
 
 /** Everything that a caller can read, watch and erase. It is limited to what the caller may see. */
-export interface Reads {
-	readonly get: GetConversation;
-	readonly list: ListConversations;
-	readonly counts: CountConversations;
-	readonly updates: ListConversationUpdates;
-	readonly events: ListConversationEvents;
-	readonly usage: ReportUsage;
-	readonly gaps: ListConversationGaps;
-	readonly erasing: EraseConversations;
-	readonly senders: ListSenders;
-	readonly refused: ListRefusedPosts;
-	readonly search: SearchConversations;
-	watchUpdates(request: UpdateWatchRequest, signal: AbortSignal): ReturnType<UpdateWatches["watch"]>;
-	watchEvents(request: EventWatchRequest, signal: AbortSignal): ReturnType<EventWatches["watch"]>;
-}
+export type Reads = ReturnType<ConversationReads["of"]>;
 
 /** What {@link ConversationReads} needs. */
 interface ReadOptions extends RecordOpening {
@@ -48,9 +33,6 @@ interface ReadOptions extends RecordOpening {
 	readonly onErased: OnErased;
 }
 
-/** Maximum number of owners whose reads are kept. Those of others are made again. */
-const MAX_OWNERS = 1_000;
-
 /** The reads of all callers. Watchers of different owners share what is in memory. */
 export class ConversationReads {
 	readonly #options: ReadOptions;
@@ -58,8 +40,6 @@ export class ConversationReads {
 	readonly #eventViews: EventViews;
 	readonly #watches: UpdateWatches;
 	readonly #eventWatches: EventWatches;
-	readonly #ofAll: Reads;
-	readonly #ofOwners = new LRUCache<string, Reads>({ max: MAX_OWNERS });
 
 	constructor(options: ReadOptions) {
 		const { store, events, watches, onUnreadableEvent } = options;
@@ -73,17 +53,6 @@ export class ConversationReads {
 		this.#eventViews = new EventViews(events, onUnreadableEvent);
 		this.#watches = new UpdateWatches(store, () => this.#views, watches);
 		this.#eventWatches = new EventWatches(store, this.#eventViews, watches);
-		this.#ofAll = this.#make(undefined);
-	}
-
-	/** Returns the reads of a caller. */
-	of({ owner }: { readonly owner: string | undefined }): Reads {
-		if (owner === undefined) return this.#ofAll;
-		const known = this.#ofOwners.get(owner);
-		if (known !== undefined) return known;
-		const made = this.#make(owner);
-		this.#ofOwners.set(owner, made);
-		return made;
 	}
 
 	/** The newest updates and events, as far as they are in memory for watchers. */
@@ -91,7 +60,8 @@ export class ConversationReads {
 		return { updates: this.#watches.recent, events: this.#eventWatches.recent };
 	}
 
-	#make(owner: string | undefined): Reads {
+	/** Returns the reads of a caller. */
+	of({ owner }: { readonly owner: string | undefined }) {
 		const { events, clocks, refused, onErased, onUnreadable, onUnreadableEvent } = this.#options;
 		const store = visibleStore(this.#options.store, owner);
 		return {
@@ -106,8 +76,9 @@ export class ConversationReads {
 			senders: new ListSenders(store, clocks),
 			refused: new ListRefusedPosts(store, refused),
 			search: new SearchConversations(store, events, onUnreadableEvent),
-			watchUpdates: (request, signal) => this.#watches.watch(request, signal, owner),
-			watchEvents: (request, signal) => this.#eventWatches.watch(request, signal, owner),
+			watchUpdates: (request: UpdateWatchRequest, signal: AbortSignal) => this.#watches.watch(request, signal, owner),
+			watchEvents: (request: EventWatchRequest, signal: AbortSignal) =>
+				this.#eventWatches.watch(request, signal, owner),
 		};
 	}
 }

@@ -35,7 +35,6 @@ export class EraseConversations {
 	 * erased in a transaction of its own, the deepest first, so that after a failure the same call erases the rest. Resolves
 	 * when it is removed from the files, too: see `Store.purge`.
 	 *
-	 * @returns the number of erased conversations
 	 * @throws ServiceError `not_found` when there is no such conversation that the caller can see
 	 */
 	async erase(
@@ -56,7 +55,6 @@ export class EraseConversations {
 	 * erased ones, or those that would be erased; `matching` is the number of those that met the filter before.
 	 *
 	 * @param max maximum number of conversations, from 1 to 1000
-	 * @param dryRun whether nothing is erased
 	 * @throws ServiceError `invalid_argument` that names the field
 	 */
 	async eraseMatching(

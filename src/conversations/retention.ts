@@ -38,7 +38,6 @@ const MICROSECONDS_PER_DAY = 86_400_000_000;
  * Prunes updates and events that the policy no longer keeps, until the signal fires. It continues after a failure. It
  * advances the clock even when the policy keeps everything, so that a later policy finds it near the present.
  *
- * @param onError called with each failure
  * @param further done with each step; `now` is in microseconds since the Unix epoch
  */
 export async function pruneUntilStopped(

@@ -256,25 +256,3 @@ export function clockSkew(delays: readonly bigint[]): bigint | undefined {
 	const nearest = Math.round(least / Number(STEP));
 	return Math.abs(least - nearest * Number(STEP)) <= Number(TOLERANCE) ? BigInt(nearest) * STEP : 0n;
 }
-
-/**
- * Returns the time zone of a sender whose times without an offset are wrong by a skew.
- *
- * @param skew as {@link clockSkew} returns it
- * @param timeZone time zone that its times are read in
- * @param now milliseconds of Unix time
- * @returns a zone with a fixed offset where there is one, otherwise one that has this offset now. Undefined when no zone
- *   has it, so that the clock itself is wrong
- */
-export function fittingTimeZone(skew: bigint, timeZone: string, now: number): string | undefined {
-	const instant = Temporal.Instant.fromEpochMilliseconds(now);
-	const offsetOf = (zone: string) => BigInt(instant.toZonedDateTimeISO(zone).offsetNanoseconds / 1000);
-	const offset = offsetOf(timeZone) - skew;
-	const hours = offset / (60n * MINUTE);
-	if (hours * 60n * MINUTE !== offset)
-		return Intl.supportedValuesOf("timeZone").find((zone) => offsetOf(zone) === offset);
-	if (hours === 0n) return "UTC";
-	// In these names, the zones west of UTC have a plus sign.
-	if (hours < 0n) return hours < -12n ? undefined : `Etc/GMT+${-hours}`;
-	return hours > 14n ? undefined : `Etc/GMT-${hours}`;
-}

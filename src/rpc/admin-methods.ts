@@ -182,18 +182,13 @@ export function refusedPostMethods(
 ): readonly RpcMethod[] {
 	const { listRefusedPosts, getRefusedPost, retryRefusedPosts } = RefusedPostService.method;
 	return [
-		unary(listRefusedPosts, async (request, caller) => {
-			const { posts, nextPageToken } = await reads.of(caller).refused.list(request);
-			return { refusedPosts: [...posts], nextPageToken };
-		}),
+		unary(listRefusedPosts, (request, caller) => reads.of(caller).refused.list(request)),
 		unary(getRefusedPost, async ({ id }, caller) => {
 			const { post, body } = await reads.of(caller).refused.get(id, caller.scopes.has("secrets"));
 			if (body !== undefined) await audit.add("secrets.read", caller, `refused post ${id}`);
 			return { refusedPost: post, ...(body === undefined ? {} : { body }) };
 		}),
-		unary(retryRefusedPosts, async (request, caller) => {
-			return await retries.retry(request, caller);
-		}),
+		unary(retryRefusedPosts, (request, caller) => retries.retry(request, caller)),
 	];
 }
 

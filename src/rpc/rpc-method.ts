@@ -141,12 +141,12 @@ export function serverStream<I extends DescMessage, O extends DescMessage>(
 }
 
 /**
- * Follows a watch until the signal fires or the caller's access key ends. All transports use it.
+ * Follows a watch until the signal fires or the caller's access key ends.
  *
  * @param watch begins the watch, which ends when the signal that it gets fires
  * @throws ServiceError `unauthenticated` when the key has ended, and what the watch throws
  */
-export async function* watchUntilEnded<Batch>(
+async function* watchUntilEnded<Batch>(
 	{ ended }: Principal,
 	signal: AbortSignal,
 	watch: (over: AbortSignal) => AsyncIterable<Batch>,

@@ -180,10 +180,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 		rebuildMethod(searchIndex.store, searchIndex.log),
 		unary(
 			ConversationGapService.method.listConversationGaps,
-			async (request, caller) => {
-				const page = await reads.of(caller).gaps.list(request);
-				return { ...page, gaps: [...page.gaps], unknownRelations: [...page.unknownRelations] };
-			},
+			(request, caller) => reads.of(caller).gaps.list(request),
 			{ conversationId },
 		),
 		...accessKeyMethods(accessKeys),

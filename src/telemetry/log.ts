@@ -74,7 +74,7 @@ export const logEvents = {
 	request_failed: ["error", "A request failed"],
 	sender_clock_wrong: [
 		"warn",
-		"The events of a sender are wrong by a multiple of 15 minutes: set its time zone, or its clock",
+		"The events of a sender are wrong by a multiple of 15 minutes: set its time zone (SENDER_TIME_ZONES), or its clock",
 	],
 	refused_batch_accepted: ["warn", "A batch of events was refused, and answered with success because its body is kept"],
 	refused_posts_retried: ["info", "Refused posts were tried again"],
@@ -219,13 +219,9 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		accessKeyExpires: (name: string, expiresAt: Date) =>
 			emit("access_key_expires", { name, expiresAt: expiresAt.toISOString() }),
 		commandsUnreachable: (error: unknown) => emit("commands_unreachable", { error: describe(error, true) }),
-		/**
-		 * The events of a sender are wrong by a time in microseconds, because of its time zone or its clock.
-		 *
-		 * @param setting of the service that would correct it, if there is one
-		 */
-		senderClockWrong: (sender: string, skew: bigint, setting: string | undefined) =>
-			emit("sender_clock_wrong", { sender, minutes: Number(skew / 60_000_000n), setting }),
+		/** The events of a sender are wrong by a time in microseconds, because of its time zone or its clock. */
+		senderClockWrong: (sender: string, skew: bigint) =>
+			emit("sender_clock_wrong", { sender, minutes: Number(skew / 60_000_000n) }),
 		/** Events would change a conversation's record so that it breaks the rules. The change was not applied. */
 		eventValuesRefused: (conversationId: string, violations: readonly Violation[]) =>
 			emitLimited("event_values_refused", { conversationId, ...brokenRules(violations, "record") }),

@@ -150,7 +150,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const requests = unobservedRequests();
 		const address = { host: "127.0.0.1", port: 0 };
 		const { methods } = options;
-		const routes = jsonRoutes("", { methods, reads, audit, stream: { ...options, limits: { answerTime } } });
+		const routes = jsonRoutes("", { methods, reads, audit, format, stream: { ...options, limits: { answerTime } } });
 		const http = await listenHttp(
 			{ address, tls: undefined, log },
 			observed(requests, createRouter({ ...options, routes, rpcs: connectHandlers(options) })),

@@ -10,7 +10,7 @@ const heartbeat = create(HeartbeatSchema, { latestSequence: 2n ** 62n });
 const BYTES = toBinary(HeartbeatSchema, heartbeat).byteLength;
 const JSON_BYTES = Buffer.from(toJsonString(HeartbeatSchema, heartbeat));
 const batchOf = (count: number) =>
-	Array.from({ length: count }, () => new SharedResponse(HeartbeatSchema, heartbeat, 1n));
+	Array.from({ length: count }, () => new SharedResponse(HeartbeatSchema, 1n, () => heartbeat));
 
 function limited(bytes: number) {
 	const admission = new Admission(0, { watch: { requests: 10, bytes } });

@@ -40,13 +40,7 @@ export interface EventIntake {
 		signal: CallSignal,
 		receivedAt?: bigint,
 	): Promise<PreparedBatch>;
-	/**
-	 * As `EventFormat.fromRequest`, then `RecordUpdater.applyToCached`.
-	 *
-	 * @param sender as for `eventsFromJson`
-	 * @param signal once it has fired, the request need not be read
-	 * @param receivedAt as for `eventsFromJson`
-	 */
+	/** As `EventFormat.fromRequest`, then `RecordUpdater.applyToCached`. */
 	eventsFromRequest(
 		request: Uint8Array,
 		sender: string,
@@ -191,8 +185,6 @@ export class EventIngest {
 	 * Stores the batch of an encoded IngestConversationEventsRequest. Resolves when it is on disk. The memory of the
 	 * request is released as by `json`.
 	 *
-	 * @param signal as for `json`
-	 * @param receivedAt as for `json`
 	 * @throws ServiceError as `json` does, and `invalid_argument` when the bytes are no such message
 	 */
 	async request(request: Uint8Array, poster: Poster, signal: CallSignal, receivedAt?: bigint): Promise<IngestedEvents> {

@@ -57,8 +57,6 @@ export class Ingest {
 	 * Stores the record of an encoded IngestConversationRequest. Resolves as `json` does. The memory of the request is
 	 * released as by `json`.
 	 *
-	 * @param signal as for `json`
-	 * @param receivedAt as for `json`
 	 * @throws ServiceError as `json` does, and `invalid_argument` when the bytes are no such message
 	 */
 	async request(request: Uint8Array, poster: Poster, signal: CallSignal, receivedAt?: bigint): Promise<AppendedUpdate> {

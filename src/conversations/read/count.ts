@@ -47,9 +47,7 @@ export class CountConversations {
 		this.#store = store;
 	}
 
-	/**
-	 * @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read
-	 */
+	/** @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read */
 	async count({ groupBy, filter }: CountRequest): Promise<ConversationCounts> {
 		const group = groupOf(groupBy);
 		const conditions = conditionsOf(filter);

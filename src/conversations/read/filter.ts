@@ -154,7 +154,6 @@ export function conditionsOfFields<Filter extends Message, Condition>(
 /**
  * Parses a UUID in a request. Returns it in lower case with dashes.
  *
- * @param field name of the field in the error
  * @throws ServiceError `invalid_argument` that names the field
  */
 export function uuid(text: string, field: string): string {

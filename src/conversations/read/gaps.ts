@@ -3,6 +3,9 @@ import {
 	type ConversationGap,
 	ConversationGapKind,
 	ConversationGapSchema,
+	type ListConversationGapsRequest,
+	type ListConversationGapsResponse,
+	ListConversationGapsResponseSchema,
 	type UnknownRelation,
 	UnknownRelationSchema,
 } from "../../../gen/conversations/v1/conversation_gap_service_pb.js";
@@ -23,21 +26,6 @@ const KINDS: Readonly<Record<GapKind, ConversationGapKind>> = {
 	refused_batch: ConversationGapKind.REFUSED_BATCH,
 };
 
-interface GapsRequest {
-	/** UUID in any form. */
-	readonly conversationId: string;
-	readonly pageSize: number;
-	readonly pageToken: string;
-}
-
-/** A page of the gaps of a conversation, the oldest first. */
-interface GapsPage {
-	readonly gaps: readonly ConversationGap[];
-	readonly unknownRelations: readonly UnknownRelation[];
-	/** Empty for the last page. */
-	readonly nextPageToken: string;
-}
-
 type GapReads = Pick<StoreReads, "get" | "getOwnership" | "listGaps" | "refusedPosts">;
 
 /** Lists what is missing of a conversation. */
@@ -49,37 +37,32 @@ export class ListConversationGaps {
 	}
 
 	/**
+	 * Returns a page, the oldest gap first.
+	 *
 	 * @throws ServiceError `not_found`; `invalid_argument` when the id is no UUID, or the page token belongs to another
 	 *   request
 	 */
-	async list(request: GapsRequest): Promise<GapsPage> {
+	async list(
+		request: Pick<ListConversationGapsRequest, "conversationId" | "pageSize" | "pageToken">,
+	): Promise<ListConversationGapsResponse> {
 		const conversationId = uuid(request.conversationId, "conversation_id");
 		const limit = pageSize(request.pageSize);
 		const scope = { conversationId };
-		// A position is a time, and how many of its gaps came before.
-		const [start, skipped] = request.pageToken === "" ? [] : readPageNumbers(LIST, scope, request.pageToken, 2);
+		const [start = 0n, passed = 0n] = request.pageToken === "" ? [] : readPageNumbers(LIST, scope, request.pageToken);
 		const [ownership, gaps] = await Promise.all([
 			this.#store.getOwnership(conversationId),
 			this.#store.listGaps(conversationId),
 		]);
 		if (ownership === undefined && gaps.length === 0) throw new ServiceError("not_found", "Conversation not found");
-		const ordered = gaps.toSorted(inOrder);
-		const rest =
-			start === undefined
-				? ordered
-				: [
-						...ordered.filter(({ since }) => since === start).slice(Number(skipped)),
-						...ordered.filter(({ since }) => since > start),
-					];
+		const ordered = gaps.toSorted(inOrder).filter(({ since }) => since >= start);
+		const rest = ordered.filter(({ since }, n) => since > start || n >= passed);
 		const page = rest.slice(0, limit);
 		const next = rest[limit];
-		const before = next && ordered.slice(0, ordered.indexOf(next)).filter(({ since }) => since === next.since).length;
-		return {
+		return create(ListConversationGapsResponseSchema, {
 			gaps: await Promise.all(page.map((gap) => this.#toMessage(conversationId, ownership?.owner, gap))),
 			unknownRelations: await this.#unknownRelations(conversationId, ownership?.owner),
-			nextPageToken:
-				next === undefined || before === undefined ? "" : writePageToken(LIST, scope, next.since, BigInt(before)),
-		};
+			nextPageToken: next === undefined ? "" : writePageToken(LIST, scope, ...positionOf(next, ordered)),
+		});
 	}
 
 	async #toMessage(
@@ -117,6 +100,12 @@ export class ListConversationGaps {
 		}
 		return unknown;
 	}
+}
+
+/** Returns where a page begins: the time of its first gap, and how many gaps of this time come before. */
+function positionOf(first: Gap, ordered: readonly Gap[]): readonly bigint[] {
+	const ofTime = ordered.filter(({ since }) => since === first.since);
+	return [first.since, BigInt(ofTime.indexOf(first))];
 }
 
 function inOrder(a: Gap, b: Gap): number {

@@ -7,10 +7,9 @@ import { type Condition, isCountedFast, type ListOrder } from "../../store/condi
 import type { ConversationQuery, StoredConversation } from "../../store/conversation-lists.ts";
 import { isSequence } from "../../store/head.ts";
 import type { Store } from "../../store/store.ts";
-import type { StoredRecord } from "../../store/values.ts";
 import { conditionsOf, invalid } from "./filter.ts";
 import { type ListScope, MAX_PAGE_BYTES, pageSize, readPageNumbers, readPageToken, writePageToken } from "./page.ts";
-import { decodeSummary, type RecordOpening, recordJson, recordSize, storedRecord, tryRead } from "./records.ts";
+import { decodeSummary, type RecordOpening, recordSize, storedRecord, tryRead } from "./records.ts";
 
 /** Which conversations are requested, and how they are shown. */
 export interface ListRequest {
@@ -26,22 +25,22 @@ export interface ListRequest {
 	readonly secrets: SecretsForm;
 }
 
-/** A conversation in a list. `Form` is the form of its record. */
-export interface ListedConversation<Form> {
+/** A conversation in a list. */
+export interface ListedConversation {
 	/** Sequence of the current update; 0 without a record. */
 	readonly sequence: bigint;
 	/** Whether there is a record. If not, each one that was posted was refused or lost, and events arrived. */
 	readonly hasRecord: boolean;
 	readonly summary: ConversationSummary;
 	/** Undefined unless whole records are requested. */
-	readonly conversation: Form | undefined;
+	readonly conversation: ConversationInfo | undefined;
 	/** Whether the stored conversation cannot be read. Its summary then holds the id only. */
 	readonly unreadable: boolean;
 }
 
 /** A page of conversations. */
-export interface ConversationPage<Form> {
-	readonly conversations: readonly ListedConversation<Form>[];
+interface ConversationPage {
+	readonly conversations: readonly ListedConversation[];
 	/** Empty on the last page. */
 	readonly nextPageToken: string;
 	/**
@@ -72,23 +71,8 @@ export class ListConversations {
 	 *
 	 * @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read
 	 */
-	async list(request: ListRequest): Promise<ConversationPage<ConversationInfo>> {
-		const { secrets } = request;
-		return await this.#page(request, (record) => this.#opening.vault.open(record.bytes, secrets));
-	}
-
-	/**
-	 * Returns a page whose records are JSON texts in the webhook's form.
-	 *
-	 * @throws ServiceError as {@link list} does
-	 */
-	async listJson(request: ListRequest): Promise<ConversationPage<string>> {
-		const { secrets } = request;
-		return await this.#page(request, (record) => recordJson(this.#opening, record, secrets));
-	}
-
-	async #page<Form>(request: ListRequest, open: (record: StoredRecord) => Form): Promise<ConversationPage<Form>> {
-		const { pageToken, full } = request;
+	async list(request: ListRequest): Promise<ConversationPage> {
+		const { pageToken, full, secrets } = request;
 		const size = pageSize(request.pageSize);
 		const conditions = conditionsOf(request.filter);
 		const order = orderOf(request.orderBy);
@@ -97,7 +81,7 @@ export class ListConversations {
 		const { found, more } = await this.#read({ conditions, order, withRecords: full }, start, size);
 		const last = found.at(-1);
 		const nextPageToken = more && last !== undefined ? writePageToken(LIST, scope, ...positionOf(last)) : "";
-		const conversations = found.map((stored) => this.#entry(stored, full ? open : undefined));
+		const conversations = found.map((stored) => this.#entry(stored, full ? secrets : undefined));
 		const totalSize = pageToken === "" ? await this.#totalSize(conditions, more ? undefined : found.length) : undefined;
 		return { conversations, nextPageToken, totalSize };
 	}
@@ -109,16 +93,15 @@ export class ListConversations {
 		return BigInt((await this.#store.countConversations({ conditions, group: undefined, limit: 1 })).total);
 	}
 
-	#entry<Form>(
-		stored: StoredConversation,
-		open: ((record: StoredRecord) => Form) | undefined,
-	): ListedConversation<Form> {
+	/** @param secrets how secrets are shown in the whole record; undefined for the summary only */
+	#entry(stored: StoredConversation, secrets: SecretsForm | undefined): ListedConversation {
 		const { conversationId } = stored;
 		const hasRecord = isSequence(stored.sequence);
 		const sequence = hasRecord ? stored.sequence : 0n;
 		const entry = tryRead(stored, this.#opening.onUnreadable, () => ({
 			summary: decodeSummary(stored.summary),
-			conversation: hasRecord ? open?.(storedRecord(stored)) : undefined,
+			conversation:
+				hasRecord && secrets !== undefined ? this.#opening.vault.open(storedRecord(stored).bytes, secrets) : undefined,
 		}));
 		if (entry !== undefined) return { sequence, hasRecord, ...entry, unreadable: false };
 		const summary = create(ConversationSummarySchema, { id: conversationId });
@@ -174,13 +157,20 @@ function orderOf(requested: ConversationOrder = ConversationOrder.UNSPECIFIED): 
 /** @throws ServiceError `invalid_argument` for a token of another list, filter or order */
 function startOf(order: ListOrder, scope: ListScope, token: string): PageStart {
 	if (order === "updated") return { before: readPageToken(LIST, scope, token) };
-	const [value = 0n, sequence = 0n] = readPageNumbers(LIST, scope, token, 2);
+	const [value = 0n, sequence = 0n] = readPageNumbers(LIST, scope, token);
 	const [cost] = new Float64Array(BigInt64Array.of(value).buffer);
 	return { before: sequence, beforeValue: order === "cost" ? cost : value };
 }
 
-function positionOf({ orderValue, sequence }: StoredConversation): (bigint | number)[] {
-	return orderValue === undefined ? [sequence] : [orderValue, sequence];
+/** Returns the position after a conversation. A floating-point number is the integer with the same bits. */
+function positionOf({ orderValue, sequence }: StoredConversation): readonly bigint[] {
+	if (orderValue === undefined) return [sequence];
+	return [typeof orderValue === "bigint" ? orderValue : toBits(orderValue), sequence];
+}
+
+function toBits(value: number): bigint {
+	const [bits = 0n] = new BigInt64Array(Float64Array.of(value).buffer);
+	return bits;
 }
 
 function sizeOf({ summary, record }: StoredConversation): number {

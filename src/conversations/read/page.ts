@@ -21,35 +21,28 @@ export function pageSize(requested: number): number {
 	return requested === 0 ? DEFAULT_SIZE : Math.min(requested, MAX_SIZE);
 }
 
-const VERSION = 2;
-/** Bytes of the version and of each number of the position. */
-const VERSION_BYTES = 1;
-const NUMBER_BYTES = 8;
-const DIGEST_BYTES = 16;
+const DIGEST_DIGITS = 22;
 
 /** The members of a request that determine the entries of a list and their order. A token is valid for one scope. */
 export type ListScope = Readonly<Record<string, unknown>>;
 
 /**
- * Returns the token of the page that follows a position: a version, the position, and a digest of both and of the list's
- * name and scope, in base64url.
+ * Returns the token of the page that follows a position: the position, and a digest of it and of the list's name and
+ * scope, in base64url.
  *
  * The digest detects a token that was altered, or that belongs to another request. It needs no secret, because a token
  * gives no access: it names a position in a list that the access key of the request must permit anyway. So every replica
  * reads the tokens of every other one, also while access keys change, and no state is stored for them.
  *
- * @param list name of the list
- * @param position sequence number, 0 to 2^63 - 1; in lists by another value, that value precedes it
+ * @param position numbers from -2^63 to 2^63 - 1: a sequence number; in lists by another value, that value precedes it
  */
-export function writePageToken(list: string, scope: ListScope, ...position: readonly (bigint | number)[]): string {
-	const content = Buffer.alloc(VERSION_BYTES + NUMBER_BYTES * position.length);
-	content.writeUInt8(VERSION, 0);
-	for (const [n, value] of position.entries()) {
-		const at = VERSION_BYTES + NUMBER_BYTES * n;
-		if (typeof value === "bigint") content.writeBigInt64BE(value, at);
-		else content.writeDoubleBE(value, at);
-	}
-	return Buffer.concat([content, digest(list, scope, content)]).toString("base64url");
+export function writePageToken(list: string, scope: ListScope, ...position: readonly bigint[]): string {
+	const numbers = position.join(" ");
+	const digest = createHash("sha256")
+		.update(JSON.stringify([list, canonical(scope), numbers]))
+		.digest("base64url")
+		.slice(0, DIGEST_DIGITS);
+	return Buffer.from(`${digest} ${numbers}`).toString("base64url");
 }
 
 /**
@@ -58,33 +51,21 @@ export function writePageToken(list: string, scope: ListScope, ...position: read
  * @throws ServiceError `invalid_argument` for a token that was altered, or made for another list or scope
  */
 export function readPageToken(list: string, scope: ListScope, token: string): bigint {
-	const [sequence = 0n] = readPageNumbers(list, scope, token, 1);
+	const [sequence = 0n] = readPageNumbers(list, scope, token);
 	return sequence;
 }
 
 /**
- * Returns the numbers that a token holds. Of a floating-point number, this is the integer with the same bits.
+ * Returns the numbers that a token holds.
  *
- * @param count count of the numbers of the position
  * @throws ServiceError as {@link readPageToken} does
  */
-export function readPageNumbers(list: string, scope: ListScope, token: string, count: number): bigint[] {
-	const bytes = Buffer.from(token, "base64url");
-	const end = VERSION_BYTES + NUMBER_BYTES * count;
-	const content = bytes.subarray(0, end);
-	// Decoding skips characters that are not base64url, so only encoding the bytes again detects them.
-	const isWhole = bytes.length === end + DIGEST_BYTES && bytes.toString("base64url") === token;
-	if (!isWhole || content[0] !== VERSION || !digest(list, scope, content).equals(bytes.subarray(end)))
-		throw new ServiceError("invalid_argument", "page_token is not valid for this list and filter");
-	return Array.from({ length: count }, (_, n) => content.readBigInt64BE(VERSION_BYTES + NUMBER_BYTES * n));
-}
-
-function digest(list: string, scope: ListScope, content: Uint8Array): Buffer {
-	return createHash("sha256")
-		.update(JSON.stringify([list, canonical(scope)]))
-		.update(content)
-		.digest()
-		.subarray(0, DIGEST_BYTES);
+export function readPageNumbers(list: string, scope: ListScope, token: string): readonly bigint[] {
+	const [, ...texts] = Buffer.from(token, "base64url").toString().split(" ");
+	const position = texts.map((text) => (/^-?\d{1,19}$/.test(text) ? BigInt.asIntN(64, BigInt(text)) : 0n));
+	// Only the token that is written for these numbers holds them.
+	if (writePageToken(list, scope, ...position) === token) return position;
+	throw new ServiceError("invalid_argument", "page_token is not valid for this list and filter");
 }
 
 /** Returns equal values for equal scopes, whatever the order of their members. Undefined members count as absent. */

@@ -110,7 +110,7 @@ type Hits = Omit<SearchPage, "indexedThrough">;
 
 /** Follows the documents from the newest to the oldest. The token has the position where the last page ended. */
 async function newestPage(search: Search, scope: ListScope, token: string, size: number): Promise<Hits> {
-	const start = token === "" ? undefined : positionOf(readPageNumbers(LIST, scope, token, 2));
+	const start = token === "" ? undefined : positionOf(readPageNumbers(LIST, scope, token));
 	const hits: FoundDocument[] = [];
 	const known = new Map<string, FoundDocument[]>();
 	/** Conversations that are hits, or were hits of earlier pages. */
@@ -153,7 +153,7 @@ async function newestPage(search: Search, scope: ListScope, token: string, size:
  */
 async function relevantPage(search: Search, scope: ListScope, token: string, size: number): Promise<Hits> {
 	const [anchorEvent, anchorTitle, event, title, skipped = 0n] =
-		token === "" ? [] : readPageNumbers(LIST, scope, token, 5);
+		token === "" ? [] : readPageNumbers(LIST, scope, token);
 	let anchor = anchorEvent === undefined ? undefined : positionOf([anchorEvent, anchorTitle]);
 	let before = anchor && positionOf([event, title]);
 	const limit = search.isExact ? WINDOW : EXAMINED_WINDOW;

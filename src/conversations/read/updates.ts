@@ -15,6 +15,7 @@ import {
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
 import { planEnum } from "../../record/plan.ts";
+import type { RecordFormat } from "../../record/record-format.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { StoredUpdate } from "../../store/entries.ts";
 import type { Store } from "../../store/store.ts";
@@ -34,7 +35,6 @@ import {
 	encodeSummary,
 	openComparable,
 	type RecordOpening,
-	recordJson,
 	recordSize,
 	storedRecord,
 	tryRead,
@@ -68,28 +68,11 @@ export class ListConversationUpdates {
 		const { full } = request;
 		const views = this.#views();
 		return await readLogPage(this.#log, request, {
-			...this.#optionsOf(request),
+			filter: { origin: originOf(request.origin) },
+			maxReadBytes: full ? MAX_PAGE_BYTES : MAX_READ_BYTES,
 			toView: (stored) => views.toUpdate(stored, request),
 			sizeOf: (update, { record }) => sizeOf(update) + (full ? recordSize(record) : 0),
 		});
-	}
-
-	/**
-	 * Returns a page of JSON texts.
-	 *
-	 * @throws ServiceError as {@link list} does
-	 */
-	async listJson(request: UpdatesRequest): Promise<LogPage<string>> {
-		const views = this.#views();
-		return await readLogPage(this.#log, request, {
-			...this.#optionsOf(request),
-			toView: (stored) => views.toJson(stored, request),
-			sizeOf: (text) => Buffer.byteLength(text),
-		});
-	}
-
-	#optionsOf({ full, origin }: UpdatesRequest) {
-		return { filter: { origin: originOf(origin) }, maxReadBytes: full ? MAX_PAGE_BYTES : MAX_READ_BYTES };
 	}
 }
 
@@ -164,20 +147,9 @@ export class UpdateViews {
 		return view;
 	}
 
-	/**
-	 * Returns the view of an update as JSON text: names as in the .proto files, times and enums as in records, and the
-	 * record in the webhook's form.
-	 *
-	 * @throws ServiceError as {@link toUpdate} does
-	 */
-	async toJson(stored: StoredUpdate, options: UpdateViewOptions): Promise<string> {
-		const update = await this.toUpdate(stored, { ...options, full: false });
-		if (!options.full || update.unreadable || update.change === UpdateChange.ERASED) return updateJson(update);
-		const { secrets } = options;
-		const record = tryRead(stored, this.#opening.onUnreadable, () =>
-			recordJson(this.#opening, storedRecord(stored), secrets),
-		);
-		return record === undefined ? updateJson(unreadable(stored)) : updateJson(update, record);
+	/** As {@link updateJson}. */
+	toJson(update: ConversationUpdate): string {
+		return updateJson(update, this.#opening.format);
 	}
 
 	async #full(stored: StoredUpdate, options: UpdateViewOptions): Promise<ConversationUpdate> {
@@ -251,10 +223,13 @@ function unreadable(stored: StoredUpdate): ConversationUpdate {
 	return create(ConversationUpdateSchema, { ...metadataOf(stored), unreadable: true });
 }
 
-/** @param record JSON text of the whole record */
-function updateJson(update: ConversationUpdate, record?: string): string {
-	const { sequence, conversationId, change, current, origin, sender, receivedAt, changedFields, summary } = update;
-	const text = stringifyExactJson({
+/**
+ * Returns the view of an update as JSON text: names as in the .proto files, times and enums as in records, and the record
+ * in the webhook's form.
+ */
+export function updateJson(view: ConversationUpdate, format: Pick<RecordFormat, "toJson">): string {
+	const { sequence, conversationId, change, current, origin, sender, receivedAt, changedFields, summary } = view;
+	return stringifyExactJson({
 		sequence,
 		conversation_id: conversationId,
 		change: CHANGES.get(change) ?? null,
@@ -262,9 +237,9 @@ function updateJson(update: ConversationUpdate, record?: string): string {
 		received_at: receivedAt === undefined ? null : formatDateTime(receivedAt),
 		...(changedFields === undefined ? {} : { changed_fields: changedFields.paths }),
 		...(summary === undefined ? {} : { summary: encodeSummary(summary) }),
-		...(update.unreadable ? { unreadable: true } : {}),
+		...(view.unreadable ? { unreadable: true } : {}),
 		origin: ORIGINS.get(origin) ?? null,
 		sender,
+		...(view.conversation === undefined ? {} : { conversation: format.toJson(view.conversation) }),
 	});
-	return record === undefined ? text : `${text.slice(0, -1)},"conversation":${record}}`;
 }

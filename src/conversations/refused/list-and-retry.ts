@@ -1,5 +1,14 @@
 import { create } from "@bufbuild/protobuf";
-import { type RefusedPost, RefusedPostSchema } from "../../../gen/conversations/v1/refused_post_service_pb.js";
+import {
+	type ListRefusedPostsRequest,
+	type ListRefusedPostsResponse,
+	ListRefusedPostsResponseSchema,
+	type RefusedPost,
+	RefusedPostSchema,
+	type RetryRefusedPostsRequest,
+	type RetryRefusedPostsResponse,
+	RetryRefusedPostsResponseSchema,
+} from "../../../gen/conversations/v1/refused_post_service_pb.js";
 import { type AuditedCaller, entryOf } from "../../access/audit.ts";
 import { isDataLoss, ServiceError } from "../../errors.ts";
 import { fromMicroseconds } from "../../record/json/scalars.ts";
@@ -16,13 +25,6 @@ import { kindOf, packReasons, type RefusedPosts, unpackReasons } from "./refused
 const LIST = "refused_posts";
 const RETRIED = "retry_refused_posts";
 
-/** A page of refused posts. */
-interface RefusedPage {
-	readonly posts: readonly RefusedPost[];
-	/** Empty when there are no more. */
-	readonly nextPageToken: string;
-}
-
 /** Reads the refused posts that a caller may see. */
 export class ListRefusedPosts {
 	readonly #store: Pick<StoreReads, "refusedPosts">;
@@ -38,20 +40,20 @@ export class ListRefusedPosts {
 	 *
 	 * @throws ServiceError `invalid_argument` for a size or a token that is not valid
 	 */
-	async list(request: { readonly pageSize: number; readonly pageToken: string }): Promise<RefusedPage> {
+	async list(request: Pick<ListRefusedPostsRequest, "pageSize" | "pageToken">): Promise<ListRefusedPostsResponse> {
 		const limit = pageSize(request.pageSize);
 		const before = request.pageToken === "" ? undefined : readPageToken(LIST, {}, request.pageToken);
 		await this.#kept.written();
 		const found = await this.#store.refusedPosts.list({ before, limit: limit + 1 });
 		const posts = found.slice(0, limit);
 		const last = found.length > limit ? posts.at(-1) : undefined;
-		return { posts: posts.map(postOf), nextPageToken: last === undefined ? "" : writePageToken(LIST, {}, last.id) };
+		const nextPageToken = last === undefined ? "" : writePageToken(LIST, {}, last.id);
+		return create(ListRefusedPostsResponseSchema, { refusedPosts: posts.map(postOf), nextPageToken });
 	}
 
 	/**
 	 * Returns a post.
 	 *
-	 * @param withBody whether the body is returned, too, if it is kept
 	 * @throws ServiceError `invalid_argument` for an id that cannot be one; `not_found`; `data_loss` when the body cannot
 	 *   be decrypted
 	 */
@@ -74,7 +76,6 @@ export const REFUSED_ID = /^[1-9]\d{0,18}$/;
 /**
  * Reads the id of a refused post.
  *
- * @param name of the field that has it
  * @throws ServiceError `invalid_argument` for a text that cannot be one
  */
 function refusedId(text: string, name = "id"): bigint {
@@ -110,23 +111,6 @@ export const MAX_IDS = 1_000;
 const STEP = 100;
 /** Milliseconds after which a call ends. */
 const MAX_TIME = 10_000;
-
-/** Which posts to take in. */
-interface RetryRequest {
-	/** Empty: all that the caller may see. */
-	readonly ids: readonly string[];
-	/** Empty: from the oldest one on. */
-	readonly pageToken: string;
-}
-
-/** What a call has done. */
-interface Retried {
-	readonly takenIn: bigint;
-	readonly stillRefused: bigint;
-	readonly withoutBody: bigint;
-	/** Empty when all posts were tried. */
-	readonly nextPageToken: string;
-}
 
 /** The ways by which posts are taken in. */
 interface RetryIngest {
@@ -167,7 +151,10 @@ export class RetryRefusedPosts {
 	 * @throws ServiceError `invalid_argument`; `unavailable` when the store cannot be read or written: what was taken in
 	 *   before stays so
 	 */
-	async retry(request: RetryRequest, caller: AuditedCaller): Promise<Retried> {
+	async retry(
+		request: Pick<RetryRefusedPostsRequest, "ids" | "pageToken">,
+		caller: AuditedCaller,
+	): Promise<RetryRefusedPostsResponse> {
 		if (request.ids.length > MAX_IDS) throw invalid("ids", `must have at most ${MAX_IDS} entries`);
 		const ids = [...new Set(request.ids.map((id) => refusedId(id, "ids")))].sort((a, b) => (a < b ? -1 : 1));
 		const scope = { ids: request.ids.map(String) };
@@ -185,35 +172,34 @@ export class RetryRefusedPosts {
 		posts: AsyncIterable<RefusedPostRow>,
 		caller: AuditedCaller,
 		tokenAfter: (id: bigint) => string,
-	): Promise<Retried> {
+	): Promise<RetryRefusedPostsResponse> {
 		const until = performance.now() + MAX_TIME;
-		let [takenIn, stillRefused, withoutBody] = [0, 0, 0];
+		const done = create(RetryRefusedPostsResponseSchema);
 		try {
 			for await (const post of posts) {
-				const outcome = await this.#retryOne(post, caller);
-				if (outcome === "taken in") takenIn += 1;
-				else if (outcome === "refused") stillRefused += 1;
-				else withoutBody += 1;
+				done[await this.#retryOne(post, caller)] += 1n;
 				if (performance.now() < until) continue;
-				return { ...counted(takenIn, stillRefused, withoutBody), nextPageToken: tokenAfter(post.id) };
+				done.nextPageToken = tokenAfter(post.id);
+				break;
 			}
-			return { ...counted(takenIn, stillRefused, withoutBody), nextPageToken: "" };
+			return done;
 		} finally {
-			if (takenIn + stillRefused > 0) this.#onRetried(takenIn, stillRefused);
+			const { takenIn, stillRefused } = done;
+			if (takenIn + stillRefused > 0n) this.#onRetried(Number(takenIn), Number(stillRefused));
 		}
 	}
 
-	async #retryOne(post: RefusedPostRow, caller: AuditedCaller): Promise<"taken in" | "refused" | "without body"> {
+	async #retryOne(post: RefusedPostRow, caller: AuditedCaller): Promise<"takenIn" | "stillRefused" | "withoutBody"> {
 		const { id, form } = post;
 		let body: Buffer | undefined;
 		try {
 			body = await this.#kept.bodyOf(post);
 		} catch (error) {
 			// Its key may be configured later, so the reasons stay.
-			if (isDataLoss(error)) return "refused";
+			if (isDataLoss(error)) return "stillRefused";
 			throw error;
 		}
-		if (body === undefined) return "without body";
+		if (body === undefined) return "withoutBody";
 		try {
 			await this.#takeIn(post, body);
 		} catch (error) {
@@ -221,10 +207,10 @@ export class RetryRefusedPosts {
 			if (kind === "unavailable") throw error;
 			const retriedAt = BigInt(Date.now()) * 1000n;
 			await this.#store.refusedPosts.setReasons({ id, kind, reasons: packReasons(error, form), retriedAt });
-			return "refused";
+			return "stillRefused";
 		}
 		await this.#store.refusedPosts.remove({ of: id, audit: entryOf("refused_posts.replayed", caller, String(id)) });
-		return "taken in";
+		return "takenIn";
 	}
 
 	async #takeIn({ form, sender = "", owner, conversationId, receivedAt }: RefusedPostRow, body: Buffer) {
@@ -269,8 +255,4 @@ export class RetryRefusedPosts {
 			after = last.id;
 		}
 	}
-}
-
-function counted(takenIn: number, stillRefused: number, withoutBody: number): Omit<Retried, "nextPageToken"> {
-	return { takenIn: BigInt(takenIn), stillRefused: BigInt(stillRefused), withoutBody: BigInt(withoutBody) };
 }

@@ -1,6 +1,7 @@
-import { setImmediate, setTimeout } from "node:timers/promises";
+import { setImmediate } from "node:timers/promises";
 import { ServiceError } from "../../errors.ts";
-import type { EntryLog, LogEntry } from "../read/entry-log.ts";
+import type { LogChange, RangeQuery } from "../../store/sequence-log.ts";
+import { assertNotPruned, type EntryLog, type LogEntry } from "../read/entry-log.ts";
 
 /** Limits of a list of entries. */
 export interface EntryLimits {
@@ -10,28 +11,50 @@ export interface EntryLimits {
 	readonly bytes: number;
 }
 
-/** Limits of one read from the store. */
-const PAGE_ENTRIES = 256;
-const PAGE_BYTES = 1024 * 1024;
-/** Number of followers that are woken before the event loop runs other work. */
-const WOKEN_AT_ONCE = 128;
-/** Pause between two rounds of waking, in milliseconds: per follower, and the maximum. */
+/** Limits of one page. A watcher that stops reading keeps no more in memory, unless one record is larger. */
+const PAGE: EntryLimits = { entries: 256, bytes: 256 * 1024 };
+/** Maximum number of pages of history that are read at the same time. */
+const MAX_CONCURRENT_READS = 4;
+/** Pause before followers are woken, in milliseconds: per follower, and the maximum. A wake-up costs more than an entry. */
 const PAUSE_PER_FOLLOWER = 0.1;
 const MAX_PAUSE = 100;
+/** Number of followers that are woken before the event loop runs other work. */
+const WOKEN_AT_ONCE = 128;
+
+/** Entries that follow each other. */
+export interface EntryPage<Entry> {
+	readonly entries: readonly Entry[];
+	/** Sequence through which the page has all entries that the reader requests. */
+	readonly through: bigint;
+	/** Largest sequence of all pruned entries, of any conversation, when the page had been read. */
+	readonly prunedThrough: bigint;
+}
+
+/** Which entries a reader requests. */
+type Reader = Pick<RangeQuery, "conversationId" | "owner" | "afterRemoval">;
 
 /**
- * The newest entries of a log, read from the store once for all followers. New entries are kept in memory within fixed
- * limits, and the oldest ones are dropped first. A follower that needs a dropped entry reads it from the store.
- *
- * Followers are woken in rounds. The pause between rounds grows with the number of followers: a thousand followers are
- * woken ten times a second and then take several entries together, because a wake-up costs more than an entry.
+ * The entries of a log for its watchers. While there are watchers, the newest ones are read from the store once for all,
+ * and kept in memory within fixed limits; the oldest of them are dropped first. Others are read for each watcher.
  */
 export class RecentEntries<Entry extends LogEntry> {
 	readonly #source: EntryLog<Entry>;
 	readonly #limits: EntryLimits;
 	readonly #followers = new Set<Follower>();
-	#tail: Tail<Entry> | undefined;
+	/** All stored entries after `#start`, through `#end`. */
+	#entries: Entry[] = [];
+	#bytes = 0;
+	/** Undefined while there are no watchers. */
+	#start: bigint | undefined;
+	#end = 0n;
+	#newest = 0n;
 	#restarts = 0;
+	/** Reads under way of pages for all watchers, by the sequence after which they begin. */
+	readonly #reads = new Map<bigint, Promise<EntryPage<Entry>>>();
+	/** The last read of history in each lane. */
+	readonly #lanes = Array.from({ length: MAX_CONCURRENT_READS }, () => Promise.resolve());
+	#waking: NodeJS.Timeout | undefined;
+	#unsubscribe: (() => void) | undefined;
 
 	constructor(source: EntryLog<Entry>, limits: EntryLimits = { entries: 1024, bytes: 8 * 1024 * 1024 }) {
 		this.#source = source;
@@ -40,12 +63,12 @@ export class RecentEntries<Entry extends LogEntry> {
 
 	/** Sequence of the newest entry that is known to be stored. */
 	get newest(): bigint {
-		return this.#tail?.newest ?? 0n;
+		return this.#newest;
 	}
 
-	/** Sequence through which the store has been read. */
+	/** Sequence through which the newest entries have been read. */
 	get end(): bigint {
-		return this.#tail?.end ?? 0n;
+		return this.#end;
 	}
 
 	/** How often the entries in memory were dropped. Later, a sequence may have another entry or another owner. */
@@ -55,31 +78,30 @@ export class RecentEntries<Entry extends LogEntry> {
 
 	/** Number and size of the entries in memory, and number of followers. */
 	get usage(): { readonly entries: number; readonly bytes: number; readonly followers: number } {
-		return { entries: this.#tail?.entries.length ?? 0, bytes: this.#tail?.bytes ?? 0, followers: this.#followers.size };
+		return { entries: this.#entries.length, bytes: this.#bytes, followers: this.#followers.size };
 	}
 
 	/** Sequence numbers by which the slowest follower is behind the newest entry. */
 	get lag(): bigint {
 		let lag = 0n;
-		for (const { through } of this.#followers)
-			if (through !== undefined && this.newest - through > lag) lag = this.newest - through;
+		for (const { through = this.#newest } of this.#followers)
+			if (this.#newest - through > lag) lag = this.#newest - through;
 		return lag;
 	}
 
 	/**
-	 * Adds a follower. The store is read only while there are followers.
+	 * Adds a follower.
 	 *
 	 * @throws ServiceError `unavailable` when the store cannot be read
 	 */
 	async follow(): Promise<Follower> {
 		const follower = new Follower((gone) => this.#leave(gone));
 		this.#followers.add(follower);
-		this.#tail ??= this.#start();
-		const tail = this.#tail;
+		this.#unsubscribe ??= this.#source.log.subscribe((newest, change) => this.#changed(newest, change));
 		try {
-			await tail.started;
-			// Reading stops after a failure. A new follower starts it again.
-			if (!tail.reading) void this.#read(tail);
+			const { newest } = await this.#source.log.range();
+			if (this.#start === undefined) this.#begin(newest);
+			if (newest > this.#newest) this.#newest = newest;
 			return follower;
 		} catch (error) {
 			follower.leave();
@@ -89,16 +111,15 @@ export class RecentEntries<Entry extends LogEntry> {
 
 	/** Whether every entry after a sequence, through {@link end}, is in memory. */
 	covers(after: bigint): boolean {
-		return this.#tail !== undefined && after >= this.#tail.start;
+		return this.#start !== undefined && after >= this.#start;
 	}
 
 	/** Returns the entries in memory after a sequence, in order and within limits, but at least one if there is one. */
 	after(sequence: bigint, limits: EntryLimits): readonly Entry[] {
-		const held = this.#tail?.entries ?? [];
-		const first = held.findLastIndex((entry) => entry.sequence <= sequence) + 1;
+		const first = this.#entries.findLastIndex((entry) => entry.sequence <= sequence) + 1;
 		const entries: Entry[] = [];
 		let bytes = 0;
-		for (const entry of held.slice(first, first + limits.entries)) {
+		for (const entry of this.#entries.slice(first, first + limits.entries)) {
 			bytes += this.#source.sizeOf(entry);
 			if (entries.length > 0 && bytes > limits.bytes) break;
 			entries.push(entry);
@@ -106,144 +127,151 @@ export class RecentEntries<Entry extends LogEntry> {
 		return entries;
 	}
 
-	#leave(follower: Follower): void {
-		this.#followers.delete(follower);
-		if (this.#followers.size > 0) return;
-		this.#tail?.unsubscribe();
-		this.#tail = undefined;
+	/**
+	 * Returns the page after a sequence. It may have entries that the reader does not request.
+	 *
+	 * @throws ServiceError `out_of_range` when requested entries have been pruned, or `unavailable`
+	 */
+	async read(after: bigint, reader: Reader): Promise<EntryPage<Entry>> {
+		const isRecent = this.covers(after);
+		if (isRecent && after < this.#end) {
+			const entries = this.after(after, PAGE);
+			return { entries, through: entries.at(-1)?.sequence ?? this.#end, prunedThrough: 0n };
+		}
+		const { conversationId, owner } = reader;
+		const isForAll = isRecent || (conversationId === undefined && owner === undefined);
+		const page = isForAll
+			? this.#readForAll(after)
+			: this.#inTurn(() => this.#readPage(after, { conversationId, owner }));
+		const found = await page;
+		if (found.prunedThrough > after) await assertNotPruned(this.#source, after, reader);
+		return found;
 	}
 
-	#start(): Tail<Entry> {
-		const { log } = this.#source;
-		const tail: Tail<Entry> = {
-			entries: [],
-			bytes: 0,
-			start: 0n,
-			end: 0n,
-			newest: 0n,
-			lastRemoval: 0n,
-			reading: true,
-			unsubscribe: log.subscribe((newest, change) => {
-				if (newest > tail.newest) tail.newest = newest;
-				if (change === "lost") this.#restart(newest);
-				else if (change === "rewritten") this.#restart(undefined);
-				else if (!tail.reading) void this.#read(tail);
-			}),
-			started: Promise.resolve(),
-		};
-		tail.started = log.range().then(({ newest, lastRemoval }) => {
-			tail.lastRemoval = lastRemoval;
-			tail.start = newest;
-			tail.end = newest;
-			if (newest > tail.newest) tail.newest = newest;
-			void this.#read(tail);
-		});
-		// Followers await `started`. If all of them have left, its rejection would be unhandled.
-		tail.started.catch(() => undefined);
-		return tail;
+	/** Reads a page that all watchers share, and keeps it if it follows the entries in memory. */
+	#readForAll(after: bigint): Promise<EntryPage<Entry>> {
+		const known = this.#reads.get(after);
+		if (known !== undefined) return known;
+		const read = () => this.#readPage(after, {});
+		const page = this.covers(after) ? read() : this.#inTurn(read);
+		this.#reads.set(after, page);
+		const isPresent = () => this.#reads.get(after) === page && this.#reads.delete(after);
+		page.then(
+			(found) => {
+				if (isPresent() && after === this.#end) this.#keep(found);
+			},
+			() => isPresent(),
+		);
+		return page;
+	}
+
+	/** Reads history: only a few pages at a time, because watchers may ask for very many. */
+	#inTurn<Result>(read: () => Promise<Result>): Promise<Result> {
+		const before = this.#lanes.shift() ?? Promise.resolve();
+		const result = before.then(read);
+		const done = () => undefined;
+		this.#lanes.push(result.then(done, done));
+		return result;
+	}
+
+	async #readPage(after: bigint, of: Reader): Promise<EntryPage<Entry>> {
+		const newest = this.#newest > after ? this.#newest : after;
+		const query = { after, ...of, limit: PAGE.entries, maxBytes: PAGE.bytes, withRecords: true };
+		const entries = await this.#source.log.list(query);
+		// Queried after the page, so that pruning before or during the read of the page is noticed.
+		const { prunedThrough } = await this.#source.log.range();
+		return { entries, through: entries.at(-1)?.sequence ?? newest, prunedThrough };
+	}
+
+	#keep({ entries, through, prunedThrough }: EntryPage<Entry>): void {
+		const { sizeOf } = this.#source;
+		this.#entries.push(...entries);
+		this.#bytes += entries.reduce((sum, entry) => sum + sizeOf(entry), 0);
+		// Pruned entries may be missing. Watchers that need them read from the store, which reports the pruning.
+		let start = prunedThrough > this.#end ? prunedThrough : (this.#start ?? through);
+		this.#end = through;
+		for (;;) {
+			const [first, second] = this.#entries;
+			const isFull =
+				this.#entries.length > this.#limits.entries || (this.#bytes > this.#limits.bytes && second !== undefined);
+			if (first === undefined || (!isFull && first.sequence > start)) break;
+			this.#bytes -= sizeOf(first);
+			if (first.sequence > start) start = first.sequence;
+			this.#entries.shift();
+		}
+		this.#start = start;
 	}
 
 	/**
-	 * Drops the entries in memory, so that followers read them from the store again. Followers that received entries which
-	 * the store has lost fail; the others go on.
-	 *
-	 * @param lostAfter sequence after which the store has lost entries; undefined if it has all of them
+	 * Takes note of new entries. After another change, those in memory are dropped, so that watchers read the store again;
+	 * watchers that received entries which the store has lost fail.
 	 */
-	#restart(lostAfter: bigint | undefined): void {
-		this.#tail?.unsubscribe();
+	#changed(newest: bigint, change: LogChange): void {
+		if (change === "added") {
+			if (newest > this.#newest) this.#newest = newest;
+			this.#wakeSoon();
+			return;
+		}
+		if (change === "lost") {
+			this.#newest = newest;
+			for (const follower of this.#followers) follower.lost(newest);
+		}
 		this.#restarts += 1;
-		const tail = this.#start();
-		this.#tail = tail;
-		if (lostAfter !== undefined) for (const follower of this.#followers) follower.lost(lostAfter);
-		tail.started.then(
-			() => this.#wakeAll(),
-			(error: unknown) => this.#failAll(error),
-		);
+		this.#begin(this.#newest);
 	}
 
-	#failAll(error: unknown): void {
-		for (const follower of this.#followers) follower.fail(error);
+	/** Drops the entries in memory, and begins again after a sequence. */
+	#begin(start: bigint | undefined): void {
+		this.#reads.clear();
+		this.#entries = [];
+		this.#bytes = 0;
+		this.#start = start;
+		this.#end = start ?? 0n;
 	}
 
-	/** Reads up to the newest entry. Reports a failure to the followers; the next commit or follower starts it again. */
-	async #read(tail: Tail<Entry>): Promise<void> {
-		tail.reading = true;
-		try {
-			while (this.#tail === tail && tail.end < tail.newest) {
-				await this.#readPage(tail);
-				await this.#wakeAll();
-				const pause = Math.min(this.#followers.size * PAUSE_PER_FOLLOWER, MAX_PAUSE);
-				if (pause >= 1) await setTimeout(pause);
-			}
-		} catch (error) {
-			this.#failAll(error);
-		} finally {
-			tail.reading = false;
-		}
+	#wakeSoon(): void {
+		const pause = Math.min(this.#followers.size * PAUSE_PER_FOLLOWER, MAX_PAUSE);
+		if (pause < 1) void this.#wakeAll();
+		else this.#waking ??= setTimeout(() => void this.#wakeAll(), pause);
 	}
 
-	async #readPage(tail: Tail<Entry>): Promise<void> {
-		const { end, newest } = tail;
-		const { log, sizeOf } = this.#source;
-		const query = { after: end, limit: PAGE_ENTRIES, maxBytes: PAGE_BYTES, withRecords: true };
-		const page = await log.list(query);
-		// Queried after the page, so that pruning before or during the read of the page is noticed.
-		const { prunedThrough, lastRemoval } = await log.range({ afterRemoval: tail.lastRemoval });
-		tail.lastRemoval = lastRemoval;
-		for (const entry of page) {
-			tail.entries.push(entry);
-			tail.bytes += sizeOf(entry);
-		}
-		// An empty page means that all announced entries have been pruned.
-		tail.end = page.at(-1)?.sequence ?? newest;
-		// Pruned entries may be missing. Followers that need them read from the store, which reports the pruning.
-		const missing = prunedThrough > end ? prunedThrough : tail.start;
-		let dropped = 0;
-		for (const [index, entry] of tail.entries.entries()) {
-			const held = tail.entries.length - index;
-			const excess = held > this.#limits.entries || (tail.bytes > this.#limits.bytes && held > 1);
-			if (!excess && entry.sequence > missing) break;
-			tail.bytes -= sizeOf(entry);
-			tail.start = entry.sequence;
-			dropped += 1;
-		}
-		tail.entries.splice(0, dropped);
-		if (missing > tail.start) tail.start = missing;
-	}
-
+	/** Reads the next page, and wakes the watchers, which need it. If it cannot be read, their own reads fail. */
 	async #wakeAll(): Promise<void> {
+		this.#waking = undefined;
+		try {
+			if (this.#start !== undefined && this.#end < this.#newest) await this.#readForAll(this.#end);
+			if (this.#end < this.#newest) this.#wakeSoon();
+		} catch {
+			// The reads of the watchers tell why.
+		}
 		let woken = 0;
-		// A copy, because followers come and leave during the loop.
+		// A copy, because watchers come and leave during the loop.
 		for (const follower of [...this.#followers]) {
 			follower.wake();
 			woken += 1;
 			if (woken % WOKEN_AT_ONCE === 0) await setImmediate();
 		}
 	}
+
+	#leave(follower: Follower): void {
+		this.#followers.delete(follower);
+		if (this.#followers.size > 0) return;
+		this.#unsubscribe?.();
+		this.#unsubscribe = undefined;
+		clearTimeout(this.#waking);
+		this.#waking = undefined;
+		// Nobody hears of changes from now on.
+		this.#restarts += 1;
+		this.#newest = 0n;
+		this.#begin(undefined);
+	}
 }
 
-/**
- * The end of the log, in memory while there are followers. `entries` holds all stored entries after `start`, through
- * `end`. `newest` is the newest known sequence, `lastRemoval` the last removal of pruned entries that was considered.
- */
-interface Tail<Entry> {
-	entries: Entry[];
-	bytes: number;
-	start: bigint;
-	end: bigint;
-	newest: bigint;
-	lastRemoval: bigint;
-	reading: boolean;
-	readonly unsubscribe: () => void;
-	started: Promise<void>;
-}
-
-/** A reader that follows the newest entries. */
+/** A watcher that waits for new entries. */
 export class Follower {
 	readonly #leave: (follower: Follower) => void;
-	#through: bigint | undefined;
-	#woken = false;
-	#error: unknown;
+	/** Sequence through which the follower has received everything; undefined until it is known. */
+	through: bigint | undefined;
 	/** Sequence after which the store has lost entries, until {@link check} reports the loss. */
 	#lostAfter: bigint | undefined;
 	#resolve: (() => void) | undefined;
@@ -252,58 +280,35 @@ export class Follower {
 		this.#leave = leave;
 	}
 
-	/** Sequence through which the follower has received everything; undefined until it is known. */
-	get through(): bigint | undefined {
-		return this.#through;
+	/** Waits for a wake-up, at most for a time in milliseconds. There must be only one wait at a time. */
+	async wait(time: number): Promise<void> {
+		await new Promise<void>((resolve) => {
+			const timer = setTimeout(resolve, time);
+			this.#resolve = () => {
+				clearTimeout(timer);
+				resolve();
+			};
+		});
 	}
 
-	/** Records that the follower has received everything through a sequence. */
-	reached(sequence: bigint): void {
-		this.#through = sequence;
-	}
-
-	/** Waits for a wake-up; returns at once after one since the last wait. There must be only one wait at a time. */
-	async wait(): Promise<void> {
-		if (!this.#woken)
-			await new Promise<void>((resolve) => {
-				this.#resolve = resolve;
-			});
-		this.#woken = false;
-	}
-
-	/**
-	 * Throws the failure that was reported since the last call, if any.
-	 *
-	 * @param through sequence through which the follower has received everything
-	 * @throws the error that stopped the reading; ServiceError `out_of_range` when the store has lost received entries
-	 */
+	/** @throws ServiceError `out_of_range` when the store has lost entries that the follower has received */
 	check(through: bigint): void {
-		const [error, newest] = [this.#error, this.#lostAfter];
-		this.#error = undefined;
+		const newest = this.#lostAfter;
 		this.#lostAfter = undefined;
-		if (newest !== undefined && newest < through)
-			throw new ServiceError(
-				"out_of_range",
-				`the database has lost the entries after sequence ${newest}; start after sequence ${newest}`,
-			);
-		if (error === undefined) return;
-		throw error instanceof Error ? error : new ServiceError("unavailable", "The store cannot be read");
+		if (newest === undefined || newest >= through) return;
+		throw new ServiceError(
+			"out_of_range",
+			`the database has lost the entries after sequence ${newest}; start after sequence ${newest}`,
+		);
 	}
 
 	wake(): void {
-		this.#woken = true;
 		this.#resolve?.();
-		this.#resolve = undefined;
 	}
 
 	/** Reports that the store has lost the entries after `newest`. */
 	lost(newest: bigint): void {
 		if (this.#lostAfter === undefined || newest < this.#lostAfter) this.#lostAfter = newest;
-		this.wake();
-	}
-
-	fail(error: unknown): void {
-		this.#error = error;
 		this.wake();
 	}
 

@@ -4,8 +4,8 @@ import { LRUCache } from "lru-cache";
 import { ServiceError } from "../../errors.ts";
 import { idDigest } from "../../store/erasure.ts";
 import type { SequenceRange } from "../../store/sequence-log.ts";
-import { assertNotBeyondNewest, assertNotPruned, type EntryLog, type LogEntry } from "../read/entry-log.ts";
-import { type EntryLimits, type Follower, RecentEntries } from "./recent-entries.ts";
+import { assertNotBeyondNewest, type EntryLog, type LogEntry } from "../read/entry-log.ts";
+import { type EntryLimits, type EntryPage, type Follower, RecentEntries } from "./recent-entries.ts";
 
 /** Where a watch starts: after a sequence number, at the oldest stored entry, or with the next new one. */
 export type WatchStart = bigint | "beginning" | "now";
@@ -49,25 +49,14 @@ type ToHeartbeat<Response extends DescMessage> = (
 	content: { readonly case: "heartbeat"; readonly value: { readonly latestSequence: bigint } },
 ) => SharedResponse<Response>;
 
-/** Limits of one batch. A watcher that stops reading keeps no more in memory, unless one record is larger. */
-const BATCH: EntryLimits = { entries: 256, bytes: 256 * 1024 };
-/** Maximum number of batches of the newest entries that are kept for other watchers to share. */
+/** Maximum number of batches that are kept for other watchers to share. */
 const MAX_SHARED_BATCHES = 64;
-/** Maximum number of concurrent reads of history from the store. Further reads wait. */
-const MAX_CONCURRENT_READS = 4;
 /** Milliseconds of preparing entries after which the event loop runs other work. */
 const MAX_RUN = 5;
 
 /** A request with a key that is equal for watchers that receive the same messages. */
 interface KeyedRequest<Entry extends LogEntry, Response extends DescMessage> extends WatchRequest<Entry, Response> {
 	readonly key: string;
-}
-
-/** Responses for the next entries. There may be none, because a request can exclude entries. */
-interface Scanned<Response extends DescMessage> {
-	readonly responses: WatchBatch<Response>;
-	/** Sequence through which the watcher has received everything once it has these responses. */
-	readonly through: bigint;
 }
 
 /**
@@ -81,8 +70,6 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 	readonly #heartbeat: number;
 	readonly #stopping: AbortSignal;
 	readonly #shared = new LRUCache<string, Promise<WatchBatch<Response>>>({ max: MAX_SHARED_BATCHES });
-	readonly #reads = new Map<string, Promise<Scanned<Response>>>();
-	readonly #readLimit = new ConcurrencyLimit(MAX_CONCURRENT_READS);
 	#lastHeartbeat: { sequence: bigint; latest: bigint; response: SharedResponse<Response> } | undefined;
 
 	constructor(source: EntryLog<Entry>, toHeartbeat: ToHeartbeat<Response>, options: WatchOptions) {
@@ -104,26 +91,14 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		signal: AbortSignal,
 	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
 		const follower = await this.recent.follow();
-		let due = false;
-		const heartbeatTimer = setTimeout(() => {
-			due = true;
-			follower.wake();
-		}, this.#heartbeat);
-		const release = (): void => {
-			clearTimeout(heartbeatTimer);
-			follower.leave();
-		};
 		// On abort too: a transport may never resume the iteration when its client has disconnected.
-		signal.addEventListener("abort", release, { once: true });
+		const leave = (): void => follower.leave();
+		signal.addEventListener("abort", leave, { once: true });
 		try {
-			for await (const batch of this.#follow({ ...request, key: keyOf(request) }, follower, signal, () => due)) {
-				yield batch;
-				due = false;
-				if (!signal.aborted) heartbeatTimer.refresh();
-			}
+			yield* this.#follow({ ...request, key: keyOf(request) }, follower, signal);
 		} finally {
-			signal.removeEventListener("abort", release);
-			release();
+			signal.removeEventListener("abort", leave);
+			leave();
 		}
 		if (this.#stopping.aborted) throw new ServiceError("unavailable", "The service is stopping");
 	}
@@ -132,87 +107,63 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		request: KeyedRequest<Entry, Response>,
 		follower: Follower,
 		signal: AbortSignal,
-		isDue: () => boolean,
 	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
 		const range = await this.#source.log.range();
 		let cursor = startOf(request.start, range);
-		follower.reached(cursor);
+		follower.through = cursor;
 		// A watch from the beginning covers the entries that are stored now, so earlier pruning is no error.
-		let afterRemoval = cursor === 0n ? range.lastRemoval : undefined;
+		const { conversationId, owner } = request;
+		const reader = { conversationId, owner, afterRemoval: cursor === 0n ? range.lastRemoval : undefined };
 		let caughtUp = false;
+		let quietSince = performance.now();
 		while (!signal.aborted) {
 			follower.check(cursor);
-			const isRecent = this.recent.covers(cursor);
-			if (isRecent) afterRemoval = undefined;
-			const scanned = isRecent
-				? await this.#fromRecent(request, cursor)
-				: await this.#fromStore(request, cursor, afterRemoval);
-			if (signal.aborted) return;
-			const advanced = scanned.through > cursor;
-			cursor = scanned.through;
-			if (scanned.responses.length > 0) yield scanned.responses;
-			// The watcher has resumed the iteration, so it has received these responses.
-			follower.reached(cursor);
+			if (cursor < this.recent.newest) {
+				const { restarts } = this.recent;
+				const respond = request.responder();
+				const page = await this.recent.read(cursor, reader);
+				if (signal.aborted) return;
+				// What was read may have another owner now, or be lost.
+				if (restarts !== this.recent.restarts) continue;
+				const responses = await this.#batch(request, page, cursor, respond);
+				if (signal.aborted) return;
+				cursor = page.through;
+				if (responses.length > 0) {
+					yield responses;
+					quietSince = performance.now();
+				}
+				// The watcher has resumed the iteration, so it has received these responses.
+				follower.through = cursor;
+			}
 			const isNewest = cursor >= this.recent.newest;
-			if (isDue() || (isNewest && !caughtUp)) {
+			const left = quietSince + this.#heartbeat - performance.now();
+			if (left <= 0 || (isNewest && !caughtUp)) {
 				caughtUp ||= isNewest;
 				yield [this.#heartbeatAt(cursor)];
-			} else if (!advanced) await follower.wait();
+				quietSince = performance.now();
+			} else if (isNewest && !signal.aborted) {
+				follower.check(cursor);
+				await follower.wait(left);
+			}
 		}
 	}
 
-	/** Returns the responses for the next entries in memory. */
-	async #fromRecent(request: KeyedRequest<Entry, Response>, cursor: bigint): Promise<Scanned<Response>> {
-		const entries = this.recent.after(cursor, BATCH);
-		const through = entries.at(-1)?.sequence ?? maxOf(cursor, this.recent.end);
-		if (entries.length === 0) return { responses: [], through };
-		const key = `${this.recent.restarts} ${cursor} ${through} ${request.key}`;
-		let responses = this.#shared.get(key);
-		if (responses === undefined) {
-			// In the same turn of the event loop in which the entries were taken out of memory.
-			responses = this.#select(request, entries, request.responder());
-			this.#shared.set(key, responses);
-			responses.catch(() => this.#shared.delete(key));
-		}
-		return { responses: await responses, through };
-	}
-
-	/** Returns the responses for the next entries in the store. Equal requests at one position share a read. */
-	#fromStore(
+	/** Returns the responses for a page after a sequence. Equal requests share those for the newest entries. */
+	#batch(
 		request: KeyedRequest<Entry, Response>,
-		cursor: bigint,
-		afterRemoval: bigint | undefined,
-	): Promise<Scanned<Response>> {
-		const key = `${this.recent.restarts} ${cursor} ${afterRemoval} ${request.key}`;
-		return this.#reads.getOrInsertComputed(key, () =>
-			this.#readLimit
-				.run(() => this.#readPage(request, cursor, afterRemoval))
-				.finally(() => {
-					this.#reads.delete(key);
-				}),
-		);
-	}
-
-	async #readPage(
-		request: WatchRequest<Entry, Response>,
-		cursor: bigint,
-		afterRemoval: bigint | undefined,
-	): Promise<Scanned<Response>> {
-		const { conversationId, owner } = request;
-		const { end } = this.recent;
-		const query = {
-			after: cursor,
-			conversationId,
-			owner,
-			limit: BATCH.entries,
-			maxBytes: BATCH.bytes,
-			withRecords: true,
-		};
-		const respond = request.responder();
-		const entries = await this.#source.log.list(query);
-		await assertNotPruned(this.#source, cursor, { conversationId, owner, afterRemoval });
-		const through = entries.at(-1)?.sequence ?? maxOf(cursor, end);
-		return { responses: await this.#select(request, entries, respond), through };
+		page: EntryPage<Entry>,
+		after: bigint,
+		respond: Respond<Entry, Response>,
+	): Promise<WatchBatch<Response>> {
+		// Those of history are not kept, because they can be many and large.
+		if (!this.recent.covers(after)) return this.#select(request, page.entries, respond);
+		const key = `${this.recent.restarts} ${after} ${page.through} ${request.key}`;
+		const known = this.#shared.get(key);
+		if (known !== undefined) return known;
+		const batch = this.#select(request, page.entries, respond);
+		this.#shared.set(key, batch);
+		batch.catch(() => this.#shared.delete(key));
+		return batch;
 	}
 
 	async #select(
@@ -269,59 +220,35 @@ function maxOf(a: bigint, b: bigint): bigint {
 	return a > b ? a : b;
 }
 
-/** Limits the number of tasks that run at the same time. Further tasks run in the order of their arrival. */
-class ConcurrencyLimit {
-	#free: number;
-	readonly #waiting: (() => void)[] = [];
-
-	constructor(count: number) {
-		this.#free = count;
-	}
-
-	async run<Result>(task: () => Promise<Result>): Promise<Result> {
-		if (this.#free > 0) this.#free -= 1;
-		else await new Promise<void>((resolve) => this.#waiting.push(resolve));
-		try {
-			return await task();
-		} finally {
-			const next = this.#waiting.shift();
-			if (next === undefined) this.#free += 1;
-			else next();
-		}
-	}
-}
-
-/** A message for many watchers. It is encoded once for all of them, when its encoded form is first needed. */
+/** A message for many watchers. It is made, and encoded once for all of them, when it is first needed. */
 export class SharedResponse<Response extends DescMessage> {
 	readonly #schema: Response;
+	readonly #make: () => MessageShape<Response>;
+	readonly #entryJson: (() => string) | undefined;
 	/** Undefined when the message is encoded, because a decoded record takes several times the memory. */
 	#message: MessageShape<Response> | undefined;
 	#bytes: Uint8Array | undefined;
 	#json: Uint8Array | undefined;
+	#event: Uint8Array | undefined;
 	/** Sequence through which a watcher has received everything once it has the message. */
 	readonly sequence: bigint;
-	/**
-	 * The entry of the message as an event of a `text/event-stream` (HTML Standard, section 9.2.5), in UTF-8. Undefined for
-	 * a heartbeat, and unless the watcher asked for JSON texts.
-	 */
-	readonly event: Uint8Array | undefined;
 
 	/**
-	 * @param message must not be changed afterwards
-	 * @param entryJson the entry of the message as JSON text
+	 * @param make makes the message, which must not be changed afterwards
+	 * @param entryJson makes the JSON text of the entry of the message; undefined for a heartbeat
 	 */
-	constructor(schema: Response, message: MessageShape<Response>, sequence: bigint, entryJson?: string) {
+	constructor(schema: Response, sequence: bigint, make: () => MessageShape<Response>, entryJson?: () => string) {
 		this.#schema = schema;
-		this.#message = message;
 		this.sequence = sequence;
-		// A line break would end the data. In JSON it stands only between tokens, where a space is the same.
-		const data = entryJson?.replaceAll(/[\r\n]+/g, " ");
-		this.event = data === undefined ? undefined : Buffer.from(`id: ${sequence}\ndata: ${data}\n\n`);
+		this.#make = make;
+		this.#entryJson = entryJson;
 	}
 
 	/** The message. It is decoded each time after the encoded form was needed. */
 	get message(): MessageShape<Response> {
-		return this.#message ?? fromBinary(this.#schema, this.bytes);
+		if (this.#bytes !== undefined) return fromBinary(this.#schema, this.#bytes);
+		this.#message ??= this.#make();
+		return this.#message;
 	}
 
 	/** The encoded message. */
@@ -333,8 +260,19 @@ export class SharedResponse<Response extends DescMessage> {
 
 	/** The message as ProtoJSON in UTF-8. */
 	get json(): Uint8Array {
-		// Decoded from the bytes, because a field that was set in its encoded form is not a member of the message.
-		this.#json ??= Buffer.from(toJsonString(this.#schema, fromBinary(this.#schema, this.bytes)));
+		this.#json ??= Buffer.from(toJsonString(this.#schema, this.message));
 		return this.#json;
+	}
+
+	/**
+	 * The entry of the message as an event of a `text/event-stream` (HTML Standard, section 9.2.5), in UTF-8. Undefined for
+	 * a heartbeat.
+	 */
+	get event(): Uint8Array | undefined {
+		if (this.#entryJson === undefined) return undefined;
+		// A line break would end the data. In JSON it stands only between tokens, where a space is the same.
+		const data = () => this.#entryJson?.().replaceAll(/[\r\n]+/g, " ");
+		this.#event ??= Buffer.from(`id: ${this.sequence}\ndata: ${data()}\n\n`);
+		return this.#event;
 	}
 }

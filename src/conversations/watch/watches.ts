@@ -28,8 +28,6 @@ interface LogWatchRequest {
 	readonly start: WatchStart;
 	/** Lower-case UUID with dashes; undefined for all conversations. */
 	readonly conversationId: string | undefined;
-	/** Whether each response has its entry as JSON text, for a stream of server-sent events. */
-	readonly asJson?: boolean | undefined;
 }
 
 /** Request of a watcher of updates. */
@@ -65,7 +63,7 @@ export class UpdateWatches {
 	 * @throws ServiceError `invalid_argument` that names a field of the request, by the call and not by the iteration
 	 */
 	watch(
-		{ start, conversationId, filter, origin: requestedOrigin, view, asJson = false }: UpdateWatchRequest,
+		{ start, conversationId, filter, origin: requestedOrigin, view }: UpdateWatchRequest,
 		signal: AbortSignal,
 		owner?: string,
 	): AsyncGenerator<WatchBatch<UpdateResponse>, void, undefined> {
@@ -77,27 +75,26 @@ export class UpdateWatches {
 				// An erasure has no origin. It is sent to all, as in lists.
 				const isOther = stored.change !== UpdateChange.ERASED && stored.origin !== origin;
 				if (origin !== undefined && isOther) return undefined;
-				const update = await views.toUpdate(stored, asJson ? { ...view, full: false } : view);
+				const update = await views.toUpdate(stored, view);
 				// An unreadable update is sent, because it may meet the conditions.
 				if (update.summary !== undefined && !summaryMeets(conditions, update.summary)) return undefined;
-				if (asJson) return updateResponse(stored.sequence, undefined, await views.toJson(stored, view));
 				return this.#responses.getOrInsertComputed(update, () =>
-					updateResponse(update.sequence, { case: "update", value: update }),
+					updateResponse(update.sequence, { case: "update", value: update }, () => views.toJson(update)),
 				);
 			};
 		};
-		const variant = [conditions, origin, view, asJson];
+		const variant = [conditions, origin, view];
 		return this.#watches.watch({ start, conversationId, owner, variant, responder }, signal);
 	}
 }
 
 function updateResponse(
 	sequence: bigint,
-	content?: MessageInitShape<UpdateResponse>["content"],
-	json?: string,
+	content: NonNullable<MessageInitShape<UpdateResponse>["content"]>,
+	json?: () => string,
 ): SharedResponse<UpdateResponse> {
 	const schema = WatchConversationUpdatesResponseSchema;
-	return new SharedResponse(schema, create(schema, { sequence, ...(content && { content }) }), sequence, json);
+	return new SharedResponse(schema, sequence, () => create(schema, { sequence, content }), json);
 }
 
 /** Request of a watcher of events. */
@@ -111,10 +108,18 @@ export class EventWatches {
 	readonly #watches: Watches<StoredEvent, EventResponse>;
 	readonly #views: EventViews;
 	/** One message per event and form of its secrets. Watchers share it, so that it is built and encoded once. */
-	readonly #responses = { message: bySecretsForm(), json: bySecretsForm() };
+	readonly #responses: Readonly<Record<SecretsForm, WeakMap<StoredEvent, SharedResponse<EventResponse>>>> = {
+		redacted: new WeakMap(),
+		encrypted: new WeakMap(),
+		plaintext: new WeakMap(),
+	};
 
 	constructor(store: Pick<Store, "events">, views: EventViews, options: WatchOptions) {
-		this.#watches = new Watches(eventLog(store), eventResponse, options);
+		this.#watches = new Watches(
+			eventLog(store),
+			(sequence, heartbeat) => eventResponse(sequence, () => heartbeat),
+			options,
+		);
 		this.#views = views;
 	}
 
@@ -125,36 +130,30 @@ export class EventWatches {
 
 	/** Follows events as {@link UpdateWatches.watch} follows updates. */
 	watch(
-		{ start, conversationId, filter, secrets, asJson = false }: EventWatchRequest,
+		{ start, conversationId, filter, secrets }: EventWatchRequest,
 		signal: AbortSignal,
 		owner?: string,
 	): AsyncGenerator<WatchBatch<EventResponse>, void, undefined> {
 		const conditions = eventConditionsOf(filter);
 		const responder = () => (stored: StoredEvent) =>
-			eventMeets(conditions, stored) ? this.#responseTo(stored, secrets, asJson) : undefined;
-		const variant = [conditions, secrets, asJson];
+			eventMeets(conditions, stored) ? this.#responseTo(stored, secrets) : undefined;
+		const variant = [conditions, secrets];
 		return this.#watches.watch({ start, conversationId, owner, variant, responder }, signal);
 	}
 
-	#responseTo(stored: StoredEvent, secrets: SecretsForm, asJson: boolean): SharedResponse<EventResponse> {
+	#responseTo(stored: StoredEvent, secrets: SecretsForm): SharedResponse<EventResponse> {
 		const { sequence, conversationId } = stored;
-		return this.#responses[asJson ? "json" : "message"][secrets].getOrInsertComputed(stored, () =>
-			asJson
-				? eventResponse(sequence, undefined, eventJson(this.#views.toText(stored, secrets), conversationId))
-				: eventResponse(sequence, { case: "event", value: this.#views.toEntry(stored, secrets) }),
-		);
+		const content = () => ({ case: "event", value: this.#views.toEntry(stored, secrets) }) as const;
+		const json = () => eventJson(this.#views.toText(stored, secrets), conversationId);
+		return this.#responses[secrets].getOrInsertComputed(stored, () => eventResponse(sequence, content, json));
 	}
-}
-
-function bySecretsForm(): Readonly<Record<SecretsForm, WeakMap<StoredEvent, SharedResponse<EventResponse>>>> {
-	return { redacted: new WeakMap(), encrypted: new WeakMap(), plaintext: new WeakMap() };
 }
 
 function eventResponse(
 	sequence: bigint,
-	content?: MessageInitShape<EventResponse>["content"],
-	json?: string,
+	content: () => NonNullable<MessageInitShape<EventResponse>["content"]>,
+	json?: () => string,
 ): SharedResponse<EventResponse> {
 	const schema = WatchConversationEventsResponseSchema;
-	return new SharedResponse(schema, create(schema, { sequence, ...(content && { content }) }), sequence, json);
+	return new SharedResponse(schema, sequence, () => create(schema, { sequence, content: content() }), json);
 }

@@ -97,7 +97,9 @@ export function connectHandlers(options: ConnectOptions, basePath = ""): Readonl
 			}
 		},
 	});
-	for (const rpc of methods) mount(router, rpc, options.held);
+	for (const rpc of methods)
+		if (rpc.kind === "unary") mountUnary(router, rpc);
+		else mountStream(router, rpc, options.held);
 	return new Map(
 		router.handlers.flatMap((handler) => {
 			const { method, requestPath } = handler;
@@ -218,11 +220,6 @@ function isClientGone(error: unknown): boolean {
 function headerRefusal(status: number): ServiceError {
 	const kinds: Readonly<Record<number, ErrorKind>> = { 405: "method_not_allowed", 415: "unsupported_media_type" };
 	return new ServiceError(kinds[status] ?? "invalid_argument", "The headers of the request are not supported");
-}
-
-function mount(router: ConnectRouter, rpc: RpcMethod, held: HeldBatches): void {
-	if (rpc.kind === "unary") mountUnary(router, rpc);
-	else mountStream(router, rpc, held);
 }
 
 function mountUnary(router: ConnectRouter, { method, handle }: UnaryRpc): void {

@@ -32,7 +32,6 @@ interface MessageForm {
  * The Connect library never sees what a client sent: its errors quote the request, which may hold secrets, and
  * `JSON.parse` alters some names and numbers.
  *
- * @param reserve reserves memory for the message. It throws to refuse the message
  * @throws ServiceError `too_large`, `invalid_argument` for another body than one message, or the error of `reserve`
  * @throws DOMException as {@link readBody} does
  */

@@ -35,7 +35,6 @@ const PAGE = "index.html";
 /**
  * Returns the routes of the browser console. They need no key, because the files hold no data.
  *
- * @param folder folder of the built console
  * @throws Error when the folder cannot be read
  */
 export async function consoleRoutes(basePath: string, folder: string): Promise<readonly Route[]> {

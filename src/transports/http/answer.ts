@@ -114,7 +114,6 @@ const EXPOSED_HEADERS = [...cors.exposedHeaders, "Retry-After", REQUEST_ID_HEADE
  * response from the page.
  *
  * @param origins allowed origins; `*` allows every origin
- * @param headers further headers that pages may send
  */
 export function allowOrigins(
 	origins: readonly string[],

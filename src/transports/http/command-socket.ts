@@ -8,11 +8,7 @@ import type { HttpHandler } from "./http-listener.ts";
 /** Milliseconds for which a closing socket lets requests end. */
 const CLOSE_TIME = 2_000;
 
-/**
- * Returns the path of the Unix socket by which commands reach the service that has a SQLite database open.
- *
- * @param databasePath path of an existing database
- */
+/** Returns the path of the Unix socket by which commands reach the service that has a SQLite database open. */
 export function commandSocketOf(databasePath: string): string {
 	const path = `${realpathSync(databasePath)}.sock`;
 	const fromHere = relative(process.cwd(), path);

@@ -35,9 +35,6 @@ export interface Parameter {
  * - A variable `{name}` of the path is the field of this name, and `{id}` may also be the field `conversation_id`.
  * - Every other field is a parameter of the query. The fields of a message are parameters of their own, and a list or a
  *   map is a parameter that is repeated for each value, named in the singular.
- *
- * @param hasBody whether the other fields come from a JSON body instead
- * @param omitted names of fields that no parameter sets
  */
 export function parametersOf(
 	input: DescMessage,

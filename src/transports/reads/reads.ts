@@ -7,6 +7,7 @@ import {
 	isMessage,
 	type Message,
 	type MessageShape,
+	toBinary,
 } from "@bufbuild/protobuf";
 import { AuditService } from "../../../gen/conversations/v1/audit_service_pb.js";
 import { BudgetService } from "../../../gen/conversations/v1/budget_service_pb.js";
@@ -24,6 +25,7 @@ import {
 } from "../../../gen/conversations/v1/conversation_sender_service_pb.js";
 import {
 	ConversationService,
+	ConversationView,
 	type WatchConversationUpdatesRequestSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { ForwardingService } from "../../../gen/conversations/v1/forwarding_service_pb.js";
@@ -33,16 +35,16 @@ import { scopeOf } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import type { ConversationReads, Reads } from "../../conversations/conversation-reads.ts";
 import { eventJson } from "../../conversations/read/events.ts";
-import type { ListedConversation } from "../../conversations/read/list.ts";
 import { encodeSummary } from "../../conversations/read/records.ts";
-import type { WatchBatch } from "../../conversations/watch/watch.ts";
+import { updateJson } from "../../conversations/read/updates.ts";
 import { ServiceError } from "../../errors.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { deriveEncoder } from "../../record/json/json-form.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject } from "../../record/json/json-value.ts";
 import { planMessage } from "../../record/plan.ts";
-import { auditSecrets, secretsFormOf, targetOf, viewOptionsOf } from "../../rpc/request-fields.ts";
-import { type RpcMethod, type UnaryRpc, watchUntilEnded } from "../../rpc/rpc-method.ts";
+import type { RecordFormat } from "../../record/record-format.ts";
+import { auditSecrets, secretsFormOf } from "../../rpc/request-fields.ts";
+import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
 import type { ContentResponse } from "../http/answer.ts";
 import { readBody } from "../http/body.ts";
 import { type EventStreamOptions, sendEventStream } from "../http/event-stream.ts";
@@ -82,6 +84,7 @@ interface JsonRpcContext {
 	/** What a caller can read. There is no other way for a route to read conversations, so each is limited. */
 	readonly reads: Pick<ConversationReads, "of">;
 	readonly audit: Pick<Audit, "addOfConversation">;
+	readonly format: RecordFormat;
 	readonly stream: EventStreamOptions;
 }
 
@@ -89,6 +92,7 @@ interface JsonRpcContext {
 interface Call extends Pick<RouteRequest, "request" | "search" | "signal"> {
 	readonly caller: Principal;
 	readonly reads: Reads;
+	readonly format: RecordFormat;
 }
 
 /**
@@ -100,15 +104,22 @@ interface Call extends Pick<RouteRequest, "request" | "search" | "signal"> {
  *   a form is described in scripts/openapi/document.ts.
  */
 export const JSON_RPCS: readonly JsonRpc[] = [
-	text("GET", "/api/v1/conversations", ConversationService.method.listConversations, async (request, call) => {
-		const view = viewOptionsOf(request, call.caller);
+	unary("GET", "/api/v1/conversations", ConversationService.method.listConversations, (page, { view }, call) => {
 		const isCsv = prefersCsv(call.request.headers.accept);
-		if (isCsv && view.full) throw new ServiceError("invalid_argument", "view must be summary for CSV");
-		const page = await call.reads.list.listJson({ ...request, ...view });
+		if (isCsv && view === ConversationView.FULL)
+			throw new ServiceError("invalid_argument", "view must be summary for CSV");
 		if (isCsv) return listCsv(page, call.search);
-		// The records are JSON texts already.
-		const total = page.totalSize === undefined ? "" : `,"total_size":${page.totalSize}`;
-		return `{"conversations":[${page.conversations.map(entryJson).join(",")}],"next_page_token":"${page.nextPageToken}"${total}}`;
+		return stringifyExactJson({
+			conversations: page.conversations.map(({ sequence, hasRecord, summary, conversation, unreadable }) => ({
+				sequence,
+				has_record: hasRecord,
+				summary: summary === undefined ? null : encodeSummary(summary),
+				...(conversation === undefined ? {} : { conversation: call.format.toJson(conversation) }),
+				...(unreadable ? { unreadable } : {}),
+			})),
+			next_page_token: page.nextPageToken,
+			...(page.totalSize === undefined ? {} : { total_size: page.totalSize }),
+		});
 	}),
 	unary(
 		"GET",
@@ -131,14 +142,12 @@ export const JSON_RPCS: readonly JsonRpc[] = [
 		return (await call.reads.get.getJson({ id: request.id, sequence: request.sequence, secrets })).conversation;
 	}),
 	unary("DELETE", "/api/v1/conversations/{id}", ConversationEraseService.method.deleteConversation),
-	text(
+	unary(
 		"GET",
 		"/api/v1/conversations/{id}/updates",
 		ConversationService.method.listConversationUpdates,
-		async (request, call) => {
-			const page = await call.reads.updates.listJson({ ...request, ...viewOptionsOf(request, call.caller) });
-			return `{"updates":[${page.entries.join(",")}],"next_page_token":"${page.nextPageToken}"}`;
-		},
+		({ updates, nextPageToken }, _, { format }) =>
+			`{"updates":[${updates.map((update) => updateJson(update, format)).join(",")}],"next_page_token":"${nextPageToken}"}`,
 	),
 	text(
 		"GET",
@@ -152,16 +161,8 @@ export const JSON_RPCS: readonly JsonRpc[] = [
 		},
 	),
 	unary("GET", "/api/v1/conversations/{id}/gaps", ConversationGapService.method.listConversationGaps),
-	stream("/api/v1/updates:watch", ConversationService.method.watchConversationUpdates, (request, call, signal) => {
-		const { filter, origin } = request;
-		const watched = { ...targetOf(request), filter, origin, view: viewOptionsOf(request, call.caller) };
-		return call.reads.watchUpdates({ ...watched, asJson: true }, signal);
-	}),
-	stream("/api/v1/events:watch", ConversationEventService.method.watchConversationEvents, (request, call, signal) => {
-		const { filter } = request;
-		const watched = { ...targetOf(request), filter, secrets: secretsFormOf(request.secrets, call.caller) };
-		return call.reads.watchEvents({ ...watched, asJson: true }, signal);
-	}),
+	stream("/api/v1/updates:watch", ConversationService.method.watchConversationUpdates),
+	stream("/api/v1/events:watch", ConversationEventService.method.watchConversationEvents),
 	unary("GET", "/api/v1/usage", ConversationReportService.method.reportUsage, usageForm),
 	unary("GET", "/api/v1/refused-posts", RefusedPostService.method.listRefusedPosts),
 	unary("POST", "/api/v1/refused-posts:retry", RefusedPostService.method.retryRefusedPosts),
@@ -259,18 +260,21 @@ function text<I extends DescMessage, O extends DescMessage>(
 function stream<I extends typeof WatchConversationUpdatesRequestSchema | typeof WatchConversationEventsRequestSchema>(
 	path: string,
 	rpc: DescMethodServerStreaming<I>,
-	watch: (request: MessageShape<I>, call: Call, signal: AbortSignal) => AsyncIterable<WatchBatch<DescMessage>>,
 ): JsonRpc {
-	const mount: Mount<I> = (context, read) => ({
-		stream: async (route, exchange) => {
-			const { request, call } = await read(route);
-			const after = lastEventId(exchange.request.headers);
-			if (after !== undefined) request.start = { case: "afterSequence", value: after };
-			await auditSecrets(context.audit, request, call.caller);
-			const begin = (signal: AbortSignal) => watchUntilEnded(call.caller, signal, (over) => watch(request, call, over));
-			await sendEventStream(exchange, route.observed, begin, context.stream);
-		},
-	});
+	const mount: Mount<I> = ({ methods, stream }, read) => {
+		const implementation = methods.find((one): one is StreamRpc => one.method === rpc && one.kind !== "unary");
+		return {
+			stream: async (route, exchange) => {
+				const { request, call } = await read(route);
+				if (implementation === undefined) throw new Error(`${rpc.name} is not mounted`);
+				const after = lastEventId(exchange.request.headers);
+				if (after !== undefined) request.start = { case: "afterSequence", value: after };
+				const encoded = toBinary(rpc.input, request);
+				const begin = (signal: AbortSignal) => implementation.stream(encoded, call.caller, signal);
+				await sendEventStream(exchange, route.observed, begin, stream);
+			},
+		};
+	};
 	return define("GET", path, rpc, mount, ["position"]);
 }
 
@@ -297,7 +301,8 @@ function define<I extends DescMessage>(
 				// The gate lets requests without a key through on public routes only.
 				if (principal === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
 				const body = hasBody ? await readBody(request, MAX_JSON_BODY, (bytes) => permit.reserve(bytes)) : undefined;
-				const call = { request, search, signal, caller: principal, reads: context.reads.of(principal) };
+				const { format } = context;
+				const call = { request, search, signal, caller: principal, reads: context.reads.of(principal), format };
 				return { request: readRequest(rpc.input, parameters, { ...route, body }), call };
 			};
 			return namingParameters(mount(context, read), parameters);
@@ -324,11 +329,4 @@ function namingParameters(handler: RouteHandler, parameters: readonly Parameter[
 
 function membersOf(json: ExactJson): ExactJsonObject {
 	return isJsonObject(json) ? json : {};
-}
-
-/** Returns an entry of a page as JSON text. The record is a JSON text already. */
-function entryJson({ sequence, hasRecord, summary, conversation, unreadable }: ListedConversation<string>): string {
-	const record = conversation === undefined ? "" : `,"conversation":${conversation}`;
-	const mark = unreadable ? ',"unreadable":true' : "";
-	return `{"sequence":${sequence},"has_record":${hasRecord},"summary":${stringifyExactJson(encodeSummary(summary))}${record}${mark}}`;
 }

@@ -4,8 +4,9 @@ import type {
 	ReportUsageResponse,
 	UsageTotals,
 } from "../../../gen/conversations/v1/conversation_report_service_pb.js";
+import type { ListConversationsResponse } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
 import { nameOfStatus } from "../../conversations/read/filter.ts";
-import type { ConversationPage, ListedConversation } from "../../conversations/read/list.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { formatDateTime } from "../../record/json/scalars.ts";
 import type { ContentResponse } from "../http/answer.ts";
@@ -36,42 +37,42 @@ export function csvField(value: Cell): string {
 }
 
 /** The columns of the list in CSV, and how they are taken from an entry. Times are date-times, missing values are empty. */
-const COLUMNS: readonly (readonly [string, (entry: ListedConversation<string>) => Cell | undefined])[] = [
-	["id", ({ summary }) => summary.id],
-	["title", ({ summary }) => summary.title],
-	["execution_status", ({ summary }) => nameOfStatus(summary.executionStatus)],
-	["agent_kind", ({ summary }) => summary.agentKind],
-	["model", ({ summary }) => summary.model],
-	["sender", ({ summary }) => summary.sender],
-	["owner", ({ summary }) => summary.owner],
-	["created_at", ({ summary }) => summary.createdAt && formatDateTime(summary.createdAt)],
-	["updated_at", ({ summary }) => summary.updatedAt && formatDateTime(summary.updatedAt)],
-	["last_activity_at", ({ summary }) => summary.lastActivityAt && formatDateTime(summary.lastActivityAt)],
-	["cost", ({ summary }) => summary.accumulatedCost],
-	["prompt_tokens", ({ summary }) => summary.tokens?.promptTokens],
-	["completion_tokens", ({ summary }) => summary.tokens?.completionTokens],
-	["cache_read_tokens", ({ summary }) => summary.tokens?.cacheReadTokens],
-	["cache_write_tokens", ({ summary }) => summary.tokens?.cacheWriteTokens],
-	["reasoning_tokens", ({ summary }) => summary.tokens?.reasoningTokens],
-	["events", ({ summary }) => summary.eventCount],
-	["gaps", ({ summary }) => summary.gaps?.count ?? 0n],
-	["parent_conversation_id", ({ summary }) => summary.parentConversationId],
-	["forked_from_conversation_id", ({ summary }) => summary.forkedFromConversationId],
-	["tags", ({ summary }) => (Object.keys(summary.tags).length === 0 ? "" : JSON.stringify(summary.tags))],
-	["error_code", ({ summary }) => summary.lastError?.code],
-	["error", ({ summary }) => summary.lastError?.text],
-	["first_message", ({ summary }) => summary.firstMessage],
-	["last_message", ({ summary }) => summary.lastMessage],
-	["unreadable", ({ unreadable }) => (unreadable ? "true" : "")],
+const COLUMNS: readonly (readonly [string, (summary: ConversationSummary) => Cell | undefined])[] = [
+	["id", (summary) => summary.id],
+	["title", (summary) => summary.title],
+	["execution_status", (summary) => nameOfStatus(summary.executionStatus)],
+	["agent_kind", (summary) => summary.agentKind],
+	["model", (summary) => summary.model],
+	["sender", (summary) => summary.sender],
+	["owner", (summary) => summary.owner],
+	["created_at", (summary) => summary.createdAt && formatDateTime(summary.createdAt)],
+	["updated_at", (summary) => summary.updatedAt && formatDateTime(summary.updatedAt)],
+	["last_activity_at", (summary) => summary.lastActivityAt && formatDateTime(summary.lastActivityAt)],
+	["cost", (summary) => summary.accumulatedCost],
+	["prompt_tokens", (summary) => summary.tokens?.promptTokens],
+	["completion_tokens", (summary) => summary.tokens?.completionTokens],
+	["cache_read_tokens", (summary) => summary.tokens?.cacheReadTokens],
+	["cache_write_tokens", (summary) => summary.tokens?.cacheWriteTokens],
+	["reasoning_tokens", (summary) => summary.tokens?.reasoningTokens],
+	["events", (summary) => summary.eventCount],
+	["gaps", (summary) => summary.gaps?.count ?? 0n],
+	["parent_conversation_id", (summary) => summary.parentConversationId],
+	["forked_from_conversation_id", (summary) => summary.forkedFromConversationId],
+	["tags", (summary) => (Object.keys(summary.tags).length === 0 ? "" : JSON.stringify(summary.tags))],
+	["error_code", (summary) => summary.lastError?.code],
+	["error", (summary) => summary.lastError?.text],
+	["first_message", (summary) => summary.firstMessage],
+	["last_message", (summary) => summary.lastMessage],
 ];
 
 /** Returns a page as CSV. A link to the next page (RFC 8288) says that the list goes on. */
-export function listCsv({ conversations, nextPageToken }: ConversationPage<string>, search: string): ContentResponse {
-	const rows = conversations.map((entry) => COLUMNS.map(([, value]) => value(entry) ?? ""));
-	const response = csvResponse(
-		COLUMNS.map(([name]) => name),
-		rows,
-	);
+export function listCsv(page: ListConversationsResponse, search: string): ContentResponse {
+	const { conversations, nextPageToken } = page;
+	const rows = conversations.map(({ summary, unreadable }) => [
+		...COLUMNS.map(([, value]) => (summary && value(summary)) ?? ""),
+		unreadable ? "true" : "",
+	]);
+	const response = csvResponse([...COLUMNS.map(([name]) => name), "unreadable"], rows);
 	if (nextPageToken === "") return response;
 	const next = new URLSearchParams(search);
 	next.set("page_token", nextPageToken);

@@ -78,7 +78,6 @@ function conversationIdOf(segment: string): string {
 /**
  * Returns a route to which an agent server posts JSON. It reports success when `take` has resolved.
  *
- * @param maxBodyBytes maximum number of bytes of a body, after decompression
  * @param take processes a body, which need not be valid JSON
  */
 function webhookRoute(

@@ -19,7 +19,7 @@ test("a token is read as its position", () => {
 	fc.assert(
 		fc.property(scopes, positions, (scope, position) => {
 			const token = writePageToken("list", scope, position);
-			expect(token).toMatch(/^[A-Za-z0-9_-]{34}$/);
+			expect(token).toMatch(/^[A-Za-z0-9_-]{1,64}$/);
 			expect(readPageToken("list", scope, token)).toBe(position);
 		}),
 	);
@@ -27,7 +27,7 @@ test("a token is read as its position", () => {
 
 test("a token does not depend on the process, so that every replica reads it whatever its access keys are", () => {
 	const scope = { conditions: [{ kind: "equal", field: "model", value: "x" }] };
-	expect(writePageToken("conversations", scope, 7n)).toBe("AgAAAAAAAAAHjVIHALq4Nu-kZBD-yr80cw");
+	expect(writePageToken("conversations", scope, 7n)).toBe("T0dNcnhVWVpIb0xHMEc0TDNvOUVCTSA3");
 });
 
 test("a token is valid for an equal scope with members in another order or undefined", () => {
@@ -45,8 +45,9 @@ test("a token of another list or scope is refused", () => {
 
 test("a token with any bit changed is refused", () => {
 	fc.assert(
-		fc.property(positions, fc.nat({ max: 25 * 8 - 1 }), (position, bit) => {
+		fc.property(positions, fc.nat(), (position, at) => {
 			const bytes = Buffer.from(writePageToken("list", {}, position), "base64url");
+			const bit = at % (bytes.length * 8);
 			bytes.writeUInt8(bytes.readUInt8(bit >> 3) ^ (1 << (bit & 7)), bit >> 3);
 			expect(() => readPageToken("list", {}, bytes.toString("base64url"))).toThrow(REFUSED);
 		}),

@@ -1,7 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { ClockSkews, clockSkew, fittingTimeZone, MIN_BATCHES } from "../../../src/conversations/senders.ts";
-import { eventTime } from "../../../src/events/event-parts.ts";
+import { ClockSkews, clockSkew, MIN_BATCHES } from "../../../src/conversations/senders.ts";
 
 const SECOND = 1_000_000n;
 const MINUTE = 60n * SECOND;
@@ -56,23 +55,4 @@ describe("the skew of a clock", () => {
 			["agent", 300n * MINUTE],
 		]);
 	});
-});
-
-const JULY = Date.parse("2026-07-01T12:00:00Z");
-
-test.each([
-	[300n * MINUTE, "UTC", "Etc/GMT+5"],
-	[-120n * MINUTE, "UTC", "Etc/GMT-2"],
-	[120n * MINUTE, "Europe/Berlin", "UTC"],
-	[360n * MINUTE, "Europe/Berlin", "Etc/GMT+4"],
-	[780n * MINUTE, "UTC", undefined],
-	[-900n * MINUTE, "UTC", undefined],
-	[15n * MINUTE, "UTC", undefined],
-])("a skew of %d µs from the time zone %s fits the zone %s", (skew, timeZone, fitting) => {
-	expect(fittingTimeZone(skew, timeZone, JULY)).toBe(fitting);
-});
-
-test("a skew of half an hour fits a zone that corrects it", () => {
-	const zone = fittingTimeZone(-330n * MINUTE, "UTC", JULY) ?? "";
-	expect(eventTime("2026-07-01T17:30:00", zone)).toBe(BigInt(JULY) * 1000n);
 });
