@@ -5,7 +5,7 @@ import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_
 export interface RecordVersions {
 	/** Fingerprint of the rules by which its secrets were redacted; 0 when it holds ciphertexts. */
 	readonly redactionVersion: number;
-	/** Fingerprint of the member names of the release that wrote it: `RecordFormat.schemaVersion`. */
+	/** 0. A fingerprint of member names in records that 1.0.0 wrote. */
 	readonly schemaVersion: number;
 }
 
@@ -150,7 +150,7 @@ export function withTexts(record: Uint8Array, member: number, texts: readonly st
 }
 
 /** Reads the pointer of an encoded entry of `unnamed_members`; undefined when the entry has none. */
-export function pointerOf(entry: Uint8Array): string | undefined {
+function pointerOf(entry: Uint8Array): string | undefined {
 	const reader = new BinaryReader(entry);
 	// Field 1 of a map's entry is the key.
 	const [number] = reader.tag();
