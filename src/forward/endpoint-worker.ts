@@ -110,12 +110,11 @@ export class EndpointWorker {
 	readonly #endpoint: EndpointRow;
 	readonly #options: WorkerOptions;
 	readonly #conditions: readonly Condition[];
-	readonly #changes: ReadonlySet<string>;
 	readonly #ownForm: OwnForm | undefined;
 	readonly #stop = new AbortController();
 	/** Ends requests under way. */
 	readonly #giveUp = new AbortController();
-	/** Deliveries that wait, by their conversation, in the order of the queue. */
+	/** Deliveries that wait, by their conversation, in the order of the queue. What concerns none has a queue of its own. */
 	readonly #queues = new Map<string, Waiting[]>();
 	/** Conversations with a delivery under way. */
 	readonly #busy = new Set<string>();
@@ -135,8 +134,7 @@ export class EndpointWorker {
 	/** No delivery is tried before. */
 	#pausedUntil = 0;
 	#finished: Finished[] = [];
-	#storing: Promise<void> = Promise.resolve();
-	#isStoring = false;
+	#storing: Promise<void> | undefined;
 	#wake = new AbortController();
 	readonly done: Promise<void>;
 
@@ -145,7 +143,6 @@ export class EndpointWorker {
 		this.#endpoint = endpoint;
 		this.#options = options;
 		this.#conditions = conditionsOf(fromBinary(ConversationFilterSchema, endpoint.filter));
-		this.#changes = new Set(endpoint.changes);
 		this.#ownForm = options.ownForms?.get(endpoint.form);
 		this.#position = endpoint.position;
 		this.#savedPosition = endpoint.position;
@@ -227,7 +224,7 @@ export class EndpointWorker {
 	/** Reads the log, and puts what the endpoint wants into the queue. */
 	async #follow(): Promise<void> {
 		const { store } = this.#options;
-		const { owner } = this.#endpoint;
+		const { owner, changes } = this.#endpoint;
 		// The database has lost the end of the log.
 		if (this.#newest < this.#position) this.#position = this.#newest;
 		while (this.#position < this.#newest && this.#waiting < MAX_WAITING && !this.#stop.signal.aborted) {
@@ -238,18 +235,11 @@ export class EndpointWorker {
 			const last = page.at(-1)?.sequence ?? through;
 			const position = page.length < PAGE && last < through ? through : last;
 			const wanted = page
-				.filter((update) => this.#wants(update))
+				.filter((update) => wants(changes, this.#conditions, update) && this.#ownForm?.wants(update) !== false)
 				.map((update) => deliveryOf(this.#endpoint.id, update));
 			if (wanted.length > 0) await this.#advance(position, wanted);
 			this.#position = position;
 		}
-	}
-
-	#wants(update: StoredUpdate): boolean {
-		if (!this.#changes.has(changeOf(update.change)) || this.#ownForm?.wants(update) === false) return false;
-		const summary = summaryOf(update);
-		// An erasure, or what cannot be read, may meet the conditions.
-		return summary === undefined || summaryMeets(this.#conditions, summary);
 	}
 
 	async #advance(position: bigint, deliveries: readonly NewDelivery[]): Promise<void> {
@@ -273,7 +263,7 @@ export class EndpointWorker {
 			const rows = await this.#options.store.tables.read.listWaiting(query);
 			for (const row of rows) {
 				const due = row.nextAt === undefined ? 0 : Number(row.nextAt / 1000n);
-				this.#queueOf(keyOf(row)).push({ ...row, due, wasProbe: false });
+				this.#queueOf(row.conversationId).push({ ...row, due, wasProbe: false });
 				this.#waiting += 1;
 				this.#loaded = row.number;
 			}
@@ -339,11 +329,11 @@ export class EndpointWorker {
 			waiting.due = clock.now() + STORE_RETRY;
 		}
 		if (outcome === undefined) {
-			this.#busy.delete(keyOf(waiting));
+			this.#busy.delete(waiting.conversationId);
 			return;
 		}
 		this.#finished.push(outcome);
-		if (!this.#isStoring) this.#storing = this.#store();
+		this.#storing ??= this.#store();
 	}
 
 	/**
@@ -362,17 +352,7 @@ export class EndpointWorker {
 	async #deliver(waiting: DeliveryRow): Promise<Answer | undefined> {
 		if (this.#ownForm !== undefined) return await this.#ownForm.deliver(waiting, this.#giveUp.signal);
 		const told = await this.#options.tell(this.#endpoint, waiting);
-		return told && (await this.#send(told));
-	}
-
-	#send(told: Told): Promise<Answer> {
-		const { sink, secrets, clock, linkOf } = this.#options;
-		const { id, form: name, secrets: stored } = this.#endpoint;
-		const message = (FORMS[name] ?? FORMS.plain)?.(told, linkOf(told.conversationId));
-		if (message === undefined) throw new TypeError(`there is no form ${name}`);
-		const headers = secrets.sign(id, stored, told.id, message.body, clock.now());
-		const sent = { ...message, conversationId: told.conversationId };
-		return sink.send(this.#endpoint, sent, headers, this.#giveUp.signal);
+		return told && (await sendTold(this.#options, this.#endpoint, told, this.#giveUp.signal));
 	}
 
 	/** Returns the result of a try, and notes what it says about the endpoint. */
@@ -409,7 +389,6 @@ export class EndpointWorker {
 
 	/** Stores the results that are there, until there are none. Never rejects. */
 	async #store(): Promise<void> {
-		this.#isStoring = true;
 		while (this.#finished.length > 0) {
 			const finished = this.#finished;
 			this.#finished = [];
@@ -424,7 +403,7 @@ export class EndpointWorker {
 				await this.#options.clock.wait(STORE_RETRY, this.#stop.signal);
 			}
 		}
-		this.#isStoring = false;
+		this.#storing = undefined;
 		this.#wake.abort();
 	}
 
@@ -438,7 +417,7 @@ export class EndpointWorker {
 			return;
 		}
 		for (const { waiting, result } of finished) {
-			const key = keyOf(waiting);
+			const { conversationId: key } = waiting;
 			const queue = this.#queueOf(key);
 			if (result.state === "waiting") {
 				const nextAt = Number((result.nextAt ?? 0n) / 1000n);
@@ -458,6 +437,28 @@ export class EndpointWorker {
 	}
 }
 
+/** Signs what a delivery tells, and sends it in the form of its endpoint. */
+export function sendTold(
+	{ sink, secrets, clock, linkOf }: Pick<WorkerOptions, "sink" | "secrets" | "clock" | "linkOf">,
+	endpoint: EndpointRow,
+	told: Told,
+	signal: AbortSignal,
+): Promise<Answer> {
+	const { id, form, secrets: stored } = endpoint;
+	const message = (FORMS[form] ?? FORMS.plain)?.(told, linkOf(told.conversationId));
+	if (message === undefined) throw new TypeError(`there is no form ${form}`);
+	const headers = secrets.sign(id, stored, told.id, message.body, clock.now());
+	return sink.send(endpoint, { ...message, conversationId: told.conversationId }, headers, signal);
+}
+
+/** Whether an endpoint with these changes and conditions wants an update. */
+export function wants(changes: readonly string[], conditions: readonly Condition[], update: StoredUpdate): boolean {
+	if (!changes.includes(changeOf(update.change))) return false;
+	const summary = summaryOf(update);
+	// An erasure, or what cannot be read, may meet the conditions.
+	return summary === undefined || summaryMeets(conditions, summary);
+}
+
 /** Returns the delivery of an update. */
 export function deliveryOf(endpoint: string, { sequence, conversationId, change }: StoredUpdate): NewDelivery {
 	return { id: `${endpoint}_${sequence}`, change: changeOf(change), conversationId, sequence, data: undefined };
@@ -468,16 +469,12 @@ function resultOf(waiting: Waiting, state: DeliveryRow["state"], now: number): D
 	return { id, conversationId, attempts, tries, state, nextAt: undefined, finishedAt: microseconds(now) };
 }
 
-/** What concerns no conversation has a queue of its own. */
-function keyOf({ conversationId }: Pick<DeliveryRow, "conversationId">): string {
-	return conversationId;
-}
-
 function isBefore(a: Waiting, b: Waiting): boolean {
 	return a.due < b.due || (a.due === b.due && a.number < b.number);
 }
 
-function microseconds(milliseconds: number): bigint {
+/** Converts milliseconds since the Unix epoch to whole microseconds. */
+export function microseconds(milliseconds: number): bigint {
 	return BigInt(Math.round(milliseconds)) * 1000n;
 }
 
