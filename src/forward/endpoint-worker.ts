@@ -138,7 +138,6 @@ export class EndpointWorker {
 	#wake = new AbortController();
 	readonly done: Promise<void>;
 
-	/** @param endpoint as `beginDelivering` returned it */
 	constructor(endpoint: EndpointRow, options: WorkerOptions) {
 		this.#endpoint = endpoint;
 		this.#options = options;
@@ -171,11 +170,7 @@ export class EndpointWorker {
 		return this.#stop.signal.aborted;
 	}
 
-	/**
-	 * Says that there may be something to do.
-	 *
-	 * @param newest the newest update, if it is known
-	 */
+	/** Says that there may be something to do: a newer update, or any change. */
 	wake(newest?: bigint): void {
 		if (newest === undefined) this.#mustLoad = true;
 		else this.#newest = newest;
@@ -183,11 +178,7 @@ export class EndpointWorker {
 		if (!this.#wake.signal.aborted) this.#wake.abort();
 	}
 
-	/**
-	 * Ends the work. Results that are there already are stored.
-	 *
-	 * @param grace milliseconds for deliveries under way
-	 */
+	/** Ends the work, after some milliseconds for deliveries under way. Results that are there already are stored. */
 	async stop(grace: number): Promise<void> {
 		this.#stop.abort();
 		const timer = setTimeout(() => this.#giveUp.abort(), grace);

@@ -123,7 +123,6 @@ export class AgentServerClient {
 	/**
 	 * Yields the events of a conversation in pages; none when the conversation is not known.
 	 *
-	 * @param signal ends the requests
 	 * @throws AgentServerError when they cannot be read
 	 */
 	async *events(
@@ -135,11 +134,7 @@ export class AgentServerClient {
 		yield* this.#pages(`conversations/${conversationId}/events`, query, (item) => item, signal);
 	}
 
-	/**
-	 * Returns the JSON text of a record with its skills; undefined when the conversation is not known.
-	 *
-	 * @param signal ends the request
-	 */
+	/** Returns the JSON text of a record with its skills; undefined when the conversation is not known. */
 	async record(conversationId: string, signal: AbortSignal): Promise<Buffer | undefined> {
 		try {
 			return await this.#get(`conversations/${conversationId}`, { include_skills: "true" }, signal);
@@ -152,7 +147,6 @@ export class AgentServerClient {
 	/**
 	 * Pauses a conversation, by one attempt.
 	 *
-	 * @param signal ends the request
 	 * @returns false when the conversation is not known
 	 * @throws AgentServerError when it was not paused
 	 */

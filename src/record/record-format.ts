@@ -17,7 +17,10 @@ import { locate, type MessagePlan, objectAt, type PlainPlan, planMessage } from 
 import { MAX_VIOLATIONS, RecordSchema } from "./validation/schema.ts";
 import { brokenRulesError, findViolations, valueError } from "./validation/violations.ts";
 
-/** Converts records between JSON and protobuf, and validates both with one schema. Built once at start. */
+/**
+ * Converts records between JSON and protobuf, and validates both with one schema. Built once at start. What takes a record
+ * throws as `parse` does.
+ */
 export class RecordFormat {
 	readonly plan: PlainPlan;
 	readonly #schema: RecordSchema;
@@ -48,11 +51,7 @@ export class RecordFormat {
 		return this.#check(parseExactJson(body));
 	}
 
-	/**
-	 * Converts a record from its JSON form, as {@link parse} does.
-	 *
-	 * @throws ServiceError as `parse` does
-	 */
+	/** Converts a record from its JSON form, as {@link parse} does. */
 	fromJson(json: ExactJson): ConversationInfo {
 		return this.#check(checkJson(json, true));
 	}
@@ -61,8 +60,6 @@ export class RecordFormat {
 	 * Validates a record that arrived as a message by the rules of its JSON form, and fills in the defaults. An unset
 	 * nullable field stays unset, which means JSON null. A member in `unnamed_members` that the schema names is moved
 	 * into its field.
-	 *
-	 * @throws ServiceError as `parse` does
 	 */
 	fromMessage(message: ConversationInfo): ConversationInfo {
 		const json = this.#encode(message);
@@ -85,7 +82,6 @@ export class RecordFormat {
 	 * Converts some top-level members of a record from their JSON form, as {@link fromJson} converts a whole record.
 	 *
 	 * @returns a message in which only these members are set, with the unnamed members in them
-	 * @throws ServiceError as `parse` does
 	 */
 	membersFromJson(json: ExactJsonObject): ConversationInfo {
 		return this.#pick(this.#check(checkJson(json, true), this.#membersSchema), Object.keys(json));

@@ -90,20 +90,11 @@ export async function indexUntilStopped(options: IndexerOptions, signal: AbortSi
 	await indexer.release().catch(observer.onError);
 }
 
-/** The first events after a sequence, of those up to the newest one. */
-interface ReadEvents {
-	readonly after: bigint;
-	readonly newest: bigint;
-	readonly found: Promise<readonly StoredEvent[]>;
-}
-
 /** Writes the index, step by step. */
 export class TextIndexer {
 	readonly #options: Pick<IndexerOptions, "store" | "format" | "observer">;
 	readonly #holder = randomUUID();
 	#written = 0;
-	/** Events that are read while the step before is written. */
-	#ahead: ReadEvents | undefined;
 	/** Whether the index is filled with what was stored long before; undefined before the first step. */
 	#isFilling: boolean | undefined;
 
@@ -141,7 +132,6 @@ export class TextIndexer {
 			? { words: [], through: progress.events, hasMore: true }
 			: await this.#events(progress.events, newest);
 		const next = { ...progress, updates: titles.through, events: events.through };
-		if (events.hasMore && !titles.hasMore) this.#ahead = this.#read(events.through, newest);
 		if (next.updates === progress.updates && next.events === progress.events) return false;
 		const isWritten = await textIndex.write({ expects: progress, next, titles: titles.words, events: events.words });
 		if (isWritten) this.#written += titles.words.length + events.words.length;
@@ -162,9 +152,8 @@ export class TextIndexer {
 
 	async #events(after: bigint, newest: bigint) {
 		if (newest <= after) return { words: [], through: after, hasMore: false };
-		const read = this.#ahead?.after === after ? this.#ahead : this.#read(after, newest);
-		this.#ahead = undefined;
-		const found = await read.found;
+		const query = { after, before: newest + 1n, conditions: CONDITIONS, ...EVENTS };
+		const found = await this.#options.store.events.list(query);
 		const words: EventWords[] = [];
 		let since = performance.now();
 		for (const event of found) {
@@ -175,16 +164,8 @@ export class TextIndexer {
 			await setImmediate();
 			since = performance.now();
 		}
-		const through = found.at(-1)?.sequence ?? read.newest;
+		const through = found.at(-1)?.sequence ?? newest;
 		return { words, through, hasMore: through < newest };
-	}
-
-	#read(after: bigint, newest: bigint): ReadEvents {
-		const query = { after, before: newest + 1n, conditions: CONDITIONS, ...EVENTS };
-		const found = this.#options.store.events.list(query);
-		// A step that is not done needs no events.
-		found.catch(() => undefined);
-		return { after, newest, found };
 	}
 
 	#wordsOf({ conversationId, event }: StoredEvent): Set<string> {

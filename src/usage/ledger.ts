@@ -698,11 +698,6 @@ export function digestOf(shown: Uint8Array | string): string {
 	return createHash("sha1").update(shown).digest("base64url").slice(0, 16);
 }
 
-/** Returns rows with one sum for each key, without those that are zero. */
-export function sumByKey(rows: readonly UsageRow[]): readonly UsageRow[] {
-	return new Rows(rows).list();
-}
-
 /** As {@link quarterOf}, at a floating-point number of microseconds. */
 export function quarterAt(time: number): bigint {
 	return quarterOf(BigInt(Math.trunc(time)));

@@ -38,7 +38,7 @@ async function setUp(answers: readonly Answer[], keys: Parameters<typeof LiveSer
 	return {
 		service,
 		server,
-		async run({ timeout = 60_000, maxBytes = 2 ** 24, maxPages = 1_000, ...options } = {}) {
+		async run({ timeout = 60_000, maxBytes = 2 ** 24, maxPages = 100_000, ...options } = {}) {
 			const signal = new AbortController().signal;
 			const limits = { pageSize: 4, timeout, maxBytes, maxPages, retryDelay: 1, interval: 0, signal };
 			const failures: string[] = [];

@@ -122,8 +122,6 @@ export class RecordVault {
 	/**
 	 * Does the same as {@link open} for some top-level members of a protected record, without reading the others. Members
 	 * that are not named have any value.
-	 *
-	 * @throws ServiceError as `open` does
 	 */
 	openMembers(bytes: Uint8Array, names: Iterable<string>, form: SecretsForm): ConversationInfo {
 		// Ciphertexts are bound to the id.
@@ -140,10 +138,7 @@ export class RecordVault {
 
 	/**
 	 * Returns the encoded result of {@link open}. The stored bytes themselves are returned when `open` would not change
-	 * them: they contain no ciphertext, and the rules of redaction are the same.
-	 *
-	 * @param versions those that `protect` returned with the record
-	 * @throws ServiceError as `open` does
+	 * them: they contain no ciphertext, and the rules of redaction are the same. Throws as `open` does.
 	 */
 	openEncoded(
 		bytes: Uint8Array,
