@@ -132,21 +132,11 @@ export class Endpoints {
 	 */
 	async update(asked: AskedEndpoint & NamedEndpoint, fields: readonly string[], caller: Caller) {
 		const endpoint = await this.#getChangeable(asked, caller);
-		const present: AskedEndpoint = { ...endpoint, filter: filterOf(endpoint) };
-		const isChanged = (field: keyof AskedEndpoint) => fields.includes(field);
-		const unknown = fields.find((field) => !["url", "changes", "filter", "form", "include"].includes(field));
-		if (unknown !== undefined) throw invalid("update_mask", "has a field that cannot be changed");
-		const settings = settingsOf(
-			{
-				owner: endpoint.owner,
-				url: isChanged("url") ? asked.url : present.url,
-				changes: isChanged("changes") ? asked.changes : present.changes,
-				filter: isChanged("filter") ? asked.filter : present.filter,
-				form: isChanged("form") ? asked.form : present.form,
-				include: isChanged("include") ? asked.include : present.include,
-			},
-			this.#options.sink,
-		);
+		const { url, changes, filter, form, include } = asked;
+		const changed = Object.entries({ url, changes, filter, form, include }).filter(([name]) => fields.includes(name));
+		if (changed.length < new Set(fields).size) throw invalid("update_mask", "has a field that cannot be changed");
+		const present = { ...endpoint, filter: filterOf(endpoint) };
+		const settings = settingsOf({ ...present, ...Object.fromEntries(changed) }, this.#options.sink);
 		await this.#write("endpoint.changed", caller, endpoint, fields.join(), (write, audit) =>
 			write.changeEndpoint({ of: { id: endpoint.id, ...settings }, audit }),
 		);
