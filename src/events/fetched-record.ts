@@ -12,7 +12,7 @@ import {
 import type { Microseconds } from "../record/json/scalars.ts";
 import type { MessagePlan } from "../record/plan.ts";
 import type { RecordFormat } from "../record/record-format.ts";
-import { hasUserinfo, REDACTED, replaceUserinfo } from "../userinfo.ts";
+import { REDACTED } from "../userinfo.ts";
 import type { ReportTimes } from "./apply-updates.ts";
 import { reportedMembers, type StateUpdate, valueAfter } from "./state-update.ts";
 
@@ -36,6 +36,7 @@ export interface ListedEvent {
 /** The forms of the two records, in plain text, and what is known of their times. */
 export interface FetchedOver {
 	readonly present: ExactJsonObject;
+	/** Changed in place. */
 	readonly fetched: ExactJsonObject;
 	/** Pointers of the secrets in the present record. */
 	readonly secrets: Iterable<string>;
@@ -78,9 +79,9 @@ const LEAF = "leaf_event_id";
 
 /** Returns how a fetched record changes the present one, which is of the same life of the conversation. */
 export function fetchedChanges(format: RecordFormat, over: FetchedOver): FetchedChanges {
-	const { present, reportTimes, updatedAt, listed } = over;
+	const { present, fetched, reportTimes, updatedAt, listed } = over;
 	const { posted, events } = reportTimes;
-	const fetched = withPresentSecrets(over.fetched, present, over.secrets);
+	for (const pointer of over.secrets) keepSecret(fetched, present, parsePointer(pointer) ?? []);
 	const isNewer = updatedAt !== undefined && (posted === undefined || updatedAt > posted);
 	const leaf = listed.findIndex(({ id }) => id === fetched.leaf_event_id);
 	const afterLeaf = (leaf === -1 ? listed : listed.slice(0, leaf)).toReversed();
@@ -174,20 +175,6 @@ function agrees(plan: MessagePlan, record: ExactJsonObject, updates: readonly St
 	});
 }
 
-/**
- * Returns a fetched record in which the secrets stand that the agent server hides and the present record has: a
- * placeholder, a null or a missing member where the present record has a secret does not replace that secret.
- */
-function withPresentSecrets(
-	fetched: ExactJsonObject,
-	present: ExactJsonObject,
-	secrets: Iterable<string>,
-): ExactJsonObject {
-	const shown = withPasswords(fetched, present);
-	for (const pointer of secrets) keepSecret(shown, present, parsePointer(pointer) ?? []);
-	return isJsonObject(shown) ? shown : fetched;
-}
-
 /** Member of an agent's context that the agent server's API fills with its own time. */
 const NOW = "current_datetime";
 const LLM = "llm";
@@ -208,7 +195,10 @@ function withPresentDefaults(fetched: ExactJson, present: ExactJson | undefined,
 	return copy;
 }
 
-/** Puts a secret of the present record to the same place, unless something else stands there now. */
+/**
+ * Puts a secret of the present record to the same place of a fetched one, in which the agent server hides it: a placeholder,
+ * a null or a missing member does not replace a secret, anything else does.
+ */
 function keepSecret(fetched: ExactJson, present: ExactJson, path: readonly string[]): void {
 	let [to, from]: [ExactJson | undefined, ExactJson | undefined] = [fetched, present];
 	for (const [index, token] of path.entries()) {
@@ -224,22 +214,6 @@ function keepSecret(fetched: ExactJson, present: ExactJson, path: readonly strin
 			putChild(to, token, {});
 		[to, from] = [memberOf(to, token), kept];
 	}
-}
-
-/** Returns the value with the passwords of present URLs where the fetched ones have placeholders. A copy. */
-function withPasswords(fetched: ExactJson, present: ExactJson | undefined): ExactJson {
-	if (typeof fetched === "string") {
-		const isHidden =
-			typeof present === "string" && hasUserinfo(present) && replaceUserinfo(present, () => REDACTED) === fetched;
-		return isHidden ? present : fetched;
-	}
-	if (Array.isArray(fetched))
-		return fetched.map((item, index) => withPasswords(item, Array.isArray(present) ? present[index] : undefined));
-	if (!isJsonObject(fetched)) return fetched;
-	const copy: ExactJsonObject = {};
-	for (const [name, value] of Object.entries(fetched))
-		setMember(copy, name, withPasswords(value, memberOf(present, name)));
-	return copy;
 }
 
 function putChild(json: ExactJson, token: string, value: ExactJson): void {
