@@ -86,17 +86,11 @@ const KEPT_FOR = 30 * 24 * 3_600_000;
 const TRIM_INTERVAL = 60_000;
 
 /** A delivery that waits. */
-interface Waiting extends DeliveryRow {
+interface Waiting extends DeliveryRow, DeliveryResult {
 	/** Milliseconds since the Unix epoch. */
 	due: number;
 	/** Whether its last try failed while the endpoint was tried with one delivery at a time. */
 	wasProbe: boolean;
-}
-
-/** The result of a try, before it is stored. */
-interface Finished {
-	readonly waiting: Waiting;
-	readonly result: DeliveryResult;
 }
 
 /**
@@ -133,7 +127,8 @@ export class EndpointWorker {
 	#health: EndpointHealth;
 	/** No delivery is tried before. */
 	#pausedUntil = 0;
-	#finished: Finished[] = [];
+	/** Deliveries after a try, before that is stored. */
+	#tried: Waiting[] = [];
 	#storing: Promise<void> | undefined;
 	#wake = new AbortController();
 	readonly done: Promise<void>;
@@ -254,7 +249,7 @@ export class EndpointWorker {
 			const rows = await this.#options.store.tables.read.listWaiting(query);
 			for (const row of rows) {
 				const due = row.nextAt === undefined ? 0 : Number(row.nextAt / 1000n);
-				this.#queueOf(row.conversationId).push({ ...row, due, wasProbe: false });
+				this.#queueOf(row.conversationId).push({ ...row, due, wasProbe: false, finishedAt: undefined });
 				this.#waiting += 1;
 				this.#loaded = row.number;
 			}
@@ -310,20 +305,20 @@ export class EndpointWorker {
 		const { clock, observer } = this.#options;
 		const at = clock.now();
 		const isProbe = isCircuitOpen(this.#health);
-		let outcome: Finished | undefined;
+		let tried: Waiting | undefined;
 		try {
 			const answer = await this.#deliver(waiting).catch((error: unknown) => this.#failureOf(error));
-			if (answer === undefined) outcome = { waiting, result: resultOf(waiting, "lost", clock.now()) };
-			else if (!this.#giveUp.signal.aborted) outcome = this.#judge(waiting, answer, at, isProbe);
+			if (answer === undefined) tried = { ...waiting, ...endOf("lost", clock.now()) };
+			else if (!this.#giveUp.signal.aborted) tried = this.#judge(waiting, answer, at, isProbe);
 		} catch (error) {
 			observer.onError(error);
 			waiting.due = clock.now() + STORE_RETRY;
 		}
-		if (outcome === undefined) {
+		if (tried === undefined) {
 			this.#busy.delete(waiting.conversationId);
 			return;
 		}
-		this.#finished.push(outcome);
+		this.#tried.push(tried);
 		this.#storing ??= this.#store();
 	}
 
@@ -346,8 +341,8 @@ export class EndpointWorker {
 		return told && (await sendTold(this.#options, this.#endpoint, told, this.#giveUp.signal));
 	}
 
-	/** Returns the result of a try, and notes what it says about the endpoint. */
-	#judge(waiting: Waiting, answer: Answer, at: number, isProbe: boolean): Finished {
+	/** Returns a delivery after a try, and notes what the try says about the endpoint. */
+	#judge(waiting: Waiting, answer: Answer, at: number, isProbe: boolean): Waiting {
 		const { clock, random, observer } = this.#options;
 		const now = clock.now();
 		const { status, error } = answer;
@@ -358,15 +353,14 @@ export class EndpointWorker {
 		this.#pausedUntil = Math.max(this.#pausedUntil, now + pauseAfter(answer));
 		if (error === "") {
 			if (isProbe) this.#retryProbes(now);
-			return { waiting, result: { ...resultOf(waiting, "delivered", now), tries } };
+			return { ...waiting, tries, ...endOf("delivered", now) };
 		}
 		if (isCircuitOpen(this.#health)) this.#pausedUntil = Math.max(this.#pausedUntil, now + PROBE_WAIT);
-		waiting.wasProbe = isProbe;
 		const attempts = waiting.attempts + 1;
 		const wait = waitAfter(attempts, answer, random());
-		if (wait === undefined) return { waiting, result: { ...resultOf(waiting, "failed", now), attempts, tries } };
-		const nextAt = microseconds(Math.round(now + wait));
-		return { waiting, result: { ...waiting, state: "waiting", attempts, tries, nextAt, finishedAt: undefined } };
+		if (wait === undefined) return { ...waiting, attempts, tries, ...endOf("failed", now) };
+		const due = Math.round(now + wait);
+		return { ...waiting, attempts, tries, due, nextAt: microseconds(due), wasProbe: isProbe };
 	}
 
 	/** Lets what failed while the endpoint was away be tried at once. */
@@ -380,17 +374,17 @@ export class EndpointWorker {
 
 	/** Stores the results that are there, until there are none. Never rejects. */
 	async #store(): Promise<void> {
-		while (this.#finished.length > 0) {
-			const finished = this.#finished;
-			this.#finished = [];
+		while (this.#tried.length > 0) {
+			const tried = this.#tried;
+			this.#tried = [];
 			const health = this.#health;
 			try {
-				await this.#record(finished, health);
+				await this.#record(tried, health);
 			} catch (error) {
 				this.#options.observer.onError(error);
 				// A stopping service gives up: the deliveries are sent again, with the same ids.
 				if (this.#stop.signal.aborted) break;
-				this.#finished = [...finished, ...this.#finished];
+				this.#tried = [...tried, ...this.#tried];
 				await this.#options.clock.wait(STORE_RETRY, this.#stop.signal);
 			}
 		}
@@ -398,27 +392,24 @@ export class EndpointWorker {
 		this.#wake.abort();
 	}
 
-	async #record(finished: readonly Finished[], health: EndpointHealth): Promise<void> {
+	async #record(tried: readonly Waiting[], health: EndpointHealth): Promise<void> {
 		const { store, observer } = this.#options;
 		const { id, generation } = this.#endpoint;
-		const results = finished.map(({ result }) => result);
+		const results = tried.map(({ data: _, ...result }) => result);
 		const isMine = await store.tables.write.recordTries({ id, generation, results, health });
 		if (!isMine) {
 			this.#stop.abort();
 			return;
 		}
-		for (const { waiting, result } of finished) {
-			const { conversationId: key } = waiting;
+		for (const delivery of tried) {
+			const { conversationId: key, state } = delivery;
 			const queue = this.#queueOf(key);
-			if (result.state === "waiting") {
-				const nextAt = Number((result.nextAt ?? 0n) / 1000n);
-				const { wasProbe } = waiting;
-				queue[0] = { ...waiting, attempts: result.attempts, tries: result.tries, due: nextAt, wasProbe };
-			} else {
+			if (state === "waiting") queue[0] = delivery;
+			else {
 				queue.shift();
 				this.#waiting -= 1;
 				if (queue.length === 0) this.#queues.delete(key);
-				observer.onFinished(this.#endpoint, result.state);
+				observer.onFinished(this.#endpoint, state);
 			}
 			this.#busy.delete(key);
 		}
@@ -455,9 +446,9 @@ export function deliveryOf(endpoint: string, { sequence, conversationId, change 
 	return { id: `${endpoint}_${sequence}`, change: changeOf(change), conversationId, sequence, data: undefined };
 }
 
-function resultOf(waiting: Waiting, state: DeliveryRow["state"], now: number): DeliveryResult {
-	const { id, conversationId, attempts, tries } = waiting;
-	return { id, conversationId, attempts, tries, state, nextAt: undefined, finishedAt: microseconds(now) };
+/** Returns what changes of a delivery that is not tried again. */
+function endOf(state: DeliveryRow["state"], now: number): Pick<DeliveryResult, "state" | "nextAt" | "finishedAt"> {
+	return { state, nextAt: undefined, finishedAt: microseconds(now) };
 }
 
 function isBefore(a: Waiting, b: Waiting): boolean {
