@@ -14,7 +14,7 @@ import type { MessagePlan } from "../record/plan.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import { REDACTED } from "../userinfo.ts";
 import type { ReportTimes } from "./apply-updates.ts";
-import { reportedMembers, type StateUpdate, valueAfter } from "./state-update.ts";
+import { type ReportedMember, reportedMembers, type StateUpdate, valueAfter } from "./state-update.ts";
 
 /**
  * Decides what of a record that was fetched from the agent server's API becomes part of the present record.
@@ -98,7 +98,7 @@ export function fetchedChanges(format: RecordFormat, over: FetchedOver): Fetched
 		if (METADATA.has(name)) return isNewer;
 		// Events set it without a time of their own.
 		if (name === LEAF) return isNewer && isFresh;
-		const reportedAt = timeOf(events, name);
+		const reportedAt = events[name];
 		return reportedAt === undefined ? isNewer && (isFresh || isLater(posted)) : isLater(reportedAt);
 	};
 	const changed: string[] = [];
@@ -110,7 +110,8 @@ export function fetchedChanges(format: RecordFormat, over: FetchedOver): Fetched
 		if (value === undefined) continue;
 		if (isTaken(name)) {
 			if (stateAt !== undefined && Object.hasOwn(times, name)) times[name] = stateAt;
-		} else if (!Object.hasOwn(events, name) || !isShorter(format.plan, name, before, value)) continue;
+		} else if (!Object.hasOwn(events, name) || before === undefined) continue;
+		else if (!shows(format.plan, { member: name, value: before }, value)) continue;
 		const next = valueAfter({ member: name, value, time: 0n, omitsNulls: false }, format.plan, before);
 		if (next === undefined || next === before || sameTree(next, before)) continue;
 		if (before !== undefined && sameTree(withPresentDefaults(next, before), before)) continue;
@@ -157,22 +158,20 @@ function unnamedOf(plan: MessagePlan, json: ExactJsonObject): ExactJsonObject {
 	return Object.fromEntries(Object.entries(json).filter(([name]) => !names.has(name)));
 }
 
-/** Whether the value that an event set is the fetched one without what events leave out, such as null members. */
-function isShorter(plan: MessagePlan, member: string, present: ExactJson | undefined, fetched: ExactJson): boolean {
-	if (present === undefined) return false;
-	const after = valueAfter({ member, value: present, time: 0n, omitsNulls: true }, plan, fetched);
-	return after === undefined || after === fetched || sameTree(after, fetched);
+/** Whether a value is the one that an event reports, apart from what events leave out, such as null members. */
+function shows(
+	plan: MessagePlan,
+	{ member, value }: Pick<ReportedMember, "member" | "value">,
+	shown: ExactJson | undefined,
+): boolean {
+	const after = valueAfter({ member, value, time: 0n, omitsNulls: true }, plan, shown);
+	return after === undefined || shown === undefined || after === shown || sameTree(after, shown);
 }
 
 /** Whether a record shows the values that state updates report: applying the last one of each member changes nothing. */
 function agrees(plan: MessagePlan, record: ExactJsonObject, updates: readonly StateUpdate[]): boolean {
 	const last = new Map(reportedMembers(updates).map((reported) => [reported.member, reported]));
-	return [...last.values()].every((reported) => {
-		const shown = record[reported.member];
-		// The agent server's API omits null members of events.
-		const after = valueAfter({ ...reported, omitsNulls: true }, plan, shown);
-		return after === shown || after === undefined || shown === undefined || sameTree(after, shown);
-	});
+	return [...last.values()].every((reported) => shows(plan, reported, record[reported.member]));
 }
 
 /** Member of an agent's context that the agent server's API fills with its own time. */
@@ -220,10 +219,6 @@ function putChild(json: ExactJson, token: string, value: ExactJson): void {
 	if (Array.isArray(json)) {
 		if (Number(token) < json.length) json[Number(token)] = value;
 	} else if (isJsonObject(json)) setMember(json, token, value);
-}
-
-function timeOf(times: ReportTimes["events"], name: string): Microseconds | undefined {
-	return Object.hasOwn(times, name) ? times[name] : undefined;
 }
 
 function laterOf(one: Microseconds | undefined, other: Microseconds | undefined): Microseconds | undefined {

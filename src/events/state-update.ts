@@ -13,7 +13,7 @@ export interface StateUpdate {
 }
 
 /** A member of the record and the value that an event reports for it. */
-interface ReportedMember {
+export interface ReportedMember {
 	readonly member: string;
 	readonly value: ExactJson;
 	/** When the member had the value, by the sender's clock. */
