@@ -129,10 +129,7 @@ export class Reconciler {
 		verified?: Verified,
 		ended?: AbortSignal,
 	): Promise<RunResult | undefined> {
-		const { client, log, stopping, onFailure, ...rest } = {
-			onFailure: this.#options.log.reconcileFailed,
-			...this.#options,
-		};
+		const { client, log, stopping, ...rest } = this.#options;
 		const claim = await this.#claim(address.url.href);
 		if (claim === undefined) return undefined;
 		await using _ = claim;
@@ -146,7 +143,7 @@ export class Reconciler {
 				client: new AgentServerClient(address, { ...client, signal }),
 				sender: this.senderOf(senders),
 				verified,
-				onFailure,
+				onFailure: (id, failure) => log.reconcileFailed(id, failure),
 				onProgress: (now) => {
 					progress = now;
 					onProgress(now);
