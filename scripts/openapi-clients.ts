@@ -10,13 +10,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { build } from "vite";
 import { ConversationInfoSchema } from "../gen/conversations/v1/conversation_pb.js";
-import { deriveDiff } from "../src/record/diff.ts";
+import { diffMessages } from "../src/record/diff.ts";
 import { RecordFormat } from "../src/record/record-format.ts";
 import { capturedSequences, corpus } from "../test/support/fixtures.ts";
 
 const ROOT = join(import.meta.dirname, "..");
 const format = new RecordFormat();
-const diffRecords = deriveDiff(ConversationInfoSchema);
 
 /** A language: its generator, and the program that reads a record from each line and writes it, or an error, again. */
 interface Language {
@@ -174,7 +173,7 @@ function difference(before: string, after: string): string | undefined {
 	try {
 		const [one, other] = [before, after].map((text) => format.fromJson(JSON.parse(text)));
 		if (one === undefined || other === undefined) return undefined;
-		const paths = diffRecords(one, other);
+		const paths = diffMessages(ConversationInfoSchema, one, other);
 		return paths.length === 0 ? undefined : `changed: ${paths.join(", ")}`;
 	} catch {
 		return after.slice(0, 1000);

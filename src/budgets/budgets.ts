@@ -12,8 +12,8 @@ import { ServiceError } from "../errors.ts";
 import type { BudgetRow } from "../store/budgets.ts";
 import type { Store } from "../store/store.ts";
 import { timeZone } from "../usage/periods.ts";
-import { RULES, ruleOf } from "./rules.ts";
-import type { Settings } from "./spending.ts";
+import { ruleOf } from "./rules.ts";
+import { FIELDS, type Field, RULES, type Settings } from "./spending.ts";
 
 /** Form of the name of a budget. */
 const NAME = /^[A-Za-z0-9._-]{1,64}$/;
@@ -27,25 +27,6 @@ const MAX_NAME = 1024;
 const MAX_MINUTES = 100_000;
 const MAX_EVENTS = 10_000n;
 const DEFAULT_THRESHOLDS = [0.5, 0.8, 1];
-
-/** The fields that a caller decides, by their names in the API. */
-const FIELDS: Readonly<Record<string, Field>> = {
-	amount: "amount",
-	tokens: "tokens",
-	period: "period",
-	time_zone: "timeZone",
-	filter: "filter",
-	model: "model",
-	usage_id: "usageId",
-	thresholds: "thresholds",
-	each_conversation: "eachConversation",
-	pause: "pause",
-	silent_minutes: "silentMinutes",
-	waiting_minutes: "waitingMinutes",
-	gap_minutes: "gapMinutes",
-	stalled_events: "stalledEvents",
-	stuck: "stuck",
-};
 
 /** The fields of which exactly one is set. */
 const LIMITS = ["amount", "tokens", ...RULES] as const;
@@ -124,18 +105,16 @@ export class Budgets {
 	 */
 	async update(named: NamedBudget, asked: AskedBudget, paths: readonly string[] | undefined, caller: Principal) {
 		const row = await this.get(named, caller);
-		const unknown = paths?.find((path) => FIELDS[path] === undefined);
-		if (unknown !== undefined) throw invalid("update_mask", "has a field that cannot be changed");
-		const changed = Object.entries(FIELDS).filter(([path, name]) => paths?.includes(path) ?? isGiven(asked, name));
-		const names = new Set(changed.map(([, name]) => name));
-		const settings = judged(
-			merged(settingsOf(row), asked, (name) => names.has(name)),
-			row.owner,
-		);
+		const known = FIELDS.map((name) => BudgetSchema.field[name].name);
+		if (paths?.some((path) => !known.includes(path)))
+			throw invalid("update_mask", "has a field that cannot be changed");
+		const isChanged = (name: Field) => paths?.includes(BudgetSchema.field[name].name) ?? isGiven(asked, name);
+		const settings = judged(merged(settingsOf(row), asked, isChanged), row.owner);
+		const changed = FIELDS.filter(isChanged).map((name) => BudgetSchema.field[name].name);
 		if (settings.pause) authorize(caller, "pause");
 		await this.#options.store.tables.write.changeBudget({
 			of: { id: row.id, settings: bytesOf(settings), ...(await this.#positionOf(settings)) },
-			audit: entryOf("budget.changed", caller, row.name, changed.map(([path]) => path).join()),
+			audit: entryOf("budget.changed", caller, row.name, changed.join()),
 		});
 		this.#options.onChange();
 		return await this.get(named, caller);
@@ -163,9 +142,6 @@ export class Budgets {
 export function settingsOf({ settings }: Pick<BudgetRow, "settings">): Settings {
 	return merged(fromBinary(BudgetSchema, settings), {}, () => false);
 }
-
-/** What a caller decides, and the owner does not. */
-type Field = Exclude<keyof Settings, "owner">;
 
 const DEFAULTS: Settings = create(BudgetSchema, { period: BudgetPeriod.MONTH });
 

@@ -4,10 +4,8 @@ import { conditionsOf } from "../conversations/read/filter.ts";
 import { decodeSummary } from "../conversations/read/records.ts";
 import { type Condition, microsecondsOf } from "../store/condition.ts";
 import type { Store } from "../store/store.ts";
-import type { Settings } from "./spending.ts";
+import { RULES, type Settings } from "./spending.ts";
 
-/** The fields of which one says what a rule is about. */
-export const RULES = ["silentMinutes", "waitingMinutes", "gapMinutes", "stalledEvents", "stuck"] as const;
 export type Rule = (typeof RULES)[number];
 
 /** Number of conversations to which a rule is applied at once. */

@@ -14,26 +14,19 @@ import type { ReportUsage } from "../conversations/read/report-usage.ts";
 import { nameOf } from "../usage/names.ts";
 import { periodAt, timeZone } from "../usage/periods.ts";
 
+/** The fields of which one says what a rule is about. */
+export const RULES = ["silentMinutes", "waitingMinutes", "gapMinutes", "stalledEvents", "stuck"] as const;
+
+/** The fields of a budget that a caller decides. */
+export const FIELDS = [
+	...(["amount", "tokens", "period", "timeZone", "filter", "model", "usageId", "thresholds"] as const),
+	...(["eachConversation", "pause"] as const),
+	...RULES,
+] as const satisfies readonly (keyof Budget)[];
+export type Field = (typeof FIELDS)[number];
+
 /** What a caller decides about a budget, with its owner. */
-export type Settings = Pick<
-	Budget,
-	| "owner"
-	| "amount"
-	| "tokens"
-	| "period"
-	| "timeZone"
-	| "filter"
-	| "model"
-	| "usageId"
-	| "thresholds"
-	| "eachConversation"
-	| "pause"
-	| "silentMinutes"
-	| "waitingMinutes"
-	| "gapMinutes"
-	| "stalledEvents"
-	| "stuck"
->;
+export type Settings = Pick<Budget, "owner" | Field>;
 
 /** Reports of usage, limited to what a caller may see. */
 export interface UsageReads {

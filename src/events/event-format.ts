@@ -66,7 +66,10 @@ export interface ParsedEvents {
 	readonly delay: Microseconds | undefined;
 }
 
-/** Converts events between the forms that arrive, are stored and are returned. Built once at start. */
+/**
+ * Converts events between the forms that arrive, are stored and are returned. Built once at start. What reads a stored event
+ * throws a ServiceError `data_loss` when its text is no event.
+ */
 export class EventFormat {
 	readonly #timeZone: string;
 	readonly #senderTimeZones: ReadonlyMap<string, string>;
@@ -154,8 +157,7 @@ export class EventFormat {
 	 * Returns the JSON text of a stored event.
 	 *
 	 * @param form how its secrets are shown, as for records: see `RecordVault.open`
-	 * @throws ServiceError `data_loss` when the stored text is no event; for `plaintext` also when a secret cannot be
-	 *   decrypted
+	 * @throws ServiceError `data_loss` also when a secret cannot be decrypted for `plaintext`
 	 */
 	open(conversationId: string, { text, secrets, redactionVersion }: ProtectedEvent, form: SecretsForm): string {
 		const stored = Buffer.from(text.buffer, text.byteOffset, text.byteLength).toString();
@@ -170,20 +172,12 @@ export class EventFormat {
 		);
 	}
 
-	/**
-	 * Returns the members of a stored event, with its secrets redacted.
-	 *
-	 * @throws ServiceError `data_loss` when the stored text is no event
-	 */
+	/** Returns the members of a stored event, with its secrets redacted. */
 	read(conversationId: string, event: ProtectedEvent): ExactJsonObject {
 		return readStored(conversationId, this.open(conversationId, event, "redacted"));
 	}
 
-	/**
-	 * Returns what is derived from a stored event: the texts that summaries show, and the id of the model's response.
-	 *
-	 * @throws ServiceError `data_loss` when the stored text is no event
-	 */
+	/** Returns what is derived from a stored event: the texts that summaries show, and the id of the model's response. */
 	derivedFields(conversationId: string, stored: ProtectedEvent): DerivedFields {
 		return derivedFields(this.read(conversationId, stored));
 	}

@@ -12,9 +12,9 @@ import {
 import type { Microseconds } from "../record/json/scalars.ts";
 import type { MessagePlan } from "../record/plan.ts";
 import type { RecordFormat } from "../record/record-format.ts";
-import { hasUserinfo, REDACTED, replaceUserinfo } from "../userinfo.ts";
+import { REDACTED } from "../userinfo.ts";
 import type { ReportTimes } from "./apply-updates.ts";
-import { reportedMembers, type StateUpdate, valueAfter } from "./state-update.ts";
+import { type ReportedMember, reportedMembers, type StateUpdate, valueAfter } from "./state-update.ts";
 
 /**
  * Decides what of a record that was fetched from the agent server's API becomes part of the present record.
@@ -36,6 +36,7 @@ export interface ListedEvent {
 /** The forms of the two records, in plain text, and what is known of their times. */
 export interface FetchedOver {
 	readonly present: ExactJsonObject;
+	/** Changed in place. */
 	readonly fetched: ExactJsonObject;
 	/** Pointers of the secrets in the present record. */
 	readonly secrets: Iterable<string>;
@@ -78,9 +79,9 @@ const LEAF = "leaf_event_id";
 
 /** Returns how a fetched record changes the present one, which is of the same life of the conversation. */
 export function fetchedChanges(format: RecordFormat, over: FetchedOver): FetchedChanges {
-	const { present, reportTimes, updatedAt, listed } = over;
+	const { present, fetched, reportTimes, updatedAt, listed } = over;
 	const { posted, events } = reportTimes;
-	const fetched = withPresentSecrets(over.fetched, present, over.secrets);
+	for (const pointer of over.secrets) keepSecret(fetched, present, parsePointer(pointer) ?? []);
 	const isNewer = updatedAt !== undefined && (posted === undefined || updatedAt > posted);
 	const leaf = listed.findIndex(({ id }) => id === fetched.leaf_event_id);
 	const afterLeaf = (leaf === -1 ? listed : listed.slice(0, leaf)).toReversed();
@@ -97,7 +98,7 @@ export function fetchedChanges(format: RecordFormat, over: FetchedOver): Fetched
 		if (METADATA.has(name)) return isNewer;
 		// Events set it without a time of their own.
 		if (name === LEAF) return isNewer && isFresh;
-		const reportedAt = timeOf(events, name);
+		const reportedAt = events[name];
 		return reportedAt === undefined ? isNewer && (isFresh || isLater(posted)) : isLater(reportedAt);
 	};
 	const changed: string[] = [];
@@ -109,7 +110,8 @@ export function fetchedChanges(format: RecordFormat, over: FetchedOver): Fetched
 		if (value === undefined) continue;
 		if (isTaken(name)) {
 			if (stateAt !== undefined && Object.hasOwn(times, name)) times[name] = stateAt;
-		} else if (!Object.hasOwn(events, name) || !isShorter(format.plan, name, before, value)) continue;
+		} else if (!Object.hasOwn(events, name) || before === undefined) continue;
+		else if (!shows(format.plan, { member: name, value: before }, value)) continue;
 		const next = valueAfter({ member: name, value, time: 0n, omitsNulls: false }, format.plan, before);
 		if (next === undefined || next === before || sameTree(next, before)) continue;
 		if (before !== undefined && sameTree(withPresentDefaults(next, before), before)) continue;
@@ -156,36 +158,20 @@ function unnamedOf(plan: MessagePlan, json: ExactJsonObject): ExactJsonObject {
 	return Object.fromEntries(Object.entries(json).filter(([name]) => !names.has(name)));
 }
 
-/** Whether the value that an event set is the fetched one without what events leave out, such as null members. */
-function isShorter(plan: MessagePlan, member: string, present: ExactJson | undefined, fetched: ExactJson): boolean {
-	if (present === undefined) return false;
-	const after = valueAfter({ member, value: present, time: 0n, omitsNulls: true }, plan, fetched);
-	return after === undefined || after === fetched || sameTree(after, fetched);
+/** Whether a value is the one that an event reports, apart from what events leave out, such as null members. */
+function shows(
+	plan: MessagePlan,
+	{ member, value }: Pick<ReportedMember, "member" | "value">,
+	shown: ExactJson | undefined,
+): boolean {
+	const after = valueAfter({ member, value, time: 0n, omitsNulls: true }, plan, shown);
+	return after === undefined || shown === undefined || after === shown || sameTree(after, shown);
 }
 
 /** Whether a record shows the values that state updates report: applying the last one of each member changes nothing. */
 function agrees(plan: MessagePlan, record: ExactJsonObject, updates: readonly StateUpdate[]): boolean {
 	const last = new Map(reportedMembers(updates).map((reported) => [reported.member, reported]));
-	return [...last.values()].every((reported) => {
-		const shown = record[reported.member];
-		// The agent server's API omits null members of events.
-		const after = valueAfter({ ...reported, omitsNulls: true }, plan, shown);
-		return after === shown || after === undefined || shown === undefined || sameTree(after, shown);
-	});
-}
-
-/**
- * Returns a fetched record in which the secrets stand that the agent server hides and the present record has: a
- * placeholder, a null or a missing member where the present record has a secret does not replace that secret.
- */
-function withPresentSecrets(
-	fetched: ExactJsonObject,
-	present: ExactJsonObject,
-	secrets: Iterable<string>,
-): ExactJsonObject {
-	const shown = withPasswords(fetched, present);
-	for (const pointer of secrets) keepSecret(shown, present, parsePointer(pointer) ?? []);
-	return isJsonObject(shown) ? shown : fetched;
+	return [...last.values()].every((reported) => shows(plan, reported, record[reported.member]));
 }
 
 /** Member of an agent's context that the agent server's API fills with its own time. */
@@ -208,7 +194,10 @@ function withPresentDefaults(fetched: ExactJson, present: ExactJson | undefined,
 	return copy;
 }
 
-/** Puts a secret of the present record to the same place, unless something else stands there now. */
+/**
+ * Puts a secret of the present record to the same place of a fetched one, in which the agent server hides it: a placeholder,
+ * a null or a missing member does not replace a secret, anything else does.
+ */
 function keepSecret(fetched: ExactJson, present: ExactJson, path: readonly string[]): void {
 	let [to, from]: [ExactJson | undefined, ExactJson | undefined] = [fetched, present];
 	for (const [index, token] of path.entries()) {
@@ -226,30 +215,10 @@ function keepSecret(fetched: ExactJson, present: ExactJson, path: readonly strin
 	}
 }
 
-/** Returns the value with the passwords of present URLs where the fetched ones have placeholders. A copy. */
-function withPasswords(fetched: ExactJson, present: ExactJson | undefined): ExactJson {
-	if (typeof fetched === "string") {
-		const isHidden =
-			typeof present === "string" && hasUserinfo(present) && replaceUserinfo(present, () => REDACTED) === fetched;
-		return isHidden ? present : fetched;
-	}
-	if (Array.isArray(fetched))
-		return fetched.map((item, index) => withPasswords(item, Array.isArray(present) ? present[index] : undefined));
-	if (!isJsonObject(fetched)) return fetched;
-	const copy: ExactJsonObject = {};
-	for (const [name, value] of Object.entries(fetched))
-		setMember(copy, name, withPasswords(value, memberOf(present, name)));
-	return copy;
-}
-
 function putChild(json: ExactJson, token: string, value: ExactJson): void {
 	if (Array.isArray(json)) {
 		if (Number(token) < json.length) json[Number(token)] = value;
 	} else if (isJsonObject(json)) setMember(json, token, value);
-}
-
-function timeOf(times: ReportTimes["events"], name: string): Microseconds | undefined {
-	return Object.hasOwn(times, name) ? times[name] : undefined;
 }
 
 function laterOf(one: Microseconds | undefined, other: Microseconds | undefined): Microseconds | undefined {

@@ -9,7 +9,7 @@ import {
 } from "../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError } from "../errors.ts";
 import { tooManyValues } from "../record/json/exact-json.ts";
-import { encodeDelta, mergeDeltas, mergeProtected, mergeRecord } from "../record/record-delta.ts";
+import { encodeDelta, mergeDeltas, mergeProtected, mergeRecord, type ProtectedRecord } from "../record/record-delta.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
 import { encodeSummary, SUMMARY_MEMBERS, summarize } from "../record/summary.ts";
@@ -199,23 +199,13 @@ export class RecordUpdater {
 			listed,
 		});
 		if (changes.changed.length === 0) return same;
-		const redacted = clone(ConversationInfoSchema, changes.values);
-		const partial = this.#vault.protect(redacted, conversationId);
-		const numbers = changes.changed.map((member) => this.#fieldNumber(member));
-		const bytes = encodeDelta(numbers, partial.bytes);
-		if (hasTooManyFields(mergeRecord(base, bytes), ConversationInfoSchema)) throw tooManyValues();
-		const shown = this.#vault.openMembers(base, SUMMARY_MEMBERS, "redacted");
-		for (const member of changes.changed) format.replaceMember(shown, member, redacted);
 		const { events, posted } = changes.reportTimes;
+		const { summary, record } = this.#change(conversationId, this.#open(base, changes.reportTimes), changes);
 		return {
 			result: "changed",
 			next: newRevision(),
 			memberTimes: formatMemberTimes(events),
-			version: {
-				summary: encodeSummary(summarize(shown)),
-				record: { ...partial, bytes },
-				statusAt: events.execution_status ?? posted,
-			},
+			version: { summary, record, statusAt: events.execution_status ?? posted },
 			postedAt: changes.isNewer ? posted : undefined,
 			leafAt: changes.leafAt,
 		};
@@ -242,7 +232,7 @@ export class RecordUpdater {
 	): AppliedUpdates {
 		// Not cached during the changes, which are made in place.
 		this.#cache.delete(conversationId);
-		const { base, shown } = before;
+		const { base } = before;
 		const { changed, values, refused, reportTimes, runStartedAt } = applyUpdates(this.#format, before, updates);
 		const next = newRevision();
 		const keep = (delta: Uint8Array): void => {
@@ -256,24 +246,9 @@ export class RecordUpdater {
 			return applied;
 		}
 		try {
-			// A copy, because `protect` redacts it, and the JSON form shares its free-form values.
-			const redacted = clone(ConversationInfoSchema, values);
-			const partial = this.#vault.protect(redacted, conversationId);
-			const bytes = encodeDelta(
-				changed.map((member) => this.#fieldNumber(member)),
-				partial.bytes,
-			);
-			const delta = mergeDeltas(before.delta, bytes);
-			if (
-				base.byteLength + delta.byteLength >= MIN_SIZE_OF_TOO_MANY_FIELDS &&
-				hasTooManyFields(mergeRecord(base, delta), ConversationInfoSchema)
-			)
-				throw tooManyValues();
-			for (const member of changed) this.#format.replaceMember(shown, member, redacted);
+			const { summary, record, delta } = this.#change(conversationId, before, { changed, values });
 			keep(delta);
-			const statusAt = reportTimes.events.execution_status;
-			const summary = encodeSummary(summarize(shown));
-			return { ...applied, version: { summary, record: { ...partial, bytes }, statusAt, runStartedAt } };
+			return { ...applied, version: { summary, record, statusAt: reportTimes.events.execution_status, runStartedAt } };
 		} catch (error) {
 			// Each member is within the limits of a record, but all of them together are not.
 			const violations = violationsOf(error);
@@ -284,6 +259,31 @@ export class RecordUpdater {
 				refused: [...refused, ...broken],
 			};
 		}
+	}
+
+	/**
+	 * Makes the version of a record in which members have new values.
+	 *
+	 * @param values a record that holds only these members
+	 * @throws ServiceError `invalid_record` when the whole record exceeds a limit
+	 */
+	#change(
+		conversationId: string,
+		{ base, delta: before, shown }: Pick<CachedRecord, "base" | "delta" | "shown">,
+		{ changed, values }: { readonly changed: readonly string[]; readonly values: ConversationInfo },
+	): { readonly summary: Uint8Array; readonly record: ProtectedRecord; readonly delta: Uint8Array } {
+		// A copy, because `protect` redacts it, and the JSON form shares its free-form values.
+		const redacted = clone(ConversationInfoSchema, values);
+		const partial = this.#vault.protect(redacted, conversationId);
+		const bytes = encodeDelta(
+			changed.map((member) => this.#fieldNumber(member)),
+			partial.bytes,
+		);
+		const delta = mergeDeltas(before, bytes);
+		const mayBeTooLarge = base.byteLength + delta.byteLength >= MIN_SIZE_OF_TOO_MANY_FIELDS;
+		if (mayBeTooLarge && hasTooManyFields(mergeRecord(base, delta), ConversationInfoSchema)) throw tooManyValues();
+		for (const member of changed) this.#format.replaceMember(shown, member, redacted);
+		return { summary: encodeSummary(summarize(shown)), record: { ...partial, bytes }, delta };
 	}
 
 	#fieldNumber(member: string): number {

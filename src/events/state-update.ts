@@ -13,7 +13,7 @@ export interface StateUpdate {
 }
 
 /** A member of the record and the value that an event reports for it. */
-interface ReportedMember {
+export interface ReportedMember {
 	readonly member: string;
 	readonly value: ExactJson;
 	/** When the member had the value, by the sender's clock. */
@@ -123,8 +123,6 @@ const PER_CALL_LISTS = ["costs", "response_latencies", "token_usages"] as const;
  * change. A placeholder without a present value is omitted. So is an object of which nothing else remains and which is
  * not there now. Array items keep their positions.
  *
- * @param plan plan of the record
- * @param present the present value of the member; undefined when it has none
  * @returns `present` itself when the event reports no other value; undefined when it reports nothing but placeholders
  */
 export function valueAfter(

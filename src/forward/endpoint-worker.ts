@@ -86,17 +86,11 @@ const KEPT_FOR = 30 * 24 * 3_600_000;
 const TRIM_INTERVAL = 60_000;
 
 /** A delivery that waits. */
-interface Waiting extends DeliveryRow {
+interface Waiting extends DeliveryRow, DeliveryResult {
 	/** Milliseconds since the Unix epoch. */
 	due: number;
 	/** Whether its last try failed while the endpoint was tried with one delivery at a time. */
 	wasProbe: boolean;
-}
-
-/** The result of a try, before it is stored. */
-interface Finished {
-	readonly waiting: Waiting;
-	readonly result: DeliveryResult;
 }
 
 /**
@@ -110,12 +104,11 @@ export class EndpointWorker {
 	readonly #endpoint: EndpointRow;
 	readonly #options: WorkerOptions;
 	readonly #conditions: readonly Condition[];
-	readonly #changes: ReadonlySet<string>;
 	readonly #ownForm: OwnForm | undefined;
 	readonly #stop = new AbortController();
 	/** Ends requests under way. */
 	readonly #giveUp = new AbortController();
-	/** Deliveries that wait, by their conversation, in the order of the queue. */
+	/** Deliveries that wait, by their conversation, in the order of the queue. What concerns none has a queue of its own. */
 	readonly #queues = new Map<string, Waiting[]>();
 	/** Conversations with a delivery under way. */
 	readonly #busy = new Set<string>();
@@ -134,18 +127,16 @@ export class EndpointWorker {
 	#health: EndpointHealth;
 	/** No delivery is tried before. */
 	#pausedUntil = 0;
-	#finished: Finished[] = [];
-	#storing: Promise<void> = Promise.resolve();
-	#isStoring = false;
+	/** Deliveries after a try, before that is stored. */
+	#tried: Waiting[] = [];
+	#storing: Promise<void> | undefined;
 	#wake = new AbortController();
 	readonly done: Promise<void>;
 
-	/** @param endpoint as `beginDelivering` returned it */
 	constructor(endpoint: EndpointRow, options: WorkerOptions) {
 		this.#endpoint = endpoint;
 		this.#options = options;
 		this.#conditions = conditionsOf(fromBinary(ConversationFilterSchema, endpoint.filter));
-		this.#changes = new Set(endpoint.changes);
 		this.#ownForm = options.ownForms?.get(endpoint.form);
 		this.#position = endpoint.position;
 		this.#savedPosition = endpoint.position;
@@ -174,11 +165,7 @@ export class EndpointWorker {
 		return this.#stop.signal.aborted;
 	}
 
-	/**
-	 * Says that there may be something to do.
-	 *
-	 * @param newest the newest update, if it is known
-	 */
+	/** Says that there may be something to do: a newer update, or any change. */
 	wake(newest?: bigint): void {
 		if (newest === undefined) this.#mustLoad = true;
 		else this.#newest = newest;
@@ -186,11 +173,7 @@ export class EndpointWorker {
 		if (!this.#wake.signal.aborted) this.#wake.abort();
 	}
 
-	/**
-	 * Ends the work. Results that are there already are stored.
-	 *
-	 * @param grace milliseconds for deliveries under way
-	 */
+	/** Ends the work, after some milliseconds for deliveries under way. Results that are there already are stored. */
 	async stop(grace: number): Promise<void> {
 		this.#stop.abort();
 		const timer = setTimeout(() => this.#giveUp.abort(), grace);
@@ -227,7 +210,7 @@ export class EndpointWorker {
 	/** Reads the log, and puts what the endpoint wants into the queue. */
 	async #follow(): Promise<void> {
 		const { store } = this.#options;
-		const { owner } = this.#endpoint;
+		const { owner, changes } = this.#endpoint;
 		// The database has lost the end of the log.
 		if (this.#newest < this.#position) this.#position = this.#newest;
 		while (this.#position < this.#newest && this.#waiting < MAX_WAITING && !this.#stop.signal.aborted) {
@@ -238,18 +221,11 @@ export class EndpointWorker {
 			const last = page.at(-1)?.sequence ?? through;
 			const position = page.length < PAGE && last < through ? through : last;
 			const wanted = page
-				.filter((update) => this.#wants(update))
+				.filter((update) => wants(changes, this.#conditions, update) && this.#ownForm?.wants(update) !== false)
 				.map((update) => deliveryOf(this.#endpoint.id, update));
 			if (wanted.length > 0) await this.#advance(position, wanted);
 			this.#position = position;
 		}
-	}
-
-	#wants(update: StoredUpdate): boolean {
-		if (!this.#changes.has(changeOf(update.change)) || this.#ownForm?.wants(update) === false) return false;
-		const summary = summaryOf(update);
-		// An erasure, or what cannot be read, may meet the conditions.
-		return summary === undefined || summaryMeets(this.#conditions, summary);
 	}
 
 	async #advance(position: bigint, deliveries: readonly NewDelivery[]): Promise<void> {
@@ -273,7 +249,7 @@ export class EndpointWorker {
 			const rows = await this.#options.store.tables.read.listWaiting(query);
 			for (const row of rows) {
 				const due = row.nextAt === undefined ? 0 : Number(row.nextAt / 1000n);
-				this.#queueOf(keyOf(row)).push({ ...row, due, wasProbe: false });
+				this.#queueOf(row.conversationId).push({ ...row, due, wasProbe: false, finishedAt: undefined });
 				this.#waiting += 1;
 				this.#loaded = row.number;
 			}
@@ -329,21 +305,21 @@ export class EndpointWorker {
 		const { clock, observer } = this.#options;
 		const at = clock.now();
 		const isProbe = isCircuitOpen(this.#health);
-		let outcome: Finished | undefined;
+		let tried: Waiting | undefined;
 		try {
 			const answer = await this.#deliver(waiting).catch((error: unknown) => this.#failureOf(error));
-			if (answer === undefined) outcome = { waiting, result: resultOf(waiting, "lost", clock.now()) };
-			else if (!this.#giveUp.signal.aborted) outcome = this.#judge(waiting, answer, at, isProbe);
+			if (answer === undefined) tried = { ...waiting, ...endOf("lost", clock.now()) };
+			else if (!this.#giveUp.signal.aborted) tried = this.#judge(waiting, answer, at, isProbe);
 		} catch (error) {
 			observer.onError(error);
 			waiting.due = clock.now() + STORE_RETRY;
 		}
-		if (outcome === undefined) {
-			this.#busy.delete(keyOf(waiting));
+		if (tried === undefined) {
+			this.#busy.delete(waiting.conversationId);
 			return;
 		}
-		this.#finished.push(outcome);
-		if (!this.#isStoring) this.#storing = this.#store();
+		this.#tried.push(tried);
+		this.#storing ??= this.#store();
 	}
 
 	/**
@@ -362,21 +338,11 @@ export class EndpointWorker {
 	async #deliver(waiting: DeliveryRow): Promise<Answer | undefined> {
 		if (this.#ownForm !== undefined) return await this.#ownForm.deliver(waiting, this.#giveUp.signal);
 		const told = await this.#options.tell(this.#endpoint, waiting);
-		return told && (await this.#send(told));
+		return told && (await sendTold(this.#options, this.#endpoint, told, this.#giveUp.signal));
 	}
 
-	#send(told: Told): Promise<Answer> {
-		const { sink, secrets, clock, linkOf } = this.#options;
-		const { id, form: name, secrets: stored } = this.#endpoint;
-		const message = (FORMS[name] ?? FORMS.plain)?.(told, linkOf(told.conversationId));
-		if (message === undefined) throw new TypeError(`there is no form ${name}`);
-		const headers = secrets.sign(id, stored, told.id, message.body, clock.now());
-		const sent = { ...message, conversationId: told.conversationId };
-		return sink.send(this.#endpoint, sent, headers, this.#giveUp.signal);
-	}
-
-	/** Returns the result of a try, and notes what it says about the endpoint. */
-	#judge(waiting: Waiting, answer: Answer, at: number, isProbe: boolean): Finished {
+	/** Returns a delivery after a try, and notes what the try says about the endpoint. */
+	#judge(waiting: Waiting, answer: Answer, at: number, isProbe: boolean): Waiting {
 		const { clock, random, observer } = this.#options;
 		const now = clock.now();
 		const { status, error } = answer;
@@ -387,15 +353,14 @@ export class EndpointWorker {
 		this.#pausedUntil = Math.max(this.#pausedUntil, now + pauseAfter(answer));
 		if (error === "") {
 			if (isProbe) this.#retryProbes(now);
-			return { waiting, result: { ...resultOf(waiting, "delivered", now), tries } };
+			return { ...waiting, tries, ...endOf("delivered", now) };
 		}
 		if (isCircuitOpen(this.#health)) this.#pausedUntil = Math.max(this.#pausedUntil, now + PROBE_WAIT);
-		waiting.wasProbe = isProbe;
 		const attempts = waiting.attempts + 1;
 		const wait = waitAfter(attempts, answer, random());
-		if (wait === undefined) return { waiting, result: { ...resultOf(waiting, "failed", now), attempts, tries } };
-		const nextAt = microseconds(Math.round(now + wait));
-		return { waiting, result: { ...waiting, state: "waiting", attempts, tries, nextAt, finishedAt: undefined } };
+		if (wait === undefined) return { ...waiting, attempts, tries, ...endOf("failed", now) };
+		const due = Math.round(now + wait);
+		return { ...waiting, attempts, tries, due, nextAt: microseconds(due), wasProbe: isProbe };
 	}
 
 	/** Lets what failed while the endpoint was away be tried at once. */
@@ -409,46 +374,42 @@ export class EndpointWorker {
 
 	/** Stores the results that are there, until there are none. Never rejects. */
 	async #store(): Promise<void> {
-		this.#isStoring = true;
-		while (this.#finished.length > 0) {
-			const finished = this.#finished;
-			this.#finished = [];
+		while (this.#tried.length > 0) {
+			const tried = this.#tried;
+			this.#tried = [];
 			const health = this.#health;
 			try {
-				await this.#record(finished, health);
+				await this.#record(tried, health);
 			} catch (error) {
 				this.#options.observer.onError(error);
 				// A stopping service gives up: the deliveries are sent again, with the same ids.
 				if (this.#stop.signal.aborted) break;
-				this.#finished = [...finished, ...this.#finished];
+				this.#tried = [...tried, ...this.#tried];
 				await this.#options.clock.wait(STORE_RETRY, this.#stop.signal);
 			}
 		}
-		this.#isStoring = false;
+		this.#storing = undefined;
 		this.#wake.abort();
 	}
 
-	async #record(finished: readonly Finished[], health: EndpointHealth): Promise<void> {
+	async #record(tried: readonly Waiting[], health: EndpointHealth): Promise<void> {
 		const { store, observer } = this.#options;
 		const { id, generation } = this.#endpoint;
-		const results = finished.map(({ result }) => result);
+		const results = tried.map(({ data: _, ...result }) => result);
 		const isMine = await store.tables.write.recordTries({ id, generation, results, health });
 		if (!isMine) {
 			this.#stop.abort();
 			return;
 		}
-		for (const { waiting, result } of finished) {
-			const key = keyOf(waiting);
+		for (const delivery of tried) {
+			const { conversationId: key, state } = delivery;
 			const queue = this.#queueOf(key);
-			if (result.state === "waiting") {
-				const nextAt = Number((result.nextAt ?? 0n) / 1000n);
-				const { wasProbe } = waiting;
-				queue[0] = { ...waiting, attempts: result.attempts, tries: result.tries, due: nextAt, wasProbe };
-			} else {
+			if (state === "waiting") queue[0] = delivery;
+			else {
 				queue.shift();
 				this.#waiting -= 1;
 				if (queue.length === 0) this.#queues.delete(key);
-				observer.onFinished(this.#endpoint, result.state);
+				observer.onFinished(this.#endpoint, state);
 			}
 			this.#busy.delete(key);
 		}
@@ -458,26 +419,44 @@ export class EndpointWorker {
 	}
 }
 
+/** Signs what a delivery tells, and sends it in the form of its endpoint. */
+export function sendTold(
+	{ sink, secrets, clock, linkOf }: Pick<WorkerOptions, "sink" | "secrets" | "clock" | "linkOf">,
+	endpoint: EndpointRow,
+	told: Told,
+	signal: AbortSignal,
+): Promise<Answer> {
+	const { id, form, secrets: stored } = endpoint;
+	const message = (FORMS[form] ?? FORMS.plain)?.(told, linkOf(told.conversationId));
+	if (message === undefined) throw new TypeError(`there is no form ${form}`);
+	const headers = secrets.sign(id, stored, told.id, message.body, clock.now());
+	return sink.send(endpoint, { ...message, conversationId: told.conversationId }, headers, signal);
+}
+
+/** Whether an endpoint with these changes and conditions wants an update. */
+export function wants(changes: readonly string[], conditions: readonly Condition[], update: StoredUpdate): boolean {
+	if (!changes.includes(changeOf(update.change))) return false;
+	const summary = summaryOf(update);
+	// An erasure, or what cannot be read, may meet the conditions.
+	return summary === undefined || summaryMeets(conditions, summary);
+}
+
 /** Returns the delivery of an update. */
 export function deliveryOf(endpoint: string, { sequence, conversationId, change }: StoredUpdate): NewDelivery {
 	return { id: `${endpoint}_${sequence}`, change: changeOf(change), conversationId, sequence, data: undefined };
 }
 
-function resultOf(waiting: Waiting, state: DeliveryRow["state"], now: number): DeliveryResult {
-	const { id, conversationId, attempts, tries } = waiting;
-	return { id, conversationId, attempts, tries, state, nextAt: undefined, finishedAt: microseconds(now) };
-}
-
-/** What concerns no conversation has a queue of its own. */
-function keyOf({ conversationId }: Pick<DeliveryRow, "conversationId">): string {
-	return conversationId;
+/** Returns what changes of a delivery that is not tried again. */
+function endOf(state: DeliveryRow["state"], now: number): Pick<DeliveryResult, "state" | "nextAt" | "finishedAt"> {
+	return { state, nextAt: undefined, finishedAt: microseconds(now) };
 }
 
 function isBefore(a: Waiting, b: Waiting): boolean {
 	return a.due < b.due || (a.due === b.due && a.number < b.number);
 }
 
-function microseconds(milliseconds: number): bigint {
+/** Converts milliseconds since the Unix epoch to whole microseconds. */
+export function microseconds(milliseconds: number): bigint {
 	return BigInt(Math.round(milliseconds)) * 1000n;
 }
 

@@ -11,14 +11,13 @@ import { conditionsOf, invalid } from "../conversations/read/filter.ts";
 import { ServiceError } from "../errors.ts";
 import { stringifyExactJson } from "../record/json/exact-json.ts";
 import type { NewAuditEntry } from "../store/audit.ts";
-import { summaryMeets } from "../store/condition.ts";
 import type { DeliveryRow, DeliveryState, EndpointRow, ListedEndpoint, NewDelivery, Try } from "../store/forwarding.ts";
 import type { Store } from "../store/store.ts";
-import { type Clock, deliveryOf } from "./endpoint-worker.ts";
-import { CHANGES, changeOf, FORMS, TEST_CHANGE, type Told } from "./forms.ts";
+import { type Clock, deliveryOf, microseconds, sendTold, wants } from "./endpoint-worker.ts";
+import { CHANGES, FORMS, TEST_CHANGE, type Told } from "./forms.ts";
 import { type EndpointSecrets, newSecret } from "./secrets.ts";
 import type { Sinks } from "./sinks.ts";
-import { INCLUDES, summaryOf, tell } from "./tell.ts";
+import { INCLUDES, tell } from "./tell.ts";
 
 /** Form of the name of an endpoint. */
 const NAME = /^[A-Za-z0-9._-]{1,64}$/;
@@ -102,7 +101,7 @@ export class Endpoints {
 		const endpoint: EndpointRow = {
 			...{ id, name: asked.name, owner, ...settings, secrets: secrets.first(id, secret), state: "active", reason: "" },
 			...{ position: (await store.updates.range()).newest, generation: 1n, failures: 0, failingSince: undefined },
-			...{ lastSuccessAt: undefined, lost: 0n, createdAt: micros(clock.now()), createdBy: caller.name },
+			...{ lastSuccessAt: undefined, lost: 0n, createdAt: microseconds(clock.now()), createdBy: caller.name },
 		};
 		const audit = entryOf("endpoint.created", caller, asked.name);
 		if (!(await store.tables.write.createEndpoint({ of: endpoint, audit }))) throw taken(asked.name);
@@ -133,21 +132,11 @@ export class Endpoints {
 	 */
 	async update(asked: AskedEndpoint & NamedEndpoint, fields: readonly string[], caller: Caller) {
 		const endpoint = await this.#getChangeable(asked, caller);
-		const present: AskedEndpoint = { ...endpoint, filter: filterOf(endpoint) };
-		const isChanged = (field: keyof AskedEndpoint) => fields.includes(field);
-		const unknown = fields.find((field) => !["url", "changes", "filter", "form", "include"].includes(field));
-		if (unknown !== undefined) throw invalid("update_mask", "has a field that cannot be changed");
-		const settings = settingsOf(
-			{
-				owner: endpoint.owner,
-				url: isChanged("url") ? asked.url : present.url,
-				changes: isChanged("changes") ? asked.changes : present.changes,
-				filter: isChanged("filter") ? asked.filter : present.filter,
-				form: isChanged("form") ? asked.form : present.form,
-				include: isChanged("include") ? asked.include : present.include,
-			},
-			this.#options.sink,
-		);
+		const { url, changes, filter, form, include } = asked;
+		const changed = Object.entries({ url, changes, filter, form, include }).filter(([name]) => fields.includes(name));
+		if (changed.length < new Set(fields).size) throw invalid("update_mask", "has a field that cannot be changed");
+		const present = { ...endpoint, filter: filterOf(endpoint) };
+		const settings = settingsOf({ ...present, ...Object.fromEntries(changed) }, this.#options.sink);
 		await this.#write("endpoint.changed", caller, endpoint, fields.join(), (write, audit) =>
 			write.changeEndpoint({ of: { id: endpoint.id, ...settings }, audit }),
 		);
@@ -177,7 +166,7 @@ export class Endpoints {
 		const endpoint = await this.get(named, caller);
 		const position = from === "now" ? (await store.updates.range()).newest : undefined;
 		await this.#write("endpoint.resumed", caller, endpoint, from, (write, audit) =>
-			write.resumeEndpoint({ of: { id: endpoint.id, position, at: micros(clock.now()) }, audit }),
+			write.resumeEndpoint({ of: { id: endpoint.id, position, at: microseconds(clock.now()) }, audit }),
 		);
 		return await this.get(named, caller);
 	}
@@ -195,22 +184,19 @@ export class Endpoints {
 
 	/** Sends a delivery of the type `endpoint.test` at once, and notes it in the log. */
 	async test(named: NamedEndpoint, caller: Caller): Promise<Try> {
-		const { store, secrets, sink, clock, linkOf } = this.#options;
+		const { store, clock } = this.#options;
 		const endpoint = await this.#getChangeable(named, caller);
 		const at = clock.now();
 		const id = `${endpoint.id}_test_${at}_${randomBytes(4).toString("hex")}`;
 		const data = stringifyExactJson({ endpoint: endpoint.name });
 		const timestamp = new Date(at).toISOString();
 		const told: Told = { id, change: TEST_CHANGE, timestamp, conversationId: "", title: undefined, data };
-		const message = (FORMS[endpoint.form] ?? FORMS.plain)?.(told, linkOf(""));
-		if (message === undefined) throw new TypeError(`there is no form ${endpoint.form}`);
-		const headers = secrets.sign(endpoint.id, endpoint.secrets, id, message.body, at);
-		const { status, error, answer } = await sink.send(endpoint, message, headers, new AbortController().signal);
+		const { status, error, answer } = await sendTold(this.#options, endpoint, told, new AbortController().signal);
 		const one: Try = { at, duration: clock.now() - at, status, error, answer };
 		const state = error === "" ? ("delivered" as const) : ("failed" as const);
 		const delivery = {
 			...{ id, change: TEST_CHANGE, conversationId: "", sequence: undefined, data, state },
-			...{ attempts: error === "" ? 0 : 1, tries: [one], nextAt: undefined, finishedAt: micros(clock.now()) },
+			...{ attempts: error === "" ? 0 : 1, tries: [one], nextAt: undefined, finishedAt: microseconds(clock.now()) },
 		};
 		await store.tables.write.addFinished({ id: endpoint.id, delivery });
 		return one;
@@ -238,17 +224,14 @@ export class Endpoints {
 				...(endpoint.owner === "" ? {} : { owner: endpoint.owner }),
 			};
 			const page = await store.updates.list(query);
-			for (const update of page) {
-				if (update.sequence > last || !endpoint.changes.includes(changeOf(update.change))) continue;
-				const summary = summaryOf(update);
-				if (summary === undefined || summaryMeets(conditions, summary))
+			for (const update of page)
+				if (update.sequence <= last && wants(endpoint.changes, conditions, update))
 					deliveries.push(deliveryOf(endpoint.id, update));
-			}
 			if (deliveries.length > MAX_REPLAYED)
 				throw invalid("to", `must be nearer to from: the range has more than ${MAX_REPLAYED} deliveries`);
 			after = page.length < PAGE ? last : (page.at(-1)?.sequence ?? last);
 		}
-		const queued = { id: endpoint.id, deliveries, at: micros(clock.now()) };
+		const queued = { id: endpoint.id, deliveries, at: microseconds(clock.now()) };
 		return await this.#write("endpoint.replayed", caller, endpoint, `${from}-${to}`, (write, audit) =>
 			write.enqueueDeliveries({ of: queued, audit }),
 		);
@@ -267,7 +250,7 @@ export class Endpoints {
 	/** @throws ServiceError `not_found` */
 	async retry(named: NamedEndpoint, delivery: string, caller: Caller): Promise<DeliveryRow> {
 		const endpoint = await this.get(named, caller);
-		const of = { id: endpoint.id, delivery, at: micros(this.#options.clock.now()) };
+		const of = { id: endpoint.id, delivery, at: microseconds(this.#options.clock.now()) };
 		const row = await this.#write("delivery.retried", caller, endpoint, delivery, (write, audit) =>
 			write.retryDelivery({ of, audit }),
 		);
@@ -339,8 +322,4 @@ function settingsOf(asked: AskedEndpoint & Pick<NamedEndpoint, "owner">, sink: P
 
 function taken(name: string): ServiceError {
 	return new ServiceError("already_exists", `There is an endpoint with the name ${name}`);
-}
-
-function micros(milliseconds: number): bigint {
-	return BigInt(Math.round(milliseconds)) * 1000n;
 }

@@ -59,7 +59,6 @@ export class Forwarder implements AsyncDisposable {
 	#newestThen = 0n;
 	readonly #firstLook: Promise<void>;
 	#wake = new AbortController();
-	#isPoked = false;
 	readonly #running: Promise<void>;
 
 	constructor(options: ForwarderOptions) {
@@ -88,7 +87,6 @@ export class Forwarder implements AsyncDisposable {
 
 	/** Says that endpoints or deliveries have changed. */
 	poke(): void {
-		this.#isPoked = true;
 		this.#wake.abort();
 	}
 
@@ -112,10 +110,9 @@ export class Forwarder implements AsyncDisposable {
 		const { clock, onError, look = LOOK } = this.#options;
 		while (!this.#stop.signal.aborted) {
 			this.#wake = new AbortController();
-			this.#isPoked = false;
 			await this.#look().catch(onError);
 			onLooked();
-			if (!this.#isPoked) await clock.wait(look, AbortSignal.any([this.#wake.signal, this.#stop.signal]));
+			await clock.wait(look, AbortSignal.any([this.#wake.signal, this.#stop.signal]));
 		}
 	}
 

@@ -23,21 +23,6 @@ export interface SentMessage {
 	readonly conversationId?: string;
 }
 
-/** Sends messages to addresses. */
-export interface Sink {
-	/**
-	 * Sends a message. Never rejects.
-	 *
-	 * @param signal gives up
-	 */
-	send(
-		url: string,
-		message: SentMessage,
-		headers: Readonly<Record<string, string>>,
-		signal: AbortSignal,
-	): Promise<Answer>;
-}
-
 export interface HttpSinkOptions {
 	/** Whether addresses inside are allowed. */
 	readonly allowsInside: boolean;
@@ -61,7 +46,7 @@ const MAX_KEPT = 1024;
 const MAX_SOCKETS = 16;
 
 /** Sends messages by HTTP or HTTPS. It follows no redirect, verifies certificates, and connects to no address inside. */
-export class HttpSink implements Sink, Disposable {
+export class HttpSink implements Disposable {
 	readonly #options: HttpSinkOptions;
 	readonly #http: HttpAgent;
 	readonly #https: HttpsAgent;
@@ -78,6 +63,7 @@ export class HttpSink implements Sink, Disposable {
 		this.#https = new HttpsAgent({ ...settings, rejectUnauthorized: true, ...(ca === undefined ? {} : { ca }) });
 	}
 
+	/** Sends a message, or gives up when the signal fires. Never rejects. */
 	async send(
 		url: string,
 		message: SentMessage,

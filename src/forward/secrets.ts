@@ -22,7 +22,7 @@ export function newSecret(): string {
 	return `${PREFIX}${randomBytes(BYTES).toString("base64")}`;
 }
 
-/** Seals and opens the secrets of endpoints with ENCRYPTION_KEY. */
+/** Seals and opens the secrets of endpoints with ENCRYPTION_KEY. Times are milliseconds since the Unix epoch. */
 export class EndpointSecrets {
 	readonly #sealed: SealedBytes;
 
@@ -40,11 +40,7 @@ export class EndpointSecrets {
 		return this.#seal(endpoint, [{ secret, until: null }]);
 	}
 
-	/**
-	 * Returns the stored form when a new secret takes the place of the present one.
-	 *
-	 * @param now milliseconds since the Unix epoch
-	 */
+	/** Returns the stored form when a new secret takes the place of the present one. */
 	rotated(endpoint: string, stored: Uint8Array, secret: string, now: number): Uint8Array {
 		const former = this.#open(endpoint, stored)
 			.filter(({ until }) => until === null || until > now)
@@ -55,7 +51,6 @@ export class EndpointSecrets {
 	/**
 	 * Returns the headers that sign a message.
 	 *
-	 * @param now milliseconds since the Unix epoch
 	 * @throws ServiceError `data_loss` when the secrets cannot be opened
 	 */
 	sign(endpoint: string, stored: Uint8Array, id: string, body: string, now: number): Readonly<Record<string, string>> {

@@ -18,10 +18,7 @@ import { type Answer, type HttpSink, type SentMessage, TIMEOUT } from "./http-si
 export interface Broker extends AsyncDisposable {
 	/** To which endpoints may forward. */
 	readonly places: readonly Place[];
-	/**
-	 * @param place the subject or topic
-	 * @returns what the broker answered
-	 */
+	/** Publishes to a subject or topic. Resolves to what the broker answered. */
 	publish(place: string, message: SentMessage, headers: Readonly<Record<string, string>>): Promise<string>;
 }
 
@@ -83,11 +80,7 @@ export class Sinks implements AsyncDisposable {
 		return `${known.list} has no entry for the ${known.place} ${pathname}${owner === "" ? "" : ` and the owner ${owner}`}`;
 	}
 
-	/**
-	 * Sends a message. Never rejects.
-	 *
-	 * @param signal gives up
-	 */
+	/** Sends a message, or gives up when the signal fires. Never rejects. */
 	async send(
 		to: Destination,
 		message: SentMessage,
@@ -109,12 +102,7 @@ export class Sinks implements AsyncDisposable {
 	}
 }
 
-/**
- * Returns the answer of a broker. Never rejects.
- *
- * @param work resolves to what the broker answered
- * @param signal gives up
- */
+/** Returns the answer of a broker, or gives up when the signal fires. Never rejects. */
 async function answerOf(work: Promise<string>, signal: AbortSignal): Promise<Answer> {
 	const over = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT)]);
 	const ended = new Promise<never>((_, reject) => {

@@ -23,6 +23,8 @@ export interface ClientOptions {
 	readonly maxBytes: number;
 	/** Maximum number of entries of a page, up to 100, which is the default. */
 	readonly pageSize?: number;
+	/** Maximum number of pages of a list. Default: 100000. */
+	readonly maxPages?: number;
 	/** Milliseconds after which an attempt without a whole answer ends. Default: 60000. */
 	readonly timeout?: number;
 	/** Milliseconds to wait before the second attempt; each further wait is twice as long. Default: 500. */
@@ -84,7 +86,7 @@ export class AgentServerClient {
 
 	constructor(address: AgentServerAddress, options: ClientOptions) {
 		this.#address = address;
-		this.#options = { pageSize: 100, timeout: 60_000, retryDelay: 500, interval: 20, ...options };
+		this.#options = { pageSize: 100, maxPages: 100_000, timeout: 60_000, retryDelay: 500, interval: 20, ...options };
 	}
 
 	/**
@@ -121,7 +123,6 @@ export class AgentServerClient {
 	/**
 	 * Yields the events of a conversation in pages; none when the conversation is not known.
 	 *
-	 * @param signal ends the requests
 	 * @throws AgentServerError when they cannot be read
 	 */
 	async *events(
@@ -133,11 +134,7 @@ export class AgentServerClient {
 		yield* this.#pages(`conversations/${conversationId}/events`, query, (item) => item, signal);
 	}
 
-	/**
-	 * Returns the JSON text of a record with its skills; undefined when the conversation is not known.
-	 *
-	 * @param signal ends the request
-	 */
+	/** Returns the JSON text of a record with its skills; undefined when the conversation is not known. */
 	async record(conversationId: string, signal: AbortSignal): Promise<Buffer | undefined> {
 		try {
 			return await this.#get(`conversations/${conversationId}`, { include_skills: "true" }, signal);
@@ -150,7 +147,6 @@ export class AgentServerClient {
 	/**
 	 * Pauses a conversation, by one attempt.
 	 *
-	 * @param signal ends the request
 	 * @returns false when the conversation is not known
 	 * @throws AgentServerError when it was not paused
 	 */
@@ -162,7 +158,7 @@ export class AgentServerClient {
 
 	/**
 	 * Yields a list in pages, also the first one when it is empty. Whatever the server answers, the list has an end: an empty
-	 * page is the last one, no page comes twice, and there are no more entries than the server itself counts.
+	 * page is the last one, no page comes twice, and there are at most `maxPages`.
 	 */
 	async *#pages<Item>(
 		list: string,
@@ -171,8 +167,8 @@ export class AgentServerClient {
 		signal: AbortSignal,
 	): AsyncGenerator<Page<Item>, void, undefined> {
 		const seen = new Set<string>();
-		let limit = this.#options.pageSize;
-		let [read, most] = [0, 0];
+		const { pageSize, maxPages } = this.#options;
+		let limit = pageSize;
 		for (let pageId: string | undefined; ; ) {
 			const paged = { ...query, limit: String(limit), ...(pageId === undefined ? {} : { page_id: pageId }) };
 			let page: Page<ExactJsonObject>;
@@ -190,21 +186,10 @@ export class AgentServerClient {
 			yield { ...page, items: page.items.map(itemOf) };
 			if (page.nextPageId === undefined) return;
 			if (seen.has(page.nextPageId)) throw new AgentServerError("The agent server repeats the pages of a list", false);
+			if (seen.size === maxPages) throw new AgentServerError("The agent server lists pages without end", false);
 			seen.add(page.nextPageId);
 			pageId = page.nextPageId;
-			read += page.items.length;
-			// Asked again, because the list can grow while it is read.
-			if (read > most) most = (await this.#mostEntries(list, signal)) ?? Number.POSITIVE_INFINITY;
-			if (read > most) throw new AgentServerError("The agent server lists more entries than it counts", false);
 		}
-	}
-
-	/** Returns how many entries a list can bring; undefined when the server does not tell. */
-	async #mostEntries(list: string, signal: AbortSignal): Promise<number | undefined> {
-		const body = await this.#get(`${list}/count`, {}, signal);
-		const count = body === undefined ? undefined : Number(jsonOf(body));
-		// An entry can come twice when others are removed meanwhile.
-		return count === undefined || Number.isNaN(count) ? undefined : 2 * count + this.#options.pageSize;
 	}
 
 	/**

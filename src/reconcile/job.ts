@@ -31,17 +31,25 @@ interface ReconcileJob {
  * @param sender name under which the agent server posts
  */
 export async function reconcileUntilStopped(job: ReconcileJob, sender: string, target: ReconcileTarget): Promise<void> {
-	const { reconciler, store, interval = INTERVAL, gapCheck = GAP_CHECK, onError, stopping } = job;
+	const { reconciler, store, holder, interval = INTERVAL, gapCheck = GAP_CHECK, onError, stopping } = job;
 	const verified = newVerified();
-	const claim = new JobClaim(job, `reconcile job ${sender}`, gapCheck);
-	const renewing = claim.renewUntilStopped();
+	// Also renewed during a run, which can take long.
+	const claim = (): Promise<boolean> => {
+		const now = Date.now();
+		const until = BigInt(now + 3 * gapCheck) * 1000n;
+		return store.claim(`reconcile job ${sender}`, holder, BigInt(now) * 1000n, until).catch(() => false);
+	};
+	let isClaimed = claim();
+	const renewing = setInterval(() => {
+		isClaimed = claim();
+	}, gapCheck);
 	/** When the next run is due, by the monotonic clock. */
 	let due = 0;
 	/** Number of conversations with gaps after the last run, and at the last look. */
 	let [left, before] = [0, 0];
 	while (!stopping.aborted) {
 		try {
-			if (await claim.held) {
+			if (await isClaimed) {
 				const gaps = await countGaps(store, sender);
 				// A gap that closes at once was none: a record often arrives before the events of the same moment.
 				const isNew = gaps > left && before > left;
@@ -59,41 +67,8 @@ export async function reconcileUntilStopped(job: ReconcileJob, sender: string, t
 		}
 		await delay(Math.min(gapCheck, interval), undefined, { signal: stopping }).catch(() => undefined);
 	}
-	await renewing;
-}
-
-/** The claim of the process that does a job. Others look for it as often as it is renewed. */
-class JobClaim {
-	readonly #job: ReconcileJob;
-	readonly #name: string;
-	readonly #period: number;
-	/** Whether this process has the claim. */
-	held: Promise<boolean>;
-
-	constructor(job: ReconcileJob, name: string, period: number) {
-		this.#job = job;
-		this.#name = name;
-		this.#period = period;
-		this.held = this.#renew();
-	}
-
-	async renewUntilStopped(): Promise<void> {
-		const { stopping } = this.#job;
-		for (;;) {
-			await delay(this.#period, undefined, { signal: stopping }).catch(() => undefined);
-			if (stopping.aborted) return;
-			this.held = this.#renew();
-			await this.held;
-		}
-	}
-
-	/** Resolves to false also when the store fails. */
-	async #renew(): Promise<boolean> {
-		const { store, holder } = this.#job;
-		const now = Date.now();
-		const until = BigInt(now + 3 * this.#period) * 1000n;
-		return await store.claim(this.#name, holder, BigInt(now) * 1000n, until).catch(() => false);
-	}
+	clearInterval(renewing);
+	await isClaimed;
 }
 
 async function countGaps(store: Pick<Store, "countConversations">, sender: string): Promise<number> {

@@ -1,5 +1,4 @@
 import { randomUUID } from "node:crypto";
-import { setTimeout as delay } from "node:timers/promises";
 import type { Principal } from "../access/keys.ts";
 import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
@@ -130,10 +129,7 @@ export class Reconciler {
 		verified?: Verified,
 		ended?: AbortSignal,
 	): Promise<RunResult | undefined> {
-		const { client, log, stopping, onFailure, ...rest } = {
-			onFailure: this.#options.log.reconcileFailed,
-			...this.#options,
-		};
+		const { client, log, stopping, ...rest } = this.#options;
 		const claim = await this.#claim(address.url.href);
 		if (claim === undefined) return undefined;
 		await using _ = claim;
@@ -147,7 +143,7 @@ export class Reconciler {
 				client: new AgentServerClient(address, { ...client, signal }),
 				sender: this.senderOf(senders),
 				verified,
-				onFailure,
+				onFailure: (id, failure) => log.reconcileFailed(id, failure),
 				onProgress: (now) => {
 					progress = now;
 					onProgress(now);
@@ -177,37 +173,35 @@ export class Reconciler {
 
 	/** Claims an agent server until the result is disposed of; undefined when it is claimed already. */
 	async #claim(name: string): Promise<(AsyncDisposable & { readonly lost: AbortSignal }) | undefined> {
-		const { store } = this.#options;
-		const renew = () => {
+		const claim = (milliseconds: number) => {
 			const now = Date.now();
-			return store.claim(`reconcile ${name}`, this.#holder, BigInt(now) * 1000n, BigInt(now + CLAIM) * 1000n);
+			const until = BigInt(now + milliseconds) * 1000n;
+			return this.#options.store.claim(`reconcile ${name}`, this.#holder, BigInt(now) * 1000n, until);
 		};
 		if (this.#running.has(name)) return undefined;
 		this.#running.add(name);
-		const [lost, ended] = [new AbortController(), new AbortController()];
+		let isMine = false;
 		try {
-			if (!(await renew())) {
-				this.#running.delete(name);
-				return undefined;
-			}
-		} catch (error) {
-			this.#running.delete(name);
-			throw error;
+			isMine = await claim(CLAIM);
+		} finally {
+			if (!isMine) this.#running.delete(name);
 		}
-		const renewing = (async () => {
-			for (;;) {
-				await delay(CLAIM / 3, undefined, { signal: ended.signal });
-				if (!(await renew())) throw new ServiceError("unavailable", "another process took over the run");
-			}
-		})().catch((error: unknown) => !ended.signal.aborted && lost.abort(error));
+		if (!isMine) return undefined;
+		const lost = new AbortController();
+		const renew = async () => {
+			if (!(await claim(CLAIM))) throw new ServiceError("unavailable", "another process took over the run");
+		};
+		let renewing = Promise.resolve();
+		const timer = setInterval(() => {
+			renewing = renew().catch((error: unknown) => lost.abort(error));
+		}, CLAIM / 3);
 		return {
 			lost: lost.signal,
 			[Symbol.asyncDispose]: async () => {
-				ended.abort();
+				clearInterval(timer);
 				await renewing;
 				this.#running.delete(name);
-				const now = BigInt(Date.now()) * 1000n;
-				await store.claim(`reconcile ${name}`, this.#holder, now, now).catch(() => undefined);
+				await claim(0).catch(() => undefined);
 			},
 		};
 	}

@@ -5,7 +5,7 @@ import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_
 export interface RecordVersions {
 	/** Fingerprint of the rules by which its secrets were redacted; 0 when it holds ciphertexts. */
 	readonly redactionVersion: number;
-	/** Fingerprint of the member names of the release that wrote it: `RecordFormat.schemaVersion`. */
+	/** 0. A fingerprint of member names in records that 1.0.0 wrote. */
 	readonly schemaVersion: number;
 }
 
@@ -20,8 +20,9 @@ export interface ProtectedRecord extends RecordVersions {
  * its pointer begins with. Those that no top-level field names belong together: the field `unnamed_members` itself stands
  * for them.
  *
- * These functions work on encoded records and deltas without decoding their values. The bytes that they return do not
- * share memory with their arguments. They throw an Error for bytes that they cannot read.
+ * These functions work on encoded records and deltas without decoding their values. Members are given by their field
+ * numbers. The bytes that they return do not share memory with their arguments. They throw an Error for bytes that they
+ * cannot read.
  */
 
 /** Fields of a delta, which is encoded as a protobuf message: field numbers of the members, and their values. */
@@ -44,7 +45,7 @@ interface Delta {
 /**
  * Encodes a delta.
  *
- * @param members field numbers of the members that it replaces; one without a value in `values` becomes unset
+ * @param members those that it replaces; one without a value in `values` becomes unset
  * @param values encoded `ConversationInfo` with the new values of these members, and the unnamed members in them
  */
 export function encodeDelta(members: Iterable<number>, values: Uint8Array): Uint8Array {
@@ -53,11 +54,7 @@ export function encodeDelta(members: Iterable<number>, values: Uint8Array): Uint
 	return writer.tag(VALUES, WireType.LengthDelimited).bytes(values).finish();
 }
 
-/**
- * Returns an encoded record with only some top-level members of another one, and the unnamed members in them.
- *
- * @param members field numbers
- */
+/** Returns an encoded record with only some top-level members of another one, and the unnamed members in them. */
 export function pickMembers(record: Uint8Array, members: ReadonlySet<number>): Uint8Array {
 	return concatBytes(piecesOf(record, (member) => members.has(member)));
 }
@@ -107,8 +104,6 @@ export function deltaWithLeaf(delta: Uint8Array, eventId: string): Uint8Array {
 /**
  * Returns the encoded values of some top-level members that are messages or texts, by field number. Members without a
  * value are missing.
- *
- * @param record an encoded `ConversationInfo`
  */
 export function readMembers(record: Uint8Array, members: ReadonlySet<number>): Map<number, Uint8Array> {
 	const values = new Map<number, Uint8Array>();
@@ -122,11 +117,7 @@ export function readMembers(record: Uint8Array, members: ReadonlySet<number>): M
 	return values;
 }
 
-/**
- * Returns the texts of a repeated top-level member of an encoded record, in their order.
- *
- * @param member field number
- */
+/** Returns the texts of a repeated top-level member of an encoded record, in their order. */
 export function readTexts(record: Uint8Array, member: number): readonly string[] {
 	const texts: string[] = [];
 	const reader = new BinaryReader(record);
@@ -138,11 +129,7 @@ export function readTexts(record: Uint8Array, member: number): readonly string[]
 	return texts;
 }
 
-/**
- * Returns an encoded record with other texts of a repeated top-level member, and without the unnamed members in it.
- *
- * @param member field number
- */
+/** Returns an encoded record with other texts of a repeated top-level member, and without the unnamed members in it. */
 export function withTexts(record: Uint8Array, member: number, texts: readonly string[]): Uint8Array {
 	const writer = new BinaryWriter();
 	for (const text of texts) writer.tag(member, WireType.LengthDelimited).string(text);
@@ -150,7 +137,7 @@ export function withTexts(record: Uint8Array, member: number, texts: readonly st
 }
 
 /** Reads the pointer of an encoded entry of `unnamed_members`; undefined when the entry has none. */
-export function pointerOf(entry: Uint8Array): string | undefined {
+function pointerOf(entry: Uint8Array): string | undefined {
 	const reader = new BinaryReader(entry);
 	// Field 1 of a map's entry is the key.
 	const [number] = reader.tag();
@@ -183,11 +170,7 @@ export function decodeDelta(delta: Uint8Array): Delta {
 	return { members, values };
 }
 
-/**
- * Returns an encoded record without some top-level members, and the unnamed members in them.
- *
- * @param members field numbers
- */
+/** Returns an encoded record without some top-level members, and the unnamed members in them. */
 export function withoutMembers(record: Uint8Array, members: ReadonlySet<number>): Uint8Array {
 	return concatBytes(piecesWithout(record, members));
 }

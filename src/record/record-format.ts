@@ -1,4 +1,3 @@
-import { hash } from "node:crypto";
 import { create, type DescMessage } from "@bufbuild/protobuf";
 import type { Value } from "@bufbuild/protobuf/wkt";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
@@ -9,25 +8,21 @@ import {
 	type ExactJson,
 	type ExactJsonObject,
 	isJsonObject,
-	lastToken,
 	memberOf,
 	parsePointer,
 	setMember,
 } from "./json/json-value.ts";
 import { parseUuid } from "./json/scalars.ts";
-import { type FieldPlan, locate, type MessagePlan, objectAt, type PlainPlan, planMessage, plansIn } from "./plan.ts";
+import { locate, type MessagePlan, objectAt, type PlainPlan, planMessage } from "./plan.ts";
 import { MAX_VIOLATIONS, RecordSchema } from "./validation/schema.ts";
 import { brokenRulesError, findViolations, valueError } from "./validation/violations.ts";
 
-/** Converts records between JSON and protobuf, and validates both with one schema. Built once at start. */
+/**
+ * Converts records between JSON and protobuf, and validates both with one schema. Built once at start. What takes a record
+ * throws as `parse` does.
+ */
 export class RecordFormat {
 	readonly plan: PlainPlan;
-	/**
-	 * Fingerprint of the names of all members: a safe integer above 0. It differs between releases whose schemas name
-	 * different members.
-	 */
-	readonly schemaVersion: number;
-	readonly #names: ReadonlySet<string>;
 	readonly #schema: RecordSchema;
 	/** Validates some members of a record: any member may be missing. */
 	readonly #membersSchema: RecordSchema;
@@ -39,10 +34,6 @@ export class RecordFormat {
 		const plan = planMessage(desc);
 		if (plan.form !== "object") throw new TypeError("a record must be an object");
 		this.plan = plan;
-		const members = membersIn(plan);
-		this.#names = new Set(members.map(({ name }) => name));
-		const text = members.map(({ message, name }) => `${message}.${name}`).sort();
-		this.schemaVersion = hash("sha256", text.join("\n"), "buffer").readUIntBE(0, 6) + 1;
 		this.#schema = new RecordSchema(plan);
 		const optional = plan.fields.map((field) => ({ ...field, required: false }));
 		this.#membersSchema = new RecordSchema({ ...plan, fields: optional }, this.#schema);
@@ -60,11 +51,7 @@ export class RecordFormat {
 		return this.#check(parseExactJson(body));
 	}
 
-	/**
-	 * Converts a record from its JSON form, as {@link parse} does.
-	 *
-	 * @throws ServiceError as `parse` does
-	 */
+	/** Converts a record from its JSON form, as {@link parse} does. */
 	fromJson(json: ExactJson): ConversationInfo {
 		return this.#check(checkJson(json, true));
 	}
@@ -73,8 +60,6 @@ export class RecordFormat {
 	 * Validates a record that arrived as a message by the rules of its JSON form, and fills in the defaults. An unset
 	 * nullable field stays unset, which means JSON null. A member in `unnamed_members` that the schema names is moved
 	 * into its field.
-	 *
-	 * @throws ServiceError as `parse` does
 	 */
 	fromMessage(message: ConversationInfo): ConversationInfo {
 		const json = this.#encode(message);
@@ -97,7 +82,6 @@ export class RecordFormat {
 	 * Converts some top-level members of a record from their JSON form, as {@link fromJson} converts a whole record.
 	 *
 	 * @returns a message in which only these members are set, with the unnamed members in them
-	 * @throws ServiceError as `parse` does
 	 */
 	membersFromJson(json: ExactJsonObject): ConversationInfo {
 		return this.#pick(this.#check(checkJson(json, true), this.#membersSchema), Object.keys(json));
@@ -118,39 +102,6 @@ export class RecordFormat {
 		Object.assign(message, this.#fields(part, [name]), {
 			unnamedMembers: { ...unnamedIn(message, (other) => other !== name), ...part.unnamedMembers },
 		});
-	}
-
-	/** Whether this release may have a field for an unnamed member. Compares only the name, not the place. */
-	mayHaveField(pointer: string): boolean {
-		return this.#names.has(lastToken(pointer));
-	}
-
-	/**
-	 * Moves members of `unnamed_members` into the fields that this release has for them. An older release, which wrote
-	 * the record, did not have these fields. A value that is not valid for its field stays unnamed.
-	 *
-	 * @param message the record, which is changed in place
-	 * @returns whether any member was moved
-	 */
-	moveUnnamedToFields(message: ConversationInfo): boolean {
-		const candidates = Object.entries(message.unnamedMembers).filter(([pointer]) => this.mayHaveField(pointer));
-		if (candidates.length === 0) return false;
-		const json = this.#encode(message);
-		const placeOf = memberPlaces(json, this.plan);
-		const unnamed = { ...message.unnamedMembers };
-		let moved = false;
-		for (const [pointer, value] of candidates) {
-			const place = placeOf(pointer);
-			const member = fromValue(value);
-			if (place?.field === undefined || !this.#schema.accepts(place.field, member)) continue;
-			setMember(place.object, place.name, member);
-			delete unnamed[pointer];
-			moved = true;
-		}
-		if (!moved) return false;
-		const decoded = this.#decode(json, true);
-		Object.assign(message, decoded, { unnamedMembers: { ...unnamed, ...decoded.unnamedMembers } });
-		return true;
 	}
 
 	/**
@@ -225,13 +176,6 @@ function unnamedIn({ unnamedMembers }: ConversationInfo, keeps: (name: string) =
 	return Object.fromEntries(unnamed.filter(([pointer]) => keeps(parsePointer(pointer)?.[0] ?? "")));
 }
 
-/** Returns all member names of the schema, aliases included, with the names of their messages. */
-function membersIn(root: MessagePlan): { readonly message: string; readonly name: string }[] {
-	return [...plansIn(root)].flatMap((plan) =>
-		plan.form === "object" ? [...plan.members.keys()].map((name) => ({ message: plan.desc.typeName, name })) : [],
-	);
-}
-
 /** Maximum number of unnamed members in a record. Real records have a few dozen. */
 export const MAX_UNNAMED_MEMBERS = 10_000;
 
@@ -249,10 +193,8 @@ function invalid(violations: readonly Violation[], json: ExactJson): ServiceErro
 interface MemberPlace {
 	/** The object that contains the member. */
 	readonly object: ExactJsonObject;
-	/** Name of the member in `object`. When `field` is set, it is the own name of that field. */
+	/** Name of the member in `object`: that of an unset field, if the member belongs to one. */
 	readonly name: string;
-	/** The unset field to which the member belongs; undefined when the member stays unnamed. */
-	readonly field: FieldPlan | undefined;
 }
 
 /**
@@ -274,9 +216,9 @@ function memberPlaces(record: ExactJson, plan: MessagePlan): (pointer: string) =
 		if (described === undefined || described.plan.discriminator?.name === name) return undefined;
 		const field = described.plan.members.get(name);
 		const { json: object } = described;
-		if (field === undefined) return described.plan.closed ? undefined : { object, name, field };
-		if (isUnset(object[field.name])) return { object, name: field.name, field };
-		return field.name === name ? undefined : { object, name, field: undefined };
+		if (field === undefined) return described.plan.closed ? undefined : { object, name };
+		if (isUnset(object[field.name])) return { object, name: field.name };
+		return field.name === name ? undefined : { object, name };
 	};
 }
 

@@ -1,6 +1,13 @@
 import { inOrder } from "../events/event-order.ts";
 import { readExactJson, stringifyExactJson } from "../record/json/exact-json.ts";
-import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf } from "../record/json/json-value.ts";
+import {
+	type ExactJson,
+	type ExactJsonObject,
+	isJsonObject,
+	listOf,
+	memberOf,
+	textOf,
+} from "../record/json/json-value.ts";
 import { sumOfCosts } from "../record/stats.ts";
 
 /** An event of a conversation. Times are microseconds since the Unix epoch. */
@@ -270,10 +277,6 @@ function byName(a: string, b: string): number {
 	return a < b ? -1 : Number(a > b);
 }
 
-function listOf(value: ExactJson | undefined): ExactJson[] {
-	return Array.isArray(value) ? value : [];
-}
-
 function numberOf(value: ExactJson | undefined): number {
 	const number = typeof value === "bigint" || typeof value === "number" ? Number(value) : 0;
 	return Number.isFinite(number) ? number : 0;
@@ -289,11 +292,6 @@ const MAX_TEXT = 32_768;
 /** Returns a text, or its beginning if it is too long. */
 export function cut(text: string): string {
 	return text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT).toWellFormed()}…`;
-}
-
-/** Returns a text; empty for any other value. */
-export function textOf(value: ExactJson | undefined): string {
-	return typeof value === "string" ? value : "";
 }
 
 /** Returns the texts of lists of content. What is no text of content is given as JSON, and what is no text at all by its type. */

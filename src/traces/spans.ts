@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
 import { stringifyExactJson } from "../record/json/exact-json.ts";
-import { type ExactJson, type ExactJsonObject, memberOf } from "../record/json/json-value.ts";
-import { type Fact, type Facts, textOf } from "./facts.ts";
+import { type ExactJson, type ExactJsonObject, memberOf, textOf } from "../record/json/json-value.ts";
+import type { Fact, Facts } from "./facts.ts";
 import { type Chat, type Run, runsOf, type Tool } from "./runs.ts";
 
 /** A conversation of which spans are made. */

@@ -6,7 +6,7 @@ import { ConversationFilterSchema } from "../../gen/conversations/v1/conversatio
 import type { Reads } from "../conversations/conversation-reads.ts";
 import { ServiceError } from "../errors.ts";
 import type { Clock, OwnForm } from "../forward/endpoint-worker.ts";
-import type { Answer, Sink } from "../forward/http-sink.ts";
+import type { Answer, HttpSink } from "../forward/http-sink.ts";
 import { summaryOf } from "../forward/tell.ts";
 import { readExactJson } from "../record/json/exact-json.ts";
 import { memberOf } from "../record/json/json-value.ts";
@@ -35,7 +35,7 @@ interface TraceSenderOptions extends TraceSettings {
 	readonly store: Pick<Store, "updates">;
 	/** What is sent, of all owners. */
 	readonly reads: Pick<Reads, "get" | "list" | "events" | "gaps">;
-	readonly sink: Pick<Sink, "send">;
+	readonly sink: Pick<HttpSink, "send">;
 	readonly clock: Pick<Clock, "now">;
 	/** Name and version of the service. */
 	readonly sender: { readonly name: string; readonly version: string };

@@ -1,7 +1,14 @@
 import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
 import { inOrder } from "../events/event-order.ts";
 import { readExactJson } from "../record/json/exact-json.ts";
-import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf } from "../record/json/json-value.ts";
+import {
+	type ExactJson,
+	type ExactJsonObject,
+	isJsonObject,
+	listOf,
+	memberOf,
+	textOf,
+} from "../record/json/json-value.ts";
 import { formatDateTime, fromMicroseconds } from "../record/json/scalars.ts";
 
 /** Version of the Agent Trajectory Interchange Format that {@link atifOf} writes. */
@@ -65,8 +72,8 @@ export function atifOf(source: TrajectorySource): ExactJsonObject | undefined {
 		session_id: id,
 		trajectory_id: id,
 		agent: {
-			name: textOr(memberOf(state, "acp_agent_name"), summary.agentKind || "unknown"),
-			version: textOr(memberOf(state, "acp_agent_version"), "unknown"),
+			name: textOf(memberOf(state, "acp_agent_name"), summary.agentKind || "unknown"),
+			version: textOf(memberOf(state, "acp_agent_version"), "unknown"),
 			...(summary.model === "" ? {} : { model_name: summary.model }),
 			...(tools.length === 0 ? {} : { tool_definitions: tools }),
 		},
@@ -75,7 +82,7 @@ export function atifOf(source: TrajectorySource): ExactJsonObject | undefined {
 		final_metrics: finalMetrics(summary, steps.length),
 		extra: {
 			...(title === undefined ? {} : { title }),
-			execution_status: textOr(memberOf(record, "execution_status"), "unknown"),
+			execution_status: textOf(memberOf(record, "execution_status"), "unknown"),
 			tags: { ...tags },
 			...(parentConversationId === undefined ? {} : { parent_conversation_id: parentConversationId }),
 			...(forkedFromConversationId === undefined ? {} : { forked_from_conversation_id: forkedFromConversationId }),
@@ -92,7 +99,7 @@ function orderOf(events: readonly TrajectoryEvent[]) {
 		.toSorted((a, b) => Number(a.sequence - b.sequence))
 		.map(({ happenedAt, text }) => {
 			const event = text === undefined ? undefined : readExactJson(text);
-			const idIn = (name: string) => textOr(memberOf(event, name), "");
+			const idIn = (name: string) => textOf(memberOf(event, name));
 			const follows = [idIn("parent_id"), idIn("action_id")].filter((id) => id !== "");
 			return { id: idIn("id"), at: happenedAt, follows, happenedAt, event };
 		});
@@ -120,8 +127,8 @@ class StepMaker {
 			this.#leaveOut("unreadable");
 			return;
 		}
-		const eventId = textOr(memberOf(event, "id"), "");
-		const kind = textOr(memberOf(event, "kind"), "unknown");
+		const eventId = textOf(memberOf(event, "id"));
+		const kind = textOf(memberOf(event, "kind"), "unknown");
 		switch (kind) {
 			case "SystemPromptEvent": {
 				const parts = [memberOf(event, "system_prompt"), memberOf(event, "dynamic_context")];
@@ -147,7 +154,7 @@ class StepMaker {
 				this.#result(happenedAt, eventId, event, kind);
 				return;
 			case "ConversationErrorEvent": {
-				const [code, detail] = [textOr(memberOf(event, "code"), ""), textOr(memberOf(event, "detail"), "")];
+				const [code, detail] = [textOf(memberOf(event, "code")), textOf(memberOf(event, "detail"), "")];
 				this.#step(happenedAt, eventId, { source: "system", message: `${code}: ${detail}` }, { kind });
 				return;
 			}
@@ -170,7 +177,7 @@ class StepMaker {
 	}
 
 	#action(at: bigint, eventId: string, event: ExactJson): void {
-		const responseId = textOr(memberOf(event, "llm_response_id"), "");
+		const responseId = textOf(memberOf(event, "llm_response_id"));
 		const isSame = responseId !== "" && this.#last?.responseId === responseId;
 		// Calls of one response of the model are one step.
 		const step =
@@ -183,30 +190,30 @@ class StepMaker {
 		if (isSame) step.eventIds.push(eventId);
 		this.#last = { responseId, step };
 		const call = memberOf(event, "tool_call");
-		const callId = textOr(memberOf(event, "tool_call_id"), eventId);
+		const callId = textOf(memberOf(event, "tool_call_id"), eventId);
 		this.#byAction.set(eventId, { step, callId });
 		this.#call(step, callId, {
-			function_name: textOr(memberOf(call, "name"), textOr(memberOf(event, "tool_name"), "unknown")),
+			function_name: textOf(memberOf(call, "name"), textOf(memberOf(event, "tool_name"), "unknown")),
 			...argumentsOf(memberOf(call, "arguments")),
 		});
 	}
 
 	/** Adds a call of a remote agent's tool, or what a later event of the same call reports. */
 	#acpCall(at: bigint, eventId: string, event: ExactJson): void {
-		const callId = textOr(memberOf(event, "tool_call_id"), eventId);
+		const callId = textOf(memberOf(event, "tool_call_id"), eventId);
 		const known = this.#byCall.get(callId);
 		const step = known ?? this.#step(at, eventId, { source: "agent", message: "" });
 		const call =
 			step.calls.find((one) => one.tool_call_id === callId) ??
 			this.#call(step, callId, { function_name: "", arguments: {} });
 		if (known !== undefined) step.eventIds.push(eventId);
-		const title = textOr(memberOf(event, "title"), "");
-		call.function_name = textOr(memberOf(event, "tool_kind"), "") || title || String(call.function_name) || "unknown";
+		const title = textOf(memberOf(event, "title"));
+		call.function_name = textOf(memberOf(event, "tool_kind")) || title || String(call.function_name) || "unknown";
 		const input = memberOf(event, "raw_input");
 		if (input != null) Object.assign(call, argumentsOf(input));
 		if (title !== "") call.extra = { title };
 		const output = memberOf(event, "content") ?? memberOf(event, "raw_output");
-		const status = textOr(memberOf(event, "status"), "");
+		const status = textOf(memberOf(event, "status"));
 		if (output == null && status !== "completed" && status !== "failed") return;
 		const content = typeof output === "string" ? output : output == null ? "" : JSON.stringify(output, exactly);
 		const n = step.results.findIndex((one) => one.callId === callId);
@@ -220,10 +227,10 @@ class StepMaker {
 		const content =
 			kind === "ObservationEvent"
 				? this.#textOf([...contentOf(observation), ...listOf(memberOf(event, "extended_content"))])
-				: textOr(memberOf(event, kind === "AgentErrorEvent" ? "error" : "rejection_reason"), "");
+				: textOf(memberOf(event, kind === "AgentErrorEvent" ? "error" : "rejection_reason"));
 		const isError = kind !== "ObservationEvent" || memberOf(observation, "is_error") === true;
-		const action = this.#byAction.get(textOr(memberOf(event, "action_id"), ""));
-		const callId = action?.callId ?? textOr(memberOf(event, "tool_call_id"), "");
+		const action = this.#byAction.get(textOf(memberOf(event, "action_id")));
+		const callId = action?.callId ?? textOf(memberOf(event, "tool_call_id"));
 		const known = action?.step ?? this.#byCall.get(callId);
 		const step = known ?? this.#step(at, eventId, { source: "system", message: "" });
 		if (known !== undefined) step.eventIds.push(eventId);
@@ -264,7 +271,7 @@ class StepMaker {
 		const texts = content.flatMap((part) => {
 			const text = memberOf(part, "text");
 			if (typeof text === "string") return [text];
-			this.#leaveOut(`content of type ${textOr(memberOf(part, "type"), "unknown")}`);
+			this.#leaveOut(`content of type ${textOf(memberOf(part, "type"), "unknown")}`);
 			return [];
 		});
 		return texts.join("\n");
@@ -319,7 +326,7 @@ function usagesOf(record: ExactJson | undefined): ReadonlyMap<string, ExactJson>
 	const usages = Object.values(isJsonObject(byUsage) ? byUsage : {}).flatMap((one) =>
 		listOf(memberOf(one, "token_usages")),
 	);
-	return new Map(usages.map((usage) => [textOr(memberOf(usage, "response_id"), ""), usage]));
+	return new Map(usages.map((usage) => [textOf(memberOf(usage, "response_id")), usage]));
 }
 
 function metricsOf(usage: ExactJson): ExactJsonObject {
@@ -350,11 +357,11 @@ function finalMetrics({ tokens, accumulatedCost }: ConversationSummary, steps: n
 /** Returns the tools of an agent as definitions of functions. Their parameters are not in the events. */
 function toolsOf(tools: ExactJson | undefined): ExactJson[] {
 	return listOf(tools).map((tool) => {
-		const name = textOr(
+		const name = textOf(
 			memberOf(tool, "name"),
-			textOr(memberOf(tool, "title"), textOr(memberOf(tool, "kind"), "unknown")),
+			textOf(memberOf(tool, "title"), textOf(memberOf(tool, "kind"), "unknown")),
 		);
-		return { type: "function", function: { name, description: textOr(memberOf(tool, "description"), "") } };
+		return { type: "function", function: { name, description: textOf(memberOf(tool, "description")) } };
 	});
 }
 
@@ -392,12 +399,4 @@ function contentOf(observation: ExactJson | undefined): ExactJson[] {
 /** Writes an integer beyond 2^53 as a text, for `JSON.stringify`. */
 function exactly(_: string, value: unknown): unknown {
 	return typeof value === "bigint" ? String(value) : value;
-}
-
-export function listOf(json: ExactJson | undefined): ExactJson[] {
-	return Array.isArray(json) ? json : [];
-}
-
-export function textOr(json: ExactJson | undefined, otherwise: string): string {
-	return typeof json === "string" && json !== "" ? json : otherwise;
 }

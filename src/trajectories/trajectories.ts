@@ -9,10 +9,10 @@ import type { ConversationReads, Reads } from "../conversations/conversation-rea
 import { uuid } from "../conversations/read/filter.ts";
 import { ServiceError } from "../errors.ts";
 import { readExactJson, stringifyExactJson } from "../record/json/exact-json.ts";
-import { type ExactJson, type ExactJsonObject, memberOf } from "../record/json/json-value.ts";
+import { type ExactJson, type ExactJsonObject, listOf, memberOf, textOf } from "../record/json/json-value.ts";
 import type { Route } from "../transports/http/router.ts";
 import { Query } from "../transports/reads/query.ts";
-import { atifOf, listOf, type TrajectoryEvent, type TrajectorySource, textOr } from "./atif.ts";
+import { atifOf, type TrajectoryEvent, type TrajectorySource } from "./atif.ts";
 
 /** Forms of a trajectory: the Agent Trajectory Interchange Format, and messages of a chat with tools. */
 export const trajectoryForms = ["atif", "messages"] as const;
@@ -123,7 +123,7 @@ export function messagesOf(trajectory: ExactJsonObject): ExactJsonObject {
 	const leftOut = { calls_without_result: 0, results_without_call: 0, errors: 0, subagents: listOf(children).length };
 	const messages = listOf(trajectory.steps).flatMap((step): ExactJsonObject[] => {
 		const source = memberOf(step, "source");
-		const content = textOr(memberOf(step, "message"), "");
+		const content = textOf(memberOf(step, "message"));
 		const results = listOf(memberOf(memberOf(step, "observation"), "results"));
 		if (source === "user") return [{ role: "user", content }];
 		if (source === "system") {
@@ -148,7 +148,7 @@ export function messagesOf(trajectory: ExactJsonObject): ExactJsonObject {
 				...(answered.length === 0 ? {} : { tool_calls: answered.map(([call]) => callJson(call)) }),
 			},
 			...answered.map(([call, result]): ExactJsonObject => {
-				const content = textOr(memberOf(result, "content"), "");
+				const content = textOf(memberOf(result, "content"));
 				return { role: "tool", tool_call_id: memberOf(call, "tool_call_id") ?? "", content };
 			}),
 		];

@@ -180,6 +180,7 @@ const NEW: State = {
 	...{ version: 2, followed: "0", seen: "", lives: [] },
 	...{ present: null, earlier: [], firstState: undefined },
 };
+const NEW_LIFE = { usages: [], first: [], isJudged: false, forkedAt: null };
 const NOT_BOOKED: Booked = { calls: 0, costs: 0, digest: "", copied: 0, taken: [], rest: [] };
 
 /** The usage of one conversation. */
@@ -327,17 +328,7 @@ export class Ledger {
 		const isNew = known === undefined;
 		const hasBegun = present !== undefined && known !== present;
 		if (hasBegun) this.#setLife(present, { ...present, rows: this.#presentRows().map(rowTexts) });
-		const life: Life = {
-			usages: [],
-			first: [],
-			isJudged: false,
-			forkedAt: null,
-			...known,
-			began,
-			rank: record.rank,
-			agentKind,
-			rows: null,
-		};
+		const life: Life = { ...NEW_LIFE, ...known, began, rank: record.rank, agentKind, rows: null };
 		this.#setLife(known, life);
 		this.#state = { ...this.#state, present: began };
 		if (known !== undefined && known.agentKind !== agentKind)
@@ -345,8 +336,8 @@ export class Ledger {
 				this.#rows.add(taking(row));
 				this.#rows.add({ ...row, agentKind });
 			}
-		const booking = new Booking(this.#rows, this.#presentRows(), record, life, evidence, isNew);
-		const { dropped, untimed, ...booked } = booking.book();
+		const of = { rows: this.#rows, before: this.#presentRows(), record, life, evidence, isFirst: isNew };
+		const { dropped, untimed, ...booked } = new Booking(of).book();
 		this.#setLife(life, { ...life, ...booked });
 		const isAnother = hasBegun || (known !== undefined && known.agentKind !== agentKind);
 		return { dropped: isAnother ? null : dropped, untimed };
@@ -367,14 +358,22 @@ export class Ledger {
 
 const NO_CHANGE: Followed = { dropped: [], untimed: [] };
 
+/** What {@link Booking} needs. */
+interface BookingOptions {
+	/** Those of the conversation. They are changed. */
+	readonly rows: Rows;
+	/** Those of the life. */
+	readonly before: readonly UsageRow[];
+	readonly record: ShownRecord;
+	readonly life: Life;
+	readonly evidence: Evidence;
+	/** Whether it is the first record of the life. */
+	readonly isFirst: boolean;
+}
+
 /** Books what a record has beyond what is booked of its life. */
 class Booking {
-	readonly #rows: Rows;
-	readonly #before: readonly UsageRow[];
-	readonly #record: ShownRecord;
-	readonly #life: Life;
-	readonly #evidence: Evidence;
-	readonly #isFirst: boolean;
+	readonly #of: BookingOptions;
 	readonly #now: bigint;
 	/** See {@link Life.forkedAt}. */
 	readonly #forkedAt: number | null;
@@ -383,25 +382,9 @@ class Booking {
 	readonly #known: ReadonlyMap<string, Booked>;
 	readonly #first: Map<string, AmountTexts>;
 
-	/**
-	 * @param rows of the conversation, which it changes
-	 * @param before those of the life
-	 * @param isFirst whether it is the first record of the life
-	 */
-	constructor(
-		rows: Rows,
-		before: readonly UsageRow[],
-		record: ShownRecord,
-		life: Life,
-		evidence: Evidence,
-		isFirst: boolean,
-	) {
-		this.#rows = rows;
-		this.#before = before;
-		this.#record = record;
-		this.#life = life;
-		this.#evidence = evidence;
-		this.#isFirst = isFirst;
+	constructor(of: BookingOptions) {
+		const { record, life } = of;
+		this.#of = of;
 		this.#now = quarterAt(record.time);
 		this.#forkedAt = record.isFork || life.isSourceErased === true ? (life.began ?? 0) : null;
 		this.#known = new Map(life.usages);
@@ -409,32 +392,32 @@ class Booking {
 	}
 
 	book(): Pick<Life, "usages" | "first" | "isJudged" | "forkedAt"> & Followed {
-		const all = this.#record.usages;
+		const all = this.#of.record.usages;
 		const names = new Set(all.map(({ usageId }) => usageId));
 		for (const usageId of this.#known.keys())
 			if (!names.has(usageId)) {
-				for (const row of this.#rowsOf(usageId)) this.#rows.add(taking(row));
+				for (const row of this.#rowsOf(usageId)) this.#of.rows.add(taking(row));
 				this.#dropped.push(usageId);
 			}
 		const usages = all.map((usage) => [usage.usageId, this.#bookUsage(usage)] as const);
-		const isJudged = this.#life.isJudged || this.#evidence.source !== undefined;
+		const isJudged = this.#of.life.isJudged || this.#of.evidence.source !== undefined;
 		const booked = { usages, first: [...this.#first], isJudged, forkedAt: this.#forkedAt };
 		return { ...booked, dropped: this.#dropped, untimed: this.#untimed };
 	}
 
 	#rowsOf(usageId: string): UsageRow[] {
-		return this.#before.filter((row) => row.usageId === usageId);
+		return this.#of.before.filter((row) => row.usageId === usageId);
 	}
 
 	#bookUsage({ usageId, model, totals, lists }: ShownUsage): Booked {
 		const known = this.#known.get(usageId) ?? NOT_BOOKED;
 		const counted = new Rows(this.#rowsOf(usageId));
 		const add = (row: UsageRow) => {
-			this.#rows.add(row);
+			this.#of.rows.add(row);
 			counted.add(row);
 		};
 		const booked = lists.isEmpty ? known : this.#bookLists(usageId, lists, known, counted, add);
-		if (this.#isFirst && this.#forkedAt !== null) this.#keepFirst(usageId, lists, totals, booked);
+		if (this.#of.isFirst && this.#forkedAt !== null) this.#keepFirst(usageId, lists, totals, booked);
 		const taken = this.#takenOf(usageId, booked, totals);
 		const sum = sumOf(counted.list());
 		const missing = mapAmounts((name) => {
@@ -445,7 +428,7 @@ class Booking {
 		});
 		// Each cost of the lists is rounded.
 		const isRounding = (missing.cost < 0n ? -missing.cost : missing.cost) <= BigInt(lists.costs.length + 1);
-		const { agentKind } = this.#life;
+		const { agentKind } = this.#of.life;
 		const rest = this.#bookRest(
 			booked.rest,
 			isRounding ? { ...missing, cost: 0n } : missing,
@@ -457,9 +440,9 @@ class Booking {
 
 	/** Books the entries of the lists that are not booked. When the lists do not begin with those that are, all anew. */
 	#bookLists(usageId: string, lists: Lists, known: Booked, counted: Rows, add: (row: UsageRow) => void): Booked {
-		const { agentKind } = this.#life;
+		const { agentKind } = this.#of.life;
 		const copied = this.#forkedAt === null ? 0 : this.#copiedCalls(usageId, lists, known);
-		const isSame = copied === known.copied && this.#forkedAt === this.#life.forkedAt;
+		const isSame = copied === known.copied && this.#forkedAt === this.#of.life.forkedAt;
 		const isContinued = isSame && lists.begin(known);
 		if (!isContinued && known !== NOT_BOOKED) {
 			const listed = new Rows(counted.list());
@@ -470,7 +453,7 @@ class Booking {
 		}
 		const from = isContinued ? known : NOT_BOOKED;
 		const orNow = (time: number | undefined) => (time === undefined ? this.#now : quarterAt(time));
-		const timeOf = ({ at }: ListedCost) => (at !== undefined && at <= this.#record.latest ? at : undefined);
+		const timeOf = ({ at }: ListedCost) => (at !== undefined && at <= this.#of.record.latest ? at : undefined);
 		for (const cost of lists.costs.slice(from.costs))
 			if (this.#isOwn(cost))
 				add({ usageId, model: cost.model, agentKind, quarter: orNow(timeOf(cost)), ...NOTHING, cost: cost.units });
@@ -478,10 +461,10 @@ class Booking {
 		for (const [n, { id, model, tokens }] of lists.calls.slice(Math.max(from.calls, copied)).entries()) {
 			const position = n + Math.max(from.calls, copied);
 			const paired = isPaired ? lists.costs[position] : undefined;
-			const event = this.#evidence.times.get(id);
+			const event = this.#of.evidence.times.get(id);
 			const time = event ?? (paired && timeOf(paired));
 			// One that is booked anew stays where it was shown first.
-			const known = this.#evidence.untimed.get(callKey({ usageId, position }));
+			const known = this.#of.evidence.untimed.get(callKey({ usageId, position }));
 			const quarter = time === undefined && known?.responseId === id ? known.row.quarter : orNow(time);
 			const row = { usageId, model, agentKind, quarter, ...tokens, calls: 1n };
 			add(row);
@@ -504,12 +487,12 @@ class Booking {
 
 	/** Returns whether a cost is the fork's own. One without a time is. */
 	#isOwn({ at }: ListedCost): boolean {
-		return this.#forkedAt === null || at === undefined || at > this.#record.latest || at >= this.#forkedAt;
+		return this.#forkedAt === null || at === undefined || at > this.#of.record.latest || at >= this.#forkedAt;
 	}
 
 	/** The first full state, if it shows what the fork took over and nothing else. */
 	#firstState(): FirstState | undefined {
-		const { first } = this.#evidence;
+		const { first } = this.#of.evidence;
 		return first && (first.lastCost === null || first.lastCost < (this.#forkedAt ?? 0)) ? first : undefined;
 	}
 
@@ -536,13 +519,13 @@ class Booking {
 			const [count = 0, digest = ""] = new Map(first.usages).get(usageId) ?? [];
 			return lists.digest({ calls: count, costs: 0 }) === digest ? count : 0;
 		}
-		const { source, times } = this.#evidence;
+		const { source, times } = this.#of.evidence;
 		if (source !== undefined) {
 			const copied = source.get(usageId) ?? [];
 			const end = calls.findIndex(({ key }, n) => key !== copied[n]);
 			return end < 0 ? calls.length : end;
 		}
-		if (this.#life.isJudged) return known.copied;
+		if (this.#of.life.isJudged) return known.copied;
 		const began = this.#forkedAt ?? 0;
 		// Metrics that were reset have no costs from before.
 		if (costs.length > 0 && costs.every((cost) => this.#isOwn(cost))) return 0;
@@ -698,11 +681,6 @@ export function firstStateOf(stats: ConversationStats): FirstState {
 /** Returns a digest by which stats, or parts of them, are told apart. */
 export function digestOf(shown: Uint8Array | string): string {
 	return createHash("sha1").update(shown).digest("base64url").slice(0, 16);
-}
-
-/** Returns rows with one sum for each key, without those that are zero. */
-export function sumByKey(rows: readonly UsageRow[]): readonly UsageRow[] {
-	return new Rows(rows).list();
 }
 
 /** As {@link quarterOf}, at a floating-point number of microseconds. */

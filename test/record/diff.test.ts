@@ -3,13 +3,13 @@ import { type FieldMask, FieldMaskSchema } from "@bufbuild/protobuf/wkt";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import { deriveDiff } from "../../src/record/diff.ts";
+import { diffMessages } from "../../src/record/diff.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { record } from "../support/fixtures.ts";
 import { records } from "./secrets/random-record.ts";
 
 const format = new RecordFormat();
-const diff = deriveDiff(ConversationInfoSchema);
+const diff = (before: object, after: object) => diffMessages(ConversationInfoSchema, before, after);
 
 function hex(message: ConversationInfo): string {
 	return Buffer.from(toBinary(ConversationInfoSchema, message)).toString("hex");

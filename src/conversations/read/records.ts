@@ -7,10 +7,9 @@ import {
 	toBinary,
 } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
+import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { isDataLoss, ServiceError } from "../../errors.ts";
-import { deriveDiff } from "../../record/diff.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { deriveEncoder } from "../../record/json/json-form.ts";
 import type { ExactJson } from "../../record/json/json-value.ts";
@@ -71,9 +70,6 @@ export interface RecordOpening {
 	readonly vault: RecordVault;
 	readonly onUnreadable: OnUnreadable;
 }
-
-/** Returns the paths of the fields in which two records differ. */
-export const diffRecords = deriveDiff(ConversationInfoSchema);
 
 /**
  * Opens a record for comparison. With `secretPaths`, its secrets are in plain text, because equal secrets have different

@@ -12,6 +12,7 @@ import {
 	type UpdateOrigin,
 	UpdateOriginSchema,
 } from "../../../gen/conversations/v1/update_pb.js";
+import { diffMessages } from "../../record/diff.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
 import { planEnum } from "../../record/plan.ts";
@@ -31,7 +32,6 @@ import { originOf } from "./filter.ts";
 import { MAX_PAGE_BYTES } from "./page.ts";
 import {
 	decodeSummary,
-	diffRecords,
 	encodeSummary,
 	openComparable,
 	type RecordOpening,
@@ -172,7 +172,9 @@ export class UpdateViews {
 		return create(ConversationUpdateSchema, {
 			...metadataOf(stored),
 			summary: read.summary,
-			changedFields: before && { paths: changedPaths(diffRecords(before, read.record), read.summary) },
+			changedFields: before && {
+				paths: changedPaths(diffMessages(ConversationInfoSchema, before, read.record), read.summary),
+			},
 		});
 	}
 

@@ -24,6 +24,16 @@ export function memberOf(json: ExactJson | undefined, name: string): ExactJson |
 	return isJsonObject(json) && Object.hasOwn(json, name) ? json[name] : undefined;
 }
 
+/** Returns the elements of an array; none for any other value. */
+export function listOf(json: ExactJson | undefined): ExactJson[] {
+	return Array.isArray(json) ? json : [];
+}
+
+/** Returns a text that is not empty; `otherwise` for any other value. */
+export function textOf(json: ExactJson | undefined, otherwise = ""): string {
+	return typeof json === "string" && json !== "" ? json : otherwise;
+}
+
 /** JSON Pointers (RFC 6901). */
 
 /** Returns the pointer for a path of member names and array indexes. */

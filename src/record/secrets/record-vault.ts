@@ -1,11 +1,10 @@
 import type { KeyObject } from "node:crypto";
 import { equals, fromBinary } from "@bufbuild/protobuf";
-import { BinaryReader } from "@bufbuild/protobuf/wire";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError } from "../../errors.ts";
 import { deriveBinaryEncoder } from "../../protobuf/binary-encoder.ts";
 import { hasUserinfo, REDACTED, replaceUserinfo } from "../../userinfo.ts";
-import { type ProtectedRecord, pickMembers, pointerOf, type RecordVersions } from "../record-delta.ts";
+import { type ProtectedRecord, pickMembers, type RecordVersions } from "../record-delta.ts";
 import type { RecordFormat } from "../record-format.ts";
 import { beginsLikeCiphertext, Cipher, isCiphertext } from "./cipher.ts";
 import {
@@ -22,6 +21,8 @@ export const MAX_SECRETS = 10_000;
 
 /** Redaction version of a record that holds ciphertexts. */
 const ENCRYPTED = 0;
+/** All records are read alike, whatever the names in the schema of the release that wrote them. */
+const SCHEMA_VERSION = 0;
 
 /**
  * Protects the secrets of records at rest by the specification's serialization rule: with a key they are encrypted,
@@ -77,7 +78,7 @@ export class RecordVault {
 			if (withUserinfo) this.#replaceUserinfo(record, redact);
 		}
 		const redactionVersion = cipher !== undefined && count > 0 ? ENCRYPTED : this.#redactionVersion;
-		return { bytes, redactionVersion, schemaVersion: this.#format.schemaVersion };
+		return { bytes, redactionVersion, schemaVersion: SCHEMA_VERSION };
 	}
 
 	/**
@@ -103,7 +104,7 @@ export class RecordVault {
 	}
 
 	/**
-	 * Decodes a protected record. Unnamed members for which this release has fields are moved into these fields.
+	 * Decodes a protected record.
 	 *
 	 * @param form how its secrets are returned. `redacted`: as asterisks. `encrypted`: as they are stored, so redacted
 	 *   where they were stored without a key. `plaintext`: decrypted; those that were stored redacted stay so.
@@ -115,16 +116,12 @@ export class RecordVault {
 		const show = this.#replacementFor(record, form);
 		this.#walkSecrets(record, show);
 		if (mayHaveUserinfo(bytes)) this.#replaceUserinfo(record, show);
-		// A value that was no secret as an unnamed member can be one in its field.
-		if (this.#format.moveUnnamedToFields(record) && form !== "plaintext") this.#walkSecrets(record, show);
 		return record;
 	}
 
 	/**
 	 * Does the same as {@link open} for some top-level members of a protected record, without reading the others. Members
 	 * that are not named have any value.
-	 *
-	 * @throws ServiceError as `open` does
 	 */
 	openMembers(bytes: Uint8Array, names: Iterable<string>, form: SecretsForm): ConversationInfo {
 		// Ciphertexts are bound to the id.
@@ -141,18 +138,14 @@ export class RecordVault {
 
 	/**
 	 * Returns the encoded result of {@link open}. The stored bytes themselves are returned when `open` would not change
-	 * them: they contain no ciphertext, the rules of redaction are the same, and no unnamed member has a field now.
-	 *
-	 * @param versions the versions that `protect` returned with the record
-	 * @throws ServiceError as `open` does
+	 * them: they contain no ciphertext, and the rules of redaction are the same. Throws as `open` does.
 	 */
-	openEncoded(bytes: Uint8Array, versions: RecordVersions, form: SecretsForm): Uint8Array {
-		const { redactionVersion, schemaVersion } = versions;
-		const isUnchanged =
-			redactionVersion === this.#redactionVersion &&
-			(schemaVersion === this.#format.schemaVersion ||
-				!pointersOf(bytes).some((pointer) => this.#format.mayHaveField(pointer)));
-		return isUnchanged ? bytes : this.#encode(this.open(bytes, form));
+	openEncoded(
+		bytes: Uint8Array,
+		{ redactionVersion }: Pick<RecordVersions, "redactionVersion">,
+		form: SecretsForm,
+	): Uint8Array {
+		return redactionVersion === this.#redactionVersion ? bytes : this.#encode(this.open(bytes, form));
 	}
 
 	/**
@@ -209,22 +202,6 @@ function readStored<Result>(read: () => Result): Result {
 function mayHaveUserinfo(bytes: Uint8Array): boolean {
 	// The bytes contain strings unchanged, and the characters that mark userinfo are ASCII.
 	return hasUserinfo(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1"));
-}
-
-/** Returns the pointers of a record's unnamed members, without decoding the rest of the record. */
-function pointersOf(bytes: Uint8Array): string[] {
-	const pointers: string[] = [];
-	const record = new BinaryReader(bytes);
-	while (record.pos < record.len) {
-		const [number, wireType] = record.tag();
-		if (number !== ConversationInfoSchema.field.unnamedMembers.number) {
-			record.skip(wireType, number);
-			continue;
-		}
-		const pointer = pointerOf(record.bytes());
-		if (pointer !== undefined) pointers.push(pointer);
-	}
-	return pointers;
 }
 
 function idOf(record: ConversationInfo): string {

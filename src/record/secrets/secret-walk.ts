@@ -80,14 +80,19 @@ function deriveWalk(plan: MessagePlan, visitsSecrets: boolean): RecordWalk {
 	const builder = new WalkBuilder(visitsSecrets);
 	const walk = builder.message(plan, false);
 	const contextAround = contextAroundUnnamed(plan);
+	const isSecretPath = deriveSecretPathTest(plan);
+	const names = new Set([...plansIn(plan)].flatMap((one) => (one.form === "object" ? [...one.members.keys()] : [])));
 	return (record, replace) => {
 		walk?.(record, { path: [], replace });
 		for (const [pointer, value] of Object.entries(record.unnamedMembers)) {
 			const { kind } = value;
 			const json = kind.case === "structValue" || kind.case === "listValue" ? fromValue(value) : kind.value;
-			const context = contextOf(contextAround(pointer), lastToken(pointer), json);
+			const name = lastToken(pointer);
 			const path = parsePointer(pointer) ?? [pointer];
-			const walked = builder.walkValue(value, { path, replace }, context);
+			// An earlier release had no field for it, and this one may know it as a secret.
+			const isSecret = names.has(name) ? isSecretPath : undefined;
+			const context = isSecret?.(path) === true ? SECRET_CONTEXT : contextOf(contextAround(pointer), name, json);
+			const walked = builder.walkValue(value, { path, replace, isSecret }, context);
 			if (walked !== value) setMember(record.unnamedMembers, pointer, walked);
 		}
 	};

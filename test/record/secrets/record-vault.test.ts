@@ -259,9 +259,9 @@ test("openEncoded returns the bytes of the record that open returns, in every fo
 
 test("a record that was stored with another redaction version is redacted when read", () => {
 	const bytes = toBinary(ConversationInfoSchema, create(ConversationInfoSchema, { agentState: { token: CANARY } }));
-	const { redactionVersion, schemaVersion } = redacting.protect(create(ConversationInfoSchema));
+	const { redactionVersion } = redacting.protect(create(ConversationInfoSchema));
 	for (const other of [0, redactionVersion + 1]) {
-		const versions = { redactionVersion: other, schemaVersion };
+		const versions = { redactionVersion: other };
 		expect(Buffer.from(redacting.openEncoded(bytes, versions, "redacted")).includes(CANARY)).toBe(false);
 	}
 });
@@ -362,10 +362,10 @@ describe("the user name and password of a URL", () => {
 	test("are redacted in every string, with or without a key", () => {
 		const expected = JSON.parse(JSON.stringify(format.toJson(record())).replaceAll(text, hidden));
 		for (const vault of [redacting, encrypting]) {
-			const { bytes, redactionVersion, schemaVersion } = vault.protect(record());
+			const { bytes, redactionVersion } = vault.protect(record());
 			expect(Buffer.from(bytes).includes("pa@ss")).toBe(false);
 			expect(format.toJson(vault.open(bytes, "redacted"))).toEqual(expected);
-			const encoded = vault.openEncoded(bytes, { redactionVersion, schemaVersion }, "redacted");
+			const encoded = vault.openEncoded(bytes, { redactionVersion }, "redacted");
 			expect(format.toJson(fromBinary(ConversationInfoSchema, encoded))).toEqual(expected);
 		}
 	});
