@@ -23,12 +23,17 @@ const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind",
 /** Number of events that are missing in the index at the start from which on the indexer tells its progress. */
 const BACKLOG = 1_000n;
 
-/** Pause after a step as a multiple of its duration, while the service is busy. It leaves the machine to the ingest. */
-const BUSY_FACTOR = 4;
-/** Milliseconds for which new events and updates are collected. */
-const COLLECT = 200;
-/** Milliseconds after which the indexer looks again without being told: whether another process has ended, say. */
-const INTERVAL = 2_000;
+/** How fast the indexer works. */
+interface IndexerPace {
+	/** Pause after a step as a multiple of its duration, while the service is busy. It leaves the machine to the ingest. */
+	readonly busyFactor: number;
+	/** Milliseconds for which new events and updates are collected. */
+	readonly collect: number;
+	/** Milliseconds after which the indexer looks again without being told: whether another process has ended, say. */
+	readonly interval: number;
+}
+
+const PACE: IndexerPace = { busyFactor: 4, collect: 200, interval: 2_000 };
 
 /** What the indexer tells. */
 interface IndexerObserver {
@@ -51,6 +56,7 @@ interface IndexerOptions {
 	/** Returns whether the service has much to do. */
 	readonly isBusy: () => boolean;
 	readonly observer: IndexerObserver;
+	readonly pace?: IndexerPace | undefined;
 }
 
 /**
@@ -58,27 +64,37 @@ interface IndexerOptions {
  * several processes with one database, one does so at a time.
  */
 export async function indexUntilStopped(options: IndexerOptions, signal: AbortSignal): Promise<void> {
-	const { store, observer, isBusy } = options;
+	const { store, observer, isBusy, pace = PACE } = options;
 	const indexer = new TextIndexer(options);
-	let wake = new AbortController();
-	// Each further call of `abort` would make an error.
-	const onAppended = () => wake.signal.aborted || wake.abort();
-	const subscriptions = [store.events, store.updates].map((log) => log.subscribe(onAppended));
+	let wake = () => {};
+	const subscriptions = [store.events, store.updates].map((log) => log.subscribe(() => wake()));
+	signal.addEventListener("abort", () => wake(), { once: true });
 	while (!signal.aborted) {
-		wake = new AbortController();
+		const woken = new Promise<void>((resolve) => {
+			wake = resolve;
+		});
 		const began = performance.now();
 		const hasMore = await indexer.step().catch((error: unknown) => {
 			observer.onError(error);
 			return false;
 		});
-		if (hasMore) await wait(isBusy() ? (performance.now() - began) * BUSY_FACTOR : 0, signal);
+		if (hasMore) await wait(isBusy() ? (performance.now() - began) * pace.busyFactor : 0, signal);
 		else {
-			await wait(INTERVAL, AbortSignal.any([wake.signal, signal]));
-			await wait(COLLECT, signal);
+			const over = new AbortController();
+			await Promise.race([woken, wait(pace.interval, over.signal)]);
+			over.abort();
+			await wait(pace.collect, signal);
 		}
 	}
 	for (const end of subscriptions) end();
 	await indexer.release().catch(observer.onError);
+}
+
+/** The first events after a sequence, of those up to the newest one. */
+interface ReadEvents {
+	readonly after: bigint;
+	readonly newest: bigint;
+	readonly found: Promise<readonly StoredEvent[]>;
 }
 
 /** Writes the index, step by step. */
@@ -86,6 +102,8 @@ export class TextIndexer {
 	readonly #options: Pick<IndexerOptions, "store" | "format" | "observer">;
 	readonly #holder = randomUUID();
 	#written = 0;
+	/** Events that are read while the step before is written. */
+	#ahead: ReadEvents | undefined;
 	/** Whether the index is filled with what was stored long before; undefined before the first step. */
 	#isFilling: boolean | undefined;
 
@@ -123,6 +141,7 @@ export class TextIndexer {
 			? { words: [], through: progress.events, hasMore: true }
 			: await this.#events(progress.events, newest);
 		const next = { ...progress, updates: titles.through, events: events.through };
+		if (events.hasMore && !titles.hasMore) this.#ahead = this.#read(events.through, newest);
 		if (next.updates === progress.updates && next.events === progress.events) return false;
 		const isWritten = await textIndex.write({ expects: progress, next, titles: titles.words, events: events.words });
 		if (isWritten) this.#written += titles.words.length + events.words.length;
@@ -143,8 +162,9 @@ export class TextIndexer {
 
 	async #events(after: bigint, newest: bigint) {
 		if (newest <= after) return { words: [], through: after, hasMore: false };
-		const query = { after, before: newest + 1n, conditions: CONDITIONS, ...EVENTS };
-		const found = await this.#options.store.events.list(query);
+		const read = this.#ahead?.after === after ? this.#ahead : this.#read(after, newest);
+		this.#ahead = undefined;
+		const found = await read.found;
 		const words: EventWords[] = [];
 		let since = performance.now();
 		for (const event of found) {
@@ -155,8 +175,16 @@ export class TextIndexer {
 			await setImmediate();
 			since = performance.now();
 		}
-		const through = found.at(-1)?.sequence ?? newest;
+		const through = found.at(-1)?.sequence ?? read.newest;
 		return { words, through, hasMore: through < newest };
+	}
+
+	#read(after: bigint, newest: bigint): ReadEvents {
+		const query = { after, before: newest + 1n, conditions: CONDITIONS, ...EVENTS };
+		const found = this.#options.store.events.list(query);
+		// A step that is not done needs no events.
+		found.catch(() => undefined);
+		return { after, newest, found };
 	}
 
 	#wordsOf({ conversationId, event }: StoredEvent): Set<string> {
