@@ -175,17 +175,22 @@ async function hasPrunedEvents({ all, isIn, dialect }: Session, conversationId: 
 	return (await all(`SELECT 1 AS found FROM ${dialect.schema}pruned WHERE ${test}`, [conversationId])).length > 0;
 }
 
+/** Numbers of keys of a statement, because connections keep each statement prepared. */
+const KEYS = [1, 8, 64, 512];
+
 /** Returns which of the events conversations have. */
 function findEvents(
 	{ all, isIn, dialect: { schema } }: Session,
 	conversationIds: readonly string[],
 	keys: readonly string[],
 ): Promise<Row[]> {
+	const count = KEYS.find((size) => size >= keys.length) ?? keys.length;
+	const padded = Array.from({ length: count }, (_, n) => keys[n] ?? keys[0] ?? "");
 	return all(
 		`SELECT conversation_id, event_id FROM ${schema}events
-		WHERE ${isIn("conversation_id")} AND event_id IN (${keys.map(() => "?").join()})`,
+		WHERE ${isIn("conversation_id")} AND event_id IN (${padded.map(() => "?").join()})`,
 		conversationIds,
-		...keys,
+		...padded,
 	);
 }
 

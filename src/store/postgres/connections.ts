@@ -12,7 +12,7 @@ import { ClientTransaction, lockCommit, type Session, type Spread, type Transact
  * `idle_in_transaction_session_timeout` of transactions, in milliseconds. Without it, a replica whose machine failed would
  * hold its locks for hours.
  */
-const IDLE_IN_TRANSACTION_TIMEOUT = 15_000;
+const IDLE_IN_TRANSACTION_TIMEOUT = 5_000;
 /** Statement timeout in milliseconds for connections without a limit: 12 days. */
 const NO_TIMEOUT = 2 ** 30;
 /** Maximum number of times that a read settles what it saw. */
