@@ -251,8 +251,10 @@ function writeGroup(connections: Connections, requests: readonly SentRequest[]):
 			return outcomes;
 		}
 		const payload = `${newest.updates} ${newest.events}`;
-		const committing = () => transaction.commit(...notifyQueries(connections.notifies, payload));
-		await Promise.all([write(), session.saveSequences(newest), committing()]);
+		const writing = Promise.allSettled([write(), session.saveSequences(newest)]);
+		// It fails if one of these fails. Its error says whether the group can have been committed.
+		await transaction.commit(...notifyQueries(connections.notifies, payload));
+		await writing;
 		return outcomes;
 	});
 }
