@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { Store } from "../../../src/store/store.ts";
 import { max } from "../../../src/store/values.ts";
@@ -94,6 +95,17 @@ await describeOnCitus("on Citus", (cluster) => {
 		beforeAll(() => recover("'-1'"));
 		afterAll(() => recover("DEFAULT"));
 
+		/** Waits until no replica writes, such as views that follow: commits follow one another, and the next one is held up. */
+		async function expectQuiet(): Promise<void> {
+			const next = () => cluster().coordinator.sql("SELECT pg_snapshot_xmax(pg_current_snapshot())::text AS next");
+			const isQuiet = async () => {
+				const [before] = await next();
+				await delay(1_000);
+				return (await next())[0]?.next === before?.next;
+			};
+			await expect.poll(isQuiet, { timeout: 30_000 }).toBe(true);
+		}
+
 		/**
 		 * Lets something fail when all workers have prepared a group and none has committed it. Checks that a reader which
 		 * follows the log misses nothing, and that both updates, which their senders repeat, are stored once.
@@ -104,6 +116,7 @@ await describeOnCitus("on Citus", (cluster) => {
 			const { coordinator, workers } = cluster();
 			const updates = await Promise.all(workers.map(sampleOn));
 			const after = await newestOf(replica(2));
+			await expectQuiet();
 			// The coordinator commits when a standby has the commit, and the workers do after it.
 			await coordinator.setSynchronousStandbys("none");
 			const sent = Promise.all(updates.map((update) => send(replica(0), update)));
