@@ -1,3 +1,4 @@
+import { crc32 } from "node:zlib";
 import type { Condition } from "../condition.ts";
 import { allOf, conditionSql } from "../conversation-lists.ts";
 import type { Sql } from "../session.ts";
@@ -10,7 +11,7 @@ import {
 	type TitleWords,
 } from "../text-index.ts";
 import { bigint, bindable, text } from "../values.ts";
-import { SQLITE } from "./dialect.ts";
+import { IN_LIST, SQLITE } from "./dialect.ts";
 import { bound, insertInto, type Prepares } from "./statements.ts";
 
 /** Begins the word by which the documents of a conversation are found. No word of a text has it. */
@@ -92,12 +93,11 @@ const TOGETHER = 50;
 
 function findEventsOf(statements: Prepares, query: DocumentQuery, of: readonly string[]): FoundDocument[] {
 	const filter = filterOf(query.conditions);
-	const words = of.map(conversationWord);
 	// A search for a prefix begins with the lists of all words that have it.
 	const together = [...query.required, ...query.excluded].some(({ isPrefix }) => isPrefix) ? TOGETHER : 1;
 	const found: FoundDocument[] = [];
-	for (let at = 0; at < words.length; at += together)
-		found.push(...newestOfEach(statements, query, filter, words.slice(at, at + together)));
+	for (let at = 0; at < of.length; at += together)
+		found.push(...newestOfEach(statements, query, filter, of.slice(at, at + together)));
 	return found;
 }
 
@@ -106,17 +106,20 @@ function newestOfEach(
 	statements: Prepares,
 	query: DocumentQuery,
 	filter: readonly Sql[],
-	words: readonly string[],
+	of: readonly string[],
 ): FoundDocument[] {
-	if (words.length === 1) return [...findEvents(statements, query, filter, words, query.limit)];
+	const words = [...new Set(of.map(conversationWord))];
+	// Conversations can have the same word.
+	const own = [...filter, { text: `e.conversation_id ${IN_LIST}`, parameters: [of] }];
+	if (of.length === 1) return [...findEvents(statements, query, own, words, query.limit)];
 	const found = new Map<string, FoundDocument[]>();
 	let complete = 0;
-	for (const document of findEvents(statements, query, filter, words, -1)) {
-		const own = found.get(document.conversationId) ?? [];
-		if (own.length === query.limit) continue;
-		found.set(document.conversationId, [...own, document]);
-		if (own.length + 1 === query.limit) complete += 1;
-		if (complete === words.length) break;
+	for (const document of findEvents(statements, query, own, words, -1)) {
+		const known = found.get(document.conversationId) ?? [];
+		if (known.length === query.limit) continue;
+		found.set(document.conversationId, [...known, document]);
+		if (known.length + 1 === query.limit) complete += 1;
+		if (complete === of.length) break;
 	}
 	return [...found.values()].flat();
 }
@@ -214,6 +217,7 @@ function termOf({ word, isPrefix }: IndexTerm): string {
 	return `"${word}"${isPrefix ? " *" : ""}`;
 }
 
+/** A short word: each text has that of its conversation. */
 function conversationWord(conversationId: string): string {
-	return `${CONVERSATION_MARK}${conversationId.replaceAll("-", "")}`;
+	return `${CONVERSATION_MARK}${crc32(conversationId).toString(36)}`;
 }
