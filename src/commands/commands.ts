@@ -66,7 +66,7 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 	},
 	import: {
 		operands: ["FILE"],
-		meaning: "read an export into an empty database of any engine, or continue an interrupted import",
+		meaning: "read an export into an empty database of any engine",
 		failure: "The import failed",
 		run: (config, [file = ""]) => importFrom(file, config),
 	},

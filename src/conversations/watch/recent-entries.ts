@@ -238,11 +238,15 @@ export class RecentEntries<Entry extends LogEntry> {
 	/** Reads the next page, and wakes the watchers, which need it. If it cannot be read, their own reads fail. */
 	async #wakeAll(): Promise<void> {
 		this.#waking = undefined;
-		try {
-			if (this.#start !== undefined && this.#end < this.#newest) await this.#readForAll(this.#end);
-			if (this.#end < this.#newest) this.#wakeSoon();
-		} catch {
-			// The reads of the watchers tell why.
+		const end = this.#end;
+		if (this.#start !== undefined && end < this.#newest) {
+			try {
+				await this.#readForAll(end);
+				// Only after progress: a page that a restart has made void would be read again without end.
+				if (this.#end > end && this.#end < this.#newest) this.#wakeSoon();
+			} catch {
+				// The reads of the watchers tell why.
+			}
 		}
 		let woken = 0;
 		// A copy, because watchers come and leave during the loop.
