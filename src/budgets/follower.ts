@@ -2,6 +2,7 @@ import { ServiceError } from "../errors.ts";
 import type { Clock } from "../forward/endpoint-worker.ts";
 import type { Notices } from "../forward/notices.ts";
 import type { BudgetRow, LogPositions } from "../store/budgets.ts";
+import { claimFor } from "../store/claims.ts";
 import type { Store } from "../store/store.ts";
 import { settingsOf } from "./budgets.ts";
 import type { Pauses } from "./pauses.ts";
@@ -212,9 +213,8 @@ export class BudgetFollower implements AsyncDisposable {
 	}
 
 	#claim(milliseconds: number): Promise<boolean> {
-		const now = Date.now();
 		const { store, holder } = this.#options;
-		return store.claim("budgets", holder, BigInt(now) * 1000n, BigInt(now + milliseconds) * 1000n);
+		return claimFor(store, "budgets", holder, milliseconds);
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {

@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { claimFor } from "../store/claims.ts";
 import type { EndpointRow, ListedEndpoint } from "../store/forwarding.ts";
 import type { Store } from "../store/store.ts";
 import { EndpointWorker, type WorkerObserver, type WorkerOptions } from "./endpoint-worker.ts";
@@ -157,9 +158,7 @@ export class Forwarder implements AsyncDisposable {
 	}
 
 	#claim(id: string, milliseconds = this.#options.claim ?? CLAIM): Promise<boolean> {
-		const now = Date.now();
-		const until = BigInt(now + milliseconds) * 1000n;
-		return this.#options.store.claim(`forward ${id}`, this.#holder, BigInt(now) * 1000n, until);
+		return claimFor(this.#options.store, `forward ${id}`, this.#holder, milliseconds);
 	}
 
 	#countsOf(id: string): EndpointCounts {

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { claimFor } from "../store/claims.ts";
 import type { Store } from "../store/store.ts";
 import { newVerified } from "./reconcile.ts";
 import type { Reconciler, ReconcileTarget } from "./reconciler.ts";
@@ -34,11 +35,7 @@ export async function reconcileUntilStopped(job: ReconcileJob, sender: string, t
 	const { reconciler, store, holder, interval = INTERVAL, gapCheck = GAP_CHECK, onError, stopping } = job;
 	const verified = newVerified();
 	// Also renewed during a run, which can take long.
-	const claim = (): Promise<boolean> => {
-		const now = Date.now();
-		const until = BigInt(now + 3 * gapCheck) * 1000n;
-		return store.claim(`reconcile job ${sender}`, holder, BigInt(now) * 1000n, until).catch(() => false);
-	};
+	const claim = () => claimFor(store, `reconcile job ${sender}`, holder, 3 * gapCheck).catch(() => false);
 	let isClaimed = claim();
 	const renewing = setInterval(() => {
 		isClaimed = claim();

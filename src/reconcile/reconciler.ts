@@ -3,6 +3,7 @@ import type { Principal } from "../access/keys.ts";
 import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { ServiceError } from "../errors.ts";
+import { claimFor } from "../store/claims.ts";
 import type { Store } from "../store/store.ts";
 import { type AgentServerAddress, AgentServerClient, AgentServerError, type ClientOptions } from "./agent-server.ts";
 import { NOTHING, type Progress, type ReconciledSender, reconcile, type Verified } from "./reconcile.ts";
@@ -173,11 +174,8 @@ export class Reconciler {
 
 	/** Claims an agent server until the result is disposed of; undefined when it is claimed already. */
 	async #claim(name: string): Promise<(AsyncDisposable & { readonly lost: AbortSignal }) | undefined> {
-		const claim = (milliseconds: number) => {
-			const now = Date.now();
-			const until = BigInt(now + milliseconds) * 1000n;
-			return this.#options.store.claim(`reconcile ${name}`, this.#holder, BigInt(now) * 1000n, until);
-		};
+		const claim = (milliseconds: number) =>
+			claimFor(this.#options.store, `reconcile ${name}`, this.#holder, milliseconds);
 		if (this.#running.has(name)) return undefined;
 		this.#running.add(name);
 		let isMine = false;

@@ -83,8 +83,8 @@ interface FoundRows {
 	readonly activities: ReadonlyMap<string, Row>;
 }
 
-/** Returns SQL for the columns of a table `h` or `a`. */
-function columnsOf(session: Session, name: "heads" | "activities", alias: string): string {
+/** Returns SQL for all columns of a table. */
+function listColumns(session: Session, name: "heads" | "activities", alias: string): string {
 	const { columns } = tableOf(session.dialect.engine, name);
 	return Object.keys(columns)
 		.map((column) => `${alias}.${column}`)
@@ -108,7 +108,7 @@ async function readKnown(session: Session, query: GroupQuery) {
 	const read = () =>
 		Promise.all([
 			all(
-				`SELECT ${columnsOf(session, "heads", "h")}, n.change AS newest_change, n.current AS newest_current,
+				`SELECT ${listColumns(session, "heads", "h")}, n.change AS newest_change, n.current AS newest_current,
 					n.schema_version AS newest_schema_version
 				FROM ${schema}heads h LEFT JOIN ${schema}updates n
 					ON n.conversation_id = h.conversation_id AND n.sequence = h.newest_sequence ${isOf("n")}
@@ -117,7 +117,7 @@ async function readKnown(session: Session, query: GroupQuery) {
 				conversationIds,
 			),
 			all(
-				`SELECT ${columnsOf(session, "activities", "a")} FROM ${schema}activities a WHERE ${isIn("a.conversation_id")}`,
+				`SELECT ${listColumns(session, "activities", "a")} FROM ${schema}activities a WHERE ${isIn("a.conversation_id")}`,
 				conversationIds,
 			),
 			all(

@@ -1,6 +1,18 @@
 import type { Session } from "./session.ts";
 
-/** A claim of some work, so that one process at a time does it: see `Store.claim`. */
+/** What claims work. */
+export interface Claims {
+	/**
+	 * Claims some work, or renews the claim, so that one process at a time does it.
+	 *
+	 * @param holder identifies the process
+	 * @param now and `until`: the claim of another holder ends at its `until`. Microseconds since the Unix epoch
+	 * @returns false when another holder has the claim
+	 */
+	claim(name: string, holder: string, now: bigint, until: bigint): Promise<boolean>;
+}
+
+/** A claim: see {@link Claims}. */
 export interface Claim {
 	readonly name: string;
 	readonly holder: string;
@@ -9,7 +21,7 @@ export interface Claim {
 	readonly until: bigint;
 }
 
-/** Claims some work, or renews the claim. Returns false when another holder has it. */
+/** As {@link Claims.claim}. */
 export async function claim(
 	{ all, dialect: { schema } }: Session,
 	{ name, holder, now, until }: Claim,
@@ -24,4 +36,10 @@ export async function claim(
 		now,
 	);
 	return rows.length > 0;
+}
+
+/** Claims some work for a time in milliseconds from now on, or ends the claim with 0: see {@link Claims}. */
+export function claimFor(store: Claims, name: string, holder: string, milliseconds: number): Promise<boolean> {
+	const now = Date.now();
+	return store.claim(name, holder, BigInt(now) * 1000n, BigInt(now + milliseconds) * 1000n);
 }

@@ -1,4 +1,4 @@
-import { withSizes } from "./read-logs.ts";
+import { withinSize } from "./read-logs.ts";
 import { type RecordColumn, repackText } from "./record-column.ts";
 import { packedColumnsFrom } from "./rows.ts";
 import type { RepackedRange, RepackedText, Session } from "./session.ts";
@@ -51,7 +51,7 @@ export async function findTexts({ all, dialect }: Session, after: bigint): Promi
 	const [position] = await all(`SELECT ${dialect.newest.events} AS newest`);
 	const rows = await all(
 		`SELECT e.sequence, e.text, e.unpacked_size, e.checksum
-		FROM (${withSizes(page)} WHERE total <= ${BYTES_OF_STEP} OR number = 1) p
+		FROM (${withinSize(page, String(BYTES_OF_STEP))}) p
 		${dialect.join} ${dialect.schema}events e ON ${isOfRow("e", "p")} ORDER BY e.sequence`,
 		after,
 	);

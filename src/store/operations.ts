@@ -2,7 +2,7 @@ import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } fro
 import { countWithoutSender } from "./assign-owner.ts";
 import { audited, auditReads, auditWrites } from "./audit.ts";
 import { budgetReads, budgetWrites } from "./budgets.ts";
-import { claim } from "./claims.ts";
+import { type Claims, claim, claimFor } from "./claims.ts";
 import { compactStep, findTexts } from "./compaction.ts";
 import { countConversations, listConversations } from "./conversation-lists.ts";
 import { findErasures } from "./erasure.ts";
@@ -143,13 +143,13 @@ export function methodsOf(
 	write: Calls<typeof writes>,
 	waitForViews: WaitForViews,
 	subscribe: (log: LogTable, listener: LogListener) => () => void,
-	own: Pick<TextIndex, "find"> & Pick<Store, "claim">,
+	own: Pick<TextIndex, "find"> & Claims,
 ) {
 	/** Who has claimed the index, and until when, in milliseconds of Unix time. */
 	let claimed = { holder: "", until: 0 };
-	const claimIndex = async (holder: string, until: number) => {
-		const isOwn = await own.claim(INDEX, holder, BigInt(Date.now()) * 1000n, BigInt(until) * 1000n);
-		claimed = { holder, until: isOwn ? until : 0 };
+	const claimIndex = async (holder: string, milliseconds: number) => {
+		const until = Date.now() + milliseconds;
+		claimed = { holder, until: (await claimFor(own, INDEX, holder, milliseconds)) ? until : 0 };
 	};
 	const pruner = new Pruner({
 		firstReceivedSince: (query) => read.firstReceivedSince(query),
@@ -185,7 +185,7 @@ export function methodsOf(
 			async claim(holder) {
 				// One write for several calls.
 				const now = Date.now();
-				if (claimed.holder !== holder || claimed.until < now + CLAIM / 2) await claimIndex(holder, now + CLAIM);
+				if (claimed.holder !== holder || claimed.until < now + CLAIM / 2) await claimIndex(holder, CLAIM);
 				return claimed.until > now ? await read.readIndexProgress() : undefined;
 			},
 			release: (holder) => claimIndex(holder, 0),

@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { type Claims, claimFor } from "./claims.ts";
 import type { Condition } from "./condition.ts";
 import type { LogTable } from "./sequence-log.ts";
 import { bindable } from "./values.ts";
@@ -51,11 +52,11 @@ export interface PrunableUpdates {
 
 /** Maximum number of entries that one transaction removes, so that appends do not wait long. */
 const MAX_REMOVED = 50;
-/** Microseconds for which a process claims the removal of history. */
-const CLAIM = 60_000_000n;
+/** Milliseconds for which a process claims the removal of history. */
+const CLAIM = 60_000;
 
 /** The calls of a store by which the pruner works: see remove.ts. Each removal is one transaction. */
-export interface Removals {
+export interface Removals extends Claims {
 	firstReceivedSince(query: { readonly log: LogTable; readonly time: bigint }): Promise<bigint>;
 	findDeleted(bounds: RemovalBounds): Promise<readonly string[]>;
 	findPrunable(query: PrunableQuery): Promise<PrunableUpdates>;
@@ -64,8 +65,6 @@ export interface Removals {
 	removeConversation(request: RemovedConversation): Promise<number>;
 	removeUpdates(updates: Pick<PrunableUpdates, "updates">): Promise<number>;
 	removeEvents(bounds: RemovalBounds): Promise<number>;
-	/** See `Store.claim`. */
-	claim(name: string, holder: string, now: bigint, until: bigint): Promise<boolean>;
 }
 
 /** Removes the history that a policy no longer keeps, in small transactions. */
@@ -92,7 +91,7 @@ export class Pruner {
 		try {
 			return removed + (await this.#removeHistory(bounds, limit - removed, updatesPerConversation));
 		} finally {
-			await this.#claim(0n);
+			await this.#claim(0);
 		}
 	}
 
@@ -114,9 +113,8 @@ export class Pruner {
 	}
 
 	/** Claims the removal of history, or ends the claim. Returns whether this process has it. */
-	async #claim(microseconds: bigint): Promise<boolean> {
-		const now = BigInt(Date.now()) * 1000n;
-		return await this.#calls.claim("removal of history", this.#holder, now, now + microseconds);
+	#claim(milliseconds: number): Promise<boolean> {
+		return claimFor(this.#calls, "removal of history", this.#holder, milliseconds);
 	}
 
 	/** Does what `Store.pruneConversations` says. */

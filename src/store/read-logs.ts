@@ -126,7 +126,7 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
 	`;
 	const isLimited = withRecords && maxBytes !== undefined;
 	const settled = await session.settled(conversationId);
-	const cut = isLimited ? `${withSizes(page)} WHERE total <= ? OR number = 1` : page;
+	const cut = isLimited ? withinSize(page, "?") : page;
 	const [rows, erasures] = await Promise.all([
 		all(
 			`SELECT ${UPDATE_COLUMNS} ${isLimited ? ", p.found" : ""} ${withRecords ? RECORD_COLUMNS : ""}
@@ -148,16 +148,18 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
 }
 
 /**
- * Returns the query for the rows of a page that has the column `size`, with the `number` of each, the `total` of sizes up to
- * it, and the number of rows `found`.
+ * Returns the query for the first rows of a page that has the column `size`, as long as the sum of their sizes is within a
+ * limit, but for at least one. They have the number of rows of the whole page as `found`.
+ *
+ * @param max SQL for the limit
  */
-export function withSizes(page: string, order = "sequence"): string {
+export function withinSize(page: string, max: string, order = "sequence"): string {
 	return `
 		SELECT * FROM (
 			SELECT page.*, CAST(sum(size) OVER (ORDER BY ${order}) AS bigint) AS total,
-				row_number() OVER (ORDER BY ${order}) AS number, count(*) OVER () AS found
+				row_number() OVER (ORDER BY ${order}) AS place, count(*) OVER () AS found
 			FROM (${page}) page
-		) sized
+		) sized WHERE total <= ${max} OR place = 1
 	`;
 }
 
@@ -231,7 +233,7 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 		WHERE ${where.text} ORDER BY e.${order} LIMIT ?
 	`;
 	const settled = await session.settled(conversationId);
-	const cut = maxBytes === undefined ? page : `${withSizes(page, order)} WHERE total <= ? OR number = 1`;
+	const cut = maxBytes === undefined ? page : withinSize(page, "?", order);
 	const rows = await all(
 		`SELECT ${EVENT_COLUMNS} FROM (${cut}) p ${dialect.join} ${schema}events e ON ${isOfRow("e", "p")} ORDER BY e.${order}`,
 		...where.parameters,

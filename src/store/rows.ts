@@ -19,13 +19,14 @@ import {
 	unpackRecord,
 	unpackSecrets,
 } from "./record-column.ts";
-import type { Columns } from "./session.ts";
+import type { Columns, Value } from "./session.ts";
 import {
 	bigint,
 	blob,
 	boolean,
 	integer,
 	keyOf,
+	keyOrNull,
 	nullable,
 	type Row,
 	type StoredRecord,
@@ -34,6 +35,24 @@ import {
 } from "./values.ts";
 
 /** Reads and makes rows. */
+
+/** Reads a row whose columns are stored again. */
+export function columnsFrom(row: Row): Columns {
+	return Object.fromEntries(Object.entries(row).map(([name, value]) => [name, columnValue(value)]));
+}
+
+/** Reads a column as a value that is stored again. */
+export function columnValue(value: unknown): Value {
+	switch (typeof value) {
+		case "string":
+		case "bigint":
+		case "number":
+		case "boolean":
+			return value;
+	}
+	if (value === null || value instanceof Uint8Array) return value;
+	throw new TypeError("a column has an unexpected value");
+}
 
 /**
  * Reads the columns of a packed record or event text, without decompressing it.
@@ -315,8 +334,8 @@ export function headColumns(conversationId: string, { state, source, parent }: H
 		posted_at: state.postedAt ?? null,
 		has_unapplied_events: state.hasUnappliedEvents,
 		member_times: state.memberTimes ?? null,
-		source_id: source === undefined ? null : keyOf(source),
-		parent_id: parent === undefined ? null : keyOf(parent),
+		source_id: keyOrNull(source),
+		parent_id: keyOrNull(parent),
 	};
 }
 

@@ -12,7 +12,7 @@ export const PRERELEASE =
 export const SCHEMA = { sqlite: "", postgres: "conversation_updates." } as const;
 
 /** The types of columns, as statements name them. */
-export const SQL_TYPES: Readonly<Record<Engine, Readonly<Record<ColumnType, string>>>> = {
+const SQL_TYPES: Readonly<Record<Engine, Readonly<Record<ColumnType, string>>>> = {
 	sqlite: {
 		id: "TEXT",
 		integer: "INTEGER",
@@ -58,25 +58,18 @@ export function createTable(engine: Engine, table: Table, withIndexes = true, wi
 	];
 }
 
-/** Returns the statements that create the indexes of a table, by their names. */
-function indexesOf(engine: Engine, table: Table): Map<string, string> {
+/** Returns the statements that create the indexes of a table. */
+export function createIndexes(engine: Engine, table: Table): string[] {
 	// The other column of the key finds a row in the order in which the rows are kept.
 	const [suffix, column] = engine === "sqlite" ? ["conversation", "conversation_id"] : ["sequence", "sequence"];
 	const second = table.isSequenced === true ? [[`${table.name}_by_${suffix}`, `(${column})`] as const] : [];
-	return new Map(
-		[...Object.entries(table.indexes), ...second].map(([index, on]) => {
-			const kind = typeof on === "object" && "unique" in on ? "UNIQUE INDEX" : "INDEX";
-			return [index, `CREATE ${kind} ${index} ON ${SCHEMA[engine]}${table.name} ${columnsOf(engine, on)}`];
-		}),
-	);
+	return [...Object.entries(table.indexes), ...second].map(([index, on]) => {
+		const kind = typeof on === "object" && "unique" in on ? "UNIQUE INDEX" : "INDEX";
+		return `CREATE ${kind} ${index} ON ${SCHEMA[engine]}${table.name} ${indexedColumns(engine, on)}`;
+	});
 }
 
-/** Returns the statements that create the indexes of a table. */
-export function createIndexes(engine: Engine, table: Table): string[] {
-	return [...indexesOf(engine, table).values()];
-}
-
-function columnsOf(engine: Engine, on: Table["indexes"][string]): string {
+function indexedColumns(engine: Engine, on: Table["indexes"][string]): string {
 	if (typeof on === "string") return on;
 	if ("unique" in on) return on.unique;
 	return engine === "postgres" ? `${on.on} INCLUDE ${on.include}` : on.on;

@@ -2,7 +2,7 @@ import type { ListOrder } from "./condition.ts";
 import type { LogTable, NewestSequences } from "./sequence-log.ts";
 import type { Engine, TableName } from "./tables.ts";
 import type { DocumentQuery, FoundDocument, IndexStep } from "./text-index.ts";
-import type { Row } from "./values.ts";
+import { bigint, type Row } from "./values.ts";
 
 /**
  * A value of a column or of a placeholder. A list of texts has ids of conversations, for {@link Terms.isIn}; texts that are
@@ -225,4 +225,13 @@ export async function insertNew(
 		...Object.values(row).map((value) => value ?? null),
 	);
 	return inserted.length > 0;
+}
+
+/** Reads the newest sequences. */
+export async function readNewest({
+	all,
+	dialect: { newest },
+}: Pick<Session, "all" | "dialect">): Promise<NewestSequences> {
+	const [row] = await all(`SELECT ${newest.updates} AS updates, ${newest.events} AS events`);
+	return { updates: bigint(row?.updates), events: bigint(row?.events) };
 }

@@ -2,6 +2,7 @@ import type { CallSignal } from "../call-signal.ts";
 import type { AccessKeyTable } from "./access-keys.ts";
 import type { auditReads, auditWrites } from "./audit.ts";
 import type { budgetReads, budgetWrites } from "./budgets.ts";
+import type { Claims } from "./claims.ts";
 import type { CompactedStep, ReturnedSpace } from "./compaction.ts";
 import type { Condition } from "./condition.ts";
 import type { ConversationQuery, CountQuery, StoredConversation, StoredCounts } from "./conversation-lists.ts";
@@ -43,7 +44,7 @@ import type { ViewLag, ViewName } from "./views/follow.ts";
  * Reads return whole records, also where the database holds a delta. The current record of a conversation has its
  * newest `leaf_event_id`.
  */
-export interface Store extends AsyncDisposable {
+export interface Store extends Claims, AsyncDisposable {
 	readonly updates: SequenceLog<StoredUpdate, UpdateQuery>;
 	readonly events: SequenceLog<StoredEvent, EventQuery>;
 	readonly accessKeys: AccessKeyTable;
@@ -181,14 +182,6 @@ export interface Store extends AsyncDisposable {
 	resetViews(views?: readonly ViewName[]): Promise<void>;
 	/** Returns how far the views are behind the logs. */
 	listViews(): Promise<readonly ViewLag[]>;
-	/**
-	 * Claims some work, or renews the claim, so that one process at a time does it.
-	 *
-	 * @param holder identifies the process
-	 * @param now and `until`: the claim of another holder ends at its `until`. Microseconds since the Unix epoch
-	 * @returns false when another holder has the claim
-	 */
-	claim(name: string, holder: string, now: bigint, until: bigint): Promise<boolean>;
 	/** Resolves when the store can read and write; rejects otherwise. */
 	check(): Promise<void>;
 	/** Completes the requests that were accepted, then closes the store. */

@@ -93,3 +93,15 @@ export function keyOf(text: string): string {
 	if (text.length <= MAX_KEY_LENGTH) return text;
 	return `${text.slice(0, MAX_KEY_LENGTH)}…${hash("sha256", text, "hex")}`.toWellFormed();
 }
+
+/** As {@link keyOf}; null for none. */
+export function keyOrNull(text: string | undefined): string | null {
+	return text === undefined ? null : keyOf(text);
+}
+
+const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/;
+
+/** Returns whether a text can be the id of a stored conversation: a UUID in lower case with dashes. */
+export function isConversationId(id: string): boolean {
+	return UUID.test(id);
+}

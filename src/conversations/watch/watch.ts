@@ -271,8 +271,7 @@ export class SharedResponse<Response extends DescMessage> {
 	get event(): Uint8Array | undefined {
 		if (this.#entryJson === undefined) return undefined;
 		// A line break would end the data. In JSON it stands only between tokens, where a space is the same.
-		const data = () => this.#entryJson?.().replaceAll(/[\r\n]+/g, " ");
-		this.#event ??= Buffer.from(`id: ${this.sequence}\ndata: ${data()}\n\n`);
+		this.#event ??= Buffer.from(`id: ${this.sequence}\ndata: ${this.#entryJson().replaceAll(/[\r\n]+/g, " ")}\n\n`);
 		return this.#event;
 	}
 }

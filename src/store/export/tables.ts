@@ -1,14 +1,13 @@
 import { timesOf, widenTimes } from "../append-group.ts";
 import type { EventQuery, StoredEvent, StoredUpdate, UpdateQuery } from "../entries.ts";
-import { listEvents, listUpdates, readRange } from "../read-logs.ts";
+import { listEvents, listUpdates, readRange, withinSize } from "../read-logs.ts";
 import { packRecordAsync, packTextAsync, unpackRecord } from "../record-column.ts";
 import { getRetentionTime } from "../remove.ts";
-import { packedColumnsFrom } from "../rows.ts";
+import { columnValue, packedColumnsFrom } from "../rows.ts";
 import type { SequenceRange } from "../sequence-log.ts";
 import type { Columns, Session, Value } from "../session.ts";
 import { type Table, type TableName, tableOf } from "../tables.ts";
 import { bigint, blob, boolean, integer, type Row } from "../values.ts";
-import { columnValue } from "../views/conversations.ts";
 
 /**
  * The tables that an export has, in the order in which they are imported, and what is special about them. All others follow
@@ -55,7 +54,7 @@ interface Special {
 export type ExportedTable = keyof typeof EXPORTED;
 export const exportedTables: readonly ExportedTable[] = Object.keys(EXPORTED).filter(isExported);
 
-export function isExported(name: string): name is ExportedTable {
+function isExported(name: string): name is ExportedTable {
 	return name in EXPORTED;
 }
 
@@ -126,7 +125,7 @@ export function sourceOf(session: Session): Omit<ExportSource, typeof Symbol.asy
 }
 
 /** Reads the sequences of both logs and the time of retention. */
-export async function readRanges(session: Session): Promise<Ranges> {
+async function readRanges(session: Session): Promise<Ranges> {
 	return {
 		updates: await readRange(session, { log: "updates" }),
 		events: await readRange(session, { log: "events" }),
@@ -155,7 +154,7 @@ function whereOf(schema: string, table: ExportedTable): string {
 }
 
 async function* pagesOf(
-	{ all, dialect: { schema, engine } }: Session,
+	{ all, dialect: { schema, engine, join } }: Session,
 	table: ExportedTable,
 ): AsyncGenerator<readonly Columns[]> {
 	const { size = "0", packed, position }: Special = EXPORTED[table];
@@ -167,24 +166,19 @@ async function* pagesOf(
 	let after: readonly Value[] | undefined;
 	for (;;) {
 		const isAfter = after === undefined ? "TRUE" : `(${order.join()}) > (${order.map(() => "?").join()})`;
-		const from = `FROM ${schema}${table} t WHERE ${whereOf(schema, table)} AND ${isAfter} ORDER BY ${order.join()}`;
-		const sizes = await all(`SELECT CAST(${size} AS bigint) AS size ${from} LIMIT ${PAGE_ROWS}`, ...(after ?? []));
-		if (sizes.length === 0) return;
-		const rows = await all(`SELECT ${names.join()} ${from} LIMIT ?`, ...(after ?? []), fitting(sizes));
+		const page = `SELECT ${key.join()}, CAST(${size} AS bigint) AS size FROM ${schema}${table} t
+			WHERE ${whereOf(schema, table)} AND ${isAfter} ORDER BY ${order.join()} LIMIT ${PAGE_ROWS}`;
+		const rows = await all(
+			`SELECT ${names.join()} FROM (${withinSize(page, String(PAGE_BYTES), order.join())}) p
+			${join} ${schema}${table} t ON ${key.map((name) => `t.${name} = p.${name}`).join(" AND ")}
+			ORDER BY ${order.map((name) => `t.${name}`).join()}`,
+			...(after ?? []),
+		);
 		const last = rows.at(-1);
-		after = order.map((name) => columnValue(last?.[name]));
+		if (last === undefined) return;
+		after = order.map((name) => columnValue(last[name]));
 		yield rows.map((row) => exportedRow(row, columns, packed));
 	}
-}
-
-/** Returns how many of the rows a page has room for, at least one. */
-function fitting(rows: readonly Row[]): number {
-	let sum = 0;
-	const beyond = rows.findIndex(({ size }) => {
-		sum += integer(size);
-		return sum > PAGE_BYTES;
-	});
-	return beyond < 0 ? rows.length : Math.max(1, beyond);
 }
 
 /** @throws Error when the bytes are damaged */
@@ -195,7 +189,7 @@ function exportedRow(row: Row, types: Table["columns"], packed: Special["packed"
 			const value = row[name];
 			if (name === packed) return [name, unpackedBytes(row, packed)];
 			if (types[name] === "boolean") return [name, boolean(value)];
-			return [name, value instanceof Uint8Array ? value : columnValue(value)];
+			return [name, columnValue(value)];
 		}),
 	);
 }

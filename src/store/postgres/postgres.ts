@@ -9,7 +9,7 @@ import { packEvents } from "../record-column.ts";
 import { type Session as AnySession, callsOf } from "../session.ts";
 import type { Store } from "../store.ts";
 import type { DocumentQuery } from "../text-index.ts";
-import { max } from "../values.ts";
+import { isConversationId, max } from "../values.ts";
 import { FollowTimer, readView, type ViewPosition, type ViewQuery, type WaitForViews } from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
 import { Appender, batchResult, updateResult, type WriteLimits } from "./appender.ts";
@@ -20,7 +20,6 @@ import { serviceError } from "./failures.ts";
 import { commitRewrite, EntryAnnouncer, readPositions, settledSequences, touchState } from "./log.ts";
 import { migrate } from "./schema.ts";
 import { postgresSession } from "./session.ts";
-import { isConversationId } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 
 /**

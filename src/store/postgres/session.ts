@@ -2,12 +2,12 @@ import { LRUCache } from "lru-cache";
 import { SCHEMA as SCHEMAS } from "../schema.ts";
 import type { Session as AnySession, Change, Value } from "../session.ts";
 import { tableOf } from "../tables.ts";
-import { bigint, type Row } from "../values.ts";
+import { bigint, isConversationId, type Row } from "../values.ts";
 import { IN_LIST, POSTGRES } from "./dialect.ts";
 import { settledSequences } from "./log.ts";
 import { lockSettled } from "./settled.ts";
-import { insertRows, onConflict, orReplace, removeRows } from "./sql.ts";
-import { isConversationId, readRow, storedValue } from "./stored-text.ts";
+import { insertRows, onConflict, orReplace, prepared, removeRows } from "./sql.ts";
+import { readRow, storedValue } from "./stored-text.ts";
 import { findDocuments, removeWords, writeWords } from "./text-index.ts";
 import type { Query, Session } from "./transaction.ts";
 
@@ -27,9 +27,6 @@ function withNumbers(text: string): string {
 	return found;
 }
 
-/** Names of the statements that are kept prepared, by their texts. */
-const names = new Map<string, string>();
-
 /**
  * Returns the session of a transaction.
  *
@@ -46,8 +43,7 @@ export function postgresSession(transaction: Session, prepares = false): AnySess
 			const text = isOfOne ? statement.replaceAll(IN_LIST, "= ?::uuid") : statement;
 			const own = isOfOne ? values.map((value) => (isIds(value) ? (value[0] ?? null) : value)) : values;
 			const query = { text: withNumbers(text), values: own.map(storedValue) };
-			if (!prepares) return run(query);
-			return run({ ...query, name: names.getOrInsertComputed(query.text, () => `statement_${names.size}`) });
+			return run(prepares ? prepared(query) : query);
 		},
 		async write(name, changes) {
 			const table = tableOf("postgres", name);

@@ -34,8 +34,13 @@ const SCHEMA = SCHEMAS.postgres;
  */
 const SIZES = [64, 16, 4, 1];
 
-/** Names of the statements that write rows, by their texts. */
+/** Names of the statements that connections keep prepared, by their texts. */
 const names = new Map<string, string>();
+
+/** Returns a query that each connection prepares once. There must be few texts. */
+export function prepared(query: Query): Query {
+	return { ...query, name: names.getOrInsertComputed(query.text, () => `statement_${names.size}`) };
+}
 
 /** Returns statements for all rows. `textFor` returns that for a number of rows, with the placeholders of their values. */
 function inParts(
@@ -50,8 +55,7 @@ function inParts(
 		const placeholders = rows
 			.slice(first, first + size)
 			.map((row) => columns.map((name) => sql.value(row[name] ?? null)));
-		const text = textFor(placeholders);
-		queries.push({ ...sql.query(text), name: names.getOrInsertComputed(text, () => `rows_${names.size}`) });
+		queries.push(prepared(sql.query(textFor(placeholders))));
 		first += size;
 	}
 	return queries;

@@ -1,5 +1,5 @@
 import type { Value } from "../session.ts";
-import type { Row } from "../values.ts";
+import { isConversationId, type Row } from "../values.ts";
 
 /**
  * The stored form of texts. A PostgreSQL text cannot contain U+0000, which a JSON string can: it is stored as U+0001 and
@@ -31,13 +31,6 @@ export function decodeText(stored: string): string {
 	return stored.replace(/\u0001([\u0002\u0003])([\u0002\u0003])/g, (_, high: string, low: string) =>
 		String.fromCharCode((high === MARKS[1] ? 2 : 0) + (low === MARKS[1] ? 1 : 0)),
 	);
-}
-
-const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/;
-
-/** Returns whether a text can be the id of a stored conversation. */
-export function isConversationId(id: string): boolean {
-	return UUID.test(id);
 }
 
 /** Returns a value as a statement takes it: texts in their stored form, and of lists only the ids of conversations. */

@@ -9,11 +9,10 @@ import {
 	type IndexTerm,
 	newestFirst,
 } from "../text-index.ts";
-import { bigint, bindable, integer, text } from "../values.ts";
+import { bigint, bindable, integer, isConversationId, text } from "../values.ts";
 import { POSTGRES } from "./dialect.ts";
 import { lockSettled } from "./settled.ts";
 import { insertRows, Sql } from "./sql.ts";
-import { isConversationId } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 
 /**

@@ -12,7 +12,7 @@ import {
 	transaction,
 } from "./database.ts";
 import { SQLITE } from "./dialect.ts";
-import { endRun } from "./log.ts";
+import { endRun } from "./runs.ts";
 import { createSchema, schemaVersion } from "./schema.ts";
 import { Statements } from "./statements.ts";
 

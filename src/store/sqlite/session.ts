@@ -1,5 +1,13 @@
 import type { ListOrder } from "../condition.ts";
-import type { Columns, Found, IndexAccess, Session, SqlCondition, Value } from "../session.ts";
+import {
+	type Columns,
+	type Found,
+	type IndexAccess,
+	readNewest,
+	type Session,
+	type SqlCondition,
+	type Value,
+} from "../session.ts";
 import { type TableName, tableOf } from "../tables.ts";
 import { bigint, integer, type Row } from "../values.ts";
 import { IN_LIST, SQLITE } from "./dialect.ts";
@@ -32,9 +40,10 @@ export function sqliteSession(connection: Statements): Session {
 			[...changed, ...key].map((column) => after[column]),
 		);
 	};
+	const all: Session["all"] = async (sql, ...values) => run(...ofOne(sql, values));
 	return {
 		...SQLITE,
-		all: async (sql, ...values) => run(...ofOne(sql, values)),
+		all,
 		async write(table, changes) {
 			for (const { before, after } of changes)
 				if (before === undefined) insertRow(statements, table, after);
@@ -62,11 +71,7 @@ export function sqliteSession(connection: Statements): Session {
 		// The one writer has locked the database.
 		lock: async () => false,
 		lockTable: async () => undefined,
-		async lockSequences() {
-			const { updates, events } = SQLITE.dialect.newest;
-			const [row] = run(`SELECT ${updates} AS updates, ${events} AS events`, []);
-			return { updates: bigint(row?.updates), events: bigint(row?.events) };
-		},
+		lockSequences: () => readNewest({ all, ...SQLITE }),
 		// The newest entries have them.
 		saveSequences: async () => undefined,
 		find: async (conditions, order) => chooseIndex(statements, conditions, order),

@@ -27,9 +27,9 @@ import {
 	transactionAsync,
 	type WriterOptions,
 } from "./database.ts";
-import { beginRun, endRun } from "./log.ts";
 import { mustPurge, Purge } from "./purge.ts";
 import { isDatabaseFailure } from "./result-codes.ts";
+import { beginRun, endRun } from "./runs.ts";
 import { createSchema } from "./schema.ts";
 import { sqliteSession } from "./session.ts";
 import { Statements } from "./statements.ts";

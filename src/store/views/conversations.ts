@@ -4,9 +4,10 @@ import { type ConversationSummary, ConversationSummarySchema } from "../../../ge
 import { sumOfCosts } from "../../record/stats.ts";
 import { asciiLower, NOT_REPORTED, orderedTokens } from "../condition.ts";
 import { positionOfEvents } from "../head.ts";
-import type { Change, Columns, Session, Value } from "../session.ts";
+import { columnsFrom, columnValue } from "../rows.ts";
+import type { Change, Columns, Session } from "../session.ts";
 import { isOfRow } from "../stored-records.ts";
-import { bigint, blob, keyOf, nullable, type Row, text } from "../values.ts";
+import { bigint, blob, keyOf, keyOrNull, nullable, type Row, text } from "../values.ts";
 import { lockView, moveView, NOTHING } from "./follow.ts";
 
 /**
@@ -58,9 +59,9 @@ export async function deriveConversations(session: Session, conversationIds: rea
 		removedTags.push(...(tagsOf.get(id) ?? []));
 		removedTitles.push(...(titlesOf.get(id) ?? []));
 	}
-	await session.remove("tags", removedTags.map(columnsOf));
-	await session.remove("titles", removedTitles.map(columnsOf));
-	await session.remove("conversations", [...gone.values()].flat().map(columnsOf));
+	await session.remove("tags", removedTags.map(columnsFrom));
+	await session.remove("titles", removedTitles.map(columnsFrom));
+	await session.remove("conversations", [...gone.values()].flat().map(columnsFrom));
 	await session.write("conversations", rows);
 	await session.write("tags", tags);
 	await session.write("titles", titles);
@@ -99,10 +100,6 @@ function rowOf(head: Row, summary: ConversationSummary): Columns {
 		gap_count: column("gap_count"),
 		gaps_since: column("gaps_since"),
 	};
-}
-
-function keyOrNull(value: string | undefined): string | null {
-	return value === undefined ? null : keyOf(value);
 }
 
 /** As `shownError`: the latest error is shown until the conversation runs again. */
@@ -191,22 +188,4 @@ async function readRows(
 ): Promise<Map<string, Row[]>> {
 	const rows = await all(`SELECT * FROM ${schema}${table} WHERE ${isIn("conversation_id")}`, conversationIds);
 	return Map.groupBy(rows, (row) => text(row.conversation_id));
-}
-
-/** Reads a row whose columns are stored again. */
-export function columnsOf(row: Row): Columns {
-	return Object.fromEntries(Object.entries(row).map(([name, value]) => [name, columnValue(value)]));
-}
-
-/** Reads a column as a value that is stored again. */
-export function columnValue(value: unknown): Value {
-	switch (typeof value) {
-		case "string":
-		case "bigint":
-		case "number":
-		case "boolean":
-			return value;
-	}
-	if (value === null) return null;
-	throw new TypeError("a column of the view has an unexpected value");
 }

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../../errors.ts";
 import type { LogTable } from "../sequence-log.ts";
-import type { Session } from "../session.ts";
+import { readNewest, type Session } from "../session.ts";
 import { bigint, boolean, nullable, type Row, text } from "../values.ts";
 
 /** The names of the views that follow the logs. Each has its position in the table `views`. */
@@ -165,11 +165,6 @@ export class WaitingConversations {
 	get followed(): ViewPosition | undefined {
 		return this.#entries.size > 0 ? undefined : this.#read;
 	}
-}
-
-async function readNewest({ all, dialect: { newest } }: Session): Promise<ViewPosition> {
-	const [row] = await all(`SELECT ${newest.updates} AS updates, ${newest.events} AS events`);
-	return { updates: bigint(row?.updates), events: bigint(row?.events) };
 }
 
 /**

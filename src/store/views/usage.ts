@@ -30,6 +30,7 @@ import {
 	AMOUNT_COLUMNS,
 	amountColumns,
 	amountsFrom,
+	columnsFrom,
 	ledgerColumns,
 	PERIODS,
 	packedColumnsFrom,
@@ -37,8 +38,7 @@ import {
 } from "../rows.ts";
 import type { Change, Columns, Session } from "../session.ts";
 import type { TableName } from "../tables.ts";
-import { bigint, blob, boolean, integer, nullable, type Row, text } from "../values.ts";
-import { columnsOf } from "./conversations.ts";
+import { bigint, blob, boolean, integer, isConversationId, nullable, type Row, text } from "../values.ts";
 import { type Entries, lockView, moveView, NOTHING, readEntries } from "./follow.ts";
 
 /**
@@ -145,7 +145,7 @@ export async function forgetUsage(session: Session, conversationId: string): Pro
 		const rows = await all(`DELETE FROM ${schema}${table} WHERE conversation_id = ? RETURNING *`, conversationId);
 		await session.insert(
 			table,
-			rows.map((row) => ({ ...columnsOf(row), conversation_id: erasedId, ...change })),
+			rows.map((row) => ({ ...columnsFrom(row), conversation_id: erasedId, ...change })),
 		);
 	};
 	for (const table of ["usage_ledger", "usage_days"] as const) await move(table);
@@ -548,11 +548,9 @@ function memberOf(value: unknown, name: string): JsonValue | undefined {
 	return typeof value === "object" && value !== null ? Object.getOwnPropertyDescriptor(value, name)?.value : undefined;
 }
 
-const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/;
-
 function sourceOf(head: Row | undefined): string | undefined {
 	const source = nullable(text, head?.source_id ?? null);
-	return source !== undefined && UUID.test(source) ? source : undefined;
+	return source !== undefined && isConversationId(source) ? source : undefined;
 }
 
 /** Reads what is stored of conversations. */
