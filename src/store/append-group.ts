@@ -120,15 +120,6 @@ async function readKnown(session: Session, query: GroupQuery) {
 				`SELECT ${listColumns(session, "activities", "a")} FROM ${schema}activities a WHERE ${isIn("a.conversation_id")}`,
 				conversationIds,
 			),
-			all(
-				`SELECT conversation_id, sender, owner FROM ${schema}usage_conversations WHERE ${isIn("conversation_id")}`,
-				conversationIds,
-			),
-			all(
-				`SELECT id_digest, sequence, owner, created_at, erased_at FROM ${schema}erasures
-				WHERE id_digest IN (SELECT k.digest FROM (${rowsOf({ digest: "text" })}) k)`,
-				{ rows: conversationIds.map((id) => [idDigest(id)]) },
-			),
 			all(gapsSql(schema, isIn("g.conversation_id")), conversationIds),
 			versions.size === 0
 				? []
@@ -165,18 +156,17 @@ async function readKnown(session: Session, query: GroupQuery) {
 		session.lockSequences(),
 	]);
 	const found = hasChanged ? await read() : first;
-	const [heads, activities, usages, erasures, gaps, forms, stored, ofGaps] = found;
+	const [heads, activities, gaps, forms, stored, ofGaps] = found;
 	const forks = await forksOf(session, ofGaps);
-	const byId = (of: readonly Row[]) => new Map(of.map((row) => [text(row.conversation_id), row]));
-	const rows: FoundRows = { heads: byId(heads), activities: byId(activities) };
-	const [usageOf, formOf] = [byId(usages), byId(forms)];
-	const erasureOf = new Map(erasures.map((row) => [text(row.id_digest), row]));
+	const rows: FoundRows = { heads: rowsById(heads), activities: rowsById(activities) };
+	const formOf = rowsById(forms);
+	const remains = await remainsOf(
+		session,
+		conversationIds.filter((id) => !rows.heads.has(id) && !rows.activities.has(id)),
+	);
 	const known = new Map(
 		conversationIds.map((id): [string, KnownConversation] => {
-			const [head, activity, usage] = [rows.heads.get(id), rows.activities.get(id), usageOf.get(id)];
-			// What is left of a conversation matters only while nothing else of it is stored.
-			const isRemoved = head === undefined && activity === undefined;
-			const erasure = isRemoved ? erasureOf.get(idDigest(id)) : undefined;
+			const [head, activity] = [rows.heads.get(id), rows.activities.get(id)];
 			const owned = head ?? activity;
 			return [
 				id,
@@ -186,13 +176,12 @@ async function readKnown(session: Session, query: GroupQuery) {
 					newestPosted: head && newestPostedFrom(head),
 					...formFrom(formOf.get(id)),
 					eventIds: new Set(),
-					removed: isRemoved && usage ? { sender: text(usage.sender), owner: text(usage.owner) } : undefined,
+					...remains(id),
 					ownership: owned && ownershipFrom(owned),
 					gaps: gaps.length === 0 ? NO_GAPS : gapsOf(gaps, id),
 					source: nullable(text, head?.source_id ?? null),
 					parent: nullable(text, head?.parent_id ?? null),
 					forks,
-					erasure: erasure && readRow("erasures", erasure),
 				},
 			];
 		}),
@@ -201,6 +190,36 @@ async function readKnown(session: Session, query: GroupQuery) {
 	for (const { conversationId, eventId } of lookedUp)
 		if (storedKeys.has(`${conversationId} ${keyOf(eventId)}`)) known.get(conversationId)?.eventIds.add(eventId);
 	return { known, rows, newest };
+}
+
+function rowsById(rows: readonly Row[]): ReadonlyMap<string, Row> {
+	return new Map(rows.map((row) => [text(row.conversation_id), row]));
+}
+
+/** Reads what is left of conversations of which nothing else is stored: they are new, or were removed or erased. */
+async function remainsOf(
+	{ all, isIn, dialect: { schema, rowsOf } }: Session,
+	ids: readonly string[],
+): Promise<(id: string) => Pick<KnownConversation, "removed" | "erasure">> {
+	if (ids.length === 0) return () => ({ removed: undefined, erasure: undefined });
+	const [usages, erasures] = await Promise.all([
+		all(
+			`SELECT conversation_id, sender, owner FROM ${schema}usage_conversations WHERE ${isIn("conversation_id")}`,
+			ids,
+		),
+		all(
+			`SELECT id_digest, sequence, owner, created_at, erased_at FROM ${schema}erasures
+			WHERE id_digest IN (SELECT k.digest FROM (${rowsOf({ digest: "text" })}) k)`,
+			{ rows: ids.map((id) => [idDigest(id)]) },
+		),
+	]);
+	const usageOf = rowsById(usages);
+	const erasureOf = new Map(erasures.map((row) => [text(row.id_digest), readRow("erasures", row)]));
+	return (id) => {
+		const usage = usageOf.get(id);
+		const removed = usage && { sender: text(usage.sender), owner: text(usage.owner) };
+		return { removed, erasure: erasureOf.get(idDigest(id)) };
+	};
 }
 
 function newestPostedFrom(head: Row): KnownConversation["newestPosted"] {

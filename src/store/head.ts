@@ -180,12 +180,12 @@ function timesOf(summary: ConversationSummary, before: Times | undefined, receiv
 
 /** Returns an encoded summary with the times that its decoded form lacks. */
 function withTimes(encoded: Uint8Array, summary: ConversationSummary, { createdAt, updatedAt }: Times): Uint8Array {
+	if (summary.createdAt !== undefined && summary.updatedAt !== undefined) return encoded;
 	const missing = create(ConversationSummarySchema, {
 		...(summary.createdAt === undefined ? { createdAt: fromMicroseconds(createdAt) } : {}),
 		...(summary.updatedAt === undefined ? { updatedAt: fromMicroseconds(updatedAt) } : {}),
 	});
-	const added = toBinary(ConversationSummarySchema, missing);
-	return added.byteLength === 0 ? encoded : concatBytes([encoded, added]);
+	return concatBytes([encoded, toBinary(ConversationSummarySchema, missing)]);
 }
 
 /** A record version that state updates produced, and the state before it. */
