@@ -1,6 +1,5 @@
 import {
 	accessSync,
-	type BigIntStats,
 	chmodSync,
 	closeSync,
 	constants,
@@ -188,7 +187,7 @@ export function openForReading({ path, lockTimeout = LOCK_TIMEOUT }: DatabaseOpt
 	return database;
 }
 
-/** As {@link transaction}, for work with a session. */
+/** Runs work with a session in one transaction. Rolls it back when the work throws. */
 export async function transactionAsync<T>(
 	database: DatabaseSync,
 	begin: "BEGIN" | "BEGIN IMMEDIATE",
@@ -270,26 +269,21 @@ class MovedError extends Error {
 	readonly errcode = SQLITE_READONLY_DBMOVED;
 }
 
-interface OpenFile {
-	readonly path: string;
-	/** The file that was at the path when the database was opened. */
-	readonly opened: BigIntStats | undefined;
-}
-
 /**
  * The files of a database that is open in WAL mode. An open file can still be written after its name was removed, so a
  * successful commit does not prove that the next start will find the data.
  */
 export class OpenFiles {
-	readonly #database: OpenFile;
-	readonly #others: readonly OpenFile[];
+	readonly #database: string;
+	/** What was at each path when the database was opened, in the order in which the paths are checked. */
+	readonly #opened: ReadonlyMap<string, string | undefined>;
 
 	/** Call this after the first transaction, which creates the write-ahead log and its index. */
 	constructor(path: string) {
 		// The path may be a symbolic link. The other files are beside the file that it points to.
 		const realPath = realpathSync(path);
-		this.#database = openFile(path);
-		this.#others = [...(realPath === path ? [] : [realPath]), `${realPath}-wal`, `${realPath}-shm`].map(openFile);
+		this.#database = path;
+		this.#opened = new Map([path, realPath, `${realPath}-wal`, `${realPath}-shm`].map((file) => [file, fileAt(file)]));
 	}
 
 	/**
@@ -298,40 +292,35 @@ export class OpenFiles {
 	 * @throws MovedError while one of the files is not at its path
 	 */
 	verify(): void {
-		for (const { path, opened } of [this.#database, ...this.#others]) {
-			const found = statOf(path, (reason) => {
-				throw new MovedError(`${path} cannot be reached while the database is open: ${reason}`);
-			});
+		for (const [path, opened] of this.#opened) {
+			const found = fileAt(path);
 			if (found === undefined) throw new MovedError(`${path} was deleted or moved while the database was open`);
-			if (!isSameFile(found, opened)) throw new MovedError(`${path} was replaced by another file while it was open`);
+			if (found !== opened) throw new MovedError(`${path} was replaced by another file while it was open`);
 		}
 	}
 
 	/** Whether the database file is at its path, so that a checkpoint saves the contents of the write-ahead log. */
 	get isDatabaseInPlace(): boolean {
-		return isSameFile(statOf(this.#database.path), this.#database.opened);
+		try {
+			return fileAt(this.#database) === this.#opened.get(this.#database);
+		} catch {
+			return false;
+		}
 	}
-}
-
-function openFile(path: string): OpenFile {
-	return { path, opened: statOf(path) };
 }
 
 /**
- * Returns the status of a file; undefined when it does not exist or cannot be reached, for example because a folder of
- * its path may not be searched. The numbers are bigints, because inode numbers can exceed 2^53.
+ * Returns what identifies the file at a path; undefined when there is none.
  *
- * @param onUnreachable called with the reason when the file cannot be reached
+ * @throws MovedError when the path cannot be reached, for example because a folder of it may not be searched
  */
-function statOf(path: string, onUnreachable: (reason: string) => void = () => undefined): BigIntStats | undefined {
+function fileAt(path: string): string | undefined {
 	try {
-		return statSync(path, { bigint: true, throwIfNoEntry: false });
+		// Inode numbers can exceed 2^53.
+		const found = statSync(path, { bigint: true, throwIfNoEntry: false });
+		return found && `${found.dev} ${found.ino}`;
 	} catch (error) {
-		onUnreachable(error instanceof Error ? error.message : String(error));
-		return undefined;
+		const reason = error instanceof Error ? error.message : String(error);
+		throw new MovedError(`${path} cannot be reached while the database is open: ${reason}`);
 	}
-}
-
-function isSameFile(a: BigIntStats | undefined, b: BigIntStats | undefined): boolean {
-	return a !== undefined && b !== undefined && a.ino === b.ino && a.dev === b.dev;
 }
