@@ -3,15 +3,7 @@ import { BLOCK_BITS } from "./condition.ts";
 import type { GroupRequest } from "./duplicates.ts";
 import { idDigest } from "./erasure.ts";
 import { findExplained, gapColumns, gapsOf, gapsSql, NO_GAPS } from "./gaps.ts";
-import {
-	completePlan,
-	type GroupQuery,
-	groupQuery,
-	type KnownConversation,
-	type PlanReads,
-	type PlanResults,
-	type WrittenGroup,
-} from "./group.ts";
+import { type GroupQuery, groupQuery, type KnownConversation, type PlanReads, type WrittenGroup } from "./group.ts";
 import { type AppendOutcome, planGroup } from "./group-plan.ts";
 import type { Ownership } from "./owners.ts";
 import { type RecordColumn, readOrUnreadable } from "./record-column.ts";
@@ -61,8 +53,7 @@ export async function planAppends<Request extends GroupRequest>(
 	pack: (record: Uint8Array) => RecordColumn | Promise<RecordColumn>,
 ): Promise<PlannedGroup> {
 	const { known, rows, newest } = await readKnown(session, groupQuery(requests));
-	const planning = planGroup(requests, known, newest, refusalOf);
-	const { written, outcomes } = await completePlan(planning, (reads) => readForPlan(session, reads));
+	const { written, outcomes } = await planGroup(requests, known, newest, refusalOf, readsOf(session));
 	const { updates, events, heads, activities, gaps, senders } = written;
 	const isEmpty = updates.length + events.length + heads.size + activities.size + gaps.size + senders.size === 0;
 	const entries = await entryRows(written, pack);
@@ -268,14 +259,18 @@ async function forksOf(
 	return forks;
 }
 
-/** Reads what a plan stops for: missing events, or records. */
-async function readForPlan(session: Session, { records, missing }: PlanReads): Promise<PlanResults> {
-	if (missing !== undefined) return { records: new Map(), explained: await findExplained(session, missing) };
-	const found = await session.all(
-		`SELECT u.sequence ${RECORD_COLUMNS} FROM ${session.dialect.schema}updates u WHERE ${session.isAmong("u.sequence")}`,
-		records,
-	);
-	return { records: new Map(found.map((row) => [bigint(row.sequence), readOrUnreadable(() => recordFrom(row))])) };
+/** Returns the further reads of a plan. */
+function readsOf(session: Session): PlanReads {
+	return {
+		async record(sequence) {
+			const [row] = await session.all(
+				`SELECT u.sequence ${RECORD_COLUMNS} FROM ${session.dialect.schema}updates u WHERE u.sequence = ?`,
+				sequence,
+			);
+			return row && readOrUnreadable(() => recordFrom(row));
+		},
+		explained: (missing) => findExplained(session, missing),
+	};
 }
 
 /** The rows of the entries of a group. */

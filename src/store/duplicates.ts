@@ -76,7 +76,7 @@ export type IsSameRecord = (stored: Uint8Array, arriving: Uint8Array) => Promise
 /** The newest posted update of a conversation, as it is stored. `read` reads its record. */
 export interface StoredPost extends Pick<AppendedUpdate, "change" | "current"> {
 	readonly schemaVersion: number;
-	readonly read: () => StoredRecord | Unreadable;
+	readonly read: () => Promise<StoredRecord | Unreadable>;
 }
 
 /**
@@ -87,12 +87,12 @@ export interface StoredPost extends Pick<AppendedUpdate, "change" | "current"> {
  * @param updatedAt time of the arriving record, in microseconds since the Unix epoch
  * @param find returns the newest posted update, or undefined when it is gone. Called only when the times are equal.
  */
-export function duplicateCandidate<Post extends Pick<StoredPost, "schemaVersion">>(
+function duplicateCandidate(
 	{ newestPosted, sequence }: HeadState,
 	updatedAt: bigint | undefined,
 	{ bytes, schemaVersion }: StoredRecord,
-	find: (sequence: bigint) => Post | undefined,
-): Post | undefined {
+	find: (sequence: bigint) => StoredPost | undefined,
+): StoredPost | undefined {
 	if (newestPosted === undefined || newestPosted.updatedAt !== updatedAt) return undefined;
 	if (updatedAt === undefined && sequence > newestPosted.sequence) return undefined;
 	const post = find(newestPosted.sequence);
@@ -105,12 +105,12 @@ export function duplicateCandidate<Post extends Pick<StoredPost, "schemaVersion"
  * @param updatedAt time of the update's record, in microseconds since the Unix epoch
  * @param find see {@link duplicateCandidate}
  */
-export function findDuplicate(
+export async function findDuplicate(
 	{ update, judged }: AppendRequest,
 	state: HeadState,
 	updatedAt: bigint | undefined,
 	find: (sequence: bigint) => StoredPost | undefined,
-): AppendedUpdate | PossibleDuplicate | undefined {
+): Promise<AppendedUpdate | PossibleDuplicate | undefined> {
 	const post = duplicateCandidate(state, updatedAt, update.record, find);
 	const { newestPosted, hasUnappliedEvents } = state;
 	if (newestPosted === undefined || post === undefined) return undefined;
@@ -119,7 +119,7 @@ export function findDuplicate(
 	if (judged?.sequence === sequence) {
 		if (!judged.same) return undefined;
 	} else {
-		const record = post.read();
+		const record = await post.read();
 		// When the stored record cannot be read, the arriving one is stored.
 		if ("unreadable" in record) return undefined;
 		if (Buffer.compare(record.bytes, update.record.bytes) !== 0)

@@ -1,7 +1,7 @@
 import type { Activity } from "./activity.ts";
 import type { NewEvent, NewEvents, NewUpdate } from "./entries.ts";
 import { eventKey, type FirstState, type Gap, type GapKind, gapChanges, gapKey } from "./gaps.ts";
-import type { KnownConversation, Planning } from "./group.ts";
+import type { KnownConversation, PlanReads } from "./group.ts";
 
 /** Which gaps of a conversation an append opens and closes. */
 
@@ -22,11 +22,12 @@ interface Judged {
  *
  * @returns the events that are missing for other reasons
  */
-export function* judgeGaps(
+export async function judgeGaps(
 	conversationId: string,
 	known: KnownConversation,
 	{ source, leaf, named, firstState }: Judged,
-): Planning<ReadonlySet<string>> {
+	reads: PlanReads,
+): Promise<ReadonlySet<string>> {
 	// The leaf stays known when it has been pruned, or belongs to the source.
 	const missing = named.filter(({ missing: id }) => !known.eventIds.has(id) && id !== leaf);
 	const open = new Map(known.gaps);
@@ -45,8 +46,7 @@ export function* judgeGaps(
 	let explained: ReadonlySet<string> = new Set();
 	if (ids.length > 0) {
 		const { owner } = known.ownership ?? {};
-		const asked = { conversationId, source, owner, eventIds: ids, firstState };
-		({ explained = explained } = yield { records: [], missing: asked });
+		explained = await reads.explained({ conversationId, source, owner, eventIds: ids, firstState });
 		for (const id of explained) open.delete(eventKey(id));
 	}
 	if (gapChanges(known.gaps, open) !== undefined) known.gaps = open;

@@ -137,7 +137,7 @@ export function leafOfRecord(record: Uint8Array): string | undefined {
 	}
 }
 
-/** Returns those of the missing events that are no gaps: see `PlanResults.explained`. */
+/** Returns those of the missing events that are no gaps: see `PlanReads.explained`. */
 export async function findExplained(
 	session: Session,
 	{ conversationId, source, owner, eventIds, firstState }: MissingEvents,

@@ -6,13 +6,7 @@ import { mergeProtected, mergeRecord } from "../record/record-delta.ts";
 import { childrenIn } from "../record/record-relations.ts";
 import { addEvents, eventsToAdd, leafOver } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
-import {
-	type AppendRequest,
-	duplicateCandidate,
-	findDuplicate,
-	type GroupRequest,
-	type PossibleDuplicate,
-} from "./duplicates.ts";
+import { type AppendRequest, findDuplicate, type GroupRequest, type PossibleDuplicate } from "./duplicates.ts";
 import type { AppendedEvents, AppendedUpdate, EventEffect, NewEvent, NewEvents, NewUpdate } from "./entries.ts";
 import { ERASED_EVENTS, erasedPost, isOfErased } from "./erasure.ts";
 import {
@@ -26,7 +20,7 @@ import {
 	withFirstLeaf,
 } from "./gap-plan.ts";
 import { type Gaps, gapChanges, leafOfRecord, openGaps } from "./gaps.ts";
-import type { KnownConversation, Planning, WrittenGroup } from "./group.ts";
+import type { KnownConversation, PlanReads, WrittenGroup } from "./group.ts";
 import {
 	beginsLaterLife,
 	deltaForm,
@@ -44,7 +38,7 @@ import {
 import { mayPost, ownerRefusal, ownershipOf, type Poster } from "./owners.ts";
 import { CountedPosts } from "./senders.ts";
 import type { NewestSequences } from "./sequence-log.ts";
-import type { StoredRecord } from "./values.ts";
+import type { StoredRecord, Unreadable } from "./values.ts";
 
 /**
  * Decides what a group of appends changes. An engine begins a transaction, reads what `groupQuery` asks for, plans
@@ -70,19 +64,20 @@ export interface GroupPlan {
  * @param known the conversations of {@link import("./group.ts").groupQuery}, by id; the plan changes them
  * @param newest the sequences after which those of the group begin
  * @param refusalOf returns the error for a request that may no longer be written
+ * @param reads reads what only few requests need
  * @throws Error when the record on which a version is based cannot be read
  */
-export function* planGroup<Request extends GroupRequest>(
+export async function planGroup<Request extends GroupRequest>(
 	requests: readonly Request[],
 	known: ReadonlyMap<string, KnownConversation>,
 	newest: NewestSequences,
 	refusalOf: (request: Request) => ServiceError | undefined,
-): Planning<GroupPlan> {
-	const decoded = requests.map((request) => ({ request, append: decode(request) }));
-	const planner = new GroupPlanner(known, newest);
-	yield* planner.readAhead(decoded.map(({ append }) => append));
+	reads: PlanReads,
+): Promise<GroupPlan> {
+	const planner = new GroupPlanner(known, newest, reads);
 	const outcomes: AppendOutcome[] = [];
-	for (const { request, append } of decoded) {
+	for (const request of requests) {
+		const append = decode(request);
 		const refusal = refusalOf(request) ?? planner.refusalOfOwner(append);
 		const instead = refusal ?? planner.resultOfErased(append);
 		if (instead !== undefined) {
@@ -90,7 +85,7 @@ export function* planGroup<Request extends GroupRequest>(
 			continue;
 		}
 		planner.addSender(append);
-		outcomes.push(yield* "summary" in append ? planner.post(append) : planner.addEvents(append));
+		outcomes.push(await ("summary" in append ? planner.post(append) : planner.addEvents(append)));
 	}
 	planner.addGaps();
 	return { written: planner.written, outcomes };
@@ -111,6 +106,9 @@ function decode(request: GroupRequest): Post | NewEvents {
 	return { update, judged, summary, leaf: leafOfRecord(bytes) };
 }
 
+/** Stands for a record that is gone. */
+const MISSING: Unreadable = { unreadable: "the record is missing" };
+
 class GroupPlanner {
 	readonly written: WrittenGroup = {
 		updates: [],
@@ -125,12 +123,14 @@ class GroupPlanner {
 	};
 	readonly #known: ReadonlyMap<string, KnownConversation>;
 	readonly #newest: NewestSequences;
+	readonly #reads: PlanReads;
 	/** The gaps before the group, by conversation. */
 	readonly #gapsBefore: ReadonlyMap<string, Gaps>;
 
-	constructor(known: ReadonlyMap<string, KnownConversation>, newest: NewestSequences) {
+	constructor(known: ReadonlyMap<string, KnownConversation>, newest: NewestSequences, reads: PlanReads) {
 		this.#known = known;
 		this.#newest = newest;
+		this.#reads = reads;
 		this.#gapsBefore = new Map([...known].map(([id, { gaps }]) => [id, gaps]));
 	}
 
@@ -176,46 +176,27 @@ class GroupPlanner {
 		if (isNew) known.gaps = new Map([...known.gaps].filter(([, { owner }]) => mayPost(owner, ownership)));
 	}
 
-	/**
-	 * Reads the newest posted records that the posts may repeat, unless the caller has compared them already.
-	 */
-	*readAhead(appends: readonly (Post | NewEvents)[]): Planning<void> {
-		const wanted = new Map<bigint, KnownConversation["newestPosted"]>();
-		for (const append of appends) {
-			if (!("summary" in append)) continue;
-			const known = this.#conversation(append.update.conversationId);
-			const { update, summary, judged } = append;
-			const { state, newestPosted } = known;
-			if (state?.newestPosted === undefined) continue;
-			const { sequence } = state.newestPosted;
-			const updatedAt = microsecondsOf(summary.updatedAt);
-			const candidate = duplicateCandidate(state, updatedAt, update.record, () => newestPosted);
-			if (candidate !== undefined && judged !== "no duplicate" && sequence !== judged?.sequence)
-				wanted.set(sequence, candidate);
-		}
-		if (wanted.size === 0) return;
-		const read = yield { records: [...wanted.keys()] };
-		for (const [sequence, post] of wanted) if (post !== undefined) post.record = read.records.get(sequence);
-	}
-
-	*post(request: Post): Planning<AppendedUpdate | PossibleDuplicate> {
+	async post(request: Post): Promise<AppendedUpdate | PossibleDuplicate> {
 		const { update, summary, leaf } = request;
 		const known = this.#conversation(update.conversationId);
 		const { state, newestPosted } = known;
-		const find = () =>
-			newestPosted && { ...newestPosted, read: () => newestPosted.record ?? { unreadable: "the record is missing" } };
+		const find = (sequence: bigint) =>
+			newestPosted && {
+				...newestPosted,
+				read: async () => newestPosted.record ?? (await this.#reads.record(sequence)) ?? MISSING,
+			};
 		if (update.isFetched && state !== undefined && !beginsLaterLife(summary, state, update.receivedAt)) {
 			const { sequence, hasUnappliedEvents } = state;
 			return { sequence, duplicate: true, change: UpdateChange.UPDATED, current: true, hasUnappliedEvents };
 		}
-		const duplicate = state && findDuplicate(request, state, microsecondsOf(summary.updatedAt), find);
+		const duplicate = state && (await findDuplicate(request, state, microsecondsOf(summary.updatedAt), find));
 		if (duplicate !== undefined) return duplicate;
 		this.#setOrigin(update.conversationId, known, update.poster);
 		const sequence = this.#nextUpdate();
 		const { forkedFromConversationId: source = known.source } = summary;
 		closeGap(known, { kind: "no_record", missing: "" });
 		const named = leaf === undefined ? [] : [gapOf("missing_leaf", leaf, known.activity?.leaf?.text, update)];
-		yield* judgeGaps(update.conversationId, known, { source, leaf: known.activity?.leaf?.text, named });
+		await judgeGaps(update.conversationId, known, { source, leaf: known.activity?.leaf?.text, named }, this.#reads);
 		const gaps = openGaps(known.gaps);
 		const before = known.state;
 		const next = planPostedUpdate({ update, summary, before, activity: known.activity, gaps, sequence });
@@ -233,7 +214,7 @@ class GroupPlanner {
 	 * @returns undefined when nothing may be written: the batch has an effect, and the conversation's revision is not the
 	 *   expected one or an event that changes the record is stored already
 	 */
-	*addEvents(batch: NewEvents): Planning<AppendedEvents | undefined> {
+	async addEvents(batch: NewEvents): Promise<AppendedEvents | undefined> {
 		const { conversationId, receivedAt, poster, events, effect, isFetched } = batch;
 		const origin = isFetched ? UpdateOrigin.RECONCILED : UpdateOrigin.POSTED;
 		const known = this.#conversation(conversationId);
@@ -257,7 +238,7 @@ class GroupPlanner {
 		known.activity = addEvents(known.activity, events, sequences);
 		const judged = events.length === 0 ? firstMissing(known) : firstState;
 		const judgement = { source: known.source, leaf, named, firstState: judged };
-		const explained = yield* judgeGaps(conversationId, known, judgement);
+		const explained = await judgeGaps(conversationId, known, judgement, this.#reads);
 		if (judged !== firstState && explained.size > 0) closeGap(known, { kind: "no_record", missing: "" });
 		const isFork = firstState !== undefined && explained.has(firstState.leaf);
 		if (isFork && known.activity !== undefined) known.activity = withFirstLeaf(known.activity, firstState);
@@ -267,7 +248,7 @@ class GroupPlanner {
 		if (effect?.postedAt !== undefined) closeGap(known, { kind: "no_record", missing: "" });
 		else if (effect?.version !== undefined && known.state === undefined && !isFork)
 			openGap(known, gapOf("no_record", "", undefined, batch));
-		const update = effect && (yield* this.#applyEffect(batch, effect, known));
+		const update = effect && (await this.#applyEffect(batch, effect, known));
 		if (added.size > 0 && known.state === undefined) openGap(known, gapOf("no_record", "", undefined, batch));
 		const forks = new Set(events.flatMap(({ eventId }) => known.forks.get(eventId) ?? []));
 		forks.delete(conversationId);
@@ -285,7 +266,11 @@ class GroupPlanner {
 	 *
 	 * @returns the update of the version that it makes; undefined when the record stays the same
 	 */
-	*#applyEffect(batch: NewEvents, effect: EventEffect, known: KnownConversation): Planning<WrittenUpdate | undefined> {
+	async #applyEffect(
+		batch: NewEvents,
+		effect: EventEffect,
+		known: KnownConversation,
+	): Promise<WrittenUpdate | undefined> {
 		const { version } = effect;
 		const { state: before, activity } = known;
 		if (version === undefined) {
@@ -299,7 +284,7 @@ class GroupPlanner {
 		const status = summary.executionStatus;
 		const sequence = this.#nextUpdate();
 		const leaf = leafOver({ status, postedAt: effect.leafAt ?? before?.postedAt }, activity);
-		const form = yield* this.#storedForm(version.record, known, leaf);
+		const form = await this.#storedForm(version.record, known, leaf);
 		const gaps = openGaps(known.gaps);
 		const next = planEventUpdate({ batch, effect, version, summary, before, activity, gaps, sequence }, form);
 		this.#write(known, next, summary);
@@ -307,14 +292,14 @@ class GroupPlanner {
 	}
 
 	/** Returns the form in which a version that events make is stored: a delta over the last whole record, or whole. */
-	*#storedForm(record: StoredRecord, known: KnownConversation, leaf: string | undefined): Planning<StoredForm> {
+	async #storedForm(record: StoredRecord, known: KnownConversation, leaf: string | undefined): Promise<StoredForm> {
 		const { state, base } = known;
 		if (state === undefined) return firstForm(record, leaf);
 		if (base === undefined) throw new Error("the base of a conversation's current record is missing");
 		const delta = deltaOverBase(record, leaf, known.delta);
 		const form = deltaForm(delta, base.sequence, base.size);
 		if (form !== undefined) return form;
-		const whole = base.record ?? (yield { records: [base.sequence] }).records.get(base.sequence);
+		const whole = base.record ?? (await this.#reads.record(base.sequence));
 		if (whole === undefined) throw new Error("the base record of a delta is missing");
 		if ("unreadable" in whole) throw new Error(whole.unreadable);
 		return wholeForm(mergeProtected(whole, delta, mergeRecord));

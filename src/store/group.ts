@@ -85,39 +85,15 @@ export interface KnownConversation {
 	readonly erasure: Erasure | undefined;
 }
 
-/** What a plan stops for to have it read. */
+/** What a plan may have to read further. */
 export interface PlanReads {
-	/** Sequences of records. */
-	readonly records: readonly bigint[];
-	/** Missing events that may have been pruned, or copied from the source of a fork. Alone when they are set. */
-	readonly missing?: MissingEvents | undefined;
-}
-
-/** What was read for a plan. What does not exist is missing. */
-export interface PlanResults {
-	/** Records in their stored form, whole or a delta, by sequence. */
-	readonly records: StoredRecords;
+	/** Returns a record in its stored form, whole or a delta; undefined if there is no such update. */
+	readonly record: (sequence: bigint) => Promise<StoredRecord | Unreadable | undefined>;
 	/**
-	 * Those of the missing events that are no gaps: all, if events of the conversation have been pruned. Those of a fork, if
-	 * one of its sources has them, has been pruned or is not known. A source of another owner is not known.
+	 * Returns those of the missing events that are no gaps: all, if events of the conversation have been pruned. Those of a fork,
+	 * if one of its sources has them, has been pruned or is not known. A source of another owner is not known.
 	 */
-	readonly explained?: ReadonlySet<string> | undefined;
-}
-
-/** Records in their stored form, whole or a delta, by sequence. Those that do not exist are missing. */
-type StoredRecords = ReadonlyMap<bigint, StoredRecord | Unreadable>;
-
-/** The making of a plan, which stops to have something read. */
-export type Planning<Result> = Generator<PlanReads, Result, PlanResults>;
-
-/** Completes a plan. */
-export async function completePlan<Plan>(
-	planning: Planning<Plan>,
-	read: (reads: PlanReads) => Promise<PlanResults>,
-): Promise<Plan> {
-	let step = planning.next();
-	while (!step.done) step = planning.next(await read(step.value));
-	return step.value;
+	readonly explained: (missing: MissingEvents) => Promise<ReadonlySet<string>>;
 }
 
 /** The rows that a group writes. */

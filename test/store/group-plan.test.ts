@@ -7,7 +7,7 @@ import { fromMicroseconds } from "../../src/record/json/scalars.ts";
 import type { Activity } from "../../src/store/activity.ts";
 import type { GroupRequest } from "../../src/store/duplicates.ts";
 import { type Gaps, gapKey } from "../../src/store/gaps.ts";
-import { completePlan, groupQuery, type KnownConversation, type WrittenEvent } from "../../src/store/group.ts";
+import { groupQuery, type KnownConversation, type WrittenEvent } from "../../src/store/group.ts";
 import { type AppendOutcome, planGroup } from "../../src/store/group-plan.ts";
 import type { HeadState, WrittenUpdate } from "../../src/store/head.ts";
 import { batch, effect, effectOf, event, record, stateUpdate } from "./event-samples.ts";
@@ -28,12 +28,10 @@ class MemoryEngine {
 			if (this.events.some((one) => one.conversationId === conversationId && one.event.eventId === eventId))
 				known.get(conversationId)?.eventIds.add(eventId);
 		const newest = { updates: BigInt(this.updates.length), events: BigInt(this.events.length) };
-		const { written, outcomes } = await completePlan(
-			planGroup(group, known, newest, () => undefined),
-			async ({ records }) => ({
-				records: new Map(records.map((sequence) => [sequence, this.#update(sequence).record])),
-			}),
-		);
+		const { written, outcomes } = await planGroup(group, known, newest, () => undefined, {
+			record: async (sequence) => this.#update(sequence).record,
+			explained: async () => new Set(),
+		});
 		this.updates.push(...written.updates);
 		this.events.push(...written.events);
 		for (const [id, { state }] of written.heads) this.states.set(id, state);
