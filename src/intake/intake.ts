@@ -87,7 +87,6 @@ export class SharedIntake implements Intake, EventIntake, AsyncDisposable {
 				youngGenerationMiB: 12,
 				oldGenerationMiB,
 				idleMilliseconds: IDLE_MILLISECONDS,
-				retriesCalls: true,
 				maxCallsSent: MAX_CALLS_SENT,
 			});
 		this.#here = localCalls(here, common);

@@ -61,8 +61,6 @@ export interface WorkerThreadOptions {
 	readonly oldGenerationMiB?: number;
 	/** Milliseconds without a call after which the thread ends, until the next call; never when left out. */
 	readonly idleMilliseconds?: number;
-	/** Whether calls that were under way when the thread ended are retried. Only for calls that change nothing. */
-	readonly retriesCalls: boolean;
 	/**
 	 * Maximum number of calls that the worker has at a time; unlimited when left out. Further calls wait in this thread,
 	 * so that results do not accumulate.
@@ -90,9 +88,8 @@ interface PendingCall {
  * A worker thread and the calls to it. The worker receives all waiting calls at once. `Methods` are the methods that its
  * module passes to `serve`.
  *
- * A thread that ends unexpectedly is restarted. If it retries calls, those that were under way are retried one at a
- * time, and a call that is the only one under way when the thread ends fails with `internal`. Otherwise all calls fail,
- * and the next call restarts the thread.
+ * When a thread ends unexpectedly, the calls that it had fail, because one of them may have ended it. Those that wait, or
+ * the next call, start it again.
  */
 export class WorkerThread<Methods> {
 	/**
@@ -106,13 +103,10 @@ export class WorkerThread<Methods> {
 	#starting: Promise<void> | undefined;
 	/** Calls that have not been sent to the worker. */
 	#waiting: PendingCall[] = [];
-	/** Calls to retry one at a time, because one of them may have ended the thread. */
-	#suspects: PendingCall[] = [];
 	readonly #sent = new Map<number, PendingCall>();
 	#lastId = 0;
 	/** Ends the thread when it has been idle. */
 	#idleTimer: NodeJS.Timeout | undefined;
-	#sendsSuspect = false;
 	#scheduled = false;
 	#refusing = false;
 	/** Names of the calls that are not refused. */
@@ -127,7 +121,7 @@ export class WorkerThread<Methods> {
 	}
 
 	get queue(): ThreadQueue {
-		const pending = [...this.#sent.values(), ...this.#suspects, ...this.#waiting];
+		const pending = [...this.#sent.values(), ...this.#waiting];
 		const oldest = pending.reduce((since, call) => Math.min(since, call.since), Number.POSITIVE_INFINITY);
 		return { calls: pending.length, age: pending.length === 0 ? 0 : performance.now() - oldest };
 	}
@@ -184,10 +178,8 @@ export class WorkerThread<Methods> {
 	}
 
 	#send(worker: Worker): void {
-		if ((this.#sendsSuspect || this.#options.sendsTogether === true) && this.#sent.size > 0) return;
-		const suspect = this.#suspects.shift();
-		this.#sendsSuspect = suspect !== undefined;
-		const calls = suspect === undefined ? this.#takeWaiting() : [suspect];
+		if (this.#options.sendsTogether === true && this.#sent.size > 0) return;
+		const calls = this.#takeWaiting();
 		if (calls.length === 0) return;
 		for (const call of calls) {
 			call.signal = undefined;
@@ -298,25 +290,18 @@ export class WorkerThread<Methods> {
 		this.#starting = undefined;
 		const sent = [...this.#sent.values()];
 		this.#sent.clear();
-		if (this.#closing !== undefined && sent.length + this.#waiting.length + this.#suspects.length === 0) return;
-		const { owner, name, retriesCalls, log } = this.#options;
+		if (this.#closing !== undefined && sent.length + this.#waiting.length === 0) return;
+		const { owner, name, log } = this.#options;
 		log.error({ err: error, operation: name }, `a worker thread of ${owner} ended unexpectedly`);
-		const [only] = sent;
-		if (!retriesCalls || sent.length === 0) {
-			for (const call of sent) refuse(call, error);
-			this.#rejectAll(error);
-			return;
-		}
-		if (sent.length === 1 && only !== undefined)
-			refuse(only, new ServiceError("internal", `${owner} failed while processing this request`, { cause: error }));
-		else this.#suspects.push(...sent);
-		if (this.#suspects.length + this.#waiting.length === 0) return;
-		this.start().catch((reason: unknown) => this.#rejectAll(reason));
+		for (const call of sent) refuse(call, error);
+		// Without calls, the thread could not start.
+		if (sent.length === 0) this.#rejectAll(error);
+		else if (this.#waiting.length > 0) this.start().catch((reason: unknown) => this.#rejectAll(reason));
 	}
 
 	#rejectAll(error: unknown): void {
 		const reason = error instanceof ServiceError ? error : this.#options.toError(failureOf(error), "thread");
-		for (const call of [...this.#suspects.splice(0), ...this.#waiting.splice(0)]) refuse(call, reason);
+		for (const call of this.#waiting.splice(0)) refuse(call, reason);
 	}
 }
 

@@ -14,7 +14,6 @@ function started(options: Partial<WorkerThreadOptions> = {}) {
 			new ServiceError(of === "call" ? "internal" : "unavailable", "it failed", { cause: new Error(message) }),
 		log: { error: (fields, message) => lines.push([fields, message]) },
 		youngGenerationMiB: 4,
-		retriesCalls: true,
 		...options,
 	});
 	onTestFinished(() => thread.close());
@@ -85,8 +84,8 @@ test("a failing call is logged and does not affect others", async () => {
 	expect(lines).toMatchObject([[{ err: failure, operation: "fail", count: 1 }, "the store failed"]]);
 });
 
-test("when a thread ends, calls that are not repeatable fail, and the next call restarts it", async () => {
-	const { thread, lines } = started({ retriesCalls: false });
+test("when a thread ends, the calls that it had fail, and the next call restarts it", async () => {
+	const { thread, lines } = started();
 	expect(await thread.calls.echo("before")).toBe("before");
 	const outcomes = await Promise.allSettled([thread.calls.exit(3), thread.calls.echo("behind it")]);
 	expect(outcomes).toMatchObject([
@@ -99,29 +98,23 @@ test("when a thread ends, calls that are not repeatable fail, and the next call 
 	expect(await thread.calls.echo("after")).toBe("after");
 });
 
-test("a call that ends the thread fails with `internal`, and the calls beside it succeed", async () => {
-	const { thread, lines } = started();
+test("calls that wait when a thread ends are answered by the next one", async () => {
+	const { thread, lines } = started({ maxCallsSent: 1 });
 	const outcomes = await Promise.allSettled([
-		...[1, 2, 3].map((n) => thread.calls.echo(n)),
+		...[1, 2].map((n) => thread.calls.echo(n)),
 		thread.calls.exit(3),
 		...[4, 5].map((n) => thread.calls.echo(n)),
 	]);
-	const internal = {
-		status: "rejected",
-		reason: { kind: "internal", message: "the store failed while processing this request" },
-	};
 	const done = (value: number) => ({ status: "fulfilled", value });
-	expect(outcomes).toMatchObject([done(1), done(2), done(3), internal, done(4), done(5)]);
-	expect(lines).toHaveLength(2);
+	const failed = { status: "rejected", reason: unavailable };
+	expect(outcomes).toMatchObject([done(1), done(2), failed, done(4), done(5)]);
+	expect(lines).toHaveLength(1);
 });
 
-test("a call that exhausts the thread's memory fails with `internal`", async () => {
+test("a call that exhausts the thread's memory fails, and the next one succeeds", async () => {
 	const { thread } = started({ oldGenerationMiB: 16 });
-	const outcomes = await Promise.allSettled([thread.calls.exhaust(), thread.calls.echo(1)]);
-	expect(outcomes).toMatchObject([
-		{ status: "rejected", reason: { kind: "internal" } },
-		{ status: "fulfilled", value: 1 },
-	]);
+	await expect(thread.calls.exhaust()).rejects.toMatchObject(unavailable);
+	expect(await thread.calls.echo(1)).toBe(1);
 });
 
 test("calls after close are refused, earlier ones are completed", async () => {
@@ -185,7 +178,7 @@ test("an observer is notified of calls, of their ends, and of the groups in whic
 		["called", "test", "fail"],
 		["ended", "fail", "internal", undefined],
 		["called", "test", "exit"],
-		["ended", "exit", "internal", undefined],
+		["ended", "exit", "unavailable", undefined],
 	]);
 });
 

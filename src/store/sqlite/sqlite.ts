@@ -105,7 +105,7 @@ interface Threads {
 }
 
 function threadsOf(options: Pick<WorkerThreadOptions, "data" | "log" | "observer">): Threads {
-	const shared: Omit<WorkerThreadOptions, "name" | "script" | "youngGenerationMiB" | "retriesCalls"> = {
+	const shared: Omit<WorkerThreadOptions, "name" | "script" | "youngGenerationMiB"> = {
 		...options,
 		owner: "the store",
 		toError: (failure, of) => (of === "call" ? storeError(failure) : unavailable(failure)),
@@ -114,10 +114,10 @@ function threadsOf(options: Pick<WorkerThreadOptions, "data" | "log" | "observer
 	const reader = { name: "reader", script: new URL("./reader", import.meta.url), youngGenerationMiB: 24 };
 	const search = { ...reader, name: "search", idleMilliseconds: SEARCH_IDLE };
 	return {
-		writer: new WorkerThread({ ...shared, ...writer, retriesCalls: false, sendsTogether: true }),
-		reader: new WorkerThread({ ...shared, ...reader, retriesCalls: true, maxCallsSent: MAX_READER_CALLS }),
+		writer: new WorkerThread({ ...shared, ...writer, sendsTogether: true }),
+		reader: new WorkerThread({ ...shared, ...reader, maxCallsSent: MAX_READER_CALLS }),
 		// One at a time, so that it is known which search ended the thread, and the others can go on.
-		search: new WorkerThread({ ...shared, ...search, retriesCalls: true, maxCallsSent: 1 }),
+		search: new WorkerThread({ ...shared, ...search, maxCallsSent: 1 }),
 	};
 }
 
