@@ -22,7 +22,7 @@ import { Ingest } from "./conversations/ingest/ingest.ts";
 import { countGaps, countSilent, countUnheard } from "./conversations/read/count.ts";
 import type { OnUnreadable } from "./conversations/read/records.ts";
 import { RetryRefusedPosts } from "./conversations/refused/list-and-retry.ts";
-import { AcceptingEvents, kindOf, RefusedPosts, refusedAge } from "./conversations/refused/refused-posts.ts";
+import { acceptingEvents, kindOf, RefusedPosts, refusedAge } from "./conversations/refused/refused-posts.ts";
 import { pruneUntilStopped, RetentionClock, stepsOf } from "./conversations/retention.ts";
 import { ClockSkews, PostCounts } from "./conversations/senders.ts";
 import { ServiceError } from "./errors.ts";
@@ -181,7 +181,7 @@ export async function startService(
 	const eventIngest = new EventIngest(store, intake, log, clocks);
 	const ingest = new Ingest(store, intake, eventIngest);
 	const eventPosts = config.acceptRefused
-		? new AcceptingEvents(eventIngest, refusedPosts, {
+		? acceptingEvents(eventIngest, refusedPosts, {
 				routes: routesOfPosts,
 				onAccepted: ({ poster, conversationId, error }) => {
 					postCounts.add(poster, kindOf(error));

@@ -161,8 +161,8 @@ export class RetryRefusedPosts {
 		const after = request.pageToken === "" ? 0n : readPageToken(RETRIED, scope, request.pageToken);
 		const call = this.#last.then(async () => {
 			await this.#kept.written();
-			const found = ids.length > 0 ? this.#byIds(ids, after, caller.owner) : this.#all(after, caller.owner);
-			return await this.#retryAll(found, caller, (last) => writePageToken(RETRIED, scope, last));
+			const posts = this.#posts(ids, after, caller.owner);
+			return await this.#retryAll(posts, caller, (last) => writePageToken(RETRIED, scope, last));
 		});
 		this.#last = call.catch(() => undefined);
 		return await call;
@@ -230,28 +230,22 @@ export class RetryRefusedPosts {
 		}
 	}
 
-	async *#byIds(
+	/** Returns posts after an id: those with some ids, in the order of these, or all if there are none. */
+	async *#posts(
 		ids: readonly bigint[],
-		after: bigint,
+		start: bigint,
 		owner: string | undefined,
 	): AsyncGenerator<RefusedPostRow, void, undefined> {
-		for (const id of ids) {
-			const found = id > after ? await this.#store.refusedPosts.get(id, owner) : undefined;
-			if (found !== undefined) yield found;
-		}
-	}
-
-	async *#all(start: bigint, owner: string | undefined): AsyncGenerator<RefusedPostRow, void, undefined> {
 		for (let after = start; ; ) {
-			const page = await this.#store.refusedPosts.list({ owner, after, limit: STEP });
-			const last = page.at(-1);
-			if (last === undefined) return;
+			const listed = ids.length > 0 ? [] : await this.#store.refusedPosts.list({ owner, after, limit: STEP });
+			const next = ids.length > 0 ? ids.filter((id) => id > start) : listed.map(({ id }) => id);
 			// Read one by one, because bodies can be large.
-			yield* this.#byIds(
-				page.map(({ id }) => id),
-				after,
-				owner,
-			);
+			for (const id of next) {
+				const found = await this.#store.refusedPosts.get(id, owner);
+				if (found !== undefined) yield found;
+			}
+			const last = listed.at(-1);
+			if (last === undefined) return;
 			after = last.id;
 		}
 	}

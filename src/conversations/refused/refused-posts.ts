@@ -2,7 +2,6 @@ import type { KeyObject } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { promisify } from "node:util";
 import { constants, zstdCompress, zstdDecompress } from "node:zlib";
-import type { CallSignal } from "../../call-signal.ts";
 import { formatPath, ServiceError } from "../../errors.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
 import { SealedBytes } from "../../record/secrets/cipher.ts";
@@ -56,14 +55,11 @@ interface RefusedCounts {
 	readonly removed: number;
 }
 
-/** Maximum numbers of posts that wait, and of bytes of their bodies. */
-const MAX_WAITING = 1_000;
+/** Maximum numbers of posts that are being stored, and of bytes of their bodies. A single body may exceed it. */
+const MAX_WAITING = 100;
 const MAX_WAITING_BYTES = 16 * 2 ** 20;
-/** Maximum numbers of posts, and of bytes of their bodies, that are stored together. A single body may exceed it. */
-const MAX_STORED = 100;
-const MAX_STORED_BYTES = 2 ** 20;
-/** Milliseconds between two writes, so that a flood of refusals leaves the disk to accepted posts. */
-const WRITE_INTERVAL = 250;
+/** Milliseconds for which the requests of clients without a valid key are added up before they are stored. */
+const PEER_INTERVAL = 250;
 /** Part of all room that the body of one post may take. The reasons of a larger one are kept without it. */
 const MAX_SHARE = 1 / 4;
 /** Maximum number of clients without a valid key, in memory and in the store. */
@@ -79,38 +75,23 @@ const COMPRESSION = { params: { [constants.ZSTD_c_compressionLevel]: 1 } };
 const compress = promisify(zstdCompress);
 const decompress = promisify(zstdDecompress);
 
-/** A post that waits to be stored. */
-interface Waiting {
-	readonly post: Omit<RefusedPostRow, "body">;
-	/** In memory of its own. */
-	readonly body: Uint8Array | undefined;
-}
+type Post = Omit<RefusedPostRow, "body">;
 
-/** Requests of one client without a valid key that wait to be stored. */
-interface WaitingPeer {
-	readonly post: Omit<RefusedPostRow, "body" | "lastAt" | "requests">;
-	lastAt: bigint;
-	requests: bigint;
-}
-
-/**
- * Keeps posts that were refused. They are stored off the way of other posts: they wait in limited memory, and are written
- * at a limited rate. What exceeds these limits is only counted.
- */
+/** Keeps posts that were refused. At most a limited number are being stored at a time; others are only counted. */
 export class RefusedPosts implements AsyncDisposable {
 	readonly #store: Pick<Store, "refusedPosts">;
 	readonly #options: RefusedOptions;
 	readonly #sealed: SealedBytes;
 	readonly #closing = new AbortController();
-	#waiting: Waiting[] = [];
+	/** What is being stored. */
+	readonly #writes = new Set<Promise<void>>();
 	#waitingBytes = 0;
-	/** Clients of the present period, by address, route and reason. */
-	readonly #peers = new Map<string, WaitingPeer>();
+	/** Clients of the present period, by address, route and reason, with the requests that are not stored yet. */
+	readonly #peers = new Map<string, Post>();
 	#period = 0n;
+	/** Whether the requests of clients will be stored. */
+	#storesPeers = false;
 	#lastId = 0n;
-	#lastWrite = Number.NEGATIVE_INFINITY;
-	/** Undefined while nothing waits. */
-	#writing: Promise<void> | undefined;
 	#counts = { kept: 0, dropped: 0, removed: 0 };
 
 	constructor(store: Pick<Store, "refusedPosts">, options: RefusedOptions) {
@@ -137,17 +118,37 @@ export class RefusedPosts implements AsyncDisposable {
 
 	#addPost(refusal: Refusal, now: number): void {
 		const { body } = refusal;
-		const isBodyKept = body !== undefined && this.#keepsBody(body);
-		const bytes = isBodyKept ? body.byteLength : 0;
+		// A copy, because the body is often a part of a larger buffer, and its memory may be released.
+		const kept = body !== undefined && this.#keepsBody(body) ? new Uint8Array(body) : undefined;
+		const bytes = kept?.byteLength ?? 0;
 		const hasRoom = this.#waitingBytes === 0 || this.#waitingBytes + bytes <= MAX_WAITING_BYTES;
-		if (this.#waiting.length >= MAX_WAITING || !hasRoom) {
+		if (this.#writes.size >= MAX_WAITING || !hasRoom) {
 			this.#counts.dropped += 1;
 			return;
 		}
-		// A copy, because the body is often a part of a larger buffer, and its memory may be released.
-		this.#waiting.push({ post: this.#postOf(refusal, now), body: isBodyKept ? new Uint8Array(body) : undefined });
 		this.#waitingBytes += bytes;
-		this.#wake();
+		const post = this.#postOf(refusal, now);
+		this.#track(async () => {
+			try {
+				await this.#write([{ ...post, body: kept && (await this.#seal(post, kept)) }]);
+				this.#counts.kept += 1;
+			} catch (error) {
+				this.#counts.dropped += 1;
+				this.#options.onError(error);
+			} finally {
+				this.#waitingBytes -= bytes;
+			}
+		});
+	}
+
+	/** Runs work that never rejects. */
+	#track(work: () => Promise<void>): void {
+		const write = work().finally(() => this.#writes.delete(write));
+		this.#writes.add(write);
+	}
+
+	async #write(posts: readonly RefusedPostRow[]): Promise<void> {
+		this.#counts.removed += await this.#store.refusedPosts.add(posts, this.#room);
 	}
 
 	/**
@@ -171,8 +172,8 @@ export class RefusedPosts implements AsyncDisposable {
 
 	/** Resolves when the posts that were refused before are stored, or after two seconds. */
 	async written(): Promise<void> {
-		if (this.#writing === undefined) return;
-		await Promise.race([this.#writing, delay(MAX_WAIT, undefined, { ref: false })]);
+		if (this.#writes.size === 0) return;
+		await Promise.race([Promise.all(this.#writes), delay(MAX_WAIT, undefined, { ref: false })]);
 	}
 
 	/**
@@ -200,7 +201,7 @@ export class RefusedPosts implements AsyncDisposable {
 		return this.#sealed.canSeal && body.byteLength > 0 && body.byteLength <= this.#options.maxBytes * MAX_SHARE;
 	}
 
-	#postOf({ poster, route, form, error, conversationId, size = 0 }: Refusal, now: number): Waiting["post"] {
+	#postOf({ poster, route, form, error, conversationId, size = 0 }: Refusal, now: number): Post {
 		const receivedAt = BigInt(now) * 1000n;
 		// Larger than all before of the same millisecond.
 		const isSameTime = this.#lastId / IDS_OF_MILLISECOND === idsFrom(receivedAt) / IDS_OF_MILLISECOND;
@@ -216,90 +217,46 @@ export class RefusedPosts implements AsyncDisposable {
 	#addPeer(refusal: Refusal, now: number): void {
 		const receivedAt = BigInt(now) * 1000n;
 		const period = receivedAt / PEER_PERIOD;
-		// Those of the period before that have not been written yet stay.
+		// Those of the period before that have not been stored yet stay.
 		if (period !== this.#period)
 			for (const [key, { requests }] of this.#peers) if (requests === 0n) this.#peers.delete(key);
 		this.#period = period;
 		const peer = addressOf(refusal.peer);
 		const key = JSON.stringify([String(period), peer, refusal.route, packReasons(refusal.error, refusal.form)]);
 		let known = this.#peers.get(key);
-		if (known === undefined) {
-			if (this.#peers.size >= MAX_PEERS) {
-				this.#counts.dropped += 1;
-				return;
-			}
-			// Of several conversations and sizes.
-			const ofMany = { ...refusal, poster: undefined, conversationId: undefined, size: 0 };
-			const { lastAt, requests: _, ...post } = this.#postOf(ofMany, now);
-			known = { post: { ...post, peer }, lastAt, requests: 0n };
-			this.#peers.set(key, known);
+		if (known === undefined && this.#peers.size >= MAX_PEERS) {
+			this.#counts.dropped += 1;
+			return;
 		}
-		known.requests += 1n;
-		known.lastAt = receivedAt;
-		this.#wake();
+		// Of several conversations and sizes.
+		const ofMany = { ...refusal, poster: undefined, conversationId: undefined, size: 0 };
+		known ??= { ...this.#postOf(ofMany, now), peer, requests: 0n };
+		this.#peers.set(key, { ...known, requests: known.requests + 1n, lastAt: receivedAt });
+		if (this.#storesPeers) return;
+		this.#storesPeers = true;
+		this.#track(() => this.#storePeers());
 	}
 
-	#wake(): void {
-		this.#writing ??= this.#writeAll().finally(() => {
-			this.#writing = undefined;
-		});
-	}
-
-	/** Stores what waits, until nothing waits any more. Never rejects. */
-	async #writeAll(): Promise<void> {
-		const { signal } = this.#closing;
-		do {
-			const wait = this.#lastWrite + WRITE_INTERVAL - performance.now();
-			if (wait > 0 && !signal.aborted) await delay(wait, undefined, { signal, ref: false }).catch(() => undefined);
-			await this.#writeSome();
-			this.#lastWrite = performance.now();
-		} while (this.#waiting.length > 0 || [...this.#peers.values()].some(({ requests }) => requests > 0n));
-	}
-
-	async #writeSome(): Promise<void> {
-		const taken = this.#take();
-		const peers: RefusedPostRow[] = [];
-		for (const peer of this.#peers.values()) {
-			if (peer.requests === 0n) continue;
-			peers.push({ ...peer.post, lastAt: peer.lastAt, requests: peer.requests, body: undefined });
-			peer.requests = 0n;
-		}
+	async #storePeers(): Promise<void> {
+		await delay(PEER_INTERVAL, undefined, { signal: this.#closing.signal, ref: false }).catch(() => undefined);
+		this.#storesPeers = false;
+		const posts = [...this.#peers].filter(([, { requests }]) => requests > 0n);
+		for (const [key, post] of posts) this.#peers.set(key, { ...post, requests: 0n });
 		try {
-			const posts = await Promise.all(
-				taken.map(async ({ post, body }) => ({ ...post, body: await this.#seal(post, body) })),
-			);
-			const removed = await this.#store.refusedPosts.add([...posts, ...peers], this.#room);
-			this.#counts.removed += removed;
-			this.#counts.kept += posts.length;
+			await this.#write(posts.map(([, post]) => ({ ...post, body: undefined })));
 		} catch (error) {
-			this.#counts.dropped += taken.length;
 			this.#options.onError(error);
 		}
 	}
 
-	/** Takes the posts that are stored next. */
-	#take(): readonly Waiting[] {
-		let bytes = 0;
-		let count = 0;
-		for (const { body } of this.#waiting) {
-			const more = bytes + (body?.byteLength ?? 0);
-			if (count === MAX_STORED || (count > 0 && more > MAX_STORED_BYTES)) break;
-			bytes = more;
-			count += 1;
-		}
-		this.#waitingBytes -= bytes;
-		return this.#waiting.splice(0, count);
-	}
-
-	async #seal({ id }: Pick<RefusedPostRow, "id">, body: Uint8Array | undefined): Promise<Uint8Array | undefined> {
-		if (body === undefined) return undefined;
+	async #seal({ id }: Pick<RefusedPostRow, "id">, body: Uint8Array): Promise<Uint8Array> {
 		return this.#sealed.seal(await compress(body, COMPRESSION), purposeOf(id));
 	}
 
 	/** Stores what waits. */
 	async [Symbol.asyncDispose](): Promise<void> {
 		this.#closing.abort();
-		await this.#writing;
+		await Promise.all(this.#writes);
 	}
 }
 
@@ -407,16 +364,13 @@ export function unpackReasons(stored: string): readonly RefusalReason[] {
 	}));
 }
 
-/** Forms of batches of events. */
-type BatchForm = Extract<PostForm, "events_json" | "events_message">;
-
 /** A refused batch that is answered with success. */
 type AcceptedBatch = Refusal & { readonly poster: Poster; readonly conversationId: string };
 
-/** Settings of {@link AcceptingEvents}. */
+/** Settings of {@link acceptingEvents}. */
 interface AcceptingOptions {
 	/** Paths of the routes and RPCs by which batches arrive. */
-	readonly routes: Readonly<Record<BatchForm, string>>;
+	readonly routes: Readonly<Record<"events_json" | "events_message", string>>;
 	/** Called with each batch that was accepted. */
 	readonly onAccepted: (batch: AcceptedBatch) => void;
 	/** Called when a batch could not be stored. Its sender gets the refusal. */
@@ -424,65 +378,44 @@ interface AcceptingOptions {
 }
 
 /**
- * Takes batches of events, and accepts those that are refused for their contents: their bodies are kept until they can be
- * taken in. So the sender goes on with the next batch, which would have to wait for this one for ever.
+ * Returns what takes batches of events, and accepts those that are refused for their contents: their bodies are kept until
+ * they can be taken in. So the sender goes on with the next batch, which would have to wait for this one for ever. A batch
+ * is refused nevertheless when there is no room for its body, or it cannot be stored.
  */
-export class AcceptingEvents implements Pick<EventIngest, "json" | "request"> {
-	readonly #ingest: Pick<EventIngest, "json" | "request">;
-	readonly #kept: Pick<RefusedPosts, "accept">;
-	readonly #options: AcceptingOptions;
-
-	constructor(
-		ingest: Pick<EventIngest, "json" | "request">,
-		kept: Pick<RefusedPosts, "accept">,
-		options: AcceptingOptions,
-	) {
-		this.#ingest = ingest;
-		this.#kept = kept;
-		this.#options = options;
-	}
-
-	/**
-	 * As `EventIngest.json`. Resolves also when the batch is refused, its body is on disk, and the conversation has a gap.
-	 *
-	 * @throws ServiceError as `EventIngest.json` does, also when there is no room for the body
-	 */
-	async json(conversationId: string, body: Buffer, poster: Poster, signal: CallSignal): Promise<IngestedEvents> {
-		try {
-			return await this.#ingest.json(conversationId, body, poster, signal);
-		} catch (error) {
-			return await this.#accept("events_json", conversationId, body, poster, error);
-		}
-	}
-
-	/** As `EventIngest.request`, in the way of {@link json}. */
-	async request(request: Uint8Array, poster: Poster, signal: CallSignal): Promise<IngestedEvents> {
-		try {
-			return await this.#ingest.request(request, poster, signal);
-		} catch (error) {
-			return await this.#accept("events_message", conversationIdIn(request), request, poster, error);
-		}
-	}
-
-	async #accept(
-		form: BatchForm,
-		namedConversation: string,
-		body: Uint8Array,
-		poster: Poster,
-		error: unknown,
+export function acceptingEvents(
+	ingest: Pick<EventIngest, "json" | "request">,
+	kept: Pick<RefusedPosts, "accept">,
+	{ routes, onAccepted, onError }: AcceptingOptions,
+): Pick<EventIngest, "json" | "request"> {
+	async function accept(
+		batch: Omit<AcceptedBatch, "conversationId" | "peer" | "route" | "size"> & {
+			readonly form: keyof AcceptingOptions["routes"];
+			readonly body: Uint8Array;
+		},
+		named: string,
 	): Promise<IngestedEvents> {
+		const { form, error, body } = batch;
 		const kind = kindOf(error);
-		const conversationId = parseUuid(namedConversation);
+		const conversationId = parseUuid(named);
 		// Every other kind says that the sender may not post this, or that the post would succeed later.
 		if ((kind !== "invalid_record" && kind !== "internal") || conversationId === undefined) throw error;
-		const route = this.#options.routes[form];
-		const batch = { poster, peer: undefined, route, form, error, conversationId, size: body.byteLength, body };
-		const isKept = await this.#kept.accept(batch).catch((failure: unknown) => {
-			this.#options.onError(failure);
+		const accepted = { ...batch, conversationId, peer: undefined, route: routes[form], size: body.byteLength };
+		const isKept = await kept.accept(accepted).catch((failure: unknown) => {
+			onError(failure);
 			return false;
 		});
 		if (!isKept) throw error;
-		this.#options.onAccepted(batch);
+		onAccepted(accepted);
 		return { stored: 0, updateSequence: undefined };
 	}
+	return {
+		json: (conversationId, body, poster, signal) =>
+			ingest
+				.json(conversationId, body, poster, signal)
+				.catch((error: unknown) => accept({ form: "events_json", body, poster, error }, conversationId)),
+		request: (body, poster, signal) =>
+			ingest
+				.request(body, poster, signal)
+				.catch((error: unknown) => accept({ form: "events_message", body, poster, error }, conversationIdIn(body))),
+	};
 }
