@@ -1,5 +1,5 @@
 import type { DescField, DescMessage } from "@bufbuild/protobuf";
-import { type Fields, isFields } from "../protobuf/messages.ts";
+import { type Fields, isFields } from "./json/json-form.ts";
 
 /**
  * Finds the fields in which two messages of one type differ.

@@ -10,7 +10,7 @@ import {
 	type TokenTotals,
 	TokenTotalsSchema,
 } from "../../gen/conversations/v1/summary_pb.js";
-import { deriveBinaryEncoder } from "../protobuf/binary-encoder.ts";
+import { deriveBinaryEncoder } from "./binary-encoder.ts";
 import { metricsOf, sumOfCosts } from "./stats.ts";
 
 export const encodeSummary: (summary: ConversationSummary) => Uint8Array =

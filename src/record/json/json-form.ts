@@ -1,7 +1,6 @@
 import { isMessage, type JsonObject, type JsonValue } from "@bufbuild/protobuf";
 import { FeatureSet_FieldPresence, NullValue, TimestampSchema, type Value, ValueSchema } from "@bufbuild/protobuf/wkt";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
-import { deriveOnce, type Fields, isFields } from "../../protobuf/messages.ts";
 import {
 	aliasInUse,
 	armOf,
@@ -13,6 +12,38 @@ import {
 } from "../plan.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, setMember, toPointer } from "./json-value.ts";
 import { formatDateTime, parseDateTime, parseUuid } from "./scalars.ts";
+
+/**
+ * Derives a function for a message type once, and returns the same function for later calls. If the type contains
+ * itself, the inner call returns a placeholder, which calls the derived function later.
+ *
+ * @param known functions that were derived before; the new function is added to it
+ * @param derive must only store the functions that it gets for other types, not call them
+ */
+export function deriveOnce<Key, Arguments extends readonly unknown[], Result>(
+	known: Map<Key, (...args: Arguments) => Result>,
+	key: Key,
+	derive: () => (...args: Arguments) => Result,
+): (...args: Arguments) => Result {
+	const before = known.get(key);
+	if (before !== undefined) return before;
+	let complete: ((...args: Arguments) => Result) | undefined;
+	known.set(key, (...args) => {
+		if (complete === undefined) throw new TypeError("a function was called while it was being derived");
+		return complete(...args);
+	});
+	complete = derive();
+	known.set(key, complete);
+	return complete;
+}
+
+/** A generated message as an object of its properties, or a map field as an object of its entries. */
+export type Fields = Record<string, unknown>;
+
+/** Returns whether a value can be read as {@link Fields}, which holds for every object. */
+export function isFields(value: unknown): value is Fields {
+	return typeof value === "object" && value !== null;
+}
 
 type Encode = (value: unknown) => ExactJson;
 

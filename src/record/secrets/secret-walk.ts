@@ -2,9 +2,8 @@ import { hash } from "node:crypto";
 import { isMessage } from "@bufbuild/protobuf";
 import { type Value, ValueSchema } from "@bufbuild/protobuf/wkt";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
-import { isFields } from "../../protobuf/messages.ts";
 import { REDACTED, USERINFO_RULES } from "../../userinfo.ts";
-import { fromValue, toValue } from "../json/json-form.ts";
+import { fromValue, isFields, toValue } from "../json/json-form.ts";
 import {
 	type ExactJson,
 	type ExactJsonObject,

@@ -9,7 +9,7 @@ import {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { MetricsSchema } from "../../gen/conversations/v1/stats_pb.js";
 import { ConversationSummarySchema, TokenTotalsSchema } from "../../gen/conversations/v1/summary_pb.js";
-import { deriveBinaryEncoder } from "../../src/protobuf/binary-encoder.ts";
+import { deriveBinaryEncoder } from "../../src/record/binary-encoder.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { corpus } from "../support/fixtures.ts";
 
