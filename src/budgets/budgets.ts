@@ -5,20 +5,15 @@ import {
 	type ConversationFilter,
 	ConversationFilterSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
-import { entryOf } from "../access/audit.ts";
-import { authorize, OWNER, type Principal } from "../access/keys.ts";
+import { authorize, type Principal } from "../access/keys.ts";
+import { type Named, NamedRows } from "../access/named.ts";
 import { conditionsOf, invalid, uuid, wellFormed } from "../conversations/read/filter.ts";
-import { ServiceError } from "../errors.ts";
 import type { BudgetRow } from "../store/budgets.ts";
 import type { Store } from "../store/store.ts";
 import { timeZone } from "../usage/periods.ts";
 import { ruleOf } from "./rules.ts";
 import { FIELDS, type Field, RULES, type Settings } from "./spending.ts";
 
-/** Form of the name of a budget. */
-const NAME = /^[A-Za-z0-9._-]{1,64}$/;
-/** Maximum number of budgets of an owner, and of those without an owner. */
-const MAX_BUDGETS = 64;
 const MAX_THRESHOLDS = 16;
 const MAX_THRESHOLD = 100;
 const MAX_AMOUNT = 1e9;
@@ -34,13 +29,6 @@ const LIMITS = ["amount", "tokens", ...RULES] as const;
 /** What a caller says about a budget. What is left out keeps its value, or gets the default of a new budget. */
 export type AskedBudget = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
 
-/** Which budget a caller means. */
-interface NamedBudget {
-	readonly name: string;
-	/** Empty for the owner of the caller. */
-	readonly owner: string;
-}
-
 interface BudgetsOptions {
 	readonly store: Pick<Store, "tables" | "updates" | "events">;
 	readonly now: () => number;
@@ -49,52 +37,35 @@ interface BudgetsOptions {
 }
 
 /** What callers do with budgets. A caller with an owner has those of its owner only. */
-export class Budgets {
+export class Budgets extends NamedRows<BudgetRow> {
 	readonly #options: BudgetsOptions;
+	readonly #write: Store["tables"]["write"];
 
 	constructor(options: BudgetsOptions) {
+		const { read, write } = options.store.tables;
+		super({ kind: "budget", list: (query) => read.listBudgets(query), onChanged: options.onChange });
 		this.#options = options;
+		this.#write = write;
 	}
 
 	/** @throws ServiceError `invalid_argument`, `already_exists`, `failed_precondition` or `permission_denied` */
-	async create(named: NamedBudget, asked: AskedBudget, caller: Principal): Promise<BudgetRow> {
-		const { store, now } = this.#options;
-		if (!NAME.test(named.name)) throw invalid("name", "must be 1 to 64 letters, digits, dots, dashes or underscores");
-		const owner = ownerOf(named, caller);
-		if (owner !== "" && !OWNER.test(owner))
-			throw invalid("owner", "must be 1 to 64 letters, digits, dots, dashes or underscores");
+	async create(named: Named, asked: AskedBudget, caller: Principal): Promise<BudgetRow> {
+		const owner = await this.ownerOfNew(named, caller);
 		const settings = judged(
 			merged(DEFAULTS, asked, (name) => isGiven(asked, name)),
 			owner,
 		);
 		if (settings.pause) authorize(caller, "pause");
-		const known = await store.tables.read.listBudgets({ owner });
-		if (known.some(({ name }) => name === named.name)) throw taken(named.name);
-		if (known.length >= MAX_BUDGETS)
-			throw new ServiceError("failed_precondition", `There are ${MAX_BUDGETS} budgets, which is the largest number`);
 		const row: BudgetRow = {
 			...{ id: randomBytes(9).toString("hex"), name: named.name, owner, settings: bytesOf(settings) },
 			...(await this.#positionOf(settings)),
-			...{ createdAt: BigInt(Math.round(now())) * 1000n, createdBy: caller.name },
+			...{ createdAt: BigInt(Math.round(this.#options.now())) * 1000n, createdBy: caller.name },
 		};
-		const audit = entryOf("budget.created", caller, named.name, settings.pause ? "pause" : "");
-		if (!(await store.tables.write.createBudget({ of: row, audit }))) throw taken(named.name);
-		this.#options.onChange();
+		const isNew = await this.change("budget.created", caller, named.name, settings.pause ? "pause" : "", (audit) =>
+			this.#write.createBudget({ of: row, audit }),
+		);
+		if (!isNew) throw this.taken(named.name);
 		return row;
-	}
-
-	/** Returns the budgets that a caller may see, by owner and name. */
-	async list(caller: Pick<Principal, "owner">): Promise<readonly BudgetRow[]> {
-		return await this.#options.store.tables.read.listBudgets({ owner: caller.owner });
-	}
-
-	/** @throws ServiceError `not_found` */
-	async get(named: NamedBudget, caller: Pick<Principal, "owner">): Promise<BudgetRow> {
-		const owner = ownerOf(named, caller);
-		const known = await this.#options.store.tables.read.listBudgets({ owner });
-		const found = known.find(({ name }) => name === named.name);
-		if (found === undefined) throw new ServiceError("not_found", "There is no such budget");
-		return found;
 	}
 
 	/**
@@ -103,7 +74,7 @@ export class Budgets {
 	 * @param paths names of the fields in the API that are changed; undefined for those that have a value
 	 * @throws ServiceError `not_found`, `invalid_argument` or `permission_denied`
 	 */
-	async update(named: NamedBudget, asked: AskedBudget, paths: readonly string[] | undefined, caller: Principal) {
+	async update(named: Named, asked: AskedBudget, paths: readonly string[] | undefined, caller: Principal) {
 		const row = await this.get(named, caller);
 		const known = FIELDS.map((name) => BudgetSchema.field[name].name);
 		if (paths?.some((path) => !known.includes(path)))
@@ -112,18 +83,16 @@ export class Budgets {
 		const settings = judged(merged(settingsOf(row), asked, isChanged), row.owner);
 		const changed = FIELDS.filter(isChanged).map((name) => BudgetSchema.field[name].name);
 		if (settings.pause) authorize(caller, "pause");
-		await this.#options.store.tables.write.changeBudget({
-			of: { id: row.id, settings: bytesOf(settings), ...(await this.#positionOf(settings)) },
-			audit: entryOf("budget.changed", caller, row.name, changed.join()),
-		});
-		this.#options.onChange();
+		const of = { id: row.id, settings: bytesOf(settings), ...(await this.#positionOf(settings)) };
+		await this.change("budget.changed", caller, row.name, changed.join(), (audit) =>
+			this.#write.changeBudget({ of, audit }),
+		);
 		return await this.get(named, caller);
 	}
 
-	async delete(named: NamedBudget, caller: Principal): Promise<void> {
+	async delete(named: Named, caller: Principal): Promise<void> {
 		const { id, name } = await this.get(named, caller);
-		await this.#options.store.tables.write.deleteBudget({ of: id, audit: entryOf("budget.deleted", caller, name) });
-		this.#options.onChange();
+		await this.change("budget.deleted", caller, name, "", (audit) => this.#write.deleteBudget({ of: id, audit }));
 	}
 
 	/**
@@ -223,15 +192,4 @@ function withIds(filter: ConversationFilter): ConversationFilter {
 
 function bytesOf(settings: Settings): Uint8Array {
 	return toBinary(BudgetSchema, create(BudgetSchema, settings));
-}
-
-/** Returns whose budget is meant. A caller with an owner means its own, whatever it says. */
-function ownerOf({ owner }: NamedBudget, caller: Pick<Principal, "owner">): string {
-	if (caller.owner === undefined) return owner;
-	if (owner !== "" && owner !== caller.owner) throw new ServiceError("not_found", "There is no such budget");
-	return caller.owner;
-}
-
-function taken(name: string): ServiceError {
-	return new ServiceError("already_exists", `There is a budget with the name ${name}`);
 }

@@ -1,9 +1,12 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { fromBinary } from "@bufbuild/protobuf";
-import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
+import {
+	type ConversationFilter,
+	ConversationFilterSchema,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
 import { conditionsOf } from "../conversations/read/filter.ts";
 import { ServiceError } from "../errors.ts";
-import { type Condition, summaryMeets } from "../store/condition.ts";
+import { summaryMeets } from "../store/condition.ts";
 import type { StoredUpdate } from "../store/entries.ts";
 import type {
 	DeliveryResult,
@@ -103,7 +106,6 @@ interface Waiting extends DeliveryRow, DeliveryResult {
 export class EndpointWorker {
 	readonly #endpoint: EndpointRow;
 	readonly #options: WorkerOptions;
-	readonly #conditions: readonly Condition[];
 	readonly #ownForm: OwnForm | undefined;
 	readonly #stop = new AbortController();
 	/** Ends requests under way. */
@@ -136,7 +138,6 @@ export class EndpointWorker {
 	constructor(endpoint: EndpointRow, options: WorkerOptions) {
 		this.#endpoint = endpoint;
 		this.#options = options;
-		this.#conditions = conditionsOf(fromBinary(ConversationFilterSchema, endpoint.filter));
 		this.#ownForm = options.ownForms?.get(endpoint.form);
 		this.#position = endpoint.position;
 		this.#savedPosition = endpoint.position;
@@ -210,19 +211,11 @@ export class EndpointWorker {
 	/** Reads the log, and puts what the endpoint wants into the queue. */
 	async #follow(): Promise<void> {
 		const { store } = this.#options;
-		const { owner, changes } = this.#endpoint;
+		const endpoint = this.#endpoint;
 		// The database has lost the end of the log.
 		if (this.#newest < this.#position) this.#position = this.#newest;
 		while (this.#position < this.#newest && this.#waiting < MAX_WAITING && !this.#stop.signal.aborted) {
-			const through = this.#newest;
-			const query = { after: this.#position, limit: PAGE, withRecords: false, ...(owner === "" ? {} : { owner }) };
-			const page = await store.updates.list(query);
-			// The page can have updates that are newer than the newest one before.
-			const last = page.at(-1)?.sequence ?? through;
-			const position = page.length < PAGE && last < through ? through : last;
-			const wanted = page
-				.filter((update) => wants(changes, this.#conditions, update) && this.#ownForm?.wants(update) !== false)
-				.map((update) => deliveryOf(this.#endpoint.id, update));
+			const { position, wanted } = await readWanted(store, endpoint, this.#position, this.#newest, this.#ownForm);
 			if (wanted.length > 0) await this.#advance(position, wanted);
 			this.#position = position;
 		}
@@ -433,17 +426,39 @@ export function sendTold(
 	return sink.send(endpoint, { ...message, conversationId: told.conversationId }, headers, signal);
 }
 
-/** Whether an endpoint with these changes and conditions wants an update. */
-export function wants(changes: readonly string[], conditions: readonly Condition[], update: StoredUpdate): boolean {
-	if (!changes.includes(changeOf(update.change))) return false;
-	const summary = summaryOf(update);
-	// An erasure, or what cannot be read, may meet the conditions.
-	return summary === undefined || summaryMeets(conditions, summary);
+/**
+ * Reads a page of the log.
+ *
+ * @param through a sequence that is in the log, or before its newest
+ * @returns what an endpoint wants of the page, and the sequence through which the log was read. Both can be beyond `through`.
+ */
+export async function readWanted(
+	{ updates }: Pick<Store, "updates">,
+	{ id, owner, changes, filter }: EndpointRow,
+	after: bigint,
+	through: bigint,
+	ownForm?: OwnForm,
+): Promise<{ readonly position: bigint; readonly wanted: readonly NewDelivery[] }> {
+	const page = await updates.list({ after, limit: PAGE, withRecords: false, ...(owner === "" ? {} : { owner }) });
+	const last = page.at(-1)?.sequence ?? through;
+	const conditions = conditionsOf(filterOf({ filter }));
+	const wanted = page.filter((update) => {
+		if (!changes.includes(changeOf(update.change)) || ownForm?.wants(update) === false) return false;
+		const summary = summaryOf(update);
+		// An erasure, or what cannot be read, may meet the conditions.
+		return summary === undefined || summaryMeets(conditions, summary);
+	});
+	return {
+		position: page.length < PAGE && last < through ? through : last,
+		wanted: wanted.map(({ sequence, conversationId, change }) => {
+			return { id: `${id}_${sequence}`, change: changeOf(change), conversationId, sequence, data: undefined };
+		}),
+	};
 }
 
-/** Returns the delivery of an update. */
-export function deliveryOf(endpoint: string, { sequence, conversationId, change }: StoredUpdate): NewDelivery {
-	return { id: `${endpoint}_${sequence}`, change: changeOf(change), conversationId, sequence, data: undefined };
+/** Returns the filter of an endpoint. */
+export function filterOf({ filter }: Pick<EndpointRow, "filter">): ConversationFilter {
+	return fromBinary(ConversationFilterSchema, filter);
 }
 
 /** Returns what changes of a delivery that is not tried again. */

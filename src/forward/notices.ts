@@ -7,8 +7,7 @@ import { meetingQuery } from "../store/conversation-lists.ts";
 import type { EndpointRow } from "../store/forwarding.ts";
 import { type GapOf, gapKey, LASTING_GAP } from "../store/gaps.ts";
 import type { Store } from "../store/store.ts";
-import type { Clock } from "./endpoint-worker.ts";
-import { filterOf } from "./endpoints.ts";
+import { type Clock, filterOf } from "./endpoint-worker.ts";
 import type { NoticeChange } from "./forms.ts";
 import { summaryOf } from "./tell.ts";
 

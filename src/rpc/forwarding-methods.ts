@@ -10,7 +10,8 @@ import {
 } from "../../gen/conversations/v1/forwarding_service_pb.js";
 import { invalid } from "../conversations/read/filter.ts";
 import { pageSize, readPageToken, writePageToken } from "../conversations/read/page.ts";
-import { type Endpoints, filterOf } from "../forward/endpoints.ts";
+import { filterOf } from "../forward/endpoint-worker.ts";
+import type { Endpoints } from "../forward/endpoints.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import { type DeliveryRow, deliveryStates, type ListedEndpoint, type Try } from "../store/forwarding.ts";
 import type { Store } from "../store/store.ts";

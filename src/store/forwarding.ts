@@ -212,9 +212,9 @@ export const forwardingWrites = {
 		return await insertNew(session, "endpoints", endpointColumns(endpoint));
 	}),
 	/** Changes settings, the state or the position of an endpoint. Processes that deliver to it begin again. */
-	changeEndpoint: audited(async (session: Session, { id, ...changes }: EndpointChange): Promise<boolean> => {
+	changeEndpoint: audited(async (session: Session, { id, ...changes }: Pick<EndpointRow, "id"> & EndpointChange) => {
 		const { schema } = session.dialect;
-		const { id: _, ...row } = changedColumns({ id, ...changes });
+		const row = changedColumns(changes);
 		const assignments = Object.keys(row).map((name) => `${name} = ?, `);
 		const changed = await session.all(
 			`UPDATE ${schema}endpoints SET ${assignments.join("")} generation = generation + 1 WHERE id = ? RETURNING id`,
@@ -443,8 +443,9 @@ export interface Queued {
 }
 
 /** What can be changed of an endpoint. */
-type EndpointChange = Pick<EndpointRow, "id"> &
-	Partial<Omit<EndpointRow, "id" | "name" | "owner" | "generation" | "createdAt" | "createdBy">>;
+export type EndpointChange = Partial<
+	Omit<EndpointRow, "id" | "name" | "owner" | "generation" | "createdAt" | "createdBy">
+>;
 
 /** Returns the numbers of the next deliveries; none if the endpoint does not exist. */
 async function takeNumbers(session: Session, id: string, count: number): Promise<bigint[]> {
@@ -488,9 +489,9 @@ async function recordResult(session: Session, endpoint: string, result: Delivery
 }
 
 function endpointColumns(endpoint: EndpointRow): Columns {
-	const { generation, createdAt, createdBy, name, owner, ...changes } = endpoint;
-	const fixed = { generation, createdAt, createdBy, name, owner, nextNumber: 1n };
-	return { ...columnsOf("endpoints", { ...fixed, id: endpoint.id }), ...changedColumns(changes) };
+	const { id, generation, createdAt, createdBy, name, owner, ...changes } = endpoint;
+	const fixed = { id, generation, createdAt, createdBy, name, owner, nextNumber: 1n };
+	return { ...columnsOf("endpoints", fixed), ...changedColumns(changes) };
 }
 
 function changedColumns({ changes, include, failures, ...others }: EndpointChange): Columns {
