@@ -1,53 +1,173 @@
-import { type AccessKeys, COMMAND, type ListedKey } from "./access/access-keys.ts";
-import { microseconds } from "./access/stored-keys.ts";
+import { timestampNow } from "@bufbuild/protobuf/wkt";
+import { AccessKeys, COMMAND, type ListedKey } from "./access/access-keys.ts";
+import { Audit } from "./access/audit.ts";
+import { microseconds, REFRESH_INTERVAL, StoredKeys } from "./access/stored-keys.ts";
+import { Budgets } from "./budgets/budgets.ts";
+import { BudgetShares } from "./budgets/shown.ts";
 import type { Config, TracesConfig } from "./config/config.ts";
-import type { ConversationReads } from "./conversations/conversation-reads.ts";
+import { ConversationReads } from "./conversations/conversation-reads.ts";
+import { EventIngest } from "./conversations/ingest/event-ingest.ts";
+import { Ingest } from "./conversations/ingest/ingest.ts";
+import { RetryRefusedPosts } from "./conversations/refused/list-and-retry.ts";
+import { acceptingEvents, kindOf, RefusedPosts } from "./conversations/refused/refused-posts.ts";
+import { ClockSkews, PostCounts } from "./conversations/senders.ts";
+import { ServiceError } from "./errors.ts";
+import { EventFormat } from "./events/event-format.ts";
 import { CLOCK } from "./forward/endpoint-worker.ts";
 import { Endpoints, tellWith } from "./forward/endpoints.ts";
-import type { EndpointFigures, Forwarder, ForwarderOptions } from "./forward/forwarder.ts";
+import type { ForwarderOptions } from "./forward/forwarder.ts";
 import { HttpSink } from "./forward/http-sink.ts";
-import { type GapNoticesOptions, Notices } from "./forward/notices.ts";
+import { Notices } from "./forward/notices.ts";
 import { EndpointSecrets } from "./forward/secrets.ts";
 import { KafkaSink, NatsSink, Sinks } from "./forward/sinks.ts";
+import { SharedIntake } from "./intake/intake.ts";
+import { recordIntake } from "./intake/record-intake.ts";
 import { packageJson } from "./package-json.ts";
 import { Reconciler, type ReconcilerOptions } from "./reconcile/reconciler.ts";
+import { RecordFormat } from "./record/record-format.ts";
 import { SealedBytes } from "./record/secrets/cipher.ts";
+import { RecordVault } from "./record/secrets/record-vault.ts";
+import { reconcileMethods, spaceMethods, usageMethods } from "./rpc/command-methods.ts";
+import { type DescribeService, rpcMethods } from "./rpc/services.ts";
+import { openStore } from "./store/open.ts";
 import type { Store } from "./store/store.ts";
 import type { Logger } from "./telemetry/log.ts";
+import { countedStore, type Telemetry } from "./telemetry/telemetry.ts";
+import type { ThreadLogger } from "./threads/worker-thread.ts";
 import { TRACES_FORM } from "./traces/follow.ts";
 import { TraceSender } from "./traces/trace-sender.ts";
+import { Admission } from "./transports/admission.ts";
+import { postRoutes } from "./transports/webhook/webhook.ts";
 
-/** What forwards. */
-export interface Forwarding {
-	readonly endpoints: Endpoints;
-	readonly options: ForwarderOptions;
-	/** Tells endpoints what has no update. */
-	readonly notices: Notices;
-	readonly gaps: GapNoticesOptions;
-	readonly sink: AsyncDisposable;
-	/** Sends traces, also to addresses inside, because only the configuration names it. */
-	readonly tracesSink: HttpSink;
-	/** Returns the figures of the attached forwarder; none before. */
-	figures(): Promise<readonly EndpointFigures[]>;
-	/** Lets changes of endpoints take effect at once in this process. */
-	attach(forwarder: Pick<Forwarder, "poke" | "figures">): void;
+/** What {@link makeParts} needs of the process. */
+interface PartsOptions {
+	readonly log: Logger;
+	/** Disposes of the parts when the process ends its work. */
+	readonly opened: AsyncDisposableStack;
+	/** Observes threads and counts what is stored. Commands have none. */
+	readonly telemetry?: Pick<Telemetry, "threads" | "metrics">;
+	/** Whether to spread the tables of the database over the servers of Citus. */
+	readonly distribute?: boolean;
+	readonly storeHealthy?: () => boolean;
 }
 
-const USER_AGENT = `${packageJson().name}/${packageJson().version}`;
+export type Parts = Awaited<ReturnType<typeof makeParts>>;
 
 /**
- * Makes what callers do with endpoints by a configuration, and what it shares with a forwarder.
+ * Opens the store, and makes everything that a configuration says what to do with it: the RPCs, and the parts of which
+ * they are made. The service and the commands that find no running service have the same.
  *
- * @param onChange is called when endpoints or deliveries have changed
+ * @throws ServiceError when the store cannot be opened
  */
-export function endpointsOf(
-	{ encryptionKeys, forwardPrivate, forwardNats, forwardKafka, consoleUrl }: Config,
+export async function makeParts(config: Config, options: PartsOptions) {
+	const { log, opened, telemetry, distribute = false, storeHealthy = () => true } = options;
+	const { encryptionKeys, eventTimeZone, senderTimeZones, refusedBytes, accessKeys: configured } = config;
+	const format = new RecordFormat();
+	const vault = new RecordVault(format, encryptionKeys);
+	const eventFormat = new EventFormat(format, encryptionKeys, eventTimeZone, senderTimeZones);
+	const admission = new Admission(config.maxInflightBytes);
+	const observer = telemetry?.threads;
+	const intake = opened.use(
+		new SharedIntake({
+			here: recordIntake(format, vault, eventFormat),
+			underWay: () => admission.underWay("ingest").requests,
+			data: { encryptionKeys, eventTimeZone, senderTimeZones },
+			log: threadLog(log.intakeFailed),
+			observer,
+		}),
+	);
+	const plainStore = opened.use(
+		await openStore(config.database, threadLog(log.storeFailed), {
+			...{ observer, distribute, onUncleanStop: log.uncleanStop },
+			isSameRecord: (stored, arriving) => intake.isSame(stored, arriving),
+		}),
+	);
+	const postCounts = opened.use(new PostCounts(plainStore, (error) => log.workFailed("refusals", error)));
+	const store =
+		telemetry === undefined
+			? plainStore
+			: countedStore(plainStore, telemetry.metrics, (poster, at) => postCounts.addRepeat(poster, at));
+	const onRefusedError = (error: unknown) => log.workFailed("refused posts", error);
+	const refusedPosts = opened.use(
+		new RefusedPosts(store, { keys: encryptionKeys, maxBytes: refusedBytes, onError: onRefusedError }),
+	);
+	const refreshInterval = config.database.engine === "postgres" ? REFRESH_INTERVAL : undefined;
+	const storedKeys = opened.use(await StoredKeys.open(store.accessKeys, { configured, log, refreshInterval }));
+	const audit = new Audit(store);
+	const accessKeys = new AccessKeys(storedKeys, [...configured, ...config.clientCertificates], log);
+	const stopping = new AbortController();
+	const clocks = new ClockSkews(log.senderClockWrong);
+	const eventIngest = new EventIngest(store, intake, log, clocks);
+	const ingest = new Ingest(store, intake, eventIngest);
+	const acceptingEvents = acceptingEvents(eventIngest, refusedPosts, {
+		routes: postRoutes(config.basePath),
+		onAccepted: ({ poster, conversationId, error }) => {
+			postCounts.add(poster, kindOf(error));
+			const violations = error instanceof ServiceError ? error.violations : [];
+			log.refusedBatchAccepted(poster.sender, conversationId, violations);
+		},
+		onError: onRefusedError,
+	});
+	const eventPosts = config.acceptRefused ? acceptingEvents : eventIngest;
+	const takers = { records: ingest, events: eventIngest };
+	const reads = new ConversationReads({
+		store,
+		format,
+		vault,
+		events: eventFormat,
+		watches: { stopping: stopping.signal },
+		clocks,
+		refused: refusedPosts,
+		onUnreadable: log.recordUnreadable,
+		onUnreadableEvent: log.eventUnreadable,
+		onErased: log.conversationErased,
+	});
+	/** What is called when callers have changed endpoints or budgets. */
+	const changed = { endpoints: () => {}, budgets: () => {} };
+	const forwarding = forwardingOf(config, store, { reads, log, onChange: () => changed.endpoints() });
+	opened.use(forwarding.sink);
+	opened.use(forwarding.tracesSink);
+	const shares = new BudgetShares(store, reads, Date.now);
+	const onBudgets = () => {
+		changed.budgets();
+		shares.forget();
+	};
+	const methods = rpcMethods({
+		...{ ingest, eventIngest: eventPosts, reads, accessKeys, audit },
+		retries: new RetryRefusedPosts(store, refusedPosts, takers, log.refusedPostsRetried),
+		owners: { store, log },
+		searchIndex: { store, log },
+		forwarding: { endpoints: forwarding.endpoints, store },
+		budgets: { all: new Budgets({ store, now: Date.now, onChange: onBudgets }), store },
+		info: serviceInfo(config, storeHealthy),
+	});
+	const reconciler = reconcilerOf(config, accessKeys, {
+		...{ store, ingest, eventIngest, log, stopping: stopping.signal },
+	});
+	const commandMethods = [
+		...methods,
+		...reconcileMethods(reconciler),
+		...usageMethods(store, stopping.signal),
+		...spaceMethods(store),
+	];
+	// Before anything else is disposed of.
+	opened.defer(() => stopping.abort());
+	return {
+		...{ format, eventFormat, admission, store, postCounts, refusedPosts, storedKeys, accessKeys, audit, stopping },
+		...{ ingest, eventIngest, eventPosts, reads, changed, forwarding, shares, reconciler, methods, commandMethods },
+	};
+}
+
+/** Makes what forwards. */
+function forwardingOf(
+	config: Config,
 	store: Store,
-	log: Pick<Logger, "endpointChanged">,
-	onChange: () => void,
+	{ reads, log, onChange }: { readonly reads: ConversationReads; readonly log: Logger; readonly onChange: () => void },
 ) {
-	const http = new HttpSink({ allowsInside: forwardPrivate, userAgent: USER_AGENT });
-	const sink = new Sinks(http, {
+	const { encryptionKeys, forwardPrivate, forwardNats, forwardKafka, consoleUrl } = config;
+	const sender = packageJson();
+	const userAgent = `${sender.name}/${sender.version}`;
+	const sink = new Sinks(new HttpSink({ allowsInside: forwardPrivate, userAgent }), {
 		...(forwardNats === undefined ? {} : { "nats:": new NatsSink(forwardNats) }),
 		...(forwardKafka === undefined ? {} : { "kafka:": new KafkaSink(forwardKafka) }),
 	});
@@ -62,53 +182,27 @@ export function endpointsOf(
 			onChange();
 		},
 	});
-	return { endpoints, shared };
-}
-
-/** Makes what forwards by a configuration. */
-export function forwardingOf(
-	config: Config,
-	store: Store,
-	reads: Pick<ConversationReads, "of">,
-	log: Pick<Logger, "endpointChanged" | "endpointDisabled" | "workFailed">,
-): Forwarding {
-	let attached: Pick<Forwarder, "poke" | "figures"> | undefined;
-	const onChange = () => attached?.poke();
-	const onError = (error: unknown) => log.workFailed("forwarding", error);
-	const { endpoints, shared } = endpointsOf(config, store, log, onChange);
-	const sender = packageJson();
-	const tracesSink = new HttpSink({ allowsInside: true, userAgent: USER_AGENT });
+	// Also to addresses inside, because only the configuration names it.
+	const tracesSink = new HttpSink({ allowsInside: true, userAgent });
 	const traceSender = ({ headers, ...settings }: TracesConfig) => {
 		const texts = [...headers].map(([name, value]) => [name, value.export().toString()] as const);
 		const to = { ...settings, headers: Object.fromEntries(texts), sink: tracesSink, clock: CLOCK };
 		return new TraceSender({ ...to, store, reads: reads.of({ owner: undefined }), sender });
 	};
-	const notices = new Notices({ store, clock: CLOCK, onChange });
-	return {
-		endpoints,
-		options: {
-			...shared,
-			random: Math.random,
-			ownForms: config.traces && new Map([[TRACES_FORM, traceSender(config.traces)]]),
-			tell: tellWith(store, reads),
-			onDisabled: (endpoint, reason) => log.endpointDisabled(endpoint.name, endpoint.owner, reason),
-			onError,
-		},
-		notices,
-		gaps: { store, notices, clock: CLOCK, onError },
-		sink: shared.sink,
-		tracesSink,
-		figures: async () => (await attached?.figures()) ?? [],
-		attach: (forwarder) => {
-			attached = forwarder;
-		},
+	const forwarderOptions: ForwarderOptions = {
+		...shared,
+		random: Math.random,
+		ownForms: config.traces && new Map([[TRACES_FORM, traceSender(config.traces)]]),
+		tell: tellWith(store, reads),
+		onDisabled: (endpoint, reason) => log.endpointDisabled(endpoint.name, endpoint.owner, reason),
+		onError: (error) => log.workFailed("forwarding", error),
 	};
+	return { endpoints, sink, tracesSink, forwarderOptions, notices: new Notices({ store, clock: CLOCK, onChange }) };
 }
 
-/** Makes the reconciler of a configuration, for the service and for a command. */
-export function reconcilerOf(
+function reconcilerOf(
 	{ eventTimeZone, senderTimeZones, maxBodyBytes }: Config,
-	accessKeys: Pick<AccessKeys, "list">,
+	accessKeys: AccessKeys,
 	options: Omit<ReconcilerOptions, "timeZoneOf" | "posters" | "client">,
 ): Reconciler {
 	return new Reconciler({
@@ -127,4 +221,30 @@ function hasEnded(key: ListedKey): boolean {
 	if (key.configured) return false;
 	const { revokedAt, expiresAt } = key;
 	return revokedAt !== undefined || (expiresAt !== undefined && expiresAt <= microseconds(Date.now()));
+}
+
+/** Returns the function that tells a caller about a service that starts now. */
+function serviceInfo(config: Config, storeHealthy: () => boolean): DescribeService {
+	const facts = {
+		version: packageJson().version,
+		engine: config.database.engine,
+		startedAt: timestampNow(),
+		retentionDays: config.retentionDays,
+		retentionUpdatesPerConversation: config.retentionUpdatesPerConversation,
+		eventRetentionDays: config.eventRetentionDays,
+		encryptsSecrets: config.encryptionKeys.length > 0,
+		basePath: config.basePath,
+		eventTimeZone: config.eventTimeZone,
+	};
+	return ({ name, scopes, owner = "" }) => ({
+		...facts,
+		storeHealthy: storeHealthy(),
+		caller: name,
+		callerScopes: [...scopes],
+		callerOwner: owner,
+	});
+}
+
+function threadLog(report: (error: unknown) => void): ThreadLogger {
+	return { error: (fields) => report("err" in fields ? fields.err : fields) };
 }

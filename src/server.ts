@@ -1,58 +1,37 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { timestampNow } from "@bufbuild/protobuf/wkt";
-import { ConversationReconcileService } from "../gen/conversations/v1/conversation_reconcile_service_pb.js";
-import { ConversationSpaceService } from "../gen/conversations/v1/conversation_space_service_pb.js";
-import { ConversationUsageService } from "../gen/conversations/v1/conversation_usage_service_pb.js";
-import { AccessKeys, COMMAND } from "./access/access-keys.ts";
-import { Audit } from "./access/audit.ts";
+import { COMMAND } from "./access/access-keys.ts";
 import { Gate, RateLimit } from "./access/gate.ts";
 import { posterOf, type Scope } from "./access/keys.ts";
-import { REFRESH_INTERVAL, StoredKeys } from "./access/stored-keys.ts";
-import { Budgets } from "./budgets/budgets.ts";
+import type { StoredKeys } from "./access/stored-keys.ts";
 import { BudgetFollower } from "./budgets/follower.ts";
 import { Pauses } from "./budgets/pauses.ts";
-import { BudgetShares } from "./budgets/shown.ts";
 import type { Config } from "./config/config.ts";
 import { type Address, formatAddress } from "./config/parsers.ts";
-import { ConversationReads } from "./conversations/conversation-reads.ts";
-import { EventIngest } from "./conversations/ingest/event-ingest.ts";
-import { Ingest } from "./conversations/ingest/ingest.ts";
 import { countGaps, countSilent, countUnheard } from "./conversations/read/count.ts";
-import type { OnUnreadable } from "./conversations/read/records.ts";
-import { RetryRefusedPosts } from "./conversations/refused/list-and-retry.ts";
-import { acceptingEvents, kindOf, RefusedPosts, refusedAge } from "./conversations/refused/refused-posts.ts";
+import { refusedAge } from "./conversations/refused/refused-posts.ts";
 import { pruneUntilStopped, RetentionClock, stepsOf } from "./conversations/retention.ts";
-import { ClockSkews, PostCounts } from "./conversations/senders.ts";
 import { ServiceError } from "./errors.ts";
-import { EventFormat } from "./events/event-format.ts";
 import { CLOCK } from "./forward/endpoint-worker.ts";
 import { Forwarder } from "./forward/forwarder.ts";
 import { noticeGaps } from "./forward/notices.ts";
-import { SharedIntake } from "./intake/intake.ts";
-import { recordIntake } from "./intake/record-intake.ts";
-import { forwardingOf, reconcilerOf } from "./make-parts.ts";
+import { makeParts } from "./make-parts.ts";
 import { MCP_HEADERS, mcpRoutes } from "./mcp/mcp-route.ts";
 import { packageJson } from "./package-json.ts";
 import { atMostEvery } from "./progress.ts";
 import { reconcileUntilStopped } from "./reconcile/job.ts";
-import { RecordFormat } from "./record/record-format.ts";
-import { RecordVault } from "./record/secrets/record-vault.ts";
-import { reconcileMethods, spaceMethods, usageMethods } from "./rpc/command-methods.ts";
-import { type DescribeService, rpcMethods, SERVICES } from "./rpc/services.ts";
+import { COMMAND_SERVICES } from "./rpc/command-methods.ts";
+import { SERVICES } from "./rpc/services.ts";
 import { indexUntilStopped } from "./search/indexer.ts";
-import type { IsSameRecord } from "./store/duplicates.ts";
-import { openStore } from "./store/open.ts";
 import { postForms as postFormNames } from "./store/refused-posts.ts";
 import { addServiceFigures } from "./telemetry/figures.ts";
 import type { Logger } from "./telemetry/log.ts";
 import { followStoreHealth, Readiness } from "./telemetry/readiness.ts";
-import { countedStore, startTelemetry } from "./telemetry/telemetry.ts";
-import type { ThreadLogger } from "./threads/worker-thread.ts";
+import { startTelemetry } from "./telemetry/telemetry.ts";
 import { followTraces } from "./traces/follow.ts";
 import { trajectoryRoute } from "./trajectories/trajectories.ts";
-import { Admission, WORKS } from "./transports/admission.ts";
+import { WORKS } from "./transports/admission.ts";
 import { connectHandlers } from "./transports/connect/connect-adapter.ts";
 import { consoleRoutes } from "./transports/console/console.ts";
 import { listenGrpc } from "./transports/grpc/grpc-listener.ts";
@@ -121,34 +100,15 @@ export async function startService(
 ): Promise<RunningService> {
 	log.starting(Object.fromEntries(config.settings.map(({ name, value }) => [name, value])));
 	await using opened = new AsyncDisposableStack();
-	const { encryptionKeys, eventTimeZone, senderTimeZones, maxBodyBytes, basePath } = config;
-	const format = new RecordFormat();
-	const vault = new RecordVault(format, encryptionKeys);
-	const eventFormat = new EventFormat(format, encryptionKeys, eventTimeZone, senderTimeZones);
-	const { threads, requests, metrics } = opened.use(await startTelemetry(config.otel, packageJson(), log));
-	const admission = new Admission(config.maxInflightBytes);
-	const intake = opened.use(
-		new SharedIntake({
-			here: recordIntake(format, vault, eventFormat),
-			underWay: () => admission.underWay("ingest").requests,
-			data: { encryptionKeys, eventTimeZone, senderTimeZones },
-			log: threadLog(log.intakeFailed),
-			observer: threads,
-		}),
-	);
-	const isSameRecord: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
-	const { uncleanStop: onUncleanStop } = log;
-	const storeOptions = { isSameRecord, onUncleanStop, observer: threads, distribute };
-	const plainStore = opened.use(await openStore(config.database, threadLog(log.storeFailed), storeOptions));
-	const postCounts = opened.use(new PostCounts(plainStore, (error) => log.workFailed("refusals", error)));
-	const store = countedStore(plainStore, metrics, (poster, at) => postCounts.addRepeat(poster, at));
-	const refusedPosts = opened.use(
-		new RefusedPosts(store, {
-			keys: encryptionKeys,
-			maxBytes: config.refusedBytes,
-			onError: (error) => log.workFailed("refused posts", error),
-		}),
-	);
+	const { maxBodyBytes, basePath, tls } = config;
+	const telemetry = opened.use(await startTelemetry(config.otel, packageJson(), log));
+	const { requests, metrics } = telemetry;
+	const readiness = new Readiness((ready) => grpc.setServing(ready));
+	const storeHealthy = () => readiness.passes("store");
+	const parts = await makeParts(config, { log, opened, telemetry, distribute, storeHealthy });
+	const { store, admission, stopping, postCounts, refusedPosts, storedKeys, accessKeys, audit } = parts;
+	const { ingest, eventIngest, eventPosts, reads, forwarding, shares, reconciler, methods, format } = parts;
+	requireKeys(config, storedKeys);
 	const routesOfPosts = postRoutes(basePath);
 	const postForms = new Map(postFormNames.map((form) => [routesOfPosts[form], form]));
 	requests.onRefused = ({ caller, route = "", error, ...refused }) => {
@@ -157,75 +117,12 @@ export async function startService(
 		const form = postForms.get(route);
 		if (form !== undefined) refusedPosts.add({ ...refused, poster, route, form, error });
 	};
-	const { accessKeys: configured, rateLimitPerKey, clientCertificates: certificates, tls } = config;
-	const storedKeys = opened.use(
-		await StoredKeys.open(store.accessKeys, {
-			configured,
-			log,
-			refreshInterval: config.database.engine === "postgres" ? REFRESH_INTERVAL : undefined,
-		}),
-	);
-	requireKeys(config, storedKeys);
-	const audit = new Audit(store);
-	const accessKeys = new AccessKeys(storedKeys, [...configured, ...certificates], log);
-	const rateLimit = rateLimitPerKey === undefined ? undefined : new RateLimit(rateLimitPerKey);
 	const gate = new Gate(storedKeys.keyring, SERVICES, {
-		certificates,
-		rateLimit,
+		certificates: config.clientCertificates,
+		rateLimit: config.rateLimitPerKey === undefined ? undefined : new RateLimit(config.rateLimitPerKey),
 		onRefused: (caller, kind) => postCounts.add(posterOf(caller), kind),
 	});
-	const stopping = new AbortController();
-
-	const onUnreadable: OnUnreadable = (record) => log.recordUnreadable(record);
-	const clocks = new ClockSkews(log.senderClockWrong);
-	const eventIngest = new EventIngest(store, intake, log, clocks);
-	const ingest = new Ingest(store, intake, eventIngest);
-	const eventPosts = config.acceptRefused
-		? acceptingEvents(eventIngest, refusedPosts, {
-				routes: routesOfPosts,
-				onAccepted: ({ poster, conversationId, error }) => {
-					postCounts.add(poster, kindOf(error));
-					const violations = error instanceof ServiceError ? error.violations : [];
-					log.refusedBatchAccepted(poster.sender, conversationId, violations);
-				},
-				onError: (error) => log.workFailed("refused posts", error),
-			})
-		: eventIngest;
-	const takers = { records: ingest, events: eventIngest };
-	const retries = new RetryRefusedPosts(store, refusedPosts, takers, log.refusedPostsRetried);
-	const reads = new ConversationReads({
-		store,
-		format,
-		vault,
-		events: eventFormat,
-		watches: { stopping: stopping.signal },
-		clocks,
-		refused: refusedPosts,
-		onUnreadable,
-		onUnreadableEvent: (event) => log.eventUnreadable(event),
-		onErased: log.conversationErased,
-	});
-	const forwarding = forwardingOf(config, store, reads, log);
-	opened.use(forwarding.sink);
-	opened.use(forwarding.tracesSink);
-	let follower: BudgetFollower | undefined;
-	const shares = new BudgetShares(store, reads, Date.now);
-	const onBudgets = () => {
-		follower?.poke();
-		shares.forget();
-	};
-	const budgets = new Budgets({ store, now: Date.now, onChange: onBudgets });
-	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const { counts, senders } = reads.of({ owner: undefined });
-	const info = serviceInfo(config, () => readiness.passes("store"));
-	const methods = rpcMethods({
-		...{ ingest, eventIngest: eventPosts, reads, retries, accessKeys, audit, info },
-		owners: { store, log },
-		searchIndex: { store, log },
-		forwarding: { endpoints: forwarding.endpoints, store },
-		budgets: { all: budgets, store },
-	});
-	const reconciler = reconcilerOf(config, accessKeys, { store, ingest, eventIngest, log, stopping: stopping.signal });
 	const held = new HeldBatches(admission);
 	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
 	const jsonReads = jsonRoutes(basePath, { methods, reads, audit, format, stream: rpc });
@@ -244,6 +141,11 @@ export async function startService(
 
 	// Before the first read. A conversation for which this fails is retried when its next events or record arrive.
 	await eventIngest.applyAllUnappliedEvents().catch((error: unknown) => log.workFailed("settle", error));
+
+	// Before the first scrape, which has the figures of all endpoints.
+	await followTraces(store, config.traces?.url, Date.now());
+	const forwarder = opened.use(new Forwarder(forwarding.forwarderOptions));
+	parts.changed.endpoints = () => forwarder.poke();
 
 	const router = createRouter({ routes, rpcs: connectHandlers(rpc, basePath), gate, admission });
 	const answer = observed(requests, allowOrigins(config.corsOrigins, router, config.mcp ? MCP_HEADERS : []));
@@ -264,7 +166,7 @@ export async function startService(
 		keysExpiring: () => storedKeys.expiring,
 		refused: { counts: () => refusedPosts.counts, usage: () => store.refusedPosts.usage() },
 		reconciled: () => reconciler.figures,
-		forwarded: forwarding.figures,
+		forwarded: () => forwarder.figures(),
 		budgets: () => shares.largest(),
 		counts: {
 			byStatus: async () => (await counts.count({ groupBy: "status" })).counts,
@@ -278,14 +180,8 @@ export async function startService(
 
 	if (config.database.engine === "sqlite") {
 		const anybody = { authenticate: () => COMMAND, knows: () => true };
-		const forCommands = new Gate(anybody, [
-			...SERVICES,
-			ConversationReconcileService,
-			ConversationSpaceService,
-			ConversationUsageService,
-		]);
-		const more = [...reconcileMethods(reconciler), ...usageMethods(store, stopping.signal), ...spaceMethods(store)];
-		const own = { ...rpc, methods: [...methods, ...more], gate: forCommands };
+		const forCommands = new Gate(anybody, [...SERVICES, ...COMMAND_SERVICES]);
+		const own = { ...rpc, methods: parts.commandMethods, gate: forCommands };
 		const commands = observed(
 			requests,
 			createRouter({ ...own, routes: [trajectoryRoute("", reads)], rpcs: connectHandlers(own) }),
@@ -294,10 +190,6 @@ export async function startService(
 		// The service is of use without it, for example where the file system has no sockets.
 		opened.use(await socket.catch((error: unknown) => void log.commandsUnreachable(error)));
 	}
-
-	// Before the first scrape, which has the figures of all endpoints.
-	await followTraces(store, config.traces?.url, Date.now());
-	forwarding.attach(opened.use(new Forwarder(forwarding.options)));
 
 	// At the end, because the key is shown only once, and a start that fails later would lose it.
 	const newKey = makesFirstKey(config) ? await accessKeys.createFirst(firstScopes) : undefined;
@@ -327,7 +219,7 @@ export async function startService(
 	const indexing = indexUntilStopped(
 		{
 			store,
-			format: eventFormat,
+			format: parts.eventFormat,
 			isBusy: () => admission.underWay("ingest").requests > 0,
 			observer: {
 				onFilled: (documents, through, newest, isComplete) => {
@@ -340,21 +232,22 @@ export async function startService(
 	);
 	opened.defer(() => indexing);
 
-	const noticing = noticeGaps(forwarding.gaps, stopping.signal);
+	const { notices } = forwarding;
+	const onNoticeError = (error: unknown) => log.workFailed("forwarding", error);
+	const noticing = noticeGaps({ store, notices, clock: CLOCK, onError: onNoticeError }, stopping.signal);
 	opened.defer(() => noticing);
 	const holder = randomUUID();
 	const servers = new Map(
 		config.reconciled.map(({ sender, url, key }) => [sender, { url, key: key?.export().toString() }]),
 	);
-	const pauses = new Pauses({
-		...{ store, audit, log, servers, notices: forwarding.notices, stopping: stopping.signal },
-	});
-	follower = opened.use(
+	const pauses = new Pauses({ store, audit, log, servers, notices, stopping: stopping.signal });
+	const follower = opened.use(
 		new BudgetFollower({
-			...{ store, reads, holder, notices: forwarding.notices, pauses, clock: CLOCK },
+			...{ store, reads, holder, notices, pauses, clock: CLOCK },
 			onError: (error) => log.workFailed("budgets", error),
 		}),
 	);
+	parts.changed.budgets = () => follower.poke();
 	for (const [sender, address] of servers) {
 		const target = { address, senders: [sender] };
 		reconciler.announce(address.url.host);
@@ -404,30 +297,4 @@ function requireKeys({ database, accessKeys, clientCertificates }: Config, store
 	throw new Error(
 		"With PostgreSQL, ACCESS_KEYS or CLIENT_CERTIFICATES must be set, to the same value for every replica, or a key must have been made with the command `keys add`",
 	);
-}
-
-/** Returns the function that tells a caller about a service that starts now. */
-function serviceInfo(config: Config, storeHealthy: () => boolean): DescribeService {
-	const facts = {
-		version: packageJson().version,
-		engine: config.database.engine,
-		startedAt: timestampNow(),
-		retentionDays: config.retentionDays,
-		retentionUpdatesPerConversation: config.retentionUpdatesPerConversation,
-		eventRetentionDays: config.eventRetentionDays,
-		encryptsSecrets: config.encryptionKeys.length > 0,
-		basePath: config.basePath,
-		eventTimeZone: config.eventTimeZone,
-	};
-	return ({ name, scopes, owner = "" }) => ({
-		...facts,
-		storeHealthy: storeHealthy(),
-		caller: name,
-		callerScopes: [...scopes],
-		callerOwner: owner,
-	});
-}
-
-function threadLog(report: (error: unknown) => void): ThreadLogger {
-	return { error: (fields) => report("err" in fields ? fields.err : fields) };
 }

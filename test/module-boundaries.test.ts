@@ -223,9 +223,8 @@ describe("the modules of src import only what they may", () => {
 		expect(forbiddenImports("traces/", ...known)).toEqual([]);
 		const importers = imports.filter(({ from, to }) => to.startsWith("traces/") && !from.startsWith("traces/"));
 		expect(new Set(importers.map(({ from }) => from))).toEqual(
-			new Set(["commands/commands.ts", "make-parts.ts", "server.ts"]),
+			new Set(["commands/calls.ts", "make-parts.ts", "server.ts"]),
 		);
-		expect(texts.get("commands/commands.ts")).toContain('await import("../traces/follow.ts")');
 	});
 
 	test("the console imports only conditions of filters, sums of costs, periods and words of queries, which load neither Node.js modules nor zod", () => {

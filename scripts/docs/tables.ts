@@ -21,9 +21,9 @@ const TABLES: Readonly<Record<string, () => readonly (readonly string[])[]>> = {
 	commands: () => [
 		["command", "what it does"],
 		// `--help` has the options, and the page says once that commands work beside the service.
-		...Object.entries(COMMANDS).map(([name, { operands, meaning }]) => [
+		...Object.entries(COMMANDS).map(([name, { operands = [], meaning }]) => [
 			`\`${[name, ...operands].join(" ")}\``,
-			meaning.replace(", also while the service runs", "").replace(/[;:] .*/s, ""),
+			meaning.replace(/[;:] .*/s, ""),
 		]),
 	],
 	log: () => [

@@ -57,7 +57,11 @@ export async function exportTo(file: string, options: Values, config: Config): P
 	if (form !== undefined || filter !== undefined)
 		throw new UsageError("--form and --filter are only for --format trajectories");
 	const { database } = config;
-	const [update, event] = [sequenceOption(options, "after-update"), sequenceOption(options, "after-event")];
+	const sequenceOf = (name: "after-update" | "after-event") => {
+		const value = options[name];
+		return value === undefined ? undefined : sequenceOption(name, value);
+	};
+	const [update, event] = [sequenceOf("after-update"), sequenceOf("after-event")];
 	const isWhole = update === undefined && event === undefined;
 	const withKeys = options.all === true;
 	if (withKeys && !isWhole) throw new UsageError("--all is only for an export of the whole database");

@@ -1,13 +1,13 @@
 import { setTimeout } from "node:timers/promises";
 import { create } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
-import { Code, ConnectError } from "@connectrpc/connect";
+import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { ConversationEraseService } from "../../gen/conversations/v1/conversation_erase_service_pb.js";
 import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { Config } from "../config/config.ts";
 import { statusNamed } from "../conversations/read/filter.ts";
-import { callAsCommand } from "./admin.ts";
+import { reachService } from "./call.ts";
 
 /** The command `erase`. It is a client of `ConversationEraseService`. */
 
@@ -38,7 +38,8 @@ interface ErasePolicy {
 export async function eraseByIds(config: Config, ids: readonly string[], withChildren: boolean): Promise<string> {
 	const unknown: string[] = [];
 	let erased = 0n;
-	await callAsCommand(config, ConversationEraseService, async (client) => {
+	await reachService(config, async ({ transport }) => {
+		const client = createClient(ConversationEraseService, transport);
 		// With children, one of the ids may be below another one.
 		const together = withChildren ? 1 : TOGETHER;
 		for (let at = 0; at < ids.length; at += together) {
@@ -71,7 +72,8 @@ export async function eraseByPolicy(
 		executionStatus: statusOf(status),
 		owner,
 	});
-	return await callAsCommand(config, ConversationEraseService, async (client) => {
+	return await reachService(config, async ({ transport }) => {
+		const client = createClient(ConversationEraseService, transport);
 		if (isDryRun) {
 			const { ids, matching } = await client.deleteConversations({ filter, dryRun: true, max: 1000 });
 			const shown = Number(matching) > ids.length ? [...ids, "…"] : ids;

@@ -1,5 +1,5 @@
+import { createClient } from "@connectrpc/connect";
 import { ConversationEraseService } from "../../gen/conversations/v1/conversation_erase_service_pb.js";
-import { ConversationSearchService } from "../../gen/conversations/v1/conversation_search_service_pb.js";
 import { ConversationSpaceService } from "../../gen/conversations/v1/conversation_space_service_pb.js";
 import {
 	ConversationUsageService,
@@ -8,74 +8,45 @@ import {
 import type { Config } from "../config/config.ts";
 import { dueBy } from "../conversations/retention.ts";
 import { showProgress } from "../progress.ts";
-import { spaceMethods, usageMethods } from "../rpc/command-methods.ts";
-import type { RpcMethod } from "../rpc/rpc-method.ts";
-import { callAsCommand, type OpenedStore, untilEnded } from "./admin.ts";
+import { reachService, untilEnded } from "./call.ts";
 import { tableOf } from "./output.ts";
 
-/**
- * The commands that rewrite or examine what is stored: `compact` and `views reset`, `search rebuild`, `retention dry-run`,
- * `usage rebuild`. Each is a client of a service of that subject.
- */
+/** The commands `compact`, `retention dry-run` and `usage rebuild`. Each is a client of a service of that subject. */
 
 /** Compresses the texts of events and returns free pages, step by step. Returns sentences about it. */
 export async function compactStore(config: Config): Promise<readonly string[]> {
 	const show = showProgress((total) => `${total} events`, "examined");
-	return await callAsCommand(
-		config,
-		ConversationSpaceService,
-		async (client) => {
-			let compressed = 0n;
-			for (let after = 0n, hasMore = true; hasMore; ) {
-				const step = await client.compactEvents({ after });
-				compressed += step.compressed;
-				({ through: after, hasMore } = step);
-				if (step.newest > 0n) show(Number(after), Number(step.newest));
-			}
-			let returned = 0n;
-			for (;;) {
-				const { returnedBytes, freeBytes, hasMore } = await client.returnSpace({});
-				returned += returnedBytes;
-				if (hasMore) continue;
-				return [
-					`${compressed} ${compressed === 1n ? "text of an event was" : "texts of events were"} compressed.`,
-					...(config.database.engine === "sqlite"
-						? [
-								`${mebibytes(returned)} MiB were returned to the file system, ${mebibytes(freeBytes)} MiB stay for new data.`,
-							]
-						: []),
-				];
-			}
-		},
-		async ({ store }) => spaceMethods(store),
-	);
-}
-
-/** Derives the views anew. Returns a sentence about it. */
-export async function resetViews(config: Config): Promise<string> {
-	await callAsCommand(
-		config,
-		ConversationSpaceService,
-		(client) => client.resetViews({}),
-		async ({ store }) => spaceMethods(store),
-	);
-	return "The views were derived anew from what is stored.";
+	return await reachService(config, async ({ transport }) => {
+		const client = createClient(ConversationSpaceService, transport);
+		let compressed = 0n;
+		for (let after = 0n, hasMore = true; hasMore; ) {
+			const step = await client.compactEvents({ after });
+			compressed += step.compressed;
+			({ through: after, hasMore } = step);
+			if (step.newest > 0n) show(Number(after), Number(step.newest));
+		}
+		let returned = 0n;
+		for (;;) {
+			const { returnedBytes, freeBytes, hasMore } = await client.returnSpace({});
+			returned += returnedBytes;
+			if (hasMore) continue;
+			const sentence = `${compressed} ${compressed === 1n ? "text of an event was" : "texts of events were"} compressed.`;
+			if (config.database.engine !== "sqlite") return [sentence];
+			const free = `${mebibytes(freeBytes)} MiB stay for new data`;
+			return [sentence, `${mebibytes(returned)} MiB were returned to the file system, ${free}.`];
+		}
+	});
 }
 
 function mebibytes(bytes: bigint): number {
 	return Math.round(Number(bytes) / 2 ** 20);
 }
 
-/** Lets the index of search be written anew. Returns a sentence about it. */
-export async function rebuildSearch(config: Config): Promise<string> {
-	await callAsCommand(config, ConversationSearchService, (client) => client.rebuildSearchIndex({}));
-	return "The running service, or else the next one that starts, writes the index of search anew.";
-}
-
 /** Counts what each rule of retention would remove now, and erases nothing. Returns the lines of a table. */
 export async function countDue(config: Config): Promise<readonly string[]> {
 	const now = BigInt(Date.now()) * 1000n;
-	return await callAsCommand(config, ConversationEraseService, async (client) => {
+	return await reachService(config, async ({ transport }) => {
+		const client = createClient(ConversationEraseService, transport);
 		const rows: string[][] = [];
 		for (const rule of config.retentionRules) {
 			const { matching } = await client.deleteConversations({ filter: dueBy(rule, now), dryRun: true, max: 1 });
@@ -99,26 +70,15 @@ export async function runUsageRebuild(
 	config: Config,
 	onProgress: (done: number, total: number) => void,
 ): Promise<readonly string[]> {
-	return await callAsCommand(
-		config,
-		ConversationUsageService,
-		async (client) => {
-			await client.startUsageRebuild({});
-			const state = await untilEnded(
-				() => client.getUsageRebuild({}),
-				({ conversations, total }) => onProgress(Math.min(Number(conversations), Number(total)), Number(total)),
-			);
-			return reportOf(state);
-		},
-		usageMethodsOf,
-	);
-}
-
-/** Returns the methods of `ConversationUsageService` for a command that has opened the store. */
-async function usageMethodsOf({ store, opened }: OpenedStore): Promise<readonly RpcMethod[]> {
-	const stopping = new AbortController();
-	opened.defer(() => stopping.abort());
-	return usageMethods(store, stopping.signal);
+	return await reachService(config, async ({ transport }) => {
+		const client = createClient(ConversationUsageService, transport);
+		await client.startUsageRebuild({});
+		const state = await untilEnded(
+			() => client.getUsageRebuild({}),
+			({ conversations, total }) => onProgress(Math.min(Number(conversations), Number(total)), Number(total)),
+		);
+		return reportOf(state);
+	});
 }
 
 function reportOf(state: GetUsageRebuildResponse): string[] {

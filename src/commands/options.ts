@@ -1,4 +1,7 @@
-/** The options of the commands, and how their values are read. */
+import type { DescMessage, JsonObject, JsonValue, MessageShape } from "@bufbuild/protobuf";
+import type { Config } from "../config/config.ts";
+
+/** What a command is, its options, and how their values are read. */
 
 /** All options, as `parseArgs` takes them. `value` stands for the value of an option in the usage. */
 export const OPTIONS = {
@@ -46,17 +49,40 @@ export type Values = { readonly [Name in OptionName]?: ValueOf<(typeof OPTIONS)[
 /** The error for invalid arguments. */
 export class UsageError extends Error {}
 
+/** A command of the program. */
+export interface Command {
+	/** Names of the operands. The last one may be left out or repeated if its name ends in `…`. */
+	readonly operands?: readonly string[];
+	/** Names of the options that it takes. */
+	readonly options?: readonly OptionName[];
+	readonly meaning: string;
+	/** Message for an error of the command; the error follows as the reason. Default: one with the command's name. */
+	readonly failure?: string;
+	readonly run: (config: Config, operands: readonly string[], options: Values) => Promise<void> | void;
+}
+
+/** What a command prints: a sentence, lines, or lines with a sentence to standard error. */
+type Shown = string | readonly string[] | { readonly lines: readonly string[]; readonly note: string };
+
+/** A command that calls one RPC. Its operands and options are the fields of the request with these names. */
+export interface Call<Answer extends DescMessage> extends Omit<Command, "run"> {
+	/** Options that must be given. */
+	readonly needs?: readonly OptionName[];
+	/** Returns further fields of the request, in its JSON form. `filter` is that of `--filter`. */
+	readonly request?: (options: Values, filter: JsonValue | undefined) => JsonObject;
+	/** Returns what is printed. Default: a line for each field of the answer. */
+	readonly shown?: (answer: MessageShape<Answer>, operands: readonly string[], options: Values) => Shown;
+}
+
+/** The operand that stands for settings: fields of the request that have no option. */
+export const SETTINGS = "SETTING=VALUE…";
+
 /**
- * Returns the sequence that an option names; undefined without the option.
+ * Returns the sequence that an option names.
  *
  * @throws UsageError when the value is not a sequence
  */
-export function sequenceOption(
-	options: Values,
-	name: "after-update" | "after-event" | "from" | "to",
-): bigint | undefined {
-	const value = options[name];
-	if (value === undefined) return undefined;
+export function sequenceOption(name: string, value: string): bigint {
 	if (!/^\d{1,18}$/.test(value)) throw new UsageError(`--${name} must be a sequence, which is a number from 0 on`);
 	return BigInt(value);
 }
@@ -75,7 +101,7 @@ function millisecondsOf(text: string): number | undefined {
  *
  * @throws UsageError when the value is not a duration
  */
-export function durationOption(name: OptionName, value: string): number {
+export function durationOption(name: string, value: string): number {
 	const duration = millisecondsOf(value);
 	if (duration === undefined) throw new UsageError(`--${name} must be a duration such as 90d, 12h or 30m`);
 	return duration;
@@ -86,8 +112,7 @@ export function durationOption(name: OptionName, value: string): number {
  *
  * @throws UsageError when the value is neither
  */
-export function expiryOption(value: string | undefined): Date | undefined {
-	if (value === undefined) return undefined;
+export function expiryOption(value: string): Date {
 	const duration = millisecondsOf(value);
 	const isDate = /^\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d))?$/.test(value);
 	const time = duration === undefined ? Date.parse(isDate ? value : "") : Date.now() + duration;

@@ -1,4 +1,5 @@
-import { type Timestamp, timestampDate } from "@bufbuild/protobuf/wkt";
+import { isMessage } from "@bufbuild/protobuf";
+import { TimestampSchema, timestampDate } from "@bufbuild/protobuf/wkt";
 
 /** What commands write. */
 
@@ -8,20 +9,22 @@ export function print(text: string): void {
 	process.stdout.write(`${text}\n`);
 }
 
-/** Returns the lines of a table. */
-export function tableOf(rows: readonly (readonly string[])[]): readonly string[] {
-	const widths = rows[0]?.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0))) ?? [];
-	return rows.map((row) =>
+/** Returns the lines of a table. A value that is missing is a dash. */
+export function tableOf(rows: readonly (readonly unknown[])[]): readonly string[] {
+	const texts = rows.map((row) => row.map(cell));
+	const widths = texts[0]?.map((_, column) => Math.max(...texts.map((row) => row[column]?.length ?? 0))) ?? [];
+	return texts.map((row) =>
 		row
-			.map((cell, column) => cell.padEnd(widths[column] ?? 0))
+			.map((text, column) => text.padEnd(widths[column] ?? 0))
 			.join("  ")
 			.trimEnd(),
 	);
 }
 
-/** Returns a time in ISO 8601, or a dash without one. */
-export function timeText(time: Timestamp | undefined): string {
-	return time === undefined ? "-" : timestampDate(time).toISOString();
+function cell(value: unknown): string {
+	if (isMessage(value, TimestampSchema)) return timestampDate(value).toISOString();
+	if (typeof value === "boolean") return value ? "yes" : "no";
+	return String(value ?? "") || "-";
 }
 
 /** Reports a failure that does not end the program. */

@@ -3,8 +3,8 @@ import { ConfigError, readConfig } from "../config/config.ts";
 import { variables } from "../config/variables.ts";
 import { demoEnvironment } from "../demo/demo.ts";
 import { packageJson } from "../package-json.ts";
-import { COMMANDS, type Command } from "./commands.ts";
-import { OPTIONS, UsageError } from "./options.ts";
+import { COMMANDS } from "./commands.ts";
+import { type Command, OPTIONS, UsageError } from "./options.ts";
 import { print, reasonOf } from "./output.ts";
 
 /** Exit status for invalid arguments. */
@@ -21,17 +21,18 @@ async function runCommand(args: readonly string[], environment: NodeJS.ProcessEn
 	const operands = positionals.slice(name === first ? 1 : 2);
 	const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
 	if (command === undefined) throw new UsageError(`There is no command "${name}"`);
+	const { operands: names = [], failure = `The command ${name} failed` } = command;
 	const taken = new Set<string>(command.options);
 	const isForeign = Object.keys(values).some((option) => !taken.has(option));
-	const takesMore = command.operands.at(-1)?.endsWith("…") === true;
-	const isCounted = takesMore || operands.length === command.operands.length;
+	const takesMore = names.at(-1)?.endsWith("…") === true;
+	const isCounted = takesMore ? operands.length >= names.length - 1 : operands.length === names.length;
 	if (!isCounted || isForeign) throw new UsageError(`Usage: ${usageOf(name, command)}`);
 	const config = readConfig(values.demo === true ? demoEnvironment(environment) : environment);
 	try {
 		await command.run(config, operands, values);
 	} catch (error) {
 		if (error instanceof UsageError) throw error;
-		throw new Error(command.failure, { cause: error });
+		throw new Error(failure, { cause: error });
 	}
 }
 
@@ -54,7 +55,7 @@ export async function runProgram(args: readonly string[], environment: NodeJS.Pr
 }
 
 /** Returns the usage of a command: its name and arguments. */
-export function usageOf(name: string, { operands, options = [] }: Command): string {
+export function usageOf(name: string, { operands = [], options = [] }: Command): string {
 	const taken = options.map((name) => {
 		const option = OPTIONS[name];
 		return "value" in option ? `[--${name} ${option.value}]` : `[--${name}]`;
@@ -78,7 +79,7 @@ function help(): string {
 
 Usage: ${name} [command]
 
-Commands:
+Commands, which work beside a running service, too, if they do not say otherwise:
 ${commands.join("\n")}
 
 Options:

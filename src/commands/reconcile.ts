@@ -1,20 +1,11 @@
+import { createClient } from "@connectrpc/connect";
 import {
 	ConversationReconcileService,
 	type GetReconciliationResponse,
 } from "../../gen/conversations/v1/conversation_reconcile_service_pb.js";
 import type { Config } from "../config/config.ts";
-import { EventIngest } from "../conversations/ingest/event-ingest.ts";
-import { Ingest } from "../conversations/ingest/ingest.ts";
-import { EventFormat } from "../events/event-format.ts";
-import { SharedIntake } from "../intake/intake.ts";
-import { recordIntake } from "../intake/record-intake.ts";
-import { reconcilerOf } from "../make-parts.ts";
 import { atMostEvery } from "../progress.ts";
-import { RecordFormat } from "../record/record-format.ts";
-import { RecordVault } from "../record/secrets/record-vault.ts";
-import { reconcileMethods } from "../rpc/command-methods.ts";
-import type { RpcMethod } from "../rpc/rpc-method.ts";
-import { callAsCommand, type OpenedStore, untilEnded } from "./admin.ts";
+import { reachService, untilEnded } from "./call.ts";
 
 /** The command `reconcile`. It is a client of `ConversationReconcileService`. */
 
@@ -43,43 +34,16 @@ export async function runReconcile(
 	{ url, key, senders }: ReconciledServer,
 	onProgress: (line: string) => void,
 ): Promise<readonly string[]> {
-	return await callAsCommand(
-		config,
-		ConversationReconcileService,
-		async (client) => {
-			await client.startReconciliation({ agentServer: url, key, senders: [...senders] });
-			const isTime = atMostEvery(PROGRESS_INTERVAL);
-			const state = await untilEnded(
-				() => client.getReconciliation({}),
-				(now) => now.running && isTime() && onProgress(`${countsOf(now)} so far`),
-			);
-			return reportOf(state, url);
-		},
-		reconcileMethodsOf,
-	);
-}
-
-/** Returns the methods of `ConversationReconcileService` for a command that has opened the store. */
-async function reconcileMethodsOf(of: OpenedStore): Promise<readonly RpcMethod[]> {
-	const { config, store, accessKeys, log, opened } = of;
-	const { encryptionKeys, eventTimeZone, senderTimeZones } = config;
-	const format = new RecordFormat();
-	const vault = new RecordVault(format, encryptionKeys);
-	const eventFormat = new EventFormat(format, encryptionKeys, eventTimeZone, senderTimeZones);
-	const intake = opened.use(
-		new SharedIntake({
-			here: recordIntake(format, vault, eventFormat),
-			underWay: () => 0,
-			data: { encryptionKeys, eventTimeZone, senderTimeZones },
-			log: { error: (fields) => log.intakeFailed("err" in fields ? fields.err : fields) },
-		}),
-	);
-	const eventIngest = new EventIngest(store, intake, log);
-	const ingest = new Ingest(store, intake, eventIngest);
-	const stopping = new AbortController();
-	opened.defer(() => stopping.abort());
-	const options = { store, ingest, eventIngest, log, stopping: stopping.signal };
-	return reconcileMethods(reconcilerOf(config, accessKeys, options));
+	return await reachService(config, async ({ transport }) => {
+		const client = createClient(ConversationReconcileService, transport);
+		await client.startReconciliation({ agentServer: url, key, senders: [...senders] });
+		const isTime = atMostEvery(PROGRESS_INTERVAL);
+		const state = await untilEnded(
+			() => client.getReconciliation({}),
+			(now) => now.running && isTime() && onProgress(`${countsOf(now)} so far`),
+		);
+		return reportOf(state, url);
+	});
 }
 
 function countsOf({ conversations, events, records }: GetReconciliationResponse): string {

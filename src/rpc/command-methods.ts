@@ -11,13 +11,16 @@ import { COST_UNITS } from "../record/stats.ts";
 import type { Store } from "../store/store.ts";
 import { type RpcMethod, unary } from "./rpc-method.ts";
 
+/** The services that only commands can call, over the Unix socket of the service. */
+export const COMMAND_SERVICES = [ConversationReconcileService, ConversationSpaceService, ConversationUsageService];
+
 const RECONCILE_MESSAGES = {
 	none: "No reconciliation was started",
 	underWay: "This agent server is being compared already; try again later",
 };
 
 /**
- * The methods of `ConversationReconcileService`. They are for commands on the machine of the service only.
+ * The methods of `ConversationReconcileService`.
  *
  * @param unwatched as for {@link StartedRun}
  */
@@ -62,7 +65,7 @@ export function reconcileMethods(
 const REBUILD_MESSAGES = { none: "No run was started", underWay: "The usage is being rebuilt already" };
 
 /**
- * The methods of `ConversationUsageService`. They are for commands on the machine of the service only.
+ * The methods of `ConversationUsageService`.
  *
  * @param stopping ends a run
  */
@@ -104,7 +107,7 @@ function endReason(error: unknown, stopping: AbortSignal): string {
 	return error instanceof Error ? error.message : String(error);
 }
 
-/** The methods of `ConversationSpaceService`. They are for commands on the machine of the service only. */
+/** The methods of `ConversationSpaceService`. */
 export function spaceMethods(store: Pick<Store, "compactEvents" | "returnSpace" | "resetViews">): readonly RpcMethod[] {
 	return [
 		unary(ConversationSpaceService.method.compactEvents, async ({ after }) => {

@@ -16,7 +16,7 @@ const FLUSH_TIMEOUT = 2_000;
 const COMMITTING_THREAD = "writer";
 
 /** Metrics and traces of the service, without its log. Disposing sends pending data, within a limited time. */
-interface Telemetry extends AsyncDisposable {
+export interface Telemetry extends AsyncDisposable {
 	readonly metrics: Metrics;
 	readonly requests: Requests;
 	/** Observes all threads. */

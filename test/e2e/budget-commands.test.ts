@@ -51,9 +51,9 @@ test("the commands manage budgets, with a running service and without one", asyn
 		expect(cells(await run("show", "team"))).toEqual([
 			["name", "team"],
 			["owner", "-"],
-			["limit", "4"],
+			["amount", "4"],
 			["period", "conversation"],
-			["time zone", "UTC"],
+			["time zone", "-"],
 			["filter", '{"tags":{"team":"a"}}'],
 			["model", "-"],
 			["usage id", "-"],
@@ -61,12 +61,11 @@ test("the commands manage budgets, with a running service and without one", asyn
 			["each conversation", "yes"],
 			["pause", "no"],
 			["spent", "3"],
-			["forecast", "-"],
 			["state", "warning"],
-			["from", "-"],
-			["to", "-"],
-			["spender", `3 by ${id}`],
-			["created", expect.stringMatching(/^20.*Z by command$/)],
+			["spenders", `{"conversationId":"${id}","spent":3}`],
+			["created at", expect.stringMatching(/^20.*Z$/)],
+			["created by", "command"],
+			["conversations not reported", "0"],
 		]);
 		service.signal("SIGTERM");
 		await service.exit();
@@ -74,7 +73,7 @@ test("the commands manage budgets, with a running service and without one", asyn
 	const changes = ["amount=3", "pause=true", "thresholds="];
 	expect(await run("update", "team", ...changes)).toBe("The budget team was changed.\n");
 	const shown = new Map(cells(await run("show", "team")).map(([name, value]) => [name, value]));
-	expect(["limit", "filter", "thresholds", "pause", "state"].map((name) => shown.get(name))).toEqual([
+	expect(["amount", "filter", "thresholds", "pause", "state"].map((name) => shown.get(name))).toEqual([
 		...["3", '{"tags":{"team":"a"}}', "0.5,0.8,1", "yes", "exceeded"],
 	]);
 	expect(await run("delete", "quiet", "--owner", "red")).toBe("The budget quiet is deleted.\n");

@@ -83,7 +83,7 @@ test("beside a running service, the commands manage endpoints", async () => {
 	expect(await run("delete", "red", "--owner", "red")).toBe("The endpoint red is deleted.\n");
 	expect(await run("show", "red")).toBe("1: The command endpoints show failed: There is no such endpoint\n");
 	expect(await run("resume", "hook", "--from", "then")).toMatch(/^2: --from must be position or now/);
-	expect(await run("replay", "hook")).toMatch(/^2: Give the first and the last sequence/);
+	expect(await run("replay", "hook")).toMatch(/^2: Give --from and --to/);
 	expect(await run("deliveries", "hook", "--status", "lost ")).toMatch(/^2: --status must be/);
 	receiver.answer = (_, response) => void response.writeHead(500).end();
 	expect(await run("test", "hook")).toBe(
