@@ -1,5 +1,4 @@
 import { existsSync } from "node:fs";
-import { setTimeout as delay } from "node:timers/promises";
 import {
 	type DescField,
 	type DescMessage,
@@ -74,27 +73,6 @@ async function reach(config: Config, opened: AsyncDisposableStack): Promise<Reac
 	const log = { ...createLogger("info", { write: (line) => process.stderr.write(line) }), ...silent };
 	const parts = await makeParts(config, { log, opened });
 	return { transport: inProcessTransport(parts.commandMethods, COMMAND), by: { parts } };
-}
-
-/** Milliseconds between two looks at a run. */
-const INTERVAL = 100;
-
-/**
- * Looks at a run that a command has started, until it has ended.
- *
- * @param onState is called with each state
- * @returns the last state
- */
-export async function untilEnded<State extends { readonly running: boolean }>(
-	look: () => Promise<State>,
-	onState: (state: State) => void,
-): Promise<State> {
-	for (;;) {
-		const state = await look();
-		onState(state);
-		if (!state.running) return state;
-		await delay(INTERVAL);
-	}
 }
 
 /** Calls an RPC with what the command line says, and prints the answer. */

@@ -1,10 +1,9 @@
 import type { Config } from "../config/config.ts";
 import { variables } from "../config/variables.ts";
-import { showProgress } from "../progress.ts";
 import { CALLS } from "./calls.ts";
 import { backupTo, exportTo, importFrom, migrate, restoreFrom } from "./database.ts";
-import { type Command, durationOption, UsageError, type Values } from "./options.ts";
-import { conversations, print } from "./output.ts";
+import { type Command, UsageError } from "./options.ts";
+import { print } from "./output.ts";
 import { serve } from "./serve.ts";
 
 /** All commands by their names. */
@@ -60,42 +59,24 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 		meaning:
 			"fetch from an agent server what never arrived from it; its session API key is in AGENT_SERVER_KEY; a sender is the name of the access key with which it posts, and can be given several times",
 		failure: "The reconciliation failed",
-		async run(config, _, { "agent-server": url, sender: senders = [] }) {
-			if (url === undefined) throw new UsageError("Give the URL of the agent server with --agent-server");
-			const { runReconcile } = await import("./reconcile.ts");
-			const key = config.agentServerKey?.export().toString() ?? "";
-			for (const line of await runReconcile(config, { url, key, senders }, (progress) =>
-				process.stderr.write(`${progress}\n`),
-			))
-				print(line);
-		},
+		run: async (...asked) => (await import("./runs.ts")).reconcile(...asked),
 	},
 	compact: {
 		meaning:
 			"compress the texts of events that are not compressed yet, and with SQLite return free pages to the file system",
 		failure: "The database cannot be compacted",
-		async run(config) {
-			const { compactStore } = await import("./maintenance.ts");
-			for (const line of await compactStore(config)) print(line);
-		},
+		run: async (config) => (await import("./runs.ts")).compact(config),
 	},
 	"retention dry-run": {
 		meaning: "count the conversations that each rule of RETENTION_RULES would remove now, and remove nothing",
 		failure: "The conversations cannot be counted",
-		async run(config) {
-			const { countDue } = await import("./maintenance.ts");
-			for (const line of await countDue(config)) print(line);
-		},
+		run: async (config) => (await import("./runs.ts")).countDue(config),
 	},
 	"usage rebuild": {
 		meaning:
 			"count the usage of all conversations anew from the stored updates and events, compare, and correct what differs",
 		failure: "The usage cannot be rebuilt",
-		async run(config) {
-			const { runUsageRebuild } = await import("./maintenance.ts");
-			const progress = showProgress((total) => `${total} conversations`, "counted");
-			for (const line of await runUsageRebuild(config, progress)) print(line);
-		},
+		run: async (config) => (await import("./runs.ts")).rebuildUsage(config),
 	},
 	mcp: {
 		options: ["url"],
@@ -117,23 +98,9 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 		meaning:
 			"erase conversations for good: those with the given ids, with --with-children also their children; or those without activity for a TIME such as 90d, with --status also in this status and with --owner of this owner, which are only listed unless --execute is given",
 		failure: "The conversations cannot be erased",
-		run: eraseConversations,
+		run: async (...asked) => (await import("./runs.ts")).erase(...asked),
 	},
 };
-
-async function eraseConversations(config: Config, ids: readonly string[], options: Values): Promise<void> {
-	const { "older-than": age, "with-children": withChildren = false, status, owner, execute = false } = options;
-	if ((ids.length === 0) === (age === undefined)) throw new UsageError("Give either ids or --older-than");
-	const { eraseByIds, eraseByPolicy } = await import("./erase.ts");
-	if (age === undefined) {
-		if (status !== undefined || owner !== undefined || execute)
-			throw new UsageError("--status, --owner and --execute are only for --older-than");
-		return print(await eraseByIds(config, ids, withChildren));
-	}
-	if (withChildren) throw new UsageError("--with-children is only for ids");
-	const policy = { inactiveSince: new Date(Date.now() - durationOption("older-than", age)), status, owner };
-	print(await eraseByPolicy(config, policy, !execute, showProgress(conversations, "erased")));
-}
 
 /** The command `config`. */
 function showConfig({ settings }: Config): void {

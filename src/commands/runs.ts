@@ -1,0 +1,225 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { Code, ConnectError, createClient } from "@connectrpc/connect";
+import { ConversationEraseService } from "../../gen/conversations/v1/conversation_erase_service_pb.js";
+import {
+	ConversationReconcileService,
+	type GetReconciliationResponse,
+} from "../../gen/conversations/v1/conversation_reconcile_service_pb.js";
+import { ConversationSpaceService } from "../../gen/conversations/v1/conversation_space_service_pb.js";
+import { ConversationUsageService } from "../../gen/conversations/v1/conversation_usage_service_pb.js";
+import type { Config } from "../config/config.ts";
+import { dueBy } from "../conversations/retention.ts";
+import { atMostEvery, showProgress } from "../progress.ts";
+import { filterOption, reachService } from "./call.ts";
+import { durationOption, UsageError, type Values } from "./options.ts";
+import { conversations, print, tableOf } from "./output.ts";
+
+/** The commands that call RPCs several times: step by step, or until a run that they started has ended. */
+
+/** The command `compact`: compresses the texts of events, and returns free pages. */
+export async function compact(config: Config): Promise<void> {
+	const show = showProgress((total) => `${total} events`, "examined");
+	await reachService(config, async ({ transport }) => {
+		const client = createClient(ConversationSpaceService, transport);
+		let compressed = 0n;
+		for (let after = 0n, hasMore = true; hasMore; ) {
+			const step = await client.compactEvents({ after });
+			compressed += step.compressed;
+			({ through: after, hasMore } = step);
+			if (step.newest > 0n) show(Number(after), Number(step.newest));
+		}
+		print(`${compressed} ${compressed === 1n ? "text of an event was" : "texts of events were"} compressed.`);
+		const space = { returned: 0n, free: 0n };
+		for (let hasMore = true; hasMore; ) {
+			const step = await client.returnSpace({});
+			space.returned += step.returnedBytes;
+			space.free = step.freeBytes;
+			({ hasMore } = step);
+		}
+		const mebibytes = (bytes: bigint) => `${Math.round(Number(bytes) / 2 ** 20)} MiB`;
+		if (config.database.engine === "sqlite")
+			print(
+				`${mebibytes(space.returned)} were returned to the file system, ${mebibytes(space.free)} stay for new data.`,
+			);
+	});
+}
+
+/** The command `retention dry-run`: counts what each rule of retention would remove now. */
+export async function countDue(config: Config): Promise<void> {
+	const now = BigInt(Date.now()) * 1000n;
+	const rows: unknown[][] = [["RULE", "DAYS", "CONVERSATIONS"]];
+	await reachService(config, async ({ transport }) => {
+		const client = createClient(ConversationEraseService, transport);
+		for (const rule of config.retentionRules) {
+			const { matching } = await client.deleteConversations({ filter: dueBy(rule, now), dryRun: true, max: 1 });
+			rows.push([rule.name, rule.days, matching]);
+		}
+	});
+	for (const line of tableOf(rows)) print(line);
+}
+
+/** Milliseconds between two looks at a run. */
+const INTERVAL = 100;
+
+/**
+ * Looks at a run that a command has started, until it has ended.
+ *
+ * @param onState is called with each state
+ * @returns the last state
+ */
+async function untilEnded<State extends { readonly running: boolean }>(
+	look: () => Promise<State>,
+	onState: (state: State) => void,
+): Promise<State> {
+	for (;;) {
+		const state = await look();
+		onState(state);
+		if (!state.running) return state;
+		await delay(INTERVAL);
+	}
+}
+
+/** Maximum number of lines in a report about a run. */
+const MAX_LINES = 20;
+
+/** Prints the report about a run: a summary, the first lines, and how many more there are. */
+function report(summary: string, lines: readonly string[], count: bigint): void {
+	const shown = lines.slice(0, MAX_LINES);
+	const more = count - BigInt(shown.length);
+	for (const line of [`${summary}.`, ...shown, ...(more > 0n ? [`and ${more} more`] : [])]) print(line);
+}
+
+/**
+ * The command `usage rebuild`: counts the usage of all conversations anew.
+ *
+ * @throws Error when the run ended early
+ */
+export async function rebuildUsage(config: Config): Promise<void> {
+	const show = showProgress(conversations, "counted");
+	const state = await reachService(config, async ({ transport }) => {
+		const client = createClient(ConversationUsageService, transport);
+		await client.startUsageRebuild({});
+		return await untilEnded(
+			() => client.getUsageRebuild({}),
+			({ conversations: counted, total }) => show(Math.min(Number(counted), Number(total)), Number(total)),
+		);
+	});
+	const { conversations: counted, corrected, differences, error } = state;
+	const summary = `${counted} conversations counted anew: ${counted - corrected} equal, ${corrected} corrected`;
+	if (error !== "") throw new Error(`${error} (${summary})`);
+	const lines = differences.map(
+		({ conversationId, costBefore, cost, callsBefore, calls }) =>
+			`corrected: ${conversationId}: cost ${costBefore} to ${cost}, calls ${callsBefore} to ${calls}`,
+	);
+	report(summary, lines, corrected);
+}
+
+/** Milliseconds between two lines about the progress of a reconciliation. */
+const PROGRESS_INTERVAL = 10_000;
+
+/**
+ * The command `reconcile`: compares an agent server with the store, and takes in what is missing.
+ *
+ * @throws Error when the run ended early, or some conversations could not be taken in
+ */
+export async function reconcile(config: Config, _: unknown, options: Values): Promise<void> {
+	const { "agent-server": url, sender: senders = [] } = options;
+	if (url === undefined) throw new UsageError("Give the URL of the agent server with --agent-server");
+	const key = config.agentServerKey?.export().toString() ?? "";
+	const isTime = atMostEvery(PROGRESS_INTERVAL);
+	const state = await reachService(config, async ({ transport }) => {
+		const client = createClient(ConversationReconcileService, transport);
+		await client.startReconciliation({ agentServer: url, key, senders: [...senders] });
+		return await untilEnded(
+			() => client.getReconciliation({}),
+			(now) => now.running && isTime() && process.stderr.write(`${fetchedBy(now)} so far\n`),
+		);
+	});
+	const { gapsClosed, failures, gone, goneIds, error } = state;
+	const summary = `${fetchedBy(state)}, ${counted(gapsClosed, "gap")} closed, ${counted(gone, "conversation")} no longer known to ${new URL(url).host}`;
+	if (error !== "") throw new Error(`${error} (${summary})`);
+	if (failures > 0n)
+		throw new Error(`${counted(failures, "conversation")} could not be taken in; the log has the reasons (${summary})`);
+	const lines = goneIds.map((id) => `no longer known: ${id}`);
+	report(summary, lines, gone);
+}
+
+function fetchedBy({ conversations, events, records }: GetReconciliationResponse): string {
+	return `${counted(conversations, "conversation")} looked at, ${counted(events, "event")} and ${counted(records, "record")} fetched`;
+}
+
+/** Number of ids that are erased at a time. A SQLite database is cleaned once for those that wait together. */
+const TOGETHER = 20;
+/**
+ * Number of conversations that a request erases by a policy, after which a SQLite database is cleaned, and the pause in
+ * milliseconds after it, so that posts go on.
+ */
+const STEP = 100;
+const PAUSE = 200;
+
+/** The command `erase`. */
+export async function erase(config: Config, ids: readonly string[], options: Values): Promise<void> {
+	const { "older-than": age, "with-children": withChildren = false, status, owner, execute = false } = options;
+	if ((ids.length === 0) === (age === undefined)) throw new UsageError("Give either ids or --older-than");
+	if (age !== undefined) {
+		if (withChildren) throw new UsageError("--with-children is only for ids");
+		return await eraseByPolicy(config, age, options);
+	}
+	if (status !== undefined || owner !== undefined || execute)
+		throw new UsageError("--status, --owner and --execute are only for --older-than");
+	await eraseByIds(config, ids, withChildren);
+}
+
+/** @throws Error that names the ids of which there is no conversation, after the others were erased */
+async function eraseByIds(config: Config, ids: readonly string[], withChildren: boolean): Promise<void> {
+	const unknown: string[] = [];
+	let erased = 0n;
+	await reachService(config, async ({ transport }) => {
+		const client = createClient(ConversationEraseService, transport);
+		// With children, one of the ids may be below another one.
+		const together = withChildren ? 1 : TOGETHER;
+		for (let at = 0; at < ids.length; at += together) {
+			const some = ids.slice(at, at + together);
+			const answers = await Promise.allSettled(some.map((id) => client.deleteConversation({ id, withChildren })));
+			for (const [n, answer] of answers.entries())
+				if (answer.status === "fulfilled") erased += answer.value.erased;
+				else if (ConnectError.from(answer.reason).code === Code.NotFound) unknown.push(some[n] ?? "");
+				else throw answer.reason;
+		}
+	});
+	if (unknown.length > 0) throw new Error(`there is no conversation ${unknown.join(", ")}; ${were(erased)}`);
+	print(were(erased));
+}
+
+/** Erases the conversations without activity for a time, or lists them. */
+async function eraseByPolicy(config: Config, age: string, { status, owner, execute }: Values): Promise<void> {
+	const until = new Date(Date.now() - durationOption("older-than", age));
+	const policy = { activity_to: until.toISOString(), execution_status: status ?? "", owner: owner ?? "" };
+	const filter = filterOption(`${new URLSearchParams(policy)}`);
+	const show = showProgress(conversations, "erased");
+	await reachService(config, async ({ transport }) => {
+		const client = createClient(ConversationEraseService, transport);
+		if (execute !== true) {
+			const { ids, matching } = await client.deleteConversations({ filter, dryRun: true, max: 1000 });
+			for (const id of Number(matching) > ids.length ? [...ids, "…"] : ids) print(id);
+			return print(`${counted(matching, "conversation")} would be erased. Add --execute to erase them.`);
+		}
+		let erased = 0n;
+		for (;;) {
+			const step = await client.deleteConversations({ filter, max: STEP });
+			erased += step.erased;
+			const left = step.matching - step.erased;
+			show(Number(erased), Number(erased + left));
+			if (left === 0n || step.erased === 0n) return print(were(erased));
+			await delay(PAUSE);
+		}
+	});
+}
+
+function were(erased: bigint): string {
+	return `${counted(erased, "conversation")} ${erased === 1n ? "was" : "were"} erased.`;
+}
+
+function counted(count: bigint, noun: string): string {
+	return `${count} ${noun}${count === 1n ? "" : "s"}`;
+}
