@@ -99,7 +99,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	const clocks = new ClockSkews(log.senderClockWrong);
 	const eventIngest = new EventIngest(store, intake, log, clocks);
 	const ingest = new Ingest(store, intake, eventIngest);
-	const acceptingEvents = acceptingEvents(eventIngest, refusedPosts, {
+	const accepting = acceptingEvents(eventIngest, refusedPosts, {
 		routes: postRoutes(config.basePath),
 		onAccepted: ({ poster, conversationId, error }) => {
 			postCounts.add(poster, kindOf(error));
@@ -108,7 +108,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 		},
 		onError: onRefusedError,
 	});
-	const eventPosts = config.acceptRefused ? acceptingEvents : eventIngest;
+	const eventPosts = config.acceptRefused ? accepting : eventIngest;
 	const takers = { records: ingest, events: eventIngest };
 	const reads = new ConversationReads({
 		store,
