@@ -5,6 +5,7 @@ import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb
 import { EventViews } from "../../src/conversations/read/events.ts";
 import { UpdateViews } from "../../src/conversations/read/updates.ts";
 import { type StoreReads, visibleStore } from "../../src/conversations/read/visible-store.ts";
+import { Follower } from "../../src/conversations/watch/recent-entries.ts";
 import { EventWatches, UpdateWatches } from "../../src/conversations/watch/watches.ts";
 import { EventFormat } from "../../src/events/event-format.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
@@ -240,19 +241,22 @@ export function ownerConformance(open: () => Promise<Store>, factor: number): vo
 				return found;
 			};
 			// Somebody else follows both logs, so that their newest entries are in memory.
-			const others = [await updates.recent.follow(), await events.recent.follow()];
+			const [updateFollower, eventFollower] = [new Follower(), new Follower()];
+			await updates.recent.join(updateFollower);
+			await events.recent.join(eventFollower);
 			for (const n of [0, 1]) await send(store, { by: "red", conversation: n, kind: "record", n });
 			await send(store, { by: "red", conversation: 0, kind: "event", n: 2 });
-			await vi.waitFor(() => expect([updates.recent.end, events.recent.end]).toEqual([2n, 1n]));
+			await vi.waitFor(() => expect([updates.recent.usage.entries, events.recent.usage.entries]).toEqual([2, 1]));
 			expect(await watched("red")).toEqual([[1n, "red"], [2n, "red"], [1n]]);
 			expect(await store.assignOwner({ owner: "blue", of: { ids: [id(0)] }, limit: 10 })).toBe(1);
 			expect(await watched("red")).toEqual([[2n, "red"]]);
 			expect(await watched("blue")).toEqual([[1n, "blue"], [1n]]);
 			await send(store, { by: "blue", conversation: 0, kind: "record", n: 3 });
-			await vi.waitFor(() => expect(updates.recent.end).toBe(3n));
+			await vi.waitFor(() => expect(updates.recent.usage.entries).toBe(1));
 			expect(await watched("red")).toEqual([[2n, "red"]]);
 			expect(await watched("blue")).toEqual([[1n, "blue"], [3n, "blue"], [1n]]);
-			for (const other of others) other.leave();
+			updates.recent.leave(updateFollower);
+			events.recent.leave(eventFollower);
 			stopping.abort();
 		});
 

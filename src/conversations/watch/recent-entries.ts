@@ -1,6 +1,6 @@
 import { setImmediate } from "node:timers/promises";
 import { ServiceError } from "../../errors.ts";
-import type { LogChange, RangeQuery } from "../../store/sequence-log.ts";
+import type { LogChange, RangeQuery, SequenceRange } from "../../store/sequence-log.ts";
 import { assertNotPruned, type EntryLog, type LogEntry } from "../read/entry-log.ts";
 
 /** Limits of a list of entries. */
@@ -54,21 +54,16 @@ export class RecentEntries<Entry extends LogEntry> {
 	/** The last read of history in each lane. */
 	readonly #lanes = Array.from({ length: MAX_CONCURRENT_READS }, () => Promise.resolve());
 	#waking: NodeJS.Timeout | undefined;
-	#unsubscribe: (() => void) | undefined;
 
 	constructor(source: EntryLog<Entry>, limits: EntryLimits = { entries: 1024, bytes: 8 * 1024 * 1024 }) {
 		this.#source = source;
 		this.#limits = limits;
+		source.log.subscribe((newest, change) => this.#changed(newest, change));
 	}
 
 	/** Sequence of the newest entry that is known to be stored. */
 	get newest(): bigint {
 		return this.#newest;
-	}
-
-	/** Sequence through which the newest entries have been read. */
-	get end(): bigint {
-		return this.#end;
 	}
 
 	/** How often the entries in memory were dropped. Later, a sequence may have another entry or another owner. */
@@ -90,26 +85,26 @@ export class RecentEntries<Entry extends LogEntry> {
 	}
 
 	/**
-	 * Adds a follower.
+	 * Adds a follower, and returns the range of the log.
 	 *
 	 * @throws ServiceError `unavailable` when the store cannot be read
 	 */
-	async follow(): Promise<Follower> {
-		const follower = new Follower((gone) => this.#leave(gone));
+	async join(follower: Follower): Promise<SequenceRange> {
 		this.#followers.add(follower);
-		this.#unsubscribe ??= this.#source.log.subscribe((newest, change) => this.#changed(newest, change));
-		try {
-			const { newest } = await this.#source.log.range();
-			if (this.#start === undefined) this.#begin(newest);
-			if (newest > this.#newest) this.#newest = newest;
-			return follower;
-		} catch (error) {
-			follower.leave();
-			throw error;
-		}
+		const range = await this.#source.log.range();
+		if (range.newest > this.#newest) this.#newest = range.newest;
+		if (this.#start === undefined && this.#followers.has(follower)) this.#begin(range.newest);
+		return range;
 	}
 
-	/** Whether every entry after a sequence, through {@link end}, is in memory. */
+	/** Removes a follower, which wakes up. A second call is harmless. */
+	leave(follower: Follower): void {
+		follower.wake();
+		this.#followers.delete(follower);
+		if (this.#followers.size === 0 && this.#start !== undefined) this.#begin(undefined);
+	}
+
+	/** Whether every entry after a sequence, through the newest that was read, is in memory. */
 	covers(after: bigint): boolean {
 		return this.#start !== undefined && after >= this.#start;
 	}
@@ -150,19 +145,18 @@ export class RecentEntries<Entry extends LogEntry> {
 
 	/** Reads a page that all watchers share, and keeps it if it follows the entries in memory. */
 	#readForAll(after: bigint): Promise<EntryPage<Entry>> {
-		const known = this.#reads.get(after);
-		if (known !== undefined) return known;
-		const read = () => this.#readPage(after, {});
-		const page = this.covers(after) ? read() : this.#inTurn(read);
-		this.#reads.set(after, page);
-		const isPresent = () => this.#reads.get(after) === page && this.#reads.delete(after);
-		page.then(
-			(found) => {
-				if (isPresent() && after === this.#end) this.#keep(found);
-			},
-			() => isPresent(),
-		);
-		return page;
+		return this.#reads.getOrInsertComputed(after, () => {
+			const { restarts } = this;
+			const read = () => this.#readPage(after, {});
+			const page = this.covers(after) ? read() : this.#inTurn(read);
+			const end = (found?: EntryPage<Entry>) => {
+				if (restarts !== this.#restarts) return;
+				this.#reads.delete(after);
+				if (found !== undefined && this.covers(after) && after === this.#end) this.#keep(found);
+			};
+			page.then(end, () => end());
+			return page;
+		});
 	}
 
 	/** Reads history: only a few pages at a time, because watchers may ask for very many. */
@@ -216,12 +210,12 @@ export class RecentEntries<Entry extends LogEntry> {
 			this.#newest = newest;
 			for (const follower of this.#followers) follower.lost(newest);
 		}
-		this.#restarts += 1;
-		this.#begin(this.#newest);
+		this.#begin(this.#start === undefined ? undefined : this.#newest);
 	}
 
 	/** Drops the entries in memory, and begins again after a sequence. */
 	#begin(start: bigint | undefined): void {
+		this.#restarts += 1;
 		this.#reads.clear();
 		this.#entries = [];
 		this.#bytes = 0;
@@ -256,54 +250,23 @@ export class RecentEntries<Entry extends LogEntry> {
 			if (woken % WOKEN_AT_ONCE === 0) await setImmediate();
 		}
 	}
-
-	#leave(follower: Follower): void {
-		this.#followers.delete(follower);
-		if (this.#followers.size > 0) return;
-		this.#unsubscribe?.();
-		this.#unsubscribe = undefined;
-		clearTimeout(this.#waking);
-		this.#waking = undefined;
-		// Nobody hears of changes from now on.
-		this.#restarts += 1;
-		this.#newest = 0n;
-		this.#begin(undefined);
-	}
 }
 
 /** A watcher that waits for new entries. */
 export class Follower {
-	readonly #leave: (follower: Follower) => void;
-	/** Sequence through which the follower has received everything; undefined until it is known. */
+	/** Sequence through which it has received everything; undefined until it is known. */
 	through: bigint | undefined;
 	/** Sequence after which the store has lost entries, until {@link check} reports the loss. */
 	#lostAfter: bigint | undefined;
 	#resolve: (() => void) | undefined;
 
-	constructor(leave: (follower: Follower) => void) {
-		this.#leave = leave;
-	}
-
 	/** Waits for a wake-up, at most for a time in milliseconds. There must be only one wait at a time. */
 	async wait(time: number): Promise<void> {
-		await new Promise<void>((resolve) => {
-			const timer = setTimeout(resolve, time);
-			this.#resolve = () => {
-				clearTimeout(timer);
-				resolve();
-			};
-		});
-	}
-
-	/** @throws ServiceError `out_of_range` when the store has lost entries that the follower has received */
-	check(through: bigint): void {
-		const newest = this.#lostAfter;
-		this.#lostAfter = undefined;
-		if (newest === undefined || newest >= through) return;
-		throw new ServiceError(
-			"out_of_range",
-			`the database has lost the entries after sequence ${newest}; start after sequence ${newest}`,
-		);
+		const { promise, resolve } = Promise.withResolvers<void>();
+		const timer = setTimeout(resolve, time);
+		this.#resolve = resolve;
+		await promise;
+		clearTimeout(timer);
 	}
 
 	wake(): void {
@@ -316,9 +279,14 @@ export class Follower {
 		this.wake();
 	}
 
-	/** Stops following. A second call is harmless. */
-	leave(): void {
-		this.wake();
-		this.#leave(this);
+	/** @throws ServiceError `out_of_range` when the store has lost entries that the follower has received */
+	check(through: bigint): void {
+		const newest = this.#lostAfter;
+		this.#lostAfter = undefined;
+		if (newest === undefined || newest >= through) return;
+		throw new ServiceError(
+			"out_of_range",
+			`the database has lost the entries after sequence ${newest}; start after sequence ${newest}`,
+		);
 	}
 }

@@ -3,9 +3,8 @@ import { type DescMessage, fromBinary, type MessageShape, toBinary, toJsonString
 import { LRUCache } from "lru-cache";
 import { ServiceError } from "../../errors.ts";
 import { idDigest } from "../../store/erasure.ts";
-import type { SequenceRange } from "../../store/sequence-log.ts";
 import { assertNotBeyondNewest, type EntryLog, type LogEntry } from "../read/entry-log.ts";
-import { type EntryLimits, type EntryPage, type Follower, RecentEntries } from "./recent-entries.ts";
+import { type EntryLimits, type EntryPage, Follower, RecentEntries } from "./recent-entries.ts";
 
 /** Where a watch starts: after a sequence number, at the oldest stored entry, or with the next new one. */
 export type WatchStart = bigint | "beginning" | "now";
@@ -46,7 +45,7 @@ export interface WatchOptions {
 /** Makes the message with a heartbeat of a watcher that has received everything through `sequence`. */
 type ToHeartbeat<Response extends DescMessage> = (
 	sequence: bigint,
-	content: { readonly case: "heartbeat"; readonly value: { readonly latestSequence: bigint } },
+	heartbeat: { readonly case: "heartbeat"; readonly value: { readonly latestSequence: bigint } },
 ) => SharedResponse<Response>;
 
 /** Maximum number of batches that are kept for other watchers to share. */
@@ -54,27 +53,19 @@ const MAX_SHARED_BATCHES = 64;
 /** Milliseconds of preparing entries after which the event loop runs other work. */
 const MAX_RUN = 5;
 
-/** A request with a key that is equal for watchers that receive the same messages. */
-interface KeyedRequest<Entry extends LogEntry, Response extends DescMessage> extends WatchRequest<Entry, Response> {
-	readonly key: string;
-}
-
 /**
  * Lets many watchers follow a log of the store. Each watcher receives entries at its own pace and holds at most one
  * batch. The newest entries come from the {@link RecentEntries} that all watchers share, older ones from the store.
  */
 export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 	readonly recent: RecentEntries<Entry>;
-	readonly #source: EntryLog<Entry>;
 	readonly #toHeartbeat: ToHeartbeat<Response>;
 	readonly #heartbeat: number;
 	readonly #stopping: AbortSignal;
 	readonly #shared = new LRUCache<string, Promise<WatchBatch<Response>>>({ max: MAX_SHARED_BATCHES });
-	#lastHeartbeat: { sequence: bigint; latest: bigint; response: SharedResponse<Response> } | undefined;
 
 	constructor(source: EntryLog<Entry>, toHeartbeat: ToHeartbeat<Response>, options: WatchOptions) {
 		this.recent = new RecentEntries(source, options.recent);
-		this.#source = source;
 		this.#toHeartbeat = toHeartbeat;
 		this.#heartbeat = options.heartbeat ?? 15_000;
 		this.#stopping = options.stopping;
@@ -90,12 +81,12 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		request: WatchRequest<Entry, Response>,
 		signal: AbortSignal,
 	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
-		const follower = await this.recent.follow();
+		const follower = new Follower();
 		// On abort too: a transport may never resume the iteration when its client has disconnected.
-		const leave = (): void => follower.leave();
+		const leave = (): void => this.recent.leave(follower);
 		signal.addEventListener("abort", leave, { once: true });
 		try {
-			yield* this.#follow({ ...request, key: keyOf(request) }, follower, signal);
+			yield* this.#follow(request, follower, signal);
 		} finally {
 			signal.removeEventListener("abort", leave);
 			leave();
@@ -104,13 +95,14 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 	}
 
 	async *#follow(
-		request: KeyedRequest<Entry, Response>,
+		request: WatchRequest<Entry, Response>,
 		follower: Follower,
 		signal: AbortSignal,
 	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
-		const range = await this.#source.log.range();
-		let cursor = startOf(request.start, range);
+		const range = await this.recent.join(follower);
+		let cursor = startOf(request.start, range.newest);
 		follower.through = cursor;
+		const key = keyOf(request);
 		// A watch from the beginning covers the entries that are stored now, so earlier pruning is no error.
 		const { conversationId, owner } = request;
 		const reader = { conversationId, owner, afterRemoval: cursor === 0n ? range.lastRemoval : undefined };
@@ -125,7 +117,7 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 				if (signal.aborted) return;
 				// What was read may have another owner now, or be lost.
 				if (restarts !== this.recent.restarts) continue;
-				const responses = await this.#batch(request, page, cursor, respond);
+				const responses = await this.#batch(request, key, page, cursor, respond);
 				if (signal.aborted) return;
 				cursor = page.through;
 				if (responses.length > 0) {
@@ -150,14 +142,15 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 
 	/** Returns the responses for a page after a sequence. Equal requests share those for the newest entries. */
 	#batch(
-		request: KeyedRequest<Entry, Response>,
+		request: WatchRequest<Entry, Response>,
+		requestKey: string,
 		page: EntryPage<Entry>,
 		after: bigint,
 		respond: Respond<Entry, Response>,
 	): Promise<WatchBatch<Response>> {
 		// Those of history are not kept, because they can be many and large.
 		if (!this.recent.covers(after)) return this.#select(request, page.entries, respond);
-		const key = `${this.recent.restarts} ${after} ${page.through} ${request.key}`;
+		const key = `${this.recent.restarts} ${after} ${page.through} ${requestKey}`;
 		const known = this.#shared.get(key);
 		if (known !== undefined) return known;
 		const batch = this.#select(request, page.entries, respond);
@@ -187,17 +180,14 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		return responses;
 	}
 
-	/** Returns the heartbeat at a sequence. Successive equal ones are one message, which up-to-date watchers share. */
 	#heartbeatAt(sequence: bigint): SharedResponse<Response> {
-		const latest = maxOf(sequence, this.recent.newest);
-		const last = this.#lastHeartbeat;
-		if (last?.sequence === sequence && last.latest === latest) return last.response;
-		const response = this.#toHeartbeat(sequence, { case: "heartbeat", value: { latestSequence: latest } });
-		this.#lastHeartbeat = { sequence, latest, response };
-		return response;
+		const { newest } = this.recent;
+		const latestSequence = newest > sequence ? newest : sequence;
+		return this.#toHeartbeat(sequence, { case: "heartbeat", value: { latestSequence } });
 	}
 }
 
+/** Returns a key that is equal for watchers that receive the same messages. */
 function keyOf<Entry extends LogEntry, Response extends DescMessage>({
 	conversationId,
 	owner,
@@ -209,15 +199,11 @@ function keyOf<Entry extends LogEntry, Response extends DescMessage>({
 }
 
 /** @throws ServiceError `out_of_range` when the start is beyond the newest sequence */
-function startOf(start: WatchStart, { newest }: SequenceRange): bigint {
+function startOf(start: WatchStart, newest: bigint): bigint {
 	if (start === "now") return newest;
 	if (start === "beginning") return 0n;
 	assertNotBeyondNewest(start, newest);
 	return start;
-}
-
-function maxOf(a: bigint, b: bigint): bigint {
-	return a > b ? a : b;
 }
 
 /** A message for many watchers. It is made, and encoded once for all of them, when it is first needed. */

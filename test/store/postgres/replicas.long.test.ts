@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
 import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
 import { SENDER_GONE } from "../../../src/call-signal.ts";
 import { updateLog } from "../../../src/conversations/read/entry-log.ts";
-import { RecentEntries } from "../../../src/conversations/watch/recent-entries.ts";
+import { Follower, RecentEntries } from "../../../src/conversations/watch/recent-entries.ts";
 import type { StoredUpdate } from "../../../src/store/entries.ts";
 import type { Connections } from "../../../src/store/postgres/connections.ts";
 import { CommitUnknown } from "../../../src/store/postgres/failures.ts";
@@ -164,20 +164,22 @@ test("after a failover, watchers that got lost updates fail, and the others cont
 	const store = await openStore(url, { log });
 	onTestFinished(() => store.close());
 	const recent = new RecentEntries(updateLog(store));
-	const [ahead, behind] = [await recent.follow(), await recent.follow()];
+	const [ahead, behind] = [new Follower(), new Follower()];
+	await Promise.all([ahead, behind].map((follower) => recent.join(follower)));
+	const { restarts } = recent;
 	for (let n = 0; n < 5; n++) await append(store, sample());
-	await expect.poll(() => recent.end, { timeout: 30_000 }).toBe(5n);
+	await expect.poll(() => recent.usage.entries, { timeout: 30_000 }).toBe(5);
 	await loseUpdatesAfter(url, 3n);
-	await expect.poll(() => recent.restarts, { timeout: 30_000 }).toBe(1);
+	await expect.poll(() => recent.restarts, { timeout: 30_000 }).toBe(restarts + 1);
 	expect(() => ahead.check(5n)).toThrow("the database has lost the entries after sequence 3; start after sequence 3");
-	ahead.leave();
+	recent.leave(ahead);
 	behind.check(3n);
 	const update = sample();
 	expect(await append(store, update)).toMatchObject({ sequence: 4n });
-	await expect.poll(() => recent.end, { timeout: 30_000 }).toBe(4n);
+	await expect.poll(() => recent.usage.entries, { timeout: 30_000 }).toBe(1);
 	expect(recent.after(3n, { entries: 10, bytes: 1024 })).toEqual([stored(update, await append(store, update))]);
 	behind.check(4n);
-	behind.leave();
+	recent.leave(behind);
 	expect(lines).toEqual([
 		"ServiceError: the database has lost the entries after sequence 3; the newest sequence was 5",
 	]);
@@ -188,22 +190,24 @@ test("when a conversation gets another owner, other replicas drop the entries th
 	const [assigning, following] = stores;
 	if (assigning === undefined || following === undefined) throw new Error("there are two stores");
 	const recent = new RecentEntries(updateLog(following));
-	const follower = await recent.follow();
+	const follower = new Follower();
+	await recent.join(follower);
+	const { restarts } = recent;
 	const update = sample();
 	const { sequence } = await append(assigning, update);
-	await expect.poll(() => recent.end, { timeout: 30_000 }).toBe(sequence);
+	await expect.poll(() => recent.usage.entries, { timeout: 30_000 }).toBe(1);
 	expect(recent.covers(0n)).toBe(true);
 	const { conversationId } = update;
 	expect(await assigning.assignOwner({ owner: "red", of: { ids: [conversationId] }, limit: 10 })).toBe(1);
-	await expect.poll(() => recent.restarts, { timeout: 30_000 }).toBe(1);
-	await expect.poll(() => recent.end, { timeout: 30_000 }).toBe(sequence);
+	await expect.poll(() => recent.restarts, { timeout: 30_000 }).toBe(restarts + 1);
+	expect(recent.usage.entries).toBe(0);
 	expect(recent.covers(0n)).toBe(false);
 	follower.check(sequence);
 	const next = await append(assigning, { ...sample({ conversationId }), poster: { sender: "agent", owner: "red" } });
-	await expect.poll(() => recent.end, { timeout: 30_000 }).toBe(next.sequence);
+	await expect.poll(() => recent.usage.entries, { timeout: 30_000 }).toBe(1);
 	const limits = { entries: 10, bytes: 1024 };
 	expect(recent.after(0n, limits).map((entry) => [entry.sequence, entry.owner])).toEqual([[next.sequence, "red"]]);
-	follower.leave();
+	recent.leave(follower);
 });
 
 /** Outcome of a COMMIT whose response is lost. */
