@@ -1,7 +1,6 @@
 import { timestampNow } from "@bufbuild/protobuf/wkt";
-import { AccessKeys, COMMAND, type ListedKey } from "./access/access-keys.ts";
+import { AccessKeys, COMMAND, hasEnded, REFRESH_INTERVAL } from "./access/access-keys.ts";
 import { Audit } from "./access/audit.ts";
-import { microseconds, REFRESH_INTERVAL, StoredKeys } from "./access/stored-keys.ts";
 import { Budgets } from "./budgets/budgets.ts";
 import { BudgetShares } from "./budgets/shown.ts";
 import type { Config, TracesConfig } from "./config/config.ts";
@@ -92,9 +91,9 @@ export async function makeParts(config: Config, options: PartsOptions) {
 		new RefusedPosts(store, { keys: encryptionKeys, maxBytes: refusedBytes, onError: onRefusedError }),
 	);
 	const refreshInterval = config.database.engine === "postgres" ? REFRESH_INTERVAL : undefined;
-	const storedKeys = opened.use(await StoredKeys.open(store.accessKeys, { configured, log, refreshInterval }));
+	const keyOptions = { configured, certificates: config.clientCertificates, log, refreshInterval };
+	const accessKeys = opened.use(await AccessKeys.open(store.accessKeys, keyOptions));
 	const audit = new Audit(store);
-	const accessKeys = new AccessKeys(storedKeys, [...configured, ...config.clientCertificates], log);
 	const stopping = new AbortController();
 	const clocks = new ClockSkews(log.senderClockWrong);
 	const eventIngest = new EventIngest(store, intake, log, clocks);
@@ -153,7 +152,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	// Before anything else is disposed of.
 	opened.defer(() => stopping.abort());
 	return {
-		...{ format, eventFormat, admission, store, postCounts, refusedPosts, storedKeys, accessKeys, audit, stopping },
+		...{ format, eventFormat, admission, store, postCounts, refusedPosts, accessKeys, audit, stopping },
 		...{ ingest, eventIngest, eventPosts, reads, changed, forwarding, shares, reconciler, methods, commandMethods },
 	};
 }
@@ -212,15 +211,9 @@ function reconcilerOf(
 			accessKeys
 				.list(COMMAND)
 				.filter((key) => [...key.scopes].includes("ingest"))
-				.map((key) => ({ name: key.name, owner: key.owner || undefined, hasEnded: hasEnded(key) })),
+				.map((key) => ({ name: key.name, owner: key.owner || undefined, hasEnded: !key.configured && hasEnded(key) })),
 		client: { maxBytes: maxBodyBytes },
 	});
-}
-
-function hasEnded(key: ListedKey): boolean {
-	if (key.configured) return false;
-	const { revokedAt, expiresAt } = key;
-	return revokedAt !== undefined || (expiresAt !== undefined && expiresAt <= microseconds(Date.now()));
 }
 
 /** Returns the function that tells a caller about a service that starts now. */

@@ -1,10 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { COMMAND } from "./access/access-keys.ts";
+import { type AccessKeys, COMMAND } from "./access/access-keys.ts";
 import { Gate, RateLimit } from "./access/gate.ts";
 import { posterOf, type Scope } from "./access/keys.ts";
-import type { StoredKeys } from "./access/stored-keys.ts";
 import { BudgetFollower } from "./budgets/follower.ts";
 import { Pauses } from "./budgets/pauses.ts";
 import type { Config } from "./config/config.ts";
@@ -106,9 +105,9 @@ export async function startService(
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const storeHealthy = () => readiness.passes("store");
 	const parts = await makeParts(config, { log, opened, telemetry, distribute, storeHealthy });
-	const { store, admission, stopping, postCounts, refusedPosts, storedKeys, accessKeys, audit } = parts;
+	const { store, admission, stopping, postCounts, refusedPosts, accessKeys, audit } = parts;
 	const { ingest, eventIngest, eventPosts, reads, forwarding, shares, reconciler, methods, format } = parts;
-	requireKeys(config, storedKeys);
+	requireKeys(config, accessKeys);
 	const routesOfPosts = postRoutes(basePath);
 	const postForms = new Map(postFormNames.map((form) => [routesOfPosts[form], form]));
 	requests.onRefused = ({ caller, route = "", error, ...refused }) => {
@@ -117,7 +116,7 @@ export async function startService(
 		const form = postForms.get(route);
 		if (form !== undefined) refusedPosts.add({ ...refused, poster, route, form, error });
 	};
-	const gate = new Gate(storedKeys.keyring, SERVICES, {
+	const gate = new Gate(accessKeys.keyring, SERVICES, {
 		certificates: config.clientCertificates,
 		rateLimit: config.rateLimitPerKey === undefined ? undefined : new RateLimit(config.rateLimitPerKey),
 		onRefused: (caller, kind) => postCounts.add(posterOf(caller), kind),
@@ -163,7 +162,7 @@ export async function startService(
 		watched: reads.recent,
 		databasePath: config.database.engine === "sqlite" ? config.database.path : undefined,
 		admitted: () => WORKS.map((work) => ({ work, ...admission.underWay(work) })),
-		keysExpiring: () => storedKeys.expiring,
+		keysExpiring: () => accessKeys.expiring,
 		refused: { counts: () => refusedPosts.counts, usage: () => store.refusedPosts.usage() },
 		reconciled: () => reconciler.figures,
 		forwarded: () => forwarder.figures(),
@@ -291,9 +290,8 @@ function makesFirstKey({ database, accessKeys }: Config): boolean {
  *
  * @throws Error when there is no key
  */
-function requireKeys({ database, accessKeys, clientCertificates }: Config, stored: StoredKeys): void {
-	if (database.engine === "sqlite") return;
-	if (accessKeys.length + clientCertificates.length + stored.valid.length > 0) return;
+function requireKeys({ database }: Config, accessKeys: AccessKeys): void {
+	if (database.engine === "sqlite" || accessKeys.hasValid) return;
 	throw new Error(
 		"With PostgreSQL, ACCESS_KEYS or CLIENT_CERTIFICATES must be set, to the same value for every replica, or a key must have been made with the command `keys add`",
 	);

@@ -1,9 +1,21 @@
 import { randomBytes } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../errors.ts";
-import type { AccessKeyRow } from "../store/access-keys.ts";
+import type { AccessKeyRow, AccessKeyTable } from "../store/access-keys.ts";
 import { type AuditedCaller, entryOf } from "./audit.ts";
-import { defaultScopes, hashKey, OWNER, type Principal, type Scope, scopes } from "./keys.ts";
-import { microseconds, SERVICE, type StoredKeys } from "./stored-keys.ts";
+import {
+	authorize,
+	defaultScopes,
+	hashKey,
+	type KeyEntry,
+	Keyring,
+	microseconds,
+	milliseconds,
+	OWNER,
+	type Principal,
+	type Scope,
+	scopes,
+} from "./keys.ts";
 
 /** What a caller asks of a new key. */
 interface NewAccessKey {
@@ -24,47 +36,102 @@ interface ConfiguredKey extends Pick<Principal, "name" | "scopes" | "owner"> {
 /** A key in a list. */
 export type ListedKey = ConfiguredKey | (AccessKeyRow & { readonly configured: false });
 
-/** The changes that are written to the log. */
+/** What {@link AccessKeys} reports. */
 interface AccessKeysLog {
 	/** A caller has created a key. The owner is empty if there is none. */
 	accessKeyCreated(key: Pick<AccessKeyRow, "name" | "scopes" | "owner">, caller: string): void;
 	/** A caller has revoked a key. */
 	accessKeyRevoked(name: string, caller: string): void;
+	/** An access key expires in less than {@link EXPIRY_NOTICE}. */
+	accessKeyExpires(name: string, expiresAt: Date): void;
+	/** Background work failed and will be tried again. */
+	workFailed(where: string, error: unknown): void;
+}
+
+/** Settings of {@link AccessKeys}. Times are in milliseconds. */
+export interface AccessKeysOptions {
+	/** Keys of the configuration. */
+	readonly configured: readonly KeyEntry[];
+	/** Holders of the client certificates of the configuration, which are listed as the keys are. */
+	readonly certificates?: readonly Principal[];
+	readonly log: AccessKeysLog;
+	/** Time between two reads of the table; undefined if no other process writes it. */
+	readonly refreshInterval?: number | undefined;
+	/** Time between two writes of the last uses. */
+	readonly flushInterval?: number;
 }
 
 /** Form of the name of a stored key. */
 const NAME = /^[A-Za-z0-9._-]{1,64}$/;
 /** Holder of all scopes, without an owner: a command on the machine of the service. */
 export const COMMAND: Principal = Object.freeze({ name: "command", scopes: new Set(scopes), owner: undefined });
-/** The service itself, as a caller. */
-const OF_SERVICE: AuditedCaller = { name: SERVICE, owner: undefined };
+/** The service itself, as the caller that makes the keys of the first start. */
+export const SERVICE: AuditedCaller = { name: "service", owner: undefined };
 /** Scopes of the key of the first start. */
 const FIRST_SCOPES: readonly Scope[] = [...defaultScopes, "metrics", "keys"];
-/** Name of the key with which the first start opens the console. */
-const CONSOLE_NAME = "console";
-/** Milliseconds after which that key ends. */
+/** Milliseconds after which the key with which the first start opens the console ends. */
 const CONSOLE_KEY_LIFETIME = 24 * 60 * 60 * 1000;
-/** Name of the key of the first start. */
-const FIRST_NAME = "default";
+/** How long before its end a key is reported, in milliseconds: a week. */
+export const EXPIRY_NOTICE = 7 * 86_400_000;
+/** Milliseconds between two reports of the same key. */
+const REPORT_INTERVAL = 86_400_000;
+/** Milliseconds between two reads of the table, when other processes write it too. */
+export const REFRESH_INTERVAL = 1_000;
 
 /**
  * Creates, lists and revokes access keys for callers. A caller with an owner reaches the keys of that owner only. Every
- * change is logged and audited.
+ * change is logged and audited. The keyring follows the changes, also those of other processes; when keys were used last
+ * is saved, and keys that expire soon are reported.
  */
-export class AccessKeys {
-	readonly #stored: StoredKeys;
+export class AccessKeys implements AsyncDisposable {
+	/** The keys with which requests are accepted. */
+	readonly keyring: Keyring;
+	readonly #table: AccessKeyTable;
 	readonly #configured: readonly ConfiguredKey[];
 	readonly #log: AccessKeysLog;
+	readonly #stop = new AbortController();
+	/** Last uses that are not saved yet: milliseconds of Unix time by name. */
+	#uses = new Map<string, number>();
+	/** When each key was reported because it expires soon. */
+	readonly #reported = new Map<string, number>();
+	#rows: readonly AccessKeyRow[] = [];
+	#work: readonly Promise<void>[] = [];
+	/** The last read of the table. */
+	#read: Promise<void> = Promise.resolve();
 
-	/** @param configured keys and certificates of the configuration */
-	constructor(
-		stored: StoredKeys,
-		configured: readonly Pick<Principal, "name" | "scopes" | "owner">[],
-		log: AccessKeysLog,
-	) {
-		this.#stored = stored;
-		this.#configured = configured.map(({ name, scopes, owner }) => ({ name, scopes, owner, configured: true }));
+	private constructor(table: AccessKeyTable, { configured, certificates = [], log }: AccessKeysOptions) {
+		this.#table = table;
+		this.#configured = [...configured, ...certificates].map(({ name, scopes, owner }) => {
+			return { name, scopes, owner, configured: true };
+		});
 		this.#log = log;
+		this.keyring = new Keyring(configured, (name) => this.#uses.set(name, Date.now()));
+	}
+
+	/**
+	 * Reads the stored keys, and follows them until it is disposed of.
+	 *
+	 * @throws ServiceError when the store fails
+	 */
+	static async open(table: AccessKeyTable, options: AccessKeysOptions): Promise<AccessKeys> {
+		const { refreshInterval, flushInterval = 10_000 } = options;
+		const keys = new AccessKeys(table, options);
+		await keys.refresh();
+		keys.#work = [
+			keys.#repeat(flushInterval, () => keys.#flush()),
+			...(refreshInterval === undefined ? [] : [keys.#repeat(refreshInterval, () => keys.refresh())]),
+		];
+		return keys;
+	}
+
+	/** Whether there is a key or certificate with which requests are accepted now. */
+	get hasValid(): boolean {
+		return this.#configured.length > 0 || this.#valid().length > 0;
+	}
+
+	/** Number of valid keys that expire in less than {@link EXPIRY_NOTICE}, but not of those that the service made. */
+	get expiring(): number {
+		return this.#expiring().length;
 	}
 
 	/**
@@ -75,27 +142,25 @@ export class AccessKeys {
 	 */
 	async create(asked: NewAccessKey, caller: Principal): Promise<{ readonly key: string; readonly row: AccessKeyRow }> {
 		const { name, expiresAt } = asked;
-		const now = microseconds(Date.now());
 		if (!NAME.test(name)) throw invalid("name", "must be 1 to 64 letters, digits, dots, dashes or underscores");
-		if (name === COMMAND.name || name === SERVICE) throw invalid("name", "is reserved");
-		if (expiresAt !== undefined && expiresAt <= now) throw invalid("expires_at", "must be in the future");
+		if (name === COMMAND.name || name === SERVICE.name) throw invalid("name", "is reserved");
+		if (expiresAt !== undefined && expiresAt <= microseconds(Date.now()))
+			throw invalid("expires_at", "must be in the future");
 		const grant = grantOf(asked, caller);
 		if (this.#configured.some((configured) => configured.name === name)) throw taken(name);
-		return await this.#create({ name, ...grant, expiresAt }, caller, now);
+		return await this.#create({ name, ...grant, expiresAt }, caller);
 	}
 
 	/**
-	 * Creates the key of the first start.
+	 * Creates the key of the first start, `default`.
 	 *
 	 * @param scopes default: those of posting, reading, metrics and keys
 	 * @returns undefined if there are stored keys, even revoked ones
 	 * @throws ServiceError when the store fails
 	 */
 	async createFirst(scopes = FIRST_SCOPES): Promise<string | undefined> {
-		if (this.#stored.all.length > 0) return undefined;
-		const grant = { name: FIRST_NAME, scopes, owner: "", expiresAt: undefined };
-		const { key } = await this.#create(grant, OF_SERVICE, microseconds(Date.now()));
-		return key;
+		if (this.#rows.length > 0) return undefined;
+		return (await this.#create({ name: "default", scopes, owner: "", expiresAt: undefined }, SERVICE)).key;
 	}
 
 	/**
@@ -106,52 +171,131 @@ export class AccessKeys {
 	 * @throws ServiceError when the store fails, or `already_exists`
 	 */
 	async createForConsole(scopes: readonly Scope[] = ["read"]): Promise<string> {
-		const now = Date.now();
-		const grant = { scopes, owner: "", expiresAt: microseconds(now + CONSOLE_KEY_LIFETIME) };
-		const { key } = await this.#create({ name: CONSOLE_NAME, ...grant }, OF_SERVICE, microseconds(now));
-		return key;
+		const expiresAt = microseconds(Date.now() + CONSOLE_KEY_LIFETIME);
+		return (await this.#create({ name: "console", scopes, owner: "", expiresAt }, SERVICE)).key;
 	}
 
 	async #create(
-		{ name, ...grant }: Pick<AccessKeyRow, "name" | "scopes" | "owner" | "expiresAt">,
+		grant: Pick<AccessKeyRow, "name" | "scopes" | "owner" | "expiresAt">,
 		caller: AuditedCaller,
-		createdAt: bigint,
 	): Promise<{ readonly key: string; readonly row: AccessKeyRow }> {
 		const key = randomBytes(32).toString("base64url");
-		const ends = { revokedAt: undefined, lastUsedAt: undefined };
-		const row: AccessKeyRow = { name, sha256: hashKey(key), ...grant, createdAt, createdBy: caller.name, ...ends };
-		const audit = entryOf("key.created", caller, name, row.scopes.join("+"));
-		if (!(await this.#stored.create({ of: row, audit }))) throw taken(name);
+		const made = { createdAt: microseconds(Date.now()), createdBy: caller.name };
+		const row = { ...grant, sha256: hashKey(key), ...made, revokedAt: undefined, lastUsedAt: undefined };
+		const audit = entryOf("key.created", caller, row.name, row.scopes.join("+"));
+		const isNew = await this.#table.create({ of: row, audit });
+		await this.refresh();
+		if (!isNew) throw taken(row.name);
 		this.#log.accessKeyCreated(row, caller.name);
 		return { key, row };
 	}
 
-	/** Returns the keys that a caller may manage, by name. */
+	/** Returns the keys that a caller may manage, by name, with their last uses. */
 	list(caller: Principal): readonly ListedKey[] {
-		const stored = this.#stored.all.map((key) => ({ ...key, configured: false as const }));
+		const stored = this.#rows.map((row) => {
+			const used = this.#uses.get(row.name);
+			return { ...row, ...(used !== undefined && { lastUsedAt: microseconds(used) }), configured: false as const };
+		});
 		const listed = [...stored, ...this.#configured].filter(({ owner }) => mayManage(caller, owner));
 		return listed.toSorted((a, b) => (a.name < b.name ? -1 : Number(a.name > b.name)));
 	}
 
 	/**
-	 * Revokes a key. A key that is revoked already stays as it is.
+	 * Revokes a key, and ends the watches of its holder. A key that is revoked already stays as it is.
 	 *
 	 * @throws ServiceError `not_found`, `failed_precondition` for a key of the configuration, or that of the store
 	 */
 	async revoke(name: string, caller: Principal): Promise<AccessKeyRow> {
 		// Another process may have created or revoked it.
-		await this.#stored.refresh();
-		const known = this.#stored.all.find((key) => key.name === name && mayManage(caller, key.owner));
+		await this.refresh();
+		const known = this.#rows.find((row) => row.name === name && mayManage(caller, row.owner));
 		if (known === undefined) {
 			if (this.#configured.some((key) => key.name === name && mayManage(caller, key.owner)))
 				throw new ServiceError("failed_precondition", "The access key is set in the configuration; remove it there");
 			throw new ServiceError("not_found", "There is no such access key");
 		}
 		if (known.revokedAt !== undefined) return known;
-		await this.#stored.revoke(name, entryOf("key.revoked", caller, name));
+		const audit = entryOf("key.revoked", caller, name);
+		await this.#table.revoke({ of: { name, at: microseconds(Date.now()) }, audit });
+		await this.refresh();
 		this.#log.accessKeyRevoked(name, caller.name);
-		return this.#stored.all.find((key) => key.name === name) ?? known;
+		return this.#rows.find((row) => row.name === name) ?? known;
 	}
+
+	/**
+	 * Takes over the keys of the store as they are now.
+	 *
+	 * @throws ServiceError when the store fails
+	 */
+	async refresh(): Promise<void> {
+		// One after the other, so that an earlier state never replaces a later one.
+		this.#read = this.#read
+			.catch(() => undefined)
+			.then(async () => {
+				this.#rows = await this.#table.list();
+				this.keyring.setStored(this.#rows);
+				this.#reportExpiring();
+			});
+		await this.#read;
+	}
+
+	/** The stored keys with which requests are accepted now. */
+	#valid(): readonly AccessKeyRow[] {
+		return this.#rows.filter((row) => !hasEnded(row));
+	}
+
+	/** Returns the names and the ends, in milliseconds, of the keys that {@link expiring} counts. */
+	#expiring(): readonly { readonly name: string; readonly end: number }[] {
+		const soon = Date.now() + EXPIRY_NOTICE;
+		return this.#valid().flatMap(({ name, createdBy, expiresAt }) => {
+			// The key with which the first start opens the console is for a day only, and nobody needs another one.
+			if (expiresAt === undefined || createdBy === SERVICE.name) return [];
+			const end = milliseconds(expiresAt);
+			return end < soon ? { name, end } : [];
+		});
+	}
+
+	#reportExpiring(): void {
+		const now = Date.now();
+		for (const { name, end } of this.#expiring()) {
+			if (now - (this.#reported.get(name) ?? Number.NEGATIVE_INFINITY) < REPORT_INTERVAL) continue;
+			this.#reported.set(name, now);
+			this.#log.accessKeyExpires(name, new Date(end));
+		}
+	}
+
+	async #flush(): Promise<void> {
+		this.#reportExpiring();
+		if (this.#uses.size === 0) return;
+		const uses = this.#uses;
+		this.#uses = new Map();
+		try {
+			await this.#table.touch([...uses].map(([name, at]) => ({ name, at: microseconds(at) })));
+		} catch (error) {
+			this.#uses = new Map([...uses, ...this.#uses]);
+			throw error;
+		}
+		await this.refresh();
+	}
+
+	/** Runs work again and again until this object is disposed of. */
+	async #repeat(interval: number, work: () => Promise<void>): Promise<void> {
+		const { signal } = this.#stop;
+		const wait = () => delay(interval, true, { signal, ref: false }).catch(() => false);
+		while (await wait()) await work().catch((error: unknown) => this.#log.workFailed("access keys", error));
+	}
+
+	/** Saves the last uses. */
+	async [Symbol.asyncDispose](): Promise<void> {
+		this.#stop.abort();
+		await Promise.all(this.#work);
+		await this.#flush().catch((error: unknown) => this.#log.workFailed("access keys", error));
+	}
+}
+
+/** Whether a stored key is revoked or has expired. */
+export function hasEnded({ revokedAt, expiresAt }: Pick<AccessKeyRow, "revokedAt" | "expiresAt">): boolean {
+	return revokedAt !== undefined || (expiresAt !== undefined && expiresAt <= microseconds(Date.now()));
 }
 
 /**
@@ -173,8 +317,7 @@ export function grantOf(
 	);
 	const owner = asked.owner === "" ? (caller.owner ?? "") : asked.owner;
 	if (!mayManage(caller, owner)) throw denied("The access key or client certificate has another owner", caller);
-	const missing = granted.find((scope) => !caller.scopes.has(scope));
-	if (missing !== undefined) throw denied(`The access key or client certificate lacks the scope "${missing}"`, caller);
+	for (const scope of granted) authorize(caller, scope);
 	if (owner !== "" && granted.includes("metrics"))
 		throw denied('An access key with an owner cannot have the scope "metrics"', caller);
 	return { scopes: granted, owner };

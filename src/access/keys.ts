@@ -1,5 +1,6 @@
 import { hash } from "node:crypto";
 import { ServiceError } from "../errors.ts";
+import type { AccessKeyRow } from "../store/access-keys.ts";
 import type { Poster } from "../store/owners.ts";
 
 /**
@@ -32,16 +33,10 @@ export function posterOf({ name, owner }: Pick<Principal, "name" | "owner">): Po
 	return { sender: name, owner };
 }
 
-/** A key as the service stores it: its hash, never the key itself. */
+/** A key of the configuration: its hash, never the key itself. */
 export interface KeyEntry extends Omit<Principal, "ended"> {
 	/** SHA-256 of the key's UTF-8 bytes, 32 bytes long. */
 	readonly hash: Uint8Array;
-}
-
-/** A key that was made while the service ran. Times are milliseconds of Unix time. */
-export interface StoredKey extends KeyEntry {
-	readonly expiresAt: number | undefined;
-	readonly revokedAt: number | undefined;
 }
 
 /**
@@ -52,17 +47,12 @@ export function hashKey(key: string): Uint8Array {
 	return hash("sha256", key, "buffer");
 }
 
-/** A key that the keyring accepts. */
-interface Accepted {
+/** A stored key that is not revoked. */
+interface StoredKey {
 	readonly principal: Principal;
-	/** Milliseconds of Unix time; undefined for a key that does not expire. */
-	readonly expiresAt: number | undefined;
-}
-
-/** A stored key that the keyring knows, and what ends the watches of its holder. */
-interface Known {
-	readonly key: StoredKey;
-	readonly principal: Principal;
+	/** Milliseconds of Unix time; infinite for a key that does not expire. */
+	readonly expiresAt: number;
+	/** Ends the watches of its holder. */
 	readonly end: AbortController;
 }
 
@@ -74,57 +64,44 @@ const LONGEST_TIMER = 2 ** 31 - 1;
  * nobody. Keys are found by their digest, so the time that it takes reveals nothing of a key.
  */
 export class Keyring {
-	readonly #configured: ReadonlyMap<string, Accepted>;
-	#stored: ReadonlyMap<string, Accepted> = new Map();
-	/** Stored keys by name. */
-	#known: ReadonlyMap<string, Known> = new Map();
+	readonly #configured: ReadonlyMap<string, Principal>;
+	#stored: ReadonlyMap<string, StoredKey> = new Map();
 	#expiry: NodeJS.Timeout | undefined;
 	readonly #onUse: (name: string) => void;
 
-	/**
-	 * @param configured keys of the configuration
-	 * @param onUse called for each request that a stored key authenticates, with its name
-	 */
+	/** @param onUse called for each request that a stored key authenticates, with its name */
 	constructor(configured: readonly KeyEntry[], onUse: (name: string) => void = () => undefined) {
 		this.#configured = new Map(
-			configured.map(({ name, scopes, owner, hash }) => [
-				digestOf(hash),
-				{ principal: Object.freeze({ name, scopes, owner }), expiresAt: undefined },
-			]),
+			configured.map(({ name, scopes, owner, hash }) => [digestOf(hash), Object.freeze({ name, scopes, owner })]),
 		);
 		this.#onUse = onUse;
 	}
 
 	/** Replaces the stored keys. Watches of a key that is revoked, or not among them any more, end. */
-	setStored(keys: readonly StoredKey[]): void {
-		const known = new Map<string, Known>();
-		const stored = new Map<string, Accepted>();
-		for (const key of keys) {
-			const before = this.#known.get(key.name);
-			const same = before !== undefined && digestOf(before.key.hash) === digestOf(key.hash);
-			const end = same ? before.end : new AbortController();
-			const { name, scopes, owner } = key;
-			const principal = same ? before.principal : Object.freeze({ name, scopes, owner, ended: end.signal });
-			known.set(name, { key, principal, end });
-			if (key.revokedAt === undefined) stored.set(digestOf(key.hash), { principal, expiresAt: key.expiresAt });
-		}
-		const ended = [...this.#known.values()].filter(({ key, end }) => known.get(key.name)?.end !== end);
-		this.#known = known;
+	setStored(rows: readonly AccessKeyRow[]): void {
+		const before = this.#stored;
+		const stored = new Map(
+			rows
+				.filter(({ revokedAt }) => revokedAt === undefined)
+				.map((row) => {
+					const digest = digestOf(row.sha256);
+					const expiresAt = row.expiresAt === undefined ? Number.POSITIVE_INFINITY : milliseconds(row.expiresAt);
+					return [digest, { ...(before.get(digest) ?? holderOf(row)), expiresAt }] as const;
+				}),
+		);
 		this.#stored = stored;
-		for (const { end } of ended) end.abort();
+		for (const [digest, { end }] of before) if (!stored.has(digest)) end.abort();
 		this.#endExpired();
 	}
 
-	/** Ends the watches of keys that are revoked or have expired, and waits for the next one that expires. */
+	/** Ends the watches of keys that have expired, and waits for the next one that expires. */
 	#endExpired(): void {
 		clearTimeout(this.#expiry);
 		let next = Number.POSITIVE_INFINITY;
 		const now = Date.now();
-		for (const { key, end } of this.#known.values()) {
-			const { expiresAt = Number.POSITIVE_INFINITY, revokedAt } = key;
-			if (revokedAt !== undefined || expiresAt <= now) end.abort();
+		for (const { expiresAt, end } of this.#stored.values())
+			if (expiresAt <= now) end.abort();
 			else next = Math.min(next, expiresAt);
-		}
 		if (next === Number.POSITIVE_INFINITY) return;
 		this.#expiry = setTimeout(() => this.#endExpired(), Math.min(next - now, LONGEST_TIMER));
 		this.#expiry.unref();
@@ -139,22 +116,42 @@ export class Keyring {
 	/**
 	 * Finds the holder of a presented key.
 	 *
-	 * @param presented the key as it arrived; undefined or empty when the request carried none
-	 * @throws {ServiceError} `unauthenticated`, with different messages for a missing, an unknown and an expired key
+	 * @throws ServiceError `unauthenticated`, with different messages for a missing, an unknown and an expired key
 	 */
 	authenticate(presented: string | undefined): Principal {
 		if (presented === undefined || presented === "")
 			throw new ServiceError("unauthenticated", "The access key is missing");
 		const digest = digestOfKey(presented);
 		const configured = this.#configured.get(digest);
-		if (configured !== undefined) return configured.principal;
+		if (configured !== undefined) return configured;
 		const stored = this.#stored.get(digest);
 		if (stored === undefined) throw new ServiceError("unauthenticated", "The access key is not known");
-		if (stored.expiresAt !== undefined && stored.expiresAt <= Date.now())
-			throw new ServiceError("unauthenticated", "The access key has expired");
+		if (stored.expiresAt <= Date.now()) throw new ServiceError("unauthenticated", "The access key has expired");
 		this.#onUse(stored.principal.name);
 		return stored.principal;
 	}
+}
+
+function holderOf({ name, scopes: granted, owner }: AccessKeyRow): Pick<StoredKey, "principal" | "end"> {
+	const end = new AbortController();
+	const principal = {
+		name,
+		// A newer release may have stored scopes that this one does not know.
+		scopes: new Set(scopes.filter((scope) => granted.includes(scope))),
+		owner: owner === "" ? undefined : owner,
+		ended: end.signal,
+	};
+	return { principal: Object.freeze(principal), end };
+}
+
+/** Returns a time of the store, in microseconds, as milliseconds. */
+export function milliseconds(time: bigint): number {
+	return Number(time / 1000n);
+}
+
+/** Returns a time in milliseconds as the store has it, in microseconds. */
+export function microseconds(time: number): bigint {
+	return BigInt(time) * 1000n;
 }
 
 function digestOf(hash: Uint8Array): string {
@@ -166,11 +163,7 @@ function digestOfKey(key: string): string {
 	return hash("sha256", key, "base64");
 }
 
-/**
- * Checks that a principal has a scope.
- *
- * @throws {ServiceError} `permission_denied`, naming the scope that the principal lacks
- */
+/** @throws ServiceError `permission_denied`, which names the scope that the principal lacks */
 export function authorize(principal: Principal, scope: Scope): void {
 	if (!principal.scopes.has(scope)) {
 		throw new ServiceError("permission_denied", `The access key or client certificate lacks the scope "${scope}"`, {

@@ -1,4 +1,4 @@
-import { StoredKeys, type StoredKeysOptions } from "../../src/access/stored-keys.ts";
+import { AccessKeys, type AccessKeysOptions } from "../../src/access/access-keys.ts";
 import type { AccessKeyTable } from "../../src/store/access-keys.ts";
 import type { AuditEntry } from "../../src/store/audit.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
@@ -8,7 +8,7 @@ import { TempFolder } from "../support/temp.ts";
 /** A line of the log about keys: its event and its values. */
 export type KeyLine = readonly unknown[];
 
-/** The table of access keys of a SQLite store, and stored keys that read it. */
+/** The table of access keys of a SQLite store, and access keys that follow it. */
 export class KeyTable implements AsyncDisposable {
 	readonly lines: KeyLine[] = [];
 	readonly log = {
@@ -38,10 +38,9 @@ export class KeyTable implements AsyncDisposable {
 		return new KeyTable(folder, store, resources);
 	}
 
-	/** Opens stored keys that are disposed of with the table, or before. */
-	async stored(options: Partial<StoredKeysOptions> = {}): Promise<StoredKeys> {
-		const stored = await StoredKeys.open(this.table, { configured: [], log: this.log, ...options });
-		return this.#resources.use(stored);
+	/** Opens access keys that are disposed of with the table, or before. */
+	async opened(options: Partial<AccessKeysOptions> = {}): Promise<AccessKeys> {
+		return this.#resources.use(await AccessKeys.open(this.table, { configured: [], log: this.log, ...options }));
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {

@@ -11,7 +11,6 @@ import { AccessKeys } from "../../src/access/access-keys.ts";
 import { Audit } from "../../src/access/audit.ts";
 import { Gate, rpcPath } from "../../src/access/gate.ts";
 import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
-import { StoredKeys } from "../../src/access/stored-keys.ts";
 import { Budgets } from "../../src/budgets/budgets.ts";
 import type { ConversationReads } from "../../src/conversations/conversation-reads.ts";
 import { EraseConversations } from "../../src/conversations/erase.ts";
@@ -100,8 +99,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const ingest = new Ingest(reading.store, intake, eventIngest);
 		const admission = new Admission(16 * 1024 * 1024, bounds && { watch: bounds });
 		const audit = new Audit(reading.store);
-		const stored = await StoredKeys.open(reading.store.accessKeys, { configured: [], log });
-		const accessKeys = new AccessKeys(stored, [], log);
+		const accessKeys = await AccessKeys.open(reading.store.accessKeys, { configured: [], log });
 		const reads: Pick<ConversationReads, "of"> = {
 			of: () => ({
 				get,
@@ -160,7 +158,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			stopping.abort();
 			const until = performance.now() + 25_000;
 			await Promise.all([http.stop(5_000, until), grpc.stop(5_000, until)]);
-			await stored[Symbol.asyncDispose]();
+			await accessKeys[Symbol.asyncDispose]();
 		};
 		return new WatchService(
 			{ reading, watches, eventWatches, admission },
