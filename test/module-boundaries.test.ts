@@ -202,7 +202,7 @@ describe("the modules of src import only what they may", () => {
 			/^events\/event-order\.ts$/,
 			/^record\/json\//,
 			/^transports\/http\/router\.ts$/,
-			/^transports\/reads\/query\.ts$/,
+			/^transports\/reads\/parameters\.ts$/,
 		];
 		const reads = [/^conversations\/conversation-reads\.ts$/, /^conversations\/read\/filter\.ts$/];
 		expect(forbiddenImports("trajectories/", ...known, ...reads)).toEqual([]);

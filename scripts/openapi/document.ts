@@ -41,8 +41,14 @@ import { type MessagePlan, planEnum, planMessage } from "../../src/record/plan.t
 import { MAX_QUERY } from "../../src/search/query.ts";
 import { MAX_ID_LENGTH } from "../../src/store/condition.ts";
 import { TRAJECTORY_PATH, trajectoryForms } from "../../src/trajectories/trajectories.ts";
-import { isOfRequests, PAIR, type Parameter } from "../../src/transports/reads/parameters.ts";
-import { LAST_EVENT_ID, MAX_INT32, MAX_INT64 } from "../../src/transports/reads/query.ts";
+import {
+	isOfRequests,
+	LAST_EVENT_ID,
+	MAX_INT32,
+	MAX_INT64,
+	PAIR,
+	type Parameter,
+} from "../../src/transports/reads/parameters.ts";
 import { JSON_RPCS, type JsonRpc, MAX_JSON_BODY } from "../../src/transports/reads/reads.ts";
 import { EVENT_WEBHOOK_PATH, WEBHOOK_PATH } from "../../src/transports/webhook/webhook.ts";
 import { EVENTS, EVENTS_REFUSED, FINISHED, LISTED, LISTED_EVENTS, REFUSED, STARTED } from "./examples.ts";

@@ -11,7 +11,7 @@ import { ServiceError } from "../errors.ts";
 import { readExactJson, stringifyExactJson } from "../record/json/exact-json.ts";
 import { type ExactJson, type ExactJsonObject, listOf, memberOf, textOf } from "../record/json/json-value.ts";
 import type { Route } from "../transports/http/router.ts";
-import { Query } from "../transports/reads/query.ts";
+import { readQuery, word } from "../transports/reads/parameters.ts";
 import { atifOf, type TrajectoryEvent, type TrajectorySource } from "./atif.ts";
 
 /** Forms of a trajectory: the Agent Trajectory Interchange Format, and messages of a chat with tools. */
@@ -198,7 +198,7 @@ export function trajectoryRoute(basePath: string, reads: Pick<ConversationReads,
 		scope: "read",
 		handle: async ({ params, search, principal }) => {
 			if (principal === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
-			const form = new Query(search, ["form"]).word("form", trajectoryForms);
+			const form = word("form", readQuery(search, ["form"]).get("form") ?? trajectoryForms[0], trajectoryForms);
 			return await trajectoryJson(reads.of(principal), params.id ?? "", form);
 		},
 	};

@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from "node:http";
 import {
 	create,
 	type DescEnum,
@@ -11,12 +12,13 @@ import {
 	ScalarType,
 } from "@bufbuild/protobuf";
 import { type ReflectMessage, reflect } from "@bufbuild/protobuf/reflect";
-import { TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { enum_value } from "../../../gen/conversations/options/v1/options_pb.js";
 import { invalid, uuid } from "../../conversations/read/filter.ts";
 import { ServiceError } from "../../errors.ts";
+import { parseDateTime } from "../../record/json/scalars.ts";
 import { planEnum } from "../../record/plan.ts";
-import { Query } from "./query.ts";
+import { percentDecode } from "../http/router.ts";
 
 // How the request of an RPC is read from an HTTP request. All of it follows from the descriptor of the request.
 
@@ -97,7 +99,7 @@ export function readRequest<Input extends DescMessage>(
 	const request = body === undefined ? create(input) : readJson(input, parameters, body);
 	const target = reflect(input, request);
 	const inQuery = parameters.filter((one) => one.in === "query");
-	const query = new Query(
+	const query = readQuery(
 		search,
 		inQuery.map(({ name }) => name),
 		inQuery.filter(isRepeatable).map(({ name }) => name),
@@ -107,7 +109,8 @@ export function readRequest<Input extends DescMessage>(
 		if (holder?.fieldKind === "message" && !holders.has(holder)) holders.set(holder, reflect(holder.message));
 	for (const parameter of parameters) {
 		const { name, field, holder } = parameter;
-		if (parameter.in === "query") setFromQuery((holder && holders.get(holder)) ?? target, parameter, query);
+		if (parameter.in === "query")
+			setFromQuery((holder && holders.get(holder)) ?? target, parameter, query.getAll(name));
 		else {
 			const text = params[name] ?? "";
 			target.set(field, field.name === name ? text : uuid(text, name));
@@ -117,67 +120,140 @@ export function readRequest<Input extends DescMessage>(
 	return request;
 }
 
-function setFromQuery(target: ReflectMessage, { name, field }: Parameter, query: Query<string>): void {
+/** Sets a field to the values that its parameter has in the query. An absent one leaves the field unset. */
+function setFromQuery(target: ReflectMessage, { name, field }: Parameter, texts: readonly string[]): void {
+	const [text] = texts;
+	if (text === undefined) return;
 	switch (field.fieldKind) {
 		case "list": {
 			const list = target.get(field);
-			for (const text of query.texts(name))
+			for (const text of texts)
 				if (field.listKind !== "enum") list.add(text);
 				else if (text !== "") list.add(numberOf(field.enum, name, text));
 			return;
 		}
 		case "map": {
 			const map = target.get(field);
-			for (const [key, value] of pairsOf(name, query.texts(name))) map.set(key, value);
+			for (const [key, value] of pairsOf(name, texts)) map.set(key, value);
 			return;
 		}
 		case "enum": {
-			const number = enumOf(field.enum, name, query);
-			if (number !== undefined) target.set(field, number);
+			const { byName } = planEnum(field.enum);
+			// An empty text selects any value of an enum of the record.
+			if (text !== "" || isOfRequests(field.enum)) target.set(field, byName.get(word(name, text, [...byName.keys()])));
 			return;
 		}
-		case "message": {
-			const time = query.dateTime(name);
-			if (time !== undefined) target.set(field, reflect(TimestampSchema, time));
+		case "message":
+			target.set(field, reflect(TimestampSchema, dateTime(name, text)));
 			return;
-		}
-		case "scalar": {
-			const value = scalarOf(field.scalar, name, query);
-			if (value !== undefined) target.set(field, value);
-		}
+		case "scalar":
+			target.set(field, scalarOf(field.scalar, name, text));
 	}
 }
 
-function scalarOf(type: ScalarType, name: string, query: Query<string>) {
+function scalarOf(type: ScalarType, name: string, text: string): string | number | bigint | boolean {
 	switch (type) {
 		case ScalarType.STRING:
-			return query.text(name);
-		case ScalarType.INT32:
-			return query.smallNumber(name);
+			return text;
 		case ScalarType.INT64:
-			return query.number(name);
+			return wholeNumber(name, text);
+		case ScalarType.INT32: {
+			const value = wholeNumber(name, text);
+			if (value > MAX_INT32) throw invalid(name, `must be at most ${MAX_INT32}`);
+			return Number(value);
+		}
 		case ScalarType.DOUBLE:
-			return query.decimal(name);
+			if (!/^-?\d{1,400}(\.\d{1,400})?([eE][-+ ]?\d{1,4})?$/.test(text)) throw invalid(name, "must be a number");
+			// A plus sign that was not percent-encoded arrives as a space.
+			return Number(text.replace(" ", "+"));
 		case ScalarType.BOOL:
-			return query.boolean(name);
+			if (text !== "true" && text !== "false") throw invalid(name, "must be true or false");
+			return text === "true";
 		default:
 			throw new Error(`${name} cannot be a query parameter`);
 	}
 }
 
+/** The largest number of the type int32. */
+export const MAX_INT32 = 2_147_483_647;
+/** The largest number of the type int64. */
+export const MAX_INT64 = 2n ** 63n - 1n;
+
+/** Returns the whole number from 0 to {@link MAX_INT64} that decimal digits denote. */
+function wholeNumber(name: string, text: string): bigint {
+	const value = /^\d{1,19}$/.test(text) ? BigInt(text) : undefined;
+	if (value === undefined || value > MAX_INT64) throw invalid(name, "must be a whole number, 0 or more");
+	return value;
+}
+
+function dateTime(name: string, text: string): Timestamp {
+	// A plus sign that was not percent-encoded arrives as a space, which no date-time contains.
+	const time = parseDateTime(text.replace(" ", "+"));
+	if (time === undefined) throw invalid(name, "must be an ISO 8601 date-time such as 2026-01-31T12:00:00Z");
+	return time;
+}
+
+/**
+ * Returns one of several words.
+ *
+ * @throws ServiceError `invalid_argument` that names the parameter
+ */
+export function word<Word extends string>(name: string, text: string, words: readonly Word[]): Word {
+	const found = words.find((candidate) => candidate === text);
+	if (found === undefined) throw invalid(name, `must be one of ${words.join(", ")}`);
+	return found;
+}
+
+/** Maximum number of characters of a parameter's name that an error repeats. */
+const MAX_SHOWN_NAME = 64;
+
+/**
+ * Returns the parameters of a query.
+ *
+ * @param search query as it was received, without the question mark
+ * @param names names of the parameters that the request may have
+ * @param repeatable names of those parameters that may occur several times
+ * @throws ServiceError `invalid_argument` for an unknown parameter, for one that occurs several times although it may not,
+ *   and for one that is not percent-encoded UTF-8 (RFC 3986, section 2)
+ */
+export function readQuery(
+	search: string,
+	names: readonly string[],
+	repeatable: readonly string[] = [],
+): URLSearchParams {
+	// URLSearchParams would replace other bytes by U+FFFD, and a filter with them would find nothing.
+	for (const parameter of search.split("&"))
+		if (!/^[\x21-\x7e]*$/.test(parameter) || percentDecode(parameter) === undefined)
+			throw invalid(quoted(parameter.split("=", 1)[0] ?? ""), "is not percent-encoded UTF-8");
+	const parameters = new URLSearchParams(search);
+	for (const name of new Set(parameters.keys())) {
+		if (!names.includes(name)) throw invalid(quoted(name), "is not known");
+		if (!repeatable.includes(name) && parameters.getAll(name).length > 1) throw invalid(name, "may be given only once");
+	}
+	return parameters;
+}
+
+function quoted(name: string): string {
+	const shown = name.length > MAX_SHOWN_NAME ? `${name.slice(0, MAX_SHOWN_NAME)}…` : name;
+	return `query parameter ${JSON.stringify(shown)}`;
+}
+
+/** Header by which a client of server-sent events resumes. */
+export const LAST_EVENT_ID = "Last-Event-ID";
+
+/**
+ * Returns the sequence number after which a stream resumes; undefined for a client that does not resume.
+ *
+ * @throws ServiceError `invalid_argument` for an id that is no sequence number
+ */
+export function lastEventId(headers: IncomingHttpHeaders): bigint | undefined {
+	const text = headers["last-event-id"];
+	return text === undefined || text === "" ? undefined : wholeNumber(LAST_EVENT_ID, String(text));
+}
+
 /** Whether an enum is one of requests only, whose zero value means the same as the first word. */
 export function isOfRequests({ values }: DescEnum): boolean {
 	return values.every((value) => getOption(value, enum_value).name === "");
-}
-
-/** Returns the number of a word; undefined when the parameter is absent. */
-function enumOf(desc: DescEnum, name: string, query: Query<string>): number | undefined {
-	const { byName } = planEnum(desc);
-	const [first, ...others] = byName.keys();
-	if (first === undefined) throw new Error(`${desc.typeName} has no values`);
-	// An empty text selects any value of an enum of the record.
-	if (query.text(name) === "" && !isOfRequests(desc)) return undefined;
-	return byName.get(query.word(name, [first, ...others]));
 }
 
 function numberOf(desc: DescEnum, name: string, text: string): number {
@@ -218,25 +294,29 @@ function readJson<Input extends DescMessage>(
 	}
 	const taken = new Set(inPath.map(({ field }) => field));
 	const fields = input.fields.filter((field) => !taken.has(field));
-	const names = new Intl.ListFormat("en").format(fields.map(({ name }) => name));
-	return fromJson(input, judged(fields, json, "", `The body must be a JSON object with ${names}`));
+	if (!isObject(json)) {
+		const names = new Intl.ListFormat("en").format(fields.map(({ name }) => name));
+		throw new ServiceError("invalid_argument", `The body must be a JSON object with ${names}`);
+	}
+	return fromJson(input, judged(fields, json, ""));
+}
+
+function isObject(json: JsonValue): json is JsonObject {
+	return typeof json === "object" && json !== null && !Array.isArray(json);
 }
 
 /**
- * Returns an object whose members are those of the fields, each judged.
+ * Returns an object with numbers in place of words of enums, whose members are those of the fields.
  *
- * @param place path to the object, before the names of its members
- * @param otherwise says that it must be an object
+ * @param place path to the object, with a dot before the names of its members
  */
-function judged(fields: readonly DescField[], json: JsonValue, place: string, otherwise: string): JsonObject {
-	if (typeof json !== "object" || json === null || Array.isArray(json))
-		throw new ServiceError("invalid_argument", otherwise);
+function judged(fields: readonly DescField[], json: JsonObject, place: string): JsonObject {
 	const members: JsonObject = {};
 	for (const [name, value] of Object.entries(json)) {
 		const field = fields.find((field) => field.name === name || field.jsonName === name);
 		if (field === undefined)
-			throw new ServiceError("invalid_argument", `${place === "" ? "The body" : place} has a member that is not known`);
-		const at = place === "" ? field.name : `${place}.${field.name}`;
+			throw new ServiceError("invalid_argument", `${place.slice(0, -1) || "The body"} has a member that is not known`);
+		const at = place + field.name;
 		if (Object.hasOwn(members, field.jsonName)) throw invalid(at, "may be given only once");
 		const member = { [field.jsonName]: judgedValue(field, value, at) };
 		try {
@@ -251,17 +331,14 @@ function judged(fields: readonly DescField[], json: JsonValue, place: string, ot
 
 /** Returns the value of a field with numbers in place of words of enums, and with its messages judged. */
 function judgedValue(field: DescField, json: JsonValue, at: string): JsonValue {
-	const { enum: desc, message } = field;
-	if (json === null || (desc === undefined && message === undefined)) return json;
-	if (field.fieldKind === "list" && Array.isArray(json))
-		return json.map((item, index) => judgedItem(field, item, `${at}[${index}]`));
-	return field.fieldKind === "enum" || field.fieldKind === "message" ? judgedItem(field, json, at) : json;
-}
-
-function judgedItem({ enum: desc, message }: DescField, json: JsonValue, at: string): JsonValue {
+	const { enum: desc, message, fieldKind } = field;
+	if (json === null || fieldKind === "map") return json;
+	if (fieldKind === "list" && Array.isArray(json))
+		return json.map((item, index) => judgedValue(field, item, `${at}[${index}]`));
 	if (desc !== undefined) return (typeof json === "string" ? planEnum(desc).byName.get(json) : undefined) ?? json;
 	if (message === undefined || message.file.proto.package === "google.protobuf") return json;
-	return judged(message.fields, json, at, `${at} must be an object`);
+	if (!isObject(json)) throw invalid(at, "must be an object");
+	return judged(message.fields, json, `${at}.`);
 }
 
 /** Returns what the JSON form of a field must be. */
@@ -271,6 +348,13 @@ function formOf(field: DescField): string {
 	return field.fieldKind === "list" ? `a list of ${several}` : one;
 }
 
+const SCALAR_FORMS: Partial<Record<ScalarType, readonly [one: string, several: string]>> = {
+	[ScalarType.STRING]: ["a text", "texts"],
+	[ScalarType.BOOL]: ["true or false", "values true or false"],
+	[ScalarType.BYTES]: ["a text in base64", "texts in base64"],
+	[ScalarType.DOUBLE]: ["a number", "numbers"],
+};
+
 function formsOf({ enum: desc, message, scalar }: DescField): readonly [one: string, several: string] {
 	if (desc !== undefined) {
 		const words = [...planEnum(desc).byName.keys()].join(", ");
@@ -279,17 +363,5 @@ function formsOf({ enum: desc, message, scalar }: DescField): readonly [one: str
 	if (message === TimestampSchema)
 		return ["an ISO 8601 date-time such as 2026-01-31T12:00:00Z", "ISO 8601 date-times such as 2026-01-31T12:00:00Z"];
 	if (message !== undefined) return ["an object", "objects"];
-	switch (scalar) {
-		case ScalarType.STRING:
-			return ["a text", "texts"];
-		case ScalarType.BOOL:
-			return ["true or false", "values true or false"];
-		case ScalarType.BYTES:
-			return ["a text in base64", "texts in base64"];
-		case ScalarType.DOUBLE:
-		case ScalarType.FLOAT:
-			return ["a number", "numbers"];
-		default:
-			return ["a whole number", "whole numbers"];
-	}
+	return (scalar && SCALAR_FORMS[scalar]) ?? ["a whole number", "whole numbers"];
 }

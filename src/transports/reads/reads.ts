@@ -49,8 +49,7 @@ import type { ContentResponse } from "../http/answer.ts";
 import { readBody } from "../http/body.ts";
 import { type EventStreamOptions, sendEventStream } from "../http/event-stream.ts";
 import type { Route, RouteRequest } from "../http/router.ts";
-import { type Parameter, parametersOf, readRequest } from "./parameters.ts";
-import { lastEventId } from "./query.ts";
+import { lastEventId, type Parameter, parametersOf, readRequest } from "./parameters.ts";
 import { listCsv, prefersCsv, usageForm } from "./report-forms.ts";
 
 const encodeSender = deriveEncoder(planMessage(SenderSchema));

@@ -60,7 +60,7 @@ test("a request is read from its path and its query", () => {
 	const parameters = parametersOf(ListConversationUpdatesRequestSchema, "/x/{id}", false);
 	const request = { params: { id: ID.toUpperCase() }, search: "after_sequence=9&origin=events&view=full" };
 	expect(readRequest(ListConversationUpdatesRequestSchema, parameters, request)).toMatchObject({
-		...{ conversationId: ID, afterSequence: 9n, origin: 2, view: 2, pageSize: 0, pageToken: "", secrets: 1 },
+		...{ conversationId: ID, afterSequence: 9n, origin: 2, view: 2, pageSize: 0, pageToken: "", secrets: 0 },
 	});
 	expect(() =>
 		readRequest(ListConversationUpdatesRequestSchema, parameters, { params: { id: "x" }, search: "" }),

@@ -1,37 +1,53 @@
 import { expect, test } from "vitest";
+import {
+	ListConversationsRequestSchema,
+	ListConversationUpdatesRequestSchema,
+} from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { ServiceError } from "../../../src/errors.ts";
-import { Query } from "../../../src/transports/reads/query.ts";
+import { parametersOf, readQuery, readRequest } from "../../../src/transports/reads/parameters.ts";
 
-const names = ["number", "time", "word", "text", "list"] as const;
+const ID = "0190d6a0-0000-7000-8000-00000000000a";
 
-function query(search: string): Query<(typeof names)[number]> {
-	return new Query(search, names, ["list"]);
-}
+/** Reads the query of a list of updates, or of conversations. */
+const updates = (search: string) =>
+	readRequest(
+		ListConversationUpdatesRequestSchema,
+		parametersOf(ListConversationUpdatesRequestSchema, "/x/{id}", false),
+		{ params: { id: ID }, search },
+	);
+const conversations = (search: string) =>
+	readRequest(ListConversationsRequestSchema, parametersOf(ListConversationsRequestSchema, "/x", false), {
+		params: {},
+		search,
+	});
 
 function refused(message: string): ServiceError {
 	return new ServiceError("invalid_argument", message);
 }
 
 test("parameters are read as numbers, times, words, texts and lists", () => {
-	const read = query("number=12&time=2026-01-31T12:00:00.5%2B02:00&word=b&text=a+b%26%3F?%C3%A9&list=1&list=2");
-	expect(read.number("number")).toBe(12n);
-	expect(read.dateTime("time")).toMatchObject({ seconds: 1_769_853_600n, nanos: 500_000_000 });
-	expect(read.word("word", ["a", "b"])).toBe("b");
-	expect(read.text("text")).toBe("a b&??é");
-	expect(read.texts("list")).toEqual(["1", "2"]);
+	expect(updates("after_sequence=12&page_size=3&view=full&page_token=a+b%26%3F?%C3%A9")).toMatchObject({
+		...{ afterSequence: 12n, pageSize: 3, view: 2, pageToken: "a b&??é" },
+	});
+	expect(
+		conversations(`created_from=2026-01-31T12:00:00.5%2B02:00&has_error=true&cost_from=1e1&id=${ID}&id=b`).filter,
+	).toMatchObject({
+		createdFrom: { seconds: 1_769_853_600n, nanos: 500_000_000 },
+		hasError: true,
+		costFrom: 10,
+		ids: [ID, "b"],
+	});
 });
 
-test("absent parameters have their defaults", () => {
-	const read = query("");
-	expect(read.number("number")).toBeUndefined();
-	expect(read.dateTime("time")).toBeUndefined();
-	expect(read.word("word", ["a", "b"])).toBe("a");
-	expect(read.text("text")).toBe("");
-	expect(read.texts("list")).toEqual([]);
+test("absent parameters leave their fields unset", () => {
+	expect(updates("")).toMatchObject({ conversationId: ID, afterSequence: 0n, view: 0, pageToken: "" });
+	const { filter } = conversations("");
+	expect([filter?.createdFrom, filter?.hasError, filter?.ids]).toEqual([undefined, undefined, []]);
 });
 
 test("an unencoded plus sign in a time is read as the sign of its offset", () => {
-	expect(query("time=2026-01-31T12:00:00+02:00").dateTime("time")).toMatchObject({ seconds: 1_769_853_600n });
+	const { filter } = conversations("created_from=2026-01-31T12:00:00+02:00");
+	expect(filter?.createdFrom).toMatchObject({ seconds: 1_769_853_600n });
 });
 
 test.each([
@@ -45,27 +61,26 @@ test.each([
 	[`${"x".repeat(65)}=1`, `query parameter "${"x".repeat(64)}…" is not known`],
 	["text=1&text=1", "text may be given only once"],
 ])("the query %s is refused", (search, message) => {
-	expect(() => query(search)).toThrow(refused(message));
+	expect(() => readQuery(search, ["number", "text", "list"], ["list"])).toThrow(refused(message));
 });
 
 test.each(["", "-1", "1.0", "1e3", " 1", "0x1", "9223372036854775808", "99999999999999999999"])(
 	"%j is refused as a number",
 	(text) => {
-		const read = query(new URLSearchParams({ number: text }).toString());
-		expect(() => read.number("number")).toThrow(refused("number must be a whole number, 0 or more"));
+		const search = new URLSearchParams({ after_sequence: text }).toString();
+		expect(() => updates(search)).toThrow(refused("after_sequence must be a whole number, 0 or more"));
 	},
 );
 
 test.each(["", "2026-01-31", "2026-01-31 12:00:00Z", "1769853600", "2026-02-30T00:00:00Z"])(
 	"%j is refused as a time",
 	(text) => {
-		const read = query(new URLSearchParams({ time: text }).toString());
-		const message = "time must be an ISO 8601 date-time such as 2026-01-31T12:00:00Z";
-		expect(() => read.dateTime("time")).toThrow(refused(message));
+		const search = new URLSearchParams({ created_from: text }).toString();
+		const message = "created_from must be an ISO 8601 date-time such as 2026-01-31T12:00:00Z";
+		expect(() => conversations(search)).toThrow(refused(message));
 	},
 );
 
-test("a word that is not in the list of words is refused", () => {
-	expect(() => query("word=c").word("word", ["a", "b"])).toThrow(refused("word must be one of a, b"));
-	expect(() => query("word=").word("word", ["a", "b"])).toThrow(refused("word must be one of a, b"));
+test.each(["view=c", "view="])("%s is refused, which is not in the list of words", (search) => {
+	expect(() => updates(search)).toThrow(refused("view must be one of summary, full"));
 });
