@@ -12,7 +12,7 @@ import {
 import { z } from "zod";
 import { ServiceError } from "../errors.ts";
 import { packageJson } from "../package-json.ts";
-import { type Ask, answerOf, NOTICE, TOOLS, type Tool } from "./tools.ts";
+import { type Ask, NOTICE, TOOLS, type Tool } from "./tools.ts";
 
 /** What a server needs. */
 interface McpOptions {
@@ -93,7 +93,7 @@ function accepts(header: string | undefined, type: string): boolean {
 	return ranges.get(type) ?? ranges.get(type.replace(/\/.*/, "/*")) ?? ranges.get("*/*") ?? false;
 }
 
-const message = z.looseObject({ params: z.looseObject({}) });
+const message = z.looseObject({ params: z.looseObject({ arguments: z.looseObject({}).optional() }) });
 
 /**
  * Returns the JSON text of a message without the arguments, and without the cursor, that are null: clients send null for
@@ -111,20 +111,9 @@ export function withoutNulls(text: string): string {
 	if (!parsed.success) return text;
 	const { params, ...rest } = parsed.data;
 	const { cursor, arguments: args, ...others } = params;
-	const members = z.looseObject({}).safeParse(args);
-	const given = members.success ? Object.entries(members.data).filter(([, value]) => value !== null) : undefined;
-	return JSON.stringify({
-		...rest,
-		params: {
-			...others,
-			...(cursor === null || cursor === undefined ? {} : { cursor }),
-			...(given === undefined
-				? args === undefined
-					? {}
-					: { arguments: args }
-				: { arguments: Object.fromEntries(given) }),
-		},
-	});
+	const given = args && Object.fromEntries(Object.entries(args).filter(([, value]) => value !== null));
+	// What is undefined has no place in a JSON text.
+	return JSON.stringify({ ...rest, params: { ...others, cursor: cursor ?? undefined, arguments: given } });
 }
 
 function addTool(server: McpServer, tool: Tool, { ask, onFailed }: McpOptions): void {
@@ -133,7 +122,7 @@ function addTool(server: McpServer, tool: Tool, { ask, onFailed }: McpOptions): 
 	const outputSchema = z.object({ ...FRAME, ...output.shape });
 	server.registerTool(name, { title, description, inputSchema: input, outputSchema, annotations }, async (args) => {
 		try {
-			const answer = await answerOf(tool, ask, args);
+			const answer = await tool.answer(ask, args);
 			return { structuredContent: answer, content: [{ type: "text", text: JSON.stringify(answer) }] };
 		} catch (error) {
 			onFailed(error);
@@ -152,7 +141,7 @@ function addResources(server: McpServer, { ask, onFailed }: McpOptions): void {
 		const tool = TOOLS.find((one) => one.name === name);
 		try {
 			if (tool === undefined) throw new TypeError(`there is no tool ${name}`);
-			return await answerOf(tool, ask, args);
+			return await tool.answer(ask, args);
 		} catch (error) {
 			onFailed(error);
 			if (error instanceof ServiceError && error.kind === "not_found")

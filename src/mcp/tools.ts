@@ -1,6 +1,11 @@
-import { type DescMessage, ScalarType } from "@bufbuild/protobuf";
+import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
 import { z } from "zod";
 import { ListConversationEventsRequestSchema } from "../../gen/conversations/v1/conversation_event_service_pb.js";
+import {
+	CountConversationsRequestSchema,
+	ReportUsageRequestSchema,
+} from "../../gen/conversations/v1/conversation_report_service_pb.js";
+import { SearchConversationsRequestSchema } from "../../gen/conversations/v1/conversation_search_service_pb.js";
 import { ListConversationsRequestSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { ServiceError } from "../errors.ts";
 import { sameTree } from "../record/diff.ts";
@@ -31,12 +36,12 @@ export interface Tool {
 	readonly input: z.ZodObject;
 	/** Members of the answer besides those that every answer has. */
 	readonly output: z.ZodObject;
-	/**
-	 * @param args valid arguments
-	 * @param bytes maximum bytes of the data as JSON text
-	 */
-	readonly run: (ask: Ask, args: Json, bytes: number) => Promise<Answer>;
+	/** Returns the answer to a call: data, how to go on, and the {@link NOTICE}. */
+	readonly answer: (ask: Ask, args: unknown) => Promise<{ [name: string]: Json }>;
 }
+
+/** Arguments of a tool, which are valid. */
+type Args = Readonly<Record<string, unknown>>;
 
 /** What a tool found. */
 interface Answer {
@@ -55,37 +60,44 @@ const ENTRY_BYTES = 900;
 const FRAME_BYTES = 900;
 const LARGER = "Ask for fewer entries or a larger max_bytes to see more of each.";
 
-const maxBytes = z
-	.int()
-	.min(2_048)
-	.max(65_536)
-	.default(8_192)
-	.describe("Maximum bytes of the answer as JSON text; what is larger is shortened");
+const bound = {
+	max_bytes: z
+		.int()
+		.min(2_048)
+		.max(65_536)
+		.default(8_192)
+		.describe("Maximum bytes of the answer as JSON text; what is larger is shortened"),
+};
+const bounded = z.looseObject(bound);
 const id = z.string().regex(/^\{?[\dA-Fa-f]{8}-?(?:[\dA-Fa-f]{4}-?){3}[\dA-Fa-f]{12}\}?$/, "is not a UUID");
-const sequence = z.int().min(0);
+const number = z.int().min(0);
 const pageSize = z.int().min(1).max(70).default(10).describe("Number of entries; fewer if max_bytes has no room");
 const pageToken = z.string().optional().describe("Continues a list whose answer had next_page_token");
-const offset = z.int().min(0).default(0).describe("Number of rows to skip");
+const page = { page_size: pageSize, page_token: pageToken, ...bound };
+const rows = { offset: number.default(0).describe("Number of rows to skip"), ...bound };
+const part = { from_character: number.default(0).describe("Where to begin in the text at path"), ...bound };
 
-/** Meanings of the parameters of filters whose names do not say it. */
+/** Meanings of parameters whose names do not say it. */
 const MEANINGS: Readonly<Record<string, string>> = {
 	created_from: "ISO 8601 date-time with an offset, as in all members _from and _to; _to is exclusive",
 	activity_from: "Time of the last event or update",
 	tag: "Texts key:value; all must match",
 	has_error: "Whether the last run reported an error",
 	has_gaps: "Whether events or the record are known to be missing",
+	from: "ISO 8601 date-time with an offset",
+	time_zone: "IANA name; UTC by default",
+	top: "Number of groups to show one by one; the others are summed up",
 };
 
-/** Returns the schemas of the query parameters that the filter of a request has in the HTTP API. */
-function filterOf(request: DescMessage): Record<string, z.ZodType> {
-	const parameters = parametersOf(request, "", false).filter(({ holder }) => holder?.name === "filter");
+/** Returns the schemas of query parameters of the HTTP API: those of the filter of a request, and of fields of its own. */
+function queryOf(request: DescMessage, ...names: readonly string[]): Record<string, z.ZodType> {
+	const parameters = parametersOf(request, "", false).filter(
+		({ name, holder }) => holder?.name === "filter" || names.includes(name),
+	);
 	return Object.fromEntries(
 		parameters.map((parameter) => {
 			const { name, field } = parameter;
-			const words = field.enum === undefined ? [] : [...planEnum(field.enum).byName.keys()];
-			const scalar =
-				field.scalar === ScalarType.BOOL ? z.boolean() : field.scalar === ScalarType.DOUBLE ? z.number() : z.string();
-			const one = words.length === 0 ? scalar : z.enum(words);
+			const one = schemaOf(field);
 			const schema = (isRepeatable(parameter) ? z.array(one) : one).optional();
 			const meaning = MEANINGS[name];
 			return [name, meaning === undefined ? schema : schema.describe(meaning)];
@@ -93,25 +105,35 @@ function filterOf(request: DescMessage): Record<string, z.ZodType> {
 	);
 }
 
-const filter = filterOf(ListConversationsRequestSchema);
-const eventFilter = filterOf(ListConversationEventsRequestSchema);
+function schemaOf({ enum: words, scalar }: DescField): z.ZodType {
+	if (words !== undefined) return z.enum([...planEnum(words).byName.keys()]);
+	switch (scalar) {
+		case ScalarType.BOOL:
+			return z.boolean();
+		case ScalarType.DOUBLE:
+			return z.number();
+		case ScalarType.INT32:
+		case ScalarType.INT64:
+			return number;
+		default:
+			return z.string();
+	}
+}
+
 const listed = z.looseObject({ sequence: z.int(), summary: z.looseObject({ id: z.string() }) });
 const listedEvent = z.looseObject({ sequence: z.int(), happened_at: z.string(), event: z.unknown() });
 const nextPageToken = z.string().describe("Empty on the last page");
 
 export const TOOLS: readonly Tool[] = [
-	{
+	tool({
 		name: "search_conversations",
 		title: "Search conversations",
 		description:
 			'Finds conversations whose title, messages, commands, file names or errors have all words of a query. Words in "quotes" must follow each other, -word must be missing. Returns summaries and the places of the hits.',
 		input: z.object({
 			query: z.string().min(1),
-			order_by: z.enum(["newest", "relevance"]).default("newest"),
-			...filter,
-			page_size: pageSize,
-			page_token: pageToken,
-			max_bytes: maxBytes,
+			...queryOf(SearchConversationsRequestSchema, "order_by"),
+			...page,
 		}),
 		output: z.object({
 			hits: z.array(
@@ -125,33 +147,24 @@ export const TOOLS: readonly Tool[] = [
 		}),
 		run: async (ask, args, bytes) => {
 			// A hit has a summary and up to three places.
-			const data = await read(ask, "/api/v1/search", limited(args, bytes / 1.5));
+			const answer = await pageOf(ask, "/api/v1/search", args, bytes / 1.5);
 			const around = "Read what happened at a hit with read_events and around = the sequence of its place.";
-			return { data, next: [nextPage(data), around], whole: LARGER };
+			return { ...answer, next: [...answer.next, around] };
 		},
-	},
-	{
+	}),
+	tool({
 		name: "list_conversations",
 		title: "List conversations",
 		description: "Lists the summaries of conversations: title, status, model, cost, tokens, times, tags.",
-		input: z.object({
-			...filter,
-			order_by: z.enum(["updated", "activity", "created", "cost", "tokens"]).default("updated"),
-			page_size: pageSize,
-			page_token: pageToken,
-			max_bytes: maxBytes,
-		}),
+		input: z.object({ ...queryOf(ListConversationsRequestSchema, "order_by"), ...page }),
 		output: z.object({
 			conversations: z.array(listed),
 			next_page_token: nextPageToken,
 			total_size: z.int().optional().describe("Number of all that match, if it is known without counting"),
 		}),
-		run: async (ask, args, bytes) => {
-			const data = await read(ask, CONVERSATIONS, limited(args, bytes));
-			return { data, next: [nextPage(data)], whole: LARGER };
-		},
-	},
-	{
+		run: (ask, args, bytes) => pageOf(ask, CONVERSATIONS, args, bytes),
+	}),
+	tool({
 		name: "get_conversation",
 		title: "Get a conversation",
 		description:
@@ -159,77 +172,71 @@ export const TOOLS: readonly Tool[] = [
 		input: z.object({
 			conversation_id: id,
 			path: z.string().optional().describe("JSON Pointer into the record, such as /agent/tools"),
-			from_character: z.int().min(0).default(0).describe("Where to begin in the text at path"),
-			max_bytes: maxBytes,
+			...part,
 		}),
 		output: z.object({
 			conversation: listed.optional(),
 			record: z.unknown().optional().describe("null if every record was refused or lost"),
 			part: z.unknown().optional().describe("The value at path"),
 		}),
-		run: async (ask, args, bytes) => {
-			const { conversation, record } = await conversationOf(ask, text(args, "conversation_id"));
-			const path = member(args, "path");
-			if (typeof path === "string") return partOf(record, path, number(args, "from_character"), bytes);
+		run: async (ask, { conversation_id, path, from_character }, bytes) => {
+			const { conversation, record } = await conversationOf(ask, conversation_id);
+			if (path !== undefined) return partOf(record, path, from_character, bytes);
 			return {
 				data: { conversation, record },
 				next: ["Read what happened with read_events."],
 				whole: "Read a part of the record with path, such as /agent.",
 			};
 		},
-	},
-	{
+	}),
+	tool({
 		name: "read_events",
 		title: "Read events",
 		description:
 			"Returns events of a conversation: messages, tool calls (ActionEvent), their results (ObservationEvent), errors. By default the newest ones; with around, those before and after one; with sequence, one event, of which path selects a part.",
 		input: z.object({
 			conversation_id: id,
-			around: sequence.optional().describe("Sequence of an event, such as that of a hit"),
+			around: number.optional().describe("Sequence of an event, such as that of a hit"),
+			...queryOf(ListConversationEventsRequestSchema, "after_sequence", "before_sequence"),
 			order: z.enum(["newest_first", "oldest_first"]).default("newest_first"),
-			after_sequence: sequence.optional(),
-			before_sequence: sequence.optional(),
-			...eventFilter,
-			sequence: sequence.optional().describe("Returns only this event"),
+			sequence: number.optional().describe("Returns only this event"),
 			path: z.string().optional().describe("With sequence: JSON Pointer into the event, such as /observation/content"),
-			from_character: z.int().min(0).default(0).describe("Where to begin in the text at path"),
 			page_size: pageSize,
-			max_bytes: maxBytes,
+			...part,
 		}),
 		output: z.object({
 			events: z.array(listedEvent).optional(),
 			part: z.unknown().optional().describe("The value at path"),
 		}),
-		run: readEvents,
-	},
-	{
+		run: async (ask, { conversation_id, around, sequence, path, from_character, ...args }, bytes) => {
+			const events = `${pathOf(conversation_id)}/events`;
+			if (sequence !== undefined) return await readEvent(ask, events, { sequence, path, from_character }, bytes);
+			const query = limited(args, bytes);
+			const whole = "Read one event with sequence, a part of it with path, and a long text with from_character.";
+			if (around !== undefined) return { ...(await readAround(ask, events, query, around)), whole };
+			const found = await read(ask, events, query);
+			const isNewest = args.order === "newest_first";
+			const next = isNewest ? goOn(found, "before_sequence", "older") : goOn(found, "after_sequence", "newer");
+			return { data: { events: items(found.events) }, next: [next], whole };
+		},
+	}),
+	tool({
 		name: "report_usage",
 		title: "Report usage",
 		description: "Sums up cost, tokens and calls of models over time and groups.",
 		input: z.object({
-			from: z.string().optional().describe("ISO 8601 date-time with an offset"),
-			to: z.string().optional(),
-			step: z.enum(["none", "hour", "day", "week", "month"]).default("none"),
-			time_zone: z.string().optional().describe("IANA name; UTC by default"),
+			...queryOf(ReportUsageRequestSchema, "from", "to", "step", "time_zone", "top"),
 			group_by: z
 				.array(z.string())
 				.max(4)
 				.optional()
 				.describe("model, usage_id, agent_kind, sender, owner, conversation, root (the topmost parent) or tag:KEY"),
-			top: z
-				.int()
-				.min(0)
-				.max(1000)
-				.optional()
-				.describe("Number of groups to show one by one; the others are summed up"),
-			...filter,
-			offset,
-			max_bytes: maxBytes,
+			...rows,
 		}),
 		output: z.object({ rows: z.array(z.looseObject({})), total: z.looseObject({}), all_rows: z.int() }),
-		run: async (ask, args, bytes) => rowsOf(await read(ask, "/api/v1/usage", args), "rows", args, bytes),
-	},
-	{
+		run: (ask, args, bytes) => rowsOf(ask, "/api/v1/usage", "rows", args, bytes),
+	}),
+	tool({
 		name: "count_conversations",
 		title: "Count conversations",
 		description: "Counts conversations by a value, the largest counts first.",
@@ -238,35 +245,31 @@ export const TOOLS: readonly Tool[] = [
 				.string()
 				.optional()
 				.describe("status, agent_kind, model, sender, owner, tag_key or tag:KEY; left out, only the total"),
-			...filter,
-			offset,
-			max_bytes: maxBytes,
+			...queryOf(CountConversationsRequestSchema),
+			...rows,
 		}),
 		output: z.object({ counts: z.array(z.looseObject({ count: z.int() })), total: z.int(), all_rows: z.int() }),
-		run: async (ask, args, bytes) => rowsOf(await read(ask, `${CONVERSATIONS}/counts`, args), "counts", args, bytes),
-	},
-	{
+		run: (ask, args, bytes) => rowsOf(ask, `${CONVERSATIONS}/counts`, "counts", args, bytes),
+	}),
+	tool({
 		name: "list_gaps",
 		title: "List gaps",
 		description:
 			"Lists what is known to be missing of a conversation, and relations to conversations that are not known. Find conversations with gaps by has_gaps of list_conversations.",
-		input: z.object({ conversation_id: id, page_size: pageSize, page_token: pageToken, max_bytes: maxBytes }),
+		input: z.object({ conversation_id: id, ...page }),
 		output: z.object({
 			gaps: z.array(z.looseObject({ kind: z.string() })),
 			unknown_relations: z.array(z.looseObject({ relation: z.string() })),
 			next_page_token: nextPageToken,
 		}),
-		run: async (ask, args, bytes) => {
-			const data = await read(ask, `${pathOf(text(args, "conversation_id"))}/gaps`, limited(args, bytes));
-			return { data, next: [nextPage(data)], whole: LARGER };
-		},
-	},
-	{
+		run: (ask, { conversation_id, ...args }, bytes) => pageOf(ask, `${pathOf(conversation_id)}/gaps`, args, bytes),
+	}),
+	tool({
 		name: "compare_conversations",
 		title: "Compare conversations",
 		description:
 			"Returns the summaries of two to four conversations, and the members in which their records differ, such as agent, model, tools and limits. Ids, times and stats are left out of the differences.",
-		input: z.object({ conversation_ids: z.array(id).min(2).max(4), max_bytes: maxBytes }),
+		input: z.object({ conversation_ids: z.array(id).min(2).max(4), ...bound }),
 		output: z.object({
 			conversations: z.array(listed),
 			differences: z
@@ -274,77 +277,78 @@ export const TOOLS: readonly Tool[] = [
 				.describe("Values in the order of the conversations; null where there is none"),
 			left_out: z.int().describe("Number of differences that had no room"),
 		}),
-		run: async (ask, args, bytes) => {
+		run: async (ask, { conversation_ids }, bytes) => {
 			const found: Awaited<ReturnType<typeof conversationOf>>[] = [];
-			for (const one of items(member(args, "conversation_ids"))) found.push(await conversationOf(ask, String(one)));
+			for (const one of conversation_ids) found.push(await conversationOf(ask, one));
 			const all = differences(found.map(({ record }) => record));
 			const shown = firstRows(
 				all.map((one) => shorten(one, 600)),
 				bytes - found.length * ENTRY_BYTES,
 			);
+			const whole = "Read a member with get_conversation and path.";
 			return {
 				data: {
 					conversations: found.map(({ conversation }) => shorten(conversation, ENTRY_BYTES)),
 					differences: shown,
 					left_out: all.length - shown.length,
 				},
-				next: ["Read a member with get_conversation and path."],
-				whole: "Read a member with get_conversation and path.",
+				next: [whole],
+				whole,
 			};
 		},
-	},
+	}),
 ];
 
-/** Runs a tool, and returns its answer: data, how to go on, and the {@link NOTICE}. */
-export async function answerOf(tool: Tool, ask: Ask, args: unknown): Promise<{ [name: string]: Json }> {
-	const valid = plainJson(readExactJson(JSON.stringify(tool.input.parse(args))));
-	const bytes = number(valid, "max_bytes") - FRAME_BYTES;
-	const { data, next = [], whole } = await tool.run(ask, valid, bytes);
-	const shown = shorten(data, bytes);
-	const hints = [...next, shown === data ? undefined : whole].filter((hint) => hint !== undefined);
-	return { notice: NOTICE, ...(isObject(shown) ? shown : {}), how_to_go_on: hints.join(" ") };
+/**
+ * Defines a tool.
+ *
+ * @param run finds the data of the answer, of which `bytes` have room as JSON text
+ */
+function tool<Input extends z.ZodObject>({
+	run,
+	...definition
+}: Omit<Tool, "answer"> & {
+	readonly input: Input;
+	readonly run: (ask: Ask, args: z.output<Input>, bytes: number) => Promise<Answer>;
+}): Tool {
+	const answer = async (ask: Ask, args: unknown) => {
+		const bytes = bounded.parse(args).max_bytes - FRAME_BYTES;
+		const { data, next = [], whole } = await run(ask, definition.input.parse(args), bytes);
+		const shown = shorten(data, bytes);
+		const hints = [...next, shown === data ? undefined : whole].filter((hint) => hint !== undefined);
+		return { notice: NOTICE, ...(isObject(shown) ? shown : {}), how_to_go_on: hints.join(" ") };
+	};
+	return { ...definition, answer };
 }
 
-async function readEvents(ask: Ask, args: Json, bytes: number): Promise<Answer> {
-	const path = `${pathOf(text(args, "conversation_id"))}/events`;
-	const one = member(args, "sequence");
-	if (typeof one === "number") {
-		const query = { before_sequence: one + 1, order: "newest_first", page_size: 1 };
-		const [entry = null] = items((await read(ask, path, query)).events);
-		if (member(entry, "sequence") !== one) throw new ServiceError("not_found", "The conversation has no such event");
-		const pointer = member(args, "path");
-		if (typeof pointer === "string")
-			return partOf(member(entry, "event") ?? null, pointer, number(args, "from_character"), bytes);
-		return {
-			data: { events: [entry] },
-			whole: "Read a part of the event with path, and a long text with from_character.",
-		};
-	}
-	const whole = "Read one event with sequence, a part of it with path, and a long text with from_character.";
-	const { around, order, ...query } = limited(args, bytes);
-	const size = Number(query.page_size);
-	if (typeof around === "number") {
-		const before = {
-			...query,
-			before_sequence: around + 1,
-			order: "newest_first",
-			page_size: Math.ceil((size + 1) / 2),
-		};
-		const after = {
-			...query,
-			after_sequence: around,
-			order: "oldest_first",
-			page_size: Math.max(1, Math.floor(size / 2)),
-		};
-		const [older, newer] = [await read(ask, path, before), await read(ask, path, after)];
-		const events = [...items(older.events).toReversed(), ...items(newer.events)];
-		const next = [goOn(older, "before_sequence", "older"), goOn(newer, "after_sequence", "newer")];
-		return { data: { events }, next, whole };
-	}
-	const isNewest = order === "newest_first";
-	const page = await read(ask, path, { ...query, order: String(order) });
-	const next = isNewest ? goOn(page, "before_sequence", "older") : goOn(page, "after_sequence", "newer");
-	return { data: { events: items(page.events) }, next: [next], whole };
+/** Reads one event, or a part of it. */
+async function readEvent(
+	ask: Ask,
+	path: string,
+	{ sequence, path: pointer, from_character }: { sequence: number; path?: string | undefined; from_character: number },
+	bytes: number,
+): Promise<Answer> {
+	const query = { before_sequence: sequence + 1, order: "newest_first", page_size: 1 };
+	const [entry = null] = items((await read(ask, path, query)).events);
+	if (member(entry, "sequence") !== sequence) throw new ServiceError("not_found", "The conversation has no such event");
+	if (pointer !== undefined) return partOf(member(entry, "event") ?? null, pointer, from_character, bytes);
+	return {
+		data: { events: [entry] },
+		whole: "Read a part of the event with path, and a long text with from_character.",
+	};
+}
+
+/** Reads the events before and after one. */
+async function readAround(ask: Ask, path: string, query: Args & { readonly page_size: number }, around: number) {
+	const size = query.page_size;
+	const before = { before_sequence: around + 1, order: "newest_first", page_size: Math.ceil((size + 1) / 2) };
+	const after = { after_sequence: around, order: "oldest_first", page_size: Math.max(1, Math.floor(size / 2)) };
+	const older = await read(ask, path, { ...query, ...before });
+	const newer = await read(ask, path, { ...query, ...after });
+	return {
+		data: { events: [...items(older.events).toReversed(), ...items(newer.events)] },
+		next: [goOn(older, "before_sequence", "older"), goOn(newer, "after_sequence", "newer")],
+	};
 }
 
 /** Says how to read the events that follow a page; undefined at the end. */
@@ -397,40 +401,44 @@ function differences(values: readonly Json[], path = ""): Json[] {
 		);
 }
 
-/** Returns the rows of a report from an offset on, as far as they fit. */
-function rowsOf(report: { [name: string]: Json }, name: string, args: Json, bytes: number): Answer {
-	const rows = items(report[name]);
-	const skipped = number(args, "offset");
-	const shown = firstRows(rows.slice(skipped), bytes - bytesOf({ ...report, [name]: [] }) - 32);
-	const end = skipped + shown.length;
+/** Reads the rows of a report from an offset on, as far as they fit. */
+async function rowsOf(
+	ask: Ask,
+	path: string,
+	name: string,
+	{ offset, ...query }: Args & { readonly offset: number },
+	bytes: number,
+): Promise<Answer> {
+	const report = await read(ask, path, query);
+	const all = items(report[name]);
+	const shown = firstRows(all.slice(offset), bytes - bytesOf({ ...report, [name]: [] }) - 32);
+	const end = offset + shown.length;
 	return {
-		data: { ...report, [name]: shown, all_rows: rows.length },
-		next: [end < rows.length ? `Go on with offset: ${end}.` : undefined],
+		data: { ...report, [name]: shown, all_rows: all.length },
+		next: [end < all.length ? `Go on with offset: ${end}.` : undefined],
 		whole: LARGER,
 	};
 }
 
-/** Arguments that are no query parameters of the HTTP API. */
-const OWN_ARGUMENTS = new Set(["max_bytes", "offset", "conversation_id", "sequence", "path", "from_character"]);
+/** Reads a page of a list, with as many entries as have room. */
+async function pageOf(ask: Ask, path: string, args: Args & { readonly page_size: number }, bytes: number) {
+	const data = await read(ask, path, limited(args, bytes));
+	const isLast = data.next_page_token === "";
+	const next = isLast ? [] : ["Go on with the same arguments and page_token = next_page_token."];
+	return { data, next, whole: LARGER };
+}
+
+function limited<Query extends Args & { readonly page_size: number }>(query: Query, bytes: number): Query {
+	return { ...query, page_size: Math.min(query.page_size, Math.max(1, Math.floor(bytes / ENTRY_BYTES))) };
+}
 
 /** Asks for a read, with arguments as its query parameters. */
-async function read(ask: Ask, path: string, args: Json): Promise<{ [name: string]: Json }> {
+async function read(ask: Ask, path: string, { max_bytes: _, ...args }: Args): Promise<{ [name: string]: Json }> {
 	const query = new URLSearchParams();
-	for (const [name, value] of Object.entries(isObject(args) ? args : {}))
-		if (!OWN_ARGUMENTS.has(name))
-			for (const one of Array.isArray(value) ? value : [value]) query.append(name, String(one));
+	for (const [name, value] of Object.entries(args))
+		if (value !== undefined) for (const one of [value].flat()) query.append(name, String(one));
 	const json = plainJson(readExactJson(await ask(path, query)));
 	return isObject(json) ? json : {};
-}
-
-/** Returns arguments with a page of at most as many entries as have room. */
-function limited(args: Json, bytes: number): { [name: string]: Json } {
-	const page_size = Math.min(number(args, "page_size"), Math.max(1, Math.floor(bytes / ENTRY_BYTES)));
-	return { ...(isObject(args) ? args : {}), page_size };
-}
-
-function nextPage({ next_page_token: token }: { readonly [name: string]: Json }): string | undefined {
-	return token === "" ? undefined : "Go on with the same arguments and page_token = next_page_token.";
 }
 
 function pathOf(conversation: string): string {
@@ -444,14 +452,6 @@ function member(json: Json | undefined, name: string): Json | undefined {
 
 function items(json: Json | undefined): Json[] {
 	return Array.isArray(json) ? json : [];
-}
-
-function text(args: Json, name: string): string {
-	return String(member(args, name) ?? "");
-}
-
-function number(args: Json, name: string): number {
-	return Number(member(args, name) ?? 0);
 }
 
 function isObject(json: Json | undefined): json is { [name: string]: Json } {
