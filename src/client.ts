@@ -2,7 +2,6 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import {
 	type CallOptions,
-	type Client,
 	Code,
 	ConnectError,
 	createClient,
@@ -23,7 +22,6 @@ import { ConversationEventIngestService } from "../gen/conversations/v1/conversa
 import {
 	ConversationEventService,
 	type WatchConversationEventsRequestSchema,
-	type WatchConversationEventsResponse,
 } from "../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationGapService } from "../gen/conversations/v1/conversation_gap_service_pb.js";
 import { ConversationIngestService } from "../gen/conversations/v1/conversation_ingest_service_pb.js";
@@ -34,7 +32,6 @@ import { ConversationSenderService } from "../gen/conversations/v1/conversation_
 import {
 	ConversationService,
 	type WatchConversationUpdatesRequestSchema,
-	type WatchConversationUpdatesResponse,
 } from "../gen/conversations/v1/conversation_service_pb.js";
 import { ForwardingService } from "../gen/conversations/v1/forwarding_service_pb.js";
 import { RefusedPostService } from "../gen/conversations/v1/refused_post_service_pb.js";
@@ -103,53 +100,10 @@ export type WatchRequest = MessageInitShape<typeof WatchConversationUpdatesReque
 export type WatchEventsRequest = MessageInitShape<typeof WatchConversationEventsRequestSchema>;
 
 /** Typed clients of the service. */
-export interface ConversationsClient {
-	readonly ingest: Client<typeof ConversationIngestService>;
-	readonly conversations: Client<typeof ConversationService>;
-	readonly eventIngest: Client<typeof ConversationEventIngestService>;
-	readonly events: Client<typeof ConversationEventService>;
-	readonly search: Client<typeof ConversationSearchService>;
-	/** What conversations lack. */
-	readonly gaps: Client<typeof ConversationGapService>;
-	/** Usage of models. */
-	readonly reports: Client<typeof ConversationReportService>;
-	/** Who posts. */
-	readonly senders: Client<typeof ConversationSenderService>;
-	readonly accessKeys: Client<typeof AccessKeyService>;
-	/** Who did what. */
-	readonly audit: Client<typeof AuditService>;
-	/** Assigns conversations to owners. */
-	readonly owners: Client<typeof ConversationOwnerService>;
-	/** Erases conversations for good. */
-	readonly erasing: Client<typeof ConversationEraseService>;
-	/** Posts that were refused, and the way to take them in. */
-	readonly refusedPosts: Client<typeof RefusedPostService>;
-	/** Manages endpoints, to which the service sends what happens. */
-	readonly forwarding: Client<typeof ForwardingService>;
-	/** Manages budgets, which tell endpoints what is spent. */
-	readonly budgets: Client<typeof BudgetService>;
-	readonly info: Client<typeof ServiceInfoService>;
-	/**
-	 * Watches updates across restarts of the service and network failures. After an interruption it resumes after the
-	 * sequence number of the last message, so that it misses no update and returns none twice. If no message has arrived
-	 * yet, it starts again where the request says.
-	 *
-	 * The watch does not end by itself: leave the loop or abort `signal`. A rate limit does not end it either: it waits as
-	 * long as the service asks for.
-	 *
-	 * @throws ConnectError for errors that a retry cannot resolve, such as `OutOfRange` when updates have been pruned,
-	 *   `Unauthenticated`, `PermissionDenied` and `InvalidArgument`
-	 */
-	watch(request?: WatchRequest, options?: WatchOptions): AsyncGenerator<WatchConversationUpdatesResponse, never>;
-	/** Watches events, as {@link watch} watches updates. */
-	watchEvents(
-		request?: WatchEventsRequest,
-		options?: WatchOptions,
-	): AsyncGenerator<WatchConversationEventsResponse, never>;
-}
+export type ConversationsClient = Readonly<ReturnType<typeof createConversationsClient>>;
 
 /** Creates clients of the service. They open connections when they need them. */
-export function createConversationsClient(options: ConversationsClientOptions): ConversationsClient {
+export function createConversationsClient(options: ConversationsClientOptions) {
 	const { transport, disconnect } = createTransport(options);
 	const conversations = createClient(ConversationService, transport);
 	const events = createClient(ConversationEventService, transport);
@@ -159,20 +113,41 @@ export function createConversationsClient(options: ConversationsClientOptions): 
 		eventIngest: createClient(ConversationEventIngestService, transport),
 		events,
 		search: createClient(ConversationSearchService, transport),
+		/** What conversations lack. */
 		gaps: createClient(ConversationGapService, transport),
+		/** Usage of models. */
 		reports: createClient(ConversationReportService, transport),
+		/** Who posts. */
 		senders: createClient(ConversationSenderService, transport),
 		accessKeys: createClient(AccessKeyService, transport),
+		/** Who did what. */
 		audit: createClient(AuditService, transport),
+		/** Assigns conversations to owners. */
 		owners: createClient(ConversationOwnerService, transport),
+		/** Erases conversations for good. */
 		erasing: createClient(ConversationEraseService, transport),
+		/** Posts that were refused, and the way to take them in. */
 		refusedPosts: createClient(RefusedPostService, transport),
+		/** Manages endpoints, to which the service sends what happens. */
 		forwarding: createClient(ForwardingService, transport),
+		/** Manages budgets, which tell endpoints what is spent. */
 		budgets: createClient(BudgetService, transport),
 		info: createClient(ServiceInfoService, transport),
-		watch: (request = {}, watchOptions = {}) =>
+		/**
+		 * Watches updates across restarts of the service and network failures. After an interruption it resumes after the
+		 * sequence number of the last message, so that it misses no update and returns none twice. If no message has arrived
+		 * yet, it starts again where the request says.
+		 *
+		 * The watch does not end by itself: leave the loop or abort `signal`. A rate limit does not end it either: it waits as
+		 * long as the service asks for.
+		 *
+		 * @throws ConnectError for errors that a retry cannot resolve, such as `OutOfRange` when updates have been pruned,
+		 *   `Unauthenticated`, `PermissionDenied` and `InvalidArgument`
+		 */
+		watch: (request: WatchRequest = {}, watchOptions: WatchOptions = {}) =>
 			watch(conversations.watchConversationUpdates, disconnect, request, watchOptions),
-		watchEvents: (request = {}, watchOptions = {}) =>
+		/** Watches events, as `watch` watches updates. */
+		watchEvents: (request: WatchEventsRequest = {}, watchOptions: WatchOptions = {}) =>
 			watch(events.watchConversationEvents, disconnect, request, watchOptions),
 	};
 }

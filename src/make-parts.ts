@@ -26,7 +26,7 @@ import { Reconciler, type ReconcilerOptions } from "./reconcile/reconciler.ts";
 import { RecordFormat } from "./record/record-format.ts";
 import { SealedBytes } from "./record/secrets/cipher.ts";
 import { RecordVault } from "./record/secrets/record-vault.ts";
-import { reconcileMethods, spaceMethods, usageMethods } from "./rpc/command-methods.ts";
+import { commandMethods } from "./rpc/command-methods.ts";
 import { type DescribeService, rpcMethods } from "./rpc/services.ts";
 import { openStore } from "./store/open.ts";
 import type { Store } from "./store/store.ts";
@@ -132,28 +132,20 @@ export async function makeParts(config: Config, options: PartsOptions) {
 		shares.forget();
 	};
 	const methods = rpcMethods({
-		...{ ingest, eventIngest: eventPosts, reads, accessKeys, audit },
+		...{ ingest, eventIngest: eventPosts, reads, accessKeys, audit, store, log, endpoints: forwarding.endpoints },
 		retries: new RetryRefusedPosts(store, refusedPosts, takers, log.refusedPostsRetried),
-		owners: { store, log },
-		searchIndex: { store, log },
-		forwarding: { endpoints: forwarding.endpoints, store },
-		budgets: { all: new Budgets({ store, now: Date.now, onChange: onBudgets }), store },
+		budgets: new Budgets({ store, now: Date.now, onChange: onBudgets }),
 		info: serviceInfo(config, storeHealthy),
 	});
 	const reconciler = reconcilerOf(config, accessKeys, {
 		...{ store, ingest, eventIngest, log, stopping: stopping.signal },
 	});
-	const commandMethods = [
-		...methods,
-		...reconcileMethods(reconciler),
-		...usageMethods(store, stopping.signal),
-		...spaceMethods(store),
-	];
 	// Before anything else is disposed of.
 	opened.defer(() => stopping.abort());
 	return {
 		...{ format, eventFormat, admission, store, postCounts, refusedPosts, accessKeys, audit, stopping },
-		...{ ingest, eventIngest, eventPosts, reads, changed, forwarding, shares, reconciler, methods, commandMethods },
+		...{ ingest, eventIngest, eventPosts, reads, changed, forwarding, shares, reconciler, methods },
+		commandMethods: [...methods, ...commandMethods(reconciler, store, stopping.signal)],
 	};
 }
 

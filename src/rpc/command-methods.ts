@@ -14,23 +14,25 @@ import { type RpcMethod, unary } from "./rpc-method.ts";
 /** The services that only commands can call, over the Unix socket of the service. */
 export const COMMAND_SERVICES = [ConversationReconcileService, ConversationSpaceService, ConversationUsageService];
 
-const RECONCILE_MESSAGES = {
-	none: "No reconciliation was started",
-	underWay: "This agent server is being compared already; try again later",
-};
-
 /**
- * The methods of `ConversationReconcileService`.
+ * The methods of {@link COMMAND_SERVICES}.
  *
- * @param unwatched as for {@link StartedRun}
+ * @param stopping ends a rebuild of the usage
  */
-export function reconcileMethods(
+export function commandMethods(
 	reconciler: Pick<Reconciler, "run" | "senderOf">,
-	unwatched?: number,
+	store: Store,
+	stopping: AbortSignal,
 ): readonly RpcMethod[] {
-	const run = new StartedRun<Progress>(RECONCILE_MESSAGES, unwatched);
+	const { method: reconciling } = ConversationReconcileService;
+	const { method: rebuilding } = ConversationUsageService;
+	const { method: space } = ConversationSpaceService;
+	const run = new StartedRun<Progress>("This agent server is being compared already; try again later");
+	const rebuild = new StartedRun<{ readonly done: RebuiltUsage; readonly total: number }>(
+		"The usage is being rebuilt already",
+	);
 	return [
-		unary(ConversationReconcileService.method.startReconciliation, async ({ agentServer, key, senders }) => {
+		unary(reconciling.startReconciliation, async ({ agentServer, key, senders }) => {
 			const url = parseAgentServer(agentServer);
 			if (url === undefined)
 				throw invalid("agent_server", "must be an http or https URL without user name, query and fragment");
@@ -45,7 +47,7 @@ export function reconcileMethods(
 			});
 			return {};
 		}),
-		unary(ConversationReconcileService.method.getReconciliation, async () => {
+		unary(reconciling.getReconciliation, async () => {
 			const { progress, running, error } = run.state;
 			return {
 				running,
@@ -59,21 +61,8 @@ export function reconcileMethods(
 				error: reasonOf(error),
 			};
 		}),
-	];
-}
-
-const REBUILD_MESSAGES = { none: "No run was started", underWay: "The usage is being rebuilt already" };
-
-/**
- * The methods of `ConversationUsageService`.
- *
- * @param stopping ends a run
- */
-export function usageMethods(store: Store, stopping: AbortSignal): readonly RpcMethod[] {
-	const run = new StartedRun<{ readonly done: RebuiltUsage; readonly total: number }>(REBUILD_MESSAGES);
-	return [
-		unary(ConversationUsageService.method.startUsageRebuild, async () => {
-			run.start({ done: NOTHING_REBUILT, total: 0 }, async (onProgress) => {
+		unary(rebuilding.startUsageRebuild, async () => {
+			rebuild.start({ done: NOTHING_REBUILT, total: 0 }, async (onProgress) => {
 				const { total } = await store.countConversations({ conditions: [], group: undefined, limit: 1 });
 				const rebuilt = await rebuildUsage(store, stopping, (done) => onProgress({ done, total }));
 				// Those without usage were not counted.
@@ -81,11 +70,11 @@ export function usageMethods(store: Store, stopping: AbortSignal): readonly RpcM
 			});
 			return {};
 		}),
-		unary(ConversationUsageService.method.getUsageRebuild, async () => {
-			const { progress, running, error } = run.state;
+		unary(rebuilding.getUsageRebuild, async () => {
+			const { progress, running, error } = rebuild.state;
 			const { done, total } = progress;
 			return {
-				...{ running, error: endReason(error, stopping), total: BigInt(total) },
+				...{ running, error: error instanceof Error ? error.message : "", total: BigInt(total) },
 				conversations: BigInt(done.conversations),
 				corrected: BigInt(done.corrected),
 				differences: done.differences.map(({ conversationId, before, after }) => ({
@@ -97,25 +86,12 @@ export function usageMethods(store: Store, stopping: AbortSignal): readonly RpcM
 				})),
 			};
 		}),
-	];
-}
-
-/** Returns why a run ended early; empty if it did not. */
-function endReason(error: unknown, stopping: AbortSignal): string {
-	if (error === undefined) return "";
-	if (stopping.aborted) return "The service is stopping";
-	return error instanceof Error ? error.message : String(error);
-}
-
-/** The methods of `ConversationSpaceService`. */
-export function spaceMethods(store: Pick<Store, "compactEvents" | "returnSpace" | "resetViews">): readonly RpcMethod[] {
-	return [
-		unary(ConversationSpaceService.method.compactEvents, async ({ after }) => {
+		unary(space.compactEvents, async ({ after }) => {
 			const { compressed, ...step } = await store.compactEvents(after);
 			return { ...step, compressed: BigInt(compressed) };
 		}),
-		unary(ConversationSpaceService.method.returnSpace, async () => await store.returnSpace()),
-		unary(ConversationSpaceService.method.resetViews, async () => {
+		unary(space.returnSpace, async () => await store.returnSpace()),
+		unary(space.resetViews, async () => {
 			await store.resetViews();
 			return {};
 		}),
@@ -124,10 +100,10 @@ export function spaceMethods(store: Pick<Store, "compactEvents" | "returnSpace" 
 
 /** What is known of a run. */
 interface RunState<Progress> {
-	readonly progress: Progress;
-	readonly running: boolean;
+	progress: Progress;
+	running: boolean;
 	/** Why it ended early; undefined if it did not. */
-	readonly error: unknown;
+	error: unknown;
 }
 
 /** Milliseconds after which a run ends that no command looks at: the one that started it was killed. */
@@ -135,18 +111,18 @@ const UNWATCHED = 30_000;
 
 /** The last run that a command started. Commands look at its state until it has ended. */
 export class StartedRun<Progress> {
-	readonly #messages: { readonly none: string; readonly underWay: string };
+	readonly #underWay: string;
 	readonly #unwatched: number;
 	#state: RunState<Progress> | undefined;
 	/** Ends the run when nobody has looked at it for long. */
 	#watch: NodeJS.Timeout | undefined;
 
 	/**
-	 * @param messages of errors: that there was no run, and that there is one under way
+	 * @param underWay message of the error while another run is under way
 	 * @param unwatched milliseconds after which a run ends that no command looks at
 	 */
-	constructor(messages: { readonly none: string; readonly underWay: string }, unwatched: number = UNWATCHED) {
-		this.#messages = messages;
+	constructor(underWay: string, unwatched: number = UNWATCHED) {
+		this.#underWay = underWay;
 		this.#unwatched = unwatched;
 	}
 
@@ -155,15 +131,15 @@ export class StartedRun<Progress> {
 	 *
 	 * @throws ServiceError `not_found` when there was none
 	 */
-	get state(): RunState<Progress> {
-		if (this.#state === undefined) throw new ServiceError("not_found", this.#messages.none);
+	get state(): Readonly<RunState<Progress>> {
+		if (this.#state === undefined) throw new ServiceError("not_found", "No run was started");
 		this.#watch?.refresh();
 		return this.#state;
 	}
 
 	/** The error for a run that cannot start because of another one. */
 	get underWay(): ServiceError {
-		return new ServiceError("failed_precondition", this.#messages.underWay);
+		return new ServiceError("failed_precondition", this.#underWay);
 	}
 
 	/**
@@ -178,24 +154,19 @@ export class StartedRun<Progress> {
 		work: (onProgress: (progress: Progress) => void, signal: AbortSignal) => Promise<void>,
 	): void {
 		if (this.#state?.running) throw this.underWay;
-		const ended = new AbortController();
 		const gone = new ServiceError("unavailable", "The command that started the run has gone");
-		this.#watch = setTimeout(() => ended.abort(gone), this.#unwatched).unref();
-		let last = progress;
-		const show = (running: boolean, error?: unknown) => {
-			this.#state = { progress: last, running, error };
-			if (running) return;
+		const ended = new AbortController();
+		const state: RunState<Progress> = { progress, running: true, error: undefined };
+		const end = (error?: unknown) => {
 			clearTimeout(this.#watch);
 			this.#watch = undefined;
+			state.running = false;
+			state.error = error;
 		};
-		show(true);
-		const running = work((now) => {
-			last = now;
-			show(true);
-		}, ended.signal);
-		running.then(
-			() => show(false),
-			(error: unknown) => show(false, error),
-		);
+		this.#state = state;
+		this.#watch = setTimeout(() => ended.abort(gone), this.#unwatched).unref();
+		work((now) => {
+			state.progress = now;
+		}, ended.signal).then(() => end(), end);
 	}
 }

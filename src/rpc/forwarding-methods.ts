@@ -2,9 +2,10 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import {
 	type DeliverySchema,
 	DeliveryState,
+	DeliveryStateSchema,
 	type DeliveryTrySchema,
 	type EndpointSchema,
-	EndpointState,
+	EndpointStateSchema,
 	ForwardingService,
 	ResumeFrom,
 } from "../../gen/conversations/v1/forwarding_service_pb.js";
@@ -12,23 +13,14 @@ import { invalid } from "../conversations/read/filter.ts";
 import { pageSize, readPageToken, writePageToken } from "../conversations/read/page.ts";
 import { filterOf } from "../forward/endpoint-worker.ts";
 import type { Endpoints } from "../forward/endpoints.ts";
-import { fromMicroseconds } from "../record/json/scalars.ts";
+import { planEnum } from "../record/plan.ts";
 import { type DeliveryRow, deliveryStates, type ListedEndpoint, type Try } from "../store/forwarding.ts";
 import type { Store } from "../store/store.ts";
+import { timeOf } from "./request-fields.ts";
 import { type RpcMethod, unary } from "./rpc-method.ts";
 
-const STATES = {
-	active: EndpointState.ACTIVE,
-	paused: EndpointState.PAUSED,
-	disabled: EndpointState.DISABLED,
-} as const;
-const DELIVERY_STATES = {
-	waiting: DeliveryState.WAITING,
-	delivered: DeliveryState.DELIVERED,
-	failed: DeliveryState.FAILED,
-	skipped: DeliveryState.SKIPPED,
-	lost: DeliveryState.LOST,
-} as const;
+const { byName: STATES } = planEnum(EndpointStateSchema);
+const { byName: DELIVERY_STATES } = planEnum(DeliveryStateSchema);
 
 /** The methods of `ForwardingService`. */
 export function forwardingMethods(endpoints: Endpoints, { updates }: Pick<Store, "updates">): readonly RpcMethod[] {
@@ -78,7 +70,7 @@ export function forwardingMethods(endpoints: Endpoints, { updates }: Pick<Store,
 		})),
 		unary(method.listDeliveries, async (request, caller) => {
 			const { name, owner, state, pageToken } = request;
-			const known = deliveryStates.find((one) => DELIVERY_STATES[one] === state);
+			const known = deliveryStates.find((one) => DELIVERY_STATES.get(one) === state);
 			if (known === undefined && state !== DeliveryState.UNSPECIFIED) throw invalid("state", "is not a known state");
 			const scope = { name, owner, state };
 			const before = pageToken === "" ? undefined : readPageToken("Deliveries", scope, pageToken);
@@ -103,7 +95,7 @@ function toEndpoint(row: ListedEndpoint, newest: bigint): MessageInitShape<typeo
 	return {
 		...{ name, owner, url, changes: [...changes], form, include: [...include], reason, position, lost, createdBy },
 		filter: filterOf(row),
-		state: STATES[row.state],
+		state: STATES.get(row.state) ?? 0,
 		lag: newest > position ? newest - position : 0n,
 		waiting: BigInt(waiting),
 		lastSuccessAt: timeOf(row.lastSuccessAt),
@@ -115,7 +107,7 @@ function toEndpoint(row: ListedEndpoint, newest: bigint): MessageInitShape<typeo
 function toDelivery(row: DeliveryRow): MessageInitShape<typeof DeliverySchema> {
 	const { id, change, conversationId, sequence = 0n } = row;
 	return {
-		...{ id, change, conversationId, sequence, state: DELIVERY_STATES[row.state] },
+		...{ id, change, conversationId, sequence, state: DELIVERY_STATES.get(row.state) ?? 0 },
 		createdAt: timeOf(row.createdAt),
 		nextTryAt: timeOf(row.nextAt),
 		tries: row.tries.map(toTry),
@@ -124,8 +116,4 @@ function toDelivery(row: DeliveryRow): MessageInitShape<typeof DeliverySchema> {
 
 function toTry({ at, duration, status, error, answer }: Try): MessageInitShape<typeof DeliveryTrySchema> {
 	return { at: timeOf(BigInt(at) * 1000n), durationMs: BigInt(Math.round(duration)), status, error, answer };
-}
-
-function timeOf(time: bigint | undefined) {
-	return time === undefined ? undefined : fromMicroseconds(time);
 }

@@ -1,6 +1,7 @@
 import {
 	create,
 	type DescMessage,
+	type DescMethod,
 	type DescMethodServerStreaming,
 	type DescMethodUnary,
 	fromBinary,
@@ -57,26 +58,29 @@ type StreamHandler<Request, Response extends DescMessage> = (
 	signal: AbortSignal,
 ) => AsyncIterable<WatchBatch<Response>>;
 
-/** Optional parts of a method's definition. */
-interface MethodOptions<Request> {
-	/** Returns the id of the conversation that a request is about, or an empty text. It is for the log. */
-	readonly conversationId?: (request: Request) => string;
-	/** Called before the handler, such as to write down what is read. */
-	readonly before?: (request: Request, caller: Principal) => Promise<void>;
+/** Called before the handler of a method, such as to write down what is read. */
+type Before = (request: Message, caller: Principal) => Promise<void>;
+
+/** Returns an error of a method with the conversation that the request is about, for the log. */
+function errorAbout({ name }: DescMethod, request: Message, error: unknown): unknown {
+	const { conversationId, id }: Readonly<Record<string, unknown>> = { ...request };
+	// GetConversation and DeleteConversation; an id is that of another thing elsewhere.
+	const about = conversationId ?? (name.endsWith("Conversation") ? id : undefined);
+	return withConversation(error, typeof about === "string" ? about : undefined);
 }
 
 /** Defines a unary method. */
 export function unary<I extends DescMessage, O extends DescMessage>(
 	method: DescMethodUnary<I, O>,
 	handler: Handler<MessageShape<I>, Promise<MessageInitShape<O>>>,
-	{ conversationId, before }: MethodOptions<MessageShape<I>> = {},
+	before?: Before,
 ): UnaryRpc {
 	const respond: Handler<MessageShape<I>, Promise<MessageShape<O>>> = async (request, caller, signal) => {
 		try {
 			await before?.(request, caller);
 			return create(method.output, await handler(request, caller, signal));
 		} catch (error) {
-			throw withConversation(error, conversationId?.(request));
+			throw errorAbout(method, request, error);
 		}
 	};
 	return {
@@ -123,7 +127,7 @@ export function unaryUndecoded<I extends DescMessage, O extends DescMessage>(
 export function serverStream<I extends DescMessage, O extends DescMessage>(
 	method: DescMethodServerStreaming<I, O>,
 	handler: StreamHandler<MessageShape<I>, O>,
-	{ conversationId, before }: MethodOptions<MessageShape<I>> = {},
+	before?: Before,
 ): StreamRpc {
 	return {
 		kind: "server_streaming",
@@ -134,7 +138,7 @@ export function serverStream<I extends DescMessage, O extends DescMessage>(
 				await before?.(request, caller);
 				yield* watchUntilEnded(caller, signal, (over) => handler(request, caller, over));
 			} catch (error) {
-				throw withConversation(error, conversationId?.(request));
+				throw errorAbout(method, request, error);
 			}
 		},
 	};

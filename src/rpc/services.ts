@@ -9,7 +9,10 @@ import { ConversationGapService } from "../../gen/conversations/v1/conversation_
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { ConversationOwnerService } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
 import { ConversationReportService } from "../../gen/conversations/v1/conversation_report_service_pb.js";
-import { ConversationSearchService, SearchField } from "../../gen/conversations/v1/conversation_search_service_pb.js";
+import {
+	ConversationSearchService,
+	SearchFieldSchema,
+} from "../../gen/conversations/v1/conversation_search_service_pb.js";
 import { ConversationSenderService } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
 import {
 	ConversationService,
@@ -21,31 +24,15 @@ import {
 	type GetServiceInfoResponseSchema,
 	ServiceInfoService,
 } from "../../gen/conversations/v1/service_info_service_pb.js";
-import type { AccessKeys } from "../access/access-keys.ts";
-import type { Audit } from "../access/audit.ts";
 import { type Principal, posterOf } from "../access/keys.ts";
-import type { Budgets } from "../budgets/budgets.ts";
-import type { ConversationReads } from "../conversations/conversation-reads.ts";
 import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { setEncodedField } from "../conversations/read/records.ts";
-import type { RetryRefusedPosts } from "../conversations/refused/list-and-retry.ts";
 import type { Endpoints } from "../forward/endpoints.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
-import type { TextField } from "../search/match.ts";
+import { planEnum } from "../record/plan.ts";
 import type { Store } from "../store/store.ts";
-import {
-	accessKeyMethods,
-	auditMethods,
-	budgetMethods,
-	eraseMethods,
-	type OwnersLog,
-	type OwnersStore,
-	ownerMethods,
-	rebuildMethod,
-	refusedPostMethods,
-	type SearchLog,
-} from "./admin-methods.ts";
+import { type AdminContext, adminMethods } from "./admin-methods.ts";
 import { forwardingMethods } from "./forwarding-methods.ts";
 import { auditSecrets, secretsFormOf, targetOf, viewOptionsOf } from "./request-fields.ts";
 import { type RpcMethod, serverStream, unary, unaryUndecoded } from "./rpc-method.ts";
@@ -74,30 +61,23 @@ export const SERVICES: readonly DescService[] = [
 export type DescribeService = (caller: Principal) => MessageInitShape<typeof GetServiceInfoResponseSchema>;
 
 /** The objects that the methods use. */
-interface RpcContext {
+interface RpcContext extends AdminContext {
 	readonly ingest: Ingest;
 	readonly eventIngest: Pick<EventIngest, "request">;
-	/** What a caller can read. There is no other way for a method to read conversations, so each is limited. */
-	readonly reads: Pick<ConversationReads, "of">;
-	readonly retries: Pick<RetryRefusedPosts, "retry">;
-	readonly accessKeys: AccessKeys;
-	readonly audit: Audit;
-	readonly owners: { readonly store: OwnersStore; readonly log: OwnersLog };
-	readonly searchIndex: { readonly store: Pick<Store, "textIndex">; readonly log: SearchLog };
-	readonly forwarding: { readonly endpoints: Endpoints; readonly store: Pick<Store, "updates"> };
-	readonly budgets: { readonly all: Budgets; readonly store: Pick<Store, "listConversations" | "tables"> };
+	readonly endpoints: Endpoints;
+	readonly store: AdminContext["store"] & Pick<Store, "updates">;
 	readonly info: DescribeService;
 }
 
 /** The methods of {@link SERVICES}. Every transport mounts this table. */
 export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
-	const { ingest, eventIngest, reads, retries, accessKeys, audit, owners, searchIndex, forwarding } = context;
+	const { ingest, eventIngest, reads, audit } = context;
 	const ingesting = ConversationIngestService.method;
 	const ingestingEvents = ConversationEventIngestService.method;
 	const reading = ConversationService.method;
 	const readingEvents = ConversationEventService.method;
+	const { byName: fields } = planEnum(SearchFieldSchema);
 	const before = (request: Message, caller: Principal) => auditSecrets(audit, request, caller);
-	const conversationId = (request: { readonly conversationId: string }) => request.conversationId;
 	return [
 		unaryUndecoded(ingesting.ingestConversation, "conversation", async (encoded, caller, signal) => {
 			const { sequence, duplicate, change, current } = await ingest.request(encoded, posterOf(caller), signal);
@@ -118,20 +98,17 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 				setEncodedField(response, GetConversationResponseSchema.field.conversation, found.conversation);
 				return response;
 			},
-			{ conversationId: ({ id }) => id, before },
+			before,
 		),
 		unary(
 			reading.listConversations,
 			async (request, caller) => {
 				const page = await reads.of(caller).list.list({ ...request, ...viewOptionsOf(request, caller) });
-				const { nextPageToken, totalSize } = page;
-				return {
-					conversations: [...page.conversations],
-					nextPageToken,
-					...(totalSize === undefined ? {} : { totalSize }),
-				};
+				const { conversations, nextPageToken, totalSize } = page;
+				const size = totalSize === undefined ? {} : { totalSize };
+				return { conversations: [...conversations], nextPageToken, ...size };
 			},
-			{ before },
+			before,
 		),
 		unary(ConversationReportService.method.countConversations, async (request, caller) => {
 			const { counts, total } = await reads.of(caller).counts.count(request);
@@ -143,7 +120,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 				const page = await reads.of(caller).updates.list({ ...request, ...viewOptionsOf(request, caller) });
 				return { updates: [...page.entries], nextPageToken: page.nextPageToken };
 			},
-			{ conversationId, before },
+			before,
 		),
 		serverStream(
 			reading.watchConversationUpdates,
@@ -153,7 +130,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 					.of(caller)
 					.watchUpdates({ ...targetOf(request), filter, origin, view: viewOptionsOf(request, caller) }, signal);
 			},
-			{ conversationId, before },
+			before,
 		),
 		unary(
 			readingEvents.listConversationEvents,
@@ -163,7 +140,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 					.events.list({ ...request, secrets: secretsFormOf(request.secrets, caller) });
 				return { events: [...page.entries], nextPageToken: page.nextPageToken };
 			},
-			{ conversationId, before },
+			before,
 		),
 		serverStream(
 			readingEvents.watchConversationEvents,
@@ -173,50 +150,28 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 					.of(caller)
 					.watchEvents({ ...targetOf(request), filter, secrets: secretsFormOf(secrets, caller) }, signal);
 			},
-			{ conversationId, before },
+			before,
 		),
 		unary(ConversationReportService.method.reportUsage, (request, caller) => reads.of(caller).usage.report(request)),
-		searchMethod(reads),
-		rebuildMethod(searchIndex.store, searchIndex.log),
-		unary(
-			ConversationGapService.method.listConversationGaps,
-			(request, caller) => reads.of(caller).gaps.list(request),
-			{ conversationId },
-		),
-		...accessKeyMethods(accessKeys),
-		...auditMethods(audit),
-		...ownerMethods(owners.store, owners.log),
-		...refusedPostMethods(reads, retries, audit),
-		...eraseMethods(reads),
-		...forwardingMethods(forwarding.endpoints, forwarding.store),
-		...budgetMethods(context.budgets.all, context.budgets.store, reads),
+		unary(ConversationSearchService.method.searchConversations, async (request, caller, signal) => {
+			const page = await reads.of(caller).search.search(request, signal);
+			return {
+				hits: page.hits.map(({ summary, places }) => ({
+					summary,
+					places: places.map(({ field, ranges, ...place }) => {
+						return { ...place, field: fields.get(field) ?? 0, ranges: [...ranges] };
+					}),
+				})),
+				nextPageToken: page.nextPageToken,
+				indexedThroughSequence: page.indexedThrough,
+			};
+		}),
+		unary(ConversationGapService.method.listConversationGaps, (request, caller) => reads.of(caller).gaps.list(request)),
+		...adminMethods(context),
+		...forwardingMethods(context.endpoints, context.store),
 		unary(ConversationSenderService.method.listSenders, async (_, caller) => ({
 			senders: await reads.of(caller).senders.list(),
 		})),
 		unary(ServiceInfoService.method.getServiceInfo, async (_, caller) => context.info(caller)),
 	];
-}
-
-const FIELDS: Readonly<Record<TextField, SearchField>> = {
-	title: SearchField.TITLE,
-	message: SearchField.MESSAGE,
-	finish_message: SearchField.FINISH_MESSAGE,
-	command: SearchField.COMMAND,
-	file_name: SearchField.FILE_NAME,
-	error: SearchField.ERROR,
-};
-
-/** The method that searches. */
-function searchMethod(reads: Pick<ConversationReads, "of">): RpcMethod {
-	return unary(ConversationSearchService.method.searchConversations, async (request, caller, signal) => {
-		const page = await reads.of(caller).search.search(request, signal);
-		return {
-			hits: page.hits.map(({ summary, places }) => ({
-				summary,
-				places: places.map(({ field, ranges, ...place }) => ({ ...place, field: FIELDS[field], ranges: [...ranges] })),
-			})),
-			nextPageToken: page.nextPageToken,
-			indexedThroughSequence: page.indexedThrough,
-		};
-	});
 }

@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
 import { StartedRun } from "../../src/rpc/command-methods.ts";
 
-const messages = { none: "No run", underWay: "One is under way" };
+const underWay = "One is under way";
 
 test("a run shows its progress until it has ended, and only one is under way", async () => {
-	const run = new StartedRun<number>(messages);
-	expect(() => run.state).toThrow(messages.none);
+	const run = new StartedRun<number>(underWay);
+	expect(() => run.state).toThrow("No run was started");
 	let show: (progress: number) => void = () => undefined;
 	const ended = Promise.withResolvers<void>();
 	run.start(0, (onProgress) => {
@@ -15,7 +15,7 @@ test("a run shows its progress until it has ended, and only one is under way", a
 	expect(run.state).toEqual({ progress: 0, running: true, error: undefined });
 	show(1);
 	expect(run.state).toEqual({ progress: 1, running: true, error: undefined });
-	expect(() => run.start(0, () => Promise.resolve())).toThrow(messages.underWay);
+	expect(() => run.start(0, () => Promise.resolve())).toThrow(underWay);
 	const error = new Error("it failed");
 	ended.reject(error);
 	await expect.poll(() => run.state).toEqual({ progress: 1, running: false, error });
@@ -24,7 +24,7 @@ test("a run shows its progress until it has ended, and only one is under way", a
 });
 
 test("a run ends that no command looks at", async () => {
-	const run = new StartedRun<number>(messages, 1);
+	const run = new StartedRun<number>(underWay, 1);
 	const ended = Promise.withResolvers<unknown>();
 	run.start(0, (_, signal) => {
 		signal.addEventListener("abort", () => ended.resolve(signal.reason));
