@@ -12,7 +12,20 @@ if (Number.parseInt(node, 10) < OLDEST_NODE) {
 	);
 	process.exit(1);
 }
-// Before the rest of the program is loaded, which the new process loads again.
-if ((process.argv[2] ?? "serve") === "serve") (await import("./process-options.ts")).ensureOptions();
+
+/** V8 options of the service. docs/architecture.md (Threads) says what they and the allocator's settings bring. */
+const V8_OPTIONS = ["--no-allocation-site-pretenuring", "--heap-growing-percent=100"];
+/** Settings of glibc's allocator, in bytes. It reads them only when a process starts. */
+const ALLOCATOR_SETTINGS = { MALLOC_MMAP_THRESHOLD_: "1048576", MALLOC_TRIM_THRESHOLD_: "67108864" };
+
+const { argv, env, execArgv, execPath } = process;
+const hasOptions = process.platform === "win32" || V8_OPTIONS.every((option) => execArgv.includes(option));
+// The service starts again with its options, before the rest of the program is loaded.
+if ((argv[2] ?? "serve") === "serve" && !hasOptions)
+	process.execve?.(execPath, [execPath, ...execArgv, ...V8_OPTIONS, ...argv.slice(1)], {
+		...ALLOCATOR_SETTINGS,
+		...env,
+	});
+
 const { runProgram } = await import("./commands/program.ts");
 await runProgram(process.argv.slice(2), process.env);

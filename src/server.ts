@@ -199,6 +199,8 @@ export async function startService(
 	log.listening("http", formatAddress(http.address));
 	log.listening("grpc", formatAddress(grpc.address));
 
+	/** Lets work that ends with the signal end before what it uses. */
+	const untilStop = (work: Promise<void>) => opened.defer(() => work);
 	const retention = {
 		days: config.retentionDays,
 		updatesPerConversation: config.retentionUpdatesPerConversation,
@@ -209,32 +211,25 @@ export async function startService(
 	const clock = new RetentionClock(store, (doubt) => prunesByAge && log.clockDoubtChanged(doubt));
 	const onError = (error: unknown) => log.workFailed("retention", error);
 	const expire = (now: bigint) => refusedPosts.expire(refusedAge(now, retention));
-	const pruning = pruneUntilStopped(store, retention, clock, stopping.signal, onError, undefined, [
-		expire,
-		...stepsOf(store, config.retentionRules),
-	]);
-	opened.defer(() => pruning);
+	const steps = [expire, ...stepsOf(store, config.retentionRules)];
+	untilStop(pruneUntilStopped(store, retention, clock, stopping.signal, onError, undefined, steps));
 	const isTimeForSearch = atMostEvery(PROGRESS_INTERVAL);
-	const indexing = indexUntilStopped(
-		{
-			store,
-			format: parts.eventFormat,
-			isBusy: () => admission.underWay("ingest").requests > 0,
-			observer: {
-				onFilled: (documents, through, newest, isComplete) => {
-					if (isTimeForSearch(isComplete)) log.searchFilled(documents, through, newest, isComplete);
-				},
-				onError: (error) => log.workFailed("search", error),
+	const indexing = {
+		store,
+		format: parts.eventFormat,
+		isBusy: () => admission.underWay("ingest").requests > 0,
+		observer: {
+			onFilled: (documents: number, through: bigint, newest: bigint, isComplete: boolean) => {
+				if (isTimeForSearch(isComplete)) log.searchFilled(documents, through, newest, isComplete);
 			},
+			onError: (error: unknown) => log.workFailed("search", error),
 		},
-		stopping.signal,
-	);
-	opened.defer(() => indexing);
+	};
+	untilStop(indexUntilStopped(indexing, stopping.signal));
 
 	const { notices } = forwarding;
 	const onNoticeError = (error: unknown) => log.workFailed("forwarding", error);
-	const noticing = noticeGaps({ store, notices, clock: CLOCK, onError: onNoticeError }, stopping.signal);
-	opened.defer(() => noticing);
+	untilStop(noticeGaps({ store, notices, clock: CLOCK, onError: onNoticeError }, stopping.signal));
 	const holder = randomUUID();
 	const servers = new Map(
 		config.reconciled.map(({ sender, url, key }) => [sender, { url, key: key?.export().toString() }]),
@@ -252,8 +247,7 @@ export async function startService(
 		reconciler.announce(address.url.host);
 		const onError = (error: unknown) => log.workFailed("reconcile", error);
 		const job = { reconciler, store, holder, onError, stopping: stopping.signal };
-		const reconciling = reconcileUntilStopped(job, sender, target);
-		opened.defer(() => reconciling);
+		untilStop(reconcileUntilStopped(job, sender, target));
 	}
 
 	const running = opened.move();

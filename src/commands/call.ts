@@ -88,10 +88,9 @@ export async function runCall<Answer extends DescMessage>(
 		const { message } = await transport.unary(method, undefined, undefined, undefined, request);
 		return message;
 	});
-	const shown = call.shown?.(answer, operands, options) ?? tableOf(rowsOf(method.output, answer));
-	const { lines, note } = typeof shown === "string" ? { lines: [shown] } : "lines" in shown ? shown : { lines: shown };
-	if (note !== undefined) process.stderr.write(`${note}\n`);
-	for (const line of lines) print(line);
+	const lines = call.shown?.(answer, operands, options) ?? tableOf(rowsOf(method.output, answer));
+	if (call.note !== undefined) process.stderr.write(`${call.note(answer, operands)}\n`);
+	for (const line of [lines].flat()) print(line);
 }
 
 /** Fields of requests whose operand or option has another name. */

@@ -33,10 +33,10 @@ export const CALLS: Readonly<Record<string, Command>> = {
 		meaning:
 			"create an access key and print it; it has the scopes ingest+read or the given ones, and expires after a TIME such as 90d or 12h, or at a date",
 		failure: "The key cannot be created",
-		shown: ({ key, accessKey: { owner = "", scopes = [] } = {} }, [name]) => {
+		shown: ({ key }) => key,
+		note: ({ accessKey: { owner = "", scopes = [] } = {} }, [name]) => {
 			const of = owner === "" ? "" : ` of the owner ${owner}`;
-			const note = `The key ${name}${of} was created with ${scopes.join("+")}. It is shown only once.`;
-			return { lines: [key], note };
+			return `The key ${name}${of} was created with ${scopes.join("+")}. It is shown only once.`;
 		},
 	}),
 	"keys list": call(keys.listAccessKeys, {
@@ -44,12 +44,11 @@ export const CALLS: Readonly<Record<string, Command>> = {
 		failure: "The keys cannot be listed",
 		shown: ({ accessKeys }) => {
 			const head = ["NAME", "SCOPES", "OWNER", "STATE", "EXPIRES", "LAST USED"];
-			return tableOf([
-				head,
-				...accessKeys.map((key) => [
-					...[key.name, key.scopes.join("+"), key.owner, stateOf(key), key.expiresAt, key.lastUsedAt],
-				]),
-			]);
+			const rows = accessKeys.map((key) => {
+				const { name, scopes, owner, expiresAt, lastUsedAt } = key;
+				return [name, scopes.join("+"), owner, stateOf(key), expiresAt, lastUsedAt];
+			});
+			return tableOf([head, ...rows]);
 		},
 	}),
 	"keys revoke": call(keys.revokeAccessKey, {
@@ -101,10 +100,8 @@ export const CALLS: Readonly<Record<string, Command>> = {
 		options: ["url", "changes", "filter", "form", "include", "owner"],
 		meaning:
 			"create an endpoint and print its secret; it is told of changes such as FINISHED,FAILED, with --filter only of conversations that match, such as tag=team:a",
-		shown: ({ secret }, [name]) => ({
-			lines: [secret],
-			note: `The endpoint ${name} was created. Its secret is shown only once.`,
-		}),
+		shown: ({ secret }) => secret,
+		note: (_, [name]) => `The endpoint ${name} was created. Its secret is shown only once.`,
 	}),
 	"endpoints pause": call(forwarding.pauseEndpoint, {
 		...OF_NAME,
@@ -128,10 +125,9 @@ export const CALLS: Readonly<Record<string, Command>> = {
 	"endpoints rotate-secret": call(forwarding.rotateEndpointSecret, {
 		...OF_NAME,
 		meaning: "give an endpoint a new secret, and print it",
-		shown: ({ secret }, [name]) => ({
-			lines: [secret],
-			note: `The endpoint ${name} has a new secret, which is shown only once. The former one signs for 24 hours, too.`,
-		}),
+		shown: ({ secret }) => secret,
+		note: (_, [name]) =>
+			`The endpoint ${name} has a new secret, which is shown only once. The former one signs for 24 hours, too.`,
 	}),
 	"endpoints replay": call(forwarding.replayEndpoint, {
 		operands: ["NAME"],

@@ -57,15 +57,12 @@ export async function exportTo(file: string, options: Values, config: Config): P
 	if (form !== undefined || filter !== undefined)
 		throw new UsageError("--form and --filter are only for --format trajectories");
 	const { database } = config;
-	const sequenceOf = (name: "after-update" | "after-event") => {
-		const value = options[name];
-		return value === undefined ? undefined : sequenceOption(name, value);
-	};
-	const [update, event] = [sequenceOf("after-update"), sequenceOf("after-event")];
+	const { "after-update": update, "after-event": event, all: withKeys = false } = options;
 	const isWhole = update === undefined && event === undefined;
-	const withKeys = options.all === true;
 	if (withKeys && !isWhole) throw new UsageError("--all is only for an export of the whole database");
-	const after = isWhole ? undefined : { update: update ?? 0n, event: event ?? 0n };
+	const after = isWhole
+		? undefined
+		: { update: sequenceOption("after-update", update ?? "0"), event: sequenceOption("after-event", event ?? "0") };
 	// Loaded here, because only these commands need them.
 	const { exportLines } = await import("../store/export/export.ts");
 	const { writeExport } = await import("../store/export/file.ts");

@@ -61,17 +61,20 @@ export interface Command {
 	readonly run: (config: Config, operands: readonly string[], options: Values) => Promise<void> | void;
 }
 
-/** What a command prints: a sentence, lines, or lines with a sentence to standard error. */
-type Shown = string | readonly string[] | { readonly lines: readonly string[]; readonly note: string };
-
 /** A command that calls one RPC. Its operands and options are the fields of the request with these names. */
 export interface Call<Answer extends DescMessage> extends Omit<Command, "run"> {
 	/** Options that must be given. */
 	readonly needs?: readonly OptionName[];
 	/** Returns further fields of the request, in its JSON form. `filter` is that of `--filter`. */
 	readonly request?: (options: Values, filter: JsonValue | undefined) => JsonObject;
-	/** Returns what is printed. Default: a line for each field of the answer. */
-	readonly shown?: (answer: MessageShape<Answer>, operands: readonly string[], options: Values) => Shown;
+	/** Returns the lines that are printed. Default: one for each field of the answer. */
+	readonly shown?: (
+		answer: MessageShape<Answer>,
+		operands: readonly string[],
+		options: Values,
+	) => string | readonly string[];
+	/** Returns a sentence for standard error. */
+	readonly note?: (answer: MessageShape<Answer>, operands: readonly string[]) => string;
 }
 
 /** The operand that stands for settings: fields of the request that have no option. */

@@ -21,11 +21,6 @@ const FORMS: ReadonlyMap<SecretsMode, SecretsForm> = new Map([
 	[SecretsMode.ENCRYPTED, "encrypted"],
 	[SecretsMode.PLAINTEXT, "plaintext"],
 ]);
-const IS_FULL: ReadonlyMap<ConversationView, boolean> = new Map([
-	[ConversationView.UNSPECIFIED, false],
-	[ConversationView.SUMMARY, false],
-	[ConversationView.FULL, true],
-]);
 
 /**
  * Returns the form in which secrets are shown to a caller.
@@ -50,10 +45,9 @@ export function viewOptionsOf(
 	request: { readonly view: ConversationView; readonly secrets: SecretsMode },
 	caller: Principal,
 ): UpdateViewOptions {
-	const full = IS_FULL.get(request.view);
-	if (full === undefined) throw invalid("view", "is not a known view");
+	if (ConversationView[request.view] === undefined) throw invalid("view", "is not a known view");
 	return {
-		full,
+		full: request.view === ConversationView.FULL,
 		secrets: secretsFormOf(request.secrets, caller),
 		// Whether a secret changed would confirm or refute a guess at its value.
 		secretPaths: caller.scopes.has("secrets"),
