@@ -126,7 +126,7 @@ describe("the modules of src import only what they may", () => {
 
 	test("forward imports neither a transport nor a store engine", () => {
 		const known = [
-			/^access\/(?:audit|keys)\.ts$/,
+			/^access\/(?:audit|keys|named)\.ts$/,
 			/^conversations\/(?:conversation-reads\.ts$|read\/)/,
 			/^record\//,
 			/^store\/[^/]+\.ts$/,
@@ -136,7 +136,7 @@ describe("the modules of src import only what they may", () => {
 
 	test("budgets imports neither a transport nor a store engine", () => {
 		const known = [
-			/^access\/(?:audit|keys)\.ts$/,
+			/^access\/(?:audit|keys|named)\.ts$/,
 			/^conversations\/read\//,
 			/^forward\/(?:endpoint-worker|notices)\.ts$/,
 			/^record\//,
@@ -209,7 +209,7 @@ describe("the modules of src import only what they may", () => {
 		const importers = imports.filter(
 			({ from, to }) => to.startsWith("trajectories/") && !from.startsWith("trajectories/"),
 		);
-		expect(new Set(importers.map(({ from }) => from))).toEqual(new Set(["commands/trajectories.ts", "server.ts"]));
+		expect(new Set(importers.map(({ from }) => from))).toEqual(new Set(["commands/runs.ts", "server.ts"]));
 	});
 
 	test("traces reads all conversations, sends through forward, and only the composition and its command know it", () => {

@@ -51,7 +51,7 @@ export async function exportTo(file: string, options: Values, config: Config): P
 	const { format, form, filter } = options;
 	if (format !== undefined) {
 		if (format !== "trajectories") throw new UsageError("--format must be trajectories");
-		const { exportTrajectories } = await import("./trajectories.ts");
+		const { exportTrajectories } = await import("./runs.ts");
 		return await exportTrajectories(config, file, options);
 	}
 	if (form !== undefined || filter !== undefined)

@@ -1,5 +1,4 @@
 import type { Message } from "@bufbuild/protobuf";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import {
 	ConversationView,
 	SecretsMode,
@@ -11,7 +10,6 @@ import { authorize, type Principal } from "../access/keys.ts";
 import { invalid, uuid } from "../conversations/read/filter.ts";
 import type { UpdateViewOptions } from "../conversations/read/updates.ts";
 import type { WatchStart } from "../conversations/watch/watch.ts";
-import { fromMicroseconds } from "../record/json/scalars.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 
 // Enums of proto3 are open: a newer client can send numbers that this release does not know.
@@ -98,9 +96,4 @@ export async function auditSecrets(audit: Pick<Audit, "addOfConversation">, requ
 	// A summary has no secrets.
 	if (view !== undefined && view !== ConversationView.FULL) return;
 	await audit.addOfConversation("secrets.read", caller, String(id ?? conversationId ?? ""), request.$typeName);
-}
-
-/** Returns a time of the store, in microseconds, as a timestamp. */
-export function timeOf(time: bigint | undefined): Timestamp | undefined {
-	return time === undefined ? undefined : fromMicroseconds(time);
 }

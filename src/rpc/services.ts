@@ -28,12 +28,9 @@ import { type Principal, posterOf } from "../access/keys.ts";
 import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { setEncodedField } from "../conversations/read/records.ts";
-import type { Endpoints } from "../forward/endpoints.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import { planEnum } from "../record/plan.ts";
-import type { Store } from "../store/store.ts";
 import { type AdminContext, adminMethods } from "./admin-methods.ts";
-import { forwardingMethods } from "./forwarding-methods.ts";
 import { auditSecrets, secretsFormOf, targetOf, viewOptionsOf } from "./request-fields.ts";
 import { type RpcMethod, serverStream, unary, unaryUndecoded } from "./rpc-method.ts";
 
@@ -64,8 +61,6 @@ export type DescribeService = (caller: Principal) => MessageInitShape<typeof Get
 interface RpcContext extends AdminContext {
 	readonly ingest: Ingest;
 	readonly eventIngest: Pick<EventIngest, "request">;
-	readonly endpoints: Endpoints;
-	readonly store: AdminContext["store"] & Pick<Store, "updates">;
 	readonly info: DescribeService;
 }
 
@@ -168,7 +163,6 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 		}),
 		unary(ConversationGapService.method.listConversationGaps, (request, caller) => reads.of(caller).gaps.list(request)),
 		...adminMethods(context),
-		...forwardingMethods(context.endpoints, context.store),
 		unary(ConversationSenderService.method.listSenders, async (_, caller) => ({
 			senders: await reads.of(caller).senders.list(),
 		})),
