@@ -30,7 +30,7 @@ import { commandMethods } from "./rpc/command-methods.ts";
 import { type DescribeService, rpcMethods } from "./rpc/services.ts";
 import { openStore } from "./store/open.ts";
 import type { Store } from "./store/store.ts";
-import type { Logger } from "./telemetry/log.ts";
+import { brokenRules, type EventLog, type Logger } from "./telemetry/log.ts";
 import { countedStore, type Telemetry } from "./telemetry/telemetry.ts";
 import type { ThreadLogger } from "./threads/worker-thread.ts";
 import { TRACES_FORM } from "./traces/follow.ts";
@@ -71,13 +71,13 @@ export async function makeParts(config: Config, options: PartsOptions) {
 			here: recordIntake(format, vault, eventFormat),
 			underWay: () => admission.underWay("ingest").requests,
 			data: { encryptionKeys, eventTimeZone, senderTimeZones },
-			log: threadLog(log.intakeFailed),
+			log: threadLog(log, "intake_failed"),
 			observer,
 		}),
 	);
 	const plainStore = opened.use(
-		await openStore(config.database, threadLog(log.storeFailed), {
-			...{ observer, distribute, onUncleanStop: log.uncleanStop },
+		await openStore(config.database, threadLog(log, "store_failed"), {
+			...{ observer, distribute, onUncleanStop: () => log.emit("unclean_stop") },
 			isSameRecord: (stored, arriving) => intake.isSame(stored, arriving),
 		}),
 	);
@@ -95,7 +95,9 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	const accessKeys = opened.use(await AccessKeys.open(store.accessKeys, keyOptions));
 	const audit = new Audit(store);
 	const stopping = new AbortController();
-	const clocks = new ClockSkews(log.senderClockWrong);
+	const clocks = new ClockSkews((sender, skew) =>
+		log.emit("sender_clock_wrong", { sender, minutes: Number(skew / 60_000_000n) }),
+	);
 	const eventIngest = new EventIngest(store, intake, log, clocks);
 	const ingest = new Ingest(store, intake, eventIngest);
 	const accepting = acceptingEvents(eventIngest, refusedPosts, {
@@ -103,7 +105,8 @@ export async function makeParts(config: Config, options: PartsOptions) {
 		onAccepted: ({ poster, conversationId, error }) => {
 			postCounts.add(poster, kindOf(error));
 			const violations = error instanceof ServiceError ? error.violations : [];
-			log.refusedBatchAccepted(poster.sender, conversationId, violations);
+			const fields = { caller: poster.sender, conversationId, ...brokenRules(violations, "body") };
+			log.emit("refused_batch_accepted", fields);
 		},
 		onError: onRefusedError,
 	});
@@ -117,9 +120,9 @@ export async function makeParts(config: Config, options: PartsOptions) {
 		watches: { stopping: stopping.signal },
 		clocks,
 		refused: refusedPosts,
-		onUnreadable: log.recordUnreadable,
-		onUnreadableEvent: log.eventUnreadable,
-		onErased: log.conversationErased,
+		onUnreadable: ({ error, ...record }) => log.emit("record_unreadable", record, error),
+		onUnreadableEvent: ({ error, ...event }) => log.emit("event_unreadable", event, error),
+		onErased: (digest, caller) => log.emit("conversation_erased", { digest, caller }),
 	});
 	/** What is called when callers have changed endpoints or budgets. */
 	const changed = { endpoints: () => {}, budgets: () => {} };
@@ -133,7 +136,9 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	};
 	const methods = rpcMethods({
 		...{ ingest, eventIngest: eventPosts, reads, accessKeys, audit, store, log, endpoints: forwarding.endpoints },
-		retries: new RetryRefusedPosts(store, refusedPosts, takers, log.refusedPostsRetried),
+		retries: new RetryRefusedPosts(store, refusedPosts, takers, (takenIn, stillRefused) =>
+			log.emit("refused_posts_retried", { takenIn, stillRefused }),
+		),
 		budgets: new Budgets({ store, now: Date.now, onChange: onBudgets }),
 		info: serviceInfo(config, storeHealthy),
 	});
@@ -169,7 +174,7 @@ function forwardingOf(
 	const endpoints = new Endpoints({
 		...shared,
 		onChanged: (action, caller, endpoint) => {
-			log.endpointChanged(endpoint, caller.owner ?? "", action, caller.name);
+			log.emit("endpoint_changed", { name: endpoint, owner: caller.owner ?? "", action, caller: caller.name });
 			onChange();
 		},
 	});
@@ -185,7 +190,7 @@ function forwardingOf(
 		random: Math.random,
 		ownForms: config.traces && new Map([[TRACES_FORM, traceSender(config.traces)]]),
 		tell: tellWith(store, reads),
-		onDisabled: (endpoint, reason) => log.endpointDisabled(endpoint.name, endpoint.owner, reason),
+		onDisabled: ({ name, owner }, reason) => log.emit("endpoint_disabled", { name, owner, reason }),
 		onError: (error) => log.workFailed("forwarding", error),
 	};
 	return { endpoints, sink, tracesSink, forwarderOptions, notices: new Notices({ store, clock: CLOCK, onChange }) };
@@ -230,6 +235,6 @@ function serviceInfo(config: Config, storeHealthy: () => boolean): DescribeServi
 	});
 }
 
-function threadLog(report: (error: unknown) => void): ThreadLogger {
-	return { error: (fields) => report("err" in fields ? fields.err : fields) };
+function threadLog(log: EventLog, event: "intake_failed" | "store_failed"): ThreadLogger {
+	return { error: (fields) => log.emit(event, {}, "err" in fields ? fields.err : fields) };
 }

@@ -97,7 +97,7 @@ export async function startService(
 	showKeys: (keys: FirstKeys) => void,
 	{ distribute = false, firstScopes }: StartOptions = {},
 ): Promise<RunningService> {
-	log.starting(Object.fromEntries(config.settings.map(({ name, value }) => [name, value])));
+	log.emit("starting", { configuration: Object.fromEntries(config.settings.map(({ name, value }) => [name, value])) });
 	await using opened = new AsyncDisposableStack();
 	const { maxBodyBytes, basePath, tls } = config;
 	const telemetry = opened.use(await startTelemetry(config.otel, packageJson(), log));
@@ -187,7 +187,7 @@ export async function startService(
 		);
 		const socket = listenForCommands(commandSocketOf(config.database.path), commands);
 		// The service is of use without it, for example where the file system has no sockets.
-		opened.use(await socket.catch((error: unknown) => void log.commandsUnreachable(error)));
+		opened.use(await socket.catch((error: unknown) => void log.emit("commands_unreachable", {}, error)));
 	}
 
 	// At the end, because the key is shown only once, and a start that fails later would lose it.
@@ -196,8 +196,8 @@ export async function startService(
 		const consoleKey = config.console ? await accessKeys.createForConsole(firstScopes) : undefined;
 		showKeys({ key: newKey, consoleKey, httpAddress: http.address });
 	}
-	log.listening("http", formatAddress(http.address));
-	log.listening("grpc", formatAddress(grpc.address));
+	log.emit("listening", { listener: "http", address: formatAddress(http.address) });
+	log.emit("listening", { listener: "grpc", address: formatAddress(grpc.address) });
 
 	/** Lets work that ends with the signal end before what it uses. */
 	const untilStop = (work: Promise<void>) => opened.defer(() => work);
@@ -208,7 +208,11 @@ export async function startService(
 	};
 	// A wrong clock matters only when retention depends on age.
 	const prunesByAge = [retention.days, retention.eventDays, config.retentionRules[0]].some((one) => one !== undefined);
-	const clock = new RetentionClock(store, (doubt) => prunesByAge && log.clockDoubtChanged(doubt));
+	const clock = new RetentionClock(store, (doubt) => {
+		if (!prunesByAge) return;
+		if (doubt === undefined) log.emit("clock_trusted");
+		else log.emit("clock_doubted", { clock: isoTime(doubt.clock), retentionTime: isoTime(doubt.retentionTime) });
+	});
 	const onError = (error: unknown) => log.workFailed("retention", error);
 	const expire = (now: bigint) => refusedPosts.expire(refusedAge(now, retention));
 	const steps = [expire, ...stepsOf(store, config.retentionRules)];
@@ -220,7 +224,7 @@ export async function startService(
 		isBusy: () => admission.underWay("ingest").requests > 0,
 		observer: {
 			onFilled: (documents: number, through: bigint, newest: bigint, isComplete: boolean) => {
-				if (isTimeForSearch(isComplete)) log.searchFilled(documents, through, newest, isComplete);
+				if (isTimeForSearch(isComplete)) log.emit("search_filled", { documents, through, newest, isComplete });
 			},
 			onError: (error: unknown) => log.workFailed("search", error),
 		},
@@ -269,7 +273,8 @@ export async function startService(
 			// At the same time, so that neither listener accepts requests while the other one finishes its own.
 			await Promise.all([http.stop(0.2 * drainTime, until), grpc.stop(0.2 * drainTime, until)]);
 			await running.disposeAsync();
-			log.stopped();
+			log.sumUp();
+			log.emit("stopped");
 		},
 	};
 }
@@ -277,6 +282,11 @@ export async function startService(
 /** Returns whether the first start with a database makes a key. */
 function makesFirstKey({ database, accessKeys }: Config): boolean {
 	return database.engine === "sqlite" && accessKeys.length === 0;
+}
+
+/** Formats microseconds since the Unix epoch in ISO 8601. */
+function isoTime(microseconds: bigint): string {
+	return new Date(Number(microseconds / 1000n)).toISOString();
 }
 
 /**

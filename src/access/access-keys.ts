@@ -2,6 +2,7 @@ import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../errors.ts";
 import type { AccessKeyRow, AccessKeyTable } from "../store/access-keys.ts";
+import type { Logger } from "../telemetry/log.ts";
 import { type AuditedCaller, entryOf } from "./audit.ts";
 import {
 	authorize,
@@ -36,25 +37,13 @@ interface ConfiguredKey extends Pick<Principal, "name" | "scopes" | "owner"> {
 /** A key in a list. */
 export type ListedKey = ConfiguredKey | (AccessKeyRow & { readonly configured: false });
 
-/** What {@link AccessKeys} reports. */
-interface AccessKeysLog {
-	/** A caller has created a key. The owner is empty if there is none. */
-	accessKeyCreated(key: Pick<AccessKeyRow, "name" | "scopes" | "owner">, caller: string): void;
-	/** A caller has revoked a key. */
-	accessKeyRevoked(name: string, caller: string): void;
-	/** An access key expires in less than {@link EXPIRY_NOTICE}. */
-	accessKeyExpires(name: string, expiresAt: Date): void;
-	/** Background work failed and will be tried again. */
-	workFailed(where: string, error: unknown): void;
-}
-
 /** Settings of {@link AccessKeys}. Times are in milliseconds. */
 export interface AccessKeysOptions {
 	/** Keys of the configuration. */
 	readonly configured: readonly KeyEntry[];
 	/** Holders of the client certificates of the configuration, which are listed as the keys are. */
 	readonly certificates?: readonly Principal[];
-	readonly log: AccessKeysLog;
+	readonly log: Pick<Logger, "emit" | "workFailed">;
 	/** Time between two reads of the table; undefined if no other process writes it. */
 	readonly refreshInterval?: number | undefined;
 	/** Time between two writes of the last uses. */
@@ -88,7 +77,7 @@ export class AccessKeys implements AsyncDisposable {
 	readonly keyring: Keyring;
 	readonly #table: AccessKeyTable;
 	readonly #configured: readonly ConfiguredKey[];
-	readonly #log: AccessKeysLog;
+	readonly #log: Pick<Logger, "emit" | "workFailed">;
 	readonly #stop = new AbortController();
 	/** Last uses that are not saved yet: milliseconds of Unix time by name. */
 	#uses = new Map<string, number>();
@@ -186,7 +175,8 @@ export class AccessKeys implements AsyncDisposable {
 		const isNew = await this.#table.create({ of: row, audit });
 		await this.refresh();
 		if (!isNew) throw taken(row.name);
-		this.#log.accessKeyCreated(row, caller.name);
+		const { name, scopes, owner } = grant;
+		this.#log.emit("access_key_created", { name, scopes, owner, caller: caller.name });
 		return { key, row };
 	}
 
@@ -218,7 +208,7 @@ export class AccessKeys implements AsyncDisposable {
 		const audit = entryOf("key.revoked", caller, name);
 		await this.#table.revoke({ of: { name, at: microseconds(Date.now()) }, audit });
 		await this.refresh();
-		this.#log.accessKeyRevoked(name, caller.name);
+		this.#log.emit("access_key_revoked", { name, caller: caller.name });
 		return this.#rows.find((row) => row.name === name) ?? known;
 	}
 
@@ -260,7 +250,7 @@ export class AccessKeys implements AsyncDisposable {
 		for (const { name, end } of this.#expiring()) {
 			if (now - (this.#reported.get(name) ?? Number.NEGATIVE_INFINITY) < REPORT_INTERVAL) continue;
 			this.#reported.set(name, now);
-			this.#log.accessKeyExpires(name, new Date(end));
+			this.#log.emit("access_key_expires", { name, expiresAt: new Date(end).toISOString() });
 		}
 	}
 

@@ -5,6 +5,7 @@ import { type AgentServerAddress, AgentServerClient } from "../reconcile/agent-s
 import { reasonOf } from "../reconcile/reconciler.ts";
 import type { BudgetRow } from "../store/budgets.ts";
 import type { Store } from "../store/store.ts";
+import type { EventLog } from "../telemetry/log.ts";
 
 /** Milliseconds in which an agent server must answer. */
 const TIMEOUT = 10_000;
@@ -16,16 +17,11 @@ const PAGE = 1_000;
 const MAX_FAILURES = 20;
 
 /** Writes down what was paused. */
-interface PausesLog {
-	conversationPaused(conversationId: string, budget: string, owner: string): void;
-	conversationNotPaused(conversationId: string, budget: string, owner: string, reason: string): void;
-}
-
 interface PausesOptions {
 	readonly store: Pick<Store, "getOwnership" | "listConversations">;
 	readonly notices: Pick<Notices, "tell" | "wasTold">;
 	readonly audit: Pick<Audit, "addOfConversation">;
-	readonly log: PausesLog;
+	readonly log: EventLog;
 	/** The agent servers by the senders that post from there. */
 	readonly servers: ReadonlyMap<string, AgentServerAddress>;
 	readonly stopping: AbortSignal;
@@ -75,12 +71,12 @@ export class Pauses {
 			data: { budget: { name, owner }, paused: reason === "", reason: reason === "" ? null : reason },
 		};
 		if (reason === "") {
-			log.conversationPaused(conversationId, name, owner);
+			log.emit("conversation_paused", { conversationId, budget: name, owner });
 			await notices.tell({ ...told, ...paused, text: `was paused, because the budget ${name} is spent` });
 			return false;
 		}
 		this.#failures.set(paused.about.join(), mayPass ? failures + 1 : MAX_FAILURES);
-		log.conversationNotPaused(conversationId, name, owner, reason);
+		log.emit("conversation_not_paused", { conversationId, budget: name, owner, reason });
 		await notices.tell({
 			...{ ...told, change: "BUDGET", about: [...about, "not paused", conversationId] },
 			text: `could not be paused, although the budget ${name} is spent: ${reason}`,

@@ -23,21 +23,22 @@ export async function serve(config: Config, { demo = false, distribute = false }
 		if (!demo) return;
 		const url = `${urlOf(keys, config)}${dirname(WEBHOOK_PATH)}`;
 		playDemo(url, keys.key, ending.signal).catch((error: unknown) => {
-			if (!ending.signal.aborted) log.unexpectedError("demo", error);
+			if (!ending.signal.aborted) log.emit("unexpected_error", { where: "demo" }, error);
 		});
 	};
 	const service = await startService(config, log, onKeys, { distribute, firstScopes: demo ? scopes : undefined });
-	log.stopping(await signalled);
+	log.emit("stopping", { signal: await signalled });
 	ending.abort();
 	// Exits when the stop hangs. No acknowledged data is lost, because it is on disk.
 	const forcedExit = setTimeout(() => {
-		log.unexpectedError("stop", new Error("The service has not stopped within DRAIN_SECONDS"));
+		const late = new Error("The service has not stopped within DRAIN_SECONDS");
+		log.emit("unexpected_error", { where: "stop" }, late);
 		process.exit(1);
 	}, config.drainSeconds * 1000);
 	const status = await service.stop().then(
 		() => 0,
 		(error: unknown) => {
-			log.unexpectedError("stop", error);
+			log.emit("unexpected_error", { where: "stop" }, error);
 			log.sumUp();
 			return 1;
 		},

@@ -6,7 +6,6 @@ import {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import type { Store } from "../store/store.ts";
-import type { Logger } from "../telemetry/log.ts";
 import { conditionsOf } from "./read/filter.ts";
 
 /** Which updates and events are kept. An undefined limit keeps all. */
@@ -132,6 +131,12 @@ const EARLIEST = Date.UTC(2026, 0, 1);
 /** Minimum milliseconds between two writes of the time of retention to the store. */
 const SAVE_INTERVAL = 30_000;
 
+/** The clock and the time of retention, in microseconds since the Unix epoch. */
+export interface ClockDifference {
+	readonly clock: bigint;
+	readonly retentionTime: bigint;
+}
+
 /**
  * The time by which retention determines the age of updates and events. While the service runs, it follows the clock at
  * no more than twice the speed of elapsed time, and the store keeps it across restarts. So a clock that jumps ahead
@@ -139,7 +144,7 @@ const SAVE_INTERVAL = 30_000;
  */
 export class RetentionClock {
 	readonly #store: Pick<Store, "getRetentionTime" | "saveRetentionTime">;
-	readonly #onDoubt: Logger["clockDoubtChanged"];
+	readonly #onDoubt: (difference: ClockDifference | undefined) => void;
 	readonly #clocks: Clocks;
 	#last: { readonly time: bigint; readonly at: number } | undefined;
 	#savedAt = Number.NEGATIVE_INFINITY;
@@ -147,7 +152,7 @@ export class RetentionClock {
 
 	constructor(
 		store: Pick<Store, "getRetentionTime" | "saveRetentionTime">,
-		onDoubt: Logger["clockDoubtChanged"],
+		onDoubt: (difference: ClockDifference | undefined) => void,
 		clocks: Clocks = { now: Date.now, elapsed: () => performance.now() },
 	) {
 		this.#store = store;

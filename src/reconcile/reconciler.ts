@@ -5,6 +5,7 @@ import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { ServiceError } from "../errors.ts";
 import { claimFor } from "../store/claims.ts";
 import type { Store } from "../store/store.ts";
+import type { EventLog } from "../telemetry/log.ts";
 import { type AgentServerAddress, AgentServerClient, AgentServerError, type ClientOptions } from "./agent-server.ts";
 import { NOTHING, type Progress, type ReconciledSender, reconcile, type Verified } from "./reconcile.ts";
 
@@ -17,14 +18,6 @@ type Posters = () => readonly (Pick<Principal, "name" | "owner"> & {
 	readonly hasEnded: boolean;
 })[];
 
-/** Writes down what runs do. */
-interface ReconcileLog {
-	/** A run has ended; `error` says why it ended early. */
-	reconciled(agentServer: string, progress: Progress, seconds: number, error: unknown): void;
-	/** A conversation could not be taken in. */
-	reconcileFailed(conversationId: string, error: unknown): void;
-}
-
 export interface ReconcilerOptions {
 	readonly store: Pick<
 		Store,
@@ -36,7 +29,7 @@ export interface ReconcilerOptions {
 	/** Holders of keys and certificates with the scope `ingest`. */
 	readonly posters: Posters;
 	readonly client: Omit<ClientOptions, "signal">;
-	readonly log: ReconcileLog;
+	readonly log: EventLog;
 	/** Ends all runs. */
 	readonly stopping: AbortSignal;
 }
@@ -144,7 +137,7 @@ export class Reconciler {
 				client: new AgentServerClient(address, { ...client, signal }),
 				sender: this.senderOf(senders),
 				verified,
-				onFailure: (id, failure) => log.reconcileFailed(id, failure),
+				onFailure: (conversationId, failure) => log.emit("reconcile_failed", { conversationId }, failure),
 				onProgress: (now) => {
 					progress = now;
 					onProgress(now);
@@ -154,8 +147,11 @@ export class Reconciler {
 		} catch (cause) {
 			error = cause;
 		}
-		this.#count(address.url.host, progress, error === undefined);
-		log.reconciled(address.url.host, progress, (performance.now() - begin) / 1000, error);
+		const agentServer = address.url.host;
+		this.#count(agentServer, progress, error === undefined);
+		const { goneIds: _ids, ...counts } = progress;
+		const line = { agentServer, ...counts, seconds: (performance.now() - begin) / 1000 };
+		log.emit(error === undefined ? "reconciled" : "reconcile_incomplete", line, error);
 		return { progress, error };
 	}
 

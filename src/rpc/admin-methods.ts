@@ -40,7 +40,7 @@ import type { Condition } from "../store/condition.ts";
 import { type DeliveryRow, deliveryStates, type ListedEndpoint, type Try } from "../store/forwarding.ts";
 import type { Unassigned } from "../store/owners.ts";
 import type { Store } from "../store/store.ts";
-import type { Logger } from "../telemetry/log.ts";
+import type { EventLog } from "../telemetry/log.ts";
 import { type RpcMethod, unary } from "./rpc-method.ts";
 
 const { byName: STATES } = planEnum(EndpointStateSchema);
@@ -71,7 +71,7 @@ export interface AdminContext {
 	readonly endpoints: Endpoints;
 	readonly budgets: Budgets;
 	readonly store: OwnersStore & Pick<Store, "textIndex" | "tables" | "updates">;
-	readonly log: Pick<Logger, "ownerAssigned" | "searchRebuilt">;
+	readonly log: EventLog;
 }
 
 /** The methods that manage what is stored, and who may use it. */
@@ -117,7 +117,7 @@ export function adminMethods(context: AdminContext): readonly RpcMethod[] {
 					for (let changed = STEP; changed === STEP; assigned += changed)
 						changed = await store.assignOwner({ owner, of, limit: STEP, audit: entry });
 			} finally {
-				if (assigned > 0) log.ownerAssigned(owner, assigned, caller.name);
+				if (assigned > 0) log.emit("owner_assigned", { owner, count: assigned, caller: caller.name });
 			}
 			return { assigned: BigInt(assigned), leftWithoutSender: BigInt(await store.countWithoutSender()) };
 		}),
@@ -140,7 +140,7 @@ export function adminMethods(context: AdminContext): readonly RpcMethod[] {
 		unary(ConversationSearchService.method.rebuildSearchIndex, async (_, caller) => {
 			requireNoOwner(caller, "rebuild the index");
 			await store.textIndex.reset();
-			log.searchRebuilt(caller.name);
+			log.emit("search_rebuilt", { caller: caller.name });
 			return {};
 		}),
 		...forwardingMethods(endpoints, store),

@@ -24,30 +24,6 @@ export interface RequestInfo {
 	readonly conversationId?: string | undefined;
 }
 
-/** A client's connection that was ended because the client violated the protocol or was too slow. */
-interface FailedConnection {
-	readonly listener: "http" | "grpc";
-	/** Address and port of the client, such as `192.0.2.7:51234`. Undefined when they are no longer known. */
-	readonly peer: string | undefined;
-	/** Error code, such as `HPE_INVALID_METHOD`. */
-	readonly code: string;
-	/** Description of the error by the protocol's library. It quotes nothing that the client sent. */
-	readonly reason?: string | undefined;
-}
-
-/** An update or an event that cannot be read, with its sequence number in its log. */
-interface UnreadableEntry {
-	readonly conversationId: string;
-	readonly sequence: bigint;
-	readonly error: Error;
-}
-
-/** The clock and the time of retention, in microseconds since the Unix epoch. */
-export interface ClockDifference {
-	readonly clock: bigint;
-	readonly retentionTime: bigint;
-}
-
 /** All events of the log with their levels and messages, which `npm run docs` writes into `docs/monitoring.md`. */
 export const logEvents = {
 	starting: ["info", "The service is starting"],
@@ -100,7 +76,33 @@ export const logEvents = {
 } as const satisfies Readonly<Record<string, readonly ["debug" | "info" | "warn" | "error", string]>>;
 
 type LogEvent = keyof typeof logEvents;
-type Fields = Readonly<Record<string, unknown>>;
+
+/**
+ * Fields of a line: names, numbers and times, and never a request body, header or key. So no filter for secrets is needed.
+ */
+type Fields = Readonly<
+	Record<
+		string,
+		string | number | bigint | boolean | undefined | readonly string[] | Readonly<Record<string, string | number>>
+	>
+>;
+
+/** Events of which only some lines are written, see {@link LineLimit}, and the fields by which their lines are counted. */
+const LIMITED: { readonly [Event in LogEvent]?: readonly string[] } = {
+	connection_failed: ["listener", "code"],
+	request_refused: ["kind", "caller"],
+	request_failed: ["kind", "caller"],
+	refused_batch_accepted: ["caller"],
+	event_values_refused: [],
+	conversation_not_paused: [],
+	reconcile_failed: [],
+	store_failed: [],
+	intake_failed: [],
+	record_unreadable: [],
+	event_unreadable: [],
+};
+/** Events of errors whose messages may quote what a client sent, such as those of JSON.parse and of decoders. */
+const WITHOUT_MESSAGES: readonly LogEvent[] = ["request_failed", "unexpected_error"];
 
 /** Where log lines are written. */
 interface LogDestination extends DestinationStream {
@@ -111,146 +113,54 @@ interface LogDestination extends DestinationStream {
 }
 
 /**
- * Creates the service's log: one JSON object per line, with `level` as a word and `time` in ISO 8601. Events that may
- * occur again and again have a limited number of lines, see {@link LineLimit}. Each method logs the event of its name, and
- * has a comment where {@link logEvents} does not say enough.
+ * Creates the service's log: one JSON object per line, with `level` as a word and `time` in ISO 8601.
  *
- * @param linesPerWindow the limit of lines of each such event in ten seconds
+ * @param linesPerWindow the limit of lines of each event in {@link LIMITED} in ten seconds
  */
 export function createLogger(level: LogLevel, destination: LogDestination, linesPerWindow?: number) {
 	const logger = pino(
 		{ level, timestamp: pino.stdTimeFunctions.isoTime, formatters: { level: (label) => ({ level: label }) } },
 		destination,
 	);
-	const emit = (event: LogEvent, fields: Fields = {}): void => {
+	const write = (event: LogEvent, fields: object): void => {
 		const [ownLevel, message] = logEvents[event];
 		logger[ownLevel]({ event, ...fields }, message);
 	};
-	const limit = new LineLimit<LineKind & { readonly event: LogEvent }>(
-		({ event, ...rest }, count) => emit("lines_left_out", { of: event, ...rest, count }),
-		linesPerWindow,
-	);
-	/** @param kind what the line is counted by, beside its event */
-	const emitLimited = (event: LogEvent, fields: Fields, kind: LineKind = {}): void => {
-		if (limit.admits({ event, ...kind })) emit(event, fields);
+	const limit = new LineLimit(({ event, ...kind }, count) => {
+		write("lines_left_out", { of: event, ...kind, count });
+	}, linesPerWindow);
+	const emit = (event: LogEvent, fields: Fields = {}, error?: unknown): void => {
+		const names = LIMITED[event];
+		const kind = Object.fromEntries((names ?? []).map((name) => [name, fields[name]]));
+		if (names !== undefined && !limit.admits({ event, ...kind })) return;
+		const described = error === undefined ? {} : { error: describe(error, !WITHOUT_MESSAGES.includes(event)) };
+		const shown = Object.entries(fields).map(([name, value]) => [
+			name,
+			typeof value === "bigint" ? String(value) : value,
+		]);
+		write(event, { ...Object.fromEntries(shown), ...described });
 	};
-	const failed = (event: LogEvent, error: unknown): void => emitLimited(event, { error: describe(error, true) });
-	const unexpected = (where: string, error: unknown): void =>
-		emit("unexpected_error", { where, error: describe(error, false) });
-	const unreadable = (event: LogEvent, { conversationId, sequence, error }: UnreadableEntry): void =>
-		emitLimited(event, { conversationId, sequence: String(sequence), error: describe(error, true) });
 	destination.onDropped?.((lines) => emit("log_lines_dropped", { lines }));
 	return {
+		/** Writes the line of an event, unless too many of its kind were written. */
+		emit,
 		/** Number of lines that were dropped since the start. */
 		get droppedLines() {
 			return destination.dropped ?? 0;
 		},
-		/** The service starts. Secrets in the configuration are masked. */
-		starting: (configuration: Readonly<Record<string, string>>) => emit("starting", { configuration }),
-		listening: (listener: "http" | "grpc", address: string) => emit("listening", { listener, address }),
-		cleartext: (listener: "http" | "grpc", host: string) => emit("cleartext", { listener, host }),
-		connectionsFull: (listener: "http" | "grpc", connections: number) =>
-			emit("connections_full", { listener, connections }),
-		connectionFailed: ({ listener, peer, code, reason }: FailedConnection) =>
-			emitLimited("connection_failed", { listener, code, reason, peer }, { listener, code }),
-		certificatesTaken: (listener: "http" | "grpc") => emit("certificates_taken", { listener }),
-		/** TLS files cannot be read or do not match. The error names the files and quotes nothing from them. */
-		certificatesRefused: (listener: "http" | "grpc", error: unknown) =>
-			emit("certificates_refused", { listener, error: describe(error, true) }),
-		/** The service begins to stop, because of a signal such as `SIGTERM`. */
-		stopping: (signal: string) => emit("stopping", { signal }),
-		/** All accepted data is on disk and the service has stopped. Calls {@link Logger.sumUp} first. */
-		stopped: () => {
-			limit.endWindow();
-			emit("stopped");
-		},
 		/** Writes at once how many lines were left out. */
 		sumUp: () => limit.endWindow(),
-		storeFailed: (error: unknown) => failed("store_failed", error),
-		uncleanStop: () => emit("unclean_stop"),
-		searchRebuilt: (caller: string) => emit("search_rebuilt", { caller }),
-		/** Progress of filling the index of search: documents since the start, and the event up to which it comes. */
-		searchFilled: (documents: number, through: bigint, newest: bigint, isComplete: boolean) =>
-			emit("search_filled", { documents, through: String(through), newest: String(newest), isComplete }),
-		/** The clock now differs greatly from the time of retention, or, if undefined, no longer does. */
-		clockDoubtChanged: (difference: ClockDifference | undefined) => {
-			if (difference === undefined) return emit("clock_trusted");
-			const { clock, retentionTime } = difference;
-			emit("clock_doubted", { clock: isoTime(clock), retentionTime: isoTime(retentionTime) });
-		},
-		/** An intake thread ended, did not start, or failed to process a record. The error quotes no record. */
-		intakeFailed: (error: unknown) => failed("intake_failed", error),
-		recordUnreadable: (record: UnreadableEntry) => unreadable("record_unreadable", record),
-		eventUnreadable: (event: UnreadableEntry) => unreadable("event_unreadable", event),
-		/** A caller has created an access key. The owner is empty if there is none. */
-		accessKeyCreated: (
-			{ name, scopes, owner }: { readonly name: string; readonly scopes: readonly string[]; readonly owner: string },
-			caller: string,
-		) => emit("access_key_created", { name, scopes, owner, caller }),
-		accessKeyRevoked: (name: string, caller: string) => emit("access_key_revoked", { name, caller }),
-		ownerAssigned: (owner: string, conversations: number, caller: string) =>
-			emit("owner_assigned", { owner, count: conversations, caller }),
-		reconciled: (
-			agentServer: string,
-			{ goneIds: _, ...progress }: object & { goneIds: unknown },
-			seconds: number,
-			error: unknown,
-		) =>
-			emit(error === undefined ? "reconciled" : "reconcile_incomplete", {
-				agentServer,
-				...progress,
-				seconds,
-				...(error === undefined ? {} : { error: describe(error, true) }),
-			}),
-		reconcileFailed: (conversationId: string, error: unknown) =>
-			emitLimited("reconcile_failed", { conversationId, error: describe(error, true) }),
-		/** A caller has erased a conversation, whose id has this SHA-256. */
-		conversationErased: (digest: string, caller: string) => emit("conversation_erased", { digest, caller }),
-		/** A caller has created or changed an endpoint, or its deliveries. The owner is empty if there is none. */
-		endpointChanged: (name: string, owner: string, action: string, caller: string) =>
-			emit("endpoint_changed", { name, owner, action, caller }),
-		endpointDisabled: (name: string, owner: string, reason: string) =>
-			emit("endpoint_disabled", { name, owner, reason }),
-		/** A conversation was paused at its agent server for a budget. The owner of the budget is empty if there is none. */
-		conversationPaused: (conversationId: string, budget: string, owner: string) =>
-			emit("conversation_paused", { conversationId, budget, owner }),
-		conversationNotPaused: (conversationId: string, budget: string, owner: string, reason: string) =>
-			emitLimited("conversation_not_paused", { conversationId, budget, owner, reason }),
-		accessKeyExpires: (name: string, expiresAt: Date) =>
-			emit("access_key_expires", { name, expiresAt: expiresAt.toISOString() }),
-		commandsUnreachable: (error: unknown) => emit("commands_unreachable", { error: describe(error, true) }),
-		/** The events of a sender are wrong by a time in microseconds, because of its time zone or its clock. */
-		senderClockWrong: (sender: string, skew: bigint) =>
-			emit("sender_clock_wrong", { sender, minutes: Number(skew / 60_000_000n) }),
-		/** Events would change a conversation's record so that it breaks the rules. The change was not applied. */
-		eventValuesRefused: (conversationId: string, violations: readonly Violation[]) =>
-			emitLimited("event_values_refused", { conversationId, ...brokenRules(violations, "record") }),
-		refusedBatchAccepted: (caller: string, conversationId: string, violations: readonly Violation[]) =>
-			emitLimited("refused_batch_accepted", { caller, conversationId, ...brokenRules(violations, "body") }, { caller }),
-		refusedPostsRetried: (takenIn: number, stillRefused: number) =>
-			emit("refused_posts_retried", { takenIn, stillRefused }),
-		/** The store's health check has begun to fail with an error, or, if undefined, succeeds again. */
-		storeHealthChanged: (error: unknown) => {
-			if (error === undefined) emit("store_healthy");
-			else emit("store_unhealthy", { error: describe(error, true) });
-		},
 		/**
 		 * A request failed. Each transport calls this exactly once for each failed request. The line for a refusal has its
 		 * kind, how often each rule was broken, and where. The line for any other error has its stack frames.
 		 */
 		requestFailed: (request: RequestInfo, error: unknown) => {
 			const fields = requestFields(request, error);
-			const { caller } = fields;
-			if (error instanceof ServiceError && !isOwnFailure(error)) {
-				const { kind, violations } = error;
-				const why = violations.length === 0 ? { detail: shorten(error.message) } : brokenRules(violations, "body");
-				emitLimited("request_refused", { ...fields, kind, ...why }, { kind, caller });
-				return;
-			}
-			const kind = error instanceof ServiceError ? error.kind : undefined;
-			const thrown = error instanceof ServiceError ? error.cause : error;
-			const described = thrown === undefined ? undefined : describe(thrown, false);
-			emitLimited("request_failed", { ...fields, kind, error: described }, { kind, caller });
+			if (!(error instanceof ServiceError)) return emit("request_failed", fields, error);
+			const { kind, violations, message, cause } = error;
+			if (isOwnFailure(error)) return emit("request_failed", { ...fields, kind }, cause);
+			const why = violations.length === 0 ? { detail: shorten(message) } : brokenRules(violations, "body");
+			emit("request_refused", { ...fields, kind, ...why });
 		},
 		/**
 		 * A request has ended, with success or not. At the level `debug`, because there is a line for each request.
@@ -268,34 +178,25 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 				bytes,
 			});
 		},
-		exportFailed: (signal: "metrics" | "traces", error: unknown) =>
-			emit("export_failed", { signal, error: describe(error, true) }),
 		/**
 		 * Background work failed and will be retried. Logs an unexpected error, except for `unavailable`: the store logs
-		 * that itself, by {@link Logger.storeFailed}.
+		 * that itself.
 		 */
 		workFailed: (where: string, error: unknown) => {
-			if (!(error instanceof ServiceError && error.kind === "unavailable")) unexpected(where, error);
+			if (!(error instanceof ServiceError && error.kind === "unavailable")) emit("unexpected_error", { where }, error);
 		},
-		/** An unexpected error outside of requests. `where` names the part of the program. */
-		unexpectedError: unexpected,
 	};
 }
 
-/**
- * The events that the service can log; it cannot log anything else. An event takes names, numbers and errors, and never
- * a request body, header or key. So no filter for secrets is needed.
- */
+/** The log of the service. It takes the events of {@link logEvents} only. */
 export type Logger = ReturnType<typeof createLogger>;
+
+/** The part of the log with which most modules write. */
+export type EventLog = Pick<Logger, "emit">;
 
 /** Returns whether the service, and not the client, caused a failure. */
 function isOwnFailure({ kind }: ServiceError): boolean {
 	return kind === "internal" || kind === "data_loss";
-}
-
-/** Formats microseconds since the Unix epoch in ISO 8601. */
-function isoTime(microseconds: bigint): string {
-	return new Date(Number(microseconds / 1000n)).toISOString();
 }
 
 /** Maximum number of paths of violations in a line. */
@@ -325,8 +226,12 @@ function requestFields(request: RequestInfo, error: unknown) {
 	};
 }
 
-/** Returns how often each rule was broken, and the first paths. A path holds names of members and no values. */
-function brokenRules(violations: readonly Violation[], root: string) {
+/**
+ * Returns how often each rule was broken, and the first paths. A path holds names of members and no values.
+ *
+ * @param root where the paths begin
+ */
+export function brokenRules(violations: readonly Violation[], root: "body" | "record") {
 	const reasons: Record<string, number> = {};
 	for (const { type } of violations) reasons[type] = (reasons[type] ?? 0) + 1;
 	const locs = violations.slice(0, MAX_PLACES).map(({ path, part = root }) => shorten(part + formatPath(path)));
@@ -348,10 +253,6 @@ interface ErrorDescription {
 	stack?: string;
 }
 
-/**
- * Describes an error. Messages are included for some errors only, such as those of the store, which name files.
- * Messages of JSON.parse and of decoders quote their input, which may be a secret.
- */
 function describe(error: unknown, withMessage: boolean, depth = 0): ErrorDescription {
 	if (!(error instanceof Error)) {
 		return { type: typeof error };
@@ -389,26 +290,26 @@ const WINDOW = 10_000;
 const LINES = 10;
 
 /** What lines have in common that are counted together. Only values from small sets, and none that a client chooses. */
-type LineKind = Readonly<Record<string, string | undefined>>;
+type LineKind = Readonly<Record<string, Fields[string]>>;
 
 /**
  * Limits the lines of each kind to 10 in a window of 10 seconds, and counts those that are left out. The first line
  * starts a window.
  */
-export class LineLimit<Kind extends LineKind> {
-	readonly #report: (kind: Kind, leftOut: number) => void;
+export class LineLimit {
+	readonly #report: (kind: LineKind, leftOut: number) => void;
 	readonly #limit: number;
-	readonly #counted = new Map<string, { readonly kind: Kind; lines: number }>();
+	readonly #counted = new Map<string, { readonly kind: LineKind; lines: number }>();
 	#timer: NodeJS.Timeout | undefined;
 
 	/** @param report called at the end of a window for each kind of which lines were left out, with their number */
-	constructor(report: (kind: Kind, leftOut: number) => void, limit = LINES) {
+	constructor(report: (kind: LineKind, leftOut: number) => void, limit = LINES) {
 		this.#report = report;
 		this.#limit = limit;
 	}
 
 	/** Counts a line. Returns whether it is to be written. */
-	admits(kind: Kind): boolean {
+	admits(kind: LineKind): boolean {
 		this.#timer ??= setTimeout(() => this.endWindow(), WINDOW).unref();
 		const counted = this.#counted.getOrInsertComputed(JSON.stringify(kind), () => ({ kind, lines: 0 }));
 		counted.lines += 1;

@@ -28,7 +28,7 @@ import { ServiceError } from "../errors.ts";
 import type { AnsweredGroup } from "../threads/protocol.ts";
 import type { CallEnd } from "../threads/worker-thread.ts";
 import { attributesOf, type EndedRequest, spanNameOf } from "./ended-request.ts";
-import type { Logger } from "./log.ts";
+import type { EventLog } from "./log.ts";
 import type { SamplerSetting } from "./otel-settings.ts";
 
 /** Sends metrics and spans to an OTLP receiver. This module is loaded only when one of both is on. */
@@ -63,7 +63,7 @@ export class OtlpTracing implements AsyncDisposable {
 	/** The request on whose behalf the current code runs. */
 	readonly #current = new AsyncLocalStorage<Running>();
 
-	constructor(resource: Resource, sampler: SamplerSetting, log: Pick<Logger, "exportFailed">) {
+	constructor(resource: Resource, sampler: SamplerSetting, log: EventLog) {
 		// The exporter reads its own variables: endpoint, headers, compression, timeout and certificates.
 		const exporter = logExportFailures(new OTLPTraceExporter(), "traces", log);
 		this.#provider = new TracerProvider({
@@ -121,7 +121,7 @@ export class OtlpTracing implements AsyncDisposable {
  *
  * @param interval milliseconds between two exports
  */
-export function metricsSender(interval: number, log: Pick<Logger, "exportFailed">): IMetricReader {
+export function metricsSender(interval: number, log: EventLog): IMetricReader {
 	return new PeriodicExportingMetricReader({
 		exporter: logExportFailures(new OTLPMetricExporter(), "metrics", log),
 		exportIntervalMillis: interval,
@@ -167,14 +167,14 @@ interface Exporter<Items> {
 function logExportFailures<Items, Kind extends Exporter<Items>>(
 	exporter: Kind & Exporter<Items>,
 	signal: "metrics" | "traces",
-	log: Pick<Logger, "exportFailed">,
+	log: EventLog,
 ): Kind {
 	const send = exporter.export.bind(exporter);
 	let failing = false;
 	exporter.export = (items, done) =>
 		send(items, (result) => {
 			const fails = result.code !== ExportResultCode.SUCCESS;
-			if (fails && !failing) log.exportFailed(signal, result.error ?? new Error("The export failed"));
+			if (fails && !failing) log.emit("export_failed", { signal }, result.error ?? new Error("The export failed"));
 			failing = fails;
 			done(result);
 		});

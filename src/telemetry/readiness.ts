@@ -1,5 +1,5 @@
 import type { Store } from "../store/store.ts";
-import type { Logger } from "./log.ts";
+import type { EventLog } from "./log.ts";
 
 /** A condition for the service to be ready for requests. */
 type ReadinessCheck = "store" | "accepting";
@@ -42,7 +42,7 @@ export class Readiness {
 interface StoreHealthOptions {
 	/** Called when the store's check begins to fail, and when it succeeds again. */
 	readonly onChange: (healthy: boolean) => void;
-	readonly log: Pick<Logger, "storeHealthChanged">;
+	readonly log: EventLog;
 	/** Milliseconds between two checks. Default: 1000. */
 	readonly interval?: number;
 	/** Milliseconds after which an unfinished check counts as failed. Default: 10,000. */
@@ -62,7 +62,7 @@ export function followStoreHealth(store: Pick<Store, "check">, options: StoreHea
 		const now = error === undefined;
 		if (now === healthy) return;
 		healthy = now;
-		log.storeHealthChanged(error);
+		log.emit(now ? "store_healthy" : "store_unhealthy", {}, error);
 		onChange(now);
 	};
 	const timer = setInterval(() => {

@@ -5,15 +5,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import { createServer as createTlsServer, type PeerCertificate, type SecureContextOptions, TLSSocket } from "node:tls";
 import type { TlsFiles } from "../config/config.ts";
 import { type Address, formatAddress } from "../config/parsers.ts";
-import type { Logger } from "../telemetry/log.ts";
+import type { EventLog } from "../telemetry/log.ts";
 import { LIMITS, type Limits } from "./limits.ts";
 
 /** Log events of a listener. */
-type ListenerLog = Pick<
-	Logger,
-	"cleartext" | "connectionsFull" | "connectionFailed" | "certificatesTaken" | "certificatesRefused"
->;
-
 /** Settings of {@link Connections}. */
 export interface ConnectionOptions {
 	readonly listener: "http" | "grpc";
@@ -29,7 +24,7 @@ export interface ConnectionOptions {
 	 * connection ends is not logged: the last frame of grpc-go names a stream in a way that Node.js does not accept.
 	 */
 	readonly hasCalled?: (socket: Socket) => boolean;
-	readonly log: ListenerLog;
+	readonly log: EventLog;
 	readonly limits?: Limits;
 	/** Milliseconds between two reads of the TLS files. */
 	readonly tlsInterval?: number;
@@ -75,13 +70,13 @@ export class Connections {
 			if (code === "ERR_HTTP2_ERROR" && socket !== undefined && options.hasCalled?.(socket) === true) return;
 			// These messages come from fixed lists. Other messages may quote the client's bytes.
 			const reason = /^HPE_|^ERR_HTTP2_ERROR$/.test(code) ? message : undefined;
-			log.connectionFailed({ listener, peer, code, reason });
+			log.emit("connection_failed", { listener, code, reason, peer });
 		};
 		/** Whether the log already has the event that the listener is full. */
 		let isFullLogged = false;
 		server.maxConnections = limits.connections;
 		server.on("drop", () => {
-			if (!isFullLogged) log.connectionsFull(listener, limits.connections);
+			if (!isFullLogged) log.emit("connections_full", { listener, connections: limits.connections });
 			isFullLogged = true;
 		});
 		server.on("connection", (socket) => {
@@ -105,12 +100,14 @@ export class Connections {
 		server.on("tlsClientError", (error: Error, socket: TLSSocket) => {
 			// At run time a code such as CERT_HAS_EXPIRED, although the type says Error.
 			const rejection: unknown = socket.authorizationError;
-			if (typeof rejection === "string") log.connectionFailed({ listener, peer: peerOf(socket), code: rejection });
+			if (typeof rejection === "string")
+				log.emit("connection_failed", { listener, code: rejection, peer: peerOf(socket) });
 			else logFailure(peerOf(socket), error);
 		});
 		server.on(tls === undefined ? "connection" : "secureConnection", options.serve);
 		await once(server.listen({ ...address, backlog: BACKLOG }), "listening");
-		if (tls === undefined && !/^(127\.|::1$|localhost$)/.test(address.host)) log.cleartext(listener, address.host);
+		if (tls === undefined && !/^(127\.|::1$|localhost$)/.test(address.host))
+			log.emit("cleartext", { listener, host: address.host });
 		return new Connections(server, open, { host: address.host, port: portOf(server) });
 	}
 
@@ -209,12 +206,12 @@ async function createSecureServer(files: TlsFiles, options: ConnectionOptions) {
 			context = current;
 			if (!isSame) {
 				server.setSecureContext(current);
-				log.certificatesTaken(listener);
+				log.emit("certificates_taken", { listener });
 			}
 			reported = undefined;
 		} catch (error) {
 			const reason = String(error);
-			if (reason !== reported) log.certificatesRefused(listener, error);
+			if (reason !== reported) log.emit("certificates_refused", { listener }, error);
 			reported = reason;
 		}
 	}, tlsInterval);

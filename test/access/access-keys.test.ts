@@ -63,7 +63,9 @@ describe("AccessKeys", () => {
 		});
 		expect(await keys.table.list()).toEqual([{ ...row, sha256: new Uint8Array(row.sha256) }]);
 		expect(access.keyring.authenticate(key)).toMatchObject({ name: "agent", owner: "team-a" });
-		expect(keys.lines).toEqual([["created", row, "of all"]]);
+		expect(keys.lines).toEqual([
+			["access_key_created", { name: "agent", scopes: row.scopes, owner: "team-a", caller: "of all" }],
+		]);
 		const entry = { number: 1n, at: expect.any(BigInt), action: "key.created", caller: "of all", owner: "" };
 		expect(await keys.audit()).toEqual([{ ...entry, subject: "agent", details: "ingest+read" }]);
 	});
@@ -136,7 +138,7 @@ describe("AccessKeys", () => {
 		expect((await keys.audit()).map(({ action, subject }) => `${action} ${subject}`)).toEqual([
 			...["key.revoked a", "key.created a", "key.created all", "key.created b"],
 		]);
-		expect(keys.lines.slice(lines)).toEqual([["revoked", "a", "of team-a"]]);
+		expect(keys.lines.slice(lines)).toEqual([["access_key_revoked", { name: "a", caller: "of team-a" }]]);
 	});
 
 	test("makes the key of the first start only for a store without keys", async () => {

@@ -104,7 +104,7 @@ test("a key that expires within a week is counted, and reported once a day", asy
 	await store(keys, access, soon);
 	await access.refresh();
 	const end = new Date(Number((soon.expiresAt ?? 0n) / 1000n));
-	expect(keys.lines).toEqual([["expires", "soon", end]]);
+	expect(keys.lines).toEqual([["access_key_expires", { name: "soon", expiresAt: end.toISOString() }]]);
 	expect(access.expiring).toBe(1);
 	await access.revoke("soon", COMMAND);
 	expect(access.expiring).toBe(0);

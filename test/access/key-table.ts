@@ -12,9 +12,7 @@ export type KeyLine = readonly unknown[];
 export class KeyTable implements AsyncDisposable {
 	readonly lines: KeyLine[] = [];
 	readonly log = {
-		accessKeyCreated: (...values: unknown[]) => void this.lines.push(["created", ...values]),
-		accessKeyRevoked: (...values: unknown[]) => void this.lines.push(["revoked", ...values]),
-		accessKeyExpires: (...values: unknown[]) => void this.lines.push(["expires", ...values]),
+		emit: (...line: KeyLine) => void this.lines.push(line),
 		workFailed: (...values: unknown[]) => void this.lines.push(["failed", ...values]),
 	};
 	readonly table: AccessKeyTable;

@@ -64,7 +64,7 @@ export class TestBudgets implements AsyncDisposable {
 	readonly errors: unknown[] = [];
 	/** The entries of the audit about pauses. */
 	readonly audited: unknown[] = [];
-	readonly logged: string[][] = [];
+	readonly logged: unknown[][] = [];
 	/** Agent servers by senders. */
 	readonly servers = new Map<string, AgentServerAddress>();
 	readonly #stop = new AbortController();
@@ -111,8 +111,7 @@ export class TestBudgets implements AsyncDisposable {
 				...{ store: this.store, notices: this.forwarding.notices, servers: this.servers, stopping: this.#stop.signal },
 				audit: { addOfConversation: async (...entry) => void this.audited.push(entry) },
 				log: {
-					conversationPaused: (...line) => void this.logged.push(["paused", ...line]),
-					conversationNotPaused: (...line) => void this.logged.push(["not paused", ...line]),
+					emit: (event, fields = {}) => void this.logged.push([event, ...Object.values(fields)]),
 				},
 			}),
 			clock: { now: () => this.now, wait: CLOCK.wait },

@@ -54,8 +54,8 @@ describe.each(stores())("with $engine", ({ make }) => {
 		);
 		expect(test.logged).toEqual(
 			expect.arrayContaining([
-				["paused", one, "team", ""],
-				["paused", two, "team", ""],
+				["conversation_paused", one, "team", ""],
+				["conversation_paused", two, "team", ""],
 			]),
 		);
 		const told = (await test.told()).filter(({ paused }) => paused !== undefined);
@@ -79,8 +79,8 @@ describe.each(stores())("with $engine", ({ make }) => {
 		await expect.poll(() => test.logged.length).toBeGreaterThanOrEqual(2);
 		expect(test.logged).toEqual(
 			expect.arrayContaining([
-				["not paused", one, "life", "", "The agent server answers with status 500"],
-				["not paused", two, "life", "", "RECONCILE_AGENT_SERVERS has no agent server of its sender"],
+				["conversation_not_paused", one, "life", "", "The agent server answers with status 500"],
+				["conversation_not_paused", two, "life", "", "RECONCILE_AGENT_SERVERS has no agent server of its sender"],
 			]),
 		);
 		const reasons = async () =>
@@ -97,7 +97,7 @@ describe.each(stores())("with $engine", ({ make }) => {
 		await test.post(randomUUID(), []);
 		await test.compared();
 		expect((await reasons()).toSorted()).toEqual([...failed, [one, true, null]].toSorted());
-		expect(test.logged.filter(([kind, id]) => kind === "not paused" && id === two)).toHaveLength(1);
+		expect(test.logged.filter(([kind, id]) => kind === "conversation_not_paused" && id === two)).toHaveLength(1);
 		const calls = test.audited;
 		expect(calls.at(-1)).toEqual([
 			"conversation.paused",

@@ -15,7 +15,7 @@ afterEach(() => {
 });
 
 const limitOf = (lines?: number) =>
-	new LineLimit<{ event: string }>(({ event }, leftOut) => reports.push([event, leftOut]), lines);
+	new LineLimit(({ event }, leftOut) => reports.push([String(event), leftOut]), lines);
 
 test("ten lines of each kind are admitted in a window, and the others are reported at its end", () => {
 	const limit = limitOf();

@@ -18,8 +18,8 @@ function logged(format: LogFormat, isTerminal: boolean, action: (log: Logger) =>
 }
 
 const twoLines = (log: Logger): void => {
-	log.listening("http", "127.0.0.1:8080");
-	log.stopped();
+	log.emit("listening", { listener: "http", address: "127.0.0.1:8080" });
+	log.emit("stopped");
 };
 const PRETTY = `${TIME} INFO  Listening (listening) { listener: 'http', address: '127.0.0.1:8080' }
 ${TIME} INFO  The service has stopped (stopped)
@@ -56,7 +56,9 @@ test("a pretty line escapes control characters", () => {
 });
 
 test("a pretty line shows nested fields in full, on indented lines", () => {
-	const text = logged("pretty", true, (log) => log.storeFailed(new Error("the disk", { cause: new Error("is full") })));
+	const text = logged("pretty", true, (log) =>
+		log.emit("store_failed", {}, new Error("the disk", { cause: new Error("is full") })),
+	);
 	expect(text).toMatch(/^05:01:36.123Z ERROR The store failed \(store_failed\) \{\n/);
 	expect(text).toMatch(/\n {8,}message: 'is full',\n/);
 	expect(text).toMatch(/log-format\.test\.ts:\d+:\d+/);

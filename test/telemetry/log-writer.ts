@@ -11,7 +11,8 @@ const output = new LogOutput(process.stdout.fd, lineFormat("json", false));
 const log = createLogger("info", output, Number.POSITIVE_INFINITY);
 let written = 0;
 process.on("message", (lines: number) => {
-	for (const last = written + lines; written < last; written++) log.listening("http", String(written));
+	for (const last = written + lines; written < last; written++)
+		log.emit("listening", { listener: "http", address: String(written) });
 	process.send?.({ written, dropped: log.droppedLines });
 });
 await once(process, "disconnect");

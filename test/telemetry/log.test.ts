@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { ServiceError } from "../../src/errors.ts";
-import { createLogger, type Logger, type LogLevel } from "../../src/telemetry/log.ts";
+import { brokenRules, createLogger, type Logger, type LogLevel } from "../../src/telemetry/log.ts";
 
 /** Returns the parsed lines that an action logs, without the fields that differ from run to run. */
 function logged(action: (log: Logger) => void, level: LogLevel = "info"): unknown[] {
@@ -20,10 +20,10 @@ function logged(action: (log: Logger) => void, level: LogLevel = "info"): unknow
 
 test("the service logs its start, its listeners and its stop", () => {
 	const lines = logged((log) => {
-		log.starting({ LOG_LEVEL: "info" });
-		log.listening("http", "127.0.0.1:8080");
-		log.stopping("SIGTERM");
-		log.stopped();
+		log.emit("starting", { configuration: { LOG_LEVEL: "info" } });
+		log.emit("listening", { listener: "http", address: "127.0.0.1:8080" });
+		log.emit("stopping", { signal: "SIGTERM" });
+		log.emit("stopped");
 	});
 	expect(lines).toEqual([
 		{ level: "info", event: "starting", configuration: { LOG_LEVEL: "info" }, msg: "The service is starting" },
@@ -107,7 +107,7 @@ test("at the level debug each request has a line when it has ended", () => {
 });
 
 test("a failure to send metrics or traces is logged with the signal and the error", () => {
-	expect(logged((log) => log.exportFailed("traces", new Error("connect ECONNREFUSED")))).toEqual([
+	expect(logged((log) => log.emit("export_failed", { signal: "traces" }, new Error("connect ECONNREFUSED")))).toEqual([
 		{
 			level: "warn",
 			event: "export_failed",
@@ -119,10 +119,11 @@ test("a failure to send metrics or traces is logged with the signal and the erro
 });
 
 test("an unreadable record and an unreadable event are logged as different events", () => {
-	const stored = { conversationId: "0190d6a0-0000-7000-8000-00000000000a", sequence: 7n, error: new Error("the disk") };
+	const stored = { conversationId: "0190d6a0-0000-7000-8000-00000000000a", sequence: 7n };
+	const failure = new Error("the disk");
 	const lines = logged((log) => {
-		log.recordUnreadable(stored);
-		log.eventUnreadable(stored);
+		log.emit("record_unreadable", stored, failure);
+		log.emit("event_unreadable", stored, failure);
 	});
 	const fields = { level: "error", conversationId: stored.conversationId, sequence: "7" };
 	const error = { type: "Error", message: "the disk", stack: expect.any(String) };
@@ -181,7 +182,7 @@ test("a failure of the store is logged with its message and its cause", () => {
 	const cause = Object.assign(new Error("database or disk is full"), { code: "ERR_SQLITE_ERROR" });
 	const stack = expect.stringMatching(/^at \S*test\/telemetry\/log\.test\.ts:\d+:\d+/);
 	expect(
-		logged((log) => log.storeFailed(new ServiceError("unavailable", "The store cannot write", { cause }))),
+		logged((log) => log.emit("store_failed", {}, new ServiceError("unavailable", "The store cannot write", { cause }))),
 	).toEqual([
 		{
 			level: "error",
@@ -205,7 +206,7 @@ test("a failure of the store is logged with its message and its cause", () => {
 test("a failure of the intake is logged with its cause", () => {
 	const cause = new Error("the thread ended with code 3");
 	expect(
-		logged((log) => log.intakeFailed(new ServiceError("unavailable", "the intake failed", { cause }))),
+		logged((log) => log.emit("intake_failed", {}, new ServiceError("unavailable", "the intake failed", { cause }))),
 	).toMatchObject([
 		{
 			level: "error",
@@ -221,9 +222,9 @@ test("an unexpected error is logged with its stack but not its message, which ma
 	const renamed = new TypeError("canary-first");
 	renamed.message = "changed";
 	const lines = logged((log) => {
-		log.unexpectedError("webhook", wrapping);
-		log.unexpectedError("webhook", renamed);
-		log.unexpectedError("webhook", "canary");
+		log.emit("unexpected_error", { where: "webhook" }, wrapping);
+		log.emit("unexpected_error", { where: "webhook" }, renamed);
+		log.emit("unexpected_error", { where: "webhook" }, "canary");
 	});
 	expect(JSON.stringify(lines)).not.toContain("canary");
 	const stack = expect.stringMatching(/^at \S*test\/telemetry\/log\.test\.ts:\d+:\d+ at /);
@@ -238,7 +239,7 @@ test("an unexpected error is logged with its stack but not its message, which ma
 test("background work that fails because the store is unavailable is not logged again, any other failure is", () => {
 	const away = new ServiceError("unavailable", "the store failed");
 	const lines = logged((log) => {
-		log.storeFailed(away);
+		log.emit("store_failed", {}, away);
 		log.workFailed("retention", away);
 		log.workFailed("retention", new ServiceError("internal", "the store failed while processing this request"));
 		log.workFailed("settle", new TypeError("canary"));
@@ -252,9 +253,9 @@ test("background work that fails because the store is unavailable is not logged 
 
 test("lines below the log level are not written", () => {
 	const all = (log: Logger) => {
-		log.stopped();
+		log.emit("stopped");
 		log.requestFailed(request, new ServiceError("not_found", ""));
-		log.storeFailed(new Error(""));
+		log.emit("store_failed", {}, new Error(""));
 	};
 	expect(logged(all, "info")).toHaveLength(3);
 	expect(logged(all, "warn")).toHaveLength(2);
@@ -272,14 +273,15 @@ test("of events that repeat, ten lines of each kind are written, and the others 
 			if (round < 11) log.requestFailed({ ...request, caller: "two" }, new ServiceError("not_found", ""));
 			log.requestFailed(request, new ServiceError("unauthenticated", ""));
 			log.requestFailed({ ...request, caller: "one" }, new RangeError("canary"));
-			log.connectionFailed({ listener: "http", code: "HPE_X", peer: `192.0.2.${round}:1` });
-			log.storeFailed(error);
-			log.intakeFailed(error);
-			log.recordUnreadable({ conversationId: id, sequence: BigInt(round), error });
-			log.eventUnreadable({ conversationId: id, sequence: BigInt(round), error });
-			log.eventValuesRefused(id, violations);
+			log.emit("connection_failed", { listener: "http", code: "HPE_X", peer: `192.0.2.${round}:1` });
+			log.emit("store_failed", {}, error);
+			log.emit("intake_failed", {}, error);
+			log.emit("record_unreadable", { conversationId: id, sequence: BigInt(round) }, error);
+			log.emit("event_unreadable", { conversationId: id, sequence: BigInt(round) }, error);
+			log.emit("event_values_refused", { conversationId: id, ...brokenRules(violations, "record") });
 		}
-		log.stopped();
+		log.sumUp();
+		log.emit("stopped");
 	});
 	const common = { level: "warn", event: "lines_left_out", msg: "Further lines of the same event were left out" };
 	expect(lines.slice(0, 100)).not.toContainEqual(expect.objectContaining(common));

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { Gate } from "../../src/access/gate.ts";
 import { Keyring } from "../../src/access/keys.ts";
+import type { EventLog } from "../../src/telemetry/log.ts";
 import { followStoreHealth, Readiness } from "../../src/telemetry/readiness.ts";
 import { Admission } from "../../src/transports/admission.ts";
 import { observed } from "../../src/transports/http/exchange.ts";
@@ -22,11 +23,14 @@ test("each change of the store's health is reported and logged once", async () =
 			if (failure !== undefined) throw failure;
 		},
 	};
-	const log = { storeHealthChanged: (error: unknown) => logged.push(error) };
+	const log: EventLog = { emit: (...line) => logged.push(line) };
 	using _ = followStoreHealth(store, { onChange: (healthy) => changes.push(healthy), log, interval: 1 });
 	await done;
 	expect(changes).toEqual([false, true]);
-	expect(logged).toEqual([new Error("full"), undefined]);
+	expect(logged).toEqual([
+		["store_unhealthy", {}, new Error("full")],
+		["store_healthy", {}, undefined],
+	]);
 });
 
 test("no check begins while another one is under way", async () => {
@@ -43,7 +47,7 @@ test("no check begins while another one is under way", async () => {
 	{
 		using _ = followStoreHealth(store, {
 			onChange: () => undefined,
-			log: { storeHealthChanged: () => undefined },
+			log: silentLog(),
 			interval: 1,
 		});
 		await started;
@@ -66,7 +70,7 @@ test("/readyz returns 503 while a check of the store hangs, and 200 when it has 
 	const readiness = new Readiness(() => undefined);
 	using _ = followStoreHealth(store, {
 		onChange: (healthy) => readiness.set("store", healthy),
-		log: { storeHealthChanged: (error) => logged.push(error) },
+		log: { emit: (...line) => logged.push(line) },
 		interval: 1,
 		timeout: 50,
 	});
@@ -86,9 +90,9 @@ test("/readyz returns 503 while a check of the store hangs, and 200 when it has 
 	};
 	const notReady = { ready: false, failing: [{ check: "store", since: expect.any(String) }] };
 	await expect.poll(ready).toEqual([503, notReady]);
-	expect([checks, logged]).toEqual([2, [new Error("The check has not ended in 50 ms")]]);
+	expect([checks, logged]).toEqual([2, [["store_unhealthy", {}, new Error("The check has not ended in 50 ms")]]]);
 	stalled.resolve();
 	await expect.poll(ready).toEqual([200, { ready: true, failing: [] }]);
-	expect(logged).toEqual([new Error("The check has not ended in 50 ms"), undefined]);
+	expect(logged.slice(1)).toEqual([["store_healthy", {}, undefined]]);
 	listener.kill();
 });

@@ -21,7 +21,7 @@ import type { AppendedEvents, EventEffect, NewEvents, RecordState } from "../../
 import { ownerRefusal, type Poster } from "../../store/owners.ts";
 import type { Store } from "../../store/store.ts";
 import type { StoredRecord } from "../../store/values.ts";
-import type { Logger } from "../../telemetry/log.ts";
+import { brokenRules, type EventLog } from "../../telemetry/log.ts";
 import type { ClockSkews } from "../senders.ts";
 
 /** Reads events from request bodies and applies them to records, here or on another thread. */
@@ -88,18 +88,13 @@ interface Progress extends AppliedUpdates {
 export class EventIngest {
 	readonly #store: EventStore;
 	readonly #intake: EventIntake;
-	readonly #logger: Pick<Logger, "eventValuesRefused" | "recordUnreadable">;
+	readonly #logger: EventLog;
 	readonly #clocks: Pick<ClockSkews, "add"> | undefined;
 	/** The last task in the queue of each conversation that has tasks. */
 	readonly #lastTasks = new Map<string, Promise<IngestedEvents>>();
 
 	/** @param clocks judges the clocks of the senders */
-	constructor(
-		store: EventStore,
-		intake: EventIntake,
-		log: Pick<Logger, "eventValuesRefused" | "recordUnreadable">,
-		clocks?: Pick<ClockSkews, "add">,
-	) {
+	constructor(store: EventStore, intake: EventIntake, log: EventLog, clocks?: Pick<ClockSkews, "add">) {
 		this.#store = store;
 		this.#intake = intake;
 		this.#logger = log;
@@ -303,7 +298,8 @@ export class EventIngest {
 		for (const fork of forks)
 			await this.#store.appendEvents({ conversationId: fork, receivedAt, events: [], effect: undefined });
 		const violations = refused.flatMap((member) => member.violations);
-		if (violations.length > 0) this.#logger.eventValuesRefused(conversationId, violations);
+		if (violations.length > 0)
+			this.#logger.emit("event_values_refused", { conversationId, ...brokenRules(violations, "record") });
 		return { stored, updateSequence };
 	}
 
@@ -365,7 +361,7 @@ export class EventIngest {
 			return { effect: { expects, ...effect }, refused };
 		} catch (error) {
 			if (!isDataLoss(error)) throw error;
-			this.#logger.recordUnreadable({ conversationId, sequence: current?.sequence ?? 0n, error });
+			this.#logger.emit("record_unreadable", { conversationId, sequence: current?.sequence ?? 0n }, error);
 			return { effect: { expects, next: newRevision(), memberTimes, version: undefined }, refused: [] };
 		}
 	}

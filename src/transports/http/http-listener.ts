@@ -55,7 +55,7 @@ export async function listenHttp(
 	const { limits = LIMITS } = options;
 	let draining = false;
 	const refuse = ({ socket }: IncomingMessage, response: ServerResponse, status: number, code: string): void => {
-		options.log.connectionFailed({ listener: "http", peer: peerOf(socket), code });
+		options.log.emit("connection_failed", { listener: "http", code, peer: peerOf(socket) });
 		response.writeHead(status, { Connection: "close" }).end();
 	};
 	const serveHttp1 = (request: IncomingMessage, response: ServerResponse): void => {

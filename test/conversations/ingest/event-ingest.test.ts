@@ -256,7 +256,10 @@ test("state updates that break rules are stored and logged, and the others are a
 		report(2, "no_member", 1),
 	];
 	expect(await service.batch(id, batch)).toMatchObject({ stored: 5, updateSequence: expect.any(BigInt) });
-	expect(service.logged).toEqual(["max_iterations: greater_than", "tags: value_error", "execution_status: enum"]);
+	expect(service.logged).toEqual([
+		["record.max_iterations", "record.tags", "record.execution_status"],
+		{ greater_than: 1, value_error: 1, enum: 1 },
+	]);
 	const names = ["max_iterations", "tags", "title", "execution_status", "created_at", "no_member"];
 	expect(await shown(id, ...names)).toEqual([500, {}, "t", "running", undefined, undefined]);
 	service.logged.length = 0;

@@ -1,7 +1,6 @@
 import type { KeyObject } from "node:crypto";
 import { EventIngest, type EventIntake } from "../../../src/conversations/ingest/event-ingest.ts";
 import { Ingest, UpdateParser } from "../../../src/conversations/ingest/ingest.ts";
-import type { Violation } from "../../../src/errors.ts";
 import { EventFormat } from "../../../src/events/event-format.ts";
 import { RecordUpdater } from "../../../src/events/record-updater.ts";
 import { stringifyExactJson } from "../../../src/record/json/exact-json.ts";
@@ -54,9 +53,10 @@ export class LiveService implements AsyncDisposable {
 		const parser = new UpdateParser(format, vault);
 		this.#parser = parser;
 		this.events = new EventIngest(wrap(store), intake, {
-			eventValuesRefused: (_, violations: readonly Violation[]) =>
-				this.logged.push(...violations.map(({ path, type }) => `${path.join(".")}: ${type}`)),
-			recordUnreadable: ({ error }) => this.logged.push(error.message),
+			emit: (_, { reasons = {}, locs = [] } = {}, error) => {
+				if (error instanceof Error) this.logged.push(error.message);
+				else this.logged.push(locs, reasons);
+			},
 		});
 		this.ingest = new Ingest(
 			store,

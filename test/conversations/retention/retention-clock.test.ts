@@ -1,7 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type Clocks, RetentionClock } from "../../../src/conversations/retention.ts";
-import type { ClockDifference } from "../../../src/telemetry/log.ts";
+import { type ClockDifference, type Clocks, RetentionClock } from "../../../src/conversations/retention.ts";
 
 const hour = 3_600_000;
 const day = 24 * hour;
