@@ -7,7 +7,7 @@ import type { LogChange } from "../store/sequence-log.ts";
 import type { Store } from "../store/store.ts";
 import type { ModelUsage } from "../store/usage-report.ts";
 import type { Logger } from "./log.ts";
-import type { Metrics, Sample } from "./metrics.ts";
+import type { FigureName, Metrics, Sample } from "./metrics.ts";
 import type { Readiness } from "./readiness.ts";
 import type { Requests } from "./requests.ts";
 
@@ -65,207 +65,95 @@ const LOGS = ["updates", "events"] as const;
 
 /** Adds metrics of the service, its store and its watchers. A metric whose source rejects has no value in that scrape. */
 export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): void {
-	const { requests, connections, readiness, watched, counts, refused, store } = figures;
-	const gauge = metrics.gauge.bind(metrics);
-	const counter = metrics.counter.bind(metrics);
-	const ofListeners = (value: (listener: (typeof LISTENERS)[number]) => number) => () =>
-		LISTENERS.map((listener) => ({ value: value(listener), labels: { listener } }));
-	const ofLogs = (value: (log: (typeof LOGS)[number]) => number) => () =>
-		LOGS.map((log) => ({ value: value(log), labels: { log } }));
-	gauge("conversations.ready", "", "1 when /readyz answers 200, else 0", () => [{ value: readiness.ready ? 1 : 0 }]);
-	gauge(
-		"conversations.requests.active",
-		"{request}",
-		"Requests in progress, including streams",
-		ofListeners((listener) => requests.open[listener]),
-	);
-	gauge(
-		"conversations.connections",
-		"{connection}",
-		"Open connections",
-		ofListeners((listener) => connections[listener]()),
-	);
-	gauge(
-		"conversations.watchers",
-		"{watcher}",
-		"Streams that follow a log",
-		ofLogs((log) => watched[log].usage.followers),
-	);
-	gauge(
-		"conversations.watch.lag",
-		"{sequence}",
-		"Sequence numbers by which the slowest watcher is behind the newest entry",
-		ofLogs((log) => Number(watched[log].lag)),
-	);
-	addNewestSequences(metrics, store);
-	gauge(
-		"conversations.view.lag",
-		"s",
-		"Age of the oldest entry of a log that a view has not followed; 0 when there is none",
-		async () =>
-			(await store.listViews()).map(({ name, since }) => ({
-				value: since === undefined ? 0 : Math.max(0, Date.now() / 1e3 - Number(since) / 1e6),
-				labels: { view: name },
-			})),
-	);
-	gauge(
-		"conversations.admitted.requests",
-		"{request}",
-		"Admitted requests whose response has not been sent completely",
-		() => figures.admitted().map(({ work, requests }) => ({ value: requests, labels: { work } })),
-	);
-	gauge("conversations.admitted.size", "By", "Bytes of the request bodies and responses of admitted requests", () =>
-		figures.admitted().map(({ work, bytes }) => ({ value: bytes, labels: { work } })),
-	);
-	gauge(
-		"conversations.access_keys.expiring",
-		"{key}",
-		"Stored access keys that expire within a week, except that of the first start for the console",
-		() => [{ value: figures.keysExpiring() }],
-	);
-	counter("conversations.log.dropped_lines", "{line}", "Log lines that could not be written", () => [
-		{ value: figures.log.droppedLines },
-	]);
+	const { requests, connections, readiness, watched, counts, refused, store, reconciled, forwarded } = figures;
+	const one = (name: FigureName, read: () => number | bigint | Promise<number | bigint>): void =>
+		metrics.observe(name, async () => [{ value: Number(await read()) }]);
+	const each = <Item>(
+		name: FigureName,
+		items: () => readonly Item[] | Promise<readonly Item[]>,
+		sampleOf: (item: Item) => Sample,
+	): void => metrics.observe(name, async () => (await items()).map(sampleOf));
 
-	gauge("conversations.by_status", "{conversation}", "Conversations with a status", async () =>
-		(await counts.byStatus()).map(({ value, count }) => ({ value: Number(count), labels: { status: value } })),
-	);
-	gauge(
-		"conversations.silent",
-		"{conversation}",
-		"Conversations that run or wait, and have had no activity for ten minutes",
-		async () => [{ value: Number(await counts.silent()) }],
-	);
-	gauge(
-		"conversations.with_gaps",
-		"{conversation}",
-		"Conversations of which something is missing: for two minutes (lasting), or for a shorter time (recent)",
-		async () => Object.entries(await counts.gaps()).map(([age, value]) => ({ value, labels: { age } })),
-	);
-	gauge(
-		"conversations.unheard",
-		"{conversation}",
-		"Running conversations without activity for ten minutes in which their sender has posted others",
-		async () => [{ value: Number(await counts.unheard()) }],
-	);
-	gauge(
-		"conversations.senders.silent",
-		"{sender}",
-		"Senders with running conversations that have been silent for longer than they usually are",
-		async () => [{ value: await counts.silentSenders() }],
-	);
+	one("ready", () => Number(readiness.ready));
+	const listeners = () => LISTENERS;
+	each("requests.active", listeners, (listener) => ({
+		value: requests.open[listener],
+		labels: { listener },
+	}));
+	each("connections", listeners, (listener) => ({
+		value: connections[listener](),
+		labels: { listener },
+	}));
+	const logs = () => LOGS;
+	each("watchers", logs, (log) => ({ value: watched[log].usage.followers, labels: { log } }));
+	each("watch.lag", logs, (log) => ({ value: Number(watched[log].lag), labels: { log } }));
+	const newest = newestSequences(store);
+	each("newest_sequence", newest, ([log, sequence]) => ({ value: Number(sequence), labels: { log } }));
+	each("view.lag", store.listViews, ({ name, since }) => ({
+		value: since === undefined ? 0 : Math.max(0, Date.now() / 1e3 - Number(since) / 1e6),
+		labels: { view: name },
+	}));
+	const { admitted } = figures;
+	each("admitted.requests", admitted, ({ work, requests }) => ({ value: requests, labels: { work } }));
+	each("admitted.size", admitted, ({ work, bytes }) => ({ value: bytes, labels: { work } }));
+	one("access_keys.expiring", figures.keysExpiring);
+	one("log.dropped_lines", () => figures.log.droppedLines);
 
-	for (const [name, description] of [
-		["kept", "Refused posts that were kept"],
-		["dropped", "Refused posts that were not kept, because too many arrived at a time or the store failed"],
-		["removed", "Refused posts that were removed because of their age or to make room for others"],
-	] as const)
-		counter(`conversations.refused_posts.${name}`, "{post}", description, () => [{ value: refused.counts()[name] }]);
-	gauge("conversations.refused_posts", "{post}", "Refused posts in the store", async () => [
-		{ value: (await refused.usage()).posts },
-	]);
-	gauge("conversations.refused_posts.size", "By", "Room that refused posts take", async () => [
-		{ value: (await refused.usage()).bytes },
-	]);
+	each("by_status", counts.byStatus, ({ value, count }) => ({
+		value: Number(count),
+		labels: { status: value },
+	}));
+	one("silent", counts.silent);
+	const gaps = async () => Object.entries(await counts.gaps());
+	each("with_gaps", gaps, ([age, value]) => ({ value, labels: { age } }));
+	one("unheard", counts.unheard);
+	one("senders.silent", counts.silentSenders);
 
-	gauge(
-		"conversations.budget.share",
-		"",
-		"Part of a budget that is spent in its present period; 1 is all of it",
-		async () =>
-			(await figures.budgets()).map(({ name, owner, share }) => ({ value: share, labels: { budget: name, owner } })),
-	);
-	addReconcileFigures(metrics, figures);
-	addForwardFigures(metrics, figures);
-	addUsageFigures(metrics, store);
-	if (figures.databasePath !== undefined) addFileFigures(metrics, figures.databasePath);
-}
+	for (const name of ["kept", "dropped", "removed"] as const)
+		one(`refused_posts.${name}`, () => refused.counts()[name]);
+	one("refused_posts", async () => (await refused.usage()).posts);
+	one("refused_posts.size", async () => (await refused.usage()).bytes);
 
-function addReconcileFigures(metrics: Metrics, { reconciled }: ServiceFigures): void {
-	type Server = ReturnType<typeof reconciled>[number];
-	const samples = (value: (server: Server) => number) => () =>
-		reconciled().map((server) => ({ value: value(server), labels: { agent_server: server.agentServer } }));
-	metrics.counter("conversations.reconcile.runs", "{run}", "Comparisons with agent servers, by result", () =>
+	each("budget.share", figures.budgets, ({ name, owner, share }) => ({
+		value: share,
+		labels: { budget: name, owner },
+	}));
+
+	metrics.observe("reconcile.runs", () =>
 		reconciled().flatMap(({ agentServer, completed, incomplete }) => [
 			{ value: completed, labels: { agent_server: agentServer, result: "complete" } },
 			{ value: incomplete, labels: { agent_server: agentServer, result: "incomplete" } },
 		]),
 	);
-	metrics.counter(
-		"conversations.reconcile.events",
-		"{event}",
-		"Events that never arrived and were fetched from agent servers",
-		samples(({ events }) => events),
+	for (const name of ["events", "records", "gone"] as const)
+		each(`reconcile.${name}`, reconciled, ({ agentServer, [name]: value }) => ({
+			value,
+			labels: { agent_server: agentServer },
+		}));
+
+	metrics.observe("endpoint.deliveries", async () =>
+		(await forwarded()).flatMap(({ name, owner, delivered, failed }) =>
+			Object.entries({ delivered, failed }).map(([result, value]) => ({
+				value,
+				labels: { endpoint: name, owner, result },
+			})),
+		),
 	);
-	metrics.counter(
-		"conversations.reconcile.records",
-		"{record}",
-		"Records that were fetched from agent servers, because they never arrived or were newer",
-		samples(({ records }) => records),
-	);
-	metrics.gauge(
-		"conversations.reconcile.gone",
-		"{conversation}",
-		"Stored conversations that agent servers no longer have, without a report of their deletion",
-		samples(({ gone }) => gone),
-	);
+	const ofEndpoints = (name: FigureName, value: "failedTries" | "lost" | "lag" | "waiting" | "failing") =>
+		each(name, forwarded, (one) => ({ value: one[value], labels: { endpoint: one.name, owner: one.owner } }));
+	ofEndpoints("endpoint.failed_tries", "failedTries");
+	for (const value of ["lost", "lag", "waiting", "failing"] as const) ofEndpoints(`endpoint.${value}`, value);
+	each("endpoint.disabled", forwarded, ({ name, owner, state }) => ({
+		value: Number(state === "disabled"),
+		labels: { endpoint: name, owner },
+	}));
+
+	addUsageFigures(metrics, store);
+	if (figures.databasePath !== undefined) addFileFigures(metrics, figures.databasePath);
 }
 
-function addForwardFigures(metrics: Metrics, { forwarded }: ServiceFigures): void {
-	type Endpoint = Awaited<ReturnType<typeof forwarded>>[number];
-	const samples = (value: (endpoint: Endpoint) => number) => async () =>
-		(await forwarded()).map((one) => ({ value: value(one), labels: { endpoint: one.name, owner: one.owner } }));
-	metrics.counter(
-		"conversations.endpoint.deliveries",
-		"{delivery}",
-		"Deliveries that ended, by result: delivered, or failed after the last try",
-		async () =>
-			(await forwarded()).flatMap(({ name, owner, delivered, failed }) =>
-				Object.entries({ delivered, failed }).map(([result, value]) => ({
-					value,
-					labels: { endpoint: name, owner, result },
-				})),
-			),
-	);
-	metrics.counter(
-		"conversations.endpoint.failed_tries",
-		"{try}",
-		"Tries of deliveries that failed",
-		samples(({ failedTries }) => failedTries),
-	);
-	metrics.counter(
-		"conversations.endpoint.lost",
-		"{update}",
-		"Updates that were removed before they were sent to an endpoint",
-		samples(({ lost }) => lost),
-	);
-	metrics.gauge(
-		"conversations.endpoint.lag",
-		"{sequence}",
-		"Sequence numbers by which the position of an endpoint is behind the newest update",
-		samples(({ lag }) => lag),
-	);
-	metrics.gauge(
-		"conversations.endpoint.waiting",
-		"{delivery}",
-		"Deliveries that wait",
-		samples(({ waiting }) => waiting),
-	);
-	metrics.gauge(
-		"conversations.endpoint.failing",
-		"s",
-		"Time since the first failure after the last success of an endpoint; 0 without one",
-		samples(({ failing }) => failing),
-	);
-	metrics.gauge(
-		"conversations.endpoint.disabled",
-		"",
-		"1 when an endpoint is disabled, else 0",
-		samples(({ state }) => (state === "disabled" ? 1 : 0)),
-	);
-}
-
-function addNewestSequences(metrics: Metrics, store: ServiceFigures["store"]): void {
+/** Follows the logs. Returns what reads the newest sequence of each one. */
+function newestSequences(store: ServiceFigures["store"]): () => Promise<readonly (readonly [string, bigint])[]> {
 	const newest = { updates: 0n, events: 0n };
 	const known = LOGS.map(async (log) => {
 		const advance = (sequence: bigint, change: LogChange = "added"): void => {
@@ -276,15 +164,7 @@ function addNewestSequences(metrics: Metrics, store: ServiceFigures["store"]): v
 	});
 	// A store that cannot be read has no newest entry yet. Its health check reports that.
 	const settled = Promise.allSettled(known);
-	metrics.gauge(
-		"conversations.newest_sequence",
-		"{sequence}",
-		"Sequence number of the newest entry of a log",
-		async () => {
-			await settled;
-			return LOGS.map((log) => ({ value: Number(newest[log]), labels: { log } }));
-		},
-	);
+	return () => settled.then(() => Object.entries(newest));
 }
 
 /** Maximum number of models that have metrics of their own. Further ones are counted together, as {@link OTHER}. */
@@ -305,14 +185,12 @@ export function addUsageFigures(metrics: Metrics, store: Pick<Store, "listModelU
 		return named.has(label) ? label : OTHER;
 	};
 	const add = (
-		name: string,
-		unit: string,
-		description: string,
+		name: "cost" | "tokens" | "calls",
 		valuesOf: (usage: ModelUsage) => Sample[],
 		sumOf = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0),
 	): void => {
 		const counted = new Map<string, Sample>();
-		metrics.counter(name, unit, description, async () => {
+		metrics.observe(`usage.${name}`, async () => {
 			const all = await store.listModelUsage().catch((): ModelUsage[] => []);
 			const samples = all
 				.toSorted((a, b) => b.cost - a.cost)
@@ -327,12 +205,9 @@ export function addUsageFigures(metrics: Metrics, store: Pick<Store, "listModelU
 			return [...counted.values()];
 		});
 	};
-	const ofCost = "Cost of calls of models, in the currency of the records";
-	add("conversations.usage.cost", "", ofCost, ({ cost }) => [{ value: cost }], sumOfCosts);
-	add("conversations.usage.tokens", "{token}", "Tokens of calls of models, by kind", ({ tokens }) =>
-		Object.entries(tokens).map(([kind, value]) => ({ value, labels: { kind } })),
-	);
-	add("conversations.usage.calls", "{call}", "Calls of models", ({ calls }) => [{ value: calls }]);
+	add("cost", ({ cost }) => [{ value: cost }], sumOfCosts);
+	add("tokens", ({ tokens }) => Object.entries(tokens).map(([kind, value]) => ({ value, labels: { kind } })));
+	add("calls", ({ calls }) => [{ value: calls }]);
 }
 
 /** Adds metrics of the database files and the disk that holds them. A file that does not exist has no size. */
@@ -341,7 +216,7 @@ function addFileFigures(metrics: Metrics, databasePath: string): void {
 		const found = await stat(path).catch(() => undefined);
 		return found === undefined ? [] : [{ value: found.size, labels: { file } }];
 	};
-	metrics.gauge("conversations.database.size", "By", "Size of a file of the database", async () => [
+	metrics.observe("database.size", async () => [
 		...(await sizeOf(databasePath, "database")),
 		...(await sizeOf(`${databasePath}-wal`, "write-ahead-log")),
 	]);
@@ -349,26 +224,25 @@ function addFileFigures(metrics: Metrics, databasePath: string): void {
 		const found = await statfs(dirname(databasePath));
 		return [{ value: found[space] * found.bsize }];
 	};
-	metrics.gauge("conversations.disk.available", "By", "Free space on the disk of the database", disk("bavail"));
-	metrics.gauge("conversations.disk.size", "By", "Size of the disk of the database", disk("blocks"));
+	metrics.observe("disk.available", disk("bavail"));
+	metrics.observe("disk.size", disk("blocks"));
 }
 
 /** Milliseconds between two samples of the event loop's delay. */
 const RESOLUTION = 20;
 
-/** Adds metrics of the process and its main thread, under OpenTelemetry's names where it defines them. */
+/** Adds metrics of the process and its main thread. */
 export function addProcessFigures(metrics: Metrics): Disposable {
-	metrics.counter("process.cpu.time", "s", "Processor time of all threads of the process", () => {
+	metrics.observe("process.cpu.time", () => {
 		const { user, system } = process.cpuUsage();
 		return Object.entries({ user, system }).map(([mode, time]) => ({
 			value: time / 1e6,
 			labels: { "cpu.mode": mode },
 		}));
 	});
-	const ofMemory = "Resident memory of the process";
-	metrics.gauge("process.memory.usage", "By", ofMemory, () => [{ value: process.memoryUsage.rss() }]);
-	metrics.gauge("process.uptime", "s", "Time since the process started", () => [{ value: process.uptime() }]);
-	metrics.gauge("v8js.memory.heap.used", "By", "Heap of the main thread that is in use", () =>
+	metrics.observe("process.memory.usage", () => [{ value: process.memoryUsage.rss() }]);
+	metrics.observe("process.uptime", () => [{ value: process.uptime() }]);
+	metrics.observe("v8js.memory.heap.used", () =>
 		getHeapSpaceStatistics().map(({ space_name, space_used_size }) => ({
 			value: space_used_size,
 			labels: { "v8js.heap.space.name": space_name },
@@ -377,32 +251,22 @@ export function addProcessFigures(metrics: Metrics): Disposable {
 
 	const delay = monitorEventLoopDelay({ resolution: RESOLUTION });
 	delay.enable();
+	// A sample is the time since the previous one, so that the interval has to be subtracted.
+	const seconds = (nanoseconds: number) => [{ value: Math.max(0, nanoseconds / 1e9 - RESOLUTION / 1000) }];
 	// Every collection reads all three metrics. The last one resets the histogram.
-	const ofDelay = (name: string, what: string, read: () => number): void => {
-		const description = `${what} of the main thread's event loop since metrics were last collected`;
-		// A sample is the time since the previous one, so that the interval has to be subtracted.
-		metrics.gauge(`nodejs.eventloop.delay.${name}`, "s", description, () => [
-			{ value: Math.max(0, read() / 1e9 - RESOLUTION / 1000) },
-		]);
-	};
-	ofDelay("p50", "Median delay", () => delay.percentile(50));
-	ofDelay("p99", "99th percentile of the delay", () => delay.percentile(99));
-	ofDelay("max", "Longest delay", () => {
-		const longest = delay.max;
+	metrics.observe("nodejs.eventloop.delay.p50", () => seconds(delay.percentile(50)));
+	metrics.observe("nodejs.eventloop.delay.p99", () => seconds(delay.percentile(99)));
+	metrics.observe("nodejs.eventloop.delay.max", () => {
+		const longest = seconds(delay.max);
 		delay.reset();
 		return longest;
 	});
 	let last = performance.eventLoopUtilization();
-	metrics.gauge(
-		"nodejs.eventloop.utilization",
-		"1",
-		"Share of the time since metrics were last collected in which the main thread's event loop was busy",
-		() => {
-			const now = performance.eventLoopUtilization();
-			const { utilization } = performance.eventLoopUtilization(now, last);
-			last = now;
-			return [{ value: utilization }];
-		},
-	);
+	metrics.observe("nodejs.eventloop.utilization", () => {
+		const now = performance.eventLoopUtilization();
+		const { utilization } = performance.eventLoopUtilization(now, last);
+		last = now;
+		return [{ value: utilization }];
+	});
 	return { [Symbol.dispose]: () => delay.disable() };
 }

@@ -1,4 +1,4 @@
-import type { Attributes, Counter, Histogram, Meter, Observable } from "@opentelemetry/api";
+import type { Attributes, Counter, Histogram, Meter } from "@opentelemetry/api";
 import { PrometheusSerializer } from "@opentelemetry/exporter-prometheus";
 import type { Resource } from "@opentelemetry/resources";
 import { type IMetricReader, MeterProvider, MetricReader, type ResourceMetrics } from "@opentelemetry/sdk-metrics";
@@ -11,14 +11,107 @@ import { UpdateChange, UpdateChangeSchema } from "../../gen/conversations/v1/upd
 import type { AnsweredGroup } from "../threads/protocol.ts";
 import { attributesOf, type EndedRequest, type Transport, transports } from "./ended-request.ts";
 
+/**
+ * Units and descriptions of the metrics whose values are read when metrics are collected and can go up and down. Names of
+ * the service's own metrics are without their beginning, `conversations.`; others are OpenTelemetry's where it defines them.
+ */
+const GAUGES = {
+	"requests.active": ["{request}", "Requests in progress, including streams"],
+	connections: ["{connection}", "Open connections"],
+	"admitted.requests": ["{request}", "Admitted requests whose response has not been sent completely"],
+	"admitted.size": ["By", "Bytes of the request bodies and responses of admitted requests"],
+	ready: ["", "1 when /readyz answers 200, else 0"],
+	newest_sequence: ["{sequence}", "Sequence number of the newest entry of a log"],
+	watchers: ["{watcher}", "Streams that follow a log"],
+	"watch.lag": ["{sequence}", "Sequence numbers by which the slowest watcher is behind the newest entry"],
+	"view.lag": ["s", "Age of the oldest entry of a log that a view has not followed; 0 when there is none"],
+	"queue.size": ["{call}", "Calls to a thread that have no result yet"],
+	"queue.age": ["s", "Age of the oldest call to a thread that has no result yet"],
+	"access_keys.expiring": [
+		"{key}",
+		"Stored access keys that expire within a week, except that of the first start for the console",
+	],
+	by_status: ["{conversation}", "Conversations with a status"],
+	silent: ["{conversation}", "Conversations that run or wait, and have had no activity for ten minutes"],
+	with_gaps: [
+		"{conversation}",
+		"Conversations of which something is missing: for two minutes (lasting), or for a shorter time (recent)",
+	],
+	unheard: [
+		"{conversation}",
+		"Running conversations without activity for ten minutes in which their sender has posted others",
+	],
+	"senders.silent": [
+		"{sender}",
+		"Senders with running conversations that have been silent for longer than they usually are",
+	],
+	refused_posts: ["{post}", "Refused posts in the store"],
+	"refused_posts.size": ["By", "Room that refused posts take"],
+	"budget.share": ["", "Part of a budget that is spent in its present period; 1 is all of it"],
+	"reconcile.gone": [
+		"{conversation}",
+		"Stored conversations that agent servers no longer have, without a report of their deletion",
+	],
+	"endpoint.lag": ["{sequence}", "Sequence numbers by which the position of an endpoint is behind the newest update"],
+	"endpoint.waiting": ["{delivery}", "Deliveries that wait"],
+	"endpoint.failing": ["s", "Time since the first failure after the last success of an endpoint; 0 without one"],
+	"endpoint.disabled": ["", "1 when an endpoint is disabled, else 0"],
+	"database.size": ["By", "Size of a file of the database"],
+	"disk.available": ["By", "Free space on the disk of the database"],
+	"disk.size": ["By", "Size of the disk of the database"],
+	"process.memory.usage": ["By", "Resident memory of the process"],
+	"process.uptime": ["s", "Time since the process started"],
+	"v8js.memory.heap.used": ["By", "Heap of the main thread that is in use"],
+	"nodejs.eventloop.delay.p50": ["s", "Median delay of the main thread's event loop since metrics were last collected"],
+	"nodejs.eventloop.delay.p99": [
+		"s",
+		"99th percentile of the delay of the main thread's event loop since metrics were last collected",
+	],
+	"nodejs.eventloop.delay.max": [
+		"s",
+		"Longest delay of the main thread's event loop since metrics were last collected",
+	],
+	"nodejs.eventloop.utilization": [
+		"1",
+		"Share of the time since metrics were last collected in which the main thread's event loop was busy",
+	],
+} as const;
+/** As {@link GAUGES}, of values that only grow. */
+const COUNTERS = {
+	"requests.ended": ["{request}", "Requests that ended, by their kind and outcome"],
+	"log.dropped_lines": ["{line}", "Log lines that could not be written"],
+	"refused_posts.kept": ["{post}", "Refused posts that were kept"],
+	"refused_posts.dropped": [
+		"{post}",
+		"Refused posts that were not kept, because too many arrived at a time or the store failed",
+	],
+	"refused_posts.removed": [
+		"{post}",
+		"Refused posts that were removed because of their age or to make room for others",
+	],
+	"reconcile.runs": ["{run}", "Comparisons with agent servers, by result"],
+	"reconcile.events": ["{event}", "Events that never arrived and were fetched from agent servers"],
+	"reconcile.records": [
+		"{record}",
+		"Records that were fetched from agent servers, because they never arrived or were newer",
+	],
+	"endpoint.deliveries": ["{delivery}", "Deliveries that ended, by result: delivered, or failed after the last try"],
+	"endpoint.failed_tries": ["{try}", "Tries of deliveries that failed"],
+	"endpoint.lost": ["{update}", "Updates that were removed before they were sent to an endpoint"],
+	"usage.cost": ["", "Cost of calls of models, in the currency of the records"],
+	"usage.tokens": ["{token}", "Tokens of calls of models, by kind"],
+	"usage.calls": ["{call}", "Calls of models"],
+	"process.cpu.time": ["s", "Processor time of all threads of the process"],
+} as const;
+
+/** Name of a metric whose values are read when metrics are collected. */
+export type FigureName = keyof typeof GAUGES | keyof typeof COUNTERS;
+
 /** A value that is read when metrics are collected. */
 export interface Sample {
 	readonly value: number;
 	readonly labels?: Attributes;
 }
-
-/** Reads the values of a metric. It is called at each collection. */
-type Read = () => Promise<readonly Sample[]> | readonly Sample[];
 
 /** Bucket boundaries of durations, in seconds. Most requests and commits take from one to twenty milliseconds. */
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
@@ -87,8 +180,7 @@ export class Metrics implements AsyncDisposable {
 			"{request}",
 			"Requests without a valid access key or client certificate",
 		);
-		const ofEnded = "Requests that ended, by their kind and outcome";
-		this.counter("conversations.requests.ended", "{request}", ofEnded, () =>
+		this.observe("requests.ended", () =>
 			this.#ended.flatMap(({ request, counts }) =>
 				OUTCOMES.map((outcome) => ({ value: counts[outcome], labels: { request, outcome } })),
 			),
@@ -135,17 +227,14 @@ export class Metrics implements AsyncDisposable {
 		this.#updates.add(1, { change: nameOf(change) });
 	}
 
-	/** Adds a metric whose value can go up and down. */
-	gauge(name: string, unit: string, description: string, read: Read): void {
-		this.#observe(this.#meter.createObservableGauge(name, { unit, description }), read);
-	}
-
-	/** Adds a metric whose value only grows. */
-	counter(name: string, unit: string, description: string, read: Read): void {
-		this.#observe(this.#meter.createObservableCounter(name, { unit, description }), read);
-	}
-
-	#observe(metric: Observable, read: Read): void {
+	/** Adds a gauge or a counter whose values are read at each collection. It has none when `read` rejects. */
+	observe(name: FigureName, read: () => Promise<readonly Sample[]> | readonly Sample[]): void {
+		const fullName = /^(?:process|v8js|nodejs)\./.test(name) ? name : `conversations.${name}`;
+		const [unit, description] = { ...GAUGES, ...COUNTERS }[name];
+		const metric =
+			name in COUNTERS
+				? this.#meter.createObservableCounter(fullName, { unit, description })
+				: this.#meter.createObservableGauge(fullName, { unit, description });
 		metric.addCallback(async (result) => {
 			for (const { value, labels } of await read()) result.observe(value, labels);
 		});

@@ -42,12 +42,12 @@ export async function startTelemetry(
 	const tracing = settings.traces && otlp ? new otlp.OtlpTracing(resource, settings.sampler, log) : undefined;
 	const metrics = new Metrics(resource, sender === undefined ? [] : [sender]);
 	const queues = new Map<string, () => ThreadQueue>();
-	const read = (figure: keyof ThreadQueue, scale: number) => () =>
-		[...queues].map(([thread, queue]) => ({ value: queue()[figure] * scale, labels: { thread } }));
-	const ofSize = "Calls to a thread that have no result yet";
-	metrics.gauge("conversations.queue.size", "{call}", ofSize, read("calls", 1));
-	const ofAge = "Age of the oldest call to a thread that has no result yet";
-	metrics.gauge("conversations.queue.age", "s", ofAge, read("age", 1 / 1000));
+	const observe = (name: "size" | "age", of: (queue: ThreadQueue) => number) =>
+		metrics.observe(`queue.${name}`, () =>
+			[...queues].map(([thread, queue]) => ({ value: of(queue()), labels: { thread } })),
+		);
+	observe("size", ({ calls }) => calls);
+	observe("age", ({ age }) => age / 1000);
 	const processFigures = addProcessFigures(metrics);
 	return {
 		metrics,
