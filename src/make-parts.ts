@@ -78,7 +78,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	const plainStore = opened.use(
 		await openStore(config.database, threadLog(log, "store_failed"), {
 			...{ observer, distribute, onUncleanStop: () => log.emit("unclean_stop") },
-			isSameRecord: (stored, arriving) => intake.isSame(stored, arriving),
+			isSameRecord: (stored, arriving) => intake.isSame({ stored, arriving }),
 		}),
 	);
 	const postCounts = opened.use(new PostCounts(plainStore, (error) => log.workFailed("refusals", error)));
@@ -136,9 +136,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	};
 	const methods = rpcMethods({
 		...{ ingest, eventIngest: eventPosts, reads, accessKeys, audit, store, log, endpoints: forwarding.endpoints },
-		retries: new RetryRefusedPosts(store, refusedPosts, takers, (takenIn, stillRefused) =>
-			log.emit("refused_posts_retried", { takenIn, stillRefused }),
-		),
+		retries: new RetryRefusedPosts(store, refusedPosts, takers),
 		budgets: new Budgets({ store, now: Date.now, onChange: onBudgets }),
 		info: serviceInfo(config, storeHealthy),
 	});

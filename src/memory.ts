@@ -16,6 +16,11 @@ export function compact(bytes: Uint8Array): Uint8Array {
 	return bytes.byteLength === bytes.buffer.byteLength ? bytes : new Uint8Array(bytes);
 }
 
+/** Returns a buffer that shares the memory of the bytes. */
+export function bufferOf({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
+	return Buffer.from(buffer, byteOffset, byteLength);
+}
+
 /** Returns byte strings in one ArrayBuffer of their own, which reaches another thread faster than many ArrayBuffers. */
 export function compactAll(parts: readonly Uint8Array[]): readonly Uint8Array[] {
 	const size = parts.reduce((sum, { byteLength }) => sum + byteLength, 0);

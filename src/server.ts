@@ -18,7 +18,6 @@ import { noticeGaps } from "./forward/notices.ts";
 import { makeParts } from "./make-parts.ts";
 import { MCP_HEADERS, mcpRoutes } from "./mcp/mcp-route.ts";
 import { packageJson } from "./package-json.ts";
-import { atMostEvery } from "./progress.ts";
 import { reconcileUntilStopped } from "./reconcile/job.ts";
 import { COMMAND_SERVICES } from "./rpc/command-methods.ts";
 import { SERVICES } from "./rpc/services.ts";
@@ -48,8 +47,6 @@ import { conversationWebhook, eventWebhook, oauthStateRoute, postRoutes } from "
 const CONSOLE_FOLDER = fileURLToPath(new URL("../dist/console/", import.meta.url));
 /** Maximum time, in milliseconds, for which a stopping service accepts connections that are on their way. */
 const MAX_GRACE = 1_000;
-/** Milliseconds between two lines of the log about the progress of work on stored data. */
-const PROGRESS_INTERVAL = 10_000;
 /** Milliseconds between two checks in this time whether a client is still connected. */
 const CONNECTION_CHECK_INTERVAL = 20;
 
@@ -169,9 +166,9 @@ export async function startService(
 		budgets: () => shares.largest(),
 		counts: {
 			byStatus: async () => (await counts.count({ groupBy: "status" })).counts,
-			silent: () => countSilent(counts),
+			silent: () => countSilent(store),
 			gaps: () => countGaps(store),
-			unheard: async () => countUnheard(counts, await senders.list()),
+			unheard: async () => countUnheard(store, await senders.list()),
 			silentSenders: async () => (await senders.list()).filter(({ silent }) => silent).length,
 		},
 		log,
@@ -217,17 +214,11 @@ export async function startService(
 	const expire = (now: bigint) => refusedPosts.expire(refusedAge(now, retention));
 	const steps = [expire, ...stepsOf(store, config.retentionRules)];
 	untilStop(pruneUntilStopped(store, retention, clock, stopping.signal, onError, undefined, steps));
-	const isTimeForSearch = atMostEvery(PROGRESS_INTERVAL);
 	const indexing = {
 		store,
 		format: parts.eventFormat,
 		isBusy: () => admission.underWay("ingest").requests > 0,
-		observer: {
-			onFilled: (documents: number, through: bigint, newest: bigint, isComplete: boolean) => {
-				if (isTimeForSearch(isComplete)) log.emit("search_filled", { documents, through, newest, isComplete });
-			},
-			onError: (error: unknown) => log.workFailed("search", error),
-		},
+		onError: (error: unknown) => log.workFailed("search", error),
 	};
 	untilStop(indexUntilStopped(indexing, stopping.signal));
 

@@ -56,10 +56,11 @@ describe("the modules of src import only what they may", () => {
 		expect(forbiddenImports("record/")).toEqual([]);
 	});
 
-	test("conversations imports only record, events, the store's interface, access, usage, search and the log", () => {
+	test("conversations imports only record, events, the intake, the store's interface, access, usage, search and the log", () => {
 		const known = [
 			/^record\//,
 			/^events\//,
+			/^intake\/record-intake\.ts$/,
 			/^store\/[^/]+$/,
 			/^access\//,
 			/^usage\//,
@@ -103,8 +104,8 @@ describe("the modules of src import only what they may", () => {
 		expect(forbiddenImports("threads/")).toEqual([]);
 	});
 
-	test("intake imports neither a transport nor a store engine", () => {
-		const known = [/^threads\//, /^record\//, /^events\//, /^conversations\//, /^store\/[^/]+$/];
+	test("intake imports only threads, record, events and the store's interface", () => {
+		const known = [/^threads\//, /^record\//, /^events\//, /^store\/[^/]+$/];
 		expect(forbiddenImports("intake/", ...known)).toEqual([]);
 	});
 

@@ -5,10 +5,10 @@ import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversa
 import { SearchOrder } from "../../gen/conversations/v1/conversation_search_service_pb.js";
 import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type Config, readConfig } from "../../src/config/config.ts";
-import { UpdateParser } from "../../src/conversations/ingest/ingest.ts";
-import { SearchConversations, type SearchRequest } from "../../src/conversations/read/search.ts";
+import { type SearchRequest, searchConversations } from "../../src/conversations/read/search.ts";
 import { visibleStore } from "../../src/conversations/read/visible-store.ts";
 import { EventFormat } from "../../src/events/event-format.ts";
+import { UpdateParser } from "../../src/intake/record-intake.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { TextIndexer } from "../../src/search/indexer.ts";
@@ -129,8 +129,7 @@ function eventOf(n: number, text: (length: number) => string): { event: object; 
 
 /** Writes the index. */
 export async function index(store: Store, report: (line: string) => void): Promise<void> {
-	const observer = { onFilled: () => undefined, onError: (error: unknown) => report(String(error)) };
-	const indexer = new TextIndexer({ store, format: events, observer });
+	const indexer = new TextIndexer({ store, format: events });
 	const began = performance.now();
 	const { user, system } = process.cpuUsage();
 	while (await indexer.step());
@@ -148,18 +147,18 @@ export async function measure(store: Store, engine: string, rounds: number): Pro
 	const figures: Figure[] = [];
 	for (const { query, isOfStatus = false, isOfOwner = false, pageSize = 20 } of SEARCHES)
 		for (const orderBy of [SearchOrder.NEWEST, SearchOrder.RELEVANCE]) {
-			const reads = new SearchConversations(
-				visibleStore(store, isOfOwner ? OWNER : undefined),
-				events,
-				() => undefined,
-			);
+			const searched = {
+				store: visibleStore(store, isOfOwner ? OWNER : undefined),
+				format: events,
+				onUnreadable: () => undefined,
+			};
 			const filter = isOfStatus ? create(ConversationFilterSchema, { executionStatus: STATUS }) : undefined;
 			const request: SearchRequest = { query, filter, orderBy, pageSize, pageToken: "" };
 			const times: number[] = [];
 			let hits = 0;
 			for (let n = 0; n < rounds; n++) {
 				const began = performance.now();
-				hits = (await reads.search(request)).hits.length;
+				hits = (await searchConversations(searched, request)).hits.length;
 				times.push(performance.now() - began);
 			}
 			const of = `${isOfStatus ? ", a tenth by status" : ""}${isOfOwner ? ", a tenth by owner" : ""}`;

@@ -1,7 +1,7 @@
 import { createServer } from "node:http";
 import { DatabaseSync } from "node:sqlite";
 import { isMainThread, type MessagePort, parentPort, Worker, workerData } from "node:worker_threads";
-import { UpdateParser } from "../../src/conversations/ingest/ingest.ts";
+import { UpdateParser } from "../../src/intake/record-intake.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { announce } from "../processes/parent.ts";

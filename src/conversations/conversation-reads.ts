@@ -1,19 +1,20 @@
+import type { CallSignal } from "../call-signal.ts";
 import type { EventFormat } from "../events/event-format.ts";
 import type { StoredEvent, StoredUpdate } from "../store/entries.ts";
 import { EraseConversations, type OnErased } from "./erase.ts";
-import { CountConversations } from "./read/count.ts";
-import { EventViews, ListConversationEvents } from "./read/events.ts";
-import { ListConversationGaps } from "./read/gaps.ts";
-import { GetConversation } from "./read/get.ts";
-import { ListConversations } from "./read/list.ts";
+import { type CountRequest, countConversations } from "./read/count.ts";
+import { type EventsRequest, EventViews, listEvents } from "./read/events.ts";
+import { type GapsRequest, listGaps } from "./read/gaps.ts";
+import { type GetRequest, getEncoded, getJson } from "./read/get.ts";
+import { type ListRequest, listConversations } from "./read/list.ts";
 import type { OnUnreadable, RecordOpening } from "./read/records.ts";
 import { ReportUsage } from "./read/report-usage.ts";
-import { SearchConversations } from "./read/search.ts";
-import { ListConversationUpdates, UpdateViews } from "./read/updates.ts";
+import { type SearchRequest, searchConversations } from "./read/search.ts";
+import { listUpdates, type UpdatesRequest, UpdateViews } from "./read/updates.ts";
 import { type StoreReads, visibleStore } from "./read/visible-store.ts";
-import { ListRefusedPosts } from "./refused/list-and-retry.ts";
+import { getRefusedPost, listRefusedPosts, type RefusedRequest } from "./refused/list-and-retry.ts";
 import type { RefusedPosts } from "./refused/refused-posts.ts";
-import { type ClockSkews, ListSenders } from "./senders.ts";
+import { type ClockSkews, listSenders } from "./senders.ts";
 import type { RecentEntries } from "./watch/recent-entries.ts";
 import type { WatchOptions } from "./watch/watch.ts";
 import { EventWatches, type EventWatchRequest, UpdateWatches, type UpdateWatchRequest } from "./watch/watches.ts";
@@ -62,20 +63,34 @@ export class ConversationReads {
 
 	/** Returns the reads of a caller. */
 	of({ owner }: { readonly owner: string | undefined }) {
-		const { events, clocks, refused, onErased, onUnreadable, onUnreadableEvent } = this.#options;
+		const { events: format, clocks, refused, onErased, onUnreadable, onUnreadableEvent } = this.#options;
 		const store = visibleStore(this.#options.store, owner);
 		return {
-			get: new GetConversation(store, this.#options),
-			list: new ListConversations(store, this.#options),
-			counts: new CountConversations(store),
-			updates: new ListConversationUpdates(store, () => this.#views),
-			events: new ListConversationEvents(store, this.#eventViews),
+			get: {
+				getEncoded: (request: GetRequest) => getEncoded(store, this.#options, request),
+				getJson: (request: GetRequest) => getJson(store, this.#options, request),
+			},
+			list: { list: (request: ListRequest) => listConversations(store, this.#options, request) },
+			counts: { count: (request: CountRequest) => countConversations(store, request) },
+			updates: { list: (request: UpdatesRequest) => listUpdates(store, this.#views, request) },
+			events: {
+				list: (request: EventsRequest) =>
+					listEvents(store, request, (stored, secrets) => this.#eventViews.toEntry(stored, secrets)),
+				listTexts: (request: EventsRequest) =>
+					listEvents(store, request, (stored, secrets) => this.#eventViews.toText(stored, secrets)),
+			},
 			usage: new ReportUsage(store),
-			gaps: new ListConversationGaps(store),
+			gaps: { list: (request: GapsRequest) => listGaps(store, request) },
 			erasing: new EraseConversations(store, onErased, onUnreadable),
-			senders: new ListSenders(store, clocks),
-			refused: new ListRefusedPosts(store, refused),
-			search: new SearchConversations(store, events, onUnreadableEvent),
+			senders: { list: () => listSenders(store, clocks) },
+			refused: {
+				list: (request: RefusedRequest) => listRefusedPosts(store, refused, request),
+				get: (id: string, withBody: boolean) => getRefusedPost(store, refused, id, withBody),
+			},
+			search: {
+				search: (request: SearchRequest, signal?: CallSignal) =>
+					searchConversations({ store, format, onUnreadable: onUnreadableEvent }, request, signal),
+			},
 			watchUpdates: (request: UpdateWatchRequest, signal: AbortSignal) => this.#watches.watch(request, signal, owner),
 			watchEvents: (request: EventWatchRequest, signal: AbortSignal) =>
 				this.#eventWatches.watch(request, signal, owner),

@@ -90,10 +90,7 @@ export class EraseConversations {
 		return true;
 	}
 
-	/**
-	 * @param erased number of conversations that have just been erased
-	 * @throws ServiceError that says that they are erased, when their traces cannot be removed from the files
-	 */
+	/** Throws an error that says what is erased when its traces cannot be removed from the files. */
 	async #purge(erased: number): Promise<void> {
 		try {
 			await this.#store.purge();

@@ -65,7 +65,8 @@ export async function pruneUntilStopped(
 			onError(error);
 		}
 		const pause = Math.max(pace.pause, (performance.now() - began) * pace.pauseFactor);
-		await wait(removed > 0 ? pause : pace.interval, signal);
+		const wait = removed > 0 ? pause : pace.interval;
+		await delay(wait, undefined, { signal, ref: false }).catch(() => undefined);
 	}
 
 	function failed(error: unknown): number {
@@ -77,11 +78,6 @@ export async function pruneUntilStopped(
 /** Returns a time some days before another one, in microseconds since the Unix epoch. */
 export function daysBefore(now: bigint, days: number): bigint {
 	return now - BigInt(Math.round(days * MICROSECONDS_PER_DAY));
-}
-
-/** Waits; returns early when the signal fires. */
-async function wait(milliseconds: number, signal: AbortSignal): Promise<void> {
-	await delay(milliseconds, undefined, { signal, ref: false }).catch(() => undefined);
 }
 
 /** Maximum number of updates and events that a step removes. */
@@ -97,11 +93,7 @@ export interface RetentionRule {
 	readonly days: number;
 }
 
-/**
- * Returns the filter of the conversations that a rule removes.
- *
- * @param now microseconds since the Unix epoch
- */
+/** Returns the filter of the conversations that a rule removes at a time, in microseconds since the Unix epoch. */
 export function dueBy({ filter, days }: RetentionRule, now: bigint): ConversationFilter {
 	return create(ConversationFilterSchema, { ...filter, activityTo: fromMicroseconds(daysBefore(now, days)) });
 }
@@ -161,11 +153,9 @@ export class RetentionClock {
 	}
 
 	/**
-	 * Moves the time of retention towards the clock. The first call continues from the time in the store, or from the
-	 * clock when the store has none.
-	 *
-	 * @returns the earlier of the time of retention and the clock, in microseconds since the Unix epoch
-	 * @throws ServiceError of the store; the next call tries again
+	 * Moves the time of retention towards the clock, and returns the earlier one of both in microseconds since the Unix epoch.
+	 * The first call continues from the time in the store, or from the clock when the store has none. When it throws, the
+	 * next call tries again.
 	 */
 	async advance(): Promise<bigint> {
 		const clock = BigInt(Math.trunc(this.#clocks.now())) * 1000n;

@@ -7,6 +7,7 @@ import {
 	CountedPosts,
 	type Refusals,
 	type RunningConversations,
+	type SenderFigures,
 	type SenderName,
 	type StoredSender,
 } from "../store/senders.ts";
@@ -23,65 +24,48 @@ const MIN_SILENCE = 10n * MINUTE;
 /** From then on, a sender is no longer expected to post. */
 const MAX_SILENCE = 7n * DAY;
 
-/** Lists the senders. */
-export class ListSenders {
-	readonly #store: Pick<Store, "listSenders">;
-	readonly #clocks: Pick<ClockSkews, "of">;
+/** Returns the senders by name. `now` is milliseconds of Unix time. */
+export async function listSenders(
+	store: Pick<Store, "listSenders">,
+	clocks: Pick<ClockSkews, "of">,
+	now = Date.now(),
+): Promise<Sender[]> {
+	const listed = await store.listSenders();
+	const { senders, refusals, running } = listed;
+	const names = new Map<string, SenderName>([...senders, ...refusals, ...running].map((one) => [keyOf(one), one]));
+	return [...names.values()]
+		.map((name) => senderOf(name, listed, clocks.of(name.sender), BigInt(now) * 1000n))
+		.sort((a, b) => compare(a.name, b.name) || compare(a.owner, b.owner));
+}
 
-	constructor(store: Pick<Store, "listSenders">, clocks: Pick<ClockSkews, "of">) {
-		this.#store = store;
-		this.#clocks = clocks;
-	}
-
-	/**
-	 * Returns the senders by name.
-	 *
-	 * @param now milliseconds of Unix time
-	 */
-	async list(now = Date.now()): Promise<Sender[]> {
-		const { senders, refusals, running } = await this.#store.listSenders();
-		const at = BigInt(now) * 1000n;
-		const totals = new Map(senders.map((sender) => [keyOf(sender), sender]));
-		const names = new Map<string, SenderName>([...senders, ...refusals, ...running].map((one) => [keyOf(one), one]));
-		return [...names]
-			.map(([, name]) => this.#senderOf(name, totals, refusals, running, at))
-			.sort((a, b) => compare(a.name, b.name) || compare(a.owner, b.owner));
-	}
-
-	#senderOf(
-		{ sender: name, owner }: SenderName,
-		senders: ReadonlyMap<string, StoredSender>,
-		refusals: readonly Refusals[],
-		running: readonly RunningConversations[],
-		now: bigint,
-	): Sender {
-		const isIts = (one: SenderName) => one.sender === name && one.owner === owner;
-		const totals = senders.get(keyOf({ sender: name, owner }));
-		const ownRefusals = refusals.filter(isIts);
-		const runningConversations = running.find(isIts)?.count ?? 0n;
-		const skew = this.#clocks.of(name);
-		return create(SenderSchema, {
-			name,
-			owner,
-			refusalsLastHour: byKind(ownRefusals, now - HOUR),
-			refusalsLastDay: byKind(ownRefusals, now - DAY),
-			runningConversations,
-			...(skew === undefined ? {} : { clockSkew: create(DurationSchema, { seconds: skew / 1_000_000n }) }),
-			...(totals === undefined
-				? {}
-				: {
-						firstPostAt: fromMicroseconds(totals.firstAt),
-						lastPostAt: fromMicroseconds(totals.lastAt),
-						records: totals.records,
-						events: totals.events,
-						silent: isSilent(
-							totals,
-							runningConversations + (owner === "" ? elsewhere(name, senders, running) : 0n),
-							now,
-						),
-					}),
-		});
-	}
+function senderOf(
+	{ sender: name, owner }: SenderName,
+	{ senders, refusals, running }: SenderFigures,
+	skew: bigint | undefined,
+	now: bigint,
+): Sender {
+	const isIts = (one: SenderName) => one.sender === name && one.owner === owner;
+	const totals = senders.find(isIts);
+	const ownRefusals = refusals.filter(isIts);
+	const runningConversations = running.find(isIts)?.count ?? 0n;
+	const expected = runningConversations + (owner === "" ? elsewhere(name, senders, running) : 0n);
+	return create(SenderSchema, {
+		name,
+		owner,
+		refusalsLastHour: byKind(ownRefusals, now - HOUR),
+		refusalsLastDay: byKind(ownRefusals, now - DAY),
+		runningConversations,
+		...(skew === undefined ? {} : { clockSkew: create(DurationSchema, { seconds: skew / 1_000_000n }) }),
+		...(totals === undefined
+			? {}
+			: {
+					firstPostAt: fromMicroseconds(totals.firstAt),
+					lastPostAt: fromMicroseconds(totals.lastAt),
+					records: totals.records,
+					events: totals.events,
+					silent: isSilent(totals, expected, now),
+				}),
+	});
 }
 
 /**
@@ -103,13 +87,9 @@ export function isSilent(
  * Returns the number of running conversations that a sender posted and that belong to owners for whom it has not posted:
  * they were assigned to these owners, and the sender's key still has none.
  */
-function elsewhere(
-	name: string,
-	senders: ReadonlyMap<string, StoredSender>,
-	running: readonly RunningConversations[],
-): bigint {
+function elsewhere(name: string, senders: readonly StoredSender[], running: readonly RunningConversations[]): bigint {
 	return running
-		.filter((one) => one.sender === name && one.owner !== "" && !senders.has(keyOf(one)))
+		.filter((one) => one.sender === name && one.owner !== "" && !senders.some((sender) => keyOf(sender) === keyOf(one)))
 		.reduce((sum, { count }) => sum + count, 0n);
 }
 

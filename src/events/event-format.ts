@@ -2,7 +2,8 @@ import type { KeyObject } from "node:crypto";
 import { create } from "@bufbuild/protobuf";
 import { IngestConversationEventsRequestSchema } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { type ConversationEvent, ConversationEventSchema } from "../../gen/conversations/v1/event_pb.js";
-import { ServiceError, type Violation } from "../errors.ts";
+import { ServiceError, type Violation, withConversation } from "../errors.ts";
+import { bufferOf } from "../memory.ts";
 import {
 	checkJson,
 	type ParsedJson,
@@ -11,7 +12,6 @@ import {
 	stringifyExactJson,
 	tooManyValues,
 } from "../record/json/exact-json.ts";
-import { deriveEncoder } from "../record/json/json-form.ts";
 import {
 	type ExactJson,
 	type ExactJsonObject,
@@ -20,6 +20,7 @@ import {
 	memberOf,
 	parsePointer,
 	setMember,
+	textOf,
 	toPointer,
 } from "../record/json/json-value.ts";
 import { type Microseconds, parseUuid } from "../record/json/scalars.ts";
@@ -46,7 +47,7 @@ import { MAX_CLOCK_SKEW } from "../store/ordering.ts";
 import { responseKey } from "../usage/names.ts";
 import { hasUserinfo, REDACTED, replaceUserinfo } from "../userinfo.ts";
 import { beginning, eventTimes, messageText, reportedError } from "./event-parts.ts";
-import { EventSecrets, replaceAt } from "./event-secrets.ts";
+import { ENVELOPE, EventSecrets, replaceAt } from "./event-secrets.ts";
 import { HIDDEN, reportedLeafOf, STATE_UPDATE } from "./state-update.ts";
 
 /** Maximum number of characters of an event's id. */
@@ -75,9 +76,6 @@ export class EventFormat {
 	readonly #senderTimeZones: ReadonlyMap<string, string>;
 	/** Schema of a batch: the field `events` of the request by itself. */
 	readonly #schema: RecordSchema;
-	readonly #encodeEnvelope: (event: ConversationEvent) => ExactJson;
-	/** Names of the members that all events have. */
-	readonly #envelope: ReadonlySet<string>;
 	readonly #secrets: EventSecrets;
 	readonly #cipher: Cipher;
 	readonly #encrypts: boolean;
@@ -93,13 +91,10 @@ export class EventFormat {
 		timeZone: string,
 		senderTimeZones: ReadonlyMap<string, string> = new Map(),
 	) {
-		const [batch, event] = planBatch();
 		this.#timeZone = timeZone;
 		this.#senderTimeZones = senderTimeZones;
-		this.#schema = new RecordSchema(batch);
-		this.#encodeEnvelope = deriveEncoder(event);
-		this.#envelope = new Set(event.members.keys());
-		this.#secrets = new EventSecrets(format, this.#envelope);
+		this.#schema = new RecordSchema(planBatch());
+		this.#secrets = new EventSecrets(format);
 		this.#cipher = new Cipher(keys);
 		this.#encrypts = keys.length > 0;
 	}
@@ -121,9 +116,7 @@ export class EventFormat {
 	}
 
 	/**
-	 * Parses the events of an encoded IngestConversationEventsRequest, as {@link parse} does.
-	 *
-	 * @throws ServiceError as `parse` does, and `invalid_argument` when the bytes are no such message
+	 * As {@link parse}, with an encoded IngestConversationEventsRequest. Throws also `invalid_argument` when the bytes are none.
 	 */
 	fromRequest(request: Uint8Array, sender = "", receivedAt = now()): ParsedEvents {
 		const { conversationId, events } = decodeIngestRequest(IngestConversationEventsRequestSchema, request);
@@ -132,15 +125,16 @@ export class EventFormat {
 			let values = 0;
 			let mayHaveSurrogates = false;
 			const json = events.map((event, index) => {
-				const envelope = this.#encodeEnvelope(event);
-				if (!isJsonObject(envelope)) throw new TypeError("an event must be an object");
+				const envelope: ExactJsonObject = {};
+				for (const [name, property] of ENVELOPE) if (event[property] !== undefined) envelope[name] = event[property];
 				const members = readMembers(event.membersJson, [index, "members_json"], violations);
 				if (members === undefined) return envelope;
 				values += members.size.values;
 				if (values > MAX_VALUES) throw tooManyValues();
 				mayHaveSurrogates ||= members.mayHaveSurrogates;
-				const misplaced = Object.keys(members.json).filter((name) =>
-					this.#hasField(name, members.json[name], envelope),
+				// A null `parent_id` has no field, unless the field is set too.
+				const misplaced = Object.keys(members.json).filter(
+					(name) => ENVELOPE.has(name) && (members.json[name] !== null || name !== "parent_id" || name in envelope),
 				);
 				for (const name of misplaced)
 					violations.push({
@@ -154,13 +148,11 @@ export class EventFormat {
 	}
 
 	/**
-	 * Returns the JSON text of a stored event.
-	 *
-	 * @param form how its secrets are shown, as for records: see `RecordVault.open`
-	 * @throws ServiceError `data_loss` also when a secret cannot be decrypted for `plaintext`
+	 * Returns the JSON text of a stored event. Its secrets are shown as those of records: see `RecordVault.open`. Throws
+	 * `data_loss` also when a secret cannot be decrypted for `plaintext`.
 	 */
 	open(conversationId: string, { text, secrets, redactionVersion }: ProtectedEvent, form: SecretsForm): string {
-		const stored = Buffer.from(text.buffer, text.byteOffset, text.byteLength).toString();
+		const stored = bufferOf(text).toString();
 		// A caller who may see plain text may also see the secrets that an older release did not recognize.
 		const needsNoSearch = redactionVersion === this.#secrets.version || form === "plaintext";
 		if (needsNoSearch && (secrets.length === 0 || form === "encrypted")) return stored;
@@ -177,19 +169,12 @@ export class EventFormat {
 		return readStored(conversationId, this.open(conversationId, event, "redacted"));
 	}
 
-	/** Returns what is derived from a stored event: the texts that summaries show, and the id of the model's response. */
-	derivedFields(conversationId: string, stored: ProtectedEvent): DerivedFields {
-		return derivedFields(this.read(conversationId, stored));
-	}
-
 	/**
 	 * Returns the members of a stored event, with its secrets in plain text. One that was redacted when it arrived, because
-	 * there was no key, is {@link HIDDEN}.
-	 *
-	 * @throws ServiceError `data_loss` as {@link open} does
+	 * there was no key, is {@link HIDDEN}. Throws as {@link open} does.
 	 */
 	members(conversationId: string, { text, secrets }: ProtectedEvent): ExactJsonObject {
-		const event = readStored(conversationId, Buffer.from(text.buffer, text.byteOffset, text.byteLength).toString());
+		const event = readStored(conversationId, bufferOf(text).toString());
 		this.#reveal(conversationId, event, secrets, true, HIDDEN);
 		return event;
 	}
@@ -225,11 +210,7 @@ export class EventFormat {
 		}
 	}
 
-	/**
-	 * Checks a parsed batch and protects its secrets.
-	 *
-	 * @param found violations that were found before
-	 */
+	/** Checks a parsed batch, of which violations may be known already, and protects its secrets. */
 	#read(
 		conversationId: string,
 		parsed: ParsedJson,
@@ -269,7 +250,7 @@ export class EventFormat {
 		const read = [...envelopes.values()];
 		const events = encodeTexts(read.map((envelope) => this.#protect(envelope, receivedAt, parsed.size.large, hide)));
 		const batch = { conversationId, receivedAt, events, effect: undefined };
-		return { batch, json: read.map(({ event }) => event), delay: delayOf(read, receivedAt) };
+		return { batch, json: read.map(({ event }) => event), delay: after === undefined ? undefined : receivedAt - after };
 	}
 
 	/** @param hide returns the text that replaces a secret; it takes the secret's place as {@link placeOf} returns it */
@@ -299,37 +280,19 @@ export class EventFormat {
 			redactionVersion: this.#secrets.version,
 		};
 	}
-
-	/**
-	 * Whether a member belongs in a field of the message instead of `members_json`. A null `parent_id` does not, unless
-	 * its field is set too.
-	 */
-	#hasField(name: string, member: ExactJson | undefined, envelope: ExactJsonObject): boolean {
-		if (name === "parent_id" && member === null) return Object.hasOwn(envelope, name);
-		return this.#envelope.has(name);
-	}
 }
 
-/**
- * Returns the stored form of the id of the response of a model that an event shows. One with a URL that has a password is
- * ignored.
- */
-function responseIdOf(event: ExactJsonObject): string | undefined {
-	const id = memberOf(event, "llm_response_id");
-	return typeof id !== "string" || id === "" || hasUserinfo(id) ? undefined : responseKey(id);
-}
-
-type DerivedFields = Pick<NewEvent, "message" | "error" | "llmResponseId" | "parentId" | "reportedLeaf">;
-
-/** @param event its secrets are hidden; a ciphertext in a URL is redacted, too */
-function derivedFields(event: ExactJsonObject): DerivedFields {
+/** Returns what is stored of an event with hidden secrets beside its text. */
+function derivedFields(
+	event: ExactJsonObject,
+): Pick<NewEvent, "message" | "error" | "llmResponseId" | "parentId" | "reportedLeaf"> {
 	const said = messageText(event);
-	const shown = said && replaceUserinfo(said, () => REDACTED);
-	const message = shown && beginning(shown, MAX_MESSAGE);
+	const responseId = textOf(memberOf(event, "llm_response_id"));
 	return {
-		message,
+		message: said && beginning(said, MAX_MESSAGE),
 		error: reportedError(event),
-		llmResponseId: responseIdOf(event),
+		// One with a URL that has a password is ignored.
+		llmResponseId: responseId === "" || hasUserinfo(responseId) ? undefined : responseKey(responseId),
 		parentId: namedEvent(memberOf(event, "parent_id")),
 		reportedLeaf: memberOf(event, "kind") === STATE_UPDATE ? namedEvent(reportedLeafOf(event)) : undefined,
 	};
@@ -357,12 +320,6 @@ interface Envelope {
 	readonly laterAt: Microseconds | undefined;
 }
 
-function delayOf(envelopes: readonly Envelope[], receivedAt: Microseconds): Microseconds | undefined {
-	let newest: Microseconds | undefined;
-	for (const { happenedAt } of envelopes) if (newest === undefined || happenedAt > newest) newest = happenedAt;
-	return newest === undefined ? undefined : receivedAt - newest;
-}
-
 /** An event whose text is not encoded. */
 type UnencodedEvent = Omit<NewEvent, "text"> & { readonly text: string };
 
@@ -380,17 +337,13 @@ function encodeTexts(events: readonly UnencodedEvent[]): NewEvent[] {
 
 const UTF8 = new TextEncoder();
 
-/**
- * Converts an event's JSON text to a message.
- *
- * @param text as {@link EventFormat.open} returns it
- */
+/** Converts an event's JSON text, as {@link EventFormat.open} returns it, to a message. */
 export function toMessage(text: string): ConversationEvent {
 	const event = create(ConversationEventSchema);
 	const members: ExactJsonObject = {};
 	const json = readExactJson(text);
 	for (const [name, member] of isJsonObject(json) ? Object.entries(json) : []) {
-		const property = PROPERTIES.get(name);
+		const property = ENVELOPE.get(name);
 		if (property !== undefined && typeof member === "string") event[property] = member;
 		else setMember(members, name, member);
 	}
@@ -398,22 +351,12 @@ export function toMessage(text: string): ConversationEvent {
 	return event;
 }
 
-/** Properties of an event's message, by the names of the JSON members. */
-const PROPERTIES = new Map<string, "id" | "timestamp" | "source" | "kind" | "parentId">([
-	["id", "id"],
-	["timestamp", "timestamp"],
-	["source", "source"],
-	["kind", "kind"],
-	["parent_id", "parentId"],
-]);
-
-/** Returns the plans of a batch and of an event in it. */
-function planBatch(): [batch: PlainPlan, event: PlainPlan] {
+/** Returns the plan of a batch. */
+function planBatch(): PlainPlan {
 	const request = planMessage(IngestConversationEventsRequestSchema);
 	const events = request.form === "object" ? request.members.get("events") : undefined;
-	if (request.form !== "object" || events?.value.type !== "message" || events.value.message.form !== "object")
-		throw new Error("a request must have a list of events");
-	return [{ ...request, form: "bare", fields: [events] }, events.value.message];
+	if (request.form !== "object" || events === undefined) throw new Error("a request must have a list of events");
+	return { ...request, form: "bare", fields: [events] };
 }
 
 /** @throws ServiceError `invalid_argument` when a text is no UUID */
@@ -428,7 +371,7 @@ function forConversation<Result>(conversationId: string, read: (conversationId: 
 	try {
 		return read(conversationId);
 	} catch (error) {
-		throw error instanceof ServiceError ? error.with({ conversationId }) : error;
+		throw withConversation(error, conversationId);
 	}
 }
 

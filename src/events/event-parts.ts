@@ -1,19 +1,21 @@
-import { type ExactJson, memberOf } from "../record/json/json-value.ts";
+import { type ExactJson, listOf, memberOf, textOf } from "../record/json/json-value.ts";
 import { FIRST_TIME, type Microseconds, parseDateTime, toMicroseconds } from "../record/json/scalars.ts";
 import type { NewEvent } from "../store/entries.ts";
 import { MAX_CLOCK_SKEW } from "../store/ordering.ts";
 import { REDACTED, replaceUserinfo } from "../userinfo.ts";
 
 /**
- * Returns the text that the user or the agent says in an event: that of a message, or of the agent's finish action.
- *
- * @returns undefined when the event says nothing
+ * Returns the text that the user or the agent says in an event: that of a message, or of the agent's finish action;
+ * undefined when it says nothing.
  */
 export function messageText(event: ExactJson): string | undefined {
 	switch (memberOf(event, "kind")) {
 		case "MessageEvent": {
 			const content = memberOf(memberOf(event, "llm_message"), "content");
-			const texts = Array.isArray(content) ? content.map(textOf).filter((text) => text !== undefined) : [];
+			const texts = listOf(content).flatMap((part) => {
+				const text = memberOf(part, "type") === "text" ? memberOf(part, "text") : undefined;
+				return typeof text === "string" ? [text] : [];
+			});
 			return texts.length === 0 ? undefined : texts.join("\n");
 		}
 		case "ActionEvent": {
@@ -26,15 +28,11 @@ export function messageText(event: ExactJson): string | undefined {
 	}
 }
 
-function textOf(content: ExactJson): string | undefined {
-	const text = memberOf(content, "type") === "text" ? memberOf(content, "text") : undefined;
-	return typeof text === "string" ? text : undefined;
-}
-
-/** Returns the first `count` characters (Unicode code points) of a text. */
+/** Returns the first `count` characters (Unicode code points) of a text without the user names and passwords in URLs. */
 export function beginning(text: string, count: number): string {
 	// A code point consists of one or two UTF-16 code units.
-	return [...text.slice(0, 2 * count)].slice(0, count).join("");
+	const units = replaceUserinfo(text, () => REDACTED).slice(0, 2 * count);
+	return [...units].slice(0, count).join("");
 }
 
 /**
@@ -105,29 +103,15 @@ const MAX_TEXT = 500;
 /** Maximum number of characters that are stored of the code and of the kind of an error. */
 const MAX_NAME = 200;
 
-/**
- * Returns the error that an event reports.
- *
- * @param event its secrets are hidden
- * @returns undefined when the event is no ConversationErrorEvent
- */
+/** Returns the error that an event with hidden secrets reports; undefined when it is no ConversationErrorEvent. */
 export function reportedError(event: ExactJson): NewEvent["error"] {
 	if (memberOf(event, "kind") !== ERROR_EVENT) return undefined;
 	const classification = memberOf(event, "classification");
 	const retryable = memberOf(classification, "retryable");
 	return {
-		code: shortened(memberOf(event, "code"), MAX_NAME),
-		kind: shortened(memberOf(classification, "kind"), MAX_NAME),
+		code: beginning(textOf(memberOf(event, "code")), MAX_NAME),
+		kind: beginning(textOf(memberOf(classification, "kind")), MAX_NAME),
 		retryable: typeof retryable === "boolean" ? retryable : undefined,
-		text: shortened(memberOf(event, "detail"), MAX_TEXT),
+		text: beginning(textOf(memberOf(event, "detail")), MAX_TEXT),
 	};
-}
-
-function shortened(member: ExactJson | undefined, count: number): string {
-	return typeof member === "string"
-		? beginning(
-				replaceUserinfo(member, () => REDACTED),
-				count,
-			)
-		: "";
 }

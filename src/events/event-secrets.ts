@@ -22,6 +22,15 @@ import {
 import { hasUserinfo, replaceUserinfo } from "../userinfo.ts";
 import { FULL_STATE, STATE_UPDATE } from "./state-update.ts";
 
+/** The members that all events have, with the properties of the message. */
+export const ENVELOPE = new Map<string, "id" | "timestamp" | "source" | "kind" | "parentId">([
+	["id", "id"],
+	["timestamp", "timestamp"],
+	["source", "source"],
+	["kind", "kind"],
+	["parent_id", "parentId"],
+]);
+
 /**
  * Finds the secrets in events. In the members of the record that a state update reports, it finds the same secrets as
  * in a record. All other members are free-form JSON, except that those of the envelope hold no secrets.
@@ -30,14 +39,11 @@ export class EventSecrets {
 	/** Version of the rules by which secrets are found; a safe integer above 0. */
 	readonly version: number;
 	readonly #format: RecordFormat;
-	readonly #envelope: ReadonlySet<string>;
 	readonly #walkRecord: RecordWalk;
 	readonly #isSecretPath: ReturnType<typeof deriveSecretPathTest>;
 
-	/** @param envelope names of the members that all events have */
-	constructor(format: RecordFormat, envelope: ReadonlySet<string>) {
+	constructor(format: RecordFormat) {
 		this.#format = format;
-		this.#envelope = envelope;
 		this.#walkRecord = deriveSecretWalk(format.plan);
 		this.#isSecretPath = deriveSecretPathTest(format.plan);
 		this.version = redactionVersionOf(format.plan);
@@ -68,7 +74,7 @@ export class EventSecrets {
 
 	#walk(event: ExactJsonObject, walk: (name: string, member: ExactJson) => ExactJson): void {
 		for (const name of Object.keys(event)) {
-			if (this.#envelope.has(name)) continue;
+			if (ENVELOPE.has(name)) continue;
 			const member = event[name] ?? null;
 			const walked = walk(name, member);
 			if (walked !== member) setMember(event, name, walked);
@@ -107,11 +113,7 @@ export class EventSecrets {
 	}
 }
 
-/**
- * Replaces the string or number at a path in a JSON object.
- *
- * @returns whether there is a string or number
- */
+/** Replaces the string or number at a path in a JSON object. Returns whether there is one. */
 export function replaceAt(json: ExactJsonObject, path: readonly string[], by: (value: Secret) => Secret): boolean {
 	const name = path.at(-1);
 	const container = path.slice(0, -1).reduce<ExactJson | undefined>(memberOf, json);

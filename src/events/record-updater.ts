@@ -8,6 +8,7 @@ import {
 	ConversationExecutionStatus as Status,
 } from "../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError } from "../errors.ts";
+import { bufferOf } from "../memory.ts";
 import { tooManyValues } from "../record/json/exact-json.ts";
 import { encodeDelta, mergeDeltas, mergeProtected, mergeRecord, type ProtectedRecord } from "../record/record-delta.ts";
 import type { RecordFormat } from "../record/record-format.ts";
@@ -15,7 +16,7 @@ import type { RecordVault } from "../record/secrets/record-vault.ts";
 import { encodeSummary, SUMMARY_MEMBERS, summarize } from "../record/summary.ts";
 import { hasTooManyFields, MIN_SIZE_OF_TOO_MANY_FIELDS } from "../record/validation/message-size.ts";
 import { microsecondsOf } from "../store/condition.ts";
-import type { EventEffect, NewEvents, ProtectedEvent } from "../store/entries.ts";
+import type { EventEffect, NewEvents, ProtectedEvent, RecordState } from "../store/entries.ts";
 import { orderTime } from "../store/ordering.ts";
 import type { StoredRecord } from "../store/values.ts";
 import {
@@ -31,11 +32,7 @@ import { fetchedChanges, type ListedEvent, OTHER_MEMBERS } from "./fetched-recor
 import { HIDDEN, STATE_UPDATE, type StateUpdate } from "./state-update.ts";
 
 /** The record to which state updates are applied. Times are microseconds since the Unix epoch. */
-export interface CurrentRecord {
-	/** As `RecordState.memberTimes`. */
-	readonly memberTimes: string | undefined;
-	/** As `RecordState.postedAt`. */
-	readonly postedAt: bigint | undefined;
+export interface CurrentRecord extends Pick<RecordState, "memberTimes" | "postedAt"> {
 	/** The whole current record; undefined when there is none. */
 	readonly record: StoredRecord | undefined;
 }
@@ -76,13 +73,9 @@ export interface AppliedUpdates extends Pick<EventEffect, "next" | "memberTimes"
 }
 
 /** A batch of events that was parsed and, if possible, applied to a cached record. */
-export interface PreparedBatch {
+export interface PreparedBatch extends Pick<ParsedEvents, "delay">, Pick<AppliedUpdates, "refused"> {
 	/** Has an effect if it was applied to a cached record. The store checks whether that record is still current. */
 	readonly batch: NewEvents;
-	/** As {@link AppliedUpdates.refused}. */
-	readonly refused: readonly RefusedMember[];
-	/** As `ParsedEvents.delay`. */
-	readonly delay: bigint | undefined;
 }
 
 /** Maximum bytes of encoded records that are cached for the next state updates of their conversations. */
@@ -141,9 +134,8 @@ export class RecordUpdater {
 	}
 
 	/**
-	 * Applies state updates to the current record, or makes the first record from them.
-	 *
-	 * @throws ServiceError `data_loss` when the current record or an event cannot be read or decrypted
+	 * Applies state updates to the current record, or makes the first record from them. Throws `data_loss` when the current
+	 * record or an event cannot be read or decrypted.
 	 */
 	apply({ conversationId, current, updates }: ApplyRequest): AppliedUpdates {
 		const opened = updates.map(({ event, happenedAt }) => ({
@@ -178,7 +170,7 @@ export class RecordUpdater {
 	 */
 	applyFetched({ conversationId, current, body, listed, receivedAt }: FetchedRequest): AppliedFetch {
 		const format = this.#format;
-		const fetched = format.parse(Buffer.from(body.buffer, body.byteOffset, body.byteLength));
+		const fetched = format.parse(bufferOf(body));
 		if (fetched.id !== conversationId)
 			throw new ServiceError("invalid_record", "the fetched record has another id", { conversationId });
 		if (current.record === undefined) throw new TypeError("a fetched record needs one to be applied to");
@@ -262,10 +254,8 @@ export class RecordUpdater {
 	}
 
 	/**
-	 * Makes the version of a record in which members have new values.
-	 *
-	 * @param values a record that holds only these members
-	 * @throws ServiceError `invalid_record` when the whole record exceeds a limit
+	 * Makes the version of a record in which the members of `values` have new values. Throws `invalid_record` when the whole
+	 * record exceeds a limit.
 	 */
 	#change(
 		conversationId: string,

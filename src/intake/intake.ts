@@ -1,18 +1,8 @@
 import type { CallSignal } from "../call-signal.ts";
-import type { EventIntake } from "../conversations/ingest/event-ingest.ts";
-import type { Intake } from "../conversations/ingest/ingest.ts";
 import { ServiceError } from "../errors.ts";
-import type {
-	AppliedFetch,
-	AppliedUpdates,
-	ApplyRequest,
-	FetchedRequest,
-	PreparedBatch,
-} from "../events/record-updater.ts";
+import type { ApplyRequest, FetchedRequest } from "../events/record-updater.ts";
 import { STATE_UPDATE } from "../events/state-update.ts";
-import { compact, release } from "../memory.ts";
-import type { NewUpdate } from "../store/entries.ts";
-import type { Calls } from "../threads/protocol.ts";
+import { bufferOf, compact, release } from "../memory.ts";
 import {
 	localCalls,
 	type ThreadLogger,
@@ -21,7 +11,7 @@ import {
 	type WorkerThreadOptions,
 } from "../threads/worker-thread.ts";
 import type { IntakeData } from "./intake-worker.ts";
-import { bufferOf, type RecordIntake } from "./record-intake.ts";
+import type { EventBody, EventRequest, IntakeCalls, RecordIntake } from "./record-intake.ts";
 
 /** Size in bytes from which a record goes to a thread even while few requests are under way. */
 const MIN_THREAD_BYTES = 64 * 2 ** 10;
@@ -61,8 +51,8 @@ interface IntakeOptions {
  *
  * A thread starts with its first call, and ends after a minute without one.
  */
-export class SharedIntake implements Intake, EventIntake, AsyncDisposable {
-	readonly #here: Calls<RecordIntake>;
+export class SharedIntake implements IntakeCalls, AsyncDisposable {
+	readonly #here: IntakeCalls;
 	readonly #usual: WorkerThread<RecordIntake>;
 	readonly #large: WorkerThread<RecordIntake>;
 	readonly #underWay: () => number;
@@ -95,46 +85,35 @@ export class SharedIntake implements Intake, EventIntake, AsyncDisposable {
 		this.#large = thread("large-intake", LARGE_HEAP_MIB);
 	}
 
-	async fromJson(body: Buffer, signal: CallSignal): Promise<NewUpdate> {
+	async fromJson(body: Uint8Array, signal?: CallSignal) {
 		if (this.#isForHere(body, FEW_JSON)) return await this.#here.fromJson(body);
 		return await this.#parse(body, (thread, bytes) => thread.fromJson(bytes, signal));
 	}
 
-	async fromRequest(request: Uint8Array, signal: CallSignal): Promise<NewUpdate> {
+	async fromRequest(request: Uint8Array, signal?: CallSignal) {
 		if (this.#isForHere(request, FEW_PROTOBUF)) return await this.#here.fromRequest(request);
 		return await this.#parse(request, (thread, bytes) => thread.fromRequest(bytes, signal));
 	}
 
-	async eventsFromJson(
-		conversationId: string,
-		body: Buffer,
-		sender: string,
-		signal: CallSignal,
-		receivedAt?: bigint,
-	): Promise<PreparedBatch> {
-		if (this.#isForHere(body, FEW_JSON) && !body.includes(STATE_UPDATE))
-			return await this.#here.eventsFromJson({ conversationId, body, sender, receivedAt });
-		return await this.#parse(body, (thread, bytes) =>
-			thread.eventsFromJson({ conversationId, body: bytes, sender, receivedAt }, signal),
-		);
+	async eventsFromJson(batch: EventBody, signal?: CallSignal) {
+		const { body } = batch;
+		if (this.#isForHere(body, FEW_JSON) && !bufferOf(body).includes(STATE_UPDATE))
+			return await this.#here.eventsFromJson(batch);
+		return await this.#parse(body, (thread, bytes) => thread.eventsFromJson({ ...batch, body: bytes }, signal));
 	}
 
-	async eventsFromRequest(
-		request: Uint8Array,
-		sender: string,
-		signal: CallSignal,
-		receivedAt?: bigint,
-	): Promise<PreparedBatch> {
+	async eventsFromRequest(batch: EventRequest, signal?: CallSignal) {
+		const { request } = batch;
 		if (this.#isForHere(request, FEW_PROTOBUF) && !bufferOf(request).includes(STATE_UPDATE))
-			return await this.#here.eventsFromRequest({ request, sender, receivedAt });
+			return await this.#here.eventsFromRequest(batch);
 		return await this.#parse(request, (thread, bytes) =>
-			thread.eventsFromRequest({ request: bytes, sender, receivedAt }, signal),
+			thread.eventsFromRequest({ ...batch, request: bytes }, signal),
 		);
 	}
 
 	async #parse<Result>(
 		body: Uint8Array,
-		parse: (thread: Calls<RecordIntake>, bytes: Uint8Array) => Promise<Result>,
+		parse: (thread: IntakeCalls, bytes: Uint8Array) => Promise<Result>,
 	): Promise<Result> {
 		const bytes = compact(body);
 		try {
@@ -145,7 +124,7 @@ export class SharedIntake implements Intake, EventIntake, AsyncDisposable {
 		}
 	}
 
-	async applyEvents({ conversationId, current, updates }: ApplyRequest): Promise<AppliedUpdates> {
+	async applyEvents({ conversationId, current, updates }: ApplyRequest) {
 		const { record } = current;
 		const texts = updates.map(({ event }) => event.text);
 		const byteLength = texts.reduce((sum, text) => sum + text.byteLength, record?.bytes.byteLength ?? 0);
@@ -156,7 +135,7 @@ export class SharedIntake implements Intake, EventIntake, AsyncDisposable {
 		});
 	}
 
-	async applyFetched({ current, body, ...request }: FetchedRequest): Promise<AppliedFetch> {
+	async applyFetched({ current, body, ...request }: FetchedRequest) {
 		const { record } = current;
 		const byteLength = body.byteLength + (record?.bytes.byteLength ?? 0);
 		return await this.#threadFor({ byteLength }).applyFetched({
@@ -166,8 +145,7 @@ export class SharedIntake implements Intake, EventIntake, AsyncDisposable {
 		});
 	}
 
-	/** See `RecordVault.isSame`. */
-	async isSame(stored: Uint8Array, arriving: Uint8Array): Promise<boolean> {
+	async isSame({ stored, arriving }: Parameters<RecordIntake["isSame"]>[0]) {
 		if (this.#isForHere(stored, FEW_PROTOBUF)) return await this.#here.isSame({ stored, arriving });
 		return await this.#threadFor(stored).isSame({ stored: compact(stored), arriving: compact(arriving) });
 	}
@@ -176,7 +154,7 @@ export class SharedIntake implements Intake, EventIntake, AsyncDisposable {
 		return byteLength < MIN_THREAD_BYTES && this.#underWay() <= few;
 	}
 
-	#threadFor({ byteLength }: Pick<Uint8Array, "byteLength">): Calls<RecordIntake> {
+	#threadFor({ byteLength }: Pick<Uint8Array, "byteLength">): IntakeCalls {
 		return (byteLength < MIN_LARGE_BYTES ? this.#usual : this.#large).calls;
 	}
 

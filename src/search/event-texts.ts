@@ -15,10 +15,8 @@ const FILES = ["path", "file_path", "filePath", "filename", "file_name", "file"]
 const ARGUMENTS = [["action"], ["action", "data"], ["raw_input"]];
 
 /**
- * Returns the texts of an event that are found: what a user or the agent says, the command and the file name of a tool
- * call, and the text of an error.
- *
- * @param event its secrets are hidden
+ * Returns the texts of an event with hidden secrets that are found: what a user or the agent says, the command and the file
+ * name of a tool call, and the text of an error.
  */
 export function eventTexts(event: ExactJson): SearchText[] {
 	const kind = memberOf(event, "kind");

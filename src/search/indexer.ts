@@ -20,43 +20,25 @@ const MAX_TURN = 1;
 const MAX_WORD_BYTES = 1_000_000;
 const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind", values: KINDS_WITHOUT_TEXT }];
 
-/** Number of events that are missing in the index at the start from which on the indexer tells its progress. */
-const BACKLOG = 1_000n;
-
-/** How fast the indexer works. */
-interface IndexerPace {
-	/** Pause after a step as a multiple of its duration, while the service is busy. It leaves the machine to the ingest. */
-	readonly busyFactor: number;
-	/** Milliseconds for which new events and updates are collected. */
-	readonly collect: number;
-	/** Milliseconds after which the indexer looks again without being told: whether another process has ended, say. */
-	readonly interval: number;
-}
-
-const PACE: IndexerPace = { busyFactor: 4, collect: 200, interval: 2_000 };
-
-/** What the indexer tells. */
-interface IndexerObserver {
-	/**
-	 * Called after each step while the index is filled with what was stored long before.
-	 *
-	 * @param documents number of documents that were written since the start
-	 * @param through sequence of the event up to which the index comes
-	 * @param newest sequence of the newest event
-	 */
-	onFilled(documents: number, through: bigint, newest: bigint, isComplete: boolean): void;
-	/** Called with each failure, after which the indexer tries again. */
-	onError(error: unknown): void;
-}
+/** Pause after a step as a multiple of its duration, while the service is busy. It leaves the machine to the ingest. */
+const BUSY_FACTOR = 4;
+/** Milliseconds for which new events and updates are collected. */
+const COLLECT = 200;
+/** Milliseconds after which the indexer looks again without being told: whether another process has ended, say. */
+const INTERVAL = 2_000;
 
 /** What {@link indexUntilStopped} needs. */
-interface IndexerOptions {
-	readonly store: Pick<Store, "events" | "updates" | "textIndex">;
-	readonly format: Pick<EventFormat, "open" | "read">;
+interface IndexerOptions extends IndexedStore {
 	/** Returns whether the service has much to do. */
 	readonly isBusy: () => boolean;
-	readonly observer: IndexerObserver;
-	readonly pace?: IndexerPace | undefined;
+	/** Called with each failure, after which the indexer tries again. */
+	readonly onError: (error: unknown) => void;
+}
+
+/** What is indexed, and where. */
+interface IndexedStore {
+	readonly store: Pick<Store, "events" | "updates" | "textIndex">;
+	readonly format: Pick<EventFormat, "open" | "read">;
 }
 
 /**
@@ -64,7 +46,7 @@ interface IndexerOptions {
  * several processes with one database, one does so at a time.
  */
 export async function indexUntilStopped(options: IndexerOptions, signal: AbortSignal): Promise<void> {
-	const { store, observer, isBusy, pace = PACE } = options;
+	const { store, onError, isBusy } = options;
 	const indexer = new TextIndexer(options);
 	let wake = () => {};
 	const subscriptions = [store.events, store.updates].map((log) => log.subscribe(() => wake()));
@@ -75,19 +57,19 @@ export async function indexUntilStopped(options: IndexerOptions, signal: AbortSi
 		});
 		const began = performance.now();
 		const hasMore = await indexer.step().catch((error: unknown) => {
-			observer.onError(error);
+			onError(error);
 			return false;
 		});
-		if (hasMore) await wait(isBusy() ? (performance.now() - began) * pace.busyFactor : 0, signal);
+		if (hasMore) await wait(isBusy() ? (performance.now() - began) * BUSY_FACTOR : 0, signal);
 		else {
 			const over = new AbortController();
-			await Promise.race([woken, wait(pace.interval, over.signal)]);
+			await Promise.race([woken, wait(INTERVAL, over.signal)]);
 			over.abort();
-			await wait(pace.collect, signal);
+			await wait(COLLECT, signal);
 		}
 	}
 	for (const end of subscriptions) end();
-	await indexer.release().catch(observer.onError);
+	await indexer.release().catch(onError);
 }
 
 /** The first events after a sequence, of those up to the newest one. */
@@ -99,15 +81,12 @@ interface ReadEvents {
 
 /** Writes the index, step by step. */
 export class TextIndexer {
-	readonly #options: Pick<IndexerOptions, "store" | "format" | "observer">;
+	readonly #options: IndexedStore;
 	readonly #holder = randomUUID();
-	#written = 0;
 	/** Events that are read while the step before is written. */
 	#ahead: ReadEvents | undefined;
-	/** Whether the index is filled with what was stored long before; undefined before the first step. */
-	#isFilling: boolean | undefined;
 
-	constructor(options: Pick<IndexerOptions, "store" | "format" | "observer">) {
+	constructor(options: IndexedStore) {
 		this.#options = options;
 	}
 
@@ -118,13 +97,12 @@ export class TextIndexer {
 
 	/** Writes what comes next. Returns whether there may be more to do at once. */
 	async step(): Promise<boolean> {
-		const { store, observer } = this.#options;
+		const { store } = this.#options;
 		const { textIndex } = store;
 		const progress = await textIndex.claim(this.#holder);
 		// A newer release writes the index by its own rules.
 		if (progress === undefined || progress.version > INDEX_RULES) return false;
 		if (progress.version < INDEX_RULES) {
-			this.#isFilling = undefined;
 			if (!(await textIndex.empty(progress)))
 				await textIndex.write({
 					expects: progress,
@@ -144,12 +122,7 @@ export class TextIndexer {
 		if (events.hasMore && !titles.hasMore) this.#ahead = this.#read(events.through, newest);
 		if (next.updates === progress.updates && next.events === progress.events) return false;
 		const isWritten = await textIndex.write({ expects: progress, next, titles: titles.words, events: events.words });
-		if (isWritten) this.#written += titles.words.length + events.words.length;
-		const hasMore = titles.hasMore || events.hasMore || !isWritten;
-		this.#isFilling ??= newest - progress.events > BACKLOG;
-		if (this.#isFilling) observer.onFilled(this.#written, next.events, newest, !hasMore);
-		this.#isFilling &&= hasMore;
-		return hasMore;
+		return titles.hasMore || events.hasMore || !isWritten;
 	}
 
 	async #titles(after: bigint) {

@@ -34,9 +34,8 @@ const MAX_MATCH = 2_000;
 const MAX_COMPARED = 200;
 
 /**
- * Returns the best snippet of a document: its texts are those of one event, or a title.
- *
- * @returns undefined when the document does not meet the query
+ * Returns the best snippet of a document: its texts are those of one event, or a title. Undefined when it does not meet
+ * the query.
  */
 export function matchDocument(query: TextQuery, texts: readonly SearchText[]): Snippet | undefined {
 	const documents = texts.map((text) => ({ ...text, words: wordsOf(text.text) }));

@@ -29,9 +29,7 @@ const TERM = /(?<sign>-(?=[^\s-]))?(?:"(?<phrase>[^"]*)"|(?<word>[^\s"]+))/gu;
 
 /**
  * Parses a query: words, `"exact phrases"`, `prefix*`, and `-without` before any of them. Punctuation separates words; the
- * words of `src/app.ts` must follow each other.
- *
- * @throws ServiceError `invalid_argument` that names `query`
+ * words of `src/app.ts` must follow each other. Throws `invalid_argument` that names `query`.
  */
 export function parseQuery(text: string): TextQuery {
 	if ([...text].length > MAX_QUERY) throw invalid(`must have at most ${MAX_QUERY} characters`);

@@ -28,12 +28,7 @@ export interface ThreadObserver {
 	onGroup(thread: string, group: AnsweredGroup): void;
 }
 
-/**
- * Reports the end of a call.
- *
- * @param error undefined when the call succeeded
- * @param group the group in which the call was answered; undefined when there was none
- */
+/** Reports the end of a call: its error, if it failed, and the group in which it was answered, if there was one. */
 export type CallEnd = (error: unknown, group?: AnsweredGroup) => void;
 
 /** The calls that a thread has not answered yet. */

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
-import { UpdateParser } from "../../src/conversations/ingest/ingest.ts";
 import { EventFormat } from "../../src/events/event-format.ts";
 import { RecordUpdater } from "../../src/events/record-updater.ts";
 import { STATE_UPDATE } from "../../src/events/state-update.ts";
+import { UpdateParser } from "../../src/intake/record-intake.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { record } from "../support/fixtures.ts";

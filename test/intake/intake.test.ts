@@ -78,7 +78,7 @@ test("a small record is parsed and compared in the calling thread only while few
 		underWay = requests;
 		const { record } = await intake.fromJson(body({ title: "a" }), WAITING);
 		await intake.fromRequest(ingestRequestOf(record.bytes), WAITING);
-		await intake.isSame(record.bytes, record.bytes);
+		await intake.isSame({ stored: record.bytes, arriving: record.bytes });
 		return calls.splice(0);
 	};
 	expect(await places(4)).toEqual(["main fromJson", "main fromRequest", "main isSame"]);
@@ -95,7 +95,7 @@ test("a small batch is parsed in the calling thread only without state updates a
 		underWay = requests;
 		calls = [];
 		const batch = Buffer.from(JSON.stringify([{ ...envelope, kind, note: "x".repeat(size) }]));
-		const read = await intake.eventsFromJson(conversationId, batch, "agent", WAITING, 1n);
+		const read = await intake.eventsFromJson({ conversationId, body: batch, sender: "agent", receivedAt: 1n }, WAITING);
 		const [event] = read.batch.events;
 		expect([event?.kind, event?.eventId, JSON.parse(String(event && Buffer.from(event.text)))]).toEqual([
 			kind,
@@ -133,7 +133,7 @@ test("events of every size are parsed and applied alike, in either thread", asyn
 		const event = { id: "e", timestamp: "2026-01-01T00:00:00", source: "environment", kind: STATE_UPDATE };
 		const value = { note: "x".repeat(size), token: "other" };
 		const batch = Buffer.from(JSON.stringify([{ ...event, key: "agent_state", value }]));
-		const { batch: read } = await intake.eventsFromJson(conversationId, batch, "agent", WAITING);
+		const { batch: read } = await intake.eventsFromJson({ conversationId, body: batch, sender: "agent" }, WAITING);
 		const { memberTimes, version, refused } = await intake.applyEvents({
 			conversationId,
 			current: { memberTimes: undefined, postedAt: 0n, record },
@@ -159,7 +159,7 @@ test("an invalid record is refused with its violations, from every place", async
 
 test("an encrypted record that is posted again with its tags in another order is a duplicate", async () => {
 	using folder = new TempFolder();
-	const isSameRecord = (stored: Uint8Array, arriving: Uint8Array) => intake.isSame(stored, arriving);
+	const isSameRecord = (stored: Uint8Array, arriving: Uint8Array) => intake.isSame({ stored, arriving });
 	await using store = await openSqliteStore(folder.file("conversations.db"), log, { isSameRecord });
 	const events = { applyUnappliedEvents: () => Promise.reject(new Error("there are no events")) };
 	const ingest = new Ingest(store, intake, events);

@@ -14,13 +14,14 @@ import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
 import { Budgets } from "../../src/budgets/budgets.ts";
 import type { ConversationReads } from "../../src/conversations/conversation-reads.ts";
 import { EraseConversations } from "../../src/conversations/erase.ts";
-import { Ingest, UpdateParser } from "../../src/conversations/ingest/ingest.ts";
-import { CountConversations } from "../../src/conversations/read/count.ts";
-import { ListConversationGaps } from "../../src/conversations/read/gaps.ts";
+import { Ingest } from "../../src/conversations/ingest/ingest.ts";
+import { countConversations } from "../../src/conversations/read/count.ts";
+import { listGaps } from "../../src/conversations/read/gaps.ts";
 import { ReportUsage } from "../../src/conversations/read/report-usage.ts";
-import { ListRefusedPosts } from "../../src/conversations/refused/list-and-retry.ts";
-import { ListSenders } from "../../src/conversations/senders.ts";
+import { getRefusedPost, listRefusedPosts } from "../../src/conversations/refused/list-and-retry.ts";
+import { listSenders } from "../../src/conversations/senders.ts";
 import { EventWatches, UpdateWatches } from "../../src/conversations/watch/watches.ts";
+import { UpdateParser } from "../../src/intake/record-intake.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { rpcMethods, SERVICES } from "../../src/rpc/services.ts";
 import { Admission, type WorkLimits } from "../../src/transports/admission.ts";
@@ -93,13 +94,14 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const unused = () => Promise.reject(new Error("events are not taken"));
 		const eventIngest = { request: unused, applyUnappliedEvents: unused };
 		const intake = {
-			fromJson: async (body: Buffer) => parser.fromJson(body),
+			fromJson: async (body: Uint8Array) => parser.fromJson(body),
 			fromRequest: async (request: Uint8Array) => parser.fromRequest(request),
 		};
 		const ingest = new Ingest(reading.store, intake, eventIngest);
 		const admission = new Admission(16 * 1024 * 1024, bounds && { watch: bounds });
 		const audit = new Audit(reading.store);
 		const accessKeys = await AccessKeys.open(reading.store.accessKeys, { configured: [], log });
+		const kept = { written: async () => undefined, bodyOf: unused };
 		const reads: Pick<ConversationReads, "of"> = {
 			of: () => ({
 				get,
@@ -109,13 +111,16 @@ export class WatchService implements Endpoints, AsyncDisposable {
 					async () => undefined,
 					() => undefined,
 				),
-				counts: new CountConversations(reading.store),
+				counts: { count: (request) => countConversations(reading.store, request) },
 				updates,
 				events,
 				usage: new ReportUsage(reading.store),
-				gaps: new ListConversationGaps(reading.store),
-				senders: new ListSenders(reading.store, { of: () => undefined }),
-				refused: new ListRefusedPosts(reading.store, { written: async () => undefined, bodyOf: unused }),
+				gaps: { list: (request) => listGaps(reading.store, request) },
+				senders: { list: () => listSenders(reading.store, { of: () => undefined }) },
+				refused: {
+					list: (request) => listRefusedPosts(reading.store, kept, request),
+					get: (id, withBody) => getRefusedPost(reading.store, kept, id, withBody),
+				},
 				search: reading.search,
 				watchUpdates: (request, signal) => watches.watch(request, signal),
 				watchEvents: (request, signal) => eventWatches.watch(request, signal),

@@ -1,7 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { SearchOrder } from "../../gen/conversations/v1/conversation_search_service_pb.js";
-import { SearchConversations, type SearchRequest } from "../../src/conversations/read/search.ts";
+import type { CallSignal } from "../../src/call-signal.ts";
+import { type SearchRequest, searchConversations } from "../../src/conversations/read/search.ts";
 import { visibleStore } from "../../src/conversations/read/visible-store.ts";
 import { EventFormat } from "../../src/events/event-format.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
@@ -159,7 +160,7 @@ function has(atoms: readonly Atom[], { kind, of }: Term): boolean {
 /** Tests of the index of search. Each engine must find what a model finds that reads all texts. */
 export function searchConformance(harness: StoreHarness, factor: number): void {
 	const open = () => harness.open(async () => false);
-	const indexerOf = (store: Store) => new TextIndexer({ store, format, observer: { onFilled() {}, onError() {} } });
+	const indexerOf = (store: Store) => new TextIndexer({ store, format });
 
 	async function indexAll(store: Store): Promise<void> {
 		const indexer = indexerOf(store);
@@ -167,11 +168,14 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 		await indexer.release();
 	}
 
-	function searchOf(store: Store, owner?: string): SearchConversations {
+	function searchOf(store: Store, owner?: string) {
 		const fail = ({ error }: { readonly error: Error }) => {
 			throw error;
 		};
-		return new SearchConversations(visibleStore(store, owner), format, fail);
+		const searched = { store: visibleStore(store, owner), format, onUnreadable: fail };
+		return {
+			search: (request: SearchRequest, signal?: CallSignal) => searchConversations(searched, request, signal),
+		};
 	}
 
 	/** Returns ids and places of all pages. */
@@ -293,31 +297,6 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			await indexAll(store);
 			expect((await store.textIndex.progress()).events).toBe(last);
 			expect(await findAll(store, { query: "stays" })).toEqual([[id(0), [String(last)]]]);
-		});
-
-		it("tells how far it comes while it is filled, and no more once it is complete", async () => {
-			await using store = await open();
-			await post(store, 0, 1, "the title");
-			const events = Array.from({ length: 1_150 }, (_, n) => event({ eventId: `${n}`, text: message(`word ${n}`) }));
-			await appendEvents(store, batch(id(0), events, { receivedAt: start + 2n * second }));
-			const told: [number, bigint, bigint, boolean][] = [];
-			const observer = {
-				onFilled: (...progress: [number, bigint, bigint, boolean]) => void told.push(progress),
-				onError: (error: unknown) => {
-					throw error;
-				},
-			};
-			const indexer = new TextIndexer({ store, format, observer });
-			while (await indexer.step());
-			expect(told).toEqual([
-				...[200, 400, 600, 800, 1_000].map((events) => [events + 1, BigInt(events), 1_150n, false]),
-				[1_151, 1_150n, 1_150n, true],
-			]);
-			await say(store, 0, 3, "later");
-			while (await indexer.step());
-			await indexer.release();
-			expect(told).toHaveLength(6);
-			expect(await findAll(store, { query: "later" })).toEqual([[id(0), ["1151"]]]);
 		});
 
 		it("has newer titles before older ones, also after events were pruned", async () => {

@@ -13,6 +13,7 @@ import {
 	type PreparedBatch,
 } from "../../events/record-updater.ts";
 import { STATE_UPDATE } from "../../events/state-update.ts";
+import type { IntakeCalls } from "../../intake/record-intake.ts";
 import { release, releaseWhole } from "../../memory.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
 import { mergeDeltas, mergeProtected, mergeRecord } from "../../record/record-delta.ts";
@@ -24,34 +25,8 @@ import type { StoredRecord } from "../../store/values.ts";
 import { brokenRules, type EventLog } from "../../telemetry/log.ts";
 import type { ClockSkews } from "../senders.ts";
 
-/** Reads events from request bodies and applies them to records, here or on another thread. */
-export interface EventIntake {
-	/**
-	 * As `EventFormat.parse`, then `RecordUpdater.applyToCached`.
-	 *
-	 * @param sender name of the sender, which decides the time zone of the events
-	 * @param signal once it has fired, the body need not be read
-	 * @param receivedAt when the batch arrived, in microseconds since the Unix epoch. Default: now
-	 */
-	eventsFromJson(
-		conversationId: string,
-		body: Buffer,
-		sender: string,
-		signal: CallSignal,
-		receivedAt?: bigint,
-	): Promise<PreparedBatch>;
-	/** As `EventFormat.fromRequest`, then `RecordUpdater.applyToCached`. */
-	eventsFromRequest(
-		request: Uint8Array,
-		sender: string,
-		signal: CallSignal,
-		receivedAt?: bigint,
-	): Promise<PreparedBatch>;
-	/** As `RecordUpdater.apply`. */
-	applyEvents(request: ApplyRequest): Promise<AppliedUpdates>;
-	/** As `RecordUpdater.applyFetched`. The request can be used again. */
-	applyFetched(request: FetchedRequest): Promise<AppliedFetch>;
-}
+/** Reads events from bodies and applies them to records. A request of `applyFetched` can be used again. */
+export type EventIntake = Pick<IntakeCalls, "eventsFromJson" | "eventsFromRequest" | "applyEvents" | "applyFetched">;
 
 /** A batch of events that is on disk. */
 export interface IngestedEvents {
@@ -119,28 +94,29 @@ export class EventIngest {
 		receivedAt?: bigint,
 	): Promise<IngestedEvents> {
 		await this.#requireOwner(conversationId, poster);
-		const prepared = await this.#intake.eventsFromJson(conversationId, body, poster.sender, signal, receivedAt);
+		const prepared = await this.#intake.eventsFromJson(
+			{ conversationId, body, sender: poster.sender, receivedAt },
+			signal,
+		);
 		const ingested = await this.#ingest(prepared, poster, signal, receivedAt);
 		releaseWhole(body);
 		return ingested;
 	}
 
-	/**
-	 * Stores events that were fetched from the agent server, as `json` stores posted ones.
-	 *
-	 * @throws ServiceError as `json` does
-	 */
+	/** Stores events that were fetched from the agent server, as `json` stores posted ones. Throws as it does. */
 	async fetched(conversationId: string, body: Buffer, poster: Poster, signal: CallSignal): Promise<IngestedEvents> {
 		await this.#requireOwner(conversationId, poster);
-		const { batch, refused } = await this.#intake.eventsFromJson(conversationId, body, poster.sender, signal);
+		const { batch, refused } = await this.#intake.eventsFromJson(
+			{ conversationId, body, sender: poster.sender },
+			signal,
+		);
 		return await this.#append({ ...batch, poster, isFetched: true }, refused, signal);
 	}
 
 	/**
 	 * Applies a record that was fetched from the agent server to the current one of its conversation. Resolves when the
-	 * change is on disk.
+	 * change is on disk: with `no record` when the conversation has none, otherwise as `RecordUpdater.applyFetched`.
 	 *
-	 * @returns `no record` when the conversation has none; otherwise see `RecordUpdater.applyFetched`
 	 * @throws ServiceError `invalid_record`; `permission_denied` when the conversation belongs to another owner; `data_loss`
 	 *   when the current record cannot be read; `unavailable` or `internal` when nothing was changed
 	 */
@@ -177,14 +153,11 @@ export class EventIngest {
 	}
 
 	/**
-	 * Stores the batch of an encoded IngestConversationEventsRequest. Resolves when it is on disk. The memory of the
-	 * request is released as by `json`.
-	 *
-	 * @throws ServiceError as `json` does, and `invalid_argument` when the bytes are no such message
+	 * As `json`, with an encoded IngestConversationEventsRequest. Throws also `invalid_argument` when the bytes are none.
 	 */
 	async request(request: Uint8Array, poster: Poster, signal: CallSignal, receivedAt?: bigint): Promise<IngestedEvents> {
 		if (poster.owner !== undefined) await this.#requireOwner(conversationIdIn(request), poster);
-		const prepared = await this.#intake.eventsFromRequest(request, poster.sender, signal, receivedAt);
+		const prepared = await this.#intake.eventsFromRequest({ request, sender: poster.sender, receivedAt }, signal);
 		const ingested = await this.#ingest(prepared, poster, signal, receivedAt);
 		releaseWhole(request);
 		return ingested;
@@ -202,9 +175,7 @@ export class EventIngest {
 
 	/**
 	 * Applies to the record of a conversation the stored state updates that are later than its posted record, unless that
-	 * has been done.
-	 *
-	 * @throws ServiceError `unavailable` or `internal` when they could not be applied; the store remembers to apply them
+	 * has been done. When it throws, the store remembers to apply them.
 	 */
 	async applyUnappliedEvents(conversationId: string): Promise<void> {
 		const receivedAt = BigInt(Date.now()) * 1000n;
@@ -213,9 +184,8 @@ export class EventIngest {
 	}
 
 	/**
-	 * Applies the stored state updates that were not applied when the service last ended, of all conversations.
-	 *
-	 * @throws ServiceError as {@link applyUnappliedEvents} does, for the first conversation that failed, after all others
+	 * Applies the stored state updates that were not applied when the service last ended, of all conversations. Throws the
+	 * error of the first conversation that failed, after all others.
 	 */
 	async applyAllUnappliedEvents(): Promise<void> {
 		const failures = new Map<string, unknown>();
@@ -330,7 +300,7 @@ export class EventIngest {
 					happenedAt,
 				}));
 			const isUpToDate = newUpdates.length === 0 && !state.hasUnappliedEvents;
-			if (isUpToDate && batch.events.length === 0) return { stored: 0, updateSequence: undefined };
+			if (isUpToDate && batch.events.length === 0) return UNCHANGED;
 			const { effect, refused } = isUpToDate
 				? { effect: undefined, refused: [] }
 				: await this.#applyToCurrent(conversationId, state, newUpdates);

@@ -12,14 +12,14 @@ import type { Store } from "../../store/store.ts";
 import { conditionsOf, invalid, nameOfStatus, wellFormed } from "./filter.ts";
 
 /** What is counted. */
-interface CountRequest {
+export interface CountRequest {
 	/** Empty: all conversations together. */
 	readonly groupBy: string;
 	readonly filter?: ConversationFilter | undefined;
 }
 
 /** Numbers of conversations. */
-interface ConversationCounts {
+export interface ConversationCounts {
 	/** The largest first; at most {@link MAX_COUNTS}. */
 	readonly counts: readonly { readonly value: string; readonly count: bigint }[];
 	readonly total: bigint;
@@ -39,39 +39,35 @@ export const GROUPS: ReadonlyMap<string, CountGroup | undefined> = new Map([
 	["tag_key", { by: "tagKey" }],
 ]);
 
-/** Counts conversations by a value of their current record. */
-export class CountConversations {
-	readonly #store: Pick<Store, "countConversations">;
+type CountedStore = Pick<Store, "countConversations">;
 
-	constructor(store: Pick<Store, "countConversations">) {
-		this.#store = store;
-	}
-
-	/** @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read */
-	async count({ groupBy, filter }: CountRequest): Promise<ConversationCounts> {
-		const group = groupOf(groupBy);
-		const conditions = conditionsOf(filter);
-		const { counts, total } = await this.#store.countConversations({ conditions, group, limit: MAX_COUNTS });
-		return {
-			counts: counts.map(({ value, count }) => ({
-				value: typeof value === "number" ? nameOfStatus(value) : value,
-				count: BigInt(count),
-			})),
-			total: BigInt(total),
-		};
-	}
+/** Counts conversations by a value of their current record. Throws `invalid_argument` that names the field. */
+export async function countConversations(
+	store: CountedStore,
+	{ groupBy, filter }: CountRequest,
+): Promise<ConversationCounts> {
+	const group = groupOf(groupBy);
+	const conditions = conditionsOf(filter);
+	const { counts, total } = await store.countConversations({ conditions, group, limit: MAX_COUNTS });
+	return {
+		counts: counts.map(({ value, count }) => ({
+			value: typeof value === "number" ? nameOfStatus(value) : value,
+			count: BigInt(count),
+		})),
+		total: BigInt(total),
+	};
 }
 
 /** Minutes without activity after which a conversation that runs or waits counts as silent. */
 const SILENT_MINUTES = 10;
 
 /** Counts conversations that run or wait, and have had no activity for {@link SILENT_MINUTES}. */
-export async function countSilent(counts: CountConversations, now = Date.now()): Promise<bigint> {
+export async function countSilent(store: CountedStore, now = Date.now()): Promise<bigint> {
 	const filter = create(ConversationFilterSchema, {
 		executionStatuses: [Status.RUNNING, Status.WAITING_FOR_CONFIRMATION],
 		activityTo: timestampFromMs(now - SILENT_MINUTES * 60_000),
 	});
-	return (await counts.count({ groupBy: "", filter })).total;
+	return (await countConversations(store, { groupBy: "", filter })).total;
 }
 
 /**
@@ -79,13 +75,16 @@ export async function countSilent(counts: CountConversations, now = Date.now()):
  * this time: they may have ended without a post that arrived.
  */
 export async function countUnheard(
-	counts: CountConversations,
+	store: CountedStore,
 	senders: readonly Pick<Sender, "name" | "owner" | "lastPostAt" | "runningConversations">[],
 	now = Date.now(),
 ): Promise<bigint> {
 	const since = now - SILENT_MINUTES * 60_000;
 	const isSilent = { executionStatus: Status.RUNNING, activityTo: timestampFromMs(since) };
-	const silent = await counts.count({ groupBy: "sender", filter: create(ConversationFilterSchema, isSilent) });
+	const silent = await countConversations(store, {
+		groupBy: "sender",
+		filter: create(ConversationFilterSchema, isSilent),
+	});
 	// Most senders have no silent conversations, so most need no query of their own.
 	const isComplete = silent.counts.length < MAX_COUNTS;
 	const names = new Set(silent.counts.map(({ value }) => value));
@@ -102,14 +101,14 @@ export async function countUnheard(
 	for (const { name: sender, owner } of heard) {
 		if (owner !== "" && ofAll.has(sender)) continue;
 		const filter = create(ConversationFilterSchema, { ...isSilent, sender, owner });
-		total += (await counts.count({ groupBy: "", filter })).total;
+		total += (await countConversations(store, { groupBy: "", filter })).total;
 	}
 	return total;
 }
 
 /** Counts conversations with gaps: those with a gap that has lasted for {@link LASTING_GAP}, and the others. */
 export async function countGaps(
-	store: Pick<Store, "countConversations">,
+	store: CountedStore,
 	now = Date.now(),
 ): Promise<{ readonly lasting: number; readonly recent: number }> {
 	const count = async (before?: bigint) => {

@@ -27,19 +27,13 @@ export interface EntryLog<Entry extends LogEntry, Filter extends object = object
 	readonly sizeOf: (entry: Entry) => number;
 }
 
-/** The filter of a list of updates. */
-export type UpdateFilter = Pick<UpdateQuery, "origin">;
-
-/** The filter of a list of events. */
-export type EventFilter = Pick<EventQuery, "conditions">;
-
 /** Returns the log of updates. */
-export function updateLog({ updates }: Pick<Store, "updates">): EntryLog<StoredUpdate, UpdateFilter> {
+export function updateLog({ updates }: Pick<Store, "updates">): EntryLog<StoredUpdate, Pick<UpdateQuery, "origin">> {
 	return { name: "Updates", log: updates, sizeOf: ({ record }) => recordSize(record) };
 }
 
 /** Returns the log of events. */
-export function eventLog({ events }: Pick<Store, "events">): EntryLog<StoredEvent, EventFilter> {
+export function eventLog({ events }: Pick<Store, "events">): EntryLog<StoredEvent, Pick<EventQuery, "conditions">> {
 	return { name: "Events", log: events, sizeOf: ({ event }) => ("unreadable" in event ? 0 : event.text.byteLength) };
 }
 
@@ -68,11 +62,7 @@ export async function assertNotPruned<Entry extends LogEntry>(
 	);
 }
 
-/**
- * Asserts that a sequence is not beyond the newest one of a log.
- *
- * @throws ServiceError `out_of_range` that names the newest sequence
- */
+/** Throws `out_of_range` that names the newest sequence of a log if `after` is beyond it. */
 export function assertNotBeyondNewest(after: bigint, newest: bigint): void {
 	if (after <= newest) return;
 	throw new ServiceError(

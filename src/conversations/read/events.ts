@@ -14,14 +14,7 @@ import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import { type EventCondition, MAX_ID_LENGTH } from "../../store/condition.ts";
 import type { StoredEvent } from "../../store/entries.ts";
 import type { Store } from "../../store/store.ts";
-import {
-	type EntryLog,
-	type EventFilter,
-	eventLog,
-	type LogPage,
-	type LogPageRequest,
-	readLogPage,
-} from "./entry-log.ts";
+import { eventLog, type LogPage, type LogPageRequest, readLogPage } from "./entry-log.ts";
 import { conditionsOfFields, type FilterFields, invalid, timeBound, wellFormed } from "./filter.ts";
 import { MAX_PAGE_BYTES } from "./page.ts";
 import { type OnUnreadable, tryRead } from "./records.ts";
@@ -34,46 +27,28 @@ export interface EventsRequest extends LogPageRequest {
 	readonly secrets: SecretsForm;
 }
 
-/** Lists the events of one conversation or of all. */
-export class ListConversationEvents {
-	readonly #log: EntryLog<StoredEvent, EventFilter>;
-	readonly #views: EventViews;
-
-	constructor(store: Pick<Store, "events">, views: EventViews) {
-		this.#log = eventLog(store);
-		this.#views = views;
-	}
-
-	/**
-	 * Returns a page of messages, as {@link readLogPage} reads it. An unknown conversation has no events.
-	 *
-	 * @throws ServiceError as {@link readLogPage} does, and `invalid_argument` that names a field of the filter
-	 */
-	async list(request: EventsRequest): Promise<LogPage<ConversationEventEntry>> {
-		return await this.#read(request, (stored) => this.#views.toEntry(stored, request.secrets));
-	}
-
-	/**
-	 * Returns a page of JSON texts.
-	 *
-	 * @throws ServiceError as {@link list} does
-	 */
-	async listTexts(request: EventsRequest): Promise<LogPage<EventText>> {
-		return await this.#read(request, (stored) => this.#views.toText(stored, request.secrets));
-	}
-
-	async #read<View>(request: EventsRequest, toView: (stored: StoredEvent) => View): Promise<LogPage<View>> {
-		return await readLogPage(
-			this.#log,
-			{ ...request, newestFirst: isNewestFirst(request.order) },
-			{
-				filter: { conditions: eventConditionsOf(request.filter) },
-				maxReadBytes: MAX_PAGE_BYTES,
-				toView,
-				sizeOf: (_, stored) => this.#log.sizeOf(stored),
-			},
-		);
-	}
+/**
+ * Lists the events of one conversation or of all, as {@link readLogPage} reads them. An unknown conversation has no events.
+ *
+ * @param toView shows an event: as {@link EventViews} does
+ * @throws ServiceError as {@link readLogPage} does, and `invalid_argument` that names a field of the filter
+ */
+export async function listEvents<View>(
+	store: Pick<Store, "events">,
+	request: EventsRequest,
+	toView: (stored: StoredEvent, secrets: SecretsForm) => View,
+): Promise<LogPage<View>> {
+	const log = eventLog(store);
+	return await readLogPage(
+		log,
+		{ ...request, newestFirst: isNewestFirst(request.order) },
+		{
+			filter: { conditions: eventConditionsOf(request.filter) },
+			maxReadBytes: MAX_PAGE_BYTES,
+			toView: (stored) => toView(stored, request.secrets),
+			sizeOf: (_, stored) => log.sizeOf(stored),
+		},
+	);
 }
 
 /** @throws ServiceError `invalid_argument` for an unknown order */
@@ -102,12 +77,7 @@ const FIELDS: FilterFields<ConversationEventFilter, EventCondition> = {
 	},
 };
 
-/**
- * Returns the conditions of a filter of events.
- *
- * @param prefix text before the name of a field in error messages
- * @throws ServiceError `invalid_argument` that names the field, or when the filter has an unknown field
- */
+/** Returns the conditions of a filter of events, as {@link conditionsOf} does. */
 export function eventConditionsOf(filter: ConversationEventFilter | undefined, prefix = "filter."): EventCondition[] {
 	return conditionsOfFields(ConversationEventFilterSchema, FIELDS, filter, prefix);
 }
@@ -120,7 +90,7 @@ function oneOf(field: "kind" | "source", values: readonly string[], name: string
 }
 
 /** An event as its JSON text. */
-interface EventText extends Pick<StoredEvent, "sequence" | "receivedAt" | "happenedAt" | "sender" | "origin"> {
+export interface EventText extends Pick<StoredEvent, "sequence" | "receivedAt" | "happenedAt" | "sender" | "origin"> {
 	/** Undefined when the stored event cannot be read. */
 	readonly text: string | undefined;
 }

@@ -151,22 +151,14 @@ export function conditionsOfFields<Filter extends Message, Condition>(
 	});
 }
 
-/**
- * Parses a UUID in a request. Returns it in lower case with dashes.
- *
- * @throws ServiceError `invalid_argument` that names the field
- */
+/** Returns a UUID in lower case with dashes. Throws `invalid_argument` that names the field. */
 export function uuid(text: string, field: string): string {
 	const id = parseUuid(text);
 	if (id === undefined) throw invalid(field, "is not a UUID");
 	return id;
 }
 
-/**
- * Returns the origin that updates must have; undefined for any origin.
- *
- * @throws ServiceError `invalid_argument` for an unknown origin
- */
+/** Returns the origin that updates must have; undefined for any origin. Throws `invalid_argument` for an unknown one. */
 export function originOf(origin: UpdateOrigin | undefined): UpdateOrigin | undefined {
 	if (origin === undefined || origin === UpdateOrigin.UNSPECIFIED) return undefined;
 	if (!ORIGINS.has(origin)) throw invalid("origin", "is not a known origin");

@@ -26,80 +26,74 @@ const KINDS: Readonly<Record<GapKind, ConversationGapKind>> = {
 	refused_batch: ConversationGapKind.REFUSED_BATCH,
 };
 
+/** Which gaps are requested. */
+export type GapsRequest = Pick<ListConversationGapsRequest, "conversationId" | "pageSize" | "pageToken">;
+
 type GapReads = Pick<StoreReads, "get" | "getOwnership" | "listGaps" | "refusedPosts">;
 
-/** Lists what is missing of a conversation. */
-export class ListConversationGaps {
-	readonly #store: GapReads;
+/**
+ * Lists what is missing of a conversation, the oldest gap first.
+ *
+ * @throws ServiceError `not_found`; `invalid_argument` when the id is no UUID, or the page token belongs to another
+ *   request
+ */
+export async function listGaps(store: GapReads, request: GapsRequest): Promise<ListConversationGapsResponse> {
+	const conversationId = uuid(request.conversationId, "conversation_id");
+	const limit = pageSize(request.pageSize);
+	const scope = { conversationId };
+	const [start = 0n, passed = 0n] = request.pageToken === "" ? [] : readPageNumbers(LIST, scope, request.pageToken);
+	const [ownership, gaps] = await Promise.all([store.getOwnership(conversationId), store.listGaps(conversationId)]);
+	if (ownership === undefined && gaps.length === 0) throw new ServiceError("not_found", "Conversation not found");
+	const ordered = gaps.toSorted(inOrder).filter(({ since }) => since >= start);
+	const rest = ordered.filter(({ since }, n) => since > start || n >= passed);
+	const page = rest.slice(0, limit);
+	const next = rest[limit];
+	return create(ListConversationGapsResponseSchema, {
+		gaps: await Promise.all(page.map((gap) => toMessage(store, conversationId, ownership?.owner, gap))),
+		unknownRelations: await unknownRelations(store, conversationId, ownership?.owner),
+		nextPageToken: next === undefined ? "" : writePageToken(LIST, scope, ...positionOf(next, ordered)),
+	});
+}
 
-	constructor(store: GapReads) {
-		this.#store = store;
-	}
+async function toMessage(
+	store: GapReads,
+	conversationId: string,
+	owner: string | undefined,
+	{ kind, missing, after, since }: Gap,
+): Promise<ConversationGap> {
+	return create(ConversationGapSchema, {
+		kind: KINDS[kind],
+		since: fromMicroseconds(since),
+		...(after === undefined ? {} : { afterEventId: after }),
+		...(kind === "missing_parent" || kind === "missing_leaf" ? { missingEventId: missing } : {}),
+		...(kind === "refused_batch" ? { refusedPostId: missing } : {}),
+		...(kind === "no_record" ? { refusedPostId: await refusedRecord(store, conversationId, owner) } : {}),
+	});
+}
 
-	/**
-	 * Returns a page, the oldest gap first.
-	 *
-	 * @throws ServiceError `not_found`; `invalid_argument` when the id is no UUID, or the page token belongs to another
-	 *   request
-	 */
-	async list(
-		request: Pick<ListConversationGapsRequest, "conversationId" | "pageSize" | "pageToken">,
-	): Promise<ListConversationGapsResponse> {
-		const conversationId = uuid(request.conversationId, "conversation_id");
-		const limit = pageSize(request.pageSize);
-		const scope = { conversationId };
-		const [start = 0n, passed = 0n] = request.pageToken === "" ? [] : readPageNumbers(LIST, scope, request.pageToken);
-		const [ownership, gaps] = await Promise.all([
-			this.#store.getOwnership(conversationId),
-			this.#store.listGaps(conversationId),
-		]);
-		if (ownership === undefined && gaps.length === 0) throw new ServiceError("not_found", "Conversation not found");
-		const ordered = gaps.toSorted(inOrder).filter(({ since }) => since >= start);
-		const rest = ordered.filter(({ since }, n) => since > start || n >= passed);
-		const page = rest.slice(0, limit);
-		const next = rest[limit];
-		return create(ListConversationGapsResponseSchema, {
-			gaps: await Promise.all(page.map((gap) => this.#toMessage(conversationId, ownership?.owner, gap))),
-			unknownRelations: await this.#unknownRelations(conversationId, ownership?.owner),
-			nextPageToken: next === undefined ? "" : writePageToken(LIST, scope, ...positionOf(next, ordered)),
-		});
-	}
+/** Returns the id of the last record of a conversation that was refused and is kept; empty when there is none. */
+async function refusedRecord(store: GapReads, conversationId: string, owner: string | undefined): Promise<string> {
+	const [post] = await store.refusedPosts.list({ recordOf: conversationId, owner, limit: 1 });
+	return post === undefined ? "" : String(post.id);
+}
 
-	async #toMessage(
-		conversationId: string,
-		owner: string | undefined,
-		{ kind, missing, after, since }: Gap,
-	): Promise<ConversationGap> {
-		return create(ConversationGapSchema, {
-			kind: KINDS[kind],
-			since: fromMicroseconds(since),
-			...(after === undefined ? {} : { afterEventId: after }),
-			...(kind === "missing_parent" || kind === "missing_leaf" ? { missingEventId: missing } : {}),
-			...(kind === "refused_batch" ? { refusedPostId: missing } : {}),
-			...(kind === "no_record" ? { refusedPostId: await this.#refusedRecord(conversationId, owner) } : {}),
-		});
+/** @param owner of the conversation */
+async function unknownRelations(
+	store: GapReads,
+	conversationId: string,
+	owner: string | undefined,
+): Promise<UnknownRelation[]> {
+	const current = await store.get(conversationId);
+	if (current === undefined) return [];
+	const { parentConversationId: parent, forkedFromConversationId: source } = decodeSummary(current.summary);
+	const unknown: UnknownRelation[] = [];
+	for (const [relation, id] of Object.entries({ parent, source })) {
+		if (id === undefined) continue;
+		const ownership = await store.getOwnership(id);
+		if (ownership === undefined || ownership.owner !== owner)
+			unknown.push(create(UnknownRelationSchema, { relation, conversationId: id }));
 	}
-
-	/** Returns the id of the last record of a conversation that was refused and is kept; empty when there is none. */
-	async #refusedRecord(conversationId: string, owner: string | undefined): Promise<string> {
-		const [post] = await this.#store.refusedPosts.list({ recordOf: conversationId, owner, limit: 1 });
-		return post === undefined ? "" : String(post.id);
-	}
-
-	/** @param owner of the conversation */
-	async #unknownRelations(conversationId: string, owner: string | undefined): Promise<UnknownRelation[]> {
-		const current = await this.#store.get(conversationId);
-		if (current === undefined) return [];
-		const { parentConversationId: parent, forkedFromConversationId: source } = decodeSummary(current.summary);
-		const unknown: UnknownRelation[] = [];
-		for (const [relation, id] of Object.entries({ parent, source })) {
-			if (id === undefined) continue;
-			const ownership = await this.#store.getOwnership(id);
-			if (ownership === undefined || ownership.owner !== owner)
-				unknown.push(create(UnknownRelationSchema, { relation, conversationId: id }));
-		}
-		return unknown;
-	}
+	return unknown;
 }
 
 /** Returns where a page begins: the time of its first gap, and how many gaps of this time come before. */

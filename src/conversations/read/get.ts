@@ -25,73 +25,74 @@ export interface FoundConversation<Form> {
 	readonly receivedAt: bigint;
 }
 
-/** Returns the current record of a conversation, or the one that was current at a sequence number. */
-export class GetConversation {
-	readonly #store: Pick<Store, "get" | "updates" | "events">;
-	readonly #opening: RecordOpening;
+type RecordStore = Pick<Store, "get" | "updates" | "events">;
 
-	constructor(store: Pick<Store, "get" | "updates" | "events">, opening: RecordOpening) {
-		this.#store = store;
-		this.#opening = opening;
+/**
+ * Returns the current record of a conversation, or the one that was current at a sequence number, encoded.
+ *
+ * @throws ServiceError `invalid_argument` for an id that is no UUID or a sequence below 1, `not_found` when there is
+ *   no such conversation or was none at that sequence, `out_of_range` when the record at that sequence was pruned,
+ *   `unavailable` when the store cannot be read, or `data_loss` when the stored record cannot be read or decrypted
+ */
+export async function getEncoded(
+	store: RecordStore,
+	opening: RecordOpening,
+	request: GetRequest,
+): Promise<FoundConversation<Uint8Array>> {
+	return await readRecord(store, opening, request, (record) =>
+		opening.vault.openEncoded(record.bytes, record, request.secrets),
+	);
+}
+
+/** As {@link getEncoded}, but as JSON text in the webhook's form. */
+export async function getJson(
+	store: RecordStore,
+	opening: RecordOpening,
+	request: GetRequest,
+): Promise<FoundConversation<string>> {
+	return await readRecord(store, opening, request, (record) => recordJson(opening, record, request.secrets));
+}
+
+async function readRecord<Form>(
+	store: RecordStore,
+	{ onUnreadable }: RecordOpening,
+	{ id, sequence: asOf }: GetRequest,
+	read: (record: StoredRecord) => Form,
+): Promise<FoundConversation<Form>> {
+	const conversationId = uuid(id, "id");
+	if (asOf !== undefined && asOf < FIRST_SEQUENCE) throw invalid("sequence", `must be at least ${FIRST_SEQUENCE}`);
+	const found = await store.get(conversationId, asOf);
+	if (found === undefined) throw await missingError(store, conversationId, asOf);
+	const { sequence, receivedAt } = found;
+	try {
+		return { conversation: read(storedRecord(found)), sequence, receivedAt };
+	} catch (error) {
+		if (isDataLoss(error)) onUnreadable({ conversationId, sequence, error });
+		throw error;
 	}
+}
 
-	/**
-	 * Returns the encoded record.
-	 *
-	 * @throws ServiceError `invalid_argument` for an id that is no UUID or a sequence below 1, `not_found` when there is
-	 *   no such conversation or was none at that sequence, `out_of_range` when the record at that sequence was pruned,
-	 *   `unavailable` when the store cannot be read, or `data_loss` when the stored record cannot be read or decrypted
-	 */
-	async getEncoded(request: GetRequest): Promise<FoundConversation<Uint8Array>> {
-		const { secrets } = request;
-		return await this.#read(request, (record) => this.#opening.vault.openEncoded(record.bytes, record, secrets));
-	}
-
-	/**
-	 * Returns the record as JSON text, in the webhook's form.
-	 *
-	 * @throws ServiceError as `getEncoded` does
-	 */
-	async getJson(request: GetRequest): Promise<FoundConversation<string>> {
-		const { secrets } = request;
-		return await this.#read(request, (record) => recordJson(this.#opening, record, secrets));
-	}
-
-	async #read<Form>(
-		{ id, sequence: asOf }: GetRequest,
-		read: (record: StoredRecord) => Form,
-	): Promise<FoundConversation<Form>> {
-		const conversationId = uuid(id, "id");
-		if (asOf !== undefined && asOf < FIRST_SEQUENCE) throw invalid("sequence", `must be at least ${FIRST_SEQUENCE}`);
-		const found = await this.#store.get(conversationId, asOf);
-		if (found === undefined) throw await this.#missingError(conversationId, asOf);
-		const { sequence, receivedAt } = found;
-		try {
-			return { conversation: read(storedRecord(found)), sequence, receivedAt };
-		} catch (error) {
-			if (isDataLoss(error)) this.#opening.onUnreadable({ conversationId, sequence, error });
-			throw error;
-		}
-	}
-
-	async #missingError(conversationId: string, sequence: bigint | undefined): Promise<ServiceError> {
-		const [event] = await this.#store.events.list({ after: 0n, conversationId, limit: 1 });
-		if (sequence === undefined)
-			return new ServiceError(
-				"not_found",
-				event === undefined
-					? "There is no such conversation"
-					: "There is no record of this conversation, but there are events: every record that was posted was refused or lost",
-			);
-		const query = { after: sequence, conversationId, limit: 1, withRecords: false };
-		const [next] = await this.#store.updates.list(query);
-		if (next === undefined) return new ServiceError("not_found", "There is no such conversation");
-		// `next` is the first update of the conversation, so no earlier one can have been pruned.
-		if (next.previousSequence === undefined)
-			return new ServiceError("not_found", "There was no such conversation at that sequence");
+async function missingError(
+	store: RecordStore,
+	conversationId: string,
+	sequence: bigint | undefined,
+): Promise<ServiceError> {
+	const [event] = await store.events.list({ after: 0n, conversationId, limit: 1 });
+	if (sequence === undefined)
 		return new ServiceError(
-			"out_of_range",
-			`The update that was current at that sequence has been pruned; the oldest later update that is kept has the sequence ${next.sequence}`,
+			"not_found",
+			event === undefined
+				? "There is no such conversation"
+				: "There is no record of this conversation, but there are events: every record that was posted was refused or lost",
 		);
-	}
+	const query = { after: sequence, conversationId, limit: 1, withRecords: false };
+	const [next] = await store.updates.list(query);
+	if (next === undefined) return new ServiceError("not_found", "There is no such conversation");
+	// `next` is the first update of the conversation, so no earlier one can have been pruned.
+	if (next.previousSequence === undefined)
+		return new ServiceError("not_found", "There was no such conversation at that sequence");
+	return new ServiceError(
+		"out_of_range",
+		`The update that was current at that sequence has been pruned; the oldest later update that is kept has the sequence ${next.sequence}`,
+	);
 }

@@ -39,7 +39,7 @@ export interface ListedConversation {
 }
 
 /** A page of conversations. */
-interface ConversationPage {
+export interface ConversationPage {
 	readonly conversations: readonly ListedConversation[];
 	/** Empty on the last page. */
 	readonly nextPageToken: string;
@@ -56,82 +56,86 @@ const FIRST_READ = 8;
 /** Maximum number of conversations that the store returns at once. */
 const MAX_READ = 1000;
 
-/** Lists conversations. */
-export class ListConversations {
-	readonly #store: Pick<Store, "listConversations" | "countConversations">;
-	readonly #opening: RecordOpening;
+type ListedStore = Pick<Store, "listConversations" | "countConversations">;
 
-	constructor(store: Pick<Store, "listConversations" | "countConversations">, opening: RecordOpening) {
-		this.#store = store;
-		this.#opening = opening;
-	}
+/**
+ * Lists conversations. The page ends before its entries exceed {@link MAX_PAGE_BYTES}, but has at least one if there is one.
+ * Throws `invalid_argument` that names the field.
+ */
+export async function listConversations(
+	store: ListedStore,
+	opening: RecordOpening,
+	request: ListRequest,
+): Promise<ConversationPage> {
+	const { pageToken, full, secrets } = request;
+	const size = pageSize(request.pageSize);
+	const conditions = conditionsOf(request.filter);
+	const order = orderOf(request.orderBy);
+	const scope = { conditions, ...(order === "updated" ? {} : { order }) };
+	const start = pageToken === "" ? undefined : startOf(order, scope, pageToken);
+	const { found, more } = await readPage(store, { conditions, order, withRecords: full }, start, size);
+	const last = found.at(-1);
+	const nextPageToken = more && last !== undefined ? writePageToken(LIST, scope, ...positionOf(last)) : "";
+	const conversations = found.map((stored) => entryOf(opening, stored, full ? secrets : undefined));
+	const totalSize =
+		pageToken === "" ? await totalSizeOf(store, conditions, more ? undefined : found.length) : undefined;
+	return { conversations, nextPageToken, totalSize };
+}
 
-	/**
-	 * Returns a page. It ends before its entries exceed {@link MAX_PAGE_BYTES}, but has at least one if there is one.
-	 *
-	 * @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read
-	 */
-	async list(request: ListRequest): Promise<ConversationPage> {
-		const { pageToken, full, secrets } = request;
-		const size = pageSize(request.pageSize);
-		const conditions = conditionsOf(request.filter);
-		const order = orderOf(request.orderBy);
-		const scope = { conditions, ...(order === "updated" ? {} : { order }) };
-		const start = pageToken === "" ? undefined : startOf(order, scope, pageToken);
-		const { found, more } = await this.#read({ conditions, order, withRecords: full }, start, size);
+/** @param all number of all that the first page has; undefined if there are more */
+async function totalSizeOf(
+	store: ListedStore,
+	conditions: readonly Condition[],
+	all: number | undefined,
+): Promise<bigint | undefined> {
+	if (all !== undefined) return BigInt(all);
+	if (!isCountedFast(conditions)) return undefined;
+	return BigInt((await store.countConversations({ conditions, group: undefined, limit: 1 })).total);
+}
+
+/** @param secrets how secrets are shown in the whole record; undefined for the summary only */
+function entryOf(
+	opening: RecordOpening,
+	stored: StoredConversation,
+	secrets: SecretsForm | undefined,
+): ListedConversation {
+	const { conversationId } = stored;
+	const hasRecord = isSequence(stored.sequence);
+	const sequence = hasRecord ? stored.sequence : 0n;
+	const entry = tryRead(stored, opening.onUnreadable, () => ({
+		summary: decodeSummary(stored.summary),
+		conversation:
+			hasRecord && secrets !== undefined ? opening.vault.open(storedRecord(stored).bytes, secrets) : undefined,
+	}));
+	if (entry !== undefined) return { sequence, hasRecord, ...entry, unreadable: false };
+	const summary = create(ConversationSummarySchema, { id: conversationId });
+	return { sequence, hasRecord, summary, conversation: undefined, unreadable: true };
+}
+
+/** Reads a page in portions, so that no more large records than needed are in memory. */
+async function readPage(
+	store: ListedStore,
+	query: Pick<ConversationQuery, "conditions" | "order" | "withRecords">,
+	start: PageStart | undefined,
+	size: number,
+): Promise<{ found: readonly StoredConversation[]; more: boolean }> {
+	const found: StoredConversation[] = [];
+	let bytes = 0;
+	let portion = query.withRecords ? FIRST_READ : MAX_READ;
+	for (;;) {
+		// One more than fits on the page, to find out whether another page follows.
+		const limit = Math.min(portion, size + 1 - found.length);
 		const last = found.at(-1);
-		const nextPageToken = more && last !== undefined ? writePageToken(LIST, scope, ...positionOf(last)) : "";
-		const conversations = found.map((stored) => this.#entry(stored, full ? secrets : undefined));
-		const totalSize = pageToken === "" ? await this.#totalSize(conditions, more ? undefined : found.length) : undefined;
-		return { conversations, nextPageToken, totalSize };
-	}
-
-	/** @param all number of all that the first page has; undefined if there are more */
-	async #totalSize(conditions: readonly Condition[], all: number | undefined): Promise<bigint | undefined> {
-		if (all !== undefined) return BigInt(all);
-		if (!isCountedFast(conditions)) return undefined;
-		return BigInt((await this.#store.countConversations({ conditions, group: undefined, limit: 1 })).total);
-	}
-
-	/** @param secrets how secrets are shown in the whole record; undefined for the summary only */
-	#entry(stored: StoredConversation, secrets: SecretsForm | undefined): ListedConversation {
-		const { conversationId } = stored;
-		const hasRecord = isSequence(stored.sequence);
-		const sequence = hasRecord ? stored.sequence : 0n;
-		const entry = tryRead(stored, this.#opening.onUnreadable, () => ({
-			summary: decodeSummary(stored.summary),
-			conversation:
-				hasRecord && secrets !== undefined ? this.#opening.vault.open(storedRecord(stored).bytes, secrets) : undefined,
-		}));
-		if (entry !== undefined) return { sequence, hasRecord, ...entry, unreadable: false };
-		const summary = create(ConversationSummarySchema, { id: conversationId });
-		return { sequence, hasRecord, summary, conversation: undefined, unreadable: true };
-	}
-
-	/** Reads a page in portions, so that no more large records than needed are in memory. */
-	async #read(
-		query: Pick<ConversationQuery, "conditions" | "order" | "withRecords">,
-		start: PageStart | undefined,
-		size: number,
-	): Promise<{ found: readonly StoredConversation[]; more: boolean }> {
-		const found: StoredConversation[] = [];
-		let bytes = 0;
-		let portion = query.withRecords ? FIRST_READ : MAX_READ;
-		for (;;) {
-			// One more than fits on the page, to find out whether another page follows.
-			const limit = Math.min(portion, size + 1 - found.length);
-			const last = found.at(-1);
-			const from = last === undefined ? start : { before: last.sequence, beforeValue: last.orderValue };
-			const read = await this.#store.listConversations({ ...query, ...from, limit });
-			for (const stored of read) {
-				bytes += sizeOf(stored);
-				if (found.length === size || (found.length > 0 && bytes > MAX_PAGE_BYTES)) return { found, more: true };
-				found.push(stored);
-			}
-			if (read.length < limit) return { found, more: false };
-			const average = bytes / found.length;
-			portion = Math.max(1, Math.min(MAX_READ, Math.ceil((MAX_PAGE_BYTES - bytes) / average)));
+		const from = last === undefined ? start : { before: last.sequence, beforeValue: last.orderValue };
+		const read = await store.listConversations({ ...query, ...from, limit });
+		for (const stored of read) {
+			bytes += sizeOf(stored);
+			if (found.length === size || (found.length > 0 && bytes > MAX_PAGE_BYTES)) return { found, more: true };
+			found.push(stored);
 		}
+		if (read.length < limit) return { found, more: false };
+		const average = bytes / found.length;
+		portion = Math.max(1, Math.min(MAX_READ, Math.ceil((MAX_PAGE_BYTES - bytes) / average)));
 	}
 }
 

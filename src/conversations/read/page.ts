@@ -12,9 +12,8 @@ const MAX_SIZE = 1000;
 export const MAX_PAGE_BYTES = 3.5 * 1024 * 1024;
 
 /**
- * Returns the maximum number of entries on a page: 50 when 0 is requested, and never more than 1000.
- *
- * @throws ServiceError `invalid_argument` for a negative size
+ * Returns the maximum number of entries on a page: 50 when 0 is requested, and never more than 1000. Throws
+ * `invalid_argument` for a negative size.
  */
 export function pageSize(requested: number): number {
 	if (requested < 0) throw invalid("page_size", "must not be negative");

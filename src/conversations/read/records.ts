@@ -74,8 +74,6 @@ export interface RecordOpening {
 /**
  * Opens a record for comparison. With `secretPaths`, its secrets are in plain text, because equal secrets have different
  * ciphertexts. When one cannot be decrypted, all of them stay encrypted, so they can count as changed.
- *
- * @throws ServiceError `data_loss` when the record cannot be read
  */
 export function openComparable(vault: RecordVault, bytes: Uint8Array, secretPaths: boolean): ConversationInfo {
 	if (!secretPaths) return vault.open(bytes, "redacted");

@@ -65,38 +65,36 @@ const EXAMINED_WINDOW = 500;
 /** Number of matching events that a matching title counts as. */
 const TITLE_WEIGHT = 10;
 
-type SearchedStore = Pick<StoreReads, "listConversations" | "readEvents" | "textIndex">;
+/** What a search reads. */
+export interface Searched {
+	readonly store: Pick<StoreReads, "listConversations" | "readEvents" | "textIndex">;
+	readonly format: Pick<EventFormat, "read">;
+	readonly onUnreadable: OnUnreadable;
+}
 
-/** Finds conversations by their texts. */
-export class SearchConversations {
-	readonly #store: SearchedStore;
-	readonly #format: Pick<EventFormat, "read">;
-	readonly #onUnreadable: OnUnreadable;
-
-	constructor(store: SearchedStore, format: Pick<EventFormat, "read">, onUnreadable: OnUnreadable) {
-		this.#store = store;
-		this.#format = format;
-		this.#onUnreadable = onUnreadable;
-	}
-
-	/**
-	 * @param signal ends the search before its next read of the store
-	 * @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read or the
-	 *   signal fired
-	 */
-	async search(request: SearchRequest, signal?: CallSignal): Promise<SearchPage> {
-		const { pageToken } = request;
-		const size = pageSize(request.pageSize);
-		const query = parseQuery(request.query);
-		const conditions = conditionsOf(request.filter);
-		const order = orderOf(request.orderBy);
-		const scope = { query, conditions, order };
-		// Before the search, so that nothing up to there is missing.
-		const { events: indexedThrough } = await this.#store.textIndex.progress();
-		const search = new Search(this.#store, this.#format, this.#onUnreadable, query, conditions, signal);
-		const page = await (order === "newest" ? newestPage : relevantPage)(search, scope, pageToken, size);
-		return { ...page, indexedThrough };
-	}
+/**
+ * Finds conversations by their texts.
+ *
+ * @param signal ends the search before its next read of the store
+ * @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read or the
+ *   signal fired
+ */
+export async function searchConversations(
+	searched: Searched,
+	request: SearchRequest,
+	signal?: CallSignal,
+): Promise<SearchPage> {
+	const { pageToken } = request;
+	const size = pageSize(request.pageSize);
+	const query = parseQuery(request.query);
+	const conditions = conditionsOf(request.filter);
+	const order = orderOf(request.orderBy);
+	const scope = { query, conditions, order };
+	// Before the search, so that nothing up to there is missing.
+	const { events: indexedThrough } = await searched.store.textIndex.progress();
+	const search = new Search(searched, query, conditions, signal);
+	const page = await (order === "newest" ? newestPage : relevantPage)(search, scope, pageToken, size);
+	return { ...page, indexedThrough };
 }
 
 /** @throws ServiceError `invalid_argument` for an unknown order */
@@ -202,9 +200,7 @@ function positionOf([event = 0n, title = 0n]: readonly (bigint | undefined)[]): 
 class Search {
 	/** Whether the index decides alone. */
 	readonly isExact: boolean;
-	readonly #store: SearchedStore;
-	readonly #format: Pick<EventFormat, "read">;
-	readonly #onUnreadable: OnUnreadable;
+	readonly #searched: Searched;
 	readonly #query: TextQuery;
 	readonly #signal: CallSignal | undefined;
 	readonly #indexQuery: Pick<DocumentQuery, "required" | "excluded" | "conditions">;
@@ -212,18 +208,9 @@ class Search {
 	readonly #examined = new Map<string, Snippet | undefined>();
 	readonly #summaries = new Map<string, ConversationSummary | undefined>();
 
-	constructor(
-		store: SearchedStore,
-		format: Pick<EventFormat, "read">,
-		onUnreadable: OnUnreadable,
-		query: TextQuery,
-		conditions: readonly Condition[],
-		signal: CallSignal | undefined,
-	) {
+	constructor(searched: Searched, query: TextQuery, conditions: readonly Condition[], signal: CallSignal | undefined) {
 		this.#signal = signal;
-		this.#store = store;
-		this.#format = format;
-		this.#onUnreadable = onUnreadable;
+		this.#searched = searched;
 		this.#query = query;
 		this.#indexQuery = { ...indexQuery(query), conditions };
 		this.isExact = isExact(query);
@@ -239,7 +226,7 @@ class Search {
 		query: Pick<DocumentQuery, "before" | "from" | "of" | "except" | "limit">,
 	): Promise<readonly FoundDocument[]> {
 		this.#requireCaller();
-		return await this.#store.textIndex.find({ ...this.#indexQuery, ...query }, this.#signal);
+		return await this.#searched.store.textIndex.find({ ...this.#indexQuery, ...query }, this.#signal);
 	}
 
 	/** @throws ServiceError {@link SENDER_GONE} once the signal has fired */
@@ -283,9 +270,8 @@ class Search {
 	}
 
 	/**
-	 * Returns hits with their summaries and places. One that was removed meanwhile is left out.
-	 *
-	 * @param known of some conversations, the newest documents that the index finds, the newest first
+	 * Returns hits with their summaries and places. One that was removed meanwhile is left out. `known` has, of some
+	 * conversations, the newest documents that the index finds, the newest first.
 	 */
 	async hitsOf(
 		documents: readonly FoundDocument[],
@@ -327,7 +313,7 @@ class Search {
 		for (let at = 0; at < events.length; at += READ_TOGETHER) {
 			this.#requireCaller();
 			const sequences = events.slice(at, at + READ_TOGETHER).map(({ event }) => event);
-			for (const event of await this.#store.readEvents(sequences))
+			for (const event of await this.#searched.store.readEvents(sequences))
 				this.#examined.set(keyOf({ event: event.sequence, title: 0n }), this.#matchEvent(event));
 		}
 	}
@@ -340,8 +326,8 @@ class Search {
 
 	#matchEvent({ conversationId, sequence, event }: StoredEvent): Snippet | undefined {
 		if ("unreadable" in event) return undefined;
-		return tryRead({ conversationId, sequence }, this.#onUnreadable, () =>
-			matchDocument(this.#query, eventTexts(this.#format.read(conversationId, event))),
+		return tryRead({ conversationId, sequence }, this.#searched.onUnreadable, () =>
+			matchDocument(this.#query, eventTexts(this.#searched.format.read(conversationId, event))),
 		);
 	}
 
@@ -352,7 +338,7 @@ class Search {
 			for (const id of some) this.#summaries.set(id, undefined);
 			const conditions: Condition[] = [{ kind: "ids", ids: some }, ...this.#indexQuery.conditions];
 			const query = { conditions, limit: some.length, withRecords: false };
-			for (const stored of await this.#store.listConversations(query))
+			for (const stored of await this.#searched.store.listConversations(query))
 				this.#summaries.set(stored.conversationId, summaryOf(stored));
 		}
 	}

@@ -20,14 +20,7 @@ import type { RecordFormat } from "../../record/record-format.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { StoredUpdate } from "../../store/entries.ts";
 import type { Store } from "../../store/store.ts";
-import {
-	type EntryLog,
-	type LogPage,
-	type LogPageRequest,
-	readLogPage,
-	type UpdateFilter,
-	updateLog,
-} from "./entry-log.ts";
+import { type LogPage, type LogPageRequest, readLogPage, updateLog } from "./entry-log.ts";
 import { originOf } from "./filter.ts";
 import { MAX_PAGE_BYTES } from "./page.ts";
 import {
@@ -49,31 +42,19 @@ export interface UpdatesRequest extends LogPageRequest, UpdateViewOptions {
 /** Maximum bytes of records that are read for a page without records. Comparing them takes memory and time. */
 const MAX_READ_BYTES = 8 * 1024 * 1024;
 
-/** Lists the updates of one conversation or of all, oldest first. */
-export class ListConversationUpdates {
-	readonly #log: EntryLog<StoredUpdate, UpdateFilter>;
-	readonly #views: PresentViews;
-
-	constructor(store: Pick<Store, "updates">, views: PresentViews) {
-		this.#log = updateLog(store);
-		this.#views = views;
-	}
-
-	/**
-	 * Returns a page, as {@link readLogPage} reads it.
-	 *
-	 * @throws ServiceError as {@link readLogPage} does, and `invalid_argument` for an unknown origin
-	 */
-	async list(request: UpdatesRequest): Promise<LogPage<ConversationUpdate>> {
-		const { full } = request;
-		const views = this.#views();
-		return await readLogPage(this.#log, request, {
-			filter: { origin: originOf(request.origin) },
-			maxReadBytes: full ? MAX_PAGE_BYTES : MAX_READ_BYTES,
-			toView: (stored) => views.toUpdate(stored, request),
-			sizeOf: (update, { record }) => sizeOf(update) + (full ? recordSize(record) : 0),
-		});
-	}
+/** Lists the updates of one conversation or of all, oldest first, as {@link readLogPage} reads them. */
+export async function listUpdates(
+	store: Pick<Store, "updates">,
+	views: UpdateViews,
+	request: UpdatesRequest,
+): Promise<LogPage<ConversationUpdate>> {
+	const { full } = request;
+	return await readLogPage(updateLog(store), request, {
+		filter: { origin: originOf(request.origin) },
+		maxReadBytes: full ? MAX_PAGE_BYTES : MAX_READ_BYTES,
+		toView: (stored) => views.toUpdate(stored, request),
+		sizeOf: (update, { record }) => sizeOf(update) + (full ? recordSize(record) : 0),
+	});
 }
 
 /** Returns the bytes of the fields beside the record that have no limit of their own. */
@@ -128,10 +109,8 @@ export class UpdateViews {
 	}
 
 	/**
-	 * Returns the view of an update. It is marked as unreadable when the stored update cannot be read.
-	 *
-	 * @param stored an update that was read with its record
-	 * @throws ServiceError `unavailable` when the store cannot be read for the previous record
+	 * Returns the view of an update that was read with its record. It is marked as unreadable when the stored update cannot
+	 * be read. Rejects when the store cannot be read for the previous record.
 	 */
 	toUpdate(stored: StoredUpdate, options: UpdateViewOptions): Promise<ConversationUpdate> {
 		if (stored.change === UpdateChange.ERASED)

@@ -1,3 +1,4 @@
+import type { Condition } from "../../store/condition.ts";
 import type { RefusedPostTable } from "../../store/refused-posts.ts";
 import type { SequenceLog } from "../../store/sequence-log.ts";
 import type { Store } from "../../store/store.ts";
@@ -30,6 +31,10 @@ export type StoreReads = { readonly refusedPosts: Pick<RefusedPostTable, "list" 
  */
 export function visibleStore(store: StoreReads, owner: string | undefined): StoreReads {
 	if (owner === undefined) return store;
+	const owned = <Query extends { readonly conditions: readonly Condition[] }>(query: Query) => ({
+		...query,
+		conditions: [{ kind: "equal", field: "owner", value: owner } as const, ...query.conditions],
+	});
 	const getOwnership: StoreReads["getOwnership"] = async (conversationId) => {
 		const ownership = await store.getOwnership(conversationId);
 		return ownership?.owner === owner ? ownership : undefined;
@@ -37,26 +42,11 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 	return {
 		get: (conversationId, asOf) => store.get(conversationId, asOf, owner),
 		readEvents: async (sequences) => (await store.readEvents(sequences)).filter((event) => event.owner === owner),
-		listConversations: ({ conditions, ...query }) =>
-			store.listConversations({
-				...query,
-				conditions: [{ kind: "equal", field: "owner", value: owner }, ...conditions],
-			}),
-		countConversations: ({ conditions, ...query }) =>
-			store.countConversations({
-				...query,
-				conditions: [{ kind: "equal", field: "owner", value: owner }, ...conditions],
-			}),
+		listConversations: (query) => store.listConversations(owned(query)),
+		countConversations: (query) => store.countConversations(owned(query)),
 		textIndex: {
 			progress: () => store.textIndex.progress(),
-			find: ({ conditions, ...query }, signal) =>
-				store.textIndex.find(
-					{
-						...query,
-						conditions: [{ kind: "equal", field: "owner", value: owner }, ...conditions],
-					},
-					signal,
-				),
+			find: (query, signal) => store.textIndex.find(owned(query), signal),
 		},
 		reportUsage: (query) => store.reportUsage({ ...query, owner }),
 		getUsageRange: () => store.getUsageRange(owner),

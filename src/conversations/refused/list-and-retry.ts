@@ -25,59 +25,53 @@ import { kindOf, packReasons, type RefusedPosts, unpackReasons } from "./refused
 const LIST = "refused_posts";
 const RETRIED = "retry_refused_posts";
 
-/** Reads the refused posts that a caller may see. */
-export class ListRefusedPosts {
-	readonly #store: Pick<StoreReads, "refusedPosts">;
-	readonly #kept: Pick<RefusedPosts, "written" | "bodyOf">;
+/** Which refused posts are requested. */
+export type RefusedRequest = Pick<ListRefusedPostsRequest, "pageSize" | "pageToken">;
 
-	constructor(store: Pick<StoreReads, "refusedPosts">, kept: Pick<RefusedPosts, "written" | "bodyOf">) {
-		this.#store = store;
-		this.#kept = kept;
-	}
+type ReadStore = Pick<StoreReads, "refusedPosts">;
+type KeptPosts = Pick<RefusedPosts, "written" | "bodyOf">;
 
-	/**
-	 * Lists posts, the newest first, with those that were refused a moment ago.
-	 *
-	 * @throws ServiceError `invalid_argument` for a size or a token that is not valid
-	 */
-	async list(request: Pick<ListRefusedPostsRequest, "pageSize" | "pageToken">): Promise<ListRefusedPostsResponse> {
-		const limit = pageSize(request.pageSize);
-		const before = request.pageToken === "" ? undefined : readPageToken(LIST, {}, request.pageToken);
-		await this.#kept.written();
-		const found = await this.#store.refusedPosts.list({ before, limit: limit + 1 });
-		const posts = found.slice(0, limit);
-		const last = found.length > limit ? posts.at(-1) : undefined;
-		const nextPageToken = last === undefined ? "" : writePageToken(LIST, {}, last.id);
-		return create(ListRefusedPostsResponseSchema, { refusedPosts: posts.map(postOf), nextPageToken });
-	}
+/** Lists the refused posts of a store, the newest first, with those that were refused a moment ago. */
+export async function listRefusedPosts(
+	{ refusedPosts }: ReadStore,
+	kept: KeptPosts,
+	request: RefusedRequest,
+): Promise<ListRefusedPostsResponse> {
+	const limit = pageSize(request.pageSize);
+	const before = request.pageToken === "" ? undefined : readPageToken(LIST, {}, request.pageToken);
+	await kept.written();
+	const found = await refusedPosts.list({ before, limit: limit + 1 });
+	const posts = found.slice(0, limit);
+	const last = found.length > limit ? posts.at(-1) : undefined;
+	const nextPageToken = last === undefined ? "" : writePageToken(LIST, {}, last.id);
+	return create(ListRefusedPostsResponseSchema, { refusedPosts: posts.map(postOf), nextPageToken });
+}
 
-	/**
-	 * Returns a post.
-	 *
-	 * @throws ServiceError `invalid_argument` for an id that cannot be one; `not_found`; `data_loss` when the body cannot
-	 *   be decrypted
-	 */
-	async get(id: string, withBody: boolean): Promise<{ readonly post: RefusedPost; readonly body: Buffer | undefined }> {
-		const wanted = refusedId(id);
-		await this.#kept.written();
-		const found = await this.#store.refusedPosts.get(wanted);
-		if (found === undefined) throw new ServiceError("not_found", `There is no refused post ${id}`);
-		const { body, ...post } = found;
-		return {
-			post: postOf({ ...post, hasBody: body !== undefined }),
-			body: withBody ? await this.#kept.bodyOf(found) : undefined,
-		};
-	}
+/**
+ * Returns a refused post. Throws `invalid_argument` for an id that cannot be one, `not_found`, and `data_loss` when the
+ * body cannot be decrypted.
+ */
+export async function getRefusedPost(
+	{ refusedPosts }: ReadStore,
+	kept: KeptPosts,
+	id: string,
+	withBody: boolean,
+): Promise<{ readonly post: RefusedPost; readonly body: Buffer | undefined }> {
+	const wanted = refusedId(id);
+	await kept.written();
+	const found = await refusedPosts.get(wanted);
+	if (found === undefined) throw new ServiceError("not_found", `There is no refused post ${id}`);
+	const { body, ...post } = found;
+	return {
+		post: postOf({ ...post, hasBody: body !== undefined }),
+		body: withBody ? await kept.bodyOf(found) : undefined,
+	};
 }
 
 /** The form of the id of a refused post. */
 export const REFUSED_ID = /^[1-9]\d{0,18}$/;
 
-/**
- * Reads the id of a refused post.
- *
- * @throws ServiceError `invalid_argument` for a text that cannot be one
- */
+/** Reads the id of a refused post. Throws `invalid_argument` for a text that cannot be one. */
 function refusedId(text: string, name = "id"): bigint {
 	const id = REFUSED_ID.test(text) ? BigInt(text) : undefined;
 	if (id === undefined || id >= 2n ** 63n) throw invalid(name, "must be the id of a refused post");
@@ -96,7 +90,7 @@ function postOf(stored: StoredPost): RefusedPost {
 		peer: stored.peer ?? "",
 		route: stored.route,
 		kind: stored.kind,
-		reasons: [...unpackReasons(stored.reasons)],
+		reasons: unpackReasons(stored.reasons),
 		conversationId: stored.conversationId ?? "",
 		size: BigInt(stored.size),
 		hasBody: stored.hasBody,
@@ -124,23 +118,15 @@ const SIGNAL = { aborted: false };
 /** Takes in posts that were refused. */
 export class RetryRefusedPosts {
 	readonly #store: Pick<Store, "refusedPosts">;
-	readonly #kept: Pick<RefusedPosts, "written" | "bodyOf">;
+	readonly #kept: KeptPosts;
 	readonly #ingest: RetryIngest;
-	readonly #onRetried: (takenIn: number, stillRefused: number) => void;
 	/** The last call. Calls run one after the other, so that no post is taken in twice. */
 	#last: Promise<unknown> = Promise.resolve();
 
-	/** @param onRetried called after each call that has tried a post */
-	constructor(
-		store: Pick<Store, "refusedPosts">,
-		kept: Pick<RefusedPosts, "written" | "bodyOf">,
-		ingest: RetryIngest,
-		onRetried: (takenIn: number, stillRefused: number) => void,
-	) {
+	constructor(store: Pick<Store, "refusedPosts">, kept: Pick<RefusedPosts, "written" | "bodyOf">, ingest: RetryIngest) {
 		this.#store = store;
 		this.#kept = kept;
 		this.#ingest = ingest;
-		this.#onRetried = onRetried;
 	}
 
 	/**
@@ -161,32 +147,18 @@ export class RetryRefusedPosts {
 		const after = request.pageToken === "" ? 0n : readPageToken(RETRIED, scope, request.pageToken);
 		const call = this.#last.then(async () => {
 			await this.#kept.written();
-			const posts = this.#posts(ids, after, caller.owner);
-			return await this.#retryAll(posts, caller, (last) => writePageToken(RETRIED, scope, last));
-		});
-		this.#last = call.catch(() => undefined);
-		return await call;
-	}
-
-	async #retryAll(
-		posts: AsyncIterable<RefusedPostRow>,
-		caller: AuditedCaller,
-		tokenAfter: (id: bigint) => string,
-	): Promise<RetryRefusedPostsResponse> {
-		const until = performance.now() + MAX_TIME;
-		const done = create(RetryRefusedPostsResponseSchema);
-		try {
-			for await (const post of posts) {
+			const done = create(RetryRefusedPostsResponseSchema);
+			const until = performance.now() + MAX_TIME;
+			for await (const post of this.#posts(ids, after, caller.owner)) {
 				done[await this.#retryOne(post, caller)] += 1n;
 				if (performance.now() < until) continue;
-				done.nextPageToken = tokenAfter(post.id);
+				done.nextPageToken = writePageToken(RETRIED, scope, post.id);
 				break;
 			}
 			return done;
-		} finally {
-			const { takenIn, stillRefused } = done;
-			if (takenIn + stillRefused > 0n) this.#onRetried(Number(takenIn), Number(stillRefused));
-		}
+		});
+		this.#last = call.catch(() => undefined);
+		return await call;
 	}
 
 	async #retryOne(post: RefusedPostRow, caller: AuditedCaller): Promise<"takenIn" | "stillRefused" | "withoutBody"> {

@@ -177,9 +177,7 @@ export class RefusedPosts implements AsyncDisposable {
 	}
 
 	/**
-	 * Returns the body of a stored post; undefined when it is not stored.
-	 *
-	 * @throws ServiceError `data_loss` when it cannot be decrypted
+	 * Returns the body of a stored post; undefined when it is not stored. Throws `data_loss` when it cannot be decrypted.
 	 */
 	async bodyOf({ id, size, body }: RefusedPostRow): Promise<Buffer | undefined> {
 		if (body === undefined) return undefined;
@@ -349,19 +347,9 @@ function shorten(text: string): string {
 	return shown.length > MAX_TEXT ? `${shown.slice(0, MAX_TEXT)}…` : shown;
 }
 
-/**
- * Reads stored reasons.
- *
- * @throws SyntaxError or TypeError when the text is not the result of {@link packReasons}
- */
-export function unpackReasons(stored: string): readonly RefusalReason[] {
-	const reasons: unknown = JSON.parse(stored);
-	if (!Array.isArray(reasons)) throw new TypeError("the stored reasons are no list");
-	return reasons.map((reason: Readonly<Record<keyof RefusalReason, unknown>>) => ({
-		place: String(reason.place),
-		type: String(reason.type),
-		message: String(reason.message),
-	}));
+/** Reads the result of {@link packReasons}. */
+export function unpackReasons(stored: string): RefusalReason[] {
+	return JSON.parse(stored);
 }
 
 /** A refused batch that is answered with success. */

@@ -84,11 +84,7 @@ export class RecentEntries<Entry extends LogEntry> {
 		return lag;
 	}
 
-	/**
-	 * Adds a follower, and returns the range of the log.
-	 *
-	 * @throws ServiceError `unavailable` when the store cannot be read
-	 */
+	/** Adds a follower, and returns the range of the log. */
 	async join(follower: Follower): Promise<SequenceRange> {
 		this.#followers.add(follower);
 		const range = await this.#source.log.range();
@@ -123,9 +119,8 @@ export class RecentEntries<Entry extends LogEntry> {
 	}
 
 	/**
-	 * Returns the page after a sequence. It may have entries that the reader does not request.
-	 *
-	 * @throws ServiceError `out_of_range` when requested entries have been pruned, or `unavailable`
+	 * Returns the page after a sequence. It may have entries that the reader does not request. Throws `out_of_range` when
+	 * requested entries have been pruned.
 	 */
 	async read(after: bigint, reader: Reader): Promise<EntryPage<Entry>> {
 		const isRecent = this.covers(after);

@@ -1,8 +1,10 @@
 import type { KeyObject } from "node:crypto";
 import { EventIngest, type EventIntake } from "../../../src/conversations/ingest/event-ingest.ts";
-import { Ingest, UpdateParser } from "../../../src/conversations/ingest/ingest.ts";
+import { Ingest } from "../../../src/conversations/ingest/ingest.ts";
 import { EventFormat } from "../../../src/events/event-format.ts";
 import { RecordUpdater } from "../../../src/events/record-updater.ts";
+import { UpdateParser } from "../../../src/intake/record-intake.ts";
+import { bufferOf } from "../../../src/memory.ts";
 import { stringifyExactJson } from "../../../src/record/json/exact-json.ts";
 import type { ExactJson, ExactJsonObject } from "../../../src/record/json/json-value.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
@@ -45,8 +47,9 @@ export class LiveService implements AsyncDisposable {
 		const eventFormat = new EventFormat(format, keys, timeZone);
 		const updater = new RecordUpdater(format, vault, eventFormat);
 		const intake: EventIntake = {
-			eventsFromJson: async (conversationId, body) => updater.applyToCached(eventFormat.parse(conversationId, body)),
-			eventsFromRequest: async (request) => updater.applyToCached(eventFormat.fromRequest(request)),
+			eventsFromJson: async ({ conversationId, body }) =>
+				updater.applyToCached(eventFormat.parse(conversationId, bufferOf(body))),
+			eventsFromRequest: async ({ request }) => updater.applyToCached(eventFormat.fromRequest(request)),
 			applyEvents: async (request) => updater.apply(request),
 			applyFetched: async (request) => updater.applyFetched(request),
 		};

@@ -2,7 +2,7 @@ import { create, fromBinary, type JsonValue, toBinary } from "@bufbuild/protobuf
 import { describe, expect, test } from "vitest";
 import { IngestConversationRequestSchema } from "../../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
-import { UpdateParser } from "../../../src/conversations/ingest/ingest.ts";
+import { UpdateParser } from "../../../src/intake/record-intake.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
 import { cases, record } from "../../support/fixtures.ts";

@@ -3,10 +3,10 @@ import { create, type JsonObject, type JsonValue, toBinary } from "@bufbuild/pro
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { IngestConversationRequestSchema } from "../../../gen/conversations/v1/conversation_ingest_service_pb.js";
-import { UpdateParser } from "../../../src/conversations/ingest/ingest.ts";
 import { EventFormat } from "../../../src/events/event-format.ts";
 import { type CurrentRecord, RecordUpdater } from "../../../src/events/record-updater.ts";
 import { STATE_UPDATE } from "../../../src/events/state-update.ts";
+import { UpdateParser } from "../../../src/intake/record-intake.ts";
 import { mergeRecord } from "../../../src/record/record-delta.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { RecordVault } from "../../../src/record/secrets/record-vault.ts";

@@ -2,15 +2,16 @@ import type { KeyObject } from "node:crypto";
 import { DatabaseSync } from "node:sqlite";
 import { fromBinary, type JsonObject } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
-import { UpdateParser } from "../../../src/conversations/ingest/ingest.ts";
-import { EventViews, ListConversationEvents } from "../../../src/conversations/read/events.ts";
-import { type FoundConversation, GetConversation, type GetRequest } from "../../../src/conversations/read/get.ts";
-import { ListConversations } from "../../../src/conversations/read/list.ts";
+import type { Reads } from "../../../src/conversations/conversation-reads.ts";
+import { EventViews, listEvents } from "../../../src/conversations/read/events.ts";
+import { type FoundConversation, type GetRequest, getEncoded, getJson } from "../../../src/conversations/read/get.ts";
+import { listConversations } from "../../../src/conversations/read/list.ts";
 import type { OnUnreadable } from "../../../src/conversations/read/records.ts";
-import { SearchConversations } from "../../../src/conversations/read/search.ts";
-import { ListConversationUpdates, UpdateViews } from "../../../src/conversations/read/updates.ts";
+import { searchConversations } from "../../../src/conversations/read/search.ts";
+import { listUpdates, UpdateViews } from "../../../src/conversations/read/updates.ts";
 import { ServiceError } from "../../../src/errors.ts";
 import { EventFormat } from "../../../src/events/event-format.ts";
+import { UpdateParser } from "../../../src/intake/record-intake.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
 import type { AppendedEvents, AppendedUpdate, NewEvents } from "../../../src/store/entries.ts";
@@ -27,12 +28,12 @@ export class Reading implements AsyncDisposable {
 	readonly store: Store;
 	readonly vault: RecordVault;
 	readonly views: UpdateViews;
-	readonly get: GetConversation;
-	readonly list: ListConversations;
-	readonly updates: ListConversationUpdates;
-	readonly search: SearchConversations;
+	readonly get: Reads["get"];
+	readonly list: Reads["list"];
+	readonly updates: Reads["updates"];
+	readonly search: Reads["search"];
 	readonly eventViews: EventViews;
-	readonly events: ListConversationEvents;
+	readonly events: Reads["events"];
 	readonly #folder: TempFolder;
 	readonly #parser: UpdateParser;
 	readonly #eventFormat: EventFormat;
@@ -49,14 +50,22 @@ export class Reading implements AsyncDisposable {
 		this.#parser = new UpdateParser(format, vault);
 		const onUnreadable: OnUnreadable = ({ conversationId, sequence }) =>
 			this.unreadable.push({ conversationId, sequence });
-		this.views = new UpdateViews(store, { format, vault, onUnreadable });
-		this.get = new GetConversation(store, { format, vault, onUnreadable });
-		this.list = new ListConversations(store, { format, vault, onUnreadable });
-		this.updates = new ListConversationUpdates(store, () => this.views);
+		const opening = { format, vault, onUnreadable };
+		this.views = new UpdateViews(store, opening);
+		this.get = {
+			getEncoded: (request) => getEncoded(store, opening, request),
+			getJson: (request) => getJson(store, opening, request),
+		};
+		this.list = { list: (request) => listConversations(store, opening, request) };
+		this.updates = { list: (request) => listUpdates(store, this.views, request) };
 		this.#eventFormat = new EventFormat(format, keys, "UTC");
 		this.eventViews = new EventViews(this.#eventFormat, ({ sequence }) => this.unreadableEvents.push(sequence));
-		this.events = new ListConversationEvents(store, this.eventViews);
-		this.search = new SearchConversations(store, this.#eventFormat, onUnreadable);
+		this.events = {
+			list: (request) => listEvents(store, request, (stored, secrets) => this.eventViews.toEntry(stored, secrets)),
+			listTexts: (request) => listEvents(store, request, (stored, secrets) => this.eventViews.toText(stored, secrets)),
+		};
+		const searched = { store, format: this.#eventFormat, onUnreadable };
+		this.search = { search: (request, signal) => searchConversations(searched, request, signal) };
 	}
 
 	/** Returns the record that GetConversation returns, decoded. */

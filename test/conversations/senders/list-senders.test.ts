@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { isSilent, ListSenders } from "../../../src/conversations/senders.ts";
+import { isSilent, listSenders } from "../../../src/conversations/senders.ts";
 import type { SenderFigures } from "../../../src/store/senders.ts";
 
 const MINUTE = 60_000_000n;
@@ -29,7 +29,7 @@ test.each([
 /** Lists senders that the store has these figures of. */
 async function list({ senders = [], refusals = [], running = [] }: Partial<SenderFigures>) {
 	const store = { listSenders: async () => ({ senders, refusals, running }) };
-	const found = await new ListSenders(store, { of: () => undefined }).list(Number(NOW / 1000n));
+	const found = await listSenders(store, { of: () => undefined }, Number(NOW / 1000n));
 	return found.map(({ name, owner, runningConversations, silent }) => [name, owner, runningConversations, silent]);
 }
 
