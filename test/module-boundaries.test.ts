@@ -201,7 +201,7 @@ describe("the modules of src import only what they may", () => {
 
 	test("trajectories reads only what a caller may see, and only the composition and its command know it", () => {
 		const known = [
-			/^events\/event-order\.ts$/,
+			/^events\/event-parts\.ts$/,
 			/^record\/json\//,
 			/^transports\/http\/router\.ts$/,
 			/^transports\/reads\/parameters\.ts$/,
@@ -216,7 +216,7 @@ describe("the modules of src import only what they may", () => {
 
 	test("traces reads all conversations, sends through forward, and only the composition and its command know it", () => {
 		const known = [
-			/^events\/event-order\.ts$/,
+			/^events\/event-parts\.ts$/,
 			/^record\/(?:json\/|stats\.ts$)/,
 			/^store\/[^/]+\.ts$/,
 			/^conversations\/conversation-reads\.ts$/,

@@ -1,9 +1,9 @@
 import type { CallSignal } from "../call-signal.ts";
 import type { EventFormat } from "../events/event-format.ts";
 import type { StoredEvent, StoredUpdate } from "../store/entries.ts";
-import { EraseConversations, type OnErased } from "./erase.ts";
+import { conversationEraser, type OnErased } from "./erase.ts";
 import { type CountRequest, countConversations } from "./read/count.ts";
-import { type EventsRequest, EventViews, listEvents } from "./read/events.ts";
+import { type EventsRequest, type EventViews, eventViews, listEvents } from "./read/events.ts";
 import { type GapsRequest, listGaps } from "./read/gaps.ts";
 import { type GetRequest, getEncoded, getJson } from "./read/get.ts";
 import { type ListRequest, listConversations } from "./read/list.ts";
@@ -17,7 +17,14 @@ import type { RefusedPosts } from "./refused/refused-posts.ts";
 import { type ClockSkews, listSenders } from "./senders.ts";
 import type { RecentEntries } from "./watch/recent-entries.ts";
 import type { WatchOptions } from "./watch/watch.ts";
-import { EventWatches, type EventWatchRequest, UpdateWatches, type UpdateWatchRequest } from "./watch/watches.ts";
+import {
+	type EventWatches,
+	type EventWatchRequest,
+	eventWatches,
+	type UpdateWatches,
+	type UpdateWatchRequest,
+	updateWatches,
+} from "./watch/watches.ts";
 
 /** Everything that a caller can read, watch and erase. It is limited to what the caller may see. */
 export type Reads = ReturnType<ConversationReads["of"]>;
@@ -51,9 +58,9 @@ export class ConversationReads {
 			// After a loss, a sequence can be that of another update.
 			if (change !== "added") this.#views = newViews();
 		});
-		this.#eventViews = new EventViews(events, onUnreadableEvent);
-		this.#watches = new UpdateWatches(store, () => this.#views, watches);
-		this.#eventWatches = new EventWatches(store, this.#eventViews, watches);
+		this.#eventViews = eventViews(events, onUnreadableEvent);
+		this.#watches = updateWatches(store, () => this.#views, watches);
+		this.#eventWatches = eventWatches(store, this.#eventViews, watches);
 	}
 
 	/** The newest updates and events, as far as they are in memory for watchers. */
@@ -74,14 +81,12 @@ export class ConversationReads {
 			counts: { count: (request: CountRequest) => countConversations(store, request) },
 			updates: { list: (request: UpdatesRequest) => listUpdates(store, this.#views, request) },
 			events: {
-				list: (request: EventsRequest) =>
-					listEvents(store, request, (stored, secrets) => this.#eventViews.toEntry(stored, secrets)),
-				listTexts: (request: EventsRequest) =>
-					listEvents(store, request, (stored, secrets) => this.#eventViews.toText(stored, secrets)),
+				list: (request: EventsRequest) => listEvents(store, request, this.#eventViews.toEntry),
+				listTexts: (request: EventsRequest) => listEvents(store, request, this.#eventViews.toText),
 			},
 			usage: new ReportUsage(store),
 			gaps: { list: (request: GapsRequest) => listGaps(store, request) },
-			erasing: new EraseConversations(store, onErased, onUnreadable),
+			erasing: conversationEraser(store, onErased, onUnreadable),
 			senders: { list: () => listSenders(store, clocks) },
 			refused: {
 				list: (request: RefusedRequest) => listRefusedPosts(store, refused, request),

@@ -13,21 +13,14 @@ export type OnErased = (digest: string, caller: string) => void;
 
 type ErasableStore = Pick<StoreReads, "erase" | "purge" | "getOwnership" | "listConversations" | "countConversations">;
 
-/** Erases conversations for good. */
-export class EraseConversations {
-	readonly #store: ErasableStore;
-	readonly #onErased: OnErased;
-	readonly #onUnreadable: OnUnreadable;
-
-	/**
-	 * @param store limited to what the callers can see
-	 * @param onUnreadable is called with the updates of other conversations that may still name an erased one
-	 */
-	constructor(store: ErasableStore, onErased: OnErased, onUnreadable: OnUnreadable) {
-		this.#store = store;
-		this.#onErased = onErased;
-		this.#onUnreadable = onUnreadable;
-	}
+/**
+ * Erases conversations for good.
+ *
+ * @param store limited to what the callers can see
+ * @param onUnreadable is called with the updates of other conversations that may still name an erased one
+ */
+export function conversationEraser(store: ErasableStore, onErased: OnErased, onUnreadable: OnUnreadable) {
+	return { erase, eraseMatching };
 
 	/**
 	 * Erases a conversation, and with `withChildren` first those that name it as their parent, and their children, as far as
@@ -37,15 +30,15 @@ export class EraseConversations {
 	 *
 	 * @throws ServiceError `not_found` when there is no such conversation that the caller can see
 	 */
-	async erase(
+	async function erase(
 		request: { readonly id: string; readonly withChildren: boolean },
 		caller: AuditedCaller,
 	): Promise<number> {
 		const id = uuid(request.id, "id");
-		const tree = request.withChildren ? await this.#treeOf(id) : [id];
+		const tree = request.withChildren ? await treeOf(id) : [id];
 		let erased = 0;
-		for (const one of tree.toReversed()) if (await this.#eraseOne(one, caller)) erased += 1;
-		await this.#purge(erased);
+		for (const one of tree.toReversed()) if (await eraseOne(one, caller)) erased += 1;
+		await purge(erased);
 		if (erased === 0) throw new ServiceError("not_found", "The conversation does not exist", { conversationId: id });
 		return erased;
 	}
@@ -57,26 +50,30 @@ export class EraseConversations {
 	 * @param max maximum number of conversations, from 1 to 1000
 	 * @throws ServiceError `invalid_argument` that names the field
 	 */
-	async eraseMatching(
+	async function eraseMatching(
 		{ filter, max, dryRun }: { filter: ConversationFilter | undefined; max: number; dryRun: boolean },
 		caller: AuditedCaller,
 	): Promise<{ readonly ids: readonly string[]; readonly matching: number }> {
 		const conditions = conditionsOf(filter);
 		if (conditions.length === 0) throw invalid("filter", "must have at least one condition");
-		const { total } = await this.#store.countConversations({ conditions, group: undefined, limit: 1 });
-		const found = await this.#store.listConversations({ conditions, limit: max, withRecords: false });
+		const { total } = await store.countConversations({ conditions, group: undefined, limit: 1 });
+		const found = await store.listConversations({ conditions, limit: max, withRecords: false });
 		const ids = found.map(({ conversationId }) => conversationId);
 		if (dryRun) return { ids, matching: total };
 		const erased: string[] = [];
-		for (const id of ids) if (await this.#eraseOne(id, caller, conditions)) erased.push(id);
-		await this.#purge(erased.length);
+		for (const id of ids) if (await eraseOne(id, caller, conditions)) erased.push(id);
+		await purge(erased.length);
 		return { ids: erased, matching: total };
 	}
 
 	/** @param conditions that the conversation must meet; left out for any */
-	async #eraseOne(conversationId: string, caller: AuditedCaller, conditions?: readonly Condition[]): Promise<boolean> {
+	async function eraseOne(
+		conversationId: string,
+		caller: AuditedCaller,
+		conditions?: readonly Condition[],
+	): Promise<boolean> {
 		const erasedAt = BigInt(Date.now()) * 1000n;
-		const erased = await this.#store.erase({
+		const erased = await store.erase({
 			conversationId,
 			owner: undefined,
 			erasedAt,
@@ -84,16 +81,16 @@ export class EraseConversations {
 			...(conditions && { conditions }),
 		});
 		if (erased === undefined) return false;
-		this.#onErased(idDigest(conversationId), caller.name);
+		onErased(idDigest(conversationId), caller.name);
 		for (const { unreadable, ...at } of erased.unreadable)
-			this.#onUnreadable({ ...at, error: unreadableError(at.conversationId, unreadable) });
+			onUnreadable({ ...at, error: unreadableError(at.conversationId, unreadable) });
 		return true;
 	}
 
 	/** Throws an error that says what is erased when its traces cannot be removed from the files. */
-	async #purge(erased: number): Promise<void> {
+	async function purge(erased: number): Promise<void> {
 		try {
-			await this.#store.purge();
+			await store.purge();
 		} catch (error) {
 			if (erased === 0 || !(error instanceof ServiceError)) throw error;
 			const message = `Erased, but the files of the database may have traces: ${error.message}`;
@@ -105,8 +102,8 @@ export class EraseConversations {
 	 * Returns the ids of a conversation and of all of its owner below it. A conversation comes after its parent. Below one of
 	 * which nothing is stored, none is known to be of its owner.
 	 */
-	async #treeOf(root: string): Promise<readonly string[]> {
-		const ownership = await this.#store.getOwnership(root);
+	async function treeOf(root: string): Promise<readonly string[]> {
+		const ownership = await store.getOwnership(root);
 		if (ownership === undefined) return [root];
 		const tree = new Set([root]);
 		for (const value of tree) {
@@ -116,8 +113,8 @@ export class EraseConversations {
 				// In an order that posts do not change, so that none is left out.
 				const from = last === undefined ? {} : { before: last.sequence, beforeValue: last.orderValue };
 				const query = { conditions, order: "created" as const, limit: PAGE, withRecords: false };
-				const page = await this.#store.listConversations({ ...query, ...from });
-				const ownerships = await Promise.all(page.map((child) => this.#store.getOwnership(child.conversationId)));
+				const page = await store.listConversations({ ...query, ...from });
+				const ownerships = await Promise.all(page.map((child) => store.getOwnership(child.conversationId)));
 				for (const [n, { conversationId }] of page.entries())
 					if (ownerships[n]?.owner === ownership.owner) tree.add(conversationId);
 				last = page.length === PAGE ? page.at(-1) : undefined;

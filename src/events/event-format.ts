@@ -359,7 +359,6 @@ function planBatch(): PlainPlan {
 	return { ...request, form: "bare", fields: [events] };
 }
 
-/** @throws ServiceError `invalid_argument` when a text is no UUID */
 function uuidOf(text: string): string {
 	const id = parseUuid(text);
 	if (id === undefined) throw new ServiceError("invalid_argument", "conversation_id is not a UUID");

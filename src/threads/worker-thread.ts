@@ -241,10 +241,9 @@ export class WorkerThread<Methods> {
 	}
 
 	#settle({ outcomes, groups }: WorkerMessage & { kind: "outcomes" }): void {
-		const { observer, name } = this.#options;
+		const { observer, name, owner, toError, log } = this.#options;
 		this.#idleTimer?.refresh();
 		for (const group of groups) observer?.onGroup(name, group);
-		const failures = new Map<string, { error: ServiceError; operation: string; count: number }>();
 		for (const outcome of outcomes) {
 			const call = this.#sent.get(outcome.id);
 			if (call === undefined) continue;
@@ -256,16 +255,11 @@ export class WorkerThread<Methods> {
 				continue;
 			}
 			const refusal = refusalOf(outcome.failure);
-			const error = refusal ?? this.#options.toError(outcome.failure, "call");
+			const error = refusal ?? toError(outcome.failure, "call");
 			call.ended?.(error, group);
 			call.reject(error);
-			if (refusal !== undefined) continue;
-			const operation = call.message.name;
-			const key = `${operation} ${outcome.failure.message}`;
-			failures.set(key, { error, operation, count: (failures.get(key)?.count ?? 0) + 1 });
+			if (refusal === undefined) log.error({ err: error, operation: call.message.name }, `${owner} failed`);
 		}
-		for (const { error, operation, count } of failures.values())
-			this.#options.log.error({ err: error, operation, count }, `${this.#options.owner} failed`);
 	}
 
 	#endIfIdle(worker: Worker): void {
@@ -334,7 +328,7 @@ export function localCalls<Methods extends Readonly<Record<string, (argument: ne
 				return value;
 			} catch (thrown) {
 				const error = thrown instanceof ServiceError ? thrown : options.toError(failureOf(thrown), "call");
-				if (error !== thrown) options.log.error({ err: error, operation: name, count: 1 }, `${options.owner} failed`);
+				if (error !== thrown) options.log.error({ err: error, operation: name }, `${options.owner} failed`);
 				ended?.(error);
 				throw error;
 			}

@@ -1,4 +1,4 @@
-import { inOrder } from "../events/event-order.ts";
+import { inOrder } from "../events/event-parts.ts";
 import { readExactJson, stringifyExactJson } from "../record/json/exact-json.ts";
 import {
 	type ExactJson,

@@ -1,5 +1,5 @@
 import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
-import { inOrder } from "../events/event-order.ts";
+import { inOrder } from "../events/event-parts.ts";
 import { readExactJson } from "../record/json/exact-json.ts";
 import {
 	type ExactJson,

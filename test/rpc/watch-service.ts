@@ -13,14 +13,19 @@ import { Gate, rpcPath } from "../../src/access/gate.ts";
 import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
 import { Budgets } from "../../src/budgets/budgets.ts";
 import type { ConversationReads } from "../../src/conversations/conversation-reads.ts";
-import { EraseConversations } from "../../src/conversations/erase.ts";
+import { conversationEraser } from "../../src/conversations/erase.ts";
 import { Ingest } from "../../src/conversations/ingest/ingest.ts";
 import { countConversations } from "../../src/conversations/read/count.ts";
 import { listGaps } from "../../src/conversations/read/gaps.ts";
 import { ReportUsage } from "../../src/conversations/read/report-usage.ts";
 import { getRefusedPost, listRefusedPosts } from "../../src/conversations/refused/list-and-retry.ts";
 import { listSenders } from "../../src/conversations/senders.ts";
-import { EventWatches, UpdateWatches } from "../../src/conversations/watch/watches.ts";
+import {
+	type EventWatches,
+	eventWatches,
+	type UpdateWatches,
+	updateWatches,
+} from "../../src/conversations/watch/watches.ts";
 import { UpdateParser } from "../../src/intake/record-intake.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { rpcMethods, SERVICES } from "../../src/rpc/services.ts";
@@ -79,8 +84,8 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const reading = await Reading.open([createSecretKey(Buffer.alloc(32, 7))]);
 		const stopping = new AbortController();
 		const watching = { heartbeat, stopping: stopping.signal };
-		const watches = new UpdateWatches(reading.store, () => reading.views, watching);
-		const eventWatches = new EventWatches(reading.store, reading.eventViews, watching);
+		const watches = updateWatches(reading.store, () => reading.views, watching);
+		const ofEvents = eventWatches(reading.store, reading.eventViews, watching);
 		const log = silentLog();
 		const key = (text: string, ...scopes: Scope[]) => ({
 			name: text,
@@ -106,7 +111,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			of: () => ({
 				get,
 				list,
-				erasing: new EraseConversations(
+				erasing: conversationEraser(
 					reading.store,
 					async () => undefined,
 					() => undefined,
@@ -123,7 +128,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 				},
 				search: reading.search,
 				watchUpdates: (request, signal) => watches.watch(request, signal),
-				watchEvents: (request, signal) => eventWatches.watch(request, signal),
+				watchEvents: (request, signal) => ofEvents.watch(request, signal),
 			}),
 		};
 		const options = {
@@ -163,7 +168,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			await accessKeys[Symbol.asyncDispose]();
 		};
 		return new WatchService(
-			{ reading, watches, eventWatches, admission },
+			{ reading, watches, eventWatches: ofEvents, admission },
 			{ http: http.address.port, grpc: grpc.address.port },
 			stop,
 		);

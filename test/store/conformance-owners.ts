@@ -2,11 +2,11 @@ import { fromBinary } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
-import { EventViews } from "../../src/conversations/read/events.ts";
+import { eventViews } from "../../src/conversations/read/events.ts";
 import { UpdateViews } from "../../src/conversations/read/updates.ts";
 import { type StoreReads, visibleStore } from "../../src/conversations/read/visible-store.ts";
 import { Follower } from "../../src/conversations/watch/recent-entries.ts";
-import { EventWatches, UpdateWatches } from "../../src/conversations/watch/watches.ts";
+import { eventWatches, updateWatches } from "../../src/conversations/watch/watches.ts";
 import { EventFormat } from "../../src/events/event-format.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
@@ -217,10 +217,10 @@ export function ownerConformance(open: () => Promise<Store>, factor: number): vo
 				vault: new RecordVault(format, []),
 				onUnreadable: () => undefined,
 			});
-			const eventViews = new EventViews(new EventFormat(format, [], "UTC"), () => undefined);
+			const ofEvents = eventViews(new EventFormat(format, [], "UTC"), () => undefined);
 			const stopping = new AbortController();
-			const updates = new UpdateWatches(store, () => views, { stopping: stopping.signal });
-			const events = new EventWatches(store, eventViews, { stopping: stopping.signal });
+			const updates = updateWatches(store, () => views, { stopping: stopping.signal });
+			const events = eventWatches(store, ofEvents, { stopping: stopping.signal });
 			const all = { start: "beginning", conversationId: undefined, filter: undefined } as const;
 			/** Returns what an owner gets from the beginning to the newest entries. */
 			const watched = async (owner: string): Promise<readonly (readonly unknown[])[]> => {

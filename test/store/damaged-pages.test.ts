@@ -2,7 +2,7 @@ import { randomBytes } from "node:crypto";
 import { copyFileSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { EraseConversations } from "../../src/conversations/erase.ts";
+import { conversationEraser } from "../../src/conversations/erase.ts";
 import { ServiceError } from "../../src/errors.ts";
 import { idDigest } from "../../src/store/erasure.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
@@ -108,7 +108,7 @@ describe("a database with damaged pages", () => {
 		if (erased === undefined || other === undefined) throw new Error("there are 60 updates");
 		const { store } = await openDamaged([pageOf(other.record.bytes.subarray(0, 64))], (page) => page.fill(0xff));
 		const digests: string[] = [];
-		const erasing = new EraseConversations(
+		const erasing = conversationEraser(
 			store,
 			async (digest) => void digests.push(digest),
 			() => undefined,

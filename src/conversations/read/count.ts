@@ -119,7 +119,6 @@ export async function countGaps(
 	return { lasting, recent: Math.max(0, (await count()) - lasting) };
 }
 
-/** @throws ServiceError `invalid_argument` for an unknown group */
 function groupOf(groupBy: string): CountGroup | undefined {
 	if (groupBy.startsWith(TAG) && groupBy !== TAG)
 		return { by: "tag", key: wellFormed(groupBy.slice(TAG.length), "group_by") };

@@ -51,7 +51,6 @@ export async function listEvents<View>(
 	);
 }
 
-/** @throws ServiceError `invalid_argument` for an unknown order */
 function isNewestFirst(order: EventOrder = EventOrder.UNSPECIFIED): boolean {
 	if (order === EventOrder.NEWEST_FIRST) return true;
 	if (order === EventOrder.UNSPECIFIED || order === EventOrder.OLDEST_FIRST) return false;
@@ -95,47 +94,39 @@ export interface EventText extends Pick<StoredEvent, "sequence" | "receivedAt" |
 	readonly text: string | undefined;
 }
 
+export type EventViews = ReturnType<typeof eventViews>;
+
 /** Builds the views of stored events that readers receive. The view of an unreadable event lacks the event itself. */
-export class EventViews {
-	readonly #format: Pick<EventFormat, "open">;
-	readonly #onUnreadable: OnUnreadable;
-
-	constructor(format: Pick<EventFormat, "open">, onUnreadable: OnUnreadable) {
-		this.#format = format;
-		this.#onUnreadable = onUnreadable;
+export function eventViews(format: Pick<EventFormat, "open">, onUnreadable: OnUnreadable) {
+	function open({ conversationId, event }: StoredEvent, secrets: SecretsForm): string {
+		if (!("unreadable" in event)) return format.open(conversationId, event, secrets);
+		const cause = new Error(event.unreadable);
+		throw new ServiceError("data_loss", "The stored event cannot be read", { conversationId, cause });
 	}
+	return {
+		/** Returns the event as JSON text. */
+		toText(stored: StoredEvent, secrets: SecretsForm): EventText {
+			const { sequence, receivedAt, happenedAt, sender, origin } = stored;
+			const text = tryRead(stored, onUnreadable, () => open(stored, secrets));
+			return { sequence, receivedAt, happenedAt, sender, origin, text };
+		},
 
-	/** Returns the event as JSON text. */
-	toText(stored: StoredEvent, secrets: SecretsForm): EventText {
-		const { sequence, receivedAt, happenedAt, sender, origin } = stored;
-		const text = tryRead(stored, this.#onUnreadable, () => this.#open(stored, secrets));
-		return { sequence, receivedAt, happenedAt, sender, origin, text };
-	}
-
-	/** Returns the event as a message. */
-	toEntry(stored: StoredEvent, secrets: SecretsForm): ConversationEventEntry {
-		const { sequence, conversationId, receivedAt, happenedAt, sender, origin } = stored;
-		const event = tryRead(stored, this.#onUnreadable, () => toMessage(this.#open(stored, secrets)));
-		return create(ConversationEventEntrySchema, {
-			sequence,
-			conversationId,
-			receivedAt: fromMicroseconds(receivedAt),
-			happenedAt: fromMicroseconds(happenedAt),
-			sender: sender ?? "",
-			origin,
-			event,
-			unreadable: event === undefined,
-		});
-	}
-
-	/** @throws ServiceError `data_loss` when the stored event cannot be read or decrypted */
-	#open({ conversationId, event }: StoredEvent, secrets: SecretsForm): string {
-		if (!("unreadable" in event)) return this.#format.open(conversationId, event, secrets);
-		throw new ServiceError("data_loss", "The stored event cannot be read", {
-			conversationId,
-			cause: new Error(event.unreadable),
-		});
-	}
+		/** Returns the event as a message. */
+		toEntry(stored: StoredEvent, secrets: SecretsForm): ConversationEventEntry {
+			const { sequence, conversationId, receivedAt, happenedAt, sender, origin } = stored;
+			const event = tryRead(stored, onUnreadable, () => toMessage(open(stored, secrets)));
+			return create(ConversationEventEntrySchema, {
+				sequence,
+				conversationId,
+				receivedAt: fromMicroseconds(receivedAt),
+				happenedAt: fromMicroseconds(happenedAt),
+				sender: sender ?? "",
+				origin,
+				event,
+				unreadable: event === undefined,
+			});
+		},
+	};
 }
 
 /**

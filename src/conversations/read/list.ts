@@ -151,14 +151,12 @@ const ORDERS: ReadonlyMap<ConversationOrder, ListOrder> = new Map([
 	[ConversationOrder.TOKENS, "tokens"],
 ]);
 
-/** @throws ServiceError `invalid_argument` for an unknown order */
 function orderOf(requested: ConversationOrder = ConversationOrder.UNSPECIFIED): ListOrder {
 	const order = ORDERS.get(requested);
 	if (order === undefined) throw invalid("order_by", "is not a known order");
 	return order;
 }
 
-/** @throws ServiceError `invalid_argument` for a token of another list, filter or order */
 function startOf(order: ListOrder, scope: ListScope, token: string): PageStart {
 	if (order === "updated") return { before: readPageToken(LIST, scope, token) };
 	const [value = 0n, sequence = 0n] = readPageNumbers(LIST, scope, token);

@@ -97,7 +97,6 @@ export async function searchConversations(
 	return { ...page, indexedThrough };
 }
 
-/** @throws ServiceError `invalid_argument` for an unknown order */
 function orderOf(order: SearchOrder | undefined): "newest" | "relevance" {
 	if (order === undefined || order === SearchOrder.UNSPECIFIED || order === SearchOrder.NEWEST) return "newest";
 	if (order === SearchOrder.RELEVANCE) return "relevance";
@@ -229,7 +228,6 @@ class Search {
 		return await this.#searched.store.textIndex.find({ ...this.#indexQuery, ...query }, this.#signal);
 	}
 
-	/** @throws ServiceError {@link SENDER_GONE} once the signal has fired */
 	#requireCaller(): void {
 		if (isSenderGone(this.#signal)) throw SENDER_GONE;
 	}

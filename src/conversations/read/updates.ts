@@ -171,7 +171,6 @@ export class UpdateViews {
 		return tryRead(found, this.#opening.onUnreadable, () => this.#comparableRecord(found, secretPaths));
 	}
 
-	/** @throws ServiceError `data_loss` when the record cannot be read */
 	#comparableRecord(stored: StoredUpdate, secretPaths: boolean): ConversationInfo {
 		const key = comparableKey(stored.sequence, secretPaths);
 		const cached = this.#comparableRecords.get(key);

@@ -198,7 +198,6 @@ function keyOf<Entry extends LogEntry, Response extends DescMessage>({
 	);
 }
 
-/** @throws ServiceError `out_of_range` when the start is beyond the newest sequence */
 function startOf(start: WatchStart, newest: bigint): bigint {
 	if (start === "now") return newest;
 	if (start === "beginning") return 0n;

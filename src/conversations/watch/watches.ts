@@ -17,11 +17,11 @@ import { eventLog, updateLog } from "../read/entry-log.ts";
 import { type EventViews, eventConditionsOf, eventJson } from "../read/events.ts";
 import { conditionsOf, originOf } from "../read/filter.ts";
 import type { PresentViews, UpdateViewOptions } from "../read/updates.ts";
-import type { RecentEntries } from "./recent-entries.ts";
 import { SharedResponse, type WatchBatch, Watches, type WatchOptions, type WatchStart } from "./watch.ts";
 
 type UpdateResponse = typeof WatchConversationUpdatesResponseSchema;
 type EventResponse = typeof WatchConversationEventsResponseSchema;
+type EventContent = NonNullable<MessageInitShape<EventResponse>["content"]>;
 
 /** What watchers of both logs request. */
 interface LogWatchRequest {
@@ -39,53 +39,48 @@ export interface UpdateWatchRequest extends LogWatchRequest {
 	readonly view: UpdateViewOptions;
 }
 
+export type UpdateWatches = ReturnType<typeof updateWatches>;
+
 /** Lets many watchers follow the updates of a store. */
-export class UpdateWatches {
-	readonly #watches: Watches<StoredUpdate, UpdateResponse>;
-	readonly #views: PresentViews;
+export function updateWatches(store: Pick<Store, "updates">, presentViews: PresentViews, options: WatchOptions) {
+	const watches = new Watches(updateLog(store), updateResponse, options);
 	/** One message per view of an update. Watchers share it, so that it is encoded once. */
-	readonly #responses = new WeakMap<ConversationUpdate, SharedResponse<UpdateResponse>>();
+	const responses = new WeakMap<ConversationUpdate, SharedResponse<UpdateResponse>>();
+	return {
+		/** The newest updates, as far as they are in memory. */
+		recent: watches.recent,
 
-	constructor(store: Pick<Store, "updates">, views: PresentViews, options: WatchOptions) {
-		this.#watches = new Watches(updateLog(store), updateResponse, options);
-		this.#views = views;
-	}
-
-	/** The newest updates, as far as they are in memory. */
-	get recent(): RecentEntries<StoredUpdate> {
-		return this.#watches.recent;
-	}
-
-	/**
-	 * Follows updates as {@link Watches.watch} does.
-	 *
-	 * @param owner limits the watch to the conversations of an owner
-	 * @throws ServiceError `invalid_argument` that names a field of the request, by the call and not by the iteration
-	 */
-	watch(
-		{ start, conversationId, filter, origin: requestedOrigin, view }: UpdateWatchRequest,
-		signal: AbortSignal,
-		owner?: string,
-	): AsyncGenerator<WatchBatch<UpdateResponse>, void, undefined> {
-		const conditions = conditionsOf(filter);
-		const origin = originOf(requestedOrigin);
-		const responder = () => {
-			const views = this.#views();
-			return async (stored: StoredUpdate) => {
-				// An erasure has no origin. It is sent to all, as in lists.
-				const isOther = stored.change !== UpdateChange.ERASED && stored.origin !== origin;
-				if (origin !== undefined && isOther) return undefined;
-				const update = await views.toUpdate(stored, view);
-				// An unreadable update is sent, because it may meet the conditions.
-				if (update.summary !== undefined && !summaryMeets(conditions, update.summary)) return undefined;
-				return this.#responses.getOrInsertComputed(update, () =>
-					updateResponse(update.sequence, { case: "update", value: update }, () => views.toJson(update)),
-				);
+		/**
+		 * Follows updates as {@link Watches.watch} does.
+		 *
+		 * @param owner limits the watch to the conversations of an owner
+		 * @throws ServiceError `invalid_argument` that names a field of the request, by the call and not by the iteration
+		 */
+		watch(
+			{ start, conversationId, filter, origin: requestedOrigin, view }: UpdateWatchRequest,
+			signal: AbortSignal,
+			owner?: string,
+		): AsyncGenerator<WatchBatch<UpdateResponse>, void, undefined> {
+			const conditions = conditionsOf(filter);
+			const origin = originOf(requestedOrigin);
+			const responder = () => {
+				const views = presentViews();
+				return async (stored: StoredUpdate) => {
+					// An erasure has no origin. It is sent to all, as in lists.
+					const isOther = stored.change !== UpdateChange.ERASED && stored.origin !== origin;
+					if (origin !== undefined && isOther) return undefined;
+					const update = await views.toUpdate(stored, view);
+					// An unreadable update is sent, because it may meet the conditions.
+					if (update.summary !== undefined && !summaryMeets(conditions, update.summary)) return undefined;
+					return responses.getOrInsertComputed(update, () =>
+						updateResponse(update.sequence, { case: "update", value: update }, () => views.toJson(update)),
+					);
+				};
 			};
-		};
-		const variant = [conditions, origin, view];
-		return this.#watches.watch({ start, conversationId, owner, variant, responder }, signal);
-	}
+			const variant = [conditions, origin, view];
+			return watches.watch({ start, conversationId, owner, variant, responder }, signal);
+		},
+	};
 }
 
 function updateResponse(
@@ -103,55 +98,46 @@ export interface EventWatchRequest extends LogWatchRequest {
 	readonly secrets: SecretsForm;
 }
 
+export type EventWatches = ReturnType<typeof eventWatches>;
+
 /** Lets many watchers follow the events of a store. */
-export class EventWatches {
-	readonly #watches: Watches<StoredEvent, EventResponse>;
-	readonly #views: EventViews;
+export function eventWatches(store: Pick<Store, "events">, views: EventViews, options: WatchOptions) {
+	const toHeartbeat = (sequence: bigint, heartbeat: EventContent) => eventResponse(sequence, () => heartbeat);
+	const watches = new Watches<StoredEvent, EventResponse>(eventLog(store), toHeartbeat, options);
 	/** One message per event and form of its secrets. Watchers share it, so that it is built and encoded once. */
-	readonly #responses: Readonly<Record<SecretsForm, WeakMap<StoredEvent, SharedResponse<EventResponse>>>> = {
+	const responses: Readonly<Record<SecretsForm, WeakMap<StoredEvent, SharedResponse<EventResponse>>>> = {
 		redacted: new WeakMap(),
 		encrypted: new WeakMap(),
 		plaintext: new WeakMap(),
 	};
-
-	constructor(store: Pick<Store, "events">, views: EventViews, options: WatchOptions) {
-		this.#watches = new Watches(
-			eventLog(store),
-			(sequence, heartbeat) => eventResponse(sequence, () => heartbeat),
-			options,
-		);
-		this.#views = views;
-	}
-
-	/** The newest events, as far as they are in memory. */
-	get recent(): RecentEntries<StoredEvent> {
-		return this.#watches.recent;
-	}
-
-	/** Follows events as {@link UpdateWatches.watch} follows updates. */
-	watch(
-		{ start, conversationId, filter, secrets }: EventWatchRequest,
-		signal: AbortSignal,
-		owner?: string,
-	): AsyncGenerator<WatchBatch<EventResponse>, void, undefined> {
-		const conditions = eventConditionsOf(filter);
-		const responder = () => (stored: StoredEvent) =>
-			eventMeets(conditions, stored) ? this.#responseTo(stored, secrets) : undefined;
-		const variant = [conditions, secrets];
-		return this.#watches.watch({ start, conversationId, owner, variant, responder }, signal);
-	}
-
-	#responseTo(stored: StoredEvent, secrets: SecretsForm): SharedResponse<EventResponse> {
+	function responseTo(stored: StoredEvent, secrets: SecretsForm): SharedResponse<EventResponse> {
 		const { sequence, conversationId } = stored;
-		const content = () => ({ case: "event", value: this.#views.toEntry(stored, secrets) }) as const;
-		const json = () => eventJson(this.#views.toText(stored, secrets), conversationId);
-		return this.#responses[secrets].getOrInsertComputed(stored, () => eventResponse(sequence, content, json));
+		const content = () => ({ case: "event", value: views.toEntry(stored, secrets) }) as const;
+		const json = () => eventJson(views.toText(stored, secrets), conversationId);
+		return responses[secrets].getOrInsertComputed(stored, () => eventResponse(sequence, content, json));
 	}
+	return {
+		/** The newest events, as far as they are in memory. */
+		recent: watches.recent,
+
+		/** Follows events as {@link updateWatches} follows updates. */
+		watch(
+			{ start, conversationId, filter, secrets }: EventWatchRequest,
+			signal: AbortSignal,
+			owner?: string,
+		): AsyncGenerator<WatchBatch<EventResponse>, void, undefined> {
+			const conditions = eventConditionsOf(filter);
+			const responder = () => (stored: StoredEvent) =>
+				eventMeets(conditions, stored) ? responseTo(stored, secrets) : undefined;
+			const variant = [conditions, secrets];
+			return watches.watch({ start, conversationId, owner, variant, responder }, signal);
+		},
+	};
 }
 
 function eventResponse(
 	sequence: bigint,
-	content: () => NonNullable<MessageInitShape<EventResponse>["content"]>,
+	content: () => EventContent,
 	json?: () => string,
 ): SharedResponse<EventResponse> {
 	const schema = WatchConversationEventsResponseSchema;

@@ -2,7 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { expect, onTestFinished, test } from "vitest";
 import { ConversationFilterSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import { EraseConversations } from "../../../src/conversations/erase.ts";
+import { conversationEraser } from "../../../src/conversations/erase.ts";
 import type { StoredAt } from "../../../src/conversations/read/records.ts";
 import { idDigest } from "../../../src/store/erasure.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
@@ -48,7 +48,7 @@ test("a conversation that becomes active before its turn is not erased by its in
 	for (const one of [silent, active]) await append(store, one);
 	const receivedAt = start + 60n * second;
 	const erased: string[] = [];
-	const erasing = new EraseConversations(
+	const erasing = conversationEraser(
 		afterFirstList(store, () =>
 			appendEvents(store, batch(active.conversationId, [event({ happenedAt: receivedAt })], { receivedAt })),
 		),
@@ -83,7 +83,7 @@ test("a child whose record changes while many children are listed is erased too"
 			return undefined;
 		},
 	};
-	const erasing = new EraseConversations(changing, async () => undefined, unexpected);
+	const erasing = conversationEraser(changing, async () => undefined, unexpected);
 	await expect(erasing.erase({ id: root.conversationId, withChildren: true }, CALLER)).rejects.toMatchObject({
 		kind: "not_found",
 	});
@@ -97,7 +97,7 @@ test("a tree has the conversations of the owner of its root only, and nothing is
 	if (child === undefined || foreign === undefined) throw new Error("there are two");
 	for (const one of [root, child]) await append(store, one);
 	await append(store, { ...foreign, poster: { sender: "red", owner: "red" } });
-	const erasing = new EraseConversations(
+	const erasing = conversationEraser(
 		store,
 		async () => undefined,
 		() => undefined,
@@ -116,7 +116,7 @@ test("an update of a child that cannot be read is reported, and the conversation
 	const child = sample({ record, columns: { parentId: root.conversationId } });
 	for (const one of [root, child]) await append(store, one);
 	const [erased, unreadable]: [string[], StoredAt[]] = [[], []];
-	const erasing = new EraseConversations(
+	const erasing = conversationEraser(
 		store,
 		async (digest) => void erased.push(digest),
 		({ conversationId, sequence, error }) => {
@@ -145,7 +145,7 @@ test("the files are cleaned before the answer, also when more conversations meet
 			await store.purge();
 		},
 	};
-	const erasing = new EraseConversations(watched, async () => undefined, unexpected);
+	const erasing = conversationEraser(watched, async () => undefined, unexpected);
 	const filter = create(ConversationFilterSchema, { activityTo: timestampFromMs(Number(start / 1000n) + 30_000) });
 	expect(await erasing.eraseMatching({ filter, max: 2, dryRun: false }, CALLER)).toMatchObject({ matching: 3 });
 	expect(calls).toEqual(["erase", "erase", "purge"]);

@@ -3,7 +3,7 @@ import { DatabaseSync } from "node:sqlite";
 import { fromBinary, type JsonObject } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import type { Reads } from "../../../src/conversations/conversation-reads.ts";
-import { EventViews, listEvents } from "../../../src/conversations/read/events.ts";
+import { type EventViews, eventViews, listEvents } from "../../../src/conversations/read/events.ts";
 import { type FoundConversation, type GetRequest, getEncoded, getJson } from "../../../src/conversations/read/get.ts";
 import { listConversations } from "../../../src/conversations/read/list.ts";
 import type { OnUnreadable } from "../../../src/conversations/read/records.ts";
@@ -59,10 +59,10 @@ export class Reading implements AsyncDisposable {
 		this.list = { list: (request) => listConversations(store, opening, request) };
 		this.updates = { list: (request) => listUpdates(store, this.views, request) };
 		this.#eventFormat = new EventFormat(format, keys, "UTC");
-		this.eventViews = new EventViews(this.#eventFormat, ({ sequence }) => this.unreadableEvents.push(sequence));
+		this.eventViews = eventViews(this.#eventFormat, ({ sequence }) => this.unreadableEvents.push(sequence));
 		this.events = {
-			list: (request) => listEvents(store, request, (stored, secrets) => this.eventViews.toEntry(stored, secrets)),
-			listTexts: (request) => listEvents(store, request, (stored, secrets) => this.eventViews.toText(stored, secrets)),
+			list: (request) => listEvents(store, request, this.eventViews.toEntry),
+			listTexts: (request) => listEvents(store, request, this.eventViews.toText),
 		};
 		const searched = { store, format: this.#eventFormat, onUnreadable };
 		this.search = { search: (request, signal) => searchConversations(searched, request, signal) };

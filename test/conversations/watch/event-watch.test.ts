@@ -5,7 +5,7 @@ import {
 	type WatchConversationEventsResponse,
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import type { WatchOptions } from "../../../src/conversations/watch/watch.ts";
-import { EventWatches, type EventWatchRequest } from "../../../src/conversations/watch/watches.ts";
+import { type EventWatches, type EventWatchRequest, eventWatches } from "../../../src/conversations/watch/watches.ts";
 import type { EventQuery, StoredEvent } from "../../../src/store/entries.ts";
 import { event, Reading, refusal } from "../read/reading.ts";
 import { numbers, type Said, type SpiedLog, spyLog } from "./watching.ts";
@@ -29,7 +29,7 @@ afterEach(async () => {
 });
 
 function watching(options: Omit<WatchOptions, "stopping"> = {}): EventWatches {
-	return new EventWatches({ events: log }, reading.eventViews, {
+	return eventWatches({ events: log }, reading.eventViews, {
 		heartbeat: NEVER,
 		...options,
 		stopping: stopping.signal,

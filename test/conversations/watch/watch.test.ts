@@ -8,7 +8,7 @@ import {
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import type { WatchOptions } from "../../../src/conversations/watch/watch.ts";
-import { UpdateWatches } from "../../../src/conversations/watch/watches.ts";
+import { type UpdateWatches, updateWatches } from "../../../src/conversations/watch/watches.ts";
 import { ServiceError } from "../../../src/errors.ts";
 import type { StoredUpdate, UpdateQuery } from "../../../src/store/entries.ts";
 import { Reading, refusal } from "../read/reading.ts";
@@ -35,7 +35,7 @@ afterEach(async () => {
 });
 
 function watching(options: Omit<WatchOptions, "stopping"> = {}): UpdateWatches {
-	return new UpdateWatches({ updates: log }, () => reading.views, {
+	return updateWatches({ updates: log }, () => reading.views, {
 		heartbeat: NEVER,
 		...options,
 		stopping: stopping.signal,
