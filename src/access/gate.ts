@@ -43,20 +43,17 @@ export class Gate {
 			for (const method of service.methods) this.#scopes.set(rpcPath(method), scopeOf(method));
 	}
 
-	/** Returns whether a key is one of the service, also when it has expired. */
-	knows(key: string): boolean {
-		return this.#keyring.knows(key);
-	}
-
 	/**
-	 * Admits a request that needs a scope, and counts it for the rate limit.
+	 * Admits a request that needs a scope, and counts it for the rate limit. If the request has a key, the certificate is
+	 * ignored.
 	 *
-	 * @param key the access key. If there is one, the certificate is ignored
-	 * @param certificate name of the client certificate that the TLS connection has verified
+	 * @param fields names and values of all header fields in turn. Node.js drops the second of two fields `Authorization`
+	 *   from the headers that it parses
+	 * @param certificate returns the name of the client certificate that the TLS connection has verified, if there is one
 	 * @throws ServiceError `unauthenticated`, `permission_denied` or `rate_limited`
 	 */
-	admit(scope: Scope, key: string | undefined, certificate?: string): Principal {
-		const principal = this.#authenticate(key, certificate);
+	admit(scope: Scope, fields: readonly string[], certificate: CertificateName = noCertificate): Principal {
+		const principal = this.#authenticate(fields, certificate);
 		try {
 			authorize(principal, scope);
 			this.#rateLimit?.take(principal);
@@ -73,20 +70,31 @@ export class Gate {
 	}
 
 	/** Admits an RPC by its path, `/package.Service/Method`; otherwise as {@link admit}. */
-	admitRpc(path: string, key: string | undefined, certificate?: string): Principal {
+	admitRpc(path: string, fields: readonly string[], certificate: CertificateName = noCertificate): Principal {
 		const scope = this.#scopes.get(path);
-		if (scope !== undefined) return this.admit(scope, key, certificate);
-		this.#authenticate(key, certificate);
+		if (scope !== undefined) return this.admit(scope, fields, certificate);
+		this.#authenticate(fields, certificate);
 		throw new ServiceError("permission_denied", "No access key or client certificate can call this method");
 	}
 
-	#authenticate(key: string | undefined, certificate: string | undefined): Principal {
-		if (key || certificate === undefined) return this.#keyring.authenticate(key);
-		const holder = this.#certificates.get(certificate);
+	#authenticate(fields: readonly string[], certificate: CertificateName): Principal {
+		const keyring = this.#keyring;
+		const key = presentedKey(
+			fields,
+			(one) => keyring.knows(one),
+			() => certificate() !== undefined,
+		);
+		const name = key === undefined ? certificate() : undefined;
+		if (name === undefined) return keyring.authenticate(key);
+		const holder = this.#certificates.get(name);
 		if (holder === undefined) throw UNKNOWN_CERTIFICATE;
 		return holder;
 	}
 }
+
+type CertificateName = () => string | undefined;
+
+function noCertificate(): undefined {}
 
 /** Returns the path of an RPC in the gRPC and Connect protocols. */
 export function rpcPath(method: DescMethod): string {
@@ -113,17 +121,15 @@ export const KEY_HEADERS = [KEY_HEADER, "authorization", SESSION_HEADER] as cons
  * `X-Session-API-Key`. Other schemes of `Authorization` are ignored. An agent server sends a session key of its own with
  * each post, so a session key that is no key of this service does not count beside another header or a certificate.
  *
- * @param fields names and values of all header fields in turn. Node.js drops the second of two fields `Authorization`
- *   from the headers that it parses
  * @param knows returns whether a key is one of this service
  * @param hasCertificate returns whether the client has a certificate, which may stand in for a key
  * @returns undefined when the request has no key
  * @throws ServiceError `unauthenticated` when the request has two different keys
  */
-export function presentedKey(
+function presentedKey(
 	fields: readonly string[],
 	knows: (key: string) => boolean,
-	hasCertificate: () => boolean = () => false,
+	hasCertificate: () => boolean,
 ): string | undefined {
 	const keys = new Set<string>();
 	const sessions = new Set<string>();
@@ -169,7 +175,7 @@ export class RateLimit {
 	 * Counts a request of a holder.
 	 *
 	 * @param now milliseconds of a monotonic clock
-	 * @throws {ServiceError} `rate_limited`
+	 * @throws ServiceError `rate_limited`
 	 */
 	take(holder: Principal, now = performance.now()): void {
 		const { tokens, countedAt } = this.#buckets.get(holder) ?? { tokens: this.#perSecond, countedAt: now };

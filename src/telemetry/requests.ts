@@ -142,18 +142,17 @@ export class ObservedRequest {
 	/**
 	 * Records that the request failed, and logs the error. Not to be called when the client has gone.
 	 *
-	 * @param options.conversationId conversation that the request names. The error's own conversation takes precedence
-	 * @param options.silent whether the failure stays out of the log
+	 * @param conversationId conversation that the request names. The error's own conversation takes precedence
 	 */
-	failed(error: unknown, options: { conversationId?: string | undefined; silent?: boolean } = {}): void {
+	failed(error: unknown, conversationId?: string): void {
 		const { log, metrics } = this.#receivers;
 		this.#failure = error instanceof ServiceError ? error.kind : "unexpected";
 		for (const { type } of error instanceof ServiceError ? error.violations : []) metrics.violated(type);
 		if (this.#caller === undefined && this.#failure === "unauthenticated")
 			metrics.unauthenticated(this.#target.transport);
-		this.#reportRefusal(error, options.conversationId);
-		this.#conversationId = options.conversationId;
-		if (options.silent !== true) log.requestFailed(this.#info(), error);
+		this.#reportRefusal(error, conversationId);
+		this.#conversationId = conversationId;
+		log.requestFailed(this.#info(), error);
 	}
 
 	#reportRefusal(error: unknown, namedConversation: string | undefined): void {

@@ -178,10 +178,11 @@ export class Permit {
 	}
 }
 
-/** Returns the kind of work of an RPC. `scope` is the scope that a key needs to call it. */
-export function workOf(scope: Scope | undefined, isStream: boolean): Work {
+/** Returns the kind of work of a route or an RPC. `scope` is the scope that a key needs, or `public` if it needs none. */
+export function workOf(scope: Scope | "public" | undefined, isStream: boolean): Work {
 	if (isStream) return "watch";
-	return scope === "ingest" ? "ingest" : "read";
+	if (scope === "public") return "document";
+	return scope === "ingest" || scope === "metrics" ? scope : "read";
 }
 
 function tooManyBytes(): ServiceError {

@@ -237,9 +237,9 @@ export function certificateName(certificate: PeerCertificate | undefined): strin
 	return commonName ?? certificate?.subjectaltname?.split(", ", 1)[0]?.replace(/^[A-Za-z ]+:/, "");
 }
 
-/** Returns the certificate of the client of a connection, if a trusted authority has signed it. */
-export function certificateOf(socket: Socket): PeerCertificate | undefined {
-	return socket instanceof TLSSocket && socket.authorized ? socket.getPeerCertificate() : undefined;
+/** Returns the name of the certificate of the client of a connection, if a trusted authority has signed it. */
+export function certificateNameOf(socket: Socket): string | undefined {
+	return socket instanceof TLSSocket && socket.authorized ? certificateName(socket.getPeerCertificate()) : undefined;
 }
 
 /** A listener that accepts requests. */

@@ -11,6 +11,9 @@ const keyring = new Keyring([
 	{ name: "none", scopes: new Set(), owner: undefined, hash: hashKey("no-scope") },
 ]);
 
+/** Returns the header fields of a request with a key. */
+const withKey = (key: string) => ["X-Access-Token", key];
+
 /** Returns a service whose method has no scope, as a developer who does not know the gate might add it. */
 function unguardedService() {
 	const file = create(FileDescriptorSetSchema, {
@@ -36,7 +39,7 @@ function unguardedService() {
 
 test("a method without a scope is refused even to a key with every scope", () => {
 	const gate = new Gate(keyring, [unguardedService()]);
-	expect(() => gate.admitRpc("/test.UnguardedService/Call", "every-scope")).toThrow(
+	expect(() => gate.admitRpc("/test.UnguardedService/Call", withKey("every-scope"))).toThrow(
 		expect.objectContaining({
 			kind: "permission_denied",
 			message: "No access key or client certificate can call this method",
@@ -47,11 +50,11 @@ test("a method without a scope is refused even to a key with every scope", () =>
 test("a client certificate whose name has no scopes is named as the reason, unless the request has a key", () => {
 	const certificates = [{ name: "agent-1", scopes: new Set(scopes), owner: undefined }];
 	const gate = new Gate(keyring, SERVICES, { certificates });
-	expect(gate.admit("ingest", undefined, "agent-1").name).toBe("agent-1");
-	expect(gate.admit("ingest", "every-scope", "stranger").name).toBe("all");
+	expect(gate.admit("ingest", [], () => "agent-1").name).toBe("agent-1");
+	expect(gate.admit("ingest", withKey("every-scope"), () => "stranger").name).toBe("all");
 	const refusals = [undefined, "stranger"].map((name) => {
 		try {
-			return gate.admit("ingest", undefined, name).name;
+			return gate.admit("ingest", [], () => name).name;
 		} catch (error) {
 			return error instanceof ServiceError ? [error.kind, error.message] : error;
 		}
@@ -67,9 +70,9 @@ test("a client certificate whose name has no scopes is named as the reason, unle
 
 test.each(SERVICES.flatMap((service) => service.methods.map(rpcPath)))("%s needs a known key with a scope", (path) => {
 	const gate = new Gate(keyring, SERVICES);
-	expect(gate.admitRpc(path, "every-scope").name).toBe("all");
-	expect(() => gate.admitRpc(path, undefined)).toThrow(expect.objectContaining({ kind: "unauthenticated" }));
-	expect(() => gate.admitRpc(path, "unknown")).toThrow(expect.objectContaining({ kind: "unauthenticated" }));
+	expect(gate.admitRpc(path, withKey("every-scope")).name).toBe("all");
+	expect(() => gate.admitRpc(path, [])).toThrow(expect.objectContaining({ kind: "unauthenticated" }));
+	expect(() => gate.admitRpc(path, withKey("unknown"))).toThrow(expect.objectContaining({ kind: "unauthenticated" }));
 	const refused = expect.objectContaining({ kind: "permission_denied", caller: "none" });
-	expect(() => gate.admitRpc(path, "no-scope")).toThrow(refused);
+	expect(() => gate.admitRpc(path, withKey("no-scope"))).toThrow(refused);
 });

@@ -50,7 +50,7 @@ test("a refusal is logged with the request's id and caller, and counted in metri
 	const violation = (type: string) => ({ path: [], type, message: "" });
 	const violations = [violation("missing"), violation("greater_than"), violation("missing")];
 	const error = new ServiceError("invalid_record", "", { violations });
-	request.failed(error, { conversationId: "c" });
+	request.failed(error, "c");
 	request.end(true, 422);
 	request.end(false);
 	const named = { requestId: "mine", traceId: undefined, caller: "sender", peer: undefined, conversationId: "c" };
@@ -86,7 +86,8 @@ test("a request ends as a success, as an unexpected failure, or as canceled by i
 	const { requests, ended, logged } = recorded();
 	requests.begin(call, none).end(true, 200);
 	const failing = requests.begin(call, none);
-	failing.failed(new RangeError("x"), { silent: true });
+	const failure = new RangeError("x");
+	failing.failed(failure);
 	failing.end(true, 500);
 	requests.begin(call, none).end(false, 200);
 	expect(ended.map(({ status, failure }) => [status, failure])).toEqual([
@@ -94,7 +95,7 @@ test("a request ends as a success, as an unexpected failure, or as canceled by i
 		[500, "unexpected"],
 		[undefined, "canceled"],
 	]);
-	expect(logged).toEqual([]);
+	expect(logged).toEqual([[expect.anything(), failure]]);
 });
 
 test("without tracing, the work of a request is run as it is", () => {

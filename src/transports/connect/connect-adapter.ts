@@ -20,10 +20,10 @@ import { toConnectError } from "../../rpc/rpc-errors.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
 import { type Admission, type Permit, type Work, workOf } from "../admission.ts";
+import { certificateNameOf } from "../connections.ts";
 import { sendStatus } from "../http/answer.ts";
 import { enter, limitResponseTime } from "../http/exchange.ts";
 import type { ObservedHandler } from "../http/http-listener.ts";
-import { type Credentials, credentialsOf } from "../http/router.ts";
 import { isEndless, LIMITS, type Limits } from "../limits.ts";
 import { type HeldBatches, lengthPrefixed } from "../stream-messages.ts";
 import { jsonOf, readMessage } from "./connect-message.ts";
@@ -46,8 +46,8 @@ interface ConnectOptions {
 /** A call under way. */
 interface Call {
 	readonly observed: ObservedRequest;
-	/** Returns the access key, or the name of the client's certificate. Throws as {@link credentialsOf} does. */
-	readonly credentials: () => Credentials;
+	/** Returns the caller of a method, as the gate admits it. */
+	readonly admit: (path: string) => Principal;
 	/** Whether messages are in ProtoJSON. */
 	readonly json: boolean;
 	/** Whether a prefix stands before each message: in streams of Connect, and in gRPC-Web. */
@@ -88,7 +88,7 @@ export function connectHandlers(options: ConnectOptions, basePath = ""): Readonl
 			const call = callOf(values);
 			const path = rpcPath(method);
 			try {
-				const caller = gate.admitRpc(path, ...call.credentials());
+				const caller = call.admit(path);
 				call.observed.admitted(caller, gate.scopeOf(path));
 				const permit = call.enter(workOf(gate.scopeOf(path), method.methodKind !== "unary"));
 				call.admitted = { caller, permit };
@@ -112,7 +112,7 @@ export function connectHandlers(options: ConnectOptions, basePath = ""): Readonl
 				observed.routed(requestPath, isGrpcWeb ? "grpc-web" : "connect");
 				const call: Call = {
 					observed,
-					credentials: () => credentialsOf(request, gate),
+					admit: (path) => gate.admitRpc(path, request.rawHeaders, () => certificateNameOf(request.socket)),
 					json: /^application\/(?:connect\+|grpc-web\+)?json/i.test(type),
 					prefixed: isGrpcWeb || /^application\/connect\+/i.test(type),
 					enter: (work) => enter(admission, work, request, response),

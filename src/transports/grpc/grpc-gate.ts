@@ -3,7 +3,7 @@ import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import type { Http2Session, Http2Stream, IncomingHttpHeaders, ServerHttp2Stream } from "node:http2";
 import { Duplex } from "node:stream";
 import { Metadata, ServerInterceptingCall, type ServerInterceptor } from "@grpc/grpc-js";
-import { type Gate, presentedKey } from "../../access/gate.ts";
+import type { Gate } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
 import { type ObservedRequest, REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
@@ -64,20 +64,12 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 		let leave: (() => void) | undefined;
 		/** Whether the request id was sent with the response headers. */
 		let idSent = false;
-		const callerOf = (): Principal => {
-			const certificate = () => certificateName(call.getAuthContext().sslPeerCertificate);
-			const key = presentedKey(
-				fields,
-				(one) => gate.knows(one),
-				() => certificate() !== undefined,
-			);
-			return key === undefined ? gate.admitRpc(path, undefined, certificate()) : gate.admitRpc(path, key);
-		};
 		const admit = (metadata: Metadata, request: ObservedRequest): void => {
 			let permit: Permit;
 			if (isKeyless) permit = admission.enter("keyless");
 			else {
-				const caller = callerOf();
+				const certificate = () => certificateName(call.getAuthContext().sslPeerCertificate);
+				const caller = gate.admitRpc(path, fields, certificate);
 				request.admitted(caller, gate.scopeOf(path));
 				permit = admission.enter(workOf(gate.scopeOf(path), isStream(path)));
 				calls.set(metadata, { caller, permit, observed: request });

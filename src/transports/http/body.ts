@@ -1,7 +1,6 @@
 import type { IncomingHttpHeaders } from "node:http";
 import { constants, type Http2Stream } from "node:http2";
 import type { Readable } from "node:stream";
-import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import { ServiceError } from "../../errors.ts";
 import { release } from "../../memory.ts";
@@ -20,19 +19,19 @@ export const DISCARDED_BYTES = 1024 * 1024;
  * Reads the body of a request and decodes its content coding: `gzip` and `x-gzip` (RFC 9110, section 8.4.1) or none.
  *
  * A body whose Content-Length exceeds the limit is refused before any of it is read, any other body as soon as it
- * exceeds the limit. For gzip the limit applies to the decompressed bytes. They are decompressed as they arrive, so a
- * small body that decompresses to a huge one takes no more memory than the limit. The compressed bytes may exceed the
- * limit only by the little that gzip adds to data that it cannot compress.
+ * exceeds the limit. For gzip the limit applies to the decompressed bytes, so a small body that decompresses to a huge
+ * one takes no more memory than the limit. The compressed bytes may exceed the limit only by the little that gzip adds
+ * to data that it cannot compress.
  *
  * After a refusal the rest of the body is discarded as {@link discardBody} does, so the caller can respond at once.
  *
  * @param maxBytes maximum number of bytes of the decoded body
- * @param reserve reserves memory for the decoded body: for all of it before any byte is read if the header says its
- *   size, otherwise as the bytes arrive. It throws to refuse the body
+ * @param reserve reserves memory: for the body before any byte is read if the header says its size, otherwise as the bytes
+ *   arrive, and for what gzip decompresses. It throws to refuse the body
  * @returns the decoded body; empty when the request has none
- * @throws {ServiceError} `too_large`, `unsupported_media_type` for another content coding, `invalid_argument` for
- *   damaged gzip data, or the error that `reserve` throws
- * @throws {DOMException} named `AbortError` when the client goes away first: nobody waits for a response then, and
+ * @throws ServiceError `too_large`, `unsupported_media_type` for another content coding, `invalid_argument` for damaged
+ *   gzip data, or the error that `reserve` throws
+ * @throws DOMException named `AbortError` when the client goes away first: nobody waits for a response then, and
  *   there is nothing to log
  */
 export async function readBody(request: BodyRequest, maxBytes: number, reserve: ReserveBytes): Promise<Buffer> {
@@ -42,11 +41,13 @@ export async function readBody(request: BodyRequest, maxBytes: number, reserve: 
 		const declared = request.headers["content-length"];
 		if (declared !== undefined && Number(declared) > maxReceived) throw tooLarge(maxBytes);
 		if (request.destroyed) throw aborted();
-		if (gzip) return await readGzip(request, new Collector(maxBytes, reserve), maxReceived);
-		if (declared === undefined) return await readPlain(request, new Collector(maxBytes, reserve));
 		// Reserved as a whole, so that a body that has begun is not refused in its middle.
-		reserve(Number(declared));
-		return await readPlain(request, new Collector(maxBytes, ignore));
+		if (declared !== undefined) reserve(Number(declared));
+		const body = await readPlain(
+			request,
+			new Collector(maxReceived, declared === undefined ? reserve : ignore, maxBytes),
+		);
+		return gzip ? await unpack(body, maxBytes, reserve) : body;
 	} catch (error) {
 		discardBody(request);
 		throw error;
@@ -90,47 +91,23 @@ function readPlain(request: BodyRequest, body: Collector): Promise<Buffer> {
 	});
 }
 
-async function readGzip(request: BodyRequest, body: Collector, maxReceived: number): Promise<Buffer> {
-	const compressed = async function* (): AsyncGenerator<Buffer, void, undefined> {
-		let received = 0;
-		// The request stays readable after a refusal, so that it can be answered.
-		for await (const chunk of request.iterator({ destroyOnReturn: false })) {
-			received += chunk.length;
-			if (received > maxReceived) throw tooLarge(body.maxBytes);
-			yield chunk;
-		}
-	};
-	let complete = false;
-	const collect = async (decompressed: AsyncIterable<Buffer>): Promise<void> => {
-		for await (const chunk of decompressed) body.add(chunk);
-		complete = true;
-	};
-	try {
-		await pipeline(compressed, createGunzip(), collect);
-	} catch (error) {
-		// Zeros may pad gzip data. The decoder ends at the first zero, before the request has ended, which is no error.
-		if (complete) discardBody(request);
-		else if (error instanceof ServiceError) throw error;
-		else if (request.destroyed && !request.readableEnded) throw aborted();
-		else throw new ServiceError("invalid_argument", "The gzip data is damaged", { cause: error });
-	}
-	return body.finish();
-}
-
 /** Reserves memory for bytes before they are kept. It throws to refuse them. */
 export type ReserveBytes = (bytes: number) => void;
 
 /** Collects the chunks of a body up to a limit. */
 class Collector {
-	readonly maxBytes: number;
+	readonly #maxBytes: number;
 	readonly #reserve: ReserveBytes;
+	readonly #shownLimit: number;
 	#chunks: Buffer[] = [];
 	#size = 0;
 	#refused = false;
 
-	constructor(maxBytes: number, reserve: ReserveBytes) {
-		this.maxBytes = maxBytes;
+	/** @param shownLimit the limit that the refusal of a larger body names */
+	constructor(maxBytes: number, reserve: ReserveBytes, shownLimit = maxBytes) {
+		this.#maxBytes = maxBytes;
 		this.#reserve = reserve;
+		this.#shownLimit = shownLimit;
 	}
 
 	/**
@@ -142,7 +119,7 @@ class Collector {
 		if (this.#refused) return;
 		this.#size += chunk.length;
 		try {
-			if (this.#size > this.maxBytes) throw tooLarge(this.maxBytes);
+			if (this.#size > this.#maxBytes) throw tooLarge(this.#shownLimit);
 			this.#reserve(chunk.length);
 		} catch (error) {
 			this.#refused = true;
@@ -196,7 +173,7 @@ function aborted(): DOMException {
 function ignore(): void {}
 
 /**
- * Decompresses a message in gzip.
+ * Decompresses data in gzip. It ends before zeros, which may pad the data.
  *
  * @param maxBytes maximum number of bytes after decompression
  * @param reserve reserves memory for decompressed bytes before they are kept. It throws to refuse the message
@@ -210,7 +187,7 @@ export async function unpack(compressed: Uint8Array, maxBytes: number, reserve: 
 		for await (const chunk of decoder) collector.add(chunk);
 	} catch (error) {
 		if (error instanceof ServiceError) throw error;
-		throw new ServiceError("invalid_argument", "The compressed message is damaged", { cause: error });
+		throw new ServiceError("invalid_argument", "The gzip data is damaged", { cause: error });
 	}
 	return collector.finish();
 }

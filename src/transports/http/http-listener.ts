@@ -12,7 +12,7 @@ import {
 } from "node:http2";
 import type { Socket } from "node:net";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
-import { type ConnectionOptions, Connections, peerOf, type RunningListener } from "../connections.ts";
+import { type ConnectionOptions, Connections, type RunningListener } from "../connections.ts";
 import { LIMITS, limitStream } from "../limits.ts";
 
 /** The part of an HTTP/1.1 or HTTP/2 response that sending it needs. */
@@ -54,18 +54,12 @@ export async function listenHttp(
 ): Promise<RunningListener> {
 	const { limits = LIMITS } = options;
 	let draining = false;
-	const refuse = ({ socket }: IncomingMessage, response: ServerResponse, status: number, code: string): void => {
-		options.log.emit("connection_failed", { listener: "http", code, peer: peerOf(socket) });
-		response.writeHead(status, { Connection: "close" }).end();
-	};
 	const serveHttp1 = (request: IncomingMessage, response: ServerResponse): void => {
 		// While the listener drains, each response is the last one of its connection.
 		if (draining) response.setHeader("Connection", "close");
 		request.url = originForm(request.url ?? "");
-		// RFC 9112, section 3.2. Node.js would refuse only a missing field, and nothing would be logged.
-		const hosts = countHosts(request);
-		if (hosts > 1 || (hosts === 0 && request.httpVersion === "1.1"))
-			refuse(request, response, 400, hosts === 0 ? "MISSING_HOST" : "SEVERAL_HOSTS");
+		// RFC 9112, section 3.2. Node.js refuses only a missing field.
+		if (countHosts(request) > 1) response.writeHead(400, { Connection: "close" }).end();
 		else handler(request, response);
 	};
 	const http1 = createHttp1Server(
@@ -75,7 +69,6 @@ export async function listenHttp(
 			requestTimeout: limits.requestTime,
 			connectionsCheckingInterval: limits.headerTime / 5,
 			maxHeaderSize: limits.headerBytes,
-			requireHostHeader: false,
 		},
 		serveHttp1,
 	);
@@ -84,9 +77,6 @@ export async function listenHttp(
 		response.setHeader("Connection", "close");
 		serveHttp1(request, response);
 	});
-	http1.on("checkExpectation", (request: IncomingMessage, response: ServerResponse) =>
-		refuse(request, response, 417, "UNKNOWN_EXPECTATION"),
-	);
 	http1.setTimeout(limits.idleTime);
 	// The server does not listen itself, because connections are handed to it. This event starts its request timeouts.
 	http1.emit("listening");
@@ -140,8 +130,7 @@ export async function listenHttp(
 }
 
 /** Returns the number of Host fields of a request. The parsed headers contain only the first one. */
-function countHosts({ headers, rawHeaders }: IncomingMessage): number {
-	if (headers.host === undefined) return 0;
+function countHosts({ rawHeaders }: IncomingMessage): number {
 	return rawHeaders.filter((name, index) => index % 2 === 0 && name.length === 4 && /^host$/i.test(name)).length;
 }
 

@@ -1,11 +1,10 @@
-import type { Socket } from "node:net";
-import { type Gate, presentedKey } from "../../access/gate.ts";
+import type { Gate } from "../../access/gate.ts";
 import type { Principal, Scope } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
-import type { Admission, Permit, Work } from "../admission.ts";
-import { certificateName, certificateOf } from "../connections.ts";
+import { type Admission, type Permit, workOf } from "../admission.ts";
+import { certificateNameOf } from "../connections.ts";
 import { LIMITS, type Limits } from "../limits.ts";
 import { type ContentResponse, sendContent, sendError, sendJsonText } from "./answer.ts";
 import { type BodyRequest, discardBody } from "./body.ts";
@@ -43,8 +42,6 @@ interface RouteOptions {
 	readonly isProbe?: true;
 	/** Set for a route that only says that its method is not allowed. */
 	readonly isRefusal?: true;
-	/** Set when only the first failure for each key is logged, because the holder of the key calls again and again. */
-	readonly logsOncePerKey?: true;
 }
 
 /** A route that answers with a whole response. */
@@ -65,17 +62,6 @@ export interface Exchange {
 	readonly response: Parameters<ObservedHandler>[1];
 }
 
-const WORK: Readonly<Record<Route["scope"], Work>> = {
-	ingest: "ingest",
-	read: "read",
-	secrets: "read",
-	metrics: "metrics",
-	keys: "read",
-	erase: "read",
-	forward: "read",
-	pause: "read",
-	public: "document",
-};
 /** The permit of a probe, which does not count. */
 const UNCOUNTED: Pick<Permit, "reserve" | "reserveResponse" | "hold"> = {
 	reserve: () => undefined,
@@ -107,12 +93,6 @@ interface RouterOptions {
  */
 export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }: RouterOptions): ObservedHandler {
 	const find = routeFinder(routes);
-	/** Paths of routes, each with the name of a key for which a failure was logged. */
-	const logged = new Set<string>();
-	const isLogged = (route: Route | undefined, caller: string | undefined): boolean => {
-		if (route?.logsOncePerKey === undefined || caller === undefined) return false;
-		return logged.size === logged.add(`${route.path} ${caller}`).size;
-	};
 	return (request, response, observed) => {
 		const { method = "", url = "" } = request;
 		const path = pathOf(url);
@@ -122,7 +102,6 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 			return;
 		}
 		let match: Match | undefined;
-		let principal: Principal | undefined;
 		const signal = new ClientSignal(request, response);
 
 		const answer = async (): Promise<void> => {
@@ -138,11 +117,12 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 			}
 			const { route, params } = match;
 			observed.routed(route.path);
+			let principal: Principal | undefined;
 			if (route.scope !== "public") {
-				principal = gate.admit(route.scope, ...credentialsOf(request, gate));
+				principal = gate.admit(route.scope, request.rawHeaders, () => certificateNameOf(request.socket));
 				observed.admitted(principal, route.scope);
 			}
-			const work = "stream" in route ? "watch" : WORK[route.scope];
+			const work = workOf(route.scope, "stream" in route);
 			const permit = route.isProbe === true ? UNCOUNTED : enter(admission, work, request, response);
 			// The work counts until it is done, also when its client has gone.
 			const release = permit.hold();
@@ -166,8 +146,7 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 		answer().catch((error: unknown) => {
 			// The client has gone, so nobody waits for a response.
 			if (signal.aborted || (error instanceof Error && error.name === "AbortError")) return;
-			const silent = isLogged(match?.route, principal?.name);
-			observed.failed(error, { conversationId: uuidIn(match?.params.id), silent });
+			observed.failed(error, uuidIn(match?.params.id));
 			discardBody(request);
 			if (response.headersSent) response.destroy();
 			else sendError(response, error);
@@ -196,23 +175,6 @@ export function innerReads(routes: readonly Route[]): InnerRead {
 /** Returns the UUID that a path segment contains, with dashes. */
 function uuidIn(segment: string | undefined): string | undefined {
 	return segment === undefined ? undefined : parseUuid(segment);
-}
-
-/** Credentials of a request: its access key, or else the name of the client's certificate. */
-export type Credentials = readonly [key: string | undefined, certificate: string | undefined];
-
-/** @throws ServiceError as {@link presentedKey} does */
-export function credentialsOf(
-	request: { readonly rawHeaders: readonly string[]; readonly socket: Socket },
-	gate: Pick<Gate, "knows">,
-): Credentials {
-	const certificate = () => certificateName(certificateOf(request.socket));
-	const key = presentedKey(
-		request.rawHeaders,
-		(one) => gate.knows(one),
-		() => certificate() !== undefined,
-	);
-	return key === undefined ? [undefined, certificate()] : [key, undefined];
 }
 
 /** Returns a function that finds the routes for a path. Routes without `{name}` segments take precedence, then verbs. */

@@ -47,7 +47,6 @@ export function oauthStateRoute(basePath: string): Route {
 		method: "POST",
 		path: `${basePath}${BASE_URL}/mcp-oauth-state`,
 		scope: "ingest",
-		logsOncePerKey: true,
 		handle: async () => {
 			throw new ServiceError("not_found", "This service does not keep the OAuth state of MCP servers");
 		},

@@ -215,11 +215,11 @@ describe("the unread rest of a body", () => {
 	});
 
 	test.each([
-		["a body over the limit", {}, Buffer.from("x"), ServiceError],
-		["data that is not gzip", { "Content-Encoding": "gzip" }, Buffer.from("x"), ServiceError],
-		["an unknown coding", { "Content-Encoding": "br" }, Buffer.from("x"), ServiceError],
-		["zeros after gzip data", { "Content-Encoding": "gzip" }, gzipSync("{}"), Buffer],
-	])("closes the connection if it is endless (%s)", async (_, fields, start, kind) => {
+		["a body over the limit", {}, Buffer.from("x")],
+		["data that is not gzip", { "Content-Encoding": "gzip" }, Buffer.from("x")],
+		["an unknown coding", { "Content-Encoding": "br" }, Buffer.from("x")],
+		["zeros after gzip data", { "Content-Encoding": "gzip" }, gzipSync("{}")],
+	])("closes the connection if it is endless (%s)", async (_, fields, start) => {
 		using client = new RawClient(port);
 		await client.head({ "Transfer-Encoding": "chunked", ...fields });
 		await client.chunk(Buffer.concat([start, Buffer.alloc(1)]));
@@ -227,7 +227,7 @@ describe("the unread rest of a body", () => {
 			await client.chunk(Buffer.alloc(limit));
 		}
 		await outcome.promise;
-		expect(outcomes).toEqual([expect.any(kind)]);
+		expect(outcomes).toEqual([expect.any(ServiceError)]);
 	});
 });
 
