@@ -88,6 +88,7 @@ type Fields = Readonly<
 /** Events of which only some lines are written, see {@link LineLimit}, and the fields by which their lines are counted. */
 const LIMITED: { readonly [Event in LogEvent]?: readonly string[] } = {
 	connection_failed: ["listener", "code"],
+	connections_full: ["listener"],
 	request_refused: ["kind", "caller"],
 	request_failed: ["kind", "caller"],
 	refused_batch_accepted: ["caller"],

@@ -20,10 +20,10 @@ export interface ConnectionOptions {
 	/** Serves a connection. With TLS it is called after the handshake. */
 	readonly serve: (socket: Socket) => void;
 	/**
-	 * Whether a client has made a call on its connection. Then it speaks the protocol, so an error of HTTP/2 when the
+	 * Whether the client at an address has made a call on its connection. Then it speaks the protocol, so an error of HTTP/2 when the
 	 * connection ends is not logged: the last frame of grpc-go names a stream in a way that Node.js does not accept.
 	 */
-	readonly hasCalled?: (socket: Socket) => boolean;
+	readonly hasCalled?: (peer: string) => boolean;
 	readonly log: EventLog;
 	readonly limits?: Limits;
 	/** Milliseconds between two reads of the TLS files. */
@@ -65,29 +65,22 @@ export class Connections {
 		const { address, tls, log, listener, limits = LIMITS } = options;
 		const open = new Set<Socket>();
 		const server = tls === undefined ? createServer(SOCKET_OPTIONS) : await createSecureServer(tls, options);
-		const logFailure = (peer: string | undefined, { code, message }: NodeJS.ErrnoException, socket?: Socket): void => {
+		const logFailure = (peer: string | undefined, { code, message }: NodeJS.ErrnoException): void => {
 			if (!isClientFault(code)) return;
-			if (code === "ERR_HTTP2_ERROR" && socket !== undefined && options.hasCalled?.(socket) === true) return;
+			if (code === "ERR_HTTP2_ERROR" && peer !== undefined && options.hasCalled?.(peer) === true) return;
 			// These messages come from fixed lists. Other messages may quote the client's bytes.
 			const reason = /^HPE_|^ERR_HTTP2_ERROR$/.test(code) ? message : undefined;
 			log.emit("connection_failed", { listener, code, reason, peer });
 		};
-		/** Whether the log already has the event that the listener is full. */
-		let isFullLogged = false;
 		server.maxConnections = limits.connections;
-		server.on("drop", () => {
-			if (!isFullLogged) log.emit("connections_full", { listener, connections: limits.connections });
-			isFullLogged = true;
-		});
+		server.on("drop", () => log.emit("connections_full", { listener, connections: limits.connections }));
 		server.on("connection", (socket) => {
 			open.add(socket);
-			// Half of the limit, so that connections which come and go at the limit do not log an event each time.
-			if (open.size * 2 < limits.connections) isFullLogged = false;
 			const silenceTimeout = setTimeout(() => {
 				if (socket.bytesRead < SHORTEST_REQUEST) socket.destroy();
 			}, limits.headerTime);
 			const peer = peerOf(socket);
-			socket.on("error", (error) => logFailure(peer, error, socket));
+			socket.on("error", (error) => logFailure(peer, error));
 			socket.on("close", () => {
 				clearTimeout(silenceTimeout);
 				open.delete(socket);
@@ -95,7 +88,7 @@ export class Connections {
 		});
 		server.on("secureConnection", (socket: TLSSocket) => {
 			const peer = peerOf(socket);
-			socket.on("error", (error) => logFailure(peer, error, socket));
+			socket.on("error", (error) => logFailure(peer, error));
 		});
 		server.on("tlsClientError", (error: Error, socket: TLSSocket) => {
 			// At run time a code such as CERT_HAS_EXPIRED, although the type says Error.

@@ -33,6 +33,22 @@ export function lengthPrefixed(messages: readonly Uint8Array[]): Uint8Array[] {
 	return chunks;
 }
 
+/**
+ * Waits until the client has taken what `write` sends, or the stream is over. The callback of a write to a client that has
+ * gone may never be called.
+ */
+export async function untilTaken(over: AbortSignal, write: (onTaken: () => void) => void): Promise<void> {
+	if (over.aborted) return;
+	await new Promise<void>((resolve) => {
+		const done = (): void => {
+			over.removeEventListener("abort", done);
+			resolve();
+		};
+		over.addEventListener("abort", done);
+		write(done);
+	});
+}
+
 /** Form of the messages of a stream. */
 type Form = "bytes" | "json" | "event";
 

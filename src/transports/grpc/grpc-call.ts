@@ -147,13 +147,6 @@ export class StreamCall extends ServerInterceptingCall {
 /** Maximum factor by which deflate data grows when it is decompressed (https://zlib.net/zlib_tech.html). */
 const MAX_EXPANSION = 1032;
 
-/** Keeps bytes for a call, such as a permit. */
-interface Reservation {
-	/** Throws to refuse the bytes. */
-	reserve(bytes: number): void;
-	giveBack(bytes: number): void;
-}
-
 /** Maximum numbers of bytes of a request message. */
 interface MessageLimits {
 	/** As it is sent. */
@@ -168,7 +161,7 @@ interface MessageLimits {
  */
 class MessageCounter {
 	readonly #limits: MessageLimits;
-	readonly #reservation: Reservation;
+	readonly #permit: Pick<Permit, "reserve" | "giveBack">;
 	readonly #prefix = Buffer.alloc(PREFIX_BYTES);
 	/** Bytes of the prefix that have arrived. */
 	#inPrefix = 0;
@@ -177,12 +170,12 @@ class MessageCounter {
 	/** What is reserved for each message that has not been received as a whole. */
 	readonly #reserved: number[] = [];
 
-	constructor(limits: MessageLimits, reservation: Reservation) {
+	constructor(limits: MessageLimits, permit: Pick<Permit, "reserve" | "giveBack">) {
 		this.#limits = limits;
-		this.#reservation = reservation;
+		this.#permit = permit;
 	}
 
-	/** @throws ServiceError `too_large`, or the error that the reservation throws */
+	/** @throws ServiceError `too_large`, or the error that the permit throws */
 	add(chunk: Buffer): void {
 		for (let at = 0; at < chunk.length; ) {
 			if (this.#left > 0) {
@@ -200,7 +193,7 @@ class MessageCounter {
 			const { maxBytes, maxDecompressed } = this.#limits;
 			if (this.#left > maxBytes) throw tooLarge(maxBytes);
 			const bytes = this.#prefix[0] === 0 ? this.#left : Math.min(maxDecompressed, this.#left * MAX_EXPANSION);
-			this.#reservation.reserve(bytes);
+			this.#permit.reserve(bytes);
 			this.#reserved.push(bytes);
 		}
 	}
@@ -212,7 +205,7 @@ class MessageCounter {
 	 */
 	received(kept: number): void {
 		const reserved = this.#reserved.shift() ?? 0;
-		if (reserved > kept) this.#reservation.giveBack(reserved - kept);
+		if (reserved > kept) this.#permit.giveBack(reserved - kept);
 	}
 }
 

@@ -8,7 +8,7 @@ import type { Principal } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
 import { type ObservedRequest, REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
 import { type Admission, type Permit, workOf } from "../admission.ts";
-import { certificateName } from "../connections.ts";
+import { certificateName, peerOf } from "../connections.ts";
 import type { Limits } from "../limits.ts";
 import { grpcStatus, StreamCall, tooLarge } from "./grpc-call.ts";
 
@@ -90,9 +90,11 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 					onReceiveMetadata: (metadata, pass) => {
 						const target = { transport: "grpc", path, route: path } as const;
 						const headerOf = (name: string) => metadata.get(name)[0]?.toString();
-						const request = requests.begin(target, headerOf, () => call.getPeer());
+						const { socket } = stream.session ?? {};
+						const peer = socket && peerOf(socket);
+						const request = requests.begin(target, headerOf, () => peer);
 						observed = request;
-						onCall(call.getPeer());
+						if (peer !== undefined) onCall(peer);
 						try {
 							admit(metadata, request);
 						} catch (error) {

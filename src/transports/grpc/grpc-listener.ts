@@ -1,4 +1,3 @@
-import type { Socket } from "node:net";
 import { promisify } from "node:util";
 import { type DescFile, type DescService, toBinary } from "@bufbuild/protobuf";
 import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
@@ -24,9 +23,9 @@ import { ServiceError } from "../../errors.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
 import type { Requests } from "../../telemetry/requests.ts";
 import type { Admission } from "../admission.ts";
-import { type ConnectionOptions, Connections, type RunningListener } from "../connections.ts";
+import { type ConnectionOptions, Connections, peerOf, type RunningListener } from "../connections.ts";
 import { LIMITS } from "../limits.ts";
-import type { HeldBatches } from "../stream-messages.ts";
+import { type HeldBatches, untilTaken } from "../stream-messages.ts";
 import { grpcStatus, MessageBatch } from "./grpc-call.ts";
 import { type AdmittedCall, type FindAdmitted, GrpcStreams, gateInterceptor, KEYLESS } from "./grpc-gate.ts";
 
@@ -61,10 +60,8 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 	const { services, methods, gate, admission, held, maxBodyBytes, stopping, requests, limits = LIMITS } = options;
 	const kinds = new Map(methods.map(({ kind, method }) => [rpcPath(method), kind]));
 	const isStream = (path: string): boolean => kinds.get(path) === "server_streaming";
-	/** Address and port of each open connection, and those of the clients that have made a call on theirs. */
-	const peers = new WeakMap<Socket, string>();
+	/** Address and port of each client that has made a call on its open connection. */
 	const callers = new Set<string>();
-	const onCall = (peer: string) => callers.add(peer);
 	const isKnown = (path: string): boolean => kinds.has(path) || KEYLESS.test(path);
 	const streams = new GrpcStreams({ isKnown, requests });
 	const { interceptor, findAdmitted } = gateInterceptor({
@@ -75,7 +72,7 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		limits,
 		maxBodyBytes,
 		streams,
-		onCall,
+		onCall: (peer) => callers.add(peer),
 	});
 	// Without this, grpc-js writes to standard error in its own format. Failures reach the callers as errors anyway.
 	setLogVerbosity(logVerbosity.NONE);
@@ -107,12 +104,11 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		listener: "grpc",
 		protocols: ["h2"],
 		serve: (socket) => {
-			const peer = `${socket.remoteAddress}:${socket.remotePort}`;
-			peers.set(socket, peer);
+			const peer = peerOf(socket) ?? "";
 			socket.once("close", () => callers.delete(peer));
 			injector.injectConnection(socket);
 		},
-		hasCalled: (socket) => callers.has(peers.get(socket) ?? ""),
+		hasCalled: (peer) => callers.has(peer),
 	});
 	const { address } = connections;
 	streams.follow(address.port);
@@ -225,10 +221,8 @@ class GrpcCallSignal implements CallSignal {
 	}
 }
 
-type WatchCall = ServerWritableStream<Uint8Array, Uint8Array | MessageBatch>;
-
 function streamHandler({ stream }: StreamRpc, { findAdmitted, held, stopping }: GrpcCalls) {
-	return (call: WatchCall): void => {
+	return (call: ServerWritableStream<Uint8Array, Uint8Array | MessageBatch>): void => {
 		const cancelled = new AbortController();
 		const stop = (): void => cancelled.abort();
 		call.on("cancelled", stop);
@@ -241,7 +235,8 @@ function streamHandler({ stream }: StreamRpc, { findAdmitted, held, stopping }: 
 				cancelled.signal,
 			)) {
 				const { chunks, release } = held.hold(batch, "bytes");
-				await write(call, new MessageBatch(chunks), cancelled.signal).finally(release);
+				const message = new MessageBatch(chunks);
+				await untilTaken(cancelled.signal, (onTaken) => call.write(message, onTaken)).finally(release);
 			}
 		};
 		send()
@@ -256,20 +251,6 @@ function streamHandler({ stream }: StreamRpc, { findAdmitted, held, stopping }: 
 			)
 			.finally(() => stopping.removeEventListener("abort", stop));
 	};
-}
-
-/** Writes a batch, and waits until the client has taken it or the call is over. A call has one write at a time. */
-async function write(call: WatchCall, batch: MessageBatch, signal: AbortSignal): Promise<void> {
-	if (signal.aborted) return;
-	await new Promise<void>((resolve) => {
-		const done = (): void => {
-			signal.removeEventListener("abort", done);
-			resolve();
-		};
-		// The callback of a write to a client that has gone is never called.
-		signal.addEventListener("abort", done);
-		call.write(batch, done);
-	});
 }
 
 /** Returns the call that the gate has let in with this metadata. */

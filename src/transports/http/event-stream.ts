@@ -3,7 +3,7 @@ import type { WatchBatch } from "../../conversations/watch/watch.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
 import { LIMITS, type Limits } from "../limits.ts";
-import type { HeldBatches } from "../stream-messages.ts";
+import { type HeldBatches, untilTaken } from "../stream-messages.ts";
 import { shownError } from "./answer.ts";
 import { abandon, whenGone } from "./exchange.ts";
 import type { StreamedResponse } from "./http-listener.ts";
@@ -53,18 +53,9 @@ export async function sendEventStream(
 	if (stopping.aborted) end();
 	/** Sends a chunk, and waits until the client has taken it or the stream is over. */
 	const send = async (chunk: string | Uint8Array): Promise<void> => {
-		if (over.signal.aborted) return;
-		await new Promise<void>((resolve) => {
-			const timeout = setTimeout(() => abandon(request, exchange.response), limits.answerTime);
-			const done = (): void => {
-				clearTimeout(timeout);
-				over.signal.removeEventListener("abort", done);
-				resolve();
-			};
-			// The callback of a write to a client that has gone may never be called.
-			over.signal.addEventListener("abort", done);
-			response.write(chunk, done);
-		});
+		const timeout = setTimeout(() => abandon(request, exchange.response), limits.answerTime);
+		await untilTaken(over.signal, (onTaken) => response.write(chunk, onTaken));
+		clearTimeout(timeout);
 	};
 	let through: bigint | undefined;
 	try {

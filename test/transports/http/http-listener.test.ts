@@ -291,13 +291,13 @@ describe("a listener", () => {
 		session.destroy();
 	});
 
-	test("closes connections beyond the maximum number, and logs that once", async () => {
+	test("closes connections beyond the maximum number, and logs that", async () => {
 		using listener = await listening({ connections: 2 });
 		const clients = [];
 		for (let index = 0; index < 5; index++) clients.push(await new RawHttp(listener).connected());
 		await Promise.all(clients.slice(2).map((client) => client.closed()));
 		expect(clients.map(({ open }) => open)).toEqual([true, true, false, false, false]);
-		await expect.poll(() => listener.events).toEqual(["connections_full"]);
+		await expect.poll(() => listener.events).toEqual(Array.from({ length: 3 }, () => "connections_full"));
 		for (const client of clients) client[Symbol.dispose]();
 		await expect.poll(() => listener.listener.connections()).toBe(0);
 		using again = await new RawHttp(listener).connected();

@@ -16,7 +16,7 @@ import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conv
 import { ListConversationsRequestSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { ServiceError } from "../../../src/errors.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
-import { jsonToBinary } from "../../../src/transports/connect/connect-message.ts";
+import { jsonToBinary } from "../../../src/transports/connect/connect-adapter.ts";
 import { corpus } from "../../support/fixtures.ts";
 
 function decoded<Desc extends DescMessage>(schema: Desc, text: string): MessageShape<Desc> {
