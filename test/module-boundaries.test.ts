@@ -128,7 +128,7 @@ describe("the modules of src import only what they may", () => {
 
 	test("forward imports neither a transport nor a store engine", () => {
 		const known = [
-			/^access\/(?:audit|keys|named)\.ts$/,
+			/^access\/named\.ts$/,
 			/^conversations\/(?:conversation-reads\.ts$|read\/)/,
 			/^record\//,
 			/^store\/[^/]+\.ts$/,

@@ -61,21 +61,21 @@ export interface WorkerOptions {
 	readonly linkOf: (conversationId: string) => string | undefined;
 	/** The forms beside FORMS, by their names. */
 	readonly ownForms?: ReadonlyMap<string, OwnForm> | undefined;
-	readonly observer: WorkerObserver;
+	readonly onDisabled: (endpoint: EndpointRow, reason: string) => void;
+	readonly onError: (error: unknown) => void;
 }
 
-/** Receives what happens to endpoints. */
-export interface WorkerObserver {
-	onTry(endpoint: EndpointRow, answer: Answer): void;
-	onFinished(endpoint: EndpointRow, state: DeliveryRow["state"]): void;
-	onDisabled(endpoint: EndpointRow, reason: string): void;
-	onError(error: unknown): void;
+/** Counters of an endpoint since the start of the process. */
+export interface EndpointCounts {
+	delivered: number;
+	failedTries: number;
+	failed: number;
 }
 
 /** Maximum number of deliveries under way. */
 const MAX_UNDER_WAY = 8;
 /** Maximum number of waiting deliveries. The log is not followed further while there are as many. */
-export const MAX_WAITING = 10_000;
+const MAX_WAITING = 10_000;
 /** Maximum number of updates that are read at once. */
 const PAGE = 256;
 /** Milliseconds after which the position is saved although nothing is to be told. */
@@ -89,16 +89,15 @@ const KEPT_FOR = 30 * 24 * 3_600_000;
 const TRIM_INTERVAL = 60_000;
 
 /** A delivery that waits. */
-interface Waiting extends DeliveryRow, DeliveryResult {
+interface Waiting extends DeliveryRow {
 	/** Milliseconds since the Unix epoch. */
-	due: number;
-	/** Whether its last try failed while the endpoint was tried with one delivery at a time. */
-	wasProbe: boolean;
+	readonly due: number;
 }
 
 /**
  * Delivers to one endpoint: follows the log from its position, puts what the endpoint wants into its queue, and sends it.
- * The queue is in the store; this is its only writer, until another one begins.
+ * The queue is in the store; this is its only writer, until another one begins. What waits is in memory, too: no index of the
+ * store finds the first delivery of each conversation.
  *
  * The deliveries of a conversation are sent one after the other, in the order of the queue. The next one waits until the
  * result of the one before is stored.
@@ -106,39 +105,43 @@ interface Waiting extends DeliveryRow, DeliveryResult {
 export class EndpointWorker {
 	readonly #endpoint: EndpointRow;
 	readonly #options: WorkerOptions;
+	readonly #counts: EndpointCounts;
 	readonly #ownForm: OwnForm | undefined;
 	readonly #stop = new AbortController();
 	/** Ends requests under way. */
 	readonly #giveUp = new AbortController();
+	/** Tries whose results are not stored yet, by their conversation. */
+	readonly #tries = new Map<string, Promise<void>>();
+	/** Number of tries without an answer. */
+	#underWay = 0;
 	/** Deliveries that wait, by their conversation, in the order of the queue. What concerns none has a queue of its own. */
 	readonly #queues = new Map<string, Waiting[]>();
-	/** Conversations with a delivery under way. */
-	readonly #busy = new Set<string>();
 	#waiting = 0;
-	/** Tries under way. */
-	readonly #tries = new Set<Promise<void>>();
+	/** Number of the newest delivery that was loaded. */
+	#loaded = 0n;
+	#mustLoad = true;
 	#position: bigint;
 	#savedPosition: bigint;
 	#savedAt: number;
 	#trimmedAt = 0;
-	/** Number of the newest delivery that was loaded. */
-	#loaded = 0n;
-	#mustLoad = true;
 	/** Newest known sequence. */
-	#newest = 0n;
+	#newest: bigint;
 	#health: EndpointHealth;
 	/** No delivery is tried before. */
 	#pausedUntil = 0;
-	/** Deliveries after a try, before that is stored. */
-	#tried: Waiting[] = [];
+	/** Results of tries that are not stored yet. */
+	#results: (DeliveryRow & DeliveryResult)[] = [];
 	#storing: Promise<void> | undefined;
 	#wake = new AbortController();
 	readonly done: Promise<void>;
 
-	constructor(endpoint: EndpointRow, options: WorkerOptions) {
+	/** @param newest the newest sequence of the log; `wake` says newer ones */
+	constructor(endpoint: EndpointRow, newest: bigint, counts: EndpointCounts, options: WorkerOptions) {
 		this.#endpoint = endpoint;
 		this.#options = options;
+		this.#counts = counts;
 		this.#ownForm = options.ownForms?.get(endpoint.form);
+		this.#newest = newest;
 		this.#position = endpoint.position;
 		this.#savedPosition = endpoint.position;
 		this.#savedAt = options.clock.now();
@@ -183,38 +186,31 @@ export class EndpointWorker {
 	}
 
 	async #run(): Promise<void> {
-		const { clock, store, observer } = this.#options;
+		const { clock, onError } = this.#options;
 		const { signal } = this.#stop;
 		while (!signal.aborted) {
 			this.#wake = new AbortController();
-			let wait = Number.POSITIVE_INFINITY;
+			let wait = STORE_RETRY;
 			try {
-				if (this.#newest === 0n) {
-					const { newest } = await store.updates.range();
-					// A newer one may have been told meanwhile.
-					if (this.#newest === 0n) this.#newest = newest;
-				}
 				await this.#follow();
 				await this.#load();
 				wait = Math.min(this.#startDue(), await this.#keepHouse());
 			} catch (error) {
-				observer.onError(error);
-				wait = STORE_RETRY;
+				onError(error);
 			}
 			if (wait > 0 && !signal.aborted) await clock.wait(wait, AbortSignal.any([this.#wake.signal, signal]));
 		}
-		await Promise.all(this.#tries);
+		await Promise.all(this.#tries.values());
 		await this.#storing;
-		if (this.#position > this.#savedPosition) await this.#advance(this.#position, []).catch(observer.onError);
+		if (this.#position > this.#savedPosition) await this.#advance(this.#position, []).catch(onError);
 	}
 
 	/** Reads the log, and puts what the endpoint wants into the queue. */
 	async #follow(): Promise<void> {
-		const { store } = this.#options;
-		const endpoint = this.#endpoint;
 		// The database has lost the end of the log.
 		if (this.#newest < this.#position) this.#position = this.#newest;
-		while (this.#position < this.#newest && this.#waiting < MAX_WAITING && !this.#stop.signal.aborted) {
+		while (this.#position < this.#newest && this.#waiting < MAX_WAITING && !this.isOver) {
+			const [endpoint, { store }] = [this.#endpoint, this.#options];
 			const { position, wanted } = await readWanted(store, endpoint, this.#position, this.#newest, this.#ownForm);
 			if (wanted.length > 0) await this.#advance(position, wanted);
 			this.#position = position;
@@ -236,13 +232,12 @@ export class EndpointWorker {
 
 	/** Takes what came into the queue in the store. */
 	async #load(): Promise<void> {
-		while (this.#mustLoad && !this.#stop.signal.aborted) {
+		while (this.#mustLoad && !this.isOver) {
 			this.#mustLoad = false;
 			const query = { id: this.#endpoint.id, after: this.#loaded, limit: PAGE };
 			const rows = await this.#options.store.tables.read.listWaiting(query);
 			for (const row of rows) {
-				const due = row.nextAt === undefined ? 0 : Number(row.nextAt / 1000n);
-				this.#queueOf(row.conversationId).push({ ...row, due, wasProbe: false, finishedAt: undefined });
+				this.#queues.getOrInsertComputed(row.conversationId, () => []).push(waitingOf(row));
 				this.#waiting += 1;
 				this.#loaded = row.number;
 			}
@@ -250,8 +245,20 @@ export class EndpointWorker {
 		}
 	}
 
-	#queueOf(key: string): Waiting[] {
-		return this.#queues.getOrInsertComputed(key, () => []);
+	/** Starts the deliveries that are due. Returns the milliseconds until the next one is. */
+	#startDue(): number {
+		const now = this.#options.clock.now();
+		for (;;) {
+			const most = isCircuitOpen(this.#health) ? 1 : MAX_UNDER_WAY;
+			if (this.#underWay >= most || this.isOver) return Number.POSITIVE_INFINITY;
+			let next: Waiting | undefined;
+			for (const [key, [head]] of this.#queues)
+				if (head !== undefined && !this.#tries.has(key) && (next === undefined || isBefore(head, next))) next = head;
+			if (next === undefined) return Number.POSITIVE_INFINITY;
+			const due = Math.max(next.due, this.#pausedUntil);
+			if (due > now) return due - now;
+			this.#tries.set(next.conversationId, this.#try(next));
+		}
 	}
 
 	/** Saves the position now and then, and removes old deliveries. Returns the milliseconds until it is to be done again. */
@@ -270,49 +277,24 @@ export class EndpointWorker {
 		return Number.POSITIVE_INFINITY;
 	}
 
-	/** Starts the deliveries that are due. Returns the milliseconds until the next one is. */
-	#startDue(): number {
-		const now = this.#options.clock.now();
-		for (;;) {
-			const most = isCircuitOpen(this.#health) ? 1 : MAX_UNDER_WAY;
-			if (this.#tries.size >= most || this.#stop.signal.aborted) return Number.POSITIVE_INFINITY;
-			let next: { readonly key: string; readonly waiting: Waiting } | undefined;
-			for (const [key, [head]] of this.#queues) {
-				if (head === undefined || this.#busy.has(key)) continue;
-				if (next === undefined || isBefore(head, next.waiting)) next = { key, waiting: head };
-			}
-			if (next === undefined) return Number.POSITIVE_INFINITY;
-			const due = Math.max(next.waiting.due, this.#pausedUntil);
-			if (due > now) return due - now;
-			this.#busy.add(next.key);
-			const trying = this.#try(next.waiting).then(() => {
-				this.#tries.delete(trying);
-				this.#wake.abort();
-			});
-			this.#tries.add(trying);
-		}
-	}
-
 	/** Tries a delivery. Never rejects. */
-	async #try(waiting: Waiting): Promise<void> {
-		const { clock, observer } = this.#options;
+	async #try(delivery: DeliveryRow): Promise<void> {
+		const { clock, onError } = this.#options;
 		const at = clock.now();
 		const isProbe = isCircuitOpen(this.#health);
-		let tried: Waiting | undefined;
+		this.#underWay += 1;
 		try {
-			const answer = await this.#deliver(waiting).catch((error: unknown) => this.#failureOf(error));
-			if (answer === undefined) tried = { ...waiting, ...endOf("lost", clock.now()) };
-			else if (!this.#giveUp.signal.aborted) tried = this.#judge(waiting, answer, at, isProbe);
+			const answer = await this.#deliver(delivery).catch((error: unknown) => this.#failureOf(error));
+			if (answer === undefined) this.#results.push({ ...delivery, ...endOf("lost", clock.now()) });
+			else if (!this.#giveUp.signal.aborted) this.#results.push(this.#judge(delivery, answer, at, isProbe));
+			if (this.#results.length > 0) this.#storing ??= this.#store();
 		} catch (error) {
-			observer.onError(error);
-			waiting.due = clock.now() + STORE_RETRY;
+			onError(error);
+			await clock.wait(STORE_RETRY, this.#stop.signal);
+			this.#tries.delete(delivery.conversationId);
 		}
-		if (tried === undefined) {
-			this.#busy.delete(waiting.conversationId);
-			return;
-		}
-		this.#tried.push(tried);
-		this.#storing ??= this.#store();
+		this.#underWay -= 1;
+		this.#wake.abort();
 	}
 
 	/**
@@ -322,93 +304,81 @@ export class EndpointWorker {
 	 */
 	#failureOf(error: unknown): Answer {
 		if (error instanceof ServiceError && error.kind === "unavailable") throw error;
-		this.#options.observer.onError(error);
+		this.#options.onError(error);
 		const reason = `the delivery cannot be made: ${error instanceof Error ? error.message : String(error)}`;
 		return { status: 0, error: reason, answer: "", retryAfter: undefined };
 	}
 
 	/** Returns undefined when what a delivery tells is not stored any more. */
-	async #deliver(waiting: DeliveryRow): Promise<Answer | undefined> {
-		if (this.#ownForm !== undefined) return await this.#ownForm.deliver(waiting, this.#giveUp.signal);
-		const told = await this.#options.tell(this.#endpoint, waiting);
+	async #deliver(delivery: DeliveryRow): Promise<Answer | undefined> {
+		if (this.#ownForm !== undefined) return await this.#ownForm.deliver(delivery, this.#giveUp.signal);
+		const told = await this.#options.tell(this.#endpoint, delivery);
 		return told && (await sendTold(this.#options, this.#endpoint, told, this.#giveUp.signal));
 	}
 
-	/** Returns a delivery after a try, and notes what the try says about the endpoint. */
-	#judge(waiting: Waiting, answer: Answer, at: number, isProbe: boolean): Waiting {
-		const { clock, random, observer } = this.#options;
+	/** Returns the result of a try, and notes what it says about the endpoint. */
+	#judge(delivery: DeliveryRow, answer: Answer, at: number, isProbe: boolean): DeliveryRow & DeliveryResult {
+		const { clock, random } = this.#options;
 		const now = clock.now();
 		const { status, error } = answer;
 		const one: Try = { at, duration: now - at, status, error, answer: answer.answer };
-		const tries = [...waiting.tries, one].slice(-MAX_TRIES);
+		const tries = [...delivery.tries, one].slice(-MAX_TRIES);
 		this.#health = healthAfter(this.#health, answer, now);
-		observer.onTry(this.#endpoint, answer);
 		this.#pausedUntil = Math.max(this.#pausedUntil, now + pauseAfter(answer));
 		if (error === "") {
-			if (isProbe) this.#retryProbes(now);
-			return { ...waiting, tries, ...endOf("delivered", now) };
+			// What failed while the endpoint was away is tried at once.
+			if (isProbe)
+				for (const queue of this.#queues.values())
+					if (queue[0] !== undefined && queue[0].attempts > 0) queue[0] = { ...queue[0], due: now };
+			return { ...delivery, tries, ...endOf("delivered", now) };
 		}
+		this.#counts.failedTries += 1;
 		if (isCircuitOpen(this.#health)) this.#pausedUntil = Math.max(this.#pausedUntil, now + PROBE_WAIT);
-		const attempts = waiting.attempts + 1;
+		const attempts = delivery.attempts + 1;
 		const wait = waitAfter(attempts, answer, random());
-		if (wait === undefined) return { ...waiting, attempts, tries, ...endOf("failed", now) };
-		const due = Math.round(now + wait);
-		return { ...waiting, attempts, tries, due, nextAt: microseconds(due), wasProbe: isProbe };
-	}
-
-	/** Lets what failed while the endpoint was away be tried at once. */
-	#retryProbes(now: number): void {
-		for (const [head] of this.#queues.values()) {
-			if (head?.wasProbe !== true) continue;
-			head.wasProbe = false;
-			head.due = Math.min(head.due, now);
-		}
+		if (wait === undefined) return { ...delivery, attempts, tries, ...endOf("failed", now) };
+		return { ...delivery, attempts, tries, nextAt: microseconds(now + wait), finishedAt: undefined };
 	}
 
 	/** Stores the results that are there, until there are none. Never rejects. */
 	async #store(): Promise<void> {
-		while (this.#tried.length > 0) {
-			const tried = this.#tried;
-			this.#tried = [];
-			const health = this.#health;
+		const { store, clock, onDisabled, onError } = this.#options;
+		const { id, generation } = this.#endpoint;
+		while (this.#results.length > 0) {
+			const [tried, health] = [this.#results, this.#health];
+			this.#results = [];
+			const results = tried.map(({ data: _, ...result }) => result);
 			try {
-				await this.#record(tried, health);
+				const isMine = await store.tables.write.recordTries({ id, generation, results, health });
+				if (!isMine) this.#stop.abort();
+				else for (const one of tried) this.#note(one);
+				for (const { conversationId } of tried) this.#tries.delete(conversationId);
+				this.#wake.abort();
+				if (!isMine || health.disabledBecause === undefined) continue;
+				this.#stop.abort();
+				onDisabled(this.#endpoint, health.disabledBecause);
 			} catch (error) {
-				this.#options.observer.onError(error);
+				onError(error);
 				// A stopping service gives up: the deliveries are sent again, with the same ids.
-				if (this.#stop.signal.aborted) break;
-				this.#tried = [...tried, ...this.#tried];
-				await this.#options.clock.wait(STORE_RETRY, this.#stop.signal);
+				if (this.isOver) break;
+				this.#results = [...tried, ...this.#results];
+				await clock.wait(STORE_RETRY, this.#stop.signal);
 			}
 		}
 		this.#storing = undefined;
-		this.#wake.abort();
 	}
 
-	async #record(tried: readonly Waiting[], health: EndpointHealth): Promise<void> {
-		const { store, observer } = this.#options;
-		const { id, generation } = this.#endpoint;
-		const results = tried.map(({ data: _, ...result }) => result);
-		const isMine = await store.tables.write.recordTries({ id, generation, results, health });
-		if (!isMine) {
-			this.#stop.abort();
-			return;
+	/** Notes a result that was stored. */
+	#note(tried: DeliveryRow & DeliveryResult): void {
+		const { conversationId, state } = tried;
+		const queue = this.#queues.get(conversationId) ?? [];
+		if (state === "waiting") queue[0] = waitingOf(tried);
+		else {
+			queue.shift();
+			this.#waiting -= 1;
+			if (queue.length === 0) this.#queues.delete(conversationId);
 		}
-		for (const delivery of tried) {
-			const { conversationId: key, state } = delivery;
-			const queue = this.#queueOf(key);
-			if (state === "waiting") queue[0] = delivery;
-			else {
-				queue.shift();
-				this.#waiting -= 1;
-				if (queue.length === 0) this.#queues.delete(key);
-				observer.onFinished(this.#endpoint, state);
-			}
-			this.#busy.delete(key);
-		}
-		if (health.disabledBecause === undefined) return;
-		observer.onDisabled(this.#endpoint, health.disabledBecause);
-		this.#stop.abort();
+		if (state === "delivered" || state === "failed") this.#counts[state] += 1;
 	}
 }
 
@@ -464,6 +434,10 @@ export function filterOf({ filter }: Pick<EndpointRow, "filter">): ConversationF
 /** Returns what changes of a delivery that is not tried again. */
 function endOf(state: DeliveryRow["state"], now: number): Pick<DeliveryResult, "state" | "nextAt" | "finishedAt"> {
 	return { state, nextAt: undefined, finishedAt: microseconds(now) };
+}
+
+function waitingOf(row: DeliveryRow): Waiting {
+	return { ...row, due: Number((row.nextAt ?? 0n) / 1000n) };
 }
 
 function isBefore(a: Waiting, b: Waiting): boolean {

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { claimFor } from "../store/claims.ts";
 import type { EndpointRow, ListedEndpoint } from "../store/forwarding.ts";
 import type { Store } from "../store/store.ts";
-import { EndpointWorker, type WorkerObserver, type WorkerOptions } from "./endpoint-worker.ts";
+import { type EndpointCounts, EndpointWorker, type WorkerOptions } from "./endpoint-worker.ts";
 import { FORMS } from "./forms.ts";
 
 /** Milliseconds between two looks at the endpoints. */
@@ -11,13 +11,6 @@ const LOOK = 10_000;
 const CLAIM = 30_000;
 /** Milliseconds for deliveries under way when the service stops, or the endpoint is changed. */
 const GRACE = 2_000;
-
-/** Counters of an endpoint since the start of the process. */
-interface EndpointCounts {
-	delivered: number;
-	failedTries: number;
-	failed: number;
-}
 
 /** An endpoint with its counters. */
 export interface EndpointFigures extends EndpointCounts {
@@ -32,10 +25,8 @@ export interface EndpointFigures extends EndpointCounts {
 	readonly lost: number;
 }
 
-export interface ForwarderOptions extends Omit<WorkerOptions, "store" | "observer"> {
+export interface ForwarderOptions extends WorkerOptions {
 	readonly store: Pick<Store, "updates" | "tables" | "claim">;
-	readonly onDisabled: (endpoint: EndpointRow, reason: string) => void;
-	readonly onError: (error: unknown) => void;
 	/** Milliseconds between two looks at the endpoints, and of a claim. For tests. */
 	readonly look?: number;
 	readonly claim?: number;
@@ -47,7 +38,6 @@ export interface ForwarderOptions extends Omit<WorkerOptions, "store" | "observe
  */
 export class Forwarder implements AsyncDisposable {
 	readonly #options: ForwarderOptions;
-	readonly #observer: WorkerObserver;
 	/** Identifies this process among others. */
 	readonly #holder = randomUUID();
 	readonly #workers = new Map<string, EndpointWorker>();
@@ -64,19 +54,6 @@ export class Forwarder implements AsyncDisposable {
 
 	constructor(options: ForwarderOptions) {
 		this.#options = options;
-		this.#observer = {
-			onTry: ({ id }, { error }) => {
-				if (error !== "") this.#countsOf(id).failedTries += 1;
-			},
-			onFinished: ({ id }, state) => {
-				if (state === "delivered" || state === "failed") this.#countsOf(id)[state] += 1;
-			},
-			onDisabled: (endpoint, reason) => {
-				options.onDisabled(endpoint, reason);
-				this.poke();
-			},
-			onError: options.onError,
-		};
 		this.#unsubscribe = options.store.updates.subscribe((newest) => {
 			this.#newest = newest;
 			for (const worker of this.#workers.values()) worker.wake(newest);
@@ -142,9 +119,9 @@ export class Forwarder implements AsyncDisposable {
 			if (this.#workers.has(id) || this.#stop.signal.aborted || !(await this.#claim(id))) continue;
 			const endpoint = await store.tables.write.beginDelivering(id);
 			if (endpoint === undefined) continue;
-			const worker = new EndpointWorker(endpoint, { ...this.#options, observer: this.#observer });
+			const worker = new EndpointWorker(endpoint, this.#newest, this.#countsOf(id), this.#options);
 			this.#workers.set(id, worker);
-			// Another process, or a change of the endpoint, ends it.
+			// Another process, a change of the endpoint, or its failures end it.
 			void worker.done.then(() => {
 				if (!this.#stop.signal.aborted && this.#workers.get(id) === worker) this.poke();
 			});

@@ -127,6 +127,12 @@ export interface OfGeneration {
 	readonly generation: bigint;
 }
 
+/** What tries of deliveries of an endpoint say. */
+export interface Tried extends OfGeneration {
+	readonly results: readonly DeliveryResult[];
+	readonly health: EndpointHealth;
+}
+
 /** Assignments that finish a delivery without sending it. */
 const SKIP = "state = 'skipped', next_at = NULL, finished_at = ?";
 
@@ -321,15 +327,7 @@ export const forwardingWrites = {
 		await eraseDeliveries(session, conversationId, at);
 	},
 	/** Notes the results of tries. Returns whether it was done, as `advanceEndpoint`. */
-	async recordTries(
-		session: Session,
-		{
-			id,
-			generation,
-			results,
-			health,
-		}: OfGeneration & { readonly results: readonly DeliveryResult[]; readonly health: EndpointHealth },
-	): Promise<boolean> {
+	async recordTries(session: Session, { id, generation, results, health }: Tried): Promise<boolean> {
 		const { schema } = session.dialect;
 		const { failures, failingSince, lastSuccessAt, disabledBecause } = health;
 		const lost = results.filter(({ state }) => state === "lost").length;
