@@ -13,12 +13,13 @@ import { ClockSkews, PostCounts } from "./conversations/senders.ts";
 import { ServiceError } from "./errors.ts";
 import { EventFormat } from "./events/event-format.ts";
 import { CLOCK } from "./forward/endpoint-worker.ts";
-import { Endpoints, tellWith } from "./forward/endpoints.ts";
+import { Endpoints } from "./forward/endpoints.ts";
 import type { ForwarderOptions } from "./forward/forwarder.ts";
 import { HttpSink } from "./forward/http-sink.ts";
 import { Notices } from "./forward/notices.ts";
 import { EndpointSecrets } from "./forward/secrets.ts";
 import { KafkaSink, NatsSink, Sinks } from "./forward/sinks.ts";
+import { tell } from "./forward/tell.ts";
 import { SharedIntake } from "./intake/intake.ts";
 import { recordIntake } from "./intake/record-intake.ts";
 import { packageJson } from "./package-json.ts";
@@ -187,7 +188,8 @@ function forwardingOf(
 		...shared,
 		random: Math.random,
 		ownForms: config.traces && new Map([[TRACES_FORM, traceSender(config.traces)]]),
-		tell: tellWith(store, reads),
+		tell: async (endpoint, delivery) =>
+			await tell({ store, reads: reads.of({ owner: endpoint.owner || undefined }) }, endpoint, delivery),
 		onDisabled: ({ name, owner }, reason) => log.emit("endpoint_disabled", { name, owner, reason }),
 		onError: (error) => log.workFailed("forwarding", error),
 	};

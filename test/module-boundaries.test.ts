@@ -75,7 +75,7 @@ describe("the modules of src import only what they may", () => {
 			/^threads\//,
 			/^record\/json\/scalars\.ts$/,
 			/^record\/stats\.ts$/,
-			/^record\/record-(delta|relations)\.ts$/,
+			/^record\/record-delta\.ts$/,
 			/^usage\//,
 		];
 		expect(forbiddenImports("store/", ...known)).toEqual([]);

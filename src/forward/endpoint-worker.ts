@@ -8,20 +8,12 @@ import { conditionsOf } from "../conversations/read/filter.ts";
 import { ServiceError } from "../errors.ts";
 import { summaryMeets } from "../store/condition.ts";
 import type { StoredUpdate } from "../store/entries.ts";
-import type {
-	DeliveryResult,
-	DeliveryRow,
-	EndpointHealth,
-	EndpointRow,
-	NewDelivery,
-	Try,
-} from "../store/forwarding.ts";
+import type { DeliveryRow, EndpointHealth, EndpointRow, NewDelivery, Try } from "../store/forwarding.ts";
 import type { Store } from "../store/store.ts";
-import { changeOf, FORMS, type Told } from "./forms.ts";
 import type { Answer } from "./http-sink.ts";
 import type { EndpointSecrets } from "./secrets.ts";
 import type { Sinks } from "./sinks.ts";
-import { summaryOf } from "./tell.ts";
+import { changeOf, FORMS, summaryOf, type Told } from "./tell.ts";
 
 /** The time, which tests can replace. Milliseconds since the Unix epoch. */
 export interface Clock {
@@ -130,7 +122,7 @@ export class EndpointWorker {
 	/** No delivery is tried before. */
 	#pausedUntil = 0;
 	/** Results of tries that are not stored yet. */
-	#results: (DeliveryRow & DeliveryResult)[] = [];
+	#results: DeliveryRow[] = [];
 	#storing: Promise<void> | undefined;
 	#wake = new AbortController();
 	readonly done: Promise<void>;
@@ -317,7 +309,7 @@ export class EndpointWorker {
 	}
 
 	/** Returns the result of a try, and notes what it says about the endpoint. */
-	#judge(delivery: DeliveryRow, answer: Answer, at: number, isProbe: boolean): DeliveryRow & DeliveryResult {
+	#judge(delivery: DeliveryRow, answer: Answer, at: number, isProbe: boolean): DeliveryRow {
 		const { clock, random } = this.#options;
 		const now = clock.now();
 		const { status, error } = answer;
@@ -369,7 +361,7 @@ export class EndpointWorker {
 	}
 
 	/** Notes a result that was stored. */
-	#note(tried: DeliveryRow & DeliveryResult): void {
+	#note(tried: DeliveryRow): void {
 		const { conversationId, state } = tried;
 		const queue = this.#queues.get(conversationId) ?? [];
 		if (state === "waiting") queue[0] = waitingOf(tried);
@@ -432,7 +424,7 @@ export function filterOf({ filter }: Pick<EndpointRow, "filter">): ConversationF
 }
 
 /** Returns what changes of a delivery that is not tried again. */
-function endOf(state: DeliveryRow["state"], now: number): Pick<DeliveryResult, "state" | "nextAt" | "finishedAt"> {
+function endOf(state: DeliveryRow["state"], now: number): Pick<DeliveryRow, "state" | "nextAt" | "finishedAt"> {
 	return { state, nextAt: undefined, finishedAt: microseconds(now) };
 }
 

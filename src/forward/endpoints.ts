@@ -5,7 +5,6 @@ import {
 	ConversationFilterSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type Caller, type Named, NamedRows } from "../access/named.ts";
-import type { ConversationReads } from "../conversations/conversation-reads.ts";
 import { conditionsOf, invalid } from "../conversations/read/filter.ts";
 import { ServiceError } from "../errors.ts";
 import { stringifyExactJson } from "../record/json/exact-json.ts";
@@ -20,10 +19,9 @@ import type {
 } from "../store/forwarding.ts";
 import type { Store } from "../store/store.ts";
 import { type Clock, filterOf, microseconds, readWanted, sendTold } from "./endpoint-worker.ts";
-import { CHANGES, FORMS, TEST_CHANGE, type Told } from "./forms.ts";
 import { type EndpointSecrets, newSecret } from "./secrets.ts";
 import type { Sinks } from "./sinks.ts";
-import { INCLUDES, tell } from "./tell.ts";
+import { CHANGES, FORMS, INCLUDES, TEST_CHANGE, type Told } from "./tell.ts";
 
 /** Maximum number of deliveries that a replay puts into the queue. */
 const MAX_REPLAYED = 10_000;
@@ -220,12 +218,6 @@ export class Endpoints extends NamedRows<ListedEndpoint> {
 			throw new ServiceError("failed_precondition", "The configuration of the service says what this endpoint is");
 		return endpoint;
 	}
-}
-
-/** Returns what {@link tell} reads, limited to the owner of an endpoint. */
-export function tellWith(store: Pick<Store, "updates">, reads: Pick<ConversationReads, "of">) {
-	return (endpoint: EndpointRow, delivery: DeliveryRow) =>
-		tell({ store, reads: reads.of({ owner: endpoint.owner === "" ? undefined : endpoint.owner }) }, endpoint, delivery);
 }
 
 /** @throws ServiceError `invalid_argument` that names the field, or `permission_denied` for an address of others */

@@ -3,7 +3,7 @@ import { claimFor } from "../store/claims.ts";
 import type { EndpointRow, ListedEndpoint } from "../store/forwarding.ts";
 import type { Store } from "../store/store.ts";
 import { type EndpointCounts, EndpointWorker, type WorkerOptions } from "./endpoint-worker.ts";
-import { FORMS } from "./forms.ts";
+import { FORMS } from "./tell.ts";
 
 /** Milliseconds between two looks at the endpoints. */
 const LOOK = 10_000;

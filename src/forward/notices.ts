@@ -8,8 +8,7 @@ import type { EndpointRow } from "../store/forwarding.ts";
 import { type GapOf, gapKey, LASTING_GAP } from "../store/gaps.ts";
 import type { Store } from "../store/store.ts";
 import { type Clock, filterOf } from "./endpoint-worker.ts";
-import type { NoticeChange } from "./forms.ts";
-import { summaryOf } from "./tell.ts";
+import { type NoticeChange, summaryOf } from "./tell.ts";
 
 /** Something to tell endpoints that has no update. */
 export interface Notice {

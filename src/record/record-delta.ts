@@ -118,7 +118,7 @@ export function readMembers(record: Uint8Array, members: ReadonlySet<number>): M
 }
 
 /** Returns the texts of a repeated top-level member of an encoded record, in their order. */
-export function readTexts(record: Uint8Array, member: number): readonly string[] {
+function readTexts(record: Uint8Array, member: number): readonly string[] {
 	const texts: string[] = [];
 	const reader = new BinaryReader(record);
 	while (reader.pos < reader.len) {
@@ -130,7 +130,7 @@ export function readTexts(record: Uint8Array, member: number): readonly string[]
 }
 
 /** Returns an encoded record with other texts of a repeated top-level member, and without the unnamed members in it. */
-export function withTexts(record: Uint8Array, member: number, texts: readonly string[]): Uint8Array {
+function withTexts(record: Uint8Array, member: number, texts: readonly string[]): Uint8Array {
 	const writer = new BinaryWriter();
 	for (const text of texts) writer.tag(member, WireType.LengthDelimited).string(text);
 	return concatBytes([...piecesWithout(record, new Set([member])), writer.finish()]);
@@ -170,11 +170,7 @@ export function decodeDelta(delta: Uint8Array): Delta {
 	return { members, values };
 }
 
-/** Returns an encoded record without some top-level members, and the unnamed members in them. */
-export function withoutMembers(record: Uint8Array, members: ReadonlySet<number>): Uint8Array {
-	return concatBytes(piecesWithout(record, members));
-}
-
+/** Returns the pieces of an encoded record without some top-level members, and the unnamed members in them. */
 function piecesWithout(record: Uint8Array, members: ReadonlySet<number>): Uint8Array[] {
 	return piecesOf(record, (member) => !members.has(member));
 }
@@ -207,4 +203,54 @@ function piecesOf(record: Uint8Array, keeps: (member: number) => boolean): Uint8
 
 function leafField(eventId: string): Uint8Array {
 	return new BinaryWriter().tag(LEAF.number, WireType.LengthDelimited).string(eventId).finish();
+}
+
+/** What an encoded record says of other conversations. */
+
+const {
+	parentConversationId: PARENT,
+	forkedFromConversationId: SOURCE,
+	forkedFromEventId: SOURCE_EVENT,
+	subConversationIds: { number: CHILDREN },
+} = ConversationInfoSchema.field;
+const RELATIONS: ReadonlySet<number> = new Set([PARENT.number, SOURCE.number]);
+
+/**
+ * Returns the ids of the children that an encoded record names, in lower case; none for bytes that are not a record.
+ *
+ * @param isDelta whether it is an encoded delta
+ */
+export function childrenIn(record: Uint8Array, isDelta: boolean): readonly string[] {
+	try {
+		const values = isDelta ? decodeDelta(record).values : record;
+		return [...new Set(readTexts(values, CHILDREN).map((id) => id.toLowerCase()))];
+	} catch {
+		return [];
+	}
+}
+
+/**
+ * Removes a conversation as the parent, as the source of a fork and as a child from an encoded record.
+ *
+ * @returns undefined when the record does not name it
+ * @throws Error for bytes that are not a record
+ */
+export function forgetInRecord(record: Uint8Array, conversationId: string): Uint8Array | undefined {
+	const isIt = (id: string) => id.toLowerCase() === conversationId;
+	const named = new Set<number>();
+	for (const [member, value] of readMembers(record, RELATIONS))
+		if (isIt(Buffer.from(value).toString())) named.add(member);
+	if (named.has(SOURCE.number)) named.add(SOURCE_EVENT.number);
+	const children = readTexts(record, CHILDREN);
+	const others = children.filter((id) => !isIt(id));
+	if (named.size === 0 && others.length === children.length) return undefined;
+	const without = concatBytes(piecesWithout(record, named));
+	return others.length === children.length ? without : withTexts(without, CHILDREN, others);
+}
+
+/** Does the same as {@link forgetInRecord} with an encoded delta. The delta goes on to set the members, to none. */
+export function forgetInDelta(delta: Uint8Array, conversationId: string): Uint8Array | undefined {
+	const { members, values } = decodeDelta(delta);
+	const forgotten = forgetInRecord(values, conversationId);
+	return forgotten && encodeDelta(members, forgotten);
 }

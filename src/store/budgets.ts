@@ -1,24 +1,11 @@
 import { audited } from "./audit.ts";
 import type { LogTable } from "./sequence-log.ts";
 import { insertNew, type Session } from "./session.ts";
-import { columnsOf, readRow } from "./typed-rows.ts";
+import { columnsOf, type RowOf, readRow } from "./typed-rows.ts";
 import { nullable, text } from "./values.ts";
 
-/** A budget. Times are microseconds since the Unix epoch. */
-export interface BudgetRow {
-	/** Unique for ever, also among budgets of the same name. */
-	readonly id: string;
-	readonly name: string;
-	/** Empty for none. */
-	readonly owner: string;
-	/** Encoded `Budget` with what a caller decides. */
-	readonly settings: Uint8Array;
-	/** Sequences of the newest update and event with which it was compared. */
-	readonly updates: bigint;
-	readonly events: bigint;
-	readonly createdAt: bigint;
-	readonly createdBy: string;
-}
+/** A budget. Its id is unique for ever, also among budgets of the same name. Times are microseconds since the Unix epoch. */
+export type BudgetRow = RowOf<"budgets">;
 
 /** A sequence of each log. */
 export type LogPositions = Readonly<Record<LogTable, bigint>>;

@@ -1,6 +1,6 @@
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
-import { forgetInDelta, forgetInRecord } from "../record/record-relations.ts";
+import { forgetInDelta, forgetInRecord } from "../record/record-delta.ts";
 import { addAudit } from "./audit.ts";
 import {
 	type Erased,

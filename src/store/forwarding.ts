@@ -2,7 +2,7 @@ import { audited, KEPT_FOR, MAX_KEPT, REMOVED } from "./audit.ts";
 import { idDigest } from "./erasure.ts";
 import { type GapOf, gapFrom } from "./gaps.ts";
 import { type Columns, insertNew, type Session, type Value } from "./session.ts";
-import { columnsOf, readRow } from "./typed-rows.ts";
+import { columnsOf, type RowOf, readRow } from "./typed-rows.ts";
 import { bigint, integer, type Row, text } from "./values.ts";
 
 /**
@@ -14,42 +14,19 @@ const endpointStates = ["active", "paused", "disabled"] as const;
 export const deliveryStates = ["waiting", "delivered", "failed", "skipped", "lost"] as const;
 export type DeliveryState = (typeof deliveryStates)[number];
 
-/** What a caller decides about an endpoint. */
-interface EndpointSettings {
-	readonly url: string;
+/**
+ * An endpoint. `position` is the sequence of the update through which the log has been followed; `generation` grows with each
+ * change and each process that begins to deliver, so that no former one writes any more; `lost` counts the updates that were
+ * removed before they were sent.
+ */
+export interface EndpointRow
+	extends Omit<RowOf<"endpoints">, "changes" | "include" | "state" | "failures" | "nextNumber"> {
 	/** Names of changes, such as FINISHED. */
 	readonly changes: readonly string[];
-	/** Encoded `ConversationFilter`. */
-	readonly filter: Uint8Array;
-	readonly form: string;
 	readonly include: readonly string[];
-	/** Sealed secrets: see `src/forward/secrets.ts`. */
-	readonly secrets: Uint8Array;
-}
-
-/** An endpoint. */
-export interface EndpointRow extends EndpointSettings {
-	/** Unique for ever, also among endpoints of the same name. */
-	readonly id: string;
-	readonly name: string;
-	/** Empty for none. */
-	readonly owner: string;
 	readonly state: (typeof endpointStates)[number];
-	/** Why it is disabled. */
-	readonly reason: string;
-	/** Sequence of the update through which the log has been followed. */
-	readonly position: bigint;
-	/** Grows with each change and each process that begins to deliver, so that no former one writes any more. */
-	readonly generation: bigint;
 	/** Number of failures since the last success, of the kinds that do not concern one delivery only. */
 	readonly failures: number;
-	/** The first failure since the last success. */
-	readonly failingSince: bigint | undefined;
-	readonly lastSuccessAt: bigint | undefined;
-	/** Number of updates that were removed before they were sent. */
-	readonly lost: bigint;
-	readonly createdAt: bigint;
-	readonly createdBy: string;
 }
 
 /** An endpoint in a list, with the number of its waiting deliveries. */
@@ -57,18 +34,11 @@ export interface ListedEndpoint extends EndpointRow {
 	readonly waiting: number;
 }
 
-/** Something to tell an endpoint. */
-export interface NewDelivery {
-	/** Unique for what is told, so that a repetition has the same. */
-	readonly id: string;
-	readonly change: string;
-	/** Empty for what concerns no single conversation. */
-	readonly conversationId: string;
-	/** Undefined for what has no update. Then `data` is told. */
-	readonly sequence: bigint | undefined;
-	/** JSON text. */
-	readonly data: string | undefined;
-}
+/**
+ * Something to tell an endpoint. The id is unique for what is told, so that a repetition has the same. What has no update has
+ * no sequence; then the JSON text `data` is told. `conversationId` is empty for what concerns no single conversation.
+ */
+export type NewDelivery = Pick<RowOf<"deliveries">, "id" | "change" | "conversationId" | "sequence" | "data">;
 
 /** A try of a delivery. */
 export interface Try {
@@ -83,26 +53,17 @@ export interface Try {
 	readonly answer: string;
 }
 
-/** A delivery. */
-export interface DeliveryRow extends NewDelivery {
-	/** Grows with the time at which it was put in the queue. Deliveries of a conversation are sent in this order. */
-	readonly number: bigint;
+/** A delivery. Those of a conversation are sent in the order of `number`. */
+export interface DeliveryRow extends Omit<RowOf<"deliveries">, "endpointId" | "state" | "attempts" | "tries"> {
 	readonly state: DeliveryState;
-	readonly createdAt: bigint;
 	/** Number of failed tries. */
 	readonly attempts: number;
-	/** When it is tried next; undefined when it does not wait. */
-	readonly nextAt: bigint | undefined;
 	/** The newest tries, oldest first. */
 	readonly tries: readonly Try[];
 }
 
 /** The result of a try. */
-export interface DeliveryResult extends Pick<DeliveryRow, "id" | "conversationId" | "state" | "attempts" | "tries"> {
-	readonly nextAt: bigint | undefined;
-	/** Undefined while it waits. */
-	readonly finishedAt: bigint | undefined;
-}
+export type DeliveryResult = Omit<DeliveryRow, "number" | "change" | "sequence" | "data" | "createdAt">;
 
 /** Something to tell endpoints that has no update. */
 export interface NewNotice {
@@ -459,16 +420,10 @@ async function takeNumbers(session: Session, id: string, count: number): Promise
 async function enqueue(session: Session, id: string, { deliveries, at, nextAt = at }: Queued): Promise<void> {
 	if (deliveries.length === 0) return;
 	const numbers = await takeNumbers(session, id, deliveries.length);
+	const waiting = { state: "waiting", createdAt: at, attempts: 0n, nextAt, finishedAt: undefined, tries: "[]" };
 	const rows = numbers.flatMap((number, index) => {
-		const delivery = deliveries[index];
-		if (delivery === undefined) return [];
-		const { conversationId, sequence, data, ...rest } = delivery;
-		const row: Columns = {
-			...{ endpoint_id: id, id: rest.id, number, change: rest.change, conversation_id: conversationId },
-			...{ sequence: sequence ?? null, data: data ?? null, state: "waiting", created_at: at, attempts: 0 },
-			...{ next_at: nextAt, finished_at: null, tries: "[]" },
-		};
-		return [row];
+		const { [index]: delivery } = deliveries;
+		return delivery ? [columnsOf("deliveries", { ...delivery, endpointId: id, number, ...waiting })] : [];
 	});
 	// What is told again, as by a replay, takes the place of the former delivery.
 	await session.remove("deliveries", rows);
@@ -514,7 +469,7 @@ function endpointFrom(row: Row): EndpointRow {
 }
 
 function deliveryFrom(row: Row): DeliveryRow {
-	const { endpointId, finishedAt, ...delivery } = readRow("deliveries", row);
+	const { endpointId, ...delivery } = readRow("deliveries", row);
 	return {
 		...delivery,
 		state: deliveryStates.find((known) => known === delivery.state) ?? "failed",

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { FORMS, type Told } from "../../src/forward/forms.ts";
+import { FORMS, type Told } from "../../src/forward/tell.ts";
 
 const TOLD: Told = {
 	...{ id: "1", change: "FINISHED", timestamp: "2026-01-01T00:00:00.000Z", conversationId: "a", data: "{}" },

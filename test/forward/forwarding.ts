@@ -1,11 +1,11 @@
 import { createSecretKey } from "node:crypto";
 import { expect, vi } from "vitest";
 import { type AskedEndpoint, Endpoints } from "../../src/forward/endpoints.ts";
-import { CHANGES, type Told } from "../../src/forward/forms.ts";
 import { Forwarder, type ForwarderOptions } from "../../src/forward/forwarder.ts";
 import type { Answer } from "../../src/forward/http-sink.ts";
 import { Notices } from "../../src/forward/notices.ts";
 import { EndpointSecrets } from "../../src/forward/secrets.ts";
+import { CHANGES, type Told } from "../../src/forward/tell.ts";
 import { SealedBytes } from "../../src/record/secrets/cipher.ts";
 import type { DeliveryRow } from "../../src/store/forwarding.ts";
 import type { Store } from "../../src/store/store.ts";

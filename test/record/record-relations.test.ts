@@ -1,8 +1,7 @@
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import { decodeDelta, encodeDelta } from "../../src/record/record-delta.ts";
-import { forgetInDelta, forgetInRecord } from "../../src/record/record-relations.ts";
+import { decodeDelta, encodeDelta, forgetInDelta, forgetInRecord } from "../../src/record/record-delta.ts";
 
 const [ERASED, OTHER] = ["00000000-0000-4000-8000-00000000000a", "00000000-0000-4000-8000-00000000000b"];
 
