@@ -93,7 +93,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	);
 	const refreshInterval = config.database.engine === "postgres" ? REFRESH_INTERVAL : undefined;
 	const keyOptions = { configured, certificates: config.clientCertificates, log, refreshInterval };
-	const accessKeys = opened.use(await AccessKeys.open(store.accessKeys, keyOptions));
+	const accessKeys = opened.use(await AccessKeys.open(store, keyOptions));
 	const audit = new Audit(store);
 	const stopping = new AbortController();
 	const clocks = new ClockSkews((sender, skew) =>

@@ -160,7 +160,7 @@ export async function startService(
 		databasePath: config.database.engine === "sqlite" ? config.database.path : undefined,
 		admitted: () => WORKS.map((work) => ({ work, ...admission.underWay(work) })),
 		keysExpiring: () => accessKeys.expiring,
-		refused: { counts: () => refusedPosts.counts, usage: () => store.refusedPosts.usage() },
+		refused: { counts: () => refusedPosts.counts, usage: () => store.refusedUsage() },
 		reconciled: () => reconciler.figures,
 		forwarded: () => forwarder.figures(),
 		budgets: () => shares.largest(),

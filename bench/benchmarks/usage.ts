@@ -1,8 +1,7 @@
 import { DatabaseSync } from "node:sqlite";
 import { fileURLToPath } from "node:url";
 import { postgresSession } from "../../src/store/postgres/session.ts";
-import { SettledTransactions } from "../../src/store/postgres/settled.ts";
-import type { Query } from "../../src/store/postgres/transaction.ts";
+import { type Query, Spread } from "../../src/store/postgres/transaction.ts";
 import { sqliteSession } from "../../src/store/sqlite/session.ts";
 import { Statements } from "../../src/store/sqlite/statements.ts";
 import { reportUsage, type UsageQuery } from "../../src/store/usage-report.ts";
@@ -155,9 +154,7 @@ export const postgresUsage: Benchmark = {
 						queries.push(...asked);
 						return asked.map(() => []);
 					},
-					isDistributed: async () => false,
-					isKnownDistributed: false,
-					known: new SettledTransactions(),
+					spread: new Spread(async () => false),
 					hasSnapshot: true,
 				};
 				// Without rows there is no report.

@@ -1,7 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../errors.ts";
-import type { AccessKeyRow, AccessKeyTable } from "../store/access-keys.ts";
+import type { AccessKeyRow } from "../store/access-keys.ts";
+import type { Store } from "../store/store.ts";
 import type { Logger } from "../telemetry/log.ts";
 import { type AuditedCaller, entryOf } from "./audit.ts";
 import {
@@ -36,6 +37,9 @@ interface ConfiguredKey extends Pick<Principal, "name" | "scopes" | "owner"> {
 
 /** A key in a list. */
 export type ListedKey = ConfiguredKey | (AccessKeyRow & { readonly configured: false });
+
+/** The operations of the store on access keys. */
+export type AccessKeyCalls = Pick<Store, "listAccessKeys" | "createAccessKey" | "revokeAccessKey" | "touchAccessKeys">;
 
 /** Settings of {@link AccessKeys}. Times are in milliseconds. */
 export interface AccessKeysOptions {
@@ -75,7 +79,7 @@ export const REFRESH_INTERVAL = 1_000;
 export class AccessKeys implements AsyncDisposable {
 	/** The keys with which requests are accepted. */
 	readonly keyring: Keyring;
-	readonly #table: AccessKeyTable;
+	readonly #store: AccessKeyCalls;
 	readonly #configured: readonly ConfiguredKey[];
 	readonly #log: Pick<Logger, "emit" | "workFailed">;
 	readonly #stop = new AbortController();
@@ -88,8 +92,8 @@ export class AccessKeys implements AsyncDisposable {
 	/** The last read of the table. */
 	#read: Promise<void> = Promise.resolve();
 
-	private constructor(table: AccessKeyTable, { configured, certificates = [], log }: AccessKeysOptions) {
-		this.#table = table;
+	private constructor(store: AccessKeyCalls, { configured, certificates = [], log }: AccessKeysOptions) {
+		this.#store = store;
 		this.#configured = [...configured, ...certificates].map(({ name, scopes, owner }) => {
 			return { name, scopes, owner, configured: true };
 		});
@@ -102,9 +106,9 @@ export class AccessKeys implements AsyncDisposable {
 	 *
 	 * @throws ServiceError when the store fails
 	 */
-	static async open(table: AccessKeyTable, options: AccessKeysOptions): Promise<AccessKeys> {
+	static async open(store: AccessKeyCalls, options: AccessKeysOptions): Promise<AccessKeys> {
 		const { refreshInterval, flushInterval = 10_000 } = options;
-		const keys = new AccessKeys(table, options);
+		const keys = new AccessKeys(store, options);
 		await keys.refresh();
 		keys.#work = [
 			keys.#repeat(flushInterval, () => keys.#flush()),
@@ -172,7 +176,7 @@ export class AccessKeys implements AsyncDisposable {
 		const made = { createdAt: microseconds(Date.now()), createdBy: caller.name };
 		const row = { ...grant, sha256: hashKey(key), ...made, revokedAt: undefined, lastUsedAt: undefined };
 		const audit = entryOf("key.created", caller, row.name, row.scopes.join("+"));
-		const isNew = await this.#table.create({ of: row, audit });
+		const isNew = await this.#store.createAccessKey({ of: row, audit });
 		await this.refresh();
 		if (!isNew) throw taken(row.name);
 		const { name, scopes, owner } = grant;
@@ -206,7 +210,7 @@ export class AccessKeys implements AsyncDisposable {
 		}
 		if (known.revokedAt !== undefined) return known;
 		const audit = entryOf("key.revoked", caller, name);
-		await this.#table.revoke({ of: { name, at: microseconds(Date.now()) }, audit });
+		await this.#store.revokeAccessKey({ of: { name, at: microseconds(Date.now()) }, audit });
 		await this.refresh();
 		this.#log.emit("access_key_revoked", { name, caller: caller.name });
 		return this.#rows.find((row) => row.name === name) ?? known;
@@ -222,7 +226,7 @@ export class AccessKeys implements AsyncDisposable {
 		this.#read = this.#read
 			.catch(() => undefined)
 			.then(async () => {
-				this.#rows = await this.#table.list();
+				this.#rows = await this.#store.listAccessKeys();
 				this.keyring.setStored(this.#rows);
 				this.#reportExpiring();
 			});
@@ -260,7 +264,7 @@ export class AccessKeys implements AsyncDisposable {
 		const uses = this.#uses;
 		this.#uses = new Map();
 		try {
-			await this.#table.touch([...uses].map(([name, at]) => ({ name, at: microseconds(at) })));
+			await this.#store.touchAccessKeys([...uses].map(([name, at]) => ({ name, at: microseconds(at) })));
 		} catch (error) {
 			this.#uses = new Map([...uses, ...this.#uses]);
 			throw error;

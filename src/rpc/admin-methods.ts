@@ -70,7 +70,7 @@ export interface AdminContext {
 	readonly audit: Audit;
 	readonly endpoints: Endpoints;
 	readonly budgets: Budgets;
-	readonly store: OwnersStore & Pick<Store, "textIndex" | "tables" | "updates">;
+	readonly store: OwnersStore & Pick<Store, "resetIndex" | "tables" | "updates">;
 	readonly log: EventLog;
 }
 
@@ -139,7 +139,7 @@ export function adminMethods(context: AdminContext): readonly RpcMethod[] {
 		unary(refused.retryRefusedPosts, (request, caller) => retries.retry(request, caller)),
 		unary(ConversationSearchService.method.rebuildSearchIndex, async (_, caller) => {
 			requireNoOwner(caller, "rebuild the index");
-			await store.textIndex.reset();
+			await store.resetIndex();
 			log.emit("search_rebuilt", { caller: caller.name });
 			return {};
 		}),

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as delay, setImmediate } from "node:timers/promises";
 import { isDataLoss } from "../errors.ts";
 import type { EventFormat } from "../events/event-format.ts";
+import { claimFor } from "../store/claims.ts";
 import type { EventCondition } from "../store/condition.ts";
 import type { StoredEvent } from "../store/entries.ts";
 import type { Store } from "../store/store.ts";
@@ -18,6 +19,8 @@ const EVENTS = { limit: 200, maxBytes: 2 ** 20 };
 const MAX_TURN = 1;
 /** Maximum bytes of the words of an event. PostgreSQL keeps at most 1 MiB of them; only crafted texts have more. */
 const MAX_WORD_BYTES = 1_000_000;
+/** Milliseconds for which a process claims the index. */
+const CLAIM = 15_000;
 const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind", values: KINDS_WITHOUT_TEXT }];
 
 /** Pause after a step as a multiple of its duration, while the service is busy. It leaves the machine to the ingest. */
@@ -37,7 +40,10 @@ interface IndexerOptions extends IndexedStore {
 
 /** What is indexed, and where. */
 interface IndexedStore {
-	readonly store: Pick<Store, "events" | "updates" | "textIndex">;
+	readonly store: Pick<
+		Store,
+		"events" | "updates" | "claim" | "readIndexProgress" | "findChangedTitles" | "writeIndexStep" | "emptyIndex"
+	>;
 	readonly format: Pick<EventFormat, "open" | "read">;
 }
 
@@ -83,6 +89,8 @@ interface ReadEvents {
 export class TextIndexer {
 	readonly #options: IndexedStore;
 	readonly #holder = randomUUID();
+	/** Until when this process has claimed the index, in milliseconds of Unix time. */
+	#claimedUntil = 0;
 	/** Events that are read while the step before is written. */
 	#ahead: ReadEvents | undefined;
 
@@ -90,21 +98,30 @@ export class TextIndexer {
 		this.#options = options;
 	}
 
+	/** Claims the index for some milliseconds from now on. Returns whether this process has it. */
+	async #claim(milliseconds: number): Promise<boolean> {
+		const until = Date.now() + milliseconds;
+		const isClaimed = await claimFor(this.#options.store, "index of search", this.#holder, milliseconds);
+		this.#claimedUntil = isClaimed ? until : 0;
+		return isClaimed;
+	}
+
 	/** Lets another process go on at once. */
 	async release(): Promise<void> {
-		await this.#options.store.textIndex.release(this.#holder);
+		await this.#claim(0);
 	}
 
 	/** Writes what comes next. Returns whether there may be more to do at once. */
 	async step(): Promise<boolean> {
 		const { store } = this.#options;
-		const { textIndex } = store;
-		const progress = await textIndex.claim(this.#holder);
+		// One write for several steps.
+		if (this.#claimedUntil < Date.now() + CLAIM / 2 && !(await this.#claim(CLAIM))) return false;
+		const progress = await store.readIndexProgress();
 		// A newer release writes the index by its own rules.
-		if (progress === undefined || progress.version > INDEX_RULES) return false;
+		if (progress.version > INDEX_RULES) return false;
 		if (progress.version < INDEX_RULES) {
-			if (!(await textIndex.empty(progress)))
-				await textIndex.write({
+			if (!(await store.emptyIndex(progress)))
+				await store.writeIndexStep({
 					expects: progress,
 					next: { ...NO_PROGRESS, version: INDEX_RULES },
 					events: [],
@@ -121,15 +138,20 @@ export class TextIndexer {
 		const next = { ...progress, updates: titles.through, events: events.through };
 		if (events.hasMore && !titles.hasMore) this.#ahead = this.#read(events.through, newest);
 		if (next.updates === progress.updates && next.events === progress.events) return false;
-		const isWritten = await textIndex.write({ expects: progress, next, titles: titles.words, events: events.words });
+		const isWritten = await store.writeIndexStep({
+			expects: progress,
+			next,
+			titles: titles.words,
+			events: events.words,
+		});
 		return titles.hasMore || events.hasMore || !isWritten;
 	}
 
 	async #titles(after: bigint) {
-		const { updates, textIndex } = this.#options.store;
+		const { updates, findChangedTitles } = this.#options.store;
 		const { newest } = await updates.range();
 		if (newest <= after) return { words: [], through: after, hasMore: false };
-		const { titles, last = newest, hasMore } = await textIndex.findChangedTitles(after);
+		const { titles, last = newest, hasMore } = await findChangedTitles(after);
 		return { words: titles.map(titleWords), through: hasMore || last > newest ? last : newest, hasMore };
 	}
 

@@ -1,4 +1,3 @@
-import type { Audited } from "./audit.ts";
 import { insertNew, type Session } from "./session.ts";
 import { columnsOf, readRow } from "./typed-rows.ts";
 
@@ -27,20 +26,7 @@ export interface AccessKeyUse {
 	readonly at: bigint;
 }
 
-/** The access keys of a store. A change resolves when it is on disk. Its methods fail as those of the store do. */
-export interface AccessKeyTable {
-	/** Returns all keys in the order of their names. */
-	list(): Promise<readonly AccessKeyRow[]>;
-	/** Stores a key. Returns false, and stores nothing, if there is a key with its name. */
-	create(key: AccessKeyRow | Audited<AccessKeyRow>): Promise<boolean>;
-	/** Marks a key as revoked. Returns false, and changes nothing, if there is no such key or it is revoked already. */
-	revoke(revoked: AccessKeyUse | Audited<AccessKeyUse>): Promise<boolean>;
-	/** Saves the last uses of keys. An earlier use than the stored one has no effect. */
-	touch(uses: readonly AccessKeyUse[]): Promise<void>;
-}
-
-// The functions below have the contracts of `AccessKeyTable`. The caller has begun a transaction.
-
+/** Returns all keys in the order of their names. */
 export async function listAccessKeys({ all, dialect: { schema } }: Session): Promise<AccessKeyRow[]> {
 	const rows = await all(`SELECT * FROM ${schema}access_keys ORDER BY name`);
 	return rows.map((row) => {
@@ -49,10 +35,12 @@ export async function listAccessKeys({ all, dialect: { schema } }: Session): Pro
 	});
 }
 
+/** Stores a key. Returns false, and stores nothing, if there is a key with its name. */
 export async function createAccessKey(session: Session, key: AccessKeyRow): Promise<boolean> {
 	return await insertNew(session, "access_keys", columnsOf("access_keys", { ...key, scopes: key.scopes.join("+") }));
 }
 
+/** Marks a key as revoked. Returns false, and changes nothing, if there is no such key or it is revoked already. */
 export async function revokeAccessKey(
 	{ all, dialect: { schema } }: Session,
 	{ name, at }: AccessKeyUse,
@@ -61,6 +49,7 @@ export async function revokeAccessKey(
 	return (await all(update, at, name)).length > 0;
 }
 
+/** Saves the last uses of keys. An earlier use than the stored one has no effect. */
 export async function touchAccessKeys(
 	{ all, dialect: { schema } }: Session,
 	uses: readonly AccessKeyUse[],

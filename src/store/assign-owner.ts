@@ -81,7 +81,10 @@ async function findUnassigned(
 	return rows.map(({ id }) => text(id));
 }
 
-/** Counts the conversations that have no owner and no sender: see `Store.countWithoutSender`. */
+/**
+ * Counts the conversations that have no owner and no sender: they were stored when the service kept none, and nobody has
+ * posted to them since.
+ */
 export async function countWithoutSender(session: Session): Promise<number> {
 	const selects = tablesOf(session).map(
 		({ table, hasNone }) => `SELECT conversation_id FROM ${table} WHERE ${hasNone} AND ${NO_SENDER}`,

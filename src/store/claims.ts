@@ -1,24 +1,19 @@
 import type { Session } from "./session.ts";
 
-/** What claims work. */
-export interface Claims {
-	/**
-	 * Claims some work, or renews the claim, so that one process at a time does it.
-	 *
-	 * @param holder identifies the process
-	 * @param now and `until`: the claim of another holder ends at its `until`. Microseconds since the Unix epoch
-	 * @returns false when another holder has the claim
-	 */
-	claim(name: string, holder: string, now: bigint, until: bigint): Promise<boolean>;
-}
-
-/** A claim: see {@link Claims}. */
+/** A claim of some work, so that one process at a time does it. */
 export interface Claim {
 	readonly name: string;
+	/** Identifies the process. */
 	readonly holder: string;
-	/** Microseconds since the Unix epoch, as `until`. */
+	/** The claim of another holder ends at its `until`. Microseconds since the Unix epoch. */
 	readonly now: bigint;
 	readonly until: bigint;
+}
+
+/** What claims work. */
+export interface Claims {
+	/** Claims some work, or renews the claim. Returns false when another holder has the claim. */
+	readonly claim: (claim: Claim) => Promise<boolean>;
 }
 
 /** As {@link Claims.claim}. */
@@ -41,5 +36,5 @@ export async function claim(
 /** Claims some work for a time in milliseconds from now on, or ends the claim with 0: see {@link Claims}. */
 export function claimFor(store: Claims, name: string, holder: string, milliseconds: number): Promise<boolean> {
 	const now = Date.now();
-	return store.claim(name, holder, BigInt(now) * 1000n, BigInt(now + milliseconds) * 1000n);
+	return store.claim({ name, holder, now: BigInt(now) * 1000n, until: BigInt(now + milliseconds) * 1000n });
 }

@@ -12,7 +12,7 @@ import {
 } from "./text-index.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "./values.ts";
 
-/** The steps by which the index of search is written: see `TextIndex`. */
+/** The steps by which the index of search is written. */
 
 export async function readIndexProgress({ all, dialect: { schema } }: Session, end = ""): Promise<IndexProgress> {
 	const [row] = await all(`SELECT version, events, updates FROM ${schema}search_progress ${end}`);
@@ -29,25 +29,25 @@ async function moveProgress({ all, dialect: { schema } }: Session, from: IndexPr
 	return rows.length > 0;
 }
 
-/** Writes a step: see `TextIndex.write`. */
+/** Writes a step. Returns whether it was written: see {@link IndexStep.expects}. */
 export async function writeIndexStep(session: Session, step: IndexStep): Promise<boolean> {
 	if (!(await moveProgress(session, step.expects, step.next))) return false;
 	await session.writeWords(step);
 	return true;
 }
 
-/** Sets the progress to its beginning: see `TextIndex.reset`. */
+/** Sets the progress to its beginning, so that the indexer removes all documents and begins again. */
 export async function resetIndex(session: Session): Promise<void> {
 	await moveProgress(session, await readIndexProgress(session, session.dialect.forUpdate), NO_PROGRESS);
 }
 
-/** Removes documents: see `TextIndex.empty`. */
+/** Removes documents, unless the progress is another one. Returns whether documents are left. */
 export async function emptyIndex(session: Session, expects: IndexProgress): Promise<boolean> {
 	const progress = await readIndexProgress(session, session.dialect.forUpdate);
 	return isSameProgress(progress, expects) && (await session.removeWords());
 }
 
-/** Finds titles: see `TextIndex.findChangedTitles`. */
+/** Finds the titles that the next updates after a sequence changed. */
 export async function findChangedTitles({ all, dialect }: Session, after: bigint): Promise<FoundTitles> {
 	const { schema } = dialect;
 	const rows = await all(

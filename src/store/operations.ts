@@ -2,23 +2,24 @@ import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } fro
 import { countWithoutSender } from "./assign-owner.ts";
 import { audited, auditReads, auditWrites } from "./audit.ts";
 import { budgetReads, budgetWrites } from "./budgets.ts";
-import { type Claims, claim, claimFor } from "./claims.ts";
+import { type Claims, claim } from "./claims.ts";
 import { compactStep, findTexts } from "./compaction.ts";
+import type { Condition } from "./condition.ts";
 import { countConversations, listConversations } from "./conversation-lists.ts";
 import { findErasures } from "./erasure.ts";
 import { forwardingReads, forwardingWrites, REPEATABLE_WRITES } from "./forwarding.ts";
 import { listGaps } from "./gaps.ts";
 import { emptyIndex, findChangedTitles, readIndexProgress, resetIndex, writeIndexStep } from "./index-steps.ts";
 import { getOwnership } from "./owners.ts";
-import { Pruner } from "./pruner.ts";
+import { type PrunePolicy, Pruner } from "./pruner.ts";
 import {
-	getRecordState,
 	getUpdate,
 	listEvents,
 	listUnapplied,
 	listUpdates,
 	readEvents,
 	readRange,
+	readRecordState,
 } from "./read-logs.ts";
 import {
 	acceptRefusedPost,
@@ -41,12 +42,11 @@ import {
 	saveRetentionTime,
 } from "./remove.ts";
 import { addRefusals, listSenders } from "./senders.ts";
-import type { LogListener, LogTable } from "./sequence-log.ts";
+import type { LogListener, LogTable, RangeQuery } from "./sequence-log.ts";
 import type { Calls, RepackedRange, Session } from "./session.ts";
-import type { Store } from "./store.ts";
-import { CLAIM_SECONDS, type DocumentQuery, type TextIndex } from "./text-index.ts";
+import type { DocumentQuery } from "./text-index.ts";
 import { getUsageRange, listModelUsage, listUsageTotals, listUsedPeriods, reportUsage } from "./usage-report.ts";
-import { listViews, ofViews, type WaitForViews } from "./views/follow.ts";
+import { listViews, ofViews, type ViewQuery, type WaitForViews } from "./views/follow.ts";
 
 /** The operations of a store that are written once for both engines. Each runs in a transaction of its own. */
 
@@ -68,7 +68,7 @@ export const reads = {
 	listUpdates,
 	listEvents,
 	readEvents,
-	getRecordState,
+	readRecordState,
 	listUnapplied,
 	readRange,
 	getRetentionTime,
@@ -125,17 +125,26 @@ export function isRepeatable(write: string): boolean {
 	return REPEATABLE_WRITES.has(write) || write === MOVE_BUDGET;
 }
 
-/** Name of the claim to write the index of search. */
-const INDEX = "index of search";
-/** Milliseconds for which a process claims it. */
-const CLAIM = CLAIM_SECONDS * 1_000;
+/** The calls of reads of views. They wait until the views have what was accepted before. */
+export type ViewCalls<Operations> = {
+	readonly [Name in keyof Operations]: Operations[Name] extends (
+		session: Session,
+		query: ViewQuery<infer Query>,
+	) => Promise<infer Answer>
+		? undefined extends Query
+			? (query?: Query) => Promise<ResultOf<Answer>>
+			: (query: Query) => Promise<ResultOf<Answer>>
+		: never;
+};
+
+type ResultOf<Answer> = Extract<Answer, { readonly result: unknown }>["result"];
 
 /**
  * Returns the methods of a store that consist of the operations.
  *
  * @param waitForViews lets the views follow for a read
  * @param subscribe as `SequenceLog.subscribe`
- * @param own what differs between the engines
+ * @param claim as the operation
  */
 export function methodsOf(
 	read: Calls<typeof reads>,
@@ -143,94 +152,48 @@ export function methodsOf(
 	write: Calls<typeof writes>,
 	waitForViews: WaitForViews,
 	subscribe: (log: LogTable, listener: LogListener) => () => void,
-	own: Pick<TextIndex, "find"> & Claims,
+	claim: Claims["claim"],
 ) {
-	/** Who has claimed the index, and until when, in milliseconds of Unix time. */
-	let claimed = { holder: "", until: 0 };
-	const claimIndex = async (holder: string, milliseconds: number) => {
-		const until = Date.now() + milliseconds;
-		claimed = { holder, until: (await claimFor(own, INDEX, holder, milliseconds)) ? until : 0 };
+	const calls = {
+		...byName<typeof reads, Calls<typeof reads>>(reads, (name) => read[name]),
+		...byName<typeof viewReads, ViewCalls<typeof viewReads>>(
+			viewReads,
+			(name) => (query: never) => waitForViews<never, unknown>(view[name], query),
+		),
+		...byName<typeof writes, Calls<typeof writes>>(writes, (name) => write[name]),
+		claim,
 	};
-	const pruner = new Pruner({
-		firstReceivedSince: (query) => read.firstReceivedSince(query),
-		findPrunable: (query) => read.findPrunable(query),
-		removeConversation: (request) => write.removeConversation(request),
-		removeUpdates: (updates) => write.removeUpdates(updates),
-		removeEvents: (bounds) => write.removeEvents(bounds),
-		claim: own.claim,
-		findDeleted: (bounds) => waitForViews(view.findDeleted, bounds),
-		async findMeeting(conditions, limit) {
-			const query = { conditions, limit, withRecords: false };
-			return (await waitForViews(view.listConversations, query)).map(({ conversationId }) => conversationId);
-		},
-	});
+	const pruner = new Pruner(calls);
 	return {
-		claim: own.claim,
-		prune: (policy) => pruner.prune(policy),
-		pruneConversations: (conditions, limit) => pruner.pruneConversations(conditions, limit),
-		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
+		...calls,
+		tables: { read, write },
 		updates: {
-			list: (query) => read.listUpdates(query),
-			range: (query) => read.readRange({ log: "updates", query }),
-			subscribe: (listener) => subscribe("updates", listener),
+			list: read.listUpdates,
+			range: (query?: RangeQuery) => read.readRange({ log: "updates", query }),
+			subscribe: (listener: LogListener) => subscribe("updates", listener),
 		},
 		events: {
-			list: (query) => read.listEvents(query),
-			range: (query) => read.readRange({ log: "events", query }),
-			subscribe: (listener) => subscribe("events", listener),
+			list: read.listEvents,
+			range: (query?: RangeQuery) => read.readRange({ log: "events", query }),
+			subscribe: (listener: LogListener) => subscribe("events", listener),
 		},
-		textIndex: {
-			find: own.find,
-			progress: () => read.readIndexProgress(),
-			async claim(holder) {
-				// One write for several calls.
-				const now = Date.now();
-				if (claimed.holder !== holder || claimed.until < now + CLAIM / 2) await claimIndex(holder, CLAIM);
-				return claimed.until > now ? await read.readIndexProgress() : undefined;
-			},
-			release: (holder) => claimIndex(holder, 0),
-			findChangedTitles: (after) => read.findChangedTitles(after),
-			write: (step) => write.writeIndexStep(step),
-			reset: () => write.resetIndex(),
-			empty: (expects) => write.emptyIndex(expects),
-		},
-		accessKeys: {
-			list: () => read.listAccessKeys(),
-			create: (key) => write.createAccessKey(key),
-			revoke: (revoked) => write.revokeAccessKey(revoked),
-			touch: (uses) => write.touchAccessKeys(uses),
-		},
-		refusedPosts: {
-			add: (posts, room) => write.addRefusedPosts({ posts, room }),
-			accept: (post, room) => write.acceptRefusedPost({ post, room }),
-			expire: (age) => write.expireRefusedPosts(age),
-			list: (query) => read.listRefusedPosts(query),
-			get: (id, owner) => read.getRefusedPost({ id, owner }),
-			setReasons: (refused) => write.setRefusedReasons(refused),
-			remove: (id) => write.removeRefusedPost(id),
-			usage: () => read.refusedUsage(),
-		},
-		tables: { read, write },
-		countWithoutSender: () => read.countWithoutSender(),
-		getErasure: (conversationId) => read.getErasure(conversationId),
-		getOwnership: (conversationId) => read.getOwnership(conversationId),
-		listGaps: (conversationId) => read.listGaps(conversationId),
-		listViews: () => read.listViews(),
-		addRefusals: (refusals) => write.addRefusals(refusals),
-		getRecordState: (conversationId, eventIds) => read.getRecordState({ conversationId, eventIds }),
-		listUnapplied: (limit) => read.listUnapplied(limit),
-		get: (conversationId, asOf, owner) => read.getUpdate({ conversationId, asOf, owner }),
-		readEvents: (sequences) => read.readEvents(sequences),
-		getRetentionTime: () => read.getRetentionTime(),
-		saveRetentionTime: (time) => write.saveRetentionTime(time),
-		compactEvents: async (after) => await compactStep(await read.findTexts(after), (range) => write.writeTexts(range)),
-		listConversations: (query) => waitForViews(view.listConversations, query),
-		countConversations: (query) => waitForViews(view.countConversations, query),
-		listSenders: (owner) => waitForViews(view.listSenders, owner),
-		reportUsage: (query) => waitForViews(view.reportUsage, query),
-		getUsageRange: (owner) => waitForViews(view.getUsageRange, owner),
-		listUsedPeriods: (query) => waitForViews(view.listUsedPeriods, query),
-		listModelUsage: () => waitForViews(view.listModelUsage, undefined),
-		listUsageTotals: (after) => waitForViews(view.listUsageTotals, after),
-	} satisfies Partial<Store>;
+		get: (conversationId: string, asOf?: bigint, owner?: string) => read.getUpdate({ conversationId, asOf, owner }),
+		getRecordState: (conversationId: string, eventIds: readonly string[]) =>
+			read.readRecordState({ conversationId, eventIds }),
+		prune: (policy: PrunePolicy) => pruner.prune(policy),
+		pruneConversations: (conditions: readonly Condition[], limit: number) =>
+			pruner.pruneConversations(conditions, limit),
+		pruneEvents: (receivedBefore: bigint, limit: number) => pruner.pruneEvents(receivedBefore, limit),
+		compactEvents: async (after: bigint) =>
+			await compactStep(await read.findTexts(after), (range) => write.writeTexts(range)),
+	};
+}
+
+/** Returns functions by the names of operations. The calls to a thread, which have any name, do not tell these. */
+function byName<Operations extends object, Functions>(
+	operations: Operations,
+	of: (name: keyof Operations) => unknown,
+): Functions {
+	const names = Object.keys(operations) as (keyof Operations)[];
+	return Object.fromEntries(names.map((name) => [name, of(name)])) as Functions;
 }

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { type Claims, claimFor } from "./claims.ts";
 import type { Condition } from "./condition.ts";
+import type { ConversationQuery, StoredConversation } from "./conversation-lists.ts";
 import type { LogTable } from "./sequence-log.ts";
 import { bindable } from "./values.ts";
 
@@ -55,16 +56,15 @@ const MAX_REMOVED = 50;
 /** Milliseconds for which a process claims the removal of history. */
 const CLAIM = 60_000;
 
-/** The calls of a store by which the pruner works: see remove.ts. Each removal is one transaction. */
+/** The operations by which the pruner works, each in a transaction of its own: see remove.ts. */
 export interface Removals extends Claims {
-	firstReceivedSince(query: { readonly log: LogTable; readonly time: bigint }): Promise<bigint>;
-	findDeleted(bounds: RemovalBounds): Promise<readonly string[]>;
-	findPrunable(query: PrunableQuery): Promise<PrunableUpdates>;
-	/** Returns the ids of at most `limit` conversations that meet all conditions. */
-	findMeeting(conditions: readonly Condition[], limit: number): Promise<readonly string[]>;
-	removeConversation(request: RemovedConversation): Promise<number>;
-	removeUpdates(updates: Pick<PrunableUpdates, "updates">): Promise<number>;
-	removeEvents(bounds: RemovalBounds): Promise<number>;
+	readonly firstReceivedSince: (query: { readonly log: LogTable; readonly time: bigint }) => Promise<bigint>;
+	readonly findDeleted: (bounds: RemovalBounds) => Promise<readonly string[]>;
+	readonly findPrunable: (query: PrunableQuery) => Promise<PrunableUpdates>;
+	readonly listConversations: (query: ConversationQuery) => Promise<readonly StoredConversation[]>;
+	readonly removeConversation: (request: RemovedConversation) => Promise<number>;
+	readonly removeUpdates: (updates: Pick<PrunableUpdates, "updates">) => Promise<number>;
+	readonly removeEvents: (bounds: RemovalBounds) => Promise<number>;
 }
 
 /** Removes the history that a policy no longer keeps, in small transactions. */
@@ -119,8 +119,9 @@ export class Pruner {
 
 	/** Does what `Store.pruneConversations` says. */
 	async pruneConversations(conditions: readonly Condition[], limit: number): Promise<number> {
-		const found = await this.#calls.findMeeting(conditions, limit);
-		return await this.#removeAll(found, { meets: conditions }, limit);
+		const found = await this.#calls.listConversations({ conditions, limit, withRecords: false });
+		const ids = found.map(({ conversationId }) => conversationId);
+		return await this.#removeAll(ids, { meets: conditions }, limit);
 	}
 
 	/** Does what `Store.pruneEvents` says. */

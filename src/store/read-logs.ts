@@ -164,7 +164,7 @@ export function withinSize(page: string, max: string, order = "sequence"): strin
 }
 
 /** Returns the record state of a conversation, and which of the event ids are already stored. */
-export async function getRecordState(
+export async function readRecordState(
 	session: Session,
 	{ conversationId, eventIds }: { readonly conversationId: string; readonly eventIds: readonly string[] },
 ): Promise<RecordState> {

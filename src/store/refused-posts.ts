@@ -1,4 +1,3 @@
-import type { Audited } from "./audit.ts";
 import { type Erasure, findErasures, idDigest } from "./erasure.ts";
 import { closeGap, type GapOf, openGap } from "./gaps.ts";
 import { getOwnership, mayPost, ownershipOf } from "./owners.ts";
@@ -113,36 +112,6 @@ export interface StillRefused extends Pick<RefusedPost, "id" | "kind" | "reasons
 	readonly retriedAt: bigint;
 }
 
-/** The refused posts of a store. A change resolves when it is on disk. Its methods fail as those of the store do. */
-export interface RefusedPostTable {
-	/**
-	 * Stores posts, and removes the oldest ones for which there is no room. One whose id is stored already adds its requests.
-	 * Posts of an erased conversation are not stored: see {@link isOfErased}.
-	 *
-	 * @returns the number of posts that were removed
-	 */
-	add(posts: readonly RefusedPostRow[], room: RefusedRoom): Promise<number>;
-	/**
-	 * Stores a refused batch of events that is accepted, and opens a gap of its conversation, if there is room beside the
-	 * accepted ones. Others make room for it. A batch of an erased conversation is not stored.
-	 *
-	 * @returns the number of posts that were removed; undefined when there is no room, or the conversation belongs to
-	 *   another owner
-	 */
-	accept(post: AcceptedPost, room: RefusedRoom): Promise<number | undefined>;
-	/** Removes posts that are too old, with the gaps of accepted ones. Returns their number. */
-	expire(age: RefusedAge): Promise<number>;
-	/** Returns posts by their ids. */
-	list(query: RefusedQuery): Promise<readonly RefusedPost[]>;
-	/** @param owner returns only a post of this owner */
-	get(id: bigint, owner?: string): Promise<RefusedPostRow | undefined>;
-	/** Notes why a post is still refused. */
-	setReasons(refused: StillRefused): Promise<void>;
-	/** Removes a post that was taken in, and closes its gap if it was accepted. */
-	remove(id: bigint | Audited<bigint>): Promise<boolean>;
-	usage(): Promise<RefusedUsage>;
-}
-
 /** Bytes that a row counts for beside its texts and its body. */
 const ROW_BYTES = 512;
 
@@ -191,9 +160,15 @@ const SHOWN = `
 /** What an insert does for a post that is stored: see `Session.insert`. */
 const ADD_REQUESTS = "UPDATE SET requests = t.requests + excluded.requests, last_at = excluded.last_at";
 
-// The functions below have the contracts of `RefusedPostTable`. The caller has begun a transaction. Conversations are locked
-// before the table, so that transactions do not wait for each other.
+// The caller of the functions below has begun a transaction. Conversations are locked before the table, so that transactions
+// do not wait for each other.
 
+/**
+ * Stores posts, and removes the oldest ones for which there is no room. One whose id is stored already adds its requests.
+ * Posts of an erased conversation are not stored: see {@link isOfErased}.
+ *
+ * @returns the number of posts that were removed
+ */
 export async function addRefusedPosts(
 	session: Session,
 	{ posts, room }: { readonly posts: readonly RefusedPostRow[]; readonly room: RefusedRoom },
@@ -209,6 +184,13 @@ export async function addRefusedPosts(
 	return await makeRoom(session, room);
 }
 
+/**
+ * Stores a refused batch of events that is accepted, and opens a gap of its conversation, if there is room beside the
+ * accepted ones. Others make room for it. A batch of an erased conversation is not stored.
+ *
+ * @returns the number of posts that were removed; undefined when there is no room, or the conversation belongs to
+ *   another owner
+ */
 export async function acceptRefusedPost(
 	session: Session,
 	{ post, room }: { readonly post: AcceptedPost; readonly room: RefusedRoom },
@@ -241,6 +223,7 @@ export async function acceptRefusedPost(
 	return await makeRoom(session, room);
 }
 
+/** Removes posts that are too old, with the gaps of accepted ones. Returns their number. */
 export async function expireRefusedPosts(
 	session: Session,
 	{ keptSince, acceptedSince = 0n }: RefusedAge,
@@ -253,6 +236,7 @@ export async function expireRefusedPosts(
 	);
 }
 
+/** Returns posts by their ids. */
 export async function listRefusedPosts(
 	{ all, dialect: { schema } }: Session,
 	{ owner, recordOf, before, after, limit }: RefusedQuery,
@@ -274,7 +258,7 @@ export async function listRefusedPosts(
 /** @param one `owner`: returns only a post of this owner */
 export async function getRefusedPost(
 	{ all, dialect: { schema } }: Session,
-	{ id, owner }: { readonly id: bigint; readonly owner: string | undefined },
+	{ id, owner }: { readonly id: bigint; readonly owner?: string | undefined },
 ): Promise<RefusedPostRow | undefined> {
 	const [row] = await all(
 		`SELECT * FROM ${schema}refused_posts WHERE id = ? ${owner === undefined ? "" : "AND owner = ?"}`,
@@ -283,6 +267,7 @@ export async function getRefusedPost(
 	return row && refusedRowFrom(row);
 }
 
+/** Notes why a post is still refused. */
 export async function setRefusedReasons(
 	{ all, dialect: { schema } }: Session,
 	{ id, kind, reasons, retriedAt }: StillRefused,
@@ -291,6 +276,7 @@ export async function setRefusedReasons(
 	await all(update, kind, reasons, retriedAt, id);
 }
 
+/** Removes a post that was taken in, and closes its gap if it was accepted. */
 export async function removeRefusedPost(session: Session, id: bigint): Promise<boolean> {
 	await lockConversationsOf(session, "accepted = TRUE AND id = ?", id);
 	return (await remove(session, "id = ?", id)) > 0;

@@ -36,18 +36,15 @@ export async function firstReceivedSince(
 	return low;
 }
 
-/** Returns the time that `Store.saveRetentionTime` stored last; undefined when there is none. */
+/** Returns the time that {@link saveRetentionTime} stored last; undefined when there is none. */
 export async function getRetentionTime({ all, dialect: { schema } }: Session): Promise<bigint | undefined> {
 	const [row] = await all(`SELECT clock FROM ${schema}state`);
 	return nullable(bigint, row?.clock);
 }
 
-/** The last write of several processes counts. */
-export async function saveRetentionTime(
-	{ all, dialect: { schema } }: Session,
-	time: bigint | undefined,
-): Promise<void> {
-	await all(`UPDATE ${schema}state SET clock = ?`, time ?? null);
+/** Stores the time of retention (microseconds since the Unix epoch). The last write of several processes counts. */
+export async function saveRetentionTime({ all, dialect: { schema } }: Session, time: bigint): Promise<void> {
+	await all(`UPDATE ${schema}state SET clock = ?`, time);
 }
 
 const DELETING = ConversationExecutionStatus.DELETING;

@@ -147,7 +147,10 @@ function nameFrom(row: Row): SenderName {
 	return { sender: text(row.sender), owner: text(row.owner) };
 }
 
-/** Adds refused and repeated posts: see `Store.addRefusals`. */
+/**
+ * Adds refusals to those of the same periods, and repeated posts to the totals of their senders. Removes periods that are too
+ * old.
+ */
 export async function addRefusals(
 	{ all, insert, dialect }: Session,
 	{ refusals, repeats, keptSince }: NewRefusals,
@@ -167,7 +170,7 @@ function byKey(a: Refusals, b: Refusals): number {
 }
 
 /**
- * Returns the totals of senders: see `Store.listSenders`.
+ * Returns the totals of senders, their refusals and their running conversations.
  *
  * @param owner whose senders to list; undefined for all
  */

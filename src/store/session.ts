@@ -175,7 +175,7 @@ export interface Session extends Terms {
 	readonly settled: (conversationId?: string) => Promise<NewestSequences | undefined>;
 	/** Adds the words of a step to the index of search. Events and conversations that do not exist any more are left out. */
 	readonly writeWords: (step: Pick<IndexStep, "events" | "titles">) => Promise<void>;
-	/** See `TextIndex.find`. */
+	/** See `Store.findDocuments`. */
 	readonly findDocuments: (query: DocumentQuery) => Promise<FoundDocument[]>;
 	/** Removes the words of events that were removed. */
 	readonly removeWordsOf: (events: readonly bigint[]) => Promise<void>;

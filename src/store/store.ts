@@ -1,11 +1,8 @@
 import type { CallSignal } from "../call-signal.ts";
-import type { AccessKeyTable } from "./access-keys.ts";
 import type { auditReads, auditWrites } from "./audit.ts";
 import type { budgetReads, budgetWrites } from "./budgets.ts";
-import type { Claims } from "./claims.ts";
 import type { CompactedStep, ReturnedSpace } from "./compaction.ts";
 import type { Condition } from "./condition.ts";
-import type { ConversationQuery, CountQuery, StoredConversation, StoredCounts } from "./conversation-lists.ts";
 import type {
 	AppendedEvents,
 	AppendedUpdate,
@@ -19,16 +16,13 @@ import type {
 } from "./entries.ts";
 import type { Erased, EraseRequest, Erasure } from "./erasure.ts";
 import type { forwardingReads, forwardingWrites } from "./forwarding.ts";
-import type { Gap } from "./gaps.ts";
-import type { OwnerAssignment, Ownership } from "./owners.ts";
+import type { reads, ViewCalls, viewReads, writes } from "./operations.ts";
+import type { OwnerAssignment } from "./owners.ts";
 import type { PrunePolicy } from "./pruner.ts";
-import type { RefusedPostTable } from "./refused-posts.ts";
-import type { NewRefusals, SenderFigures } from "./senders.ts";
 import type { SequenceLog } from "./sequence-log.ts";
 import type { Calls } from "./session.ts";
-import type { TextIndex } from "./text-index.ts";
-import type { ModelUsage, UsagePeriod, UsageQuery, UsageReport, UsageTotal, UsedPeriodsQuery } from "./usage-report.ts";
-import type { ViewLag, ViewName } from "./views/follow.ts";
+import type { DocumentQuery, FoundDocument } from "./text-index.ts";
+import type { ViewName } from "./views/follow.ts";
 
 /**
  * The interface of the store. A store keeps two logs, each with its own sequence numbers: the updates of all
@@ -38,23 +32,26 @@ import type { ViewLag, ViewName } from "./views/follow.ts";
  */
 
 /**
- * A store engine. Its methods fail with a {@link import("../errors.ts").ServiceError}: `unavailable` when the database
+ * A store engine. Most of its methods are the operations of operations.ts. They fail with a {@link import("../errors.ts").ServiceError}: `unavailable` when the database
  * as a whole cannot be read or written, `internal` when only this request failed.
  *
  * Reads return whole records, also where the database holds a delta. The current record of a conversation has its
  * newest `leaf_event_id`.
  */
-export interface Store extends Claims, AsyncDisposable {
+export interface Store extends Calls<typeof reads>, ViewCalls<typeof viewReads>, Calls<typeof writes>, AsyncDisposable {
 	readonly updates: SequenceLog<StoredUpdate, UpdateQuery>;
 	readonly events: SequenceLog<StoredEvent, EventQuery>;
-	readonly accessKeys: AccessKeyTable;
-	readonly refusedPosts: RefusedPostTable;
-	readonly textIndex: TextIndex;
 	/** Endpoints with their deliveries, budgets, and the audit. */
 	readonly tables: {
 		readonly read: Calls<typeof auditReads & typeof budgetReads & typeof forwardingReads>;
 		readonly write: Calls<typeof auditWrites & typeof budgetWrites & typeof forwardingWrites>;
 	};
+	/**
+	 * Finds documents, newest first; with `of` in any order.
+	 *
+	 * @throws ServiceError `unavailable` when the signal fires before the query has begun
+	 */
+	readonly findDocuments: (query: DocumentQuery, signal?: CallSignal) => Promise<FoundDocument[]>;
 	/**
 	 * Appends an update, unless it is a duplicate: {@link AppendedUpdate.duplicate}. Resolves when it is on disk.
 	 *
@@ -79,11 +76,6 @@ export interface Store extends Claims, AsyncDisposable {
 	 */
 	assignOwner(assignment: OwnerAssignment): Promise<number>;
 	/**
-	 * Returns the number of conversations that have no owner and no sender: they were stored when the service kept none, and
-	 * nobody has posted to them since.
-	 */
-	countWithoutSender(): Promise<number>;
-	/**
 	 * Erases a conversation in one transaction: its record, history and events, and all that was derived from them but sums
 	 * of usage. Other conversations of its owner forget it as their parent, as their source and as their child. What stays
 	 * is an {@link Erasure}, and what {@link Erased} names. Refused posts that name it are erased, too, those of the requested
@@ -98,16 +90,8 @@ export interface Store extends Claims, AsyncDisposable {
 	 * export reads the database, goes later.
 	 */
 	purge(): Promise<void>;
-	/** Returns what is kept of a conversation that was erased; undefined when it was not, or has been stored again. */
-	getErasure(conversationId: string): Promise<Erasure | undefined>;
-	/** Returns who posted first to a conversation, and its owner; undefined when nothing of it is stored. */
-	getOwnership(conversationId: string): Promise<Ownership | undefined>;
-	/** Returns the gaps of a conversation, in any order. */
-	listGaps(conversationId: string): Promise<readonly Gap[]>;
 	/** Returns the record state of a conversation, and which of the event ids are already stored. */
 	getRecordState(conversationId: string, eventIds: readonly string[]): Promise<RecordState>;
-	/** Returns the ids of at most `limit` conversations for which {@link RecordState.hasUnappliedEvents} is true. */
-	listUnapplied(limit: number): Promise<readonly string[]>;
 	/**
 	 * Returns the current update of a conversation, or the one that was current as of sequence `asOf`; undefined when
 	 * there is none, or it has been pruned.
@@ -115,10 +99,6 @@ export interface Store extends Claims, AsyncDisposable {
 	 * @param owner reads nothing of a conversation that has another owner, or none
 	 */
 	get(conversationId: string, asOf?: bigint, owner?: string): Promise<StoredUpdate | undefined>;
-	/** Returns those of the events that exist, in any order. */
-	readEvents(sequences: readonly bigint[]): Promise<readonly StoredEvent[]>;
-	listConversations(query: ConversationQuery): Promise<StoredConversation[]>;
-	countConversations(query: CountQuery): Promise<StoredCounts>;
 	/**
 	 * Removes history that a policy no longer keeps. The current update of a conversation, and the base if it is a delta,
 	 * are kept, unless the conversation has been `deleting` since before `receivedBefore`. Then all of the conversation
@@ -138,39 +118,6 @@ export interface Store extends Claims, AsyncDisposable {
 	pruneConversations(conditions: readonly Condition[], limit: number): Promise<number>;
 	/** Removes at most `limit` events that were received before a time, oldest first. Returns the number removed. */
 	pruneEvents(receivedBefore: bigint, limit: number): Promise<number>;
-	/**
-	 * Adds refusals to those of the same periods, and repeated posts to the totals of their senders. Removes periods that
-	 * are too old. Resolves when it is on disk.
-	 */
-	addRefusals(refusals: NewRefusals): Promise<void>;
-	/**
-	 * Returns the totals of the senders, their refusals and their running conversations.
-	 *
-	 * @param owner only those of this owner. If undefined, those of all owners and of none
-	 */
-	listSenders(owner?: string): Promise<SenderFigures>;
-	/** Returns the time that {@link saveRetentionTime} saved last; undefined when it was never called. */
-	getRetentionTime(): Promise<bigint | undefined>;
-	/** Saves the time of retention (microseconds since the Unix epoch). Resolves when it is on disk. */
-	saveRetentionTime(time: bigint): Promise<void>;
-	/** Sums up usage: see usage-report.ts. */
-	reportUsage(query: UsageQuery): Promise<UsageReport>;
-	/**
-	 * Returns a range that has all usage, of whole days (UTC); undefined without any usage.
-	 *
-	 * @param owner only usage of conversations of this owner
-	 */
-	getUsageRange(owner?: string): Promise<UsagePeriod | undefined>;
-	/** Returns the starts of the periods of a range that have usage, in order. */
-	listUsedPeriods(query: UsedPeriodsQuery): Promise<readonly bigint[]>;
-	/** Returns the usage of each model, over all time and all conversations. */
-	listModelUsage(): Promise<readonly ModelUsage[]>;
-	/**
-	 * Returns the usage of conversations that were not erased, over all time, in the order of their ids.
-	 *
-	 * @param after id after which they begin. The list is empty after the last one
-	 */
-	listUsageTotals(after: string): Promise<readonly UsageTotal[]>;
 	/** Compresses texts of the next events after a sequence: see `CompactedStep`. */
 	compactEvents(after: bigint): Promise<CompactedStep>;
 	/** Returns some free pages of the database to the file system, if the engine does so. */
@@ -180,8 +127,6 @@ export interface Store extends Claims, AsyncDisposable {
 	 * rules, and from what can be read now. Resolves when they have followed; a read of them fails if it waits for too long.
 	 */
 	resetViews(views?: readonly ViewName[]): Promise<void>;
-	/** Returns how far the views are behind the logs. */
-	listViews(): Promise<readonly ViewLag[]>;
 	/** Resolves when the store can read and write; rejects otherwise. */
 	check(): Promise<void>;
 	/** Completes the requests that were accepted, then closes the store. */

@@ -1,4 +1,3 @@
-import type { CallSignal } from "../call-signal.ts";
 import type { Condition } from "./condition.ts";
 
 /**
@@ -104,45 +103,9 @@ export interface DocumentQuery {
 	readonly limit: number;
 }
 
-/** The index in a store. Its methods fail as those of the store do. */
-export interface TextIndex {
-	progress(): Promise<IndexProgress>;
-	/**
-	 * Asks for the right to write the index, which one process has at a time. It ends {@link CLAIM_SECONDS} after the last
-	 * call.
-	 *
-	 * @param holder unique id of the process
-	 * @returns the progress; undefined while another process has the right
-	 */
-	claim(holder: string): Promise<IndexProgress | undefined>;
-	/** Ends a process's right to write the index. */
-	release(holder: string): Promise<void>;
-	/** Finds the titles that the next updates after a sequence changed. */
-	findChangedTitles(after: bigint): Promise<FoundTitles>;
-	/** Writes a step. Returns whether it was written: see {@link IndexStep.expects}. */
-	write(step: IndexStep): Promise<boolean>;
-	/** Sets the progress to its beginning, so that the indexer removes all documents and begins again. */
-	reset(): Promise<void>;
-	/**
-	 * Removes documents, unless the progress is another one.
-	 *
-	 * @returns whether documents are left
-	 */
-	empty(expects: IndexProgress): Promise<boolean>;
-	/**
-	 * Finds documents, newest first; with `of` in any order.
-	 *
-	 * @throws ServiceError `unavailable` when the signal fires before the query has begun
-	 */
-	find(query: DocumentQuery, signal?: CallSignal): Promise<readonly FoundDocument[]>;
-}
-
 export function isSameProgress(a: IndexProgress, b: IndexProgress): boolean {
 	return a.version === b.version && a.events === b.events && a.updates === b.updates;
 }
-
-/** How long a process has the right to write the index. */
-export const CLAIM_SECONDS = 15;
 
 /** The progress of an index that is to be written anew. */
 export const NO_PROGRESS: IndexProgress = { version: 0, events: 0n, updates: 0n };

@@ -61,7 +61,7 @@ describe("AccessKeys", () => {
 			createdBy: "of all",
 			expiresAt,
 		});
-		expect(await keys.table.list()).toEqual([{ ...row, sha256: new Uint8Array(row.sha256) }]);
+		expect(await keys.table.listAccessKeys()).toEqual([{ ...row, sha256: new Uint8Array(row.sha256) }]);
 		expect(access.keyring.authenticate(key)).toMatchObject({ name: "agent", owner: "team-a" });
 		expect(keys.lines).toEqual([
 			["access_key_created", { name: "agent", scopes: row.scopes, owner: "team-a", caller: "of all" }],
@@ -88,7 +88,7 @@ describe("AccessKeys", () => {
 		await using _ = keys;
 		const made = access.create(asked(name, replaced), COMMAND);
 		await expect(made).rejects.toThrow(new ServiceError("invalid_argument", message));
-		expect(await keys.table.list()).toEqual([]);
+		expect(await keys.table.listAccessKeys()).toEqual([]);
 		expect(keys.lines).toEqual([]);
 	});
 
@@ -161,7 +161,7 @@ describe("AccessKeys", () => {
 		const key = await access.createForConsole();
 		const after = Date.now();
 		expect(access.keyring.authenticate(key)).toMatchObject({ name: "console", scopes: new Set(["read"]) });
-		const [row] = await keys.table.list();
+		const [row] = await keys.table.listAccessKeys();
 		const lifetime = 24 * 60 * 60 * 1000;
 		expect(Number(row?.expiresAt) / 1000).toBeGreaterThanOrEqual(before + lifetime);
 		expect(Number(row?.expiresAt) / 1000).toBeLessThanOrEqual(after + lifetime);

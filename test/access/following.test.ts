@@ -18,7 +18,7 @@ const named = (name: string, expiresIn?: number) =>
 
 /** Stores a key as another process does, and lets access keys follow. */
 const store = async (keys: KeyTable, access: AccessKeys, row: AccessKeyRow) => {
-	await keys.table.create(row);
+	await keys.table.createAccessKey(row);
 	await access.refresh();
 };
 
@@ -71,9 +71,9 @@ test("the last use is listed at once, saved in batches and at the end, and seen 
 	await using keys = await KeyTable.open();
 	const before = microseconds(Date.now());
 	const used = async () =>
-		(await keys.table.list()).map(({ name, lastUsedAt }) => [name, (lastUsedAt ?? -1n) >= before]);
-	await keys.table.create(named("a"));
-	await keys.table.create(named("b"));
+		(await keys.table.listAccessKeys()).map(({ name, lastUsedAt }) => [name, (lastUsedAt ?? -1n) >= before]);
+	await keys.table.createAccessKey(named("a"));
+	await keys.table.createAccessKey(named("b"));
 	const [often, atEnd] = [await keys.opened({ flushInterval: 5 }), await keys.opened()];
 	often.keyring.authenticate("a");
 	await expect.poll(used).toEqual([
@@ -112,13 +112,14 @@ test("a key that expires within a week is counted, and reported once a day", asy
 
 test("a failure to read or to write the table is reported, and the keys stay", async () => {
 	await using keys = await KeyTable.open();
-	await keys.table.create(named("a"));
+	await keys.table.createAccessKey(named("a"));
 	const failure = new Error("away");
 	let works = true;
 	const table = {
 		...keys.table,
-		list: () => (works ? keys.table.list() : Promise.reject(failure)),
-		touch: (uses: Parameters<typeof keys.table.touch>[0]) => (works ? keys.table.touch(uses) : Promise.reject(failure)),
+		listAccessKeys: () => (works ? keys.table.listAccessKeys() : Promise.reject(failure)),
+		touchAccessKeys: (uses: Parameters<typeof keys.table.touchAccessKeys>[0]) =>
+			works ? keys.table.touchAccessKeys(uses) : Promise.reject(failure),
 	};
 	await using access = await AccessKeys.open(table, {
 		configured: [],
@@ -133,5 +134,5 @@ test("a failure to read or to write the table is reported, and the keys stay", a
 	expect(access.keyring.authenticate("a").name).toBe("a");
 	works = true;
 	// The use that could not be written is written later.
-	await expect.poll(async () => (await keys.table.list())[0]?.lastUsedAt).toBeDefined();
+	await expect.poll(async () => (await keys.table.listAccessKeys())[0]?.lastUsedAt).toBeDefined();
 });

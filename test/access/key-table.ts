@@ -1,5 +1,4 @@
-import { AccessKeys, type AccessKeysOptions } from "../../src/access/access-keys.ts";
-import type { AccessKeyTable } from "../../src/store/access-keys.ts";
+import { type AccessKeyCalls, AccessKeys, type AccessKeysOptions } from "../../src/access/access-keys.ts";
 import type { AuditEntry } from "../../src/store/audit.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../src/store/store.ts";
@@ -15,16 +14,16 @@ export class KeyTable implements AsyncDisposable {
 		emit: (...line: KeyLine) => void this.lines.push(line),
 		workFailed: (...values: unknown[]) => void this.lines.push(["failed", ...values]),
 	};
-	readonly table: AccessKeyTable;
+	readonly table: AccessKeyCalls;
 	/** Returns the entries of the audit, the newest first. */
 	readonly audit: () => Promise<AuditEntry[]>;
 	readonly folder: TempFolder;
 	readonly #resources: AsyncDisposableStack;
 
-	private constructor(folder: TempFolder, { accessKeys, tables }: Store, resources: AsyncDisposableStack) {
+	private constructor(folder: TempFolder, store: Store, resources: AsyncDisposableStack) {
 		this.folder = folder;
-		this.table = accessKeys;
-		this.audit = () => tables.read.listAudit({ owner: undefined, before: undefined, limit: 100 });
+		this.table = store;
+		this.audit = () => store.tables.read.listAudit({ owner: undefined, before: undefined, limit: 100 });
 		this.#resources = resources;
 	}
 

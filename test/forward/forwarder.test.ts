@@ -268,7 +268,7 @@ describe.each(STORES)("with $engine", ({ open }) => {
 		};
 		const { tables, claim } = store;
 		await using forwarding = new Forwarding(store, {
-			store: { updates, tables, claim: (...asked) => claim.call(store, ...asked) },
+			store: { updates, tables, claim },
 		});
 		await forwarding.create();
 		forwarding.start();
@@ -354,7 +354,14 @@ test("of two processes with one database, one delivers, and the other one follow
 	const [listed] = await forwarding.endpoints.list(CALLER);
 	const now = BigInt(Date.now()) * 1000n;
 	await using other = await openStore(url);
-	expect(await other.claim(`forward ${listed?.id}`, "a process that was killed", now, now + 1_500_000n)).toBe(true);
+	expect(
+		await other.claim({
+			name: `forward ${listed?.id}`,
+			holder: "a process that was killed",
+			now,
+			until: now + 1_500_000n,
+		}),
+	).toBe(true);
 	forwarding.start();
 	await append(forwarding.store, sample());
 	await vi.waitFor(

@@ -105,7 +105,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const ingest = new Ingest(reading.store, intake, eventIngest);
 		const admission = new Admission(16 * 1024 * 1024, bounds && { watch: bounds });
 		const audit = new Audit(reading.store);
-		const accessKeys = await AccessKeys.open(reading.store.accessKeys, { configured: [], log });
+		const accessKeys = await AccessKeys.open(reading.store, { configured: [], log });
 		const kept = { written: async () => undefined, bodyOf: unused };
 		const reads: Pick<ConversationReads, "of"> = {
 			of: () => ({

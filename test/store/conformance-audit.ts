@@ -43,10 +43,10 @@ export function auditConformance(current: () => Store, reopen: () => Promise<Sto
 			const move = { id: "b", settings: new Uint8Array([1]), updates: 1n, events: 2n };
 			const at = start + 9n;
 			const done = [
-				await store.accessKeys.create(of(accessKey("a"), "key")),
-				await store.accessKeys.create(of(accessKey("a"), "key again")),
-				await store.accessKeys.revoke(of({ name: "a", at }, "revoked")),
-				await store.accessKeys.revoke(of({ name: "a", at }, "revoked again")),
+				await store.createAccessKey(of(accessKey("a"), "key")),
+				await store.createAccessKey(of(accessKey("a"), "key again")),
+				await store.revokeAccessKey(of({ name: "a", at }, "revoked")),
+				await store.revokeAccessKey(of({ name: "a", at }, "revoked again")),
 				await write.createBudget(of(budget, "budget")),
 				await write.createBudget(of({ ...budget, id: "c" }, "budget again")),
 				await write.changeBudget(of(move, "changed")),
@@ -57,7 +57,7 @@ export function auditConformance(current: () => Store, reopen: () => Promise<Sto
 				await write.resumeEndpoint(of({ id: "none", position: undefined, at }, "no endpoint")),
 				await write.deleteEndpoint(of("none", "no endpoint")),
 				(await write.retryDelivery(of({ id: "none", delivery: "d", at }, "no endpoint"))) !== undefined,
-				await store.refusedPosts.remove(of(7n, "no post")),
+				await store.removeRefusedPost(of(7n, "no post")),
 			];
 			expect(done).toEqual([...Array.from({ length: 10 }, (_, n) => n % 2 === 0), ...Array(5).fill(false)]);
 			expect((await listed(store)).map(({ subject }) => subject).toReversed()).toEqual([
@@ -69,7 +69,7 @@ export function auditConformance(current: () => Store, reopen: () => Promise<Sto
 			const store = current();
 			// No column of either engine can hold it.
 			const audit = auditEntry(2n ** 64n);
-			await expect(store.accessKeys.create({ of: accessKey("a"), audit })).rejects.toThrow();
+			await expect(store.createAccessKey({ of: accessKey("a"), audit })).rejects.toThrow();
 			const update = sample();
 			const { conversationId } = update;
 			await store.append(update);
@@ -77,7 +77,7 @@ export function auditConformance(current: () => Store, reopen: () => Promise<Sto
 			await expect(store.erase({ ...erasing, audit })).rejects.toThrow();
 			const assigned = { owner: "team-a", of: { ids: [conversationId] }, limit: 10 };
 			await expect(store.assignOwner({ ...assigned, audit })).rejects.toThrow();
-			expect(await store.accessKeys.list()).toEqual([]);
+			expect(await store.listAccessKeys()).toEqual([]);
 			expect((await store.getOwnership(conversationId))?.owner).toBeUndefined();
 			expect(await listed(store)).toEqual([]);
 			expect(await store.assignOwner({ ...assigned, audit: auditEntry(1n, { subject: "assigned" }) })).toBe(1);

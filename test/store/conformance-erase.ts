@@ -341,10 +341,10 @@ export function eraseConformance(open: () => Promise<Store>, reportsRoots: boole
 			const of = (owner: string | undefined, seconds: number, accepted: boolean) =>
 				acceptedPost(refusedPost(seconds, { owner, conversationId: ERASED, accepted }));
 			const [red, blue, none] = [of("red", 1, true), of("blue", 2, true), of(undefined, 3, true)];
-			for (const one of [red, blue, none]) expect(await store.refusedPosts.accept(one, room)).toBe(0);
-			await store.refusedPosts.add([of("red", 4, false), of("blue", 5, false)], room);
+			for (const one of [red, blue, none]) expect(await store.acceptRefusedPost({ post: one, room })).toBe(0);
+			await store.addRefusedPosts({ posts: [of("red", 4, false), of("blue", 5, false)], room });
 			const kept = async () => ({
-				posts: (await store.refusedPosts.list({ limit: 10 })).map(({ owner, accepted }) => [owner, accepted]),
+				posts: (await store.listRefusedPosts({ limit: 10 })).map(({ owner, accepted }) => [owner, accepted]),
 				gaps: (await store.listGaps(ERASED)).map(({ missing }) => missing).toSorted(),
 			});
 			const erase = (owner: string | undefined) => store.erase({ conversationId: ERASED, owner, erasedAt: start });
@@ -362,20 +362,20 @@ export function eraseConformance(open: () => Promise<Store>, reportsRoots: boole
 			expect(await store.getErasure(ERASED)).toBeUndefined();
 			expect((await store.updates.range()).newest).toBe(0n);
 			// The first record makes the owner. Only batches of senders that may post to the conversation are missing.
-			expect(await store.refusedPosts.accept(blue, room)).toBe(0);
+			expect(await store.acceptRefusedPost({ post: blue, room })).toBe(0);
 			await append(store, { ...sample({ conversationId: ERASED, receivedAt: start }), poster: POSTER });
 			expect((await kept()).gaps).toEqual([String(red.id), String(none.id)].toSorted());
 			const [listed] = await store.listConversations({ conditions: [], limit: 1, withRecords: false });
 			expect(fromBinary(ConversationSummarySchema, listed?.summary ?? new Uint8Array()).gaps?.count).toBe(2n);
-			expect(await store.refusedPosts.accept(of("blue", 6, true), room)).toBeUndefined();
+			expect(await store.acceptRefusedPost({ post: of("blue", 6, true), room })).toBeUndefined();
 			expect(await erase("blue")).toEqual({ erasure: undefined, unreadable: [] });
 			expect(await store.get(ERASED)).toMatchObject({ owner: "red" });
 			expect(await erase("red")).toMatchObject({ erasure: { owner: "red" } });
 			expect((await kept()).posts).toEqual([[undefined, true]]);
 			// Refused posts of an erased conversation are not stored, but for those that are no part of it.
-			await store.refusedPosts.add([of("red", 7, false), of("blue", 8, false)], room);
-			expect(await store.refusedPosts.accept(of("blue", 9, true), room)).toBeUndefined();
-			expect(await store.refusedPosts.accept(of("red", 9, true), room)).toBe(0);
+			await store.addRefusedPosts({ posts: [of("red", 7, false), of("blue", 8, false)], room });
+			expect(await store.acceptRefusedPost({ post: of("blue", 9, true), room })).toBeUndefined();
+			expect(await store.acceptRefusedPost({ post: of("red", 9, true), room })).toBe(0);
 			expect(await kept()).toEqual({
 				posts: [
 					["blue", false],

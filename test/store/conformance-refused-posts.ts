@@ -24,9 +24,8 @@ function listed({ body, ...post }: RefusedPostRow) {
 
 /** Tests of the refused posts that the store keeps. */
 export function refusedPostConformance(current: () => Store, reopen: () => Promise<Store>): void {
-	const posts = () => current().refusedPosts;
 	const room = { maxBytes: 2 ** 20, maxPeers: 3 };
-	const all = async () => (await posts().list({ limit: 1000 })).map(({ id }) => id);
+	const all = async () => (await current().listRefusedPosts({ limit: 1000 })).map(({ id }) => id);
 
 	describe("refused posts", () => {
 		it("are listed by id and returned with their bodies, also after the store was opened again", async () => {
@@ -38,41 +37,43 @@ export function refusedPostConformance(current: () => Store, reopen: () => Promi
 				conversationId: undefined,
 				requests: 4n,
 			});
-			await posts().add([own, accepted, unknown], room);
+			await current().addRefusedPosts({ posts: [own, accepted, unknown], room });
 			const newestFirst = [accepted, own, unknown].map(listed);
-			expect(await posts().list({ limit: 10 })).toEqual(newestFirst);
-			expect(await posts().list({ limit: 1, before: accepted.id })).toEqual(newestFirst.slice(1, 2));
-			expect(await posts().list({ limit: 10, owner: "team" })).toEqual(newestFirst.slice(1, 2));
-			expect(await posts().list({ limit: 10, after: 0n })).toEqual([unknown, accepted].map(listed));
-			expect(await posts().list({ limit: 10, after: unknown.id, owner: "team" })).toEqual([]);
-			const { refusedPosts } = await reopen();
-			const found = await refusedPosts.get(accepted.id);
+			expect(await current().listRefusedPosts({ limit: 10 })).toEqual(newestFirst);
+			expect(await current().listRefusedPosts({ limit: 1, before: accepted.id })).toEqual(newestFirst.slice(1, 2));
+			expect(await current().listRefusedPosts({ limit: 10, owner: "team" })).toEqual(newestFirst.slice(1, 2));
+			expect(await current().listRefusedPosts({ limit: 10, after: 0n })).toEqual([unknown, accepted].map(listed));
+			expect(await current().listRefusedPosts({ limit: 10, after: unknown.id, owner: "team" })).toEqual([]);
+			const reopened = await reopen();
+			const found = await reopened.getRefusedPost({ id: accepted.id });
 			expect({ ...found, body: Buffer.from(found?.body ?? []).toString() }).toEqual({ ...accepted, body: "bytes" });
-			expect(await refusedPosts.get(own.id, "team")).toEqual(own);
-			expect(await refusedPosts.get(own.id, "other")).toBeUndefined();
-			expect(await refusedPosts.get(accepted.id, "team")).toBeUndefined();
+			expect(await reopened.getRefusedPost({ id: own.id, owner: "team" })).toEqual(own);
+			expect(await reopened.getRefusedPost({ id: own.id, owner: "other" })).toBeUndefined();
+			expect(await reopened.getRefusedPost({ id: accepted.id, owner: "team" })).toBeUndefined();
 			const sum = [own, accepted, unknown].reduce((bytes, post) => bytes + bytesOf(post), 0);
-			expect(await refusedPosts.usage()).toEqual({ posts: 3, bytes: sum });
+			expect(await reopened.refusedUsage()).toEqual({ posts: 3, bytes: sum });
 		});
 
 		it("keep their new reasons, and are removed once they are taken in", async () => {
 			const [one, two] = [refusedPost(1), refusedPost(2)];
-			await posts().add([one, two], room);
+			await current().addRefusedPosts({ posts: [one, two], room });
 			const again = { id: one.id, kind: "data_loss", reasons: "[]", retriedAt: start + 9n };
-			await posts().setReasons(again);
-			await posts().remove(two.id);
-			expect(await posts().list({ limit: 10 })).toEqual([listed({ ...one, ...again })]);
+			await current().setRefusedReasons(again);
+			await current().removeRefusedPost(two.id);
+			expect(await current().listRefusedPosts({ limit: 10 })).toEqual([listed({ ...one, ...again })]);
 		});
 
 		it("add up the requests of the same client, of which the oldest go beyond a number", async () => {
 			const client = (seconds: number) => refusedPost(seconds, { sender: undefined, peer: `192.0.2.${seconds}` });
 			const first = { ...client(1), requests: 2n };
-			await posts().add([refusedPost(0), first], room);
-			expect(await posts().add([{ ...first, requests: 5n, lastAt: first.lastAt + 3n }], room)).toBe(0);
-			expect((await posts().list({ limit: 1 }))[0]).toEqual(
+			await current().addRefusedPosts({ posts: [refusedPost(0), first], room });
+			expect(
+				await current().addRefusedPosts({ posts: [{ ...first, requests: 5n, lastAt: first.lastAt + 3n }], room }),
+			).toBe(0);
+			expect((await current().listRefusedPosts({ limit: 1 }))[0]).toEqual(
 				listed({ ...first, requests: 7n, lastAt: first.lastAt + 3n }),
 			);
-			expect(await posts().add([client(2), client(3), client(4), client(5)], room)).toBe(2);
+			expect(await current().addRefusedPosts({ posts: [client(2), client(3), client(4), client(5)], room })).toBe(2);
 			expect(await all()).toEqual([5, 4, 3, 0].map((seconds) => refusedPost(seconds).id));
 		});
 
@@ -81,12 +82,12 @@ export function refusedPostConformance(current: () => Store, reopen: () => Promi
 			const of = (seconds: number) => refusedPost(seconds, { body });
 			const maxBytes = 4 * bytesOf(of(0));
 			const limited = { maxBytes, maxPeers: 3 };
-			await posts().add([{ ...of(0), accepted: true }, of(1), of(2), of(3)], limited);
-			expect(await posts().add([of(4)], limited)).toBe(1);
+			await current().addRefusedPosts({ posts: [{ ...of(0), accepted: true }, of(1), of(2), of(3)], room: limited });
+			expect(await current().addRefusedPosts({ posts: [of(4)], room: limited })).toBe(1);
 			expect(await all()).toEqual([4, 3, 2, 0].map((seconds) => of(seconds).id));
-			expect(await posts().add([of(5), of(6), of(7), of(8), of(9)], limited)).toBe(5);
+			expect(await current().addRefusedPosts({ posts: [of(5), of(6), of(7), of(8), of(9)], room: limited })).toBe(5);
 			expect(await all()).toEqual([9, 8, 7, 0].map((seconds) => of(seconds).id));
-			expect((await posts().usage()).bytes).toBe(maxBytes);
+			expect((await current().refusedUsage()).bytes).toBe(maxBytes);
 		});
 
 		it("leave a gap when they are accepted, until they are taken in, and are accepted only while there is room", async () => {
@@ -103,24 +104,30 @@ export function refusedPostConformance(current: () => Store, reopen: () => Promi
 			};
 			const gaps = async () => (await current().listGaps(id)).toSorted((a, b) => (a.since < b.since ? -1 : 1));
 			const limited = { maxBytes: 2 * bytesOf(one) + 100, maxPeers: 3 };
-			await posts().add([refusedPost(0), refusedPost(1, { id: one.id + 1n, body })], limited);
-			expect(await posts().accept(one, limited)).toBe(1);
-			expect(await posts().accept(two, limited)).toBe(1);
-			expect(await posts().accept(three, limited)).toBeUndefined();
+			await current().addRefusedPosts({
+				posts: [refusedPost(0), refusedPost(1, { id: one.id + 1n, body })],
+				room: limited,
+			});
+			expect(await current().acceptRefusedPost({ post: one, room: limited })).toBe(1);
+			expect(await current().acceptRefusedPost({ post: two, room: limited })).toBe(1);
+			expect(await current().acceptRefusedPost({ post: three, room: limited })).toBeUndefined();
 			expect(await all()).toEqual([two.id, one.id]);
 			expect(await gaps()).toEqual([gap(one), gap(two)]);
-			await posts().remove(one.id);
+			await current().removeRefusedPost(one.id);
 			expect(await gaps()).toEqual([gap(two)]);
-			expect(await posts().accept(three, limited)).toBe(0);
-			expect(await posts().expire({ keptSince: start, acceptedSince: three.receivedAt })).toBe(1);
+			expect(await current().acceptRefusedPost({ post: three, room: limited })).toBe(0);
+			expect(await current().expireRefusedPosts({ keptSince: start, acceptedSince: three.receivedAt })).toBe(1);
 			expect(await gaps()).toEqual([gap(three)]);
 		});
 
 		it("are removed when they are too old, accepted ones only at a limit of their own", async () => {
-			await posts().add([refusedPost(0, { accepted: true }), refusedPost(1), refusedPost(2)], room);
-			expect(await posts().expire({ keptSince: start + 2n * second, acceptedSince: undefined })).toBe(1);
+			await current().addRefusedPosts({
+				posts: [refusedPost(0, { accepted: true }), refusedPost(1), refusedPost(2)],
+				room,
+			});
+			expect(await current().expireRefusedPosts({ keptSince: start + 2n * second, acceptedSince: undefined })).toBe(1);
 			expect(await all()).toEqual([2, 0].map((seconds) => refusedPost(seconds).id));
-			expect(await posts().expire({ keptSince: start, acceptedSince: start + second })).toBe(1);
+			expect(await current().expireRefusedPosts({ keptSince: start, acceptedSince: start + second })).toBe(1);
 			expect(await all()).toEqual([refusedPost(2).id]);
 		});
 	});

@@ -250,7 +250,7 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			case "reopen":
 				return await harness.reopen(store);
 			case "reset":
-				await store.textIndex.reset();
+				await store.resetIndex();
 				return store;
 		}
 	}
@@ -286,7 +286,7 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			await using store = await open();
 			await post(store, 0, 1, "the title");
 			const first = await say(store, 0, 2, "gone tomorrow");
-			expect(await store.textIndex.progress()).toEqual(NO_PROGRESS);
+			expect(await store.readIndexProgress()).toEqual(NO_PROGRESS);
 			await indexAll(store);
 			const before = await searchOf(store).search({ query: "gone", pageSize: 0, pageToken: "" });
 			expect([before.hits.length, before.indexedThrough]).toEqual([1, first]);
@@ -295,7 +295,7 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			const after = await searchOf(store).search({ query: "gone", pageSize: 0, pageToken: "" });
 			expect([after.hits, after.indexedThrough]).toEqual([[], first]);
 			await indexAll(store);
-			expect((await store.textIndex.progress()).events).toBe(last);
+			expect((await store.readIndexProgress()).events).toBe(last);
 			expect(await findAll(store, { query: "stays" })).toEqual([[id(0), [String(last)]]]);
 		});
 
@@ -334,7 +334,7 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			const order = async () => (await findAll(store, { query: "title" })).map(([of]) => of);
 			const before = await order();
 			expect(before).toEqual([id(3), id(2), id(1), id(5), id(4)]);
-			await store.textIndex.reset();
+			await store.resetIndex();
 			await indexAll(store);
 			expect(await order()).toEqual(before);
 			// The record with which a title came may be removed, but not the present one.
@@ -342,7 +342,7 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			const after = await order();
 			expect(after).toEqual([id(3), id(2), id(1), id(4), id(5)]);
 			await store.prune({ receivedBefore: start + 85n * second, limit: 100 });
-			await store.textIndex.reset();
+			await store.resetIndex();
 			await indexAll(store);
 			expect(await order()).toEqual(after);
 		});
@@ -354,19 +354,16 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			await indexAll(store);
 			const query = { required: [{ word: "words", isPrefix: false }], excluded: [], conditions: [], limit: 10 };
 			const gone = { kind: "unavailable", message: "the sender no longer waits for the response" };
-			await expect(store.textIndex.find(query, { aborted: true })).rejects.toMatchObject(gone);
+			await expect(store.findDocuments(query, { aborted: true })).rejects.toMatchObject(gone);
 			const signal = { aborted: false };
 			const reads: string[] = [];
 			const leaving: Store = {
 				...store,
-				textIndex: {
-					...store.textIndex,
-					async find(documents, of) {
-						reads.push("find");
-						const found = await store.textIndex.find(documents, of);
-						signal.aborted = true;
-						return found;
-					},
+				async findDocuments(documents, of) {
+					reads.push("find");
+					const found = await store.findDocuments(documents, of);
+					signal.aborted = true;
+					return found;
 				},
 				async readEvents(sequences) {
 					reads.push("readEvents");
@@ -383,16 +380,16 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			await post(store, 0, 1, "title");
 			const sequence = await say(store, 0, 2, "words");
 			await indexAll(store);
-			const expects = await store.textIndex.progress();
+			const expects = await store.readIndexProgress();
 			const next = { ...expects, events: expects.events + 1_000n };
 			const late = { sequence: sequence + 1n, words: ["late"] };
 			const title = { sequence: 99n, digest: 1, words: ["late"] };
 			const titles = [{ ...title, conversationId: id(9) }];
-			expect(await store.textIndex.write({ expects, next, events: [late], titles })).toBe(true);
-			expect(await store.textIndex.write({ expects, next, events: [], titles: [] })).toBe(false);
-			expect(await store.textIndex.progress()).toEqual(next);
+			expect(await store.writeIndexStep({ expects, next, events: [late], titles })).toBe(true);
+			expect(await store.writeIndexStep({ expects, next, events: [], titles: [] })).toBe(false);
+			expect(await store.readIndexProgress()).toEqual(next);
 			const query = { required: [{ word: "late", isPrefix: false }], excluded: [], conditions: [], limit: 10 };
-			expect(await store.textIndex.find(query)).toEqual([]);
+			expect(await store.findDocuments(query)).toEqual([]);
 		});
 
 		it("removes the title and the texts of a conversation that is removed", async () => {
@@ -404,7 +401,7 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			expect((await findAll(store, { query: "doomed" })).length).toBe(1);
 			while ((await store.prune({ receivedBefore: start + 100n * second, limit: 1 })) > 0);
 			const query = { required: [{ word: "doomed", isPrefix: false }], excluded: [], conditions: [], limit: 10 };
-			expect(await store.textIndex.find(query)).toEqual([]);
+			expect(await store.findDocuments(query)).toEqual([]);
 			await post(store, 0, 5, "another");
 			await say(store, 0, 6, "nothing");
 			await indexAll(store);

@@ -122,11 +122,11 @@ export async function fill(store: Store): Promise<void> {
 	expect(await store.prune({ updatesPerConversation: 4, limit: 3 })).toBe(3);
 	expect(await store.pruneEvents(start + 1n, 2)).toBe(2);
 	await store.saveRetentionTime(at(1_000));
-	for (const name of ["B", "a"]) await store.accessKeys.create(accessKey(name));
-	await store.accessKeys.create(accessKey("c", { owner: "", expiresAt: undefined }));
-	await store.accessKeys.revoke({ name: "a", at: at(1_001) });
+	for (const name of ["B", "a"]) await store.createAccessKey(accessKey(name));
+	await store.createAccessKey(accessKey("c", { owner: "", expiresAt: undefined }));
+	await store.revokeAccessKey({ name: "a", at: at(1_001) });
 	for (const n of [1n, 2n]) await store.tables.write.addAudit(auditEntry(n));
-	await store.accessKeys.touch([{ name: "B", at: at(1_002) }]);
+	await store.touchAccessKeys([{ name: "B", at: at(1_002) }]);
 	const { write } = store.tables;
 	for (const id of ["e2", "e1"]) await write.createEndpoint({ ...ENDPOINT, id, name: `hook ${id}` });
 	await write.createBudget({
@@ -134,14 +134,14 @@ export async function fill(store: Store): Promise<void> {
 		...{ createdAt: at(1_004), createdBy: "test" },
 	});
 	await write.addNotice({ id: "gap_1", conversationId: posted, deliveries: [], at: at(1_005) });
-	await store.refusedPosts.add(
-		[
+	await store.addRefusedPosts({
+		posts: [
 			refusedPost(1, { conversationId: posted, owner: "team-a", retriedAt: at(5) }),
 			refusedPost(2, { conversationId: posted, accepted: true, body: undefined }),
 			refusedPost(3, { conversationId: undefined, sender: undefined, peer: "192.0.2.7", requests: 9n }),
 		],
-		{ maxBytes: 2 ** 20, maxPeers: 5 },
-	);
+		room: { maxBytes: 2 ** 20, maxPeers: 5 },
+	});
 }
 
 const ENDPOINT: EndpointRow = {
@@ -192,7 +192,7 @@ export async function everything(store: Store) {
 		),
 		clock: await store.getRetentionTime(),
 		gaps: await Promise.all(ids.map(async (id) => new Set(await store.listGaps(id)))),
-		accessKeys: (await store.accessKeys.list()).map((key) => ({ ...key, sha256: Buffer.from(key.sha256) })),
+		accessKeys: (await store.listAccessKeys()).map((key) => ({ ...key, sha256: Buffer.from(key.sha256) })),
 		endpoints: (await store.tables.read.listEndpoints({ owner: undefined })).map((one) => ({
 			...one,
 			...{ filter: Buffer.from(one.filter), secrets: Buffer.from(one.secrets) },
@@ -203,7 +203,7 @@ export async function everything(store: Store) {
 		})),
 		hasNotice: await store.tables.read.hasNotice("gap_1"),
 		audit: await store.tables.read.listAudit({ owner: undefined, before: undefined, limit: 10 }),
-		refusedPosts: await store.refusedPosts.list({ limit: 10 }),
-		bodyOfRefused: (await store.refusedPosts.get(refusedPost(1).id))?.body?.length,
+		refusedPosts: await store.listRefusedPosts({ limit: 10 }),
+		bodyOfRefused: (await store.getRefusedPost({ id: refusedPost(1).id }))?.body?.length,
 	};
 }

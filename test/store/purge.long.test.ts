@@ -66,7 +66,7 @@ async function fill(store: Store): Promise<void> {
 		const titled = await store.listConversations({ conditions: [], limit: 5000, withRecords: false });
 		const next = { version: 1, events: newest, updates: titled.at(0)?.sequence ?? 0n };
 		const number = (id: string) => Number(id.slice(9, 13));
-		const isWritten = await store.textIndex.write({
+		const isWritten = await store.writeIndexStep({
 			...{ expects, next },
 			events: stored.map(({ sequence, conversationId }) => ({
 				sequence,
@@ -118,8 +118,8 @@ test("after erasures and a purge, no file has an id, a text or a word of the era
 		conditions: [],
 		limit: 5000,
 	});
-	expect(await store.textIndex.find(words("gone"))).toEqual([]);
-	expect((await store.textIndex.find(words("kept"))).length).toBe((CONVERSATIONS - ERASED) * (ROUNDS + 1));
+	expect(await store.findDocuments(words("gone"))).toEqual([]);
+	expect((await store.findDocuments(words("kept"))).length).toBe((CONVERSATIONS - ERASED) * (ROUNDS + 1));
 });
 
 test("erasures that wait for a purge together share one rewrite of the database", async () => {

@@ -1,5 +1,4 @@
-import { SettledTransactions } from "../../src/store/postgres/settled.ts";
-import type { Query } from "../../src/store/postgres/transaction.ts";
+import { type Query, Spread } from "../../src/store/postgres/transaction.ts";
 import { Statements } from "../../src/store/sqlite/statements.ts";
 
 /** Keeps the texts of the statements that are prepared. */
@@ -17,16 +16,11 @@ export class RecordedStatements extends Statements {
 /** Keeps queries for PostgreSQL, and answers them with no rows. */
 export class RecordedQueries {
 	readonly queries: Query[] = [];
-	readonly known = new SettledTransactions();
+	readonly spread = new Spread(async () => false);
 	readonly hasSnapshot = true;
-	readonly isKnownDistributed = false;
 
 	async query(...asked: readonly Query[]) {
 		this.queries.push(...asked);
 		return asked.map(() => []);
-	}
-
-	async isDistributed() {
-		return false;
 	}
 }

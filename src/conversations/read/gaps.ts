@@ -29,7 +29,7 @@ const KINDS: Readonly<Record<GapKind, ConversationGapKind>> = {
 /** Which gaps are requested. */
 export type GapsRequest = Pick<ListConversationGapsRequest, "conversationId" | "pageSize" | "pageToken">;
 
-type GapReads = Pick<StoreReads, "get" | "getOwnership" | "listGaps" | "refusedPosts">;
+type GapReads = Pick<StoreReads, "get" | "getOwnership" | "listGaps" | "listRefusedPosts">;
 
 /**
  * Lists what is missing of a conversation, the oldest gap first.
@@ -73,7 +73,7 @@ async function toMessage(
 
 /** Returns the id of the last record of a conversation that was refused and is kept; empty when there is none. */
 async function refusedRecord(store: GapReads, conversationId: string, owner: string | undefined): Promise<string> {
-	const [post] = await store.refusedPosts.list({ recordOf: conversationId, owner, limit: 1 });
+	const [post] = await store.listRefusedPosts({ recordOf: conversationId, owner, limit: 1 });
 	return post === undefined ? "" : String(post.id);
 }
 

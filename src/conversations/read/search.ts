@@ -67,7 +67,7 @@ const TITLE_WEIGHT = 10;
 
 /** What a search reads. */
 export interface Searched {
-	readonly store: Pick<StoreReads, "listConversations" | "readEvents" | "textIndex">;
+	readonly store: Pick<StoreReads, "listConversations" | "readEvents" | "readIndexProgress" | "findDocuments">;
 	readonly format: Pick<EventFormat, "read">;
 	readonly onUnreadable: OnUnreadable;
 }
@@ -91,7 +91,7 @@ export async function searchConversations(
 	const order = orderOf(request.orderBy);
 	const scope = { query, conditions, order };
 	// Before the search, so that nothing up to there is missing.
-	const { events: indexedThrough } = await searched.store.textIndex.progress();
+	const { events: indexedThrough } = await searched.store.readIndexProgress();
 	const search = new Search(searched, query, conditions, signal);
 	const page = await (order === "newest" ? newestPage : relevantPage)(search, scope, pageToken, size);
 	return { ...page, indexedThrough };
@@ -225,7 +225,7 @@ class Search {
 		query: Pick<DocumentQuery, "before" | "from" | "of" | "except" | "limit">,
 	): Promise<readonly FoundDocument[]> {
 		this.#requireCaller();
-		return await this.#searched.store.textIndex.find({ ...this.#indexQuery, ...query }, this.#signal);
+		return await this.#searched.store.findDocuments({ ...this.#indexQuery, ...query }, this.#signal);
 	}
 
 	#requireCaller(): void {

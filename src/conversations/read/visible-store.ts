@@ -1,11 +1,9 @@
 import type { Condition } from "../../store/condition.ts";
-import type { RefusedPostTable } from "../../store/refused-posts.ts";
 import type { SequenceLog } from "../../store/sequence-log.ts";
 import type { Store } from "../../store/store.ts";
-import type { TextIndex } from "../../store/text-index.ts";
 
 /** The reads of the store, and the erasure of what can be read. */
-export type StoreReads = { readonly refusedPosts: Pick<RefusedPostTable, "list" | "get"> } & Pick<
+export type StoreReads = Pick<
 	Store,
 	| "get"
 	| "readEvents"
@@ -13,15 +11,19 @@ export type StoreReads = { readonly refusedPosts: Pick<RefusedPostTable, "list" 
 	| "countConversations"
 	| "updates"
 	| "events"
+	| "readIndexProgress"
+	| "findDocuments"
 	| "reportUsage"
 	| "getUsageRange"
 	| "listUsedPeriods"
 	| "listSenders"
+	| "listRefusedPosts"
+	| "getRefusedPost"
 	| "getOwnership"
 	| "listGaps"
 	| "erase"
 	| "purge"
-> & { readonly textIndex: Pick<TextIndex, "progress" | "find"> };
+>;
 
 /**
  * Returns the reads of the store, limited to the conversations of an owner. For every other conversation they return what
@@ -44,18 +46,14 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 		readEvents: async (sequences) => (await store.readEvents(sequences)).filter((event) => event.owner === owner),
 		listConversations: (query) => store.listConversations(owned(query)),
 		countConversations: (query) => store.countConversations(owned(query)),
-		textIndex: {
-			progress: () => store.textIndex.progress(),
-			find: (query, signal) => store.textIndex.find(owned(query), signal),
-		},
+		readIndexProgress: () => store.readIndexProgress(),
+		findDocuments: (query, signal) => store.findDocuments(owned(query), signal),
 		reportUsage: (query) => store.reportUsage({ ...query, owner }),
 		getUsageRange: () => store.getUsageRange(owner),
 		listUsedPeriods: (query) => store.listUsedPeriods({ ...query, owner }),
 		listSenders: () => store.listSenders(owner),
-		refusedPosts: {
-			list: (query) => store.refusedPosts.list({ ...query, owner }),
-			get: (id) => store.refusedPosts.get(id, owner),
-		},
+		listRefusedPosts: (query) => store.listRefusedPosts({ ...query, owner }),
+		getRefusedPost: ({ id }) => store.getRefusedPost({ id, owner }),
 		getOwnership,
 		async listGaps(conversationId) {
 			const [ownership, gaps] = await Promise.all([store.getOwnership(conversationId), store.listGaps(conversationId)]);

@@ -28,19 +28,19 @@ const RETRIED = "retry_refused_posts";
 /** Which refused posts are requested. */
 export type RefusedRequest = Pick<ListRefusedPostsRequest, "pageSize" | "pageToken">;
 
-type ReadStore = Pick<StoreReads, "refusedPosts">;
+type ReadStore = Pick<StoreReads, "listRefusedPosts" | "getRefusedPost">;
 type KeptPosts = Pick<RefusedPosts, "written" | "bodyOf">;
 
 /** Lists the refused posts of a store, the newest first, with those that were refused a moment ago. */
 export async function listRefusedPosts(
-	{ refusedPosts }: ReadStore,
+	store: ReadStore,
 	kept: KeptPosts,
 	request: RefusedRequest,
 ): Promise<ListRefusedPostsResponse> {
 	const limit = pageSize(request.pageSize);
 	const before = request.pageToken === "" ? undefined : readPageToken(LIST, {}, request.pageToken);
 	await kept.written();
-	const found = await refusedPosts.list({ before, limit: limit + 1 });
+	const found = await store.listRefusedPosts({ before, limit: limit + 1 });
 	const posts = found.slice(0, limit);
 	const last = found.length > limit ? posts.at(-1) : undefined;
 	const nextPageToken = last === undefined ? "" : writePageToken(LIST, {}, last.id);
@@ -52,14 +52,14 @@ export async function listRefusedPosts(
  * body cannot be decrypted.
  */
 export async function getRefusedPost(
-	{ refusedPosts }: ReadStore,
+	store: ReadStore,
 	kept: KeptPosts,
 	id: string,
 	withBody: boolean,
 ): Promise<{ readonly post: RefusedPost; readonly body: Buffer | undefined }> {
 	const wanted = refusedId(id);
 	await kept.written();
-	const found = await refusedPosts.get(wanted);
+	const found = await store.getRefusedPost({ id: wanted });
 	if (found === undefined) throw new ServiceError("not_found", `There is no refused post ${id}`);
 	const { body, ...post } = found;
 	return {
@@ -115,15 +115,17 @@ interface RetryIngest {
 /** The work of a retry waits for no client. */
 const SIGNAL = { aborted: false };
 
+type RetriedPostStore = Pick<Store, "listRefusedPosts" | "getRefusedPost" | "setRefusedReasons" | "removeRefusedPost">;
+
 /** Takes in posts that were refused. */
 export class RetryRefusedPosts {
-	readonly #store: Pick<Store, "refusedPosts">;
+	readonly #store: RetriedPostStore;
 	readonly #kept: KeptPosts;
 	readonly #ingest: RetryIngest;
 	/** The last call. Calls run one after the other, so that no post is taken in twice. */
 	#last: Promise<unknown> = Promise.resolve();
 
-	constructor(store: Pick<Store, "refusedPosts">, kept: Pick<RefusedPosts, "written" | "bodyOf">, ingest: RetryIngest) {
+	constructor(store: RetriedPostStore, kept: Pick<RefusedPosts, "written" | "bodyOf">, ingest: RetryIngest) {
 		this.#store = store;
 		this.#kept = kept;
 		this.#ingest = ingest;
@@ -178,10 +180,10 @@ export class RetryRefusedPosts {
 			const kind = kindOf(error);
 			if (kind === "unavailable") throw error;
 			const retriedAt = BigInt(Date.now()) * 1000n;
-			await this.#store.refusedPosts.setReasons({ id, kind, reasons: packReasons(error, form), retriedAt });
+			await this.#store.setRefusedReasons({ id, kind, reasons: packReasons(error, form), retriedAt });
 			return "stillRefused";
 		}
-		await this.#store.refusedPosts.remove({ of: id, audit: entryOf("refused_posts.replayed", caller, String(id)) });
+		await this.#store.removeRefusedPost({ of: id, audit: entryOf("refused_posts.replayed", caller, String(id)) });
 		return "takenIn";
 	}
 
@@ -209,11 +211,11 @@ export class RetryRefusedPosts {
 		owner: string | undefined,
 	): AsyncGenerator<RefusedPostRow, void, undefined> {
 		for (let after = start; ; ) {
-			const listed = ids.length > 0 ? [] : await this.#store.refusedPosts.list({ owner, after, limit: STEP });
+			const listed = ids.length > 0 ? [] : await this.#store.listRefusedPosts({ owner, after, limit: STEP });
 			const next = ids.length > 0 ? ids.filter((id) => id > start) : listed.map(({ id }) => id);
 			// Read one by one, because bodies can be large.
 			for (const id of next) {
-				const found = await this.#store.refusedPosts.get(id, owner);
+				const found = await this.#store.getRefusedPost({ id, owner });
 				if (found !== undefined) yield found;
 			}
 			const last = listed.at(-1);

@@ -77,9 +77,11 @@ const decompress = promisify(zstdDecompress);
 
 type Post = Omit<RefusedPostRow, "body">;
 
+type RefusedPostStore = Pick<Store, "addRefusedPosts" | "acceptRefusedPost" | "expireRefusedPosts">;
+
 /** Keeps posts that were refused. At most a limited number are being stored at a time; others are only counted. */
 export class RefusedPosts implements AsyncDisposable {
-	readonly #store: Pick<Store, "refusedPosts">;
+	readonly #store: RefusedPostStore;
 	readonly #options: RefusedOptions;
 	readonly #sealed: SealedBytes;
 	readonly #closing = new AbortController();
@@ -94,7 +96,7 @@ export class RefusedPosts implements AsyncDisposable {
 	#lastId = 0n;
 	#counts = { kept: 0, dropped: 0, removed: 0 };
 
-	constructor(store: Pick<Store, "refusedPosts">, options: RefusedOptions) {
+	constructor(store: RefusedPostStore, options: RefusedOptions) {
 		this.#store = store;
 		this.#options = options;
 		this.#sealed = new SealedBytes(options.keys);
@@ -148,7 +150,7 @@ export class RefusedPosts implements AsyncDisposable {
 	}
 
 	async #write(posts: readonly RefusedPostRow[]): Promise<void> {
-		this.#counts.removed += await this.#store.refusedPosts.add(posts, this.#room);
+		this.#counts.removed += await this.#store.addRefusedPosts({ posts, room: this.#room });
 	}
 
 	/**
@@ -163,7 +165,7 @@ export class RefusedPosts implements AsyncDisposable {
 		if (body === undefined || !this.#sealed.canSeal) return false;
 		const post = this.#postOf(batch, now);
 		const accepted = { ...post, conversationId, accepted: true, body: await this.#seal(post, body) };
-		const removed = await this.#store.refusedPosts.accept(accepted, this.#room);
+		const removed = await this.#store.acceptRefusedPost({ post: accepted, room: this.#room });
 		if (removed === undefined) return false;
 		this.#counts.kept += 1;
 		this.#counts.removed += removed;
@@ -186,7 +188,7 @@ export class RefusedPosts implements AsyncDisposable {
 
 	/** Removes posts that are too old. Returns their number. */
 	async expire(age: RefusedAge): Promise<number> {
-		const removed = await this.#store.refusedPosts.expire(age);
+		const removed = await this.#store.expireRefusedPosts(age);
 		this.#counts.removed += removed;
 		return removed;
 	}

@@ -77,7 +77,7 @@ export const PAGE_BYTES = 4 * 2 ** 20;
 /** How many rows of each table there are. */
 export type Counts = Readonly<Record<ExportedTable, number>>;
 
-/** The sequences of both logs, and the time of retention (see `Store.saveRetentionTime`). */
+/** The sequences of both logs, and the time of retention (see `saveRetentionTime`). */
 export interface Ranges {
 	readonly updates: SequenceRange;
 	readonly events: SequenceRange;

@@ -2,11 +2,10 @@ import { setTimeout as delay } from "node:timers/promises";
 import type pg from "pg";
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
-import { isDistributed } from "./distribute.ts";
+import { committed, isDistributed, settle, Unsettled } from "./citus.ts";
 import { CommitUnknown, DatabaseError } from "./failures.ts";
-import { type Lease, lend, Primary, requireWrites } from "./primary.ts";
-import { committed, ownName, SettledTransactions, settle, Unsettled } from "./settled.ts";
-import { ClientTransaction, lockCommit, type Session, type Spread, type Transaction } from "./transaction.ts";
+import { Primary, requireWrites } from "./primary.ts";
+import { ClientTransaction, type Session, Spread, type Transaction } from "./transaction.ts";
 
 /**
  * `idle_in_transaction_session_timeout` of transactions, in milliseconds. Without it, a replica whose machine failed would
@@ -110,40 +109,35 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 	const limited = keepsSession ? "" : `; ${set("LOCAL")}`;
 	const listener = new Listener(settings.notify ? primary : undefined, log);
 
-	async function leaseOutsideOfPool(): Promise<Lease> {
-		const client = await primary.openConnection(NO_TIMEOUT);
-		return lend(client, () => void client.end().catch(() => undefined));
-	}
+	const spread = new Spread(isDistributed);
 
-	/** Undefined until it is asked for, after the migration. */
-	let distributed: boolean | undefined;
-	const spread: Spread = {
-		async isDistributed(session) {
-			distributed ??= await isDistributed(session);
-			return distributed;
-		},
-		get isKnownDistributed() {
-			return distributed === true;
-		},
-		lastQueries: [ownName, lockCommit],
-		known: new SettledTransactions(),
-	};
-
-	function begin(lease: Lease, begin: string, hasSnapshot: boolean): ClientTransaction {
-		return new ClientTransaction(lease, begin, keepsSession, spread, hasSnapshot);
-	}
-
-	async function read<T>(begins: string, hasSnapshot: boolean, work: (session: Session) => Promise<T>): Promise<T> {
-		return await withRetry(async () => {
-			const lease = await primary.lease();
-			const transaction = begin(lease, `${begins}${limited}`, hasSnapshot);
-			return run(lease, transaction, () => work(transaction));
+	/** Runs the work of a transaction that begins with some statements, and rolls back what it has not committed. */
+	function run<T>(
+		begin: string,
+		{ unlimited = false, snapshot = false }: TransactionOptions,
+		work: (transaction: ClientTransaction) => Promise<T>,
+	): Promise<T> {
+		return withRetry(async () => {
+			const { client, release } = unlimited ? await primary.leaseOutsideOfPool(NO_TIMEOUT) : await primary.lease();
+			const transaction = new ClientTransaction(client, begin, keepsSession, spread, snapshot);
+			let usable = true;
+			try {
+				return await work(transaction);
+			} catch (error) {
+				if (error instanceof DatabaseError && error.connectionLost) usable = false;
+				throw error;
+			} finally {
+				const end = () => release(usable && client.getTransactionStatus() === "I");
+				// The result does not wait for the rollback.
+				if (usable) transaction.abandon().then(end);
+				else end();
+			}
 		});
 	}
 
 	const settleNow = (conversationIds?: readonly string[]) =>
-		read(`${BEGIN} READ ONLY`, false, async (session) => {
-			if (!(await session.isDistributed())) return;
+		run(`${BEGIN} READ ONLY${limited}`, {}, async (session) => {
+			if (!(await spread.isDistributed(session))) return;
 			const [rows = []] = await session.query(committed);
 			await settle(session, rows, conversationIds);
 		});
@@ -154,24 +148,23 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 		async read(work) {
 			for (let n = 0; ; n++)
 				try {
-					return await read(BEGIN_SNAPSHOT, true, work);
+					return await run(`${BEGIN_SNAPSHOT}${limited}`, { snapshot: true }, work);
 				} catch (error) {
 					// Other replicas may have committed since then.
 					if (!(error instanceof Unsettled) || n === MAX_SETTLED) throw error;
 					await settleNow(error.conversationIds);
 				}
 		},
-		transaction: (work, { unlimited = false, snapshot = false } = {}) =>
-			withRetry(async () => {
-				const lease = unlimited ? await leaseOutsideOfPool() : await primary.lease();
-				const local = unlimited ? `; SET LOCAL ${WITH_WARNINGS}; ${WITHOUT_TIMEOUTS}` : `${limited}; ${PREFER_INDEXES}`;
-				const transaction = begin(lease, `${snapshot ? BEGIN_SNAPSHOT : BEGIN}${local}`, snapshot);
-				return run(lease, transaction, async () => {
-					const result = await work(transaction);
-					await transaction.finish();
-					return result;
-				});
-			}),
+		transaction(work, options = {}) {
+			const local = options.unlimited
+				? `; SET LOCAL ${WITH_WARNINGS}; ${WITHOUT_TIMEOUTS}`
+				: `${limited}; ${PREFER_INDEXES}`;
+			return run(`${options.snapshot ? BEGIN_SNAPSHOT : BEGIN}${local}`, options, async (transaction) => {
+				const result = await work(transaction);
+				await transaction.finish();
+				return result;
+			});
+		},
 		listen: (listen) => listener.add(listen),
 		async [Symbol.asyncDispose]() {
 			await listener[Symbol.asyncDispose]();
@@ -182,24 +175,6 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 
 const BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED";
 const BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-
-/**
- * Runs the work of a transaction. Rolls back a transaction that is still open, and then releases the connection. The
- * result of the work does not wait for the rollback.
- */
-async function run<T>(lease: Lease, transaction: ClientTransaction, work: () => Promise<T>): Promise<T> {
-	let usable = true;
-	try {
-		return await work();
-	} catch (error) {
-		if (error instanceof DatabaseError && error.connectionLost) usable = false;
-		throw error;
-	} finally {
-		const release = () => lease.release(usable && lease.client.getTransactionStatus() === "I");
-		if (usable) transaction.abandon().then(release);
-		else release();
-	}
-}
 
 /** Calls a function, and once more if it failed with a database error that a retry may avoid. */
 async function withRetry<T>(call: () => Promise<T>): Promise<T> {

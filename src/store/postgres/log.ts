@@ -2,8 +2,8 @@ import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import { Announcer, type LogListener, type LogTable, type NewestSequences } from "../sequence-log.ts";
 import { bigint, type Row } from "../values.ts";
+import { committed, settle } from "./citus.ts";
 import { CHANNEL, type Connections } from "./connections.ts";
-import { committed, settle } from "./settled.ts";
 import { awaitCommit, type Query, type Session, type Transaction } from "./transaction.ts";
 
 /** Returns the query that notifies other processes, if they are to be notified. */
@@ -22,7 +22,7 @@ export async function settledSequences(
 	session: Session,
 	conversationIds?: readonly string[],
 ): Promise<Positions | undefined> {
-	if (!(await session.isDistributed())) return undefined;
+	if (!(await session.spread.isDistributed(session))) return undefined;
 	// In this order: the commits for which it waits have sequences up to these, or later ones.
 	const [[row] = [], , rows = []] = await session.query(POSITIONS, awaitCommit, committed);
 	await settle(session, rows, conversationIds);

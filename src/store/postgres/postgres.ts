@@ -13,8 +13,8 @@ import { isConversationId, max } from "../values.ts";
 import { FollowTimer, readView, type ViewPosition, type ViewQuery, type WaitForViews } from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
 import { Appender, batchResult, updateResult, type WriteLimits } from "./appender.ts";
+import { requireOneConnection } from "./citus.ts";
 import type { Connections } from "./connections.ts";
-import { requireOneConnection } from "./distribute.ts";
 import { requireFinished } from "./export.ts";
 import { serviceError } from "./failures.ts";
 import { commitRewrite, EntryAnnouncer, readPositions, settledSequences, touchState } from "./log.ts";
@@ -56,7 +56,7 @@ export async function openPostgresStore(
 		await connections.read(requireFinished);
 		await connections.read(requireOneConnection);
 		// From now on each transaction knows it at once.
-		await connections.read((session) => session.isDistributed());
+		await connections.read((session) => session.spread.isDistributed(session));
 	} catch (error) {
 		await connections[Symbol.asyncDispose]();
 		throw error;
@@ -171,19 +171,24 @@ function storeOf(
 	);
 
 	return {
-		...methodsOf(reading, viewing, writing, readOfView, (log, listener) => announcer.subscribe(log, listener), {
-			claim: (name, holder, now, until) => writing.claim({ name, holder, now, until }),
-			find: (query, signal) =>
-				readOfView(async (of: ViewQuery<DocumentQuery>) => {
-					// The read may have waited for a connection.
-					const finding = connections.read(async (session) =>
-						isSenderGone(signal) ? undefined : await viewReads.findDocuments(postgresSession(session), of),
-					);
-					const found = await logged("findDocuments", finding);
-					if (found === undefined) throw SENDER_GONE;
-					return found;
-				}, query),
-		}),
+		...methodsOf(
+			reading,
+			viewing,
+			writing,
+			readOfView,
+			(log, listener) => announcer.subscribe(log, listener),
+			writing.claim,
+		),
+		findDocuments: (query, signal) =>
+			readOfView(async (of: ViewQuery<DocumentQuery>) => {
+				// The read may have waited for a connection.
+				const finding = connections.read(async (session) =>
+					isSenderGone(signal) ? undefined : await viewReads.findDocuments(postgresSession(session), of),
+				);
+				const found = await logged("findDocuments", finding);
+				if (found === undefined) throw SENDER_GONE;
+				return found;
+			}, query),
 		append: (update, signal) =>
 			run(() => {
 				const limited = { update, ...limits(signal) };

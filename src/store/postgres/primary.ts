@@ -26,8 +26,6 @@ interface Server {
 /** A borrowed connection. */
 export interface Lease {
 	readonly client: pg.ClientBase;
-	/** Returns why the connection broke; undefined while it is not known to be broken. */
-	failure(): Error | undefined;
 	/**
 	 * @param usable false when the connection failed: it is closed, and if it was from the pool, the next call looks for the
 	 *   primary again
@@ -78,10 +76,11 @@ export class Primary implements AsyncDisposable {
 			const server = await this.#find();
 			try {
 				const client = await server.pool.connect();
-				return lend(client, (usable) => {
+				const release = (usable: boolean) => {
 					client.release(!usable);
 					if (!usable) this.#lose(server);
-				});
+				};
+				return { client, release };
 			} catch (error) {
 				if (error instanceof Error && error.message === NONE_FREE)
 					throw new ServiceError("unavailable", "all connections to the database are in use");
@@ -115,6 +114,12 @@ export class Primary implements AsyncDisposable {
 			if (!(failure instanceof DatabaseError) || failure.connectionLost) this.#lose(server);
 			throw failure;
 		}
+	}
+
+	/** As {@link lease}, of a connection outside of the pool: see {@link openConnection}. */
+	async leaseOutsideOfPool(statementTimeout: number): Promise<Lease> {
+		const client = await this.openConnection(statementTimeout);
+		return { client, release: () => void client.end().catch(() => undefined) };
 	}
 
 	async #find(): Promise<Server> {
@@ -221,21 +226,17 @@ function isFull(failure: ServiceError): boolean {
 	return failure instanceof DatabaseError && failure.sqlState === "53300";
 }
 
-/** @param release returns the connection to its owner */
-export function lend(client: pg.ClientBase, release: Lease["release"]): Lease {
-	let failure: Error | undefined;
-	const onError = (error: Error) => {
-		failure ??= error;
-	};
-	client.on("error", onError);
-	return {
-		client,
-		failure: () => failure,
-		release: (usable) => {
-			client.off("error", onError);
-			release(usable && failure === undefined);
-		},
-	};
+/** Why connections broke. */
+const broken = new WeakMap<pg.ClientBase, Error>();
+
+/** Returns why a connection broke; undefined while it is not known to be broken. */
+export function whyBroken(client: pg.ClientBase): Error | undefined {
+	return broken.get(client);
+}
+
+/** Without a listener, an `error` event would be an uncaught exception. The query in progress fails with the same error. */
+function watch(client: pg.ClientBase): void {
+	client.on("error", (error) => broken.set(client, error));
 }
 
 function makePool(options: pg.ClientConfig, connections: number, prepare: string): pg.Pool {
@@ -245,6 +246,7 @@ function makePool(options: pg.ClientConfig, connections: number, prepare: string
 		idleTimeoutMillis: IDLE_TIMEOUT,
 		// The address may lead to another server than before.
 		async onConnect(client) {
+			watch(client);
 			await requireWrites(client, options.connectionTimeoutMillis);
 			if (prepare !== "") await client.query(prepare);
 		},
@@ -286,9 +288,7 @@ async function clientOptions(settings: PostgresSettings, host: PostgresHost): Pr
 /** @throws Error of the driver or of {@link requireWrites} */
 async function connect(options: pg.ClientConfig): Promise<pg.Client> {
 	const client = new pg.Client(options);
-	// Without a listener, an `error` event would be an uncaught exception. The query in progress fails with the same error,
-	// and the owner of the connection may add a listener of its own.
-	client.on("error", () => undefined);
+	watch(client);
 	try {
 		await client.connect();
 		await requireWrites(client, options.connectionTimeoutMillis);

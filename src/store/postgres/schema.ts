@@ -1,8 +1,8 @@
 import { ServiceError } from "../../errors.ts";
 import { createTables, PRERELEASE, PRERELEASE_TABLE } from "../schema.ts";
 import { integer, nullable, text } from "../values.ts";
+import { distribute, isCitus, isDistributed } from "./citus.ts";
 import type { Connections } from "./connections.ts";
-import { distribute, isCitus, isDistributed } from "./distribute.ts";
 import { lockSchema, type Session } from "./transaction.ts";
 import { TO_VERSION_2 } from "./version-2.ts";
 

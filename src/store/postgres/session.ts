@@ -3,9 +3,9 @@ import { SCHEMA as SCHEMAS } from "../schema.ts";
 import type { Session as AnySession, Change, Value } from "../session.ts";
 import { tableOf } from "../tables.ts";
 import { bigint, isConversationId, type Row } from "../values.ts";
+import { lockSettled } from "./citus.ts";
 import { IN_LIST, POSTGRES } from "./dialect.ts";
 import { settledSequences } from "./log.ts";
-import { lockSettled } from "./settled.ts";
 import { insertRows, onConflict, orReplace, prepared, removeRows } from "./sql.ts";
 import { readRow, storedValue } from "./stored-text.ts";
 import { findDocuments, removeWords, writeWords } from "./text-index.ts";
@@ -92,7 +92,7 @@ export function postgresSession(transaction: Session, prepares = false): AnySess
 			from: `${SCHEMA}conversations c`,
 			tests: conditions.map(({ test }) => test),
 		}),
-		isSpread: () => transaction.isDistributed(),
+		isSpread: () => transaction.spread.isDistributed(transaction),
 		settled: (conversationId) => settledSequences(transaction, isUuid(conversationId) ? [conversationId] : undefined),
 		writeWords: (step) => writeWords(transaction, step),
 		findDocuments: (query) => findDocuments(transaction, query),

@@ -10,8 +10,8 @@ import {
 	newestFirst,
 } from "../text-index.ts";
 import { bigint, bindable, integer, isConversationId, text } from "../values.ts";
+import { lockSettled } from "./citus.ts";
 import { POSTGRES } from "./dialect.ts";
-import { lockSettled } from "./settled.ts";
 import { insertRows, Sql } from "./sql.ts";
 import type { Query, Session } from "./transaction.ts";
 
@@ -92,7 +92,7 @@ export async function removeWords(session: Session): Promise<boolean> {
 const NEWEST: DocumentPosition = { event: 2n ** 62n, title: 0n };
 const OLDEST: DocumentPosition = { event: -1n, title: 0n };
 
-/** Finds documents: see `TextIndex.find`. */
+/** Finds documents: see `Store.findDocuments`. */
 export async function findDocuments(session: Session, query: DocumentQuery): Promise<FoundDocument[]> {
 	const of = query.of?.filter(isConversationId);
 	const [events = [], titles = []] = await session.query(

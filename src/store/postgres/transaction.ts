@@ -1,8 +1,9 @@
+import { LRUCache } from "lru-cache";
 import type pg from "pg";
 import type { ServiceError } from "../../errors.ts";
 import { type Row, text } from "../values.ts";
 import { CommitUnknown, commitError, DatabaseError, databaseError } from "./failures.ts";
-import type { Lease } from "./primary.ts";
+import { whyBroken } from "./primary.ts";
 
 /** A statement with the values of its parameters, $1 and so on. */
 export interface Query {
@@ -25,31 +26,46 @@ export interface Session {
 	 * @throws {DatabaseError} of the first query that failed; the transaction can then only be rolled back
 	 */
 	query(...queries: readonly Query[]): Promise<Row[][]>;
-	/** Returns whether the tables of the service are spread over the servers of Citus. */
-	isDistributed(): Promise<boolean>;
-	/** Whether they are, as far as it was asked for. */
-	readonly isKnownDistributed: boolean;
-	readonly known: KnownTransactions;
+	/** What the process knows of Citus. */
+	readonly spread: Spread;
 	/** Whether all statements see the database as it was at the first one. */
 	readonly hasSnapshot: boolean;
 }
 
-/** Transactions of Citus of which this process knows that all servers have committed them, by their names. */
-export interface KnownTransactions {
-	add(name: string): void;
-	/** Returns the names in rows that are not known. */
-	unknown(rows: readonly Row[]): string[];
-}
+/** Maximum number of transactions that are known to be settled. Citus forgets each one in seconds. */
+const MAX_KNOWN = 10_000;
 
 /** What the transactions of a process know of Citus. */
-export interface Spread {
-	/** Returns whether the tables are spread over servers. */
-	isDistributed(session: Session): Promise<boolean>;
-	/** Whether they are, as far as it was asked for. */
-	readonly isKnownDistributed: boolean;
-	/** The last queries of a transaction on such tables. The column `name` names the transaction. */
-	readonly lastQueries: readonly Query[];
-	readonly known: KnownTransactions;
+export class Spread {
+	readonly #ask: (session: Session) => Promise<boolean>;
+	#isDistributed: boolean | undefined;
+	readonly #settled = new LRUCache<string, true>({ max: MAX_KNOWN });
+
+	/** @param ask returns whether the tables of the service are spread over servers */
+	constructor(ask: (session: Session) => Promise<boolean>) {
+		this.#ask = ask;
+	}
+
+	/** Returns whether the tables are spread. They must have been migrated. */
+	async isDistributed(session: Session): Promise<boolean> {
+		this.#isDistributed ??= await this.#ask(session);
+		return this.#isDistributed;
+	}
+
+	/** Whether the tables are spread, as far as it was asked for. */
+	get isKnownDistributed(): boolean {
+		return this.#isDistributed === true;
+	}
+
+	/** Says that all servers have committed the transaction of a name: see citus.ts. */
+	addSettled(name: string): void {
+		this.#settled.set(name, true);
+	}
+
+	/** Returns the names in rows of transactions that are not known to be settled. */
+	unsettled(rows: readonly Row[]): string[] {
+		return rows.map(({ name }) => text(name)).filter((name) => !this.#settled.has(name));
+	}
 }
 
 /** A transaction that writes. */
@@ -70,11 +86,10 @@ const WARNING = "01000";
 
 /** A transaction on one connection. It begins with its first queries. */
 export class ClientTransaction implements Transaction {
-	readonly #lease: Lease;
 	readonly #client: pg.ClientBase;
 	readonly #begin: string;
 	readonly #prepares: boolean;
-	readonly #spread: Spread;
+	readonly spread: Spread;
 	readonly hasSnapshot: boolean;
 	#state: "unbegun" | "open" | "over" = "unbegun";
 	/** The failure after which the transaction can only be rolled back. */
@@ -84,25 +99,12 @@ export class ClientTransaction implements Transaction {
 	 * @param begin statements that begin the transaction
 	 * @param prepares whether the session stays the same, so that named statements can be kept prepared
 	 */
-	constructor(lease: Lease, begin: string, prepares: boolean, spread: Spread, hasSnapshot: boolean) {
-		this.#lease = lease;
-		this.#client = lease.client;
+	constructor(client: pg.ClientBase, begin: string, prepares: boolean, spread: Spread, hasSnapshot: boolean) {
+		this.#client = client;
 		this.#begin = begin;
 		this.#prepares = prepares;
-		this.#spread = spread;
+		this.spread = spread;
 		this.hasSnapshot = hasSnapshot;
-	}
-
-	isDistributed(): Promise<boolean> {
-		return this.#spread.isDistributed(this);
-	}
-
-	get isKnownDistributed(): boolean {
-		return this.#spread.isKnownDistributed;
-	}
-
-	get known(): KnownTransactions {
-		return this.#spread.known;
 	}
 
 	async query(...queries: readonly Query[]): Promise<Row[][]> {
@@ -121,9 +123,7 @@ export class ClientTransaction implements Transaction {
 		const onNotice = ({ code, message }: { code?: string | undefined; message?: string | undefined }) => {
 			if (code === WARNING) warning = new Error(message);
 		};
-		const { begin, results } = this.#send(
-			this.#spread.isKnownDistributed ? [...queries, ...this.#spread.lastQueries] : queries,
-		);
+		const { begin, results } = this.#send(this.spread.isKnownDistributed ? [...queries, ownName, lockCommit] : queries);
 		this.#client.on("notice", onNotice);
 		this.#state = "over";
 		const [begun, committed, ...settled] = await Promise.allSettled([begin, this.#client.query("COMMIT"), ...results]);
@@ -137,7 +137,8 @@ export class ClientTransaction implements Transaction {
 		// With Citus also when a worker has not committed.
 		if (warning !== undefined) throw new CommitUnknown(warning);
 		const rows = settled.map(rowsOf);
-		for (const { name } of rows.slice(queries.length).flat()) if (name !== undefined) this.known.add(text(name));
+		for (const { name } of rows.slice(queries.length).flat())
+			if (name !== undefined) this.spread.addSettled(text(name));
 		return rows.slice(0, queries.length);
 	}
 
@@ -155,7 +156,7 @@ export class ClientTransaction implements Transaction {
 	#send(queries: readonly Query[]) {
 		if (this.#state === "over") throw new Error("the transaction is over");
 		// Sends nothing over a connection that is known to be broken, so that its failure leaves no commit in doubt.
-		const failure = this.#lease.failure();
+		const failure = whyBroken(this.#client);
 		if (failure !== undefined) throw databaseError(failure);
 		const begin = this.#state === "unbegun" ? this.#client.query(this.#begin) : undefined;
 		this.#state = "open";
@@ -205,6 +206,15 @@ export const lockSchema: Query = { text: `SELECT pg_advisory_xact_lock(${SCHEMA_
  * coordinator before it is on the workers, and the lock is held until all workers have answered.
  */
 export const lockCommit: Query = { name: "lock_commit", text: `SELECT pg_advisory_xact_lock(${COMMIT_LOCK}, 0)` };
+
+/** The start of the coordinator, because it numbers transactions from one on after each start. */
+export const START = "extract(epoch FROM pg_postmaster_start_time())";
+
+/** Returns the name of the transaction in which it is sent, if that changes rows of workers of Citus. */
+const ownName: Query = {
+	name: "transaction_name",
+	text: `SELECT concat_ws('_', ${START}, process_id, transaction_number) AS name FROM get_current_transaction_id()`,
+};
 
 /** Waits for the transaction that has {@link lockCommit}, and holds nothing up. */
 export const awaitCommit: Query = {

@@ -172,12 +172,10 @@ function storeOf(
 			writer.calls,
 			readOfView,
 			(log, listener) => (log === "updates" ? updates : events).subscribe(listener),
-			{
-				// One process has the database open.
-				claim: async () => true,
-				find: (query, signal) => readOfView((of) => search.calls.findDocuments(of, signal), query),
-			},
+			// One process has the database open.
+			async () => true,
 		),
+		findDocuments: (query, signal) => readOfView((of) => search.calls.findDocuments(of, signal), query),
 		async append(update, signal) {
 			const { record, summary } = update;
 			const compacted = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };

@@ -73,7 +73,7 @@ export function removeWords(statements: Prepares): boolean {
 	return false;
 }
 
-/** Finds documents: see `TextIndex.find`. */
+/** Finds documents: see `Store.findDocuments`. */
 export function findDocuments(statements: Prepares, query: DocumentQuery): FoundDocument[] {
 	const { of, limit } = query;
 	if (of !== undefined) return [...findEventsOf(statements, query, of), ...findTitlesOf(statements, query, of)];

@@ -146,10 +146,8 @@ await describeOnCitus("migrate --distribute", (cluster) => {
 		return await connections.read(async (session) => {
 			const queries: Query[] = [];
 			const recording = {
-				known: session.known,
+				spread: session.spread,
 				hasSnapshot: session.hasSnapshot,
-				isDistributed: () => session.isDistributed(),
-				isKnownDistributed: session.isKnownDistributed,
 				query: (...asked: readonly Query[]) => {
 					queries.push(...asked);
 					return session.query(...asked);

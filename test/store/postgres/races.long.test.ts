@@ -80,9 +80,7 @@ test("a page of updates that is read during an erasure lacks no update before it
 		return await listUpdates(
 			postgresSession({
 				query,
-				isDistributed: () => session.isDistributed(),
-				isKnownDistributed: session.isKnownDistributed,
-				known: session.known,
+				spread: session.spread,
 				hasSnapshot: session.hasSnapshot,
 			}),
 			{
@@ -141,7 +139,8 @@ test("history is pruned by one process at a time", async () => {
 	const { conversationId } = sample();
 	for (let n = 0n; n < 5n; n++) await append(store, sample({ conversationId, receivedAt: start + n * second }));
 	const prune = () => store.prune({ updatesPerConversation: 2, limit: 100 });
-	const claim = (until: bigint) => store.claim("removal of history", "another process", 1n, until);
+	const claim = (until: bigint) =>
+		store.claim({ name: "removal of history", holder: "another process", now: 1n, until });
 	expect(await claim(2n ** 62n)).toBe(true);
 	expect(await prune()).toBe(0);
 	expect(await claim(0n)).toBe(true);

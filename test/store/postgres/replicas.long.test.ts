@@ -224,9 +224,7 @@ function withLostResponses(connections: Connections, next: () => Loss | undefine
 				(transaction) =>
 					work({
 						query: (...queries) => transaction.query(...queries),
-						isDistributed: () => transaction.isDistributed(),
-						isKnownDistributed: transaction.isKnownDistributed,
-						known: transaction.known,
+						spread: transaction.spread,
 						hasSnapshot: transaction.hasSnapshot,
 						async commit(...queries) {
 							const loss = next();
@@ -429,15 +427,17 @@ test("one replica at a time has a claim, until it ends", async () => {
 	const { stores } = await replicas(2);
 	const [one, other] = stores;
 	if (one === undefined || other === undefined) throw new Error("there are two stores");
-	expect(await one.claim("work", "a", start, start + 10n)).toBe(true);
-	expect(await other.claim("work", "b", start + 9n, start + 20n)).toBe(false);
-	expect(await other.claim("other work", "b", start, start + 10n)).toBe(true);
+	expect(await one.claim({ name: "work", holder: "a", now: start, until: start + 10n })).toBe(true);
+	expect(await other.claim({ name: "work", holder: "b", now: start + 9n, until: start + 20n })).toBe(false);
+	expect(await other.claim({ name: "other work", holder: "b", now: start, until: start + 10n })).toBe(true);
 	// The holder renews it.
-	expect(await one.claim("work", "a", start + 9n, start + 30n)).toBe(true);
-	expect(await other.claim("work", "b", start + 29n, start + 40n)).toBe(false);
-	expect(await other.claim("work", "b", start + 30n, start + 40n)).toBe(true);
-	expect(await one.claim("work", "a", start + 31n, start + 50n)).toBe(false);
+	expect(await one.claim({ name: "work", holder: "a", now: start + 9n, until: start + 30n })).toBe(true);
+	expect(await other.claim({ name: "work", holder: "b", now: start + 29n, until: start + 40n })).toBe(false);
+	expect(await other.claim({ name: "work", holder: "b", now: start + 30n, until: start + 40n })).toBe(true);
+	expect(await one.claim({ name: "work", holder: "a", now: start + 31n, until: start + 50n })).toBe(false);
 	const now = start + 100n;
-	const claims = await Promise.all(stores.map((store, n) => store.claim("race", `${n}`, now, now + 10n)));
+	const claims = await Promise.all(
+		stores.map((store, n) => store.claim({ name: "race", holder: `${n}`, now, until: now + 10n })),
+	);
 	expect(claims.filter(Boolean)).toHaveLength(1);
 });
