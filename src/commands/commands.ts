@@ -49,7 +49,7 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 	},
 	import: {
 		operands: ["FILE"],
-		meaning: "read an export into an empty database of any engine",
+		meaning: "read an export into an empty database of any engine; the service must not run",
 		failure: "The import failed",
 		run: (config, [file = ""]) => importFrom(file, config),
 	},
