@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import { parse } from "yaml";
 import { type ErrorKind, errorKinds, RETRY_AFTER_SECONDS, ServiceError } from "../src/errors.ts";
 import { toConnectError } from "../src/rpc/rpc-errors.ts";
-import { sendError } from "../src/transports/http/answer.ts";
+import { sendError } from "../src/transports/http/exchange.ts";
 import { ROOT } from "./support/start-command.ts";
 
 /** Returns the cells of the first table under a heading of a document, without the header row. */

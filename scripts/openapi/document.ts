@@ -515,7 +515,7 @@ const REFUSALS: ExactJsonObject = {
 	503: failure("The store cannot be reached now, or the service has too much to do.", RETRY_AFTER),
 };
 
-/** Schemas of the responses of the webhooks, as transports/http/answer.ts writes them. */
+/** Schemas of the responses of the webhooks, as transports/http/exchange.ts writes them. */
 const ANSWERS: ExactJsonObject = {
 	Trajectory: { type: "object", description: "A trajectory in one of its formats.", additionalProperties: true },
 	Success: {

@@ -117,7 +117,8 @@ export function withoutNulls(text: string): string {
 }
 
 function addTool(server: McpServer, tool: Tool, { ask, onFailed }: McpOptions): void {
-	const { name, title, description, input, output } = tool;
+	const { name, description, input, output } = tool;
+	const title = name.charAt(0).toUpperCase() + name.slice(1).replaceAll("_", " ");
 	const annotations = { title, readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false };
 	const outputSchema = z.object({ ...FRAME, ...output.shape });
 	server.registerTool(name, { title, description, inputSchema: input, outputSchema, annotations }, async (args) => {

@@ -31,7 +31,6 @@ export const NOTICE =
 /** A tool that only reads. */
 export interface Tool {
 	readonly name: string;
-	readonly title: string;
 	readonly description: string;
 	readonly input: z.ZodObject;
 	/** Members of the answer besides those that every answer has. */
@@ -127,7 +126,6 @@ const nextPageToken = z.string().describe("Empty on the last page");
 export const TOOLS: readonly Tool[] = [
 	tool({
 		name: "search_conversations",
-		title: "Search conversations",
 		description:
 			'Finds conversations whose title, messages, commands, file names or errors have all words of a query. Words in "quotes" must follow each other, -word must be missing. Returns summaries and the places of the hits.',
 		input: z.object({
@@ -154,7 +152,6 @@ export const TOOLS: readonly Tool[] = [
 	}),
 	tool({
 		name: "list_conversations",
-		title: "List conversations",
 		description: "Lists the summaries of conversations: title, status, model, cost, tokens, times, tags.",
 		input: z.object({ ...queryOf(ListConversationsRequestSchema, "order_by"), ...page }),
 		output: z.object({
@@ -166,7 +163,6 @@ export const TOOLS: readonly Tool[] = [
 	}),
 	tool({
 		name: "get_conversation",
-		title: "Get a conversation",
 		description:
 			"Returns the summary of a conversation and its record: agent, model, workspace, status, stats. With path, only that part of the record. Secrets are redacted. Its messages and tool calls are events: see read_events.",
 		input: z.object({
@@ -191,7 +187,6 @@ export const TOOLS: readonly Tool[] = [
 	}),
 	tool({
 		name: "read_events",
-		title: "Read events",
 		description:
 			"Returns events of a conversation: messages, tool calls (ActionEvent), their results (ObservationEvent), errors. By default the newest ones; with around, those before and after one; with sequence, one event, of which path selects a part.",
 		input: z.object({
@@ -222,7 +217,6 @@ export const TOOLS: readonly Tool[] = [
 	}),
 	tool({
 		name: "report_usage",
-		title: "Report usage",
 		description: "Sums up cost, tokens and calls of models over time and groups.",
 		input: z.object({
 			...queryOf(ReportUsageRequestSchema, "from", "to", "step", "time_zone", "top"),
@@ -238,7 +232,6 @@ export const TOOLS: readonly Tool[] = [
 	}),
 	tool({
 		name: "count_conversations",
-		title: "Count conversations",
 		description: "Counts conversations by a value, the largest counts first.",
 		input: z.object({
 			group_by: z
@@ -253,7 +246,6 @@ export const TOOLS: readonly Tool[] = [
 	}),
 	tool({
 		name: "list_gaps",
-		title: "List gaps",
 		description:
 			"Lists what is known to be missing of a conversation, and relations to conversations that are not known. Find conversations with gaps by has_gaps of list_conversations.",
 		input: z.object({ conversation_id: id, ...page }),
@@ -266,7 +258,6 @@ export const TOOLS: readonly Tool[] = [
 	}),
 	tool({
 		name: "compare_conversations",
-		title: "Compare conversations",
 		description:
 			"Returns the summaries of two to four conversations, and the members in which their records differ, such as agent, model, tools and limits. Ids, times and stats are left out of the differences.",
 		input: z.object({ conversation_ids: z.array(id).min(2).max(4), ...bound }),

@@ -174,10 +174,6 @@ const SHORTEST_REQUEST = 18;
 
 async function createSecureServer(files: TlsFiles, options: ConnectionOptions) {
 	const { protocols, log, listener, limits = LIMITS, tlsInterval = 5_000 } = options;
-	const unusable = (cause: unknown): never => {
-		throw new Error("the TLS files cannot be used", { cause });
-	};
-	let context = await readFiles(files).catch(unusable);
 	const server = createTlsServer({
 		...SOCKET_OPTIONS,
 		ALPNProtocols: [...protocols],
@@ -185,10 +181,12 @@ async function createSecureServer(files: TlsFiles, options: ConnectionOptions) {
 		requestCert: files.clientCa !== undefined,
 		rejectUnauthorized: files.clientCa !== undefined,
 	});
+	let context: SecureContextOptions;
 	try {
+		context = await readFiles(files);
 		server.setSecureContext(context);
-	} catch (error) {
-		unusable(error);
+	} catch (cause) {
+		throw new Error("the TLS files cannot be used", { cause });
 	}
 	/** Why the files could not be used at the last read. Undefined if they could. The log has this reason already. */
 	let reported: string | undefined;

@@ -32,9 +32,8 @@ import { type RpcMethod, type StreamRpc, type UnaryRpc, unreadableRequest } from
 import type { ObservedRequest } from "../../telemetry/requests.ts";
 import { type Admission, type Permit, type Work, workOf } from "../admission.ts";
 import { certificateNameOf } from "../connections.ts";
-import { sendStatus } from "../http/answer.ts";
 import { type BodyRequest, type ReserveBytes, readBody, unpack } from "../http/body.ts";
-import { enter, limitResponseTime } from "../http/exchange.ts";
+import { enter, limitResponseTime, sendStatus } from "../http/exchange.ts";
 import type { ObservedHandler } from "../http/http-listener.ts";
 import { isEndless, LIMITS, type Limits } from "../limits.ts";
 import { type HeldBatches, lengthPrefixed, PREFIX_BYTES } from "../stream-messages.ts";
@@ -55,14 +54,10 @@ interface ConnectOptions {
 }
 
 /** A call under way. */
-interface Call {
+interface Call extends MessageForm {
 	readonly observed: ObservedRequest;
 	/** Returns the caller of a method, as the gate admits it. */
 	readonly admit: (path: string) => Principal;
-	/** Whether messages are in ProtoJSON. */
-	readonly json: boolean;
-	/** Whether a prefix stands before each message: in streams of Connect, and in gRPC-Web. */
-	readonly prefixed: boolean;
 	/** Admits the call, which counts from then on until its response has left or its connection is gone. */
 	readonly enter: (work: Work) => Permit;
 	/** What the gate has let in. Undefined before. */
@@ -118,12 +113,16 @@ export function connectHandlers(options: ConnectOptions, basePath = ""): Readonl
 			const isIngest = workOf(gate.scopeOf(rpcPath(method)), !isUnary) === "ingest";
 			const maxBytes = isIngest ? options.maxBodyBytes : limits.readRequestBytes;
 			const handle: ObservedHandler = (request, response, observed) => {
-				const type = request.headers["content-type"] ?? "";
+				const { headers } = request;
+				const type = headers["content-type"] ?? "";
 				const isGrpcWeb = type.startsWith("application/grpc-web");
 				observed.routed(requestPath, isGrpcWeb ? "grpc-web" : "connect");
 				const call: Call = {
 					observed,
 					admit: (path) => gate.admitRpc(path, request.rawHeaders, () => certificateNameOf(request.socket)),
+					input: method.input,
+					gzip: (headers["connect-content-encoding"] ?? headers["grpc-encoding"]) === "gzip",
+					maxBytes,
 					json: /^application\/(?:connect\+|grpc-web\+)?json/i.test(type),
 					prefixed: isGrpcWeb || /^application\/connect\+/i.test(type),
 					enter: (work) => enter(admission, work, request, response),
@@ -143,10 +142,7 @@ export function connectHandlers(options: ConnectOptions, basePath = ""): Readonl
 					return;
 				}
 				const header = headerForLibrary(universal.header, call.prefixed);
-				const gzip = (header.get("Connect-Content-Encoding") ?? header.get("Grpc-Encoding")) === "gzip";
-				const form = { input: method.input, json: call.json, prefixed: call.prefixed, gzip, maxBytes };
-				const read = () => readMessage(request, form, (bytes) => call.admitted?.permit.reserve(bytes));
-				handler({ ...universal, header, body: requestBody(call, read) })
+				handler({ ...universal, header, body: requestBody(call, request) })
 					.then(async (answered) => {
 						// The library itself refuses some requests because of their header.
 						if (answered.status >= 400 && !call.reported) failed(call, headerRefusal(answered.status));
@@ -185,9 +181,9 @@ function headerForLibrary(received: Headers, prefixed: boolean): Headers {
 }
 
 /** Reads the message of a call when the library reads the body, and yields an empty message in its place. */
-async function* requestBody(call: Call, read: () => Promise<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
+async function* requestBody(call: Call, request: BodyRequest): AsyncGenerator<Uint8Array, void, undefined> {
 	try {
-		call.message = await read();
+		call.message = await readMessage(request, call, (bytes) => call.admitted?.permit.reserve(bytes));
 	} catch (error) {
 		if (error instanceof ServiceError) throw failed(call, error);
 		call.reported = true;
@@ -294,8 +290,9 @@ function startOf({ message, admitted }: Call) {
 /** How a request carries its message. */
 interface MessageForm {
 	readonly input: DescMessage;
+	/** Whether messages are in ProtoJSON. */
 	readonly json: boolean;
-	/** Whether a prefix stands before the message: in streams of Connect, and in gRPC-Web. */
+	/** Whether a prefix stands before each message: in streams of Connect, and in gRPC-Web. */
 	readonly prefixed: boolean;
 	/** Whether a message whose prefix has the flag for compression is compressed by gzip. */
 	readonly gzip: boolean;
@@ -312,7 +309,7 @@ interface MessageForm {
  * @throws ServiceError `too_large`, `invalid_argument` for another body than one message, or the error of `reserve`
  * @throws DOMException as {@link readBody} does
  */
-export async function readMessage(request: BodyRequest, form: MessageForm, reserve: ReserveBytes): Promise<Uint8Array> {
+async function readMessage(request: BodyRequest, form: MessageForm, reserve: ReserveBytes): Promise<Uint8Array> {
 	const { input, json, maxBytes } = form;
 	let message: Uint8Array;
 	try {

@@ -2,7 +2,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { extname, join, relative, sep } from "node:path";
 import { promisify } from "node:util";
 import { gzip } from "node:zlib";
-import type { ContentResponse } from "../http/answer.ts";
+import type { ContentResponse } from "../http/exchange.ts";
 import type { AnsweringRoute, Route } from "../http/router.ts";
 
 const TYPES: Readonly<Record<string, string>> = {

@@ -57,23 +57,15 @@ interface GrpcListener extends RunningListener {
  * @throws Error when the address cannot be listened on
  */
 export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
-	const { services, methods, gate, admission, held, maxBodyBytes, stopping, requests, limits = LIMITS } = options;
+	const { services, methods, held, maxBodyBytes, stopping, limits = LIMITS } = options;
 	const kinds = new Map(methods.map(({ kind, method }) => [rpcPath(method), kind]));
 	const isStream = (path: string): boolean => kinds.get(path) === "server_streaming";
 	/** Address and port of each client that has made a call on its open connection. */
 	const callers = new Set<string>();
 	const isKnown = (path: string): boolean => kinds.has(path) || KEYLESS.test(path);
-	const streams = new GrpcStreams({ isKnown, requests });
-	const { interceptor, findAdmitted } = gateInterceptor({
-		gate,
-		admission,
-		isStream,
-		requests,
-		limits,
-		maxBodyBytes,
-		streams,
-		onCall: (peer) => callers.add(peer),
-	});
+	const streams = new GrpcStreams({ isKnown, requests: options.requests });
+	const onCall = (peer: string) => callers.add(peer);
+	const { interceptor, findAdmitted } = gateInterceptor({ ...options, limits, isStream, streams, onCall });
 	// Without this, grpc-js writes to standard error in its own format. Failures reach the callers as errors anyway.
 	setLogVerbosity(logVerbosity.NONE);
 	const server = new Server({

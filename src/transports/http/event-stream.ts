@@ -4,8 +4,7 @@ import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
 import { LIMITS, type Limits } from "../limits.ts";
 import { type HeldBatches, untilTaken } from "../stream-messages.ts";
-import { shownError } from "./answer.ts";
-import { abandon, whenGone } from "./exchange.ts";
+import { abandon, shownError, whenGone } from "./exchange.ts";
 import type { StreamedResponse } from "./http-listener.ts";
 import type { Exchange } from "./router.ts";
 

@@ -1,11 +1,15 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { constants, type Http2ServerRequest, type Http2ServerResponse } from "node:http2";
 import type { Socket } from "node:net";
+import { cors } from "@connectrpc/connect";
+import { KEY_HEADERS } from "../../access/gate.ts";
+import { type ErrorKind, RETRY_AFTER_SECONDS, ServiceError, type Violation } from "../../errors.ts";
+import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
 import type { Admission, Permit, Work } from "../admission.ts";
 import { peerOf } from "../connections.ts";
 import type { Limits } from "../limits.ts";
-import type { HttpHandler, ObservedHandler } from "./http-listener.ts";
+import type { HttpHandler, HttpResponse, ObservedHandler } from "./http-listener.ts";
 
 /** Wraps a handler: observes each request from its beginning to its end, and sends its id with the response. */
 export function observed(requests: Requests, handler: ObservedHandler): HttpHandler {
@@ -103,4 +107,140 @@ export function limitResponseTime(
 export function abandon(request: Request, response: Response): void {
 	if ("stream" in request) request.stream.close(constants.NGHTTP2_CANCEL);
 	else response.destroy();
+}
+
+const STATUSES: Readonly<Record<ErrorKind, number>> = {
+	invalid_record: 422,
+	invalid_argument: 400,
+	unauthenticated: 401,
+	permission_denied: 403,
+	not_found: 404,
+	already_exists: 409,
+	failed_precondition: 412,
+	method_not_allowed: 405,
+	out_of_range: 410,
+	too_large: 413,
+	rate_limited: 429,
+	unsupported_media_type: 415,
+	data_loss: 500,
+	internal: 500,
+	unavailable: 503,
+};
+
+/** A response with a status and a media type of its own. */
+export interface ContentResponse {
+	readonly status: number;
+	readonly content: string | Buffer;
+	/** Media type. */
+	readonly type: string;
+	/** Further headers. */
+	readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** An error as clients see it. Of an error other than a `ServiceError` they learn only that it happened. */
+interface ShownError {
+	/** HTTP status. */
+	readonly status: number;
+	/** A sentence; of a record that breaks rules, the list of violations. */
+	readonly detail: string | readonly ReturnType<typeof validationError>[];
+	/** Seconds to wait before the next attempt. */
+	readonly retryAfter: number | undefined;
+}
+
+/** Returns an error in the form of the specification: `HTTPValidationError` for a record that breaks rules. */
+export function shownError(error: unknown): ShownError {
+	if (!(error instanceof ServiceError)) return { status: 500, detail: "Internal error", retryAfter: undefined };
+	const detail = error.kind === "invalid_record" ? error.violations.map(validationError) : error.message;
+	return { status: STATUSES[error.kind], detail, retryAfter: RETRY_AFTER_SECONDS[error.kind] };
+}
+
+/** Sends an error as a JSON object whose `detail` is that of {@link shownError}. */
+export function sendError(response: HttpResponse, error: unknown): void {
+	const { status, detail, retryAfter } = shownError(error);
+	if (status === 401) response.setHeader("WWW-Authenticate", "APIKey");
+	if (retryAfter !== undefined) response.setHeader("Retry-After", String(retryAfter));
+	sendJsonText(response, status, stringifyExactJson({ detail }));
+}
+
+/** Returns the `ValidationError` of the specification for a violation. */
+function validationError({ path, part = "body", type, message, context, input }: Violation) {
+	return {
+		type,
+		loc: [part, ...path],
+		msg: message,
+		...(input === undefined ? {} : { input }),
+		...(context === undefined ? {} : { ctx: context }),
+	};
+}
+
+/** Sends a response whose body is a JSON text. */
+export function sendJsonText(response: HttpResponse, status: number, text: string): void {
+	sendContent(response, { status, content: text, type: "application/json" });
+}
+
+/** Headers of every response with a body: what one caller may read is not kept for others, and is read as what it is. */
+const HEADERS = { "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff" };
+
+/** Sends a response with a body. */
+export function sendContent(response: HttpResponse, { status, content, type, headers }: ContentResponse): void {
+	response.writeHead(status, {
+		...HEADERS,
+		...headers,
+		"Content-Type": type,
+		"Content-Length": Buffer.byteLength(content),
+	});
+	response.end(content);
+}
+
+/** Sends a response without a body. */
+export function sendStatus(response: HttpResponse, status: number): void {
+	response.writeHead(status);
+	response.end("");
+}
+
+/** Seconds for which a browser may cache the response to a preflight request. Chromium caches it for no longer. */
+const MAX_AGE = 7_200;
+
+const ALLOWED_METHODS = [...cors.allowedMethods, "HEAD", "DELETE"].join(", ");
+const ALLOWED_HEADERS = [
+	...cors.allowedHeaders,
+	...KEY_HEADERS,
+	REQUEST_ID_HEADER,
+	"Last-Event-ID",
+	"traceparent",
+	"tracestate",
+].join(", ");
+const EXPOSED_HEADERS = [...cors.exposedHeaders, "Retry-After", REQUEST_ID_HEADER].join(", ");
+
+/**
+ * Wraps a handler so that web pages of the given origins can call it (Fetch Standard, section 3.2, "CORS protocol"),
+ * and answers their preflight requests. Requests from other origins are answered as usual, but the browser hides the
+ * response from the page.
+ *
+ * @param origins allowed origins; `*` allows every origin
+ */
+export function allowOrigins(
+	origins: readonly string[],
+	handler: ObservedHandler,
+	headers: readonly string[] = [],
+): ObservedHandler {
+	if (origins.length === 0) return handler;
+	const allowedHeaders = [ALLOWED_HEADERS, ...headers].join(", ");
+	const all = origins.includes("*");
+	return (request, response, observed) => {
+		const { origin } = request.headers;
+		response.setHeader("Vary", "Origin");
+		if (origin !== undefined && (all || origins.includes(origin))) {
+			response.setHeader("Access-Control-Allow-Origin", origin);
+			response.setHeader("Access-Control-Expose-Headers", EXPOSED_HEADERS);
+			if (request.method === "OPTIONS" && request.headers["access-control-request-method"] !== undefined) {
+				response.setHeader("Access-Control-Allow-Methods", ALLOWED_METHODS);
+				response.setHeader("Access-Control-Allow-Headers", allowedHeaders);
+				response.setHeader("Access-Control-Max-Age", String(MAX_AGE));
+				sendStatus(response, 204);
+				return;
+			}
+		}
+		handler(request, response, observed);
+	};
 }

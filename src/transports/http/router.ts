@@ -6,9 +6,17 @@ import type { ObservedRequest } from "../../telemetry/requests.ts";
 import { type Admission, type Permit, workOf } from "../admission.ts";
 import { certificateNameOf } from "../connections.ts";
 import { LIMITS, type Limits } from "../limits.ts";
-import { type ContentResponse, sendContent, sendError, sendJsonText } from "./answer.ts";
 import { type BodyRequest, discardBody } from "./body.ts";
-import { ClientSignal, enter, limitResponseTime, pathOf } from "./exchange.ts";
+import {
+	ClientSignal,
+	type ContentResponse,
+	enter,
+	limitResponseTime,
+	pathOf,
+	sendContent,
+	sendError,
+	sendJsonText,
+} from "./exchange.ts";
 import type { ObservedHandler } from "./http-listener.ts";
 
 /** A request that the gate has let in, as the handler of a route gets it. */

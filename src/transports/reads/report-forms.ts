@@ -9,7 +9,7 @@ import type { ConversationSummary } from "../../../gen/conversations/v1/summary_
 import { nameOfStatus } from "../../conversations/read/filter.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { formatDateTime } from "../../record/json/scalars.ts";
-import type { ContentResponse } from "../http/answer.ts";
+import type { ContentResponse } from "../http/exchange.ts";
 
 /** Answers in CSV (RFC 4180), which `Accept: text/csv` asks for. */
 
