@@ -29,12 +29,10 @@ import {
 /** Everything that a caller can read, watch and erase. It is limited to what the caller may see. */
 export type Reads = ReturnType<ConversationReads["of"]>;
 
-/** What {@link ConversationReads} needs. */
 interface ReadOptions extends RecordOpening {
 	readonly store: StoreReads;
 	readonly events: Pick<EventFormat, "open" | "read">;
 	readonly watches: WatchOptions;
-	/** The clocks of senders. */
 	readonly clocks: Pick<ClockSkews, "of">;
 	readonly refused: Pick<RefusedPosts, "written" | "bodyOf">;
 	readonly onUnreadableEvent: OnUnreadable;
@@ -68,7 +66,6 @@ export class ConversationReads {
 		return { updates: this.#watches.recent, events: this.#eventWatches.recent };
 	}
 
-	/** Returns the reads of a caller. */
 	of({ owner }: { readonly owner: string | undefined }) {
 		const { events: format, clocks, refused, onErased, onUnreadable, onUnreadableEvent } = this.#options;
 		const store = visibleStore(this.#options.store, owner);

@@ -87,7 +87,6 @@ const STEP = 200;
 export interface RetentionRule {
 	/** As it is written in the configuration, such as `tag:env=dev`. */
 	readonly name: string;
-	/** Which conversations. */
 	readonly filter: Pick<MessageInitShape<typeof ConversationFilterSchema>, "owner" | "tagKey" | "tags">;
 	/** Days without activity after which they are removed. */
 	readonly days: number;

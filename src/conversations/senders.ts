@@ -113,7 +113,6 @@ function compare(a: string, b: string): number {
 const PERIOD = 300_000_000n;
 /** How long the numbers are kept, in microseconds: a day, and an hour more. */
 const KEPT = 25n * 3_600_000_000n;
-/** Milliseconds between two writes of the numbers. */
 const FLUSH_INTERVAL = 10_000;
 
 /**
@@ -206,7 +205,6 @@ export class ClockSkews {
 		this.#onSkew = onSkew;
 	}
 
-	/** Adds the delay of a batch. */
 	add(sender: string, delay: bigint): void {
 		const delays = this.#delays.getOrInsertComputed(sender, () => []);
 		delays.push(delay);

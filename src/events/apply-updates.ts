@@ -36,13 +36,8 @@ export interface OpenRecord {
 	readonly read: (names: ReadonlySet<string>) => ExactJsonObject;
 }
 
-/** The first record of a conversation that no record was posted of, in plain text. */
-interface FirstRecord extends Pick<OpenRecord, "reportTimes"> {
-	readonly record: ConversationInfo;
-}
-
 /** How state updates change a record. */
-interface MemberChanges {
+export interface MemberChanges {
 	/** The members that change. When there are none, there is no new version. */
 	readonly changed: readonly string[];
 	/** A record that holds only the new values of these members. */
@@ -150,7 +145,7 @@ export function firstRecord(
 	conversationId: string,
 	updates: readonly StateUpdate[],
 	format: RecordFormat,
-): FirstRecord | undefined {
+): (Pick<OpenRecord, "reportTimes"> & { readonly record: ConversationInfo }) | undefined {
 	for (const update of earliestFirst(updates).toReversed()) {
 		const json: ExactJsonObject = { id: conversationId };
 		const times: Record<string, Microseconds> = {};

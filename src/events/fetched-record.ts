@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { sameTree } from "../record/diff.ts";
 import {
 	type ExactJson,
@@ -13,7 +13,7 @@ import type { Microseconds } from "../record/json/scalars.ts";
 import type { MessagePlan } from "../record/plan.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import { REDACTED } from "../userinfo.ts";
-import type { ReportTimes } from "./apply-updates.ts";
+import type { MemberChanges, ReportTimes } from "./apply-updates.ts";
 import { type ReportedMember, reportedMembers, type StateUpdate, valueAfter } from "./state-update.ts";
 
 /**
@@ -47,13 +47,8 @@ export interface FetchedOver {
 	readonly listed: readonly ListedEvent[];
 }
 
-/** How a fetched record changes the present one. */
-interface FetchedChanges {
-	/** The members that change. {@link OTHER_MEMBERS} stands for those without a field, which change together. */
-	readonly changed: readonly string[];
-	/** A record that holds only the new values of these members. */
-	readonly values: ConversationInfo;
-	readonly reportTimes: ReportTimes;
+/** How a fetched record changes the present one. {@link OTHER_MEMBERS} stands for those without a field, which change together. */
+interface FetchedChanges extends Pick<MemberChanges, "changed" | "values" | "reportTimes"> {
 	/** Whether the fetched record takes the place of the posted one: its `updated_at` is later. */
 	readonly isNewer: boolean;
 	/** When the leaf of the fetched record was the leaf; undefined when that leaf is not taken. */

@@ -31,7 +31,6 @@ const LARGE_HEAP_MIB = 1024;
 /** Maximum number of calls that a thread has at a time: some milliseconds of work. */
 const MAX_CALLS_SENT = 256;
 
-/** What {@link SharedIntake} needs. */
 interface IntakeOptions {
 	/** Does the work in the calling thread. */
 	readonly here: RecordIntake;

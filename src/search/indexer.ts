@@ -30,7 +30,6 @@ const COLLECT = 200;
 /** Milliseconds after which the indexer looks again without being told: whether another process has ended, say. */
 const INTERVAL = 2_000;
 
-/** What {@link indexUntilStopped} needs. */
 interface IndexerOptions extends IndexedStore {
 	/** Returns whether the service has much to do. */
 	readonly isBusy: () => boolean;
@@ -38,7 +37,6 @@ interface IndexerOptions extends IndexedStore {
 	readonly onError: (error: unknown) => void;
 }
 
-/** What is indexed, and where. */
 interface IndexedStore {
 	readonly store: Pick<
 		Store,

@@ -1,10 +1,8 @@
 import type { Term, TextQuery } from "./query.ts";
 import { type Word, wordsOf } from "./tokenizer.ts";
 
-/** What a text of a conversation is. */
 export type TextField = "title" | "message" | "finish_message" | "command" | "file_name" | "error";
 
-/** A text that is searched. */
 export interface SearchText {
 	readonly field: TextField;
 	readonly text: string;

@@ -1,5 +1,5 @@
 import { ServiceError } from "../errors.ts";
-import type { IndexTerm } from "../store/text-index.ts";
+import type { DocumentQuery, IndexTerm } from "../store/text-index.ts";
 import { type Word, wordsOf } from "./tokenizer.ts";
 
 /** Words that must follow each other in a text: one word of a query, or a phrase. */
@@ -67,12 +67,7 @@ function termOf(text: string, isPrefix: boolean): Term | undefined {
 	if (isBegin && words.length === 1 && isShort(last.text))
 		throw invalid(`must have at least ${MIN_PREFIX} characters before *`);
 	// Without their places, because a page token is valid for an equal query.
-	const wanted = words.map((word) => ({
-		text: word.text,
-		isCharacter: word.isCharacter,
-		isGlued: word.isGlued,
-		isSymbol: word.isSymbol,
-	}));
+	const wanted = words.map(({ text, isCharacter, isGlued, isSymbol }) => ({ text, isCharacter, isGlued, isSymbol }));
 	return { words: wanted, isPrefix: isBegin };
 }
 
@@ -88,15 +83,8 @@ function invalid(problem: string): ServiceError {
 	return new ServiceError("invalid_argument", `query ${problem}`);
 }
 
-/** What the index is asked for. It finds every text that meets the query, and others. */
-export interface IndexQuery {
-	/** At least one. */
-	readonly required: readonly IndexTerm[];
-	readonly excluded: readonly IndexTerm[];
-}
-
-/** Returns what the index is asked for: see `indexWords`. */
-export function indexQuery({ required, excluded }: TextQuery): IndexQuery {
+/** Returns what the index is asked for: see `indexWords`. It finds every text that meets the query, and others. */
+export function indexQuery({ required, excluded }: TextQuery): Pick<DocumentQuery, "required" | "excluded"> {
 	return {
 		required: unique(required.flatMap(indexTerms)),
 		// A text without a phrase may have its words.

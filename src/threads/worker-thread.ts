@@ -66,7 +66,6 @@ export interface WorkerThreadOptions {
 	readonly observer?: ThreadObserver | undefined;
 }
 
-/** A call without an outcome yet. */
 interface PendingCall {
 	readonly message: CallMessage;
 	/** Cleared when the call is sent: V8 keeps sent calls in memory for a while, and a signal keeps its whole request. */

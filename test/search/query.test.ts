@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { ServiceError } from "../../src/errors.ts";
-import { type IndexQuery, indexQuery, isExact, parseQuery, type Term } from "../../src/search/query.ts";
+import { indexQuery, isExact, parseQuery, type Term } from "../../src/search/query.ts";
 
 const shown = ({ words, isPrefix }: Term) => words.map(({ text }) => text).join(" ") + (isPrefix ? "*" : "");
 const parsed = (text: string) => {
@@ -65,7 +65,7 @@ test("any text is a query, or is refused with an error that names it", () => {
 });
 
 test("the index is asked for all words, and excludes only what is one word", () => {
-	const terms = (query: IndexQuery) =>
+	const terms = (query: ReturnType<typeof indexQuery>) =>
 		[query.required, query.excluded].map((list) => list.map(({ word, isPrefix }) => word + (isPrefix ? "*" : "")));
 	const of = (text: string) => terms(indexQuery(parseQuery(text)));
 	expect(of('read_fi* "a b" a -c -de* -"e f" -登')).toEqual([

@@ -11,21 +11,18 @@ import { LASTING_GAP } from "../../store/gaps.ts";
 import type { Store } from "../../store/store.ts";
 import { conditionsOf, invalid, nameOfStatus, wellFormed } from "./filter.ts";
 
-/** What is counted. */
 export interface CountRequest {
 	/** Empty: all conversations together. */
 	readonly groupBy: string;
 	readonly filter?: ConversationFilter | undefined;
 }
 
-/** Numbers of conversations. */
 export interface ConversationCounts {
 	/** The largest first; at most {@link MAX_COUNTS}. */
 	readonly counts: readonly { readonly value: string; readonly count: bigint }[];
 	readonly total: bigint;
 }
 
-/** Maximum number of counts in a response. */
 const MAX_COUNTS = 10_000;
 const TAG = "tag:";
 /** What can be counted by, besides the tags of a key; empty for the number of all. */

@@ -4,13 +4,12 @@ import type { EventQuery, StoredEvent, StoredUpdate, UpdateQuery } from "../../s
 import type { RangeQuery, SequenceLog } from "../../store/sequence-log.ts";
 import type { Store } from "../../store/store.ts";
 import { invalid, uuid } from "./filter.ts";
-import { MAX_PAGE_BYTES, pageSize, readPageToken, writePageToken } from "./page.ts";
+import { MAX_PAGE_BYTES, type PageRequest, pageSize, readPageToken, writePageToken } from "./page.ts";
 import { recordSize } from "./records.ts";
 
 /** A query that every log supports. The log of events ignores `withRecords`: events are always read whole. */
 type EntryQuery = Pick<UpdateQuery, "after" | "conversationId" | "owner" | "limit" | "maxBytes" | "withRecords">;
 
-/** An entry of any log. */
 export interface LogEntry {
 	readonly sequence: bigint;
 	readonly conversationId: string;
@@ -27,12 +26,10 @@ export interface EntryLog<Entry extends LogEntry, Filter extends object = object
 	readonly sizeOf: (entry: Entry) => number;
 }
 
-/** Returns the log of updates. */
 export function updateLog({ updates }: Pick<Store, "updates">): EntryLog<StoredUpdate, Pick<UpdateQuery, "origin">> {
 	return { name: "Updates", log: updates, sizeOf: ({ record }) => recordSize(record) };
 }
 
-/** Returns the log of events. */
 export function eventLog({ events }: Pick<Store, "events">): EntryLog<StoredEvent, Pick<EventQuery, "conditions">> {
 	return { name: "Events", log: events, sizeOf: ({ event }) => ("unreadable" in event ? 0 : event.text.byteLength) };
 }
@@ -71,8 +68,7 @@ export function assertNotBeyondNewest(after: bigint, newest: bigint): void {
 	);
 }
 
-/** Which page of a log is requested. */
-export interface LogPageRequest {
+export interface LogPageRequest extends PageRequest {
 	/** UUID of the only conversation; empty for all conversations. */
 	readonly conversationId: string;
 	/** Only entries after this sequence; 0 for all stored entries. */
@@ -81,10 +77,6 @@ export interface LogPageRequest {
 	readonly beforeSequence?: bigint | undefined;
 	/** Whether the newest entry comes first. Only the log of events has it. */
 	readonly newestFirst?: boolean | undefined;
-	/** 0 means the default size. */
-	readonly pageSize: number;
-	/** Empty for the first page. */
-	readonly pageToken: string;
 }
 
 /** How the entries of a page are read and shown. */
@@ -98,7 +90,6 @@ interface LogPageOptions<Entry, Filter, View> {
 	readonly sizeOf: (view: View, entry: Entry) => number;
 }
 
-/** A page of a log. */
 export interface LogPage<View> {
 	readonly entries: readonly View[];
 	/** Empty on the last page. */

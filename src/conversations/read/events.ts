@@ -19,7 +19,6 @@ import { conditionsOfFields, type FilterFields, invalid, timeBound, wellFormed }
 import { MAX_PAGE_BYTES } from "./page.ts";
 import { type OnUnreadable, tryRead } from "./records.ts";
 
-/** Which events are requested, and how they are shown. */
 export interface EventsRequest extends LogPageRequest {
 	readonly filter?: ConversationEventFilter | undefined;
 	/** UNSPECIFIED means the same as undefined: oldest first. */
@@ -88,7 +87,6 @@ function oneOf(field: "kind" | "source", values: readonly string[], name: string
 	return [{ kind: "one_of", field, values: [...new Set(values)].map((value) => wellFormed(value, name)).sort() }];
 }
 
-/** An event as its JSON text. */
 export interface EventText extends Pick<StoredEvent, "sequence" | "receivedAt" | "happenedAt" | "sender" | "origin"> {
 	/** Undefined when the stored event cannot be read. */
 	readonly text: string | undefined;

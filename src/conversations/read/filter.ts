@@ -165,7 +165,6 @@ export function originOf(origin: UpdateOrigin | undefined): UpdateOrigin | undef
 	return origin;
 }
 
-/** Returns the error for an invalid field of a request. */
 export function invalid(field: string, problem: string): ServiceError {
 	return new ServiceError("invalid_argument", `${field} ${problem}`);
 }

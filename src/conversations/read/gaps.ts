@@ -26,7 +26,6 @@ const KINDS: Readonly<Record<GapKind, ConversationGapKind>> = {
 	refused_batch: ConversationGapKind.REFUSED_BATCH,
 };
 
-/** Which gaps are requested. */
 export type GapsRequest = Pick<ListConversationGapsRequest, "conversationId" | "pageSize" | "pageToken">;
 
 type GapReads = Pick<StoreReads, "get" | "getOwnership" | "listGaps" | "listRefusedPosts">;

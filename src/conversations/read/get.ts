@@ -5,10 +5,8 @@ import type { StoredRecord } from "../../store/values.ts";
 import { invalid, uuid } from "./filter.ts";
 import { type RecordOpening, recordJson, storedRecord } from "./records.ts";
 
-/** Least sequence of an update. */
 export const FIRST_SEQUENCE = 1n;
 
-/** Which record is requested, and how it is shown. */
 export interface GetRequest {
 	/** UUID in any form that is valid in a record. */
 	readonly id: string;
@@ -17,7 +15,6 @@ export interface GetRequest {
 	readonly secrets: SecretsForm;
 }
 
-/** A record with its update. */
 export interface FoundConversation<Form> {
 	readonly conversation: Form;
 	readonly sequence: bigint;

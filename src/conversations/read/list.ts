@@ -8,15 +8,18 @@ import type { ConversationQuery, StoredConversation } from "../../store/conversa
 import { isSequence } from "../../store/head.ts";
 import type { Store } from "../../store/store.ts";
 import { conditionsOf, invalid } from "./filter.ts";
-import { type ListScope, MAX_PAGE_BYTES, pageSize, readPageNumbers, readPageToken, writePageToken } from "./page.ts";
+import {
+	type ListScope,
+	MAX_PAGE_BYTES,
+	type PageRequest,
+	pageSize,
+	readPageNumbers,
+	readPageToken,
+	writePageToken,
+} from "./page.ts";
 import { decodeSummary, type RecordOpening, recordSize, storedRecord, tryRead } from "./records.ts";
 
-/** Which conversations are requested, and how they are shown. */
-export interface ListRequest {
-	/** 0 means the default size. */
-	readonly pageSize: number;
-	/** Empty for the first page. */
-	readonly pageToken: string;
+export interface ListRequest extends PageRequest {
 	readonly filter?: ConversationFilter | undefined;
 	/** UNSPECIFIED means the same as undefined: the newest current update first. */
 	readonly orderBy?: ConversationOrder | undefined;
@@ -38,7 +41,6 @@ export interface ListedConversation {
 	readonly unreadable: boolean;
 }
 
-/** A page of conversations. */
 export interface ConversationPage {
 	readonly conversations: readonly ListedConversation[];
 	/** Empty on the last page. */

@@ -11,6 +11,14 @@ const MAX_SIZE = 1000;
  */
 export const MAX_PAGE_BYTES = 3.5 * 1024 * 1024;
 
+/** Which page of a list is requested. */
+export interface PageRequest {
+	/** 0 means the default size. */
+	readonly pageSize: number;
+	/** Empty for the first page. */
+	readonly pageToken: string;
+}
+
 /**
  * Returns the maximum number of entries on a page: 50 when 0 is requested, and never more than 1000. Throws
  * `invalid_argument` for a negative size.

@@ -12,20 +12,15 @@ import type { StoredConversation } from "../../store/conversation-lists.ts";
 import type { StoredEvent } from "../../store/entries.ts";
 import { type DocumentPosition, type DocumentQuery, type FoundDocument, newestFirst } from "../../store/text-index.ts";
 import { conditionsOf, invalid } from "./filter.ts";
-import { type ListScope, pageSize, readPageNumbers, writePageToken } from "./page.ts";
+import { type ListScope, type PageRequest, pageSize, readPageNumbers, writePageToken } from "./page.ts";
 import { decodeSummary, type OnUnreadable, tryRead } from "./records.ts";
 import type { StoreReads } from "./visible-store.ts";
 
-/** What to look for. */
-export interface SearchRequest {
+export interface SearchRequest extends PageRequest {
 	readonly query: string;
 	readonly filter?: ConversationFilter | undefined;
 	/** UNSPECIFIED means the same as undefined: the newest match first. */
 	readonly orderBy?: SearchOrder | undefined;
-	/** 0 means the default size. */
-	readonly pageSize: number;
-	/** Empty for the first page. */
-	readonly pageToken: string;
 }
 
 /** A text that meets the query. */
@@ -65,7 +60,6 @@ const EXAMINED_WINDOW = 500;
 /** Number of matching events that a matching title counts as. */
 const TITLE_WEIGHT = 10;
 
-/** What a search reads. */
 export interface Searched {
 	readonly store: Pick<StoreReads, "listConversations" | "readEvents" | "readIndexProgress" | "findDocuments">;
 	readonly format: Pick<EventFormat, "read">;

@@ -33,7 +33,6 @@ import {
 	tryRead,
 } from "./records.ts";
 
-/** Which updates are requested, and how they are shown. */
 export interface UpdatesRequest extends LogPageRequest, UpdateViewOptions {
 	/** Only updates of this origin. UNSPECIFIED means the same as undefined. */
 	readonly origin?: UpdateOrigin | undefined;

@@ -25,7 +25,6 @@ import { kindOf, packReasons, type RefusedPosts, unpackReasons } from "./refused
 const LIST = "refused_posts";
 const RETRIED = "retry_refused_posts";
 
-/** Which refused posts are requested. */
 export type RefusedRequest = Pick<ListRefusedPostsRequest, "pageSize" | "pageToken">;
 
 type ReadStore = Pick<StoreReads, "listRefusedPosts" | "getRefusedPost">;
@@ -125,7 +124,7 @@ export class RetryRefusedPosts {
 	/** The last call. Calls run one after the other, so that no post is taken in twice. */
 	#last: Promise<unknown> = Promise.resolve();
 
-	constructor(store: RetriedPostStore, kept: Pick<RefusedPosts, "written" | "bodyOf">, ingest: RetryIngest) {
+	constructor(store: RetriedPostStore, kept: KeptPosts, ingest: RetryIngest) {
 		this.#store = store;
 		this.#kept = kept;
 		this.#ingest = ingest;

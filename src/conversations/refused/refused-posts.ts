@@ -18,7 +18,6 @@ import { echoable } from "../../userinfo.ts";
 import { conversationIdIn, type EventIngest, type IngestedEvents } from "../ingest/event-ingest.ts";
 import { daysBefore } from "../retention.ts";
 
-/** A post that was refused. */
 export interface Refusal {
 	/** Undefined when the request had no valid key. */
 	readonly poster: Poster | undefined;
@@ -36,7 +35,6 @@ export interface Refusal {
 	readonly body: Uint8Array | undefined;
 }
 
-/** Settings of {@link RefusedPosts}. */
 interface RefusedOptions {
 	/** Keys that encrypt bodies: see {@link SealedBytes}. Without one, no body is kept. */
 	readonly keys: readonly KeyObject[];
@@ -120,15 +118,16 @@ export class RefusedPosts implements AsyncDisposable {
 
 	#addPost(refusal: Refusal, now: number): void {
 		const { body } = refusal;
-		// A copy, because the body is often a part of a larger buffer, and its memory may be released.
-		const kept = body !== undefined && this.#keepsBody(body) ? new Uint8Array(body) : undefined;
-		const bytes = kept?.byteLength ?? 0;
+		const isBodyKept = body !== undefined && this.#keepsBody(body);
+		const bytes = isBodyKept ? body.byteLength : 0;
 		const hasRoom = this.#waitingBytes === 0 || this.#waitingBytes + bytes <= MAX_WAITING_BYTES;
 		if (this.#writes.size >= MAX_WAITING || !hasRoom) {
 			this.#counts.dropped += 1;
 			return;
 		}
 		this.#waitingBytes += bytes;
+		// A copy, because the body is often a part of a larger buffer, and its memory may be released.
+		const kept = isBodyKept ? new Uint8Array(body) : undefined;
 		const post = this.#postOf(refusal, now);
 		this.#track(async () => {
 			try {
@@ -357,11 +356,9 @@ export function unpackReasons(stored: string): RefusalReason[] {
 /** A refused batch that is answered with success. */
 type AcceptedBatch = Refusal & { readonly poster: Poster; readonly conversationId: string };
 
-/** Settings of {@link acceptingEvents}. */
 interface AcceptingOptions {
 	/** Paths of the routes and RPCs by which batches arrive. */
 	readonly routes: Readonly<Record<"events_json" | "events_message", string>>;
-	/** Called with each batch that was accepted. */
 	readonly onAccepted: (batch: AcceptedBatch) => void;
 	/** Called when a batch could not be stored. Its sender gets the refusal. */
 	readonly onError: (error: unknown) => void;

@@ -3,9 +3,7 @@ import { ServiceError } from "../../errors.ts";
 import type { LogChange, RangeQuery, SequenceRange } from "../../store/sequence-log.ts";
 import { assertNotPruned, type EntryLog, type LogEntry } from "../read/entry-log.ts";
 
-/** Limits of a list of entries. */
 export interface EntryLimits {
-	/** Maximum number of entries. */
 	readonly entries: number;
 	/** Maximum bytes of records or texts. A single entry may exceed it. */
 	readonly bytes: number;
@@ -30,7 +28,6 @@ export interface EntryPage<Entry> {
 	readonly prunedThrough: bigint;
 }
 
-/** Which entries a reader requests. */
 type Reader = Pick<RangeQuery, "conversationId" | "owner" | "afterRemoval">;
 
 /**

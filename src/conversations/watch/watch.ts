@@ -9,7 +9,6 @@ import { type EntryLimits, type EntryPage, Follower, RecentEntries } from "./rec
 /** Where a watch starts: after a sequence number, at the oldest stored entry, or with the next new one. */
 export type WatchStart = bigint | "beginning" | "now";
 
-/** Request of one watcher. */
 export interface WatchRequest<Entry extends LogEntry, Response extends DescMessage> {
 	readonly start: WatchStart;
 	/** Lower-case UUID with dashes; undefined for all conversations. */
@@ -32,13 +31,11 @@ type MaybePromise<Value> = Value | Promise<Value>;
 /** Messages for one watcher, in order. They must not be changed, because other watchers may share them. */
 export type WatchBatch<Response extends DescMessage> = readonly SharedResponse<Response>[];
 
-/** Settings of the watches of a service. */
 export interface WatchOptions {
 	/** Milliseconds without a message after which a heartbeat is sent. Default: 15000. */
 	readonly heartbeat?: number;
 	/** Fires when the service stops. A watch that ends after that fails with `unavailable`. */
 	readonly stopping: AbortSignal;
-	/** Limits of the newest entries in memory. */
 	readonly recent?: EntryLimits;
 }
 
@@ -236,7 +233,6 @@ export class SharedResponse<Response extends DescMessage> {
 		return this.#message;
 	}
 
-	/** The encoded message. */
 	get bytes(): Uint8Array {
 		this.#bytes ??= toBinary(this.#schema, this.message);
 		this.#message = undefined;

@@ -23,14 +23,12 @@ type UpdateResponse = typeof WatchConversationUpdatesResponseSchema;
 type EventResponse = typeof WatchConversationEventsResponseSchema;
 type EventContent = NonNullable<MessageInitShape<EventResponse>["content"]>;
 
-/** What watchers of both logs request. */
 interface LogWatchRequest {
 	readonly start: WatchStart;
 	/** Lower-case UUID with dashes; undefined for all conversations. */
 	readonly conversationId: string | undefined;
 }
 
-/** Request of a watcher of updates. */
 export interface UpdateWatchRequest extends LogWatchRequest {
 	/** Conditions on each update's own record. */
 	readonly filter: ConversationFilter | undefined;
@@ -92,7 +90,6 @@ function updateResponse(
 	return new SharedResponse(schema, sequence, () => create(schema, { sequence, content }), json);
 }
 
-/** Request of a watcher of events. */
 export interface EventWatchRequest extends LogWatchRequest {
 	readonly filter: ConversationEventFilter | undefined;
 	readonly secrets: SecretsForm;
