@@ -315,13 +315,6 @@ describe("readConfig", () => {
 		expect(password("postgres://u@db/d")).toBe(undefined);
 	});
 
-	test("freezes the configuration and its parts", () => {
-		const config = readConfig({ ACCESS_KEYS: `a:${key1}` });
-		for (const part of [config, config.httpAddress, config.database, config.accessKeys, config.accessKeys[0]]) {
-			expect(Object.isFrozen(part)).toBe(true);
-		}
-	});
-
 	test("reports all mistakes in one error", () => {
 		const env = {
 			HTTP_ADDRESS: "8080",
@@ -386,7 +379,7 @@ describe("readConfig", () => {
 			"RATE_LIMIT_PER_KEY: must be a whole number from 1 to 1000000 (example: RATE_LIMIT_PER_KEY=100)",
 			"TLS_KEY_FILE: needs TLS_CERT_FILE",
 			"CLIENT_CERTIFICATES: needs TLS_CLIENT_CA_FILE",
-			"TLS_CERTIFICATE: is not a variable of the service; did you mean TLS_CERT_FILE?",
+			"TLS_CERTIFICATE: is not a variable of the service",
 		];
 		expect(mistakes(env)).toEqual(lines);
 		expect(() => readConfig(env)).toThrow(["The configuration is not valid:", ...lines].join("\n  "));
@@ -663,41 +656,30 @@ describe("a configuration of the listeners", () => {
 	});
 });
 
-describe("an unknown variable with a similar name", () => {
+describe("an unknown variable whose name begins as those of the service", () => {
 	test.each([
-		["http_address", "HTTP_ADDRESS"],
-		["HTPT_ADDRESS", "HTTP_ADDRESS"],
-		["GRPC_ADDRES", "GRPC_ADDRESS"],
-		["DATABASE_URI", "DATABASE_URL"],
-		["LOGLEVEL", "LOG_LEVEL"],
-		["BASE_PATHS", "BASE_PATH"],
-		["ACCESS_KEY", "ACCESS_KEYS"],
-		["ACCESS_KEY_FILE", "ACCESS_KEYS"],
-		["HTTP_ADDR", "HTTP_ADDRESS"],
-		["GRPC_ADDR", "GRPC_ADDRESS"],
-		["ENCRYPTION_KEYS", "ENCRYPTION_KEY"],
-		["ENCRYPTION_KEY_BASE64", "ENCRYPTION_KEY"],
-		["MAX_BODY_SIZE", "MAX_BODY_BYTES"],
-		["RETENTION_HOURS", "RETENTION_DAYS"],
-		["RETENTION_UPDATES", "RETENTION_DAYS"],
-		["EVENT_RETENTION_UPDATES", "EVENT_RETENTION_DAYS"],
-		["RECONCILE_KEY", "RECONCILE_KEYS"],
-		["RECONCILE_AGENT_SERVER_URL", "RECONCILE_AGENT_SERVERS"],
-		["DRAIN_TIMEOUT", "DRAIN_SECONDS"],
-		["TLS_CLIENT_CA", "TLS_CLIENT_CA_FILE"],
-		["CLIENT_CERTIFICATE_FILE", "CLIENT_CERTIFICATES"],
-		["CORS_ALLOWED_ORIGINS", "CORS_ORIGINS"],
-		["RATE_LIMIT", "RATE_LIMIT_PER_KEY"],
-		["HTTP_PORT", "HTTP_ADDRESS"],
-		["http_host", "HTTP_ADDRESS"],
-		["GRPC_PORT", "GRPC_ADDRESS"],
-		["GRPC_LISTEN", "GRPC_ADDRESS"],
-		["DATABASE", "DATABASE_URL"],
-		["DATABASE_FILE", "DATABASE_URL"],
-		["DATABASE_PATH", "DATABASE_URL"],
-		["DB_URL", "DATABASE_URL"],
-	])("%s is refused, and %s is suggested", (name, nearest) => {
-		expect(mistakes({ [name]: "" })).toEqual([`${name}: is not a variable of the service; did you mean ${nearest}?`]);
+		"http_address",
+		"GRPC_ADDRES",
+		"DATABASE_URI",
+		"ACCESS_KEY",
+		"ACCESS_KEY_FILE",
+		"HTTP_ADDR",
+		"GRPC_ADDR",
+		"ENCRYPTION_KEYS",
+		"ENCRYPTION_KEY_BASE64",
+		"MAX_BODY_SIZE",
+		"RETENTION_HOURS",
+		"RETENTION_UPDATES",
+		"EVENT_RETENTION_UPDATES",
+		"RECONCILE_KEY",
+		"RECONCILE_AGENT_SERVER_URL",
+		"DRAIN_TIMEOUT",
+		"TLS_CLIENT_CA",
+		"CLIENT_CERTIFICATE_FILE",
+		"CORS_ALLOWED_ORIGINS",
+		"RATE_LIMIT",
+	])("%s is refused", (name) => {
+		expect(mistakes({ [name]: "" })).toEqual([`${name}: is not a variable of the service`]);
 	});
 
 	test("that systemd, Kubernetes, npm or a library sets is ignored", () => {

@@ -27,6 +27,11 @@ export function optional<T>(parse: Parse<T>): Parse<T | undefined> {
 	return (text, report) => (text === "" ? undefined : parse(text, report));
 }
 
+/** Returns a text as a key object; undefined for an empty text. */
+export function secretOf(text: string): KeyObject | undefined {
+	return text === "" ? undefined : createSecretKey(Buffer.from(text));
+}
+
 /** Host and port of a listener. */
 export interface Address {
 	/** Host name, IPv4 address, or IPv6 address without brackets. */

@@ -30,6 +30,7 @@ import {
 	parseUrl,
 	placesOf,
 	RETENTION_DAYS,
+	secretOf,
 	splitList,
 } from "./parsers.ts";
 
@@ -64,10 +65,15 @@ function variable<T>({ parse, default: fallback = "", ...text }: Written & { rea
 }
 
 /** A variable that may have any text. */
-const textVariable = (text: Written) => variable({ ...text, parse: (value) => value });
+const textVariable = (meaning: string, example: string) => variable({ meaning, example, parse: (value) => value });
 
 /** A variable that is a secret as a whole. */
-const secretVariable = (text: Written) => textVariable({ ...text, mask: () => MASK });
+const secretVariable = (meaning: string, example: string) =>
+	variable({ meaning, example, mask: () => MASK, parse: secretOf });
+
+/** A variable whose example is the other value than the default if that is `off`. */
+const switchVariable = (meaning: string, fallback: "on" | "off") =>
+	variable({ meaning: `\`on\` or \`off\`: ${meaning}`, default: fallback, example: "on", parse: parseSwitch });
 
 /** Masks the values of comma-separated entries `name=value`. */
 function maskValues(text: string): string {
@@ -98,10 +104,7 @@ export const environment = z.object({
 		mask: (text) => maskPostgresUrl(text, MASK),
 		parse: parseDatabaseUrl,
 	}),
-	PGPASSWORD: secretVariable({
-		meaning: "password for PostgreSQL if `DATABASE_URL` contains none",
-		example: "<password>",
-	}),
+	PGPASSWORD: secretVariable("password for PostgreSQL if `DATABASE_URL` contains none", "<password>"),
 	POSTGRES_CONNECTIONS: variable({
 		meaning:
 			"maximum number of connections in the PostgreSQL connection pool; one more connection listens for notifications",
@@ -113,12 +116,10 @@ export const environment = z.object({
 		default: "10",
 		parse: parseInteger(3600),
 	}),
-	POSTGRES_NOTIFY: variable({
-		meaning:
-			"`on` or `off`: whether replicas notify each other of updates with `NOTIFY`. Behind a connection pooler in transaction mode it must be `off`: watchers then receive updates within a second, and prepared statements are not reused",
-		default: "on",
-		parse: parseSwitch,
-	}),
+	POSTGRES_NOTIFY: switchVariable(
+		"whether replicas notify each other of updates with `NOTIFY`. Behind a connection pooler in transaction mode it must be `off`: watchers then receive updates within a second, and prepared statements are not reused",
+		"on",
+	),
 	ACCESS_KEYS: variable({
 		meaning: `comma-separated entries \`name:key\`, \`name:key:scope+scope\` or \`name:key:scope+scope@owner\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`, \`metrics\`, \`keys\`, \`erase\`, \`forward\`, \`pause\`; the default is \`ingest+read\`. Keys that are created while the service runs (see docs/operations.md) are valid beside them. Without entries, the first start with SQLite creates a key with \`ingest+read+metrics+keys\``,
 		example: "<name>:<key>,<name>:<key>:read+secrets",
@@ -146,18 +147,14 @@ export const environment = z.object({
 		example: "/bridge",
 		parse: parseBasePath,
 	}),
-	CONSOLE: variable({
-		meaning:
-			"`on` or `off`: whether the HTTP listener serves the browser console at `/`, or below `BASE_PATH` (see docs/console.md)",
-		default: "on",
-		parse: parseSwitch,
-	}),
-	MCP: variable({
-		meaning:
-			"`on` or `off`: whether the HTTP listener serves agents over the Model Context Protocol at `/mcp`, or below `BASE_PATH` (see docs/mcp.md)",
-		default: "on",
-		parse: parseSwitch,
-	}),
+	CONSOLE: switchVariable(
+		"whether the HTTP listener serves the browser console at `/`, or below `BASE_PATH` (see docs/console.md)",
+		"on",
+	),
+	MCP: switchVariable(
+		"whether the HTTP listener serves agents over the Model Context Protocol at `/mcp`, or below `BASE_PATH` (see docs/mcp.md)",
+		"on",
+	),
 	LOG_LEVEL: variable({
 		meaning: "`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`",
 		default: "info",
@@ -220,31 +217,24 @@ export const environment = z.object({
 		default: "67108864",
 		parse: parseInteger(2 ** 40),
 	}),
-	ACCEPT_REFUSED: variable({
-		meaning:
-			"`on` or `off`: whether a batch of events that breaks rules is answered with success, once its body is kept among the refused posts (see docs/operations.md). Needs `ENCRYPTION_KEY`",
-		default: "off",
-		example: "on",
-		parse: parseSwitch,
-	}),
+	ACCEPT_REFUSED: switchVariable(
+		"whether a batch of events that breaks rules is answered with success, once its body is kept among the refused posts (see docs/operations.md). Needs `ENCRYPTION_KEY`",
+		"off",
+	),
 	DRAIN_SECONDS: variable({
 		meaning: "maximum duration of a stop, in seconds",
 		default: "25",
 		parse: parseInteger(3600),
 	}),
-	TLS_CERT_FILE: textVariable({
-		meaning: "PEM file with the certificate and its chain. If set, both listeners use TLS",
-		example: "/etc/service/tls.crt",
-	}),
-	TLS_KEY_FILE: textVariable({
-		meaning: "PEM file with the certificate's private key",
-		example: "/etc/service/tls.key",
-	}),
-	TLS_CLIENT_CA_FILE: textVariable({
-		meaning:
-			"PEM file with the authorities that sign client certificates. If set, no client can connect without such a certificate, not even a probe",
-		example: "/etc/service/clients.crt",
-	}),
+	TLS_CERT_FILE: textVariable(
+		"PEM file with the certificate and its chain. If set, both listeners use TLS",
+		"/etc/service/tls.crt",
+	),
+	TLS_KEY_FILE: textVariable("PEM file with the certificate's private key", "/etc/service/tls.key"),
+	TLS_CLIENT_CA_FILE: textVariable(
+		"PEM file with the authorities that sign client certificates. If set, no client can connect without such a certificate, not even a probe",
+		"/etc/service/clients.crt",
+	),
 	CLIENT_CERTIFICATES: variable({
 		meaning:
 			"comma-separated entries `name:scope+scope` or `name:scope+scope@owner` for clients that send no key. The name is the certificate's common name, or if it has none its first alternative name, such as `spiffe://corp/agent`",
@@ -274,13 +264,10 @@ export const environment = z.object({
 		mask: maskValues,
 		parse: parseAgentServerKeys,
 	}),
-	FORWARD_PRIVATE: variable({
-		meaning:
-			"`on` or `off`: whether endpoints may have private, loopback and link-local addresses (see docs/forwarding.md)",
-		default: "off",
-		example: "on",
-		parse: parseSwitch,
-	}),
+	FORWARD_PRIVATE: switchVariable(
+		"whether endpoints may have private, loopback and link-local addresses (see docs/forwarding.md)",
+		"off",
+	),
 	FORWARD_NATS: variable({
 		meaning:
 			"comma-separated entries `host:port`: servers of NATS JetStream, to whose subjects endpoints may forward (see docs/forwarding.md)",
@@ -293,32 +280,18 @@ export const environment = z.object({
 		example: "agents.>,agents.team-a.>@team-a",
 		parse: placesOf(SUBJECTS, "a subject, in which * is one token and > the rest"),
 	}),
-	FORWARD_NATS_TLS: variable({
-		meaning: "`on` or `off`: whether connections to NATS must have TLS",
-		default: "off",
-		example: "on",
-		parse: parseSwitch,
-	}),
-	FORWARD_NATS_CA_FILE: textVariable({
-		meaning: "PEM file with the authorities that sign the certificates of NATS. If unset, those of Node.js count",
-		example: "/etc/service/nats-ca.crt",
-	}),
-	FORWARD_NATS_USER: textVariable({
-		meaning: "user name for NATS",
-		example: "bridge",
-	}),
-	FORWARD_NATS_PASSWORD: secretVariable({
-		meaning: "password of this user",
-		example: "<password>",
-	}),
-	FORWARD_NATS_TOKEN: secretVariable({
-		meaning: "token for NATS, in place of a user",
-		example: "<token>",
-	}),
-	FORWARD_NATS_CREDENTIALS_FILE: textVariable({
-		meaning: "credentials file for NATS, with a JWT and the seed of an NKey, in place of a user",
-		example: "/etc/service/nats.creds",
-	}),
+	FORWARD_NATS_TLS: switchVariable("whether connections to NATS must have TLS", "off"),
+	FORWARD_NATS_CA_FILE: textVariable(
+		"PEM file with the authorities that sign the certificates of NATS. If unset, those of Node.js count",
+		"/etc/service/nats-ca.crt",
+	),
+	FORWARD_NATS_USER: textVariable("user name for NATS", "bridge"),
+	FORWARD_NATS_PASSWORD: secretVariable("password of this user", "<password>"),
+	FORWARD_NATS_TOKEN: secretVariable("token for NATS, in place of a user", "<token>"),
+	FORWARD_NATS_CREDENTIALS_FILE: textVariable(
+		"credentials file for NATS, with a JWT and the seed of an NKey, in place of a user",
+		"/etc/service/nats.creds",
+	),
 	FORWARD_KAFKA: variable({
 		meaning: "comma-separated entries `host:port`: brokers of Kafka, to whose topics endpoints may forward",
 		example: "kafka.internal:9092",
@@ -330,30 +303,19 @@ export const environment = z.object({
 		example: "agents,agents-team-a@team-a",
 		parse: placesOf(TOPIC, "the name of a topic"),
 	}),
-	FORWARD_KAFKA_TLS: variable({
-		meaning: "`on` or `off`: whether connections to Kafka must have TLS",
-		default: "off",
-		example: "on",
-		parse: parseSwitch,
-	}),
-	FORWARD_KAFKA_CA_FILE: textVariable({
-		meaning: "PEM file with the authorities that sign the certificates of Kafka. If unset, those of Node.js count",
-		example: "/etc/service/kafka-ca.crt",
-	}),
+	FORWARD_KAFKA_TLS: switchVariable("whether connections to Kafka must have TLS", "off"),
+	FORWARD_KAFKA_CA_FILE: textVariable(
+		"PEM file with the authorities that sign the certificates of Kafka. If unset, those of Node.js count",
+		"/etc/service/kafka-ca.crt",
+	),
 	FORWARD_KAFKA_SASL_MECHANISM: variable({
 		meaning:
 			"`PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`: how the service authenticates to Kafka. If unset, it does not",
 		example: "SCRAM-SHA-512",
 		parse: optional(oneOf(SASL_MECHANISMS)),
 	}),
-	FORWARD_KAFKA_USER: textVariable({
-		meaning: "user name for Kafka",
-		example: "bridge",
-	}),
-	FORWARD_KAFKA_PASSWORD: secretVariable({
-		meaning: "password of this user",
-		example: "<password>",
-	}),
+	FORWARD_KAFKA_USER: textVariable("user name for Kafka", "bridge"),
+	FORWARD_KAFKA_PASSWORD: secretVariable("password of this user", "<password>"),
 	CONSOLE_URL: variable({
 		meaning: "address at which people open the console; texts for chats link to it. If unset, they have no link",
 		example: "https://conversations.example/",
@@ -371,26 +333,21 @@ export const environment = z.object({
 		mask: maskValues,
 		parse: parseHeaders,
 	}),
-	TRACES_CONTENT: variable({
-		meaning: "`on` or `off`: whether these traces have the texts of messages, and arguments and results of tools",
-		default: "off",
-		example: "on",
-		parse: parseSwitch,
-	}),
+	TRACES_CONTENT: switchVariable(
+		"whether these traces have the texts of messages, and arguments and results of tools",
+		"off",
+	),
 	TRACES_DELAY_SECONDS: variable({
 		meaning:
 			"seconds between the end of a run and the sending of its trace; longer than agent servers hold back events (`flush_delay`, see docs/agent-server.md)",
 		default: "60",
 		parse: parseInteger(3600),
 	}),
-	AGENT_SERVER_KEY: secretVariable({
-		meaning: "session API key of the agent server for the command `reconcile`, if it has one",
-		example: "<key>",
-	}),
-	MCP_ACCESS_KEY: secretVariable({
-		meaning: "access key of the service for the command `mcp`",
-		example: "<key>",
-	}),
+	AGENT_SERVER_KEY: secretVariable(
+		"session API key of the agent server for the command `reconcile`, if it has one",
+		"<key>",
+	),
+	MCP_ACCESS_KEY: secretVariable("access key of the service for the command `mcp`", "<key>"),
 });
 
 /** Descriptions of all variables. */
@@ -401,45 +358,19 @@ export const variables: readonly (VariableText & { readonly name: string })[] = 
 	return text === undefined ? [] : [{ name, ...text }];
 });
 
-import leven, { closestMatch } from "leven";
-
-/** Prefixes that only names of this service's variables have. */
-const RESERVED_PREFIX =
-	/^(?:HTTP_ADDR|GRPC_ADDR|RETENTION_|EVENT_|SENDER_|ACCESS_KEY|ENCRYPTION_KEY|MAX_BODY|MAX_INFLIGHT|REFUSED_|ACCEPT_REFUSED|RECONCILE_|FORWARD_|TRACES_OTLP_|DRAIN_|TLS_|CLIENT_CERTIFICATE|CORS_|RATE_LIMIT)/;
-/**
- * Names that other programs use for the settings of these variables. `PORT` is not among them, because many platforms
- * set it by themselves.
- */
-const SYNONYMS = [
-	[/^HTTP_(?:HOST|PORT|BIND|LISTEN)$/, "HTTP_ADDRESS"],
-	[/^GRPC_(?:HOST|PORT|BIND|LISTEN)$/, "GRPC_ADDRESS"],
-	[/^(?:DATABASE|DATABASE_(?:DSN|FILE|PATH)|DB_URL)$/, "DATABASE_URL"],
-] as const;
+/** Beginnings of names that only variables of this service have. */
+const OWN_NAME =
+	/^(?:HTTP_ADDR|GRPC_ADDR|DATABASE_UR|RETENTION_|EVENT_|SENDER_|ACCESS_KEY|ENCRYPTION_KEY|MAX_BODY|MAX_INFLIGHT|REFUSED_|ACCEPT_REFUSED|RECONCILE_|FORWARD_|TRACES_OTLP_|DRAIN_|TLS_|CLIENT_CERTIFICATE|CORS_|RATE_LIMIT)/i;
 /** Variables that Kubernetes sets for each Service of the namespace, whatever the name of the Service. */
 const KUBERNETES_VARIABLE = /_SERVICE_(?:HOST|PORT(?:_\w+)?)$|_PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?$/;
 
-/** Returns a message for each name that is not a variable of the service, but must be a mistyped one. */
-export function mistypedNames(names: readonly string[]): string[] {
-	const own = variables.map(({ name }) => name);
-	return names.flatMap((name) => {
-		// For a Service with the name `http`, Kubernetes sets HTTP_PORT together with HTTP_SERVICE_HOST.
-		const isServicePort = name.endsWith("_PORT") && names.includes(name.replace(/PORT$/, "SERVICE_HOST"));
-		if (own.includes(name) || KUBERNETES_VARIABLE.test(name) || isServicePort) return [];
-		const intended = intendedName(name, own);
-		return intended === undefined ? [] : [`${name}: is not a variable of the service; did you mean ${intended}?`];
-	});
-}
-
-function intendedName(name: string, own: readonly string[]): string | undefined {
-	const upper = name.toUpperCase();
-	const synonym = SYNONYMS.find(([pattern]) => pattern.test(upper));
-	if (synonym !== undefined) return synonym[1];
-	const [prefix = ""] = RESERVED_PREFIX.exec(name) ?? [];
-	const nearest = closestMatch(
-		upper,
-		own.filter((known) => known.startsWith(prefix)),
-	);
-	if (nearest === undefined || prefix !== "") return nearest;
-	// Two changed letters in a short name, or one in a very short one, may make a different word.
-	return leven(upper, nearest) <= (nearest.length < 5 ? 0 : nearest.length < 10 ? 1 : 2) ? nearest : undefined;
+/** Returns a message for each name that begins as those of the service do, but is none of them. */
+export function unknownNames(names: readonly string[]): string[] {
+	// Kubernetes sets RETENTION_PORT together with RETENTION_SERVICE_HOST.
+	const isServicePort = (name: string) =>
+		name.endsWith("_PORT") && names.includes(name.replace(/PORT$/, "SERVICE_HOST"));
+	return names
+		.filter((name) => OWN_NAME.test(name) && !Object.hasOwn(environment.shape, name))
+		.filter((name) => !KUBERNETES_VARIABLE.test(name) && !isServicePort(name))
+		.map((name) => `${name}: is not a variable of the service`);
 }
