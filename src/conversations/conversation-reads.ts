@@ -1,9 +1,10 @@
 import type { CallSignal } from "../call-signal.ts";
+import { ServiceError } from "../errors.ts";
 import type { EventFormat } from "../events/event-format.ts";
 import type { StoredEvent, StoredUpdate } from "../store/entries.ts";
 import { conversationEraser, type OnErased } from "./erase.ts";
 import { type CountRequest, countConversations } from "./read/count.ts";
-import { type EventsRequest, type EventViews, eventViews, listEvents } from "./read/events.ts";
+import { type EventsRequest, type EventText, type EventViews, eventViews, listEvents } from "./read/events.ts";
 import { type GapsRequest, listGaps } from "./read/gaps.ts";
 import { type GetRequest, getEncoded, getJson } from "./read/get.ts";
 import { type ListRequest, listConversations } from "./read/list.ts";
@@ -97,5 +98,36 @@ export class ConversationReads {
 			watchEvents: (request: EventWatchRequest, signal: AbortSignal) =>
 				this.#eventWatches.watch(request, signal, owner),
 		};
+	}
+}
+
+/** Number of events of a page in {@link redactedEvents}. */
+const PAGE = 1_000;
+
+/** Yields the events of a conversation in the order of the log, with secrets redacted. */
+export async function* redactedEvents(
+	{ events }: Pick<Reads, "events">,
+	conversationId: string,
+): AsyncGenerator<EventText> {
+	for (let pageToken = ""; ; ) {
+		const page = await events.listTexts({
+			...{ conversationId, pageToken, pageSize: PAGE, afterSequence: 0n, secrets: "redacted" },
+		});
+		yield* page.entries;
+		pageToken = page.nextPageToken;
+		if (pageToken === "") return;
+	}
+}
+
+/**
+ * Returns the JSON of the record of a conversation, with secrets redacted; undefined if each record that was posted was
+ * refused or lost.
+ */
+export async function redactedRecord({ get }: Pick<Reads, "get">, id: string): Promise<string | undefined> {
+	try {
+		return (await get.getJson({ id, sequence: undefined, secrets: "redacted" })).conversation;
+	} catch (error) {
+		if (error instanceof ServiceError && error.kind === "not_found") return undefined;
+		throw error;
 	}
 }

@@ -3,7 +3,6 @@ import { dirname } from "node:path";
 import { monitorEventLoopDelay, performance } from "node:perf_hooks";
 import { getHeapSpaceStatistics } from "node:v8";
 import { sumOfCosts } from "../record/stats.ts";
-import type { LogChange } from "../store/sequence-log.ts";
 import type { Store } from "../store/store.ts";
 import type { ModelUsage } from "../store/usage-report.ts";
 import type { Logger } from "./log.ts";
@@ -87,8 +86,8 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 	const logs = () => LOGS;
 	each("watchers", logs, (log) => ({ value: watched[log].usage.followers, labels: { log } }));
 	each("watch.lag", logs, (log) => ({ value: Number(watched[log].lag), labels: { log } }));
-	const newest = newestSequences(store);
-	each("newest_sequence", newest, ([log, sequence]) => ({ value: Number(sequence), labels: { log } }));
+	const ranges = () => Promise.all(LOGS.map(async (log) => ({ log, ...(await store[log].range()) })));
+	each("newest_sequence", ranges, ({ log, newest }) => ({ value: Number(newest), labels: { log } }));
 	each("view.lag", store.listViews, ({ name, since }) => ({
 		value: since === undefined ? 0 : Math.max(0, Date.now() / 1e3 - Number(since) / 1e6),
 		labels: { view: name },
@@ -150,21 +149,6 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 
 	addUsageFigures(metrics, store);
 	if (figures.databasePath !== undefined) addFileFigures(metrics, figures.databasePath);
-}
-
-/** Follows the logs. Returns what reads the newest sequence of each one. */
-function newestSequences(store: ServiceFigures["store"]): () => Promise<readonly (readonly [string, bigint])[]> {
-	const newest = { updates: 0n, events: 0n };
-	const known = LOGS.map(async (log) => {
-		const advance = (sequence: bigint, change: LogChange = "added"): void => {
-			if (change === "lost" || sequence > newest[log]) newest[log] = sequence;
-		};
-		store[log].subscribe(advance);
-		advance((await store[log].range()).newest);
-	});
-	// A store that cannot be read has no newest entry yet. Its health check reports that.
-	const settled = Promise.allSettled(known);
-	return () => settled.then(() => Object.entries(newest));
 }
 
 /** Maximum number of models that have metrics of their own. Further ones are counted together, as {@link OTHER}. */

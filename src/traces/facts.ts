@@ -182,81 +182,65 @@ export class Facts {
 	}
 
 	#factOf(event: ExactJson, id: string, at: bigint): Partial<Fact> {
-		const kind = textOf(memberOf(event, "kind"));
-		const responseId = textOf(memberOf(event, "llm_response_id"));
+		const of = (name: string) => memberOf(event, name);
+		const text = (name: string, otherwise?: string) => textOf(of(name), otherwise);
+		const kind = text("kind");
+		const responseId = text("llm_response_id");
 		const response = responseId === "" ? {} : { responseId };
 		switch (kind) {
 			case "ConversationStateUpdateEvent": {
-				const [key, value] = [memberOf(event, "key"), memberOf(event, "value")];
-				if (key === "full_state") this.addStats(memberOf(value, "stats"), at);
-				return key === "execution_status" ? { status: textOf(value) } : {};
+				const key = of("key");
+				if (key === "full_state") this.addStats(memberOf(of("value"), "stats"), at);
+				return key === "execution_status" ? { status: text("value") } : {};
 			}
 			case "SystemPromptEvent":
-				return this.#keepsContent
-					? { systemPrompt: cut(textOf(memberOf(memberOf(event, "system_prompt"), "text"))) }
-					: {};
+				return this.#keepsContent ? { systemPrompt: cut(textOf(memberOf(of("system_prompt"), "text"))) } : {};
 			case "MessageEvent": {
-				const message = memberOf(event, "llm_message");
-				const texts = this.#keepsContent
-					? textsOf(memberOf(message, "content"), memberOf(event, "extended_content"))
-					: [];
-				const parts = texts.map((content) => ({ type: "text", content }));
+				const message = of("llm_message");
+				const parts = this.#textParts(memberOf(message, "content"), of("extended_content"));
 				if (memberOf(message, "role") === "user") return { prompt: { parts } };
 				const reasoning = this.#reasoning(memberOf(message, "reasoning_content"));
 				return responseId === "" ? {} : { ...response, output: [...reasoning, ...parts] };
 			}
 			case "ActionEvent": {
-				const asked = memberOf(event, "tool_call");
-				const name = textOf(memberOf(asked, "name")) || textOf(memberOf(event, "tool_name"));
-				const call = {
-					...{ id: textOf(memberOf(event, "tool_call_id")) || id, actionId: id, name },
-					arguments: this.#contentOf(memberOf(asked, "arguments") ?? memberOf(event, "action")),
-				};
-				const thoughts = this.#keepsContent ? textsOf(memberOf(event, "thought")) : [];
-				const output = [
-					...this.#reasoning(memberOf(event, "reasoning_content")),
-					...thoughts.map((content) => ({ type: "text", content })),
-					...(call.arguments === undefined
-						? []
-						: [{ type: "tool_call", id: call.id, name, arguments: call.arguments }]),
-				];
-				return { ...response, output, call };
+				const asked = of("tool_call");
+				const name = textOf(memberOf(asked, "name"), text("tool_name"));
+				const callId = text("tool_call_id", id);
+				const given = this.#contentOf(memberOf(asked, "arguments") ?? of("action"));
+				const asking = given === undefined ? [] : [{ type: "tool_call", id: callId, name, arguments: given }];
+				const output = [...this.#reasoning(of("reasoning_content")), ...this.#textParts(of("thought")), ...asking];
+				return { ...response, output, call: { id: callId, actionId: id, name, arguments: given } };
 			}
 			case "ACPToolCallEvent": {
-				const name = textOf(memberOf(event, "tool_kind")) || textOf(memberOf(event, "title"));
-				const callId = textOf(memberOf(event, "tool_call_id")) || id;
-				const input = this.#contentOf(memberOf(event, "raw_input"));
-				const call = { id: callId, actionId: undefined, name, arguments: input };
-				const status = memberOf(event, "status");
+				const name = text("tool_kind", text("title"));
+				const callId = text("tool_call_id", id);
+				const call = { id: callId, actionId: undefined, name, arguments: this.#contentOf(of("raw_input")) };
+				const status = of("status");
 				if (status !== "completed" && status !== "failed") return { call };
-				const isError = status === "failed" || memberOf(event, "is_error") === true;
-				const content = this.#contentOf(memberOf(event, "content") ?? memberOf(event, "raw_output"));
-				const error = isError ? OTHER : undefined;
+				const error = status === "failed" || of("is_error") === true ? OTHER : undefined;
+				const content = this.#contentOf(of("content") ?? of("raw_output"));
 				return { call, result: { callId, actionId: "", tool: name, content, error } };
 			}
-			case "ObservationEvent":
+			case "ObservationEvent": {
+				const observation = of("observation");
+				const texts = textsOf(memberOf(observation, "content") ?? observation, of("extended_content"));
+				const error = memberOf(observation, "is_error") === true ? OTHER : undefined;
+				return { result: { ...resultOf(event), content: this.#contentOf(texts.join("\n")), error } };
+			}
 			case "UserRejectObservation":
 			case "AgentErrorEvent": {
-				const observation = memberOf(event, "observation");
-				const isError = kind !== "ObservationEvent" || memberOf(observation, "is_error") === true;
-				const told = memberOf(event, "error") ?? memberOf(event, "rejection_reason");
-				const texts = textsOf(memberOf(observation, "content") ?? observation, memberOf(event, "extended_content"));
-				return {
-					result: {
-						...{ callId: textOf(memberOf(event, "tool_call_id")), actionId: textOf(memberOf(event, "action_id")) },
-						tool: textOf(memberOf(event, "tool_name")),
-						content: this.#contentOf(kind === "ObservationEvent" ? texts.join("\n") : told),
-						error: isError ? (kind === "ObservationEvent" ? OTHER : kind) : undefined,
-					},
-				};
+				const content = this.#contentOf(of("error") ?? of("rejection_reason"));
+				return { result: { ...resultOf(event), content, error: kind } };
 			}
-			case "ConversationErrorEvent": {
-				const detail = this.#contentOf(memberOf(event, "detail")) ?? "";
-				return { error: { code: textOf(memberOf(event, "code")) || OTHER, detail } };
-			}
+			case "ConversationErrorEvent":
+				return { error: { code: text("code", OTHER), detail: this.#contentOf(of("detail")) ?? "" } };
 			default:
 				return response;
 		}
+	}
+
+	#textParts(...contents: readonly (ExactJson | undefined)[]): ExactJsonObject[] {
+		return this.#keepsContent ? textsOf(...contents).map((content) => ({ type: "text", content })) : [];
 	}
 
 	#reasoning(text: ExactJson | undefined): ExactJsonObject[] {
@@ -268,6 +252,12 @@ export class Facts {
 		if (!this.#keepsContent || value == null) return undefined;
 		return cut(typeof value === "string" ? value : textsOf(value).join("\n"));
 	}
+}
+
+/** Returns what the result of a call says of it. */
+function resultOf(event: ExactJson): Pick<ToolResult, "callId" | "actionId" | "tool"> {
+	const text = (name: string) => textOf(memberOf(event, name));
+	return { callId: text("tool_call_id"), actionId: text("action_id"), tool: text("tool_name") };
 }
 
 /** `error.type` of an error whose class is not known (OpenTelemetry semantic conventions). */

@@ -3,8 +3,7 @@ import { create } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
 import { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
-import type { Reads } from "../conversations/conversation-reads.ts";
-import { ServiceError } from "../errors.ts";
+import { type Reads, redactedEvents, redactedRecord } from "../conversations/conversation-reads.ts";
 import type { Clock, OwnForm } from "../forward/endpoint-worker.ts";
 import type { Answer, HttpSink } from "../forward/http-sink.ts";
 import { summaryOf } from "../forward/tell.ts";
@@ -47,7 +46,8 @@ const TOGETHER = 90_000_000n;
 const LATEST = 2;
 /** Number of runs of which it is known what was sent of them last. */
 const MAX_KNOWN = 10_000;
-const PAGE = 1_000;
+/** Maximum number of gaps that are read. */
+const MAX_GAPS = 1_000;
 
 /** Statuses of conversations whose agent works, and those in which it may not have begun. */
 const ACTIVE: ReadonlySet<Status> = new Set([Status.RUNNING, Status.WAITING_FOR_CONFIRMATION]);
@@ -112,34 +112,17 @@ export class TraceSender implements OwnForm {
 		const page = await reads.list.list({ filter, pageSize: 1, pageToken: "", full: false, secrets: "redacted" });
 		const summary = page.conversations[0]?.summary;
 		if (summary === undefined) return undefined;
-		const { gaps } = await reads.gaps.list({ conversationId: id, pageSize: PAGE, pageToken: "" });
+		const { gaps } = await reads.gaps.list({ conversationId: id, pageSize: MAX_GAPS, pageToken: "" });
 		const facts = new Facts(content && below.size === 0, new Set(gaps.map(({ afterEventId }) => afterEventId)));
-		const record = await this.#record(id);
+		const json = await redactedRecord(reads, id);
+		const record = json === undefined ? undefined : readExactJson(json);
 		facts.addStats(memberOf(record, "stats"), undefined);
-		for (let pageToken = ""; ; ) {
-			const events = await reads.events.listTexts({
-				...{ conversationId: id, pageToken, pageSize: PAGE, afterSequence: 0n, secrets: "redacted" },
-			});
-			for (const event of events.entries) facts.add(event);
-			pageToken = events.nextPageToken;
-			if (pageToken === "") break;
-		}
+		for await (const event of redactedEvents(reads, id)) facts.add(event);
 		below.add(id);
 		const { parentConversationId: parent } = summary;
 		// A conversation can name any other as its parent, also one that it began.
 		const above = parent === undefined || below.has(parent) ? undefined : await this.#source(parent, below);
 		return { summary, record, facts, parent: above };
-	}
-
-	async #record(id: string) {
-		try {
-			const { conversation } = await this.#options.reads.get.getJson({ id, sequence: undefined, secrets: "redacted" });
-			return readExactJson(conversation);
-		} catch (error) {
-			// Each record that was posted was refused or lost.
-			if (error instanceof ServiceError && error.kind === "not_found") return undefined;
-			throw error;
-		}
 	}
 }
 

@@ -5,7 +5,12 @@ import {
 	ConversationOrder,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
-import type { ConversationReads, Reads } from "../conversations/conversation-reads.ts";
+import {
+	type ConversationReads,
+	type Reads,
+	redactedEvents,
+	redactedRecord,
+} from "../conversations/conversation-reads.ts";
 import { uuid } from "../conversations/read/filter.ts";
 import { ServiceError } from "../errors.ts";
 import { readExactJson, stringifyExactJson } from "../record/json/exact-json.ts";
@@ -23,7 +28,7 @@ type TrajectoryReads = Pick<Reads, "get" | "list" | "events">;
 
 /** Maximum bytes of the events of a trajectory, with those of its sub-agents: they are in memory together. */
 const MAX_BYTES = 64 * 1024 * 1024;
-/** Number of entries of a page that is read. */
+/** Number of conversations of a page that is read. */
 const PAGE = 1_000;
 
 /**
@@ -81,35 +86,19 @@ class SourceReader {
 		for await (const page of summariesOf(this.#reads, filter)) found.push(...page);
 		// A conversation can name any other as its parent, also one that it began.
 		for (const child of found.reverse()) if (!this.#seen.has(child.id)) children.push(await this.read(child));
-		return { summary, record: await this.#record(id), events, children };
+		const json = await redactedRecord(this.#reads, id);
+		return { summary, record: json === undefined ? undefined : readExactJson(json), events, children };
 	}
 
-	async #record(id: string) {
-		try {
-			const { conversation } = await this.#reads.get.getJson({ id, sequence: undefined, secrets: "redacted" });
-			return readExactJson(conversation);
-		} catch (error) {
-			// Each record that was posted was refused or lost.
-			if (error instanceof ServiceError && error.kind === "not_found") return undefined;
-			throw error;
-		}
-	}
-
-	async #events(conversationId: string): Promise<TrajectoryEvent[]> {
+	async #events(id: string): Promise<TrajectoryEvent[]> {
 		const events: TrajectoryEvent[] = [];
-		for (let pageToken = ""; ; ) {
-			const page = await this.#reads.events.listTexts({
-				...{ conversationId, pageToken, pageSize: PAGE, afterSequence: 0n, secrets: "redacted" },
-			});
-			for (const event of page.entries) {
-				this.#bytes += event.text?.length ?? 0;
-				if (this.#bytes > MAX_BYTES)
-					throw new ServiceError("too_large", "The events have more than 64 MiB: read them with the list of events");
-				events.push(event);
-			}
-			pageToken = page.nextPageToken;
-			if (pageToken === "") return events;
+		for await (const event of redactedEvents(this.#reads, id)) {
+			this.#bytes += event.text?.length ?? 0;
+			if (this.#bytes > MAX_BYTES)
+				throw new ServiceError("too_large", "The events have more than 64 MiB: read them with the list of events");
+			events.push(event);
 		}
+		return events;
 	}
 }
 
