@@ -1,33 +1,29 @@
 import { randomUUID } from "node:crypto";
 import type { Principal } from "../access/keys.ts";
-import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
-import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { ServiceError } from "../errors.ts";
 import { claimFor } from "../store/claims.ts";
 import type { Store } from "../store/store.ts";
 import type { EventLog } from "../telemetry/log.ts";
 import { type AgentServerAddress, AgentServerClient, AgentServerError, type ClientOptions } from "./agent-server.ts";
-import { NOTHING, type Progress, type ReconciledSender, reconcile, type Verified } from "./reconcile.ts";
+import {
+	NOTHING,
+	type Progress,
+	type ReconciledSender,
+	type ReconcileOptions,
+	reconcile,
+	type Verified,
+} from "./reconcile.ts";
 
 /** Milliseconds for which a process may reconcile one agent server without renewing its claim. */
 const CLAIM = 60_000;
 
-/** Who may post or might once, by the configuration and the stored keys. */
-type Posters = () => readonly (Pick<Principal, "name" | "owner"> & {
-	/** Whether the key is revoked or has expired. */
-	readonly hasEnded: boolean;
-})[];
-
-export interface ReconcilerOptions {
-	readonly store: Pick<
-		Store,
-		"getOwnership" | "getErasure" | "getRecordState" | "listConversations" | "listGaps" | "claim"
-	>;
-	readonly ingest: Pick<Ingest, "fetched">;
-	readonly eventIngest: Pick<EventIngest, "fetched" | "applyFetched">;
-	readonly timeZoneOf: (sender: string) => string;
-	/** Holders of keys and certificates with the scope `ingest`. */
-	readonly posters: Posters;
+export interface ReconcilerOptions extends Pick<ReconcileOptions, "ingest" | "eventIngest" | "timeZoneOf"> {
+	readonly store: ReconcileOptions["store"] & Pick<Store, "claim">;
+	/** Returns who may post or might once, by the configuration and the stored keys: the holders of the scope `ingest`. */
+	readonly posters: () => readonly (Pick<Principal, "name" | "owner"> & {
+		/** Whether the key is revoked or has expired. */
+		readonly hasEnded: boolean;
+	})[];
 	readonly client: Omit<ClientOptions, "signal">;
 	readonly log: EventLog;
 	/** Ends all runs. */
@@ -41,46 +37,31 @@ export interface ReconcileTarget {
 	readonly senders: readonly string[];
 }
 
-/** The result of a run, also of one that ended early. */
-interface RunResult {
-	readonly progress: Progress;
-	readonly error: unknown;
-}
-
-/** What the runs over an agent server have done since the start. */
-interface ReconcileFigures {
-	/** Host and port of the agent server. */
-	readonly agentServer: string;
-	readonly completed: number;
-	/** Runs that ended early. */
-	readonly incomplete: number;
-	readonly events: number;
-	readonly records: number;
-	readonly gapsClosed: number;
+/** What the runs over an agent server have done since the start; `incomplete` ones ended early. */
+const NO_RUNS = {
+	...{ completed: 0, incomplete: 0, events: 0, records: 0 },
 	/** Conversations that it no longer had at the last run. */
-	readonly gone: number;
-}
+	gone: 0,
+};
 
 /** Runs reconciliations for commands and for the job of the service. All processes run one at a time for an agent server. */
 export class Reconciler {
 	readonly #options: ReconcilerOptions;
-	readonly #holder: string = randomUUID();
-	readonly #running = new Set<string>();
-	readonly #figures = new Map<string, ReconcileFigures>();
+	/** By the host and port of the agent server. */
+	readonly #figures = new Map<string, typeof NO_RUNS>();
 
 	constructor(options: ReconcilerOptions) {
 		this.#options = options;
 	}
 
 	/** What was done since the start, by agent server. */
-	get figures(): readonly ReconcileFigures[] {
-		return [...this.#figures.values()];
+	get figures(): readonly (Readonly<typeof NO_RUNS> & { readonly agentServer: string })[] {
+		return Array.from(this.#figures, ([agentServer, figures]) => ({ agentServer, ...figures }));
 	}
 
 	/** Shows the figures of an agent server before its first run, so that its counters begin at 0. */
 	announce(agentServer: string): void {
-		const none = { completed: 0, incomplete: 0, events: 0, records: 0, gapsClosed: 0, gone: 0 };
-		if (!this.#figures.has(agentServer)) this.#figures.set(agentServer, { agentServer, ...none });
+		this.#figures.getOrInsert(agentServer, NO_RUNS);
 	}
 
 	/**
@@ -122,7 +103,7 @@ export class Reconciler {
 		onProgress: (progress: Progress) => void,
 		verified?: Verified,
 		ended?: AbortSignal,
-	): Promise<RunResult | undefined> {
+	): Promise<{ readonly progress: Progress; readonly error: unknown } | undefined> {
 		const { client, log, stopping, ...rest } = this.#options;
 		const claim = await this.#claim(address.url.href);
 		if (claim === undefined) return undefined;
@@ -155,32 +136,22 @@ export class Reconciler {
 		return { progress, error };
 	}
 
-	#count(agentServer: string, { events, records, gapsClosed, gone }: Progress, isComplete: boolean): void {
-		const before = this.#figures.get(agentServer);
+	#count(agentServer: string, { events, records, gone }: Progress, isComplete: boolean): void {
+		const before = this.#figures.get(agentServer) ?? NO_RUNS;
 		this.#figures.set(agentServer, {
-			agentServer,
-			completed: (before?.completed ?? 0) + Number(isComplete),
-			incomplete: (before?.incomplete ?? 0) + Number(!isComplete),
-			events: (before?.events ?? 0) + events,
-			records: (before?.records ?? 0) + records,
-			gapsClosed: (before?.gapsClosed ?? 0) + gapsClosed,
-			gone: isComplete ? gone : (before?.gone ?? 0),
+			completed: before.completed + Number(isComplete),
+			incomplete: before.incomplete + Number(!isComplete),
+			events: before.events + events,
+			records: before.records + records,
+			gone: isComplete ? gone : before.gone,
 		});
 	}
 
-	/** Claims an agent server until the result is disposed of; undefined when it is claimed already. */
+	/** Claims an agent server until the result is disposed of; undefined when another run has claimed it. */
 	async #claim(name: string): Promise<(AsyncDisposable & { readonly lost: AbortSignal }) | undefined> {
-		const claim = (milliseconds: number) =>
-			claimFor(this.#options.store, `reconcile ${name}`, this.#holder, milliseconds);
-		if (this.#running.has(name)) return undefined;
-		this.#running.add(name);
-		let isMine = false;
-		try {
-			isMine = await claim(CLAIM);
-		} finally {
-			if (!isMine) this.#running.delete(name);
-		}
-		if (!isMine) return undefined;
+		const holder = randomUUID();
+		const claim = (milliseconds: number) => claimFor(this.#options.store, `reconcile ${name}`, holder, milliseconds);
+		if (!(await claim(CLAIM))) return undefined;
 		const lost = new AbortController();
 		const renew = async () => {
 			if (!(await claim(CLAIM))) throw new ServiceError("unavailable", "another process took over the run");
@@ -194,7 +165,6 @@ export class Reconciler {
 			[Symbol.asyncDispose]: async () => {
 				clearInterval(timer);
 				await renewing;
-				this.#running.delete(name);
 				await claim(0).catch(() => undefined);
 			},
 		};

@@ -19,12 +19,6 @@ interface RequestSinks {
 	readonly tracing?: Pick<OtlpTracing, "begin"> | undefined;
 }
 
-/** What every request reports to. */
-interface RequestReceivers extends RequestSinks {
-	readonly onRefused: (refused: RefusedRequest) => void;
-	readonly open: Record<Listener, number>;
-}
-
 type Listener = "http" | "grpc";
 
 function listenerOf({ transport }: RequestTarget): Listener {
@@ -33,17 +27,14 @@ function listenerOf({ transport }: RequestTarget): Listener {
 
 /** Observes every request of every transport, from its beginning to its end. */
 export class Requests {
-	readonly #receivers: RequestReceivers;
+	readonly sinks: RequestSinks;
+	/** Number of requests under way, by listener. */
+	readonly open: Record<Listener, number> = { http: 0, grpc: 0 };
 	/** Called when a post is refused whose sender the gate has admitted, and when any request has no valid key. */
 	onRefused: ((refused: RefusedRequest) => void) | undefined;
 
 	constructor(sinks: RequestSinks) {
-		this.#receivers = { ...sinks, onRefused: (refused) => this.onRefused?.(refused), open: { http: 0, grpc: 0 } };
-	}
-
-	/** Number of requests under way, by listener. */
-	get open(): Readonly<Record<Listener, number>> {
-		return this.#receivers.open;
+		this.sinks = sinks;
 	}
 
 	/**
@@ -52,7 +43,7 @@ export class Requests {
 	 * @param peerOf returns the address and port of the client, if they are known
 	 */
 	begin(target: RequestTarget, headerOf: HeaderOf, peerOf?: () => string | undefined): ObservedRequest {
-		return new ObservedRequest(this.#receivers, target, headerOf, peerOf);
+		return new ObservedRequest(this, target, headerOf, peerOf);
 	}
 }
 
@@ -83,7 +74,7 @@ interface RefusedRequest {
 export class ObservedRequest {
 	/** Id from the caller's header, or a new one. It appears in the response and in the log. */
 	readonly id: string;
-	readonly #receivers: RequestReceivers;
+	readonly #requests: Requests;
 	readonly #span: RequestSpan | undefined;
 	readonly #since = performance.now();
 	readonly #peerOf: (() => string | undefined) | undefined;
@@ -99,17 +90,17 @@ export class ObservedRequest {
 
 	/** As {@link Requests.begin}. */
 	constructor(
-		receivers: RequestReceivers,
+		requests: Requests,
 		target: RequestTarget,
 		headerOf: HeaderOf,
 		peerOf: (() => string | undefined) | undefined,
 	) {
 		const given = headerOf(REQUEST_ID_HEADER);
 		this.id = given !== undefined && ACCEPTED_ID.test(given) ? given : randomUUID();
-		this.#receivers = receivers;
-		receivers.open[listenerOf(target)] += 1;
+		this.#requests = requests;
+		requests.open[listenerOf(target)] += 1;
 		this.#target = target;
-		this.#span = receivers.tracing?.begin(headerOf);
+		this.#span = requests.sinks.tracing?.begin(headerOf);
 		this.#peerOf = peerOf;
 	}
 
@@ -145,7 +136,7 @@ export class ObservedRequest {
 	 * @param conversationId conversation that the request names. The error's own conversation takes precedence
 	 */
 	failed(error: unknown, conversationId?: string): void {
-		const { log, metrics } = this.#receivers;
+		const { log, metrics } = this.#requests.sinks;
 		this.#failure = error instanceof ServiceError ? error.kind : "unexpected";
 		for (const { type } of error instanceof ServiceError ? error.violations : []) metrics.violated(type);
 		if (this.#caller === undefined && this.#failure === "unauthenticated")
@@ -158,7 +149,7 @@ export class ObservedRequest {
 	#reportRefusal(error: unknown, namedConversation: string | undefined): void {
 		const service = error instanceof ServiceError ? error : undefined;
 		if (!this.#isPost && (this.#caller !== undefined || service?.kind !== "unauthenticated")) return;
-		this.#receivers.onRefused({
+		this.#requests.onRefused?.({
 			caller: this.#caller,
 			peer: this.#peer(),
 			route: this.#target.route,
@@ -183,7 +174,7 @@ export class ObservedRequest {
 	end(answered: boolean, status?: number): void {
 		if (this.#ended) return;
 		this.#ended = true;
-		this.#receivers.open[listenerOf(this.#target)] -= 1;
+		this.#requests.open[listenerOf(this.#target)] -= 1;
 		const ended: EndedRequest = {
 			...this.#target,
 			status: answered ? status : undefined,
@@ -191,8 +182,8 @@ export class ObservedRequest {
 			seconds: (performance.now() - this.#since) / 1000,
 			bytes: this.#bytes,
 		};
-		this.#receivers.metrics.ended(ended);
-		this.#receivers.log.requestEnded(() => this.#info(), ended);
+		this.#requests.sinks.metrics.ended(ended);
+		this.#requests.sinks.log.requestEnded(() => this.#info(), ended);
 		this.#span?.end(ended);
 	}
 
