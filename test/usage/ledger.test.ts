@@ -470,6 +470,32 @@ describe("a fork", () => {
 		expect(sumOf(of.rows)).toEqual({ ...ownUsage, promptTokens: 1050n, calls: 2n });
 	});
 
+	test("whose source was erased before its ledger of an earlier version was written anew grows by its own calls", () => {
+		const [calls, [further]] = [[...source, ...own], at([call0(1, 1000)], CREATED + 3 * HOUR)];
+		const stored: UsageRow = { ...ownUsage, usageId: "agent", model: "a", agentKind: "Agent", quarter: 7n };
+		let ledger = new Ledger('{"times":[],"calls":[]}');
+		ledger.load([stored]);
+		ledger.forgetSource();
+		for (const [n, shown] of [calls, calls, [...calls, ...(further === undefined ? [] : [further])]].entries()) {
+			const stats = statsAfter(shown);
+			ledger.follow(
+				{
+					...{ usages: shownUsages(stats), sequence: BigInt(n + 1), digest: String(n) },
+					...{ time: micros(CREATED + 4 * HOUR), latest: micros(CREATED + 4 * HOUR) },
+					...{ life: micros(CREATED), agentKind: "Agent", isFork: false, rank: n, isCurrent: true },
+				},
+				{ times: new Map(), untimed: new Map(), source: undefined, first: undefined },
+			);
+			const rows = ledger.rows;
+			ledger = new Ledger(ledger.format());
+			ledger.load(rows);
+			const isFurther = shown.length > calls.length;
+			expect(sumOf(rows)).toEqual(
+				isFurther ? { ...NONE, cost: 2_000_000_000n, promptTokens: 2000n, calls: 2n } : ownUsage,
+			);
+		}
+	});
+
 	test("whose source was erased counts the same by a late record of an ended life", () => {
 		const of = new Conversation();
 		end([...source, ...own])(of);
