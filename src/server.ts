@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { type AccessKeys, COMMAND } from "./access/access-keys.ts";
+import { COMMAND } from "./access/access-keys.ts";
 import { Gate, RateLimit } from "./access/gate.ts";
 import { posterOf, type Scope } from "./access/keys.ts";
 import { BudgetFollower } from "./budgets/follower.ts";
@@ -59,14 +59,6 @@ export interface FirstKeys {
 	readonly httpAddress: Address;
 }
 
-/** What a start does besides what the configuration says. */
-interface StartOptions {
-	/** Whether to spread the tables of the database over the servers of Citus. */
-	readonly distribute?: boolean;
-	/** Scopes of the keys of the first start. Default: one that manages, and one for the console that only reads. */
-	readonly firstScopes?: readonly Scope[] | undefined;
-}
-
 /** A service that accepts requests. */
 export interface RunningService {
 	readonly httpAddress: Address;
@@ -85,13 +77,17 @@ export interface RunningService {
  * @param showKeys shows the access keys that the first start creates when no keys are configured. It is called when the
  *   start cannot fail any more, because the key cannot be shown again.
  * @param distribute whether to spread the tables of the database over the servers of Citus
+ * @param firstScopes of the keys of the first start. Default: one that manages, and one for the console that only reads
  * @throws Error when a listener or the store cannot be opened; then everything that was opened is closed
  */
 export async function startService(
 	config: Config,
 	log: Logger,
 	showKeys: (keys: FirstKeys) => void,
-	{ distribute = false, firstScopes }: StartOptions = {},
+	{
+		distribute = false,
+		firstScopes,
+	}: { readonly distribute?: boolean; readonly firstScopes?: readonly Scope[] | undefined } = {},
 ): Promise<RunningService> {
 	log.emit("starting", { configuration: Object.fromEntries(config.settings.map(({ name, value }) => [name, value])) });
 	await using opened = new AsyncDisposableStack();
@@ -103,7 +99,12 @@ export async function startService(
 	const parts = await makeParts(config, { log, opened, telemetry, distribute, storeHealthy });
 	const { store, admission, stopping, postCounts, refusedPosts, accessKeys, audit } = parts;
 	const { ingest, eventIngest, eventPosts, reads, forwarding, shares, reconciler, methods, format } = parts;
-	requireKeys(config, accessKeys);
+	// With SQLite, the first start makes one.
+	const isFile = config.database.engine === "sqlite";
+	if (!isFile && !accessKeys.hasValid)
+		throw new Error(
+			"With PostgreSQL, ACCESS_KEYS or CLIENT_CERTIFICATES must be set, to the same value for every replica, or a key must have been made with the command `keys add`",
+		);
 	const routesOfPosts = postRoutes(basePath);
 	const postForms = new Map(postFormNames.map((form) => [routesOfPosts[form], form]));
 	requests.onRefused = ({ caller, route = "", error, ...refused }) => {
@@ -187,7 +188,7 @@ export async function startService(
 	}
 
 	// At the end, because the key is shown only once, and a start that fails later would lose it.
-	const newKey = makesFirstKey(config) ? await accessKeys.createFirst(firstScopes) : undefined;
+	const newKey = isFile && config.accessKeys.length === 0 ? await accessKeys.createFirst(firstScopes) : undefined;
 	if (newKey !== undefined) {
 		const consoleKey = config.console ? await accessKeys.createForConsole(firstScopes) : undefined;
 		showKeys({ key: newKey, consoleKey, httpAddress: http.address });
@@ -195,6 +196,7 @@ export async function startService(
 	log.emit("listening", { listener: "http", address: formatAddress(http.address) });
 	log.emit("listening", { listener: "grpc", address: formatAddress(grpc.address) });
 
+	const failedIn = (where: string) => (error: unknown) => log.workFailed(where, error);
 	/** Lets work that ends with the signal end before what it uses. */
 	const untilStop = (work: Promise<void>) => opened.defer(() => work);
 	const retention = {
@@ -209,21 +211,19 @@ export async function startService(
 		if (doubt === undefined) log.emit("clock_trusted");
 		else log.emit("clock_doubted", { clock: isoTime(doubt.clock), retentionTime: isoTime(doubt.retentionTime) });
 	});
-	const onError = (error: unknown) => log.workFailed("retention", error);
 	const expire = (now: bigint) => refusedPosts.expire(refusedAge(now, retention));
 	const steps = [expire, ...stepsOf(store, config.retentionRules)];
-	untilStop(pruneUntilStopped(store, retention, clock, stopping.signal, onError, undefined, steps));
+	untilStop(pruneUntilStopped(store, retention, clock, stopping.signal, failedIn("retention"), undefined, steps));
 	const indexing = {
 		store,
 		format: parts.eventFormat,
 		isBusy: () => admission.underWay("ingest").requests > 0,
-		onError: (error: unknown) => log.workFailed("search", error),
+		onError: failedIn("search"),
 	};
 	untilStop(indexUntilStopped(indexing, stopping.signal));
 
 	const { notices } = forwarding;
-	const onNoticeError = (error: unknown) => log.workFailed("forwarding", error);
-	untilStop(noticeGaps({ store, notices, clock: CLOCK, onError: onNoticeError }, stopping.signal));
+	untilStop(noticeGaps({ store, notices, clock: CLOCK, onError: failedIn("forwarding") }, stopping.signal));
 	const holder = randomUUID();
 	const servers = new Map(
 		config.reconciled.map(({ sender, url, key }) => [sender, { url, key: key?.export().toString() }]),
@@ -231,17 +231,14 @@ export async function startService(
 	const pauses = new Pauses({ store, audit, log, servers, notices, stopping: stopping.signal });
 	const follower = opened.use(
 		new BudgetFollower({
-			...{ store, reads, holder, notices, pauses, clock: CLOCK },
-			onError: (error) => log.workFailed("budgets", error),
+			...{ store, reads, holder, notices, pauses, clock: CLOCK, onError: failedIn("budgets") },
 		}),
 	);
 	parts.changed.budgets = () => follower.poke();
 	for (const [sender, address] of servers) {
-		const target = { address, senders: [sender] };
 		reconciler.announce(address.url.host);
-		const onError = (error: unknown) => log.workFailed("reconcile", error);
-		const job = { reconciler, store, holder, onError, stopping: stopping.signal };
-		untilStop(reconcileUntilStopped(job, sender, target));
+		const job = { reconciler, store, holder, onError: failedIn("reconcile"), stopping: stopping.signal };
+		untilStop(reconcileUntilStopped(job, sender, { address, senders: [sender] }));
 	}
 
 	const running = opened.move();
@@ -269,24 +266,7 @@ export async function startService(
 	};
 }
 
-/** Returns whether the first start with a database makes a key. */
-function makesFirstKey({ database, accessKeys }: Config): boolean {
-	return database.engine === "sqlite" && accessKeys.length === 0;
-}
-
 /** Formats microseconds since the Unix epoch in ISO 8601. */
 function isoTime(microseconds: bigint): string {
 	return new Date(Number(microseconds / 1000n)).toISOString();
-}
-
-/**
- * Checks that clients can have a key. With SQLite, the first start makes one.
- *
- * @throws Error when there is no key
- */
-function requireKeys({ database }: Config, accessKeys: AccessKeys): void {
-	if (database.engine === "sqlite" || accessKeys.hasValid) return;
-	throw new Error(
-		"With PostgreSQL, ACCESS_KEYS or CLIENT_CERTIFICATES must be set, to the same value for every replica, or a key must have been made with the command `keys add`",
-	);
 }

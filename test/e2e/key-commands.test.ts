@@ -69,11 +69,22 @@ test("without a running service, commands open the database, and log changes to 
 		await service.exit();
 	}
 	// A lost key of the scope keys is replaced so.
-	const { stdout, stderr } = await ServiceProcess.run(env, "keys", "add", "admin", "--scope", "ingest+keys");
+	const { stdout, stderr } = await ServiceProcess.run(
+		env,
+		"keys",
+		"add",
+		"admin",
+		"--scope",
+		"ingest+keys",
+		"--expires",
+		"1d",
+	);
 	const [line = "", text] = stderr.split("\n");
 	expect(JSON.parse(line)).toMatchObject({ event: "access_key_created", name: "admin", caller: "command" });
 	expect(text).toBe("The key admin was created with ingest+keys. It is shown only once.");
 	expect(stderr).not.toContain(stdout.trim());
+	// That the key expires soon is for the service to report.
+	expect(await ServiceProcess.run(env, "keys", "list")).toMatchObject({ code: 0, stderr: "" });
 	await using again = await ServiceProcess.start(database, { ACCESS_KEYS: "" });
 	expect(again.output.stderr).toBe("");
 	expect(await post(again, stdout.trim())).toBe(200);
