@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { showProgress } from "../src/progress.ts";
+import { showProgress } from "../src/commands/output.ts";
 
 function shown(isTTY: boolean, steps: readonly number[]): string {
 	let text = "";

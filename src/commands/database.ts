@@ -1,10 +1,9 @@
 import type { Config } from "../config/config.ts";
-import { showProgress } from "../progress.ts";
 import type { Database } from "../store/database.ts";
 import { migrateDatabase, openExportSource, openImportTarget } from "../store/open.ts";
 import { backupDatabase, restoreDatabase } from "../store/sqlite/backup.ts";
 import { sequenceOption, UsageError, type Values } from "./options.ts";
-import { mebibytes, print, rows, showError } from "./output.ts";
+import { mebibytes, print, rows, showError, showProgress } from "./output.ts";
 
 /** The command `backup`. */
 export async function backupTo(file: string, { database }: Config): Promise<void> {

@@ -18,12 +18,11 @@ import { COMMAND } from "../access/access-keys.ts";
 import type { Config } from "../config/config.ts";
 import { dueBy } from "../conversations/retention.ts";
 import { ServiceError } from "../errors.ts";
-import { atMostEvery, showProgress } from "../progress.ts";
 import { writeExport } from "../store/export/file.ts";
 import { TRAJECTORY_PATH, type TrajectoryForm, trajectoryForms, trajectoryJson } from "../trajectories/trajectories.ts";
 import { filterOption, type Reached, reachService } from "./call.ts";
 import { durationOption, UsageError, type Values } from "./options.ts";
-import { conversations, print, showError, tableOf } from "./output.ts";
+import { conversations, print, showError, showProgress, tableOf } from "./output.ts";
 
 /** The commands that call RPCs several times: step by step, page by page, or until a run that they started has ended. */
 
@@ -137,13 +136,17 @@ export async function reconcile(config: Config, _: unknown, options: Values): Pr
 	const { "agent-server": url, sender: senders = [] } = options;
 	if (url === undefined) throw new UsageError("Give the URL of the agent server with --agent-server");
 	const key = config.agentServerKey?.export().toString() ?? "";
-	const isTime = atMostEvery(PROGRESS_INTERVAL);
+	let shownAt = performance.now();
 	const state = await reachService(config, async ({ transport }) => {
 		const client = createClient(ConversationReconcileService, transport);
 		await client.startReconciliation({ agentServer: url, key, senders: [...senders] });
 		return await untilEnded(
 			() => client.getReconciliation({}),
-			(now) => now.running && isTime() && process.stderr.write(`${fetchedBy(now)} so far\n`),
+			(now) => {
+				if (!now.running || performance.now() - shownAt < PROGRESS_INTERVAL) return;
+				shownAt = performance.now();
+				process.stderr.write(`${fetchedBy(now)} so far\n`);
+			},
 		);
 	});
 	const { gapsClosed, failures, gone, goneIds, error } = state;
