@@ -1,13 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import {
-	type CallOptions,
-	Code,
-	ConnectError,
-	createClient,
-	type Interceptor,
-	type Transport,
-} from "@connectrpc/connect";
+import { type CallOptions, Code, ConnectError, createClient, type Interceptor } from "@connectrpc/connect";
 import {
 	createConnectTransport,
 	createGrpcTransport,
@@ -160,33 +153,23 @@ export function badRequestOf(error: unknown): BadRequest | undefined {
 	return error instanceof ConnectError ? error.findDetails(BadRequestSchema)[0] : undefined;
 }
 
-/** A transport, and a function that drops its connections when the peer does not respond any more. */
-interface Connection {
-	readonly transport: Transport;
-	readonly disconnect: () => void;
-}
-
-function createTransport({ baseUrl, accessKey, protocol = "connect" }: ConversationsClientOptions): Connection {
+/** Returns a transport, and a function that drops its connections when the peer does not respond any more. */
+function createTransport({ baseUrl, accessKey, protocol = "connect" }: ConversationsClientOptions) {
 	const authenticate: Interceptor = (next) => (request) => {
 		request.header.set("X-Access-Token", accessKey);
 		return next(request);
 	};
 	const shared = { baseUrl, interceptors: [authenticate] };
-	// Over HTTP/1.1 each stream has its own connection, which ends with the stream.
-	const disconnect = (): void => undefined;
-	switch (protocol) {
-		case "connect":
-			return { transport: createConnectTransport({ ...shared, httpVersion: "1.1" }), disconnect };
-		case "grpc-web":
-			return { transport: createGrpcWebTransport({ ...shared, httpVersion: "1.1" }), disconnect };
-		case "grpc": {
-			const sessionManager = new Http2SessionManager(baseUrl);
-			return {
-				transport: createGrpcTransport({ ...shared, sessionManager }),
-				disconnect: () => sessionManager.abort(),
-			};
-		}
+	if (protocol === "grpc") {
+		const sessionManager = new Http2SessionManager(baseUrl);
+		return {
+			transport: createGrpcTransport({ ...shared, sessionManager }),
+			disconnect: () => sessionManager.abort(),
+		};
 	}
+	const createOverHttp1 = protocol === "connect" ? createConnectTransport : createGrpcWebTransport;
+	// Over HTTP/1.1 each stream has its own connection, which ends with the stream.
+	return { transport: createOverHttp1({ ...shared, httpVersion: "1.1" }), disconnect: () => undefined };
 }
 
 /** Start of a watch that resumes. */
