@@ -54,8 +54,6 @@ export interface AccessKeysOptions {
 	readonly flushInterval?: number;
 }
 
-/** Form of the name of a stored key. */
-const NAME = /^[A-Za-z0-9._-]{1,64}$/;
 /** Holder of all scopes, without an owner: a command on the machine of the service. */
 export const COMMAND: Principal = Object.freeze({ name: "command", scopes: new Set(scopes), owner: undefined });
 /** The service itself, as the caller that makes the keys of the first start. */
@@ -135,7 +133,7 @@ export class AccessKeys implements AsyncDisposable {
 	 */
 	async create(asked: NewAccessKey, caller: Principal): Promise<{ readonly key: string; readonly row: AccessKeyRow }> {
 		const { name, expiresAt } = asked;
-		if (!NAME.test(name)) throw invalid("name", "must be 1 to 64 letters, digits, dots, dashes or underscores");
+		requireName("name", name);
 		if (name === COMMAND.name || name === SERVICE.name) throw invalid("name", "is reserved");
 		if (expiresAt !== undefined && expiresAt <= microseconds(Date.now()))
 			throw invalid("expires_at", "must be in the future");
@@ -304,8 +302,7 @@ export function grantOf(
 ): { readonly scopes: readonly Scope[]; readonly owner: string } {
 	const unknown = asked.scopes.find((name) => scopes.every((scope) => scope !== name));
 	if (unknown !== undefined) throw invalid("scopes", `has one that is not ${scopes.join(", ")}`);
-	if (asked.owner !== "" && !OWNER.test(asked.owner))
-		throw invalid("owner", "must be 1 to 64 letters, digits, dots, dashes or underscores");
+	if (asked.owner !== "") requireName("owner", asked.owner);
 	const granted = scopes.filter((scope) =>
 		asked.scopes.length === 0 ? defaultScopes.has(scope) : asked.scopes.includes(scope),
 	);
@@ -320,6 +317,11 @@ export function grantOf(
 /** Returns whether a caller manages keys of an owner; undefined and an empty text stand for none. */
 function mayManage(caller: Principal, owner: string | undefined): boolean {
 	return caller.owner === undefined || caller.owner === owner;
+}
+
+/** Checks the name of a key or of an owner. */
+function requireName(field: string, name: string): void {
+	if (!OWNER.test(name)) throw invalid(field, "must be 1 to 64 letters, digits, dots, dashes or underscores");
 }
 
 function invalid(field: string, mistake: string): ServiceError {

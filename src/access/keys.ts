@@ -14,7 +14,7 @@ export type Scope = (typeof scopes)[number];
 /** Scopes of a key whose entry names none. */
 export const defaultScopes: ReadonlySet<Scope> = new Set<Scope>(["ingest", "read"]);
 
-/** Form of the name of an owner. */
+/** Form of the name of an owner, and of a stored key. */
 export const OWNER = /^[A-Za-z0-9._-]{1,64}$/;
 
 /** The authenticated sender of a request. */

@@ -60,10 +60,8 @@ interface Held {
 	holders: number;
 }
 
-/** A batch that is held for one client. */
-interface HeldBatch {
-	/** The messages as they are sent: as server-sent events, or else length-prefixed. Other clients share them. */
-	readonly chunks: readonly Uint8Array[];
+/** A batch that is held for one client. Others share its chunks. */
+interface HeldBatch extends Pick<Held, "chunks"> {
 	/** Ends the holding: the client has taken the batch, or is gone. Further calls have no effect. */
 	readonly release: () => void;
 }

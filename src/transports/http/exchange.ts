@@ -11,6 +11,9 @@ import { peerOf } from "../connections.ts";
 import type { Limits } from "../limits.ts";
 import type { HttpHandler, HttpResponse, ObservedHandler } from "./http-listener.ts";
 
+type Request = IncomingMessage | Http2ServerRequest;
+type Response = ServerResponse | Http2ServerResponse;
+
 /** Wraps a handler: observes each request from its beginning to its end, and sends its id with the response. */
 export function observed(requests: Requests, handler: ObservedHandler): HttpHandler {
 	return (request, response) => {
@@ -40,12 +43,7 @@ export function pathOf(url: string): string {
  *
  * @throws ServiceError as {@link Admission.enter} does
  */
-export function enter(
-	admission: Pick<Admission, "enter">,
-	work: Work,
-	request: IncomingMessage | Http2ServerRequest,
-	response: ServerResponse | Http2ServerResponse,
-): Permit {
+export function enter(admission: Pick<Admission, "enter">, work: Work, request: Request, response: Response): Permit {
 	const permit = admission.enter(work);
 	whenGone(request, response, permit.hold());
 	if (request.headers.expect !== undefined && request.httpVersion !== "1.0") {
@@ -54,9 +52,6 @@ export function enter(
 	}
 	return permit;
 }
-
-type Request = IncomingMessage | Http2ServerRequest;
-type Response = ServerResponse | Http2ServerResponse;
 
 /**
  * Calls `onGone` when the response to a request has left the process, or its connection is gone; at once if that is the
