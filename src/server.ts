@@ -18,7 +18,7 @@ import { noticeGaps } from "./forward/notices.ts";
 import { makeParts } from "./make-parts.ts";
 import { MCP_HEADERS, mcpRoutes } from "./mcp/mcp-route.ts";
 import { packageJson } from "./package-json.ts";
-import { reconcileUntilStopped } from "./reconcile/job.ts";
+import { reconcileUntilStopped } from "./reconcile/reconciler.ts";
 import { COMMAND_SERVICES } from "./rpc/command-methods.ts";
 import { SERVICES } from "./rpc/services.ts";
 import { indexUntilStopped } from "./search/indexer.ts";

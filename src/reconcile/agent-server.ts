@@ -61,10 +61,17 @@ export class AgentServerError extends Error {
 	override readonly name = "AgentServerError";
 	/** Whether all requests would fail alike, so that a run ends. */
 	readonly isFatal: boolean;
+	/** Set if another attempt can succeed: after the milliseconds for which the agent server asks, if it does. */
+	readonly retry: { readonly after?: number | undefined } | undefined;
 
-	constructor(message: string, isFatal: boolean, options?: ErrorOptions) {
+	constructor(
+		message: string,
+		isFatal: boolean,
+		options: ErrorOptions & Pick<Partial<AgentServerError>, "retry"> = {},
+	) {
 		super(message, options);
 		this.isFatal = isFatal;
+		this.retry = options.retry;
 	}
 }
 
@@ -151,9 +158,8 @@ export class AgentServerClient {
 	 * @throws AgentServerError when it was not paused
 	 */
 	async pause(conversationId: string, signal: AbortSignal): Promise<boolean> {
-		const answer = await this.#attempt(`conversations/${conversationId}/pause`, {}, signal, "POST");
-		if (answer.kind === "failure") throw new AgentServerError(answer.reason, answer.isFatal, { cause: answer.cause });
-		return answer.kind !== "unknown";
+		const paused = this.#attempt(`conversations/${conversationId}/pause`, {}, signal, "POST");
+		return (await paused.catch(ofAnySize)) !== undefined;
 	}
 
 	/**
@@ -201,22 +207,23 @@ export class AgentServerClient {
 	async #get(path: string, query: Readonly<Record<string, string>>, signal: AbortSignal): Promise<Buffer | undefined> {
 		const { retryDelay } = this.#options;
 		for (let attempt = 1; ; attempt++) {
-			const answer = await this.#attempt(path, query, signal);
-			if (answer.kind === "body") return answer.body;
-			if (answer.kind === "unknown") return undefined;
-			if (answer.kind === "too large") throw new TooLarge();
-			if (!answer.mayPass || attempt === MAX_ATTEMPTS)
-				throw new AgentServerError(answer.reason, answer.isFatal, { cause: answer.cause });
-			await delay(Math.min(MAX_WAIT, answer.wait ?? retryDelay * 2 ** (attempt - 1)), undefined, { signal });
+			try {
+				return await this.#attempt(path, query, signal);
+			} catch (error) {
+				const retry = error instanceof AgentServerError ? error.retry : undefined;
+				if (retry === undefined || attempt === MAX_ATTEMPTS) throw error;
+				await delay(Math.min(MAX_WAIT, retry.after ?? retryDelay * 2 ** (attempt - 1)), undefined, { signal });
+			}
 		}
 	}
 
+	/** Sends a request once. Returns and throws as {@link #get}. */
 	async #attempt(
 		path: string,
 		query: Readonly<Record<string, string>>,
 		signal: AbortSignal,
 		method: "GET" | "POST" = "GET",
-	): Promise<Answer> {
+	): Promise<Buffer | undefined> {
 		const { timeout, interval } = this.#options;
 		const { url: base, key } = this.#address;
 		const now = performance.now();
@@ -235,61 +242,48 @@ export class AgentServerClient {
 				redirect: "error",
 				signal: AbortSignal.any([signal, ended.signal]),
 			});
-			if (response.status === 200) {
-				const body = await this.#body(response);
-				return body === undefined ? { kind: "too large" } : { kind: "body", body };
-			}
+			if (response.status === 200) return await this.#body(response);
 			await response.body?.cancel();
-			return answerOf(response);
+			if (response.status === 404) return undefined;
+			throw failureOf(response);
 		} catch (cause) {
 			signal.throwIfAborted();
+			if (cause instanceof TooLarge || cause instanceof AgentServerError) throw cause;
 			const reason = ended.signal.aborted
 				? "The agent server does not answer in time"
 				: "The agent server cannot be reached, or its answer was cut";
-			return { kind: "failure", reason, cause: causeOf(cause), mayPass: true, isFatal: true };
+			throw new AgentServerError(reason, true, { cause: causeOf(cause), retry: {} });
 		} finally {
 			clearTimeout(timer);
 		}
 	}
 
-	/** Reads a body; undefined when it is too large. */
-	async #body(response: Response): Promise<Buffer | undefined> {
+	async #body(response: Response): Promise<Buffer> {
 		const chunks: Uint8Array[] = [];
 		let size = 0;
 		for await (const chunk of response.body ?? []) {
 			size += chunk.byteLength;
 			// Leaving the loop cancels the body.
-			if (size > this.#options.maxBytes) return undefined;
+			if (size > this.#options.maxBytes) throw new TooLarge();
 			chunks.push(chunk);
 		}
 		return Buffer.concat(chunks);
 	}
 }
 
-type Answer =
-	| { readonly kind: "body"; readonly body: Buffer }
-	| { readonly kind: "too large" }
-	/** 404: the conversation is not known. */
-	| { readonly kind: "unknown" }
-	| {
-			readonly kind: "failure";
-			readonly reason: string;
-			readonly cause?: unknown;
-			/** Whether another attempt can succeed. */
-			readonly mayPass: boolean;
-			readonly isFatal: boolean;
-			/** Milliseconds to wait before it, as the agent server asks for. */
-			readonly wait?: number | undefined;
-	  };
+/** For an answer of which only the status matters. */
+function ofAnySize(error: unknown): "too large" {
+	if (error instanceof TooLarge) return "too large";
+	throw error;
+}
 
-function answerOf({ status, headers }: Response): Answer {
-	if (status === 404) return { kind: "unknown" };
+function failureOf({ status, headers }: Response): AgentServerError {
 	if (status === 401 || status === 403)
-		return { kind: "failure", reason: `The agent server refuses the key (${status})`, mayPass: false, isFatal: true };
+		return new AgentServerError(`The agent server refuses the key (${status})`, true);
 	const reason = `The agent server answers with status ${status}`;
 	if (status === 429 || status === 503)
-		return { kind: "failure", reason, mayPass: true, isFatal: true, wait: retryAfter(headers.get("Retry-After")) };
-	return { kind: "failure", reason, mayPass: status >= 500, isFatal: false };
+		return new AgentServerError(reason, true, { retry: { after: retryAfter(headers.get("Retry-After")) } });
+	return new AgentServerError(reason, false, status >= 500 ? { retry: {} } : {});
 }
 
 /** Returns the milliseconds of a `Retry-After` header (RFC 9110, section 10.2.3); undefined when there is none. */

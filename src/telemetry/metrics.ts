@@ -1,4 +1,4 @@
-import type { Attributes, Counter, Histogram, Meter } from "@opentelemetry/api";
+import type { Attributes, Meter } from "@opentelemetry/api";
 import { PrometheusSerializer } from "@opentelemetry/exporter-prometheus";
 import type { Resource } from "@opentelemetry/resources";
 import { type IMetricReader, MeterProvider, MetricReader, type ResourceMetrics } from "@opentelemetry/sdk-metrics";
@@ -138,14 +138,7 @@ export class Metrics implements AsyncDisposable {
 	readonly #scraped = new ScrapedReader();
 	readonly #serializer = new PrometheusSerializer(undefined, false, undefined, false, true);
 	readonly #meter: Meter;
-	readonly #http: Histogram;
-	readonly #rpc: Histogram;
-	readonly #size: Histogram;
-	readonly #commits: Histogram;
-	readonly #commitSize: Histogram;
-	readonly #updates: Counter;
-	readonly #violations: Counter;
-	readonly #unauthenticated: Counter;
+	readonly #recorded: ReturnType<typeof instrumentsOf>;
 	/** Number of requests that ended, by kind and outcome. Counted here, because that takes less than a call of the SDK. */
 	readonly #ended = REQUESTS.map((request) => ({
 		request,
@@ -156,40 +149,17 @@ export class Metrics implements AsyncDisposable {
 	constructor(resource: Resource, senders: readonly IMetricReader[]) {
 		this.#provider = new MeterProvider({ resource, readers: [this.#scraped, ...senders] });
 		this.#meter = this.#provider.getMeter("conversations");
-		const histogram = (name: string, unit: string, description: string, explicitBucketBoundaries: number[]) =>
-			this.#meter.createHistogram(name, { unit, description, advice: { explicitBucketBoundaries } });
-		this.#http = histogram(
-			METRIC_HTTP_SERVER_REQUEST_DURATION,
-			"s",
-			"Duration of HTTP requests other than RPCs, from the request header to the end of the response",
-			SECONDS,
-		);
-		const ofRpc = "Duration of RPCs; of a stream from its start to its end";
-		this.#rpc = histogram(METRIC_RPC_SERVER_CALL_DURATION, "s", ofRpc, SECONDS);
-		const ofSize = "Size of bodies and messages that were read, after decompression";
-		this.#size = histogram("conversations.request.size", "By", ofSize, BYTES);
-		this.#commits = histogram("conversations.commit.duration", "s", "Duration of transactions with appends", SECONDS);
-		const ofCommit = "Number of appends in a transaction: updates and batches of events";
-		this.#commitSize = histogram("conversations.commit.size", "{append}", ofCommit, APPENDS);
-		const counter = (name: string, unit: string, description: string) =>
-			this.#meter.createCounter(name, { unit, description });
-		this.#updates = counter("conversations.updates.accepted", "{update}", "Updates that were stored, by their change");
-		this.#violations = counter("conversations.request.violations", "{violation}", "Broken rules in refused requests");
-		this.#unauthenticated = counter(
-			"conversations.requests.unauthenticated",
-			"{request}",
-			"Requests without a valid access key or client certificate",
-		);
+		this.#recorded = instrumentsOf(this.#meter);
 		this.observe("requests.ended", () =>
 			this.#ended.flatMap(({ request, counts }) =>
 				OUTCOMES.map((outcome) => ({ value: counts[outcome], labels: { request, outcome } })),
 			),
 		);
 		// Prometheus sees no increase in the first value of a series.
-		for (const transport of transports) this.#unauthenticated.add(0, { transport });
+		for (const transport of transports) this.#recorded.unauthenticated.add(0, { transport });
 		for (const { number } of UpdateChangeSchema.values)
 			if (number !== UpdateChange.UNSPECIFIED && number !== UpdateChange.ERASED)
-				this.#updates.add(0, { change: nameOf(number) });
+				this.#recorded.updates.add(0, { change: nameOf(number) });
 	}
 
 	/** Records a completed request. */
@@ -197,34 +167,35 @@ export class Metrics implements AsyncDisposable {
 		const attributes = attributesOf(request);
 		const { transport, route, method } = request;
 		const isRpc = transport !== "http";
-		(isRpc ? this.#rpc : this.#http).record(request.seconds, attributes);
+		(isRpc ? this.#recorded.rpc : this.#recorded.http).record(request.seconds, attributes);
 		const kind = isRpc ? "rpc" : method === "POST" ? "post" : "other";
 		const error = attributes[ATTR_ERROR_TYPE];
 		const outcome = error === undefined ? "success" : (OUTCOMES.find((one) => one === error) ?? "failed");
 		for (const { request, counts } of this.#ended) if (request === kind) counts[outcome] += 1;
 		// The body of a request without a route is never read.
-		if (request.bytes !== undefined && route !== undefined) this.#size.record(request.bytes, { transport, route });
+		if (request.bytes !== undefined && route !== undefined)
+			this.#recorded.size.record(request.bytes, { transport, route });
 	}
 
 	/** Counts a violation of the rule of this type. */
 	violated(type: string): void {
-		this.#violations.add(1, { type });
+		this.#recorded.violations.add(1, { type });
 	}
 
 	/** Counts a request without a valid access key. */
 	unauthenticated(transport: Transport): void {
-		this.#unauthenticated.add(1, { transport });
+		this.#recorded.unauthenticated.add(1, { transport });
 	}
 
 	/** Records a group of appends that were committed together or failed together. */
 	committed({ duration, ids }: AnsweredGroup): void {
-		this.#commits.record(duration / 1000);
-		this.#commitSize.record(ids.length);
+		this.#recorded.commits.record(duration / 1000);
+		this.#recorded.commitSize.record(ids.length);
 	}
 
 	/** Counts an update that was stored. */
 	accepted(change: UpdateChange): void {
-		this.#updates.add(1, { change: nameOf(change) });
+		this.#recorded.updates.add(1, { change: nameOf(change) });
 	}
 
 	/** Adds a gauge or a counter whose values are read at each collection. It has none when `read` rejects. */
@@ -249,6 +220,28 @@ export class Metrics implements AsyncDisposable {
 	async [Symbol.asyncDispose](): Promise<void> {
 		await this.#provider.shutdown();
 	}
+}
+
+/** Makes what records each occurrence. */
+function instrumentsOf(meter: Meter) {
+	const histogram = (name: string, unit: string, description: string, explicitBucketBoundaries: number[]) =>
+		meter.createHistogram(name, { unit, description, advice: { explicitBucketBoundaries } });
+	const counter = (name: string, unit: string, description: string) => meter.createCounter(name, { unit, description });
+	const ofHttp = "Duration of HTTP requests other than RPCs, from the request header to the end of the response";
+	const ofRpc = "Duration of RPCs; of a stream from its start to its end";
+	const ofSize = "Size of bodies and messages that were read, after decompression";
+	const ofCommit = "Number of appends in a transaction: updates and batches of events";
+	const ofKeys = "Requests without a valid access key or client certificate";
+	return {
+		http: histogram(METRIC_HTTP_SERVER_REQUEST_DURATION, "s", ofHttp, SECONDS),
+		rpc: histogram(METRIC_RPC_SERVER_CALL_DURATION, "s", ofRpc, SECONDS),
+		size: histogram("conversations.request.size", "By", ofSize, BYTES),
+		commits: histogram("conversations.commit.duration", "s", "Duration of transactions with appends", SECONDS),
+		commitSize: histogram("conversations.commit.size", "{append}", ofCommit, APPENDS),
+		updates: counter("conversations.updates.accepted", "{update}", "Updates that were stored, by their change"),
+		violations: counter("conversations.request.violations", "{violation}", "Broken rules in refused requests"),
+		unauthenticated: counter("conversations.requests.unauthenticated", "{request}", ofKeys),
+	};
 }
 
 /** Collects metrics on demand. */

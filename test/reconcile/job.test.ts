@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { expect, test, vi } from "vitest";
-import { reconcileUntilStopped } from "../../src/reconcile/job.ts";
 import { NOTHING } from "../../src/reconcile/reconcile.ts";
+import { reconcileUntilStopped } from "../../src/reconcile/reconciler.ts";
 import { LiveService } from "../conversations/ingest/live-service.ts";
 
 const target = {
