@@ -12,10 +12,12 @@ import type { Requests } from "./requests.ts";
 
 type ByListener<Value> = Readonly<Record<"http" | "grpc", Value>>;
 
+type EndpointFigures = Readonly<Record<"name" | "owner" | "state", string>> &
+	Readonly<Record<"lag" | "waiting" | "failing" | "delivered" | "failed" | "failedTries" | "lost", number>>;
+
 /** Sources of the metrics, read at each collection. Those that read the store may reject. */
 interface ServiceFigures {
 	readonly requests: Requests;
-	/** Open connections. */
 	readonly connections: ByListener<() => number>;
 	readonly readiness: Readiness;
 	readonly store: Pick<Store, "updates" | "events" | "listModelUsage" | "listViews">;
@@ -27,7 +29,6 @@ interface ServiceFigures {
 	readonly databasePath: string | undefined;
 	/** Admitted requests whose responses have not been sent, by kind, and the bytes of their bodies and responses. */
 	readonly admitted: () => readonly { readonly work: string; readonly requests: number; readonly bytes: number }[];
-	/** Number of stored access keys that expire within a week. */
 	readonly keysExpiring: () => number;
 	/** Refused posts since the start, and the room that those of the store take. */
 	readonly refused: {
@@ -39,12 +40,7 @@ interface ServiceFigures {
 		Record<"completed" | "incomplete" | "events" | "records" | "gone", number>
 	> & { readonly agentServer: string })[];
 	/** Endpoints, and what was delivered to them since the start. `failing` is in seconds, `lag` in sequences. */
-	readonly forwarded: () => Promise<
-		readonly (Readonly<
-			Record<"lag" | "waiting" | "failing" | "delivered" | "failed" | "failedTries" | "lost", number>
-		> &
-			Readonly<Record<"name" | "owner" | "state", string>>)[]
-	>;
+	readonly forwarded: () => Promise<readonly EndpointFigures[]>;
 	/** The parts of budgets that are spent, at most 64. */
 	readonly budgets: () => Promise<readonly { readonly name: string; readonly owner: string; readonly share: number }[]>;
 	/** Numbers of conversations and senders. */

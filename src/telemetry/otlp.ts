@@ -1,7 +1,6 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import {
 	type Context,
-	defaultTextMapGetter,
 	ROOT_CONTEXT,
 	type Span,
 	SpanKind,
@@ -15,8 +14,6 @@ import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-proto";
 import type { Resource } from "@opentelemetry/resources";
 import { type IMetricReader, PeriodicExportingMetricReader } from "@opentelemetry/sdk-metrics";
 import {
-	AlwaysOffSampler,
-	AlwaysOnSampler,
 	BatchSpanProcessor,
 	ParentBasedSampler,
 	type Sampler,
@@ -33,10 +30,8 @@ import type { SamplerSetting } from "./otel-settings.ts";
 
 /** Sends metrics and spans to an OTLP receiver. This module is loaded only when one of both is on. */
 
+/** Reads the trace headers (W3C Trace Context). */
 const propagator = new W3CTraceContextPropagator();
-/** Trace headers (W3C Trace Context). */
-const HEADERS = ["traceparent", "tracestate"] as const;
-
 /** Returns the value of a request header by its lower-case name. */
 export type HeaderOf = (name: string) => string | undefined;
 
@@ -76,8 +71,7 @@ export class OtlpTracing implements AsyncDisposable {
 
 	/** Starts the span of a request, as a child of the span in its `traceparent` header. */
 	begin(headerOf: HeaderOf): RequestSpan {
-		const carrier = Object.fromEntries(HEADERS.map((name) => [name, headerOf(name)]));
-		const parent = propagator.extract(ROOT_CONTEXT, carrier, defaultTextMapGetter);
+		const parent = propagator.extract(ROOT_CONTEXT, headerOf, { get: (of, name) => of(name), keys: () => [] });
 		const span = this.#tracer.startSpan("request", { kind: SpanKind.SERVER }, parent);
 		const running: Running = { context: trace.setSpan(parent, span), ended: false };
 		return {
@@ -148,8 +142,7 @@ function fail(span: Span, kind: string): void {
 }
 
 function samplerOf({ parentBased, share }: SamplerSetting): Sampler {
-	const root =
-		share === 1 ? new AlwaysOnSampler() : share === 0 ? new AlwaysOffSampler() : new TraceIdRatioBasedSampler(share);
+	const root = new TraceIdRatioBasedSampler(share);
 	return parentBased ? new ParentBasedSampler({ root }) : root;
 }
 

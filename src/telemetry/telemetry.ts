@@ -16,12 +16,7 @@ const FLUSH_TIMEOUT = 2_000;
 const COMMITTING_THREAD = "writer";
 
 /** Metrics and traces of the service, without its log. Disposing sends pending data, within a limited time. */
-export interface Telemetry extends AsyncDisposable {
-	readonly metrics: Metrics;
-	readonly requests: Requests;
-	/** Observes all threads. */
-	readonly threads: ThreadObserver;
-}
+export type Telemetry = Awaited<ReturnType<typeof startTelemetry>>;
 
 /**
  * Starts telemetry. The module that sends metrics and traces is loaded only if needed.
@@ -32,7 +27,7 @@ export async function startTelemetry(
 	settings: OtelSettings,
 	program: { readonly name: string; readonly version: string },
 	log: Logger,
-): Promise<Telemetry> {
+) {
 	// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
 	const resource = defaultResource()
 		.merge(resourceFromAttributes({ [ATTR_SERVICE_NAME]: program.name, [ATTR_SERVICE_VERSION]: program.version }))
@@ -49,16 +44,17 @@ export async function startTelemetry(
 	observe("size", ({ calls }) => calls);
 	observe("age", ({ age }) => age / 1000);
 	const processFigures = addProcessFigures(metrics);
+	const threads: ThreadObserver = {
+		onThread: (name, queue) => queues.set(name, queue),
+		onCall: (thread, call) => tracing?.beginCall(thread, call),
+		onGroup: (thread, group) => {
+			if (thread === COMMITTING_THREAD) metrics.committed(group);
+		},
+	};
 	return {
 		metrics,
 		requests: new Requests({ log, metrics, tracing }),
-		threads: {
-			onThread: (name, queue) => queues.set(name, queue),
-			onCall: (thread, call) => tracing?.beginCall(thread, call),
-			onGroup: (thread, group) => {
-				if (thread === COMMITTING_THREAD) metrics.committed(group);
-			},
-		},
+		threads,
 		[Symbol.asyncDispose]: async () => {
 			processFigures[Symbol.dispose]();
 			// An unreachable receiver must not prevent the stop. The log reports it.

@@ -14,7 +14,14 @@ import {
 import { uuid } from "../conversations/read/filter.ts";
 import { ServiceError } from "../errors.ts";
 import { readExactJson, stringifyExactJson } from "../record/json/exact-json.ts";
-import { type ExactJson, type ExactJsonObject, listOf, memberOf, textOf } from "../record/json/json-value.ts";
+import {
+	type ExactJson,
+	type ExactJsonObject,
+	isJsonObject,
+	listOf,
+	memberOf,
+	textOf,
+} from "../record/json/json-value.ts";
 import type { Route } from "../transports/http/router.ts";
 import { readQuery, word } from "../transports/reads/parameters.ts";
 import { atifOf, type TrajectoryEvent, type TrajectorySource } from "./atif.ts";
@@ -142,13 +149,14 @@ export function messagesOf(trajectory: ExactJsonObject): ExactJsonObject {
 			}),
 		];
 	});
+	const known = memberOf(extra, "left_out");
 	return {
 		messages,
 		tools: listOf(memberOf(agent, "tool_definitions")),
 		metadata: {
 			conversation_id: id ?? "",
 			model: memberOf(agent, "model_name") ?? null,
-			left_out: { ...countsIn(memberOf(extra, "left_out")), ...positive(leftOut) },
+			left_out: { ...(isJsonObject(known) ? known : {}), ...positive(leftOut) },
 		},
 	};
 }
@@ -166,10 +174,6 @@ function callJson(call: ExactJson): ExactJsonObject {
 		},
 		...(raw === undefined ? {} : { raw_arguments: true }),
 	};
-}
-
-function countsIn(json: ExactJson | undefined): ExactJsonObject {
-	return typeof json === "object" && json !== null && !Array.isArray(json) ? json : {};
 }
 
 function positive(counts: Readonly<Record<string, number>>): ExactJsonObject {
