@@ -11,6 +11,7 @@ export interface TraceSource {
 	/** The record with its secrets redacted; undefined when there is none. */
 	readonly record: ExactJson | undefined;
 	readonly facts: Facts;
+	readonly runs: readonly Run[];
 	/** The conversation that began this one, if it is known. */
 	readonly parent: TraceSource | undefined;
 }
@@ -39,10 +40,7 @@ export interface RunTrace {
 }
 
 /** Where a run of a conversation is placed. */
-interface Place {
-	readonly traceId: string;
-	readonly parentId: string | undefined;
-}
+type Place = Pick<Span, "traceId" | "parentId">;
 
 /**
  * Returns the spans of each run of a conversation, by the semantic conventions of OpenTelemetry for generative AI. Ids
@@ -50,41 +48,33 @@ interface Place {
  * another one began is below the call of a tool that was under way there; if it was not exactly one, below the run.
  */
 export function tracesOf(source: TraceSource): RunTrace[] {
-	const placed = withRuns(source);
-	return placed.runs.map((run) => ({ run, spans: spansOf(source, run, placeOf(placed, run)) }));
-}
-
-/** A conversation with its runs, below the one that began it. */
-interface Placed {
-	readonly source: TraceSource;
-	readonly runs: readonly Run[];
-	readonly parent: Placed | undefined;
-}
-
-function withRuns(source: TraceSource): Placed {
-	const { facts, summary, parent } = source;
-	// The events of a remote agent do not tell its calls of models.
-	return { source, runs: runsOf(facts, summary.agentKind !== REMOTE_AGENT), parent: parent && withRuns(parent) };
+	return source.runs.map((run) => ({ run, spans: spansOf(source, run, placeOf(source, run)) }));
 }
 
 const REMOTE_AGENT = "ACPAgent";
 
-function placeOf({ source, parent }: Placed, { id, start }: Pick<Run, "id" | "start">): Place {
+/** Returns a conversation with its runs. */
+export function withRuns(source: Omit<TraceSource, "runs">): TraceSource {
+	// The events of a remote agent do not tell its calls of models.
+	return { ...source, runs: runsOf(source.facts, source.summary.agentKind !== REMOTE_AGENT) };
+}
+
+function placeOf({ summary, parent }: TraceSource, { id, start }: Run): Place {
 	const outer = parent?.runs.findLast((one) => one.start <= start);
 	if (parent === undefined || outer === undefined)
-		return { traceId: hash(32, "trace", source.summary.id, id), parentId: undefined };
+		return { traceId: hash(32, "trace", summary.id, id), parentId: undefined };
 	const { traceId } = placeOf(parent, outer);
 	const open = outer.tools.filter((tool) => tool.start <= start && (tool.result === undefined || tool.end >= start));
 	const [call, ...others] = open;
 	const isOne = call !== undefined && others.length === 0;
-	return { traceId, parentId: isOne ? toolId(parent.source, outer, call) : runSpanId(parent.source, outer) };
+	return { traceId, parentId: isOne ? toolId(parent, outer, call) : runSpanId(parent, outer) };
 }
 
-function runSpanId({ summary }: TraceSource, run: Pick<Run, "id">): string {
+function runSpanId({ summary }: TraceSource, run: Run): string {
 	return hash(16, "run", summary.id, run.id);
 }
 
-function toolId({ summary }: TraceSource, run: Pick<Run, "id">, { id, n }: Tool): string {
+function toolId({ summary }: TraceSource, run: Run, { id, n }: Tool): string {
 	return hash(16, "tool", summary.id, run.id, id, ...(n === 0 ? [] : [String(n)]));
 }
 

@@ -15,7 +15,7 @@ import type { Store } from "../store/store.ts";
 import { Facts } from "./facts.ts";
 import { OTLP_TYPE, otlpRequests } from "./otlp.ts";
 import type { Run } from "./runs.ts";
-import { type RunTrace, type TraceSource, tracesOf } from "./spans.ts";
+import { type RunTrace, type TraceSource, tracesOf, withRuns } from "./spans.ts";
 
 /** Where traces are sent. */
 interface TraceSettings {
@@ -122,7 +122,7 @@ export class TraceSender implements OwnForm {
 		const { parentConversationId: parent } = summary;
 		// A conversation can name any other as its parent, also one that it began.
 		const above = parent === undefined || below.has(parent) ? undefined : await this.#source(parent, below);
-		return { summary, record, facts, parent: above };
+		return withRuns({ summary, record, facts, parent: above });
 	}
 }
 

@@ -1,6 +1,6 @@
 import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
 import { inOrder } from "../events/event-parts.ts";
-import { readExactJson } from "../record/json/exact-json.ts";
+import { readExactJson, stringifyExactJson } from "../record/json/exact-json.ts";
 import {
 	type ExactJson,
 	type ExactJsonObject,
@@ -9,7 +9,7 @@ import {
 	memberOf,
 	textOf,
 } from "../record/json/json-value.ts";
-import { formatDateTime, fromMicroseconds } from "../record/json/scalars.ts";
+import { formatDateTime, fromMicroseconds, toMicroseconds } from "../record/json/scalars.ts";
 
 /** Version of the Agent Trajectory Interchange Format that {@link atifOf} writes. */
 const ATIF_VERSION = "ATIF-v1.8";
@@ -215,7 +215,7 @@ class StepMaker {
 		const output = memberOf(event, "content") ?? memberOf(event, "raw_output");
 		const status = textOf(memberOf(event, "status"));
 		if (output == null && status !== "completed" && status !== "failed") return;
-		const content = typeof output === "string" ? output : output == null ? "" : JSON.stringify(output, exactly);
+		const content = typeof output === "string" ? output : output == null ? "" : stringifyExactJson(output);
 		const n = step.results.findIndex((one) => one.callId === callId);
 		const result = { callId, at, members: { content, extra: { is_error: memberOf(event, "is_error") === true } } };
 		if (n === -1) step.results.push(result);
@@ -285,7 +285,7 @@ class StepMaker {
 /** Lets the call during which a sub-agent began refer to its trajectory, if there is exactly one. */
 function addReference(steps: readonly Step[], { id, createdAt }: ConversationSummary): void {
 	if (createdAt === undefined) return;
-	const began = createdAt.seconds * 1_000_000n + BigInt(Math.trunc(createdAt.nanos / 1_000));
+	const began = toMicroseconds(createdAt);
 	const found = steps.flatMap(({ happenedAt, calls, results }) =>
 		happenedAt > began || calls.length === 0
 			? []
@@ -393,10 +393,5 @@ function contentOf(observation: ExactJson | undefined): ExactJson[] {
 	const content = memberOf(observation, "content") ?? memberOf(observation, "output");
 	if (Array.isArray(content)) return content;
 	if (typeof content === "string") return [{ type: "text", text: content }];
-	return observation == null ? [] : [{ type: "text", text: JSON.stringify(observation, exactly) }];
-}
-
-/** Writes an integer beyond 2^53 as a text, for `JSON.stringify`. */
-function exactly(_: string, value: unknown): unknown {
-	return typeof value === "bigint" ? String(value) : value;
+	return observation == null ? [] : [{ type: "text", text: stringifyExactJson(observation) }];
 }

@@ -6,7 +6,7 @@ import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb
 import { parseDateTime, toMicroseconds } from "../../src/record/json/scalars.ts";
 import { Facts } from "../../src/traces/facts.ts";
 import { otlpRequests } from "../../src/traces/otlp.ts";
-import { type RunTrace, type TraceSource, tracesOf } from "../../src/traces/spans.ts";
+import { type RunTrace, type TraceSource, tracesOf, withRuns } from "../../src/traces/spans.ts";
 import { capturedBatches, capturedSequences, object } from "../support/fixtures.ts";
 
 /** A conversation as it was captured. */
@@ -45,7 +45,7 @@ function sourceOf(
 	}
 	const agent = object(record?.agent ?? { kind: "Agent" });
 	const summary = create(ConversationSummarySchema, { id, agentKind: String(agent.kind), model: "openai/m1" });
-	return { summary, record, facts, parent: undefined, ...rest };
+	return withRuns({ summary, record, facts, parent: undefined, ...rest });
 }
 
 const SENDER = { name: "service", version: "1" };
