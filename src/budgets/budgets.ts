@@ -134,14 +134,9 @@ function merged(base: Settings, asked: AskedBudget, isChanged: (name: Field) => 
 	return {
 		...Object.fromEntries(limits),
 		...(filter === undefined ? {} : { filter }),
-		...{
-			owner: base.owner,
-			period: of("period"),
-			timeZone: of("timeZone"),
-			model: of("model"),
-			usageId: of("usageId"),
-		},
-		...{ thresholds: of("thresholds"), eachConversation: of("eachConversation"), pause: of("pause") },
+		...{ owner: base.owner, period: of("period"), timeZone: of("timeZone"), model: of("model") },
+		...{ usageId: of("usageId"), thresholds: of("thresholds") },
+		...{ eachConversation: of("eachConversation"), pause: of("pause") },
 	};
 }
 

@@ -39,9 +39,8 @@ export async function shownBudget(
 	now: number,
 ): Promise<MessageInitShape<typeof BudgetSchema>> {
 	const settings = settingsOf(row);
-	const made = {
-		...{ name: row.name, owner: row.owner, createdAt: fromMicroseconds(row.createdAt), createdBy: row.createdBy },
-	};
+	const { name, owner, createdBy } = row;
+	const made = { name, owner, createdAt: fromMicroseconds(row.createdAt), createdBy };
 	const rule = ruleOf(settings);
 	if (rule !== undefined) {
 		const { length } = await foundBy(store, settings, rule, now);
@@ -130,18 +129,15 @@ export class BudgetShares {
 	 * @throws ServiceError when the store cannot be read
 	 */
 	async largest(): Promise<readonly BudgetShare[]> {
-		const isOld = this.#now() >= this.#next;
-		if (this.#last !== undefined && !isOld) return await this.#last;
-		this.#next = Number.POSITIVE_INFINITY;
-		const began = performance.now();
-		const reading = this.#read().finally(() => {
-			this.#next = this.#now() + Math.max(INTERVAL, (performance.now() - began) * PAUSE_FACTOR);
-		});
-		this.#last = reading;
-		reading.catch(() => {
-			if (this.#last === reading) this.#last = undefined;
-		});
-		return await reading;
+		if (this.#last === undefined || this.#now() >= this.#next) {
+			this.#next = Number.POSITIVE_INFINITY;
+			const began = performance.now();
+			this.#last = this.#read().finally(() => {
+				this.#next = this.#now() + Math.max(INTERVAL, (performance.now() - began) * PAUSE_FACTOR);
+			});
+			this.#last.catch(() => this.forget());
+		}
+		return await this.#last;
 	}
 
 	async #read(): Promise<readonly BudgetShare[]> {

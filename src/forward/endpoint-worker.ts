@@ -320,8 +320,11 @@ export class EndpointWorker {
 		if (error === "") {
 			// What failed while the endpoint was away is tried at once.
 			if (isProbe)
-				for (const queue of this.#queues.values())
-					if (queue[0] !== undefined && queue[0].attempts > 0) queue[0] = { ...queue[0], due: now };
+				for (const queue of this.#queues.values()) {
+					const [head] = queue;
+					const last = head?.tries.at(-1);
+					if (head !== undefined && last !== undefined && concernsAll(last)) queue[0] = { ...head, due: now };
+				}
 			return { ...delivery, tries, ...endOf("delivered", now) };
 		}
 		this.#counts.failedTries += 1;
@@ -484,14 +487,18 @@ function isCircuitOpen({ failures }: Pick<EndpointHealth, "failures">): boolean 
 	return failures >= CIRCUIT;
 }
 
+/** Whether a failure is one of the endpoint. A refusal by another status may concern the delivery only. */
+function concernsAll({ status }: Pick<Try, "status">): boolean {
+	return status === 0 || status >= 500;
+}
+
 /** Returns what is known of an endpoint after a try. */
 function healthAfter(before: EndpointHealth, { status, error }: Answer, now: number): EndpointHealth {
 	const at = BigInt(now) * 1000n;
 	if (error === "")
 		return { failures: 0, failingSince: undefined, lastSuccessAt: at, disabledBecause: before.disabledBecause };
 	const failingSince = before.failingSince ?? at;
-	// A refusal by another status may concern this delivery only.
-	const failures = before.failures + (status === 0 || status >= 500 ? 1 : 0);
+	const failures = before.failures + (concernsAll({ status }) ? 1 : 0);
 	const disabledBecause =
 		status === 410
 			? "it answered with 410"
