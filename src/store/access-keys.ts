@@ -1,3 +1,4 @@
+import { audited } from "./audit.ts";
 import { insertNew, type Session } from "./session.ts";
 import { columnsOf, readRow } from "./typed-rows.ts";
 
@@ -27,7 +28,7 @@ export interface AccessKeyUse {
 }
 
 /** Returns all keys in the order of their names. */
-export async function listAccessKeys({ all, dialect: { schema } }: Session): Promise<AccessKeyRow[]> {
+async function listAccessKeys({ all, dialect: { schema } }: Session): Promise<AccessKeyRow[]> {
 	const rows = await all(`SELECT * FROM ${schema}access_keys ORDER BY name`);
 	return rows.map((row) => {
 		const key = readRow("access_keys", row);
@@ -36,24 +37,18 @@ export async function listAccessKeys({ all, dialect: { schema } }: Session): Pro
 }
 
 /** Stores a key. Returns false, and stores nothing, if there is a key with its name. */
-export async function createAccessKey(session: Session, key: AccessKeyRow): Promise<boolean> {
+async function createAccessKey(session: Session, key: AccessKeyRow): Promise<boolean> {
 	return await insertNew(session, "access_keys", columnsOf("access_keys", { ...key, scopes: key.scopes.join("+") }));
 }
 
 /** Marks a key as revoked. Returns false, and changes nothing, if there is no such key or it is revoked already. */
-export async function revokeAccessKey(
-	{ all, dialect: { schema } }: Session,
-	{ name, at }: AccessKeyUse,
-): Promise<boolean> {
+async function revokeAccessKey({ all, dialect: { schema } }: Session, { name, at }: AccessKeyUse): Promise<boolean> {
 	const update = `UPDATE ${schema}access_keys SET revoked_at = ? WHERE name = ? AND revoked_at IS NULL RETURNING name`;
 	return (await all(update, at, name)).length > 0;
 }
 
 /** Saves the last uses of keys. An earlier use than the stored one has no effect. */
-export async function touchAccessKeys(
-	{ all, dialect: { schema } }: Session,
-	uses: readonly AccessKeyUse[],
-): Promise<void> {
+async function touchAccessKeys({ all, dialect: { schema } }: Session, uses: readonly AccessKeyUse[]): Promise<void> {
 	for (const { name, at } of uses)
 		await all(
 			`UPDATE ${schema}access_keys SET last_used_at = ? WHERE name = ? AND coalesce(last_used_at, 0) < ?`,
@@ -62,3 +57,10 @@ export async function touchAccessKeys(
 			at,
 		);
 }
+
+export const accessKeyReads = { listAccessKeys };
+export const accessKeyWrites = {
+	createAccessKey: audited(createAccessKey),
+	revokeAccessKey: audited(revokeAccessKey),
+	touchAccessKeys,
+};

@@ -175,7 +175,6 @@ interface TimedText {
 	readonly at: bigint;
 }
 
-/** The latest error of a conversation. */
 export interface LastError extends ReportedError {
 	readonly at: bigint;
 	/** Sequence of the event. */

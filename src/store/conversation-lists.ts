@@ -95,7 +95,6 @@ const ORDERS: Readonly<Record<ListOrder, string>> = {
 	tokens: "c.tokens",
 };
 
-/** Lists conversations. */
 export async function listConversations(session: Session, query: ConversationQuery): Promise<StoredConversation[]> {
 	const { order = "updated", before = 2n ** 63n, beforeValue, limit, withRecords } = query;
 	const { schema } = session.dialect;
@@ -152,7 +151,6 @@ const GROUPS = {
 	owner: "owner",
 } as const;
 
-/** Counts conversations. */
 export async function countConversations(
 	session: Session,
 	{ conditions, group, limit }: CountQuery,
@@ -197,7 +195,6 @@ export function allOf(fragments: readonly Sql[]): Sql {
 	};
 }
 
-/** The columns of fields, and their indexes. */
 const COLUMNS = {
 	executionStatus: { column: "status", index: "conversations_by_status" },
 	agentKind: { column: "agent_kind", index: "conversations_by_agent_kind" },
@@ -304,7 +301,6 @@ function byIndex(test: Sql, index: string | undefined): SqlCondition {
 	return { test, index: { from, join: "", where: test } };
 }
 
-/** Reads how many gaps a conversation with a record has. */
 function openGapsFrom(row: Row): OpenGaps | undefined {
 	const since = nullable(bigint, row.gaps_since);
 	return since === undefined ? undefined : { count: bigint(row.gap_count), since };

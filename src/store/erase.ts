@@ -1,4 +1,4 @@
-import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { clearField, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { forgetInDelta, forgetInRecord } from "../record/record-delta.ts";
 import { addAudit } from "./audit.ts";
@@ -203,7 +203,7 @@ export function forgetInUpdate(row: Row, conversationId: string): RelatedUpdate 
 		const bytes = forget(unpackRecord(before.record), conversationId);
 		return { after: bytes && packRecord(bytes) };
 	});
-	const summary = readOrUnreadable(() => ({ after: forgetInSummary(before.summary, (id) => id === conversationId) }));
+	const summary = readOrUnreadable(() => ({ after: forgetInSummary(before.summary, conversationId) }));
 	const after = {
 		record: "after" in record ? record.after : undefined,
 		summary: "after" in summary ? summary.after : undefined,
@@ -218,24 +218,14 @@ export function forgetInUpdate(row: Row, conversationId: string): RelatedUpdate 
 	};
 }
 
-/** Returns the ids of the conversations that an encoded summary names as the parent, and as the source of the fork. */
-function relationsIn(summary: Uint8Array): string[] {
-	const { parentConversationId, forkedFromConversationId } = fromBinary(ConversationSummarySchema, summary);
-	return [parentConversationId, forkedFromConversationId].filter((id) => id !== undefined);
-}
-
-/** Removes conversations from an encoded summary. Returns undefined when it names none of them. */
-function forgetInSummary(summary: Uint8Array, isForgotten: (id: string) => boolean): Uint8Array | undefined {
-	if (!relationsIn(summary).some(isForgotten)) return undefined;
-	const {
-		parentConversationId: parent,
-		forkedFromConversationId: source,
-		...others
-	} = fromBinary(ConversationSummarySchema, summary);
-	const kept = create(ConversationSummarySchema, {
-		...others,
-		...(parent === undefined || isForgotten(parent) ? {} : { parentConversationId: parent }),
-		...(source === undefined || isForgotten(source) ? {} : { forkedFromConversationId: source }),
-	});
-	return toBinary(ConversationSummarySchema, kept);
+/** Removes a conversation from an encoded summary. Returns undefined when it does not name it. */
+function forgetInSummary(summary: Uint8Array, conversationId: string): Uint8Array | undefined {
+	const found = fromBinary(ConversationSummarySchema, summary);
+	const isParent = found.parentConversationId === conversationId;
+	const isSource = found.forkedFromConversationId === conversationId;
+	if (!isParent && !isSource) return undefined;
+	const { parentConversationId, forkedFromConversationId } = ConversationSummarySchema.field;
+	if (isParent) clearField(found, parentConversationId);
+	if (isSource) clearField(found, forkedFromConversationId);
+	return toBinary(ConversationSummarySchema, found);
 }

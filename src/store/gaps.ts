@@ -218,7 +218,6 @@ async function isOfFork(session: Session, { eventId, leaf }: FirstState, owner: 
 	return withState.size < withLeaf.size;
 }
 
-/** Returns the columns of a gap. */
 export function gapColumns({ conversationId, kind, missing, after, since }: GapOf) {
 	return { conversation_id: conversationId, kind, missing, after_event_id: after, since };
 }

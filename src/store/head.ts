@@ -78,23 +78,28 @@ export interface NextUpdate {
 	readonly after: HeadState;
 }
 
-/** A posted record, and the state before it. */
-interface PostToWrite {
-	readonly update: NewUpdate;
-	/** The decoded summary of the update. */
+/** What an update is derived from. */
+interface ToWrite {
+	/** The decoded summary of the record. */
 	readonly summary: ConversationSummary;
 	/** Undefined for a conversation without a record. */
 	readonly before: HeadState | undefined;
+	/** The activity and the gaps after the request. */
 	readonly activity: Activity | undefined;
-	/** The gaps after the post. */
 	readonly gaps: OpenGaps | undefined;
 	/** Sequence of the update. */
 	readonly sequence: bigint;
 }
 
+/** A posted record, and the state before it. */
+interface PostToWrite extends ToWrite {
+	readonly update: NewUpdate;
+}
+
 /** Derives the update and the next state of a conversation from a posted record. */
-export function planPostedUpdate({ update, summary, before, activity, gaps, sequence }: PostToWrite): NextUpdate {
-	const { conversationId, receivedAt, record, poster } = update;
+export function planPostedUpdate(of: PostToWrite): NextUpdate {
+	const { update, summary, before, activity, sequence } = of;
+	const { receivedAt, record } = update;
 	const updatedAt = microsecondsOf(summary.updatedAt);
 	const time = orderTime(updatedAt, receivedAt);
 	const status = summary.executionStatus;
@@ -105,27 +110,14 @@ export function planPostedUpdate({ update, summary, before, activity, gaps, sequ
 		lifeBeganAt: comparableTime(before.lifeBeganAt, receivedAt),
 	};
 	const { current, change } = decide(known, { status, time, lifeBeganAt });
-	const size = record.bytes.byteLength;
-	const newestPosted = { sequence, updatedAt, size };
+	const newestPosted = { sequence, updatedAt, size: record.bytes.byteLength };
 	const times = timesOf(summary, before, receivedAt);
 	const postedAt = time ?? receivedAt;
 	const runStartedAt = current ? runStart(before, status, postedAt) : before?.runStartedAt;
-	const written: WrittenUpdate = {
-		conversationId,
-		sequence,
-		receivedAt,
-		change,
-		current,
-		origin: update.isFetched ? UpdateOrigin.RECONCILED : UpdateOrigin.POSTED,
-		previousSequence: before?.sequence,
-		sender: poster?.sender,
-		summary: withTimes(update.summary, summary, times),
-		activity: encodeActivity(activity, runStartedAt, gaps),
-		errorSequence: shownError(activity, runStartedAt)?.sequence,
-		record,
-		base: undefined,
-		size,
-	};
+	const origin = update.isFetched ? UpdateOrigin.RECONCILED : UpdateOrigin.POSTED;
+	const encoded = withTimes(update.summary, summary, times);
+	const own = { change, current, origin, summary: encoded, ...wholeForm(record) };
+	const written = writtenOf(update, of, runStartedAt, own);
 	if (before !== undefined && !current) return { written, after: { ...before, newestPosted } };
 	const after = {
 		sequence,
@@ -188,27 +180,36 @@ function withTimes(encoded: Uint8Array, summary: ConversationSummary, { createdA
 	return concatBytes([encoded, toBinary(ConversationSummarySchema, missing)]);
 }
 
+/** Returns an update with what all have in common. */
+function writtenOf(
+	{ conversationId, receivedAt, poster }: Pick<NewUpdate, "conversationId" | "receivedAt" | "poster">,
+	{ before, activity, gaps, sequence }: ToWrite,
+	runStartedAt: bigint | undefined,
+	own: Pick<WrittenUpdate, "change" | "current" | "origin" | "summary"> & StoredForm,
+): WrittenUpdate {
+	return {
+		conversationId,
+		sequence,
+		receivedAt,
+		previousSequence: before?.sequence,
+		sender: poster?.sender,
+		activity: encodeActivity(activity, runStartedAt, gaps),
+		errorSequence: shownError(activity, runStartedAt)?.sequence,
+		...own,
+	};
+}
+
 /** A record version that state updates produced, and the state before it. */
-interface VersionToWrite {
+interface VersionToWrite extends ToWrite {
 	readonly batch: Pick<NewEvents, "conversationId" | "receivedAt" | "poster" | "isFetched">;
 	readonly effect: EventEffect;
 	readonly version: RecordVersion;
-	/** The decoded summary of the version. */
-	readonly summary: ConversationSummary;
-	/** Undefined for a conversation without a record. */
-	readonly before: HeadState | undefined;
-	/** The activity after the events of the batch. */
-	readonly activity: Activity | undefined;
-	/** The gaps after the events of the batch. */
-	readonly gaps: OpenGaps | undefined;
-	/** Sequence of the version's update. */
-	readonly sequence: bigint;
 }
 
 /** Derives the update and the next state of a conversation from a version that state updates produced. */
 export function planEventUpdate(of: VersionToWrite, form: StoredForm): NextUpdate {
-	const { batch, effect, version, summary, before, activity, gaps, sequence } = of;
-	const { conversationId, receivedAt } = batch;
+	const { batch, effect, version, summary, before, sequence } = of;
+	const { receivedAt } = batch;
 	const status = summary.executionStatus;
 	const { change } =
 		before === undefined
@@ -216,20 +217,9 @@ export function planEventUpdate(of: VersionToWrite, form: StoredForm): NextUpdat
 			: { change: changeBetween(before.status, status) };
 	const times = timesOf(summary, before, receivedAt);
 	const runStartedAt = version.runStartedAt ?? runStart(before, status, version.statusAt ?? receivedAt);
-	const written: WrittenUpdate = {
-		conversationId,
-		sequence,
-		receivedAt,
-		change,
-		current: true,
-		origin: batch.isFetched ? UpdateOrigin.RECONCILED : UpdateOrigin.EVENTS,
-		previousSequence: before?.sequence,
-		sender: batch.poster?.sender,
-		summary: withTimes(version.summary, summary, times),
-		activity: encodeActivity(activity, runStartedAt, gaps),
-		errorSequence: shownError(activity, runStartedAt)?.sequence,
-		...form,
-	};
+	const origin = batch.isFetched ? UpdateOrigin.RECONCILED : UpdateOrigin.EVENTS;
+	const encoded = withTimes(version.summary, summary, times);
+	const written = writtenOf(batch, of, runStartedAt, { change, current: true, origin, summary: encoded, ...form });
 	const { newestPosted } = before ?? {};
 	const posted =
 		effect.postedAt === undefined

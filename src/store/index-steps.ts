@@ -14,7 +14,7 @@ import { bigint, blob, boolean, integer, nullable, type Row, text } from "./valu
 
 /** The steps by which the index of search is written. */
 
-export async function readIndexProgress({ all, dialect: { schema } }: Session, end = ""): Promise<IndexProgress> {
+async function readProgress({ all, dialect: { schema } }: Session, end = ""): Promise<IndexProgress> {
 	const [row] = await all(`SELECT version, events, updates FROM ${schema}search_progress ${end}`);
 	return { version: integer(row?.version), events: bigint(row?.events), updates: bigint(row?.updates) };
 }
@@ -30,25 +30,25 @@ async function moveProgress({ all, dialect: { schema } }: Session, from: IndexPr
 }
 
 /** Writes a step. Returns whether it was written: see {@link IndexStep.expects}. */
-export async function writeIndexStep(session: Session, step: IndexStep): Promise<boolean> {
+async function writeIndexStep(session: Session, step: IndexStep): Promise<boolean> {
 	if (!(await moveProgress(session, step.expects, step.next))) return false;
 	await session.writeWords(step);
 	return true;
 }
 
 /** Sets the progress to its beginning, so that the indexer removes all documents and begins again. */
-export async function resetIndex(session: Session): Promise<void> {
-	await moveProgress(session, await readIndexProgress(session, session.dialect.forUpdate), NO_PROGRESS);
+async function resetIndex(session: Session): Promise<void> {
+	await moveProgress(session, await readProgress(session, session.dialect.forUpdate), NO_PROGRESS);
 }
 
 /** Removes documents, unless the progress is another one. Returns whether documents are left. */
-export async function emptyIndex(session: Session, expects: IndexProgress): Promise<boolean> {
-	const progress = await readIndexProgress(session, session.dialect.forUpdate);
+async function emptyIndex(session: Session, expects: IndexProgress): Promise<boolean> {
+	const progress = await readProgress(session, session.dialect.forUpdate);
 	return isSameProgress(progress, expects) && (await session.removeWords());
 }
 
 /** Finds the titles that the next updates after a sequence changed. */
-export async function findChangedTitles({ all, dialect }: Session, after: bigint): Promise<FoundTitles> {
+async function findChangedTitles({ all, dialect }: Session, after: bigint): Promise<FoundTitles> {
 	const { schema } = dialect;
 	const rows = await all(
 		`SELECT e.conversation_id, e.sequence, e.current, e.summary, t.digest FROM ${schema}updates e
@@ -122,3 +122,6 @@ function titleOf(summary: Uint8Array): string | undefined {
 		return undefined;
 	}
 }
+
+export const indexReads = { readIndexProgress: (session: Session) => readProgress(session), findChangedTitles };
+export const indexWrites = { writeIndexStep, resetIndex, emptyIndex };

@@ -1,6 +1,8 @@
-import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
+import type { CallSignal } from "../call-signal.ts";
+import { ServiceError } from "../errors.ts";
+import { accessKeyReads, accessKeyWrites } from "./access-keys.ts";
 import { countWithoutSender } from "./assign-owner.ts";
-import { audited, auditReads, auditWrites } from "./audit.ts";
+import { auditReads, auditWrites } from "./audit.ts";
 import { budgetReads, budgetWrites } from "./budgets.ts";
 import { type Claims, claim } from "./claims.ts";
 import { compactStep, findTexts } from "./compaction.ts";
@@ -9,44 +11,17 @@ import { countConversations, listConversations } from "./conversation-lists.ts";
 import { findErasures } from "./erasure.ts";
 import { forwardingReads, forwardingWrites, REPEATABLE_WRITES } from "./forwarding.ts";
 import { listGaps } from "./gaps.ts";
-import { emptyIndex, findChangedTitles, readIndexProgress, resetIndex, writeIndexStep } from "./index-steps.ts";
+import { indexReads, indexWrites } from "./index-steps.ts";
 import { getOwnership } from "./owners.ts";
-import { type PrunePolicy, Pruner } from "./pruner.ts";
-import {
-	getUpdate,
-	listEvents,
-	listUnapplied,
-	listUpdates,
-	readEvents,
-	readRange,
-	readRecordState,
-} from "./read-logs.ts";
-import {
-	acceptRefusedPost,
-	addRefusedPosts,
-	expireRefusedPosts,
-	getRefusedPost,
-	listRefusedPosts,
-	refusedUsage,
-	removeRefusedPost,
-	setRefusedReasons,
-} from "./refused-posts.ts";
-import {
-	findDeleted,
-	findPrunable,
-	firstReceivedSince,
-	getRetentionTime,
-	removeConversation,
-	removeEvents,
-	removeUpdates,
-	saveRetentionTime,
-} from "./remove.ts";
+import { logReads } from "./read-logs.ts";
+import { refusedReads, refusedWrites } from "./refused-posts.ts";
+import { findDeleted, type PrunePolicy, Pruner, removalReads, removalWrites } from "./remove.ts";
 import { addRefusals, listSenders } from "./senders.ts";
 import type { LogListener, LogTable, RangeQuery } from "./sequence-log.ts";
 import type { Calls, RepackedRange, Session } from "./session.ts";
-import type { DocumentQuery } from "./text-index.ts";
+import type { DocumentQuery, FoundDocument } from "./text-index.ts";
 import { getUsageRange, listModelUsage, listUsageTotals, listUsedPeriods, reportUsage } from "./usage-report.ts";
-import { listViews, ofViews, type ViewQuery, type WaitForViews } from "./views/follow.ts";
+import { listViews, ofViews, readView, type ViewAnswer, type ViewPosition, type ViewQuery } from "./views/follow.ts";
 
 /** The operations of a store that are written once for both engines. Each runs in a transaction of its own. */
 
@@ -55,28 +30,17 @@ export const reads = {
 	...auditReads,
 	...budgetReads,
 	...forwardingReads,
-	listAccessKeys,
+	...accessKeyReads,
+	...indexReads,
+	...logReads,
+	...refusedReads,
+	...removalReads,
 	countWithoutSender,
 	getErasure: async (session: Session, conversationId: string) => (await findErasures(session, [conversationId]))[0],
 	getOwnership,
 	listGaps,
-	listRefusedPosts,
-	getRefusedPost,
-	refusedUsage,
 	listViews,
-	getUpdate,
-	listUpdates,
-	listEvents,
-	readEvents,
-	readRecordState,
-	listUnapplied,
-	readRange,
-	getRetentionTime,
 	findTexts,
-	readIndexProgress: (session: Session) => readIndexProgress(session),
-	findChangedTitles,
-	findPrunable,
-	firstReceivedSince,
 };
 
 /** Operations that read views. They wait until these have everything that was accepted before. */
@@ -98,31 +62,18 @@ export const writes = {
 	...auditWrites,
 	...budgetWrites,
 	...forwardingWrites,
-	createAccessKey: audited(createAccessKey),
-	revokeAccessKey: audited(revokeAccessKey),
-	touchAccessKeys,
+	...accessKeyWrites,
+	...indexWrites,
+	...refusedWrites,
+	...removalWrites,
 	addRefusals,
-	addRefusedPosts,
-	acceptRefusedPost,
-	expireRefusedPosts,
-	setRefusedReasons,
-	removeRefusedPost: audited(removeRefusedPost),
-	saveRetentionTime,
 	claim,
-	removeConversation,
-	removeUpdates,
-	removeEvents,
-	writeIndexStep,
-	resetIndex,
-	emptyIndex,
 	writeTexts: (session: Session, range: RepackedRange) => session.writeTexts(range),
 };
 
-const MOVE_BUDGET: keyof typeof budgetWrites = "moveBudget";
-
 /** Whether a write need not be on disk before the answer, because it is done again after a crash. */
 export function isRepeatable(write: string): boolean {
-	return REPEATABLE_WRITES.has(write) || write === MOVE_BUDGET;
+	return REPEATABLE_WRITES.has(write) || write === ("moveBudget" satisfies keyof typeof budgetWrites);
 }
 
 /** The calls of reads of views. They wait until the views have what was accepted before. */
@@ -139,26 +90,55 @@ export type ViewCalls<Operations> = {
 
 type ResultOf<Answer> = Extract<Answer, { readonly result: unknown }>["result"];
 
-/**
- * Returns the methods of a store that consist of the operations.
- *
- * @param waitForViews lets the views follow for a read
- * @param subscribe as `SequenceLog.subscribe`
- * @param claim as the operation
- */
-export function methodsOf(
-	read: Calls<typeof reads>,
-	view: Calls<typeof viewReads>,
-	write: Calls<typeof writes>,
-	waitForViews: WaitForViews,
-	subscribe: (log: LogTable, listener: LogListener) => () => void,
-	claim: Claims["claim"],
-) {
+/** Work under way, for which a store waits when it is closed. */
+export class Running {
+	readonly #works = new Set<Promise<unknown>>();
+	#isClosed = false;
+
+	/** @throws {ServiceError} `unavailable` when the store is closed */
+	async run<Result>(work: () => Promise<Result>): Promise<Result> {
+		if (this.#isClosed) throw new ServiceError("unavailable", "the store is closed");
+		const running = work();
+		this.#works.add(running);
+		try {
+			return await running;
+		} finally {
+			this.#works.delete(running);
+		}
+	}
+
+	/** Resolves when all work has ended. */
+	async close(): Promise<void> {
+		this.#isClosed = true;
+		await Promise.allSettled(this.#works);
+	}
+}
+
+/** What the operations of an engine run by. */
+interface EngineCalls {
+	readonly read: Calls<typeof reads>;
+	readonly view: Calls<typeof viewReads>;
+	readonly write: Calls<typeof writes>;
+	readonly find: (of: ViewQuery<DocumentQuery>, signal: CallSignal | undefined) => Promise<ViewAnswer<FoundDocument[]>>;
+	readonly claim: Claims["claim"];
+	/** Lets the views follow the logs up to some entries. */
+	readonly follow: (through: ViewPosition) => Promise<void>;
+	readonly running: Running;
+	/** As `SequenceLog.subscribe`. */
+	readonly subscribe: (log: LogTable, listener: LogListener) => () => void;
+}
+
+/** Returns the methods of a store that consist of the operations. */
+export function methodsOf({ read, view, write, find, claim, follow, running, subscribe }: EngineCalls) {
+	const waitForViews = <Query, Result>(
+		query: Query,
+		readAt: (query: ViewQuery<Query>) => Promise<ViewAnswer<Result>>,
+	): Promise<Result> => running.run(() => readView(query, readAt, follow));
 	const calls = {
 		...byName<typeof reads, Calls<typeof reads>>(reads, (name) => read[name]),
 		...byName<typeof viewReads, ViewCalls<typeof viewReads>>(
 			viewReads,
-			(name) => (query: never) => waitForViews<never, unknown>(view[name], query),
+			(name) => (query: never) => waitForViews<never, unknown>(query, view[name]),
 		),
 		...byName<typeof writes, Calls<typeof writes>>(writes, (name) => write[name]),
 		claim,
@@ -166,6 +146,7 @@ export function methodsOf(
 	const pruner = new Pruner(calls);
 	return {
 		...calls,
+		findDocuments: (query: DocumentQuery, signal?: CallSignal) => waitForViews(query, (of) => find(of, signal)),
 		tables: { read, write },
 		updates: {
 			list: read.listUpdates,

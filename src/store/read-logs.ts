@@ -61,7 +61,7 @@ export interface UpdateOf {
 }
 
 /** Returns the current update of a conversation with the newest leaf, or the update that was current as of `asOf`. */
-export async function getUpdate(session: Session, query: UpdateOf): Promise<StoredUpdate | undefined> {
+async function getUpdate(session: Session, query: UpdateOf): Promise<StoredUpdate | undefined> {
 	const { conversationId, asOf, owner } = query;
 	if (asOf !== undefined) return await getUpdateAsOf(session, { ...query, asOf: bindable(asOf) });
 	const { all, isIn, dialect } = session;
@@ -164,7 +164,7 @@ export function withinSize(page: string, max: string, order = "sequence"): strin
 }
 
 /** Returns the record state of a conversation, and which of the event ids are already stored. */
-export async function readRecordState(
+async function readRecordState(
 	session: Session,
 	{ conversationId, eventIds }: { readonly conversationId: string; readonly eventIds: readonly string[] },
 ): Promise<RecordState> {
@@ -201,7 +201,7 @@ export async function readRecordState(
 }
 
 /** Returns the ids of at most `limit` conversations whose record may lack changes that stored events make. */
-export async function listUnapplied({ all, dialect: { schema } }: Session, limit: number): Promise<readonly string[]> {
+async function listUnapplied({ all, dialect: { schema } }: Session, limit: number): Promise<readonly string[]> {
 	const rows = await all(`SELECT conversation_id FROM ${schema}heads WHERE has_unapplied_events = TRUE LIMIT ?`, limit);
 	return rows.map(({ conversation_id }) => text(conversation_id));
 }
@@ -245,7 +245,7 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 }
 
 /** Returns those of the events that exist, in any order. */
-export async function readEvents({ all, dialect }: Session, sequences: readonly bigint[]): Promise<StoredEvent[]> {
+async function readEvents({ all, dialect }: Session, sequences: readonly bigint[]): Promise<StoredEvent[]> {
 	if (sequences.length === 0) return [];
 	const rows = await all(
 		`SELECT ${EVENT_COLUMNS} FROM ${dialect.schema}events e WHERE e.sequence IN (${sequences.map(() => "?").join()})`,
@@ -301,3 +301,13 @@ function conditionSql(condition: EventCondition): Sql[] {
 		}
 	}
 }
+
+export const logReads = {
+	getUpdate,
+	listEvents,
+	listUnapplied,
+	listUpdates,
+	readEvents,
+	readRange,
+	readRecordState,
+};

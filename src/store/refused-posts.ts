@@ -1,3 +1,4 @@
+import { audited } from "./audit.ts";
 import { type Erasure, findErasures, idDigest } from "./erasure.ts";
 import { closeGap, type GapOf, openGap } from "./gaps.ts";
 import { getOwnership, mayPost, ownershipOf } from "./owners.ts";
@@ -120,7 +121,6 @@ export function bytesOf({ body, reasons, route }: RefusedPostRow): number {
 	return ROW_BYTES + reasons.length + route.length + (body?.byteLength ?? 0);
 }
 
-/** Returns the columns of a row. */
 function refusedColumns(row: RefusedPostRow) {
 	return columnsOf("refused_posts", { ...row, size: BigInt(row.size), bytes: BigInt(bytesOf(row)) });
 }
@@ -139,7 +139,6 @@ function refusedFrom(row: Row): RefusedPost {
 	return { ...post, hasBody: boolean(row.has_body) };
 }
 
-/** Reads a whole row. */
 function refusedRowFrom(row: Row): RefusedPostRow {
 	const { bytes, size, form, ...post } = readRow("refused_posts", row);
 	return { ...post, size: Number(size), form: formFrom(form) };
@@ -169,7 +168,7 @@ const ADD_REQUESTS = "UPDATE SET requests = t.requests + excluded.requests, last
  *
  * @returns the number of posts that were removed
  */
-export async function addRefusedPosts(
+async function addRefusedPosts(
 	session: Session,
 	{ posts, room }: { readonly posts: readonly RefusedPostRow[]; readonly room: RefusedRoom },
 ): Promise<number> {
@@ -191,7 +190,7 @@ export async function addRefusedPosts(
  * @returns the number of posts that were removed; undefined when there is no room, or the conversation belongs to
  *   another owner
  */
-export async function acceptRefusedPost(
+async function acceptRefusedPost(
 	session: Session,
 	{ post, room }: { readonly post: AcceptedPost; readonly room: RefusedRoom },
 ): Promise<number | undefined> {
@@ -224,10 +223,7 @@ export async function acceptRefusedPost(
 }
 
 /** Removes posts that are too old, with the gaps of accepted ones. Returns their number. */
-export async function expireRefusedPosts(
-	session: Session,
-	{ keptSince, acceptedSince = 0n }: RefusedAge,
-): Promise<number> {
+async function expireRefusedPosts(session: Session, { keptSince, acceptedSince = 0n }: RefusedAge): Promise<number> {
 	const old = "accepted = TRUE AND id < ?";
 	await lockConversationsOf(session, old, idsFrom(acceptedSince));
 	return (
@@ -236,8 +232,7 @@ export async function expireRefusedPosts(
 	);
 }
 
-/** Returns posts by their ids. */
-export async function listRefusedPosts(
+async function listRefusedPosts(
 	{ all, dialect: { schema } }: Session,
 	{ owner, recordOf, before, after, limit }: RefusedQuery,
 ): Promise<RefusedPost[]> {
@@ -256,7 +251,7 @@ export async function listRefusedPosts(
 }
 
 /** @param one `owner`: returns only a post of this owner */
-export async function getRefusedPost(
+async function getRefusedPost(
 	{ all, dialect: { schema } }: Session,
 	{ id, owner }: { readonly id: bigint; readonly owner?: string | undefined },
 ): Promise<RefusedPostRow | undefined> {
@@ -267,8 +262,7 @@ export async function getRefusedPost(
 	return row && refusedRowFrom(row);
 }
 
-/** Notes why a post is still refused. */
-export async function setRefusedReasons(
+async function setRefusedReasons(
 	{ all, dialect: { schema } }: Session,
 	{ id, kind, reasons, retriedAt }: StillRefused,
 ): Promise<void> {
@@ -277,7 +271,7 @@ export async function setRefusedReasons(
 }
 
 /** Removes a post that was taken in, and closes its gap if it was accepted. */
-export async function removeRefusedPost(session: Session, id: bigint): Promise<boolean> {
+async function removeRefusedPost(session: Session, id: bigint): Promise<boolean> {
 	await lockConversationsOf(session, "accepted = TRUE AND id = ?", id);
 	return (await remove(session, "id = ?", id)) > 0;
 }
@@ -298,7 +292,7 @@ export async function removeRefusedOf(
 		: await remove(session, "conversation_id = ? AND owner = ?", conversationId, owner);
 }
 
-export async function refusedUsage({ all, dialect: { schema } }: Session): Promise<RefusedUsage> {
+async function refusedUsage({ all, dialect: { schema } }: Session): Promise<RefusedUsage> {
 	const [row] = await all(
 		`SELECT count(*) AS posts, CAST(coalesce(sum(bytes), 0) AS bigint) AS bytes FROM ${schema}refused_posts`,
 	);
@@ -348,3 +342,12 @@ async function makeRoom(session: Session, { maxBytes, maxPeers }: RefusedRoom): 
 	), 0)`;
 	return (await remove(session, surplusOfPeers, maxPeers)) + (await remove(session, oldest, maxBytes));
 }
+
+export const refusedReads = { listRefusedPosts, getRefusedPost, refusedUsage };
+export const refusedWrites = {
+	addRefusedPosts,
+	acceptRefusedPost,
+	expireRefusedPosts,
+	setRefusedReasons,
+	removeRefusedPost: audited(removeRefusedPost),
+};

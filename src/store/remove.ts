@@ -1,12 +1,18 @@
+import { randomUUID } from "node:crypto";
 import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
+import { type Claims, claimFor } from "./claims.ts";
 import type { Condition } from "./condition.ts";
-import { listConversations, meetingQuery } from "./conversation-lists.ts";
+import {
+	type ConversationQuery,
+	listConversations,
+	meetingQuery,
+	type StoredConversation,
+} from "./conversation-lists.ts";
 import { closeGap, removeOldGaps } from "./gaps.ts";
-import type { Due, PrunableQuery, PrunableUpdates, RemovalBounds, RemovedConversation } from "./pruner.ts";
 import type { LogTable } from "./sequence-log.ts";
-import type { Columns, Session } from "./session.ts";
+import type { Calls, Columns, Session } from "./session.ts";
 import { isOfRow } from "./stored-records.ts";
-import { bigint, max, nullable, type Row, text } from "./values.ts";
+import { bigint, bindable, max, nullable, type Row, text } from "./values.ts";
 import { deriveConversations } from "./views/conversations.ts";
 import { lockView } from "./views/follow.ts";
 import { keepUsage, removeUnused } from "./views/usage.ts";
@@ -18,7 +24,7 @@ import { keepUsage, removeUnused } from "./views/usage.ts";
  * and the others at that time or later. Uses bisection, which needs no index on the time: sequences are assigned in the order
  * of receipt, apart from differences between the clocks of the service's processes.
  */
-export async function firstReceivedSince(
+async function firstReceivedSince(
 	{ all, dialect: { schema } }: Session,
 	{ log, time }: { readonly log: LogTable; readonly time: bigint },
 ): Promise<bigint> {
@@ -43,7 +49,7 @@ export async function getRetentionTime({ all, dialect: { schema } }: Session): P
 }
 
 /** Stores the time of retention (microseconds since the Unix epoch). The last write of several processes counts. */
-export async function saveRetentionTime({ all, dialect: { schema } }: Session, time: bigint): Promise<void> {
+async function saveRetentionTime({ all, dialect: { schema } }: Session, time: bigint): Promise<void> {
 	await all(`UPDATE ${schema}state SET clock = ?`, time);
 }
 
@@ -72,7 +78,7 @@ const MAX_CONVERSATIONS = 1_000;
  * Finds updates that are too old, or more than a conversation may keep. Examines one conversation after the other until
  * enough updates are found. The base of deltas is found only after its deltas are removed.
  */
-export async function findPrunable(
+async function findPrunable(
 	{ all, isIn, dialect: { schema } }: Session,
 	{ from = FIRST_ID, limit, below, receivedBefore, updatesPerConversation }: PrunableQuery,
 ): Promise<PrunableUpdates> {
@@ -92,7 +98,8 @@ export async function findPrunable(
 		WHERE (e.number > ? OR (e.sequence < ? AND e.received_at < ?)) AND NOT ${isBase(schema, "e")}
 		ORDER BY e.conversation_id, e.sequence LIMIT ?`,
 		ids.slice(0, MAX_CONVERSATIONS),
-		othersToKeep(updatesPerConversation ?? Number.MAX_SAFE_INTEGER),
+		// The current one is kept beside these.
+		Math.max(0, Math.trunc(updatesPerConversation ?? Number.MAX_SAFE_INTEGER) - 1),
 		below,
 		receivedBefore,
 		limit,
@@ -113,17 +120,12 @@ function isBase(schema: string, update: string): string {
 	)`;
 }
 
-/** Returns how many updates of a conversation are kept beside the current one. */
-function othersToKeep(updatesPerConversation: number | undefined): number {
-	return Math.max(0, Math.trunc(updatesPerConversation ?? 0) - 1);
-}
-
 /**
  * Removes updates, except those that are current or the base of another one.
  *
  * @returns the number of removed updates
  */
-export async function removeUpdates(session: Session, { updates }: Pick<PrunableUpdates, "updates">): Promise<number> {
+async function removeUpdates(session: Session, { updates }: Pick<PrunableUpdates, "updates">): Promise<number> {
 	const ids = [...new Set(updates.map(({ conversationId }) => conversationId))];
 	await session.lock(ids);
 	// A row of the view may show an update that is not current any more.
@@ -142,7 +144,7 @@ export async function removeUpdates(session: Session, { updates }: Pick<Prunable
 }
 
 /** Removes events, and the activity of a conversation without a record with its last event. */
-export async function removeEvents(session: Session, { below, receivedBefore, limit }: RemovalBounds): Promise<number> {
+async function removeEvents(session: Session, { below, receivedBefore, limit }: RemovalBounds): Promise<number> {
 	const { all, isIn, dialect } = session;
 	const { schema } = dialect;
 	const rows = await all(
@@ -177,7 +179,7 @@ export async function removeEvents(session: Session, { below, receivedBefore, li
  *
  * @returns the number of removed entries
  */
-export async function removeConversation(
+async function removeConversation(
 	session: Session,
 	{ conversationId, due, limit }: RemovedConversation,
 ): Promise<number> {
@@ -334,5 +336,155 @@ async function countLost(
 			({ id, sequence }) => sequence > position && (owner === "" || owner === owners.get(id)),
 		).length;
 		if (lost > 0) await all(`UPDATE ${schema}endpoints SET lost = lost + ? WHERE id = ?`, lost, text(row.id));
+	}
+}
+
+export interface PrunePolicy {
+	/** Remove history that was received before this time (microseconds since the Unix epoch). */
+	readonly receivedBefore?: bigint | undefined;
+	/** Keep at most this many updates of each conversation. */
+	readonly updatesPerConversation?: number | undefined;
+	/** Maximum number of updates and events to remove. The end of a deleted conversation may exceed it by 1. */
+	readonly limit: number;
+}
+
+/** Selects entries with a sequence below `below` that were received before a time. */
+interface AgeBounds {
+	readonly below: bigint;
+	/** Microseconds since the Unix epoch. */
+	readonly receivedBefore: bigint;
+}
+
+/** Selects entries, oldest first. */
+export interface RemovalBounds extends AgeBounds {
+	/** Maximum number of entries. */
+	readonly limit: number;
+}
+
+/** When a conversation is removed as a whole: when its deletion is within bounds, or when it meets all conditions. */
+export type Due = { readonly deletion: AgeBounds } | { readonly meets: readonly Condition[] };
+
+/** Asks to remove at most `limit` entries of a conversation. */
+export interface RemovedConversation {
+	readonly conversationId: string;
+	readonly due: Due;
+	readonly limit: number;
+}
+
+/** Selects updates that a policy no longer keeps, one conversation after the other. */
+export interface PrunableQuery extends RemovalBounds {
+	/** The first conversation to examine, in the order of the ids; undefined for the first of all. */
+	readonly from: string | undefined;
+	readonly updatesPerConversation: number | undefined;
+}
+
+/** Updates that a policy no longer keeps. */
+export interface PrunableUpdates {
+	readonly updates: readonly { readonly conversationId: string; readonly sequence: bigint }[];
+	/** The conversation to go on with; undefined after the last one. */
+	readonly next: string | undefined;
+}
+
+/** Maximum number of entries that one transaction removes, so that appends do not wait long. */
+const MAX_REMOVED = 50;
+/** Milliseconds for which a process claims the removal of history. */
+const CLAIM = 60_000;
+
+export const removalReads = { firstReceivedSince, findPrunable, getRetentionTime };
+export const removalWrites = { removeConversation, removeUpdates, removeEvents, saveRetentionTime };
+
+/** The operations by which the pruner works, each in a transaction of its own. */
+type Removals = Calls<typeof removalReads & typeof removalWrites> &
+	Claims & {
+		readonly findDeleted: (bounds: RemovalBounds) => Promise<readonly string[]>;
+		readonly listConversations: (query: ConversationQuery) => Promise<readonly StoredConversation[]>;
+	};
+
+/** Removes what retention no longer keeps, in small transactions. Its methods do what those of the store say. */
+export class Pruner {
+	readonly #calls: Removals;
+	readonly #holder = randomUUID();
+	/** The conversation at which the next search begins; undefined for the first of all. */
+	#next: PrunableUpdates["next"];
+
+	constructor(calls: Removals) {
+		this.#calls = calls;
+	}
+
+	async prune({ limit, updatesPerConversation, receivedBefore: time }: PrunePolicy): Promise<number> {
+		const receivedBefore = bindable(time ?? -(2n ** 62n));
+		const bounds = {
+			below: await this.#calls.firstReceivedSince({ log: "updates", time: receivedBefore }),
+			receivedBefore,
+		};
+		const deleted = await this.#calls.findDeleted({ ...bounds, limit });
+		const removed = await this.#removeAll(deleted, { deletion: bounds }, limit);
+		if (removed >= limit || !(await this.#claim(CLAIM))) return removed;
+		try {
+			return removed + (await this.#removeHistory(bounds, limit - removed, updatesPerConversation));
+		} finally {
+			await this.#claim(0);
+		}
+	}
+
+	/** Returns the number of removed updates. */
+	async #removeHistory(bounds: AgeBounds, limit: number, updatesPerConversation: number | undefined): Promise<number> {
+		const start = this.#next;
+		let wrapped = start === undefined;
+		let removed = 0;
+		while (removed < limit) {
+			const batch = Math.min(limit - removed, MAX_REMOVED);
+			const query = { ...bounds, from: this.#next, limit: batch, updatesPerConversation };
+			const { updates, next } = await this.#calls.findPrunable(query);
+			if (updates.length > 0) removed += await this.#calls.removeUpdates({ updates });
+			this.#next = next;
+			if (wrapped && (next === undefined || (start !== undefined && next >= start))) break;
+			wrapped ||= next === undefined;
+		}
+		return removed;
+	}
+
+	/** Claims the removal of history, or ends the claim. Returns whether this process has it. */
+	#claim(milliseconds: number): Promise<boolean> {
+		return claimFor(this.#calls, "removal of history", this.#holder, milliseconds);
+	}
+
+	async pruneConversations(conditions: readonly Condition[], limit: number): Promise<number> {
+		const found = await this.#calls.listConversations({ conditions, limit, withRecords: false });
+		const ids = found.map(({ conversationId }) => conversationId);
+		return await this.#removeAll(ids, { meets: conditions }, limit);
+	}
+
+	async pruneEvents(time: bigint, limit: number): Promise<number> {
+		const receivedBefore = bindable(time);
+		const bounds = {
+			below: await this.#calls.firstReceivedSince({ log: "events", time: receivedBefore }),
+			receivedBefore,
+		};
+		return await this.#inBatches(limit, (batch) => this.#calls.removeEvents({ ...bounds, limit: batch }));
+	}
+
+	/** Removes conversations that are due, until `limit` is reached. Returns the number of removed entries. */
+	async #removeAll(ids: readonly string[], due: Due, limit: number): Promise<number> {
+		let removed = 0;
+		for (const id of ids) {
+			removed += await this.#inBatches(limit - removed, (batch) =>
+				this.#calls.removeConversation({ conversationId: id, due, limit: batch }),
+			);
+			if (removed >= limit) break;
+		}
+		return removed;
+	}
+
+	/** Removes batches until one is smaller than its limit, or `limit` is reached. Returns the total number. */
+	async #inBatches(limit: number, remove: (batch: number) => Promise<number>): Promise<number> {
+		let removed = 0;
+		while (removed < limit) {
+			const batch = Math.min(limit - removed, MAX_REMOVED);
+			const gone = await remove(batch);
+			removed += gone;
+			if (gone < batch) break;
+		}
+		return removed;
 	}
 }

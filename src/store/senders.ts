@@ -1,5 +1,6 @@
 import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
 import type { Dialect, Session } from "./session.ts";
+import { columnsOf, readRow } from "./typed-rows.ts";
 import { bigint, type Row, text } from "./values.ts";
 
 /** What the store keeps of senders: the names of the keys and certificates that posts are made with, with their owners. */
@@ -106,46 +107,17 @@ export function addToSender({ least, greatest }: Pick<Dialect, "least" | "greate
 }
 
 /** Returns the columns of posts that are added to their sender. */
-export function postsColumns(posts: SenderPosts) {
-	return senderColumns({ ...posts, usualInterval: 0n });
+export function postsColumns({ firstAt, lastAt, ...posts }: SenderPosts) {
+	return { ...posts, first_post_at: firstAt, last_post_at: lastAt, usual_interval: 0n };
 }
 
-/** Returns the columns of a row of `senders`. */
-export function senderColumns({ firstAt, lastAt, usualInterval, ...sender }: StoredSender) {
-	return { ...sender, first_post_at: firstAt, last_post_at: lastAt, usual_interval: usualInterval };
-}
-
-/** Reads a row of `senders`. */
-export function senderFrom(row: Row): StoredSender {
-	return {
-		sender: text(row.sender),
-		owner: text(row.owner),
-		firstAt: bigint(row.first_post_at),
-		lastAt: bigint(row.last_post_at),
-		posts: bigint(row.posts),
-		records: bigint(row.records),
-		events: bigint(row.events),
-		usualInterval: bigint(row.usual_interval),
-	};
-}
-
-/** Reads a row of `refusals`. */
-function refusalsFrom(row: Row): Refusals {
-	const { sender, owner } = nameFrom(row);
-	return { sender, owner, since: bigint(row.since), kind: text(row.kind), count: bigint(row.count) };
-}
-
-/** Reads the number of running conversations of a sender. */
-function runningFrom(row: Row): RunningConversations {
-	return { ...nameFrom(row), count: bigint(row.count) };
+function senderFrom(row: Row): StoredSender {
+	const { firstPostAt, lastPostAt, ...sender } = readRow("senders", row);
+	return { ...sender, firstAt: firstPostAt, lastAt: lastPostAt };
 }
 
 /** Status of the conversations that {@link RunningConversations} counts. The index has the same number. */
 const RUNNING: number = ConversationExecutionStatus.RUNNING;
-
-function nameFrom(row: Row): SenderName {
-	return { sender: text(row.sender), owner: text(row.owner) };
-}
 
 /**
  * Adds refusals to those of the same periods, and repeated posts to the totals of their senders. Removes periods that are too
@@ -157,8 +129,8 @@ export async function addRefusals(
 ): Promise<void> {
 	await insert("senders", repeats.map(postsColumns), addToSender(dialect));
 	await all(`DELETE FROM ${dialect.schema}refusals WHERE since < ?`, keptSince);
-	const rows = refusals.map(({ owner, sender, since, kind, count }) => ({ owner, sender, since, kind, count }));
-	await insert("refusals", rows.toSorted(byKey), "UPDATE SET count = t.count + excluded.count");
+	const rows = refusals.toSorted(byKey).map((one) => columnsOf("refusals", one));
+	await insert("refusals", rows, "UPDATE SET count = t.count + excluded.count");
 }
 
 /** Orders refusals, so that transactions lock their rows in the same order. */
@@ -189,5 +161,9 @@ export async function listSenders(
 			...values,
 		),
 	]);
-	return { senders: senders.map(senderFrom), refusals: refusals.map(refusalsFrom), running: running.map(runningFrom) };
+	return {
+		senders: senders.map(senderFrom),
+		refusals: refusals.map((row) => readRow("refusals", row)),
+		running: running.map((row) => ({ sender: text(row.sender), owner: text(row.owner), count: bigint(row.count) })),
+	};
 }

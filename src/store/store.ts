@@ -18,7 +18,7 @@ import type { Erased, EraseRequest, Erasure } from "./erasure.ts";
 import type { forwardingReads, forwardingWrites } from "./forwarding.ts";
 import type { reads, ViewCalls, viewReads, writes } from "./operations.ts";
 import type { OwnerAssignment } from "./owners.ts";
-import type { PrunePolicy } from "./pruner.ts";
+import type { PrunePolicy } from "./remove.ts";
 import type { SequenceLog } from "./sequence-log.ts";
 import type { Calls } from "./session.ts";
 import type { DocumentQuery, FoundDocument } from "./text-index.ts";

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { beforeEach, describe, expect, it } from "vitest";
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
 import type { Condition } from "../../src/store/condition.ts";
-import type { PrunePolicy } from "../../src/store/pruner.ts";
+import type { PrunePolicy } from "../../src/store/remove.ts";
 import type { Store } from "../../src/store/store.ts";
 import { appendEvents, batch, event } from "./event-samples.ts";
 import { append, type Columns, conditions, type Filter, sample, second, start } from "./samples.ts";

@@ -124,7 +124,6 @@ export function sourceOf(session: Session): Omit<ExportSource, typeof Symbol.asy
 	};
 }
 
-/** Reads the sequences of both logs and the time of retention. */
 async function readRanges(session: Session): Promise<Ranges> {
 	return {
 		updates: await readRange(session, { log: "updates" }),

@@ -3,13 +3,13 @@ import { ServiceError } from "../../errors.ts";
 import type { AnsweredGroup } from "../../threads/protocol.ts";
 import type { CallEnd, ThreadLogger, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
 import { planAppends } from "../append-group.ts";
-import type { GroupRequest, PossibleDuplicate } from "../duplicates.ts";
-import type { AppendedEvents, AppendedUpdate } from "../entries.ts";
+import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
+import type { AppendedEvents, AppendedUpdate, NewEvents } from "../entries.ts";
 import { conversationOf } from "../group.ts";
 import type { AppendOutcome, AppendResult } from "../group-plan.ts";
 import { packRecordAsync } from "../record-column.ts";
+import { bytesOf } from "../requests.ts";
 import type { NewestSequences } from "../sequence-log.ts";
-import { max } from "../values.ts";
 import { byServer } from "./citus.ts";
 import type { Connections } from "./connections.ts";
 import { DatabaseError, serviceError } from "./failures.ts";
@@ -77,6 +77,8 @@ export class Appender {
 	}
 
 	/** Appends an update or a batch of events. Resolves when it is on disk. */
+	append(request: AppendRequest & WriteLimits): Promise<AppendedUpdate | PossibleDuplicate>;
+	append(request: NewEvents & WriteLimits): Promise<AppendedEvents | undefined>;
 	append(request: SentRequest): Promise<AppendResult> {
 		const reportEnd = this.#observer?.onCall(OBSERVED_AS, "update" in request ? "append" : "appendEvents");
 		return new Promise((resolve, reject) => {
@@ -174,11 +176,11 @@ export class Appender {
 			return answered;
 		};
 		try {
-			const outcomes = await writeGroup(
+			const { outcomes, newest } = await writeGroup(
 				this.#connections,
 				group.map(({ request }) => request),
 			);
-			this.#onAppended(newestOf(outcomes));
+			if (newest !== undefined) this.#onAppended(newest);
 			const answered = reportGroup();
 			for (const [n, pending] of group.entries()) {
 				const outcome = outcomes[n];
@@ -227,35 +229,31 @@ function refuse({ reportEnd, reject }: PendingRequest, error: ServiceError, grou
 	reject(error);
 }
 
-function bytesOf(request: SentRequest): number {
-	if ("update" in request) return request.update.record.bytes.byteLength + request.update.summary.byteLength;
-	const { events, effect } = request;
-	const record = effect?.version?.record.bytes.byteLength ?? 0;
-	return events.reduce((size, { text }) => size + text.byteLength, record);
-}
-
 /**
  * Writes a group in one transaction.
  *
- * @returns the outcomes, in the order of the requests
+ * @returns the outcomes, in the order of the requests, and the newest sequences if the group has added entries
  * @throws {CommitUnknown} when the outcome is unknown; the senders repeat, and repetitions are recognised
  * @throws {ServiceError} when the group was rolled back
  */
-function writeGroup(connections: Connections, requests: readonly SentRequest[]): Promise<readonly AppendOutcome[]> {
+function writeGroup(
+	connections: Connections,
+	requests: readonly SentRequest[],
+): Promise<{ readonly outcomes: readonly AppendOutcome[]; readonly newest: NewestSequences | undefined }> {
 	return connections.transaction(async (transaction) => {
 		const session = postgresSession(transaction, true);
 		const { outcomes, newest, write } = await planAppends(session, requests, refusalOf, packRecordAsync);
 		if (write === undefined) {
 			// The original of a duplicate may not be on the standby yet. A commit that writes waits until the standby has it.
 			if (outcomes.some(isAcknowledgement)) await transaction.commit(touchState);
-			return outcomes;
+			return { outcomes, newest: undefined };
 		}
 		const payload = `${newest.updates} ${newest.events}`;
 		const writing = Promise.allSettled([write(), session.saveSequences(newest)]);
 		// It fails if one of these fails. Its error says whether the group can have been committed.
 		await transaction.commit(...notifyQueries(connections.notifies, payload));
 		await writing;
-		return outcomes;
+		return { outcomes, newest };
 	});
 }
 
@@ -285,30 +283,4 @@ function refusalOf({ signal, until }: WriteLimits): ServiceError | undefined {
 /** Returns whether an outcome acknowledges that something is stored. */
 function isAcknowledgement(outcome: AppendOutcome): boolean {
 	return outcome !== undefined && !(outcome instanceof ServiceError) && !("candidateSequence" in outcome);
-}
-
-/** Returns the newest sequences that a group added, from its outcomes; 0 for a log that it did not add to. */
-export function newestOf(outcomes: readonly AppendOutcome[]): NewestSequences {
-	let [updates, events] = [0n, 0n];
-	for (const outcome of outcomes) {
-		if (outcome === undefined || outcome instanceof ServiceError) continue;
-		if ("stored" in outcome) {
-			events = max(events, outcome.newest);
-			updates = max(updates, outcome.updateSequence ?? 0n);
-		} else if ("sequence" in outcome && !outcome.duplicate) updates = max(updates, outcome.sequence);
-	}
-	return { updates, events };
-}
-
-/** Narrows the result of an append to that of an update. */
-export function updateResult(result: AppendResult): AppendedUpdate | PossibleDuplicate {
-	if (result === undefined || "stored" in result) throw new Error("an append of an update has the result of a batch");
-	return result;
-}
-
-/** Narrows the result of an append to that of a batch. */
-export function batchResult(result: AppendResult): AppendedEvents | undefined {
-	if (result !== undefined && !("stored" in result))
-		throw new Error("an append of a batch has the result of an update");
-	return result;
 }

@@ -1,10 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises";
-import type pg from "pg";
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
 import { committed, isDistributed, settle, Unsettled } from "./citus.ts";
 import { CommitUnknown, DatabaseError } from "./failures.ts";
-import { Primary, requireWrites } from "./primary.ts";
+import { type Lease, Primary, requireWrites } from "./primary.ts";
 import { ClientTransaction, type Session, Spread, type Transaction } from "./transaction.ts";
 
 /**
@@ -235,8 +234,8 @@ class Listener implements AsyncDisposable {
 		const { signal } = this.#closing;
 		while (!signal.aborted) {
 			// A failed attempt starts a search for the primary, which logs the reasons.
-			const client = await primary.openConnection(CHECK_INTERVAL).catch(() => undefined);
-			if (client !== undefined) await this.#passOn(client).catch(() => undefined);
+			const lease = await primary.leaseOutsideOfPool(CHECK_INTERVAL).catch(() => undefined);
+			if (lease !== undefined) await this.#passOn(lease, signal);
 			if (!signal.aborted) await delay(RECONNECT_DELAY, undefined, { signal }).catch(() => undefined);
 		}
 	}
@@ -245,28 +244,18 @@ class Listener implements AsyncDisposable {
 	 * Passes on the notifications of a connection until it breaks, the server does not respond, or it no longer accepts
 	 * writes.
 	 */
-	async #passOn(client: pg.Client): Promise<void> {
-		const ended = Promise.withResolvers<never>();
-		let check: NodeJS.Timeout | undefined;
-		ended.promise.catch(() => undefined);
-		const { signal } = this.#closing;
-		const stop = () => ended.reject(signal.reason);
-		signal.addEventListener("abort", stop);
-		if (signal.aborted) stop();
-		client.on("error", (error) => ended.reject(error));
-		client.on("end", () => ended.reject(new Error("the connection has ended")));
+	async #passOn({ client, release }: Lease, signal: AbortSignal): Promise<void> {
+		const { promise: ended, resolve } = Promise.withResolvers<void>();
+		const end = () => resolve();
+		signal.addEventListener("abort", end);
+		client.on("error", end).on("end", end);
 		client.on("notification", ({ payload = "" }) => this.#callAll(payload));
-		try {
-			await Promise.race([client.query(`LISTEN ${CHANNEL}`), ended.promise]);
-			this.#callAll();
-			check = setInterval(() => requireWrites(client).catch(ended.reject), CHECK_INTERVAL);
-			check.unref();
-			await ended.promise;
-		} finally {
-			clearInterval(check);
-			signal.removeEventListener("abort", stop);
-			client.end().catch(() => undefined);
-		}
+		client.query(`LISTEN ${CHANNEL}`).then(() => this.#callAll(), end);
+		const check = setInterval(() => requireWrites(client).catch(end), CHECK_INTERVAL).unref();
+		if (!signal.aborted) await ended;
+		clearInterval(check);
+		signal.removeEventListener("abort", end);
+		release(false);
 	}
 
 	#callAll(payload?: string): void {

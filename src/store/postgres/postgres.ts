@@ -1,18 +1,16 @@
 import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts";
-import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger, ThreadObserver } from "../../threads/worker-thread.ts";
 import { assignOwner } from "../assign-owner.ts";
 import { appendJudged, type IsSameRecord } from "../duplicates.ts";
 import { erase } from "../erase.ts";
-import { methodsOf, reads, viewReads, writes } from "../operations.ts";
+import { methodsOf, Running, reads, viewReads, writes } from "../operations.ts";
 import { packEvents } from "../record-column.ts";
 import { type Session as AnySession, callsOf } from "../session.ts";
 import type { Store } from "../store.ts";
-import type { DocumentQuery } from "../text-index.ts";
 import { isConversationId, max } from "../values.ts";
-import { FollowTimer, readView, type ViewPosition, type ViewQuery, type WaitForViews } from "../views/follow.ts";
+import { FollowTimer, type ViewPosition } from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
-import { Appender, batchResult, updateResult, type WriteLimits } from "./appender.ts";
+import { Appender, type WriteLimits } from "./appender.ts";
 import { requireOneConnection } from "./citus.ts";
 import type { Connections } from "./connections.ts";
 import { requireFinished } from "./export.ts";
@@ -20,7 +18,7 @@ import { serviceError } from "./failures.ts";
 import { commitRewrite, EntryAnnouncer, readPositions, settledSequences, touchState } from "./log.ts";
 import { migrate } from "./schema.ts";
 import { postgresSession } from "./session.ts";
-import type { Query, Session } from "./transaction.ts";
+import type { Session } from "./transaction.ts";
 
 /**
  * Milliseconds from the call of the store in which an append may be written. Later, its sender may have given up without a
@@ -78,21 +76,9 @@ function storeOf(
 	);
 	const appender = new Appender(connections, log, (newest) => announcer.announce(newest), observer);
 	for (const log of ["updates", "events"] as const) announcer.subscribe(log, () => follower.schedule());
-	/** Operations in progress. */
-	const operations = new Set<Promise<unknown>>();
+	const running = new Running();
+	const run = <T>(work: () => Promise<T>) => running.run(work);
 	let closed: Promise<void> | undefined;
-
-	/** Runs an operation, for which {@link close} waits. */
-	async function run<T>(work: () => Promise<T>): Promise<T> {
-		if (closed !== undefined) throw new ServiceError("unavailable", "the store is closed");
-		const running = work();
-		operations.add(running);
-		try {
-			return await running;
-		} finally {
-			operations.delete(running);
-		}
-	}
 
 	/** Logs a failure, and throws it as the error that a caller of the store gets. */
 	async function logged<T>(operation: string, running: Promise<T>): Promise<T> {
@@ -111,11 +97,6 @@ function storeOf(
 
 	function limits(signal: CallSignal | undefined): WriteLimits {
 		return { signal, until: performance.now() + WRITE_TIMEOUT };
-	}
-
-	/** Runs queries and commits. Only a commit that the server confirms proves that the data is stored. */
-	async function write(...queries: readonly Query[]): Promise<void> {
-		await connections.transaction((transaction) => transaction.commit(...queries));
 	}
 
 	/**
@@ -139,12 +120,8 @@ function storeOf(
 		return result;
 	}
 
-	/** Reads views when they have everything that was accepted before. */
-	const readOfView: WaitForViews = (read, query) =>
-		run(() => readView(query, read, (through) => logged("follow", follower.follow(through))));
-
 	async function finish(): Promise<void> {
-		await Promise.allSettled([...operations]);
+		await running.close();
 		await follower.close();
 		await connections[Symbol.asyncDispose]();
 	}
@@ -171,16 +148,11 @@ function storeOf(
 	);
 
 	return {
-		...methodsOf(
-			reading,
-			viewing,
-			writing,
-			readOfView,
-			(log, listener) => announcer.subscribe(log, listener),
-			writing.claim,
-		),
-		findDocuments: (query, signal) =>
-			readOfView(async (of: ViewQuery<DocumentQuery>) => {
+		...methodsOf({
+			read: reading,
+			view: viewing,
+			write: writing,
+			async find(of, signal) {
 				// The read may have waited for a connection.
 				const finding = connections.read(async (session) =>
 					isSenderGone(signal) ? undefined : await viewReads.findDocuments(postgresSession(session), of),
@@ -188,18 +160,23 @@ function storeOf(
 				const found = await logged("findDocuments", finding);
 				if (found === undefined) throw SENDER_GONE;
 				return found;
-			}, query),
+			},
+			claim: writing.claim,
+			follow: (through) => logged("follow", follower.follow(through)),
+			running,
+			subscribe: (log, listener) => announcer.subscribe(log, listener),
+		}),
 		append: (update, signal) =>
 			run(() => {
 				const limited = { update, ...limits(signal) };
 				return appendJudged(
-					async (judged) => updateResult(await appender.append({ ...limited, judged })),
+					async (judged) => await appender.append({ ...limited, judged }),
 					update.record.bytes,
 					isSameRecord,
 				);
 			}),
 		appendEvents: (batch, signal) =>
-			run(async () => batchResult(await appender.append({ ...(await packEvents(batch)), ...limits(signal) }))),
+			run(async () => await appender.append({ ...(await packEvents(batch)), ...limits(signal) })),
 		assignOwner: (assignment) =>
 			run(async () => {
 				const assign = (session: AnySession) => assignOwner(session, assignment);
@@ -228,7 +205,11 @@ function storeOf(
 			),
 		// PostgreSQL itself uses the space of former rows again.
 		returnSpace: async () => ({ returnedBytes: 0n, freeBytes: 0n, hasMore: false }),
-		check: () => run(() => write(touchState)),
+		check: () =>
+			run(async () => {
+				// Only a commit that the server confirms proves that the database can write.
+				await connections.transaction((transaction) => transaction.commit(touchState));
+			}),
 		close,
 		[Symbol.asyncDispose]: close,
 	};

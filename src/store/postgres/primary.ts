@@ -99,27 +99,22 @@ export class Primary implements AsyncDisposable {
 	}
 
 	/**
-	 * Opens a connection outside of the pool, which the caller ends.
+	 * Opens a connection outside of the pool.
 	 *
 	 * @param statementTimeout milliseconds, at most 2^30; a query without a response 5 seconds later fails
 	 * @throws {ServiceError} `unavailable`
 	 */
-	async openConnection(statementTimeout: number): Promise<pg.Client> {
+	async leaseOutsideOfPool(statementTimeout: number): Promise<Lease> {
 		const server = await this.#find();
 		try {
-			return await connect({ ...server.options, query_timeout: statementTimeout + RESPONSE_MARGIN });
+			const client = await connect({ ...server.options, query_timeout: statementTimeout + RESPONSE_MARGIN });
+			return { client, release: () => void client.end().catch(() => undefined) };
 		} catch (error) {
 			const failure = databaseError(error);
 			// A server without a connection left for this one still serves the pool.
 			if (!(failure instanceof DatabaseError) || failure.connectionLost) this.#lose(server);
 			throw failure;
 		}
-	}
-
-	/** As {@link lease}, of a connection outside of the pool: see {@link openConnection}. */
-	async leaseOutsideOfPool(statementTimeout: number): Promise<Lease> {
-		const client = await this.openConnection(statementTimeout);
-		return { client, release: () => void client.end().catch(() => undefined) };
 	}
 
 	async #find(): Promise<Server> {
@@ -193,24 +188,22 @@ async function firstOf(settings: PostgresSettings, prepare: string): Promise<Ser
  * @throws Error of the driver or of {@link requireWrites}
  */
 async function serverAt(settings: PostgresSettings, host: PostgresHost, prepare: string): Promise<Server> {
+	const serverWith = async (options: pg.ClientConfig) => {
+		const server = { options, pool: makePool(options, settings.connections, prepare) };
+		try {
+			(await server.pool.connect()).release();
+			return server;
+		} catch (error) {
+			endPool(server);
+			throw error;
+		}
+	};
 	const options = await clientOptions(settings, host);
 	try {
-		return await serverWith(makePool(options, settings.connections, prepare), options);
+		return await serverWith(options);
 	} catch (error) {
 		if (settings.tls.mode !== "prefer" || !(error instanceof Error) || error.message !== NO_TLS) throw error;
-		const clear = { ...options, ssl: false };
-		return await serverWith(makePool(clear, settings.connections, prepare), clear);
-	}
-}
-
-async function serverWith(pool: pg.Pool, options: pg.ClientConfig): Promise<Server> {
-	const server = { options, pool };
-	try {
-		(await pool.connect()).release();
-		return server;
-	} catch (error) {
-		endPool(server);
-		throw error;
+		return await serverWith({ ...options, ssl: false });
 	}
 }
 

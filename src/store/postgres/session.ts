@@ -4,10 +4,18 @@ import type { Session as AnySession, Change, Value } from "../session.ts";
 import { tableOf } from "../tables.ts";
 import { bigint, isConversationId, type Row } from "../values.ts";
 import { lockSettled } from "./citus.ts";
-import { IN_LIST, POSTGRES } from "./dialect.ts";
 import { settledSequences } from "./log.ts";
-import { insertRows, onConflict, orReplace, prepared, removeRows } from "./sql.ts";
-import { readRow, storedValue } from "./stored-text.ts";
+import {
+	IN_LIST,
+	insertRows,
+	onConflict,
+	orReplace,
+	POSTGRES,
+	prepared,
+	readRow,
+	removeRows,
+	storedValue,
+} from "./sql.ts";
 import { findDocuments, removeWords, writeWords } from "./text-index.ts";
 import type { Query, Session } from "./transaction.ts";
 

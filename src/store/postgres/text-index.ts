@@ -11,8 +11,7 @@ import {
 } from "../text-index.ts";
 import { bigint, bindable, integer, isConversationId, text } from "../values.ts";
 import { lockSettled } from "./citus.ts";
-import { POSTGRES } from "./dialect.ts";
-import { insertRows, Sql } from "./sql.ts";
+import { insertRows, POSTGRES, Sql } from "./sql.ts";
 import type { Query, Session } from "./transaction.ts";
 
 /**

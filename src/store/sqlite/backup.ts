@@ -12,9 +12,7 @@ import {
 	transaction,
 } from "./database.ts";
 import { SQLITE } from "./dialect.ts";
-import { endRun } from "./runs.ts";
 import { createSchema, schemaVersion } from "./schema.ts";
-import { Statements } from "./statements.ts";
 
 /** Called with the number of copied bytes and the size of the database in bytes. */
 type OnProgress = (copied: number, total: number) => void;
@@ -106,13 +104,12 @@ async function copyDatabase(source: DatabaseSync, target: string, onProgress: On
 	using copy = new DatabaseSync(target, { readBigInts: true });
 	const [problem] = copy.prepare("PRAGMA integrity_check(1)").all();
 	if (problem?.integrity_check !== "ok") throw new Error(`the database is damaged: ${problem?.integrity_check}`);
-	const statements = new Statements(copy);
 	transaction(copy, "BEGIN IMMEDIATE", () => {
 		createSchema(copy);
 		// The copy is whole, also while a service has the source open.
-		endRun(statements);
+		copy.exec("UPDATE state SET open_run = NULL");
 	});
-	return bigint(statements.prepare(`SELECT ${SQLITE.dialect.newest.updates} AS newest`).get()?.newest);
+	return bigint(copy.prepare(`SELECT ${SQLITE.dialect.newest.updates} AS newest`).get()?.newest);
 }
 
 function databaseBytes(database: DatabaseSync): number {

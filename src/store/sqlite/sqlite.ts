@@ -9,12 +9,12 @@ import {
 	type WorkerThreadOptions,
 } from "../../threads/worker-thread.ts";
 import { appendJudged, type IsSameRecord, type Judgement } from "../duplicates.ts";
-import { methodsOf, viewReads } from "../operations.ts";
+import { methodsOf, Running, viewReads } from "../operations.ts";
 import { packEvents } from "../record-column.ts";
+import { byteStringsOf, compactBatch } from "../requests.ts";
 import { Announcer } from "../sequence-log.ts";
 import type { Store } from "../store.ts";
-import { readView, type ViewAnswer, type ViewPosition, type ViewQuery } from "../views/follow.ts";
-import { bytesOfBatch, compactBatch } from "./calls.ts";
+import type { ViewPosition } from "../views/follow.ts";
 import {
 	type DatabaseOptions,
 	lockDatabase,
@@ -129,36 +129,20 @@ function storeOf(
 	isSameRecord: IsSameRecord,
 ): Store {
 	const [updates, events] = [new Announcer(log), new Announcer(log)];
-	/** Reads of views under way, which may wait for the writer. */
-	const viewReads = new Set<Promise<unknown>>();
-	let isClosing = false;
+	/** Reads of views, which may wait for the writer. */
+	const running = new Running();
 
 	/** Lets the views follow the logs. Appends go on between its calls. */
 	async function follow(through: ViewPosition): Promise<void> {
 		while (await writer.calls.follow(through));
 	}
 
-	/** Reads a view when it has everything that was accepted before. */
-	async function readOfView<Query, Result>(
-		read: (query: ViewQuery<Query>) => Promise<ViewAnswer<Result>>,
-		query: Query,
-	): Promise<Result> {
-		if (isClosing) throw new ServiceError("unavailable", "the store is closed");
-		const reading = readView(query, read, follow);
-		viewReads.add(reading);
-		try {
-			return await reading;
-		} finally {
-			viewReads.delete(reading);
-		}
-	}
-
 	async function close(): Promise<void> {
-		isClosing = true;
+		const ended = running.close();
 		writer.refuse(["follow"] satisfies (keyof WriterCalls)[]);
 		reader.refuse(VIEW_READS);
 		search.refuse(VIEW_READS);
-		await Promise.allSettled(viewReads);
+		await ended;
 		// The writer can empty the write-ahead log only after the others have closed their connections.
 		await Promise.all([reader.close(), search.close()]);
 		await writer.close();
@@ -166,16 +150,17 @@ function storeOf(
 	}
 
 	return {
-		...methodsOf(
-			reader.calls,
-			reader.calls,
-			writer.calls,
-			readOfView,
-			(log, listener) => (log === "updates" ? updates : events).subscribe(listener),
+		...methodsOf({
+			read: reader.calls,
+			view: reader.calls,
+			write: writer.calls,
+			find: (of, signal) => search.calls.findDocuments(of, signal),
 			// One process has the database open.
-			async () => true,
-		),
-		findDocuments: (query, signal) => readOfView((of) => search.calls.findDocuments(of, signal), query),
+			claim: async () => true,
+			follow,
+			running,
+			subscribe: (log, listener) => (log === "updates" ? updates : events).subscribe(listener),
+		}),
 		async append(update, signal) {
 			const { record, summary } = update;
 			const compacted = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };
@@ -192,7 +177,7 @@ function storeOf(
 			const packed = compactBatch(await packEvents(compacted));
 			const appended = await writer.calls.appendEvents({ ...packed, senderDeadline: signal?.deadline }, signal);
 			if (appended === undefined) return undefined;
-			for (const bytes of [...bytesOfBatch(packed), ...bytesOfBatch(compacted)]) release(bytes);
+			for (const bytes of [packed, compacted].flatMap(byteStringsOf)) release(bytes);
 			if (appended.stored > 0) events.announce(appended.newest);
 			if (appended.updateSequence !== undefined) updates.announce(appended.updateSequence);
 			return appended;

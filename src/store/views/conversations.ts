@@ -75,7 +75,6 @@ export async function resetConversations(session: Session): Promise<void> {
 	await moveView(session, "conversations", NOTHING);
 }
 
-/** Returns the row of a conversation. */
 function rowOf(head: Row, summary: ConversationSummary): Columns {
 	const column = (name: string) => columnValue(head[name]);
 	return {

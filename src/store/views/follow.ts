@@ -314,12 +314,6 @@ export function ofViews<Query, Result>(
 	};
 }
 
-/** Runs an operation of {@link ofViews}, when the views have followed. */
-export type WaitForViews = <Query, Result>(
-	read: (query: ViewQuery<Query>) => Promise<ViewAnswer<Result>>,
-	query: Query,
-) => Promise<Result>;
-
 /**
  * Reads a view when it has everything that was accepted before.
  *

@@ -1,7 +1,7 @@
 import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { pruneUntilStopped, type RetentionPace, type RetentionPolicy } from "../../../src/conversations/retention.ts";
-import type { PrunePolicy } from "../../../src/store/pruner.ts";
+import type { PrunePolicy } from "../../../src/store/remove.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../../src/store/store.ts";
 import { appendEvents, batch, event } from "../../store/event-samples.ts";

@@ -1,6 +1,7 @@
-import type { CallSignal } from "../../call-signal.ts";
-import { compact, compactAll } from "../../memory.ts";
-import type { NewEvents } from "../entries.ts";
+import type { CallSignal } from "../call-signal.ts";
+import { compact, compactAll } from "../memory.ts";
+import type { GroupRequest } from "./duplicates.ts";
+import type { NewEvents } from "./entries.ts";
 
 /** The part of a {@link CallSignal} that can cross to a thread. */
 export interface SenderDeadline {
@@ -26,8 +27,15 @@ export function compactBatch(batch: NewEvents): NewEvents {
 	};
 }
 
-/** Returns the byte strings of a batch. */
-export function bytesOfBatch({ events, effect }: NewEvents): Uint8Array[] {
+/** Returns the byte strings of a request. */
+export function byteStringsOf(request: GroupRequest): Uint8Array[] {
+	if ("update" in request) return [request.update.record.bytes, request.update.summary];
+	const { events, effect } = request;
 	const { version } = effect ?? {};
 	return [...events.map(({ text }) => text), ...(version === undefined ? [] : [version.summary, version.record.bytes])];
+}
+
+/** Returns the number of bytes of records and events by which the size of a group is bounded. */
+export function bytesOf(request: GroupRequest): number {
+	return byteStringsOf(request).reduce((size, { byteLength }) => size + byteLength, 0);
 }
