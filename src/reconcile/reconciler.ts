@@ -39,7 +39,7 @@ export interface ReconcilerOptions extends Pick<ReconcileOptions, "ingest" | "ev
 }
 
 /** An agent server that is to be compared, and in whose name. */
-export interface ReconcileTarget {
+interface ReconcileTarget {
 	readonly address: AgentServerAddress;
 	/** As {@link Reconciler.senderOf} takes them. */
 	readonly senders: readonly string[];

@@ -45,10 +45,7 @@ const PAGE = 1_000;
  *   event of it makes a step, `too_large` when its events have more than 64 MiB
  */
 export async function trajectoryJson(reads: TrajectoryReads, id: string, form: TrajectoryForm): Promise<string> {
-	const ids = [uuid(id, "id")];
-	const [summary] = await summariesOf(reads, create(ConversationFilterSchema, { ids }))
-		.next()
-		.then(({ value }) => value ?? []);
+	const [summary] = await summariesOf(reads, create(ConversationFilterSchema, { ids: [uuid(id, "id")] }));
 	if (summary === undefined) throw new ServiceError("not_found", "There is no such conversation");
 	const source = await new SourceReader(reads).read(summary);
 	const trajectory = atifOf(source);
@@ -57,19 +54,17 @@ export async function trajectoryJson(reads: TrajectoryReads, id: string, form: T
 	return stringifyExactJson(form === "atif" ? trajectory : messagesOf(trajectory));
 }
 
-/** Returns the summaries of the conversations that a filter selects, page by page, the earliest created last. */
-export async function* summariesOf(
-	{ list }: Pick<TrajectoryReads, "list">,
-	filter: ConversationFilter | undefined,
-): AsyncGenerator<readonly ConversationSummary[]> {
+/** Returns the summaries of the conversations that a filter selects, the earliest created last. */
+async function summariesOf({ list }: Pick<TrajectoryReads, "list">, filter: ConversationFilter) {
+	const summaries: ConversationSummary[] = [];
 	for (let pageToken = ""; ; ) {
 		const page = await list.list({
 			...{ filter, pageToken, pageSize: PAGE, orderBy: ConversationOrder.CREATED },
 			...{ full: false, secrets: "redacted" },
 		});
-		yield page.conversations.map(({ summary }) => summary);
+		for (const { summary } of page.conversations) summaries.push(summary);
 		pageToken = page.nextPageToken;
-		if (pageToken === "") return;
+		if (pageToken === "") return summaries;
 	}
 }
 
@@ -89,8 +84,7 @@ class SourceReader {
 		const events = await this.#events(id);
 		const children: TrajectorySource[] = [];
 		const filter = create(ConversationFilterSchema, { parentConversationId: id });
-		const found: ConversationSummary[] = [];
-		for await (const page of summariesOf(this.#reads, filter)) found.push(...page);
+		const found = await summariesOf(this.#reads, filter);
 		// A conversation can name any other as its parent, also one that it began.
 		for (const child of found.reverse()) if (!this.#seen.has(child.id)) children.push(await this.read(child));
 		const json = await redactedRecord(this.#reads, id);
