@@ -84,10 +84,14 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 	each("watch.lag", logs, (log) => ({ value: Number(watched[log].lag), labels: { log } }));
 	const ranges = () => Promise.all(LOGS.map(async (log) => ({ log, ...(await store[log].range()) })));
 	each("newest_sequence", ranges, ({ log, newest }) => ({ value: Number(newest), labels: { log } }));
-	each("view.lag", store.listViews, ({ name, since }) => ({
-		value: since === undefined ? 0 : Math.max(0, Date.now() / 1e3 - Number(since) / 1e6),
-		labels: { view: name },
-	}));
+	each(
+		"view.lag",
+		() => store.listViews(),
+		({ name, since }) => ({
+			value: since === undefined ? 0 : Math.max(0, Date.now() / 1e3 - Number(since) / 1e6),
+			labels: { view: name },
+		}),
+	);
 	const { admitted } = figures;
 	each("admitted.requests", admitted, ({ work, requests }) => ({ value: requests, labels: { work } }));
 	each("admitted.size", admitted, ({ work, bytes }) => ({ value: bytes, labels: { work } }));
