@@ -68,7 +68,7 @@ export class ConversationReads {
 	}
 
 	of({ owner }: { readonly owner: string | undefined }) {
-		const { events: format, clocks, refused, onErased, onUnreadable, onUnreadableEvent } = this.#options;
+		const { events: format, clocks, refused, onErased, onUnreadableEvent } = this.#options;
 		const store = visibleStore(this.#options.store, owner);
 		return {
 			get: {
@@ -84,7 +84,7 @@ export class ConversationReads {
 			},
 			usage: new ReportUsage(store),
 			gaps: { list: (request: GapsRequest) => listGaps(store, request) },
-			erasing: conversationEraser(store, onErased, onUnreadable),
+			erasing: conversationEraser(store, onErased),
 			senders: { list: () => listSenders(store, clocks) },
 			refused: {
 				list: (request: RefusedRequest) => listRefusedPosts(store, refused, request),

@@ -5,7 +5,6 @@ import type { Condition } from "../store/condition.ts";
 import type { StoredConversation } from "../store/conversation-lists.ts";
 import { idDigest } from "../store/erasure.ts";
 import { conditionsOf, invalid, uuid } from "./read/filter.ts";
-import { type OnUnreadable, unreadableError } from "./read/records.ts";
 import type { StoreReads } from "./read/visible-store.ts";
 
 /** Logs an erasure: the SHA-256 of the id in hexadecimal digits, and the name of who asked for it. */
@@ -17,9 +16,8 @@ type ErasableStore = Pick<StoreReads, "erase" | "purge" | "getOwnership" | "list
  * Erases conversations for good.
  *
  * @param store limited to what the callers can see
- * @param onUnreadable is called with the updates of other conversations that may still name an erased one
  */
-export function conversationEraser(store: ErasableStore, onErased: OnErased, onUnreadable: OnUnreadable) {
+export function conversationEraser(store: ErasableStore, onErased: OnErased) {
 	return { erase, eraseMatching };
 
 	/**
@@ -28,7 +26,8 @@ export function conversationEraser(store: ErasableStore, onErased: OnErased, onU
 	 * erased in a transaction of its own, the deepest first, so that after a failure the same call erases the rest. Resolves
 	 * when it is removed from the files, too: see `Store.purge`.
 	 *
-	 * @throws ServiceError `not_found` when there is no such conversation that the caller can see
+	 * @throws ServiceError `not_found` when there is no such conversation that the caller can see; `data_loss` when a record of
+	 *   its parent, or of a child or a fork, is damaged
 	 */
 	async function erase(
 		request: { readonly id: string; readonly withChildren: boolean },
@@ -82,8 +81,6 @@ export function conversationEraser(store: ErasableStore, onErased: OnErased, onU
 		});
 		if (erased === undefined) return false;
 		onErased(idDigest(conversationId), caller.name);
-		for (const { unreadable, ...at } of erased.unreadable)
-			onUnreadable({ ...at, error: unreadableError(at.conversationId, unreadable) });
 		return true;
 	}
 

@@ -1,23 +1,17 @@
 import { clearField, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { ServiceError } from "../errors.ts";
 import { forgetInDelta, forgetInRecord } from "../record/record-delta.ts";
 import { addAudit } from "./audit.ts";
-import {
-	type Erased,
-	type EraseRequest,
-	idDigest,
-	markedTime,
-	REPLACE_ERASURE,
-	type UnreadableRelative,
-} from "./erasure.ts";
+import { type Erased, type EraseRequest, idDigest, markedTime, REPLACE_ERASURE } from "./erasure.ts";
 import { eraseDeliveries } from "./forwarding.ts";
-import { packRecord, type RecordColumn, readOrUnreadable, unpackRecord } from "./record-column.ts";
+import { packRecord, readOrUnreadable, unpackRecord } from "./record-column.ts";
 import { removeRefusedOf } from "./refused-posts.ts";
 import { meetsNow, removeEntriesOf } from "./remove.ts";
 import { packedColumnsFrom } from "./rows.ts";
 import type { Session } from "./session.ts";
 import { columnsOf } from "./typed-rows.ts";
-import { bigint, blob, keyOf, nullable, type Row, text, type Unreadable } from "./values.ts";
+import { bigint, blob, keyOf, nullable, type Row, text } from "./values.ts";
 import { deriveConversations } from "./views/conversations.ts";
 import { lockView } from "./views/follow.ts";
 import { forgetUsage, settleUsage } from "./views/usage.ts";
@@ -46,7 +40,7 @@ async function eraseAll(
 	await lockView(session, "conversations");
 	if (conditions !== undefined && !(isOwn && (await meetsNow(session, conversationId, conditions)))) return undefined;
 	const refused = await removeRefusedOf(session, conversationId, owner);
-	if (!isOwn) return refused === 0 ? undefined : { erasure: undefined, unreadable: [] };
+	if (!isOwn) return refused === 0 ? undefined : { erasure: undefined };
 	const heads = await all(
 		`SELECT conversation_id, owner FROM ${dialect.schema}heads WHERE ${isIn("conversation_id")}`,
 		candidates,
@@ -54,7 +48,7 @@ async function eraseAll(
 	const relatives = heads
 		.filter((row) => nullable(text, row.owner) === known.owner)
 		.map((row) => text(row.conversation_id));
-	const unreadable = await forgetRelations(session, conversationId, relatives);
+	await forgetRelations(session, conversationId, relatives);
 	await settleUsage(session, [conversationId]);
 	await removeEntriesOf(session, conversationId);
 	for (const table of ["activities", "heads", "pruned", "gaps", "children", "changed_conversations"])
@@ -74,7 +68,7 @@ async function eraseAll(
 		sequence,
 	};
 	await session.insert("erasures", [columnsOf("erasures", erasure)], REPLACE_ERASURE);
-	return { erasure, unreadable };
+	return { erasure };
 }
 
 /**
@@ -120,13 +114,9 @@ async function findRelated({ all, dialect: { schema } }: Session, conversationId
  * Makes other conversations of the same owner forget one as their parent, as their source and as their child, in all of
  * their updates. The caller derives their rows in the views.
  *
- * @returns the updates that cannot be read
+ * @throws {ServiceError} `data_loss` when one of the updates is damaged
  */
-async function forgetRelations(
-	session: Session,
-	conversationId: string,
-	relatives: readonly string[],
-): Promise<UnreadableRelative[]> {
+async function forgetRelations(session: Session, conversationId: string, relatives: readonly string[]): Promise<void> {
 	const { all, isIn, dialect } = session;
 	const { schema } = dialect;
 	const key = keyOf(conversationId);
@@ -138,7 +128,6 @@ async function forgetRelations(
 		key,
 		relatives,
 	);
-	const unreadable: UnreadableRelative[] = [];
 	for (const relative of relatives) {
 		for (let after: bigint | undefined = 0n; after !== undefined; ) {
 			const rows: Row[] = await all(
@@ -147,10 +136,14 @@ async function forgetRelations(
 				relative,
 				after,
 			);
-			const updates = rows.map((row) => forgetInUpdate(row, conversationId));
-			for (const { sequence, forgotten, unreadable: found } of updates) {
-				if (found !== undefined) unreadable.push({ ...found, conversationId: relative, sequence });
+			for (const row of rows) {
+				const sequence = bigint(row.sequence);
+				const forgotten = readOrUnreadable(() => forgetInUpdate(row, conversationId));
 				if (forgotten === undefined) continue;
+				if ("unreadable" in forgotten) {
+					const message = `Update ${sequence} of conversation ${relative} is damaged; erase that conversation first`;
+					throw new ServiceError("data_loss", message, { cause: new Error(forgotten.unreadable) });
+				}
 				const { record, unpackedSize, checksum } = forgotten.record;
 				await all(
 					`UPDATE ${schema}updates SET summary = ?, record = ?, unpacked_size = ?, checksum = ?
@@ -163,7 +156,8 @@ async function forgetRelations(
 					sequence,
 				);
 			}
-			after = updates.at(-1)?.sequence;
+			const last = rows.at(-1);
+			after = last && bigint(last.sequence);
 		}
 		for (const column of ["parent_id", "source_id"])
 			await all(
@@ -173,7 +167,6 @@ async function forgetRelations(
 			);
 		await all(`DELETE FROM ${schema}children WHERE conversation_id = ? AND child = ?`, relative, key);
 	}
-	return unreadable;
 }
 
 /** Number of records that are in memory together. */
@@ -182,40 +175,20 @@ const RECORDS_AT_ONCE = 10;
 /** Columns of an update `e` that {@link forgetInUpdate} reads. */
 const RELATED_COLUMNS = "e.sequence, e.base_sequence, e.summary, e.record, e.unpacked_size, e.checksum";
 
-/** What becomes of an update that may name an erased conversation as its parent, its source or its child. */
-interface RelatedUpdate {
-	readonly sequence: bigint;
-	/** What replaces its record and its encoded summary; undefined when they stay as they are. */
-	readonly forgotten: { readonly record: RecordColumn; readonly summary: Uint8Array } | undefined;
-	/** The part that stays because it cannot be read, if there is one. */
-	readonly unreadable: Unreadable | undefined;
-}
-
 /**
  * Removes what an update says of a conversation: that it is the parent, the source of the fork, or a child.
  *
  * @param row with {@link RELATED_COLUMNS}
+ * @returns what replaces its record and its encoded summary; undefined when they stay as they are
+ * @throws Error when the record or the summary is damaged
  */
-export function forgetInUpdate(row: Row, conversationId: string): RelatedUpdate {
+function forgetInUpdate(row: Row, conversationId: string) {
 	const before = { record: packedColumnsFrom(row, "record"), summary: blob(row.summary) };
 	const forget = nullable(bigint, row.base_sequence) === undefined ? forgetInRecord : forgetInDelta;
-	const record = readOrUnreadable(() => {
-		const bytes = forget(unpackRecord(before.record), conversationId);
-		return { after: bytes && packRecord(bytes) };
-	});
-	const summary = readOrUnreadable(() => ({ after: forgetInSummary(before.summary, conversationId) }));
-	const after = {
-		record: "after" in record ? record.after : undefined,
-		summary: "after" in summary ? summary.after : undefined,
-	};
-	const isForgotten = after.record !== undefined || after.summary !== undefined;
-	return {
-		sequence: bigint(row.sequence),
-		forgotten: isForgotten
-			? { record: after.record ?? before.record, summary: after.summary ?? before.summary }
-			: undefined,
-		unreadable: [record, summary].find((part) => "unreadable" in part),
-	};
+	const record = forget(unpackRecord(before.record), conversationId);
+	const summary = forgetInSummary(before.summary, conversationId);
+	if (record === undefined && summary === undefined) return undefined;
+	return { record: record === undefined ? before.record : packRecord(record), summary: summary ?? before.summary };
 }
 
 /** Removes a conversation from an encoded summary. Returns undefined when it does not name it. */

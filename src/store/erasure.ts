@@ -43,16 +43,6 @@ export interface Erasure {
 export interface Erased {
 	/** Undefined when nothing but refused posts was stored. They make no owner, so nothing keeps later posts away. */
 	readonly erasure: Erasure | undefined;
-	/** The updates of other conversations that may still name the erased one, because they cannot be read. */
-	readonly unreadable: readonly UnreadableRelative[];
-}
-
-/** An update of a child, a fork or the parent of an erased conversation, of the same owner, that cannot be read. */
-export interface UnreadableRelative {
-	readonly conversationId: string;
-	readonly sequence: bigint;
-	/** The reason, for the log. */
-	readonly unreadable: string;
 }
 
 /**

@@ -111,11 +111,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			of: () => ({
 				get,
 				list,
-				erasing: conversationEraser(
-					reading.store,
-					async () => undefined,
-					() => undefined,
-				),
+				erasing: conversationEraser(reading.store, async () => undefined),
 				counts: { count: (request) => countConversations(reading.store, request) },
 				updates,
 				events,

@@ -226,7 +226,7 @@ export function eraseConformance(open: () => Promise<Store>, reportsRoots: boole
 				...{ idDigest: idDigest(conversationId), sequence: 3n, owner: "red" },
 				...{ createdAt: start, erasedAt: start + second },
 			};
-			expect(erased).toEqual({ erasure, unreadable: [] });
+			expect(erased).toEqual({ erasure });
 			const list = (query: object) => store.updates.list({ after: 0n, limit: 10, withRecords: true, ...query });
 			expect((await list({})).slice(1)).toEqual([update]);
 			expect(await list({ after: 2n })).toEqual([update]);
@@ -305,7 +305,7 @@ export function eraseConformance(open: () => Promise<Store>, reportsRoots: boole
 			])
 				await append(store, { ...update, poster: POSTER });
 			const request = { conversationId: ERASED, owner: undefined, erasedAt: start };
-			expect(await store.erase(request)).toMatchObject({ unreadable: [] });
+			expect(await store.erase(request)).toMatchObject({ erasure: { sequence: expect.any(BigInt) } });
 			const history = await store.updates.list({ after: 0n, limit: 10, conversationId: id(3), withRecords: true });
 			const named = history.map(({ record }) => decoded(record).subConversationIds);
 			expect(named).toEqual([[id(2)], [id(1), id(2)]]);
@@ -331,7 +331,7 @@ export function eraseConformance(open: () => Promise<Store>, reportsRoots: boole
 			});
 			const before = await seen();
 			const request = { conversationId: ERASED, owner: "blue", erasedAt: start };
-			expect(await store.erase(request)).toMatchObject({ erasure: { owner: "blue" }, unreadable: [] });
+			expect(await store.erase(request)).toMatchObject({ erasure: { owner: "blue" } });
 			expect(await seen()).toEqual(before);
 		});
 
@@ -349,7 +349,7 @@ export function eraseConformance(open: () => Promise<Store>, reportsRoots: boole
 			});
 			const erase = (owner: string | undefined) => store.erase({ conversationId: ERASED, owner, erasedAt: start });
 			expect(await erase("green")).toBeUndefined();
-			expect(await erase("blue")).toEqual({ erasure: undefined, unreadable: [] });
+			expect(await erase("blue")).toEqual({ erasure: undefined });
 			expect(await erase("blue")).toBeUndefined();
 			expect(await kept()).toEqual({
 				posts: [
@@ -368,7 +368,7 @@ export function eraseConformance(open: () => Promise<Store>, reportsRoots: boole
 			const [listed] = await store.listConversations({ conditions: [], limit: 1, withRecords: false });
 			expect(fromBinary(ConversationSummarySchema, listed?.summary ?? new Uint8Array()).gaps?.count).toBe(2n);
 			expect(await store.acceptRefusedPost({ post: of("blue", 6, true), room })).toBeUndefined();
-			expect(await erase("blue")).toEqual({ erasure: undefined, unreadable: [] });
+			expect(await erase("blue")).toEqual({ erasure: undefined });
 			expect(await store.get(ERASED)).toMatchObject({ owner: "red" });
 			expect(await erase("red")).toMatchObject({ erasure: { owner: "red" } });
 			expect((await kept()).posts).toEqual([[undefined, true]]);
@@ -383,7 +383,7 @@ export function eraseConformance(open: () => Promise<Store>, reportsRoots: boole
 				],
 				gaps: [],
 			});
-			expect(await erase(undefined)).toEqual({ erasure: undefined, unreadable: [] });
+			expect(await erase(undefined)).toEqual({ erasure: undefined });
 			expect((await kept()).posts).toEqual([]);
 		});
 
@@ -405,32 +405,28 @@ export function eraseConformance(open: () => Promise<Store>, reportsRoots: boole
 			expect(await store.get(id(1))).toMatchObject({ sequence: 2n });
 		});
 
-		it("goes on beside a parent, a child and a fork that cannot be read, and names their updates", async () => {
-			await using store = await open();
-			const [damaged, parent] = [Buffer.from([0xff]), id(1)];
+		it("is refused while a parent, a child or a fork cannot be read, and names the update", async () => {
+			const damaged = Buffer.from([0xff]);
 			const fork = sample({ conversationId: id(3), record: damaged });
-			const updates = [
-				sample({ conversationId: parent, record: damaged }),
-				sample({ conversationId: ERASED, columns: { parentId: parent } }),
-				sample({ conversationId: id(2), record: damaged, columns: { parentId: ERASED } }),
-				{ ...fork, summary: Buffer.concat([fork.summary, encodeFork({ forkedFromConversationId: ERASED })]) },
-			];
-			for (const update of updates) await append(store, update);
-			const erased = await store.erase({ conversationId: ERASED, owner: undefined, erasedAt: start });
-			expect(erased?.unreadable.map(({ conversationId, sequence }) => [conversationId, sequence]).toSorted()).toEqual([
-				[parent, 1n],
-				[id(2), 3n],
-				[id(3), 4n],
-			]);
-			expect(await store.get(ERASED)).toBeUndefined();
-			for (const n of [2, 3]) {
-				const stored = await store.get(id(n));
-				expect(stored?.record).toMatchObject({ bytes: new Uint8Array(damaged) });
-				expect(Buffer.from(stored?.summary ?? []).includes(ERASED)).toBe(false);
-			}
-			for (const field of ["parentConversationId", "forkedFromConversationId"] as const) {
-				const conditions = [{ kind: "equal" as const, field, value: ERASED }];
-				expect(await store.listConversations({ conditions, limit: 10, withRecords: false })).toEqual([]);
+			const relatives = {
+				parent: sample({ conversationId: id(1), record: damaged }),
+				child: sample({ conversationId: id(2), record: damaged, columns: { parentId: ERASED } }),
+				fork: { ...fork, summary: Buffer.concat([fork.summary, encodeFork({ forkedFromConversationId: ERASED })]) },
+			};
+			for (const [name, relative] of Object.entries(relatives)) {
+				await using store = await open();
+				const columns = name === "parent" ? { parentId: id(1) } : {};
+				await append(store, sample({ conversationId: ERASED, record: recordOf({}), columns }));
+				await append(store, relative);
+				const erase = (conversationId: string) =>
+					store.erase({ conversationId, owner: undefined, erasedAt: start + second });
+				await expect(erase(ERASED)).rejects.toMatchObject({
+					kind: "data_loss",
+					message: `Update 2 of conversation ${relative.conversationId} is damaged; erase that conversation first`,
+				});
+				expect(await store.get(ERASED)).toMatchObject({ sequence: 1n });
+				await erase(relative.conversationId);
+				expect(await erase(ERASED)).toMatchObject({ erasure: { owner: undefined } });
 			}
 		});
 

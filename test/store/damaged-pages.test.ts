@@ -108,11 +108,7 @@ describe("a database with damaged pages", () => {
 		if (erased === undefined || other === undefined) throw new Error("there are 60 updates");
 		const { store } = await openDamaged([pageOf(other.record.bytes.subarray(0, 64))], (page) => page.fill(0xff));
 		const digests: string[] = [];
-		const erasing = conversationEraser(
-			store,
-			async (digest) => void digests.push(digest),
-			() => undefined,
-		);
+		const erasing = conversationEraser(store, async (digest) => void digests.push(digest));
 		const erase = (id: string) => erasing.erase({ id, withChildren: false }, { name: "operator" });
 		await expect(erase(erased.conversationId)).rejects.toMatchObject({
 			kind: "unavailable",

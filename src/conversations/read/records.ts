@@ -52,7 +52,7 @@ export function storedRecord({ conversationId, sequence, record }: RecordSource)
 }
 
 /** @param message of the engine */
-export function unreadableError(conversationId: string, message: string): ServiceError {
+function unreadableError(conversationId: string, message: string): ServiceError {
 	return new ServiceError("data_loss", "The stored record cannot be read", {
 		conversationId,
 		cause: new Error(message),

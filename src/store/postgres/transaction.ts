@@ -205,7 +205,7 @@ export const lockSchema: Query = { text: `SELECT pg_advisory_xact_lock(${SCHEMA_
  * Lets commits follow one another. With Citus, it is the last statement of a transaction: a commit is visible on the
  * coordinator before it is on the workers, and the lock is held until all workers have answered.
  */
-export const lockCommit: Query = { name: "lock_commit", text: `SELECT pg_advisory_xact_lock(${COMMIT_LOCK}, 0)` };
+const lockCommit: Query = { name: "lock_commit", text: `SELECT pg_advisory_xact_lock(${COMMIT_LOCK}, 0)` };
 
 /** The start of the coordinator, because it numbers transactions from one on after each start. */
 export const START = "extract(epoch FROM pg_postmaster_start_time())";
