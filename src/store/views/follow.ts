@@ -161,6 +161,11 @@ export class WaitingConversations {
 		return taken;
 	}
 
+	/** Sequence of the last update that is known. */
+	get through(): bigint {
+		return this.#read.updates;
+	}
+
 	/** Up to where all entries are followed; undefined while conversations wait. */
 	get followed(): ViewPosition | undefined {
 		return this.#entries.size > 0 ? undefined : this.#read;

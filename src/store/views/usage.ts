@@ -39,7 +39,7 @@ import {
 import type { Change, Columns, Session } from "../session.ts";
 import type { TableName } from "../tables.ts";
 import { bigint, blob, boolean, integer, isConversationId, nullable, type Row, text } from "../values.ts";
-import { type Entries, lockView, moveView, NOTHING, readEntries } from "./follow.ts";
+import { type Entries, lockView, markChanged, moveView, NOTHING, readEntries } from "./follow.ts";
 
 /**
  * The view of usage: what the calls of each conversation cost, with sums over conversations. The records of a conversation are
@@ -197,31 +197,37 @@ export async function resetUsage(session: Session): Promise<void> {
  *
  * @param entries what is followed
  * @param marked conversations whose current records are followed again
+ * @param through sequence up to which all updates are among the entries, or were followed; default: all are
  * @param owner of all of them; default: that of each
+ * @returns whether some are marked, because they have later updates
  */
 export async function deriveUsage(
 	session: Session,
 	conversationIds: readonly string[],
 	derived: Derived,
-): Promise<void> {
-	const changed = await derive(session, conversationIds, derived);
-	if (changed.length > 0) await deriveForks(session, changed, new Set(conversationIds));
+): Promise<boolean> {
+	const { changed, later } = await derive(session, conversationIds, derived);
+	const forks =
+		changed.length === 0 ? [] : await deriveForks(session, changed, new Set(conversationIds), derived.through);
+	if (later.length + forks.length > 0) await markChanged(session, [...new Set([...later, ...forks])]);
+	return later.length + forks.length > 0;
 }
 
 /** What is derived of conversations. */
 interface Derived {
 	readonly entries?: ReadonlyMap<string, Entries>;
 	readonly marked?: ReadonlySet<string>;
+	readonly through?: bigint | undefined;
 	readonly owner?: string;
 }
 
-/** As {@link deriveUsage}, without forks. Returns the ids of those whose records were followed. */
+/** As {@link deriveUsage}, without forks. Returns the ids of those whose records were followed, and of those with later updates. */
 async function derive(
 	session: Session,
 	conversationIds: readonly string[],
-	{ entries = new Map(), marked = new Set(), owner }: Derived,
-): Promise<readonly string[]> {
-	if (conversationIds.length === 0) return [];
+	{ entries = new Map(), marked = new Set(), through, owner }: Derived,
+): Promise<Record<"changed" | "later", readonly string[]>> {
+	if (conversationIds.length === 0) return { changed: [], later: [] };
 	const states = await readStates(session, conversationIds);
 	const heads = await readHeads(session, conversationIds);
 	for (const state of states.values()) {
@@ -238,10 +244,14 @@ async function derive(
 	const isForced = (state: State) => marked.has(state.id) || isForkWithEvents(state);
 	await moveCalls(session, states, entries);
 	const followed = await chooseUpdates(session, states, entries);
+	const later: string[] = [];
 	for (const { id } of [...states.values()].filter(isForced)) {
 		const sequence = nullable(bigint, heads.get(id)?.sequence ?? null);
 		const list = followed.get(id) ?? [];
-		if (sequence !== undefined && list.at(-1) !== sequence) followed.set(id, [...list, sequence]);
+		if (sequence === undefined || list.at(-1) === sequence) continue;
+		// The records before it come first. Each of them says when it first showed something.
+		if (through !== undefined && sequence > through) later.push(id);
+		else followed.set(id, [...list, sequence]);
 	}
 	const changed: string[] = [];
 	for (let n = 0; ; n++) {
@@ -254,16 +264,21 @@ async function derive(
 		changed.push(...(await followRecords(session, sequences, isForced, isForkWithEvents)));
 	}
 	await writeStates(session, [...states.values()]);
-	return changed;
+	return { changed, later };
 }
 
 /**
  * Derives the forks of conversations that these tell what is copied. Their own forks stay as they are: what a record lists does not
- * depend on what was copied.
+ * depend on what was copied. Returns the ids of those with later updates.
  *
  * @param known conversations that are derived already
  */
-async function deriveForks(session: Session, sources: readonly string[], known: ReadonlySet<string>): Promise<void> {
+async function deriveForks(
+	session: Session,
+	sources: readonly string[],
+	known: ReadonlySet<string>,
+	through: bigint | undefined,
+): Promise<readonly string[]> {
 	const { dialect, all, isIn } = session;
 	const rows = await all(
 		`SELECT conversation_id, ledger FROM ${dialect.schema}usage_conversations
@@ -272,7 +287,7 @@ async function deriveForks(session: Session, sources: readonly string[], known: 
 	);
 	const forks = rows.filter((row) => !known.has(text(row.conversation_id)) && !new Ledger(text(row.ledger)).firstState);
 	const ids = forks.map(({ conversation_id }) => text(conversation_id));
-	await derive(session, ids, { marked: new Set(ids) });
+	return (await derive(session, ids, { marked: new Set(ids), through })).later;
 }
 
 /** Reads whose conversations are, and which records are current. Without a record, events tell whose they are. */

@@ -73,9 +73,11 @@ export class ViewFollower {
 		const marked = await takeMarked(session, this.#size);
 		const entries = this.#waiting.take(this.#size);
 		const ids = [...new Set([...marked, ...entries.keys()])];
+		let areSomeMarked = marked.length === this.#size;
 		if (ids.length > 0) {
 			await deriveConversations(session, ids);
-			await deriveUsage(session, ids, { entries, marked: new Set(marked) });
+			const derived = { entries, marked: new Set(marked), through: this.#waiting.through };
+			if (await deriveUsage(session, ids, derived)) areSomeMarked = true;
 		}
 		const { followed } = this.#waiting;
 		if (followed !== undefined) {
@@ -87,7 +89,7 @@ export class ViewFollower {
 			}
 			this.#waiting.restart(latest(position, to));
 		}
-		return { hasMore: hasMoreEntries || followed === undefined || marked.length === this.#size, derived: ids.length };
+		return { hasMore: hasMoreEntries || followed === undefined || areSomeMarked, derived: ids.length };
 	}
 }
 
