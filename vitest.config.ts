@@ -25,9 +25,6 @@ export default defineConfig({
 		// Real processes and sockets on a busy machine take their time; a test that hangs still ends.
 		testTimeout: 300_000,
 		hookTimeout: 300_000,
-		// Processes, sockets and clocks can fail a test for a reason of the machine. It runs once more, and the end of the
-		// run names each test that needed that. Random choices are the same again, so a law that does not hold fails twice.
-		retry: 1,
 		// So does what a test waits for; the default is one second.
 		expect: { poll: { timeout: 30_000 } },
 	},

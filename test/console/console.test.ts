@@ -224,7 +224,14 @@ describe("a conversation", () => {
 		const isAtEnd = "innerHeight + scrollY >= document.documentElement.scrollHeight - 60";
 		await expect.poll(() => page.evaluate(isAtEnd)).toBe(true);
 		await page.mouse.move(640, 400);
-		await page.mouse.wheel(0, -3000);
+		// Until the end is far away: a turn of the wheel moves the page some time later, and not while the list moves it.
+		const fromEnd = "document.documentElement.scrollHeight - innerHeight - scrollY";
+		await expect
+			.poll(async () => {
+				await page.mouse.wheel(0, -1000);
+				return await page.evaluate(fromEnd);
+			})
+			.toBeGreaterThan(2000);
 		const follow = page.getByRole("button", { name: "follow the newest" });
 		await follow.waitFor();
 		const more = { ...running, events: [...events, said("agent", "This one came later", 1)] };

@@ -2,15 +2,11 @@ import type { Reporter, TestModule } from "vitest/node";
 
 /**
  * Ends the output of a run with the line `N passed, N failed`, which .ci/run reads. An error outside of a test, such as
- * a file that cannot be loaded, counts as one failure. Before it stands a line for each failed test, and for each one
- * that passed only when it was repeated.
+ * a file that cannot be loaded, counts as one failure. Before it stands a line for each failed test.
  */
 export class CountReporter implements Reporter {
 	onTestRunEnd(modules: readonly TestModule[], unhandledErrors: readonly unknown[]): void {
 		const tests = modules.flatMap((module) => [...module.children.allTests()]);
-		for (const test of tests.filter((test) => test.diagnostic()?.flaky)) {
-			process.stdout.write(`passed only when it was repeated: ${test.module.relativeModuleId} > ${test.fullName}\n`);
-		}
 		for (const test of tests) {
 			const result = test.result();
 			if (result.state === "failed") {
