@@ -10,7 +10,7 @@ import { KEY } from "../support/service.ts";
 export const ENV = { ENCRYPTION_KEY: randomBytes(32).toString("base64") };
 
 /** Expects the response to an accepted post. */
-export async function expectSuccess(response: Response): Promise<void> {
+async function expectSuccess(response: Response): Promise<void> {
 	expect({ status: response.status, json: await response.json() }).toEqual({ status: 200, json: { success: true } });
 }
 

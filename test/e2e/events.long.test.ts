@@ -1,13 +1,11 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { SecretsMode } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { ServiceProcess } from "../support/child.ts";
-import { postWebhook } from "../support/clients.ts";
 import { ENGINES, type EngineDatabases } from "../support/engines.ts";
-import { allEvents, eventJson, postEvents } from "../support/event-clients.ts";
-import { object, record } from "../support/fixtures.ts";
+import { allEvents, eventJson } from "../support/event-clients.ts";
 import { Random } from "../support/random.ts";
 import { KEY, startTestService } from "../support/service.ts";
-import { ENV, expectSuccess, isDeleting, read, send, sequences } from "./captured-posts.ts";
+import { ENV, isDeleting, read, send, sequences } from "./captured-posts.ts";
 
 describe.each(ENGINES)("with $engine", ({ open }) => {
 	let databases: EngineDatabases;
@@ -15,34 +13,6 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 		databases = await open();
 	});
 	afterAll(() => databases[Symbol.asyncDispose]());
-
-	test.each<[string, readonly string[], string]>([
-		["in the next batch", [], "01:20"],
-		// The record is cached from its second update on.
-		["after further updates", ["02:40", "02:50"], "01:20"],
-		["when the event before it in the log is older", ["02:55", "01:10"], "01:20"],
-		["unless what is stored is later than both", ["03:10"], "00:20"],
-	])("of a local time that occurs twice, the instant keeps the order of what is stored, %s", async (_, more, utc) => {
-		await using berlin = await startTestService({ EVENT_TIME_ZONE: "Europe/Berlin", ...(await databases.create()) });
-		const sent = record({ created_at: "2026-10-24T00:00:00Z", updated_at: "2026-10-24T00:00:00Z" });
-		await expectSuccess(await postWebhook(berlin, KEY, JSON.stringify(sent)));
-		const post = async (time: string, value: string) => {
-			const event = { id: `${time} ${value}`, timestamp: `2026-10-25T${time}:00`, source: "environment" };
-			const update = { ...event, kind: "ConversationStateUpdateEvent", key: "execution_status", value };
-			await expectSuccess(await postEvents(berlin, KEY, String(sent.id), JSON.stringify([update])));
-		};
-		// All in batches of their own that arrive a month later. 02:55 is in summer time, and 02:20 may be after it.
-		const before = more.includes("02:55") ? more : [...more, "02:55"];
-		for (const time of before) await post(time, "paused");
-		await post("02:20", "finished");
-		const entries = await allEvents(berlin, KEY, { conversationId: String(sent.id) });
-		const time = new Date(Number(entries.at(-1)?.happenedAt?.seconds ?? 0n) * 1000).toISOString();
-		const status = utc === "01:20" ? "finished" : "paused";
-		expect([time, object(await read(berlin, String(sent.id))).execution_status]).toEqual([
-			`2026-10-25T${utc}:00.000Z`,
-			status,
-		]);
-	});
 
 	describe("the posts of a captured sequence", () => {
 		test("of these sequences leave the same records and events when they are reordered, repeated and cut off by SIGKILL", {

@@ -6,7 +6,7 @@ import {
 	type AssignOwnerRequestSchema,
 	ConversationIdsSchema,
 } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
-import { eventIngestClient, ingestClient, ownerClient, PROTOCOLS, readClient } from "../support/clients.ts";
+import { ingestClient, ownerClient, PROTOCOLS, readClient } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
 import { ingestRequest } from "../support/record-message.ts";
 import { KEY, startTestService } from "../support/service.ts";
@@ -23,24 +23,6 @@ async function refusal(promise: Promise<unknown>): Promise<readonly [string, str
 	);
 	return [Code[error.code] ?? "", error.rawMessage];
 }
-
-test.each(PROTOCOLS)(
-	"over %s, nobody posts to another owner's conversation, or learns that it exists",
-	async (protocol) => {
-		await using service = await startTestService(ENV);
-		const [id, unknown] = [randomUUID(), randomUUID()];
-		await ingestClient(service, protocol, RED).ingestConversation(ingestRequest(record({ id })));
-		const denied = ["PermissionDenied", "The conversation does not belong to the owner of this key"];
-		const blue = ingestClient(service, protocol, BLUE);
-		expect(await refusal(blue.ingestConversation(ingestRequest(record({ id }))))).toEqual(denied);
-		// Invalid: it has no workspace and no agent.
-		expect(await refusal(blue.ingestConversation({ conversation: { id } }))).toEqual(denied);
-		const batch = { conversationId: id, events: [] };
-		expect(await refusal(eventIngestClient(service, protocol, BLUE).ingestConversationEvents(batch))).toEqual(denied);
-		const reads = readClient(service, protocol, BLUE);
-		expect(await refusal(reads.getConversation({ id }))).toEqual(await refusal(reads.getConversation({ id: unknown })));
-	},
-);
 
 test.each(PROTOCOLS)("over %s, a caller without an owner assigns conversations, which is logged", async (protocol) => {
 	await using service = await startTestService(ENV);

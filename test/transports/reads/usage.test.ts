@@ -195,3 +195,18 @@ test("a report of more than 10,000 periods with usage is refused, and says how t
 	const detail = "the report has more than 10000 periods with usage: ask for a shorter range, or a longer step";
 	expect([response.status, await response.json()]).toEqual([400, { detail }]);
 });
+
+test.each([
+	[
+		"group_by=team",
+		"group_by must be one of model, usage_id, agent_kind, sender, owner, conversation, root or tag:KEY",
+	],
+	["group_by=model&group_by=model", "group_by has an entry twice"],
+	["time_zone=Mars/Olympus", "time_zone is not a name of the IANA time zone database"],
+	["step=year", "step must be one of none, hour, day, week, month"],
+	["top=1001", "top must be from 0 to 1000"],
+	["from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", "to must not be before from"],
+	["agent_kind=Robot", "agent_kind must be ACPAgent or Agent"],
+])("%s is refused with the name of the parameter", async (query, detail) => {
+	expect(await get(query)).toEqual([400, JSON.stringify({ detail })]);
+});
