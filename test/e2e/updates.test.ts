@@ -1,70 +1,14 @@
 import { randomUUID } from "node:crypto";
 import type { JsonObject } from "@bufbuild/protobuf";
 import { timestampDate } from "@bufbuild/protobuf/wkt";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
-import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
-import { GrpcClient, ingestClient, type Protocol, postWebhook, readClient } from "../support/clients.ts";
+import { expect, test } from "vitest";
+import { postWebhook, readClient } from "../support/clients.ts";
 import { postEvents } from "../support/event-clients.ts";
 import { record } from "../support/fixtures.ts";
-import { ingestRequest, recordJson, recordMessage } from "../support/record-message.ts";
-import { KEY, startTestService, type TestService } from "../support/service.ts";
-
-const method = ConversationIngestService.method.ingestConversation;
-
-let service: TestService;
-let grpc: GrpcClient;
-
-beforeAll(async () => {
-	service = await startTestService();
-	grpc = new GrpcClient(service, KEY);
-});
-
-afterAll(async () => {
-	grpc[Symbol.dispose]();
-	await service[Symbol.asyncDispose]();
-});
-
-function ingest(json: JsonObject) {
-	return grpc.call(method, ingestRequest(json));
-}
-
-describe("a record that is posted again", () => {
-	test("is a duplicate over every protocol, and makes no second update", async () => {
-		const json = record({ title: "once", news: [1] });
-		expect((await postWebhook(service, KEY, JSON.stringify(json))).status).toBe(200);
-		const again = await ingest(json);
-		expect(again).toMatchObject({ repetition: true, change: UpdateChange.STARTED, current: true });
-		for (const protocol of ["connect", "connect over JSON", "gRPC-Web"] satisfies Protocol[])
-			expect(await ingestClient(service, protocol, KEY).ingestConversation(ingestRequest(json))).toEqual(again);
-		expect((await postWebhook(service, KEY, JSON.stringify(json))).status).toBe(200);
-		const next = await ingest(record());
-		expect(next.sequence).toBe(again.sequence + 1n);
-	});
-
-	test("is a duplicate with its defaults written out, another form of its id, and its members in another order", async () => {
-		const json = record({ max_iterations: 7 });
-		const { sequence } = await ingest(json);
-		const complete = { ...recordJson(recordMessage(json)), id: `{${String(json.id).toUpperCase()}}` };
-		const reversed = Object.fromEntries(Object.entries(complete).reverse());
-		const text = JSON.stringify(reversed).replace('"max_iterations":7,', '"max_iterations":7.0,');
-		expect(text).toContain('"max_iterations":7.0,');
-		expect((await postWebhook(service, KEY, text)).status).toBe(200);
-		expect(await ingest(json)).toMatchObject({ sequence, repetition: true });
-		expect(await ingest(record())).toMatchObject({ sequence: sequence + 1n });
-	});
-});
-
-describe("concurrent posts of one record", () => {
-	test("make one update", async () => {
-		const json = record();
-		const answers = await Promise.all(Array.from({ length: 20 }, () => ingest(json)));
-		expect(answers.filter(({ repetition }) => !repetition)).toHaveLength(1);
-		expect(new Set(answers.map(({ sequence }) => sequence)).size).toBe(1);
-	});
-});
+import { KEY, startTestService } from "../support/service.ts";
 
 test("a run that begins and ends within one batch of events has a start, and takes the last error away", async () => {
+	await using service = await startTestService();
 	const sent = record({ execution_status: "idle", updated_at: "2026-01-01T00:00:00Z" });
 	expect((await postWebhook(service, KEY, JSON.stringify(sent))).status).toBe(200);
 	const at = (second: number, members: JsonObject): JsonObject => ({
