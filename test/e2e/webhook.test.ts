@@ -1,8 +1,7 @@
 import { DatabaseSync } from "node:sqlite";
-import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { postWebhook, WEBHOOK } from "../support/clients.ts";
-import { corpusBody, record } from "../support/fixtures.ts";
+import { record } from "../support/fixtures.ts";
 import { LOCK_TIMEOUT } from "../support/lock-timeout.ts";
 import { RawHttp } from "../support/raw-http.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
@@ -35,17 +34,6 @@ describe("a record is accepted", () => {
 		expect(response.status).toBe(200);
 		expect(response.headers.get("Content-Type")).toBe("application/json");
 		expect(await response.text()).toBe('{"success":true}');
-	});
-
-	test("with every JSON media type", async () => {
-		for (const type of ["application/json; charset=utf-8", "Application/JSON", "application/vnd.x+json"])
-			expect(await answerTo(body, { "Content-Type": type })).toEqual({ status: 200, json: { success: true } });
-	});
-
-	test("compressed with gzip", async () => {
-		const { bytes } = corpusBody("agent-context-big--start");
-		const packed = gzipSync(bytes);
-		expect(await answerTo(packed, { "Content-Encoding": "gzip" })).toEqual({ status: 200, json: { success: true } });
 	});
 
 	test("in chunks without a Content-Length, twice on one connection", async () => {
@@ -143,22 +131,11 @@ describe("the maximum body size", () => {
 });
 
 describe("a body is refused", () => {
-	test.each([null, "", "text/plain", "text/json", "application/x-www-form-urlencoded", "json"])(
-		"with the media type %j",
-		async (type) => {
-			expect(await answerTo(body, { "Content-Type": type })).toEqual({
-				status: 415,
-				json: { detail: "The body must be JSON (Content-Type: application/json)" },
-			});
-		},
-	);
-
-	test("with an unknown content coding", async () => {
-		expect((await answerTo(body, { "Content-Encoding": "br" })).status).toBe(415);
-	});
-
-	test("that is declared as gzip and is not gzip", async () => {
-		expect((await answerTo(body, { "Content-Encoding": "gzip" })).status).toBe(400);
+	test("with another media type", async () => {
+		expect(await answerTo(body, { "Content-Type": "text/plain" })).toEqual({
+			status: 415,
+			json: { detail: "The body must be JSON (Content-Type: application/json)" },
+		});
 	});
 
 	test("that is empty", async () => {
