@@ -81,17 +81,6 @@ test.each(PROTOCOLS)(
 	},
 );
 
-test("an open watch ends when its key expires", async () => {
-	await using service = await startTestService(ENV);
-	const admin = accessKeyClient(service, "gRPC", ADMIN);
-	await admin.listAccessKeys({});
-	// Enough for a busy machine to open the watch.
-	const seconds = BigInt(Math.ceil(Date.now() / 1000) + 5);
-	const { key } = await admin.createAccessKey({ name: "short", expiresAt: { seconds, nanos: 0 } });
-	const watch = await watched(service, "gRPC", key);
-	expect(await failure(watch.ended)).toEqual(revoked);
-});
-
 test.each(PROTOCOLS)("over %s, each refusal has its code", async (protocol) => {
 	await using service = await startTestService(ENV);
 	const [admin, team, reader] = [ADMIN, TEAM_ADMIN, KEY].map((key) => accessKeyClient(service, protocol, key));

@@ -111,21 +111,6 @@ describe("a service that is started", () => {
 		expect((await postWebhook(again, key, JSON.stringify(record()))).status).toBe(200);
 	});
 
-	test("again after a stop has the records of all earlier runs", async () => {
-		using folder = new TempFolder();
-		const database = folder.file("conversations.db");
-		const ids: string[] = [];
-		for (let start = 0; start < 3; start++) {
-			await using service = await ServiceProcess.start(database);
-			const json = record();
-			expect((await postWebhook(service, KEY, JSON.stringify(json))).status).toBe(200);
-			ids.push(String(json.id));
-			service.signal("SIGTERM");
-			expect((await service.exit()).code).toBe(0);
-		}
-		expect(await conversationsIn(database)).toEqual(ids.sort());
-	});
-
 	test("with errors in the configuration lists all of them, without the values of keys, and exits with code 1", async () => {
 		using folder = new TempFolder();
 		const env = {
@@ -138,18 +123,5 @@ describe("a service that is started", () => {
 		expect(code).toBe(1);
 		expect(stderr.split("\n").filter((line) => /^ {2}[A-Z_]+:/.test(line))).toHaveLength(3);
 		expect(stderr).not.toContain("canary");
-	});
-
-	test.each([
-		["an HTTP address that is in use", (http: string) => ({ HTTP_ADDRESS: http.replace("http://", "") })],
-		["a gRPC address that is in use", (_: string, grpc: string) => ({ GRPC_ADDRESS: grpc })],
-		["a database path that cannot exist", () => ({ DATABASE_URL: "sqlite:/dev/null/c.db" })],
-	])("with %s reports the reason and exits with code 1", async (_, conflicting) => {
-		using folder = new TempFolder();
-		await using other = await ServiceProcess.start(folder.file("other.db"));
-		const env = { ...testEnvironment(folder.file("c.db")), ...conflicting(other.http, other.grpc) };
-		const { code, stderr } = await ServiceProcess.run(env);
-		expect(code).toBe(1);
-		expect(stderr).toMatch(/^The service cannot start: .+/);
 	});
 });
