@@ -161,9 +161,9 @@ export class WaitingConversations {
 		return taken;
 	}
 
-	/** Sequence of the last update that is known. */
-	get through(): bigint {
-		return this.#read.updates;
+	/** Returns whether updates of a conversation wait or are not known, up to the one with a sequence. */
+	isLater(conversationId: string, sequence: bigint): boolean {
+		return sequence > this.#read.updates || this.#entries.has(conversationId);
 	}
 
 	/** Up to where all entries are followed; undefined while conversations wait. */

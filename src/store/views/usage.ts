@@ -197,7 +197,7 @@ export async function resetUsage(session: Session): Promise<void> {
  *
  * @param entries what is followed
  * @param marked conversations whose current records are followed again
- * @param through sequence up to which all updates are among the entries, or were followed; default: all are
+ * @param isLater whether a conversation has updates before one with a sequence that are followed in a later step; default: none has
  * @param owner of all of them; default: that of each
  * @returns whether some are marked, because they have later updates
  */
@@ -208,16 +208,18 @@ export async function deriveUsage(
 ): Promise<boolean> {
 	const { changed, later } = await derive(session, conversationIds, derived);
 	const forks =
-		changed.length === 0 ? [] : await deriveForks(session, changed, new Set(conversationIds), derived.through);
+		changed.length === 0 ? [] : await deriveForks(session, changed, new Set(conversationIds), derived.isLater);
 	if (later.length + forks.length > 0) await markChanged(session, [...new Set([...later, ...forks])]);
 	return later.length + forks.length > 0;
 }
+
+type IsLater = (conversationId: string, sequence: bigint) => boolean;
 
 /** What is derived of conversations. */
 interface Derived {
 	readonly entries?: ReadonlyMap<string, Entries>;
 	readonly marked?: ReadonlySet<string>;
-	readonly through?: bigint | undefined;
+	readonly isLater?: IsLater | undefined;
 	readonly owner?: string;
 }
 
@@ -225,7 +227,7 @@ interface Derived {
 async function derive(
 	session: Session,
 	conversationIds: readonly string[],
-	{ entries = new Map(), marked = new Set(), through, owner }: Derived,
+	{ entries = new Map(), marked = new Set(), isLater = () => false, owner }: Derived,
 ): Promise<Record<"changed" | "later", readonly string[]>> {
 	if (conversationIds.length === 0) return { changed: [], later: [] };
 	const states = await readStates(session, conversationIds);
@@ -250,7 +252,7 @@ async function derive(
 		const list = followed.get(id) ?? [];
 		if (sequence === undefined || list.at(-1) === sequence) continue;
 		// The records before it come first. Each of them says when it first showed something.
-		if (through !== undefined && sequence > through) later.push(id);
+		if (isLater(id, sequence)) later.push(id);
 		else followed.set(id, [...list, sequence]);
 	}
 	const changed: string[] = [];
@@ -261,7 +263,7 @@ async function derive(
 			if (sequence !== undefined && state !== undefined) sequences.set(sequence, state);
 		}
 		if (sequences.size === 0) break;
-		changed.push(...(await followRecords(session, sequences, isForced, isForkWithEvents)));
+		changed.push(...(await followRecords(session, sequences, isForced)));
 	}
 	await writeStates(session, [...states.values()]);
 	return { changed, later };
@@ -277,7 +279,7 @@ async function deriveForks(
 	session: Session,
 	sources: readonly string[],
 	known: ReadonlySet<string>,
-	through: bigint | undefined,
+	isLater: IsLater | undefined,
 ): Promise<readonly string[]> {
 	const { dialect, all, isIn } = session;
 	const rows = await all(
@@ -287,7 +289,7 @@ async function deriveForks(
 	);
 	const forks = rows.filter((row) => !known.has(text(row.conversation_id)) && !new Ledger(text(row.ledger)).firstState);
 	const ids = forks.map(({ conversation_id }) => text(conversation_id));
-	return (await derive(session, ids, { marked: new Set(ids), through })).later;
+	return (await derive(session, ids, { marked: new Set(ids), isLater })).later;
 }
 
 /** Reads whose conversations are, and which records are current. Without a record, events tell whose they are. */
@@ -424,14 +426,12 @@ interface ReadRecord {
  *
  * @param updates the conversations, by the sequences of their updates
  * @param isForced whether to follow a record that was followed already
- * @param hasNewEvents whether a fork may have another first event
  * @returns the ids of those that changed
  */
 async function followRecords(
 	session: Session,
 	updates: ReadonlyMap<bigint, State>,
 	isForced: (state: State) => boolean,
-	hasNewEvents: (state: State) => boolean,
 ): Promise<string[]> {
 	const rows = await readUpdates(
 		session,
@@ -467,7 +467,8 @@ async function followRecords(
 	const sources = await readSources(session, forks);
 	for (const { state, record } of read) {
 		const isFork = record.isFork && record.isCurrent;
-		const mayChange = isFork && (state.ledger.firstState === undefined || hasNewEvents(state));
+		// One that is forced may have an earlier event than before.
+		const mayChange = isFork && (state.ledger.firstState === undefined || isForced(state));
 		const followed = state.ledger.follow(record, {
 			times: times.get(state.id) ?? new Map(),
 			untimed: new Map(

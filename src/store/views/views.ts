@@ -76,8 +76,8 @@ export class ViewFollower {
 		let areSomeMarked = marked.length === this.#size;
 		if (ids.length > 0) {
 			await deriveConversations(session, ids);
-			const derived = { entries, marked: new Set(marked), through: this.#waiting.through };
-			if (await deriveUsage(session, ids, derived)) areSomeMarked = true;
+			const isLater = (id: string, sequence: bigint) => this.#waiting.isLater(id, sequence);
+			if (await deriveUsage(session, ids, { entries, marked: new Set(marked), isLater })) areSomeMarked = true;
 		}
 		const { followed } = this.#waiting;
 		if (followed !== undefined) {
