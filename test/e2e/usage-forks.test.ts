@@ -39,7 +39,11 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 			? [call({ at: BEGAN + HOUR + 60, cost: 0, tokens: 20, usageId: "condenser" })]
 			: [call({ at: BEGAN + HOUR + 60, cost: 0.2, tokens: 50 })];
 		const { source, fork, sourcePosts, forkPosts, began } = forkOf({ isReset, ofSource, own });
-		await send(service, [...sourcePosts, ...forkPosts]);
+		for (const post of [...sourcePosts, ...forkPosts]) {
+			await send(service, [post]);
+			// Each is derived by itself, so that the first record that shows a call tells its time.
+			await usageOf(service, new Set([source.id, fork.id]));
+		}
 		const expected: Expected = new Map();
 		expectCalls(expected, source.id, ofSource, () => BEGAN + 600);
 		expectCalls(expected, fork.id, own, () => began + 2 * HOUR + 60);

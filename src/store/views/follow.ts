@@ -161,11 +161,6 @@ export class WaitingConversations {
 		return taken;
 	}
 
-	/** Returns whether updates of a conversation wait or are not known, up to the one with a sequence. */
-	isLater(conversationId: string, sequence: bigint): boolean {
-		return sequence > this.#read.updates || this.#entries.has(conversationId);
-	}
-
 	/** Up to where all entries are followed; undefined while conversations wait. */
 	get followed(): ViewPosition | undefined {
 		return this.#entries.size > 0 ? undefined : this.#read;

@@ -39,7 +39,7 @@ import {
 import type { Change, Columns, Session } from "../session.ts";
 import type { TableName } from "../tables.ts";
 import { bigint, blob, boolean, integer, isConversationId, nullable, type Row, text } from "../values.ts";
-import { type Entries, lockView, markChanged, moveView, NOTHING, readEntries } from "./follow.ts";
+import { type Entries, lockView, moveView, NOTHING, readEntries } from "./follow.ts";
 
 /**
  * The view of usage: what the calls of each conversation cost, with sums over conversations. The records of a conversation are
@@ -197,39 +197,31 @@ export async function resetUsage(session: Session): Promise<void> {
  *
  * @param entries what is followed
  * @param marked conversations whose current records are followed again
- * @param isLater whether a conversation has updates before one with a sequence that are followed in a later step; default: none has
  * @param owner of all of them; default: that of each
- * @returns whether some are marked, because they have later updates
  */
 export async function deriveUsage(
 	session: Session,
 	conversationIds: readonly string[],
 	derived: Derived,
-): Promise<boolean> {
-	const { changed, later } = await derive(session, conversationIds, derived);
-	const forks =
-		changed.length === 0 ? [] : await deriveForks(session, changed, new Set(conversationIds), derived.isLater);
-	if (later.length + forks.length > 0) await markChanged(session, [...new Set([...later, ...forks])]);
-	return later.length + forks.length > 0;
+): Promise<void> {
+	const changed = await derive(session, conversationIds, derived);
+	if (changed.length > 0) await deriveForks(session, changed, new Set(conversationIds));
 }
-
-type IsLater = (conversationId: string, sequence: bigint) => boolean;
 
 /** What is derived of conversations. */
 interface Derived {
 	readonly entries?: ReadonlyMap<string, Entries>;
 	readonly marked?: ReadonlySet<string>;
-	readonly isLater?: IsLater | undefined;
 	readonly owner?: string;
 }
 
-/** As {@link deriveUsage}, without forks. Returns the ids of those whose records were followed, and of those with later updates. */
+/** As {@link deriveUsage}, without forks. Returns the ids of those whose records were followed. */
 async function derive(
 	session: Session,
 	conversationIds: readonly string[],
-	{ entries = new Map(), marked = new Set(), isLater = () => false, owner }: Derived,
-): Promise<Record<"changed" | "later", readonly string[]>> {
-	if (conversationIds.length === 0) return { changed: [], later: [] };
+	{ entries = new Map(), marked = new Set(), owner }: Derived,
+): Promise<readonly string[]> {
+	if (conversationIds.length === 0) return [];
 	const states = await readStates(session, conversationIds);
 	const heads = await readHeads(session, conversationIds);
 	for (const state of states.values()) {
@@ -246,14 +238,10 @@ async function derive(
 	const isForced = (state: State) => marked.has(state.id) || isForkWithEvents(state);
 	await moveCalls(session, states, entries);
 	const followed = await chooseUpdates(session, states, entries);
-	const later: string[] = [];
 	for (const { id } of [...states.values()].filter(isForced)) {
 		const sequence = nullable(bigint, heads.get(id)?.sequence ?? null);
 		const list = followed.get(id) ?? [];
-		if (sequence === undefined || list.at(-1) === sequence) continue;
-		// The records before it come first. Each of them says when it first showed something.
-		if (isLater(id, sequence)) later.push(id);
-		else followed.set(id, [...list, sequence]);
+		if (sequence !== undefined && list.at(-1) !== sequence) followed.set(id, [...list, sequence]);
 	}
 	const changed: string[] = [];
 	for (let n = 0; ; n++) {
@@ -263,24 +251,19 @@ async function derive(
 			if (sequence !== undefined && state !== undefined) sequences.set(sequence, state);
 		}
 		if (sequences.size === 0) break;
-		changed.push(...(await followRecords(session, sequences, isForced)));
+		changed.push(...(await followRecords(session, sequences, isForced, isForkWithEvents)));
 	}
 	await writeStates(session, [...states.values()]);
-	return { changed, later };
+	return changed;
 }
 
 /**
  * Derives the forks of conversations that these tell what is copied. Their own forks stay as they are: what a record lists does not
- * depend on what was copied. Returns the ids of those with later updates.
+ * depend on what was copied.
  *
  * @param known conversations that are derived already
  */
-async function deriveForks(
-	session: Session,
-	sources: readonly string[],
-	known: ReadonlySet<string>,
-	isLater: IsLater | undefined,
-): Promise<readonly string[]> {
+async function deriveForks(session: Session, sources: readonly string[], known: ReadonlySet<string>): Promise<void> {
 	const { dialect, all, isIn } = session;
 	const rows = await all(
 		`SELECT conversation_id, ledger FROM ${dialect.schema}usage_conversations
@@ -289,7 +272,7 @@ async function deriveForks(
 	);
 	const forks = rows.filter((row) => !known.has(text(row.conversation_id)) && !new Ledger(text(row.ledger)).firstState);
 	const ids = forks.map(({ conversation_id }) => text(conversation_id));
-	return (await derive(session, ids, { marked: new Set(ids), isLater })).later;
+	await derive(session, ids, { marked: new Set(ids) });
 }
 
 /** Reads whose conversations are, and which records are current. Without a record, events tell whose they are. */
@@ -426,12 +409,14 @@ interface ReadRecord {
  *
  * @param updates the conversations, by the sequences of their updates
  * @param isForced whether to follow a record that was followed already
+ * @param hasNewEvents whether a fork may have another first event
  * @returns the ids of those that changed
  */
 async function followRecords(
 	session: Session,
 	updates: ReadonlyMap<bigint, State>,
 	isForced: (state: State) => boolean,
+	hasNewEvents: (state: State) => boolean,
 ): Promise<string[]> {
 	const rows = await readUpdates(
 		session,
@@ -467,8 +452,7 @@ async function followRecords(
 	const sources = await readSources(session, forks);
 	for (const { state, record } of read) {
 		const isFork = record.isFork && record.isCurrent;
-		// One that is forced may have an earlier event than before.
-		const mayChange = isFork && (state.ledger.firstState === undefined || isForced(state));
+		const mayChange = isFork && (state.ledger.firstState === undefined || hasNewEvents(state));
 		const followed = state.ledger.follow(record, {
 			times: times.get(state.id) ?? new Map(),
 			untimed: new Map(

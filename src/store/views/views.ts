@@ -73,11 +73,9 @@ export class ViewFollower {
 		const marked = await takeMarked(session, this.#size);
 		const entries = this.#waiting.take(this.#size);
 		const ids = [...new Set([...marked, ...entries.keys()])];
-		let areSomeMarked = marked.length === this.#size;
 		if (ids.length > 0) {
 			await deriveConversations(session, ids);
-			const isLater = (id: string, sequence: bigint) => this.#waiting.isLater(id, sequence);
-			if (await deriveUsage(session, ids, { entries, marked: new Set(marked), isLater })) areSomeMarked = true;
+			await deriveUsage(session, ids, { entries, marked: new Set(marked) });
 		}
 		const { followed } = this.#waiting;
 		if (followed !== undefined) {
@@ -89,7 +87,7 @@ export class ViewFollower {
 			}
 			this.#waiting.restart(latest(position, to));
 		}
-		return { hasMore: hasMoreEntries || followed === undefined || areSomeMarked, derived: ids.length };
+		return { hasMore: hasMoreEntries || followed === undefined || marked.length === this.#size, derived: ids.length };
 	}
 }
 
