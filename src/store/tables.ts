@@ -437,8 +437,9 @@ const descriptions = {
 	},
 
 	/**
-	 * Calls in usage_ledger that no event has timed: `position` is the place in the list of the usage id. The quarter and the
-	 * amounts are those by which they are in the ledger. When an event with the response arrives, they move to its time.
+	 * Calls of the present life in usage_ledger that no event has timed: `position` is the place in the list of the usage id. The
+	 * quarter and the amounts are those by which they are in the ledger. When an event with the response arrives, they move to
+	 * its time.
 	 */
 	untimed_calls: {
 		spread: "conversation",
@@ -449,7 +450,6 @@ const descriptions = {
 			response_id: "text",
 			quarter: "integer",
 			model: "text",
-			agent_kind: "text",
 			...USAGE,
 		},
 		key: ["conversation_id", "usage_id", "position"],

@@ -84,8 +84,6 @@ export interface Evidence {
 	readonly times: ReadonlyMap<string, number>;
 	/** The calls of the fork's source; undefined if it has none, or none that is known. */
 	readonly source: SourceCalls | undefined;
-	/** The calls that no event has timed, when {@link Ledger.plan} says that some may be booked anew; by {@link callKey}. */
-	readonly untimed: ReadonlyMap<string, Pick<UntimedCall, "responseId" | "row">>;
 	/** What the earliest event of a fork shows; null if that is no full state, undefined if it is not known. */
 	readonly first: FirstState | null | undefined;
 }
@@ -101,28 +99,16 @@ export interface FirstState {
 	readonly usages: ByUsage<readonly [calls: number, digest: string, rest: AmountTexts]>;
 }
 
-/** A call that no event has timed yet: its tokens move when one arrives. */
-export interface UntimedCall {
-	readonly usageId: string;
+/** A call of the present life that no event has timed yet: its tokens move from its quarter when one arrives. */
+export interface UntimedCall extends Omit<UsageRow, "agentKind"> {
 	/** Its place in the list of the usage id. */
 	readonly position: number;
 	/** See {@link responseKey}. */
 	readonly responseId: string;
-	/** Where its tokens are booked. */
-	readonly row: UsageRow;
 }
 
-/** Returns what a call is told by among the untimed calls of a conversation. */
-export function callKey({ usageId, position }: Pick<UntimedCall, "usageId" | "position">): string {
-	return JSON.stringify([usageId, position]);
-}
-
-/** What following a record changes beside the rows. */
-export interface Followed {
-	/** Usage ids of which no untimed call counts any more; null for all. */
-	readonly dropped: readonly string[] | null;
-	readonly untimed: readonly UntimedCall[];
-}
+/** By usage id. */
+type UntimedCalls = Map<string, readonly UntimedCall[]>;
 
 /** Values by usage id. These are texts of senders, so they cannot be names of members. */
 type ByUsage<Value> = readonly (readonly [usageId: string, value: Value])[];
@@ -162,60 +148,67 @@ interface Life {
 type RowTexts = readonly [usageId: string, model: string, agentKind: string, quarter: string, amounts: AmountTexts];
 
 interface State {
-	readonly version: 2;
+	/** 1 if the rows are those of release 1.0.0, and no record was followed since. */
+	version: 1 | 2;
 	/** Sequence of the last update that was followed. */
-	readonly followed: string;
+	followed: string;
 	/** Digest of the stats that were followed last. */
-	readonly seen: string;
-	/** Ordered by their beginning. */
-	readonly lives: readonly Life[];
-	/** The `began` of the present life. */
-	readonly present: number | null;
-	/** Rows that an earlier version counted and that no record explains. They stay. */
-	readonly earlier: readonly RowTexts[];
-	readonly firstState: FirstState | null | undefined;
+	seen: string;
+	lives: readonly Life[];
+	/** Rows that release 1.0.0 counted and that no record explains. They stay. */
+	earlier: readonly RowTexts[];
+	firstState?: FirstState | null | undefined;
 }
 
-const NEW: State = {
-	...{ version: 2, followed: "0", seen: "", lives: [] },
-	...{ present: null, earlier: [], firstState: undefined },
-};
 const NEW_LIFE = { usages: [], first: [], isJudged: false, forkedAt: null };
 const NOT_BOOKED: Booked = { calls: 0, costs: 0, digest: "", copied: 0, taken: [], rest: [] };
 
 /** The usage of one conversation. */
 export class Ledger {
-	readonly #rows = new Rows();
-	#state: State;
-	/** The text of an earlier version, until a record is followed. */
-	#earlierText: string | undefined;
+	readonly #state: State;
+	/** Those of the present life. */
+	#rows = new Rows();
+	readonly #untimed: UntimedCalls = new Map();
 
-	/** @param text result of {@link format}, or of an earlier version; empty for a conversation of which nothing is known */
+	/** @param text result of {@link format}, or of release 1.0.0; empty for a conversation of which nothing is known */
 	constructor(text = "") {
-		const parsed: State = text === "" ? NEW : JSON.parse(text);
-		const isEarlier = parsed.version !== NEW.version;
-		this.#state = isEarlier ? NEW : parsed;
-		this.#earlierText = isEarlier ? text : undefined;
+		const parsed: State | undefined = text === "" ? undefined : JSON.parse(text);
+		const version = parsed === undefined ? 2 : 1;
+		this.#state = parsed?.version === 2 ? parsed : { version, followed: "0", seen: "", lives: [], earlier: [] };
 	}
 
-	/** Adds the rows of the conversation. To be called once, before {@link follow} and {@link move}. */
+	/** Takes the rows of the conversation. To be called once, before {@link follow} and {@link time}. */
 	load(rows: readonly UsageRow[]): void {
-		for (const row of rows) this.#rows.add(row);
+		this.#rows = new Rows([...rows, ...this.#others().map(taking)]);
+	}
+
+	/**
+	 * Adds the untimed calls of the conversation. To be called once: before {@link time}, and before a record is followed that
+	 * does not continue what is booked (see {@link plan}).
+	 */
+	loadUntimed(calls: readonly UntimedCall[]): void {
+		for (const [usageId, of] of Map.groupBy(calls, (call) => call.usageId))
+			this.#untimed.set(usageId, [...of, ...(this.#untimed.get(usageId) ?? [])]);
 	}
 
 	/** Formats what was followed as JSON text. Its size does not depend on the number of calls. */
 	format(): string {
-		return this.#earlierText ?? JSON.stringify(this.#state);
+		return JSON.stringify(this.#state);
 	}
 
 	/** The rows that are not zero. */
 	get rows(): readonly UsageRow[] {
-		return this.#rows.list();
+		return new Rows([...this.#rows.list(), ...this.#others()]).list();
+	}
+
+	/** The untimed calls that were loaded or added, and have not been timed or dropped. */
+	get untimed(): readonly UntimedCall[] {
+		return [...this.#untimed.values()].flat();
 	}
 
 	/** `created_at` of the present life; null if it is not known. */
 	get lifeBeganAt(): number | null {
-		return this.#state.present;
+		return this.#present()?.began ?? null;
 	}
 
 	get firstState(): FirstState | null | undefined {
@@ -229,9 +222,9 @@ export class Ledger {
 
 	/** Returns whether a current record with the same stats was followed last, so that it changes nothing. */
 	hasSeen({ life, agentKind, digest }: Pick<ShownRecord, "life" | "agentKind" | "digest">): boolean {
-		const { seen, present } = this.#state;
-		const isPresent = life === undefined || life === present;
-		return seen === digest && isPresent && this.#present()?.agentKind === nameOf(agentKind);
+		const present = this.#present();
+		const isPresent = life === undefined || life === present?.began;
+		return this.#state.seen === digest && isPresent && present?.agentKind === nameOf(agentKind);
 	}
 
 	/**
@@ -254,47 +247,75 @@ export class Ledger {
 		};
 	}
 
-	/** Follows a record. */
-	follow(record: ShownRecord, { first, ...evidence }: Evidence): Followed {
-		const firstState = first === undefined ? this.#state.firstState : first;
-		const known = { ...evidence, first: firstState };
-		const before = this.#lifeOf(record.life);
-		if (!record.isCurrent && (this.#earlierText !== undefined || before === this.#present())) return NO_CHANGE;
-		const earlier = this.#earlierText === undefined ? undefined : new Rows(this.rows);
-		if (earlier !== undefined) this.#rows.clear();
-		this.#earlierText = undefined;
-		let followed = NO_CHANGE;
+	/** Follows a record. Of a life that has ended its last record counts. */
+	follow(record: ShownRecord, evidence: Evidence): void {
+		const state = this.#state;
+		const present = this.#present();
+		const known = this.#lifeOf(record.life);
+		if (!this.hasFollowed(record.sequence)) state.followed = String(record.sequence);
+		if (!record.isCurrent && (known === present || (known !== undefined && record.rank < known.rank))) return;
+		const isOfRelease1 = state.version === 1;
+		const former = this.#rows.list();
+		const isPresent = known === present && !isOfRelease1;
+		const rows = isPresent ? this.#rows : new Rows((known?.rows ?? []).map(rowOf));
+		const agentKind = nameOf(record.agentKind);
+		if (known !== undefined && known.agentKind !== agentKind)
+			for (const row of rows.list()) {
+				rows.add(taking(row));
+				rows.add({ ...row, agentKind });
+			}
 		if (record.isCurrent) {
-			this.#state = { ...this.#state, seen: record.digest, firstState };
-			followed = this.#followPresent(record, before, known);
-		} else if (before === undefined || record.rank >= before.rank) this.#followEnded(record, before, known);
-		if (!this.hasFollowed(record.sequence)) this.#state = { ...this.#state, followed: String(record.sequence) };
-		if (earlier !== undefined) {
-			// No report changes by the new version: what the record does not explain as before stays as it was.
-			for (const row of this.rows) earlier.add(taking(row));
-			this.#state = { ...this.#state, earlier: earlier.list().map(rowTexts) };
-			for (const row of earlier.list()) this.#rows.add(row);
+			Object.assign(state, { version: 2, seen: record.digest });
+			if (evidence.first !== undefined) state.firstState = evidence.first;
+			if (known !== present) this.#untimed.clear();
+			this.#rows = rows;
 		}
-		return followed;
+		const began = record.life ?? known?.began ?? null;
+		const life = new Booking({
+			...{
+				life: { ...NEW_LIFE, ...known, began, rank: record.rank, agentKind, rows: null },
+				isFirst: known === undefined,
+			},
+			...{ rows, record, evidence: { ...evidence, first: state.firstState } },
+			untimed: record.isCurrent ? this.#untimed : new Map(),
+		}).book();
+		const others = state.lives.filter((one) => one !== known);
+		const ended = record.isCurrent ? present : undefined;
+		state.lives = [
+			...others.map((one) => (one === ended ? { ...one, rows: former.map(rowTexts) } : one)),
+			{ ...life, rows: record.isCurrent ? null : rows.list().map(rowTexts) },
+		];
+		// No report changes by the new version: what the record does not explain as before stays as it was.
+		if (isOfRelease1) state.earlier = new Rows([...former, ...rows.list().map(taking)]).list().map(rowTexts);
 	}
 
 	/** Says that the source of the conversation is erased. */
 	forgetSource(): void {
-		const lives = this.#state.lives.map((life) => ({
-			...life,
-			...(life.forkedAt === null ? {} : { isSourceErased: true as const }),
-		}));
-		this.#state = { ...this.#state, lives };
+		this.#state.lives = this.#state.lives.map((life) =>
+			life.forkedAt === null ? life : { ...life, isSourceErased: true },
+		);
 	}
 
-	/** Moves the tokens of an untimed call to the time of an event with its response. */
-	move(row: UsageRow, time: number): void {
-		this.#rows.add(taking(row));
-		this.#rows.add({ ...row, quarter: quarterAt(time) });
+	/** Moves the tokens of untimed calls to the times of events with their responses. The first event of a response counts. */
+	time(events: readonly { readonly responseId: string; readonly at: number }[]): void {
+		const agentKind = this.#present()?.agentKind ?? "";
+		const times = new Map(events.toReversed().map(({ responseId, at }) => [responseId, at]));
+		for (const [usageId, calls] of this.#untimed) {
+			for (const { responseId, position: _, ...row } of calls) {
+				const time = times.get(responseId);
+				if (time === undefined) continue;
+				this.#rows.add(taking({ ...row, agentKind }));
+				this.#rows.add({ ...row, agentKind, quarter: quarterAt(time) });
+			}
+			this.#untimed.set(
+				usageId,
+				calls.filter(({ responseId }) => !times.has(responseId)),
+			);
+		}
 	}
 
 	#present(): Life | undefined {
-		return this.#state.lives.find(({ began }) => began === this.#state.present);
+		return this.#state.lives.find(({ rows }) => rows === null);
 	}
 
 	#lifeOf(life: number | undefined): Life | undefined {
@@ -303,69 +324,22 @@ export class Ledger {
 		return lives.find(({ began }) => began === life) ?? lives.find(({ began }) => began === null);
 	}
 
-	#setLife(before: Life | undefined, after: Life): void {
-		const others = this.#state.lives.filter((one) => one !== before);
-		const lives = [...others, after].sort(
-			(a, b) => (a.began ?? Number.NEGATIVE_INFINITY) - (b.began ?? Number.NEGATIVE_INFINITY),
-		);
-		this.#state = { ...this.#state, lives };
-	}
-
-	/** Returns the rows that belong to the present life. */
-	#presentRows(): readonly UsageRow[] {
+	/** Returns the rows that do not belong to the present life. */
+	#others(): readonly UsageRow[] {
 		const { lives, earlier } = this.#state;
-		const others = [...earlier, ...lives.flatMap(({ rows }) => rows ?? [])];
-		if (others.length === 0) return this.rows;
-		const rows = new Rows(this.rows);
-		for (const texts of others) rows.add(taking(rowOf(texts)));
-		return rows.list();
-	}
-
-	#followPresent(record: ShownRecord, known: Life | undefined, evidence: Evidence): Followed {
-		const present = this.#present();
-		const began = record.life ?? known?.began ?? null;
-		const agentKind = nameOf(record.agentKind);
-		const isNew = known === undefined;
-		const hasBegun = present !== undefined && known !== present;
-		if (hasBegun) this.#setLife(present, { ...present, rows: this.#presentRows().map(rowTexts) });
-		const life: Life = { ...NEW_LIFE, ...known, began, rank: record.rank, agentKind, rows: null };
-		this.#setLife(known, life);
-		this.#state = { ...this.#state, present: began };
-		if (known !== undefined && known.agentKind !== agentKind)
-			for (const row of this.#presentRows()) {
-				this.#rows.add(taking(row));
-				this.#rows.add({ ...row, agentKind });
-			}
-		const of = { rows: this.#rows, before: this.#presentRows(), record, life, evidence, isFirst: isNew };
-		const { dropped, untimed, ...booked } = new Booking(of).book();
-		this.#setLife(life, { ...life, ...booked });
-		const isAnother = hasBegun || (known !== undefined && known.agentKind !== agentKind);
-		return { dropped: isAnother ? null : dropped, untimed };
-	}
-
-	/** Counts the last record of a life that is not the present one. */
-	#followEnded(record: ShownRecord, known: Life | undefined, evidence: Evidence): void {
-		const alone = new Ledger();
-		const isSourceErased = known?.isSourceErased === true;
-		alone.follow({ ...record, isCurrent: true, isFork: record.isFork || isSourceErased }, evidence);
-		for (const texts of known?.rows ?? []) this.#rows.add(taking(rowOf(texts)));
-		for (const row of alone.rows) this.#rows.add(row);
-		const life = alone.#present();
-		if (life === undefined) return;
-		this.#setLife(known, { ...life, rows: alone.rows.map(rowTexts), ...(isSourceErased ? { isSourceErased } : {}) });
+		return [...earlier, ...lives.flatMap(({ rows }) => rows ?? [])].map(rowOf);
 	}
 }
 
-const NO_CHANGE: Followed = { dropped: [], untimed: [] };
-
 /** What {@link Booking} needs. */
 interface BookingOptions {
-	/** Those of the conversation. They are changed. */
-	readonly rows: Rows;
-	/** Those of the life. */
-	readonly before: readonly UsageRow[];
-	readonly record: ShownRecord;
+	/** As it was, but for what is known of the record without its stats. */
 	readonly life: Life;
+	/** Those of the life. They are changed. */
+	readonly rows: Rows;
+	/** Those of the life. They are changed. */
+	readonly untimed: UntimedCalls;
+	readonly record: ShownRecord;
 	readonly evidence: Evidence;
 	/** Whether it is the first record of the life. */
 	readonly isFirst: boolean;
@@ -377,9 +351,6 @@ class Booking {
 	readonly #now: bigint;
 	/** See {@link Life.forkedAt}. */
 	readonly #forkedAt: number | null;
-	readonly #dropped: string[] = [];
-	readonly #untimed: UntimedCall[] = [];
-	readonly #known: ReadonlyMap<string, Booked>;
 	readonly #first: Map<string, AmountTexts>;
 
 	constructor(of: BookingOptions) {
@@ -387,39 +358,45 @@ class Booking {
 		this.#of = of;
 		this.#now = quarterAt(record.time);
 		this.#forkedAt = record.isFork || life.isSourceErased === true ? (life.began ?? 0) : null;
-		this.#known = new Map(life.usages);
 		this.#first = new Map(life.first);
 	}
 
-	book(): Pick<Life, "usages" | "first" | "isJudged" | "forkedAt"> & Followed {
-		const all = this.#of.record.usages;
-		const names = new Set(all.map(({ usageId }) => usageId));
-		for (const usageId of this.#known.keys())
-			if (!names.has(usageId)) {
-				for (const row of this.#rowsOf(usageId)) this.#of.rows.add(taking(row));
-				this.#dropped.push(usageId);
+	/** Returns the life with what is booked then. */
+	book(): Life {
+		const { record, life, untimed, evidence } = this.#of;
+		const known = new Map(life.usages);
+		const shown = new Set(record.usages.map(({ usageId }) => usageId));
+		for (const usageId of known.keys())
+			if (!shown.has(usageId)) {
+				this.#takeBack(this.#rowsOf(usageId));
+				untimed.delete(usageId);
 			}
-		const usages = all.map((usage) => [usage.usageId, this.#bookUsage(usage)] as const);
-		const isJudged = this.#of.life.isJudged || this.#of.evidence.source !== undefined;
-		const booked = { usages, first: [...this.#first], isJudged, forkedAt: this.#forkedAt };
-		return { ...booked, dropped: this.#dropped, untimed: this.#untimed };
+		const usages = record.usages.map(
+			(usage) => [usage.usageId, this.#bookUsage(usage, known.get(usage.usageId) ?? NOT_BOOKED)] as const,
+		);
+		const isJudged = life.isJudged || evidence.source !== undefined;
+		return { ...life, usages, first: [...this.#first], isJudged, forkedAt: this.#forkedAt };
 	}
 
 	#rowsOf(usageId: string): UsageRow[] {
-		return this.#of.before.filter((row) => row.usageId === usageId);
+		return this.#of.rows.list().filter((row) => row.usageId === usageId);
 	}
 
-	#bookUsage({ usageId, model, totals, lists }: ShownUsage): Booked {
-		const known = this.#known.get(usageId) ?? NOT_BOOKED;
-		const counted = new Rows(this.#rowsOf(usageId));
-		const add = (row: UsageRow) => {
-			this.#of.rows.add(row);
-			counted.add(row);
-		};
-		const booked = lists.isEmpty ? known : this.#bookLists(usageId, lists, known, counted, add);
-		if (this.#of.isFirst && this.#forkedAt !== null) this.#keepFirst(usageId, lists, totals, booked);
+	#takeBack(rows: readonly UsageRow[]): void {
+		for (const row of rows) this.#of.rows.add(taking(row));
+	}
+
+	/** Adds amounts to a row of the life. */
+	#add(row: Omit<UsageRow, "agentKind">): void {
+		this.#of.rows.add({ ...row, agentKind: this.#of.life.agentKind });
+	}
+
+	#bookUsage(usage: ShownUsage, known: Booked): Booked {
+		const { usageId, totals, lists } = usage;
+		const booked = lists.isEmpty ? known : this.#bookLists(usage, known);
+		if (this.#of.isFirst && this.#forkedAt !== null) this.#keepFirst(usage, booked);
 		const taken = this.#takenOf(usageId, booked, totals);
-		const sum = sumOf(counted.list());
+		const sum = sumOf(this.#rowsOf(usageId));
 		const missing = mapAmounts((name) => {
 			// Without lists the number of calls is not known.
 			if (name === "calls" && lists.isEmpty) return 0n;
@@ -428,48 +405,43 @@ class Booking {
 		});
 		// Each cost of the lists is rounded.
 		const isRounding = (missing.cost < 0n ? -missing.cost : missing.cost) <= BigInt(lists.costs.length + 1);
-		const { agentKind } = this.#of.life;
-		const rest = this.#bookRest(
-			booked.rest,
-			isRounding ? { ...missing, cost: 0n } : missing,
-			model,
-			(quarter, of, amounts) => add({ usageId, model: of, agentKind, quarter, ...amounts }),
-		);
-		return { ...booked, rest };
+		return { ...booked, rest: this.#bookRest(usage, booked.rest, isRounding ? { ...missing, cost: 0n } : missing) };
 	}
 
 	/** Books the entries of the lists that are not booked. When the lists do not begin with those that are, all anew. */
-	#bookLists(usageId: string, lists: Lists, known: Booked, counted: Rows, add: (row: UsageRow) => void): Booked {
-		const { agentKind } = this.#of.life;
+	#bookLists({ usageId, lists }: ShownUsage, known: Booked): Booked {
+		const { life, evidence, record, untimed } = this.#of;
 		const copied = this.#forkedAt === null ? 0 : this.#copiedCalls(usageId, lists, known);
-		const isSame = copied === known.copied && this.#forkedAt === this.#of.life.forkedAt;
+		const isSame = copied === known.copied && this.#forkedAt === life.forkedAt;
 		const isContinued = isSame && lists.begin(known);
-		if (!isContinued && known !== NOT_BOOKED) {
-			const listed = new Rows(counted.list());
-			for (const [quarter, model, amounts] of known.rest)
-				listed.add({ usageId, model, agentKind, quarter: BigInt(quarter), ...negated(amountsOf(amounts)) });
-			for (const row of listed.list()) add(taking(row));
-			this.#dropped.push(usageId);
-		}
+		const rest = known.rest.map(([quarter, model, amounts]) => ({
+			...{ usageId, model, agentKind: life.agentKind, quarter: BigInt(quarter) },
+			...amountsOf(amounts),
+		}));
+		if (!isContinued) this.#takeBack(new Rows([...this.#rowsOf(usageId), ...rest.map(taking)]).list());
+		const former = new Map(untimed.get(usageId)?.map((call) => [call.position, call]));
+		const untimedCalls = isContinued ? [...former.values()] : [];
 		const from = isContinued ? known : NOT_BOOKED;
 		const orNow = (time: number | undefined) => (time === undefined ? this.#now : quarterAt(time));
-		const timeOf = ({ at }: ListedCost) => (at !== undefined && at <= this.#of.record.latest ? at : undefined);
+		const timeOf = ({ at }: ListedCost) => (at !== undefined && at <= record.latest ? at : undefined);
 		for (const cost of lists.costs.slice(from.costs))
 			if (this.#isOwn(cost))
-				add({ usageId, model: cost.model, agentKind, quarter: orNow(timeOf(cost)), ...NOTHING, cost: cost.units });
+				this.#add({ usageId, model: cost.model, quarter: orNow(timeOf(cost)), ...NOTHING, cost: cost.units });
 		const isPaired = lists.calls.length === lists.costs.length;
-		for (const [n, { id, model, tokens }] of lists.calls.slice(Math.max(from.calls, copied)).entries()) {
-			const position = n + Math.max(from.calls, copied);
+		const firstCall = Math.max(from.calls, copied);
+		for (const [n, { id, model, tokens }] of lists.calls.slice(firstCall).entries()) {
+			const position = firstCall + n;
 			const paired = isPaired ? lists.costs[position] : undefined;
-			const event = this.#of.evidence.times.get(id);
+			const event = evidence.times.get(id);
 			const time = event ?? (paired && timeOf(paired));
 			// One that is booked anew stays where it was shown first.
-			const known = this.#of.evidence.untimed.get(callKey({ usageId, position }));
-			const quarter = time === undefined && known?.responseId === id ? known.row.quarter : orNow(time);
-			const row = { usageId, model, agentKind, quarter, ...tokens, calls: 1n };
-			add(row);
-			if (event === undefined && id !== "") this.#untimed.push({ usageId, position, responseId: id, row });
+			const before = former.get(position);
+			const quarter = time === undefined && before?.responseId === id ? before.quarter : orNow(time);
+			const row = { usageId, model, quarter, ...tokens, calls: 1n };
+			this.#add(row);
+			if (event === undefined && id !== "") untimedCalls.push({ ...row, position, responseId: id });
 		}
+		untimed.set(usageId, untimedCalls);
 		const copies = lists.costs.filter((cost) => !this.#isOwn(cost));
 		const tokens = sumOf(lists.calls.slice(0, copied).map((call) => call.tokens));
 		// A call whose tokens are not listed has a cost.
@@ -477,11 +449,8 @@ class Booking {
 		const taken = { ...tokens, cost: copies.reduce((all, { units }) => all + units, 0n), calls };
 		const ends = { calls: lists.calls.length, costs: lists.costs.length };
 		return {
-			...ends,
-			digest: lists.digest(ends),
-			copied,
+			...{ ...ends, digest: lists.digest(ends), copied, rest: known.rest },
 			taken: isNothing(taken) ? [] : textsOf(taken),
-			rest: known.rest,
 		};
 	}
 
@@ -534,7 +503,7 @@ class Booking {
 	}
 
 	/** Keeps what the first record of a fork shows beside the lists, unless it shows own calls. */
-	#keepFirst(usageId: string, { calls, costs }: Lists, totals: Amounts, { copied }: Booked): void {
+	#keepFirst({ usageId, totals, lists: { calls, costs } }: ShownUsage, { copied }: Booked): void {
 		if (costs.some((cost) => this.#isOwn(cost)) || calls.length > copied) return;
 		this.#first.set(usageId, textsOf(restOf(totals, calls, costs)));
 	}
@@ -553,12 +522,7 @@ class Booking {
 	}
 
 	/** Books what no list explains, or takes back the latest of it. Returns what is booked then. */
-	#bookRest(
-		known: Booked["rest"],
-		missing: Amounts,
-		model: string,
-		add: (quarter: bigint, model: string, amounts: Amounts) => void,
-	): Booked["rest"] {
+	#bookRest({ usageId, model }: ShownUsage, known: Booked["rest"], missing: Amounts): Booked["rest"] {
 		if (isNothing(missing)) return known;
 		const rest = known.map(([quarter, of, texts]) => ({ quarter: BigInt(quarter), of, amounts: amountsOf(texts) }));
 		let left = missing;
@@ -569,12 +533,12 @@ class Booking {
 			});
 			one.amounts = addAmounts(one.amounts, back);
 			left = subtract(left, back);
-			add(one.quarter, one.of, back);
+			this.#add({ usageId, model: one.of, quarter: one.quarter, ...back });
 		}
 		const last = rest.at(-1);
 		if (last?.quarter === this.#now && last.of === model) last.amounts = addAmounts(last.amounts, left);
 		else rest.push({ quarter: this.#now, of: model, amounts: left });
-		add(this.#now, model, left);
+		this.#add({ usageId, model, quarter: this.#now, ...left });
 		return rest.flatMap(({ quarter, of, amounts }) =>
 			isNothing(amounts) ? [] : [[String(quarter), of, textsOf(amounts)] as const],
 		);
@@ -637,7 +601,7 @@ function listsOf({ modelName = "", tokenUsages, costs: listedCosts, responseLate
 		begin: (booked) =>
 			booked.calls <= calls.length &&
 			booked.costs <= costs.length &&
-			booked.digest === (booked === NOT_BOOKED ? "" : digest(booked)),
+			(booked.digest === "" || booked.digest === digest(booked)),
 	};
 }
 
@@ -714,10 +678,6 @@ class Rows {
 		const sum = known === undefined ? row : { ...row, ...addAmounts(known, row) };
 		if (isNothing(sum)) this.#byKey.delete(key);
 		else this.#byKey.set(key, sum);
-	}
-
-	clear(): void {
-		this.#byKey.clear();
 	}
 
 	list(): UsageRow[] {

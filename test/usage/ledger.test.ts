@@ -5,7 +5,6 @@ import { type ConversationStats, ConversationStatsSchema } from "../../gen/conve
 import { costUnits } from "../../src/record/stats.ts";
 import { type Amounts, NOTHING as NONE, sumOf } from "../../src/usage/amounts.ts";
 import {
-	callKey,
 	type FirstState,
 	firstStateOf,
 	Ledger,
@@ -36,7 +35,7 @@ class Conversation {
 	#sequence = 0n;
 	#source: SourceCalls | undefined;
 	readonly #times = new Map<string, number>();
-	readonly #untimed = new Map<string, UntimedCall>();
+	#untimed: readonly UntimedCall[] = [];
 	#first: { readonly at: number; readonly state: FirstState | null } | undefined;
 
 	constructor(source?: SourceCalls) {
@@ -46,9 +45,11 @@ class Conversation {
 	change(work: (ledger: Ledger) => void): void {
 		const ledger = new Ledger(this.#text);
 		ledger.load(this.rows);
+		ledger.loadUntimed(this.#untimed);
 		work(ledger);
 		this.#text = ledger.format();
 		this.rows = ledger.rows;
+		this.#untimed = ledger.untimed;
 	}
 
 	forgetSource(): void {
@@ -59,11 +60,7 @@ class Conversation {
 		if (this.#first === undefined || at < this.#first.at) this.#first = { at, state };
 		if (responseId === undefined || this.#times.has(responseId)) return;
 		this.#times.set(responseId, at);
-		for (const [key, call] of this.#untimed)
-			if (call.responseId === responseId) {
-				this.change((ledger) => ledger.move(call.row, at));
-				this.#untimed.delete(key);
-			}
+		this.change((ledger) => ledger.time([{ responseId, at }]));
 	}
 
 	record(stats: ConversationStats, time: number, isFork: boolean, life: number | undefined, isCurrent: boolean): void {
@@ -72,11 +69,7 @@ class Conversation {
 		const shown = { sequence: this.#sequence, digest: String(time), usages: shownUsages(stats), time, ...of };
 		this.change((ledger) => {
 			const first = isFork ? this.#first?.state : undefined;
-			const evidence = { times: this.#times, untimed: this.#untimed, source: this.#source, first };
-			const { dropped, untimed } = ledger.follow(shown, evidence);
-			for (const [key, { usageId }] of this.#untimed)
-				if (dropped === null || dropped.includes(usageId)) this.#untimed.delete(key);
-			for (const call of untimed) this.#untimed.set(callKey(call), call);
+			ledger.follow(shown, { times: this.#times, source: this.#source, first });
 		});
 	}
 }
@@ -362,9 +355,10 @@ describe("the rows of a conversation", () => {
 				calls: 1n,
 			},
 		];
-		const ledger = new Ledger('{"times":[],"calls":[]}');
+		// Also when it was stored again before a record was followed.
+		const ledger = new Ledger(new Ledger('{"times":[],"calls":[]}').format());
 		ledger.load(stored);
-		expect(ledger.format()).toBe('{"times":[],"calls":[]}');
+		expect(ledger.rows).toEqual(stored);
 		const follow = (of: Ledger, count: number) =>
 			of.follow(
 				{
@@ -372,7 +366,7 @@ describe("the rows of a conversation", () => {
 					...{ time: micros(CREATED + HOUR), latest: micros(CREATED + HOUR) },
 					...{ life: micros(CREATED), agentKind: "Agent", isFork: false, rank: 1, isCurrent: true },
 				},
-				{ times: new Map(), untimed: new Map(), source: undefined, first: undefined },
+				{ times: new Map(), source: undefined, first: undefined },
 			);
 		follow(ledger, 1);
 		expect(ledger.rows).toEqual(stored);
@@ -484,7 +478,7 @@ describe("a fork", () => {
 					...{ time: micros(CREATED + 4 * HOUR), latest: micros(CREATED + 4 * HOUR) },
 					...{ life: micros(CREATED), agentKind: "Agent", isFork: false, rank: n, isCurrent: true },
 				},
-				{ times: new Map(), untimed: new Map(), source: undefined, first: undefined },
+				{ times: new Map(), source: undefined, first: undefined },
 			);
 			const rows = ledger.rows;
 			ledger = new Ledger(ledger.format());

@@ -9,7 +9,6 @@ import { toMicroseconds } from "../../record/json/scalars.ts";
 import { decodeDelta, readMembers } from "../../record/record-delta.ts";
 import { AMOUNTS, type Amounts, addAmounts, negated } from "../../usage/amounts.ts";
 import {
-	callKey,
 	digestOf,
 	type FirstState,
 	firstStateOf,
@@ -19,8 +18,6 @@ import {
 	type SourceCalls,
 	shownUsages,
 	sourceCalls,
-	type UntimedCall,
-	type UsageRow,
 } from "../../usage/ledger.ts";
 import { nameOf } from "../../usage/names.ts";
 import { microsecondsOf } from "../condition.ts";
@@ -36,8 +33,8 @@ import {
 	packedColumnsFrom,
 	periodStart,
 } from "../rows.ts";
-import type { Change, Columns, Session } from "../session.ts";
-import type { TableName } from "../tables.ts";
+import type { Columns, Session } from "../session.ts";
+import { type TableName, tableOf } from "../tables.ts";
 import { bigint, blob, boolean, integer, isConversationId, nullable, type Row, text } from "../values.ts";
 import { type Entries, lockView, moveView, NOTHING, readEntries } from "./follow.ts";
 
@@ -50,8 +47,6 @@ import { type Entries, lockView, moveView, NOTHING, readEntries } from "./follow
  */
 
 const NAMES = ["model", "usage_id", "agent_kind"] as const;
-const LEDGER_KEY = ["quarter", ...NAMES] as const;
-const CALL_KEY = ["conversation_id", "usage_id", "position"] as const;
 /** Length of a day in quarters of an hour. */
 const DAY = 96n;
 
@@ -67,15 +62,12 @@ interface State {
 	readonly stored: (Whose & { readonly ledger: string }) | undefined;
 	readonly ledger: Ledger;
 	whose: Whose;
-	/** The stored rows; undefined until they are read. */
-	rows: readonly Row[] | undefined;
+	/** The stored rows that the ledger has: those of a table are missing until they are read. */
+	readonly rows: Partial<Record<LedgerTable, readonly Row[]>>;
 	isChanged: boolean;
-	/** Usage ids of which no stored call is untimed any more; null for all. */
-	dropped: ReadonlySet<string> | null;
-	/** Keys of stored calls that an event has timed. */
-	readonly timed: Columns[];
-	untimed: readonly UntimedCall[];
 }
+
+type LedgerTable = "usage_ledger" | "untimed_calls";
 
 /** Whose a conversation is. Texts are those of `nameOf`, empty without one. */
 interface Whose {
@@ -236,7 +228,7 @@ async function derive(
 	}
 	const isForkWithEvents = ({ id, whose }: State) => whose.source !== undefined && entries.get(id)?.hasEvents === true;
 	const isForced = (state: State) => marked.has(state.id) || isForkWithEvents(state);
-	await moveCalls(session, states, entries);
+	await timeCalls(session, states, entries);
 	const followed = await chooseUpdates(session, states, entries);
 	for (const { id } of [...states.values()].filter(isForced)) {
 		const sequence = nullable(bigint, heads.get(id)?.sequence ?? null);
@@ -350,51 +342,23 @@ async function readUpdates(
 }
 
 /** Moves calls that no event has timed to the times of new events. */
-async function moveCalls(
+async function timeCalls(
 	session: Session,
 	states: ReadonlyMap<string, State>,
 	entries: ReadonlyMap<string, Entries>,
 ): Promise<void> {
-	const ids = [...entries].flatMap(([id, { responses }]) => (responses.length > 0 ? [id] : []));
-	if (ids.length === 0) return;
-	const calls = await readUntimed(session, ids);
-	const moved = [...calls].flatMap(([id, list]) =>
-		list.flatMap(({ key, call }) => {
-			const state = states.get(id);
-			// The first event with a response counts.
-			const event = entries.get(id)?.responses.find(({ responseId }) => responseId === call.responseId);
-			return state === undefined || event === undefined ? [] : [{ state, key, call, at: event.at }];
-		}),
-	);
-	await readRows(
-		session,
-		moved.map(({ state }) => state),
-	);
-	for (const { state, key, call, at } of moved) {
-		state.ledger.move(call.row, at);
-		state.timed.push(key);
+	const responsesOf = ({ id }: State) => entries.get(id)?.responses ?? [];
+	const shown = [...states.values()].filter((state) => responsesOf(state).length > 0);
+	await load(session, shown, "untimed_calls");
+	const timed = shown.filter((state) => {
+		const ids = new Set(responsesOf(state).map(({ responseId }) => responseId));
+		return state.ledger.untimed.some(({ responseId }) => ids.has(responseId));
+	});
+	await load(session, timed, "usage_ledger");
+	for (const state of timed) {
+		state.ledger.time(responsesOf(state));
 		state.isChanged = true;
 	}
-}
-
-/** Reads the calls that no event has timed, with their keys, by conversation. */
-async function readUntimed(
-	{ dialect, all, isIn }: Session,
-	ids: readonly string[],
-): Promise<ReadonlyMap<string, readonly { readonly key: Columns; readonly call: UntimedCall }[]>> {
-	if (ids.length === 0) return new Map();
-	const rows = await all(`SELECT * FROM ${dialect.schema}untimed_calls WHERE ${isIn("conversation_id")}`, ids);
-	const calls = rows.map((row) => {
-		const of = usageRowFrom(row);
-		const call = {
-			usageId: of.usageId,
-			position: integer(row.position),
-			responseId: text(row.response_id),
-			row: of,
-		};
-		return { id: text(row.conversation_id), key: someOf(row, CALL_KEY), call };
-	});
-	return Map.groupBy(calls, ({ id }) => id);
 }
 
 /** A record that is followed. */
@@ -438,37 +402,30 @@ async function followRecords(
 		const record = { ...shown, isFork, sequence, digest, usages };
 		read.push({ state, record, plan: state.ledger.plan(record) });
 	}
-	await readRows(
+	await load(
 		session,
 		read.map(({ state }) => state),
+		"usage_ledger",
+	);
+	await load(
+		session,
+		read.filter(({ plan }) => !plan.isContinued).map(({ state }) => state),
+		"untimed_calls",
 	);
 	const times = await readTimes(session, read);
-	const anew = read.filter(({ state, plan }) => state.stored !== undefined && !plan.isContinued);
-	const untimed = await readUntimed(
+	const sources = await readSources(
 		session,
-		anew.map(({ state }) => state.id),
+		read.filter(({ record }) => record.isFork).map(({ state }) => state),
 	);
-	const forks = read.filter(({ record }) => record.isFork).map(({ state }) => state);
-	const sources = await readSources(session, forks);
 	for (const { state, record } of read) {
 		const isFork = record.isFork && record.isCurrent;
 		const mayChange = isFork && (state.ledger.firstState === undefined || hasNewEvents(state));
-		const followed = state.ledger.follow(record, {
+		state.ledger.follow(record, {
 			times: times.get(state.id) ?? new Map(),
-			untimed: new Map(
-				[...(untimed.get(state.id) ?? []).map(({ call }) => call), ...state.untimed].map((call) => [
-					callKey(call),
-					call,
-				]),
-			),
 			source: isFork ? sources.get(state.id) : undefined,
 			first: mayChange ? await readFirstState(session, state.id) : undefined,
 		});
 		state.isChanged = true;
-		const isNone = state.dropped === null || followed.dropped === null;
-		state.dropped = isNone ? null : new Set([...(state.dropped ?? []), ...(followed.dropped ?? [])]);
-		const left = state.untimed.filter(({ usageId }) => followed.dropped?.includes(usageId) === false);
-		state.untimed = [...left, ...followed.untimed];
 	}
 	return read.map(({ state }) => state.id);
 }
@@ -564,39 +521,47 @@ async function readStates(session: Session, conversationIds: readonly string[]):
 	const rows = new Map(found.map((row) => [text(row.conversation_id), row]));
 	const stateOf = (id: string): State => {
 		const row = rows.get(id);
-		const stored = row && {
-			...{ ledger: text(row.ledger), sender: text(row.sender), owner: text(row.owner) },
-			source: nullable(text, row.source_id),
+		const whose = {
+			sender: row === undefined ? "" : text(row.sender),
+			owner: row === undefined ? "" : text(row.owner),
+			source: nullable(text, row?.source_id ?? null),
 		};
-		const { sender = "", owner = "", source } = stored ?? {};
+		const stored = row && { ...whose, ledger: text(row.ledger) };
 		return {
-			...{ id, stored, whose: { sender, owner, source }, isChanged: false, rows: row === undefined ? [] : undefined },
-			...{ ledger: new Ledger(stored?.ledger), dropped: new Set(), timed: [], untimed: [] },
+			...{ id, stored, whose, isChanged: false, ledger: new Ledger(stored?.ledger) },
+			rows: row === undefined ? { usage_ledger: [], untimed_calls: [] } : {},
 		};
 	};
 	return new Map(conversationIds.map((id) => [id, stateOf(id)]));
 }
 
-/** Reads the rows of those conversations whose rows are not read. */
-async function readRows(session: Session, states: readonly State[]): Promise<void> {
+/** Reads the rows of a table into the ledgers that do not have them. */
+async function load(session: Session, states: readonly State[], table: LedgerTable): Promise<void> {
 	const { dialect, all, isIn } = session;
-	const unread = states.filter(({ rows }) => rows === undefined);
-	if (unread.length === 0) return;
+	const unread = new Set(states.filter(({ rows }) => rows[table] === undefined));
+	if (unread.size === 0) return;
 	const found = await all(
-		`SELECT * FROM ${dialect.schema}usage_ledger WHERE ${isIn("conversation_id")}`,
-		unread.map(({ id }) => id),
+		`SELECT * FROM ${dialect.schema}${table} WHERE ${isIn("conversation_id")}`,
+		[...unread].map(({ id }) => id),
 	);
 	const byId = Map.groupBy(found, (row) => text(row.conversation_id));
-	for (const state of unread) {
-		if (state.rows !== undefined) continue;
-		state.rows = byId.get(state.id) ?? [];
-		state.ledger.load(state.rows.map((row) => usageRowFrom(row)));
+	for (const { id, ledger, rows } of unread) {
+		const own = byId.get(id) ?? [];
+		rows[table] = own;
+		if (table === "usage_ledger")
+			ledger.load(own.map((row) => ({ ...callFrom(row), agentKind: text(row.agent_kind) })));
+		else
+			ledger.loadUntimed(
+				own.map((row) => ({
+					...{ ...callFrom(row), position: integer(row.position), responseId: text(row.response_id) },
+				})),
+			);
 	}
 }
 
-function usageRowFrom(row: Row): UsageRow {
-	const names = { model: text(row.model), usageId: text(row.usage_id), agentKind: text(row.agent_kind) };
-	return { quarter: bigint(row.quarter), ...names, ...amountsFrom(row) };
+function callFrom(row: Row) {
+	const key = { usageId: text(row.usage_id), model: text(row.model), quarter: bigint(row.quarter) };
+	return { ...key, ...amountsFrom(row) };
 }
 
 /** Returns the time of a record. */
@@ -671,100 +636,83 @@ async function writeStates(session: Session, states: readonly State[]): Promise<
 		({ isChanged, stored, whose }) => isChanged || (stored !== undefined && !isOfSame(stored, whose)),
 	);
 	if (changed.length === 0) return;
-	await readRows(session, changed);
-	const sums = new Sums();
-	const [changes, removed, newDays, oldDays]: [Change[], Columns[], Change[], Columns[]] = [[], [], [], []];
-	for (const state of changed) {
-		await writeState(session, state);
-		const of = { conversation_id: state.id };
-		const rows = state.rows ?? [];
-		const known = new Map(rows.map((row) => [ledgerKey(row), row]));
-		const knownDays = new Map(rows.map((row) => [dayKey(row), row]));
-		const stillUsed = new Set<string>();
-		for (const row of rows) sums.add(row, state.stored ?? state.whose, negated(amountsFrom(row)));
-		for (const one of state.ledger.rows) {
-			const row = { ...of, ...ledgerColumns(one) };
-			changes.push({ before: known.get(ledgerKey(row)), after: row });
-			known.delete(ledgerKey(row));
-			sums.add(row, state.whose, one);
-			if (!stillUsed.has(dayKey(row)) && !knownDays.has(dayKey(row)))
-				newDays.push({ before: undefined, after: { ...dayOf(row), ...of } });
-			stillUsed.add(dayKey(row));
-		}
-		for (const row of known.values()) removed.push({ ...of, ...someOf(row, LEDGER_KEY) });
-		for (const [key, row] of knownDays) if (!stillUsed.has(key)) oldDays.push({ ...dayOf(row), ...of });
-		if (state.dropped === null || state.dropped.size > 0) await dropCalls(session, state);
-	}
-	await session.remove(
-		"untimed_calls",
-		changed.flatMap(({ timed }) => timed),
+	await load(session, changed, "usage_ledger");
+	const assigned = ["sender", "owner", "source_id", "life_began_at", "ledger"].map(
+		(name) => `${name} = excluded.${name}`,
 	);
-	await session.insert(
+	await session.insert("usage_conversations", changed.flatMap(stateColumns), `UPDATE SET ${assigned.join()}`);
+	const sums = new Sums();
+	const [before, after]: [Row[], Columns[]] = [[], []];
+	for (const { id, stored, whose, rows, ledger } of changed) {
+		for (const row of rows.usage_ledger ?? []) {
+			before.push(row);
+			sums.add(row, stored ?? whose, negated(amountsFrom(row)));
+		}
+		for (const one of ledger.rows) {
+			const row = { conversation_id: id, ...ledgerColumns(one) };
+			after.push(row);
+			sums.add(row, whose, one);
+		}
+	}
+	await replace(session, "usage_ledger", before, after);
+	await replace(session, "usage_days", before.map(dayOf), after.map(dayOf));
+	await replace(
+		session,
 		"untimed_calls",
-		changed.flatMap(({ id, untimed: calls }) =>
-			calls.map(({ position, responseId, row }) => ({
-				...{ conversation_id: id, position: BigInt(position), response_id: responseId },
-				...ledgerColumns(row),
+		changed.flatMap(({ rows }) => rows.untimed_calls ?? []),
+		changed.flatMap(({ id, ledger }) =>
+			ledger.untimed.map(({ usageId, position, responseId, model, quarter, ...amounts }) => ({
+				...{ conversation_id: id, usage_id: usageId, position: BigInt(position), response_id: responseId },
+				...{ model, quarter, ...amountColumns(amounts) },
 			})),
 		),
 	);
-	await session.remove("usage_ledger", removed);
-	await session.write("usage_ledger", changes);
-	await session.remove("usage_days", oldDays);
-	await session.write("usage_days", newDays);
 	await session.add("usage_sums", sums.all());
 }
 
-/** Removes the stored calls that are untimed no more, because they are booked anew or their life has ended. */
-async function dropCalls({ dialect, all }: Session, { id, dropped }: State): Promise<void> {
-	const from = `DELETE FROM ${dialect.schema}untimed_calls WHERE conversation_id = ?`;
-	if (dropped === null) await all(from, id);
-	else for (const usageId of dropped) await all(`${from} AND usage_id = ?`, id, usageId);
+/** Writes the rows that differ from those before, and removes those that are none any more. */
+async function replace(
+	session: Session,
+	table: TableName,
+	before: readonly Row[],
+	after: readonly Columns[],
+): Promise<void> {
+	const { key } = tableOf(session.dialect.engine, table);
+	const byKey = <Of extends Row>(rows: readonly Of[]) =>
+		new Map(rows.map((row) => [JSON.stringify(key.map((name) => String(row[name]))), row]));
+	const [known, present] = [byKey(before), byKey(after)];
+	const removed = [...known].flatMap(([text, row]) => (present.has(text) ? [] : [someOf(row, key)]));
+	await session.remove(table, removed);
+	await session.write(
+		table,
+		[...present].map(([text, row]) => ({ before: known.get(text), after: row })),
+	);
 }
 
 function isOfSame(a: Whose, b: Whose): boolean {
 	return a.sender === b.sender && a.owner === b.owner && a.source === b.source;
 }
 
-/** Writes what is booked of a conversation. */
-async function writeState(session: Session, { id, stored, whose, ledger }: State): Promise<void> {
+/** Returns the row of a conversation if it differs from the stored one. */
+function stateColumns({ id, stored, whose, ledger }: State): readonly Columns[] {
 	const text = ledger.format();
-	if (stored !== undefined && stored.ledger === text && isOfSame(stored, whose)) return;
+	if (stored !== undefined && stored.ledger === text && isOfSame(stored, whose)) return [];
 	const began = ledger.lifeBeganAt;
-	const row = {
-		conversation_id: id,
-		sender: whose.sender,
-		owner: whose.owner,
-		source_id: whose.source ?? null,
-		life_began_at: began === null ? null : BigInt(began),
-		is_kept: false,
-		ledger: text,
-	};
-	const changed = ["sender", "owner", "source_id", "life_began_at", "ledger"];
-	await session.insert(
-		"usage_conversations",
-		[row],
-		`UPDATE SET ${changed.map((name) => `${name} = excluded.${name}`).join()}`,
-	);
+	return [
+		{
+			...{ conversation_id: id, sender: whose.sender, owner: whose.owner, source_id: whose.source ?? null },
+			...{ life_began_at: began === null ? null : BigInt(began), is_kept: false, ledger: text },
+		},
+	];
 }
 
-function ledgerKey(row: Row): string {
-	return JSON.stringify(LEDGER_KEY.map((name) => String(row[name])));
-}
-
-/** Returns the row of usage_days for a row of the ledger, without the conversation. */
+/** Returns the row of usage_days for a row of the ledger. */
 function dayOf(row: Row): Columns {
-	return { day: periodStart(bigint(row.quarter), DAY) / DAY, ...someOf(row, NAMES) };
-}
-
-function dayKey(row: Row): string {
-	return JSON.stringify(Object.values(dayOf(row)).map(String));
+	return { day: periodStart(bigint(row.quarter), DAY) / DAY, ...someOf(row, ["conversation_id", ...NAMES]) };
 }
 
 function someOf(row: Row, names: readonly string[]): Columns {
-	return Object.fromEntries(
-		names.map((name) => [name, typeof row[name] === "bigint" ? bigint(row[name]) : text(row[name])]),
-	);
+	return columnsFrom(Object.fromEntries(names.map((name) => [name, row[name]])));
 }
 
 /** Adds up how the sums over conversations change. */
