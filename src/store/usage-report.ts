@@ -1,10 +1,10 @@
 import { ServiceError } from "../errors.ts";
 import { COST_UNITS } from "../record/stats.ts";
-import { AMOUNTS, type Amounts, sumOf } from "../usage/amounts.ts";
+import type { Amounts } from "../usage/amounts.ts";
 import { nameOf } from "../usage/names.ts";
 import type { Condition } from "./condition.ts";
 import { allOf, conditionSql } from "./conversation-lists.ts";
-import { ALL_TIME, AMOUNT_COLUMNS, amountsFrom, PERIODS } from "./rows.ts";
+import { ALL_TIME, AMOUNT_COLUMNS, amountsFrom, PERIODS, periodStart } from "./rows.ts";
 import type { Dialect, Session, Value } from "./session.ts";
 import { bigint, boolean, integer, keyOf, nullable, type Row, text } from "./values.ts";
 
@@ -133,54 +133,6 @@ export async function getUsageRange(
 	return first === undefined ? undefined : { first, beyond: bigint(row?.beyond) };
 }
 
-/** Makes a statement of a session, whose values are collected in the order of their placeholders. */
-class StatementBuilder {
-	readonly values: Value[] = [];
-	readonly session: Session;
-	readonly dialect: Dialect;
-
-	constructor(session: Session) {
-		this.session = session;
-		this.dialect = session.dialect;
-	}
-
-	/** Adds a value; returns its placeholder. */
-	value(value: Value): string {
-		this.values.push(value);
-		return "?";
-	}
-
-	/** Returns the placeholder of a name. */
-	name(name: string): string {
-		return this.value(name);
-	}
-
-	/** Returns the query for the segments, which `s` stands for. */
-	segments(segments: readonly Segment[]): string {
-		this.value({ rows: segments.map(({ period, length, first, beyond }) => [BigInt(period), length, first, beyond]) });
-		return this.dialect.rowsOf({ period: "integer", length: "integer", first: "integer", beyond: "integer" });
-	}
-
-	/** SQL for the id of a conversation `k` of usage_conversations, as a text; empty if it was erased. */
-	get conversationId(): string {
-		return `CASE WHEN k.ledger = '' THEN '' ELSE CAST(k.conversation_id AS text) END`;
-	}
-
-	/** Returns the query for the ids of the conversations that meet conditions. */
-	matching(conditions: readonly Condition[]): string {
-		const translated = conditionSql(conditions, this.session);
-		const { text: where, parameters } = allOf(translated.map(({ test }) => test));
-		this.values.push(...parameters);
-		return `SELECT c.conversation_id FROM ${this.dialect.schema}conversations c WHERE ${where}`;
-	}
-}
-
-/** A statement of a report. */
-interface UsageStatement {
-	readonly kind: "rows" | "conversations" | "total";
-	readonly build: (statement: StatementBuilder) => string;
-}
-
 /** Periods of the sums that are asked for. */
 export interface UsedPeriodsQuery extends UsagePeriod {
 	/** Length of the periods in quarters of an hour, of which `first` is a multiple. */
@@ -226,62 +178,39 @@ export async function listUsedPeriods(
  * @throws ServiceError `failed_precondition` for groups by the root with a database that cannot follow parents
  */
 export async function reportUsage(session: Session, query: UsageQuery): Promise<UsageReport> {
-	if (query.groups.some(({ kind }) => kind === "root") && (await session.isSpread()))
+	const { groups } = query;
+	if (groups.some(({ kind }) => kind === "root") && (await session.isSpread()))
 		throw new ServiceError(
 			"failed_precondition",
 			"usage cannot be grouped by root, because the tables are on several servers: group by conversation, and add up " +
 				"the conversations below a root by their parent_conversation_id",
 		);
-	const run = async ({ kind, build }: UsageStatement): Promise<[UsageStatement["kind"], Row[]]> => {
-		const statement = new StatementBuilder(session);
+	const ask = (build: (statement: ReportStatement) => string) => {
+		const statement = new ReportStatement(session, query);
 		const sql = build(statement);
-		return [kind, await session.all(sql, ...statement.values)];
+		return session.all(sql, ...statement.values);
 	};
-	return readUsageReport(query, new Map(await Promise.all(statementsOf(query).map(run))));
-}
-
-/** Returns the statements of a report, which must read the same state of the database. */
-function statementsOf(query: UsageQuery): UsageStatement[] {
-	const byConversation =
-		onRecords(query).length > 0 || query.groups.some(({ kind }) => ["conversation", "root", "tag"].includes(kind));
-	const source = byConversation ? "ledger" : "sums";
-	return [
-		{ kind: "rows", build: (statement) => rowsSql(query, source, statement) },
-		...(byConversation
-			? []
-			: [
-					{
-						kind: "conversations",
-						build: (statement: StatementBuilder) => conversationsSql(query, statement),
-					} as const,
-				]),
-		{ kind: "total", build: (statement) => totalSql(query, statement) },
-	];
-}
-
-/** Returns the report of the rows that its statements returned. */
-function readUsageReport(
-	{ groups }: UsageQuery,
-	results: ReadonlyMap<UsageStatement["kind"], readonly Row[]>,
-): UsageReport {
+	const [found, counted, [total]] = await Promise.all([
+		ask((statement) => statement.rows()),
+		isOnSums(query) ? ask((statement) => statement.conversations()) : undefined,
+		ask((statement) => statement.total()),
+	]);
 	const keyed = (row: Row) => {
 		const isRest = boolean(row.is_rest);
-		const group = isRest ? [] : groups.map((_, n) => text(row[`g${n}`]));
-		return { period: integer(row.period), group, isRest };
+		return { period: integer(row.period), group: isRest ? [] : groups.map((_, n) => text(row[`g${n}`])), isRest };
 	};
-	const keyOf = (row: Row) => JSON.stringify(keyed(row));
-	const counts = new Map(results.get("conversations")?.map((row) => [keyOf(row), integer(row.conversations)]));
-	const rows = (results.get("rows") ?? []).map((row) => ({
-		...keyed(row),
-		amounts: amountsFrom(row),
-		conversations: results.has("conversations") ? (counts.get(keyOf(row)) ?? 0) : integer(row.conversations),
-	}));
-	return { rows, conversations: integer(results.get("total")?.[0]?.conversations) };
+	const counts = new Map(counted?.map((row) => [JSON.stringify(keyed(row)), row.conversations]));
+	const rows = found.map((row) => {
+		const key = keyed(row);
+		const conversations = counted === undefined ? row.conversations : (counts.get(JSON.stringify(key)) ?? 0n);
+		return { ...key, amounts: amountsFrom(row), conversations: integer(conversations) };
+	});
+	return { rows, conversations: integer(total?.conversations) };
 }
 
-/** Returns the conditions that only the present records can tell. */
-function onRecords({ conditions }: UsageQuery): readonly Condition[] {
-	return conditions.filter((condition) => !isOnUsage(condition));
+/** Whether the sums tell the rows of a report. They do not have what only the record of a conversation has. */
+function isOnSums({ groups, conditions }: UsageQuery): boolean {
+	return conditions.every(isOnUsage) && !groups.some(({ kind }) => ["conversation", "root", "tag"].includes(kind));
 }
 
 /** Whether a condition is on the sender or the owner. Usage has them, also that of removed conversations. */
@@ -289,65 +218,247 @@ function isOnUsage(condition: Condition): condition is Extract<Condition, { kind
 	return condition.kind === "equal" && (condition.field === "sender" || condition.field === "owner");
 }
 
-/** Whether the sender or the owner of usage is tested. */
-function hasUsageTests({ owner, conditions }: UsageQuery): boolean {
-	return owner !== undefined || conditions.some(isOnUsage);
-}
+/** Makes a statement of a report, whose values are collected in the order of their placeholders. */
+class ReportStatement {
+	readonly values: Value[] = [];
+	readonly #session: Session;
+	readonly #dialect: Dialect;
+	readonly #query: UsageQuery;
+	/** Names of the columns of the groups. */
+	readonly #names: readonly string[];
 
-/** Returns the tests of the sender and the owner of usage; `alias` is a table that has them. */
-function usageTests({ owner, conditions }: UsageQuery, alias: string, statement: StatementBuilder): string[] {
-	const tests = [
-		...(owner === undefined ? [] : [{ field: "owner", value: owner }]),
-		...conditions.filter(isOnUsage).map((condition) => ({ field: condition.field, value: String(condition.value) })),
-	];
-	return tests.map((test) => `${alias}.${test.field} = ${statement.name(nameOf(test.value))}`);
-}
+	constructor(session: Session, query: UsageQuery) {
+		this.#session = session;
+		this.#dialect = session.dialect;
+		this.#query = query;
+		this.#names = query.groups.map((_, n) => `g${n}`);
+	}
 
-const COLUMNS = AMOUNT_COLUMNS.join();
+	/** Returns the statement for the rows; those from the ledger have their numbers of conversations. */
+	rows(): string {
+		const isOfSums = isOnSums(this.#query);
+		const base = isOfSums ? this.#sums() : this.#ledger(this.#query, AMOUNT_COLUMNS);
+		const { largest, join, isRest, labels } = this.#labelled("b");
+		const numbers = [
+			...AMOUNT_COLUMNS.map((name) => `${this.#dialect.sum(`b.${name}`)} AS ${name}`),
+			...(isOfSums ? [] : ["count(DISTINCT b.conversation_id) AS conversations"]),
+		];
+		return `
+			WITH base AS (${base}) ${largest}
+			SELECT * FROM (
+				SELECT ${["b.period", ...labels, `${isRest} AS is_rest`, ...numbers].join()} FROM base b ${join}
+				GROUP BY ${["b.period", ...this.#names.map((_, n) => n + 2), isRest].join()}
+			) r
+			WHERE ${AMOUNT_COLUMNS.map((name) => `${name} <> 0`).join(" OR ")}
+			ORDER BY ${["period", "cost DESC", "prompt_tokens DESC", "is_rest", ...this.#names].join()}
+			LIMIT ${this.#value(this.#query.limit + 1)}
+		`;
+	}
 
-/** Returns the statement for the rows; those from the ledger have their numbers of conversations. */
-function rowsSql(query: UsageQuery, source: "sums" | "ledger", statement: StatementBuilder): string {
-	const { groups, limit } = query;
-	const names = groups.map((_, n) => `g${n}`);
-	const counted = source === "ledger" ? ", count(DISTINCT b.conversation_id) AS conversations" : "";
-	const sums = AMOUNT_COLUMNS.map((name) => `${statement.dialect.sum(`b.${name}`)} AS ${name}`);
-	const base = `base AS (${baseSql(query, source, statement)})`;
-	const labelled = labelledSql(query, statement, "b");
-	return `
-		WITH ${base} ${labelled.top === "" ? "" : `, ${labelled.top}`}
-		SELECT * FROM (
-			SELECT b.period, ${[...labelled.names, `${labelled.isRest} AS is_rest`, ...sums].join()} ${counted}
-			FROM base b ${labelled.join}
-			GROUP BY b.period ${names.map((_, n) => `, ${n + 2}`).join("")}, ${labelled.isRest}
-		) r
-		WHERE ${AMOUNT_COLUMNS.map((name) => `${name} <> 0`).join(" OR ")}
-		ORDER BY ${["period", "cost DESC", "prompt_tokens DESC", "is_rest", ...names].join()}
-		LIMIT ${statement.value(limit + 1)}
-	`;
-}
+	/** Returns the statement for the numbers of conversations of rows that the sums answer. */
+	conversations(): string {
+		const { periods, groups, top } = this.#query;
+		const hasLargest = top > 0 && groups.length > 0;
+		const start = periods[0]?.first ?? 0n;
+		const areDays =
+			start % DAY === 0n &&
+			periods.every(({ first, beyond }, n) => first === start + BigInt(n) * DAY && beyond === first + DAY);
+		if (!hasLargest && periods.length > 1 && areDays) return this.#days();
+		const base = hasLargest ? `base AS (${this.#sums()})` : "";
+		const { largest, join, isRest, labels } = this.#labelled("d");
+		const names = ["period", ...this.#names, "is_rest"].join();
+		// PostgreSQL finds distinct rows by a hash, but sorts them for count(DISTINCT …).
+		return `
+			WITH ${base} ${largest} ${hasLargest ? "," : ""} used AS (${this.#used(this.#query)})
+			SELECT ${names}, count(*) AS conversations FROM (
+				SELECT DISTINCT ${["d.period", ...labels, `${isRest} AS is_rest`, "d.conversation_id"].join()} FROM used d ${join}
+			) e
+			GROUP BY ${names}
+		`;
+	}
 
-/** Returns the statement for the numbers of conversations of rows that the sums answer. */
-function conversationsSql(query: UsageQuery, statement: StatementBuilder): string {
-	const isLabelled = query.top > 0 && query.groups.length > 0;
-	if (!isLabelled && query.periods.length > 1 && query.periods.every(isDayAfter(query.periods[0])))
-		return daysSql(query, statement);
-	const base = isLabelled ? `base AS (${baseSql(query, "sums", statement)}),` : "";
-	const labelled = labelledSql(query, statement, "d");
-	const names = ["period", ...query.groups.map((_, n) => `g${n}`), "is_rest"].join();
-	// PostgreSQL finds distinct rows by a hash, but sorts them for count(DISTINCT …).
-	return `
-		WITH ${base} ${isLabelled ? `${labelled.top},` : ""} used AS (${usedSql(query, query.groups, statement)})
-		SELECT ${names}, count(*) AS conversations FROM (
-			SELECT DISTINCT d.period, ${[...labelled.names, `${labelled.isRest} AS is_rest`].join()}, d.conversation_id
-			FROM used d ${labelled.join}
-		) e
-		GROUP BY ${names}
-	`;
-}
+	/** Returns the statement for the number of all conversations. */
+	total(): string {
+		const used = this.#used({ groups: [], periods: spansOf(this.#query.periods) });
+		return `SELECT count(*) AS conversations FROM (SELECT DISTINCT d.conversation_id FROM (${used}) d) e`;
+	}
 
-function totalSql(query: UsageQuery, statement: StatementBuilder): string {
-	const used = usedSql({ ...query, periods: spansOf(query.periods) }, [], statement);
-	return `SELECT count(*) AS conversations FROM (SELECT DISTINCT d.conversation_id FROM (${used}) d) e`;
+	/** Adds a value; returns its placeholder. */
+	#value(value: Value): string {
+		this.values.push(value);
+		return "?";
+	}
+
+	/** Returns the parts of a statement that give groups of `base` beyond the largest ones the label of the rest. */
+	#labelled(alias: string) {
+		const names = this.#names;
+		const { top } = this.#query;
+		if (top === 0 || names.length === 0)
+			return { largest: "", join: "", isRest: "0 = 1", labels: names.map((name) => `${alias}.${name} AS ${name}`) };
+		const order = ["cost", "prompt_tokens", "completion_tokens"].map((name) => `${this.#dialect.sum(name)} DESC`);
+		return {
+			largest: `, largest AS (
+				SELECT ${names.join()}, 1 AS found FROM base GROUP BY ${names.join()}
+				ORDER BY ${[...order, ...names].join()} LIMIT ${this.#value(top)}
+			)`,
+			join: `LEFT JOIN largest l ON ${names.map((name) => `l.${name} = ${alias}.${name}`).join(" AND ")}`,
+			isRest: "(l.found IS NULL)",
+			labels: names.map((name) => `CASE WHEN l.found IS NULL THEN '' ELSE ${alias}.${name} END AS ${name}`),
+		};
+	}
+
+	/** Returns the query for the segments, which `s` stands for. */
+	#segments(segments: readonly Segment[]): string {
+		this.#value({ rows: segments.map(({ period, length, first, beyond }) => [BigInt(period), length, first, beyond]) });
+		return `(${this.#dialect.rowsOf({ period: "integer", length: "integer", first: "integer", beyond: "integer" })}) s`;
+	}
+
+	/** Returns the query for the sums of each period. */
+	#sums(): string {
+		const { periods } = this.#query;
+		const segments = this.#segments(periods.flatMap(coverOf));
+		const names = this.#query.groups.map(({ kind }, n) => `u.${kind} AS g${n}`);
+		const sums = AMOUNT_COLUMNS.map((name) => `${this.#dialect.sum(`u.${name}`)} AS ${name}`);
+		const test = ["u.length = s.length", "u.start >= s.first", "u.start < s.beyond", ...this.#usageTests("u")];
+		return `
+			SELECT ${["s.period", ...names, ...sums].join()}
+			FROM ${segments} ${this.#dialect.lookUp(`${this.#dialect.schema}usage_sums`, test.join(" AND "))}
+			GROUP BY ${["s.period", ...names.map((_, n) => n + 2)].join()}
+		`;
+	}
+
+	/** Returns the statement for the numbers of conversations of periods that are days, one after the other. */
+	#days(): string {
+		const { periods, groups } = this.#query;
+		const first = (periods[0]?.first ?? 0n) / DAY;
+		const columns = groups.map((group, n) => this.#groupColumn(group, n));
+		// Grouped by the columns of the key, so that the index has the order of the groups.
+		return `
+			SELECT u.day - ${first} AS period, ${columns.map((column, n) => `${column} AS g${n},`).join(" ")} 0 = 1 AS is_rest,
+				count(DISTINCT u.conversation_id) AS conversations
+			FROM ${this.#dialect.schema}usage_days u ${this.#joinConversation(groups)}
+			${whereSql([
+				`u.day >= ${this.#value(first)}`,
+				`u.day < ${this.#value(first + BigInt(periods.length))}`,
+				...this.#usageTests("k"),
+			])}
+			GROUP BY ${["u.day", ...columns].join()}
+		`;
+	}
+
+	/** Returns the query for which conversations have usage in each period and group. */
+	#used(of: Pick<UsageQuery, "groups" | "periods">): string {
+		const isOfDays = of.periods.every(({ first, beyond }) => first % DAY === 0n && beyond % DAY === 0n);
+		if (!isOfDays || !this.#query.conditions.every(isOnUsage)) return this.#ledger(of, []);
+		const { schema, join } = this.#dialect;
+		const names = this.#groupColumns(of.groups);
+		const days = of.periods.map(({ first, beyond }, period) => ({
+			...{ period, length: 1n },
+			...{ first: first / DAY, beyond: beyond / DAY },
+		}));
+		return `
+			SELECT ${["s.period", "u.conversation_id", ...names].join()}
+			FROM ${this.#segments(days)} ${join} ${schema}usage_days u ON u.day >= s.first AND u.day < s.beyond
+				${this.#joinConversation(of.groups)}
+			${whereSql(this.#usageTests("k"))}
+		`;
+	}
+
+	/** Returns the query for rows of the ledger with their periods and groups, and some of their amounts. */
+	#ledger({ periods, groups }: Pick<UsageQuery, "groups" | "periods">, amounts: readonly string[]): string {
+		const conditions = this.#query.conditions.filter((condition) => !isOnUsage(condition));
+		const { schema, join } = this.#dialect;
+		const names = this.#groupColumns(groups);
+		const inPeriod = "u.quarter >= s.first AND u.quarter < s.beyond";
+		const segments = this.#segments(periods.map((period, n) => ({ period: n, length: 1n, ...period })));
+		const isSame = "c.conversation_id = k.conversation_id";
+		const needsRecord = conditions.length > 0 || groups.some(({ kind }) => kind === "root" || kind === "tag");
+		// The usage of some conversations is read by their ids, not from all usage of the periods.
+		const isNamed = conditions.some(({ kind }) => kind === "ids");
+		const source = isNamed
+			? `${join} ${schema}conversations c ON ${this.#isMatching(conditions)}
+				${join} ${schema}usage_conversations k ON ${isSame}
+				${join} ${schema}usage_ledger u ON u.conversation_id = k.conversation_id AND ${inPeriod}`
+			: `${join} ${schema}usage_ledger u ON ${inPeriod} ${this.#joinConversation(groups, needsRecord)}
+				${needsRecord ? `LEFT JOIN ${schema}conversations c ON ${isSame}` : ""}`;
+		const tags = groups.map((group, n) =>
+			group.kind === "tag"
+				? `LEFT JOIN ${schema}tags t${n} ON t${n}.conversation_id = c.conversation_id AND t${n}.key = ${this.#value(keyOf(group.key))}`
+				: "",
+		);
+		const tests = [
+			...this.#usageTests("k"),
+			...(conditions.length === 0 || isNamed ? [] : [this.#isMatching(conditions)]),
+		];
+		return `
+			SELECT ${["s.period", "u.conversation_id", ...names, ...amounts.map((name) => `u.${name}`)].join()}
+			FROM ${segments} ${source} ${tags.join(" ")} ${whereSql(tests)}
+		`;
+	}
+
+	/** Returns SQL for whether a conversation `c` is one of those that meet conditions. */
+	#isMatching(conditions: readonly Condition[]): string {
+		const { text: where, parameters } = allOf(conditionSql(conditions, this.#session).map(({ test }) => test));
+		this.values.push(...parameters);
+		const { schema } = this.#dialect;
+		return `c.conversation_id IN (SELECT c.conversation_id FROM ${schema}conversations c WHERE ${where})`;
+	}
+
+	/** Returns the join that tests of the usage, or groups, need. */
+	#joinConversation(groups: readonly UsageGroup[], isNeeded = false): string {
+		const { owner, conditions } = this.#query;
+		const isTested = owner !== undefined || conditions.some(isOnUsage);
+		const isGrouped = groups.some(({ kind }) => ["sender", "owner", "conversation"].includes(kind));
+		if (!isNeeded && !isTested && !isGrouped) return "";
+		return `JOIN ${this.#dialect.schema}usage_conversations k ON k.conversation_id = u.conversation_id`;
+	}
+
+	/** Returns the tests of the sender and the owner of usage; `alias` is a table that has them. */
+	#usageTests(alias: string): string[] {
+		const { owner, conditions } = this.#query;
+		const tests = [
+			...(owner === undefined ? [] : [{ field: "owner", value: owner }]),
+			...conditions.filter(isOnUsage).map(({ field, value }) => ({ field, value: String(value) })),
+		];
+		return tests.map(({ field, value }) => `${alias}.${field} = ${this.#value(nameOf(value))}`);
+	}
+
+	#groupColumns(groups: readonly UsageGroup[]): readonly string[] {
+		return groups.map((group, n) => `${this.#groupColumn(group, n)} AS g${n}`);
+	}
+
+	#groupColumn(group: UsageGroup, n: number): string {
+		// Empty if the conversation was erased.
+		const conversationId = "CASE WHEN k.ledger = '' THEN '' ELSE CAST(k.conversation_id AS text) END";
+		switch (group.kind) {
+			case "model":
+			case "usage_id":
+			case "agent_kind":
+				return `u.${group.kind}`;
+			case "sender":
+			case "owner":
+				return `k.${group.kind}`;
+			case "conversation":
+				return conversationId;
+			case "tag":
+				return `coalesce(t${n}.value, '')`;
+			case "root": {
+				const { owner } = this.#query;
+				// An owner does not learn what is above a conversation of another owner.
+				const isOwners = owner === undefined ? "" : `AND p.owner = ${this.#value(owner)}`;
+				return `coalesce((
+					WITH RECURSIVE up (id, depth) AS (
+						SELECT c.parent_id, 1 WHERE c.parent_id IS NOT NULL
+						UNION ALL
+						SELECT p.parent_id, up.depth + 1 FROM up JOIN ${this.#dialect.schema}conversations p
+							ON p.conversation_id = ${this.#dialect.idOf("up.id")}
+						WHERE p.parent_id IS NOT NULL AND up.depth < ${MAX_DEPTH} ${isOwners}
+					)
+					SELECT id FROM up ORDER BY depth DESC LIMIT 1
+				), ${conversationId})`;
+			}
+		}
+	}
 }
 
 /** Returns the periods, those together as one that follow each other without a gap. */
@@ -361,181 +472,11 @@ function spansOf(periods: readonly UsagePeriod[]): UsagePeriod[] {
 	return spans;
 }
 
-/** Returns the parts of a statement that give groups beyond the largest ones the label of the rest. */
-function labelledSql({ groups, top }: UsageQuery, statement: StatementBuilder, alias: string) {
-	const names = groups.map((_, n) => `g${n}`);
-	if (top === 0 || names.length === 0)
-		return { top: "", join: "", isRest: "0 = 1", names: names.map((name) => `${alias}.${name} AS ${name}`) };
-	const total = AMOUNT_COLUMNS.slice(1, 3).map((name) => statement.dialect.sum(name));
-	return {
-		top: `largest AS (
-			SELECT ${names.join()}, 1 AS found FROM base GROUP BY ${names.join()}
-			ORDER BY ${statement.dialect.sum("cost")} DESC, ${total.join(" DESC, ")} DESC, ${names.join()} LIMIT ${statement.value(top)}
-		)`,
-		join: `LEFT JOIN largest l ON ${names.map((name) => `l.${name} = ${alias}.${name}`).join(" AND ")}`,
-		isRest: "(l.found IS NULL)",
-		names: names.map((name) => `CASE WHEN l.found IS NULL THEN '' ELSE ${alias}.${name} END AS ${name}`),
-	};
-}
-
-/** Returns the query for the usage of each period and group. */
-function baseSql(query: UsageQuery, source: "sums" | "ledger", statement: StatementBuilder): string {
-	if (source === "ledger") return ledgerSql(query, query.groups, COLUMNS, statement);
-	const { dialect } = statement;
-	const segments = statement.segments(query.periods.flatMap(coverOf));
-	const names = query.groups.map(({ kind }, n) => `u.${kind} AS g${n}`);
-	const sums = AMOUNT_COLUMNS.map((name) => `${statement.dialect.sum(`u.${name}`)} AS ${name}`);
-	const inSegment = ["u.length = s.length", "u.start >= s.first", "u.start < s.beyond"];
-	const test = [...inSegment, ...usageTests(query, "u", statement)].join(" AND ");
-	return `
-		SELECT s.period, ${[...names, ...sums].join()}
-		FROM (${segments}) s ${dialect.lookUp(`${dialect.schema}usage_sums`, test)}
-		GROUP BY s.period ${query.groups.map((_, n) => `, ${n + 2}`).join("")}
-	`;
-}
-
-/** Returns the statement for the numbers of conversations of periods that are days, one after the other. */
-function daysSql(query: UsageQuery, statement: StatementBuilder): string {
-	const { periods, groups, owner } = query;
-	const first = (periods[0]?.first ?? 0n) / DAY;
-	const names = groups.map((group) => groupColumn(group, 0, owner, statement));
-	// Grouped by the columns of the key, so that the index has the order of the groups.
-	return `
-		SELECT u.day - ${first} AS period, ${names.map((name, n) => `${name} AS g${n},`).join(" ")} 0 = 1 AS is_rest,
-			count(DISTINCT u.conversation_id) AS conversations
-		FROM ${statement.dialect.schema}usage_days u ${joinConversation(query, groups, statement)}
-		WHERE ${[
-			`u.day >= ${statement.value(first)}`,
-			`u.day < ${statement.value(first + BigInt(periods.length))}`,
-			...usageTests(query, "k", statement),
-		].join(" AND ")}
-		GROUP BY ${["u.day", ...names].join()}
-	`;
-}
-
-/** Returns the join that tests of the usage, or groups, need. */
-function joinConversation(
-	query: UsageQuery,
-	groups: readonly UsageGroup[],
-	{ dialect: { schema } }: StatementBuilder,
-): string {
-	const isNeeded = hasUsageTests(query) || groups.some(({ kind }) => kind === "sender" || kind === "owner");
-	return isNeeded ? `JOIN ${schema}usage_conversations k ON k.conversation_id = u.conversation_id` : "";
-}
-
 /** Length of a day in quarters of an hour. */
 const DAY = 96n;
 
-function isDayAfter(start: UsagePeriod | undefined): (period: UsagePeriod, n: number) => boolean {
-	return ({ first, beyond }, n) =>
-		start !== undefined &&
-		start.first % DAY === 0n &&
-		first === start.first + BigInt(n) * DAY &&
-		beyond === first + DAY;
-}
-
-/** Returns the query for which conversations have usage in each period and group. */
-function usedSql(query: UsageQuery, groups: readonly UsageGroup[], statement: StatementBuilder): string {
-	const { periods, owner } = query;
-	const isOfDays = periods.every(({ first, beyond }) => first % DAY === 0n && beyond % DAY === 0n);
-	if (!isOfDays || onRecords(query).length > 0) return ledgerSql(query, groups, "", statement);
-	const { schema, join } = statement.dialect;
-	const names = groups.map((group, n) => `, ${groupColumn(group, n, owner, statement)} AS g${n}`);
-	const whole = periods.map(({ first, beyond }, n) => ({
-		...{ period: n, length: 1n },
-		...{ first: first / DAY, beyond: beyond / DAY },
-	}));
-	return `
-		SELECT s.period, u.conversation_id ${names.join("")}
-		FROM (${statement.segments(whole)}) s ${join} ${schema}usage_days u
-			ON u.day >= s.first AND u.day < s.beyond ${joinConversation(query, groups, statement)}
-		${whereSql(usageTests(query, "k", statement))}
-	`;
-}
-
-/** Returns the query for rows of the ledger with their periods and groups, and the given columns. */
-function ledgerSql(
-	query: UsageQuery,
-	groups: readonly UsageGroup[],
-	columns: string,
-	statement: StatementBuilder,
-): string {
-	const { periods, owner } = query;
-	const conditions = onRecords(query);
-	const { schema, join } = statement.dialect;
-	const names = groups.map((group, n) => `${groupColumn(group, n, owner, statement)} AS g${n}`);
-	const amounts = columns === "" ? [] : columns.split(",").map((name) => `u.${name}`);
-	const whole = periods.map((period, n) => ({ period: n, length: 1n, ...period }));
-	const inPeriod = "u.quarter >= s.first AND u.quarter < s.beyond";
-	const periodsOf = `(${statement.segments(whole)}) s`;
-	const isNamed = conditions.some(({ kind }) => kind === "ids");
-	const isSame = "c.conversation_id = k.conversation_id";
-	// The usage of some conversations is read by their ids, not from all usage of the periods.
-	const source = isNamed
-		? `${periodsOf} ${join} ${schema}conversations c ON c.conversation_id IN (${statement.matching(conditions)})
-			${join} ${schema}usage_conversations k ON ${isSame}
-			${join} ${schema}usage_ledger u ON u.conversation_id = k.conversation_id AND ${inPeriod}`
-		: `${periodsOf} ${join} ${schema}usage_ledger u ON ${inPeriod}`;
-	const needsRecord = groups.some(({ kind }) => kind === "root" || kind === "tag") || conditions.length > 0;
-	const needsConversation =
-		needsRecord ||
-		hasUsageTests(query) ||
-		groups.some(({ kind }) => kind === "sender" || kind === "owner" || kind === "conversation");
-	const joins = [
-		...(needsConversation && !isNamed
-			? [`JOIN ${schema}usage_conversations k ON k.conversation_id = u.conversation_id`]
-			: []),
-		...(needsRecord && !isNamed ? [`LEFT JOIN ${schema}conversations c ON ${isSame}`] : []),
-		...groups.flatMap((group, n) =>
-			group.kind === "tag"
-				? [
-						`LEFT JOIN ${schema}tags t${n} ON t${n}.conversation_id = c.conversation_id AND t${n}.key = ${statement.name(keyOf(group.key))}`,
-					]
-				: [],
-		),
-	];
-	const tests = [
-		...usageTests(query, "k", statement),
-		...(conditions.length === 0 || isNamed ? [] : [`c.conversation_id IN (${statement.matching(conditions)})`]),
-	];
-	return `
-		SELECT s.period, u.conversation_id ${[...names, ...amounts].map((name) => `, ${name}`).join("")}
-		FROM ${source} ${joins.join("\n")} ${whereSql(tests)}
-	`;
-}
-
 function whereSql(tests: readonly string[]): string {
 	return tests.length === 0 ? "" : `WHERE ${tests.join(" AND ")}`;
-}
-
-function groupColumn(group: UsageGroup, n: number, owner: string | undefined, statement: StatementBuilder): string {
-	switch (group.kind) {
-		case "model":
-		case "usage_id":
-		case "agent_kind":
-			return `u.${group.kind}`;
-		case "sender":
-		case "owner":
-			return `k.${group.kind}`;
-		case "conversation":
-			return statement.conversationId;
-		case "tag":
-			return `coalesce(t${n}.value, '')`;
-		case "root": {
-			// An owner does not learn what is above a conversation of another owner.
-			const isOwners = owner === undefined ? "" : `AND p.owner = ${statement.name(owner)}`;
-			return `coalesce((
-				WITH RECURSIVE up (id, depth) AS (
-					SELECT c.parent_id, 1 WHERE c.parent_id IS NOT NULL
-					UNION ALL
-					SELECT p.parent_id, up.depth + 1 FROM up JOIN ${statement.dialect.schema}conversations p
-						ON p.conversation_id = ${statement.dialect.idOf("up.id")}
-					WHERE p.parent_id IS NOT NULL AND up.depth < ${MAX_DEPTH} ${isOwners}
-				)
-				SELECT id FROM up ORDER BY depth DESC LIMIT 1
-			), ${statement.conversationId})`;
-		}
-	}
 }
 
 /** Maximum number of parents above a conversation that are followed, should they make a circle. */
@@ -552,26 +493,10 @@ function coverOf({ first, beyond }: UsagePeriod, period: number): Segment[] {
 	const cover = (from: bigint, to: bigint, level: number): Segment[] => {
 		const length = PERIODS[level];
 		if (length === undefined || from >= to) return [];
-		const [inner, outer] = [from + modulo(-from, length), to - modulo(to, length)];
+		const [inner, outer] = [-periodStart(-from, length), periodStart(to, length)];
 		if (inner >= outer) return cover(from, to, level - 1);
 		const middle = { period, length, first: inner, beyond: outer };
 		return [...cover(from, inner, level - 1), middle, ...cover(outer, to, level - 1)];
 	};
 	return cover(first, beyond, PERIODS.length - 1);
-}
-
-function modulo(value: bigint, by: bigint): bigint {
-	return ((value % by) + by) % by;
-}
-
-/** Returns the sum of the rows of a report, and whether a number is at the limit of its type. */
-export function totalOf(rows: readonly Pick<UsageReportRow, "amounts">[]): Amounts {
-	return sumOf(rows.map(({ amounts }) => amounts));
-}
-
-const LIMITS = new Set([2n ** 63n - 1n, -(2n ** 63n)]);
-
-/** Whether a number is at the limit of its type, so that the sum may be beyond. */
-export function isLimited(amounts: Amounts): boolean {
-	return AMOUNTS.some((name) => LIMITS.has(amounts[name]));
 }

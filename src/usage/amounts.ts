@@ -88,6 +88,11 @@ function limit(value: bigint): bigint {
 	return value > MAX ? MAX : value < MIN ? MIN : value;
 }
 
+/** Whether a number is at its limit, so that the sum may be beyond. */
+export function isLimited(amounts: Amounts): boolean {
+	return AMOUNTS.some((name) => amounts[name] === MAX || amounts[name] === MIN);
+}
+
 /** Returns the greater one of two amounts. */
 export function greater(one: bigint, other: bigint): bigint {
 	return one > other ? one : other;

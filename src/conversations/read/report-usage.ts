@@ -14,8 +14,8 @@ import { fromMicroseconds } from "../../record/json/scalars.ts";
 import { COST_UNITS } from "../../record/stats.ts";
 import type { Condition } from "../../store/condition.ts";
 import type { Store } from "../../store/store.ts";
-import { isLimited, totalOf, USED_LENGTHS, type UsageGroup, type UsageQuery } from "../../store/usage-report.ts";
-import { AMOUNTS, type Amounts, sumOf } from "../../usage/amounts.ts";
+import { USED_LENGTHS, type UsageGroup, type UsageQuery } from "../../store/usage-report.ts";
+import { type Amounts, isLimited, isNothing, NOTHING, subtract, sumOf } from "../../usage/amounts.ts";
 import { quarterOf } from "../../usage/ledger.ts";
 import { type Period, periodsOf, type Span, type Step, timeZone } from "../../usage/periods.ts";
 import { conditionsOf, invalid, timeBound, wellFormed } from "./filter.ts";
@@ -111,16 +111,13 @@ export class ReportUsage {
 		return create(ReportUsageResponseSchema, {
 			rows: rows.map(({ period, group, isRest, amounts, conversations: of }) => {
 				const start = periods[period]?.start;
+				const time = start === undefined ? undefined : BigInt(Math.max(start, FIRST_TIME)) * MICROSECONDS;
 				return {
-					...(start === undefined
-						? {}
-						: { start: fromMicroseconds(BigInt(Math.max(start, FIRST_TIME)) * MICROSECONDS) }),
-					group: isRest ? groups.map(() => "") : [...group],
-					isRest,
-					usage: totalsOf(amounts, of),
+					...(time === undefined ? {} : { start: fromMicroseconds(time) }),
+					...{ group: isRest ? groups.map(() => "") : [...group], isRest, usage: totalsOf(amounts, of) },
 				};
 			}),
-			total: totalsOf(totalOf(rows), conversations),
+			total: totalsOf(sumOf(rows.map(({ amounts }) => amounts)), conversations),
 		});
 	}
 
@@ -242,21 +239,18 @@ export async function rebuildUsage(
 	signal.throwIfAborted();
 	let done = NOTHING_REBUILT;
 	const compare = (conversationId: string, after: Amounts) => {
-		const known = before.get(conversationId) ?? sumOf([]);
+		const difference = { conversationId, before: before.get(conversationId) ?? NOTHING, after };
 		before.delete(conversationId);
-		const isEqual = AMOUNTS.every((name) => known[name] === after[name]);
-		const differences = [...done.differences, { conversationId, before: known, after }];
-		done = isEqual
-			? { ...done, conversations: done.conversations + 1 }
-			: {
-					conversations: done.conversations + 1,
-					corrected: done.corrected + 1,
-					differences: differences.slice(0, MAX_DIFFERENCES),
-				};
+		const isEqual = isNothing(subtract(after, difference.before));
+		done = {
+			conversations: done.conversations + 1,
+			corrected: done.corrected + (isEqual ? 0 : 1),
+			differences: isEqual ? done.differences : [...done.differences, difference].slice(0, MAX_DIFFERENCES),
+		};
 		onProgress(done);
 	};
 	for await (const { conversationId, amounts } of totals(store)) compare(conversationId, amounts);
-	for (const conversationId of [...before.keys()]) compare(conversationId, sumOf([]));
+	for (const conversationId of [...before.keys()]) compare(conversationId, NOTHING);
 	return done;
 }
 
