@@ -122,8 +122,10 @@ interface Booked {
 	/** How many of the calls a fork took over, and what these and the costs before it add up to. */
 	readonly copied: number;
 	readonly taken: AmountTexts;
+	/** What the first record of a fork showed beside the lists. */
+	readonly first: AmountTexts;
 	/** What no list explains, in the order in which it was booked. */
-	readonly rest: readonly (readonly [quarter: string, model: string, amounts: AmountTexts])[];
+	readonly rest: readonly RowTexts[];
 }
 
 interface Life {
@@ -133,8 +135,6 @@ interface Life {
 	readonly rank: number;
 	readonly agentKind: string;
 	readonly usages: ByUsage<Booked>;
-	/** What the first record of a fork showed beside the lists, by usage id. */
-	readonly first: ByUsage<AmountTexts>;
 	/** Whether a source told which calls are copies. */
 	readonly isJudged: boolean;
 	/** When it became a fork; null of a life that is none, or not known to be one. */
@@ -160,8 +160,8 @@ interface State {
 	firstState?: FirstState | null | undefined;
 }
 
-const NEW_LIFE = { usages: [], first: [], isJudged: false, forkedAt: null };
-const NOT_BOOKED: Booked = { calls: 0, costs: 0, digest: "", copied: 0, taken: [], rest: [] };
+const NEW_LIFE = { usages: [], isJudged: false, forkedAt: null, rows: null };
+const NOT_BOOKED: Booked = { calls: 0, costs: 0, digest: "", copied: 0, taken: [], first: [], rest: [] };
 
 /** The usage of one conversation. */
 export class Ledger {
@@ -256,8 +256,7 @@ export class Ledger {
 		if (!record.isCurrent && (known === present || (known !== undefined && record.rank < known.rank))) return;
 		const isOfRelease1 = state.version === 1;
 		const former = this.#rows.list();
-		const isPresent = known === present && !isOfRelease1;
-		const rows = isPresent ? this.#rows : new Rows((known?.rows ?? []).map(rowOf));
+		const rows = known === present && !isOfRelease1 ? this.#rows : new Rows(known?.rows?.map(rowOf));
 		const agentKind = nameOf(record.agentKind);
 		if (known !== undefined && known.agentKind !== agentKind)
 			for (const row of rows.list()) {
@@ -271,14 +270,13 @@ export class Ledger {
 			this.#rows = rows;
 		}
 		const began = record.life ?? known?.began ?? null;
-		const life = new Booking({
-			...{
-				life: { ...NEW_LIFE, ...known, began, rank: record.rank, agentKind, rows: null },
-				isFirst: known === undefined,
-			},
-			...{ rows, record, evidence: { ...evidence, first: state.firstState } },
-			untimed: record.isCurrent ? this.#untimed : new Map(),
-		}).book();
+		const life = new Booking(
+			{ ...NEW_LIFE, ...known, began, rank: record.rank, agentKind },
+			rows,
+			record.isCurrent ? this.#untimed : new Map(),
+			record,
+			{ ...evidence, first: state.firstState },
+		).book(known === undefined);
 		const others = state.lives.filter((one) => one !== known);
 		const ended = record.isCurrent ? present : undefined;
 		state.lives = [
@@ -331,71 +329,70 @@ export class Ledger {
 	}
 }
 
-/** What {@link Booking} needs. */
-interface BookingOptions {
-	/** As it was, but for what is known of the record without its stats. */
-	readonly life: Life;
-	/** Those of the life. They are changed. */
-	readonly rows: Rows;
-	/** Those of the life. They are changed. */
-	readonly untimed: UntimedCalls;
-	readonly record: ShownRecord;
-	readonly evidence: Evidence;
-	/** Whether it is the first record of the life. */
-	readonly isFirst: boolean;
-}
-
 /** Books what a record has beyond what is booked of its life. */
 class Booking {
-	readonly #of: BookingOptions;
+	/** As it was, but for what is known of the record without its stats. */
+	readonly #life: Life;
+	readonly #rows: Rows;
+	readonly #untimed: UntimedCalls;
+	readonly #record: ShownRecord;
+	readonly #evidence: Evidence;
 	readonly #now: bigint;
 	/** See {@link Life.forkedAt}. */
 	readonly #forkedAt: number | null;
-	readonly #first: Map<string, AmountTexts>;
 
-	constructor(of: BookingOptions) {
-		const { record, life } = of;
-		this.#of = of;
+	/**
+	 * @param rows those of the life, which are changed
+	 * @param untimed those of the life, which are changed
+	 */
+	constructor(life: Life, rows: Rows, untimed: UntimedCalls, record: ShownRecord, evidence: Evidence) {
+		this.#life = life;
+		this.#rows = rows;
+		this.#untimed = untimed;
+		this.#record = record;
+		this.#evidence = evidence;
 		this.#now = quarterAt(record.time);
 		this.#forkedAt = record.isFork || life.isSourceErased === true ? (life.began ?? 0) : null;
-		this.#first = new Map(life.first);
 	}
 
-	/** Returns the life with what is booked then. */
-	book(): Life {
-		const { record, life, untimed, evidence } = this.#of;
-		const known = new Map(life.usages);
-		const shown = new Set(record.usages.map(({ usageId }) => usageId));
+	/**
+	 * Returns the life with what is booked then.
+	 *
+	 * @param isFirst whether it is the first record of the life
+	 */
+	book(isFirst: boolean): Life {
+		const known = new Map(this.#life.usages);
+		const shown = new Set(this.#record.usages.map(({ usageId }) => usageId));
 		for (const usageId of known.keys())
 			if (!shown.has(usageId)) {
 				this.#takeBack(this.#rowsOf(usageId));
-				untimed.delete(usageId);
+				this.#untimed.delete(usageId);
 			}
-		const usages = record.usages.map(
-			(usage) => [usage.usageId, this.#bookUsage(usage, known.get(usage.usageId) ?? NOT_BOOKED)] as const,
+		const usages = this.#record.usages.map(
+			(usage) => [usage.usageId, this.#bookUsage(usage, known.get(usage.usageId) ?? NOT_BOOKED, isFirst)] as const,
 		);
-		const isJudged = life.isJudged || evidence.source !== undefined;
-		return { ...life, usages, first: [...this.#first], isJudged, forkedAt: this.#forkedAt };
+		const isJudged = this.#life.isJudged || this.#evidence.source !== undefined;
+		return { ...this.#life, usages, isJudged, forkedAt: this.#forkedAt };
 	}
 
 	#rowsOf(usageId: string): UsageRow[] {
-		return this.#of.rows.list().filter((row) => row.usageId === usageId);
+		return this.#rows.list().filter((row) => row.usageId === usageId);
 	}
 
 	#takeBack(rows: readonly UsageRow[]): void {
-		for (const row of rows) this.#of.rows.add(taking(row));
+		for (const row of rows) this.#rows.add(taking(row));
 	}
 
 	/** Adds amounts to a row of the life. */
 	#add(row: Omit<UsageRow, "agentKind">): void {
-		this.#of.rows.add({ ...row, agentKind: this.#of.life.agentKind });
+		this.#rows.add({ ...row, agentKind: this.#life.agentKind });
 	}
 
-	#bookUsage(usage: ShownUsage, known: Booked): Booked {
+	#bookUsage(usage: ShownUsage, known: Booked, isFirst: boolean): Booked {
 		const { usageId, totals, lists } = usage;
-		const booked = lists.isEmpty ? known : this.#bookLists(usage, known);
-		if (this.#of.isFirst && this.#forkedAt !== null) this.#keepFirst(usage, booked);
-		const taken = this.#takenOf(usageId, booked, totals);
+		const listed = lists.isEmpty ? known : this.#bookLists(usage, known);
+		const booked = isFirst && this.#forkedAt !== null ? { ...listed, first: this.#firstOf(usage, listed) } : listed;
+		const taken = this.#takenOf(usage, booked);
 		const sum = sumOf(this.#rowsOf(usageId));
 		const missing = mapAmounts((name) => {
 			// Without lists the number of calls is not known.
@@ -405,25 +402,20 @@ class Booking {
 		});
 		// Each cost of the lists is rounded.
 		const isRounding = (missing.cost < 0n ? -missing.cost : missing.cost) <= BigInt(lists.costs.length + 1);
-		return { ...booked, rest: this.#bookRest(usage, booked.rest, isRounding ? { ...missing, cost: 0n } : missing) };
+		return { ...booked, rest: this.#bookRest(usage, booked, isRounding ? { ...missing, cost: 0n } : missing) };
 	}
 
 	/** Books the entries of the lists that are not booked. When the lists do not begin with those that are, all anew. */
 	#bookLists({ usageId, lists }: ShownUsage, known: Booked): Booked {
-		const { life, evidence, record, untimed } = this.#of;
 		const copied = this.#forkedAt === null ? 0 : this.#copiedCalls(usageId, lists, known);
-		const isSame = copied === known.copied && this.#forkedAt === life.forkedAt;
+		const isSame = copied === known.copied && this.#forkedAt === this.#life.forkedAt;
 		const isContinued = isSame && lists.begin(known);
-		const rest = known.rest.map(([quarter, model, amounts]) => ({
-			...{ usageId, model, agentKind: life.agentKind, quarter: BigInt(quarter) },
-			...amountsOf(amounts),
-		}));
-		if (!isContinued) this.#takeBack(new Rows([...this.#rowsOf(usageId), ...rest.map(taking)]).list());
-		const former = new Map(untimed.get(usageId)?.map((call) => [call.position, call]));
+		if (!isContinued) this.#takeBack(new Rows([...this.#rowsOf(usageId), ...this.#restRows(known).map(taking)]).list());
+		const former = new Map(this.#untimed.get(usageId)?.map((call) => [call.position, call]));
 		const untimedCalls = isContinued ? [...former.values()] : [];
 		const from = isContinued ? known : NOT_BOOKED;
 		const orNow = (time: number | undefined) => (time === undefined ? this.#now : quarterAt(time));
-		const timeOf = ({ at }: ListedCost) => (at !== undefined && at <= record.latest ? at : undefined);
+		const timeOf = ({ at }: ListedCost) => (at !== undefined && at <= this.#record.latest ? at : undefined);
 		for (const cost of lists.costs.slice(from.costs))
 			if (this.#isOwn(cost))
 				this.#add({ usageId, model: cost.model, quarter: orNow(timeOf(cost)), ...NOTHING, cost: cost.units });
@@ -432,7 +424,7 @@ class Booking {
 		for (const [n, { id, model, tokens }] of lists.calls.slice(firstCall).entries()) {
 			const position = firstCall + n;
 			const paired = isPaired ? lists.costs[position] : undefined;
-			const event = evidence.times.get(id);
+			const event = this.#evidence.times.get(id);
 			const time = event ?? (paired && timeOf(paired));
 			// One that is booked anew stays where it was shown first.
 			const before = former.get(position);
@@ -441,7 +433,7 @@ class Booking {
 			this.#add(row);
 			if (event === undefined && id !== "") untimedCalls.push({ ...row, position, responseId: id });
 		}
-		untimed.set(usageId, untimedCalls);
+		this.#untimed.set(usageId, untimedCalls);
 		const copies = lists.costs.filter((cost) => !this.#isOwn(cost));
 		const tokens = sumOf(lists.calls.slice(0, copied).map((call) => call.tokens));
 		// A call whose tokens are not listed has a cost.
@@ -449,19 +441,19 @@ class Booking {
 		const taken = { ...tokens, cost: copies.reduce((all, { units }) => all + units, 0n), calls };
 		const ends = { calls: lists.calls.length, costs: lists.costs.length };
 		return {
-			...{ ...ends, digest: lists.digest(ends), copied, rest: known.rest },
+			...{ ...known, ...ends, digest: lists.digest(ends), copied },
 			taken: isNothing(taken) ? [] : textsOf(taken),
 		};
 	}
 
 	/** Returns whether a cost is the fork's own. One without a time is. */
 	#isOwn({ at }: ListedCost): boolean {
-		return this.#forkedAt === null || at === undefined || at > this.#of.record.latest || at >= this.#forkedAt;
+		return this.#forkedAt === null || at === undefined || at > this.#record.latest || at >= this.#forkedAt;
 	}
 
 	/** The first full state, if it shows what the fork took over and nothing else. */
 	#firstState(): FirstState | undefined {
-		const { first } = this.#of.evidence;
+		const { first } = this.#evidence;
 		return first && (first.lastCost === null || first.lastCost < (this.#forkedAt ?? 0)) ? first : undefined;
 	}
 
@@ -488,13 +480,13 @@ class Booking {
 			const [count = 0, digest = ""] = new Map(first.usages).get(usageId) ?? [];
 			return lists.digest({ calls: count, costs: 0 }) === digest ? count : 0;
 		}
-		const { source, times } = this.#of.evidence;
+		const { source, times } = this.#evidence;
 		if (source !== undefined) {
 			const copied = source.get(usageId) ?? [];
 			const end = calls.findIndex(({ key }, n) => key !== copied[n]);
 			return end < 0 ? calls.length : end;
 		}
-		if (this.#of.life.isJudged) return known.copied;
+		if (this.#life.isJudged) return known.copied;
 		const began = this.#forkedAt ?? 0;
 		// Metrics that were reset have no costs from before.
 		if (costs.length > 0 && costs.every((cost) => this.#isOwn(cost))) return 0;
@@ -502,46 +494,45 @@ class Booking {
 		return firstOwn < 0 ? calls.length : firstOwn;
 	}
 
-	/** Keeps what the first record of a fork shows beside the lists, unless it shows own calls. */
-	#keepFirst({ usageId, totals, lists: { calls, costs } }: ShownUsage, { copied }: Booked): void {
-		if (costs.some((cost) => this.#isOwn(cost)) || calls.length > copied) return;
-		this.#first.set(usageId, textsOf(restOf(totals, calls, costs)));
+	/** Returns what the first record of a fork shows beside the lists; nothing if it shows own calls. */
+	#firstOf({ totals, lists: { calls, costs } }: ShownUsage, { copied }: Booked): AmountTexts {
+		const hasOwn = costs.some((cost) => this.#isOwn(cost)) || calls.length > copied;
+		return hasOwn ? [] : textsOf(restOf(totals, calls, costs));
 	}
 
 	/** Returns what a fork took over of a usage id. */
-	#takenOf(usageId: string, { calls, copied, taken }: Booked, totals: Amounts): Amounts {
+	#takenOf({ usageId, totals }: ShownUsage, booked: Booked): Amounts {
 		if (this.#forkedAt === null) return NOTHING;
 		const first = this.#firstState();
 		const [count = 0, , texts = []] = new Map(first?.usages).get(usageId) ?? [];
-		const rest = amountsOf(first === undefined ? (this.#first.get(usageId) ?? []) : texts);
+		const rest = amountsOf(first === undefined ? booked.first : texts);
 		// Metrics that were reset have nothing of it.
-		const isLost = count > 0 && calls > 0 && copied < count;
+		const isLost = count > 0 && booked.calls > 0 && booked.copied < count;
 		const isTaken = !isLost && AMOUNTS.every((name) => name === "calls" || rest[name] <= totals[name]);
-		const listed = amountsOf(taken);
+		const listed = amountsOf(booked.taken);
 		return isTaken ? { ...addAmounts(listed, rest), calls: greater(listed.calls, rest.calls) } : listed;
 	}
 
+	#restRows({ rest }: Booked): UsageRow[] {
+		return rest.map((texts) => ({ ...rowOf(texts), agentKind: this.#life.agentKind }));
+	}
+
 	/** Books what no list explains, or takes back the latest of it. Returns what is booked then. */
-	#bookRest({ usageId, model }: ShownUsage, known: Booked["rest"], missing: Amounts): Booked["rest"] {
-		if (isNothing(missing)) return known;
-		const rest = known.map(([quarter, of, texts]) => ({ quarter: BigInt(quarter), of, amounts: amountsOf(texts) }));
+	#bookRest({ usageId, model }: ShownUsage, booked: Booked, missing: Amounts): Booked["rest"] {
+		if (isNothing(missing)) return booked.rest;
+		const rest = this.#restRows(booked);
 		let left = missing;
-		for (const one of rest.toReversed()) {
+		const changes = rest.toReversed().map((row) => {
 			const back = mapAmounts((name) => {
-				if (left[name] >= 0n || one.amounts[name] <= 0n) return 0n;
-				return one.amounts[name] < -left[name] ? -one.amounts[name] : left[name];
+				if (left[name] >= 0n || row[name] <= 0n) return 0n;
+				return row[name] < -left[name] ? -row[name] : left[name];
 			});
-			one.amounts = addAmounts(one.amounts, back);
 			left = subtract(left, back);
-			this.#add({ usageId, model: one.of, quarter: one.quarter, ...back });
-		}
-		const last = rest.at(-1);
-		if (last?.quarter === this.#now && last.of === model) last.amounts = addAmounts(last.amounts, left);
-		else rest.push({ quarter: this.#now, of: model, amounts: left });
-		this.#add({ usageId, model, quarter: this.#now, ...left });
-		return rest.flatMap(({ quarter, of, amounts }) =>
-			isNothing(amounts) ? [] : [[String(quarter), of, textsOf(amounts)] as const],
-		);
+			return { ...row, ...back };
+		});
+		changes.push({ usageId, model, agentKind: this.#life.agentKind, quarter: this.#now, ...left });
+		for (const change of changes) this.#rows.add(change);
+		return new Rows([...rest, ...changes]).list().map(rowTexts);
 	}
 }
 

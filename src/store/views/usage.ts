@@ -61,7 +61,13 @@ interface State {
 	/** The columns as they are stored; undefined if there is no row. */
 	readonly stored: (Whose & { readonly ledger: string }) | undefined;
 	readonly ledger: Ledger;
-	whose: Whose;
+	readonly whose: Whose;
+	/** Sequence of the current record. */
+	readonly current: bigint | undefined;
+	/** What is followed. */
+	readonly entries: Entries | undefined;
+	/** Whether the current record is followed again, if it was followed. */
+	readonly isForced: boolean;
 	/** The stored rows that the ledger has: those of a table are missing until they are read. */
 	readonly rows: Partial<Record<LedgerTable, readonly Row[]>>;
 	isChanged: boolean;
@@ -211,41 +217,26 @@ interface Derived {
 async function derive(
 	session: Session,
 	conversationIds: readonly string[],
-	{ entries = new Map(), marked = new Set(), owner }: Derived,
+	derived: Derived,
 ): Promise<readonly string[]> {
 	if (conversationIds.length === 0) return [];
-	const states = await readStates(session, conversationIds);
-	const heads = await readHeads(session, conversationIds);
-	for (const state of states.values()) {
-		const head = heads.get(state.id);
-		const name = (column: "sender" | "owner") => nameOf(nullable(text, head?.[column] ?? null) ?? "");
-		const { whose } = state;
-		state.whose = {
-			sender: name("sender") === "" ? whose.sender : name("sender"),
-			owner: owner === undefined ? (head === undefined ? whose.owner : name("owner")) : nameOf(owner),
-			source: sourceOf(head) ?? whose.source,
-		};
-	}
-	const isForkWithEvents = ({ id, whose }: State) => whose.source !== undefined && entries.get(id)?.hasEvents === true;
-	const isForced = (state: State) => marked.has(state.id) || isForkWithEvents(state);
-	await timeCalls(session, states, entries);
-	const followed = await chooseUpdates(session, states, entries);
-	for (const { id } of [...states.values()].filter(isForced)) {
-		const sequence = nullable(bigint, heads.get(id)?.sequence ?? null);
-		const list = followed.get(id) ?? [];
-		if (sequence !== undefined && list.at(-1) !== sequence) followed.set(id, [...list, sequence]);
+	const states = await readStates(session, conversationIds, derived);
+	await timeCalls(session, states);
+	const updates = await chooseUpdates(session, states);
+	for (const state of states) {
+		const list = updates.get(state) ?? [];
+		if (state.isForced && state.current !== undefined && list.at(-1) !== state.current)
+			updates.set(state, [...list, state.current]);
 	}
 	const changed: string[] = [];
 	for (let n = 0; ; n++) {
-		const sequences = new Map<bigint, State>();
-		for (const [id, list] of followed) {
-			const [sequence, state] = [list[n], states.get(id)];
-			if (sequence !== undefined && state !== undefined) sequences.set(sequence, state);
-		}
-		if (sequences.size === 0) break;
-		changed.push(...(await followRecords(session, sequences, isForced, isForkWithEvents)));
+		const next = new Map(
+			[...updates].flatMap(([state, list]) => list.slice(n, n + 1).map((update) => [update, state])),
+		);
+		if (next.size === 0) break;
+		changed.push(...(await followRecords(session, next)));
 	}
-	await writeStates(session, [...states.values()]);
+	await writeStates(session, states);
 	return changed;
 }
 
@@ -287,37 +278,33 @@ async function readHeads(session: Session, conversationIds: readonly string[]): 
  * Returns the sequences of the updates that are followed, in the order of the log: of the current records that follow each
  * other in a life and a quarter of an hour the last one, and each that was not current.
  */
-async function chooseUpdates(
-	session: Session,
-	states: ReadonlyMap<string, State>,
-	entries: ReadonlyMap<string, Entries>,
-): Promise<Map<string, readonly bigint[]>> {
-	const waiting = [...entries].map(([id, { updates }]) => {
-		const ledger = states.get(id)?.ledger;
-		return [id, updates.filter(({ sequence }) => ledger?.hasFollowed(sequence) !== true)] as const;
+async function chooseUpdates(session: Session, states: readonly State[]): Promise<Map<State, readonly bigint[]>> {
+	const waiting = states.map((state) => {
+		const updates = state.entries?.updates ?? [];
+		return { state, updates: updates.filter(({ sequence }) => !state.ledger.hasFollowed(sequence)) };
 	});
-	const several = waiting.filter(([, updates]) => updates.length > 1);
+	const several = waiting.filter(({ updates }) => updates.length > 1);
 	const rows = await readUpdates(
 		session,
-		several.map(([id]) => id),
-		several.flatMap(([, updates]) => updates.map(({ sequence }) => sequence)),
+		several.map(({ state }) => state.id),
+		several.flatMap(({ updates }) => updates.map(({ sequence }) => sequence)),
 		"NULL",
 	);
-	const periodOf = (row: Row | undefined) => {
+	const periodOf = (sequence: bigint) => {
+		const row = rows.get(sequence);
 		if (row === undefined) return undefined;
 		const summary = fromBinary(ConversationSummarySchema, blob(row.summary));
 		return `${quarterAt(timeOf(row, summary))} ${microsecondsOf(summary.createdAt)}`;
 	};
-	const chosen = waiting.map(([id, updates]) => {
-		if (updates.length === 1) return [id, updates.map(({ sequence }) => sequence)] as const;
+	const chosen = waiting.map(({ state, updates }) => {
 		const sequences: bigint[] = [];
 		let next: string | undefined;
 		for (const { sequence, isCurrent } of updates.toReversed()) {
-			const period = isCurrent ? periodOf(rows.get(sequence)) : undefined;
-			if (!isCurrent || period !== next) sequences.push(sequence);
+			const period = isCurrent ? periodOf(sequence) : undefined;
+			if (!isCurrent || sequences.length === 0 || period !== next) sequences.push(sequence);
 			if (isCurrent) next = period;
 		}
-		return [id, sequences.reverse()] as const;
+		return [state, sequences.reverse()] as const;
 	});
 	return new Map(chosen);
 }
@@ -342,21 +329,16 @@ async function readUpdates(
 }
 
 /** Moves calls that no event has timed to the times of new events. */
-async function timeCalls(
-	session: Session,
-	states: ReadonlyMap<string, State>,
-	entries: ReadonlyMap<string, Entries>,
-): Promise<void> {
-	const responsesOf = ({ id }: State) => entries.get(id)?.responses ?? [];
-	const shown = [...states.values()].filter((state) => responsesOf(state).length > 0);
+async function timeCalls(session: Session, states: readonly State[]): Promise<void> {
+	const shown = states.filter(({ entries }) => entries !== undefined && entries.responses.length > 0);
 	await load(session, shown, "untimed_calls");
-	const timed = shown.filter((state) => {
-		const ids = new Set(responsesOf(state).map(({ responseId }) => responseId));
-		return state.ledger.untimed.some(({ responseId }) => ids.has(responseId));
+	const timed = shown.filter(({ ledger, entries }) => {
+		const ids = new Set(entries?.responses.map(({ responseId }) => responseId));
+		return ledger.untimed.some(({ responseId }) => ids.has(responseId));
 	});
 	await load(session, timed, "usage_ledger");
 	for (const state of timed) {
-		state.ledger.time(responsesOf(state));
+		state.ledger.time(state.entries?.responses ?? []);
 		state.isChanged = true;
 	}
 }
@@ -372,16 +354,9 @@ interface ReadRecord {
  * Follows one update of each of some conversations.
  *
  * @param updates the conversations, by the sequences of their updates
- * @param isForced whether to follow a record that was followed already
- * @param hasNewEvents whether a fork may have another first event
  * @returns the ids of those that changed
  */
-async function followRecords(
-	session: Session,
-	updates: ReadonlyMap<bigint, State>,
-	isForced: (state: State) => boolean,
-	hasNewEvents: (state: State) => boolean,
-): Promise<string[]> {
+async function followRecords(session: Session, updates: ReadonlyMap<bigint, State>): Promise<string[]> {
 	const rows = await readUpdates(
 		session,
 		[...updates.values()].map(({ id }) => id),
@@ -396,7 +371,7 @@ async function followRecords(
 		const { stats, ...shown } = one;
 		const digest = digestOf(stats);
 		const isFork = one.isCurrent ? state.whose.source !== undefined : one.isFork;
-		if (one.isCurrent && !isForced(state) && state.ledger.hasSeen({ ...shown, digest })) continue;
+		if (one.isCurrent && !state.isForced && state.ledger.hasSeen({ ...shown, digest })) continue;
 		const usages = attempt(() => shownUsages(fromBinary(ConversationStatsSchema, stats)));
 		if (usages === undefined) continue;
 		const record = { ...shown, isFork, sequence, digest, usages };
@@ -419,7 +394,7 @@ async function followRecords(
 	);
 	for (const { state, record } of read) {
 		const isFork = record.isFork && record.isCurrent;
-		const mayChange = isFork && (state.ledger.firstState === undefined || hasNewEvents(state));
+		const mayChange = isFork && (state.ledger.firstState === undefined || state.entries?.hasEvents === true);
 		state.ledger.follow(record, {
 			times: times.get(state.id) ?? new Map(),
 			source: isFork ? sources.get(state.id) : undefined,
@@ -510,29 +485,43 @@ function sourceOf(head: Row | undefined): string | undefined {
 	return source !== undefined && isConversationId(source) ? source : undefined;
 }
 
-/** Reads what is stored of conversations. */
-async function readStates(session: Session, conversationIds: readonly string[]): Promise<Map<string, State>> {
+/** Reads what is known of conversations. */
+async function readStates(
+	session: Session,
+	conversationIds: readonly string[],
+	{ entries, marked, owner }: Derived,
+): Promise<readonly State[]> {
 	const { dialect, isIn } = session;
-	const found = await session.all(
-		`SELECT conversation_id, sender, owner, source_id, ledger FROM ${dialect.schema}usage_conversations
-		WHERE ${isIn("conversation_id")} AND ledger <> ''`,
-		conversationIds,
-	);
+	const [found, heads] = await Promise.all([
+		session.all(
+			`SELECT conversation_id, sender, owner, source_id, ledger FROM ${dialect.schema}usage_conversations
+			WHERE ${isIn("conversation_id")} AND ledger <> ''`,
+			conversationIds,
+		),
+		readHeads(session, conversationIds),
+	]);
 	const rows = new Map(found.map((row) => [text(row.conversation_id), row]));
-	const stateOf = (id: string): State => {
-		const row = rows.get(id);
+	return conversationIds.map((id) => {
+		const [row, head, of] = [rows.get(id), heads.get(id), entries?.get(id)];
+		const stored = row && {
+			...{ sender: text(row.sender), owner: text(row.owner), source: nullable(text, row.source_id) },
+			ledger: text(row.ledger),
+		};
+		const name = (column: "sender" | "owner") => nameOf(nullable(text, head?.[column] ?? null) ?? "");
+		const known = head === undefined ? (stored?.owner ?? "") : name("owner");
 		const whose = {
-			sender: row === undefined ? "" : text(row.sender),
-			owner: row === undefined ? "" : text(row.owner),
-			source: nullable(text, row?.source_id ?? null),
+			sender: name("sender") === "" ? (stored?.sender ?? "") : name("sender"),
+			owner: owner === undefined ? known : nameOf(owner),
+			source: sourceOf(head) ?? stored?.source,
 		};
-		const stored = row && { ...whose, ledger: text(row.ledger) };
+		// The events of a fork may tell what it took over.
+		const isForced = marked?.has(id) === true || (whose.source !== undefined && of?.hasEvents === true);
 		return {
-			...{ id, stored, whose, isChanged: false, ledger: new Ledger(stored?.ledger) },
-			rows: row === undefined ? { usage_ledger: [], untimed_calls: [] } : {},
+			...{ id, stored, whose, isForced, entries: of, isChanged: false, ledger: new Ledger(stored?.ledger) },
+			current: nullable(bigint, head?.sequence ?? null),
+			rows: stored === undefined ? { usage_ledger: [], untimed_calls: [] } : {},
 		};
-	};
-	return new Map(conversationIds.map((id) => [id, stateOf(id)]));
+	});
 }
 
 /** Reads the rows of a table into the ledgers that do not have them. */
@@ -553,7 +542,8 @@ async function load(session: Session, states: readonly State[], table: LedgerTab
 		else
 			ledger.loadUntimed(
 				own.map((row) => ({
-					...{ ...callFrom(row), position: integer(row.position), responseId: text(row.response_id) },
+					...callFrom(row),
+					...{ position: integer(row.position), responseId: text(row.response_id) },
 				})),
 			);
 	}
