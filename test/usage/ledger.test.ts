@@ -8,6 +8,7 @@ import {
 	type FirstState,
 	firstStateOf,
 	Ledger,
+	type ShownRecord,
 	type SourceCalls,
 	shownUsages,
 	sourceCalls,
@@ -63,9 +64,13 @@ class Conversation {
 		this.change((ledger) => ledger.time([{ responseId, at }]));
 	}
 
-	record(stats: ConversationStats, time: number, isFork: boolean, life: number | undefined, isCurrent: boolean): void {
+	record(
+		stats: ConversationStats,
+		time: number,
+		{ isFork = false, isCurrent = true, agentKind = "Agent", life = micros(CREATED) }: Partial<ShownRecord>,
+	): void {
 		this.#sequence += 1n;
-		const of = { latest: time + 300e6, life, agentKind: "Agent", isFork, rank: time, isCurrent };
+		const of = { latest: time + 300e6, life, agentKind, isFork, rank: time, isCurrent };
 		const shown = { sequence: this.#sequence, digest: String(time), usages: shownUsages(stats), time, ...of };
 		this.change((ledger) => {
 			const first = isFork ? this.#first?.state : undefined;
@@ -116,14 +121,15 @@ function record(
 	stats: ConversationStats,
 	seconds: number,
 	isFork = false,
-	life: number | undefined = CREATED,
+	life = CREATED,
+	agentKind = "Agent",
 ): Arrival {
-	return (of) => of.record(stats, micros(seconds), isFork, life === undefined ? undefined : micros(life), true);
+	return (of) => of.record(stats, micros(seconds), { isFork, life: micros(life), agentKind });
 }
 
 /** A record of a life that may have ended. */
 function late(stats: ConversationStats, seconds: number, life: number): Arrival {
-	return (of) => of.record(stats, micros(seconds), false, micros(life), false);
+	return (of) => of.record(stats, micros(seconds), { life: micros(life), isCurrent: false });
 }
 
 const eventOf = ({ at: time }: Call): Arrival => {
@@ -339,6 +345,29 @@ describe("the rows of a conversation", () => {
 		expect(
 			sumOf(countAll([first, later, late(statsAfter([]), CREATED, CREATED), late(statsAfter([]), 1, again)])),
 		).toEqual(both);
+	});
+
+	test("of an ended life stay where they are when a later record of it arrives, which adds what it has beyond them", () => {
+		const calls = at([call0(0.5, 100), call0(0.25, 200)], CREATED);
+		const before = [
+			record(statsAfter(calls.slice(0, 1), false), CREATED + HOUR),
+			record(statsAfter([]), CREATED + 10 * HOUR, false, CREATED + 9 * HOUR),
+		];
+		expect(tokensOf(countAll([...before, late(statsAfter(calls, false), CREATED + 2 * HOUR, CREATED)]))).toEqual([
+			[BigInt(CREATED + HOUR), 100n],
+			[BigInt(CREATED + 2 * HOUR), 200n],
+		]);
+	});
+
+	test("have the agent kind of the last record, also of a call whose event arrives after the kind changed", () => {
+		const calls = at([call0(0, 100)], CREATED);
+		const shown = [1, 2].map((hour) =>
+			record(statsAfter(calls), CREATED + hour * HOUR, false, CREATED, hour === 1 ? "Agent" : "ACPAgent"),
+		);
+		const rowsOf = (arrivals: readonly Arrival[]) =>
+			countAll(arrivals).map(({ agentKind, quarter, promptTokens }) => [agentKind, quarter * 900n, promptTokens]);
+		expect(rowsOf(shown)).toEqual([["ACPAgent", BigInt(CREATED + HOUR), 100n]]);
+		expect(rowsOf([...shown, ...calls.map(eventOf)])).toEqual([["ACPAgent", BigInt(CREATED), 100n]]);
 	});
 
 	test("do not change by a text of an earlier version, and grow from there", () => {

@@ -190,13 +190,7 @@ export async function resetUsage(session: Session): Promise<void> {
 	await moveView(session, "usage", NOTHING);
 }
 
-/**
- * Derives the rows of conversations, and of their forks if these may judge otherwise now. The view is locked.
- *
- * @param entries what is followed
- * @param marked conversations whose current records are followed again
- * @param owner of all of them; default: that of each
- */
+/** Derives the rows of conversations, and of their forks if these may judge otherwise now. The view is locked. */
 export async function deriveUsage(
 	session: Session,
 	conversationIds: readonly string[],
@@ -208,8 +202,11 @@ export async function deriveUsage(
 
 /** What is derived of conversations. */
 interface Derived {
+	/** What is followed. */
 	readonly entries?: ReadonlyMap<string, Entries>;
+	/** Conversations whose current records are followed again. */
 	readonly marked?: ReadonlySet<string>;
+	/** That of all of them. Default: that of each. */
 	readonly owner?: string;
 }
 
