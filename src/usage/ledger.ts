@@ -363,14 +363,17 @@ class Booking {
 	book(isFirst: boolean): Life {
 		const known = new Map(this.#life.usages);
 		const shown = new Set(this.#record.usages.map(({ usageId }) => usageId));
-		for (const usageId of known.keys())
-			if (!shown.has(usageId)) {
-				this.#takeBack(this.#rowsOf(usageId));
-				this.#untimed.delete(usageId);
-			}
-		const usages = this.#record.usages.map(
-			(usage) => [usage.usageId, this.#bookUsage(usage, known.get(usage.usageId) ?? NOT_BOOKED, isFirst)] as const,
-		);
+		const missing = this.#life.usages.filter(([usageId]) => !shown.has(usageId));
+		for (const [usageId] of missing) {
+			this.#takeBack(this.#rowsOf(usageId));
+			this.#untimed.delete(usageId);
+		}
+		const usages = [
+			...missing.map(([usageId, { first }]) => [usageId, { ...NOT_BOOKED, first }] as const),
+			...this.#record.usages.map(
+				(usage) => [usage.usageId, this.#bookUsage(usage, known.get(usage.usageId) ?? NOT_BOOKED, isFirst)] as const,
+			),
+		];
 		const isJudged = this.#life.isJudged || this.#evidence.source !== undefined;
 		return { ...this.#life, usages, isJudged, forkedAt: this.#forkedAt };
 	}
