@@ -39,11 +39,7 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 			? [call({ at: BEGAN + HOUR + 60, cost: 0, tokens: 20, usageId: "condenser" })]
 			: [call({ at: BEGAN + HOUR + 60, cost: 0.2, tokens: 50 })];
 		const { source, fork, sourcePosts, forkPosts, began } = forkOf({ isReset, ofSource, own });
-		for (const post of [...sourcePosts, ...forkPosts]) {
-			await send(service, [post]);
-			// Each is derived by itself, so that the first record that shows a call tells its time.
-			await usageOf(service, new Set([source.id, fork.id]));
-		}
+		await send(service, [...sourcePosts, ...forkPosts]);
 		const expected: Expected = new Map();
 		expectCalls(expected, source.id, ofSource, () => BEGAN + 600);
 		expectCalls(expected, fork.id, own, () => began + 2 * HOUR + 60);
@@ -62,6 +58,19 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 		const expected: Expected = new Map();
 		expectCalls(expected, fork.id, own, () => began + 3 * HOUR);
 		for (const protocol of PROTOCOLS) expect(await usageOf(service, new Set([fork.id]), protocol)).toEqual(expected);
+	});
+
+	test("a fork counts its own calls when its source, which has none, arrives after it", async () => {
+		const own = [call({ at: BEGAN + HOUR + 60, tokens: 50 })];
+		const { fork, sourcePosts, last, began } = forkOf({ isReset: false, ofSource: [], own });
+		const ids = new Set([fork.id]);
+		await send(service, [last]);
+		// Until its source is known, a call without a cost may be a copy.
+		expect(await usageOf(service, ids)).toEqual(new Map());
+		await send(service, sourcePosts);
+		const expected: Expected = new Map();
+		expectCalls(expected, fork.id, own, () => began + 3 * HOUR);
+		expect(await usageOf(service, ids)).toEqual(expected);
 	});
 
 	test.each(["response-1", "response\u0000 \\ 2"])(

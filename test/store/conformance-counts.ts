@@ -176,6 +176,11 @@ async function readUsage(store: Store) {
 	};
 }
 
+/** Returns the first quarter of the hour of a time. */
+function hourOf(time: bigint): bigint {
+	return (time / (3_600n * second)) * 4n;
+}
+
 /** @param open opens an empty store */
 export function countConformance(open: () => Promise<Store>, factor: number): void {
 	describe("the view of conversations", () => {
@@ -190,6 +195,39 @@ export function countConformance(open: () => Promise<Store>, factor: number): vo
 				}),
 				{ numRuns: 4 * factor },
 			);
+		});
+	});
+
+	describe("the view of usage", () => {
+		it("has a call in the quarter of the record that first showed it, however many entries are read together", async () => {
+			await using store = await open();
+			const columns = { status: "idle", agentKind: "Agent", model: "a", tags: {} } as const;
+			const post = (n: number, of: number, calls: number) =>
+				perform(
+					store,
+					{ kind: "post", conversation: of, poster: 0, columns: { ...columns, calls, isFork: of === 0 } },
+					n,
+				);
+			const hour = 3_600;
+			await post(1, 0, 1);
+			// A fork that has an event is judged again by its current record.
+			await perform(store, { kind: "event", conversation: 0, columns: { ...columns, calls: 3, isFork: true } }, 2);
+			for (let n = 3; n < 260; n++) await post(n, 1, 1);
+			// The second call is its own.
+			await post(hour, 0, 2);
+			await post(3 * hour, 0, 2);
+			await store.resetViews(["usage"]);
+			const range = await store.getUsageRange();
+			if (range === undefined) throw new Error("there is no usage");
+			const hours = (await store.listUsedPeriods({ ...range, length: USED_LENGTHS.hour, limit: 100 })).map((first) => ({
+				...{ first, beyond: first + 4n },
+			}));
+			const groups: UsageGroup[] = [{ kind: "conversation" }];
+			const { rows } = await store.reportUsage({ periods: hours, groups, conditions: [], top: 0, limit: 100 });
+			const shown = rows.filter(({ group, amounts }) => group[0] === id(0) && amounts.calls > 0n);
+			expect(shown.map(({ period, amounts }) => [hours[period]?.first, amounts.calls])).toEqual([
+				[hourOf(start + BigInt(hour) * second), 1n],
+			]);
 		});
 	});
 

@@ -65,7 +65,7 @@ interface State {
 	/** Sequence of the current record. */
 	readonly current: bigint | undefined;
 	/** What is followed. */
-	readonly entries: Entries | undefined;
+	entries: Entries | undefined;
 	/** Whether the current record is followed again, if it was followed. */
 	readonly isForced: boolean;
 	/** The stored rows that the ledger has: those of a table are missing until they are read. */
@@ -218,6 +218,16 @@ async function derive(
 ): Promise<readonly string[]> {
 	if (conversationIds.length === 0) return [];
 	const states = await readStates(session, conversationIds, derived);
+	// The records before one that is forced come first, also those that are not read yet: each says when it first showed something.
+	const ahead = states.filter(({ isForced, current, entries, ledger }) => {
+		if (!isForced || current === undefined || ledger.hasFollowed(current)) return false;
+		return entries?.updates.at(-1)?.sequence !== current;
+	});
+	if (ahead.length > 0) {
+		const ids = ahead.map(({ id }) => id);
+		const entries = await readEntries(session, await lockView(session, "usage"), ids);
+		for (const state of ahead) state.entries = entries.get(state.id) ?? state.entries;
+	}
 	await timeCalls(session, states);
 	const updates = await chooseUpdates(session, states);
 	for (const state of states) {
@@ -360,11 +370,16 @@ async function followRecords(session: Session, updates: ReadonlyMap<bigint, Stat
 		[...updates.keys()],
 	);
 	const read: ReadRecord[] = [];
+	const unused: State[] = [];
 	for (const [sequence, state] of updates) {
 		const row = rows.get(sequence);
 		const one = row && (await readRecord(session, row));
-		// A conversation without stats needs no row.
-		if (one === undefined || (one.stats.byteLength === 0 && state.stored === undefined)) continue;
+		if (one === undefined) continue;
+		// A conversation without stats needs no row. It tells its forks that they copied nothing.
+		if (one.stats.byteLength === 0 && state.stored === undefined) {
+			unused.push(state);
+			continue;
+		}
 		const { stats, ...shown } = one;
 		const digest = digestOf(stats);
 		const isFork = one.isCurrent ? state.whose.source !== undefined : one.isFork;
@@ -399,7 +414,7 @@ async function followRecords(session: Session, updates: ReadonlyMap<bigint, Stat
 		});
 		state.isChanged = true;
 	}
-	return read.map(({ state }) => state.id);
+	return [...unused, ...read.map(({ state }) => state)].map(({ id }) => id);
 }
 
 /** Reads the times of the first events with the responses of records, by conversation and response. */
