@@ -61,7 +61,10 @@ export interface WorkerThreadOptions {
 	 * so that results do not accumulate.
 	 */
 	readonly maxCallsSent?: number;
-	/** Whether calls wait in this thread until the worker has answered all that it has, so that more are answered together. */
+	/**
+	 * Whether calls wait in this thread until the worker has answered all that it has, and shortly until as many wait as there
+	 * were then, so that more are answered together.
+	 */
 	readonly sendsTogether?: boolean;
 	readonly observer?: ThreadObserver | undefined;
 }
@@ -77,6 +80,11 @@ interface PendingCall {
 	resolve(value: unknown): void;
 	reject(error: unknown): void;
 }
+
+/** Most calls that are waited for: more of them share enough. */
+const MAX_EXPECTED = 16;
+/** Most milliseconds that calls wait for further ones. */
+const EXPECTED_MILLISECONDS = 3;
 
 /**
  * A worker thread and the calls to it. The worker receives all waiting calls at once. `Methods` are the methods that its
@@ -102,6 +110,11 @@ export class WorkerThread<Methods> {
 	/** Ends the thread when it has been idle. */
 	#idleTimer: NodeJS.Timeout | undefined;
 	#scheduled = false;
+	/** Number of calls when the worker answered last: as many are expected to be made again. */
+	#expected = 0;
+	#answeredAt = 0;
+	/** Sends the calls that wait for further ones. */
+	#expecting: NodeJS.Timeout | undefined;
 	#refusing = false;
 	/** Names of the calls that are not refused. */
 	#admitted: readonly string[] = [];
@@ -172,7 +185,7 @@ export class WorkerThread<Methods> {
 	}
 
 	#send(worker: Worker): void {
-		if (this.#options.sendsTogether === true && this.#sent.size > 0) return;
+		if (this.#options.sendsTogether === true && (this.#sent.size > 0 || this.#awaitsMore())) return;
 		const calls = this.#takeWaiting();
 		if (calls.length === 0) return;
 		for (const call of calls) {
@@ -180,6 +193,21 @@ export class WorkerThread<Methods> {
 			this.#sent.set(call.message.id, call);
 		}
 		worker.postMessage(calls.map(({ message }) => message));
+	}
+
+	/** Returns whether the waiting calls wait for further ones, of callers whose calls were answered just now. */
+	#awaitsMore(): boolean {
+		const isWaiting = this.#waiting.length > 0 && this.#waiting.length < this.#expected;
+		if (isWaiting && performance.now() - this.#answeredAt < EXPECTED_MILLISECONDS) {
+			this.#expecting ??= setTimeout(() => {
+				this.#expected = 0;
+				this.#schedule();
+			}, EXPECTED_MILLISECONDS);
+			return true;
+		}
+		clearTimeout(this.#expecting);
+		this.#expecting = undefined;
+		return false;
 	}
 
 	/** Takes waiting calls, as many as the worker may have. Rejects those whose caller no longer waits. */
@@ -228,6 +256,8 @@ export class WorkerThread<Methods> {
 						resolve();
 						return this.#send(worker);
 					case "outcomes":
+						this.#expected = Math.min(this.#sent.size + this.#waiting.length, MAX_EXPECTED);
+						this.#answeredAt = performance.now();
 						this.#settle(message);
 						return this.#send(worker);
 					case "failed":
@@ -274,6 +304,9 @@ export class WorkerThread<Methods> {
 
 	#onEnd(error: ServiceError): void {
 		clearTimeout(this.#idleTimer);
+		clearTimeout(this.#expecting);
+		this.#expecting = undefined;
+		this.#expected = 0;
 		this.#worker = undefined;
 		this.#starting = undefined;
 		const sent = [...this.#sent.values()];
