@@ -358,11 +358,11 @@ export const forwardingWrites = {
 };
 
 /** Writes that need not be on disk before the answer: after a crash they are done again, with the same ids. */
-export const REPEATABLE_WRITES: ReadonlySet<string> = new Set<keyof typeof forwardingWrites>([
+export const REPEATABLE_FORWARDING = [
 	"advanceEndpoint",
 	"recordTries",
 	"trimDeliveries",
-]);
+] as const satisfies (keyof typeof forwardingWrites)[];
 
 /** Clears what deliveries have of a conversation that is erased, and sends none of them. */
 export async function eraseDeliveries(session: Session, conversationId: string, at: bigint): Promise<void> {

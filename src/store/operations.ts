@@ -9,7 +9,7 @@ import { compactStep, findTexts } from "./compaction.ts";
 import type { Condition } from "./condition.ts";
 import { countConversations, listConversations } from "./conversation-lists.ts";
 import { findErasures } from "./erasure.ts";
-import { forwardingReads, forwardingWrites, REPEATABLE_WRITES } from "./forwarding.ts";
+import { forwardingReads, forwardingWrites, REPEATABLE_FORWARDING } from "./forwarding.ts";
 import { listGaps } from "./gaps.ts";
 import { indexReads, indexWrites } from "./index-steps.ts";
 import { getOwnership } from "./owners.ts";
@@ -73,8 +73,14 @@ export const writes = {
 
 /** Whether a write need not be on disk before the answer, because it is done again after a crash. */
 export function isRepeatable(write: string): boolean {
-	return REPEATABLE_WRITES.has(write) || write === ("moveBudget" satisfies keyof typeof budgetWrites);
+	return REPEATABLE_WRITES.has(write);
 }
+
+const REPEATABLE_WRITES: ReadonlySet<string> = new Set<keyof typeof writes>([
+	...REPEATABLE_FORWARDING,
+	"moveBudget",
+	"writeIndexStep",
+]);
 
 /** The calls of reads of views. They wait until the views have what was accepted before. */
 export type ViewCalls<Operations> = {
