@@ -3,7 +3,7 @@ import { fileURLToPath } from "node:url";
 import { postgresSession } from "../../src/store/postgres/session.ts";
 import { type Query, Spread } from "../../src/store/postgres/transaction.ts";
 import { sqliteSession } from "../../src/store/sqlite/session.ts";
-import { Statements } from "../../src/store/sqlite/statements.ts";
+import { Statements } from "../../src/store/sqlite/sql.ts";
 import { reportUsage, type UsageQuery } from "../../src/store/usage-report.ts";
 import { periodsOf, type Step } from "../../src/usage/periods.ts";
 import type { Benchmark } from "../benchmark.ts";

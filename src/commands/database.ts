@@ -1,6 +1,6 @@
 import type { Config } from "../config/config.ts";
 import type { Database } from "../store/database.ts";
-import { migrateDatabase, openExportSource, openImportTarget } from "../store/open.ts";
+import { migrateDatabase, withExportSource, withImportTarget } from "../store/open.ts";
 import { backupDatabase, restoreDatabase } from "../store/sqlite/backup.ts";
 import { sequenceOption, UsageError, type Values } from "./options.ts";
 import { mebibytes, print, rows, showError, showProgress } from "./output.ts";
@@ -65,9 +65,11 @@ export async function exportTo(file: string, options: Values, config: Config): P
 	// Loaded here, because only these commands need them.
 	const { exportLines } = await import("../store/export/export.ts");
 	const { writeExport } = await import("../store/export/file.ts");
-	await using source = await openExportSource(database, { error: showError });
-	const { updates, events } = await source.ranges();
-	await writeExport(exportLines(source, after, showProgress(rows, "exported"), withKeys), file);
+	const { readRanges } = await import("../store/export/tables.ts");
+	const { updates, events } = await withExportSource(database, { error: showError }, async (source) => {
+		await writeExport(exportLines(source, after, showProgress(rows, "exported"), withKeys), file);
+		return await readRanges(source);
+	});
 	const of = isWhole ? "the whole database" : "what is new";
 	const result = `${file} has ${of} up to update ${updates.newest} and event ${events.newest}.`;
 	if (file !== "-") print(result);
@@ -77,7 +79,8 @@ export async function exportTo(file: string, options: Values, config: Config): P
 export async function importFrom(file: string, { database }: Config): Promise<void> {
 	const { importStore } = await import("../store/export/export.ts");
 	const { readExport } = await import("../store/export/file.ts");
-	await using target = await openImportTarget(database, { error: showError });
-	const { updates, events } = await importStore(readExport(file), target, showProgress(rows, "imported"));
+	const { updates, events } = await withImportTarget(database, { error: showError }, (target) =>
+		importStore(readExport(file), target, showProgress(rows, "imported")),
+	);
 	print(`The database has what ${file} has, up to update ${updates.newest} and event ${events.newest}.`);
 }

@@ -6,7 +6,7 @@ import { claimFor } from "../store/claims.ts";
 import type { EventCondition } from "../store/condition.ts";
 import type { StoredEvent } from "../store/entries.ts";
 import type { Store } from "../store/store.ts";
-import { type EventWords, type FoundTitle, NO_PROGRESS, type TitleWords } from "../store/text-index.ts";
+import { type EventWords, NO_PROGRESS } from "../store/text-index.ts";
 import { eventTexts, KINDS_WITHOUT_TEXT, MAX_TEXT } from "./event-texts.ts";
 import { indexWords, wordsOf } from "./tokenizer.ts";
 
@@ -31,16 +31,16 @@ const COLLECT = 200;
 const INTERVAL = 2_000;
 
 interface IndexerOptions extends IndexedStore {
-	/** Returns whether the service has much to do. */
-	readonly isBusy: () => boolean;
 	/** Called with each failure, after which the indexer tries again. */
 	readonly onError: (error: unknown) => void;
 }
 
 interface IndexedStore {
+	/** Returns whether the service has much to do. */
+	readonly isBusy: () => boolean;
 	readonly store: Pick<
 		Store,
-		"events" | "updates" | "claim" | "readIndexProgress" | "findChangedTitles" | "writeIndexStep" | "emptyIndex"
+		"events" | "updates" | "claim" | "readIndexProgress" | "findTitles" | "findFollowedTitles" | "writeIndexStep"
 	>;
 	readonly format: Pick<EventFormat, "open" | "read">;
 }
@@ -76,32 +76,18 @@ export async function indexUntilStopped(options: IndexerOptions, signal: AbortSi
 	await indexer.release().catch(onError);
 }
 
-/** The first events after a sequence, of those up to the newest one. */
-interface ReadEvents {
-	readonly after: bigint;
-	readonly newest: bigint;
-	readonly found: Promise<readonly StoredEvent[]>;
-}
-
 /** Writes the index, step by step. */
 export class TextIndexer {
 	readonly #options: IndexedStore;
 	readonly #holder = randomUUID();
-	/** Until when this process has claimed the index, in milliseconds of Unix time. */
-	#claimedUntil = 0;
-	/** Events that are read while the step before is written. */
-	#ahead: ReadEvents | undefined;
 
 	constructor(options: IndexedStore) {
 		this.#options = options;
 	}
 
 	/** Claims the index for some milliseconds from now on. Returns whether this process has it. */
-	async #claim(milliseconds: number): Promise<boolean> {
-		const until = Date.now() + milliseconds;
-		const isClaimed = await claimFor(this.#options.store, "index of search", this.#holder, milliseconds);
-		this.#claimedUntil = isClaimed ? until : 0;
-		return isClaimed;
+	#claim(milliseconds: number): Promise<boolean> {
+		return claimFor(this.#options.store, "index of search", this.#holder, milliseconds);
 	}
 
 	/** Lets another process go on at once. */
@@ -111,54 +97,42 @@ export class TextIndexer {
 
 	/** Writes what comes next. Returns whether there may be more to do at once. */
 	async step(): Promise<boolean> {
-		const { store } = this.#options;
-		// One write for several steps.
-		if (this.#claimedUntil < Date.now() + CLAIM / 2 && !(await this.#claim(CLAIM))) return false;
+		const { store, isBusy } = this.#options;
+		if (!(await this.#claim(CLAIM))) return false;
 		const progress = await store.readIndexProgress();
 		// A newer release writes the index by its own rules.
 		if (progress.version > INDEX_RULES) return false;
 		if (progress.version < INDEX_RULES) {
-			if (!(await store.emptyIndex(progress)))
-				await store.writeIndexStep({
-					expects: progress,
-					next: { ...NO_PROGRESS, version: INDEX_RULES },
-					events: [],
-					titles: [],
-				});
+			const next = { ...NO_PROGRESS, version: INDEX_RULES };
+			await store.writeIndexStep({ expects: progress, next, events: [], titles: [] });
 			return true;
 		}
-		// Titles first, so that an index which comes up to an event has the title that the conversation had then.
-		const titles = await this.#titles(progress.updates);
-		const newest = (await store.events.range()).newest;
+		const followed = () => store.findFollowedTitles(progress.updates);
+		// Under load the view of titles follows less often, so that posts do not wait.
+		const titles = await (isBusy() ? followed() : store.findTitles(progress.updates).catch(followed));
 		const events = titles.hasMore
 			? { words: [], through: progress.events, hasMore: true }
-			: await this.#events(progress.events, newest);
+			: await this.#events(progress.events);
 		const next = { ...progress, updates: titles.through, events: events.through };
-		if (events.hasMore && !titles.hasMore) this.#ahead = this.#read(events.through, newest);
 		if (next.updates === progress.updates && next.events === progress.events) return false;
 		const isWritten = await store.writeIndexStep({
 			expects: progress,
 			next,
-			titles: titles.words,
+			titles: titles.titles.map(({ title, ...of }) => ({
+				...of,
+				words: [...indexWords(wordsOf(title.slice(0, MAX_TEXT)))],
+			})),
 			events: events.words,
 		});
 		return titles.hasMore || events.hasMore || !isWritten;
 	}
 
-	async #titles(after: bigint) {
-		const { updates, findChangedTitles } = this.#options.store;
-		const { newest } = await updates.range();
-		if (newest <= after) return { words: [], through: after, hasMore: false };
-		const { titles, last = newest, hasMore } = await findChangedTitles(after);
-		return { words: titles.map(titleWords), through: hasMore || last > newest ? last : newest, hasMore };
-	}
-
-	async #events(after: bigint, newest: bigint) {
-		if (newest <= after) return { words: [], through: after, hasMore: false };
-		const read = this.#ahead?.after === after ? this.#ahead : this.#read(after, newest);
-		this.#ahead = undefined;
-		const found = await read.found;
+	async #events(after: bigint) {
+		const { events } = this.#options.store;
+		const { newest } = await events.range();
 		const words: EventWords[] = [];
+		if (newest <= after) return { words, through: after, hasMore: false };
+		const found = await events.list({ after, before: newest + 1n, conditions: CONDITIONS, ...EVENTS });
 		let since = performance.now();
 		for (const event of found) {
 			const of = this.#wordsOf(event);
@@ -168,16 +142,8 @@ export class TextIndexer {
 			await setImmediate();
 			since = performance.now();
 		}
-		const through = found.at(-1)?.sequence ?? read.newest;
+		const through = found.at(-1)?.sequence ?? newest;
 		return { words, through, hasMore: through < newest };
-	}
-
-	#read(after: bigint, newest: bigint): ReadEvents {
-		const query = { after, before: newest + 1n, conditions: CONDITIONS, ...EVENTS };
-		const found = this.#options.store.events.list(query);
-		// A step that is not done needs no events.
-		found.catch(() => undefined);
-		return { after, newest, found };
 	}
 
 	#wordsOf({ conversationId, event }: StoredEvent): Set<string> {
@@ -204,10 +170,6 @@ function atMost(bytes: number, words: ReadonlySet<string>): Set<string> {
 		kept.add(word);
 	}
 	return kept;
-}
-
-function titleWords({ title, ...found }: FoundTitle): TitleWords {
-	return { ...found, words: [...indexWords(wordsOf(title.slice(0, MAX_TEXT)))] };
 }
 
 /** Waits; returns early when the signal fires. */

@@ -1,9 +1,9 @@
 import { withinSize } from "./read-logs.ts";
 import { type RecordColumn, repackText } from "./record-column.ts";
-import { packedColumnsFrom } from "./rows.ts";
-import type { RepackedRange, RepackedText, Session } from "./session.ts";
+import { columnsFrom, packedColumnsFrom } from "./rows.ts";
+import type { Session } from "./session.ts";
 import { isOfRow } from "./stored-records.ts";
-import { bigint } from "./values.ts";
+import { bigint, text } from "./values.ts";
 
 /** The steps by which the command `compact` compresses the texts of stored events. */
 
@@ -26,56 +26,54 @@ export interface ReturnedSpace {
 	readonly hasMore: boolean;
 }
 
-/** The text of an event as it is stored. */
-interface StoredText extends RecordColumn {
-	readonly sequence: bigint;
-}
+/** Maximum number of events of a step, and of bytes of their texts, so that appends wait only for a short transaction. */
+const EVENTS = 250;
+const BYTES = 2 ** 19;
 
-/** The next texts of the log, in their order. */
-export interface NextTexts {
-	readonly texts: readonly StoredText[];
-	/** Sequence of the newest event. */
-	readonly newest: bigint;
-}
-
-/** Maximum number of events of a step, and of bytes of their texts, so that appends wait only for a short commit. */
-const TEXTS_OF_STEP = 500;
-const BYTES_OF_STEP = 2 ** 20;
-
-/** Returns the texts of the events after a sequence, of which there is at least one if there are any. */
-export async function findTexts({ all, dialect }: Session, after: bigint): Promise<NextTexts> {
+/** Compresses the texts of the next events after a sequence, of at least one event if there are any. */
+export async function compactEvents(session: Session, after: bigint): Promise<CompactedStep> {
+	const { all, isIn, isAmong, dialect } = session;
 	const page = `
 		SELECT e.conversation_id, e.sequence, octet_length(e.text) AS size FROM ${dialect.schema}events e
-		WHERE e.sequence > ? ORDER BY e.sequence LIMIT ${TEXTS_OF_STEP}
+		WHERE e.sequence > ? ORDER BY e.sequence LIMIT ${EVENTS}
 	`;
 	const [position] = await all(`SELECT ${dialect.newest.events} AS newest`);
+	const newest = bigint(position?.newest);
 	const rows = await all(
-		`SELECT e.sequence, e.text, e.unpacked_size, e.checksum
-		FROM (${withinSize(page, String(BYTES_OF_STEP))}) p
+		`SELECT e.conversation_id, e.sequence, e.text, e.unpacked_size, e.checksum
+		FROM (${withinSize(page, String(BYTES))}) p
 		${dialect.join} ${dialect.schema}events e ON ${isOfRow("e", "p")} ORDER BY e.sequence`,
 		after,
 	);
-	const texts = rows.map((row) => ({ sequence: bigint(row.sequence), ...packedColumnsFrom(row, "text") }));
-	return { texts, newest: bigint(position?.newest) };
-}
-
-/**
- * Compresses the next texts.
- *
- * @param write writes them in one transaction, so that an interruption loses nothing
- */
-export async function compactStep(
-	{ texts, newest }: NextTexts,
-	write: (range: RepackedRange) => Promise<void>,
-): Promise<CompactedStep> {
-	const [first, last] = [texts.at(0), texts.at(-1)];
-	if (first === undefined || last === undefined) return { through: newest, newest, compressed: 0, hasMore: false };
-	const repacked = (await Promise.all(texts.map(repack))).filter((text) => text !== undefined);
-	if (repacked.length > 0) await write({ first: first.sequence, last: last.sequence, texts: repacked });
-	return { through: last.sequence, newest, compressed: repacked.length, hasMore: true };
-}
-
-async function repack(text: StoredText): Promise<RepackedText | undefined> {
-	const column = await repackText(text);
-	return column && { sequence: text.sequence, formerChecksum: text.checksum, ...column };
+	const last = rows.at(-1);
+	if (last === undefined) return { through: newest, newest, compressed: 0, hasMore: false };
+	const repacked = new Map<bigint, { readonly former: unknown; readonly column: RecordColumn }>();
+	for (const row of rows) {
+		const column = await repackText(packedColumnsFrom(row, "text"));
+		if (column !== undefined) repacked.set(bigint(row.sequence), { former: row.checksum, column });
+	}
+	// SQLite's rows are all written anew in their order, so that they fill their pages. Rows that become shorter in their
+	// place leave the pages half empty.
+	const rewritten = rows.filter((row) => dialect.engine === "sqlite" || repacked.has(bigint(row.sequence)));
+	if (repacked.size > 0) {
+		const ids = [...new Set(rewritten.map(({ conversation_id }) => text(conversation_id)))];
+		await session.lock(ids);
+		const stored = await all(
+			`DELETE FROM ${dialect.schema}events WHERE ${isIn("conversation_id")} AND ${isAmong("sequence")} RETURNING *`,
+			ids,
+			rewritten.map(({ sequence }) => bigint(sequence)),
+		);
+		stored.sort((one, other) => (bigint(one.sequence) < bigint(other.sequence) ? -1 : 1));
+		await session.insert(
+			"events",
+			stored.map((row) => {
+				const { former, column } = repacked.get(bigint(row.sequence)) ?? {};
+				// With another checksum the text was changed meanwhile.
+				if (column === undefined || row.checksum !== former) return columnsFrom(row);
+				const { record, unpackedSize, checksum } = column;
+				return { ...columnsFrom(row), text: record, unpacked_size: unpackedSize, checksum };
+			}),
+		);
+	}
+	return { through: bigint(last.sequence), newest, compressed: repacked.size, hasMore: true };
 }

@@ -159,14 +159,14 @@ async function forgetRelations(session: Session, conversationId: string, relativ
 			const last = rows.at(-1);
 			after = last && bigint(last.sequence);
 		}
-		for (const column of ["parent_id", "source_id"])
-			await all(
-				`UPDATE ${schema}heads SET ${column} = NULL WHERE conversation_id = ? AND ${column} = ?`,
-				relative,
-				key,
-			);
-		await all(`DELETE FROM ${schema}children WHERE conversation_id = ? AND child = ?`, relative, key);
 	}
+	for (const column of ["parent_id", "source_id"])
+		await all(
+			`UPDATE ${schema}heads SET ${column} = NULL WHERE ${isIn("conversation_id")} AND ${column} = ?`,
+			relatives,
+			key,
+		);
+	await all(`DELETE FROM ${schema}children WHERE ${isIn("conversation_id")} AND child = ?`, relatives, key);
 }
 
 /** Number of records that are in memory together. */

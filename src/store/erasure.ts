@@ -102,16 +102,12 @@ export async function listErasures(
 	{ all, dialect: { schema } }: Session,
 	{ after, conversationId, owner, limit }: ErasureQuery,
 ): Promise<Erasure[]> {
-	const values: Value[] = [bindable(after)];
-	const test = (text: string, value: Value) => {
-		values.push(value);
-		return text;
-	};
-	const ofOne = conversationId === undefined ? "" : test("AND id_digest = ?", idDigest(conversationId));
-	const ofOwner = owner === undefined ? "" : test("AND owner = ?", owner);
+	const tests: [sql: string, value: Value][] = [["sequence > ?", bindable(after)]];
+	if (conversationId !== undefined) tests.push(["id_digest = ?", idDigest(conversationId)]);
+	if (owner !== undefined) tests.push(["owner = ?", owner]);
 	const rows = await all(
-		`SELECT * FROM ${schema}erasures WHERE sequence > ? ${ofOne} ${ofOwner} ORDER BY sequence LIMIT ?`,
-		...values,
+		`SELECT * FROM ${schema}erasures WHERE ${tests.map(([test]) => test).join(" AND ")} ORDER BY sequence LIMIT ?`,
+		...tests.map(([, value]) => value),
 		limit,
 	);
 	return rows.map((row) => readRow("erasures", row));

@@ -1,21 +1,14 @@
-import { hash } from "node:crypto";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { readMembers } from "../record/record-delta.ts";
 import type { Session } from "./session.ts";
-import {
-	type FoundTitle,
-	type FoundTitles,
-	type IndexProgress,
-	type IndexStep,
-	isSameProgress,
-	NO_PROGRESS,
-} from "./text-index.ts";
-import { bigint, blob, boolean, integer, nullable, type Row, text } from "./values.ts";
+import { isOfRow } from "./stored-records.ts";
+import type { FoundTitles, IndexProgress, IndexStep } from "./text-index.ts";
+import { bigint, blob, integer, text } from "./values.ts";
 
 /** The steps by which the index of search is written. */
 
-async function readProgress({ all, dialect: { schema } }: Session, end = ""): Promise<IndexProgress> {
-	const [row] = await all(`SELECT version, events, updates FROM ${schema}search_progress ${end}`);
+async function readIndexProgress({ all, dialect: { schema } }: Session): Promise<IndexProgress> {
+	const [row] = await all(`SELECT version, events, updates FROM ${schema}search_progress`);
 	return { version: integer(row?.version), events: bigint(row?.events), updates: bigint(row?.updates) };
 }
 
@@ -30,98 +23,69 @@ async function moveProgress({ all, dialect: { schema } }: Session, from: IndexPr
 }
 
 /** Writes a step. Returns whether it was written: see {@link IndexStep.expects}. */
-async function writeIndexStep(session: Session, step: IndexStep): Promise<boolean> {
-	if (!(await moveProgress(session, step.expects, step.next))) return false;
-	await session.writeWords(step);
+async function writeIndexStep(session: Session, { expects, next, events, titles }: IndexStep): Promise<boolean> {
+	if (!(await moveProgress(session, expects, next))) return false;
+	const { all, isAmong, dialect } = session;
+	const wordsOf = new Map(events.map(({ sequence, words }) => [sequence, words]));
+	const find = async () => {
+		const rows = await all(
+			`SELECT conversation_id, sequence FROM ${dialect.schema}events WHERE ${isAmong("sequence")}`,
+			[...wordsOf.keys()],
+		);
+		return rows.map((row) => ({ conversationId: text(row.conversation_id), sequence: bigint(row.sequence) }));
+	};
+	// A removal of these events waits for the locks, and then removes the words too.
+	await session.lock([...new Set((await find()).map(({ conversationId }) => conversationId))]);
+	const present = (await find()).map((event) => ({ ...event, words: wordsOf.get(event.sequence) ?? [] }));
+	await session.writeWords({ events: present, titles });
 	return true;
 }
 
-/** Sets the progress to its beginning, so that the indexer removes all documents and begins again. */
+/** Lets the index be written anew from the beginning. What it had is found until then, where the engine does not empty it. */
 async function resetIndex(session: Session): Promise<void> {
-	await moveProgress(session, await readProgress(session, session.dialect.forUpdate), NO_PROGRESS);
+	const { schema } = session.dialect;
+	await session.all(`UPDATE ${schema}search_progress SET version = 0, events = 0, updates = 0`);
+	await session.emptyWords();
 }
 
-/** Removes documents, unless the progress is another one. Returns whether documents are left. */
-async function emptyIndex(session: Session, expects: IndexProgress): Promise<boolean> {
-	const progress = await readProgress(session, session.dialect.forUpdate);
-	return isSameProgress(progress, expects) && (await session.removeWords());
-}
+/** Maximum number of titles of a step. */
+const TITLES = 200;
 
-/** Finds the titles that the next updates after a sequence changed. */
-async function findChangedTitles({ all, dialect }: Session, after: bigint): Promise<FoundTitles> {
+/** Finds the titles after a sequence, as far as the view of conversations has them all. */
+export async function findTitles(session: Session, after: bigint): Promise<FoundTitles> {
+	const { all, dialect } = session;
 	const { schema } = dialect;
+	const [view] = await all(`SELECT updates FROM ${schema}views WHERE name = 'conversations'`);
+	const followed = bigint(view?.updates);
+	// What the view wrote until then.
+	await session.settled();
 	const rows = await all(
-		`SELECT e.conversation_id, e.sequence, e.current, e.summary, t.digest FROM ${schema}updates e
-		LEFT JOIN ${schema}search_titles t ON t.conversation_id = e.conversation_id
-		WHERE e.sequence > ? ORDER BY e.sequence LIMIT ${EXAMINED_UPDATES}`,
+		`SELECT t.conversation_id, t.sequence, u.summary FROM ${schema}titles t
+		JOIN ${schema}heads h ON h.conversation_id = t.conversation_id JOIN ${schema}updates u ON ${isOfRow("u", "h")}
+		WHERE t.sequence > ? AND t.sequence <= ? ORDER BY t.sequence LIMIT ${TITLES}`,
 		after,
+		followed,
 	);
-	return foundTitles(rows.map(examinedUpdateFrom));
-}
-
-/** Maximum number of updates that {@link findChangedTitles} examines. */
-const EXAMINED_UPDATES = 200;
-
-/** An update that {@link findChangedTitles} examines. */
-interface ExaminedUpdate {
-	readonly conversationId: string;
-	readonly sequence: bigint;
-	readonly current: boolean;
-	/** Encoded `ConversationSummary`. */
-	readonly summary: Uint8Array;
-	/** Digest of the title of the conversation that is indexed; undefined without one. */
-	readonly indexed: number | undefined;
-}
-
-/** Reads a row with the columns of an update, and with the `digest` of `search_titles`. */
-function examinedUpdateFrom(row: Row): ExaminedUpdate {
-	return {
+	const titles = rows.map((row) => ({
 		conversationId: text(row.conversation_id),
 		sequence: bigint(row.sequence),
-		current: boolean(row.current),
-		summary: blob(row.summary),
-		indexed: nullable(integer, row.digest),
-	};
-}
-
-/** @param updates in their order, at most {@link EXAMINED_UPDATES} */
-export function foundTitles(updates: readonly ExaminedUpdate[]): FoundTitles {
-	const read = updates.flatMap((update) => {
-		const title = update.current ? titleOf(update.summary) : undefined;
-		return title === undefined ? [] : [{ ...update, title }];
-	});
-	const current = Map.groupBy(read, ({ conversationId }) => conversationId);
-	return {
-		titles: [...current.values()].flatMap((of) => foundTitle(of)),
-		last: updates.at(-1)?.sequence,
-		hasMore: updates.length === EXAMINED_UPDATES,
-	};
-}
-
-/** @param updates those of a conversation that became current, in their order */
-function foundTitle(updates: readonly (ExaminedUpdate & { readonly title: string })[]): FoundTitle[] {
-	const last = updates.at(-1);
-	if (last === undefined) return [];
-	const { conversationId, sequence, title, indexed } = last;
-	const digest = title === "" ? undefined : hash("sha256", title, "buffer").readUIntBE(0, 6);
-	return digest === indexed ? [] : [{ conversationId, sequence, digest: digest ?? 0, title }];
+		title: titleOf(blob(row.summary)),
+	}));
+	const hasMore = titles.length === TITLES;
+	return { titles, through: (hasMore ? titles.at(-1)?.sequence : undefined) ?? followed, hasMore };
 }
 
 const TITLE = ConversationSummarySchema.field.title.number;
 const TITLE_ONLY = new Set([TITLE]);
 
-/**
- * Reads the title of an encoded summary, without decoding the rest of it. Empty without a title; undefined if the summary
- * is damaged, which must not end the indexing of all others.
- */
-function titleOf(summary: Uint8Array): string | undefined {
+/** Reads the title of an encoded summary, without decoding the rest of it. Empty without one, and if the summary is damaged. */
+function titleOf(summary: Uint8Array): string {
 	try {
-		const title = readMembers(summary, TITLE_ONLY).get(TITLE);
-		return title === undefined ? "" : new TextDecoder().decode(title);
+		return new TextDecoder().decode(readMembers(summary, TITLE_ONLY).get(TITLE));
 	} catch {
-		return undefined;
+		return "";
 	}
 }
 
-export const indexReads = { readIndexProgress: (session: Session) => readProgress(session), findChangedTitles };
-export const indexWrites = { writeIndexStep, resetIndex, emptyIndex };
+export const indexReads = { readIndexProgress, findFollowedTitles: findTitles };
+export const indexWrites = { writeIndexStep, resetIndex };

@@ -1,7 +1,8 @@
 import type { ThreadLogger } from "../threads/worker-thread.ts";
 import type { Database, PostgresSettings } from "./database.ts";
-import type { ExportSource, ImportTarget } from "./export/tables.ts";
+import type { ImportTarget } from "./export/tables.ts";
 import type { PostgresOptions } from "./postgres/postgres.ts";
+import type { Session } from "./session.ts";
 import type { SqliteOptions } from "./sqlite/sqlite.ts";
 import type { Store } from "./store.ts";
 
@@ -44,29 +45,38 @@ export async function migrateDatabase(
 }
 
 /**
- * Opens a database for an export. Services may write to it meanwhile.
+ * Calls `work` with a database to export, which it sees as it was at one moment. Services may write to it meanwhile.
  *
- * @throws Error when it cannot be opened, or is empty
+ * @throws Error when it is empty, another program's or another release's; ServiceError `unavailable` when it cannot be opened,
+ *   or holds an unfinished import
  */
-export async function openExportSource(database: Database, log: ThreadLogger): Promise<ExportSource> {
+export async function withExportSource<Result>(
+	database: Database,
+	log: ThreadLogger,
+	work: (source: Session) => Promise<Result>,
+): Promise<Result> {
 	if (database.engine === "sqlite") {
-		const { openSqliteSource } = await import("./sqlite/export.ts");
-		return openSqliteSource(database.path);
+		const { withSqliteSource } = await import("./sqlite/export.ts");
+		return await withSqliteSource(database.path, work);
 	}
-	const { openPostgresSource } = await import("./postgres/export.ts");
-	return await openPostgresSource(database, log);
+	const { withPostgresSource } = await import("./postgres/export.ts");
+	return await withPostgresSource(database, log, work);
 }
 
 /**
- * Opens a database as the target of an import.
+ * Calls `work` with a database as the target of an import.
  *
- * @throws Error when it cannot be opened, or is in use
+ * @throws Error when it holds data; ServiceError `unavailable` when it cannot be opened, or a service has it open
  */
-export async function openImportTarget(database: Database, log: ThreadLogger): Promise<ImportTarget> {
+export async function withImportTarget<Result>(
+	database: Database,
+	log: ThreadLogger,
+	work: (target: ImportTarget) => Promise<Result>,
+): Promise<Result> {
 	if (database.engine === "sqlite") {
-		const { openSqliteTarget } = await import("./sqlite/export.ts");
-		return openSqliteTarget(database.path);
+		const { withSqliteTarget } = await import("./sqlite/export.ts");
+		return await withSqliteTarget(database.path, work);
 	}
-	const { openPostgresTarget } = await import("./postgres/export.ts");
-	return await openPostgresTarget(database, log);
+	const { withPostgresTarget } = await import("./postgres/export.ts");
+	return await withPostgresTarget(database, log, work);
 }

@@ -5,20 +5,20 @@ import { countWithoutSender } from "./assign-owner.ts";
 import { auditReads, auditWrites } from "./audit.ts";
 import { budgetReads, budgetWrites } from "./budgets.ts";
 import { type Claims, claim } from "./claims.ts";
-import { compactStep, findTexts } from "./compaction.ts";
+import { compactEvents } from "./compaction.ts";
 import type { Condition } from "./condition.ts";
 import { countConversations, listConversations } from "./conversation-lists.ts";
 import { findErasures } from "./erasure.ts";
 import { forwardingReads, forwardingWrites, REPEATABLE_FORWARDING } from "./forwarding.ts";
 import { listGaps } from "./gaps.ts";
-import { indexReads, indexWrites } from "./index-steps.ts";
+import { findTitles, indexReads, indexWrites } from "./index-steps.ts";
 import { getOwnership } from "./owners.ts";
 import { logReads } from "./read-logs.ts";
 import { refusedReads, refusedWrites } from "./refused-posts.ts";
 import { findDeleted, type PrunePolicy, Pruner, removalReads, removalWrites } from "./remove.ts";
 import { addRefusals, listSenders } from "./senders.ts";
 import type { LogListener, LogTable, RangeQuery } from "./sequence-log.ts";
-import type { Calls, RepackedRange, Session } from "./session.ts";
+import type { Calls, Session } from "./session.ts";
 import type { DocumentQuery, FoundDocument } from "./text-index.ts";
 import { getUsageRange, listModelUsage, listUsageTotals, listUsedPeriods, reportUsage } from "./usage-report.ts";
 import { listViews, ofViews, readView, type ViewAnswer, type ViewPosition, type ViewQuery } from "./views/follow.ts";
@@ -40,12 +40,12 @@ export const reads = {
 	getOwnership,
 	listGaps,
 	listViews,
-	findTexts,
 };
 
 /** Operations that read views. They wait until these have everything that was accepted before. */
 export const viewReads = {
 	findDeleted: ofViews(findDeleted, "conversations"),
+	findTitles: ofViews(findTitles, "conversations"),
 	listConversations: ofViews(listConversations, "conversations"),
 	countConversations: ofViews(countConversations, "conversations"),
 	listSenders: ofViews(listSenders, "conversations"),
@@ -68,7 +68,7 @@ export const writes = {
 	...removalWrites,
 	addRefusals,
 	claim,
-	writeTexts: (session: Session, range: RepackedRange) => session.writeTexts(range),
+	compactEvents,
 };
 
 /** Whether a write need not be on disk before the answer, because it is done again after a crash. */
@@ -171,8 +171,6 @@ export function methodsOf({ read, view, write, find, claim, follow, running, sub
 		pruneConversations: (conditions: readonly Condition[], limit: number) =>
 			pruner.pruneConversations(conditions, limit),
 		pruneEvents: (receivedBefore: bigint, limit: number) => pruner.pruneEvents(receivedBefore, limit),
-		compactEvents: async (after: bigint) =>
-			await compactStep(await read.findTexts(after), (range) => write.writeTexts(range)),
 	};
 }
 

@@ -1,6 +1,4 @@
-import { randomUUID } from "node:crypto";
 import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
-import { type Claims, claimFor } from "./claims.ts";
 import type { Condition } from "./condition.ts";
 import {
 	type ConversationQuery,
@@ -20,20 +18,17 @@ import { keepUsage, removeUnused } from "./views/usage.ts";
 /** What retention removes: see `Pruner`. Of each conversation is stored how far it was pruned. */
 
 /**
- * Returns a sequence such that the entries of a log below it were received before a time (microseconds since the Unix epoch),
- * and the others at that time or later. Uses bisection, which needs no index on the time: sequences are assigned in the order
- * of receipt, apart from differences between the clocks of the service's processes.
+ * Returns a sequence such that the events below it were received before a time (microseconds since the Unix epoch), and the
+ * others at that time or later. Uses bisection, which needs no index on the time: sequences are assigned in the order of
+ * receipt, apart from differences between the clocks of the service's processes.
  */
-async function firstReceivedSince(
-	{ all, dialect: { schema } }: Session,
-	{ log, time }: { readonly log: LogTable; readonly time: bigint },
-): Promise<bigint> {
-	const [newest] = await all(`SELECT coalesce(max(sequence), 0) AS sequence FROM ${schema}${log}`);
+async function firstEventSince({ all, dialect: { schema } }: Session, time: bigint): Promise<bigint> {
+	const [newest] = await all(`SELECT coalesce(max(sequence), 0) AS sequence FROM ${schema}events`);
 	let [low, high] = [1n, bigint(newest?.sequence) + 1n];
 	while (low < high) {
 		const middle = (low + high) / 2n;
 		const [at] = await all(
-			`SELECT sequence, received_at FROM ${schema}${log} WHERE sequence >= ? ORDER BY sequence LIMIT 1`,
+			`SELECT sequence, received_at FROM ${schema}events WHERE sequence >= ? ORDER BY sequence LIMIT 1`,
 			middle,
 		);
 		if (at !== undefined && bigint(at.received_at) < time) low = bigint(at.sequence) + 1n;
@@ -53,19 +48,18 @@ async function saveRetentionTime({ all, dialect: { schema } }: Session, time: bi
 	await all(`UPDATE ${schema}state SET clock = ?`, time);
 }
 
-const DELETING = ConversationExecutionStatus.DELETING;
+/** SQL for whether the deletion of a conversation `c` with the current update `u` was received before a time. */
+const IS_DELETED = `c.status = ${ConversationExecutionStatus.DELETING} AND u.received_at < ?`;
 
-/** Returns the ids of conversations whose deletion is within the bounds, oldest first. */
+/** Returns the ids of conversations whose deletion was received before a time, oldest first. */
 export async function findDeleted(
 	{ all, dialect: { schema } }: Session,
-	{ below, receivedBefore, limit }: RemovalBounds,
+	{ before, limit }: { readonly before: bigint; readonly limit: number },
 ): Promise<string[]> {
 	const rows = await all(
 		`SELECT c.conversation_id FROM ${schema}conversations c JOIN ${schema}updates u ON ${isOfRow("u", "c")}
-		WHERE c.status = ${DELETING} AND c.sequence < ? AND u.received_at < ?
-		ORDER BY c.sequence LIMIT ?`,
-		below,
-		receivedBefore,
+		WHERE ${IS_DELETED} ORDER BY c.sequence LIMIT ?`,
+		before,
 		limit,
 	);
 	return rows.map(({ conversation_id }) => text(conversation_id));
@@ -80,7 +74,7 @@ const MAX_CONVERSATIONS = 1_000;
  */
 async function findPrunable(
 	{ all, isIn, dialect: { schema } }: Session,
-	{ from = FIRST_ID, limit, below, receivedBefore, updatesPerConversation }: PrunableQuery,
+	{ from = FIRST_ID, limit, receivedBefore = NEVER, updatesPerConversation = Number.MAX_SAFE_INTEGER }: PrunableQuery,
 ): Promise<PrunableUpdates> {
 	const heads = await all(
 		`SELECT conversation_id FROM ${schema}heads WHERE conversation_id >= ? ORDER BY conversation_id
@@ -95,13 +89,12 @@ async function findPrunable(
 			FROM ${schema}updates u JOIN ${schema}heads c ON c.conversation_id = u.conversation_id
 			WHERE ${isIn("u.conversation_id")} AND u.sequence <> c.sequence
 		) e
-		WHERE (e.number > ? OR (e.sequence < ? AND e.received_at < ?)) AND NOT ${isBase(schema, "e")}
+		WHERE (e.number > ? OR e.received_at < ?) AND NOT ${isBase(schema, "e")}
 		ORDER BY e.conversation_id, e.sequence LIMIT ?`,
 		ids.slice(0, MAX_CONVERSATIONS),
 		// The current one is kept beside these.
-		Math.max(0, Math.trunc(updatesPerConversation ?? Number.MAX_SAFE_INTEGER) - 1),
-		below,
-		receivedBefore,
+		Math.max(0, Math.trunc(updatesPerConversation) - 1),
+		bindable(receivedBefore),
 		limit,
 	);
 	const updates = rows.map((row) => ({ conversationId: text(row.conversation_id), sequence: bigint(row.sequence) }));
@@ -109,6 +102,8 @@ async function findPrunable(
 	return { updates, next: rows.length === limit ? updates.at(-1)?.conversationId : ids[MAX_CONVERSATIONS] };
 }
 
+/** Nothing was received before this time. */
+const NEVER = -(2n ** 62n);
 /** No conversation has a smaller id. */
 const FIRST_ID = "00000000-0000-0000-0000-000000000000";
 
@@ -120,11 +115,7 @@ function isBase(schema: string, update: string): string {
 	)`;
 }
 
-/**
- * Removes updates, except those that are current or the base of another one.
- *
- * @returns the number of removed updates
- */
+/** Removes updates, except those that are current or the base of another one. Returns how many it removed. */
 async function removeUpdates(session: Session, { updates }: Pick<PrunableUpdates, "updates">): Promise<number> {
 	const ids = [...new Set(updates.map(({ conversationId }) => conversationId))];
 	await session.lock(ids);
@@ -144,7 +135,7 @@ async function removeUpdates(session: Session, { updates }: Pick<PrunableUpdates
 }
 
 /** Removes events, and the activity of a conversation without a record with its last event. */
-async function removeEvents(session: Session, { below, receivedBefore, limit }: RemovalBounds): Promise<number> {
+async function removeEvents(session: Session, { below, receivedBefore, limit }: OldEvents): Promise<number> {
 	const { all, isIn, dialect } = session;
 	const { schema } = dialect;
 	const rows = await all(
@@ -205,7 +196,7 @@ async function removeConversation(
 	if (removed >= limit) return removed;
 	const rows = last.map((sequence) => ({ conversation_id: conversationId, sequence }));
 	removed += await removeEntries(session, "updates", rows);
-	for (const table of ["search_titles", "activities", "gaps", "children", "refused_posts", "heads"])
+	for (const table of ["activities", "gaps", "children", "refused_posts", "heads"])
 		await all(`DELETE FROM ${dialect.schema}${table} WHERE conversation_id = ?`, conversationId);
 	await removeUnused(session, [conversationId]);
 	await deriveConversations(session, [conversationId]);
@@ -214,19 +205,19 @@ async function removeConversation(
 
 /**
  * Returns the sequences of the current update of a conversation and of its base; undefined if there is no such conversation,
- * or it is to be removed for its deletion and that is not within the bounds.
+ * or it is to be removed for its deletion and that is too new, or none.
  */
 async function lastUpdates(
 	{ all, dialect: { schema } }: Session,
 	conversationId: string,
 	due: Due,
 ): Promise<bigint[] | undefined> {
-	const isOld = `AND c.status = ${DELETING} AND c.sequence < ? AND u.received_at < ?`;
+	const [test, values] = "deletedBefore" in due ? [`AND ${IS_DELETED}`, [due.deletedBefore]] : ["", []];
 	const [row] = await all(
 		`SELECT u.sequence, u.base_sequence FROM ${schema}heads c JOIN ${schema}updates u ON ${isOfRow("u", "c")}
-		WHERE c.conversation_id = ? ${"deletion" in due ? isOld : ""}`,
+		WHERE c.conversation_id = ? ${test}`,
 		conversationId,
-		...("deletion" in due ? [due.deletion.below, due.deletion.receivedBefore] : []),
+		...values,
 	);
 	return row && [row.sequence, row.base_sequence].flatMap((sequence) => nullable(bigint, sequence) ?? []);
 }
@@ -241,7 +232,7 @@ export async function meetsNow(
 	return (await listConversations(session, meetingQuery(conversationId, conditions))).length > 0;
 }
 
-/** Removes all entries of a conversation, and its title from the index of search, without a trace of that. */
+/** Removes all entries of a conversation, without a trace of that. */
 export async function removeEntriesOf(session: Session, conversationId: string): Promise<void> {
 	const { all, dialect } = session;
 	for (const log of ["events", "updates"] as const) {
@@ -253,7 +244,6 @@ export async function removeEntriesOf(session: Session, conversationId: string):
 			rows.map(({ sequence }) => bigint(sequence)),
 		);
 	}
-	await all(`DELETE FROM ${dialect.schema}search_titles WHERE conversation_id = ?`, conversationId);
 }
 
 /**
@@ -339,6 +329,7 @@ async function countLost(
 	}
 }
 
+/** Which updates are kept, and when a deleted conversation is removed. */
 export interface PrunePolicy {
 	/** Remove history that was received before this time (microseconds since the Unix epoch). */
 	readonly receivedBefore?: bigint | undefined;
@@ -348,21 +339,19 @@ export interface PrunePolicy {
 	readonly limit: number;
 }
 
-/** Selects entries with a sequence below `below` that were received before a time. */
-interface AgeBounds {
+/** Selects events with a sequence below `below` that were received before a time, oldest first. */
+export interface OldEvents {
 	readonly below: bigint;
 	/** Microseconds since the Unix epoch. */
 	readonly receivedBefore: bigint;
-}
-
-/** Selects entries, oldest first. */
-export interface RemovalBounds extends AgeBounds {
-	/** Maximum number of entries. */
 	readonly limit: number;
 }
 
-/** When a conversation is removed as a whole: when its deletion is within bounds, or when it meets all conditions. */
-export type Due = { readonly deletion: AgeBounds } | { readonly meets: readonly Condition[] };
+/**
+ * When a conversation is removed as a whole: when its deletion was received before a time (microseconds since the Unix epoch),
+ * or when it meets all conditions.
+ */
+export type Due = { readonly deletedBefore: bigint } | { readonly meets: readonly Condition[] };
 
 /** Asks to remove at most `limit` entries of a conversation. */
 export interface RemovedConversation {
@@ -372,10 +361,9 @@ export interface RemovedConversation {
 }
 
 /** Selects updates that a policy no longer keeps, one conversation after the other. */
-export interface PrunableQuery extends RemovalBounds {
+export interface PrunableQuery extends PrunePolicy {
 	/** The first conversation to examine, in the order of the ids; undefined for the first of all. */
 	readonly from: string | undefined;
-	readonly updatesPerConversation: number | undefined;
 }
 
 /** Updates that a policy no longer keeps. */
@@ -387,23 +375,19 @@ export interface PrunableUpdates {
 
 /** Maximum number of entries that one transaction removes, so that appends do not wait long. */
 const MAX_REMOVED = 50;
-/** Milliseconds for which a process claims the removal of history. */
-const CLAIM = 60_000;
 
-export const removalReads = { firstReceivedSince, findPrunable, getRetentionTime };
+export const removalReads = { firstEventSince, findPrunable, getRetentionTime };
 export const removalWrites = { removeConversation, removeUpdates, removeEvents, saveRetentionTime };
 
 /** The operations by which the pruner works, each in a transaction of its own. */
-type Removals = Calls<typeof removalReads & typeof removalWrites> &
-	Claims & {
-		readonly findDeleted: (bounds: RemovalBounds) => Promise<readonly string[]>;
-		readonly listConversations: (query: ConversationQuery) => Promise<readonly StoredConversation[]>;
-	};
+interface Removals extends Calls<typeof removalReads & typeof removalWrites> {
+	readonly findDeleted: (of: { readonly before: bigint; readonly limit: number }) => Promise<readonly string[]>;
+	readonly listConversations: (query: ConversationQuery) => Promise<readonly StoredConversation[]>;
+}
 
 /** Removes what retention no longer keeps, in small transactions. Its methods do what those of the store say. */
 export class Pruner {
 	readonly #calls: Removals;
-	readonly #holder = randomUUID();
 	/** The conversation at which the next search begins; undefined for the first of all. */
 	#next: PrunableUpdates["next"];
 
@@ -411,42 +395,18 @@ export class Pruner {
 		this.#calls = calls;
 	}
 
-	async prune({ limit, updatesPerConversation, receivedBefore: time }: PrunePolicy): Promise<number> {
-		const receivedBefore = bindable(time ?? -(2n ** 62n));
-		const bounds = {
-			below: await this.#calls.firstReceivedSince({ log: "updates", time: receivedBefore }),
-			receivedBefore,
-		};
-		const deleted = await this.#calls.findDeleted({ ...bounds, limit });
-		const removed = await this.#removeAll(deleted, { deletion: bounds }, limit);
-		if (removed >= limit || !(await this.#claim(CLAIM))) return removed;
-		try {
-			return removed + (await this.#removeHistory(bounds, limit - removed, updatesPerConversation));
-		} finally {
-			await this.#claim(0);
-		}
-	}
-
-	/** Returns the number of removed updates. */
-	async #removeHistory(bounds: AgeBounds, limit: number, updatesPerConversation: number | undefined): Promise<number> {
-		const start = this.#next;
-		let wrapped = start === undefined;
-		let removed = 0;
-		while (removed < limit) {
+	async prune(policy: PrunePolicy): Promise<number> {
+		const { limit, receivedBefore } = policy;
+		const before = bindable(receivedBefore ?? NEVER);
+		const deleted = receivedBefore === undefined ? [] : await this.#calls.findDeleted({ before, limit });
+		let removed = await this.#removeAll(deleted, { deletedBefore: before }, limit);
+		for (let hasMore = true; hasMore && removed < limit; hasMore = this.#next !== undefined) {
 			const batch = Math.min(limit - removed, MAX_REMOVED);
-			const query = { ...bounds, from: this.#next, limit: batch, updatesPerConversation };
-			const { updates, next } = await this.#calls.findPrunable(query);
+			const { updates, next } = await this.#calls.findPrunable({ ...policy, from: this.#next, limit: batch });
 			if (updates.length > 0) removed += await this.#calls.removeUpdates({ updates });
 			this.#next = next;
-			if (wrapped && (next === undefined || (start !== undefined && next >= start))) break;
-			wrapped ||= next === undefined;
 		}
 		return removed;
-	}
-
-	/** Claims the removal of history, or ends the claim. Returns whether this process has it. */
-	#claim(milliseconds: number): Promise<boolean> {
-		return claimFor(this.#calls, "removal of history", this.#holder, milliseconds);
 	}
 
 	async pruneConversations(conditions: readonly Condition[], limit: number): Promise<number> {
@@ -457,11 +417,8 @@ export class Pruner {
 
 	async pruneEvents(time: bigint, limit: number): Promise<number> {
 		const receivedBefore = bindable(time);
-		const bounds = {
-			below: await this.#calls.firstReceivedSince({ log: "events", time: receivedBefore }),
-			receivedBefore,
-		};
-		return await this.#inBatches(limit, (batch) => this.#calls.removeEvents({ ...bounds, limit: batch }));
+		const below = await this.#calls.firstEventSince(receivedBefore);
+		return await this.#inBatches(limit, (batch) => this.#calls.removeEvents({ below, receivedBefore, limit: batch }));
 	}
 
 	/** Removes conversations that are due, until `limit` is reached. Returns the number of removed entries. */

@@ -1,7 +1,7 @@
 import type { ListOrder } from "./condition.ts";
 import type { LogTable, NewestSequences } from "./sequence-log.ts";
 import type { Engine, TableName } from "./tables.ts";
-import type { DocumentQuery, FoundDocument, IndexStep } from "./text-index.ts";
+import type { DocumentQuery, FoundDocument, WordsOfDocuments } from "./text-index.ts";
 import { bigint, type Row } from "./values.ts";
 
 /**
@@ -91,24 +91,6 @@ export interface Found {
 	readonly tests: readonly Sql[];
 }
 
-/** The text of an event that was compressed, with its columns. */
-export interface RepackedText {
-	readonly sequence: bigint;
-	readonly record: Uint8Array;
-	readonly unpackedSize: number | null;
-	readonly checksum: number;
-	/** Checksum of its former form. With another one the event was changed meanwhile, and stays as it is. */
-	readonly formerChecksum: number;
-}
-
-/** Texts that were compressed, and the range of events in which all others were found to need nothing. */
-export interface RepackedRange {
-	readonly first: bigint;
-	readonly last: bigint;
-	/** At least one. */
-	readonly texts: readonly RepackedText[];
-}
-
 /** What statements consist of. */
 export interface Terms {
 	readonly dialect: Dialect;
@@ -173,16 +155,14 @@ export interface Session extends Terms {
 	 * @param conversationId the only conversation that is read; left out for all
 	 */
 	readonly settled: (conversationId?: string) => Promise<NewestSequences | undefined>;
-	/** Adds the words of a step to the index of search. Events and conversations that do not exist any more are left out. */
-	readonly writeWords: (step: Pick<IndexStep, "events" | "titles">) => Promise<void>;
+	/** Writes words to the index of search, in place of those that it has. Titles that do not exist any more are left out. */
+	readonly writeWords: (words: WordsOfDocuments) => Promise<void>;
 	/** See `Store.findDocuments`. */
 	readonly findDocuments: (query: DocumentQuery) => Promise<FoundDocument[]>;
 	/** Removes the words of events that were removed. */
 	readonly removeWordsOf: (events: readonly bigint[]) => Promise<void>;
-	/** Removes all documents from the index of search, or some of them. Returns whether some may be left. */
-	readonly removeWords: () => Promise<boolean>;
-	/** Stores texts of events that were compressed. */
-	readonly writeTexts: (range: RepackedRange) => Promise<void>;
+	/** Removes all documents from the index of search, which may be damaged. PostgreSQL's `REINDEX` mends one. */
+	readonly emptyWords: () => Promise<void>;
 }
 
 /** The calls that run operations. */

@@ -1,7 +1,7 @@
 import type { CallSignal } from "../call-signal.ts";
 import type { auditReads, auditWrites } from "./audit.ts";
 import type { budgetReads, budgetWrites } from "./budgets.ts";
-import type { CompactedStep, ReturnedSpace } from "./compaction.ts";
+import type { ReturnedSpace } from "./compaction.ts";
 import type { Condition } from "./condition.ts";
 import type {
 	AppendedEvents,
@@ -104,8 +104,8 @@ export interface Store extends Calls<typeof reads>, ViewCalls<typeof viewReads>,
 	 * are kept, unless the conversation has been `deleting` since before `receivedBefore`. Then all of the conversation
 	 * is removed, including its events.
 	 *
-	 * @returns number of removed updates and events; below the limit only when all conversations were examined, or
-	 *   another process is pruning
+	 * @returns number of removed updates and events; below the limit when the last conversation was examined. The next call
+	 *   begins with the first one
 	 */
 	prune(policy: PrunePolicy): Promise<number>;
 	/**
@@ -118,8 +118,6 @@ export interface Store extends Calls<typeof reads>, ViewCalls<typeof viewReads>,
 	pruneConversations(conditions: readonly Condition[], limit: number): Promise<number>;
 	/** Removes at most `limit` events that were received before a time, oldest first. Returns the number removed. */
 	pruneEvents(receivedBefore: bigint, limit: number): Promise<number>;
-	/** Compresses texts of the next events after a sequence: see `CompactedStep`. */
-	compactEvents(after: bigint): Promise<CompactedStep>;
 	/** Returns some free pages of the database to the file system, if the engine does so. */
 	returnSpace(): Promise<ReturnedSpace>;
 	/**

@@ -55,6 +55,11 @@ interface Description {
 /** The columns of one packed record or text: see record-column.ts. `bytes` follows as the last column. */
 const PACKED = { unpacked_size: "integer?", checksum: "integer" } as const;
 
+/**
+ * PostgreSQL's index of words. Every search reads its whole pending list: 10 µs for each 8 KiB. The server's default is 4 MiB.
+ */
+const GIN_OF_WORDS = "USING gin (words) WITH (gin_pending_list_limit = 1024)";
+
 /** Who posted a conversation first: the name of the access key or certificate, and the owner of what it posts. */
 const OWNERSHIP = { sender: "text?", owner: "text?" } as const;
 
@@ -315,12 +320,15 @@ const descriptions = {
 	 * The titles of current records, with lower-case ASCII letters, by which lists filter. `sequence` is that of the update that
 	 * brought the title. They have a table of their own, so that their index is written only when a title changes: SQLite's is
 	 * the virtual table `title_trigrams`, PostgreSQL's exists if the extension pg_trgm is installed.
+	 *
+	 * The indexer of search adds the words, which SQLite has in the virtual table `search_title_words`.
 	 */
 	titles: {
 		spread: "conversation",
-		columns: { conversation_id: "id", sequence: "integer", title: "text" },
+		columns: { conversation_id: "id", sequence: "integer", title: "text", words: "words?" },
 		key: ["conversation_id", "sequence"],
 		isSequenced: true,
+		indexes: { titles_by_word: GIN_OF_WORDS },
 	},
 
 	/**
@@ -668,20 +676,7 @@ const descriptions = {
 		columns: { conversation_id: "id", sequence: "integer", words: "words" },
 		key: ["conversation_id", "sequence"],
 		isSequenced: true,
-		// Every search reads the whole pending list of an index: 10 µs for each 8 KiB. The server's default is 4 MiB.
-		indexes: { search_texts_by_word: "USING gin (words) WITH (gin_pending_list_limit = 1024)" },
-	},
-
-	/**
-	 * The titles of conversations that have words. `digest` identifies the title, `sequence` is that of an update that had it.
-	 * SQLite has the words in the virtual table `search_title_words`.
-	 */
-	search_titles: {
-		spread: "conversation",
-		columns: { conversation_id: "id", sequence: "integer", digest: "integer", words: "words" },
-		key: ["conversation_id", "sequence"],
-		isSequenced: true,
-		indexes: { search_titles_by_word: "USING gin (words) WITH (gin_pending_list_limit = 1024)" },
+		indexes: { search_texts_by_word: GIN_OF_WORDS },
 	},
 
 	/**

@@ -2,8 +2,8 @@ import type { Condition } from "./condition.ts";
 
 /**
  * The index of search. A document is what is found: the texts of an event, or the title of a conversation. The index knows
- * the words of each document, but not their order. An indexer writes it after the events and updates, in steps, of which
- * each says how far it comes. What is removed from the logs is removed from the index in the same transaction.
+ * the words of each document, but not their order. An indexer writes it after the events and the view of titles, in steps, of
+ * which each says how far it comes. What is removed from the logs is removed from the index in the same transaction.
  */
 
 /** How far the index comes. */
@@ -12,7 +12,7 @@ export interface IndexProgress {
 	readonly version: number;
 	/** The texts of all events up to this sequence are indexed. */
 	readonly events: bigint;
-	/** The titles of all updates up to this sequence are indexed. */
+	/** The titles with sequences up to this one are indexed. */
 	readonly updates: bigint;
 }
 
@@ -23,42 +23,32 @@ export interface EventWords {
 	readonly words: readonly string[];
 }
 
-/** A title of a conversation that may not be indexed yet. */
-export interface FoundTitle {
+/** The words of a row of `titles`, as of {@link EventWords}. */
+export interface TitleWords extends EventWords {
 	readonly conversationId: string;
-	/** That of the update which brought it. */
-	readonly sequence: bigint;
-	/** Number of 48 bits that identifies the title. */
-	readonly digest: number;
-	/** Empty without a title. */
-	readonly title: string;
 }
 
-/** The words of a conversation's title, which replace those of its former title. */
-export interface TitleWords extends Omit<FoundTitle, "title"> {
-	/** As of {@link EventWords}; empty without a title. */
-	readonly words: readonly string[];
-}
-
-/** What the updates after a sequence say about titles. */
+/** The next titles to index, in the order of their sequences. */
 export interface FoundTitles {
-	/** At most one of each conversation, and none whose title is indexed already. */
-	readonly titles: readonly FoundTitle[];
-	/** Sequence of the last examined update; undefined without any. */
-	readonly last: bigint | undefined;
-	/** Whether there may be more updates. */
+	readonly titles: readonly (Omit<TitleWords, "words"> & { readonly title: string })[];
+	/** There are no others up to this sequence. */
+	readonly through: bigint;
+	/** Whether there are more titles. */
 	readonly hasMore: boolean;
 }
 
-/** What the indexer adds in one transaction. */
+/** What the indexer adds in one transaction. What has been removed meanwhile is left out. */
 export interface IndexStep {
 	/** The progress before the step. If it is another one, nothing is written. */
 	readonly expects: IndexProgress;
 	readonly next: IndexProgress;
-	/** Events that have been removed meanwhile are left out. */
 	readonly events: readonly EventWords[];
-	/** At most one of each conversation. Conversations that have been removed meanwhile are left out. */
 	readonly titles: readonly TitleWords[];
+}
+
+/** The words of documents that an engine writes. */
+export interface WordsOfDocuments extends Pick<IndexStep, "titles"> {
+	readonly events: readonly (EventWords & { readonly conversationId: string })[];
 }
 
 /** A word that a document must have. */
@@ -101,10 +91,6 @@ export interface DocumentQuery {
 	readonly except?: readonly string[] | undefined;
 	/** Maximum number of documents. */
 	readonly limit: number;
-}
-
-export function isSameProgress(a: IndexProgress, b: IndexProgress): boolean {
-	return a.version === b.version && a.events === b.events && a.updates === b.updates;
 }
 
 /** The progress of an index that is to be written anew. */

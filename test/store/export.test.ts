@@ -6,8 +6,8 @@ import { readConfig } from "../../src/config/config.ts";
 import type { Database } from "../../src/store/database.ts";
 import { type After, exportLines, importStore } from "../../src/store/export/export.ts";
 import { readExport, writeExport } from "../../src/store/export/file.ts";
-import { type ExportSource, exportedTables, type ImportTarget } from "../../src/store/export/tables.ts";
-import { openExportSource, openImportTarget, openStore } from "../../src/store/open.ts";
+import { exportedTables, type ImportTarget, readRanges } from "../../src/store/export/tables.ts";
+import { openStore, withExportSource, withImportTarget } from "../../src/store/open.ts";
 import { unpackRecord } from "../../src/store/record-column.ts";
 import type { Store } from "../../src/store/store.ts";
 import { bigint } from "../../src/store/values.ts";
@@ -39,14 +39,13 @@ async function newUrl(engine: Engine): Promise<string> {
 const databaseOf = (url: string): Database => readConfig({ DATABASE_URL: url }).database;
 const pathOf = (url: string): string => url.slice("sqlite:".length);
 const open = (url: string): Promise<Store> => openStore(databaseOf(url), silent, {});
-const openSource = (url: string): Promise<ExportSource> => openExportSource(databaseOf(url), silent);
-const openTarget = (url: string): Promise<ImportTarget> => openImportTarget(databaseOf(url), silent);
 const nothing = () => undefined;
 
 /** Returns the lines of an export, without their line ends. */
 async function exported(url: string, after?: After, withKeys = true): Promise<string[]> {
-	await using source = await openSource(url);
-	const texts = await Array.fromAsync(exportLines(source, after, nothing, withKeys));
+	const texts = await withExportSource(databaseOf(url), silent, (source) =>
+		Array.fromAsync(exportLines(source, after, nothing, withKeys)),
+	);
 	return texts.join("").split("\n").slice(0, -1);
 }
 
@@ -61,8 +60,9 @@ async function imported(
 	url: string,
 	change: (target: ImportTarget) => ImportTarget = (target) => target,
 ) {
-	await using target = await openTarget(url);
-	return await importStore(chunksOf(lines), change(target), nothing);
+	return await withImportTarget(databaseOf(url), silent, (target) =>
+		importStore(chunksOf(lines), change(target), nothing),
+	);
 }
 
 /** Returns the reason why a store cannot be opened in the target of an unfinished import. */
@@ -75,12 +75,7 @@ function reasonOfUnfinished(target: string): string {
 
 /** Returns a target whose writes are those of a function. */
 function writing(target: ImportTarget, write: ImportTarget["write"]): ImportTarget {
-	return {
-		begin: () => target.begin(),
-		write,
-		finish: (ranges, counts) => target.finish(ranges, counts),
-		[Symbol.asyncDispose]: () => target[Symbol.asyncDispose](),
-	};
+	return { begin: () => target.begin(), write, finish: (manifest) => target.finish(manifest) };
 }
 
 async function everythingAt(url: string) {
@@ -171,11 +166,12 @@ describe.each(ENGINES)("an export from %s", (engine) => {
 		const url = await filled(engine);
 		const wanted = await exported(url);
 		await using store = await open(url);
-		await using source = await openSource(url);
-		await source.ranges();
-		await append(store, sample());
-		await store.prune({ updatesPerConversation: 1, limit: 1_000 });
-		const texts = await Array.fromAsync(exportLines(source, undefined, nothing, true));
+		const texts = await withExportSource(databaseOf(url), silent, async (source) => {
+			await readRanges(source);
+			await append(store, sample());
+			await store.prune({ updatesPerConversation: 1, limit: 1_000 });
+			return await Array.fromAsync(exportLines(source, undefined, nothing, true));
+		});
 		expect(texts.join("")).toBe(wanted.map((line) => `${line}\n`).join(""));
 		expect(await exported(url)).not.toEqual(wanted);
 	});
@@ -249,8 +245,9 @@ test.each(ENGINES)("a target in %s cannot be written by a service before its imp
 		return;
 	}
 	await using store = await open(target);
-	await using _target = await openTarget(target);
-	await expect(append(store, sample())).rejects.toMatchObject({ kind: "unavailable" });
+	await withImportTarget(databaseOf(target), silent, () =>
+		expect(append(store, sample())).rejects.toMatchObject({ kind: "unavailable" }),
+	);
 });
 
 test.each(ENGINES)("rows that are missing in %s after an import are found before it can be opened", async (engine) => {
@@ -318,8 +315,9 @@ test("the file of an export is compressed by its name, readable by its owner alo
 	for (const name of ["all.jsonl", "all.jsonl.gz", "all.jsonl.zst"]) {
 		const file = folder.file(name);
 		const write = async () => {
-			await using opened = await openSource(source);
-			await writeExport(exportLines(opened, undefined, nothing, true), file);
+			await withExportSource(databaseOf(source), silent, (opened) =>
+				writeExport(exportLines(opened, undefined, nothing, true), file),
+			);
 		};
 		await write();
 		expect((statSync(file).mode & 0o777).toString(8)).toBe("600");
@@ -335,8 +333,10 @@ test("the file of an export is compressed by its name, readable by its owner alo
 	for (const compressed of [zstdCompressSync(text), gzipSync(text)]) {
 		const file = folder.file("cut");
 		writeFileSync(file, compressed.subarray(0, -100));
-		await using target = await openTarget(await newUrl("sqlite"));
-		await expect(importStore(readExport(file), target, nothing)).rejects.toThrow();
+		const importing = withImportTarget(databaseOf(await newUrl("sqlite")), silent, (target) =>
+			importStore(readExport(file), target, nothing),
+		);
+		await expect(importing).rejects.toThrow();
 	}
 });
 

@@ -31,7 +31,6 @@ const COMMON: Readonly<Record<string, string>> = {
 	removals: "SELECT * FROM removals ORDER BY log",
 	search_progress: OWN,
 	search_texts: OWN,
-	search_titles: OWN,
 	senders: "SELECT * FROM senders ORDER BY owner, sender",
 	state: "SELECT clock FROM state",
 	tags: "SELECT * FROM tags ORDER BY conversation_id, key",

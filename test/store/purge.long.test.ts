@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { expect, onTestFinished, test } from "vitest";
-import { Purge } from "../../src/store/sqlite/purge.ts";
+import { purge } from "../../src/store/sqlite/purge.ts";
 import { createSchema } from "../../src/store/sqlite/schema.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../src/store/store.ts";
@@ -73,7 +73,7 @@ async function fill(store: Store): Promise<void> {
 				words: [textOf(number(conversationId), `word${round}x`), "common", `shared${sequence % 7n}`],
 			})),
 			titles: titled.map(({ conversationId, sequence }) => ({
-				...{ conversationId, sequence, receivedAt: start, digest: round, isNew: true },
+				...{ conversationId, sequence },
 				words: [textOf(number(conversationId), `titleword${round}x`)],
 			})),
 		});
@@ -158,13 +158,12 @@ test("a purge that a stop of the service prevented is done by the checks of the 
 test("a rewrite that fails leaves the folder of temporary files in use", () => {
 	using database = new DatabaseSync(newPath(), { readBigInts: true });
 	createSchema(database);
-	const purge = new Purge(database, 0);
-	purge.restart();
+	const purging = purge(database, 0);
 	// VACUUM fails while another statement has rows left.
 	const rows = database.prepare("SELECT 1 UNION ALL SELECT 2").iterate();
 	rows.next();
 	expect(() => {
-		while (purge.step());
+		while (purging.next().value);
 	}).toThrow("cannot VACUUM");
 	rows.return?.();
 	expect(database.prepare("PRAGMA temp_store").get()).toEqual({ temp_store: 0n });

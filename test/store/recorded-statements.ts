@@ -1,5 +1,5 @@
 import { type Query, Spread } from "../../src/store/postgres/transaction.ts";
-import { Statements } from "../../src/store/sqlite/statements.ts";
+import { Statements } from "../../src/store/sqlite/sql.ts";
 
 /** Keeps the texts of the statements that are prepared. */
 export class RecordedStatements extends Statements {

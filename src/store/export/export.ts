@@ -2,20 +2,23 @@ import { isUtf8 } from "node:buffer";
 import { createHash, type Hash } from "node:crypto";
 import { z } from "zod";
 import type { StoredEvent, StoredUpdate } from "../entries.ts";
-import type { Columns, Value } from "../session.ts";
+import { listEvents, listUpdates } from "../read-logs.ts";
+import type { Columns, Session, Value } from "../session.ts";
 import { type ColumnType, tableOf } from "../tables.ts";
 import { blob } from "../values.ts";
 import {
 	type Counts,
+	countRows,
 	countsBy,
 	type ExportedTable,
-	type ExportSource,
 	exportedColumns,
 	exportedTables,
 	type ImportTarget,
 	PAGE_BYTES,
 	PAGE_ROWS,
+	pagesOf,
 	type Ranges,
+	readRanges,
 } from "./tables.ts";
 
 /**
@@ -37,12 +40,6 @@ interface Manifest extends Ranges {
 	/** Where the export begins: undefined if it is an export of everything, which can be imported. */
 	readonly after: After | undefined;
 	readonly counts: Counts;
-}
-
-/** The last line, without its name. */
-interface End {
-	/** SHA-256 of the lines before, with their line ends, in hexadecimal digits. */
-	readonly sha256: string;
 }
 
 /** Returns a line, with its line end. */
@@ -130,6 +127,7 @@ const manifest = z
 		retentionTime: int64.nullable().transform((value) => value ?? undefined),
 	})
 	.transform(({ format, counts, ...others }) => ({ ...others, counts: countsBy((table) => counts[table] ?? 0) }));
+/** The last line: the SHA-256 of the lines before, with their line ends, in hexadecimal digits. */
 const end = z.strictObject({ sha256: z.string().regex(/^[0-9a-f]{64}$/) });
 
 /** A line as it was read: its name and its value, which is not checked yet. */
@@ -156,12 +154,6 @@ function manifestOf({ name, value }: Line): Manifest {
 	return manifest.parse(value);
 }
 
-/** @throws Error when the line is not the last one of an export */
-function endOf({ name, value }: Line): End {
-	if (name !== "end") throw new Error(`a line of the kind ${JSON.stringify(name)} is unknown, or in the wrong place`);
-	return end.parse(value);
-}
-
 /** Called with the number of exported or imported rows, and the number of all rows. */
 type OnRows = (done: number, total: number) => void;
 
@@ -169,19 +161,20 @@ type OnRows = (done: number, total: number) => void;
  * Exports a database as JSON lines. Databases with the same contents have the same lines, whatever their
  * engine.
  *
+ * @param source sees the database as it was at one moment
  * @param after Undefined for an export of everything, which can be imported. Otherwise only the updates and the events
  *   after these sequences are exported, with whole records, for other programs.
  * @param withKeys Whether the hashes of access keys are exported. They give access where the export is imported.
  * @returns the lines, several in each text
  */
 export async function* exportLines(
-	source: ExportSource,
+	source: Session,
 	after: After | undefined,
 	onRows: OnRows,
 	withKeys = false,
 ): AsyncGenerator<string> {
-	const ranges = await source.ranges();
-	const all = await source.counts();
+	const ranges = await readRanges(source);
+	const all = await countRows(source);
 	const tables = withKeys ? exportedTables : exportedTables.filter((table) => table !== "access_keys");
 	const counts = countsBy((table) => (after === undefined && tables.includes(table) ? all[table] : 0));
 	const digest = new LineDigest();
@@ -206,28 +199,26 @@ class LineDigest {
 		return text;
 	}
 
-	/** Returns the end of the lines that were added. */
-	end(): End {
+	/** Returns the last line, without its name, of those that were added. */
+	end(): z.infer<typeof end> {
 		return { sha256: this.#hash.copy().digest("hex") };
 	}
 }
 
 /** Returns the lines of all rows of these tables, in the order in which an import writes them, in pages. */
-async function* storedLines(
-	source: Pick<ExportSource, "pages">,
-	tables: readonly ExportedTable[],
-): AsyncGenerator<readonly string[]> {
+async function* storedLines(source: Session, tables: readonly ExportedTable[]): AsyncGenerator<readonly string[]> {
 	for (const table of tables)
-		for await (const page of source.pages(table)) yield page.map((row) => rowLine(table, row));
+		for await (const page of pagesOf(source, table)) yield page.map((row) => rowLine(table, row));
 }
 
 const LIMITS = { limit: PAGE_ROWS, maxBytes: PAGE_BYTES };
 
 /** Returns the lines of the updates, with whole records, and of the events after these sequences, in pages. */
-async function* newLines(source: ExportSource, { update, event }: After): AsyncGenerator<readonly string[]> {
-	const updatesAfter = (after = update) => source.listUpdates({ after, ...LIMITS, withRecords: true });
+async function* newLines(source: Session, { update, event }: After): AsyncGenerator<readonly string[]> {
+	const updatesAfter = (after = update) => listUpdates(source, { after, ...LIMITS, withRecords: true });
 	for await (const page of pages(updatesAfter)) yield page.map(updateLine);
-	for await (const page of pages((after = event) => source.listEvents({ after, ...LIMITS }))) yield page.map(eventLine);
+	for await (const page of pages((after = event) => listEvents(source, { after, ...LIMITS })))
+		yield page.map(eventLine);
 }
 
 /** Reads pages until an empty one. `read` receives the last sequence of the page before. */
@@ -251,92 +242,59 @@ export async function importStore(
 	target: ImportTarget,
 	onImported: OnRows,
 ): Promise<Manifest> {
-	const lines = new LineReader(chunks);
-	const manifest = manifestOf(await lines.take());
-	const { after, counts } = manifest;
-	if (after !== undefined) throw new Error("the export has only what was new after a sequence, and cannot be imported");
-	const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
-	await target.begin();
-	for (const table of exportedTables)
-		await importRows(table, lines, target, () => onImported(lines.digest.lines - 1, total));
-	const read = lines.digest.end();
-	const { sha256 } = endOf(await lines.take());
-	if (sha256 !== read.sha256 || (await lines.peek()) !== undefined)
-		throw new Error("the export is damaged: its lines do not have the digest that its last line names");
-	await target.finish(manifest, counts);
+	const digest = new LineDigest();
+	let manifest: Manifest | undefined;
+	let [isEnded, total] = [false, 0];
+	let page: { readonly table: ExportedTable; readonly rows: Columns[]; bytes: number } | undefined;
+	async function flush(): Promise<void> {
+		if (page === undefined) return;
+		await target.write(page.table, page.rows);
+		page = undefined;
+		onImported(digest.lines - 1, total);
+	}
+	/** The first table of the lines to come, in the order of an export. */
+	let first = 0;
+	for await (const text of linesIn(chunks)) {
+		const parsed = <Parsed>(parse: () => Parsed): Parsed => {
+			try {
+				return parse();
+			} catch (cause) {
+				throw new Error(`line ${digest.lines + 1} cannot be read`, { cause });
+			}
+		};
+		const line = parsed(() => parseLine(text));
+		const { name, value } = line;
+		if (isEnded) throw damaged();
+		if (manifest === undefined) {
+			manifest = manifestOf(line);
+			if (manifest.after !== undefined)
+				throw new Error("the export has only what was new after a sequence, and cannot be imported");
+			total = Object.values(manifest.counts).reduce((sum, count) => sum + count, 0);
+			await target.begin();
+		} else if (name === "end") {
+			await flush();
+			if (end.parse(value).sha256 !== digest.end().sha256) throw damaged();
+			isEnded = true;
+		} else {
+			const table = exportedTables.find((known, n) => n >= first && known === name);
+			if (table === undefined)
+				throw new Error(`a line of the kind ${JSON.stringify(name)} is unknown, or in the wrong place`);
+			first = exportedTables.indexOf(table);
+			const row = parsed(() => formOf(table).parse(value));
+			if (page?.table !== table || page.rows.length === PAGE_ROWS || page.bytes > PAGE_BYTES) await flush();
+			page ??= { table, rows: [], bytes: 0 };
+			page.rows.push(row);
+			page.bytes += text.length;
+		}
+		digest.add(text, 1);
+	}
+	if (manifest === undefined || !isEnded) throw new Error("the export is incomplete: it was not written to its end");
+	await target.finish(manifest);
 	return manifest;
 }
 
-async function importRows(
-	table: ExportedTable,
-	lines: LineReader,
-	target: ImportTarget,
-	onPage: () => void,
-): Promise<void> {
-	let page: Columns[] = [];
-	let bytes = 0;
-	async function flush(): Promise<void> {
-		if (page.length === 0) return;
-		await target.write(table, page);
-		[page, bytes] = [[], 0];
-		onPage();
-	}
-	while ((await lines.peek())?.name === table) {
-		const { value, text } = await lines.take();
-		page.push(lines.parsed(() => formOf(table).parse(value)));
-		bytes += text.length;
-		if (page.length === PAGE_ROWS || bytes > PAGE_BYTES) await flush();
-	}
-	await flush();
-}
-
-/** A line with its text, which has a line end. */
-interface TextLine extends Line {
-	readonly text: string;
-}
-
-class LineReader {
-	/** Of the lines that were taken. */
-	readonly digest = new LineDigest();
-	readonly #lines: AsyncIterator<string>;
-	#peeked: Promise<TextLine | undefined> | undefined;
-	/** Number of the line that was read last. */
-	#read = 0;
-
-	constructor(chunks: AsyncIterable<Uint8Array>) {
-		this.#lines = linesIn(chunks);
-	}
-
-	/** Returns the next line and leaves it there; undefined at the end. */
-	peek(): Promise<TextLine | undefined> {
-		this.#peeked ??= this.#readLine();
-		return this.#peeked;
-	}
-
-	/** @throws Error when there are no more lines */
-	async take(): Promise<TextLine> {
-		const line = await this.peek();
-		if (line === undefined) throw new Error("the export is incomplete: it was not written to its end");
-		this.#peeked = undefined;
-		this.digest.add(line.text, 1);
-		return line;
-	}
-
-	async #readLine(): Promise<TextLine | undefined> {
-		const { done, value: text } = await this.#lines.next();
-		if (done === true) return undefined;
-		this.#read += 1;
-		return { ...this.parsed(() => parseLine(text)), text };
-	}
-
-	/** Calls a function that parses the line that was read last, and adds the number of the line to its errors. */
-	parsed<Parsed>(parse: () => Parsed): Parsed {
-		try {
-			return parse();
-		} catch (cause) {
-			throw new Error(`line ${this.#read} cannot be read`, { cause });
-		}
-	}
+function damaged(): Error {
+	return new Error("the export is damaged: its lines do not have the digest that its last line names");
 }
 
 const LINE_END = 0x0a;

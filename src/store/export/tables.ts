@@ -1,6 +1,5 @@
 import { timesOf, widenTimes } from "../append-group.ts";
-import type { EventQuery, StoredEvent, StoredUpdate, UpdateQuery } from "../entries.ts";
-import { listEvents, listUpdates, readRange, withinSize } from "../read-logs.ts";
+import { readRange, withinSize } from "../read-logs.ts";
 import { packRecordAsync, packTextAsync, unpackRecord } from "../record-column.ts";
 import { getRetentionTime } from "../remove.ts";
 import { columnValue, packedColumnsFrom } from "../rows.ts";
@@ -84,19 +83,8 @@ export interface Ranges {
 	readonly retentionTime: bigint | undefined;
 }
 
-/** A database that can be exported. All its methods see it as it was at one moment. */
-export interface ExportSource extends AsyncDisposable {
-	ranges(): Promise<Ranges>;
-	counts(): Promise<Counts>;
-	/** Returns the rows of a table in the order of their keys, in pages. Bytes are unpacked. */
-	pages(table: ExportedTable): AsyncGenerator<readonly Columns[]>;
-	/** The reads of the logs, which return whole records. */
-	listUpdates(query: UpdateQuery): Promise<StoredUpdate[]>;
-	listEvents(query: EventQuery): Promise<StoredEvent[]>;
-}
-
 /** An empty database into which an export is imported. No service can open it before the import is finished. */
-export interface ImportTarget extends AsyncDisposable {
+export interface ImportTarget {
 	/**
 	 * Begins an import.
 	 *
@@ -110,21 +98,11 @@ export interface ImportTarget extends AsyncDisposable {
 	 *
 	 * @throws Error when the database has other counts afterwards
 	 */
-	finish(ranges: Ranges, counts: Counts): Promise<void>;
+	finish(manifest: Ranges & { readonly counts: Counts }): Promise<void>;
 }
 
-/** Returns the reads of a source of which the session sees one state. */
-export function sourceOf(session: Session): Omit<ExportSource, typeof Symbol.asyncDispose> {
-	return {
-		ranges: () => readRanges(session),
-		counts: () => countRows(session),
-		pages: (table) => pagesOf(session, table),
-		listUpdates: (query) => listUpdates(session, query),
-		listEvents: (query) => listEvents(session, query),
-	};
-}
-
-async function readRanges(session: Session): Promise<Ranges> {
+/** Reads the ranges of a database. */
+export async function readRanges(session: Session): Promise<Ranges> {
 	return {
 		updates: await readRange(session, { log: "updates" }),
 		events: await readRange(session, { log: "events" }),
@@ -152,7 +130,8 @@ function whereOf(schema: string, table: ExportedTable): string {
 	return `t.conversation_id IN (SELECT k.conversation_id FROM ${schema}usage_conversations k WHERE k.is_kept = TRUE)`;
 }
 
-async function* pagesOf(
+/** Returns the rows of a table in the order of their keys, in pages. Bytes are unpacked. */
+export async function* pagesOf(
 	{ all, dialect: { schema, engine, join } }: Session,
 	table: ExportedTable,
 ): AsyncGenerator<readonly Columns[]> {
@@ -216,15 +195,10 @@ async function packRow(row: Columns, packed: "record" | "text"): Promise<Columns
 	return { ...row, [packed]: record, unpacked_size: unpackedSize, checksum };
 }
 
-/**
- * Stores the ranges of a complete import.
- *
- * @throws Error as `ImportTarget.finish`
- */
+/** Stores the ranges of a complete import: see {@link ImportTarget.finish}. */
 export async function finishRows(
 	session: Session,
-	{ updates, events, retentionTime }: Ranges,
-	counts: Counts,
+	{ updates, events, retentionTime, counts }: Parameters<ImportTarget["finish"]>[0],
 ): Promise<void> {
 	const { schema } = session.dialect;
 	await session.all(

@@ -1,67 +1,57 @@
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
-import { countRows, type ExportSource, finishRows, type ImportTarget, sourceOf, writeRows } from "../export/tables.ts";
+import { countRows, finishRows, type ImportTarget, writeRows } from "../export/tables.ts";
+import type { Session as AnySession } from "../session.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
 import { type Connections, openConnections, type TransactionOptions } from "./connections.ts";
 import { migrate, SCHEMA_VERSION, schemaVersion } from "./schema.ts";
 import { postgresSession } from "./session.ts";
-import type { Query, Session } from "./transaction.ts";
+import type { Session } from "./transaction.ts";
 
-/**
- * Opens a database for an export. Services may write to it meanwhile. Until the source is closed, the server keeps the
- * row versions that it sees.
- *
- * @throws Error when the database has no tables of this service, or those of another release
- * @throws ServiceError `unavailable` when it cannot be opened, or holds an unfinished import
- */
-export async function openPostgresSource(settings: PostgresSettings, log: ThreadLogger): Promise<ExportSource> {
-	const connections = await openConnections(settings, log);
-	return await openOrClose(connections, async () => {
-		const version = await connections.read(schemaVersion);
-		if (version === 0) throw new Error(`the database ${settings.database} has no tables of this service`);
-		if (version < SCHEMA_VERSION) throw new Error("an earlier release wrote the database; run migrate");
-		await connections.read(requireFinished);
-		// What was committed before is on all servers then.
-		await connections.settle();
-		const held = await holdTransaction(connections, { snapshot: true });
-		return { ...sourceOf(postgresSession(held.session)), [Symbol.asyncDispose]: () => close(connections, held) };
-	});
+/** As `withExportSource`. Until `work` ends, the server keeps the row versions that the source sees. */
+export async function withPostgresSource<Result>(
+	settings: PostgresSettings,
+	log: ThreadLogger,
+	work: (source: AnySession) => Promise<Result>,
+): Promise<Result> {
+	await using connections = await openConnections(settings, log);
+	const version = await connections.read(schemaVersion);
+	if (version === 0) throw new Error(`the database ${settings.database} has no tables of this service`);
+	if (version < SCHEMA_VERSION) throw new Error("an earlier release wrote the database; run migrate");
+	await connections.read(requireFinished);
+	// What was committed before is on all servers then.
+	await connections.settle();
+	return await inOneTransaction(connections, { snapshot: true }, (session) => work(postgresSession(session)));
 }
 
 /** Tables of which every append and every removal writes at least one. */
 const WRITTEN_TABLES = "conversation_updates.state, conversation_updates.removals";
 
 /**
- * Opens a database as the target of an import, and creates its tables if they are missing. Until the import is finished,
- * no service can start with it, and a running service cannot write.
+ * As `withImportTarget`. Creates the tables if they are missing. Until the import is finished, no service can start with the
+ * database, and a running service cannot write.
  *
- * @throws ServiceError `unavailable` when it cannot be opened, or another transaction prevents the lock on its tables
+ * @throws ServiceError `unavailable` also when another transaction prevents the lock on its tables
  */
-export async function openPostgresTarget(settings: PostgresSettings, log: ThreadLogger): Promise<ImportTarget> {
-	const connections = await openConnections(settings, log);
-	return await openOrClose(connections, async () => {
-		await migrate(connections);
-		const lock = [
+export async function withPostgresTarget<Result>(
+	settings: PostgresSettings,
+	log: ThreadLogger,
+	work: (target: ImportTarget) => Promise<Result>,
+): Promise<Result> {
+	await using connections = await openConnections(settings, log);
+	await migrate(connections);
+	return await inOneTransaction(connections, {}, async (session) => {
+		await session.query(
 			{ text: `SET LOCAL lock_timeout = ${settings.lockTimeout}` },
 			{ text: `LOCK TABLE ${WRITTEN_TABLES} IN SHARE ROW EXCLUSIVE MODE` },
-		];
-		return targetOf(connections, await holdTransaction(connections, {}, ...lock));
+		);
+		return await work(targetOf(connections, session));
 	});
 }
 
-async function openOrClose<Opened>(connections: Connections, open: () => Promise<Opened>): Promise<Opened> {
-	try {
-		return await open();
-	} catch (error) {
-		await connections[Symbol.asyncDispose]();
-		throw error;
-	}
-}
-
-/** @param held the transaction that locks the tables */
-function targetOf(connections: Connections, held: HeldTransaction): ImportTarget {
-	const { session } = held;
+/** @param session the transaction that locks the tables, and is committed after the import */
+function targetOf(connections: Connections, session: Session): ImportTarget {
 	const own = postgresSession(session);
 	return {
 		async begin() {
@@ -77,73 +67,32 @@ function targetOf(connections: Connections, held: HeldTransaction): ImportTarget
 		},
 		write: (table, rows) =>
 			connections.transaction((transaction) => writeRows(postgresSession(transaction), table, rows)),
-		async finish(ranges, counts) {
-			await finishRows(own, ranges, counts);
+		async finish(manifest) {
+			await finishRows(own, manifest);
 			await resetViews(own);
 			const follower = new ViewFollower((work) => work(own));
 			while (await follower.step());
 			await session.query({ text: "DELETE FROM conversation_updates.unfinished_import" });
-			await held.release(true);
 		},
-		[Symbol.asyncDispose]: () => close(connections, held),
 	};
 }
 
-async function close(connections: Connections, held: HeldTransaction): Promise<void> {
-	await held.release(false);
-	await connections[Symbol.asyncDispose]();
-}
-
-/** A transaction without timeouts that stays open until it is released. */
-interface HeldTransaction {
-	/** @throws {DatabaseError} also when the connection broke, which ended the transaction */
-	readonly session: Session;
-	/** Ends the transaction unless it has ended: commits it, or rolls it back when `commits` is false. */
-	release(commits: boolean): Promise<void>;
-}
-
-/**
- * Begins a transaction and runs its first queries.
- *
- * @throws {DatabaseError}
- */
-async function holdTransaction(
+/** Runs work in a transaction without timeouts, once: what it locked or saw is lost when its connection breaks. */
+async function inOneTransaction<Result>(
 	connections: Connections,
 	options: Pick<TransactionOptions, "snapshot">,
-	...first: readonly Query[]
-): Promise<HeldTransaction> {
-	const begun = Promise.withResolvers<Session>();
-	const released = Promise.withResolvers<void>();
-	let [isBegun, isReleased] = [false, false];
-	const ended = connections.transaction(
-		async (transaction) => {
-			// This is a retry after the connection broke. What the transaction locked or saw is lost.
+	work: (session: Session) => Promise<Result>,
+): Promise<Result> {
+	let isBegun = false;
+	return await connections.transaction(
+		async (session) => {
 			if (isBegun) throw new Error("the connection of the transaction broke");
-			await transaction.query(...first);
 			isBegun = true;
-			begun.resolve(transaction);
-			await released.promise;
+			return await work(session);
 		},
 		{ ...options, unlimited: true },
 	);
-	ended.catch(begun.reject);
-	released.promise.catch(() => undefined);
-	const session = await begun.promise;
-	return {
-		session,
-		async release(commits) {
-			if (isReleased) return;
-			isReleased = true;
-			if (commits) released.resolve();
-			else released.reject(new RolledBack());
-			await ended.catch((error: unknown) => {
-				if (!(error instanceof RolledBack)) throw error;
-			});
-		},
-	};
 }
-
-class RolledBack extends Error {}
 
 /** @throws ServiceError `unavailable` when the database holds an unfinished import */
 export async function requireFinished(session: Session): Promise<void> {

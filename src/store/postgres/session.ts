@@ -16,7 +16,7 @@ import {
 	removeRows,
 	storedValue,
 } from "./sql.ts";
-import { findDocuments, removeWords, writeWords } from "./text-index.ts";
+import { findDocuments, writeWords } from "./text-index.ts";
 import type { Query, Session } from "./transaction.ts";
 
 const SCHEMA = SCHEMAS.postgres;
@@ -107,24 +107,7 @@ export function postgresSession(transaction: Session, prepares = false): AnySess
 		async removeWordsOf(events) {
 			await run({ text: `DELETE FROM ${SCHEMA}search_texts WHERE sequence = ANY ($1::bigint[])`, values: [events] });
 		},
-		removeWords: () => removeWords(transaction),
-		async writeTexts({ texts }) {
-			await run({
-				text: `
-					UPDATE ${SCHEMA}events e SET text = r.text, unpacked_size = r.unpacked_size, checksum = r.checksum
-					FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[])
-						AS r (sequence, text, unpacked_size, checksum, former_checksum)
-					WHERE e.sequence = r.sequence AND e.checksum = r.former_checksum
-				`,
-				values: [
-					texts.map(({ sequence }) => sequence),
-					texts.map(({ record }) => Buffer.from(record)),
-					texts.map(({ unpackedSize }) => unpackedSize),
-					texts.map(({ checksum }) => checksum),
-					texts.map(({ formerChecksum }) => formerChecksum),
-				],
-			});
-		},
+		emptyWords: async () => undefined,
 	};
 }
 

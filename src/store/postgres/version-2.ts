@@ -21,18 +21,6 @@ const REMOVED_INDEXES = [
 	"tags_by_value",
 ];
 
-/** Lets the rows of titles be found by the sequence of an update that had the title. */
-function sequenced(table: "titles" | "search_titles", of: "conversations" | "heads"): string[] {
-	const name = SCHEMA + table;
-	return [
-		`ALTER TABLE ${name} ADD COLUMN sequence bigint`,
-		`UPDATE ${name} t SET sequence = c.sequence FROM ${SCHEMA}${of} c WHERE c.conversation_id = t.conversation_id`,
-		`DELETE FROM ${name} WHERE sequence IS NULL`,
-		`ALTER TABLE ${name} DROP CONSTRAINT ${table}_pkey`,
-		`ALTER TABLE ${name} ADD PRIMARY KEY (conversation_id, sequence)`,
-	];
-}
-
 /** The statements that upgrade the tables of release 1.0.0. */
 export const TO_VERSION_2: readonly string[] = [
 	// With Citus, statements that follow each other need the same connections.
@@ -50,8 +38,15 @@ export const TO_VERSION_2: readonly string[] = [
 	`ALTER TABLE ${SCHEMA}usage_conversations RENAME COLUMN id TO conversation_id`,
 	`ALTER TABLE ${SCHEMA}usage_ledger RENAME COLUMN conversation TO conversation_id`,
 	`ALTER TABLE ${SCHEMA}usage_days RENAME COLUMN conversation TO conversation_id`,
-	...sequenced("titles", "conversations"),
-	...sequenced("search_titles", "heads"),
+	// Rows of titles are found by the sequence of an update that had the title, and search has their words.
+	`ALTER TABLE ${SCHEMA}titles ADD COLUMN sequence bigint, ADD COLUMN words tsvector`,
+	`UPDATE ${SCHEMA}titles t SET sequence = c.sequence FROM ${SCHEMA}conversations c
+		WHERE c.conversation_id = t.conversation_id`,
+	`DELETE FROM ${SCHEMA}titles WHERE sequence IS NULL`,
+	`ALTER TABLE ${SCHEMA}titles DROP CONSTRAINT titles_pkey`,
+	`ALTER TABLE ${SCHEMA}titles ADD PRIMARY KEY (conversation_id, sequence)`,
+	`DROP TABLE ${SCHEMA}search_titles`,
+	`UPDATE ${SCHEMA}search_progress SET updates = 0`,
 	...createTable("postgres", tableOf("postgres", "untimed_calls")),
 	...createTable("postgres", tableOf("postgres", "state")),
 	`UPDATE ${SCHEMA}state s SET newest_update = p.newest_update, newest_event = p.newest_event, rewrites = p.rewrites,

@@ -2,17 +2,9 @@ import { chownSync, closeSync, existsSync, fsyncSync, linkSync, openSync, rename
 import { dirname } from "node:path";
 import { backup, DatabaseSync } from "node:sqlite";
 import { bigint } from "../values.ts";
-import {
-	immutable,
-	lockDatabase,
-	lockFile,
-	openForReading,
-	openForWriting,
-	prepareFiles,
-	transaction,
-} from "./database.ts";
-import { SQLITE } from "./dialect.ts";
+import { immutable, lockDatabase, lockFile, openForReading, openForWriting, prepareFiles } from "./database.ts";
 import { createSchema, schemaVersion } from "./schema.ts";
+import { SQLITE } from "./sql.ts";
 
 /** Called with the number of copied bytes and the size of the database in bytes. */
 type OnProgress = (copied: number, total: number) => void;
@@ -104,11 +96,9 @@ async function copyDatabase(source: DatabaseSync, target: string, onProgress: On
 	using copy = new DatabaseSync(target, { readBigInts: true });
 	const [problem] = copy.prepare("PRAGMA integrity_check(1)").all();
 	if (problem?.integrity_check !== "ok") throw new Error(`the database is damaged: ${problem?.integrity_check}`);
-	transaction(copy, "BEGIN IMMEDIATE", () => {
-		createSchema(copy);
-		// The copy is whole, also while a service has the source open.
-		copy.exec("UPDATE state SET open_run = NULL");
-	});
+	createSchema(copy);
+	// The copy is whole, also while a service has the source open.
+	copy.exec("UPDATE state SET open_run = NULL");
 	return bigint(copy.prepare(`SELECT ${SQLITE.dialect.newest.updates} AS newest`).get()?.newest);
 }
 

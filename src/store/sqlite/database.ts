@@ -13,10 +13,9 @@ import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { pathToFileURL } from "node:url";
 import { ServiceError } from "../../errors.ts";
-import { failureOf } from "../../threads/protocol.ts";
+import { type Failure, failureOf } from "../../threads/protocol.ts";
 import type { ReturnedSpace } from "../compaction.ts";
 import { bigint, integer } from "../values.ts";
-import { SQLITE_READONLY_DBMOVED, unavailable } from "./result-codes.ts";
 import { schemaVersion } from "./schema.ts";
 
 /** Options of a connection to a database. */
@@ -121,11 +120,6 @@ export function requireIntact(path: string): void {
 		);
 }
 
-/** Returns whether a database has a write-ahead log with frames, which a clean stop removes. */
-export function hasLog(path: string): boolean {
-	return (statSync(`${realpathSync(path)}-wal`, { throwIfNoEntry: false })?.size ?? 0) > 0;
-}
-
 /** Returns the path of the file that an import into the database at `path` writes until it is finished. */
 export function unfinishedFile(path: string): string {
 	return `${path}.importing`;
@@ -189,8 +183,8 @@ export function openForReading({ path, lockTimeout = LOCK_TIMEOUT }: DatabaseOpt
 	return database;
 }
 
-/** Runs work with a session in one transaction. Rolls it back when the work throws. */
-export async function transactionAsync<T>(
+/** Runs work in one transaction. Rolls it back when the work throws. */
+export async function transaction<T>(
 	database: DatabaseSync,
 	begin: "BEGIN" | "BEGIN IMMEDIATE",
 	work: () => Promise<T>,
@@ -198,19 +192,6 @@ export async function transactionAsync<T>(
 	database.exec(begin);
 	try {
 		const result = await work();
-		database.exec("COMMIT");
-		return result;
-	} catch (error) {
-		if (database.isTransaction) database.exec("ROLLBACK");
-		throw error;
-	}
-}
-
-/** Runs `work` in one transaction. Rolls it back when `work` throws. */
-export function transaction<T>(database: DatabaseSync, begin: "BEGIN" | "BEGIN IMMEDIATE", work: () => T): T {
-	database.exec(begin);
-	try {
-		const result = work();
 		database.exec("COMMIT");
 		return result;
 	} catch (error) {
@@ -272,43 +253,21 @@ class MovedError extends Error {
 }
 
 /**
- * The files of a database that is open in WAL mode. An open file can still be written after its name was removed, so a
- * successful commit does not prove that the next start will find the data.
+ * Returns a check whether the files of a database that is open in WAL mode are at their paths; it makes a system call for each,
+ * and throws {@link MovedError}. An open file can still be written after its name was removed, so a successful commit does
+ * not prove that the next start will find the data. Call this after the first transaction, which creates all files.
  */
-export class OpenFiles {
-	readonly #database: string;
-	/** What was at each path when the database was opened, in the order in which the paths are checked. */
-	readonly #opened: ReadonlyMap<string, string | undefined>;
-
-	/** Call this after the first transaction, which creates the write-ahead log and its index. */
-	constructor(path: string) {
-		// The path may be a symbolic link. The other files are beside the file that it points to.
-		const realPath = realpathSync(path);
-		this.#database = path;
-		this.#opened = new Map([path, realPath, `${realPath}-wal`, `${realPath}-shm`].map((file) => [file, fileAt(file)]));
-	}
-
-	/**
-	 * Checks that all files are at their paths. Makes one system call for each file.
-	 *
-	 * @throws MovedError while one of the files is not at its path
-	 */
-	verify(): void {
-		for (const [path, opened] of this.#opened) {
-			const found = fileAt(path);
-			if (found === undefined) throw new MovedError(`${path} was deleted or moved while the database was open`);
-			if (found !== opened) throw new MovedError(`${path} was replaced by another file while it was open`);
+export function openFiles(path: string): () => void {
+	// The path may be a symbolic link. The other files are beside the file that it points to.
+	const realPath = realpathSync(path);
+	const opened = new Map([path, realPath, `${realPath}-wal`, `${realPath}-shm`].map((file) => [file, fileAt(file)]));
+	return () => {
+		for (const [file, before] of opened) {
+			const found = fileAt(file);
+			if (found === undefined) throw new MovedError(`${file} was deleted or moved while the database was open`);
+			if (found !== before) throw new MovedError(`${file} was replaced by another file while it was open`);
 		}
-	}
-
-	/** Whether the database file is at its path, so that a checkpoint saves the contents of the write-ahead log. */
-	get isDatabaseInPlace(): boolean {
-		try {
-			return fileAt(this.#database) === this.#opened.get(this.#database);
-		} catch {
-			return false;
-		}
-	}
+	};
 }
 
 /**
@@ -325,4 +284,53 @@ function fileAt(path: string): string | undefined {
 		const reason = error instanceof Error ? error.message : String(error);
 		throw new MovedError(`${path} cannot be reached while the database is open: ${reason}`);
 	}
+}
+
+/** Extended result code of SQLite for a database file that was moved after it was opened. */
+const SQLITE_READONLY_DBMOVED = 1032;
+
+/** SQLite result codes that concern the whole database, with the message that a client gets. */
+const DATABASE_FAILURES: ReadonlyMap<number, string> = new Map([
+	[3, "the service has no permission to access the store's database"],
+	[5, "the store is locked by another process"],
+	[6, "the store is locked by another process"],
+	[7, "the store has no memory left"],
+	[8, "the store is read-only"],
+	[10, "the store's disk failed to read or write"],
+	[11, "the store's database is damaged"],
+	[13, "the store is full"],
+	[14, "the store's database cannot be opened"],
+	[26, "the store's database is damaged or is not a database"],
+	[SQLITE_READONLY_DBMOVED, "the store's database was moved, deleted or replaced"],
+]);
+
+/** Returns whether a failure concerns the whole database, so that other statements fail as well. */
+export function isDatabaseFailure(failure: Failure): boolean {
+	return clientMessageOf(failure) !== undefined;
+}
+
+/** Returns the message for an extended result code, or else for the primary code, which is its lowest byte. */
+function clientMessageOf({ code }: Failure): string | undefined {
+	return code === undefined ? undefined : (DATABASE_FAILURES.get(code) ?? DATABASE_FAILURES.get(code & 0xff));
+}
+
+/**
+ * Returns the error for a caller of the store: `unavailable` when the failure concerns the whole database, otherwise
+ * `internal`. Only its cause has SQLite's own message.
+ */
+export function storeError(failure: Failure): ServiceError {
+	const { code, message } = failure;
+	const cause = new Error(code === undefined ? message : `${message} (SQLite result code ${code})`);
+	const clientMessage = clientMessageOf(failure);
+	return clientMessage === undefined
+		? new ServiceError("internal", "the store failed while processing this request", { cause })
+		: new ServiceError("unavailable", clientMessage, { cause });
+}
+
+/** Returns the error for a store thread that ended, or a database that cannot be opened: always `unavailable`. */
+export function unavailable(failure: Failure): ServiceError {
+	const error = storeError(failure);
+	return error.kind === "unavailable"
+		? error
+		: new ServiceError("unavailable", "the store failed", { cause: error.cause });
 }

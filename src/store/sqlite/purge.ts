@@ -1,7 +1,6 @@
 import type { DatabaseSync } from "node:sqlite";
 import { boolean, integer } from "../values.ts";
-import { isDamage } from "./result-codes.ts";
-import type { Statements } from "./statements.ts";
+import type { Statements } from "./sql.ts";
 
 /**
  * Removes from the files what erasures removed from the tables:
@@ -23,108 +22,66 @@ const MAX_REWRITTEN = 64 * 2 ** 20;
 const LOG_TIMEOUT = 250;
 
 /** Notes that there is something to remove. The caller has begun a transaction. */
-export function mustPurge(statements: Statements): void {
+export function notePurge(statements: Statements): void {
 	statements.prepare("UPDATE state SET must_purge = 1").run();
 }
 
-/** Removes what is left of erasures in small steps. */
-export class Purge {
-	readonly #database: DatabaseSync;
-	readonly #lockTimeout: number;
-	/** Indexes that are not yet merged, and whether the merge of the first has begun. */
-	#indexes: readonly string[] = [];
-	#hasBegun = false;
-	#isRewritten = false;
-	/** Why the database could not be rewritten: a page of it is damaged. */
-	#damage: Error | undefined;
-	#must: boolean;
+/** Returns whether something was noted that is not removed yet. */
+export function mustPurge(database: DatabaseSync): boolean {
+	return boolean(database.prepare("SELECT must_purge FROM state").get()?.must_purge);
+}
 
-	/** @param lockTimeout milliseconds that statements wait for a lock */
-	constructor(database: DatabaseSync, lockTimeout: number) {
-		this.#database = database;
-		this.#lockTimeout = lockTimeout;
-		this.#must = boolean(database.prepare("SELECT must_purge FROM state").get()?.must_purge);
-		if (this.#must) this.restart();
+/**
+ * Removes what is left of erasures in small steps, outside of transactions.
+ *
+ * @param lockTimeout milliseconds that statements wait for a lock
+ * @yields whether there is another step to do now. Without one, a reader keeps the log: a later call tries again
+ * @throws Error of SQLite. The one of a rewrite that damaged pages prevent comes when all else is done
+ */
+export function* purge(database: DatabaseSync, lockTimeout: number): Generator<boolean, false> {
+	const merge = (index: string, pages: number) => {
+		const before = totalChanges(database);
+		database.prepare(`INSERT INTO ${index} (${index}, rank) VALUES ('merge', ?)`).run(pages);
+		return totalChanges(database) - before > 1;
+	};
+	// The first call lets the following ones merge all segments into one.
+	for (const index of INDEXES) for (let pages = -PAGES; merge(index, pages); pages = PAGES) yield true;
+	let failure: unknown;
+	try {
+		rewrite(database);
+	} catch (error) {
+		failure = error;
 	}
+	yield true;
+	while (!emptyLog(database, lockTimeout)) yield false;
+	if (failure !== undefined) throw failure;
+	database.exec("UPDATE state SET must_purge = 0");
+	return false;
+}
 
-	/** Begins anew, after an erasure. */
-	restart(): void {
-		this.#must = true;
-		[this.#indexes, this.#hasBegun, this.#isRewritten] = [INDEXES, false, false];
-		this.#damage = undefined;
+function totalChanges(database: DatabaseSync): number {
+	return integer(database.prepare("SELECT total_changes() AS changes").get()?.changes);
+}
+
+/** Rewrites a database that is not too large. */
+function rewrite(database: DatabaseSync): void {
+	const pragma = (name: "page_count" | "page_size") => integer(database.prepare(`PRAGMA ${name}`).get()?.[name]);
+	if (pragma("page_count") * pragma("page_size") > MAX_REWRITTEN) return;
+	// The folder for temporary files may be full, or not writable.
+	database.exec("PRAGMA temp_store = MEMORY");
+	try {
+		database.exec("VACUUM");
+	} finally {
+		database.exec("PRAGMA temp_store = DEFAULT");
 	}
+}
 
-	/**
-	 * Does a step, outside of a transaction.
-	 *
-	 * @returns whether there is another one to do now. Without one, all is done, or a reader keeps the log: a later call
-	 *   tries again
-	 * @throws Error of SQLite; when all else is done, the one of a rewrite that damaged pages prevent. The next start tries
-	 *   it again
-	 */
-	step(): boolean {
-		if (!this.#must) {
-			if (this.#damage !== undefined) throw this.#damage;
-			return false;
-		}
-		const [index, ...others] = this.#indexes;
-		if (index !== undefined) {
-			// The first call lets the following ones merge all segments into one.
-			this.#hasBegun = this.#merge(index, this.#hasBegun ? PAGES : -PAGES);
-			if (!this.#hasBegun) this.#indexes = others;
-			return true;
-		}
-		if (!this.#isRewritten) {
-			try {
-				this.#rewrite();
-			} catch (error) {
-				if (!isDamage(error)) throw error;
-				this.#damage = error;
-			}
-			this.#isRewritten = true;
-			return true;
-		}
-		if (!this.#emptyLog()) return false;
-		if (this.#damage === undefined) this.#database.exec("UPDATE state SET must_purge = 0");
-		this.#must = false;
-		// The next call says why not all is done.
-		return this.#damage !== undefined;
-	}
-
-	/** Merges segments of an index. Returns whether there was something to merge. */
-	#merge(index: string, pages: number): boolean {
-		const before = this.#changes();
-		this.#database.prepare(`INSERT INTO ${index} (${index}, rank) VALUES ('merge', ?)`).run(pages);
-		return this.#changes() - before > 1;
-	}
-
-	#changes(): number {
-		return integer(this.#database.prepare("SELECT total_changes() AS changes").get()?.changes);
-	}
-
-	#rewrite(): void {
-		const size = this.#pragma("page_count") * this.#pragma("page_size");
-		if (size > MAX_REWRITTEN) return;
-		// The folder for temporary files may be full, or not writable.
-		this.#database.exec("PRAGMA temp_store = MEMORY");
-		try {
-			this.#database.exec("VACUUM");
-		} finally {
-			this.#database.exec("PRAGMA temp_store = DEFAULT");
-		}
-	}
-
-	#pragma(name: "page_count" | "page_size"): number {
-		return integer(this.#database.prepare(`PRAGMA ${name}`).get()?.[name]);
-	}
-
-	/** Returns whether it succeeded. It does not while a backup or an export reads the database. */
-	#emptyLog(): boolean {
-		this.#database.exec(`PRAGMA busy_timeout = ${LOG_TIMEOUT}`);
-		try {
-			return this.#database.prepare("PRAGMA wal_checkpoint(TRUNCATE)").get()?.busy === 0n;
-		} finally {
-			this.#database.exec(`PRAGMA busy_timeout = ${this.#lockTimeout}`);
-		}
+/** Returns whether it succeeded. It does not while a backup or an export reads the database. */
+function emptyLog(database: DatabaseSync, lockTimeout: number): boolean {
+	database.exec(`PRAGMA busy_timeout = ${LOG_TIMEOUT}`);
+	try {
+		return database.prepare("PRAGMA wal_checkpoint(TRUNCATE)").get()?.busy === 0n;
+	} finally {
+		database.exec(`PRAGMA busy_timeout = ${lockTimeout}`);
 	}
 }

@@ -1,9 +1,9 @@
 import { serve } from "../../threads/serve.ts";
 import { reads, viewReads } from "../operations.ts";
 import { callsOf, type Session } from "../session.ts";
-import { type DatabaseOptions, openForReading, transactionAsync } from "./database.ts";
+import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
 import { sqliteSession } from "./session.ts";
-import { Statements } from "./statements.ts";
+import { Statements } from "./sql.ts";
 
 /** Entry point of the reader thread. Each call reads one snapshot of the database. */
 
@@ -16,7 +16,7 @@ function reader(options: DatabaseOptions) {
 	const session = sqliteSession(statements);
 
 	function readInSession<Result>(work: (session: Session) => Promise<Result>): Promise<Result> {
-		return transactionAsync(database, "BEGIN", () => work(session));
+		return transaction(database, "BEGIN", () => work(session));
 	}
 
 	return {

@@ -9,10 +9,9 @@ import {
 	type Value,
 } from "../session.ts";
 import { type TableName, tableOf } from "../tables.ts";
-import { bigint, integer, type Row } from "../values.ts";
-import { IN_LIST, SQLITE } from "./dialect.ts";
-import { bound, insertInto as insertRow, type Prepares, type Statements } from "./statements.ts";
-import { findDocuments, removeWords, writeWords } from "./text-index.ts";
+import { integer, type Row } from "../values.ts";
+import { bound, IN_LIST, insertInto as insertRow, type Prepares, SQLITE, type Statements } from "./sql.ts";
+import { emptyWords, findDocuments, writeWords } from "./text-index.ts";
 
 /**
  * Returns the session of a connection, in whose thread it runs. Statements run at once. None runs when a failure has ended the
@@ -85,23 +84,7 @@ export function sqliteSession(connection: Statements): Session {
 				events.map((sequence) => [sequence]),
 			);
 		},
-		removeWords: async () => removeWords(statements),
-		// All events of the range are written anew in their order, so that they fill their pages. Rows that become shorter in
-		// their place leave the pages half empty.
-		async writeTexts({ first, last, texts }) {
-			const range = "FROM events WHERE sequence BETWEEN ? AND ?";
-			const rows = statements.prepare(`SELECT * ${range} ORDER BY sequence`).all(first, last);
-			run(`DELETE ${range}`, [first, last]);
-			const repacked = new Map(texts.map((text) => [text.sequence, text]));
-			for (const row of rows) {
-				const text = repacked.get(bigint(row.sequence));
-				const isSame = text !== undefined && integer(row.checksum) === text.formerChecksum;
-				const present = isSame
-					? { ...row, text: text.record, unpacked_size: text.unpackedSize, checksum: text.checksum }
-					: row;
-				insertRow(statements, "events", present);
-			}
-		},
+		emptyWords: async () => emptyWords(statements),
 	};
 }
 

@@ -22,10 +22,11 @@ import {
 	protectFiles,
 	requireFinished,
 	requireIntact,
+	storeError,
+	unavailable,
 	type WriterOptions,
 } from "./database.ts";
 import type { ReaderCalls } from "./reader.ts";
-import { storeError, unavailable } from "./result-codes.ts";
 import type { WriterCalls } from "./writer.ts";
 
 /** Options of {@link openSqliteStore}. None of them is stored in the database file. */
@@ -52,31 +53,27 @@ export async function openSqliteStore(path: string, log: ThreadLogger, options: 
 	const isNew = !existsSync(path);
 	const realPath = orUnavailable(() => prepareFiles(path));
 	const lock = lockDatabase(realPath, lockTimeout);
+	let store: Store | undefined;
 	try {
 		orUnavailable(() => requireFinished(realPath));
-	} catch (error) {
-		if (isNew) rmSync(realPath);
-		lock[Symbol.dispose]();
-		throw error;
-	}
-	const data: WriterOptions = { path, lockTimeout, maxBytes, runId: randomUUID() };
-	const threads = threadsOf({ data, log, observer });
-	const { writer, reader } = threads;
-	const store = storeOf(threads, lock, log, isSameRecord);
-	try {
+		const data: WriterOptions = { path, lockTimeout, maxBytes, runId: randomUUID() };
+		const threads = threadsOf({ data, log, observer });
+		const { writer, reader } = threads;
+		store = storeOf(threads, lock, log, isSameRecord);
 		// The writer creates the tables, so it starts before the reader.
 		await writer.start();
 		await reader.start();
 		const wasStoppedCleanly = await writer.calls.wasStoppedCleanly();
 		orUnavailable(() => protectFiles(realPath));
 		if (!wasStoppedCleanly) onUncleanStop?.();
+		return store;
 	} catch (error) {
 		// An empty file that stayed would look like an emptied database at the next start.
 		if (isNew && statSync(realPath, { throwIfNoEntry: false })?.size === 0) rmSync(realPath);
-		await store.close();
+		if (store === undefined) lock[Symbol.dispose]();
+		else await store.close();
 		throw error;
 	}
-	return store;
 }
 
 /** @throws ServiceError `unavailable` when `work` throws any error */

@@ -5,22 +5,20 @@ import type { Sql } from "../session.ts";
 import {
 	type DocumentQuery,
 	type FoundDocument,
-	type IndexStep,
 	type IndexTerm,
 	newestFirst,
-	type TitleWords,
+	type WordsOfDocuments,
 } from "../text-index.ts";
 import { bigint, bindable, text } from "../values.ts";
-import { IN_LIST, SQLITE } from "./dialect.ts";
-import { bound, insertInto, type Prepares } from "./statements.ts";
+import { bound, IN_LIST, type Prepares, SQLITE } from "./sql.ts";
 
 /** Begins the word by which the documents of a conversation are found. No word of a text has it. */
 const CONVERSATION_MARK = "\ue000";
 
 /**
  * The indexes of words and titles. `search_texts` has the words of the texts of events, without their order, and a word for
- * the conversation; its row ids are the sequences of the events. Those of `search_title_words` are the sequences in
- * `search_titles`, those of `title_trigrams` the ones in `titles`.
+ * the conversation; its row ids are the sequences of the events. Those of `search_title_words` and `title_trigrams` are the
+ * sequences in `titles`.
  *
  * The tokenizer changes nothing of the words, which have no other ASCII characters than letters and digits. Beginnings of
  * words of two characters have lists of their own: without them, the lists of all words with such a beginning are merged for
@@ -41,49 +39,42 @@ export const INDEXES_OF_WORDS: readonly string[] = [
 	END`,
 	`CREATE TRIGGER titles_removed AFTER DELETE ON titles BEGIN
 		DELETE FROM title_trigrams WHERE rowid = old.sequence;
-	END`,
-	`CREATE TRIGGER search_titles_removed AFTER DELETE ON search_titles BEGIN
 		DELETE FROM search_title_words WHERE rowid = old.sequence;
 	END`,
 ];
 
 /** See `Session.writeWords`. */
-export function writeWords(statements: Prepares, { events, titles }: Pick<IndexStep, "events" | "titles">): void {
-	const find = statements.prepare("SELECT conversation_id FROM events WHERE sequence = ?");
-	const insert = statements.prepare("INSERT INTO search_texts (rowid, words) VALUES (?, ?)");
-	for (const { sequence, words } of events) {
-		const row = find.get(sequence);
-		if (row !== undefined) insert.run(sequence, [...words, conversationWord(text(row.conversation_id))].join(" "));
-	}
-	for (const title of titles) writeTitle(statements, title);
+export function writeWords(statements: Prepares, { events, titles }: WordsOfDocuments): void {
+	const text = statements.prepare("REPLACE INTO search_texts (rowid, words) VALUES (?, ?)");
+	for (const { sequence, words, conversationId } of events)
+		text.run(sequence, [...words, conversationWord(conversationId)].join(" "));
+	const title = statements.prepare(
+		"REPLACE INTO search_title_words (rowid, words) SELECT sequence, ? FROM titles WHERE sequence = ?",
+	);
+	for (const { sequence, words } of titles) title.run(words.join(" "), sequence);
 }
 
-function writeTitle(statements: Prepares, { conversationId, sequence, digest, words }: TitleWords): void {
-	statements.prepare("DELETE FROM search_titles WHERE conversation_id = ?").run(conversationId);
-	const isStored = statements.prepare("SELECT 1 FROM heads WHERE conversation_id = ?").get(conversationId);
-	if (words.length === 0 || isStored === undefined) return;
-	insertInto(statements, "search_titles", { conversation_id: conversationId, sequence, digest });
-	statements.prepare("INSERT INTO search_title_words (rowid, words) VALUES (?, ?)").run(sequence, words.join(" "));
-}
-
-/** See `Session.removeWords`. */
-export function removeWords(statements: Prepares): boolean {
-	statements.prepare("INSERT INTO search_texts (search_texts) VALUES ('delete-all')").run();
-	statements.prepare("DELETE FROM search_titles").run();
-	return false;
+/** See `Session.emptyWords`. */
+export function emptyWords(statements: Prepares): void {
+	for (const index of ["search_texts", "search_title_words"])
+		statements.prepare(`INSERT INTO ${index} (${index}) VALUES ('delete-all')`).run();
 }
 
 /** Finds documents: see `Store.findDocuments`. */
 export function findDocuments(statements: Prepares, query: DocumentQuery): FoundDocument[] {
 	const { of, limit } = query;
-	if (of !== undefined) return [...findEventsOf(statements, query, of), ...findTitlesOf(statements, query, of)];
 	const filter = filterOf(query.conditions);
+	if (of !== undefined) {
+		const own = `search_title_words.rowid IN (SELECT sequence FROM titles WHERE conversation_id ${IN_LIST})`;
+		const titles = findTitles(statements, query, [...filter, { text: own, parameters: [of] }], of.length);
+		return [...findEventsOf(statements, query, of), ...titles];
+	}
 	if (query.except !== undefined && query.except.length > 0)
 		filter.push({
-			text: "c.conversation_id NOT IN (SELECT value FROM json_each(?))",
-			parameters: [JSON.stringify(query.except)],
+			text: `NOT c.conversation_id ${IN_LIST}`,
+			parameters: [query.except],
 		});
-	return [...findEvents(statements, query, filter, [], limit), ...findTitles(statements, query, filter)]
+	return [...findEvents(statements, query, filter, [], limit), ...findTitles(statements, query, filter, limit)]
 		.sort(newestFirst)
 		.slice(0, limit);
 }
@@ -151,20 +142,11 @@ function* findEvents(
 	for (const row of rows) yield { conversationId: text(row.conversation_id), event: bigint(row.sequence), title: 0n };
 }
 
-function findTitlesOf(statements: Prepares, query: DocumentQuery, of: readonly string[]): FoundDocument[] {
-	const find = statements.prepare("SELECT sequence FROM search_titles WHERE conversation_id = ?");
-	return of.flatMap((id) => {
-		const row = find.get(id);
-		if (row === undefined) return [];
-		const own = { text: "search_title_words.rowid = ?", parameters: [bigint(row.sequence)] };
-		return findTitles(statements, query, [...filterOf(query.conditions), own]);
-	});
-}
-
 function findTitles(
 	statements: Prepares,
-	{ before = { event: 2n ** 62n, title: 0n }, from = { event: -1n, title: 0n }, limit, ...query }: DocumentQuery,
+	{ before = { event: 2n ** 62n, title: 0n }, from = { event: -1n, title: 0n }, ...query }: DocumentQuery,
 	filter: readonly Sql[],
+	limit: number,
 ): FoundDocument[] {
 	const rows = statements
 		.prepare(`
@@ -172,7 +154,7 @@ function findTitles(
 				SELECT c.conversation_id, c.sequence, coalesce((
 					SELECT max(e.sequence) FROM events e WHERE e.conversation_id = c.conversation_id
 				), 0) AS position
-				FROM search_title_words CROSS JOIN search_titles s ON s.sequence = search_title_words.rowid
+				FROM search_title_words CROSS JOIN titles s ON s.sequence = search_title_words.rowid
 				CROSS JOIN conversations c ON c.conversation_id = s.conversation_id
 				WHERE search_title_words MATCH ? ${filter.map((one) => `AND ${one.text}`).join(" ")}
 			)

@@ -1,3 +1,4 @@
+import type { DatabaseSync } from "node:sqlite";
 import { isPast, SENDER_GONE } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import { failureOf, type Outcome } from "../../threads/protocol.ts";
@@ -15,25 +16,22 @@ import type { OwnerAssignment } from "../owners.ts";
 import { packRecord } from "../record-column.ts";
 import { bytesOf, type SenderDeadline } from "../requests.ts";
 import { callsOf } from "../session.ts";
-import { bigint, nullable, text } from "../values.ts";
+import { nullable, text } from "../values.ts";
 import { FollowTimer, type ViewName, type ViewPosition } from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
 import {
-	hasLog,
+	isDatabaseFailure,
 	LOCK_TIMEOUT,
-	OpenFiles,
+	openFiles,
 	openForWriting,
 	returnSpace,
 	transaction,
-	transactionAsync,
 	type WriterOptions,
 } from "./database.ts";
-import { SQLITE } from "./dialect.ts";
-import { mustPurge, Purge } from "./purge.ts";
-import { isDatabaseFailure } from "./result-codes.ts";
+import { mustPurge, notePurge, purge } from "./purge.ts";
 import { createSchema } from "./schema.ts";
 import { sqliteSession } from "./session.ts";
-import { Statements } from "./statements.ts";
+import { SQLITE, Statements } from "./sql.ts";
 
 /** Entry point of the writer thread. Appends that wait for it share one transaction. */
 
@@ -71,21 +69,17 @@ interface Appends {
 }
 
 function writer(options: WriterOptions) {
-	const hadLog = hasLog(options.path);
 	const database = openForWriting(options);
 	const statements = new Statements(database);
 	const session = sqliteSession(statements);
-	const wasStoppedCleanly = transaction(database, "BEGIN IMMEDIATE", () => {
-		createSchema(database);
-		return beginRun(statements, options.runId, hadLog);
-	});
+	createSchema(database);
+	const wasStoppedCleanly = beginRun(database, options.runId);
 	// So the database file itself says that this run has begun, should the whole log be lost.
 	database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
-	const files = new OpenFiles(options.path);
+	const requireInPlace = openFiles(options.path);
 	const check = database.prepare("UPDATE state SET checks = checks + 1");
-	/** Whether the log has been checkpointed since the last commit, because a file was not at its path. */
-	let isLogSaved = false;
-	const purge = new Purge(database, options.lockTimeout ?? LOCK_TIMEOUT);
+	const beginPurge = () => purge(database, options.lockTimeout ?? LOCK_TIMEOUT);
+	let purging = mustPurge(database) ? beginPurge() : undefined;
 	/** Why the files were not in their places at the last check; undefined while they are. */
 	let misplaced: unknown;
 	/** Time of the last successful commit, as `performance.now()` counts; undefined after a failure. */
@@ -94,9 +88,7 @@ function writer(options: WriterOptions) {
 	/** Runs `work` in one transaction, which is on disk when it resolves. */
 	async function writeInSession<Result>(work: () => Promise<Result>): Promise<Result> {
 		if (misplaced !== undefined) throw misplaced;
-		const result = await transactionAsync(database, "BEGIN IMMEDIATE", work);
-		isLogSaved = false;
-		return result;
+		return await transaction(database, "BEGIN IMMEDIATE", work);
 	}
 
 	/** As {@link writeInSession}, for work that proves whether the next append can be stored. */
@@ -148,34 +140,28 @@ function writer(options: WriterOptions) {
 	/** Checks that the next start will find the files. If not, nothing is written until a later check succeeds. */
 	function verifyFiles(): void {
 		try {
-			files.verify();
+			requireInPlace();
 			misplaced = undefined;
 		} catch (error) {
 			misplaced = error;
 			committedAt = undefined;
-			if (!isLogSaved && files.isDatabaseInPlace) isLogSaved = trySaveLog();
+			try {
+				// The next start may not find the log.
+				database.exec("PRAGMA wal_checkpoint(FULL)");
+			} catch {
+				// The caller gets the error that a file is not at its path.
+			}
 			throw error;
 		}
 	}
 
-	/**
-	 * Checkpoints the log into the database file, as the next start may not find the log. Returns whether it succeeded.
-	 */
-	function trySaveLog(): boolean {
+	/** Does a step of `Store.purge`, from the beginning after a failure. Returns whether there is another one to do now. */
+	function purgeStep(): boolean {
 		try {
-			return database.prepare("PRAGMA wal_checkpoint(FULL)").get()?.busy === 0n;
-		} catch {
-			// The next call tries again. The caller gets the error that a file is not at its path.
-			return false;
-		}
-	}
-
-	/** Removes what a reader, a stop of the service or a failure has kept from being removed. */
-	function goOnPurging(): void {
-		try {
-			purge.step();
-		} catch {
-			// The next check tries again. It fails itself when nothing can be written.
+			return purging?.next().value ?? false;
+		} catch (error) {
+			purging = beginPurge();
+			throw error;
 		}
 	}
 
@@ -187,10 +173,10 @@ function writer(options: WriterOptions) {
 				await follow(undefined);
 				const erased = await writeInSession(async () => {
 					const found = await erase(session, request);
-					if (found !== undefined) mustPurge(statements);
+					if (found !== undefined) notePurge(statements);
 					return found;
 				});
-				if (erased !== undefined) purge.restart();
+				if (erased !== undefined) purging = beginPurge();
 				return erased;
 			},
 			/** Does a step of the views, up to these entries, and all before them. Returns whether there may be more to do. */
@@ -201,15 +187,19 @@ function writer(options: WriterOptions) {
 			async resetViews(views: readonly ViewName[] | undefined): Promise<void> {
 				await writeInSession(() => resetViews(session, views));
 			},
-			/** Does a step of `Store.purge`. Returns whether there is another one to do now. */
 			purge(): boolean {
 				if (misplaced !== undefined) throw misplaced;
-				return purge.step();
+				return purgeStep();
 			},
 			/** Checks that the next append can be stored. */
 			async check(): Promise<void> {
 				verifyFiles();
-				goOnPurging();
+				try {
+					// What a reader, a stop of the service or a failure has kept.
+					purgeStep();
+				} catch {
+					// The next check tries again. It fails itself when nothing can be written.
+				}
 				// Only a commit that reaches the disk proves that the next append can be stored.
 				if (committedAt === undefined || performance.now() - committedAt > PROOF_MILLISECONDS)
 					await write(async () => check.run());
@@ -255,24 +245,21 @@ serve(writer);
 
 /**
  * Begins a run of the service: skips sequences that a lost commit may have had, unless the last stop was clean or this run
- * has begun before, in a thread that has ended. The caller has begun a transaction.
+ * has begun before, in a thread that has ended.
  *
  * @param runId unique id of the run
- * @param hasLog whether the database had a write-ahead log with frames before it was opened
  * @returns whether the last stop was clean
  */
-function beginRun(statements: Statements, runId: string, hasLog: boolean): boolean {
+function beginRun(database: DatabaseSync, runId: string): boolean {
 	const { updates, events } = SQLITE.dialect.newest;
-	const row = statements.prepare(`SELECT open_run, ${updates} AS updates, ${events} AS events FROM state`).get();
+	const row = database.prepare("SELECT open_run FROM state").get();
 	const open = nullable(text, row?.open_run);
 	if (open === runId) return true;
-	const isClean = open === undefined && !hasLog;
-	if (!isClean)
-		statements
-			.prepare("UPDATE state SET newest_update = ?, newest_event = ?")
-			.run(bigint(row?.updates) + SKIPPED, bigint(row?.events) + SKIPPED);
-	statements.prepare("UPDATE state SET open_run = ?").run(runId);
-	return isClean;
+	const skipped = open === undefined ? 0n : SKIPPED;
+	database
+		.prepare(`UPDATE state SET newest_update = ${updates} + ?, newest_event = ${events} + ?, open_run = ?`)
+		.run(skipped, skipped, runId);
+	return open === undefined;
 }
 
 type AppendCalls = readonly (GroupRequest & SenderDeadline)[];

@@ -67,9 +67,11 @@ export async function deriveConversations(session: Session, conversationIds: rea
 	await session.write("titles", titles);
 }
 
-/** Removes all rows, so that the view follows both logs from their beginning. */
+/** Removes all rows, so that the view follows both logs from their beginning, and search indexes all titles again. */
 export async function resetConversations(session: Session): Promise<void> {
 	await lockView(session, "conversations");
+	// First, because the indexer writes to titles when it has moved its progress.
+	await session.all(`UPDATE ${session.dialect.schema}search_progress SET updates = 0`);
 	for (const table of ["titles", "tags", "conversations"])
 		await session.all(`DELETE FROM ${session.dialect.schema}${table}`);
 	await moveView(session, "conversations", NOTHING);

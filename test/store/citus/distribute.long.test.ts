@@ -42,7 +42,6 @@ await describeOnCitus("migrate --distribute", (cluster) => {
 			byConversation("heads"),
 			byConversation("pruned"),
 			byConversation("search_texts"),
-			byConversation("search_titles"),
 			byConversation("tags"),
 			byConversation("titles"),
 			byConversation("untimed_calls"),

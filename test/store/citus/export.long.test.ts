@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { readConfig } from "../../../src/config/config.ts";
 import type { Database } from "../../../src/store/database.ts";
 import { exportLines, importStore } from "../../../src/store/export/export.ts";
-import { migrateDatabase, openExportSource, openImportTarget, openStore } from "../../../src/store/open.ts";
+import { migrateDatabase, openStore, withExportSource, withImportTarget } from "../../../src/store/open.ts";
 import { TempFolder } from "../../support/temp.ts";
 import { everything, fill } from "../export-samples.ts";
 import { describeOnCitus } from "./on-citus.ts";
@@ -12,16 +12,17 @@ const nothing = () => undefined;
 
 /** Returns the lines of an export. */
 async function exported(database: Database): Promise<string> {
-	await using source = await openExportSource(database, silent);
-	return (await Array.fromAsync(exportLines(source, undefined, nothing, true))).join("");
+	const texts = await withExportSource(database, silent, (source) =>
+		Array.fromAsync(exportLines(source, undefined, nothing, true)),
+	);
+	return texts.join("");
 }
 
 async function imported(lines: string, database: Database): Promise<void> {
-	await using target = await openImportTarget(database, silent);
 	const bytes = async function* () {
 		yield Buffer.from(lines);
 	};
-	await importStore(bytes(), target, nothing);
+	await withImportTarget(database, silent, (target) => importStore(bytes(), target, nothing));
 }
 
 async function everythingIn(database: Database) {

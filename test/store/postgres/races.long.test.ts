@@ -134,19 +134,6 @@ test("a request that waits for a lock is not stored after its sender has sent it
 	expect((await store.updates.range()).newest).toBe(2n);
 });
 
-test("history is pruned by one process at a time", async () => {
-	const { store } = await opened();
-	const { conversationId } = sample();
-	for (let n = 0n; n < 5n; n++) await append(store, sample({ conversationId, receivedAt: start + n * second }));
-	const prune = () => store.prune({ updatesPerConversation: 2, limit: 100 });
-	const claim = (until: bigint) =>
-		store.claim({ name: "removal of history", holder: "another process", now: 1n, until });
-	expect(await claim(2n ** 62n)).toBe(true);
-	expect(await prune()).toBe(0);
-	expect(await claim(0n)).toBe(true);
-	expect(await prune()).toBe(3);
-});
-
 test("a duplicate is not acknowledged before the standby has the original", async () => {
 	const { url, store, session, waiting } = await opened();
 	const replica = await openStore(url);
