@@ -219,9 +219,6 @@ export class EventFormat {
 	): ParsedEvents {
 		const timeZone = this.#senderTimeZones.get(sender) ?? this.#timeZone;
 		const violations = [...found, ...findViolations(this.#schema, parsed)];
-		const report = (path: Violation["path"], finding: Parameters<typeof violation>[1]): void => {
-			violations.push(violation(path, finding, parsed.json, this.#schema.plan));
-		};
 		const envelopes = new Map<string, Envelope>();
 		let after: Microseconds | undefined;
 		for (const [index, event] of Array.isArray(parsed.json) ? parsed.json.entries() : []) {
@@ -232,10 +229,10 @@ export class EventFormat {
 			const { at: happenedAt, laterAt } = eventTimes(timestamp, timeZone, { after, receivedAt }) ?? {};
 			if (happenedAt !== undefined && (after === undefined || happenedAt > after)) after = happenedAt;
 			if (id === "" || isLonger(id, MAX_EVENT_ID_LENGTH))
-				report([index, "id"], wrongLength(id, 1, MAX_EVENT_ID_LENGTH));
-			else if (happenedAt === undefined) report([index, "timestamp"], NOT_A_DATE_TIME);
+				violations.push(violation([index, "id"], wrongLength(id, 1, MAX_EVENT_ID_LENGTH), id));
+			else if (happenedAt === undefined) violations.push(violation([index, "timestamp"], NOT_A_DATE_TIME, timestamp));
 			else if ([id, source, kind, memberOf(event, "parent_id")].some(hasPassword))
-				report([index], PASSWORD_IN_ENVELOPE);
+				violations.push(violation([index], PASSWORD_IN_ENVELOPE));
 			else if (!envelopes.has(id)) envelopes.set(id, { event, id, source, kind, happenedAt, laterAt });
 		}
 		if (violations.length > 0)

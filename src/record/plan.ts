@@ -330,13 +330,11 @@ export interface Place {
 	readonly value: ValuePlan | undefined;
 	/** The field whose whole list or map is at the place; undefined at an item of it and for other values. */
 	readonly collection: FieldPlan | undefined;
-	/** Whether the place is a secret field, or inside a secret field or arm. */
-	readonly secret: boolean;
 }
 
 /** Returns the place of the whole record. */
 export function rootPlace(plan: MessagePlan): Place {
-	return { value: { type: "message", message: plan }, collection: undefined, secret: false };
+	return { value: { type: "message", message: plan }, collection: undefined };
 }
 
 /**
@@ -346,33 +344,29 @@ export function rootPlace(plan: MessagePlan): Place {
  */
 export function childPlace(place: Place, json: ExactJson | undefined, token: string | number): Place {
 	if (place.collection !== undefined) return { ...place, collection: undefined };
-	if (place.value?.type !== "message") return { value: undefined, collection: undefined, secret: place.secret };
+	if (place.value?.type !== "message") return NOWHERE;
 	const { message } = place.value;
-	if (message.form === "union") {
-		const arm = armOf(message, json);
-		const inside: Place = { value: arm?.value, collection: undefined, secret: place.secret || (arm?.secret ?? false) };
-		return arm === undefined ? inside : childPlace(inside, json, token);
+	switch (message.form) {
+		case "union": {
+			const arm = armOf(message, json);
+			return arm === undefined ? NOWHERE : childPlace({ value: arm.value, collection: undefined }, json, token);
+		}
+		case "tuple":
+			return fieldPlace(message.fields[Number(token)]);
+		case "bare":
+			return childPlace(fieldPlace(message.fields[0]), json, token);
+		case "object":
+			return fieldPlace(message.members.get(String(token)));
 	}
-	if (message.form === "tuple") return fieldPlace(place, message.fields[Number(token)]);
-	if (message.form === "bare") return childPlace(fieldPlace(place, message.fields[0]), json, token);
-	return fieldPlace(place, message.members.get(String(token)));
 }
 
-/** A place and the JSON value there. */
-export interface Location {
-	readonly place: Place;
-	readonly json: ExactJson | undefined;
-}
+const NOWHERE: Place = { value: undefined, collection: undefined };
 
-/** Returns the value at the end of a path through a record, and its place. */
-export function locate(record: ExactJson, plan: MessagePlan, path: readonly (string | number)[]): Location {
-	let json: ExactJson | undefined = record;
-	let place = rootPlace(plan);
-	for (const token of path) {
-		place = childPlace(place, json, token);
-		json = memberOf(json, String(token));
-	}
-	return { place, json };
+function fieldPlace(field: FieldPlan | undefined): Place {
+	if (field === undefined) return NOWHERE;
+	const { value, shape } = field;
+	const isFreeForm = value.type === "struct" || (value.type === "value" && value.jsonTypes.length === 0);
+	return { value: isFreeForm ? undefined : value, collection: shape === "single" ? undefined : field };
 }
 
 /**
@@ -390,18 +384,6 @@ export function pathInJson(record: ExactJson, plan: MessagePlan, path: readonly 
 		json = memberOf(json, name);
 		return name;
 	});
-}
-
-function fieldPlace(place: Place, field: FieldPlan | undefined): Place {
-	return {
-		value: field === undefined || isFreeForm(field.value) ? undefined : field.value,
-		collection: field === undefined || field.shape === "single" ? undefined : field,
-		secret: place.secret || (field?.secret ?? false),
-	};
-}
-
-function isFreeForm(value: ValuePlan): boolean {
-	return value.type === "struct" || (value.type === "value" && value.jsonTypes.length === 0);
 }
 
 /** Returns the arm that the type or the discriminator of a JSON value selects; undefined when there is none. */

@@ -13,7 +13,7 @@ import {
 	setMember,
 } from "./json/json-value.ts";
 import { parseUuid } from "./json/scalars.ts";
-import { locate, type MessagePlan, objectAt, type PlainPlan, planMessage } from "./plan.ts";
+import { childPlace, type MessagePlan, objectAt, type Place, type PlainPlan, planMessage, rootPlace } from "./plan.ts";
 import { MAX_VIOLATIONS, RecordSchema } from "./validation/schema.ts";
 import { brokenRulesError, findViolations, valueError } from "./validation/violations.ts";
 
@@ -231,7 +231,8 @@ interface DescribedObject {
 function describedAt(record: ExactJson, root: MessagePlan, pointer: string): DescribedObject | undefined {
 	const path = parsePointer(pointer);
 	if (path === undefined) return undefined;
-	const { place, json } = locate(record, root, path);
+	let [json, place]: [ExactJson | undefined, Place] = [record, rootPlace(root)];
+	for (const token of path) [json, place] = [memberOf(json, token), childPlace(place, json, token)];
 	const plan = objectAt(place, json);
 	return plan !== undefined && isJsonObject(json) ? { plan, json } : undefined;
 }

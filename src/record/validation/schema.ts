@@ -28,78 +28,57 @@ const INT64 = z
 export class RecordSchema {
 	readonly plan: MessagePlan;
 	readonly #builder: SchemaBuilder;
-	readonly #compilingBuilder: SchemaBuilder;
 
 	/** @param related a schema whose plan has messages in common with `plan`; these are built and compiled only once */
 	constructor(plan: MessagePlan, related?: RecordSchema) {
 		this.plan = plan;
-		this.#builder = related === undefined ? new SchemaBuilder(false) : related.#builder;
-		this.#compilingBuilder = related === undefined ? new SchemaBuilder(true) : related.#compilingBuilder;
+		this.#builder = related === undefined ? new SchemaBuilder() : related.#builder;
 	}
 
 	/** Whether a record's JSON form is valid. Runs code that zod compiles from the schema. */
 	isValid(json: ExactJson): boolean {
-		this.#compilingBuilder.reset();
-		return this.#compilingBuilder.message(this.plan).validate(json);
-	}
-
-	/**
-	 * Lists the issues of a JSON form that is not valid. Once {@link MAX_VIOLATIONS} are found, it skips the further items
-	 * of lists and maps.
-	 */
-	issues(json: ExactJson): readonly z.core.$ZodIssue[] {
 		this.#builder.reset();
-		return this.#builder.message(this.plan).safeParse(json).error?.issues ?? [];
+		return this.#builder.message(this.plan).validate(json);
 	}
 
 	/** Whether a JSON value is valid for a field. */
 	accepts(field: FieldPlan, json: ExactJson): boolean {
-		this.#compilingBuilder.reset();
-		return this.#compilingBuilder.field(field).safeParse(json).success;
+		this.#builder.reset();
+		return this.#builder.field(field).validate(json);
+	}
+
+	/** Whether a JSON value is valid for a single value. */
+	acceptsValue(plan: ValuePlan, json: ExactJson): boolean {
+		this.#builder.reset();
+		return this.#builder.value(plan).validate(json);
 	}
 }
 
 class SchemaBuilder {
 	readonly #messages = new Map<MessagePlan, z.ZodType>();
 	readonly #fields = new Map<FieldPlan, z.ZodType>();
-	/** Whether the schemas are compiled. Compiled schemas only determine whether a value is valid. */
-	readonly #compiles: boolean;
-	/** Number of issues found in items of lists and maps. */
-	#found = 0;
+	readonly #values = new Map<ValuePlan, z.ZodType>();
 	#refused = false;
-
-	constructor(compiles: boolean) {
-		this.#compiles = compiles;
-	}
 
 	/** Prepares the schemas for another value. */
 	reset(): void {
-		this.#found = 0;
 		this.#refused = false;
-	}
-
-	message(plan: MessagePlan): z.ZodType {
-		// Built when the first value is validated, because a message can contain itself.
-		const build = () => (this.#compiles ? this.#compiled(plan) : z.lazy(() => this.#schema(plan)));
-		return this.#messages.getOrInsertComputed(plan, build);
-	}
-
-	#schema(plan: MessagePlan): z.ZodType {
-		return plan.form === "union" ? this.#union(plan) : this.#plain(plan);
 	}
 
 	/**
 	 * Returns the schema of a message, which is compiled separately: zod cannot compile a schema that contains itself,
-	 * and V8 specialises small functions sooner.
+	 * and V8 specialises small functions sooner. It is built when the first value is validated.
 	 */
-	#compiled(plan: MessagePlan): z.ZodType {
-		let compiled: z.ZodType | undefined;
-		return z.custom((json) => {
-			compiled ??= z.compile(this.#schema(plan), { strict: true });
-			// zod validates a second time what the compiled code refuses. So nothing is validated after the first refusal:
-			// otherwise each level of messages would double the time.
-			if (!this.#refused) this.#refused = !compiled.validate(json);
-			return !this.#refused;
+	message(plan: MessagePlan): z.ZodType {
+		return this.#messages.getOrInsertComputed(plan, () => {
+			let compiled: z.ZodType | undefined;
+			return z.custom((json) => {
+				compiled ??= z.compile(plan.form === "union" ? this.#union(plan) : this.#plain(plan), { strict: true });
+				// zod validates a second time what the compiled code refuses. So nothing is validated after the first refusal:
+				// otherwise each level of messages would double the time.
+				if (!this.#refused) this.#refused = !compiled.validate(json);
+				return !this.#refused;
+			});
 		});
 	}
 
@@ -118,7 +97,7 @@ class SchemaBuilder {
 			case "tuple":
 				return first === undefined
 					? z.tuple([])
-					: z.tuple([this.#value(first.value), ...others.map((item) => this.#value(item.value))]);
+					: z.tuple([this.value(first.value), ...others.map((item) => this.value(item.value))]);
 			case "bare":
 				if (first === undefined) throw new Error(`${plan.desc.typeName} has no field`);
 				return this.#collection(first);
@@ -136,13 +115,7 @@ class SchemaBuilder {
 		const object = plan.closed ? z.strictObject(shape) : z.object(shape);
 		if (plan.exclusions.length === 0) return object;
 		return object.check(({ value, issues }) => {
-			for (const { field, excludes } of plan.exclusions) {
-				const given = value[field.name] ?? null;
-				const other = value[excludes.name];
-				const message = `${field.name} cannot be combined with a custom ${excludes.name}`;
-				if (given !== null && other !== undefined && other !== excludes.default)
-					issues.push({ code: "custom", message, input: value });
-			}
+			if (brokenExclusions(plan, value).length > 0) issues.push({ code: "custom", input: value });
 		});
 	}
 
@@ -155,7 +128,7 @@ class SchemaBuilder {
 			return this.#object(value.message);
 		});
 		if (first !== undefined) options.push(z.discriminatedUnion(plan.discriminator, [first, ...others]));
-		for (const arm of Object.values(plan.bare)) options.push(this.#value(arm.value));
+		for (const arm of Object.values(plan.bare)) options.push(this.value(arm.value));
 		const { unknown } = plan;
 		if (unknown !== undefined) options.push(z.custom((json) => armOf(plan, json) === unknown));
 		return z.union(options);
@@ -164,17 +137,9 @@ class SchemaBuilder {
 	#collection(field: FieldPlan): z.ZodType {
 		switch (field.shape) {
 			case "single":
-				return this.#value(field.value);
+				return this.value(field.value);
 			case "list": {
-				const item = this.#value(field.value);
-				const list = this.#compiles
-					? z.array(item)
-					: z.array(z.unknown()).check(({ value, issues }) => {
-							for (const [index, json] of value.entries()) {
-								if (this.#isEnough(issues)) return;
-								this.#checkItem(item, json, index, issues);
-							}
-						});
+				const list = z.array(this.value(field.value));
 				return field.minItems > 0 ? list.min(field.minItems) : list;
 			}
 			case "map":
@@ -183,49 +148,19 @@ class SchemaBuilder {
 	}
 
 	#map({ keyPattern, maxValueLength, value: plan }: FieldPlan): z.ZodType {
-		const plainValue = this.#value(plan);
-		const value =
-			maxValueLength === 0
-				? plainValue
-				: plainValue.refine((text) => typeof text !== "string" || !isLonger(text, maxValueLength), {
-						error: `values must have at most ${maxValueLength} characters`,
-					});
+		const value = this.value(plan);
 		// Not z.record, which ignores the member `__proto__`.
 		return z.unknown().check(({ value: entries, issues }) => {
-			if (!isJsonObject(entries)) {
-				issues.push({ code: "invalid_type", expected: "record", input: entries });
-				return;
-			}
-			for (const [key, json] of Object.entries(entries)) {
-				if (this.#isEnough(issues)) return;
-				if (keyPattern === undefined || keyPattern.test(key)) this.#checkItem(value, json, key, issues);
-				else {
-					this.#found++;
-					const message = `keys must match ${keyPattern.source}`;
-					const wrong: z.core.$ZodIssueCustom = { code: "custom", message, path: [] };
-					issues.push({ code: "invalid_key", origin: "record", issues: [wrong], path: [key], input: json });
-				}
-			}
+			const isRight = ([key, item]: [string, unknown]) =>
+				keyPattern?.test(key) !== false && value.validate(item) && !isTooLong(item, maxValueLength);
+			if (!isJsonObject(entries) || !Object.entries(entries).every(isRight))
+				issues.push({ code: "custom", input: entries });
 		});
 	}
 
-	/** Adds the issues of an item of a list or a map. */
-	#checkItem(schema: z.ZodType, json: unknown, step: string | number, issues: z.core.$ZodRawIssue[]): void {
-		if (this.#compiles) {
-			if (!schema.validate(json)) issues.push({ code: "custom", path: [step], input: json });
-			return;
-		}
-		const before = this.#found;
-		const found = schema.safeParse(json).error?.issues ?? [];
-		if (found.length > 0)
-			issues.push({ code: "invalid_element", origin: "map", key: step, issues: [...found], path: [step], input: json });
-		// Lists and maps in the item have counted some of these issues.
-		this.#found = Math.max(this.#found, before + found.length);
-	}
-
-	/** Whether the further items of a list or a map need no check: the value is refused, and enough issues are listed. */
-	#isEnough(issues: readonly z.core.$ZodRawIssue[]): boolean {
-		return this.#compiles ? issues.length > 0 : this.#found >= MAX_VIOLATIONS;
+	/** Returns the schema of a single value. */
+	value(plan: ValuePlan): z.ZodType {
+		return this.#values.getOrInsertComputed(plan, () => this.#value(plan));
 	}
 
 	#value(plan: ValuePlan): z.ZodType {
@@ -261,6 +196,19 @@ function boundedNumber(schema: z.ZodNumber, { gt, gte }: Bounds): z.ZodNumber {
 function boundedBigInt(schema: z.ZodBigInt, { gt, gte }: Bounds): z.ZodBigInt {
 	const above = gt === undefined ? schema : schema.gt(BigInt(gt));
 	return gte === undefined ? above : above.gte(BigInt(gte));
+}
+
+/** Returns the exclusions of a message that an object of it breaks. */
+export function brokenExclusions({ exclusions }: PlainPlan, json: Readonly<Record<string, unknown>>) {
+	return exclusions.filter(({ field, excludes }) => {
+		const other = json[excludes.name];
+		return (json[field.name] ?? null) !== null && other !== undefined && other !== excludes.default;
+	});
+}
+
+/** Whether the value of a map has too many characters. */
+export function isTooLong(json: unknown, maxValueLength: number): boolean {
+	return maxValueLength > 0 && typeof json === "string" && isLonger(json, maxValueLength);
 }
 
 /** Whether a text has more than `limit` Unicode code points. */

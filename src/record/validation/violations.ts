@@ -1,9 +1,23 @@
-import type { z } from "zod";
 import { ServiceError, type Violation } from "../../errors.ts";
 import type { ParsedJson } from "../json/exact-json.ts";
-import { type ExactJson, MAX_FREE_FORM_DEPTH, measure, memberOf } from "../json/json-value.ts";
-import { childPlace, type Location, locate, type MessagePlan, type Place, rootPlace } from "../plan.ts";
-import { MAX_VIOLATIONS, type RecordSchema } from "./schema.ts";
+import {
+	type ExactJson,
+	type ExactJsonObject,
+	isJsonObject,
+	MAX_FREE_FORM_DEPTH,
+	measure,
+	memberOf,
+} from "../json/json-value.ts";
+import {
+	armOf,
+	type Bounds,
+	type FieldPlan,
+	type MessagePlan,
+	type PlainPlan,
+	type UnionPlan,
+	type ValuePlan,
+} from "../plan.ts";
+import { brokenExclusions, isTooLong, MAX_VIOLATIONS, type RecordSchema } from "./schema.ts";
 
 /** Maximum length of an offending value that a violation repeats, in UTF-16 code units of its text. */
 const MAX_INPUT_LENGTH = 64;
@@ -11,32 +25,15 @@ const MAX_INPUT_LENGTH = 64;
 type Path = readonly (string | number)[];
 
 /** A broken rule in pydantic's vocabulary: type, message and the values that the message mentions. */
-interface Finding {
+export interface Finding {
 	readonly type: string;
 	readonly message: string;
 	readonly context?: Readonly<Record<string, unknown>>;
 }
 
-/**
- * Converts the issues that zod found in a record to violations in pydantic's vocabulary, in the order of the schema's
- * fields. Returns at most {@link MAX_VIOLATIONS}.
- */
-export function violationsOf(issues: readonly z.core.$ZodIssue[], record: ExactJson, plan: MessagePlan): Violation[] {
-	const violations: Violation[] = [];
-	for (const [issue, at] of leafIssues(issues, [])) {
-		for (const [path, finding] of findingsOf(issue, at, record, plan)) {
-			if (violations.length >= MAX_VIOLATIONS) return violations;
-			violations.push(violation(path, finding, record, plan));
-		}
-	}
-	return violations;
-}
-
-/** Returns a violation, which has the offending value if the value is small and cannot be a secret. */
-export function violation(path: Path, finding: Finding, record: ExactJson, plan: MessagePlan): Violation {
-	const { place, json } = locate(record, plan, path);
-	const shown = json !== undefined && isSmall(json) && (json === null || expectsPublicScalar(place));
-	return { path, ...finding, ...(shown ? { input: json } : {}) };
+/** Returns a violation, which has the offending value if that is small. */
+export function violation(path: Path, finding: Finding, json?: ExactJson): Violation {
+	return { path, ...finding, ...(json !== undefined && isSmall(json) ? { input: json } : {}) };
 }
 
 function isSmall(json: ExactJson): json is string | number | bigint | boolean | null {
@@ -46,89 +43,151 @@ function isSmall(json: ExactJson): json is string | number | bigint | boolean | 
 }
 
 /**
- * Whether the schema expects a scalar at a place that is not secret. A string in place of an object or in free-form
- * JSON is not shown, because it may be a secret that belongs into the object.
+ * Returns at most {@link MAX_VIOLATIONS} violations of a JSON form: of its schema, in the order of its fields, and of the
+ * limits that apply everywhere: lone surrogates (RFC 8259, section 8.2), numbers that are not finite, and free-form JSON of
+ * more than {@link MAX_FREE_FORM_DEPTH} levels. There is at least one if the schema refuses the JSON form.
  */
-function expectsPublicScalar({ value, collection, secret }: Place): boolean {
-	return value !== undefined && value.type !== "message" && collection === undefined && !secret;
+export function findViolations(schema: RecordSchema, { json, size, mayHaveSurrogates }: ParsedJson): Violation[] {
+	const isValid = schema.isValid(json);
+	if (isValid && size.depth <= MAX_FREE_FORM_DEPTH && size.finite && !mayHaveSurrogates) return [];
+	const violations = listViolations(schema, json);
+	if (isValid || violations.length > 0) return violations;
+	return [violation([], valueError("the schema refuses this value"))];
 }
 
-type Issue = z.core.$ZodIssue;
+/** Lists the violations of a JSON form as {@link findViolations} does. */
+export function listViolations(schema: RecordSchema, json: ExactJson): Violation[] {
+	const lister = new Lister(schema);
+	lister.message(schema.plan, json, false);
+	return lister.violations;
+}
 
-/**
- * Yields the innermost issues, with their paths from the record. It replaces the issue of a union by those of the
- * option that accepts values of this type, if there is one, and the issue of an item by those inside it.
- */
-function* leafIssues(issues: readonly Issue[], outer: Path): Generator<[Issue, Path]> {
-	for (const issue of issues) {
-		const path = [...outer, ...issue.path.map((step) => (typeof step === "symbol" ? String(step) : step))];
-		const inner = innerIssues(issue);
-		if (inner === undefined) yield [issue, path];
-		else yield* leafIssues(inner, path);
+/** Follows a plan through a JSON form. The schema decides about single values. `secret`: inside a secret field or arm. */
+class Lister {
+	readonly violations: Violation[] = [];
+	readonly #schema: RecordSchema;
+	readonly #path: (string | number)[] = [];
+
+	constructor(schema: RecordSchema) {
+		this.#schema = schema;
 	}
-}
 
-function innerIssues(issue: Issue): readonly Issue[] | undefined {
-	if (issue.code === "invalid_element") return issue.issues;
-	return issue.code === "invalid_union" ? issue.errors.find((errors) => !errors.some(isWrongType)) : undefined;
-}
+	/**
+	 * @param json the value, if there is one
+	 * @param isPublic whether it may be repeated: a string in place of an object may be a secret that belongs into it
+	 */
+	#report(finding: Finding, json?: ExactJson, isPublic = json === null): void {
+		if (this.violations.length >= MAX_VIOLATIONS) return;
+		this.violations.push(violation([...this.#path], finding, isPublic ? json : undefined));
+	}
 
-/** Whether an issue says that an option of a union does not accept values of this type. */
-function isWrongType({ code, path }: Issue): boolean {
-	return path.length === 0 && (code === "invalid_type" || code === "custom");
-}
+	#inside(token: string | number, visit: () => void): void {
+		if (this.violations.length >= MAX_VIOLATIONS) return;
+		const isName = typeof token === "string";
+		this.#path.push(isName ? token.toWellFormed() : token);
+		if (isName && !token.isWellFormed()) this.#report(NOT_UNICODE);
+		visit();
+		this.#path.pop();
+	}
 
-/** Yields the findings of an issue, each with its path. */
-function* findingsOf(issue: Issue, path: Path, record: ExactJson, plan: MessagePlan): Generator<[Path, Finding]> {
-	const { place, json } = locate(record, plan, path);
-	switch (issue.code) {
-		case "unrecognized_keys":
-			for (const key of issue.keys) yield [[...path, key], EXTRA];
-			break;
-		case "invalid_key":
-			// An invalid key is reported at the map.
-			yield [path.slice(0, -1), valueError(issue.issues[0]?.message ?? "a key is not valid")];
-			break;
-		case "invalid_union":
-			// No tag matches. The issue's path leads to the discriminator, the finding's to the union.
-			if (issue.errors.length === 0) yield [path.slice(0, -1), wrongTag(locate(record, plan, path.slice(0, -1)))];
-			else yield [path, wrongType(json, place)];
-			break;
-		case "too_small":
-			if (Array.isArray(json))
-				if (isTuple(place)) yield* itemsOfShortTuple(json, Number(issue.minimum), path, place);
-				else yield [path, tooShort(json.length, Number(issue.minimum))];
-			// zod checks the length of any value that has one, even if another issue says that it is not a list.
-			else if (typeof json === "number" || typeof json === "bigint") yield [path, tooSmall(issue)];
-			break;
-		case "too_big":
-			yield [path, Array.isArray(json) ? tooLong(json.length, Number(issue.maximum)) : INTEGER_SIZE];
-			break;
-		case "custom": {
-			const { value } = place;
-			// A string has the right type, so it is a value of a map that is too long. This is reported at the map.
-			if (typeof json === "string" && value?.type === "string" && !value.uuid)
-				yield [path.slice(0, -1), valueError(issue.message)];
-			else yield [path, value?.type === "message" ? valueError(issue.message) : wrongType(json, place)];
-			break;
+	message(plan: MessagePlan, json: ExactJson, secret: boolean): void {
+		if (plan.form === "union") this.#union(plan, json, secret);
+		else if (plan.form === "tuple") this.#tuple(plan, json, secret);
+		else if (plan.form === "bare") for (const field of plan.fields) this.#collection(field, json, secret);
+		else if (isJsonObject(json)) this.#object(plan, json, secret);
+		else this.#report(NOT_A_MESSAGE, json);
+	}
+
+	#object(plan: PlainPlan, json: ExactJsonObject, secret: boolean): void {
+		const before = this.violations.length;
+		const { discriminator, members } = plan;
+		const tag = discriminator && memberOf(json, discriminator.name);
+		if (discriminator !== undefined && !discriminator.tags.some((known) => known === tag))
+			this.#inside(discriminator.name, () => this.#report(wrongTag(discriminator.name, tag, discriminator.tags)));
+		for (const field of plan.fields)
+			for (const name of [field.name, ...field.aliases]) {
+				const member = memberOf(json, name);
+				if (member !== undefined) this.#inside(name, () => this.#field(field, member, secret));
+				else if (field.required) this.#inside(name, () => this.#report(MISSING));
+			}
+		for (const [name, member] of Object.entries(json))
+			if (!members.has(name) && name !== discriminator?.name)
+				this.#inside(name, () => (plan.closed ? this.#report(EXTRA, member) : this.#freeForm(member)));
+		if (this.violations.length > before) return;
+		for (const { field, excludes } of brokenExclusions(plan, json))
+			this.#report(valueError(`${field.name} cannot be combined with a custom ${excludes.name}`));
+	}
+
+	#union(plan: UnionPlan, json: ExactJson, secret: boolean): void {
+		const arm = armOf(plan, json);
+		const { tagged, bare, discriminator } = plan;
+		if (arm !== undefined) this.#value(arm.value, json, secret || arm.secret || typeof json !== "object");
+		else if (tagged.size === 0) this.#report(valueError(`must be of type ${Object.keys(bare).join(" or ")}`), json);
+		else if (!isJsonObject(json)) this.#report(NOT_A_MESSAGE, json);
+		else this.#report(wrongTag(discriminator, memberOf(json, discriminator), tagged.keys()));
+	}
+
+	#tuple({ fields }: PlainPlan, json: ExactJson, secret: boolean): void {
+		if (!Array.isArray(json)) this.#report(NOT_A_TUPLE, json);
+		else if (json.length > fields.length) this.#report(wrongNumber("Tuple", "most", json.length, fields.length));
+		else
+			for (const [index, { value }] of fields.entries())
+				this.#inside(index, () => {
+					const item = json[index];
+					if (item === undefined) this.#report(MISSING);
+					else this.#value(value, item, secret);
+				});
+	}
+
+	#field(field: FieldPlan, json: ExactJson, secret: boolean): void {
+		if (json !== null || !field.nullable) this.#collection(field, json, secret || field.secret);
+	}
+
+	#collection(field: FieldPlan, json: ExactJson, secret: boolean): void {
+		const { shape, value, minItems } = field;
+		if (shape === "single") this.#value(value, json, secret);
+		else if (shape === "map") this.#map(field, json, secret);
+		else if (!Array.isArray(json)) this.#report(NOT_A_LIST, json);
+		else {
+			if (json.length < minItems) this.#report(wrongNumber("List", "least", json.length, minItems));
+			for (const [index, item] of json.entries()) this.#inside(index, () => this.#value(value, item, secret));
 		}
-		default:
-			yield [path, wrongType(json, place)];
 	}
-}
 
-/** Yields the findings for a tuple with too few items. zod does not validate the items that are present. */
-function* itemsOfShortTuple(json: ExactJson[], length: number, path: Path, place: Place): Generator<[Path, Finding]> {
-	for (let index = 0; index < length; index++) {
-		const item = childPlace(place, json, index);
-		if (index >= json.length) yield [[...path, index], MISSING];
-		else if (item.value?.type === "string" && typeof json[index] !== "string")
-			yield [[...path, index], wrongType(json[index], item)];
+	/** What is wrong with a key, or with the length of a value, is reported at the map. */
+	#map({ value, keyPattern, maxValueLength }: FieldPlan, json: ExactJson, secret: boolean): void {
+		if (!isJsonObject(json)) this.#report(NOT_A_MAP, json);
+		else
+			for (const [key, item] of Object.entries(json))
+				if (keyPattern?.test(key) === false) this.#report(valueError(`keys must match ${keyPattern.source}`));
+				else if (isTooLong(item, maxValueLength))
+					this.#report(valueError(`values must have at most ${maxValueLength} characters`));
+				else this.#inside(key, () => this.#value(value, item, secret));
 	}
-}
 
-function isTuple({ value, collection }: Place): boolean {
-	return collection === undefined && value?.type === "message" && value.message.form === "tuple";
+	#value(plan: ValuePlan, json: ExactJson, secret: boolean): void {
+		if (plan.type === "message") this.message(plan.message, json, secret);
+		else if (!this.#schema.acceptsValue(plan, json))
+			this.#report(wrongValue(plan, json), json, json === null || (!secret && plan.type !== "struct"));
+		else if (typeof json === "string" && !json.isWellFormed()) this.#report(NOT_UNICODE, json, !secret);
+		else if (plan.type === "value" && plan.jsonTypes.length > 0 && isJsonObject(json))
+			for (const [name, member] of Object.entries(json)) this.#inside(name, () => this.#freeForm(member));
+		else this.#freeForm(json);
+	}
+
+	#freeForm(json: ExactJson): void {
+		if (measure(json).depth > MAX_FREE_FORM_DEPTH)
+			this.#report(valueError(`free-form JSON nested more than ${MAX_FREE_FORM_DEPTH} levels deep`));
+		else this.#insideFreeForm(json);
+	}
+
+	#insideFreeForm(json: ExactJson): void {
+		if (typeof json === "string" && !json.isWellFormed()) this.#report(NOT_UNICODE);
+		else if (typeof json === "number" && !Number.isFinite(json)) this.#report(NOT_FINITE);
+		else if (typeof json === "object" && json !== null)
+			for (const [token, item] of Array.isArray(json) ? json.entries() : Object.entries(json))
+				this.#inside(token, () => this.#insideFreeForm(item));
+	}
 }
 
 const MISSING: Finding = { type: "missing", message: "Field required" };
@@ -137,6 +196,7 @@ const NOT_A_MESSAGE: Finding = {
 	type: "model_attributes_type",
 	message: "Input should be a valid dictionary or object to extract fields from",
 };
+const NOT_A_TUPLE: Finding = { type: "tuple_type", message: "Input should be a valid tuple" };
 const NOT_A_LIST: Finding = { type: "list_type", message: "Input should be a valid list" };
 export const NOT_A_MAP: Finding = { type: "dict_type", message: "Input should be a valid dictionary" };
 const INTEGER_SIZE: Finding = {
@@ -169,13 +229,11 @@ export function valueError(problem: string): Finding {
 	return { type: "value_error", message: `Value error, ${problem}`, context: { error: {} } };
 }
 
-/** Returns the finding for a value that does not have the type that its place requires. */
-function wrongType(json: ExactJson | undefined, { value: expected, collection }: Place): Finding {
-	if (json === undefined) return MISSING;
-	if (collection !== undefined) return collection.shape === "list" ? NOT_A_LIST : NOT_A_MAP;
+/** Returns the finding for a value that is not what its place requires. */
+function wrongValue(expected: Exclude<ValuePlan, { type: "message" }>, json: ExactJson): Finding {
 	const text = typeof json === "string";
 	const number = typeof json === "number" || typeof json === "bigint";
-	switch (expected?.type) {
+	switch (expected.type) {
 		case "string":
 			if (!expected.uuid) return { type: "string_type", message: "Input should be a valid string" };
 			return text
@@ -188,12 +246,19 @@ function wrongType(json: ExactJson | undefined, { value: expected, collection }:
 					message: "Input should be a valid integer, unable to parse string as an integer",
 				};
 			if (!number) return { type: "int_type", message: "Input should be a valid integer" };
-			return Number.isFinite(json)
-				? { type: "int_from_float", message: "Input should be a valid integer, got a number with a fractional part" }
-				: NOT_FINITE;
+			if (!Number.isFinite(Number(json))) return NOT_FINITE;
+			if (typeof json === "number" && !Number.isInteger(json))
+				return {
+					type: "int_from_float",
+					message: "Input should be a valid integer, got a number with a fractional part",
+				};
+			return isInteger(json) && (typeof json === "bigint" || Number.isSafeInteger(json))
+				? tooSmall(expected)
+				: INTEGER_SIZE;
 		case "number":
 		case "value":
-			if (number) return NOT_FINITE;
+			if (typeof json === "number" && !Number.isFinite(json)) return NOT_FINITE;
+			if (number && expected.type === "number") return tooSmall(expected);
 			return text
 				? { type: "float_parsing", message: "Input should be a valid number, unable to parse string as a number" }
 				: { type: "float_type", message: "Input should be a valid number" };
@@ -207,10 +272,7 @@ function wrongType(json: ExactJson | undefined, { value: expected, collection }:
 		}
 		case "timestamp":
 			return text ? NOT_A_DATE_TIME : { type: "datetime_type", message: "Input should be a valid datetime" };
-		case "message":
-			return wrongMessage(expected.message);
-		default:
-			// Free-form JSON that is not an object although it must be one.
+		case "struct":
 			return NOT_A_MAP;
 	}
 }
@@ -220,29 +282,11 @@ function isInteger(json: ExactJson): boolean {
 	return typeof json === "bigint" ? BigInt.asIntN(64, json) === json : Number.isInteger(json);
 }
 
-function wrongMessage(plan: MessagePlan): Finding {
-	switch (plan.form) {
-		case "object":
-			return NOT_A_MESSAGE;
-		case "union":
-			return plan.tagged.size > 0
-				? NOT_A_MESSAGE
-				: valueError(`must be of type ${Object.keys(plan.bare).join(" or ")}`);
-		case "tuple":
-			return { type: "tuple_type", message: "Input should be a valid tuple" };
-		case "bare":
-			return plan.fields[0]?.shape === "list" ? NOT_A_LIST : NOT_A_MAP;
-	}
-}
-
 /** Returns the finding for a union whose tag is missing or unknown. The sender's parser calls both `value_error`. */
-function wrongTag({ place: { value }, json }: Location): Finding {
-	if (json === undefined || value?.type !== "message" || value.message.form !== "union") return MISSING;
-	const { discriminator, tagged } = value.message;
-	const tag = memberOf(json, discriminator);
+function wrongTag(discriminator: string, tag: ExactJson | undefined, known: Iterable<string>): Finding {
 	const quoted = typeof tag === "string" && isSmall(tag) ? ` '${tag}'` : "";
 	const problem = tag === undefined ? `${discriminator} is missing` : `unknown ${discriminator}${quoted}`;
-	return valueError(`${problem}; it should be ${alternatives(tagged.keys())}`);
+	return valueError(`${problem}; it should be ${alternatives(known)}`);
 }
 
 function alternatives(names: Iterable<string>): string {
@@ -250,48 +294,21 @@ function alternatives(names: Iterable<string>): string {
 	return quoted.length < 2 ? quoted.join("") : `${quoted.slice(0, -1).join(", ")} or ${quoted.at(-1)}`;
 }
 
-function tooSmall({ minimum, inclusive }: z.core.$ZodIssueTooSmall): Finding {
-	const bound = Number(minimum);
-	// Only the lower limit of 64-bit integers is this low.
-	if (bound <= Number.MIN_SAFE_INTEGER) return INTEGER_SIZE;
-	return inclusive === true
-		? {
-				type: "greater_than_equal",
-				message: `Input should be greater than or equal to ${bound}`,
-				context: { ge: bound },
-			}
-		: { type: "greater_than", message: `Input should be greater than ${bound}`, context: { gt: bound } };
+function tooSmall({ gt, gte }: Partial<Bounds>): Finding {
+	return gte === undefined
+		? { type: "greater_than", message: `Input should be greater than ${gt}`, context: { gt } }
+		: { type: "greater_than_equal", message: `Input should be greater than or equal to ${gte}`, context: { ge: gte } };
 }
 
-function tooShort(length: number, minimum: number): Finding {
+/** Returns the finding for too few or too many items. */
+function wrongNumber(of: "List" | "Tuple", bound: "least" | "most", length: number, limit: number): Finding {
+	const items = `item${limit === 1 ? "" : "s"}`;
 	return {
-		type: "too_short",
-		message: `List should have at least ${minimum} item${minimum === 1 ? "" : "s"} after validation, not ${length}`,
-		context: { field_type: "List", min_length: minimum, actual_length: length },
+		type: bound === "least" ? "too_short" : "too_long",
+		message: `${of} should have at ${bound} ${limit} ${items} after validation, not ${length}`,
+		context: { field_type: of, [bound === "least" ? "min_length" : "max_length"]: limit, actual_length: length },
 	};
 }
-
-function tooLong(length: number, maximum: number): Finding {
-	return {
-		type: "too_long",
-		message: `Tuple should have at most ${maximum} items after validation, not ${length}`,
-		context: { field_type: "Tuple", max_length: maximum, actual_length: length },
-	};
-}
-
-/**
- * Returns at most {@link MAX_VIOLATIONS} violations of a JSON form: of its schema and of the limits of a record. There is
- * at least one if the compiled schema refuses the JSON form, whatever can be listed.
- */
-export function findViolations(schema: RecordSchema, parsed: ParsedJson): Violation[] {
-	const { json } = parsed;
-	const limits = limitViolations(parsed, schema.plan);
-	if (schema.isValid(json)) return limits;
-	const violations = [...violationsOf(schema.issues(json), json, schema.plan), ...limits];
-	return violations.length === 0 ? [UNLISTED] : violations.slice(0, MAX_VIOLATIONS);
-}
-
-const UNLISTED: Violation = { path: [], ...valueError("the schema refuses this value") };
 
 /** Maximum length of a path in an error message, in UTF-16 code units. */
 const MAX_SHOWN_PATH = 200;
@@ -311,46 +328,6 @@ export function brokenRulesError(
 	const place = first === undefined ? "" : ` (first: ${path}: ${first.message})`;
 	const count = violations.length === 1 ? "1 rule is" : `${violations.length} rules are`;
 	return new ServiceError("invalid_record", `${count} broken${place}`, { violations, conversationId });
-}
-
-/**
- * Returns the violations of limits that the schema does not check, because they apply everywhere in a record: lone
- * surrogates (RFC 8259, section 8.2), numbers in free-form JSON that are not finite, and free-form JSON of more than
- * {@link MAX_FREE_FORM_DEPTH} levels.
- */
-function limitViolations({ json: record, size, mayHaveSurrogates }: ParsedJson, plan: MessagePlan): Violation[] {
-	if (size.depth <= MAX_FREE_FORM_DEPTH && size.finite && !mayHaveSurrogates) return [];
-	const violations: Violation[] = [];
-	const report = (path: Path, finding: Parameters<typeof violation>[1]): void => {
-		if (violations.length < MAX_VIOLATIONS) violations.push(violation(path, finding, record, plan));
-	};
-	/** @param isInside whether the value is inside free-form JSON or an unnamed member */
-	const visit = (json: ExactJson, place: Place, path: Path, isInside: boolean): void => {
-		const freeForm = isFreeForm(place);
-		if (typeof json === "string" && !json.isWellFormed()) report(path, NOT_UNICODE);
-		if (typeof json === "number" && !Number.isFinite(json) && freeForm) report(path, NOT_FINITE);
-		if (typeof json !== "object" || json === null) return;
-		if (freeForm && !isInside && measure(json).depth > MAX_FREE_FORM_DEPTH) {
-			report(path, valueError(`free-form JSON nested more than ${MAX_FREE_FORM_DEPTH} levels deep`));
-			return;
-		}
-		if (Array.isArray(json)) {
-			for (const [index, item] of json.entries())
-				visit(item, childPlace(place, json, index), [...path, index], freeForm);
-			return;
-		}
-		for (const [name, member] of Object.entries(json)) {
-			if (!name.isWellFormed()) report([...path, name.toWellFormed()], NOT_UNICODE);
-			visit(member, childPlace(place, json, name), [...path, name], freeForm);
-		}
-	};
-	visit(record, rootPlace(plan), [], false);
-	return violations;
-}
-
-/** Whether a place is in free-form JSON or in an unnamed member. */
-function isFreeForm({ value, collection }: Place): boolean {
-	return value === undefined && collection === undefined;
 }
 
 const NOT_UNICODE = {
