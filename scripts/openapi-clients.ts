@@ -10,7 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { build } from "vite";
 import { ConversationInfoSchema } from "../gen/conversations/v1/conversation_pb.js";
-import { diffMessages } from "../src/record/diff.ts";
+import { diffMessages } from "../src/conversations/read/updates.ts";
 import { RecordFormat } from "../src/record/record-format.ts";
 import { capturedSequences, corpus } from "../test/support/fixtures.ts";
 

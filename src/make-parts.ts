@@ -2,11 +2,11 @@ import { timestampNow } from "@bufbuild/protobuf/wkt";
 import { AccessKeys, COMMAND, hasEnded, REFRESH_INTERVAL } from "./access/access-keys.ts";
 import { Audit } from "./access/audit.ts";
 import { Budgets } from "./budgets/budgets.ts";
-import { BudgetShares } from "./budgets/shown.ts";
+import { budgetShares } from "./budgets/shown.ts";
 import type { Config, TracesConfig } from "./config/config.ts";
 import { ConversationReads } from "./conversations/conversation-reads.ts";
-import { EventIngest } from "./conversations/ingest/event-ingest.ts";
-import { Ingest } from "./conversations/ingest/ingest.ts";
+import { eventIngestOf } from "./conversations/ingest/event-ingest.ts";
+import { ingestOf } from "./conversations/ingest/ingest.ts";
 import { RetryRefusedPosts } from "./conversations/refused/list-and-retry.ts";
 import { acceptingEvents, kindOf, RefusedPosts } from "./conversations/refused/refused-posts.ts";
 import { ClockSkews, PostCounts } from "./conversations/senders.ts";
@@ -99,8 +99,8 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	const clocks = new ClockSkews((sender, skew) =>
 		log.emit("sender_clock_wrong", { sender, minutes: Number(skew / 60_000_000n) }),
 	);
-	const eventIngest = new EventIngest(store, intake, log, clocks);
-	const ingest = new Ingest(store, intake, eventIngest);
+	const eventIngest = eventIngestOf(store, intake, log, clocks);
+	const ingest = ingestOf(store, intake, eventIngest);
 	const accepting = acceptingEvents(eventIngest, refusedPosts, {
 		routes: postRoutes(config.basePath),
 		onAccepted: ({ poster, conversationId, error }) => {
@@ -130,7 +130,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	const forwarding = forwardingOf(config, store, { reads, log, onChange: () => changed.endpoints() });
 	opened.use(forwarding.sink);
 	opened.use(forwarding.tracesSink);
-	const shares = new BudgetShares(store, reads, Date.now);
+	const shares = budgetShares(store, reads, Date.now);
 	const onBudgets = () => {
 		changed.budgets();
 		shares.forget();

@@ -32,7 +32,7 @@ import {
 import { GROUPS as COUNT_GROUPS } from "../../src/conversations/read/count.ts";
 import { MAX_VALUES } from "../../src/conversations/read/events.ts";
 import { AGENT_KINDS, MAX_IDS, MAX_TAGS, MAX_TITLE_TEXT } from "../../src/conversations/read/filter.ts";
-import { FIRST_SEQUENCE } from "../../src/conversations/read/get.ts";
+import { FIRST_SEQUENCE } from "../../src/conversations/read/records.ts";
 import { MAX_GROUPS, MAX_TOP, GROUPS as USAGE_GROUPS } from "../../src/conversations/read/report-usage.ts";
 import { MAX_IDS as MAX_RETRIED, REFUSED_ID } from "../../src/conversations/refused/list-and-retry.ts";
 import { packageJson } from "../../src/package-json.ts";

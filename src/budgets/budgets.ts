@@ -32,7 +32,6 @@ export type AskedBudget = { readonly [Name in keyof Settings]?: Settings[Name] |
 interface BudgetsOptions {
 	readonly store: Pick<Store, "tables" | "updates" | "events">;
 	readonly now: () => number;
-	/** Called when budgets have changed. */
 	readonly onChange: () => void;
 }
 

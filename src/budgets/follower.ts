@@ -32,7 +32,6 @@ const CLAIM = 60_000;
 const PAST = 31;
 /** Number of sequences of a log of which the conversations are compared together. */
 const STEP = 2_000n;
-/** Number of conversations that are compared together. */
 const CONVERSATIONS = 1_000;
 /** Number of conversations that are paused together, those with the largest cost. */
 const PAUSED = 1_000;
@@ -60,7 +59,6 @@ export class BudgetFollower implements AsyncDisposable {
 	readonly #stop = new AbortController();
 	readonly #unsubscribe: readonly (() => void)[];
 	#wake = new AbortController();
-	/** What was told already. */
 	readonly #known = new Set<string>();
 	readonly #running: Promise<void>;
 
@@ -71,7 +69,6 @@ export class BudgetFollower implements AsyncDisposable {
 		this.#running = this.#run();
 	}
 
-	/** Says that there may be something to compare. */
 	poke(): void {
 		// Each further call would make an error.
 		if (!this.#wake.signal.aborted) this.#wake.abort();
@@ -104,7 +101,6 @@ export class BudgetFollower implements AsyncDisposable {
 		}
 	}
 
-	/** Tells of the conversations to which a rule applies. */
 	async #apply(budget: BudgetRow, rule: Rule): Promise<void> {
 		const { store, notices, clock } = this.#options;
 		const settings = settingsOf(budget);
@@ -231,7 +227,6 @@ function upTo(after: bigint, newest: bigint): bigint {
 	return after + STEP < newest ? after + STEP : newest;
 }
 
-/** Returns the text and the data of a notice. */
 function wordsOf(
 	name: string,
 	settings: Settings,

@@ -9,14 +9,11 @@ import type { EventLog } from "../telemetry/log.ts";
 
 /** Milliseconds in which an agent server must answer. */
 const TIMEOUT = 10_000;
-/** Bytes of an answer that are read. */
 const MAX_ANSWER = 65_536;
-/** Number of conversations that are looked at together. */
 const PAGE = 1_000;
 /** Number of failures after which a conversation is not tried again until the process starts again. */
 const MAX_FAILURES = 20;
 
-/** Writes down what was paused. */
 interface PausesOptions {
 	readonly store: Pick<Store, "getOwnership" | "listConversations">;
 	readonly notices: Pick<Notices, "tell" | "wasTold">;

@@ -8,11 +8,9 @@ import { RULES, type Settings } from "./spending.ts";
 
 export type Rule = (typeof RULES)[number];
 
-/** Number of conversations to which a rule is applied at once. */
 const MAX_FOUND = 1_000;
 const MICROSECONDS_PER_MINUTE = 60_000_000;
 
-/** A conversation to which a rule applies. */
 export interface Found {
 	readonly conversationId: string;
 	/** The same while it goes on. */

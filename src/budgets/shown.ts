@@ -18,7 +18,6 @@ import {
 	type UsageReads,
 } from "./spending.ts";
 
-/** Number of conversations that are shown. */
 const SPENDERS = 5;
 /** Number of conversations of which those with the most tokens are chosen. */
 const CANDIDATES = 1_000;
@@ -93,34 +92,22 @@ const INTERVAL = 60_000;
 /** A reading is followed by a pause of this multiple of its duration, so that it takes a small part of the machine. */
 const PAUSE_FACTOR = 10;
 
-/** How much of a budget is spent. */
-interface BudgetShare {
+export interface BudgetShare {
 	readonly name: string;
-	/** Empty for none. */
 	readonly owner: string;
 	/** 1 for all of the amount. */
 	readonly share: number;
 }
 
-/** Reads how much of the budgets is spent, for metrics. */
-export class BudgetShares {
-	readonly #store: Pick<Store, "listConversations" | "tables">;
-	readonly #reads: UsageReads;
-	readonly #now: () => number;
-	#last: Promise<readonly BudgetShare[]> | undefined;
-	/** When the next reading may begin. */
-	#next = 0;
-
-	/** @param now milliseconds since the Unix epoch */
-	constructor(store: Pick<Store, "listConversations" | "tables">, reads: UsageReads, now: () => number) {
-		this.#store = store;
-		this.#reads = reads;
-		this.#now = now;
-	}
+/** Reads how much of the budgets is spent, for metrics. `now` returns milliseconds since the Unix epoch. */
+export function budgetShares(store: Pick<Store, "listConversations" | "tables">, reads: UsageReads, now: () => number) {
+	let last: Promise<readonly BudgetShare[]> | undefined;
+	let next = 0;
+	return { forget, largest };
 
 	/** Lets the next call read again, because budgets have changed. */
-	forget(): void {
-		this.#last = undefined;
+	function forget(): void {
+		last = undefined;
 	}
 
 	/**
@@ -128,27 +115,27 @@ export class BudgetShares {
 	 *
 	 * @throws ServiceError when the store cannot be read
 	 */
-	async largest(): Promise<readonly BudgetShare[]> {
-		if (this.#last === undefined || this.#now() >= this.#next) {
-			this.#next = Number.POSITIVE_INFINITY;
+	async function largest(): Promise<readonly BudgetShare[]> {
+		if (last === undefined || now() >= next) {
+			next = Number.POSITIVE_INFINITY;
 			const began = performance.now();
-			this.#last = this.#read().finally(() => {
-				this.#next = this.#now() + Math.max(INTERVAL, (performance.now() - began) * PAUSE_FACTOR);
+			last = read().finally(() => {
+				next = now() + Math.max(INTERVAL, (performance.now() - began) * PAUSE_FACTOR);
 			});
-			this.#last.catch(() => this.forget());
+			last.catch(forget);
 		}
-		return await this.#last;
+		return await last;
 	}
 
-	async #read(): Promise<readonly BudgetShare[]> {
-		const rows = await this.#store.tables.read.listBudgets({ owner: undefined });
+	async function read(): Promise<readonly BudgetShare[]> {
+		const rows = await store.tables.read.listBudgets({ owner: undefined });
 		const shares: BudgetShare[] = [];
-		for (const row of rows) if (ruleOf(settingsOf(row)) === undefined) shares.push(await this.#shareOf(row));
+		for (const row of rows) if (ruleOf(settingsOf(row)) === undefined) shares.push(await shareOf(row));
 		return shares.toSorted((a, b) => b.share - a.share).slice(0, MAX_SHARES);
 	}
 
-	async #shareOf(row: BudgetRow): Promise<BudgetShare> {
-		const { spent = 0 } = await shownBudget(this.#store, this.#reads, row, false, this.#now());
+	async function shareOf(row: BudgetRow): Promise<BudgetShare> {
+		const { spent = 0 } = await shownBudget(store, reads, row, false, now());
 		// Costs are whole numbers of 10^-9.
 		const share = Math.round(spent * 1e9) / Math.round(limitOf(settingsOf(row)) * 1e9);
 		return { name: row.name, owner: row.owner, share };

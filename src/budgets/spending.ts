@@ -44,16 +44,13 @@ export interface Spent {
 	readonly start: number | undefined;
 	/** Empty for all, and for conversations that were erased. */
 	readonly conversationId: string;
-	/** Cost or tokens. */
 	readonly spent: number;
 }
 
-/** Which usage is counted. */
 interface SpentQuery {
 	/** Milliseconds since the Unix epoch. Undefined: without a bound. */
 	readonly from: number | undefined;
 	readonly to: number | undefined;
-	/** Whether each conversation is counted for itself. */
 	readonly byConversation: boolean;
 	/** Only these conversations; undefined for all. */
 	readonly ids?: readonly string[];

@@ -6,9 +6,9 @@ import { conversationEraser, type OnErased } from "./erase.ts";
 import { type CountRequest, countConversations } from "./read/count.ts";
 import { type EventsRequest, type EventText, type EventViews, eventViews, listEvents } from "./read/events.ts";
 import { type GapsRequest, listGaps } from "./read/gaps.ts";
-import { type GetRequest, getEncoded, getJson } from "./read/get.ts";
 import { type ListRequest, listConversations } from "./read/list.ts";
 import type { OnUnreadable, RecordOpening } from "./read/records.ts";
+import { type GetRequest, getEncoded, getJson } from "./read/records.ts";
 import { ReportUsage } from "./read/report-usage.ts";
 import { type SearchRequest, searchConversations } from "./read/search.ts";
 import { listUpdates, type UpdatesRequest, UpdateViews } from "./read/updates.ts";
@@ -101,7 +101,6 @@ export class ConversationReads {
 	}
 }
 
-/** Number of events of a page in {@link redactedEvents}. */
 const PAGE = 1_000;
 
 /** Yields the events of a conversation in the order of the log, with secrets redacted. */

@@ -121,5 +121,4 @@ export function conversationEraser(store: ErasableStore, onErased: OnErased) {
 	}
 }
 
-/** Maximum number of conversations that the store lists at once. */
 const PAGE = 1000;

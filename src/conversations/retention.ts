@@ -18,11 +18,9 @@ export interface RetentionPolicy {
 /** Further work of retention, for example on what is kept beside the logs. Returns what it removed. */
 type RetentionStep = (now: bigint) => Promise<number>;
 
-/** How fast pruning runs. */
 export interface RetentionPace {
 	/** Maximum number of updates, or events, that one step removes, so that ingest waits only for one step. */
 	readonly step: number;
-	/** Minimum milliseconds between two steps. */
 	readonly pause: number;
 	/** Minimum pause after a step as a multiple of its duration. It leaves the machine to ingest. */
 	readonly pauseFactor: number;
@@ -88,7 +86,6 @@ export interface RetentionRule {
 	/** As it is written in the configuration, such as `tag:env=dev`. */
 	readonly name: string;
 	readonly filter: Pick<MessageInitShape<typeof ConversationFilterSchema>, "owner" | "tagKey" | "tags">;
-	/** Days without activity after which they are removed. */
 	readonly days: number;
 }
 
@@ -97,7 +94,6 @@ export function dueBy({ filter, days }: RetentionRule, now: bigint): Conversatio
 	return create(ConversationFilterSchema, { ...filter, activityTo: fromMicroseconds(daysBefore(now, days)) });
 }
 
-/** Returns the steps that remove conversations by rules. */
 export function stepsOf(
 	store: Pick<Store, "pruneConversations">,
 	rules: readonly RetentionRule[],

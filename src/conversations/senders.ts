@@ -134,7 +134,6 @@ export class PostCounts implements AsyncDisposable {
 		this.#timer = setInterval(() => void this.flush(), FLUSH_INTERVAL).unref();
 	}
 
-	/** Counts a refused post. `now` is milliseconds of Unix time. */
 	add({ sender, owner = "" }: Poster, kind: string, now = Date.now()): void {
 		const since = ((BigInt(now) * 1000n) / PERIOD) * PERIOD;
 		const key = JSON.stringify([owner, sender, kind, String(since)]);
@@ -147,7 +146,6 @@ export class PostCounts implements AsyncDisposable {
 		this.#repeats.add({ sender, owner }, at, {});
 	}
 
-	/** Stores the numbers. Never rejects. */
 	async flush(now = Date.now()): Promise<void> {
 		this.#flushing = this.#flushing.then(() => this.#storeCounts(now));
 		await this.#flushing;
@@ -194,7 +192,6 @@ const MAX_BATCHES = 100;
 
 /** The delays of the latest batches of each sender, since the service started. */
 export class ClockSkews {
-	/** By the names of senders: the delays in the order of arrival. */
 	readonly #delays = new Map<string, bigint[]>();
 	/** By the names of senders: the skew that was reported last. */
 	readonly #reported = new Map<string, bigint>();
@@ -215,7 +212,6 @@ export class ClockSkews {
 		this.#onSkew(sender, skew);
 	}
 
-	/** Returns the skew of a sender's clock as {@link clockSkew} does. */
 	of(sender: string): bigint | undefined {
 		return clockSkew(this.#delays.get(sender) ?? []);
 	}

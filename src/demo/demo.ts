@@ -35,7 +35,6 @@ export function demoEnvironment(environment: NodeJS.ProcessEnv): NodeJS.ProcessE
 	};
 }
 
-/** Part of the budget of the demo that the ended conversations spend. */
 const SPENT = 0.78;
 
 /**
@@ -61,7 +60,7 @@ export async function playDemo(webhooks: string, key: string, signal: AbortSigna
 	const changes = ["STARTED", "RUNNING", "FINISHED", "FAILED", "STUCK", "WAITING", "BUDGET"];
 	await post("../endpoints", { name: "demo", url, changes });
 	for (const [n, story] of STORIES.slice(0, ENDED).entries())
-		await new Telling(story, Date.now() - (ENDED - n) * AGE, post).tell(async () => undefined);
+		await tell(story, Date.now() - (ENDED - n) * AGE, post, async () => undefined);
 	const usage = await fetch(`${webhooks}/../usage`, { headers: { "X-Access-Token": key }, signal });
 	const { total } = z.object({ total: z.object({ cost: z.number() }) }).parse(await usage.json());
 	await post("../budgets", { name: "demo", amount: Math.round((total.cost / SPENT) * 100) / 100, period: "month" });
@@ -69,7 +68,7 @@ export async function playDemo(webhooks: string, key: string, signal: AbortSigna
 	for (let n = 0; n < MAX_LIVE; n++) {
 		const story = live[n % live.length];
 		if (story === undefined) return;
-		await new Telling(story, Date.now(), post).tell((milliseconds) => delay(milliseconds, undefined, { signal }));
+		await tell(story, Date.now(), post, (milliseconds) => delay(milliseconds, undefined, { signal }));
 		await delay(PAUSE, undefined, { signal });
 	}
 }
@@ -91,45 +90,40 @@ async function startReceiver(signal: AbortSignal): Promise<string> {
 	return `http://127.0.0.1:${address.port}/`;
 }
 
-/** Posts one story. */
-class Telling {
-	readonly #id = randomUUID();
-	readonly #story: Story;
-	readonly #begin: number;
-	readonly #post: (path: string, body: unknown) => Promise<void>;
-	readonly #costs: JsonObject[] = [];
-	readonly #usages: JsonObject[] = [];
-	#time: number;
-	#parent: string | null = null;
-
-	/** @param begin when the conversation begins, in milliseconds since 1970 */
-	constructor(story: Story, begin: number, post: (path: string, body: unknown) => Promise<void>) {
-		this.#story = story;
-		this.#begin = begin;
-		this.#time = begin;
-		this.#post = post;
+/**
+ * Posts one story.
+ *
+ * @param begin when the conversation begins, in milliseconds since 1970
+ * @param wait lets the milliseconds of a step pass
+ */
+async function tell(
+	story: Story,
+	begin: number,
+	post: (path: string, body: unknown) => Promise<void>,
+	wait: (milliseconds: number) => Promise<void>,
+): Promise<void> {
+	const conversationId = randomUUID();
+	const costs: JsonObject[] = [];
+	const usages: JsonObject[] = [];
+	let time = begin;
+	let parent: string | null = null;
+	await post("conversations", record("running"));
+	await postEvents([state("execution_status", "running")]);
+	for (const step of story.steps) {
+		await wait(step.seconds * 1000);
+		time += step.seconds * 1000;
+		await postEvents(eventsOf(step));
 	}
+	await postEvents([state("execution_status", story.status)]);
+	await post("conversations", record(story.status));
 
-	/** @param wait lets the milliseconds of a step pass */
-	async tell(wait: (milliseconds: number) => Promise<void>): Promise<void> {
-		await this.#post("conversations", this.#record("running"));
-		await this.#postEvents([state("execution_status", "running")]);
-		for (const step of this.#story.steps) {
-			await wait(step.seconds * 1000);
-			this.#time += step.seconds * 1000;
-			await this.#postEvents(this.#eventsOf(step));
-		}
-		await this.#postEvents([state("execution_status", this.#story.status)]);
-		await this.#post("conversations", this.#record(this.#story.status));
-	}
-
-	#eventsOf({ cost, seconds, events }: Step): JsonObject[] {
+	function eventsOf({ cost, seconds, events }: Step): JsonObject[] {
 		const response = randomUUID();
 		const action = randomUUID();
 		if (cost !== undefined) {
-			const { model } = this.#story;
-			this.#costs.push({ model, cost, timestamp: this.#time / 1000 });
-			this.#usages.push({ ...tokensOf(model, cost), response_id: response });
+			const { model } = story;
+			costs.push({ model, cost, timestamp: time / 1000 });
+			usages.push({ ...tokensOf(model, cost), response_id: response });
 		}
 		const filled = events.map((event, n) => ({
 			...event,
@@ -138,56 +132,56 @@ class Telling {
 			...(event.kind === "ActionEvent" && { id: action, tool_call: { ...objectOf(event.tool_call), id: response } }),
 			...(event.kind === "ObservationEvent" && { action_id: action }),
 			// A result comes after its call.
-			...(n > 0 && { timestamp: this.#timestamp((seconds * 1000) / 4) }),
+			...(n > 0 && { timestamp: timeAfter((seconds * 1000) / 4) }),
 		}));
-		return cost === undefined ? filled : [...filled, state("stats", this.#stats(false))];
+		return cost === undefined ? filled : [...filled, state("stats", stats(false))];
 	}
 
-	async #postEvents(events: readonly JsonObject[]): Promise<void> {
+	async function postEvents(events: readonly JsonObject[]): Promise<void> {
 		const filled = events.map((event) => {
 			const id = typeof event.id === "string" ? event.id : randomUUID();
-			const filled = { timestamp: this.#timestamp(), ...event, id, parent_id: this.#parent };
-			this.#parent = id;
+			const filled = { timestamp: timeAfter(), ...event, id, parent_id: parent };
+			parent = id;
 			return filled;
 		});
-		await this.#post(`events/${this.#id}`, filled);
+		await post(`events/${conversationId}`, filled);
 	}
 
 	/** Returns a time of the present step, without an offset as agent servers send it. */
-	#timestamp(after = 0): string {
-		return new Date(this.#time + after).toISOString().slice(0, -1);
+	function timeAfter(after = 0): string {
+		return new Date(time + after).toISOString().slice(0, -1);
 	}
 
-	#record(status: string): JsonObject {
-		const { title, model, tags } = this.#story;
+	function record(status: string): JsonObject {
+		const { title, model, tags } = story;
 		return {
-			id: this.#id,
+			id: conversationId,
 			title,
 			execution_status: status,
 			workspace: { kind: "LocalWorkspace", working_dir: "/workspace" },
 			agent: { kind: "Agent", llm: { model, usage_id: "agent" }, tools: [] },
-			stats: this.#stats(true),
+			stats: stats(true),
 			tags: { ...tags },
-			created_at: new Date(this.#begin).toISOString(),
-			updated_at: new Date(this.#time).toISOString(),
+			created_at: new Date(begin).toISOString(),
+			updated_at: new Date(time).toISOString(),
 		};
 	}
 
 	/** @param withLists whether it has the single calls, which a record has and an event has not */
-	#stats(withLists: boolean): JsonObject {
-		const { model } = this.#story;
-		const total = sumOfCosts(this.#costs.map(({ cost }) => Number(cost)));
+	function stats(withLists: boolean): JsonObject {
+		const { model } = story;
+		const total = sumOfCosts(costs.map(({ cost }) => Number(cost)));
 		const tokens = tokensOf(model, total);
-		const metrics = { model_name: model, accumulated_cost: total, accumulated_token_usage: this.#sum(tokens) };
-		const lists = { costs: this.#costs, token_usages: this.#usages, response_latencies: [] };
+		const metrics = { model_name: model, accumulated_cost: total, accumulated_token_usage: sum(tokens) };
+		const lists = { costs, token_usages: usages, response_latencies: [] };
 		return { usage_to_metrics: { agent: withLists ? { ...metrics, ...lists } : metrics } };
 	}
 
 	/** Returns tokens whose counts are the sums over all calls. */
-	#sum(tokens: JsonObject): JsonObject {
+	function sum(tokens: JsonObject): JsonObject {
 		const sums = Object.entries(tokens).map(([name, value]) => [
 			name,
-			typeof value === "number" ? this.#usages.reduce((sum, usage) => sum + Number(usage[name]), 0) : value,
+			typeof value === "number" ? usages.reduce((sum, usage) => sum + Number(usage[name]), 0) : value,
 		]);
 		return Object.fromEntries(sums);
 	}

@@ -1,8 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError, type Violation } from "../errors.ts";
-import { sameTree } from "../record/diff.ts";
-import type { ExactJson, ExactJsonObject } from "../record/json/json-value.ts";
+import { type ExactJson, type ExactJsonObject, sameTree } from "../record/json/json-value.ts";
 import type { Microseconds } from "../record/json/scalars.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import { membersOfFullState, reportedMembers, type StateUpdate, valueAfter } from "./state-update.ts";
@@ -36,7 +35,6 @@ export interface OpenRecord {
 	readonly read: (names: ReadonlySet<string>) => ExactJsonObject;
 }
 
-/** How state updates change a record. */
 export interface MemberChanges {
 	/** The members that change. When there are none, there is no new version. */
 	readonly changed: readonly string[];
@@ -46,7 +44,6 @@ export interface MemberChanges {
 	readonly reportTimes: ReportTimes;
 	/** When the last run began that these updates report, also if they report its end; undefined when they report none. */
 	readonly runStartedAt: Microseconds | undefined;
-	/** To be logged. */
 	readonly refused: readonly RefusedMember[];
 }
 

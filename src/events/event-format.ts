@@ -47,15 +47,13 @@ import { MAX_CLOCK_SKEW } from "../store/ordering.ts";
 import { responseKey } from "../usage/names.ts";
 import { hasUserinfo, REDACTED, replaceUserinfo } from "../userinfo.ts";
 import { beginning, eventTimes, messageText, reportedError } from "./event-parts.ts";
-import { ENVELOPE, EventSecrets, replaceAt } from "./event-secrets.ts";
+import { ENVELOPE, eventSecrets, replaceAt } from "./event-secrets.ts";
 import { HIDDEN, reportedLeafOf, STATE_UPDATE } from "./state-update.ts";
 
-/** Maximum number of characters of an event's id. */
 export const MAX_EVENT_ID_LENGTH = 256;
 /** Maximum number of characters that are stored of the text that an event says. */
 const MAX_MESSAGE = 200;
 
-/** A batch that was parsed and checked. */
 export interface ParsedEvents {
 	readonly batch: NewEvents;
 	/** The events of the batch as JSON with protected secrets, in the same order. */
@@ -76,7 +74,7 @@ export class EventFormat {
 	readonly #senderTimeZones: ReadonlyMap<string, string>;
 	/** Schema of a batch: the field `events` of the request by itself. */
 	readonly #schema: RecordSchema;
-	readonly #secrets: EventSecrets;
+	readonly #secrets: ReturnType<typeof eventSecrets>;
 	readonly #cipher: Cipher;
 	readonly #encrypts: boolean;
 
@@ -94,7 +92,7 @@ export class EventFormat {
 		this.#timeZone = timeZone;
 		this.#senderTimeZones = senderTimeZones;
 		this.#schema = new RecordSchema(planBatch());
-		this.#secrets = new EventSecrets(format);
+		this.#secrets = eventSecrets(format);
 		this.#cipher = new Cipher(keys);
 		this.#encrypts = keys.length > 0;
 	}
@@ -164,7 +162,6 @@ export class EventFormat {
 		);
 	}
 
-	/** Returns the members of a stored event, with its secrets redacted. */
 	read(conversationId: string, event: ProtectedEvent): ExactJsonObject {
 		return readStored(conversationId, this.open(conversationId, event, "redacted"));
 	}
@@ -279,7 +276,6 @@ export class EventFormat {
 	}
 }
 
-/** Returns what is stored of an event with hidden secrets beside its text. */
 function derivedFields(
 	event: ExactJsonObject,
 ): Pick<NewEvent, "message" | "error" | "llmResponseId" | "parentId" | "reportedLeaf"> {
@@ -317,7 +313,6 @@ interface Envelope {
 	readonly laterAt: Microseconds | undefined;
 }
 
-/** An event whose text is not encoded. */
 type UnencodedEvent = Omit<NewEvent, "text"> & { readonly text: string };
 
 /** Encodes the texts of events in UTF-8, in memory that they share and that calls to threads can copy. */
@@ -348,7 +343,6 @@ export function toMessage(text: string): ConversationEvent {
 	return event;
 }
 
-/** Returns the plan of a batch. */
 function planBatch(): PlainPlan {
 	const request = planMessage(IngestConversationEventsRequestSchema);
 	const events = request.form === "object" ? request.members.get("events") : undefined;

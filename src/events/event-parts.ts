@@ -64,7 +64,6 @@ interface EventTimes {
 	readonly laterAt?: Microseconds;
 }
 
-/** Whether a date-time has an offset from UTC. */
 function hasOffset(text: string): boolean {
 	return /(?:[Zz]|[+-]\d\d:?\d\d)$/.test(text.slice("YYYY-MM-DDTHH:MM".length));
 }
@@ -73,7 +72,6 @@ function hasOffset(text: string): boolean {
 interface TimeContext {
 	/** The latest time of the events before it in its batch. */
 	readonly after?: Microseconds | undefined;
-	/** When the batch arrived. */
 	readonly receivedAt?: Microseconds | undefined;
 }
 
@@ -96,7 +94,6 @@ function inTimeZone(micros: Microseconds, timeZone: string, { after, receivedAt 
 	return hasJustArrived || (after !== undefined && first < after) ? { at: second } : { at: first, laterAt: second };
 }
 
-/** Kind of the events by which the agent server reports that a run failed. */
 const ERROR_EVENT = "ConversationErrorEvent";
 /** Maximum number of characters that are stored of the text of an error. */
 const MAX_TEXT = 500;
@@ -118,7 +115,6 @@ export function reportedError(event: ExactJson): NewEvent["error"] {
 
 /** An event, for its order among those of its conversation. */
 export interface TimedEvent {
-	/** Empty if it is not known. */
 	readonly id: string;
 	/** When it happened, in microseconds since the Unix epoch. */
 	readonly at: bigint;

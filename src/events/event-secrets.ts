@@ -14,7 +14,6 @@ import { PUBLIC_CONTEXT, SECRET_CONTEXT, type Secret } from "../record/secrets/f
 import {
 	deriveSecretPathTest,
 	deriveSecretWalk,
-	type RecordWalk,
 	type Replace,
 	redactionVersionOf,
 	replaceSecretsInMember,
@@ -35,19 +34,12 @@ export const ENVELOPE = new Map<string, "id" | "timestamp" | "source" | "kind" |
  * Finds the secrets in events. In the members of the record that a state update reports, it finds the same secrets as
  * in a record. All other members are free-form JSON, except that those of the envelope hold no secrets.
  */
-export class EventSecrets {
+export function eventSecrets(format: RecordFormat) {
 	/** Version of the rules by which secrets are found; a safe integer above 0. */
-	readonly version: number;
-	readonly #format: RecordFormat;
-	readonly #walkRecord: RecordWalk;
-	readonly #isSecretPath: ReturnType<typeof deriveSecretPathTest>;
-
-	constructor(format: RecordFormat) {
-		this.#format = format;
-		this.#walkRecord = deriveSecretWalk(format.plan);
-		this.#isSecretPath = deriveSecretPathTest(format.plan);
-		this.version = redactionVersionOf(format.plan);
-	}
+	const version = redactionVersionOf(format.plan);
+	const walkRecord = deriveSecretWalk(format.plan);
+	const isSecretPath = deriveSecretPathTest(format.plan);
+	return { version, replace };
 
 	/**
 	 * Replaces the secrets of an event in place, and the user names and passwords in URLs.
@@ -56,23 +48,23 @@ export class EventSecrets {
 	 * @param replace receives the JSON Pointer within the event; is called for each URL in a string
 	 * @returns the event's JSON text
 	 */
-	replace(event: ExactJsonObject, bigints: boolean, replace: Replace): string {
+	function replace(event: ExactJsonObject, bigints: boolean, replace: Replace): string {
 		const key = event.kind === STATE_UPDATE ? memberOf(event, "key") : undefined;
 		const isReport = typeof key === "string";
-		this.#walk(event, (name, member) => {
+		walkMembers(event, (name, member) => {
 			if (isReport && name === "key") return member;
-			if (isReport && name === "value") return this.#walkReported(key, member, bigints, replace);
+			if (isReport && name === "value") return walkReported(key, member, bigints, replace);
 			return replaceSecretsInMember(member, name, PUBLIC_CONTEXT, replace);
 		});
 		const text = stringifyExactJson(event);
 		if (!hasUserinfo(text)) return text;
 		const hide: Replace = (value, pointer) =>
 			typeof value === "string" ? replaceUserinfo(value, (userinfo) => String(replace(userinfo, pointer))) : value;
-		this.#walk(event, (name, member) => replaceSecretsInMember(member, name, SECRET_CONTEXT, hide));
+		walkMembers(event, (name, member) => replaceSecretsInMember(member, name, SECRET_CONTEXT, hide));
 		return stringifyExactJson(event);
 	}
 
-	#walk(event: ExactJsonObject, walk: (name: string, member: ExactJson) => ExactJson): void {
+	function walkMembers(event: ExactJsonObject, walk: (name: string, member: ExactJson) => ExactJson): void {
 		for (const name of Object.keys(event)) {
 			if (ENVELOPE.has(name)) continue;
 			const member = event[name] ?? null;
@@ -82,33 +74,32 @@ export class EventSecrets {
 	}
 
 	/** @returns the reported value with its secrets replaced: the same object, or another value */
-	#walkReported(key: string, value: ExactJson, bigints: boolean, replace: Replace): ExactJson {
+	function walkReported(key: string, value: ExactJson, bigints: boolean, replace: Replace): ExactJson {
 		if (key === FULL_STATE && isJsonObject(value)) {
-			this.#replaceInMembers(value, bigints, (secret, pointer) => replace(secret, `/value${pointer}`));
+			replaceInMembers(value, bigints, (secret, pointer) => replace(secret, `/value${pointer}`));
 			return value;
 		}
 		const { length } = toPointer([key]);
 		const members: ExactJsonObject = { [key]: value };
-		this.#replaceInMembers(members, bigints, (secret, pointer) => replace(secret, `/value${pointer.slice(length)}`));
+		replaceInMembers(members, bigints, (secret, pointer) => replace(secret, `/value${pointer.slice(length)}`));
 		return members[key] ?? null;
 	}
 
-	/** Replaces the secrets in members of a record in place. */
-	#replaceInMembers(members: ExactJsonObject, bigints: boolean, replace: Replace): void {
-		const { record, others } = this.#format.fromMembers(members, bigints);
+	function replaceInMembers(members: ExactJsonObject, bigints: boolean, replace: Replace): void {
+		const { record, others } = format.fromMembers(members, bigints);
 		const pointers: string[] = [];
-		this.#walkRecord(record, (secret, pointer) => {
+		walkRecord(record, (secret, pointer) => {
 			pointers.push(pointer);
 			return secret;
 		});
 		for (const pointer of pointers) {
-			const path = pathInJson(members, this.#format.plan, parsePointer(pointer) ?? []);
+			const path = pathInJson(members, format.plan, parsePointer(pointer) ?? []);
 			const isFound = replaceAt(members, path, (secret) => replace(secret, toPointer(path)));
 			if (!isFound) throw new TypeError("a secret of the record has no place in its JSON form");
 		}
 		for (const name of others) {
 			const member = members[name] ?? null;
-			setMember(members, name, replaceSecretsInMember(member, name, PUBLIC_CONTEXT, replace, this.#isSecretPath));
+			setMember(members, name, replaceSecretsInMember(member, name, PUBLIC_CONTEXT, replace, isSecretPath));
 		}
 	}
 }

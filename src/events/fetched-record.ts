@@ -1,12 +1,12 @@
 import { create } from "@bufbuild/protobuf";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import { sameTree } from "../record/diff.ts";
 import {
 	type ExactJson,
 	type ExactJsonObject,
 	isJsonObject,
 	memberOf,
 	parsePointer,
+	sameTree,
 	setMember,
 } from "../record/json/json-value.ts";
 import type { Microseconds } from "../record/json/scalars.ts";
@@ -36,14 +36,11 @@ export interface ListedEvent {
 /** The forms of the two records, in plain text, and what is known of their times. */
 export interface FetchedOver {
 	readonly present: ExactJsonObject;
-	/** Changed in place. */
 	readonly fetched: ExactJsonObject;
-	/** Pointers of the secrets in the present record. */
 	readonly secrets: Iterable<string>;
 	readonly reportTimes: ReportTimes;
 	/** `updated_at` of the fetched record, as it is ordered. */
 	readonly updatedAt: Microseconds | undefined;
-	/** The newest events, the newest first. */
 	readonly listed: readonly ListedEvent[];
 }
 
@@ -69,7 +66,6 @@ const METADATA: ReadonlySet<string> = new Set([
 	...["parent_conversation_id", "launched_agent_profile", "client_tools"],
 ]);
 
-/** Member that the store takes from events, too. */
 const LEAF = "leaf_event_id";
 
 /** Returns how a fetched record changes the present one, which is of the same life of the conversation. */
@@ -133,7 +129,6 @@ export function fetchedChanges(format: RecordFormat, over: FetchedOver): Fetched
 	};
 }
 
-/** Returns the members without a field after the fetch; undefined when they stay the same. */
 function otherMembers(
 	plan: MessagePlan,
 	present: ExactJsonObject,

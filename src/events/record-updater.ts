@@ -47,17 +47,12 @@ export interface ApplyRequest {
 /** A record that was fetched from the agent server, and the record to which it is applied. */
 export interface FetchedRequest {
 	readonly conversationId: string;
-	/** Its record is set. */
 	readonly current: CurrentRecord;
-	/** The fetched record as JSON text. */
 	readonly body: Uint8Array;
-	/** The newest events that the agent server listed before, the newest first. */
 	readonly listed: readonly ListedEvent[];
-	/** When it was fetched, in microseconds since the Unix epoch. */
 	readonly receivedAt: bigint;
 }
 
-/** Result of applying a fetched record. */
 export interface AppliedFetch extends Pick<EventEffect, "next" | "memberTimes" | "version" | "postedAt" | "leafAt"> {
 	/**
 	 * `same` when the fetched record changes nothing. `other life` when it belongs to another life of the conversation than
@@ -66,7 +61,6 @@ export interface AppliedFetch extends Pick<EventEffect, "next" | "memberTimes" |
 	readonly result: "changed" | "same" | "other life";
 }
 
-/** Result of applying state updates to a record. */
 export interface AppliedUpdates extends Pick<EventEffect, "next" | "memberTimes" | "version"> {
 	/** Members whose values were not applied, because they break rules of the record. */
 	readonly refused: readonly RefusedMember[];
@@ -118,7 +112,6 @@ export class RecordUpdater {
 		this.#events = events;
 	}
 
-	/** Applies the state updates of a batch to the cached record of its conversation, if there is one. */
 	applyToCached({ batch, json, delay }: ParsedEvents): PreparedBatch {
 		const { conversationId, events } = batch;
 		const cached = this.#cache.get(conversationId);

@@ -1,12 +1,16 @@
-import { sameTree } from "../record/diff.ts";
-import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "../record/json/json-value.ts";
+import {
+	type ExactJson,
+	type ExactJsonObject,
+	isJsonObject,
+	memberOf,
+	sameTree,
+	setMember,
+} from "../record/json/json-value.ts";
 import type { Microseconds } from "../record/json/scalars.ts";
 import { armOf, childPlace, type MessagePlan, objectAt, type Place, rootPlace } from "../record/plan.ts";
 import { REDACTED } from "../userinfo.ts";
 
-/** An event of kind {@link STATE_UPDATE}. */
 export interface StateUpdate {
-	/** The members of the event. */
 	readonly members: ExactJsonObject;
 	/** When it happened, as `eventTime` returns it. */
 	readonly time: Microseconds;

@@ -17,11 +17,8 @@ export interface Place {
 
 /** How the servers of a kind are used. */
 export interface BrokerSettings {
-	/** `host:port` of each. */
 	readonly servers: readonly string[];
-	/** To which endpoints may forward. */
 	readonly places: readonly Place[];
-	/** Undefined for connections without TLS. */
 	readonly tls: BrokerTls | undefined;
 }
 

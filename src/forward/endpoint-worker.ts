@@ -18,11 +18,9 @@ import { changeOf, FORMS, summaryOf, type Told } from "./tell.ts";
 /** The time, which tests can replace. Milliseconds since the Unix epoch. */
 export interface Clock {
 	now(): number;
-	/** Resolves after some milliseconds, or when the signal fires. */
 	wait(milliseconds: number, signal: AbortSignal): Promise<void>;
 }
 
-/** The clock of the machine. */
 export const CLOCK: Clock = {
 	now: () => Date.now(),
 	wait: (milliseconds, signal) =>
@@ -39,13 +37,11 @@ export interface OwnForm {
 	deliver(delivery: DeliveryRow, signal: AbortSignal): Promise<Answer | undefined>;
 }
 
-/** What workers have in common. */
 export interface WorkerOptions {
 	readonly store: Pick<Store, "updates" | "tables">;
 	readonly sink: Pick<Sinks, "send">;
 	readonly secrets: EndpointSecrets;
 	readonly clock: Clock;
-	/** Returns a number from 0 to before 1. */
 	readonly random: () => number;
 	/** Returns what a delivery tells: see `tell.ts`. */
 	readonly tell: (endpoint: EndpointRow, delivery: DeliveryRow) => Promise<Told | undefined>;
@@ -64,23 +60,19 @@ export interface EndpointCounts {
 	failed: number;
 }
 
-/** Maximum number of deliveries under way. */
 const MAX_UNDER_WAY = 8;
 /** Maximum number of waiting deliveries. The log is not followed further while there are as many. */
 const MAX_WAITING = 10_000;
-/** Maximum number of updates that are read at once. */
 const PAGE = 256;
 /** Milliseconds after which the position is saved although nothing is to be told. */
 const SAVE_POSITION = 1_000;
 /** Milliseconds after which work that failed in the store is done again. */
 const STORE_RETRY = 1_000;
-/** Number of tries that are kept of a delivery. */
 const MAX_TRIES = 20;
 /** Milliseconds for which finished deliveries are kept, and between two looks for older ones. */
 const KEPT_FOR = 30 * 24 * 3_600_000;
 const TRIM_INTERVAL = 60_000;
 
-/** A delivery that waits. */
 interface Waiting extends DeliveryRow {
 	/** Milliseconds since the Unix epoch. */
 	readonly due: number;
@@ -100,7 +92,6 @@ export class EndpointWorker {
 	readonly #counts: EndpointCounts;
 	readonly #ownForm: OwnForm | undefined;
 	readonly #stop = new AbortController();
-	/** Ends requests under way. */
 	readonly #giveUp = new AbortController();
 	/** Tries whose results are not stored yet, by their conversation. */
 	readonly #tries = new Map<string, Promise<void>>();
@@ -116,12 +107,10 @@ export class EndpointWorker {
 	#savedPosition: bigint;
 	#savedAt: number;
 	#trimmedAt = 0;
-	/** Newest known sequence. */
 	#newest: bigint;
 	#health: EndpointHealth;
 	/** No delivery is tried before. */
 	#pausedUntil = 0;
-	/** Results of tries that are not stored yet. */
 	#results: DeliveryRow[] = [];
 	#storing: Promise<void> | undefined;
 	#wake = new AbortController();
@@ -156,7 +145,6 @@ export class EndpointWorker {
 		return this.#waiting;
 	}
 
-	/** Whether it delivers no more. */
 	get isOver(): boolean {
 		return this.#stop.signal.aborted;
 	}
@@ -269,7 +257,6 @@ export class EndpointWorker {
 		return Number.POSITIVE_INFINITY;
 	}
 
-	/** Tries a delivery. Never rejects. */
 	async #try(delivery: DeliveryRow): Promise<void> {
 		const { clock, onError } = this.#options;
 		const at = clock.now();
@@ -363,7 +350,6 @@ export class EndpointWorker {
 		this.#storing = undefined;
 	}
 
-	/** Notes a result that was stored. */
 	#note(tried: DeliveryRow): void {
 		const { conversationId, state } = tried;
 		const queue = this.#queues.get(conversationId) ?? [];
@@ -421,12 +407,10 @@ export async function readWanted(
 	};
 }
 
-/** Returns the filter of an endpoint. */
 export function filterOf({ filter }: Pick<EndpointRow, "filter">): ConversationFilter {
 	return fromBinary(ConversationFilterSchema, filter);
 }
 
-/** Returns what changes of a delivery that is not tried again. */
 function endOf(state: DeliveryRow["state"], now: number): Pick<DeliveryRow, "state" | "nextAt" | "finishedAt"> {
 	return { state, nextAt: undefined, finishedAt: microseconds(now) };
 }
@@ -439,7 +423,6 @@ function isBefore(a: Waiting, b: Waiting): boolean {
 	return a.due < b.due || (a.due === b.due && a.number < b.number);
 }
 
-/** Converts milliseconds since the Unix epoch to whole microseconds. */
 export function microseconds(milliseconds: number): bigint {
 	return BigInt(Math.round(milliseconds)) * 1000n;
 }
@@ -482,7 +465,6 @@ function pauseAfter({ status, retryAfter = 0 }: Answer): number {
 	return status === 429 || status === 503 ? Math.min(retryAfter, MAX_RETRY_AFTER) : 0;
 }
 
-/** Whether an endpoint is tried with one delivery at a time. */
 function isCircuitOpen({ failures }: Pick<EndpointHealth, "failures">): boolean {
 	return failures >= CIRCUIT;
 }
@@ -492,7 +474,6 @@ function concernsAll({ status }: Pick<Try, "status">): boolean {
 	return status === 0 || status >= 500;
 }
 
-/** Returns what is known of an endpoint after a try. */
 function healthAfter(before: EndpointHealth, { status, error }: Answer, now: number): EndpointHealth {
 	const at = BigInt(now) * 1000n;
 	if (error === "")

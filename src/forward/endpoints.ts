@@ -27,7 +27,6 @@ import { CHANGES, FORMS, INCLUDES, TEST_CHANGE, type Told } from "./tell.ts";
 const MAX_REPLAYED = 10_000;
 const MAX_URL = 2048;
 
-/** What a caller says about an endpoint. */
 export interface AskedEndpoint {
 	readonly url: string;
 	readonly changes: readonly string[];
@@ -128,7 +127,6 @@ export class Endpoints extends NamedRows<ListedEndpoint> {
 		return await this.get(named, caller);
 	}
 
-	/** Gives an endpoint a new secret, and returns it. */
 	async rotate(named: Named, caller: Caller): Promise<string> {
 		const { secrets, clock } = this.#options;
 		const endpoint = await this.#getChangeable(named, caller);

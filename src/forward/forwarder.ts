@@ -5,14 +5,12 @@ import type { Store } from "../store/store.ts";
 import { type EndpointCounts, EndpointWorker, type WorkerOptions } from "./endpoint-worker.ts";
 import { FORMS } from "./tell.ts";
 
-/** Milliseconds between two looks at the endpoints. */
 const LOOK = 10_000;
 /** Milliseconds for which a process has an endpoint without renewing its claim. */
 const CLAIM = 30_000;
 /** Milliseconds for deliveries under way when the service stops, or the endpoint is changed. */
 const GRACE = 2_000;
 
-/** An endpoint with its counters. */
 export interface EndpointFigures extends EndpointCounts {
 	readonly name: string;
 	readonly owner: string;
@@ -38,7 +36,6 @@ export interface ForwarderOptions extends WorkerOptions {
  */
 export class Forwarder implements AsyncDisposable {
 	readonly #options: ForwarderOptions;
-	/** Identifies this process among others. */
 	readonly #holder = randomUUID();
 	readonly #workers = new Map<string, EndpointWorker>();
 	readonly #counts = new Map<string, EndpointCounts>();
@@ -46,7 +43,6 @@ export class Forwarder implements AsyncDisposable {
 	readonly #unsubscribe: () => void;
 	#listed: readonly ListedEndpoint[] = [];
 	#newest = 0n;
-	/** The newest update at the last look. */
 	#newestThen = 0n;
 	readonly #firstLook: Promise<void>;
 	#wake = new AbortController();

@@ -3,19 +3,16 @@ import { Agent as HttpAgent, type IncomingMessage, request as requestHttp } from
 import { Agent as HttpsAgent, request as requestHttps } from "node:https";
 import { BlockList, isIP, isIPv6, type LookupFunction } from "node:net";
 
-/** The answer to a delivery. */
 export interface Answer {
 	/** 0 when there was none. */
 	readonly status: number;
 	/** Why it is no success; empty for a success. */
 	readonly error: string;
-	/** First KiB of the body. */
 	readonly answer: string;
 	/** Milliseconds after which the receiver asks for the next request; undefined if it does not. */
 	readonly retryAfter: number | undefined;
 }
 
-/** What is sent. */
 export interface SentMessage {
 	readonly contentType: string;
 	readonly body: string | Uint8Array;
@@ -24,10 +21,8 @@ export interface SentMessage {
 }
 
 export interface HttpSinkOptions {
-	/** Whether addresses inside are allowed. */
 	readonly allowsInside: boolean;
 	readonly userAgent: string;
-	/** Milliseconds in which the whole answer must arrive. Default: 15000. */
 	readonly timeout?: number;
 	/** For tests: finds the addresses of names. */
 	readonly resolve?: Resolve | undefined;
@@ -39,7 +34,6 @@ export interface HttpSinkOptions {
 export const TIMEOUT = 15_000;
 /** Milliseconds for the body of a success, of which nothing depends. */
 const SUCCESS_BODY_TIME = 1_000;
-/** Bytes of an answer after which the rest is not read. */
 const MAX_READ = 64 * 1024;
 const MAX_KEPT = 1024;
 /** Maximum number of connections to an address. */
@@ -211,14 +205,12 @@ export function isInside(address: string): boolean {
 
 const INSIDE_ADDRESS = "the address is private, loopback or link-local (FORWARD_PRIVATE=on allows it)";
 
-/** The error for an address inside. */
 class InsideAddress extends Error {
 	constructor() {
 		super(INSIDE_ADDRESS);
 	}
 }
 
-/** Finds the addresses of a name. */
 type Resolve = (
 	name: string,
 	options: { readonly all: true; readonly family?: number },

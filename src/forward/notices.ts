@@ -101,9 +101,7 @@ function idOf({ change, about }: Pick<Notice, "change" | "about">): string {
 	return `${change.toLowerCase()}_${hash.digest("hex").slice(0, 32)}`;
 }
 
-/** Milliseconds between two looks at the gaps. */
 const LOOK = 30_000;
-/** Maximum number of gaps that are read at once. */
 const PAGE = 10_000;
 
 export interface GapNoticesOptions {

@@ -10,14 +10,12 @@ const OVERLAP = 24 * 3_600_000;
 /** Maximum number of secrets that sign together. */
 const MAX_SECRETS = 4;
 
-/** A secret that signs. */
 interface Secret {
 	readonly secret: string;
 	/** Milliseconds since the Unix epoch; null for the present one. */
 	readonly until: number | null;
 }
 
-/** Returns a new secret. */
 export function newSecret(): string {
 	return `${PREFIX}${randomBytes(BYTES).toString("base64")}`;
 }
@@ -30,12 +28,10 @@ export class EndpointSecrets {
 		this.#sealed = sealed;
 	}
 
-	/** Whether there is a key. */
 	get canSeal(): boolean {
 		return this.#sealed.canSeal;
 	}
 
-	/** Returns the stored form of a first secret. */
 	first(endpoint: string, secret: string): Uint8Array {
 		return this.#seal(endpoint, [{ secret, until: null }]);
 	}

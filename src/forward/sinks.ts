@@ -16,7 +16,6 @@ import { type Answer, type HttpSink, type SentMessage, TIMEOUT } from "./http-si
 
 /** A kind of server that only the configuration names. */
 export interface Broker extends AsyncDisposable {
-	/** To which endpoints may forward. */
 	readonly places: readonly Place[];
 	/** Publishes to a subject or topic. Resolves to what the broker answered. */
 	publish(place: string, message: SentMessage, headers: Readonly<Record<string, string>>): Promise<string>;
@@ -29,15 +28,12 @@ const BROKERS: Readonly<Record<string, KnownBroker>> = {
 };
 
 interface KnownBroker {
-	/** Variable that names the servers. */
 	readonly variable: string;
-	/** Variable that lists the places. */
 	readonly list: string;
 	readonly place: string;
 	readonly form: RegExp;
 }
 
-/** Where messages are sent. */
 interface Destination {
 	readonly url: string;
 	/** Owner of the endpoint; empty for none. */

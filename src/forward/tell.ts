@@ -12,7 +12,6 @@ import type { Store } from "../store/store.ts";
 
 /** What deliveries can have beside the summary. */
 export const INCLUDES = ["record", "messages"] as const;
-/** Number of the last messages that a delivery has. */
 const MESSAGES = 5;
 
 /** What the data of deliveries are read from, limited to the owner of an endpoint. */
@@ -117,12 +116,10 @@ export const CHANGES: ReadonlyMap<string, string> = new Map([
 /** The type of a delivery that someone asked for, which no endpoint needs to want. */
 export const TEST_CHANGE = "TEST";
 
-/** Returns the type of deliveries of a change. */
 function typeOf(change: string): string {
 	return change === TEST_CHANGE ? "endpoint.test" : (CHANGES.get(change) ?? "conversation.updated");
 }
 
-/** Returns the name of the change of an update. */
 export function changeOf(change: UpdateChange): string {
 	return UpdateChange[change];
 }
@@ -133,7 +130,6 @@ export interface Told {
 	readonly id: string;
 	/** Name of the change, such as FINISHED. */
 	readonly change: string;
-	/** When it happened, in ISO 8601. */
 	readonly timestamp: string;
 	/** Empty for what concerns no single conversation. */
 	readonly conversationId: string;
@@ -145,7 +141,6 @@ export interface Told {
 	readonly data: string;
 }
 
-/** A message as it is sent. */
 export interface Message {
 	readonly contentType: string;
 	readonly body: string;
@@ -154,7 +149,6 @@ export interface Message {
 /** Makes the message of what is told. `link` is the address of its conversation in the console, if that is known. */
 export type Form = (told: Told, link: string | undefined) => Message;
 
-/** The forms of deliveries. Each is one entry. */
 export const FORMS: Readonly<Record<string, Form>> = {
 	/** Standard Webhooks: `{type, timestamp, data}`. */
 	plain: ({ change, timestamp, data }) => ({
@@ -173,7 +167,6 @@ export const FORMS: Readonly<Record<string, Form>> = {
 			data,
 		),
 	}),
-	/** A text for a chat. */
 	chat: (told, link) => ({
 		contentType: "application/json",
 		body: stringifyExactJson({ text: [sentenceOf(told), link].filter((part) => part !== undefined).join("\n") }),
@@ -192,7 +185,6 @@ const SENTENCES: Readonly<Record<string, string>> = {
 	TEST: "A test of the endpoint",
 };
 
-/** Maximum number of characters of a title in a chat. */
 const MAX_TITLE = 200;
 
 function sentenceOf({ change, conversationId, title, text }: Told): string {

@@ -8,9 +8,8 @@ import {
 import { SearchConversationsRequestSchema } from "../../gen/conversations/v1/conversation_search_service_pb.js";
 import { ListConversationsRequestSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { ServiceError } from "../errors.ts";
-import { sameTree } from "../record/diff.ts";
 import { readExactJson } from "../record/json/exact-json.ts";
-import { type ExactJson, isJsonObject, memberOf } from "../record/json/json-value.ts";
+import { type ExactJson, isJsonObject, memberOf, sameTree } from "../record/json/json-value.ts";
 import { planEnum } from "../record/plan.ts";
 import { isRepeatable, parametersOf } from "../transports/reads/parameters.ts";
 

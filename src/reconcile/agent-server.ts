@@ -9,7 +9,6 @@ import { parseUuid } from "../record/json/scalars.ts";
  * conversation. One request at a time.
  */
 
-/** An agent server, by the configuration. */
 export interface AgentServerAddress {
 	/** URL without user name, query and fragment. Its path is the prefix of the API, such as `/agent`; usually `/`. */
 	readonly url: URL;
@@ -17,9 +16,7 @@ export interface AgentServerAddress {
 	readonly key: string | undefined;
 }
 
-/** Settings of a client. */
 export interface ClientOptions {
-	/** Maximum size of an answer in bytes. */
 	readonly maxBytes: number;
 	/** Maximum number of entries of a page, up to 100, which is the default. */
 	readonly pageSize?: number;
@@ -35,7 +32,6 @@ export interface ClientOptions {
 	readonly signal: AbortSignal;
 }
 
-/** A conversation in a list. */
 export interface ListedConversation {
 	/** Lower-case UUID with dashes. */
 	readonly id: string;
@@ -45,11 +41,9 @@ export interface ListedConversation {
 
 export interface Page<Item> {
 	readonly items: readonly Item[];
-	/** Undefined on the last page. */
 	readonly nextPageId: string | undefined;
 }
 
-/** Which events of a conversation are listed, in which order. */
 interface EventSearch {
 	readonly order: "TIMESTAMP" | "TIMESTAMP_DESC";
 	/** Only events from this time on, in the form in which the agent server writes times. */
@@ -75,7 +69,6 @@ export class AgentServerError extends Error {
 	}
 }
 
-/** An answer that is larger than allowed. */
 class TooLarge extends Error {}
 
 const MAX_ATTEMPTS = 5;
@@ -83,7 +76,6 @@ const MAX_ATTEMPTS = 5;
 const MAX_WAIT = 60_000;
 /** A page that is too large is read again with this fraction of its entries. */
 const SMALLER_PAGE = 1 / 5;
-/** Maximum length of the id of a page. */
 const MAX_PAGE_ID = 512;
 
 export class AgentServerClient {

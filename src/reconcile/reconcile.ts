@@ -33,11 +33,8 @@ export interface ReconciledSender {
 	readonly owner: string | undefined;
 }
 
-/** What a run has done so far. */
 export interface Progress {
-	/** Number of conversations that were compared. */
 	readonly conversations: number;
-	/** Number of events that were stored. */
 	readonly events: number;
 	/** Number of conversations whose record was stored or changed. */
 	readonly records: number;
@@ -51,7 +48,6 @@ export interface Progress {
 	readonly goneIds: readonly string[];
 }
 
-/** The beginning of a run. */
 export const NOTHING: Progress = {
 	...{ conversations: 0, events: 0, records: 0, gapsClosed: 0, failures: 0, gone: 0 },
 	goneIds: [],
@@ -59,7 +55,6 @@ export const NOTHING: Progress = {
 
 /** Milliseconds after which the comparison of one conversation ends. The next run goes on with what is stored then. */
 const COMPARISON = 10 * 60_000;
-/** Maximum number of ids in a report. */
 const MAX_IDS = 1000;
 /** Name under which new conversations are stored when the names of the sender are not known. */
 const UNKNOWN_SENDER = "reconcile";
@@ -68,12 +63,10 @@ const MAX_ATTEMPTS = 5;
 /** Number of conversations that are listed at a time to find those that the agent server no longer has. */
 const PAGE = 500;
 
-/** The statuses of conversations that were not deleted. */
 const NOT_DELETED = ConversationExecutionStatusSchema.values
 	.map(({ number }) => number)
 	.filter((number) => number !== Status.DELETING);
 
-/** What a run needs. */
 export interface ReconcileOptions {
 	readonly client: Pick<AgentServerClient, "conversations" | "events" | "record">;
 	readonly sender: ReconciledSender;
@@ -84,7 +77,6 @@ export interface ReconcileOptions {
 	readonly timeZoneOf: (sender: string) => string;
 	/** What earlier runs have compared. Without it, everything is compared. */
 	readonly verified?: Verified | undefined;
-	/** Called with what could not be taken in. */
 	readonly onFailure: (conversationId: string, error: unknown) => void;
 	readonly onProgress?: ((progress: Progress) => void) | undefined;
 	/** Milliseconds after which the comparison of one conversation ends. Default: {@link COMPARISON}. */
@@ -201,7 +193,6 @@ class Run {
 		return true;
 	}
 
-	/** Stores those of the events that are not stored, in their order. */
 	async #takeEvents(conversationId: string, events: readonly ExactJsonObject[], poster: Poster): Promise<void> {
 		const { store, eventIngest, signal } = this.#options;
 		const ids = events.map((event) => memberOf(event, "id")).filter((id) => typeof id === "string");
@@ -213,7 +204,6 @@ class Run {
 		this.#add("events", stored);
 	}
 
-	/** Takes in a record. Returns whether something changed. */
 	async #takeRecord(
 		conversationId: string,
 		body: Buffer,
@@ -262,7 +252,6 @@ class Run {
 	}
 }
 
-/** Returns the name under which fetched data of a conversation is stored. */
 function nameOf({ names }: ReconciledSender, present: string | undefined): string {
 	const [first] = names;
 	if (first === undefined) return present ?? UNKNOWN_SENDER;

@@ -29,12 +29,10 @@ export interface ReconcilerOptions extends Pick<ReconcileOptions, "ingest" | "ev
 	readonly store: ReconcileOptions["store"] & Pick<Store, "claim">;
 	/** Returns who may post or might once, by the configuration and the stored keys: the holders of the scope `ingest`. */
 	readonly posters: () => readonly (Pick<Principal, "name" | "owner"> & {
-		/** Whether the key is revoked or has expired. */
 		readonly hasEnded: boolean;
 	})[];
 	readonly client: Omit<ClientOptions, "signal">;
 	readonly log: EventLog;
-	/** Ends all runs. */
 	readonly stopping: AbortSignal;
 }
 
@@ -62,7 +60,6 @@ export class Reconciler {
 		this.#options = options;
 	}
 
-	/** What was done since the start, by agent server. */
 	get figures(): readonly (Readonly<typeof NO_RUNS> & { readonly agentServer: string })[] {
 		return Array.from(this.#figures, ([agentServer, figures]) => ({ agentServer, ...figures }));
 	}
@@ -179,11 +176,9 @@ export class Reconciler {
 	}
 }
 
-/** What the job needs. */
 interface ReconcileJob {
 	readonly reconciler: Pick<Reconciler, "run">;
 	readonly store: Pick<Store, "countConversations" | "claim">;
-	/** Identifies this process among others with the same database. */
 	readonly holder: string;
 	/** Milliseconds between two runs. Default: {@link INTERVAL}. */
 	readonly interval?: number;

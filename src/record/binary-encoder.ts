@@ -1,7 +1,7 @@
 import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
 import { FeatureSet_FieldPresence, StructSchema, ValueSchema } from "@bufbuild/protobuf/wkt";
-import { deriveOnce, isFields, toValue } from "./json/json-form.ts";
-import { isJsonObject } from "./json/json-value.ts";
+import { deriveOnce, toValue } from "./json/json-form.ts";
+import { isFields, isJsonObject } from "./json/json-value.ts";
 
 /**
  * Creates an encoder for a message type from its descriptor. The encoder writes the same bytes as `toBinary` of

@@ -36,7 +36,6 @@ export type ValuePlan =
 	| { readonly type: "value"; readonly jsonTypes: readonly JsonType[] }
 	| { readonly type: "message"; readonly message: MessagePlan };
 
-/** Lower bounds of a number. */
 export interface Bounds {
 	readonly gt: number | undefined;
 	readonly gte: number | undefined;
@@ -54,9 +53,7 @@ export interface EnumPlan {
 
 export interface FieldPlan {
 	readonly desc: DescField;
-	/** Name of the property in the generated message. */
 	readonly property: string;
-	/** Name of the JSON member. */
 	readonly name: string;
 	/** Other accepted names, in order of preference. They are used when the member `name` is absent or null. */
 	readonly aliases: readonly string[];
@@ -115,7 +112,6 @@ export interface UnionPlan {
 	readonly unknown: ArmPlan | undefined;
 	/** JSON types that the arm `unknown` accepts; empty for any. */
 	readonly unknownTypes: readonly JsonType[];
-	/** All arms, by property. */
 	readonly arms: ReadonlyMap<string, ArmPlan>;
 }
 
@@ -311,7 +307,6 @@ function fieldNamed(plan: PlainPlan, name: string): FieldPlan {
 	return field;
 }
 
-/** Returns the JSON names of an enum's values. */
 export function planEnum(desc: DescEnum): EnumPlan {
 	const byName = new Map<string, number>();
 	const byNumber = new Map<number, string>();
@@ -332,16 +327,11 @@ export interface Place {
 	readonly collection: FieldPlan | undefined;
 }
 
-/** Returns the place of the whole record. */
 export function rootPlace(plan: MessagePlan): Place {
 	return { value: { type: "message", message: plan }, collection: undefined };
 }
 
-/**
- * Returns the place that a member name or an array index leads to.
- *
- * @param json the value at `place`; it determines the arm of a union
- */
+/** Returns the place that a token leads to. `json` is the value at `place`: it determines the arm of a union. */
 export function childPlace(place: Place, json: ExactJson | undefined, token: string | number): Place {
 	if (place.collection !== undefined) return { ...place, collection: undefined };
 	if (place.value?.type !== "message") return NOWHERE;

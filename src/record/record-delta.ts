@@ -36,9 +36,7 @@ const MEMBER_NUMBERS = new Map(ConversationInfoSchema.fields.map(({ number, name
 
 /** A delta, decoded but for its values. */
 interface Delta {
-	/** Field numbers of the members that it replaces. */
 	readonly members: ReadonlySet<number>;
-	/** Encoded `ConversationInfo` with their new values. */
 	readonly values: Uint8Array;
 }
 
@@ -96,7 +94,6 @@ export function withLeaf(record: Uint8Array, eventId: string): Uint8Array {
 	return concatBytes([record, leafField(eventId)]);
 }
 
-/** Returns a delta that also sets `leaf_event_id`. */
 export function deltaWithLeaf(delta: Uint8Array, eventId: string): Uint8Array {
 	return mergeDeltas(delta, encodeDelta([LEAF.number], leafField(eventId)));
 }
@@ -117,7 +114,6 @@ export function readMembers(record: Uint8Array, members: ReadonlySet<number>): M
 	return values;
 }
 
-/** Returns the texts of a repeated top-level member of an encoded record, in their order. */
 function readTexts(record: Uint8Array, member: number): readonly string[] {
 	const texts: string[] = [];
 	const reader = new BinaryReader(record);
@@ -155,7 +151,6 @@ export function concatBytes(parts: readonly Uint8Array[]): Uint8Array {
 	return whole;
 }
 
-/** Decodes a delta, but for its values. */
 export function decodeDelta(delta: Uint8Array): Delta {
 	const members = new Set<number>();
 	let values: Uint8Array | undefined;

@@ -24,8 +24,8 @@ import { brokenRulesError, findViolations, valueError } from "./validation/viola
 export class RecordFormat {
 	readonly plan: PlainPlan;
 	readonly #schema: RecordSchema;
-	/** Validates some members of a record: any member may be missing. */
-	readonly #membersSchema: RecordSchema;
+	/** The plan of some members of a record: any member may be missing. */
+	readonly #membersPlan: PlainPlan;
 	readonly #decode: RecordDecoder;
 	readonly #encode: (message: ConversationInfo) => ExactJson;
 
@@ -35,8 +35,7 @@ export class RecordFormat {
 		if (plan.form !== "object") throw new TypeError("a record must be an object");
 		this.plan = plan;
 		this.#schema = new RecordSchema(plan);
-		const optional = plan.fields.map((field) => ({ ...field, required: false }));
-		this.#membersSchema = new RecordSchema({ ...plan, fields: optional }, this.#schema);
+		this.#membersPlan = { ...plan, fields: plan.fields.map((field) => ({ ...field, required: false })) };
 		this.#decode = deriveDecoder(this.plan);
 		this.#encode = deriveEncoder(this.plan);
 	}
@@ -84,7 +83,7 @@ export class RecordFormat {
 	 * @returns a message in which only these members are set, with the unnamed members in them
 	 */
 	membersFromJson(json: ExactJsonObject): ConversationInfo {
-		return this.#pick(this.#check(checkJson(json, true), this.#membersSchema), Object.keys(json));
+		return this.#pick(this.#check(checkJson(json, true), this.#membersPlan), Object.keys(json));
 	}
 
 	/** Converts some top-level members to their JSON form, as {@link toJson} converts all. Others may be null in it. */
@@ -113,7 +112,7 @@ export class RecordFormat {
 	 */
 	fromMembers(members: ExactJsonObject, bigints: boolean): { record: ConversationInfo; others: readonly string[] } {
 		// Nearly always all members are valid, which one validation of them together shows.
-		const areValid = this.#membersSchema.isValid(members);
+		const areValid = this.#schema.isValid(members, this.#membersPlan);
 		const valid: ExactJsonObject = {};
 		const others: string[] = [];
 		for (const [name, member] of Object.entries(members)) {
@@ -124,9 +123,9 @@ export class RecordFormat {
 		return { record: this.#decode(valid, bigints), others };
 	}
 
-	#check(parsed: ParsedJson, schema = this.#schema): ConversationInfo {
+	#check(parsed: ParsedJson, plan = this.plan): ConversationInfo {
 		const { json, size } = parsed;
-		const violations = findViolations(schema, parsed);
+		const violations = findViolations(this.#schema, parsed, plan);
 		if (violations.length > 0) throw invalid(violations, json);
 		const message = this.#decode(json, size.large);
 		if (Object.keys(message.unnamedMembers).length > MAX_UNNAMED_MEMBERS) throw invalid([TOO_MANY_UNNAMED], json);
@@ -141,7 +140,6 @@ export class RecordFormat {
 		});
 	}
 
-	/** Returns the values of some top-level members, by property of the message. */
 	#fields(message: ConversationInfo, names: Iterable<string>): Readonly<Record<string, unknown>> {
 		const all: Readonly<Record<string, unknown>> = message;
 		const fields: Record<string, unknown> = {};
@@ -154,11 +152,15 @@ export class RecordFormat {
 
 	/** Puts the unnamed members into the JSON form. Returns a violation for each that has no place there. */
 	#putUnnamed(json: ExactJson, message: ConversationInfo): Violation[] {
-		const placeOf = memberPlaces(json, this.plan);
+		/** By their pointers, because many members belong to the same object. */
+		const objects = new Map<string, DescribedObject | undefined>();
 		const violations: Violation[] = [];
 		for (const [pointer, value] of Object.entries(message.unnamedMembers)) {
-			const place = placeOf(pointer);
-			if (place !== undefined) setMember(place.object, place.name, fromValue(value));
+			const parent = pointer.slice(0, pointer.lastIndexOf("/"));
+			const object = objects.getOrInsertComputed(parent, () => describedAt(json, this.plan, parent));
+			const [name] = parsePointer(pointer.slice(parent.length)) ?? [];
+			const placed = object && name !== undefined ? nameIn(object, name) : undefined;
+			if (object !== undefined && placed !== undefined) setMember(object.json, placed, fromValue(value));
 			else if (violations.length < MAX_VIOLATIONS)
 				violations.push({
 					path: ["unnamed_members", pointer],
@@ -189,37 +191,19 @@ function invalid(violations: readonly Violation[], json: ExactJson): ServiceErro
 	return brokenRulesError(violations, "the record", typeof id === "string" ? parseUuid(id) : undefined);
 }
 
-/** The place of a member of `unnamed_members` in a record's JSON form. */
-interface MemberPlace {
-	/** The object that contains the member. */
-	readonly object: ExactJsonObject;
-	/** Name of the member in `object`: that of an unset field, if the member belongs to one. */
-	readonly name: string;
-}
-
 /**
- * Finds the places of unnamed members in one record. This release may have a field for a member that an older release
+ * Returns the name of an unnamed member in an object. This release may have a field for a member that an older release
  * kept as unnamed.
  *
- * @returns a function from a member's JSON Pointer (RFC 6901) to its place. It returns undefined when the member cannot
- *   be there: the schema does not describe the object around it, that object is closed, the name is the
- *   discriminator's, or a field of this name is set.
+ * @returns undefined when it cannot be there: the object is closed, the name is the discriminator's, or a field of this
+ *   name is set
  */
-function memberPlaces(record: ExactJson, plan: MessagePlan): (pointer: string) => MemberPlace | undefined {
-	/** Cache of objects by their pointers, because many members belong to the same object. */
-	const objects = new Map<string, DescribedObject | undefined>();
-	return (pointer) => {
-		const parent = pointer.slice(0, pointer.lastIndexOf("/"));
-		const [name] = parsePointer(pointer.slice(parent.length)) ?? [];
-		if (name === undefined) return undefined;
-		const described = objects.getOrInsertComputed(parent, () => describedAt(record, plan, parent));
-		if (described === undefined || described.plan.discriminator?.name === name) return undefined;
-		const field = described.plan.members.get(name);
-		const { json: object } = described;
-		if (field === undefined) return described.plan.closed ? undefined : { object, name };
-		if (isUnset(object[field.name])) return { object, name: field.name };
-		return field.name === name ? undefined : { object, name };
-	};
+function nameIn({ plan, json }: DescribedObject, name: string): string | undefined {
+	if (plan.discriminator?.name === name) return undefined;
+	const field = plan.members.get(name);
+	if (field === undefined) return plan.closed ? undefined : name;
+	if (isUnset(json[field.name])) return field.name;
+	return field.name === name ? undefined : name;
 }
 
 interface DescribedObject {
@@ -227,7 +211,6 @@ interface DescribedObject {
 	readonly json: ExactJsonObject;
 }
 
-/** Returns the object at a pointer with its plan; undefined when the schema describes no object there. */
 function describedAt(record: ExactJson, root: MessagePlan, pointer: string): DescribedObject | undefined {
 	const path = parsePointer(pointer);
 	if (path === undefined) return undefined;

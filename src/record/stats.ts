@@ -5,7 +5,6 @@ import { type ConversationStats, type Metrics, MetricsSchema } from "../../gen/c
 
 /** Units of cost in one unit of the record's currency: costs are added up in integers of 10⁻⁹. */
 export const COST_UNITS = 1_000_000_000;
-/** The largest number of units: that of a signed integer of 64 bits. */
 const MAX_UNITS = 2n ** 63n - 1n;
 
 /** Converts a cost to units. One beyond 64 bits ends at the limit; one that is no number is 0. */

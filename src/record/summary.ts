@@ -22,11 +22,7 @@ export const SUMMARY_MEMBERS: readonly string[] = [
 	...["created_at", "updated_at", "parent_conversation_id", "forked_from_conversation_id", "tags"],
 ];
 
-/**
- * Returns the summary of a record.
- *
- * @param record its secrets are redacted, because the summary repeats parts of it
- */
+/** Returns the summary of a record. Its secrets are redacted, because the summary repeats parts of it. */
 export function summarize(record: ConversationInfo): ConversationSummary {
 	const { cost, tokens } = totals(record.stats);
 	return create(ConversationSummarySchema, {

@@ -43,7 +43,6 @@ interface ServiceFigures {
 	readonly forwarded: () => Promise<readonly EndpointFigures[]>;
 	/** The parts of budgets that are spent, at most 64. */
 	readonly budgets: () => Promise<readonly { readonly name: string; readonly owner: string; readonly share: number }[]>;
-	/** Numbers of conversations and senders. */
 	readonly counts: {
 		/** Conversations by the JSON name of their status. */
 		readonly byStatus: () => Promise<readonly { readonly value: string; readonly count: bigint }[]>;
@@ -154,7 +153,6 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 /** Maximum number of models that have metrics of their own. Further ones are counted together, as {@link OTHER}. */
 const MAX_MODELS = 20;
 const OTHER = "other";
-/** Maximum number of characters of a label. */
 const MAX_LABEL = 80;
 
 /**
@@ -215,7 +213,6 @@ function addFileFigures(metrics: Metrics, databasePath: string): void {
 /** Milliseconds between two samples of the event loop's delay. */
 const RESOLUTION = 20;
 
-/** Adds metrics of the process and its main thread. */
 export function addProcessFigures(metrics: Metrics): Disposable {
 	metrics.observe("process.cpu.time", () => {
 		const { user, system } = process.cpuUsage();

@@ -6,7 +6,6 @@ import sonicBoom from "sonic-boom";
 export const logFormats = ["auto", "json", "pretty"] as const;
 export type LogFormat = (typeof logFormats)[number];
 
-/** Maximum number of bytes of lines that wait to be written. */
 const MAX_WAITING_BYTES = 1024 * 1024;
 /** Milliseconds between a failed write and the next attempt. */
 const RETRY_INTERVAL = 50;
@@ -27,7 +26,6 @@ export class LogOutput {
 	readonly #format: LineFormat;
 	#dropped = 0;
 	#reported = 0;
-	/** Set while lines wait after a failed write. */
 	#retry: NodeJS.Timeout | undefined;
 
 	/**
@@ -59,7 +57,6 @@ export class LogOutput {
 		this.#destination.write(this.#format(line));
 	}
 
-	/** Number of lines that were dropped since the start. */
 	get dropped(): number {
 		return this.#dropped;
 	}

@@ -1,7 +1,7 @@
 import { type DestinationStream, pino } from "pino";
 import { formatPath, ServiceError, type Violation } from "../errors.ts";
 import { echoable } from "../userinfo.ts";
-import type { EndedRequest, Transport } from "./ended-request.ts";
+import type { EndedRequest, Transport } from "./metrics.ts";
 
 /** Levels, from the most to the least verbose. `silent` writes nothing. */
 export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
@@ -16,7 +16,6 @@ export interface RequestInfo {
 	readonly requestId?: string | undefined;
 	/** Id of the trace that the request belongs to. Undefined when tracing is off. */
 	readonly traceId?: string | undefined;
-	/** Name of the access key. Undefined when the request had no valid key. */
 	readonly caller?: string | undefined;
 	/** Address and port of the client, for a request without a valid key. */
 	readonly peer?: string | undefined;
@@ -103,7 +102,6 @@ const LIMITED: { readonly [Event in LogEvent]?: readonly string[] } = {
 /** Events of errors whose messages may quote what a client sent, such as those of JSON.parse and of decoders. */
 const WITHOUT_MESSAGES: readonly LogEvent[] = ["request_failed", "unexpected_error"];
 
-/** Where log lines are written. */
 interface LogDestination extends DestinationStream {
 	/** Sets the listener that is called with the number of dropped lines as soon as lines can be written again. */
 	onDropped?(report: (lines: number) => void): void;
@@ -190,7 +188,6 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 /** The log of the service. It takes the events of {@link logEvents} only. */
 export type Logger = ReturnType<typeof createLogger>;
 
-/** The part of the log with which most modules write. */
 export type EventLog = Pick<Logger, "emit">;
 
 /** Returns whether the service, and not the client, caused a failure. */
@@ -198,7 +195,6 @@ function isOwnFailure({ kind }: ServiceError): boolean {
 	return kind === "internal" || kind === "data_loss";
 }
 
-/** Maximum number of paths of violations in a line. */
 const MAX_PLACES = 10;
 /**
  * Maximum number of characters of a path, an operation or a detail. A client controls the length of some of these
@@ -206,7 +202,6 @@ const MAX_PLACES = 10;
  */
 const MAX_TEXT = 160;
 
-/** Returns the fields of a log line about a request. */
 function requestFields(request: RequestInfo, error: unknown) {
 	const { transport, operation, requestId, traceId, peer, conversationId } = request;
 	const serviceError = error instanceof ServiceError ? error : undefined;
@@ -283,7 +278,6 @@ function stackOf(error: Error): string {
 		.replaceAll(ROOT, "");
 }
 
-/** Milliseconds of a window. */
 const WINDOW = 10_000;
 /** Default maximum number of lines of one kind in a window. */
 const LINES = 10;

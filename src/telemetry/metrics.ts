@@ -4,12 +4,16 @@ import type { Resource } from "@opentelemetry/resources";
 import { type IMetricReader, MeterProvider, MetricReader, type ResourceMetrics } from "@opentelemetry/sdk-metrics";
 import {
 	ATTR_ERROR_TYPE,
+	ATTR_HTTP_REQUEST_METHOD,
+	ATTR_HTTP_RESPONSE_STATUS_CODE,
+	ATTR_HTTP_ROUTE,
+	ATTR_RPC_METHOD,
+	ATTR_RPC_SYSTEM_NAME,
 	METRIC_HTTP_SERVER_REQUEST_DURATION,
 	METRIC_RPC_SERVER_CALL_DURATION,
 } from "@opentelemetry/semantic-conventions";
 import { UpdateChange, UpdateChangeSchema } from "../../gen/conversations/v1/update_pb.js";
 import type { AnsweredGroup } from "../threads/protocol.ts";
-import { attributesOf, type EndedRequest, type Transport, transports } from "./ended-request.ts";
 
 /**
  * Units and descriptions of the metrics whose values are read when metrics are collected and can go up and down. Names of
@@ -104,10 +108,8 @@ const COUNTERS = {
 	"process.cpu.time": ["s", "Processor time of all threads of the process"],
 } as const;
 
-/** Name of a metric whose values are read when metrics are collected. */
 export type FigureName = keyof typeof GAUGES | keyof typeof COUNTERS;
 
-/** A value that is read when metrics are collected. */
 export interface Sample {
 	readonly value: number;
 	readonly labels?: Attributes;
@@ -115,9 +117,7 @@ export interface Sample {
 
 /** Bucket boundaries of durations, in seconds. Most requests and commits take from one to twenty milliseconds. */
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
-/** Bucket boundaries of sizes, in bytes. */
 const BYTES = [1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 16_777_216];
-/** Bucket boundaries of the number of appends in a commit. */
 const APPENDS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 /** Kinds of requests: HTTP POST other than RPCs, RPCs, and other HTTP. */
@@ -162,7 +162,6 @@ export class Metrics implements AsyncDisposable {
 				this.#recorded.updates.add(0, { change: nameOf(number) });
 	}
 
-	/** Records a completed request. */
 	ended(request: EndedRequest): void {
 		const attributes = attributesOf(request);
 		const { transport, route, method } = request;
@@ -177,12 +176,10 @@ export class Metrics implements AsyncDisposable {
 			this.#recorded.size.record(request.bytes, { transport, route });
 	}
 
-	/** Counts a violation of the rule of this type. */
 	violated(type: string): void {
 		this.#recorded.violations.add(1, { type });
 	}
 
-	/** Counts a request without a valid access key. */
 	unauthenticated(transport: Transport): void {
 		this.#recorded.unauthenticated.add(1, { transport });
 	}
@@ -193,7 +190,6 @@ export class Metrics implements AsyncDisposable {
 		this.#recorded.commitSize.record(ids.length);
 	}
 
-	/** Counts an update that was stored. */
 	accepted(change: UpdateChange): void {
 		this.#recorded.updates.add(1, { change: nameOf(change) });
 	}
@@ -222,7 +218,6 @@ export class Metrics implements AsyncDisposable {
 	}
 }
 
-/** Makes what records each occurrence. */
 function instrumentsOf(meter: Meter) {
 	const histogram = (name: string, unit: string, description: string, explicitBucketBoundaries: number[]) =>
 		meter.createHistogram(name, { unit, description, advice: { explicitBucketBoundaries } });
@@ -244,7 +239,6 @@ function instrumentsOf(meter: Meter) {
 	};
 }
 
-/** Collects metrics on demand. */
 class ScrapedReader extends MetricReader {
 	protected override async onForceFlush(): Promise<void> {}
 	protected override async onShutdown(): Promise<void> {}
@@ -269,4 +263,68 @@ function withUnits(metrics: ResourceMetrics): ResourceMetrics {
 		}),
 	}));
 	return { ...metrics, scopeMetrics };
+}
+
+export const transports = ["http", "connect", "grpc-web", "grpc"] as const;
+export type Transport = (typeof transports)[number];
+
+/** The route or RPC that a request calls. */
+export interface RequestTarget {
+	readonly transport: Transport;
+	/** HTTP method of a request that is not an RPC. A client can choose any text here. */
+	readonly method?: string | undefined;
+	/** Path of the request, without its query. A client can choose any text here. */
+	readonly path: string;
+	/**
+	 * Path of the route with its parameters as placeholders, or path of the RPC. Undefined if no such route or RPC
+	 * exists.
+	 */
+	readonly route?: string | undefined;
+}
+
+/** A completed request. `failure` has few possible values, so that it can become a metric label. */
+export interface EndedRequest extends RequestTarget {
+	/** HTTP status of the response. Undefined for RPCs, and when no response was sent. */
+	readonly status: number | undefined;
+	/** Kind of the {@link ServiceError}, `unexpected`, or `canceled` if the client canceled. Undefined for success. */
+	readonly failure: string | undefined;
+	readonly seconds: number;
+	/** Bytes of the body or message after decompression. Undefined when it was not read completely. */
+	readonly bytes: number | undefined;
+}
+
+/** Value for an unknown method in HTTP and RPC (OpenTelemetry semantic conventions). */
+const OTHER = "_OTHER";
+
+/** HTTP methods that may become a label (RFC 9110, section 9; RFC 5789). A client can send any other word. */
+const METHODS: ReadonlySet<string> = new Set("CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT TRACE".split(" "));
+
+const SYSTEMS = { connect: "connectrpc", "grpc-web": "grpc_web", grpc: "grpc" } as const;
+
+/** Returns the labels of a request. Each has few possible values, whatever the client sent. */
+export function attributesOf({ transport, method = "", route, status, failure }: EndedRequest): Attributes {
+	// A response, such as that of a probe, may report an error although the request itself did not fail.
+	const error = failure ?? (status !== undefined && status >= 500 ? String(status) : undefined);
+	const attributes: Attributes = {};
+	if (transport === "http") {
+		attributes[ATTR_HTTP_REQUEST_METHOD] = METHODS.has(method) ? method : OTHER;
+		if (route !== undefined) attributes[ATTR_HTTP_ROUTE] = route;
+		if (status !== undefined) attributes[ATTR_HTTP_RESPONSE_STATUS_CODE] = status;
+	} else {
+		attributes[ATTR_RPC_SYSTEM_NAME] = SYSTEMS[transport];
+		attributes[ATTR_RPC_METHOD] = rpcNameOf(route);
+	}
+	if (error !== undefined) attributes[ATTR_ERROR_TYPE] = error;
+	return attributes;
+}
+
+/** Returns the name of a request's span. */
+export function spanNameOf({ transport, method = "", route }: RequestTarget): string {
+	if (transport !== "http") return rpcNameOf(route);
+	const known = METHODS.has(method) ? method : "HTTP";
+	return route === undefined ? known : `${known} ${route}`;
+}
+
+function rpcNameOf(route: string | undefined): string {
+	return route?.slice(1) ?? OTHER;
 }

@@ -24,8 +24,8 @@ import { ATTR_ERROR_TYPE } from "@opentelemetry/semantic-conventions";
 import { ServiceError } from "../errors.ts";
 import type { AnsweredGroup } from "../threads/protocol.ts";
 import type { CallEnd } from "../threads/worker-thread.ts";
-import { attributesOf, type EndedRequest, spanNameOf } from "./ended-request.ts";
 import type { EventLog } from "./log.ts";
+import { attributesOf, type EndedRequest, spanNameOf } from "./metrics.ts";
 import type { SamplerSetting } from "./otel-settings.ts";
 
 /** Sends metrics and spans to an OTLP receiver. This module is loaded only when one of both is on. */
@@ -35,18 +35,14 @@ const propagator = new W3CTraceContextPropagator();
 /** Returns the value of a request header by its lower-case name. */
 export type HeaderOf = (name: string) => string | undefined;
 
-/** The span of a request. */
 export interface RequestSpan {
-	/** Trace id, in hexadecimal. */
 	readonly traceId: string;
 	/** Runs `work`. The calls to threads that it makes become children of the span. */
 	run<Result>(work: () => Result): Result;
 	end(request: EndedRequest): void;
 }
 
-/** A request under way. */
 interface Running {
-	/** The OpenTelemetry context with the request's span. */
 	readonly context: Context;
 	ended: boolean;
 }
@@ -146,7 +142,6 @@ function samplerOf({ parentBased, share }: SamplerSetting): Sampler {
 	return parentBased ? new ParentBasedSampler({ root }) : root;
 }
 
-/** An OpenTelemetry exporter, of metrics or spans. */
 interface Exporter<Items> {
 	export(items: Items, done: (result: ExportResult) => void): void;
 }

@@ -14,7 +14,6 @@ export class Readiness {
 		this.#onChange = onChange;
 	}
 
-	/** Records the result of a check. */
 	set(check: ReadinessCheck, succeeds: boolean): void {
 		const before = this.ready;
 		if (succeeds) this.#failing.delete(check);
@@ -22,12 +21,10 @@ export class Readiness {
 		if (this.ready !== before) this.#onChange(this.ready);
 	}
 
-	/** Whether a check succeeds. */
 	passes(check: ReadinessCheck): boolean {
 		return !this.#failing.has(check);
 	}
 
-	/** Whether all checks succeed. */
 	get ready(): boolean {
 		return this.#failing.size === 0;
 	}
@@ -38,7 +35,6 @@ export class Readiness {
 	}
 }
 
-/** Settings of {@link followStoreHealth}. */
 interface StoreHealthOptions {
 	/** Called when the store's check begins to fail, and when it succeeds again. */
 	readonly onChange: (healthy: boolean) => void;

@@ -1,8 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { ServiceError } from "../errors.ts";
-import type { EndedRequest, RequestTarget } from "./ended-request.ts";
 import type { Logger, RequestInfo } from "./log.ts";
-import type { Metrics } from "./metrics.ts";
+import type { EndedRequest, Metrics, RequestTarget } from "./metrics.ts";
 import type { HeaderOf, OtlpTracing, RequestSpan } from "./otlp.ts";
 
 /** Header, or gRPC metadata entry, that carries the request id in requests and responses. */
@@ -11,11 +10,9 @@ export const REQUEST_ID_HEADER = "x-request-id";
 /** A request id that is accepted from a caller: short and harmless in a log line. */
 const ACCEPTED_ID = /^[\w.:+=-]{1,64}$/;
 
-/** Receivers of what is observed of each request. */
 interface RequestSinks {
 	readonly log: Pick<Logger, "requestFailed" | "requestEnded">;
 	readonly metrics: Pick<Metrics, "ended" | "violated" | "unauthenticated">;
-	/** Undefined when tracing is off. */
 	readonly tracing?: Pick<OtlpTracing, "begin"> | undefined;
 }
 
@@ -53,7 +50,6 @@ export interface Caller {
 	readonly owner: string | undefined;
 }
 
-/** A request that was refused. */
 interface RefusedRequest {
 	/** Undefined when it had no valid key. */
 	readonly caller: Caller | undefined;
@@ -83,12 +79,10 @@ export class ObservedRequest {
 	#caller: Caller | undefined;
 	#isPost = false;
 	#bytes: number | undefined;
-	/** The body of a post. */
 	#body: Uint8Array | undefined;
 	#failure: string | undefined;
 	#ended = false;
 
-	/** As {@link Requests.begin}. */
 	constructor(
 		requests: Requests,
 		target: RequestTarget,

@@ -17,10 +17,8 @@ export type Calls<Methods> = {
 			: never;
 };
 
-/** Name of the call that ends a worker. */
 export const CLOSE = "close";
 
-/** A call as it is sent to a worker. */
 export interface CallMessage {
 	readonly id: number;
 	readonly name: string;
@@ -45,7 +43,6 @@ export interface AnsweredGroup {
 	readonly ids: readonly number[];
 	/** When the work on the group began, in milliseconds of Unix time. */
 	readonly startedAt: number;
-	/** Duration of that work, in milliseconds. */
 	readonly duration: number;
 }
 
@@ -79,7 +76,6 @@ export interface Failure {
 	readonly code: number | undefined;
 }
 
-/** Converts any thrown value to a {@link Failure}. */
 export function failureOf(error: unknown): Failure {
 	if (!(error instanceof Error)) return { message: String(error), refusal: undefined, code: undefined };
 	const { message } = error;

@@ -16,15 +16,12 @@ const POST_INTERVAL = 0.5;
 /** Number of received calls at which the worker stops taking messages from the port and answers the calls. */
 const MAX_CALLS = 256;
 
-/** The functions by which a worker answers its calls. */
 interface CallHandlers<Argument> {
 	/** A method may return a promise: the calls after it wait. */
 	readonly methods: Readonly<Record<string, (argument: never) => unknown>>;
 	/** Calls that are answered together when several wait, for example in one transaction. */
 	readonly group?: CallGroup<Argument>;
-	/** Work that is done between calls. */
 	readonly background?: Background;
-	/** Called before the thread ends. */
 	readonly close?: () => void | Promise<void>;
 }
 

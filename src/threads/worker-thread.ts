@@ -13,7 +13,6 @@ import {
 	type WorkerMessage,
 } from "./protocol.ts";
 
-/** The part of a logger that a thread needs. */
 export interface ThreadLogger {
 	error(fields: object, message: string): void;
 }
@@ -24,7 +23,6 @@ export interface ThreadObserver {
 	onThread(name: string, queue: () => ThreadQueue): void;
 	/** Reports a new call. If it returns a function, that is called once, when the call has ended. */
 	onCall(thread: string, call: string): CallEnd | undefined;
-	/** Reports calls that were answered together. */
 	onGroup(thread: string, group: AnsweredGroup): void;
 }
 
@@ -73,7 +71,6 @@ interface PendingCall {
 	readonly message: CallMessage;
 	/** Cleared when the call is sent: V8 keeps sent calls in memory for a while, and a signal keeps its whole request. */
 	signal: CallSignal | undefined;
-	/** When the call was made, by performance.now(). */
 	readonly since: number;
 	readonly ended: CallEnd | undefined;
 	// Declared as methods, whose parameters are bivariant, so that each call can have a result type of its own.
@@ -103,11 +100,9 @@ export class WorkerThread<Methods> {
 	readonly #options: WorkerThreadOptions;
 	#worker: Worker | undefined;
 	#starting: Promise<void> | undefined;
-	/** Calls that have not been sent to the worker. */
 	#waiting: PendingCall[] = [];
 	readonly #sent = new Map<number, PendingCall>();
 	#lastId = 0;
-	/** Ends the thread when it has been idle. */
 	#idleTimer: NodeJS.Timeout | undefined;
 	#scheduled = false;
 	/** Number of calls when the worker answered last: as many are expected to be made again. */
@@ -116,10 +111,8 @@ export class WorkerThread<Methods> {
 	/** Sends the calls that wait for further ones. */
 	#expecting: NodeJS.Timeout | undefined;
 	#refusing = false;
-	/** Names of the calls that are not refused. */
 	#admitted: readonly string[] = [];
 	#closing: Promise<void> | undefined;
-	/** Resolves when the thread has ended. */
 	#ended: Promise<void> = Promise.resolve();
 
 	constructor(options: WorkerThreadOptions) {

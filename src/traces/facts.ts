@@ -29,12 +29,10 @@ export interface Fact {
 	readonly follows: readonly string[];
 	/** Execution status that began. */
 	readonly status?: string;
-	/** A message of the user. */
 	readonly prompt?: { readonly parts: readonly ExactJsonObject[] };
 	readonly systemPrompt?: string;
 	/** Id of the response of a model that the event is part of. */
 	readonly responseId?: string;
-	/** Parts of this response. */
 	readonly output?: readonly ExactJsonObject[];
 	readonly call?: ToolCall;
 	readonly result?: ToolResult;
@@ -80,9 +78,7 @@ export interface Usage {
 	readonly shownAt: bigint | undefined;
 }
 
-/** An entry of a list of usages. */
 interface Listed {
-	/** Usage id of the list. */
 	readonly list: string;
 	readonly index: number;
 	usage: Omit<Usage, "n">;
@@ -92,7 +88,6 @@ interface Listed {
 export class Facts {
 	readonly #facts: Fact[] = [];
 	readonly #usages = new Map<string, Listed>();
-	/** The entries of the lists of costs. */
 	readonly #costs = new Map<string, { readonly at: bigint; readonly cost: number }>();
 	readonly #keepsContent: boolean;
 	readonly #gapsAfter: ReadonlySet<string>;
@@ -254,7 +249,6 @@ export class Facts {
 	}
 }
 
-/** Returns what the result of a call says of it. */
 function resultOf(event: ExactJson): Pick<ToolResult, "callId" | "actionId" | "tool"> {
 	const text = (name: string) => textOf(memberOf(event, name));
 	return { callId: text("tool_call_id"), actionId: text("action_id"), tool: text("tool_name") };

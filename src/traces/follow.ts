@@ -4,7 +4,6 @@ import type { Store } from "../store/store.ts";
 
 /** Name of the endpoint of traces. No caller can give an endpoint this name. */
 export const TRACES_ENDPOINT = "$traces";
-/** Form of the endpoint of traces. */
 export const TRACES_FORM = "otlp";
 const ID = "traces";
 

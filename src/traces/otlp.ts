@@ -1,14 +1,12 @@
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { Attributes, Span } from "./spans.ts";
 
-/** Media type of {@link otlpRequests}. */
 export const OTLP_TYPE = "application/x-protobuf";
 /** Bytes of spans after which a request is full. */
 const MAX_REQUEST = 1024 * 1024;
 /** Values of `SpanKind` and `StatusCode`. */
 const KINDS = { internal: 1, client: 3 } as const;
 const ERROR = 2;
-/** The largest `fixed64`. */
 const MAX_TIME = 2n ** 64n - 1n;
 
 /**
@@ -79,7 +77,6 @@ function writeAttributes(writer: BinaryWriter, field: number, attributes: Attrib
 		});
 }
 
-/** Writes an `AnyValue`. */
 function writeValue(writer: BinaryWriter, value: Attributes[string]): void {
 	if (typeof value === "string") writer.tag(1, WireType.LengthDelimited).string(value);
 	else if (typeof value === "boolean") writer.tag(2, WireType.Varint).bool(value);

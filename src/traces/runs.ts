@@ -8,7 +8,6 @@ export interface Run {
 	readonly end: bigint;
 	/** Status in which it ended; undefined when its end has not arrived. */
 	readonly status: string | undefined;
-	/** When its end arrived. */
 	readonly completedAt: bigint;
 	/** Time of the event with which the next run began; undefined for the last run. */
 	readonly nextStart: bigint | undefined;
@@ -19,7 +18,6 @@ export interface Run {
 
 /** A call of a model. */
 export interface Chat {
-	/** Empty when the call has none. */
 	readonly responseId: string;
 	readonly n: number;
 	readonly start: bigint;
@@ -27,7 +25,6 @@ export interface Chat {
 	/** Whether `start` is not known but is when what came before it ended. */
 	readonly isEstimated: boolean;
 	readonly usage: Usage | undefined;
-	/** The events that are part of the response. */
 	readonly facts: readonly Fact[];
 }
 
@@ -39,9 +36,7 @@ export interface Tool {
 	readonly name: string;
 	readonly start: bigint;
 	readonly end: bigint;
-	/** Undefined when the call is missing. */
 	readonly call: ToolCall | undefined;
-	/** Undefined when the result is missing. */
 	readonly result: ToolResult | undefined;
 }
 

@@ -22,7 +22,6 @@ export type Attributes = Readonly<Record<string, string | number | boolean | rea
 export interface Span {
 	readonly traceId: string;
 	readonly spanId: string;
-	/** Undefined for the root of a trace. */
 	readonly parentId: string | undefined;
 	readonly name: string;
 	readonly kind: "internal" | "client";
@@ -39,7 +38,6 @@ export interface RunTrace {
 	readonly spans: readonly Span[];
 }
 
-/** Where a run of a conversation is placed. */
 type Place = Pick<Span, "traceId" | "parentId">;
 
 /**
@@ -53,7 +51,6 @@ export function tracesOf(source: TraceSource): RunTrace[] {
 
 const REMOTE_AGENT = "ACPAgent";
 
-/** Returns a conversation with its runs. */
 export function withRuns(source: Omit<TraceSource, "runs">): TraceSource {
 	// The events of a remote agent do not tell its calls of models.
 	return { ...source, runs: runsOf(source.facts, source.summary.agentKind !== REMOTE_AGENT) };
@@ -78,7 +75,6 @@ function toolId({ summary }: TraceSource, run: Run, { id, n }: Tool): string {
 	return hash(16, "tool", summary.id, run.id, id, ...(n === 0 ? [] : [String(n)]));
 }
 
-/** Returns an id of some hexadecimal digits. */
 function hash(digits: number, ...parts: readonly string[]): string {
 	return createHash("sha256").update(JSON.stringify(parts)).digest("hex").slice(0, digits);
 }

@@ -17,11 +17,9 @@ import { OTLP_TYPE, otlpRequests } from "./otlp.ts";
 import type { Run } from "./runs.ts";
 import { type RunTrace, type TraceSource, tracesOf, withRuns } from "./spans.ts";
 
-/** Where traces are sent. */
 interface TraceSettings {
 	readonly url: string;
 	readonly headers: Readonly<Record<string, string>>;
-	/** Whether spans have the texts of messages and of calls of tools. */
 	readonly content: boolean;
 	/**
 	 * Milliseconds between an update and the sending of its run. An agent server holds back events for some time, those of
@@ -36,7 +34,6 @@ interface TraceSenderOptions extends TraceSettings {
 	readonly reads: Pick<Reads, "get" | "list" | "events" | "gaps">;
 	readonly sink: Pick<HttpSink, "send">;
 	readonly clock: Pick<Clock, "now">;
-	/** Name and version of the service. */
 	readonly sender: { readonly name: string; readonly version: string };
 }
 
@@ -44,16 +41,13 @@ interface TraceSenderOptions extends TraceSettings {
 const TOGETHER = 90_000_000n;
 /** Multiple of the delay after which a run whose end has not arrived is sent without it. */
 const LATEST = 2;
-/** Number of runs of which it is known what was sent of them last. */
 const MAX_KNOWN = 10_000;
-/** Maximum number of gaps that are read. */
 const MAX_GAPS = 1_000;
 
 /** Statuses of conversations whose agent works, and those in which it may not have begun. */
 const ACTIVE: ReadonlySet<Status> = new Set([Status.RUNNING, Status.WAITING_FOR_CONFIRMATION]);
 const OPEN: ReadonlySet<Status> = new Set([...ACTIVE, Status.IDLE, Status.UNSPECIFIED]);
 
-/** What was sent of a run last. */
 interface Known {
 	readonly digest: string;
 	readonly delivery: string;

@@ -17,7 +17,6 @@ const ATIF_VERSION = "ATIF-v1.8";
 /** An event of a conversation. */
 export interface TrajectoryEvent {
 	readonly sequence: bigint;
-	/** Microseconds since the Unix epoch. */
 	readonly happenedAt: bigint;
 	/** JSON text with its secrets redacted; undefined when the stored event cannot be read. */
 	readonly text: string | undefined;
@@ -33,7 +32,6 @@ export interface TrajectorySource {
 	readonly children: readonly TrajectorySource[];
 }
 
-/** A step while it is made. */
 interface Step {
 	readonly happenedAt: bigint;
 	readonly members: ExactJsonObject;
@@ -113,7 +111,6 @@ class StepMaker {
 	tools: ExactJson[] = [];
 	readonly #usages: ReadonlyMap<string, ExactJson>;
 	readonly #byCall = new Map<string, Step>();
-	/** Steps with their calls, by the ids of the actions. */
 	readonly #byAction = new Map<string, { readonly step: Step; readonly callId: string }>();
 	#last: { readonly responseId: string; readonly step: Step } | undefined;
 

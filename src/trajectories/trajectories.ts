@@ -30,12 +30,10 @@ import { atifOf, type TrajectoryEvent, type TrajectorySource } from "./atif.ts";
 export const trajectoryForms = ["atif", "messages"] as const;
 export type TrajectoryForm = (typeof trajectoryForms)[number];
 
-/** What a caller may see. */
 type TrajectoryReads = Pick<Reads, "get" | "list" | "events">;
 
 /** Maximum bytes of the events of a trajectory, with those of its sub-agents: they are in memory together. */
 const MAX_BYTES = 64 * 1024 * 1024;
-/** Number of conversations of a page that is read. */
 const PAGE = 1_000;
 
 /**
@@ -47,7 +45,7 @@ const PAGE = 1_000;
 export async function trajectoryJson(reads: TrajectoryReads, id: string, form: TrajectoryForm): Promise<string> {
 	const [summary] = await summariesOf(reads, create(ConversationFilterSchema, { ids: [uuid(id, "id")] }));
 	if (summary === undefined) throw new ServiceError("not_found", "There is no such conversation");
-	const source = await new SourceReader(reads).read(summary);
+	const source = await readSource(reads, summary);
 	const trajectory = atifOf(source);
 	if (trajectory === undefined)
 		throw new ServiceError("not_found", "No event of this conversation makes a step of a trajectory");
@@ -68,38 +66,28 @@ async function summariesOf({ list }: Pick<TrajectoryReads, "list">, filter: Conv
 	}
 }
 
-/** Reads conversations with those that they began. */
-class SourceReader {
-	readonly #reads: TrajectoryReads;
-	readonly #seen = new Set<string>();
-	#bytes = 0;
+/** Reads a conversation with those that it began. */
+async function readSource(reads: TrajectoryReads, of: ConversationSummary): Promise<TrajectorySource> {
+	const seen = new Set<string>();
+	let bytes = 0;
+	return await read(of);
 
-	constructor(reads: TrajectoryReads) {
-		this.#reads = reads;
-	}
-
-	async read(summary: ConversationSummary): Promise<TrajectorySource> {
+	async function read(summary: ConversationSummary): Promise<TrajectorySource> {
 		const { id } = summary;
-		this.#seen.add(id);
-		const events = await this.#events(id);
-		const children: TrajectorySource[] = [];
-		const filter = create(ConversationFilterSchema, { parentConversationId: id });
-		const found = await summariesOf(this.#reads, filter);
-		// A conversation can name any other as its parent, also one that it began.
-		for (const child of found.reverse()) if (!this.#seen.has(child.id)) children.push(await this.read(child));
-		const json = await redactedRecord(this.#reads, id);
-		return { summary, record: json === undefined ? undefined : readExactJson(json), events, children };
-	}
-
-	async #events(id: string): Promise<TrajectoryEvent[]> {
+		seen.add(id);
 		const events: TrajectoryEvent[] = [];
-		for await (const event of redactedEvents(this.#reads, id)) {
-			this.#bytes += event.text?.length ?? 0;
-			if (this.#bytes > MAX_BYTES)
+		for await (const event of redactedEvents(reads, id)) {
+			bytes += event.text?.length ?? 0;
+			if (bytes > MAX_BYTES)
 				throw new ServiceError("too_large", "The events have more than 64 MiB: read them with the list of events");
 			events.push(event);
 		}
-		return events;
+		const children: TrajectorySource[] = [];
+		const found = await summariesOf(reads, create(ConversationFilterSchema, { parentConversationId: id }));
+		// A conversation can name any other as its parent, also one that it began.
+		for (const child of found.reverse()) if (!seen.has(child.id)) children.push(await read(child));
+		const json = await redactedRecord(reads, id);
+		return { summary, record: json === undefined ? undefined : readExactJson(json), events, children };
 	}
 }
 
@@ -174,10 +162,8 @@ function positive(counts: Readonly<Record<string, number>>): ExactJsonObject {
 	return Object.fromEntries(Object.entries(counts).filter(([, count]) => count > 0));
 }
 
-/** Path of the trajectory of a conversation under the configured base path. */
 export const TRAJECTORY_PATH = "/api/v1/conversations/{id}/trajectory";
 
-/** Returns the route of the trajectory of a conversation. */
 export function trajectoryRoute(basePath: string, reads: Pick<ConversationReads, "of">): Route {
 	return {
 		method: "GET",

@@ -1,13 +1,13 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "vitest";
-import { BudgetShares } from "../../src/budgets/shown.ts";
+import { budgetShares } from "../../src/budgets/shown.ts";
 import { ADMIN, stores, TestBudgets } from "./harness.ts";
 
 describe.each(stores())("with $engine", ({ make }) => {
 	test("the largest shares of budgets with an amount are read once a minute, and when budgets have changed", async () => {
 		await using test = new TestBudgets(await (await make())());
 		test.goTo("2026-01-10T12:00:00Z");
-		const shares = new BudgetShares(test.store, test.reads, () => test.now);
+		const shares = budgetShares(test.store, test.reads, () => test.now);
 		expect(await shares.largest()).toEqual([]);
 		await test.create("cost", { amount: 4 });
 		await test.create("small", { amount: 1.2 });

@@ -14,7 +14,7 @@ import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
 import { Budgets } from "../../src/budgets/budgets.ts";
 import type { ConversationReads } from "../../src/conversations/conversation-reads.ts";
 import { conversationEraser } from "../../src/conversations/erase.ts";
-import { Ingest } from "../../src/conversations/ingest/ingest.ts";
+import { ingestOf } from "../../src/conversations/ingest/ingest.ts";
 import { countConversations } from "../../src/conversations/read/count.ts";
 import { listGaps } from "../../src/conversations/read/gaps.ts";
 import { ReportUsage } from "../../src/conversations/read/report-usage.ts";
@@ -102,7 +102,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			fromJson: async (body: Uint8Array) => parser.fromJson(body),
 			fromRequest: async (request: Uint8Array) => parser.fromRequest(request),
 		};
-		const ingest = new Ingest(reading.store, intake, eventIngest);
+		const ingest = ingestOf(reading.store, intake, eventIngest);
 		const admission = new Admission(16 * 1024 * 1024, bounds && { watch: bounds });
 		const audit = new Audit(reading.store);
 		const accessKeys = await AccessKeys.open(reading.store, { configured: [], log });

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { ServiceError } from "../../src/errors.ts";
-import type { EndedRequest } from "../../src/telemetry/ended-request.ts";
+import type { EndedRequest } from "../../src/telemetry/metrics.ts";
 import { Requests } from "../../src/telemetry/requests.ts";
 
 function recorded() {

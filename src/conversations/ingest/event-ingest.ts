@@ -30,7 +30,6 @@ export type EventIntake = Pick<IntakeCalls, "eventsFromJson" | "eventsFromReques
 
 /** A batch of events that is on disk. */
 export interface IngestedEvents {
-	/** Number of events that were not stored before. */
 	readonly stored: number;
 	/** Sequence of the update that the events made of the record; undefined when they made none. */
 	readonly updateSequence: bigint | undefined;
@@ -47,7 +46,6 @@ const ID_FIELD = IngestConversationEventsRequestSchema.field.conversationId.numb
 /** Number of conversations that {@link EventIngest.applyAllUnappliedEvents} lists at a time, not counting failed ones. */
 const UNAPPLIED_PAGE_SIZE = 100;
 
-/** What a task returns that stores no events. */
 const UNCHANGED: IngestedEvents = { stored: 0, updateSequence: undefined };
 
 type EventStore = Pick<Store, "appendEvents" | "getOwnership" | "getRecordState" | "listUnapplied" | "events">;
@@ -55,26 +53,16 @@ type Updates = ApplyRequest["updates"];
 
 /** Combined result of the state updates that have been applied to a record so far. */
 interface Progress extends AppliedUpdates {
-	/** The record before these updates. */
 	readonly current: CurrentRecord;
 }
 
 /** Stores batches of events for all transports, and applies the state updates among them to the records. */
-export class EventIngest {
-	readonly #store: EventStore;
-	readonly #intake: EventIntake;
-	readonly #logger: EventLog;
-	readonly #clocks: Pick<ClockSkews, "add"> | undefined;
-	/** The last task in the queue of each conversation that has tasks. */
-	readonly #lastTasks = new Map<string, Promise<IngestedEvents>>();
+export type EventIngest = ReturnType<typeof eventIngestOf>;
 
-	/** @param clocks judges the clocks of the senders */
-	constructor(store: EventStore, intake: EventIntake, log: EventLog, clocks?: Pick<ClockSkews, "add">) {
-		this.#store = store;
-		this.#intake = intake;
-		this.#logger = log;
-		this.#clocks = clocks;
-	}
+export function eventIngestOf(store: EventStore, intake: EventIntake, log: EventLog, clocks?: Pick<ClockSkews, "add">) {
+	/** The last task in the queue of each conversation that has tasks. */
+	const lastTasks = new Map<string, Promise<IngestedEvents>>();
+	return { json, fetched, applyFetched, request, applyUnappliedEvents, applyAllUnappliedEvents };
 
 	/**
 	 * Stores a batch that arrived as JSON, with the update that it makes to the conversation's record. Resolves when both
@@ -86,31 +74,30 @@ export class EventIngest {
 	 * @throws ServiceError `invalid_argument` when the id is no UUID; `invalid_record`; `unavailable` or `internal` when
 	 *   the batch was not stored at all
 	 */
-	async json(
+	async function json(
 		conversationId: string,
 		body: Buffer,
 		poster: Poster,
 		signal: CallSignal,
 		receivedAt?: bigint,
 	): Promise<IngestedEvents> {
-		await this.#requireOwner(conversationId, poster);
-		const prepared = await this.#intake.eventsFromJson(
-			{ conversationId, body, sender: poster.sender, receivedAt },
-			signal,
-		);
-		const ingested = await this.#ingest(prepared, poster, signal, receivedAt);
+		await requireOwner(conversationId, poster);
+		const prepared = await intake.eventsFromJson({ conversationId, body, sender: poster.sender, receivedAt }, signal);
+		const ingested = await ingest(prepared, poster, signal, receivedAt);
 		releaseWhole(body);
 		return ingested;
 	}
 
 	/** Stores events that were fetched from the agent server, as `json` stores posted ones. Throws as it does. */
-	async fetched(conversationId: string, body: Buffer, poster: Poster, signal: CallSignal): Promise<IngestedEvents> {
-		await this.#requireOwner(conversationId, poster);
-		const { batch, refused } = await this.#intake.eventsFromJson(
-			{ conversationId, body, sender: poster.sender },
-			signal,
-		);
-		return await this.#append({ ...batch, poster, isFetched: true }, refused, signal);
+	async function fetched(
+		conversationId: string,
+		body: Buffer,
+		poster: Poster,
+		signal: CallSignal,
+	): Promise<IngestedEvents> {
+		await requireOwner(conversationId, poster);
+		const { batch, refused } = await intake.eventsFromJson({ conversationId, body, sender: poster.sender }, signal);
+		return await append({ ...batch, poster, isFetched: true }, refused, signal);
 	}
 
 	/**
@@ -120,18 +107,18 @@ export class EventIngest {
 	 * @throws ServiceError `invalid_record`; `permission_denied` when the conversation belongs to another owner; `data_loss`
 	 *   when the current record cannot be read; `unavailable` or `internal` when nothing was changed
 	 */
-	async applyFetched(
+	async function applyFetched(
 		fetched: Pick<FetchedRequest, "conversationId" | "body" | "listed" | "receivedAt">,
 		poster: Poster,
 	): Promise<AppliedFetch["result"] | "no record"> {
 		const { conversationId, receivedAt } = fetched;
-		await this.#requireOwner(conversationId, poster);
+		await requireOwner(conversationId, poster);
 		let outcome: AppliedFetch["result"] | "no record" = "same";
-		await this.#enqueue(conversationId, async () => {
+		await enqueue(conversationId, async () => {
 			for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-				const state = await this.#store.getRecordState(conversationId, []);
+				const state = await store.getRecordState(conversationId, []);
 				if (state.hasUnappliedEvents) {
-					await this.#appendToCurrent({ conversationId, receivedAt, events: [], effect: undefined });
+					await appendToCurrent({ conversationId, receivedAt, events: [], effect: undefined });
 					continue;
 				}
 				const { current, memberTimes, postedAt, revision: expects } = state;
@@ -139,12 +126,12 @@ export class EventIngest {
 				if (record !== undefined && "unreadable" in record) throw new ServiceError("data_loss", record.unreadable);
 				outcome = "no record";
 				if (record === undefined) return UNCHANGED;
-				const applied = await this.#intake.applyFetched({ ...fetched, current: { memberTimes, postedAt, record } });
+				const applied = await intake.applyFetched({ ...fetched, current: { memberTimes, postedAt, record } });
 				const { result, ...effect } = applied;
 				outcome = result;
 				if (result !== "changed") return UNCHANGED;
 				const batch = { conversationId, receivedAt, poster, events: [], isFetched: true };
-				const appended = await this.#store.appendEvents({ ...batch, effect: { expects, ...effect } });
+				const appended = await store.appendEvents({ ...batch, effect: { expects, ...effect } });
 				if (appended !== undefined) return UNCHANGED;
 			}
 			throw conflicting(conversationId);
@@ -155,10 +142,15 @@ export class EventIngest {
 	/**
 	 * As `json`, with an encoded IngestConversationEventsRequest. Throws also `invalid_argument` when the bytes are none.
 	 */
-	async request(request: Uint8Array, poster: Poster, signal: CallSignal, receivedAt?: bigint): Promise<IngestedEvents> {
-		if (poster.owner !== undefined) await this.#requireOwner(conversationIdIn(request), poster);
-		const prepared = await this.#intake.eventsFromRequest({ request, sender: poster.sender, receivedAt }, signal);
-		const ingested = await this.#ingest(prepared, poster, signal, receivedAt);
+	async function request(
+		request: Uint8Array,
+		poster: Poster,
+		signal: CallSignal,
+		receivedAt?: bigint,
+	): Promise<IngestedEvents> {
+		if (poster.owner !== undefined) await requireOwner(conversationIdIn(request), poster);
+		const prepared = await intake.eventsFromRequest({ request, sender: poster.sender, receivedAt }, signal);
+		const ingested = await ingest(prepared, poster, signal, receivedAt);
 		releaseWhole(request);
 		return ingested;
 	}
@@ -167,9 +159,9 @@ export class EventIngest {
 	 * Asserts that a poster with an owner may post to a conversation, before the batch reaches a cached record. The append
 	 * asserts it again, because the conversation may begin meanwhile.
 	 */
-	async #requireOwner(conversationId: string, poster: Poster): Promise<void> {
+	async function requireOwner(conversationId: string, poster: Poster): Promise<void> {
 		if (poster.owner === undefined) return;
-		const refusal = ownerRefusal(poster, await this.#store.getOwnership(conversationId));
+		const refusal = ownerRefusal(poster, await store.getOwnership(conversationId));
 		if (refusal !== undefined) throw refusal;
 	}
 
@@ -177,31 +169,31 @@ export class EventIngest {
 	 * Applies to the record of a conversation the stored state updates that are later than its posted record, unless that
 	 * has been done. When it throws, the store remembers to apply them.
 	 */
-	async applyUnappliedEvents(conversationId: string): Promise<void> {
+	async function applyUnappliedEvents(conversationId: string): Promise<void> {
 		const receivedAt = BigInt(Date.now()) * 1000n;
 		const batch = { conversationId, receivedAt, events: [], effect: undefined };
-		await this.#enqueue(conversationId, () => this.#appendToCurrent(batch));
+		await enqueue(conversationId, () => appendToCurrent(batch));
 	}
 
 	/**
 	 * Applies the stored state updates that were not applied when the service last ended, of all conversations. Throws the
 	 * error of the first conversation that failed, after all others.
 	 */
-	async applyAllUnappliedEvents(): Promise<void> {
+	async function applyAllUnappliedEvents(): Promise<void> {
 		const failures = new Map<string, unknown>();
 		for (;;) {
-			const unapplied = await this.#store.listUnapplied(UNAPPLIED_PAGE_SIZE + failures.size);
+			const unapplied = await store.listUnapplied(UNAPPLIED_PAGE_SIZE + failures.size);
 			const next = unapplied.filter((conversationId) => !failures.has(conversationId));
 			if (next.length === 0) break;
 			for (const conversationId of next)
-				await this.applyUnappliedEvents(conversationId).catch((error: unknown) =>
+				await applyUnappliedEvents(conversationId).catch((error: unknown) =>
 					failures.set(conversationId, withConversation(error, conversationId)),
 				);
 		}
 		for (const error of failures.values()) throw error;
 	}
 
-	async #ingest(
+	async function ingest(
 		prepared: PreparedBatch,
 		poster: Poster,
 		signal: CallSignal,
@@ -209,42 +201,46 @@ export class EventIngest {
 	): Promise<IngestedEvents> {
 		const { delay, refused } = prepared;
 		const batch = { ...prepared.batch, poster };
-		const ingested = await this.#append(batch, refused, signal);
+		const ingested = await append(batch, refused, signal);
 		// A batch that was stored before, or arrived long ago, says nothing of the clock.
-		if (delay !== undefined && ingested.stored > 0 && receivedAt === undefined) this.#clocks?.add(poster.sender, delay);
+		if (delay !== undefined && ingested.stored > 0 && receivedAt === undefined) clocks?.add(poster.sender, delay);
 		return ingested;
 	}
 
-	async #append(sent: NewEvents, refused: readonly RefusedMember[], signal: CallSignal): Promise<IngestedEvents> {
+	async function append(
+		sent: NewEvents,
+		refused: readonly RefusedMember[],
+		signal: CallSignal,
+	): Promise<IngestedEvents> {
 		const { conversationId, events } = sent;
 		if (events.every(({ laterAt }) => laterAt === undefined))
 			return (
-				(await this.#appendAsPrepared(sent, refused, signal)) ??
-				(await this.#enqueue(conversationId, () => this.#appendToCurrent(sent, signal)))
+				(await appendAsPrepared(sent, refused, signal)) ??
+				(await enqueue(conversationId, () => appendToCurrent(sent, signal)))
 			);
 		// One batch after the other, because the instants depend on what those before have stored.
-		return await this.#enqueue(conversationId, async () => {
-			const batch = await this.#inOrder(sent);
-			return (await this.#appendAsPrepared(batch, refused, signal)) ?? (await this.#appendToCurrent(batch, signal));
+		return await enqueue(conversationId, async () => {
+			const batch = await inOrder(sent);
+			return (await appendAsPrepared(batch, refused, signal)) ?? (await appendToCurrent(batch, signal));
 		});
 	}
 
 	/** Appends a batch with the effect that it was prepared with. Returns undefined if it must be computed from the store. */
-	async #appendAsPrepared(
+	async function appendAsPrepared(
 		batch: NewEvents,
 		refused: readonly RefusedMember[],
 		signal: CallSignal,
 	): Promise<IngestedEvents | undefined> {
 		const hasStateUpdates = batch.events.some(({ kind }) => kind === STATE_UPDATE);
 		if (hasStateUpdates && batch.effect === undefined) return undefined;
-		const appended = await this.#store.appendEvents(batch, signal);
-		return appended === undefined ? undefined : await this.#finish(batch, appended, refused);
+		const appended = await store.appendEvents(batch, signal);
+		return appended === undefined ? undefined : await finish(batch, appended, refused);
 	}
 
 	/** Takes the later one of two instants that a local time can mean, where the first is before what is stored. */
-	async #inOrder(batch: NewEvents): Promise<NewEvents> {
+	async function inOrder(batch: NewEvents): Promise<NewEvents> {
 		const { conversationId, events } = batch;
-		let last = (await this.#store.getRecordState(conversationId, [])).lastEventAt;
+		let last = (await store.getRecordState(conversationId, [])).lastEventAt;
 		const ordered = events.map((event) => {
 			const { happenedAt, laterAt } = event;
 			const isLater = last !== undefined && laterAt !== undefined && happenedAt < last && last <= laterAt;
@@ -260,38 +256,37 @@ export class EventIngest {
 	/**
 	 * Judges the gaps of forks again that the batch may have closed, logs the refused values, and returns the result.
 	 */
-	async #finish(
+	async function finish(
 		{ conversationId, receivedAt }: NewEvents,
 		{ stored, updateSequence, forks = [] }: AppendedEvents,
 		refused: readonly RefusedMember[],
 	): Promise<IngestedEvents> {
 		for (const fork of forks)
-			await this.#store.appendEvents({ conversationId: fork, receivedAt, events: [], effect: undefined });
+			await store.appendEvents({ conversationId: fork, receivedAt, events: [], effect: undefined });
 		const violations = refused.flatMap((member) => member.violations);
 		if (violations.length > 0)
-			this.#logger.emit("event_values_refused", { conversationId, ...brokenRules(violations, "record") });
+			log.emit("event_values_refused", { conversationId, ...brokenRules(violations, "record") });
 		return { stored, updateSequence };
 	}
 
-	/** Runs a task after all earlier tasks of the same conversation. */
-	async #enqueue(conversationId: string, run: () => Promise<IngestedEvents>): Promise<IngestedEvents> {
-		const before = this.#lastTasks.get(conversationId);
+	async function enqueue(conversationId: string, run: () => Promise<IngestedEvents>): Promise<IngestedEvents> {
+		const before = lastTasks.get(conversationId);
 		const task = before === undefined ? run() : before.then(run, run);
-		this.#lastTasks.set(conversationId, task);
+		lastTasks.set(conversationId, task);
 		try {
 			return await task;
 		} finally {
-			if (this.#lastTasks.get(conversationId) === task) this.#lastTasks.delete(conversationId);
+			if (lastTasks.get(conversationId) === task) lastTasks.delete(conversationId);
 		}
 	}
 
 	/** Appends a batch with the update that it makes to the record in the store. */
-	async #appendToCurrent(batch: NewEvents, signal?: CallSignal): Promise<IngestedEvents> {
+	async function appendToCurrent(batch: NewEvents, signal?: CallSignal): Promise<IngestedEvents> {
 		const { conversationId } = batch;
 		const updates = batch.events.filter(({ kind }) => kind === STATE_UPDATE);
 		const ids = updates.map(({ eventId }) => eventId);
 		for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-			const state = await this.#store.getRecordState(conversationId, ids);
+			const state = await store.getRecordState(conversationId, ids);
 			const known = new Set(state.knownIds);
 			const newUpdates = updates
 				.filter(({ eventId }) => !known.has(eventId))
@@ -303,10 +298,10 @@ export class EventIngest {
 			if (isUpToDate && batch.events.length === 0) return UNCHANGED;
 			const { effect, refused } = isUpToDate
 				? { effect: undefined, refused: [] }
-				: await this.#applyToCurrent(conversationId, state, newUpdates);
+				: await applyToCurrent(conversationId, state, newUpdates);
 			const events = batch.events.filter(({ eventId }) => !known.has(eventId));
-			const appended = await this.#store.appendEvents({ ...batch, events, effect }, signal);
-			if (appended !== undefined) return await this.#finish(batch, appended, refused);
+			const appended = await store.appendEvents({ ...batch, events, effect }, signal);
+			if (appended !== undefined) return await finish(batch, appended, refused);
 		}
 		throw conflicting(conversationId);
 	}
@@ -317,7 +312,7 @@ export class EventIngest {
 	 *
 	 * A record that cannot be read stays as it is until the next one is posted.
 	 */
-	async #applyToCurrent(
+	async function applyToCurrent(
 		conversationId: string,
 		state: RecordState,
 		updates: Updates,
@@ -326,12 +321,12 @@ export class EventIngest {
 		try {
 			const record = current?.record;
 			if (record !== undefined && "unreadable" in record) throw new ServiceError("data_loss", record.unreadable);
-			const { refused, current: _, ...effect } = await this.#applyAll(conversationId, state, record, updates);
+			const { refused, current: _, ...effect } = await applyAll(conversationId, state, record, updates);
 			if (record !== undefined) release(record.bytes);
 			return { effect: { expects, ...effect }, refused };
 		} catch (error) {
 			if (!isDataLoss(error)) throw error;
-			this.#logger.emit("record_unreadable", { conversationId, sequence: current?.sequence ?? 0n }, error);
+			log.emit("record_unreadable", { conversationId, sequence: current?.sequence ?? 0n }, error);
 			return { effect: { expects, next: newRevision(), memberTimes, version: undefined }, refused: [] };
 		}
 	}
@@ -340,7 +335,7 @@ export class EventIngest {
 	 * Applies updates to a record. Stored updates come first if the record lacks them: when it was posted after them, or
 	 * when the updates make the first record of the conversation.
 	 */
-	async #applyAll(
+	async function applyAll(
 		conversationId: string,
 		{ memberTimes, postedAt, hasUnappliedEvents }: RecordState,
 		record: StoredRecord | undefined,
@@ -349,7 +344,7 @@ export class EventIngest {
 		let progress: Progress | undefined;
 		const apply = async (applied: Updates): Promise<Progress> => {
 			const current: CurrentRecord = progress === undefined ? { memberTimes, postedAt, record } : recordAfter(progress);
-			return extend(progress, current, await this.#intake.applyEvents({ conversationId, current, updates: applied }));
+			return extend(progress, current, await intake.applyEvents({ conversationId, current, updates: applied }));
 		};
 		if (record === undefined) {
 			const first = await apply(updates);
@@ -357,17 +352,17 @@ export class EventIngest {
 			if (first.version === undefined) return progress;
 		}
 		if (record === undefined || hasUnappliedEvents)
-			for await (const stored of this.#storedUpdates(conversationId, postedAt)) progress = await apply(stored);
+			for await (const stored of storedUpdates(conversationId, postedAt)) progress = await apply(stored);
 		return await apply(updates);
 	}
 
 	/** Reads the stored state updates of a conversation that happened after a time, in order of arrival. */
-	async *#storedUpdates(conversationId: string, time: bigint | undefined): AsyncGenerator<Updates> {
+	async function* storedUpdates(conversationId: string, time: bigint | undefined): AsyncGenerator<Updates> {
 		const later: EventCondition[] = time === undefined ? [] : [{ kind: "happened", from: time + 1n }];
 		const conditions: EventCondition[] = [{ kind: "one_of", field: "kind", values: [STATE_UPDATE] }, ...later];
 		for (let after = 0n; ; ) {
 			const query = { conversationId, after, conditions, limit: 1000, maxBytes: PAGE_BYTES };
-			const page = await this.#store.events.list(query);
+			const page = await store.events.list(query);
 			const last = page.at(-1);
 			if (last === undefined) return;
 			yield page.flatMap(({ event, happenedAt }) => ("unreadable" in event ? [] : [{ event, happenedAt }]));
@@ -389,7 +384,6 @@ function extend(before: Progress | undefined, current: CurrentRecord, result: Ap
 	return { ...result, version, current: before.current, refused: [...before.refused, ...result.refused] };
 }
 
-/** Returns the record with the updates applied. */
 function recordAfter({ current, memberTimes, version }: Progress): CurrentRecord {
 	if (version === undefined) return { ...current, memberTimes };
 	const { record } = current;

@@ -8,21 +8,14 @@ import type { Store } from "../../store/store.ts";
 import type { EventIngest } from "./event-ingest.ts";
 
 /** Stores conversation updates, for every transport that receives them. */
-export class Ingest {
-	readonly #store: Pick<Store, "append" | "getOwnership">;
-	readonly #intake: Pick<IntakeCalls, "fromJson" | "fromRequest">;
-	readonly #events: Pick<EventIngest, "applyUnappliedEvents">;
+export type Ingest = ReturnType<typeof ingestOf>;
 
-	/** @param events applies later stored events to a posted record */
-	constructor(
-		store: Pick<Store, "append" | "getOwnership">,
-		intake: Pick<IntakeCalls, "fromJson" | "fromRequest">,
-		events: Pick<EventIngest, "applyUnappliedEvents">,
-	) {
-		this.#store = store;
-		this.#intake = intake;
-		this.#events = events;
-	}
+export function ingestOf(
+	store: Pick<Store, "append" | "getOwnership">,
+	intake: Pick<IntakeCalls, "fromJson" | "fromRequest">,
+	events: Pick<EventIngest, "applyUnappliedEvents">,
+) {
+	return { json, request, fetched };
 
 	/**
 	 * Stores a record that arrived as JSON. Resolves when it is on disk and later stored events have been applied to it.
@@ -33,17 +26,22 @@ export class Ingest {
 	 * @throws ServiceError `invalid_record`; `permission_denied` when the conversation belongs to another owner; `unavailable`
 	 *   or `internal` when nothing was stored, or when the events could not be applied, which is done later
 	 */
-	async json(body: Buffer, poster: Poster, signal: CallSignal, receivedAt?: bigint): Promise<AppendedUpdate> {
-		const update = await this.#checked(this.#intake.fromJson(body, signal), poster);
-		const appended = await this.#append({ ...update, poster, receivedAt: receivedAt ?? update.receivedAt }, signal);
+	async function json(body: Buffer, poster: Poster, signal: CallSignal, receivedAt?: bigint): Promise<AppendedUpdate> {
+		const update = await checked(intake.fromJson(body, signal), poster);
+		const appended = await append({ ...update, poster, receivedAt: receivedAt ?? update.receivedAt }, signal);
 		releaseWhole(body);
 		return appended;
 	}
 
 	/** As `json`, with an encoded IngestConversationRequest. Throws also `invalid_argument` when the bytes are none. */
-	async request(request: Uint8Array, poster: Poster, signal: CallSignal, receivedAt?: bigint): Promise<AppendedUpdate> {
-		const update = await this.#checked(this.#intake.fromRequest(request, signal), poster);
-		const appended = await this.#append({ ...update, poster, receivedAt: receivedAt ?? update.receivedAt }, signal);
+	async function request(
+		request: Uint8Array,
+		poster: Poster,
+		signal: CallSignal,
+		receivedAt?: bigint,
+	): Promise<AppendedUpdate> {
+		const update = await checked(intake.fromRequest(request, signal), poster);
+		const appended = await append({ ...update, poster, receivedAt: receivedAt ?? update.receivedAt }, signal);
 		releaseWhole(request);
 		return appended;
 	}
@@ -52,29 +50,29 @@ export class Ingest {
 	 * Stores a record that was fetched from the agent server, if its conversation has none or begins again with it.
 	 * Otherwise it counts as a duplicate. Resolves and throws as `json` does.
 	 */
-	async fetched(body: Buffer, poster: Poster, signal: CallSignal): Promise<AppendedUpdate> {
-		const update = await this.#intake.fromJson(body, signal);
-		return await this.#append({ ...update, poster, isFetched: true }, signal);
+	async function fetched(body: Buffer, poster: Poster, signal: CallSignal): Promise<AppendedUpdate> {
+		const update = await intake.fromJson(body, signal);
+		return await append({ ...update, poster, isFetched: true }, signal);
 	}
 
 	/** Awaits a record. For a key with an owner, an invalid one of another owner's conversation is refused as a valid one. */
-	async #checked(record: Promise<NewUpdate>, poster: Poster): Promise<NewUpdate> {
+	async function checked(record: Promise<NewUpdate>, poster: Poster): Promise<NewUpdate> {
 		try {
 			return await record;
 		} catch (error) {
 			if (poster.owner === undefined || !(error instanceof ServiceError)) throw error;
 			const { conversationId } = error;
 			if (conversationId === undefined) throw error;
-			throw ownerRefusal(poster, await this.#store.getOwnership(conversationId)) ?? error;
+			throw ownerRefusal(poster, await store.getOwnership(conversationId)) ?? error;
 		}
 	}
 
-	async #append(update: NewUpdate, signal: CallSignal): Promise<AppendedUpdate> {
+	async function append(update: NewUpdate, signal: CallSignal): Promise<AppendedUpdate> {
 		// The update must not be used after `append`, which takes over its memory.
 		const { conversationId } = update;
 		try {
-			const appended = await this.#store.append(update, signal);
-			if (appended.hasUnappliedEvents) await this.#events.applyUnappliedEvents(conversationId);
+			const appended = await store.append(update, signal);
+			if (appended.hasUnappliedEvents) await events.applyUnappliedEvents(conversationId);
 			return appended;
 		} catch (error) {
 			throw withConversation(error, conversationId);

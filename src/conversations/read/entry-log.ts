@@ -13,7 +13,6 @@ type EntryQuery = Pick<UpdateQuery, "after" | "conversationId" | "owner" | "limi
 export interface LogEntry {
 	readonly sequence: bigint;
 	readonly conversationId: string;
-	/** Owner of the conversation; undefined for none. */
 	readonly owner: string | undefined;
 }
 
@@ -79,11 +78,9 @@ export interface LogPageRequest extends PageRequest {
 	readonly newestFirst?: boolean | undefined;
 }
 
-/** How the entries of a page are read and shown. */
 interface LogPageOptions<Entry, Filter, View> {
 	/** Only entries that match it. Equal conditions must be in equal order, because page tokens depend on it. */
 	readonly filter: Filter;
-	/** Maximum bytes to read for the page. */
 	readonly maxReadBytes: number;
 	readonly toView: (entry: Entry) => View | Promise<View>;
 	/** Returns the bytes of an entry in the response. */
@@ -92,7 +89,6 @@ interface LogPageOptions<Entry, Filter, View> {
 
 export interface LogPage<View> {
 	readonly entries: readonly View[];
-	/** Empty on the last page. */
 	readonly nextPageToken: string;
 }
 

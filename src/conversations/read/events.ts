@@ -56,7 +56,6 @@ function isNewestFirst(order: EventOrder = EventOrder.UNSPECIFIED): boolean {
 	throw invalid("order", "is not a known order");
 }
 
-/** Maximum number of kinds, and of sources, in one filter. */
 export const MAX_VALUES = 32;
 
 const FIELDS: FilterFields<ConversationEventFilter, EventCondition> = {
@@ -102,14 +101,12 @@ export function eventViews(format: Pick<EventFormat, "open">, onUnreadable: OnUn
 		throw new ServiceError("data_loss", "The stored event cannot be read", { conversationId, cause });
 	}
 	return {
-		/** Returns the event as JSON text. */
 		toText(stored: StoredEvent, secrets: SecretsForm): EventText {
 			const { sequence, receivedAt, happenedAt, sender, origin } = stored;
 			const text = tryRead(stored, onUnreadable, () => open(stored, secrets));
 			return { sequence, receivedAt, happenedAt, sender, origin, text };
 		},
 
-		/** Returns the event as a message. */
 		toEntry(stored: StoredEvent, secrets: SecretsForm): ConversationEventEntry {
 			const { sequence, conversationId, receivedAt, happenedAt, sender, origin } = stored;
 			const event = tryRead(stored, onUnreadable, () => toMessage(open(stored, secrets)));

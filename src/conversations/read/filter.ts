@@ -16,7 +16,6 @@ import { ServiceError } from "../../errors.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
 import type { Condition } from "../../store/condition.ts";
 
-/** Kinds of agents by which lists can be filtered. */
 export const AGENT_KINDS = AnyAgentSchema.fields.flatMap((field) => field.message?.name ?? []);
 const ORIGINS = new Set<number>(UpdateOriginSchema.values.map(({ number }) => number));
 const STATUSES = new Set<number>(ConversationExecutionStatusSchema.values.map(({ number }) => number));
@@ -134,7 +133,6 @@ export function conditionsOf(filter: ConversationFilter | undefined, prefix = "f
 	return conditionsOfFields(ConversationFilterSchema, FIELDS, filter, prefix);
 }
 
-/** Returns the conditions of a filter of any type, as {@link conditionsOf} does. */
 export function conditionsOfFields<Filter extends Message, Condition>(
 	{ fields }: GenMessage<Filter>,
 	meanings: FilterFields<Filter, Condition>,

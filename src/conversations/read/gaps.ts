@@ -76,7 +76,6 @@ async function refusedRecord(store: GapReads, conversationId: string, owner: str
 	return post === undefined ? "" : String(post.id);
 }
 
-/** @param owner of the conversation */
 async function unknownRelations(
 	store: GapReads,
 	conversationId: string,

@@ -23,19 +23,16 @@ export interface ListRequest extends PageRequest {
 	readonly filter?: ConversationFilter | undefined;
 	/** UNSPECIFIED means the same as undefined: the newest current update first. */
 	readonly orderBy?: ConversationOrder | undefined;
-	/** Whether whole records are returned with the summaries. */
 	readonly full: boolean;
 	readonly secrets: SecretsForm;
 }
 
-/** A conversation in a list. */
 export interface ListedConversation {
 	/** Sequence of the current update; 0 without a record. */
 	readonly sequence: bigint;
 	/** Whether there is a record. If not, each one that was posted was refused or lost, and events arrived. */
 	readonly hasRecord: boolean;
 	readonly summary: ConversationSummary;
-	/** Undefined unless whole records are requested. */
 	readonly conversation: ConversationInfo | undefined;
 	/** Whether the stored conversation cannot be read. Its summary then holds the id only. */
 	readonly unreadable: boolean;
@@ -43,7 +40,6 @@ export interface ListedConversation {
 
 export interface ConversationPage {
 	readonly conversations: readonly ListedConversation[];
-	/** Empty on the last page. */
 	readonly nextPageToken: string;
 	/**
 	 * Number of all conversations that the filter selects. Undefined when it is not known without counting them, and on a
@@ -141,7 +137,6 @@ async function readPage(
 	}
 }
 
-/** Where a page begins. */
 type PageStart = Pick<ConversationQuery, "before" | "beforeValue">;
 
 const ORDERS: ReadonlyMap<ConversationOrder, ListOrder> = new Map([

@@ -11,7 +11,6 @@ const MAX_SIZE = 1000;
  */
 export const MAX_PAGE_BYTES = 3.5 * 1024 * 1024;
 
-/** Which page of a list is requested. */
 export interface PageRequest {
 	/** 0 means the default size. */
 	readonly pageSize: number;

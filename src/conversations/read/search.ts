@@ -23,13 +23,11 @@ export interface SearchRequest extends PageRequest {
 	readonly orderBy?: SearchOrder | undefined;
 }
 
-/** A text that meets the query. */
 export interface SearchPlace extends Snippet {
 	/** Sequence of the event; 0 for the title. */
 	readonly sequence: bigint;
 }
 
-/** A conversation that was found. */
 export interface SearchHit {
 	readonly summary: ConversationSummary;
 	/** At least one and at most {@link MAX_PLACES}: the title, then the newest events. */
@@ -48,11 +46,9 @@ const LIST = "search";
 const MAX_PLACES = 3;
 /** Number of events of a conversation that are examined for its places when the index does not decide alone. */
 const EXAMINED_FOR_PLACES = 10;
-/** Maximum number of documents that a read of the index returns. */
 const MAX_READ = 1_000;
 /** Maximum number of documents that are examined for a page, besides its hits: it then ends early. */
 const MAX_EXAMINED = 1_000;
-/** Number of documents whose texts are read together. */
 const READ_TOGETHER = 50;
 /** Number of the newest documents that are compared for relevance: when the index decides alone, and when not. */
 const WINDOW = 5_000;
@@ -209,12 +205,10 @@ class Search {
 		this.isExact = isExact(query);
 	}
 
-	/** Number of documents that have been examined. */
 	get examined(): number {
 		return this.#examined.size;
 	}
 
-	/** Finds documents that may meet the query. */
 	async find(
 		query: Pick<DocumentQuery, "before" | "from" | "of" | "except" | "limit">,
 	): Promise<readonly FoundDocument[]> {
@@ -255,7 +249,6 @@ class Search {
 		return matches.sort(newestFirst);
 	}
 
-	/** Returns those of the documents that meet the query. */
 	async matching(documents: readonly FoundDocument[]): Promise<FoundDocument[]> {
 		await this.#examine(documents);
 		return documents.filter((document) => this.#examined.get(keyOf(document)) !== undefined);

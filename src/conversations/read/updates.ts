@@ -1,4 +1,4 @@
-import { create } from "@bufbuild/protobuf";
+import { create, type DescField, type DescMessage } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import {
@@ -12,8 +12,8 @@ import {
 	type UpdateOrigin,
 	UpdateOriginSchema,
 } from "../../../gen/conversations/v1/update_pb.js";
-import { diffMessages } from "../../record/diff.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
+import { type Fields, isFields, sameTree } from "../../record/json/json-value.ts";
 import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
 import { planEnum } from "../../record/plan.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
@@ -62,11 +62,37 @@ function sizeOf({ summary, changedFields }: ConversationUpdate): number {
 	return [...texts, ...(changedFields?.paths ?? [])].reduce((sum, text) => sum + Buffer.byteLength(text), 0);
 }
 
-/** How much of an update is shown. */
+/**
+ * Finds the fields in which two messages of one type differ.
+ *
+ * @returns paths of proto field names as in google.protobuf.FieldMask, in the order of the descriptors. No path leads
+ *   below another one. Paths lead into a message that both sides have. A list, a map, a well-known type and a message
+ *   that only one side has are reported as a whole.
+ */
+export function diffMessages(desc: DescMessage, before: object, after: object): string[] {
+	if (!isFields(before) || !isFields(after)) return [];
+	return desc.fields.flatMap((field) => {
+		const [a, b] = [fieldValue(field, before), fieldValue(field, after)];
+		if (field.fieldKind === "message" && !isWellKnown(field.message) && isFields(a) && isFields(b))
+			return diffMessages(field.message, a, b).map((path) => `${field.name}.${path}`);
+		return sameTree(a, b) ? [] : [field.name];
+	});
+}
+
+/** Returns the value of a field of a generated message. An arm that is not set has none. */
+function fieldValue({ localName, oneof }: DescField, message: Fields): unknown {
+	if (oneof === undefined) return message[localName];
+	const selected = message[oneof.localName];
+	return isFields(selected) && selected.case === localName ? selected.value : undefined;
+}
+
+/** Whether a message has a well-known type, such as Timestamp or Struct. Its values are compared as a whole. */
+function isWellKnown(desc: DescMessage): boolean {
+	return desc.typeName.startsWith("google.protobuf.");
+}
+
 export interface UpdateViewOptions {
-	/** Whether the whole record is shown. */
 	readonly full: boolean;
-	/** How secrets are shown in the whole record. */
 	readonly secrets: SecretsForm;
 	/** Whether the changed fields include secrets; for callers with the scope `secrets` only. */
 	readonly secretPaths: boolean;
@@ -125,7 +151,6 @@ export class UpdateViews {
 		return view;
 	}
 
-	/** As {@link updateJson}. */
 	toJson(update: ConversationUpdate): string {
 		return updateJson(update, this.#opening.format);
 	}

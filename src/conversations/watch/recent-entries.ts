@@ -19,7 +19,6 @@ const MAX_PAUSE = 100;
 /** Number of followers that are woken before the event loop runs other work. */
 const WOKEN_AT_ONCE = 128;
 
-/** Entries that follow each other. */
 export interface EntryPage<Entry> {
 	readonly entries: readonly Entry[];
 	/** Sequence through which the page has all entries that the reader requests. */
@@ -68,7 +67,6 @@ export class RecentEntries<Entry extends LogEntry> {
 		return this.#restarts;
 	}
 
-	/** Number and size of the entries in memory, and number of followers. */
 	get usage(): { readonly entries: number; readonly bytes: number; readonly followers: number } {
 		return { entries: this.#entries.length, bytes: this.#bytes, followers: this.#followers.size };
 	}
@@ -244,7 +242,6 @@ export class RecentEntries<Entry extends LogEntry> {
 	}
 }
 
-/** A watcher that waits for new entries. */
 export class Follower {
 	/** Sequence through which it has received everything; undefined until it is known. */
 	through: bigint | undefined;

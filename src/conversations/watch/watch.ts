@@ -17,7 +17,6 @@ export interface WatchRequest<Entry extends LogEntry, Response extends DescMessa
 	readonly owner?: string | undefined;
 	/** All else that determines the messages. Watchers of the same conversation with an equal variant share them. */
 	readonly variant: readonly unknown[];
-	/** Called before entries are read; the result makes their messages. */
 	readonly responder: () => Respond<Entry, Response>;
 }
 

@@ -45,7 +45,6 @@ export function updateWatches(store: Pick<Store, "updates">, presentViews: Prese
 	/** One message per view of an update. Watchers share it, so that it is encoded once. */
 	const responses = new WeakMap<ConversationUpdate, SharedResponse<UpdateResponse>>();
 	return {
-		/** The newest updates, as far as they are in memory. */
 		recent: watches.recent,
 
 		/**
@@ -97,7 +96,6 @@ export interface EventWatchRequest extends LogWatchRequest {
 
 export type EventWatches = ReturnType<typeof eventWatches>;
 
-/** Lets many watchers follow the events of a store. */
 export function eventWatches(store: Pick<Store, "events">, views: EventViews, options: WatchOptions) {
 	const toHeartbeat = (sequence: bigint, heartbeat: EventContent) => eventResponse(sequence, () => heartbeat);
 	const watches = new Watches<StoredEvent, EventResponse>(eventLog(store), toHeartbeat, options);
@@ -114,7 +112,6 @@ export function eventWatches(store: Pick<Store, "events">, views: EventViews, op
 		return responses[secrets].getOrInsertComputed(stored, () => eventResponse(sequence, content, json));
 	}
 	return {
-		/** The newest events, as far as they are in memory. */
 		recent: watches.recent,
 
 		/** Follows events as {@link updateWatches} follows updates. */

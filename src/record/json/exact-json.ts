@@ -124,11 +124,8 @@ function parseText(text: string): ExactJson {
 }
 
 /**
- * Parses a text that `JSON.parse` accepted.
- *
- * @param unique whether to refuse two members of the same name in an object
- * @throws TypeError when such members are refused and there are some
- * @throws RangeError when the nesting is deeper than the stack, because jsonc-parser is recursive
+ * Parses a text that `JSON.parse` accepted. Throws a RangeError when the nesting is deeper than the stack, and with
+ * `unique` a TypeError when an object has two members of the same name.
  */
 function parseLossless(text: string, unique = false): ExactJson {
 	const open: (ExactJson[] | ExactJsonObject)[] = [];
@@ -237,10 +234,8 @@ function refused(type: string, message: string): ServiceError {
 }
 
 /**
- * Finds the place where a text stops being JSON: the first token that is wrong, the comma that no value follows, or the end.
- *
- * @param text a text that JSON.parse refused, without a byte-order mark
- * @returns an offset in Unicode code points, as FastAPI counts
+ * Finds the place where a text that JSON.parse refused stops being JSON: the first token that is wrong, the comma that
+ * no value follows, or the end. Returns an offset in Unicode code points, as FastAPI counts.
  */
 export function locateJsonError(text: string): number {
 	let first = text.length;

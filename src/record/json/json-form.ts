@@ -10,16 +10,18 @@ import {
 	type UnionPlan,
 	type ValuePlan,
 } from "../plan.ts";
-import { type ExactJson, type ExactJsonObject, isJsonObject, setMember, toPointer } from "./json-value.ts";
+import {
+	type ExactJson,
+	type ExactJsonObject,
+	type Fields,
+	isFields,
+	isJsonObject,
+	setMember,
+	toPointer,
+} from "./json-value.ts";
 import { formatDateTime, parseDateTime, parseUuid } from "./scalars.ts";
 
-/**
- * Derives a function for a message type once, and returns the same function for later calls. If the type contains
- * itself, the inner call returns a placeholder, which calls the derived function later.
- *
- * @param known functions that were derived before; the new function is added to it
- * @param derive must only store the functions that it gets for other types, not call them
- */
+/** Derives a function for a type once, also if the type contains itself. `derive` must not call those that it gets. */
 export function deriveOnce<Key, Arguments extends readonly unknown[], Result>(
 	known: Map<Key, (...args: Arguments) => Result>,
 	key: Key,
@@ -35,14 +37,6 @@ export function deriveOnce<Key, Arguments extends readonly unknown[], Result>(
 	complete = derive();
 	known.set(key, complete);
 	return complete;
-}
-
-/** A generated message as an object of its properties, or a map field as an object of its entries. */
-export type Fields = Record<string, unknown>;
-
-/** Returns whether a value can be read as {@link Fields}, which holds for every object. */
-export function isFields(value: unknown): value is Fields {
-	return typeof value === "object" && value !== null;
 }
 
 type Encode = (value: unknown) => ExactJson;
@@ -181,7 +175,6 @@ function integer(value: unknown): ExactJson {
 	return Number.isSafeInteger(number) ? number : value;
 }
 
-/** Returns a value that is JSON already: a string, number, boolean, or the plain object of a Struct. */
 function plainJson(value: unknown): ExactJson {
 	return isJsonScalar(value) || isJsonObject(value) ? value : null;
 }
@@ -241,14 +234,9 @@ function toDoubles(json: ExactJson): JsonValue {
 	return Array.isArray(json) ? json.map(toDoubles) : toStruct(json);
 }
 
-/** A generated message under construction: its type name and its fields by property. */
 type MessageFields = { readonly $typeName: string; [property: string]: unknown };
 
-/**
- * Converts a record's JSON form to its message.
- *
- * @param bigints whether the JSON can contain bigints
- */
+/** Converts a record's JSON form to its message. `bigints`: whether the JSON can contain bigints. */
 export type RecordDecoder = (json: ExactJson, bigints: boolean) => ConversationInfo;
 
 /** Current position in the record. JSON Pointers are only made for the few members that need one. */
@@ -309,7 +297,6 @@ class DecoderBuilder {
 		};
 	}
 
-	/** Returns the decoder of a field. It applies aliases and the default. */
 	#field(field: FieldPlan): DecodeField {
 		const { name, aliases, shape, default: preset } = field;
 		const decode = this.#collection(field);

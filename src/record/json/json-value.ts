@@ -9,9 +9,14 @@ export function isJsonObject(value: unknown): value is ExactJsonObject {
 	return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/**
- * Sets a member of an object that is used as a map. Unlike an assignment, it makes `__proto__` an ordinary member.
- */
+/** A generated message as an object of its properties, or a map field as an object of its entries. */
+export type Fields = Record<string, unknown>;
+
+export function isFields(value: unknown): value is Fields {
+	return typeof value === "object" && value !== null;
+}
+
+/** Sets a member of an object that is used as a map, `__proto__` like any other. */
 export function setMember<T>(object: Record<string, T>, name: string, value: T): void {
 	if (name === "__proto__")
 		Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
@@ -34,9 +39,22 @@ export function textOf(json: ExactJson | undefined, otherwise = ""): string {
 	return typeof json === "string" && json !== "" ? json : otherwise;
 }
 
+/**
+ * Whether two trees of plain objects, messages, arrays and scalars are equal in any order of members. 0 equals -0, and a
+ * member that is undefined equals none.
+ */
+export function sameTree(a: unknown, b: unknown): boolean {
+	if (a === b) return true;
+	if (!isFields(a) || !isFields(b) || Array.isArray(a) !== Array.isArray(b)) return false;
+	if (Array.isArray(a) && a.length !== b.length) return false;
+	return (
+		Object.keys(a).every((name) => sameTree(a[name], Object.hasOwn(b, name) ? b[name] : undefined)) &&
+		Object.keys(b).every((name) => b[name] === undefined || Object.hasOwn(a, name))
+	);
+}
+
 /** JSON Pointers (RFC 6901). */
 
-/** Returns the pointer for a path of member names and array indexes. */
 export function toPointer(path: readonly (string | number)[]): string {
 	let pointer = "";
 	for (const token of path) pointer += `/${typeof token === "string" ? escapeToken(token) : token}`;
@@ -82,7 +100,6 @@ export const MAX_FREE_FORM_DEPTH = 32;
 /** Maximum number of levels in a whole record, for the same reason: unions and lists nest as well. */
 export const MAX_RECORD_DEPTH = 48;
 
-/** Sizes of a JSON value. */
 export interface JsonSize {
 	/** Number of levels of objects and arrays; 0 for a scalar. */
 	readonly depth: number;

@@ -79,7 +79,6 @@ function offsetMillis(zone: string): number | undefined {
 	return (zone.startsWith("-") ? -1 : 1) * (hours * 60 + minutes) * 60_000;
 }
 
-/** Returns the number that the decimal digits from `start` to `end`, exclusive, denote. */
 function digits(text: string, start: number, end: number): number {
 	let value = 0;
 	for (let index = start; index < end; index++) value = value * 10 + text.charCodeAt(index) - 48;
@@ -102,7 +101,6 @@ export function formatDateTime(time: Timestamp): string {
 	return micros === 0 ? `${whole}Z` : `${whole}.${String(micros).padStart(6, "0")}Z`;
 }
 
-/** Whether an instant is in the range of google.protobuf.Timestamp. */
 function isInRange({ seconds, nanos }: Timestamp): boolean {
 	const millis = Number(seconds) * 1000;
 	return millis >= MIN_MILLIS && millis <= MAX_MILLIS && nanos >= 0 && nanos <= 999_999_999;

@@ -12,7 +12,6 @@ import type { Secret } from "./free-form-secrets.ts";
 
 /** Prefix of a ciphertext's text form. It includes the version of this form and of the encryption. */
 const PREFIX = "enc:v1:";
-/** Follows the prefix when the secret is a number. */
 const NUMBER = "number:";
 const ALGORITHM = "aes-256-gcm";
 const KEY_BYTES = 32;
@@ -20,7 +19,6 @@ const KEY_ID_BYTES = 8;
 /** Recommended nonce length and full tag length of GCM, in bytes (NIST SP 800-38D, sections 5.2.1.1 and 5.2.1.2). */
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
-/** Maximum length of a secret's place in an error message, in UTF-16 code units. */
 const MAX_SHOWN_PLACE = 200;
 
 /** Encrypts and decrypts the secrets of one conversation. A secret's place is its JSON Pointer (RFC 6901). */
@@ -137,7 +135,6 @@ function keyIdBytes(key: KeyObject): Buffer {
 	return hash("sha256", key.export(), "buffer").subarray(0, KEY_ID_BYTES);
 }
 
-/** Returns the parts of a ciphertext; undefined when the text does not have the form of a ciphertext. */
 function parse(text: string) {
 	if (!text.startsWith(PREFIX)) return undefined;
 	const isNumber = text.startsWith(NUMBER, PREFIX.length);
@@ -175,7 +172,6 @@ export class SealedBytes {
 		this.#keys = keys.map((key) => ({ id: keyIdBytes(key), key }));
 	}
 
-	/** Whether there is a key. */
 	get canSeal(): boolean {
 		return this.#keys.length > 0;
 	}

@@ -21,12 +21,9 @@ export interface SecretContext {
 export const PUBLIC_CONTEXT: SecretContext = { kind: "json", secret: "none" };
 export const SECRET_STRINGS_CONTEXT: SecretContext = { kind: "json", secret: "strings" };
 export const SECRET_CONTEXT: SecretContext = { kind: "json", secret: "all" };
-/** Context of the members of a JSON Schema. */
 export const SCHEMA_CONTEXT: SecretContext = { kind: "schema", secret: "none" };
-/** Context of the members of a map of MCP servers. */
 export const SERVERS_CONTEXT: SecretContext = { kind: "servers", secret: "none" };
 
-/** Name of the member that holds a map of MCP servers. */
 export const MCP_SERVERS = "mcpServers";
 
 const SECRET_OF_SERVER = new Set(["env", "headers", "auth"]);
@@ -114,7 +111,6 @@ export const SECRET_NAME_RULES = [SECRET_WORDS, REFERENCE, COMPOUND, WHOLE_WORDS
 
 /** Maximum number of cached names. Senders repeat a few names; the limit keeps a hostile one from filling memory. */
 const MAX_CACHED_NAMES = 4096;
-/** Maximum length of a cached name, in UTF-16 code units. */
 const MAX_CACHED_LENGTH = 256;
 const cache = new Map<string, boolean>();
 

@@ -189,7 +189,6 @@ function decode(bytes: Uint8Array): ConversationInfo {
 	return readStored(() => fromBinary(ConversationInfoSchema, bytes));
 }
 
-/** @throws ServiceError `data_loss` when `read` throws */
 function readStored<Result>(read: () => Result): Result {
 	try {
 		return read();

@@ -3,10 +3,11 @@ import { isMessage } from "@bufbuild/protobuf";
 import { type Value, ValueSchema } from "@bufbuild/protobuf/wkt";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import { REDACTED, USERINFO_RULES } from "../../userinfo.ts";
-import { fromValue, isFields, toValue } from "../json/json-form.ts";
+import { fromValue, toValue } from "../json/json-form.ts";
 import {
 	type ExactJson,
 	type ExactJsonObject,
+	isFields,
 	isJsonObject,
 	lastToken,
 	parsePointer,
@@ -35,11 +36,7 @@ import {
 export const secretsForms = ["redacted", "encrypted", "plaintext"] as const;
 export type SecretsForm = (typeof secretsForms)[number];
 
-/**
- * Returns the replacement of one value.
- *
- * @param pointer JSON Pointer (RFC 6901) of the value in the record's JSON form
- */
+/** Returns the replacement of one value. `pointer` is that of the value in the record's JSON form (RFC 6901). */
 export type Replace = (value: Secret, pointer: string) => Secret;
 
 /** Visits values of a record and replaces them in place. */

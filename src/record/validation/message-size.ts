@@ -9,7 +9,6 @@ import { MAX_VALUES } from "../json/json-value.ts";
  * fields: those of a map's entry, its key and its value, and in free-form JSON that of the value's kind.
  */
 const MAX_FIELDS = 5 * MAX_VALUES;
-/** Minimum size of an encoded field, in bytes. */
 const MIN_FIELD_BYTES = 2;
 /** Minimum size of a message that can have too many fields, in bytes. */
 export const MIN_SIZE_OF_TOO_MANY_FIELDS = MAX_FIELDS * MIN_FIELD_BYTES;

@@ -27,49 +27,40 @@ const INT64 = z
  */
 export class RecordSchema {
 	readonly plan: MessagePlan;
-	readonly #builder: SchemaBuilder;
-
-	/** @param related a schema whose plan has messages in common with `plan`; these are built and compiled only once */
-	constructor(plan: MessagePlan, related?: RecordSchema) {
-		this.plan = plan;
-		this.#builder = related === undefined ? new SchemaBuilder() : related.#builder;
-	}
-
-	/** Whether a record's JSON form is valid. Runs code that zod compiles from the schema. */
-	isValid(json: ExactJson): boolean {
-		this.#builder.reset();
-		return this.#builder.message(this.plan).validate(json);
-	}
-
-	/** Whether a JSON value is valid for a field. */
-	accepts(field: FieldPlan, json: ExactJson): boolean {
-		this.#builder.reset();
-		return this.#builder.field(field).validate(json);
-	}
-
-	/** Whether a JSON value is valid for a single value. */
-	acceptsValue(plan: ValuePlan, json: ExactJson): boolean {
-		this.#builder.reset();
-		return this.#builder.value(plan).validate(json);
-	}
-}
-
-class SchemaBuilder {
 	readonly #messages = new Map<MessagePlan, z.ZodType>();
 	readonly #fields = new Map<FieldPlan, z.ZodType>();
 	readonly #values = new Map<ValuePlan, z.ZodType>();
 	#refused = false;
 
-	/** Prepares the schemas for another value. */
-	reset(): void {
+	constructor(plan: MessagePlan) {
+		this.plan = plan;
+	}
+
+	/**
+	 * Whether a JSON form is valid. Runs code that zod compiles from the schema.
+	 *
+	 * @param plan another one may have messages in common with that of the schema, which are compiled only once
+	 */
+	isValid(json: ExactJson, plan = this.plan): boolean {
 		this.#refused = false;
+		return this.#message(plan).validate(json);
+	}
+
+	accepts(field: FieldPlan, json: ExactJson): boolean {
+		this.#refused = false;
+		return this.#field(field).validate(json);
+	}
+
+	acceptsValue(plan: ValuePlan, json: ExactJson): boolean {
+		this.#refused = false;
+		return this.#value(plan).validate(json);
 	}
 
 	/**
 	 * Returns the schema of a message, which is compiled separately: zod cannot compile a schema that contains itself,
 	 * and V8 specialises small functions sooner. It is built when the first value is validated.
 	 */
-	message(plan: MessagePlan): z.ZodType {
+	#message(plan: MessagePlan): z.ZodType {
 		return this.#messages.getOrInsertComputed(plan, () => {
 			let compiled: z.ZodType | undefined;
 			return z.custom((json) => {
@@ -82,7 +73,7 @@ class SchemaBuilder {
 		});
 	}
 
-	field(field: FieldPlan): z.ZodType {
+	#field(field: FieldPlan): z.ZodType {
 		return this.#fields.getOrInsertComputed(field, () => {
 			const value = this.#collection(field);
 			return field.nullable ? value.nullable() : value;
@@ -97,7 +88,7 @@ class SchemaBuilder {
 			case "tuple":
 				return first === undefined
 					? z.tuple([])
-					: z.tuple([this.value(first.value), ...others.map((item) => this.value(item.value))]);
+					: z.tuple([this.#value(first.value), ...others.map((item) => this.#value(item.value))]);
 			case "bare":
 				if (first === undefined) throw new Error(`${plan.desc.typeName} has no field`);
 				return this.#collection(first);
@@ -108,7 +99,7 @@ class SchemaBuilder {
 		const shape: Record<string, z.ZodType> = {};
 		if (plan.discriminator !== undefined) shape[plan.discriminator.name] = z.literal([...plan.discriminator.tags]);
 		for (const field of plan.fields) {
-			const value = this.field(field);
+			const value = this.#field(field);
 			shape[field.name] = field.required ? value : value.optional();
 			for (const alias of field.aliases) shape[alias] ??= value.optional();
 		}
@@ -128,7 +119,7 @@ class SchemaBuilder {
 			return this.#object(value.message);
 		});
 		if (first !== undefined) options.push(z.discriminatedUnion(plan.discriminator, [first, ...others]));
-		for (const arm of Object.values(plan.bare)) options.push(this.value(arm.value));
+		for (const arm of Object.values(plan.bare)) options.push(this.#value(arm.value));
 		const { unknown } = plan;
 		if (unknown !== undefined) options.push(z.custom((json) => armOf(plan, json) === unknown));
 		return z.union(options);
@@ -137,9 +128,9 @@ class SchemaBuilder {
 	#collection(field: FieldPlan): z.ZodType {
 		switch (field.shape) {
 			case "single":
-				return this.value(field.value);
+				return this.#value(field.value);
 			case "list": {
-				const list = z.array(this.value(field.value));
+				const list = z.array(this.#value(field.value));
 				return field.minItems > 0 ? list.min(field.minItems) : list;
 			}
 			case "map":
@@ -148,7 +139,7 @@ class SchemaBuilder {
 	}
 
 	#map({ keyPattern, maxValueLength, value: plan }: FieldPlan): z.ZodType {
-		const value = this.value(plan);
+		const value = this.#value(plan);
 		// Not z.record, which ignores the member `__proto__`.
 		return z.unknown().check(({ value: entries, issues }) => {
 			const isRight = ([key, item]: [string, unknown]) =>
@@ -158,12 +149,11 @@ class SchemaBuilder {
 		});
 	}
 
-	/** Returns the schema of a single value. */
-	value(plan: ValuePlan): z.ZodType {
-		return this.#values.getOrInsertComputed(plan, () => this.#value(plan));
+	#value(plan: ValuePlan): z.ZodType {
+		return this.#values.getOrInsertComputed(plan, () => this.#newValue(plan));
 	}
 
-	#value(plan: ValuePlan): z.ZodType {
+	#newValue(plan: ValuePlan): z.ZodType {
 		switch (plan.type) {
 			case "string":
 				return plan.uuid ? z.string().refine((text) => parseUuid(text) !== undefined) : z.string();
@@ -183,7 +173,7 @@ class SchemaBuilder {
 			case "value":
 				return plan.jsonTypes.length === 0 ? z.unknown() : z.custom((json) => hasJsonType(plan.jsonTypes, json));
 			case "message":
-				return this.message(plan.message);
+				return this.#message(plan.message);
 		}
 	}
 }
@@ -198,7 +188,6 @@ function boundedBigInt(schema: z.ZodBigInt, { gt, gte }: Bounds): z.ZodBigInt {
 	return gte === undefined ? above : above.gte(BigInt(gte));
 }
 
-/** Returns the exclusions of a message that an object of it breaks. */
 export function brokenExclusions({ exclusions }: PlainPlan, json: Readonly<Record<string, unknown>>) {
 	return exclusions.filter(({ field, excludes }) => {
 		const other = json[excludes.name];

@@ -47,18 +47,19 @@ function isSmall(json: ExactJson): json is string | number | bigint | boolean | 
  * limits that apply everywhere: lone surrogates (RFC 8259, section 8.2), numbers that are not finite, and free-form JSON of
  * more than {@link MAX_FREE_FORM_DEPTH} levels. There is at least one if the schema refuses the JSON form.
  */
-export function findViolations(schema: RecordSchema, { json, size, mayHaveSurrogates }: ParsedJson): Violation[] {
-	const isValid = schema.isValid(json);
+export function findViolations(schema: RecordSchema, parsed: ParsedJson, plan = schema.plan): Violation[] {
+	const { json, size, mayHaveSurrogates } = parsed;
+	const isValid = schema.isValid(json, plan);
 	if (isValid && size.depth <= MAX_FREE_FORM_DEPTH && size.finite && !mayHaveSurrogates) return [];
-	const violations = listViolations(schema, json);
+	const violations = listViolations(schema, json, plan);
 	if (isValid || violations.length > 0) return violations;
 	return [violation([], valueError("the schema refuses this value"))];
 }
 
 /** Lists the violations of a JSON form as {@link findViolations} does. */
-export function listViolations(schema: RecordSchema, json: ExactJson): Violation[] {
+export function listViolations(schema: RecordSchema, json: ExactJson, plan = schema.plan): Violation[] {
 	const lister = new Lister(schema);
-	lister.message(schema.plan, json, false);
+	lister.message(plan, json, false);
 	return lister.violations;
 }
 
@@ -204,7 +205,6 @@ const INTEGER_SIZE: Finding = {
 	message: "Unable to parse input as an integer, exceeded maximum size of 64 bits signed",
 };
 
-/** A string that is not a date-time. */
 export const NOT_A_DATE_TIME: Finding = {
 	type: "datetime_from_date_parsing",
 	message: "Input should be a valid datetime, ISO 8601 with T",
@@ -233,25 +233,18 @@ export function valueError(problem: string): Finding {
 function wrongValue(expected: Exclude<ValuePlan, { type: "message" }>, json: ExactJson): Finding {
 	const text = typeof json === "string";
 	const number = typeof json === "number" || typeof json === "bigint";
+	const valid = (type: string, what: string): Finding => ({ type, message: `Input should be a valid ${what}` });
 	switch (expected.type) {
 		case "string":
-			if (!expected.uuid) return { type: "string_type", message: "Input should be a valid string" };
-			return text
-				? { type: "uuid_parsing", message: "Input should be a valid UUID", context: { error: "not a UUID" } }
-				: { type: "uuid_type", message: "UUID input should be a string" };
+			if (!expected.uuid) return valid("string_type", "string");
+			if (text) return { ...valid("uuid_parsing", "UUID"), context: { error: "not a UUID" } };
+			return { type: "uuid_type", message: "UUID input should be a string" };
 		case "integer":
-			if (text)
-				return {
-					type: "int_parsing",
-					message: "Input should be a valid integer, unable to parse string as an integer",
-				};
-			if (!number) return { type: "int_type", message: "Input should be a valid integer" };
+			if (text) return valid("int_parsing", "integer, unable to parse string as an integer");
+			if (!number) return valid("int_type", "integer");
 			if (!Number.isFinite(Number(json))) return NOT_FINITE;
 			if (typeof json === "number" && !Number.isInteger(json))
-				return {
-					type: "int_from_float",
-					message: "Input should be a valid integer, got a number with a fractional part",
-				};
+				return valid("int_from_float", "integer, got a number with a fractional part");
 			return isInteger(json) && (typeof json === "bigint" || Number.isSafeInteger(json))
 				? tooSmall(expected)
 				: INTEGER_SIZE;
@@ -259,19 +252,17 @@ function wrongValue(expected: Exclude<ValuePlan, { type: "message" }>, json: Exa
 		case "value":
 			if (typeof json === "number" && !Number.isFinite(json)) return NOT_FINITE;
 			if (number && expected.type === "number") return tooSmall(expected);
-			return text
-				? { type: "float_parsing", message: "Input should be a valid number, unable to parse string as a number" }
-				: { type: "float_type", message: "Input should be a valid number" };
+			if (text) return valid("float_parsing", "number, unable to parse string as a number");
+			return valid("float_type", "number");
 		case "boolean":
-			return text || isInteger(json)
-				? { type: "bool_parsing", message: "Input should be a valid boolean, unable to interpret input" }
-				: { type: "bool_type", message: "Input should be a valid boolean" };
+			if (text || isInteger(json)) return valid("bool_parsing", "boolean, unable to interpret input");
+			return valid("bool_type", "boolean");
 		case "enum": {
 			const names = alternatives(expected.enum.byName.keys());
 			return { type: "enum", message: `Input should be ${names}`, context: { expected: names } };
 		}
 		case "timestamp":
-			return text ? NOT_A_DATE_TIME : { type: "datetime_type", message: "Input should be a valid datetime" };
+			return text ? NOT_A_DATE_TIME : valid("datetime_type", "datetime");
 		case "struct":
 			return NOT_A_MAP;
 	}
@@ -300,7 +291,6 @@ function tooSmall({ gt, gte }: Partial<Bounds>): Finding {
 		: { type: "greater_than_equal", message: `Input should be greater than or equal to ${gte}`, context: { ge: gte } };
 }
 
-/** Returns the finding for too few or too many items. */
 function wrongNumber(of: "List" | "Tuple", bound: "least" | "most", length: number, limit: number): Finding {
 	const items = `item${limit === 1 ? "" : "s"}`;
 	return {
@@ -313,11 +303,7 @@ function wrongNumber(of: "List" | "Tuple", bound: "least" | "most", length: numb
 /** Maximum length of a path in an error message, in UTF-16 code units. */
 const MAX_SHOWN_PATH = 200;
 
-/**
- * Returns the error for a request that breaks rules.
- *
- * @param subject what the message names in place of an empty path: `the record`
- */
+/** Returns the error for a request that breaks rules. `subject` takes the place of an empty path: `the record`. */
 export function brokenRulesError(
 	violations: readonly Violation[],
 	subject: string,

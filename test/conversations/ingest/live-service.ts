@@ -1,6 +1,6 @@
 import type { KeyObject } from "node:crypto";
-import { EventIngest, type EventIntake } from "../../../src/conversations/ingest/event-ingest.ts";
-import { Ingest } from "../../../src/conversations/ingest/ingest.ts";
+import { type EventIngest, type EventIntake, eventIngestOf } from "../../../src/conversations/ingest/event-ingest.ts";
+import { type Ingest, ingestOf } from "../../../src/conversations/ingest/ingest.ts";
 import { EventFormat } from "../../../src/events/event-format.ts";
 import { RecordUpdater } from "../../../src/events/record-updater.ts";
 import { UpdateParser } from "../../../src/intake/record-intake.ts";
@@ -55,13 +55,13 @@ export class LiveService implements AsyncDisposable {
 		};
 		const parser = new UpdateParser(format, vault);
 		this.#parser = parser;
-		this.events = new EventIngest(wrap(store), intake, {
+		this.events = eventIngestOf(wrap(store), intake, {
 			emit: (_, { reasons = {}, locs = [] } = {}, error) => {
 				if (error instanceof Error) this.logged.push(error.message);
 				else this.logged.push(locs, reasons);
 			},
 		});
-		this.ingest = new Ingest(
+		this.ingest = ingestOf(
 			store,
 			{
 				fromJson: async (body) => parser.fromJson(body),

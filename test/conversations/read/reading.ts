@@ -4,9 +4,14 @@ import { fromBinary, type JsonObject } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import type { Reads } from "../../../src/conversations/conversation-reads.ts";
 import { type EventViews, eventViews, listEvents } from "../../../src/conversations/read/events.ts";
-import { type FoundConversation, type GetRequest, getEncoded, getJson } from "../../../src/conversations/read/get.ts";
 import { listConversations } from "../../../src/conversations/read/list.ts";
 import type { OnUnreadable } from "../../../src/conversations/read/records.ts";
+import {
+	type FoundConversation,
+	type GetRequest,
+	getEncoded,
+	getJson,
+} from "../../../src/conversations/read/records.ts";
 import { searchConversations } from "../../../src/conversations/read/search.ts";
 import { listUpdates, UpdateViews } from "../../../src/conversations/read/updates.ts";
 import { ServiceError } from "../../../src/errors.ts";

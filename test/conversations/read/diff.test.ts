@@ -2,11 +2,11 @@ import { clone, type DescField, type DescMessage, type JsonObject, toBinary, toJ
 import { type FieldMask, FieldMaskSchema } from "@bufbuild/protobuf/wkt";
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import { diffMessages } from "../../src/record/diff.ts";
-import { RecordFormat } from "../../src/record/record-format.ts";
-import { record } from "../support/fixtures.ts";
-import { records } from "./secrets/random-record.ts";
+import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
+import { diffMessages } from "../../../src/conversations/read/updates.ts";
+import { RecordFormat } from "../../../src/record/record-format.ts";
+import { records } from "../../record/secrets/random-record.ts";
+import { record } from "../../support/fixtures.ts";
 
 const format = new RecordFormat();
 const diff = (before: object, after: object) => diffMessages(ConversationInfoSchema, before, after);
