@@ -1,14 +1,57 @@
-import { constants, type ServerHttp2Stream } from "node:http2";
+import { AsyncLocalStorage } from "node:async_hooks";
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { constants, type Http2Session, type IncomingHttpHeaders, type ServerHttp2Stream } from "node:http2";
+import { Duplex } from "node:stream";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { anyPack } from "@bufbuild/protobuf/wkt";
 import { Metadata, ServerInterceptingCall, type ServerInterceptingCallInterface, status } from "@grpc/grpc-js";
 import { StatusSchema } from "../../../gen/google/rpc/status_pb.js";
+import type { Gate } from "../../access/gate.ts";
+import type { Principal } from "../../access/keys.ts";
 import { type ErrorKind, ServiceError } from "../../errors.ts";
 import { toConnectError } from "../../rpc/rpc-errors.ts";
-import type { Permit } from "../admission.ts";
+import { type ObservedRequest, REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
+import { type Admission, type Permit, workOf } from "../admission.ts";
+import { certificateName, peerOf } from "../connections.ts";
 import { DISCARDED_BYTES } from "../http/body.ts";
 import { type Limits, limitStream } from "../limits.ts";
 import { PREFIX_BYTES } from "../stream-messages.ts";
+
+/** Matches the methods that need no key: probes have none, and the schema is public. They reveal no conversation. */
+const KEYLESS = /^\/grpc\.(?:health\.v1\.Health|reflection\.v1(?:alpha)?\.ServerReflection)\//;
+
+/** What the calls of a listener share. */
+export interface CallContext {
+	readonly gate: Gate;
+	/** Counts the calls under way. */
+	readonly admission: Pick<Admission, "enter">;
+	/** Whether each method returns a stream, by path. */
+	readonly methods: ReadonlyMap<string, boolean>;
+	readonly requests: Requests;
+	readonly limits: Limits;
+	/** Maximum number of bytes of a request message of ingest, and of any message after decompression. */
+	readonly maxBodyBytes: number;
+	/** Called with the address and port of the client of each call. */
+	readonly onCall: (peer: string) => void;
+}
+
+/** A call that the gate has let in. */
+interface AdmittedCall {
+	readonly caller: Principal;
+	readonly permit: Permit;
+	readonly observed: ObservedRequest;
+}
+
+/** By the metadata, because grpc-js has no other value of a call that both its interceptor and its handler get. */
+const ADMITTED = new WeakMap<Metadata, AdmittedCall>();
+
+/** Returns the call that the gate has let in with this metadata. */
+export function admittedCall(metadata: Metadata): AdmittedCall {
+	const call = ADMITTED.get(metadata);
+	// Cannot happen, because calls reach a method only through the gate.
+	if (call === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
+	return call;
+}
 
 /** Length-prefixed messages that a stream sends in one write. */
 export class MessageBatch {
@@ -29,20 +72,28 @@ const REFUSALS: Readonly<Record<number, ErrorKind>> = {
 };
 
 /**
- * A call with its HTTP/2 stream. Its handler may write a {@link MessageBatch} in place of an encoded message.
+ * A call with its HTTP/2 stream. The gate decides when the metadata arrives, before any message is read. The call is
+ * observed from its beginning to its end, and the request id is sent with the response.
  *
- * grpc-js copies each message for each call, sends one at a time, and waits until it is written before it takes the next
- * one. A batch goes to the stream in one write instead: writes are most of the work when many streams send many
- * messages, and the watches that send the same record share its bytes.
+ * A handler may write a {@link MessageBatch} in place of an encoded message. grpc-js copies each message for each call,
+ * sends one at a time, and waits until it is written before it takes the next one. A batch goes to the stream in one
+ * write instead: writes are most of the work when many streams send many messages, and the watches that send the same
+ * record share its bytes.
  */
-export class StreamCall extends ServerInterceptingCall {
-	readonly #answerTime: number;
-	readonly #next: ServerInterceptingCallInterface;
+export class GrpcCall extends ServerInterceptingCall {
+	readonly #path: string;
+	readonly #context: CallContext;
 	readonly #stream: ServerHttp2Stream;
+	readonly #fields: readonly string[];
+	/** Maximum number of bytes of a request message. */
+	readonly #maxBytes: number;
+	#observed: ObservedRequest | undefined;
 	/** Counts the bytes of request messages, once the call is admitted. */
 	#counter: MessageCounter | undefined;
-	/** Whether a batch was written, and the response headers before it. */
-	#started = false;
+	/** Ends the counting of the call. */
+	#leave: (() => void) | undefined;
+	/** Whether the request id was sent with the response headers. */
+	#idSent = false;
 	/** Whether the service has sent a status. */
 	#answered = false;
 	#sending = false;
@@ -52,34 +103,88 @@ export class StreamCall extends ServerInterceptingCall {
 	#sendTimeout: NodeJS.Timeout | undefined;
 
 	/** @param path method of the call */
-	constructor(next: ServerInterceptingCallInterface, stream: ServerHttp2Stream, path: string, limits: Limits) {
+	constructor(next: ServerInterceptingCallInterface, path: string, started: StartedStream, context: CallContext) {
 		super(next);
-		this.#next = next;
-		this.#answerTime = limits.answerTime;
-		this.#stream = stream;
+		this.#path = path;
+		this.#context = context;
+		this.#stream = started.stream;
+		this.#fields = started.fields;
+		this.#maxBytes = context.gate.scopeOf(path) === "ingest" ? context.maxBodyBytes : context.limits.readRequestBytes;
 		// A health watch is idle until the health changes.
-		limitStream(stream, limits, path.startsWith("/grpc.health."));
-		stream.once("close", () => clearTimeout(this.#sendTimeout));
+		limitStream(started.stream, context.limits, path.startsWith("/grpc.health."));
+		started.stream.once("close", () => clearTimeout(this.#sendTimeout));
 	}
 
-	/** Why grpc-js itself has refused a call that is over, such as a message that decompresses to too much. Otherwise undefined. */
-	get refusal(): ServiceError | undefined {
-		if (this.#answered) return undefined;
-		const { sentHeaders, sentTrailers } = this.#stream;
-		const kind = REFUSALS[Number(sentHeaders?.["grpc-status"] ?? sentTrailers?.["grpc-status"])];
-		return kind && new ServiceError(kind, "grpc-js has refused the call");
+	override start(listener: Parameters<ServerInterceptingCallInterface["start"]>[0]): void {
+		super.start({
+			onReceiveMetadata: (metadata) => {
+				const observed = this.#observe(metadata);
+				try {
+					this.#admit(metadata, observed);
+				} catch (error) {
+					this.#refuse(error);
+					return;
+				}
+				listener.onReceiveMetadata(metadata);
+			},
+			onReceiveMessage: (message: unknown) => {
+				const length = message instanceof Uint8Array ? message.length : 0;
+				this.#counter?.received(length);
+				if (this.#answered) return;
+				if (length > this.#maxBytes) return this.#refuse(tooLarge(this.#maxBytes));
+				if (message instanceof Uint8Array && length > 0) this.#observed?.received(message);
+				listener.onReceiveMessage(message);
+			},
+			onReceiveHalfClose: () => {
+				if (!this.#answered) listener.onReceiveHalfClose();
+			},
+			// grpc-js calls this at the end of every call.
+			onCancel: () => {
+				this.#leave?.();
+				const refusal = this.#refusal();
+				if (refusal !== undefined) this.#observed?.failed(refusal);
+				this.#observed?.end(this.#answered);
+				listener.onCancel();
+			},
+		});
 	}
 
-	/**
-	 * Counts the bytes of the messages that the client sends, and holds the permit until the stream has closed.
-	 *
-	 * @param refuse ends the call with the error of a message that is too large, or that the permit has thrown
-	 */
-	count(permit: Permit, limits: MessageLimits, refuse: (error: unknown) => void): void {
+	#observe(metadata: Metadata): ObservedRequest {
+		const { socket } = this.#stream.session ?? {};
+		const peer = socket && peerOf(socket);
+		const target = { transport: "grpc", path: this.#path, route: this.#path } as const;
+		const observed = this.#context.requests.begin(
+			target,
+			(name) => metadata.get(name)[0]?.toString(),
+			() => peer,
+		);
+		this.#observed = observed;
+		if (peer !== undefined) this.#context.onCall(peer);
+		return observed;
+	}
+
+	#admit(metadata: Metadata, observed: ObservedRequest): void {
+		const { gate, admission, methods } = this.#context;
+		const path = this.#path;
+		let permit: Permit;
+		if (KEYLESS.test(path)) permit = admission.enter("keyless");
+		else {
+			const certificate = () => certificateName(this.getAuthContext().sslPeerCertificate);
+			const caller = gate.admitRpc(path, this.#fields, certificate);
+			observed.admitted(caller, gate.scopeOf(path));
+			permit = admission.enter(workOf(gate.scopeOf(path), methods.get(path) === true));
+			ADMITTED.set(metadata, { caller, permit, observed });
+		}
+		this.#leave = permit.hold();
+		this.#count(permit);
+	}
+
+	/** Counts the bytes of the messages that the client sends, and holds the permit until the stream has closed. */
+	#count(permit: Permit): void {
 		const stream = this.#stream;
-		// The gate holds the permit, too, until the end of the call.
 		if (stream.closed) return;
 		stream.once("close", permit.hold());
+		const limits = { maxBytes: this.#maxBytes, maxDecompressed: this.#context.maxBodyBytes };
 		const counter = new MessageCounter(limits, permit);
 		this.#counter = counter;
 		// Prepended, so that bytes are counted before grpc-js keeps them. It keeps none of a call that is over.
@@ -89,20 +194,37 @@ export class StreamCall extends ServerInterceptingCall {
 				if (!this.#answered) counter.add(chunk);
 				else discarded += chunk.byteLength;
 			} catch (error) {
-				refuse(error);
+				this.#refuse(error);
 			}
 			if (discarded > DISCARDED_BYTES) stream.close(constants.NGHTTP2_NO_ERROR);
 		});
 	}
 
-	/** Notes that a message has arrived as a whole, of which the service keeps some bytes. */
-	received(kept: number): void {
-		this.#counter?.received(kept);
+	#refuse(error: unknown): void {
+		this.#observed?.failed(error);
+		this.sendStatus(grpcStatus(error));
 	}
 
-	override sendStatus(statusObject: Parameters<ServerInterceptingCallInterface["sendStatus"]>[0]): void {
+	/** Why grpc-js itself has refused a call that is over, such as a message that decompresses to too much. */
+	#refusal(): ServiceError | undefined {
+		if (this.#answered) return undefined;
+		const { sentHeaders, sentTrailers } = this.#stream;
+		const kind = REFUSALS[Number(sentHeaders?.["grpc-status"] ?? sentTrailers?.["grpc-status"])];
+		return kind && new ServiceError(kind, "grpc-js has refused the call");
+	}
+
+	override sendMetadata(metadata: Metadata): void {
+		if (this.#observed !== undefined) metadata.set(REQUEST_ID_HEADER, this.#observed.id);
+		this.#idSent = true;
+		super.sendMetadata(metadata);
+	}
+
+	override sendStatus(sent: Parameters<ServerInterceptingCallInterface["sendStatus"]>[0]): void {
 		this.#answered = true;
-		super.sendStatus(statusObject);
+		const metadata = sent.metadata ?? new Metadata();
+		// A response without headers before the status ("Trailers-Only" in gRPC over HTTP/2).
+		if (!this.#idSent && this.#observed !== undefined) metadata.set(REQUEST_ID_HEADER, this.#observed.id);
+		super.sendStatus({ ...sent, metadata });
 	}
 
 	/** Reads the next request message of a stream only when the client has taken the response to the one before. */
@@ -112,18 +234,17 @@ export class StreamCall extends ServerInterceptingCall {
 	}
 
 	override sendMessage(message: unknown, callback: () => void): void {
-		const onTaken = (): void => {
-			clearTimeout(this.#sendTimeout);
-			callback();
-		};
-		this.#sendTimeout = setTimeout(() => this.#stream.close(constants.NGHTTP2_CANCEL), this.#answerTime);
-		if (!(message instanceof MessageBatch)) this.#send(message, onTaken);
-		else this.#write(message.chunks, onTaken);
-	}
-
-	#send(message: unknown, callback: () => void): void {
+		this.#sendTimeout = setTimeout(() => this.#stream.close(constants.NGHTTP2_CANCEL), this.#context.limits.answerTime);
+		if (message instanceof MessageBatch) {
+			this.#write(message.chunks, () => {
+				clearTimeout(this.#sendTimeout);
+				callback();
+			});
+			return;
+		}
 		this.#sending = true;
 		super.sendMessage(message, () => {
+			clearTimeout(this.#sendTimeout);
 			this.#sending = false;
 			callback();
 			if (this.#readLater) super.startRead();
@@ -131,17 +252,92 @@ export class StreamCall extends ServerInterceptingCall {
 		});
 	}
 
-	#write(chunks: readonly Uint8Array[], callback: () => void): void {
+	#write(chunks: readonly Uint8Array[], onTaken: () => void): void {
 		const stream = this.#stream;
-		if (!this.#started) this.#next.sendMetadata(new Metadata());
-		this.#started = true;
+		if (!this.#idSent) this.sendMetadata(new Metadata());
 		// The callback is not needed: a call whose stream has ended is cancelled, and its handler stops because of that.
 		if (!stream.writable) return;
 		stream.cork();
 		for (const [index, chunk] of chunks.entries())
-			stream.write(chunk, index === chunks.length - 1 ? () => callback() : undefined);
+			stream.write(chunk, index === chunks.length - 1 ? () => onTaken() : undefined);
 		stream.uncork();
 	}
+}
+
+/** Channel on which Node.js publishes each HTTP/2 stream of a server, before the server sees it. */
+const STREAM_START = "http2.server.stream.start";
+
+/** The stream of a call, with the names and values of its header fields in turn. */
+interface StartedStream {
+	readonly stream: ServerHttp2Stream;
+	readonly fields: readonly string[];
+}
+
+/**
+ * Finds the HTTP/2 streams of gRPC calls, because grpc-js has no access to them: it can neither count the bytes of a
+ * message as they arrive, nor end a call whose client does not read. Calls of unknown methods, which reach no
+ * interceptor, are reported to the observer of requests.
+ */
+export class GrpcStreams implements Disposable {
+	readonly #started = new AsyncLocalStorage<StartedStream>();
+	readonly #sessions = new WeakSet<Http2Session>();
+	readonly #context: Pick<CallContext, "methods" | "requests">;
+	/** Port of the listener, because the channel reports the streams of all servers in the process. */
+	#port: number | undefined;
+
+	constructor(context: Pick<CallContext, "methods" | "requests">) {
+		this.#context = context;
+	}
+
+	/** Begins to follow the streams of the listener on a port, before its first connection. */
+	follow(port: number): void {
+		this.#port = port;
+		subscribe(STREAM_START, this.#onStart);
+	}
+
+	/**
+	 * Returns the stream of the call that begins. To be called by an interceptor when it gets the call.
+	 *
+	 * @throws TypeError when Node.js has not published the stream
+	 */
+	current(): StartedStream {
+		const started = this.#started.getStore();
+		if (started === undefined) throw new TypeError(`there is no stream from ${STREAM_START}`);
+		return started;
+	}
+
+	[Symbol.dispose](): void {
+		unsubscribe(STREAM_START, this.#onStart);
+	}
+
+	readonly #onStart = (message: unknown): void => {
+		if (!isStreamStart(message)) return;
+		const { session } = message.stream;
+		if (session === undefined || this.#sessions.has(session) || session.socket.localPort !== this.#port) return;
+		this.#sessions.add(session);
+		// The session emits a stream before the server gets it, in the same asynchronous context.
+		session.prependListener("stream", this.#onStream);
+	};
+
+	readonly #onStream = (
+		stream: ServerHttp2Stream,
+		headers: IncomingHttpHeaders,
+		_: number,
+		fields: readonly string[],
+	): void => {
+		this.#started.enterWith({ stream, fields });
+		const path = String(headers[":path"]);
+		const { methods, requests } = this.#context;
+		if (methods.has(path) || KEYLESS.test(path)) return;
+		if (!/^application\/grpc(?!-web)/.test(headers["content-type"] ?? "")) return;
+		const observed = requests.begin({ transport: "grpc", path }, (name) => headers[name]?.toString());
+		observed.failed(new ServiceError("not_found", "There is no such method"));
+		observed.end(true);
+	};
+}
+
+function isStreamStart(message: unknown): message is { readonly stream: ServerHttp2Stream } {
+	return typeof message === "object" && message !== null && "stream" in message && message.stream instanceof Duplex;
 }
 
 /** Maximum factor by which deflate data grows when it is decompressed (https://zlib.net/zlib_tech.html). */
@@ -209,8 +405,7 @@ class MessageCounter {
 	}
 }
 
-/** Returns the refusal of a request message of more than `maxBytes`. */
-export function tooLarge(maxBytes: number): ServiceError {
+function tooLarge(maxBytes: number): ServiceError {
 	return new ServiceError("too_large", `The request is larger than ${maxBytes} bytes`);
 }
 

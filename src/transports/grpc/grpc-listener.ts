@@ -3,7 +3,6 @@ import { type DescFile, type DescService, toBinary } from "@bufbuild/protobuf";
 import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
 import {
 	logVerbosity,
-	type Metadata,
 	type MethodDefinition,
 	Server,
 	ServerCredentials,
@@ -19,15 +18,14 @@ import { file_google_rpc_error_details } from "../../../gen/google/rpc/error_det
 import { file_grpc_health_v1_health } from "../../../gen/grpc/health/v1/health_pb.js";
 import { type Gate, rpcPath } from "../../access/gate.ts";
 import type { CallSignal } from "../../call-signal.ts";
-import { ServiceError } from "../../errors.ts";
+import { bufferOf } from "../../memory.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
 import type { Requests } from "../../telemetry/requests.ts";
 import type { Admission } from "../admission.ts";
 import { type ConnectionOptions, Connections, peerOf, type RunningListener } from "../connections.ts";
 import { LIMITS } from "../limits.ts";
 import { type HeldBatches, untilTaken } from "../stream-messages.ts";
-import { grpcStatus, MessageBatch } from "./grpc-call.ts";
-import { type AdmittedCall, type FindAdmitted, GrpcStreams, gateInterceptor, KEYLESS } from "./grpc-gate.ts";
+import { admittedCall, GrpcCall, GrpcStreams, grpcStatus, MessageBatch } from "./grpc-call.ts";
 
 /** Settings of the gRPC transport. */
 interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "protocols" | "serve" | "hasCalled"> {
@@ -58,14 +56,14 @@ interface GrpcListener extends RunningListener {
  */
 export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 	const { services, methods, held, maxBodyBytes, stopping, limits = LIMITS } = options;
-	const kinds = new Map(methods.map(({ kind, method }) => [rpcPath(method), kind]));
-	const isStream = (path: string): boolean => kinds.get(path) === "server_streaming";
 	/** Address and port of each client that has made a call on its open connection. */
 	const callers = new Set<string>();
-	const isKnown = (path: string): boolean => kinds.has(path) || KEYLESS.test(path);
-	const streams = new GrpcStreams({ isKnown, requests: options.requests });
-	const onCall = (peer: string) => callers.add(peer);
-	const { interceptor, findAdmitted } = gateInterceptor({ ...options, limits, isStream, streams, onCall });
+	const context = {
+		...{ gate: options.gate, admission: options.admission, requests: options.requests, limits, maxBodyBytes },
+		methods: new Map(methods.map(({ kind, method }) => [rpcPath(method), kind === "server_streaming"])),
+		onCall: (peer: string) => callers.add(peer),
+	};
+	const streams = new GrpcStreams(context);
 	// Without this, grpc-js writes to standard error in its own format. Failures reach the callers as errors anyway.
 	setLogVerbosity(logVerbosity.NONE);
 	const server = new Server({
@@ -76,9 +74,13 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		"grpc.keepalive_time_ms": 60_000,
 		"grpc.max_connection_idle_ms": 300_000,
 		"grpc.max_concurrent_streams": limits.grpcStreams,
-		interceptors: [interceptor],
+		interceptors: [({ path }, next) => new GrpcCall(next, path, streams.current(), context)],
 	});
-	mountOnGrpc(server, methods, { findAdmitted, held, stopping });
+	for (const rpc of methods) {
+		const name = rpc.method.localName;
+		const handler = rpc.kind === "unary" ? unaryHandler(rpc) : streamHandler(rpc, held, stopping);
+		server.addService({ [name]: definitionOf(rpc) }, { [name]: handler });
+	}
 	const health = new HealthImplementation();
 	const setServing = (serving: boolean): void => {
 		const status = serving ? "SERVING" : "NOT_SERVING";
@@ -136,45 +138,24 @@ function packageDefinition(roots: readonly DescFile[]) {
 	return { services: { format, type: {}, fileDescriptorProtos } };
 }
 
-/** Values that all methods of a server share. */
-interface GrpcCalls {
-	readonly findAdmitted: FindAdmitted;
-	/** Counts the messages that streams hold. */
-	readonly held: HeldBatches;
-	/** Ends all streams when it is aborted. */
-	readonly stopping: AbortSignal;
-}
-
-/** Mounts methods on a grpc-js server. Requests and responses pass through grpc-js as encoded bytes. */
-function mountOnGrpc(server: Server, methods: readonly RpcMethod[], calls: GrpcCalls): void {
-	for (const rpc of methods) {
-		const name = rpc.method.localName;
-		const handler = rpc.kind === "unary" ? unaryHandler(rpc, calls) : streamHandler(rpc, calls);
-		server.addService({ [name]: definitionOf(rpc) }, { [name]: handler });
-	}
-}
-
+/** Requests and responses pass through grpc-js as encoded bytes. */
 function definitionOf({ kind, method }: RpcMethod): MethodDefinition<Uint8Array, Uint8Array> {
 	return {
 		path: rpcPath(method),
 		requestStream: false,
 		responseStream: kind === "server_streaming",
-		requestSerialize: asBuffer,
+		requestSerialize: bufferOf,
 		requestDeserialize: (bytes) => bytes,
-		responseSerialize: asBuffer,
+		responseSerialize: bufferOf,
 		responseDeserialize: (bytes) => bytes,
 	};
 }
 
-function asBuffer(bytes: Uint8Array): Buffer {
-	return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-}
-
-function unaryHandler({ handle }: UnaryRpc, { findAdmitted }: GrpcCalls) {
+function unaryHandler({ handle }: UnaryRpc) {
 	return (call: ServerUnaryCall<Uint8Array, Uint8Array>, callback: sendUnaryData<Uint8Array>): void => {
 		const signal = new GrpcCallSignal(call);
 		const answer = async () => {
-			const { caller, permit, observed } = admittedCall(findAdmitted, call.metadata);
+			const { caller, permit, observed } = admittedCall(call.metadata);
 			const release = permit.hold();
 			try {
 				const response = await observed.run(() => handle(call.request, caller, signal));
@@ -188,7 +169,7 @@ function unaryHandler({ handle }: UnaryRpc, { findAdmitted }: GrpcCalls) {
 			(response) => callback(null, response),
 			(error: unknown) => {
 				// A cancelled call did not fail: nobody waits for its response.
-				if (!call.cancelled) findAdmitted(call.metadata)?.observed.failed(error);
+				if (!call.cancelled) admittedCall(call.metadata).observed.failed(error);
 				callback(grpcStatus(error));
 			},
 		);
@@ -213,7 +194,7 @@ class GrpcCallSignal implements CallSignal {
 	}
 }
 
-function streamHandler({ stream }: StreamRpc, { findAdmitted, held, stopping }: GrpcCalls) {
+function streamHandler({ stream }: StreamRpc, held: HeldBatches, stopping: AbortSignal) {
 	return (call: ServerWritableStream<Uint8Array, Uint8Array | MessageBatch>): void => {
 		const cancelled = new AbortController();
 		const stop = (): void => cancelled.abort();
@@ -221,11 +202,7 @@ function streamHandler({ stream }: StreamRpc, { findAdmitted, held, stopping }: 
 		stopping.addEventListener("abort", stop);
 		if (stopping.aborted) stop();
 		const send = async (): Promise<void> => {
-			for await (const batch of stream(
-				call.request,
-				admittedCall(findAdmitted, call.metadata).caller,
-				cancelled.signal,
-			)) {
+			for await (const batch of stream(call.request, admittedCall(call.metadata).caller, cancelled.signal)) {
 				const { chunks, release } = held.hold(batch, "bytes");
 				const message = new MessageBatch(chunks);
 				await untilTaken(cancelled.signal, (onTaken) => call.write(message, onTaken)).finally(release);
@@ -236,19 +213,11 @@ function streamHandler({ stream }: StreamRpc, { findAdmitted, held, stopping }: 
 				() => call.end(),
 				(error: unknown) => {
 					// A stream that its client cancelled, or that the service stopped, did not fail.
-					if (!cancelled.signal.aborted) findAdmitted(call.metadata)?.observed.failed(error);
+					if (!cancelled.signal.aborted) admittedCall(call.metadata).observed.failed(error);
 					// grpc-js sends the status that an error event of the stream carries.
 					if (!call.cancelled) call.emit("error", grpcStatus(error));
 				},
 			)
 			.finally(() => stopping.removeEventListener("abort", stop));
 	};
-}
-
-/** Returns the call that the gate has let in with this metadata. */
-function admittedCall(findAdmitted: FindAdmitted, metadata: Metadata): AdmittedCall {
-	const call = findAdmitted(metadata);
-	// Cannot happen, because calls reach a method only through the gate.
-	if (call === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
-	return call;
 }

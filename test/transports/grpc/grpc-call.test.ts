@@ -3,15 +3,18 @@ import { create, fromBinary, type MessageShape, toBinary } from "@bufbuild/proto
 import { Client, credentials, Server, ServerCredentials, type ServerWritableStream } from "@grpc/grpc-js";
 import { expect, test } from "vitest";
 import { HeartbeatSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import { MessageBatch, StreamCall } from "../../../src/transports/grpc/grpc-call.ts";
-import { GrpcStreams } from "../../../src/transports/grpc/grpc-gate.ts";
+import { Gate } from "../../../src/access/gate.ts";
+import { Keyring } from "../../../src/access/keys.ts";
+import { Admission } from "../../../src/transports/admission.ts";
+import { GrpcCall, GrpcStreams, MessageBatch } from "../../../src/transports/grpc/grpc-call.ts";
 import { LIMITS } from "../../../src/transports/limits.ts";
 import { lengthPrefixed } from "../../../src/transports/stream-messages.ts";
 import { unobservedRequests } from "../../support/requests.ts";
 
 type Heartbeat = MessageShape<typeof HeartbeatSchema>;
 
-const PATH = "/test.Batches/Stream";
+/** A method that needs no key. */
+const PATH = "/grpc.health.v1.Health/Stream";
 const asBuffer = (bytes: Uint8Array) => Buffer.from(bytes);
 const encode = (message: Heartbeat) => asBuffer(toBinary(HeartbeatSchema, message));
 const decode = (bytes: Buffer) => fromBinary(HeartbeatSchema, bytes);
@@ -20,9 +23,18 @@ const batch = (...sequences: bigint[]) => new MessageBatch(lengthPrefixed(sequen
 
 /** Returns the sequences that a client receives from a handler that makes the writes one after another. */
 async function received(writes: readonly (Uint8Array | MessageBatch)[]) {
-	using streams = new GrpcStreams({ isKnown: () => true, requests: unobservedRequests() });
+	const context = {
+		gate: new Gate(new Keyring([]), []),
+		admission: new Admission(1024),
+		methods: new Map(),
+		requests: unobservedRequests(),
+		limits: LIMITS,
+		maxBodyBytes: 1024,
+		onCall: () => undefined,
+	};
+	using streams = new GrpcStreams(context);
 	const server = new Server({
-		interceptors: [({ path }, next) => new StreamCall(next, streams.current().stream, path, LIMITS)],
+		interceptors: [({ path }, next) => new GrpcCall(next, path, streams.current(), context)],
 	});
 	const definition = {
 		path: PATH,
