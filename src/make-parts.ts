@@ -56,8 +56,6 @@ export type Parts = Awaited<ReturnType<typeof makeParts>>;
 /**
  * Opens the store, and makes everything that a configuration says what to do with it: the RPCs, and the parts of which
  * they are made. The service and the commands that find no running service have the same.
- *
- * @throws ServiceError when the store cannot be opened
  */
 export async function makeParts(config: Config, options: PartsOptions) {
 	const { log, opened, telemetry, distribute = false, storeHealthy = () => true } = options;

@@ -31,16 +31,15 @@ import { followTraces } from "./traces/follow.ts";
 import { trajectoryRoute } from "./trajectories/trajectories.ts";
 import { WORKS } from "./transports/admission.ts";
 import { connectHandlers } from "./transports/connect/connect-adapter.ts";
-import { consoleRoutes } from "./transports/console/console.ts";
 import { listenGrpc } from "./transports/grpc/grpc-listener.ts";
 import { commandSocketOf, listenForCommands } from "./transports/http/command-socket.ts";
 import { allowOrigins, observed } from "./transports/http/exchange.ts";
 import { listenHttp } from "./transports/http/http-listener.ts";
 import { createRouter } from "./transports/http/router.ts";
-import { metricsRoute, openApiRoute, probeRoutes } from "./transports/http/service-routes.ts";
+import { consoleRoutes, metricsRoute, openApiRoute, probeRoutes } from "./transports/http/service-routes.ts";
 import { jsonRoutes } from "./transports/reads/reads.ts";
 import { HeldBatches } from "./transports/stream-messages.ts";
-import { conversationWebhook, eventWebhook, oauthStateRoute, postRoutes } from "./transports/webhook/webhook.ts";
+import { postRoutes, webhookRoutes } from "./transports/webhook/webhook.ts";
 
 /** Folder of the built console: this file is in src/ or in dist/. */
 const CONSOLE_FOLDER = fileURLToPath(new URL("../dist/console/", import.meta.url));
@@ -76,7 +75,6 @@ export interface RunningService {
  *
  * @param showKeys shows the access keys that the first start creates when no keys are configured. It is called when the
  *   start cannot fail any more, because the key cannot be shown again.
- * @param distribute whether to spread the tables of the database over the servers of Citus
  * @param firstScopes of the keys of the first start. Default: one that manages, and one for the console that only reads
  * @throws Error when a listener or the store cannot be opened; then everything that was opened is closed
  */
@@ -125,9 +123,7 @@ export async function startService(
 	const routes = [
 		...probeRoutes(readiness),
 		metricsRoute(() => metrics.scrape()),
-		conversationWebhook(basePath, maxBodyBytes, ingest),
-		eventWebhook(basePath, maxBodyBytes, eventPosts),
-		oauthStateRoute(basePath),
+		...webhookRoutes(basePath, maxBodyBytes, ingest, eventPosts),
 		...jsonReads,
 		trajectoryRoute(basePath, reads),
 		openApiRoute(basePath),
@@ -188,11 +184,9 @@ export async function startService(
 	}
 
 	// At the end, because the key is shown only once, and a start that fails later would lose it.
-	const newKey = isFile && config.accessKeys.length === 0 ? await accessKeys.createFirst(firstScopes) : undefined;
-	if (newKey !== undefined) {
-		const consoleKey = config.console ? await accessKeys.createForConsole(firstScopes) : undefined;
-		showKeys({ key: newKey, consoleKey, httpAddress: http.address });
-	}
+	const isFirst = isFile && config.accessKeys.length === 0;
+	const keys = isFirst ? await accessKeys.createFirst(config.console, firstScopes) : undefined;
+	if (keys !== undefined) showKeys({ ...keys, httpAddress: http.address });
 	log.emit("listening", { listener: "http", address: formatAddress(http.address) });
 	log.emit("listening", { listener: "grpc", address: formatAddress(grpc.address) });
 

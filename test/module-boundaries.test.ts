@@ -30,7 +30,7 @@ function importsOf(file: string, text: string): Import[] {
 }
 
 /**
- * Lists the imports of a module that are not allowed. Its own files, packages, generated code, call-signal.ts, errors.ts,
+ * Lists the imports of a module that are not allowed. Its own files, packages, generated code, errors.ts,
  * memory.ts, userinfo.ts and the type of the log are always allowed.
  *
  * @param allowed matches the paths that the module may import in addition
@@ -39,7 +39,7 @@ function forbiddenImports(folder: string, ...allowed: readonly RegExp[]): string
 	return imports
 		.filter(({ from }) => from.startsWith(folder))
 		.filter(({ to }) => to.endsWith(".ts") && !to.startsWith(folder))
-		.filter(({ to }) => !["call-signal.ts", "errors.ts", "memory.ts", "userinfo.ts"].includes(to))
+		.filter(({ to }) => !["errors.ts", "memory.ts", "userinfo.ts"].includes(to))
 		.filter(({ to, typeOnly }) => !(typeOnly && to === "telemetry/log.ts"))
 		.filter(({ to }) => !allowed.some((pattern) => pattern.test(to)))
 		.map(({ from, to }) => `${from} imports ${to}`);
@@ -188,14 +188,14 @@ describe("the modules of src import only what they may", () => {
 		expect(forbiddenImports("mcp/", ...known, /^package-json\.ts$/)).toEqual([]);
 		const importers = imports.filter(({ from, to }) => to.startsWith("mcp/") && !from.startsWith("mcp/"));
 		expect(importers.map(({ from, to }) => `${from} imports ${to}`).sort()).toEqual([
-			"commands/commands.ts imports mcp/stdio.ts",
+			"commands/commands.ts imports mcp/mcp-server.ts",
 			"server.ts imports mcp/mcp-route.ts",
 		]);
-		expect(texts.get("commands/commands.ts")).toContain('await import("../mcp/stdio.ts")');
+		expect(texts.get("commands/commands.ts")).toContain('await import("../mcp/mcp-server.ts")');
 		const sdk = imports.filter(({ to }) => to.startsWith("@modelcontextprotocol/"));
-		expect(new Set(sdk.map(({ from }) => from))).toEqual(new Set(["mcp/mcp-server.ts", "mcp/stdio.ts"]));
+		expect(new Set(sdk.map(({ from }) => from))).toEqual(new Set(["mcp/mcp-server.ts", "mcp/mcp-server.ts"]));
 		const loaders = imports.filter(({ to, typeOnly }) => to === "mcp/mcp-server.ts" && !typeOnly);
-		expect(loaders.map(({ from }) => from).sort()).toEqual(["mcp/mcp-route.ts", "mcp/stdio.ts"]);
+		expect(loaders.map(({ from }) => from).sort()).toEqual(["mcp/mcp-route.ts", "mcp/mcp-server.ts"]);
 		expect(texts.get("mcp/mcp-route.ts")).toContain('await import("./mcp-server.ts")');
 	});
 

@@ -4,7 +4,7 @@ import { Code } from "@connectrpc/connect";
 import { expect, test } from "vitest";
 import { parse } from "yaml";
 import { type ErrorKind, errorKinds, RETRY_AFTER_SECONDS, ServiceError } from "../src/errors.ts";
-import { toConnectError } from "../src/rpc/rpc-errors.ts";
+import { toConnectError } from "../src/rpc/rpc-method.ts";
 import { sendError } from "../src/transports/http/exchange.ts";
 import { ROOT } from "./support/start-command.ts";
 

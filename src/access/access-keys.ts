@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import { ServiceError } from "../errors.ts";
+import { invalid, ServiceError } from "../errors.ts";
 import type { AccessKeyRow } from "../store/access-keys.ts";
 import type { Store } from "../store/store.ts";
 import type { Logger } from "../telemetry/log.ts";
@@ -12,9 +12,8 @@ import {
 	type KeyEntry,
 	Keyring,
 	microseconds,
-	milliseconds,
-	OWNER,
 	type Principal,
+	requireName,
 	type Scope,
 	scopes,
 } from "./keys.ts";
@@ -41,7 +40,7 @@ export type ListedKey = ConfiguredKey | (AccessKeyRow & { readonly configured: f
 /** The operations of the store on access keys. */
 export type AccessKeyCalls = Pick<Store, "listAccessKeys" | "createAccessKey" | "revokeAccessKey" | "touchAccessKeys">;
 
-/** Settings of {@link AccessKeys}. Times are in milliseconds. */
+/** Times are in milliseconds. */
 export interface AccessKeysOptions {
 	/** Keys of the configuration. */
 	readonly configured: readonly KeyEntry[];
@@ -99,11 +98,7 @@ export class AccessKeys implements AsyncDisposable {
 		this.keyring = new Keyring(configured, (name) => this.#uses.set(name, Date.now()));
 	}
 
-	/**
-	 * Reads the stored keys, and follows them until it is disposed of.
-	 *
-	 * @throws ServiceError when the store fails
-	 */
+	/** Reads the stored keys, and follows them until it is disposed of. */
 	static async open(store: AccessKeyCalls, options: AccessKeysOptions): Promise<AccessKeys> {
 		const { refreshInterval, flushInterval = 10_000 } = options;
 		const keys = new AccessKeys(store, options);
@@ -128,7 +123,6 @@ export class AccessKeys implements AsyncDisposable {
 	/**
 	 * Creates a key.
 	 *
-	 * @returns the key, 32 random bytes in base64url, and its row
 	 * @throws ServiceError `invalid_argument`, `permission_denied` as {@link grantOf}, `already_exists`, or that of the store
 	 */
 	async create(asked: NewAccessKey, caller: Principal): Promise<{ readonly key: string; readonly row: AccessKeyRow }> {
@@ -143,27 +137,22 @@ export class AccessKeys implements AsyncDisposable {
 	}
 
 	/**
-	 * Creates the key of the first start, `default`.
+	 * Creates the keys of the first start: `default`, and one that opens the console. That one ends after a day, because
+	 * browsers may keep an address with a key.
 	 *
-	 * @param scopes default: those of posting, reading, metrics and keys
+	 * @param given scopes of both. Default: `default` posts, reads and manages keys, the other one can only read
 	 * @returns undefined if there are stored keys, even revoked ones
-	 * @throws ServiceError when the store fails
 	 */
-	async createFirst(scopes = FIRST_SCOPES): Promise<string | undefined> {
+	async createFirst(
+		withConsole: boolean,
+		given?: readonly Scope[],
+	): Promise<{ readonly key: string; readonly consoleKey: string | undefined } | undefined> {
 		if (this.#rows.length > 0) return undefined;
-		return (await this.#create({ name: "default", scopes, owner: "", expiresAt: undefined }, SERVICE)).key;
-	}
-
-	/**
-	 * Creates the key with which the first start opens the console. It ends after a day, because browsers may keep an address
-	 * with a key.
-	 *
-	 * @param scopes default: it can only read
-	 * @throws ServiceError when the store fails, or `already_exists`
-	 */
-	async createForConsole(scopes: readonly Scope[] = ["read"]): Promise<string> {
-		const expiresAt = microseconds(Date.now() + CONSOLE_KEY_LIFETIME);
-		return (await this.#create({ name: "console", scopes, owner: "", expiresAt }, SERVICE)).key;
+		const create = async (name: string, scopes: readonly Scope[], expiresAt?: bigint) =>
+			(await this.#create({ name, scopes, owner: "", expiresAt }, SERVICE)).key;
+		const key = await create("default", given ?? FIRST_SCOPES);
+		const end = microseconds(Date.now() + CONSOLE_KEY_LIFETIME);
+		return { key, consoleKey: withConsole ? await create("console", given ?? ["read"], end) : undefined };
 	}
 
 	async #create(
@@ -214,11 +203,7 @@ export class AccessKeys implements AsyncDisposable {
 		return this.#rows.find((row) => row.name === name) ?? known;
 	}
 
-	/**
-	 * Takes over the keys of the store as they are now.
-	 *
-	 * @throws ServiceError when the store fails
-	 */
+	/** Takes over the keys of the store as they are now. */
 	async refresh(): Promise<void> {
 		// One after the other, so that an earlier state never replaces a later one.
 		this.#read = this.#read
@@ -242,7 +227,7 @@ export class AccessKeys implements AsyncDisposable {
 		return this.#valid().flatMap(({ name, createdBy, expiresAt }) => {
 			// The key with which the first start opens the console is for a day only, and nobody needs another one.
 			if (expiresAt === undefined || createdBy === SERVICE.name) return [];
-			const end = milliseconds(expiresAt);
+			const end = Number(expiresAt / 1000n);
 			return end < soon ? { name, end } : [];
 		});
 	}
@@ -317,15 +302,6 @@ export function grantOf(
 /** Returns whether a caller manages keys of an owner; undefined and an empty text stand for none. */
 function mayManage(caller: Principal, owner: string | undefined): boolean {
 	return caller.owner === undefined || caller.owner === owner;
-}
-
-/** Checks the name of a key or of an owner. */
-function requireName(field: string, name: string): void {
-	if (!OWNER.test(name)) throw invalid(field, "must be 1 to 64 letters, digits, dots, dashes or underscores");
-}
-
-function invalid(field: string, mistake: string): ServiceError {
-	return new ServiceError("invalid_argument", `${field} ${mistake}`);
 }
 
 function taken(name: string): ServiceError {

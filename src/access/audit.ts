@@ -41,7 +41,6 @@ export class Audit {
 	 * Adds an entry. Resolves when it is on disk.
 	 *
 	 * @param subject a name, or for a conversation the SHA-256 of its id, so that an erasure need not change the entry
-	 * @throws ServiceError when the store fails
 	 */
 	async add(action: AuditAction, caller: AuditedCaller, subject: string, details = ""): Promise<void> {
 		await this.#store.tables.write.addAudit(entryOf(action, caller, subject, details));

@@ -3,7 +3,6 @@ import { scope as scopeOption } from "../../gen/conversations/options/v1/options
 import { type ErrorKind, ServiceError } from "../errors.ts";
 import { authorize, type Keyring, type Principal, type Scope, scopes } from "./keys.ts";
 
-/** Optional settings of a {@link Gate}. */
 interface GateOptions {
 	/** Holders of client certificates. Their names are the names of the certificates. */
 	readonly certificates?: readonly Principal[];
@@ -33,12 +32,12 @@ export class Gate {
 	constructor(
 		keyring: Pick<Keyring, "authenticate" | "knows">,
 		services: readonly DescService[],
-		options: GateOptions = {},
+		{ certificates, rateLimit, onRefused }: GateOptions = {},
 	) {
 		this.#keyring = keyring;
-		this.#certificates = new Map(options.certificates?.map((holder) => [holder.name, holder]));
-		this.#rateLimit = options.rateLimit;
-		this.#onRefused = options.onRefused;
+		this.#certificates = new Map(certificates?.map((holder) => [holder.name, holder]));
+		this.#rateLimit = rateLimit;
+		this.#onRefused = onRefused;
 		for (const service of services)
 			for (const method of service.methods) this.#scopes.set(rpcPath(method), scopeOf(method));
 	}
@@ -121,9 +120,6 @@ export const KEY_HEADERS = [KEY_HEADER, "authorization", SESSION_HEADER] as cons
  * `X-Session-API-Key`. Other schemes of `Authorization` are ignored. An agent server sends a session key of its own with
  * each post, so a session key that is no key of this service does not count beside another header or a certificate.
  *
- * @param knows returns whether a key is one of this service
- * @param hasCertificate returns whether the client has a certificate, which may stand in for a key
- * @returns undefined when the request has no key
  * @throws ServiceError `unauthenticated` when the request has two different keys
  */
 function presentedKey(
@@ -152,20 +148,14 @@ function listed(value: string): string[] {
 	return value.split(",").map((key) => key.trim());
 }
 
-/** A token bucket: each request takes one token. */
-interface Bucket {
-	tokens: number;
-	/** Time at which the tokens were counted, in milliseconds. */
-	countedAt: number;
-}
-
 /**
  * Limits the requests a second of each holder of a key or certificate, by a token bucket. The bucket holds one second's
  * requests, so that a holder may make as many at once after a pause of a second.
  */
 export class RateLimit {
 	readonly #perSecond: number;
-	readonly #buckets = new Map<Principal, Bucket>();
+	/** The tokens of each holder, and when they were counted, in milliseconds. Each request takes one. */
+	readonly #buckets = new Map<Principal, { readonly tokens: number; readonly countedAt: number }>();
 
 	constructor(perSecond: number) {
 		this.#perSecond = perSecond;

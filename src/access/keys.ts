@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import { ServiceError } from "../errors.ts";
+import { invalid, ServiceError } from "../errors.ts";
 import type { AccessKeyRow } from "../store/access-keys.ts";
 import type { Poster } from "../store/owners.ts";
 
@@ -16,6 +16,11 @@ export const defaultScopes: ReadonlySet<Scope> = new Set<Scope>(["ingest", "read
 
 /** Form of the name of an owner, and of a stored key. */
 export const OWNER = /^[A-Za-z0-9._-]{1,64}$/;
+
+/** @throws ServiceError `invalid_argument` for a name that has not the form {@link OWNER} */
+export function requireName(field: string, name: string): void {
+	if (!OWNER.test(name)) throw invalid(field, "must be 1 to 64 letters, digits, dots, dashes or underscores");
+}
 
 /** The authenticated sender of a request. */
 export interface Principal {
@@ -39,10 +44,7 @@ export interface KeyEntry extends Omit<Principal, "ended"> {
 	readonly hash: Uint8Array;
 }
 
-/**
- * Returns the SHA-256 of a key. A plain digest is sufficient only because keys are random and long. It takes about a
- * microsecond per request, where a password hash would take milliseconds.
- */
+/** Returns the SHA-256 of a key. A plain digest is sufficient only because keys are random and long. */
 export function hashKey(key: string): Uint8Array {
 	return hash("sha256", key, "buffer");
 }
@@ -85,7 +87,7 @@ export class Keyring {
 				.filter(({ revokedAt }) => revokedAt === undefined)
 				.map((row) => {
 					const digest = digestOf(row.sha256);
-					const expiresAt = row.expiresAt === undefined ? Number.POSITIVE_INFINITY : milliseconds(row.expiresAt);
+					const expiresAt = row.expiresAt === undefined ? Number.POSITIVE_INFINITY : Number(row.expiresAt / 1000n);
 					return [digest, { ...(before.get(digest) ?? holderOf(row)), expiresAt }] as const;
 				}),
 		);
@@ -109,7 +111,7 @@ export class Keyring {
 
 	/** Returns whether a key is one of the service, also when it has expired. */
 	knows(key: string): boolean {
-		const digest = digestOfKey(key);
+		const digest = digestOf(hashKey(key));
 		return this.#configured.has(digest) || this.#stored.has(digest);
 	}
 
@@ -121,7 +123,7 @@ export class Keyring {
 	authenticate(presented: string | undefined): Principal {
 		if (presented === undefined || presented === "")
 			throw new ServiceError("unauthenticated", "The access key is missing");
-		const digest = digestOfKey(presented);
+		const digest = digestOf(hashKey(presented));
 		const configured = this.#configured.get(digest);
 		if (configured !== undefined) return configured;
 		const stored = this.#stored.get(digest);
@@ -144,11 +146,6 @@ function holderOf({ name, scopes: granted, owner }: AccessKeyRow): Pick<StoredKe
 	return { principal: Object.freeze(principal), end };
 }
 
-/** Returns a time of the store, in microseconds, as milliseconds. */
-export function milliseconds(time: bigint): number {
-	return Number(time / 1000n);
-}
-
 /** Returns a time in milliseconds as the store has it, in microseconds. */
 export function microseconds(time: number): bigint {
 	return BigInt(time) * 1000n;
@@ -156,11 +153,6 @@ export function microseconds(time: number): bigint {
 
 function digestOf(hash: Uint8Array): string {
 	return Buffer.from(hash).toString("base64");
-}
-
-/** Returns the {@link digestOf} of the {@link hashKey} of a key. */
-function digestOfKey(key: string): string {
-	return hash("sha256", key, "base64");
 }
 
 /** @throws ServiceError `permission_denied`, which names the scope that the principal lacks */

@@ -1,7 +1,7 @@
 import { ServiceError } from "../errors.ts";
 import type { NewAuditEntry } from "../store/audit.ts";
 import { entryOf } from "./audit.ts";
-import { OWNER, type Principal } from "./keys.ts";
+import { type Principal, requireName } from "./keys.ts";
 
 /** Maximum number of endpoints, and of budgets, of an owner, and of those without an owner. */
 const MOST = 64;
@@ -54,12 +54,8 @@ export class NamedRows<Row extends Named> {
 	 */
 	protected async ownerOfNew(named: Named, caller: Caller): Promise<string> {
 		const owner = this.#ownerOf(named, caller);
-		for (const [field, text] of [["name", named.name] as const, ...(owner === "" ? [] : [["owner", owner] as const])])
-			if (!OWNER.test(text))
-				throw new ServiceError(
-					"invalid_argument",
-					`${field} must be 1 to 64 letters, digits, dots, dashes or underscores`,
-				);
+		requireName("name", named.name);
+		if (owner !== "") requireName("owner", owner);
 		const { kind, list } = this.#options;
 		const known = await list({ owner });
 		if (known.some(({ name }) => name === named.name)) throw this.taken(named.name);

@@ -7,7 +7,8 @@ import {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { authorize, type Principal } from "../access/keys.ts";
 import { type Named, NamedRows } from "../access/named.ts";
-import { conditionsOf, invalid, uuid, wellFormed } from "../conversations/read/filter.ts";
+import { conditionsOf, uuid, wellFormed } from "../conversations/read/filter.ts";
+import { invalid } from "../errors.ts";
 import type { BudgetRow } from "../store/budgets.ts";
 import type { Store } from "../store/store.ts";
 import { timeZone } from "../usage/periods.ts";

@@ -40,9 +40,6 @@ export interface Reached {
  * Lets a command work with the data of the configuration. A service that has a SQLite database open is asked over its Unix
  * socket. Otherwise this process makes the parts of the service until the work has ended; what they log goes to standard
  * error. With PostgreSQL this process is one more client of the database.
- *
- * @throws Error when there is no database, or the socket or the store cannot be opened, and with the message of the
- *   service when it refuses a call
  */
 export async function reachService<Result>(
 	config: Config,
@@ -111,9 +108,6 @@ const NO_SETTINGS: ReadonlySet<string> = new Set(["name", "owner", "filter", "up
 /**
  * Returns the request that a command line means. Operands and options are the fields with their names. A setting without
  * a value gets its default.
- *
- * @throws UsageError when an option or a setting has no such value
- * @throws ServiceError `invalid_argument` that names the field of a setting
  */
 function requestOf(input: DescMessage, call: Call<never>, operands: readonly string[], options: Values): Message {
 	const { operands: names = [], needs = [], request } = call;
@@ -187,11 +181,7 @@ function rowsOf({ fields }: DescMessage, answer: Message): (readonly unknown[])[
 	});
 }
 
-/**
- * Returns the filter that `--filter` names by the parameters of lists, such as `tag=team:a&has_error=false`.
- *
- * @throws ServiceError `invalid_argument` that names the parameter
- */
+/** Returns the filter that `--filter` names by the parameters of lists, such as `tag=team:a&has_error=false`. */
 export function filterOption(search: string): ConversationFilter {
 	const parameters = parametersOf(ConversationFilterSchema, "", false);
 	return readRequest(ConversationFilterSchema, parameters, { params: {}, search });

@@ -32,7 +32,6 @@ export const CALLS: Readonly<Record<string, Command>> = {
 		options: ["scope", "owner", "expires"],
 		meaning:
 			"create an access key and print it; it has the scopes ingest+read or the given ones, and expires after a TIME such as 90d or 12h, or at a date",
-		failure: "The key cannot be created",
 		shown: ({ key }) => key,
 		note: ({ accessKey: { owner = "", scopes = [] } = {} }, [name]) => {
 			const of = owner === "" ? "" : ` of the owner ${owner}`;
@@ -41,7 +40,6 @@ export const CALLS: Readonly<Record<string, Command>> = {
 	}),
 	"keys list": call(keys.listAccessKeys, {
 		meaning: "print all access keys, without the keys themselves",
-		failure: "The keys cannot be listed",
 		shown: ({ accessKeys }) => {
 			const head = ["NAME", "SCOPES", "OWNER", "STATE", "EXPIRES", "LAST USED"];
 			const rows = accessKeys.map((key) => {
@@ -54,7 +52,6 @@ export const CALLS: Readonly<Record<string, Command>> = {
 	"keys revoke": call(keys.revokeAccessKey, {
 		operands: ["NAME"],
 		meaning: "end an access key for good",
-		failure: "The key cannot be revoked",
 		shown: ({ accessKey }, [name]) =>
 			`The key ${name} is revoked since ${accessKey?.revokedAt && timestampDate(accessKey.revokedAt).toISOString()}.`,
 	}),
@@ -63,7 +60,6 @@ export const CALLS: Readonly<Record<string, Command>> = {
 		options: ["sender", "ids", "no-sender", "filter", "all"],
 		meaning:
 			"give conversations an owner: those without an owner whose first post came from a sender, those with the given ids, with --no-sender those without an owner that nobody is known to have posted (with --filter only those that match, such as tag=team:a&created_to=2026-01-01T00:00:00Z), or with --all all that have none",
-		failure: "The conversations cannot be assigned",
 		request: ({ sender, ids, "no-sender": noSender, all }, filter) => {
 			const given = [sender, ids, noSender, all].filter((value) => value !== undefined);
 			const [name = "", ...others] = sender ?? [];
@@ -199,12 +195,10 @@ export const CALLS: Readonly<Record<string, Command>> = {
 	}),
 	"views reset": call(ConversationSpaceService.method.resetViews, {
 		meaning: "derive anew what lists, counts and searches of conversations read; for some time they get a 503",
-		failure: "The views cannot be derived anew",
 		shown: () => "The views were derived anew from what is stored.",
 	}),
 	"search rebuild": call(ConversationSearchService.method.rebuildSearchIndex, {
 		meaning: "write the index of search anew from the stored events and titles",
-		failure: "The index cannot be written anew",
 		shown: () => "The running service, or else the next one that starts, writes the index of search anew.",
 	}),
 	traces: call(forwarding.replayEndpoint, {
@@ -212,7 +206,6 @@ export const CALLS: Readonly<Record<string, Command>> = {
 		needs: ["from", "to"],
 		meaning:
 			"send the runs that ended with the updates from one sequence to another again to TRACES_OTLP_ENDPOINT; at most 10000 updates",
-		failure: "The traces cannot be sent",
 		request: () => ({ name: TRACES_ENDPOINT }),
 		shown: replayed,
 	}),

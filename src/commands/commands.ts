@@ -12,31 +12,26 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 		options: ["demo", "distribute"],
 		meaning:
 			"run the service until SIGTERM or SIGINT (the default); with --demo it shows invented conversations, in a database that is removed at the end; with --distribute as migrate does",
-		failure: "The service cannot start",
 		run: (config, _, options) => serve(config, options),
 	},
 	config: {
 		meaning: "print the effective value of every variable and where it comes from; secrets are masked",
-		failure: "The configuration cannot be shown",
 		run: showConfig,
 	},
 	backup: {
 		operands: ["FILE"],
 		meaning: "copy the database into a new file",
-		failure: "The backup failed",
 		run: (config, [file = ""]) => backupTo(file, config),
 	},
 	restore: {
 		operands: ["FILE"],
 		meaning: "replace the database with a copy of a backup; the service must not run",
-		failure: "The restore failed",
 		run: (config, [file = ""]) => restoreFrom(file, config),
 	},
 	migrate: {
 		options: ["print", "distribute"],
 		meaning:
 			"create or upgrade the tables of a PostgreSQL database; `serve` does this too; with --print only print the statements that create them; with --distribute also spread the tables over the servers of Citus",
-		failure: "The migration failed",
 		run: (config, _, options) => migrate(config, options),
 	},
 	export: {
@@ -44,13 +39,11 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 		options: ["all", "after-update", "after-event", "format", "form", "filter"],
 		meaning:
 			"write all data into a new file of JSON lines; with --all also the hashes of access keys; with another option, only what came after that sequence; FILE is `-` for standard output, and is compressed if it ends in .zst or .gz. With --format trajectories, write a trajectory of each conversation, with --form messages as messages of a chat, and with --filter only of those that match, such as tag=team:a&has_error=false",
-		failure: "The export failed",
 		run: (config, [file = ""], options) => exportTo(file, options, config),
 	},
 	import: {
 		operands: ["FILE"],
 		meaning: "read an export into an empty database of any engine; the service must not run",
-		failure: "The import failed",
 		run: (config, [file = ""]) => importFrom(file, config),
 	},
 	...CALLS,
@@ -58,37 +51,32 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 		options: ["agent-server", "sender"],
 		meaning:
 			"fetch from an agent server what never arrived from it; its session API key is in AGENT_SERVER_KEY; a sender is the name of the access key with which it posts, and can be given several times",
-		failure: "The reconciliation failed",
 		run: async (...asked) => (await import("./runs.ts")).reconcile(...asked),
 	},
 	compact: {
 		meaning:
 			"compress the texts of events that are not compressed yet, and with SQLite return free pages to the file system",
-		failure: "The database cannot be compacted",
 		run: async (config) => (await import("./runs.ts")).compact(config),
 	},
 	"retention dry-run": {
 		meaning: "count the conversations that each rule of RETENTION_RULES would remove now, and remove nothing",
-		failure: "The conversations cannot be counted",
 		run: async (config) => (await import("./runs.ts")).countDue(config),
 	},
 	"usage rebuild": {
 		meaning:
 			"count the usage of all conversations anew from the stored updates and events, compare, and correct what differs",
-		failure: "The usage cannot be rebuilt",
 		run: async (config) => (await import("./runs.ts")).rebuildUsage(config),
 	},
 	mcp: {
 		options: ["url"],
 		meaning:
 			"serve agents over the Model Context Protocol on standard input and output; the conversations are those of the service at the URL, such as http://127.0.0.1:8080, with the access key in MCP_ACCESS_KEY",
-		failure: "The Model Context Protocol cannot be served",
 		async run({ mcpKey }, _, { url = "" }) {
 			const service = URL.parse(url);
 			if (service === null || !/^https?:$/.test(service.protocol))
 				throw new UsageError("Give the URL of the service with --url, such as http://127.0.0.1:8080");
 			if (mcpKey === undefined) throw new UsageError("Give an access key of the service in MCP_ACCESS_KEY");
-			const { serveMcpOverStdio } = await import("../mcp/stdio.ts");
+			const { serveMcpOverStdio } = await import("../mcp/mcp-server.ts");
 			await serveMcpOverStdio(service, mcpKey.export().toString());
 		},
 	},
@@ -97,7 +85,6 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 		options: ["with-children", "older-than", "status", "owner", "execute"],
 		meaning:
 			"erase conversations for good: those with the given ids, with --with-children also their children; or those without activity for a TIME such as 90d, with --status also in this status and with --owner of this owner, which are only listed unless --execute is given",
-		failure: "The conversations cannot be erased",
 		run: async (...asked) => (await import("./runs.ts")).erase(...asked),
 	},
 };

@@ -56,8 +56,6 @@ export interface Command {
 	/** Names of the options that it takes. */
 	readonly options?: readonly OptionName[];
 	readonly meaning: string;
-	/** Message for an error of the command; the error follows as the reason. Default: one with the command's name. */
-	readonly failure?: string;
 	readonly run: (config: Config, operands: readonly string[], options: Values) => Promise<void> | void;
 }
 
@@ -80,11 +78,7 @@ export interface Call<Answer extends DescMessage> extends Omit<Command, "run"> {
 /** The operand that stands for settings: fields of the request that have no option. */
 export const SETTINGS = "SETTING=VALUE…";
 
-/**
- * Returns the sequence that an option names.
- *
- * @throws UsageError when the value is not a sequence
- */
+/** Returns the sequence that an option names. */
 export function sequenceOption(name: string, value: string): bigint {
 	if (!/^\d{1,18}$/.test(value)) throw new UsageError(`--${name} must be a sequence, which is a number from 0 on`);
 	return BigInt(value);
@@ -99,22 +93,14 @@ function millisecondsOf(text: string): number | undefined {
 	return count === undefined ? undefined : Number(count) * (UNITS[unit] ?? 0);
 }
 
-/**
- * Returns the milliseconds of the duration that an option names.
- *
- * @throws UsageError when the value is not a duration
- */
+/** Returns the milliseconds of the duration that an option names. */
 export function durationOption(name: string, value: string): number {
 	const duration = millisecondsOf(value);
 	if (duration === undefined) throw new UsageError(`--${name} must be a duration such as 90d, 12h or 30m`);
 	return duration;
 }
 
-/**
- * Returns the time that `--expires` names: after a duration from now, or at a date or a time in ISO 8601.
- *
- * @throws UsageError when the value is neither
- */
+/** Returns the time that `--expires` names: after a duration from now, or at a date or a time in ISO 8601. */
 export function expiryOption(value: string): Date {
 	const duration = millisecondsOf(value);
 	const isDate = /^\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d))?$/.test(value);

@@ -21,7 +21,7 @@ async function runCommand(args: readonly string[], environment: NodeJS.ProcessEn
 	const operands = positionals.slice(name === first ? 1 : 2);
 	const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
 	if (command === undefined) throw new UsageError(`There is no command "${name}"`);
-	const { operands: names = [], failure = `The command ${name} failed` } = command;
+	const { operands: names = [] } = command;
 	const taken = new Set<string>(command.options);
 	const isForeign = Object.keys(values).some((option) => !taken.has(option));
 	const takesMore = names.at(-1)?.endsWith("…") === true;
@@ -32,7 +32,7 @@ async function runCommand(args: readonly string[], environment: NodeJS.ProcessEn
 		await command.run(config, operands, values);
 	} catch (error) {
 		if (error instanceof UsageError) throw error;
-		throw new Error(failure, { cause: error });
+		throw new Error(name === "serve" ? "The service cannot start" : `The command ${name} failed`, { cause: error });
 	}
 }
 

@@ -71,12 +71,7 @@ export async function countDue(config: Config): Promise<void> {
 /** Milliseconds between two looks at a run. */
 const INTERVAL = 100;
 
-/**
- * Looks at a run that a command has started, until it has ended.
- *
- * @param onState is called with each state
- * @returns the last state
- */
+/** Looks at a run that a command has started, until it has ended. */
 async function untilEnded<State extends { readonly running: boolean }>(
 	look: () => Promise<State>,
 	onState: (state: State) => void,
@@ -99,11 +94,7 @@ function report(summary: string, lines: readonly string[], count: bigint): void 
 	for (const line of [`${summary}.`, ...shown, ...(more > 0n ? [`and ${more} more`] : [])]) print(line);
 }
 
-/**
- * The command `usage rebuild`: counts the usage of all conversations anew.
- *
- * @throws Error when the run ended early
- */
+/** The command `usage rebuild`: counts the usage of all conversations anew. */
 export async function rebuildUsage(config: Config): Promise<void> {
 	const show = showProgress(conversations, "counted");
 	const state = await reachService(config, async ({ transport }) => {
@@ -127,11 +118,7 @@ export async function rebuildUsage(config: Config): Promise<void> {
 /** Milliseconds between two lines about the progress of a reconciliation. */
 const PROGRESS_INTERVAL = 10_000;
 
-/**
- * The command `reconcile`: compares an agent server with the store, and takes in what is missing.
- *
- * @throws Error when the run ended early, or some conversations could not be taken in
- */
+/** The command `reconcile`: compares an agent server with the store, and takes in what is missing. */
 export async function reconcile(config: Config, _: unknown, options: Values): Promise<void> {
 	const { "agent-server": url, sender: senders = [] } = options;
 	if (url === undefined) throw new UsageError("Give the URL of the agent server with --agent-server");
@@ -284,7 +271,6 @@ async function* idsOf({ transport }: Reached, filter: ConversationFilter): Async
 	}
 }
 
-/** @throws ServiceError as {@link trajectoryJson} does */
 async function trajectoryOf({ by }: Reached, id: string, form: TrajectoryForm): Promise<string> {
 	if ("parts" in by) return await trajectoryJson(by.parts.reads.of(COMMAND), id, form);
 	const { promise, resolve, reject } = Promise.withResolvers<[number, string]>();

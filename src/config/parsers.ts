@@ -148,11 +148,7 @@ function parseRights(text: string, report: Report): Pick<Principal, "scopes" | "
 	return { scopes: new Set(chosen), owner };
 }
 
-/**
- * Reports an owner in the place of a name. Such an entry would make a key without an owner, which sees everything.
- *
- * @param form the form of an entry with an owner
- */
+/** Reports an owner in the place of a name. Such an entry would make a key without an owner, which sees everything. */
 function requireNoOwner(name: string, form: string, report: Report): void {
 	if (name.includes("@")) report(`has an @ in its name; an owner follows the scopes, as in ${form}`);
 }
@@ -219,12 +215,7 @@ export function parseTimeZone(text: string, report: Report): string {
 	return z.NEVER;
 }
 
-/**
- * Makes a parser of comma-separated entries of the name of a sender and a value.
- *
- * @param parse of a value
- * @param form and `mistake` as {@link namedEntries}
- */
+/** Makes a parser of comma-separated entries of the name of a sender and a value. */
 function bySender<T>(parse: Parse<T>, form?: RegExp, mistake?: string): Parse<ReadonlyMap<string, T>> {
 	return (text, report) => {
 		const values = namedEntries(text, report, form, mistake).map(({ name, value, report }) => {
@@ -276,12 +267,7 @@ export function parseServers(text: string, report: Report): readonly string[] {
 	});
 }
 
-/**
- * Makes a parser of comma-separated entries `place` or `place@owner`.
- *
- * @param form that of a place
- * @param description of the form
- */
+/** Makes a parser of comma-separated entries `place` or `place@owner`. */
 export function placesOf(form: RegExp, description: string): Parse<readonly Place[]> {
 	return (text, report) =>
 		entriesOf(text, report).map(({ item, report }) => {

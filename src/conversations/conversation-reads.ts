@@ -1,5 +1,4 @@
-import type { CallSignal } from "../call-signal.ts";
-import { ServiceError } from "../errors.ts";
+import { type CallSignal, ServiceError } from "../errors.ts";
 import type { EventFormat } from "../events/event-format.ts";
 import type { StoredEvent, StoredUpdate } from "../store/entries.ts";
 import { conversationEraser, type OnErased } from "./erase.ts";

@@ -1,10 +1,10 @@
 import type { ConversationFilter } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type AuditedCaller, entryOf } from "../access/audit.ts";
-import { ServiceError } from "../errors.ts";
+import { invalid, ServiceError } from "../errors.ts";
 import type { Condition } from "../store/condition.ts";
 import type { StoredConversation } from "../store/conversation-lists.ts";
 import { idDigest } from "../store/erasure.ts";
-import { conditionsOf, invalid, uuid } from "./read/filter.ts";
+import { conditionsOf, uuid } from "./read/filter.ts";
 import type { StoreReads } from "./read/visible-store.ts";
 
 /** Logs an erasure: the SHA-256 of the id in hexadecimal digits, and the name of who asked for it. */

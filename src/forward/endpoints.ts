@@ -5,8 +5,8 @@ import {
 	ConversationFilterSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type Caller, type Named, NamedRows } from "../access/named.ts";
-import { conditionsOf, invalid } from "../conversations/read/filter.ts";
-import { ServiceError } from "../errors.ts";
+import { conditionsOf } from "../conversations/read/filter.ts";
+import { invalid, ServiceError } from "../errors.ts";
 import { stringifyExactJson } from "../record/json/exact-json.ts";
 import type {
 	DeliveryRow,

@@ -1,5 +1,4 @@
-import type { CallSignal } from "../call-signal.ts";
-import { ServiceError } from "../errors.ts";
+import { type CallSignal, ServiceError } from "../errors.ts";
 import type { ApplyRequest, FetchedRequest } from "../events/record-updater.ts";
 import { STATE_UPDATE } from "../events/state-update.ts";
 import { bufferOf, compact, release } from "../memory.ts";

@@ -17,9 +17,6 @@ import { isRepeatable, parametersOf } from "../transports/reads/parameters.ts";
  * Asks for a JSON read of the HTTP API, as its caller may see it.
  *
  * @param path path below the base path
- * @param query query of the URL
- * @returns the JSON text of the response
- * @throws ServiceError when the read is refused
  */
 export type Ask = (path: string, query: URLSearchParams) => Promise<string>;
 

@@ -23,14 +23,14 @@ import { RefusedPostService } from "../../gen/conversations/v1/refused_post_serv
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import type { AccessKeys, ListedKey } from "../access/access-keys.ts";
 import { type Audit, entryOf } from "../access/audit.ts";
-import { OWNER, type Principal } from "../access/keys.ts";
+import { type Principal, requireName } from "../access/keys.ts";
 import type { Budgets } from "../budgets/budgets.ts";
 import { shownBudget } from "../budgets/shown.ts";
 import type { ConversationReads } from "../conversations/conversation-reads.ts";
-import { conditionsOf, invalid, uuid } from "../conversations/read/filter.ts";
+import { conditionsOf, uuid } from "../conversations/read/filter.ts";
 import { pageSize, readPageToken, writePageToken } from "../conversations/read/page.ts";
 import type { RetryRefusedPosts } from "../conversations/refused/list-and-retry.ts";
-import { ServiceError } from "../errors.ts";
+import { invalid, ServiceError } from "../errors.ts";
 import { filterOf } from "../forward/endpoint-worker.ts";
 import type { Endpoints } from "../forward/endpoints.ts";
 import { fromMicroseconds, toMicroseconds } from "../record/json/scalars.ts";
@@ -109,7 +109,7 @@ export function adminMethods(context: AdminContext): readonly RpcMethod[] {
 		unary(ConversationOwnerService.method.assignOwner, async (request, caller) => {
 			requireNoOwner(caller, "assign conversations");
 			const { owner } = request;
-			if (!OWNER.test(owner)) throw invalid("owner", "must be 1 to 64 letters, digits, dots, dashes and underscores");
+			requireName("owner", owner);
 			const entry = entryOf("conversations.assigned", caller, owner);
 			let assigned = 0;
 			try {
@@ -172,11 +172,7 @@ function toAccessKey(key: ListedKey): MessageInitShape<typeof AccessKeySchema> {
 	};
 }
 
-/**
- * Returns which conversations the request means, in parts that are assigned one after the other.
- *
- * @throws ServiceError `invalid_argument` when the request does not say it
- */
+/** Returns which conversations the request means, in parts that are assigned one after the other. */
 function unassignedOf(
 	{ conversations }: AssignOwnerRequest,
 	store: OwnersStore,

@@ -2,9 +2,8 @@ import { ConversationReconcileService } from "../../gen/conversations/v1/convers
 import { ConversationSpaceService } from "../../gen/conversations/v1/conversation_space_service_pb.js";
 import { ConversationUsageService } from "../../gen/conversations/v1/conversation_usage_service_pb.js";
 import { parseAgentServer } from "../config/parsers.ts";
-import { invalid } from "../conversations/read/filter.ts";
 import { NOTHING_REBUILT, type RebuiltUsage, rebuildUsage } from "../conversations/read/report-usage.ts";
-import { ServiceError } from "../errors.ts";
+import { invalid, ServiceError } from "../errors.ts";
 import { NOTHING, type Progress } from "../reconcile/reconcile.ts";
 import { type Reconciler, reasonOf } from "../reconcile/reconciler.ts";
 import { COST_UNITS } from "../record/stats.ts";
@@ -14,11 +13,7 @@ import { type RpcMethod, unary } from "./rpc-method.ts";
 /** The services that only commands can call, over the Unix socket of the service. */
 export const COMMAND_SERVICES = [ConversationReconcileService, ConversationSpaceService, ConversationUsageService];
 
-/**
- * The methods of {@link COMMAND_SERVICES}.
- *
- * @param stopping ends a rebuild of the usage
- */
+/** The methods of {@link COMMAND_SERVICES}. */
 export function commandMethods(
 	reconciler: Pick<Reconciler, "run" | "senderOf">,
 	store: Store,
@@ -117,10 +112,6 @@ export class StartedRun<Progress> {
 	/** Ends the run when nobody has looked at it for long. */
 	#watch: NodeJS.Timeout | undefined;
 
-	/**
-	 * @param underWay message of the error while another run is under way
-	 * @param unwatched milliseconds after which a run ends that no command looks at
-	 */
 	constructor(underWay: string, unwatched: number = UNWATCHED) {
 		this.#underWay = underWay;
 		this.#unwatched = unwatched;
@@ -142,13 +133,7 @@ export class StartedRun<Progress> {
 		return new ServiceError("failed_precondition", this.#underWay);
 	}
 
-	/**
-	 * Starts a run, and returns before it has ended.
-	 *
-	 * @param progress before the run has done anything
-	 * @param work gets a signal that ends it
-	 * @throws ServiceError `failed_precondition` while the last run is under way
-	 */
+	/** Starts a run, and returns before it has ended. */
 	start(
 		progress: Progress,
 		work: (onProgress: (progress: Progress) => void, signal: AbortSignal) => Promise<void>,

@@ -7,9 +7,10 @@ import {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { Audit } from "../access/audit.ts";
 import { authorize, type Principal } from "../access/keys.ts";
-import { invalid, uuid } from "../conversations/read/filter.ts";
+import { uuid } from "../conversations/read/filter.ts";
 import type { UpdateViewOptions } from "../conversations/read/updates.ts";
 import type { WatchStart } from "../conversations/watch/watch.ts";
+import { invalid } from "../errors.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 
 // Enums of proto3 are open: a newer client can send numbers that this release does not know.
@@ -34,11 +35,7 @@ export function secretsFormOf(mode: SecretsMode, caller: Principal): SecretsForm
 	return form;
 }
 
-/**
- * Returns how much of each record is shown to a caller, and how.
- *
- * @throws ServiceError as {@link secretsFormOf}, and `invalid_argument` for an unknown view
- */
+/** Returns how much of each record is shown to a caller, and how. */
 export function viewOptionsOf(
 	request: { readonly view: ConversationView; readonly secrets: SecretsMode },
 	caller: Principal,

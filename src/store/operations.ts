@@ -1,5 +1,4 @@
-import type { CallSignal } from "../call-signal.ts";
-import { ServiceError } from "../errors.ts";
+import { type CallSignal, ServiceError } from "../errors.ts";
 import { accessKeyReads, accessKeyWrites } from "./access-keys.ts";
 import { countWithoutSender } from "./assign-owner.ts";
 import { auditReads, auditWrites } from "./audit.ts";

@@ -1,4 +1,4 @@
-import type { CallSignal } from "../call-signal.ts";
+import type { CallSignal } from "../errors.ts";
 import { compact, compactAll } from "../memory.ts";
 import type { GroupRequest } from "./duplicates.ts";
 import type { NewEvents } from "./entries.ts";

@@ -1,4 +1,4 @@
-import type { CallSignal } from "../call-signal.ts";
+import type { CallSignal } from "../errors.ts";
 import type { auditReads, auditWrites } from "./audit.ts";
 import type { budgetReads, budgetWrites } from "./budgets.ts";
 import type { ReturnedSpace } from "./compaction.ts";

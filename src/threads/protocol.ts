@@ -1,5 +1,4 @@
-import type { CallSignal } from "../call-signal.ts";
-import { ServiceError } from "../errors.ts";
+import { type CallSignal, ServiceError } from "../errors.ts";
 
 /**
  * The methods of a worker as another thread calls them. Each takes one argument or none. A method without one takes no

@@ -1,7 +1,6 @@
 import { extname } from "node:path";
 import { Worker } from "node:worker_threads";
-import { type CallSignal, isSenderGone, SENDER_GONE } from "../call-signal.ts";
-import { ServiceError } from "../errors.ts";
+import { type CallSignal, isSenderGone, SENDER_GONE, ServiceError } from "../errors.ts";
 import {
 	type AnsweredGroup,
 	type CallMessage,

@@ -1,21 +1,14 @@
 import type { Scope } from "../access/keys.ts";
 import { ServiceError } from "../errors.ts";
 
-/** Kinds of work that requests ask for. Each has limits of its own, so that reads are answered while ingest is full. */
+/** Kinds of work. Each has limits of its own, so that reads are answered while ingest is full. */
 export const WORKS = ["ingest", "read", "watch", "document", "metrics", "keyless"] as const;
 export type Work = (typeof WORKS)[number];
 
-/** Limits of one kind of work. */
+/** Requests of one kind of work that are under way, or their limits. */
 export interface WorkLimits {
-	/** Maximum number of requests under way. */
 	readonly requests: number;
-	/** Maximum number of bytes that their bodies, responses and stream messages hold together. */
-	readonly bytes: number;
-}
-
-/** Number of the requests of one kind of work that are under way, and of the bytes that count for them. */
-export interface UnderWay {
-	readonly requests: number;
+	/** Bytes that their bodies, responses and stream messages hold together. */
 	readonly bytes: number;
 }
 
@@ -38,7 +31,7 @@ const SMALL_POOL_BYTES = 16 * 2 ** 20;
 const MAX_UNCOUNTED_RESPONSE = 4096;
 
 /** The requests of one kind of work that are under way, and their bytes. */
-interface Pool extends UnderWay {
+interface Pool {
 	requests: number;
 	bytes: number;
 	readonly limits: WorkLimits;
@@ -55,16 +48,13 @@ export class Admission {
 	/**
 	 * @param maxBytes maximum number of bytes of ingest, of reads and of watches, for each of the three. A request may
 	 *   pass it while no other one of its kind holds bytes
-	 * @param limits limits that replace the usual ones
 	 */
 	constructor(maxBytes: number, limits: Partial<Record<Work, WorkLimits>> = {}) {
-		const pool = (work: Work, bytes: number): Pool => {
+		const pool = (work: Work, bytes = maxBytes): Pool => {
 			return { requests: 0, bytes: 0, limits: limits[work] ?? { requests: MAX_REQUESTS[work], bytes } };
 		};
 		this.#pools = {
-			ingest: pool("ingest", maxBytes),
-			read: pool("read", maxBytes),
-			watch: pool("watch", maxBytes),
+			...{ ingest: pool("ingest"), read: pool("read"), watch: pool("watch") },
 			document: pool("document", SMALL_POOL_BYTES),
 			metrics: pool("metrics", SMALL_POOL_BYTES),
 			keyless: pool("keyless", SMALL_POOL_BYTES),
@@ -90,7 +80,6 @@ export class Admission {
 	 * Counts bytes that the service keeps for several requests of one kind.
 	 *
 	 * @returns a function that ends the counting; to be called once
-	 * @throws ServiceError `unavailable` when the bytes would pass the limit
 	 */
 	reserve(work: Work, bytes: number): () => void {
 		const pool = this.#pools[work];
@@ -102,7 +91,7 @@ export class Admission {
 	}
 
 	/** Returns what is under way of one kind of work. */
-	underWay(work: Work): UnderWay {
+	underWay(work: Work): WorkLimits {
 		const { requests, bytes } = this.#pools[work];
 		return { requests, bytes };
 	}
@@ -114,7 +103,6 @@ export class Permit {
 	/** Bytes that count for the request. */
 	#bytes = 0;
 	#holders = 0;
-	/** Whether the request has stopped counting. */
 	#over = false;
 
 	/** To be called by {@link Admission.enter} only, which has counted the request. */
@@ -147,8 +135,6 @@ export class Permit {
 	/**
 	 * Counts the bytes of the response, as {@link reserve} does. A response of up to {@link MAX_UNCOUNTED_RESPONSE} bytes
 	 * does not count: the number of requests limits such responses, and a post that was stored must not be refused.
-	 *
-	 * @throws ServiceError `unavailable` when the response would pass the limit
 	 */
 	reserveResponse(bytes: number): void {
 		if (bytes > MAX_UNCOUNTED_RESPONSE) this.reserve(bytes);

@@ -1,15 +1,60 @@
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
+import { constants, type Http2Stream } from "node:http2";
 import { createServer, type Server, type ServerOpts, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { createServer as createTlsServer, type PeerCertificate, type SecureContextOptions, TLSSocket } from "node:tls";
 import type { TlsFiles } from "../config/config.ts";
 import { type Address, formatAddress } from "../config/parsers.ts";
 import type { EventLog } from "../telemetry/log.ts";
-import { LIMITS, type Limits } from "./limits.ts";
 
-/** Log events of a listener. */
-/** Settings of {@link Connections}. */
+/** Limits that a listener sets for its clients. Times are in milliseconds. */
+export interface Limits {
+	/** Maximum number of open connections. Further ones are closed at once. */
+	readonly connections: number;
+	/** Time within which a client must send its first bytes, finish the TLS handshake, or send the header of a request. */
+	readonly headerTime: number;
+	/** Time within which a request must arrive as a whole. */
+	readonly requestTime: number;
+	/** Time within which a client must take a whole response, or a whole message of a gRPC stream. */
+	readonly answerTime: number;
+	/** Time for which a connection or a stream may be idle. Heartbeats keep watches from being idle. */
+	readonly idleTime: number;
+	/** Maximum bytes of a request header on the HTTP listener. The gRPC listener has the default of Node.js, 64 KiB. */
+	readonly headerBytes: number;
+	/** Maximum number of concurrent requests on one HTTP/2 connection of the HTTP listener, and of the gRPC listener. */
+	readonly httpStreams: number;
+	readonly grpcStreams: number;
+	/** Maximum bytes of a request message of a read or a watch. Requests with a record have `MAX_BODY_BYTES` instead. */
+	readonly readRequestBytes: number;
+}
+
+export const LIMITS: Limits = {
+	connections: 10_000,
+	headerTime: 10_000,
+	requestTime: 120_000,
+	answerTime: 120_000,
+	idleTime: 65_000,
+	headerBytes: 16 * 1024,
+	httpStreams: 100,
+	grpcStreams: 1_000,
+	readRequestBytes: 64 * 1024,
+};
+
+/**
+ * Ends an HTTP/2 stream whose client sends its request, or takes the response, too slowly.
+ *
+ * @param mayIdle whether the stream may be idle; then only the time in which the request arrives is limited
+ */
+export function limitStream(stream: Http2Stream, { idleTime, requestTime }: Limits, mayIdle = false): void {
+	const end = (): void => stream.close(constants.NGHTTP2_CANCEL);
+	if (!mayIdle) stream.setTimeout(idleTime, end);
+	if (stream.endAfterHeaders) return;
+	const timeout = setTimeout(end, requestTime);
+	const clear = (): void => clearTimeout(timeout);
+	stream.once("end", clear).once("close", clear);
+}
+
 export interface ConnectionOptions {
 	readonly listener: "http" | "grpc";
 	readonly address: Address;
@@ -56,11 +101,7 @@ export class Connections {
 		this.address = address;
 	}
 
-	/**
-	 * Starts to accept connections.
-	 *
-	 * @throws Error when the address cannot be listened on, or the TLS files cannot be used
-	 */
+	/** Starts to accept connections. */
 	static async listen(options: ConnectionOptions): Promise<Connections> {
 		const { address, tls, log, listener, limits = LIMITS } = options;
 		const open = new Set<Socket>();

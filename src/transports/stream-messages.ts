@@ -1,7 +1,23 @@
 import type { DescMessage } from "@bufbuild/protobuf";
+import type { Gate } from "../access/gate.ts";
 import type { WatchBatch } from "../conversations/watch/watch.ts";
 import { ServiceError } from "../errors.ts";
+import type { RpcMethod } from "../rpc/rpc-method.ts";
 import type { Admission } from "./admission.ts";
+
+/** What the transports of RPCs share. */
+export interface RpcTransportOptions {
+	readonly methods: readonly RpcMethod[];
+	readonly gate: Gate;
+	/** Counts the calls under way. */
+	readonly admission: Pick<Admission, "enter">;
+	/** Counts the messages that streams hold. */
+	readonly held: HeldBatches;
+	/** Maximum number of bytes of a request message with records or events, after decompression. */
+	readonly maxBodyBytes: number;
+	/** Ends all streams when it is aborted. */
+	readonly stopping: AbortSignal;
+}
 
 /** Number of bytes before each message: a flag for compression, and the length of the message (gRPC over HTTP/2). */
 export const PREFIX_BYTES = 5;

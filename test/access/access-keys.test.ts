@@ -144,24 +144,28 @@ describe("AccessKeys", () => {
 	test("makes the key of the first start only for a store without keys", async () => {
 		const { keys, access } = await open();
 		await using _ = keys;
-		const first = await access.createFirst();
-		expect(access.keyring.authenticate(first)).toMatchObject({
+		const first = await access.createFirst(false);
+		expect(first?.consoleKey).toBeUndefined();
+		expect(access.keyring.authenticate(first?.key)).toMatchObject({
 			name: "default",
 			scopes: new Set(["ingest", "read", "metrics", "keys"]),
 			owner: undefined,
 		});
 		await access.revoke("default", COMMAND);
-		expect(await access.createFirst()).toBeUndefined();
+		expect(await access.createFirst(true)).toBeUndefined();
 	});
 
 	test("makes a key for the console, which can only read and ends after a day", async () => {
 		const { keys, access } = await open();
 		await using _ = keys;
 		const before = Date.now();
-		const key = await access.createForConsole();
+		const first = await access.createFirst(true);
 		const after = Date.now();
-		expect(access.keyring.authenticate(key)).toMatchObject({ name: "console", scopes: new Set(["read"]) });
-		const [row] = await keys.table.listAccessKeys();
+		expect(access.keyring.authenticate(first?.consoleKey)).toMatchObject({
+			name: "console",
+			scopes: new Set(["read"]),
+		});
+		const row = (await keys.table.listAccessKeys()).find(({ name }) => name === "console");
 		const lifetime = 24 * 60 * 60 * 1000;
 		expect(Number(row?.expiresAt) / 1000).toBeGreaterThanOrEqual(before + lifetime);
 		expect(Number(row?.expiresAt) / 1000).toBeLessThanOrEqual(after + lifetime);

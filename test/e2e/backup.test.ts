@@ -59,12 +59,12 @@ test("a backup taken during writes restores one point in time, and a watcher tha
 
 		expect(await ServiceProcess.run(env, "backup", copy)).toMatchObject({
 			code: 1,
-			stderr: `The backup failed: ${copy} already exists\n`,
+			stderr: `The command backup failed: ${copy} already exists\n`,
 		});
 		expect(await ServiceProcess.run(env, "restore", copy)).toEqual({
 			code: 1,
 			stdout: "",
-			stderr: `The restore failed: the store is locked by another process: another process has the database ${database} open\n`,
+			stderr: `The command restore failed: the store is locked by another process: another process has the database ${database} open\n`,
 		});
 		// The refused commands do not disturb the service.
 		await ingestWhile(service, (count) => count < 1);
@@ -107,7 +107,7 @@ test("a restore accepts only an undamaged backup, creates a missing database, an
 	expect(await ServiceProcess.run(env, "backup", copy)).toEqual({
 		code: 1,
 		stdout: "",
-		stderr: `The backup failed: there is no database ${database}\n`,
+		stderr: `The command backup failed: there is no database ${database}\n`,
 	});
 	{
 		await using service = await ServiceProcess.start(database);
@@ -132,7 +132,7 @@ test("a restore accepts only an undamaged backup, creates a missing database, an
 		writeFileSync(bad, bytes);
 		const { code, stderr } = await ServiceProcess.run(env, "restore", bad);
 		expect(code).toBe(1);
-		expect(stderr).toMatch(/^(?:\d+ % of .+\n)*The restore failed: .+\n$/);
+		expect(stderr).toMatch(/^(?:\d+ % of .+\n)*The command restore failed: .+\n$/);
 		expect(stderr).toMatch(reason);
 		expect(readFileSync(database).equals(present)).toBe(true);
 	}
@@ -141,7 +141,7 @@ test("a restore accepts only an undamaged backup, creates a missing database, an
 	expect(await ServiceProcess.run(env, "restore", bad)).toEqual({
 		code: 1,
 		stdout: "",
-		stderr: `The restore failed: ${bad} has a write-ahead log, so the command backup did not create it\n`,
+		stderr: `The command restore failed: ${bad} has a write-ahead log, so the command backup did not create it\n`,
 	});
 
 	// A program that only reads a backup leaves an empty log beside it.

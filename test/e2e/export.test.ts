@@ -85,7 +85,8 @@ test("after a move from SQLite to PostgreSQL and back, clients read the same dat
 	expect(await importFrom(url, file)).toEqual({
 		code: 1,
 		stdout: "",
-		stderr: "The import failed: the database already holds data; its schema conversation_updates must be empty\n",
+		stderr:
+			"The command import failed: the database already holds data; its schema conversation_updates must be empty\n",
 	});
 	expect((await importFrom(`sqlite:${back}`, again)).code).toBe(0);
 	expect((statSync(back).mode & 0o777).toString(8)).toBe("600");
@@ -147,7 +148,7 @@ test.each(["sqlite", "postgres"])("an import into %s that was killed begins agai
 			code: 1,
 			stdout: "",
 			stderr:
-				"The import failed: the store's database cannot be opened: an import into the database is not finished: drop the schema conversation_updates, and import again\n",
+				"The command import failed: the store's database cannot be opened: an import into the database is not finished: drop the schema conversation_updates, and import again\n",
 		});
 		await sqlOn(target, "DROP SCHEMA conversation_updates CASCADE");
 	}
@@ -175,6 +176,10 @@ test("migrate creates the tables of a PostgreSQL database once, and does nothing
 	const away = new URL(url);
 	away.pathname = "/nowhere";
 	const failed = await migrate(away.href);
-	expect(failed).toMatchObject({ code: 1, stdout: "", stderr: expect.stringMatching(/^The migration failed: .+\n$/) });
+	expect(failed).toMatchObject({
+		code: 1,
+		stdout: "",
+		stderr: expect.stringMatching(/^The command migrate failed: .+\n$/),
+	});
 	expect(failed.stderr).not.toContain(databases.server.password);
 });

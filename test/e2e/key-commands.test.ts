@@ -43,7 +43,7 @@ test("beside a running service, commands go through a socket that only its owner
 	expect(await ServiceProcess.run(env, "keys", "add", "agent")).toEqual({
 		code: 1,
 		stdout: "",
-		stderr: 'The key cannot be created: There is an access key with the name "agent"\n',
+		stderr: 'The command keys add failed: There is an access key with the name "agent"\n',
 	});
 	expect((await ServiceProcess.run(env, "keys", "revoke", "agent")).stdout).toMatch(/^The key agent is revoked since /);
 	expect(await post(service, key)).toBe(401);
@@ -61,7 +61,7 @@ test("without a running service, commands open the database, and log changes to 
 	expect(await ServiceProcess.run(env, "keys", "add", "agent")).toEqual({
 		code: 1,
 		stdout: "",
-		stderr: `The key cannot be created: there is no database ${database}; the first start of the service creates it\n`,
+		stderr: `The command keys add failed: there is no database ${database}; the first start of the service creates it\n`,
 	});
 	{
 		await using service = await ServiceProcess.start(database, { ACCESS_KEYS: "" });

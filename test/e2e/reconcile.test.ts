@@ -94,11 +94,11 @@ describe("the command reconcile", () => {
 		const server = await agentServer();
 		const wrong = await reconcileWith({ ...env, AGENT_SERVER_KEY: "another-key" }, server);
 		expect(wrong).toMatchObject({ code: 1, stdout: "" });
-		expect(wrong.stderr).toContain("The reconciliation failed: The agent server refuses the key (401)");
+		expect(wrong.stderr).toContain("The command reconcile failed: The agent server refuses the key (401)");
 		expect(wrong.stderr).not.toContain("another-key");
 		expect(await reconcileWith(env, server, "--sender", "nobody")).toMatchObject({
 			code: 1,
-			stderr: 'The reconciliation failed: No access key and no client certificate has the name "nobody"\n',
+			stderr: 'The command reconcile failed: No access key and no client certificate has the name "nobody"\n',
 		});
 		const bad = await ServiceProcess.run(env, "reconcile", "--agent-server", "http://user:secret@localhost");
 		expect(bad.stderr).toContain("must be an http or https URL without user name");

@@ -1,7 +1,7 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { describe, expect, test } from "vitest";
 import { type ErrorKind, ServiceError } from "../../src/errors.ts";
-import { fieldPath, toConnectError } from "../../src/rpc/rpc-errors.ts";
+import { fieldPath, toConnectError } from "../../src/rpc/rpc-method.ts";
 import { badRequest } from "../support/clients.ts";
 
 describe("fieldPath", () => {

@@ -1,9 +1,9 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { SearchOrder } from "../../gen/conversations/v1/conversation_search_service_pb.js";
-import type { CallSignal } from "../../src/call-signal.ts";
 import { type SearchRequest, searchConversations } from "../../src/conversations/read/search.ts";
 import { visibleStore } from "../../src/conversations/read/visible-store.ts";
+import type { CallSignal } from "../../src/errors.ts";
 import { EventFormat } from "../../src/events/event-format.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { TextIndexer } from "../../src/search/indexer.ts";

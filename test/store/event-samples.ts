@@ -2,7 +2,7 @@ import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
-import type { CallSignal } from "../../src/call-signal.ts";
+import type { CallSignal } from "../../src/errors.ts";
 import { fromMicroseconds } from "../../src/record/json/scalars.ts";
 import { encodeDelta } from "../../src/record/record-delta.ts";
 import type { AppendedEvents, EventEffect, NewEvent, NewEvents, StoredEvent } from "../../src/store/entries.ts";

@@ -7,14 +7,14 @@ import { hashKey, Keyring } from "../../src/access/keys.ts";
 import { ServiceError } from "../../src/errors.ts";
 import { unary, unaryUndecoded } from "../../src/rpc/rpc-method.ts";
 import { SERVICES } from "../../src/rpc/services.ts";
-import { Admission, type UnderWay, type Work, type WorkLimits } from "../../src/transports/admission.ts";
+import { Admission, type Work, type WorkLimits } from "../../src/transports/admission.ts";
 import { connectHandlers } from "../../src/transports/connect/connect-adapter.ts";
+import { LIMITS, type Limits } from "../../src/transports/connections.ts";
 import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
 import { readBody } from "../../src/transports/http/body.ts";
 import { observed } from "../../src/transports/http/exchange.ts";
 import { listenHttp } from "../../src/transports/http/http-listener.ts";
 import { createRouter, type Route } from "../../src/transports/http/router.ts";
-import { LIMITS, type Limits } from "../../src/transports/limits.ts";
 import { HeldBatches } from "../../src/transports/stream-messages.ts";
 import { type Endpoints, WEBHOOK } from "../support/clients.ts";
 import { unobservedRequests } from "../support/requests.ts";
@@ -120,7 +120,7 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 	}
 
 	/** Requests under way and their bytes, of ingest and of reads. */
-	get underWay(): { readonly ingest: UnderWay; readonly read: UnderWay } {
+	get underWay(): { readonly ingest: WorkLimits; readonly read: WorkLimits } {
 		return { ingest: this.#admission.underWay("ingest"), read: this.#admission.underWay("read") };
 	}
 

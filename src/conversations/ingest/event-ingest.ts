@@ -1,7 +1,6 @@
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 import { IngestConversationEventsRequestSchema } from "../../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
-import type { CallSignal } from "../../call-signal.ts";
-import { isDataLoss, ServiceError, withConversation } from "../../errors.ts";
+import { type CallSignal, isDataLoss, ServiceError, withConversation } from "../../errors.ts";
 import type { RefusedMember } from "../../events/apply-updates.ts";
 import {
 	type AppliedFetch,

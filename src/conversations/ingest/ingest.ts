@@ -1,5 +1,4 @@
-import type { CallSignal } from "../../call-signal.ts";
-import { ServiceError, withConversation } from "../../errors.ts";
+import { type CallSignal, ServiceError, withConversation } from "../../errors.ts";
 import type { IntakeCalls } from "../../intake/record-intake.ts";
 import { releaseWhole } from "../../memory.ts";
 import type { AppendedUpdate, NewUpdate } from "../../store/entries.ts";

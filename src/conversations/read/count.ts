@@ -6,10 +6,11 @@ import {
 	type ConversationFilter,
 	ConversationFilterSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { invalid } from "../../errors.ts";
 import type { CountGroup } from "../../store/conversation-lists.ts";
 import { LASTING_GAP } from "../../store/gaps.ts";
 import type { Store } from "../../store/store.ts";
-import { conditionsOf, invalid, nameOfStatus, wellFormed } from "./filter.ts";
+import { conditionsOf, nameOfStatus, wellFormed } from "./filter.ts";
 
 export interface CountRequest {
 	/** Empty: all conversations together. */

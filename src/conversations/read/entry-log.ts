@@ -1,9 +1,9 @@
 import { setImmediate } from "node:timers/promises";
-import { ServiceError } from "../../errors.ts";
+import { invalid, ServiceError } from "../../errors.ts";
 import type { EventQuery, StoredEvent, StoredUpdate, UpdateQuery } from "../../store/entries.ts";
 import type { RangeQuery, SequenceLog } from "../../store/sequence-log.ts";
 import type { Store } from "../../store/store.ts";
-import { invalid, uuid } from "./filter.ts";
+import { uuid } from "./filter.ts";
 import { MAX_PAGE_BYTES, type PageRequest, pageSize, readPageToken, writePageToken } from "./page.ts";
 import { recordSize } from "./records.ts";
 

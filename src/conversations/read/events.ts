@@ -7,7 +7,7 @@ import {
 	EventOrder,
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
-import { ServiceError } from "../../errors.ts";
+import { invalid, ServiceError } from "../../errors.ts";
 import { type EventFormat, toMessage } from "../../events/event-format.ts";
 import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
@@ -15,7 +15,7 @@ import { type EventCondition, MAX_ID_LENGTH } from "../../store/condition.ts";
 import type { StoredEvent } from "../../store/entries.ts";
 import type { Store } from "../../store/store.ts";
 import { eventLog, type LogPage, type LogPageRequest, readLogPage } from "./entry-log.ts";
-import { conditionsOfFields, type FilterFields, invalid, timeBound, wellFormed } from "./filter.ts";
+import { conditionsOfFields, type FilterFields, timeBound, wellFormed } from "./filter.ts";
 import { MAX_PAGE_BYTES } from "./page.ts";
 import { type OnUnreadable, tryRead } from "./records.ts";
 

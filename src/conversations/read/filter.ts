@@ -12,7 +12,7 @@ import {
 	ConversationFilterSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { UpdateOrigin, UpdateOriginSchema } from "../../../gen/conversations/v1/update_pb.js";
-import { ServiceError } from "../../errors.ts";
+import { invalid, ServiceError } from "../../errors.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
 import type { Condition } from "../../store/condition.ts";
 
@@ -161,10 +161,6 @@ export function originOf(origin: UpdateOrigin | undefined): UpdateOrigin | undef
 	if (origin === undefined || origin === UpdateOrigin.UNSPECIFIED) return undefined;
 	if (!ORIGINS.has(origin)) throw invalid("origin", "is not a known origin");
 	return origin;
-}
-
-export function invalid(field: string, problem: string): ServiceError {
-	return new ServiceError("invalid_argument", `${field} ${problem}`);
 }
 
 /** Asserts that a text has no lone surrogates. UTF-8 cannot encode them, so SQLite would compare it differently. */

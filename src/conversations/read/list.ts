@@ -2,12 +2,13 @@ import { create } from "@bufbuild/protobuf";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import { type ConversationFilter, ConversationOrder } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { invalid } from "../../errors.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import { type Condition, isCountedFast, type ListOrder } from "../../store/condition.ts";
 import type { ConversationQuery, StoredConversation } from "../../store/conversation-lists.ts";
 import { isSequence } from "../../store/head.ts";
 import type { Store } from "../../store/store.ts";
-import { conditionsOf, invalid } from "./filter.ts";
+import { conditionsOf } from "./filter.ts";
 import {
 	type ListScope,
 	MAX_PAGE_BYTES,

@@ -1,6 +1,5 @@
 import { createHash } from "node:crypto";
-import { ServiceError } from "../../errors.ts";
-import { invalid } from "./filter.ts";
+import { invalid, ServiceError } from "../../errors.ts";
 
 const DEFAULT_SIZE = 50;
 const MAX_SIZE = 1000;

@@ -9,7 +9,7 @@ import {
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
-import { isDataLoss, ServiceError } from "../../errors.ts";
+import { invalid, isDataLoss, ServiceError } from "../../errors.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { deriveEncoder } from "../../record/json/json-form.ts";
 import type { ExactJson } from "../../record/json/json-value.ts";
@@ -20,7 +20,7 @@ import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import { sumOfCosts } from "../../record/stats.ts";
 import type { Store } from "../../store/store.ts";
 import type { StoredRecord, Unreadable } from "../../store/values.ts";
-import { invalid, uuid } from "./filter.ts";
+import { uuid } from "./filter.ts";
 
 interface RecordSource {
 	readonly conversationId: string;

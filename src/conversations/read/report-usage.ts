@@ -9,7 +9,7 @@ import {
 	UsageTotalsSchema,
 } from "../../../gen/conversations/v1/conversation_report_service_pb.js";
 import { TokenTotalsSchema } from "../../../gen/conversations/v1/summary_pb.js";
-import { ServiceError } from "../../errors.ts";
+import { invalid, ServiceError } from "../../errors.ts";
 import { fromMicroseconds } from "../../record/json/scalars.ts";
 import { COST_UNITS } from "../../record/stats.ts";
 import type { Condition } from "../../store/condition.ts";
@@ -18,7 +18,7 @@ import { USED_LENGTHS, type UsageGroup, type UsageQuery } from "../../store/usag
 import { type Amounts, isLimited, isNothing, NOTHING, subtract, sumOf } from "../../usage/amounts.ts";
 import { quarterOf } from "../../usage/ledger.ts";
 import { type Period, periodsOf, type Span, type Step, timeZone } from "../../usage/periods.ts";
-import { conditionsOf, invalid, timeBound, wellFormed } from "./filter.ts";
+import { conditionsOf, timeBound, wellFormed } from "./filter.ts";
 
 /** Maximum number of rows of a report, and of its periods. */
 const MAX_ROWS = 10_000;

@@ -10,13 +10,12 @@ import {
 	RetryRefusedPostsResponseSchema,
 } from "../../../gen/conversations/v1/refused_post_service_pb.js";
 import { type AuditedCaller, entryOf } from "../../access/audit.ts";
-import { isDataLoss, ServiceError } from "../../errors.ts";
+import { invalid, isDataLoss, ServiceError } from "../../errors.ts";
 import { fromMicroseconds } from "../../record/json/scalars.ts";
 import type { RefusedPostRow, RefusedPost as StoredPost } from "../../store/refused-posts.ts";
 import type { Store } from "../../store/store.ts";
 import type { EventIngest } from "../ingest/event-ingest.ts";
 import type { Ingest } from "../ingest/ingest.ts";
-import { invalid } from "../read/filter.ts";
 import { pageSize, readPageToken, writePageToken } from "../read/page.ts";
 import type { StoreReads } from "../read/visible-store.ts";
 import { kindOf, packReasons, type RefusedPosts, unpackReasons } from "./refused-posts.ts";

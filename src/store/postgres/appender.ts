@@ -1,5 +1,4 @@
-import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts";
-import { ServiceError } from "../../errors.ts";
+import { type CallSignal, isSenderGone, SENDER_GONE, ServiceError } from "../../errors.ts";
 import type { AnsweredGroup } from "../../threads/protocol.ts";
 import type { CallEnd, ThreadLogger, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
 import { planAppends } from "../append-group.ts";

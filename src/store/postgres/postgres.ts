@@ -1,4 +1,4 @@
-import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts";
+import { type CallSignal, isSenderGone, SENDER_GONE } from "../../errors.ts";
 import type { ThreadLogger, ThreadObserver } from "../../threads/worker-thread.ts";
 import { assignOwner } from "../assign-owner.ts";
 import { appendJudged, type IsSameRecord } from "../duplicates.ts";

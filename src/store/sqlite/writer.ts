@@ -1,6 +1,5 @@
 import type { DatabaseSync } from "node:sqlite";
-import { isPast, SENDER_GONE } from "../../call-signal.ts";
-import { ServiceError } from "../../errors.ts";
+import { isPast, SENDER_GONE, ServiceError } from "../../errors.ts";
 import { failureOf, type Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
 import { planAppends } from "../append-group.ts";

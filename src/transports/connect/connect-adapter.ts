@@ -22,44 +22,29 @@ import {
 	universalRequestFromNodeRequest,
 	universalResponseToNodeResponse,
 } from "@connectrpc/connect-node";
-import { type Gate, rpcPath } from "../../access/gate.ts";
+import { rpcPath } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { type ErrorKind, ServiceError } from "../../errors.ts";
 import { readExactJson, readUniqueJson } from "../../record/json/exact-json.ts";
 import { type ExactJson, setMember } from "../../record/json/json-value.ts";
-import { toConnectError } from "../../rpc/rpc-errors.ts";
-import { type RpcMethod, type StreamRpc, type UnaryRpc, unreadableRequest } from "../../rpc/rpc-method.ts";
+import { type StreamRpc, toConnectError, type UnaryRpc, unreadableRequest } from "../../rpc/rpc-method.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
-import { type Admission, type Permit, type Work, workOf } from "../admission.ts";
-import { certificateNameOf } from "../connections.ts";
+import { type Permit, workOf } from "../admission.ts";
+import { certificateNameOf, LIMITS, type Limits } from "../connections.ts";
 import { type BodyRequest, type ReserveBytes, readBody, unpack } from "../http/body.ts";
 import { enter, limitResponseTime, sendStatus } from "../http/exchange.ts";
 import type { ObservedHandler } from "../http/http-listener.ts";
-import { isEndless, LIMITS, type Limits } from "../limits.ts";
-import { type HeldBatches, lengthPrefixed, PREFIX_BYTES } from "../stream-messages.ts";
+import { type HeldBatches, lengthPrefixed, PREFIX_BYTES, type RpcTransportOptions } from "../stream-messages.ts";
 
-/** Settings of the Connect transport. */
-interface ConnectOptions {
-	readonly methods: readonly RpcMethod[];
-	readonly gate: Gate;
-	/** Counts the calls under way. */
-	readonly admission: Pick<Admission, "enter">;
-	/** Counts the messages that streams hold. */
-	readonly held: HeldBatches;
-	/** Maximum number of bytes of a request message with records or events, after decompression. */
-	readonly maxBodyBytes: number;
-	/** Ends all streams when it is aborted. */
-	readonly stopping: AbortSignal;
+interface ConnectOptions extends RpcTransportOptions {
 	readonly limits?: Pick<Limits, "answerTime" | "readRequestBytes">;
 }
 
 /** A call under way. */
 interface Call extends MessageForm {
+	readonly request: Parameters<ObservedHandler>[0];
+	readonly response: Parameters<ObservedHandler>[1];
 	readonly observed: ObservedRequest;
-	/** Returns the caller of a method, as the gate admits it. */
-	readonly admit: (path: string) => Principal;
-	/** Admits the call, which counts from then on until its response has left or its connection is gone. */
-	readonly enter: (work: Work) => Permit;
 	/** What the gate has let in. Undefined before. */
 	admitted: { readonly caller: Principal; readonly permit: Permit } | undefined;
 	/** The encoded request. Undefined before it has been read. */
@@ -94,10 +79,11 @@ export function connectHandlers(options: ConnectOptions, basePath = ""): Readonl
 			const call = callOf(values);
 			const path = rpcPath(method);
 			try {
-				const caller = call.admit(path);
-				call.observed.admitted(caller, gate.scopeOf(path));
-				const permit = call.enter(workOf(gate.scopeOf(path), method.methodKind !== "unary"));
-				call.admitted = { caller, permit };
+				const { request, response, observed } = call;
+				const caller = gate.admitRpc(path, request.rawHeaders, () => certificateNameOf(request.socket));
+				observed.admitted(caller, gate.scopeOf(path));
+				const work = workOf(gate.scopeOf(path), method.methodKind !== "unary");
+				call.admitted = { caller, permit: enter(admission, work, request, response) };
 			} catch (error) {
 				throw failed(call, error);
 			}
@@ -118,18 +104,13 @@ export function connectHandlers(options: ConnectOptions, basePath = ""): Readonl
 				const isGrpcWeb = type.startsWith("application/grpc-web");
 				observed.routed(requestPath, isGrpcWeb ? "grpc-web" : "connect");
 				const call: Call = {
-					observed,
-					admit: (path) => gate.admitRpc(path, request.rawHeaders, () => certificateNameOf(request.socket)),
+					...{ request, response, observed },
 					input: method.input,
 					gzip: (headers["connect-content-encoding"] ?? headers["grpc-encoding"]) === "gzip",
 					maxBytes,
 					json: /^application\/(?:connect\+|grpc-web\+)?json/i.test(type),
 					prefixed: isGrpcWeb || /^application\/connect\+/i.test(type),
-					enter: (work) => enter(admission, work, request, response),
-					admitted: undefined,
-					message: undefined,
-					next: undefined,
-					reported: false,
+					...{ admitted: undefined, message: undefined, next: undefined, reported: false },
 				};
 				const values = createContextValues().set(CALL, call);
 				let universal: ReturnType<typeof universalRequestFromNodeRequest>;
@@ -142,7 +123,7 @@ export function connectHandlers(options: ConnectOptions, basePath = ""): Readonl
 					return;
 				}
 				const header = headerForLibrary(universal.header, call.prefixed);
-				handler({ ...universal, header, body: requestBody(call, request) })
+				handler({ ...universal, header, body: requestBody(call) })
 					.then(async (answered) => {
 						// The library itself refuses some requests because of their header.
 						if (answered.status >= 400 && !call.reported) failed(call, headerRefusal(answered.status));
@@ -180,10 +161,22 @@ function headerForLibrary(received: Headers, prefixed: boolean): Headers {
 	return header;
 }
 
+/** Milliseconds per unit. A timeout in microseconds or nanoseconds has at most 8 digits, which a timer can hold. */
+const UNITS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1_000, m: 1 };
+
+/**
+ * Whether a timeout in gRPC's form (a number and a unit; gRPC over HTTP/2, "Requests") is longer than the longest timer
+ * of Node.js: 2^31 - 1 ms, 24.8 days. The libraries would treat it as a very short one. The callers treat it as none.
+ */
+function isEndless(timeout: string): boolean {
+	const [, number = "", unit = ""] = /^(\d+)\s*([HMSm])$/.exec(timeout) ?? [];
+	return Number(number) * (UNITS[unit] ?? 0) > 2 ** 31 - 1;
+}
+
 /** Reads the message of a call when the library reads the body, and yields an empty message in its place. */
-async function* requestBody(call: Call, request: BodyRequest): AsyncGenerator<Uint8Array, void, undefined> {
+async function* requestBody(call: Call): AsyncGenerator<Uint8Array, void, undefined> {
 	try {
-		call.message = await readMessage(request, call, (bytes) => call.admitted?.permit.reserve(bytes));
+		call.message = await readMessage(call.request, call, (bytes) => call.admitted?.permit.reserve(bytes));
 	} catch (error) {
 		if (error instanceof ServiceError) throw failed(call, error);
 		call.reported = true;
@@ -305,9 +298,6 @@ interface MessageForm {
  *
  * The Connect library never sees what a client sent: its errors quote the request, which may hold secrets, and
  * `JSON.parse` alters some names and numbers.
- *
- * @throws ServiceError `too_large`, `invalid_argument` for another body than one message, or the error of `reserve`
- * @throws DOMException as {@link readBody} does
  */
 async function readMessage(request: BodyRequest, form: MessageForm, reserve: ReserveBytes): Promise<Uint8Array> {
 	const { input, json, maxBytes } = form;
@@ -391,8 +381,6 @@ function wellFormed(text: string): string {
 /**
  * Returns the double that equals an integer, or whose shortest decimal form does, because clients write doubles in that
  * form (1e23).
- *
- * @throws TypeError when there is no such double
  */
 function exactDouble(integer: bigint): number {
 	const value = Number(integer);

@@ -6,31 +6,24 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { anyPack } from "@bufbuild/protobuf/wkt";
 import { Metadata, ServerInterceptingCall, type ServerInterceptingCallInterface, status } from "@grpc/grpc-js";
 import { StatusSchema } from "../../../gen/google/rpc/status_pb.js";
-import type { Gate } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { type ErrorKind, ServiceError } from "../../errors.ts";
-import { toConnectError } from "../../rpc/rpc-errors.ts";
+import { toConnectError } from "../../rpc/rpc-method.ts";
 import { type ObservedRequest, REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
-import { type Admission, type Permit, workOf } from "../admission.ts";
-import { certificateName, peerOf } from "../connections.ts";
+import { type Permit, workOf } from "../admission.ts";
+import { certificateName, type Limits, limitStream, peerOf } from "../connections.ts";
 import { DISCARDED_BYTES } from "../http/body.ts";
-import { type Limits, limitStream } from "../limits.ts";
-import { PREFIX_BYTES } from "../stream-messages.ts";
+import { PREFIX_BYTES, type RpcTransportOptions } from "../stream-messages.ts";
 
 /** Matches the methods that need no key: probes have none, and the schema is public. They reveal no conversation. */
 const KEYLESS = /^\/grpc\.(?:health\.v1\.Health|reflection\.v1(?:alpha)?\.ServerReflection)\//;
 
 /** What the calls of a listener share. */
-export interface CallContext {
-	readonly gate: Gate;
-	/** Counts the calls under way. */
-	readonly admission: Pick<Admission, "enter">;
+export interface CallContext extends Pick<RpcTransportOptions, "gate" | "admission" | "maxBodyBytes"> {
 	/** Whether each method returns a stream, by path. */
-	readonly methods: ReadonlyMap<string, boolean>;
+	readonly isStream: ReadonlyMap<string, boolean>;
 	readonly requests: Requests;
 	readonly limits: Limits;
-	/** Maximum number of bytes of a request message of ingest, and of any message after decompression. */
-	readonly maxBodyBytes: number;
 	/** Called with the address and port of the client of each call. */
 	readonly onCall: (peer: string) => void;
 }
@@ -102,7 +95,6 @@ export class GrpcCall extends ServerInterceptingCall {
 	/** Timer that ends the call if the client does not take the current message within `answerTime`. */
 	#sendTimeout: NodeJS.Timeout | undefined;
 
-	/** @param path method of the call */
 	constructor(next: ServerInterceptingCallInterface, path: string, started: StartedStream, context: CallContext) {
 		super(next);
 		this.#path = path;
@@ -164,7 +156,7 @@ export class GrpcCall extends ServerInterceptingCall {
 	}
 
 	#admit(metadata: Metadata, observed: ObservedRequest): void {
-		const { gate, admission, methods } = this.#context;
+		const { gate, admission, isStream } = this.#context;
 		const path = this.#path;
 		let permit: Permit;
 		if (KEYLESS.test(path)) permit = admission.enter("keyless");
@@ -172,7 +164,7 @@ export class GrpcCall extends ServerInterceptingCall {
 			const certificate = () => certificateName(this.getAuthContext().sslPeerCertificate);
 			const caller = gate.admitRpc(path, this.#fields, certificate);
 			observed.admitted(caller, gate.scopeOf(path));
-			permit = admission.enter(workOf(gate.scopeOf(path), methods.get(path) === true));
+			permit = admission.enter(workOf(gate.scopeOf(path), isStream.get(path) === true));
 			ADMITTED.set(metadata, { caller, permit, observed });
 		}
 		this.#leave = permit.hold();
@@ -281,11 +273,11 @@ interface StartedStream {
 export class GrpcStreams implements Disposable {
 	readonly #started = new AsyncLocalStorage<StartedStream>();
 	readonly #sessions = new WeakSet<Http2Session>();
-	readonly #context: Pick<CallContext, "methods" | "requests">;
+	readonly #context: Pick<CallContext, "isStream" | "requests">;
 	/** Port of the listener, because the channel reports the streams of all servers in the process. */
 	#port: number | undefined;
 
-	constructor(context: Pick<CallContext, "methods" | "requests">) {
+	constructor(context: Pick<CallContext, "isStream" | "requests">) {
 		this.#context = context;
 	}
 
@@ -295,11 +287,7 @@ export class GrpcStreams implements Disposable {
 		subscribe(STREAM_START, this.#onStart);
 	}
 
-	/**
-	 * Returns the stream of the call that begins. To be called by an interceptor when it gets the call.
-	 *
-	 * @throws TypeError when Node.js has not published the stream
-	 */
+	/** Returns the stream of the call that begins. To be called by an interceptor when it gets the call. */
 	current(): StartedStream {
 		const started = this.#started.getStore();
 		if (started === undefined) throw new TypeError(`there is no stream from ${STREAM_START}`);
@@ -327,8 +315,8 @@ export class GrpcStreams implements Disposable {
 	): void => {
 		this.#started.enterWith({ stream, fields });
 		const path = String(headers[":path"]);
-		const { methods, requests } = this.#context;
-		if (methods.has(path) || KEYLESS.test(path)) return;
+		const { isStream, requests } = this.#context;
+		if (isStream.has(path) || KEYLESS.test(path)) return;
 		if (!/^application\/grpc(?!-web)/.test(headers["content-type"] ?? "")) return;
 		const observed = requests.begin({ transport: "grpc", path }, (name) => headers[name]?.toString());
 		observed.failed(new ServiceError("not_found", "There is no such method"));
@@ -371,7 +359,6 @@ class MessageCounter {
 		this.#permit = permit;
 	}
 
-	/** @throws ServiceError `too_large`, or the error that the permit throws */
 	add(chunk: Buffer): void {
 		for (let at = 0; at < chunk.length; ) {
 			if (this.#left > 0) {

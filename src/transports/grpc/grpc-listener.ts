@@ -16,30 +16,20 @@ import { ReflectionService } from "@grpc/reflection";
 import { HealthImplementation } from "grpc-health-check";
 import { file_google_rpc_error_details } from "../../../gen/google/rpc/error_details_pb.js";
 import { file_grpc_health_v1_health } from "../../../gen/grpc/health/v1/health_pb.js";
-import { type Gate, rpcPath } from "../../access/gate.ts";
-import type { CallSignal } from "../../call-signal.ts";
+import { rpcPath } from "../../access/gate.ts";
+import type { CallSignal } from "../../errors.ts";
 import { bufferOf } from "../../memory.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
 import type { Requests } from "../../telemetry/requests.ts";
-import type { Admission } from "../admission.ts";
-import { type ConnectionOptions, Connections, peerOf, type RunningListener } from "../connections.ts";
-import { LIMITS } from "../limits.ts";
-import { type HeldBatches, untilTaken } from "../stream-messages.ts";
+import { type ConnectionOptions, Connections, LIMITS, peerOf, type RunningListener } from "../connections.ts";
+import { type HeldBatches, type RpcTransportOptions, untilTaken } from "../stream-messages.ts";
 import { admittedCall, GrpcCall, GrpcStreams, grpcStatus, MessageBatch } from "./grpc-call.ts";
 
-/** Settings of the gRPC transport. */
-interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "protocols" | "serve" | "hasCalled"> {
+interface GrpcOptions
+	extends RpcTransportOptions,
+		Omit<ConnectionOptions, "listener" | "protocols" | "serve" | "hasCalled"> {
+	/** The services of `methods`. */
 	readonly services: readonly DescService[];
-	/** The methods of `services`. */
-	readonly methods: readonly RpcMethod[];
-	readonly gate: Gate;
-	readonly admission: Pick<Admission, "enter">;
-	/** Maximum number of bytes of a request message. */
-	readonly maxBodyBytes: number;
-	/** Counts the messages that streams hold. */
-	readonly held: HeldBatches;
-	/** Ends all streams when it is aborted. */
-	readonly stopping: AbortSignal;
 	readonly requests: Requests;
 }
 
@@ -49,18 +39,15 @@ interface GrpcListener extends RunningListener {
 	setServing(serving: boolean): void;
 }
 
-/**
- * Listens for gRPC: the services, `grpc.health.v1.Health` and server reflection.
- *
- * @throws Error when the address cannot be listened on
- */
+/** Listens for gRPC: the services, `grpc.health.v1.Health` and server reflection. */
 export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 	const { services, methods, held, maxBodyBytes, stopping, limits = LIMITS } = options;
 	/** Address and port of each client that has made a call on its open connection. */
 	const callers = new Set<string>();
 	const context = {
-		...{ gate: options.gate, admission: options.admission, requests: options.requests, limits, maxBodyBytes },
-		methods: new Map(methods.map(({ kind, method }) => [rpcPath(method), kind === "server_streaming"])),
+		...options,
+		limits,
+		isStream: new Map(methods.map(({ kind, method }) => [rpcPath(method), kind === "server_streaming"])),
 		onCall: (peer: string) => callers.add(peer),
 	};
 	const streams = new GrpcStreams(context);

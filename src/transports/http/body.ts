@@ -25,10 +25,8 @@ export const DISCARDED_BYTES = 1024 * 1024;
  *
  * After a refusal the rest of the body is discarded as {@link discardBody} does, so the caller can respond at once.
  *
- * @param maxBytes maximum number of bytes of the decoded body
  * @param reserve reserves memory: for the body before any byte is read if the header says its size, otherwise as the bytes
  *   arrive, and for what gzip decompresses. It throws to refuse the body
- * @returns the decoded body; empty when the request has none
  * @throws ServiceError `too_large`, `unsupported_media_type` for another content coding, `invalid_argument` for damaged
  *   gzip data, or the error that `reserve` throws
  * @throws DOMException named `AbortError` when the client goes away first: nobody waits for a response then, and
@@ -110,11 +108,7 @@ class Collector {
 		this.#shownLimit = shownLimit;
 	}
 
-	/**
-	 * Adds a chunk. After a refusal nothing is kept.
-	 *
-	 * @throws ServiceError `too_large` when the body exceeds the limit, or the error that `reserve` throws
-	 */
+	/** Adds a chunk. After a refusal nothing is kept. */
 	add(chunk: Buffer): void {
 		if (this.#refused) return;
 		this.#size += chunk.length;
@@ -172,13 +166,7 @@ function aborted(): DOMException {
 
 function ignore(): void {}
 
-/**
- * Decompresses data in gzip. It ends before zeros, which may pad the data.
- *
- * @param maxBytes maximum number of bytes after decompression
- * @param reserve reserves memory for decompressed bytes before they are kept. It throws to refuse the message
- * @throws ServiceError `too_large`, `invalid_argument` for damaged data, or the error that `reserve` throws
- */
+/** Decompresses data in gzip. It ends before zeros, which may pad the data. */
 export async function unpack(compressed: Uint8Array, maxBytes: number, reserve: ReserveBytes): Promise<Buffer> {
 	const collector = new Collector(maxBytes, reserve);
 	const decoder = createGunzip();

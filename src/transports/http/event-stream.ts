@@ -1,12 +1,11 @@
 import type { DescMessage } from "@bufbuild/protobuf";
 import type { WatchBatch } from "../../conversations/watch/watch.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
-import type { ObservedRequest } from "../../telemetry/requests.ts";
-import { LIMITS, type Limits } from "../limits.ts";
+import { LIMITS, type Limits } from "../connections.ts";
 import { type HeldBatches, untilTaken } from "../stream-messages.ts";
 import { abandon, shownError, whenGone } from "./exchange.ts";
 import type { StreamedResponse } from "./http-listener.ts";
-import type { Exchange } from "./router.ts";
+import type { RouteRequest } from "./router.ts";
 
 /** What all streams of events share. */
 export interface EventStreamOptions {
@@ -30,21 +29,18 @@ const HEADERS = {
  * A heartbeat is a comment; if it is the first message, or the watch has passed entries that its request excludes, it
  * also has an id, which clients take over without an event. An error ends the stream after an event of the type `end`.
  *
- * @param watch begins the watch, whose responses have events, and which ends when the signal fires
  * @throws what the watch throws before its first message, and `rate_limited` when that has no room
  */
 export async function sendEventStream(
-	exchange: Exchange,
-	observed: Pick<ObservedRequest, "failed">,
+	{ request, observed, response: sent }: Pick<RouteRequest, "request" | "response" | "observed">,
 	watch: (signal: AbortSignal) => AsyncIterable<WatchBatch<DescMessage>>,
 	{ held, stopping, limits = LIMITS }: EventStreamOptions,
 ): Promise<void> {
-	const { request } = exchange;
-	const response: StreamedResponse = exchange.response;
+	const response: StreamedResponse = sent;
 	const over = new AbortController();
 	const end = (): void => over.abort();
 	let isGone = false;
-	whenGone(request, exchange.response, () => {
+	whenGone(request, sent, () => {
 		isGone = true;
 		end();
 	});
@@ -52,7 +48,7 @@ export async function sendEventStream(
 	if (stopping.aborted) end();
 	/** Sends a chunk, and waits until the client has taken it or the stream is over. */
 	const send = async (chunk: string | Uint8Array): Promise<void> => {
-		const timeout = setTimeout(() => abandon(request, exchange.response), limits.answerTime);
+		const timeout = setTimeout(() => abandon(request, sent), limits.answerTime);
 		await untilTaken(over.signal, (onTaken) => response.write(chunk, onTaken));
 		clearTimeout(timeout);
 	};

@@ -7,8 +7,7 @@ import { type ErrorKind, RETRY_AFTER_SECONDS, ServiceError, type Violation } fro
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
 import type { Admission, Permit, Work } from "../admission.ts";
-import { peerOf } from "../connections.ts";
-import type { Limits } from "../limits.ts";
+import { type Limits, peerOf } from "../connections.ts";
 import type { HttpHandler, HttpResponse, ObservedHandler } from "./http-listener.ts";
 
 type Request = IncomingMessage | Http2ServerRequest;
@@ -40,8 +39,6 @@ export function pathOf(url: string): string {
 /**
  * Counts a request until its response has left or its connection is gone. A client that waits for the response 100
  * before it sends the body (RFC 9110, section 10.1.1) gets it.
- *
- * @throws ServiceError as {@link Admission.enter} does
  */
 export function enter(admission: Pick<Admission, "enter">, work: Work, request: Request, response: Response): Permit {
 	const permit = admission.enter(work);

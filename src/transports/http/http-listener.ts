@@ -12,8 +12,7 @@ import {
 } from "node:http2";
 import type { Socket } from "node:net";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
-import { type ConnectionOptions, Connections, type RunningListener } from "../connections.ts";
-import { LIMITS, limitStream } from "../limits.ts";
+import { type ConnectionOptions, Connections, LIMITS, limitStream, type RunningListener } from "../connections.ts";
 
 /** The part of an HTTP/1.1 or HTTP/2 response that sending it needs. */
 export interface HttpResponse {
@@ -45,8 +44,6 @@ const IDLE_SWEEP_INTERVAL = 50;
 /**
  * Listens for HTTP/1.1 and HTTP/2. With TLS the client chooses by ALPN. In cleartext the first bytes decide (RFC 9113,
  * section 3.3).
- *
- * @throws Error when the address cannot be listened on
  */
 export async function listenHttp(
 	options: Omit<ConnectionOptions, "listener" | "protocols" | "serve">,

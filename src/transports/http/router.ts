@@ -4,9 +4,8 @@ import { ServiceError } from "../../errors.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
 import { type Admission, type Permit, workOf } from "../admission.ts";
-import { certificateNameOf } from "../connections.ts";
-import { LIMITS, type Limits } from "../limits.ts";
-import { type BodyRequest, discardBody } from "./body.ts";
+import { certificateNameOf, LIMITS, type Limits } from "../connections.ts";
+import { discardBody } from "./body.ts";
 import {
 	ClientSignal,
 	type ContentResponse,
@@ -21,7 +20,8 @@ import type { ObservedHandler } from "./http-listener.ts";
 
 /** A request that the gate has let in, as the handler of a route gets it. */
 export interface RouteRequest {
-	readonly request: BodyRequest;
+	readonly request: Parameters<ObservedHandler>[0];
+	readonly response: Parameters<ObservedHandler>[1];
 	/** Counts the bytes of the request body. */
 	readonly permit: Pick<Permit, "reserve">;
 	/** Aborted when the client has gone. */
@@ -35,9 +35,7 @@ export interface RouteRequest {
 	readonly observed: ObservedRequest;
 }
 
-export type Route = AnsweringRoute | StreamingRoute;
-
-interface RouteOptions {
+export interface Route {
 	readonly method: "GET" | "POST" | "PATCH" | "DELETE";
 	/**
 	 * Path of the route. A segment `{name}` matches any one segment, and `{name}:verb` one that ends in `:verb`. The id of
@@ -50,24 +48,13 @@ interface RouteOptions {
 	readonly isProbe?: true;
 	/** Set for a route that only says that its method is not allowed. */
 	readonly isRefusal?: true;
-}
-
-/** A route that answers with a whole response. */
-export interface AnsweringRoute extends RouteOptions {
-	/** Returns the body of the response, as JSON text or with its own status and type. An error that it throws is sent. */
-	readonly handle: (request: RouteRequest) => Promise<string | ContentResponse>;
-}
-
-/** A route that answers with a stream. */
-interface StreamingRoute extends RouteOptions {
-	/** Sends the response as a stream, until it ends. An error that it throws before the response has begun is sent. */
-	readonly stream: (request: RouteRequest, exchange: Exchange) => Promise<void>;
-}
-
-/** A request and its response. */
-export interface Exchange {
-	readonly request: Parameters<ObservedHandler>[0];
-	readonly response: Parameters<ObservedHandler>[1];
+	/** Set for a route that sends its response as a stream. */
+	readonly isStream?: true;
+	/**
+	 * Returns the body of the response, as JSON text or with its own status and type; undefined when a stream has ended. An
+	 * error that it throws before the response has begun is sent.
+	 */
+	readonly handle: (request: RouteRequest) => Promise<string | ContentResponse | undefined>;
 }
 
 /** The permit of a probe, which does not count. */
@@ -130,18 +117,17 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 				principal = gate.admit(route.scope, request.rawHeaders, () => certificateNameOf(request.socket));
 				observed.admitted(principal, route.scope);
 			}
-			const work = workOf(route.scope, "stream" in route);
+			const work = workOf(route.scope, route.isStream === true);
 			const permit = route.isProbe === true ? UNCOUNTED : enter(admission, work, request, response);
 			// The work counts until it is done, also when its client has gone.
 			const release = permit.hold();
 			try {
 				const search = url.slice(path.length + 1);
-				const routeRequest = { request, params, search, principal, permit, signal, observed };
-				if ("stream" in route) {
-					await route.stream(routeRequest, { request, response });
-					return;
-				}
-				const result = await observed.run(() => route.handle(routeRequest));
+				const routeRequest = { request, response, params, search, principal, permit, signal, observed };
+				// A stream lasts too long for a span.
+				const handled = () => route.handle(routeRequest);
+				const result = await (route.isStream === true ? handled() : observed.run(handled));
+				if (result === undefined) return;
 				permit.reserveResponse(Buffer.byteLength(typeof result === "string" ? result : result.content));
 				if (typeof result === "string") sendJsonText(response, 200, result);
 				else sendContent(response, result);
@@ -165,17 +151,15 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 /** Reads the JSON text of a path in the name of the caller of a request. */
 type InnerRead = (call: RouteRequest, path: string, search: string) => Promise<string>;
 
-/**
- * Returns a function that answers further reads of a request that the gate has admitted with the scope `read`.
- *
- * @param routes among which the path is looked up: those with GET and the scope `read`
- */
+/** Returns a function that answers further reads of a request that the gate has admitted with the scope `read`. */
 export function innerReads(routes: readonly Route[]): InnerRead {
 	const find = routeFinder(routes);
 	return async (call, path, search) => {
-		const match = find(path).find(({ route }) => route.method === "GET" && route.scope === "read");
-		if (match === undefined || !("handle" in match.route)) throw new ServiceError("not_found", "Not Found");
-		const result = await match.route.handle({ ...call, params: match.params, search });
+		const match = find(path).find(
+			({ route }) => route.method === "GET" && route.scope === "read" && route.isStream !== true,
+		);
+		const result = await match?.route.handle({ ...call, params: match.params, search });
+		if (result === undefined) throw new ServiceError("not_found", "Not Found");
 		return typeof result === "string" ? result : result.content.toString();
 	};
 }
@@ -188,20 +172,20 @@ function uuidIn(segment: string | undefined): string | undefined {
 /** Returns a function that finds the routes for a path. Routes without `{name}` segments take precedence, then verbs. */
 function routeFinder(routes: readonly Route[]): (path: string) => Match[] {
 	const fixed = new Map<string, Match[]>();
-	const open: { pattern: readonly Segment[]; route: Route }[] = [];
+	const open: { pattern: RegExp; route: Route }[] = [];
 	for (const route of routes) {
-		if (route.path.includes("{")) open.push({ pattern: route.path.split("/").map(segmentOf), route });
+		if (route.path.includes("{")) open.push({ pattern: patternOf(route.path), route });
 		else fixed.set(route.path, [...(fixed.get(route.path) ?? []), { route, params: {} }]);
 	}
 	return (path) => {
 		const exact = fixed.get(path);
 		if (exact !== undefined) return exact;
-		const segments = path.split("/");
 		const found = open.flatMap(({ pattern, route }) => {
-			const params = matchSegments(pattern, segments);
+			const { groups } = pattern.exec(path) ?? {};
+			const params = groups && decoded(groups);
 			return params === undefined ? [] : { route, params };
 		});
-		const verbs = found.filter(({ route }) => /\}:\w+$/.test(route.path));
+		const verbs = found.filter(({ route }) => /\}:[\w-]+$/.test(route.path));
 		return verbs.length > 0 ? verbs : found;
 	};
 }
@@ -213,32 +197,19 @@ function allowed(found: readonly Match[]): string {
 		.join(", ");
 }
 
-/** A segment of the path of a route: a text, or a parameter with an optional verb. */
-interface Segment {
-	readonly text: string;
-	/** Name of the parameter; undefined for a text. */
-	readonly name: string | undefined;
-	readonly verb: string;
+/** Returns the pattern of the paths of a route, with a group for each `{name}`. */
+function patternOf(path: string): RegExp {
+	const parts = path.split(/\{(\w+)\}/);
+	return new RegExp(`^${parts.map((part, n) => (n % 2 === 0 ? RegExp.escape(part) : `(?<${part}>[^/]+)`)).join("")}$`);
 }
 
-function segmentOf(text: string): Segment {
-	const [, name, verb = ""] = /^\{(\w+)\}(:[\w-]+)?$/.exec(text) ?? [];
-	return { text, name, verb };
-}
-
-function matchSegments(pattern: readonly Segment[], segments: readonly string[]): Record<string, string> | undefined {
-	if (pattern.length !== segments.length) return undefined;
+/** Returns the decoded parameters of a path; undefined when one of them is not percent-encoded UTF-8. */
+function decoded(groups: Readonly<Record<string, string>>): Record<string, string> | undefined {
 	const params: Record<string, string> = {};
-	for (const [index, { text, name, verb }] of pattern.entries()) {
-		const segment = segments[index] ?? "";
-		if (name === undefined) {
-			if (segment !== text) return undefined;
-			continue;
-		}
-		const value = segment.endsWith(verb) ? segment.slice(0, segment.length - verb.length) : "";
-		const decoded = value === "" ? undefined : percentDecode(value);
-		if (decoded === undefined) return undefined;
-		params[name] = decoded;
+	for (const [name, text] of Object.entries(groups)) {
+		const value = percentDecode(text);
+		if (value === undefined) return undefined;
+		params[name] = value;
 	}
 	return params;
 }

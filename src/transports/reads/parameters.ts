@@ -14,8 +14,8 @@ import {
 import { type ReflectMessage, reflect } from "@bufbuild/protobuf/reflect";
 import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { enum_value } from "../../../gen/conversations/options/v1/options_pb.js";
-import { invalid, uuid } from "../../conversations/read/filter.ts";
-import { ServiceError } from "../../errors.ts";
+import { uuid } from "../../conversations/read/filter.ts";
+import { invalid, ServiceError } from "../../errors.ts";
 import { parseDateTime } from "../../record/json/scalars.ts";
 import { planEnum } from "../../record/plan.ts";
 import { percentDecode } from "../http/router.ts";
@@ -193,11 +193,7 @@ function dateTime(name: string, text: string): Timestamp {
 	return time;
 }
 
-/**
- * Returns one of several words.
- *
- * @throws ServiceError `invalid_argument` that names the parameter
- */
+/** Returns one of several words. */
 export function word<Word extends string>(name: string, text: string, words: readonly Word[]): Word {
 	const found = words.find((candidate) => candidate === text);
 	if (found === undefined) throw invalid(name, `must be one of ${words.join(", ")}`);
@@ -210,9 +206,6 @@ const MAX_SHOWN_NAME = 64;
 /**
  * Returns the parameters of a query.
  *
- * @param search query as it was received, without the question mark
- * @param names names of the parameters that the request may have
- * @param repeatable names of those parameters that may occur several times
  * @throws ServiceError `invalid_argument` for an unknown parameter, for one that occurs several times although it may not,
  *   and for one that is not percent-encoded UTF-8 (RFC 3986, section 2)
  */
@@ -241,11 +234,7 @@ function quoted(name: string): string {
 /** Header by which a client of server-sent events resumes. */
 export const LAST_EVENT_ID = "Last-Event-ID";
 
-/**
- * Returns the sequence number after which a stream resumes; undefined for a client that does not resume.
- *
- * @throws ServiceError `invalid_argument` for an id that is no sequence number
- */
+/** Returns the sequence number after which a stream resumes; undefined for a client that does not resume. */
 export function lastEventId(headers: IncomingHttpHeaders): bigint | undefined {
 	const text = headers["last-event-id"];
 	return text === undefined || text === "" ? undefined : wholeNumber(LAST_EVENT_ID, String(text));
@@ -343,25 +332,18 @@ function judgedValue(field: DescField, json: JsonValue, at: string): JsonValue {
 
 /** Returns what the JSON form of a field must be. */
 function formOf(field: DescField): string {
-	const [one, several] = formsOf(field);
-	if (field.fieldKind === "map") return `an object with ${several}`;
-	return field.fieldKind === "list" ? `a list of ${several}` : one;
+	const { enum: desc, message, scalar, fieldKind } = field;
+	let one = (scalar && SCALAR_FORMS[scalar]) ?? "a whole number";
+	if (desc !== undefined) one = `one of ${[...planEnum(desc).byName.keys()].join(", ")}`;
+	else if (message === TimestampSchema) one = "an ISO 8601 date-time such as 2026-01-31T12:00:00Z";
+	else if (message !== undefined) one = "an object";
+	if (fieldKind === "map") return `an object in which each value is ${one}`;
+	return fieldKind === "list" ? `a list in which each value is ${one}` : one;
 }
 
-const SCALAR_FORMS: Partial<Record<ScalarType, readonly [one: string, several: string]>> = {
-	[ScalarType.STRING]: ["a text", "texts"],
-	[ScalarType.BOOL]: ["true or false", "values true or false"],
-	[ScalarType.BYTES]: ["a text in base64", "texts in base64"],
-	[ScalarType.DOUBLE]: ["a number", "numbers"],
+const SCALAR_FORMS: Partial<Record<ScalarType, string>> = {
+	[ScalarType.STRING]: "a text",
+	[ScalarType.BOOL]: "true or false",
+	[ScalarType.BYTES]: "a text in base64",
+	[ScalarType.DOUBLE]: "a number",
 };
-
-function formsOf({ enum: desc, message, scalar }: DescField): readonly [one: string, several: string] {
-	if (desc !== undefined) {
-		const words = [...planEnum(desc).byName.keys()].join(", ");
-		return [`one of ${words}`, `words, each one of ${words}`];
-	}
-	if (message === TimestampSchema)
-		return ["an ISO 8601 date-time such as 2026-01-31T12:00:00Z", "ISO 8601 date-times such as 2026-01-31T12:00:00Z"];
-	if (message !== undefined) return ["an object", "objects"];
-	return (scalar && SCALAR_FORMS[scalar]) ?? ["a whole number", "whole numbers"];
-}

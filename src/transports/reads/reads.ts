@@ -69,12 +69,8 @@ export interface JsonRpc {
 	/** Whether the fields that are no parameters of the path come from a JSON body. */
 	readonly hasBody: boolean;
 	/** Returns what answers a request on a route. */
-	readonly mount: (context: JsonRpcContext) => RouteHandler;
+	readonly mount: (context: JsonRpcContext) => Route["handle"];
 }
-
-type RouteHandler =
-	| Pick<Extract<Route, { readonly handle: unknown }>, "handle">
-	| Pick<Extract<Route, { readonly stream: unknown }>, "stream">;
 
 /** The objects that the routes use. */
 interface JsonRpcContext {
@@ -88,7 +84,7 @@ interface JsonRpcContext {
 }
 
 /** What is known of a request beside its message. */
-interface Call extends Pick<RouteRequest, "request" | "search" | "signal"> {
+interface Call extends RouteRequest {
 	readonly caller: Principal;
 	readonly reads: Reads;
 	readonly format: RecordFormat;
@@ -136,7 +132,7 @@ export const JSON_RPCS: readonly JsonRpc[] = [
 		}));
 		return stringifyExactJson({ senders: list });
 	}),
-	text("GET", "/api/v1/conversations/{id}", ConversationService.method.getConversation, async (request, call) => {
+	text("/api/v1/conversations/{id}", ConversationService.method.getConversation, async (request, call) => {
 		const secrets = secretsFormOf(request.secrets, call.caller);
 		return (await call.reads.get.getJson({ id: request.id, sequence: request.sequence, secrets })).conversation;
 	}),
@@ -149,7 +145,6 @@ export const JSON_RPCS: readonly JsonRpc[] = [
 			`{"updates":[${updates.map((update) => updateJson(update, format)).join(",")}],"next_page_token":"${nextPageToken}"}`,
 	),
 	text(
-		"GET",
 		"/api/v1/conversations/{id}/events",
 		ConversationEventService.method.listConversationEvents,
 		async (request, call) => {
@@ -199,7 +194,8 @@ export function jsonRoutes(basePath: string, context: JsonRpcContext): readonly 
 	return JSON_RPCS.map(({ method, path, rpc, mount }) => {
 		const scope = scopeOf(rpc);
 		if (scope === undefined) throw new Error(`${rpc.name} has no scope`);
-		return { method, path: basePath + path, scope, ...mount(context) };
+		const isStream = rpc.methodKind === "server_streaming" && { isStream: true as const };
+		return { method, path: basePath + path, scope, ...isStream, handle: mount(context) };
 	});
 }
 
@@ -222,34 +218,24 @@ function unary<I extends DescMessage, O extends DescMessage>(
 	rpc: DescMethodUnary<I, O>,
 	form: Form<I, O> = jsonForm(rpc.output),
 ): JsonRpc {
-	return define(method, path, rpc, ({ methods }, read) => {
+	return define(method, path, rpc, async (request, call, { methods }) => {
 		const implementation = methods.find((one): one is UnaryRpc => one.method === rpc && one.kind === "unary");
-		return {
-			handle: async (route) => {
-				const { request, call } = await read(route);
-				if (implementation === undefined) throw new Error(`${rpc.name} is not mounted`);
-				const response = await implementation.answer(request, call.caller, route.signal);
-				if (!isMessage(response, rpc.output)) throw new Error(`${rpc.name} answered with another message`);
-				return form(response, request, call);
-			},
-		};
+		const response = await implementation?.answer(request, call.caller, call.signal);
+		if (!isMessage(response, rpc.output)) throw new Error(`${rpc.name} is not mounted`);
+		return form(response, request, call);
 	});
 }
 
 /** Defines a call that is answered by a text whose parts come from the store. */
 function text<I extends DescMessage, O extends DescMessage>(
-	method: Route["method"],
 	path: string,
 	rpc: DescMethodUnary<I, O>,
-	answer: (request: MessageShape<I>, call: Call) => Promise<string | ContentResponse>,
+	answer: (request: MessageShape<I>, call: Call) => Promise<string>,
 ): JsonRpc {
-	return define(method, path, rpc, ({ audit }, read) => ({
-		handle: async (route) => {
-			const { request, call } = await read(route);
-			await auditSecrets(audit, request, call.caller);
-			return await answer(request, call);
-		},
-	}));
+	return define("GET", path, rpc, async (request, call, { audit }) => {
+		await auditSecrets(audit, request, call.caller);
+		return await answer(request, call);
+	});
 }
 
 /**
@@ -260,70 +246,58 @@ function stream<I extends typeof WatchConversationUpdatesRequestSchema | typeof 
 	path: string,
 	rpc: DescMethodServerStreaming<I>,
 ): JsonRpc {
-	const mount: Mount<I> = ({ methods, stream }, read) => {
-		const implementation = methods.find((one): one is StreamRpc => one.method === rpc && one.kind !== "unary");
-		return {
-			stream: async (route, exchange) => {
-				const { request, call } = await read(route);
-				if (implementation === undefined) throw new Error(`${rpc.name} is not mounted`);
-				const after = lastEventId(exchange.request.headers);
-				if (after !== undefined) request.start = { case: "afterSequence", value: after };
-				const encoded = toBinary(rpc.input, request);
-				const begin = (signal: AbortSignal) => implementation.stream(encoded, call.caller, signal);
-				await sendEventStream(exchange, route.observed, begin, stream);
-			},
-		};
-	};
-	return define("GET", path, rpc, mount, ["position"]);
+	return define(
+		"GET",
+		path,
+		rpc,
+		async (request, call, { methods, stream }) => {
+			const implementation = methods.find((one): one is StreamRpc => one.method === rpc && one.kind !== "unary");
+			if (implementation === undefined) throw new Error(`${rpc.name} is not mounted`);
+			const after = lastEventId(call.request.headers);
+			if (after !== undefined) request.start = { case: "afterSequence", value: after };
+			const encoded = toBinary(rpc.input, request);
+			await sendEventStream(call, (signal) => implementation.stream(encoded, call.caller, signal), stream);
+			return undefined;
+		},
+		["position"],
+	);
 }
-
-/** Makes the answer to requests on a route, of which `read` returns the message. */
-type Mount<I extends DescMessage> = (
-	context: JsonRpcContext,
-	read: (route: RouteRequest) => Promise<{ readonly request: MessageShape<I>; readonly call: Call }>,
-) => RouteHandler;
 
 function define<I extends DescMessage>(
 	method: Route["method"],
 	path: string,
 	rpc: DescMethod & { readonly input: I },
-	mount: Mount<I>,
+	answer: (request: MessageShape<I>, call: Call, context: JsonRpcContext) => ReturnType<Route["handle"]>,
 	omitted?: readonly string[],
 ): JsonRpc {
 	const hasBody = method === "POST" || method === "PATCH";
 	const parameters = parametersOf(rpc.input, path, hasBody, omitted);
 	return {
 		...{ method, path, rpc, parameters, hasBody },
-		mount: (context) => {
-			const read = async (route: RouteRequest) => {
-				const { request, search, principal, permit, signal } = route;
-				// The gate lets requests without a key through on public routes only.
-				if (principal === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
-				const body = hasBody ? await readBody(request, MAX_JSON_BODY, (bytes) => permit.reserve(bytes)) : undefined;
-				const { format } = context;
-				const call = { request, search, signal, caller: principal, reads: context.reads.of(principal), format };
-				return { request: readRequest(rpc.input, parameters, { ...route, body }), call };
-			};
-			return namingParameters(mount(context, read), parameters);
+		mount: (context) => async (route) => {
+			const { request, principal, permit } = route;
+			// The gate lets requests without a key through on public routes only.
+			if (principal === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
+			const body = hasBody ? await readBody(request, MAX_JSON_BODY, (bytes) => permit.reserve(bytes)) : undefined;
+			const call = { ...route, caller: principal, reads: context.reads.of(principal), format: context.format };
+			try {
+				return await answer(readRequest(rpc.input, parameters, { ...route, body }), call, context);
+			} catch (error) {
+				throw namingParameter(error, parameters);
+			}
 		},
 	};
 }
 
-/** Lets errors name the parameter of a field of a filter, where they name the field as an RPC does. */
-function namingParameters(handler: RouteHandler, parameters: readonly Parameter[]): RouteHandler {
-	const renamed = parameters.flatMap(({ name, field, holder }) =>
-		holder === undefined ? [] : [{ name, path: `${holder.name}.${field.name} ` }],
-	);
-	const rethrow = (error: unknown): never => {
-		if (!(error instanceof ServiceError)) throw error;
-		const { kind, message } = error;
-		const found = renamed.find(({ path }) => message.startsWith(path));
-		throw found === undefined
-			? error
-			: new ServiceError(kind, `${found.name} ${message.slice(found.path.length)}`, error);
-	};
-	if ("handle" in handler) return { handle: (...call) => handler.handle(...call).catch(rethrow) };
-	return { stream: (...call) => handler.stream(...call).catch(rethrow) };
+/** Returns an error that names the parameter of a field of a filter, where it named the field as an RPC does. */
+function namingParameter(error: unknown, parameters: readonly Parameter[]): unknown {
+	if (!(error instanceof ServiceError)) return error;
+	for (const { name, field, holder } of parameters) {
+		const path = `${holder?.name}.${field.name} `;
+		if (holder !== undefined && error.message.startsWith(path))
+			return new ServiceError(error.kind, `${name} ${error.message.slice(path.length)}`, error);
+	}
+	return error;
 }
 
 function membersOf(json: ExactJson): ExactJsonObject {

@@ -20,37 +20,39 @@ export const EVENT_WEBHOOK_PATH = `${BASE_URL}/events`;
 
 const SUCCESS = JSON.stringify({ success: true });
 
-/** Returns the route of the conversation webhook. It takes a record as JSON and reports success when it is on disk. */
-export function conversationWebhook(basePath: string, maxBodyBytes: number, ingest: Ingest): Route {
-	return webhookRoute(`${basePath}${WEBHOOK_PATH}`, maxBodyBytes, async (body, _, poster, signal) => {
-		await ingest.json(body, poster, signal);
-	});
-}
-
-/** Returns the route of the event webhook. It takes a batch of events and reports success when all are on disk. */
-export function eventWebhook(basePath: string, maxBodyBytes: number, ingest: Pick<EventIngest, "json">): Route {
-	return webhookRoute(
-		`${basePath}${EVENT_WEBHOOK_PATH}/{id}`,
-		maxBodyBytes,
-		async (body, { id = "" }, poster, signal) => {
-			await ingest.json(conversationIdOf(id), body, poster, signal);
-		},
-	);
-}
-
 /**
- * Returns the route to which the agent server posts the OAuth tokens of its MCP servers. This service has no use for
- * them, so it refuses such a request without reading its body.
+ * Returns the routes of the webhooks. That of conversations takes a record as JSON, that of events a batch; they report
+ * success when all is on disk. The agent server also posts the OAuth tokens of its MCP servers: this service has no use
+ * for them, so it refuses such a request without reading its body.
  */
-export function oauthStateRoute(basePath: string): Route {
-	return {
-		method: "POST",
-		path: `${basePath}${BASE_URL}/mcp-oauth-state`,
-		scope: "ingest",
-		handle: async () => {
-			throw new ServiceError("not_found", "This service does not keep the OAuth state of MCP servers");
+export function webhookRoutes(
+	basePath: string,
+	maxBodyBytes: number,
+	ingest: Ingest,
+	eventIngest: Pick<EventIngest, "json">,
+): Route[] {
+	const post = { method: "POST", scope: "ingest" } as const;
+	return [
+		{
+			...post,
+			path: `${basePath}${WEBHOOK_PATH}`,
+			handle: webhook(maxBodyBytes, (body, _, poster, signal) => ingest.json(body, poster, signal)),
 		},
-	};
+		{
+			...post,
+			path: `${basePath}${EVENT_WEBHOOK_PATH}/{id}`,
+			handle: webhook(maxBodyBytes, (body, { id = "" }, poster, signal) =>
+				eventIngest.json(conversationIdOf(id), body, poster, signal),
+			),
+		},
+		{
+			...post,
+			path: `${basePath}${BASE_URL}/mcp-oauth-state`,
+			handle: async () => {
+				throw new ServiceError("not_found", "This service does not keep the OAuth state of MCP servers");
+			},
+		},
+	];
 }
 
 /**
@@ -74,29 +76,24 @@ function conversationIdOf(segment: string): string {
 	});
 }
 
-/**
- * Returns a route to which an agent server posts JSON. It reports success when `take` has resolved.
- *
- * @param take processes a body, which need not be valid JSON
- */
-function webhookRoute(
-	path: string,
-	maxBodyBytes: number,
-	take: (body: Buffer, params: RouteRequest["params"], poster: Poster, signal: RouteRequest["signal"]) => Promise<void>,
-): Route {
-	return {
-		method: "POST",
-		path,
-		scope: "ingest",
-		handle: async ({ request, params, principal, permit, signal, observed }) => {
-			if (principal === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
-			if (!isJson(request.headers["content-type"]))
-				throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
-			const body = await readBody(request, maxBodyBytes, (bytes) => permit.reserve(bytes));
-			observed.received(body);
-			await take(body, params, posterOf(principal), signal);
-			return SUCCESS;
-		},
+/** Takes a body, which need not be valid JSON. */
+type Take = (
+	body: Buffer,
+	params: RouteRequest["params"],
+	poster: Poster,
+	signal: RouteRequest["signal"],
+) => Promise<unknown>;
+
+/** Returns what handles the posts of an agent server. It reports success when `take` has resolved. */
+function webhook(maxBodyBytes: number, take: Take): Route["handle"] {
+	return async ({ request, params, principal, permit, signal, observed }) => {
+		if (principal === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
+		if (!isJson(request.headers["content-type"]))
+			throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
+		const body = await readBody(request, maxBodyBytes, (bytes) => permit.reserve(bytes));
+		observed.received(body);
+		await take(body, params, posterOf(principal), signal);
+		return SUCCESS;
 	};
 }
 

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import pg from "pg";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
-import { SENDER_GONE } from "../../../src/call-signal.ts";
+import { SENDER_GONE } from "../../../src/errors.ts";
 import { postgresSession } from "../../../src/store/postgres/session.ts";
 import { lockConversations, type Session } from "../../../src/store/postgres/transaction.ts";
 import { listUpdates } from "../../../src/store/read-logs.ts";

@@ -6,8 +6,8 @@ import { HeartbeatSchema } from "../../../gen/conversations/v1/conversation_serv
 import { Gate } from "../../../src/access/gate.ts";
 import { Keyring } from "../../../src/access/keys.ts";
 import { Admission } from "../../../src/transports/admission.ts";
+import { LIMITS } from "../../../src/transports/connections.ts";
 import { GrpcCall, GrpcStreams, MessageBatch } from "../../../src/transports/grpc/grpc-call.ts";
-import { LIMITS } from "../../../src/transports/limits.ts";
 import { lengthPrefixed } from "../../../src/transports/stream-messages.ts";
 import { unobservedRequests } from "../../support/requests.ts";
 
@@ -26,7 +26,7 @@ async function received(writes: readonly (Uint8Array | MessageBatch)[]) {
 	const context = {
 		gate: new Gate(new Keyring([]), []),
 		admission: new Admission(1024),
-		methods: new Map(),
+		isStream: new Map(),
 		requests: unobservedRequests(),
 		limits: LIMITS,
 		maxBodyBytes: 1024,

@@ -3,7 +3,7 @@ import { type ClientHttp2Session, connect } from "node:http2";
 import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { Admission } from "../../../src/transports/admission.ts";
-import type { Limits } from "../../../src/transports/limits.ts";
+import type { Limits } from "../../../src/transports/connections.ts";
 import { framed } from "../../support/raw-rpc.ts";
 import { KEY, startTestService, type TestService } from "../../support/service.ts";
 import { listenBare } from "./bare-listener.ts";

@@ -99,8 +99,8 @@ test("a JSON body is the JSON form of the request, with words for the values of 
 test.each<[DescMessage, unknown, string]>([
 	[RetryRefusedPostsRequestSchema, "{", "The body is not JSON"],
 	[RetryRefusedPostsRequestSchema, "[]", "The body must be a JSON object with ids and page_token"],
-	[RetryRefusedPostsRequestSchema, { ids: "7" }, "ids must be a list of texts"],
-	[RetryRefusedPostsRequestSchema, { ids: ["7", 8] }, "ids must be a list of texts"],
+	[RetryRefusedPostsRequestSchema, { ids: "7" }, "ids must be a list in which each value is a text"],
+	[RetryRefusedPostsRequestSchema, { ids: ["7", 8] }, "ids must be a list in which each value is a text"],
 	[RetryRefusedPostsRequestSchema, { page_token: 1 }, "page_token must be a text"],
 	[RetryRefusedPostsRequestSchema, { color: 1 }, "The body has a member that is not known"],
 	[RetryRefusedPostsRequestSchema, { page_token: "a", pageToken: "a" }, "page_token may be given only once"],
@@ -109,12 +109,16 @@ test.each<[DescMessage, unknown, string]>([
 	[DeleteConversationsRequestSchema, { max: 2147483648 }, "max must be a whole number"],
 	[DeleteConversationsRequestSchema, { filter: [] }, "filter must be an object"],
 	[DeleteConversationsRequestSchema, { filter: { color: 1 } }, "filter has a member that is not known"],
-	[DeleteConversationsRequestSchema, { filter: { tags: { a: 1 } } }, "filter.tags must be an object with texts"],
+	[
+		DeleteConversationsRequestSchema,
+		{ filter: { tags: { a: 1 } } },
+		"filter.tags must be an object in which each value is a text",
+	],
 	[DeleteConversationsRequestSchema, { filter: { cost_from: "much" } }, "filter.cost_from must be a number"],
 	[
 		DeleteConversationsRequestSchema,
 		{ filter: { execution_statuses: ["asleep"] } },
-		"filter.execution_statuses must be a list of words, each one of idle, running, paused, waiting_for_confirmation, finished, error, stuck, deleting",
+		"filter.execution_statuses must be a list in which each value is one of idle, running, paused, waiting_for_confirmation, finished, error, stuck, deleting",
 	],
 	[
 		DeleteConversationsRequestSchema,
