@@ -39,7 +39,6 @@ import { TraceSender } from "./traces/trace-sender.ts";
 import { Admission } from "./transports/admission.ts";
 import { postRoutes } from "./transports/webhook/webhook.ts";
 
-/** What {@link makeParts} needs of the process. */
 interface PartsOptions {
 	readonly log: Logger;
 	/** Disposes of the parts when the process ends its work. */
@@ -59,11 +58,11 @@ export type Parts = Awaited<ReturnType<typeof makeParts>>;
  */
 export async function makeParts(config: Config, options: PartsOptions) {
 	const { log, opened, telemetry, distribute = false, storeHealthy = () => true } = options;
-	const { encryptionKeys, eventTimeZone, senderTimeZones, refusedBytes, accessKeys: configured } = config;
+	const { ENCRYPTION_KEY: encryptionKeys, EVENT_TIME_ZONE: eventTimeZone, SENDER_TIME_ZONES: senderTimeZones } = config;
 	const format = new RecordFormat();
 	const vault = new RecordVault(format, encryptionKeys);
 	const eventFormat = new EventFormat(format, encryptionKeys, eventTimeZone, senderTimeZones);
-	const admission = new Admission(config.maxInflightBytes);
+	const admission = new Admission(config.MAX_INFLIGHT_BYTES);
 	const observer = telemetry?.threads;
 	const intake = opened.use(
 		new SharedIntake({
@@ -87,10 +86,10 @@ export async function makeParts(config: Config, options: PartsOptions) {
 			: countedStore(plainStore, telemetry.metrics, (poster, at) => postCounts.addRepeat(poster, at));
 	const onRefusedError = (error: unknown) => log.workFailed("refused posts", error);
 	const refusedPosts = opened.use(
-		new RefusedPosts(store, { keys: encryptionKeys, maxBytes: refusedBytes, onError: onRefusedError }),
+		new RefusedPosts(store, { keys: encryptionKeys, maxBytes: config.REFUSED_BYTES, onError: onRefusedError }),
 	);
 	const refreshInterval = config.database.engine === "postgres" ? REFRESH_INTERVAL : undefined;
-	const keyOptions = { configured, certificates: config.clientCertificates, log, refreshInterval };
+	const keyOptions = { configured: config.ACCESS_KEYS, certificates: config.CLIENT_CERTIFICATES, log, refreshInterval };
 	const accessKeys = opened.use(await AccessKeys.open(store, keyOptions));
 	const audit = new Audit(store);
 	const stopping = new AbortController();
@@ -100,7 +99,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	const eventIngest = eventIngestOf(store, intake, log, clocks);
 	const ingest = ingestOf(store, intake, eventIngest);
 	const accepting = acceptingEvents(eventIngest, refusedPosts, {
-		routes: postRoutes(config.basePath),
+		routes: postRoutes(config.BASE_PATH),
 		onAccepted: ({ poster, conversationId, error }) => {
 			postCounts.add(poster, kindOf(error));
 			const violations = error instanceof ServiceError ? error.violations : [];
@@ -109,7 +108,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 		},
 		onError: onRefusedError,
 	});
-	const eventPosts = config.acceptRefused ? accepting : eventIngest;
+	const eventPosts = config.ACCEPT_REFUSED ? accepting : eventIngest;
 	const takers = { records: ingest, events: eventIngest };
 	const reads = new ConversationReads({
 		store,
@@ -151,20 +150,19 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	};
 }
 
-/** Makes what forwards. */
 function forwardingOf(
 	config: Config,
 	store: Store,
 	{ reads, log, onChange }: { readonly reads: ConversationReads; readonly log: Logger; readonly onChange: () => void },
 ) {
-	const { encryptionKeys, forwardPrivate, forwardNats, forwardKafka, consoleUrl } = config;
+	const { forwardNats, forwardKafka, consoleUrl } = config;
 	const sender = packageJson();
 	const userAgent = `${sender.name}/${sender.version}`;
-	const sink = new Sinks(new HttpSink({ allowsInside: forwardPrivate, userAgent }), {
+	const sink = new Sinks(new HttpSink({ allowsInside: config.FORWARD_PRIVATE, userAgent }), {
 		...(forwardNats === undefined ? {} : { "nats:": new NatsSink(forwardNats) }),
 		...(forwardKafka === undefined ? {} : { "kafka:": new KafkaSink(forwardKafka) }),
 	});
-	const secrets = new EndpointSecrets(new SealedBytes(encryptionKeys));
+	const secrets = new EndpointSecrets(new SealedBytes(config.ENCRYPTION_KEY));
 	const linkOf = (conversationId: string) =>
 		consoleUrl === undefined || conversationId === "" ? undefined : `${consoleUrl}#/conversations/${conversationId}`;
 	const shared = { store, secrets, sink, clock: CLOCK, linkOf };
@@ -195,19 +193,19 @@ function forwardingOf(
 }
 
 function reconcilerOf(
-	{ eventTimeZone, senderTimeZones, maxBodyBytes }: Config,
+	config: Config,
 	accessKeys: AccessKeys,
 	options: Omit<ReconcilerOptions, "timeZoneOf" | "posters" | "client">,
 ): Reconciler {
 	return new Reconciler({
 		...options,
-		timeZoneOf: (sender) => senderTimeZones.get(sender) ?? eventTimeZone,
+		timeZoneOf: (sender) => config.SENDER_TIME_ZONES.get(sender) ?? config.EVENT_TIME_ZONE,
 		posters: () =>
 			accessKeys
 				.list(COMMAND)
 				.filter((key) => [...key.scopes].includes("ingest"))
 				.map((key) => ({ name: key.name, owner: key.owner || undefined, hasEnded: !key.configured && hasEnded(key) })),
-		client: { maxBytes: maxBodyBytes },
+		client: { maxBytes: config.MAX_BODY_BYTES },
 	});
 }
 
@@ -217,12 +215,12 @@ function serviceInfo(config: Config, storeHealthy: () => boolean): DescribeServi
 		version: packageJson().version,
 		engine: config.database.engine,
 		startedAt: timestampNow(),
-		retentionDays: config.retentionDays,
-		retentionUpdatesPerConversation: config.retentionUpdatesPerConversation,
-		eventRetentionDays: config.eventRetentionDays,
-		encryptsSecrets: config.encryptionKeys.length > 0,
-		basePath: config.basePath,
-		eventTimeZone: config.eventTimeZone,
+		retentionDays: config.RETENTION_DAYS,
+		retentionUpdatesPerConversation: config.RETENTION_UPDATES_PER_CONVERSATION,
+		eventRetentionDays: config.EVENT_RETENTION_DAYS,
+		encryptsSecrets: config.ENCRYPTION_KEY.length > 0,
+		basePath: config.BASE_PATH,
+		eventTimeZone: config.EVENT_TIME_ZONE,
 	};
 	return ({ name, scopes, owner = "" }) => ({
 		...facts,

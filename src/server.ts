@@ -32,9 +32,8 @@ import { trajectoryRoute } from "./trajectories/trajectories.ts";
 import { WORKS } from "./transports/admission.ts";
 import { connectHandlers } from "./transports/connect/connect-adapter.ts";
 import { listenGrpc } from "./transports/grpc/grpc-listener.ts";
-import { commandSocketOf, listenForCommands } from "./transports/http/command-socket.ts";
 import { allowOrigins, observed } from "./transports/http/exchange.ts";
-import { listenHttp } from "./transports/http/http-listener.ts";
+import { commandSocketOf, listenForCommands, listenHttp } from "./transports/http/http-listener.ts";
 import { createRouter } from "./transports/http/router.ts";
 import { consoleRoutes, metricsRoute, openApiRoute, probeRoutes } from "./transports/http/service-routes.ts";
 import { jsonRoutes } from "./transports/reads/reads.ts";
@@ -54,11 +53,9 @@ export interface FirstKeys {
 	readonly key: string;
 	/** A key for the console, which can only read, and ends after a day. Undefined without a console. */
 	readonly consoleKey: string | undefined;
-	/** Address of the HTTP listener. */
 	readonly httpAddress: Address;
 }
 
-/** A service that accepts requests. */
 export interface RunningService {
 	readonly httpAddress: Address;
 	readonly grpcAddress: Address;
@@ -89,7 +86,7 @@ export async function startService(
 ): Promise<RunningService> {
 	log.emit("starting", { configuration: Object.fromEntries(config.settings.map(({ name, value }) => [name, value])) });
 	await using opened = new AsyncDisposableStack();
-	const { maxBodyBytes, basePath, tls } = config;
+	const { MAX_BODY_BYTES: maxBodyBytes, BASE_PATH: basePath, tls } = config;
 	const telemetry = opened.use(await startTelemetry(config.otel, packageJson(), log));
 	const { requests, metrics } = telemetry;
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
@@ -112,8 +109,8 @@ export async function startService(
 		if (form !== undefined) refusedPosts.add({ ...refused, poster, route, form, error });
 	};
 	const gate = new Gate(accessKeys.keyring, SERVICES, {
-		certificates: config.clientCertificates,
-		rateLimit: config.rateLimitPerKey === undefined ? undefined : new RateLimit(config.rateLimitPerKey),
+		certificates: config.CLIENT_CERTIFICATES,
+		rateLimit: config.RATE_LIMIT_PER_KEY === undefined ? undefined : new RateLimit(config.RATE_LIMIT_PER_KEY),
 		onRefused: (caller, kind) => postCounts.add(posterOf(caller), kind),
 	});
 	const { counts, senders } = reads.of({ owner: undefined });
@@ -127,8 +124,8 @@ export async function startService(
 		...jsonReads,
 		trajectoryRoute(basePath, reads),
 		openApiRoute(basePath),
-		...(config.mcp ? mcpRoutes({ basePath, reads: jsonReads, origins: config.corsOrigins }) : []),
-		...(config.console ? await consoleRoutes(basePath, CONSOLE_FOLDER) : []),
+		...(config.MCP ? mcpRoutes({ basePath, reads: jsonReads, origins: config.CORS_ORIGINS }) : []),
+		...(config.CONSOLE ? await consoleRoutes(basePath, CONSOLE_FOLDER) : []),
 	];
 
 	// Before the first read. A conversation for which this fails is retried when its next events or record arrive.
@@ -140,10 +137,10 @@ export async function startService(
 	parts.changed.endpoints = () => forwarder.poke();
 
 	const router = createRouter({ routes, rpcs: connectHandlers(rpc, basePath), gate, admission });
-	const answer = observed(requests, allowOrigins(config.corsOrigins, router, config.mcp ? MCP_HEADERS : []));
-	const http = await listenHttp({ address: config.httpAddress, tls, log }, answer);
+	const answer = observed(requests, allowOrigins(config.CORS_ORIGINS, router, config.MCP ? MCP_HEADERS : []));
+	const http = await listenHttp({ address: config.HTTP_ADDRESS, tls, log }, answer);
 	opened.defer(() => http.kill());
-	const grpc = await listenGrpc({ ...rpc, services: SERVICES, address: config.grpcAddress, tls, requests, log });
+	const grpc = await listenGrpc({ ...rpc, services: SERVICES, address: config.GRPC_ADDRESS, tls, requests, log });
 	opened.defer(() => grpc.kill());
 	opened.use(followStoreHealth(store, { onChange: (healthy) => readiness.set("store", healthy), log }));
 
@@ -184,8 +181,8 @@ export async function startService(
 	}
 
 	// At the end, because the key is shown only once, and a start that fails later would lose it.
-	const isFirst = isFile && config.accessKeys.length === 0;
-	const keys = isFirst ? await accessKeys.createFirst(config.console, firstScopes) : undefined;
+	const isFirst = isFile && config.ACCESS_KEYS.length === 0;
+	const keys = isFirst ? await accessKeys.createFirst(config.CONSOLE, firstScopes) : undefined;
 	if (keys !== undefined) showKeys({ ...keys, httpAddress: http.address });
 	log.emit("listening", { listener: "http", address: formatAddress(http.address) });
 	log.emit("listening", { listener: "grpc", address: formatAddress(grpc.address) });
@@ -194,19 +191,19 @@ export async function startService(
 	/** Lets work that ends with the signal end before what it uses. */
 	const untilStop = (work: Promise<void>) => opened.defer(() => work);
 	const retention = {
-		days: config.retentionDays,
-		updatesPerConversation: config.retentionUpdatesPerConversation,
-		eventDays: config.eventRetentionDays,
+		days: config.RETENTION_DAYS,
+		updatesPerConversation: config.RETENTION_UPDATES_PER_CONVERSATION,
+		eventDays: config.EVENT_RETENTION_DAYS,
 	};
 	// A wrong clock matters only when retention depends on age.
-	const prunesByAge = [retention.days, retention.eventDays, config.retentionRules[0]].some((one) => one !== undefined);
+	const prunesByAge = [retention.days, retention.eventDays, config.RETENTION_RULES[0]].some((one) => one !== undefined);
 	const clock = new RetentionClock(store, (doubt) => {
 		if (!prunesByAge) return;
 		if (doubt === undefined) log.emit("clock_trusted");
 		else log.emit("clock_doubted", { clock: isoTime(doubt.clock), retentionTime: isoTime(doubt.retentionTime) });
 	});
 	const expire = (now: bigint) => refusedPosts.expire(refusedAge(now, retention));
-	const steps = [expire, ...stepsOf(store, config.retentionRules)];
+	const steps = [expire, ...stepsOf(store, config.RETENTION_RULES)];
 	untilStop(pruneUntilStopped(store, retention, clock, stopping.signal, failedIn("retention"), undefined, steps));
 	const indexing = {
 		store,
@@ -240,7 +237,7 @@ export async function startService(
 		httpAddress: http.address,
 		grpcAddress: grpc.address,
 		stop: async () => {
-			const drainTime = config.drainSeconds * 1000;
+			const drainTime = config.DRAIN_SECONDS * 1000;
 			const until = performance.now() + 0.9 * drainTime;
 			readiness.set("accepting", false);
 			http.drain();
@@ -260,7 +257,6 @@ export async function startService(
 	};
 }
 
-/** Formats microseconds since the Unix epoch in ISO 8601. */
 function isoTime(microseconds: bigint): string {
 	return new Date(Number(microseconds / 1000n)).toISOString();
 }

@@ -66,40 +66,67 @@ const settings: readonly Setting[] = [
 ];
 
 const defaults = {
-	httpAddress: { host: "127.0.0.1", port: 8080 },
-	grpcAddress: { host: "127.0.0.1", port: 50051 },
+	HTTP_ADDRESS: { host: "127.0.0.1", port: 8080 },
+	GRPC_ADDRESS: { host: "127.0.0.1", port: 50051 },
 	database: { engine: "sqlite", path: "data/conversations.db" },
 	postgres: { password: undefined, connections: 8, statementTimeout: 10_000, lockTimeout: 5000, notify: true },
-	accessKeys: [],
-	maxBodyBytes: 16777216,
-	maxInflightBytes: 134217728,
-	basePath: "",
-	mcp: true,
-	mcpKey: undefined,
-	console: true,
-	logLevel: "info",
-	logFormat: "auto",
-	encryptionKeys: [],
-	eventTimeZone: "UTC",
-	senderTimeZones: new Map(),
-	retentionDays: undefined,
-	retentionUpdatesPerConversation: undefined,
-	eventRetentionDays: undefined,
-	retentionRules: [],
-	refusedBytes: 67_108_864,
-	acceptRefused: false,
-	drainSeconds: 25,
+	ACCESS_KEYS: [],
+	MAX_BODY_BYTES: 16777216,
+	MAX_INFLIGHT_BYTES: 134217728,
+	BASE_PATH: "",
+	MCP: true,
+	MCP_ACCESS_KEY: undefined,
+	CONSOLE: true,
+	LOG_LEVEL: "info",
+	LOG_FORMAT: "auto",
+	ENCRYPTION_KEY: [],
+	EVENT_TIME_ZONE: "UTC",
+	SENDER_TIME_ZONES: new Map(),
+	RETENTION_DAYS: undefined,
+	RETENTION_UPDATES_PER_CONVERSATION: undefined,
+	EVENT_RETENTION_DAYS: undefined,
+	RETENTION_RULES: [],
+	REFUSED_BYTES: 67_108_864,
+	ACCEPT_REFUSED: false,
+	DRAIN_SECONDS: 25,
 	tls: undefined,
-	clientCertificates: [],
-	corsOrigins: [],
-	rateLimitPerKey: undefined,
-	agentServerKey: undefined,
+	CLIENT_CERTIFICATES: [],
+	CORS_ORIGINS: [],
+	RATE_LIMIT_PER_KEY: undefined,
+	AGENT_SERVER_KEY: undefined,
 	reconciled: [],
-	forwardPrivate: false,
+	FORWARD_PRIVATE: false,
 	forwardNats: undefined,
 	forwardKafka: undefined,
 	consoleUrl: undefined,
 	traces: undefined,
+	PGPASSWORD: undefined,
+	POSTGRES_CONNECTIONS: 8,
+	POSTGRES_STATEMENT_TIMEOUT: 10,
+	POSTGRES_NOTIFY: true,
+	TLS_CERT_FILE: "",
+	TLS_KEY_FILE: "",
+	TLS_CLIENT_CA_FILE: "",
+	RECONCILE_AGENT_SERVERS: new Map(),
+	FORWARD_NATS: [],
+	FORWARD_NATS_SUBJECTS: [],
+	FORWARD_NATS_TLS: false,
+	FORWARD_NATS_CA_FILE: "",
+	FORWARD_NATS_USER: "",
+	FORWARD_NATS_PASSWORD: undefined,
+	FORWARD_NATS_TOKEN: undefined,
+	FORWARD_NATS_CREDENTIALS_FILE: "",
+	FORWARD_KAFKA: [],
+	FORWARD_KAFKA_TOPICS: [],
+	FORWARD_KAFKA_TLS: false,
+	FORWARD_KAFKA_CA_FILE: "",
+	FORWARD_KAFKA_SASL_MECHANISM: undefined,
+	FORWARD_KAFKA_USER: "",
+	FORWARD_KAFKA_PASSWORD: undefined,
+	CONSOLE_URL: undefined,
+	TRACES_OTLP_ENDPOINT: undefined,
+	TRACES_CONTENT: false,
+	TRACES_DELAY_SECONDS: 60,
 	otel: { traces: false, metrics: false, metricInterval: 60_000, sampler: { parentBased: true, share: 1 } },
 	settings,
 };
@@ -190,10 +217,10 @@ describe("readConfig", () => {
 			AGENT_SERVER_KEY: "canary",
 			MCP_ACCESS_KEY: "canary",
 		};
-		const { encryptionKeys, database, postgres, agentServerKey, mcpKey, reconciled, traces, ...config } =
+		const { ENCRYPTION_KEY, database, postgres, AGENT_SERVER_KEY, MCP_ACCESS_KEY, reconciled, traces, ...config } =
 			readConfig(env);
-		expect(agentServerKey?.export().toString()).toBe("canary");
-		expect(mcpKey?.export().toString()).toBe("canary");
+		expect(AGENT_SERVER_KEY?.export().toString()).toBe("canary");
+		expect(MCP_ACCESS_KEY?.export().toString()).toBe("canary");
 		expect(reconciled.map(({ sender, url, key }) => [sender, url.href, key?.export().toString()])).toEqual([
 			["agent-1", "http://agent-1:8000/base", "canary=canary"],
 			["agent-2", "https://agent-2.example/", undefined],
@@ -220,44 +247,44 @@ describe("readConfig", () => {
 			MCP_ACCESS_KEY: "**********",
 		};
 		const placeOf = (name: string) => defaults.settings.findIndex((setting) => setting.name === name);
-		expect(config).toEqual({
-			httpAddress: { host: "::1", port: 0 },
-			grpcAddress: { host: "grpc.example.org", port: 65535 },
-			accessKeys: [
+		expect(config).toMatchObject({
+			HTTP_ADDRESS: { host: "::1", port: 0 },
+			GRPC_ADDRESS: { host: "grpc.example.org", port: 65535 },
+			ACCESS_KEYS: [
 				{ name: "sender", scopes: new Set(["ingest", "read"]), hash: hashKey(key1) },
 				{ name: "reader", scopes: new Set(["read", "secrets"]), hash: hashKey(key2) },
 			],
-			maxBodyBytes: 1024,
-			maxInflightBytes: 2048,
-			basePath: "/bridge/v2",
-			console: false,
-			mcp: false,
-			logLevel: "silent",
-			logFormat: "pretty",
-			eventTimeZone: "Europe/Berlin",
-			senderTimeZones: new Map([
+			MAX_BODY_BYTES: 1024,
+			MAX_INFLIGHT_BYTES: 2048,
+			BASE_PATH: "/bridge/v2",
+			CONSOLE: false,
+			MCP: false,
+			LOG_LEVEL: "silent",
+			LOG_FORMAT: "pretty",
+			EVENT_TIME_ZONE: "Europe/Berlin",
+			SENDER_TIME_ZONES: new Map([
 				["agent-1", "America/New_York"],
 				["a=b", "Asia/Tokyo"],
 			]),
-			retentionDays: 0.5,
-			retentionUpdatesPerConversation: 100,
-			eventRetentionDays: 7,
-			retentionRules: [
+			RETENTION_DAYS: 0.5,
+			RETENTION_UPDATES_PER_CONVERSATION: 100,
+			EVENT_RETENTION_DAYS: 7,
+			RETENTION_RULES: [
 				{ name: "owner:team-a", filter: { owner: "team-a" }, days: 30 },
 				{ name: "tag:scratch", filter: { tagKey: "scratch" }, days: 0.5 },
 				{ name: "tag:env=a=b", filter: { tags: { env: "a=b" } }, days: 14 },
 			],
-			refusedBytes: 1_000_000,
-			acceptRefused: true,
-			drainSeconds: 3,
+			REFUSED_BYTES: 1_000_000,
+			ACCEPT_REFUSED: true,
+			DRAIN_SECONDS: 3,
 			tls: { cert: "c.pem", key: "k.pem", clientCa: "ca.pem" },
-			clientCertificates: [
+			CLIENT_CERTIFICATES: [
 				{ name: "agent-1", scopes: new Set(["ingest"]) },
 				{ name: "spiffe://corp/dashboard", scopes: new Set(["read", "secrets"]) },
 			],
-			corsOrigins: ["https://a.example", "http://localhost:3000", "*"],
-			rateLimitPerKey: 50,
-			forwardPrivate: true,
+			CORS_ORIGINS: ["https://a.example", "http://localhost:3000", "*"],
+			RATE_LIMIT_PER_KEY: 50,
+			FORWARD_PRIVATE: true,
 			forwardNats: {
 				servers: ["nats-1:4222", "nats-2:4222"],
 				places: [
@@ -284,7 +311,7 @@ describe("readConfig", () => {
 				.map(([name, value]) => ({ name, value, source: value === "" ? "default" : "environment" }))
 				.sort((a, b) => placeOf(a.name) - placeOf(b.name)),
 		});
-		expect(encryptionKeys.map(toBase64)).toEqual([encryptionKey1, encryptionKey2]);
+		expect(ENCRYPTION_KEY.map(toBase64)).toEqual([encryptionKey1, encryptionKey2]);
 		expect(database).toEqual({
 			engine: "postgres",
 			hosts: [
@@ -390,7 +417,7 @@ describe("HTTP_ADDRESS", () => {
 	test.each(["0.0.0.0:80", "localhost:1", "a-b.example.org.:65535", "[::]:0", "[fe80::1]:8080"])(
 		"%s is accepted",
 		(text) => {
-			expect(formatAddress(readConfig({ HTTP_ADDRESS: text }).httpAddress)).toBe(text);
+			expect(formatAddress(readConfig({ HTTP_ADDRESS: text }).HTTP_ADDRESS)).toBe(text);
 		},
 	);
 
@@ -475,11 +502,11 @@ test.each(["/", "a", "/a/", "//a", "/a//b", "/a b", "/a?b", "/a#b", "/..", "/a/.
 );
 
 test.each(["/a", "/a/b.c", "/...", "/.well-known", "/a%20b", "/~x:y@z"])("the base path %s is accepted", (text) => {
-	expect(readConfig({ BASE_PATH: text }).basePath).toBe(text);
+	expect(readConfig({ BASE_PATH: text }).BASE_PATH).toBe(text);
 });
 
 test("MAX_INFLIGHT_BYTES must be at least twice MAX_BODY_BYTES", () => {
-	expect(readConfig({ MAX_BODY_BYTES: "1000", MAX_INFLIGHT_BYTES: "2000" }).maxInflightBytes).toBe(2000);
+	expect(readConfig({ MAX_BODY_BYTES: "1000", MAX_INFLIGHT_BYTES: "2000" }).MAX_INFLIGHT_BYTES).toBe(2000);
 	const expected = ["MAX_INFLIGHT_BYTES: must be at least twice MAX_BODY_BYTES"];
 	expect(mistakes({ MAX_BODY_BYTES: "1000", MAX_INFLIGHT_BYTES: "1999" })).toEqual(expected);
 	expect(mistakes({ MAX_BODY_BYTES: "100000000" })).toEqual(expected);
@@ -491,12 +518,15 @@ test.each(["0", "-1", "1e3", "1.0", "0x10", "1000000001"])("%s is refused as a n
 
 test("RETENTION_UPDATES_PER_CONVERSATION accepts its maximum", () => {
 	expect(readConfig({ RETENTION_UPDATES_PER_CONVERSATION: "1000000000" })).toMatchObject({
-		retentionUpdatesPerConversation: 1_000_000_000,
+		RETENTION_UPDATES_PER_CONVERSATION: 1_000_000_000,
 	});
 });
 
 test.each(["0.0417", "1", "36525"])("%s is accepted as a number of days", (text) => {
-	const { retentionDays, eventRetentionDays } = readConfig({ RETENTION_DAYS: text, EVENT_RETENTION_DAYS: text });
+	const { RETENTION_DAYS: retentionDays, EVENT_RETENTION_DAYS: eventRetentionDays } = readConfig({
+		RETENTION_DAYS: text,
+		EVENT_RETENTION_DAYS: text,
+	});
 	expect([retentionDays, eventRetentionDays]).toEqual([Number(text), Number(text)]);
 });
 
@@ -519,7 +549,7 @@ test.each([
 });
 
 test.each(["UTC", "Etc/UTC", "utc"])("the time zone %s is read as UTC", (text) => {
-	expect(readConfig({ EVENT_TIME_ZONE: text }).eventTimeZone).toBe("UTC");
+	expect(readConfig({ EVENT_TIME_ZONE: text }).EVENT_TIME_ZONE).toBe("UTC");
 });
 
 test.each(["+02:00", "Local", "Europe", "Europe/Berlin,UTC", "Europe/Berlin\0"])("%j is no time zone", (text) => {

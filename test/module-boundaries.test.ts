@@ -193,9 +193,9 @@ describe("the modules of src import only what they may", () => {
 		]);
 		expect(texts.get("commands/commands.ts")).toContain('await import("../mcp/mcp-server.ts")');
 		const sdk = imports.filter(({ to }) => to.startsWith("@modelcontextprotocol/"));
-		expect(new Set(sdk.map(({ from }) => from))).toEqual(new Set(["mcp/mcp-server.ts", "mcp/mcp-server.ts"]));
+		expect(new Set(sdk.map(({ from }) => from))).toEqual(new Set(["mcp/mcp-server.ts"]));
 		const loaders = imports.filter(({ to, typeOnly }) => to === "mcp/mcp-server.ts" && !typeOnly);
-		expect(loaders.map(({ from }) => from).sort()).toEqual(["mcp/mcp-route.ts", "mcp/mcp-server.ts"]);
+		expect(loaders.map(({ from }) => from).sort()).toEqual(["commands/commands.ts", "mcp/mcp-route.ts"]);
 		expect(texts.get("mcp/mcp-route.ts")).toContain('await import("./mcp-server.ts")');
 	});
 

@@ -29,20 +29,16 @@ interface NewAccessKey {
 	readonly expiresAt: bigint | undefined;
 }
 
-/** A key or certificate of the configuration. */
 interface ConfiguredKey extends Pick<Principal, "name" | "scopes" | "owner"> {
 	readonly configured: true;
 }
 
-/** A key in a list. */
 export type ListedKey = ConfiguredKey | (AccessKeyRow & { readonly configured: false });
 
-/** The operations of the store on access keys. */
 export type AccessKeyCalls = Pick<Store, "listAccessKeys" | "createAccessKey" | "revokeAccessKey" | "touchAccessKeys">;
 
 /** Times are in milliseconds. */
 export interface AccessKeysOptions {
-	/** Keys of the configuration. */
 	readonly configured: readonly KeyEntry[];
 	/** Holders of the client certificates of the configuration, which are listed as the keys are. */
 	readonly certificates?: readonly Principal[];
@@ -57,13 +53,11 @@ export interface AccessKeysOptions {
 export const COMMAND: Principal = Object.freeze({ name: "command", scopes: new Set(scopes), owner: undefined });
 /** The service itself, as the caller that makes the keys of the first start. */
 export const SERVICE: AuditedCaller = { name: "service", owner: undefined };
-/** Scopes of the key of the first start. */
 const FIRST_SCOPES: readonly Scope[] = [...defaultScopes, "metrics", "keys"];
 /** Milliseconds after which the key with which the first start opens the console ends. */
 const CONSOLE_KEY_LIFETIME = 24 * 60 * 60 * 1000;
 /** How long before its end a key is reported, in milliseconds: a week. */
 export const EXPIRY_NOTICE = 7 * 86_400_000;
-/** Milliseconds between two reports of the same key. */
 const REPORT_INTERVAL = 86_400_000;
 /** Milliseconds between two reads of the table, when other processes write it too. */
 export const REFRESH_INTERVAL = 1_000;
@@ -74,7 +68,6 @@ export const REFRESH_INTERVAL = 1_000;
  * is saved, and keys that expire soon are reported.
  */
 export class AccessKeys implements AsyncDisposable {
-	/** The keys with which requests are accepted. */
 	readonly keyring: Keyring;
 	readonly #store: AccessKeyCalls;
 	readonly #configured: readonly ConfiguredKey[];
@@ -82,11 +75,9 @@ export class AccessKeys implements AsyncDisposable {
 	readonly #stop = new AbortController();
 	/** Last uses that are not saved yet: milliseconds of Unix time by name. */
 	#uses = new Map<string, number>();
-	/** When each key was reported because it expires soon. */
 	readonly #reported = new Map<string, number>();
 	#rows: readonly AccessKeyRow[] = [];
 	#work: readonly Promise<void>[] = [];
-	/** The last read of the table. */
 	#read: Promise<void> = Promise.resolve();
 
 	private constructor(store: AccessKeyCalls, { configured, certificates = [], log }: AccessKeysOptions) {
@@ -216,7 +207,6 @@ export class AccessKeys implements AsyncDisposable {
 		await this.#read;
 	}
 
-	/** The stored keys with which requests are accepted now. */
 	#valid(): readonly AccessKeyRow[] {
 		return this.#rows.filter((row) => !hasEnded(row));
 	}
@@ -255,7 +245,6 @@ export class AccessKeys implements AsyncDisposable {
 		await this.refresh();
 	}
 
-	/** Runs work again and again until this object is disposed of. */
 	async #repeat(interval: number, work: () => Promise<void>): Promise<void> {
 		const { signal } = this.#stop;
 		const wait = () => delay(interval, true, { signal, ref: false }).catch(() => false);
@@ -270,7 +259,6 @@ export class AccessKeys implements AsyncDisposable {
 	}
 }
 
-/** Whether a stored key is revoked or has expired. */
 export function hasEnded({ revokedAt, expiresAt }: Pick<AccessKeyRow, "revokedAt" | "expiresAt">): boolean {
 	return revokedAt !== undefined || (expiresAt !== undefined && expiresAt <= microseconds(Date.now()));
 }

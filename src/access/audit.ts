@@ -16,7 +16,6 @@ type AuditAction =
 	| `delivery.${string}`
 	| `budget.${string}`;
 
-/** Who does something. */
 export type AuditedCaller = Pick<Principal, "name"> & Partial<Pick<Principal, "owner">>;
 
 /** Returns an entry that is written with its act, of the present time. The subject is as for {@link Audit.add}. */
@@ -46,7 +45,6 @@ export class Audit {
 		await this.#store.tables.write.addAudit(entryOf(action, caller, subject, details));
 	}
 
-	/** Returns entries, the newest first. */
 	async list(query: AuditQuery): Promise<readonly AuditEntry[]> {
 		return await this.#store.tables.read.listAudit(query);
 	}

@@ -6,7 +6,6 @@ import { authorize, type Keyring, type Principal, type Scope, scopes } from "./k
 interface GateOptions {
 	/** Holders of client certificates. Their names are the names of the certificates. */
 	readonly certificates?: readonly Principal[];
-	/** Limits the requests of each holder. */
 	readonly rateLimit?: RateLimit | undefined;
 	/** Called when a holder lacks the scope `ingest` for a post, or exceeds the limit with one. */
 	readonly onRefused?: (holder: Principal, kind: ErrorKind) => void;
@@ -51,7 +50,7 @@ export class Gate {
 	 * @param certificate returns the name of the client certificate that the TLS connection has verified, if there is one
 	 * @throws ServiceError `unauthenticated`, `permission_denied` or `rate_limited`
 	 */
-	admit(scope: Scope, fields: readonly string[], certificate: CertificateName = noCertificate): Principal {
+	admit(scope: Scope, fields: readonly string[], certificate: CertificateName = () => undefined): Principal {
 		const principal = this.#authenticate(fields, certificate);
 		try {
 			authorize(principal, scope);
@@ -69,7 +68,7 @@ export class Gate {
 	}
 
 	/** Admits an RPC by its path, `/package.Service/Method`; otherwise as {@link admit}. */
-	admitRpc(path: string, fields: readonly string[], certificate: CertificateName = noCertificate): Principal {
+	admitRpc(path: string, fields: readonly string[], certificate: CertificateName = () => undefined): Principal {
 		const scope = this.#scopes.get(path);
 		if (scope !== undefined) return this.admit(scope, fields, certificate);
 		this.#authenticate(fields, certificate);
@@ -92,8 +91,6 @@ export class Gate {
 }
 
 type CertificateName = () => string | undefined;
-
-function noCertificate(): undefined {}
 
 /** Returns the path of an RPC in the gRPC and Connect protocols. */
 export function rpcPath(method: DescMethod): string {

@@ -23,7 +23,7 @@ import { makeParts, type Parts } from "../make-parts.ts";
 import { planEnum } from "../record/plan.ts";
 import { inProcessTransport } from "../rpc/rpc-method.ts";
 import { createLogger, type Logger } from "../telemetry/log.ts";
-import { commandSocketOf, isListening } from "../transports/http/command-socket.ts";
+import { commandSocketOf, isListening } from "../transports/http/http-listener.ts";
 import { parametersOf, readRequest } from "../transports/reads/parameters.ts";
 import { type Call, expiryOption, SETTINGS, sequenceOption, UsageError, type Values } from "./options.ts";
 import { print, tableOf } from "./output.ts";
@@ -148,7 +148,6 @@ function requestOf(input: DescMessage, call: Call<never>, operands: readonly str
 	return readRequest(input, [], { params: {}, search: "", body: Buffer.from(json) });
 }
 
-/** Returns the JSON form of an option's value. */
 function optionValue(field: DescField, name: string, text: string): JsonValue {
 	if (field.message === TimestampSchema) return expiryOption(text).toISOString();
 	if (field.scalar === ScalarType.INT64) return sequenceOption(name, text).toString();
@@ -159,7 +158,6 @@ function optionValue(field: DescField, name: string, text: string): JsonValue {
 	return jsonOf(field, text);
 }
 
-/** Returns the JSON form of a value. */
 function jsonOf(field: DescField, text: string): JsonValue {
 	if (field.fieldKind === "list") return text === "" ? [] : text.split(field.name === "scopes" ? "+" : ",");
 	const isSwitch = field.scalar === ScalarType.BOOL && (text === "true" || text === "false");

@@ -71,13 +71,13 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 		options: ["url"],
 		meaning:
 			"serve agents over the Model Context Protocol on standard input and output; the conversations are those of the service at the URL, such as http://127.0.0.1:8080, with the access key in MCP_ACCESS_KEY",
-		async run({ mcpKey }, _, { url = "" }) {
+		async run({ MCP_ACCESS_KEY: key }, _, { url = "" }) {
 			const service = URL.parse(url);
 			if (service === null || !/^https?:$/.test(service.protocol))
 				throw new UsageError("Give the URL of the service with --url, such as http://127.0.0.1:8080");
-			if (mcpKey === undefined) throw new UsageError("Give an access key of the service in MCP_ACCESS_KEY");
+			if (key === undefined) throw new UsageError("Give an access key of the service in MCP_ACCESS_KEY");
 			const { serveMcpOverStdio } = await import("../mcp/mcp-server.ts");
-			await serveMcpOverStdio(service, mcpKey.export().toString());
+			await serveMcpOverStdio(service, key.export().toString());
 		},
 	},
 	erase: {
@@ -89,7 +89,6 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 	},
 };
 
-/** The command `config`. */
 function showConfig({ settings }: Config): void {
 	const shown = (value = ""): string => (value === "" ? "none" : value);
 	for (const { name, value, source } of settings) {

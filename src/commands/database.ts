@@ -28,7 +28,6 @@ function sqlitePath(database: Database): string {
 	);
 }
 
-/** The command `migrate`. */
 export async function migrate(
 	{ database }: Config,
 	{ print: onlyPrints = false, distribute = false }: Values,

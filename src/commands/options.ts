@@ -43,17 +43,14 @@ type ValueOf<Option> = Option extends { readonly multiple: true }
 		? boolean
 		: string;
 
-/** Values of the options that were given. */
 export type Values = { readonly [Name in OptionName]?: ValueOf<(typeof OPTIONS)[Name]> | undefined };
 
-/** The error for invalid arguments. */
 export class UsageError extends Error {}
 
 /** A command of the program. */
 export interface Command {
 	/** Names of the operands. The last one may be left out or repeated if its name ends in `…`. */
 	readonly operands?: readonly string[];
-	/** Names of the options that it takes. */
 	readonly options?: readonly OptionName[];
 	readonly meaning: string;
 	readonly run: (config: Config, operands: readonly string[], options: Values) => Promise<void> | void;

@@ -43,14 +43,11 @@ export const mebibytes = (bytes: number): string => `${(bytes / 2 ** 20).toFixed
 export const rows = (count: number): string => `${count} rows`;
 export const conversations = (count: number): string => `${count} conversations`;
 
-/** The stream to which progress is written. */
 interface Output {
-	/** Whether it is a terminal. */
 	readonly isTTY?: boolean;
 	write(text: string): unknown;
 }
 
-/** Width of the bar in characters. */
 const WIDTH = 20;
 /** Moves a terminal's cursor up one line and clears that line (ECMA-48: CUU, EL). */
 const OVER_LAST_LINE = "\u001b[1A\u001b[2K";

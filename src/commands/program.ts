@@ -7,7 +7,6 @@ import { COMMANDS } from "./commands.ts";
 import { type Command, OPTIONS, UsageError } from "./options.ts";
 import { print, reasonOf } from "./output.ts";
 
-/** Exit status for invalid arguments. */
 const USAGE_STATUS = 2;
 
 /** Runs the command that is named in the arguments. */
@@ -63,7 +62,6 @@ export function usageOf(name: string, { operands = [], options = [] }: Command):
 	return [name, ...operands, ...taken].join(" ");
 }
 
-/** Returns the text of `--help`. */
 function help(): string {
 	const { name, description } = packageJson();
 	const usages = Object.entries(COMMANDS).map(([command, of]) => ({

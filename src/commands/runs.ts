@@ -60,7 +60,7 @@ export async function countDue(config: Config): Promise<void> {
 	const rows: unknown[][] = [["RULE", "DAYS", "CONVERSATIONS"]];
 	await reachService(config, async ({ transport }) => {
 		const client = createClient(ConversationEraseService, transport);
-		for (const rule of config.retentionRules) {
+		for (const rule of config.RETENTION_RULES) {
 			const { matching } = await client.deleteConversations({ filter: dueBy(rule, now), dryRun: true, max: 1 });
 			rows.push([rule.name, rule.days, matching]);
 		}
@@ -68,7 +68,6 @@ export async function countDue(config: Config): Promise<void> {
 	for (const line of tableOf(rows)) print(line);
 }
 
-/** Milliseconds between two looks at a run. */
 const INTERVAL = 100;
 
 /** Looks at a run that a command has started, until it has ended. */
@@ -84,7 +83,6 @@ async function untilEnded<State extends { readonly running: boolean }>(
 	}
 }
 
-/** Maximum number of lines in a report about a run. */
 const MAX_LINES = 20;
 
 /** Prints the report about a run: a summary, the first lines, and how many more there are. */
@@ -115,14 +113,13 @@ export async function rebuildUsage(config: Config): Promise<void> {
 	report(summary, lines, corrected);
 }
 
-/** Milliseconds between two lines about the progress of a reconciliation. */
 const PROGRESS_INTERVAL = 10_000;
 
 /** The command `reconcile`: compares an agent server with the store, and takes in what is missing. */
 export async function reconcile(config: Config, _: unknown, options: Values): Promise<void> {
 	const { "agent-server": url, sender: senders = [] } = options;
 	if (url === undefined) throw new UsageError("Give the URL of the agent server with --agent-server");
-	const key = config.agentServerKey?.export().toString() ?? "";
+	const key = config.AGENT_SERVER_KEY?.export().toString() ?? "";
 	let shownAt = performance.now();
 	const state = await reachService(config, async ({ transport }) => {
 		const client = createClient(ConversationReconcileService, transport);
@@ -158,7 +155,6 @@ const TOGETHER = 20;
 const STEP = 100;
 const PAUSE = 200;
 
-/** The command `erase`. */
 export async function erase(config: Config, ids: readonly string[], options: Values): Promise<void> {
 	const { "older-than": age, "with-children": withChildren = false, status, owner, execute = false } = options;
 	if ((ids.length === 0) === (age === undefined)) throw new UsageError("Give either ids or --older-than");

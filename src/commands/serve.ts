@@ -11,8 +11,8 @@ import type { Values } from "./options.ts";
 /** The command `serve`: runs the service until a signal. With `demo`, invented conversations are posted to it. */
 export async function serve(config: Config, { demo = false, distribute = false }: Values): Promise<void> {
 	const { fd, isTTY } = process.stdout;
-	const output = new LogOutput(fd, lineFormat(config.logFormat, isTTY));
-	const log = createLogger(config.logLevel, output);
+	const output = new LogOutput(fd, lineFormat(config.LOG_FORMAT, isTTY));
+	const log = createLogger(config.LOG_LEVEL, output);
 	const signalled = firstSignal();
 	// Loaded here, so that an error while loading these modules is reported like any other startup failure.
 	const { startService } = await import("../server.ts");
@@ -34,7 +34,7 @@ export async function serve(config: Config, { demo = false, distribute = false }
 		const late = new Error("The service has not stopped within DRAIN_SECONDS");
 		log.emit("unexpected_error", { where: "stop" }, late);
 		process.exit(1);
-	}, config.drainSeconds * 1000);
+	}, config.DRAIN_SECONDS * 1000);
 	const status = await service.stop().then(
 		() => 0,
 		(error: unknown) => {
@@ -98,6 +98,6 @@ ${console}Try it:
 }
 
 /** Returns the URL of the HTTP listener, with the base path. */
-function urlOf({ httpAddress }: FirstKeys, { tls, basePath }: Config): string {
-	return `${tls === undefined ? "http" : "https"}://${formatAddress(httpAddress)}${basePath}`;
+function urlOf({ httpAddress }: FirstKeys, { tls, BASE_PATH }: Config): string {
+	return `${tls === undefined ? "http" : "https"}://${formatAddress(httpAddress)}${BASE_PATH}`;
 }

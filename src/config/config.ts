@@ -7,8 +7,9 @@ import { secretOf } from "./parsers.ts";
 import { environment, MASK, unknownNames, variables } from "./variables.ts";
 
 /**
- * The complete and valid configuration of the service, whose variables `variables.ts` describes. It has only the hashes of
- * access keys. What has no value is undefined, or empty if it is a list.
+ * The complete and valid configuration of the service: the values of the variables, which `variables.ts` describes, and
+ * what follows from several of them. It has only the hashes of access keys. What has no value is undefined, or empty if it
+ * is a list or a text.
  */
 export type Config = ReturnType<typeof readConfig>;
 
@@ -73,7 +74,6 @@ const REQUIRED_VARIABLES: readonly (readonly [string, string])[] = Object.entrie
 	TRACES_DELAY_SECONDS: "TRACES_OTLP_ENDPOINT",
 }).flatMap(([name, others]) => [others].flat().map((other) => [name, other] as const));
 
-/** Variables of which only one may be set. */
 const NATS_LOGINS = ["FORWARD_NATS_USER", "FORWARD_NATS_TOKEN", "FORWARD_NATS_CREDENTIALS_FILE"];
 
 /**
@@ -117,41 +117,17 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>) {
 	const values = parsed.data;
 	const postgres = postgresOf(values);
 	const [cert, key] = [values.TLS_CERT_FILE, values.TLS_KEY_FILE];
+	// Texts with secrets. What follows from them has key objects, which no log shows.
+	const { DATABASE_URL: databaseUrl, RECONCILE_KEYS: _, TRACES_OTLP_HEADERS: __, ...settings } = values;
 	return {
-		httpAddress: values.HTTP_ADDRESS,
-		grpcAddress: values.GRPC_ADDRESS,
-		database: databaseOf(values.DATABASE_URL, postgres),
+		...settings,
+		database: databaseOf(databaseUrl, postgres),
 		postgres,
-		accessKeys: values.ACCESS_KEYS,
-		maxBodyBytes: values.MAX_BODY_BYTES,
-		maxInflightBytes: values.MAX_INFLIGHT_BYTES,
-		basePath: values.BASE_PATH,
-		console: values.CONSOLE,
-		mcp: values.MCP,
-		mcpKey: values.MCP_ACCESS_KEY,
-		logLevel: values.LOG_LEVEL,
-		logFormat: values.LOG_FORMAT,
-		/** The first encrypts, all decrypt. Without one, secrets are stored redacted. */
-		encryptionKeys: values.ENCRYPTION_KEY,
-		eventTimeZone: values.EVENT_TIME_ZONE,
-		senderTimeZones: values.SENDER_TIME_ZONES,
-		retentionDays: values.RETENTION_DAYS,
-		retentionUpdatesPerConversation: values.RETENTION_UPDATES_PER_CONVERSATION,
-		eventRetentionDays: values.EVENT_RETENTION_DAYS,
-		retentionRules: values.RETENTION_RULES,
-		refusedBytes: values.REFUSED_BYTES,
-		acceptRefused: values.ACCEPT_REFUSED,
-		drainSeconds: values.DRAIN_SECONDS,
 		tls: cert === "" ? undefined : { cert, key, clientCa: values.TLS_CLIENT_CA_FILE || undefined },
-		clientCertificates: values.CLIENT_CERTIFICATES,
-		corsOrigins: values.CORS_ORIGINS,
-		rateLimitPerKey: values.RATE_LIMIT_PER_KEY,
-		agentServerKey: values.AGENT_SERVER_KEY,
 		/** Agent servers that the service compares with what arrived, with the names under which they post. */
 		reconciled: Array.from(values.RECONCILE_AGENT_SERVERS, ([sender, url]) => {
 			return { sender, url, key: secretOf(values.RECONCILE_KEYS.get(sender) ?? "") };
 		}),
-		forwardPrivate: values.FORWARD_PRIVATE,
 		forwardNats: natsOf(values),
 		forwardKafka: kafkaOf(values),
 		/** With a slash at its end. */

@@ -19,7 +19,6 @@ export type Parse<T> = (text: string, report: Report) => T;
 export const MIN_KEY_LENGTH = 16;
 /** An hour and a century. A smaller value would prune history that is being read; a larger one is a mistake. */
 export const RETENTION_DAYS = { smallest: 1 / 24, largest: 36_525 };
-/** Maximum number of updates to keep of a conversation. */
 export const MAX_RETENTION_UPDATES = 1_000_000_000;
 
 /** Makes a parser that returns undefined for an empty text. */
@@ -258,7 +257,6 @@ export function parseHeaders(text: string, report: Report): ReadonlyMap<string, 
 	return headers;
 }
 
-/** Parses comma-separated entries `host:port`. */
 export function parseServers(text: string, report: Report): readonly string[] {
 	return entriesOf(text, report).map(({ item, report }) => {
 		const [, port] = /^(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})$/.exec(item) ?? [];
@@ -319,7 +317,6 @@ function entriesOf(text: string, report: Report): { readonly item: string; reado
 	return splitList(text).map((item, index) => ({ item, report: (mistake) => report(`entry ${index + 1} ${mistake}`) }));
 }
 
-/** An entry of a name and a value. */
 interface NamedEntry {
 	readonly name: string;
 	readonly value: string;

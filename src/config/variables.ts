@@ -34,7 +34,6 @@ import {
 	splitList,
 } from "./parsers.ts";
 
-/** Text that is shown in place of a secret. */
 export const MASK = "**********";
 
 /** Description of a variable for the user. */
@@ -64,10 +63,8 @@ function variable<T>({ parse, default: fallback = "", ...text }: Written & { rea
 		.register(texts, { example: fallback, ...text, default: fallback });
 }
 
-/** A variable that may have any text. */
 const textVariable = (meaning: string, example: string) => variable({ meaning, example, parse: (value) => value });
 
-/** A variable that is a secret as a whole. */
 const secretVariable = (meaning: string, example: string) =>
 	variable({ meaning, example, mask: () => MASK, parse: secretOf });
 
@@ -350,7 +347,6 @@ export const environment = z.object({
 	MCP_ACCESS_KEY: secretVariable("access key of the service for the command `mcp`", "<key>"),
 });
 
-/** Descriptions of all variables. */
 export const variables: readonly (VariableText & { readonly name: string })[] = Object.entries(
 	environment.shape,
 ).flatMap(([name, schema]) => {

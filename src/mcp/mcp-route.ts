@@ -9,7 +9,6 @@ export const MCP_HEADERS: readonly string[] = ["MCP-Protocol-Version", "Mcp-Meth
 /** Maximum bytes of a request, which has the arguments of one call. */
 const MAX_REQUEST_BYTES = 256 * 1024;
 
-/** What {@link mcpRoutes} needs. */
 interface McpRouteOptions {
 	readonly basePath: string;
 	/** Routes of the JSON reads. They limit each caller to what it may see. */

@@ -17,7 +17,6 @@ import { ServiceError } from "../errors.ts";
 import { packageJson } from "../package-json.ts";
 import { type Ask, NOTICE, TOOLS, type Tool } from "./tools.ts";
 
-/** What a server needs. */
 interface McpOptions {
 	readonly ask: Ask;
 	/** Called with the error of each tool or resource that fails. */
@@ -25,12 +24,10 @@ interface McpOptions {
 }
 
 const INSTRUCTIONS = `Reads recorded conversations of coding agents: their records, events, usage and gaps. Nothing can be changed. Begin with search_conversations or list_conversations, then read_events. Each answer is bounded by max_bytes, and how_to_go_on says how to read more. ${NOTICE}`;
-/** Members of every answer. */
 const FRAME = {
 	notice: z.string(),
 	how_to_go_on: z.string().describe("How to read more; empty if this is all"),
 };
-/** Number of conversations in the list of resources. */
 const LISTED = 10;
 /** Milliseconds of the time that "since yesterday" means. */
 const DAY = 86_400_000;

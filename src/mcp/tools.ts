@@ -35,10 +35,8 @@ export interface Tool {
 	readonly answer: (ask: Ask, args: unknown) => Promise<{ [name: string]: Json }>;
 }
 
-/** Arguments of a tool, which are valid. */
 type Args = Readonly<Record<string, unknown>>;
 
-/** What a tool found. */
 interface Answer {
 	/** Any size: what is too large is shortened. */
 	readonly data: { readonly [name: string]: Json };

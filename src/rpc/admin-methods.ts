@@ -49,19 +49,15 @@ const { byName: DELIVERY_STATES } = planEnum(DeliveryStateSchema);
 const LAST_SECOND = 253_402_300_799n;
 /** Maximum number of conversations that a transaction gives an owner, so that posts do not wait for long. */
 const STEP = 200;
-/** Number of conversations that are listed at once. */
 const PAGE = 1000;
-/** Maximum number of ids in a request. */
 const MAX_IDS = 1000;
 /** Number of conversations that a request by a filter erases by default, and at most. */
 const DEFAULT_MAX = 50;
 const LARGEST_MAX = 1000;
-/** Name of the list of the audit in page tokens. */
 const AUDIT = "audit";
 
 type OwnersStore = Pick<Store, "assignOwner" | "countWithoutSender" | "listConversations">;
 
-/** The objects that these methods use. */
 export interface AdminContext {
 	/** What a caller can read and erase. There is no other way for a method to read conversations, so each is limited. */
 	readonly reads: Pick<ConversationReads, "of">;
@@ -218,7 +214,6 @@ function requireNoOwner({ name, owner }: Principal, act: string): void {
 		throw new ServiceError("permission_denied", `A key with an owner cannot ${act}`, { caller: name });
 }
 
-/** The methods of `ForwardingService`. */
 function forwardingMethods(endpoints: Endpoints, { updates }: Pick<Store, "updates">): readonly RpcMethod[] {
 	const { method } = ForwardingService;
 	const shown = async (endpoint: ListedEndpoint) => ({

@@ -93,7 +93,6 @@ export function commandMethods(
 	];
 }
 
-/** What is known of a run. */
 interface RunState<Progress> {
 	progress: Progress;
 	running: boolean;
@@ -128,7 +127,6 @@ export class StartedRun<Progress> {
 		return this.#state;
 	}
 
-	/** The error for a run that cannot start because of another one. */
 	get underWay(): ServiceError {
 		return new ServiceError("failed_precondition", this.#underWay);
 	}

@@ -29,17 +29,13 @@ import {
 /** A method of a service, as transports mount it. It takes an encoded request and its caller. */
 export type RpcMethod = UnaryRpc | StreamRpc;
 
-/** A method that returns one response. */
 export interface UnaryRpc {
 	readonly kind: "unary";
 	readonly method: DescMethodUnary;
-	/** Returns the encoded response. */
 	readonly handle: EncodedHandler<Promise<Uint8Array>>;
-	/** Returns the response to a request. */
 	readonly answer: Handler<Message, Promise<Message>>;
 }
 
-/** A method that returns a stream of responses. */
 export interface StreamRpc {
 	readonly kind: "server_streaming";
 	readonly method: DescMethodServerStreaming;
@@ -76,7 +72,7 @@ function errorAbout({ name }: DescMethod, request: Message, error: unknown): unk
 	return withConversation(error, typeof about === "string" ? about : undefined);
 }
 
-/** Defines a unary method. */
+/** Defines a unary method. `before` is called before the handler. */
 export function unary<I extends DescMessage, O extends DescMessage>(
 	method: DescMethodUnary<I, O>,
 	handler: Handler<MessageShape<I>, Promise<MessageInitShape<O>>>,

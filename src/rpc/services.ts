@@ -34,7 +34,6 @@ import { type AdminContext, adminMethods } from "./admin-methods.ts";
 import { auditSecrets, secretsFormOf, targetOf, viewOptionsOf } from "./request-fields.ts";
 import { type RpcMethod, serverStream, unary, unaryUndecoded } from "./rpc-method.ts";
 
-/** All RPC services of the program. */
 export const SERVICES: readonly DescService[] = [
 	ConversationIngestService,
 	ConversationEventIngestService,
@@ -57,7 +56,6 @@ export const SERVICES: readonly DescService[] = [
 /** Returns what a caller may know of the service. */
 export type DescribeService = (caller: Principal) => MessageInitShape<typeof GetServiceInfoResponseSchema>;
 
-/** The objects that the methods use. */
 interface RpcContext extends AdminContext {
 	readonly ingest: Ingest;
 	readonly eventIngest: Pick<EventIngest, "request">;

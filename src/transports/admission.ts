@@ -27,10 +27,8 @@ const MAX_REQUESTS: Readonly<Record<Work, number>> = {
 };
 /** Maximum number of bytes of the responses with metrics, of those of public routes, and of keyless requests. */
 const SMALL_POOL_BYTES = 16 * 2 ** 20;
-/** Maximum size in bytes of a response that does not count. */
 const MAX_UNCOUNTED_RESPONSE = 4096;
 
-/** The requests of one kind of work that are under way, and their bytes. */
 interface Pool {
 	requests: number;
 	bytes: number;
@@ -90,7 +88,6 @@ export class Admission {
 		};
 	}
 
-	/** Returns what is under way of one kind of work. */
 	underWay(work: Work): WorkLimits {
 		const { requests, bytes } = this.#pools[work];
 		return { requests, bytes };
@@ -100,7 +97,6 @@ export class Admission {
 /** The permit of an admitted request. The request counts until all holders of the permit have released it. */
 export class Permit {
 	readonly #pool: Pool;
-	/** Bytes that count for the request. */
 	#bytes = 0;
 	#holders = 0;
 	#over = false;

@@ -58,7 +58,6 @@ export function limitStream(stream: Http2Stream, { idleTime, requestTime }: Limi
 export interface ConnectionOptions {
 	readonly listener: "http" | "grpc";
 	readonly address: Address;
-	/** Undefined for cleartext. */
 	readonly tls: TlsFiles | undefined;
 	/** Protocols that TLS offers (ALPN), the preferred one first. */
 	readonly protocols: readonly string[];
@@ -71,7 +70,6 @@ export interface ConnectionOptions {
 	readonly hasCalled?: (peer: string) => boolean;
 	readonly log: EventLog;
 	readonly limits?: Limits;
-	/** Milliseconds between two reads of the TLS files. */
 	readonly tlsInterval?: number;
 }
 
@@ -101,7 +99,7 @@ export class Connections {
 		this.address = address;
 	}
 
-	/** Starts to accept connections. */
+	/** Starts to accept connections. Throws when the address cannot be listened on, or the TLS files cannot be used. */
 	static async listen(options: ConnectionOptions): Promise<Connections> {
 		const { address, tls, log, listener, limits = LIMITS } = options;
 		const open = new Set<Socket>();
@@ -145,7 +143,6 @@ export class Connections {
 		return new Connections(server, open, { host: address.host, port: portOf(server) });
 	}
 
-	/** Number of open connections. */
 	get count(): number {
 		return this.#open.size;
 	}
@@ -176,7 +173,6 @@ export class Connections {
 		}
 	}
 
-	/** Stops accepting connections, and cuts off all open ones. */
 	kill(): void {
 		this.#server.close();
 		for (const socket of this.#open) socket.destroy();
@@ -274,11 +270,9 @@ export function certificateNameOf(socket: Socket): string | undefined {
 	return socket instanceof TLSSocket && socket.authorized ? certificateName(socket.getPeerCertificate()) : undefined;
 }
 
-/** A listener that accepts requests. */
 export interface RunningListener {
 	/** Address that it listens on. Contains the port that the system chose if port 0 was requested. */
 	readonly address: Address;
-	/** Returns the number of open connections. */
 	connections(): number;
 	/** Asks HTTP/1.1 clients, with each response, to use another connection. Further connections are still accepted. */
 	drain(): void;
@@ -289,6 +283,5 @@ export interface RunningListener {
 	 * @param until time at which all connections are cut off, in milliseconds of `performance.now()`
 	 */
 	stop(stall: number, until: number): Promise<void>;
-	/** Stops accepting connections, and closes all open ones at once. */
 	kill(): void;
 }

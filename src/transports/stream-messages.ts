@@ -9,9 +9,7 @@ import type { Admission } from "./admission.ts";
 export interface RpcTransportOptions {
 	readonly methods: readonly RpcMethod[];
 	readonly gate: Gate;
-	/** Counts the calls under way. */
 	readonly admission: Pick<Admission, "enter">;
-	/** Counts the messages that streams hold. */
 	readonly held: HeldBatches;
 	/** Maximum number of bytes of a request message with records or events, after decompression. */
 	readonly maxBodyBytes: number;
@@ -65,7 +63,6 @@ export async function untilTaken(over: AbortSignal, write: (onTaken: () => void)
 	});
 }
 
-/** Form of the messages of a stream. */
 type Form = "bytes" | "json" | "event";
 
 /** A batch of messages that at least one client has not taken yet. */

@@ -181,7 +181,7 @@ describe.each(ENGINES)("refused posts with $engine", ({ open, engine }) => {
 	test("are taken in after an upgrade in the order of their times, as their senders, owners and times say", async () => {
 		const env = await environment();
 		const [first, second] = [randomUUID(), randomUUID()];
-		const { database, encryptionKeys } = readConfig({ ...testEnvironment(""), ...env });
+		const { database, ENCRYPTION_KEY: encryptionKeys } = readConfig({ ...testEnvironment(""), ...env });
 		const said = { timestamp: "2026-01-01T00:00:01", source: "agent", kind: "MessageEvent" };
 		const events = JSON.stringify([
 			{ ...said, id: "one" },

@@ -37,7 +37,7 @@ async function startIn(folder: TempFolder, env: Readonly<Record<string, string>>
 	try {
 		// While clients have connections, a stop waits a tenth of it for requests that are on their way.
 		const config = readConfig({ ...testEnvironment(database), DRAIN_SECONDS: "2", ...env });
-		const log = createLogger(config.logLevel, { write: (line) => lines.push(line) }, Number.POSITIVE_INFINITY);
+		const log = createLogger(config.LOG_LEVEL, { write: (line) => lines.push(line) }, Number.POSITIVE_INFINITY);
 		service = await startService(config, log, () => undefined);
 	} catch (error) {
 		folder[Symbol.dispose]();

@@ -97,14 +97,10 @@ function postOf(stored: StoredPost): RefusedPost {
 	});
 }
 
-/** Maximum number of ids in a request. */
 export const MAX_IDS = 1_000;
-/** Number of posts that are listed at a time. */
 const STEP = 100;
-/** Milliseconds after which a call ends. */
 const MAX_TIME = 10_000;
 
-/** The ways by which posts are taken in. */
 interface RetryIngest {
 	readonly records: Pick<Ingest, "json" | "request">;
 	readonly events: Pick<EventIngest, "json" | "request">;
@@ -115,7 +111,6 @@ const SIGNAL = { aborted: false };
 
 type RetriedPostStore = Pick<Store, "listRefusedPosts" | "getRefusedPost" | "setRefusedReasons" | "removeRefusedPost">;
 
-/** Takes in posts that were refused. */
 export class RetryRefusedPosts {
 	readonly #store: RetriedPostStore;
 	readonly #kept: KeptPosts;

@@ -23,7 +23,6 @@ export interface Refusal {
 	readonly poster: Poster | undefined;
 	/** Address and port of the client. */
 	readonly peer: string | undefined;
-	/** Path of the route or RPC. */
 	readonly route: string;
 	readonly form: PostForm;
 	readonly error: unknown;
@@ -66,7 +65,6 @@ const MAX_PEERS = 1_000;
 const PEER_PERIOD = 3_600_000_000n;
 /** Maximum time in milliseconds for which a read waits until earlier refusals are stored. */
 const MAX_WAIT = 2_000;
-/** Days for which refused posts are kept at most. */
 const MAX_DAYS = 30;
 
 const COMPRESSION = { params: { [constants.ZSTD_c_compressionLevel]: 1 } };
@@ -83,13 +81,11 @@ export class RefusedPosts implements AsyncDisposable {
 	readonly #options: RefusedOptions;
 	readonly #sealed: SealedBytes;
 	readonly #closing = new AbortController();
-	/** What is being stored. */
 	readonly #writes = new Set<Promise<void>>();
 	#waitingBytes = 0;
 	/** Clients of the present period, by address, route and reason, with the requests that are not stored yet. */
 	readonly #peers = new Map<string, Post>();
 	#period = 0n;
-	/** Whether the requests of clients will be stored. */
 	#storesPeers = false;
 	#lastId = 0n;
 	#counts = { kept: 0, dropped: 0, removed: 0 };
@@ -142,7 +138,6 @@ export class RefusedPosts implements AsyncDisposable {
 		});
 	}
 
-	/** Runs work that never rejects. */
 	#track(work: () => Promise<void>): void {
 		const write = work().finally(() => this.#writes.delete(write));
 		this.#writes.add(write);
@@ -252,7 +247,6 @@ export class RefusedPosts implements AsyncDisposable {
 		return this.#sealed.seal(await compress(body, COMPRESSION), purposeOf(id));
 	}
 
-	/** Stores what waits. */
 	async [Symbol.asyncDispose](): Promise<void> {
 		this.#closing.abort();
 		await Promise.all(this.#writes);
@@ -275,7 +269,6 @@ export function refusedAge(
 	};
 }
 
-/** Returns an address without its port. */
 function addressOf(peer: string | undefined): string {
 	return (peer ?? "").replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
 }
@@ -298,16 +291,13 @@ interface RefusalReason {
 	readonly place: string;
 	/** Kind of the broken rule, such as `missing`, or of the refusal. */
 	readonly type: string;
-	/** Description for a person. */
 	readonly message: string;
 }
 
 /** Maximum number of characters of a place or a message. A client controls the lengths of some places. */
 const MAX_TEXT = 500;
-/** Maximum number of characters of all reasons of a post. */
 const MAX_ALL = 16_384;
 
-/** Returns the kind of a refusal. */
 export function kindOf(error: unknown): ServiceError["kind"] {
 	return error instanceof ServiceError ? error.kind : "internal";
 }
@@ -348,12 +338,10 @@ function shorten(text: string): string {
 	return shown.length > MAX_TEXT ? `${shown.slice(0, MAX_TEXT)}…` : shown;
 }
 
-/** Reads the result of {@link packReasons}. */
 export function unpackReasons(stored: string): RefusalReason[] {
 	return JSON.parse(stored);
 }
 
-/** A refused batch that is answered with success. */
 type AcceptedBatch = Refusal & { readonly poster: Poster; readonly conversationId: string };
 
 interface AcceptingOptions {

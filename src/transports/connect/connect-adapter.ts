@@ -40,18 +40,14 @@ interface ConnectOptions extends RpcTransportOptions {
 	readonly limits?: Pick<Limits, "answerTime" | "readRequestBytes">;
 }
 
-/** A call under way. */
 interface Call extends MessageForm {
 	readonly request: Parameters<ObservedHandler>[0];
 	readonly response: Parameters<ObservedHandler>[1];
 	readonly observed: ObservedRequest;
-	/** What the gate has let in. Undefined before. */
 	admitted: { readonly caller: Principal; readonly permit: Permit } | undefined;
-	/** The encoded request. Undefined before it has been read. */
 	message: Uint8Array | undefined;
 	/** Chunks that replace the next empty message of the response body. */
 	next: readonly Uint8Array[] | undefined;
-	/** Whether an error was reported to `observed`. */
 	reported: boolean;
 }
 
@@ -283,13 +279,11 @@ function startOf({ message, admitted }: Call) {
 /** How a request carries its message. */
 interface MessageForm {
 	readonly input: DescMessage;
-	/** Whether messages are in ProtoJSON. */
 	readonly json: boolean;
 	/** Whether a prefix stands before each message: in streams of Connect, and in gRPC-Web. */
 	readonly prefixed: boolean;
 	/** Whether a message whose prefix has the flag for compression is compressed by gzip. */
 	readonly gzip: boolean;
-	/** Maximum number of bytes of the message, after decompression. */
 	readonly maxBytes: number;
 }
 

@@ -20,7 +20,6 @@ const KEYLESS = /^\/grpc\.(?:health\.v1\.Health|reflection\.v1(?:alpha)?\.Server
 
 /** What the calls of a listener share. */
 export interface CallContext extends Pick<RpcTransportOptions, "gate" | "admission" | "maxBodyBytes"> {
-	/** Whether each method returns a stream, by path. */
 	readonly isStream: ReadonlyMap<string, boolean>;
 	readonly requests: Requests;
 	readonly limits: Limits;
@@ -28,7 +27,6 @@ export interface CallContext extends Pick<RpcTransportOptions, "gate" | "admissi
 	readonly onCall: (peer: string) => void;
 }
 
-/** A call that the gate has let in. */
 interface AdmittedCall {
 	readonly caller: Principal;
 	readonly permit: Permit;
@@ -78,16 +76,13 @@ export class GrpcCall extends ServerInterceptingCall {
 	readonly #context: CallContext;
 	readonly #stream: ServerHttp2Stream;
 	readonly #fields: readonly string[];
-	/** Maximum number of bytes of a request message. */
 	readonly #maxBytes: number;
 	#observed: ObservedRequest | undefined;
 	/** Counts the bytes of request messages, once the call is admitted. */
 	#counter: MessageCounter | undefined;
-	/** Ends the counting of the call. */
 	#leave: (() => void) | undefined;
 	/** Whether the request id was sent with the response headers. */
 	#idSent = false;
-	/** Whether the service has sent a status. */
 	#answered = false;
 	#sending = false;
 	/** Whether grpc-js wanted to read the next request message while a response message was being sent. */
@@ -331,7 +326,6 @@ function isStreamStart(message: unknown): message is { readonly stream: ServerHt
 /** Maximum factor by which deflate data grows when it is decompressed (https://zlib.net/zlib_tech.html). */
 const MAX_EXPANSION = 1032;
 
-/** Maximum numbers of bytes of a request message. */
 interface MessageLimits {
 	/** As it is sent. */
 	readonly maxBytes: number;
@@ -347,9 +341,7 @@ class MessageCounter {
 	readonly #limits: MessageLimits;
 	readonly #permit: Pick<Permit, "reserve" | "giveBack">;
 	readonly #prefix = Buffer.alloc(PREFIX_BYTES);
-	/** Bytes of the prefix that have arrived. */
 	#inPrefix = 0;
-	/** Bytes of the message that have not arrived yet. */
 	#left = 0;
 	/** What is reserved for each message that has not been received as a whole. */
 	readonly #reserved: number[] = [];

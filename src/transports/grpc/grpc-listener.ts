@@ -33,13 +33,16 @@ interface GrpcOptions
 	readonly requests: Requests;
 }
 
-/** A gRPC listener. */
 interface GrpcListener extends RunningListener {
 	/** Sets the status that the health service reports for each service and for the server as a whole. */
 	setServing(serving: boolean): void;
 }
 
-/** Listens for gRPC: the services, `grpc.health.v1.Health` and server reflection. */
+/**
+ * Listens for gRPC: the services, `grpc.health.v1.Health` and server reflection.
+ *
+ * @throws Error as {@link Connections.listen}
+ */
 export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 	const { services, methods, held, maxBodyBytes, stopping, limits = LIMITS } = options;
 	/** Address and port of each client that has made a call on its open connection. */

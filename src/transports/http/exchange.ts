@@ -123,15 +123,12 @@ const STATUSES: Readonly<Record<ErrorKind, number>> = {
 export interface ContentResponse {
 	readonly status: number;
 	readonly content: string | Buffer;
-	/** Media type. */
 	readonly type: string;
-	/** Further headers. */
 	readonly headers?: Readonly<Record<string, string>>;
 }
 
 /** An error as clients see it. Of an error other than a `ServiceError` they learn only that it happened. */
 interface ShownError {
-	/** HTTP status. */
 	readonly status: number;
 	/** A sentence; of a record that breaks rules, the list of violations. */
 	readonly detail: string | readonly ReturnType<typeof validationError>[];
@@ -154,7 +151,6 @@ export function sendError(response: HttpResponse, error: unknown): void {
 	sendJsonText(response, status, stringifyExactJson({ detail }));
 }
 
-/** Returns the `ValidationError` of the specification for a violation. */
 function validationError({ path, part = "body", type, message, context, input }: Violation) {
 	return {
 		type,
@@ -165,7 +161,6 @@ function validationError({ path, part = "body", type, message, context, input }:
 	};
 }
 
-/** Sends a response whose body is a JSON text. */
 export function sendJsonText(response: HttpResponse, status: number, text: string): void {
 	sendContent(response, { status, content: text, type: "application/json" });
 }
@@ -173,7 +168,6 @@ export function sendJsonText(response: HttpResponse, status: number, text: strin
 /** Headers of every response with a body: what one caller may read is not kept for others, and is read as what it is. */
 const HEADERS = { "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff" };
 
-/** Sends a response with a body. */
 export function sendContent(response: HttpResponse, { status, content, type, headers }: ContentResponse): void {
 	response.writeHead(status, {
 		...HEADERS,
@@ -184,7 +178,6 @@ export function sendContent(response: HttpResponse, { status, content, type, hea
 	response.end(content);
 }
 
-/** Sends a response without a body. */
 export function sendStatus(response: HttpResponse, status: number): void {
 	response.writeHead(status);
 	response.end("");

@@ -22,9 +22,7 @@ import type { ObservedHandler } from "./http-listener.ts";
 export interface RouteRequest {
 	readonly request: Parameters<ObservedHandler>[0];
 	readonly response: Parameters<ObservedHandler>[1];
-	/** Counts the bytes of the request body. */
 	readonly permit: Pick<Permit, "reserve">;
-	/** Aborted when the client has gone. */
 	readonly signal: Pick<AbortSignal, "aborted">;
 	/** Percent-decoded path segments for the `{name}` segments of the route, by name. */
 	readonly params: Readonly<Record<string, string>>;
@@ -64,19 +62,16 @@ const UNCOUNTED: Pick<Permit, "reserve" | "reserveResponse" | "hold"> = {
 	hold: () => () => undefined,
 };
 
-/** A route that fits a path. */
 interface Match {
 	readonly route: Route;
 	readonly params: Readonly<Record<string, string>>;
 }
 
-/** What {@link createRouter} needs. */
 interface RouterOptions {
 	readonly routes: readonly Route[];
 	/** Handlers of RPCs by path. They answer requests of every method, and call the gate themselves. */
 	readonly rpcs?: ReadonlyMap<string, ObservedHandler>;
 	readonly gate: Gate;
-	/** Counts the requests under way, and can refuse a request before its body is read. */
 	readonly admission: Pick<Admission, "enter">;
 	readonly limits?: Pick<Limits, "answerTime">;
 }
@@ -164,7 +159,6 @@ export function innerReads(routes: readonly Route[]): InnerRead {
 	};
 }
 
-/** Returns the UUID that a path segment contains, with dashes. */
 function uuidIn(segment: string | undefined): string | undefined {
 	return segment === undefined ? undefined : parseUuid(segment);
 }

@@ -51,7 +51,6 @@ export function openApiRoute(basePath: string): Route {
 	};
 }
 
-/** Media types of the files of the console. */
 const TYPES: Readonly<Record<string, string>> = {
 	".html": "text/html; charset=utf-8",
 	".js": "text/javascript; charset=utf-8",

@@ -80,7 +80,6 @@ function ofQuery(field: DescField, holder?: DescField): Parameter {
 	return { name: parameterName(field), in: "query", field, holder };
 }
 
-/** Whether a parameter may occur several times. */
 export function isRepeatable({ field }: Parameter): boolean {
 	return field.fieldKind === "list" || field.fieldKind === "map";
 }
@@ -174,9 +173,7 @@ function scalarOf(type: ScalarType, name: string, text: string): string | number
 	}
 }
 
-/** The largest number of the type int32. */
 export const MAX_INT32 = 2_147_483_647;
-/** The largest number of the type int64. */
 export const MAX_INT64 = 2n ** 63n - 1n;
 
 /** Returns the whole number from 0 to {@link MAX_INT64} that decimal digits denote. */
@@ -193,14 +190,12 @@ function dateTime(name: string, text: string): Timestamp {
 	return time;
 }
 
-/** Returns one of several words. */
 export function word<Word extends string>(name: string, text: string, words: readonly Word[]): Word {
 	const found = words.find((candidate) => candidate === text);
 	if (found === undefined) throw invalid(name, `must be one of ${words.join(", ")}`);
 	return found;
 }
 
-/** Maximum number of characters of a parameter's name that an error repeats. */
 const MAX_SHOWN_NAME = 64;
 
 /**
@@ -330,7 +325,6 @@ function judgedValue(field: DescField, json: JsonValue, at: string): JsonValue {
 	return judged(message.fields, json, `${at}.`);
 }
 
-/** Returns what the JSON form of a field must be. */
 function formOf(field: DescField): string {
 	const { enum: desc, message, scalar, fieldKind } = field;
 	let one = (scalar && SCALAR_FORMS[scalar]) ?? "a whole number";

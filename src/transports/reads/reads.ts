@@ -55,7 +55,6 @@ import { listCsv, prefersCsv, usageForm } from "./report-forms.ts";
 const encodeSender = deriveEncoder(planMessage(SenderSchema));
 const encodeRefusedPost = deriveEncoder(planMessage(RefusedPostSchema));
 
-/** Maximum number of bytes of a JSON body. */
 export const MAX_JSON_BODY = 65_536;
 
 /** An RPC that can also be called with a path and JSON. */
@@ -64,17 +63,13 @@ export interface JsonRpc {
 	/** Path under the configured base path. A variable `{name}` is a field of the request, as {@link parametersOf} says. */
 	readonly path: string;
 	readonly rpc: DescMethod;
-	/** Parameters of the path and of the query. */
 	readonly parameters: readonly Parameter[];
 	/** Whether the fields that are no parameters of the path come from a JSON body. */
 	readonly hasBody: boolean;
-	/** Returns what answers a request on a route. */
 	readonly mount: (context: JsonRpcContext) => Route["handle"];
 }
 
-/** The objects that the routes use. */
 interface JsonRpcContext {
-	/** The implementations of the RPCs. */
 	readonly methods: readonly RpcMethod[];
 	/** What a caller can read. There is no other way for a route to read conversations, so each is limited. */
 	readonly reads: Pick<ConversationReads, "of">;
@@ -83,7 +78,6 @@ interface JsonRpcContext {
 	readonly stream: EventStreamOptions;
 }
 
-/** What is known of a request beside its message. */
 interface Call extends RouteRequest {
 	readonly caller: Principal;
 	readonly reads: Reads;

@@ -19,7 +19,6 @@ export function prefersCsv(accept: string | undefined): boolean {
 	return types.find((type) => type === "text/csv" || type === "application/json") === "text/csv";
 }
 
-/** A value of a cell. */
 export type Cell = string | number | bigint;
 
 /** Returns a header line and a line for each row. */
