@@ -1,31 +1,37 @@
 import { echoable } from "./userinfo.ts";
 
-/** Kinds of failure of a request. Each transport maps them to its own status codes in one place. */
-export const errorKinds = [
-	"invalid_record",
-	"invalid_argument",
-	"unauthenticated",
-	"permission_denied",
-	"not_found",
-	"already_exists",
-	/** The state of what the request names does not allow it. */
-	"failed_precondition",
-	"method_not_allowed",
-	"out_of_range",
-	"too_large",
-	/** The holder of the key or certificate exceeds its rate limit. */
-	"rate_limited",
-	"unsupported_media_type",
-	"data_loss",
-	/** An unexpected failure of the service on this one request. The same request would fail again. */
-	"internal",
-	/** The service cannot do its work now. The same request may succeed later. */
-	"unavailable",
-] as const;
-export type ErrorKind = (typeof errorKinds)[number];
+/** How transports answer a kind of failure. */
+interface FailureAnswer {
+	readonly http: number;
+	/** Code of gRPC and Connect (google.rpc.Code). */
+	readonly rpc: number;
+	/** Seconds after which a client may retry, for a failure that is temporary. */
+	readonly retryAfter?: number;
+}
 
-/** Seconds after which a client may retry, for the kinds of failure that are temporary. */
-export const RETRY_AFTER_SECONDS: Readonly<Partial<Record<ErrorKind, number>>> = { unavailable: 5, rate_limited: 1 };
+/** Kinds of failure of a request. */
+export const FAILURES = {
+	invalid_record: { http: 422, rpc: 3 },
+	invalid_argument: { http: 400, rpc: 3 },
+	unauthenticated: { http: 401, rpc: 16 },
+	permission_denied: { http: 403, rpc: 7 },
+	not_found: { http: 404, rpc: 5 },
+	already_exists: { http: 409, rpc: 6 },
+	/** The state of what the request names does not allow it. */
+	failed_precondition: { http: 412, rpc: 9 },
+	method_not_allowed: { http: 405, rpc: 12 },
+	out_of_range: { http: 410, rpc: 11 },
+	too_large: { http: 413, rpc: 8 },
+	/** The holder of the key or certificate exceeds its rate limit. */
+	rate_limited: { http: 429, rpc: 8, retryAfter: 1 },
+	unsupported_media_type: { http: 415, rpc: 3 },
+	data_loss: { http: 500, rpc: 15 },
+	/** An unexpected failure of the service on this one request. The same request would fail again. */
+	internal: { http: 500, rpc: 13 },
+	/** The service cannot do its work now. The same request may succeed later. */
+	unavailable: { http: 503, rpc: 14, retryAfter: 5 },
+} as const satisfies Record<string, FailureAnswer>;
+export type ErrorKind = keyof typeof FAILURES;
 
 /** A rule that a request breaks, in the vocabulary of pydantic's error types. */
 export interface Violation {
@@ -77,6 +83,10 @@ export class ServiceError extends Error {
 		this.conversationId = conversationId;
 		this.field = field;
 		this.caller = caller;
+	}
+
+	get answer(): FailureAnswer {
+		return FAILURES[this.kind];
 	}
 
 	/** Returns a copy of the error with additional details. */

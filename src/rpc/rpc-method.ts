@@ -16,15 +16,7 @@ import { BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
 import type { Principal } from "../access/keys.ts";
 import { encodeMessage } from "../conversations/read/records.ts";
 import type { WatchBatch } from "../conversations/watch/watch.ts";
-import {
-	type CallSignal,
-	type ErrorKind,
-	formatPath,
-	RETRY_AFTER_SECONDS,
-	ServiceError,
-	type Violation,
-	withConversation,
-} from "../errors.ts";
+import { type CallSignal, formatPath, ServiceError, type Violation, withConversation } from "../errors.ts";
 
 /** A method of a service, as transports mount it. It takes an encoded request and its caller. */
 export type RpcMethod = UnaryRpc | StreamRpc;
@@ -213,31 +205,12 @@ export function inProcessTransport(methods: readonly RpcMethod[], caller: Princi
 	});
 }
 
-/** Codes of the RPC protocols. They have the same numbers in gRPC and Connect. */
-const CODES: Readonly<Record<ErrorKind, Code>> = {
-	invalid_record: Code.InvalidArgument,
-	invalid_argument: Code.InvalidArgument,
-	unauthenticated: Code.Unauthenticated,
-	permission_denied: Code.PermissionDenied,
-	not_found: Code.NotFound,
-	already_exists: Code.AlreadyExists,
-	failed_precondition: Code.FailedPrecondition,
-	method_not_allowed: Code.Unimplemented,
-	out_of_range: Code.OutOfRange,
-	too_large: Code.ResourceExhausted,
-	rate_limited: Code.ResourceExhausted,
-	unsupported_media_type: Code.InvalidArgument,
-	data_loss: Code.DataLoss,
-	internal: Code.Internal,
-	unavailable: Code.Unavailable,
-};
-
 /** Returns the error that RPC clients receive. Of an unexpected error they learn only that it happened. */
 export function toConnectError(error: unknown): ConnectError {
 	if (error instanceof ConnectError) return error;
 	if (!(error instanceof ServiceError)) return new ConnectError("internal error", Code.Internal);
-	const connectError = new ConnectError(error.message, CODES[error.kind]);
-	const retryAfter = RETRY_AFTER_SECONDS[error.kind];
+	const connectError = new ConnectError(error.message, error.answer.rpc);
+	const { retryAfter } = error.answer;
 	if (retryAfter !== undefined) connectError.metadata.set("Retry-After", String(retryAfter));
 	if (error.violations.length > 0)
 		connectError.details = [

@@ -3,7 +3,7 @@ import { constants, type Http2ServerRequest, type Http2ServerResponse } from "no
 import type { Socket } from "node:net";
 import { cors } from "@connectrpc/connect";
 import { KEY_HEADERS } from "../../access/gate.ts";
-import { type ErrorKind, RETRY_AFTER_SECONDS, ServiceError, type Violation } from "../../errors.ts";
+import { ServiceError, type Violation } from "../../errors.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
 import type { Admission, Permit, Work } from "../admission.ts";
@@ -68,19 +68,13 @@ function isGone(request: Request, response: Response): boolean {
 	return response.closed || socket?.destroyed === true;
 }
 
-/** Signal for handlers: aborted when nobody waits for the response to a request any longer. */
-export class ClientSignal implements Pick<AbortSignal, "aborted"> {
-	readonly #request: Request;
-	readonly #response: Response;
-
-	constructor(request: Request, response: Response) {
-		this.#request = request;
-		this.#response = response;
-	}
-
-	get aborted(): boolean {
-		return isGone(this.#request, this.#response);
-	}
+/** Returns a signal for handlers: aborted when nobody waits for the response to a request any longer. */
+export function clientSignal(request: Request, response: Response): Pick<AbortSignal, "aborted"> {
+	return {
+		get aborted() {
+			return isGone(request, response);
+		},
+	};
 }
 
 /** Ends a request whose response is written, unless the client takes the response within `answerTime`. */
@@ -100,24 +94,6 @@ export function abandon(request: Request, response: Response): void {
 	if ("stream" in request) request.stream.close(constants.NGHTTP2_CANCEL);
 	else response.destroy();
 }
-
-const STATUSES: Readonly<Record<ErrorKind, number>> = {
-	invalid_record: 422,
-	invalid_argument: 400,
-	unauthenticated: 401,
-	permission_denied: 403,
-	not_found: 404,
-	already_exists: 409,
-	failed_precondition: 412,
-	method_not_allowed: 405,
-	out_of_range: 410,
-	too_large: 413,
-	rate_limited: 429,
-	unsupported_media_type: 415,
-	data_loss: 500,
-	internal: 500,
-	unavailable: 503,
-};
 
 /** A response with a status and a media type of its own. */
 export interface ContentResponse {
@@ -140,7 +116,7 @@ interface ShownError {
 export function shownError(error: unknown): ShownError {
 	if (!(error instanceof ServiceError)) return { status: 500, detail: "Internal error", retryAfter: undefined };
 	const detail = error.kind === "invalid_record" ? error.violations.map(validationError) : error.message;
-	return { status: STATUSES[error.kind], detail, retryAfter: RETRY_AFTER_SECONDS[error.kind] };
+	return { status: error.answer.http, detail, retryAfter: error.answer.retryAfter };
 }
 
 /** Sends an error as a JSON object whose `detail` is that of {@link shownError}. */
