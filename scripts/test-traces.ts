@@ -9,7 +9,7 @@ import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import { ConversationService } from "../gen/conversations/v1/conversation_service_pb.js";
 import { ForwardingService } from "../gen/conversations/v1/forwarding_service_pb.js";
-import { TRACES_ENDPOINT as name } from "../src/traces/follow.ts";
+import { TRACES_ENDPOINT as name } from "../src/traces/otlp.ts";
 import { clientOf, postWebhook } from "../test/support/clients.ts";
 import { postEvents } from "../test/support/event-clients.ts";
 import { capturedSequences } from "../test/support/fixtures.ts";

@@ -34,7 +34,7 @@ import type { Store } from "./store/store.ts";
 import { brokenRules, type EventLog, type Logger } from "./telemetry/log.ts";
 import { countedStore, type Telemetry } from "./telemetry/telemetry.ts";
 import type { ThreadLogger } from "./threads/worker-thread.ts";
-import { TRACES_FORM } from "./traces/follow.ts";
+import { TRACES_FORM } from "./traces/otlp.ts";
 import { TraceSender } from "./traces/trace-sender.ts";
 import { Admission } from "./transports/admission.ts";
 import { postRoutes } from "./transports/webhook/webhook.ts";

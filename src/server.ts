@@ -27,7 +27,7 @@ import { addServiceFigures } from "./telemetry/figures.ts";
 import type { Logger } from "./telemetry/log.ts";
 import { followStoreHealth, Readiness } from "./telemetry/readiness.ts";
 import { startTelemetry } from "./telemetry/telemetry.ts";
-import { followTraces } from "./traces/follow.ts";
+import { followTraces } from "./traces/otlp.ts";
 import { trajectoryRoute } from "./trajectories/trajectories.ts";
 import { WORKS } from "./transports/admission.ts";
 import { connectHandlers } from "./transports/connect/connect-adapter.ts";

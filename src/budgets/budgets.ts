@@ -12,8 +12,7 @@ import { invalid } from "../errors.ts";
 import type { BudgetRow } from "../store/budgets.ts";
 import type { Store } from "../store/store.ts";
 import { timeZone } from "../usage/periods.ts";
-import { ruleOf } from "./rules.ts";
-import { FIELDS, type Field, RULES, type Settings } from "./spending.ts";
+import { FIELDS, type Field, RULES, ruleOf, type Settings } from "./spending.ts";
 
 const MAX_THRESHOLDS = 16;
 const MAX_THRESHOLD = 100;

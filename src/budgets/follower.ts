@@ -6,11 +6,13 @@ import { claimFor } from "../store/claims.ts";
 import type { Store } from "../store/store.ts";
 import { settingsOf } from "./budgets.ts";
 import type { Pauses } from "./pauses.ts";
-import { foundBy, type Rule, ruleOf } from "./rules.ts";
 import { forecastOf } from "./shown.ts";
 import {
+	foundBy,
 	isReached,
 	limitOf,
+	type Rule,
+	ruleOf,
 	type Settings,
 	type Span,
 	type Spent,

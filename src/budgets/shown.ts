@@ -5,14 +5,14 @@ import { fromMicroseconds } from "../record/json/scalars.ts";
 import type { BudgetRow } from "../store/budgets.ts";
 import type { Store } from "../store/store.ts";
 import { settingsOf } from "./budgets.ts";
-import { foundBy, ruleOf } from "./rules.ts";
 import {
+	foundBy,
 	isReached,
 	limitOf,
 	notReportedOf,
+	ruleOf,
 	type Settings,
 	type Span,
-	type Spent,
 	spanAt,
 	spentOf,
 	type UsageReads,
@@ -50,9 +50,10 @@ export async function shownBudget(
 	const { eachConversation } = settings;
 	const spenders =
 		withSpenders || eachConversation
-			? largest(await spentOf(reads, settings, { ...within, byConversation: true, top: CANDIDATES }))
+			? await spentOf(reads, settings, { ...within, byConversation: true, top: CANDIDATES })
 			: [];
-	const all = eachConversation ? spenders : await spentOf(reads, settings, { ...within, byConversation: false });
+	const largest = spenders.toSorted((a, b) => b.spent - a.spent);
+	const all = eachConversation ? largest : await spentOf(reads, settings, { ...within, byConversation: false });
 	const spent = all[0]?.spent ?? 0;
 	return {
 		...settings,
@@ -65,7 +66,7 @@ export async function shownBudget(
 					periodStart: timestampFromMs(span.start),
 					periodEnd: timestampFromMs(span.end),
 				}),
-		spenders: spenders.slice(0, SPENDERS).map(({ conversationId, spent: of }) => ({ conversationId, spent: of })),
+		spenders: largest.slice(0, SPENDERS).map(({ conversationId, spent: of }) => ({ conversationId, spent: of })),
 	};
 }
 
@@ -79,10 +80,6 @@ function stateOf(settings: Settings, spent: number): BudgetState {
 	if (isReached(spent, limit, 1)) return BudgetState.EXCEEDED;
 	const [smallest = 1] = settings.thresholds;
 	return isReached(spent, limit, smallest) ? BudgetState.WARNING : BudgetState.OK;
-}
-
-function largest(spent: readonly Spent[]): readonly Spent[] {
-	return spent.toSorted((a, b) => b.spent - a.spent);
 }
 
 /** Number of budgets whose shares are told, those with the largest ones. */

@@ -6,7 +6,7 @@ import { ConversationOwnerService } from "../../gen/conversations/v1/conversatio
 import { ConversationSearchService } from "../../gen/conversations/v1/conversation_search_service_pb.js";
 import { ConversationSpaceService } from "../../gen/conversations/v1/conversation_space_service_pb.js";
 import { DeliveryState, EndpointState, ForwardingService } from "../../gen/conversations/v1/forwarding_service_pb.js";
-import { TRACES_ENDPOINT } from "../traces/follow.ts";
+import { TRACES_ENDPOINT } from "../traces/otlp.ts";
 import { type Call, type Command, SETTINGS, UsageError } from "./options.ts";
 import { tableOf } from "./output.ts";
 

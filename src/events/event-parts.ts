@@ -55,17 +55,14 @@ export function eventTimes(text: string, timeZone: string, context: TimeContext)
 	const parsed = parseDateTime(text);
 	if (parsed === undefined) return undefined;
 	const local = toMicroseconds(parsed);
-	const times = timeZone === "UTC" || hasOffset(text) ? { at: local } : inTimeZone(local, timeZone, context);
+	const hasOffset = /(?:[Zz]|[+-]\d\d:?\d\d)$/.test(text.slice("YYYY-MM-DDTHH:MM".length));
+	const times = timeZone === "UTC" || hasOffset ? { at: local } : inTimeZone(local, timeZone, context);
 	return times.at < FIRST_TIME ? { at: FIRST_TIME } : times;
 }
 
 interface EventTimes {
 	readonly at: Microseconds;
 	readonly laterAt?: Microseconds;
-}
-
-function hasOffset(text: string): boolean {
-	return /(?:[Zz]|[+-]\d\d:?\d\d)$/.test(text.slice("YYYY-MM-DDTHH:MM".length));
 }
 
 /** What tells the two instants of a repeated local time apart. */

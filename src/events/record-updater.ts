@@ -1,6 +1,5 @@
 import { randomBytes } from "node:crypto";
 import { clone } from "@bufbuild/protobuf";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { LRUCache } from "lru-cache";
 import {
 	type ConversationInfo,
@@ -170,7 +169,8 @@ export class RecordUpdater {
 		const base = current.record.bytes;
 		const same = { result: "same", next: 0n, memberTimes: "", version: undefined } as const;
 		const present = this.#vault.open(base, "plaintext");
-		if (compareTimes(fetched.createdAt, present.createdAt) !== 0) return { ...same, result: "other life" };
+		const [began, before] = [fetched, present].map(({ createdAt }) => microsecondsOf(createdAt));
+		if (began !== undefined && before !== undefined && began !== before) return { ...same, result: "other life" };
 		// `deleting` is final. A conversation that is about to go is reported by a post, or is gone at the next fetch.
 		if ([fetched, present].some(({ executionStatus }) => executionStatus === Status.DELETING)) return same;
 		// What is stored redacted is compared in that form, so that it does not seem to change with each fetch.
@@ -275,12 +275,6 @@ export class RecordUpdater {
 		if (field === undefined) throw new TypeError(`the record has no member ${member}`);
 		return field.desc.number;
 	}
-}
-
-/** Compares two times; 0 also when one of them is unknown. */
-function compareTimes(one: Timestamp | undefined, other: Timestamp | undefined): number {
-	const [a, b] = [microsecondsOf(one), microsecondsOf(other)];
-	return a === undefined || b === undefined ? 0 : Number(a > b) - Number(a < b);
 }
 
 /** Encodes the times as JSON. Microseconds are strings, because a JSON number cannot keep all of them exactly. */

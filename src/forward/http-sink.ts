@@ -183,19 +183,16 @@ function reasonOf(error: unknown): string {
  * addresses of IPv6 that lead to one of IPv4. A list compares the mapped form of an address of IPv4 by that.
  */
 const INSIDE = new BlockList();
-for (const [address, prefix] of [
-	...([["0.0.0.0", 8] as const, ["10.0.0.0", 8], ["100.64.0.0", 10], ["127.0.0.0", 8], ["169.254.0.0", 16]] as const),
-	...([["172.16.0.0", 12] as const, ["192.0.0.0", 24], ["192.0.2.0", 24], ["192.88.99.0", 24]] as const),
-	...([["192.168.0.0", 16] as const, ["198.18.0.0", 15], ["198.51.100.0", 24], ["203.0.113.0", 24]] as const),
-	...([["224.0.0.0", 4] as const, ["240.0.0.0", 4]] as const),
-] as const)
-	INSIDE.addSubnet(address, prefix, "ipv4");
-for (const [address, prefix] of [
-	...([["::", 96] as const, ["64:ff9b::", 96], ["64:ff9b:1::", 48], ["100::", 64]] as const),
-	...([["2001::", 23] as const, ["2001:db8::", 32], ["2002::", 16], ["3fff::", 20], ["5f00::", 16]] as const),
-	...([["fc00::", 7] as const, ["fe80::", 10], ["fec0::", 10], ["ff00::", 8]] as const),
-] as const)
-	INSIDE.addSubnet(address, prefix, "ipv6");
+const SUBNETS = [
+	"0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24",
+	"192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4",
+	"::/96 64:ff9b::/96 64:ff9b:1::/48 100::/64 2001::/23 2001:db8::/32 2002::/16 3fff::/20 5f00::/16",
+	"fc00::/7 fe80::/10 fec0::/10 ff00::/8",
+];
+for (const subnet of SUBNETS.join(" ").split(" ")) {
+	const [address = "", bits] = subnet.split("/");
+	INSIDE.addSubnet(address, Number(bits), isIPv6(address) ? "ipv6" : "ipv4");
+}
 
 /** Whether an IP address is one inside: private, loopback, link-local or of another special purpose. */
 export function isInside(address: string): boolean {

@@ -21,18 +21,11 @@ export interface Broker extends AsyncDisposable {
 	publish(place: string, message: SentMessage, headers: Readonly<Record<string, string>>): Promise<string>;
 }
 
-/** What is known of the kinds of brokers, by the protocols of the addresses. */
-const BROKERS: Readonly<Record<string, KnownBroker>> = {
+/** The variables that name the servers and list the places of each kind of broker, by the protocol of its addresses. */
+const BROKERS: Readonly<Record<string, Readonly<Record<"variable" | "list" | "place", string>> & { form: RegExp }>> = {
 	"nats:": { variable: "FORWARD_NATS", list: "FORWARD_NATS_SUBJECTS", place: "subject", form: SUBJECT },
 	"kafka:": { variable: "FORWARD_KAFKA", list: "FORWARD_KAFKA_TOPICS", place: "topic", form: TOPIC },
 };
-
-interface KnownBroker {
-	readonly variable: string;
-	readonly list: string;
-	readonly place: string;
-	readonly form: RegExp;
-}
 
 interface Destination {
 	readonly url: string;

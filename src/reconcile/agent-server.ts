@@ -150,8 +150,13 @@ export class AgentServerClient {
 	 * @throws AgentServerError when it was not paused
 	 */
 	async pause(conversationId: string, signal: AbortSignal): Promise<boolean> {
-		const paused = this.#attempt(`conversations/${conversationId}/pause`, {}, signal, "POST");
-		return (await paused.catch(ofAnySize)) !== undefined;
+		try {
+			return (await this.#attempt(`conversations/${conversationId}/pause`, {}, signal, "POST")) !== undefined;
+		} catch (error) {
+			// Only the status matters.
+			if (error instanceof TooLarge) return true;
+			throw error;
+		}
 	}
 
 	/**
@@ -244,7 +249,9 @@ export class AgentServerClient {
 			const reason = ended.signal.aborted
 				? "The agent server does not answer in time"
 				: "The agent server cannot be reached, or its answer was cut";
-			throw new AgentServerError(reason, true, { cause: causeOf(cause), retry: {} });
+			// The inner cause says why. It has no part of the answer.
+			const inner = cause instanceof Error ? cause.cause : undefined;
+			throw new AgentServerError(reason, true, { cause: inner ?? cause, retry: {} });
 		} finally {
 			clearTimeout(timer);
 		}
@@ -261,12 +268,6 @@ export class AgentServerClient {
 		}
 		return Buffer.concat(chunks);
 	}
-}
-
-/** For an answer of which only the status matters. */
-function ofAnySize(error: unknown): "too large" {
-	if (error instanceof TooLarge) return "too large";
-	throw error;
 }
 
 function failureOf({ status, headers }: Response): AgentServerError {
@@ -311,9 +312,4 @@ function jsonOf(body: Buffer): ExactJson {
 
 function textOf(json: ExactJson | undefined): string | undefined {
 	return typeof json === "string" ? json : undefined;
-}
-
-/** Returns the reason of a failed request. It has no part of the answer. */
-function causeOf(error: unknown): unknown {
-	return error instanceof Error && error.cause !== undefined ? error.cause : error;
 }

@@ -34,12 +34,6 @@ const { leafEventId: LEAF, unnamedMembers: UNNAMED } = ConversationInfoSchema.fi
 /** Field numbers of the record's top-level members by name. A pointer begins with such a name. */
 const MEMBER_NUMBERS = new Map(ConversationInfoSchema.fields.map(({ number, name }) => [name, number]));
 
-/** A delta, decoded but for its values. */
-interface Delta {
-	readonly members: ReadonlySet<number>;
-	readonly values: Uint8Array;
-}
-
 /**
  * Encodes a delta.
  *
@@ -151,7 +145,8 @@ export function concatBytes(parts: readonly Uint8Array[]): Uint8Array {
 	return whole;
 }
 
-export function decodeDelta(delta: Uint8Array): Delta {
+/** Returns the field numbers of the members that a delta replaces, and the encoded record with their new values. */
+export function decodeDelta(delta: Uint8Array): { readonly members: ReadonlySet<number>; readonly values: Uint8Array } {
 	const members = new Set<number>();
 	let values: Uint8Array | undefined;
 	const reader = new BinaryReader(delta);

@@ -49,7 +49,7 @@ export const logEvents = {
 	request_failed: ["error", "A request failed"],
 	sender_clock_wrong: [
 		"warn",
-		"The events of a sender are wrong by a multiple of 15 minutes: set its time zone (SENDER_TIME_ZONES), or its clock",
+		"A sender's events are wrong by a multiple of 15 minutes: set SENDER_TIME_ZONES, or its clock",
 	],
 	refused_batch_accepted: ["warn", "A batch of events was refused, and answered with success because its body is kept"],
 	event_values_refused: ["warn", "Events contain values that break the record's rules; these values were not applied"],
@@ -155,7 +155,8 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 			const fields = requestFields(request, error);
 			if (!(error instanceof ServiceError)) return emit("request_failed", fields, error);
 			const { kind, violations, message, cause } = error;
-			if (isOwnFailure(error)) return emit("request_failed", { ...fields, kind }, cause);
+			// The service, and not the client, caused it.
+			if (kind === "internal" || kind === "data_loss") return emit("request_failed", { ...fields, kind }, cause);
 			const why = violations.length === 0 ? { detail: shorten(message) } : brokenRules(violations, "body");
 			emit("request_refused", { ...fields, kind, ...why });
 		},
@@ -189,11 +190,6 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 export type Logger = ReturnType<typeof createLogger>;
 
 export type EventLog = Pick<Logger, "emit">;
-
-/** Returns whether the service, and not the client, caused a failure. */
-function isOwnFailure({ kind }: ServiceError): boolean {
-	return kind === "internal" || kind === "data_loss";
-}
 
 const MAX_PLACES = 10;
 /**
@@ -248,9 +244,7 @@ interface ErrorDescription {
 }
 
 function describe(error: unknown, withMessage: boolean, depth = 0): ErrorDescription {
-	if (!(error instanceof Error)) {
-		return { type: typeof error };
-	}
+	if (!(error instanceof Error)) return { type: typeof error };
 	const description: ErrorDescription = { type: error.name };
 	if ("code" in error && (typeof error.code === "string" || typeof error.code === "number"))
 		description.code = error.code;

@@ -31,31 +31,16 @@ const GAUGES = {
 	"view.lag": ["s", "Age of the oldest entry of a log that a view has not followed; 0 when there is none"],
 	"queue.size": ["{call}", "Calls to a thread that have no result yet"],
 	"queue.age": ["s", "Age of the oldest call to a thread that has no result yet"],
-	"access_keys.expiring": [
-		"{key}",
-		"Stored access keys that expire within a week, except that of the first start for the console",
-	],
+	"access_keys.expiring": ["{key}", "Stored keys that expire within a week, except the first one for the console"],
 	by_status: ["{conversation}", "Conversations with a status"],
 	silent: ["{conversation}", "Conversations that run or wait, and have had no activity for ten minutes"],
-	with_gaps: [
-		"{conversation}",
-		"Conversations of which something is missing: for two minutes (lasting), or for a shorter time (recent)",
-	],
-	unheard: [
-		"{conversation}",
-		"Running conversations without activity for ten minutes in which their sender has posted others",
-	],
-	"senders.silent": [
-		"{sender}",
-		"Senders with running conversations that have been silent for longer than they usually are",
-	],
+	with_gaps: ["{conversation}", "Conversations that miss something: for two minutes (lasting), or for less (recent)"],
+	unheard: ["{conversation}", "Running conversations without activity for ten minutes whose sender posted others"],
+	"senders.silent": ["{sender}", "Senders with running conversations that are silent for longer than usual"],
 	refused_posts: ["{post}", "Refused posts in the store"],
 	"refused_posts.size": ["By", "Room that refused posts take"],
 	"budget.share": ["", "Part of a budget that is spent in its present period; 1 is all of it"],
-	"reconcile.gone": [
-		"{conversation}",
-		"Stored conversations that agent servers no longer have, without a report of their deletion",
-	],
+	"reconcile.gone": ["{conversation}", "Conversations that agent servers lost without a report of their deletion"],
 	"endpoint.lag": ["{sequence}", "Sequence numbers by which the position of an endpoint is behind the newest update"],
 	"endpoint.waiting": ["{delivery}", "Deliveries that wait"],
 	"endpoint.failing": ["s", "Time since the first failure after the last success of an endpoint; 0 without one"],
@@ -67,38 +52,20 @@ const GAUGES = {
 	"process.uptime": ["s", "Time since the process started"],
 	"v8js.memory.heap.used": ["By", "Heap of the main thread that is in use"],
 	"nodejs.eventloop.delay.p50": ["s", "Median delay of the main thread's event loop since metrics were last collected"],
-	"nodejs.eventloop.delay.p99": [
-		"s",
-		"99th percentile of the delay of the main thread's event loop since metrics were last collected",
-	],
-	"nodejs.eventloop.delay.max": [
-		"s",
-		"Longest delay of the main thread's event loop since metrics were last collected",
-	],
-	"nodejs.eventloop.utilization": [
-		"1",
-		"Share of the time since metrics were last collected in which the main thread's event loop was busy",
-	],
+	"nodejs.eventloop.delay.p99": ["s", "99th percentile of the main event loop's delay since the last collection"],
+	"nodejs.eventloop.delay.max": ["s", "Longest delay of the main event loop since the last collection"],
+	"nodejs.eventloop.utilization": ["1", "Share of time in which the main event loop was busy since the last one"],
 } as const;
 /** As {@link GAUGES}, of values that only grow. */
 const COUNTERS = {
 	"requests.ended": ["{request}", "Requests that ended, by their kind and outcome"],
 	"log.dropped_lines": ["{line}", "Log lines that could not be written"],
 	"refused_posts.kept": ["{post}", "Refused posts that were kept"],
-	"refused_posts.dropped": [
-		"{post}",
-		"Refused posts that were not kept, because too many arrived at a time or the store failed",
-	],
-	"refused_posts.removed": [
-		"{post}",
-		"Refused posts that were removed because of their age or to make room for others",
-	],
+	"refused_posts.dropped": ["{post}", "Refused posts that were not kept: too many at a time, or the store failed"],
+	"refused_posts.removed": ["{post}", "Refused posts that were removed because of their age or for others"],
 	"reconcile.runs": ["{run}", "Comparisons with agent servers, by result"],
 	"reconcile.events": ["{event}", "Events that never arrived and were fetched from agent servers"],
-	"reconcile.records": [
-		"{record}",
-		"Records that were fetched from agent servers, because they never arrived or were newer",
-	],
+	"reconcile.records": ["{record}", "Records that never arrived or were newer, fetched from agent servers"],
 	"endpoint.deliveries": ["{delivery}", "Deliveries that ended, by result: delivered, or failed after the last try"],
 	"endpoint.failed_tries": ["{try}", "Tries of deliveries that failed"],
 	"endpoint.lost": ["{update}", "Updates that were removed before they were sent to an endpoint"],

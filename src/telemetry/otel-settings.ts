@@ -58,16 +58,12 @@ const variables = z.object({
 const READ_BY_LIBRARY =
 	/^OTEL_(?:SERVICE_NAME|RESOURCE_ATTRIBUTES|EXPORTER_OTLP_(?:(?:TRACES|METRICS)_)?(?:HEADERS|TIMEOUT|COMPRESSION|CERTIFICATE|CLIENT_CERTIFICATE|CLIENT_KEY))$/;
 
-/** Returns whether the service or one of its libraries reads a variable. */
-function isKnown(name: string): boolean {
-	return Object.hasOwn(variables.shape, name) || READ_BY_LIBRARY.test(name);
-}
-
 /** Returns the variables that are set, sorted by name, with keys and passwords masked. */
 export function shownOtelVariables(
 	env: Readonly<Record<string, string | undefined>>,
 	mask: string,
 ): { readonly name: string; readonly value: string }[] {
+	const isKnown = (name: string) => Object.hasOwn(variables.shape, name) || READ_BY_LIBRARY.test(name);
 	return Object.entries(env)
 		.flatMap(([name, text]) => (isKnown(name) && text?.trim() ? [{ name, value: shown(name, text.trim(), mask) }] : []))
 		.toSorted((a, b) => (a.name < b.name ? -1 : 1));

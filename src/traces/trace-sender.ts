@@ -83,7 +83,7 @@ export class TraceSender implements OwnForm {
 		const isOpen = last !== undefined && last.status === undefined;
 		const hasEnded = isOpen && !OPEN.has(source.summary.executionStatus);
 		const latest = update.receivedAt + BigInt(LATEST * this.delay) * 1000n;
-		if (hasEnded && BigInt(clock.now()) * 1000n < latest) return refusal("the end of the run has not arrived yet");
+		if (hasEnded && BigInt(clock.now()) * 1000n < latest) return TOO_EARLY;
 		const isMeant = ({ status, completedAt }: Run) =>
 			status === undefined ? hasEnded : completedAt >= update.receivedAt - TOGETHER;
 		for (const trace of traces.filter(({ run }) => isMeant(run))) {
@@ -122,10 +122,8 @@ export class TraceSender implements OwnForm {
 
 const SENT: Answer = { status: 200, error: "", answer: "", retryAfter: undefined };
 
-/** Returns an answer that concerns one delivery only (RFC 8470, section 5.2: Too Early). */
-function refusal(error: string): Answer {
-	return { status: 425, error, answer: "", retryAfter: undefined };
-}
+/** An answer that concerns one delivery only (RFC 8470, section 5.2). */
+const TOO_EARLY: Answer = { ...SENT, status: 425, error: "the end of the run has not arrived yet" };
 
 function digestOf({ spans }: RunTrace): string {
 	const text = JSON.stringify(spans, (_, value) => (typeof value === "bigint" ? String(value) : value));

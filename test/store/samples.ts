@@ -1,16 +1,21 @@
 import { randomUUID } from "node:crypto";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
-import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
+import {
+	ConversationExecutionStatus,
+	ConversationExecutionStatusSchema,
+} from "../../gen/conversations/v1/conversation_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
-import { statusNamed } from "../../src/conversations/read/filter.ts";
 import type { CallSignal } from "../../src/errors.ts";
 import { fromMicroseconds } from "../../src/record/json/scalars.ts";
+import { planEnum } from "../../src/record/plan.ts";
 import type { Condition } from "../../src/store/condition.ts";
 import type { StoredConversation } from "../../src/store/conversation-lists.ts";
 import type { AppendedUpdate, NewUpdate, StoredUpdate } from "../../src/store/entries.ts";
 import { orderTime } from "../../src/store/ordering.ts";
 import type { Store } from "../../src/store/store.ts";
+
+const STATUSES = planEnum(ConversationExecutionStatusSchema).byName;
 
 /** A time of 2026 in microseconds since the Unix epoch. */
 export const start = 1_790_000_000_000_000n;
@@ -95,7 +100,7 @@ export function summaryOf(columns: Columns, id = ""): ConversationSummary {
 	const { status, title, parentId, createdAt, updatedAt, agentKind, model, tags, cost, tokens } = columns;
 	return create(ConversationSummarySchema, {
 		id,
-		executionStatus: statusNamed(status) ?? ConversationExecutionStatus.UNSPECIFIED,
+		executionStatus: STATUSES.get(status) ?? ConversationExecutionStatus.UNSPECIFIED,
 		agentKind,
 		model,
 		tags,
@@ -121,7 +126,7 @@ export function conditions(filter: Filter): Condition[] {
 		];
 	};
 	return [
-		...equal("executionStatus", status === undefined ? undefined : (statusNamed(status) ?? 0)),
+		...equal("executionStatus", status === undefined ? undefined : (STATUSES.get(status) ?? 0)),
 		...equal("agentKind", agentKind),
 		...equal("model", model),
 		...equal("parentConversationId", parentId),

@@ -7,7 +7,7 @@ import { expect, test } from "vitest";
 import { ConversationEraseService } from "../../gen/conversations/v1/conversation_erase_service_pb.js";
 import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { DeliveryState, EndpointState, ForwardingService } from "../../gen/conversations/v1/forwarding_service_pb.js";
-import { TRACES_ENDPOINT as name } from "../../src/traces/follow.ts";
+import { TRACES_ENDPOINT as name } from "../../src/traces/otlp.ts";
 import { clientOf, type Endpoints, postWebhook } from "../support/clients.ts";
 import { ENGINES } from "../support/engines.ts";
 import { postEvents } from "../support/event-clients.ts";

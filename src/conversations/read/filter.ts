@@ -1,7 +1,6 @@
-import { getOption, type Message } from "@bufbuild/protobuf";
+import type { Message } from "@bufbuild/protobuf";
 import type { GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import { enum_value } from "../../../gen/conversations/options/v1/options_pb.js";
 import { AnyAgentSchema } from "../../../gen/conversations/v1/agent_pb.js";
 import {
 	ConversationExecutionStatus,
@@ -14,6 +13,7 @@ import {
 import { UpdateOrigin, UpdateOriginSchema } from "../../../gen/conversations/v1/update_pb.js";
 import { invalid, ServiceError } from "../../errors.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
+import { planEnum } from "../../record/plan.ts";
 import type { Condition } from "../../store/condition.ts";
 
 export const AGENT_KINDS = AnyAgentSchema.fields.flatMap((field) => field.message?.name ?? []);
@@ -179,18 +179,9 @@ export function timeBound({ seconds, nanos }: Timestamp, field: string): bigint 
 	return seconds * 1_000_000n + BigInt(Math.ceil(nanos / 1000));
 }
 
-const NUMBERS: ReadonlyMap<string, ConversationExecutionStatus> = new Map(
-	ConversationExecutionStatusSchema.values.map((value) => [getOption(value, enum_value).name, value.number]),
-);
-
-const NAMES: ReadonlyMap<number, string> = new Map([...NUMBERS].map(([name, number]) => [number, name]));
+const STATUS_NAMES = planEnum(ConversationExecutionStatusSchema).byNumber;
 
 /** Returns the JSON name of an execution status; empty when there is none. */
 export function nameOfStatus(number: number): string {
-	return NAMES.get(number) ?? "";
-}
-
-/** Returns the execution status with a JSON name such as `idle`; undefined when there is none. */
-export function statusNamed(name: string): ConversationExecutionStatus | undefined {
-	return name === "" ? undefined : NUMBERS.get(name);
+	return STATUS_NAMES.get(number) ?? "";
 }

@@ -128,7 +128,7 @@ async function readPage(
 		const from = last === undefined ? start : { before: last.sequence, beforeValue: last.orderValue };
 		const read = await store.listConversations({ ...query, ...from, limit });
 		for (const stored of read) {
-			bytes += sizeOf(stored);
+			bytes += stored.summary.byteLength + recordSize(stored.record);
 			if (found.length === size || (found.length > 0 && bytes > MAX_PAGE_BYTES)) return { found, more: true };
 			found.push(stored);
 		}
@@ -165,14 +165,6 @@ function startOf(order: ListOrder, scope: ListScope, token: string): PageStart {
 /** Returns the position after a conversation. A floating-point number is the integer with the same bits. */
 function positionOf({ orderValue, sequence }: StoredConversation): readonly bigint[] {
 	if (orderValue === undefined) return [sequence];
-	return [typeof orderValue === "bigint" ? orderValue : toBits(orderValue), sequence];
-}
-
-function toBits(value: number): bigint {
-	const [bits = 0n] = new BigInt64Array(Float64Array.of(value).buffer);
-	return bits;
-}
-
-function sizeOf({ summary, record }: StoredConversation): number {
-	return summary.byteLength + recordSize(record);
+	if (typeof orderValue === "bigint") return [orderValue, sequence];
+	return [...new BigInt64Array(Float64Array.of(orderValue).buffer), sequence];
 }

@@ -49,14 +49,8 @@ export function tryRead<Result>(source: StoredAt, onUnreadable: OnUnreadable, re
 export function storedRecord({ conversationId, sequence, record }: RecordSource): StoredRecord {
 	if (record === undefined) throw new TypeError(`update ${sequence} was read without its record`);
 	if (!("unreadable" in record)) return record;
-	throw unreadableError(conversationId, record.unreadable);
-}
-
-function unreadableError(conversationId: string, message: string): ServiceError {
-	return new ServiceError("data_loss", "The stored record cannot be read", {
-		conversationId,
-		cause: new Error(message),
-	});
+	const cause = new Error(record.unreadable);
+	throw new ServiceError("data_loss", "The stored record cannot be read", { conversationId, cause });
 }
 
 /** Bytes of a stored record; 0 when it cannot be read or was not requested. */

@@ -73,7 +73,9 @@ export function diffMessages(desc: DescMessage, before: object, after: object): 
 	if (!isFields(before) || !isFields(after)) return [];
 	return desc.fields.flatMap((field) => {
 		const [a, b] = [fieldValue(field, before), fieldValue(field, after)];
-		if (field.fieldKind === "message" && !isWellKnown(field.message) && isFields(a) && isFields(b))
+		// A well-known type, such as Timestamp or Struct, is compared as a whole.
+		const isOwn = field.fieldKind === "message" && !field.message.typeName.startsWith("google.protobuf.");
+		if (isOwn && isFields(a) && isFields(b))
 			return diffMessages(field.message, a, b).map((path) => `${field.name}.${path}`);
 		return sameTree(a, b) ? [] : [field.name];
 	});
@@ -84,11 +86,6 @@ function fieldValue({ localName, oneof }: DescField, message: Fields): unknown {
 	if (oneof === undefined) return message[localName];
 	const selected = message[oneof.localName];
 	return isFields(selected) && selected.case === localName ? selected.value : undefined;
-}
-
-/** Whether a message has a well-known type, such as Timestamp or Struct. Its values are compared as a whole. */
-function isWellKnown(desc: DescMessage): boolean {
-	return desc.typeName.startsWith("google.protobuf.");
 }
 
 export interface UpdateViewOptions {

@@ -176,11 +176,8 @@ function integer(value: unknown): ExactJson {
 }
 
 function plainJson(value: unknown): ExactJson {
-	return isJsonScalar(value) || isJsonObject(value) ? value : null;
-}
-
-function isJsonScalar(value: unknown): value is string | number | boolean {
-	return typeof value === "string" || typeof value === "number" || typeof value === "boolean";
+	if (typeof value === "string" || typeof value === "number" || typeof value === "boolean") return value;
+	return isJsonObject(value) ? value : null;
 }
 
 /** Free-form JSON: google.protobuf.Value and Struct, whose numbers are doubles. */

@@ -21,18 +21,6 @@ const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 const MAX_SHOWN_PLACE = 200;
 
-/** Encrypts and decrypts the secrets of one conversation. A secret's place is its JSON Pointer (RFC 6901). */
-interface ConversationCipher {
-	/** Returns the ciphertext as text that {@link isCiphertext} recognises. The text is different in each call. */
-	encrypt(secret: Secret, pointer: string): string;
-	/**
-	 * Returns the secret that {@link encrypt} encrypted for the same conversation and place.
-	 *
-	 * @throws ServiceError `data_loss` for any other text, and when the key of the ciphertext is not configured
-	 */
-	decrypt(ciphertext: string, pointer: string): Secret;
-}
-
 interface Key {
 	readonly id: string;
 	readonly key: KeyObject;
@@ -56,13 +44,16 @@ export class Cipher {
 
 	/** @param keys 32 bytes each: the first one encrypts, all decrypt; without a key, both operations throw */
 	constructor(keys: readonly KeyObject[]) {
-		const identified = keys.map((key) => ({ id: keyId(key), key }));
+		const identified = keys.map((key) => ({ id: keyIdBytes(key).toString("base64url"), key }));
 		this.#encryptionKey = identified[0];
 		this.#keys = new Map(identified.map((key) => [key.id, key]));
 	}
 
-	/** Returns the cipher of a conversation. It keeps the keys that it derives: use one for all secrets of a record. */
-	of(conversationId: string): ConversationCipher {
+	/**
+	 * Returns the cipher of a conversation. It keeps the keys that it derives: use one for all secrets of a record. A
+	 * secret's place is its JSON Pointer (RFC 6901).
+	 */
+	of(conversationId: string) {
 		const derived = new Map<string, KeyObject>();
 		const keyOf = ({ id, key }: Key): KeyObject =>
 			derived.getOrInsertComputed(id, () => deriveKey(key, `conversation secrets ${conversationId}`));
@@ -70,17 +61,25 @@ export class Cipher {
 		const associate = (pointer: string, isNumber: boolean): Buffer =>
 			Buffer.from(`${isNumber ? NUMBER : ""}${conversationId}${pointer}`);
 		return {
-			encrypt: (secret, pointer) => {
+			/** Returns the ciphertext as text that {@link isCiphertext} recognises. The text is different in each call. */
+			encrypt: (secret: Secret, pointer: string): string => {
 				if (this.#encryptionKey === undefined) throw new TypeError("there is no key to encrypt with");
 				const nonce = randomBytes(NONCE_BYTES);
 				const cipher = createCipheriv(ALGORITHM, keyOf(this.#encryptionKey), nonce, { authTagLength: TAG_BYTES });
 				const isNumber = typeof secret !== "string";
 				cipher.setAAD(associate(pointer, isNumber));
-				const encrypted = Buffer.concat([cipher.update(textOf(secret), "utf8"), cipher.final()]);
+				const encrypted = Buffer.concat([
+					cipher.update(typeof secret === "bigint" ? `${secret}n` : String(secret), "utf8"),
+					cipher.final(),
+				]);
 				const payload = Buffer.concat([nonce, cipher.getAuthTag(), encrypted]);
 				return `${PREFIX}${isNumber ? NUMBER : ""}${this.#encryptionKey.id}:${payload.toString("base64url")}`;
 			},
-			decrypt: (ciphertext, pointer) => {
+			/**
+			 * Returns the secret that `encrypt` encrypted for the same conversation and place. Throws `data_loss` for any
+			 * other text, and when the key of the ciphertext is not configured.
+			 */
+			decrypt: (ciphertext: string, pointer: string): Secret => {
 				const lost = (reason: string) => lostSecret(conversationId, pointer, reason);
 				const parsed = parse(ciphertext);
 				if (parsed === undefined) throw lost("the stored text is not a ciphertext");
@@ -118,16 +117,8 @@ function deriveKey(key: KeyObject, purpose: string): KeyObject {
 	return createSecretKey(Buffer.from(hkdfSync("sha256", key, "", purpose, KEY_BYTES)));
 }
 
-function textOf(secret: Secret): string {
-	return typeof secret === "bigint" ? `${secret}n` : String(secret);
-}
-
 function toNumber(text: string): number | bigint {
 	return text.endsWith("n") ? BigInt(text.slice(0, -1)) : Number(text);
-}
-
-function keyId(key: KeyObject): string {
-	return keyIdBytes(key).toString("base64url");
 }
 
 /** Returns what identifies a configured key: the first bytes of its SHA-256. */

@@ -112,7 +112,7 @@ export class RecordVault {
 	 *   decrypted: its key is not configured, its ciphertext was changed, or it comes from another record or place
 	 */
 	open(bytes: Uint8Array, form: SecretsForm): ConversationInfo {
-		const record = decode(bytes);
+		const record = readStored(() => fromBinary(ConversationInfoSchema, bytes));
 		const show = this.#replacementFor(record, form);
 		this.#walkSecrets(record, show);
 		if (mayHaveUserinfo(bytes)) this.#replaceUserinfo(record, show);
@@ -183,10 +183,6 @@ export class RecordVault {
 			replaceUserinfo(String(text), (userinfo) => String(replace(userinfo, pointer))),
 		);
 	}
-}
-
-function decode(bytes: Uint8Array): ConversationInfo {
-	return readStored(() => fromBinary(ConversationInfoSchema, bytes));
 }
 
 function readStored<Result>(read: () => Result): Result {

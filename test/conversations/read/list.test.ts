@@ -1,18 +1,23 @@
 import { create, type JsonObject, type MessageInitShape } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
+import {
+	ConversationExecutionStatus,
+	ConversationExecutionStatusSchema,
+} from "../../../gen/conversations/v1/conversation_pb.js";
 import {
 	type ConversationFilter,
 	ConversationFilterSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
-import { statusNamed } from "../../../src/conversations/read/filter.ts";
 import type { ListedConversation, ListRequest } from "../../../src/conversations/read/list.ts";
 import { formatDateTime, fromMicroseconds } from "../../../src/record/json/scalars.ts";
+import { planEnum } from "../../../src/record/plan.ts";
 import { type Columns, type Filter, matches } from "../../store/samples.ts";
 import { columns, storeFilters } from "./filters.ts";
 import { format, Reading, refusal } from "./reading.ts";
+
+const STATUSES = planEnum(ConversationExecutionStatusSchema).byName;
 
 let reading: Reading;
 
@@ -40,7 +45,7 @@ async function pages(request: Partial<ListRequest>): Promise<(readonly ListedCon
 
 function protoFilter(filter: Filter): ConversationFilter {
 	const proto = create(ConversationFilterSchema, {
-		executionStatus: statusNamed(filter.status ?? "") ?? ConversationExecutionStatus.UNSPECIFIED,
+		executionStatus: STATUSES.get(filter.status ?? "") ?? ConversationExecutionStatus.UNSPECIFIED,
 		agentKind: filter.agentKind ?? "",
 		model: filter.model ?? "",
 		parentConversationId: filter.parentId?.toUpperCase() ?? "",
