@@ -59,8 +59,8 @@ function senderOf(
 		...(totals === undefined
 			? {}
 			: {
-					firstPostAt: fromMicroseconds(totals.firstAt),
-					lastPostAt: fromMicroseconds(totals.lastAt),
+					firstPostAt: fromMicroseconds(totals.firstPostAt),
+					lastPostAt: fromMicroseconds(totals.lastPostAt),
 					records: totals.records,
 					events: totals.events,
 					silent: isSilent(totals, expected, now),
@@ -74,12 +74,12 @@ function senderOf(
  * @param now microseconds since the Unix epoch
  */
 export function isSilent(
-	{ posts, lastAt, usualInterval }: Pick<StoredSender, "posts" | "lastAt" | "usualInterval">,
+	{ posts, lastPostAt, usualInterval }: Pick<StoredSender, "posts" | "lastPostAt" | "usualInterval">,
 	runningConversations: bigint,
 	now: bigint,
 ): boolean {
 	if (runningConversations === 0n || posts < REGULAR_POSTS) return false;
-	const silence = now - lastAt;
+	const silence = now - lastPostAt;
 	return silence > MIN_SILENCE && silence > INTERVALS * usualInterval && silence < MAX_SILENCE;
 }
 

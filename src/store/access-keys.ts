@@ -1,23 +1,14 @@
 import { audited } from "./audit.ts";
-import { insertNew, type Session } from "./session.ts";
-import { columnsOf, readRow } from "./typed-rows.ts";
+import type { Session } from "./session.ts";
+import { insertNew, type RowOf, selectRows } from "./typed-rows.ts";
 
-/** An access key as the store keeps it. Times are microseconds since the Unix epoch. */
-export interface AccessKeyRow {
-	/** Unique among all stored keys, also among those that are revoked or have expired. */
-	readonly name: string;
-	/** SHA-256 of the key, 32 bytes. The store never has the key itself. */
-	readonly sha256: Uint8Array;
+/**
+ * An access key as the store keeps it. Times are microseconds since the Unix epoch. Its name is unique among all stored keys,
+ * also among those that are revoked or have expired.
+ */
+export interface AccessKeyRow extends Omit<RowOf<"access_keys">, "scopes"> {
 	/** Names of scopes; at least one. */
 	readonly scopes: readonly string[];
-	/** Empty for a key without an owner. */
-	readonly owner: string;
-	readonly createdAt: bigint;
-	/** Name of the caller that created it. */
-	readonly createdBy: string;
-	readonly expiresAt: bigint | undefined;
-	readonly revokedAt: bigint | undefined;
-	readonly lastUsedAt: bigint | undefined;
 }
 
 /** When a key was used last, or revoked. */
@@ -28,17 +19,14 @@ export interface AccessKeyUse {
 }
 
 /** Returns all keys in the order of their names. */
-async function listAccessKeys({ all, dialect: { schema } }: Session): Promise<AccessKeyRow[]> {
-	const rows = await all(`SELECT * FROM ${schema}access_keys ORDER BY name`);
-	return rows.map((row) => {
-		const key = readRow("access_keys", row);
-		return { ...key, scopes: key.scopes.split("+") };
-	});
+async function listAccessKeys(session: Session): Promise<AccessKeyRow[]> {
+	const rows = await selectRows(session, "access_keys", [], "name");
+	return rows.map((row) => ({ ...row, scopes: row.scopes.split("+") }));
 }
 
 /** Stores a key. Returns false, and stores nothing, if there is a key with its name. */
 async function createAccessKey(session: Session, key: AccessKeyRow): Promise<boolean> {
-	return await insertNew(session, "access_keys", columnsOf("access_keys", { ...key, scopes: key.scopes.join("+") }));
+	return await insertNew(session, "access_keys", { ...key, scopes: key.scopes.join("+") });
 }
 
 /** Marks a key as revoked. Returns false, and changes nothing, if there is no such key or it is revoked already. */

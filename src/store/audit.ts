@@ -1,26 +1,13 @@
 import type { Session } from "./session.ts";
-import { columnsOf, readRow } from "./typed-rows.ts";
+import { insertNew, type RowOf, selectRows } from "./typed-rows.ts";
 import { bigint } from "./values.ts";
 
-/** What a caller did. */
-export interface NewAuditEntry {
-	/** Microseconds since the Unix epoch. */
-	readonly at: bigint;
-	/** Such as `key.created`. */
-	readonly action: string;
-	/** Name of the caller. */
-	readonly caller: string;
-	/** Owner of the caller; empty for none. */
-	readonly owner: string;
-	/** What it was done to: a name, or the digest of the id of a conversation. */
-	readonly subject: string;
-	readonly details: string;
-}
-
-export interface AuditEntry extends NewAuditEntry {
-	/** Grows with each entry, from 1. */
-	readonly number: bigint;
-}
+/**
+ * What a caller did: an action, such as `key.created`, to a subject, which is a name or the digest of the id of a conversation.
+ * The number grows with each entry, from 1.
+ */
+export type AuditEntry = RowOf<"audit">;
+export type NewAuditEntry = Omit<AuditEntry, "number">;
 
 /** Which entries are listed. */
 export interface AuditQuery {
@@ -33,15 +20,17 @@ export interface AuditQuery {
 
 export const auditReads = {
 	/** Returns entries, the newest first. */
-	async listAudit(session: Session, { owner, before, limit }: AuditQuery): Promise<AuditEntry[]> {
-		const tests = [...(owner === undefined ? [] : ["owner = ?"]), ...(before === undefined ? [] : ["number < ?"])];
-		const rows = await session.all(
-			`SELECT * FROM ${session.dialect.schema}audit ${tests.length === 0 ? "" : `WHERE ${tests.join(" AND ")}`}
-			ORDER BY number DESC LIMIT ?`,
-			...[owner, before, limit].filter((value) => value !== undefined),
-		);
-		return rows.map((row) => readRow("audit", row));
-	},
+	listAudit: (session: Session, { owner, before, limit }: AuditQuery): Promise<AuditEntry[]> =>
+		selectRows(
+			session,
+			"audit",
+			[
+				["owner = ?", owner],
+				["number < ?", before],
+			],
+			"number DESC",
+			limit,
+		),
 };
 
 /** Maximum number of entries, and of notices. */
@@ -53,26 +42,18 @@ export const REMOVED = 100;
 
 /** Adds an entry after all others, and removes some of those that are too old or too many. */
 export async function addAudit(session: Session, entry: NewAuditEntry): Promise<void> {
-	const columns = columnsOf("audit", entry);
-	const names = Object.keys(columns);
 	const table = `${session.dialect.schema}audit`;
-	for (;;) {
+	let number: bigint;
+	do {
+		const [newest] = await session.all(`SELECT coalesce(max(number), 0) AS number FROM ${table}`);
+		number = bigint(newest?.number) + 1n;
 		// Of two transactions with the same number, the second one waits for the first, and then takes the next number.
-		const added = await session.all(
-			`INSERT INTO ${table} (number, ${names.join()})
-			VALUES ((SELECT coalesce(max(number), 0) + 1 FROM ${table}), ${names.map(() => "?").join()})
-			ON CONFLICT DO NOTHING RETURNING number`,
-			...Object.values(columns).map((value) => value ?? null),
-		);
-		const [row] = added;
-		if (row === undefined) continue;
-		await session.all(
-			`DELETE FROM ${table} WHERE number IN (SELECT number FROM ${table} ORDER BY number LIMIT ${REMOVED})
-				AND (number <= ? OR at < ?)`,
-			...[bigint(row.number) - BigInt(MAX_KEPT), entry.at - KEPT_FOR],
-		);
-		return;
-	}
+	} while (!(await insertNew(session, "audit", { ...entry, number })));
+	await session.all(
+		`DELETE FROM ${table} WHERE number IN (SELECT number FROM ${table} ORDER BY number LIMIT ${REMOVED})
+			AND (number <= ? OR at < ?)`,
+		...[number - BigInt(MAX_KEPT), entry.at - KEPT_FOR],
+	);
 }
 
 export const auditWrites = { addAudit };

@@ -1,7 +1,7 @@
 import { audited } from "./audit.ts";
 import type { LogTable } from "./sequence-log.ts";
-import { insertNew, type Session } from "./session.ts";
-import { columnsOf, type RowOf, readRow } from "./typed-rows.ts";
+import type { Session } from "./session.ts";
+import { changeRows, insertNew, type RowOf, removeRows, selectRows } from "./typed-rows.ts";
 import { nullable, text } from "./values.ts";
 
 /** A budget. Its id is unique for ever, also among budgets of the same name. Times are microseconds since the Unix epoch. */
@@ -18,16 +18,8 @@ export interface LogRange {
 
 export const budgetReads = {
 	/** Lists budgets by owner and name. */
-	async listBudgets(
-		{ all, dialect }: Session,
-		{ owner }: { readonly owner: string | undefined },
-	): Promise<BudgetRow[]> {
-		const rows = await all(
-			`SELECT * FROM ${dialect.schema}budgets ${owner === undefined ? "" : "WHERE owner = ?"} ORDER BY owner, name`,
-			...(owner === undefined ? [] : [owner]),
-		);
-		return rows.map((row) => readRow("budgets", row));
-	},
+	listBudgets: (session: Session, { owner }: { readonly owner: string | undefined }): Promise<BudgetRow[]> =>
+		selectRows(session, "budgets", [["owner = ?", owner]], "owner, name"),
 	/** Returns the ids of the conversations that have entries in a part of the logs. */
 	async listChanged({ all, dialect }: Session, { after, through }: LogRange): Promise<string[]> {
 		const of = (log: LogTable) => `
@@ -61,29 +53,14 @@ export const budgetReads = {
 
 export const budgetWrites = {
 	/** Stores a budget, unless its owner has one of this name. Returns whether it was stored. */
-	createBudget: audited(async (session: Session, budget: BudgetRow): Promise<boolean> => {
-		return await insertNew(session, "budgets", columnsOf("budgets", budget));
-	}),
+	createBudget: audited((session: Session, budget: BudgetRow) => insertNew(session, "budgets", budget)),
 	changeBudget: audited(
-		async (
-			{ all, dialect }: Session,
-			{ id, settings, updates, events }: Pick<BudgetRow, "id" | "settings" | "updates" | "events">,
-		): Promise<boolean> => {
-			const rows = await all(
-				`UPDATE ${dialect.schema}budgets SET settings = ?, updates = ?, events = ? WHERE id = ? RETURNING id`,
-				...[settings, updates, events, id],
-			);
-			return rows.length > 0;
-		},
+		(session: Session, { id, ...changes }: Pick<BudgetRow, "id" | "settings" | "updates" | "events">) =>
+			changeRows(session, "budgets", { id }, changes),
 	),
-	deleteBudget: audited(async ({ all, dialect }: Session, id: string): Promise<boolean> => {
-		return (await all(`DELETE FROM ${dialect.schema}budgets WHERE id = ? RETURNING id`, id)).length > 0;
-	}),
+	deleteBudget: audited((session: Session, id: string) => removeRows(session, "budgets", { id })),
 	/** Notes up to where a budget was compared. */
-	async moveBudget(
-		{ all, dialect }: Session,
-		{ id, updates, events }: Pick<BudgetRow, "id" | "updates" | "events">,
-	): Promise<void> {
-		await all(`UPDATE ${dialect.schema}budgets SET updates = ?, events = ? WHERE id = ?`, updates, events, id);
+	async moveBudget(session: Session, { id, ...moved }: Pick<BudgetRow, "id" | "updates" | "events">): Promise<void> {
+		await changeRows(session, "budgets", { id }, moved);
 	},
 };

@@ -9,7 +9,7 @@ import {
 	summaryFrom,
 	withErrorSequence,
 } from "./rows.ts";
-import type { Session, Sql, SqlCondition, Terms } from "./session.ts";
+import { allOf, type Session, type Sql, type SqlCondition, type Terms } from "./session.ts";
 import { isOfRow, RECORD_COLUMNS, readRecords } from "./stored-records.ts";
 import type { TableName } from "./tables.ts";
 import {
@@ -185,14 +185,6 @@ export async function countConversations(
 	const column = `c.${GROUPS[group.by]}`;
 	const counts = await count(group.by === "executionStatus" ? column : `coalesce(${column}, '')`);
 	return { counts, total: counts.length < limit ? counts.reduce((sum, one) => sum + one.count, 0) : await total() };
-}
-
-/** Returns the fragment that is true where all are. */
-export function allOf(fragments: readonly Sql[]): Sql {
-	return {
-		text: fragments.length === 0 ? "TRUE" : fragments.map(({ text }) => text).join(" AND "),
-		parameters: fragments.flatMap(({ parameters }) => parameters),
-	};
 }
 
 const COLUMNS = {

@@ -1,9 +1,9 @@
 import { audited, KEPT_FOR, MAX_KEPT, REMOVED } from "./audit.ts";
 import { idDigest } from "./erasure.ts";
 import { type GapOf, gapFrom } from "./gaps.ts";
-import { type Columns, insertNew, type Session, type Value } from "./session.ts";
-import { columnsOf, type RowOf, readRow } from "./typed-rows.ts";
-import { bigint, integer, type Row, text } from "./values.ts";
+import { given, type Session, type Test } from "./session.ts";
+import { changeRows, columnsOf, insertNew, type RowOf, readRow, removeRows, selectRows } from "./typed-rows.ts";
+import { bigint, integer, text } from "./values.ts";
 
 /**
  * Endpoints and their deliveries. Times are microseconds since the Unix epoch. What a delivery tells is not stored, but
@@ -16,17 +16,15 @@ export type DeliveryState = (typeof deliveryStates)[number];
 
 /**
  * An endpoint. `position` is the sequence of the update through which the log has been followed; `generation` grows with each
- * change and each process that begins to deliver, so that no former one writes any more; `lost` counts the updates that were
- * removed before they were sent.
+ * change and each process that begins to deliver, so that no former one writes any more; `failures` are those since the last
+ * success, of the kinds that do not concern one delivery only; `lost` counts the updates that were removed before they were
+ * sent.
  */
-export interface EndpointRow
-	extends Omit<RowOf<"endpoints">, "changes" | "include" | "state" | "failures" | "nextNumber"> {
+export interface EndpointRow extends Omit<RowOf<"endpoints">, "changes" | "include" | "state" | "nextNumber"> {
 	/** Names of changes, such as FINISHED. */
 	readonly changes: readonly string[];
 	readonly include: readonly string[];
 	readonly state: (typeof endpointStates)[number];
-	/** Number of failures since the last success, of the kinds that do not concern one delivery only. */
-	readonly failures: number;
 }
 
 /** An endpoint in a list, with the number of its waiting deliveries. */
@@ -53,11 +51,9 @@ export interface Try {
 	readonly answer: string;
 }
 
-/** A delivery. Those of a conversation are sent in the order of `number`. */
-export interface DeliveryRow extends Omit<RowOf<"deliveries">, "endpointId" | "state" | "attempts" | "tries"> {
+/** A delivery, with the number of failed tries. Those of a conversation are sent in the order of `number`. */
+export interface DeliveryRow extends Omit<RowOf<"deliveries">, "endpointId" | "state" | "tries"> {
 	readonly state: DeliveryState;
-	/** Number of failed tries. */
-	readonly attempts: number;
 	/** The newest tries, oldest first. */
 	readonly tries: readonly Try[];
 }
@@ -94,8 +90,8 @@ export interface Tried extends OfGeneration {
 	readonly health: EndpointHealth;
 }
 
-/** Assignments that finish a delivery without sending it. */
-const SKIP = "state = 'skipped', next_at = NULL, finished_at = ?";
+/** Lets no process that delivers to an endpoint go on with what it knows of it. */
+const NEXT_GENERATION = "generation = generation + 1";
 
 /** Number of finished deliveries that are kept of an endpoint. */
 const KEPT_DELIVERIES = 10_000;
@@ -105,49 +101,39 @@ export const forwardingReads = {
 	/** Lists endpoints by owner and name. */
 	async listEndpoints(session: Session, { owner }: { readonly owner: string | undefined }): Promise<ListedEndpoint[]> {
 		const { schema } = session.dialect;
+		const { text: test, parameters } = given([["e.owner = ?", owner]]);
 		const rows = await session.all(
 			`SELECT e.*, (
 				SELECT count(*) FROM ${schema}deliveries d WHERE d.endpoint_id = e.id AND d.state = 'waiting'
-			) AS waiting FROM ${schema}endpoints e ${owner === undefined ? "" : "WHERE e.owner = ?"} ORDER BY e.owner, e.name`,
-			...(owner === undefined ? [] : [owner]),
+			) AS waiting FROM ${schema}endpoints e WHERE ${test} ORDER BY e.owner, e.name`,
+			...parameters,
 		);
-		return rows.map((row) => ({ ...endpointFrom(row), waiting: integer(row.waiting) }));
+		return rows.map((row) => ({ ...endpointFrom(readRow("endpoints", row)), waiting: integer(row.waiting) }));
 	},
 	/** Returns the waiting deliveries after a number, in order. */
 	async listWaiting(
 		session: Session,
 		{ id, after, limit }: { readonly id: string; readonly after: bigint; readonly limit: number },
 	): Promise<DeliveryRow[]> {
-		const rows = await session.all(
-			`SELECT * FROM ${session.dialect.schema}deliveries
-			WHERE endpoint_id = ? AND state = 'waiting' AND number > ? ORDER BY number LIMIT ?`,
-			...[id, after, limit],
-		);
-		return rows.map((row) => deliveryFrom(row));
+		const tests: Test[] = [
+			["endpoint_id = ?", id],
+			["state = ?", "waiting"],
+			["number > ?", after],
+		];
+		return (await selectRows(session, "deliveries", tests, "number", limit)).map(deliveryFrom);
 	},
 	/** Returns deliveries, the newest first. */
 	async listDeliveries(session: Session, { id, state, before, limit }: DeliveryQuery): Promise<DeliveryRow[]> {
-		const conditions = ["endpoint_id = ?"];
-		const values: Value[] = [id];
-		if (state !== undefined) {
-			conditions.push("state = ?");
-			values.push(state);
-		}
-		if (before !== undefined) {
-			conditions.push("number < ?");
-			values.push(before);
-		}
-		const rows = await session.all(
-			`SELECT * FROM ${session.dialect.schema}deliveries
-			WHERE ${conditions.join(" AND ")} ORDER BY number DESC LIMIT ?`,
-			...values,
-			limit,
-		);
-		return rows.map((row) => deliveryFrom(row));
+		const tests: Test[] = [
+			["endpoint_id = ?", id],
+			["state = ?", state],
+			["number < ?", before],
+		];
+		return (await selectRows(session, "deliveries", tests, "number DESC", limit)).map(deliveryFrom);
 	},
 	/** Whether there is a notice with an id. */
-	async hasNotice({ all, dialect }: Session, id: string): Promise<boolean> {
-		return (await all(`SELECT id FROM ${dialect.schema}notices WHERE id = ?`, id)).length > 0;
+	async hasNotice(session: Session, id: string): Promise<boolean> {
+		return (await selectRows(session, "notices", [["id = ?", id]], "id")).length > 0;
 	},
 	/** Returns the open gaps that were noticed in some time, the oldest first. */
 	async listOpenedGaps(
@@ -175,46 +161,35 @@ export interface DeliveryQuery {
 /** The changes of endpoints and deliveries. */
 export const forwardingWrites = {
 	/** Stores an endpoint at the newest update, unless its owner has one of this name. Returns whether it was stored. */
-	createEndpoint: audited(async (session: Session, endpoint: EndpointRow): Promise<boolean> => {
-		return await insertNew(session, "endpoints", endpointColumns(endpoint));
-	}),
+	createEndpoint: audited((session: Session, { changes, include, ...endpoint }: EndpointRow) =>
+		insertNew(session, "endpoints", { ...endpoint, changes: changes.join(), include: include.join(), nextNumber: 1n }),
+	),
 	/** Changes settings, the state or the position of an endpoint. Processes that deliver to it begin again. */
-	changeEndpoint: audited(async (session: Session, { id, ...changes }: Pick<EndpointRow, "id"> & EndpointChange) => {
-		const { schema } = session.dialect;
-		const row = changedColumns(changes);
-		const assignments = Object.keys(row).map((name) => `${name} = ?, `);
-		const changed = await session.all(
-			`UPDATE ${schema}endpoints SET ${assignments.join("")} generation = generation + 1 WHERE id = ? RETURNING id`,
-			...Object.values(row).map((value) => value ?? null),
-			id,
-		);
-		return changed.length > 0;
-	}),
+	changeEndpoint: audited(
+		async (session: Session, { id, changes, include, ...others }: Pick<EndpointRow, "id"> & EndpointChange) =>
+			await changeSettings(session, id, {
+				...others,
+				...(changes && { changes: changes.join() }),
+				...(include && { include: include.join() }),
+			}),
+	),
 	/** Lets an endpoint go on: from its position, or from a position at which what waits is skipped. */
 	resumeEndpoint: audited(
 		async (
 			session: Session,
 			{ id, position, at }: { readonly id: string; readonly position: bigint | undefined; readonly at: bigint },
 		): Promise<boolean> => {
-			const { schema } = session.dialect;
-			const resumed = await session.all(
-				`UPDATE ${schema}endpoints SET state = 'active', reason = '', failures = 0, failing_since = NULL,
-				position = coalesce(?, position), generation = generation + 1 WHERE id = ? RETURNING id`,
-				...[position ?? null, id],
-			);
-			const change = position === undefined ? "attempts = 0, next_at = ?" : SKIP;
-			await session.all(
-				`UPDATE ${schema}deliveries SET ${change} WHERE endpoint_id = ? AND state = 'waiting'`,
-				...[at, id],
-			);
-			return resumed.length > 0;
+			const resumed = { state: "active", reason: "", failures: 0, failingSince: undefined };
+			const isResumed = await changeSettings(session, id, { ...resumed, ...(position !== undefined && { position }) });
+			const change = position === undefined ? { attempts: 0, nextAt: at } : endOf("skipped", at);
+			await changeRows(session, "deliveries", { endpointId: id, state: "waiting" }, change);
+			return isResumed;
 		},
 	),
 	deleteEndpoint: audited(async (session: Session, id: string): Promise<boolean> => {
-		const { schema } = session.dialect;
-		const deleted = await session.all(`DELETE FROM ${schema}endpoints WHERE id = ? RETURNING id`, id);
-		await session.all(`DELETE FROM ${schema}deliveries WHERE endpoint_id = ?`, id);
-		return deleted.length > 0;
+		const isDeleted = await removeRows(session, "endpoints", { id });
+		await removeRows(session, "deliveries", { endpointId: id });
+		return isDeleted;
 	}),
 	/**
 	 * Lets a process begin to deliver to an endpoint; no other one writes to it any more.
@@ -222,11 +197,9 @@ export const forwardingWrites = {
 	 * @returns undefined when it is not active
 	 */
 	async beginDelivering(session: Session, id: string): Promise<EndpointRow | undefined> {
-		const [row] = await session.all(
-			`UPDATE ${session.dialect.schema}endpoints SET generation = generation + 1
-			WHERE id = ? AND state = 'active' RETURNING *`,
-			id,
-		);
+		const which = { id, state: "active" };
+		if (!(await changeRows(session, "endpoints", which, {}, NEXT_GENERATION))) return undefined;
+		const [row] = await selectRows(session, "endpoints", [["id = ?", id]], "id");
 		return row && endpointFrom(row);
 	},
 	/**
@@ -238,11 +211,7 @@ export const forwardingWrites = {
 		session: Session,
 		{ id, generation, position, deliveries, at, nextAt }: OfGeneration & Queued & { readonly position: bigint },
 	): Promise<boolean> {
-		const moved = await session.all(
-			`UPDATE ${session.dialect.schema}endpoints SET position = ? WHERE id = ? AND generation = ? RETURNING id`,
-			...[position, id, generation],
-		);
-		if (moved.length === 0) return false;
+		if (!(await changeRows(session, "endpoints", { id, generation }, { position }))) return false;
 		await enqueue(session, id, { deliveries, at, nextAt });
 		return true;
 	},
@@ -264,8 +233,7 @@ export const forwardingWrites = {
 	 * some of the notices that are too old or too many.
 	 */
 	async addNotice(session: Session, { id, conversationId, deliveries, at }: NewNotice): Promise<boolean> {
-		const notice = { id, conversation_id: conversationId, noticed_at: at };
-		if (!(await insertNew(session, "notices", notice))) return false;
+		if (!(await insertNew(session, "notices", { id, conversationId, noticedAt: at }))) return false;
 		// In one order, as for all who lock several endpoints.
 		for (const { endpoint, delivery } of deliveries.toSorted((a, b) => (a.endpoint < b.endpoint ? -1 : 1)))
 			await enqueue(session, endpoint, { deliveries: [delivery], at });
@@ -289,25 +257,16 @@ export const forwardingWrites = {
 	},
 	/** Notes the results of tries. Returns whether it was done, as `advanceEndpoint`. */
 	async recordTries(session: Session, { id, generation, results, health }: Tried): Promise<boolean> {
-		const { schema } = session.dialect;
-		const { failures, failingSince, lastSuccessAt, disabledBecause } = health;
+		const { disabledBecause, ...figures } = health;
 		const lost = results.filter(({ state }) => state === "lost").length;
-		const known = await session.all(
-			`UPDATE ${schema}endpoints SET failures = ?, failing_since = ?, last_success_at = ?, lost = lost + ?
-			WHERE id = ? AND generation = ? RETURNING id`,
-			...[failures, failingSince ?? null, lastSuccessAt ?? null, lost, id, generation],
-		);
-		if (known.length === 0) return false;
+		if (!(await changeRows(session, "endpoints", { id, generation }, figures, `lost = lost + ${lost}`))) return false;
 		for (const result of results) await recordResult(session, id, result);
 		// An erasure meanwhile has not seen what was put into the queue just after it.
 		for (const { state, conversationId, finishedAt } of results)
 			if (state === "lost" && conversationId !== "" && (await isErased(session, conversationId)))
 				await eraseDeliveries(session, conversationId, finishedAt ?? 0n);
 		if (disabledBecause !== undefined)
-			await session.all(
-				`UPDATE ${schema}endpoints SET state = 'disabled', reason = ?, generation = generation + 1 WHERE id = ?`,
-				...[disabledBecause, id],
-			);
+			await changeSettings(session, id, { state: "disabled", reason: disabledBecause });
 		return true;
 	},
 	/** Notes a finished delivery that was sent outside of the queue. */
@@ -325,18 +284,17 @@ export const forwardingWrites = {
 			session: Session,
 			{ id, delivery, at }: { readonly id: string; readonly delivery: string; readonly at: bigint },
 		): Promise<DeliveryRow | undefined> => {
-			const { schema } = session.dialect;
 			const [number] = await takeNumbers(session, id, 1);
 			if (number === undefined) return undefined;
 			const [row] = await session.all(
-				`UPDATE ${schema}deliveries SET number = CASE WHEN state = 'waiting' THEN number ELSE ? END,
+				`UPDATE ${session.dialect.schema}deliveries SET number = CASE WHEN state = 'waiting' THEN number ELSE ? END,
 				state = 'waiting', attempts = 0, next_at = ?, finished_at = NULL
 			WHERE endpoint_id = ? AND id = ? RETURNING *`,
 				...[number, at, id, delivery],
 			);
 			// The process that delivers reads the queue again.
-			await session.all(`UPDATE ${schema}endpoints SET generation = generation + 1 WHERE id = ?`, id);
-			return row && deliveryFrom(row);
+			await changeSettings(session, id, {});
+			return row && deliveryFrom(readRow("deliveries", row));
 		},
 	),
 	/** Removes finished deliveries that are too old, and the oldest ones beyond {@link KEPT_DELIVERIES}. */
@@ -366,31 +324,28 @@ export const REPEATABLE_FORWARDING = [
 
 /** Clears what deliveries have of a conversation that is erased, and sends none of them. */
 export async function eraseDeliveries(session: Session, conversationId: string, at: bigint): Promise<void> {
-	const { schema } = session.dialect;
-	await session.all(`DELETE FROM ${schema}notices WHERE conversation_id = ?`, conversationId);
-	const found = await session.all(`SELECT * FROM ${schema}deliveries WHERE conversation_id = ?`, conversationId);
-	const rows = found.map((row) => ({ endpoint: text(row.endpoint_id), ...deliveryFrom(row) }));
+	await removeRows(session, "notices", { conversationId });
+	const rows = await selectRows(
+		session,
+		"deliveries",
+		[["conversation_id = ?", conversationId]],
+		"endpoint_id, number",
+	);
 	// Endpoints first, as for all who lock both.
-	for (const endpoint of [...new Set(rows.map((row) => row.endpoint))].sort()) {
-		const lost = rows.filter((row) => row.endpoint === endpoint && row.state === "waiting").length;
-		await session.all(`UPDATE ${schema}endpoints SET lost = lost + ? WHERE id = ?`, lost, endpoint);
+	for (const [id, of] of Map.groupBy(rows, ({ endpointId }) => endpointId)) {
+		const lost = of.filter(({ state }) => state === "waiting").length;
+		await changeRows(session, "endpoints", { id }, {}, `lost = lost + ${lost}`);
 	}
-	for (const { endpoint, id, state, tries } of rows) {
-		const cleared = JSON.stringify(tries.map((one) => ({ ...one, answer: "" })));
-		await session.all(
-			`UPDATE ${schema}deliveries SET conversation_id = '', data = NULL, next_at = NULL, tries = ?, state = ?,
-				finished_at = coalesce(finished_at, ?) WHERE endpoint_id = ? AND id = ?`,
-			...[cleared, state === "waiting" ? "lost" : state, at, endpoint, id],
-		);
+	for (const { endpointId, id, state, tries, finishedAt = at } of rows) {
+		const cleared = JSON.stringify(triesFrom(tries).map((one) => ({ ...one, answer: "" })));
+		const kept = { conversationId: "", data: undefined, tries: cleared, finishedAt };
+		const change = state === "waiting" ? endOf("lost", finishedAt) : { nextAt: undefined };
+		await changeRows(session, "deliveries", { endpointId, id }, { ...kept, ...change });
 	}
 }
 
-async function isErased({ all, dialect }: Session, conversationId: string): Promise<boolean> {
-	const found = await all(
-		`SELECT id_digest FROM ${dialect.schema}erasures WHERE id_digest = ?`,
-		idDigest(conversationId),
-	);
-	return found.length > 0;
+async function isErased(session: Session, conversationId: string): Promise<boolean> {
+	return (await selectRows(session, "erasures", [["id_digest = ?", idDigest(conversationId)]], "sequence")).length > 0;
 }
 
 /** Deliveries to put into a queue. */
@@ -420,7 +375,7 @@ async function takeNumbers(session: Session, id: string, count: number): Promise
 async function enqueue(session: Session, id: string, { deliveries, at, nextAt = at }: Queued): Promise<void> {
 	if (deliveries.length === 0) return;
 	const numbers = await takeNumbers(session, id, deliveries.length);
-	const waiting = { state: "waiting", createdAt: at, attempts: 0n, nextAt, finishedAt: undefined, tries: "[]" };
+	const waiting = { state: "waiting", createdAt: at, attempts: 0, nextAt, finishedAt: undefined, tries: "[]" };
 	const rows = numbers.flatMap((number, index) => {
 		const { [index]: delivery } = deliveries;
 		return delivery ? [columnsOf("deliveries", { ...delivery, endpointId: id, number, ...waiting })] : [];
@@ -431,49 +386,36 @@ async function enqueue(session: Session, id: string, { deliveries, at, nextAt = 
 }
 
 /** Notes a result, unless the conversation of the delivery was erased meanwhile. */
-async function recordResult(session: Session, endpoint: string, result: DeliveryResult): Promise<void> {
-	await session.all(
-		`UPDATE ${session.dialect.schema}deliveries
-		SET state = ?, attempts = ?, next_at = ?, finished_at = ?, tries = ?
-		WHERE endpoint_id = ? AND id = ? AND conversation_id = ?`,
-		...[result.state, result.attempts, result.nextAt ?? null, result.finishedAt ?? null, JSON.stringify(result.tries)],
-		...[endpoint, result.id, result.conversationId],
-	);
+async function recordResult(session: Session, endpointId: string, result: DeliveryResult): Promise<void> {
+	const { id, conversationId, state, attempts, nextAt, finishedAt, tries } = result;
+	const changes = { state, attempts, nextAt, finishedAt, tries: JSON.stringify(tries) };
+	await changeRows(session, "deliveries", { endpointId, id, conversationId }, changes);
 }
 
-function endpointColumns(endpoint: EndpointRow): Columns {
-	const { id, generation, createdAt, createdBy, name, owner, ...changes } = endpoint;
-	const fixed = { id, generation, createdAt, createdBy, name, owner, nextNumber: 1n };
-	return { ...columnsOf("endpoints", fixed), ...changedColumns(changes) };
+/** Returns what changes of a delivery that is not sent. */
+function endOf(state: DeliveryState, finishedAt: bigint) {
+	return { state, nextAt: undefined, finishedAt };
 }
 
-function changedColumns({ changes, include, failures, ...others }: EndpointChange): Columns {
-	return columnsOf("endpoints", {
-		...others,
-		...(changes && { changes: changes.join() }),
-		...(include && { include: include.join() }),
-		...(failures !== undefined && { failures: BigInt(failures) }),
-	});
+/** Changes an endpoint, so that processes that deliver to it begin again. Returns whether it exists. */
+async function changeSettings(session: Session, id: string, changes: Partial<RowOf<"endpoints">>): Promise<boolean> {
+	return await changeRows(session, "endpoints", { id }, changes, NEXT_GENERATION);
 }
 
-function endpointFrom(row: Row): EndpointRow {
-	const { nextNumber, ...endpoint } = readRow("endpoints", row);
+function endpointFrom({ nextNumber, ...endpoint }: RowOf<"endpoints">): EndpointRow {
 	const list = (names: string) => names.split(",").filter(Boolean);
 	return {
 		...endpoint,
 		changes: list(endpoint.changes),
 		include: list(endpoint.include),
 		state: endpointStates.find((known) => known === endpoint.state) ?? "disabled",
-		failures: Number(endpoint.failures),
 	};
 }
 
-function deliveryFrom(row: Row): DeliveryRow {
-	const { endpointId, ...delivery } = readRow("deliveries", row);
+function deliveryFrom({ endpointId, ...delivery }: RowOf<"deliveries">): DeliveryRow {
 	return {
 		...delivery,
 		state: deliveryStates.find((known) => known === delivery.state) ?? "failed",
-		attempts: Number(delivery.attempts),
 		tries: triesFrom(delivery.tries),
 	};
 }

@@ -1,6 +1,5 @@
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { BLOCK_BITS, type EventCondition, timeRangeOf } from "./condition.ts";
-import { allOf } from "./conversation-lists.ts";
 import type { EventQuery, RecordState, StoredEvent, StoredUpdate, UpdateQuery } from "./entries.ts";
 import { listErasures, withErasures } from "./erasure.ts";
 import {
@@ -13,7 +12,7 @@ import {
 	updateFrom,
 } from "./rows.ts";
 import type { LogTable, RangeQuery, SequenceRange } from "./sequence-log.ts";
-import type { Session, Sql, Value } from "./session.ts";
+import { allOf, type Session, type Sql, type Value } from "./session.ts";
 import { isOfRow, RECORD_COLUMNS, readRecords } from "./stored-records.ts";
 import { bigint, bindable, integer, keyOf, nullable, text } from "./values.ts";
 

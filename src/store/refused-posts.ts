@@ -2,9 +2,10 @@ import { audited } from "./audit.ts";
 import { type Erasure, findErasures, idDigest } from "./erasure.ts";
 import { closeGap, type GapOf, openGap } from "./gaps.ts";
 import { getOwnership, mayPost, ownershipOf } from "./owners.ts";
-import type { Session, Value } from "./session.ts";
-import { columnsOf, readRow } from "./typed-rows.ts";
-import { bigint, boolean, integer, nullable, type Row, text } from "./values.ts";
+import { given, type Session, type Test, type Value } from "./session.ts";
+import { tableOf } from "./tables.ts";
+import { changeRows, columnsOf, type RowOf, readRow, selectRows } from "./typed-rows.ts";
+import { bigint, boolean, integer, nullable, text } from "./values.ts";
 
 /**
  * What the store keeps of posts that were refused. The room for them is limited: the oldest go first. A refused batch that
@@ -15,42 +16,15 @@ import { bigint, boolean, integer, nullable, type Row, text } from "./values.ts"
 export const postForms = ["record_json", "events_json", "record_message", "events_message"] as const;
 export type PostForm = (typeof postForms)[number];
 
-/** A refused post. Times are microseconds since the Unix epoch. */
-export interface RefusedPost {
-	/** Grows with the time of receipt. */
-	readonly id: bigint;
-	readonly receivedAt: bigint;
-	/** When the last one of `requests` arrived. */
-	readonly lastAt: bigint;
-	/** 1, or the number of requests without a valid key from the address `peer` in some time. */
-	readonly requests: bigint;
-	/** Name of the key or certificate; undefined for requests without a valid key. */
-	readonly sender: string | undefined;
-	readonly owner: string | undefined;
-	/** Address of a client without a valid key. */
-	readonly peer: string | undefined;
-	/** Path of the route or RPC. */
-	readonly route: string;
+/** A refused post with its sealed body; undefined when it is not stored. Its id grows with the time of receipt. */
+export interface RefusedPostRow extends Omit<RowOf<"refused_posts">, "bytes" | "form"> {
 	readonly form: PostForm;
-	/** Kind of the refusal, such as `invalid_record`. */
-	readonly kind: string;
-	/** JSON text of the reasons. The store does not read it. */
-	readonly reasons: string;
-	/** Undefined when it is not known. */
-	readonly conversationId: string | undefined;
-	/** Bytes of the body as it arrived; 0 when it was not read. */
-	readonly size: number;
-	/** Whether the post was answered with success. */
-	readonly accepted: boolean;
-	/** When it was taken in last without success. */
-	readonly retriedAt: bigint | undefined;
-	/** Whether the body is stored. */
-	readonly hasBody: boolean;
 }
 
-/** A refused post with its sealed body; undefined when it is not stored. */
-export interface RefusedPostRow extends Omit<RefusedPost, "hasBody"> {
-	readonly body: Uint8Array | undefined;
+/** A refused post in a list. */
+export interface RefusedPost extends Omit<RefusedPostRow, "body"> {
+	/** Whether the body is stored. */
+	readonly hasBody: boolean;
 }
 
 /** A refused batch that is answered with success. */
@@ -122,7 +96,7 @@ export function bytesOf({ body, reasons, route }: RefusedPostRow): number {
 }
 
 function refusedColumns(row: RefusedPostRow) {
-	return columnsOf("refused_posts", { ...row, size: BigInt(row.size), bytes: BigInt(bytesOf(row)) });
+	return columnsOf("refused_posts", { ...row, bytes: bytesOf(row) });
 }
 
 /** Number of ids for each microsecond. */
@@ -133,28 +107,11 @@ export function idsFrom(receivedAt: bigint): bigint {
 	return receivedAt * IDS;
 }
 
-/** Reads a row with {@link SHOWN}. */
-function refusedFrom(row: Row): RefusedPost {
-	const { body, ...post } = refusedRowFrom({ ...row, bytes: 0n, body: null });
-	return { ...post, hasBody: boolean(row.has_body) };
+function refusedFrom({ bytes, form, ...post }: RowOf<"refused_posts">): RefusedPostRow {
+	const known = postForms.find((one) => one === form);
+	if (known === undefined) throw new TypeError(`${JSON.stringify(form)} is no form of a post`);
+	return { ...post, form: known };
 }
-
-function refusedRowFrom(row: Row): RefusedPostRow {
-	const { bytes, size, form, ...post } = readRow("refused_posts", row);
-	return { ...post, size: Number(size), form: formFrom(form) };
-}
-
-function formFrom(stored: string): PostForm {
-	const form = postForms.find((known) => known === stored);
-	if (form === undefined) throw new TypeError(`${JSON.stringify(stored)} is no form of a post`);
-	return form;
-}
-
-/** The columns that {@link refusedFrom} reads. */
-const SHOWN = `
-	id, received_at, last_at, requests, sender, owner, peer, route, form, kind, reasons, conversation_id, size, accepted,
-	retried_at, body IS NOT NULL AS has_body
-`;
 
 /** What an insert does for a post that is stored: see `Session.insert`. */
 const ADD_REQUESTS = "UPDATE SET requests = t.requests + excluded.requests, last_at = excluded.last_at";
@@ -233,41 +190,43 @@ async function expireRefusedPosts(session: Session, { keptSince, acceptedSince =
 }
 
 async function listRefusedPosts(
-	{ all, dialect: { schema } }: Session,
+	{ all, dialect: { schema, engine } }: Session,
 	{ owner, recordOf, before, after, limit }: RefusedQuery,
 ): Promise<RefusedPost[]> {
-	const tests = ["TRUE"];
-	if (owner !== undefined) tests.push("owner = ?");
-	if (recordOf !== undefined) tests.push("conversation_id = ?", "form IN ('record_json', 'record_message')");
-	if (before !== undefined) tests.push("id < ?");
-	if (after !== undefined) tests.push("id > ?", "body IS NOT NULL");
-	const order = after === undefined ? "DESC" : "ASC";
+	const where = given([
+		["owner = ?", owner],
+		["form IN ('record_json', 'record_message') AND conversation_id = ?", recordOf],
+		["id < ?", before],
+		["body IS NOT NULL AND id > ?", after],
+	]);
+	const shown = Object.keys(tableOf(engine, "refused_posts").columns).filter((column) => column !== "body");
 	const rows = await all(
-		`SELECT ${SHOWN} FROM ${schema}refused_posts WHERE ${tests.join(" AND ")} ORDER BY id ${order} LIMIT ?`,
-		...[owner, recordOf, before, after].filter((value) => value !== undefined),
+		`SELECT ${shown.join()}, NULL AS body, body IS NOT NULL AS has_body FROM ${schema}refused_posts
+		WHERE ${where.text} ORDER BY id ${after === undefined ? "DESC" : "ASC"} LIMIT ?`,
+		...where.parameters,
 		limit,
 	);
-	return rows.map(refusedFrom);
+	return rows.map((row) => {
+		const { body, ...post } = refusedFrom(readRow("refused_posts", row));
+		return { ...post, hasBody: boolean(row.has_body) };
+	});
 }
 
 /** @param one `owner`: returns only a post of this owner */
 async function getRefusedPost(
-	{ all, dialect: { schema } }: Session,
+	session: Session,
 	{ id, owner }: { readonly id: bigint; readonly owner?: string | undefined },
 ): Promise<RefusedPostRow | undefined> {
-	const [row] = await all(
-		`SELECT * FROM ${schema}refused_posts WHERE id = ? ${owner === undefined ? "" : "AND owner = ?"}`,
-		...(owner === undefined ? [id] : [id, owner]),
-	);
-	return row && refusedRowFrom(row);
+	const tests: Test[] = [
+		["id = ?", id],
+		["owner = ?", owner],
+	];
+	const [row] = await selectRows(session, "refused_posts", tests, "id");
+	return row && refusedFrom(row);
 }
 
-async function setRefusedReasons(
-	{ all, dialect: { schema } }: Session,
-	{ id, kind, reasons, retriedAt }: StillRefused,
-): Promise<void> {
-	const update = `UPDATE ${schema}refused_posts SET kind = ?, reasons = ?, retried_at = ? WHERE id = ?`;
-	await all(update, kind, reasons, retriedAt, id);
+async function setRefusedReasons(session: Session, { id, ...changes }: StillRefused): Promise<void> {
+	await changeRows(session, "refused_posts", { id }, changes);
 }
 
 /** Removes a post that was taken in, and closes its gap if it was accepted. */
@@ -287,9 +246,11 @@ export async function removeRefusedOf(
 	conversationId: string,
 	owner: string | undefined,
 ): Promise<number> {
-	return owner === undefined
-		? await remove(session, "conversation_id = ?", conversationId)
-		: await remove(session, "conversation_id = ? AND owner = ?", conversationId, owner);
+	const { text: test, parameters } = given([
+		["conversation_id = ?", conversationId],
+		["owner = ?", owner],
+	]);
+	return await remove(session, test, ...parameters);
 }
 
 async function refusedUsage({ all, dialect: { schema } }: Session): Promise<RefusedUsage> {

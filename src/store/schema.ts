@@ -16,6 +16,7 @@ const SQL_TYPES: Readonly<Record<Engine, Readonly<Record<ColumnType, string>>>> 
 	sqlite: {
 		id: "TEXT",
 		integer: "INTEGER",
+		count: "INTEGER",
 		real: "REAL",
 		boolean: "INTEGER",
 		text: "TEXT",
@@ -26,6 +27,7 @@ const SQL_TYPES: Readonly<Record<Engine, Readonly<Record<ColumnType, string>>>> 
 	postgres: {
 		id: "uuid",
 		integer: "bigint",
+		count: "bigint",
 		real: "double precision",
 		boolean: "boolean",
 		text: "text",

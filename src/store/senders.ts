@@ -1,45 +1,24 @@
 import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
-import type { Dialect, Session } from "./session.ts";
-import { columnsOf, readRow } from "./typed-rows.ts";
-import { bigint, type Row, text } from "./values.ts";
+import { type Dialect, given, type Session } from "./session.ts";
+import { columnsOf, type RowOf, selectRows } from "./typed-rows.ts";
+import { bigint, max, min, text } from "./values.ts";
 
 /** What the store keeps of senders: the names of the keys and certificates that posts are made with, with their owners. */
 
-/** A sender and the owner of what it posts. An empty owner stands for none. */
-export interface SenderName {
-	readonly sender: string;
-	readonly owner: string;
-}
+/** The totals of a sender. */
+export type StoredSender = RowOf<"senders">;
 
-/** What the posts of a group add to a sender. Times are microseconds since the Unix epoch. */
-export interface SenderPosts extends SenderName {
-	readonly firstAt: bigint;
-	readonly lastAt: bigint;
-	/** Number of accepted posts: of records and of batches of events, also of those that were stored before. */
-	readonly posts: bigint;
-	readonly records: bigint;
-	readonly events: bigint;
-}
-
-/** The totals of a sender. Times are microseconds since the Unix epoch. */
-export interface StoredSender extends SenderPosts {
-	/** Mean microseconds between two of the last 20 posts or so. A longer time than an hour counts as an hour. */
-	readonly usualInterval: bigint;
-}
+/** What the posts of a group add to a sender. Posts are records and batches of events, also those that were stored before. */
+export type SenderPosts = Omit<StoredSender, "usualInterval">;
 
 /** Number of refused requests of a sender in a period. */
-export interface Refusals extends SenderName {
-	/** When the period begins, in microseconds since the Unix epoch. */
-	readonly since: bigint;
-	/** Kind of the refusal, such as `invalid_record`. */
-	readonly kind: string;
-	readonly count: bigint;
-}
+export type Refusals = RowOf<"refusals">;
+
+/** A sender and the owner of what it posts. An empty owner stands for none. */
+export type SenderName = Pick<Refusals, "sender" | "owner">;
 
 /** Number of conversations that a sender posted first, and whose status is running. */
-export interface RunningConversations extends SenderName {
-	readonly count: bigint;
-}
+export type RunningConversations = Pick<Refusals, "sender" | "owner" | "count">;
 
 /** What a list of senders is made of. */
 export interface SenderFigures {
@@ -64,22 +43,23 @@ export class CountedPosts {
 
 	/** Counts a post. */
 	add({ sender, owner }: SenderName, at: bigint, { records = 0n, events = 0n }): void {
-		this.merge({ sender, owner, firstAt: at, lastAt: at, posts: 1n, records, events });
+		this.merge({ sender, owner, firstPostAt: at, lastPostAt: at, posts: 1n, records, events });
 	}
 
 	/** Adds posts that were collected before. */
-	merge({ sender, owner, firstAt, lastAt, posts, records, events }: SenderPosts): void {
-		const key = JSON.stringify([owner, sender]);
+	merge(added: SenderPosts): void {
+		const key = JSON.stringify([added.owner, added.sender]);
 		const before = this.#senders.get(key);
-		this.#senders.set(key, {
-			sender,
-			owner,
-			firstAt: before === undefined || firstAt < before.firstAt ? firstAt : before.firstAt,
-			lastAt: before === undefined || lastAt > before.lastAt ? lastAt : before.lastAt,
-			posts: (before?.posts ?? 0n) + posts,
-			records: (before?.records ?? 0n) + records,
-			events: (before?.events ?? 0n) + events,
-		});
+		if (before === undefined) this.#senders.set(key, added);
+		else
+			this.#senders.set(key, {
+				...before,
+				firstPostAt: min(added.firstPostAt, before.firstPostAt),
+				lastPostAt: max(added.lastPostAt, before.lastPostAt),
+				posts: before.posts + added.posts,
+				records: before.records + added.records,
+				events: before.events + added.events,
+			});
 	}
 
 	/** Returns the senders in an order that all groups share, so that transactions lock their rows in the same order. */
@@ -107,13 +87,8 @@ export function addToSender({ least, greatest }: Pick<Dialect, "least" | "greate
 }
 
 /** Returns the columns of posts that are added to their sender. */
-export function postsColumns({ firstAt, lastAt, ...posts }: SenderPosts) {
-	return { ...posts, first_post_at: firstAt, last_post_at: lastAt, usual_interval: 0n };
-}
-
-function senderFrom(row: Row): StoredSender {
-	const { firstPostAt, lastPostAt, ...sender } = readRow("senders", row);
-	return { ...sender, firstAt: firstPostAt, lastAt: lastPostAt };
+export function postsColumns({ firstPostAt, lastPostAt, ...posts }: SenderPosts) {
+	return { ...posts, first_post_at: firstPostAt, last_post_at: lastPostAt, usual_interval: 0n };
 }
 
 /** Status of the conversations that {@link RunningConversations} counts. The index has the same number. */
@@ -146,24 +121,21 @@ function byKey(a: Refusals, b: Refusals): number {
  *
  * @param owner whose senders to list; undefined for all
  */
-export async function listSenders(
-	{ all, dialect: { schema } }: Session,
-	owner: string | undefined,
-): Promise<SenderFigures> {
-	const owned = owner === undefined ? "" : "AND c.owner = ?";
-	const values = owner === undefined ? [] : [owner];
+export async function listSenders(session: Session, owner: string | undefined): Promise<SenderFigures> {
+	const { text: owned, parameters } = given([["c.owner = ?", owner]]);
 	const [senders, refusals, running] = await Promise.all([
-		all(`SELECT * FROM ${schema}senders c WHERE TRUE ${owned} ORDER BY owner, sender`, ...values),
-		all(`SELECT * FROM ${schema}refusals c WHERE TRUE ${owned} ORDER BY owner, sender, since, kind`, ...values),
-		all(
-			`SELECT sender, coalesce(c.owner, '') AS owner, count(*) AS count FROM ${schema}conversations c
-			WHERE status = ${RUNNING} AND sender IS NOT NULL ${owned} GROUP BY sender, c.owner`,
-			...values,
+		selectRows(session, "senders", [["owner = ?", owner]], "owner, sender"),
+		selectRows(session, "refusals", [["owner = ?", owner]], "owner, sender, since, kind"),
+		session.all(
+			`SELECT sender, coalesce(c.owner, '') AS owner, count(*) AS count
+			FROM ${session.dialect.schema}conversations c
+			WHERE status = ${RUNNING} AND sender IS NOT NULL AND ${owned} GROUP BY sender, c.owner`,
+			...parameters,
 		),
 	]);
 	return {
-		senders: senders.map(senderFrom),
-		refusals: refusals.map((row) => readRow("refusals", row)),
+		senders,
+		refusals,
 		running: running.map((row) => ({ sender: text(row.sender), owner: text(row.owner), count: bigint(row.count) })),
 	};
 }

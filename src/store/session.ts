@@ -25,6 +25,27 @@ export interface Sql {
 	readonly parameters: readonly Value[];
 }
 
+/** Returns a fragment. */
+export function sql(text: string, ...parameters: readonly Value[]): Sql {
+	return { text, parameters };
+}
+
+/** Returns the fragment that is true where all are. */
+export function allOf(fragments: readonly Sql[]): Sql {
+	return {
+		text: fragments.length === 0 ? "TRUE" : fragments.map(({ text }) => text).join(" AND "),
+		parameters: fragments.flatMap(({ parameters }) => parameters),
+	};
+}
+
+/** A test in SQL with the value of its question mark. It is left out if the value is undefined. */
+export type Test = readonly [sql: string, value: Value | undefined];
+
+/** Returns the fragment that is true where all tests are that have a value. */
+export function given(tests: readonly Test[]): Sql {
+	return allOf(tests.flatMap(([text, value]) => (value === undefined ? [] : [sql(text, value)])));
+}
+
 /** A condition in SQL. */
 export interface SqlCondition {
 	/** A test of a row of `conversations`, whose alias is `c`. */
@@ -191,21 +212,6 @@ export function callsOf<Operations extends Readonly<Record<string, Operation>>>(
 }
 
 type Operation = (session: Session, argument: never) => Promise<unknown>;
-
-/** Inserts a row, unless there is one with the same key or the same unique values. Returns whether it was inserted. */
-export async function insertNew(
-	{ all, dialect: { schema } }: Session,
-	name: TableName,
-	row: Columns,
-): Promise<boolean> {
-	const names = Object.keys(row);
-	const inserted = await all(
-		`INSERT INTO ${schema}${name} (${names.join()}) VALUES (${names.map(() => "?").join()})
-		ON CONFLICT DO NOTHING RETURNING ${names[0]}`,
-		...Object.values(row).map((value) => value ?? null),
-	);
-	return inserted.length > 0;
-}
 
 /** Reads the newest sequences. */
 export async function readNewest({

@@ -12,12 +12,14 @@ export type Engine = "sqlite" | "postgres";
  * The type of a column:
  * - `id`: the id of a conversation, a `uuid` in PostgreSQL
  * - `integer`: 64 bits
+ * - `count`: an integer that is a number in JavaScript
  * - `text`: any text. PostgreSQL stores it in the form of postgres/sql.ts, because it cannot have U+0000
  * - `key`: a text that conditions compare and that is never read back, in the form of `keyOf`: indexes have its beginning and a
  *   digest if it is long
  * - `words`: the words of an index of search, PostgreSQL's `tsvector`. SQLite has them in a virtual table
  */
-export type ColumnType = "id" | "integer" | "real" | "boolean" | "text" | "key" | "bytes" | "words";
+const columnTypes = ["id", "integer", "count", "real", "boolean", "text", "key", "bytes", "words"] as const;
+export type ColumnType = (typeof columnTypes)[number];
 
 /** A column. With a question mark it may be null. */
 type Column = ColumnType | `${ColumnType}?`;
@@ -524,25 +526,30 @@ const descriptions = {
 		columns: {
 			id: "integer",
 			received_at: "integer",
+			// When the last one of `requests` arrived.
 			last_at: "integer",
-			// Number of requests that the row stands for.
+			// 1, or the number of requests without a valid key from the address `peer` in some time.
 			requests: "integer",
+			// Name of the key or certificate; null for requests without a valid key.
 			sender: "text?",
 			owner: "text?",
-			// Address of a client whose requests had no valid key.
 			peer: "text?",
+			// Path of the route or RPC.
 			route: "text",
 			form: "text",
+			// Of the refusal, such as `invalid_record`.
 			kind: "text",
 			// JSON.
 			reasons: "text",
 			conversation_id: "id?",
-			// Bytes of the body as it arrived.
-			size: "integer",
+			// Bytes of the body as it arrived; 0 when it was not read.
+			size: "count",
+			// Whether the post was answered with success.
 			accepted: "boolean",
+			// When it was taken in last without success.
 			retried_at: "integer?",
 			// Bytes that count towards the room for refused posts.
-			bytes: "integer",
+			bytes: "count",
 			// Compressed and encrypted.
 			body: "bytes?",
 		},
@@ -579,7 +586,7 @@ const descriptions = {
 			position: "integer",
 			next_number: "integer",
 			generation: "integer",
-			failures: "integer",
+			failures: "count",
 			failing_since: "integer?",
 			last_success_at: "integer?",
 			lost: "integer",
@@ -609,7 +616,7 @@ const descriptions = {
 			sequence: "integer?",
 			state: "text",
 			created_at: "integer",
-			attempts: "integer",
+			attempts: "count",
 			next_at: "integer?",
 			finished_at: "integer?",
 			// JSON.
@@ -747,26 +754,6 @@ export interface Table
 	readonly indexes: Readonly<Record<string, Index>>;
 }
 
-/** The types, without a question mark. */
-const TYPES: Readonly<Record<Column, ColumnType>> = {
-	id: "id",
-	"id?": "id",
-	integer: "integer",
-	"integer?": "integer",
-	real: "real",
-	"real?": "real",
-	boolean: "boolean",
-	"boolean?": "boolean",
-	text: "text",
-	"text?": "text",
-	key: "key",
-	"key?": "key",
-	bytes: "bytes",
-	"bytes?": "bytes",
-	words: "words",
-	"words?": "words",
-};
-
 const TABLES: Readonly<Record<Engine, ReadonlyMap<TableName, Table>>> = {
 	sqlite: tablesOf("sqlite"),
 	postgres: tablesOf("postgres"),
@@ -791,12 +778,11 @@ function tablesOf(engine: Engine): Map<TableName, Table> {
 		const { only, columns, indexes = {}, ...others }: Description = descriptions[name];
 		if (only !== undefined && only !== engine) continue;
 		// The words of an index are in virtual tables of SQLite.
-		const isWords = (type: Column) => engine === "sqlite" && TYPES[type] === "words";
-		const present = Object.entries(columns).filter(([, type]) => !isWords(type));
+		const present = Object.entries(columns).filter(([, type]) => engine === "postgres" || type !== "words");
 		tables.set(name, {
 			...others,
 			name,
-			columns: Object.fromEntries(present.map(([column, type]) => [column, TYPES[type]])),
+			columns: Object.fromEntries(present.map(([column, type]) => [column, typeOf(type)])),
 			nullable: new Set(present.flatMap(([column, type]) => (type.endsWith("?") ? [column] : []))),
 			indexes: Object.fromEntries(
 				Object.entries(indexes).filter(([, on]) => engine === "postgres" || !String(on).startsWith("USING gin")),
@@ -804,6 +790,13 @@ function tablesOf(engine: Engine): Map<TableName, Table> {
 		});
 	}
 	return tables;
+}
+
+/** Returns the type without a question mark. */
+function typeOf(column: Column): ColumnType {
+	const found = columnTypes.find((type) => column.startsWith(type) && column.length - type.length < 2);
+	if (found === undefined) throw new Error(`there is no type ${column}`);
+	return found;
 }
 
 function isName(name: string): name is TableName {

@@ -1,8 +1,11 @@
-import type { Columns } from "./session.ts";
+import { type Columns, given, type Session, type Test } from "./session.ts";
 import { type ColumnType, type Descriptions, type TableName, tableOf } from "./tables.ts";
-import { bigint, blob, boolean, type Row, text } from "./values.ts";
+import { bigint, blob, boolean, integer, type Row, text } from "./values.ts";
 
-/** Rows as objects, whose members have the names of the columns in camel case, and the types that the description says. */
+/**
+ * Rows as objects, whose members have the names of the columns in camel case, and the types that the description says; and
+ * the statements about single rows, which follow from the description too.
+ */
 
 type CamelCase<Name extends string> = Name extends `${infer First}_${infer Rest}`
 	? `${First}${Capitalize<CamelCase<Rest>>}`
@@ -11,6 +14,7 @@ type CamelCase<Name extends string> = Name extends `${infer First}_${infer Rest}
 interface Types {
 	readonly id: string;
 	readonly integer: bigint;
+	readonly count: number;
 	readonly real: number;
 	readonly boolean: boolean;
 	readonly text: string;
@@ -35,6 +39,7 @@ export type RowOf<Name extends TableName> = {
 const READERS: Readonly<Record<ColumnType, (value: unknown) => unknown>> = {
 	id: text,
 	integer: bigint,
+	count: integer,
 	real: (value) => value,
 	boolean,
 	text,
@@ -68,9 +73,77 @@ export function readRow<Name extends TableName>(name: Name, row: Row): RowOf<Nam
 }
 
 /** Returns the columns of a row, or of some of its members. */
-export function columnsOf<Name extends TableName>(name: Name, row: Partial<RowOf<Name>>): Columns {
+export function columnsOf<Name extends TableName>(name: Name, row: RowOf<Name> | Partial<RowOf<Name>>): Columns {
 	const values = new Map<string, Columns[string]>(Object.entries(row));
 	return Object.fromEntries(
 		membersOf(name).flatMap(([column, member]) => (values.has(member) ? [[column, values.get(member) ?? null]] : [])),
 	);
+}
+
+/** Reads the rows of a table that pass all tests. */
+export async function selectRows<Name extends TableName>(
+	{ all, dialect: { schema } }: Session,
+	name: Name,
+	tests: readonly Test[],
+	order: string,
+	limit?: number,
+): Promise<RowOf<Name>[]> {
+	const where = given(tests);
+	const rows = await all(
+		`SELECT * FROM ${schema}${name} WHERE ${where.text} ORDER BY ${order} ${limit === undefined ? "" : "LIMIT ?"}`,
+		...where.parameters,
+		...(limit === undefined ? [] : [limit]),
+	);
+	return rows.map((row) => readRow(name, row));
+}
+
+/** Inserts a row, unless there is one with the same key or the same unique values. Returns whether it was inserted. */
+export async function insertNew<Name extends TableName>(
+	{ all, dialect: { schema } }: Session,
+	name: Name,
+	row: RowOf<Name>,
+): Promise<boolean> {
+	const columns = Object.entries(columnsOf(name, row));
+	const inserted = await all(
+		`INSERT INTO ${schema}${name} (${columns.map(([column]) => column).join()})
+		VALUES (${columns.map(() => "?").join()}) ON CONFLICT DO NOTHING RETURNING 1 AS inserted`,
+		...columns.map(([, value]) => value ?? null),
+	);
+	return inserted.length > 0;
+}
+
+/**
+ * Changes the rows with some values. Returns whether there were any.
+ *
+ * @param also SQL of further assignments
+ */
+export async function changeRows<Name extends TableName>(
+	{ all, dialect: { schema } }: Session,
+	name: Name,
+	which: Partial<RowOf<Name>>,
+	changes: Partial<RowOf<Name>>,
+	...also: readonly string[]
+): Promise<boolean> {
+	const [{ text: where, parameters }, set] = [isRow(name, which), Object.entries(columnsOf(name, changes))];
+	const assignments = [...set.map(([column]) => `${column} = ?`), ...also];
+	const changed = await all(
+		`UPDATE ${schema}${name} SET ${assignments.join()} WHERE ${where} RETURNING 1 AS changed`,
+		...set.map(([, value]) => value ?? null),
+		...parameters,
+	);
+	return changed.length > 0;
+}
+
+/** Removes the rows with some values. Returns whether there were any. */
+export async function removeRows<Name extends TableName>(
+	{ all, dialect: { schema } }: Session,
+	name: Name,
+	which: Partial<RowOf<Name>>,
+): Promise<boolean> {
+	const { text: where, parameters } = isRow(name, which);
+	return (await all(`DELETE FROM ${schema}${name} WHERE ${where} RETURNING 1 AS removed`, ...parameters)).length > 0;
+}
+
+function isRow<Name extends TableName>(name: Name, which: Partial<RowOf<Name>>) {
+	return given(Object.entries(columnsOf(name, which)).map(([column, value]): Test => [`${column} = ?`, value]));
 }

@@ -3,9 +3,9 @@ import { COST_UNITS } from "../record/stats.ts";
 import type { Amounts } from "../usage/amounts.ts";
 import { nameOf } from "../usage/names.ts";
 import type { Condition } from "./condition.ts";
-import { allOf, conditionSql } from "./conversation-lists.ts";
+import { conditionSql } from "./conversation-lists.ts";
 import { ALL_TIME, AMOUNT_COLUMNS, amountsFrom, PERIODS, periodStart } from "./rows.ts";
-import type { Dialect, Session, Value } from "./session.ts";
+import { allOf, type Dialect, type Session, type Value } from "./session.ts";
 import { bigint, boolean, integer, keyOf, nullable, type Row, text } from "./values.ts";
 
 /**

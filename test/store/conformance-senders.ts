@@ -33,15 +33,39 @@ export function senderConformance(store: () => Store): void {
 			const { senders } = await store().listSenders();
 			expect(senders).toEqual([
 				{
-					...{ sender: "agent", owner: "", firstAt: at(10), lastAt: at(90), posts: 3n, records: 1n, events: 3n },
+					...{
+						sender: "agent",
+						owner: "",
+						firstPostAt: at(10),
+						lastPostAt: at(90),
+						posts: 3n,
+						records: 1n,
+						events: 3n,
+					},
 					usualInterval: 40n * second,
 				},
 				{
-					...{ sender: "agent", owner: "team", firstAt: at(5), lastAt: at(30), posts: 2n, records: 2n, events: 0n },
+					...{
+						sender: "agent",
+						owner: "team",
+						firstPostAt: at(5),
+						lastPostAt: at(30),
+						posts: 2n,
+						records: 2n,
+						events: 0n,
+					},
 					usualInterval: 0n,
 				},
 				{
-					...{ sender: "other", owner: "team", firstAt: at(40), lastAt: at(40), posts: 1n, records: 1n, events: 0n },
+					...{
+						sender: "other",
+						owner: "team",
+						firstPostAt: at(40),
+						lastPostAt: at(40),
+						posts: 1n,
+						records: 1n,
+						events: 0n,
+					},
 					usualInterval: 0n,
 				},
 			]);
@@ -66,8 +90,8 @@ export function senderConformance(store: () => Store): void {
 			await Promise.all(Array.from({ length: 50 }, (_, n) => post(n % 2 === 0 ? agent : ofTeam, n)));
 			const { senders } = await store().listSenders();
 			expect(senders).toMatchObject([
-				{ owner: "", firstAt: at(0), lastAt: at(48), posts: 25n, records: 25n },
-				{ owner: "team", firstAt: at(1), lastAt: at(49), posts: 25n, records: 25n },
+				{ owner: "", firstPostAt: at(0), lastPostAt: at(48), posts: 25n, records: 25n },
+				{ owner: "team", firstPostAt: at(1), lastPostAt: at(49), posts: 25n, records: 25n },
 			]);
 		});
 
@@ -98,14 +122,28 @@ export function senderConformance(store: () => Store): void {
 			await post(agent, 0);
 			await post(agent, 60);
 			const repeats = [
-				{ ...{ sender: "agent", owner: "" }, firstAt: at(30), lastAt: at(180), posts: 3n, records: 0n, events: 0n },
-				{ ...{ sender: "new", owner: "" }, firstAt: at(20), lastAt: at(40), posts: 2n, records: 0n, events: 0n },
+				{
+					...{ sender: "agent", owner: "" },
+					firstPostAt: at(30),
+					lastPostAt: at(180),
+					posts: 3n,
+					records: 0n,
+					events: 0n,
+				},
+				{
+					...{ sender: "new", owner: "" },
+					firstPostAt: at(20),
+					lastPostAt: at(40),
+					posts: 2n,
+					records: 0n,
+					events: 0n,
+				},
 			];
 			await store().addRefusals({ refusals: [], repeats, keptSince: at(0) });
 			const agents = {
 				...{ sender: "agent", owner: "" },
-				firstAt: at(0),
-				lastAt: at(180),
+				firstPostAt: at(0),
+				lastPostAt: at(180),
 				posts: 5n,
 				records: 2n,
 				events: 0n,

@@ -90,6 +90,7 @@ const bytes = z.string().transform((text): Uint8Array => Buffer.from(text, "base
 const FORMS: Readonly<Record<ColumnType, z.ZodType<Value>>> = {
 	id: z.string(),
 	integer: int64,
+	count: int64,
 	real: z.number(),
 	boolean: z.boolean(),
 	text: z.string(),

@@ -1,7 +1,7 @@
 import { crc32 } from "node:zlib";
 import type { Condition } from "../condition.ts";
-import { allOf, conditionSql } from "../conversation-lists.ts";
-import type { Sql } from "../session.ts";
+import { conditionSql } from "../conversation-lists.ts";
+import { allOf, type Sql } from "../session.ts";
 import {
 	type DocumentQuery,
 	type FoundDocument,

@@ -8,7 +8,7 @@ const NOW = 1_790_000_000_000_000n;
 
 /** A sender that posts every two minutes, and posted last some time ago. */
 const after = (silence: bigint, posts = 20n, usualInterval = 2n * MINUTE) => ({
-	...{ posts, lastAt: NOW - silence, usualInterval },
+	...{ posts, lastPostAt: NOW - silence, usualInterval },
 });
 
 test.each([
@@ -34,7 +34,7 @@ async function list({ senders = [], refusals = [], running = [] }: Partial<Sende
 }
 
 test("a sender whose conversations were assigned to an owner is silent as before, and the owner has their number", async () => {
-	const agent = { sender: "agent", firstAt: 0n, records: 0n, events: 0n, ...after(HOUR) };
+	const agent = { sender: "agent", firstPostAt: 0n, records: 0n, events: 0n, ...after(HOUR) };
 	const running = [
 		{ sender: "agent", owner: "red", count: 3n },
 		{ sender: "other", owner: "red", count: 9n },
