@@ -2,7 +2,7 @@ import { ServiceError } from "../errors.ts";
 import type { Clock } from "../forward/endpoint-worker.ts";
 import type { Notices } from "../forward/notices.ts";
 import type { BudgetRow, LogPositions } from "../store/budgets.ts";
-import { claimFor } from "../store/claims.ts";
+import { claimFor } from "../store/session.ts";
 import type { Store } from "../store/store.ts";
 import { settingsOf } from "./budgets.ts";
 import type { Pauses } from "./pauses.ts";

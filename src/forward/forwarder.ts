@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
-import { claimFor } from "../store/claims.ts";
 import type { EndpointRow, ListedEndpoint } from "../store/forwarding.ts";
+import { claimFor } from "../store/session.ts";
 import type { Store } from "../store/store.ts";
 import { type EndpointCounts, EndpointWorker, type WorkerOptions } from "./endpoint-worker.ts";
 import { FORMS } from "./tell.ts";

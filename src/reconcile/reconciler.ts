@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Principal } from "../access/keys.ts";
 import { ServiceError } from "../errors.ts";
-import { claimFor } from "../store/claims.ts";
+import { claimFor } from "../store/session.ts";
 import type { Store } from "../store/store.ts";
 import type { EventLog } from "../telemetry/log.ts";
 import { type AgentServerAddress, AgentServerClient, AgentServerError, type ClientOptions } from "./agent-server.ts";

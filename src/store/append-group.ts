@@ -12,8 +12,10 @@ import {
 	activityFrom,
 	eventColumns,
 	headColumns,
+	isOfRow,
 	ownershipColumns,
 	ownershipFrom,
+	RECORD_COLUMNS,
 	recordFrom,
 	stateFrom,
 	updateColumns,
@@ -21,7 +23,6 @@ import {
 import { addToSender, postsColumns } from "./senders.ts";
 import type { NewestSequences } from "./sequence-log.ts";
 import type { Change, Columns, Session } from "./session.ts";
-import { isOfRow, RECORD_COLUMNS } from "./stored-records.ts";
 import { tableOf } from "./tables.ts";
 import { readRow } from "./typed-rows.ts";
 import { bigint, boolean, integer, keyOf, nullable, type Row, text } from "./values.ts";

@@ -1,8 +1,7 @@
 import { withinSize } from "./read-logs.ts";
 import { type RecordColumn, repackText } from "./record-column.ts";
-import { columnsFrom, packedColumnsFrom } from "./rows.ts";
+import { columnsFrom, isOfRow, packedColumnsFrom } from "./rows.ts";
 import type { Session } from "./session.ts";
-import { isOfRow } from "./stored-records.ts";
 import { bigint, text } from "./values.ts";
 
 /** The steps by which the command `compact` compresses the texts of stored events. */

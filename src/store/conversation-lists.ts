@@ -4,13 +4,15 @@ import type { OpenGaps } from "./gaps.ts";
 import {
 	ACTIVITY_COLUMNS,
 	currentRecordFrom,
+	isOfRow,
 	joinedActivityFrom,
 	ownershipFrom,
+	RECORD_COLUMNS,
+	readRecords,
 	summaryFrom,
 	withErrorSequence,
 } from "./rows.ts";
 import { allOf, type Session, type Sql, type SqlCondition, type Terms } from "./session.ts";
-import { isOfRow, RECORD_COLUMNS, readRecords } from "./stored-records.ts";
 import type { TableName } from "./tables.ts";
 import {
 	bigint,

@@ -5,7 +5,10 @@ import { listErasures, withErasures } from "./erasure.ts";
 import {
 	ACTIVITY_COLUMNS,
 	currentRecordFrom,
+	isOfRow,
 	joinedActivityFrom,
+	RECORD_COLUMNS,
+	readRecords,
 	recordStateFrom,
 	stateWithoutRecord,
 	storedEventsFrom,
@@ -13,7 +16,6 @@ import {
 } from "./rows.ts";
 import type { LogTable, RangeQuery, SequenceRange } from "./sequence-log.ts";
 import { allOf, type Session, type Sql, type Value } from "./session.ts";
-import { isOfRow, RECORD_COLUMNS, readRecords } from "./stored-records.ts";
 import { bigint, bindable, integer, keyOf, nullable, text } from "./values.ts";
 
 /** Reads of the logs of updates and events, and of the current record of a conversation. */

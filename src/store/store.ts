@@ -1,57 +1,153 @@
-import type { CallSignal } from "../errors.ts";
-import type { auditReads, auditWrites } from "./audit.ts";
-import type { budgetReads, budgetWrites } from "./budgets.ts";
-import type { ReturnedSpace } from "./compaction.ts";
+import { type CallSignal, ServiceError } from "../errors.ts";
+import { accessKeyReads, accessKeyWrites } from "./access-keys.ts";
+import { auditReads, auditWrites } from "./audit.ts";
+import { budgetReads, budgetWrites } from "./budgets.ts";
+import { compactEvents, type ReturnedSpace } from "./compaction.ts";
 import type { Condition } from "./condition.ts";
+import { countConversations, listConversations } from "./conversation-lists.ts";
 import type {
 	AppendedEvents,
 	AppendedUpdate,
 	EventQuery,
 	NewEvents,
 	NewUpdate,
-	RecordState,
 	StoredEvent,
 	StoredUpdate,
 	UpdateQuery,
 } from "./entries.ts";
-import type { Erased, EraseRequest, Erasure } from "./erasure.ts";
-import type { forwardingReads, forwardingWrites } from "./forwarding.ts";
-import type { reads, ViewCalls, viewReads, writes } from "./operations.ts";
-import type { OwnerAssignment } from "./owners.ts";
-import type { PrunePolicy } from "./remove.ts";
-import type { SequenceLog } from "./sequence-log.ts";
-import type { Calls } from "./session.ts";
+import { type Erased, type EraseRequest, type Erasure, findErasures } from "./erasure.ts";
+import { forwardingReads, forwardingWrites, REPEATABLE_FORWARDING } from "./forwarding.ts";
+import { listGaps } from "./gaps.ts";
+import { findTitles, indexReads, indexWrites } from "./index-steps.ts";
+import { countWithoutSender, getOwnership, type OwnerAssignment } from "./owners.ts";
+import { logReads } from "./read-logs.ts";
+import { refusedReads, refusedWrites } from "./refused-posts.ts";
+import { findDeleted, type PrunePolicy, Pruner, removalReads, removalWrites } from "./remove.ts";
+import { addRefusals, listSenders } from "./senders.ts";
+import type { LogListener, LogTable, RangeQuery, SequenceLog } from "./sequence-log.ts";
+import { type Calls, type Claims, claim, type type Session } from "./session.ts";
 import type { DocumentQuery, FoundDocument } from "./text-index.ts";
-import type { ViewName } from "./views/follow.ts";
+import { getUsageRange, listModelUsage, listUsageTotals, listUsedPeriods, reportUsage } from "./usage-report.ts";
+import {
+	listViews,
+	ofViews,
+	readView,
+	type ViewAnswer,
+	type ViewName,
+	type ViewPosition,
+	type ViewQuery,
+} from "./views/follow.ts";
 
 /**
- * The interface of the store. A store keeps two logs, each with its own sequence numbers: the updates of all
+ * The interface of the store, whose operations are written once for both engines. A store keeps two logs, each with its own sequence numbers: the updates of all
  * conversations and the events of all conversations. An update comes from a posted record or from state updates, which
  * are events that set members of the record. The store also keeps the current record of each conversation. It stores
  * records as encoded bytes and does not decode their values; lists filter by the summary of a record.
  */
 
+/** Operations that read one state of the database. */
+export const reads = {
+	...auditReads,
+	...budgetReads,
+	...forwardingReads,
+	...accessKeyReads,
+	...indexReads,
+	...logReads,
+	...refusedReads,
+	...removalReads,
+	countWithoutSender,
+	getErasure: async (session: Session, conversationId: string) => (await findErasures(session, [conversationId]))[0],
+	getOwnership,
+	listGaps,
+	listViews,
+};
+
+/** Operations that read views. They wait until these have everything that was accepted before. */
+export const viewReads = {
+	findDeleted: ofViews(findDeleted, "conversations"),
+	findTitles: ofViews(findTitles, "conversations"),
+	listConversations: ofViews(listConversations, "conversations"),
+	countConversations: ofViews(countConversations, "conversations"),
+	listSenders: ofViews(listSenders, "conversations"),
+	reportUsage: ofViews(reportUsage, "usage", "conversations"),
+	getUsageRange: ofViews(getUsageRange, "usage"),
+	listUsedPeriods: ofViews(listUsedPeriods, "usage"),
+	listModelUsage: ofViews((session: Session, _: undefined) => listModelUsage(session), "usage"),
+	listUsageTotals: ofViews(listUsageTotals, "usage"),
+	findDocuments: ofViews((session: Session, query: DocumentQuery) => session.findDocuments(query), "conversations"),
+};
+
+/** Operations that write. What they write is on disk when they resolve, except for {@link isRepeatable}. */
+export const writes = {
+	...auditWrites,
+	...budgetWrites,
+	...forwardingWrites,
+	...accessKeyWrites,
+	...indexWrites,
+	...refusedWrites,
+	...removalWrites,
+	addRefusals,
+	claim,
+	compactEvents,
+};
+
+/** Whether a write need not be on disk before the answer, because it is done again after a crash. */
+export function isRepeatable(write: string): boolean {
+	return REPEATABLE_WRITES.has(write);
+}
+
+const REPEATABLE_WRITES: ReadonlySet<string> = new Set<keyof typeof writes>([
+	...REPEATABLE_FORWARDING,
+	"moveBudget",
+	"writeIndexStep",
+]);
+
+/** The calls of reads of views. They wait until the views have what was accepted before. */
+export type ViewCalls<Operations> = {
+	readonly [Name in keyof Operations]: Operations[Name] extends (
+		session: Session,
+		query: ViewQuery<infer Query>,
+	) => Promise<infer Answer>
+		? undefined extends Query
+			? (query?: Query) => Promise<ResultOf<Answer>>
+			: (query: Query) => Promise<ResultOf<Answer>>
+		: never;
+};
+
+type ResultOf<Answer> = Extract<Answer, { readonly result: unknown }>["result"];
+
+/** Work under way, for which a store waits when it is closed. */
+export class Running {
+	readonly #works = new Set<Promise<unknown>>();
+	#isClosed = false;
+
+	/** @throws {ServiceError} `unavailable` when the store is closed */
+	async run<Result>(work: () => Promise<Result>): Promise<Result> {
+		if (this.#isClosed) throw new ServiceError("unavailable", "the store is closed");
+		const running = work();
+		this.#works.add(running);
+		try {
+			return await running;
+		} finally {
+			this.#works.delete(running);
+		}
+	}
+
+	/** Resolves when all work has ended. */
+	async close(): Promise<void> {
+		this.#isClosed = true;
+		await Promise.allSettled(this.#works);
+	}
+}
+
 /**
- * A store engine. Most of its methods are the operations of operations.ts. They fail with a {@link import("../errors.ts").ServiceError}: `unavailable` when the database
- * as a whole cannot be read or written, `internal` when only this request failed.
+ * A store engine. Its methods fail with a {@link ServiceError}: `unavailable` when the database as a whole cannot be read or
+ * written, `internal` when only this request failed.
  *
  * Reads return whole records, also where the database holds a delta. The current record of a conversation has its
  * newest `leaf_event_id`.
  */
-export interface Store extends Calls<typeof reads>, ViewCalls<typeof viewReads>, Calls<typeof writes>, AsyncDisposable {
-	readonly updates: SequenceLog<StoredUpdate, UpdateQuery>;
-	readonly events: SequenceLog<StoredEvent, EventQuery>;
-	/** Endpoints with their deliveries, budgets, and the audit. */
-	readonly tables: {
-		readonly read: Calls<typeof auditReads & typeof budgetReads & typeof forwardingReads>;
-		readonly write: Calls<typeof auditWrites & typeof budgetWrites & typeof forwardingWrites>;
-	};
-	/**
-	 * Finds documents, newest first; with `of` in any order.
-	 *
-	 * @throws ServiceError `unavailable` when the signal fires before the query has begun
-	 */
-	readonly findDocuments: (query: DocumentQuery, signal?: CallSignal) => Promise<FoundDocument[]>;
+export interface Store extends ReturnType<typeof methodsOf>, AsyncDisposable {
 	/**
 	 * Appends an update, unless it is a duplicate: {@link AppendedUpdate.duplicate}. Resolves when it is on disk.
 	 *
@@ -90,34 +186,6 @@ export interface Store extends Calls<typeof reads>, ViewCalls<typeof viewReads>,
 	 * export reads the database, goes later.
 	 */
 	purge(): Promise<void>;
-	/** Returns the record state of a conversation, and which of the event ids are already stored. */
-	getRecordState(conversationId: string, eventIds: readonly string[]): Promise<RecordState>;
-	/**
-	 * Returns the current update of a conversation, or the one that was current as of sequence `asOf`; undefined when
-	 * there is none, or it has been pruned.
-	 *
-	 * @param owner reads nothing of a conversation that has another owner, or none
-	 */
-	get(conversationId: string, asOf?: bigint, owner?: string): Promise<StoredUpdate | undefined>;
-	/**
-	 * Removes history that a policy no longer keeps. The current update of a conversation, and the base if it is a delta,
-	 * are kept, unless the conversation has been `deleting` since before `receivedBefore`. Then all of the conversation
-	 * is removed, including its events.
-	 *
-	 * @returns number of removed updates and events; below the limit when the last conversation was examined. The next call
-	 *   begins with the first one
-	 */
-	prune(policy: PrunePolicy): Promise<number>;
-	/**
-	 * Removes conversations that meet all conditions, each as a whole with its history and events. What they spent stays, and
-	 * one that is posted again begins anew.
-	 *
-	 * @param limit maximum number of updates and events to remove. The end of a conversation may exceed it by 1
-	 * @returns number of removed updates and events
-	 */
-	pruneConversations(conditions: readonly Condition[], limit: number): Promise<number>;
-	/** Removes at most `limit` events that were received before a time, oldest first. Returns the number removed. */
-	pruneEvents(receivedBefore: bigint, limit: number): Promise<number>;
 	/** Returns some free pages of the database to the file system, if the engine does so. */
 	returnSpace(): Promise<ReturnedSpace>;
 	/**
@@ -129,4 +197,96 @@ export interface Store extends Calls<typeof reads>, ViewCalls<typeof viewReads>,
 	check(): Promise<void>;
 	/** Completes the requests that were accepted, then closes the store. */
 	close(): Promise<void>;
+}
+
+/** What the operations of an engine run by. */
+interface EngineCalls {
+	readonly read: Calls<typeof reads>;
+	readonly view: Calls<typeof viewReads>;
+	readonly write: Calls<typeof writes>;
+	readonly find: (of: ViewQuery<DocumentQuery>, signal: CallSignal | undefined) => Promise<ViewAnswer<FoundDocument[]>>;
+	readonly claim: Claims["claim"];
+	/** Lets the views follow the logs up to some entries. */
+	readonly follow: (through: ViewPosition) => Promise<void>;
+	readonly running: Running;
+	/** As `SequenceLog.subscribe`. */
+	readonly subscribe: (log: LogTable, listener: LogListener) => () => void;
+}
+
+/** Returns the methods of a store that consist of the operations. */
+export function methodsOf({ read, view, write, find, claim, follow, running, subscribe }: EngineCalls) {
+	const waitForViews = <Query, Result>(
+		query: Query,
+		readAt: (query: ViewQuery<Query>) => Promise<ViewAnswer<Result>>,
+	): Promise<Result> => running.run(() => readView(query, readAt, follow));
+	const calls = {
+		...byName<typeof reads, Calls<typeof reads>>(reads, (name) => read[name]),
+		...byName<typeof viewReads, ViewCalls<typeof viewReads>>(
+			viewReads,
+			(name) => (query: never) => waitForViews<never, unknown>(query, view[name]),
+		),
+		...byName<typeof writes, Calls<typeof writes>>(writes, (name) => write[name]),
+		claim,
+	};
+	const pruner = new Pruner(calls);
+	const logOf = <Entry, Query>(log: LogTable, list: SequenceLog<Entry, Query>["list"]): SequenceLog<Entry, Query> => ({
+		list,
+		range: (query?: RangeQuery) => read.readRange({ log, query }),
+		subscribe: (listener: LogListener) => subscribe(log, listener),
+	});
+	return {
+		...calls,
+		/**
+		 * Finds documents, newest first; with `of` in any order.
+		 *
+		 * @throws ServiceError `unavailable` when the signal fires before the query has begun
+		 */
+		findDocuments: (query: DocumentQuery, signal?: CallSignal) => waitForViews(query, (of) => find(of, signal)),
+		/** Endpoints with their deliveries, budgets, and the audit. */
+		tables: {
+			read,
+			write,
+		},
+		updates: logOf<StoredUpdate, UpdateQuery>("updates", read.listUpdates),
+		events: logOf<StoredEvent, EventQuery>("events", read.listEvents),
+		/**
+		 * Returns the current update of a conversation, or the one that was current as of sequence `asOf`; undefined when
+		 * there is none, or it has been pruned.
+		 *
+		 * @param owner reads nothing of a conversation that has another owner, or none
+		 */
+		get: (conversationId: string, asOf?: bigint, owner?: string) => read.getUpdate({ conversationId, asOf, owner }),
+		/** Returns the record state of a conversation, and which of the event ids are already stored. */
+		getRecordState: (conversationId: string, eventIds: readonly string[]) =>
+			read.readRecordState({ conversationId, eventIds }),
+		/**
+		 * Removes history that a policy no longer keeps. The current update of a conversation, and the base if it is a delta,
+		 * are kept, unless the conversation has been `deleting` since before `receivedBefore`. Then all of the conversation
+		 * is removed, including its events.
+		 *
+		 * @returns number of removed updates and events; below the limit when the last conversation was examined. The next
+		 *   call begins with the first one
+		 */
+		prune: (policy: PrunePolicy) => pruner.prune(policy),
+		/**
+		 * Removes conversations that meet all conditions, each as a whole with its history and events. What they spent stays, and
+		 * one that is posted again begins anew.
+		 *
+		 * @param limit maximum number of updates and events to remove. The end of a conversation may exceed it by 1
+		 * @returns number of removed updates and events
+		 */
+		pruneConversations: (conditions: readonly Condition[], limit: number) =>
+			pruner.pruneConversations(conditions, limit),
+		/** Removes at most `limit` events that were received before a time, oldest first. Returns the number removed. */
+		pruneEvents: (receivedBefore: bigint, limit: number) => pruner.pruneEvents(receivedBefore, limit),
+	};
+}
+
+/** Returns functions by the names of operations. The calls to a thread, which have any name, do not tell these. */
+function byName<Operations extends object, Functions>(
+	operations: Operations,
+	of: (name: keyof Operations) => unknown,
+): Functions {
+	const names = Object.keys(operations) as (keyof Operations)[];
+	return Object.fromEntries(names.map((name) => [name, of(name)])) as Functions;
 }

@@ -2,12 +2,11 @@ import { type CallSignal, isSenderGone, SENDER_GONE, ServiceError } from "../../
 import type { AnsweredGroup } from "../../threads/protocol.ts";
 import type { CallEnd, ThreadLogger, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
 import { planAppends } from "../append-group.ts";
-import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
+import { type AppendRequest, bytesOf, type GroupRequest, type PossibleDuplicate } from "../duplicates.ts";
 import type { AppendedEvents, AppendedUpdate, NewEvents } from "../entries.ts";
 import { conversationOf } from "../group.ts";
 import type { AppendOutcome, AppendResult } from "../group-plan.ts";
 import { packRecordAsync } from "../record-column.ts";
-import { bytesOf } from "../requests.ts";
 import type { NewestSequences } from "../sequence-log.ts";
 import { byServer } from "./citus.ts";
 import type { Connections } from "./connections.ts";

@@ -1,6 +1,6 @@
 import { serve } from "../../threads/serve.ts";
-import { reads, viewReads } from "../operations.ts";
 import { callsOf, type Session } from "../session.ts";
+import { reads, viewReads } from "../store.ts";
 import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
 import { sqliteSession } from "./session.ts";
 import { Statements } from "./sql.ts";

@@ -8,12 +8,10 @@ import {
 	WorkerThread,
 	type WorkerThreadOptions,
 } from "../../threads/worker-thread.ts";
-import { appendJudged, type IsSameRecord, type Judgement } from "../duplicates.ts";
-import { methodsOf, Running, viewReads } from "../operations.ts";
+import { appendJudged, byteStringsOf, compactBatch, type IsSameRecord, type Judgement } from "../duplicates.ts";
 import { packEvents } from "../record-column.ts";
-import { byteStringsOf, compactBatch } from "../requests.ts";
 import { Announcer } from "../sequence-log.ts";
-import type { Store } from "../store.ts";
+import { methodsOf, Running, type Store, viewReads } from "../store.ts";
 import type { ViewPosition } from "../views/follow.ts";
 import {
 	type DatabaseOptions,

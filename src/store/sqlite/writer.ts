@@ -3,18 +3,22 @@ import { isPast, SENDER_GONE, ServiceError } from "../../errors.ts";
 import { failureOf, type Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
 import { planAppends } from "../append-group.ts";
-import { assignOwner } from "../assign-owner.ts";
 import type { ReturnedSpace } from "../compaction.ts";
-import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
+import {
+	type AppendRequest,
+	bytesOf,
+	type GroupRequest,
+	type PossibleDuplicate,
+	type SenderDeadline,
+} from "../duplicates.ts";
 import type { AppendedEvents, AppendedUpdate, NewEvents } from "../entries.ts";
 import { erase } from "../erase.ts";
 import type { Erased, EraseRequest } from "../erasure.ts";
 import type { AppendOutcome } from "../group-plan.ts";
-import { isRepeatable, writes } from "../operations.ts";
-import type { OwnerAssignment } from "../owners.ts";
+import { assignOwner, type OwnerAssignment } from "../owners.ts";
 import { packRecord } from "../record-column.ts";
-import { bytesOf, type SenderDeadline } from "../requests.ts";
 import { callsOf } from "../session.ts";
+import { isRepeatable, writes } from "../store.ts";
 import { nullable, text } from "../values.ts";
 import { FollowTimer, type ViewName, type ViewPosition } from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";

@@ -4,9 +4,8 @@ import { type ConversationSummary, ConversationSummarySchema } from "../../../ge
 import { sumOfCosts } from "../../record/stats.ts";
 import { asciiLower, NOT_REPORTED, orderedTokens } from "../condition.ts";
 import { positionOfEvents } from "../head.ts";
-import { columnsFrom, columnValue } from "../rows.ts";
+import { columnsFrom, columnValue, isOfRow } from "../rows.ts";
 import type { Change, Columns, Session } from "../session.ts";
-import { isOfRow } from "../stored-records.ts";
 import { bigint, blob, keyOf, keyOrNull, nullable, type Row, text } from "../values.ts";
 import { lockView, moveView, NOTHING } from "./follow.ts";
 
