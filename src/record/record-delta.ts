@@ -1,17 +1,14 @@
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 
-/** Versions of the rules by which a stored record was written; 0 where different versions were merged. */
-export interface RecordVersions {
-	/** Fingerprint of the rules by which its secrets were redacted; 0 when it holds ciphertexts. */
-	readonly redactionVersion: number;
-	/** 0. A fingerprint of member names in records that 1.0.0 wrote. */
-	readonly schemaVersion: number;
-}
-
 /** A record as the store keeps it: encoded, and without a secret in plain text. */
-export interface ProtectedRecord extends RecordVersions {
+export interface ProtectedRecord {
 	readonly bytes: Uint8Array;
+	/**
+	 * Fingerprint of the rules by which its secrets were redacted, a safe integer; 0 when it holds ciphertexts, or parts of
+	 * different versions.
+	 */
+	readonly redactionVersion: number;
 }
 
 /**
@@ -65,8 +62,8 @@ export function mergeDeltas(first: Uint8Array, second: Uint8Array): Uint8Array {
 }
 
 /**
- * Merges a stored record or delta with the delta that follows it. A version in which they differ becomes 0, which no
- * release has, so that the result is read by the rules of the release that reads it.
+ * Merges a stored record or delta with the delta that follows it. If their versions differ, that of the result is 0, which no
+ * release has, so that it is read by the rules of the release that reads it.
  *
  * @param merge {@link mergeRecord} when `one` is a record, {@link mergeDeltas} when it is a delta
  */
@@ -75,11 +72,10 @@ export function mergeProtected(
 	delta: ProtectedRecord,
 	merge: typeof mergeRecord,
 ): ProtectedRecord {
-	const { redactionVersion, schemaVersion } = delta;
+	const { redactionVersion } = delta;
 	return {
 		bytes: merge(one.bytes, delta.bytes),
 		redactionVersion: one.redactionVersion === redactionVersion ? redactionVersion : 0,
-		schemaVersion: one.schemaVersion === schemaVersion ? schemaVersion : 0,
 	};
 }
 

@@ -100,8 +100,7 @@ async function readKnown(session: Session, query: GroupQuery) {
 	const read = () =>
 		Promise.all([
 			all(
-				`SELECT ${listColumns(session, "heads", "h")}, n.change AS newest_change, n.current AS newest_current,
-					n.schema_version AS newest_schema_version
+				`SELECT ${listColumns(session, "heads", "h")}, n.change AS newest_change, n.current AS newest_current
 				FROM ${schema}heads h LEFT JOIN ${schema}updates n
 					ON n.conversation_id = h.conversation_id AND n.sequence = h.newest_sequence ${isOf("n")}
 				WHERE ${isIn("h.conversation_id")}`,
@@ -216,11 +215,7 @@ async function remainsOf(
 
 function newestPostedFrom(head: Row): KnownConversation["newestPosted"] {
 	if (head.newest_change === null) return undefined;
-	return {
-		change: integer(head.newest_change),
-		current: boolean(head.newest_current),
-		schemaVersion: integer(head.newest_schema_version),
-	};
+	return { change: integer(head.newest_change), current: boolean(head.newest_current) };
 }
 
 /** Reads the form in which a current record is stored; undefined for one whose form is not needed. */

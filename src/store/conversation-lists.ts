@@ -1,6 +1,5 @@
 import { type Activity, encodeActivity, shownError } from "./activity.ts";
 import { asciiLower, type Condition, type ListOrder, NOT_REPORTED } from "./condition.ts";
-import type { OpenGaps } from "./gaps.ts";
 import {
 	ACTIVITY_COLUMNS,
 	currentRecordFrom,
@@ -12,7 +11,7 @@ import {
 	summaryFrom,
 	withErrorSequence,
 } from "./rows.ts";
-import { allOf, type Session, type Sql, type SqlCondition, type Terms } from "./session.ts";
+import { allOf, given, type Session, type Sql, type SqlCondition, sql, type Terms } from "./session.ts";
 import type { TableName } from "./tables.ts";
 import {
 	bigint,
@@ -104,12 +103,10 @@ export async function listConversations(session: Session, query: ConversationQue
 	const isUpdated = order === "updated";
 	const key = isUpdated ? ["c.sequence"] : [ORDERS[order], "c.sequence"];
 	const start = [...(isUpdated || beforeValue === undefined ? [] : [bindableNumber(beforeValue)]), bindable(before)];
-	const isBefore = { text: `(${key.join()}) < (${start.map(() => "?").join()})`, parameters: start };
+	const isBefore = sql(`(${key.join()}) < (${start.map(() => "?").join()})`, ...start);
 	const where = allOf([...tests, ...(isUpdated || beforeValue !== undefined ? [isBefore] : [])]);
-	const page = {
-		text: `FROM ${from} WHERE ${where.text} ORDER BY ${key.map((part) => `${part} DESC`).join()} LIMIT ?`,
-		parameters: [...where.parameters, limit],
-	};
+	const ordered = key.map((part) => `${part} DESC`).join();
+	const page = sql(`FROM ${from} WHERE ${where.text} ORDER BY ${ordered} LIMIT ?`, ...where.parameters, limit);
 	const of = (await session.isSpread()) ? await pageByIds(session, page) : page;
 	const rows = await session.all(
 		`SELECT c.order_value, c.conversation_id, c.sequence, c.status, c.posted_at, c.run_started_at, c.sender, c.owner,
@@ -123,14 +120,10 @@ export async function listConversations(session: Session, query: ConversationQue
 		ORDER BY c.order_value DESC ${isUpdated ? "" : ", c.sequence DESC"}`,
 		...of.parameters,
 	);
-	const recordOf = withRecords
-		? await readRecords(
-				session,
-				rows.filter(({ summary }) => summary !== null),
-			)
-		: undefined;
+	const hasRecord = ({ summary }: Row) => withRecords && summary !== null;
+	const recordOf = await readRecords(session, rows.filter(hasRecord));
 	return rows.map((row) =>
-		conversationFrom(row, joinedActivityFrom(row), row.summary === null ? undefined : recordOf?.(row), order),
+		conversationFrom(row, joinedActivityFrom(row), hasRecord(row) ? recordOf(row) : undefined, order),
 	);
 }
 
@@ -141,17 +134,8 @@ export async function listConversations(session: Session, query: ConversationQue
 async function pageByIds({ all, isIn, dialect }: Session, { text: page, parameters }: Sql): Promise<Sql> {
 	const rows = await all(`SELECT c.conversation_id ${page}`, ...parameters);
 	const ids = rows.map(({ conversation_id }) => text(conversation_id));
-	return { text: `FROM ${dialect.schema}conversations c WHERE ${isIn("c.conversation_id")}`, parameters: [ids] };
+	return sql(`FROM ${dialect.schema}conversations c WHERE ${isIn("c.conversation_id")}`, ids);
 }
-
-/** The columns of the values that conversations are counted by. */
-const GROUPS = {
-	executionStatus: "status",
-	agentKind: "agent_kind",
-	model: "model",
-	sender: "sender",
-	owner: "owner",
-} as const;
 
 export async function countConversations(
 	session: Session,
@@ -180,11 +164,11 @@ export async function countConversations(
 	if (group === undefined) return { counts: [], total: await total() };
 	if (group.by === "tagKey" || group.by === "tag") {
 		const [column, own]: [string, Sql[]] =
-			group.by === "tag" ? ["g.value", [{ text: "g.key = ?", parameters: [keyOf(group.key)] }]] : ["g.key", []];
+			group.by === "tag" ? ["g.value", [sql("g.key = ?", keyOf(group.key))]] : ["g.key", []];
 		const counts = await count(column, `${join} ${schema}tags g ON g.conversation_id = c.conversation_id`, own);
 		return { counts, total: await total() };
 	}
-	const column = `c.${GROUPS[group.by]}`;
+	const column = `c.${COLUMNS[group.by].column}`;
 	const counts = await count(group.by === "executionStatus" ? column : `coalesce(${column}, '')`);
 	return { counts, total: counts.length < limit ? counts.reduce((sum, one) => sum + one.count, 0) : await total() };
 }
@@ -227,15 +211,14 @@ function oneConditionSql(condition: Condition, terms: Terms): SqlCondition {
 		case "equal": {
 			const { column, index } = COLUMNS[condition.field];
 			const value = typeof condition.value === "string" ? keyOf(condition.value) : condition.value;
-			const test = { text: `c.${column} = ?`, parameters: [value] };
-			return { ...byIndex(test, index), isOwner: condition.field === "owner" };
+			return { ...byIndex(sql(`c.${column} = ?`, value), index), isOwner: condition.field === "owner" };
 		}
 		case "tag": {
 			const { key, value } = condition;
-			const where =
-				value === undefined
-					? { text: "t.key = ?", parameters: [keyOf(key)] }
-					: { text: "t.key = ? AND t.value = ?", parameters: [keyOf(key), keyOf(value)] };
+			const where = given([
+				["t.key = ?", keyOf(key)],
+				["t.value = ?", value && keyOf(value)],
+			]);
 			const join = "CROSS JOIN conversations c ON c.conversation_id = t.conversation_id";
 			return { test: exists(terms, "tags", where), index: { from: "tags t INDEXED BY tags_by_value", join, where } };
 		}
@@ -246,39 +229,32 @@ function oneConditionSql(condition: Condition, terms: Terms): SqlCondition {
 		}
 		case "time": {
 			const { column, index } = COLUMNS[condition.field];
-			const parameters = [bindable(condition.from ?? -(2n ** 63n)), bindable(condition.to ?? 2n ** 63n)];
-			return byIndex({ text: `c.${column} >= ? AND c.${column} < ?`, parameters }, index);
+			const range = [bindable(condition.from ?? -(2n ** 63n)), bindable(condition.to ?? 2n ** 63n)];
+			return byIndex(sql(`c.${column} >= ? AND c.${column} < ?`, ...range), index);
 		}
 		case "one_of": {
 			const { column, index } = COLUMNS[condition.field];
 			const { values } = condition;
-			return byIndex({ text: `c.${column} IN (${values.map(() => "?").join()})`, parameters: values }, index);
+			return byIndex(sql(`c.${column} IN (${values.map(() => "?").join()})`, ...values), index);
 		}
 		case "ids":
 			return byIndex({ text: terms.isIn("c.conversation_id"), parameters: [condition.ids] }, undefined);
 		case "cost": {
 			const { from = 0, to = Number.POSITIVE_INFINITY } = condition;
 			// Costs are 0 or more; a negative bound would include NOT_REPORTED.
-			const parameters = [Math.max(from, 0), to];
-			return byIndex({ text: "c.cost >= ? AND c.cost < ?", parameters }, "conversations_by_cost");
+			return byIndex(sql("c.cost >= ? AND c.cost < ?", Math.max(from, 0), to), "conversations_by_cost");
 		}
 		case "not_reported":
-			return byIndex(
-				{ text: `c.${condition.of} = ${NOT_REPORTED}`, parameters: [] },
-				`conversations_by_${condition.of}`,
-			);
+			return byIndex(sql(`c.${condition.of} = ${NOT_REPORTED}`), `conversations_by_${condition.of}`);
 		case "error": {
-			const test = { text: `c.has_error = ${condition.value ? "TRUE" : "FALSE"}`, parameters: [] };
+			const test = sql(`c.has_error = ${condition.value ? "TRUE" : "FALSE"}`);
 			return condition.value ? byIndex(test, "conversations_with_error") : { test };
 		}
 		case "gaps": {
-			if (!condition.value) return { test: { text: "c.gap_count = 0", parameters: [] } };
+			if (!condition.value) return { test: sql("c.gap_count = 0") };
 			const { before } = condition;
-			const test =
-				before === undefined
-					? { text: "c.gap_count > 0", parameters: [] }
-					: { text: "c.gap_count > 0 AND c.gaps_since < ?", parameters: [bindable(before)] };
-			return byIndex(test, "conversations_with_gaps");
+			const isOlder = given([["c.gaps_since < ?", before && bindable(before)]]);
+			return byIndex(allOf([sql("c.gap_count > 0"), isOlder]), "conversations_with_gaps");
 		}
 	}
 }
@@ -286,7 +262,7 @@ function oneConditionSql(condition: Condition, terms: Terms): SqlCondition {
 /** Returns the condition that a table has a row `t` of the conversation that passes a test. */
 function exists({ dialect: { schema } }: Terms, table: TableName, { text: test, parameters }: Sql): Sql {
 	const where = `t.conversation_id = c.conversation_id AND ${test}`;
-	return { text: `EXISTS (SELECT 1 FROM ${schema}${table} t WHERE ${where})`, parameters };
+	return sql(`EXISTS (SELECT 1 FROM ${schema}${table} t WHERE ${where})`, ...parameters);
 }
 
 /** @param index undefined for one that SQLite chooses itself */
@@ -295,37 +271,25 @@ function byIndex(test: Sql, index: string | undefined): SqlCondition {
 	return { test, index: { from, join: "", where: test } };
 }
 
-function openGapsFrom(row: Row): OpenGaps | undefined {
-	const since = nullable(bigint, row.gaps_since);
-	return since === undefined ? undefined : { count: bigint(row.gap_count), since };
-}
-
-/**
- * Reads a conversation as lists return it. Without a record, `summary` is null. The row needs `order_value`,
- * `run_started_at`, `created_at`, `updated_at`, and the columns of
- * {@link currentRecordFrom}, {@link ownershipFrom} and {@link openGapsFrom} too.
- */
+/** Reads a conversation as lists return it. Without a record, `summary` is null. */
 function conversationFrom(
 	row: Row,
 	activity: Activity | undefined,
 	record: StoredConversation["record"],
 	order: ListOrder = "updated",
 ): StoredConversation {
-	const runStartedAt = nullable(bigint, row.run_started_at);
-	const error = shownError(activity, runStartedAt);
+	const [runStartedAt, value] = [nullable(bigint, row.run_started_at), row.order_value];
+	const since = nullable(bigint, row.gaps_since);
+	const gaps = since === undefined ? undefined : { count: bigint(row.gap_count), since };
+	const shown = withErrorSequence(
+		encodeActivity(activity, runStartedAt, gaps),
+		shownError(activity, runStartedAt)?.sequence,
+	);
 	return {
 		conversationId: text(row.conversation_id),
 		sequence: bigint(row.sequence),
-		...(order === "updated" ? {} : { orderValue: orderValueOf(row.order_value) }),
-		summary: summaryFrom(
-			row,
-			withErrorSequence(encodeActivity(activity, runStartedAt, openGapsFrom(row)), error?.sequence),
-			ownershipFrom(row),
-		),
+		...(order !== "updated" && { orderValue: typeof value === "number" ? value : bigint(value) }),
+		summary: summaryFrom(row, shown, ownershipFrom(row)),
 		record: currentRecordFrom(row, activity, record),
 	};
-}
-
-function orderValueOf(value: unknown): bigint | number {
-	return typeof value === "number" ? value : bigint(value);
 }

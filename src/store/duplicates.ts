@@ -76,13 +76,12 @@ export type IsSameRecord = (stored: Uint8Array, arriving: Uint8Array) => Promise
 
 /** The newest posted update of a conversation, as it is stored. `read` reads its record. */
 export interface StoredPost extends Pick<AppendedUpdate, "change" | "current"> {
-	readonly schemaVersion: number;
 	readonly read: () => Promise<StoredRecord | Unreadable>;
 }
 
 /**
  * Returns the newest posted update of a conversation if an arriving record may duplicate it: both have the same
- * `updated_at`, and the same length unless different schemas encoded them. A record without `updated_at` describes the
+ * `updated_at` and the same length. A record without `updated_at` describes the
  * state at its arrival, so it is no duplicate once events have changed the record.
  *
  * @param updatedAt time of the arriving record, in microseconds since the Unix epoch
@@ -91,13 +90,12 @@ export interface StoredPost extends Pick<AppendedUpdate, "change" | "current"> {
 function duplicateCandidate(
 	{ newestPosted, sequence }: HeadState,
 	updatedAt: bigint | undefined,
-	{ bytes, schemaVersion }: StoredRecord,
+	{ bytes }: StoredRecord,
 	find: (sequence: bigint) => StoredPost | undefined,
 ): StoredPost | undefined {
 	if (newestPosted === undefined || newestPosted.updatedAt !== updatedAt) return undefined;
 	if (updatedAt === undefined && sequence > newestPosted.sequence) return undefined;
-	const post = find(newestPosted.sequence);
-	return newestPosted.size === bytes.byteLength || post?.schemaVersion !== schemaVersion ? post : undefined;
+	return newestPosted.size === bytes.byteLength ? find(newestPosted.sequence) : undefined;
 }
 
 /**

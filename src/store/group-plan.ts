@@ -200,7 +200,7 @@ class GroupPlanner {
 		const before = known.state;
 		const next = planPostedUpdate({ update, summary, before, activity: known.activity, gaps, sequence });
 		const { change, current } = next.written;
-		known.newestPosted = { change, current, schemaVersion: update.record.schemaVersion, record: update.record };
+		known.newestPosted = { change, current, record: update.record };
 		this.#write(known, next, summary);
 		this.#count(update, { records: 1n });
 		const { hasUnappliedEvents } = next.after;

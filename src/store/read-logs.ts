@@ -15,7 +15,7 @@ import {
 	updateFrom,
 } from "./rows.ts";
 import type { LogTable, RangeQuery, SequenceRange } from "./sequence-log.ts";
-import { allOf, type Session, type Sql, type Value } from "./session.ts";
+import { allOf, given, type Session, type Sql, sql } from "./session.ts";
 import { bigint, bindable, integer, keyOf, nullable, text } from "./values.ts";
 
 /** Reads of the logs of updates and events, and of the current record of a conversation. */
@@ -28,17 +28,18 @@ export async function readRange(
 	const { all, isIn, dialect } = session;
 	const { schema, newest } = dialect;
 	const { conversationId, owner, afterRemoval } = query;
-	const tests: [test: string, value: Value][] = [["log = ?", log]];
-	if (conversationId !== undefined) tests.push([isIn("conversation_id"), [conversationId]]);
-	if (owner !== undefined) tests.push(["owner = ?", owner]);
-	if (afterRemoval !== undefined) tests.push(["removal > ?", bindable(afterRemoval)]);
-	const ofSome = tests.length > 1;
-	const where = tests.map(([test]) => test).join(" AND ");
-	const through = ofSome ? `(SELECT max(through) FROM ${schema}pruned WHERE ${where})` : "r.pruned_through";
+	const where = given([
+		["log = ?", log],
+		[isIn("conversation_id"), conversationId === undefined ? undefined : [conversationId]],
+		["owner = ?", owner],
+		["removal > ?", afterRemoval === undefined ? undefined : bindable(afterRemoval)],
+	]);
+	const ofSome = where.parameters.length > 1;
+	const through = ofSome ? `(SELECT max(through) FROM ${schema}pruned WHERE ${where.text})` : "r.pruned_through";
 	await session.settled(conversationId);
 	const [row] = await all(
 		`SELECT ${newest[log]} AS newest, r.last_removal, ${through} AS through FROM ${schema}removals r WHERE r.log = ?`,
-		...(ofSome ? tests.map(([, value]) => value) : []),
+		...(ofSome ? where.parameters : []),
 		log,
 	);
 	return {
@@ -117,13 +118,15 @@ async function getUpdateAsOf(
 export async function listUpdates(session: Session, query: UpdateQuery): Promise<StoredUpdate[]> {
 	const { after, conversationId, owner, origin, limit, maxBytes, withRecords } = query;
 	const { all, isIn, dialect } = session;
-	const tests: [test: string, value: Value][] = [["e.sequence > ?", bindable(after)]];
-	if (conversationId !== undefined) tests.push([isIn("e.conversation_id"), [conversationId]]);
-	if (origin !== undefined && origin !== UpdateOrigin.UNSPECIFIED) tests.push(["e.origin = ?", origin]);
-	if (owner !== undefined) tests.push(["e.owner = ?", owner]);
+	const where = given([
+		["e.sequence > ?", bindable(after)],
+		[isIn("e.conversation_id"), conversationId === undefined ? undefined : [conversationId]],
+		["e.origin = ?", origin === UpdateOrigin.UNSPECIFIED ? undefined : origin],
+		["e.owner = ?", owner],
+	]);
 	const page = `
 		SELECT e.conversation_id, e.sequence, e.size FROM ${dialect.schema}updates e
-		WHERE ${tests.map(([test]) => test).join(" AND ")} ORDER BY e.sequence LIMIT ?
+		WHERE ${where.text} ORDER BY e.sequence LIMIT ?
 	`;
 	const isLimited = withRecords && maxBytes !== undefined;
 	const settled = await session.settled(conversationId);
@@ -134,7 +137,7 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
 			FROM (${cut}) p ${dialect.join} ${dialect.schema}updates u ON ${isOfRow("u", "p")}
 			${dialect.join} ${dialect.schema}heads h ON h.conversation_id = p.conversation_id
 			ORDER BY u.sequence`,
-			...tests.map(([, value]) => value),
+			...where.parameters,
 			limit,
 			...(isLimited ? [maxBytes] : []),
 		),
@@ -219,14 +222,11 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 	const { all, isIn, dialect } = session;
 	const { schema } = dialect;
 	const tests = [...boundsOf(session, query), ...conditions.flatMap(conditionSql)];
-	if (conversationId !== undefined) tests.push({ text: isIn("e.conversation_id"), parameters: [[conversationId]] });
+	if (conversationId !== undefined) tests.push(sql(isIn("e.conversation_id"), [conversationId]));
 	// No index has all ids in one order: it would slow appends.
 	else if (conditions.some(({ kind }) => kind === "id"))
-		tests.push({
-			text: dialect.isOneOf("e.conversation_id", `SELECT conversation_id FROM ${schema}activities`),
-			parameters: [],
-		});
-	if (owner !== undefined) tests.push({ text: "e.owner = ?", parameters: [owner] });
+		tests.push(sql(dialect.isOneOf("e.conversation_id", `SELECT conversation_id FROM ${schema}activities`)));
+	if (owner !== undefined) tests.push(sql("e.owner = ?", owner));
 	const where = allOf(tests);
 	const order = `sequence ${newestFirst ? "DESC" : "ASC"}`;
 	const page = `
@@ -263,20 +263,22 @@ function boundsOf({ dialect }: Session, { after, before, conditions = [] }: Even
 	const column = "e.sequence";
 	const end = bindable(before ?? LAST);
 	const range = timeRangeOf(conditions);
-	if (range === undefined) return [{ text: `${column} > ? AND ${column} < ?`, parameters: [bindable(after), end] }];
+	if (range === undefined) return [sql(`${column} > ? AND ${column} < ?`, bindable(after), end)];
 	const { schema, least, greatest } = dialect;
 	const blocks = `${schema}event_times WHERE block >= ? AND last_at >= ? AND first_at < ?`;
 	const selected = [bindable(after >> BigInt(BLOCK_BITS)), bindable(range.from), bindable(range.to)];
 	// Without such a block no event passes.
 	return [
-		{
-			text: `${column} > ${greatest}(?, (SELECT coalesce((min(block) << ${BLOCK_BITS}) - 1, ${LAST}) FROM ${blocks}))`,
-			parameters: [bindable(after), ...selected],
-		},
-		{
-			text: `${column} < ${least}(?, (SELECT coalesce((max(block) + 1) << ${BLOCK_BITS}, 0) FROM ${blocks}))`,
-			parameters: [end, ...selected],
-		},
+		sql(
+			`${column} > ${greatest}(?, (SELECT coalesce((min(block) << ${BLOCK_BITS}) - 1, ${LAST}) FROM ${blocks}))`,
+			bindable(after),
+			...selected,
+		),
+		sql(
+			`${column} < ${least}(?, (SELECT coalesce((max(block) + 1) << ${BLOCK_BITS}, 0) FROM ${blocks}))`,
+			end,
+			...selected,
+		),
 	];
 }
 
@@ -287,17 +289,17 @@ function conditionSql(condition: EventCondition): Sql[] {
 		case "one_of":
 		case "none_of": {
 			const { kind, field, values } = condition;
-			if (values.length === 0) return [{ text: kind === "one_of" ? "FALSE" : "TRUE", parameters: [] }];
+			if (values.length === 0) return [sql(kind === "one_of" ? "FALSE" : "TRUE")];
 			const list = `(${values.map(() => "?").join()})`;
-			return [{ text: `e.${field} ${kind === "one_of" ? "" : "NOT"} IN ${list}`, parameters: values }];
+			return [sql(`e.${field} ${kind === "one_of" ? "" : "NOT"} IN ${list}`, ...values)];
 		}
 		case "id":
-			return [{ text: "e.event_id = ?", parameters: [keyOf(condition.value)] }];
+			return [sql("e.event_id = ?", keyOf(condition.value))];
 		case "happened": {
 			const { from, to } = condition;
 			return [
-				...(from === undefined ? [] : [{ text: "e.happened_at >= ?", parameters: [bindable(from)] }]),
-				...(to === undefined ? [] : [{ text: "e.happened_at < ?", parameters: [bindable(to)] }]),
+				...(from === undefined ? [] : [sql("e.happened_at >= ?", bindable(from))]),
+				...(to === undefined ? [] : [sql("e.happened_at < ?", bindable(to))]),
 			];
 		}
 	}

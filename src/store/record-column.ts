@@ -17,9 +17,8 @@ import { text, type Unreadable } from "./values.ts";
  * writing all of their bytes twice, to the write-ahead log and to the database.
  */
 const MIN_COMPRESSED_BYTES = 16 * 1024;
-/** Size in bytes of the buffers that zlib allocates for its output. Most of the default of 64 KiB would be unused. */
-const CHUNK_BYTES = 2 * 1024;
-const OPTIONS = { params: { [constants.ZSTD_c_compressionLevel]: 1 }, chunkSize: CHUNK_BYTES };
+/** The chunk is the size of zlib's buffers for its output. Most of the default of 64 KiB would be unused. */
+const OPTIONS = { params: { [constants.ZSTD_c_compressionLevel]: 1 }, chunkSize: 2 * 1024 };
 
 /** Size in bytes from which texts of events can be compressed. Most of a shorter one are ids and a time. */
 const MIN_COMPRESSED_TEXT = 200;
@@ -34,7 +33,6 @@ const TEXTS_PER_SECOND = 1_000;
  * stay as it is. scripts/event-dictionary.ts made it.
  */
 const dictionary = readFileSync(new URL("./events-1.zdict", import.meta.url));
-const TEXT_OPTIONS = { ...OPTIONS, dictionary };
 
 /** A record, or the text of an event, as the columns of a row hold it. */
 export interface RecordColumn {
@@ -55,11 +53,6 @@ const compress = promisify(zstdCompress);
 /** Does the same as {@link packRecord}, but compresses in the thread pool of Node.js. */
 export async function packRecordAsync(bytes: Uint8Array): Promise<RecordColumn> {
 	return columnOf(bytes, bytes.byteLength < MIN_COMPRESSED_BYTES ? undefined : await compress(bytes, OPTIONS));
-}
-
-/** Converts the text of an event to its stored form. */
-export function packText(bytes: Uint8Array): RecordColumn {
-	return columnOf(bytes, bytes.byteLength < MIN_COMPRESSED_TEXT ? undefined : zstdCompressSync(bytes, TEXT_OPTIONS));
 }
 
 /** Returns a new batch whose texts are in their stored form. It compresses in the thread pool of Node.js. */
@@ -85,7 +78,7 @@ function mayCompress(): boolean {
 	return compressedTexts <= TEXTS_PER_SECOND;
 }
 
-/** Does the same as {@link packText} in the thread pool of Node.js. */
+/** Converts the text of an event to its stored form. It compresses in the thread pool of Node.js. */
 export async function packTextAsync(bytes: Uint8Array): Promise<RecordColumn> {
 	return columnOf(bytes, bytes.byteLength < MIN_COMPRESSED_TEXT ? undefined : await compressText(bytes));
 }

@@ -79,7 +79,6 @@ export function recordFrom(row: Row | undefined, prefix = ""): StoredRecord {
 	return {
 		bytes: unpackRecord(packedColumnsFrom(row, "record", prefix)),
 		redactionVersion: integer(row?.[`${prefix}redaction_version`]),
-		schemaVersion: integer(row?.[`${prefix}schema_version`]),
 	};
 }
 
@@ -89,8 +88,7 @@ export function isOfRow(entry: string, row: string): string {
 }
 
 /** SQL columns of an update `u` that {@link readRecords} reads, after a comma. The rows have `conversation_id` too. */
-export const RECORD_COLUMNS =
-	", u.base_sequence, u.record, u.unpacked_size, u.checksum, u.redaction_version, u.schema_version";
+export const RECORD_COLUMNS = ", u.base_sequence, u.record, u.unpacked_size, u.checksum, u.redaction_version";
 
 /**
  * Reads the whole records that are the bases of deltas, once each.
@@ -321,7 +319,6 @@ export function updateColumns(update: WrittenUpdate, packed: RecordColumn, owner
 		base_sequence: update.base,
 		size: update.size,
 		redaction_version: update.record.redactionVersion,
-		schema_version: update.record.schemaVersion,
 		unpacked_size: packed.unpackedSize,
 		checksum: packed.checksum,
 		sender: update.sender,

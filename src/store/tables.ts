@@ -95,7 +95,6 @@ const descriptions = {
 			base_sequence: "integer?",
 			size: "integer",
 			redaction_version: "integer",
-			schema_version: "integer",
 			...PACKED,
 			// Who posted the update.
 			sender: "text?",

@@ -1,4 +1,5 @@
 import { hash } from "node:crypto";
+import type { ProtectedRecord } from "../record/record-delta.ts";
 
 /** A row as a database driver returns it, with 64-bit integers as bigints. The functions below read its columns. */
 export type Row = Readonly<Record<string, unknown>>;
@@ -67,14 +68,8 @@ export function bindableNumber(value: bigint | number): bigint | number {
 	return typeof value === "bigint" ? bindable(value) : value;
 }
 
-/** An encoded record without secrets in plain text, and the versions of the rules that it was encoded by. */
-export interface StoredRecord {
-	readonly bytes: Uint8Array;
-	/** Version of the redaction rules, a safe integer; 0 when it holds ciphertexts, or parts of different versions. */
-	readonly redactionVersion: number;
-	/** Version of the schema, a safe integer; 0 when it holds parts of different versions. */
-	readonly schemaVersion: number;
-}
+/** A record of an update: whole, or a delta. */
+export type StoredRecord = ProtectedRecord;
 
 /** Stands for a record or an event that cannot be read from the disk, or differs from what was written. */
 export interface Unreadable {

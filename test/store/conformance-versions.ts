@@ -25,7 +25,7 @@ export function versionConformance(current: () => Store, reopen: () => Promise<S
 			const running = effect(1n, "first", { status: "running" });
 			const one = await appendBatch(a, [reported], { effect: running, receivedAt: at(6) });
 			expect(one).toEqual({ stored: 1, newest: 1n, updateSequence: 2n, updateChange: UpdateChange.RUNNING });
-			const finished = effect(2n, "second", { status: "finished" }, { schemaVersion: 4 });
+			const finished = effect(2n, "second", { status: "finished" }, { redactionVersion: 8 });
 			const two = await appendBatch(a, [stateUpdate({ happenedAt: at(7) })], { effect: finished, receivedAt: at(8) });
 			const encoded = (title: string) =>
 				bytes(Buffer.concat([recordWithoutTitle(update.record.bytes), record({ title })]));
@@ -47,11 +47,11 @@ export function versionConformance(current: () => Store, reopen: () => Promise<S
 			});
 			const [{ version: v1 }, { version: v2 }] = [running, finished];
 			if (v1 === undefined || v2 === undefined) throw new Error("both make a version");
-			const versions = { redactionVersion: 7, schemaVersion: 3 };
+			const versions = { redactionVersion: 7 };
 			const expected = [
 				stored(update, appended),
 				version(2, "first", UpdateChange.RUNNING, v1.summary, versions),
-				version(3, "second", UpdateChange.FINISHED, v2.summary, { ...versions, schemaVersion: 0 }),
+				version(3, "second", UpdateChange.FINISHED, v2.summary, { redactionVersion: 0 }),
 			];
 			const check = async () => {
 				expect(await store.updates.list({ ...all, withRecords: true })).toEqual(expected);

@@ -184,21 +184,6 @@ export function storeConformance(harness: StoreHarness): void {
 			await expect(append(store, text("aBD"))).rejects.toMatchObject({ kind: "unavailable" });
 		});
 
-		it("compares records of different schema versions by `isSameRecord`, whatever their lengths", async () => {
-			const conversationId = randomUUID();
-			isSameRecord = async () => true;
-			const first = await append(store, sample({ conversationId, record: Buffer.from("older"), schemaVersion: 1 }));
-			const again = sample({ conversationId, record: Buffer.from("as it is now"), schemaVersion: 2 });
-			expect(await append(store, again)).toEqual({ ...first, duplicate: true });
-			const later = sample({
-				conversationId,
-				record: again.record.bytes,
-				schemaVersion: 2,
-				columns: { updatedAt: start },
-			});
-			expect(await append(store, later)).toMatchObject({ duplicate: false });
-		});
-
 		it("adds a record that is older than the current one to the history only", async () => {
 			const conversationId = randomUUID();
 			const newer = sample({ conversationId, columns: { updatedAt: start + second } });

@@ -92,7 +92,7 @@ export function effect(
 	expects: bigint,
 	title: string,
 	columns: Partial<Columns> = {},
-	versions: { readonly redactionVersion?: number; readonly schemaVersion?: number } = {},
+	versions: { readonly redactionVersion?: number } = {},
 ): EventEffect {
 	return effectOf(expects, titleDelta(title), { title, ...columns }, versions);
 }
@@ -102,15 +102,15 @@ export function effectOf(
 	expects: bigint,
 	encoded: Uint8Array,
 	columns: Partial<Columns> = {},
-	versions: { readonly redactionVersion?: number; readonly schemaVersion?: number } = {},
+	versions: { readonly redactionVersion?: number } = {},
 ): EventEffect {
 	const { summary } = sample({ columns });
-	const { redactionVersion = 7, schemaVersion = 3 } = versions;
+	const { redactionVersion = 7 } = versions;
 	return {
 		expects,
 		next: expects + 1n,
 		memberTimes: `reported over ${expects}`,
-		version: { summary, record: { bytes: encoded, redactionVersion, schemaVersion } },
+		version: { summary, record: { bytes: encoded, redactionVersion } },
 	};
 }
 

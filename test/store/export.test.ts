@@ -115,7 +115,7 @@ describe.each(ENGINES.flatMap((from) => ENGINES.map((to) => ({ from, to }))))("f
 				await store.append({
 					conversationId: ids[7] ?? "",
 					receivedAt: at(2_000),
-					record: { bytes: Buffer.from("new"), redactionVersion: 1, schemaVersion: 1 },
+					record: { bytes: Buffer.from("new"), redactionVersion: 1 },
 					summary: new Uint8Array(summary),
 				}),
 				await appendEvents(store, batch(eventsOnly, [event({ eventId: LONG_ID }), event({ eventId: "new" })])),

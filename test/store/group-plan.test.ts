@@ -57,7 +57,6 @@ class MemoryEngine {
 			newestPosted: posted && {
 				change: posted.change,
 				current: posted.current,
-				schemaVersion: posted.record.schemaVersion,
 			},
 			base: base && { sequence: base.sequence, size: base.size },
 			delta: current?.base === undefined ? undefined : current.record,
@@ -118,7 +117,6 @@ const request = fc
 						receivedAt: at,
 						record: record({ title, createdAt: fromMicroseconds(createdAt), stats, leafEventId: eventId }),
 						columns,
-						schemaVersion: 3,
 					});
 					return { update, judged: undefined };
 				}

@@ -68,7 +68,6 @@ export function sample(
 		readonly receivedAt?: bigint;
 		readonly record?: Uint8Array;
 		readonly redactionVersion?: number;
-		readonly schemaVersion?: number;
 		readonly columns?: Partial<Columns>;
 	} = {},
 ): Sample {
@@ -89,7 +88,7 @@ export function sample(
 	return {
 		conversationId,
 		receivedAt,
-		record: { bytes, redactionVersion: update.redactionVersion ?? made, schemaVersion: update.schemaVersion ?? 3 },
+		record: { bytes, redactionVersion: update.redactionVersion ?? made },
 		summary: toBinary(ConversationSummarySchema, summaryOf(columns, conversationId)),
 		columns,
 	};

@@ -4,7 +4,7 @@ import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conv
 import { ServiceError } from "../../errors.ts";
 import { hasUserinfo, REDACTED, replaceUserinfo } from "../../userinfo.ts";
 import { deriveBinaryEncoder } from "../binary-encoder.ts";
-import { type ProtectedRecord, pickMembers, type RecordVersions } from "../record-delta.ts";
+import { type ProtectedRecord, pickMembers } from "../record-delta.ts";
 import type { RecordFormat } from "../record-format.ts";
 import { beginsLikeCiphertext, Cipher, isCiphertext } from "./cipher.ts";
 import {
@@ -21,8 +21,6 @@ export const MAX_SECRETS = 10_000;
 
 /** Redaction version of a record that holds ciphertexts. */
 const ENCRYPTED = 0;
-/** All records are read alike, whatever the names in the schema of the release that wrote them. */
-const SCHEMA_VERSION = 0;
 
 /**
  * Protects the secrets of records at rest by the specification's serialization rule: with a key they are encrypted,
@@ -78,7 +76,7 @@ export class RecordVault {
 			if (withUserinfo) this.#replaceUserinfo(record, redact);
 		}
 		const redactionVersion = cipher !== undefined && count > 0 ? ENCRYPTED : this.#redactionVersion;
-		return { bytes, redactionVersion, schemaVersion: SCHEMA_VERSION };
+		return { bytes, redactionVersion };
 	}
 
 	/**
@@ -142,7 +140,7 @@ export class RecordVault {
 	 */
 	openEncoded(
 		bytes: Uint8Array,
-		{ redactionVersion }: Pick<RecordVersions, "redactionVersion">,
+		{ redactionVersion }: Pick<ProtectedRecord, "redactionVersion">,
 		form: SecretsForm,
 	): Uint8Array {
 		return redactionVersion === this.#redactionVersion ? bytes : this.#encode(this.open(bytes, form));

@@ -28,6 +28,7 @@ export const TO_VERSION_2: readonly string[] = [
 	...REMOVED_INDEXES.map((name) => `DROP INDEX ${SCHEMA}${name}`),
 	`ALTER TABLE ${SCHEMA}tags DROP COLUMN sequence`,
 	`ALTER TABLE ${SCHEMA}events DROP COLUMN size`,
+	`ALTER TABLE ${SCHEMA}updates DROP COLUMN schema_version`,
 	`ALTER TABLE ${SCHEMA}search_progress DROP COLUMN holder, DROP COLUMN held_until`,
 	`ALTER TABLE ${SCHEMA}unfinished_import DROP COLUMN manifest`,
 	// The summary that 1.0.0 stored left out a cost of 0.
