@@ -54,31 +54,24 @@ export function columnValue(value: unknown): Value {
 	throw new TypeError("a column has an unexpected value");
 }
 
-/**
- * Reads the columns of a packed record or event text, without decompressing it.
- *
- * @param row undefined for a missing row, which is an error
- * @param prefix prefix of the column names
- */
-export function packedColumnsFrom(row: Row | undefined, column: "record" | "text", prefix = ""): RecordColumn {
+/** Reads the columns of a packed record or event text, without decompressing it. A missing row is an error. */
+export function packedColumnsFrom(row: Row | undefined, column: "record" | "text"): RecordColumn {
 	return {
-		record: blob(row?.[prefix + column]),
-		unpackedSize: nullable(integer, row?.[`${prefix}unpacked_size`]) ?? null,
-		checksum: integer(row?.[`${prefix}checksum`]),
+		record: blob(row?.[column]),
+		unpackedSize: nullable(integer, row?.unpacked_size) ?? null,
+		checksum: integer(row?.checksum),
 	};
 }
 
 /**
  * Reads a stored record, whole or a delta, into an ArrayBuffer of its own.
  *
- * @param row undefined for a missing row, which is an error
- * @param prefix prefix of the column names
- * @throws Error when the record is missing or damaged
+ * @throws Error when the record is damaged
  */
-export function recordFrom(row: Row | undefined, prefix = ""): StoredRecord {
+export function recordFrom(row: Row): StoredRecord {
 	return {
-		bytes: unpackRecord(packedColumnsFrom(row, "record", prefix)),
-		redactionVersion: integer(row?.[`${prefix}redaction_version`]),
+		bytes: unpackRecord(packedColumnsFrom(row, "record")),
+		redactionVersion: integer(row.redaction_version),
 	};
 }
 

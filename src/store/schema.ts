@@ -12,29 +12,16 @@ export const PRERELEASE =
 export const SCHEMA = { sqlite: "", postgres: "conversation_updates." } as const;
 
 /** The types of columns, as statements name them. */
-const SQL_TYPES: Readonly<Record<Engine, Readonly<Record<ColumnType, string>>>> = {
-	sqlite: {
-		id: "TEXT",
-		integer: "INTEGER",
-		count: "INTEGER",
-		real: "REAL",
-		boolean: "INTEGER",
-		text: "TEXT",
-		key: "TEXT",
-		bytes: "BLOB",
-		words: "TEXT",
-	},
-	postgres: {
-		id: "uuid",
-		integer: "bigint",
-		count: "bigint",
-		real: "double precision",
-		boolean: "boolean",
-		text: "text",
-		key: "text",
-		bytes: "bytea",
-		words: "tsvector",
-	},
+const SQL_TYPES: Readonly<Record<ColumnType, Readonly<Record<Engine, string>>>> = {
+	id: { sqlite: "TEXT", postgres: "uuid" },
+	integer: { sqlite: "INTEGER", postgres: "bigint" },
+	count: { sqlite: "INTEGER", postgres: "bigint" },
+	real: { sqlite: "REAL", postgres: "double precision" },
+	boolean: { sqlite: "INTEGER", postgres: "boolean" },
+	text: { sqlite: "TEXT", postgres: "text" },
+	key: { sqlite: "TEXT", postgres: "text" },
+	bytes: { sqlite: "BLOB", postgres: "bytea" },
+	words: { sqlite: "TEXT", postgres: "tsvector" },
 };
 
 /** Returns the statements that create the tables of an engine, with their indexes and first rows. */
@@ -80,7 +67,7 @@ function indexedColumns(engine: Engine, on: Table["indexes"][string]): string {
 function definitions(engine: Engine, table: Table): string[] {
 	const rowId = engine === "sqlite" ? rowIdOf(table) : undefined;
 	const columns = Object.entries(table.columns).map(([column, type]) => {
-		const sqlType = SQL_TYPES[engine][type];
+		const sqlType = SQL_TYPES[type][engine];
 		if (column === rowId) return `${column} ${sqlType} PRIMARY KEY`;
 		// All texts are compared byte by byte, as SQLite does.
 		const collation = engine === "postgres" && sqlType === "text" ? ' COLLATE "C"' : "";

@@ -31,15 +31,15 @@ type Index = string | { readonly unique: string } | { readonly on: string; reado
 interface Description {
 	/**
 	 * Where the rows are when a database is spread over several servers: by their conversation, copied to all servers, or on
-	 * the coordinator only. No unique key of a table by conversation lacks the conversation.
+	 * the coordinator only, which is the default. No unique key of a table by conversation lacks the conversation.
 	 */
-	readonly spread: "conversation" | "reference" | "coordinator";
+	readonly spread?: "conversation" | "reference";
 	/** Set for the index of words, which each engine has in its own form. Without it, both engines have the table. */
 	readonly only?: Engine;
 	/** Columns with long values come last: SQLite reads the pages before them to reach a column. */
 	readonly columns: Columns;
-	/** The columns of the primary key. */
-	readonly key: readonly string[];
+	/** The columns of the primary key. Default: the first column; if `isSequenced` is set, the conversation and the sequence. */
+	readonly key?: readonly string[];
 	/**
 	 * Whether a row is also found by its `sequence` alone, which no other row has. SQLite keeps the rows in the order of the
 	 * sequences: it appends those of a log at the end of one tree, whose row id needs no index.
@@ -96,7 +96,6 @@ const descriptions = {
 			size: "integer",
 			redaction_version: "integer",
 			...PACKED,
-			// Who posted the update.
 			sender: "text?",
 			// That of the conversation, for logs of an owner.
 			owner: "text?",
@@ -106,7 +105,6 @@ const descriptions = {
 			activity: "bytes?",
 			record: "bytes",
 		},
-		key: ["conversation_id", "sequence"],
 		isSequenced: true,
 		indexes: {
 			updates_by_base: "(conversation_id, base_sequence) WHERE base_sequence IS NOT NULL",
@@ -131,7 +129,6 @@ const descriptions = {
 			secrets: "text?",
 			// The id of the model's response that the event shows, as far as it is stored.
 			llm_response_id: "text?",
-			// Who posted the event.
 			sender: "text?",
 			// That of the conversation, for logs of an owner.
 			owner: "text?",
@@ -139,7 +136,6 @@ const descriptions = {
 			origin: "integer?",
 			text: "bytes",
 		},
-		key: ["conversation_id", "sequence"],
 		isSequenced: true,
 		// They begin with the conversation, so that a batch of events touches few pages, however many events there are.
 		indexes: {
@@ -155,9 +151,7 @@ const descriptions = {
 	 * its first block. The range of a block may be too wide: it stays when events are removed.
 	 */
 	event_times: {
-		spread: "coordinator",
 		columns: { block: "integer", first_at: "integer", last_at: "integer" },
-		key: ["block"],
 		fillfactor: 50,
 	},
 
@@ -195,7 +189,6 @@ const descriptions = {
 			// A conversation without a record has them in `activities` only; else both tables have the same.
 			...OWNERSHIP,
 		},
-		key: ["conversation_id"],
 		indexes: {
 			heads_unapplied: "(conversation_id) WHERE has_unapplied_events = TRUE",
 			// Finds the conversations without an owner.
@@ -227,16 +220,13 @@ const descriptions = {
 			error_sequence: "integer?",
 			...OWNERSHIP,
 		},
-		key: ["conversation_id"],
 		indexes: { activities_by_owner: "(owner)" },
 		fillfactor: 70,
 	},
 
 	/** How far each view has followed the logs: see views/. */
 	views: {
-		spread: "coordinator",
 		columns: { name: "text", updates: "integer", events: "integer" },
-		key: ["name"],
 		rows: "VALUES ('conversations', 0, 0), ('usage', 0, 0)",
 		fillfactor: 10,
 	},
@@ -250,7 +240,7 @@ const descriptions = {
 	},
 
 	/** Conversations that changed without an entry in a log, such as by a gap that closed, until the views have followed. */
-	changed_conversations: { spread: "coordinator", columns: { conversation_id: "id" }, key: ["conversation_id"] },
+	changed_conversations: { columns: { conversation_id: "id" } },
 
 	/**
 	 * The view of conversations: what lists filter and order by. `sequence` is that of the current update. Of a conversation
@@ -284,7 +274,6 @@ const descriptions = {
 			gap_count: "integer",
 			gaps_since: "integer?",
 		},
-		key: ["conversation_id"],
 		indexes: {
 			conversations_by_sequence: "(sequence)",
 			conversations_by_status: "(status)",
@@ -327,7 +316,6 @@ const descriptions = {
 	titles: {
 		spread: "conversation",
 		columns: { conversation_id: "id", sequence: "integer", title: "text", words: "words?" },
-		key: ["conversation_id", "sequence"],
 		isSequenced: true,
 		indexes: { titles_by_word: GIN_OF_WORDS },
 	},
@@ -338,7 +326,6 @@ const descriptions = {
 	 */
 	gaps: {
 		// Few, and each batch of events asks for those of all conversations.
-		spread: "coordinator",
 		columns: { conversation_id: "id", kind: "text", missing: "text", after_event_id: "text?", since: "integer" },
 		key: ["conversation_id", "kind", "missing"],
 		// Finds the forks that miss an event of their source.
@@ -364,13 +351,11 @@ const descriptions = {
 	erasures: {
 		spread: "reference",
 		columns: { id_digest: "text", sequence: "integer", owner: "text?", created_at: "integer", erased_at: "integer" },
-		key: ["id_digest"],
 		indexes: { erasures_by_sequence: { unique: "(sequence)" }, erasures_by_owner: "(owner, sequence)" },
 	},
 
 	/** Access keys that were made while the service ran: see access-keys.ts. Scopes are separated by plus signs. */
 	access_keys: {
-		spread: "coordinator",
 		columns: {
 			name: "text",
 			sha256: "bytes",
@@ -382,12 +367,10 @@ const descriptions = {
 			revoked_at: "integer?",
 			last_used_at: "integer?",
 		},
-		key: ["name"],
 	},
 
 	/** Who did what: see audit.ts. Conversations are named by digests, so that an erasure changes nothing here. */
 	audit: {
-		spread: "coordinator",
 		columns: {
 			number: "integer",
 			at: "integer",
@@ -398,7 +381,6 @@ const descriptions = {
 			subject: "text",
 			details: "text",
 		},
-		key: ["number"],
 		indexes: { audit_by_owner: "(owner, number)" },
 	},
 
@@ -418,7 +400,6 @@ const descriptions = {
 			is_kept: "boolean",
 			ledger: "text",
 		},
-		key: ["conversation_id"],
 		indexes: {
 			usage_conversations_by_owner: "(owner)",
 			usage_conversations_by_source: "(source_id) WHERE source_id IS NOT NULL",
@@ -470,7 +451,6 @@ const descriptions = {
 	 * Unix epoch at -2^32.
 	 */
 	usage_sums: {
-		spread: "coordinator",
 		columns: {
 			length: "integer",
 			start: "integer",
@@ -497,7 +477,6 @@ const descriptions = {
 
 	/** Totals of each sender and owner, over all of its posts. An empty owner stands for none. */
 	senders: {
-		spread: "coordinator",
 		columns: {
 			owner: "text",
 			sender: "text",
@@ -514,14 +493,12 @@ const descriptions = {
 
 	/** Numbers of refused posts by the beginning of a period of five minutes, and by kind. Old periods are removed. */
 	refusals: {
-		spread: "coordinator",
 		columns: { owner: "text", sender: "text", since: "integer", kind: "text", count: "integer" },
 		key: ["owner", "sender", "since", "kind"],
 	},
 
 	/** Posts that were refused: see refused-posts.ts. */
 	refused_posts: {
-		spread: "coordinator",
 		columns: {
 			id: "integer",
 			received_at: "integer",
@@ -552,7 +529,6 @@ const descriptions = {
 			// Compressed and encrypted.
 			body: "bytes?",
 		},
-		key: ["id"],
 		indexes: {
 			refused_posts_by_owner: "(owner, id) WHERE owner IS NOT NULL",
 			refused_posts_by_conversation: "(conversation_id) WHERE conversation_id IS NOT NULL",
@@ -568,7 +544,6 @@ const descriptions = {
 	 * process that begins to deliver; `next_number` is that of the next delivery.
 	 */
 	endpoints: {
-		spread: "coordinator",
 		columns: {
 			id: "text",
 			name: "text",
@@ -596,14 +571,12 @@ const descriptions = {
 			// Encrypted.
 			secrets: "bytes",
 		},
-		key: ["id"],
 		indexes: { endpoints_by_name: { unique: "(owner, name)" } },
 		fillfactor: 50,
 	},
 
 	/** What endpoints are told, in the order of `number`. */
 	deliveries: {
-		spread: "coordinator",
 		columns: {
 			endpoint_id: "text",
 			id: "text",
@@ -632,7 +605,6 @@ const descriptions = {
 
 	/** Budgets: see budgets.ts. */
 	budgets: {
-		spread: "coordinator",
 		columns: {
 			id: "text",
 			name: "text",
@@ -646,20 +618,17 @@ const descriptions = {
 			// An encoded Budget.
 			settings: "bytes",
 		},
-		key: ["id"],
 		indexes: { budgets_by_name: { unique: "(owner, name)" } },
 	},
 
 	/** What endpoints were told without an update, so that it is told once: see forwarding.ts. */
 	notices: {
-		spread: "coordinator",
 		columns: {
 			id: "text",
 			// Empty for what concerns no single conversation.
 			conversation_id: "text",
 			noticed_at: "integer",
 		},
-		key: ["id"],
 		indexes: {
 			notices_by_conversation: "(conversation_id) WHERE conversation_id <> ''",
 			notices_by_time: "(noticed_at)",
@@ -668,9 +637,7 @@ const descriptions = {
 
 	/** How far the index of search comes: see text-index.ts. */
 	search_progress: {
-		spread: "coordinator",
 		columns: { id: "integer", version: "integer", events: "integer", updates: "integer" },
-		key: ["id"],
 		rows: "(id, version, events, updates) VALUES (1, 0, 0, 0)",
 		fillfactor: 10,
 	},
@@ -680,7 +647,6 @@ const descriptions = {
 		spread: "conversation",
 		only: "postgres",
 		columns: { conversation_id: "id", sequence: "integer", words: "words" },
-		key: ["conversation_id", "sequence"],
 		isSequenced: true,
 		indexes: { search_texts_by_word: GIN_OF_WORDS },
 	},
@@ -699,7 +665,6 @@ const descriptions = {
 	 * - `must_purge`: whether files of SQLite may still have something of erased conversations, see sqlite/purge.ts.
 	 */
 	state: {
-		spread: "coordinator",
 		columns: {
 			id: "integer",
 			newest_update: "integer",
@@ -710,32 +675,25 @@ const descriptions = {
 			open_run: "text?",
 			must_purge: "boolean",
 		},
-		key: ["id"],
 		rows: "VALUES (1, 0, 0, 0, NULL, 0, NULL, FALSE)",
 		fillfactor: 10,
 	},
 
 	/** How far each log was pruned, and the number of its last removal. */
 	removals: {
-		spread: "coordinator",
 		columns: { log: "text", pruned_through: "integer", last_removal: "integer" },
-		key: ["log"],
 		rows: "VALUES ('updates', 0, 0), ('events', 0, 0)",
 		fillfactor: 10,
 	},
 
 	/** Has a row until an import into PostgreSQL is finished. One into SQLite has a file of its own until then. */
 	unfinished_import: {
-		spread: "coordinator",
 		columns: { id: "integer" },
-		key: ["id"],
 	},
 
 	/** Work that one process at a time does, such as comparing with an agent server. */
 	claims: {
-		spread: "coordinator",
 		columns: { name: "text", holder: "text", until: "integer" },
-		key: ["name"],
 	},
 } as const satisfies Readonly<Record<string, Description>>;
 
@@ -744,9 +702,9 @@ export type Descriptions = typeof descriptions;
 export type TableName = keyof Descriptions;
 
 /** A table as an engine has it. */
-export interface Table
-	extends Pick<Description, "spread" | "key" | "isSequenced" | "rows" | "fillfactor" | "external"> {
+export interface Table extends Pick<Description, "spread" | "isSequenced" | "rows" | "fillfactor" | "external"> {
 	readonly name: TableName;
+	readonly key: readonly string[];
 	readonly columns: Readonly<Record<string, ColumnType>>;
 	/** The columns that may be null. */
 	readonly nullable: ReadonlySet<string>;
@@ -776,9 +734,11 @@ function tablesOf(engine: Engine): Map<TableName, Table> {
 		if (!isName(name)) continue;
 		const { only, columns, indexes = {}, ...others }: Description = descriptions[name];
 		if (only !== undefined && only !== engine) continue;
+		const key = others.isSequenced === true ? ["conversation_id", "sequence"] : Object.keys(columns).slice(0, 1);
 		// The words of an index are in virtual tables of SQLite.
-		const present = Object.entries(columns).filter(([, type]) => engine === "postgres" || type !== "words");
+		const present = Object.entries(columns).filter(([, type]) => engine === "postgres" || !type.startsWith("words"));
 		tables.set(name, {
+			key,
 			...others,
 			name,
 			columns: Object.fromEntries(present.map(([column, type]) => [column, typeOf(type)])),
