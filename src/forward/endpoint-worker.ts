@@ -214,8 +214,8 @@ export class EndpointWorker {
 	async #load(): Promise<void> {
 		while (this.#mustLoad && !this.isOver) {
 			this.#mustLoad = false;
-			const query = { id: this.#endpoint.id, after: this.#loaded, limit: PAGE };
-			const rows = await this.#options.store.tables.read.listWaiting(query);
+			const query = { id: this.#endpoint.id, state: "waiting", after: this.#loaded, limit: PAGE } as const;
+			const rows = await this.#options.store.tables.read.listDeliveries(query);
 			for (const row of rows) {
 				this.#queues.getOrInsertComputed(row.conversationId, () => []).push(waitingOf(row));
 				this.#waiting += 1;

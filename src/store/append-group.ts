@@ -6,7 +6,7 @@ import { findExplained, gapColumns, gapsOf, gapsSql, NO_GAPS } from "./gaps.ts";
 import { type GroupQuery, groupQuery, type KnownConversation, type PlanReads, type WrittenGroup } from "./group.ts";
 import { type AppendOutcome, planGroup } from "./group-plan.ts";
 import type { Ownership } from "./owners.ts";
-import { type RecordColumn, readOrUnreadable } from "./record-column.ts";
+import { readOrUnreadable } from "./record-column.ts";
 import {
 	activityColumns,
 	activityFrom,
@@ -25,7 +25,7 @@ import type { NewestSequences } from "./sequence-log.ts";
 import type { Change, Columns, Session } from "./session.ts";
 import { tableOf } from "./tables.ts";
 import { readRow } from "./typed-rows.ts";
-import { bigint, boolean, integer, keyOf, nullable, type Row, text } from "./values.ts";
+import { bigint, boolean, integer, keyOf, nullable, type RecordColumn, type Row, text } from "./values.ts";
 import { markChanged } from "./views/follow.ts";
 
 /** Appends groups: reads what is known of their conversations, plans them, and makes the rows that they write. */

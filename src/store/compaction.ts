@@ -1,8 +1,8 @@
 import { withinSize } from "./read-logs.ts";
-import { type RecordColumn, repackText } from "./record-column.ts";
+import { repackText } from "./record-column.ts";
 import { columnsFrom, isOfRow, packedColumnsFrom } from "./rows.ts";
 import type { Session } from "./session.ts";
-import { bigint, text } from "./values.ts";
+import { bigint, type RecordColumn, text } from "./values.ts";
 
 /** The steps by which the command `compact` compresses the texts of stored events. */
 

@@ -110,26 +110,15 @@ export const forwardingReads = {
 		);
 		return rows.map((row) => ({ ...endpointFrom(readRow("endpoints", row)), waiting: integer(row.waiting) }));
 	},
-	/** Returns the waiting deliveries after a number, in order. */
-	async listWaiting(
-		session: Session,
-		{ id, after, limit }: { readonly id: string; readonly after: bigint; readonly limit: number },
-	): Promise<DeliveryRow[]> {
-		const tests: Test[] = [
-			["endpoint_id = ?", id],
-			["state = ?", "waiting"],
-			["number > ?", after],
-		];
-		return (await selectRows(session, "deliveries", tests, "number", limit)).map(deliveryFrom);
-	},
-	/** Returns deliveries, the newest first. */
-	async listDeliveries(session: Session, { id, state, before, limit }: DeliveryQuery): Promise<DeliveryRow[]> {
+	async listDeliveries(session: Session, { id, state, before, after, limit }: DeliveryQuery): Promise<DeliveryRow[]> {
 		const tests: Test[] = [
 			["endpoint_id = ?", id],
 			["state = ?", state],
 			["number < ?", before],
+			["number > ?", after],
 		];
-		return (await selectRows(session, "deliveries", tests, "number DESC", limit)).map(deliveryFrom);
+		const order = after === undefined ? "number DESC" : "number";
+		return (await selectRows(session, "deliveries", tests, order, limit)).map(deliveryFrom);
 	},
 	/** Whether there is a notice with an id. */
 	async hasNotice(session: Session, id: string): Promise<boolean> {
@@ -153,8 +142,10 @@ export interface DeliveryQuery {
 	/** Id of the endpoint. */
 	readonly id: string;
 	readonly state: DeliveryState | undefined;
-	/** Only those with a smaller number. */
-	readonly before: bigint | undefined;
+	/** The newest first, only those with a smaller number. */
+	readonly before?: bigint | undefined;
+	/** In place of `before`: the oldest first, only those with a larger number. */
+	readonly after?: bigint | undefined;
 	readonly limit: number;
 }
 
@@ -249,12 +240,8 @@ export const forwardingWrites = {
 		return true;
 	},
 	/** Clears what deliveries have of a conversation that was erased. */
-	async clearDeliveries(
-		session: Session,
-		{ conversationId, at }: { readonly conversationId: string; readonly at: bigint },
-	): Promise<void> {
-		await eraseDeliveries(session, conversationId, at);
-	},
+	clearDeliveries: (session: Session, of: { readonly conversationId: string; readonly at: bigint }) =>
+		eraseDeliveries(session, of.conversationId, of.at),
 	/** Notes the results of tries. Returns whether it was done, as `advanceEndpoint`. */
 	async recordTries(session: Session, { id, generation, results, health }: Tried): Promise<boolean> {
 		const { disabledBecause, ...figures } = health;

@@ -10,7 +10,7 @@ import {
 	zstdDecompressSync,
 } from "node:zlib";
 import type { NewEvent, NewEvents } from "./entries.ts";
-import { text, type Unreadable } from "./values.ts";
+import { type RecordColumn, text, type Unreadable } from "./values.ts";
 
 /**
  * Size in bytes from which records are compressed with zstd (RFC 8878). For these, compression takes less time than
@@ -33,15 +33,6 @@ const TEXTS_PER_SECOND = 1_000;
  * stay as it is. scripts/event-dictionary.ts made it.
  */
 const dictionary = readFileSync(new URL("./events-1.zdict", import.meta.url));
-
-/** A record, or the text of an event, as the columns of a row hold it. */
-export interface RecordColumn {
-	readonly record: Uint8Array;
-	/** Size in bytes before compression; null when `record` is not compressed. */
-	readonly unpackedSize: number | null;
-	/** CRC-32 of `record`. */
-	readonly checksum: number;
-}
 
 /** Converts a record to its stored form, compressed if that makes it smaller. */
 export function packRecord(bytes: Uint8Array): RecordColumn {

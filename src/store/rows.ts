@@ -13,7 +13,6 @@ import type { Ownership } from "./owners.ts";
 import {
 	columnOfEvent,
 	packSecrets,
-	type RecordColumn,
 	readOrUnreadable,
 	unpackerOf,
 	unpackRecord,
@@ -28,6 +27,7 @@ import {
 	keyOf,
 	keyOrNull,
 	nullable,
+	type RecordColumn,
 	type Row,
 	type StoredRecord,
 	text,
@@ -457,9 +457,7 @@ function errorJson({ code, kind, text: detail, retryable = null }: ErrorOrNull):
 
 type ErrorOrNull = Omit<LastError, "retryable"> & { readonly retryable?: boolean | null | undefined };
 
-/**
- * Reads the latest error of an activity.
- */
+/** Reads the latest error of an activity. */
 function errorFrom(row: Row): LastError | undefined {
 	const json = nullable(text, row.error);
 	if (json === undefined) return undefined;

@@ -1,5 +1,6 @@
 import { type CallSignal, ServiceError } from "../errors.ts";
 import { accessKeyReads, accessKeyWrites } from "./access-keys.ts";
+import { countWithoutSender } from "./assign-owner.ts";
 import { auditReads, auditWrites } from "./audit.ts";
 import { budgetReads, budgetWrites } from "./budgets.ts";
 import { compactEvents, type ReturnedSpace } from "./compaction.ts";
@@ -19,7 +20,7 @@ import { type Erased, type EraseRequest, type Erasure, findErasures } from "./er
 import { forwardingReads, forwardingWrites, REPEATABLE_FORWARDING } from "./forwarding.ts";
 import { listGaps } from "./gaps.ts";
 import { findTitles, indexReads, indexWrites } from "./index-steps.ts";
-import { countWithoutSender, getOwnership, type OwnerAssignment } from "./owners.ts";
+import { getOwnership, type OwnerAssignment } from "./owners.ts";
 import { logReads } from "./read-logs.ts";
 import { refusedReads, refusedWrites } from "./refused-posts.ts";
 import { findDeleted, type PrunePolicy, Pruner, removalReads, removalWrites } from "./remove.ts";

@@ -71,6 +71,15 @@ export function bindableNumber(value: bigint | number): bigint | number {
 /** A record of an update: whole, or a delta. */
 export type StoredRecord = ProtectedRecord;
 
+/** A record, or the text of an event, as the columns of a row hold it. */
+export interface RecordColumn {
+	readonly record: Uint8Array;
+	/** Size in bytes before compression; null when `record` is not compressed. */
+	readonly unpackedSize: number | null;
+	/** CRC-32 of `record`. */
+	readonly checksum: number;
+}
+
 /** Stands for a record or an event that cannot be read from the disk, or differs from what was written. */
 export interface Unreadable {
 	/** The engine's error message, for the log. */

@@ -9,11 +9,11 @@ import {
 	packRecord,
 	packSecrets,
 	packTextAsync,
-	type RecordColumn,
 	unpackerOf,
 	unpackRecord,
 	unpackSecrets,
 } from "../../src/store/record-column.ts";
+import type { RecordColumn } from "../../src/store/values.ts";
 import { batchTexts, eventsIn } from "../support/event-batches.ts";
 import { event as sampleEvent } from "./event-samples.ts";
 

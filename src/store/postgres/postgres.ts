@@ -1,8 +1,8 @@
 import { type CallSignal, isSenderGone, SENDER_GONE } from "../../errors.ts";
 import type { ThreadLogger, ThreadObserver } from "../../threads/worker-thread.ts";
+import { assignOwner } from "../assign-owner.ts";
 import { appendJudged, type IsSameRecord } from "../duplicates.ts";
 import { erase } from "../erase.ts";
-import { assignOwner } from "../owners.ts";
 import { packEvents } from "../record-column.ts";
 import { type Session as AnySession, callsOf } from "../session.ts";
 import { methodsOf, Running, reads, type Store, viewReads, writes } from "../store.ts";

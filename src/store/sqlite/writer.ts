@@ -3,6 +3,7 @@ import { isPast, SENDER_GONE, ServiceError } from "../../errors.ts";
 import { failureOf, type Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
 import { planAppends } from "../append-group.ts";
+import { assignOwner } from "../assign-owner.ts";
 import type { ReturnedSpace } from "../compaction.ts";
 import {
 	type AppendRequest,
@@ -15,7 +16,7 @@ import type { AppendedEvents, AppendedUpdate, NewEvents } from "../entries.ts";
 import { erase } from "../erase.ts";
 import type { Erased, EraseRequest } from "../erasure.ts";
 import type { AppendOutcome } from "../group-plan.ts";
-import { assignOwner, type OwnerAssignment } from "../owners.ts";
+import type { OwnerAssignment } from "../owners.ts";
 import { packRecord } from "../record-column.ts";
 import { callsOf } from "../session.ts";
 import { isRepeatable, writes } from "../store.ts";

@@ -22,7 +22,7 @@ import {
 import { nameOf } from "../../usage/names.ts";
 import { microsecondsOf } from "../condition.ts";
 import { comparableTime, MAX_CLOCK_SKEW } from "../ordering.ts";
-import { type RecordColumn, unpackRecord } from "../record-column.ts";
+import { unpackRecord } from "../record-column.ts";
 import {
 	AMOUNT_COLUMNS,
 	amountColumns,
@@ -35,7 +35,17 @@ import {
 } from "../rows.ts";
 import type { Columns, Session } from "../session.ts";
 import { type TableName, tableOf } from "../tables.ts";
-import { bigint, blob, boolean, integer, isConversationId, nullable, type Row, text } from "../values.ts";
+import {
+	bigint,
+	blob,
+	boolean,
+	integer,
+	isConversationId,
+	nullable,
+	type RecordColumn,
+	type Row,
+	text,
+} from "../values.ts";
 import { type Entries, lockView, moveView, NOTHING, readEntries } from "./follow.ts";
 
 /**
