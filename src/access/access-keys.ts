@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { invalid, ServiceError } from "../errors.ts";
-import type { AccessKeyRow } from "../store/access-keys.ts";
+import type { AccessKeyRow } from "../store/access.ts";
 import type { Store } from "../store/store.ts";
 import type { Logger } from "../telemetry/log.ts";
 import { type AuditedCaller, entryOf } from "./audit.ts";

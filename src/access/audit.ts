@@ -1,4 +1,4 @@
-import type { AuditEntry, AuditQuery, NewAuditEntry } from "../store/audit.ts";
+import type { AuditEntry, AuditQuery, NewAuditEntry } from "../store/access.ts";
 import { idDigest } from "../store/erasure.ts";
 import type { Store } from "../store/store.ts";
 import type { Principal } from "./keys.ts";

@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import { invalid, ServiceError } from "../errors.ts";
-import type { AccessKeyRow } from "../store/access-keys.ts";
+import type { AccessKeyRow } from "../store/access.ts";
 import type { Poster } from "../store/owners.ts";
 
 /**

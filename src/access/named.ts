@@ -1,5 +1,5 @@
 import { ServiceError } from "../errors.ts";
-import type { NewAuditEntry } from "../store/audit.ts";
+import type { NewAuditEntry } from "../store/access.ts";
 import { entryOf } from "./audit.ts";
 import { type Principal, requireName } from "./keys.ts";
 

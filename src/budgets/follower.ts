@@ -1,7 +1,8 @@
 import { ServiceError } from "../errors.ts";
 import type { Clock } from "../forward/endpoint-worker.ts";
 import type { Notices } from "../forward/notices.ts";
-import type { BudgetRow, LogPositions } from "../store/budgets.ts";
+import type { BudgetRow } from "../store/budgets.ts";
+import type { NewestSequences } from "../store/sequence-log.ts";
 import { claimFor } from "../store/session.ts";
 import type { Store } from "../store/store.ts";
 import { settingsOf } from "./budgets.ts";
@@ -117,7 +118,7 @@ export class BudgetFollower implements AsyncDisposable {
 	}
 
 	/** Compares a budget with what is spent since it was compared last. */
-	async #compare(budget: BudgetRow, newest: LogPositions): Promise<void> {
+	async #compare(budget: BudgetRow, newest: NewestSequences): Promise<void> {
 		const { moveBudget } = this.#options.store.tables.write;
 		const settings = settingsOf(budget);
 		const from = this.#firstPeriod(budget, settings);
@@ -131,7 +132,7 @@ export class BudgetFollower implements AsyncDisposable {
 			return;
 		}
 		let isDone = true;
-		let after: LogPositions = { updates: budget.updates, events: budget.events };
+		let after: NewestSequences = { updates: budget.updates, events: budget.events };
 		while ((after.updates !== newest.updates || after.events !== newest.events) && !this.#stop.signal.aborted) {
 			const through = { updates: upTo(after.updates, newest.updates), events: upTo(after.events, newest.events) };
 			const ids = await this.#options.store.tables.read.listChanged({ after, through });

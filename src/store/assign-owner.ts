@@ -1,4 +1,4 @@
-import { addAudit } from "./audit.ts";
+import { addAudit } from "./access.ts";
 import type { OwnerAssignment } from "./owners.ts";
 import type { Session, Value } from "./session.ts";
 import { integer, text } from "./values.ts";

@@ -1,5 +1,5 @@
-import { audited } from "./audit.ts";
-import type { LogTable } from "./sequence-log.ts";
+import { audited } from "./access.ts";
+import type { LogTable, NewestSequences } from "./sequence-log.ts";
 import type { Session } from "./session.ts";
 import { changeRows, insertNew, type RowOf, removeRows, selectRows } from "./typed-rows.ts";
 import { nullable, text } from "./values.ts";
@@ -7,13 +7,10 @@ import { nullable, text } from "./values.ts";
 /** A budget. Its id is unique for ever, also among budgets of the same name. Times are microseconds since the Unix epoch. */
 export type BudgetRow = RowOf<"budgets">;
 
-/** A sequence of each log. */
-export type LogPositions = Readonly<Record<LogTable, bigint>>;
-
 /** A part of both logs: after some sequences, up to others. */
 export interface LogRange {
-	readonly after: LogPositions;
-	readonly through: LogPositions;
+	readonly after: NewestSequences;
+	readonly through: NewestSequences;
 }
 
 export const budgetReads = {

@@ -16,7 +16,6 @@ import type { TableName } from "./tables.ts";
 import {
 	bigint,
 	bindable,
-	bindableNumber,
 	integer,
 	keyOf,
 	nullable,
@@ -102,7 +101,8 @@ export async function listConversations(session: Session, query: ConversationQue
 	const { from, tests } = await session.find(conditionSql(query.conditions, session), order);
 	const isUpdated = order === "updated";
 	const key = isUpdated ? ["c.sequence"] : [ORDERS[order], "c.sequence"];
-	const start = [...(isUpdated || beforeValue === undefined ? [] : [bindableNumber(beforeValue)]), bindable(before)];
+	const value = typeof beforeValue === "bigint" ? bindable(beforeValue) : beforeValue;
+	const start = [...(isUpdated || value === undefined ? [] : [value]), bindable(before)];
 	const isBefore = sql(`(${key.join()}) < (${start.map(() => "?").join()})`, ...start);
 	const where = allOf([...tests, ...(isUpdated || beforeValue !== undefined ? [isBefore] : [])]);
 	const ordered = key.map((part) => `${part} DESC`).join();

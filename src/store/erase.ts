@@ -2,7 +2,7 @@ import { clearField, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { ServiceError } from "../errors.ts";
 import { forgetInDelta, forgetInRecord } from "../record/record-delta.ts";
-import { addAudit } from "./audit.ts";
+import { addAudit } from "./access.ts";
 import { type Erased, type EraseRequest, idDigest, markedTime, REPLACE_ERASURE } from "./erasure.ts";
 import { eraseDeliveries } from "./forwarding.ts";
 import { packRecord, readOrUnreadable, unpackRecord } from "./record-column.ts";

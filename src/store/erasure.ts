@@ -1,6 +1,6 @@
 import { hash } from "node:crypto";
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
-import type { NewAuditEntry } from "./audit.ts";
+import type { NewAuditEntry } from "./access.ts";
 import type { Condition } from "./condition.ts";
 import type { AppendedEvents, AppendedUpdate, StoredUpdate } from "./entries.ts";
 import type { Session, Value } from "./session.ts";

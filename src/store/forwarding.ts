@@ -1,4 +1,4 @@
-import { audited, KEPT_FOR, MAX_KEPT, REMOVED } from "./audit.ts";
+import { audited, KEPT_FOR, MAX_KEPT, REMOVED } from "./access.ts";
 import { idDigest } from "./erasure.ts";
 import { type GapOf, gapFrom } from "./gaps.ts";
 import { given, type Session, type Test } from "./session.ts";

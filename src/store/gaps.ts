@@ -251,13 +251,12 @@ export function gapsOf(rows: readonly Row[], conversationId: string): Gaps {
 export function gapFrom(row: Row): Gap {
 	const kind = gapKinds.find((known) => known === row.kind);
 	if (kind === undefined) throw new Error("a gap has an unknown kind");
-	const owner = nullable(text, row.refused_owner ?? null);
 	return {
 		kind,
 		missing: text(row.missing),
 		after: nullable(text, row.after_event_id),
 		since: bigint(row.since),
-		...(owner === undefined ? {} : { owner }),
+		owner: nullable(text, row.refused_owner ?? null),
 	};
 }
 

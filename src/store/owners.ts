@@ -1,5 +1,5 @@
 import { ServiceError } from "../errors.ts";
-import type { NewAuditEntry } from "./audit.ts";
+import type { NewAuditEntry } from "./access.ts";
 import type { Session } from "./session.ts";
 import { nullable, text } from "./values.ts";
 

@@ -1,5 +1,5 @@
-import { audited } from "./audit.ts";
-import { type Erasure, findErasures, idDigest } from "./erasure.ts";
+import { audited } from "./access.ts";
+import { findErasures, idDigest } from "./erasure.ts";
 import { closeGap, type GapOf, openGap } from "./gaps.ts";
 import { getOwnership, mayPost, ownershipOf } from "./owners.ts";
 import { given, type Session, type Test, type Value } from "./session.ts";
@@ -30,14 +30,6 @@ export interface RefusedPost extends Omit<RefusedPostRow, "body"> {
 /** A refused batch that is answered with success. */
 export interface AcceptedPost extends RefusedPostRow {
 	readonly conversationId: string;
-}
-
-/**
- * Whether a post of an erased conversation is not stored. One whose sender may not post to the conversation is no part of
- * it.
- */
-function isOfErased({ owner }: Pick<RefusedPost, "owner">, erasure: Erasure | undefined): boolean {
-	return erasure !== undefined && mayPost(owner, erasure);
 }
 
 /** Returns the gap that an accepted batch leaves in its conversation. */
@@ -121,7 +113,7 @@ const ADD_REQUESTS = "UPDATE SET requests = t.requests + excluded.requests, last
 
 /**
  * Stores posts, and removes the oldest ones for which there is no room. One whose id is stored already adds its requests.
- * Posts of an erased conversation are not stored: see {@link isOfErased}.
+ * Posts of an erased conversation are not stored, unless their sender may not post to it: then they are no part of it.
  *
  * @returns the number of posts that were removed
  */
@@ -133,9 +125,10 @@ async function addRefusedPosts(
 	await session.lock(ids);
 	const erasures = new Map((await findErasures(session, ids)).map((erasure) => [erasure.idDigest, erasure]));
 	await session.lockTable("refused_posts");
-	const kept = posts.filter(
-		(post) => post.conversationId === undefined || !isOfErased(post, erasures.get(idDigest(post.conversationId))),
-	);
+	const kept = posts.filter(({ owner, conversationId }) => {
+		const erasure = conversationId === undefined ? undefined : erasures.get(idDigest(conversationId));
+		return erasure === undefined || !mayPost(owner, erasure);
+	});
 	await session.insert("refused_posts", kept.map(refusedColumns), ADD_REQUESTS);
 	return await makeRoom(session, room);
 }

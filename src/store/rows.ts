@@ -198,7 +198,11 @@ function encodeOwnership({ sender = "", owner = "" }: Ownership): Uint8Array {
 	return toBinary(ConversationSummarySchema, create(ConversationSummarySchema, { sender, owner }));
 }
 
-function updateColumnsFrom(row: Row): Omit<StoredUpdate, "summary" | "record" | "owner"> {
+/** Reads an update as reads return it. The row has the conversation's ownership as `first_sender` and `owner`. */
+export function updateFrom(row: Row, record: StoredUpdate["record"]): StoredUpdate {
+	const ownership = { sender: nullable(text, row.first_sender), owner: nullable(text, row.owner) };
+	// As they were when the update was written.
+	const activity = withErrorSequence(nullable(blob, row.activity), nullable(bigint, row.error_sequence));
 	return {
 		conversationId: text(row.conversation_id),
 		sequence: bigint(row.sequence),
@@ -208,14 +212,10 @@ function updateColumnsFrom(row: Row): Omit<StoredUpdate, "summary" | "record" | 
 		previousSequence: nullable(bigint, row.previous_sequence),
 		receivedAt: bigint(row.received_at),
 		sender: nullable(text, row.sender),
+		owner: ownership.owner,
+		summary: summaryFrom(row, activity, ownership),
+		record,
 	};
-}
-
-/** Reads an update as reads return it. The row has the conversation's ownership as `first_sender` and `owner`. */
-export function updateFrom(row: Row, record: StoredUpdate["record"]): StoredUpdate {
-	const ownership = { sender: nullable(text, row.first_sender), owner: nullable(text, row.owner) };
-	const summary = summaryFrom(row, activityFieldsOf(row), ownership);
-	return { ...updateColumnsFrom(row), owner: ownership.owner, summary, record };
 }
 
 /** Returns a current record with the leaf from events. The row needs the conversation's `status` and `posted_at`. */
@@ -242,11 +242,6 @@ function encodeWithoutRecord(row: Row): Uint8Array {
 	return toBinary(ConversationSummarySchema, create(ConversationSummarySchema, summary));
 }
 
-/** Reads the fields of the activity as they were when an update was written. */
-function activityFieldsOf(row: Row): Uint8Array | undefined {
-	return withErrorSequence(nullable(blob, row.activity), nullable(bigint, row.error_sequence));
-}
-
 /** Adds the sequence of the error to the encoded fields of an activity. */
 export function withErrorSequence(
 	activity: Uint8Array | undefined,
@@ -256,33 +251,28 @@ export function withErrorSequence(
 	return concatBytes([activity, encodeErrorSequence(errorSequence)]);
 }
 
-function eventColumnsFrom(row: Row): Omit<StoredEvent, "event" | "owner"> {
-	return {
-		sequence: bigint(row.sequence),
-		conversationId: text(row.conversation_id),
-		receivedAt: bigint(row.received_at),
-		happenedAt: bigint(row.happened_at),
-		kind: text(row.kind),
-		source: text(row.source),
-		sender: nullable(text, row.sender),
-		origin: row.origin === null ? UpdateOrigin.POSTED : integer(row.origin),
-	};
-}
-
 /**
- * Reads events as reads return them, each text into an ArrayBuffer of its own. The rows have `owner` too. If the content of one
- * is damaged, the other events are still read.
+ * Reads events as reads return them, each text into an ArrayBuffer of its own. If the content of one is damaged, the other
+ * events are still read.
  */
 export function storedEventsFrom(rows: readonly Row[]): StoredEvent[] {
-	const contents = rows.map((row) => {
-		const content = readOrUnreadable(() => contentFrom(row));
-		return { columns: { ...eventColumnsFrom(row), owner: nullable(text, row.owner) }, content };
+	const contents = rows.map((row) => readOrUnreadable(() => contentFrom(row)));
+	const unpack = unpackerOf(contents.flatMap((content) => ("unreadable" in content ? [] : [content.text])));
+	return rows.map((row, index) => {
+		const content = contents[index] ?? { unreadable: "" };
+		return {
+			sequence: bigint(row.sequence),
+			conversationId: text(row.conversation_id),
+			receivedAt: bigint(row.received_at),
+			happenedAt: bigint(row.happened_at),
+			kind: text(row.kind),
+			source: text(row.source),
+			sender: nullable(text, row.sender),
+			origin: row.origin === null ? UpdateOrigin.POSTED : integer(row.origin),
+			owner: nullable(text, row.owner),
+			event: "unreadable" in content ? content : readOrUnreadable(() => ({ ...content, text: unpack(content.text) })),
+		};
 	});
-	const unpack = unpackerOf(contents.flatMap(({ content }) => ("unreadable" in content ? [] : [content.text])));
-	return contents.map(({ columns, content }) => ({
-		...columns,
-		event: "unreadable" in content ? content : readOrUnreadable(() => ({ ...content, text: unpack(content.text) })),
-	}));
 }
 
 /** Reads the content of an event, without decompressing it. */
@@ -294,12 +284,7 @@ function contentFrom(row: Row): Omit<ProtectedEvent, "text"> & { readonly text: 
 	};
 }
 
-/**
- * Returns the columns of an update.
- *
- * @param packed its record
- * @param owner that of the conversation
- */
+/** Returns the columns of an update with its packed record, and the owner of its conversation. */
 export function updateColumns(update: WrittenUpdate, packed: RecordColumn, owner: string | undefined) {
 	return {
 		conversation_id: update.conversationId,
@@ -323,11 +308,7 @@ export function updateColumns(update: WrittenUpdate, packed: RecordColumn, owner
 	};
 }
 
-/**
- * Returns the columns of an event.
- *
- * @param owner that of the conversation
- */
+/** Returns the columns of an event, and the owner of its conversation. */
 export function eventColumns({ event, ...posted }: WrittenEvent, owner: string | undefined) {
 	const packed = columnOfEvent(event);
 	return {
@@ -389,7 +370,7 @@ export function activityColumns(conversationId: string, activity: Activity) {
 		first_message_at: firstMessage?.at ?? null,
 		first_message: firstMessage?.text ?? null,
 		error_at: error?.at ?? null,
-		error: error === undefined ? null : errorJson(error),
+		error: error === undefined ? null : JSON.stringify([error.code, error.kind, error.text, error.retryable ?? null]),
 		error_sequence: error?.sequence ?? null,
 	};
 }
@@ -449,13 +430,6 @@ export function amountsFrom(row: Row): Amounts {
 export function ledgerColumns({ quarter, model, usageId, agentKind, ...amounts }: UsageRow) {
 	return { quarter, model, usage_id: usageId, agent_kind: agentKind, ...amountColumns(amounts) } satisfies Columns;
 }
-
-/** Returns the value of the column `error`: code, kind, text, and whether a retry can succeed or null. */
-function errorJson({ code, kind, text: detail, retryable = null }: ErrorOrNull): string {
-	return JSON.stringify([code, kind, detail, retryable]);
-}
-
-type ErrorOrNull = Omit<LastError, "retryable"> & { readonly retryable?: boolean | null | undefined };
 
 /** Reads the latest error of an activity. */
 function errorFrom(row: Row): LastError | undefined {

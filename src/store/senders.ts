@@ -104,16 +104,10 @@ export async function addRefusals(
 ): Promise<void> {
 	await insert("senders", repeats.map(postsColumns), addToSender(dialect));
 	await all(`DELETE FROM ${dialect.schema}refusals WHERE since < ?`, keptSince);
-	const rows = refusals.toSorted(byKey).map((one) => columnsOf("refusals", one));
+	// In the same order in all transactions, which lock their rows.
+	const keyOf = ({ owner, sender, since, kind }: Refusals) => JSON.stringify([owner, sender, String(since), kind]);
+	const rows = refusals.toSorted((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1)).map((one) => columnsOf("refusals", one));
 	await insert("refusals", rows, "UPDATE SET count = t.count + excluded.count");
-}
-
-/** Orders refusals, so that transactions lock their rows in the same order. */
-function byKey(a: Refusals, b: Refusals): number {
-	const [first, second] = [a, b].map(({ owner, sender, since, kind }) =>
-		JSON.stringify([owner, sender, String(since), kind]),
-	);
-	return (first ?? "") < (second ?? "") ? -1 : 1;
 }
 
 /**

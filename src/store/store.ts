@@ -1,7 +1,6 @@
 import { type CallSignal, ServiceError } from "../errors.ts";
-import { accessKeyReads, accessKeyWrites } from "./access-keys.ts";
+import { accessKeyReads, accessKeyWrites, auditReads, auditWrites } from "./access.ts";
 import { countWithoutSender } from "./assign-owner.ts";
-import { auditReads, auditWrites } from "./audit.ts";
 import { budgetReads, budgetWrites } from "./budgets.ts";
 import { compactEvents, type ReturnedSpace } from "./compaction.ts";
 import type { Condition } from "./condition.ts";

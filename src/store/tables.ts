@@ -354,7 +354,7 @@ const descriptions = {
 		indexes: { erasures_by_sequence: { unique: "(sequence)" }, erasures_by_owner: "(owner, sequence)" },
 	},
 
-	/** Access keys that were made while the service ran: see access-keys.ts. Scopes are separated by plus signs. */
+	/** Access keys that were made while the service ran: see access.ts. Scopes are separated by plus signs. */
 	access_keys: {
 		columns: {
 			name: "text",
@@ -369,7 +369,7 @@ const descriptions = {
 		},
 	},
 
-	/** Who did what: see audit.ts. Conversations are named by digests, so that an erasure changes nothing here. */
+	/** Who did what: see access.ts. Conversations are named by digests, so that an erasure changes nothing here. */
 	audit: {
 		columns: {
 			number: "integer",

@@ -63,11 +63,6 @@ export function bindable(value: bigint): bigint {
 	return value < -MAX_INTEGER ? -MAX_INTEGER : value;
 }
 
-/** As {@link bindable}, for a value that may be a floating-point number. */
-export function bindableNumber(value: bigint | number): bigint | number {
-	return typeof value === "bigint" ? bindable(value) : value;
-}
-
 /** A record of an update: whole, or a delta. */
 export type StoredRecord = ProtectedRecord;
 

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { AccessKeys, COMMAND, EXPIRY_NOTICE, SERVICE } from "../../src/access/access-keys.ts";
 import { hashKey, microseconds } from "../../src/access/keys.ts";
 import { ServiceError } from "../../src/errors.ts";
-import type { AccessKeyRow } from "../../src/store/access-keys.ts";
+import type { AccessKeyRow } from "../../src/store/access.ts";
 import { accessKey } from "../store/conformance-access-keys.ts";
 import { KeyTable } from "./key-table.ts";
 

@@ -1,5 +1,5 @@
 import { type AccessKeyCalls, AccessKeys, type AccessKeysOptions } from "../../src/access/access-keys.ts";
-import type { AuditEntry } from "../../src/store/audit.ts";
+import type { AuditEntry } from "../../src/store/access.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../src/store/store.ts";
 import { TempFolder } from "../support/temp.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { AccessKeyRow } from "../../src/store/access-keys.ts";
+import type { AccessKeyRow } from "../../src/store/access.ts";
 import type { Store } from "../../src/store/store.ts";
 import { start } from "./samples.ts";
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { NewAuditEntry } from "../../src/store/audit.ts";
+import type { NewAuditEntry } from "../../src/store/access.ts";
 import type { Store } from "../../src/store/store.ts";
 import { accessKey } from "./conformance-access-keys.ts";
 import { sample, start } from "./samples.ts";
