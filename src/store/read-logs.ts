@@ -2,6 +2,7 @@ import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { BLOCK_BITS, type EventCondition, timeRangeOf } from "./condition.ts";
 import type { EventQuery, RecordState, StoredEvent, StoredUpdate, UpdateQuery } from "./entries.ts";
 import { listErasures, withErasures } from "./erasure.ts";
+import { revisionOf } from "./head.ts";
 import {
 	ACTIVITY_COLUMNS,
 	currentRecordFrom,
@@ -9,8 +10,7 @@ import {
 	joinedActivityFrom,
 	RECORD_COLUMNS,
 	readRecords,
-	recordStateFrom,
-	stateWithoutRecord,
+	stateFrom,
 	storedEventsFrom,
 	updateFrom,
 } from "./rows.ts";
@@ -175,11 +175,7 @@ async function readRecordState(
 	const { all, isIn, dialect } = session;
 	const keys = eventIds.map(keyOf);
 	const [[head], [activity], current, known] = await Promise.all([
-		all(
-			`SELECT revision, member_times, posted_at, has_unapplied_events FROM ${dialect.schema}heads
-			WHERE ${isIn("conversation_id")}`,
-			[conversationId],
-		),
+		all(`SELECT * FROM ${dialect.schema}heads WHERE ${isIn("conversation_id")}`, [conversationId]),
 		all(`SELECT event_count, last_at FROM ${dialect.schema}activities WHERE ${isIn("conversation_id")}`, [
 			conversationId,
 		]),
@@ -194,10 +190,12 @@ async function readRecordState(
 				),
 	]);
 	const stored = new Set(known.map(({ event_id }) => event_id));
+	const state = head && stateFrom(head);
 	return {
-		...(head === undefined
-			? stateWithoutRecord(activity && { eventCount: bigint(activity.event_count) })
-			: recordStateFrom(head)),
+		revision: revisionOf(state, activity && { eventCount: bigint(activity.event_count) }),
+		memberTimes: state?.memberTimes,
+		postedAt: state?.postedAt,
+		hasUnappliedEvents: state?.hasUnappliedEvents ?? false,
 		lastEventAt: activity && bigint(activity.last_at),
 		current,
 		knownIds: eventIds.filter((id) => stored.has(keyOf(id))),

@@ -6,9 +6,9 @@ import { concatBytes, mergeProtected, mergeRecord, withLeaf } from "../record/re
 import type { Amounts } from "../usage/amounts.ts";
 import type { UsageRow } from "../usage/ledger.ts";
 import { type Activity, encodeErrorSequence, type LastError, leafOver } from "./activity.ts";
-import type { ProtectedEvent, RecordState, StoredEvent, StoredUpdate } from "./entries.ts";
+import type { ProtectedEvent, StoredEvent, StoredUpdate } from "./entries.ts";
 import type { Head, WrittenEvent } from "./group.ts";
-import { type HeadState, revisionOf, type WrittenUpdate } from "./head.ts";
+import type { HeadState, WrittenUpdate } from "./head.ts";
 import type { Ownership } from "./owners.ts";
 import {
 	columnOfEvent,
@@ -19,13 +19,13 @@ import {
 	unpackSecrets,
 } from "./record-column.ts";
 import type { Columns, Session, Value } from "./session.ts";
+import { columnsOf, readRow } from "./typed-rows.ts";
 import {
 	bigint,
 	blob,
 	boolean,
 	integer,
 	keyOf,
-	keyOrNull,
 	nullable,
 	type RecordColumn,
 	type Row,
@@ -147,45 +147,15 @@ export function joinedActivityFrom(row: Row): Activity | undefined {
 	return row.event_count === null ? undefined : activityFrom(row);
 }
 
-type RecordStateColumns = Pick<RecordState, "revision" | "memberTimes" | "postedAt" | "hasUnappliedEvents">;
-
-/**
- * Returns the record state of a conversation without a record.
- *
- * @param activity undefined for a conversation that has had no event
- */
-export function stateWithoutRecord(activity: Pick<Activity, "eventCount"> | undefined): RecordStateColumns {
-	const revision = revisionOf(undefined, activity);
-	return { revision, memberTimes: undefined, postedAt: undefined, hasUnappliedEvents: false };
-}
-
-/** Reads the record state of a conversation with a record. */
-export function recordStateFrom(row: Row): RecordStateColumns {
-	return {
-		revision: bigint(row.revision),
-		memberTimes: nullable(text, row.member_times),
-		postedAt: nullable(bigint, row.posted_at),
-		hasUnappliedEvents: boolean(row.has_unapplied_events),
-	};
-}
-
 /** Reads the state of a conversation with a record. */
 export function stateFrom(row: Row): HeadState {
-	const sequence = nullable(bigint, row.newest_sequence);
-	return {
-		sequence: bigint(row.sequence),
-		status: integer(row.status),
-		orderTime: nullable(bigint, row.order_time),
-		runStartedAt: nullable(bigint, row.run_started_at),
-		lifeBeganAt: nullable(bigint, row.life_began_at),
-		createdAt: bigint(row.created_at),
-		updatedAt: bigint(row.updated_at),
-		newestPosted:
-			sequence === undefined
-				? undefined
-				: { sequence, updatedAt: nullable(bigint, row.newest_updated_at), size: integer(row.newest_size) },
-		...recordStateFrom(row),
-	};
+	const head = readRow("heads", row);
+	const { conversationId, sourceId, parentId, sender, owner, newestSequence, newestUpdatedAt, newestSize, ...state } =
+		head;
+	const size = newestSize ?? 0;
+	const newest =
+		newestSequence === undefined ? undefined : { sequence: newestSequence, updatedAt: newestUpdatedAt, size };
+	return { ...state, newestPosted: newest };
 }
 
 /** Reads who posted a conversation first, from its columns `sender` and `owner`. */
@@ -285,74 +255,46 @@ function contentFrom(row: Row): Omit<ProtectedEvent, "text"> & { readonly text: 
 }
 
 /** Returns the columns of an update with its packed record, and the owner of its conversation. */
-export function updateColumns(update: WrittenUpdate, packed: RecordColumn, owner: string | undefined) {
-	return {
-		conversation_id: update.conversationId,
-		sequence: update.sequence,
-		change: update.change,
-		current: update.current,
-		previous_sequence: update.previousSequence,
-		received_at: update.receivedAt,
-		origin: update.origin,
-		base_sequence: update.base,
-		size: update.size,
-		redaction_version: update.record.redactionVersion,
-		unpacked_size: packed.unpackedSize,
-		checksum: packed.checksum,
-		sender: update.sender,
+export function updateColumns(update: WrittenUpdate, packed: RecordColumn, owner: string | undefined): Columns {
+	return columnsOf("updates", {
+		...update,
+		...packed,
+		unpackedSize: packed.unpackedSize ?? undefined,
+		baseSequence: update.base,
+		redactionVersion: update.record.redactionVersion,
 		owner,
-		error_sequence: update.errorSequence,
-		summary: update.summary,
-		activity: update.activity,
-		record: packed.record,
-	};
+	});
 }
 
 /** Returns the columns of an event, and the owner of its conversation. */
-export function eventColumns({ event, ...posted }: WrittenEvent, owner: string | undefined) {
-	const packed = columnOfEvent(event);
-	return {
-		conversation_id: posted.conversationId,
-		sequence: posted.sequence,
-		event_id: keyOf(event.eventId),
-		received_at: posted.receivedAt,
-		happened_at: event.happenedAt,
-		kind: event.kind,
-		source: event.source,
-		redaction_version: event.redactionVersion,
-		unpacked_size: packed.unpackedSize,
-		checksum: packed.checksum,
-		secrets: packSecrets(event.secrets),
-		llm_response_id: event.llmResponseId,
-		sender: posted.sender,
+export function eventColumns({ event, ...posted }: WrittenEvent, owner: string | undefined): Columns {
+	const { record, unpackedSize, checksum } = columnOfEvent(event);
+	return columnsOf("events", {
+		...event,
+		...posted,
+		eventId: keyOf(event.eventId),
+		unpackedSize: unpackedSize ?? undefined,
+		checksum,
+		secrets: packSecrets(event.secrets) ?? undefined,
 		owner,
 		// Nearly all events are posted, and null takes no space.
-		origin: posted.origin === UpdateOrigin.POSTED ? null : posted.origin,
-		text: packed.record,
-	};
+		origin: posted.origin === UpdateOrigin.POSTED ? undefined : posted.origin,
+		text: record,
+	});
 }
 
 /** Returns the columns of a head without those of {@link ownershipColumns}. */
-export function headColumns(conversationId: string, { state, source, parent }: Head) {
-	return {
-		conversation_id: conversationId,
-		sequence: state.sequence,
-		status: BigInt(state.status),
-		order_time: state.orderTime ?? null,
-		life_began_at: state.lifeBeganAt ?? null,
-		created_at: state.createdAt,
-		updated_at: state.updatedAt,
-		run_started_at: state.runStartedAt ?? null,
-		newest_sequence: state.newestPosted?.sequence ?? null,
-		newest_updated_at: state.newestPosted?.updatedAt ?? null,
-		newest_size: state.newestPosted === undefined ? null : BigInt(state.newestPosted.size),
-		revision: state.revision,
-		posted_at: state.postedAt ?? null,
-		has_unapplied_events: state.hasUnappliedEvents,
-		member_times: state.memberTimes ?? null,
-		source_id: keyOrNull(source),
-		parent_id: keyOrNull(parent),
-	};
+export function headColumns(conversationId: string, { state, source, parent }: Head): Columns {
+	const { newestPosted, ...others } = state;
+	return columnsOf("heads", {
+		...others,
+		conversationId,
+		newestSequence: newestPosted?.sequence,
+		newestUpdatedAt: newestPosted?.updatedAt,
+		newestSize: newestPosted?.size,
+		sourceId: source && keyOf(source),
+		parentId: parent && keyOf(parent),
+	});
 }
 
 /** Returns the columns of an activity without those of {@link ownershipColumns}. */

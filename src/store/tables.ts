@@ -55,7 +55,7 @@ interface Description {
 }
 
 /** The columns of one packed record or text: see record-column.ts. `bytes` follows as the last column. */
-const PACKED = { unpacked_size: "integer?", checksum: "integer" } as const;
+const PACKED = { unpacked_size: "count?", checksum: "count" } as const;
 
 /**
  * PostgreSQL's index of words. Every search reads its whole pending list: 10 µs for each 8 KiB. The server's default is 4 MiB.
@@ -87,14 +87,14 @@ const descriptions = {
 		columns: {
 			conversation_id: "id",
 			sequence: "integer",
-			change: "integer",
+			change: "count",
 			current: "boolean",
 			previous_sequence: "integer?",
 			received_at: "integer",
-			origin: "integer",
+			origin: "count",
 			base_sequence: "integer?",
-			size: "integer",
-			redaction_version: "integer",
+			size: "count",
+			redaction_version: "count",
 			...PACKED,
 			sender: "text?",
 			// That of the conversation, for logs of an owner.
@@ -124,7 +124,7 @@ const descriptions = {
 			happened_at: "integer",
 			kind: "text",
 			source: "text",
-			redaction_version: "integer",
+			redaction_version: "count",
 			...PACKED,
 			secrets: "text?",
 			// The id of the model's response that the event shows, as far as it is stored.
@@ -133,7 +133,7 @@ const descriptions = {
 			// That of the conversation, for logs of an owner.
 			owner: "text?",
 			// Where it comes from, as UpdateOrigin; null for a posted one.
-			origin: "integer?",
+			origin: "count?",
 			text: "bytes",
 		},
 		isSequenced: true,
@@ -165,7 +165,7 @@ const descriptions = {
 		columns: {
 			conversation_id: "id",
 			sequence: "integer",
-			status: "integer",
+			status: "count",
 			order_time: "integer?",
 			// created_at of the records of the conversation's present life; null while none has it.
 			life_began_at: "integer?",
@@ -176,7 +176,7 @@ const descriptions = {
 			run_started_at: "integer?",
 			newest_sequence: "integer?",
 			newest_updated_at: "integer?",
-			newest_size: "integer?",
+			newest_size: "count?",
 			revision: "integer",
 			posted_at: "integer?",
 			// Whether stored state updates that are later than the posted record may still have to be applied to it.

@@ -64,20 +64,25 @@ function membersOf(name: TableName) {
 
 /** Reads a row that has all columns of a table. */
 export function readRow<Name extends TableName>(name: Name, row: Row): RowOf<Name> {
-	const read = membersOf(name).map(([column, member, type]) => [
-		member,
-		row[column] === null ? undefined : READERS[type](row[column]),
-	]);
+	const read: Record<string, unknown> = {};
+	for (const [column, member, type] of membersOf(name)) {
+		const value = row[column];
+		read[member] = value === null ? undefined : READERS[type](value);
+	}
 	// The type follows from the same description.
-	return Object.fromEntries(read) as RowOf<Name>;
+	return read as RowOf<Name>;
 }
 
-/** Returns the columns of a row, or of some of its members. */
-export function columnsOf<Name extends TableName>(name: Name, row: RowOf<Name> | Partial<RowOf<Name>>): Columns {
-	const values = new Map<string, Columns[string]>(Object.entries(row));
-	return Object.fromEntries(
-		membersOf(name).flatMap(([column, member]) => (values.has(member) ? [[column, values.get(member) ?? null]] : [])),
-	);
+/** Returns the columns of a row, or of some of its members, as they are read back. */
+export function columnsOf<Name extends TableName>(name: Name, row: RowOf<Name> | Partial<RowOf<Name>>): Columns;
+export function columnsOf(name: TableName, row: Columns): Columns {
+	const columns: Record<string, Columns[string]> = {};
+	for (const [column, member, type] of membersOf(name)) {
+		if (!(member in row)) continue;
+		const value = row[member] ?? null;
+		columns[column] = type === "count" && typeof value === "number" ? BigInt(value) : value;
+	}
+	return columns;
 }
 
 /** Reads the rows of a table that pass all tests. */
