@@ -74,7 +74,10 @@ function meetsOne(condition: Condition, summary: ConversationSummary): boolean {
 		case "error":
 			return (summary.lastError !== undefined) === condition.value;
 		case "gaps":
-			return (summary.gaps !== undefined) === condition.value && meetsAge(condition, summary);
+			if (!condition.value || summary.gaps === undefined) return condition.value === (summary.gaps !== undefined);
+			return (
+				condition.before === undefined || (microsecondsOf(summary.gaps.since) ?? condition.before) < condition.before
+			);
 		case "time": {
 			const { field } = condition;
 			const time = microsecondsOf(
@@ -94,11 +97,6 @@ const COUNTED: ReadonlySet<string> = new Set(["executionStatus", "agentKind", "m
 /** Returns whether it costs little to count the conversations that meet all conditions, so that lists tell their number. */
 export function isCountedFast(conditions: readonly Condition[]): boolean {
 	return conditions.every((condition) => "field" in condition && COUNTED.has(condition.field));
-}
-
-function meetsAge(condition: Extract<Condition, { kind: "gaps" }>, { gaps }: ConversationSummary): boolean {
-	const before = condition.value ? condition.before : undefined;
-	return before === undefined || (microsecondsOf(gaps?.since) ?? before) < before;
 }
 
 /** The orders of a list. The largest value comes first; of equal values, the one with the newest current update. */
@@ -154,12 +152,11 @@ export function timeRangeOf(conditions: readonly EventCondition[]): { from: bigi
 	return { from, to };
 }
 
-/** The columns of an event that conditions are on. */
+/** What conditions are on. The JSON text of the event has its id. */
 interface ComparedEvent {
 	readonly kind: string;
 	readonly source: string;
 	readonly happenedAt: bigint;
-	/** The event with its JSON text, which has the id, unless it cannot be read. */
 	readonly event: { readonly text: Uint8Array } | { readonly unreadable: string };
 }
 

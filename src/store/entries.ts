@@ -41,7 +41,7 @@ export interface AppendedUpdate {
  * A stored update. Times are microseconds since the Unix epoch. An update of change ERASED has the result of `idDigest` in
  * place of the id, and neither a summary nor a record.
  */
-export interface StoredUpdate extends Omit<AppendedUpdate, "duplicate" | "hasUnappliedEvents" | "gaps"> {
+export interface StoredUpdate extends Omit<AppendedUpdate, "duplicate" | "hasUnappliedEvents"> {
 	readonly conversationId: string;
 	readonly receivedAt: bigint;
 	readonly origin: UpdateOrigin;
@@ -60,9 +60,7 @@ export interface StoredUpdate extends Omit<AppendedUpdate, "duplicate" | "hasUna
 export interface UpdateQuery {
 	/** Only updates after this sequence. Order: by sequence, oldest first. */
 	readonly after: bigint;
-	/** Only updates of this conversation. */
 	readonly conversationId?: string | undefined;
-	/** Only updates of conversations of this owner. */
 	readonly owner?: string | undefined;
 	/** Only updates of this origin. UNSPECIFIED and undefined stand for every origin. */
 	readonly origin?: UpdateOrigin | undefined;
@@ -144,9 +142,7 @@ export interface EventQuery {
 	readonly before?: bigint | undefined;
 	/** Whether the newest event comes first. Default: the oldest. */
 	readonly newestFirst?: boolean | undefined;
-	/** Only events of this conversation. */
 	readonly conversationId?: string | undefined;
-	/** Only events of conversations of this owner. */
 	readonly owner?: string | undefined;
 	/** Conditions that must all hold. */
 	readonly conditions?: readonly EventCondition[] | undefined;

@@ -61,11 +61,9 @@ export interface DeliveryRow extends Omit<RowOf<"deliveries">, "endpointId" | "s
 /** The result of a try. */
 export type DeliveryResult = Omit<DeliveryRow, "number" | "change" | "sequence" | "data" | "createdAt">;
 
-/** Something to tell endpoints that has no update. */
+/** Something to tell endpoints that has no update. The id and the conversation are as for {@link NewDelivery}. */
 export interface NewNotice {
-	/** Unique for what is told. */
 	readonly id: string;
-	/** Empty for what concerns no single conversation. */
 	readonly conversationId: string;
 	/** What each endpoint is told. */
 	readonly deliveries: readonly { readonly endpoint: string; readonly delivery: NewDelivery }[];
@@ -137,9 +135,8 @@ export const forwardingReads = {
 	},
 };
 
-/** Which deliveries are listed. */
+/** Which deliveries of an endpoint are listed. */
 export interface DeliveryQuery {
-	/** Id of the endpoint. */
 	readonly id: string;
 	readonly state: DeliveryState | undefined;
 	/** The newest first, only those with a smaller number. */
@@ -239,7 +236,6 @@ export const forwardingWrites = {
 		);
 		return true;
 	},
-	/** Clears what deliveries have of a conversation that was erased. */
 	clearDeliveries: (session: Session, of: { readonly conversationId: string; readonly at: bigint }) =>
 		eraseDeliveries(session, of.conversationId, of.at),
 	/** Notes the results of tries. Returns whether it was done, as `advanceEndpoint`. */

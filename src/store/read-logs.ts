@@ -55,7 +55,7 @@ const UPDATE_COLUMNS = `
 	u.previous_sequence, u.received_at, u.summary, u.activity, u.error_sequence, u.sender
 `;
 
-/** Which update is read: see `Store.get`. */
+/** See `Store.get`. */
 export interface UpdateOf {
 	readonly conversationId: string;
 	readonly asOf: bigint | undefined;

@@ -48,16 +48,15 @@ export interface RefusedRoom {
 	readonly maxPeers: number;
 }
 
-/** Which refused posts are too old. Times are microseconds since the Unix epoch. */
+/** Times, in microseconds since the Unix epoch, before which posts are removed. */
 export interface RefusedAge {
-	/** Posts that were received before are removed, except accepted ones. */
+	/** That of posts which were not accepted. */
 	readonly keptSince: bigint;
-	/** Accepted posts that were received before are removed, too; undefined: none. */
+	/** Undefined: accepted posts are kept. */
 	readonly acceptedSince: bigint | undefined;
 }
 
 export interface RefusedQuery {
-	/** Only posts of this owner. */
 	readonly owner?: string | undefined;
 	/** The newest first, before this id. */
 	readonly before?: bigint | undefined;
@@ -66,12 +65,6 @@ export interface RefusedQuery {
 	/** In place of `before`: the oldest first, after this id, and only posts whose body is stored. */
 	readonly after?: bigint | undefined;
 	readonly limit: number;
-}
-
-/** The room that refused posts take. */
-export interface RefusedUsage {
-	readonly posts: number;
-	readonly bytes: number;
 }
 
 /** A retry without success: why the post is still refused. */
@@ -91,12 +84,9 @@ function refusedColumns(row: RefusedPostRow) {
 	return columnsOf("refused_posts", { ...row, bytes: bytesOf(row) });
 }
 
-/** Number of ids for each microsecond. */
-const IDS = 1000n;
-
-/** Returns the smallest id of a post that is received at a time. */
+/** Returns the smallest id of a post that is received at a time: there are 1,000 for each microsecond. */
 export function idsFrom(receivedAt: bigint): bigint {
-	return receivedAt * IDS;
+	return receivedAt * 1000n;
 }
 
 function refusedFrom({ bytes, form, ...post }: RowOf<"refused_posts">): RefusedPostRow {
@@ -246,7 +236,8 @@ export async function removeRefusedOf(
 	return await remove(session, test, ...parameters);
 }
 
-async function refusedUsage({ all, dialect: { schema } }: Session): Promise<RefusedUsage> {
+/** Returns the room that refused posts take. */
+async function refusedUsage({ all, dialect: { schema } }: Session) {
 	const [row] = await all(
 		`SELECT count(*) AS posts, CAST(coalesce(sum(bytes), 0) AS bigint) AS bytes FROM ${schema}refused_posts`,
 	);

@@ -25,7 +25,6 @@ export interface Sql {
 	readonly parameters: readonly Value[];
 }
 
-/** Returns a fragment. */
 export function sql(text: string, ...parameters: readonly Value[]): Sql {
 	return { text, parameters };
 }
@@ -234,11 +233,10 @@ export interface Claim {
 
 /** What claims work. */
 export interface Claims {
-	/** Claims some work, or renews the claim. Returns false when another holder has the claim. */
 	readonly claim: (claim: Claim) => Promise<boolean>;
 }
 
-/** As {@link Claims.claim}. */
+/** Claims some work, or renews the claim. Returns false when another holder has the claim. */
 export async function claim(
 	{ all, dialect: { schema } }: Session,
 	{ name, holder, now, until }: Claim,

@@ -2,8 +2,8 @@
  * The tables of the store, each described once. Their DDL, inserts and exports follow from it. Both engines have the same
  * tables and columns, except for the index of words.
  *
- * Times are microseconds since the Unix epoch. Sequences start at 1; gaps are possible. In PostgreSQL all tables are in the
- * schema `conversation_updates`.
+ * Times are microseconds since the Unix epoch. Sequences start at 1; gaps are possible. An owner that is no null is empty for
+ * none. In PostgreSQL all tables are in the schema `conversation_updates`.
  */
 
 export type Engine = "sqlite" | "postgres";
@@ -207,7 +207,6 @@ const descriptions = {
 			conversation_id: "id",
 			event_count: "integer",
 			last_at: "integer",
-			// When the latest state update happened.
 			last_state_update_at: "integer?",
 			leaf_at: "integer?",
 			leaf: "text?",
@@ -244,8 +243,7 @@ const descriptions = {
 
 	/**
 	 * The view of conversations: what lists filter and order by. `sequence` is that of the current update. Of a conversation
-	 * with events and no record it is that of the newest event less 2^63, so it is negative. Each index for an equality filter
-	 * ends in `sequence`, so that it returns conversations in the order of lists.
+	 * with events and no record it is that of the newest event less 2^63, so it is negative.
 	 */
 	conversations: {
 		spread: "conversation",
@@ -268,7 +266,6 @@ const descriptions = {
 			tokens: "integer",
 			// When the latest event happened; without events, the time of the current update.
 			activity_at: "integer",
-			// Whether the summary shows an error.
 			has_error: "boolean",
 			// The number of gaps of the conversation, and when the oldest was noticed.
 			gap_count: "integer",
@@ -297,7 +294,6 @@ const descriptions = {
 		fillfactor: 80,
 	},
 
-	/** The tags of the current records. */
 	tags: {
 		spread: "conversation",
 		columns: { conversation_id: "id", key: "key", value: "key" },
@@ -342,7 +338,6 @@ const descriptions = {
 		key: ["conversation_id", "log"],
 		indexes: {
 			pruned_by_removal: "(log, removal, through)",
-			// How far the logs of an owner were pruned.
 			pruned_by_owner: "(log, owner, through) WHERE owner IS NOT NULL",
 		},
 	},
@@ -376,7 +371,7 @@ const descriptions = {
 			at: "integer",
 			action: "text",
 			caller: "text",
-			// That of the caller; empty for none.
+			// That of the caller.
 			owner: "text",
 			subject: "text",
 			details: "text",
@@ -515,7 +510,6 @@ const descriptions = {
 			form: "text",
 			// Of the refusal, such as `invalid_record`.
 			kind: "text",
-			// JSON.
 			reasons: "text",
 			conversation_id: "id?",
 			// Bytes of the body as it arrived; 0 when it was not read.
@@ -547,7 +541,6 @@ const descriptions = {
 		columns: {
 			id: "text",
 			name: "text",
-			// Empty for none.
 			owner: "text",
 			url: "text",
 			// Names, separated by commas; so is `include`.
@@ -591,7 +584,6 @@ const descriptions = {
 			attempts: "count",
 			next_at: "integer?",
 			finished_at: "integer?",
-			// JSON.
 			data: "text?",
 			tries: "text",
 		},
@@ -608,7 +600,6 @@ const descriptions = {
 		columns: {
 			id: "text",
 			name: "text",
-			// Empty for none.
 			owner: "text",
 			// The newest entries of the logs with which it was compared.
 			updates: "integer",
