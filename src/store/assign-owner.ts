@@ -5,14 +5,11 @@ import { integer, text } from "./values.ts";
 import { markChanged } from "./views/follow.ts";
 import { assignUsage } from "./views/usage.ts";
 
-/** A table with a row for each conversation. A conversation can have a row in each of them. */
-interface OfConversations {
-	readonly table: string;
-	/** SQL for whether a row has no owner. */
-	readonly hasNone: string;
-}
-
-function tablesOf({ dialect: { schema } }: Session): OfConversations[] {
+/**
+ * Returns the tables with a row for each conversation, which can have one in each of them, and SQL for whether a row has no
+ * owner.
+ */
+function tablesOf({ dialect: { schema } }: Session) {
 	return [
 		{ table: `${schema}heads`, hasNone: "owner IS NULL" },
 		{ table: `${schema}activities`, hasNone: "owner IS NULL" },

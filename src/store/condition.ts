@@ -140,11 +140,14 @@ export const MAX_ID_LENGTH = 256;
 /** Base-2 logarithm of the number of sequences in a block of `event_times`, which has the times of its events. */
 export const BLOCK_BITS = 10;
 
+/** The range of all times: microseconds since the Unix epoch, in 64 bits. */
+export const EVER = { from: -(2n ** 63n), to: 2n ** 63n - 1n };
+
 /** Returns the range of time that all conditions select together; undefined when none is on the time. */
-export function timeRangeOf(conditions: readonly EventCondition[]): { from: bigint; to: bigint } | undefined {
+export function timeRangeOf(conditions: readonly EventCondition[]): typeof EVER | undefined {
 	const ranges = conditions.filter((condition) => condition.kind === "happened");
 	if (ranges.length === 0) return undefined;
-	let [from, to] = [-(2n ** 63n), 2n ** 63n - 1n];
+	let { from, to } = EVER;
 	for (const range of ranges) {
 		if (range.from !== undefined && range.from > from) from = range.from;
 		if (range.to !== undefined && range.to < to) to = range.to;

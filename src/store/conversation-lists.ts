@@ -1,5 +1,5 @@
 import { type Activity, encodeActivity, shownError } from "./activity.ts";
-import { asciiLower, type Condition, type ListOrder, NOT_REPORTED } from "./condition.ts";
+import { asciiLower, type Condition, EVER, type ListOrder, NOT_REPORTED } from "./condition.ts";
 import {
 	ACTIVITY_COLUMNS,
 	currentRecordFrom,
@@ -18,6 +18,8 @@ import {
 	bindable,
 	integer,
 	keyOf,
+	max,
+	min,
 	nullable,
 	type Row,
 	type StoredRecord,
@@ -199,11 +201,9 @@ export function conditionSql(conditions: readonly Condition[], terms: Terms): Sq
 	return [...others, ...ranges.values()].map((condition) => oneConditionSql(condition, terms));
 }
 
-function intersection(a: TimeCondition, b: TimeCondition | undefined): TimeCondition {
-	if (b === undefined) return a;
-	const from = a.from === undefined || (b.from !== undefined && b.from > a.from) ? b.from : a.from;
-	const to = a.to === undefined || (b.to !== undefined && b.to < a.to) ? b.to : a.to;
-	return { kind: "time", field: a.field, ...(from === undefined ? {} : { from }), ...(to === undefined ? {} : { to }) };
+function intersection(a: TimeCondition, b: TimeCondition = a): TimeCondition {
+	const [from, to] = [max(a.from ?? EVER.from, b.from ?? EVER.from), min(a.to ?? EVER.to, b.to ?? EVER.to)];
+	return { kind: "time", field: a.field, from, to };
 }
 
 function oneConditionSql(condition: Condition, terms: Terms): SqlCondition {
@@ -229,7 +229,7 @@ function oneConditionSql(condition: Condition, terms: Terms): SqlCondition {
 		}
 		case "time": {
 			const { column, index } = COLUMNS[condition.field];
-			const range = [bindable(condition.from ?? -(2n ** 63n)), bindable(condition.to ?? 2n ** 63n)];
+			const range = [bindable(condition.from ?? EVER.from), bindable(condition.to ?? EVER.to)];
 			return byIndex(sql(`c.${column} >= ? AND c.${column} < ?`, ...range), index);
 		}
 		case "one_of": {

@@ -134,21 +134,13 @@ export interface SenderDeadline {
 
 /** Returns a batch with its byte strings in buffers that hold nothing else, because whole buffers cross to a thread. */
 export function compactBatch(batch: NewEvents): NewEvents {
-	const { effect } = batch;
 	const texts = compactAll(batch.events.map(({ text }) => text));
-	const version = effect?.version;
-	return {
-		...batch,
-		events: batch.events.map((event, index) => ({ ...event, text: texts[index] ?? event.text })),
-		effect: effect && {
-			...effect,
-			version: version && {
-				...version,
-				summary: compact(version.summary),
-				record: { ...version.record, bytes: compact(version.record.bytes) },
-			},
-		},
-	};
+	const events = batch.events.map((event, index) => ({ ...event, text: texts[index] ?? event.text }));
+	const { effect } = batch;
+	if (effect?.version === undefined) return { ...batch, events };
+	const { summary, record, ...times } = effect.version;
+	const compacted = { summary: compact(summary), record: { ...record, bytes: compact(record.bytes) } };
+	return { ...batch, events, effect: { ...effect, version: { ...times, ...compacted } } };
 }
 
 /** Returns the byte strings of a request. */

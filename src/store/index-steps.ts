@@ -1,7 +1,7 @@
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { readMembers } from "../record/record-delta.ts";
-import type { Session } from "./session.ts";
 import { isOfRow } from "./rows.ts";
+import type { Session } from "./session.ts";
 import type { FoundTitles, IndexProgress, IndexStep } from "./text-index.ts";
 import { bigint, blob, integer, text } from "./values.ts";
 

@@ -9,7 +9,7 @@ import {
 import { closeGap, removeOldGaps } from "./gaps.ts";
 import { isOfRow } from "./rows.ts";
 import type { LogTable } from "./sequence-log.ts";
-import { type Calls, type Claims, type Columns, claimFor, type Session } from "./session.ts";
+import type { Calls, Columns, Session } from "./session.ts";
 import { bigint, bindable, max, nullable, type Row, text } from "./values.ts";
 import { deriveConversations } from "./views/conversations.ts";
 import { lockView } from "./views/follow.ts";

@@ -25,7 +25,7 @@ import { refusedReads, refusedWrites } from "./refused-posts.ts";
 import { findDeleted, type PrunePolicy, Pruner, removalReads, removalWrites } from "./remove.ts";
 import { addRefusals, listSenders } from "./senders.ts";
 import type { LogListener, LogTable, RangeQuery, SequenceLog } from "./sequence-log.ts";
-import { type Calls, type Claims, claim, type type Session } from "./session.ts";
+import { type Calls, type Claims, claim, type Session } from "./session.ts";
 import type { DocumentQuery, FoundDocument } from "./text-index.ts";
 import { getUsageRange, listModelUsage, listUsageTotals, listUsedPeriods, reportUsage } from "./usage-report.ts";
 import {
