@@ -1,9 +1,10 @@
+import { once } from "node:events";
 import { setTimeout as delay } from "node:timers/promises";
 import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
 import { committed, isDistributed, settle, Unsettled } from "./citus.ts";
 import { CommitUnknown, DatabaseError } from "./failures.ts";
-import { type Lease, Primary, requireWrites } from "./primary.ts";
+import { findPrimary, type Lease, type Primary, requireWrites } from "./primary.ts";
 import { ClientTransaction, type Session, Spread, type Transaction } from "./transaction.ts";
 
 /**
@@ -11,8 +12,6 @@ import { ClientTransaction, type Session, Spread, type Transaction } from "./tra
  * hold its locks for hours.
  */
 const IDLE_IN_TRANSACTION_TIMEOUT = 5_000;
-/** Statement timeout in milliseconds for connections without a limit: 12 days. */
-const NO_TIMEOUT = 2 ** 30;
 /** Maximum number of times that a read settles what it saw. */
 const MAX_SETTLED = 10;
 
@@ -46,40 +45,6 @@ const TIMEOUTS = ["statement_timeout", "lock_timeout", "idle_in_transaction_sess
 const WITHOUT_TIMEOUTS = `SELECT set_config(name, '0', true) FROM pg_settings
 	WHERE name IN (${TIMEOUTS.map((name) => `'${name}'`).join()})`;
 
-/** Transactions on the primary (the server that accepts writes), and notifications from it. */
-export interface Connections extends AsyncDisposable {
-	/** Whether notifications are sent and listened for. */
-	readonly notifies: boolean;
-	/**
-	 * Runs `work` in a read-only transaction, whose statements all see the database as it was at the first one. Retries it as
-	 * {@link transaction} does, and with Citus when it saw what was not settled: see {@link settle}.
-	 *
-	 * @throws {DatabaseError} or the error that `work` throws
-	 */
-	read<T>(work: (session: Session) => Promise<T>): Promise<T>;
-	/**
-	 * Lets all servers of Citus commit what the coordinator has committed.
-	 *
-	 * @param conversationIds lets only those servers that have rows of these; left out for all
-	 * @throws {DatabaseError} `unavailable` when one of them cannot be reached
-	 */
-	settle(conversationIds?: readonly string[]): Promise<void>;
-	/**
-	 * Runs `work` in a transaction, and commits unless `work` has done so. Retries once when the connection broke before
-	 * COMMIT was sent, or after a serialization failure or a deadlock (SQLSTATE 40001, 40P01).
-	 *
-	 * @throws {CommitUnknown} when COMMIT was sent and its outcome is unknown
-	 * @throws {DatabaseError} or the error that `work` throws, after the transaction was rolled back
-	 */
-	transaction<T>(work: (transaction: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>;
-	/**
-	 * Calls a listener with the payload of each notification of {@link CHANNEL}. Calls it with undefined when notifications may
-	 * have been missed: after each connection, and every second. So a listener that then looks for changes works without
-	 * notifications too.
-	 */
-	listen(listener: Listen): void;
-}
-
 export interface TransactionOptions {
 	/** Turns off timeouts, and uses a connection outside of the pool: for migrations, exports and imports. */
 	readonly unlimited?: boolean;
@@ -87,12 +52,15 @@ export interface TransactionOptions {
 	readonly snapshot?: boolean;
 }
 
+/** Transactions on the primary (the server that accepts writes), and notifications from it. */
+export type Connections = Awaited<ReturnType<typeof openConnections>>;
+
 /**
  * Connects to a database.
  *
  * @throws {ServiceError} `unavailable` when no host accepts writes; its cause names the failure of each host
  */
-export async function openConnections(settings: PostgresSettings, log: ThreadLogger): Promise<Connections> {
+export async function openConnections(settings: PostgresSettings, log: ThreadLogger) {
 	// Whether each connection keeps one session of the server. Behind a pooler in transaction mode it does not, and
 	// notifications are off.
 	const keepsSession = settings.notify;
@@ -104,20 +72,20 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 		WITH_WARNINGS,
 	];
 	const set = (scope: "SESSION" | "LOCAL") => limits.map((setting) => `SET ${scope} ${setting}`).join("; ");
-	const primary = await Primary.find(settings, log, keepsSession ? set("SESSION") : "");
+	const primary = await findPrimary(settings, log, keepsSession ? set("SESSION") : "");
 	const limited = keepsSession ? "" : `; ${set("LOCAL")}`;
-	const listener = new Listener(settings.notify ? primary : undefined, log);
-
 	const spread = new Spread(isDistributed);
+	const closing = new AbortController();
+	let listening: Promise<void> | undefined;
 
 	/** Runs the work of a transaction that begins with some statements, and rolls back what it has not committed. */
 	function run<T>(
 		begin: string,
-		{ unlimited = false, snapshot = false }: TransactionOptions,
+		{ unlimited, snapshot = false }: TransactionOptions,
 		work: (transaction: ClientTransaction) => Promise<T>,
 	): Promise<T> {
 		return withRetry(async () => {
-			const { client, release } = unlimited ? await primary.leaseOutsideOfPool(NO_TIMEOUT) : await primary.lease();
+			const { client, release } = await primary.lease(unlimited);
 			const transaction = new ClientTransaction(client, begin, keepsSession, spread, snapshot);
 			let usable = true;
 			try {
@@ -142,9 +110,22 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 		});
 
 	return {
+		/** Whether notifications are sent and listened for. */
 		notifies: settings.notify,
+		/**
+		 * Lets all servers of Citus commit what the coordinator has committed.
+		 *
+		 * @param conversationIds lets only those servers that have rows of these; left out for all
+		 * @throws {DatabaseError} `unavailable` when one of them cannot be reached
+		 */
 		settle: settleNow,
-		async read(work) {
+		/**
+		 * Runs `work` in a read-only transaction, whose statements all see the database as it was at the first one. Retries it as
+		 * `transaction` does, and with Citus when it saw what was not settled.
+		 *
+		 * @throws {DatabaseError} or the error that `work` throws
+		 */
+		async read<T>(work: (session: Session) => Promise<T>): Promise<T> {
 			for (let n = 0; ; n++)
 				try {
 					return await run(`${BEGIN_SNAPSHOT}${limited}`, { snapshot: true }, work);
@@ -154,7 +135,14 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 					await settleNow(error.conversationIds);
 				}
 		},
-		transaction(work, options = {}) {
+		/**
+		 * Runs `work` in a transaction, and commits unless `work` has done so. Retries once when the connection broke before
+		 * COMMIT was sent, or after a serialization failure or a deadlock (SQLSTATE 40001, 40P01).
+		 *
+		 * @throws {CommitUnknown} when COMMIT was sent and its outcome is unknown
+		 * @throws {DatabaseError} or the error that `work` throws, after the transaction was rolled back
+		 */
+		transaction<T>(work: (transaction: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
 			const local = options.unlimited
 				? `; SET LOCAL ${WITH_WARNINGS}; ${WITHOUT_TIMEOUTS}`
 				: `${limited}; ${PREFER_INDEXES}`;
@@ -164,9 +152,18 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 				return result;
 			});
 		},
-		listen: (listen) => listener.add(listen),
-		async [Symbol.asyncDispose]() {
-			await listener[Symbol.asyncDispose]();
+		/**
+		 * Calls the listener of this process with the payload of each notification of {@link CHANNEL}. Calls it with undefined when
+		 * notifications may have been missed: after each connection, and every second. So it works without notifications too.
+		 */
+		listen(listener: Listener): void {
+			const poll = setInterval(() => listener(), POLL_INTERVAL).unref();
+			closing.signal.addEventListener("abort", () => clearInterval(poll));
+			if (settings.notify) listening = listen(primary, listener, closing.signal);
+		},
+		async [Symbol.asyncDispose](): Promise<void> {
+			closing.abort();
+			await listening;
 			await primary[Symbol.asyncDispose]();
 		},
 	};
@@ -189,9 +186,9 @@ async function withRetry<T>(call: () => Promise<T>): Promise<T> {
 /** Channel on which processes notify each other of new entries. */
 export const CHANNEL = "conversation_updates";
 
-type Listen = (payload: string | undefined) => void;
+type Listener = (payload?: string) => void;
 
-/** Milliseconds between two calls of the listeners without a notification. */
+/** Milliseconds between two calls of the listener without a notification. */
 const POLL_INTERVAL = 1_000;
 /** Milliseconds between two attempts to connect. */
 const RECONNECT_DELAY = 250;
@@ -199,72 +196,28 @@ const RECONNECT_DELAY = 250;
 const CHECK_INTERVAL = 5_000;
 
 /**
- * Listens for notifications on a connection of its own, and reconnects when it breaks. Notifications are only hints:
- * listeners are also called every second.
+ * Passes on notifications until the signal aborts, over a connection of its own that is renewed when it breaks. Never rejects.
  */
-class Listener implements AsyncDisposable {
-	readonly #primary: Primary | undefined;
-	readonly #logger: ThreadLogger;
-	readonly #listeners = new Set<Listen>();
-	readonly #closing = new AbortController();
-	readonly #poll: NodeJS.Timeout;
-	#listening: Promise<void> | undefined;
-
-	/** @param primary undefined when notifications are off: the listeners are then only called every second */
-	constructor(primary: Primary | undefined, log: ThreadLogger) {
-		this.#primary = primary;
-		this.#logger = log;
-		this.#poll = setInterval(() => this.#callAll(), POLL_INTERVAL);
-		this.#poll.unref();
+async function listen(primary: Primary, listener: Listener, signal: AbortSignal): Promise<void> {
+	while (!signal.aborted) {
+		// A failed attempt makes the next one look for the primary, which logs the reasons.
+		const lease = await primary.lease(true).catch(() => undefined);
+		if (lease !== undefined) await passOn(lease, listener, signal).catch(() => lease.release(false));
+		await delay(RECONNECT_DELAY, undefined, { signal }).catch(() => undefined);
 	}
+}
 
-	add(listener: Listen): void {
-		this.#listeners.add(listener);
-		if (this.#primary !== undefined) this.#listening ??= this.#listen(this.#primary);
-	}
-
-	async [Symbol.asyncDispose](): Promise<void> {
-		clearInterval(this.#poll);
-		this.#closing.abort();
-		await this.#listening;
-	}
-
-	/** Keeps a connection open until the listener is closed. Never rejects. */
-	async #listen(primary: Primary): Promise<void> {
-		const { signal } = this.#closing;
-		while (!signal.aborted) {
-			// A failed attempt starts a search for the primary, which logs the reasons.
-			const lease = await primary.leaseOutsideOfPool(CHECK_INTERVAL).catch(() => undefined);
-			if (lease !== undefined) await this.#passOn(lease, signal);
-			if (!signal.aborted) await delay(RECONNECT_DELAY, undefined, { signal }).catch(() => undefined);
+/** Rejects when the connection breaks, when the server does not respond or no longer accepts writes, and at the signal. */
+async function passOn({ client }: Lease, listener: Listener, signal: AbortSignal): Promise<void> {
+	client.on("notification", ({ payload }) => listener(payload ?? ""));
+	const check = async () => {
+		const query = { text: `LISTEN ${CHANNEL}`, query_timeout: CHECK_INTERVAL };
+		await client.query(query);
+		listener();
+		for (;;) {
+			await delay(CHECK_INTERVAL, undefined, { signal, ref: false });
+			await requireWrites(client, CHECK_INTERVAL);
 		}
-	}
-
-	/**
-	 * Passes on the notifications of a connection until it breaks, the server does not respond, or it no longer accepts
-	 * writes.
-	 */
-	async #passOn({ client, release }: Lease, signal: AbortSignal): Promise<void> {
-		const { promise: ended, resolve } = Promise.withResolvers<void>();
-		const end = () => resolve();
-		signal.addEventListener("abort", end);
-		client.on("error", end).on("end", end);
-		client.on("notification", ({ payload = "" }) => this.#callAll(payload));
-		client.query(`LISTEN ${CHANNEL}`).then(() => this.#callAll(), end);
-		const check = setInterval(() => requireWrites(client).catch(end), CHECK_INTERVAL).unref();
-		if (!signal.aborted) await ended;
-		clearInterval(check);
-		signal.removeEventListener("abort", end);
-		release(false);
-	}
-
-	#callAll(payload?: string): void {
-		for (const listener of this.#listeners) {
-			try {
-				listener(payload);
-			} catch (error) {
-				this.#logger.error({ err: error }, "a listener of the store failed");
-			}
-		}
-	}
+	};
+	await Promise.race([once(client, "end", { signal }).then(() => Promise.reject(new Error("ended"))), check()]);
 }

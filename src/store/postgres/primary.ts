@@ -11,147 +11,100 @@ import { DatabaseError, databaseError } from "./failures.ts";
 const IDLE_TIMEOUT = 60_000;
 /** Milliseconds between two attempts to connect to a server that has no connection left. */
 const FULL_RETRY_DELAY = 100;
-/** Milliseconds for which calls fail at once after no host has accepted writes. */
-const AWAY = 250;
 /** Message of the pool's error when no connection became free in time. */
 const NONE_FREE = "timeout exceeded when trying to connect";
 
-/** The primary, and the pool of connections to it. */
+/** The pools of connections to the primary. */
 interface Server {
-	/** Options with which the connection to it succeeded. */
-	readonly options: pg.ClientConfig;
 	readonly pool: pg.Pool;
+	/** Without a limit: for connections that are held for long. They are closed when they are released. */
+	readonly outside: pg.Pool;
 }
 
 /** A borrowed connection. */
 export interface Lease {
 	readonly client: pg.ClientBase;
-	/**
-	 * @param usable false when the connection failed: it is closed, and if it was from the pool, the next call looks for the
-	 *   primary again
-	 */
+	/** @param usable false when the connection failed: if it was from the pool, the next call looks for the primary again */
 	release(usable: boolean): void;
 }
 
+/** Connections to the primary (the server that accepts writes) of the hosts of a database. */
+export type Primary = Awaited<ReturnType<typeof findPrimary>>;
+
 /**
- * Keeps a pool of connections to the primary (the server that accepts writes) of the hosts of a database. When it is lost, each
- * call tries all hosts again.
+ * Finds the primary. When it is lost, the next call tries all hosts again.
+ *
+ * @param prepare statements that each connection of the pool begins with; empty for none
+ * @throws {ServiceError} `unavailable` when all hosts have failed; its cause names the failure of each host
  */
-export class Primary implements AsyncDisposable {
-	readonly #settings: PostgresSettings;
-	readonly #logger: ThreadLogger;
-	readonly #prepare: string;
-	#finding: Promise<Server> | undefined;
-	#server: Server | undefined;
-	/** Why no host accepts writes, and until when calls fail with it at once. */
-	#away: { readonly error: unknown; readonly until: number } | undefined;
-	#isClosed = false;
+export async function findPrimary(settings: PostgresSettings, log: ThreadLogger, prepare: string) {
+	let finding: Promise<Server> | undefined = firstOf(settings, prepare);
+	/** Whether the last search failed. */
+	let isAway = false;
+	let isClosed = false;
+	await finding;
 
-	private constructor(settings: PostgresSettings, log: ThreadLogger, prepare: string) {
-		this.#settings = settings;
-		this.#logger = log;
-		this.#prepare = prepare;
-	}
-
-	/**
-	 * @param prepare statements that each connection of the pool begins with; empty for none
-	 * @throws {ServiceError} `unavailable` when all hosts have failed; its cause names the failure of each host
-	 */
-	static async find(settings: PostgresSettings, log: ThreadLogger, prepare: string): Promise<Primary> {
-		const primary = new Primary(settings, log, prepare);
-		primary.#server = await firstOf(settings, prepare);
-		primary.#finding = Promise.resolve(primary.#server);
-		return primary;
-	}
-
-	/**
-	 * Returns a connection of the pool without an open transaction. Waits for a free connection for at most the connect
-	 * timeout.
-	 *
-	 * @throws {ServiceError} `unavailable`
-	 */
-	async lease(): Promise<Lease> {
-		const until = performance.now() + this.#settings.connectTimeout;
-		for (let isLast = false; ; ) {
-			const server = await this.#find();
-			try {
-				const client = await server.pool.connect();
-				const release = (usable: boolean) => {
-					client.release(!usable);
-					if (!usable) this.#lose(server);
-				};
-				return { client, release };
-			} catch (error) {
-				if (error instanceof Error && error.message === NONE_FREE)
-					throw new ServiceError("unavailable", "all connections to the database are in use");
-				const failure = databaseError(error);
-				if (isFull(failure) && server.pool.totalCount > 0) {
-					// The existing connections still work; one of them may be free soon.
-					if (performance.now() > until) throw failure;
-					await delay(FULL_RETRY_DELAY);
-					continue;
-				}
-				this.#lose(server);
-				if (isLast) throw failure;
-				isLast = true;
-			}
-		}
-	}
-
-	/**
-	 * Opens a connection outside of the pool.
-	 *
-	 * @param statementTimeout milliseconds, at most 2^30; a query without a response 5 seconds later fails
-	 * @throws {ServiceError} `unavailable`
-	 */
-	async leaseOutsideOfPool(statementTimeout: number): Promise<Lease> {
-		const server = await this.#find();
+	async function findAgain(): Promise<Server> {
 		try {
-			const client = await connect({ ...server.options, query_timeout: statementTimeout + RESPONSE_MARGIN });
-			return { client, release: () => void client.end().catch(() => undefined) };
-		} catch (error) {
-			const failure = databaseError(error);
-			// A server without a connection left for this one still serves the pool.
-			if (!(failure instanceof DatabaseError) || failure.connectionLost) this.#lose(server);
-			throw failure;
-		}
-	}
-
-	async #find(): Promise<Server> {
-		if (this.#isClosed) throw new ServiceError("unavailable", "the store is closed");
-		if (this.#away !== undefined && performance.now() < this.#away.until) throw this.#away.error;
-		this.#finding ??= this.#findAgain();
-		return await this.#finding;
-	}
-
-	async #findAgain(): Promise<Server> {
-		try {
-			const server = await firstOf(this.#settings, this.#prepare);
-			this.#away = undefined;
-			if (this.#isClosed) endPool(server);
-			else this.#server = server;
+			const server = await firstOf(settings, prepare);
+			isAway = false;
 			return server;
 		} catch (error) {
-			if (this.#away === undefined) this.#logger.error({ err: error }, "no primary of the database can be reached");
-			this.#away = { error, until: performance.now() + AWAY };
-			this.#finding = undefined;
+			if (!isAway) log.error({ err: error }, "no primary of the database can be reached");
+			isAway = true;
+			finding = undefined;
 			throw error;
 		}
 	}
 
 	/** Idle connections are closed at once, the others when they are released. */
-	#lose(server: Server): void {
-		if (this.#server !== server) return;
-		this.#server = undefined;
-		this.#finding = undefined;
-		endPool(server);
+	async function lose(found: Promise<Server> | undefined, server: Server): Promise<void> {
+		if (finding !== found) return;
+		finding = undefined;
+		await endPools(server);
 	}
 
-	/** The caller must have released all connections. */
-	async [Symbol.asyncDispose](): Promise<void> {
-		this.#isClosed = true;
-		await this.#server?.pool.end();
-	}
+	return {
+		/**
+		 * Returns a connection without an open transaction. Waits for a free connection of the pool for at most the connect timeout.
+		 *
+		 * @param isOutside whether it is a connection outside of the pool, whose queries have no timeout
+		 * @throws {ServiceError} `unavailable`
+		 */
+		async lease(isOutside = false): Promise<Lease> {
+			if (isClosed) throw new ServiceError("unavailable", "the store is closed");
+			const until = performance.now() + settings.connectTimeout;
+			finding ??= findAgain();
+			const found = finding;
+			const server = await found;
+			const pool = isOutside ? server.outside : server.pool;
+			for (;;)
+				try {
+					const client = await pool.connect();
+					const release = (usable: boolean) => {
+						client.release(isOutside || !usable);
+						if (!isOutside && !usable) void lose(found, server);
+					};
+					return { client, release };
+				} catch (error) {
+					if (error instanceof Error && error.message === NONE_FREE)
+						throw new ServiceError("unavailable", "all connections to the database are in use");
+					const failure = databaseError(error);
+					// The existing connections still work; one of them may be free soon.
+					const serves = isFull(failure) && server.pool.totalCount > 0;
+					if (!serves) void lose(found, server);
+					if (!serves || performance.now() > until) throw failure;
+					await delay(FULL_RETRY_DELAY);
+				}
+		},
+		/** The caller must have released all connections. */
+		async [Symbol.asyncDispose](): Promise<void> {
+			isClosed = true;
+			const found = finding;
+			const server = await found?.catch(() => undefined);
+			if (server !== undefined) await lose(found, server);
+		},
+	};
 }
 
 /**
@@ -176,7 +129,7 @@ async function firstOf(settings: PostgresSettings, prepare: string): Promise<Ser
 	});
 	for (const attempt of attempts)
 		attempt.then(
-			(other) => other !== first && endPool(other),
+			(other) => (other === first ? undefined : endPools(other)),
 			() => undefined,
 		);
 	return first;
@@ -188,13 +141,16 @@ async function firstOf(settings: PostgresSettings, prepare: string): Promise<Ser
  * @throws Error of the driver or of {@link requireWrites}
  */
 async function serverAt(settings: PostgresSettings, host: PostgresHost, prepare: string): Promise<Server> {
-	const serverWith = async (options: pg.ClientConfig) => {
-		const server = { options, pool: makePool(options, settings.connections, prepare) };
+	const serverWith = async (options: pg.PoolConfig) => {
+		const server = {
+			pool: makePool({ ...options, max: settings.connections }, prepare),
+			outside: makePool({ ...options, max: Number.POSITIVE_INFINITY, query_timeout: NO_TIMEOUT }, ""),
+		};
 		try {
 			(await server.pool.connect()).release();
 			return server;
 		} catch (error) {
-			endPool(server);
+			void endPools(server);
 			throw error;
 		}
 	};
@@ -207,8 +163,8 @@ async function serverAt(settings: PostgresSettings, host: PostgresHost, prepare:
 	}
 }
 
-function endPool({ pool }: Server): void {
-	pool.end().catch(() => undefined);
+async function endPools({ pool, outside }: Server): Promise<void> {
+	await Promise.all([pool.end(), outside.end()]);
 }
 
 /** Message of the driver's error when the server does not support TLS. */
@@ -227,19 +183,14 @@ export function whyBroken(client: pg.ClientBase): Error | undefined {
 	return broken.get(client);
 }
 
-/** Without a listener, an `error` event would be an uncaught exception. The query in progress fails with the same error. */
-function watch(client: pg.ClientBase): void {
-	client.on("error", (error) => broken.set(client, error));
-}
-
-function makePool(options: pg.ClientConfig, connections: number, prepare: string): pg.Pool {
+function makePool(options: pg.PoolConfig, prepare: string): pg.Pool {
 	const pool = new pg.Pool({
 		...options,
-		max: connections,
 		idleTimeoutMillis: IDLE_TIMEOUT,
 		// The address may lead to another server than before.
 		async onConnect(client) {
-			watch(client);
+			// Without a listener, an `error` event would be an uncaught exception. The query in progress fails with the same error.
+			client.on("error", (error) => broken.set(client, error));
 			await requireWrites(client, options.connectionTimeoutMillis);
 			if (prepare !== "") await client.query(prepare);
 		},
@@ -249,6 +200,8 @@ function makePool(options: pg.ClientConfig, connections: number, prepare: string
 	return pool;
 }
 
+/** Timeout in milliseconds of queries without a limit: 12 days. */
+const NO_TIMEOUT = 2 ** 30;
 /** Milliseconds after the statement timeout until a server that has not responded counts as unreachable. */
 const RESPONSE_MARGIN = 5_000;
 /** Milliseconds without traffic after which the operating system sends TCP keepalive probes. */
@@ -278,28 +231,13 @@ async function clientOptions(settings: PostgresSettings, host: PostgresHost): Pr
 	};
 }
 
-/** @throws Error of the driver or of {@link requireWrites} */
-async function connect(options: pg.ClientConfig): Promise<pg.Client> {
-	const client = new pg.Client(options);
-	watch(client);
-	try {
-		await client.connect();
-		await requireWrites(client, options.connectionTimeoutMillis);
-		return client;
-	} catch (error) {
-		// Not awaited, because a server that does not respond would delay the error.
-		client.end().catch(() => undefined);
-		throw error;
-	}
-}
-
 /**
  * Checks that a server accepts writes and keeps the commits that it acknowledges.
  *
- * @param timeout in milliseconds; that of other statements when omitted
+ * @param timeout in milliseconds
  * @throws Error when the server is a standby or read-only, has `synchronous_commit` off, or does not respond
  */
-export async function requireWrites(client: pg.ClientBase, timeout?: number): Promise<void> {
+export async function requireWrites(client: pg.ClientBase, timeout: number | undefined): Promise<void> {
 	const settings =
 		"current_setting('transaction_read_only') AS read_only, current_setting('synchronous_commit') AS sync";
 	const query = { text: `SELECT ${settings}`, query_timeout: timeout };

@@ -1,10 +1,18 @@
 import { ServiceError } from "../../errors.ts";
-import { createTables, PRERELEASE, PRERELEASE_TABLE } from "../schema.ts";
+import { NOT_REPORTED } from "../condition.ts";
+import {
+	createIndexes,
+	createTable,
+	createTables,
+	PRERELEASE,
+	PRERELEASE_TABLE,
+	SCHEMA as SCHEMAS,
+} from "../schema.ts";
+import { allTables, tableOf } from "../tables.ts";
 import { integer, nullable, text } from "../values.ts";
 import { distribute, isCitus, isDistributed } from "./citus.ts";
 import type { Connections } from "./connections.ts";
 import { lockSchema, type Session } from "./transaction.ts";
-import { TO_VERSION_2 } from "./version-2.ts";
 
 /** The statements that create the tables of the present version in an empty database. */
 export const CREATION: readonly string[] = [
@@ -17,6 +25,64 @@ export const CREATION: readonly string[] = [
 
 /** Version of the schema, the largest in `schema_versions`. Release 1.0.0 wrote version 1. */
 export const SCHEMA_VERSION = 2;
+
+const SCHEMA = SCHEMAS.postgres;
+
+/** Indexes of release 1.0.0 that have other columns now, or none. */
+const REMOVED_INDEXES = [
+	"conversations_by_status",
+	"conversations_by_agent_kind",
+	"conversations_by_model",
+	"conversations_by_parent",
+	"conversations_by_source",
+	"conversations_by_sender",
+	"conversations_by_owner",
+	"conversations_of_owner_by_activity",
+	"conversations_of_owner_by_created",
+	"conversations_of_owner_by_cost",
+	"conversations_of_owner_by_tokens",
+	"tags_by_key",
+	"tags_by_value",
+];
+
+/** The statements that upgrade the tables of release 1.0.0. */
+const TO_VERSION_2: readonly string[] = [
+	// With Citus, statements that follow each other need the same connections.
+	"SET LOCAL citus.multi_shard_modify_mode = 'sequential'",
+	...REMOVED_INDEXES.map((name) => `DROP INDEX ${SCHEMA}${name}`),
+	`ALTER TABLE ${SCHEMA}tags DROP COLUMN sequence`,
+	`ALTER TABLE ${SCHEMA}events DROP COLUMN size`,
+	`ALTER TABLE ${SCHEMA}updates DROP COLUMN schema_version`,
+	`ALTER TABLE ${SCHEMA}search_progress DROP COLUMN holder, DROP COLUMN held_until`,
+	`ALTER TABLE ${SCHEMA}unfinished_import DROP COLUMN manifest`,
+	// The summary that 1.0.0 stored left out a cost of 0.
+	`UPDATE ${SCHEMA}conversations SET cost = ${NOT_REPORTED} WHERE cost = 0`,
+	`UPDATE ${SCHEMA}conversations SET tokens = ${NOT_REPORTED} WHERE NOT EXISTS (
+		SELECT 1 FROM ${SCHEMA}heads h WHERE h.conversation_id = ${SCHEMA}conversations.conversation_id
+	)`,
+	`ALTER TABLE ${SCHEMA}usage_conversations RENAME COLUMN id TO conversation_id`,
+	`ALTER TABLE ${SCHEMA}usage_ledger RENAME COLUMN conversation TO conversation_id`,
+	`ALTER TABLE ${SCHEMA}usage_days RENAME COLUMN conversation TO conversation_id`,
+	// Rows of titles are found by the sequence of an update that had the title, and search has their words.
+	`ALTER TABLE ${SCHEMA}titles ADD COLUMN sequence bigint, ADD COLUMN words tsvector`,
+	`UPDATE ${SCHEMA}titles t SET sequence = c.sequence FROM ${SCHEMA}conversations c
+		WHERE c.conversation_id = t.conversation_id`,
+	`DELETE FROM ${SCHEMA}titles WHERE sequence IS NULL`,
+	`ALTER TABLE ${SCHEMA}titles DROP CONSTRAINT titles_pkey`,
+	`ALTER TABLE ${SCHEMA}titles ADD PRIMARY KEY (conversation_id, sequence)`,
+	`DROP TABLE ${SCHEMA}search_titles`,
+	`UPDATE ${SCHEMA}search_progress SET updates = 0`,
+	...createTable("postgres", tableOf("postgres", "untimed_calls")),
+	...createTable("postgres", tableOf("postgres", "state")),
+	`UPDATE ${SCHEMA}state s SET newest_update = p.newest_update, newest_event = p.newest_event, rewrites = p.rewrites,
+		clock = (SELECT clock FROM ${SCHEMA}retention) FROM ${SCHEMA}positions p`,
+	...["positions", "retention", "writers", "conversation_counts", "tag_key_counts", "tag_value_counts"].map(
+		(name) => `DROP TABLE ${SCHEMA}${name}`,
+	),
+	...allTables("postgres")
+		.flatMap((table) => createIndexes("postgres", table))
+		.map((statement) => statement.replace(" INDEX ", " INDEX IF NOT EXISTS ")),
+];
 
 /**
  * Creates the index for the search in titles, if the extension pg_trgm is installed; `%s` stands for the schema of the
@@ -33,23 +99,17 @@ const TITLE_INDEX = `
 // An interrupted CREATE INDEX CONCURRENTLY of release 1.0.0 left an invalid index.
 const DROP_TITLE_INDEX = "DROP INDEX IF EXISTS conversation_updates.titles_by_trigram";
 
-/** The versions of the schema before and after a migration. */
-interface Migrated {
-	readonly from: number;
-	readonly to: number;
-}
-
 /**
  * Migrates the database's schema to this release's version, in one transaction. If several processes do so at the same
- * time, one does the work. The role needs privileges to create objects only if there is something to
- * migrate.
+ * time, one does the work. The role needs privileges to create objects only if there is something to migrate.
  *
  * @param spread whether to spread the tables over the servers of Citus. A database whose tables are spread stays so: new
  *   tables are spread too.
+ * @returns the versions of the schema before and after
  * @throws ServiceError `unavailable` when a newer release has migrated the database, its encoding is not UTF8, it has no
  *   Citus to spread the tables with, or it cannot be reached or changed; the cause says why
  */
-export async function migrate(connections: Connections, spread = false): Promise<Migrated> {
+export async function migrate(connections: Connections, spread = false) {
 	const from = await connections.read(async (session) => {
 		const [[row] = []] = await session.query({ text: "SELECT current_setting('server_encoding') AS encoding" });
 		const encoding = text(row?.encoding);
@@ -60,15 +120,7 @@ export async function migrate(connections: Connections, spread = false): Promise
 	});
 	if (from < SCHEMA_VERSION) await migrateTables(connections);
 	if (spread || (from < SCHEMA_VERSION && (await connections.read(isDistributed))))
-		await distribute((work) =>
-			connections.transaction(
-				async (session) => {
-					await session.query(lockSchema);
-					await work(session);
-				},
-				{ unlimited: true },
-			),
-		);
+		await distribute((work) => withSchema(connections, work));
 	await indexTitles(connections);
 	return { from, to: SCHEMA_VERSION };
 }
@@ -98,20 +150,27 @@ export async function schemaVersion(session: Session): Promise<number> {
 	return version;
 }
 
-async function migrateTables(connections: Connections): Promise<void> {
-	await connections.transaction(
+/** Runs work in a transaction without limits, while no other process changes the schema. */
+function withSchema(connections: Connections, work: (session: Session) => Promise<void>): Promise<void> {
+	return connections.transaction(
 		async (session) => {
 			await session.query(lockSchema);
-			const from = await schemaVersion(session);
-			if (from === SCHEMA_VERSION) return;
-			const statements = from === 0 ? CREATION : TO_VERSION_2;
-			await session.query(...statements.map((text) => ({ text })), {
-				text: "INSERT INTO conversation_updates.schema_versions (version) VALUES ($1)",
-				values: [SCHEMA_VERSION],
-			});
+			await work(session);
 		},
 		{ unlimited: true },
 	);
+}
+
+function migrateTables(connections: Connections): Promise<void> {
+	return withSchema(connections, async (session) => {
+		const from = await schemaVersion(session);
+		if (from === SCHEMA_VERSION) return;
+		const statements = from === 0 ? CREATION : TO_VERSION_2;
+		await session.query(...statements.map((text) => ({ text })), {
+			text: "INSERT INTO conversation_updates.schema_versions (version) VALUES ($1)",
+			values: [SCHEMA_VERSION],
+		});
+	});
 }
 
 /**
@@ -120,15 +179,11 @@ async function migrateTables(connections: Connections): Promise<void> {
  */
 async function indexTitles(connections: Connections): Promise<void> {
 	if ((await connections.read(schemaForMissingIndex)) === undefined) return;
-	await connections.transaction(
-		async (session) => {
-			await session.query(lockSchema);
-			const schema = await schemaForMissingIndex(session);
-			if (schema !== undefined)
-				await session.query({ text: DROP_TITLE_INDEX }, { text: TITLE_INDEX.replace("%s", schema) });
-		},
-		{ unlimited: true },
-	);
+	await withSchema(connections, async (session) => {
+		const schema = await schemaForMissingIndex(session);
+		if (schema !== undefined)
+			await session.query({ text: DROP_TITLE_INDEX }, { text: TITLE_INDEX.replace("%s", schema) });
+	});
 }
 
 /**

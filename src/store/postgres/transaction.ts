@@ -18,19 +18,10 @@ export interface Query {
 }
 
 /** A connection within a transaction. */
-export interface Session {
-	/**
-	 * Sends queries together, in one round trip.
-	 *
-	 * @returns their rows, in order: int8 as bigint, int4 as number, bytea as Buffer, text as string
-	 * @throws {DatabaseError} of the first query that failed; the transaction can then only be rolled back
-	 */
-	query(...queries: readonly Query[]): Promise<Row[][]>;
-	/** What the process knows of Citus. */
-	readonly spread: Spread;
-	/** Whether all statements see the database as it was at the first one. */
-	readonly hasSnapshot: boolean;
-}
+export type Session = Pick<ClientTransaction, "query" | "spread" | "hasSnapshot">;
+
+/** A transaction that writes. */
+export type Transaction = Session & Pick<ClientTransaction, "commit">;
 
 /** Maximum number of transactions that are known to be settled. Citus forgets each one in seconds. */
 const MAX_KNOWN = 10_000;
@@ -68,28 +59,17 @@ export class Spread {
 	}
 }
 
-/** A transaction that writes. */
-export interface Transaction extends Session {
-	/**
-	 * Sends queries and COMMIT together, so that their locks are not held for a further round trip. It is the last call in a
-	 * transaction.
-	 *
-	 * @returns the rows of the queries, once the transaction is committed
-	 * @throws {DatabaseError} when the transaction was rolled back
-	 * @throws {CommitUnknown} when the outcome is unknown
-	 */
-	commit(...queries: readonly Query[]): Promise<Row[][]>;
-}
-
 /** SQLSTATE of a warning without a specific class, such as when the server stops waiting for its synchronous standby. */
 const WARNING = "01000";
 
 /** A transaction on one connection. It begins with its first queries. */
-export class ClientTransaction implements Transaction {
+export class ClientTransaction {
 	readonly #client: pg.ClientBase;
 	readonly #begin: string;
 	readonly #prepares: boolean;
+	/** What the process knows of Citus. */
 	readonly spread: Spread;
+	/** Whether all statements see the database as it was at the first one. */
 	readonly hasSnapshot: boolean;
 	#state: "unbegun" | "open" | "over" = "unbegun";
 	/** The failure after which the transaction can only be rolled back. */
@@ -107,6 +87,12 @@ export class ClientTransaction implements Transaction {
 		this.hasSnapshot = hasSnapshot;
 	}
 
+	/**
+	 * Sends queries together, in one round trip.
+	 *
+	 * @returns their rows, in order: int8 as bigint, int4 as number, bytea as Buffer, text as string
+	 * @throws {DatabaseError} of the first query that failed; the transaction can then only be rolled back
+	 */
 	async query(...queries: readonly Query[]): Promise<Row[][]> {
 		const { begin, results } = this.#send(queries);
 		const [begun, ...settled] = await Promise.allSettled([begin, ...results]);
@@ -118,6 +104,14 @@ export class ClientTransaction implements Transaction {
 		return settled.map(rowsOf);
 	}
 
+	/**
+	 * Sends queries and COMMIT together, so that their locks are not held for a further round trip. It is the last call in a
+	 * transaction.
+	 *
+	 * @returns the rows of the queries, once the transaction is committed
+	 * @throws {DatabaseError} when the transaction was rolled back
+	 * @throws {CommitUnknown} when the outcome is unknown
+	 */
 	async commit(...queries: readonly Query[]): Promise<Row[][]> {
 		let warning: Error | undefined;
 		const onNotice = ({ code, message }: { code?: string | undefined; message?: string | undefined }) => {

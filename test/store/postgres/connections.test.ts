@@ -403,12 +403,11 @@ describe("an unavailable database", () => {
 	});
 });
 
-describe("listeners", () => {
-	test("receive the notifications of their channel, also after the connection was renewed", async () => {
+describe("a listener", () => {
+	test("receives the notifications of its channel, also after the connection was renewed", async () => {
 		const { connections } = await connected(server.url());
 		const heard: (string | undefined)[] = [];
 		connections.listen((payload) => heard.push(payload));
-		connections.listen((payload) => heard.push(payload === undefined ? payload : `also ${payload}`));
 		const notify = async (channel: string, payload: string) => {
 			await connections.transaction((transaction) =>
 				transaction.commit({ text: "SELECT pg_notify($1, $2)", values: [channel, payload] }),
@@ -420,7 +419,7 @@ describe("listeners", () => {
 		await notify(CHANNEL, "1");
 		await notify("others", "2");
 		await notify(CHANNEL, "3");
-		await expect.poll(() => heard, { timeout: 30_000 }).toContain("also 3");
+		await expect.poll(() => heard, { timeout: 30_000 }).toContain("3");
 		const [pid] = await processes(listening);
 		await server.sql("SELECT pg_terminate_backend($1, 10000)", [pid]);
 		// A notification that is sent before it listens again is missed, so the test repeats it.
@@ -429,17 +428,10 @@ describe("listeners", () => {
 			return heard;
 		};
 		await expect.poll(again, { timeout: 30_000 }).toContain("4");
-		expect([...new Set(heard.filter((payload) => payload !== undefined))]).toEqual([
-			"1",
-			"also 1",
-			"3",
-			"also 3",
-			"4",
-			"also 4",
-		]);
+		expect([...new Set(heard.filter((payload) => payload !== undefined))]).toEqual(["1", "3", "4"]);
 	});
 
-	test("are called periodically when notifications are off", async () => {
+	test("is called periodically when notifications are off", async () => {
 		const { connections } = await connected(server.url(), { notify: false });
 		const heard: (string | undefined)[] = [];
 		connections.listen((payload) => heard.push(payload));
