@@ -13,7 +13,7 @@ export type Engine = "sqlite" | "postgres";
  * - `id`: the id of a conversation, a `uuid` in PostgreSQL
  * - `integer`: 64 bits
  * - `count`: an integer that is a number in JavaScript
- * - `text`: any text. PostgreSQL stores it in the form of postgres/sql.ts, because it cannot have U+0000
+ * - `text`: any text. PostgreSQL stores it in the form of postgres/session.ts, because it cannot have U+0000
  * - `key`: a text that conditions compare and that is never read back, in the form of `keyOf`: indexes have its beginning and a
  *   digest if it is long
  * - `words`: the words of an index of search, PostgreSQL's `tsvector`. SQLite has them in a virtual table

@@ -1,6 +1,5 @@
-import type { Condition } from "../condition.ts";
 import { conditionSql } from "../conversation-lists.ts";
-import { tableOf } from "../tables.ts";
+import { allOf, type Session, type Sql } from "../session.ts";
 import {
 	type DocumentPosition,
 	type DocumentQuery,
@@ -9,28 +8,26 @@ import {
 	newestFirst,
 	type WordsOfDocuments,
 } from "../text-index.ts";
-import { bigint, bindable, isConversationId, text } from "../values.ts";
-import { insertRows, orReplace, POSTGRES, Sql } from "./sql.ts";
-import type { Query, Session } from "./transaction.ts";
+import { bigint, bindable, isConversationId, type Row, text } from "../values.ts";
 
 /** See `Session.writeWords`. */
 export async function writeWords(session: Session, { events, titles }: WordsOfDocuments): Promise<void> {
 	const texts = events.map(({ conversationId, sequence, words }) => ({
-		conversation_id: conversationId,
-		sequence,
-		words: vectorOf(words),
+		before: undefined,
+		after: { conversation_id: conversationId, sequence, words: vectorOf(words) },
 	}));
-	await session.query(
-		...insertRows(TEXTS, texts, orReplace(TEXTS)),
-		...titles.map(({ conversationId, sequence, words }) => ({
-			name: "write_title_words",
-			text: "UPDATE conversation_updates.titles SET words = $1 WHERE conversation_id = $2 AND sequence = $3",
-			values: [vectorOf(words), conversationId, sequence],
-		})),
-	);
+	await Promise.all([
+		session.write("search_texts", texts),
+		...titles.map(({ conversationId, sequence, words }) =>
+			session.all(
+				"UPDATE conversation_updates.titles SET words = ? WHERE conversation_id = ? AND sequence = ?",
+				vectorOf(words),
+				conversationId,
+				sequence,
+			),
+		),
+	]);
 }
-
-const TEXTS = tableOf("postgres", "search_texts");
 
 /** Returns the text form of a `tsvector`. */
 function vectorOf(words: readonly string[]): string {
@@ -43,7 +40,11 @@ const OLDEST: DocumentPosition = { event: -1n, title: 0n };
 /** Finds documents: see `Store.findDocuments`. */
 export async function findDocuments(session: Session, query: DocumentQuery): Promise<FoundDocument[]> {
 	const of = query.of?.filter(isConversationId);
-	const [events = [], titles = []] = await session.query(eventsQuery(query, of), titlesQuery(query, of));
+	const filter = filterOf(session, query, of);
+	const [events, titles] = await Promise.all([
+		findEvents(session, query, filter),
+		findTitles(session, query, filter, of === undefined ? query.limit : Math.max(1, of.length)),
+	]);
 	const found = [...events, ...titles].map((row) => ({
 		conversationId: text(row.conversation_id),
 		event: bigint(row.position),
@@ -53,60 +54,55 @@ export async function findDocuments(session: Session, query: DocumentQuery): Pro
 }
 
 /** Of all conversations it follows the order of events, or sorts what the index of words finds, as the planner chooses. */
-function eventsQuery(query: DocumentQuery, of: readonly string[] | undefined): Query {
-	const sql = new Sql();
-	const tests = filterOf(query.conditions, sql);
-	const found = (column: string, ofThese: string) => `
+function findEvents(session: Session, query: DocumentQuery, filter: Sql): Promise<Row[]> {
+	const found = (column: string) => `
 		SELECT s.sequence AS position, 0::bigint AS title, s.conversation_id ${column}
-		FROM conversation_updates.search_texts s
-		JOIN conversation_updates.conversations c ON c.conversation_id = s.conversation_id
-		WHERE s.words @@ ${sql.value(tsQuery(query))}::tsquery AND ${eventRange(query, "s", sql)} ${tests}
-			${except(query, sql)} ${ofThese}
+		FROM conversation_updates.search_texts s ${filter.text} AND s.sequence < ? AND s.sequence >= ?
 	`;
-	const limit = sql.value(query.limit);
-	if (of === undefined) return sql.query(`${found("", "")} ORDER BY position DESC LIMIT ${limit}`);
 	const number = ", row_number() OVER (PARTITION BY s.conversation_id ORDER BY s.sequence DESC) AS number";
-	const ofThese = `AND s.conversation_id = ANY (${sql.value(of)}::uuid[])`;
-	return sql.query(`
-		SELECT d.position, d.title, d.conversation_id FROM (${found(number, ofThese)}) d
-		WHERE d.number <= ${limit} ORDER BY d.position DESC
-	`);
+	const statement =
+		query.of === undefined
+			? `${found("")} ORDER BY position DESC LIMIT ?`
+			: `SELECT d.position, d.title, d.conversation_id FROM (${found(number)}) d
+				WHERE d.number <= ? ORDER BY d.position DESC`;
+	return session.all(statement, ...filter.parameters, ...eventRange(query), query.limit);
 }
 
-function titlesQuery(query: DocumentQuery, of: readonly string[] | undefined): Query {
-	const { before = NEWEST, from = OLDEST, limit } = query;
-	const sql = new Sql();
-	const tests = filterOf(query.conditions, sql);
-	const ofThese = of === undefined ? "" : `AND s.conversation_id = ANY (${sql.value(of)}::uuid[])`;
-	const count = of === undefined ? limit : Math.max(1, of.length);
-	return sql.query(`
+function findTitles(session: Session, query: DocumentQuery, filter: Sql, limit: number): Promise<Row[]> {
+	const { before = NEWEST, from = OLDEST } = query;
+	const statement = `
 		SELECT * FROM (
 			SELECT s.conversation_id, c.sequence AS title, coalesce((
 				SELECT max(e.sequence) FROM conversation_updates.events e WHERE e.conversation_id = c.conversation_id
 			), 0) AS position
-			FROM conversation_updates.titles s
-			JOIN conversation_updates.conversations c ON c.conversation_id = s.conversation_id
-			WHERE s.words @@ ${sql.value(tsQuery(query))}::tsquery ${tests} ${ofThese} ${except(query, sql)}
+			FROM conversation_updates.titles s ${filter.text}
 		) d
-		WHERE (position, title) < (${sql.value(before.event)}, ${sql.value(before.title)})
-			AND (position, title) >= (${sql.value(from.event)}, ${sql.value(from.title)})
-		ORDER BY position DESC, title DESC LIMIT ${sql.value(count)}
-	`);
+		WHERE (position, title) < (?, ?) AND (position, title) >= (?, ?)
+		ORDER BY position DESC, title DESC LIMIT ?
+	`;
+	const positions = [before.event, before.title, from.event, from.title];
+	return session.all(statement, ...filter.parameters, ...positions, limit);
 }
 
-function eventRange({ before = NEWEST, from = OLDEST }: DocumentQuery, alias: string, sql: Sql): string {
-	const [below, least] = [before, from].map(({ event, title }) => bindable(event + (title > 0n ? 1n : 0n)));
-	return `${alias}.sequence < ${sql.value(below)} AND ${alias}.sequence >= ${sql.value(least)}`;
+/** Returns what the sequences of events are less than and at least. */
+function eventRange({ before = NEWEST, from = OLDEST }: DocumentQuery): bigint[] {
+	return [before, from].map(({ event, title }) => bindable(event + (title > 0n ? 1n : 0n)));
 }
 
-function except({ except: excluded = [] }: DocumentQuery, sql: Sql): string {
-	return excluded.length === 0 ? "" : `AND s.conversation_id <> ALL (${sql.value(excluded)}::uuid[])`;
-}
-
-function filterOf(conditions: readonly Condition[], sql: Sql): string {
-	return conditionSql(conditions, POSTGRES)
-		.map(({ test }) => `AND ${sql.fragment(test)}`)
-		.join(" ");
+/** Joins the conversations `c` of documents `s`, and selects the documents that match a query. */
+function filterOf(session: Session, query: DocumentQuery, of: readonly string[] | undefined): Sql {
+	const tests: Sql[] = [
+		{ text: "s.words @@ ?::tsquery", parameters: [tsQuery(query)] },
+		...conditionSql(query.conditions, session).map(({ test }) => test),
+	];
+	if (of !== undefined) tests.push({ text: session.isIn("s.conversation_id"), parameters: [of] });
+	else if (query.except !== undefined && query.except.length > 0)
+		tests.push({ text: `NOT ${session.isIn("s.conversation_id")}`, parameters: [query.except] });
+	const { text: where, parameters } = allOf(tests);
+	return {
+		text: `JOIN conversation_updates.conversations c ON c.conversation_id = s.conversation_id WHERE ${where}`,
+		parameters,
+	};
 }
 
 function tsQuery({ required, excluded }: Pick<DocumentQuery, "required" | "excluded">): string {

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { decodeText, encodeText } from "../../../src/store/postgres/sql.ts";
+import { decodeText, encodeText } from "../../../src/store/postgres/session.ts";
 import { keyOf } from "../../../src/store/values.ts";
 
 /** Short texts, including the characters that are escaped. */
