@@ -72,32 +72,26 @@ export async function commitRewrite(transaction: Transaction, notifies: boolean)
 	return bigint(row?.rewrites);
 }
 
-/** Announces entries that this process appends, and from the first subscription on also those of other processes. */
+/** Announces entries that this process and others append. */
 export class EntryAnnouncer {
-	readonly #connections: Connections;
 	readonly #logger: ThreadLogger;
 	readonly #readPositions: () => Promise<Positions>;
 	readonly #announcers: Readonly<Record<LogTable, Announcer>>;
 	#rewrites = 0n;
-	#isListening = false;
 	#isLookingUp = false;
 	/** Whether a notification or a poll came during the look-up in progress. */
 	#mustLookUpAgain = false;
 
 	/** @param readPositions rejects when the store is closed */
 	constructor(connections: Connections, log: ThreadLogger, readPositions: () => Promise<Positions>) {
-		this.#connections = connections;
 		this.#logger = log;
 		this.#readPositions = readPositions;
 		this.#announcers = { updates: new Announcer(log), events: new Announcer(log) };
+		connections.listen((payload) => this.#onNotification(payload));
 	}
 
 	/** Subscribes a listener to a log. Returns a function that ends the subscription. */
 	subscribe(log: LogTable, listener: LogListener): () => void {
-		if (!this.#isListening) {
-			this.#isListening = true;
-			this.#connections.listen((payload) => this.#onNotification(payload));
-		}
 		return this.#announcers[log].subscribe(listener);
 	}
 

@@ -7,7 +7,7 @@ import { packEvents } from "../record-column.ts";
 import { type Session as AnySession, callsOf } from "../session.ts";
 import { methodsOf, Running, reads, type Store, viewReads, writes } from "../store.ts";
 import { isConversationId, max } from "../values.ts";
-import { FollowTimer, type ViewPosition } from "../views/follow.ts";
+import { FollowTimer, NOTHING, type ViewPosition } from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
 import { Appender, type WriteLimits } from "./appender.ts";
 import { requireOneConnection } from "./citus.ts";
@@ -17,7 +17,6 @@ import { serviceError } from "./failures.ts";
 import { commitRewrite, EntryAnnouncer, readPositions, settledSequences, touchState } from "./log.ts";
 import { migrate } from "./schema.ts";
 import { postgresSession } from "./session.ts";
-import type { Session } from "./transaction.ts";
 
 /**
  * Milliseconds from the call of the store in which an append may be written. Later, its sender may have given up without a
@@ -50,10 +49,12 @@ export async function openPostgresStore(
 	const { isSameRecord = async () => false, observer } = options;
 	try {
 		await migrate(connections, options.distribute);
-		await connections.read(requireFinished);
-		await connections.read(requireOneConnection);
-		// From now on each transaction knows it at once.
-		await connections.read((session) => session.spread.isDistributed(session));
+		await connections.read(async (session) => {
+			await requireFinished(session);
+			await requireOneConnection(session);
+			// From now on each transaction knows it at once.
+			await session.spread.isDistributed(session);
+		});
 	} catch (error) {
 		await connections[Symbol.asyncDispose]();
 		throw error;
@@ -90,9 +91,16 @@ function storeOf(
 		}
 	}
 
-	function read<T>(operation: string, work: (session: Session) => Promise<T>): Promise<T> {
-		return run(() => logged(operation, connections.read(work)));
-	}
+	const read = <T>(operation: string, work: (session: AnySession) => Promise<T>) =>
+		logged(
+			operation,
+			connections.read((session) => work(postgresSession(session))),
+		);
+	const write = <T>(operation: string, work: (session: AnySession) => Promise<T>) =>
+		logged(
+			operation,
+			connections.transaction((transaction) => work(postgresSession(transaction))),
+		);
 
 	function limits(signal: CallSignal | undefined): WriteLimits {
 		return { signal, until: performance.now() + WRITE_TIMEOUT };
@@ -124,39 +132,20 @@ function storeOf(
 		await follower.close();
 		await connections[Symbol.asyncDispose]();
 	}
+	const close = () => (closed ??= finish());
 
-	function close(): Promise<void> {
-		closed ??= finish();
-		return closed;
-	}
-
-	const reading = callsOf(reads, (name, work) => read(name, (session) => work(postgresSession(session))));
-	const viewing = callsOf(viewReads, (name, work) =>
-		logged(
-			name,
-			connections.read((session) => work(postgresSession(session))),
-		),
-	);
-	const writing = callsOf(writes, (name, work) =>
-		run(() =>
-			logged(
-				name,
-				connections.transaction((transaction) => work(postgresSession(transaction))),
-			),
-		),
-	);
+	const writing = callsOf(writes, (name, work) => run(() => write(name, work)));
 
 	return {
 		...methodsOf({
-			read: reading,
-			view: viewing,
+			read: callsOf(reads, (name, work) => run(() => read(name, work))),
+			view: callsOf(viewReads, read),
 			write: writing,
 			async find(of, signal) {
 				// The read may have waited for a connection.
-				const finding = connections.read(async (session) =>
-					isSenderGone(signal) ? undefined : await viewReads.findDocuments(postgresSession(session), of),
+				const found = await read("findDocuments", async (session) =>
+					isSenderGone(signal) ? undefined : await viewReads.findDocuments(session, of),
 				);
-				const found = await logged("findDocuments", finding);
 				if (found === undefined) throw SENDER_GONE;
 				return found;
 			},
@@ -183,7 +172,7 @@ function storeOf(
 			}),
 		erase: (request) =>
 			run(async () => {
-				await logged("follow", follower.follow({ updates: 0n, events: 0n }));
+				await logged("follow", follower.follow(NOTHING));
 				if (!isConversationId(request.conversationId)) return undefined;
 				const work = (session: AnySession) => erase(session, request);
 				const erased = await rewrite("erase", work, (done) => done?.erasure !== undefined);
@@ -193,15 +182,10 @@ function storeOf(
 		// The server removes the rows from its files: see docs/operations.md.
 		purge: async () => undefined,
 		resetViews: (views) =>
-			run(() =>
-				logged(
-					"resetViews",
-					(async () => {
-						await connections.transaction((transaction) => resetViews(postgresSession(transaction), views));
-						await follower.follow({ updates: 0n, events: 0n });
-					})(),
-				),
-			),
+			run(async () => {
+				await write("resetViews", (session) => resetViews(session, views));
+				await logged("resetViews", follower.follow(NOTHING));
+			}),
 		// PostgreSQL itself uses the space of former rows again.
 		returnSpace: async () => ({ returnedBytes: 0n, freeBytes: 0n, hasMore: false }),
 		check: () =>
@@ -221,8 +205,10 @@ class Following {
 	readonly #onError: (error: unknown) => void;
 	#isClosed = false;
 	#running: Promise<void> = Promise.resolve();
-	/** A run that has not begun, for all who wait. */
-	#waiting: { readonly done: Promise<void>; through: ViewPosition } | undefined;
+	/** The run that has not begun, for all who wait. */
+	#next: Promise<void> | undefined;
+	/** How far the next run follows. */
+	#through: ViewPosition = NOTHING;
 
 	constructor(connections: Connections, onError: (error: unknown) => void) {
 		this.#follower = new ViewFollower((work) =>
@@ -237,30 +223,21 @@ class Following {
 		return this.#follow(through);
 	}
 
-	#follow(through: ViewPosition): Promise<void> {
-		if (this.#waiting !== undefined) {
-			const { updates, events } = this.#waiting.through;
-			this.#waiting.through = { updates: max(updates, through.updates), events: max(events, through.events) };
-			return this.#waiting.done;
+	#follow({ updates, events }: ViewPosition): Promise<void> {
+		this.#through = { updates: max(this.#through.updates, updates), events: max(this.#through.events, events) };
+		if (this.#next === undefined) {
+			this.#next = this.#running.catch(() => undefined).then(() => this.#run());
+			// Who waits for it hears of a failure.
+			this.#next.catch(() => undefined);
+			this.#running = this.#next;
 		}
-		const done = this.#running
-			.catch(() => undefined)
-			.then(() => {
-				const { through: all = through } = this.#waiting ?? {};
-				this.#waiting = undefined;
-				return this.#run(all);
-			});
-		// Who waits for it hears of a failure.
-		done.catch(() => undefined);
-		this.#waiting = { done, through };
-		this.#running = done;
-		return done;
+		return this.#next;
 	}
 
 	/** Lets the views follow after a while. */
 	schedule(): void {
 		if (this.#isClosed) return;
-		this.#timer.onAppend(() => this.#follow({ updates: 0n, events: 0n }).catch(this.#onError));
+		this.#timer.onAppend(() => this.#follow(NOTHING).catch(this.#onError));
 	}
 
 	async close(): Promise<void> {
@@ -269,7 +246,10 @@ class Following {
 		await this.#running.catch(() => undefined);
 	}
 
-	async #run(through: ViewPosition): Promise<void> {
+	async #run(): Promise<void> {
+		const through = this.#through;
+		this.#through = NOTHING;
+		this.#next = undefined;
 		for (let hasMore = !this.#isClosed; hasMore; ) hasMore = await this.#follower.step(through);
 	}
 }
