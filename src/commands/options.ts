@@ -35,7 +35,7 @@ export const OPTIONS = {
 } as const;
 
 /** Name of an option of a command. The other two take the place of a command. */
-export type OptionName = Exclude<keyof typeof OPTIONS, "help" | "version">;
+type OptionName = Exclude<keyof typeof OPTIONS, "help" | "version">;
 
 type ValueOf<Option> = Option extends { readonly multiple: true }
 	? readonly string[]

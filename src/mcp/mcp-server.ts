@@ -33,7 +33,7 @@ const LISTED = 10;
 const DAY = 86_400_000;
 
 /** Makes a server of the Model Context Protocol. It serves one request, or one client over stdio. */
-export function newMcpServer(options: McpOptions): McpServer {
+function newMcpServer(options: McpOptions): McpServer {
 	const { name, version } = packageJson();
 	// The lists never change while the server lives.
 	const fixed = { listChanged: false };

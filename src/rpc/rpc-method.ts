@@ -16,7 +16,7 @@ import { BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
 import type { Principal } from "../access/keys.ts";
 import { encodeMessage } from "../conversations/read/records.ts";
 import type { WatchBatch } from "../conversations/watch/watch.ts";
-import { type CallSignal, formatPath, ServiceError, type Violation, withConversation } from "../errors.ts";
+import { type CallSignal, formatPath, ServiceError, withConversation } from "../errors.ts";
 
 /** A method of a service, as transports mount it. It takes an encoded request and its caller. */
 export type RpcMethod = UnaryRpc | StreamRpc;
@@ -24,27 +24,24 @@ export type RpcMethod = UnaryRpc | StreamRpc;
 export interface UnaryRpc {
 	readonly kind: "unary";
 	readonly method: DescMethodUnary;
-	readonly handle: EncodedHandler<Promise<Uint8Array>>;
-	readonly answer: Handler<Message, Promise<Message>>;
+	readonly handle: Handler<Uint8Array, Uint8Array>;
+	readonly answer: Handler<Message, Message>;
 }
 
 export interface StreamRpc {
 	readonly kind: "server_streaming";
 	readonly method: DescMethodServerStreaming;
-	/** Returns the responses in batches that are sent together, until the signal fires. Throws as EncodedHandler does. */
+	/** Returns the responses in batches that are sent together, until the signal fires. Throws as Handler does. */
 	readonly stream: StreamHandler<Uint8Array, DescMessage>;
 }
 
 /**
- * Handles an encoded request.
+ * Handles a request of a unary method, independent of transports. The signal fires when nobody waits for the response; it
+ * is checked before anything is stored.
  *
- * @param signal checked before anything is stored
- * @throws ServiceError `invalid_argument` for bytes that are not a request of the method, and what the handler throws
+ * @throws ServiceError `invalid_argument` for bytes that are not a request of the method, and others of the method
  */
-type EncodedHandler<Outcome> = (request: Uint8Array, caller: Principal, signal: CallSignal) => Outcome;
-
-/** Implementation of a unary method, independent of transports. The signal fires when nobody waits for the response. */
-type Handler<Request, Outcome> = (request: Request, caller: Principal, signal: CallSignal) => Outcome;
+type Handler<Request, Response> = (request: Request, caller: Principal, signal: CallSignal) => Promise<Response>;
 
 /** Implementation of a streaming method. The signal fires when nobody waits for responses any longer. */
 type StreamHandler<Request, Response extends DescMessage> = (
@@ -67,10 +64,10 @@ function errorAbout({ name }: DescMethod, request: Message, error: unknown): unk
 /** Defines a unary method. `before` is called before the handler. */
 export function unary<I extends DescMessage, O extends DescMessage>(
 	method: DescMethodUnary<I, O>,
-	handler: Handler<MessageShape<I>, Promise<MessageInitShape<O>>>,
+	handler: Handler<MessageShape<I>, MessageInitShape<O>>,
 	before?: Before,
 ): UnaryRpc {
-	const respond: Handler<MessageShape<I>, Promise<MessageShape<O>>> = async (request, caller, signal) => {
+	const respond: Handler<MessageShape<I>, MessageShape<O>> = async (request, caller, signal) => {
 		try {
 			await before?.(request, caller);
 			return create(method.output, await handler(request, caller, signal));
@@ -98,9 +95,9 @@ export function unary<I extends DescMessage, O extends DescMessage>(
 export function unaryUndecoded<I extends DescMessage, O extends DescMessage>(
 	method: DescMethodUnary<I, O>,
 	field: keyof MessageShape<I> & string,
-	handler: EncodedHandler<Promise<MessageInitShape<O>>>,
+	handler: Handler<Uint8Array, MessageInitShape<O>>,
 ): UnaryRpc {
-	const respond: EncodedHandler<Promise<MessageShape<O>>> = async (...call) => {
+	const respond: Handler<Uint8Array, MessageShape<O>> = async (...call) => {
 		try {
 			return create(method.output, await handler(...call));
 		} catch (error) {
@@ -229,15 +226,10 @@ function fieldViolations({ violations, field: root }: ServiceError) {
 	const listed = [];
 	let bytes = 0;
 	for (const { path, message, type } of violations) {
-		const field = fieldPath(path, root);
+		const field = `${root ?? ""}${formatPath(path)}`;
 		bytes += field.length + message.length + type.length;
 		if (listed.length > 0 && bytes > MAX_DETAIL_BYTES) break;
 		listed.push({ field, description: message, reason: type });
 	}
 	return listed;
-}
-
-/** Returns the path of a violation from the request, such as `conversation.available_models[0].model_id`. */
-export function fieldPath(path: Violation["path"], field = ""): string {
-	return `${field}${formatPath(path)}`;
 }

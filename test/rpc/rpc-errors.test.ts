@@ -1,10 +1,10 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { describe, expect, test } from "vitest";
-import { type ErrorKind, ServiceError } from "../../src/errors.ts";
-import { fieldPath, toConnectError } from "../../src/rpc/rpc-method.ts";
+import { type ErrorKind, formatPath, ServiceError } from "../../src/errors.ts";
+import { toConnectError } from "../../src/rpc/rpc-method.ts";
 import { badRequest } from "../support/clients.ts";
 
-describe("fieldPath", () => {
+describe("formatPath", () => {
 	test.each([
 		[[], "conversation"],
 		[["available_models", 0, "model_id"], "conversation.available_models[0].model_id"],
@@ -13,7 +13,7 @@ describe("fieldPath", () => {
 		[["agent_state", 'say "x"\n', ""], 'conversation.agent_state["say \\"x\\"\\n"][""]'],
 		[["agent", "mcp_config", "名前", "env"], 'conversation.agent.mcp_config["名前"].env'],
 	] as const)("writes %j as %s", (path, text) => {
-		expect(fieldPath(path, "conversation")).toBe(text);
+		expect(`conversation${formatPath(path)}`).toBe(text);
 	});
 });
 

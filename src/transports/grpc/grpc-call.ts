@@ -19,7 +19,7 @@ import { PREFIX_BYTES, type RpcTransportOptions } from "../stream-messages.ts";
 const KEYLESS = /^\/grpc\.(?:health\.v1\.Health|reflection\.v1(?:alpha)?\.ServerReflection)\//;
 
 /** What the calls of a listener share. */
-export interface CallContext extends Pick<RpcTransportOptions, "gate" | "admission" | "maxBodyBytes"> {
+interface CallContext extends Pick<RpcTransportOptions, "gate" | "admission" | "maxBodyBytes"> {
 	readonly isStream: ReadonlyMap<string, boolean>;
 	readonly requests: Requests;
 	readonly limits: Limits;

@@ -124,7 +124,7 @@ export function sendError(response: HttpResponse, error: unknown): void {
 	const { status, detail, retryAfter } = shownError(error);
 	if (status === 401) response.setHeader("WWW-Authenticate", "APIKey");
 	if (retryAfter !== undefined) response.setHeader("Retry-After", String(retryAfter));
-	sendJsonText(response, status, stringifyExactJson({ detail }));
+	sendContent(response, { status, content: stringifyExactJson({ detail }), type: "application/json" });
 }
 
 function validationError({ path, part = "body", type, message, context, input }: Violation) {
@@ -135,10 +135,6 @@ function validationError({ path, part = "body", type, message, context, input }:
 		...(input === undefined ? {} : { input }),
 		...(context === undefined ? {} : { ctx: context }),
 	};
-}
-
-export function sendJsonText(response: HttpResponse, status: number, text: string): void {
-	sendContent(response, { status, content: text, type: "application/json" });
 }
 
 /** Headers of every response with a body: what one caller may read is not kept for others, and is read as what it is. */

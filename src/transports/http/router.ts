@@ -14,7 +14,6 @@ import {
 	pathOf,
 	sendContent,
 	sendError,
-	sendJsonText,
 } from "./exchange.ts";
 import type { ObservedHandler } from "./http-listener.ts";
 
@@ -123,9 +122,9 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 				const handled = () => route.handle(routeRequest);
 				const result = await (route.isStream === true ? handled() : observed.run(handled));
 				if (result === undefined) return;
-				permit.reserveResponse(Buffer.byteLength(typeof result === "string" ? result : result.content));
-				if (typeof result === "string") sendJsonText(response, 200, result);
-				else sendContent(response, result);
+				const sent = typeof result === "string" ? { status: 200, content: result, type: "application/json" } : result;
+				permit.reserveResponse(Buffer.byteLength(sent.content));
+				sendContent(response, sent);
 				limitResponseTime(request, response, limits);
 			} finally {
 				release();

@@ -8,7 +8,7 @@ import { ConversationService } from "../../../gen/conversations/v1/conversation_
 import { createLogger } from "../../../src/telemetry/log.ts";
 import { LIMITS } from "../../../src/transports/connections.ts";
 import { readBody } from "../../../src/transports/http/body.ts";
-import { sendJsonText } from "../../../src/transports/http/exchange.ts";
+import { sendContent } from "../../../src/transports/http/exchange.ts";
 import { listenHttp } from "../../../src/transports/http/http-listener.ts";
 import { postWebhook, WEBHOOK } from "../../support/clients.ts";
 import { postEvents } from "../../support/event-clients.ts";
@@ -249,9 +249,10 @@ describe("a listener", () => {
 		const listener = await listenHttp(
 			{ address, tls: undefined, log, limits: { ...LIMITS, ...limits } },
 			(request, response) => {
-				if (request.url === "/much") return sendJsonText(response, 200, "x".repeat(50_000_000));
+				const send = (content: string) => sendContent(response, { status: 200, content, type: "application/json" });
+				if (request.url === "/much") return send("x".repeat(50_000_000));
 				readBody(request, 1_000_000, () => undefined).then(
-					(body) => sendJsonText(response, 200, String(body.length)),
+					(body) => send(String(body.length)),
 					() => response.destroy(),
 				);
 			},
