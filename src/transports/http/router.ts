@@ -165,19 +165,21 @@ function uuidIn(segment: string | undefined): string | undefined {
 /** Returns a function that finds the routes for a path. Routes without `{name}` segments take precedence, then verbs. */
 function routeFinder(routes: readonly Route[]): (path: string) => Match[] {
 	const fixed = new Map<string, Match[]>();
-	const open: { pattern: RegExp; route: Route }[] = [];
+	const open: (Pattern & { readonly route: Route })[] = [];
 	for (const route of routes) {
-		if (route.path.includes("{")) open.push({ pattern: patternOf(route.path), route });
+		if (route.path.includes("{")) open.push({ ...patternOf(route.path), route });
 		else fixed.set(route.path, [...(fixed.get(route.path) ?? []), { route, params: {} }]);
 	}
 	return (path) => {
 		const exact = fixed.get(path);
 		if (exact !== undefined) return exact;
-		const found = open.flatMap(({ pattern, route }) => {
-			const { groups } = pattern.exec(path) ?? {};
-			const params = groups && decoded(groups);
-			return params === undefined ? [] : { route, params };
-		});
+		const found: Match[] = [];
+		for (const { start, names, pattern, route } of open) {
+			// Most patterns need not be tried.
+			const texts = path.startsWith(start) ? pattern.exec(path) : null;
+			const params = texts === null ? undefined : paramsOf(names, texts);
+			if (params !== undefined) found.push({ route, params });
+		}
 		const verbs = found.filter(({ route }) => /\}:[\w-]+$/.test(route.path));
 		return verbs.length > 0 ? verbs : found;
 	};
@@ -190,17 +192,27 @@ function allowed(found: readonly Match[]): string {
 		.join(", ");
 }
 
+interface Pattern {
+	/** With what each path that matches begins. */
+	readonly start: string;
+	/** Names of the groups of the pattern. */
+	readonly names: readonly string[];
+	readonly pattern: RegExp;
+}
+
 /** Returns the pattern of the paths of a route, with a group for each `{name}`. */
-function patternOf(path: string): RegExp {
+function patternOf(path: string): Pattern {
 	const parts = path.split(/\{(\w+)\}/);
-	return new RegExp(`^${parts.map((part, n) => (n % 2 === 0 ? RegExp.escape(part) : `(?<${part}>[^/]+)`)).join("")}$`);
+	const source = parts.map((part, n) => (n % 2 === 0 ? RegExp.escape(part) : "([^/]+)")).join("");
+	const names = parts.filter((_, n) => n % 2 === 1);
+	return { start: parts[0] ?? "", names, pattern: new RegExp(`^${source}$`) };
 }
 
 /** Returns the decoded parameters of a path; undefined when one of them is not percent-encoded UTF-8. */
-function decoded(groups: Readonly<Record<string, string>>): Record<string, string> | undefined {
+function paramsOf(names: readonly string[], [, ...texts]: readonly string[]): Match["params"] | undefined {
 	const params: Record<string, string> = {};
-	for (const [name, text] of Object.entries(groups)) {
-		const value = percentDecode(text);
+	for (const [n, name] of names.entries()) {
+		const value = percentDecode(texts[n] ?? "");
 		if (value === undefined) return undefined;
 		params[name] = value;
 	}
