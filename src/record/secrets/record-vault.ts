@@ -8,7 +8,6 @@ import { type ProtectedRecord, pickMembers } from "../record-delta.ts";
 import type { RecordFormat } from "../record-format.ts";
 import { beginsLikeCiphertext, Cipher, isCiphertext } from "./cipher.ts";
 import {
-	deriveNonSecretWalk,
 	deriveSecretWalk,
 	type RecordWalk,
 	type Replace,
@@ -40,7 +39,7 @@ export class RecordVault {
 		this.#format = format;
 		this.#encode = deriveBinaryEncoder(format.plan.desc);
 		this.#walkSecrets = deriveSecretWalk(format.plan);
-		this.#walkNonSecrets = deriveNonSecretWalk(format.plan);
+		this.#walkNonSecrets = deriveSecretWalk(format.plan, false);
 		this.#redactionVersion = redactionVersionOf(format.plan);
 		this.#decrypting = new Cipher(keys);
 		this.#cipher = keys.length > 0 ? this.#decrypting : undefined;

@@ -59,20 +59,10 @@ type Walk = (value: unknown, at: Position) => unknown;
  * contain a secret. It skips empty strings and redacted secrets.
  *
  * Messages are changed in place. Free-form JSON is replaced by a copy, because the record may share it with its source.
+ *
+ * @param visitsSecrets otherwise it visits all other strings, which may contain secrets such as the userinfo of a URL
  */
-export function deriveSecretWalk(plan: MessagePlan): RecordWalk {
-	return deriveWalk(plan, true);
-}
-
-/**
- * Derives the walk over all other strings of a record, which may contain secrets such as the userinfo of a URL. Otherwise
- * it works like {@link deriveSecretWalk}.
- */
-export function deriveNonSecretWalk(plan: MessagePlan): RecordWalk {
-	return deriveWalk(plan, false);
-}
-
-function deriveWalk(plan: MessagePlan, visitsSecrets: boolean): RecordWalk {
+export function deriveSecretWalk(plan: MessagePlan, visitsSecrets = true): RecordWalk {
 	const builder = new WalkBuilder(visitsSecrets);
 	const walk = builder.message(plan, false);
 	const contextAround = contextAroundUnnamed(plan);
@@ -396,14 +386,9 @@ function stepInto(plan: MessagePlan, token: string, into: Candidate[]): boolean 
 	return true;
 }
 
-/** Whether the strings in unnamed members of a candidate are secrets. */
-function hasSecretUnnamedMembers({ value }: Candidate): boolean {
-	return value.type === "message" && keepsSecretUnnamedMembers(value.message);
-}
-
-function keepsSecretUnnamedMembers(plan: MessagePlan): boolean {
-	if (plan.form !== "union") return plan.unnamedSecret;
-	return [...plan.arms.values()].some(
-		({ value }) => value.type === "message" && keepsSecretUnnamedMembers(value.message),
-	);
+/** Whether the strings in unnamed members of a value are secrets. */
+function hasSecretUnnamedMembers({ value }: Pick<Candidate, "value">): boolean {
+	if (value.type !== "message") return false;
+	const { message } = value;
+	return message.form === "union" ? [...message.arms.values()].some(hasSecretUnnamedMembers) : message.unnamedSecret;
 }

@@ -108,7 +108,8 @@ class Lister {
 		for (const field of plan.fields)
 			for (const name of [field.name, ...field.aliases]) {
 				const member = memberOf(json, name);
-				if (member !== undefined) this.#inside(name, () => this.#field(field, member, secret));
+				if (member === null && field.nullable) continue;
+				if (member !== undefined) this.#inside(name, () => this.#collection(field, member, secret || field.secret));
 				else if (field.required) this.#inside(name, () => this.#report(MISSING));
 			}
 		for (const [name, member] of Object.entries(json))
@@ -138,10 +139,6 @@ class Lister {
 					if (item === undefined) this.#report(MISSING);
 					else this.#value(value, item, secret);
 				});
-	}
-
-	#field(field: FieldPlan, json: ExactJson, secret: boolean): void {
-		if (json !== null || !field.nullable) this.#collection(field, json, secret || field.secret);
 	}
 
 	#collection(field: FieldPlan, json: ExactJson, secret: boolean): void {
