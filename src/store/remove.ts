@@ -236,31 +236,35 @@ export async function meetsNow(
 export async function removeEntriesOf(session: Session, conversationId: string): Promise<void> {
 	const { all, dialect } = session;
 	for (const log of ["events", "updates"] as const) {
-		const rows = await all(`SELECT sequence FROM ${dialect.schema}${log} WHERE conversation_id = ?`, conversationId);
-		await removeFromLog(
-			session,
-			log,
-			[conversationId],
-			rows.map(({ sequence }) => bigint(sequence)),
-		);
+		const entries = `SELECT conversation_id, sequence FROM ${dialect.schema}${log} WHERE conversation_id = ?`;
+		await removeFromLog(session, log, await all(entries, conversationId));
 	}
 }
 
+/** An entry that was removed. It has the owner of its conversation. */
+interface RemovedEntry {
+	readonly conversationId: string;
+	readonly sequence: bigint;
+	readonly owner: string | undefined;
+}
+
 /**
- * Removes entries of conversations with their words in the index of search. Their sequences are not used again.
+ * Removes entries of a log with their words in the index of search. Their sequences are not used again.
  *
- * @returns the sequences of the entries that existed
+ * @param rows with the columns `conversation_id` and `sequence`
+ * @returns those that existed, in the order of their sequences
  */
 async function removeFromLog(
 	{ all, isIn, isAmong, removeWordsOf, dialect: { schema } }: Session,
 	log: LogTable,
-	conversationIds: readonly string[],
-	sequences: readonly bigint[],
-): Promise<bigint[]> {
-	if (sequences.length === 0) return [];
+	rows: readonly Row[],
+): Promise<RemovedEntry[]> {
+	if (rows.length === 0) return [];
+	const sequences = rows.map(({ sequence }) => bigint(sequence));
 	const gone = await all(
-		`DELETE FROM ${schema}${log} WHERE ${isIn("conversation_id")} AND ${isAmong("sequence")} RETURNING sequence`,
-		conversationIds,
+		`DELETE FROM ${schema}${log} WHERE ${isIn("conversation_id")} AND ${isAmong("sequence")}
+		RETURNING conversation_id, sequence, owner`,
+		[...new Set(rows.map(({ conversation_id }) => text(conversation_id)))],
 		sequences,
 	);
 	// After the events: a step of the index that waits for them finds them gone.
@@ -268,64 +272,55 @@ async function removeFromLog(
 	const column = log === "updates" ? "newest_update" : "newest_event";
 	const last = sequences.reduce(max);
 	await all(`UPDATE ${schema}state SET ${column} = ? WHERE ${column} < ?`, last, last);
-	return gone.map(({ sequence }) => bigint(sequence));
+	return gone
+		.map((row) => ({
+			conversationId: text(row.conversation_id),
+			sequence: bigint(row.sequence),
+			owner: nullable(text, row.owner),
+		}))
+		.sort((one, other) => (one.sequence < other.sequence ? -1 : 1));
 }
 
 /**
  * Removes entries of a log, and stores in `pruned` how far each conversation was pruned.
  *
- * @param rows with the columns `conversation_id` and `sequence`. Those that do not exist any more are left out
- * @returns the number of the entries
+ * @param rows as of {@link removeFromLog}
+ * @returns the number of those that existed
  */
 async function removeEntries(session: Session, log: LogTable, rows: readonly Row[]): Promise<number> {
-	const { all, isIn, dialect } = session;
-	const { schema, greatest } = dialect;
-	const conversationOf = new Map(rows.map((row) => [bigint(row.sequence), text(row.conversation_id)]));
-	const gone = await removeFromLog(session, log, [...new Set(conversationOf.values())], [...conversationOf.keys()]);
-	if (gone.length === 0) return 0;
-	const entries = gone.map((sequence) => ({ id: conversationOf.get(sequence) ?? "", sequence }));
-	const through = new Map<string, bigint>();
-	for (const { id, sequence } of entries) through.set(id, max(through.get(id) ?? 0n, sequence));
-	const ids = [...through.keys()];
-	const ownersIn = async (table: "heads" | "activities") =>
-		(await all(`SELECT conversation_id, owner FROM ${schema}${table} WHERE ${isIn("conversation_id")}`, ids)).flatMap(
-			(row): [string, string][] => (row.owner === null ? [] : [[text(row.conversation_id), text(row.owner)]]),
-		);
-	const owners = new Map([...(await ownersIn("activities")), ...(await ownersIn("heads"))]);
-	const [removal] = await all(
+	const { schema, greatest } = session.dialect;
+	const gone = await removeFromLog(session, log, rows);
+	const last = gone.at(-1);
+	if (last === undefined) return 0;
+	const [removal] = await session.all(
 		`UPDATE ${schema}removals
 		SET last_removal = last_removal + 1, pruned_through = ${greatest}(pruned_through, ?)
 		WHERE log = ? RETURNING last_removal`,
-		[...through.values()].reduce(max),
+		last.sequence,
 		log,
 	);
-	const pruned = [...through].map(
-		([id, last]): Columns => ({
+	const pruned = new Map<string, Columns>();
+	for (const { conversationId, sequence, owner = null } of gone)
+		pruned.set(conversationId, {
 			log,
-			conversation_id: id,
-			through: last,
+			conversation_id: conversationId,
+			through: sequence,
 			removal: bigint(removal?.last_removal),
-			owner: owners.get(id) ?? null,
-		}),
-	);
+			owner,
+		});
 	const further = `through = ${greatest}(t.through, excluded.through), removal = excluded.removal, owner = excluded.owner`;
-	await session.insert("pruned", pruned, `UPDATE SET ${further}`);
-	if (log === "updates") await countLost(session, entries, owners);
-	return entries.length;
+	await session.insert("pruned", [...pruned.values()], `UPDATE SET ${further}`);
+	if (log === "updates") await countLost(session, gone);
+	return gone.length;
 }
 
 /** Counts updates of which endpoints have not been told. */
-async function countLost(
-	{ all, dialect: { schema } }: Session,
-	updates: readonly { readonly id: string; readonly sequence: bigint }[],
-	owners: ReadonlyMap<string, string>,
-): Promise<void> {
+async function countLost({ all, dialect: { schema } }: Session, updates: readonly RemovedEntry[]): Promise<void> {
 	for (const row of await all(`SELECT id, owner, position FROM ${schema}endpoints`)) {
 		const [owner, position] = [text(row.owner), bigint(row.position)];
-		const lost = updates.filter(
-			({ id, sequence }) => sequence > position && (owner === "" || owner === owners.get(id)),
-		).length;
-		if (lost > 0) await all(`UPDATE ${schema}endpoints SET lost = lost + ? WHERE id = ?`, lost, text(row.id));
+		const lost = updates.filter((update) => update.sequence > position && (owner === "" || owner === update.owner));
+		if (lost.length > 0)
+			await all(`UPDATE ${schema}endpoints SET lost = lost + ? WHERE id = ?`, lost.length, text(row.id));
 	}
 }
 

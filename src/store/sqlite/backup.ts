@@ -36,22 +36,15 @@ export async function backupDatabase(path: string, file: string, onProgress: OnP
 	}
 }
 
-/** Result of a restore. */
-interface Restored {
-	/** Sequence number of the newest update. */
-	readonly newest: bigint;
-	/** New path of the replaced database; undefined when there was none. */
-	readonly replacedPath: string | undefined;
-}
-
 /**
  * Replaces a database that no service has open by a copy of a backup. The former database stays in place until the copy
  * is complete and its integrity is checked. When root runs this, the new file belongs to the owner of the folder.
  *
+ * @returns sequence number of the newest update, and the new path of the replaced database; undefined when there was none
  * @throws ServiceError `unavailable` when a service has the database open
  * @throws Error when the file is not a backup, or the folder cannot be written
  */
-export async function restoreDatabase(database: string, file: string, onProgress: OnProgress): Promise<Restored> {
+export async function restoreDatabase(database: string, file: string, onProgress: OnProgress) {
 	if (!existsSync(file)) throw new Error(`there is no file ${file}`);
 	// A program that only reads a backup leaves an empty log beside it.
 	if ((statSync(`${file}-wal`, { throwIfNoEntry: false })?.size ?? 0) > 0)
