@@ -1,4 +1,3 @@
-import { setImmediate } from "node:timers/promises";
 import { type CallSignal, isSenderGone, SENDER_GONE, ServiceError } from "../../errors.ts";
 import type { AnsweredGroup } from "../../threads/protocol.ts";
 import type { CallEnd, ThreadLogger, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
@@ -19,6 +18,10 @@ import { postgresSession } from "./session.ts";
 const MAX_GROUP_REQUESTS = 256;
 /** Maximum bytes of records and events in a group of several appends, so that a large append does not delay small ones. */
 const MAX_GROUP_BYTES = 2 ** 20;
+/** Maximum number of groups that are written at the same time: see {@link Appender}. */
+const MAX_GROUPS = 2;
+/** Milliseconds after which waiting requests form a second group, although the first one is still being written. */
+const SECOND_GROUP_DELAY = 250;
 /** Name of the appender in metrics: the same as that of the SQLite engine's writer thread. */
 const OBSERVED_AS = "writer";
 
@@ -34,17 +37,28 @@ interface PendingRequest {
 	readonly reject: (error: unknown) => void;
 }
 
-/** Appends updates and batches of events in groups, one after the other, each in one transaction. */
+/**
+ * Appends updates and batches of events in groups, each in one transaction. Appends to one conversation keep their order.
+ *
+ * While a group is being written, a second one begins only if it is full or if the first one takes long. Larger groups
+ * share the fixed cost of a transaction among more requests. The second group lets other conversations go on when another
+ * process has locked a conversation of the first one.
+ */
 export class Appender {
 	readonly #connections: Connections;
 	readonly #logger: ThreadLogger;
 	readonly #onAppended: (newest: NewestSequences) => void;
 	readonly #observer: ThreadObserver | undefined;
+	/** Number of groups that are being written. */
+	#groups = 0;
 	#lastId = 0;
 	#waiting: PendingRequest[] = [];
-	/** The group that is being written. */
-	#group: readonly PendingRequest[] = [];
-	#isRunning = false;
+	readonly #writing = new Set<PendingRequest>();
+	/** Conversations of the groups that are being written. */
+	readonly #busy = new Set<string>();
+	#scheduled = false;
+	/** Whether the group that began last took longer than {@link SECOND_GROUP_DELAY}. */
+	#isSlow = false;
 
 	/** @param onAppended called after each group with the newest sequences that it added */
 	constructor(
@@ -69,35 +83,85 @@ export class Appender {
 			this.#lastId += 1;
 			const arrivedAt = performance.now();
 			this.#waiting.push({ id: this.#lastId, arrivedAt, reportEnd, request, bytes: bytesOf(request), resolve, reject });
-			if (!this.#isRunning) void this.#run();
+			this.#schedule();
 		});
 	}
 
 	#queue(): ThreadQueue {
-		const pending = [...this.#group, ...this.#waiting];
+		const pending = [...this.#writing, ...this.#waiting];
 		const oldest = pending.reduce((min, request) => Math.min(min, request.arrivedAt), Number.POSITIVE_INFINITY);
 		return { calls: pending.length, age: pending.length === 0 ? 0 : performance.now() - oldest };
 	}
 
-	/** Writes groups until no request waits. Those that arrive together, in one turn of the event loop, share a group. */
-	async #run(): Promise<void> {
-		this.#isRunning = true;
-		for (await setImmediate(); this.#waiting.length > 0; await setImmediate()) {
-			this.#group = this.#takeGroup();
-			await this.#answer(this.#group);
-			this.#group = [];
-		}
-		this.#isRunning = false;
+	/** Starts groups at the end of this turn of the event loop, so that requests which arrive together share a group. */
+	#schedule(): void {
+		if (this.#scheduled) return;
+		this.#scheduled = true;
+		setImmediate(() => {
+			this.#scheduled = false;
+			while (this.#waiting.length > 0 && this.#mayBegin()) {
+				const group = this.#takeGroup();
+				if (group.length === 0) return;
+				void this.#write(group);
+			}
+		});
 	}
 
-	/** Takes the first waiting requests out of the queue. */
+	#mayBegin(): boolean {
+		if (this.#groups === 0) return true;
+		if (this.#groups === MAX_GROUPS) return false;
+		if (this.#isSlow) return true;
+		const bytes = this.#waiting.reduce((size, pending) => size + pending.bytes, 0);
+		return this.#waiting.length >= MAX_GROUP_REQUESTS || bytes >= MAX_GROUP_BYTES;
+	}
+
+	/**
+	 * Takes the first waiting requests out of the queue, as a group. Skips a request if its conversation is being written,
+	 * or if an earlier request of that conversation was skipped.
+	 */
 	#takeGroup(): PendingRequest[] {
+		const group: PendingRequest[] = [];
+		const remaining: PendingRequest[] = [];
+		const blocked = new Set(this.#busy);
 		let bytes = 0;
-		const end = this.#waiting.findIndex((pending, n) => {
-			bytes += pending.bytes;
-			return n === MAX_GROUP_REQUESTS || (n > 0 && bytes > MAX_GROUP_BYTES);
-		});
-		return this.#waiting.splice(0, end === -1 ? this.#waiting.length : end);
+		let isFull = false;
+		for (const pending of this.#waiting) {
+			const conversation = conversationOf(pending.request);
+			isFull ||= group.length === MAX_GROUP_REQUESTS || (group.length > 0 && bytes + pending.bytes > MAX_GROUP_BYTES);
+			if (isFull || blocked.has(conversation)) {
+				blocked.add(conversation);
+				remaining.push(pending);
+			} else {
+				group.push(pending);
+				bytes += pending.bytes;
+			}
+		}
+		this.#waiting = remaining;
+		return group;
+	}
+
+	async #write(group: readonly PendingRequest[]): Promise<void> {
+		this.#groups += 1;
+		for (const pending of group) {
+			this.#busy.add(conversationOf(pending.request));
+			this.#writing.add(pending);
+		}
+		this.#isSlow = false;
+		const timer = setTimeout(() => {
+			this.#isSlow = true;
+			this.#schedule();
+		}, SECOND_GROUP_DELAY);
+		try {
+			await this.#answer(group);
+		} finally {
+			clearTimeout(timer);
+			for (const pending of group) {
+				this.#busy.delete(conversationOf(pending.request));
+				this.#writing.delete(pending);
+			}
+			this.#groups -= 1;
+			this.#schedule();
+		}
 	}
 
 	/** Writes a group, and resolves or rejects its requests. */

@@ -96,6 +96,20 @@ test("a page of updates that is read during an erasure lacks no update before it
 	expect(after.map(({ sequence }) => sequence)).toEqual([2n, 3n]);
 });
 
+test("a group that waits for a conversation's lock does not block the next group", async () => {
+	const { store, session, waiting } = await opened();
+	const [held, other] = [sample(), sample()];
+	const lock = lockConversations([held.conversationId]);
+	await session.query("BEGIN");
+	await session.query(lock.text, [...(lock.values ?? [])]);
+	const appending = append(store, held);
+	await expect.poll(() => waiting("Lock"), { timeout: 30_000 }).toHaveLength(1);
+	const outcome = await append(store, other);
+	expect([outcome.sequence, await waiting("Lock")]).toEqual([1n, [expect.any(Number)]]);
+	await session.query("COMMIT");
+	expect((await appending).sequence).toBe(2n);
+});
+
 test("a request that waits for a lock is not stored after its sender has sent it to another replica", async () => {
 	const { url, store, session, waiting } = await opened();
 	const replica = await openStore(url);
