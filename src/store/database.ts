@@ -42,7 +42,7 @@ export interface PostgresUrl {
 export interface PostgresSettings extends Omit<PostgresUrl, "password"> {
 	/** Undefined when none is configured. */
 	readonly password: KeyObject | undefined;
-	/** Maximum number of connections in the pool. One or two more listen for notifications and search for the primary. */
+	/** Maximum number of connections in the pool. One more listens for notifications. */
 	readonly connections: number;
 	/** `statement_timeout` in milliseconds. */
 	readonly statementTimeout: number;
