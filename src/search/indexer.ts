@@ -25,8 +25,8 @@ const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind",
 
 /** Pause after a step as a multiple of its duration, while the service is busy. It leaves the machine to the ingest. */
 const BUSY_FACTOR = 4;
-/** Milliseconds for which new events and updates are collected. */
-const COLLECT = 200;
+/** Milliseconds for which new events and updates are collected. After a single post, the view of titles has followed then. */
+const COLLECT = 300;
 /** Milliseconds after which the indexer looks again without being told: whether another process has ended, say. */
 const INTERVAL = 2_000;
 
@@ -38,10 +38,7 @@ interface IndexerOptions extends IndexedStore {
 interface IndexedStore {
 	/** Returns whether the service has much to do. */
 	readonly isBusy: () => boolean;
-	readonly store: Pick<
-		Store,
-		"events" | "updates" | "claim" | "readIndexProgress" | "findTitles" | "findFollowedTitles" | "writeIndexStep"
-	>;
+	readonly store: Pick<Store, "events" | "updates" | "claim" | "readIndexProgress" | "findTitles" | "writeIndexStep">;
 	readonly format: Pick<EventFormat, "open" | "read">;
 }
 
@@ -80,14 +77,19 @@ export async function indexUntilStopped(options: IndexerOptions, signal: AbortSi
 export class TextIndexer {
 	readonly #options: IndexedStore;
 	readonly #holder = randomUUID();
+	/** Until when this process has claimed the index, in milliseconds of Unix time. */
+	#claimedUntil = 0;
 
 	constructor(options: IndexedStore) {
 		this.#options = options;
 	}
 
 	/** Claims the index for some milliseconds from now on. Returns whether this process has it. */
-	#claim(milliseconds: number): Promise<boolean> {
-		return claimFor(this.#options.store, "index of search", this.#holder, milliseconds);
+	async #claim(milliseconds: number): Promise<boolean> {
+		const until = Date.now() + milliseconds;
+		const isClaimed = await claimFor(this.#options.store, "index of search", this.#holder, milliseconds);
+		this.#claimedUntil = isClaimed ? until : 0;
+		return isClaimed;
 	}
 
 	/** Lets another process go on at once. */
@@ -97,8 +99,9 @@ export class TextIndexer {
 
 	/** Writes what comes next. Returns whether there may be more to do at once. */
 	async step(): Promise<boolean> {
-		const { store, isBusy } = this.#options;
-		if (!(await this.#claim(CLAIM))) return false;
+		const { store } = this.#options;
+		// One write for several steps.
+		if (this.#claimedUntil < Date.now() + CLAIM / 2 && !(await this.#claim(CLAIM))) return false;
 		const progress = await store.readIndexProgress();
 		// A newer release writes the index by its own rules.
 		if (progress.version > INDEX_RULES) return false;
@@ -107,9 +110,7 @@ export class TextIndexer {
 			await store.writeIndexStep({ expects: progress, next, events: [], titles: [] });
 			return true;
 		}
-		const followed = () => store.findFollowedTitles(progress.updates);
-		// Under load the view of titles follows less often, so that posts do not wait.
-		const titles = await (isBusy() ? followed() : store.findTitles(progress.updates).catch(followed));
+		const titles = await store.findTitles(progress.updates);
 		const events = titles.hasMore
 			? { words: [], through: progress.events, hasMore: true }
 			: await this.#events(progress.events);

@@ -52,7 +52,7 @@ async function resetIndex(session: Session): Promise<void> {
 const TITLES = 200;
 
 /** Finds the titles after a sequence, as far as the view of conversations has them all. */
-export async function findTitles(session: Session, after: bigint): Promise<FoundTitles> {
+async function findTitles(session: Session, after: bigint): Promise<FoundTitles> {
 	const { all, dialect } = session;
 	const { schema } = dialect;
 	const [view] = await all(`SELECT updates FROM ${schema}views WHERE name = 'conversations'`);
@@ -87,5 +87,5 @@ function titleOf(summary: Uint8Array): string {
 	}
 }
 
-export const indexReads = { readIndexProgress, findFollowedTitles: findTitles };
+export const indexReads = { readIndexProgress, findTitles };
 export const indexWrites = { writeIndexStep, resetIndex };

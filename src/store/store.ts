@@ -18,7 +18,7 @@ import type {
 import { type Erased, type EraseRequest, type Erasure, findErasures } from "./erasure.ts";
 import { forwardingReads, forwardingWrites, REPEATABLE_FORWARDING } from "./forwarding.ts";
 import { listGaps } from "./gaps.ts";
-import { findTitles, indexReads, indexWrites } from "./index-steps.ts";
+import { indexReads, indexWrites } from "./index-steps.ts";
 import { getOwnership, type OwnerAssignment } from "./owners.ts";
 import { logReads } from "./read-logs.ts";
 import { refusedReads, refusedWrites } from "./refused-posts.ts";
@@ -65,7 +65,6 @@ export const reads = {
 /** Operations that read views. They wait until these have everything that was accepted before. */
 export const viewReads = {
 	findDeleted: ofViews(findDeleted, "conversations"),
-	findTitles: ofViews(findTitles, "conversations"),
 	listConversations: ofViews(listConversations, "conversations"),
 	countConversations: ofViews(countConversations, "conversations"),
 	listSenders: ofViews(listSenders, "conversations"),

@@ -77,9 +77,11 @@ const asked = fc.record({
 });
 
 /** Posts to the JSON webhooks. Returns the status and the text of the answer. */
-async function post(to: Endpoints, { by, kind }: Operation, id: string, parent: string, n: number, isReds: boolean) {
+async function post(to: Endpoints, operation: Operation, id: string, parent: string, n: number, isReds: boolean) {
+	const { by, kind, conversation } = operation;
 	const key = KEYS[by]?.key ?? "";
-	const text = isReds ? `plain ${n}` : `${CANARY} ${n}`;
+	const word = isReds ? "plain" : CANARY;
+	const text = `${word} ${n}`;
 	const at = `2026-01-01T00:00:${String(n + 10)}`;
 	const event = { id: `event ${n}`, timestamp: at, source: "user" };
 	const bodies: Record<Operation["kind"], () => JsonValue> = {
@@ -92,7 +94,8 @@ async function post(to: Endpoints, { by, kind }: Operation, id: string, parent: 
 				created_at: "2026-01-01T00:00:00Z",
 				updated_at: `${at}Z`,
 				execution_status: n % 2 === 0 ? "running" : "idle",
-				stats: { usage_to_metrics: { agent: { model_name: text, accumulated_cost: n } } },
+				// One that changes is booked by when the view follows.
+				stats: { usage_to_metrics: { agent: { model_name: `${word} ${conversation}`, accumulated_cost: n } } },
 			}),
 		event: () => [{ ...event, kind: "MessageEvent", llm_message: { role: "user", content: [{ type: "text", text }] } }],
 		state: () => [{ ...event, source: "environment", kind: "ConversationStateUpdateEvent", key: "title", value: text }],

@@ -247,7 +247,7 @@ test("a killed service goes on where it was, and the command lets it begin again
 	const all = { page_size: "1000" };
 	await expect.poll(() => hits(service, KEY, "word 19", all)).toHaveLength(ids.length);
 	expect(new Set(await hits(service, KEY, "word 0", all))).toEqual(new Set(ids));
-	expect(new Set(await hits(service, KEY, "title", all))).toEqual(new Set(ids));
+	await expect.poll(async () => new Set(await hits(service, KEY, "title", all))).toEqual(new Set(ids));
 	const { stdout } = await ServiceProcess.run({ ...testEnvironment(database), ...ENV }, "search", "rebuild");
 	expect(stdout).toBe("The running service, or else the next one that starts, writes the index of search anew.\n");
 	expect(await service.logged(({ event }) => event === "search_rebuilt")).toMatchObject({ caller: "command" });
