@@ -26,16 +26,12 @@ export interface CallMessage {
 
 export type Outcome = { readonly value: unknown } | { readonly failure: Failure };
 
-/** A message from a worker: first whether it could start, then the outcomes of calls. */
-export type WorkerMessage =
-	| { readonly kind: "started" }
-	| { readonly kind: "failed"; readonly failure: Failure }
-	| {
-			readonly kind: "outcomes";
-			readonly outcomes: readonly (Outcome & { readonly id: number })[];
-			/** The groups in which some of the calls were answered. */
-			readonly groups: readonly AnsweredGroup[];
-	  };
+/** A message from a worker: outcomes of calls. The first one has none and says that the worker has started. */
+export interface WorkerMessage {
+	readonly outcomes: readonly (Outcome & { readonly id: number })[];
+	/** The groups in which some of the calls were answered. */
+	readonly groups: readonly AnsweredGroup[];
+}
 
 /** Calls that a worker answered together. */
 export interface AnsweredGroup {

@@ -43,23 +43,16 @@ interface CallGroup<Argument> {
 }
 
 /**
- * Runs a worker thread. Calls `start` with the thread's `workerData`. Then answers calls in their order until it is
+ * Runs a worker thread. Calls `start` with the thread's `workerData`; an error of it ends the thread. Then answers calls in their order until it is
  * closed. The memory of the byte strings in an argument is released when the call has been answered.
  */
 export function serve<Data, Argument = never>(start: (data: Data) => CallHandlers<Argument>): void {
 	if (parentPort === null) throw new Error("this module runs in a worker thread only");
 	const port = parentPort;
 	// The buffers can be transferred, because this thread does not use its results afterwards.
-	const post = (message: WorkerMessage) =>
-		port.postMessage(message, message.kind === "outcomes" ? largeBuffers(message.outcomes) : []);
+	const post = (message: WorkerMessage) => port.postMessage(message, largeBuffers(message.outcomes));
 
-	let handlers: CallHandlers<Argument>;
-	try {
-		handlers = start(workerData);
-	} catch (error) {
-		post({ kind: "failed", failure: failureOf(error) });
-		return;
-	}
+	const handlers = start(workerData);
 	const methods = methodsOf(handlers);
 	const group: CallGroup<unknown> | undefined = handlers.group;
 	const { background } = handlers;
@@ -80,7 +73,7 @@ export function serve<Data, Argument = never>(start: (data: Data) => CallHandler
 		});
 	}
 
-	post({ kind: "started" });
+	post({ outcomes: [], groups: [] });
 
 	async function answerAll(calls: readonly CallMessage[]): Promise<void> {
 		let outcomes: (Outcome & { id: number })[] = [];
@@ -97,7 +90,7 @@ export function serve<Data, Argument = never>(start: (data: Data) => CallHandler
 			if (grouped !== undefined) groups.push(grouped.group);
 			outcomes.push(...taken.map(({ id }, index) => ({ id, ...(answers[index] ?? unanswered()) })));
 			if (next < calls.length && performance.now() - since < POST_INTERVAL) continue;
-			post({ kind: "outcomes", outcomes, groups });
+			post({ outcomes, groups });
 			// After the message, because a result can be a byte string of the argument.
 			for (const { argument } of calls.slice(posted, next)) for (const bytes of byteStringsIn(argument)) release(bytes);
 			posted = next;

@@ -230,38 +230,34 @@ export class WorkerThread<Methods> {
 			});
 			let started = false;
 			let failed = false;
-			const fail = (failure: Failure) => {
+			const fail = (cause: Error) => {
 				// A thread that ended because it was idle is not the present one.
 				if (failed || (started && this.#worker !== worker)) return;
 				failed = true;
-				const error = this.#options.toError(failure, "thread");
+				const error = this.#options.toError(failureOf(cause), "thread");
 				reject(error);
 				this.#onEnd(error);
 			};
-			worker.on("message", (message: WorkerMessage) => {
-				switch (message.kind) {
-					case "started":
-						started = true;
-						this.#worker = worker;
-						if (idleMilliseconds !== undefined)
-							this.#idleTimer = setTimeout(() => this.#endIfIdle(worker), idleMilliseconds).unref();
-						resolve();
-						return this.#send(worker);
-					case "outcomes":
-						this.#expected = Math.min(this.#sent.size + this.#waiting.length, MAX_EXPECTED);
-						this.#answeredAt = performance.now();
-						this.#settle(message);
-						return this.#send(worker);
-					case "failed":
-						return fail(message.failure);
-				}
+			worker.once("message", () => {
+				started = true;
+				this.#worker = worker;
+				if (idleMilliseconds !== undefined)
+					this.#idleTimer = setTimeout(() => this.#endIfIdle(worker), idleMilliseconds).unref();
+				resolve();
+				this.#send(worker);
+				worker.on("message", (message: WorkerMessage) => {
+					this.#expected = Math.min(this.#sent.size + this.#waiting.length, MAX_EXPECTED);
+					this.#answeredAt = performance.now();
+					this.#settle(message);
+					this.#send(worker);
+				});
 			});
-			worker.on("error", (error) => fail(failureOf(error)));
-			worker.on("exit", (code) => fail(failureOf(new Error(`the thread ended with code ${code}`))));
+			worker.on("error", fail);
+			worker.on("exit", (code) => fail(new Error(`the thread ended with code ${code}`)));
 		});
 	}
 
-	#settle({ outcomes, groups }: WorkerMessage & { kind: "outcomes" }): void {
+	#settle({ outcomes, groups }: WorkerMessage): void {
 		const { observer, name, owner, toError, log } = this.#options;
 		this.#idleTimer?.refresh();
 		for (const group of groups) observer?.onGroup(name, group);
