@@ -61,7 +61,7 @@ const LOGS = ["updates", "events"] as const;
 export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): void {
 	const { requests, connections, readiness, watched, counts, refused, store, reconciled, forwarded } = figures;
 	const one = (name: FigureName, read: () => number | bigint | Promise<number | bigint>): void =>
-		metrics.observe(name, async () => [{ value: Number(await read()) }]);
+		metrics.observe(name, async () => [[Number(await read())]]);
 	const each = <Item>(
 		name: FigureName,
 		items: () => readonly Item[] | Promise<readonly Item[]>,
@@ -70,40 +70,31 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 
 	one("ready", () => Number(readiness.ready));
 	const listeners = () => LISTENERS;
-	each("requests.active", listeners, (listener) => ({
-		value: requests.open[listener],
-		labels: { listener },
-	}));
-	each("connections", listeners, (listener) => ({
-		value: connections[listener](),
-		labels: { listener },
-	}));
+	each("requests.active", listeners, (listener) => [requests.open[listener], { listener }]);
+	each("connections", listeners, (listener) => [connections[listener](), { listener }]);
 	const logs = () => LOGS;
-	each("watchers", logs, (log) => ({ value: watched[log].usage.followers, labels: { log } }));
-	each("watch.lag", logs, (log) => ({ value: Number(watched[log].lag), labels: { log } }));
+	each("watchers", logs, (log) => [watched[log].usage.followers, { log }]);
+	each("watch.lag", logs, (log) => [Number(watched[log].lag), { log }]);
 	const ranges = () => Promise.all(LOGS.map(async (log) => ({ log, ...(await store[log].range()) })));
-	each("newest_sequence", ranges, ({ log, newest }) => ({ value: Number(newest), labels: { log } }));
+	each("newest_sequence", ranges, ({ log, newest }) => [Number(newest), { log }]);
 	each(
 		"view.lag",
 		() => store.listViews(),
-		({ name, since }) => ({
-			value: since === undefined ? 0 : Math.max(0, Date.now() / 1e3 - Number(since) / 1e6),
-			labels: { view: name },
-		}),
+		({ name: view, since }) => [
+			since === undefined ? 0 : Math.max(0, Date.now() / 1e3 - Number(since) / 1e6),
+			{ view },
+		],
 	);
 	const { admitted } = figures;
-	each("admitted.requests", admitted, ({ work, requests }) => ({ value: requests, labels: { work } }));
-	each("admitted.size", admitted, ({ work, bytes }) => ({ value: bytes, labels: { work } }));
+	each("admitted.requests", admitted, ({ work, requests }) => [requests, { work }]);
+	each("admitted.size", admitted, ({ work, bytes }) => [bytes, { work }]);
 	one("access_keys.expiring", figures.keysExpiring);
 	one("log.dropped_lines", () => figures.log.droppedLines);
 
-	each("by_status", counts.byStatus, ({ value, count }) => ({
-		value: Number(count),
-		labels: { status: value },
-	}));
+	each("by_status", counts.byStatus, ({ value: status, count }) => [Number(count), { status }]);
 	one("silent", counts.silent);
 	const gaps = async () => Object.entries(await counts.gaps());
-	each("with_gaps", gaps, ([age, value]) => ({ value, labels: { age } }));
+	each("with_gaps", gaps, ([age, value]) => [value, { age }]);
 	one("unheard", counts.unheard);
 	one("senders.silent", counts.silentSenders);
 
@@ -112,39 +103,30 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 	one("refused_posts", async () => (await refused.usage()).posts);
 	one("refused_posts.size", async () => (await refused.usage()).bytes);
 
-	each("budget.share", figures.budgets, ({ name, owner, share }) => ({
-		value: share,
-		labels: { budget: name, owner },
-	}));
+	each("budget.share", figures.budgets, ({ name: budget, owner, share }) => [share, { budget, owner }]);
 
 	metrics.observe("reconcile.runs", () =>
-		reconciled().flatMap(({ agentServer, completed, incomplete }) => [
-			{ value: completed, labels: { agent_server: agentServer, result: "complete" } },
-			{ value: incomplete, labels: { agent_server: agentServer, result: "incomplete" } },
+		reconciled().flatMap(({ agentServer: agent_server, completed, incomplete }): Sample[] => [
+			[completed, { agent_server, result: "complete" }],
+			[incomplete, { agent_server, result: "incomplete" }],
 		]),
 	);
 	for (const name of ["events", "records", "gone"] as const)
-		each(`reconcile.${name}`, reconciled, ({ agentServer, [name]: value }) => ({
-			value,
-			labels: { agent_server: agentServer },
-		}));
+		each(`reconcile.${name}`, reconciled, (one) => [one[name], { agent_server: one.agentServer }]);
 
 	metrics.observe("endpoint.deliveries", async () =>
-		(await forwarded()).flatMap(({ name, owner, delivered, failed }) =>
-			Object.entries({ delivered, failed }).map(([result, value]) => ({
-				value,
-				labels: { endpoint: name, owner, result },
-			})),
+		(await forwarded()).flatMap(({ name: endpoint, owner, delivered, failed }) =>
+			Object.entries({ delivered, failed }).map(([result, value]): Sample => [value, { endpoint, owner, result }]),
 		),
 	);
 	const ofEndpoints = (name: FigureName, value: "failedTries" | "lost" | "lag" | "waiting" | "failing") =>
-		each(name, forwarded, (one) => ({ value: one[value], labels: { endpoint: one.name, owner: one.owner } }));
+		each(name, forwarded, (one) => [one[value], { endpoint: one.name, owner: one.owner }]);
 	ofEndpoints("endpoint.failed_tries", "failedTries");
 	for (const value of ["lost", "lag", "waiting", "failing"] as const) ofEndpoints(`endpoint.${value}`, value);
-	each("endpoint.disabled", forwarded, ({ name, owner, state }) => ({
-		value: Number(state === "disabled"),
-		labels: { endpoint: name, owner },
-	}));
+	each("endpoint.disabled", forwarded, ({ name: endpoint, owner, state }) => [
+		Number(state === "disabled"),
+		{ endpoint, owner },
+	]);
 
 	addUsageFigures(metrics, store);
 	if (figures.databasePath !== undefined) addFileFigures(metrics, figures.databasePath);
@@ -178,25 +160,25 @@ export function addUsageFigures(metrics: Metrics, store: Pick<Store, "listModelU
 				.toSorted((a, b) => b.cost - a.cost)
 				.flatMap((usage) => {
 					const model = labelOf(usage.model);
-					return valuesOf(usage).map(({ value, labels }) => ({ value, labels: { ...labels, model } }));
+					return valuesOf(usage).map(([value, labels]): Sample => [value, { ...labels, model }]);
 				});
-			for (const [key, same] of Map.groupBy(samples, ({ labels }) => JSON.stringify(labels))) {
-				const value = Math.max(sumOf(same.map((one) => one.value)), counted.get(key)?.value ?? 0);
-				counted.set(key, { value, labels: same[0]?.labels ?? {} });
+			for (const [key, same] of Map.groupBy(samples, ([, labels]) => JSON.stringify(labels))) {
+				const value = Math.max(sumOf(same.map(([one]) => one)), counted.get(key)?.[0] ?? 0);
+				counted.set(key, [value, same[0]?.[1] ?? {}]);
 			}
 			return [...counted.values()];
 		});
 	};
-	add("cost", ({ cost }) => [{ value: cost }], sumOfCosts);
-	add("tokens", ({ tokens }) => Object.entries(tokens).map(([kind, value]) => ({ value, labels: { kind } })));
-	add("calls", ({ calls }) => [{ value: calls }]);
+	add("cost", ({ cost }) => [[cost]], sumOfCosts);
+	add("tokens", ({ tokens }) => Object.entries(tokens).map(([kind, value]) => [value, { kind }]));
+	add("calls", ({ calls }) => [[calls]]);
 }
 
 /** Adds metrics of the database files and the disk that holds them. A file that does not exist has no size. */
 function addFileFigures(metrics: Metrics, databasePath: string): void {
 	const sizeOf = async (path: string, file: string): Promise<Sample[]> => {
 		const found = await stat(path).catch(() => undefined);
-		return found === undefined ? [] : [{ value: found.size, labels: { file } }];
+		return found === undefined ? [] : [[found.size, { file }]];
 	};
 	metrics.observe("database.size", async () => [
 		...(await sizeOf(databasePath, "database")),
@@ -204,7 +186,7 @@ function addFileFigures(metrics: Metrics, databasePath: string): void {
 	]);
 	const disk = (space: "bavail" | "blocks") => async (): Promise<Sample[]> => {
 		const found = await statfs(dirname(databasePath));
-		return [{ value: found[space] * found.bsize }];
+		return [[found[space] * found.bsize]];
 	};
 	metrics.observe("disk.available", disk("bavail"));
 	metrics.observe("disk.size", disk("blocks"));
@@ -216,24 +198,21 @@ const RESOLUTION = 20;
 export function addProcessFigures(metrics: Metrics): Disposable {
 	metrics.observe("process.cpu.time", () => {
 		const { user, system } = process.cpuUsage();
-		return Object.entries({ user, system }).map(([mode, time]) => ({
-			value: time / 1e6,
-			labels: { "cpu.mode": mode },
-		}));
+		return Object.entries({ user, system }).map(([mode, time]) => [time / 1e6, { "cpu.mode": mode }]);
 	});
-	metrics.observe("process.memory.usage", () => [{ value: process.memoryUsage.rss() }]);
-	metrics.observe("process.uptime", () => [{ value: process.uptime() }]);
+	metrics.observe("process.memory.usage", () => [[process.memoryUsage.rss()]]);
+	metrics.observe("process.uptime", () => [[process.uptime()]]);
 	metrics.observe("v8js.memory.heap.used", () =>
-		getHeapSpaceStatistics().map(({ space_name, space_used_size }) => ({
-			value: space_used_size,
-			labels: { "v8js.heap.space.name": space_name },
-		})),
+		getHeapSpaceStatistics().map(({ space_name, space_used_size }) => [
+			space_used_size,
+			{ "v8js.heap.space.name": space_name },
+		]),
 	);
 
 	const delay = monitorEventLoopDelay({ resolution: RESOLUTION });
 	delay.enable();
 	// A sample is the time since the previous one, so that the interval has to be subtracted.
-	const seconds = (nanoseconds: number) => [{ value: Math.max(0, nanoseconds / 1e9 - RESOLUTION / 1000) }];
+	const seconds = (nanoseconds: number): Sample[] => [[Math.max(0, nanoseconds / 1e9 - RESOLUTION / 1000)]];
 	// Every collection reads all three metrics. The last one resets the histogram.
 	metrics.observe("nodejs.eventloop.delay.p50", () => seconds(delay.percentile(50)));
 	metrics.observe("nodejs.eventloop.delay.p99", () => seconds(delay.percentile(99)));
@@ -247,7 +226,7 @@ export function addProcessFigures(metrics: Metrics): Disposable {
 		const now = performance.eventLoopUtilization();
 		const { utilization } = performance.eventLoopUtilization(now, last);
 		last = now;
-		return [{ value: utilization }];
+		return [[utilization]];
 	});
 	return { [Symbol.dispose]: () => delay.disable() };
 }

@@ -38,9 +38,7 @@ export async function startTelemetry(
 	const metrics = new Metrics(resource, sender === undefined ? [] : [sender]);
 	const queues = new Map<string, () => ThreadQueue>();
 	const observe = (name: "size" | "age", of: (queue: ThreadQueue) => number) =>
-		metrics.observe(`queue.${name}`, () =>
-			[...queues].map(([thread, queue]) => ({ value: of(queue()), labels: { thread } })),
-		);
+		metrics.observe(`queue.${name}`, () => Array.from(queues, ([thread, queue]) => [of(queue()), { thread }]));
 	observe("size", ({ calls }) => calls);
 	observe("age", ({ age }) => age / 1000);
 	const processFigures = addProcessFigures(metrics);
