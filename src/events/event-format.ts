@@ -46,7 +46,7 @@ import { namedEvent } from "../store/gaps.ts";
 import { MAX_CLOCK_SKEW } from "../store/ordering.ts";
 import { responseKey } from "../usage/names.ts";
 import { hasUserinfo, REDACTED, replaceUserinfo } from "../userinfo.ts";
-import { beginning, eventTime, messageText, reportedError } from "./event-parts.ts";
+import { beginning, eventTimes, messageText, reportedError } from "./event-parts.ts";
 import { ENVELOPE, eventSecrets, replaceAt } from "./event-secrets.ts";
 import { HIDDEN, reportedLeafOf, STATE_UPDATE } from "./state-update.ts";
 
@@ -223,14 +223,14 @@ export class EventFormat {
 			const [id, timestamp, source, kind] = ["id", "timestamp", "source", "kind"].map((name) => memberOf(event, name));
 			if (typeof id !== "string" || typeof timestamp !== "string" || !isJsonObject(event)) continue;
 			if (typeof source !== "string" || typeof kind !== "string") continue;
-			const happenedAt = eventTime(timestamp, timeZone, { after, receivedAt });
+			const { at: happenedAt, laterAt } = eventTimes(timestamp, timeZone, { after, receivedAt }) ?? {};
 			if (happenedAt !== undefined && (after === undefined || happenedAt > after)) after = happenedAt;
 			if (id === "" || isLonger(id, MAX_EVENT_ID_LENGTH))
 				violations.push(violation([index, "id"], wrongLength(id, 1, MAX_EVENT_ID_LENGTH), id));
 			else if (happenedAt === undefined) violations.push(violation([index, "timestamp"], NOT_A_DATE_TIME, timestamp));
 			else if ([id, source, kind, memberOf(event, "parent_id")].some(hasPassword))
 				violations.push(violation([index], PASSWORD_IN_ENVELOPE));
-			else if (!envelopes.has(id)) envelopes.set(id, { event, id, source, kind, happenedAt });
+			else if (!envelopes.has(id)) envelopes.set(id, { event, id, source, kind, happenedAt, laterAt });
 		}
 		if (violations.length > 0)
 			throw brokenRulesError(violations.slice(0, MAX_VIOLATIONS), "the events", conversationId);
@@ -249,7 +249,7 @@ export class EventFormat {
 
 	/** @param hide returns the text that replaces a secret; it takes the secret's place as {@link placeOf} returns it */
 	#protect(
-		{ event, id, source, kind, happenedAt }: Envelope,
+		{ event, id, source, kind, happenedAt, laterAt }: Envelope,
 		receivedAt: Microseconds,
 		bigints: boolean,
 		hide: (secret: Secret, place: string) => string,
@@ -263,6 +263,7 @@ export class EventFormat {
 			eventId: id,
 			// A later time would order the event after all that follow.
 			happenedAt: happenedAt > receivedAt + MAX_CLOCK_SKEW ? receivedAt : happenedAt,
+			...(laterAt === undefined ? {} : { laterAt }),
 			kind,
 			source,
 			isLeaf: kind !== STATE_UPDATE,
@@ -309,6 +310,7 @@ interface Envelope {
 	readonly kind: string;
 	/** As its sender wrote it. */
 	readonly happenedAt: Microseconds;
+	readonly laterAt: Microseconds | undefined;
 }
 
 type UnencodedEvent = Omit<NewEvent, "text"> & { readonly text: string };

@@ -47,13 +47,22 @@ export function beginning(text: string, count: number): string {
  * @returns undefined when `text` is no date-time (ISO 8601, with or without an offset)
  */
 export function eventTime(text: string, timeZone: string, context: TimeContext = {}): Microseconds | undefined {
+	return eventTimes(text, timeZone, context)?.at;
+}
+
+/** As {@link eventTime}, with the later instant of a repeated local time when the first one was taken. */
+export function eventTimes(text: string, timeZone: string, context: TimeContext): EventTimes | undefined {
 	const parsed = parseDateTime(text);
 	if (parsed === undefined) return undefined;
 	const local = toMicroseconds(parsed);
 	const hasOffset = /(?:[Zz]|[+-]\d\d:?\d\d)$/.test(text.slice("YYYY-MM-DDTHH:MM".length));
-	const time = timeZone === "UTC" || hasOffset ? local : inTimeZone(local, timeZone, context);
-	if (time < FIRST_TIME) return FIRST_TIME;
-	return time;
+	const times = timeZone === "UTC" || hasOffset ? { at: local } : inTimeZone(local, timeZone, context);
+	return times.at < FIRST_TIME ? { at: FIRST_TIME } : times;
+}
+
+interface EventTimes {
+	readonly at: Microseconds;
+	readonly laterAt?: Microseconds;
 }
 
 /** What tells the two instants of a repeated local time apart. */
@@ -67,19 +76,19 @@ interface TimeContext {
 const USUAL_DELAY = 30n * 60n * 1_000_000n;
 
 /** Returns the instant at which the local time in `timeZone` is the UTC time of `micros`. */
-function inTimeZone(micros: Microseconds, timeZone: string, { after, receivedAt }: TimeContext): Microseconds {
+function inTimeZone(micros: Microseconds, timeZone: string, { after, receivedAt }: TimeContext): EventTimes {
 	const shown = Temporal.Instant.fromEpochNanoseconds(micros * 1000n)
 		.toZonedDateTimeISO("UTC")
 		.toPlainDateTime();
 	const [first, second] = (["compatible", "later"] as const).map(
 		(disambiguation) => shown.toZonedDateTime(timeZone, { disambiguation }).epochNanoseconds / 1000n,
 	);
-	if (first === undefined || second === undefined || first === second) return first ?? micros;
+	if (first === undefined || second === undefined || first === second) return { at: first ?? micros };
 	const delay = receivedAt === undefined ? USUAL_DELAY : receivedAt - second;
 	// It is not over yet, so the event did not happen then.
-	if (delay < -MAX_CLOCK_SKEW) return first;
+	if (delay < -MAX_CLOCK_SKEW) return { at: first };
 	const hasJustArrived = delay < USUAL_DELAY;
-	return hasJustArrived || (after !== undefined && first < after) ? second : first;
+	return hasJustArrived || (after !== undefined && first < after) ? { at: second } : { at: first, laterAt: second };
 }
 
 const ERROR_EVENT = "ConversationErrorEvent";

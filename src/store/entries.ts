@@ -97,6 +97,8 @@ export interface NewEvent extends ProtectedEvent {
 	/** Id of the event, unique in its conversation. */
 	readonly eventId: string;
 	readonly happenedAt: bigint;
+	/** The later instant of a local time that occurs twice, when `happenedAt` is the first one; left out of other times. */
+	readonly laterAt?: bigint | undefined;
 	readonly kind: string;
 	readonly source: string;
 	/** Whether the event becomes the conversation's leaf; false for a state update, which sets members of the record. */
@@ -233,6 +235,8 @@ export interface RecordState {
 	readonly postedAt: bigint | undefined;
 	/** Whether stored state updates that are later than the posted record may still have to be applied to it. */
 	readonly hasUnappliedEvents: boolean;
+	/** Time of the latest event, also of one that arrived before others; undefined without events. */
+	readonly lastEventAt?: bigint | undefined;
 	/** The current update with its record; undefined when the conversation has none. */
 	readonly current: StoredUpdate | undefined;
 	/** Those of the requested event ids that are already stored. */

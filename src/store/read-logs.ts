@@ -176,7 +176,9 @@ async function readRecordState(
 	const keys = eventIds.map(keyOf);
 	const [[head], [activity], current, known] = await Promise.all([
 		all(`SELECT * FROM ${dialect.schema}heads WHERE ${isIn("conversation_id")}`, [conversationId]),
-		all(`SELECT event_count FROM ${dialect.schema}activities WHERE ${isIn("conversation_id")}`, [conversationId]),
+		all(`SELECT event_count, last_at FROM ${dialect.schema}activities WHERE ${isIn("conversation_id")}`, [
+			conversationId,
+		]),
 		getUpdate(session, { conversationId, asOf: undefined, owner: undefined }),
 		keys.length === 0
 			? []
@@ -194,6 +196,7 @@ async function readRecordState(
 		memberTimes: state?.memberTimes,
 		postedAt: state?.postedAt,
 		hasUnappliedEvents: state?.hasUnappliedEvents ?? false,
+		lastEventAt: activity && bigint(activity.last_at),
 		current,
 		knownIds: eventIds.filter((id) => stored.has(keyOf(id))),
 	};

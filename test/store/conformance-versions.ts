@@ -66,6 +66,7 @@ export function versionConformance(current: () => Store, reopen: () => Promise<S
 					memberTimes: "reported over 2",
 					postedAt: at(1),
 					hasUnappliedEvents: false,
+					lastEventAt: at(7),
 					current: expected[2],
 					knownIds: [reported.eventId],
 				});
@@ -115,7 +116,7 @@ export function versionConformance(current: () => Store, reopen: () => Promise<S
 			expect(await appendBatch(b, [only], { effect: { ...reported, expects: 0n, next: 1n } })).toMatchObject({
 				stored: 1,
 			});
-			expect(await store.getRecordState(b, [])).toEqual({ revision: -1n, ...emptyState });
+			expect(await store.getRecordState(b, [])).toEqual({ revision: -1n, ...emptyState, lastEventAt: at(3) });
 		});
 
 		it("are not written as the first record when they were made without an event that is stored", async () => {
@@ -126,7 +127,7 @@ export function versionConformance(current: () => Store, reopen: () => Promise<S
 			await appendBatch(a, [stateUpdate({ happenedAt: at(3) })], { effect: reported });
 			const made = batch(a, [stateUpdate()], { effect: effectOf(revision, first) });
 			expect([revision, await appendEvents(store, made)]).toEqual([0n, undefined]);
-			expect(await store.getRecordState(a, [])).toEqual({ revision: -1n, ...emptyState });
+			expect(await store.getRecordState(a, [])).toEqual({ revision: -1n, ...emptyState, lastEventAt: at(3) });
 			expect(await appendBatch(a, [stateUpdate()], { effect: effectOf(-1n, first) })).toEqual({
 				stored: 1,
 				newest: 2n,

@@ -206,19 +206,50 @@ export function eventIngestOf(store: EventStore, intake: EventIntake, log: Event
 		return ingested;
 	}
 
-	/** Appends a batch with the effect that it was prepared with, or else with one that is computed from the store. */
 	async function append(
-		batch: NewEvents,
+		sent: NewEvents,
 		refused: readonly RefusedMember[],
 		signal: CallSignal,
 	): Promise<IngestedEvents> {
-		const { conversationId, events, effect } = batch;
-		// Without an effect, that of state updates must be computed from the record in the store.
-		if (effect !== undefined || !events.some(({ kind }) => kind === STATE_UPDATE)) {
-			const appended = await store.appendEvents(batch, signal);
-			if (appended !== undefined) return await finish(batch, appended, refused);
-		}
-		return await enqueue(conversationId, () => appendToCurrent(batch, signal));
+		const { conversationId, events } = sent;
+		if (events.every(({ laterAt }) => laterAt === undefined))
+			return (
+				(await appendAsPrepared(sent, refused, signal)) ??
+				(await enqueue(conversationId, () => appendToCurrent(sent, signal)))
+			);
+		// One batch after the other, because the instants depend on what those before have stored.
+		return await enqueue(conversationId, async () => {
+			const batch = await inOrder(sent);
+			return (await appendAsPrepared(batch, refused, signal)) ?? (await appendToCurrent(batch, signal));
+		});
+	}
+
+	/** Appends a batch with the effect that it was prepared with. Returns undefined if it must be computed from the store. */
+	async function appendAsPrepared(
+		batch: NewEvents,
+		refused: readonly RefusedMember[],
+		signal: CallSignal,
+	): Promise<IngestedEvents | undefined> {
+		const hasStateUpdates = batch.events.some(({ kind }) => kind === STATE_UPDATE);
+		if (hasStateUpdates && batch.effect === undefined) return undefined;
+		const appended = await store.appendEvents(batch, signal);
+		return appended === undefined ? undefined : await finish(batch, appended, refused);
+	}
+
+	/** Takes the later one of two instants that a local time can mean, where the first is before what is stored. */
+	async function inOrder(batch: NewEvents): Promise<NewEvents> {
+		const { conversationId, events } = batch;
+		let last = (await store.getRecordState(conversationId, [])).lastEventAt;
+		const ordered = events.map((event) => {
+			const { happenedAt, laterAt } = event;
+			const isLater = last !== undefined && laterAt !== undefined && happenedAt < last && last <= laterAt;
+			const at = isLater ? laterAt : happenedAt;
+			if (last === undefined || at > last) last = at;
+			return isLater ? { ...event, happenedAt: at } : event;
+		});
+		if (ordered.every((event, index) => event === events[index])) return batch;
+		// An effect was computed from the first instants.
+		return { ...batch, events: ordered, effect: undefined };
 	}
 
 	/**

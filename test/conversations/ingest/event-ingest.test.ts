@@ -493,3 +493,32 @@ test("state updates do not change an unreadable record, and are stored", async (
 	const { execution_status, max_iterations } = (await service.record(id)) ?? {};
 	expect([execution_status, max_iterations]).toEqual(["idle", 7]);
 });
+
+test("batches at the same time, of a local time that occurs twice, keep their order", async () => {
+	await using berlin = await LiveService.open([], undefined, undefined, "Europe/Berlin");
+	const id = randomUUID();
+	const event = { source: "agent", kind: "MessageEvent" };
+	const post = (time: string) => berlin.batch(id, [{ ...event, id: time, timestamp: `2026-10-25T${time}:00` }]);
+	await Promise.all(["02:55", "02:20", "02:50"].map(post));
+	// Later batches keep it, too, whatever comes between them. None does after an event that is later than both.
+	for (const time of ["01:10", "02:52", "03:10", "02:54"]) await post(time);
+	const entries = await berlin.store.events.list({ after: 0n, limit: 10 });
+	const happened = entries.map(({ happenedAt }) => new Date(Number(happenedAt / 1000n)).toISOString().slice(11, 16));
+	expect(happened).toEqual(["00:55", "01:20", "01:50", "23:10", "01:52", "02:10", "00:54"]);
+});
+
+test("a state update of a local time that occurs twice is applied in the order of what is stored", async () => {
+	await using berlin = await LiveService.open([], undefined, undefined, "Europe/Berlin");
+	const sent = record({ created_at: "2026-10-24T00:00:00Z", updated_at: "2026-10-24T00:00:00Z" });
+	await berlin.post(JSON.stringify(sent));
+	const event = { source: "environment", kind: "ConversationStateUpdateEvent", key: "execution_status" };
+	for (const [time, value] of [
+		["02:40", "paused"],
+		["02:55", "paused"],
+		["02:20", "finished"],
+	])
+		await berlin.batch(String(sent.id), [
+			{ ...event, id: time ?? "", timestamp: `2026-10-25T${time}:00`, value: value ?? "" },
+		]);
+	expect((await berlin.record(String(sent.id)))?.execution_status).toBe("finished");
+});

@@ -33,12 +33,18 @@ export class LiveService implements AsyncDisposable {
 	readonly #parser: UpdateParser;
 	readonly #folder: TempFolder;
 
-	private constructor(store: Store, keys: readonly KeyObject[], folder: TempFolder, wrap: (store: Store) => Store) {
+	private constructor(
+		store: Store,
+		keys: readonly KeyObject[],
+		folder: TempFolder,
+		wrap: (store: Store) => Store,
+		timeZone: string,
+	) {
 		const vault = new RecordVault(format, keys);
 		this.store = store;
 		this.#vault = vault;
 		this.#folder = folder;
-		const eventFormat = new EventFormat(format, keys, "UTC");
+		const eventFormat = new EventFormat(format, keys, timeZone);
 		const updater = new RecordUpdater(format, vault, eventFormat);
 		const intake: EventIntake = {
 			eventsFromJson: async ({ conversationId, body }) =>
@@ -69,16 +75,18 @@ export class LiveService implements AsyncDisposable {
 	 * @param keys encryption keys; with none, secrets are stored redacted
 	 * @param wrap wraps the store for the ingest of events
 	 * @param openStore opens a store; by default one of SQLite in a new file
+	 * @param timeZone that of times of events without one
 	 */
 	static async open(
 		keys: readonly KeyObject[] = [],
 		wrap: (store: Store) => Store = (store) => store,
 		openStore: OpenStore = (file, options) => openSqliteStore(file, console, options),
+		timeZone = "UTC",
 	): Promise<LiveService> {
 		const vault = new RecordVault(format, keys);
 		const folder = new TempFolder();
 		const store = await openStore(folder.file("live.db"), { isSameRecord: async (a, b) => vault.isSame(a, b) });
-		return new LiveService(store, keys, folder, wrap);
+		return new LiveService(store, keys, folder, wrap, timeZone);
 	}
 
 	/** Posts a record as JSON or text. */
