@@ -59,10 +59,10 @@ export interface WorkerThreadOptions {
 	 */
 	readonly maxCallsSent?: number;
 	/**
-	 * Whether calls wait in this thread until the worker has answered all that it has, and shortly until as many wait as there
-	 * were then, so that more are answered together.
+	 * Names of the calls that the worker answers in groups. They wait in this thread until the worker has answered all that it
+	 * has, and shortly until there are as many of them as there were then. Others follow them.
 	 */
-	readonly sendsTogether?: boolean;
+	readonly grouped?: readonly string[];
 	readonly observer?: ThreadObserver | undefined;
 }
 
@@ -104,7 +104,7 @@ export class WorkerThread<Methods> {
 	#lastId = 0;
 	#idleTimer: NodeJS.Timeout | undefined;
 	#scheduled = false;
-	/** Number of calls when the worker answered last: as many are expected to be made again. */
+	/** Number of grouped calls when the worker answered last: as many are expected to be made again. */
 	#expected = 0;
 	#answeredAt = 0;
 	/** Sends the calls that wait for further ones. */
@@ -177,9 +177,12 @@ export class WorkerThread<Methods> {
 	}
 
 	#send(worker: Worker): void {
-		if (this.#options.sendsTogether === true && (this.#sent.size > 0 || this.#awaitsMore())) return;
+		const { grouped } = this.#options;
+		if (grouped !== undefined && (this.#sent.size > 0 || this.#awaitsMore())) return;
 		const calls = this.#takeWaiting();
 		if (calls.length === 0) return;
+		if (grouped !== undefined)
+			calls.sort((a, b) => Number(grouped.includes(b.message.name)) - Number(grouped.includes(a.message.name)));
 		for (const call of calls) {
 			call.signal = undefined;
 			this.#sent.set(call.message.id, call);
@@ -187,9 +190,18 @@ export class WorkerThread<Methods> {
 		worker.postMessage(calls.map(({ message }) => message));
 	}
 
+	/** Returns the number of grouped calls. */
+	#countGrouped(calls: Iterable<PendingCall>): number {
+		const { grouped = [] } = this.#options;
+		let count = 0;
+		for (const { message } of calls) if (grouped.includes(message.name)) count += 1;
+		return count;
+	}
+
 	/** Returns whether the waiting calls wait for further ones, of callers whose calls were answered just now. */
 	#awaitsMore(): boolean {
-		const isWaiting = this.#waiting.length > 0 && this.#waiting.length < this.#expected;
+		const waiting = this.#countGrouped(this.#waiting);
+		const isWaiting = waiting > 0 && waiting < this.#expected;
 		if (isWaiting && performance.now() - this.#answeredAt < EXPECTED_MILLISECONDS) {
 			this.#expecting ??= setTimeout(() => {
 				this.#expected = 0;
@@ -246,7 +258,8 @@ export class WorkerThread<Methods> {
 				resolve();
 				this.#send(worker);
 				worker.on("message", (message: WorkerMessage) => {
-					this.#expected = Math.min(this.#sent.size + this.#waiting.length, MAX_EXPECTED);
+					const present = this.#countGrouped(this.#sent.values()) + this.#countGrouped(this.#waiting);
+					this.#expected = Math.min(present, MAX_EXPECTED);
 					this.#answeredAt = performance.now();
 					this.#settle(message);
 					this.#send(worker);

@@ -68,7 +68,7 @@ test("grouped calls are answered together up to the group's byte limit, a larger
 
 test("calls that are made again one after the other are answered together, and fewer of them after a while", async () => {
 	vi.useFakeTimers({ toFake: ["performance", "setTimeout", "clearTimeout"] });
-	const { thread } = started({ sendsTogether: true });
+	const { thread } = started({ grouped: ["sum"] });
 	// Before the thread is closed.
 	onTestFinished(() => {
 		vi.useRealTimers();
