@@ -16,9 +16,9 @@ import { CLOCK } from "./forward/endpoint-worker.ts";
 import { Endpoints } from "./forward/endpoints.ts";
 import type { ForwarderOptions } from "./forward/forwarder.ts";
 import { HttpSink } from "./forward/http-sink.ts";
-import { Notices } from "./forward/notices.ts";
+import { noticesOf } from "./forward/notices.ts";
 import { EndpointSecrets } from "./forward/secrets.ts";
-import { KafkaSink, NatsSink, Sinks } from "./forward/sinks.ts";
+import { kafkaBroker, natsBroker, Sinks } from "./forward/sinks.ts";
 import { tell } from "./forward/tell.ts";
 import { SharedIntake } from "./intake/intake.ts";
 import { recordIntake } from "./intake/record-intake.ts";
@@ -35,7 +35,7 @@ import { brokenRules, type EventLog, type Logger } from "./telemetry/log.ts";
 import { countedStore, type Telemetry } from "./telemetry/telemetry.ts";
 import type { ThreadLogger } from "./threads/worker-thread.ts";
 import { TRACES_FORM } from "./traces/otlp.ts";
-import { TraceSender } from "./traces/trace-sender.ts";
+import { traceForm } from "./traces/trace-sender.ts";
 import { Admission } from "./transports/admission.ts";
 import { postRoutes } from "./transports/webhook/webhook.ts";
 
@@ -159,8 +159,8 @@ function forwardingOf(
 	const sender = packageJson();
 	const userAgent = `${sender.name}/${sender.version}`;
 	const sink = new Sinks(new HttpSink({ allowsInside: config.FORWARD_PRIVATE, userAgent }), {
-		...(forwardNats === undefined ? {} : { "nats:": new NatsSink(forwardNats) }),
-		...(forwardKafka === undefined ? {} : { "kafka:": new KafkaSink(forwardKafka) }),
+		...(forwardNats === undefined ? {} : { "nats:": natsBroker(forwardNats) }),
+		...(forwardKafka === undefined ? {} : { "kafka:": kafkaBroker(forwardKafka) }),
 	});
 	const secrets = new EndpointSecrets(new SealedBytes(config.ENCRYPTION_KEY));
 	const linkOf = (conversationId: string) =>
@@ -178,7 +178,7 @@ function forwardingOf(
 	const traceSender = ({ headers, ...settings }: TracesConfig) => {
 		const texts = [...headers].map(([name, value]) => [name, value.export().toString()] as const);
 		const to = { ...settings, headers: Object.fromEntries(texts), sink: tracesSink, clock: CLOCK };
-		return new TraceSender({ ...to, store, reads: reads.of({ owner: undefined }), sender });
+		return traceForm({ ...to, store, reads: reads.of({ owner: undefined }), sender });
 	};
 	const forwarderOptions: ForwarderOptions = {
 		...shared,
@@ -189,7 +189,7 @@ function forwardingOf(
 		onDisabled: ({ name, owner }, reason) => log.emit("endpoint_disabled", { name, owner, reason }),
 		onError: (error) => log.workFailed("forwarding", error),
 	};
-	return { endpoints, sink, tracesSink, forwarderOptions, notices: new Notices({ store, clock: CLOCK, onChange }) };
+	return { endpoints, sink, tracesSink, forwarderOptions, notices: noticesOf({ store, clock: CLOCK, onChange }) };
 }
 
 function reconcilerOf(

@@ -5,7 +5,7 @@ import { COMMAND } from "./access/access-keys.ts";
 import { Gate, RateLimit } from "./access/gate.ts";
 import { posterOf, type Scope } from "./access/keys.ts";
 import { BudgetFollower } from "./budgets/follower.ts";
-import { Pauses } from "./budgets/pauses.ts";
+import { pausesOf } from "./budgets/pauses.ts";
 import type { Config } from "./config/config.ts";
 import { type Address, formatAddress } from "./config/parsers.ts";
 import { countGaps, countSilent, countUnheard } from "./conversations/read/count.ts";
@@ -219,7 +219,7 @@ export async function startService(
 	const servers = new Map(
 		config.reconciled.map(({ sender, url, key }) => [sender, { url, key: key?.export().toString() }]),
 	);
-	const pauses = new Pauses({ store, audit, log, servers, notices, stopping: stopping.signal });
+	const pauses = pausesOf({ store, audit, log, servers, notices, stopping: stopping.signal });
 	const follower = opened.use(
 		new BudgetFollower({
 			...{ store, reads, holder, notices, pauses, clock: CLOCK, onError: failedIn("budgets") },

@@ -24,14 +24,12 @@ interface PausesOptions {
 	readonly stopping: AbortSignal;
 }
 
-/** Pauses running conversations of budgets that are spent, each once in a period of a budget. */
-export class Pauses {
-	readonly #options: PausesOptions;
-	readonly #failures = new Map<string, number>();
+export type Pauses = ReturnType<typeof pausesOf>;
 
-	constructor(options: PausesOptions) {
-		this.#options = options;
-	}
+/** Pauses running conversations of budgets that are spent, each once in a period of a budget. */
+export function pausesOf({ store, notices, audit, log, servers, stopping }: PausesOptions) {
+	const failuresOf = new Map<string, number>();
+	return { pause };
 
 	/**
 	 * Pauses those of some conversations that run.
@@ -39,10 +37,10 @@ export class Pauses {
 	 * @param about words that identify the budget, its amount and its period
 	 * @returns whether a failure may pass, so that it should be called again
 	 */
-	async pause(budget: BudgetRow, about: readonly string[], ids: readonly string[]): Promise<boolean> {
+	async function pause(budget: BudgetRow, about: readonly string[], ids: readonly string[]): Promise<boolean> {
 		let mayPass = false;
 		for (let n = 0; n < ids.length; n += PAGE) {
-			const running = await this.#options.store.listConversations({
+			const running = await store.listConversations({
 				conditions: [
 					{ kind: "equal", field: "executionStatus", value: ConversationExecutionStatus.RUNNING },
 					{ kind: "ids", ids: ids.slice(n, n + PAGE) },
@@ -50,18 +48,17 @@ export class Pauses {
 				limit: PAGE,
 				withRecords: false,
 			});
-			for (const { conversationId } of running) if (await this.#pauseOne(budget, about, conversationId)) mayPass = true;
+			for (const { conversationId } of running) if (await pauseOne(budget, about, conversationId)) mayPass = true;
 		}
 		return mayPass;
 	}
 
-	async #pauseOne(budget: BudgetRow, about: readonly string[], conversationId: string): Promise<boolean> {
-		const { notices, log } = this.#options;
+	async function pauseOne(budget: BudgetRow, about: readonly string[], conversationId: string): Promise<boolean> {
 		const paused = { change: "BUDGET" as const, about: [...about, "paused", conversationId] };
-		const failures = this.#failures.get(paused.about.join()) ?? 0;
+		const failures = failuresOf.get(paused.about.join()) ?? 0;
 		// Who lets it run again after it was paused is not stopped a second time.
 		if (failures >= MAX_FAILURES || (await notices.wasTold(paused))) return false;
-		const { reason, mayPass } = await this.#call(budget, conversationId);
+		const { reason, mayPass } = await callServer(budget, conversationId);
 		const { name, owner } = budget;
 		const told = {
 			...{ conversationId, owner: owner === "" ? undefined : owner },
@@ -72,7 +69,7 @@ export class Pauses {
 			await notices.tell({ ...told, ...paused, text: `was paused, because the budget ${name} is spent` });
 			return false;
 		}
-		this.#failures.set(paused.about.join(), mayPass ? failures + 1 : MAX_FAILURES);
+		failuresOf.set(paused.about.join(), mayPass ? failures + 1 : MAX_FAILURES);
 		log.emit("conversation_not_paused", { conversationId, budget: name, owner, reason });
 		await notices.tell({
 			...{ ...told, change: "BUDGET", about: [...about, "not paused", conversationId] },
@@ -82,8 +79,7 @@ export class Pauses {
 	}
 
 	/** Pauses a conversation at the agent server from which it was posted. The reason is empty if it was paused. */
-	async #call({ name, owner }: BudgetRow, conversationId: string): Promise<Outcome> {
-		const { store, servers, audit, stopping } = this.#options;
+	async function callServer({ name, owner }: BudgetRow, conversationId: string): Promise<Outcome> {
 		const ownership = await store.getOwnership(conversationId);
 		const address = servers.get(ownership?.sender ?? "");
 		if (address === undefined)

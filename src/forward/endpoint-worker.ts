@@ -73,11 +73,6 @@ const MAX_TRIES = 20;
 const KEPT_FOR = 30 * 24 * 3_600_000;
 const TRIM_INTERVAL = 60_000;
 
-interface Waiting extends DeliveryRow {
-	/** Milliseconds since the Unix epoch. */
-	readonly due: number;
-}
-
 /**
  * Delivers to one endpoint: follows the log from its position, puts what the endpoint wants into its queue, and sends it.
  * The queue is in the store; this is its only writer, until another one begins. What waits is in memory, too: no index of the
@@ -98,7 +93,7 @@ export class EndpointWorker {
 	/** Number of tries without an answer. */
 	#underWay = 0;
 	/** Deliveries that wait, by their conversation, in the order of the queue. What concerns none has a queue of its own. */
-	readonly #queues = new Map<string, Waiting[]>();
+	readonly #queues = new Map<string, DeliveryRow[]>();
 	#waiting = 0;
 	/** Number of the newest delivery that was loaded. */
 	#loaded = 0n;
@@ -217,7 +212,7 @@ export class EndpointWorker {
 			const query = { id: this.#endpoint.id, state: "waiting", after: this.#loaded, limit: PAGE } as const;
 			const rows = await this.#options.store.tables.read.listDeliveries(query);
 			for (const row of rows) {
-				this.#queues.getOrInsertComputed(row.conversationId, () => []).push(waitingOf(row));
+				this.#queues.getOrInsertComputed(row.conversationId, () => []).push(row);
 				this.#waiting += 1;
 				this.#loaded = row.number;
 			}
@@ -231,11 +226,11 @@ export class EndpointWorker {
 		for (;;) {
 			const most = isCircuitOpen(this.#health) ? 1 : MAX_UNDER_WAY;
 			if (this.#underWay >= most || this.isOver) return Number.POSITIVE_INFINITY;
-			let next: Waiting | undefined;
+			let next: DeliveryRow | undefined;
 			for (const [key, [head]] of this.#queues)
 				if (head !== undefined && !this.#tries.has(key) && (next === undefined || isBefore(head, next))) next = head;
 			if (next === undefined) return Number.POSITIVE_INFINITY;
-			const due = Math.max(next.due, this.#pausedUntil);
+			const due = Math.max(Number(dueAt(next) / 1000n), this.#pausedUntil);
 			if (due > now) return due - now;
 			this.#tries.set(next.conversationId, this.#try(next));
 		}
@@ -310,7 +305,8 @@ export class EndpointWorker {
 				for (const queue of this.#queues.values()) {
 					const [head] = queue;
 					const last = head?.tries.at(-1);
-					if (head !== undefined && last !== undefined && concernsAll(last)) queue[0] = { ...head, due: now };
+					if (head !== undefined && last !== undefined && concernsAll(last))
+						queue[0] = { ...head, nextAt: microseconds(now) };
 				}
 			return { ...delivery, tries, ...endOf("delivered", now) };
 		}
@@ -353,7 +349,7 @@ export class EndpointWorker {
 	#note(tried: DeliveryRow): void {
 		const { conversationId, state } = tried;
 		const queue = this.#queues.get(conversationId) ?? [];
-		if (state === "waiting") queue[0] = waitingOf(tried);
+		if (state === "waiting") queue[0] = tried;
 		else {
 			queue.shift();
 			this.#waiting -= 1;
@@ -415,12 +411,12 @@ function endOf(state: DeliveryRow["state"], now: number): Pick<DeliveryRow, "sta
 	return { state, nextAt: undefined, finishedAt: microseconds(now) };
 }
 
-function waitingOf(row: DeliveryRow): Waiting {
-	return { ...row, due: Number((row.nextAt ?? 0n) / 1000n) };
+function dueAt({ nextAt = 0n }: DeliveryRow): bigint {
+	return nextAt;
 }
 
-function isBefore(a: Waiting, b: Waiting): boolean {
-	return a.due < b.due || (a.due === b.due && a.number < b.number);
+function isBefore(a: DeliveryRow, b: DeliveryRow): boolean {
+	return dueAt(a) < dueAt(b) || (dueAt(a) === dueAt(b) && a.number < b.number);
 }
 
 export function microseconds(milliseconds: number): bigint {

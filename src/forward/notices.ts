@@ -32,23 +32,21 @@ interface NoticesOptions {
 	readonly onChange: () => void;
 }
 
-/** Tells endpoints what has no update. It is put between what is in their queues. */
-export class Notices {
-	readonly #options: NoticesOptions;
+export type Notices = ReturnType<typeof noticesOf>;
 
-	constructor(options: NoticesOptions) {
-		this.#options = options;
-	}
+/** Tells endpoints what has no update. It is put between what is in their queues. */
+export function noticesOf({ store, clock, onChange }: NoticesOptions) {
+	return { wanting, wasTold, tell };
 
 	/** Returns the endpoints of a process or another that want a change. */
-	async wanting(change: NoticeChange): Promise<readonly EndpointRow[]> {
-		const all = await this.#options.store.tables.read.listEndpoints({ owner: undefined });
+	async function wanting(change: NoticeChange): Promise<readonly EndpointRow[]> {
+		const all = await store.tables.read.listEndpoints({ owner: undefined });
 		return all.filter(({ changes }) => changes.includes(change));
 	}
 
 	/** Whether something was told, or could have been told to an endpoint. */
-	async wasTold(notice: Pick<Notice, "change" | "about">): Promise<boolean> {
-		return await this.#options.store.tables.read.hasNotice(idOf(notice));
+	async function wasTold(notice: Pick<Notice, "change" | "about">): Promise<boolean> {
+		return await store.tables.read.hasNotice(idOf(notice));
 	}
 
 	/**
@@ -57,12 +55,10 @@ export class Notices {
 	 *
 	 * @returns whether it was told for the first time; false also when it was told to no endpoint then
 	 */
-	async tell({ change, about, conversationId, owner, text, data }: Notice): Promise<boolean> {
-		const { store, clock, onChange } = this.#options;
-		const wanting = await this.wanting(change);
-		const endpoints = wanting.filter((one) => one.owner === "" || one.owner === owner);
+	async function tell({ change, about, conversationId, owner, text, data }: Notice): Promise<boolean> {
+		const endpoints = (await wanting(change)).filter((one) => one.owner === "" || one.owner === owner);
 		const meant: EndpointRow[] = [];
-		for (const endpoint of endpoints) if (await this.#meets(endpoint, conversationId)) meant.push(endpoint);
+		for (const endpoint of endpoints) if (await meets(endpoint, conversationId)) meant.push(endpoint);
 		const id = idOf({ change, about });
 		const [found] =
 			conversationId === "" || meant.length === 0
@@ -88,11 +84,11 @@ export class Notices {
 		return isNew;
 	}
 
-	async #meets(endpoint: EndpointRow, conversationId: string): Promise<boolean> {
+	async function meets(endpoint: EndpointRow, conversationId: string): Promise<boolean> {
 		const conditions = conditionsOf(filterOf(endpoint));
 		if (conversationId === "" || conditions.length === 0) return true;
 		const query = meetingQuery(conversationId, conditions);
-		return (await this.#options.store.listConversations(query)).length > 0;
+		return (await store.listConversations(query)).length > 0;
 	}
 }
 
@@ -127,10 +123,11 @@ export async function noticeGaps(options: GapNoticesOptions, stopping: AbortSign
 }
 
 async function tellLasting(
-	{ store, notices, clock }: GapNoticesOptions,
+	options: GapNoticesOptions,
 	toldThrough: bigint | undefined,
 	stopping: AbortSignal,
 ): Promise<bigint | undefined> {
+	const { store, notices, clock } = options;
 	const wanting = await notices.wanting("GAP");
 	const lasting = BigInt(LASTING_GAP) * 1000n;
 	const now = BigInt(clock.now()) * 1000n;
@@ -144,17 +141,13 @@ async function tellLasting(
 		// A full page may lack others of its last time.
 		const whole = page.length < PAGE || last === undefined ? page : page.filter(({ since }) => since < last.since);
 		const told = whole.length === 0 ? page : whole;
-		for (const gap of told) await tellGap(store, notices, gap);
+		for (const gap of told) await tellGap(options, gap);
 		after = page.length < PAGE ? through : (told.at(-1)?.since ?? through);
 	}
 	return wanting.length === 0 ? undefined : after;
 }
 
-async function tellGap(
-	store: Pick<Store, "getOwnership" | "listGaps">,
-	notices: Pick<Notices, "tell">,
-	gap: GapOf,
-): Promise<void> {
+async function tellGap({ store, notices }: GapNoticesOptions, gap: GapOf): Promise<void> {
 	const { conversationId, kind, missing, after, since } = gap;
 	const origin = await store.getOwnership(conversationId);
 	// Nothing of the conversation is stored but refused batches that were accepted. They are their senders'.

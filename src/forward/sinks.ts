@@ -137,32 +137,11 @@ const ALL = -1;
  * Sends messages to topics of Kafka, `kafka:topic`. Those of a conversation go to one partition. A repetition has the same
  * header `webhook-id`. Its package is loaded with the first message.
  */
-export class KafkaSink implements Broker {
-	readonly places: readonly Place[];
-	readonly #settings: KafkaSettings;
-	#producer: Promise<Producer<string, string, string, string>> | undefined;
+export function kafkaBroker({ servers, places, tls, sasl }: KafkaSettings): Broker {
+	let producer: Promise<Producer<string, string, string, string>> | undefined;
 
-	constructor(settings: KafkaSettings) {
-		this.places = settings.places;
-		this.#settings = settings;
-	}
-
-	async publish(topic: string, message: SentMessage, headers: Readonly<Record<string, string>>): Promise<string> {
-		this.#producer ??= this.#open().catch((error: unknown) => {
-			this.#producer = undefined;
-			throw error;
-		});
-		const producer = await this.#producer;
-		const { body, conversationId: key, contentType } = message;
-		const value = typeof body === "string" ? body : Buffer.from(body).toString();
-		const sent = { topic, value, ...(key ? { key } : {}), headers: { ...headers, "content-type": contentType } };
-		const { offsets = [] } = await producer.send({ messages: [sent], acks: ALL });
-		return offsets.map(({ partition, offset }) => `partition ${partition}, offset ${offset}`).join();
-	}
-
-	async #open() {
+	async function open() {
 		const { Producer, stringSerializers } = await import("@platformatic/kafka");
-		const { servers, tls, sasl } = this.#settings;
 		const bootstrapBrokers = [...servers];
 		const clientId = "conversation-update-webhook-service";
 		// A name of a server in the handshake lets those behind one address tell which is meant; an IP address is no name.
@@ -178,49 +157,36 @@ export class KafkaSink implements Broker {
 		return new Producer({ ...settings, ...secure });
 	}
 
-	async [Symbol.asyncDispose](): Promise<void> {
-		await (await this.#producer?.catch(() => undefined))?.close();
-	}
+	return {
+		places,
+		async publish(topic, { body, conversationId: key, contentType }, headers) {
+			producer ??= open().catch((error: unknown) => {
+				producer = undefined;
+				throw error;
+			});
+			const value = typeof body === "string" ? body : Buffer.from(body).toString();
+			const sent = { topic, value, ...(key ? { key } : {}), headers: { ...headers, "content-type": contentType } };
+			const { offsets = [] } = await (await producer).send({ messages: [sent], acks: ALL });
+			return offsets.map(({ partition, offset }) => `partition ${partition}, offset ${offset}`).join();
+		},
+		async [Symbol.asyncDispose]() {
+			await (await producer?.catch(() => undefined))?.close();
+		},
+	};
 }
 
 /**
  * Publishes messages to subjects of NATS JetStream, `nats:subject`. A repetition has the same id, by which the stream
  * leaves it out. Its packages are loaded with the first message.
  */
-export class NatsSink implements Broker {
-	readonly places: readonly Place[];
-	readonly #settings: NatsSettings;
-	#opened: Promise<{ readonly connection: NatsConnection; readonly client: JetStreamClient }> | undefined;
+export function natsBroker({ servers, places, tls, login }: NatsSettings): Broker {
+	let opened: Promise<{ readonly connection: NatsConnection; readonly client: JetStreamClient }> | undefined;
 
-	constructor(settings: NatsSettings) {
-		this.places = settings.places;
-		this.#settings = settings;
-	}
-
-	async publish(subject: string, message: SentMessage, headers: Readonly<Record<string, string>>): Promise<string> {
-		const [{ client }, { headers: newHeaders }] = await Promise.all([this.#open(), import("@nats-io/transport-node")]);
-		const sent = newHeaders();
-		for (const [name, value] of Object.entries({ ...headers, "Content-Type": message.contentType }))
-			sent.set(name, value);
-		const id = headers["webhook-id"] ?? "";
-		const ack = await client.publish(subject, message.body, { msgID: id, headers: sent, timeout: TIMEOUT });
-		return `stream ${ack.stream}, sequence ${ack.seq}${ack.duplicate ? ", a repetition" : ""}`;
-	}
-
-	#open() {
-		this.#opened ??= this.#connect().catch((error: unknown) => {
-			this.#opened = undefined;
-			throw error;
-		});
-		return this.#opened;
-	}
-
-	async #connect() {
+	async function open() {
 		const [{ connect, credsAuthenticator }, { jetstream }] = await Promise.all([
 			import("@nats-io/transport-node"),
 			import("@nats-io/jetstream"),
 		]);
-		const { servers, tls, login } = this.#settings;
 		const connection = await connect({
 			...{ servers: [...servers], maxReconnectAttempts: -1 },
 			...(tls && { tls: await authoritiesOf(tls, "FORWARD_NATS_CA_FILE") }),
@@ -232,13 +198,27 @@ export class NatsSink implements Broker {
 				}),
 		});
 		void connection.closed().then(() => {
-			this.#opened = undefined;
+			opened = undefined;
 		});
 		return { connection, client: jetstream(connection) };
 	}
 
-	async [Symbol.asyncDispose](): Promise<void> {
-		const opened = await this.#opened?.catch(() => undefined);
-		await opened?.connection.close();
-	}
+	return {
+		places,
+		async publish(subject, { body, contentType }, headers) {
+			opened ??= open().catch((error: unknown) => {
+				opened = undefined;
+				throw error;
+			});
+			const [{ client }, { headers: newHeaders }] = await Promise.all([opened, import("@nats-io/transport-node")]);
+			const sent = newHeaders();
+			for (const [name, value] of Object.entries({ ...headers, "Content-Type": contentType })) sent.set(name, value);
+			const id = headers["webhook-id"] ?? "";
+			const ack = await client.publish(subject, body, { msgID: id, headers: sent, timeout: TIMEOUT });
+			return `stream ${ack.stream}, sequence ${ack.seq}${ack.duplicate ? ", a repetition" : ""}`;
+		},
+		async [Symbol.asyncDispose]() {
+			await (await opened?.catch(() => undefined))?.connection.close();
+		},
+	};
 }

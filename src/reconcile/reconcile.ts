@@ -91,44 +91,32 @@ export interface ReconcileOptions {
  * @throws ServiceError `unavailable` when the store cannot be read or written
  */
 export async function reconcile(options: ReconcileOptions): Promise<Progress> {
-	const run = new Run(options);
+	const { client, sender, store, ingest, eventIngest, timeZoneOf, verified, signal } = options;
+	const { onFailure, onProgress, comparison = COMPARISON } = options;
+	let progress = NOTHING;
 	const seen = new Set<string>();
-	for await (const { items } of options.client.conversations()) {
+	for await (const { items } of client.conversations()) {
 		for (const listed of items) {
-			options.signal.throwIfAborted();
+			signal.throwIfAborted();
 			if (seen.has(listed.id)) continue;
 			seen.add(listed.id);
-			await run.compare(listed);
+			await compare(listed);
 		}
 	}
-	for (const name of options.sender.names) await run.findGone(name, seen);
-	return run.progress;
-}
+	for (const name of sender.names) await findGone(name);
+	return progress;
 
-class Run {
-	readonly #options: ReconcileOptions;
-	#progress = NOTHING;
-
-	constructor(options: ReconcileOptions) {
-		this.#options = options;
-	}
-
-	get progress(): Progress {
-		return this.#progress;
-	}
-
-	#add(name: Exclude<keyof Progress, "goneIds">, added = 1): void {
-		this.#progress = { ...this.#progress, [name]: this.#progress[name] + added };
-		this.#options.onProgress?.(this.#progress);
+	function add(name: Exclude<keyof Progress, "goneIds">, added = 1): void {
+		progress = { ...progress, [name]: progress[name] + added };
+		onProgress?.(progress);
 	}
 
 	/** Compares one conversation. A failure that concerns it alone is reported, and the run goes on. */
-	async compare(listed: ListedConversation): Promise<void> {
-		const { onFailure, signal, comparison = COMPARISON } = this.#options;
+	async function compare(listed: ListedConversation): Promise<void> {
 		const late = AbortSignal.timeout(comparison);
 		try {
-			await this.#compare(listed, AbortSignal.any([signal, late]));
-			this.#add("conversations");
+			await compareUntil(listed, AbortSignal.any([signal, late]));
+			add("conversations");
 		} catch (thrown) {
 			signal.throwIfAborted();
 			const error = late.aborted ? new AgentServerError("The comparison takes too long", false) : thrown;
@@ -138,13 +126,12 @@ class Run {
 					: !(error instanceof ServiceError) || error.kind === "unavailable";
 			if (isFatal) throw error;
 			onFailure(listed.id, error);
-			this.#add("conversations");
-			this.#add("failures");
+			add("conversations");
+			add("failures");
 		}
 	}
 
-	async #compare({ id, updatedAt, status }: ListedConversation, signal: AbortSignal): Promise<void> {
-		const { client, store, sender, verified } = this.#options;
+	async function compareUntil({ id, updatedAt, status }: ListedConversation, ended: AbortSignal): Promise<void> {
 		const erasure = await store.getErasure(id);
 		const ownership = await store.getOwnership(id);
 		const present = erasure ?? ownership;
@@ -156,26 +143,26 @@ class Run {
 		if (known?.updatedAt !== undefined && known.updatedAt === updatedAt) return;
 		const name = nameOf(sender, ownership?.sender);
 		const poster: Poster = { sender: name, owner: sender.owner };
-		if (erasure !== undefined && !(await this.#isOfNewLife(id, poster, signal))) return;
-		const newest = await firstOf(client.events(id, { order: "TIMESTAMP_DESC" }, signal));
+		if (erasure !== undefined && !(await isOfNewLife(id, poster, ended))) return;
+		const newest = await firstOf(client.events(id, { order: "TIMESTAMP_DESC" }, ended));
 		// It was deleted meanwhile.
 		if (newest === undefined) return;
 		const { nextPageId } = newest;
 		const items = oldestFirst(newest.items);
 		// Nothing before the event that an earlier run reached is missing.
 		const reachesKnown = known !== undefined && items.some((event) => memberOf(event, "id") === known.newestId);
-		if (nextPageId === undefined || reachesKnown) await this.#takeEvents(id, items, poster);
+		if (nextPageId === undefined || reachesKnown) await takeEvents(id, items, poster);
 		else {
 			const search = { order: "TIMESTAMP", from: known && earlier(known.newestAt) } as const;
-			for await (const page of client.events(id, search, signal)) await this.#takeEvents(id, page.items, poster);
+			for await (const page of client.events(id, search, ended)) await takeEvents(id, page.items, poster);
 		}
-		const listed = listedEvents(items, this.#options.timeZoneOf(name)).toReversed();
-		const body = await client.record(id, signal);
+		const listed = listedEvents(items, timeZoneOf(name)).toReversed();
+		const body = await client.record(id, ended);
 		if (body === undefined) return;
-		if (await this.#takeRecord(id, body, listed, poster)) this.#add("records");
+		if (await takeRecord(id, body, listed, poster)) add("records");
 		if (gaps.length > 0) {
 			const open = new Set((await store.listGaps(id)).map(gapKey));
-			this.#add("gapsClosed", gaps.filter((gap) => !open.has(gapKey(gap))).length);
+			add("gapsClosed", gaps.filter((gap) => !open.has(gapKey(gap))).length);
 		}
 		// While it runs, state may change without a later `updated_at`.
 		const [newestId, newestAt] = [memberOf(items.at(-1), "id"), memberOf(items.at(-1), "timestamp")];
@@ -185,32 +172,29 @@ class Run {
 	}
 
 	/** Takes in the record of an erased conversation. Returns whether it is one of a later life, and was stored. */
-	async #isOfNewLife(conversationId: string, poster: Poster, signal: AbortSignal): Promise<boolean> {
-		const { client, ingest } = this.#options;
-		const body = await client.record(conversationId, signal);
-		if (body === undefined || (await ingest.fetched(Buffer.from(body), poster, signal)).duplicate) return false;
-		this.#add("records");
+	async function isOfNewLife(conversationId: string, poster: Poster, ended: AbortSignal): Promise<boolean> {
+		const body = await client.record(conversationId, ended);
+		if (body === undefined || (await ingest.fetched(Buffer.from(body), poster, ended)).duplicate) return false;
+		add("records");
 		return true;
 	}
 
-	async #takeEvents(conversationId: string, events: readonly ExactJsonObject[], poster: Poster): Promise<void> {
-		const { store, eventIngest, signal } = this.#options;
+	async function takeEvents(conversationId: string, events: readonly ExactJsonObject[], poster: Poster): Promise<void> {
 		const ids = events.map((event) => memberOf(event, "id")).filter((id) => typeof id === "string");
 		const known = new Set<unknown>((await store.getRecordState(conversationId, ids)).knownIds);
 		const unknown = events.filter((event) => !known.has(memberOf(event, "id")));
 		if (unknown.length === 0) return;
 		const body = Buffer.from(stringifyExactJson(unknown));
 		const { stored } = await eventIngest.fetched(conversationId, body, poster, signal);
-		this.#add("events", stored);
+		add("events", stored);
 	}
 
-	async #takeRecord(
+	async function takeRecord(
 		conversationId: string,
 		body: Buffer,
 		listed: readonly ListedEvent[],
 		poster: Poster,
 	): Promise<boolean> {
-		const { ingest, eventIngest, signal } = this.#options;
 		const receivedAt = BigInt(Date.now()) * 1000n;
 		let isStored = false;
 		for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
@@ -226,11 +210,10 @@ class Run {
 	}
 
 	/** Counts the stored conversations of a sender that an agent server does not have. They are not changed. */
-	async findGone(sender: string, seen: ReadonlySet<string>): Promise<void> {
-		const { client, store, signal } = this.#options;
-		const { owner } = this.#options.sender;
+	async function findGone(name: string): Promise<void> {
+		const { owner } = sender;
 		const conditions: Condition[] = [
-			{ kind: "equal", field: "sender", value: sender },
+			{ kind: "equal", field: "sender", value: name },
 			{ kind: "one_of", field: "executionStatus", values: NOT_DELETED },
 		];
 		if (owner !== undefined) conditions.push({ kind: "equal", field: "owner", value: owner });
@@ -242,9 +225,9 @@ class Run {
 				// It may have been created after the list was read.
 				const events = client.events(conversationId, { order: "TIMESTAMP_DESC" }, signal);
 				if ((await firstOf(events)) !== undefined) continue;
-				const { goneIds } = this.#progress;
-				if (goneIds.length < MAX_IDS) this.#progress = { ...this.#progress, goneIds: [...goneIds, conversationId] };
-				this.#add("gone");
+				const { goneIds } = progress;
+				if (goneIds.length < MAX_IDS) progress = { ...progress, goneIds: [...goneIds, conversationId] };
+				add("gone");
 			}
 			before = page.at(-1)?.sequence;
 			if (before === undefined) return;

@@ -109,8 +109,8 @@ export class WorkerThread<Methods> {
 	#answeredAt = 0;
 	/** Sends the calls that wait for further ones. */
 	#expecting: NodeJS.Timeout | undefined;
-	#refusing = false;
-	#admitted: readonly string[] = [];
+	/** The names of calls that are not refused; undefined while none is. */
+	#admitted: readonly string[] | undefined;
 	#closing: Promise<void> | undefined;
 	#ended: Promise<void> = Promise.resolve();
 
@@ -133,7 +133,6 @@ export class WorkerThread<Methods> {
 
 	/** Rejects further calls, except those with some names until the thread is closed. */
 	refuse(except: readonly string[] = []): void {
-		this.#refusing = true;
 		this.#admitted = except;
 	}
 
@@ -150,7 +149,7 @@ export class WorkerThread<Methods> {
 	}
 
 	#call(name: string, argument: unknown, signal: CallSignal | undefined): Promise<unknown> {
-		if (this.#refusing && !this.#admitted.includes(name))
+		if (this.#admitted?.includes(name) === false)
 			return Promise.reject(new ServiceError("unavailable", `${this.#options.owner} is closed`));
 		return this.#enqueue(name, argument, signal);
 	}
@@ -351,21 +350,17 @@ export function localCalls<Methods extends Readonly<Record<string, (argument: ne
 	options: Pick<WorkerThreadOptions, "owner" | "toError" | "log"> & { readonly observer: ThreadObserver | undefined },
 ): Calls<Methods> {
 	const named: Record<string, { call(argument: unknown): unknown }["call"]> = methods;
-	const entries = Object.entries(named).map(([name, method]) => [
-		name,
-		async (argument: unknown) => {
-			const ended = options.observer?.onCall(HERE, name);
-			try {
-				const value = method(argument);
-				ended?.(undefined);
-				return value;
-			} catch (thrown) {
-				const error = thrown instanceof ServiceError ? thrown : options.toError(failureOf(thrown), "call");
-				if (error !== thrown) options.log.error({ err: error, operation: name }, `${options.owner} failed`);
-				ended?.(error);
-				throw error;
-			}
-		},
-	]);
-	return Object.fromEntries(entries) as Calls<Methods>;
+	return callsBy(async (name, argument) => {
+		const ended = options.observer?.onCall(HERE, name);
+		try {
+			const value = named[name]?.(argument);
+			ended?.(undefined);
+			return value;
+		} catch (thrown) {
+			const error = thrown instanceof ServiceError ? thrown : options.toError(failureOf(thrown), "call");
+			if (error !== thrown) options.log.error({ err: error, operation: name }, `${options.owner} failed`);
+			ended?.(error);
+			throw error;
+		}
+	});
 }

@@ -53,55 +53,51 @@ interface Known {
 	readonly delivery: string;
 }
 
-/** Sends the runs of conversations to an OTLP receiver. */
-export class TraceSender implements OwnForm {
-	readonly delay: number;
-	readonly #options: TraceSenderOptions;
-	readonly #known = new LRUCache<string, Known>({ max: MAX_KNOWN });
-
-	constructor(options: TraceSenderOptions) {
-		this.#options = options;
-		this.delay = options.delay;
-	}
+/** Returns the form that sends the runs of conversations to an OTLP receiver. */
+export function traceForm(options: TraceSenderOptions): OwnForm {
+	const { delay, store, reads, url, headers, content, sink, sender, clock } = options;
+	const sentBefore = new LRUCache<string, Known>({ max: MAX_KNOWN });
+	return { delay, wants, deliver };
 
 	/** A run can begin and end in one post, which changes no status. */
-	wants(update: StoredUpdate): boolean {
+	function wants(update: StoredUpdate): boolean {
 		const summary = summaryOf(update);
 		return summary !== undefined && !ACTIVE.has(summary.executionStatus);
 	}
 
 	/** Sends the runs that ended with an update or after it, and were not sent already for another update. */
-	async deliver({ id, sequence, conversationId }: DeliveryRow, signal: AbortSignal): Promise<Answer | undefined> {
-		const { store, url, headers, sink, sender, clock } = this.#options;
+	async function deliver(
+		{ id, sequence, conversationId }: DeliveryRow,
+		signal: AbortSignal,
+	): Promise<Answer | undefined> {
 		if (sequence === undefined) return undefined;
 		const [update] = await store.updates.list({ after: sequence - 1n, limit: 1, withRecords: false });
 		if (update?.sequence !== sequence || update.conversationId !== conversationId) return undefined;
-		const source = await this.#source(conversationId, new Set());
+		const source = await sourceOf(conversationId, new Set());
 		if (source === undefined) return undefined;
 		const traces = tracesOf(source);
 		const last = traces.at(-1)?.run;
 		const isOpen = last !== undefined && last.status === undefined;
 		const hasEnded = isOpen && !OPEN.has(source.summary.executionStatus);
-		const latest = update.receivedAt + BigInt(LATEST * this.delay) * 1000n;
+		const latest = update.receivedAt + BigInt(LATEST * delay) * 1000n;
 		if (hasEnded && BigInt(clock.now()) * 1000n < latest) return TOO_EARLY;
 		const isMeant = ({ status, completedAt }: Run) =>
 			status === undefined ? hasEnded : completedAt >= update.receivedAt - TOGETHER;
 		for (const trace of traces.filter(({ run }) => isMeant(run))) {
 			const [key, digest] = [trace.spans[0]?.spanId ?? "", digestOf(trace)];
-			const known = this.#known.get(key);
+			const known = sentBefore.get(key);
 			if (known?.digest === digest && known.delivery !== id) continue;
 			for (const body of otlpRequests(trace.spans, sender)) {
 				const answer = await sink.send(url, { contentType: OTLP_TYPE, body }, headers, signal);
 				if (answer.error !== "") return answer;
 			}
-			this.#known.set(key, { digest, delivery: id });
+			sentBefore.set(key, { digest, delivery: id });
 		}
 		return SENT;
 	}
 
 	/** Reads a conversation, with those that began it; undefined when it is not stored. */
-	async #source(id: string, below: Set<string>): Promise<TraceSource | undefined> {
-		const { reads, content } = this.#options;
+	async function sourceOf(id: string, below: Set<string>): Promise<TraceSource | undefined> {
 		const filter = create(ConversationFilterSchema, { ids: [id] });
 		const page = await reads.list.list({ filter, pageSize: 1, pageToken: "", full: false, secrets: "redacted" });
 		const summary = page.conversations[0]?.summary;
@@ -115,7 +111,7 @@ export class TraceSender implements OwnForm {
 		below.add(id);
 		const { parentConversationId: parent } = summary;
 		// A conversation can name any other as its parent, also one that it began.
-		const above = parent === undefined || below.has(parent) ? undefined : await this.#source(parent, below);
+		const above = parent === undefined || below.has(parent) ? undefined : await sourceOf(parent, below);
 		return withRuns({ summary, record, facts, parent: above });
 	}
 }

@@ -3,7 +3,7 @@ import { BudgetPeriod } from "../../gen/conversations/v1/budget_service_pb.js";
 import { scopes } from "../../src/access/keys.ts";
 import { type AskedBudget, Budgets } from "../../src/budgets/budgets.ts";
 import { BudgetFollower } from "../../src/budgets/follower.ts";
-import { Pauses } from "../../src/budgets/pauses.ts";
+import { pausesOf } from "../../src/budgets/pauses.ts";
 import { ReportUsage } from "../../src/conversations/read/report-usage.ts";
 import { visibleStore } from "../../src/conversations/read/visible-store.ts";
 import { CLOCK } from "../../src/forward/endpoint-worker.ts";
@@ -107,7 +107,7 @@ export class TestBudgets implements AsyncDisposable {
 				holder: `${Math.random()}`,
 				look: 5,
 			},
-			pauses: new Pauses({
+			pauses: pausesOf({
 				...{ store: this.store, notices: this.forwarding.notices, servers: this.servers, stopping: this.#stop.signal },
 				audit: { addOfConversation: async (...entry) => void this.audited.push(entry) },
 				log: {

@@ -3,7 +3,7 @@ import { expect, vi } from "vitest";
 import { type AskedEndpoint, Endpoints } from "../../src/forward/endpoints.ts";
 import { Forwarder, type ForwarderOptions } from "../../src/forward/forwarder.ts";
 import type { Answer } from "../../src/forward/http-sink.ts";
-import { Notices } from "../../src/forward/notices.ts";
+import { type Notices, noticesOf } from "../../src/forward/notices.ts";
 import { EndpointSecrets } from "../../src/forward/secrets.ts";
 import { CHANGES, type Told } from "../../src/forward/tell.ts";
 import { SealedBytes } from "../../src/record/secrets/cipher.ts";
@@ -66,7 +66,7 @@ export class Forwarding implements AsyncDisposable {
 			...options,
 		};
 		const onChange = () => this.#forwarder?.poke();
-		this.notices = new Notices({ store, clock, onChange });
+		this.notices = noticesOf({ store, clock, onChange });
 		this.endpoints = new Endpoints({
 			...shared,
 			onChanged: onChange,

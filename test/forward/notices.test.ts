@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { create } from "@bufbuild/protobuf";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
-import { type Notice, Notices, noticeGaps } from "../../src/forward/notices.ts";
+import { type Notice, noticeGaps, noticesOf } from "../../src/forward/notices.ts";
 import { tell } from "../../src/forward/tell.ts";
 import { LASTING_GAP } from "../../src/store/gaps.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
@@ -65,7 +65,7 @@ describe.each(STORES)("with $engine", ({ engine, make }) => {
 		await using others = new AsyncDisposableStack();
 		// Only one process has a database of SQLite.
 		const another = engine === "SQLite" ? forwarding.store : others.use(await open());
-		const inAnother = new Notices({ store: another, clock: forwarding.clock, onChange: () => undefined });
+		const inAnother = noticesOf({ store: another, clock: forwarding.clock, onChange: () => undefined });
 		expect(await inAnother.tell(notice())).toBe(false);
 		const both = [forwarding.notices, inAnother].map((one) => one.tell(notice({ about: ["together"] })));
 		expect((await Promise.all(both)).toSorted()).toEqual([false, true]);
