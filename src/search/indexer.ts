@@ -64,7 +64,7 @@ export async function indexUntilStopped(options: IndexerOptions, signal: AbortSi
 		if (hasMore) await wait(isBusy() ? (performance.now() - began) * BUSY_FACTOR : 0, signal);
 		else {
 			const over = new AbortController();
-			await Promise.race([woken, wait(INTERVAL, over.signal)]);
+			await Promise.race([woken, wait(indexer.isBehind ? COLLECT : INTERVAL, over.signal)]);
 			over.abort();
 			await wait(COLLECT, signal);
 		}
@@ -79,9 +79,15 @@ export class TextIndexer {
 	readonly #holder = randomUUID();
 	/** Until when this process has claimed the index, in milliseconds of Unix time. */
 	#claimedUntil = 0;
+	#isBehind = false;
 
 	constructor(options: IndexedStore) {
 		this.#options = options;
+	}
+
+	/** Whether the last step waits for the view of titles. */
+	get isBehind(): boolean {
+		return this.#isBehind;
 	}
 
 	/** Claims the index for some milliseconds from now on. Returns whether this process has it. */
@@ -111,6 +117,7 @@ export class TextIndexer {
 			return true;
 		}
 		const titles = await store.findTitles(progress.updates);
+		this.#isBehind = titles.isBehind;
 		const events = titles.hasMore
 			? { words: [], through: progress.events, hasMore: true }
 			: await this.#events(progress.events);

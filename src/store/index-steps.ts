@@ -55,7 +55,9 @@ const TITLES = 200;
 async function findTitles(session: Session, after: bigint): Promise<FoundTitles> {
 	const { all, dialect } = session;
 	const { schema } = dialect;
-	const [view] = await all(`SELECT updates FROM ${schema}views WHERE name = 'conversations'`);
+	const [view] = await all(
+		`SELECT updates, ${dialect.newest.updates} AS newest FROM ${schema}views WHERE name = 'conversations'`,
+	);
 	const followed = bigint(view?.updates);
 	// What the view wrote until then.
 	await session.settled();
@@ -72,7 +74,8 @@ async function findTitles(session: Session, after: bigint): Promise<FoundTitles>
 		title: titleOf(blob(row.summary)),
 	}));
 	const hasMore = titles.length === TITLES;
-	return { titles, through: (hasMore ? titles.at(-1)?.sequence : undefined) ?? followed, hasMore };
+	const through = (hasMore ? titles.at(-1)?.sequence : undefined) ?? followed;
+	return { titles, through, hasMore, isBehind: followed < bigint(view?.newest) };
 }
 
 const TITLE = ConversationSummarySchema.field.title.number;

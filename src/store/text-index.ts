@@ -35,6 +35,8 @@ export interface FoundTitles {
 	readonly through: bigint;
 	/** Whether there are more titles. */
 	readonly hasMore: boolean;
+	/** Whether the view of conversations has not followed all updates. */
+	readonly isBehind: boolean;
 }
 
 /** What the indexer adds in one transaction. What has been removed meanwhile is left out. */
