@@ -129,7 +129,8 @@ function eventOf(n: number, text: (length: number) => string): { event: object; 
 
 /** Writes the index. */
 export async function index(store: Store, report: (line: string) => void): Promise<void> {
-	const indexer = new TextIndexer({ store, format: events, isBusy: () => false });
+	await store.countConversations({ conditions: [], group: undefined, limit: 1 });
+	const indexer = new TextIndexer({ store, format: events });
 	const began = performance.now();
 	const { user, system } = process.cpuUsage();
 	while (await indexer.step());

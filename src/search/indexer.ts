@@ -31,13 +31,13 @@ const COLLECT = 300;
 const INTERVAL = 2_000;
 
 interface IndexerOptions extends IndexedStore {
+	/** Returns whether the service has much to do. */
+	readonly isBusy: () => boolean;
 	/** Called with each failure, after which the indexer tries again. */
 	readonly onError: (error: unknown) => void;
 }
 
 interface IndexedStore {
-	/** Returns whether the service has much to do. */
-	readonly isBusy: () => boolean;
 	readonly store: Pick<Store, "events" | "updates" | "claim" | "readIndexProgress" | "findTitles" | "writeIndexStep">;
 	readonly format: Pick<EventFormat, "open" | "read">;
 }
