@@ -19,9 +19,6 @@ export interface AppendRequest {
 /** The requests that engines append in groups: updates and batches of events. */
 export type GroupRequest = AppendRequest | NewEvents;
 
-/** Names of the calls that append in groups. */
-export const APPENDS = ["append", "appendEvents"] as const;
-
 /** Result of an attempt that wrote nothing, because the newest posted record may be the same with different bytes. */
 export interface PossibleDuplicate {
 	/** Sequence of the newest posted update. */

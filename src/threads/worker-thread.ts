@@ -58,11 +58,8 @@ export interface WorkerThreadOptions {
 	 * so that results do not accumulate.
 	 */
 	readonly maxCallsSent?: number;
-	/**
-	 * Names of the calls that the worker answers in groups. They wait in this thread until the worker has answered all that it
-	 * has, and shortly until there are as many of them as there were then. Others follow them.
-	 */
-	readonly grouped?: readonly string[];
+	/** Whether calls wait in this thread until the worker has answered all that it has, so that more are answered together. */
+	readonly sendsTogether?: boolean;
 	readonly observer?: ThreadObserver | undefined;
 }
 
@@ -76,11 +73,6 @@ interface PendingCall {
 	resolve(value: unknown): void;
 	reject(error: unknown): void;
 }
-
-/** Most calls that are waited for: more of them share enough. */
-const MAX_EXPECTED = 16;
-/** Most milliseconds that calls wait for further ones. */
-const EXPECTED_MILLISECONDS = 3;
 
 /**
  * A worker thread and the calls to it. The worker receives all waiting calls at once. `Methods` are the methods that its
@@ -104,11 +96,6 @@ export class WorkerThread<Methods> {
 	#lastId = 0;
 	#idleTimer: NodeJS.Timeout | undefined;
 	#scheduled = false;
-	/** Number of grouped calls when the worker answered last: as many are expected to be made again. */
-	#expected = 0;
-	#answeredAt = 0;
-	/** Sends the calls that wait for further ones. */
-	#expecting: NodeJS.Timeout | undefined;
 	/** The names of calls that are not refused; undefined while none is. */
 	#admitted: readonly string[] | undefined;
 	#closing: Promise<void> | undefined;
@@ -176,41 +163,14 @@ export class WorkerThread<Methods> {
 	}
 
 	#send(worker: Worker): void {
-		const { grouped } = this.#options;
-		if (grouped !== undefined && (this.#sent.size > 0 || this.#awaitsMore())) return;
+		if (this.#options.sendsTogether === true && this.#sent.size > 0) return;
 		const calls = this.#takeWaiting();
 		if (calls.length === 0) return;
-		if (grouped !== undefined)
-			calls.sort((a, b) => Number(grouped.includes(b.message.name)) - Number(grouped.includes(a.message.name)));
 		for (const call of calls) {
 			call.signal = undefined;
 			this.#sent.set(call.message.id, call);
 		}
 		worker.postMessage(calls.map(({ message }) => message));
-	}
-
-	/** Returns the number of grouped calls. */
-	#countGrouped(calls: Iterable<PendingCall>): number {
-		const { grouped = [] } = this.#options;
-		let count = 0;
-		for (const { message } of calls) if (grouped.includes(message.name)) count += 1;
-		return count;
-	}
-
-	/** Returns whether the waiting calls wait for further ones, of callers whose calls were answered just now. */
-	#awaitsMore(): boolean {
-		const waiting = this.#countGrouped(this.#waiting);
-		const isWaiting = waiting > 0 && waiting < this.#expected;
-		if (isWaiting && performance.now() - this.#answeredAt < EXPECTED_MILLISECONDS) {
-			this.#expecting ??= setTimeout(() => {
-				this.#expected = 0;
-				this.#schedule();
-			}, EXPECTED_MILLISECONDS);
-			return true;
-		}
-		clearTimeout(this.#expecting);
-		this.#expecting = undefined;
-		return false;
 	}
 
 	/** Takes waiting calls, as many as the worker may have. Rejects those whose caller no longer waits. */
@@ -257,9 +217,6 @@ export class WorkerThread<Methods> {
 				resolve();
 				this.#send(worker);
 				worker.on("message", (message: WorkerMessage) => {
-					const present = this.#countGrouped(this.#sent.values()) + this.#countGrouped(this.#waiting);
-					this.#expected = Math.min(present, MAX_EXPECTED);
-					this.#answeredAt = performance.now();
 					this.#settle(message);
 					this.#send(worker);
 				});
@@ -304,9 +261,6 @@ export class WorkerThread<Methods> {
 
 	#onEnd(error: ServiceError): void {
 		clearTimeout(this.#idleTimer);
-		clearTimeout(this.#expecting);
-		this.#expecting = undefined;
-		this.#expected = 0;
 		this.#worker = undefined;
 		this.#starting = undefined;
 		const sent = [...this.#sent.values()];

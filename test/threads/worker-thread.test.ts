@@ -1,5 +1,4 @@
-import { setImmediate } from "node:timers/promises";
-import { expect, onTestFinished, test, vi } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { ServiceError } from "../../src/errors.ts";
 import { WorkerThread, type WorkerThreadOptions } from "../../src/threads/worker-thread.ts";
 import type { EchoCalls } from "./echo-worker.ts";
@@ -64,30 +63,6 @@ test("grouped calls are answered together up to the group's byte limit, a larger
 	const sums = await Promise.all(sizes.map((size) => thread.calls.sum(new Uint8Array(size))));
 	await paused;
 	expect(sums).toEqual([8, 8, 4, 30, 1]);
-});
-
-test("calls that are made again one after the other are answered together, and fewer of them after a while", async () => {
-	vi.useFakeTimers({ toFake: ["performance", "setTimeout", "clearTimeout"] });
-	const { thread } = started({ grouped: ["sum"] });
-	// Before the thread is closed.
-	onTestFinished(() => {
-		vi.useRealTimers();
-	});
-	await thread.start();
-	const sum = () => thread.calls.sum(new Uint8Array(1));
-	expect(await Promise.all([sum(), sum(), sum()])).toEqual([3, 3, 3]);
-	const again: Promise<number>[] = [];
-	for (let n = 0; n < 3; n++) {
-		again.push(sum());
-		await setImmediate();
-	}
-	expect(await Promise.all(again)).toEqual([3, 3, 3]);
-	const fewer = [sum()];
-	await setImmediate();
-	fewer.push(sum());
-	await setImmediate();
-	vi.advanceTimersByTime(3);
-	expect(await Promise.all(fewer)).toEqual([2, 2]);
 });
 
 test("a thread that is idle ends, and the next call starts another one", async () => {

@@ -8,14 +8,7 @@ import {
 	WorkerThread,
 	type WorkerThreadOptions,
 } from "../../threads/worker-thread.ts";
-import {
-	APPENDS,
-	appendJudged,
-	byteStringsOf,
-	compactBatch,
-	type IsSameRecord,
-	type Judgement,
-} from "../duplicates.ts";
+import { appendJudged, byteStringsOf, compactBatch, type IsSameRecord, type Judgement } from "../duplicates.ts";
 import { packEvents } from "../record-column.ts";
 import { Announcer } from "../sequence-log.ts";
 import { methodsOf, Running, type Store, viewReads } from "../store.ts";
@@ -116,7 +109,7 @@ function threadsOf(options: Pick<WorkerThreadOptions, "data" | "log" | "observer
 	const reader = { name: "reader", script: new URL("./reader", import.meta.url), youngGenerationMiB: 24 };
 	const search = { ...reader, name: "search", idleMilliseconds: SEARCH_IDLE };
 	return {
-		writer: new WorkerThread({ ...shared, ...writer, grouped: APPENDS }),
+		writer: new WorkerThread({ ...shared, ...writer, sendsTogether: true }),
 		reader: new WorkerThread({ ...shared, ...reader, maxCallsSent: MAX_READER_CALLS }),
 		// One at a time, so that it is known which search ended the thread, and the others can go on.
 		search: new WorkerThread({ ...shared, ...search, maxCallsSent: 1 }),

@@ -6,7 +6,6 @@ import { planAppends } from "../append-group.ts";
 import { assignOwner } from "../assign-owner.ts";
 import type { ReturnedSpace } from "../compaction.ts";
 import {
-	APPENDS,
 	type AppendRequest,
 	bytesOf,
 	type GroupRequest,
@@ -224,7 +223,7 @@ function writer(options: WriterOptions) {
 			wasStoppedCleanly: (): boolean => wasStoppedCleanly,
 		},
 		group: {
-			names: APPENDS satisfies readonly (keyof Appends)[],
+			names: ["append", "appendEvents"] satisfies (keyof Appends)[],
 			maxBytes: MAX_GROUP_BYTES,
 			bytesOf,
 			answer: (requests: AppendCalls) => appendAll(append, requests),
