@@ -81,8 +81,8 @@ export interface StoredPost extends Pick<AppendedUpdate, "change" | "current"> {
 
 /**
  * Returns the newest posted update of a conversation if an arriving record may duplicate it: both have the same
- * `updated_at` and the same length. A record without `updated_at` describes the
- * state at its arrival, so it is no duplicate once events have changed the record.
+ * `updated_at` and the same length. A record without `updated_at` describes the state at its arrival, so it is no duplicate
+ * once events have changed the record.
  *
  * @param updatedAt time of the arriving record, in microseconds since the Unix epoch
  * @param find returns the newest posted update, or undefined when it is gone. Called only when the times are equal.

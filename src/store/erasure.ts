@@ -3,7 +3,7 @@ import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb
 import type { NewAuditEntry } from "./access.ts";
 import type { Condition } from "./condition.ts";
 import type { AppendedEvents, AppendedUpdate, StoredUpdate } from "./entries.ts";
-import type { Session, Value } from "./session.ts";
+import { given, type Session } from "./session.ts";
 import { readRow } from "./typed-rows.ts";
 import { bindable } from "./values.ts";
 
@@ -102,12 +102,14 @@ export async function listErasures(
 	{ all, dialect: { schema } }: Session,
 	{ after, conversationId, owner, limit }: ErasureQuery,
 ): Promise<Erasure[]> {
-	const tests: [sql: string, value: Value][] = [["sequence > ?", bindable(after)]];
-	if (conversationId !== undefined) tests.push(["id_digest = ?", idDigest(conversationId)]);
-	if (owner !== undefined) tests.push(["owner = ?", owner]);
+	const { text, parameters } = given([
+		["sequence > ?", bindable(after)],
+		["id_digest = ?", conversationId === undefined ? undefined : idDigest(conversationId)],
+		["owner = ?", owner],
+	]);
 	const rows = await all(
-		`SELECT * FROM ${schema}erasures WHERE ${tests.map(([test]) => test).join(" AND ")} ORDER BY sequence LIMIT ?`,
-		...tests.map(([, value]) => value),
+		`SELECT * FROM ${schema}erasures WHERE ${text} ORDER BY sequence LIMIT ?`,
+		...parameters,
 		limit,
 	);
 	return rows.map((row) => readRow("erasures", row));
