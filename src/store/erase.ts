@@ -14,7 +14,7 @@ import { columnsOf } from "./typed-rows.ts";
 import { bigint, blob, keyOf, nullable, type Row, text } from "./values.ts";
 import { deriveConversations } from "./views/conversations.ts";
 import { lockView } from "./views/follow.ts";
-import { forgetUsage, settleUsage } from "./views/usage.ts";
+import { forgetUsage, keepUsage } from "./views/usage.ts";
 
 /** Erases a conversation: see `Store.erase`. The views have followed the logs. */
 export async function erase(session: Session, { audit, ...request }: EraseRequest): Promise<Erased | undefined> {
@@ -48,8 +48,9 @@ async function eraseAll(
 	const relatives = heads
 		.filter((row) => nullable(text, row.owner) === known.owner)
 		.map((row) => text(row.conversation_id));
+	// Before their records forget what they took over.
+	await keepUsage(session, [conversationId, ...relatives]);
 	await forgetRelations(session, conversationId, relatives);
-	await settleUsage(session, [conversationId]);
 	await removeEntriesOf(session, conversationId);
 	for (const table of ["activities", "heads", "pruned", "gaps", "children", "changed_conversations"])
 		await all(`DELETE FROM ${dialect.schema}${table} WHERE conversation_id = ?`, conversationId);

@@ -382,7 +382,7 @@ const descriptions = {
 	/**
 	 * The view of usage: what was seen of the usage of each conversation, also after the conversation itself was removed.
 	 * `ledger` is a text from which its rows follow: see usage/ledger.ts; empty of an erased conversation, whose id is a
-	 * random one. `source_id` is the conversation of which it is a fork. `is_kept`: what it follows from was removed in part.
+	 * random one. `is_kept`: what it follows from was removed in part.
 	 */
 	usage_conversations: {
 		spread: "conversation",
@@ -390,15 +390,11 @@ const descriptions = {
 			conversation_id: "id",
 			sender: "text",
 			owner: "text",
-			source_id: "id?",
 			life_began_at: "integer?",
 			is_kept: "boolean",
 			ledger: "text",
 		},
-		indexes: {
-			usage_conversations_by_owner: "(owner)",
-			usage_conversations_by_source: "(source_id) WHERE source_id IS NOT NULL",
-		},
+		indexes: { usage_conversations_by_owner: "(owner)" },
 		fillfactor: 70,
 	},
 

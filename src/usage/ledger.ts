@@ -82,14 +82,9 @@ export interface ShownRecord {
 export interface Evidence {
 	/** The times of the first events with responses, by {@link responseKey}. */
 	readonly times: ReadonlyMap<string, number>;
-	/** The calls of the fork's source; undefined if it has none, or none that is known. */
-	readonly source: SourceCalls | undefined;
 	/** What the earliest event of a fork shows; null if that is no full state, undefined if it is not known. */
 	readonly first: FirstState | null | undefined;
 }
-
-/** The calls that a record lists, by usage id. */
-export type SourceCalls = ReadonlyMap<string, readonly string[]>;
 
 /** The full state with which the events of a fork begin: what it took over. */
 export interface FirstState {
@@ -135,12 +130,11 @@ interface Life {
 	readonly rank: number;
 	readonly agentKind: string;
 	readonly usages: ByUsage<Booked>;
-	/** Whether a source told which calls are copies. */
-	readonly isJudged: boolean;
-	/** When it became a fork; null of a life that is none, or not known to be one. */
+	/**
+	 * When it became a fork; null of a life that is none, or not known to be one. It stays a fork when its source is erased, and
+	 * its records name none then.
+	 */
 	readonly forkedAt: number | null;
-	/** Whether its source was erased. Its records name none then, and it stays a fork. */
-	readonly isSourceErased?: true;
 	/** The rows of a life that is not the present one. */
 	readonly rows: readonly RowTexts[] | null;
 }
@@ -160,7 +154,7 @@ interface State {
 	firstState?: FirstState | null | undefined;
 }
 
-const NEW_LIFE = { usages: [], isJudged: false, forkedAt: null, rows: null };
+const NEW_LIFE = { usages: [], forkedAt: null, rows: null };
 const NOT_BOOKED: Booked = { calls: 0, costs: 0, digest: "", copied: 0, taken: [], first: [], rest: [] };
 
 /** The usage of one conversation. */
@@ -209,6 +203,11 @@ export class Ledger {
 	/** `created_at` of the present life; null if it is not known. */
 	get lifeBeganAt(): number | null {
 		return this.#present()?.began ?? null;
+	}
+
+	/** Whether the present life is known to be a fork. */
+	get isFork(): boolean {
+		return (this.#present()?.forkedAt ?? null) !== null;
 	}
 
 	get firstState(): FirstState | null | undefined {
@@ -287,13 +286,6 @@ export class Ledger {
 		if (isOfRelease1) state.earlier = new Rows([...former, ...rows.list().map(taking)]).list().map(rowTexts);
 	}
 
-	/** Says that the source of the conversation is erased. */
-	forgetSource(): void {
-		this.#state.lives = this.#state.lives.map((life) =>
-			life.forkedAt === null ? life : { ...life, isSourceErased: true },
-		);
-	}
-
 	/** Moves the tokens of untimed calls to the times of events with their responses. The first event of a response counts. */
 	time(events: readonly { readonly responseId: string; readonly at: number }[]): void {
 		const agentKind = this.#present()?.agentKind ?? "";
@@ -352,7 +344,7 @@ class Booking {
 		this.#record = record;
 		this.#evidence = evidence;
 		this.#now = quarterAt(record.time);
-		this.#forkedAt = record.isFork || life.isSourceErased === true ? (life.began ?? 0) : null;
+		this.#forkedAt = record.isFork || life.forkedAt !== null ? (life.began ?? 0) : null;
 	}
 
 	/**
@@ -374,8 +366,7 @@ class Booking {
 				(usage) => [usage.usageId, this.#bookUsage(usage, known.get(usage.usageId) ?? NOT_BOOKED, isFirst)] as const,
 			),
 		];
-		const isJudged = this.#life.isJudged || this.#evidence.source !== undefined;
-		return { ...this.#life, usages, isJudged, forkedAt: this.#forkedAt };
+		return { ...this.#life, usages, forkedAt: this.#forkedAt };
 	}
 
 	#rowsOf(usageId: string): UsageRow[] {
@@ -410,7 +401,7 @@ class Booking {
 
 	/** Books the entries of the lists that are not booked. When the lists do not begin with those that are, all anew. */
 	#bookLists({ usageId, lists }: ShownUsage, known: Booked): Booked {
-		const copied = this.#forkedAt === null ? 0 : this.#copiedCalls(usageId, lists, known);
+		const copied = this.#forkedAt === null ? 0 : this.#copiedCalls(usageId, lists);
 		const isSame = copied === known.copied && this.#forkedAt === this.#life.forkedAt;
 		const isContinued = isSame && lists.begin(known);
 		if (!isContinued) this.#takeBack(new Rows([...this.#rowsOf(usageId), ...this.#restRows(known).map(taking)]).list());
@@ -464,37 +455,31 @@ class Booking {
 	 * Returns how many calls a fork took over: they stand at the beginning of the list. There are at least as many as costs from
 	 * before the fork, and as many own calls as own costs.
 	 */
-	#copiedCalls(usageId: string, lists: Lists, known: Booked): number {
+	#copiedCalls(usageId: string, lists: Lists): number {
 		const copies = lists.costs.filter((cost) => !this.#isOwn(cost)).length;
 		const own = lists.costs.length - copies;
 		const most = Math.max(copies, lists.calls.length - own);
-		const told = Math.min(this.#toldCopies(usageId, lists, known), most);
+		const told = Math.min(this.#toldCopies(usageId, lists), most);
 		return Math.max(told, Math.min(copies, lists.calls.length));
 	}
 
 	/**
-	 * Returns how many calls are copies by the fork's first full state; else by its source; else own are the calls from the first
-	 * one on that has an event since the fork.
+	 * Returns how many calls are copies by the fork's first full state; else own are the calls from the first one on that has an
+	 * event since the fork. Without one, only costs tell copies: unless it is asked to keep them, the agent server resets the
+	 * metrics of a fork.
 	 */
-	#toldCopies(usageId: string, lists: Lists, known: Booked): number {
+	#toldCopies(usageId: string, lists: Lists): number {
 		const { calls, costs } = lists;
 		const first = this.#firstState();
 		if (first !== undefined) {
 			const [count = 0, digest = ""] = new Map(first.usages).get(usageId) ?? [];
 			return lists.digest({ calls: count, costs: 0 }) === digest ? count : 0;
 		}
-		const { source, times } = this.#evidence;
-		if (source !== undefined) {
-			const copied = source.get(usageId) ?? [];
-			const end = calls.findIndex(({ key }, n) => key !== copied[n]);
-			return end < 0 ? calls.length : end;
-		}
-		if (this.#life.isJudged) return known.copied;
 		const began = this.#forkedAt ?? 0;
 		// Metrics that were reset have no costs from before.
 		if (costs.length > 0 && costs.every((cost) => this.#isOwn(cost))) return 0;
-		const firstOwn = calls.findIndex(({ id }) => (times.get(id) ?? began - 1) >= began);
-		return firstOwn < 0 ? calls.length : firstOwn;
+		const firstOwn = calls.findIndex(({ id }) => (this.#evidence.times.get(id) ?? began - 1) >= began);
+		return Math.max(0, firstOwn);
 	}
 
 	/** Returns what the first record of a fork shows beside the lists; nothing if it shows own calls. */
@@ -615,13 +600,6 @@ export function shownUsages(stats: ConversationStats): readonly ShownUsage[] {
 		...{ usageId: nameOf(name), model: nameOf(metrics.modelName ?? "") },
 		...{ totals: totalsOf(metrics), lists: listsOf(metrics) },
 	}));
-}
-
-/** Returns the calls that a fork of a conversation with these stats may have copied; undefined if no list tells them. */
-export function sourceCalls(stats: ConversationStats): SourceCalls | undefined {
-	const usages = shownUsages(stats);
-	if (usages.some(({ lists, totals }) => lists.isEmpty && !isNothing(totals))) return undefined;
-	return new Map(usages.map(({ usageId, lists }) => [usageId, lists.calls.map(({ key }) => key)]));
 }
 
 /** Returns what the full state with which a fork begins shows. */

@@ -60,19 +60,6 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 		for (const protocol of PROTOCOLS) expect(await usageOf(service, new Set([fork.id]), protocol)).toEqual(expected);
 	});
 
-	test("a fork counts its own calls when its source, which has none, arrives after it", async () => {
-		const own = [call({ at: BEGAN + HOUR + 60, tokens: 50 })];
-		const { fork, sourcePosts, last, began } = forkOf({ isReset: false, ofSource: [], own });
-		const ids = new Set([fork.id]);
-		await send(service, [last]);
-		// Until its source is known, a call without a cost may be a copy.
-		expect(await usageOf(service, ids)).toEqual(new Map());
-		await send(service, sourcePosts);
-		const expected: Expected = new Map();
-		expectCalls(expected, fork.id, own, () => began + 3 * HOUR);
-		expect(await usageOf(service, ids)).toEqual(expected);
-	});
-
 	test.each(["response-1", "response\u0000 \\ 2"])(
 		"tokens and calls count at the time of their event, also when it arrives after the record (%j)",
 		async (id) => {

@@ -9,9 +9,7 @@ import {
 	firstStateOf,
 	Ledger,
 	type ShownRecord,
-	type SourceCalls,
 	shownUsages,
-	sourceCalls,
 	type UntimedCall,
 	type UsageRow,
 } from "../../src/usage/ledger.ts";
@@ -34,14 +32,9 @@ class Conversation {
 	rows: readonly UsageRow[] = [];
 	#text = "";
 	#sequence = 0n;
-	#source: SourceCalls | undefined;
 	readonly #times = new Map<string, number>();
 	#untimed: readonly UntimedCall[] = [];
 	#first: { readonly at: number; readonly state: FirstState | null } | undefined;
-
-	constructor(source?: SourceCalls) {
-		this.#source = source;
-	}
 
 	change(work: (ledger: Ledger) => void): void {
 		const ledger = new Ledger(this.#text);
@@ -51,10 +44,6 @@ class Conversation {
 		this.#text = ledger.format();
 		this.rows = ledger.rows;
 		this.#untimed = ledger.untimed;
-	}
-
-	forgetSource(): void {
-		this.#source = undefined;
 	}
 
 	event(at: number, responseId: string | undefined, state: FirstState | null = null): void {
@@ -74,7 +63,7 @@ class Conversation {
 		const shown = { sequence: this.#sequence, digest: String(time), usages: shownUsages(stats), time, ...of };
 		this.change((ledger) => {
 			const first = isFork ? this.#first?.state : undefined;
-			ledger.follow(shown, { times: this.#times, source: this.#source, first });
+			ledger.follow(shown, { times: this.#times, first });
 		});
 	}
 }
@@ -137,8 +126,8 @@ const eventOf = ({ at: time }: Call): Arrival => {
 };
 
 /** Returns the rows after all has arrived. */
-function countAll(all: readonly Arrival[], source?: SourceCalls): readonly UsageRow[] {
-	const of = new Conversation(source);
+function countAll(all: readonly Arrival[]): readonly UsageRow[] {
+	const of = new Conversation();
 	for (const arrival of all) arrival(of);
 	return of.rows;
 }
@@ -395,7 +384,7 @@ describe("the rows of a conversation", () => {
 					...{ time: micros(CREATED + HOUR), latest: micros(CREATED + HOUR) },
 					...{ life: micros(CREATED), agentKind: "Agent", isFork: false, rank: 1, isCurrent: true },
 				},
-				{ times: new Map(), source: undefined, first: undefined },
+				{ times: new Map(), first: undefined },
 			);
 		follow(ledger, 1);
 		expect(ledger.rows).toEqual(stored);
@@ -415,9 +404,8 @@ describe("a fork", () => {
 	const fullState = (calls: readonly Call[], time = CREATED + 1): Arrival => {
 		return (of) => of.event(micros(time), undefined, firstStateOf(statsAfter(calls)));
 	};
-	const callsOf = (calls: readonly Call[]): SourceCalls => sourceCalls(statsAfter(calls)) ?? new Map();
 
-	test("is not charged for what it took over, and is for its own calls, as long as nothing is known of its source", () => {
+	test("is not charged for what it took over, and is for its own calls", () => {
 		expect(countAll([end(source)])).toEqual([]);
 		expect(sumOf(countAll([end(source), end([...source, ...own])]))).toEqual(ownUsage);
 		expect(sumOf(countAll([end([...source, ...own])]))).toEqual(ownUsage);
@@ -437,16 +425,16 @@ describe("a fork", () => {
 	const free = at([call0(0, 50)], CREATED + HOUR);
 	const freeUsage: Amounts = { ...NONE, promptTokens: 50n, calls: 1n };
 
-	test("counts own calls without a cost by its first event, or else by what its source shows", () => {
+	test("counts own calls without a cost by its first event, or else by its costs", () => {
 		expect(sumOf(countAll([fullState([]), end(free)]))).toEqual(freeUsage);
 		expect(sumOf(countAll([end([...source, ...free]), fullState(source), end([...source, ...free])]))).toEqual(
 			freeUsage,
 		);
-		expect(sumOf(countAll([end(free)], callsOf(source)))).toEqual(freeUsage);
-		expect(sumOf(countAll([end([...source, ...free])], callsOf(source)))).toEqual(freeUsage);
+		expect(sumOf(countAll([end(free)]))).toEqual(freeUsage);
+		expect(sumOf(countAll([end([...source, ...free])]))).toEqual(freeUsage);
 		// The first event was lost, and the first one that is known shows own costs.
 		const lateState = fullState([...source, ...own, ...free], CREATED + 2 * HOUR);
-		const rows = countAll([lateState, end([...source, ...own, ...free])], callsOf(source));
+		const rows = countAll([lateState, end([...source, ...own, ...free])]);
 		expect(sumOf(rows)).toEqual({ ...ownUsage, promptTokens: 1050n, calls: 2n });
 	});
 
@@ -479,26 +467,15 @@ describe("a fork", () => {
 					[lateState, shown, first, shown],
 					[shown, lateState, first, shown],
 				])
-					for (const acpSource of [sourceCalls(taken), undefined])
-						expect(sumOf(countAll(all, acpSource))).toEqual(usage);
+					expect(sumOf(countAll(all))).toEqual(usage);
 		},
 	);
-
-	test("counts the same when its source is not known any more", () => {
-		const of = new Conversation(callsOf(source));
-		end([...source, ...free])(of);
-		of.forgetSource();
-		end([...source, ...free])(of);
-		record(statsAfter([...source, ...free, ...own]), CREATED + 3 * HOUR, true)(of);
-		expect(sumOf(of.rows)).toEqual({ ...ownUsage, promptTokens: 1050n, calls: 2n });
-	});
 
 	test("whose source was erased before its ledger of an earlier version was written anew grows by its own calls", () => {
 		const [calls, [further]] = [[...source, ...own], at([call0(1, 1000)], CREATED + 3 * HOUR)];
 		const stored: UsageRow = { ...ownUsage, usageId: "agent", model: "a", agentKind: "Agent", quarter: 7n };
 		let ledger = new Ledger('{"times":[],"calls":[]}');
 		ledger.load([stored]);
-		ledger.forgetSource();
 		for (const [n, shown] of [calls, calls, [...calls, ...(further === undefined ? [] : [further])]].entries()) {
 			const stats = statsAfter(shown);
 			ledger.follow(
@@ -507,7 +484,7 @@ describe("a fork", () => {
 					...{ time: micros(CREATED + 4 * HOUR), latest: micros(CREATED + 4 * HOUR) },
 					...{ life: micros(CREATED), agentKind: "Agent", isFork: false, rank: n, isCurrent: true },
 				},
-				{ times: new Map(), source: undefined, first: undefined },
+				{ times: new Map(), first: undefined },
 			);
 			const rows = ledger.rows;
 			ledger = new Ledger(ledger.format());
@@ -524,7 +501,6 @@ describe("a fork", () => {
 		end([...source, ...own])(of);
 		const again = CREATED + 9 * HOUR;
 		record(statsAfter([]), CREATED + 10 * HOUR, false, again)(of);
-		of.change((ledger) => ledger.forgetSource());
 		const further = at([call0(1, 1000), call0(1, 1000)], CREATED + HOUR);
 		for (const calls of [own, further])
 			late(statsAfter([...source, ...calls]), CREATED + (2 + calls.length) * HOUR, CREATED)(of);

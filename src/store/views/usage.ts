@@ -15,9 +15,7 @@ import {
 	Ledger,
 	quarterAt,
 	type ShownRecord,
-	type SourceCalls,
 	shownUsages,
-	sourceCalls,
 } from "../../usage/ledger.ts";
 import { nameOf } from "../../usage/names.ts";
 import { microsecondsOf } from "../condition.ts";
@@ -35,17 +33,7 @@ import {
 } from "../rows.ts";
 import type { Columns, Session } from "../session.ts";
 import { type TableName, tableOf } from "../tables.ts";
-import {
-	bigint,
-	blob,
-	boolean,
-	integer,
-	isConversationId,
-	nullable,
-	type RecordColumn,
-	type Row,
-	text,
-} from "../values.ts";
+import { bigint, blob, boolean, integer, nullable, type RecordColumn, type Row, text } from "../values.ts";
 import { type Entries, lockView, moveView, NOTHING, readEntries } from "./follow.ts";
 
 /**
@@ -72,6 +60,7 @@ interface State {
 	readonly stored: (Whose & { readonly ledger: string }) | undefined;
 	readonly ledger: Ledger;
 	readonly whose: Whose;
+	readonly isFork: boolean;
 	/** Sequence of the current record. */
 	readonly current: bigint | undefined;
 	/** What is followed. */
@@ -89,24 +78,19 @@ type LedgerTable = "usage_ledger" | "untimed_calls";
 interface Whose {
 	readonly sender: string;
 	readonly owner: string;
-	/** The conversation of which it is a fork. */
-	readonly source: string | undefined;
 }
 
-/** Counts what the view has not followed of some conversations, before entries of them are removed. Locks the view. */
-export async function settleUsage(session: Session, conversationIds: readonly string[]): Promise<void> {
+/**
+ * Counts what the view has not followed of some conversations, before entries of them are removed or changed. What was seen of
+ * them is kept when the view is reset. Locks the view.
+ */
+export async function keepUsage(session: Session, conversationIds: readonly string[]): Promise<void> {
 	const entries = await readEntries(session, await lockView(session, "usage"), conversationIds);
 	await deriveUsage(session, [...entries.keys()], { entries });
-}
-
-/** As {@link settleUsage}; and what was seen of the conversations and of their forks is kept when the view is reset. */
-export async function keepUsage(session: Session, conversationIds: readonly string[]): Promise<void> {
-	await settleUsage(session, conversationIds);
-	for (const column of ["conversation_id", "source_id"])
-		await session.all(
-			`UPDATE ${session.dialect.schema}usage_conversations SET is_kept = TRUE WHERE ${session.isIn(column)}`,
-			conversationIds,
-		);
+	await session.all(
+		`UPDATE ${session.dialect.schema}usage_conversations SET is_kept = TRUE WHERE ${session.isIn("conversation_id")}`,
+		conversationIds,
+	);
 }
 
 /** Removes what was seen of conversations that were removed and had no usage. */
@@ -129,24 +113,11 @@ export async function removeUnused({ dialect, all, isIn }: Session, conversation
 	);
 }
 
-/** Makes the usage of a conversation that was erased, and settled before, that of nobody. */
+/** Makes the usage of a conversation that was erased, and kept before, that of nobody. */
 export async function forgetUsage(session: Session, conversationId: string): Promise<void> {
-	const { dialect, all, isIn } = session;
+	const { dialect, all } = session;
 	const { schema } = dialect;
 	await removeUnused(session, [conversationId]);
-	const forks = await all(
-		`SELECT conversation_id, ledger FROM ${schema}usage_conversations WHERE ${isIn("source_id")}`,
-		[conversationId],
-	);
-	for (const fork of forks) {
-		const ledger = new Ledger(text(fork.ledger));
-		ledger.forgetSource();
-		await all(
-			`UPDATE ${schema}usage_conversations SET source_id = NULL, is_kept = TRUE, ledger = ? WHERE conversation_id = ?`,
-			ledger.format(),
-			text(fork.conversation_id),
-		);
-	}
 	const erasedId = randomUUID();
 	// With Citus a row with another id is on another server, so it cannot be changed in its place.
 	const move = async (table: TableName, change: Columns = {}) => {
@@ -157,7 +128,7 @@ export async function forgetUsage(session: Session, conversationId: string): Pro
 		);
 	};
 	for (const table of ["usage_ledger", "usage_days"] as const) await move(table);
-	await move("usage_conversations", { source_id: null, is_kept: true, ledger: "" });
+	await move("usage_conversations", { is_kept: true, ledger: "" });
 }
 
 /** Gives the usage of conversations an owner. Locks the view. */
@@ -200,16 +171,6 @@ export async function resetUsage(session: Session): Promise<void> {
 	await moveView(session, "usage", NOTHING);
 }
 
-/** Derives the rows of conversations, and of their forks if these may judge otherwise now. The view is locked. */
-export async function deriveUsage(
-	session: Session,
-	conversationIds: readonly string[],
-	derived: Derived,
-): Promise<void> {
-	const changed = await derive(session, conversationIds, derived);
-	if (changed.length > 0) await deriveForks(session, changed, new Set(conversationIds));
-}
-
 /** What is derived of conversations. */
 interface Derived {
 	/** What is followed. */
@@ -220,13 +181,13 @@ interface Derived {
 	readonly owner?: string;
 }
 
-/** As {@link deriveUsage}, without forks. Returns the ids of those whose records were followed. */
-async function derive(
+/** Derives the rows of conversations. The view is locked. */
+export async function deriveUsage(
 	session: Session,
 	conversationIds: readonly string[],
 	derived: Derived,
-): Promise<readonly string[]> {
-	if (conversationIds.length === 0) return [];
+): Promise<void> {
+	if (conversationIds.length === 0) return;
 	const states = await readStates(session, conversationIds, derived);
 	// The records before one that is forced come first, also those that are not read yet: each says when it first showed something.
 	const ahead = states.filter(({ isForced, current, entries, ledger }) => {
@@ -245,50 +206,14 @@ async function derive(
 		if (state.isForced && state.current !== undefined && list.at(-1) !== state.current)
 			updates.set(state, [...list, state.current]);
 	}
-	const changed: string[] = [];
 	for (let n = 0; ; n++) {
 		const next = new Map(
 			[...updates].flatMap(([state, list]) => list.slice(n, n + 1).map((update) => [update, state])),
 		);
 		if (next.size === 0) break;
-		changed.push(...(await followRecords(session, next)));
+		await followRecords(session, next);
 	}
 	await writeStates(session, states);
-	return changed;
-}
-
-/**
- * Derives the forks of conversations that these tell what is copied. Their own forks stay as they are: what a record lists does not
- * depend on what was copied.
- *
- * @param known conversations that are derived already
- */
-async function deriveForks(session: Session, sources: readonly string[], known: ReadonlySet<string>): Promise<void> {
-	const { dialect, all, isIn } = session;
-	const rows = await all(
-		`SELECT conversation_id, ledger FROM ${dialect.schema}usage_conversations
-		WHERE ${isIn("source_id")} AND ledger <> ''`,
-		sources,
-	);
-	const forks = rows.filter((row) => !known.has(text(row.conversation_id)) && !new Ledger(text(row.ledger)).firstState);
-	const ids = forks.map(({ conversation_id }) => text(conversation_id));
-	await derive(session, ids, { marked: new Set(ids) });
-}
-
-/** Reads whose conversations are, and which records are current. Without a record, events tell whose they are. */
-async function readHeads(session: Session, conversationIds: readonly string[]): Promise<Map<string, Row>> {
-	const { all, isIn, dialect } = session;
-	const read = async (table: string, columns: string, ids: readonly string[]) =>
-		(
-			await all(
-				`SELECT conversation_id, sender, owner, ${columns} FROM ${dialect.schema}${table} WHERE ${isIn("conversation_id")}`,
-				ids,
-			)
-		).map((row) => [text(row.conversation_id), row] as const);
-	const heads = new Map(await read("heads", "sequence, source_id", conversationIds));
-	const others = conversationIds.filter((id) => !heads.has(id));
-	const events = others.length === 0 ? [] : await read("activities", "NULL AS sequence, NULL AS source_id", others);
-	return new Map([...heads, ...events]);
 }
 
 /**
@@ -371,28 +296,23 @@ interface ReadRecord {
  * Follows one update of each of some conversations.
  *
  * @param updates the conversations, by the sequences of their updates
- * @returns the ids of those that changed
  */
-async function followRecords(session: Session, updates: ReadonlyMap<bigint, State>): Promise<string[]> {
+async function followRecords(session: Session, updates: ReadonlyMap<bigint, State>): Promise<void> {
 	const rows = await readUpdates(
 		session,
 		[...updates.values()].map(({ id }) => id),
 		[...updates.keys()],
 	);
 	const read: ReadRecord[] = [];
-	const unused: State[] = [];
 	for (const [sequence, state] of updates) {
 		const row = rows.get(sequence);
 		const one = row && (await readRecord(session, row));
 		if (one === undefined) continue;
-		// A conversation without stats needs no row. It tells its forks that they copied nothing.
-		if (one.stats.byteLength === 0 && state.stored === undefined) {
-			unused.push(state);
-			continue;
-		}
+		// A conversation without stats needs no row.
+		if (one.stats.byteLength === 0 && state.stored === undefined) continue;
 		const { stats, ...shown } = one;
 		const digest = digestOf(stats);
-		const isFork = one.isCurrent ? state.whose.source !== undefined : one.isFork;
+		const isFork = one.isCurrent ? state.isFork : one.isFork;
 		if (one.isCurrent && !state.isForced && state.ledger.hasSeen({ ...shown, digest })) continue;
 		const usages = attempt(() => shownUsages(fromBinary(ConversationStatsSchema, stats)));
 		if (usages === undefined) continue;
@@ -410,21 +330,15 @@ async function followRecords(session: Session, updates: ReadonlyMap<bigint, Stat
 		"untimed_calls",
 	);
 	const times = await readTimes(session, read);
-	const sources = await readSources(
-		session,
-		read.filter(({ record }) => record.isFork).map(({ state }) => state),
-	);
 	for (const { state, record } of read) {
 		const isFork = record.isFork && record.isCurrent;
 		const mayChange = isFork && (state.ledger.firstState === undefined || state.entries?.hasEvents === true);
 		state.ledger.follow(record, {
 			times: times.get(state.id) ?? new Map(),
-			source: isFork ? sources.get(state.id) : undefined,
 			first: mayChange ? await readFirstState(session, state.id) : undefined,
 		});
 		state.isChanged = true;
 	}
-	return [...unused, ...read.map(({ state }) => state)].map(({ id }) => id);
 }
 
 /** Reads the times of the first events with the responses of records, by conversation and response. */
@@ -448,31 +362,6 @@ async function readTimes(
 		of.getOrInsert(text(row.llm_response_id), Number(bigint(row.happened_at)));
 	}
 	return times;
-}
-
-/** Reads the calls of the sources of forks, by the ids of these. A source of another owner is not known. */
-async function readSources(session: Session, forks: readonly State[]): Promise<ReadonlyMap<string, SourceCalls>> {
-	const ids = [...new Set(forks.flatMap(({ whose }) => whose.source ?? []))];
-	if (ids.length === 0) return new Map();
-	const heads = await readHeads(session, ids);
-	const rows = await readUpdates(
-		session,
-		ids,
-		[...heads.values()].flatMap(({ sequence }) => nullable(bigint, sequence) ?? []),
-	);
-	const calls = new Map<string, SourceCalls>();
-	for (const row of rows.values()) {
-		const read = await readRecord(session, row);
-		const found = read && attempt(() => sourceCalls(fromBinary(ConversationStatsSchema, read.stats)));
-		if (found !== undefined) calls.set(text(row.conversation_id), found);
-	}
-	return new Map(
-		forks.flatMap(({ id, whose: { source = "", owner } }) => {
-			const found = calls.get(source);
-			const ofSource = nameOf(nullable(text, heads.get(source)?.owner ?? null) ?? "");
-			return found === undefined || ofSource !== owner ? [] : [[id, found]];
-		}),
-	);
 }
 
 /** Reads what the earliest posted event of a fork shows; null if it is no full state, undefined without events. */
@@ -502,11 +391,6 @@ function memberOf(value: unknown, name: string): JsonValue | undefined {
 	return typeof value === "object" && value !== null ? Object.getOwnPropertyDescriptor(value, name)?.value : undefined;
 }
 
-function sourceOf(head: Row | undefined): string | undefined {
-	const source = nullable(text, head?.source_id ?? null);
-	return source !== undefined && isConversationId(source) ? source : undefined;
-}
-
 /** Reads what is known of conversations. */
 async function readStates(
 	session: Session,
@@ -514,32 +398,35 @@ async function readStates(
 	{ entries, marked, owner }: Derived,
 ): Promise<readonly State[]> {
 	const { dialect, isIn } = session;
-	const [found, heads] = await Promise.all([
+	const [found, current] = await Promise.all([
 		session.all(
-			`SELECT conversation_id, sender, owner, source_id, ledger FROM ${dialect.schema}usage_conversations
+			`SELECT conversation_id, sender, owner, ledger FROM ${dialect.schema}usage_conversations
 			WHERE ${isIn("conversation_id")} AND ledger <> ''`,
 			conversationIds,
 		),
-		readHeads(session, conversationIds),
+		session.all(
+			`SELECT conversation_id, sender, owner, sequence, source_id FROM ${dialect.schema}heads
+			WHERE ${isIn("conversation_id")}`,
+			conversationIds,
+		),
 	]);
+	const heads = new Map(current.map((row) => [text(row.conversation_id), row]));
 	const rows = new Map(found.map((row) => [text(row.conversation_id), row]));
 	return conversationIds.map((id) => {
 		const [row, head, of] = [rows.get(id), heads.get(id), entries?.get(id)];
-		const stored = row && {
-			...{ sender: text(row.sender), owner: text(row.owner), source: nullable(text, row.source_id) },
-			ledger: text(row.ledger),
-		};
+		const stored = row && { sender: text(row.sender), owner: text(row.owner), ledger: text(row.ledger) };
+		const ledger = new Ledger(stored?.ledger);
 		const name = (column: "sender" | "owner") => nameOf(nullable(text, head?.[column] ?? null) ?? "");
 		const known = head === undefined ? (stored?.owner ?? "") : name("owner");
 		const whose = {
 			sender: name("sender") === "" ? (stored?.sender ?? "") : name("sender"),
 			owner: owner === undefined ? known : nameOf(owner),
-			source: sourceOf(head) ?? stored?.source,
 		};
+		const isFork = ledger.isFork || (head?.source_id ?? null) !== null;
 		// The events of a fork may tell what it took over.
-		const isForced = marked?.has(id) === true || (whose.source !== undefined && of?.hasEvents === true);
+		const isForced = marked?.has(id) === true || (isFork && of?.hasEvents === true);
 		return {
-			...{ id, stored, whose, isForced, entries: of, isChanged: false, ledger: new Ledger(stored?.ledger) },
+			...{ id, stored, whose, isFork, isForced, entries: of, isChanged: false, ledger },
 			current: nullable(bigint, head?.sequence ?? null),
 			rows: stored === undefined ? { usage_ledger: [], untimed_calls: [] } : {},
 		};
@@ -649,9 +536,7 @@ async function writeStates(session: Session, states: readonly State[]): Promise<
 	);
 	if (changed.length === 0) return;
 	await load(session, changed, "usage_ledger");
-	const assigned = ["sender", "owner", "source_id", "life_began_at", "ledger"].map(
-		(name) => `${name} = excluded.${name}`,
-	);
+	const assigned = ["sender", "owner", "life_began_at", "ledger"].map((name) => `${name} = excluded.${name}`);
 	await session.insert("usage_conversations", changed.flatMap(stateColumns), `UPDATE SET ${assigned.join()}`);
 	const sums = new Sums();
 	const [before, after]: [Row[], Columns[]] = [[], []];
@@ -702,7 +587,7 @@ async function replace(
 }
 
 function isOfSame(a: Whose, b: Whose): boolean {
-	return a.sender === b.sender && a.owner === b.owner && a.source === b.source;
+	return a.sender === b.sender && a.owner === b.owner;
 }
 
 /** Returns the row of a conversation if it differs from the stored one. */
@@ -712,7 +597,7 @@ function stateColumns({ id, stored, whose, ledger }: State): readonly Columns[] 
 	const began = ledger.lifeBeganAt;
 	return [
 		{
-			...{ conversation_id: id, sender: whose.sender, owner: whose.owner, source_id: whose.source ?? null },
+			...{ conversation_id: id, sender: whose.sender, owner: whose.owner },
 			...{ life_began_at: began === null ? null : BigInt(began), is_kept: false, ledger: text },
 		},
 	];
