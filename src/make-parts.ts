@@ -75,7 +75,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	);
 	const plainStore = opened.use(
 		await openStore(config.database, threadLog(log, "store_failed"), {
-			...{ observer, distribute, onUncleanStop: () => log.emit("unclean_stop") },
+			...{ observer, distribute },
 			isSameRecord: (stored, arriving) => intake.isSame({ stored, arriving }),
 		}),
 	);

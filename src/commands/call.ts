@@ -55,7 +55,7 @@ export async function reachService<Result>(
 }
 
 /** What the service reports of its state when it starts. A command does not. */
-const OF_STARTS: ReadonlySet<string> = new Set(["unclean_stop", "access_key_expires"]);
+const OF_STARTS: ReadonlySet<string> = new Set(["access_key_expires"]);
 
 async function reach(config: Config, opened: AsyncDisposableStack): Promise<Reached> {
 	const { database } = config;

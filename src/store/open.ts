@@ -9,13 +9,13 @@ import type { Store } from "./store.ts";
 /**
  * Opens the store in a database. Loads only the engine of that database.
  *
- * @param options `onUncleanStop` has no effect for PostgreSQL, `distribute` none for SQLite
+ * @param options `distribute` has no effect for SQLite
  * @throws ServiceError `unavailable` when the database cannot be opened; the cause says why
  */
 export async function openStore(
 	database: Database,
 	log: ThreadLogger,
-	options: Pick<SqliteOptions, "isSameRecord" | "onUncleanStop" | "observer"> & Pick<PostgresOptions, "distribute">,
+	options: Pick<SqliteOptions, "isSameRecord" | "observer"> & Pick<PostgresOptions, "distribute">,
 ): Promise<Store> {
 	if (database.engine === "sqlite") {
 		const { openSqliteStore } = await import("./sqlite/sqlite.ts");

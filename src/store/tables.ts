@@ -648,7 +648,6 @@ const descriptions = {
 	 *   in memory read them again when it grows.
 	 * - `clock`: the time of retention, below which history is removed.
 	 * - `checks`: the writes by which the service tests an idle database.
-	 * - `open_run`: the id of the run of the service that has opened a database of SQLite; null after a clean stop.
 	 * - `must_purge`: whether files of SQLite may still have something of erased conversations, see sqlite/purge.ts.
 	 */
 	state: {
@@ -659,10 +658,9 @@ const descriptions = {
 			rewrites: "integer",
 			clock: "integer?",
 			checks: "integer",
-			open_run: "text?",
 			must_purge: "boolean",
 		},
-		rows: "VALUES (1, 0, 0, 0, NULL, 0, NULL, FALSE)",
+		rows: "VALUES (1, 0, 0, 0, NULL, 0, FALSE)",
 		fillfactor: 10,
 	},
 

@@ -54,7 +54,6 @@ export const logEvents = {
 	refused_batch_accepted: ["warn", "A batch of events was refused, and answered with success because its body is kept"],
 	event_values_refused: ["warn", "Events contain values that break the record's rules; these values were not applied"],
 	store_failed: ["error", "The store failed"],
-	unclean_stop: ["warn", "The last stop of the service was not clean: sequence numbers are skipped"],
 	reconciled: ["info", "What never arrived was fetched from an agent server"],
 	reconcile_incomplete: ["warn", "An agent server could not be read to the end"],
 	reconcile_failed: ["warn", "A conversation of an agent server could not be taken in"],

@@ -61,6 +61,7 @@ const TO_VERSION_2: readonly string[] = [
 		SELECT 1 FROM ${SCHEMA}heads h WHERE h.conversation_id = ${SCHEMA}conversations.conversation_id
 	)`,
 	`ALTER TABLE ${SCHEMA}usage_conversations RENAME COLUMN id TO conversation_id`,
+	`ALTER TABLE ${SCHEMA}usage_conversations DROP COLUMN source_id`,
 	`ALTER TABLE ${SCHEMA}usage_ledger RENAME COLUMN conversation TO conversation_id`,
 	`ALTER TABLE ${SCHEMA}usage_days RENAME COLUMN conversation TO conversation_id`,
 	// Rows of titles are found by the sequence of an update that had the title, and search has their words.

@@ -90,8 +90,6 @@ async function copyDatabase(source: DatabaseSync, target: string, onProgress: On
 	const [problem] = copy.prepare("PRAGMA integrity_check(1)").all();
 	if (problem?.integrity_check !== "ok") throw new Error(`the database is damaged: ${problem?.integrity_check}`);
 	createSchema(copy);
-	// The copy is whole, also while a service has the source open.
-	copy.exec("UPDATE state SET open_run = NULL");
 	return bigint(copy.prepare(`SELECT ${SQLITE.dialect.newest.updates} AS newest`).get()?.newest);
 }
 

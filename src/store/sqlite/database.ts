@@ -27,12 +27,6 @@ export interface DatabaseOptions {
 	readonly maxBytes?: number | undefined;
 }
 
-/** Options of the writer thread's connection. */
-export interface WriterOptions extends DatabaseOptions {
-	/** Unique id of this opening of the store. A restarted writer thread has the same. */
-	readonly runId: string;
-}
-
 // Statements return integers as bigints, because some times exceed 2^53.
 const CONNECTION_OPTIONS = { enableForeignKeyConstraints: false, readBigInts: true };
 

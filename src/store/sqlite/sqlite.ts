@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import { existsSync, rmSync, statSync } from "node:fs";
 import { ServiceError } from "../../errors.ts";
 import { compact, release } from "../../memory.ts";
@@ -22,7 +21,6 @@ import {
 	requireIntact,
 	storeError,
 	unavailable,
-	type WriterOptions,
 } from "./database.ts";
 import type { ReaderCalls } from "./reader.ts";
 import type { WriterCalls } from "./writer.ts";
@@ -31,8 +29,6 @@ import type { WriterCalls } from "./writer.ts";
 export interface SqliteOptions extends Omit<DatabaseOptions, "path"> {
 	/** Decides whether a record with other bytes repeats a stored one. When left out, no such record does. */
 	readonly isSameRecord?: IsSameRecord;
-	/** Called before the store is returned, if the store was not closed cleanly before. */
-	readonly onUncleanStop?: () => void;
 	/** Observes the store's threads. */
 	readonly observer?: ThreadObserver | undefined;
 }
@@ -46,7 +42,7 @@ export interface SqliteOptions extends Omit<DatabaseOptions, "path"> {
  *   wrote it, its file was emptied or has several hard links, or an import into it is not finished; the cause says which.
  */
 export async function openSqliteStore(path: string, log: ThreadLogger, options: SqliteOptions = {}): Promise<Store> {
-	const { isSameRecord = async () => false, lockTimeout, maxBytes, onUncleanStop, observer } = options;
+	const { isSameRecord = async () => false, lockTimeout, maxBytes, observer } = options;
 	orUnavailable(() => requireIntact(path));
 	const isNew = !existsSync(path);
 	const realPath = orUnavailable(() => prepareFiles(path));
@@ -54,16 +50,14 @@ export async function openSqliteStore(path: string, log: ThreadLogger, options: 
 	let store: Store | undefined;
 	try {
 		orUnavailable(() => requireFinished(realPath));
-		const data: WriterOptions = { path, lockTimeout, maxBytes, runId: randomUUID() };
+		const data: DatabaseOptions = { path, lockTimeout, maxBytes };
 		const threads = threadsOf({ data, log, observer });
 		const { writer, reader } = threads;
 		store = storeOf(threads, lock, log, isSameRecord);
 		// The writer creates the tables, so it starts before the reader.
 		await writer.start();
 		await reader.start();
-		const wasStoppedCleanly = await writer.calls.wasStoppedCleanly();
 		orUnavailable(() => protectFiles(realPath));
-		if (!wasStoppedCleanly) onUncleanStop?.();
 		return store;
 	} catch (error) {
 		// An empty file that stayed would look like an emptied database at the next start.

@@ -1,4 +1,3 @@
-import type { DatabaseSync } from "node:sqlite";
 import { isPast, SENDER_GONE, ServiceError } from "../../errors.ts";
 import { failureOf, type Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
@@ -20,22 +19,21 @@ import type { OwnerAssignment } from "../owners.ts";
 import { packRecord } from "../record-column.ts";
 import { callsOf } from "../session.ts";
 import { isRepeatable, writes } from "../store.ts";
-import { nullable, text } from "../values.ts";
 import { FollowTimer, type ViewName, type ViewPosition } from "../views/follow.ts";
 import { resetViews, ViewFollower } from "../views/views.ts";
 import {
+	type DatabaseOptions,
 	isDatabaseFailure,
 	LOCK_TIMEOUT,
 	openFiles,
 	openForWriting,
 	returnSpace,
 	transaction,
-	type WriterOptions,
 } from "./database.ts";
 import { mustPurge, notePurge, purge } from "./purge.ts";
 import { createSchema } from "./schema.ts";
 import { sqliteSession } from "./session.ts";
-import { SQLITE, Statements } from "./sql.ts";
+import { Statements } from "./sql.ts";
 
 /** Entry point of the writer thread. Appends that wait for it share one transaction. */
 
@@ -49,13 +47,6 @@ const MAX_GROUP_BYTES = 2 ** 20;
  * Milliseconds for which a commit proves that the next one can succeed, so that checks of an idle service seldom write.
  */
 const PROOF_MILLISECONDS = 4_500;
-
-/**
- * Number of sequences of each log that are skipped after a stop that was not clean. When the disk has damaged the end of
- * the write-ahead log, SQLite ignores it without an error, and the commits in it are lost. Their sequences may be known to
- * readers. The fastest measured sender would need 18 hours to write as many updates into one log.
- */
-const SKIPPED = 10n ** 9n;
 
 /** Milliseconds that a step of the views should take, because appends wait for it. */
 const STEP_MILLISECONDS = 4;
@@ -72,16 +63,15 @@ interface Appends {
 	appendEvents(batch: NewEvents & SenderDeadline): AppendedEvents | undefined;
 }
 
-function writer(options: WriterOptions) {
+function writer(options: DatabaseOptions) {
 	const database = openForWriting(options);
 	const statements = new Statements(database);
 	const session = sqliteSession(statements);
 	createSchema(database);
-	const wasStoppedCleanly = beginRun(database, options.runId);
-	// So the database file itself says that this run has begun, should the whole log be lost.
-	database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
-	const requireInPlace = openFiles(options.path);
 	const check = database.prepare("UPDATE state SET checks = checks + 1");
+	// It creates all files.
+	check.run();
+	const requireInPlace = openFiles(options.path);
 	const beginPurge = () => purge(database, options.lockTimeout ?? LOCK_TIMEOUT);
 	let purging = mustPurge(database) ? beginPurge() : undefined;
 	/** Why the files were not in their places at the last check; undefined while they are. */
@@ -219,8 +209,6 @@ function writer(options: WriterOptions) {
 					? withoutWaitingForDisk(() => writeInSession(() => work(session)))
 					: writeInSession(() => work(session)),
 			),
-			/** Returns whether the last stop before this run was clean: see `beginRun`. */
-			wasStoppedCleanly: (): boolean => wasStoppedCleanly,
 		},
 		group: {
 			names: ["append", "appendEvents"] satisfies (keyof Appends)[],
@@ -233,12 +221,6 @@ function writer(options: WriterOptions) {
 			timer.stop();
 			// So the next start need not. A failure leaves it to that.
 			await follow(undefined, MAX_STEPS_AT_CLOSE).catch(() => undefined);
-			try {
-				// The stop is clean.
-				database.exec("UPDATE state SET open_run = NULL");
-			} catch {
-				// The disk may be full. The next start then skips sequences, which does no harm.
-			}
 			database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
 			database.close();
 		},
@@ -246,25 +228,6 @@ function writer(options: WriterOptions) {
 }
 
 serve(writer);
-
-/**
- * Begins a run of the service: skips sequences that a lost commit may have had, unless the last stop was clean or this run
- * has begun before, in a thread that has ended.
- *
- * @param runId unique id of the run
- * @returns whether the last stop was clean
- */
-function beginRun(database: DatabaseSync, runId: string): boolean {
-	const { updates, events } = SQLITE.dialect.newest;
-	const row = database.prepare("SELECT open_run FROM state").get();
-	const open = nullable(text, row?.open_run);
-	if (open === runId) return true;
-	const skipped = open === undefined ? 0n : SKIPPED;
-	database
-		.prepare(`UPDATE state SET newest_update = ${updates} + ?, newest_event = ${events} + ?, open_run = ?`)
-		.run(skipped, skipped, runId);
-	return open === undefined;
-}
 
 type AppendCalls = readonly (GroupRequest & SenderDeadline)[];
 
