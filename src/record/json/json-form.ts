@@ -22,7 +22,7 @@ import {
 import { formatDateTime, parseDateTime, parseUuid } from "./scalars.ts";
 
 /** Derives a function for a type once, also if the type contains itself. `derive` must not call those that it gets. */
-export function deriveOnce<Key, Arguments extends readonly unknown[], Result>(
+function deriveOnce<Key, Arguments extends readonly unknown[], Result>(
 	known: Map<Key, (...args: Arguments) => Result>,
 	key: Key,
 	derive: () => (...args: Arguments) => Result,
