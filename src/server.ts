@@ -10,7 +10,7 @@ import type { Config } from "./config/config.ts";
 import { type Address, formatAddress } from "./config/parsers.ts";
 import { countGaps, countSilent, countUnheard } from "./conversations/read/count.ts";
 import { refusedAge } from "./conversations/refused/refused-posts.ts";
-import { pruneUntilStopped, RetentionClock, stepsOf } from "./conversations/retention.ts";
+import { pruneUntilStopped, stepsOf } from "./conversations/retention.ts";
 import { ServiceError } from "./errors.ts";
 import { CLOCK } from "./forward/endpoint-worker.ts";
 import { Forwarder } from "./forward/forwarder.ts";
@@ -195,16 +195,9 @@ export async function startService(
 		updatesPerConversation: config.RETENTION_UPDATES_PER_CONVERSATION,
 		eventDays: config.EVENT_RETENTION_DAYS,
 	};
-	// A wrong clock matters only when retention depends on age.
-	const prunesByAge = [retention.days, retention.eventDays, config.RETENTION_RULES[0]].some((one) => one !== undefined);
-	const clock = new RetentionClock(store, (doubt) => {
-		if (!prunesByAge) return;
-		if (doubt === undefined) log.emit("clock_trusted");
-		else log.emit("clock_doubted", { clock: isoTime(doubt.clock), retentionTime: isoTime(doubt.retentionTime) });
-	});
 	const expire = (now: bigint) => refusedPosts.expire(refusedAge(now, retention));
 	const steps = [expire, ...stepsOf(store, config.RETENTION_RULES)];
-	untilStop(pruneUntilStopped(store, retention, clock, stopping.signal, failedIn("retention"), undefined, steps));
+	untilStop(pruneUntilStopped(store, retention, stopping.signal, failedIn("retention"), undefined, steps));
 	const indexing = {
 		store,
 		format: parts.eventFormat,
@@ -255,8 +248,4 @@ export async function startService(
 			log.emit("stopped");
 		},
 	};
-}
-
-function isoTime(microseconds: bigint): string {
-	return new Date(Number(microseconds / 1000n)).toISOString();
 }

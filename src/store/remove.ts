@@ -37,17 +37,6 @@ async function firstEventSince({ all, dialect: { schema } }: Session, time: bigi
 	return low;
 }
 
-/** Returns the time that {@link saveRetentionTime} stored last; undefined when there is none. */
-export async function getRetentionTime({ all, dialect: { schema } }: Session): Promise<bigint | undefined> {
-	const [row] = await all(`SELECT clock FROM ${schema}state`);
-	return nullable(bigint, row?.clock);
-}
-
-/** Stores the time of retention (microseconds since the Unix epoch). The last write of several processes counts. */
-async function saveRetentionTime({ all, dialect: { schema } }: Session, time: bigint): Promise<void> {
-	await all(`UPDATE ${schema}state SET clock = ?`, time);
-}
-
 /** SQL for whether the deletion of a conversation `c` with the current update `u` was received before a time. */
 const IS_DELETED = `c.status = ${ConversationExecutionStatus.DELETING} AND u.received_at < ?`;
 
@@ -371,8 +360,8 @@ export interface PrunableUpdates {
 /** Maximum number of entries that one transaction removes, so that appends do not wait long. */
 const MAX_REMOVED = 50;
 
-export const removalReads = { firstEventSince, findPrunable, getRetentionTime };
-export const removalWrites = { removeConversation, removeUpdates, removeEvents, saveRetentionTime };
+export const removalReads = { firstEventSince, findPrunable };
+export const removalWrites = { removeConversation, removeUpdates, removeEvents };
 
 /** The operations by which the pruner works, each in a transaction of its own. */
 interface Removals extends Calls<typeof removalReads & typeof removalWrites> {

@@ -646,7 +646,6 @@ const descriptions = {
 	 *   of commits. SQLite writes it only when entries are removed: the newest sequence is this one or that of the newest entry.
 	 * - `rewrites`: how often stored entries changed: conversations were given owners, or were erased. Processes that keep entries
 	 *   in memory read them again when it grows.
-	 * - `clock`: the time of retention, below which history is removed.
 	 * - `checks`: the writes by which the service tests an idle database.
 	 * - `must_purge`: whether files of SQLite may still have something of erased conversations, see sqlite/purge.ts.
 	 */
@@ -656,11 +655,10 @@ const descriptions = {
 			newest_update: "integer",
 			newest_event: "integer",
 			rewrites: "integer",
-			clock: "integer?",
 			checks: "integer",
 			must_purge: "boolean",
 		},
-		rows: "VALUES (1, 0, 0, 0, NULL, 0, FALSE)",
+		rows: "VALUES (1, 0, 0, 0, 0, FALSE)",
 		fillfactor: 10,
 	},
 

@@ -58,8 +58,6 @@ export const logEvents = {
 	reconcile_incomplete: ["warn", "An agent server could not be read to the end"],
 	reconcile_failed: ["warn", "A conversation of an agent server could not be taken in"],
 	search_rebuilt: ["info", "The index of search is to be written anew"],
-	clock_doubted: ["warn", "The clock differs from the time that retention uses"],
-	clock_trusted: ["info", "The clock agrees again with the time that retention uses"],
 	store_unhealthy: ["error", "The check of the store fails"],
 	store_healthy: ["info", "The check of the store succeeds again"],
 	intake_failed: ["error", "The intake failed"],

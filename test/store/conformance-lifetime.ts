@@ -56,14 +56,6 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 			await store.check();
 		});
 
-		it("saves the time of retention, also an earlier one than before", async () => {
-			expect(await store.getRetentionTime()).toBeUndefined();
-			await store.saveRetentionTime(1_790_000_000_000_000n);
-			await store.saveRetentionTime(1_780_000_000_000_000n);
-			expect(await store.getRetentionTime()).toBe(1_780_000_000_000_000n);
-			expect(await (await reopen()).getRetentionTime()).toBe(1_780_000_000_000_000n);
-		});
-
 		it("returns the same data after it was closed and reopened, and continues the sequence", async () => {
 			const updates = Array.from({ length: 20 }, () => sample({ columns: { title: "kept" } }));
 			const outcomes: AppendedUpdate[] = [];

@@ -121,7 +121,6 @@ export async function fill(store: Store): Promise<void> {
 	expect(await store.prune({ receivedBefore: at(2), limit: 1_000 })).toBeGreaterThan(2);
 	expect(await store.prune({ updatesPerConversation: 4, limit: 3 })).toBe(3);
 	expect(await store.pruneEvents(start + 1n, 2)).toBe(2);
-	await store.saveRetentionTime(at(1_000));
 	for (const name of ["B", "a"]) await store.createAccessKey(accessKey(name));
 	await store.createAccessKey(accessKey("c", { owner: "", expiresAt: undefined }));
 	await store.revokeAccessKey({ name: "a", at: at(1_001) });
@@ -190,7 +189,6 @@ export async function everything(store: Store) {
 				),
 			),
 		),
-		clock: await store.getRetentionTime(),
 		gaps: await Promise.all(ids.map(async (id) => new Set(await store.listGaps(id)))),
 		accessKeys: (await store.listAccessKeys()).map((key) => ({ ...key, sha256: Buffer.from(key.sha256) })),
 		endpoints: (await store.tables.read.listEndpoints({ owner: undefined })).map((one) => ({

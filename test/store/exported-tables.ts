@@ -32,7 +32,7 @@ const COMMON: Readonly<Record<string, string>> = {
 	search_progress: OWN,
 	search_texts: OWN,
 	senders: "SELECT * FROM senders ORDER BY owner, sender",
-	state: "SELECT clock FROM state",
+	state: OWN,
 	tags: "SELECT * FROM tags ORDER BY conversation_id, key",
 	// The sequence is that of any update with the title.
 	titles: "SELECT conversation_id, title FROM titles ORDER BY conversation_id",

@@ -125,7 +125,6 @@ const manifest = z
 		counts: z.record(z.string(), z.int().nonnegative()),
 		updates: range,
 		events: range,
-		retentionTime: int64.nullable().transform((value) => value ?? undefined),
 	})
 	.transform(({ format, counts, ...others }) => ({ ...others, counts: countsBy((table) => counts[table] ?? 0) }));
 /** The last line: the SHA-256 of the lines before, with their line ends, in hexadecimal digits. */

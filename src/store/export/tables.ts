@@ -1,7 +1,6 @@
 import { timesOf, widenTimes } from "../append-group.ts";
 import { readRange, withinSize } from "../read-logs.ts";
 import { packRecordAsync, packTextAsync, unpackRecord } from "../record-column.ts";
-import { getRetentionTime } from "../remove.ts";
 import { columnValue, packedColumnsFrom } from "../rows.ts";
 import type { SequenceRange } from "../sequence-log.ts";
 import type { Columns, Session, Value } from "../session.ts";
@@ -76,11 +75,10 @@ export const PAGE_BYTES = 4 * 2 ** 20;
 /** How many rows of each table there are. */
 export type Counts = Readonly<Record<ExportedTable, number>>;
 
-/** The sequences of both logs, and the time of retention (see `saveRetentionTime`). */
+/** The sequences of both logs. */
 export interface Ranges {
 	readonly updates: SequenceRange;
 	readonly events: SequenceRange;
-	readonly retentionTime: bigint | undefined;
 }
 
 /** An empty database into which an export is imported. No service can open it before the import is finished. */
@@ -106,7 +104,6 @@ export async function readRanges(session: Session): Promise<Ranges> {
 	return {
 		updates: await readRange(session, { log: "updates" }),
 		events: await readRange(session, { log: "events" }),
-		retentionTime: await getRetentionTime(session),
 	};
 }
 
@@ -198,15 +195,10 @@ async function packRow(row: Columns, packed: "record" | "text"): Promise<Columns
 /** Stores the ranges of a complete import: see {@link ImportTarget.finish}. */
 export async function finishRows(
 	session: Session,
-	{ updates, events, retentionTime, counts }: Parameters<ImportTarget["finish"]>[0],
+	{ updates, events, counts }: Parameters<ImportTarget["finish"]>[0],
 ): Promise<void> {
 	const { schema } = session.dialect;
-	await session.all(
-		`UPDATE ${schema}state SET newest_update = ?, newest_event = ?, clock = ?`,
-		updates.newest,
-		events.newest,
-		retentionTime ?? null,
-	);
+	await session.all(`UPDATE ${schema}state SET newest_update = ?, newest_event = ?`, updates.newest, events.newest);
 	for (const [log, { prunedThrough, lastRemoval }] of Object.entries({ updates, events }))
 		await session.all(
 			`UPDATE ${schema}removals SET pruned_through = ?, last_removal = ? WHERE log = ?`,

@@ -75,8 +75,8 @@ const TO_VERSION_2: readonly string[] = [
 	`UPDATE ${SCHEMA}search_progress SET updates = 0`,
 	...createTable("postgres", tableOf("postgres", "untimed_calls")),
 	...createTable("postgres", tableOf("postgres", "state")),
-	`UPDATE ${SCHEMA}state s SET newest_update = p.newest_update, newest_event = p.newest_event, rewrites = p.rewrites,
-		clock = (SELECT clock FROM ${SCHEMA}retention) FROM ${SCHEMA}positions p`,
+	`UPDATE ${SCHEMA}state s SET newest_update = p.newest_update, newest_event = p.newest_event, rewrites = p.rewrites
+		FROM ${SCHEMA}positions p`,
 	...["positions", "retention", "writers", "conversation_counts", "tag_key_counts", "tag_value_counts"].map(
 		(name) => `DROP TABLE ${SCHEMA}${name}`,
 	),
