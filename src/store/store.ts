@@ -27,7 +27,7 @@ import { addRefusals, listSenders } from "./senders.ts";
 import type { LogListener, LogTable, RangeQuery, SequenceLog } from "./sequence-log.ts";
 import { type Calls, type Claims, claim, type Session } from "./session.ts";
 import type { DocumentQuery, FoundDocument } from "./text-index.ts";
-import { getUsageRange, listModelUsage, listUsageTotals, listUsedPeriods, reportUsage } from "./usage-report.ts";
+import { getUsageRange, listModelUsage, listUsedPeriods, reportUsage } from "./usage-report.ts";
 import {
 	listViews,
 	ofViews,
@@ -72,7 +72,6 @@ export const viewReads = {
 	getUsageRange: ofViews(getUsageRange, "usage"),
 	listUsedPeriods: ofViews(listUsedPeriods, "usage"),
 	listModelUsage: ofViews((session: Session, _: undefined) => listModelUsage(session), "usage"),
-	listUsageTotals: ofViews(listUsageTotals, "usage"),
 	findDocuments: ofViews((session: Session, query: DocumentQuery) => session.findDocuments(query), "conversations"),
 };
 

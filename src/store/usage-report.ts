@@ -81,41 +81,6 @@ export async function listModelUsage({ all, dialect: { schema, sum } }: Session)
 	}));
 }
 
-/** The usage of a conversation, over all time. */
-export interface UsageTotal {
-	readonly conversationId: string;
-	readonly amounts: Amounts;
-}
-
-/** Maximum number of conversations of {@link listUsageTotals}. */
-const MAX_TOTALS = 1_000;
-
-/**
- * Returns the usage of conversations that were not erased, in the order of their ids.
- *
- * @param after id after which they begin; empty for the first ones
- */
-export async function listUsageTotals({ all, isIn, dialect }: Session, after: string): Promise<UsageTotal[]> {
-	const { schema, sum } = dialect;
-	const found = await all(
-		`SELECT conversation_id FROM ${schema}usage_conversations
-		WHERE ${after === "" ? "TRUE" : "conversation_id > ?"} AND ledger <> ''
-		ORDER BY conversation_id LIMIT ${MAX_TOTALS}`,
-		...(after === "" ? [] : [after]),
-	);
-	// A second statement, because Citus copies a whole table that is joined to rows with a limit.
-	const rows = await all(
-		`SELECT k.conversation_id, ${AMOUNT_COLUMNS.map((name) => `${sum(`l.${name}`)} AS ${name}`).join()}
-		FROM ${schema}usage_conversations k LEFT JOIN ${schema}usage_ledger l ON l.conversation_id = k.conversation_id
-		WHERE ${isIn("k.conversation_id")} GROUP BY k.conversation_id ORDER BY k.conversation_id`,
-		found.map(({ conversation_id }) => text(conversation_id)),
-	);
-	return rows.map((row) => {
-		const amounts = Object.fromEntries(AMOUNT_COLUMNS.map((name) => [name, row[name] ?? 0n]));
-		return { conversationId: text(row.conversation_id), amounts: amountsFrom(amounts) };
-	});
-}
-
 /** Returns a range that has all usage: see `Store.getUsageRange`. */
 export async function getUsageRange(
 	{ all, dialect: { schema } }: Session,

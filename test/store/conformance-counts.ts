@@ -168,7 +168,6 @@ async function readUsage(store: Store) {
 	return {
 		...{ range, quarters },
 		models: (await store.listModelUsage()).toSorted((a, b) => (a.model < b.model ? -1 : 1)),
-		totals: await store.listUsageTotals(""),
 		// From the sums, from the days and from the ledger.
 		sums: await report(hours, [{ kind: "usage_id" }, { kind: "model" }, { kind: "sender" }, { kind: "owner" }]),
 		days: await report([range], [{ kind: "model" }, { kind: "agent_kind" }]),

@@ -5,11 +5,9 @@ import { SCHEMA_VERSION } from "../../../src/store/postgres/schema.ts";
 import { postgresSession } from "../../../src/store/postgres/session.ts";
 import type { Query } from "../../../src/store/postgres/transaction.ts";
 import type { Session } from "../../../src/store/session.ts";
-import { listUsageTotals } from "../../../src/store/usage-report.ts";
 import { ServiceProcess } from "../../support/child.ts";
-import { record } from "../event-samples.ts";
 import { connect, openStore } from "../postgres/databases.ts";
-import { append, sample, whenFollowed } from "../samples.ts";
+import { append, sample } from "../samples.ts";
 import { describeOnCitus } from "./on-citus.ts";
 
 await describeOnCitus("migrate --distribute", (cluster) => {
@@ -123,20 +121,6 @@ await describeOnCitus("migrate --distribute", (cluster) => {
 		await using connections = await connect(url);
 		const { found, subplans } = await explained(connections, (session) => listConversations(session, query));
 		expect(found).toEqual(expected);
-		expect(subplans).toEqual([]);
-	});
-
-	test("the usage of each conversation copies no table to another server", async () => {
-		const url = cluster().coordinator.url("?sslmode=disable");
-		await using store = await openStore(url, { distribute: true });
-		const stats = { usageToMetrics: { agent: { accumulatedCost: 1 } } };
-		const update = sample({ record: record({ stats }) });
-		const { conversationId } = update;
-		await append(store, update);
-		const totals = await whenFollowed(() => store.listUsageTotals(""));
-		expect(totals).toContainEqual(expect.objectContaining({ conversationId }));
-		await using connections = await connect(url);
-		const { subplans } = await explained(connections, (session) => listUsageTotals(session, ""));
 		expect(subplans).toEqual([]);
 	});
 
