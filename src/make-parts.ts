@@ -146,7 +146,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	return {
 		...{ format, eventFormat, admission, store, postCounts, refusedPosts, accessKeys, audit, stopping },
 		...{ ingest, eventIngest, eventPosts, reads, changed, forwarding, shares, reconciler, methods },
-		commandMethods: [...methods, ...commandMethods(reconciler, store, stopping.signal)],
+		commandMethods: [...methods, ...commandMethods(reconciler, store)],
 	};
 }
 

@@ -5,6 +5,7 @@ import { type Budget, BudgetPeriod, BudgetService, BudgetState } from "../../gen
 import { ConversationOwnerService } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
 import { ConversationSearchService } from "../../gen/conversations/v1/conversation_search_service_pb.js";
 import { ConversationSpaceService } from "../../gen/conversations/v1/conversation_space_service_pb.js";
+import { ConversationUsageService } from "../../gen/conversations/v1/conversation_usage_service_pb.js";
 import { DeliveryState, EndpointState, ForwardingService } from "../../gen/conversations/v1/forwarding_service_pb.js";
 import { TRACES_ENDPOINT } from "../traces/otlp.ts";
 import { type Call, type Command, SETTINGS, UsageError } from "./options.ts";
@@ -196,6 +197,10 @@ export const CALLS: Readonly<Record<string, Command>> = {
 	"views reset": call(ConversationSpaceService.method.resetViews, {
 		meaning: "derive anew what lists, counts and searches of conversations read; for some time they get a 503",
 		shown: () => "The views were derived anew from what is stored.",
+	}),
+	"usage rebuild": call(ConversationUsageService.method.startUsageRebuild, {
+		meaning: "count the usage of all conversations anew from the stored updates and events",
+		shown: () => "The usage was counted anew from what is stored.",
 	}),
 	"search rebuild": call(ConversationSearchService.method.rebuildSearchIndex, {
 		meaning: "write the index of search anew from the stored events and titles",

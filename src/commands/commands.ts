@@ -62,11 +62,6 @@ export const COMMANDS: Readonly<Record<string, Command>> = {
 		meaning: "count the conversations that each rule of RETENTION_RULES would remove now, and remove nothing",
 		run: async (config) => (await import("./runs.ts")).countDue(config),
 	},
-	"usage rebuild": {
-		meaning:
-			"count the usage of all conversations anew from the stored updates and events, compare, and correct what differs",
-		run: async (config) => (await import("./runs.ts")).rebuildUsage(config),
-	},
 	mcp: {
 		options: ["url"],
 		meaning:

@@ -3,17 +3,13 @@ import { text } from "node:stream/consumers";
 import { setTimeout as delay } from "node:timers/promises";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { ConversationEraseService } from "../../gen/conversations/v1/conversation_erase_service_pb.js";
-import {
-	ConversationReconcileService,
-	type GetReconciliationResponse,
-} from "../../gen/conversations/v1/conversation_reconcile_service_pb.js";
+import { ConversationReconcileService } from "../../gen/conversations/v1/conversation_reconcile_service_pb.js";
 import {
 	type ConversationFilter,
 	ConversationOrder,
 	ConversationService,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { ConversationSpaceService } from "../../gen/conversations/v1/conversation_space_service_pb.js";
-import { ConversationUsageService } from "../../gen/conversations/v1/conversation_usage_service_pb.js";
 import { COMMAND } from "../access/access-keys.ts";
 import type { Config } from "../config/config.ts";
 import { dueBy } from "../conversations/retention.ts";
@@ -24,7 +20,7 @@ import { filterOption, type Reached, reachService } from "./call.ts";
 import { durationOption, UsageError, type Values } from "./options.ts";
 import { conversations, print, showError, showProgress, tableOf } from "./output.ts";
 
-/** The commands that call RPCs several times: step by step, page by page, or until a run that they started has ended. */
+/** The commands that call RPCs several times: step by step, or page by page. */
 
 /** The command `compact`: compresses the texts of events, and returns free pages. */
 export async function compact(config: Config): Promise<void> {
@@ -68,82 +64,28 @@ export async function countDue(config: Config): Promise<void> {
 	for (const line of tableOf(rows)) print(line);
 }
 
-const INTERVAL = 100;
-
-/** Looks at a run that a command has started, until it has ended. */
-async function untilEnded<State extends { readonly running: boolean }>(
-	look: () => Promise<State>,
-	onState: (state: State) => void,
-): Promise<State> {
-	for (;;) {
-		const state = await look();
-		onState(state);
-		if (!state.running) return state;
-		await delay(INTERVAL);
-	}
-}
-
 const MAX_LINES = 20;
-
-/** Prints the report about a run: a summary, the first lines, and how many more there are. */
-function report(summary: string, lines: readonly string[], count: bigint): void {
-	const shown = lines.slice(0, MAX_LINES);
-	const more = count - BigInt(shown.length);
-	for (const line of [`${summary}.`, ...shown, ...(more > 0n ? [`and ${more} more`] : [])]) print(line);
-}
-
-/** The command `usage rebuild`: counts the usage of all conversations anew. */
-export async function rebuildUsage(config: Config): Promise<void> {
-	const show = showProgress(conversations, "counted");
-	const state = await reachService(config, async ({ transport }) => {
-		const client = createClient(ConversationUsageService, transport);
-		await client.startUsageRebuild({});
-		return await untilEnded(
-			() => client.getUsageRebuild({}),
-			({ conversations: counted, total }) => show(Math.min(Number(counted), Number(total)), Number(total)),
-		);
-	});
-	const { conversations: counted, corrected, differences, error } = state;
-	const summary = `${counted} conversations counted anew: ${counted - corrected} equal, ${corrected} corrected`;
-	if (error !== "") throw new Error(`${error} (${summary})`);
-	const lines = differences.map(
-		({ conversationId, costBefore, cost, callsBefore, calls }) =>
-			`corrected: ${conversationId}: cost ${costBefore} to ${cost}, calls ${callsBefore} to ${calls}`,
-	);
-	report(summary, lines, corrected);
-}
-
-const PROGRESS_INTERVAL = 10_000;
 
 /** The command `reconcile`: compares an agent server with the store, and takes in what is missing. */
 export async function reconcile(config: Config, _: unknown, options: Values): Promise<void> {
 	const { "agent-server": url, sender: senders = [] } = options;
 	if (url === undefined) throw new UsageError("Give the URL of the agent server with --agent-server");
 	const key = config.AGENT_SERVER_KEY?.export().toString() ?? "";
-	let shownAt = performance.now();
-	const state = await reachService(config, async ({ transport }) => {
+	const done = await reachService(config, async ({ transport }) => {
 		const client = createClient(ConversationReconcileService, transport);
 		await client.startReconciliation({ agentServer: url, key, senders: [...senders] });
-		return await untilEnded(
-			() => client.getReconciliation({}),
-			(now) => {
-				if (!now.running || performance.now() - shownAt < PROGRESS_INTERVAL) return;
-				shownAt = performance.now();
-				process.stderr.write(`${fetchedBy(now)} so far\n`);
-			},
-		);
+		return await client.getReconciliation({});
 	});
-	const { gapsClosed, failures, gone, goneIds, error } = state;
-	const summary = `${fetchedBy(state)}, ${counted(gapsClosed, "gap")} closed, ${counted(gone, "conversation")} no longer known to ${new URL(url).host}`;
+	const { conversations, events, records, gapsClosed, failures, gone, goneIds, error } = done;
+	const fetched = `${counted(events, "event")} and ${counted(records, "record")} fetched`;
+	const summary = `${counted(conversations, "conversation")} looked at, ${fetched}, ${counted(gapsClosed, "gap")} closed, ${counted(gone, "conversation")} no longer known to ${new URL(url).host}`;
 	if (error !== "") throw new Error(`${error} (${summary})`);
 	if (failures > 0n)
 		throw new Error(`${counted(failures, "conversation")} could not be taken in; the log has the reasons (${summary})`);
-	const lines = goneIds.map((id) => `no longer known: ${id}`);
-	report(summary, lines, gone);
-}
-
-function fetchedBy({ conversations, events, records }: GetReconciliationResponse): string {
-	return `${counted(conversations, "conversation")} looked at, ${counted(events, "event")} and ${counted(records, "record")} fetched`;
+	print(`${summary}.`);
+	const shown = goneIds.slice(0, MAX_LINES);
+	for (const id of shown) print(`no longer known: ${id}`);
+	if (Number(gone) > shown.length) print(`and ${Number(gone) - shown.length} more`);
 }
 
 /** Number of ids that are erased at a time. A SQLite database is cleaned once for those that wait together. */

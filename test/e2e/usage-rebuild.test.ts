@@ -36,30 +36,24 @@ async function damage(url: string, ...statements: readonly string[]): Promise<vo
 	database.exec(sql.join("\n"));
 }
 
-async function postAll(service: TestService): Promise<number> {
-	const ids = new Set<string>();
+async function postAll(service: TestService): Promise<void> {
 	for (const { conversationId: id, posts } of capturedSequences())
 		for (const { webhook, body } of posts) {
-			ids.add(id);
 			await postWebhook(service, KEY, body, {}, webhook === "events" ? `${EVENT_WEBHOOK}/${id}` : undefined);
 		}
-	return ids.size;
 }
 
 describe.each(ENGINES)("usage rebuild with $engine", ({ open }) => {
-	test("makes damaged usage, sums and days right beside a running service, and finds nothing the next time", async () => {
+	test("makes damaged usage, sums and days right beside a running service", async () => {
 		await using databases = await open();
 		const env = await databases.create();
 		await using service = await startTestService(env);
-		const posted = await postAll(service);
+		await postAll(service);
 		const right = await reports(service);
 		const run = () => ServiceProcess.run({ ...testEnvironment(service.database), ...env }, "usage", "rebuild");
-		const first = await run();
-		const counted = Number(/^\d+/.exec(first.stdout)?.[0]);
-		const equal = `${counted} conversations counted anew: ${counted} equal, 0 corrected.\n`;
-		expect(first).toEqual({ code: 0, stdout: equal, stderr: expect.stringContaining("100 % of") });
-		// Some have no stats.
-		expect([counted > posted / 2, counted < posted]).toEqual([true, true]);
+		const done = { code: 0, stdout: "The usage was counted anew from what is stored.\n", stderr: "" };
+		expect(await run()).toEqual(done);
+		expect(await reports(service)).toEqual(right);
 
 		await damage(
 			env.DATABASE_URL,
@@ -73,12 +67,8 @@ describe.each(ENGINES)("usage rebuild with $engine", ({ open }) => {
 			"DELETE FROM usage_days",
 		);
 		expect(await reports(service)).not.toEqual(right);
-		const { code, stdout } = await run();
-		expect(code).toBe(0);
-		expect(stdout).toMatch(/conversations counted anew: \d+ equal, [1-9]\d* corrected\.\n/);
-		expect(stdout).toMatch(/^corrected: [0-9a-f-]{36}: cost \S+ to \S+, calls \d+ to \d+$/m);
+		expect(await run()).toEqual(done);
 		expect(await reports(service)).toEqual(right);
-		expect((await run()).stdout).toBe(equal);
 	});
 
 	test("keeps what was seen of pruned history, from which the usage follows again", async () => {
@@ -99,8 +89,7 @@ describe.each(ENGINES)("usage rebuild with $engine", ({ open }) => {
 		// The current update, and the one to which it is a delta.
 		await expect.poll(left, { timeout: 60_000 }).toBeLessThanOrEqual(2);
 		const run = () => ServiceProcess.run({ ...testEnvironment(service.database), ...env }, "usage", "rebuild");
-		const { code, stdout, stderr } = await run();
-		expect({ code, stdout, stderr }).toMatchObject({ code: 0, stdout: expect.stringContaining(" 0 corrected.") });
+		expect(await run()).toMatchObject({ code: 0 });
 		expect(await reports(service)).toEqual(right);
 		await damage(env.DATABASE_URL, "UPDATE usage_ledger SET cost = cost + 5000000000");
 		await run();

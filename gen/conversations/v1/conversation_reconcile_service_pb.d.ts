@@ -161,8 +161,8 @@ export declare const GetReconciliationResponseSchema: GenMessage<GetReconciliati
  */
 export declare const ConversationReconcileService: GenService<{
   /**
-   * Starts a run over all conversations of an agent server. It ends when GetReconciliation was not called
-   * for 30 seconds, because then the caller has gone; what was taken in stays.
+   * Compares all conversations of an agent server. Returns when the run has ended: see GetReconciliation. It also ends when
+   * the caller has gone; what was taken in stays.
    *
    * INVALID_ARGUMENT: a field of the request is not valid; the error message names it.
    * FAILED_PRECONDITION: a run is under way.
@@ -175,7 +175,7 @@ export declare const ConversationReconcileService: GenService<{
     output: typeof StartReconciliationResponseSchema;
   },
   /**
-   * Returns what the last run that a command started has done so far.
+   * Returns what the last run that a command started has done, also while it is under way.
    *
    * NOT_FOUND: no command has started one since the service started.
    *

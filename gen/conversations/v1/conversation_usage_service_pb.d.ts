@@ -165,9 +165,7 @@ export declare const UsageDifferenceSchema: GenMessage<UsageDifference>;
  */
 export declare const ConversationUsageService: GenService<{
   /**
-   * Empties the view of usage, which then follows the logs again. The run goes on when the caller has gone.
-   *
-   * FAILED_PRECONDITION: a run is under way.
+   * Empties the view of usage, which then follows the logs again. Returns when it has followed them.
    *
    * @generated from rpc conversations.v1.ConversationUsageService.StartUsageRebuild
    */
@@ -177,9 +175,7 @@ export declare const ConversationUsageService: GenService<{
     output: typeof StartUsageRebuildResponseSchema;
   },
   /**
-   * Returns what the last run has done so far.
-   *
-   * NOT_FOUND: no run was started since the service started.
+   * Says that no run is under way, because StartUsageRebuild waits for its end. Nothing is compared any more.
    *
    * @generated from rpc conversations.v1.ConversationUsageService.GetUsageRebuild
    */

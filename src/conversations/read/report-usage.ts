@@ -15,7 +15,7 @@ import { COST_UNITS } from "../../record/stats.ts";
 import type { Condition } from "../../store/condition.ts";
 import type { Store } from "../../store/store.ts";
 import { USED_LENGTHS, type UsageGroup, type UsageQuery } from "../../store/usage-report.ts";
-import { type Amounts, isLimited, isNothing, NOTHING, subtract, sumOf } from "../../usage/amounts.ts";
+import { type Amounts, isLimited, sumOf } from "../../usage/amounts.ts";
 import { quarterOf } from "../../usage/ledger.ts";
 import { type Period, periodsOf, type Span, type Step, timeZone } from "../../usage/periods.ts";
 import { conditionsOf, timeBound, wellFormed } from "./filter.ts";
@@ -195,71 +195,4 @@ function tooManyPeriods(): ServiceError {
 function tooManyRows(): ServiceError {
 	const message = `the report has more than ${MAX_ROWS} rows: ask for a shorter range, a longer step, fewer groups, or the largest ones with top`;
 	return new ServiceError("invalid_argument", message);
-}
-
-/** Maximum number of differences that are kept. */
-const MAX_DIFFERENCES = 1_000;
-
-/** The usage of a conversation before and after the view was derived anew. */
-interface Difference {
-	readonly conversationId: string;
-	readonly before: Amounts;
-	readonly after: Amounts;
-}
-
-/** What a run has done so far. */
-export interface RebuiltUsage {
-	/** Number of conversations that were compared. */
-	readonly conversations: number;
-	/** Number of those whose usage is another one now. */
-	readonly corrected: number;
-	/** The first ones of them. */
-	readonly differences: readonly Difference[];
-}
-
-/** A run that has done nothing yet. */
-export const NOTHING_REBUILT: RebuiltUsage = { conversations: 0, corrected: 0, differences: [] };
-
-type UsageStore = Pick<Store, "listUsageTotals" | "resetViews">;
-
-/**
- * Empties the view of usage, which then follows the logs again, and compares the usage of each conversation with that
- * before. What is posted meanwhile counts as a difference. Reads of usage wait for the view, and fail while it is far behind.
- *
- * @throws ServiceError when the store cannot be read or written
- */
-export async function rebuildUsage(
-	store: UsageStore,
-	signal: AbortSignal,
-	onProgress: (done: RebuiltUsage) => void,
-): Promise<RebuiltUsage> {
-	const before = new Map<string, Amounts>();
-	for await (const { conversationId, amounts } of totals(store)) before.set(conversationId, amounts);
-	await store.resetViews(["usage"]);
-	signal.throwIfAborted();
-	let done = NOTHING_REBUILT;
-	const compare = (conversationId: string, after: Amounts) => {
-		const difference = { conversationId, before: before.get(conversationId) ?? NOTHING, after };
-		before.delete(conversationId);
-		const isEqual = isNothing(subtract(after, difference.before));
-		done = {
-			conversations: done.conversations + 1,
-			corrected: done.corrected + (isEqual ? 0 : 1),
-			differences: isEqual ? done.differences : [...done.differences, difference].slice(0, MAX_DIFFERENCES),
-		};
-		onProgress(done);
-	};
-	for await (const { conversationId, amounts } of totals(store)) compare(conversationId, amounts);
-	for (const conversationId of [...before.keys()]) compare(conversationId, NOTHING);
-	return done;
-}
-
-async function* totals(store: UsageStore) {
-	for (let after = ""; ; ) {
-		const page = await store.listUsageTotals(after);
-		yield* page;
-		const last = page.at(-1);
-		if (last === undefined) return;
-		after = last.conversationId;
-	}
 }
