@@ -44,7 +44,7 @@ interface PartsOptions {
 	/** Disposes of the parts when the process ends its work. */
 	readonly opened: AsyncDisposableStack;
 	/** Observes threads and counts what is stored. Commands have none. */
-	readonly telemetry?: Pick<Telemetry, "threads" | "metrics">;
+	readonly telemetry?: Pick<Telemetry, "threads" | "metrics" | "tracing">;
 	/** Whether to spread the tables of the database over the servers of Citus. */
 	readonly distribute?: boolean;
 	readonly storeHealthy?: () => boolean;
@@ -83,7 +83,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	const store =
 		telemetry === undefined
 			? plainStore
-			: countedStore(plainStore, telemetry.metrics, (poster, at) => postCounts.addRepeat(poster, at));
+			: countedStore(plainStore, telemetry, (poster, at) => postCounts.addRepeat(poster, at));
 	const onRefusedError = (error: unknown) => log.workFailed("refused posts", error);
 	const refusedPosts = opened.use(
 		new RefusedPosts(store, { keys: encryptionKeys, maxBytes: config.REFUSED_BYTES, onError: onRefusedError }),

@@ -56,7 +56,7 @@ export class SharedIntake implements IntakeCalls, AsyncDisposable {
 	readonly #underWay: () => number;
 
 	constructor({ here, underWay, data, log, observer }: IntakeOptions) {
-		const common: Pick<WorkerThreadOptions, "owner" | "toError" | "log"> & { readonly observer: typeof observer } = {
+		const common: Pick<WorkerThreadOptions, "owner" | "toError" | "log" | "observer"> = {
 			owner: "the intake",
 			// The message of an unexpected error in a call may quote a record. That of a failed thread does not.
 			toError: ({ message }, of) =>

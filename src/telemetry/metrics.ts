@@ -149,9 +149,9 @@ export class Metrics implements AsyncDisposable {
 	}
 
 	/** Records a group of appends that were committed together or failed together. */
-	committed({ duration, ids }: AnsweredGroup): void {
+	committed({ duration, size }: AnsweredGroup): void {
 		this.#recorded.commits.record(duration / 1000);
-		this.#recorded.commitSize.record(ids.length);
+		this.#recorded.commitSize.record(size);
 	}
 
 	accepted(change: UpdateChange): void {

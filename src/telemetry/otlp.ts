@@ -22,8 +22,6 @@ import {
 } from "@opentelemetry/sdk-trace";
 import { ATTR_ERROR_TYPE } from "@opentelemetry/semantic-conventions";
 import { ServiceError } from "../errors.ts";
-import type { AnsweredGroup } from "../threads/protocol.ts";
-import type { CallEnd } from "../threads/worker-thread.ts";
 import type { EventLog } from "./log.ts";
 import { attributesOf, type EndedRequest, spanNameOf } from "./metrics.ts";
 import type { SamplerSetting } from "./otel-settings.ts";
@@ -37,22 +35,17 @@ export type HeaderOf = (name: string) => string | undefined;
 
 export interface RequestSpan {
 	readonly traceId: string;
-	/** Runs `work`. The calls to threads that it makes become children of the span. */
+	/** Runs `work`, whose commits become children of the span. */
 	run<Result>(work: () => Result): Result;
 	end(request: EndedRequest): void;
 }
 
-interface Running {
-	readonly context: Context;
-	ended: boolean;
-}
-
-/** Sends spans: of requests, of their calls to threads, and of commits. */
+/** Sends spans of requests and of their commits. */
 export class OtlpTracing implements AsyncDisposable {
 	readonly #provider: TracerProvider;
 	readonly #tracer: Tracer;
 	/** The request on whose behalf the current code runs. */
-	readonly #current = new AsyncLocalStorage<Running>();
+	readonly #current = new AsyncLocalStorage<Context>();
 
 	constructor(resource: Resource, sampler: SamplerSetting, log: EventLog) {
 		// The exporter reads its own variables: endpoint, headers, compression, timeout and certificates.
@@ -69,36 +62,27 @@ export class OtlpTracing implements AsyncDisposable {
 	begin(headerOf: HeaderOf): RequestSpan {
 		const parent = propagator.extract(ROOT_CONTEXT, headerOf, { get: (of, name) => of(name), keys: () => [] });
 		const span = this.#tracer.startSpan("request", { kind: SpanKind.SERVER }, parent);
-		const running: Running = { context: trace.setSpan(parent, span), ended: false };
+		const context = trace.setSpan(parent, span);
 		return {
 			traceId: span.spanContext().traceId,
-			run: (work) => this.#current.run(running, work),
-			end: (request) => {
-				running.ended = true;
-				endRequest(span, request);
-			},
+			run: (work) => this.#current.run(context, work),
+			end: (request) => endRequest(span, request),
 		};
 	}
 
-	/** Starts the span of a call to a thread, under the current request. Returns undefined when nothing is recorded. */
-	beginCall(thread: string, call: string): CallEnd | undefined {
-		const running = this.#current.getStore();
-		// Work that a request has started, such as reading on for watchers, may outlive the request.
-		if (running === undefined || running.ended) return undefined;
-		const { context } = running;
-		const span = this.#tracer.startSpan(`${thread} ${call}`, { kind: SpanKind.INTERNAL }, context);
-		if (!span.isRecording()) return undefined;
-		return (error, group) => {
-			if (group !== undefined) this.#commit(trace.setSpan(context, span), group);
-			if (error !== undefined) fail(span, error instanceof ServiceError ? error.kind : "unexpected");
+	/** Runs `work` with a span for it, if it is a part of a request. */
+	async during<Result>(name: string, work: () => Promise<Result>): Promise<Result> {
+		const context = this.#current.getStore();
+		if (context === undefined) return await work();
+		const span = this.#tracer.startSpan(name, { kind: SpanKind.INTERNAL }, context);
+		try {
+			return await work();
+		} catch (error) {
+			fail(span, error instanceof ServiceError ? error.kind : "unexpected");
+			throw error;
+		} finally {
 			span.end();
-		};
-	}
-
-	/** Adds a span for the commit that a call waited for. Every request that shared the commit gets its own. */
-	#commit(context: Context, { startedAt, duration, ids }: AnsweredGroup): void {
-		const attributes = { "conversations.commit.size": ids.length };
-		this.#tracer.startSpan("commit", { startTime: startedAt, attributes }, context).end(startedAt + duration);
+		}
 	}
 
 	[Symbol.asyncDispose](): Promise<void> {

@@ -12,8 +12,6 @@ import { Requests } from "./requests.ts";
 
 /** Maximum time, in milliseconds, for which a stop waits until the last metrics and spans are sent. */
 const FLUSH_TIMEOUT = 2_000;
-/** The thread whose groups are transactions. */
-const COMMITTING_THREAD = "writer";
 
 /** Metrics and traces of the service, without its log. Disposing sends pending data, within a limited time. */
 export type Telemetry = Awaited<ReturnType<typeof startTelemetry>>;
@@ -44,14 +42,12 @@ export async function startTelemetry(
 	const processFigures = addProcessFigures(metrics);
 	const threads: ThreadObserver = {
 		onThread: (name, queue) => queues.set(name, queue),
-		onCall: (thread, call) => tracing?.beginCall(thread, call),
-		onGroup: (thread, group) => {
-			if (thread === COMMITTING_THREAD) metrics.committed(group);
-		},
+		onGroup: (group) => metrics.committed(group),
 	};
 	return {
 		metrics,
 		requests: new Requests({ log, metrics, tracing }),
+		tracing,
 		threads,
 		[Symbol.asyncDispose]: async () => {
 			processFigures[Symbol.dispose]();
@@ -63,28 +59,30 @@ export async function startTelemetry(
 }
 
 /**
- * Returns a store that counts each update that it has stored, and reports each post of which it has stored nothing.
+ * Returns a store that counts each update that it has stored, reports each post of which it has stored nothing, and adds
+ * a span for the time for which a request waits for its commit.
  *
  * @param onRepeat `at` is when the post arrived, in microseconds of Unix time
  */
 export function countedStore(
 	store: Store,
-	metrics: Pick<Metrics, "accepted">,
+	{ metrics, tracing }: Pick<Telemetry, "tracing"> & { readonly metrics: Pick<Metrics, "accepted"> },
 	onRepeat: (poster: Poster, at: bigint) => void,
 ): Store {
+	const committed = <Result>(append: () => Promise<Result>) => tracing?.during("commit", append) ?? append();
 	return {
 		...store,
 		async append(update, signal) {
 			// The store takes over the update.
 			const { poster, isFetched, receivedAt } = update;
-			const appended = await store.append(update, signal);
+			const appended = await committed(() => store.append(update, signal));
 			if (!appended.duplicate) metrics.accepted(appended.change);
 			else if (poster !== undefined && !isFetched) onRepeat(poster, receivedAt);
 			return appended;
 		},
 		async appendEvents(batch, signal) {
 			const { poster, isFetched, receivedAt } = batch;
-			const appended = await store.appendEvents(batch, signal);
+			const appended = await committed(() => store.appendEvents(batch, signal));
 			if (appended?.updateChange !== undefined) metrics.accepted(appended.updateChange);
 			if (appended?.stored === 0 && poster !== undefined && !isFetched) onRepeat(poster, receivedAt);
 			return appended;

@@ -29,15 +29,15 @@ export type Outcome = { readonly value: unknown } | { readonly failure: Failure 
 /** A message from a worker: outcomes of calls. The first one has none and says that the worker has started. */
 export interface WorkerMessage {
 	readonly outcomes: readonly (Outcome & { readonly id: number })[];
-	/** The groups in which some of the calls were answered. */
+	/** The groups in which some of the calls were answered: in one transaction, for example. */
 	readonly groups: readonly AnsweredGroup[];
 }
 
 /** Calls that a worker answered together. */
 export interface AnsweredGroup {
-	readonly ids: readonly number[];
-	/** When the work on the group began, in milliseconds of Unix time. */
-	readonly startedAt: number;
+	/** Number of the calls. */
+	readonly size: number;
+	/** Milliseconds. */
 	readonly duration: number;
 }
 

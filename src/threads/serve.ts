@@ -154,8 +154,7 @@ async function answerGroup(
 	} catch (error) {
 		outcomes = calls.map(() => ({ failure: failureOf(error) }));
 	}
-	const duration = performance.now() - began;
-	return { outcomes, group: { ids: calls.map(({ id }) => id), startedAt: performance.timeOrigin + began, duration } };
+	return { outcomes, group: { size: calls.length, duration: performance.now() - began } };
 }
 
 function unanswered(): Outcome {

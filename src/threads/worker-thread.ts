@@ -16,17 +16,11 @@ export interface ThreadLogger {
 	error(fields: object, message: string): void;
 }
 
-/** Receives the events of threads and of the calls to them. */
 export interface ThreadObserver {
 	/** Reports a new thread, which need not have started. */
 	onThread(name: string, queue: () => ThreadQueue): void;
-	/** Reports a new call. If it returns a function, that is called once, when the call has ended. */
-	onCall(thread: string, call: string): CallEnd | undefined;
-	onGroup(thread: string, group: AnsweredGroup): void;
+	onGroup(group: AnsweredGroup): void;
 }
-
-/** Reports the end of a call: its error, if it failed, and the group in which it was answered, if there was one. */
-export type CallEnd = (error: unknown, group?: AnsweredGroup) => void;
 
 /** The calls that a thread has not answered yet. */
 export interface ThreadQueue {
@@ -68,7 +62,6 @@ interface PendingCall {
 	/** Cleared when the call is sent: V8 keeps sent calls in memory for a while, and a signal keeps its whole request. */
 	signal: CallSignal | undefined;
 	readonly since: number;
-	readonly ended: CallEnd | undefined;
 	// Declared as methods, whose parameters are bivariant, so that each call can have a result type of its own.
 	resolve(value: unknown): void;
 	reject(error: unknown): void;
@@ -142,11 +135,10 @@ export class WorkerThread<Methods> {
 	}
 
 	#enqueue(name: string, argument: unknown, signal?: CallSignal): Promise<unknown> {
-		const ended = this.#options.observer?.onCall(this.#options.name, name);
 		return new Promise((resolve, reject) => {
 			this.#lastId += 1;
 			const message = { id: this.#lastId, name, argument };
-			this.#waiting.push({ message, signal, since: performance.now(), ended, resolve, reject });
+			this.#waiting.push({ message, signal, since: performance.now(), resolve, reject });
 			this.#schedule();
 		});
 	}
@@ -181,7 +173,7 @@ export class WorkerThread<Methods> {
 		for (const call of this.#waiting) {
 			if (calls.length >= free) break;
 			examined += 1;
-			if (isSenderGone(call.signal)) refuse(call, SENDER_GONE);
+			if (isSenderGone(call.signal)) call.reject(SENDER_GONE);
 			else calls.push(call);
 		}
 		this.#waiting.splice(0, examined);
@@ -227,22 +219,19 @@ export class WorkerThread<Methods> {
 	}
 
 	#settle({ outcomes, groups }: WorkerMessage): void {
-		const { observer, name, owner, toError, log } = this.#options;
+		const { observer, owner, toError, log } = this.#options;
 		this.#idleTimer?.refresh();
-		for (const group of groups) observer?.onGroup(name, group);
+		for (const group of groups) observer?.onGroup(group);
 		for (const outcome of outcomes) {
 			const call = this.#sent.get(outcome.id);
 			if (call === undefined) continue;
 			this.#sent.delete(outcome.id);
-			const group = call.ended && groups.find(({ ids }) => ids.includes(outcome.id));
 			if ("value" in outcome) {
-				call.ended?.(undefined, group);
 				call.resolve(outcome.value);
 				continue;
 			}
 			const refusal = refusalOf(outcome.failure);
 			const error = refusal ?? toError(outcome.failure, "call");
-			call.ended?.(error, group);
 			call.reject(error);
 			if (refusal === undefined) log.error({ err: error, operation: call.message.name }, `${owner} failed`);
 		}
@@ -268,7 +257,7 @@ export class WorkerThread<Methods> {
 		if (this.#closing !== undefined && sent.length + this.#waiting.length === 0) return;
 		const { owner, name, log } = this.#options;
 		log.error({ err: error, operation: name }, `a worker thread of ${owner} ended unexpectedly`);
-		for (const call of sent) refuse(call, error);
+		for (const call of sent) call.reject(error);
 		// Without calls, the thread could not start.
 		if (sent.length === 0) this.#rejectAll(error);
 		else if (this.#waiting.length > 0) this.start().catch((reason: unknown) => this.#rejectAll(reason));
@@ -276,7 +265,7 @@ export class WorkerThread<Methods> {
 
 	#rejectAll(error: unknown): void {
 		const reason = error instanceof ServiceError ? error : this.#options.toError(failureOf(error), "thread");
-		for (const call of this.#waiting.splice(0)) refuse(call, reason);
+		for (const call of this.#waiting.splice(0)) call.reject(reason);
 	}
 }
 
@@ -288,32 +277,21 @@ function callsBy<Methods>(
 	return new Proxy({}, { get }) as Calls<Methods>;
 }
 
-function refuse(call: PendingCall, error: unknown): void {
-	call.ended?.(error);
-	call.reject(error);
-}
-
-/** Name of the calling thread, as the observer sees it. */
-const HERE = "main";
-
 /**
  * Returns calls with the same types and errors as those to a worker thread, which run in the calling thread at once.
  */
 export function localCalls<Methods extends Readonly<Record<string, (argument: never) => unknown>>>(
 	methods: Methods,
-	options: Pick<WorkerThreadOptions, "owner" | "toError" | "log"> & { readonly observer: ThreadObserver | undefined },
+	options: Pick<WorkerThreadOptions, "owner" | "toError" | "log">,
 ): Calls<Methods> {
 	const named: Record<string, { call(argument: unknown): unknown }["call"]> = methods;
 	return callsBy(async (name, argument) => {
-		const ended = options.observer?.onCall(HERE, name);
 		try {
-			const value = named[name]?.(argument);
-			ended?.(undefined);
-			return value;
+			return named[name]?.(argument);
 		} catch (thrown) {
-			const error = thrown instanceof ServiceError ? thrown : options.toError(failureOf(thrown), "call");
-			if (error !== thrown) options.log.error({ err: error, operation: name }, `${options.owner} failed`);
-			ended?.(error);
+			if (thrown instanceof ServiceError) throw thrown;
+			const error = options.toError(failureOf(thrown), "call");
+			options.log.error({ err: error, operation: name }, `${options.owner} failed`);
 			throw error;
 		}
 	});

@@ -13,6 +13,7 @@ import { mergeRecord } from "../../src/record/record-delta.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
+import type { ThreadQueue } from "../../src/threads/worker-thread.ts";
 import { record } from "../support/fixtures.ts";
 import { TempFolder } from "../support/temp.ts";
 
@@ -26,27 +27,28 @@ const format = new RecordFormat();
 const vault = new RecordVault(format, encryptionKeys);
 let intake: SharedIntake;
 let underWay: number;
-/** Threads and names of the calls. */
-let calls: string[];
+/** Numbers of calls that the threads have. */
+const queues = new Map<string, () => ThreadQueue>();
 
 beforeEach(() => {
 	lines.length = 0;
 	underWay = 1;
-	calls = [];
 	intake = new SharedIntake({
 		here: recordIntake(format, vault, new EventFormat(format, encryptionKeys, "UTC")),
 		underWay: () => underWay,
 		data: { encryptionKeys, eventTimeZone: "UTC", senderTimeZones: new Map() },
 		log,
 		observer: {
-			onThread: () => undefined,
-			onCall: (thread, call) => void calls.push(`${thread} ${call}`),
+			onThread: (name, queue) => queues.set(name, queue),
 			onGroup: () => undefined,
 		},
 	});
 });
 
 afterEach(() => intake[Symbol.asyncDispose]());
+
+/** Returns the thread that has a call which was just made; `main` when no other one has it. */
+const placeOf = (): string => [...queues].find(([, queue]) => queue().calls > 0)?.[0] ?? "main";
 
 /** Returns an encoded IngestConversationRequest with an encoded record. */
 const ingestRequestOf = (record: Uint8Array) =>
@@ -63,8 +65,9 @@ test("records of every size are parsed and opened alike, in every place", async 
 		[2 ** 21, "large-intake"],
 	] as const) {
 		const title = "x".repeat(size);
-		const update = await intake.fromJson(body({ title, agent_state: { token: "secret" } }), WAITING);
-		expect(calls.splice(0)).toEqual([`${place} fromJson`]);
+		const parsing = intake.fromJson(body({ title, agent_state: { token: "secret" } }), WAITING);
+		expect(placeOf()).toBe(place);
+		const update = await parsing;
 		const opened = vault.open(update.record.bytes, "plaintext");
 		expect([opened.title, opened.agentState]).toEqual([title, { token: "secret" }]);
 		const json = stringifyExactJson(format.toJson(vault.open(update.record.bytes, "redacted")));
@@ -76,38 +79,43 @@ test("records of every size are parsed and opened alike, in every place", async 
 test("a small record is parsed and compared in the calling thread only while few requests are under way", async () => {
 	const places = async (requests: number) => {
 		underWay = requests;
-		const { record } = await intake.fromJson(body({ title: "a" }), WAITING);
-		await intake.fromRequest(ingestRequestOf(record.bytes), WAITING);
-		await intake.isSame({ stored: record.bytes, arriving: record.bytes });
-		return calls.splice(0);
+		const seen: string[] = [];
+		const made = async <Result>(call: Promise<Result>): Promise<Result> => {
+			seen.push(placeOf());
+			return await call;
+		};
+		const { record } = await made(intake.fromJson(body({ title: "a" }), WAITING));
+		await made(intake.fromRequest(ingestRequestOf(record.bytes), WAITING));
+		await made(intake.isSame({ stored: record.bytes, arriving: record.bytes }));
+		return seen;
 	};
-	expect(await places(4)).toEqual(["main fromJson", "main fromRequest", "main isSame"]);
-	expect(await places(5)).toEqual(["main fromJson", "intake fromRequest", "intake isSame"]);
-	expect(await places(16)).toEqual(["main fromJson", "intake fromRequest", "intake isSame"]);
-	expect(await places(17)).toEqual(["intake fromJson", "intake fromRequest", "intake isSame"]);
-	expect(await places(4)).toEqual(["main fromJson", "main fromRequest", "main isSame"]);
+	expect(await places(4)).toEqual(["main", "main", "main"]);
+	expect(await places(5)).toEqual(["main", "intake", "intake"]);
+	expect(await places(16)).toEqual(["main", "intake", "intake"]);
+	expect(await places(17)).toEqual(["intake", "intake", "intake"]);
+	expect(await places(4)).toEqual(["main", "main", "main"]);
 });
 
 test("a small batch is parsed in the calling thread only without state updates and while few requests are under way", async () => {
 	const { conversationId } = await intake.fromJson(body({}), WAITING);
 	const envelope = { id: "e", timestamp: "2026-01-01T00:00:00", source: "agent" };
-	const placeOf = async (kind: string, size: number, requests: number) => {
+	const placeOfBatch = async (kind: string, size: number, requests: number) => {
 		underWay = requests;
-		calls = [];
 		const batch = Buffer.from(JSON.stringify([{ ...envelope, kind, note: "x".repeat(size) }]));
-		const read = await intake.eventsFromJson({ conversationId, body: batch, sender: "agent", receivedAt: 1n }, WAITING);
-		const [event] = read.batch.events;
+		const reading = intake.eventsFromJson({ conversationId, body: batch, sender: "agent", receivedAt: 1n }, WAITING);
+		const place = placeOf();
+		const [event] = (await reading).batch.events;
 		expect([event?.kind, event?.eventId, JSON.parse(String(event && Buffer.from(event.text)))]).toEqual([
 			kind,
 			"e",
 			{ ...envelope, kind, note: "x".repeat(size) },
 		]);
-		return calls;
+		return place;
 	};
-	expect(await placeOf("PauseEvent", 10, 16)).toEqual(["main eventsFromJson"]);
-	expect(await placeOf("PauseEvent", 10, 17)).toEqual(["intake eventsFromJson"]);
-	expect(await placeOf("PauseEvent", 2 ** 16, 1)).toEqual(["intake eventsFromJson"]);
-	expect(await placeOf(STATE_UPDATE, 10, 1)).toEqual(["intake eventsFromJson"]);
+	expect(await placeOfBatch("PauseEvent", 10, 16)).toBe("main");
+	expect(await placeOfBatch("PauseEvent", 10, 17)).toBe("intake");
+	expect(await placeOfBatch("PauseEvent", 2 ** 16, 1)).toBe("intake");
+	expect(await placeOfBatch(STATE_UPDATE, 10, 1)).toBe("intake");
 });
 
 test("an unexpected error in the calling thread has the same form as one in a thread, and is logged", async () => {

@@ -1,6 +1,5 @@
 import { type CallSignal, isSenderGone, SENDER_GONE, ServiceError } from "../../errors.ts";
-import type { AnsweredGroup } from "../../threads/protocol.ts";
-import type { CallEnd, ThreadLogger, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
+import type { ThreadLogger, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
 import { planAppends } from "../append-group.ts";
 import { type AppendRequest, bytesOf, type GroupRequest, type PossibleDuplicate } from "../duplicates.ts";
 import type { AppendedEvents, AppendedUpdate, NewEvents } from "../entries.ts";
@@ -26,11 +25,8 @@ const SECOND_GROUP_DELAY = 250;
 const OBSERVED_AS = "writer";
 
 interface PendingRequest {
-	readonly id: number;
 	/** Time of arrival, by performance.now(). */
 	readonly arrivedAt: number;
-	/** Reports the end of the request to the observer; undefined without an observer. */
-	readonly reportEnd: CallEnd | undefined;
 	readonly request: SentRequest;
 	readonly bytes: number;
 	readonly resolve: (result: AppendResult) => void;
@@ -51,7 +47,6 @@ export class Appender {
 	readonly #observer: ThreadObserver | undefined;
 	/** Number of groups that are being written. */
 	#groups = 0;
-	#lastId = 0;
 	#waiting: PendingRequest[] = [];
 	readonly #writing = new Set<PendingRequest>();
 	/** Conversations of the groups that are being written. */
@@ -78,11 +73,8 @@ export class Appender {
 	append(request: AppendRequest & WriteLimits): Promise<AppendedUpdate | PossibleDuplicate>;
 	append(request: NewEvents & WriteLimits): Promise<AppendedEvents | undefined>;
 	append(request: SentRequest): Promise<AppendResult> {
-		const reportEnd = this.#observer?.onCall(OBSERVED_AS, "update" in request ? "append" : "appendEvents");
 		return new Promise((resolve, reject) => {
-			this.#lastId += 1;
-			const arrivedAt = performance.now();
-			this.#waiting.push({ id: this.#lastId, arrivedAt, reportEnd, request, bytes: bytesOf(request), resolve, reject });
+			this.#waiting.push({ arrivedAt: performance.now(), request, bytes: bytesOf(request), resolve, reject });
 			this.#schedule();
 		});
 	}
@@ -167,31 +159,23 @@ export class Appender {
 	/** Writes a group, and resolves or rejects its requests. */
 	async #answer(group: readonly PendingRequest[]): Promise<void> {
 		const began = performance.now();
-		const reportGroup = (): AnsweredGroup => {
-			const startedAt = performance.timeOrigin + began;
-			const answered = { ids: group.map(({ id }) => id), startedAt, duration: performance.now() - began };
-			this.#observer?.onGroup(OBSERVED_AS, answered);
-			return answered;
-		};
+		const reportGroup = (): void =>
+			this.#observer?.onGroup({ size: group.length, duration: performance.now() - began });
 		try {
 			const { outcomes, newest } = await writeGroup(
 				this.#connections,
 				group.map(({ request }) => request),
 			);
 			if (newest !== undefined) this.#onAppended(newest);
-			const answered = reportGroup();
+			reportGroup();
 			for (const [n, pending] of group.entries()) {
 				const outcome = outcomes[n];
-				if (outcome instanceof ServiceError) {
-					refuse(pending, outcome, answered);
-				} else {
-					pending.reportEnd?.(undefined, answered);
-					pending.resolve(outcome);
-				}
+				if (outcome instanceof ServiceError) pending.reject(outcome);
+				else pending.resolve(outcome);
 			}
 		} catch (error) {
 			const failure = serviceError(error);
-			const answered = reportGroup();
+			reportGroup();
 			if (failure instanceof DatabaseError && failure.isPartAway) {
 				const parts = await this.#byServer(group).catch(() => [group]);
 				if (parts.length > 1 && parts.flat().length === group.length) {
@@ -207,7 +191,7 @@ export class Appender {
 				return;
 			}
 			this.#logger.error({ err: failure, operation: "append", count: group.length }, "the store failed");
-			for (const pending of group) refuse(pending, failure, answered);
+			for (const pending of group) pending.reject(failure);
 		}
 	}
 
@@ -220,11 +204,6 @@ export class Appender {
 			return group.filter(({ request }) => own.has(conversationOf(request)));
 		});
 	}
-}
-
-function refuse({ reportEnd, reject }: PendingRequest, error: ServiceError, group: AnsweredGroup): void {
-	reportEnd?.(error, group);
-	reject(error);
 }
 
 /**
