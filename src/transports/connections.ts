@@ -63,11 +63,6 @@ export interface ConnectionOptions {
 	readonly protocols: readonly string[];
 	/** Serves a connection. With TLS it is called after the handshake. */
 	readonly serve: (socket: Socket) => void;
-	/**
-	 * Whether the client at an address has made a call on its connection. Then it speaks the protocol, so an error of HTTP/2 when the
-	 * connection ends is not logged: the last frame of grpc-go names a stream in a way that Node.js does not accept.
-	 */
-	readonly hasCalled?: (peer: string) => boolean;
 	readonly log: EventLog;
 	readonly limits?: Limits;
 	readonly tlsInterval?: number;
@@ -106,7 +101,8 @@ export class Connections {
 		const server = tls === undefined ? createServer(SOCKET_OPTIONS) : await createSecureServer(tls, options);
 		const logFailure = (peer: string | undefined, { code, message }: NodeJS.ErrnoException): void => {
 			if (!isClientFault(code)) return;
-			if (code === "ERR_HTTP2_ERROR" && peer !== undefined && options.hasCalled?.(peer) === true) return;
+			// The last frame of each grpc-go client names a stream in a way that Node.js does not accept.
+			if (listener === "grpc" && message === "Protocol error") return;
 			// These messages come from fixed lists. Other messages may quote the client's bytes.
 			const reason = /^HPE_|^ERR_HTTP2_ERROR$/.test(code) ? message : undefined;
 			log.emit("connection_failed", { listener, code, reason, peer });

@@ -95,13 +95,6 @@ describe("without TLS", () => {
 		],
 		["an HTTP/1.1 request", "grpc", `GET /${CANARY} HTTP/1.1\r\nHost: x\r\n\r\n`, magic, undefined],
 		["NUL bytes", "grpc", "\u0000".repeat(1_000), magic, undefined],
-		[
-			"garbage after the HTTP/2 preface",
-			"grpc",
-			`${preface}\u0000\u0000\u0000${CANARY} that is no frame`,
-			{ code: "ERR_HTTP2_ERROR", reason: expect.any(String) },
-			undefined,
-		],
 	] as const)(
 		"%s on the %s listener is logged in one line with the client's address",
 		async (_, listener, bytes, fields, status) => {

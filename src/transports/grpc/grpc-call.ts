@@ -23,8 +23,6 @@ interface CallContext extends Pick<RpcTransportOptions, "gate" | "admission" | "
 	readonly isStream: ReadonlyMap<string, boolean>;
 	readonly requests: Requests;
 	readonly limits: Limits;
-	/** Called with the address and port of the client of each call. */
-	readonly onCall: (peer: string) => void;
 }
 
 interface AdmittedCall {
@@ -140,14 +138,9 @@ export class GrpcCall extends ServerInterceptingCall {
 		const { socket } = this.#stream.session ?? {};
 		const peer = socket && peerOf(socket);
 		const target = { transport: "grpc", path: this.#path, route: this.#path } as const;
-		const observed = this.#context.requests.begin(
-			target,
-			(name) => metadata.get(name)[0]?.toString(),
-			() => peer,
-		);
-		this.#observed = observed;
-		if (peer !== undefined) this.#context.onCall(peer);
-		return observed;
+		const headerOf = (name: string) => metadata.get(name)[0]?.toString();
+		this.#observed = this.#context.requests.begin(target, headerOf, () => peer);
+		return this.#observed;
 	}
 
 	#admit(metadata: Metadata, observed: ObservedRequest): void {

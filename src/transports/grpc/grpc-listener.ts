@@ -21,13 +21,11 @@ import type { CallSignal } from "../../errors.ts";
 import { bufferOf } from "../../memory.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
 import type { Requests } from "../../telemetry/requests.ts";
-import { type ConnectionOptions, Connections, LIMITS, peerOf, type RunningListener } from "../connections.ts";
+import { type ConnectionOptions, Connections, LIMITS, type RunningListener } from "../connections.ts";
 import { type HeldBatches, type RpcTransportOptions, untilTaken } from "../stream-messages.ts";
 import { admittedCall, GrpcCall, GrpcStreams, grpcStatus, MessageBatch } from "./grpc-call.ts";
 
-interface GrpcOptions
-	extends RpcTransportOptions,
-		Omit<ConnectionOptions, "listener" | "protocols" | "serve" | "hasCalled"> {
+interface GrpcOptions extends RpcTransportOptions, Omit<ConnectionOptions, "listener" | "protocols" | "serve"> {
 	/** The services of `methods`. */
 	readonly services: readonly DescService[];
 	readonly requests: Requests;
@@ -45,13 +43,10 @@ interface GrpcListener extends RunningListener {
  */
 export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 	const { services, methods, held, maxBodyBytes, stopping, limits = LIMITS } = options;
-	/** Address and port of each client that has made a call on its open connection. */
-	const callers = new Set<string>();
 	const context = {
 		...options,
 		limits,
 		isStream: new Map(methods.map(({ kind, method }) => [rpcPath(method), kind === "server_streaming"])),
-		onCall: (peer: string) => callers.add(peer),
 	};
 	const streams = new GrpcStreams(context);
 	// Without this, grpc-js writes to standard error in its own format. Failures reach the callers as errors anyway.
@@ -87,12 +82,7 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		...options,
 		listener: "grpc",
 		protocols: ["h2"],
-		serve: (socket) => {
-			const peer = peerOf(socket) ?? "";
-			socket.once("close", () => callers.delete(peer));
-			injector.injectConnection(socket);
-		},
-		hasCalled: (peer) => callers.has(peer),
+		serve: (socket) => injector.injectConnection(socket),
 	});
 	const { address } = connections;
 	streams.follow(address.port);
@@ -143,7 +133,7 @@ function definitionOf({ kind, method }: RpcMethod): MethodDefinition<Uint8Array,
 
 function unaryHandler({ handle }: UnaryRpc) {
 	return (call: ServerUnaryCall<Uint8Array, Uint8Array>, callback: sendUnaryData<Uint8Array>): void => {
-		const signal = new GrpcCallSignal(call);
+		const signal = signalOf(call);
 		const answer = async () => {
 			const { caller, permit, observed } = admittedCall(call.metadata);
 			const release = permit.hold();
@@ -166,22 +156,17 @@ function unaryHandler({ handle }: UnaryRpc) {
 	};
 }
 
-/** Aborted when a call is cancelled or its deadline has passed. Costs less than an AbortController for each call. */
-class GrpcCallSignal implements CallSignal {
-	readonly #call: Pick<ServerUnaryCall<unknown, unknown>, "cancelled" | "getDeadline">;
-
-	constructor(call: Pick<ServerUnaryCall<unknown, unknown>, "cancelled" | "getDeadline">) {
-		this.#call = call;
-	}
-
-	get aborted(): boolean {
-		return this.#call.cancelled;
-	}
-
-	get deadline(): number | undefined {
-		const deadline = Number(this.#call.getDeadline());
-		return Number.isFinite(deadline) ? deadline : undefined;
-	}
+/** Returns a signal that is aborted when a call is cancelled or its deadline has passed. Costs less than an AbortController for each call. */
+function signalOf(call: ServerUnaryCall<Uint8Array, Uint8Array>): CallSignal {
+	return {
+		get aborted() {
+			return call.cancelled;
+		},
+		get deadline() {
+			const deadline = Number(call.getDeadline());
+			return Number.isFinite(deadline) ? deadline : undefined;
+		},
+	};
 }
 
 function streamHandler({ stream }: StreamRpc, held: HeldBatches, stopping: AbortSignal) {

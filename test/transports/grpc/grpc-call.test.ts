@@ -30,7 +30,6 @@ async function received(writes: readonly (Uint8Array | MessageBatch)[]) {
 		requests: unobservedRequests(),
 		limits: LIMITS,
 		maxBodyBytes: 1024,
-		onCall: () => undefined,
 	};
 	using streams = new GrpcStreams(context);
 	const server = new Server({
