@@ -76,8 +76,10 @@ export class GrpcCall extends ServerInterceptingCall {
 	readonly #fields: readonly string[];
 	readonly #maxBytes: number;
 	#observed: ObservedRequest | undefined;
-	/** Counts the bytes of request messages, once the call is admitted. */
-	#counter: MessageCounter | undefined;
+	#permit: Permit | undefined;
+	/** Bytes that have arrived of the current request message, and what is reserved for it. */
+	#arrived = 0;
+	#reserved = 0;
 	#leave: (() => void) | undefined;
 	/** Whether the request id was sent with the response headers. */
 	#idSent = false;
@@ -114,7 +116,9 @@ export class GrpcCall extends ServerInterceptingCall {
 			},
 			onReceiveMessage: (message: unknown) => {
 				const length = message instanceof Uint8Array ? message.length : 0;
-				this.#counter?.received(length);
+				this.#permit?.giveBack(Math.max(0, this.#reserved - length));
+				this.#arrived = 0;
+				this.#reserved = 0;
 				if (this.#answered) return;
 				if (length > this.#maxBytes) return this.#refuse(tooLarge(this.#maxBytes));
 				if (message instanceof Uint8Array && length > 0) this.#observed?.received(message);
@@ -156,28 +160,33 @@ export class GrpcCall extends ServerInterceptingCall {
 			ADMITTED.set(metadata, { caller, permit, observed });
 		}
 		this.#leave = permit.hold();
-		this.#count(permit);
-	}
-
-	/** Counts the bytes of the messages that the client sends, and holds the permit until the stream has closed. */
-	#count(permit: Permit): void {
+		this.#permit = permit;
 		const stream = this.#stream;
 		if (stream.closed) return;
 		stream.once("close", permit.hold());
-		const limits = { maxBytes: this.#maxBytes, maxDecompressed: this.#context.maxBodyBytes };
-		const counter = new MessageCounter(limits, permit);
-		this.#counter = counter;
+		const isCompressed = this.#fields.some(
+			(name, n, fields) => n % 2 === 0 && name === "grpc-encoding" && fields[n + 1] !== "identity",
+		);
 		// Prepended, so that bytes are counted before grpc-js keeps them. It keeps none of a call that is over.
 		let discarded = 0;
 		stream.prependListener("data", (chunk: Buffer) => {
 			try {
-				if (!this.#answered) counter.add(chunk);
+				if (!this.#answered) this.#count(chunk.byteLength, isCompressed);
 				else discarded += chunk.byteLength;
 			} catch (error) {
 				this.#refuse(error);
 			}
 			if (discarded > DISCARDED_BYTES) stream.close(constants.NGHTTP2_NO_ERROR);
 		});
+	}
+
+	/** Reserves room for bytes of a request message; for compressed ones the most that they can decompress to. */
+	#count(bytes: number, isCompressed: boolean): void {
+		this.#arrived += bytes;
+		if (this.#arrived > PREFIX_BYTES + this.#maxBytes) throw tooLarge(this.#maxBytes);
+		const most = isCompressed ? Math.min(this.#context.maxBodyBytes, this.#arrived * MAX_EXPANSION) : this.#arrived;
+		this.#permit?.reserve(most - this.#reserved);
+		this.#reserved = most;
 	}
 
 	#refuse(error: unknown): void {
@@ -318,64 +327,6 @@ function isStreamStart(message: unknown): message is { readonly stream: ServerHt
 
 /** Maximum factor by which deflate data grows when it is decompressed (https://zlib.net/zlib_tech.html). */
 const MAX_EXPANSION = 1032;
-
-interface MessageLimits {
-	/** As it is sent. */
-	readonly maxBytes: number;
-	/** After decompression: what grpc-js allows for each method. */
-	readonly maxDecompressed: number;
-}
-
-/**
- * Finds the messages in the bytes of a call, and reserves the size of each when its length has arrived. For a compressed
- * message it reserves the most that it can decompress to.
- */
-class MessageCounter {
-	readonly #limits: MessageLimits;
-	readonly #permit: Pick<Permit, "reserve" | "giveBack">;
-	readonly #prefix = Buffer.alloc(PREFIX_BYTES);
-	#inPrefix = 0;
-	#left = 0;
-	/** What is reserved for each message that has not been received as a whole. */
-	readonly #reserved: number[] = [];
-
-	constructor(limits: MessageLimits, permit: Pick<Permit, "reserve" | "giveBack">) {
-		this.#limits = limits;
-		this.#permit = permit;
-	}
-
-	add(chunk: Buffer): void {
-		for (let at = 0; at < chunk.length; ) {
-			if (this.#left > 0) {
-				const part = Math.min(this.#left, chunk.length - at);
-				this.#left -= part;
-				at += part;
-				continue;
-			}
-			const copied = chunk.copy(this.#prefix, this.#inPrefix, at);
-			this.#inPrefix += copied;
-			at += copied;
-			if (this.#inPrefix < PREFIX_BYTES) return;
-			this.#inPrefix = 0;
-			this.#left = this.#prefix.readUInt32BE(1);
-			const { maxBytes, maxDecompressed } = this.#limits;
-			if (this.#left > maxBytes) throw tooLarge(maxBytes);
-			const bytes = this.#prefix[0] === 0 ? this.#left : Math.min(maxDecompressed, this.#left * MAX_EXPANSION);
-			this.#permit.reserve(bytes);
-			this.#reserved.push(bytes);
-		}
-	}
-
-	/**
-	 * Gives back what was reserved for the next message beyond what is kept of it.
-	 *
-	 * @param kept bytes of the message, after decompression, that are kept until the end of the call
-	 */
-	received(kept: number): void {
-		const reserved = this.#reserved.shift() ?? 0;
-		if (reserved > kept) this.#permit.giveBack(reserved - kept);
-	}
-}
 
 function tooLarge(maxBytes: number): ServiceError {
 	return new ServiceError("too_large", `The request is larger than ${maxBytes} bytes`);
