@@ -6,6 +6,7 @@ import {
 	type JsonValue,
 	ScalarType,
 } from "@bufbuild/protobuf";
+import { FeatureSet_FieldPresence } from "@bufbuild/protobuf/wkt";
 import {
 	enum_value,
 	type FieldRules,
@@ -68,6 +69,8 @@ export interface FieldPlan {
 	readonly jsonSchema: boolean;
 	readonly default: JsonValue | undefined;
 	readonly minItems: number;
+	/** The value that means the same as an unset field, if there is one. */
+	readonly unset: number | string | undefined;
 	readonly keyPattern: RegExp | undefined;
 	readonly maxValueLength: number;
 }
@@ -239,13 +242,14 @@ class Planner {
 	#field(field: DescField): FieldPlan {
 		const rules = getOption(field, fieldOption);
 		const name = rules.name || field.name;
+		const value = this.#value(field, rules);
 		return {
 			desc: field,
 			property: field.localName,
 			name,
 			aliases: rules.aliases,
 			shape: field.fieldKind === "list" ? "list" : field.fieldKind === "map" ? "map" : "single",
-			value: this.#value(field, rules),
+			value,
 			required: rules.required,
 			nullable: rules.nullable,
 			omitNull: rules.omitNull,
@@ -253,6 +257,7 @@ class Planner {
 			jsonSchema: rules.jsonSchema,
 			default: rules.defaultJson === "" ? undefined : JSON.parse(rules.defaultJson),
 			minItems: rules.minItems,
+			unset: unsetValue(field, value, rules.nullable),
 			keyPattern: rules.keyPattern === "" ? undefined : new RegExp(rules.keyPattern, "u"),
 			maxValueLength: rules.maxValueLength,
 		};
@@ -301,6 +306,20 @@ const FORMS: ReadonlyMap<MessageRules_Form, PlainPlan["form"]> = new Map([
 	[MessageRules_Form.BARE, "bare"],
 ]);
 
+function unsetValue(field: DescField, { type }: ValuePlan, nullable: boolean): number | string | undefined {
+	// An enum's zero value has no JSON name.
+	if (type === "enum" && field.fieldKind === "enum") return 0;
+	// A field without presence cannot be unset.
+	return nullable && type === "string" && field.presence === FeatureSet_FieldPresence.IMPLICIT ? "" : undefined;
+}
+
+/** Returns the field of a message whose form is `bare`. */
+export function onlyField({ desc, fields }: PlainPlan): FieldPlan {
+	const [field] = fields;
+	if (field === undefined) throw new Error(`${desc.typeName} has no field`);
+	return field;
+}
+
 function fieldNamed(plan: PlainPlan, name: string): FieldPlan {
 	const field = plan.fields.find((candidate) => candidate.desc.name === name);
 	if (field === undefined) throw new Error(`${plan.desc.typeName}: an exclusion names ${name}, which is not a field`);
@@ -344,7 +363,7 @@ export function childPlace(place: Place, json: ExactJson | undefined, token: str
 		case "tuple":
 			return fieldPlace(message.fields[Number(token)]);
 		case "bare":
-			return childPlace(fieldPlace(message.fields[0]), json, token);
+			return childPlace(fieldPlace(onlyField(message)), json, token);
 		case "object":
 			return fieldPlace(message.members.get(String(token)));
 	}

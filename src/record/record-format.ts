@@ -3,7 +3,7 @@ import type { Value } from "@bufbuild/protobuf/wkt";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import type { ServiceError, Violation } from "../errors.ts";
 import { checkJson, type ParsedJson, parseExactJson } from "./json/exact-json.ts";
-import { deriveDecoder, deriveEncoder, fromValue, type RecordDecoder } from "./json/json-form.ts";
+import { fromValue, jsonFormOf, messageOf } from "./json/json-form.ts";
 import {
 	type ExactJson,
 	type ExactJsonObject,
@@ -26,8 +26,6 @@ export class RecordFormat {
 	readonly #schema: RecordSchema;
 	/** The plan of some members of a record: any member may be missing. */
 	readonly #membersPlan: PlainPlan;
-	readonly #decode: RecordDecoder;
-	readonly #encode: (message: ConversationInfo) => ExactJson;
 
 	/** @param desc the record's descriptor; that of another release may have more or fewer fields */
 	constructor(desc: DescMessage = ConversationInfoSchema) {
@@ -36,8 +34,6 @@ export class RecordFormat {
 		this.plan = plan;
 		this.#schema = new RecordSchema(plan);
 		this.#membersPlan = { ...plan, fields: plan.fields.map((field) => ({ ...field, required: false })) };
-		this.#decode = deriveDecoder(this.plan);
-		this.#encode = deriveEncoder(this.plan);
 	}
 
 	/**
@@ -61,7 +57,7 @@ export class RecordFormat {
 	 * into its field.
 	 */
 	fromMessage(message: ConversationInfo): ConversationInfo {
-		const json = this.#encode(message);
+		const json = jsonFormOf(this.plan, message);
 		if (Object.keys(message.unnamedMembers).length > MAX_UNNAMED_MEMBERS) throw invalid([TOO_MANY_UNNAMED], json);
 		const misplaced = this.#putUnnamed(json, message);
 		if (misplaced.length > 0) throw invalid(misplaced, json);
@@ -71,7 +67,7 @@ export class RecordFormat {
 
 	/** Converts a record to its JSON form, with the unnamed members at their places. */
 	toJson(message: ConversationInfo): ExactJsonObject {
-		const json = this.#encode(message);
+		const json = jsonFormOf(this.plan, message);
 		this.#putUnnamed(json, message);
 		if (!isJsonObject(json)) throw new TypeError("a record must be an object");
 		return json;
@@ -120,14 +116,14 @@ export class RecordFormat {
 			if (field !== undefined && (areValid || this.#schema.accepts(field, member))) setMember(valid, name, member);
 			else others.push(name);
 		}
-		return { record: this.#decode(valid, bigints), others };
+		return { record: messageOf(this.plan, valid, bigints), others };
 	}
 
 	#check(parsed: ParsedJson, plan = this.plan): ConversationInfo {
 		const { json, size } = parsed;
 		const violations = findViolations(this.#schema, parsed, plan);
 		if (violations.length > 0) throw invalid(violations, json);
-		const message = this.#decode(json, size.large);
+		const message = messageOf(this.plan, json, size.large);
 		if (Object.keys(message.unnamedMembers).length > MAX_UNNAMED_MEMBERS) throw invalid([TOO_MANY_UNNAMED], json);
 		return message;
 	}

@@ -11,7 +11,7 @@ import type { ConversationInfo } from "../../../gen/conversations/v1/conversatio
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { invalid, isDataLoss, ServiceError } from "../../errors.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
-import { deriveEncoder } from "../../record/json/json-form.ts";
+import { jsonFormOf } from "../../record/json/json-form.ts";
 import type { ExactJson } from "../../record/json/json-value.ts";
 import { planMessage } from "../../record/plan.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
@@ -78,9 +78,11 @@ export function openComparable(vault: RecordVault, bytes: Uint8Array, secretPath
 	}
 }
 
-export const encodeSummary: (summary: ConversationSummary) => ExactJson = deriveEncoder(
-	planMessage(ConversationSummarySchema),
-);
+const summaryPlan = planMessage(ConversationSummarySchema);
+
+export function encodeSummary(summary: ConversationSummary): ExactJson {
+	return jsonFormOf(summaryPlan, summary);
+}
 
 /** @throws ServiceError `data_loss` when the bytes are no encoded summary */
 export function decodeSummary(bytes: Uint8Array): ConversationSummary {

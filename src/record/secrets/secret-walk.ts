@@ -14,7 +14,15 @@ import {
 	setMember,
 	toPointer,
 } from "../json/json-value.ts";
-import { type FieldPlan, type MessagePlan, type PlainPlan, plansIn, type UnionPlan, type ValuePlan } from "../plan.ts";
+import {
+	type FieldPlan,
+	type MessagePlan,
+	onlyField,
+	type PlainPlan,
+	plansIn,
+	type UnionPlan,
+	type ValuePlan,
+} from "../plan.ts";
 import {
 	contextOf,
 	FREE_FORM_RULES,
@@ -377,8 +385,7 @@ function stepInto(plan: MessagePlan, token: string, into: Candidate[]): boolean 
 		}
 		return true;
 	}
-	const [only] = plan.fields;
-	const field = plan.form === "bare" ? only : plan.members.get(token);
+	const field = plan.form === "bare" ? onlyField(plan) : plan.members.get(token);
 	if (field === undefined) return true;
 	if (field.secret) return false;
 	// The JSON form of a bare message is its list or map, so the token already leads to an item.

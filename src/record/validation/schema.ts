@@ -7,6 +7,7 @@ import {
 	type FieldPlan,
 	hasJsonType,
 	type MessagePlan,
+	onlyField,
 	type PlainPlan,
 	type UnionPlan,
 	type ValuePlan,
@@ -90,8 +91,7 @@ export class RecordSchema {
 					? z.tuple([])
 					: z.tuple([this.#value(first.value), ...others.map((item) => this.#value(item.value))]);
 			case "bare":
-				if (first === undefined) throw new Error(`${plan.desc.typeName} has no field`);
-				return this.#collection(first);
+				return this.#collection(onlyField(plan));
 		}
 	}
 

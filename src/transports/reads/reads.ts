@@ -39,7 +39,7 @@ import { encodeSummary } from "../../conversations/read/records.ts";
 import { updateJson } from "../../conversations/read/updates.ts";
 import { ServiceError } from "../../errors.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
-import { deriveEncoder } from "../../record/json/json-form.ts";
+import { jsonFormOf } from "../../record/json/json-form.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject } from "../../record/json/json-value.ts";
 import { planMessage } from "../../record/plan.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
@@ -52,8 +52,8 @@ import type { Route, RouteRequest } from "../http/router.ts";
 import { lastEventId, type Parameter, parametersOf, readRequest } from "./parameters.ts";
 import { listCsv, prefersCsv, usageForm } from "./report-forms.ts";
 
-const encodeSender = deriveEncoder(planMessage(SenderSchema));
-const encodeRefusedPost = deriveEncoder(planMessage(RefusedPostSchema));
+const senderPlan = planMessage(SenderSchema);
+const refusedPostPlan = planMessage(RefusedPostSchema);
 
 export const MAX_JSON_BODY = 65_536;
 
@@ -120,7 +120,7 @@ export const JSON_RPCS: readonly JsonRpc[] = [
 	),
 	unary("GET", "/api/v1/senders", ConversationSenderService.method.listSenders, ({ senders }) => {
 		const list = senders.map(({ clockSkew, silent, ...sender }) => ({
-			...membersOf(encodeSender(sender)),
+			...membersOf(jsonFormOf(senderPlan, sender)),
 			clock_skew_seconds: clockSkew?.seconds ?? null,
 			silent,
 		}));
@@ -157,7 +157,7 @@ export const JSON_RPCS: readonly JsonRpc[] = [
 	unary("GET", "/api/v1/refused-posts/{id}", RefusedPostService.method.getRefusedPost, ({ refusedPost, body }) => {
 		const isText = body !== undefined && isUtf8(body);
 		return stringifyExactJson({
-			...(refusedPost && membersOf(encodeRefusedPost(refusedPost))),
+			...(refusedPost && membersOf(jsonFormOf(refusedPostPlan, refusedPost))),
 			body: isText ? Buffer.from(body).toString() : null,
 			body_base64: body === undefined || isText ? null : Buffer.from(body).toString("base64"),
 		});
@@ -201,8 +201,8 @@ type Form<I extends DescMessage, O extends DescMessage> = (
 ) => string | ContentResponse;
 
 function jsonForm(output: DescMessage): (response: Message) => string {
-	const encode = deriveEncoder(planMessage(output));
-	return (response) => stringifyExactJson(encode(response));
+	const plan = planMessage(output);
+	return (response) => stringifyExactJson(jsonFormOf(plan, response));
 }
 
 /** Defines a call that is answered by the implementation of the RPC. */
