@@ -7,7 +7,6 @@ import type { Config, TracesConfig } from "./config/config.ts";
 import { ConversationReads } from "./conversations/conversation-reads.ts";
 import { eventIngestOf } from "./conversations/ingest/event-ingest.ts";
 import { ingestOf } from "./conversations/ingest/ingest.ts";
-import { RetryRefusedPosts } from "./conversations/refused/list-and-retry.ts";
 import { acceptingEvents, kindOf, RefusedPosts } from "./conversations/refused/refused-posts.ts";
 import { ClockSkews, PostCounts } from "./conversations/senders.ts";
 import { ServiceError } from "./errors.ts";
@@ -109,7 +108,6 @@ export async function makeParts(config: Config, options: PartsOptions) {
 		onError: onRefusedError,
 	});
 	const eventPosts = config.ACCEPT_REFUSED ? accepting : eventIngest;
-	const takers = { records: ingest, events: eventIngest };
 	const reads = new ConversationReads({
 		store,
 		format,
@@ -134,7 +132,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	};
 	const methods = rpcMethods({
 		...{ ingest, eventIngest: eventPosts, reads, accessKeys, audit, store, log, endpoints: forwarding.endpoints },
-		retries: new RetryRefusedPosts(store, refusedPosts, takers),
+		retries: { store, kept: refusedPosts, records: ingest, events: eventIngest },
 		budgets: new Budgets({ store, now: Date.now, onChange: onBudgets }),
 		info: serviceInfo(config, storeHealthy),
 	});

@@ -9,7 +9,6 @@ import { pausesOf } from "./budgets/pauses.ts";
 import type { Config } from "./config/config.ts";
 import { type Address, formatAddress } from "./config/parsers.ts";
 import { countGaps, countSilent, countUnheard } from "./conversations/read/count.ts";
-import { refusedAge } from "./conversations/refused/refused-posts.ts";
 import { pruneUntilStopped, stepsOf } from "./conversations/retention.ts";
 import { ServiceError } from "./errors.ts";
 import { CLOCK } from "./forward/endpoint-worker.ts";
@@ -103,8 +102,8 @@ export async function startService(
 	const routesOfPosts = postRoutes(basePath);
 	const postForms = new Map(postFormNames.map((form) => [routesOfPosts[form], form]));
 	requests.onRefused = ({ caller, route = "", error, ...refused }) => {
-		const poster = caller && posterOf(caller);
-		if (poster !== undefined && error instanceof ServiceError) postCounts.add(poster, error.kind);
+		const poster = posterOf(caller);
+		if (error instanceof ServiceError) postCounts.add(poster, error.kind);
 		const form = postForms.get(route);
 		if (form !== undefined) refusedPosts.add({ ...refused, poster, route, form, error });
 	};
@@ -195,8 +194,7 @@ export async function startService(
 		updatesPerConversation: config.RETENTION_UPDATES_PER_CONVERSATION,
 		eventDays: config.EVENT_RETENTION_DAYS,
 	};
-	const expire = (now: bigint) => refusedPosts.expire(refusedAge(now, retention));
-	const steps = [expire, ...stepsOf(store, config.RETENTION_RULES)];
+	const steps = [(now: bigint) => refusedPosts.expire(now, retention), ...stepsOf(store, config.RETENTION_RULES)];
 	untilStop(pruneUntilStopped(store, retention, stopping.signal, failedIn("retention"), undefined, steps));
 	const indexing = {
 		store,

@@ -34,7 +34,7 @@ interface ReadOptions extends RecordOpening {
 	readonly events: Pick<EventFormat, "open" | "read">;
 	readonly watches: WatchOptions;
 	readonly clocks: Pick<ClockSkews, "of">;
-	readonly refused: Pick<RefusedPosts, "written" | "bodyOf">;
+	readonly refused: Pick<RefusedPosts, "bodyOf">;
 	readonly onUnreadableEvent: OnUnreadable;
 	readonly onErased: OnErased;
 }
@@ -86,7 +86,7 @@ export class ConversationReads {
 			erasing: conversationEraser(store, onErased),
 			senders: { list: () => listSenders(store, clocks) },
 			refused: {
-				list: (request: RefusedRequest) => listRefusedPosts(store, refused, request),
+				list: (request: RefusedRequest) => listRefusedPosts(store, request),
 				get: (id: string, withBody: boolean) => getRefusedPost(store, refused, id, withBody),
 			},
 			search: {

@@ -29,7 +29,7 @@ import { shownBudget } from "../budgets/shown.ts";
 import type { ConversationReads } from "../conversations/conversation-reads.ts";
 import { conditionsOf, uuid } from "../conversations/read/filter.ts";
 import { pageSize, readPageToken, writePageToken } from "../conversations/read/page.ts";
-import type { RetryRefusedPosts } from "../conversations/refused/list-and-retry.ts";
+import { type RetryOptions, retryRefusedPosts } from "../conversations/refused/list-and-retry.ts";
 import { invalid, ServiceError } from "../errors.ts";
 import { filterOf } from "../forward/endpoint-worker.ts";
 import type { Endpoints } from "../forward/endpoints.ts";
@@ -61,7 +61,7 @@ type OwnersStore = Pick<Store, "assignOwner" | "countWithoutSender" | "listConve
 export interface AdminContext {
 	/** What a caller can read and erase. There is no other way for a method to read conversations, so each is limited. */
 	readonly reads: Pick<ConversationReads, "of">;
-	readonly retries: Pick<RetryRefusedPosts, "retry">;
+	readonly retries: RetryOptions;
 	readonly accessKeys: AccessKeys;
 	readonly audit: Audit;
 	readonly endpoints: Endpoints;
@@ -132,7 +132,7 @@ export function adminMethods(context: AdminContext): readonly RpcMethod[] {
 			if (body !== undefined) await audit.add("secrets.read", caller, `refused post ${id}`);
 			return { refusedPost: post, ...(body === undefined ? {} : { body }) };
 		}),
-		unary(refused.retryRefusedPosts, (request, caller) => retries.retry(request, caller)),
+		unary(refused.retryRefusedPosts, (request, caller) => retryRefusedPosts(retries, request, caller)),
 		unary(ConversationSearchService.method.rebuildSearchIndex, async (_, caller) => {
 			requireNoOwner(caller, "rebuild the index");
 			await store.resetIndex();

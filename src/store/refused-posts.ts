@@ -1,7 +1,7 @@
 import { audited } from "./access.ts";
-import { findErasures, idDigest } from "./erasure.ts";
+import { type Erasure, findErasures } from "./erasure.ts";
 import { closeGap, type GapOf, openGap } from "./gaps.ts";
-import { getOwnership, mayPost, ownershipOf } from "./owners.ts";
+import { getOwnership, mayPost, type Ownership, ownershipOf } from "./owners.ts";
 import { given, type Session, type Test, type Value } from "./session.ts";
 import { tableOf } from "./tables.ts";
 import { changeRows, columnsOf, type RowOf, readRow, selectRows } from "./typed-rows.ts";
@@ -27,25 +27,11 @@ export interface RefusedPost extends Omit<RefusedPostRow, "body"> {
 	readonly hasBody: boolean;
 }
 
-/** A refused batch that is answered with success. */
-export interface AcceptedPost extends RefusedPostRow {
-	readonly conversationId: string;
-}
-
-/** Returns the gap that an accepted batch leaves in its conversation. */
-function gapOfAccepted(
-	{ id, conversationId, receivedAt }: Pick<AcceptedPost, "id" | "conversationId" | "receivedAt">,
-	after: string | undefined,
-): GapOf {
-	return { conversationId, kind: "refused_batch", missing: String(id), after, since: receivedAt };
-}
-
-/** The room for refused posts. */
-export interface RefusedRoom {
-	/** Maximum sum of {@link bytesOf}. */
+/** A post to keep. */
+export interface NewRefusedPost {
+	readonly post: RefusedPostRow;
+	/** Maximum sum of {@link bytesOf} of all posts. */
 	readonly maxBytes: number;
-	/** Maximum number of rows about clients without a valid key. */
-	readonly maxPeers: number;
 }
 
 /** Times, in microseconds since the Unix epoch, before which posts are removed. */
@@ -80,10 +66,6 @@ export function bytesOf({ body, reasons, route }: RefusedPostRow): number {
 	return ROW_BYTES + reasons.length + route.length + (body?.byteLength ?? 0);
 }
 
-function refusedColumns(row: RefusedPostRow) {
-	return columnsOf("refused_posts", { ...row, bytes: bytesOf(row) });
-}
-
 /** Returns the smallest id of a post that is received at a time: there are 1,000 for each microsecond. */
 export function idsFrom(receivedAt: bigint): bigint {
 	return receivedAt * 1000n;
@@ -95,71 +77,56 @@ function refusedFrom({ bytes, form, ...post }: RowOf<"refused_posts">): RefusedP
 	return { ...post, form: known };
 }
 
-/** What an insert does for a post that is stored: see `Session.insert`. */
-const ADD_REQUESTS = "UPDATE SET requests = t.requests + excluded.requests, last_at = excluded.last_at";
-
 // The caller of the functions below has begun a transaction. Conversations are locked before the table, so that transactions
 // do not wait for each other.
 
 /**
- * Stores posts, and removes the oldest ones for which there is no room. One whose id is stored already adds its requests.
- * Posts of an erased conversation are not stored, unless their sender may not post to it: then they are no part of it.
+ * Stores a post, and removes the oldest ones for which there is no room. An accepted batch opens a gap of its conversation;
+ * only posts that are not accepted make room for it. A post of an erased conversation is not stored, unless its sender may
+ * not post to it: then it is no part of it.
  *
- * @returns the number of posts that were removed
+ * @returns the number of posts that were removed; undefined when a batch cannot be accepted, because there is no room
+ *   beside the accepted ones, or the conversation belongs to another owner
  */
-async function addRefusedPosts(
-	session: Session,
-	{ posts, room }: { readonly posts: readonly RefusedPostRow[]; readonly room: RefusedRoom },
-): Promise<number> {
-	const ids = posts.flatMap(({ conversationId }) => conversationId ?? []);
+async function keepRefusedPost(session: Session, { post, maxBytes }: NewRefusedPost): Promise<number | undefined> {
+	const { conversationId, owner, accepted } = post;
+	const ids = conversationId === undefined ? [] : [conversationId];
+	const bytes = bytesOf(post);
 	await session.lock(ids);
-	const erasures = new Map((await findErasures(session, ids)).map((erasure) => [erasure.idDigest, erasure]));
+	const [erasure] = await findErasures(session, ids);
+	if (erasure !== undefined && mayPost(owner, erasure)) return 0;
+	if (accepted && !mayPost(owner, await ownershipFor(session, post, erasure))) return undefined;
 	await session.lockTable("refused_posts");
-	const kept = posts.filter(({ owner, conversationId }) => {
-		const erasure = conversationId === undefined ? undefined : erasures.get(idDigest(conversationId));
-		return erasure === undefined || !mayPost(owner, erasure);
-	});
-	await session.insert("refused_posts", kept.map(refusedColumns), ADD_REQUESTS);
-	return await makeRoom(session, room);
+	if (accepted && (await usageOf(session, "accepted = TRUE")).bytes + bytes > maxBytes) return undefined;
+	await session.insert("refused_posts", [columnsOf("refused_posts", { ...post, bytes })]);
+	if (accepted) await openGap(session, await gapOfAccepted(session, post));
+	return await makeRoom(session, maxBytes);
 }
-
-/**
- * Stores a refused batch of events that is accepted, and opens a gap of its conversation, if there is room beside the
- * accepted ones. Others make room for it. A batch of an erased conversation is not stored.
- *
- * @returns the number of posts that were removed; undefined when there is no room, or the conversation belongs to
- *   another owner
- */
-async function acceptRefusedPost(
+/** Returns whose the conversation of an accepted batch is, also one that was removed or erased. */
+async function ownershipFor(
 	session: Session,
-	{ post, room }: { readonly post: AcceptedPost; readonly room: RefusedRoom },
-): Promise<number | undefined> {
-	const { all, dialect, isIn, lock, lockTable, insert } = session;
-	const { schema } = dialect;
-	const id = post.conversationId;
-	await lock([id]);
-	const ownership = await getOwnership(session, id);
-	const [removed] = await all(
-		`SELECT sender, owner FROM ${schema}usage_conversations WHERE ${isIn("conversation_id")}`,
-		[id],
+	{ conversationId = "" }: RefusedPostRow,
+	erasure: Erasure | undefined,
+): Promise<Ownership | undefined> {
+	const [removed] = await session.all(
+		`SELECT sender, owner FROM ${session.dialect.schema}usage_conversations WHERE ${session.isIn("conversation_id")}`,
+		[conversationId],
 	);
-	const [erasure] = await findErasures(session, [id]);
-	const known = ownershipOf({
-		ownership,
+	return ownershipOf({
+		ownership: await getOwnership(session, conversationId),
 		removed: removed && { sender: text(removed.sender), owner: text(removed.owner) },
 		erasure,
 	});
-	if (!mayPost(post.owner, known)) return undefined;
-	if (erasure !== undefined) return 0;
-	await lockTable("refused_posts");
-	const [taken] = await all(
-		`SELECT CAST(coalesce(sum(bytes), 0) AS bigint) AS bytes FROM ${schema}refused_posts WHERE accepted = TRUE`,
-	);
-	if (integer(taken?.bytes) + bytesOf(post) > room.maxBytes) return undefined;
-	const [activity] = await all(`SELECT leaf FROM ${schema}activities WHERE ${isIn("conversation_id")}`, [id]);
-	await insert("refused_posts", [refusedColumns(post)], ADD_REQUESTS);
-	await openGap(session, gapOfAccepted(post, nullable(text, activity?.leaf ?? null)));
-	return await makeRoom(session, room);
+}
+
+/** Returns the gap that an accepted batch leaves in its conversation. */
+async function gapOfAccepted(
+	{ all, isIn, dialect: { schema } }: Session,
+	{ id, conversationId = "", receivedAt: since }: RefusedPostRow,
+): Promise<GapOf> {
+	const leaves = await all(`SELECT leaf FROM ${schema}activities WHERE ${isIn("conversation_id")}`, [conversationId]);
+	const after = nullable(text, leaves[0]?.leaf ?? null);
+	return { conversationId, kind: "refused_batch", missing: String(id), after, since };
 }
 
 /** Removes posts that are too old, with the gaps of accepted ones. Returns their number. */
@@ -237,9 +204,15 @@ export async function removeRefusedOf(
 }
 
 /** Returns the room that refused posts take. */
-async function refusedUsage({ all, dialect: { schema } }: Session) {
+async function refusedUsage(session: Session) {
+	return await usageOf(session, "TRUE");
+}
+
+/** Returns the room that the posts take that pass a test. */
+async function usageOf({ all, dialect: { schema } }: Session, test: string) {
 	const [row] = await all(
-		`SELECT count(*) AS posts, CAST(coalesce(sum(bytes), 0) AS bigint) AS bytes FROM ${schema}refused_posts`,
+		`SELECT count(*) AS posts, CAST(coalesce(sum(bytes), 0) AS bigint) AS bytes FROM ${schema}refused_posts
+		WHERE ${test}`,
 	);
 	return { posts: integer(row?.posts), bytes: integer(row?.bytes) };
 }
@@ -257,15 +230,16 @@ async function lockConversationsOf(
 /** Removes the posts that pass a test, with the gaps of accepted ones, whose conversations are locked. Returns their number. */
 async function remove(session: Session, test: string, ...values: readonly Value[]): Promise<number> {
 	const rows = await session.all(
-		`DELETE FROM ${session.dialect.schema}refused_posts WHERE ${test}
-		RETURNING id, accepted, conversation_id, received_at`,
+		`DELETE FROM ${session.dialect.schema}refused_posts WHERE ${test} RETURNING id, accepted, conversation_id`,
 		...values,
 	);
-	for (const { id, accepted, conversation_id, received_at } of rows)
-		if (boolean(accepted)) {
-			const post = { id: bigint(id), conversationId: text(conversation_id), receivedAt: bigint(received_at) };
-			await closeGap(session, gapOfAccepted(post, undefined));
-		}
+	for (const { id, accepted, conversation_id } of rows)
+		if (boolean(accepted))
+			await closeGap(session, {
+				conversationId: text(conversation_id),
+				kind: "refused_batch",
+				missing: String(bigint(id)),
+			});
 	return rows.length;
 }
 
@@ -273,11 +247,8 @@ async function remove(session: Session, test: string, ...values: readonly Value[
 const MAX_REMOVED = 20_000;
 
 /** Removes the posts for which there is no room. Returns their number. */
-async function makeRoom(session: Session, { maxBytes, maxPeers }: RefusedRoom): Promise<number> {
+async function makeRoom(session: Session, maxBytes: number): Promise<number> {
 	const table = `${session.dialect.schema}refused_posts`;
-	const surplusOfPeers = `peer IS NOT NULL AND id <= coalesce((
-		SELECT id FROM ${table} WHERE peer IS NOT NULL ORDER BY id DESC LIMIT 1 OFFSET ?
-	), 0)`;
 	const oldest = `accepted = FALSE AND id <= coalesce((
 		SELECT max(id) FROM (
 			SELECT id, CAST(sum(bytes) OVER (ORDER BY id) AS bigint) - bytes AS older FROM (
@@ -285,13 +256,12 @@ async function makeRoom(session: Session, { maxBytes, maxPeers }: RefusedRoom): 
 			) oldest
 		) summed WHERE older < (SELECT CAST(coalesce(sum(bytes), 0) AS bigint) FROM ${table}) - ?
 	), 0)`;
-	return (await remove(session, surplusOfPeers, maxPeers)) + (await remove(session, oldest, maxBytes));
+	return await remove(session, oldest, maxBytes);
 }
 
 export const refusedReads = { listRefusedPosts, getRefusedPost, refusedUsage };
 export const refusedWrites = {
-	addRefusedPosts,
-	acceptRefusedPost,
+	keepRefusedPost,
 	expireRefusedPosts,
 	setRefusedReasons,
 	removeRefusedPost: audited(removeRefusedPost),

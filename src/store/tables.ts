@@ -493,14 +493,9 @@ const descriptions = {
 		columns: {
 			id: "integer",
 			received_at: "integer",
-			// When the last one of `requests` arrived.
-			last_at: "integer",
-			// 1, or the number of requests without a valid key from the address `peer` in some time.
-			requests: "integer",
-			// Name of the key or certificate; null for requests without a valid key.
-			sender: "text?",
+			// Name of the key or certificate.
+			sender: "text",
 			owner: "text?",
-			peer: "text?",
 			// Path of the route or RPC.
 			route: "text",
 			form: "text",
@@ -522,7 +517,6 @@ const descriptions = {
 		indexes: {
 			refused_posts_by_owner: "(owner, id) WHERE owner IS NOT NULL",
 			refused_posts_by_conversation: "(conversation_id) WHERE conversation_id IS NOT NULL",
-			refused_posts_by_peer: "(id) WHERE peer IS NOT NULL",
 			// Sums up the room without reading the rows.
 			refused_posts_room: "(accepted, id, bytes)",
 		},

@@ -27,7 +27,7 @@ export class Requests {
 	readonly sinks: RequestSinks;
 	/** Number of requests under way, by listener. */
 	readonly open: Record<Listener, number> = { http: 0, grpc: 0 };
-	/** Called when a post is refused whose sender the gate has admitted, and when any request has no valid key. */
+	/** Called when a post is refused whose sender the gate has admitted. */
 	onRefused: ((refused: RefusedRequest) => void) | undefined;
 
 	constructor(sinks: RequestSinks) {
@@ -51,10 +51,7 @@ export interface Caller {
 }
 
 interface RefusedRequest {
-	/** Undefined when it had no valid key. */
-	readonly caller: Caller | undefined;
-	/** Address and port of the client, of a request without a valid key. */
-	readonly peer: string | undefined;
+	readonly caller: Caller;
 	/** Path of the route or RPC; undefined when there is no such one. */
 	readonly route: string | undefined;
 	readonly error: unknown;
@@ -142,10 +139,9 @@ export class ObservedRequest {
 
 	#reportRefusal(error: unknown, namedConversation: string | undefined): void {
 		const service = error instanceof ServiceError ? error : undefined;
-		if (!this.#isPost && (this.#caller !== undefined || service?.kind !== "unauthenticated")) return;
+		if (!this.#isPost || this.#caller === undefined) return;
 		this.#requests.onRefused?.({
 			caller: this.#caller,
-			peer: this.#peer(),
 			route: this.#target.route,
 			error,
 			conversationId: service?.conversationId ?? namedConversation,

@@ -83,7 +83,7 @@ test("the senders page tells in one step who is silent, and since when", async (
 	await page.context().close();
 });
 
-test("the senders page lists what was refused and why, also of a server with a wrong key", async () => {
+test("the senders page lists what was refused and why", async () => {
 	const key = KEYS["build-07"];
 	await using refusing = await startTestService({ ACCESS_KEYS: `build-07:${key}:ingest,reader:${KEY}:read` });
 	const headers = { "Content-Type": "application/json", "X-Access-Token": key };
@@ -91,16 +91,12 @@ test("the senders page lists what was refused and why, also of a server with a w
 	const events = `${refusing.http}/api/v1/webhooks/events/${id}`;
 	const body = JSON.stringify([{ id: "e", timestamp: "yesterday", source: "agent", kind: "MessageEvent" }]);
 	expect((await fetch(events, { method: "POST", headers, body })).status).toBe(422);
-	const wrong = { ...headers, "X-Access-Token": "wrong" };
-	for (let n = 0; n < 3; n++) expect((await fetch(events, { method: "POST", headers: wrong, body })).status).toBe(401);
 	const { page, faults } = await visitWithKey(browser, refusing.http, "#/senders");
 	const table = page.getByRole("region", { name: "Refused posts" });
 	const refused = table.getByRole("row", { name: /build-07/ });
 	await refused.getByText("invalid_record").waitFor();
 	await expect.poll(() => refused.textContent()).toContain("body[0].timestamp");
 	expect(await refused.getByRole("link", { name: id.slice(0, 8) }).getAttribute("href")).toBe(`#/conversations/${id}`);
-	const unknown = table.getByRole("row", { name: /127\.0\.0\.1 without a valid key, 3 times/ });
-	expect(await unknown.textContent()).toContain("The access key is not known");
 	await expectAccessible(page);
 	expect(faults).toEqual([]);
 	await page.context().close();

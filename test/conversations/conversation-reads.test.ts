@@ -13,7 +13,7 @@ function readsOf({ store, vault }: Reading, updates: Partial<Store["updates"]>):
 	return new ConversationReads({
 		...{ store: { ...store, updates: { ...store.updates, ...updates } }, format, vault },
 		...{ events: new EventFormat(format, [], "UTC"), watches: { stopping: new AbortController().signal } },
-		refused: { written: async () => undefined, bodyOf: async () => undefined },
+		refused: { bodyOf: async () => undefined },
 		...{ clocks: { of: () => undefined }, onUnreadable: () => undefined, onUnreadableEvent: () => undefined },
 		onErased: () => undefined,
 	});

@@ -37,7 +37,7 @@ test("an RPC and a route that are added get reads that are limited to the owner 
 	const stopping = new AbortController();
 	const reads = new ConversationReads({
 		...{ store, format, vault, events: new EventFormat(format, [], "UTC"), watches: { stopping: stopping.signal } },
-		refused: { written: async () => undefined, bodyOf: async () => undefined },
+		refused: { bodyOf: async () => undefined },
 		...{ clocks: { of: () => undefined }, onUnreadable: () => undefined, onUnreadableEvent: () => undefined },
 		onErased: () => undefined,
 	});

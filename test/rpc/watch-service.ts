@@ -106,7 +106,8 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const admission = new Admission(16 * 1024 * 1024, bounds && { watch: bounds });
 		const audit = new Audit(reading.store);
 		const accessKeys = await AccessKeys.open(reading.store, { configured: [], log });
-		const kept = { written: async () => undefined, bodyOf: unused };
+		const kept = { bodyOf: unused };
+		const taking = { json: unused, request: unused };
 		const reads: Pick<ConversationReads, "of"> = {
 			of: () => ({
 				get,
@@ -119,7 +120,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 				gaps: { list: (request) => listGaps(reading.store, request) },
 				senders: { list: () => listSenders(reading.store, { of: () => undefined }) },
 				refused: {
-					list: (request) => listRefusedPosts(reading.store, kept, request),
+					list: (request) => listRefusedPosts(reading.store, request),
 					get: (id, withBody) => getRefusedPost(reading.store, kept, id, withBody),
 				},
 				search: reading.search,
@@ -133,7 +134,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 				ingest,
 				eventIngest,
 				reads,
-				retries: { retry: unused },
+				retries: { store: reading.store, kept, records: taking, events: taking },
 				accessKeys,
 				audit,
 				endpoints: testEndpoints(reading.store),

@@ -7,7 +7,7 @@ import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb
 import type { Condition } from "../../src/store/condition.ts";
 import { idDigest } from "../../src/store/erasure.ts";
 import type { Poster } from "../../src/store/owners.ts";
-import type { AcceptedPost, RefusedPostRow } from "../../src/store/refused-posts.ts";
+import type { RefusedPostRow } from "../../src/store/refused-posts.ts";
 import type { Store } from "../../src/store/store.ts";
 import type { UsageGroup } from "../../src/store/usage-report.ts";
 import type { StoredRecord, Unreadable } from "../../src/store/values.ts";
@@ -99,10 +99,6 @@ function relatedSample(n: number, members: Related) {
 	});
 	const fork = encodeFork(forkedFromConversationId === undefined ? {} : { forkedFromConversationId });
 	return { ...update, summary: Buffer.concat([update.summary, fork]) };
-}
-
-function acceptedPost(post: RefusedPostRow): AcceptedPost {
-	return { ...post, conversationId: ERASED };
 }
 
 function encodeFork({ forkedFromConversationId }: { readonly forkedFromConversationId?: string }): Uint8Array {
@@ -337,12 +333,12 @@ export function eraseConformance(open: () => Promise<Store>, reportsRoots: boole
 
 		it("erases the refused posts of the owner only, which keep nobody out and make no owner", async () => {
 			await using store = await open();
-			const room = { maxBytes: 2 ** 20, maxPeers: 3 };
+			const keep = (post: RefusedPostRow) => store.keepRefusedPost({ post, maxBytes: 2 ** 20 });
 			const of = (owner: string | undefined, seconds: number, accepted: boolean) =>
-				acceptedPost(refusedPost(seconds, { owner, conversationId: ERASED, accepted }));
+				refusedPost(seconds, { owner, conversationId: ERASED, accepted });
 			const [red, blue, none] = [of("red", 1, true), of("blue", 2, true), of(undefined, 3, true)];
-			for (const one of [red, blue, none]) expect(await store.acceptRefusedPost({ post: one, room })).toBe(0);
-			await store.addRefusedPosts({ posts: [of("red", 4, false), of("blue", 5, false)], room });
+			for (const one of [red, blue, none]) expect(await keep(one)).toBe(0);
+			for (const one of [of("red", 4, false), of("blue", 5, false)]) await keep(one);
 			const kept = async () => ({
 				posts: (await store.listRefusedPosts({ limit: 10 })).map(({ owner, accepted }) => [owner, accepted]),
 				gaps: (await store.listGaps(ERASED)).map(({ missing }) => missing).toSorted(),
@@ -362,20 +358,20 @@ export function eraseConformance(open: () => Promise<Store>, reportsRoots: boole
 			expect(await store.getErasure(ERASED)).toBeUndefined();
 			expect((await store.updates.range()).newest).toBe(0n);
 			// The first record makes the owner. Only batches of senders that may post to the conversation are missing.
-			expect(await store.acceptRefusedPost({ post: blue, room })).toBe(0);
+			expect(await keep(blue)).toBe(0);
 			await append(store, { ...sample({ conversationId: ERASED, receivedAt: start }), poster: POSTER });
 			expect((await kept()).gaps).toEqual([String(red.id), String(none.id)].toSorted());
 			const [listed] = await store.listConversations({ conditions: [], limit: 1, withRecords: false });
 			expect(fromBinary(ConversationSummarySchema, listed?.summary ?? new Uint8Array()).gaps?.count).toBe(2n);
-			expect(await store.acceptRefusedPost({ post: of("blue", 6, true), room })).toBeUndefined();
+			expect(await keep(of("blue", 6, true))).toBeUndefined();
 			expect(await erase("blue")).toEqual({ erasure: undefined });
 			expect(await store.get(ERASED)).toMatchObject({ owner: "red" });
 			expect(await erase("red")).toMatchObject({ erasure: { owner: "red" } });
 			expect((await kept()).posts).toEqual([[undefined, true]]);
 			// Refused posts of an erased conversation are not stored, but for those that are no part of it.
-			await store.addRefusedPosts({ posts: [of("red", 7, false), of("blue", 8, false)], room });
-			expect(await store.acceptRefusedPost({ post: of("blue", 9, true), room })).toBeUndefined();
-			expect(await store.acceptRefusedPost({ post: of("red", 9, true), room })).toBe(0);
+			for (const one of [of("red", 7, false), of("blue", 8, false)]) await keep(one);
+			expect(await keep(of("blue", 9, true))).toBeUndefined();
+			expect(await keep(of("red", 9, true))).toBe(0);
 			expect(await kept()).toEqual({
 				posts: [
 					["blue", false],

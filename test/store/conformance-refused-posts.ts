@@ -9,8 +9,8 @@ import { append, sample, second, start } from "./samples.ts";
 export function refusedPost(seconds: number, replaced: Partial<RefusedPostRow> = {}): RefusedPostRow {
 	const receivedAt = start + BigInt(seconds) * second;
 	return {
-		...{ id: idsFrom(receivedAt) + 7n, receivedAt, lastAt: receivedAt, requests: 1n },
-		...{ sender: "agent", owner: undefined, peer: undefined, route: "/route", form: "events_json" },
+		...{ id: idsFrom(receivedAt) + 7n, receivedAt },
+		...{ sender: "agent", owner: undefined, route: "/route", form: "events_json" },
 		...{ kind: "invalid_record", reasons: '[{"place":"body[0]\\u0000"}]', conversationId: randomUUID(), size: 5 },
 		...{ accepted: false, retriedAt: undefined, body: Buffer.from("bytes") },
 		...replaced,
@@ -24,20 +24,15 @@ function listed({ body, ...post }: RefusedPostRow) {
 
 /** Tests of the refused posts that the store keeps. */
 export function refusedPostConformance(current: () => Store, reopen: () => Promise<Store>): void {
-	const room = { maxBytes: 2 ** 20, maxPeers: 3 };
+	const keep = (post: RefusedPostRow, maxBytes = 2 ** 20) => current().keepRefusedPost({ post, maxBytes });
 	const all = async () => (await current().listRefusedPosts({ limit: 1000 })).map(({ id }) => id);
 
 	describe("refused posts", () => {
 		it("are listed by id and returned with their bodies, also after the store was opened again", async () => {
 			const own = refusedPost(2, { owner: "team", body: undefined, retriedAt: start, form: "record_message" });
 			const accepted = refusedPost(3, { accepted: true, size: 2 ** 33 });
-			const unknown = refusedPost(1, {
-				sender: undefined,
-				peer: "2001:db8::7",
-				conversationId: undefined,
-				requests: 4n,
-			});
-			await current().addRefusedPosts({ posts: [own, accepted, unknown], room });
+			const unknown = refusedPost(1, { conversationId: undefined });
+			for (const post of [own, accepted, unknown]) await keep(post);
 			const newestFirst = [accepted, own, unknown].map(listed);
 			expect(await current().listRefusedPosts({ limit: 10 })).toEqual(newestFirst);
 			expect(await current().listRefusedPosts({ limit: 1, before: accepted.id })).toEqual(newestFirst.slice(1, 2));
@@ -56,38 +51,28 @@ export function refusedPostConformance(current: () => Store, reopen: () => Promi
 
 		it("keep their new reasons, and are removed once they are taken in", async () => {
 			const [one, two] = [refusedPost(1), refusedPost(2)];
-			await current().addRefusedPosts({ posts: [one, two], room });
+			await keep(one);
+			await keep(two);
 			const again = { id: one.id, kind: "data_loss", reasons: "[]", retriedAt: start + 9n };
 			await current().setRefusedReasons(again);
 			await current().removeRefusedPost(two.id);
 			expect(await current().listRefusedPosts({ limit: 10 })).toEqual([listed({ ...one, ...again })]);
 		});
 
-		it("add up the requests of the same client, of which the oldest go beyond a number", async () => {
-			const client = (seconds: number) => refusedPost(seconds, { sender: undefined, peer: `192.0.2.${seconds}` });
-			const first = { ...client(1), requests: 2n };
-			await current().addRefusedPosts({ posts: [refusedPost(0), first], room });
-			expect(
-				await current().addRefusedPosts({ posts: [{ ...first, requests: 5n, lastAt: first.lastAt + 3n }], room }),
-			).toBe(0);
-			expect((await current().listRefusedPosts({ limit: 1 }))[0]).toEqual(
-				listed({ ...first, requests: 7n, lastAt: first.lastAt + 3n }),
-			);
-			expect(await current().addRefusedPosts({ posts: [client(2), client(3), client(4), client(5)], room })).toBe(2);
-			expect(await all()).toEqual([5, 4, 3, 0].map((seconds) => refusedPost(seconds).id));
-		});
-
 		it("take limited room, in which the oldest make place for others, but never an accepted one", async () => {
 			const body = Buffer.alloc(10_000);
 			const of = (seconds: number) => refusedPost(seconds, { body });
 			const maxBytes = 4 * bytesOf(of(0));
-			const limited = { maxBytes, maxPeers: 3 };
-			await current().addRefusedPosts({ posts: [{ ...of(0), accepted: true }, of(1), of(2), of(3)], room: limited });
-			expect(await current().addRefusedPosts({ posts: [of(4)], room: limited })).toBe(1);
+			for (const post of [{ ...of(0), accepted: true }, of(1), of(2), of(3)])
+				expect(await keep(post, maxBytes)).toBe(0);
+			expect(await keep(of(4), maxBytes)).toBe(1);
 			expect(await all()).toEqual([4, 3, 2, 0].map((seconds) => of(seconds).id));
-			expect(await current().addRefusedPosts({ posts: [of(5), of(6), of(7), of(8), of(9)], room: limited })).toBe(5);
+			for (let n = 5; n < 10; n++) expect(await keep(of(n), maxBytes)).toBe(1);
 			expect(await all()).toEqual([9, 8, 7, 0].map((seconds) => of(seconds).id));
-			expect((await current().refusedUsage()).bytes).toBe(maxBytes);
+			// A large one takes the room of several.
+			expect(await keep(refusedPost(10, { body: Buffer.alloc(20_000) }), maxBytes)).toBe(2);
+			expect(await all()).toEqual([10, 9, 0].map((seconds) => of(seconds).id));
+			expect((await current().refusedUsage()).bytes).toBeLessThanOrEqual(maxBytes);
 		});
 
 		it("leave a gap when they are accepted, until they are taken in, and are accepted only while there is room", async () => {
@@ -96,35 +81,29 @@ export function refusedPostConformance(current: () => Store, reopen: () => Promi
 			await appendEvents(current(), batch(id, [event({ eventId: "last" })]));
 			const body = Buffer.alloc(10_000);
 			const accepted = (seconds: number) => {
-				return { ...refusedPost(seconds, { accepted: true, body }), conversationId: id };
+				return refusedPost(seconds, { accepted: true, body, conversationId: id });
 			};
 			const [one, two, three] = [accepted(1), accepted(2), accepted(3)];
 			const gap = ({ id, receivedAt }: RefusedPostRow) => {
 				return { kind: "refused_batch", missing: String(id), after: "last", since: receivedAt };
 			};
 			const gaps = async () => (await current().listGaps(id)).toSorted((a, b) => (a.since < b.since ? -1 : 1));
-			const limited = { maxBytes: 2 * bytesOf(one) + 100, maxPeers: 3 };
-			await current().addRefusedPosts({
-				posts: [refusedPost(0), refusedPost(1, { id: one.id + 1n, body })],
-				room: limited,
-			});
-			expect(await current().acceptRefusedPost({ post: one, room: limited })).toBe(1);
-			expect(await current().acceptRefusedPost({ post: two, room: limited })).toBe(1);
-			expect(await current().acceptRefusedPost({ post: three, room: limited })).toBeUndefined();
+			const limited = 2 * bytesOf(one) + 100;
+			for (const post of [refusedPost(0), refusedPost(1, { id: one.id + 1n, body })]) await keep(post, limited);
+			expect(await keep(one, limited)).toBe(1);
+			expect(await keep(two, limited)).toBe(1);
+			expect(await keep(three, limited)).toBeUndefined();
 			expect(await all()).toEqual([two.id, one.id]);
 			expect(await gaps()).toEqual([gap(one), gap(two)]);
 			await current().removeRefusedPost(one.id);
 			expect(await gaps()).toEqual([gap(two)]);
-			expect(await current().acceptRefusedPost({ post: three, room: limited })).toBe(0);
+			expect(await keep(three, limited)).toBe(0);
 			expect(await current().expireRefusedPosts({ keptSince: start, acceptedSince: three.receivedAt })).toBe(1);
 			expect(await gaps()).toEqual([gap(three)]);
 		});
 
 		it("are removed when they are too old, accepted ones only at a limit of their own", async () => {
-			await current().addRefusedPosts({
-				posts: [refusedPost(0, { accepted: true }), refusedPost(1), refusedPost(2)],
-				room,
-			});
+			for (const post of [refusedPost(0, { accepted: true }), refusedPost(1), refusedPost(2)]) await keep(post);
 			expect(await current().expireRefusedPosts({ keptSince: start + 2n * second, acceptedSince: undefined })).toBe(1);
 			expect(await all()).toEqual([2, 0].map((seconds) => refusedPost(seconds).id));
 			expect(await current().expireRefusedPosts({ keptSince: start, acceptedSince: start + second })).toBe(1);

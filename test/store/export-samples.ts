@@ -133,14 +133,12 @@ export async function fill(store: Store): Promise<void> {
 		...{ createdAt: at(1_004), createdBy: "test" },
 	});
 	await write.addNotice({ id: "gap_1", conversationId: posted, deliveries: [], at: at(1_005) });
-	await store.addRefusedPosts({
-		posts: [
-			refusedPost(1, { conversationId: posted, owner: "team-a", retriedAt: at(5) }),
-			refusedPost(2, { conversationId: posted, accepted: true, body: undefined }),
-			refusedPost(3, { conversationId: undefined, sender: undefined, peer: "192.0.2.7", requests: 9n }),
-		],
-		room: { maxBytes: 2 ** 20, maxPeers: 5 },
-	});
+	for (const post of [
+		refusedPost(1, { conversationId: posted, owner: "team-a", retriedAt: at(5) }),
+		refusedPost(2, { accepted: true, body: undefined }),
+		refusedPost(3, { conversationId: undefined }),
+	])
+		await store.keepRefusedPost({ post, maxBytes: 2 ** 20 });
 }
 
 const ENDPOINT: EndpointRow = {

@@ -32,21 +32,21 @@ export declare type RefusedPost = Message<"conversations.v1.RefusedPost"> & {
   receivedAt?: Timestamp | undefined;
 
   /**
-   * When the last one of the requests arrived.
+   * The same as received_at.
    *
    * @generated from field: google.protobuf.Timestamp last_at = 3;
    */
   lastAt?: Timestamp | undefined;
 
   /**
-   * 1, or the number of requests without a valid key that came from one client within an hour.
+   * Always 1.
    *
    * @generated from field: int64 requests = 4;
    */
   requests: bigint;
 
   /**
-   * Name of the access key or client certificate. Empty: the requests had no valid key.
+   * Name of the access key or client certificate.
    *
    * @generated from field: string sender = 5;
    */
@@ -60,7 +60,7 @@ export declare type RefusedPost = Message<"conversations.v1.RefusedPost"> & {
   owner: string;
 
   /**
-   * Address of the client, for requests without a valid key.
+   * Always empty.
    *
    * @generated from field: string peer = 7;
    */
@@ -346,8 +346,7 @@ export declare const RetryRefusedPostsResponseSchema: GenMessage<RetryRefusedPos
  */
 export declare const RefusedPostService: GenService<{
   /**
-   * Lists refused posts, the newest first. A key with an owner gets those of its owner. One without an owner also gets
-   * the requests without a valid key, added up by the address of their client.
+   * Lists refused posts, the newest first. A key with an owner gets those of its owner.
    *
    * INVALID_ARGUMENT: a field of the request is not valid; the error message names it.
    *

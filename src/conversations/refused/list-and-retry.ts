@@ -27,17 +27,12 @@ const RETRIED = "retry_refused_posts";
 export type RefusedRequest = Pick<ListRefusedPostsRequest, "pageSize" | "pageToken">;
 
 type ReadStore = Pick<StoreReads, "listRefusedPosts" | "getRefusedPost">;
-type KeptPosts = Pick<RefusedPosts, "written" | "bodyOf">;
+type KeptPosts = Pick<RefusedPosts, "bodyOf">;
 
-/** Lists the refused posts of a store, the newest first, with those that were refused a moment ago. */
-export async function listRefusedPosts(
-	store: ReadStore,
-	kept: KeptPosts,
-	request: RefusedRequest,
-): Promise<ListRefusedPostsResponse> {
+/** Lists the refused posts of a store, the newest first. */
+export async function listRefusedPosts(store: ReadStore, request: RefusedRequest): Promise<ListRefusedPostsResponse> {
 	const limit = pageSize(request.pageSize);
 	const before = request.pageToken === "" ? undefined : readPageToken(LIST, {}, request.pageToken);
-	await kept.written();
 	const found = await store.listRefusedPosts({ before, limit: limit + 1 });
 	const posts = found.slice(0, limit);
 	const last = found.length > limit ? posts.at(-1) : undefined;
@@ -55,9 +50,7 @@ export async function getRefusedPost(
 	id: string,
 	withBody: boolean,
 ): Promise<{ readonly post: RefusedPost; readonly body: Buffer | undefined }> {
-	const wanted = refusedId(id);
-	await kept.written();
-	const found = await store.getRefusedPost({ id: wanted });
+	const found = await store.getRefusedPost({ id: refusedId(id) });
 	if (found === undefined) throw new ServiceError("not_found", `There is no refused post ${id}`);
 	const { body, ...post } = found;
 	return {
@@ -77,15 +70,13 @@ function refusedId(text: string, name = "id"): bigint {
 }
 
 function postOf(stored: StoredPost): RefusedPost {
-	const { receivedAt, lastAt, retriedAt } = stored;
+	const { retriedAt } = stored;
+	const receivedAt = fromMicroseconds(stored.receivedAt);
 	return create(RefusedPostSchema, {
 		id: String(stored.id),
-		receivedAt: fromMicroseconds(receivedAt),
-		lastAt: fromMicroseconds(lastAt),
-		requests: stored.requests,
-		sender: stored.sender ?? "",
+		...{ receivedAt, lastAt: receivedAt, requests: 1n },
+		sender: stored.sender,
 		owner: stored.owner ?? "",
-		peer: stored.peer ?? "",
 		route: stored.route,
 		kind: stored.kind,
 		reasons: unpackReasons(stored.reasons),
@@ -101,119 +92,98 @@ export const MAX_IDS = 1_000;
 const STEP = 100;
 const MAX_TIME = 10_000;
 
-interface RetryIngest {
-	readonly records: Pick<Ingest, "json" | "request">;
-	readonly events: Pick<EventIngest, "json" | "request">;
-}
-
 /** The work of a retry waits for no client. */
 const SIGNAL = { aborted: false };
 
 type RetriedPostStore = Pick<Store, "listRefusedPosts" | "getRefusedPost" | "setRefusedReasons" | "removeRefusedPost">;
 
-export class RetryRefusedPosts {
-	readonly #store: RetriedPostStore;
-	readonly #kept: KeptPosts;
-	readonly #ingest: RetryIngest;
-	/** The last call. Calls run one after the other, so that no post is taken in twice. */
-	#last: Promise<unknown> = Promise.resolve();
+export interface RetryOptions {
+	readonly store: RetriedPostStore;
+	readonly kept: KeptPosts;
+	readonly records: Pick<Ingest, "json" | "request">;
+	readonly events: Pick<EventIngest, "json" | "request">;
+}
 
-	constructor(store: RetriedPostStore, kept: KeptPosts, ingest: RetryIngest) {
-		this.#store = store;
-		this.#kept = kept;
-		this.#ingest = ingest;
-	}
-
-	/**
-	 * Takes in posts in the order of their times, as posts that arrive now, but with their own times of receipt, senders
-	 * and owners. One that is taken in is removed; one that is still refused gets its new reasons.
-	 *
-	 * @param caller one with an owner takes in the posts of this owner only
-	 * @throws ServiceError `invalid_argument`; `unavailable` when the store cannot be read or written: what was taken in
-	 *   before stays so
-	 */
-	async retry(
-		request: Pick<RetryRefusedPostsRequest, "ids" | "pageToken">,
-		caller: AuditedCaller,
-	): Promise<RetryRefusedPostsResponse> {
-		if (request.ids.length > MAX_IDS) throw invalid("ids", `must have at most ${MAX_IDS} entries`);
-		const ids = [...new Set(request.ids.map((id) => refusedId(id, "ids")))].sort((a, b) => (a < b ? -1 : 1));
-		const scope = { ids: request.ids.map(String) };
-		const after = request.pageToken === "" ? 0n : readPageToken(RETRIED, scope, request.pageToken);
-		const call = this.#last.then(async () => {
-			await this.#kept.written();
-			const done = create(RetryRefusedPostsResponseSchema);
-			const until = performance.now() + MAX_TIME;
-			for await (const post of this.#posts(ids, after, caller.owner)) {
-				done[await this.#retryOne(post, caller)] += 1n;
-				if (performance.now() < until) continue;
-				done.nextPageToken = writePageToken(RETRIED, scope, post.id);
-				break;
-			}
+/**
+ * Takes in posts in the order of their times, as posts that arrive now, but with their own times of receipt, senders
+ * and owners. One that is taken in is removed; one that is still refused gets its new reasons.
+ *
+ * @param caller one with an owner takes in the posts of this owner only
+ * @throws ServiceError `invalid_argument`; `unavailable` when the store cannot be read or written: what was taken in
+ *   before stays so
+ */
+export async function retryRefusedPosts(
+	options: RetryOptions,
+	request: Pick<RetryRefusedPostsRequest, "ids" | "pageToken">,
+	caller: AuditedCaller,
+): Promise<RetryRefusedPostsResponse> {
+	if (request.ids.length > MAX_IDS) throw invalid("ids", `must have at most ${MAX_IDS} entries`);
+	const { store } = options;
+	const { owner } = caller;
+	const ids = [...new Set(request.ids.map((id) => refusedId(id, "ids")))].sort((a, b) => (a < b ? -1 : 1));
+	const scope = { ids: request.ids.map(String) };
+	let after = request.pageToken === "" ? 0n : readPageToken(RETRIED, scope, request.pageToken);
+	const done = create(RetryRefusedPostsResponseSchema);
+	const until = performance.now() + MAX_TIME;
+	for (;;) {
+		const listed = ids.length > 0 ? [] : await store.listRefusedPosts({ owner, after, limit: STEP });
+		// Read one by one, because bodies can be large.
+		for (const id of ids.length > 0 ? ids.filter((id) => id > after) : listed.map(({ id }) => id)) {
+			const post = await store.getRefusedPost({ id, owner });
+			if (post !== undefined) done[await retryOne(options, post, caller)] += 1n;
+			after = id;
+			if (performance.now() < until) continue;
+			done.nextPageToken = writePageToken(RETRIED, scope, after);
 			return done;
-		});
-		this.#last = call.catch(() => undefined);
-		return await call;
+		}
+		if (listed.length < STEP) return done;
 	}
+}
 
-	async #retryOne(post: RefusedPostRow, caller: AuditedCaller): Promise<"takenIn" | "stillRefused" | "withoutBody"> {
-		const { id, form } = post;
-		let body: Buffer | undefined;
-		try {
-			body = await this.#kept.bodyOf(post);
-		} catch (error) {
-			// Its key may be configured later, so the reasons stay.
-			if (isDataLoss(error)) return "stillRefused";
-			throw error;
-		}
-		if (body === undefined) return "withoutBody";
-		try {
-			await this.#takeIn(post, body);
-		} catch (error) {
-			const kind = kindOf(error);
-			if (kind === "unavailable") throw error;
-			const retriedAt = BigInt(Date.now()) * 1000n;
-			await this.#store.setRefusedReasons({ id, kind, reasons: packReasons(error, form), retriedAt });
-			return "stillRefused";
-		}
-		await this.#store.removeRefusedPost({ of: id, audit: entryOf("refused_posts.replayed", caller, String(id)) });
-		return "takenIn";
+async function retryOne(
+	{ store, kept, ...ingest }: RetryOptions,
+	post: RefusedPostRow,
+	caller: AuditedCaller,
+): Promise<"takenIn" | "stillRefused" | "withoutBody"> {
+	const { id, form } = post;
+	let body: Buffer | undefined;
+	try {
+		body = await kept.bodyOf(post);
+	} catch (error) {
+		// Its key may be configured later, so the reasons stay.
+		if (isDataLoss(error)) return "stillRefused";
+		throw error;
 	}
-
-	async #takeIn({ form, sender = "", owner, conversationId, receivedAt }: RefusedPostRow, body: Buffer) {
-		const { records, events } = this.#ingest;
-		const poster = { sender, owner };
-		switch (form) {
-			case "record_json":
-				return await records.json(body, poster, SIGNAL, receivedAt);
-			case "record_message":
-				return await records.request(body, poster, SIGNAL, receivedAt);
-			case "events_json":
-				if (conversationId === undefined)
-					throw new ServiceError("invalid_record", "the conversation's id in the path is not a UUID");
-				return await events.json(conversationId, body, poster, SIGNAL, receivedAt);
-			case "events_message":
-				return await events.request(body, poster, SIGNAL, receivedAt);
-		}
+	if (body === undefined) return "withoutBody";
+	try {
+		await takeIn(ingest, post, body);
+	} catch (error) {
+		const kind = kindOf(error);
+		if (kind === "unavailable") throw error;
+		const retriedAt = BigInt(Date.now()) * 1000n;
+		await store.setRefusedReasons({ id, kind, reasons: packReasons(error, form), retriedAt });
+		return "stillRefused";
 	}
+	await store.removeRefusedPost({ of: id, audit: entryOf("refused_posts.replayed", caller, String(id)) });
+	return "takenIn";
+}
 
-	/** Returns posts after an id: those with some ids, in the order of these, or all if there are none. */
-	async *#posts(
-		ids: readonly bigint[],
-		start: bigint,
-		owner: string | undefined,
-	): AsyncGenerator<RefusedPostRow, void, undefined> {
-		for (let after = start; ; ) {
-			const listed = ids.length > 0 ? [] : await this.#store.listRefusedPosts({ owner, after, limit: STEP });
-			const next = ids.length > 0 ? ids.filter((id) => id > start) : listed.map(({ id }) => id);
-			// Read one by one, because bodies can be large.
-			for (const id of next) {
-				const found = await this.#store.getRefusedPost({ id, owner });
-				if (found !== undefined) yield found;
-			}
-			const last = listed.at(-1);
-			if (last === undefined) return;
-			after = last.id;
-		}
+async function takeIn(
+	{ records, events }: Pick<RetryOptions, "records" | "events">,
+	{ form, sender, owner, conversationId, receivedAt }: RefusedPostRow,
+	body: Buffer,
+): Promise<unknown> {
+	const poster = { sender, owner };
+	switch (form) {
+		case "record_json":
+			return await records.json(body, poster, SIGNAL, receivedAt);
+		case "record_message":
+			return await records.request(body, poster, SIGNAL, receivedAt);
+		case "events_json":
+			if (conversationId === undefined)
+				throw new ServiceError("invalid_record", "the conversation's id in the path is not a UUID");
+			return await events.json(conversationId, body, poster, SIGNAL, receivedAt);
+		case "events_message":
+			return await events.request(body, poster, SIGNAL, receivedAt);
 	}
 }

@@ -1,28 +1,18 @@
-import type { KeyObject } from "node:crypto";
-import { setTimeout as delay } from "node:timers/promises";
+import { type KeyObject, randomInt } from "node:crypto";
 import { promisify } from "node:util";
 import { constants, zstdCompress, zstdDecompress } from "node:zlib";
 import { formatPath, ServiceError } from "../../errors.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
 import { SealedBytes } from "../../record/secrets/cipher.ts";
 import type { Poster } from "../../store/owners.ts";
-import {
-	idsFrom,
-	type PostForm,
-	type RefusedAge,
-	type RefusedPostRow,
-	type RefusedRoom,
-} from "../../store/refused-posts.ts";
+import { idsFrom, type PostForm, type RefusedPostRow } from "../../store/refused-posts.ts";
 import type { Store } from "../../store/store.ts";
 import { echoable } from "../../userinfo.ts";
 import { conversationIdIn, type EventIngest, type IngestedEvents } from "../ingest/event-ingest.ts";
-import { daysBefore } from "../retention.ts";
+import { daysBefore, type RetentionPolicy } from "../retention.ts";
 
 export interface Refusal {
-	/** Undefined when the request had no valid key. */
-	readonly poster: Poster | undefined;
-	/** Address and port of the client. */
-	readonly peer: string | undefined;
+	readonly poster: Poster;
 	readonly route: string;
 	readonly form: PostForm;
 	readonly error: unknown;
@@ -39,65 +29,42 @@ interface RefusedOptions {
 	readonly keys: readonly KeyObject[];
 	/** Maximum bytes of all refused posts that are stored. */
 	readonly maxBytes: number;
-	/** Called with each failure to store posts. These posts are counted as dropped. */
+	/** Called with each failure to store a post, which is counted as dropped. */
 	readonly onError: (error: unknown) => void;
-}
-
-/** Number of refused posts since the start. */
-interface RefusedCounts {
-	readonly kept: number;
-	/** Those that were not kept: because too many waited, or because they could not be stored. */
-	readonly dropped: number;
-	/** Those that were removed again to make room, or because of their age. */
-	readonly removed: number;
 }
 
 /** Maximum numbers of posts that are being stored, and of bytes of their bodies. A single body may exceed it. */
 const MAX_WAITING = 100;
 const MAX_WAITING_BYTES = 16 * 2 ** 20;
-/** Milliseconds for which the requests of clients without a valid key are added up before they are stored. */
-const PEER_INTERVAL = 250;
 /** Part of all room that the body of one post may take. The reasons of a larger one are kept without it. */
 const MAX_SHARE = 1 / 4;
-/** Maximum number of clients without a valid key, in memory and in the store. */
-const MAX_PEERS = 1_000;
-/** Length of the period in which the requests of such a client are added up, in microseconds. */
-const PEER_PERIOD = 3_600_000_000n;
-/** Maximum time in milliseconds for which a read waits until earlier refusals are stored. */
-const MAX_WAIT = 2_000;
 const MAX_DAYS = 30;
 
 const COMPRESSION = { params: { [constants.ZSTD_c_compressionLevel]: 1 } };
 const compress = promisify(zstdCompress);
 const decompress = promisify(zstdDecompress);
 
-type Post = Omit<RefusedPostRow, "body">;
-
-type RefusedPostStore = Pick<Store, "addRefusedPosts" | "acceptRefusedPost" | "expireRefusedPosts">;
+type RefusedPostStore = Pick<Store, "keepRefusedPost" | "expireRefusedPosts">;
 
 /** Keeps posts that were refused. At most a limited number are being stored at a time; others are only counted. */
 export class RefusedPosts implements AsyncDisposable {
 	readonly #store: RefusedPostStore;
 	readonly #options: RefusedOptions;
 	readonly #sealed: SealedBytes;
-	readonly #closing = new AbortController();
 	readonly #writes = new Set<Promise<void>>();
 	#waitingBytes = 0;
-	/** Clients of the present period, by address, route and reason, with the requests that are not stored yet. */
-	readonly #peers = new Map<string, Post>();
-	#period = 0n;
-	#storesPeers = false;
-	#lastId = 0n;
-	#counts = { kept: 0, dropped: 0, removed: 0 };
+	readonly #process = randomInt(1000);
+	#number = 0;
+	/**
+	 * Numbers of posts since the start: those that were kept; those that were not, because too many waited, or they could not be
+	 * stored; and those that were removed again to make room, or because of their age.
+	 */
+	readonly counts = { kept: 0, dropped: 0, removed: 0 };
 
 	constructor(store: RefusedPostStore, options: RefusedOptions) {
 		this.#store = store;
 		this.#options = options;
 		this.#sealed = new SealedBytes(options.keys);
-	}
-
-	get counts(): RefusedCounts {
-		return this.#counts;
 	}
 
 	/**
@@ -107,44 +74,29 @@ export class RefusedPosts implements AsyncDisposable {
 	 */
 	add(refusal: Refusal, now = Date.now()): void {
 		const kind = kindOf(refusal.error);
-		if (kind === "unauthenticated") this.#addPeer(refusal, now);
-		else if (refusal.poster !== undefined && kind !== "unavailable" && kind !== "rate_limited")
-			this.#addPost(refusal, now);
-	}
-
-	#addPost(refusal: Refusal, now: number): void {
-		const { body } = refusal;
-		const isBodyKept = body !== undefined && this.#keepsBody(body);
-		const bytes = isBodyKept ? body.byteLength : 0;
+		if (kind === "unavailable" || kind === "rate_limited") return;
+		const body = this.#keepsBody(refusal.body) ? refusal.body : undefined;
+		const bytes = body?.byteLength ?? 0;
 		const hasRoom = this.#waitingBytes === 0 || this.#waitingBytes + bytes <= MAX_WAITING_BYTES;
 		if (this.#writes.size >= MAX_WAITING || !hasRoom) {
-			this.#counts.dropped += 1;
+			this.counts.dropped += 1;
 			return;
 		}
 		this.#waitingBytes += bytes;
 		// A copy, because the body is often a part of a larger buffer, and its memory may be released.
-		const kept = isBodyKept ? new Uint8Array(body) : undefined;
-		const post = this.#postOf(refusal, now);
-		this.#track(async () => {
-			try {
-				await this.#write([{ ...post, body: kept && (await this.#seal(post, kept)) }]);
-				this.#counts.kept += 1;
-			} catch (error) {
-				this.#counts.dropped += 1;
-				this.#options.onError(error);
-			} finally {
+		const write = this.#keep(refusal, body && new Uint8Array(body), false, now)
+			.then(
+				() => undefined,
+				(error: unknown) => {
+					this.counts.dropped += 1;
+					this.#options.onError(error);
+				},
+			)
+			.finally(() => {
 				this.#waitingBytes -= bytes;
-			}
-		});
-	}
-
-	#track(work: () => Promise<void>): void {
-		const write = work().finally(() => this.#writes.delete(write));
+				this.#writes.delete(write);
+			});
 		this.#writes.add(write);
-	}
-
-	async #write(posts: readonly RefusedPostRow[]): Promise<void> {
-		this.#counts.removed += await this.#store.addRefusedPosts({ posts, room: this.#room });
 	}
 
 	/**
@@ -155,134 +107,67 @@ export class RefusedPosts implements AsyncDisposable {
 	 * @returns false when there is no room, or no key to encrypt the body with: nothing was stored
 	 */
 	async accept(batch: Refusal & { readonly conversationId: string }, now = Date.now()): Promise<boolean> {
-		const { conversationId, body } = batch;
-		if (body === undefined || !this.#sealed.canSeal) return false;
-		const post = this.#postOf(batch, now);
-		const accepted = { ...post, conversationId, accepted: true, body: await this.#seal(post, body) };
-		const removed = await this.#store.acceptRefusedPost({ post: accepted, room: this.#room });
-		if (removed === undefined) return false;
-		this.#counts.kept += 1;
-		this.#counts.removed += removed;
-		return true;
+		const { body } = batch;
+		return body !== undefined && this.#sealed.canSeal && (await this.#keep(batch, body, true, now));
 	}
 
-	/** Resolves when the posts that were refused before are stored, or after two seconds. */
-	async written(): Promise<void> {
-		if (this.#writes.size === 0) return;
-		await Promise.race([Promise.all(this.#writes), delay(MAX_WAIT, undefined, { ref: false })]);
-	}
-
-	/**
-	 * Returns the body of a stored post; undefined when it is not stored. Throws `data_loss` when it cannot be decrypted.
-	 */
+	/** Returns the body of a stored post; undefined when it is not stored. Throws `data_loss` when it cannot be decrypted. */
 	async bodyOf({ id, size, body }: RefusedPostRow): Promise<Buffer | undefined> {
 		if (body === undefined) return undefined;
 		return await decompress(this.#sealed.open(body, purposeOf(id)), { maxOutputLength: Math.max(size, 1) });
 	}
 
-	/** Removes posts that are too old. Returns their number. */
-	async expire(age: RefusedAge): Promise<number> {
-		const removed = await this.#store.expireRefusedPosts(age);
-		this.#counts.removed += removed;
+	/**
+	 * Removes posts that are too old: after 30 days, or when records or events of their age are removed. A batch that was
+	 * accepted is kept as events are.
+	 *
+	 * @param now microseconds since the Unix epoch
+	 * @returns their number
+	 */
+	async expire(now: bigint, { days = MAX_DAYS, eventDays }: Pick<RetentionPolicy, "days" | "eventDays">) {
+		const removed = await this.#store.expireRefusedPosts({
+			keptSince: daysBefore(now, Math.min(MAX_DAYS, days, eventDays ?? MAX_DAYS)),
+			acceptedSince: eventDays === undefined ? undefined : daysBefore(now, eventDays),
+		});
+		this.counts.removed += removed;
 		return removed;
 	}
 
-	get #room(): RefusedRoom {
-		return { maxBytes: this.#options.maxBytes, maxPeers: MAX_PEERS };
+	#keepsBody(body: Uint8Array | undefined): boolean {
+		const size = body?.byteLength ?? 0;
+		return this.#sealed.canSeal && size > 0 && size <= this.#options.maxBytes * MAX_SHARE;
 	}
 
-	#keepsBody(body: Uint8Array): boolean {
-		return this.#sealed.canSeal && body.byteLength > 0 && body.byteLength <= this.#options.maxBytes * MAX_SHARE;
-	}
-
-	#postOf({ poster, route, form, error, conversationId, size = 0 }: Refusal, now: number): Post {
+	/** Returns false when an accepted post has no room, or is one to a conversation of another owner. */
+	async #keep(
+		{ poster, route, form, error, conversationId, size = 0 }: Refusal,
+		body: Uint8Array | undefined,
+		accepted: boolean,
+		now: number,
+	): Promise<boolean> {
 		const receivedAt = BigInt(now) * 1000n;
-		// Larger than all before of the same millisecond.
-		const isSameTime = this.#lastId / IDS_OF_MILLISECOND === idsFrom(receivedAt) / IDS_OF_MILLISECOND;
-		this.#lastId = isSameTime ? this.#lastId + 1n : idsFrom(receivedAt) + randomPart();
-		return {
-			...{ id: this.#lastId, receivedAt, lastAt: receivedAt, requests: 1n },
-			...{ sender: poster?.sender, owner: poster?.owner, peer: undefined, route, form },
-			...{ kind: kindOf(error), reasons: packReasons(error, form), conversationId, size },
-			...{ accepted: false, retriedAt: undefined },
+		this.#number = (this.#number + 1) % 1000;
+		// In the order in which they arrive, and not that of another process.
+		const id = idsFrom(receivedAt) + BigInt(this.#process * 1000 + this.#number);
+		const post = {
+			...{ id, receivedAt, ...poster, route, form, kind: kindOf(error), reasons: packReasons(error, form) },
+			...{ conversationId, size, accepted, retriedAt: undefined },
+			body: body && this.#sealed.seal(await compress(body, COMPRESSION), purposeOf(id)),
 		};
-	}
-
-	#addPeer(refusal: Refusal, now: number): void {
-		const receivedAt = BigInt(now) * 1000n;
-		const period = receivedAt / PEER_PERIOD;
-		// Those of the period before that have not been stored yet stay.
-		if (period !== this.#period)
-			for (const [key, { requests }] of this.#peers) if (requests === 0n) this.#peers.delete(key);
-		this.#period = period;
-		const peer = addressOf(refusal.peer);
-		const key = JSON.stringify([String(period), peer, refusal.route, packReasons(refusal.error, refusal.form)]);
-		let known = this.#peers.get(key);
-		if (known === undefined && this.#peers.size >= MAX_PEERS) {
-			this.#counts.dropped += 1;
-			return;
-		}
-		// Of several conversations and sizes.
-		const ofMany = { ...refusal, poster: undefined, conversationId: undefined, size: 0 };
-		known ??= { ...this.#postOf(ofMany, now), peer, requests: 0n };
-		this.#peers.set(key, { ...known, requests: known.requests + 1n, lastAt: receivedAt });
-		if (this.#storesPeers) return;
-		this.#storesPeers = true;
-		this.#track(() => this.#storePeers());
-	}
-
-	async #storePeers(): Promise<void> {
-		await delay(PEER_INTERVAL, undefined, { signal: this.#closing.signal, ref: false }).catch(() => undefined);
-		this.#storesPeers = false;
-		const posts = [...this.#peers].filter(([, { requests }]) => requests > 0n);
-		for (const [key, post] of posts) this.#peers.set(key, { ...post, requests: 0n });
-		try {
-			await this.#write(posts.map(([, post]) => ({ ...post, body: undefined })));
-		} catch (error) {
-			this.#options.onError(error);
-		}
-	}
-
-	async #seal({ id }: Pick<RefusedPostRow, "id">, body: Uint8Array): Promise<Uint8Array> {
-		return this.#sealed.seal(await compress(body, COMPRESSION), purposeOf(id));
+		const removed = await this.#store.keepRefusedPost({ post, maxBytes: this.#options.maxBytes });
+		if (removed === undefined) return false;
+		this.counts.kept += 1;
+		this.counts.removed += removed;
+		return true;
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {
-		this.#closing.abort();
 		await Promise.all(this.#writes);
 	}
 }
 
-/**
- * Returns which posts are too old: after 30 days, or when records or events of their age are removed. A batch that was
- * accepted is kept as events are.
- *
- * @param now microseconds since the Unix epoch
- */
-export function refusedAge(
-	now: bigint,
-	{ days, eventDays }: { readonly days: number | undefined; readonly eventDays: number | undefined },
-): RefusedAge {
-	return {
-		keptSince: daysBefore(now, Math.min(MAX_DAYS, days ?? MAX_DAYS, eventDays ?? MAX_DAYS)),
-		acceptedSince: eventDays === undefined ? undefined : daysBefore(now, eventDays),
-	};
-}
-
-function addressOf(peer: string | undefined): string {
-	return (peer ?? "").replace(/:\d+$/, "").replace(/^\[(.*)\]$/, "$1");
-}
-
 function purposeOf(id: bigint): string {
 	return `body of the refused post ${id}`;
-}
-
-/** Number of ids for each millisecond. */
-const IDS_OF_MILLISECOND = idsFrom(1000n);
-
-/** Returns where the ids of a millisecond begin, so that those of several processes differ. */
-function randomPart(): bigint {
-	return BigInt(Math.floor((Math.random() * Number(IDS_OF_MILLISECOND)) / 2));
 }
 
 /** Why a post was refused. None of its texts has a secret: see `ServiceError`. */
@@ -342,7 +227,7 @@ export function unpackReasons(stored: string): RefusalReason[] {
 	return JSON.parse(stored);
 }
 
-type AcceptedBatch = Refusal & { readonly poster: Poster; readonly conversationId: string };
+type AcceptedBatch = Refusal & { readonly conversationId: string };
 
 interface AcceptingOptions {
 	/** Paths of the routes and RPCs by which batches arrive. */
@@ -363,34 +248,31 @@ export function acceptingEvents(
 	{ routes, onAccepted, onError }: AcceptingOptions,
 ): Pick<EventIngest, "json" | "request"> {
 	async function accept(
-		batch: Omit<AcceptedBatch, "conversationId" | "peer" | "route" | "size"> & {
-			readonly form: keyof AcceptingOptions["routes"];
-			readonly body: Uint8Array;
-		},
+		form: keyof AcceptingOptions["routes"],
 		named: string,
+		body: Uint8Array,
+		poster: Poster,
+		error: unknown,
 	): Promise<IngestedEvents> {
-		const { form, error, body } = batch;
 		const kind = kindOf(error);
 		const conversationId = parseUuid(named);
 		// Every other kind says that the sender may not post this, or that the post would succeed later.
 		if ((kind !== "invalid_record" && kind !== "internal") || conversationId === undefined) throw error;
-		const accepted = { ...batch, conversationId, peer: undefined, route: routes[form], size: body.byteLength };
-		const isKept = await kept.accept(accepted).catch((failure: unknown) => {
+		const batch = { form, body, poster, error, conversationId, route: routes[form], size: body.byteLength };
+		const isKept = await kept.accept(batch).catch((failure: unknown) => {
 			onError(failure);
 			return false;
 		});
 		if (!isKept) throw error;
-		onAccepted(accepted);
+		onAccepted(batch);
 		return { stored: 0, updateSequence: undefined };
 	}
 	return {
-		json: (conversationId, body, poster, signal) =>
-			ingest
-				.json(conversationId, body, poster, signal)
-				.catch((error: unknown) => accept({ form: "events_json", body, poster, error }, conversationId)),
+		json: (id, body, poster, signal) =>
+			ingest.json(id, body, poster, signal).catch((error: unknown) => accept("events_json", id, body, poster, error)),
 		request: (body, poster, signal) =>
 			ingest
 				.request(body, poster, signal)
-				.catch((error: unknown) => accept({ form: "events_message", body, poster, error }, conversationIdIn(body))),
+				.catch((error: unknown) => accept("events_message", conversationIdIn(body), body, poster, error)),
 	};
 }

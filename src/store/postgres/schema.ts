@@ -55,6 +55,10 @@ const TO_VERSION_2: readonly string[] = [
 	`ALTER TABLE ${SCHEMA}updates DROP COLUMN schema_version`,
 	`ALTER TABLE ${SCHEMA}search_progress DROP COLUMN holder, DROP COLUMN held_until`,
 	`ALTER TABLE ${SCHEMA}unfinished_import DROP COLUMN manifest`,
+	// Those of clients without a valid key had none.
+	`DELETE FROM ${SCHEMA}refused_posts WHERE sender IS NULL`,
+	`ALTER TABLE ${SCHEMA}refused_posts
+		ALTER COLUMN sender SET NOT NULL, DROP COLUMN last_at, DROP COLUMN requests, DROP COLUMN peer`,
 	// The summary that 1.0.0 stored left out a cost of 0.
 	`UPDATE ${SCHEMA}conversations SET cost = ${NOT_REPORTED} WHERE cost = 0`,
 	`UPDATE ${SCHEMA}conversations SET tokens = ${NOT_REPORTED} WHERE NOT EXISTS (

@@ -92,6 +92,8 @@ const SOURCES: Readonly<Partial<Record<TableName, Source>>> = {
 	usage_conversations: { from: "v1_usage_conversations o" },
 	usage_ledger: { from: "v1_usage_ledger o JOIN v1_usage_conversations k ON k.id = o.conversation", columns: OF_USAGE },
 	usage_days: { from: "v1_usage_days o JOIN v1_usage_conversations k ON k.id = o.conversation", columns: OF_USAGE },
+	// Those of clients without a valid key had none.
+	refused_posts: { from: "v1_refused_posts o WHERE o.sender IS NOT NULL" },
 	removals: { from: "v1_logs o" },
 	state: {
 		from: "v1_store_state o",

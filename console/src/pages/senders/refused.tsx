@@ -41,20 +41,14 @@ export function RefusedPosts({ interval }: { readonly interval: number }) {
 }
 
 function Line({ post }: { readonly post: RefusedPost }) {
-	const { sender, owner, peer, requests, conversationId, kind, accepted, reasons } = post;
+	const { sender, owner, conversationId, kind, accepted, reasons } = post;
 	return (
 		<tr>
 			<td>
-				<Ago time={post.lastAt} />
+				<Ago time={post.receivedAt} />
 			</td>
 			<td>
-				{sender !== "" ? (
-					<a href={addressOf(["conversations"], { sender })}>{sender}</a>
-				) : (
-					<span>
-						{peer} without a valid key, {requests === 1n ? "once" : `${full(requests)} times`}
-					</span>
-				)}{" "}
+				<a href={addressOf(["conversations"], { sender })}>{sender}</a>{" "}
 				{owner !== "" && <span class="tag">{owner}</span>}
 			</td>
 			<td>
