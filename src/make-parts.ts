@@ -11,9 +11,8 @@ import { acceptingEvents, kindOf, RefusedPosts } from "./conversations/refused/r
 import { ClockSkews, PostCounts } from "./conversations/senders.ts";
 import { ServiceError } from "./errors.ts";
 import { EventFormat } from "./events/event-format.ts";
-import { CLOCK } from "./forward/endpoint-worker.ts";
+import { CLOCK, type WorkerOptions } from "./forward/endpoint-worker.ts";
 import { Endpoints } from "./forward/endpoints.ts";
-import type { ForwarderOptions } from "./forward/forwarder.ts";
 import { HttpSink } from "./forward/http-sink.ts";
 import { noticesOf } from "./forward/notices.ts";
 import { EndpointSecrets } from "./forward/secrets.ts";
@@ -178,7 +177,7 @@ function forwardingOf(
 		const to = { ...settings, headers: Object.fromEntries(texts), sink: tracesSink, clock: CLOCK };
 		return traceForm({ ...to, store, reads: reads.of({ owner: undefined }), sender });
 	};
-	const forwarderOptions: ForwarderOptions = {
+	const forwarderOptions: WorkerOptions = {
 		...shared,
 		random: Math.random,
 		ownForms: config.traces && new Map([[TRACES_FORM, traceSender(config.traces)]]),

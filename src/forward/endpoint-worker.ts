@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { fromBinary } from "@bufbuild/protobuf";
 import {
@@ -8,7 +9,16 @@ import { conditionsOf } from "../conversations/read/filter.ts";
 import { ServiceError } from "../errors.ts";
 import { summaryMeets } from "../store/condition.ts";
 import type { StoredUpdate } from "../store/entries.ts";
-import type { DeliveryRow, EndpointHealth, EndpointRow, NewDelivery, Try } from "../store/forwarding.ts";
+import type {
+	DeliveryResult,
+	DeliveryRow,
+	EndpointHealth,
+	EndpointRow,
+	ListedEndpoint,
+	NewDelivery,
+	Try,
+} from "../store/forwarding.ts";
+import { claimFor } from "../store/session.ts";
 import type { Store } from "../store/store.ts";
 import type { Answer } from "./http-sink.ts";
 import type { EndpointSecrets } from "./secrets.ts";
@@ -38,7 +48,7 @@ export interface OwnForm {
 }
 
 export interface WorkerOptions {
-	readonly store: Pick<Store, "updates" | "tables">;
+	readonly store: Pick<Store, "updates" | "tables" | "claim">;
 	readonly sink: Pick<Sinks, "send">;
 	readonly secrets: EndpointSecrets;
 	readonly clock: Clock;
@@ -51,224 +61,226 @@ export interface WorkerOptions {
 	readonly ownForms?: ReadonlyMap<string, OwnForm> | undefined;
 	readonly onDisabled: (endpoint: EndpointRow, reason: string) => void;
 	readonly onError: (error: unknown) => void;
-}
-
-/** Counters of an endpoint since the start of the process. */
-export interface EndpointCounts {
-	delivered: number;
-	failedTries: number;
-	failed: number;
+	/** Milliseconds between two looks at what others may have changed. For tests. */
+	readonly look?: number;
 }
 
 const MAX_UNDER_WAY = 8;
-/** Maximum number of waiting deliveries. The log is not followed further while there are as many. */
+/** Number of waiting deliveries with which the log is not followed further. */
 const MAX_WAITING = 10_000;
 const PAGE = 256;
+/** Milliseconds between two looks at what others may have changed. */
+export const LOOK = 10_000;
+/** Milliseconds for which a process has an endpoint without renewing its claim. */
+const CLAIM = 30_000;
+/** Milliseconds for deliveries under way when the service stops. */
+const GRACE = 2_000;
 /** Milliseconds after which the position is saved although nothing is to be told. */
 const SAVE_POSITION = 1_000;
 /** Milliseconds after which work that failed in the store is done again. */
 const STORE_RETRY = 1_000;
 const MAX_TRIES = 20;
-/** Milliseconds for which finished deliveries are kept, and between two looks for older ones. */
+/** Milliseconds for which finished deliveries are kept. */
 const KEPT_FOR = 30 * 24 * 3_600_000;
-const TRIM_INTERVAL = 60_000;
+
+/** A delivery that was tried. Times are milliseconds since the Unix epoch. */
+interface Tried {
+	readonly delivery: DeliveryRow;
+	readonly at: number;
+	readonly end: number;
+	/** Undefined when what it tells is not stored any more. */
+	readonly answer: Answer | undefined;
+}
 
 /**
  * Delivers to one endpoint: follows the log from its position, puts what the endpoint wants into its queue, and sends it.
- * The queue is in the store; this is its only writer, until another one begins. What waits is in memory, too: no index of the
- * store finds the first delivery of each conversation.
+ * The queue and the state of the endpoint are in the store. Of several processes, the one that has the claim delivers.
  *
  * The deliveries of a conversation are sent one after the other, in the order of the queue. The next one waits until the
  * result of the one before is stored.
  */
-export class EndpointWorker {
-	readonly #endpoint: EndpointRow;
+export class EndpointWorker implements AsyncDisposable {
+	/** What was delivered since the start. */
+	readonly counts = { delivered: 0, failedTries: 0, failed: 0 };
 	readonly #options: WorkerOptions;
-	readonly #counts: EndpointCounts;
-	readonly #ownForm: OwnForm | undefined;
+	readonly #newest: () => bigint;
+	readonly #claim: (milliseconds: number) => Promise<boolean>;
 	readonly #stop = new AbortController();
 	readonly #giveUp = new AbortController();
-	/** Tries whose results are not stored yet, by their conversation. */
+	/** The work on deliveries whose results are not stored yet, by their conversation. What concerns none has an empty one. */
 	readonly #tries = new Map<string, Promise<void>>();
 	/** Number of tries without an answer. */
 	#underWay = 0;
-	/** Deliveries that wait, by their conversation, in the order of the queue. What concerns none has a queue of its own. */
-	readonly #queues = new Map<string, DeliveryRow[]>();
-	#waiting = 0;
-	/** Number of the newest delivery that was loaded. */
-	#loaded = 0n;
-	#mustLoad = true;
-	#position: bigint;
-	#savedPosition: bigint;
-	#savedAt: number;
-	#trimmedAt = 0;
-	#newest: bigint;
-	#health: EndpointHealth;
+	readonly #tried: Tried[] = [];
+	/** As it is in the store. */
+	#endpoint: ListedEndpoint | undefined;
+	#isMine = false;
+	/** When the claim is renewed, and when the endpoint is read again. */
+	#claimAt = 0;
+	#readAt = 0;
+	/** Sequence of the update through which the log was followed. It is saved now and then. */
+	#position = 0n;
+	#savedAt = 0;
 	/** No delivery is tried before. */
 	#pausedUntil = 0;
-	#results: DeliveryRow[] = [];
-	#storing: Promise<void> | undefined;
 	#wake = new AbortController();
+	/** Resolves when the endpoint is deleted, or the service stops. */
 	readonly done: Promise<void>;
 
-	/** @param newest the newest sequence of the log; `wake` says newer ones */
-	constructor(endpoint: EndpointRow, newest: bigint, counts: EndpointCounts, options: WorkerOptions) {
-		this.#endpoint = endpoint;
+	/** @param newest returns the newest sequence of the log; `wake` says that it has changed */
+	constructor(id: string, newest: () => bigint, options: WorkerOptions) {
 		this.#options = options;
-		this.#counts = counts;
-		this.#ownForm = options.ownForms?.get(endpoint.form);
 		this.#newest = newest;
-		this.#position = endpoint.position;
-		this.#savedPosition = endpoint.position;
-		this.#savedAt = options.clock.now();
-		const { failures, failingSince, lastSuccessAt } = endpoint;
-		this.#health = { failures, failingSince, lastSuccessAt, disabledBecause: undefined };
-		this.done = this.#run();
+		const holder = randomUUID();
+		this.#claim = (milliseconds) => claimFor(options.store, `forward ${id}`, holder, milliseconds);
+		this.done = this.#run(id);
 	}
 
-	get generation(): bigint {
-		return this.#endpoint.generation;
+	/** Sequence of the update through which it has followed the log; undefined when another process does. */
+	get position(): bigint | undefined {
+		return this.#isMine ? this.#position : undefined;
 	}
 
-	/** Sequence of the update through which it has followed the log. */
-	get position(): bigint {
-		return this.#position;
-	}
-
-	/** Number of deliveries that wait, as far as they were loaded. */
-	get waiting(): number {
-		return this.#waiting;
-	}
-
-	get isOver(): boolean {
-		return this.#stop.signal.aborted;
-	}
-
-	/** Says that there may be something to do: a newer update, or any change. */
-	wake(newest?: bigint): void {
-		if (newest === undefined) this.#mustLoad = true;
-		else this.#newest = newest;
+	/** Says that there may be something to do: a newer update, or with `isChanged` a change of the endpoint or its queue. */
+	wake(isChanged: boolean): void {
+		if (isChanged) this.#readAt = 0;
 		// Each further call would make an error.
 		if (!this.#wake.signal.aborted) this.#wake.abort();
 	}
 
-	/** Ends the work, after some milliseconds for deliveries under way. Results that are there already are stored. */
-	async stop(grace: number): Promise<void> {
+	/** Ends the work, after {@link GRACE} for deliveries under way. Results that are there already are stored. */
+	async [Symbol.asyncDispose](): Promise<void> {
 		this.#stop.abort();
-		const timer = setTimeout(() => this.#giveUp.abort(), grace);
+		const timer = setTimeout(() => this.#giveUp.abort(), GRACE);
 		await this.done;
 		clearTimeout(timer);
 	}
 
-	async #run(): Promise<void> {
+	async #run(id: string): Promise<void> {
 		const { clock, onError } = this.#options;
 		const { signal } = this.#stop;
 		while (!signal.aborted) {
 			this.#wake = new AbortController();
 			let wait = STORE_RETRY;
 			try {
-				await this.#follow();
-				await this.#load();
-				wait = Math.min(this.#startDue(), await this.#keepHouse());
+				wait = await this.#turn(id);
 			} catch (error) {
 				onError(error);
+				this.#readAt = 0;
 			}
 			if (wait > 0 && !signal.aborted) await clock.wait(wait, AbortSignal.any([this.#wake.signal, signal]));
 		}
 		await Promise.all(this.#tries.values());
-		await this.#storing;
-		if (this.#position > this.#savedPosition) await this.#advance(this.#position, []).catch(onError);
-	}
-
-	/** Reads the log, and puts what the endpoint wants into the queue. */
-	async #follow(): Promise<void> {
-		// The database has lost the end of the log.
-		if (this.#newest < this.#position) this.#position = this.#newest;
-		while (this.#position < this.#newest && this.#waiting < MAX_WAITING && !this.isOver) {
-			const [endpoint, { store }] = [this.#endpoint, this.#options];
-			const { position, wanted } = await readWanted(store, endpoint, this.#position, this.#newest, this.#ownForm);
-			if (wanted.length > 0) await this.#advance(position, wanted);
-			this.#position = position;
+		try {
+			await this.#store();
+			if (this.#endpoint !== undefined && this.#position > this.#endpoint.position)
+				await this.#advance(this.#endpoint, this.#position, []);
+			// So another process need not wait.
+			await this.#claim(0);
+		} catch (error) {
+			onError(error);
 		}
 	}
 
-	async #advance(position: bigint, deliveries: readonly NewDelivery[]): Promise<void> {
-		const { store, clock } = this.#options;
-		const { id, generation } = this.#endpoint;
+	/** Does what there is to do. Returns the milliseconds until there may be more. */
+	async #turn(id: string): Promise<number> {
+		const { clock } = this.#options;
+		await this.#store();
+		if (clock.now() >= this.#claimAt) await this.#renewClaim(id);
+		if (this.#isMine && clock.now() >= this.#readAt) await this.#read(id);
+		const untilClaim = this.#claimAt - clock.now();
+		const endpoint = this.#endpoint;
+		if (!this.#isMine || endpoint?.state !== "active") return untilClaim;
+		const untilDue = await this.#startDue(endpoint);
+		return Math.min(untilClaim, untilDue, await this.#follow(endpoint));
+	}
+
+	async #renewClaim(id: string): Promise<void> {
+		const { store, clock, look = LOOK } = this.#options;
+		const now = clock.now();
+		this.#isMine = await this.#claim(CLAIM);
+		this.#claimAt = now + look;
+		this.#readAt = 0;
+		if (this.#isMine) await store.tables.write.trimDeliveries({ id, finishedBefore: microseconds(now - KEPT_FOR) });
+	}
+
+	async #read(id: string): Promise<void> {
+		this.#readAt = Number.POSITIVE_INFINITY;
+		const [endpoint] = await this.#options.store.tables.read.listEndpoints({ owner: undefined, id });
+		// Somebody else has moved it, or this process has not followed the log yet.
+		if (endpoint !== undefined && endpoint.position !== this.#endpoint?.position) this.#position = endpoint.position;
+		if (endpoint?.state !== "active") this.#pausedUntil = 0;
+		if (endpoint === undefined) this.#stop.abort();
+		this.#endpoint = endpoint;
+	}
+
+	/**
+	 * Reads a page of the log, and puts what the endpoint wants into the queue. Saves the position now and then, also when it
+	 * wants nothing. Returns the milliseconds until it is to be done again.
+	 */
+	async #follow(endpoint: ListedEndpoint): Promise<number> {
+		const { store, clock, ownForms } = this.#options;
+		const newest = this.#newest();
+		// The database has lost the end of the log.
+		if (newest < this.#position) this.#position = newest;
+		if (this.#position < newest && endpoint.waiting < MAX_WAITING) {
+			const ownForm = ownForms?.get(endpoint.form);
+			const { position, wanted } = await readWanted(store, endpoint, this.#position, newest, ownForm);
+			if (wanted.length > 0) await this.#advance(endpoint, position, wanted);
+			else this.#position = position;
+			return 0;
+		}
+		if (this.#position === endpoint.position) return Number.POSITIVE_INFINITY;
+		const left = this.#savedAt + SAVE_POSITION - clock.now();
+		if (left <= 0) await this.#advance(endpoint, this.#position, []);
+		return Math.max(0, left);
+	}
+
+	async #advance(endpoint: ListedEndpoint, position: bigint, deliveries: readonly NewDelivery[]): Promise<void> {
+		const { store, clock, ownForms } = this.#options;
+		const { id, form, position: from } = endpoint;
 		const now = clock.now();
 		const at = microseconds(now);
-		const nextAt = at + microseconds(this.#ownForm?.delay ?? 0);
-		const isMine = await store.tables.write.advanceEndpoint({ id, generation, position, deliveries, at, nextAt });
-		if (!isMine) this.#stop.abort();
-		this.#savedPosition = position;
+		const nextAt = at + microseconds(ownForms?.get(form)?.delay ?? 0);
+		const isDone = await store.tables.write.advanceEndpoint({ id, from, position, deliveries, at, nextAt });
+		if (!isDone || deliveries.length > 0) this.#readAt = 0;
+		if (!isDone) return;
+		this.#endpoint = { ...endpoint, position };
+		this.#position = position;
 		this.#savedAt = now;
-		if (deliveries.length > 0) this.#mustLoad = true;
-	}
-
-	/** Takes what came into the queue in the store. */
-	async #load(): Promise<void> {
-		while (this.#mustLoad && !this.isOver) {
-			this.#mustLoad = false;
-			const query = { id: this.#endpoint.id, state: "waiting", after: this.#loaded, limit: PAGE } as const;
-			const rows = await this.#options.store.tables.read.listDeliveries(query);
-			for (const row of rows) {
-				this.#queues.getOrInsertComputed(row.conversationId, () => []).push(row);
-				this.#waiting += 1;
-				this.#loaded = row.number;
-			}
-			if (rows.length === PAGE) this.#mustLoad = true;
-		}
 	}
 
 	/** Starts the deliveries that are due. Returns the milliseconds until the next one is. */
-	#startDue(): number {
-		const now = this.#options.clock.now();
-		for (;;) {
-			const most = isCircuitOpen(this.#health) ? 1 : MAX_UNDER_WAY;
-			if (this.#underWay >= most || this.isOver) return Number.POSITIVE_INFINITY;
-			let next: DeliveryRow | undefined;
-			for (const [key, [head]] of this.#queues)
-				if (head !== undefined && !this.#tries.has(key) && (next === undefined || isBefore(head, next))) next = head;
-			if (next === undefined) return Number.POSITIVE_INFINITY;
-			const due = Math.max(Number(dueAt(next) / 1000n), this.#pausedUntil);
-			if (due > now) return due - now;
-			this.#tries.set(next.conversationId, this.#try(next));
-		}
-	}
-
-	/** Saves the position now and then, and removes old deliveries. Returns the milliseconds until it is to be done again. */
-	async #keepHouse(): Promise<number> {
-		const { clock, store } = this.#options;
+	async #startDue(endpoint: ListedEndpoint): Promise<number> {
+		const { store, clock } = this.#options;
+		const most = isCircuitOpen(endpoint) ? 1 : MAX_UNDER_WAY;
+		if (endpoint.waiting === 0 || this.#underWay >= most) return Number.POSITIVE_INFINITY;
+		const query = { id: endpoint.id, limit: MAX_UNDER_WAY + this.#tries.size };
 		const now = clock.now();
-		if (now - this.#trimmedAt >= TRIM_INTERVAL) {
-			this.#trimmedAt = now;
-			const finishedBefore = microseconds(now - KEPT_FOR);
-			await store.tables.write.trimDeliveries({ id: this.#endpoint.id, finishedBefore });
+		for (const next of await store.tables.read.listNextDeliveries(query)) {
+			if (this.#tries.has(next.conversationId)) continue;
+			if (this.#underWay >= most || this.#stop.signal.aborted) break;
+			const due = Math.max(Number((next.nextAt ?? 0n) / 1000n), this.#pausedUntil);
+			if (due > now) return due - now;
+			this.#tries.set(next.conversationId, this.#try(endpoint, next));
 		}
-		if (this.#position === this.#savedPosition) return Number.POSITIVE_INFINITY;
-		const left = this.#savedAt + SAVE_POSITION - now;
-		if (left > 0) return left;
-		await this.#advance(this.#position, []);
 		return Number.POSITIVE_INFINITY;
 	}
 
-	async #try(delivery: DeliveryRow): Promise<void> {
+	async #try(endpoint: EndpointRow, delivery: DeliveryRow): Promise<void> {
 		const { clock, onError } = this.#options;
 		const at = clock.now();
-		const isProbe = isCircuitOpen(this.#health);
 		this.#underWay += 1;
 		try {
-			const answer = await this.#deliver(delivery).catch((error: unknown) => this.#failureOf(error));
-			if (answer === undefined) this.#results.push({ ...delivery, ...endOf("lost", clock.now()) });
-			else if (!this.#giveUp.signal.aborted) this.#results.push(this.#judge(delivery, answer, at, isProbe));
-			if (this.#results.length > 0) this.#storing ??= this.#store();
+			const answer = await this.#deliver(endpoint, delivery).catch((error: unknown) => this.#failureOf(error));
+			if (!this.#giveUp.signal.aborted) this.#tried.push({ delivery, at, end: clock.now(), answer });
 		} catch (error) {
 			onError(error);
 			await clock.wait(STORE_RETRY, this.#stop.signal);
 			this.#tries.delete(delivery.conversationId);
 		}
 		this.#underWay -= 1;
-		this.#wake.abort();
+		this.wake(false);
 	}
 
 	/**
@@ -284,79 +296,60 @@ export class EndpointWorker {
 	}
 
 	/** Returns undefined when what a delivery tells is not stored any more. */
-	async #deliver(delivery: DeliveryRow): Promise<Answer | undefined> {
-		if (this.#ownForm !== undefined) return await this.#ownForm.deliver(delivery, this.#giveUp.signal);
-		const told = await this.#options.tell(this.#endpoint, delivery);
-		return told && (await sendTold(this.#options, this.#endpoint, told, this.#giveUp.signal));
+	async #deliver(endpoint: EndpointRow, delivery: DeliveryRow): Promise<Answer | undefined> {
+		const { ownForms, tell } = this.#options;
+		const ownForm = ownForms?.get(endpoint.form);
+		if (ownForm !== undefined) return await ownForm.deliver(delivery, this.#giveUp.signal);
+		const told = await tell(endpoint, delivery);
+		return told && (await sendTold(this.#options, endpoint, told, this.#giveUp.signal));
 	}
 
-	/** Returns the result of a try, and notes what it says about the endpoint. */
-	#judge(delivery: DeliveryRow, answer: Answer, at: number, isProbe: boolean): DeliveryRow {
-		const { clock, random } = this.#options;
-		const now = clock.now();
-		const { status, error } = answer;
-		const one: Try = { at, duration: now - at, status, error, answer: answer.answer };
-		const tries = [...delivery.tries, one].slice(-MAX_TRIES);
-		this.#health = healthAfter(this.#health, answer, now);
-		this.#pausedUntil = Math.max(this.#pausedUntil, now + pauseAfter(answer));
-		if (error === "") {
-			// What failed while the endpoint was away is tried at once.
-			if (isProbe)
-				for (const queue of this.#queues.values()) {
-					const [head] = queue;
-					const last = head?.tries.at(-1);
-					if (head !== undefined && last !== undefined && concernsAll(last))
-						queue[0] = { ...head, nextAt: microseconds(now) };
-				}
-			return { ...delivery, tries, ...endOf("delivered", now) };
-		}
-		this.#counts.failedTries += 1;
-		if (isCircuitOpen(this.#health)) this.#pausedUntil = Math.max(this.#pausedUntil, now + PROBE_WAIT);
-		const attempts = delivery.attempts + 1;
-		const wait = waitAfter(attempts, answer, random());
-		if (wait === undefined) return { ...delivery, attempts, tries, ...endOf("failed", now) };
-		return { ...delivery, attempts, tries, nextAt: microseconds(now + wait), finishedAt: undefined };
-	}
-
-	/** Stores the results that are there, until there are none. Never rejects. */
+	/** Stores the results that are there, and what they say about the endpoint. */
 	async #store(): Promise<void> {
-		const { store, clock, onDisabled, onError } = this.#options;
-		const { id, generation } = this.#endpoint;
-		while (this.#results.length > 0) {
-			const [tried, health] = [this.#results, this.#health];
-			this.#results = [];
-			const results = tried.map(({ data: _, ...result }) => result);
-			try {
-				const isMine = await store.tables.write.recordTries({ id, generation, results, health });
-				if (!isMine) this.#stop.abort();
-				else for (const one of tried) this.#note(one);
-				for (const { conversationId } of tried) this.#tries.delete(conversationId);
-				this.#wake.abort();
-				if (!isMine || health.disabledBecause === undefined) continue;
-				this.#stop.abort();
-				onDisabled(this.#endpoint, health.disabledBecause);
-			} catch (error) {
-				onError(error);
-				// A stopping service gives up: the deliveries are sent again, with the same ids.
-				if (this.isOver) break;
-				this.#results = [...tried, ...this.#results];
-				await clock.wait(STORE_RETRY, this.#stop.signal);
-			}
+		const { store, clock, onDisabled } = this.#options;
+		const [endpoint, tried] = [this.#endpoint, [...this.#tried]];
+		if (endpoint === undefined || tried.length === 0) return;
+		const { id, failures, failingSince, lastSuccessAt } = endpoint;
+		let health: EndpointHealth = { failures, failingSince, lastSuccessAt, disabledBecause: undefined };
+		const results = tried.map((one) => {
+			if (one.answer !== undefined) health = healthAfter(health, one.answer, one.end);
+			return resultOf(one, this.#options.random());
+		});
+		// What was under way when it was disabled does not disable it again.
+		if (endpoint.state !== "active") health = { ...health, disabledBecause: undefined };
+		// What failed while the endpoint was away is tried at once.
+		const isBack = isCircuitOpen(endpoint) && !isCircuitOpen(health);
+		const retryAt = isBack ? microseconds(clock.now()) : undefined;
+		await store.tables.write.recordTries({ id, results, health, retryAt });
+		this.#tried.splice(0, tried.length);
+		this.#readAt = 0;
+		for (const { answer, end } of tried) {
+			if (answer === undefined || answer.error === "") continue;
+			this.counts.failedTries += 1;
+			const pause = Math.max(pauseAfter(answer), isCircuitOpen(health) ? PROBE_WAIT : 0);
+			this.#pausedUntil = Math.max(this.#pausedUntil, end + pause);
 		}
-		this.#storing = undefined;
+		for (const { conversationId, state } of results) {
+			this.#tries.delete(conversationId);
+			if (state === "delivered" || state === "failed") this.counts[state] += 1;
+		}
+		if (health.disabledBecause !== undefined) onDisabled(endpoint, health.disabledBecause);
 	}
+}
 
-	#note(tried: DeliveryRow): void {
-		const { conversationId, state } = tried;
-		const queue = this.#queues.get(conversationId) ?? [];
-		if (state === "waiting") queue[0] = tried;
-		else {
-			queue.shift();
-			this.#waiting -= 1;
-			if (queue.length === 0) this.#queues.delete(conversationId);
-		}
-		if (state === "delivered" || state === "failed") this.#counts[state] += 1;
-	}
+/** Returns the result of a try. `random` is from 0 to before 1. */
+function resultOf({ delivery, at, end, answer }: Tried, random: number): DeliveryResult {
+	const { id, conversationId, attempts, tries: before } = delivery;
+	const over = { id, conversationId, nextAt: undefined, finishedAt: microseconds(end) };
+	if (answer === undefined) return { ...over, state: "lost", attempts, tries: before };
+	const { status, error } = answer;
+	const one: Try = { at, duration: end - at, status, error, answer: answer.answer };
+	const tries = [...before, one].slice(-MAX_TRIES);
+	if (error === "") return { ...over, state: "delivered", attempts, tries };
+	const failed = { attempts: attempts + 1, tries };
+	const wait = waitAfter(failed.attempts, answer, random);
+	if (wait === undefined) return { ...over, ...failed, state: "failed" };
+	return { id, conversationId, ...failed, state: "waiting", nextAt: microseconds(end + wait), finishedAt: undefined };
 }
 
 /** Signs what a delivery tells, and sends it in the form of its endpoint. */
@@ -405,18 +398,6 @@ export async function readWanted(
 
 export function filterOf({ filter }: Pick<EndpointRow, "filter">): ConversationFilter {
 	return fromBinary(ConversationFilterSchema, filter);
-}
-
-function endOf(state: DeliveryRow["state"], now: number): Pick<DeliveryRow, "state" | "nextAt" | "finishedAt"> {
-	return { state, nextAt: undefined, finishedAt: microseconds(now) };
-}
-
-function dueAt({ nextAt = 0n }: DeliveryRow): bigint {
-	return nextAt;
-}
-
-function isBefore(a: DeliveryRow, b: DeliveryRow): boolean {
-	return dueAt(a) < dueAt(b) || (dueAt(a) === dueAt(b) && a.number < b.number);
 }
 
 export function microseconds(milliseconds: number): bigint {

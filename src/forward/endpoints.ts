@@ -74,7 +74,7 @@ export class Endpoints extends NamedRows<ListedEndpoint> {
 		const [id, secret] = [randomBytes(9).toString("hex"), newSecret()];
 		const endpoint: EndpointRow = {
 			...{ id, name: asked.name, owner, ...settings, secrets: secrets.first(id, secret), state: "active", reason: "" },
-			...{ position: (await store.updates.range()).newest, generation: 1n, failures: 0, failingSince: undefined },
+			...{ position: (await store.updates.range()).newest, failures: 0, failingSince: undefined },
 			...{ lastSuccessAt: undefined, lost: 0n, createdAt: microseconds(clock.now()), createdBy: caller.name },
 		};
 		const isNew = await this.change("endpoint.created", caller, asked.name, "", (audit) =>

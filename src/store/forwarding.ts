@@ -15,10 +15,9 @@ export const deliveryStates = ["waiting", "delivered", "failed", "skipped", "los
 export type DeliveryState = (typeof deliveryStates)[number];
 
 /**
- * An endpoint. `position` is the sequence of the update through which the log has been followed; `generation` grows with each
- * change and each process that begins to deliver, so that no former one writes any more; `failures` are those since the last
- * success, of the kinds that do not concern one delivery only; `lost` counts the updates that were removed before they were
- * sent.
+ * An endpoint. `position` is the sequence of the update through which the log has been followed; `failures` are those since
+ * the last success, of the kinds that do not concern one delivery only; `lost` counts the updates that were removed before
+ * they were sent.
  */
 export interface EndpointRow extends Omit<RowOf<"endpoints">, "changes" | "include" | "state" | "nextNumber"> {
 	/** Names of changes, such as FINISHED. */
@@ -76,30 +75,30 @@ export interface EndpointHealth extends Pick<EndpointRow, "failures" | "failingS
 	readonly disabledBecause: string | undefined;
 }
 
-/** A former owner of an endpoint writes nothing: `generation` must be the present one. */
-export interface OfGeneration {
-	readonly id: string;
-	readonly generation: bigint;
-}
-
 /** What tries of deliveries of an endpoint say. */
-export interface Tried extends OfGeneration {
+export interface Tried {
+	readonly id: string;
 	readonly results: readonly DeliveryResult[];
 	readonly health: EndpointHealth;
+	/** When all that failed before is tried again; undefined for the times of their own. */
+	readonly retryAt: bigint | undefined;
 }
-
-/** Lets no process that delivers to an endpoint go on with what it knows of it. */
-const NEXT_GENERATION = "generation = generation + 1";
 
 /** Number of finished deliveries that are kept of an endpoint. */
 const KEPT_DELIVERIES = 10_000;
 
 /** The reads of endpoints and deliveries. */
 export const forwardingReads = {
-	/** Lists endpoints by owner and name. */
-	async listEndpoints(session: Session, { owner }: { readonly owner: string | undefined }): Promise<ListedEndpoint[]> {
+	/** Lists endpoints by owner and name; those of an owner or with an id if these are not undefined. */
+	async listEndpoints(
+		session: Session,
+		{ owner, id }: { readonly owner: string | undefined; readonly id?: string },
+	): Promise<ListedEndpoint[]> {
 		const { schema } = session.dialect;
-		const { text: test, parameters } = given([["e.owner = ?", owner]]);
+		const { text: test, parameters } = given([
+			["e.owner = ?", owner],
+			["e.id = ?", id],
+		]);
 		const rows = await session.all(
 			`SELECT e.*, (
 				SELECT count(*) FROM ${schema}deliveries d WHERE d.endpoint_id = e.id AND d.state = 'waiting'
@@ -108,15 +107,28 @@ export const forwardingReads = {
 		);
 		return rows.map((row) => ({ ...endpointFrom(readRow("endpoints", row)), waiting: integer(row.waiting) }));
 	},
-	async listDeliveries(session: Session, { id, state, before, after, limit }: DeliveryQuery): Promise<DeliveryRow[]> {
+	/** Lists deliveries of an endpoint, the newest first. */
+	async listDeliveries(session: Session, { id, state, before, limit }: DeliveryQuery): Promise<DeliveryRow[]> {
 		const tests: Test[] = [
 			["endpoint_id = ?", id],
 			["state = ?", state],
 			["number < ?", before],
-			["number > ?", after],
 		];
-		const order = after === undefined ? "number DESC" : "number";
-		return (await selectRows(session, "deliveries", tests, order, limit)).map(deliveryFrom);
+		return (await selectRows(session, "deliveries", tests, "number DESC", limit)).map(deliveryFrom);
+	},
+	/** Lists the first waiting delivery of each conversation in the order in which they are due. */
+	async listNextDeliveries(
+		session: Session,
+		{ id, limit }: { readonly id: string; readonly limit: number },
+	): Promise<DeliveryRow[]> {
+		const { schema } = session.dialect;
+		const rows = await session.all(
+			`SELECT * FROM ${schema}deliveries WHERE endpoint_id = ? AND number IN (
+				SELECT min(number) FROM ${schema}deliveries WHERE endpoint_id = ? AND state = 'waiting' GROUP BY conversation_id
+			) ORDER BY next_at, number LIMIT ?`,
+			...[id, id, limit],
+		);
+		return rows.map((row) => deliveryFrom(readRow("deliveries", row)));
 	},
 	/** Whether there is a notice with an id. */
 	async hasNotice(session: Session, id: string): Promise<boolean> {
@@ -139,10 +151,8 @@ export const forwardingReads = {
 export interface DeliveryQuery {
 	readonly id: string;
 	readonly state: DeliveryState | undefined;
-	/** The newest first, only those with a smaller number. */
+	/** Only those with a smaller number. */
 	readonly before?: bigint | undefined;
-	/** In place of `before`: the oldest first, only those with a larger number. */
-	readonly after?: bigint | undefined;
 	readonly limit: number;
 }
 
@@ -152,14 +162,18 @@ export const forwardingWrites = {
 	createEndpoint: audited((session: Session, { changes, include, ...endpoint }: EndpointRow) =>
 		insertNew(session, "endpoints", { ...endpoint, changes: changes.join(), include: include.join(), nextNumber: 1n }),
 	),
-	/** Changes settings, the state or the position of an endpoint. Processes that deliver to it begin again. */
 	changeEndpoint: audited(
 		async (session: Session, { id, changes, include, ...others }: Pick<EndpointRow, "id"> & EndpointChange) =>
-			await changeSettings(session, id, {
-				...others,
-				...(changes && { changes: changes.join() }),
-				...(include && { include: include.join() }),
-			}),
+			await changeRows(
+				session,
+				"endpoints",
+				{ id },
+				{
+					...others,
+					...(changes && { changes: changes.join() }),
+					...(include && { include: include.join() }),
+				},
+			),
 	),
 	/** Lets an endpoint go on: from its position, or from a position at which what waits is skipped. */
 	resumeEndpoint: audited(
@@ -168,7 +182,8 @@ export const forwardingWrites = {
 			{ id, position, at }: { readonly id: string; readonly position: bigint | undefined; readonly at: bigint },
 		): Promise<boolean> => {
 			const resumed = { state: "active", reason: "", failures: 0, failingSince: undefined };
-			const isResumed = await changeSettings(session, id, { ...resumed, ...(position !== undefined && { position }) });
+			const moved = { ...resumed, ...(position !== undefined && { position }) };
+			const isResumed = await changeRows(session, "endpoints", { id }, moved);
 			const change = position === undefined ? { attempts: 0, nextAt: at } : endOf("skipped", at);
 			await changeRows(session, "deliveries", { endpointId: id, state: "waiting" }, change);
 			return isResumed;
@@ -180,26 +195,12 @@ export const forwardingWrites = {
 		return isDeleted;
 	}),
 	/**
-	 * Lets a process begin to deliver to an endpoint; no other one writes to it any more.
-	 *
-	 * @returns undefined when it is not active
-	 */
-	async beginDelivering(session: Session, id: string): Promise<EndpointRow | undefined> {
-		const which = { id, state: "active" };
-		if (!(await changeRows(session, "endpoints", which, {}, NEXT_GENERATION))) return undefined;
-		const [row] = await selectRows(session, "endpoints", [["id = ?", id]], "id");
-		return row && endpointFrom(row);
-	},
-	/**
 	 * Moves the position of an endpoint and puts deliveries into its queue.
 	 *
-	 * @returns whether it was done: false when the process does not deliver to it any more
+	 * @returns whether it was done: false when it is not at the position `from`, because somebody else has moved it
 	 */
-	async advanceEndpoint(
-		session: Session,
-		{ id, generation, position, deliveries, at, nextAt }: OfGeneration & Queued & { readonly position: bigint },
-	): Promise<boolean> {
-		if (!(await changeRows(session, "endpoints", { id, generation }, { position }))) return false;
+	async advanceEndpoint(session: Session, { id, from, position, deliveries, at, nextAt }: Advance): Promise<boolean> {
+		if (!(await changeRows(session, "endpoints", { id, position: from }, { position }))) return false;
 		await enqueue(session, id, { deliveries, at, nextAt });
 		return true;
 	},
@@ -238,19 +239,23 @@ export const forwardingWrites = {
 	},
 	clearDeliveries: (session: Session, of: { readonly conversationId: string; readonly at: bigint }) =>
 		eraseDeliveries(session, of.conversationId, of.at),
-	/** Notes the results of tries. Returns whether it was done, as `advanceEndpoint`. */
-	async recordTries(session: Session, { id, generation, results, health }: Tried): Promise<boolean> {
-		const { disabledBecause, ...figures } = health;
+	/** Notes the results of tries, if the endpoint exists. */
+	async recordTries(session: Session, { id, results, health, retryAt }: Tried): Promise<void> {
+		const { disabledBecause: reason, ...figures } = health;
 		const lost = results.filter(({ state }) => state === "lost").length;
-		if (!(await changeRows(session, "endpoints", { id, generation }, figures, `lost = lost + ${lost}`))) return false;
+		const change = { ...figures, ...(reason === undefined ? {} : { state: "disabled", reason }) };
+		if (!(await changeRows(session, "endpoints", { id }, change, `lost = lost + ${lost}`))) return;
 		for (const result of results) await recordResult(session, id, result);
+		if (retryAt !== undefined)
+			await session.all(
+				`UPDATE ${session.dialect.schema}deliveries SET next_at = ?
+				WHERE endpoint_id = ? AND state = 'waiting' AND attempts > 0`,
+				...[retryAt, id],
+			);
 		// An erasure meanwhile has not seen what was put into the queue just after it.
 		for (const { state, conversationId, finishedAt } of results)
 			if (state === "lost" && conversationId !== "" && (await isErased(session, conversationId)))
 				await eraseDeliveries(session, conversationId, finishedAt ?? 0n);
-		if (disabledBecause !== undefined)
-			await changeSettings(session, id, { state: "disabled", reason: disabledBecause });
-		return true;
 	},
 	/** Notes a finished delivery that was sent outside of the queue. */
 	async addFinished(
@@ -275,8 +280,6 @@ export const forwardingWrites = {
 			WHERE endpoint_id = ? AND id = ? RETURNING *`,
 				...[number, at, id, delivery],
 			);
-			// The process that delivers reads the queue again.
-			await changeSettings(session, id, {});
 			return row && deliveryFrom(readRow("deliveries", row));
 		},
 	),
@@ -339,10 +342,14 @@ export interface Queued {
 	readonly nextAt?: bigint | undefined;
 }
 
+export interface Advance extends Queued {
+	readonly id: string;
+	readonly from: bigint;
+	readonly position: bigint;
+}
+
 /** What can be changed of an endpoint. */
-export type EndpointChange = Partial<
-	Omit<EndpointRow, "id" | "name" | "owner" | "generation" | "createdAt" | "createdBy">
->;
+export type EndpointChange = Partial<Omit<EndpointRow, "id" | "name" | "owner" | "createdAt" | "createdBy">>;
 
 /** Returns the numbers of the next deliveries; none if the endpoint does not exist. */
 async function takeNumbers(session: Session, id: string, count: number): Promise<bigint[]> {
@@ -368,21 +375,16 @@ async function enqueue(session: Session, id: string, { deliveries, at, nextAt = 
 	await session.insert("deliveries", rows);
 }
 
-/** Notes a result, unless the conversation of the delivery was erased meanwhile. */
+/** Notes a result, unless the delivery was skipped, or its conversation erased, meanwhile. */
 async function recordResult(session: Session, endpointId: string, result: DeliveryResult): Promise<void> {
 	const { id, conversationId, state, attempts, nextAt, finishedAt, tries } = result;
 	const changes = { state, attempts, nextAt, finishedAt, tries: JSON.stringify(tries) };
-	await changeRows(session, "deliveries", { endpointId, id, conversationId }, changes);
+	await changeRows(session, "deliveries", { endpointId, id, conversationId, state: "waiting" }, changes);
 }
 
 /** Returns what changes of a delivery that is not sent. */
 function endOf(state: DeliveryState, finishedAt: bigint) {
 	return { state, nextAt: undefined, finishedAt };
-}
-
-/** Changes an endpoint, so that processes that deliver to it begin again. Returns whether it exists. */
-async function changeSettings(session: Session, id: string, changes: Partial<RowOf<"endpoints">>): Promise<boolean> {
-	return await changeRows(session, "endpoints", { id }, changes, NEXT_GENERATION);
 }
 
 function endpointFrom({ nextNumber, ...endpoint }: RowOf<"endpoints">): EndpointRow {

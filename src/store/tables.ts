@@ -523,10 +523,7 @@ const descriptions = {
 		external: "body",
 	},
 
-	/**
-	 * Endpoints, to which the service sends what happens: see forwarding.ts. `generation` grows with each change and each
-	 * process that begins to deliver; `next_number` is that of the next delivery.
-	 */
+	/** Endpoints, to which the service sends what happens: see forwarding.ts. `next_number` is that of the next delivery. */
 	endpoints: {
 		columns: {
 			id: "text",
@@ -542,7 +539,6 @@ const descriptions = {
 			reason: "text",
 			position: "integer",
 			next_number: "integer",
-			generation: "integer",
 			failures: "count",
 			failing_since: "integer?",
 			last_success_at: "integer?",
@@ -580,7 +576,7 @@ const descriptions = {
 		key: ["endpoint_id", "id"],
 		indexes: {
 			deliveries_by_number: "(endpoint_id, number)",
-			deliveries_by_state: "(endpoint_id, state, number)",
+			deliveries_waiting: "(endpoint_id, conversation_id, number) WHERE state = 'waiting'",
 			deliveries_by_conversation: "(conversation_id) WHERE conversation_id <> ''",
 		},
 	},

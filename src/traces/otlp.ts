@@ -136,7 +136,7 @@ export async function followTraces(
 			state: "active",
 		},
 		...{ filter: toBinary(ConversationFilterSchema, create(ConversationFilterSchema)), secrets: new Uint8Array() },
-		...{ reason: "", position: (await updates.range()).newest, generation: 1n, failures: 0, failingSince: undefined },
+		...{ reason: "", position: (await updates.range()).newest, failures: 0, failingSince: undefined },
 		...{ lastSuccessAt: undefined, lost: 0n, createdAt: BigInt(now) * 1000n, createdBy: "" },
 	});
 	if (!isNew) await tables.write.changeEndpoint({ id: ENDPOINT_ID, url, changes: CHANGES });

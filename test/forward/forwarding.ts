@@ -1,7 +1,8 @@
 import { createSecretKey } from "node:crypto";
 import { expect, vi } from "vitest";
+import type { WorkerOptions } from "../../src/forward/endpoint-worker.ts";
 import { type AskedEndpoint, Endpoints } from "../../src/forward/endpoints.ts";
-import { Forwarder, type ForwarderOptions } from "../../src/forward/forwarder.ts";
+import { Forwarder } from "../../src/forward/forwarder.ts";
 import type { Answer } from "../../src/forward/http-sink.ts";
 import { type Notices, noticesOf } from "../../src/forward/notices.ts";
 import { EndpointSecrets } from "../../src/forward/secrets.ts";
@@ -34,9 +35,9 @@ export class Forwarding implements AsyncDisposable {
 	readonly notices: Notices;
 	readonly store: Store;
 	#forwarder: Forwarder | undefined;
-	readonly #options: ForwarderOptions;
+	readonly #options: WorkerOptions;
 
-	constructor(store: Store, options: Partial<ForwarderOptions> = {}) {
+	constructor(store: Store, options: Partial<WorkerOptions> = {}) {
 		this.store = store;
 		const secrets = new EndpointSecrets(new SealedBytes([createSecretKey(Buffer.alloc(32, 7))]));
 		const rows = new Map<string, DeliveryRow>();

@@ -150,7 +150,7 @@ const ENDPOINT: EndpointRow = {
 		state: "disabled",
 		reason: "410",
 	},
-	...{ position: 2n, generation: 3n, failures: 1, failingSince: undefined, lastSuccessAt: at(9), lost: 1n },
+	...{ position: 2n, failures: 1, failingSince: undefined, lastSuccessAt: at(9), lost: 1n },
 	...{ createdAt: at(1_003), createdBy: "test" },
 };
 
