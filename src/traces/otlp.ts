@@ -1,105 +1,66 @@
 import { create, toBinary } from "@bufbuild/protobuf";
-import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { SpanKind, SpanStatusCode } from "@opentelemetry/api";
+import type { ReadableSpan } from "@opentelemetry/sdk-trace";
 import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { Store } from "../store/store.ts";
-import type { Attributes, Span } from "./spans.ts";
+import type { Span } from "./spans.ts";
 
 export const OTLP_TYPE = "application/x-protobuf";
-/** Bytes of spans after which a request is full. */
+/** Characters of attributes after which a request is full. */
 const MAX_REQUEST = 1024 * 1024;
-/** Values of `SpanKind` and `StatusCode`. */
-const KINDS = { internal: 1, client: 3 } as const;
-const ERROR = 2;
+const KINDS = { internal: SpanKind.INTERNAL, client: SpanKind.CLIENT } as const;
 const MAX_TIME = 2n ** 64n - 1n;
 
 /**
  * Returns the bodies of requests that export spans: messages `ExportTraceServiceRequest` of the protocol OTLP 1.x. Equal
- * spans have equal bodies.
+ * spans have equal bodies. The library is loaded with the first ones.
  *
  * @param sender name and version of the service
  */
-export function otlpRequests(
+export async function otlpRequests(
 	spans: readonly Span[],
-	sender: { readonly name: string; readonly version: string },
-): Uint8Array[] {
-	const groups: Uint8Array[][] = [];
+	{ name, version }: { readonly name: string; readonly version: string },
+): Promise<Uint8Array[]> {
+	const [{ ProtobufTraceSerializer }, { resourceFromAttributes }] = await Promise.all([
+		import("@opentelemetry/otlp-transformer"),
+		import("@opentelemetry/resources"),
+	]);
+	const from = {
+		resource: resourceFromAttributes({ "service.name": name, "service.version": version }),
+		instrumentationScope: { name: `${name}/traces` },
+	};
+	const groups: ReadableSpan[][] = [];
 	let size = MAX_REQUEST;
 	for (const span of spans) {
-		const bytes = message((writer) => writeSpan(writer, span));
 		if (size >= MAX_REQUEST) {
 			groups.push([]);
 			size = 0;
 		}
-		groups.at(-1)?.push(bytes);
-		size += bytes.length;
+		groups.at(-1)?.push({ ...readableSpan(span), ...from });
+		size += JSON.stringify(span.attributes).length;
 	}
-	const { name, version } = sender;
-	const resource = { "service.name": name, "service.version": version };
-	return groups.map((group) =>
-		message((request) =>
-			nest(request, 1, (resourceSpans) => {
-				nest(resourceSpans, 1, (writer) => writeAttributes(writer, 1, resource));
-				nest(resourceSpans, 2, (scopeSpans) => {
-					nest(scopeSpans, 1, (scope) => scope.tag(1, WireType.LengthDelimited).string(`${name}/traces`));
-					for (const bytes of group) scopeSpans.tag(2, WireType.LengthDelimited).bytes(bytes);
-				});
-			}),
-		),
-	);
+	return groups.flatMap((group) => ProtobufTraceSerializer.serializeRequest(group) ?? []);
 }
 
-function writeSpan(writer: BinaryWriter, span: Span): void {
+function readableSpan(span: Span): Omit<ReadableSpan, "resource" | "instrumentationScope"> {
 	const { traceId, spanId, parentId, name, kind, start, end, attributes, error } = span;
-	writer.tag(1, WireType.LengthDelimited).bytes(Buffer.from(traceId, "hex"));
-	writer.tag(2, WireType.LengthDelimited).bytes(Buffer.from(spanId, "hex"));
-	if (parentId !== undefined) writer.tag(4, WireType.LengthDelimited).bytes(Buffer.from(parentId, "hex"));
-	writer.tag(5, WireType.LengthDelimited).string(name);
-	writer.tag(6, WireType.Varint).int32(KINDS[kind]);
-	writer.tag(7, WireType.Bit64).fixed64(nanoseconds(start));
-	writer.tag(8, WireType.Bit64).fixed64(nanoseconds(end));
-	writeAttributes(writer, 9, error === undefined ? attributes : { ...attributes, "error.type": error.type });
-	if (error !== undefined)
-		nest(writer, 15, (status) => {
-			if (error.message !== "") status.tag(2, WireType.LengthDelimited).string(error.message);
-			status.tag(3, WireType.Varint).int32(ERROR);
-		});
+	const contextOf = (id: string) => ({ traceId, spanId: id, traceFlags: 1 });
+	return {
+		...{ name, kind: KINDS[kind], startTime: timeOf(start), endTime: timeOf(end), duration: [0, 0], ended: true },
+		spanContext: () => contextOf(spanId),
+		...(parentId === undefined ? {} : { parentSpanContext: contextOf(parentId) }),
+		attributes: error === undefined ? attributes : { ...attributes, "error.type": error.type },
+		status:
+			error === undefined ? { code: SpanStatusCode.UNSET } : { code: SpanStatusCode.ERROR, message: error.message },
+		...{ links: [], events: [], droppedAttributesCount: 0, droppedEventsCount: 0, droppedLinksCount: 0 },
+	};
 }
 
-/** Returns a time in the form's unit, within its range: from 1970 to 2554. */
-function nanoseconds(microseconds: bigint): bigint {
+/** Returns a time in seconds and nanoseconds, within the range of the form: from 1970 to 2554. */
+function timeOf(microseconds: bigint): [number, number] {
 	const time = microseconds * 1000n;
-	if (time < 0n) return 0n;
-	return time < MAX_TIME ? time : MAX_TIME;
-}
-
-function writeAttributes(writer: BinaryWriter, field: number, attributes: Attributes): void {
-	for (const [name, value] of Object.entries(attributes))
-		nest(writer, field, (pair) => {
-			pair.tag(1, WireType.LengthDelimited).string(name);
-			nest(pair, 2, (any) => writeValue(any, value));
-		});
-}
-
-function writeValue(writer: BinaryWriter, value: Attributes[string]): void {
-	if (typeof value === "string") writer.tag(1, WireType.LengthDelimited).string(value);
-	else if (typeof value === "boolean") writer.tag(2, WireType.Varint).bool(value);
-	else if (typeof value !== "number")
-		nest(writer, 5, (list) => {
-			for (const one of value) nest(list, 1, (any) => writeValue(any, one));
-		});
-	else if (Number.isSafeInteger(value)) writer.tag(3, WireType.Varint).int64(value);
-	else writer.tag(4, WireType.Bit64).double(value);
-}
-
-function nest(writer: BinaryWriter, field: number, write: (inner: BinaryWriter) => void): void {
-	write(writer.tag(field, WireType.LengthDelimited).fork());
-	writer.join();
-}
-
-function message(write: (writer: BinaryWriter) => void): Uint8Array {
-	const writer = new BinaryWriter();
-	write(writer);
-	return writer.finish();
+	const within = time < 0n ? 0n : time < MAX_TIME ? time : MAX_TIME;
+	return [Number(within / 1_000_000_000n), Number(within % 1_000_000_000n)];
 }
 
 /** Name of the endpoint of traces. No caller can give an endpoint this name. */

@@ -87,7 +87,7 @@ export function traceForm(options: TraceSenderOptions): OwnForm {
 			const [key, digest] = [trace.spans[0]?.spanId ?? "", digestOf(trace)];
 			const known = sentBefore.get(key);
 			if (known?.digest === digest && known.delivery !== id) continue;
-			for (const body of otlpRequests(trace.spans, sender)) {
+			for (const body of await otlpRequests(trace.spans, sender)) {
 				const answer = await sink.send(url, { contentType: OTLP_TYPE, body }, headers, signal);
 				if (answer.error !== "") return answer;
 			}

@@ -49,21 +49,23 @@ function sourceOf(
 }
 
 const SENDER = { name: "service", version: "1" };
-const encoded = (traces: readonly RunTrace[]) =>
-	traces.flatMap(({ spans }) => otlpRequests(spans, SENDER).map((body) => Buffer.from(body).toString("base64")));
+const encoded = async (traces: readonly RunTrace[]) => {
+	const bodies = await Promise.all(traces.map(({ spans }) => otlpRequests(spans, SENDER)));
+	return bodies.flat().map((body) => Buffer.from(body).toString("base64"));
+};
 
 describe("of captured conversations", () => {
-	test("the spans are the same in each order of arrival, and when they are made again", () => {
+	test("the spans are the same in each order of arrival, and when they are made again", async () => {
 		const withRuns = captured.filter((one) => tracesOf(sourceOf(one)).length > 0);
 		expect(withRuns.length).toBeGreaterThan(50);
 		for (const one of withRuns) {
 			const expected = tracesOf(sourceOf(one));
-			const bodies = encoded(expected);
-			fc.assert(
-				fc.property(fc.shuffledSubarray([...one.events], { minLength: one.events.length }), (events) => {
+			const bodies = await encoded(expected);
+			await fc.assert(
+				fc.asyncProperty(fc.shuffledSubarray([...one.events], { minLength: one.events.length }), async (events) => {
 					const traces = tracesOf(sourceOf({ ...one, events }));
 					expect(traces).toEqual(expected);
-					expect(encoded(traces)).toEqual(bodies);
+					expect(await encoded(traces)).toEqual(bodies);
 				}),
 				{ numRuns: 5 },
 			);
@@ -328,10 +330,10 @@ test("a clock that is set back within a run leaves it whole, and no call and no 
 	for (const { start, end } of traces[0]?.spans ?? []) expect(end >= start).toBe(true);
 });
 
-test("times outside of the range of OTLP are at its limits", () => {
+test("times outside of the range of OTLP are at its limits", async () => {
 	for (const year of ["0001", "1969", "9999"]) {
 		const events = EVENTS.map((one) => ({ ...one, timestamp: `${year}${String(one.timestamp).slice(4)}` }));
-		const [body] = otlpRequests(
+		const [body] = await otlpRequests(
 			tracesOf(sourceOf({ id: "parent", record: undefined, events }))[0]?.spans ?? [],
 			SENDER,
 		);
