@@ -119,20 +119,16 @@ export async function makeParts(config: Config, options: PartsOptions) {
 		onUnreadableEvent: ({ error, ...event }) => log.emit("event_unreadable", event, error),
 		onErased: (digest, caller) => log.emit("conversation_erased", { digest, caller }),
 	});
-	/** What is called when callers have changed endpoints or budgets. */
-	const changed = { endpoints: () => {}, budgets: () => {} };
+	/** What is called when callers have changed endpoints. */
+	const changed = { endpoints: () => {} };
 	const forwarding = forwardingOf(config, store, { reads, log, onChange: () => changed.endpoints() });
 	opened.use(forwarding.sink);
 	opened.use(forwarding.tracesSink);
 	const shares = budgetShares(store, reads, Date.now);
-	const onBudgets = () => {
-		changed.budgets();
-		shares.forget();
-	};
 	const methods = rpcMethods({
 		...{ ingest, eventIngest: eventPosts, reads, accessKeys, audit, store, log, endpoints: forwarding.endpoints },
 		retries: { store, kept: refusedPosts, records: ingest, events: eventIngest },
-		budgets: new Budgets({ store, now: Date.now, onChange: onBudgets }),
+		budgets: new Budgets({ store, now: Date.now }),
 		info: serviceInfo(config, storeHealthy),
 	});
 	const reconciler = reconcilerOf(config, accessKeys, {

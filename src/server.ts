@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 import { COMMAND } from "./access/access-keys.ts";
 import { Gate, RateLimit } from "./access/gate.ts";
 import { posterOf, type Scope } from "./access/keys.ts";
-import { BudgetFollower } from "./budgets/follower.ts";
+import { followBudgets } from "./budgets/follower.ts";
 import { pausesOf } from "./budgets/pauses.ts";
 import type { Config } from "./config/config.ts";
 import { type Address, formatAddress } from "./config/parsers.ts";
@@ -155,7 +155,7 @@ export async function startService(
 		refused: { counts: () => refusedPosts.counts, usage: () => store.refusedUsage() },
 		reconciled: () => reconciler.figures,
 		forwarded: () => forwarder.figures(),
-		budgets: () => shares.largest(),
+		budgets: shares,
 		counts: {
 			byStatus: async () => (await counts.count({ groupBy: "status" })).counts,
 			silent: () => countSilent(store),
@@ -211,12 +211,8 @@ export async function startService(
 		config.reconciled.map(({ sender, url, key }) => [sender, { url, key: key?.export().toString() }]),
 	);
 	const pauses = pausesOf({ store, audit, log, servers, notices, stopping: stopping.signal });
-	const follower = opened.use(
-		new BudgetFollower({
-			...{ store, reads, holder, notices, pauses, clock: CLOCK, onError: failedIn("budgets") },
-		}),
-	);
-	parts.changed.budgets = () => follower.poke();
+	const comparing = { store, reads, holder, notices, pauses, clock: CLOCK, onError: failedIn("budgets") };
+	untilStop(followBudgets(comparing, stopping.signal));
 	for (const [sender, address] of servers) {
 		reconciler.announce(address.url.host);
 		const job = { reconciler, store, holder, onError: failedIn("reconcile"), stopping: stopping.signal };

@@ -16,15 +16,16 @@ import { FIELDS, type Field, RULES, ruleOf, type Settings } from "./spending.ts"
 
 const MAX_THRESHOLDS = 16;
 const MAX_THRESHOLD = 100;
-const MAX_AMOUNT = 1e9;
-const MAX_TOKENS = 10n ** 15n;
 const MAX_NAME = 1024;
 const MAX_MINUTES = 100_000;
-const MAX_EVENTS = 10_000n;
 const DEFAULT_THRESHOLDS = [0.5, 0.8, 1];
 
 /** The fields of which exactly one is set. */
 const LIMITS = ["amount", "tokens", ...RULES] as const;
+const LARGEST = {
+	...{ amount: 1e9, tokens: 1e15, stalledEvents: 10_000 },
+	...{ silentMinutes: MAX_MINUTES, waitingMinutes: MAX_MINUTES, gapMinutes: MAX_MINUTES, stuck: 1 },
+};
 
 /** What a caller says about a budget. What is left out keeps its value, or gets the default of a new budget. */
 export type AskedBudget = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
@@ -32,7 +33,6 @@ export type AskedBudget = { readonly [Name in keyof Settings]?: Settings[Name] |
 interface BudgetsOptions {
 	readonly store: Pick<Store, "tables" | "updates" | "events">;
 	readonly now: () => number;
-	readonly onChange: () => void;
 }
 
 /** What callers do with budgets. A caller with an owner has those of its owner only. */
@@ -42,7 +42,7 @@ export class Budgets extends NamedRows<BudgetRow> {
 
 	constructor(options: BudgetsOptions) {
 		const { read, write } = options.store.tables;
-		super({ kind: "budget", list: (query) => read.listBudgets(query), onChanged: options.onChange });
+		super({ kind: "budget", list: (query) => read.listBudgets(query), onChanged: () => undefined });
 		this.#options = options;
 		this.#write = write;
 	}
@@ -141,22 +141,15 @@ function merged(base: Settings, asked: AskedBudget, isChanged: (name: Field) => 
 
 /** @throws ServiceError `invalid_argument` that names the field */
 function judged(asked: Settings, owner: string): Settings {
-	const { amount, tokens, period, thresholds, filter, model, usageId } = asked;
+	const { period, thresholds, filter, model, usageId } = asked;
 	const limits = LIMITS.filter((name) => asked[name] !== undefined);
 	if (limits.length !== 1) throw invalid("amount", "or tokens must be given, or one rule, and no more of them");
 	if (asked.pause && ruleOf(asked) !== undefined) throw invalid("pause", "is for budgets with an amount only");
-	for (const name of ["silentMinutes", "waitingMinutes", "gapMinutes"] as const) {
-		const minutes = asked[name];
-		if (minutes !== undefined && !(minutes > 0 && minutes <= MAX_MINUTES))
-			throw invalid(name.replace("M", "_m"), `must be more than 0 and at most ${MAX_MINUTES}`);
+	for (const name of limits) {
+		const [value, largest] = [Number(asked[name]), LARGEST[name]];
+		if (!(value > 0 && value <= largest))
+			throw invalid(BudgetSchema.field[name].name, `must be more than 0 and at most ${largest}`);
 	}
-	const { stalledEvents } = asked;
-	if (stalledEvents !== undefined && (stalledEvents < 1n || stalledEvents > MAX_EVENTS))
-		throw invalid("stalled_events", `must be from 1 to ${MAX_EVENTS}`);
-	if (amount !== undefined && !(amount > 0 && amount <= MAX_AMOUNT))
-		throw invalid("amount", `must be more than 0 and at most ${MAX_AMOUNT}`);
-	if (tokens !== undefined && (tokens < 1n || tokens > MAX_TOKENS))
-		throw invalid("tokens", `must be from 1 to ${MAX_TOKENS}`);
 	if (BudgetPeriod[period] === undefined) throw invalid("period", "is not a known period");
 	if (timeZone(asked.timeZone) === undefined)
 		throw invalid("time_zone", "is not a name of the IANA time zone database");

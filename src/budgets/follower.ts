@@ -27,8 +27,8 @@ import {
 const LOOK = 2_000;
 /** A look is followed by a pause of this multiple of its duration, so that it takes a small part of the machine. */
 const PAUSE_FACTOR = 10;
-/** Most milliseconds between two looks. */
-const LONGEST = 30_000;
+/** Number of looks after which budgets are compared although nothing has changed. */
+const IDLE_LOOKS = 15;
 /** Milliseconds for which a process compares budgets without renewing its claim. */
 const CLAIM = 60_000;
 /** Number of past periods in which late events are noticed. */
@@ -41,7 +41,7 @@ const PAUSED = 1_000;
 /** Number of things that were told which are kept in memory. */
 const MAX_KNOWN = 100_000;
 
-interface BudgetFollowerOptions {
+export interface BudgetFollowerOptions {
 	readonly store: Pick<Store, "tables" | "updates" | "events" | "claim" | "listConversations">;
 	readonly reads: UsageReads;
 	readonly notices: Pick<Notices, "tell">;
@@ -54,98 +54,82 @@ interface BudgetFollowerOptions {
 }
 
 /**
- * Compares budgets with what is spent, after updates and events were stored, and tells endpoints of thresholds. Of several
- * processes with one database, one does it.
+ * Compares budgets with what is spent, after updates and events were stored, and tells endpoints of thresholds, until the
+ * signal fires. Of several processes with one database, one does it.
  */
-export class BudgetFollower implements AsyncDisposable {
-	readonly #options: BudgetFollowerOptions;
-	readonly #stop = new AbortController();
-	readonly #unsubscribe: readonly (() => void)[];
-	#wake = new AbortController();
-	readonly #known = new Set<string>();
-	readonly #running: Promise<void>;
-
-	constructor(options: BudgetFollowerOptions) {
-		this.#options = options;
-		const { updates, events } = options.store;
-		this.#unsubscribe = [updates.subscribe(() => this.poke()), events.subscribe(() => this.poke())];
-		this.#running = this.#run();
+export async function followBudgets(options: BudgetFollowerOptions, stopping: AbortSignal): Promise<void> {
+	const { store, reads, notices, pauses, clock, holder, onError, look: pause = LOOK } = options;
+	const claim = (milliseconds: number) => claimFor(store, "budgets", holder, milliseconds);
+	const known = new Set<string>();
+	let before = "";
+	let due = 0;
+	while (!stopping.aborted) {
+		const began = performance.now();
+		await look().catch(onError);
+		await clock.wait(Math.max(pause, (performance.now() - began) * PAUSE_FACTOR), stopping);
 	}
+	// So another process need not wait.
+	await claim(0).catch(() => undefined);
 
-	poke(): void {
-		// Each further call would make an error.
-		if (!this.#wake.signal.aborted) this.#wake.abort();
-	}
-
-	async #run(): Promise<void> {
-		const { clock, onError, look = LOOK } = this.#options;
-		const { signal } = this.#stop;
-		while (!signal.aborted) {
-			this.#wake = new AbortController();
-			const began = performance.now();
-			await this.#look().catch(onError);
-			await clock.wait(Math.max(look, (performance.now() - began) * PAUSE_FACTOR), signal);
-			if (!this.#wake.signal.aborted) await clock.wait(LONGEST, AbortSignal.any([this.#wake.signal, signal]));
-		}
-	}
-
-	async #look(): Promise<void> {
-		const { store } = this.#options;
+	async function look(): Promise<void> {
 		const budgets = await store.tables.read.listBudgets({ owner: undefined });
-		if (budgets.length === 0 || !(await this.#claim(CLAIM))) return;
 		const [updates, events] = await Promise.all([store.updates.range(), store.events.range()]);
 		const newest = { updates: updates.newest, events: events.newest };
+		const present = [...Object.values(newest), ...budgets.flatMap(({ id, settings }) => [id, settings])].join();
+		// Rules apply also to what does nothing.
+		if (present === before && performance.now() < due) return;
+		if (budgets.length > 0 && !(await claim(CLAIM))) return;
+		[before, due] = [present, performance.now() + pause * IDLE_LOOKS];
 		for (const budget of budgets) {
-			if (this.#stop.signal.aborted) return;
+			if (stopping.aborted) return;
 			const rule = ruleOf(settingsOf(budget));
-			if (rule !== undefined) await this.#apply(budget, rule).catch(this.#options.onError);
+			if (rule !== undefined) await apply(budget, rule).catch(onError);
 			else if (budget.updates !== newest.updates || budget.events !== newest.events)
-				await this.#compare(budget, newest).catch(this.#options.onError);
+				await compare(budget, newest).catch(onError);
 		}
 	}
 
-	async #apply(budget: BudgetRow, rule: Rule): Promise<void> {
-		const { store, notices, clock } = this.#options;
+	async function apply(budget: BudgetRow, rule: Rule): Promise<void> {
 		const settings = settingsOf(budget);
 		for (const { conversationId, occasion, text } of await foundBy(store, settings, rule, clock.now())) {
 			const about = [budget.id, rule, String(settings[rule]), conversationId, occasion];
 			const owner = budget.owner === "" ? undefined : budget.owner;
 			const data = { rule: { name: budget.name, owner: budget.owner, kind: rule.replace(/[A-Z].*/, "") } };
-			await this.#once(about, () =>
+			await once(about, () =>
 				notices.tell({ change: "SILENT", about, conversationId, owner, text: `${text} (${budget.name})`, data }),
 			);
 		}
 	}
 
 	/** Compares a budget with what is spent since it was compared last. */
-	async #compare(budget: BudgetRow, newest: NewestSequences): Promise<void> {
-		const { moveBudget } = this.#options.store.tables.write;
+	async function compare(budget: BudgetRow, newest: NewestSequences): Promise<void> {
+		const { moveBudget } = store.tables.write;
 		const settings = settingsOf(budget);
-		const from = this.#firstPeriod(budget, settings);
+		const from = firstPeriod(budget, settings);
 		if (!settings.eachConversation) {
 			const query = { from, to: undefined, byConversation: false };
 			let isDone = true;
-			for (const spent of await spentOf(this.#options.reads, settings, query))
-				isDone = (await this.#judge(budget, settings, spent)) && isDone;
+			for (const spent of await spentOf(reads, settings, query))
+				isDone = (await judge(budget, settings, spent)) && isDone;
 			// What could not be paused is tried again.
 			if (isDone) await moveBudget({ id: budget.id, ...newest });
 			return;
 		}
 		let isDone = true;
 		let after: NewestSequences = { updates: budget.updates, events: budget.events };
-		while ((after.updates !== newest.updates || after.events !== newest.events) && !this.#stop.signal.aborted) {
+		while ((after.updates !== newest.updates || after.events !== newest.events) && !stopping.aborted) {
 			const through = { updates: upTo(after.updates, newest.updates), events: upTo(after.events, newest.events) };
-			const ids = await this.#options.store.tables.read.listChanged({ after, through });
+			const ids = await store.tables.read.listChanged({ after, through });
 			for (let n = 0; n < ids.length; n += CONVERSATIONS)
-				isDone = (await this.#compareAll(budget, settings, from, ids.slice(n, n + CONVERSATIONS))) && isDone;
+				isDone = (await compareAll(budget, settings, from, ids.slice(n, n + CONVERSATIONS))) && isDone;
 			if (isDone) await moveBudget({ id: budget.id, ...through });
 			after = through;
-			if (!(await this.#claim(CLAIM))) return;
+			if (!(await claim(CLAIM))) return;
 		}
 	}
 
 	/** Compares a budget with what conversations have spent. Returns whether nothing is to be tried again. */
-	async #compareAll(
+	async function compareAll(
 		budget: BudgetRow,
 		settings: Settings,
 		from: number | undefined,
@@ -153,31 +137,34 @@ export class BudgetFollower implements AsyncDisposable {
 	): Promise<boolean> {
 		let found: readonly Spent[];
 		try {
-			found = await spentOf(this.#options.reads, settings, { from, to: undefined, byConversation: true, ids });
+			found = await spentOf(reads, settings, { from, to: undefined, byConversation: true, ids });
 		} catch (error) {
 			// The report has too many rows.
 			if (ids.length === 1 || !(error instanceof ServiceError && error.kind === "invalid_argument")) throw error;
 			const half = Math.ceil(ids.length / 2);
-			const first = await this.#compareAll(budget, settings, from, ids.slice(0, half));
-			return (await this.#compareAll(budget, settings, from, ids.slice(half))) && first;
+			const first = await compareAll(budget, settings, from, ids.slice(0, half));
+			return (await compareAll(budget, settings, from, ids.slice(half))) && first;
 		}
 		let isDone = true;
-		for (const spent of found) isDone = (await this.#judge(budget, settings, spent)) && isDone;
+		for (const spent of found) isDone = (await judge(budget, settings, spent)) && isDone;
 		return isDone;
 	}
 
 	/** Returns the start of the first period that is compared: none that had ended when the budget was created. */
-	#firstPeriod(budget: BudgetRow, settings: Settings): number | undefined {
+	function firstPeriod(budget: BudgetRow, settings: Settings): number | undefined {
 		if (stepOf(settings) === undefined) return undefined;
 		const created = spanAt(settings, Number(budget.createdAt / 1000n))?.start ?? 0;
-		let start = spanAt(settings, this.#options.clock.now())?.start ?? 0;
+		let start = spanAt(settings, clock.now())?.start ?? 0;
 		for (let n = 0; n < PAST && start > created; n++) start = spanAt(settings, start - 1)?.start ?? 0;
 		return start;
 	}
 
 	/** Tells which thresholds are reached, and pauses what is to be paused. Returns whether nothing is to be tried again. */
-	async #judge(budget: BudgetRow, settings: Settings, { start, conversationId, spent }: Spent): Promise<boolean> {
-		const { notices, reads, pauses, clock } = this.#options;
+	async function judge(
+		budget: BudgetRow,
+		settings: Settings,
+		{ start, conversationId, spent }: Spent,
+	): Promise<boolean> {
 		const limit = limitOf(settings);
 		const span = start === undefined ? undefined : spanAt(settings, start);
 		const unit = settings.tokens === undefined ? "amount" : "tokens";
@@ -185,7 +172,7 @@ export class BudgetFollower implements AsyncDisposable {
 		for (const threshold of settings.thresholds) {
 			if (!isReached(spent, limit, threshold)) continue;
 			const about = [...ofPeriod, String(threshold), conversationId];
-			await this.#once(about, () =>
+			await once(about, () =>
 				notices.tell({
 					...{ change: "BUDGET", about, conversationId, owner: budget.owner === "" ? undefined : budget.owner },
 					...wordsOf(budget.name, settings, span, threshold, spent, clock.now()),
@@ -203,25 +190,12 @@ export class BudgetFollower implements AsyncDisposable {
 		return ids.length === 0 || !(await pauses.pause(budget, ofPeriod, ids));
 	}
 
-	async #once(about: readonly string[], tell: () => Promise<unknown>): Promise<void> {
+	async function once(about: readonly string[], tell: () => Promise<unknown>): Promise<void> {
 		const key = JSON.stringify(about);
-		if (this.#known.has(key)) return;
+		if (known.has(key)) return;
 		await tell();
-		if (this.#known.size >= MAX_KNOWN) this.#known.clear();
-		this.#known.add(key);
-	}
-
-	#claim(milliseconds: number): Promise<boolean> {
-		const { store, holder } = this.#options;
-		return claimFor(store, "budgets", holder, milliseconds);
-	}
-
-	async [Symbol.asyncDispose](): Promise<void> {
-		for (const unsubscribe of this.#unsubscribe) unsubscribe();
-		this.#stop.abort();
-		await this.#running;
-		// So another process need not wait.
-		await this.#claim(0).catch(() => undefined);
+		if (known.size >= MAX_KNOWN) known.clear();
+		known.add(key);
 	}
 }
 

@@ -96,45 +96,40 @@ export interface BudgetShare {
 	readonly share: number;
 }
 
-/** Reads how much of the budgets is spent, for metrics. `now` returns milliseconds since the Unix epoch. */
+/**
+ * Returns a function that reads the largest shares of budgets with an amount, for metrics. They are as they were at most
+ * some minutes ago.
+ *
+ * @param now returns milliseconds since the Unix epoch
+ */
 export function budgetShares(store: Pick<Store, "listConversations" | "tables">, reads: UsageReads, now: () => number) {
 	let last: Promise<readonly BudgetShare[]> | undefined;
 	let next = 0;
-	return { forget, largest };
-
-	/** Lets the next call read again, because budgets have changed. */
-	function forget(): void {
-		last = undefined;
-	}
-
-	/**
-	 * Returns the largest shares of budgets with an amount, as they were at most some minutes ago.
-	 *
-	 * @throws ServiceError when the store cannot be read
-	 */
-	async function largest(): Promise<readonly BudgetShare[]> {
+	return async (): Promise<readonly BudgetShare[]> => {
 		if (last === undefined || now() >= next) {
 			next = Number.POSITIVE_INFINITY;
 			const began = performance.now();
 			last = read().finally(() => {
 				next = now() + Math.max(INTERVAL, (performance.now() - began) * PAUSE_FACTOR);
 			});
-			last.catch(forget);
+			last.catch(() => {
+				last = undefined;
+			});
 		}
 		return await last;
-	}
+	};
 
 	async function read(): Promise<readonly BudgetShare[]> {
 		const rows = await store.tables.read.listBudgets({ owner: undefined });
 		const shares: BudgetShare[] = [];
-		for (const row of rows) if (ruleOf(settingsOf(row)) === undefined) shares.push(await shareOf(row));
+		for (const row of rows) {
+			const settings = settingsOf(row);
+			if (ruleOf(settings) !== undefined) continue;
+			const { spent = 0 } = await shownBudget(store, reads, row, false, now());
+			// Costs are whole numbers of 10^-9.
+			const share = Math.round(spent * 1e9) / Math.round(limitOf(settings) * 1e9);
+			shares.push({ name: row.name, owner: row.owner, share });
+		}
 		return shares.toSorted((a, b) => b.share - a.share).slice(0, MAX_SHARES);
-	}
-
-	async function shareOf(row: BudgetRow): Promise<BudgetShare> {
-		const { spent = 0 } = await shownBudget(store, reads, row, false, now());
-		// Costs are whole numbers of 10^-9.
-		const share = Math.round(spent * 1e9) / Math.round(limitOf(settingsOf(row)) * 1e9);
-		return { name: row.name, owner: row.owner, share };
 	}
 }

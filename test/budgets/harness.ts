@@ -2,7 +2,7 @@ import { afterAll, beforeAll } from "vitest";
 import { BudgetPeriod } from "../../gen/conversations/v1/budget_service_pb.js";
 import { scopes } from "../../src/access/keys.ts";
 import { type AskedBudget, Budgets } from "../../src/budgets/budgets.ts";
-import { BudgetFollower } from "../../src/budgets/follower.ts";
+import { followBudgets } from "../../src/budgets/follower.ts";
 import { pausesOf } from "../../src/budgets/pauses.ts";
 import { ReportUsage } from "../../src/conversations/read/report-usage.ts";
 import { visibleStore } from "../../src/conversations/read/visible-store.ts";
@@ -68,11 +68,11 @@ export class TestBudgets implements AsyncDisposable {
 	/** Agent servers by senders. */
 	readonly servers = new Map<string, AgentServerAddress>();
 	readonly #stop = new AbortController();
-	#follower: BudgetFollower | undefined;
+	#following: Promise<void> | undefined;
 
 	constructor(store: Store) {
 		this.forwarding = new Forwarding(store);
-		this.budgets = new Budgets({ store, now: () => this.now, onChange: () => this.#follower?.poke() });
+		this.budgets = new Budgets({ store, now: () => this.now });
 	}
 
 	get store(): Store {
@@ -99,7 +99,7 @@ export class TestBudgets implements AsyncDisposable {
 
 	/** Begins to compare. */
 	follow(): void {
-		this.#follower = new BudgetFollower({
+		const options = {
 			...{
 				store: this.store,
 				reads: this.reads,
@@ -115,8 +115,9 @@ export class TestBudgets implements AsyncDisposable {
 				},
 			}),
 			clock: { now: () => this.now, wait: CLOCK.wait },
-			onError: (error) => this.errors.push(error),
-		});
+			onError: (error: unknown) => this.errors.push(error),
+		};
+		this.#following = followBudgets(options, this.#stop.signal);
 	}
 
 	async create(name: string, asked: AskedBudget): Promise<void> {
@@ -156,7 +157,7 @@ export class TestBudgets implements AsyncDisposable {
 
 	async [Symbol.asyncDispose](): Promise<void> {
 		this.#stop.abort();
-		await this.#follower?.[Symbol.asyncDispose]();
+		await this.#following;
 		await this.forwarding[Symbol.asyncDispose]();
 	}
 }

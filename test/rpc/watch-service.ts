@@ -138,7 +138,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 				accessKeys,
 				audit,
 				endpoints: testEndpoints(reading.store),
-				budgets: new Budgets({ store: reading.store, now: Date.now, onChange: () => undefined }),
+				budgets: new Budgets({ store: reading.store, now: Date.now }),
 				store: reading.store,
 				log,
 				info: () => ({}),
