@@ -188,11 +188,10 @@ function forwardingOf(
 function reconcilerOf(
 	config: Config,
 	accessKeys: AccessKeys,
-	options: Omit<ReconcilerOptions, "timeZoneOf" | "posters" | "client">,
+	options: Omit<ReconcilerOptions, "posters" | "client">,
 ): Reconciler {
 	return new Reconciler({
 		...options,
-		timeZoneOf: (sender) => config.SENDER_TIME_ZONES.get(sender) ?? config.EVENT_TIME_ZONE,
 		posters: () =>
 			accessKeys
 				.list(COMMAND)

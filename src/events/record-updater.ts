@@ -1,22 +1,14 @@
 import { randomBytes } from "node:crypto";
 import { clone } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
-import {
-	type ConversationInfo,
-	ConversationInfoSchema,
-	ConversationExecutionStatus as Status,
-} from "../../gen/conversations/v1/conversation_pb.js";
-import { ServiceError } from "../errors.ts";
-import { bufferOf } from "../memory.ts";
+import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { tooManyValues } from "../record/json/exact-json.ts";
 import { encodeDelta, mergeDeltas, mergeProtected, mergeRecord, type ProtectedRecord } from "../record/record-delta.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
 import { encodeSummary, SUMMARY_MEMBERS, summarize } from "../record/summary.ts";
 import { hasTooManyFields, MIN_SIZE_OF_TOO_MANY_FIELDS } from "../record/validation/message-size.ts";
-import { microsecondsOf } from "../store/condition.ts";
 import type { EventEffect, NewEvents, ProtectedEvent, RecordState } from "../store/entries.ts";
-import { orderTime } from "../store/ordering.ts";
 import type { StoredRecord } from "../store/values.ts";
 import {
 	applyUpdates,
@@ -27,8 +19,7 @@ import {
 	violationsOf,
 } from "./apply-updates.ts";
 import type { EventFormat, ParsedEvents } from "./event-format.ts";
-import { fetchedChanges, type ListedEvent, OTHER_MEMBERS } from "./fetched-record.ts";
-import { HIDDEN, STATE_UPDATE, type StateUpdate } from "./state-update.ts";
+import { STATE_UPDATE, type StateUpdate } from "./state-update.ts";
 
 /** The record to which state updates are applied. Times are microseconds since the Unix epoch. */
 export interface CurrentRecord extends Pick<RecordState, "memberTimes" | "postedAt"> {
@@ -41,23 +32,6 @@ export interface ApplyRequest {
 	readonly conversationId: string;
 	readonly current: CurrentRecord;
 	readonly updates: readonly { readonly event: ProtectedEvent; readonly happenedAt: bigint }[];
-}
-
-/** A record that was fetched from the agent server, and the record to which it is applied. */
-export interface FetchedRequest {
-	readonly conversationId: string;
-	readonly current: CurrentRecord;
-	readonly body: Uint8Array;
-	readonly listed: readonly ListedEvent[];
-	readonly receivedAt: bigint;
-}
-
-export interface AppliedFetch extends Pick<EventEffect, "next" | "memberTimes" | "version" | "postedAt" | "leafAt"> {
-	/**
-	 * `same` when the fetched record changes nothing. `other life` when it belongs to another life of the conversation than
-	 * the current one.
-	 */
-	readonly result: "changed" | "same" | "other life";
 }
 
 export interface AppliedUpdates extends Pick<EventEffect, "next" | "memberTimes" | "version"> {
@@ -154,48 +128,6 @@ export class RecordUpdater {
 		return { ...applied, version: { summary, record, statusAt, runStartedAt } };
 	}
 
-	/**
-	 * Applies a fetched record to the current one: see fetched-record.ts.
-	 *
-	 * @throws ServiceError `invalid_record` when the fetched one breaks rules, or is of another conversation; `data_loss`
-	 *   when the current one cannot be read or decrypted
-	 */
-	applyFetched({ conversationId, current, body, listed, receivedAt }: FetchedRequest): AppliedFetch {
-		const format = this.#format;
-		const fetched = format.parse(bufferOf(body));
-		if (fetched.id !== conversationId)
-			throw new ServiceError("invalid_record", "the fetched record has another id", { conversationId });
-		if (current.record === undefined) throw new TypeError("a fetched record needs one to be applied to");
-		const base = current.record.bytes;
-		const same = { result: "same", next: 0n, memberTimes: "", version: undefined } as const;
-		const present = this.#vault.open(base, "plaintext");
-		const [began, before] = [fetched, present].map(({ createdAt }) => microsecondsOf(createdAt));
-		if (began !== undefined && before !== undefined && began !== before) return { ...same, result: "other life" };
-		// `deleting` is final. A conversation that is about to go is reported by a post, or is gone at the next fetch.
-		if ([fetched, present].some(({ executionStatus }) => executionStatus === Status.DELETING)) return same;
-		// What is stored redacted is compared in that form, so that it does not seem to change with each fetch.
-		this.#vault.hideWithoutKey(fetched, HIDDEN);
-		const changes = fetchedChanges(format, {
-			present: format.toJson(present),
-			fetched: format.toJson(fetched),
-			secrets: this.#vault.secretsIn(present),
-			reportTimes: { posted: current.postedAt, events: parseMemberTimes(current.memberTimes) },
-			updatedAt: orderTime(microsecondsOf(fetched.updatedAt), receivedAt),
-			listed,
-		});
-		if (changes.changed.length === 0) return same;
-		const { events, posted } = changes.reportTimes;
-		const { summary, record } = this.#change(conversationId, this.#open(base, changes.reportTimes), changes);
-		return {
-			result: "changed",
-			next: newRevision(),
-			memberTimes: formatMemberTimes(events),
-			version: { summary, record, statusAt: events.execution_status ?? posted },
-			postedAt: changes.isNewer ? posted : undefined,
-			leafAt: changes.leafAt,
-		};
-	}
-
 	/** Opens a protected record, of which only those members are decoded that are needed. */
 	#open(base: Uint8Array, reportTimes: ReportTimes): Omit<CachedRecord, "revision"> {
 		return {
@@ -270,7 +202,6 @@ export class RecordUpdater {
 	}
 
 	#fieldNumber(member: string): number {
-		if (member === OTHER_MEMBERS) return ConversationInfoSchema.field.unnamedMembers.number;
 		const field = this.#format.plan.members.get(member);
 		if (field === undefined) throw new TypeError(`the record has no member ${member}`);
 		return field.desc.number;

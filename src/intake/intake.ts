@@ -1,5 +1,5 @@
 import { type CallSignal, ServiceError } from "../errors.ts";
-import type { ApplyRequest, FetchedRequest } from "../events/record-updater.ts";
+import type { ApplyRequest } from "../events/record-updater.ts";
 import { STATE_UPDATE } from "../events/state-update.ts";
 import { bufferOf, compact, release } from "../memory.ts";
 import {
@@ -10,7 +10,7 @@ import {
 	type WorkerThreadOptions,
 } from "../threads/worker-thread.ts";
 import type { IntakeData } from "./intake-worker.ts";
-import type { EventBody, EventRequest, IntakeCalls, RecordIntake } from "./record-intake.ts";
+import type { EventBody, EventRequest, FetchedRecord, IntakeCalls, RecordIntake } from "./record-intake.ts";
 
 /** Size in bytes from which a record goes to a thread even while few requests are under way. */
 const MIN_THREAD_BYTES = 64 * 2 ** 10;
@@ -133,14 +133,10 @@ export class SharedIntake implements IntakeCalls, AsyncDisposable {
 		});
 	}
 
-	async applyFetched({ current, body, ...request }: FetchedRequest) {
-		const { record } = current;
-		const byteLength = body.byteLength + (record?.bytes.byteLength ?? 0);
-		return await this.#threadFor({ byteLength }).applyFetched({
-			...request,
-			current: { ...current, record: record && { ...record, bytes: compact(record.bytes) } },
-			body: compact(body),
-		});
+	async fromFetched({ body, present }: FetchedRecord, signal?: CallSignal) {
+		const byteLength = body.byteLength + (present?.byteLength ?? 0);
+		const fetched = { body: compact(body), present: present && compact(present) };
+		return await this.#threadFor({ byteLength }).fromFetched(fetched, signal);
 	}
 
 	async isSame({ stored, arriving }: Parameters<RecordIntake["isSame"]>[0]) {

@@ -6,9 +6,6 @@ import {
 import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { ServiceError } from "../errors.ts";
-import { eventTime } from "../events/event-parts.ts";
-import type { ListedEvent } from "../events/fetched-record.ts";
-import { STATE_UPDATE } from "../events/state-update.ts";
 import { stringifyExactJson } from "../record/json/exact-json.ts";
 import { type ExactJsonObject, memberOf } from "../record/json/json-value.ts";
 import type { Condition } from "../store/condition.ts";
@@ -58,8 +55,6 @@ const COMPARISON = 10 * 60_000;
 const MAX_IDS = 1000;
 /** Name under which new conversations are stored when the names of the sender are not known. */
 const UNKNOWN_SENDER = "reconcile";
-/** Maximum number of attempts to take in a record while others change it. */
-const MAX_ATTEMPTS = 5;
 /** Number of conversations that are listed at a time to find those that the agent server no longer has. */
 const PAGE = 500;
 
@@ -72,9 +67,7 @@ export interface ReconcileOptions {
 	readonly sender: ReconciledSender;
 	readonly store: Pick<Store, "getOwnership" | "getErasure" | "getRecordState" | "listConversations" | "listGaps">;
 	readonly ingest: Pick<Ingest, "fetched">;
-	readonly eventIngest: Pick<EventIngest, "fetched" | "applyFetched">;
-	/** Returns the time zone of the times without an offset that a sender writes. */
-	readonly timeZoneOf: (sender: string) => string;
+	readonly eventIngest: Pick<EventIngest, "fetched">;
 	/** What earlier runs have compared. Without it, everything is compared. */
 	readonly verified?: Verified | undefined;
 	readonly onFailure: (conversationId: string, error: unknown) => void;
@@ -91,7 +84,7 @@ export interface ReconcileOptions {
  * @throws ServiceError `unavailable` when the store cannot be read or written
  */
 export async function reconcile(options: ReconcileOptions): Promise<Progress> {
-	const { client, sender, store, ingest, eventIngest, timeZoneOf, verified, signal } = options;
+	const { client, sender, store, ingest, eventIngest, verified, signal } = options;
 	const { onFailure, onProgress, comparison = COMPARISON } = options;
 	let progress = NOTHING;
 	const seen = new Set<string>();
@@ -143,7 +136,8 @@ export async function reconcile(options: ReconcileOptions): Promise<Progress> {
 		if (known?.updatedAt !== undefined && known.updatedAt === updatedAt) return;
 		const name = nameOf(sender, ownership?.sender);
 		const poster: Poster = { sender: name, owner: sender.owner };
-		if (erasure !== undefined && !(await isOfNewLife(id, poster, ended))) return;
+		// What an erasure took is not taken in again; a record of a later life is.
+		if (erasure !== undefined && (await takeRecord(id, poster, ended)) !== "stored") return;
 		const newest = await firstOf(client.events(id, { order: "TIMESTAMP_DESC" }, ended));
 		// It was deleted meanwhile.
 		if (newest === undefined) return;
@@ -156,10 +150,7 @@ export async function reconcile(options: ReconcileOptions): Promise<Progress> {
 			const search = { order: "TIMESTAMP", from: known && earlier(known.newestAt) } as const;
 			for await (const page of client.events(id, search, ended)) await takeEvents(id, page.items, poster);
 		}
-		const listed = listedEvents(items, timeZoneOf(name)).toReversed();
-		const body = await client.record(id, ended);
-		if (body === undefined) return;
-		if (await takeRecord(id, body, listed, poster)) add("records");
+		if ((await takeRecord(id, poster, ended)) === "gone") return;
 		if (gaps.length > 0) {
 			const open = new Set((await store.listGaps(id)).map(gapKey));
 			add("gapsClosed", gaps.filter((gap) => !open.has(gapKey(gap))).length);
@@ -171,12 +162,13 @@ export async function reconcile(options: ReconcileOptions): Promise<Progress> {
 		else verified?.delete(id);
 	}
 
-	/** Takes in the record of an erased conversation. Returns whether it is one of a later life, and was stored. */
-	async function isOfNewLife(conversationId: string, poster: Poster, ended: AbortSignal): Promise<boolean> {
+	/** Takes in a record, if it is newer than the stored one. Returns whether it was stored. */
+	async function takeRecord(conversationId: string, poster: Poster, ended: AbortSignal) {
 		const body = await client.record(conversationId, ended);
-		if (body === undefined || (await ingest.fetched(Buffer.from(body), poster, ended)).duplicate) return false;
+		if (body === undefined) return "gone";
+		if ((await ingest.fetched(conversationId, body, poster, signal)).duplicate) return "known";
 		add("records");
-		return true;
+		return "stored";
 	}
 
 	async function takeEvents(conversationId: string, events: readonly ExactJsonObject[], poster: Poster): Promise<void> {
@@ -187,26 +179,6 @@ export async function reconcile(options: ReconcileOptions): Promise<Progress> {
 		const body = Buffer.from(stringifyExactJson(unknown));
 		const { stored } = await eventIngest.fetched(conversationId, body, poster, signal);
 		add("events", stored);
-	}
-
-	async function takeRecord(
-		conversationId: string,
-		body: Buffer,
-		listed: readonly ListedEvent[],
-		poster: Poster,
-	): Promise<boolean> {
-		const receivedAt = BigInt(Date.now()) * 1000n;
-		let isStored = false;
-		for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-			const fetched = { conversationId, body: Buffer.from(body), listed, receivedAt };
-			const result = await eventIngest.applyFetched(fetched, poster);
-			if (result === "changed") return true;
-			if (result === "same") return isStored;
-			const { duplicate } = await ingest.fetched(Buffer.from(body), poster, signal);
-			if (duplicate && result === "other life") return isStored;
-			isStored ||= !duplicate;
-		}
-		return isStored;
 	}
 
 	/** Counts the stored conversations of a sender that an agent server does not have. They are not changed. */
@@ -245,17 +217,6 @@ function nameOf({ names }: ReconciledSender, present: string | undefined): strin
 function oldestFirst(events: readonly ExactJsonObject[]): readonly ExactJsonObject[] {
 	const [first, last] = [events.at(0)?.timestamp, events.at(-1)?.timestamp];
 	return typeof first === "string" && typeof last === "string" && first < last ? events : events.toReversed();
-}
-
-/** Returns what is needed of events to judge how old a record is. Those that are no valid events are left out. */
-function listedEvents(events: readonly ExactJsonObject[], timeZone: string): ListedEvent[] {
-	return events.flatMap((event) => {
-		const { id, timestamp, kind, key, value } = event;
-		const time = typeof timestamp === "string" ? eventTime(timestamp, timeZone) : undefined;
-		if (typeof id !== "string" || time === undefined) return [];
-		const isReport = kind === STATE_UPDATE && key !== undefined && value !== undefined;
-		return [{ id, time, members: isReport ? { key, value } : undefined }];
-	});
 }
 
 /** Returns the first page, and reads no other one; undefined when there is none. */

@@ -25,7 +25,7 @@ const RETRY = 300_000;
 /** Milliseconds for which a process may reconcile one agent server without renewing its claim. */
 const CLAIM = 60_000;
 
-export interface ReconcilerOptions extends Pick<ReconcileOptions, "ingest" | "eventIngest" | "timeZoneOf"> {
+export interface ReconcilerOptions extends Pick<ReconcileOptions, "ingest" | "eventIngest"> {
 	readonly store: ReconcileOptions["store"] & Pick<Store, "claim">;
 	/** Returns who may post or might once, by the configuration and the stored keys: the holders of the scope `ingest`. */
 	readonly posters: () => readonly (Pick<Principal, "name" | "owner"> & {

@@ -18,8 +18,8 @@ export interface NewUpdate {
 	/** Undefined when the sender is not known. */
 	readonly poster?: Poster | undefined;
 	/**
-	 * Set for a record that was fetched from the agent server. It is stored only if the conversation has no record, or
-	 * begins again with this one. Otherwise it counts as a duplicate: its members are taken one by one, see `EventEffect`.
+	 * Set for a record that was fetched from the agent server. It is stored only if the conversation has no record or an
+	 * older one, or begins again with this one. Otherwise it counts as a duplicate.
 	 */
 	readonly isFetched?: boolean | undefined;
 }
@@ -167,7 +167,7 @@ export interface NewEvents {
 	readonly events: readonly NewEvent[];
 	/** Further gaps of missing events to open, unless these are stored: what stored events name. */
 	readonly named?: readonly Gap[] | undefined;
-	/** Effect of state updates, or of a fetched record, on the record; undefined when there are none to apply. */
+	/** Effect of state updates on the record; undefined when there are none to apply. */
 	readonly effect: EventEffect | undefined;
 	/** Whether the batch was fetched from the agent server instead of posted. */
 	readonly isFetched?: boolean | undefined;
@@ -183,13 +183,6 @@ export interface EventEffect {
 	readonly memberTimes: string;
 	/** Undefined when no member of the record changes. */
 	readonly version: RecordVersion | undefined;
-	/** The new {@link RecordState.postedAt} when a fetched record replaces the posted one; left out otherwise. */
-	readonly postedAt?: bigint | undefined;
-	/**
-	 * When the `leaf_event_id` of the version was the leaf. Events that are later override it. Left out: those that are later
-	 * than the posted record do.
-	 */
-	readonly leafAt?: bigint | undefined;
 }
 
 /** A version of the record that state updates produced. */
@@ -230,7 +223,7 @@ export interface RecordState {
 	readonly memberTimes: string | undefined;
 	/**
 	 * Order time (see ordering.ts) of the posted record that the current record is based on, or its time of receipt when
-	 * it has no order time. Undefined when the current record is based on events alone, or there is no current record.
+	 * it has no order time. For a fetched record, how old its state is at most. Undefined when the current record is based on events alone, or there is no current record.
 	 */
 	readonly postedAt: bigint | undefined;
 	/** Whether stored state updates that are later than the posted record may still have to be applied to it. */

@@ -21,13 +21,13 @@ import {
 import { type Gaps, gapChanges, leafOfRecord, openGaps } from "./gaps.ts";
 import type { KnownConversation, PlanReads, WrittenGroup } from "./group.ts";
 import {
-	beginsLaterLife,
 	deltaForm,
 	deltaOverBase,
 	firstForm,
 	type NextUpdate,
 	planEventUpdate,
 	planPostedUpdate,
+	replacesAsFetched,
 	revisionOf,
 	type StoredForm,
 	stateAfterEvents,
@@ -184,7 +184,7 @@ class GroupPlanner {
 				...newestPosted,
 				read: async () => newestPosted.record ?? (await this.#reads.record(sequence)) ?? MISSING,
 			};
-		if (update.isFetched && state !== undefined && !beginsLaterLife(summary, state, update.receivedAt)) {
+		if (update.isFetched && state !== undefined && !replacesAsFetched(summary, state, update.receivedAt)) {
 			const { sequence, hasUnappliedEvents } = state;
 			return { sequence, duplicate: true, change: UpdateChange.UPDATED, current: true, hasUnappliedEvents };
 		}
@@ -198,7 +198,7 @@ class GroupPlanner {
 		await judgeGaps(update.conversationId, known, { source, leaf: known.activity?.leaf?.text, named }, this.#reads);
 		const gaps = openGaps(known.gaps);
 		const before = known.state;
-		const next = planPostedUpdate({ update, summary, before, activity: known.activity, gaps, sequence });
+		const next = planPostedUpdate({ update, summary, leaf, before, activity: known.activity, gaps, sequence });
 		const { change, current } = next.written;
 		known.newestPosted = { change, current, record: update.record };
 		this.#write(known, next, summary);
@@ -243,9 +243,7 @@ class GroupPlanner {
 		if (isFork && known.activity !== undefined) known.activity = withFirstLeaf(known.activity, firstState);
 		if (added.size > 0 && known.activity !== undefined) this.written.activities.set(conversationId, known.activity);
 		if (added.size > 0) this.#count(batch, { events: BigInt(added.size) });
-		// A fetched record has what posts carry.
-		if (effect?.postedAt !== undefined) closeGap(known, { kind: "no_record", missing: "" });
-		else if (effect?.version !== undefined && known.state === undefined && !isFork)
+		if (effect?.version !== undefined && known.state === undefined && !isFork)
 			openGap(known, gapOf("no_record", "", undefined, batch));
 		const update = effect && (await this.#applyEffect(batch, effect, known));
 		if (added.size > 0 && known.state === undefined) openGap(known, gapOf("no_record", "", undefined, batch));
@@ -282,7 +280,7 @@ class GroupPlanner {
 		const summary = fromBinary(ConversationSummarySchema, version.summary);
 		const status = summary.executionStatus;
 		const sequence = this.#nextUpdate();
-		const leaf = leafOver({ status, postedAt: effect.leafAt ?? before?.postedAt }, activity);
+		const leaf = leafOver({ status, postedAt: before?.postedAt }, activity);
 		const form = await this.#storedForm(version.record, known, leaf);
 		const gaps = openGaps(known.gaps);
 		const next = planEventUpdate({ batch, effect, version, summary, before, activity, gaps, sequence }, form);

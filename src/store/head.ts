@@ -8,7 +8,7 @@ import { type Activity, encodeActivity, isOlderThanEvents, shownError } from "./
 import { microsecondsOf } from "./condition.ts";
 import type { EventEffect, NewEvents, NewUpdate, RecordState, RecordVersion, StoredUpdate } from "./entries.ts";
 import type { OpenGaps } from "./gaps.ts";
-import { changeBetween, comparableTime, decide, orderTime } from "./ordering.ts";
+import { changeBetween, comparableTime, compare, decide, orderTime } from "./ordering.ts";
 import type { StoredRecord } from "./values.ts";
 
 /** What the head of a conversation with a record has of this record: its next update is derived from it. */
@@ -94,6 +94,8 @@ interface ToWrite {
 /** A posted record, and the state before it. */
 interface PostToWrite extends ToWrite {
 	readonly update: NewUpdate;
+	/** Id of the last event according to the record; undefined when it names none. */
+	readonly leaf: string | undefined;
 }
 
 /** Derives the update and the next state of a conversation from a posted record. */
@@ -112,8 +114,8 @@ export function planPostedUpdate(of: PostToWrite): NextUpdate {
 	const { current, change } = decide(known, { status, time, lifeBeganAt });
 	const newestPosted = { sequence, updatedAt, size: record.bytes.byteLength };
 	const times = timesOf(summary, before, receivedAt);
-	const postedAt = time ?? receivedAt;
-	const runStartedAt = current ? runStart(before, status, postedAt) : before?.runStartedAt;
+	const postedAt = stateTime(of, time ?? receivedAt, compare(lifeBeganAt, known?.lifeBeganAt) === 0);
+	const runStartedAt = current ? runStart(before, status, time ?? receivedAt) : before?.runStartedAt;
 	const origin = update.isFetched ? UpdateOrigin.RECONCILED : UpdateOrigin.POSTED;
 	const encoded = withTimes(update.summary, summary, times);
 	const own = { change, current, origin, summary: encoded, ...wholeForm(record) };
@@ -141,14 +143,37 @@ function lifeOf({ createdAt }: ConversationSummary, receivedAt: bigint): bigint 
 	return comparableTime(microsecondsOf(createdAt), receivedAt);
 }
 
-/** Returns whether a record belongs to a later life of a conversation than its present one. */
-export function beginsLaterLife(
+/**
+ * Returns whether a fetched record becomes the current one of a conversation: it belongs to a later life, or has a later time
+ * and no deletion is reported. At equal times the posted record stays, because it is what the sender wrote then.
+ */
+export function replacesAsFetched(
 	summary: ConversationSummary,
-	{ lifeBeganAt }: Pick<HeadState, "lifeBeganAt">,
+	{ status, orderTime: before, postedAt, lifeBeganAt }: HeadState,
 	receivedAt: bigint,
 ): boolean {
-	const [life, present] = [lifeOf(summary, receivedAt), comparableTime(lifeBeganAt, receivedAt)];
-	return life !== undefined && present !== undefined && life > present;
+	const life = compare(lifeOf(summary, receivedAt), comparableTime(lifeBeganAt, receivedAt));
+	if (life !== 0) return life > 0;
+	if ([status, summary.executionStatus].includes(Status.DELETING)) return false;
+	const time = orderTime(microsecondsOf(summary.updatedAt), receivedAt);
+	const last = comparableTime(before ?? postedAt, receivedAt);
+	return time !== undefined && (last === undefined || time > last);
+}
+
+/**
+ * Returns the time after which events override a posted record. A fetched one has the state that the agent server saved
+ * last, which can be older than its time, such as while a pause waits for the end of a step: events count that are later
+ * than the record before, except those until the last one that it names, if no later one is known.
+ */
+function stateTime(
+	{ update, leaf, before, activity }: PostToWrite,
+	time: bigint,
+	isSameLife: boolean,
+): bigint | undefined {
+	if (!update.isFetched || before === undefined || !isSameLife) return time;
+	const last = leaf !== undefined && leaf === activity?.leaf?.text ? activity.leaf.at : undefined;
+	const { postedAt } = before;
+	return last !== undefined && (postedAt === undefined || last > postedAt) ? last : postedAt;
 }
 
 /** Returns when the last run started, once the status has become `status` at `time`. */
@@ -221,10 +246,7 @@ export function planEventUpdate(of: VersionToWrite, form: StoredForm): NextUpdat
 	const encoded = withTimes(version.summary, summary, times);
 	const written = writtenOf(batch, of, runStartedAt, { change, current: true, origin, summary: encoded, ...form });
 	const { newestPosted } = before ?? {};
-	const posted =
-		effect.postedAt === undefined
-			? { orderTime: before?.orderTime, lifeBeganAt: before?.lifeBeganAt, postedAt: before?.postedAt }
-			: { orderTime: effect.postedAt, lifeBeganAt: lifeOf(summary, receivedAt), postedAt: effect.postedAt };
+	const posted = { orderTime: before?.orderTime, lifeBeganAt: before?.lifeBeganAt, postedAt: before?.postedAt };
 	const state = { sequence, status, ...times, runStartedAt, ...posted, newestPosted };
 	return { written, after: stateAfterEvents(state, effect) };
 }

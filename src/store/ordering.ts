@@ -63,7 +63,7 @@ function replacesInSameLife(current: OrderState, arriving: OrderState): boolean 
 }
 
 /** Returns a positive number if `a` is later than `b`, a negative one if it is earlier; 0 also when one is unknown. */
-function compare(a: bigint | undefined, b: bigint | undefined): number {
+export function compare(a: bigint | undefined, b: bigint | undefined): number {
 	return a === undefined || b === undefined ? 0 : Number(a > b) - Number(a < b);
 }
 

@@ -48,7 +48,6 @@ async function setUp(answers: readonly Answer[], keys: Parameters<typeof LiveSer
 				store: service.store,
 				ingest: service.ingest,
 				eventIngest: service.events,
-				timeZoneOf: () => "UTC",
 				onFailure: (id, error) => failures.push(`${id}: ${error instanceof Error ? error.message : error}`),
 				signal,
 				...options,
@@ -331,45 +330,6 @@ describe("which values are taken", () => {
 		}
 	});
 
-	test("what posts never carry is added to an equal record, once", async () => {
-		const id = randomUUID();
-		const [child, runtime] = [randomUUID(), { runtime_status: "available", can_resume: true, runtime_error: null }];
-		const posted = recordOf(id, 10, { title: null, runtime_info: null });
-		const fetched = { ...posted, title: "Automatic", runtime_info: runtime, sub_conversation_ids: [child] };
-		const setup = await setUp([serve([{ record: fetched, events: [] }])]);
-		await setup.service.post(posted);
-		expect((await setup.run()).progress).toMatchObject({ records: 1 });
-		expect(await setup.service.record(id)).toEqual(setup.service.asStored(fetched));
-		expect((await setup.run()).progress).toMatchObject({ records: 0 });
-		// A post of the same record again is a duplicate, and takes nothing away.
-		await setup.service.post(posted);
-		expect(await setup.service.record(id)).toEqual(setup.service.asStored(fetched));
-	});
-
-	test("defaults that the API shows in place of nulls, and its own time, are no difference", async () => {
-		const id = randomUUID();
-		const agentOf = (top_p: number | null, model: string, current_datetime: string | null): ExactJsonObject => ({
-			kind: "Agent",
-			llm: { model, top_p },
-			tools: [],
-			agent_context: { current_datetime },
-		});
-		const posted = recordOf(id, 10, { agent: agentOf(null, "openai/gpt-4o", null) });
-		const shown = recordOf(id, 10, { agent: agentOf(1, "openai/gpt-4o", local(30)), updated_at: at(20) });
-		const conversations: Served[] = [{ record: { ...shown, updated_at: at(10) }, events: [] }];
-		const setup = await setUp([serve(conversations)]);
-		await setup.service.post(posted);
-		expect((await setup.run()).progress).toMatchObject({ records: 0, failures: 0 });
-		conversations[0] = { record: shown, events: [] };
-		await setup.run();
-		const { agent } = setup.service.asStored(posted);
-		expect(await setup.service.record(id)).toMatchObject({ agent, updated_at: "2026-11-20T10:00:20Z" });
-		const other = recordOf(id, 40, { agent: agentOf(1, "openai/gpt-5", local(50)) });
-		conversations[0] = { record: other, events: [] };
-		await setup.run();
-		expect(await setup.service.record(id)).toEqual(setup.service.asStored(other));
-	});
-
 	test("events keep their order, also from an agent server that knows no order of lists", async () => {
 		const id = randomUUID();
 		const events = Array.from({ length: 3 }, (_, n) => eventOf(`e${n}`, n));
@@ -419,20 +379,6 @@ describe("which values are taken", () => {
 			leaf_event_id: "paused",
 			updated_at: "2026-11-20T10:00:10.020000Z",
 		});
-	});
-
-	test("after a crash, the state that the agent server loaded replaces what events reported before", async () => {
-		const id = randomUUID();
-		const events = [stateOf("run", 1, "execution_status", "running"), eventOf("action", 9)];
-		// Its times are those of the last save of the metadata, at the beginning.
-		const record = recordOf(id, 0, { execution_status: "error", leaf_event_id: "action" });
-		const setup = await setUp([serve([{ record, events }])]);
-		await setup.service.post(recordOf(id, 0, { execution_status: "idle" }));
-		await setup.service.batch(id, events);
-		expect(await setup.service.record(id)).toMatchObject({ execution_status: "running" });
-		// The log of the agent server has no event of it, so the last event that it has disagrees with the record.
-		await setup.run();
-		expect(await setup.service.record(id)).toMatchObject({ execution_status: "error" });
 	});
 
 	test("what a full state leaves out of the first record is added, also when it is later than the last listed event", async () => {

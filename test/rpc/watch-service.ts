@@ -101,6 +101,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const intake = {
 			fromJson: async (body: Uint8Array) => parser.fromJson(body),
 			fromRequest: async (request: Uint8Array) => parser.fromRequest(request),
+			fromFetched: unused,
 		};
 		const ingest = ingestOf(reading.store, intake, eventIngest);
 		const admission = new Admission(16 * 1024 * 1024, bounds && { watch: bounds });

@@ -3,11 +3,9 @@ import { IngestConversationEventsRequestSchema } from "../../../gen/conversation
 import { type CallSignal, isDataLoss, ServiceError, withConversation } from "../../errors.ts";
 import type { RefusedMember } from "../../events/apply-updates.ts";
 import {
-	type AppliedFetch,
 	type AppliedUpdates,
 	type ApplyRequest,
 	type CurrentRecord,
-	type FetchedRequest,
 	newRevision,
 	type PreparedBatch,
 } from "../../events/record-updater.ts";
@@ -24,8 +22,8 @@ import type { StoredRecord } from "../../store/values.ts";
 import { brokenRules, type EventLog } from "../../telemetry/log.ts";
 import type { ClockSkews } from "../senders.ts";
 
-/** Reads events from bodies and applies them to records. A request of `applyFetched` can be used again. */
-export type EventIntake = Pick<IntakeCalls, "eventsFromJson" | "eventsFromRequest" | "applyEvents" | "applyFetched">;
+/** Reads events from bodies and applies them to records. */
+export type EventIntake = Pick<IntakeCalls, "eventsFromJson" | "eventsFromRequest" | "applyEvents">;
 
 /** A batch of events that is on disk. */
 export interface IngestedEvents {
@@ -61,7 +59,7 @@ export type EventIngest = ReturnType<typeof eventIngestOf>;
 export function eventIngestOf(store: EventStore, intake: EventIntake, log: EventLog, clocks?: Pick<ClockSkews, "add">) {
 	/** The last task in the queue of each conversation that has tasks. */
 	const lastTasks = new Map<string, Promise<IngestedEvents>>();
-	return { json, fetched, applyFetched, request, applyUnappliedEvents, applyAllUnappliedEvents };
+	return { json, fetched, request, applyUnappliedEvents, applyAllUnappliedEvents };
 
 	/**
 	 * Stores a batch that arrived as JSON, with the update that it makes to the conversation's record. Resolves when both
@@ -97,45 +95,6 @@ export function eventIngestOf(store: EventStore, intake: EventIntake, log: Event
 		await requireOwner(conversationId, poster);
 		const { batch, refused } = await intake.eventsFromJson({ conversationId, body, sender: poster.sender }, signal);
 		return await append({ ...batch, poster, isFetched: true }, refused, signal);
-	}
-
-	/**
-	 * Applies a record that was fetched from the agent server to the current one of its conversation. Resolves when the
-	 * change is on disk: with `no record` when the conversation has none, otherwise as `RecordUpdater.applyFetched`.
-	 *
-	 * @throws ServiceError `invalid_record`; `permission_denied` when the conversation belongs to another owner; `data_loss`
-	 *   when the current record cannot be read; `unavailable` or `internal` when nothing was changed
-	 */
-	async function applyFetched(
-		fetched: Pick<FetchedRequest, "conversationId" | "body" | "listed" | "receivedAt">,
-		poster: Poster,
-	): Promise<AppliedFetch["result"] | "no record"> {
-		const { conversationId, receivedAt } = fetched;
-		await requireOwner(conversationId, poster);
-		let outcome: AppliedFetch["result"] | "no record" = "same";
-		await enqueue(conversationId, async () => {
-			for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-				const state = await store.getRecordState(conversationId, []);
-				if (state.hasUnappliedEvents) {
-					await appendToCurrent({ conversationId, receivedAt, events: [], effect: undefined });
-					continue;
-				}
-				const { current, memberTimes, postedAt, revision: expects } = state;
-				const record = current?.record;
-				if (record !== undefined && "unreadable" in record) throw new ServiceError("data_loss", record.unreadable);
-				outcome = "no record";
-				if (record === undefined) return UNCHANGED;
-				const applied = await intake.applyFetched({ ...fetched, current: { memberTimes, postedAt, record } });
-				const { result, ...effect } = applied;
-				outcome = result;
-				if (result !== "changed") return UNCHANGED;
-				const batch = { conversationId, receivedAt, poster, events: [], isFetched: true };
-				const appended = await store.appendEvents({ ...batch, effect: { expects, ...effect } });
-				if (appended !== undefined) return UNCHANGED;
-			}
-			throw conflicting(conversationId);
-		});
-		return outcome;
 	}
 
 	/**

@@ -10,8 +10,8 @@ import type { EventIngest } from "./event-ingest.ts";
 export type Ingest = ReturnType<typeof ingestOf>;
 
 export function ingestOf(
-	store: Pick<Store, "append" | "getOwnership">,
-	intake: Pick<IntakeCalls, "fromJson" | "fromRequest">,
+	store: Pick<Store, "append" | "get" | "getOwnership">,
+	intake: Pick<IntakeCalls, "fromJson" | "fromRequest" | "fromFetched">,
 	events: Pick<EventIngest, "applyUnappliedEvents">,
 ) {
 	return { json, request, fetched };
@@ -46,11 +46,21 @@ export function ingestOf(
 	}
 
 	/**
-	 * Stores a record that was fetched from the agent server, if its conversation has none or begins again with it.
-	 * Otherwise it counts as a duplicate. Resolves and throws as `json` does.
+	 * Stores a record that was fetched from the agent server, with the secrets of the stored one, if its conversation has none,
+	 * or an older one, or begins again with it. Otherwise it counts as a duplicate. Resolves and throws as `json` does; throws
+	 * also `data_loss` when the stored record cannot be read.
 	 */
-	async function fetched(body: Buffer, poster: Poster, signal: CallSignal): Promise<AppendedUpdate> {
-		const update = await intake.fromJson(body, signal);
+	async function fetched(
+		conversationId: string,
+		body: Buffer,
+		poster: Poster,
+		signal: CallSignal,
+	): Promise<AppendedUpdate> {
+		const stored = (await store.get(conversationId))?.record;
+		if (stored !== undefined && "unreadable" in stored) throw new ServiceError("data_loss", stored.unreadable);
+		const update = await intake.fromFetched({ body, present: stored?.bytes }, signal);
+		if (update.conversationId !== conversationId)
+			throw new ServiceError("invalid_record", "the fetched record has another id", { conversationId });
 		return await append({ ...update, poster, isFetched: true }, signal);
 	}
 

@@ -75,18 +75,6 @@ export class RecordVault {
 		return { bytes, redactionVersion };
 	}
 
-	/**
-	 * Hides the secrets of a record in plain text as {@link protect} would if there is no key. Does nothing if there is one.
-	 *
-	 * @param record is changed in place
-	 * @param hidden takes the place of each secret that is a whole value
-	 */
-	hideWithoutKey(record: ConversationInfo, hidden: string): void {
-		if (this.#cipher !== undefined) return;
-		this.#walkSecrets(record, () => hidden);
-		if (mayHaveUserinfo(this.#encode(record))) this.#replaceUserinfo(record, () => REDACTED);
-	}
-
 	/** Returns the JSON Pointers of the secrets of a record in plain text. Those that are redacted are left out. */
 	secretsIn(record: ConversationInfo): string[] {
 		const pointers: string[] = [];

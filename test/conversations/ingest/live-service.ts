@@ -51,7 +51,6 @@ export class LiveService implements AsyncDisposable {
 				updater.applyToCached(eventFormat.parse(conversationId, bufferOf(body))),
 			eventsFromRequest: async ({ request }) => updater.applyToCached(eventFormat.fromRequest(request)),
 			applyEvents: async (request) => updater.apply(request),
-			applyFetched: async (request) => updater.applyFetched(request),
 		};
 		const parser = new UpdateParser(format, vault);
 		this.#parser = parser;
@@ -66,6 +65,7 @@ export class LiveService implements AsyncDisposable {
 			{
 				fromJson: async (body) => parser.fromJson(body),
 				fromRequest: async (request) => parser.fromRequest(request),
+				fromFetched: async (record) => parser.fromFetched(record),
 			},
 			this.events,
 		);
