@@ -8,9 +8,9 @@ import { followBudgets } from "./budgets/follower.ts";
 import { pausesOf } from "./budgets/pauses.ts";
 import type { Config } from "./config/config.ts";
 import { type Address, formatAddress } from "./config/parsers.ts";
-import { countGaps, countSilent, countUnheard } from "./conversations/read/count.ts";
 import { pruneUntilStopped, stepsOf } from "./conversations/retention.ts";
 import { ServiceError } from "./errors.ts";
+import { addServiceFigures } from "./figures.ts";
 import { CLOCK } from "./forward/endpoint-worker.ts";
 import { Forwarder } from "./forward/forwarder.ts";
 import { noticeGaps } from "./forward/notices.ts";
@@ -22,13 +22,11 @@ import { COMMAND_SERVICES } from "./rpc/command-methods.ts";
 import { SERVICES } from "./rpc/services.ts";
 import { indexUntilStopped } from "./search/indexer.ts";
 import { postForms as postFormNames } from "./store/refused-posts.ts";
-import { addServiceFigures } from "./telemetry/figures.ts";
 import type { Logger } from "./telemetry/log.ts";
 import { followStoreHealth, Readiness } from "./telemetry/readiness.ts";
 import { startTelemetry } from "./telemetry/telemetry.ts";
 import { followTraces } from "./traces/otlp.ts";
 import { trajectoryRoute } from "./trajectories/trajectories.ts";
-import { WORKS } from "./transports/admission.ts";
 import { connectHandlers } from "./transports/connect/connect-adapter.ts";
 import { listenGrpc } from "./transports/grpc/grpc-listener.ts";
 import { allowOrigins, observed } from "./transports/http/exchange.ts";
@@ -92,7 +90,7 @@ export async function startService(
 	const storeHealthy = () => readiness.passes("store");
 	const parts = await makeParts(config, { log, opened, telemetry, distribute, storeHealthy });
 	const { store, admission, stopping, postCounts, refusedPosts, accessKeys, audit } = parts;
-	const { ingest, eventIngest, eventPosts, reads, forwarding, shares, reconciler, methods, format } = parts;
+	const { ingest, eventIngest, eventPosts, reads, forwarding, reconciler, methods, format } = parts;
 	// With SQLite, the first start makes one.
 	const isFile = config.database.engine === "sqlite";
 	if (!isFile && !accessKeys.hasValid)
@@ -112,7 +110,6 @@ export async function startService(
 		rateLimit: config.RATE_LIMIT_PER_KEY === undefined ? undefined : new RateLimit(config.RATE_LIMIT_PER_KEY),
 		onRefused: (caller, kind) => postCounts.add(posterOf(caller), kind),
 	});
-	const { counts, senders } = reads.of({ owner: undefined });
 	const held = new HeldBatches(admission);
 	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
 	const jsonReads = jsonRoutes(basePath, { methods, reads, audit, format, stream: rpc });
@@ -143,30 +140,12 @@ export async function startService(
 	opened.defer(() => grpc.kill());
 	opened.use(followStoreHealth(store, { onChange: (healthy) => readiness.set("store", healthy), log }));
 
+	const databasePath = config.database.engine === "sqlite" ? config.database.path : undefined;
 	addServiceFigures(metrics, {
-		requests,
-		connections: { http: () => http.connections(), grpc: () => grpc.connections() },
-		readiness,
-		store,
-		watched: reads.recent,
-		databasePath: config.database.engine === "sqlite" ? config.database.path : undefined,
-		admitted: () => WORKS.map((work) => ({ work, ...admission.underWay(work) })),
-		keysExpiring: () => accessKeys.expiring,
-		refused: { counts: () => refusedPosts.counts, usage: () => store.refusedUsage() },
-		reconciled: () => reconciler.figures,
-		forwarded: () => forwarder.figures(),
-		budgets: shares,
-		counts: {
-			byStatus: async () => (await counts.count({ groupBy: "status" })).counts,
-			silent: () => countSilent(store),
-			gaps: () => countGaps(store),
-			unheard: async () => countUnheard(store, await senders.list()),
-			silentSenders: async () => (await senders.list()).filter(({ silent }) => silent).length,
-		},
-		log,
+		...{ parts, requests, listeners: { http, grpc }, readiness, forwarder, databasePath, log },
 	});
 
-	if (config.database.engine === "sqlite") {
+	if (databasePath !== undefined) {
 		const anybody = { authenticate: () => COMMAND, knows: () => true };
 		const forCommands = new Gate(anybody, [...SERVICES, ...COMMAND_SERVICES]);
 		const own = { ...rpc, methods: parts.commandMethods, gate: forCommands };
@@ -174,7 +153,7 @@ export async function startService(
 			requests,
 			createRouter({ ...own, routes: [trajectoryRoute("", reads)], rpcs: connectHandlers(own) }),
 		);
-		const socket = listenForCommands(commandSocketOf(config.database.path), commands);
+		const socket = listenForCommands(commandSocketOf(databasePath), commands);
 		// The service is of use without it, for example where the file system has no sockets.
 		opened.use(await socket.catch((error: unknown) => void log.emit("commands_unreachable", {}, error)));
 	}

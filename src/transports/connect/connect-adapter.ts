@@ -146,27 +146,13 @@ function failed(call: Call, error: unknown): ConnectError {
 	return toConnectError(error);
 }
 
-/** Returns the header of a request without what the library would read wrongly, or is decoded before the library. */
+/** Returns the header of a request without what is decoded before the library. */
 function headerForLibrary(received: Headers, prefixed: boolean): Headers {
 	const header = new Headers(received);
-	if (isEndless(`${header.get("Connect-Timeout-Ms")}m`)) header.delete("Connect-Timeout-Ms");
-	if (isEndless(header.get("Grpc-Timeout") ?? "")) header.delete("Grpc-Timeout");
 	header.delete("Content-Length");
 	// Another coding stays in the header, so that the library refuses it.
 	if (!prefixed && header.get("Content-Encoding") === "gzip") header.delete("Content-Encoding");
 	return header;
-}
-
-/** Milliseconds per unit. A timeout in microseconds or nanoseconds has at most 8 digits, which a timer can hold. */
-const UNITS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1_000, m: 1 };
-
-/**
- * Whether a timeout in gRPC's form (a number and a unit; gRPC over HTTP/2, "Requests") is longer than the longest timer
- * of Node.js: 2^31 - 1 ms, 24.8 days. The libraries would treat it as a very short one. The callers treat it as none.
- */
-function isEndless(timeout: string): boolean {
-	const [, number = "", unit = ""] = /^(\d+)\s*([HMSm])$/.exec(timeout) ?? [];
-	return Number(number) * (UNITS[unit] ?? 0) > 2 ** 31 - 1;
 }
 
 /** Reads the message of a call when the library reads the body, and yields an empty message in its place. */

@@ -203,12 +203,6 @@ describe("a service", () => {
 				/"event":"request_refused","transport":"connect","operation":"\/conversations.v1.ConversationService\/ListConversations","peer":"127.0.0.1:\d+","requestId":"[0-9a-f-]{36}","kind":"invalid_argument"/,
 			);
 	});
-
-	test("treats a timeout longer than any timer as none", async () => {
-		const headers = { "X-Access-Token": KEY, "Content-Type": "application/json", "Connect-Timeout-Ms": "9999999999" };
-		const answer = await fetch(service.http + RPC, { method: "POST", headers, body: "{}" });
-		expect(answer.status).toBe(200);
-	});
 });
 
 test("each key has its own rate limit, on the webhooks and over every RPC protocol", async () => {
