@@ -450,8 +450,6 @@ export type Json = string | number | boolean | null | Json[] | { [name: string]:
 export const LEAST = 64;
 /** Name of the member that says how many members were left out. */
 const REST = "…";
-/** Bytes of the note that says how many members or items were left out. */
-const NOTE = 48;
 
 /** Returns a value with its integers beyond 2^53 as texts, because a reader of JSON may round them. */
 export function plainJson(json: ExactJson): Json {
@@ -474,45 +472,28 @@ export function bytesOf(json: Json): number {
  */
 export function shorten(json: Json, bytes: number): Json {
 	if (bytesOf(json) <= bytes) return json;
-	if (typeof json === "string") return cutText(json, bytes).shown;
-	if (Array.isArray(json)) {
-		const { kept, left } = shortenAll(
-			json.map((item) => ["", item]),
-			bytes,
-		);
-		const items = kept.map(([, item]) => item);
-		return left === 0 ? items : [...items, `… ${left} items left out`];
+	const counts = [Number.POSITIVE_INFINITY, 64, 16, 4, 1];
+	const entries = counts.find((count) => bytesOf(cut(json, LEAST, count)) <= bytes) ?? 0;
+	for (let text = bytes; text > LEAST; text *= 0.9) {
+		const shown = cut(json, Math.floor(text), entries);
+		if (bytesOf(shown) <= bytes) return shown;
 	}
-	if (typeof json !== "object" || json === null) return json;
-	const { kept, left } = shortenAll(Object.entries(json), bytes);
-	return Object.fromEntries(left === 0 ? kept : [...kept, [REST, `${left} members left out`]]);
+	return cut(json, LEAST, entries);
 }
 
-type Entry = readonly [name: string, value: Json];
-
-/** Gives each entry an equal share of the bytes. What small ones do not need goes to the larger ones. */
-function shortenAll(entries: readonly Entry[], bytes: number): { kept: Entry[]; left: number } {
-	const measured = entries.map(([name, value]) => {
-		// An item has a comma, a member also its name and a colon.
-		const around = name === "" ? 4 : Buffer.byteLength(JSON.stringify(name)) + 2;
-		return { name, value, around, size: bytesOf(value) };
-	});
-	let room = bytes - 2 - NOTE;
-	const end = measured.findIndex(({ around, size }) => {
-		room -= around + Math.min(LEAST, size);
-		return room < 0;
-	});
-	const kept = end === -1 ? measured : measured.slice(0, end);
-	const left = measured.length - kept.length;
-	let rest = kept.reduce((sum, { around }) => sum - around, bytes - 2 - (left === 0 ? 0 : NOTE));
-	const fitted = new Map<string | number, Json>();
-	const bySize = kept.map((entry, n) => ({ ...entry, n })).sort((a, b) => a.size - b.size);
-	for (const [done, { n, value }] of bySize.entries()) {
-		const shown = shorten(value, Math.floor(rest / (bySize.length - done)));
-		rest -= bytesOf(shown);
-		fitted.set(n, shown);
+/** Returns a value whose texts have at most a number of bytes, and whose lists and objects only the first entries. */
+function cut(json: Json, bytes: number, entries: number): Json {
+	if (typeof json === "string") return cutText(json, bytes).shown;
+	if (Array.isArray(json)) {
+		const items = json.slice(0, entries).map((item) => cut(item, bytes, entries));
+		const left = json.length - items.length;
+		return left === 0 ? items : [...items, `… ${left} items left out`];
 	}
-	return { kept: kept.map(({ name, value }, n) => [name, fitted.get(n) ?? value]), left };
+	if (!isObject(json)) return json;
+	const names = Object.keys(json);
+	const kept = names.slice(0, entries).map((name) => [name, cut(json[name] ?? null, bytes, entries)]);
+	const left = names.length - kept.length;
+	return Object.fromEntries(left === 0 ? kept : [...kept, [REST, `${left} members left out`]]);
 }
 
 /**
