@@ -25,7 +25,8 @@ export interface UnaryRpc {
 	readonly kind: "unary";
 	readonly method: DescMethodUnary;
 	readonly handle: Handler<Uint8Array, Uint8Array>;
-	readonly answer: Handler<Message, Message>;
+	/** Takes the request, and returns the response, as messages. Undefined for a method whose request another thread decodes. */
+	readonly answer: Handler<Message, Message> | undefined;
 }
 
 export interface StreamRpc {
@@ -97,22 +98,14 @@ export function unaryUndecoded<I extends DescMessage, O extends DescMessage>(
 	field: keyof MessageShape<I> & string,
 	handler: Handler<Uint8Array, MessageInitShape<O>>,
 ): UnaryRpc {
-	const respond: Handler<Uint8Array, MessageShape<O>> = async (...call) => {
+	const handle: UnaryRpc["handle"] = async (...call) => {
 		try {
-			return create(method.output, await handler(...call));
+			return toBinary(method.output, create(method.output, await handler(...call)));
 		} catch (error) {
 			throw error instanceof ServiceError ? error.with({ field }) : error;
 		}
 	};
-	return {
-		kind: "unary",
-		method,
-		handle: async (...call) => toBinary(method.output, await respond(...call)),
-		answer: async (request, ...call) => {
-			if (!isMessage(request, method.input)) throw unreadableRequest(method.input);
-			return await respond(toBinary(method.input, request), ...call);
-		},
-	};
+	return { kind: "unary", method, handle, answer: undefined };
 }
 
 /** Defines a server-streaming method. */

@@ -9,37 +9,26 @@ import { type Address, formatAddress } from "../config/parsers.ts";
 import type { EventLog } from "../telemetry/log.ts";
 
 /** Limits that a listener sets for its clients. Times are in milliseconds. */
-export interface Limits {
+export const LIMITS = {
 	/** Maximum number of open connections. Further ones are closed at once. */
-	readonly connections: number;
-	/** Time within which a client must send its first bytes, finish the TLS handshake, or send the header of a request. */
-	readonly headerTime: number;
-	/** Time within which a request must arrive as a whole. */
-	readonly requestTime: number;
-	/** Time within which a client must take a whole response, or a whole message of a gRPC stream. */
-	readonly answerTime: number;
-	/** Time for which a connection or a stream may be idle. Heartbeats keep watches from being idle. */
-	readonly idleTime: number;
-	/** Maximum bytes of a request header on the HTTP listener. The gRPC listener has the default of Node.js, 64 KiB. */
-	readonly headerBytes: number;
-	/** Maximum number of concurrent requests on one HTTP/2 connection of the HTTP listener, and of the gRPC listener. */
-	readonly httpStreams: number;
-	readonly grpcStreams: number;
-	/** Maximum bytes of a request message of a read or a watch. Requests with a record have `MAX_BODY_BYTES` instead. */
-	readonly readRequestBytes: number;
-}
-
-export const LIMITS: Limits = {
 	connections: 10_000,
+	/** Time within which a client must send its first bytes, finish the TLS handshake, or send the header of a request. */
 	headerTime: 10_000,
+	/** Time within which a request must arrive as a whole. */
 	requestTime: 120_000,
+	/** Time within which a client must take a whole response, or a whole message of a gRPC stream. */
 	answerTime: 120_000,
+	/** Time for which a connection or a stream may be idle. Heartbeats keep watches from being idle. */
 	idleTime: 65_000,
+	/** Maximum bytes of a request header on the HTTP listener. The gRPC listener has the default of Node.js, 64 KiB. */
 	headerBytes: 16 * 1024,
+	/** Maximum number of concurrent requests on one HTTP/2 connection of the HTTP listener, and of the gRPC listener. */
 	httpStreams: 100,
 	grpcStreams: 1_000,
+	/** Maximum bytes of a request message of a read or a watch. Requests with a record have `MAX_BODY_BYTES` instead. */
 	readRequestBytes: 64 * 1024,
 };
+export type Limits = Readonly<typeof LIMITS>;
 
 /**
  * Ends an HTTP/2 stream whose client sends its request, or takes the response, too slowly.

@@ -165,19 +165,21 @@ function uuidIn(segment: string | undefined): string | undefined {
 /** Returns a function that finds the routes for a path. Routes without `{name}` segments take precedence, then verbs. */
 function routeFinder(routes: readonly Route[]): (path: string) => Match[] {
 	const fixed = new Map<string, Match[]>();
-	const open: (Pattern & { readonly route: Route })[] = [];
+	const open: { readonly start: string; readonly pattern: RegExp; readonly route: Route }[] = [];
 	for (const route of routes) {
-		if (route.path.includes("{")) open.push({ ...patternOf(route.path), route });
-		else fixed.set(route.path, [...(fixed.get(route.path) ?? []), { route, params: {} }]);
+		if (route.path.includes("{")) {
+			const [start = ""] = route.path.split("{", 1);
+			open.push({ start, pattern: patternOf(route.path), route });
+		} else fixed.set(route.path, [...(fixed.get(route.path) ?? []), { route, params: {} }]);
 	}
 	return (path) => {
 		const exact = fixed.get(path);
 		if (exact !== undefined) return exact;
 		const found: Match[] = [];
-		for (const { start, names, pattern, route } of open) {
+		for (const { start, pattern, route } of open) {
 			// Most patterns need not be tried.
-			const texts = path.startsWith(start) ? pattern.exec(path) : null;
-			const params = texts === null ? undefined : paramsOf(names, texts);
+			const groups = path.startsWith(start) ? pattern.exec(path)?.groups : undefined;
+			const params = groups && paramsOf(groups);
 			if (params !== undefined) found.push({ route, params });
 		}
 		const verbs = found.filter(({ route }) => /\}:[\w-]+$/.test(route.path));
@@ -192,31 +194,17 @@ function allowed(found: readonly Match[]): string {
 		.join(", ");
 }
 
-interface Pattern {
-	/** With what each path that matches begins. */
-	readonly start: string;
-	/** Names of the groups of the pattern. */
-	readonly names: readonly string[];
-	readonly pattern: RegExp;
-}
-
-/** Returns the pattern of the paths of a route, with a group for each `{name}`. */
-function patternOf(path: string): Pattern {
+/** Returns the pattern of the paths of a route, with a named group for each `{name}`. */
+function patternOf(path: string): RegExp {
 	const parts = path.split(/\{(\w+)\}/);
-	const source = parts.map((part, n) => (n % 2 === 0 ? RegExp.escape(part) : "([^/]+)")).join("");
-	const names = parts.filter((_, n) => n % 2 === 1);
-	return { start: parts[0] ?? "", names, pattern: new RegExp(`^${source}$`) };
+	return new RegExp(`^${parts.map((part, n) => (n % 2 === 0 ? RegExp.escape(part) : `(?<${part}>[^/]+)`)).join("")}$`);
 }
 
-/** Returns the decoded parameters of a path; undefined when one of them is not percent-encoded UTF-8. */
-function paramsOf(names: readonly string[], [, ...texts]: readonly string[]): Match["params"] | undefined {
-	const params: Record<string, string> = {};
-	for (const [n, name] of names.entries()) {
-		const value = percentDecode(texts[n] ?? "");
-		if (value === undefined) return undefined;
-		params[name] = value;
-	}
-	return params;
+/** Returns the decoded groups of a path; undefined when one of them is not percent-encoded UTF-8. */
+function paramsOf(groups: Readonly<Record<string, string>>): Match["params"] | undefined {
+	const decoded = Object.entries(groups).map(([name, text]) => [name, percentDecode(text)] as const);
+	const params = decoded.flatMap(([name, value]) => (value === undefined ? [] : [[name, value] as const]));
+	return params.length < decoded.length ? undefined : Object.fromEntries(params);
 }
 
 /** Decodes a percent-encoded text (RFC 3986, section 2.1). Returns undefined when it is not percent-encoded UTF-8. */

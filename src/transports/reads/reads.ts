@@ -214,7 +214,7 @@ function unary<I extends DescMessage, O extends DescMessage>(
 ): JsonRpc {
 	return define(method, path, rpc, async (request, call, { methods }) => {
 		const implementation = methods.find((one): one is UnaryRpc => one.method === rpc && one.kind === "unary");
-		const response = await implementation?.answer(request, call.caller, call.signal);
+		const response = await implementation?.answer?.(request, call.caller, call.signal);
 		if (!isMessage(response, rpc.output)) throw new Error(`${rpc.name} is not mounted`);
 		return form(response, request, call);
 	});
