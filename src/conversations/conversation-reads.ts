@@ -1,6 +1,5 @@
 import { type CallSignal, ServiceError } from "../errors.ts";
 import type { EventFormat } from "../events/event-format.ts";
-import type { StoredEvent, StoredUpdate } from "../store/entries.ts";
 import { conversationEraser, type OnErased } from "./erase.ts";
 import { type CountRequest, countConversations } from "./read/count.ts";
 import { type EventsRequest, type EventText, type EventViews, eventViews, listEvents } from "./read/events.ts";
@@ -15,7 +14,6 @@ import { type StoreReads, visibleStore } from "./read/visible-store.ts";
 import { getRefusedPost, listRefusedPosts, type RefusedRequest } from "./refused/list-and-retry.ts";
 import type { RefusedPosts } from "./refused/refused-posts.ts";
 import { type ClockSkews, listSenders } from "./senders.ts";
-import type { RecentEntries } from "./watch/recent-entries.ts";
 import type { WatchOptions } from "./watch/watch.ts";
 import {
 	type EventWatches,
@@ -62,7 +60,7 @@ export class ConversationReads {
 	}
 
 	/** The newest updates and events, as far as they are in memory for watchers. */
-	get recent(): { readonly updates: RecentEntries<StoredUpdate>; readonly events: RecentEntries<StoredEvent> } {
+	get recent() {
 		return { updates: this.#watches.recent, events: this.#eventWatches.recent };
 	}
 

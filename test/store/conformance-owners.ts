@@ -5,7 +5,6 @@ import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb
 import { eventViews } from "../../src/conversations/read/events.ts";
 import { UpdateViews } from "../../src/conversations/read/updates.ts";
 import { type StoreReads, visibleStore } from "../../src/conversations/read/visible-store.ts";
-import { Follower } from "../../src/conversations/watch/recent-entries.ts";
 import { eventWatches, updateWatches } from "../../src/conversations/watch/watches.ts";
 import { EventFormat } from "../../src/events/event-format.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
@@ -241,9 +240,16 @@ export function ownerConformance(open: () => Promise<Store>, factor: number): vo
 				return found;
 			};
 			// Somebody else follows both logs, so that their newest entries are in memory.
-			const [updateFollower, eventFollower] = [new Follower(), new Follower()];
-			await updates.recent.join(updateFollower);
-			await events.recent.join(eventFollower);
+			const left = new AbortController();
+			const view = { full: false, secrets: "redacted", secretPaths: false } as const;
+			const followers = [
+				updates.watch({ ...all, view }, left.signal),
+				events.watch({ ...all, secrets: "redacted" }, left.signal),
+			];
+			for (const follower of followers) await follower.next();
+			const following = followers.map(async (follower) => {
+				while (!(await follower.next()).done);
+			});
 			for (const n of [0, 1]) await send(store, { by: "red", conversation: n, kind: "record", n });
 			await send(store, { by: "red", conversation: 0, kind: "event", n: 2 });
 			await vi.waitFor(() => expect([updates.recent.usage.entries, events.recent.usage.entries]).toEqual([2, 1]));
@@ -255,8 +261,8 @@ export function ownerConformance(open: () => Promise<Store>, factor: number): vo
 			await vi.waitFor(() => expect(updates.recent.usage.entries).toBe(1));
 			expect(await watched("red")).toEqual([[2n, "red"]]);
 			expect(await watched("blue")).toEqual([[1n, "blue"], [3n, "blue"], [1n]]);
-			updates.recent.leave(updateFollower);
-			events.recent.leave(eventFollower);
+			left.abort();
+			await Promise.all(following);
 			stopping.abort();
 		});
 

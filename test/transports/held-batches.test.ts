@@ -1,7 +1,7 @@
 import { create, toBinary, toJsonString } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { HeartbeatSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
-import { SharedResponse } from "../../src/conversations/watch/watch.ts";
+import { SharedResponse } from "../../src/conversations/watch/shared-response.ts";
 import { ServiceError } from "../../src/errors.ts";
 import { Admission } from "../../src/transports/admission.ts";
 import { HeldBatches, lengthPrefixed } from "../../src/transports/stream-messages.ts";

@@ -17,7 +17,8 @@ import { eventLog, updateLog } from "../read/entry-log.ts";
 import { type EventViews, eventConditionsOf, eventJson } from "../read/events.ts";
 import { conditionsOf, originOf } from "../read/filter.ts";
 import type { PresentViews, UpdateViewOptions } from "../read/updates.ts";
-import { SharedResponse, type WatchBatch, Watches, type WatchOptions, type WatchStart } from "./watch.ts";
+import { SharedResponse } from "./shared-response.ts";
+import { type WatchBatch, Watches, type WatchOptions, type WatchStart } from "./watch.ts";
 
 type UpdateResponse = typeof WatchConversationUpdatesResponseSchema;
 type EventResponse = typeof WatchConversationEventsResponseSchema;
@@ -45,7 +46,8 @@ export function updateWatches(store: Pick<Store, "updates">, presentViews: Prese
 	/** One message per view of an update. Watchers share it, so that it is encoded once. */
 	const responses = new WeakMap<ConversationUpdate, SharedResponse<UpdateResponse>>();
 	return {
-		recent: watches.recent,
+		/** What is in memory for watchers. */
+		recent: watches,
 
 		/**
 		 * Follows updates as {@link Watches.watch} does.
@@ -112,7 +114,8 @@ export function eventWatches(store: Pick<Store, "events">, views: EventViews, op
 		return responses[secrets].getOrInsertComputed(stored, () => eventResponse(sequence, content, json));
 	}
 	return {
-		recent: watches.recent,
+		/** What is in memory for watchers. */
+		recent: watches,
 
 		/** Follows events as {@link updateWatches} follows updates. */
 		watch(

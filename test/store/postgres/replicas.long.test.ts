@@ -1,9 +1,12 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
+import { create } from "@bufbuild/protobuf";
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
+import { WatchConversationUpdatesResponseSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
 import { updateLog } from "../../../src/conversations/read/entry-log.ts";
-import { Follower, RecentEntries } from "../../../src/conversations/watch/recent-entries.ts";
+import { SharedResponse } from "../../../src/conversations/watch/shared-response.ts";
+import { Watches } from "../../../src/conversations/watch/watch.ts";
 import { SENDER_GONE } from "../../../src/errors.ts";
 import type { StoredUpdate } from "../../../src/store/entries.ts";
 import type { Connections } from "../../../src/store/postgres/connections.ts";
@@ -163,23 +166,21 @@ test("after a failover, watchers that got lost updates fail, and the others cont
 	const log = { error: ({ err }: { err?: unknown }) => lines.push(String(err)) };
 	const store = await openStore(url, { log });
 	onTestFinished(() => store.close());
-	const recent = new RecentEntries(updateLog(store));
-	const [ahead, behind] = [new Follower(), new Follower()];
-	await Promise.all([ahead, behind].map((follower) => recent.join(follower)));
-	const { restarts } = recent;
+	const { watch } = watching(store);
+	const [ahead, behind] = [watch(), watch()];
+	for (const watcher of [ahead, behind]) expect(await watcher.through(0n)).toEqual([]);
 	for (let n = 0; n < 5; n++) await append(store, sample());
-	await expect.poll(() => recent.usage.entries, { timeout: 30_000 }).toBe(5);
+	expect((await ahead.through(5n)).length).toBe(5);
 	await loseUpdatesAfter(url, 3n);
-	await expect.poll(() => recent.restarts, { timeout: 30_000 }).toBe(restarts + 1);
-	expect(() => ahead.check(5n)).toThrow("the database has lost the entries after sequence 3; start after sequence 3");
-	recent.leave(ahead);
-	behind.check(3n);
+	await expect(ahead.through(6n)).rejects.toThrow(
+		"the database has lost the entries after sequence 3; start after sequence 3",
+	);
 	const update = sample();
-	expect(await append(store, update)).toMatchObject({ sequence: 4n });
-	await expect.poll(() => recent.usage.entries, { timeout: 30_000 }).toBe(1);
-	expect(recent.after(3n, { entries: 10, bytes: 1024 })).toEqual([stored(update, await append(store, update))]);
-	behind.check(4n);
-	recent.leave(behind);
+	const appended = await append(store, update);
+	expect(appended).toMatchObject({ sequence: 4n });
+	const rest = await behind.through(4n);
+	expect(rest.map(({ sequence }) => sequence)).toEqual([1n, 2n, 3n, 4n]);
+	expect(rest.at(-1)).toEqual(stored(update, appended));
 	expect(lines).toEqual([
 		"ServiceError: the database has lost the entries after sequence 3; the newest sequence was 5",
 	]);
@@ -189,26 +190,53 @@ test("when a conversation gets another owner, other replicas drop the entries th
 	const { stores } = await replicas(2);
 	const [assigning, following] = stores;
 	if (assigning === undefined || following === undefined) throw new Error("there are two stores");
-	const recent = new RecentEntries(updateLog(following));
-	const follower = new Follower();
-	await recent.join(follower);
-	const { restarts } = recent;
+	const { watches, watch } = watching(following);
+	const watcher = watch();
+	expect(await watcher.through(0n)).toEqual([]);
 	const update = sample();
 	const { sequence } = await append(assigning, update);
-	await expect.poll(() => recent.usage.entries, { timeout: 30_000 }).toBe(1);
-	expect(recent.covers(0n)).toBe(true);
+	expect((await watcher.through(sequence)).map(({ owner }) => owner)).toEqual([undefined]);
+	expect(watches.usage.entries).toBe(1);
 	const { conversationId } = update;
 	expect(await assigning.assignOwner({ owner: "red", of: { ids: [conversationId] }, limit: 10 })).toBe(1);
-	await expect.poll(() => recent.restarts, { timeout: 30_000 }).toBe(restarts + 1);
-	expect(recent.usage.entries).toBe(0);
-	expect(recent.covers(0n)).toBe(false);
-	follower.check(sequence);
+	await expect.poll(() => watches.usage.entries, { timeout: 30_000 }).toBe(0);
 	const next = await append(assigning, { ...sample({ conversationId }), poster: { sender: "agent", owner: "red" } });
-	await expect.poll(() => recent.usage.entries, { timeout: 30_000 }).toBe(1);
-	const limits = { entries: 10, bytes: 1024 };
-	expect(recent.after(0n, limits).map((entry) => [entry.sequence, entry.owner])).toEqual([[next.sequence, "red"]]);
-	recent.leave(follower);
+	expect((await watcher.through(next.sequence)).map(({ owner }) => owner)).toEqual(["red"]);
 });
+
+/** Returns watches of a store's updates. A watcher returns the entries through a sequence. */
+function watching(store: Store) {
+	const schema = WatchConversationUpdatesResponseSchema;
+	const stopping = new AbortController();
+	onTestFinished(() => stopping.abort());
+	const messageAt = (sequence: bigint) => new SharedResponse(schema, sequence, () => create(schema, { sequence }));
+	const options = { heartbeat: 2 ** 30, stopping: stopping.signal };
+	const watches = new Watches<StoredUpdate, typeof schema>(updateLog(store), messageAt, options);
+	function watch() {
+		const entries = new Map<bigint, StoredUpdate>();
+		const responder = () => (entry: StoredUpdate) => {
+			entries.set(entry.sequence, entry);
+			return messageAt(entry.sequence);
+		};
+		const request = { start: "beginning", conversationId: undefined, variant: [randomUUID()], responder } as const;
+		const batches = watches.watch(request, stopping.signal);
+		return {
+			async through(last: bigint): Promise<StoredUpdate[]> {
+				const received: StoredUpdate[] = [];
+				for (let sequence = -1n; sequence < last; ) {
+					const { value = [] } = await batches.next();
+					for (const message of value) {
+						({ sequence } = message);
+						const entry = entries.get(sequence);
+						if (entry !== undefined) received.push(entry);
+					}
+				}
+				return received;
+			},
+		};
+	}
+	return { watches, watch };
+}
 
 /** Outcome of a COMMIT whose response is lost. */
 type Loss = "committed" | "late" | "rolled back";
