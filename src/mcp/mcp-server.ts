@@ -47,18 +47,11 @@ function newMcpServer(options: McpOptions): McpServer {
 
 /** Headers of a request that the protocol defines, besides `Accept`. */
 const HEADERS = ["content-type", "mcp-protocol-version", "mcp-method", "mcp-name"];
-const [JSON_TYPE, STREAM_TYPE] = ["application/json", "text/event-stream"];
 
-/**
- * Answers an HTTP request: with one JSON response, or as a stream of events that ends with the response if `Accept` allows
- * only that. A server is made for each request, so nothing is kept between them.
- */
+/** Answers an HTTP request with one JSON response. A server is made for each request, so nothing is kept between them. */
 export async function answerMcp(options: McpOptions, headers: IncomingHttpHeaders, body: Buffer): Promise<Response> {
-	const isJson = accepts(headers.accept, JSON_TYPE);
-	if (!isJson && !accepts(headers.accept, STREAM_TYPE))
-		return Response.json({ detail: `Accept must allow ${JSON_TYPE} or ${STREAM_TYPE}` }, { status: 406 });
 	// The library asks for both types, also where the client takes only one.
-	const given = new Headers({ Accept: `${JSON_TYPE}, ${STREAM_TYPE}` });
+	const given = new Headers({ Accept: "application/json, text/event-stream" });
 	for (const name of HEADERS) {
 		const value = headers[name];
 		if (typeof value === "string") given.set(name, value);
@@ -68,29 +61,10 @@ export async function answerMcp(options: McpOptions, headers: IncomingHttpHeader
 	const make = () => newMcpServer(options);
 	if (!(await isLegacyRequest(request)))
 		// Nothing that is listed changes, so there is nothing to subscribe to, and no response stays open.
-		return await createMcpHandler(make, {
-			legacy: "reject",
-			maxSubscriptions: 0,
-			responseMode: isJson ? "auto" : "sse",
-		}).fetch(request);
-	const transport = new WebStandardStreamableHTTPServerTransport({ enableJsonResponse: isJson });
+		return await createMcpHandler(make, { legacy: "reject", maxSubscriptions: 0 }).fetch(request);
+	const transport = new WebStandardStreamableHTTPServerTransport({ enableJsonResponse: true });
 	await make().connect(transport);
 	return await transport.handleRequest(request);
-}
-
-/** Whether a header `Accept` allows a media type; the most specific range decides (RFC 9110, section 12.5.1). */
-function accepts(header: string | undefined, type: string): boolean {
-	if (header === undefined || header.trim() === "") return true;
-	const ranges = new Map(
-		header
-			.toLowerCase()
-			.split(",")
-			.map((range) => {
-				const [name = "", ...parameters] = range.split(";").map((part) => part.trim());
-				return [name, !parameters.some((parameter) => /^q=0(?:\.0*)?$/.test(parameter))] as const;
-			}),
-	);
-	return ranges.get(type) ?? ranges.get(type.replace(/\/.*/, "/*")) ?? ranges.get("*/*") ?? false;
 }
 
 const message = z.looseObject({ params: z.looseObject({ arguments: z.looseObject({}).optional() }) });

@@ -140,24 +140,9 @@ async function* watchUntilEnded<Batch>(
 	signal: AbortSignal,
 	watch: (over: AbortSignal) => AsyncIterable<Batch>,
 ): AsyncGenerator<Batch, void, undefined> {
-	const over = new AbortController();
-	const end = () => over.abort();
-	signal.addEventListener("abort", end, { once: true });
-	ended?.addEventListener("abort", end, { once: true });
-	// On abort too: a transport may never resume the iteration when its client has gone.
-	const release = () => {
-		signal.removeEventListener("abort", end);
-		ended?.removeEventListener("abort", end);
-	};
-	over.signal.addEventListener("abort", release);
-	if (signal.aborted || ended?.aborted === true) end();
-	try {
-		yield* watch(over.signal);
-		if (ended?.aborted === true && !signal.aborted)
-			throw new ServiceError("unauthenticated", "The access key was revoked or has expired");
-	} finally {
-		release();
-	}
+	yield* watch(AbortSignal.any(ended === undefined ? [signal] : [signal, ended]));
+	if (ended?.aborted === true && !signal.aborted)
+		throw new ServiceError("unauthenticated", "The access key was revoked or has expired");
 }
 
 /**

@@ -143,10 +143,12 @@ export class Connections {
 	 *
 	 * @param stall milliseconds after which a connection is cut off on which no bytes move in either direction
 	 * @param until time at which all connections are cut off, in milliseconds of `performance.now()`
+	 * @param closeIdle closes connections that are idle now
 	 */
-	async waitForEnd(stall: number, until: number): Promise<void> {
+	async waitForEnd(stall: number, until: number, closeIdle?: () => void): Promise<void> {
 		const seen = new WeakMap<Socket, Progress>();
 		while (this.#open.size > 0) {
+			closeIdle?.();
 			const now = performance.now();
 			for (const socket of this.#open) {
 				const bytes = socket.bytesRead + socket.bytesWritten;

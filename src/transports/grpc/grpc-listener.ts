@@ -172,27 +172,23 @@ function signalOf(call: ServerUnaryCall<Uint8Array, Uint8Array>): CallSignal {
 function streamHandler({ stream }: StreamRpc, held: HeldBatches, stopping: AbortSignal) {
 	return (call: ServerWritableStream<Uint8Array, Uint8Array | MessageBatch>): void => {
 		const cancelled = new AbortController();
-		const stop = (): void => cancelled.abort();
-		call.on("cancelled", stop);
-		stopping.addEventListener("abort", stop);
-		if (stopping.aborted) stop();
+		call.on("cancelled", () => cancelled.abort());
+		const over = AbortSignal.any([cancelled.signal, stopping]);
 		const send = async (): Promise<void> => {
-			for await (const batch of stream(call.request, admittedCall(call.metadata).caller, cancelled.signal)) {
+			for await (const batch of stream(call.request, admittedCall(call.metadata).caller, over)) {
 				const { chunks, release } = held.hold(batch, "bytes");
 				const message = new MessageBatch(chunks);
-				await untilTaken(cancelled.signal, (onTaken) => call.write(message, onTaken)).finally(release);
+				await untilTaken(over, (onTaken) => call.write(message, onTaken)).finally(release);
 			}
 		};
-		send()
-			.then(
-				() => call.end(),
-				(error: unknown) => {
-					// A stream that its client cancelled, or that the service stopped, did not fail.
-					if (!cancelled.signal.aborted) admittedCall(call.metadata).observed.failed(error);
-					// grpc-js sends the status that an error event of the stream carries.
-					if (!call.cancelled) call.emit("error", grpcStatus(error));
-				},
-			)
-			.finally(() => stopping.removeEventListener("abort", stop));
+		send().then(
+			() => call.end(),
+			(error: unknown) => {
+				// A stream that its client cancelled, or that the service stopped, did not fail.
+				if (!over.aborted) admittedCall(call.metadata).observed.failed(error);
+				// grpc-js sends the status that an error event of the stream carries.
+				if (!call.cancelled) call.emit("error", grpcStatus(error));
+			},
+		);
 	};
 }

@@ -37,24 +37,18 @@ export async function sendEventStream(
 	{ held, stopping, limits = LIMITS }: EventStreamOptions,
 ): Promise<void> {
 	const response: StreamedResponse = sent;
-	const over = new AbortController();
-	const end = (): void => over.abort();
-	let isGone = false;
-	whenGone(request, sent, () => {
-		isGone = true;
-		end();
-	});
-	stopping.addEventListener("abort", end);
-	if (stopping.aborted) end();
+	const gone = new AbortController();
+	whenGone(request, sent, () => gone.abort());
+	const over = AbortSignal.any([gone.signal, stopping]);
 	/** Sends a chunk, and waits until the client has taken it or the stream is over. */
 	const send = async (chunk: string | Uint8Array): Promise<void> => {
 		const timeout = setTimeout(() => abandon(request, sent), limits.answerTime);
-		await untilTaken(over.signal, (onTaken) => response.write(chunk, onTaken));
+		await untilTaken(over, (onTaken) => response.write(chunk, onTaken));
 		clearTimeout(timeout);
 	};
 	let through: bigint | undefined;
 	try {
-		for await (const batch of watch(over.signal)) {
+		for await (const batch of watch(over)) {
 			const last = batch.at(-1);
 			const batchHeld = held.hold(batch, "event");
 			try {
@@ -71,10 +65,8 @@ export async function sendEventStream(
 	} catch (error) {
 		if (!response.headersSent) throw error;
 		// A stream that its client ended, or that the service stopped, did not fail.
-		if (!over.signal.aborted) observed.failed(error);
-		if (!isGone) response.write(lastEvent(error));
-	} finally {
-		stopping.removeEventListener("abort", end);
+		if (!over.aborted) observed.failed(error);
+		if (!gone.signal.aborted) response.write(lastEvent(error));
 	}
 	response.end("");
 }

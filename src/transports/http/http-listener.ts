@@ -39,9 +39,6 @@ export type HttpHandler = (
 /** Handles a request and reports what becomes of it to `observed`. The caller reports the end of the request. */
 export type ObservedHandler = (...call: [...Parameters<HttpHandler>, observed: ObservedRequest]) => void;
 
-/** Milliseconds between two closings of idle connections while the listener stops. */
-const IDLE_SWEEP_INTERVAL = 50;
-
 /**
  * Listens for HTTP/1.1 and HTTP/2. With TLS the client chooses by ALPN. In cleartext the first bytes decide (RFC 9113,
  * section 3.3).
@@ -116,11 +113,8 @@ export async function listenHttp(
 			draining = true;
 			connections.stopAccepting();
 			for (const session of sessions) session.close();
-			http1.closeIdleConnections();
 			// A response that began before leaves its connection open and idle when it ends.
-			const sweep = setInterval(() => http1.closeIdleConnections(), IDLE_SWEEP_INTERVAL);
-			await connections.waitForEnd(stall, until);
-			clearInterval(sweep);
+			await connections.waitForEnd(stall, until, () => http1.closeIdleConnections());
 			http1.close();
 		},
 		kill: () => connections.kill(),
