@@ -70,13 +70,14 @@ describe("the modules of src import only what they may", () => {
 		expect(forbiddenImports("conversations/", ...known)).toEqual([]);
 	});
 
-	test("store imports only threads, the times, costs, deltas and relations of records, and the ledger of usage", () => {
+	test("store imports only threads, the times, costs, deltas and relations of records, the ledger of usage, and words", () => {
 		const known = [
 			/^threads\//,
 			/^record\/json\/scalars\.ts$/,
 			/^record\/stats\.ts$/,
 			/^record\/record-delta\.ts$/,
 			/^usage\//,
+			/^search\/tokenizer\.ts$/,
 		];
 		expect(forbiddenImports("store/", ...known)).toEqual([]);
 		// Each of the store's threads would load zod, which takes some 3 MB. Only commands load store/export/export.ts.

@@ -127,7 +127,6 @@ export const postgresList: Benchmark = {
 		await using server = await DatabaseServer.start(settings.folder);
 		const filled = async (conversations: number): Promise<string> => {
 			const url = await server.create();
-			await sqlOn(url, "CREATE EXTENSION pg_trgm");
 			await fillVariety(url, conversations, RARE_COUNT, report);
 			await sqlOn(url, "VACUUM ANALYZE");
 			return url;

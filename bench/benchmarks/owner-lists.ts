@@ -93,7 +93,6 @@ export const postgresOwnerLists: Benchmark = {
 	async run(settings, report) {
 		await using server = await DatabaseServer.start(settings.folder);
 		const url = await server.create();
-		await sqlOn(url, "CREATE EXTENSION pg_trgm");
 		await fill(url, report);
 		await sqlOn(url, "VACUUM ANALYZE");
 		return await measureOwnerLists(settings, "postgres-owner-lists", url);

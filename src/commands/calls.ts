@@ -203,7 +203,7 @@ export const CALLS: Readonly<Record<string, Command>> = {
 		shown: () => "The usage was counted anew from what is stored.",
 	}),
 	"search rebuild": call(ConversationSearchService.method.rebuildSearchIndex, {
-		meaning: "write the index of search anew from the stored events and titles",
+		meaning: "write the index of search anew from the stored events",
 		shown: () => "The running service, or else the next one that starts, writes the index of search anew.",
 	}),
 	traces: call(forwarding.replayEndpoint, {

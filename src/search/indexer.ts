@@ -7,10 +7,13 @@ import type { StoredEvent } from "../store/entries.ts";
 import { claimFor } from "../store/session.ts";
 import type { Store } from "../store/store.ts";
 import { type EventWords, NO_PROGRESS } from "../store/text-index.ts";
-import { eventTexts, KINDS_WITHOUT_TEXT, MAX_TEXT } from "./event-texts.ts";
+import { eventTexts, KINDS_WITHOUT_TEXT } from "./event-texts.ts";
 import { indexWords, wordsOf } from "./tokenizer.ts";
 
-/** Version of the rules by which texts and words are taken from events and titles. Raise it when they change. */
+/**
+ * Version of the rules by which texts and words are taken from events. Raise it when they change, and let the view of conversations
+ * derive the words of titles anew.
+ */
 const INDEX_RULES = 3;
 
 /** Maximum number of events, and of bytes of their texts, of one step, so that appends wait only for a short commit. */
@@ -25,7 +28,7 @@ const CONDITIONS: readonly EventCondition[] = [{ kind: "none_of", field: "kind",
 
 /** Pause after a step as a multiple of its duration, while the service is busy. It leaves the machine to the ingest. */
 const BUSY_FACTOR = 4;
-/** Milliseconds for which new events and updates are collected. After a single post, the view of titles has followed then. */
+/** Milliseconds for which new events are collected. */
 const COLLECT = 300;
 /** Milliseconds after which the indexer looks again without being told: whether another process has ended, say. */
 const INTERVAL = 2_000;
@@ -38,19 +41,19 @@ interface IndexerOptions extends IndexedStore {
 }
 
 interface IndexedStore {
-	readonly store: Pick<Store, "events" | "updates" | "claim" | "readIndexProgress" | "findTitles" | "writeIndexStep">;
+	readonly store: Pick<Store, "events" | "claim" | "readIndexProgress" | "writeIndexStep">;
 	readonly format: Pick<EventFormat, "open" | "read">;
 }
 
 /**
- * Keeps the index of search up to date until the signal fires. It follows the logs, from where an earlier run ended. Of
+ * Keeps the index of search up to date until the signal fires. It follows the events, from where an earlier run ended. Of
  * several processes with one database, one does so at a time.
  */
 export async function indexUntilStopped(options: IndexerOptions, signal: AbortSignal): Promise<void> {
 	const { store, onError, isBusy } = options;
 	const indexer = new TextIndexer(options);
 	let wake = () => {};
-	const subscriptions = [store.events, store.updates].map((log) => log.subscribe(() => wake()));
+	const unsubscribe = store.events.subscribe(() => wake());
 	signal.addEventListener("abort", () => wake(), { once: true });
 	while (!signal.aborted) {
 		const woken = new Promise<void>((resolve) => {
@@ -64,12 +67,12 @@ export async function indexUntilStopped(options: IndexerOptions, signal: AbortSi
 		if (hasMore) await wait(isBusy() ? (performance.now() - began) * BUSY_FACTOR : 0, signal);
 		else {
 			const over = new AbortController();
-			await Promise.race([woken, wait(indexer.isBehind ? COLLECT : INTERVAL, over.signal)]);
+			await Promise.race([woken, wait(INTERVAL, over.signal)]);
 			over.abort();
 			await wait(COLLECT, signal);
 		}
 	}
-	for (const end of subscriptions) end();
+	unsubscribe();
 	await indexer.release().catch(onError);
 }
 
@@ -79,15 +82,9 @@ export class TextIndexer {
 	readonly #holder = randomUUID();
 	/** Until when this process has claimed the index, in milliseconds of Unix time. */
 	#claimedUntil = 0;
-	#isBehind = false;
 
 	constructor(options: IndexedStore) {
 		this.#options = options;
-	}
-
-	/** Whether the last step waits for the view of titles. */
-	get isBehind(): boolean {
-		return this.#isBehind;
 	}
 
 	/** Claims the index for some milliseconds from now on. Returns whether this process has it. */
@@ -113,26 +110,14 @@ export class TextIndexer {
 		if (progress.version > INDEX_RULES) return false;
 		if (progress.version < INDEX_RULES) {
 			const next = { ...NO_PROGRESS, version: INDEX_RULES };
-			await store.writeIndexStep({ expects: progress, next, events: [], titles: [] });
+			await store.writeIndexStep({ expects: progress, next, events: [] });
 			return true;
 		}
-		const titles = await store.findTitles(progress.updates);
-		this.#isBehind = titles.isBehind;
-		const events = titles.hasMore
-			? { words: [], through: progress.events, hasMore: true }
-			: await this.#events(progress.events);
-		const next = { ...progress, updates: titles.through, events: events.through };
-		if (next.updates === progress.updates && next.events === progress.events) return false;
-		const isWritten = await store.writeIndexStep({
-			expects: progress,
-			next,
-			titles: titles.titles.map(({ title, ...of }) => ({
-				...of,
-				words: [...indexWords(wordsOf(title.slice(0, MAX_TEXT)))],
-			})),
-			events: events.words,
-		});
-		return titles.hasMore || events.hasMore || !isWritten;
+		const { words, through, hasMore } = await this.#events(progress.events);
+		if (through === progress.events) return false;
+		const next = { ...progress, events: through };
+		const isWritten = await store.writeIndexStep({ expects: progress, next, events: words });
+		return hasMore || !isWritten;
 	}
 
 	async #events(after: bigint) {

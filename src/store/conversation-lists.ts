@@ -12,7 +12,6 @@ import {
 	withErrorSequence,
 } from "./rows.ts";
 import { allOf, given, type Session, type Sql, type SqlCondition, sql, type Terms } from "./session.ts";
-import type { TableName } from "./tables.ts";
 import {
 	bigint,
 	bindable,
@@ -220,13 +219,15 @@ function oneConditionSql(condition: Condition, terms: Terms): SqlCondition {
 				["t.value = ?", value && keyOf(value)],
 			]);
 			const join = "CROSS JOIN conversations c ON c.conversation_id = t.conversation_id";
-			return { test: exists(terms, "tags", where), index: { from: "tags t INDEXED BY tags_by_value", join, where } };
+			const { schema } = terms.dialect;
+			const of = `EXISTS (SELECT 1 FROM ${schema}tags t WHERE t.conversation_id = c.conversation_id AND ${where.text})`;
+			return {
+				test: sql(of, ...where.parameters),
+				index: { from: "tags t INDEXED BY tags_by_value", join, where },
+			};
 		}
-		case "title": {
-			const contained = asciiLower(condition.contains);
-			const { titleContains, titleIndex } = terms.dialect;
-			return { test: exists(terms, "titles", titleContains(contained)), index: titleIndex(contained) };
-		}
+		case "title":
+			return { test: sql(`${terms.dialect.placeOf}(c.title, ?) > 0`, asciiLower(condition.contains)) };
 		case "time": {
 			const { column, index } = COLUMNS[condition.field];
 			const range = [bindable(condition.from ?? EVER.from), bindable(condition.to ?? EVER.to)];
@@ -257,12 +258,6 @@ function oneConditionSql(condition: Condition, terms: Terms): SqlCondition {
 			return byIndex(allOf([sql("c.gap_count > 0"), isOlder]), "conversations_with_gaps");
 		}
 	}
-}
-
-/** Returns the condition that a table has a row `t` of the conversation that passes a test. */
-function exists({ dialect: { schema } }: Terms, table: TableName, { text: test, parameters }: Sql): Sql {
-	const where = `t.conversation_id = c.conversation_id AND ${test}`;
-	return sql(`EXISTS (SELECT 1 FROM ${schema}${table} t WHERE ${where})`, ...parameters);
 }
 
 /** @param index undefined for one that SQLite chooses itself */

@@ -1,31 +1,31 @@
-import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
-import { readMembers } from "../record/record-delta.ts";
-import { isOfRow } from "./rows.ts";
-import type { Session } from "./session.ts";
-import type { FoundTitles, IndexProgress, IndexStep } from "./text-index.ts";
-import { bigint, blob, integer, text } from "./values.ts";
+import { conditionSql } from "./conversation-lists.ts";
+import { allOf, type Session, type Sql, sql } from "./session.ts";
+import {
+	type DocumentQuery,
+	type FoundDocument,
+	type IndexProgress,
+	type IndexStep,
+	type IndexTerm,
+	newestFirst,
+} from "./text-index.ts";
+import { bigint, bindable, integer, text } from "./values.ts";
 
-/** The steps by which the index of search is written. */
+/** The steps by which the index of search is written, and the documents that it finds. */
 
 async function readIndexProgress({ all, dialect: { schema } }: Session): Promise<IndexProgress> {
-	const [row] = await all(`SELECT version, events, updates FROM ${schema}search_progress`);
-	return { version: integer(row?.version), events: bigint(row?.events), updates: bigint(row?.updates) };
-}
-
-/** Moves the progress from one place to another. Returns whether it was there. */
-async function moveProgress({ all, dialect: { schema } }: Session, from: IndexProgress, to: IndexProgress) {
-	const rows = await all(
-		`UPDATE ${schema}search_progress SET version = ?, events = ?, updates = ?
-		WHERE version = ? AND events = ? AND updates = ? RETURNING id`,
-		...[to, from].flatMap(({ version, events, updates }) => [version, events, updates]),
-	);
-	return rows.length > 0;
+	const [row] = await all(`SELECT version, events FROM ${schema}search_progress`);
+	return { version: integer(row?.version), events: bigint(row?.events) };
 }
 
 /** Writes a step. Returns whether it was written: see {@link IndexStep.expects}. */
-async function writeIndexStep(session: Session, { expects, next, events, titles }: IndexStep): Promise<boolean> {
-	if (!(await moveProgress(session, expects, next))) return false;
+async function writeIndexStep(session: Session, { expects, next, events }: IndexStep): Promise<boolean> {
 	const { all, isAmong, dialect } = session;
+	const moved = await all(
+		`UPDATE ${dialect.schema}search_progress SET version = ?, events = ?
+		WHERE version = ? AND events = ? RETURNING id`,
+		...[next, expects].flatMap(({ version, events }) => [version, events]),
+	);
+	if (moved.length === 0) return false;
 	const wordsOf = new Map(events.map(({ sequence, words }) => [sequence, words]));
 	const find = async () => {
 		const rows = await all(
@@ -36,59 +36,71 @@ async function writeIndexStep(session: Session, { expects, next, events, titles 
 	};
 	// A removal of these events waits for the locks, and then removes the words too.
 	await session.lock([...new Set((await find()).map(({ conversationId }) => conversationId))]);
-	const present = (await find()).map((event) => ({ ...event, words: wordsOf.get(event.sequence) ?? [] }));
-	await session.writeWords({ events: present, titles });
+	await session.writeWords((await find()).map((event) => ({ ...event, words: wordsOf.get(event.sequence) ?? [] })));
 	return true;
 }
 
 /** Lets the index be written anew from the beginning. What it had is found until then, where the engine does not empty it. */
 async function resetIndex(session: Session): Promise<void> {
-	const { schema } = session.dialect;
-	await session.all(`UPDATE ${schema}search_progress SET version = 0, events = 0, updates = 0`);
+	await session.all(`UPDATE ${session.dialect.schema}search_progress SET version = 0, events = 0`);
 	await session.emptyWords();
 }
 
-/** Maximum number of titles of a step. */
-const TITLES = 200;
+/** Where all documents are. */
+const EVERYWHERE = { before: { event: 2n ** 62n, title: 0n }, from: { event: -1n, title: 0n } };
 
-/** Finds the titles after a sequence, as far as the view of conversations has them all. */
-async function findTitles(session: Session, after: bigint): Promise<FoundTitles> {
-	const { all, dialect } = session;
-	const { schema } = dialect;
-	const [view] = await all(
-		`SELECT updates, ${dialect.newest.updates} AS newest FROM ${schema}views WHERE name = 'conversations'`,
-	);
-	const followed = bigint(view?.updates);
-	// What the view wrote until then.
-	await session.settled();
+/** Returns the sequences that the events of a query are less than and at least. */
+export function eventRange({ before = EVERYWHERE.before, from = EVERYWHERE.from }: DocumentQuery): bigint[] {
+	return [before, from].map(({ event, title }) => bindable(event + (title > 0n ? 1n : 0n)));
+}
+
+/** Finds documents: see `Store.findDocuments`. */
+export async function findDocuments(session: Session, query: DocumentQuery): Promise<FoundDocument[]> {
+	const { conditions, of, limit } = query;
+	const tests = conditionSql(conditions, session).map(({ test }) => test);
+	const [texts, titles] = await Promise.all([
+		session.findTexts(query, tests),
+		findTitles(session, query, tests, of === undefined ? limit : Math.max(1, of.length)),
+	]);
+	const found = [...texts, ...titles];
+	return of === undefined ? found.sort(newestFirst).slice(0, limit) : found;
+}
+
+/** Reads the titles of all conversations that pass the other tests. */
+async function findTitles(
+	{ all, isIn, dialect: { schema, placeOf } }: Session,
+	{ required, excluded, of, except = [], before = EVERYWHERE.before, from = EVERYWHERE.from }: DocumentQuery,
+	tests: readonly Sql[],
+	limit: number,
+): Promise<FoundDocument[]> {
+	const contains = ({ word, isPrefix }: IndexTerm, is: string) =>
+		sql(`${placeOf}(c.title_words, ?) ${is} 0`, isPrefix ? ` ${word}` : ` ${word} `);
+	const where = allOf([
+		...tests,
+		...(of === undefined ? [] : [sql(isIn("c.conversation_id"), of)]),
+		...(except.length === 0 ? [] : [sql(`NOT ${isIn("c.conversation_id")}`, except)]),
+		...required.map((term) => contains(term, ">")),
+		...excluded.map((term) => contains(term, "=")),
+	]);
 	const rows = await all(
-		`SELECT t.conversation_id, t.sequence, u.summary FROM ${schema}titles t
-		JOIN ${schema}heads h ON h.conversation_id = t.conversation_id JOIN ${schema}updates u ON ${isOfRow("u", "h")}
-		WHERE t.sequence > ? AND t.sequence <= ? ORDER BY t.sequence LIMIT ${TITLES}`,
-		after,
-		followed,
+		`SELECT * FROM (
+			SELECT c.conversation_id, c.sequence AS title, coalesce((
+				SELECT max(e.sequence) FROM ${schema}events e WHERE e.conversation_id = c.conversation_id
+			), 0) AS event
+			FROM ${schema}conversations c WHERE ${where.text}
+		) d
+		WHERE (event, title) < (?, ?) AND (event, title) >= (?, ?)
+		ORDER BY event DESC, title DESC LIMIT ?`,
+		...where.parameters,
+		...[before, from].flatMap(({ event, title }) => [event, title]),
+		limit,
 	);
-	const titles = rows.map((row) => ({
+	return rows.map((row) => ({
 		conversationId: text(row.conversation_id),
-		sequence: bigint(row.sequence),
-		title: titleOf(blob(row.summary)),
+		event: bigint(row.event),
+		title: bigint(row.title),
 	}));
-	const hasMore = titles.length === TITLES;
-	const through = (hasMore ? titles.at(-1)?.sequence : undefined) ?? followed;
-	return { titles, through, hasMore, isBehind: followed < bigint(view?.newest) };
 }
 
-const TITLE = ConversationSummarySchema.field.title.number;
-const TITLE_ONLY = new Set([TITLE]);
-
-/** Reads the title of an encoded summary, without decoding the rest of it. Empty without one, and if the summary is damaged. */
-function titleOf(summary: Uint8Array): string {
-	try {
-		return new TextDecoder().decode(readMembers(summary, TITLE_ONLY).get(TITLE));
-	} catch {
-		return "";
-	}
-}
-
-export const indexReads = { readIndexProgress, findTitles };
+export const indexReads = { readIndexProgress };
 export const indexWrites = { writeIndexStep, resetIndex };

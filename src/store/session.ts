@@ -1,7 +1,7 @@
 import type { ListOrder } from "./condition.ts";
 import type { LogTable, NewestSequences } from "./sequence-log.ts";
 import type { Engine, TableName } from "./tables.ts";
-import type { DocumentQuery, FoundDocument, WordsOfDocuments } from "./text-index.ts";
+import type { DocumentQuery, FoundDocument, IndexedWords } from "./text-index.ts";
 import { bigint, type Row } from "./values.ts";
 
 /**
@@ -99,10 +99,8 @@ export interface Dialect {
 	readonly idOf: (text: string) => string;
 	/** Returns SQL for whether a column has a value of a query, which makes the engine look up each of them by an index. */
 	readonly isOneOf: (column: string, query: string) => string;
-	/** Returns the condition that a title `t` of {@link TableName} `titles` contains a text, with lower-case ASCII letters. */
-	readonly titleContains: (contained: string) => Sql;
-	/** Returns access to the conversations with a title that contains a text; undefined where the engine chooses one itself. */
-	readonly titleIndex: (contained: string) => IndexAccess | undefined;
+	/** Name of the function that returns where a text contains another one: 0 if it does not. */
+	readonly placeOf: string;
 }
 
 /** How conversations `c` are found: the rows of `from` that pass all tests. */
@@ -175,10 +173,10 @@ export interface Session extends Terms {
 	 * @param conversationId the only conversation that is read; left out for all
 	 */
 	readonly settled: (conversationId?: string) => Promise<NewestSequences | undefined>;
-	/** Writes words to the index of search, in place of those that it has. Titles that do not exist any more are left out. */
-	readonly writeWords: (words: WordsOfDocuments) => Promise<void>;
-	/** See `Store.findDocuments`. */
-	readonly findDocuments: (query: DocumentQuery) => Promise<FoundDocument[]>;
+	/** Writes words to the index of search, in place of those that it has. */
+	readonly writeWords: (events: readonly IndexedWords[]) => Promise<void>;
+	/** Finds the documents of a query that are texts of events, of conversations `c` that pass tests. */
+	readonly findTexts: (query: DocumentQuery, tests: readonly Sql[]) => Promise<FoundDocument[]>;
 	/** Removes the words of events that were removed. */
 	readonly removeWordsOf: (events: readonly bigint[]) => Promise<void>;
 	/** Removes all documents from the index of search, which may be damaged. PostgreSQL's `REINDEX` mends one. */

@@ -18,7 +18,7 @@ import type {
 import { type Erased, type EraseRequest, type Erasure, findErasures } from "./erasure.ts";
 import { forwardingReads, forwardingWrites, REPEATABLE_FORWARDING } from "./forwarding.ts";
 import { listGaps } from "./gaps.ts";
-import { indexReads, indexWrites } from "./index-steps.ts";
+import { findDocuments, indexReads, indexWrites } from "./index-steps.ts";
 import { getOwnership, type OwnerAssignment } from "./owners.ts";
 import { logReads } from "./read-logs.ts";
 import { refusedReads, refusedWrites } from "./refused-posts.ts";
@@ -72,7 +72,7 @@ export const viewReads = {
 	getUsageRange: ofViews(getUsageRange, "usage"),
 	listUsedPeriods: ofViews(listUsedPeriods, "usage"),
 	listModelUsage: ofViews((session: Session, _: undefined) => listModelUsage(session), "usage"),
-	findDocuments: ofViews((session: Session, query: DocumentQuery) => session.findDocuments(query), "conversations"),
+	findDocuments: ofViews(findDocuments, "conversations"),
 };
 
 /** Operations that write. What they write is on disk when they resolve, except for {@link isRepeatable}. */

@@ -270,6 +270,10 @@ const descriptions = {
 			// The number of gaps of the conversation, and when the oldest was noticed.
 			gap_count: "integer",
 			gaps_since: "integer?",
+			// With lower-case ASCII letters.
+			title: "text?",
+			// What search finds the title by: its words, each with a space on both sides.
+			title_words: "text?",
 		},
 		indexes: {
 			conversations_by_sequence: "(sequence)",
@@ -300,20 +304,6 @@ const descriptions = {
 		key: ["conversation_id", "key"],
 		indexes: { tags_by_value: "(key, value)" },
 		fillfactor: 80,
-	},
-
-	/**
-	 * The titles of current records, with lower-case ASCII letters, by which lists filter. `sequence` is that of the update that
-	 * brought the title. They have a table of their own, so that their index is written only when a title changes: SQLite's is
-	 * the virtual table `title_trigrams`, PostgreSQL's exists if the extension pg_trgm is installed.
-	 *
-	 * The indexer of search adds the words, which SQLite has in the virtual table `search_title_words`.
-	 */
-	titles: {
-		spread: "conversation",
-		columns: { conversation_id: "id", sequence: "integer", title: "text", words: "words?" },
-		isSequenced: true,
-		indexes: { titles_by_word: GIN_OF_WORDS },
 	},
 
 	/**
@@ -614,8 +604,8 @@ const descriptions = {
 
 	/** How far the index of search comes: see text-index.ts. */
 	search_progress: {
-		columns: { id: "integer", version: "integer", events: "integer", updates: "integer" },
-		rows: "(id, version, events, updates) VALUES (1, 0, 0, 0)",
+		columns: { id: "integer", version: "integer", events: "integer" },
+		rows: "VALUES (1, 0, 0)",
 		fillfactor: 10,
 	},
 

@@ -1,9 +1,10 @@
 import type { Condition } from "./condition.ts";
 
 /**
- * The index of search. A document is what is found: the texts of an event, or the title of a conversation. The index knows
- * the words of each document, but not their order. An indexer writes it after the events and the view of titles, in steps, of
- * which each says how far it comes. What is removed from the logs is removed from the index in the same transaction.
+ * The index of search. A document is what is found: the texts of an event, or the title of a conversation. Search knows
+ * the words of each document, but not their order. Those of a title are in the view of conversations. An indexer writes those of
+ * events to the index, in steps, of which each says how far it comes. What is removed from the log is removed from the index in
+ * the same transaction.
  */
 
 /** How far the index comes. */
@@ -12,8 +13,6 @@ export interface IndexProgress {
 	readonly version: number;
 	/** The texts of all events up to this sequence are indexed. */
 	readonly events: bigint;
-	/** The titles with sequences up to this one are indexed. */
-	readonly updates: bigint;
 }
 
 /** The words of an event's texts. */
@@ -23,34 +22,17 @@ export interface EventWords {
 	readonly words: readonly string[];
 }
 
-/** The words of a row of `titles`, as of {@link EventWords}. */
-export interface TitleWords extends EventWords {
-	readonly conversationId: string;
-}
-
-/** The next titles to index, in the order of their sequences. */
-export interface FoundTitles {
-	readonly titles: readonly (Omit<TitleWords, "words"> & { readonly title: string })[];
-	/** There are no others up to this sequence. */
-	readonly through: bigint;
-	/** Whether there are more titles. */
-	readonly hasMore: boolean;
-	/** Whether the view of conversations has not followed all updates. */
-	readonly isBehind: boolean;
-}
-
-/** What the indexer adds in one transaction. What has been removed meanwhile is left out. */
+/** What the indexer adds in one transaction. Events that have been removed meanwhile are left out. */
 export interface IndexStep {
 	/** The progress before the step. If it is another one, nothing is written. */
 	readonly expects: IndexProgress;
 	readonly next: IndexProgress;
 	readonly events: readonly EventWords[];
-	readonly titles: readonly TitleWords[];
 }
 
-/** The words of documents that an engine writes. */
-export interface WordsOfDocuments extends Pick<IndexStep, "titles"> {
-	readonly events: readonly (EventWords & { readonly conversationId: string })[];
+/** The words of an event that an engine writes. */
+export interface IndexedWords extends EventWords {
+	readonly conversationId: string;
 }
 
 /** A word that a document must have. */
@@ -96,7 +78,7 @@ export interface DocumentQuery {
 }
 
 /** The progress of an index that is to be written anew. */
-export const NO_PROGRESS: IndexProgress = { version: 0, events: 0n, updates: 0n };
+export const NO_PROGRESS: IndexProgress = { version: 0, events: 0n };
 
 /** Orders documents, newest first. */
 export function newestFirst(a: DocumentPosition, b: DocumentPosition): number {

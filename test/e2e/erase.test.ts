@@ -367,7 +367,7 @@ test("after an erasure no file of SQLite has the id or a text of the conversatio
 	expect(await erase(service, id, KEY)).toEqual([200, { erased: 1 }]);
 	// Later if a read of the service kept the log for more than a moment.
 	await expect.poll(() => [has(id), has(CANARY), has("anzibar"), has("kept 4")]).toEqual([false, false, false, true]);
-	// The trigrams of its title have gone, too: no list finds it.
+	// Its title has gone, too: no list finds it.
 	const found = await readClient(service, "connect", KEY).listConversations({ filter: { titleContains: "zanzibar" } });
 	expect(found.conversations).toEqual([]);
 	expect(await read(service, "search?query=kept")).toMatchObject([200, { hits: [{ summary: { id: other } }] }]);

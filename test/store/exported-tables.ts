@@ -34,8 +34,6 @@ const COMMON: Readonly<Record<string, string>> = {
 	senders: "SELECT * FROM senders ORDER BY owner, sender",
 	state: OWN,
 	tags: "SELECT * FROM tags ORDER BY conversation_id, key",
-	// The sequence is that of any update with the title.
-	titles: "SELECT conversation_id, title FROM titles ORDER BY conversation_id",
 	unfinished_import: OWN,
 	// What is kept of a pruned conversation stays where it is booked.
 	untimed_calls: `
@@ -51,7 +49,7 @@ const COMMON: Readonly<Record<string, string>> = {
 };
 
 export const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | typeof OWN>>>> = {
-	sqlite: { ...COMMON, search_title_words: OWN, title_trigrams: OWN },
+	sqlite: COMMON,
 	postgres: Object.fromEntries(
 		Object.entries({ ...COMMON, schema_versions: OWN }).map(([name, sql]) => [
 			name,

@@ -13,7 +13,7 @@ test("an empty database gets the tables once, although the schema is created twi
 	expect(identityOf(database)).toEqual([APPLICATION_ID, SCHEMA_VERSION]);
 	const tables = database.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").all();
 	expect(tables.map(({ name }) => name)).toEqual(
-		expect.arrayContaining(["activities", "conversations", "events", "pruned", "state", "tags", "titles", "updates"]),
+		expect.arrayContaining(["activities", "conversations", "events", "pruned", "state", "tags", "updates"]),
 	);
 	database.close();
 });

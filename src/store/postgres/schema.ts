@@ -1,5 +1,4 @@
 import { ServiceError } from "../../errors.ts";
-import { NOT_REPORTED } from "../condition.ts";
 import {
 	createIndexes,
 	createTable,
@@ -8,10 +7,13 @@ import {
 	PRERELEASE_TABLE,
 	SCHEMA as SCHEMAS,
 } from "../schema.ts";
+import type { Session as AnySession } from "../session.ts";
 import { allTables, tableOf } from "../tables.ts";
 import { integer, nullable, text } from "../values.ts";
+import { deriveConversations } from "../views/conversations.ts";
 import { distribute, isCitus, isDistributed } from "./citus.ts";
 import type { Connections } from "./connections.ts";
+import { postgresSession } from "./session.ts";
 import { lockSchema, type Session } from "./transaction.ts";
 
 /** The statements that create the tables of the present version in an empty database. */
@@ -45,6 +47,18 @@ const REMOVED_INDEXES = [
 	"tags_by_value",
 ];
 
+/** Tables of release 1.0.0. */
+const REMOVED_TABLES = [
+	"positions",
+	"retention",
+	"writers",
+	"conversation_counts",
+	"tag_key_counts",
+	"tag_value_counts",
+	"titles",
+	"search_titles",
+];
+
 /** The statements that upgrade the tables of release 1.0.0. */
 const TO_VERSION_2: readonly string[] = [
 	// With Citus, statements that follow each other need the same connections.
@@ -53,56 +67,26 @@ const TO_VERSION_2: readonly string[] = [
 	`ALTER TABLE ${SCHEMA}tags DROP COLUMN sequence`,
 	`ALTER TABLE ${SCHEMA}events DROP COLUMN size`,
 	`ALTER TABLE ${SCHEMA}updates DROP COLUMN schema_version`,
-	`ALTER TABLE ${SCHEMA}search_progress DROP COLUMN holder, DROP COLUMN held_until`,
+	`ALTER TABLE ${SCHEMA}search_progress DROP COLUMN holder, DROP COLUMN held_until, DROP COLUMN updates`,
 	`ALTER TABLE ${SCHEMA}unfinished_import DROP COLUMN manifest`,
 	// Those of clients without a valid key had none.
 	`DELETE FROM ${SCHEMA}refused_posts WHERE sender IS NULL`,
 	`ALTER TABLE ${SCHEMA}refused_posts
 		ALTER COLUMN sender SET NOT NULL, DROP COLUMN last_at, DROP COLUMN requests, DROP COLUMN peer`,
-	// The summary that 1.0.0 stored left out a cost of 0.
-	`UPDATE ${SCHEMA}conversations SET cost = ${NOT_REPORTED} WHERE cost = 0`,
-	`UPDATE ${SCHEMA}conversations SET tokens = ${NOT_REPORTED} WHERE NOT EXISTS (
-		SELECT 1 FROM ${SCHEMA}heads h WHERE h.conversation_id = ${SCHEMA}conversations.conversation_id
-	)`,
 	`ALTER TABLE ${SCHEMA}usage_conversations RENAME COLUMN id TO conversation_id`,
 	`ALTER TABLE ${SCHEMA}usage_conversations DROP COLUMN source_id`,
 	`ALTER TABLE ${SCHEMA}usage_ledger RENAME COLUMN conversation TO conversation_id`,
 	`ALTER TABLE ${SCHEMA}usage_days RENAME COLUMN conversation TO conversation_id`,
-	// Rows of titles are found by the sequence of an update that had the title, and search has their words.
-	`ALTER TABLE ${SCHEMA}titles ADD COLUMN sequence bigint, ADD COLUMN words tsvector`,
-	`UPDATE ${SCHEMA}titles t SET sequence = c.sequence FROM ${SCHEMA}conversations c
-		WHERE c.conversation_id = t.conversation_id`,
-	`DELETE FROM ${SCHEMA}titles WHERE sequence IS NULL`,
-	`ALTER TABLE ${SCHEMA}titles DROP CONSTRAINT titles_pkey`,
-	`ALTER TABLE ${SCHEMA}titles ADD PRIMARY KEY (conversation_id, sequence)`,
-	`DROP TABLE ${SCHEMA}search_titles`,
-	`UPDATE ${SCHEMA}search_progress SET updates = 0`,
+	`ALTER TABLE ${SCHEMA}conversations ADD COLUMN title text COLLATE "C", ADD COLUMN title_words text COLLATE "C"`,
 	...createTable("postgres", tableOf("postgres", "untimed_calls")),
 	...createTable("postgres", tableOf("postgres", "state")),
 	`UPDATE ${SCHEMA}state s SET newest_update = p.newest_update, newest_event = p.newest_event, rewrites = p.rewrites
 		FROM ${SCHEMA}positions p`,
-	...["positions", "retention", "writers", "conversation_counts", "tag_key_counts", "tag_value_counts"].map(
-		(name) => `DROP TABLE ${SCHEMA}${name}`,
-	),
+	...REMOVED_TABLES.map((name) => `DROP TABLE ${SCHEMA}${name}`),
 	...allTables("postgres")
 		.flatMap((table) => createIndexes("postgres", table))
 		.map((statement) => statement.replace(" INDEX ", " INDEX IF NOT EXISTS ")),
 ];
-
-/**
- * Creates the index for the search in titles, if the extension pg_trgm is installed; `%s` stands for the schema of the
- * extension.
- *
- * The pending list of a GIN index collects new titles until it exceeds `gin_pending_list_limit`, in KiB. Every search
- * reads the whole list: 10 µs for each 8 KiB, so up to 5 ms with the server's default, 4 MiB. With a smaller limit, each
- * new title costs more.
- */
-const TITLE_INDEX = `
-	CREATE INDEX titles_by_trigram ON conversation_updates.titles USING gin (title %s.gin_trgm_ops)
-	WITH (gin_pending_list_limit = 1024)
-`;
-// An interrupted CREATE INDEX CONCURRENTLY of release 1.0.0 left an invalid index.
-const DROP_TITLE_INDEX = "DROP INDEX IF EXISTS conversation_updates.titles_by_trigram";
 
 /**
  * Migrates the database's schema to this release's version, in one transaction. If several processes do so at the same
@@ -126,7 +110,6 @@ export async function migrate(connections: Connections, spread = false) {
 	if (from < SCHEMA_VERSION) await migrateTables(connections);
 	if (spread || (from < SCHEMA_VERSION && (await connections.read(isDistributed))))
 		await distribute((work) => withSchema(connections, work));
-	await indexTitles(connections);
 	return { from, to: SCHEMA_VERSION };
 }
 
@@ -175,38 +158,21 @@ function migrateTables(connections: Connections): Promise<void> {
 			text: "INSERT INTO conversation_updates.schema_versions (version) VALUES ($1)",
 			values: [SCHEMA_VERSION],
 		});
+		if (from > 0) await deriveAll(postgresSession(session));
 	});
 }
 
-/**
- * Creates the index of titles if its extension is installed, a valid index is missing, and the role has the privileges.
- * Appends go on meanwhile; the view of conversations waits.
- */
-async function indexTitles(connections: Connections): Promise<void> {
-	if ((await connections.read(schemaForMissingIndex)) === undefined) return;
-	await withSchema(connections, async (session) => {
-		const schema = await schemaForMissingIndex(session);
-		if (schema !== undefined)
-			await session.query({ text: DROP_TITLE_INDEX }, { text: TITLE_INDEX.replace("%s", schema) });
-	});
-}
+/** Number of conversations that a migration derives together. */
+const TOGETHER = 128;
 
-/**
- * Returns the schema of the extension pg_trgm; undefined when the extension is missing, when the index of titles is there
- * and valid, or when the role must not create it.
- */
-async function schemaForMissingIndex(session: Session): Promise<string | undefined> {
-	const [[row] = []] = await session.query({
-		text: `
-			SELECT quote_ident(n.nspname) AS schema FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-			JOIN pg_class t ON t.oid = 'conversation_updates.titles'::regclass
-			WHERE e.extname = 'pg_trgm' AND pg_has_role(t.relowner, 'USAGE') AND NOT EXISTS (
-				SELECT 1 FROM pg_index i
-				WHERE i.indexrelid = to_regclass('conversation_updates.titles_by_trigram') AND i.indisvalid
-			)
-		`,
-	});
-	return row && text(row.schema);
+/** Derives the view of conversations by the rules of this release, with the titles of conversations. */
+async function deriveAll(session: AnySession): Promise<void> {
+	const found = await session.all(`SELECT conversation_id FROM ${SCHEMA}conversations`);
+	for (let at = 0; at < found.length; at += TOGETHER)
+		await deriveConversations(
+			session,
+			found.slice(at, at + TOGETHER).map(({ conversation_id }) => text(conversation_id)),
+		);
 }
 
 function refused(reason: string): ServiceError {

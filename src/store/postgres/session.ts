@@ -5,7 +5,7 @@ import { type Table, tableOf } from "../tables.ts";
 import { bigint, isConversationId, type Row } from "../values.ts";
 import { lockSettled } from "./citus.ts";
 import { settledSequences } from "./log.ts";
-import { findDocuments, writeWords } from "./text-index.ts";
+import { findTexts, writeWords } from "./text-index.ts";
 import type { Query, Session } from "./transaction.ts";
 
 const SCHEMA = SCHEMAS.postgres;
@@ -32,11 +32,7 @@ const DIALECT: Dialect = {
 			.join()} FROM json_array_elements(?::json)`,
 	idOf: (text) => `CASE WHEN ${text} ~ '${UUID}' THEN ${text}::uuid END`,
 	isOneOf: (column, query) => `${column} = ANY (ARRAY(${query}))`,
-	titleContains: (contained) => ({
-		text: "t.title LIKE ?",
-		parameters: [`%${contained.replaceAll(/[\\%_]/g, "\\$&")}%`],
-	}),
-	titleIndex: () => undefined,
+	placeOf: "strpos",
 };
 
 /** What tests whether a value is in a list of ids, which is one parameter. */
@@ -253,8 +249,8 @@ export function postgresSession(transaction: Session, prepares = false): AnySess
 		}),
 		isSpread: () => transaction.spread.isDistributed(transaction),
 		settled: (conversationId) => settledSequences(transaction, isUuid(conversationId) ? [conversationId] : undefined),
-		writeWords: (step) => writeWords(session, step),
-		findDocuments: (query) => findDocuments(session, query),
+		writeWords: (events) => writeWords(session, events),
+		findTexts: (query, tests) => findTexts(session, query, tests),
 		async removeWordsOf(events) {
 			await run({ text: `DELETE FROM ${SCHEMA}search_texts WHERE sequence = ANY ($1::bigint[])`, values: [events] });
 		},

@@ -5,15 +5,13 @@ import type { Statements } from "./sql.ts";
 /**
  * Removes from the files what erasures removed from the tables:
  *
- * - the words of the indexes of titles and of search. A delete only marks them, until all segments are merged into one (see
+ * - the words of the index of search. A delete only marks them, until all segments are merged into one (see
  *   https://www.sqlite.org/fts5.html#the_merge_command).
  * - copies that SQLite leaves in unused parts of pages when it moves rows between them, which `secure_delete` does not
  *   overwrite. Only VACUUM removes them; in a large database that is left to the operator.
  * - the frames of the write-ahead log.
  */
 
-/** The indexes in which a delete only marks the words. */
-const INDEXES = ["search_texts", "search_title_words", "title_trigrams"];
 /** Number of pages that a step merges, of 4 KiB each. */
 const PAGES = 500;
 /** Maximum size in bytes of a database that is rewritten. It is in memory twice meanwhile, and appends wait. */
@@ -39,13 +37,13 @@ export function mustPurge(database: DatabaseSync): boolean {
  * @throws Error of SQLite. The one of a rewrite that damaged pages prevent comes when all else is done
  */
 export function* purge(database: DatabaseSync, lockTimeout: number): Generator<boolean, false> {
-	const merge = (index: string, pages: number) => {
+	const merge = (pages: number) => {
 		const before = totalChanges(database);
-		database.prepare(`INSERT INTO ${index} (${index}, rank) VALUES ('merge', ?)`).run(pages);
+		database.prepare("INSERT INTO search_texts (search_texts, rank) VALUES ('merge', ?)").run(pages);
 		return totalChanges(database) - before > 1;
 	};
 	// The first call lets the following ones merge all segments into one.
-	for (const index of INDEXES) for (let pages = -PAGES; merge(index, pages); pages = PAGES) yield true;
+	for (let pages = -PAGES; merge(pages); pages = PAGES) yield true;
 	let failure: unknown;
 	try {
 		rewrite(database);

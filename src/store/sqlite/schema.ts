@@ -3,7 +3,8 @@ import { NOT_REPORTED } from "../condition.ts";
 import { createIndexes, createTable, createTables, PRERELEASE, PRERELEASE_TABLE } from "../schema.ts";
 import { allTables, type Table, type TableName } from "../tables.ts";
 import { integer, keyOf, nullable, text } from "../values.ts";
-import { INDEXES_OF_WORDS } from "./text-index.ts";
+import { titleWords } from "../views/conversations.ts";
+import { INDEX_OF_WORDS } from "./text-index.ts";
 
 /** Marks a database as this service's: "CUWS" (https://www.sqlite.org/pragma.html#pragma_application_id). */
 export const APPLICATION_ID = 0x43555753;
@@ -17,11 +18,7 @@ export function createSchema(database: DatabaseSync): void {
 	database.exec("BEGIN IMMEDIATE");
 	const from = schemaVersion(database);
 	if (from === 0)
-		for (const statement of [
-			`PRAGMA application_id = ${APPLICATION_ID}`,
-			...createTables("sqlite"),
-			...INDEXES_OF_WORDS,
-		])
+		for (const statement of [`PRAGMA application_id = ${APPLICATION_ID}`, ...createTables("sqlite"), ...INDEX_OF_WORDS])
 			database.exec(statement);
 	if (from === 1) toVersion2(database);
 	if (from < SCHEMA_VERSION) database.exec(`PRAGMA user_version = ${SCHEMA_VERSION}`);
@@ -82,18 +79,20 @@ const SOURCES: Readonly<Partial<Record<TableName, Source>>> = {
 			cost: `CASE o.cost WHEN 0 THEN ${NOT_REPORTED} ELSE o.cost END`,
 			tokens: `CASE WHEN EXISTS (SELECT 1 FROM v1_heads h WHERE h.conversation_id = o.conversation_id)
 				THEN o.tokens ELSE ${NOT_REPORTED} END`,
+			title: "lower(o.title)",
+			title_words: "title_words(o.title)",
 		},
 	},
 	tags: {
 		from: "v1_tags o JOIN v1_conversations c ON c.id = o.conversation",
 		columns: { conversation_id: "c.conversation_id" },
 	},
-	titles: { from: "v1_conversations o WHERE o.title IS NOT NULL", columns: { title: "lower(o.title)" } },
 	usage_conversations: { from: "v1_usage_conversations o" },
 	usage_ledger: { from: "v1_usage_ledger o JOIN v1_usage_conversations k ON k.id = o.conversation", columns: OF_USAGE },
 	usage_days: { from: "v1_usage_days o JOIN v1_usage_conversations k ON k.id = o.conversation", columns: OF_USAGE },
 	// Those of clients without a valid key had none.
 	refused_posts: { from: "v1_refused_posts o WHERE o.sender IS NOT NULL" },
+	search_progress: { from: "v1_search_progress o" },
 	removals: { from: "v1_logs o" },
 	state: {
 		from: "v1_store_state o",
@@ -110,7 +109,10 @@ const SOURCES: Readonly<Partial<Record<TableName, Source>>> = {
  * written anew by the indexer. The caller has begun a transaction.
  */
 function toVersion2(database: DatabaseSync): void {
-	database.function("key_of", { deterministic: true }, (value) => nullable((key) => keyOf(text(key)), value) ?? null);
+	const define = (name: string, of: (value: string) => string) =>
+		database.function(name, { deterministic: true }, (value) => nullable((one) => of(text(one)), value) ?? null);
+	define("key_of", keyOf);
+	define("title_words", titleWords);
 	const names = (type: "table" | "index") =>
 		database
 			.prepare("SELECT name FROM sqlite_schema WHERE type = ? AND sql IS NOT NULL")
@@ -130,9 +132,8 @@ function toVersion2(database: DatabaseSync): void {
 		for (const statement of [...statements, ...createIndexes("sqlite", table)]) database.exec(statement);
 	}
 	for (const name of former) database.exec(`DROP TABLE v1_${name}`);
-	for (const statement of INDEXES_OF_WORDS) database.exec(statement);
-	database.exec("INSERT INTO title_trigrams (rowid, title) SELECT sequence, title FROM titles");
-	database.exec("UPDATE search_progress SET version = 0, events = 0, updates = 0");
+	for (const statement of INDEX_OF_WORDS) database.exec(statement);
+	database.exec("UPDATE search_progress SET version = 0, events = 0");
 }
 
 /** Former tables that no table has its rows from, or that are used by several. */

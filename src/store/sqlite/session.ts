@@ -11,7 +11,7 @@ import {
 import { type TableName, tableOf } from "../tables.ts";
 import { integer, type Row } from "../values.ts";
 import { bound, IN_LIST, insertInto as insertRow, type Prepares, SQLITE, type Statements } from "./sql.ts";
-import { emptyWords, findDocuments, writeWords } from "./text-index.ts";
+import { findTexts, writeWords } from "./text-index.ts";
 
 /**
  * Returns the session of a connection, in whose thread it runs. Statements run at once. None runs when a failure has ended the
@@ -76,15 +76,15 @@ export function sqliteSession(connection: Statements): Session {
 		find: async (conditions, order) => chooseIndex(statements, conditions, order),
 		isSpread: async () => false,
 		settled: async () => undefined,
-		writeWords: async (step) => writeWords(statements, step),
-		findDocuments: async (query) => findDocuments(statements, query),
+		writeWords: async (events) => writeWords(statements, events),
+		findTexts: async (query, tests) => findTexts(statements, query, tests),
 		async removeWordsOf(events) {
 			each(
 				"DELETE FROM search_texts WHERE rowid = ?",
 				events.map((sequence) => [sequence]),
 			);
 		},
-		emptyWords: async () => emptyWords(statements),
+		emptyWords: async () => void run("INSERT INTO search_texts (search_texts) VALUES ('delete-all')", []),
 	};
 }
 
@@ -169,7 +169,6 @@ function fewestEntries(statements: Prepares, conditions: readonly SqlCondition[]
 
 /** Counts the entries of an index that match its condition, up to a number. */
 function countEntries(statements: Prepares, { from, join, where }: IndexAccess, few: number): number {
-	// The condition on the title also tests a column of the conversation, hence the join.
 	const row = statements
 		.prepare(`SELECT count(*) AS count FROM (SELECT 1 FROM ${from} ${join} WHERE ${where.text} LIMIT ${few})`)
 		.get(...where.parameters.map(bound));

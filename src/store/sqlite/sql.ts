@@ -1,6 +1,6 @@
 import type { DatabaseSync, SQLInputValue, StatementSync } from "node:sqlite";
 import type { LogTable } from "../sequence-log.ts";
-import type { Columns, Dialect, IndexAccess, Sql, Terms, Value } from "../session.ts";
+import type { Columns, Dialect, Terms, Value } from "../session.ts";
 import { type TableName, tableOf } from "../tables.ts";
 
 /** SQL for the newest sequence of a log: that of its newest entry, unless later ones were removed. */
@@ -24,8 +24,7 @@ const DIALECT: Dialect = {
 			.join()} FROM json_each(?)`,
 	idOf: (text) => text,
 	isOneOf: (column, query) => `${column} IN (${query})`,
-	titleContains: (contained) => ({ text: "instr(t.title, ?) > 0", parameters: [contained] }),
-	titleIndex,
+	placeOf: "instr",
 };
 
 /**
@@ -39,34 +38,6 @@ function saturatingSum(column: string): string {
 		CASE WHEN ${upper} > 2147483647 THEN 9223372036854775807 WHEN ${upper} < -2147483648 THEN -9223372036854775808
 			ELSE (${upper} << 32) | (${lower} & 4294967295) END
 	`;
-}
-
-/**
- * Returns access to the conversations with a text in their titles, by trigrams of the text. Undefined for a text of
- * fewer than three characters or with a NUL, for which there is no full-text query.
- */
-function titleIndex(contained: string): IndexAccess | undefined {
-	const characters = [...contained];
-	const trigrams = characters.slice(2).map((_, start) => characters.slice(start, start + 3).join(""));
-	if (trigrams.length === 0 || contained.includes("\0")) return undefined;
-	const query = sample([...new Set(trigrams)], MAX_TRIGRAMS).map((trigram) => `"${trigram.replaceAll('"', '""')}"`);
-	const test: Sql = DIALECT.titleContains(contained);
-	return {
-		from: "title_trigrams",
-		join: `CROSS JOIN titles t ON t.sequence = title_trigrams.rowid
-			CROSS JOIN conversations c ON c.conversation_id = t.conversation_id`,
-		where: { text: `title_trigrams MATCH ? AND ${test.text}`, parameters: [query.join(" AND "), ...test.parameters] },
-	};
-}
-
-/** Maximum number of trigrams that are looked up. The titles that they find are tested for the whole text. */
-const MAX_TRIGRAMS = 3;
-
-/** Returns at most `count` of the items, evenly spaced. */
-function sample<Item>(items: readonly Item[], count: number): Item[] {
-	return items.filter(
-		(_, index) => Math.floor((index * count) / items.length) !== Math.floor(((index - 1) * count) / items.length),
-	);
 }
 
 /** What tests whether a value is in a list, which is one parameter. */

@@ -2,6 +2,7 @@ import { create, fromBinary } from "@bufbuild/protobuf";
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { sumOfCosts } from "../../record/stats.ts";
+import { indexWords, wordsOf } from "../../search/tokenizer.ts";
 import { asciiLower, NOT_REPORTED, orderedTokens } from "../condition.ts";
 import { positionOfEvents } from "../head.ts";
 import { columnsFrom, columnValue, isOfRow } from "../rows.ts";
@@ -10,7 +11,7 @@ import { bigint, blob, keyOf, keyOrNull, nullable, type Row, text } from "../val
 import { lockView, moveView, NOTHING } from "./follow.ts";
 
 /**
- * The view of conversations: the table `conversations`, by which lists filter and order, with tags and titles. A row follows
+ * The view of conversations: the table `conversations`, by which lists filter and order, with tags. A row follows
  * from what is stored of its conversation: the head, the summary of the current record, the totals of the events, and the
  * gaps. So it may be derived at any time and any number of times.
  *
@@ -32,9 +33,8 @@ export async function deriveConversations(session: Session, conversationIds: rea
 	];
 	const gone = await readRows(session, "conversations", conversationIds);
 	const tagsOf = await readRows(session, "tags", conversationIds);
-	const titlesOf = await readRows(session, "titles", conversationIds);
-	const [rows, tags, titles]: [Change[], Change[], Change[]] = [[], [], []];
-	const [removedTags, removedTitles]: [Row[], Row[]] = [[], []];
+	const [rows, tags]: [Change[], Change[]] = [[], []];
+	const removedTags: Row[] = [];
 	for (const { source, summary } of found) {
 		const id = text(source.conversation_id);
 		const [before] = gone.get(id) ?? [];
@@ -47,32 +47,18 @@ export async function deriveConversations(session: Session, conversationIds: rea
 			tagsBefore.delete(key);
 		}
 		removedTags.push(...tagsBefore.values());
-		const title = summary.title === undefined ? undefined : asciiLower(summary.title);
-		const [titleBefore] = titlesOf.get(id) ?? [];
-		if (title === titleBefore?.title) continue;
-		if (titleBefore !== undefined) removedTitles.push(titleBefore);
-		if (title !== undefined)
-			titles.push({ before: undefined, after: { conversation_id: id, sequence: bigint(source.sequence), title } });
 	}
-	for (const id of gone.keys()) {
-		removedTags.push(...(tagsOf.get(id) ?? []));
-		removedTitles.push(...(titlesOf.get(id) ?? []));
-	}
+	for (const id of gone.keys()) removedTags.push(...(tagsOf.get(id) ?? []));
 	await session.remove("tags", removedTags.map(columnsFrom));
-	await session.remove("titles", removedTitles.map(columnsFrom));
 	await session.remove("conversations", [...gone.values()].flat().map(columnsFrom));
 	await session.write("conversations", rows);
 	await session.write("tags", tags);
-	await session.write("titles", titles);
 }
 
-/** Removes all rows, so that the view follows both logs from their beginning, and search indexes all titles again. */
+/** Removes all rows, so that the view follows both logs from their beginning. */
 export async function resetConversations(session: Session): Promise<void> {
 	await lockView(session, "conversations");
-	// First, because the indexer writes to titles when it has moved its progress.
-	await session.all(`UPDATE ${session.dialect.schema}search_progress SET updates = 0`);
-	for (const table of ["titles", "tags", "conversations"])
-		await session.all(`DELETE FROM ${session.dialect.schema}${table}`);
+	for (const table of ["tags", "conversations"]) await session.all(`DELETE FROM ${session.dialect.schema}${table}`);
 	await moveView(session, "conversations", NOTHING);
 }
 
@@ -99,7 +85,17 @@ function rowOf(head: Row, summary: ConversationSummary): Columns {
 		has_error: hasError(head),
 		gap_count: column("gap_count"),
 		gaps_since: column("gaps_since"),
+		title: summary.title === undefined ? null : asciiLower(summary.title),
+		title_words: summary.title === undefined ? null : titleWords(summary.title),
 	};
+}
+
+/** Maximum length of the beginning of a title whose words are found, in UTF-16 code units. */
+const MAX_TITLE = 100_000;
+
+/** Returns the column `title_words`. */
+export function titleWords(title: string): string {
+	return ` ${[...indexWords(wordsOf(title.slice(0, MAX_TITLE)))].join(" ")} `;
 }
 
 /** As `shownError`: the latest error is shown until the conversation runs again. */
@@ -183,7 +179,7 @@ async function readWithoutHead(session: Session, conversationIds: readonly strin
 /** Reads the rows of a table as they are, by the ids of the conversations. */
 async function readRows(
 	{ dialect: { schema }, isIn, all }: Session,
-	table: "conversations" | "tags" | "titles",
+	table: "conversations" | "tags",
 	conversationIds: readonly string[],
 ): Promise<Map<string, Row[]>> {
 	const rows = await all(`SELECT * FROM ${schema}${table} WHERE ${isIn("conversation_id")}`, conversationIds);

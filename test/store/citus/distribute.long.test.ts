@@ -41,7 +41,6 @@ await describeOnCitus("migrate --distribute", (cluster) => {
 			byConversation("pruned"),
 			byConversation("search_texts"),
 			byConversation("tags"),
-			byConversation("titles"),
 			byConversation("untimed_calls"),
 			byConversation("updates"),
 			byConversation("usage_conversations"),

@@ -86,22 +86,3 @@ test("a role without the right to create tables suffices once the tables exist",
 	expect((await pages(store, {}, 10)).flat()).toEqual([listed(update, outcome)]);
 	expect(await store.prune({ updatesPerConversation: 1, limit: 10 })).toBe(0);
 });
-
-test("titles have an index once the extension pg_trgm exists, in whatever schema", async () => {
-	const url = await databases.create();
-	const first = await openStore(url);
-	const update = sample({ columns: { title: "Fix the LOGIN page of 50% a_b \\ c" } });
-	const outcome = await append(first, update);
-	await first.close();
-	const indexes = () => sqlOn(url, "SELECT indexname FROM pg_indexes WHERE indexname = 'titles_by_trigram'");
-	expect(await indexes()).toEqual([]);
-	await sqlOn(url, "CREATE SCHEMA extensions");
-	await sqlOn(url, "CREATE EXTENSION pg_trgm SCHEMA extensions");
-	const store = await openStore(url);
-	onTestFinished(() => store.close());
-	expect(await indexes()).toEqual([{ indexname: "titles_by_trigram" }]);
-	for (const titleContains of ["login", "50% A", "a_b", "\\", "page", ""])
-		expect((await pages(store, { titleContains }, 10)).flat()).toEqual([listed(update, outcome)]);
-	for (const titleContains of ["a%b", "axb", "log in"])
-		expect((await pages(store, { titleContains }, 10)).flat()).toEqual([]);
-});
