@@ -25,9 +25,11 @@ export function parseUuid(text: string): string | undefined {
 	}
 }
 
-const DATE_TIME = /^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d(?::(\d\d)(?:[.,](\d+))?)?(?:[Zz]|([+-]\d\d:?\d\d))?$/;
+const DATE_TIME =
+	/^(?!0000)\d{4}-(?:0[1-9]|1[0-2])-\d\d[Tt](?:[01]\d|2[0-3]):[0-5]\d(?::([0-5]\d)(?:[.,](\d+))?)?(?:[Zz]|([+-](?:[01]\d|2[0-3]):?[0-5]\d))?$/;
 const MIN_MILLIS = new Date(0).setUTCFullYear(1, 0, 1);
 const MAX_MILLIS = Date.UTC(9999, 11, 31, 23, 59, 59, 999);
+const MILLIS_IN_400_YEARS = Date.UTC(2370, 0, 1);
 
 /** A date-time in microseconds since the Unix epoch. */
 export type Microseconds = bigint;
@@ -44,50 +46,29 @@ export const FIRST_TIME: Microseconds = BigInt(MIN_MILLIS) * 1000n;
 export function parseDateTime(text: string): Timestamp | undefined {
 	const match = DATE_TIME.exec(text);
 	if (match === null) return undefined;
-	const [, second, fraction, zone] = match;
-	const local = localMillis(text, second === undefined ? 0 : Number(second));
-	const offset = zone === undefined ? 0 : offsetMillis(zone);
-	if (local === undefined || offset === undefined) return undefined;
-	const millis = local - offset;
+	const [, second = "00", fraction = "", zone = "+00:00"] = match;
+	const day = digits(text, 8, 10);
+	// Date.UTC adds 1900 to a year below 100, so it gets the same day of a later year: the calendar repeats.
+	const date = Date.UTC(digits(text, 0, 4) + 400, digits(text, 5, 7) - 1, day) - MILLIS_IN_400_YEARS;
+	// A day that the month does not have is one of the next month.
+	if (new Date(date).getUTCDate() !== day) return undefined;
+	const minutes = digits(text, 11, 13) * 60 + digits(text, 14, 16);
+	const offset = digits(zone, 1, 3) * 60 + digits(zone, zone.length - 2, zone.length);
+	const utcMinutes = zone.startsWith("-") ? minutes + offset : minutes - offset;
+	const millis = date + utcMinutes * 60_000 + digits(second, 0, 2) * 1000;
 	if (millis < MIN_MILLIS || millis > MAX_MILLIS) return undefined;
 	return {
 		$typeName: "google.protobuf.Timestamp",
 		seconds: BigInt(millis / 1000),
-		nanos: fraction === undefined ? 0 : Number(fraction.slice(0, 6).padEnd(6, "0")) * 1000,
+		nanos: fraction === "" ? 0 : Number(fraction.slice(0, 6).padEnd(6, "0")) * 1000,
 	};
 }
 
-/** Returns the date and time in a text that matches {@link DATE_TIME} as milliseconds since the epoch, in UTC. */
-function localMillis(text: string, second: number): number | undefined {
-	const year = digits(text, 0, 4);
-	const month = digits(text, 5, 7);
-	const day = digits(text, 8, 10);
-	const hour = digits(text, 11, 13);
-	const minute = digits(text, 14, 16);
-	if (year < 1 || month < 1 || month > 12 || day < 1 || day > daysIn(year, month)) return undefined;
-	if (hour > 23 || minute > 59 || second > 59) return undefined;
-	// Date.UTC adds 1900 to a year below 100.
-	const date = year < 100 ? new Date(0).setUTCFullYear(year, month - 1, day) : Date.UTC(year, month - 1, day);
-	return date + hour * 3_600_000 + minute * 60_000 + second * 1000;
-}
-
-/** Returns an offset such as `+02:00` or `-0530` in milliseconds; undefined when it is out of range. */
-function offsetMillis(zone: string): number | undefined {
-	const hours = digits(zone, 1, 3);
-	const minutes = digits(zone, zone.length - 2, zone.length);
-	if (hours > 23 || minutes > 59) return undefined;
-	return (zone.startsWith("-") ? -1 : 1) * (hours * 60 + minutes) * 60_000;
-}
-
+/** Returns the number that the decimal digits from `start` to `end` denote, faster than a part of the text is made. */
 function digits(text: string, start: number, end: number): number {
 	let value = 0;
 	for (let index = start; index < end; index++) value = value * 10 + text.charCodeAt(index) - 48;
 	return value;
-}
-
-function daysIn(year: number, month: number): number {
-	if (month !== 2) return month === 4 || month === 6 || month === 9 || month === 11 ? 30 : 31;
-	return (year % 4 === 0 && year % 100 !== 0) || year % 400 === 0 ? 29 : 28;
 }
 
 /**
