@@ -69,15 +69,6 @@ export function isSecretValue({ kind, secret }: SecretContext, value: Secret): b
 	return secret === "strings" && typeof value === "string" && kind !== "schema" && kind !== "schemas";
 }
 
-/** Whether free-form JSON has a name that can make a value under it a secret. */
-export function hasSecretName(json: unknown): boolean {
-	if (typeof json !== "object" || json === null) return false;
-	if (Array.isArray(json)) return json.some(hasSecretName);
-	return Object.entries(json).some(
-		([name, member]) => isSecretName(name) || name === MCP_SERVERS || hasSecretName(member),
-	);
-}
-
 /** A name that contains one of these, when its separators are removed, indicates a secret. */
 const SECRET_WORDS =
 	/secret|passw(?:or)?d|passphrase|credential|connectionstring|authorization|bearer|cookie|keyfile|sessionid/;

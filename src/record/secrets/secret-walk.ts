@@ -26,7 +26,6 @@ import {
 import {
 	contextOf,
 	FREE_FORM_RULES,
-	hasSecretName,
 	isSecretName,
 	isSecretValue,
 	MCP_SERVERS,
@@ -228,10 +227,7 @@ class WalkBuilder {
 				if (secret !== this.#visitsSecrets || plan.uuid) return undefined;
 				return (value, at) => (typeof value === "string" ? this.#visit(value, at, context) : value);
 			case "struct":
-				return (value, at) => {
-					if (this.#visitsSecrets && !secret && !hasSecretName(value)) return value;
-					return isJsonObject(value) ? this.walkJson(value, at, context) : value;
-				};
+				return (value, at) => (isJsonObject(value) ? this.walkJson(value, at, context) : value);
 			case "value":
 				return (value, at) => (isMessage(value, ValueSchema) ? this.walkValue(value, at, context) : value);
 			case "message":
