@@ -23,7 +23,7 @@ interface NamedOptions<Row> {
 	/** Lists those of an owner by name; of all owners if it is undefined. */
 	readonly list: (query: { readonly owner: string | undefined }) => Promise<readonly Row[]>;
 	/** Called when a caller has changed one of this name. */
-	readonly onChanged: (action: Action, caller: Caller, name: string) => void;
+	readonly onChanged?: (action: Action, caller: Caller, name: string) => void;
 }
 
 /** What callers do with rows whose names are unique for an owner. A caller with an owner has those of its owner only. */
@@ -72,7 +72,7 @@ export class NamedRows<Row extends Named> {
 		write: (audit: NewAuditEntry) => Promise<Result>,
 	): Promise<Result> {
 		const result = await write(entryOf(action, caller, name, details));
-		if (result !== false && result !== undefined) this.#options.onChanged(action, caller, name);
+		if (result !== false && result !== undefined) this.#options.onChanged?.(action, caller, name);
 		return result;
 	}
 

@@ -42,7 +42,7 @@ export class Budgets extends NamedRows<BudgetRow> {
 
 	constructor(options: BudgetsOptions) {
 		const { read, write } = options.store.tables;
-		super({ kind: "budget", list: (query) => read.listBudgets(query), onChanged: () => undefined });
+		super({ kind: "budget", list: (query) => read.listBudgets(query) });
 		this.#options = options;
 		this.#write = write;
 	}

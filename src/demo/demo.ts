@@ -7,7 +7,6 @@ import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import type { JsonObject } from "@bufbuild/protobuf";
 import { z } from "zod";
-import { sumOfCosts } from "../record/stats.ts";
 import { STORIES, type Step, type Story } from "./stories.ts";
 
 /** Number of stories that have ended when the demo begins. */
@@ -64,9 +63,8 @@ export async function playDemo(webhooks: string, key: string, signal: AbortSigna
 	const usage = await fetch(`${webhooks}/../usage`, { headers: { "X-Access-Token": key }, signal });
 	const { total } = z.object({ total: z.object({ cost: z.number() }) }).parse(await usage.json());
 	await post("../budgets", { name: "demo", amount: Math.round((total.cost / SPENT) * 100) / 100, period: "month" });
-	const live = STORIES.slice(ENDED);
 	for (let n = 0; n < MAX_LIVE; n++) {
-		const story = live[n % live.length];
+		const story = STORIES[(ENDED + n) % STORIES.length];
 		if (story === undefined) return;
 		await tell(story, Date.now(), post, (milliseconds) => delay(milliseconds, undefined, { signal }));
 		await delay(PAUSE, undefined, { signal });
@@ -103,8 +101,7 @@ async function tell(
 	wait: (milliseconds: number) => Promise<void>,
 ): Promise<void> {
 	const conversationId = randomUUID();
-	const costs: JsonObject[] = [];
-	const usages: JsonObject[] = [];
+	let spent = 0;
 	let time = begin;
 	let parent: string | null = null;
 	await post("conversations", record("running"));
@@ -120,11 +117,7 @@ async function tell(
 	function eventsOf({ cost, seconds, events }: Step): JsonObject[] {
 		const response = randomUUID();
 		const action = randomUUID();
-		if (cost !== undefined) {
-			const { model } = story;
-			costs.push({ model, cost, timestamp: time / 1000 });
-			usages.push({ ...tokensOf(model, cost), response_id: response });
-		}
+		spent += cost ?? 0;
 		const filled = events.map((event, n) => ({
 			...event,
 			...(event.llm_response_id === true && { llm_response_id: response }),
@@ -134,7 +127,7 @@ async function tell(
 			// A result comes after its call.
 			...(n > 0 && { timestamp: timeAfter((seconds * 1000) / 4) }),
 		}));
-		return cost === undefined ? filled : [...filled, state("stats", stats(false))];
+		return cost === undefined ? filled : [...filled, state("stats", stats())];
 	}
 
 	async function postEvents(events: readonly JsonObject[]): Promise<void> {
@@ -160,30 +153,17 @@ async function tell(
 			execution_status: status,
 			workspace: { kind: "LocalWorkspace", working_dir: "/workspace" },
 			agent: { kind: "Agent", llm: { model, usage_id: "agent" }, tools: [] },
-			stats: stats(true),
+			stats: stats(),
 			tags: { ...tags },
 			created_at: new Date(begin).toISOString(),
 			updated_at: new Date(time).toISOString(),
 		};
 	}
 
-	/** @param withLists whether it has the single calls, which a record has and an event has not */
-	function stats(withLists: boolean): JsonObject {
+	function stats(): JsonObject {
 		const { model } = story;
-		const total = sumOfCosts(costs.map(({ cost }) => Number(cost)));
-		const tokens = tokensOf(model, total);
-		const metrics = { model_name: model, accumulated_cost: total, accumulated_token_usage: sum(tokens) };
-		const lists = { costs, token_usages: usages, response_latencies: [] };
-		return { usage_to_metrics: { agent: withLists ? { ...metrics, ...lists } : metrics } };
-	}
-
-	/** Returns tokens whose counts are the sums over all calls. */
-	function sum(tokens: JsonObject): JsonObject {
-		const sums = Object.entries(tokens).map(([name, value]) => [
-			name,
-			typeof value === "number" ? usages.reduce((sum, usage) => sum + Number(usage[name]), 0) : value,
-		]);
-		return Object.fromEntries(sums);
+		const metrics = { model_name: model, accumulated_cost: spent, accumulated_token_usage: tokensOf(model, spent) };
+		return { usage_to_metrics: { agent: metrics } };
 	}
 }
 

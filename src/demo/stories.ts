@@ -178,24 +178,4 @@ export const STORIES: readonly Story[] = [
 			agent("The test waits for the coupon, and passed 100 times.", 5, 0.027),
 		],
 	},
-	{
-		title: "Write the release notes of 4.2",
-		model: "model-fast-5",
-		tags: { repo: "shop", team: "docs" },
-		status: "finished",
-		steps: [
-			user("Write the release notes of 4.2 from the merged changes since 4.1."),
-			terminal(
-				"git log v4.1..HEAD --merges --oneline",
-				"c31d90f Faster search\n7be1a55 Coupons for groups\n02c4e1b Dark mode",
-			),
-			edit(
-				"docs/releases/4.2.md",
-				"",
-				"# 4.2\n\n- Search answers faster.\n- Groups have coupons.\n- A dark mode.\n",
-				"I write one sentence for each change.",
-			),
-			agent("The notes are in `docs/releases/4.2.md`.", 6, 0.019),
-		],
-	},
 ];

@@ -33,11 +33,12 @@ export interface Tool {
 	readonly id: string;
 	/** Number of calls with the same id before it in the run. */
 	readonly n: number;
-	readonly name: string;
+	/** Empty when no event names it. */
+	name: string;
 	readonly start: bigint;
-	readonly end: bigint;
-	readonly call: ToolCall | undefined;
-	readonly result: ToolResult | undefined;
+	end: bigint;
+	call: ToolCall | undefined;
+	result: ToolResult | undefined;
 }
 
 /** Statuses during which a run goes on. */
@@ -166,53 +167,41 @@ function clamp(time: bigint, first: bigint, last: bigint): bigint {
 	return time < first ? first : time > last ? (last < first ? first : last) : time;
 }
 
-/** A call of a tool while its events are collected. */
-interface OpenTool {
-	readonly id: string;
-	readonly start: bigint;
-	call: ToolCall | undefined;
-	result: { readonly at: bigint; readonly result: ToolResult } | undefined;
-}
-
 /** Pairs calls with their results: by the event that a result names, or else by the id of the call. */
-function toolsOf({ end, facts }: Span): Tool[] {
-	const tools: OpenTool[] = [];
-	for (const { at: start, call } of facts) {
+function toolsOf({ end: last, facts }: Span): Tool[] {
+	const tools: Tool[] = [];
+	for (const { at, call } of facts) {
 		if (call === undefined) continue;
 		// Later events of the call of a remote agent complete it.
 		const known = tools.find((tool) => tool.call?.actionId === call.actionId && tool.id === call.id);
-		if (known === undefined) {
-			tools.push({ id: call.id, start, call, result: undefined });
-			continue;
-		}
-		const name = call.name || known.call?.name || "";
-		known.call = { ...call, name, arguments: call.arguments ?? known.call?.arguments };
+		const tool = known ?? add(call.id, at);
+		tool.name = call.name || tool.name;
+		tool.call = { ...call, arguments: call.arguments ?? tool.call?.arguments };
 	}
-	let before = facts[0]?.at ?? end;
+	let before = facts[0]?.at ?? last;
 	for (const { at, result } of facts) {
 		if (result !== undefined) {
-			const { actionId, callId: id } = result;
-			const same = tools.filter((tool) => tool.id === id);
+			const { actionId, callId } = result;
+			const same = tools.filter(({ id }) => id === callId);
 			const tool =
 				tools.find(({ call }) => actionId !== "" && call?.actionId === actionId) ??
 				same.find((one) => one.result === undefined) ??
-				same.at(-1);
-			if (tool === undefined) tools.push({ id, start: before, call: undefined, result: { at, result } });
-			else tool.result = { at, result };
+				same.at(-1) ??
+				add(callId, before);
+			tool.result = result;
+			tool.name ||= result.tool;
+			// A result can have the time of a clock that was set back.
+			if (at > tool.start) tool.end = at;
+			else tool.end = tool.start;
 		}
 		before = at;
 	}
-	const counts = new Map<string, number>();
-	return tools
-		.toSorted((a, b) => Number(a.start - b.start))
-		.map(({ id, start, call, result: answered }) => {
-			const n = counts.get(id) ?? 0;
-			counts.set(id, n + 1);
-			// A result can have the time of a clock that was set back.
-			const ends = [start, answered?.at ?? end].toSorted((a, b) => Number(b - a));
-			return {
-				...{ id, n, name: call?.name || answered?.result.tool || "unknown" },
-				...{ start, end: ends[0] ?? start, call, result: answered?.result },
-			};
-		});
+	return tools.toSorted((a, b) => Number(a.start - b.start));
+
+	function add(id: string, start: bigint): Tool {
+		const n = tools.filter((tool) => tool.id === id).length;
+		const tool = { id, n, name: "", start, end: last < start ? start : last, call: undefined, result: undefined };
+		tools.push(tool);
+		return tool;
+	}
 }

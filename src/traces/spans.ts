@@ -133,12 +133,13 @@ function spansOf(source: TraceSource, run: Run, { traceId, parentId }: Place): S
 	});
 	const tools = run.tools.map((tool): Span => {
 		const { call, result } = tool;
+		const toolName = tool.name || "unknown";
 		const type = result?.error;
 		return {
-			...{ traceId, spanId: toolId(source, run, tool), parentId: rootId, name: named("execute_tool", tool.name) },
+			...{ traceId, spanId: toolId(source, run, tool), parentId: rootId, name: named("execute_tool", toolName) },
 			...{ kind: "internal", start: tool.start, end: tool.end },
 			attributes: given({
-				...{ "gen_ai.operation.name": "execute_tool", ...common, "gen_ai.tool.name": tool.name },
+				...{ "gen_ai.operation.name": "execute_tool", ...common, "gen_ai.tool.name": toolName },
 				...{ "gen_ai.tool.call.id": tool.id, "gen_ai.tool.type": "function" },
 				"conversations.start_estimated": call === undefined,
 				"conversations.call_missing": call === undefined,
