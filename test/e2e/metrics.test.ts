@@ -193,7 +193,7 @@ test("a watcher is counted while it watches, and its call is counted when it end
 	});
 });
 
-test("a scrape has the newest sequences, queues, database files, disk space, uptime, readiness and dropped log lines", async () => {
+test("a scrape has conversations, usage, sequences, queues, files, disk space, uptime, readiness and dropped log lines", async () => {
 	const scraped = await scrape(service, SCRAPER);
 	expect(countsOf(scraped, "conversations_newest_sequence")).toEqual({ "log=updates": 2, "log=events": 0 });
 	expect(Object.keys(countsOf(scraped, "conversations_queue_age_seconds"))).toEqual(
@@ -205,6 +205,12 @@ test("a scrape has the newest sequences, queues, database files, disk space, upt
 	for (const name of ["conversations_disk_available_bytes", "conversations_disk_size_bytes", "process_uptime_seconds"])
 		expect(countsOf(scraped, name)[""]).toBeGreaterThan(0);
 	expect(countsOf(scraped, "conversations_ready")).toEqual({ "": 1 });
+	expect(countsOf(scraped, "conversations_by_status")).toEqual({ "status=idle": 2 });
+	for (const name of ["silent", "unheard", "senders_silent"])
+		expect(countsOf(scraped, `conversations_${name}`)).toEqual({ "": 0 });
+	expect(countsOf(scraped, "conversations_with_gaps")).toEqual({ "age=lasting": 0, "age=recent": 0 });
+	expect(countsOf(scraped, "conversations_updates_accepted_total")).toMatchObject({ "change=started": 2 });
+	expect(countsOf(scraped, "conversations_usage_cost_total")).toEqual({ "model=a": 1 });
 	expect(countsOf(scraped, "conversations_log_dropped_lines_total")).toEqual({ "": 0 });
 });
 
