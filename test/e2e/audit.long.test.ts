@@ -12,7 +12,7 @@ import {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { ForwardingService } from "../../gen/conversations/v1/forwarding_service_pb.js";
 import { idDigest } from "../../src/store/erasure.ts";
-import { clientOf, PROTOCOLS, postWebhook } from "../support/clients.ts";
+import { clientOf, postWebhook } from "../support/clients.ts";
 import { ENGINES } from "../support/engines.ts";
 import { record } from "../support/fixtures.ts";
 import { KEY, startTestService } from "../support/service.ts";
@@ -41,10 +41,13 @@ test.each(ENGINES)("with $engine, the audit tells who did what, in order", async
 	await keys.revokeAccessKey({ name: "new" });
 	// Revoked already: nothing is done.
 	await keys.revokeAccessKey({ name: "new" });
-	await clientOf(ConversationOwnerService, service, "connect", KEY).assignOwner({
-		owner: "blue",
-		conversations: { case: "ids", value: { ids: [id] } },
-	});
+	const owners = (key: string) => clientOf(ConversationOwnerService, service, "connect", key);
+	const assign = (key: string) =>
+		owners(key).assignOwner({ owner: "blue", conversations: { case: "ids", value: { ids: [id] } } });
+	await expect(owners(KEY).assignOwner({ owner: "blue" })).rejects.toThrow("conversations must name ids, a sender");
+	await expect(assign(RED)).rejects.toThrow("A key with an owner cannot assign conversations");
+	expect(await assign(KEY)).toMatchObject({ assigned: 1n, leftWithoutSender: 0n });
+	expect(service.log()).toContain('"event":"owner_assigned","owner":"blue","count":1,"caller":"test"');
 	const forwarding = clientOf(ForwardingService, service, "connect", RED);
 	await forwarding.createEndpoint({ name: "hook", url: "https://receiver.example/", changes: ["FINISHED"] });
 	await forwarding.updateEndpoint({ name: "hook", form: "chat" });
@@ -78,43 +81,40 @@ test.each(ENGINES)("with $engine, the audit tells who did what, in order", async
 	expect(own.entries.map(({ action }) => action)).toEqual(["endpoint.deleted", "endpoint.changed", "endpoint.created"]);
 });
 
-test.each(PROTOCOLS)(
-	"over %s, each read of secrets in plain text is in the audit, before it is shown",
-	async (protocol) => {
-		await using service = await startTestService(ENV);
-		const id = randomUUID();
-		expect((await postWebhook(service, KEY, JSON.stringify(record({ id })))).status).toBe(200);
-		const client = clientOf(ConversationService, service, protocol, RED);
-		const reading = clientOf(ConversationService, service, protocol, KEY);
-		const secrets = SecretsMode.PLAINTEXT;
-		await reading.getConversation({ id, secrets });
-		await reading.getConversation({ id, secrets: SecretsMode.ENCRYPTED });
-		await reading.listConversations({ view: ConversationView.FULL, secrets });
-		await reading.listConversations({ view: ConversationView.SUMMARY, secrets });
-		await reading.listConversationUpdates({ conversationId: id, view: ConversationView.FULL, secrets });
-		await clientOf(ConversationEventService, service, protocol, KEY).listConversationEvents({
-			conversationId: id,
-			secrets,
-		});
-		for await (const _ of reading.watchConversationUpdates({
-			start: { case: "afterSequence", value: 0n },
-			view: ConversationView.FULL,
-			secrets,
-		}))
-			break;
-		await expect(client.getConversation({ id, secrets })).rejects.toThrow("There is no such conversation");
-		const { entries } = await clientOf(AuditService, service, protocol, KEY).listAudit({});
-		const digest = idDigest(id);
-		expect(entries.map(lineOf).toReversed()).toEqual([
-			`secrets.read test  ${digest} conversations.v1.GetConversationRequest`,
-			"secrets.read test   conversations.v1.ListConversationsRequest",
-			`secrets.read test  ${digest} conversations.v1.ListConversationUpdatesRequest`,
-			`secrets.read test  ${digest} conversations.v1.ListConversationEventsRequest`,
-			"secrets.read test   conversations.v1.WatchConversationUpdatesRequest",
-			`secrets.read red red ${digest} conversations.v1.GetConversationRequest`,
-		]);
-	},
-);
+test("each read of secrets in plain text is in the audit, before it is shown", async () => {
+	await using service = await startTestService(ENV);
+	const id = randomUUID();
+	expect((await postWebhook(service, KEY, JSON.stringify(record({ id })))).status).toBe(200);
+	const client = clientOf(ConversationService, service, "gRPC", RED);
+	const reading = clientOf(ConversationService, service, "gRPC", KEY);
+	const secrets = SecretsMode.PLAINTEXT;
+	await reading.getConversation({ id, secrets });
+	await reading.getConversation({ id, secrets: SecretsMode.ENCRYPTED });
+	await reading.listConversations({ view: ConversationView.FULL, secrets });
+	await reading.listConversations({ view: ConversationView.SUMMARY, secrets });
+	await reading.listConversationUpdates({ conversationId: id, view: ConversationView.FULL, secrets });
+	await clientOf(ConversationEventService, service, "gRPC", KEY).listConversationEvents({
+		conversationId: id,
+		secrets,
+	});
+	for await (const _ of reading.watchConversationUpdates({
+		start: { case: "afterSequence", value: 0n },
+		view: ConversationView.FULL,
+		secrets,
+	}))
+		break;
+	await expect(client.getConversation({ id, secrets })).rejects.toThrow("There is no such conversation");
+	const { entries } = await clientOf(AuditService, service, "gRPC", KEY).listAudit({});
+	const digest = idDigest(id);
+	expect(entries.map(lineOf).toReversed()).toEqual([
+		`secrets.read test  ${digest} conversations.v1.GetConversationRequest`,
+		"secrets.read test   conversations.v1.ListConversationsRequest",
+		`secrets.read test  ${digest} conversations.v1.ListConversationUpdatesRequest`,
+		`secrets.read test  ${digest} conversations.v1.ListConversationEventsRequest`,
+		"secrets.read test   conversations.v1.WatchConversationUpdatesRequest",
+		`secrets.read red red ${digest} conversations.v1.GetConversationRequest`,
+	]);
+});
 
 test("the JSON reads audit secrets, too, and list the audit with the scope keys only", async () => {
 	await using service = await startTestService({

@@ -11,7 +11,7 @@ import { LOCK_TIMEOUT } from "../support/lock-timeout.ts";
 import { ignorePipeErrors } from "../support/pipes.ts";
 import { expectReady } from "../support/ready.ts";
 import { KEY, testEnvironment } from "../support/service.ts";
-import { canMount, SmallDisk, startWithFileLimit } from "../support/small-disk.ts";
+import { canMount, runReadOnly, SmallDisk, startWithFileLimit } from "../support/small-disk.ts";
 import { TempFolder } from "../support/temp.ts";
 
 async function post(service: Endpoints, json: JsonObject) {
@@ -164,9 +164,7 @@ describe("a start with a database path", () => {
 			/: ENOENT: no such file or directory, mkdir '\/proc\/x'/,
 		],
 		["that is a folder", (folder: string) => folder, /: .+ is not a regular file/],
-		["that is a device", () => "/dev/null", /: \/dev\/null is not a regular file/],
 		["below a file", (folder: string) => join(folder, "file", "c.db"), /: ENOTDIR: not a directory/],
-		["far below a file", (folder: string) => join(folder, "file", "a", "b", "c.db"), /: ENOTDIR: not a directory/],
 		["in a folder that takes no new files", () => "/proc/c.db", /: ENOENT: .+, open '\/proc\/c\.db'/],
 	])("%s fails with one line", async (_, pathIn, reason) => {
 		using folder = new TempFolder();
@@ -177,5 +175,27 @@ describe("a start with a database path", () => {
 		expect(stderr).toMatch(/^The service cannot start: the store's database cannot be opened: .+\n$/);
 		expect(stderr).toMatch(reason);
 		expect([...folder.contents().keys()]).toEqual(["file"]);
+	});
+
+	// Where no file system can be mounted, only the paths above cover a start without write access.
+	test.runIf(canMount())("on a read-only file system fails with one line, and later succeeds", async () => {
+		using outer = new TempFolder();
+		const [data, database] = [outer.file("data"), outer.file("data/conversations.db")];
+		mkdirSync(data);
+		const env = { ...testEnvironment(database), LOG_LEVEL: "silent" };
+		const json = record();
+		for (const call of ["open", "access"]) {
+			const reason = `EROFS: read-only file system, ${call} '${database}'`;
+			expect(await runReadOnly(data, env)).toEqual({
+				code: 1,
+				stdout: "",
+				stderr: `The service cannot start: the store's database cannot be opened: ${reason}\n`,
+			});
+			await using service = await ServiceProcess.start(database);
+			expect(await post(service, call === "open" ? json : record())).toEqual(accepted);
+			expect(JSON.parse(await getText(service, KEY, json.id))).toMatchObject({ id: json.id });
+			service.signal("SIGTERM");
+			expect(await service.exit()).toEqual({ code: 0, signal: null });
+		}
 	});
 });
