@@ -5,7 +5,6 @@ import {
 	type JsonValue,
 	type MessageInitShape,
 	toBinary,
-	toJson,
 } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
@@ -21,7 +20,6 @@ import { type Endpoints, rpcPath, WEBHOOK } from "../support/clients.ts";
 import { eventsIn, eventsRequest } from "../support/event-batches.ts";
 import { postEvents } from "../support/event-clients.ts";
 import { capturedBatches, corpus, object } from "../support/fixtures.ts";
-import { Inexpressible, messageOf } from "../support/message.ts";
 import { postBytes } from "../support/raw-http.ts";
 import { FRAME, frame, headerBlock, PREFACE } from "../support/raw-http2.ts";
 import { framed } from "../support/raw-rpc.ts";
@@ -30,7 +28,7 @@ import { ingestRequest } from "../support/record-message.ts";
 import { KEY } from "../support/service.ts";
 import { mutated, spoiled } from "./mutations.ts";
 import { byQuery, byWebhook, grpc, http, http1Connection, http2Connection, rpc, type Sender } from "./senders.ts";
-import { jsonEvents, jsonRecord, jsonRequestRecord, messageEvents, messageRecord, type Stored } from "./stored.ts";
+import { jsonEvents, jsonRecord, messageEvents, messageRecord, type Stored } from "./stored.ts";
 
 /** Maximum size of the bodies used, in bytes. Larger ones take long to send, and the same rules apply to them. */
 const MAX_BODY_BYTES = 20_000;
@@ -89,15 +87,6 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 			stored: messageRecord,
 		},
 		{
-			name: "spoiled gRPC messages",
-			weight: 5,
-			inputs: spoiled(json)
-				.map((value) => expressed(plan, value))
-				.filter((message) => message !== undefined),
-			sender: (service) => grpc(service, () => ingest, framed),
-			stored: messageRecord,
-		},
-		{
 			name: "changed gRPC messages of events",
 			weight: 5,
 			inputs: mutated(batchMessage),
@@ -124,13 +113,6 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 				stored: messageRecord,
 			}),
 		),
-		{
-			name: "changed messages over Connect JSON",
-			weight: 2,
-			inputs: mutated(requests.map((request) => text(toJson(IngestConversationRequestSchema, request)))),
-			sender: (service) => rpc(service, "Connect JSON"),
-			stored: jsonRequestRecord,
-		},
 		{
 			name: "changed requests of reads over gRPC",
 			weight: 4,
@@ -166,18 +148,6 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 	];
 }
 
-/** Returns the request with an invalid record. Undefined when protobuf's types cannot express the record. */
-function expressed(plan: MessagePlan, json: JsonValue): Buffer | undefined {
-	try {
-		const conversation = messageOf(plan, json);
-		const request = create(IngestConversationRequestSchema, { conversation });
-		return Buffer.from(toBinary(IngestConversationRequestSchema, request));
-	} catch (error) {
-		if (error instanceof Inexpressible) return undefined;
-		throw error;
-	}
-}
-
 /** Returns a request to the webhook, to be sent on its own connection. */
 function http1Request(body: Buffer): Buffer {
 	return postBytes(WEBHOOK, { "X-Access-Token": KEY }, body);
@@ -211,7 +181,6 @@ const READS = [
 		view: 2,
 		filter: { agentKind: "ACPAgent", titleContains: "a", parentConversationId: EVENTS_OF },
 	}),
-	read(ConversationService.method.listConversationUpdates, { conversationId: EVENTS_OF, pageSize: 10, origin: 1 }),
 	read(ConversationEventService.method.listConversationEvents, {
 		conversationId: EVENTS_OF,
 		pageSize: 10,

@@ -25,30 +25,26 @@ export function byWebhook(service: Endpoints): Sender {
 
 /** Sends each input in its own request. The outcome is the status. */
 export function http(request: (input: Buffer) => Promise<Response>): Sender {
-	return {
-		send: async (input) => {
-			const response = await request(input);
-			await response.text();
-			return String(response.status);
-		},
-		[Symbol.dispose]: () => undefined,
-	};
+	return sender(async (input) => {
+		const response = await request(input);
+		await response.text();
+		return String(response.status);
+	});
 }
 
 /** Sends inputs as messages of IngestConversation. */
 export function rpc(service: Endpoints, form: Exclude<RawForm, "gRPC">): Sender {
-	return {
-		send: async (input) => codeName((await callRaw(service, form, ingest, input, KEY)).code),
-		[Symbol.dispose]: () => undefined,
-	};
+	return sender(async (input) => codeName((await callRaw(service, form, ingest, input, KEY)).code));
+}
+
+/** Returns a sender that holds nothing. */
+function sender(send: Sender["send"]): Sender {
+	return { send, [Symbol.dispose]: () => undefined };
 }
 
 /** Sends the bytes of a connection and ends the client's side. The outcome is the first status, or "closed". */
 export function http1Connection(address: string): Sender {
-	return {
-		send: async (input) => /^HTTP\/1\.1 (\d+)/.exec(await responseTo(address, input, true))?.[1] ?? "closed",
-		[Symbol.dispose]: () => undefined,
-	};
+	return sender(async (input) => /^HTTP\/1\.1 (\d+)/.exec(await responseTo(address, input, true))?.[1] ?? "closed");
 }
 
 /**
@@ -57,27 +53,24 @@ export function http1Connection(address: string): Sender {
  * side.
  */
 export function http2Connection(address: string): Sender {
-	return {
-		send: async (input) => {
-			const socket = openSocket(address);
-			let received = Buffer.alloc(0);
-			const came = (type: number) => framesOf(received, type).length > 0;
-			const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));
-			const framed = new Promise<void>((resolve) => {
-				socket.on("data", (bytes: Buffer) => {
-					received = Buffer.concat([received, bytes]);
-					if (came(FRAME.headers) || came(FRAME.rstStream) || came(FRAME.goaway)) resolve();
-				});
+	return sender(async (input) => {
+		const socket = openSocket(address);
+		let received = Buffer.alloc(0);
+		const came = (type: number) => framesOf(received, type).length > 0;
+		const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));
+		const framed = new Promise<void>((resolve) => {
+			socket.on("data", (bytes: Buffer) => {
+				received = Buffer.concat([received, bytes]);
+				if (came(FRAME.headers) || came(FRAME.rstStream) || came(FRAME.goaway)) resolve();
 			});
-			socket.write(input);
-			await Promise.race([closed, framed, delay(RESPONSE_TIMEOUT, undefined, { ref: false })]);
-			socket.end();
-			await closed;
-			if (came(FRAME.headers)) return "answered";
-			return came(FRAME.rstStream) || came(FRAME.goaway) ? "reset" : "closed";
-		},
-		[Symbol.dispose]: () => undefined,
-	};
+		});
+		socket.write(input);
+		await Promise.race([closed, framed, delay(RESPONSE_TIMEOUT, undefined, { ref: false })]);
+		socket.end();
+		await closed;
+		if (came(FRAME.headers)) return "answered";
+		return came(FRAME.rstStream) || came(FRAME.goaway) ? "reset" : "closed";
+	});
 }
 
 /** Makes a gRPC call for each input. The outcome is the name of the code, or "closed". */

@@ -1,4 +1,3 @@
-import { setTimeout as delay } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
 import {
 	ConversationService,
@@ -14,7 +13,6 @@ import { httpAddress, openSocket } from "../support/raw-socket.ts";
 import { ingestRequest } from "../support/record-message.ts";
 import { KEY } from "../support/service.ts";
 import { watch } from "../support/watching.ts";
-import type { Report } from "./report.ts";
 import type { Run } from "./run.ts";
 import { quiet, Subject } from "./subject.ts";
 
@@ -41,66 +39,55 @@ export const silentWatchers: Run = {
 		await using subject = await Subject.start(report);
 		const { service } = subject;
 		const load = async (): Promise<void> => {
-			using watchers = await SilentWatchers.open(service, count);
-			const reader = new Reader(service);
-			await reader.reaches(0n, report);
-			const acknowledged = [
-				...(await write(service, count * UPDATES, UPDATE_BYTES)),
+			using stack = new DisposableStack();
+			const watchers = await openSilent(service, count, stack);
+			const [first = 0n] = await write(service, 1, UPDATE_BYTES);
+			const writing = write(service, count * UPDATES, UPDATE_BYTES).then(async (sequences) => [
+				...sequences,
 				...(await write(service, LARGE_UPDATES, LARGE_UPDATE_BYTES)),
-			];
-			await reader.reaches(acknowledged.at(-1) ?? 0n, report);
-			const seen = await reader.stop();
+			]);
+			const seen = await read(service, first, writing).catch((error: unknown) => {
+				report.breaks(`the watcher that reads failed: ${String(error)}`);
+				return [];
+			});
+			const acknowledged = await writing;
 			const given = new Set(seen);
 			const missed = acknowledged.filter((sequence) => !given.has(sequence));
 			report.expect(missed.length === 0, `the watcher that reads was not given ${missed.length} updates`);
 			const ordered = seen.every((sequence, index) => index === 0 || sequence > (seen[index - 1] ?? 0n));
 			report.expect(ordered, "the watcher that reads was given updates out of order");
-			for (let index = 0; index < count; index++)
-				report.answer("watchers that read nothing", index < watchers.open ? "open" : "closed");
+			for (const { open } of watchers) report.answer("watchers that read nothing", open ? "open" : "closed");
 		};
 		await subject.amongOrdinary(() => subject.untilSteady(load, quiet(count, silentWatchers), MAX_MEMORY));
 		await subject.expectSound();
 	},
 };
 
-/** The watcher that reads. */
-class Reader {
-	readonly #seen: bigint[] = [];
-	readonly #end = new AbortController();
-	readonly #reading: Promise<void>;
-	/** Last received sequence. Undefined before the watch has begun. */
-	#cursor: bigint | undefined;
-	#failure: unknown;
-
-	constructor(service: Endpoints) {
-		this.#reading = this.#read(service).catch((error: unknown) => {
-			if (!this.#end.signal.aborted) this.#failure = error;
-		});
-	}
-
-	async #read(service: Endpoints): Promise<void> {
-		for await (const { content, sequence } of watch(service, KEY, {}, this.#end.signal)) {
-			if (content.case === "update") this.#seen.push(sequence);
-			this.#cursor = sequence;
+/**
+ * Watches from a sequence until the last update that `written` tells, and returns the sequences in the order of their
+ * arrival. Ordinary clients go on posting, so that updates follow the last one.
+ */
+async function read(service: Endpoints, from: bigint, written: Promise<readonly bigint[]>): Promise<readonly bigint[]> {
+	const seen: bigint[] = [];
+	let last: bigint | undefined;
+	const end = new AbortController();
+	let timer: NodeJS.Timeout | undefined;
+	const knowing = written.then((sequences) => {
+		last = sequences.at(-1);
+		timer = setTimeout(() => end.abort(), CATCH_UP_TIMEOUT);
+	});
+	const start = { case: "afterSequence", value: from } as const;
+	try {
+		for await (const { content, sequence } of watch(service, KEY, { start }, end.signal)) {
+			if (content.case === "update") seen.push(sequence);
+			if (last !== undefined && sequence >= last) break;
 		}
+	} finally {
+		end.abort();
+		await knowing;
+		clearTimeout(timer);
 	}
-
-	/** Waits until the watch has begun and has reached a sequence. */
-	async reaches(sequence: bigint, report: Report): Promise<void> {
-		const until = performance.now() + CATCH_UP_TIMEOUT;
-		while (this.#cursor === undefined || this.#cursor < sequence) {
-			if (this.#failure !== undefined) return report.breaks(`the watcher that reads failed: ${String(this.#failure)}`);
-			if (performance.now() > until) return report.breaks(`the watcher that reads stands at ${this.#cursor}`);
-			await delay(20);
-		}
-	}
-
-	/** Ends the watch. Returns the sequences of the updates in the order of their arrival. */
-	async stop(): Promise<readonly bigint[]> {
-		this.#end.abort();
-		await this.#reading;
-		return this.#seen;
-	}
+	return seen;
 }
 
 /** Posts records of a size in bytes, a few concurrently. Returns their sequences in ascending order. */
@@ -120,29 +107,15 @@ async function write(service: Endpoints, count: number, bytes: number): Promise<
 	return sequences.sort((a, b) => Number(a - b));
 }
 
-/** Watchers that do not read, each with its own connection, over all protocols in turn. */
-class SilentWatchers {
-	readonly #connections: readonly (Disposable & { readonly open: boolean })[];
+/** The connection of a watcher that does not read. */
+type Silent = Disposable & { readonly open: boolean };
 
-	private constructor(connections: readonly (Disposable & { readonly open: boolean })[]) {
-		this.#connections = connections;
-	}
-
-	static async open(service: Endpoints, count: number): Promise<SilentWatchers> {
-		const transports = [overGrpc, overConnect, overGrpcWithoutWindow, overGrpcWeb, overConnectJson];
-		const opened = Array.from({ length: count }, (_, index) => transports[index % transports.length]?.(service));
-		const connections = await Promise.all(opened);
-		return new SilentWatchers(connections.filter((connection) => connection !== undefined));
-	}
-
-	/** Number of connections that the server has not closed. */
-	get open(): number {
-		return this.#connections.filter(({ open }) => open).length;
-	}
-
-	[Symbol.dispose](): void {
-		for (const connection of this.#connections) connection[Symbol.dispose]();
-	}
+/** Opens watchers that do not read, each with its own connection, over all protocols in turn. */
+async function openSilent(service: Endpoints, count: number, stack: DisposableStack): Promise<readonly Silent[]> {
+	const transports = [overGrpc, overConnect, overGrpcWithoutWindow, overGrpcWeb];
+	const opened = Array.from({ length: count }, (_, index) => transports[index % transports.length]?.(service));
+	const watchers = (await Promise.all(opened)).filter((watcher) => watcher !== undefined);
+	return watchers.map((watcher) => stack.use(watcher));
 }
 
 const method = ConversationService.method.watchConversationUpdates;
@@ -150,8 +123,6 @@ const message = toBinary(
 	WatchConversationUpdatesRequestSchema,
 	create(WatchConversationUpdatesRequestSchema, { view: ConversationView.FULL }),
 );
-
-const jsonMessage = Buffer.from(JSON.stringify({ view: "CONVERSATION_VIEW_FULL" }));
 
 async function callOver(service: Endpoints): Promise<RawHttp2> {
 	const client = await RawHttp2.connect(service.grpc);
@@ -180,15 +151,10 @@ const overGrpcWithoutWindow = callOver;
 
 const overConnect = (service: Endpoints) => overHttp(service, "application/connect+proto");
 const overGrpcWeb = (service: Endpoints) => overHttp(service, "application/grpc-web+proto");
-const overConnectJson = (service: Endpoints) => overHttp(service, "application/connect+json", jsonMessage);
 
-async function overHttp(
-	service: Endpoints,
-	type: string,
-	sent = message,
-): Promise<Disposable & { readonly open: boolean }> {
+async function overHttp(service: Endpoints, type: string): Promise<Silent> {
 	const socket = openSocket(httpAddress(service)).pause();
-	const bytes = postBytes(rpcPath(method), { "Content-Type": type, "X-Access-Token": KEY }, framed(sent));
+	const bytes = postBytes(rpcPath(method), { "Content-Type": type, "X-Access-Token": KEY }, framed(message));
 	await new Promise<void>((resolve) => {
 		socket.write(bytes, () => resolve());
 	});

@@ -95,14 +95,12 @@ async function statusOf(client: RawHttp, over: AbortSignal): Promise<string> {
 }
 
 /** Returns the bytes of a request for a record. */
-function readRequest(protocol: "GET" | "Connect" | "gRPC-Web", id: string): Uint8Array {
+function readRequest(protocol: "GET" | "gRPC-Web", id: string): Uint8Array {
 	if (protocol === "GET")
 		return Buffer.from(`GET /api/v1/conversations/${id} HTTP/1.1\r\nHost: x\r\nX-Access-Token: ${KEY}\r\n\r\n`);
 	const message = toBinary(GetConversationRequestSchema, create(GetConversationRequestSchema, { id }));
-	const isConnect = protocol === "Connect";
-	const type = isConnect ? "application/proto" : "application/grpc-web+proto";
 	const path = rpcPath(ConversationService.method.getConversation);
-	return postBytes(path, { "X-Access-Token": KEY, "Content-Type": type }, isConnect ? message : framed(message));
+	return postBytes(path, { "X-Access-Token": KEY, "Content-Type": "application/grpc-web+proto" }, framed(message));
 }
 
 /**
@@ -132,16 +130,6 @@ function slowKinds(large: string): readonly SlowClient[] {
 			},
 		},
 		{
-			name: "a body that stops in the middle",
-			share: 1,
-			correct: ["408", "closed"],
-			act: async (service, over) => {
-				using client = await post(service, { "Content-Length": "1000" });
-				await client.write("{");
-				return await statusOf(client, over);
-			},
-		},
-		{
 			name: "an endless body of small chunks",
 			share: 1,
 			correct: ["408", "closed"],
@@ -164,7 +152,7 @@ function slowKinds(large: string): readonly SlowClient[] {
 				return await statusOf(client, over);
 			},
 		},
-		...(["GET", "Connect", "gRPC-Web"] as const).map(
+		...(["GET", "gRPC-Web"] as const).map(
 			(protocol): SlowClient => ({
 				name: `answers that are not read, ${protocol}`,
 				share: 1,

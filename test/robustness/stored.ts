@@ -23,11 +23,6 @@ export function messageRecord(input: Buffer): Stored[] {
 	return [{ what: "conversation", id: digits(conversation?.id ?? "") }];
 }
 
-/** Returns the conversation of an accepted IngestConversation request in ProtoJSON. */
-export function jsonRequestRecord(input: Buffer): Stored[] {
-	return jsonRecord(Buffer.from(JSON.stringify(object(parsed(input)).conversation)));
-}
-
 /** Returns the events of an accepted batch in JSON. */
 export function jsonEvents(input: Buffer): Stored[] {
 	const events: unknown[] = parsed(input);
