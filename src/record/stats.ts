@@ -21,7 +21,14 @@ export function sumOfCosts(costs: readonly number[]): number {
 	return Number(sum > MAX_UNITS ? MAX_UNITS : sum) / COST_UNITS;
 }
 
-const TOKENS = ["promptTokens", "completionTokens", "cacheReadTokens", "cacheWriteTokens", "reasoningTokens"] as const;
+/** Kinds of tokens that are added up. */
+export const TOKENS = [
+	"promptTokens",
+	"completionTokens",
+	"cacheReadTokens",
+	"cacheWriteTokens",
+	"reasoningTokens",
+] as const;
 type Usage = Metrics["tokenUsages"][number];
 
 /**

@@ -10,7 +10,7 @@ import {
 	type TokenTotals,
 	TokenTotalsSchema,
 } from "../../gen/conversations/v1/summary_pb.js";
-import { metricsOf, sumOfCosts } from "./stats.ts";
+import { metricsOf, sumOfCosts, TOKENS } from "./stats.ts";
 
 export function encodeSummary(summary: ConversationSummary): Uint8Array {
 	return toBinary(ConversationSummarySchema, summary);
@@ -75,11 +75,7 @@ function totals(stats: ConversationStats | undefined): { cost: number | undefine
 	const usages = metricsOf(stats).map(([, metrics]) => metrics);
 	for (const metrics of usages) {
 		const usage = metrics.accumulatedTokenUsage;
-		tokens.promptTokens = addTokens(tokens.promptTokens, usage?.promptTokens);
-		tokens.completionTokens = addTokens(tokens.completionTokens, usage?.completionTokens);
-		tokens.cacheReadTokens = addTokens(tokens.cacheReadTokens, usage?.cacheReadTokens);
-		tokens.cacheWriteTokens = addTokens(tokens.cacheWriteTokens, usage?.cacheWriteTokens);
-		tokens.reasoningTokens = addTokens(tokens.reasoningTokens, usage?.reasoningTokens);
+		for (const name of TOKENS) tokens[name] = addTokens(tokens[name], usage?.[name]);
 	}
 	const cost = sumOfCosts(usages.map(({ accumulatedCost = 0 }) => accumulatedCost));
 	return {
