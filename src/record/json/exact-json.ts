@@ -51,18 +51,6 @@ export function readExactJson(text: string): ExactJson {
 }
 
 /**
- * Reads a JSON text as {@link readExactJson} does, and refuses one in which an object has two members of the same name.
- *
- * @throws ServiceError `invalid_record` when the text is not JSON
- * @throws TypeError when an object has two members of the same name
- * @throws RangeError when the nesting is deeper than the stack
- */
-export function readUniqueJson(text: string): ExactJson {
-	parseText(text);
-	return parseLossless(text, true);
-}
-
-/**
  * Checks a JSON value against the limits, and redacts passwords and tokens of URLs in member names. A name cannot be
  * encrypted, because it is part of the places of other secrets.
  *
@@ -123,11 +111,8 @@ function parseText(text: string): ExactJson {
 	}
 }
 
-/**
- * Parses a text that `JSON.parse` accepted. Throws a RangeError when the nesting is deeper than the stack, and with
- * `unique` a TypeError when an object has two members of the same name.
- */
-function parseLossless(text: string, unique = false): ExactJson {
+/** Parses a text that `JSON.parse` accepted. Throws a RangeError when the nesting is deeper than the stack. */
+function parseLossless(text: string): ExactJson {
 	const open: (ExactJson[] | ExactJsonObject)[] = [];
 	let root: ExactJson = null;
 	let name = "";
@@ -135,7 +120,6 @@ function parseLossless(text: string, unique = false): ExactJson {
 		const container = open.at(-1);
 		if (container === undefined) root = value;
 		else if (Array.isArray(container)) container.push(value);
-		else if (unique && Object.hasOwn(container, name)) throw new TypeError("a member is given twice");
 		else setMember(container, name, value);
 	};
 	const begin = (container: ExactJson[] | ExactJsonObject): void => {

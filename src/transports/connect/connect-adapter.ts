@@ -25,7 +25,7 @@ import {
 import { rpcPath } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { type ErrorKind, ServiceError } from "../../errors.ts";
-import { readExactJson, readUniqueJson } from "../../record/json/exact-json.ts";
+import { readExactJson } from "../../record/json/exact-json.ts";
 import { type ExactJson, setMember } from "../../record/json/json-value.ts";
 import { type StreamRpc, toConnectError, type UnaryRpc, unreadableRequest } from "../../rpc/rpc-method.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
@@ -318,7 +318,7 @@ export function jsonOf(output: DescMessage, encoded: Uint8Array): Uint8Array {
 export function jsonToBinary(input: DescMessage, bytes: Uint8Array): Uint8Array {
 	try {
 		const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-		return toBinary(input, fromJson(input, doubles(readUniqueJson(text))));
+		return toBinary(input, fromJson(input, doubles(readExactJson(text))));
 	} catch (cause) {
 		// The rest of the library's message quotes the value, or the name of the unknown member.
 		const [, place] =
