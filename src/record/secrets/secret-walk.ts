@@ -72,19 +72,22 @@ type Walk = (value: unknown, at: Position) => unknown;
 export function deriveSecretWalk(plan: MessagePlan, visitsSecrets = true): RecordWalk {
 	const builder = new WalkBuilder(visitsSecrets);
 	const walk = builder.message(plan, false);
-	const contextAround = contextAroundUnnamed(plan);
 	const isSecretPath = deriveSecretPathTest(plan);
 	const names = new Set([...plansIn(plan)].flatMap((one) => (one.form === "object" ? [...one.members.keys()] : [])));
 	return (record, replace) => {
 		walk?.(record, { path: [], replace });
+		/** Contexts of the objects around unnamed members, by their pointers. Many members are in the same object. */
+		const contexts = new Map<string, SecretContext>();
 		for (const [pointer, value] of Object.entries(record.unnamedMembers)) {
 			const { kind } = value;
 			const json = kind.case === "structValue" || kind.case === "listValue" ? fromValue(value) : kind.value;
 			const name = lastToken(pointer);
 			const path = parsePointer(pointer) ?? [pointer];
+			const parent = pointer.slice(0, pointer.lastIndexOf("/"));
+			const around = contexts.getOrInsertComputed(parent, () => contextAt(plan, parsePointer(parent) ?? []));
 			// An earlier release had no field for it, and this one may know it as a secret.
 			const isSecret = names.has(name) ? isSecretPath : undefined;
-			const context = isSecret?.(path) === true ? SECRET_CONTEXT : contextOf(contextAround(pointer), name, json);
+			const context = isSecret?.(path) === true ? SECRET_CONTEXT : contextOf(around, name, json);
 			const walked = builder.walkValue(value, { path, replace, isSecret }, context);
 			if (walked !== value) setMember(record.unnamedMembers, pointer, walked);
 		}
@@ -306,31 +309,10 @@ function walkStep(walk: Walk, value: unknown, at: Position, step: string | numbe
 	return walked;
 }
 
-/** Maximum number of cached pointers. It keeps a hostile sender from filling memory. */
-const MAX_CACHED_POINTERS = 4096;
-/** Maximum length of a cached pointer, in UTF-16 code units. */
-const MAX_CACHED_LENGTH = 256;
-
 /** What the plan allows at a place: a value, or a list or map of such values. */
 interface Candidate {
 	readonly value: ValuePlan;
 	readonly collection: boolean;
-}
-
-/**
- * Returns a function that derives the context of the object around an unnamed member from the member's pointer. All
- * arms of a union count, because the pointer does not show which arm is set.
- */
-function contextAroundUnnamed(plan: MessagePlan): (pointer: string) => SecretContext {
-	const cache = new Map<string, SecretContext>();
-	return (pointer) => {
-		const parent = pointer.slice(0, pointer.lastIndexOf("/"));
-		const before = cache.get(parent);
-		if (before !== undefined) return before;
-		const context = contextAt(plan, parsePointer(parent) ?? []);
-		if (cache.size < MAX_CACHED_POINTERS && parent.length <= MAX_CACHED_LENGTH) cache.set(parent, context);
-		return context;
-	};
 }
 
 /**
@@ -351,6 +333,10 @@ function hasSecretArm({ value }: Candidate): boolean {
 	return [...value.message.arms.values()].some(({ secret }) => secret);
 }
 
+/**
+ * Returns the context of the object around an unnamed member. All arms of a union count, because the path does not show
+ * which arm is set.
+ */
 function contextAt(plan: MessagePlan, path: readonly string[]): SecretContext {
 	const candidates = candidatesAt(plan, path);
 	if (candidates === undefined) return SECRET_CONTEXT;
