@@ -1,6 +1,5 @@
 import { timestampNow } from "@bufbuild/protobuf/wkt";
 import { AccessKeys, COMMAND, hasEnded, REFRESH_INTERVAL } from "./access/access-keys.ts";
-import { Audit } from "./access/audit.ts";
 import { Budgets } from "./budgets/budgets.ts";
 import { budgetShares } from "./budgets/shown.ts";
 import type { Config, TracesConfig } from "./config/config.ts";
@@ -89,7 +88,6 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	const refreshInterval = config.database.engine === "postgres" ? REFRESH_INTERVAL : undefined;
 	const keyOptions = { configured: config.ACCESS_KEYS, certificates: config.CLIENT_CERTIFICATES, log, refreshInterval };
 	const accessKeys = opened.use(await AccessKeys.open(store, keyOptions));
-	const audit = new Audit(store);
 	const stopping = new AbortController();
 	const clocks = new ClockSkews((sender, skew) =>
 		log.emit("sender_clock_wrong", { sender, minutes: Number(skew / 60_000_000n) }),
@@ -126,7 +124,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	opened.use(forwarding.tracesSink);
 	const shares = budgetShares(store, reads, Date.now);
 	const methods = rpcMethods({
-		...{ ingest, eventIngest: eventPosts, reads, accessKeys, audit, store, log, endpoints: forwarding.endpoints },
+		...{ ingest, eventIngest: eventPosts, reads, accessKeys, store, log, endpoints: forwarding.endpoints },
 		retries: { store, kept: refusedPosts, records: ingest, events: eventIngest },
 		budgets: new Budgets({ store, now: Date.now }),
 		info: serviceInfo(config, storeHealthy),
@@ -137,7 +135,7 @@ export async function makeParts(config: Config, options: PartsOptions) {
 	// Before anything else is disposed of.
 	opened.defer(() => stopping.abort());
 	return {
-		...{ format, eventFormat, admission, store, postCounts, refusedPosts, accessKeys, audit, stopping },
+		...{ format, eventFormat, admission, store, postCounts, refusedPosts, accessKeys, stopping },
 		...{ ingest, eventIngest, eventPosts, reads, changed, forwarding, shares, reconciler, methods },
 		commandMethods: [...methods, ...commandMethods(reconciler, store)],
 	};

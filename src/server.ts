@@ -89,7 +89,7 @@ export async function startService(
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const storeHealthy = () => readiness.passes("store");
 	const parts = await makeParts(config, { log, opened, telemetry, distribute, storeHealthy });
-	const { store, admission, stopping, postCounts, refusedPosts, accessKeys, audit } = parts;
+	const { store, admission, stopping, postCounts, refusedPosts, accessKeys } = parts;
 	const { ingest, eventIngest, eventPosts, reads, forwarding, reconciler, methods, format } = parts;
 	// With SQLite, the first start makes one.
 	const isFile = config.database.engine === "sqlite";
@@ -112,7 +112,7 @@ export async function startService(
 	});
 	const held = new HeldBatches(admission);
 	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
-	const jsonReads = jsonRoutes(basePath, { methods, reads, audit, format, stream: rpc });
+	const jsonReads = jsonRoutes(basePath, { methods, reads, store, format, stream: rpc });
 	const routes = [
 		...probeRoutes(readiness),
 		metricsRoute(() => metrics.scrape()),
@@ -189,7 +189,7 @@ export async function startService(
 	const servers = new Map(
 		config.reconciled.map(({ sender, url, key }) => [sender, { url, key: key?.export().toString() }]),
 	);
-	const pauses = pausesOf({ store, audit, log, servers, notices, stopping: stopping.signal });
+	const pauses = pausesOf({ store, log, servers, notices, stopping: stopping.signal });
 	const comparing = { store, reads, holder, notices, pauses, clock: CLOCK, onError: failedIn("budgets") };
 	untilStop(followBudgets(comparing, stopping.signal));
 	for (const [sender, address] of servers) {

@@ -1,5 +1,5 @@
 import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
-import type { Audit } from "../access/audit.ts";
+import { entryOf, subjectOf } from "../access/audit.ts";
 import type { Notices } from "../forward/notices.ts";
 import { type AgentServerAddress, AgentServerClient } from "../reconcile/agent-server.ts";
 import { reasonOf } from "../reconcile/reconciler.ts";
@@ -15,9 +15,8 @@ const PAGE = 1_000;
 const MAX_FAILURES = 20;
 
 interface PausesOptions {
-	readonly store: Pick<Store, "getOwnership" | "listConversations">;
+	readonly store: Pick<Store, "getOwnership" | "listConversations" | "tables">;
 	readonly notices: Pick<Notices, "tell" | "wasTold">;
-	readonly audit: Pick<Audit, "addOfConversation">;
 	readonly log: EventLog;
 	/** The agent servers by the senders that post from there. */
 	readonly servers: ReadonlyMap<string, AgentServerAddress>;
@@ -27,7 +26,7 @@ interface PausesOptions {
 export type Pauses = ReturnType<typeof pausesOf>;
 
 /** Pauses running conversations of budgets that are spent, each once in a period of a budget. */
-export function pausesOf({ store, notices, audit, log, servers, stopping }: PausesOptions) {
+export function pausesOf({ store, notices, log, servers, stopping }: PausesOptions) {
 	const failuresOf = new Map<string, number>();
 	return { pause };
 
@@ -95,7 +94,8 @@ export function pausesOf({ store, notices, audit, log, servers, stopping }: Paus
 		}
 		const details = `budget ${name}: ${outcome.reason === "" ? "paused" : outcome.reason}`;
 		const caller = { name: "service", owner: owner === "" ? undefined : owner };
-		await audit.addOfConversation("conversation.paused", caller, conversationId, details);
+		const entry = entryOf("conversation.paused", caller, subjectOf(conversationId), details);
+		await store.tables.write.addAudit(entry);
 		return outcome;
 	}
 }

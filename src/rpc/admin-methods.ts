@@ -22,7 +22,7 @@ import {
 import { RefusedPostService } from "../../gen/conversations/v1/refused_post_service_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import type { AccessKeys, ListedKey } from "../access/access-keys.ts";
-import { type Audit, entryOf } from "../access/audit.ts";
+import { entryOf } from "../access/audit.ts";
 import { type Principal, requireName } from "../access/keys.ts";
 import type { Budgets } from "../budgets/budgets.ts";
 import { shownBudget } from "../budgets/shown.ts";
@@ -63,7 +63,6 @@ export interface AdminContext {
 	readonly reads: Pick<ConversationReads, "of">;
 	readonly retries: RetryOptions;
 	readonly accessKeys: AccessKeys;
-	readonly audit: Audit;
 	readonly endpoints: Endpoints;
 	readonly budgets: Budgets;
 	readonly store: OwnersStore & Pick<Store, "resetIndex" | "tables" | "updates">;
@@ -72,7 +71,7 @@ export interface AdminContext {
 
 /** The methods that manage what is stored, and who may use it. */
 export function adminMethods(context: AdminContext): readonly RpcMethod[] {
-	const { reads, retries, accessKeys, audit, endpoints, budgets, store, log } = context;
+	const { reads, retries, accessKeys, endpoints, budgets, store, log } = context;
 	const { method: keys } = AccessKeyService;
 	const { method: erasing } = ConversationEraseService;
 	const { method: refused } = RefusedPostService;
@@ -94,7 +93,7 @@ export function adminMethods(context: AdminContext): readonly RpcMethod[] {
 		unary(AuditService.method.listAudit, async ({ pageSize: size, pageToken }, { owner }) => {
 			const limit = pageSize(size);
 			const before = pageToken === "" ? undefined : readPageToken(AUDIT, {}, pageToken);
-			const found = await audit.list({ owner, before, limit: limit + 1 });
+			const found = await store.tables.read.listAudit({ owner, before, limit: limit + 1 });
 			const page = found.slice(0, limit);
 			const last = found.length > limit ? page.at(-1) : undefined;
 			return {
@@ -129,7 +128,8 @@ export function adminMethods(context: AdminContext): readonly RpcMethod[] {
 		unary(refused.listRefusedPosts, (request, caller) => reads.of(caller).refused.list(request)),
 		unary(refused.getRefusedPost, async ({ id }, caller) => {
 			const { post, body } = await reads.of(caller).refused.get(id, caller.scopes.has("secrets"));
-			if (body !== undefined) await audit.add("secrets.read", caller, `refused post ${id}`);
+			const entry = entryOf("secrets.read", caller, `refused post ${id}`);
+			if (body !== undefined) await store.tables.write.addAudit(entry);
 			return { refusedPost: post, ...(body === undefined ? {} : { body }) };
 		}),
 		unary(refused.retryRefusedPosts, (request, caller) => retryRefusedPosts(retries, request, caller)),

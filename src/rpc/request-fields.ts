@@ -5,13 +5,14 @@ import {
 	type WatchConversationUpdatesRequest,
 	WatchPosition,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
-import type { Audit } from "../access/audit.ts";
+import { entryOf, subjectOf } from "../access/audit.ts";
 import { authorize, type Principal } from "../access/keys.ts";
 import { uuid } from "../conversations/read/filter.ts";
 import type { UpdateViewOptions } from "../conversations/read/updates.ts";
 import type { WatchStart } from "../conversations/watch/watch.ts";
 import { invalid } from "../errors.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
+import type { Store } from "../store/store.ts";
 
 // Enums of proto3 are open: a newer client can send numbers that this release does not know.
 const FORMS: ReadonlyMap<SecretsMode, SecretsForm> = new Map([
@@ -87,10 +88,11 @@ function startOf(start: WatchFields["start"]): WatchStart {
  *
  * @throws ServiceError when the store fails; then nothing must be shown
  */
-export async function auditSecrets(audit: Pick<Audit, "addOfConversation">, request: Message, caller: Principal) {
+export async function auditSecrets({ tables }: Pick<Store, "tables">, request: Message, caller: Principal) {
 	const { secrets, view, id, conversationId }: Readonly<Record<string, unknown>> = { ...request };
 	if (secrets !== SecretsMode.PLAINTEXT || !caller.scopes.has("secrets")) return;
 	// A summary has no secrets.
 	if (view !== undefined && view !== ConversationView.FULL) return;
-	await audit.addOfConversation("secrets.read", caller, String(id ?? conversationId ?? ""), request.$typeName);
+	const subject = subjectOf(String(id ?? conversationId ?? ""));
+	await tables.write.addAudit(entryOf("secrets.read", caller, subject, request.$typeName));
 }

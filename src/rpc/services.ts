@@ -64,13 +64,13 @@ interface RpcContext extends AdminContext {
 
 /** The methods of {@link SERVICES}. Every transport mounts this table. */
 export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
-	const { ingest, eventIngest, reads, audit } = context;
+	const { ingest, eventIngest, reads, store } = context;
 	const ingesting = ConversationIngestService.method;
 	const ingestingEvents = ConversationEventIngestService.method;
 	const reading = ConversationService.method;
 	const readingEvents = ConversationEventService.method;
 	const { byName: fields } = planEnum(SearchFieldSchema);
-	const before = (request: Message, caller: Principal) => auditSecrets(audit, request, caller);
+	const before = (request: Message, caller: Principal) => auditSecrets(store, request, caller);
 	return [
 		unaryUndecoded(ingesting.ingestConversation, "conversation", async (encoded, caller, signal) => {
 			const { sequence, duplicate, change, current } = await ingest.request(encoded, posterOf(caller), signal);

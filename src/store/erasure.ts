@@ -3,8 +3,8 @@ import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb
 import type { NewAuditEntry } from "./access.ts";
 import type { Condition } from "./condition.ts";
 import type { AppendedEvents, AppendedUpdate, StoredUpdate } from "./entries.ts";
-import { given, type Session } from "./session.ts";
-import { readRow } from "./typed-rows.ts";
+import type { Session, Test } from "./session.ts";
+import { type RowOf, readRow, selectRows } from "./typed-rows.ts";
 import { bindable } from "./values.ts";
 
 /**
@@ -26,18 +26,11 @@ export interface EraseRequest {
 	readonly audit?: NewAuditEntry | undefined;
 }
 
-/** What is kept of an erased conversation. Times are microseconds since the Unix epoch. */
-export interface Erasure {
-	/** The result of {@link idDigest}. */
-	readonly idDigest: string;
-	/** Sequence of the update of change ERASED. */
-	readonly sequence: bigint;
-	/** Owner of the conversation. */
-	readonly owner: string | undefined;
-	/** Later records of the conversation are stored only if their `created_at` is later. */
-	readonly createdAt: bigint;
-	readonly erasedAt: bigint;
-}
+/**
+ * What is kept of an erased conversation: the result of {@link idDigest}, the sequence of its update of change ERASED, its owner,
+ * and the `createdAt` after which records of the conversation are stored again.
+ */
+export type Erasure = RowOf<"erasures">;
 
 /** What an erasure has done. */
 export interface Erased {
@@ -99,20 +92,15 @@ interface ErasureQuery {
 
 /** Lists the erasures that belong to a page of updates, by sequence. */
 export async function listErasures(
-	{ all, dialect: { schema } }: Session,
+	session: Session,
 	{ after, conversationId, owner, limit }: ErasureQuery,
 ): Promise<Erasure[]> {
-	const { text, parameters } = given([
+	const tests: Test[] = [
 		["sequence > ?", bindable(after)],
 		["id_digest = ?", conversationId === undefined ? undefined : idDigest(conversationId)],
 		["owner = ?", owner],
-	]);
-	const rows = await all(
-		`SELECT * FROM ${schema}erasures WHERE ${text} ORDER BY sequence LIMIT ?`,
-		...parameters,
-		limit,
-	);
-	return rows.map((row) => readRow("erasures", row));
+	];
+	return await selectRows(session, "erasures", tests, "sequence", limit);
 }
 
 /** Whether a record belongs to the life of its conversation that was erased. */

@@ -62,8 +62,6 @@ export class TestBudgets implements AsyncDisposable {
 	readonly forwarding: Forwarding;
 	readonly budgets: Budgets;
 	readonly errors: unknown[] = [];
-	/** The entries of the audit about pauses. */
-	readonly audited: unknown[] = [];
 	readonly logged: unknown[][] = [];
 	/** Agent servers by senders. */
 	readonly servers = new Map<string, AgentServerAddress>();
@@ -97,6 +95,13 @@ export class TestBudgets implements AsyncDisposable {
 		};
 	}
 
+	/** Returns the caller, subject and details of the entries of the audit about pauses, the newest first. */
+	async audited(): Promise<readonly string[][]> {
+		const entries = await this.store.tables.read.listAudit({ owner: undefined, before: undefined, limit: 100 });
+		const pauses = entries.filter(({ action }) => action === "conversation.paused");
+		return pauses.map(({ caller, owner, subject, details }) => [caller, owner, subject, details]);
+	}
+
 	/** Begins to compare. */
 	follow(): void {
 		const options = {
@@ -109,7 +114,6 @@ export class TestBudgets implements AsyncDisposable {
 			},
 			pauses: pausesOf({
 				...{ store: this.store, notices: this.forwarding.notices, servers: this.servers, stopping: this.#stop.signal },
-				audit: { addOfConversation: async (...entry) => void this.audited.push(entry) },
 				log: {
 					emit: (event, fields = {}) => void this.logged.push([event, ...Object.values(fields)]),
 				},

@@ -8,7 +8,6 @@ import {
 	WatchConversationUpdatesResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { AccessKeys } from "../../src/access/access-keys.ts";
-import { Audit } from "../../src/access/audit.ts";
 import { Gate, rpcPath } from "../../src/access/gate.ts";
 import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
 import { Budgets } from "../../src/budgets/budgets.ts";
@@ -105,7 +104,6 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		};
 		const ingest = ingestOf(reading.store, intake, eventIngest);
 		const admission = new Admission(16 * 1024 * 1024, bounds && { watch: bounds });
-		const audit = new Audit(reading.store);
 		const accessKeys = await AccessKeys.open(reading.store, { configured: [], log });
 		const kept = { bodyOf: unused };
 		const taking = { json: unused, request: unused };
@@ -137,7 +135,6 @@ export class WatchService implements Endpoints, AsyncDisposable {
 				reads,
 				retries: { store: reading.store, kept, records: taking, events: taking },
 				accessKeys,
-				audit,
 				endpoints: testEndpoints(reading.store),
 				budgets: new Budgets({ store: reading.store, now: Date.now }),
 				store: reading.store,
@@ -153,7 +150,13 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const requests = unobservedRequests();
 		const address = { host: "127.0.0.1", port: 0 };
 		const { methods } = options;
-		const routes = jsonRoutes("", { methods, reads, audit, format, stream: { ...options, limits: { answerTime } } });
+		const routes = jsonRoutes("", {
+			methods,
+			reads,
+			store: reading.store,
+			format,
+			stream: { ...options, limits: { answerTime } },
+		});
 		const http = await listenHttp(
 			{ address, tls: undefined, log },
 			observed(requests, createRouter({ ...options, routes, rpcs: connectHandlers(options) })),

@@ -74,34 +74,19 @@ export async function countSilent(store: CountedStore, now = Date.now()): Promis
  */
 export async function countUnheard(
 	store: CountedStore,
-	senders: readonly Pick<Sender, "name" | "owner" | "lastPostAt" | "runningConversations">[],
+	senders: readonly Pick<Sender, "name" | "lastPostAt">[],
 	now = Date.now(),
 ): Promise<bigint> {
 	const since = now - SILENT_MINUTES * 60_000;
-	const isSilent = { executionStatus: Status.RUNNING, activityTo: timestampFromMs(since) };
-	const silent = await countConversations(store, {
-		groupBy: "sender",
-		filter: create(ConversationFilterSchema, isSilent),
+	const filter = create(ConversationFilterSchema, {
+		executionStatus: Status.RUNNING,
+		activityTo: timestampFromMs(since),
 	});
-	// Most senders have no silent conversations, so most need no query of their own.
-	const isComplete = silent.counts.length < MAX_COUNTS;
-	const names = new Set(silent.counts.map(({ value }) => value));
-	const heard = senders.filter(
-		({ name, lastPostAt, runningConversations }) =>
-			runningConversations > 0n &&
-			lastPostAt !== undefined &&
-			timestampMs(lastPostAt) >= since &&
-			(names.has(name) || !isComplete),
+	const heard = new Set(
+		senders.flatMap(({ name, lastPostAt: at }) => (at !== undefined && timestampMs(at) >= since ? [name] : [])),
 	);
-	// A filter without an owner selects the conversations of all owners.
-	const ofAll = new Set(heard.filter(({ owner }) => owner === "").map(({ name }) => name));
-	let total = 0n;
-	for (const { name: sender, owner } of heard) {
-		if (owner !== "" && ofAll.has(sender)) continue;
-		const filter = create(ConversationFilterSchema, { ...isSilent, sender, owner });
-		total += (await countConversations(store, { groupBy: "", filter })).total;
-	}
-	return total;
+	const { counts } = await countConversations(store, { groupBy: "sender", filter });
+	return counts.reduce((sum, { value, count }) => (heard.has(value) ? sum + count : sum), 0n);
 }
 
 /** Counts conversations with gaps: those with a gap that has lasted for {@link LASTING_GAP}, and the others. */

@@ -1,6 +1,10 @@
-import { create } from "@bufbuild/protobuf";
+import { create, type Message } from "@bufbuild/protobuf";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
-import { type ConversationFilter, ConversationOrder } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import {
+	type ConversationEntry,
+	type ConversationFilter,
+	ConversationOrder,
+} from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { invalid } from "../../errors.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
@@ -28,24 +32,15 @@ export interface ListRequest extends PageRequest {
 	readonly secrets: SecretsForm;
 }
 
-export interface ListedConversation {
-	/** Sequence of the current update; 0 without a record. */
-	readonly sequence: bigint;
-	/** Whether there is a record. If not, each one that was posted was refused or lost, and events arrived. */
-	readonly hasRecord: boolean;
+export interface ListedConversation extends Omit<ConversationEntry, keyof Message | "conversation"> {
 	readonly summary: ConversationSummary;
 	readonly conversation: ConversationInfo | undefined;
-	/** Whether the stored conversation cannot be read. Its summary then holds the id only. */
-	readonly unreadable: boolean;
 }
 
+/** See `ListConversationsResponse`. */
 export interface ConversationPage {
 	readonly conversations: readonly ListedConversation[];
 	readonly nextPageToken: string;
-	/**
-	 * Number of all conversations that the filter selects. Undefined when it is not known without counting them, and on a
-	 * page that is not the first one.
-	 */
 	readonly totalSize: bigint | undefined;
 }
 

@@ -233,20 +233,8 @@ class Search {
 
 	/** Returns the newest document of each conversation that meets the query, the newest first. */
 	async newestMatches(documents: readonly FoundDocument[]): Promise<FoundDocument[]> {
-		const matches: FoundDocument[] = [];
-		let left: readonly FoundDocument[][] = [...Map.groupBy(documents, ({ conversationId }) => conversationId).values()];
-		// More at a time, the more do not match, because each step waits for the store.
-		for (let at = 0, count = 1; left.length > 0; at += count, count *= 2) {
-			const matching = new Set(await this.matching(left.flatMap((of) => of.slice(at, at + count))));
-			const undecided: FoundDocument[][] = [];
-			for (const of of left) {
-				const match = of.slice(at, at + count).find((one) => matching.has(one));
-				if (match !== undefined) matches.push(match);
-				else if (of.length > at + count) undecided.push(of);
-			}
-			left = undecided;
-		}
-		return matches.sort(newestFirst);
+		const newest = Map.groupBy(await this.matching(documents), ({ conversationId }) => conversationId);
+		return [...newest.values()].flatMap(([first]) => first ?? []);
 	}
 
 	async matching(documents: readonly FoundDocument[]): Promise<FoundDocument[]> {

@@ -30,7 +30,6 @@ import {
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { ForwardingService } from "../../../gen/conversations/v1/forwarding_service_pb.js";
 import { RefusedPostSchema, RefusedPostService } from "../../../gen/conversations/v1/refused_post_service_pb.js";
-import type { Audit } from "../../access/audit.ts";
 import { scopeOf } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import type { ConversationReads, Reads } from "../../conversations/conversation-reads.ts";
@@ -45,6 +44,7 @@ import { planMessage } from "../../record/plan.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import { auditSecrets, secretsFormOf } from "../../rpc/request-fields.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
+import type { Store } from "../../store/store.ts";
 import { readBody } from "../http/body.ts";
 import { type EventStreamOptions, sendEventStream } from "../http/event-stream.ts";
 import type { ContentResponse } from "../http/exchange.ts";
@@ -73,7 +73,7 @@ interface JsonRpcContext {
 	readonly methods: readonly RpcMethod[];
 	/** What a caller can read. There is no other way for a route to read conversations, so each is limited. */
 	readonly reads: Pick<ConversationReads, "of">;
-	readonly audit: Pick<Audit, "addOfConversation">;
+	readonly store: Pick<Store, "tables">;
 	readonly format: RecordFormat;
 	readonly stream: EventStreamOptions;
 }
@@ -226,8 +226,8 @@ function text<I extends DescMessage, O extends DescMessage>(
 	rpc: DescMethodUnary<I, O>,
 	answer: (request: MessageShape<I>, call: Call) => Promise<string>,
 ): JsonRpc {
-	return define("GET", path, rpc, async (request, call, { audit }) => {
-		await auditSecrets(audit, request, call.caller);
+	return define("GET", path, rpc, async (request, call, { store }) => {
+		await auditSecrets(store, request, call.caller);
 		return await answer(request, call);
 	});
 }
