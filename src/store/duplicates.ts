@@ -74,55 +74,38 @@ async function judge(
  */
 export type IsSameRecord = (stored: Uint8Array, arriving: Uint8Array) => Promise<boolean>;
 
-/** The newest posted update of a conversation, as it is stored. `read` reads its record. */
+/** The newest posted update of a conversation, as it is stored. */
 export interface StoredPost extends Pick<AppendedUpdate, "change" | "current"> {
-	readonly read: () => Promise<StoredRecord | Unreadable>;
+	/** Reads the record of the update with this sequence. */
+	readonly read: (sequence: bigint) => Promise<StoredRecord | Unreadable>;
 }
 
 /**
- * Returns the newest posted update of a conversation if an arriving record may duplicate it: both have the same
+ * Returns the result for an update that is a duplicate of the newest posted one, or may be one: both have the same
  * `updated_at` and the same length. A record without `updated_at` describes the state at its arrival, so it is no duplicate
- * once events have changed the record.
- *
- * @param updatedAt time of the arriving record, in microseconds since the Unix epoch
- * @param find returns the newest posted update, or undefined when it is gone. Called only when the times are equal.
- */
-function duplicateCandidate(
-	{ newestPosted, sequence }: HeadState,
-	updatedAt: bigint | undefined,
-	{ bytes }: StoredRecord,
-	find: (sequence: bigint) => StoredPost | undefined,
-): StoredPost | undefined {
-	if (newestPosted === undefined || newestPosted.updatedAt !== updatedAt) return undefined;
-	if (updatedAt === undefined && sequence > newestPosted.sequence) return undefined;
-	return newestPosted.size === bytes.byteLength ? find(newestPosted.sequence) : undefined;
-}
-
-/**
- * Returns the result for an update that is a duplicate, or may be one; undefined when it is none.
+ * once events have changed the record. Returns undefined when it is none.
  *
  * @param updatedAt time of the update's record, in microseconds since the Unix epoch
- * @param find see {@link duplicateCandidate}
+ * @param post undefined when the newest posted update is gone
  */
 export async function findDuplicate(
 	{ update, judged }: AppendRequest,
-	state: HeadState,
+	{ newestPosted, sequence: current, hasUnappliedEvents }: HeadState,
 	updatedAt: bigint | undefined,
-	find: (sequence: bigint) => StoredPost | undefined,
+	post: StoredPost | undefined,
 ): Promise<AppendedUpdate | PossibleDuplicate | undefined> {
-	const post = duplicateCandidate(state, updatedAt, update.record, find);
-	const { newestPosted, hasUnappliedEvents } = state;
-	if (newestPosted === undefined || post === undefined) return undefined;
+	if (post === undefined || newestPosted === undefined || judged === "no duplicate") return undefined;
+	const { bytes } = update.record;
 	const { sequence } = newestPosted;
-	if (judged === "no duplicate") return undefined;
+	if (newestPosted.updatedAt !== updatedAt || newestPosted.size !== bytes.byteLength) return undefined;
+	if (updatedAt === undefined && current > sequence) return undefined;
 	if (judged?.sequence === sequence) {
 		if (!judged.same) return undefined;
 	} else {
-		const record = await post.read();
+		const record = await post.read(sequence);
 		// When the stored record cannot be read, the arriving one is stored.
 		if ("unreadable" in record) return undefined;
-		if (Buffer.compare(record.bytes, update.record.bytes) !== 0)
-			return { candidateSequence: sequence, record: record.bytes };
+		if (Buffer.compare(record.bytes, bytes) !== 0) return { candidateSequence: sequence, record: record.bytes };
 	}
 	return { sequence, duplicate: true, change: post.change, current: post.current, hasUnappliedEvents };
 }

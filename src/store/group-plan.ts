@@ -51,12 +51,6 @@ export type AppendResult = AppendedUpdate | PossibleDuplicate | AppendedEvents |
 /** Outcome of a request of a group: its result, or the error for a request that may no longer be written. */
 export type AppendOutcome = AppendResult | ServiceError;
 
-/** The rows that a group writes, and the outcomes of its requests once these rows are on disk. */
-export interface GroupPlan {
-	readonly written: WrittenGroup;
-	readonly outcomes: readonly AppendOutcome[];
-}
-
 /**
  * Plans a group, one request after the other.
  *
@@ -64,6 +58,7 @@ export interface GroupPlan {
  * @param newest the sequences after which those of the group begin
  * @param refusalOf returns the error for a request that may no longer be written
  * @param reads reads what only few requests need
+ * @returns the rows that the group writes, and the outcomes of its requests once these rows are on disk
  * @throws Error when the record on which a version is based cannot be read
  */
 export async function planGroup<Request extends GroupRequest>(
@@ -72,7 +67,7 @@ export async function planGroup<Request extends GroupRequest>(
 	newest: NewestSequences,
 	refusalOf: (request: Request) => ServiceError | undefined,
 	reads: PlanReads,
-): Promise<GroupPlan> {
+): Promise<{ readonly written: WrittenGroup; readonly outcomes: readonly AppendOutcome[] }> {
 	const planner = new GroupPlanner(known, newest, reads);
 	const outcomes: AppendOutcome[] = [];
 	for (const request of requests) {
@@ -179,16 +174,15 @@ class GroupPlanner {
 		const { update, summary, leaf } = request;
 		const known = this.#conversation(update.conversationId);
 		const { state, newestPosted } = known;
-		const find = (sequence: bigint) =>
-			newestPosted && {
-				...newestPosted,
-				read: async () => newestPosted.record ?? (await this.#reads.record(sequence)) ?? MISSING,
-			};
+		const post = newestPosted && {
+			...newestPosted,
+			read: async (sequence: bigint) => newestPosted.record ?? (await this.#reads.record(sequence)) ?? MISSING,
+		};
 		if (update.isFetched && state !== undefined && !replacesAsFetched(summary, state, update.receivedAt)) {
 			const { sequence, hasUnappliedEvents } = state;
 			return { sequence, duplicate: true, change: UpdateChange.UPDATED, current: true, hasUnappliedEvents };
 		}
-		const duplicate = state && (await findDuplicate(request, state, microsecondsOf(summary.updatedAt), find));
+		const duplicate = state && (await findDuplicate(request, state, microsecondsOf(summary.updatedAt), post));
 		if (duplicate !== undefined) return duplicate;
 		this.#setOrigin(update.conversationId, known, update.poster);
 		const sequence = this.#nextUpdate();
