@@ -76,8 +76,8 @@ interface FoundRows {
 }
 
 /** Returns SQL for all columns of a table. */
-function listColumns(session: Session, name: "heads" | "activities", alias: string): string {
-	const { columns } = tableOf(session.dialect.engine, name);
+function listColumns(name: "heads" | "activities", alias: string): string {
+	const { columns } = tableOf(name);
 	return Object.keys(columns)
 		.map((column) => `${alias}.${column}`)
 		.join();
@@ -100,7 +100,7 @@ async function readKnown(session: Session, query: GroupQuery) {
 	const read = () =>
 		Promise.all([
 			all(
-				`SELECT ${listColumns(session, "heads", "h")}, n.change AS newest_change, n.current AS newest_current
+				`SELECT ${listColumns("heads", "h")}, n.change AS newest_change, n.current AS newest_current
 				FROM ${schema}heads h LEFT JOIN ${schema}updates n
 					ON n.conversation_id = h.conversation_id AND n.sequence = h.newest_sequence ${isOf("n")}
 				WHERE ${isIn("h.conversation_id")}`,
@@ -108,7 +108,7 @@ async function readKnown(session: Session, query: GroupQuery) {
 				conversationIds,
 			),
 			all(
-				`SELECT ${listColumns(session, "activities", "a")} FROM ${schema}activities a WHERE ${isIn("a.conversation_id")}`,
+				`SELECT ${listColumns("activities", "a")} FROM ${schema}activities a WHERE ${isIn("a.conversation_id")}`,
 				conversationIds,
 			),
 			all(gapsSql(schema, isIn("g.conversation_id")), conversationIds),

@@ -140,7 +140,7 @@ async function expireRefusedPosts(session: Session, { keptSince, acceptedSince =
 }
 
 async function listRefusedPosts(
-	{ all, dialect: { schema, engine } }: Session,
+	{ all, dialect: { schema } }: Session,
 	{ owner, recordOf, before, after, limit }: RefusedQuery,
 ): Promise<RefusedPost[]> {
 	const where = given([
@@ -149,7 +149,7 @@ async function listRefusedPosts(
 		["id < ?", before],
 		["body IS NOT NULL AND id > ?", after],
 	]);
-	const shown = Object.keys(tableOf(engine, "refused_posts").columns).filter((column) => column !== "body");
+	const shown = Object.keys(tableOf("refused_posts").columns).filter((column) => column !== "body");
 	const rows = await all(
 		`SELECT ${shown.join()}, NULL AS body, body IS NOT NULL AS has_body FROM ${schema}refused_posts
 		WHERE ${where.text} ORDER BY id ${after === undefined ? "DESC" : "ASC"} LIMIT ?`,

@@ -3,8 +3,7 @@ import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import { concatBytes, mergeProtected, mergeRecord, withLeaf } from "../record/record-delta.ts";
-import type { Amounts } from "../usage/amounts.ts";
-import type { UsageRow } from "../usage/ledger.ts";
+import { AMOUNTS, type Amounts, mapAmounts } from "../usage/amounts.ts";
 import { type Activity, encodeErrorSequence, type LastError, leafOver } from "./activity.ts";
 import type { ProtectedEvent, StoredEvent, StoredUpdate } from "./entries.ts";
 import type { Head, WrittenEvent } from "./group.ts";
@@ -322,16 +321,17 @@ export function ownershipColumns({ sender, owner }: Ownership) {
 	return { sender: sender ?? null, owner: owner ?? null };
 }
 
-/** Names of the columns with amounts, in the order of AMOUNTS. */
-export const AMOUNT_COLUMNS = [
-	"cost",
-	"prompt_tokens",
-	"completion_tokens",
-	"cache_read_tokens",
-	"cache_write_tokens",
-	"reasoning_tokens",
-	"calls",
-] as const;
+const COLUMN_OF: Readonly<Record<keyof Amounts, string>> = {
+	cost: "cost",
+	promptTokens: "prompt_tokens",
+	completionTokens: "completion_tokens",
+	cacheReadTokens: "cache_read_tokens",
+	cacheWriteTokens: "cache_write_tokens",
+	reasoningTokens: "reasoning_tokens",
+	calls: "calls",
+};
+/** Names of the columns with amounts. */
+export const AMOUNT_COLUMNS = Object.values(COLUMN_OF);
 
 /** Length of the periods of the sums of all time: beyond every time, before or after the Unix epoch. */
 export const ALL_TIME = 2n ** 32n;
@@ -343,34 +343,13 @@ export function periodStart(quarter: bigint, length: bigint): bigint {
 	return quarter - (((quarter % length) + length) % length);
 }
 
-export function amountColumns(amounts: Amounts): Record<(typeof AMOUNT_COLUMNS)[number], bigint> {
-	return {
-		cost: amounts.cost,
-		prompt_tokens: amounts.promptTokens,
-		completion_tokens: amounts.completionTokens,
-		cache_read_tokens: amounts.cacheReadTokens,
-		cache_write_tokens: amounts.cacheWriteTokens,
-		reasoning_tokens: amounts.reasoningTokens,
-		calls: amounts.calls,
-	};
+export function amountColumns(amounts: Amounts): Readonly<Record<string, bigint>> {
+	return Object.fromEntries(AMOUNTS.map((name) => [COLUMN_OF[name], amounts[name]]));
 }
 
 /** Reads the columns with amounts. */
 export function amountsFrom(row: Row): Amounts {
-	return {
-		cost: bigint(row.cost),
-		promptTokens: bigint(row.prompt_tokens),
-		completionTokens: bigint(row.completion_tokens),
-		cacheReadTokens: bigint(row.cache_read_tokens),
-		cacheWriteTokens: bigint(row.cache_write_tokens),
-		reasoningTokens: bigint(row.reasoning_tokens),
-		calls: bigint(row.calls),
-	};
-}
-
-/** Returns the columns of usage_ledger of a row, without the conversation. */
-export function ledgerColumns({ quarter, model, usageId, agentKind, ...amounts }: UsageRow) {
-	return { quarter, model, usage_id: usageId, agent_kind: agentKind, ...amountColumns(amounts) } satisfies Columns;
+	return mapAmounts((name) => bigint(row[COLUMN_OF[name]]));
 }
 
 /** Reads the latest error of an activity. */

@@ -53,15 +53,9 @@ export function createIndexes(engine: Engine, table: Table): string[] {
 	const [suffix, column] = engine === "sqlite" ? ["conversation", "conversation_id"] : ["sequence", "sequence"];
 	const second = table.isSequenced === true ? [[`${table.name}_by_${suffix}`, `(${column})`] as const] : [];
 	return [...Object.entries(table.indexes), ...second].map(([index, on]) => {
-		const kind = typeof on === "object" && "unique" in on ? "UNIQUE INDEX" : "INDEX";
-		return `CREATE ${kind} ${index} ON ${SCHEMA[engine]}${table.name} ${indexedColumns(engine, on)}`;
+		const kind = typeof on === "string" ? "INDEX" : "UNIQUE INDEX";
+		return `CREATE ${kind} ${index} ON ${SCHEMA[engine]}${table.name} ${typeof on === "string" ? on : on.unique}`;
 	});
-}
-
-function indexedColumns(engine: Engine, on: Table["indexes"][string]): string {
-	if (typeof on === "string") return on;
-	if ("unique" in on) return on.unique;
-	return engine === "postgres" ? `${on.on} INCLUDE ${on.include}` : on.on;
 }
 
 function definitions(engine: Engine, table: Table): string[] {

@@ -25,8 +25,8 @@ export type ColumnType = (typeof columnTypes)[number];
 type Column = ColumnType | `${ColumnType}?`;
 type Columns = Readonly<Record<string, Column>>;
 
-/** What follows `ON table` in the DDL of an index. PostgreSQL's index has the columns of `include` too, SQLite's those of the key. */
-type Index = string | { readonly unique: string } | { readonly on: string; readonly include: string };
+/** What follows `ON table` in the DDL of an index. */
+type Index = string | { readonly unique: string };
 
 interface Description {
 	/**
@@ -56,11 +56,6 @@ interface Description {
 
 /** The columns of one packed record or text: see record-column.ts. `bytes` follows as the last column. */
 const PACKED = { unpacked_size: "count?", checksum: "count" } as const;
-
-/**
- * PostgreSQL's index of words. Every search reads its whole pending list: 10 µs for each 8 KiB. The server's default is 4 MiB.
- */
-const GIN_OF_WORDS = "USING gin (words) WITH (gin_pending_list_limit = 1024)";
 
 /** Who posted a conversation first: the name of the access key or certificate, and the owner of what it posts. */
 const OWNERSHIP = { sender: "text?", owner: "text?" } as const;
@@ -401,9 +396,7 @@ const descriptions = {
 		},
 		key: ["conversation_id", "quarter", "model", "usage_id", "agent_kind"],
 		// Reports count distinct conversations with this index alone.
-		indexes: {
-			usage_ledger_by_quarter: { on: "(quarter)", include: "(conversation_id, model, usage_id, agent_kind)" },
-		},
+		indexes: { usage_ledger_by_quarter: "(quarter, conversation_id, model, usage_id, agent_kind)" },
 		fillfactor: 80,
 	},
 
@@ -615,7 +608,8 @@ const descriptions = {
 		only: "postgres",
 		columns: { conversation_id: "id", sequence: "integer", words: "words" },
 		isSequenced: true,
-		indexes: { search_texts_by_word: GIN_OF_WORDS },
+		// Every search reads the whole pending list: 10 µs for each 8 KiB. The server's default is 4 MiB.
+		indexes: { search_texts_by_word: "USING gin (words) WITH (gin_pending_list_limit = 1024)" },
 	},
 
 	/**
@@ -664,8 +658,8 @@ const descriptions = {
 export type Descriptions = typeof descriptions;
 export type TableName = keyof Descriptions;
 
-/** A table as an engine has it. */
-export interface Table extends Pick<Description, "spread" | "isSequenced" | "rows" | "fillfactor" | "external"> {
+/** A table as its description says. */
+export interface Table extends Omit<Description, "columns" | "key" | "indexes"> {
 	readonly name: TableName;
 	readonly key: readonly string[];
 	readonly columns: Readonly<Record<string, ColumnType>>;
@@ -674,44 +668,34 @@ export interface Table extends Pick<Description, "spread" | "isSequenced" | "row
 	readonly indexes: Readonly<Record<string, Index>>;
 }
 
-const TABLES: Readonly<Record<Engine, ReadonlyMap<TableName, Table>>> = {
-	sqlite: tablesOf("sqlite"),
-	postgres: tablesOf("postgres"),
-};
+const TABLES = new Map(
+	Object.keys(descriptions)
+		.filter(isName)
+		.map((name) => [name, tableFrom(name, descriptions[name])]),
+);
 
 /** Returns the tables of an engine. */
 export function allTables(engine: Engine): readonly Table[] {
-	return [...TABLES[engine].values()];
+	return [...TABLES.values()].filter(({ only = engine }) => only === engine);
 }
 
-/** @throws Error when the engine has no such table */
-export function tableOf(engine: Engine, name: TableName): Table {
-	const table = TABLES[engine].get(name);
-	if (table === undefined) throw new Error(`${engine} has no table ${name}`);
+/** @throws Error when there is no such table */
+export function tableOf(name: TableName): Table {
+	const table = TABLES.get(name);
+	if (table === undefined) throw new Error(`there is no table ${name}`);
 	return table;
 }
 
-function tablesOf(engine: Engine): Map<TableName, Table> {
-	const tables = new Map<TableName, Table>();
-	for (const name of Object.keys(descriptions)) {
-		if (!isName(name)) continue;
-		const { only, columns, indexes = {}, ...others }: Description = descriptions[name];
-		if (only !== undefined && only !== engine) continue;
-		const key = others.isSequenced === true ? ["conversation_id", "sequence"] : Object.keys(columns).slice(0, 1);
-		// The words of an index are in virtual tables of SQLite.
-		const present = Object.entries(columns).filter(([, type]) => engine === "postgres" || !type.startsWith("words"));
-		tables.set(name, {
-			key,
-			...others,
-			name,
-			columns: Object.fromEntries(present.map(([column, type]) => [column, typeOf(type)])),
-			nullable: new Set(present.flatMap(([column, type]) => (type.endsWith("?") ? [column] : []))),
-			indexes: Object.fromEntries(
-				Object.entries(indexes).filter(([, on]) => engine === "postgres" || !String(on).startsWith("USING gin")),
-			),
-		});
-	}
-	return tables;
+function tableFrom(name: TableName, { columns, indexes = {}, ...others }: Description): Table {
+	const all = Object.entries(columns);
+	return {
+		key: others.isSequenced === true ? ["conversation_id", "sequence"] : Object.keys(columns).slice(0, 1),
+		...others,
+		name,
+		columns: Object.fromEntries(all.map(([column, type]) => [column, typeOf(type)])),
+		nullable: new Set(all.flatMap(([column, type]) => (type.endsWith("?") ? [column] : []))),
+		indexes,
+	};
 }
 
 /** Returns the type without a question mark. */

@@ -56,9 +56,7 @@ const members = new Map<TableName, readonly (readonly [column: string, member: s
 
 function membersOf(name: TableName) {
 	return members.getOrInsertComputed(name, () =>
-		Object.entries(tableOf("postgres", name).columns).map(
-			([column, type]) => [column, camelCase(column), type] as const,
-		),
+		Object.entries(tableOf(name).columns).map(([column, type]) => [column, camelCase(column), type] as const),
 	);
 }
 

@@ -103,7 +103,7 @@ const rowForms = new Map<ExportedTable, z.ZodType<Columns>>();
 
 function formOf(name: ExportedTable): z.ZodType<Columns> {
 	return rowForms.getOrInsertComputed(name, () => {
-		const { columns, nullable } = tableOf("sqlite", name);
+		const { columns, nullable } = tableOf(name);
 		const forms = exportedColumns(name).map((column) => {
 			const type = columns[column] ?? "text";
 			const form =

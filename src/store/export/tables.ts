@@ -62,9 +62,7 @@ const OF_PACKED: readonly string[] = ["unpacked_size", "checksum"];
 /** The columns of a table that its lines have. */
 export function exportedColumns(name: ExportedTable): readonly string[] {
 	const { packed }: Special = EXPORTED[name];
-	return Object.keys(tableOf("sqlite", name).columns).filter(
-		(column) => packed === undefined || !OF_PACKED.includes(column),
-	);
+	return Object.keys(tableOf(name).columns).filter((column) => packed === undefined || !OF_PACKED.includes(column));
 }
 
 /** Maximum number of rows that are read and written at once. */
@@ -129,11 +127,11 @@ function whereOf(schema: string, table: ExportedTable): string {
 
 /** Returns the rows of a table in the order of their keys, in pages. Bytes are unpacked. */
 export async function* pagesOf(
-	{ all, dialect: { schema, engine, join } }: Session,
+	{ all, dialect: { schema, join } }: Session,
 	table: ExportedTable,
 ): AsyncGenerator<readonly Columns[]> {
 	const { size = "0", packed, position }: Special = EXPORTED[table];
-	const { columns, key, isSequenced } = tableOf(engine, table);
+	const { columns, key, isSequenced } = tableOf(table);
 	const order = isSequenced === true ? ["sequence"] : key;
 	const names = Object.keys(columns).map((name) =>
 		name === "position" && position !== undefined ? `${position(schema)} AS position` : `t.${name}`,

@@ -45,6 +45,7 @@ const REMOVED_INDEXES = [
 	"conversations_of_owner_by_tokens",
 	"tags_by_key",
 	"tags_by_value",
+	"usage_ledger_by_quarter",
 ];
 
 /** Tables of release 1.0.0. */
@@ -78,8 +79,8 @@ const TO_VERSION_2: readonly string[] = [
 	`ALTER TABLE ${SCHEMA}usage_ledger RENAME COLUMN conversation TO conversation_id`,
 	`ALTER TABLE ${SCHEMA}usage_days RENAME COLUMN conversation TO conversation_id`,
 	`ALTER TABLE ${SCHEMA}conversations ADD COLUMN title text COLLATE "C", ADD COLUMN title_words text COLLATE "C"`,
-	...createTable("postgres", tableOf("postgres", "untimed_calls")),
-	...createTable("postgres", tableOf("postgres", "state")),
+	...createTable("postgres", tableOf("untimed_calls")),
+	...createTable("postgres", tableOf("state")),
 	`UPDATE ${SCHEMA}state s SET newest_update = p.newest_update, newest_event = p.newest_event, rewrites = p.rewrites
 		FROM ${SCHEMA}positions p`,
 	...REMOVED_TABLES.map((name) => `DROP TABLE ${SCHEMA}${name}`),

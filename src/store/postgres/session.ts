@@ -201,19 +201,19 @@ export function postgresSession(transaction: Session, prepares = false): AnySess
 			return run(prepares ? prepared(query) : query);
 		},
 		async write(name, changes) {
-			const table = tableOf("postgres", name);
+			const table = tableOf(name);
 			const rows = changes.filter(isChanged).map(({ after }) => after);
 			await transaction.query(...insertRows(table, rows, orReplace(table)));
 		},
 		async insert(name, rows, ifExists) {
-			const table = tableOf("postgres", name);
+			const table = tableOf(name);
 			await transaction.query(...insertRows(table, rows, ifExists === undefined ? "" : onConflict(table, ifExists)));
 		},
 		async remove(name, keys) {
-			await transaction.query(...removeRows(tableOf("postgres", name), keys));
+			await transaction.query(...removeRows(tableOf(name), keys));
 		},
 		async add(name, rows) {
-			const table = tableOf("postgres", name);
+			const table = tableOf(name);
 			const numbers = Object.keys(table.columns).filter((column) => !table.key.includes(column));
 			const sums = numbers.map(
 				(column) => `

@@ -33,7 +33,7 @@ export function sqliteSession(connection: Statements): Session {
 		// SQLite writes the index of each column that a statement names.
 		const changed = Object.keys(after).filter((column) => before[column] !== bound(after[column]));
 		if (changed.length === 0) return;
-		const { key } = tableOf("sqlite", name);
+		const { key } = tableOf(name);
 		run(
 			`UPDATE ${name} SET ${changed.map((column) => `${column} = ?`).join()} WHERE ${allOf(key)}`,
 			[...changed, ...key].map((column) => after[column]),
@@ -52,14 +52,14 @@ export function sqliteSession(connection: Statements): Session {
 			for (const row of rows) insertRow(statements, table, row, ifExists);
 		},
 		async remove(table, keys) {
-			const { key } = tableOf("sqlite", table);
+			const { key } = tableOf(table);
 			each(
 				`DELETE FROM ${table} WHERE ${allOf(key)}`,
 				keys.map((row) => valuesOf(row, key)),
 			);
 		},
 		async add(table, rows) {
-			const { columns, key } = tableOf("sqlite", table);
+			const { columns, key } = tableOf(table);
 			const numbers = Object.keys(columns).filter((column) => !key.includes(column));
 			for (const row of rows) insertRow(statements, table, row, `UPDATE SET ${numbers.map(added).join()}`);
 			each(

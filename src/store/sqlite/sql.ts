@@ -90,7 +90,7 @@ const inserts = new Map<string, { readonly names: readonly string[]; readonly sq
  */
 export function insertInto(statements: Prepares, table: TableName, row: Columns, ifExists = ""): void {
 	const { names, sql } = inserts.getOrInsertComputed(`${table} ${ifExists}`, () => {
-		const { columns } = tableOf("sqlite", table);
+		const { columns } = tableOf(table);
 		const all = Object.keys(columns);
 		const insert = `INSERT INTO ${table} AS t (${all.join()}) VALUES (${all.map(() => "?").join()})`;
 		return {

@@ -24,35 +24,80 @@ import { lockView, moveView, NOTHING } from "./follow.ts";
  * locked.
  */
 export async function deriveConversations(session: Session, conversationIds: readonly string[]): Promise<void> {
-	const found = [
-		...(await readHeads(session, conversationIds)).map((head) => ({
-			source: head,
-			summary: fromBinary(ConversationSummarySchema, blob(head.summary)),
-		})),
-		...(await readWithoutHead(session, conversationIds)).map((source) => ({ source, summary: NO_SUMMARY })),
-	];
-	const gone = await readRows(session, "conversations", conversationIds);
-	const tagsOf = await readRows(session, "tags", conversationIds);
+	const { schema } = session.dialect;
+	const read = async (query: string, end = "") => {
+		const rows = await session.all(
+			`SELECT ${query} WHERE ${session.isIn("t.conversation_id")} ${end}`,
+			conversationIds,
+		);
+		return Map.groupBy(rows, (row) => text(row.conversation_id));
+	};
+	// With Citus, gaps are not beside their conversations.
+	const [headOf, activityOf, gapsOf, gone, tagsOf] = await Promise.all([
+		read(
+			`t.conversation_id, t.sequence, t.status, t.created_at, t.updated_at, t.run_started_at, t.posted_at, t.parent_id,
+				t.source_id, t.sender, t.owner, u.summary
+			FROM ${schema}heads t JOIN ${schema}updates u ON ${isOfRow("u", "t")}`,
+		),
+		read(
+			`t.conversation_id, t.last_at, t.error_at, t.sender, t.owner, (
+				SELECT max(e.sequence) FROM ${schema}events e WHERE e.conversation_id = t.conversation_id
+			) AS newest_event FROM ${schema}activities t`,
+		),
+		read(
+			`t.conversation_id, count(*) AS gap_count, min(t.since) AS gaps_since,
+				min(CASE WHEN t.kind = 'no_record' THEN t.since END) AS no_record_since FROM ${schema}gaps t`,
+			"GROUP BY t.conversation_id",
+		),
+		read(`t.* FROM ${schema}conversations t`),
+		read(`t.* FROM ${schema}tags t`),
+	]);
 	const [rows, tags]: [Change[], Change[]] = [[], []];
 	const removedTags: Row[] = [];
-	for (const { source, summary } of found) {
-		const id = text(source.conversation_id);
-		const [before] = gone.get(id) ?? [];
-		gone.delete(id);
-		rows.push({ before, after: rowOf(source, summary) });
+	for (const id of conversationIds) {
+		const [head, activity, gaps, before] = [headOf, activityOf, gapsOf, gone].map((of) => of.get(id)?.[0]);
 		const tagsBefore = new Map(tagsOf.get(id)?.map((tag) => [tag.key, tag]));
-		for (const [name, value] of Object.entries(summary.tags)) {
-			const key = keyOf(name);
-			tags.push({ before: tagsBefore.get(key), after: { conversation_id: id, key, value: keyOf(value) } });
-			tagsBefore.delete(key);
+		const source = sourceOf(head, activity, gaps);
+		if (source !== undefined) {
+			const summary = head === undefined ? NO_SUMMARY : fromBinary(ConversationSummarySchema, blob(head.summary));
+			gone.delete(id);
+			rows.push({ before, after: rowOf(source, summary) });
+			for (const [name, value] of Object.entries(summary.tags)) {
+				const key = keyOf(name);
+				tags.push({ before: tagsBefore.get(key), after: { conversation_id: id, key, value: keyOf(value) } });
+				tagsBefore.delete(key);
+			}
 		}
 		removedTags.push(...tagsBefore.values());
 	}
-	for (const id of gone.keys()) removedTags.push(...(tagsOf.get(id) ?? []));
 	await session.remove("tags", removedTags.map(columnsFrom));
 	await session.remove("conversations", [...gone.values()].flat().map(columnsFrom));
 	await session.write("conversations", rows);
 	await session.write("tags", tags);
+}
+
+/** What a record would tell. */
+const NO_SUMMARY = create(ConversationSummarySchema);
+
+/** Returns what a row is derived from; undefined when the conversation has neither a record nor an event any more. */
+function sourceOf(head: Row | undefined, activity: Row = {}, gaps: Row = {}): Row | undefined {
+	const { last_at = null, error_at = null, newest_event = null } = activity;
+	const { gap_count = 0n, gaps_since = null, no_record_since = null } = gaps;
+	const own = { last_at, error_at, gap_count, gaps_since };
+	if (head !== undefined) return { ...head, ...own };
+	if (newest_event === null) return undefined;
+	return {
+		...activity,
+		...own,
+		sequence: positionOfEvents(bigint(newest_event)),
+		status: BigInt(ConversationExecutionStatus.UNSPECIFIED),
+		created_at: no_record_since ?? last_at,
+		updated_at: last_at,
+		run_started_at: null,
+		posted_at: null,
+		parent_id: null,
+		source_id: null,
+	};
 }
 
 /** Removes all rows, so that the view follows both logs from their beginning. */
@@ -102,86 +147,4 @@ export function titleWords(title: string): string {
 function hasError({ error_at, run_started_at }: Row): boolean {
 	const [errorAt, runStartedAt] = [nullable(bigint, error_at), nullable(bigint, run_started_at)];
 	return errorAt !== undefined && (runStartedAt === undefined || runStartedAt <= errorAt);
-}
-
-/** Reads what the rows of conversations are derived from. */
-async function readHeads(session: Session, conversationIds: readonly string[]): Promise<Row[]> {
-	const { dialect, isIn, all } = session;
-	const { schema } = dialect;
-	const gaps = await readGaps(session, conversationIds);
-	const rows = await all(
-		`SELECT h.conversation_id, h.sequence, h.status, h.created_at, h.updated_at, h.run_started_at,
-			h.posted_at, h.parent_id, h.source_id, h.sender, h.owner, u.summary, a.last_at, a.error_at
-		FROM ${schema}heads h JOIN ${schema}updates u ON ${isOfRow("u", "h")}
-		LEFT JOIN ${schema}activities a ON a.conversation_id = h.conversation_id
-		WHERE ${isIn("h.conversation_id")}`,
-		conversationIds,
-	);
-	return rows.map((row) => ({ ...row, ...(gaps.get(text(row.conversation_id)) ?? NO_GAPS) }));
-}
-
-/** Columns of a conversation without gaps: see {@link readGaps}. */
-const NO_GAPS: Row = { gap_count: 0n, gaps_since: null, no_record_since: null };
-
-/** Reads the numbers of gaps by the ids of the conversations. With Citus, gaps are not beside their conversations. */
-async function readGaps(
-	{ dialect: { schema }, isIn, all }: Session,
-	conversationIds: readonly string[],
-): Promise<ReadonlyMap<string, Row>> {
-	const rows = await all(
-		`SELECT conversation_id, count(*) AS gap_count, min(since) AS gaps_since,
-			min(CASE WHEN kind = 'no_record' THEN since END) AS no_record_since
-		FROM ${schema}gaps WHERE ${isIn("conversation_id")} GROUP BY conversation_id`,
-		conversationIds,
-	);
-	return new Map(rows.map((row) => [text(row.conversation_id), row]));
-}
-
-/** What a record would tell. */
-const NO_SUMMARY = create(ConversationSummarySchema);
-
-/** Reads what the rows of conversations are derived from that have events and no record. */
-async function readWithoutHead(session: Session, conversationIds: readonly string[]): Promise<Row[]> {
-	const { dialect, isIn, all } = session;
-	const { schema } = dialect;
-	const rows = await all(
-		`SELECT a.conversation_id, a.last_at, a.error_at, a.sender, a.owner, (
-				SELECT max(e.sequence) FROM ${schema}events e WHERE e.conversation_id = a.conversation_id
-			) AS newest_event
-		FROM ${schema}activities a
-		WHERE ${isIn("a.conversation_id")} AND NOT EXISTS (
-			SELECT 1 FROM ${schema}heads h WHERE h.conversation_id = a.conversation_id
-		)`,
-		conversationIds,
-	);
-	const found = rows.filter(({ newest_event }) => newest_event !== null);
-	const gaps = await readGaps(
-		session,
-		found.map(({ conversation_id }) => text(conversation_id)),
-	);
-	return found.map(({ newest_event, ...row }) => {
-		const { no_record_since, ...counts } = gaps.get(text(row.conversation_id)) ?? NO_GAPS;
-		return {
-			...row,
-			...counts,
-			sequence: positionOfEvents(bigint(newest_event)),
-			status: BigInt(ConversationExecutionStatus.UNSPECIFIED),
-			created_at: no_record_since ?? row.last_at,
-			updated_at: row.last_at,
-			run_started_at: null,
-			posted_at: null,
-			parent_id: null,
-			source_id: null,
-		};
-	});
-}
-
-/** Reads the rows of a table as they are, by the ids of the conversations. */
-async function readRows(
-	{ dialect: { schema }, isIn, all }: Session,
-	table: "conversations" | "tags",
-	conversationIds: readonly string[],
-): Promise<Map<string, Row[]>> {
-	const rows = await all(`SELECT * FROM ${schema}${table} WHERE ${isIn("conversation_id")}`, conversationIds);
-	return Map.groupBy(rows, (row) => text(row.conversation_id));
 }

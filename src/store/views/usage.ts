@@ -26,13 +26,13 @@ import {
 	amountColumns,
 	amountsFrom,
 	columnsFrom,
-	ledgerColumns,
 	PERIODS,
 	packedColumnsFrom,
 	periodStart,
 } from "../rows.ts";
 import type { Columns, Session } from "../session.ts";
 import { type TableName, tableOf } from "../tables.ts";
+import { columnsOf } from "../typed-rows.ts";
 import { bigint, blob, boolean, integer, nullable, type RecordColumn, type Row, text } from "../values.ts";
 import { type Entries, lockView, moveView, NOTHING, readEntries } from "./follow.ts";
 
@@ -546,7 +546,7 @@ async function writeStates(session: Session, states: readonly State[]): Promise<
 			sums.add(row, stored ?? whose, negated(amountsFrom(row)));
 		}
 		for (const one of ledger.rows) {
-			const row = { conversation_id: id, ...ledgerColumns(one) };
+			const row = columnsOf("usage_ledger", { conversationId: id, ...one });
 			after.push(row);
 			sums.add(row, whose, one);
 		}
@@ -558,10 +558,9 @@ async function writeStates(session: Session, states: readonly State[]): Promise<
 		"untimed_calls",
 		changed.flatMap(({ rows }) => rows.untimed_calls ?? []),
 		changed.flatMap(({ id, ledger }) =>
-			ledger.untimed.map(({ usageId, position, responseId, model, quarter, ...amounts }) => ({
-				...{ conversation_id: id, usage_id: usageId, position: BigInt(position), response_id: responseId },
-				...{ model, quarter, ...amountColumns(amounts) },
-			})),
+			ledger.untimed.map(({ position, ...call }) =>
+				columnsOf("untimed_calls", { conversationId: id, position: BigInt(position), ...call }),
+			),
 		),
 	);
 	await session.add("usage_sums", sums.all());
@@ -574,7 +573,7 @@ async function replace(
 	before: readonly Row[],
 	after: readonly Columns[],
 ): Promise<void> {
-	const { key } = tableOf(session.dialect.engine, table);
+	const { key } = tableOf(table);
 	const byKey = <Of extends Row>(rows: readonly Of[]) =>
 		new Map(rows.map((row) => [JSON.stringify(key.map((name) => String(row[name]))), row]));
 	const [known, present] = [byKey(before), byKey(after)];
