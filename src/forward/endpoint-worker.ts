@@ -75,8 +75,6 @@ export const LOOK = 10_000;
 const CLAIM = 30_000;
 /** Milliseconds for deliveries under way when the service stops. */
 const GRACE = 2_000;
-/** Milliseconds after which the position is saved although nothing is to be told. */
-const SAVE_POSITION = 1_000;
 /** Milliseconds after which work that failed in the store is done again. */
 const STORE_RETRY = 1_000;
 const MAX_TRIES = 20;
@@ -118,9 +116,8 @@ export class EndpointWorker implements AsyncDisposable {
 	/** When the claim is renewed, and when the endpoint is read again. */
 	#claimAt = 0;
 	#readAt = 0;
-	/** Sequence of the update through which the log was followed. It is saved now and then. */
+	/** Sequence of the update through which the log was followed. It is saved with what is to be told, and with the claim. */
 	#position = 0n;
-	#savedAt = 0;
 	/** No delivery is tried before. */
 	#pausedUntil = 0;
 	#wake = new AbortController();
@@ -173,8 +170,7 @@ export class EndpointWorker implements AsyncDisposable {
 		await Promise.all(this.#tries.values());
 		try {
 			await this.#store();
-			if (this.#endpoint !== undefined && this.#position > this.#endpoint.position)
-				await this.#advance(this.#endpoint, this.#position, []);
+			await this.#savePosition();
 			// So another process need not wait.
 			await this.#claim(0);
 		} catch (error) {
@@ -192,7 +188,7 @@ export class EndpointWorker implements AsyncDisposable {
 		const endpoint = this.#endpoint;
 		if (!this.#isMine || endpoint?.state !== "active") return untilClaim;
 		const untilDue = await this.#startDue(endpoint);
-		return Math.min(untilClaim, untilDue, await this.#follow(endpoint));
+		return (await this.#follow(endpoint)) ? 0 : Math.min(untilClaim, untilDue);
 	}
 
 	async #renewClaim(id: string): Promise<void> {
@@ -201,7 +197,15 @@ export class EndpointWorker implements AsyncDisposable {
 		this.#isMine = await this.#claim(CLAIM);
 		this.#claimAt = now + look;
 		this.#readAt = 0;
-		if (this.#isMine) await store.tables.write.trimDeliveries({ id, finishedBefore: microseconds(now - KEPT_FOR) });
+		if (!this.#isMine) return;
+		await store.tables.write.trimDeliveries({ id, finishedBefore: microseconds(now - KEPT_FOR) });
+		await this.#savePosition();
+	}
+
+	async #savePosition(): Promise<void> {
+		const endpoint = this.#endpoint;
+		if (endpoint !== undefined && this.#position !== endpoint.position)
+			await this.#advance(endpoint, this.#position, []);
 	}
 
 	async #read(id: string): Promise<void> {
@@ -214,40 +218,30 @@ export class EndpointWorker implements AsyncDisposable {
 		this.#endpoint = endpoint;
 	}
 
-	/**
-	 * Reads a page of the log, and puts what the endpoint wants into the queue. Saves the position now and then, also when it
-	 * wants nothing. Returns the milliseconds until it is to be done again.
-	 */
-	async #follow(endpoint: ListedEndpoint): Promise<number> {
-		const { store, clock, ownForms } = this.#options;
+	/** Reads a page of the log, and puts what the endpoint wants into the queue. Returns whether there may be more. */
+	async #follow(endpoint: ListedEndpoint): Promise<boolean> {
+		const { store, ownForms } = this.#options;
 		const newest = this.#newest();
 		// The database has lost the end of the log.
 		if (newest < this.#position) this.#position = newest;
-		if (this.#position < newest && endpoint.waiting < MAX_WAITING) {
-			const ownForm = ownForms?.get(endpoint.form);
-			const { position, wanted } = await readWanted(store, endpoint, this.#position, newest, ownForm);
-			if (wanted.length > 0) await this.#advance(endpoint, position, wanted);
-			else this.#position = position;
-			return 0;
-		}
-		if (this.#position === endpoint.position) return Number.POSITIVE_INFINITY;
-		const left = this.#savedAt + SAVE_POSITION - clock.now();
-		if (left <= 0) await this.#advance(endpoint, this.#position, []);
-		return Math.max(0, left);
+		if (this.#position === newest || endpoint.waiting >= MAX_WAITING) return false;
+		const ownForm = ownForms?.get(endpoint.form);
+		const { position, wanted } = await readWanted(store, endpoint, this.#position, newest, ownForm);
+		if (wanted.length > 0) await this.#advance(endpoint, position, wanted);
+		else this.#position = position;
+		return true;
 	}
 
 	async #advance(endpoint: ListedEndpoint, position: bigint, deliveries: readonly NewDelivery[]): Promise<void> {
 		const { store, clock, ownForms } = this.#options;
 		const { id, form, position: from } = endpoint;
-		const now = clock.now();
-		const at = microseconds(now);
+		const at = microseconds(clock.now());
 		const nextAt = at + microseconds(ownForms?.get(form)?.delay ?? 0);
 		const isDone = await store.tables.write.advanceEndpoint({ id, from, position, deliveries, at, nextAt });
 		if (!isDone || deliveries.length > 0) this.#readAt = 0;
 		if (!isDone) return;
 		this.#endpoint = { ...endpoint, position };
 		this.#position = position;
-		this.#savedAt = now;
 	}
 
 	/** Starts the deliveries that are due. Returns the milliseconds until the next one is. */

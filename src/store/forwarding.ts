@@ -19,10 +19,7 @@ export type DeliveryState = (typeof deliveryStates)[number];
  * the last success, of the kinds that do not concern one delivery only; `lost` counts the updates that were removed before
  * they were sent.
  */
-export interface EndpointRow extends Omit<RowOf<"endpoints">, "changes" | "include" | "state" | "nextNumber"> {
-	/** Names of changes, such as FINISHED. */
-	readonly changes: readonly string[];
-	readonly include: readonly string[];
+export interface EndpointRow extends Omit<RowOf<"endpoints">, "state" | "nextNumber"> {
 	readonly state: (typeof endpointStates)[number];
 }
 
@@ -159,21 +156,11 @@ export interface DeliveryQuery {
 /** The changes of endpoints and deliveries. */
 export const forwardingWrites = {
 	/** Stores an endpoint at the newest update, unless its owner has one of this name. Returns whether it was stored. */
-	createEndpoint: audited((session: Session, { changes, include, ...endpoint }: EndpointRow) =>
-		insertNew(session, "endpoints", { ...endpoint, changes: changes.join(), include: include.join(), nextNumber: 1n }),
+	createEndpoint: audited((session: Session, endpoint: EndpointRow) =>
+		insertNew(session, "endpoints", { ...endpoint, nextNumber: 1n }),
 	),
-	changeEndpoint: audited(
-		async (session: Session, { id, changes, include, ...others }: Pick<EndpointRow, "id"> & EndpointChange) =>
-			await changeRows(
-				session,
-				"endpoints",
-				{ id },
-				{
-					...others,
-					...(changes && { changes: changes.join() }),
-					...(include && { include: include.join() }),
-				},
-			),
+	changeEndpoint: audited((session: Session, { id, ...changes }: Pick<EndpointRow, "id"> & EndpointChange) =>
+		changeRows(session, "endpoints", { id }, changes),
 	),
 	/** Lets an endpoint go on: from its position, or from a position at which what waits is skipped. */
 	resumeEndpoint: audited(
@@ -272,15 +259,21 @@ export const forwardingWrites = {
 			session: Session,
 			{ id, delivery, at }: { readonly id: string; readonly delivery: string; readonly at: bigint },
 		): Promise<DeliveryRow | undefined> => {
-			const [number] = await takeNumbers(session, id, 1);
-			if (number === undefined) return undefined;
-			const [row] = await session.all(
-				`UPDATE ${session.dialect.schema}deliveries SET number = CASE WHEN state = 'waiting' THEN number ELSE ? END,
-				state = 'waiting', attempts = 0, next_at = ?, finished_at = NULL
-			WHERE endpoint_id = ? AND id = ? RETURNING *`,
-				...[number, at, id, delivery],
+			const [number = 0n] = await takeNumbers(session, id, 1);
+			const [row] = await selectRows(
+				session,
+				"deliveries",
+				[
+					["endpoint_id = ?", id],
+					["id = ?", delivery],
+				],
+				"id",
 			);
-			return row && deliveryFrom(readRow("deliveries", row));
+			if (row === undefined) return undefined;
+			const again = { state: "waiting", attempts: 0, nextAt: at, finishedAt: undefined };
+			const change = row.state === "waiting" ? again : { ...again, number };
+			await changeRows(session, "deliveries", { endpointId: id, id: delivery }, change);
+			return deliveryFrom({ ...row, ...change });
 		},
 	),
 	/** Removes finished deliveries that are too old, and the oldest ones beyond {@link KEPT_DELIVERIES}. */
@@ -300,13 +293,6 @@ export const forwardingWrites = {
 		);
 	},
 };
-
-/** Writes that need not be on disk before the answer: after a crash they are done again, with the same ids. */
-export const REPEATABLE_FORWARDING = [
-	"advanceEndpoint",
-	"recordTries",
-	"trimDeliveries",
-] as const satisfies (keyof typeof forwardingWrites)[];
 
 /** Clears what deliveries have of a conversation that is erased, and sends none of them. */
 export async function eraseDeliveries(session: Session, conversationId: string, at: bigint): Promise<void> {
@@ -388,13 +374,7 @@ function endOf(state: DeliveryState, finishedAt: bigint) {
 }
 
 function endpointFrom({ nextNumber, ...endpoint }: RowOf<"endpoints">): EndpointRow {
-	const list = (names: string) => names.split(",").filter(Boolean);
-	return {
-		...endpoint,
-		changes: list(endpoint.changes),
-		include: list(endpoint.include),
-		state: endpointStates.find((known) => known === endpoint.state) ?? "disabled",
-	};
+	return { ...endpoint, state: endpointStates.find((known) => known === endpoint.state) ?? "disabled" };
 }
 
 function deliveryFrom({ endpointId, ...delivery }: RowOf<"deliveries">): DeliveryRow {

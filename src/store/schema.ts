@@ -19,6 +19,7 @@ const SQL_TYPES: Readonly<Record<ColumnType, Readonly<Record<Engine, string>>>> 
 	real: { sqlite: "REAL", postgres: "double precision" },
 	boolean: { sqlite: "INTEGER", postgres: "boolean" },
 	text: { sqlite: "TEXT", postgres: "text" },
+	names: { sqlite: "TEXT", postgres: "text" },
 	key: { sqlite: "TEXT", postgres: "text" },
 	bytes: { sqlite: "BLOB", postgres: "bytea" },
 	words: { sqlite: "TEXT", postgres: "tsvector" },

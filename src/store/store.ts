@@ -16,7 +16,7 @@ import type {
 	UpdateQuery,
 } from "./entries.ts";
 import { type Erased, type EraseRequest, type Erasure, findErasures } from "./erasure.ts";
-import { forwardingReads, forwardingWrites, REPEATABLE_FORWARDING } from "./forwarding.ts";
+import { forwardingReads, forwardingWrites } from "./forwarding.ts";
 import { listGaps } from "./gaps.ts";
 import { findDocuments, indexReads, indexWrites } from "./index-steps.ts";
 import { getOwnership, type OwnerAssignment } from "./owners.ts";
@@ -95,7 +95,10 @@ export function isRepeatable(write: string): boolean {
 }
 
 const REPEATABLE_WRITES: ReadonlySet<string> = new Set<keyof typeof writes>([
-	...REPEATABLE_FORWARDING,
+	// Deliveries have the same ids then.
+	"advanceEndpoint",
+	"recordTries",
+	"trimDeliveries",
 	"moveBudget",
 	"writeIndexStep",
 ]);

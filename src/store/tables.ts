@@ -13,12 +13,13 @@ export type Engine = "sqlite" | "postgres";
  * - `id`: the id of a conversation, a `uuid` in PostgreSQL
  * - `integer`: 64 bits
  * - `count`: an integer that is a number in JavaScript
+ * - `names`: a list of names without commas, which is separated by commas
  * - `text`: any text. PostgreSQL stores it in the form of postgres/session.ts, because it cannot have U+0000
  * - `key`: a text that conditions compare and that is never read back, in the form of `keyOf`: indexes have its beginning and a
  *   digest if it is long
  * - `words`: the words of an index of search, PostgreSQL's `tsvector`. SQLite has them in a virtual table
  */
-const columnTypes = ["id", "integer", "count", "real", "boolean", "text", "key", "bytes", "words"] as const;
+const columnTypes = ["id", "integer", "count", "real", "boolean", "text", "names", "key", "bytes", "words"] as const;
 export type ColumnType = (typeof columnTypes)[number];
 
 /** A column. With a question mark it may be null. */
@@ -513,10 +514,9 @@ const descriptions = {
 			name: "text",
 			owner: "text",
 			url: "text",
-			// Names, separated by commas; so is `include`.
-			changes: "text",
+			changes: "names",
 			form: "text",
-			include: "text",
+			include: "names",
 			state: "text",
 			// Why it is disabled.
 			reason: "text",

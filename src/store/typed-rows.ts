@@ -18,6 +18,7 @@ interface Types {
 	readonly real: number;
 	readonly boolean: boolean;
 	readonly text: string;
+	readonly names: readonly string[];
 	readonly key: string;
 	readonly bytes: Uint8Array;
 	readonly words: string;
@@ -43,6 +44,7 @@ const READERS: Readonly<Record<ColumnType, (value: unknown) => unknown>> = {
 	real: (value) => value,
 	boolean,
 	text,
+	names: (value) => text(value).split(",").filter(Boolean),
 	key: text,
 	bytes: blob,
 	words: text,
@@ -78,7 +80,8 @@ export function columnsOf(name: TableName, row: Columns): Columns {
 	for (const [column, member, type] of membersOf(name)) {
 		if (!(member in row)) continue;
 		const value = row[member] ?? null;
-		columns[column] = type === "count" && typeof value === "number" ? BigInt(value) : value;
+		if (type === "names") columns[column] = String(value);
+		else columns[column] = type === "count" && typeof value === "number" ? BigInt(value) : value;
 	}
 	return columns;
 }

@@ -94,6 +94,7 @@ const FORMS: Readonly<Record<ColumnType, z.ZodType<Value>>> = {
 	real: z.number(),
 	boolean: z.boolean(),
 	text: z.string(),
+	names: z.string(),
 	key: z.string(),
 	bytes,
 	words: z.never(),
