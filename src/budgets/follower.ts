@@ -38,8 +38,6 @@ const STEP = 2_000n;
 const CONVERSATIONS = 1_000;
 /** Number of conversations that are paused together, those with the largest cost. */
 const PAUSED = 1_000;
-/** Number of things that were told which are kept in memory. */
-const MAX_KNOWN = 100_000;
 
 export interface BudgetFollowerOptions {
 	readonly store: Pick<Store, "tables" | "updates" | "events" | "claim" | "listConversations">;
@@ -60,7 +58,6 @@ export interface BudgetFollowerOptions {
 export async function followBudgets(options: BudgetFollowerOptions, stopping: AbortSignal): Promise<void> {
 	const { store, reads, notices, pauses, clock, holder, onError, look: pause = LOOK } = options;
 	const claim = (milliseconds: number) => claimFor(store, "budgets", holder, milliseconds);
-	const known = new Set<string>();
 	let before = "";
 	let due = 0;
 	while (!stopping.aborted) {
@@ -95,9 +92,7 @@ export async function followBudgets(options: BudgetFollowerOptions, stopping: Ab
 			const about = [budget.id, rule, String(settings[rule]), conversationId, occasion];
 			const owner = budget.owner === "" ? undefined : budget.owner;
 			const data = { rule: { name: budget.name, owner: budget.owner, kind: rule.replace(/[A-Z].*/, "") } };
-			await once(about, () =>
-				notices.tell({ change: "SILENT", about, conversationId, owner, text: `${text} (${budget.name})`, data }),
-			);
+			await notices.tell({ change: "SILENT", about, conversationId, owner, text: `${text} (${budget.name})`, data });
 		}
 	}
 
@@ -172,12 +167,10 @@ export async function followBudgets(options: BudgetFollowerOptions, stopping: Ab
 		for (const threshold of settings.thresholds) {
 			if (!isReached(spent, limit, threshold)) continue;
 			const about = [...ofPeriod, String(threshold), conversationId];
-			await once(about, () =>
-				notices.tell({
-					...{ change: "BUDGET", about, conversationId, owner: budget.owner === "" ? undefined : budget.owner },
-					...wordsOf(budget.name, settings, span, threshold, spent, clock.now()),
-				}),
-			);
+			await notices.tell({
+				...{ change: "BUDGET", about, conversationId, owner: budget.owner === "" ? undefined : budget.owner },
+				...wordsOf(budget.name, settings, span, threshold, spent, clock.now()),
+			});
 		}
 		const isPast = span !== undefined && span.end <= clock.now();
 		if (!settings.pause || isPast || !isReached(spent, limit, 1)) return true;
@@ -188,14 +181,6 @@ export async function followBudgets(options: BudgetFollowerOptions, stopping: Ab
 				);
 		const ids = counted.filter((id) => id !== "");
 		return ids.length === 0 || !(await pauses.pause(budget, ofPeriod, ids));
-	}
-
-	async function once(about: readonly string[], tell: () => Promise<unknown>): Promise<void> {
-		const key = JSON.stringify(about);
-		if (known.has(key)) return;
-		await tell();
-		if (known.size >= MAX_KNOWN) known.clear();
-		known.add(key);
 	}
 }
 

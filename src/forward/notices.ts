@@ -56,6 +56,7 @@ export function noticesOf({ store, clock, onChange }: NoticesOptions) {
 	 * @returns whether it was told for the first time; false also when it was told to no endpoint then
 	 */
 	async function tell({ change, about, conversationId, owner, text, data }: Notice): Promise<boolean> {
+		if (await wasTold({ change, about })) return false;
 		const endpoints = (await wanting(change)).filter((one) => one.owner === "" || one.owner === owner);
 		const meant: EndpointRow[] = [];
 		for (const endpoint of endpoints) if (await meets(endpoint, conversationId)) meant.push(endpoint);

@@ -74,14 +74,12 @@ export interface Usage {
 	readonly reasoning: number;
 	/** Microseconds until the response arrived; undefined when it is not known. */
 	readonly latency: bigint | undefined;
-	/** When an event first listed it; undefined when only the record does. */
-	readonly shownAt: bigint | undefined;
 }
 
 interface Listed {
 	readonly list: string;
 	readonly index: number;
-	usage: Omit<Usage, "n">;
+	readonly usage: Omit<Usage, "n">;
 }
 
 /** Collects what traces need of a conversation. Events are added in the order of the log. */
@@ -125,12 +123,8 @@ export class Facts {
 		return sumOfCosts(costs.map(({ cost }) => cost));
 	}
 
-	/**
-	 * Adds lists of calls. An entry that is known stays as it is; so those of the record are added first.
-	 *
-	 * @param shownAt when an event showed them; undefined for those of the record
-	 */
-	addStats(stats: ExactJson | undefined, shownAt: bigint | undefined): void {
+	/** Adds lists of calls. An entry that is known stays as it is; so those of the record are added first. */
+	addStats(stats: ExactJson | undefined): void {
 		const byUsage = memberOf(stats, "usage_to_metrics");
 		for (const [list, metrics] of Object.entries(isJsonObject(byUsage) ? byUsage : {})) {
 			const latencies = new Map(
@@ -142,18 +136,15 @@ export class Facts {
 			for (const [index, entry] of listOf(memberOf(metrics, "token_usages")).entries()) {
 				const responseId = textOf(memberOf(entry, "response_id"));
 				const count = (name: string) => numberOf(memberOf(entry, name));
-				const shown = this.#usages.getOrInsertComputed(JSON.stringify([list, index]), () => ({
+				this.#usages.getOrInsertComputed(JSON.stringify([list, index]), () => ({
 					...{ list, index },
 					usage: {
-						...{ responseId, model: textOf(memberOf(entry, "model")), latency: latencies.get(responseId), shownAt },
+						...{ responseId, model: textOf(memberOf(entry, "model")), latency: latencies.get(responseId) },
 						...{ prompt: count("prompt_tokens"), completion: count("completion_tokens") },
 						...{ cacheRead: count("cache_read_tokens"), cacheWrite: count("cache_write_tokens") },
 						reasoning: count("reasoning_tokens"),
 					},
 				}));
-				const known = shown.usage.shownAt;
-				if (shownAt !== undefined && (known === undefined || shownAt < known))
-					shown.usage = { ...shown.usage, shownAt };
 			}
 			for (const [index, entry] of listOf(memberOf(metrics, "costs")).entries())
 				this.#costs.getOrInsertComputed(JSON.stringify([list, index]), () => ({
@@ -171,12 +162,12 @@ export class Facts {
 		const event = readExactJson(text);
 		const id = textOf(memberOf(event, "id"));
 		const isGap = this.#gapsAfter.has(id);
-		const more = this.#factOf(event, id, at);
+		const more = this.#factOf(event, id);
 		const follows = ["parent_id", "action_id"].flatMap((name) => textOf(memberOf(event, name)) || []);
 		if (isGap || Object.keys(more).length > 0) this.#facts.push({ at, receivedAt, id, follows, isGap, ...more });
 	}
 
-	#factOf(event: ExactJson, id: string, at: bigint): Partial<Fact> {
+	#factOf(event: ExactJson, id: string): Partial<Fact> {
 		const of = (name: string) => memberOf(event, name);
 		const text = (name: string, otherwise?: string) => textOf(of(name), otherwise);
 		const kind = text("kind");
@@ -185,7 +176,7 @@ export class Facts {
 		switch (kind) {
 			case "ConversationStateUpdateEvent": {
 				const key = of("key");
-				if (key === "full_state") this.addStats(memberOf(of("value"), "stats"), at);
+				if (key === "full_state") this.addStats(memberOf(of("value"), "stats"));
 				return key === "execution_status" ? { status: text("value") } : {};
 			}
 			case "SystemPromptEvent":

@@ -96,9 +96,8 @@ export function runsOf(facts: Facts, callsOfEvents: boolean): Run[] {
 }
 
 /**
- * Says which calls of models belong to a response that an event names, and to which run the others belong: that during or
- * after which an event first listed them, or else that of the call before. What was listed before the first run was taken
- * over from another conversation.
+ * Says which calls of models belong to a response that an event names, and to which run the others belong: that of the call
+ * before, or the first one.
  */
 function usagesByRun(usages: readonly Usage[], starts: readonly bigint[], responses: ReadonlyMap<string, bigint>) {
 	const ofResponses = new Map<string, Usage>();
@@ -106,14 +105,13 @@ function usagesByRun(usages: readonly Usage[], starts: readonly bigint[], respon
 	const runAt = (time: bigint) => starts.findLastIndex((start) => start <= time);
 	let after: string | undefined;
 	for (const usage of usages) {
-		const { responseId, n, shownAt } = usage;
+		const { responseId, n } = usage;
 		if (n === 0 && responses.has(responseId)) {
 			ofResponses.set(responseId, usage);
 			after = responseId;
 			continue;
 		}
-		const before = after === undefined ? starts[0] : responses.get(after);
-		const time = shownAt ?? before;
+		const time = after === undefined ? starts[0] : responses.get(after);
 		if (time !== undefined) others[runAt(time)]?.push({ usage, after });
 	}
 	return { ofResponses, others };

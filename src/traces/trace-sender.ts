@@ -106,7 +106,7 @@ export function traceForm(options: TraceSenderOptions): OwnForm {
 		const facts = new Facts(content && below.size === 0, new Set(gaps.map(({ afterEventId }) => afterEventId)));
 		const json = await redactedRecord(reads, id);
 		const record = json === undefined ? undefined : readExactJson(json);
-		facts.addStats(memberOf(record, "stats"), undefined);
+		facts.addStats(memberOf(record, "stats"));
 		for await (const event of redactedEvents(reads, id)) facts.add(event);
 		below.add(id);
 		const { parentConversationId: parent } = summary;

@@ -36,7 +36,7 @@ function sourceOf(
 ): TraceSource {
 	const { content = true, ...rest } = more;
 	const facts = new Facts(content, new Set(["gap"]));
-	facts.addStats(record?.stats, undefined);
+	facts.addStats(record?.stats);
 	for (const event of events) {
 		const time = parseDateTime(`${String(event.timestamp)}Z`);
 		if (time === undefined) throw new TypeError("a time is expected");
