@@ -10,13 +10,11 @@ import {
 	parseExactJson,
 	readExactJson,
 	stringifyExactJson,
-	tooManyValues,
 } from "../record/json/exact-json.ts";
 import {
 	type ExactJson,
 	type ExactJsonObject,
 	isJsonObject,
-	MAX_VALUES,
 	memberOf,
 	parsePointer,
 	setMember,
@@ -120,15 +118,12 @@ export class EventFormat {
 		const { conversationId, events } = decodeIngestRequest(IngestConversationEventsRequestSchema, request);
 		return forConversation(uuidOf(conversationId), (id) => {
 			const violations: Violation[] = [];
-			let values = 0;
 			let mayHaveSurrogates = false;
 			const json = events.map((event, index) => {
 				const envelope: ExactJsonObject = {};
 				for (const [name, property] of ENVELOPE) if (event[property] !== undefined) envelope[name] = event[property];
 				const members = readMembers(event.membersJson, [index, "members_json"], violations);
 				if (members === undefined) return envelope;
-				values += members.size.values;
-				if (values > MAX_VALUES) throw tooManyValues();
 				mayHaveSurrogates ||= members.mayHaveSurrogates;
 				// A null `parent_id` has no field, unless the field is set too.
 				const misplaced = Object.keys(members.json).filter(
@@ -369,8 +364,8 @@ function forConversation<Result>(conversationId: string, read: (conversationId: 
 function readMembers(text: string, path: Violation["path"], violations: Violation[]) {
 	if (text === "") return undefined;
 	try {
-		const { json, size, mayHaveSurrogates } = parseExactJson(Buffer.from(text));
-		if (isJsonObject(json)) return { json, size, mayHaveSurrogates };
+		const { json, mayHaveSurrogates } = parseExactJson(Buffer.from(text));
+		if (isJsonObject(json)) return { json, mayHaveSurrogates };
 		violations.push({ path, ...NOT_A_MAP });
 	} catch (error) {
 		if (!(error instanceof ServiceError)) throw error;

@@ -44,14 +44,10 @@ export function beginning(text: string, count: number): string {
  *
  * @param timeZone time zone of times without an offset: `UTC` or a name of the IANA time zone database. The agent server
  *   writes the local time of its machine.
- * @returns undefined when `text` is no date-time (ISO 8601, with or without an offset)
+ * @returns also the later instant of a repeated local time when the first one was taken; undefined when `text` is no
+ *   date-time (ISO 8601, with or without an offset)
  */
-export function eventTime(text: string, timeZone: string, context: TimeContext = {}): Microseconds | undefined {
-	return eventTimes(text, timeZone, context)?.at;
-}
-
-/** As {@link eventTime}, with the later instant of a repeated local time when the first one was taken. */
-export function eventTimes(text: string, timeZone: string, context: TimeContext): EventTimes | undefined {
+export function eventTimes(text: string, timeZone: string, context: TimeContext = {}): EventTimes | undefined {
 	const parsed = parseDateTime(text);
 	if (parsed === undefined) return undefined;
 	const local = toMicroseconds(parsed);

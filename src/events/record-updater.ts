@@ -3,7 +3,7 @@ import { clone } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { tooManyValues } from "../record/json/exact-json.ts";
-import { encodeDelta, mergeDeltas, mergeProtected, mergeRecord, type ProtectedRecord } from "../record/record-delta.ts";
+import { encodeDelta, mergeDeltas, mergeProtected, mergeRecord } from "../record/record-delta.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
 import { encodeSummary, SUMMARY_MEMBERS, summarize } from "../record/summary.ts";
@@ -163,42 +163,25 @@ export class RecordUpdater {
 			return applied;
 		}
 		try {
-			const { summary, record, delta } = this.#change(conversationId, before, { changed, values });
+			// A copy, because `protect` redacts it, and the JSON form shares its free-form values.
+			const redacted = clone(ConversationInfoSchema, values);
+			const partial = this.#vault.protect(redacted, conversationId);
+			const numbers = changed.map((member) => this.#fieldNumber(member));
+			const record = { ...partial, bytes: encodeDelta(numbers, partial.bytes) };
+			const delta = mergeDeltas(before.delta, record.bytes);
+			const mayBeTooLarge = base.byteLength + delta.byteLength >= MIN_SIZE_OF_TOO_MANY_FIELDS;
+			if (mayBeTooLarge && hasTooManyFields(mergeRecord(base, delta), ConversationInfoSchema)) throw tooManyValues();
+			for (const member of changed) this.#format.replaceMember(before.shown, member, redacted);
 			keep(delta);
+			const summary = encodeSummary(summarize(before.shown));
 			return { ...applied, version: { summary, record, statusAt: reportTimes.events.execution_status, runStartedAt } };
 		} catch (error) {
 			// Each member is within the limits of a record, but all of them together are not.
 			const violations = violationsOf(error);
 			const broken = changed.map((member) => ({ member, violations }));
-			return {
-				...applied,
-				memberTimes: formatMemberTimes(before.reportTimes.events),
-				refused: [...refused, ...broken],
-			};
+			const memberTimes = formatMemberTimes(before.reportTimes.events);
+			return { ...applied, memberTimes, refused: [...refused, ...broken] };
 		}
-	}
-
-	/**
-	 * Makes the version of a record in which the members of `values` have new values. Throws `invalid_record` when the whole
-	 * record exceeds a limit.
-	 */
-	#change(
-		conversationId: string,
-		{ base, delta: before, shown }: Pick<CachedRecord, "base" | "delta" | "shown">,
-		{ changed, values }: { readonly changed: readonly string[]; readonly values: ConversationInfo },
-	): { readonly summary: Uint8Array; readonly record: ProtectedRecord; readonly delta: Uint8Array } {
-		// A copy, because `protect` redacts it, and the JSON form shares its free-form values.
-		const redacted = clone(ConversationInfoSchema, values);
-		const partial = this.#vault.protect(redacted, conversationId);
-		const bytes = encodeDelta(
-			changed.map((member) => this.#fieldNumber(member)),
-			partial.bytes,
-		);
-		const delta = mergeDeltas(before, bytes);
-		const mayBeTooLarge = base.byteLength + delta.byteLength >= MIN_SIZE_OF_TOO_MANY_FIELDS;
-		if (mayBeTooLarge && hasTooManyFields(mergeRecord(base, delta), ConversationInfoSchema)) throw tooManyValues();
-		for (const member of changed) this.#format.replaceMember(shown, member, redacted);
-		return { summary: encodeSummary(summarize(shown)), record: { ...partial, bytes }, delta };
 	}
 
 	#fieldNumber(member: string): number {

@@ -12,7 +12,7 @@ import { REDACTED } from "../userinfo.ts";
 
 export interface StateUpdate {
 	readonly members: ExactJsonObject;
-	/** When it happened, as `eventTime` returns it. */
+	/** When it happened, as `eventTimes` returns it. */
 	readonly time: Microseconds;
 }
 

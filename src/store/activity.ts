@@ -67,15 +67,17 @@ export function addEvents(
 	let activity = before;
 	let leafAt: bigint | undefined;
 	for (const event of events) {
-		const { eventId, happenedAt, isLeaf, message, error } = event;
+		const { eventId, happenedAt, isLeaf, kind, source, error } = event;
+		const message = event.message === undefined ? undefined : { text: event.message, at: happenedAt };
+		const isOfUser = kind === "MessageEvent" && source === "user";
 		if (isLeaf) leafAt = laterOf(happenedAt, leafAt);
 		const sequence = added.get(event);
 		if (sequence === undefined) continue;
 		activity = {
 			eventCount: (activity?.eventCount ?? 0n) + 1n,
 			lastAt: laterOf(happenedAt, activity?.lastAt),
-			message: message === undefined ? activity?.message : latest(activity?.message, { text: message, at: happenedAt }),
-			firstMessage: earliest(activity?.firstMessage, firstMessageOf(event)),
+			message: message === undefined ? activity?.message : latest(activity?.message, message),
+			firstMessage: earliest(activity?.firstMessage, isOfUser ? message : undefined),
 			error: error === undefined ? activity?.error : latest(activity?.error, { ...error, at: happenedAt, sequence }),
 			leaf: leafAt !== undefined && isLeaf ? latest(activity?.leaf, { text: eventId, at: leafAt }) : activity?.leaf,
 			lastStateUpdateAt: isLeaf ? activity?.lastStateUpdateAt : laterOf(happenedAt, activity?.lastStateUpdateAt),
@@ -95,14 +97,6 @@ export function isOlderThanEvents({ status, postedAt }: OverridableRecord, activ
 	const lastStateUpdateAt = activity?.lastStateUpdateAt;
 	return lastStateUpdateAt !== undefined && isOverriddenAt(status, postedAt, lastStateUpdateAt);
 }
-
-/** Returns the message of a user; undefined for any other event. */
-function firstMessageOf({ kind, source, message, happenedAt }: MessageOfUser): TimedText | undefined {
-	const isOfUser = message !== undefined && kind === "MessageEvent" && source === "user";
-	return isOfUser ? { text: message, at: happenedAt } : undefined;
-}
-
-type MessageOfUser = Pick<NewEvent, "kind" | "source" | "message" | "happenedAt">;
 
 /**
  * Returns the error that a summary shows: the latest one, unless the conversation has run again since.

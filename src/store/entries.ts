@@ -1,6 +1,5 @@
 import type { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { EventCondition } from "./condition.ts";
-import type { Gap } from "./gaps.ts";
 import type { Poster } from "./owners.ts";
 import type { StoredRecord, Unreadable } from "./values.ts";
 
@@ -57,17 +56,20 @@ export interface StoredUpdate extends Omit<AppendedUpdate, "duplicate" | "hasUna
 	readonly record: StoredRecord | Unreadable | undefined;
 }
 
-export interface UpdateQuery {
-	/** Only updates after this sequence. Order: by sequence, oldest first. */
+interface LogQuery {
+	/** Only entries after this sequence. Order: by sequence, oldest first. */
 	readonly after: bigint;
 	readonly conversationId?: string | undefined;
 	readonly owner?: string | undefined;
+	/** Maximum number of entries to return, from 1 to 1000. */
+	readonly limit: number;
+	/** Maximum number of bytes of the returned records or texts. At least one entry is returned, whatever its size. */
+	readonly maxBytes?: number | undefined;
+}
+
+export interface UpdateQuery extends LogQuery {
 	/** Only updates of this origin. UNSPECIFIED and undefined stand for every origin. */
 	readonly origin?: UpdateOrigin | undefined;
-	/** Maximum number of updates to return, from 1 to 1000. */
-	readonly limit: number;
-	/** Maximum number of bytes of the returned records. At least one update is returned, whatever its size. */
-	readonly maxBytes?: number | undefined;
 	readonly withRecords: boolean;
 }
 
@@ -135,21 +137,13 @@ export interface StoredEvent {
 	readonly event: ProtectedEvent | Unreadable;
 }
 
-export interface EventQuery {
-	/** Only events after this sequence. Order: by sequence. */
-	readonly after: bigint;
+export interface EventQuery extends LogQuery {
 	/** Only events before this sequence. */
 	readonly before?: bigint | undefined;
 	/** Whether the newest event comes first. Default: the oldest. */
 	readonly newestFirst?: boolean | undefined;
-	readonly conversationId?: string | undefined;
-	readonly owner?: string | undefined;
 	/** Conditions that must all hold. */
 	readonly conditions?: readonly EventCondition[] | undefined;
-	/** Maximum number of events to return, from 1 to 1000. */
-	readonly limit: number;
-	/** Maximum number of bytes of the returned texts. At least one event is returned, whatever its size. */
-	readonly maxBytes?: number | undefined;
 }
 
 /**
@@ -165,8 +159,6 @@ export interface NewEvents {
 	readonly poster?: Poster | undefined;
 	/** In the order of the batch. Events whose id is already stored are skipped. */
 	readonly events: readonly NewEvent[];
-	/** Further gaps of missing events to open, unless these are stored: what stored events name. */
-	readonly named?: readonly Gap[] | undefined;
 	/** Effect of state updates on the record; undefined when there are none to apply. */
 	readonly effect: EventEffect | undefined;
 	/** Whether the batch was fetched from the agent server instead of posted. */

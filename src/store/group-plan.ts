@@ -2,7 +2,14 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { ServiceError } from "../errors.ts";
-import { childrenIn, mergeProtected, mergeRecord } from "../record/record-delta.ts";
+import {
+	childrenIn,
+	deltaWithLeaf,
+	mergeDeltas,
+	mergeProtected,
+	mergeRecord,
+	withLeaf,
+} from "../record/record-delta.ts";
 import { addEvents, eventsToAdd, leafOver } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
 import { type AppendRequest, findDuplicate, type GroupRequest, type PossibleDuplicate } from "./duplicates.ts";
@@ -21,9 +28,6 @@ import {
 import { type Gaps, gapChanges, leafOfRecord, openGaps } from "./gaps.ts";
 import type { KnownConversation, PlanReads, WrittenGroup } from "./group.ts";
 import {
-	deltaForm,
-	deltaOverBase,
-	firstForm,
 	type NextUpdate,
 	planEventUpdate,
 	planPostedUpdate,
@@ -70,17 +74,7 @@ export async function planGroup<Request extends GroupRequest>(
 ): Promise<{ readonly written: WrittenGroup; readonly outcomes: readonly AppendOutcome[] }> {
 	const planner = new GroupPlanner(known, newest, reads);
 	const outcomes: AppendOutcome[] = [];
-	for (const request of requests) {
-		const append = decode(request);
-		const refusal = refusalOf(request) ?? planner.refusalOfOwner(append);
-		const instead = refusal ?? planner.resultOfErased(append);
-		if (instead !== undefined) {
-			outcomes.push(instead);
-			continue;
-		}
-		planner.addSender(append);
-		outcomes.push(await ("summary" in append ? planner.post(append) : planner.addEvents(append)));
-	}
+	for (const request of requests) outcomes.push(refusalOf(request) ?? (await planner.append(request)));
 	planner.addGaps();
 	return { written: planner.written, outcomes };
 }
@@ -92,13 +86,8 @@ interface Post extends AppendRequest {
 	readonly leaf: string | undefined;
 }
 
-function decode(request: GroupRequest): Post | NewEvents {
-	if (!("update" in request)) return request;
-	const { update, judged } = request;
-	const { bytes } = update.record;
-	const summary = fromBinary(ConversationSummarySchema, update.summary);
-	return { update, judged, summary, leaf: leafOfRecord(bytes) };
-}
+/** Maximum size of a delta, as a fraction of its base. A larger one saves too little: the whole record is stored. */
+const MAX_DELTA_FRACTION = 1 / 4;
 
 /** Stands for a record that is gone. */
 const MISSING: Unreadable = { unreadable: "the record is missing" };
@@ -128,28 +117,31 @@ class GroupPlanner {
 		this.#gapsBefore = new Map([...known].map(([id, { gaps }]) => [id, gaps]));
 	}
 
-	/** Returns the error for a post to a conversation of another owner, before anything of it is compared. */
-	refusalOfOwner(append: Post | NewEvents): ServiceError | undefined {
-		const { conversationId, poster } = "summary" in append ? append.update : append;
-		return ownerRefusal(poster, ownershipOf(this.#conversation(conversationId)));
-	}
-
-	/** Returns the result of an append to an erased conversation, of which nothing is stored. */
-	resultOfErased(append: Post | NewEvents): AppendedUpdate | AppendedEvents | undefined {
-		const isPost = "summary" in append;
-		const { erasure, state } = this.#conversation(isPost ? append.update.conversationId : append.conversationId);
-		if (erasure === undefined || state !== undefined) return undefined;
-		if (!isPost) return ERASED_EVENTS;
-		return isOfErased(erasure, microsecondsOf(append.summary.createdAt)) ? erasedPost(erasure) : undefined;
+	/** Plans a request. A post to a conversation of another owner is refused before anything of it is compared. */
+	async append(request: GroupRequest): Promise<AppendOutcome> {
+		const isPost = "update" in request;
+		const { conversationId, poster } = isPost ? request.update : request;
+		const known = this.#conversation(conversationId);
+		const refusal = ownerRefusal(poster, ownershipOf(known));
+		if (refusal !== undefined) return refusal;
+		const erasure = known.state === undefined ? known.erasure : undefined;
+		if (!isPost) {
+			// Nothing of an erased conversation is stored.
+			if (erasure !== undefined) return ERASED_EVENTS;
+			this.#addSender(conversationId, known, poster);
+			return await this.#addEvents(request, known);
+		}
+		const summary = fromBinary(ConversationSummarySchema, request.update.summary);
+		if (erasure !== undefined && isOfErased(erasure, microsecondsOf(summary.createdAt))) return erasedPost(erasure);
+		this.#addSender(conversationId, known, poster);
+		return await this.#post({ ...request, summary, leaf: leafOfRecord(request.update.record.bytes) }, known);
 	}
 
 	/**
 	 * Gives a conversation that was stored without a sender the sender of an append, also of one that is stored already.
 	 * Its owner stays: only an assignment changes it.
 	 */
-	addSender(append: Post | NewEvents): void {
-		const { conversationId, poster } = "summary" in append ? append.update : append;
-		const known = this.#conversation(conversationId);
+	#addSender(conversationId: string, known: KnownConversation, poster: Poster | undefined): void {
 		const ownership = ownershipOf(known);
 		if (poster === undefined || ownership === undefined || ownership.sender !== undefined) return;
 		const { sender } = poster;
@@ -170,9 +162,8 @@ class GroupPlanner {
 		if (isNew) known.gaps = new Map([...known.gaps].filter(([, { owner }]) => mayPost(owner, ownership)));
 	}
 
-	async post(request: Post): Promise<AppendedUpdate | PossibleDuplicate> {
+	async #post(request: Post, known: KnownConversation): Promise<AppendedUpdate | PossibleDuplicate> {
 		const { update, summary, leaf } = request;
-		const known = this.#conversation(update.conversationId);
 		const { state, newestPosted } = known;
 		const post = newestPosted && {
 			...newestPosted,
@@ -207,16 +198,15 @@ class GroupPlanner {
 	 * @returns undefined when nothing may be written: the batch has an effect, and the conversation's revision is not the
 	 *   expected one or an event that changes the record is stored already
 	 */
-	async addEvents(batch: NewEvents): Promise<AppendedEvents | undefined> {
+	async #addEvents(batch: NewEvents, known: KnownConversation): Promise<AppendedEvents | undefined> {
 		const { conversationId, receivedAt, poster, events, effect, isFetched } = batch;
 		const origin = isFetched ? UpdateOrigin.RECONCILED : UpdateOrigin.POSTED;
-		const known = this.#conversation(conversationId);
 		const isStored = ({ eventId }: NewEvent) => known.eventIds.has(eventId);
 		const added = eventsToAdd(batch, revisionOf(known.state, known.activity), isStored);
 		if (added === undefined) return undefined;
 		if (added.size > 0 || effect?.version !== undefined) this.#setOrigin(conversationId, known, poster);
 		let newest = 0n;
-		const named = [...namedByEvents(batch, added, known), ...(batch.named ?? [])];
+		const named = namedByEvents(batch, added, known);
 		const sequences = new Map<NewEvent, bigint>();
 		for (const event of added) {
 			known.eventIds.add(event.eventId);
@@ -282,14 +272,22 @@ class GroupPlanner {
 		return next.written;
 	}
 
-	/** Returns the form in which a version that events make is stored: a delta over the last whole record, or whole. */
-	async #storedForm(record: StoredRecord, known: KnownConversation, leaf: string | undefined): Promise<StoredForm> {
-		const { state, base } = known;
-		if (state === undefined) return firstForm(record, leaf);
+	/**
+	 * Returns the form in which a version that events make is stored: a delta over the last whole record, or whole.
+	 *
+	 * @param change delta over the current record; the whole record of a conversation that has none
+	 * @param leaf `leaf_event_id` of the version; undefined when events do not override it
+	 */
+	async #storedForm(change: StoredRecord, known: KnownConversation, leaf: string | undefined): Promise<StoredForm> {
+		const { state, base, delta: current } = known;
+		const put = state === undefined ? withLeaf : deltaWithLeaf;
+		const record = leaf === undefined ? change : { ...change, bytes: put(change.bytes, leaf) };
+		if (state === undefined) return wholeForm(record);
 		if (base === undefined) throw new Error("the base of a conversation's current record is missing");
-		const delta = deltaOverBase(record, leaf, known.delta);
-		const form = deltaForm(delta, base.sequence, base.size);
-		if (form !== undefined) return form;
+		const delta = current === undefined ? record : mergeProtected(current, record, mergeDeltas);
+		const { byteLength } = delta.bytes;
+		if (byteLength <= base.size * MAX_DELTA_FRACTION)
+			return { record: delta, base: base.sequence, size: base.size + byteLength };
 		const whole = base.record ?? (await this.#reads.record(base.sequence));
 		if (whole === undefined) throw new Error("the base record of a delta is missing");
 		if ("unreadable" in whole) throw new Error(whole.unreadable);

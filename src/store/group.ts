@@ -46,7 +46,7 @@ function namedEvents(request: GroupRequest): EventName[] {
 		return leaf === undefined ? [] : [{ conversationId, eventId: leaf }];
 	}
 	const own = new Set(request.events.map(({ eventId }) => eventId));
-	const named = new Set(request.named?.map(({ missing }) => missing));
+	const named = new Set<string>();
 	for (const { parentId, reportedLeaf } of request.events)
 		for (const id of [parentId, reportedLeaf]) if (id !== undefined && !own.has(id)) named.add(id);
 	return [...named].map((eventId) => ({ conversationId, eventId }));

@@ -3,7 +3,7 @@ import { ConversationExecutionStatus as Status } from "../../gen/conversations/v
 import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { fromMicroseconds } from "../record/json/scalars.ts";
-import { concatBytes, deltaWithLeaf, mergeDeltas, mergeProtected, withLeaf } from "../record/record-delta.ts";
+import { concatBytes } from "../record/record-delta.ts";
 import { type Activity, encodeActivity, isOlderThanEvents, shownError } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
 import type { EventEffect, NewEvents, NewUpdate, RecordState, RecordVersion, StoredUpdate } from "./entries.ts";
@@ -272,37 +272,7 @@ export function stateAfterEvents(
 	return { ...before, revision: effect.next, memberTimes: effect.memberTimes, hasUnappliedEvents: false };
 }
 
-/** Maximum size of a delta, as a fraction of its base. A larger one saves too little: the whole record is stored. */
-const MAX_DELTA_FRACTION = 1 / 4;
-
-/** Returns the stored form of the first record of a conversation when events produced it. */
-export function firstForm(record: StoredRecord, leaf: string | undefined): StoredForm {
-	return wholeForm(leaf === undefined ? record : { ...record, bytes: withLeaf(record.bytes, leaf) });
-}
-
 /** Returns the stored form of a whole record. */
 export function wholeForm(record: StoredRecord): StoredForm {
 	return { record, base: undefined, size: record.bytes.byteLength };
-}
-
-/**
- * Returns the delta of a version over the last whole record.
- *
- * @param change the delta over the current record
- * @param leaf `leaf_event_id` of the version; undefined when events do not override it
- * @param current the stored delta of the current record; undefined when the current record is stored whole
- */
-export function deltaOverBase(
-	change: StoredRecord,
-	leaf: string | undefined,
-	current: StoredRecord | undefined,
-): StoredRecord {
-	const delta = leaf === undefined ? change : { ...change, bytes: deltaWithLeaf(change.bytes, leaf) };
-	return current === undefined ? delta : mergeProtected(current, delta, mergeDeltas);
-}
-
-/** Returns the stored form of a delta; undefined when it is too large, and the whole record is to be stored instead. */
-export function deltaForm(delta: StoredRecord, base: bigint, baseSize: number): StoredForm | undefined {
-	const { byteLength } = delta.bytes;
-	return byteLength > baseSize * MAX_DELTA_FRACTION ? undefined : { record: delta, base, size: baseSize + byteLength };
 }

@@ -79,10 +79,8 @@ export function eventIngestOf(store: EventStore, intake: EventIntake, log: Event
 		receivedAt?: bigint,
 	): Promise<IngestedEvents> {
 		await requireOwner(conversationId, poster);
-		const prepared = await intake.eventsFromJson({ conversationId, body, sender: poster.sender, receivedAt }, signal);
-		const ingested = await ingest(prepared, poster, signal, receivedAt);
-		releaseWhole(body);
-		return ingested;
+		const prepared = intake.eventsFromJson({ conversationId, body, sender: poster.sender, receivedAt }, signal);
+		return await ingest(prepared, body, { poster, receivedAt }, signal);
 	}
 
 	/** Stores events that were fetched from the agent server, as `json` stores posted ones. Throws as it does. */
@@ -93,8 +91,8 @@ export function eventIngestOf(store: EventStore, intake: EventIntake, log: Event
 		signal: CallSignal,
 	): Promise<IngestedEvents> {
 		await requireOwner(conversationId, poster);
-		const { batch, refused } = await intake.eventsFromJson({ conversationId, body, sender: poster.sender }, signal);
-		return await append({ ...batch, poster, isFetched: true }, refused, signal);
+		const prepared = intake.eventsFromJson({ conversationId, body, sender: poster.sender }, signal);
+		return await ingest(prepared, body, { poster, isFetched: true }, signal);
 	}
 
 	/**
@@ -107,10 +105,8 @@ export function eventIngestOf(store: EventStore, intake: EventIntake, log: Event
 		receivedAt?: bigint,
 	): Promise<IngestedEvents> {
 		if (poster.owner !== undefined) await requireOwner(conversationIdIn(request), poster);
-		const prepared = await intake.eventsFromRequest({ request, sender: poster.sender, receivedAt }, signal);
-		const ingested = await ingest(prepared, poster, signal, receivedAt);
-		releaseWhole(request);
-		return ingested;
+		const prepared = intake.eventsFromRequest({ request, sender: poster.sender, receivedAt }, signal);
+		return await ingest(prepared, request, { poster, receivedAt }, signal);
 	}
 
 	/**
@@ -152,16 +148,18 @@ export function eventIngestOf(store: EventStore, intake: EventIntake, log: Event
 	}
 
 	async function ingest(
-		prepared: PreparedBatch,
-		poster: Poster,
+		prepared: Promise<PreparedBatch>,
+		body: Uint8Array,
+		from: { readonly poster: Poster; readonly receivedAt?: bigint | undefined; readonly isFetched?: boolean },
 		signal: CallSignal,
-		receivedAt: bigint | undefined,
 	): Promise<IngestedEvents> {
-		const { delay, refused } = prepared;
-		const batch = { ...prepared.batch, poster };
-		const ingested = await append(batch, refused, signal);
-		// A batch that was stored before, or arrived long ago, says nothing of the clock.
-		if (delay !== undefined && ingested.stored > 0 && receivedAt === undefined) clocks?.add(poster.sender, delay);
+		const { poster, receivedAt, isFetched } = from;
+		const { batch, delay, refused } = await prepared;
+		const ingested = await append({ ...batch, poster, isFetched }, refused, signal);
+		// A batch that was stored before, was fetched or arrived long ago, says nothing of the clock.
+		const isNew = ingested.stored > 0 && receivedAt === undefined && !isFetched;
+		if (delay !== undefined && isNew) clocks?.add(poster.sender, delay);
+		releaseWhole(body);
 		return ingested;
 	}
 

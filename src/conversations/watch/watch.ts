@@ -309,10 +309,8 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 	#changed(newest: bigint, change: LogChange): void {
 		if (change === "added") {
 			if (newest > this.#newest) this.#newest = newest;
-			this.#waking ??= setTimeout(
-				() => void this.#wakeAll(),
-				Math.min(this.#watchers.size * PAUSE_PER_WATCHER, MAX_PAUSE),
-			);
+			const pause = Math.min(this.#watchers.size * PAUSE_PER_WATCHER, MAX_PAUSE);
+			if (pause > 0) this.#waking ??= setTimeout(() => void this.#wakeAll(), pause);
 			return;
 		}
 		if (change === "lost") {
