@@ -10,7 +10,8 @@ import packageJson from "../package.json" with { type: "json" };
 import { variables } from "../src/config/variables.ts";
 import { APPLICATION_ID } from "../src/store/sqlite/schema.ts";
 import { ServiceProcess } from "./support/child.ts";
-import { WEBHOOK } from "./support/clients.ts";
+import { postWebhook, WEBHOOK } from "./support/clients.ts";
+import { record } from "./support/fixtures.ts";
 import { RawHttp } from "./support/raw-http.ts";
 import { KEY, testEnvironment } from "./support/service.ts";
 import { ROOT, START_ARGUMENTS } from "./support/start-command.ts";
@@ -96,84 +97,38 @@ describe("the program", () => {
 			OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:4318",
 			OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "https://user:canary@example.com/v1/traces",
 		};
-		expect(await runBin(env, "config")).toEqual({
-			stdout: [
-				"HTTP_ADDRESS = 127.0.0.1:8080 (default)",
-				"GRPC_ADDRESS = 127.0.0.1:50051 (default)",
-				"DATABASE_URL = sqlite:data/conversations.db (default)",
-				"PGPASSWORD = none (default)",
-				"POSTGRES_CONNECTIONS = 8 (default)",
-				"POSTGRES_STATEMENT_TIMEOUT = 10 (default)",
-				"POSTGRES_NOTIFY = on (default)",
-				"ACCESS_KEYS = sender:**********:ingest (environment; default: none)",
-				"MAX_BODY_BYTES = 16777216 (default)",
-				"MAX_INFLIGHT_BYTES = 134217728 (default)",
-				"BASE_PATH = none (default)",
-				"CONSOLE = on (default)",
-				"MCP = on (default)",
-				"LOG_LEVEL = debug (environment; default: info)",
-				"LOG_FORMAT = auto (default)",
-				"ENCRYPTION_KEY = ********** (environment; default: none)",
-				"EVENT_TIME_ZONE = UTC (default)",
-				"SENDER_TIME_ZONES = none (default)",
-				"RETENTION_DAYS = none (default)",
-				"RETENTION_UPDATES_PER_CONVERSATION = none (default)",
-				"EVENT_RETENTION_DAYS = none (default)",
-				"RETENTION_RULES = none (default)",
-				"REFUSED_BYTES = 67108864 (default)",
-				"ACCEPT_REFUSED = off (default)",
-				"DRAIN_SECONDS = 25 (default)",
-				"TLS_CERT_FILE = none (default)",
-				"TLS_KEY_FILE = none (default)",
-				"TLS_CLIENT_CA_FILE = none (default)",
-				"CLIENT_CERTIFICATES = none (default)",
-				"CORS_ORIGINS = none (default)",
-				"RATE_LIMIT_PER_KEY = none (default)",
-				"RECONCILE_AGENT_SERVERS = none (default)",
-				"RECONCILE_KEYS = none (default)",
-				"FORWARD_PRIVATE = off (default)",
-				"FORWARD_NATS = none (default)",
-				"FORWARD_NATS_SUBJECTS = none (default)",
-				"FORWARD_NATS_TLS = off (default)",
-				"FORWARD_NATS_CA_FILE = none (default)",
-				"FORWARD_NATS_USER = none (default)",
-				"FORWARD_NATS_PASSWORD = none (default)",
-				"FORWARD_NATS_TOKEN = none (default)",
-				"FORWARD_NATS_CREDENTIALS_FILE = none (default)",
-				"FORWARD_KAFKA = none (default)",
-				"FORWARD_KAFKA_TOPICS = none (default)",
-				"FORWARD_KAFKA_TLS = off (default)",
-				"FORWARD_KAFKA_CA_FILE = none (default)",
-				"FORWARD_KAFKA_SASL_MECHANISM = none (default)",
-				"FORWARD_KAFKA_USER = none (default)",
-				"FORWARD_KAFKA_PASSWORD = none (default)",
-				"CONSOLE_URL = none (default)",
-				"TRACES_OTLP_ENDPOINT = none (default)",
-				"TRACES_OTLP_HEADERS = none (default)",
-				"TRACES_CONTENT = off (default)",
-				"TRACES_DELAY_SECONDS = 60 (default)",
-				"AGENT_SERVER_KEY = none (default)",
-				"MCP_ACCESS_KEY = none (default)",
-				"OTEL_EXPORTER_OTLP_ENDPOINT = http://127.0.0.1:4318 (environment)",
-				"OTEL_EXPORTER_OTLP_HEADERS = ********** (environment)",
-				"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT = https://example.com/v1/traces (and **********) (environment)",
-				"OTEL_SERVICE_NAME = bridge (environment)",
-				"",
-			].join("\n"),
-			stderr: "",
-		});
+		const { stdout, stderr } = await runBin(env, "config");
+		expect(stderr).toBe("");
+		const lines = stdout.split("\n");
+		expect(lines.filter((line) => !line.endsWith(" (default)"))).toEqual([
+			"ACCESS_KEYS = sender:**********:ingest (environment; default: none)",
+			"LOG_LEVEL = debug (environment; default: info)",
+			"ENCRYPTION_KEY = ********** (environment; default: none)",
+			"OTEL_EXPORTER_OTLP_ENDPOINT = http://127.0.0.1:4318 (environment)",
+			"OTEL_EXPORTER_OTLP_HEADERS = ********** (environment)",
+			"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT = https://example.com/v1/traces (and **********) (environment)",
+			"OTEL_SERVICE_NAME = bridge (environment)",
+			"",
+		]);
+		expect(lines.filter((line) => line.endsWith(" (default)"))).toEqual(
+			variables
+				.filter(({ name }) => !(name in env))
+				.map(({ name, default: fallback }) => `${name} = ${fallback || "none"} (default)`),
+		);
+	});
+
+	test("lists all errors in the configuration, without the values of keys, and ends with code 1", async () => {
+		const env = { HTTP_ADDRESS: "x", LOG_LEVEL: "loud", ACCESS_KEYS: "a:canary-of-16-chars:b" };
+		const { code, stderr } = await ServiceProcess.run(env);
+		expect(code).toBe(1);
+		expect(stderr.match(/^ {2}[A-Z_]+(?=:)/gm)).toEqual(["  HTTP_ADDRESS", "  ACCESS_KEYS", "  LOG_LEVEL"]);
+		expect(stderr).not.toContain("canary");
 	});
 
 	test.each([
 		[["start"], 'There is no command "start"; see --help'],
-		[["toString"], 'There is no command "toString"; see --help'],
 		[["backup"], "Usage: backup FILE; see --help"],
 		[["serve", "now"], "Usage: serve [--demo] [--distribute]; see --help"],
-		[["serve", "--after-update", "1"], "Usage: serve [--demo] [--distribute]; see --help"],
-		[
-			["export"],
-			"Usage: export FILE [--all] [--after-update N] [--after-event N] [--format FORMAT] [--form FORM] [--filter QUERY]; see --help",
-		],
 		[
 			["export", "a", "b"],
 			"Usage: export FILE [--all] [--after-update N] [--after-event N] [--format FORMAT] [--form FORM] [--filter QUERY]; see --help",
@@ -183,7 +138,6 @@ describe("the program", () => {
 			["export", "a", "--after-event", "1.5"],
 			"--after-event must be a sequence, which is a number from 0 on; see --help",
 		],
-		[["import"], "Usage: import FILE; see --help"],
 		[["import", "a", "--after-update", "1"], "Usage: import FILE; see --help"],
 		[["--verbose"], /^Unknown option '--verbose'.*; see --help$/],
 	])("refuses the arguments %j", async (args, line) => {
@@ -277,7 +231,7 @@ describe("a start that fails", () => {
 	});
 });
 
-test("the first key is created by the first start that succeeds, not by one that fails", async () => {
+test("the first start that succeeds creates a key, shows it once and stores only its hash", async () => {
 	using folder = new TempFolder();
 	const database = folder.file("conversations.db");
 	const taken = createServer();
@@ -289,22 +243,35 @@ test("the first key is created by the first start that succeeds, not by one that
 	expect(code).toBe(1);
 	expect(stderr).toMatch(/^The service cannot start: .+\n$/);
 	taken.close();
+	const post = async (to: ServiceProcess, by: string) => (await postWebhook(to, by, JSON.stringify(record()))).status;
+	let key = "";
+	{
+		await using service = await ServiceProcess.start(database, { ACCESS_KEYS: "" });
+		// Standard error may arrive after the lines of the log.
+		await expect.poll(() => service.output.stderr).toContain("curl -sS ");
+		key = /^ {2}([\w-]{43})$/m.exec(service.output.stderr)?.[1] ?? "";
+		expect(service.output.stderr).toContain(`-H 'X-Access-Token: ${key}'`);
+		expect(service.output.stdout).not.toContain(key);
+		expect([await post(service, key), await post(service, `${key}x`)]).toEqual([200, 401]);
+		for (const contents of folder.contents().values()) expect(contents.includes(key)).toBe(false);
 
-	await using service = await ServiceProcess.start(database, { ACCESS_KEYS: "" });
-	await service.logged((line) => line.event === "listening" && line.listener === "grpc");
-	await expect.poll(() => service.output.stderr).toMatch(/^ {2}[\w-]{43}$/m);
-
-	const [, console, key = ""] = /^ {2}(http:\S+\/)#key=([\w-]{43})$/m.exec(service.output.stderr) ?? [];
-	expect(console).toBe(`${service.http}/`);
-	const call = (method: string) =>
-		fetch(`${service.http}/conversations.v1.${method}`, {
-			method: "POST",
-			headers: { "Content-Type": "application/json", "X-Access-Token": key },
-			body: "{}",
+		const [, console, consoleKey = ""] = /^ {2}(http:\S+\/)#key=([\w-]{43})$/m.exec(service.output.stderr) ?? [];
+		expect(console).toBe(`${service.http}/`);
+		const call = (method: string) =>
+			fetch(`${service.http}/conversations.v1.${method}`, {
+				method: "POST",
+				headers: { "Content-Type": "application/json", "X-Access-Token": consoleKey },
+				body: "{}",
+			});
+		expect(await (await call("ServiceInfoService/GetServiceInfo")).json()).toMatchObject({
+			caller: "console",
+			callerScopes: ["read"],
 		});
-	expect(await (await call("ServiceInfoService/GetServiceInfo")).json()).toMatchObject({
-		caller: "console",
-		callerScopes: ["read"],
-	});
-	expect((await call("AccessKeyService/ListAccessKeys")).status).toBe(403);
+		expect((await call("AccessKeyService/ListAccessKeys")).status).toBe(403);
+		service.signal("SIGTERM");
+		await service.exit();
+	}
+	await using again = await ServiceProcess.start(database, { ACCESS_KEYS: "" });
+	expect(again.output.stderr).toBe("");
+	expect(await post(again, key)).toBe(200);
 });

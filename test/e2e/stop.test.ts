@@ -1,24 +1,27 @@
 import { once } from "node:events";
+import { connect as connectHttp2 } from "node:http2";
 import { connect as connectTcp } from "node:net";
-import { create } from "@bufbuild/protobuf";
+import { toBinary } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
-import {
-	ConversationEventService,
-	WatchConversationEventsRequestSchema,
-} from "../../gen/conversations/v1/conversation_event_service_pb.js";
-import {
-	ConversationService,
-	WatchConversationUpdatesRequestSchema,
-	WatchPosition,
-} from "../../gen/conversations/v1/conversation_service_pb.js";
+import { IngestConversationRequestSchema } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { ServiceProcess } from "../support/child.ts";
-import { GrpcClient, postWebhook, WEBHOOK } from "../support/clients.ts";
-import { postEvents } from "../support/event-clients.ts";
+import { postWebhook, readClient, WEBHOOK } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
 import { RawHttp } from "../support/raw-http.ts";
 import { RawHttp2 } from "../support/raw-http2.ts";
+import { framed } from "../support/raw-rpc.ts";
+import { ingestRequest } from "../support/record-message.ts";
 import { KEY } from "../support/service.ts";
 import { TempFolder } from "../support/temp.ts";
+
+const INGEST = "/conversations.v1.ConversationIngestService/IngestConversation";
+
+/** Starts a service on a database and returns the ids of its conversations. */
+async function conversationsIn(database: string): Promise<string[]> {
+	await using service = await ServiceProcess.start(database);
+	const { conversations } = await readClient(service, "gRPC", KEY).listConversations({ pageSize: 1000 });
+	return conversations.map(({ summary }) => summary?.id ?? "").sort();
+}
 
 /** Starts a service, calls `use`, stops the service with SIGTERM, and expects that it stops cleanly. */
 async function stopAfter(use: (service: ServiceProcess) => Promise<void>, whileStopping?: () => Promise<void>) {
@@ -33,8 +36,9 @@ async function stopAfter(use: (service: ServiceProcess) => Promise<void>, whileS
 	expect(service.output.stdout).toContain('"event":"stopped"');
 }
 
-test("a service with silent connections stops within the drain time", async () => {
-	await stopAfter(async ({ grpc, http }) => {
+test("a service with silent connections, an incomplete request and an unread response stops in the drain time", async () => {
+	await stopAfter(async (service) => {
+		const { grpc, http } = service;
 		for (const address of [grpc, http.slice("http://".length)]) {
 			const { hostname, port } = new URL(`http://${address}`);
 			const socket = connectTcp({ host: hostname, port: Number(port), allowHalfOpen: true });
@@ -44,11 +48,6 @@ test("a service with silent connections stops within the drain time", async () =
 		// These clients have sent bytes, and never end their side of the connection.
 		await RawHttp2.connect(grpc);
 		await RawHttp2.connect(http.slice("http://".length));
-	});
-});
-
-test("a service with an incomplete request and an unread response stops within the drain time", async () => {
-	await stopAfter(async (service) => {
 		const incomplete = await new RawHttp(service).connected();
 		await incomplete.head({ "X-Access-Token": KEY, "Content-Length": "1000", Expect: "100-continue" }, WEBHOOK);
 		expect((await incomplete.response()).status).toBe(100);
@@ -84,33 +83,6 @@ test("a stopping service reports that it is not ready, in a response with `Conne
 	);
 });
 
-test("watches of updates and of events end with UNAVAILABLE when the service stops", async () => {
-	const ended: Promise<unknown>[] = [];
-	await stopAfter(async (service) => {
-		const client = new GrpcClient(service, KEY);
-		const start = { case: "position", value: WatchPosition.BEGINNING } as const;
-		const json = record();
-		const events = [{ id: "1", timestamp: "2026-01-01T00:00:00", source: "user", kind: "MessageEvent" }];
-		expect((await postWebhook(service, KEY, JSON.stringify(json))).status).toBe(200);
-		expect((await postEvents(service, KEY, String(json.id), JSON.stringify(events))).status).toBe(200);
-		for (const watch of [
-			client.stream(
-				ConversationService.method.watchConversationUpdates,
-				create(WatchConversationUpdatesRequestSchema, { start }),
-			),
-			client.stream(
-				ConversationEventService.method.watchConversationEvents,
-				create(WatchConversationEventsRequestSchema, { start }),
-			),
-		]) {
-			await once(watch, "data");
-			ended.push(new Promise((resolve) => watch.on("error", resolve)));
-			watch.resume();
-		}
-	});
-	expect(await Promise.all(ended)).toMatchObject([{ code: 14 }, { code: 14 }]);
-});
-
 test("a stopping service answers every request on a keep-alive connection until a response with `Connection: close`", async () => {
 	const body = JSON.stringify(record());
 	const head = { "X-Access-Token": KEY, "Content-Length": String(Buffer.byteLength(body)) };
@@ -135,4 +107,62 @@ test("a stopping service answers every request on a keep-alive connection until 
 			await Promise.all(lanes);
 		},
 	);
+});
+
+test.each(["SIGTERM", "SIGINT"] as const)(
+	"a stopping service answers and stores the requests under way on %s",
+	async (signal) => {
+		using folder = new TempFolder();
+		const database = folder.file("conversations.db");
+		await using service = await ServiceProcess.start(database);
+		const [webhookRecord, grpcRecord] = [record(), record()];
+
+		using client = await new RawHttp(service).connected();
+		const body = JSON.stringify(webhookRecord);
+		const head = { "X-Access-Token": KEY, "Content-Length": String(Buffer.byteLength(body)), Expect: "100-continue" };
+		await client.head(head, WEBHOOK);
+		expect((await client.response()).status).toBe(100);
+		using idle = await new RawHttp(service).connected();
+
+		const session = connectHttp2(`http://${service.grpc}`);
+		await once(session, "connect");
+		const headers = { "content-type": "application/grpc", te: "trailers", "x-access-token": KEY };
+		const call = session.request({ ":method": "POST", ":path": INGEST, ...headers });
+		const grpcStatus = new Promise<unknown>((resolve) =>
+			call.on("trailers", (trailers) => resolve(trailers["grpc-status"])),
+		);
+		call.resume();
+		// Frames are handled in order, so the response to a ping proves that the call has begun.
+		await new Promise<void>((resolve, reject) => session.ping((error) => (error === null ? resolve() : reject(error))));
+
+		service.signal(signal);
+		await service.logged((line) => line.event === "stopping" && line.signal === signal);
+		await idle.closed();
+		await client.write(body);
+		expect(await client.response()).toMatchObject({ status: 200, body: '{"success":true}' });
+		call.end(framed(toBinary(IngestConversationRequestSchema, ingestRequest(grpcRecord))));
+		expect(await grpcStatus).toBe("0");
+		session.close();
+
+		expect(await service.exit()).toEqual({ code: 0, signal: null });
+		expect(service.output.stdout).toContain('"event":"stopped"');
+		expect(await conversationsIn(database)).toEqual([String(webhookRecord.id), String(grpcRecord.id)].sort());
+	},
+);
+
+test("a stopping service refuses new connections, and still answers the request that is under way", async () => {
+	using folder = new TempFolder();
+	await using service = await ServiceProcess.start(folder.file("conversations.db"));
+	using client = await new RawHttp(service).connected();
+	await client.head({ "X-Access-Token": KEY, "Content-Length": "2", Expect: "100-continue" }, WEBHOOK);
+	await client.response();
+	service.signal("SIGTERM");
+	await service.logged((line) => line.event === "stopping");
+	// It still accepts connections during the grace period.
+	await expect
+		.poll(() => postWebhook(service, KEY, JSON.stringify(record())).then(String, String))
+		.toBe("TypeError: fetch failed");
+	await client.write("{}");
+	expect((await client.response()).status).toBe(422);
+	expect((await service.exit()).code).toBe(0);
 });
