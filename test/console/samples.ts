@@ -325,6 +325,13 @@ export const SILENT: Sample = {
 	events: [said("user", "Wait for the build of the image, then deploy it.")],
 };
 
+/** Returns the first sample with other members. */
+export function sampleWith(members: Partial<Sample>): Sample {
+	const [sample] = SAMPLES;
+	if (sample === undefined) throw new Error("there are samples");
+	return { ...sample, ...members };
+}
+
 function pause(): SampleEvent {
 	return { after: 3, members: { kind: "PauseEvent", source: "user" } };
 }

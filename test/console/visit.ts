@@ -4,6 +4,8 @@ import { expect } from "vitest";
 import { KEY } from "../support/service.ts";
 import type { TestBrowser } from "./browser.ts";
 
+export type WindowOptions = Parameters<TestBrowser["window"]>[0];
+
 /** What a page has reported that it must not: uncaught errors, and violations of the policy. */
 export interface Visit {
 	readonly page: Page;
@@ -11,11 +13,7 @@ export interface Visit {
 }
 
 /** Opens a window of its own on an address of the console. */
-export async function visit(
-	browser: TestBrowser,
-	url: string,
-	options: Parameters<TestBrowser["window"]>[0] = {},
-): Promise<Visit> {
+export async function visit(browser: TestBrowser, url: string, options: WindowOptions = {}): Promise<Visit> {
 	const window = await browser.window(options);
 	await window.addInitScript(
 		"addEventListener('securitypolicyviolation', (event) => console.error('policy: ' + event.violatedDirective))",
@@ -35,7 +33,7 @@ export async function visitWithKey(
 	browser: TestBrowser,
 	http: string,
 	address = "#/conversations",
-	options: Parameters<TestBrowser["window"]>[0] = {},
+	options: WindowOptions = {},
 	key = KEY,
 ): Promise<Visit> {
 	const opened = await visit(browser, `${http}/#key=${key}`, options);
@@ -54,6 +52,11 @@ export async function goTo(page: Page, address: string): Promise<void> {
 	})`);
 }
 
+/** Returns the parameters of the page's address. */
+export function hashOf(page: Page): string {
+	return new URL(page.url()).hash;
+}
+
 /** Asserts that axe-core finds no violation of WCAG 2.2 AA. */
 export async function expectAccessible(page: Page): Promise<void> {
 	// What is being loaded anew is pale for a moment.
@@ -64,4 +67,10 @@ export async function expectAccessible(page: Page): Promise<void> {
 		.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"] })
 		.then(({ violations }) => JSON.stringify(violations, ["id", "nodes", "html", "failureSummary"]))`);
 	expect(JSON.parse(found)).toEqual([]);
+}
+
+/** Asserts the same, and that nothing is wider than the window. */
+export async function expectAccessibleAndFit(page: Page): Promise<void> {
+	await expectAccessible(page);
+	expect(await page.evaluate("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(0);
 }
