@@ -2,119 +2,92 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type Block, type Cell, type Inline, parseMarkdown } from "../../console/src/pages/conversation/markdown.ts";
 
-const text = (value: string): Inline => ({ kind: "text", text: value });
-const paragraph = (...children: Inline[]): Block => ({ kind: "paragraph", children });
-const strong = (...children: Inline[]): Inline => ({ kind: "strong", children });
-const emphasis = (...children: Inline[]): Inline => ({ kind: "emphasis", children });
-const code = (value: string): Inline => ({ kind: "code", text: value });
-const cell = (align: Cell["align"], ...children: Inline[]): Cell => ({ align, children });
-const link = (address: string, value: string): Inline => ({ kind: "link", address, children: [text(value)] });
-const list = (start: number | undefined, ...items: Block[][]): Block => ({ kind: "list", start, items });
+/** Writes a structure as HTML, so that it can be compared in one line. */
+function html(part: Block | Inline): string {
+	switch (part.kind) {
+		case "text":
+			return escaped(part.text);
+		case "code":
+			return "info" in part
+				? `<pre info="${part.info}">${escaped(part.text)}</pre>`
+				: `<code>${escaped(part.text)}</code>`;
+		case "heading":
+			return `<h${part.level}>${all(part.children)}</h${part.level}>`;
+		case "link":
+		case "image":
+			return `<${part.kind} to=${JSON.stringify(part.address)}>${all(part.children)}</${part.kind}>`;
+		case "quote":
+			return `<quote>${all(part.blocks)}</quote>`;
+		case "list":
+			return `<list${part.start === undefined ? "" : ` from=${part.start}`}>${part.items.map((item) => `<item>${all(item)}</item>`).join("")}</list>`;
+		case "table":
+			return `<table>${[part.head, ...part.rows].map((row) => `<row>${row.map(cell).join("")}</row>`).join("")}</table>`;
+		case "rule":
+		case "break":
+			return `<${part.kind}>`;
+		default:
+			return `<${part.kind}>${all(part.children)}</${part.kind}>`;
+	}
+}
 
-describe("blocks", () => {
-	test.each<[string, readonly Block[]]>([
-		["one\ntwo\n\nthree", [paragraph(text("one\ntwo")), paragraph(text("three"))]],
-		[
-			"# One\n### Two *x*\ntext",
-			[
-				{ kind: "heading", level: 1, children: [text("One")] },
-				{ kind: "heading", level: 3, children: [text("Two "), emphasis(text("x"))] },
-				paragraph(text("text")),
-			],
-		],
-		["####### no heading", [paragraph(text("####### no heading"))]],
-		[
-			"a\n```ts\nconst a = 1;\n\n  **b**\n```\nc",
-			[paragraph(text("a")), { kind: "code", info: "ts", text: "const a = 1;\n\n  **b**" }, paragraph(text("c"))],
-		],
-		["````\n```\n````", [{ kind: "code", info: "", text: "```" }]],
-		["~~~\nnot closed", [{ kind: "code", info: "", text: "not closed" }]],
-		[
-			"> a\n> > b\n\nc",
-			[
-				{ kind: "quote", blocks: [paragraph(text("a")), { kind: "quote", blocks: [paragraph(text("b"))] }] },
-				paragraph(text("c")),
-			],
-		],
-		[
-			"- a\n- b\n  - c\n  - d\n- e",
-			[
-				list(
-					undefined,
-					[paragraph(text("a"))],
-					[paragraph(text("b")), list(undefined, [paragraph(text("c"))], [paragraph(text("d"))])],
-					[paragraph(text("e"))],
-				),
-			],
-		],
-		[
-			"3. a\n   more\n4. b\n\ntext",
-			[list(3, [paragraph(text("a\nmore"))], [paragraph(text("b"))]), paragraph(text("text"))],
-		],
-		[
-			"1. a\n\n   ```\n   x\n   ```\n2. b",
-			[list(1, [paragraph(text("a")), { kind: "code", info: "", text: "x" }], [paragraph(text("b"))])],
-		],
-		["- a\n\n- b", [list(undefined, [paragraph(text("a"))], [paragraph(text("b"))])]],
-		["- a\n* b", [list(undefined, [paragraph(text("a"))]), list(undefined, [paragraph(text("b"))])]],
-		["a\n\n---\n\n***", [paragraph(text("a")), { kind: "rule" }, { kind: "rule" }]],
-		[
-			"| a | b |\n|---|--:|\n| 1 | *2* |",
-			[
-				{
-					kind: "table",
-					head: [cell(undefined, text("a")), cell("right", text("b"))],
-					rows: [[cell(undefined, text("1")), cell("right", emphasis(text("2")))]],
-				},
-			],
-		],
-		["| a |\n|---|\n| 1 | lost |", [{ kind: "code", info: "", text: "| a |\n|---|\n| 1 | lost |" }]],
-		["- [x] a\n- [ ] b", [list(undefined, [paragraph(text("☑ "), text("a"))], [paragraph(text("☐ "), text("b"))])]],
-	])("%j", (source, blocks) => {
-		expect(parseMarkdown(source)).toEqual(blocks);
-	});
-});
+const escaped = (text: string) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+const all = (parts: readonly (Block | Inline)[]): string => parts.map(html).join("");
+const cell = ({ align, children }: Cell) => `<cell${align === undefined ? "" : ` ${align}`}>${all(children)}</cell>`;
+const paragraph = (inner: string) => `<paragraph>${inner}</paragraph>`;
+const item = (inner: string) => `<item>${paragraph(inner)}</item>`;
 
-describe("inlines", () => {
-	test.each<[string, readonly Inline[]]>([
-		[
-			"a **b** *c* _d_ __e__",
-			[
-				text("a "),
-				strong(text("b")),
-				text(" "),
-				emphasis(text("c")),
-				text(" "),
-				emphasis(text("d")),
-				text(" "),
-				strong(text("e")),
-			],
-		],
-		["***both***", [emphasis(strong(text("both")))]],
-		["**a *b* c**", [strong(text("a "), emphasis(text("b")), text(" c"))]],
-		["`a*b*` and ``c`d``", [code("a*b*"), text(" and "), code("c`d")]],
-		["2 * 3 * 4, a_b_c, **open", [text("2 * 3 * 4, a_b_c, **open")]],
-		["*a **b*", [text("*a *"), emphasis(text("b"))]],
-		["~~a~~ [b](c 'd')", [{ kind: "deleted", children: [text("a")] }, text(" "), link('c "d"', "b")]],
-		[
-			"![a](https://example.com/a.png)",
-			[{ kind: "image", address: "https://example.com/a.png", children: [text("a")] }],
-		],
-		["[a](javascript:alert(1))", [link("javascript:alert(1)", "a")]],
-		[
-			"<https://example.com> https://example.org",
-			[
-				link("https://example.com", "https://example.com"),
-				text(" "),
-				link("https://example.org", "https://example.org"),
-			],
-		],
-		["[a]: https://example.com 'b'", [text("[a]: "), link("https://example.com", "https://example.com"), text(" 'b'")]],
-		["\\*no\\* \\`no\\` c:\\dir", [text("*no* `no` c:\\dir")]],
-		["`not closed", [text("`not closed")]],
-	])("%j", (source, children) => {
-		expect(parseMarkdown(source)).toEqual([{ kind: "paragraph", children }]);
-	});
+test.each([
+	["one\ntwo\n\nthree", `${paragraph("one\ntwo")}${paragraph("three")}`],
+	["# One\n### Two *x*\ntext", `<h1>One</h1><h3>Two <emphasis>x</emphasis></h3>${paragraph("text")}`],
+	["####### no heading", paragraph("####### no heading")],
+	[
+		"a\n```ts\nconst a = 1;\n\n  **b**\n```\nc",
+		`${paragraph("a")}<pre info="ts">const a = 1;\n\n  **b**</pre>${paragraph("c")}`,
+	],
+	["````\n```\n````", '<pre info="">```</pre>'],
+	["~~~\nnot closed", '<pre info="">not closed</pre>'],
+	["> a\n> > b\n\nc", `<quote>${paragraph("a")}<quote>${paragraph("b")}</quote></quote>${paragraph("c")}`],
+	[
+		"- a\n- b\n  - c\n  - d\n- e",
+		`<list>${item("a")}<item>${paragraph("b")}<list>${item("c")}${item("d")}</list></item>${item("e")}</list>`,
+	],
+	["3. a\n   more\n4. b\n\ntext", `<list from=3>${item("a\nmore")}${item("b")}</list>${paragraph("text")}`],
+	[
+		"1. a\n\n   ```\n   x\n   ```\n2. b",
+		`<list from=1><item>${paragraph("a")}<pre info="">x</pre></item>${item("b")}</list>`,
+	],
+	["- a\n\n- b", `<list>${item("a")}${item("b")}</list>`],
+	["- a\n* b", `<list>${item("a")}</list><list>${item("b")}</list>`],
+	["a\n\n---\n\n***", `${paragraph("a")}<rule><rule>`],
+	[
+		"| a | b |\n|---|--:|\n| 1 | *2* |",
+		"<table><row><cell>a</cell><cell right>b</cell></row><row><cell>1</cell><cell right><emphasis>2</emphasis></cell></row></table>",
+	],
+	["| a |\n|---|\n| 1 | lost |", '<pre info="">| a |\n|---|\n| 1 | lost |</pre>'],
+	["- [x] a\n- [ ] b", `<list>${item("☑ a")}${item("☐ b")}</list>`],
+	[
+		"a **b** *c* _d_ __e__",
+		paragraph("a <strong>b</strong> <emphasis>c</emphasis> <emphasis>d</emphasis> <strong>e</strong>"),
+	],
+	["***both***", paragraph("<emphasis><strong>both</strong></emphasis>")],
+	["**a *b* c**", paragraph("<strong>a <emphasis>b</emphasis> c</strong>")],
+	["`a*b*` and ``c`d``", paragraph("<code>a*b*</code> and <code>c`d</code>")],
+	["2 * 3 * 4, a_b_c, **open", paragraph("2 * 3 * 4, a_b_c, **open")],
+	["*a **b*", paragraph("*a *<emphasis>b</emphasis>")],
+	["~~a~~ [b](c 'd')", paragraph('<deleted>a</deleted> <link to="c \\"d\\"">b</link>')],
+	["![a](https://example.com/a.png)", paragraph('<image to="https://example.com/a.png">a</image>')],
+	["[a](javascript:alert(1))", paragraph('<link to="javascript:alert(1)">a</link>')],
+	[
+		"<https://example.com> https://example.org",
+		paragraph(
+			'<link to="https://example.com">https://example.com</link> <link to="https://example.org">https://example.org</link>',
+		),
+	],
+	["[a]: https://example.com 'b'", paragraph("[a]: <link to=\"https://example.com\">https://example.com</link> 'b'")],
+	["\\*no\\* \\`no\\` c:\\dir", paragraph("*no* `no` c:\\dir")],
+	["`not closed", paragraph("`not closed")],
+])("%j", (source, structure) => {
+	expect(all(parseMarkdown(source))).toBe(structure);
 });
 
 /** Returns all texts of a structure in their order. */
@@ -135,36 +108,22 @@ describe("what is no part of the structure stays text", () => {
 		"<!-- comment --> <![CDATA[x]]> <?php ?>",
 		"<svg/onload=alert(1)>",
 	])("%s", (source) => {
-		expect(parseMarkdown(source)).toEqual([paragraph(text(source))]);
-		expect(parseMarkdown(`- **${source}**`)).toEqual([list(undefined, [paragraph(strong(text(source)))])]);
-		expect(parseMarkdown(`# ${source}`)).toEqual([{ kind: "heading", level: 1, children: [text(source)] }]);
-		expect(parseMarkdown(`> ${source}`)).toEqual([{ kind: "quote", blocks: [paragraph(text(source))] }]);
-		expect(parseMarkdown(`\`\`\`html\n${source}\n\`\`\``)).toEqual([{ kind: "code", info: "html", text: source }]);
-		expect(parseMarkdown(`\`${source}\``)).toEqual([paragraph(code(source))]);
+		const text = escaped(source);
+		for (const [around, structure] of [
+			[source, paragraph(text)],
+			[`- **${source}**`, `<list>${item(`<strong>${text}</strong>`)}</list>`],
+			[`# ${source}`, `<h1>${text}</h1>`],
+			[`> ${source}`, `<quote>${paragraph(text)}</quote>`],
+			[`\`\`\`html\n${source}\n\`\`\``, `<pre info="html">${text}</pre>`],
+			[`\`${source}\``, paragraph(`<code>${text}</code>`)],
+		] as const)
+			expect(all(parseMarkdown(around))).toBe(structure);
 	});
 
 	test("any text: the structure's texts are the letters of the source, in their order", () => {
 		const piece = fc.constantFrom(
-			"*",
-			"**",
-			"_",
-			"`",
-			"``",
-			"```\n",
-			"\n",
-			"\n\n",
-			"- ",
-			"1. ",
-			"> ",
-			"# ",
-			"  ",
-			"a",
-			"b c",
-			"<b>",
-			"\\",
-			"|",
-			"~~~\n",
-			"---",
+			...["*", "**", "_", "`", "``", "```\n", "\n", "\n\n", "- ", "1. ", "> ", "# ", "  ", "a", "b c", "<b>", "\\"],
+			...["|", "~~~\n", "---"],
 		);
 		fc.assert(
 			fc.property(fc.array(piece, { maxLength: 60 }), (pieces) => {

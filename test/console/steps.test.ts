@@ -6,7 +6,13 @@ import { diffLines } from "../../console/src/pages/conversation/diff-lines.ts";
 import { type Json, objectOf, type Part, textsOfParts } from "../../console/src/pages/conversation/parts.ts";
 import { spentTimeOf } from "../../console/src/pages/conversation/spent-time.ts";
 import { StepList } from "../../console/src/pages/conversation/step-list.ts";
-import { lookOfStep, type ParsedEvent, type Step, type StepLook } from "../../console/src/pages/conversation/steps.ts";
+import {
+	isMinor,
+	lookOfStep,
+	type ParsedEvent,
+	type Step,
+	type StepLook,
+} from "../../console/src/pages/conversation/steps.ts";
 import { terminalLines, terminalText } from "../../console/src/pages/conversation/terminal.ts";
 import { capturedBatches, capturedSequences } from "../support/fixtures.ts";
 
@@ -79,6 +85,32 @@ describe("all events of the corpus", () => {
 		}
 	});
 
+	test.each<[string, readonly string[]]>([
+		["acp-full", ["User", "System prompt", "Status: running", "Read file", "Finish", "Status: finished"]],
+		[
+			"hooks-full",
+			[
+				...["Status: paused", "Paused", "Hook SessionStart", "System prompt", "Hook UserPromptSubmit", "User"],
+				...["Status: running", "Finish", "Status: finished", "Hook Stop"],
+			],
+		],
+		[
+			"resume-cycle",
+			[
+				...["System prompt", "User", "Status: running", "Status: paused", "Interrupted", "Status: running"],
+				...["Status: paused", "Interrupted", "Status: running", "Finish", "Status: finished"],
+			],
+		],
+		[
+			"confirm-ConfirmRisky-LOW",
+			[...["System prompt", "User", "Status: running", "Terminal", "Risk judged"], "Status: waits for a confirmation"],
+		],
+	])("%s: the steps that are shown at first have their titles", (name, titles) => {
+		const [, events = []] = CORPUS.find(([of]) => of === name) ?? [];
+		const shown = stepsOf(events).filter((step) => !isMinor(step));
+		expect(shown.map((step) => lookOfStep(step).title)).toEqual(titles);
+	});
+
 	test("are many, and of many kinds", () => {
 		const kinds = new Set(CORPUS.flatMap(([, events]) => events.map(({ kind }) => kind)));
 		expect(kinds.size).toBeGreaterThanOrEqual(13);
@@ -109,16 +141,11 @@ const result = (seconds: number, of: string, observation: Json = {}) =>
 	at(seconds, "ObservationEvent", { action_id: of, observation });
 
 describe("the time of a run", () => {
-	test.each<[string, readonly Json[], readonly (readonly [string, number, number])[]]>([
+	test.each<[string, readonly Json[], string]>([
 		[
 			"is the model's before a call, the tool's during it, and waiting after the end",
 			[status(0, "running"), action(5, "a"), result(9, "a"), status(10, "finished"), status(30, "running")],
-			[
-				["model", 0, 5],
-				["tool", 5, 9],
-				["model", 9, 10],
-				["waiting", 10, 30],
-			],
+			"model 0–5, tool 5–9, model 9–10, waiting 10–30",
 		],
 		[
 			"is waiting while a person is asked to confirm, and the tool's after that",
@@ -126,34 +153,21 @@ describe("the time of a run", () => {
 				...[status(0, "running"), action(2, "a"), status(3, "waiting_for_confirmation"), status(60, "running")],
 				result(64, "a"),
 			],
-			[
-				["model", 0, 2],
-				["tool", 2, 3],
-				["waiting", 3, 60],
-				["tool", 60, 64],
-			],
+			"model 0–2, tool 2–3, waiting 3–60, tool 60–64",
 		],
 		[
 			"is not that of a tool which an interruption ended",
 			[status(0, "running"), action(1, "a"), status(2, "paused"), status(3, "running"), action(9, "b")],
-			[
-				["model", 0, 1],
-				["tool", 1, 2],
-				["waiting", 2, 3],
-				["model", 3, 9],
-			],
+			"model 0–1, tool 1–2, waiting 2–3, model 3–9",
 		],
 		[
 			"is waiting before a person writes, if no status is known",
 			[at(0, "MessageEvent", { source: "agent" }), at(8, "MessageEvent", { source: "user" }), action(9, "a")],
-			[
-				["waiting", 0, 8],
-				["model", 8, 9],
-			],
+			"waiting 0–8, model 8–9",
 		],
 	])("%s", (_, events, spans) => {
 		const { spans: found, sums } = spentTimeOf(timed(events));
-		expect(found.map(({ kind, from, to }) => [kind, from / 1000, to / 1000])).toEqual(spans);
+		expect(found.map(({ kind, from, to }) => `${kind} ${from / 1000}–${to / 1000}`).join(", ")).toBe(spans);
 		const [first, last] = [found[0], found.at(-1)];
 		expect(sums.model + sums.tool + sums.waiting).toBe((last?.to ?? 0) - (first?.from ?? 0));
 	});
@@ -260,43 +274,23 @@ describe("changed files", () => {
 });
 
 describe("a terminal", () => {
-	test.each<[string, readonly (readonly (readonly [string, string])[])[]]>([
-		["a\nb", [[["a", ""]], [["b", ""]]]],
-		["10 %\r100 %\r\nend", [[["100 %", ""]], [["end", ""]]]],
-		["long line\rshort", [[["shortline", ""]]]],
-		["long line\r\u001b[Kshort", [[["short", ""]]]],
-		["abc\b\bX", [[["aXc", ""]]]],
-		[
-			"\u001b[31mred\u001b[0m plain",
-			[
-				[
-					["red", "ansi-red-fg"],
-					[" plain", ""],
-				],
-			],
-		],
-		[
-			"\u001b[1mbold\u001b[4mboth\u001b[0m",
-			[
-				[
-					["bold", "ansi-bold"],
-					["both", "ansi-bold ansi-underline"],
-				],
-			],
-		],
-		["\u001b]0;title\u0007a\u001b(Bb", [[["ab", ""]]]],
-		[
-			"\u001b[38;5;208mx\u001b[48;2;1;2;3my",
-			[
-				[
-					["x", "ansi-other-fg"],
-					["y", "ansi-other-fg ansi-other-bg"],
-				],
-			],
-		],
-		["\u001b[2Jz\u001b[", [[["z", ""]]]],
-	])("shows %j", (text, lines) => {
-		expect(terminalLines(text).map((line) => line.map((run) => [run.text, run.style]))).toEqual(lines);
+	// Each run of letters has its style in braces if it has one.
+	test.each([
+		["a\nb", "a\nb"],
+		["10 %\r100 %\r\nend", "100 %\nend"],
+		["long line\rshort", "shortline"],
+		["long line\r\u001b[Kshort", "short"],
+		["abc\b\bX", "aXc"],
+		["\u001b[31mred\u001b[0m plain", "red{ansi-red-fg} plain"],
+		["\u001b[1mbold\u001b[4mboth\u001b[0m", "bold{ansi-bold}both{ansi-bold ansi-underline}"],
+		["\u001b]0;title\u0007a\u001b(Bb", "ab"],
+		["\u001b[38;5;208mx\u001b[48;2;1;2;3my", "x{ansi-other-fg}y{ansi-other-fg ansi-other-bg}"],
+		["\u001b[2Jz\u001b[", "z"],
+	])("shows %j as %j", (text, shown) => {
+		const lines = terminalLines(text).map((line) =>
+			line.map((run) => (run.style === "" ? run.text : `${run.text}{${run.style}}`)).join(""),
+		);
+		expect(lines.join("\n")).toBe(shown);
 	});
 
 	test("shows the letters of any text that moves nothing", () => {
@@ -317,16 +311,10 @@ describe("a diff", () => {
 		const before = Array.from({ length: 20 }, (_, line) => `line ${line + 1}`).join("\n");
 		const { lines, added, removed } = diff(before, before.replace("line 10", "changed"));
 		expect([added, removed]).toEqual([1, 1]);
+		const same = (line: number) => ["same", line, line, `line ${line}`];
 		expect(lines.map((line) => [line.kind, line.before, line.after, line.text])).toEqual([
-			["skipped", undefined, undefined, ""],
-			["same", 7, 7, "line 7"],
-			["same", 8, 8, "line 8"],
-			["same", 9, 9, "line 9"],
-			["removed", 10, undefined, "line 10"],
-			["added", undefined, 10, "changed"],
-			["same", 11, 11, "line 11"],
-			["same", 12, 12, "line 12"],
-			["same", 13, 13, "line 13"],
+			...[["skipped", undefined, undefined, ""], same(7), same(8), same(9)],
+			...[["removed", 10, undefined, "line 10"], ["added", undefined, 10, "changed"], same(11), same(12), same(13)],
 		]);
 	});
 

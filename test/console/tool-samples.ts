@@ -1,4 +1,3 @@
-import { crc32, deflateSync } from "node:zlib";
 import type { JsonObject } from "@bufbuild/protobuf";
 import { acted, edited, type Sample, type SampleEvent, said, sampleId } from "./samples.ts";
 
@@ -18,31 +17,8 @@ export const CHILD: Sample = {
 	events: [said("user", "Read migrations/ and list what is dangerous."), said("agent", "Two of them drop a column.")],
 };
 
-/** Returns a picture in Base64, with a few colours. */
-export function picture(width: number, height: number): string {
-	const chunk = (type: string, data: Buffer): Buffer => {
-		const body = Buffer.concat([Buffer.from(type), data]);
-		const numbers = Buffer.alloc(8);
-		numbers.writeUInt32BE(data.length, 0);
-		numbers.writeUInt32BE(crc32(body), 4);
-		return Buffer.concat([numbers.subarray(0, 4), body, numbers.subarray(4)]);
-	};
-	const header = Buffer.alloc(13);
-	header.writeUInt32BE(width, 0);
-	header.writeUInt32BE(height, 4);
-	// Eight bits for each of three colours.
-	header.set([8, 2, 0, 0, 0], 8);
-	const rows = Array.from({ length: height }, (_, y) => [
-		0,
-		...Array.from({ length: width }, (__, x) =>
-			y < height / 6 ? [36, 86, 196] : [225, 228, 235 - ((x + y) % 24)],
-		).flat(),
-	]);
-	const pixels = deflateSync(Buffer.from(rows.flat()));
-	const signature = Buffer.from([137, 80, 78, 71, 13, 10, 26, 10]);
-	const parts = [signature, chunk("IHDR", header), chunk("IDAT", pixels), chunk("IEND", Buffer.alloc(0))];
-	return Buffer.concat(parts).toString("base64");
-}
+/** A picture of one point. */
+const PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
 
 function result(kind: string, text: string, more: JsonObject = {}): JsonObject {
 	return { kind, content: [{ type: "text", text }], is_error: false, ...more };
@@ -53,7 +29,7 @@ function event(kind: string, members: JsonObject, after = 1): SampleEvent {
 }
 
 /** The output of a program with colours, a line that was written over, and many lines. */
-export const COLOURED = [
+const COLOURED = [
 	"\u001b[1m\u001b[36m RUN \u001b[39m\u001b[22m v5.1.1 /workspace/billing",
 	"10 %\r55 %\r100 %",
 	...Array.from({ length: 30 }, (_, index) => ` \u001b[32m✓\u001b[39m migration ${index + 1} (${12 + index} ms)`),
@@ -85,7 +61,7 @@ export const EVERY_TOOL: Sample = {
 							type: "text",
 							text: "Migrate the **billing tables**, see [the plan](https://plans.example/billing).\n\n| table | rows |\n|---|--:|\n| invoices | 41,000 |\n| items | 380,000 |\n\n```sql\nSELECT count(*) FROM invoices;\n```",
 						},
-						{ type: "image", image_urls: [`data:image/png;base64,${picture(60, 36)}`] },
+						{ type: "image", image_urls: [`data:image/png;base64,${PICTURE}`] },
 					],
 				},
 			},
@@ -193,7 +169,7 @@ export const EVERY_TOOL: Sample = {
 			"browser_navigate",
 			{ kind: "BrowserNavigateAction", url: "https://staging.example/invoices?page=2", new_tab: false },
 			result("BrowserObservation", "Navigated to the invoices.", {
-				screenshot_data: picture(320, 180),
+				screenshot_data: PICTURE,
 				full_output_save_dir: null,
 			}),
 			3,

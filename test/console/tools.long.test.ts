@@ -1,30 +1,18 @@
 import { readFile } from "node:fs/promises";
 import type { Page } from "playwright-core";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { startTestService, type TestService } from "../support/service.ts";
-import { DESKTOP, PHONE, TestBrowser } from "./browser.ts";
+import { beforeAll, describe, expect, test } from "vitest";
+import { DESKTOP, PHONE } from "./browser.ts";
 import { eventsOf, post, postSample, recordOf, type Sample, said, sampleId } from "./samples.ts";
+import { TestedConsole } from "./tested-console.ts";
 import { CHILD, EVERY_TOOL } from "./tool-samples.ts";
-import { expectAccessible, visit, visitWithKey } from "./visit.ts";
+import { expectAccessible, expectAccessibleAndFit } from "./visit.ts";
 
 /** The page of a conversation in which an agent used each kind of tool. */
 
-let browser: TestBrowser;
-let service: TestService;
+const service = new TestedConsole({ samples: [EVERY_TOOL, CHILD] });
 /** A window that is high enough for all steps. */
 const TALL = { width: 1280, height: 5000 };
 const ADDRESS = `#/conversations/${EVERY_TOOL.id}`;
-
-beforeAll(async () => {
-	browser = await TestBrowser.start();
-	service = await startTestService();
-	for (const sample of [EVERY_TOOL, CHILD]) await postSample(service.http, sample);
-});
-
-afterAll(async () => {
-	await browser?.[Symbol.asyncDispose]();
-	await service?.[Symbol.asyncDispose]();
-});
 
 /** Returns the step with a title. */
 function stepWith(page: Page, title: string) {
@@ -32,7 +20,7 @@ function stepWith(page: Page, title: string) {
 }
 
 test("each step says what was done, to what, and how it ended", async () => {
-	const { page, faults } = await visitWithKey(browser, service.http, ADDRESS, { viewport: TALL });
+	const page = await service.open(ADDRESS, { viewport: TALL });
 	await page.locator("article.step", { hasText: "waits for a confirmation" }).first().waitFor();
 	const heads = page.locator("article.step > header");
 	const told = await heads.evaluateAll((all: { querySelectorAll(s: string): Iterable<{ textContent: string }> }[]) =>
@@ -63,25 +51,16 @@ test("each step says what was done, to what, and how it ended", async () => {
 	await reasoning.click();
 	await stepWith(page, "Plan the tasks").getByText("First I plan, then I delegate the reading.").waitFor();
 	const waiting = page.getByRole("status").filter({ hasText: "Waits for a person to confirm" });
-	await waiting.getByText("Terminal: rm -rf legacy && psql -c 'DROP TABLE legacy'").waitFor();
+	const command = "Terminal: rm -rf legacy && psql -c 'DROP TABLE legacy'";
+	await waiting.getByText(command).waitFor();
 	await waiting.getByText("risk HIGH").waitFor();
-	expect(faults).toEqual([]);
-	await page.context().close();
-});
-
-test("the row of the list says what a conversation waits for", async () => {
-	const { page } = await visitWithKey(
-		browser,
-		service.http,
-		"#/conversations?execution_status=waiting_for_confirmation",
-	);
-	const row = page.getByRole("row", { name: /Migrate the billing tables with each tool/ });
-	await row.getByText("waits for: Terminal: rm -rf legacy && psql -c 'DROP TABLE legacy' (risk HIGH)").waitFor();
-	await page.context().close();
+	// So says the row of the list, too.
+	await page.keyboard.press("1");
+	await page.getByText(`waits for: ${command} (risk HIGH)`).waitFor();
 });
 
 test("a terminal's output has its colours and rewritten lines, is folded in the middle, and its failure is red and counted", async () => {
-	const { page } = await visitWithKey(browser, service.http, ADDRESS, { viewport: TALL });
+	const page = await service.open(ADDRESS, { viewport: TALL });
 	const step = stepWith(page, "Terminal").filter({ hasText: "npm run migrate" });
 	await step.getByText("exit code 1").waitFor();
 	const output = step.locator("pre.output");
@@ -91,8 +70,7 @@ test("a terminal's output has its colours and rewritten lines, is folded in the 
 	);
 	expect(await output.last().locator(".ansi-red-fg").allTextContents()).toEqual(["✗", "Tests  1 failed"]);
 	await step.getByRole("button", { name: "show all 34 lines" }).click();
-	await expect.poll(() => output.count()).toBe(1);
-	expect((await output.textContent())?.split("\n")).toHaveLength(34);
+	await expect.poll(async () => (await output.allTextContents()).map((text) => text.split("\n").length)).toEqual([34]);
 	await page.getByRole("link", { name: "2 failed" }).waitFor();
 	const chosen = page.locator("article.step.chosen header strong");
 	for (const [key, title] of [
@@ -103,11 +81,10 @@ test("a terminal's output has its colours and rewritten lines, is folded in the 
 		await page.keyboard.press(key);
 		await expect.poll(() => chosen.textContent()).toBe(title);
 	}
-	await page.context().close();
 });
 
 test("an edit is a diff with line numbers, and a screenshot and an image of a message are pictures", async () => {
-	const { page, faults } = await visitWithKey(browser, service.http, ADDRESS, { viewport: TALL });
+	const page = await service.open(ADDRESS, { viewport: TALL });
 	const lines = stepWith(page, "Edit").locator(".diff-line");
 	await lines.first().waitFor();
 	expect(await lines.allTextContents()).toEqual([
@@ -119,13 +96,11 @@ test("an edit is a diff with line numbers, and a screenshot and an image of a me
 		page
 			.locator("article.step img")
 			.evaluateAll((all: { naturalWidth: number }[]) => all.map((one) => one.naturalWidth));
-	await expect.poll(widths).toEqual([60, 320]);
-	expect(faults).toEqual([]);
-	await page.context().close();
+	await expect.poll(widths).toEqual([1, 1]);
 });
 
 test("the conversation of a sub-agent opens below the step that began it, and its cost is added up", async () => {
-	const { page } = await visitWithKey(browser, service.http, ADDRESS, { viewport: TALL });
+	const page = await service.open(ADDRESS, { viewport: TALL });
 	const step = stepWith(page, "Start a sub-agent");
 	await step.getByRole("button", { name: "Sub-agent: Read the migrations of the billing tables" }).click();
 	await step.getByText("Two of them drop a column.").waitFor();
@@ -135,11 +110,10 @@ test("the conversation of a sub-agent opens below the step that began it, and it
 	await postSample(service.http, later);
 	await stepWith(page, "Give tasks").getByText("Sub-agent: Clean up later").waitFor();
 	await page.getByText("with its 2 sub-agents").waitFor();
-	await page.context().close();
 });
 
 test("the search of the timeline finds arguments, output without its colours, and reasoning, and unfolds them", async () => {
-	const { page } = await visitWithKey(browser, service.http, ADDRESS, { viewport: TALL });
+	const page = await service.open(ADDRESS, { viewport: TALL });
 	const steps = page.locator("article.step");
 	await expect.poll(() => steps.count()).toBe(17);
 	const search = page.getByRole("searchbox", { name: "Search in the timeline" });
@@ -155,15 +129,10 @@ test("the search of the timeline finds arguments, output without its colours, an
 		await steps.getByText(text).first().waitFor();
 	}
 	await page.getByText("The search in all conversations does not have that output").waitFor();
-	await page.context().close();
 });
 
-test("the time of the run stands in three numbers, and its strip is used by the keyboard", async () => {
-	const { page } = await visitWithKey(browser, service.http, ADDRESS);
-	const spent = page.getByRole("list", { name: "Where the time went" });
-	await expect
-		.poll(() => spent.getByRole("listitem").allTextContents())
-		.toEqual([" models 1 min 1 s", " tools 1 min 49 s", " waiting 0.1 s"]);
+test("the strip of steps over time is used by the keyboard", async () => {
+	const page = await service.open(ADDRESS);
 	const strip = page.getByRole("slider", { name: /Steps over time/ });
 	await strip.focus();
 	await page.keyboard.press("End");
@@ -177,21 +146,19 @@ test("the time of the run stands in three numbers, and its strip is used by the 
 	await expect.poll(() => strip.locator("path.tool").getAttribute("d")).not.toBe(whole);
 	await page.keyboard.press("0");
 	await expect.poll(() => strip.locator("path.tool").getAttribute("d")).toBe(whole);
-	await page.context().close();
 });
 
 test("the tab of files shows each file from its first to its last state", async () => {
-	const { page } = await visitWithKey(browser, service.http, `${ADDRESS}?tab=files`);
+	const page = await service.open(`${ADDRESS}?tab=files`);
 	const file = page.locator("section.file");
 	await file.getByRole("button", { name: "migrations/041_billing.sql" }).waitFor();
 	await file.getByText("NOT NULL DEFAULT 0;").waitFor();
 	await file.getByRole("link", { name: /^event \d+$/ }).click();
 	await page.getByRole("tab", { name: "Timeline" }).click();
-	await page.context().close();
 });
 
 test("only the steps of the timeline are printed, all of them, and none can be clicked", async () => {
-	const { page } = await visitWithKey(browser, service.http, ADDRESS);
+	const page = await service.open(ADDRESS);
 	await page.getByText("17 steps").waitFor();
 	await page.emulateMedia({ media: "print" });
 	await page.evaluate("dispatchEvent(new Event('beforeprint'))");
@@ -203,7 +170,6 @@ test("only the steps of the timeline are printed, all of them, and none can be c
 	expect(await page.locator("header.top").isVisible()).toBe(false);
 	await page.evaluate("dispatchEvent(new Event('afterprint'))");
 	await expect.poll(() => printed.count()).toBe(0);
-	await page.context().close();
 });
 
 describe("an export", () => {
@@ -224,8 +190,6 @@ describe("an export", () => {
 			{ after: 1, members: { kind: EVIL, source: "environment", [EVIL]: EVIL } },
 		],
 	};
-	let folder: string[] = [];
-
 	beforeAll(async () => {
 		await post(service.http, "conversations", recordOf(hostile));
 		// Events of another conversation have the same ids.
@@ -233,29 +197,24 @@ describe("an export", () => {
 		await post(service.http, `events/${hostile.id}`, text);
 	});
 
-	async function exported(form: string): Promise<string> {
-		const { page, faults } = await visitWithKey(browser, service.http, `#/conversations/${hostile.id}`);
+	/** Exports the page, and returns the file. */
+	async function exported(form: string): Promise<{ readonly name: string; readonly text: string }> {
+		const page = await service.open(`#/conversations/${hostile.id}`);
 		await page.locator("article.step").first().waitFor();
-		const [download] = await Promise.all([
-			page.waitForEvent("download"),
-			page.getByLabel("Export", { exact: true }).selectOption(form),
-		]);
-		const path = await download.path();
-		folder = [...folder, download.suggestedFilename()];
-		const text = await readFile(path, "utf8");
-		expect(faults).toEqual([]);
-		await page.context().close();
-		return text;
+		const downloading = page.waitForEvent("download");
+		await page.getByLabel("Export", { exact: true }).selectOption(form);
+		const download = await downloading;
+		return { name: download.suggestedFilename(), text: await readFile(await download.path(), "utf8") };
 	}
 
 	test("as HTML opens without the service, runs and loads nothing, and has each step", async () => {
-		const text = await exported("HTML");
+		const { text } = await exported("HTML");
 		expect(text).not.toContain("<script");
 		expect(text).not.toContain(SECRET);
 		expect(text).toContain(
 			`<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">`,
 		);
-		const { page, faults } = await visit(browser, "about:blank");
+		const page = await service.openUrl("about:blank");
 		const requests: string[] = [];
 		page.on("request", ({ url }) => requests.push(url()));
 		await page.setContent(text);
@@ -264,18 +223,14 @@ describe("an export", () => {
 		expect(
 			await page.locator("a, button, script, iframe, [onerror], img:not([src^='data:image/png;base64,'])").count(),
 		).toBe(0);
-		expect(await page.locator("h1").textContent()).toBe(EVIL);
-		expect(await page.locator("pre", { hasText: "</style>" }).first().textContent()).toContain(EVIL);
 		await page.locator("summary", { hasText: "reasoning" }).click();
 		await page.getByText("then I delegate the reading.").waitFor();
 		await expectAccessible(page);
 		expect(requests.filter((url) => !url.startsWith("data:"))).toEqual([]);
-		expect(faults).toEqual([]);
-		await page.context().close();
 	});
 
 	test("as Markdown and as JSON has all texts and no secret", async () => {
-		const markdown = await exported("Markdown");
+		const { name, text: markdown } = await exported("Markdown");
 		for (const part of [
 			"DELETE the legacy table in production",
 			"## Edit: migrations/041_billing.sql",
@@ -285,12 +240,11 @@ describe("an export", () => {
 		])
 			expect(markdown).toContain(part);
 		expect(markdown).not.toContain("\u001b");
-		const json: { record: { title: string }; events: unknown[] } = JSON.parse(await exported("JSON"));
-		expect(json.record.title).toBe(EVIL);
-		expect(json.events).toHaveLength(hostile.events.length);
-		for (const text of [markdown, JSON.stringify(json)]) expect(text).not.toContain(SECRET);
-		expect(folder).toContain(`conversation-${hostile.id}.md`);
-		expect(folder).toContain(`conversation-${hostile.id}.json`);
+		const { name: nameOfJson, text } = await exported("JSON");
+		const json: { record: { title: string }; events: unknown[] } = JSON.parse(text);
+		expect([json.record.title, json.events.length]).toEqual([EVIL, hostile.events.length]);
+		for (const one of [markdown, text]) expect(one).not.toContain(SECRET);
+		expect([name, nameOfJson]).toEqual([`conversation-${hostile.id}.md`, `conversation-${hostile.id}.json`]);
 	});
 });
 
@@ -303,10 +257,8 @@ test.each([
 ] as const)(
 	"in the theme %s at the size %o it has no violation of WCAG 2.2 AA: %s",
 	async (colorScheme, viewport, tab) => {
-		const { page } = await visitWithKey(browser, service.http, `${ADDRESS}${tab}`, { colorScheme, viewport });
+		const page = await service.open(`${ADDRESS}${tab}`, { colorScheme, viewport });
 		await page.getByText("NOT NULL DEFAULT 0;").first().waitFor();
-		await expectAccessible(page);
-		expect(await page.evaluate("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(0);
-		await page.context().close();
+		await expectAccessibleAndFit(page);
 	},
 );
