@@ -70,6 +70,8 @@ export function connectHandlers(options: ConnectOptions, basePath = ""): Readonl
 		acceptCompression: [compressionGzip],
 		// Responses are small or limited by the page size, so compression costs more time than it saves.
 		compressMinBytes: 0xffffffff,
+		// A longer timer of Node.js would end at once.
+		maxTimeoutMs: 2 ** 31 - 1,
 		shutdownSignal: stopping,
 		requestGate: ({ values, method }) => {
 			const call = callOf(values);

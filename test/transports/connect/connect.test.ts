@@ -77,6 +77,15 @@ describe.each(protocols)("a client that uses %s", (protocol) => {
 	});
 });
 
+test.each([
+	["connect", "Connect-Timeout-Ms", "2147484000"],
+	["gRPC-Web", "Grpc-Timeout", "2147484S"],
+] as const)("a deadline over %s that no timer can hold is refused", async (protocol, name, timeout) => {
+	const call = readClient(service, protocol, KEY).listConversations({}, { headers: { [name]: timeout } });
+	const error = await errorOf(call);
+	expect([error.code, error.rawMessage]).toEqual([Code.InvalidArgument, "timeout 2147484000ms must be <= 2147483647"]);
+});
+
 test.each(protocols.filter((protocol) => protocol !== "gRPC"))(
 	"a client that uses %s may not send a message larger than the limit",
 	async (protocol) => {
