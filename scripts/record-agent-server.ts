@@ -23,8 +23,8 @@ const signal = new AbortController().signal;
 const client = new AgentServerClient({ url: new URL(url), key }, { maxBytes: 2 ** 24, pageSize: 4, signal });
 for await (const { items } of client.conversations())
 	for (const { id } of items) {
-		for await (const _ of client.events(id, { order: "TIMESTAMP_DESC" }, signal)) break;
-		for await (const _ of client.events(id, { order: "TIMESTAMP" }, signal));
+		for await (const _ of client.events(id, "TIMESTAMP_DESC", signal)) break;
+		for await (const _ of client.events(id, "TIMESTAMP", signal));
 		await client.record(id, signal);
 	}
 let text = JSON.stringify(answers, null, "\t");

@@ -162,9 +162,9 @@ function refusalOf(status: number): string {
 	return status >= 300 && status < 400 ? "a redirect, which is not followed" : `the status is ${status}`;
 }
 
-/** Returns the milliseconds of a `Retry-After` header (RFC 9110, section 10.2.3). */
-function retryAfterOf(header: string | undefined): number | undefined {
-	if (header === undefined) return undefined;
+/** Returns the milliseconds of a `Retry-After` header (RFC 9110, section 10.2.3); undefined when there is none. */
+export function retryAfterOf(header: string | null | undefined): number | undefined {
+	if (header == null) return undefined;
 	const wait = /^\d+$/.test(header) ? Number(header) * 1000 : Date.parse(header) - Date.now();
 	return Number.isNaN(wait) ? undefined : Math.max(0, wait);
 }

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../errors.ts";
+import { retryAfterOf } from "../forward/http-sink.ts";
 import { parseExactJson } from "../record/json/exact-json.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf } from "../record/json/json-value.ts";
 import { parseUuid } from "../record/json/scalars.ts";
@@ -42,12 +43,6 @@ export interface ListedConversation {
 export interface Page<Item> {
 	readonly items: readonly Item[];
 	readonly nextPageId: string | undefined;
-}
-
-interface EventSearch {
-	readonly order: "TIMESTAMP" | "TIMESTAMP_DESC";
-	/** Only events from this time on, in the form in which the agent server writes times. */
-	readonly from?: string | undefined;
 }
 
 /** The agent server cannot be read. The message says why, and quotes nothing that it sent. */
@@ -126,11 +121,10 @@ export class AgentServerClient {
 	 */
 	async *events(
 		conversationId: string,
-		{ order, from }: EventSearch,
+		order: "TIMESTAMP" | "TIMESTAMP_DESC",
 		signal: AbortSignal,
 	): AsyncGenerator<Page<ExactJsonObject>, void, undefined> {
-		const query = { sort_order: order, ...(from === undefined ? {} : { timestamp__gte: from }) };
-		yield* this.#pages(`conversations/${conversationId}/events`, query, (item) => item, signal);
+		yield* this.#pages(`conversations/${conversationId}/events`, { sort_order: order }, (item) => item, signal);
 	}
 
 	/** Returns the JSON text of a record with its skills; undefined when the conversation is not known. */
@@ -275,15 +269,8 @@ function failureOf({ status, headers }: Response): AgentServerError {
 		return new AgentServerError(`The agent server refuses the key (${status})`, true);
 	const reason = `The agent server answers with status ${status}`;
 	if (status === 429 || status === 503)
-		return new AgentServerError(reason, true, { retry: { after: retryAfter(headers.get("Retry-After")) } });
+		return new AgentServerError(reason, true, { retry: { after: retryAfterOf(headers.get("Retry-After")) } });
 	return new AgentServerError(reason, false, status >= 500 ? { retry: {} } : {});
-}
-
-/** Returns the milliseconds of a `Retry-After` header (RFC 9110, section 10.2.3); undefined when there is none. */
-function retryAfter(header: string | null): number | undefined {
-	if (header === null) return undefined;
-	const wait = /^\d{1,9}$/.test(header) ? Number(header) * 1000 : Date.parse(header) - Date.now();
-	return Number.isNaN(wait) ? undefined : Math.max(0, wait);
 }
 
 /** @throws TooLarge when the page has too many values */

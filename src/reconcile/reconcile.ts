@@ -138,7 +138,7 @@ export async function reconcile(options: ReconcileOptions): Promise<Progress> {
 		const poster: Poster = { sender: name, owner: sender.owner };
 		// What an erasure took is not taken in again; a record of a later life is.
 		if (erasure !== undefined && (await takeRecord(id, poster, ended)) !== "stored") return;
-		const newest = await firstOf(client.events(id, { order: "TIMESTAMP_DESC" }, ended));
+		const newest = await firstOf(client.events(id, "TIMESTAMP_DESC", ended));
 		// It was deleted meanwhile.
 		if (newest === undefined) return;
 		const { nextPageId } = newest;
@@ -146,19 +146,15 @@ export async function reconcile(options: ReconcileOptions): Promise<Progress> {
 		// Nothing before the event that an earlier run reached is missing.
 		const reachesKnown = known !== undefined && items.some((event) => memberOf(event, "id") === known.newestId);
 		if (nextPageId === undefined || reachesKnown) await takeEvents(id, items, poster);
-		else {
-			const search = { order: "TIMESTAMP", from: known && earlier(known.newestAt) } as const;
-			for await (const page of client.events(id, search, ended)) await takeEvents(id, page.items, poster);
-		}
+		else for await (const page of client.events(id, "TIMESTAMP", ended)) await takeEvents(id, page.items, poster);
 		if ((await takeRecord(id, poster, ended)) === "gone") return;
 		if (gaps.length > 0) {
 			const open = new Set((await store.listGaps(id)).map(gapKey));
 			add("gapsClosed", gaps.filter((gap) => !open.has(gapKey(gap))).length);
 		}
 		// While it runs, state may change without a later `updated_at`.
-		const [newestId, newestAt] = [memberOf(items.at(-1), "id"), memberOf(items.at(-1), "timestamp")];
-		const isSettled = status !== "running" && typeof newestId === "string" && typeof newestAt === "string";
-		if (isSettled) verified?.set(id, { updatedAt, newestId, newestAt });
+		const newestId = memberOf(items.at(-1), "id");
+		if (status !== "running" && typeof newestId === "string") verified?.set(id, { updatedAt, newestId });
 		else verified?.delete(id);
 	}
 
@@ -195,7 +191,7 @@ export async function reconcile(options: ReconcileOptions): Promise<Progress> {
 				signal.throwIfAborted();
 				if (seen.has(conversationId)) continue;
 				// It may have been created after the list was read.
-				const events = client.events(conversationId, { order: "TIMESTAMP_DESC" }, signal);
+				const events = client.events(conversationId, "TIMESTAMP_DESC", signal);
 				if ((await firstOf(events)) !== undefined) continue;
 				const { goneIds } = progress;
 				if (goneIds.length < MAX_IDS) progress = { ...progress, goneIds: [...goneIds, conversationId] };
@@ -229,25 +225,16 @@ async function firstOf<Item>(pages: AsyncGenerator<Page<Item>, void, undefined>)
 interface VerifiedConversation {
 	/** `updated_at` as the agent server listed it. */
 	readonly updatedAt: string | undefined;
-	/** Id and time of the newest event, as the agent server writes them. All events up to it are stored. */
+	/** Id of the newest event. All events up to it are stored. */
 	readonly newestId: string;
-	readonly newestAt: string;
 }
 
 /** What the runs of this process have compared, so that the next one need not do it again. */
 export type Verified = Pick<LRUCache<string, VerifiedConversation>, "get" | "set" | "delete">;
 
-/** Maximum number of conversations that are remembered: about 30 MiB. Others are compared again. */
+/** Maximum number of conversations that are remembered: about 20 MiB. Others are compared again. */
 const MAX_CONVERSATIONS = 100_000;
-/** Milliseconds before the newest known event from which events are listed: a local time can repeat two hours. */
-const OVERLAP = 2 * 60 * 60 * 1000;
 
 export function newVerified(): Verified {
 	return new LRUCache<string, VerifiedConversation>({ max: MAX_CONVERSATIONS });
-}
-
-/** Returns a time some hours before a local one, in the same form; undefined when it is no time. */
-export function earlier(local: string): string | undefined {
-	const time = Date.parse(`${local.slice(0, 19)}Z`);
-	return Number.isNaN(time) ? undefined : new Date(time - OVERLAP).toISOString().slice(0, 19);
 }

@@ -95,9 +95,7 @@ export function serve(conversations: readonly Served[]): Answer {
 		if (id === "search") return page(conversations.map(({ record }) => record));
 		if (found === undefined) return false;
 		if (rest === undefined) return send(response, 200, JSON.stringify(found.record));
-		const from = searchParams.get("timestamp__gte") ?? "";
-		const events = found.events.filter(({ timestamp }) => String(timestamp) >= from);
-		return page(searchParams.get("sort_order") === "TIMESTAMP_DESC" ? events.toReversed() : events);
+		return page(searchParams.get("sort_order") === "TIMESTAMP_DESC" ? found.events.toReversed() : found.events);
 	};
 }
 

@@ -473,7 +473,7 @@ describe("which values are taken", () => {
 	});
 });
 
-test("a later run reads only what is new since the one before", async () => {
+test("a later run reads only conversations that have changed since the one before", async () => {
 	const id = randomUUID();
 	const events = Array.from({ length: 30 }, (_, n) => eventOf(`e${n}`, 10_000 + n));
 	const conversations: Served[] = [{ record: recordOf(id, 10_100), events }];
@@ -487,8 +487,6 @@ test("a later run reads only what is new since the one before", async () => {
 	conversations[0] = { record: recordOf(id, 20_100), events: [...events, ...later] };
 	setup.server.requests.length = 0;
 	expect((await setup.run({ verified })).progress).toMatchObject({ events: 10, records: 1 });
-	const from = encodeURIComponent(local(10_029 - 7_200).slice(0, 19));
-	expect(setup.server.requests.some((request) => request.includes(`timestamp__gte=${from}`))).toBe(true);
 });
 
 test("a run that is stopped can be repeated", async () => {
