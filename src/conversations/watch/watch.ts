@@ -78,7 +78,7 @@ interface EntryPage<Entry> {
 /** What all watchers share, until stored entries change: then a sequence may have another entry or another owner. */
 interface Recent<Entry, Response extends DescMessage> {
 	/** All stored entries after `start`, through `end`. */
-	readonly entries: Entry[];
+	entries: Entry[];
 	bytes: number;
 	/** Undefined while there are no watchers. */
 	start: bigint | undefined;
@@ -254,14 +254,14 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		return entries;
 	}
 
-	/** Reads a page that all watchers share, and keeps it if it follows the entries in memory. */
+	/** Reads a page that all watchers share, and keeps it if it is later than the entries in memory. */
 	#readForAll(recent: Recent<Entry, Response>, after: bigint): Promise<EntryPage<Entry>> {
 		return recent.reads.getOrInsertComputed(after, () => {
 			const read = () => this.#read(after, {});
 			const page = isIn(recent, after) ? read() : this.#inTurn(read);
 			const end = (found?: EntryPage<Entry>) => {
 				recent.reads.delete(after);
-				if (found !== undefined && isIn(recent, after) && after === recent.end) this.#keep(recent, found);
+				if (found !== undefined && isIn(recent, after) && after >= recent.end) this.#keep(recent, after, found);
 			};
 			page.then(end, () => end());
 			return page;
@@ -286,9 +286,12 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		return { entries, through: entries.at(-1)?.sequence ?? newest, prunedThrough };
 	}
 
-	#keep(recent: Recent<Entry, Response>, { entries, through, prunedThrough }: EntryPage<Entry>): void {
+	#keep(recent: Recent<Entry, Response>, after: bigint, page: EntryPage<Entry>): void {
+		const { entries, through, prunedThrough } = page;
 		const { sizeOf } = this.#source;
 		const limits = this.#options.recent;
+		// Only slow watchers need what is in memory; nobody has read what came after it.
+		if (after > recent.end) Object.assign(recent, { entries: [], bytes: 0, start: after, end: after });
 		recent.entries.push(...entries);
 		recent.bytes += entries.reduce((sum, entry) => sum + sizeOf(entry), 0);
 		// Pruned entries may be missing. Watchers that need them read from the store, which reports the pruning.

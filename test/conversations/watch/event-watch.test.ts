@@ -116,21 +116,6 @@ test("an event is received as it was sent", async () => {
 	]);
 });
 
-test("a watcher that resumes after a sequence receives exactly the rest, from memory or the store", async () => {
-	const watches = watching({ recent: { entries: 7, bytes: 1e6 } });
-	// This watcher keeps the newest events in memory.
-	const other = new Watcher(watches, { start: "now" });
-	await other.next(1);
-	const last = await keep(600);
-	expect(await other.next(600)).toEqual(numbers(1n, last));
-	expect(watches.recent.usage.entries).toBe(7);
-	for (const start of [0n, 1n, 255n, 592n, 593n, 599n]) {
-		const watcher = new Watcher(watches, { start });
-		expect(await watcher.next(Number(last - start))).toEqual(numbers(start + 1n, last));
-		watcher.cancel();
-	}
-});
-
 test("a watch of a conversation with a filter receives only matching events; heartbeats advance past others", async () => {
 	const filter = create(ConversationEventFilterSchema, { kinds: ["MessageEvent"], sources: ["user", "agent"] });
 	await keep(1);
@@ -150,24 +135,6 @@ test("a watch of a conversation with a filter receives only matching events; hea
 	expect(await reach(5n)).toEqual({ at: 5n, latest: 5n });
 	await keep(1, ID, { source: "user" });
 	expect(await reach(6n)).toBe(6n);
-});
-
-test("a thousand watchers receive an event as the same message object, with one read of the store", async () => {
-	const watches = watching();
-	const filters = [undefined, create(ConversationEventFilterSchema, { sources: ["agent"] })];
-	const watchers = Array.from(
-		{ length: 1000 },
-		(_, index) => new Watcher(watches, { start: "now", filter: filters[index % 2] }),
-	);
-	await Promise.all(watchers.map((watcher) => watcher.next(1)));
-	log.queries.length = 0;
-	await keep(1);
-	const messages = new Set(await Promise.all(watchers.map((watcher) => watcher.message())));
-	expect([...messages].map(({ sequence }) => sequence)).toEqual([1n]);
-	expect(log.queries.length).toBe(1);
-	expect(log.listeners()).toBe(1);
-	for (const watcher of watchers) watcher.cancel();
-	expect(watches.recent.usage).toEqual({ entries: 0, bytes: 0, followers: 0 });
 });
 
 test("a stalled watcher does not exceed the memory limits, and misses nothing when it reads again", async () => {
@@ -224,13 +191,4 @@ test("an unreadable event is sent as unreadable, and the watch continues", async
 		[3n, false],
 	]);
 	expect(reading.unreadableEvents).toEqual([2n]);
-});
-
-test("stopping the service ends a watch with unavailable", async () => {
-	const watcher = new Watcher(watching(), { start: "now" });
-	await watcher.next(1);
-	const refused = refusal(watcher.next(1));
-	stopping.abort();
-	watcher.cancel();
-	expect(await refused).toEqual({ kind: "unavailable", message: "The service is stopping" });
 });

@@ -267,6 +267,21 @@ test("a thousand watchers receive an update as the same message object, with one
 	expect(watches.recent.usage).toEqual({ entries: 0, bytes: 0, followers: 0 });
 });
 
+test("watchers share what is read from the store also while a slow one has not read what came before", async () => {
+	const watches = watching();
+	const slow = new Watcher(watches, { start: "now" });
+	await slow.next(1);
+	const before = await keep(3);
+	const watchers = Array.from({ length: 300 }, () => new Watcher(watches, { start: "now" }));
+	await Promise.all(watchers.map((watcher) => watcher.next(1)));
+	log.queries.length = 0;
+	const newest = await keep(1);
+	for (const sequences of await Promise.all(watchers.map((watcher) => watcher.next(1))))
+		expect(sequences).toEqual([newest]);
+	expect(log.queries.map(({ after }) => after)).toEqual([before]);
+	expect(await slow.through(newest)).toEqual(numbers(1n, newest));
+});
+
 test("watchers that resume after the same sequence share the reads of the history", async () => {
 	const newest = await keep(300);
 	const watches = watching();
