@@ -1,10 +1,10 @@
 import type { ThreadLogger } from "../threads/worker-thread.ts";
 import type { Database, PostgresSettings } from "./database.ts";
-import type { ImportTarget } from "./export/tables.ts";
 import type { PostgresOptions } from "./postgres/postgres.ts";
 import type { Session } from "./session.ts";
 import type { SqliteOptions } from "./sqlite/sqlite.ts";
 import type { Store } from "./store.ts";
+import type { RunInTransaction } from "./views/views.ts";
 
 /**
  * Opens the store in a database. Loads only the engine of that database.
@@ -47,8 +47,7 @@ export async function migrateDatabase(
 /**
  * Calls `work` with a database to export, which it sees as it was at one moment. Services may write to it meanwhile.
  *
- * @throws Error when it is empty, another program's or another release's; ServiceError `unavailable` when it cannot be opened,
- *   or holds an unfinished import
+ * @throws Error when it is empty, another program's or another release's; ServiceError `unavailable` when it cannot be opened
  */
 export async function withExportSource<Result>(
 	database: Database,
@@ -64,14 +63,15 @@ export async function withExportSource<Result>(
 }
 
 /**
- * Calls `work` with a database as the target of an import.
+ * Calls `work` with what runs transactions in a database as the target of an import. The database has what these wrote when `work`
+ * has succeeded; otherwise it stays without data.
  *
  * @throws Error when it holds data; ServiceError `unavailable` when it cannot be opened, or a service has it open
  */
 export async function withImportTarget<Result>(
 	database: Database,
 	log: ThreadLogger,
-	work: (target: ImportTarget) => Promise<Result>,
+	work: (run: RunInTransaction) => Promise<Result>,
 ): Promise<Result> {
 	if (database.engine === "sqlite") {
 		const { withSqliteTarget } = await import("./sqlite/export.ts");

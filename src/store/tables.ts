@@ -643,11 +643,6 @@ const descriptions = {
 		fillfactor: 10,
 	},
 
-	/** Has a row until an import into PostgreSQL is finished. One into SQLite has a file of its own until then. */
-	unfinished_import: {
-		columns: { id: "integer" },
-	},
-
 	/** Work that one process at a time does, such as comparing with an agent server. */
 	claims: {
 		columns: { name: "text", holder: "text", until: "integer" },

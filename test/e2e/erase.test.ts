@@ -180,7 +180,6 @@ const KEPT: Readonly<Record<string, string>> = {
 	search_progress: "how far the index comes",
 	senders: "totals of senders",
 	state: "the state of the database",
-	unfinished_import: "an import, during which no service runs",
 	usage_conversations: "the amounts of usage, with a random id",
 	usage_days: "the days of usage, with a random id",
 	usage_ledger: "the amounts of usage, with a random id",

@@ -34,7 +34,6 @@ const COMMON: Readonly<Record<string, string>> = {
 	senders: "SELECT * FROM senders ORDER BY owner, sender",
 	state: OWN,
 	tags: "SELECT * FROM tags ORDER BY conversation_id, key",
-	unfinished_import: OWN,
 	// What is kept of a pruned conversation stays where it is booked.
 	untimed_calls: `
 		SELECT * FROM untimed_calls

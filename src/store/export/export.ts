@@ -6,6 +6,7 @@ import { listEvents, listUpdates } from "../read-logs.ts";
 import type { Columns, Session, Value } from "../session.ts";
 import { type ColumnType, tableOf } from "../tables.ts";
 import { blob } from "../values.ts";
+import { type RunInTransaction, resetViews, ViewFollower } from "../views/views.ts";
 import {
 	type Counts,
 	countRows,
@@ -13,12 +14,13 @@ import {
 	type ExportedTable,
 	exportedColumns,
 	exportedTables,
-	type ImportTarget,
+	finishRows,
 	PAGE_BYTES,
 	PAGE_ROWS,
 	pagesOf,
 	type Ranges,
 	readRanges,
+	writeRows,
 } from "./tables.ts";
 
 /**
@@ -234,13 +236,14 @@ async function* pages<Entry extends { readonly sequence: bigint }>(
  * and the database then holds as many rows. Only afterwards can a service open it.
  *
  * @param chunks the export, uncompressed and cut anywhere
+ * @param run see `withImportTarget`
  * @returns the manifest of the export
- * @throws Error when the export is damaged, incomplete or not of everything, or the target holds data
+ * @throws Error when the export is damaged, incomplete or not of everything
  * @throws ServiceError when the database fails
  */
 export async function importStore(
 	chunks: AsyncIterable<Uint8Array>,
-	target: ImportTarget,
+	run: RunInTransaction,
 	onImported: OnRows,
 ): Promise<Manifest> {
 	const digest = new LineDigest();
@@ -249,7 +252,8 @@ export async function importStore(
 	let page: { readonly table: ExportedTable; readonly rows: Columns[]; bytes: number } | undefined;
 	async function flush(): Promise<void> {
 		if (page === undefined) return;
-		await target.write(page.table, page.rows);
+		const { table, rows } = page;
+		await run((session) => writeRows(session, table, rows));
 		page = undefined;
 		onImported(digest.lines - 1, total);
 	}
@@ -271,7 +275,6 @@ export async function importStore(
 			if (manifest.after !== undefined)
 				throw new Error("the export has only what was new after a sequence, and cannot be imported");
 			total = Object.values(manifest.counts).reduce((sum, count) => sum + count, 0);
-			await target.begin();
 		} else if (name === "end") {
 			await flush();
 			if (end.parse(value).sha256 !== digest.end().sha256) throw damaged();
@@ -290,7 +293,11 @@ export async function importStore(
 		digest.add(text, 1);
 	}
 	if (manifest === undefined || !isEnded) throw new Error("the export is incomplete: it was not written to its end");
-	await target.finish(manifest);
+	const whole = manifest;
+	await run((session) => finishRows(session, whole));
+	await run((session) => resetViews(session));
+	const follower = new ViewFollower(run);
+	while (await follower.step());
 	return manifest;
 }
 

@@ -79,24 +79,6 @@ export interface Ranges {
 	readonly events: SequenceRange;
 }
 
-/** An empty database into which an export is imported. No service can open it before the import is finished. */
-export interface ImportTarget {
-	/**
-	 * Begins an import.
-	 *
-	 * @throws Error when the database holds data
-	 */
-	begin(): Promise<void>;
-	/** Writes rows of a table, in one transaction. */
-	write(table: ExportedTable, rows: readonly Columns[]): Promise<void>;
-	/**
-	 * Turns the complete import into a database that a service can open.
-	 *
-	 * @throws Error when the database has other counts afterwards
-	 */
-	finish(manifest: Ranges & { readonly counts: Counts }): Promise<void>;
-}
-
 /** Reads the ranges of a database. */
 export async function readRanges(session: Session): Promise<Ranges> {
 	return {
@@ -190,10 +172,10 @@ async function packRow(row: Columns, packed: "record" | "text"): Promise<Columns
 	return { ...row, [packed]: record, unpacked_size: unpackedSize, checksum };
 }
 
-/** Stores the ranges of a complete import: see {@link ImportTarget.finish}. */
+/** Stores the ranges of a complete import. Throws unless the database has as many rows as the export. */
 export async function finishRows(
 	session: Session,
-	{ updates, events, counts }: Parameters<ImportTarget["finish"]>[0],
+	{ updates, events, counts }: Ranges & { readonly counts: Counts },
 ): Promise<void> {
 	const { schema } = session.dialect;
 	await session.all(`UPDATE ${schema}state SET newest_update = ?, newest_event = ?`, updates.newest, events.newest);

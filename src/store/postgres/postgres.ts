@@ -12,7 +12,6 @@ import { resetViews, ViewFollower } from "../views/views.ts";
 import { Appender, type WriteLimits } from "./appender.ts";
 import { requireOneConnection } from "./citus.ts";
 import type { Connections } from "./connections.ts";
-import { requireFinished } from "./export.ts";
 import { serviceError } from "./failures.ts";
 import { commitRewrite, EntryAnnouncer, readPositions, settledSequences, touchState } from "./log.ts";
 import { migrate } from "./schema.ts";
@@ -38,8 +37,8 @@ export interface PostgresOptions {
  * processes, can share one database.
  *
  * @param connections owned by the store, which closes them
- * @throws ServiceError `unavailable` when the database cannot be reached or migrated, has the schema of a newer release,
- *   or holds an unfinished import; the cause says why
+ * @throws ServiceError `unavailable` when the database cannot be reached or migrated, or has the schema of a newer release; the
+ *   cause says why
  */
 export async function openPostgresStore(
 	connections: Connections,
@@ -50,7 +49,6 @@ export async function openPostgresStore(
 	try {
 		await migrate(connections, options.distribute);
 		await connections.read(async (session) => {
-			await requireFinished(session);
 			await requireOneConnection(session);
 			// From now on each transaction knows it at once.
 			await session.spread.isDistributed(session);

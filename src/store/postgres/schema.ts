@@ -58,6 +58,7 @@ const REMOVED_TABLES = [
 	"tag_value_counts",
 	"titles",
 	"search_titles",
+	"unfinished_import",
 ];
 
 /** The statements that upgrade the tables of release 1.0.0. */
@@ -69,7 +70,6 @@ const TO_VERSION_2: readonly string[] = [
 	`ALTER TABLE ${SCHEMA}events DROP COLUMN size`,
 	`ALTER TABLE ${SCHEMA}updates DROP COLUMN schema_version`,
 	`ALTER TABLE ${SCHEMA}search_progress DROP COLUMN holder, DROP COLUMN held_until, DROP COLUMN updates`,
-	`ALTER TABLE ${SCHEMA}unfinished_import DROP COLUMN manifest`,
 	// Those of clients without a valid key had none.
 	`DELETE FROM ${SCHEMA}refused_posts WHERE sender IS NULL`,
 	`ALTER TABLE ${SCHEMA}refused_posts

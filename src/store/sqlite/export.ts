@@ -1,7 +1,6 @@
 import { closeSync, openSync, rmSync, statSync } from "node:fs";
-import { finishRows, type ImportTarget, writeRows } from "../export/tables.ts";
 import type { Session } from "../session.ts";
-import { resetViews, ViewFollower } from "../views/views.ts";
+import type { RunInTransaction } from "../views/views.ts";
 import { putInPlace } from "./backup.ts";
 import { lockDatabase, openForReading, openForWriting, prepareFiles, transaction, unfinishedFile } from "./database.ts";
 import { createSchema, SCHEMA_VERSION, schemaVersion } from "./schema.ts";
@@ -25,38 +24,29 @@ export async function withSqliteSource<Result>(
 /** As `withImportTarget`. Until the import is finished, it is in a separate file beside the path. */
 export async function withSqliteTarget<Result>(
 	database: string,
-	work: (target: ImportTarget) => Promise<Result>,
+	work: (run: RunInTransaction) => Promise<Result>,
 ): Promise<Result> {
 	const path = prepareFiles(database);
 	using _lock = lockDatabase(path);
 	if (statSync(path).size > 0) throw new Error(`${path} already exists`);
 	const file = unfinishedFile(path);
-	// Of an import that was interrupted.
-	for (const end of ["", "-wal", "-shm"]) rmSync(`${file}${end}`, { force: true });
+	const remove = () => {
+		for (const end of ["", "-wal", "-shm"]) rmSync(`${file}${end}`, { force: true });
+	};
+	// Of an import that was killed.
+	remove();
 	closeSync(openSync(file, "wx", 0o600));
-	let isBegun = false;
 	try {
 		using unfinished = openForWriting({ path: file });
+		createSchema(unfinished);
 		const session = sqliteSession(new Statements(unfinished));
-		const inTransaction = <Done>(done: () => Promise<Done>) => transaction(unfinished, "BEGIN IMMEDIATE", done);
-		return await work({
-			async begin() {
-				createSchema(unfinished);
-				isBegun = true;
-			},
-			write: (table, rows) => inTransaction(() => writeRows(session, table, rows)),
-			async finish(manifest) {
-				await inTransaction(() => finishRows(session, manifest));
-				await inTransaction(() => resetViews(session));
-				const follower = new ViewFollower((follow) => inTransaction(() => follow(session)));
-				while (await follower.step());
-				unfinished.exec("PRAGMA wal_checkpoint(TRUNCATE)");
-				unfinished.close();
-				putInPlace(file, path);
-			},
-		});
+		const result = await work((done) => transaction(unfinished, "BEGIN IMMEDIATE", () => done(session)));
+		unfinished.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+		unfinished.close();
+		putInPlace(file, path);
+		return result;
 	} finally {
-		if (!isBegun) rmSync(file);
+		remove();
 		// An empty file that stayed would look like an emptied database.
 		if (statSync(path).size === 0) rmSync(path);
 	}

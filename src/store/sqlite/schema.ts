@@ -138,6 +138,7 @@ function toVersion2(database: DatabaseSync): void {
 
 /** Former tables that no table has its rows from, or that are used by several. */
 const REMOVED: readonly string[] = [
+	"unfinished_import",
 	"conversation_counts",
 	"tag_key_counts",
 	"tag_value_counts",

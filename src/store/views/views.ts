@@ -19,7 +19,7 @@ const VIEWS = ["conversations", "usage"] as const satisfies readonly ViewName[];
 /** Least and most conversations that a step derives. */
 const SIZES = { least: 4, most: 128 } as const;
 
-type RunInTransaction = <Result>(work: (session: Session) => Promise<Result>) => Promise<Result>;
+export type RunInTransaction = <Result>(work: (session: Session) => Promise<Result>) => Promise<Result>;
 
 /** Lets the views follow the logs, step by step. Both follow the same entries. */
 export class ViewFollower {
