@@ -1,38 +1,31 @@
 import { randomUUID } from "node:crypto";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { BudgetPeriod, BudgetService } from "../../gen/conversations/v1/budget_service_pb.js";
 import { clientOf, postWebhook } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
-import { KEY, startTestService, type TestService } from "../support/service.ts";
-import { TestBrowser } from "./browser.ts";
-import { expectAccessible, visitWithKey } from "./visit.ts";
+import { KEY } from "../support/service.ts";
+import { DESKTOP, PHONE } from "./browser.ts";
+import { TestedConsole } from "./tested-console.ts";
+import { expectAccessible, expectAccessibleAndFit } from "./visit.ts";
 
 const PAUSER = "key-of-one-who-may-pause-too";
 const READER = "key-of-a-reader-of-conversations";
-let browser: TestBrowser;
-let service: TestService;
-
-beforeAll(async () => {
-	browser = await TestBrowser.start();
-	service = await startTestService({
+const service = new TestedConsole({
+	env: {
 		ACCESS_KEYS: `test:${KEY}:ingest+read+forward,pauser:${PAUSER}:read+forward+pause,reader:${READER}:read`,
-	});
-});
-
-afterAll(async () => {
-	await browser?.[Symbol.asyncDispose]();
-	await service?.[Symbol.asyncDispose]();
+	},
+	samples: [],
 });
 
 test("the page shows what is spent of the budgets, and what spends one", async () => {
-	const { page, faults } = await visitWithKey(browser, service.http);
+	const page = await service.open();
 	await page.getByRole("link", { name: "Budgets" }).click();
 	await page.getByText("No budget yet").waitFor();
 	const id = randomUUID();
 	const costs = [{ model: "m", cost: 3, timestamp: Date.now() / 1000 }];
 	const stats = { usage_to_metrics: { agent: { model_name: "m", accumulated_cost: 3, costs } } };
-	expect((await postWebhook(service, KEY, JSON.stringify(record({ id, stats })))).status).toBe(200);
-	const budgets = clientOf(BudgetService, service, "connect", KEY);
+	expect((await postWebhook(service.service, KEY, JSON.stringify(record({ id, stats })))).status).toBe(200);
+	const budgets = clientOf(BudgetService, service.service, "connect", KEY);
 	await budgets.createBudget({ name: "life", amount: 2, period: BudgetPeriod.CONVERSATION });
 	await budgets.createBudget({ name: "quiet", owner: "red", silentMinutes: 10 });
 	await budgets.createBudget({ name: "words", tokens: 1000n, period: BudgetPeriod.DAY });
@@ -53,26 +46,22 @@ test("the page shows what is spent of the budgets, and what spends one", async (
 	await expect.poll(() => spender.allTextContents()).toEqual([`${id}: $3.00`]);
 	await spender.getByRole("link").click();
 	await page.waitForURL((url) => url.hash === `#/conversations/${id}`);
-	expect(faults).toEqual([]);
-	await page.context().close();
 });
 
 test.each([
-	["light", { width: 1280, height: 900 }],
-	["dark", { width: 390, height: 800 }],
+	["light", DESKTOP],
+	["dark", PHONE],
 ] as const)(
 	"in the theme %s at the size %o the page is accessible, and fits the width",
 	async (colorScheme, viewport) => {
-		const { page } = await visitWithKey(browser, service.http, "#/budgets?budget=life", { colorScheme, viewport });
+		const page = await service.open("#/budgets?budget=life", { colorScheme, viewport });
 		await page.getByRole("listitem").first().waitFor();
-		await expectAccessible(page);
-		expect(await page.evaluate("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(0);
-		await page.context().close();
+		await expectAccessibleAndFit(page);
 	},
 );
 
 test("a budget is made, changed and removed, with the scopes of the key", async () => {
-	const { page, faults } = await visitWithKey(browser, service.http, "#/budgets", {}, PAUSER);
+	const page = await service.open("#/budgets", {}, PAUSER);
 	const made = page.getByRole("region", { name: "New budget" });
 	await made.getByLabel("Name").fill("team");
 	await made.getByLabel("Value").fill("20.5");
@@ -89,7 +78,7 @@ test("a budget is made, changed and removed, with the scopes of the key", async 
 	await made.getByRole("button", { name: "Create" }).click();
 	const shown = page.getByRole("region", { name: "What spends team" });
 	await shown.waitFor();
-	const budgets = clientOf(BudgetService, service, "connect", KEY);
+	const budgets = clientOf(BudgetService, service.service, "connect", KEY);
 	const read = async () => (await budgets.getBudget({ name: "team" })).budget;
 	expect(await read()).toMatchObject({
 		...{ amount: 20.5, period: BudgetPeriod.WEEK, timeZone: "Europe/Berlin", pause: true, eachConversation: false },
@@ -110,18 +99,14 @@ test("a budget is made, changed and removed, with the scopes of the key", async 
 	await dialog.getByRole("button", { name: "Delete" }).click();
 	await shown.waitFor({ state: "detached" });
 	expect((await budgets.listBudgets({})).budgets.map(({ name }) => name)).not.toContain("team");
-	expect(faults).toEqual([]);
-	await page.context().close();
 	// A key without the scope pause cannot make a budget that pauses.
-	const { page: other } = await visitWithKey(browser, service.http, "#/budgets");
+	const other = await service.open("#/budgets");
 	await other.getByRole("region", { name: "New budget" }).getByLabel("each").waitFor();
 	expect(await other.getByLabel("pause").count()).toBe(0);
-	await other.context().close();
 });
 
 test("a key without the scope has no such page in its navigation", async () => {
-	const { page } = await visitWithKey(browser, service.http, "#/about", {}, READER);
+	const page = await service.open("#/about", {}, READER);
 	await page.getByText("Point an agent server here").first().waitFor();
 	expect(await page.getByRole("link", { name: "Budgets" }).count()).toBe(0);
-	await page.context().close();
 });

@@ -1,34 +1,33 @@
 import { randomBytes } from "node:crypto";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Receiver } from "../forward/receiver.ts";
-import { KEY, startTestService, type TestService } from "../support/service.ts";
-import { TestBrowser } from "./browser.ts";
+import { KEY } from "../support/service.ts";
+import { DESKTOP, PHONE } from "./browser.ts";
 import { postSample, SAMPLES } from "./samples.ts";
-import { expectAccessible, goTo, visitWithKey } from "./visit.ts";
+import { TestedConsole } from "./tested-console.ts";
+import { expectAccessibleAndFit, goTo } from "./visit.ts";
 
 const READER = "key-of-a-reader-of-conversations";
-let browser: TestBrowser;
-let service: TestService;
-let receiver: Receiver;
-
-beforeAll(async () => {
-	browser = await TestBrowser.start();
-	receiver = await Receiver.start();
-	service = await startTestService({
+const service = new TestedConsole({
+	env: {
 		ACCESS_KEYS: `test:${KEY}:ingest+read+forward,reader:${READER}:read`,
 		ENCRYPTION_KEY: randomBytes(32).toString("base64"),
 		FORWARD_PRIVATE: "on",
-	});
+	},
+	samples: [],
+});
+let receiver: Receiver;
+
+beforeAll(async () => {
+	receiver = await Receiver.start();
 });
 
 afterAll(async () => {
-	await browser?.[Symbol.asyncDispose]();
-	await service?.[Symbol.asyncDispose]();
 	await receiver?.[Symbol.asyncDispose]();
 });
 
 test("an endpoint is created, paused, resumed, tested, replayed and retried in the console", async () => {
-	const { page, faults } = await visitWithKey(browser, service.http);
+	const page = await service.open();
 	await page.getByRole("link", { name: "Forwarding" }).click();
 	await page.getByText("No endpoint yet").waitFor();
 	await page.getByLabel("Name").fill("hook");
@@ -66,26 +65,22 @@ test("an endpoint is created, paused, resumed, tested, replayed and retried in t
 	receiver.answer = (_, response) => void response.writeHead(500).end();
 	await page.getByRole("button", { name: "Test", exact: true }).click();
 	await expect.poll(() => said.textContent()).toBe("The test failed: the status is 500.");
-	expect(faults).toEqual([]);
-	await page.context().close();
 });
 
 test.each([
-	["light", { width: 1280, height: 900 }],
-	["dark", { width: 390, height: 800 }],
+	["light", DESKTOP],
+	["dark", PHONE],
 ] as const)(
 	"in the theme %s at the size %o the page is accessible, and fits the width",
 	async (colorScheme, viewport) => {
-		const { page } = await visitWithKey(browser, service.http, "#/forwarding?endpoint=hook", { colorScheme, viewport });
+		const page = await service.open("#/forwarding?endpoint=hook", { colorScheme, viewport });
 		await page.getByRole("region", { name: "Deliveries" }).getByText("delivered").first().waitFor();
-		await expectAccessible(page);
-		expect(await page.evaluate("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(0);
-		await page.context().close();
+		await expectAccessibleAndFit(page);
 	},
 );
 
 test("an endpoint is edited and deleted in the console", async () => {
-	const { page, faults } = await visitWithKey(browser, service.http, "#/forwarding");
+	const page = await service.open("#/forwarding");
 	await page.getByLabel("Name").fill("short");
 	await page.getByLabel("Address").fill(receiver.url);
 	await page.getByLabel("Only conversations with").fill('{"tags": {"team": "a"}}');
@@ -122,12 +117,10 @@ test("an endpoint is edited and deleted in the console", async () => {
 		.click();
 	await shown.waitFor({ state: "detached" });
 	expect((await fetch(address, { headers })).status).toBe(404);
-	expect(faults).toEqual([]);
-	await page.context().close();
 });
 
 test("a key without the scope has no such page in its navigation", async () => {
-	const { page } = await visitWithKey(browser, service.http, "#/about", {}, READER);
+	const page = await service.open("#/about", {}, READER);
 	await page.getByText("Point an agent server here").first().waitFor();
 	expect(await page.getByRole("link", { name: "Forwarding" }).count()).toBe(0);
 	await goTo(page, "#/forwarding");
@@ -135,5 +128,4 @@ test("a key without the scope has no such page in its navigation", async () => {
 		.getByText(/forward/)
 		.first()
 		.waitFor();
-	await page.context().close();
 });

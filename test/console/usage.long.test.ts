@@ -1,28 +1,20 @@
 import { readFile } from "node:fs/promises";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { object } from "../support/fixtures.ts";
-import { startTestService, type TestService } from "../support/service.ts";
-import { TestBrowser } from "./browser.ts";
-import { post, postSample, recordOf, SAMPLES, sampleId } from "./samples.ts";
-import { expectAccessible, goTo, visitWithKey } from "./visit.ts";
+import { post, postSample, recordOf, sampleId, sampleWith } from "./samples.ts";
+import { TestedConsole } from "./tested-console.ts";
+import { expectAccessible, goTo, hashOf } from "./visit.ts";
 
-let browser: TestBrowser;
-let service: TestService;
+const service = new TestedConsole();
 
-beforeAll(async () => {
-	browser = await TestBrowser.start();
-	service = await startTestService();
-	for (const sample of SAMPLES) await postSample(service.http, sample);
-});
-
-afterAll(async () => {
-	await browser?.[Symbol.asyncDispose]();
-	await service?.[Symbol.asyncDispose]();
-});
+/** Returns a day in the time zone of the browser, such as 2026-11-23. */
+function day(ago: number): string {
+	return new Intl.DateTimeFormat("en-CA", { timeZone: "Europe/Berlin" }).format(Date.now() - ago * 86_400_000);
+}
 
 test("days without usage are shown as zero, and the sum of the days is the whole", async () => {
 	const daysAtFirst = newestDays(14);
-	const { page } = await visitWithKey(browser, service.http, "#/usage?range=last_14_days&step=day");
+	const page = await service.open("#/usage?range=last_14_days&step=day");
 	const days = page.getByRole("region", { name: "Numbers by day" });
 	await days.waitFor();
 	const names = await days.getByRole("rowheader").allTextContents();
@@ -37,7 +29,6 @@ test("days without usage are shown as zero, and the sum of the days is the whole
 	await page.getByRole("button", { name: /^Show all 3\d\d$/ }).click();
 	const hours = page.getByRole("region", { name: "Numbers by hour" }).getByRole("row");
 	await expect.poll(() => hours.count()).toBeGreaterThan(13 * 24);
-	await page.context().close();
 });
 
 /** Returns the names of the newest days, today first, in the time zone of the browser. */
@@ -49,21 +40,18 @@ function newestDays(count: number): string[] {
 }
 
 test("usage is grouped by the values of a tag, and limited by a filter in the address", async () => {
-	const { page } = await visitWithKey(browser, service.http, "#/usage?tag_key=repo");
+	const page = await service.open("#/usage?tag_key=repo");
 	const groups = page.getByRole("region", { name: "Numbers", exact: true }).getByRole("rowheader");
 	await groups.first().waitFor();
 	await page.getByRole("combobox", { name: "By" }).selectOption("tag:repo");
 	await expect
 		.poll(async () => (await groups.allTextContents()).map((text) => text.trim()))
 		.toEqual(["shop", "billing", "web", "infra", "All"]);
-	await page.context().close();
 });
 
 test("usage of chosen days, limited by a filter of the field, is what ReportUsage returns for them", async () => {
-	const { page } = await visitWithKey(browser, service.http, "#/usage");
+	const page = await service.open("#/usage");
 	await page.getByLabel("Range", { exact: true }).selectOption("chosen days");
-	const day = (ago: number) =>
-		new Intl.DateTimeFormat("en-CA", { timeZone: "Europe/Berlin" }).format(Date.now() - ago * 86_400_000);
 	// All of the samples, whose newest calls are of today.
 	const from = day(2);
 	await page.getByLabel("Range from").fill(from);
@@ -84,11 +72,10 @@ test("usage of chosen days, limited by a filter of the field, is what ReportUsag
 	await page.getByText("No usage in this range").waitFor();
 	await page.getByLabel("Range", { exact: true }).selectOption("last month");
 	await expect.poll(() => page.getByLabel("Range from").count()).toBe(0);
-	await page.context().close();
 });
 
 test("the days of a range can be typed, and one that ends before it begins is told", async () => {
-	const { page } = await visitWithKey(browser, service.http, "#/usage?range=2026-01-01..2026-01-02");
+	const page = await service.open("#/usage?range=2026-01-01..2026-01-02");
 	await page.getByText("No usage in this range").waitFor();
 	const type = async (label: string, day: string) => {
 		const field = page.getByLabel(label);
@@ -102,26 +89,20 @@ test("the days of a range can be typed, and one that ends before it begins is to
 	await type("Range from", "2026-02-03");
 	await page.getByText("These are no days of which the last one follows the first.").waitFor();
 	await type("Range to", "2026-02-04");
-	await expect.poll(() => new URL(page.url()).hash).toBe("#/usage?range=2026-02-03..2026-02-04");
+	await expect.poll(() => hashOf(page)).toBe("#/usage?range=2026-02-03..2026-02-04");
 	await expect.poll(() => page.getByText("These are no days").count()).toBe(0);
-	await page.context().close();
 });
 
 test("the dearest conversations of a range have what they cost in it, and a click on a bar shows its own", async () => {
-	const [sample] = SAMPLES;
-	if (sample === undefined) throw new Error("there are samples");
 	// It cost 5 in the range of a year, of which only 2 yesterday.
-	const old = { ...sample, id: sampleId(811), title: "Costs on two days", model: "model-of-two-days", costs: [3, 2] };
-	const noon = (ago: number) => {
-		const day = new Intl.DateTimeFormat("en-CA", { timeZone: "Europe/Berlin" }).format(Date.now() - ago * 86_400_000);
-		return Date.parse(`${day}T12:00:00Z`) / 1000;
-	};
+	const old = sampleWith({ id: sampleId(811), title: "Costs on two days", model: "model-of-two-days", costs: [3, 2] });
+	const noon = (ago: number) => Date.parse(`${day(ago)}T12:00:00Z`) / 1000;
 	const record = recordOf({ ...old, minutesAgo: 60 });
 	const metrics = object(object(object(record.stats).usage_to_metrics).agent);
 	const costs = [3, 2].map((cost, index) => ({ model: old.model, cost, timestamp: noon(index === 0 ? 8 : 1) }));
 	const stats = { usage_to_metrics: { agent: { ...metrics, costs } } };
 	await post(service.http, "conversations", { ...record, stats });
-	const { page } = await visitWithKey(browser, service.http, "#/usage?range=last_365_days&model=model-of-two-days");
+	const page = await service.open("#/usage?range=last_365_days&model=model-of-two-days");
 	const spenders = page.getByRole("region", { name: /^Conversations that cost most/ });
 	const row = spenders.getByRole("row", { name: /Costs on two days/ });
 	const cells = () => row.getByRole("cell").allTextContents();
@@ -150,32 +131,23 @@ test("the dearest conversations of a range have what they cost in it, and a clic
 	await page.getByRole("region", { name: "Numbers by day" }).getByRole("link").first().click();
 	await expect.poll(() => page.url()).toBe(chosen);
 	await expectAccessible(page);
-	await page.context().close();
 });
 
 test("two ranges stand beside each other, with what has changed", async () => {
-	const [sample] = SAMPLES;
-	if (sample === undefined) throw new Error("there are samples");
 	const of = (number: number, model: string, cost: number, minutesAgo: number) =>
-		postSample(service.http, {
-			...sample,
-			id: sampleId(number),
-			title: model,
-			model,
-			costs: [cost],
-			tags: { beside: "yes" },
-			minutesAgo,
-		});
-	const day = 24 * 60;
-	await of(821, "model-that-grew", 3, 40 * day);
-	await of(822, "model-that-grew", 1, 50 * day);
-	await of(823, "model-that-ended", 2, 50 * day);
+		postSample(
+			service.http,
+			sampleWith({ id: sampleId(number), title: model, model, costs: [cost], tags: { beside: "yes" }, minutesAgo }),
+		);
+	await of(821, "model-that-grew", 3, 40 * 24 * 60);
+	await of(822, "model-that-grew", 1, 50 * 24 * 60);
+	await of(823, "model-that-ended", 2, 50 * 24 * 60);
 	const days = (from: number, to: number) => {
 		const name = (ago: number) => new Date(Date.now() - ago * 86_400_000).toISOString().slice(0, 10);
 		return `${name(from)}..${name(to)}`;
 	};
 	const address = `#/usage?range=${days(44, 35)}&compare=${days(54, 45)}&tag=beside:yes`;
-	const { page } = await visitWithKey(browser, service.http, address);
+	const page = await service.open(address);
 	const numbers = page.getByRole("region", { name: "Numbers", exact: true });
 	const cells = async (name: RegExp) => {
 		const texts = await numbers.getByRole("row", { name }).getByRole("cell").allTextContents();
@@ -190,22 +162,10 @@ test("two ranges stand beside each other, with what has changed", async () => {
 	await expect.poll(() => cells(/model-that-grew/)).toEqual(["$3.00", "$1.00", "+$2.00 (+200 %)", "1", "1"]);
 	await page.getByLabel("Beside", { exact: true }).selectOption("nothing");
 	await expect.poll(() => page.locator(".chart canvas").count()).toBe(1);
-	await page.context().close();
 });
 
-test("usage of silent conversations is downloaded as CSV, too", async () => {
-	const { page } = await visitWithKey(browser, service.http, "#/usage?silent_minutes=0");
-	await page.getByRole("row", { name: /^All/ }).waitFor();
-	const downloading = page.waitForEvent("download");
-	await page.keyboard.press("c");
-	const text = await readFile(await (await downloading).path(), "utf8");
-	expect(text).toContain("model-large-4");
-	await page.context().close();
-});
-
-test("usage by model and day is downloaded as CSV in two steps", async () => {
-	const { page } = await visitWithKey(browser, service.http);
-	await page.getByRole("link", { name: "Usage" }).click();
+test("usage by model and day is downloaded as CSV, also of silent conversations", async () => {
+	const page = await service.open("#/usage?silent_minutes=0");
 	await page.getByRole("row", { name: /^All/ }).waitFor();
 	const downloading = page.waitForEvent("download");
 	await page.keyboard.press("c");
@@ -214,23 +174,19 @@ test("usage by model and day is downloaded as CSV in two steps", async () => {
 	const text = await readFile(await download.path(), "utf8");
 	expect(text.split("\n")[0]).toContain("model");
 	expect(text).toContain("model-large-4");
-	await page.context().close();
 });
 
 test("the rest of the groups comes last, and no other group has its color or that of another one", async () => {
-	const [sample] = SAMPLES;
-	if (sample === undefined) throw new Error("there are samples");
 	// The rest costs more than the sixth and the seventh group.
 	for (let number = 1; number <= 9; number += 1) {
 		const model = `model-of-few-calls-${number}`;
-		await postSample(service.http, { ...sample, id: sampleId(700 + number), model, costs: [0.001], minutesAgo: 1 });
+		await postSample(service.http, sampleWith({ id: sampleId(700 + number), model, costs: [0.001], minutesAgo: 1 }));
 	}
-	const { page } = await visitWithKey(browser, service.http, "#/usage");
+	const page = await service.open("#/usage");
 	const numbers = page.getByRole("region", { name: "Numbers", exact: true });
 	const names = async () => (await numbers.getByRole("rowheader").allTextContents()).map((name) => name.trim());
 	await expect.poll(async () => (await names()).slice(-2)).toEqual(["others", "All"]);
 	const swatches = await numbers.locator(".swatch").evaluateAll((all) => all.map((one) => one.getAttribute("style")));
 	expect(swatches).toHaveLength(8);
 	expect(new Set(swatches).size).toBe(8);
-	await page.context().close();
 });
