@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { gzipSync } from "node:zlib";
 import type { JsonObject } from "@bufbuild/protobuf";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { type Endpoints, getText, postWebhook } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
@@ -24,8 +25,8 @@ const MAX_RESPONSE_BYTES = 1_000_000;
 /** One body. */
 interface Hostile {
 	readonly name: string;
-	/** Correct outcomes. */
-	readonly correct: readonly string[];
+	/** Correct outcome. */
+	readonly correct: string;
 	readonly send: (service: Endpoints) => Promise<Answer>;
 }
 
@@ -64,7 +65,7 @@ async function send(service: Endpoints, { name, correct, send }: Hostile, report
 		RESPONSE_TIMEOUT,
 	);
 	report.answer(name, answer);
-	report.expect(correct.includes(answer), `${name} was answered with ${answer}`);
+	report.expect(answer === correct, `${name} was answered with ${answer}`);
 	if (answer === "silence") return;
 	const { length } = await sent;
 	report.expect(length < MAX_RESPONSE_BYTES, `${name} was answered with ${length} bytes`);
@@ -98,55 +99,46 @@ function items(item: (index: number) => string): string {
 	return parts.join(",");
 }
 
-/** JSON bodies with their correct statuses. */
-const JSON_BODIES: readonly (readonly [name: string, statuses: readonly string[], body: () => string])[] = [
-	["millions of numbers where strings belong", ["422"], () => withMember("invoked_skills", `[${items(() => "1")}]`)],
-	["millions of strings", ["422"], () => withMember("invoked_skills", `[${items(() => '"a"')}]`)],
-	["millions of empty models", ["422"], () => withMember("available_models", `[${items(() => "{}")}]`)],
-	["a million wrong tags", ["422"], () => withMember("tags", `{${items((index) => `"A${index}":1`)}}`)],
-	["a million unnamed members", ["422"], () => withMember("a", `0,${items((index) => `"b${index}":1`)}`)],
+/** JSON bodies with their correct status. */
+const JSON_BODIES: readonly (readonly [name: string, status: string, body: () => string])[] = [
+	["millions of numbers where strings belong", "422", () => withMember("invoked_skills", `[${items(() => "1")}]`)],
+	["millions of empty models", "422", () => withMember("available_models", `[${items(() => "{}")}]`)],
+	["a million wrong tags", "422", () => withMember("tags", `{${items((index) => `"A${index}":1`)}}`)],
 	[
 		"a million secrets",
-		["422"],
+		"422",
 		() => {
 			const headers = items((index) => `"h${index}":"s"`);
 			return withMember("agent", `{"kind":"Agent","llm":{"model":"m","extra_headers":{${headers}}}}`);
 		},
 	],
-	["millions of free-form secrets", ["422"], () => withMember("agent_state", `{"tokens":[${items(() => '"s"')}]}`)],
-	["millions of free-form values", ["422"], () => withMember("agent_state", `{"a":[${items(() => "[]")}]}`)],
+	["millions of free-form secrets", "422", () => withMember("agent_state", `{"tokens":[${items(() => '"s"')}]}`)],
 	[
 		"millions of analyzers",
-		["422"],
+		"422",
 		() => withMember("security_analyzer", `{"kind":"EnsembleSecurityAnalyzer","analyzers":[${items(() => "{}")}]}`),
 	],
 	[
 		"a deep nest",
-		["422"],
+		"422",
 		() => withMember("agent_state", `{"a":${"[".repeat(MEMBER_BYTES / 2)}${"]".repeat(MEMBER_BYTES / 2)}}`),
 	],
-	["a deep nest without an end", ["422"], () => withMember("agent_state", "[".repeat(MEMBER_BYTES))],
-	["a number of millions of digits", ["422"], () => withMember("max_iterations", `1${"0".repeat(MEMBER_BYTES - 1)}`)],
+	["a number of millions of digits", "422", () => withMember("max_iterations", `1${"0".repeat(MEMBER_BYTES - 1)}`)],
 	[
 		"a million names with escapes",
-		["422"],
+		"422",
 		() => withMember("agent_state", `{${items((index) => `"\\u0061${index}":9007199254740993`)}}`),
 	],
-	// The last of several members with the same name counts.
-	["millions of members of one name", ["200", "422"], () => withMember("agent_state", `{${items(() => '"a":1')}}`)],
-	["one string", ["200"], () => withMember("title", `"${"x".repeat(MEMBER_BYTES)}"`)],
-	["one string of escapes", ["200"], () => withMember("title", `"${"\\n".repeat(MEMBER_BYTES / 2)}"`)],
-	["more than the limit, packed", ["413"], () => " ".repeat(20 * LIMIT)],
+	["one string", "200", () => withMember("title", `"${"x".repeat(MEMBER_BYTES)}"`)],
+	["more than the limit, packed", "413", () => " ".repeat(20 * LIMIT)],
 ];
 
-/** Messages with their correct codes. Field 1 of the request is the record. */
-const MESSAGES: readonly (readonly [name: string, codes: readonly string[], message: () => Buffer])[] = [
-	// Fields 9 (such as invoked_skills) and 29 (available_models), each with an empty value.
-	["millions of strings over gRPC", ["InvalidArgument"], () => inField1(repeated([0x4a, 0x00]))],
-	["millions of empty models over gRPC", ["InvalidArgument"], () => inField1(repeated([0xea, 0x01, 0x00]))],
-	["millions of unknown fields over gRPC", ["InvalidArgument"], () => inField1(repeated([0xf8, 0x7f, 0x01]))],
-	["a deep nest of messages over gRPC", ["InvalidArgument"], () => nested(100_000)],
-	["a deep nest of groups over gRPC", ["InvalidArgument"], () => inField1(repeated([0xfb, 0x7f]))],
+/** Messages with their correct code. Field 1 of the request is the record. */
+const MESSAGES: readonly (readonly [name: string, code: string, message: () => Uint8Array])[] = [
+	// Field 9 (such as invoked_skills), with an empty value.
+	["millions of strings over gRPC", "InvalidArgument", () => inField1(repeated([0x4a, 0x00]))],
+	["millions of unknown fields over gRPC", "InvalidArgument", () => inField1(repeated([0xf8, 0x7f, 0x01]))],
+	["a deep nest of groups over gRPC", "InvalidArgument", () => inField1(repeated([0xfb, 0x7f]))],
 ];
 
 /** Returns as many copies of some bytes as fit into a message. */
@@ -155,27 +147,8 @@ function repeated(bytes: readonly number[]): Buffer {
 }
 
 /** Returns bytes as field 1 of a message. */
-function inField1(bytes: Uint8Array): Buffer {
-	return Buffer.concat([headOfField1(bytes.length), bytes]);
-}
-
-/** Returns tag and length of field 1. */
-function headOfField1(size: number): Buffer {
-	const length: number[] = [];
-	for (let rest = size; rest > 0; rest = Math.floor(rest / 128)) length.push((rest % 128) + (rest > 127 ? 128 : 0));
-	return Buffer.from([0x0a, ...(size === 0 ? [0] : length)]);
-}
-
-/** Returns field 1 nested in field 1, many times. */
-function nested(depth: number): Buffer {
-	const heads: Buffer[] = [];
-	let size = 0;
-	for (let level = 0; level < depth; level++) {
-		const head = headOfField1(size);
-		heads.push(head);
-		size += head.length;
-	}
-	return Buffer.concat(heads.reverse());
+function inField1(bytes: Uint8Array): Uint8Array {
+	return new BinaryWriter().tag(1, WireType.LengthDelimited).bytes(bytes).finish();
 }
 
 const BODIES: readonly Hostile[] = [

@@ -57,12 +57,13 @@ export const overload: Run = {
 	},
 };
 
-/** Rate of successes. */
+/** Rate of successes, and of the requests that were sent. */
 interface Rate {
 	/** Per second. */
 	readonly successes: number;
 	/** Per second of processor time that the service used or could have used. */
 	readonly perProcessor: number;
+	readonly offered: number;
 }
 
 /** A load and its service. */
@@ -79,9 +80,11 @@ interface Load {
 async function overloaded(load: Load, subject: Subject, seconds: number): Promise<void> {
 	const { transport, report, judged, most } = load;
 	const { name } = transport;
+	const atOnce = (count: number, seconds: number) =>
+		measured(load, count, seconds, ({ waiting }) => count - waiting, count > NORMAL_CONCURRENCY);
 	// Warm-up: V8 compiles and caches fill.
-	await atOnce(load, NORMAL_CONCURRENCY, seconds / 2);
-	const best = await atOnce(load, NORMAL_CONCURRENCY, seconds);
+	await atOnce(NORMAL_CONCURRENCY, seconds / 2);
+	const best = await atOnce(NORMAL_CONCURRENCY, seconds);
 	report.figure(`${name}: best rate ${Math.round(best.successes)} records a second, ${NORMAL_CONCURRENCY} at a time`);
 	const judge = (what: string, rate: Rate, least: number): void => {
 		const plain = (rate.successes / best.successes).toFixed(2);
@@ -96,117 +99,69 @@ async function overloaded(load: Load, subject: Subject, seconds: number): Promis
 		);
 	};
 	const both = async (): Promise<void> => {
-		const offered = await offer(load, best.successes * OVERLOAD_FACTOR, seconds);
+		const rate = best.successes * OVERLOAD_FACTOR;
+		const offered = await measured(load, most, seconds, ({ elapsed, sent }) => elapsed * rate - sent, true);
 		judge(`${(offered.offered / best.successes).toFixed(1)} times that offered`, offered, MIN_SHARE);
-		judge(`${most} at a time`, await atOnce(load, most, seconds), MIN_SHARE_WITHOUT_PAUSE);
+		judge(`${most} at a time`, await atOnce(most, seconds), MIN_SHARE_WITHOUT_PAUSE);
 	};
 	if (judged) await subject.untilSteady(both, quiet(seconds, overload), MAX_MEMORY);
 	else await both();
 }
 
-/** Counts the successes of a load once it has settled. */
-class Meter {
-	readonly #service: ServiceProcess;
-	readonly #settled: Promise<void>;
-	#begun: { at: number; used: number; idle: number } | undefined;
-	#successes = 0;
+/** State of a load, from which follows how many requests are due. */
+interface State {
+	/** Seconds since the start. */
+	readonly elapsed: number;
+	readonly sent: number;
+	/** Number of requests without an answer. */
+	readonly waiting: number;
+}
 
-	/** @param settling seconds from now that are not measured */
-	constructor(service: ServiceProcess, settling: number) {
-		this.#service = service;
-		this.#settled = delay(settling * 1000).then(() => {
-			this.#begun = { at: performance.now(), used: service.processorSeconds, idle: idleSeconds() };
-		});
+/**
+ * Sends requests as they are due, at most as many concurrently, and measures after the load has settled.
+ *
+ * @param refusable whether the service may ask to try again
+ */
+async function measured(
+	{ transport, service, report }: Load,
+	most: number,
+	seconds: number,
+	due: (state: State) => number,
+	refusable: boolean,
+): Promise<Rate> {
+	const lanes = transport.lanes(most);
+	const answers: Promise<void>[] = [];
+	let successes = 0;
+	const settle = async (answer: Promise<string>): Promise<void> => {
+		const given = await answer;
+		report.answer(`records over ${transport.name}`, given, { refusable });
+		if (given === transport.success) successes += 1;
+	};
+	const start = performance.now();
+	const elapsed = () => (performance.now() - start) / 1000;
+	const sample = () => ({ at: elapsed(), used: service.processorSeconds, idle: idleSeconds(), successes });
+	const settling = Math.min(SETTLING, seconds / 2);
+	let begun: ReturnType<typeof sample> | undefined;
+	while (begun === undefined || elapsed() < begun.at + seconds) {
+		if (begun === undefined && elapsed() >= settling) begun = sample();
+		const state = { elapsed: elapsed(), sent: answers.length, waiting: lanes.waiting };
+		for (let count = due(state); count >= 1; count--) {
+			const answer = lanes.send(transport.request());
+			if (answer === undefined) break;
+			answers.push(settle(answer));
+		}
+		await delay(TICK);
 	}
-
-	success(): void {
-		if (this.#begun !== undefined) this.#successes += 1;
-	}
-
-	/** Measures for the given number of seconds after settling. */
-	async rate(seconds: number): Promise<Rate> {
-		await this.#settled;
-		await delay(seconds * 1000);
-		const { at = 0, used = 0, idle = 0 } = this.#begun ?? {};
-		this.#begun = undefined;
-		const elapsed = (performance.now() - at) / 1000;
-		const own = this.#service.processorSeconds - used;
-		// Where the service's processor time is unknown, all time counts.
-		const left = own === 0 ? elapsed : own + idleSeconds() - idle;
-		return { successes: this.#successes / elapsed, perProcessor: this.#successes / left };
-	}
+	const [ended, offered] = [sample(), answers.length / elapsed()];
+	lanes.close();
+	await Promise.all(answers);
+	const [time, own, count] = [ended.at - begun.at, ended.used - begun.used, ended.successes - begun.successes];
+	// Where the service's processor time is unknown, all time counts.
+	const left = own === 0 ? time : own + ended.idle - begun.idle;
+	return { successes: count / time, perProcessor: count / left, offered };
 }
 
 /** Returns the idle time of all processors of the machine, in seconds. */
 function idleSeconds(): number {
 	return cpus().reduce((sum, { times }) => sum + times.idle / 1000, 0);
-}
-
-/** Keeps `most` requests under way. Each response, whatever it is, is followed by the next request. */
-async function atOnce(load: Load, most: number, seconds: number): Promise<Rate> {
-	const { transport, service, report } = load;
-	const { lanes: open, request, success, name } = transport;
-	const lanes = open(most);
-	const meter = new Meter(service, settling(seconds));
-	let over = false;
-	const lane = async (): Promise<void> => {
-		while (!over) {
-			const answer = await lanes.send(request());
-			if (answer === undefined) throw new Error("there are too few lanes");
-			report.answer(`records over ${name}`, answer, { refusable: most > NORMAL_CONCURRENCY });
-			if (answer === success) meter.success();
-		}
-	};
-	const all = Promise.all(Array.from({ length: most }, lane));
-	// The failure of one lane ends the load.
-	const failed = new Promise<never>((_, reject) => all.catch(reject));
-	const rate = await Promise.race([meter.rate(seconds), failed]);
-	over = true;
-	lanes.close();
-	await all;
-	return rate;
-}
-
-/** Offers requests at a rate, regardless of the responses. Returns the rates of offered requests and of successes. */
-async function offer(load: Load, rate: number, seconds: number): Promise<Rate & { readonly offered: number }> {
-	const { transport, service, report, most } = load;
-	const { name, success, request } = transport;
-	const lanes = transport.lanes(most);
-	const meter = new Meter(service, settling(seconds));
-	const measuring = meter.rate(seconds);
-	const waits: number[] = [];
-	const sent: Promise<void>[] = [];
-	let over = false;
-	const settle = async (answer: Promise<string>): Promise<void> => {
-		const began = performance.now();
-		const given = await answer;
-		report.answer(`records over ${name}`, given, { refusable: true });
-		if (given !== success || over) return;
-		meter.success();
-		waits.push(performance.now() - began);
-	};
-	const start = performance.now();
-	const elapsed = () => (performance.now() - start) / 1000;
-	const ended = measuring.then(() => true);
-	for (;;) {
-		for (let due = elapsed() * rate - sent.length; due >= 1; due--) {
-			const answer = lanes.send(request());
-			if (answer === undefined) break;
-			sent.push(settle(answer));
-		}
-		if (await Promise.race([ended, delay(TICK, false)])) break;
-	}
-	over = true;
-	const offered = sent.length / elapsed();
-	const waiting = lanes.waiting;
-	lanes.close();
-	await Promise.all(sent);
-	waits.sort((a, b) => a - b);
-	const median = Math.round(waits[Math.floor(waits.length / 2)] ?? 0);
-	report.figure(`median wait of a success ${median} ms, ${waiting} without an answer at the end`);
-	return { ...(await measuring), offered };
-}
-
-function settling(seconds: number): number {
-	return Math.min(SETTLING, seconds / 2);
 }

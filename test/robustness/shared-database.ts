@@ -1,6 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { PostgresServer } from "../store/postgres/server.ts";
-import type { Random } from "../support/random.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
 import { TempFolder } from "../support/temp.ts";
 import { Replica } from "./replica.ts";
@@ -27,16 +26,6 @@ const KINDS = [
 	"reset connections",
 	"silence connections",
 ] as const;
-
-/** A planned failure. Times are in milliseconds. */
-interface Trouble {
-	readonly kind: (typeof KINDS)[number];
-	readonly pause: number;
-	readonly replica: number;
-	readonly away: number;
-	/** Percentage of the sessions to end. */
-	readonly share: number;
-}
 
 /** A replica, and the proxy between it and the database. */
 interface Member {
@@ -72,14 +61,17 @@ export const sharedDatabase: Run = {
 				report,
 			),
 		);
-		const plan = planOf(random.of("plan"), count * 1000);
+		const choices = random.of("troubles");
 		const restarts: Promise<void>[] = [];
-		for (const trouble of plan) {
-			await delay(trouble.pause);
-			report.answer("troubles", trouble.kind);
-			const member = members[trouble.replica];
-			if (member === undefined) throw new Error("there is no such replica");
-			await make(trouble, member, server, restarts, report);
+		for (const end = performance.now() + count * 1000; performance.now() < end; ) {
+			await delay(choices.integer(...PAUSE_RANGE));
+			const [kind, member] = [choices.pick(KINDS), choices.pick(members)];
+			if (kind === undefined || member === undefined) throw new Error("there is nothing to choose from");
+			report.answer("troubles", kind);
+			const away = choices.integer(0, MAX_DOWNTIME);
+			if (kind === "kill the program" || kind === "stop the program") {
+				if (member.replica.address !== undefined) restarts.push(restart(member.replica, kind, away));
+			} else await make(kind, away, choices.integer(10, 101), member.proxy, server, report);
 		}
 		await Promise.all(restarts);
 		const before = load.acknowledged;
@@ -89,43 +81,27 @@ export const sharedDatabase: Run = {
 	},
 };
 
-/** Returns failures for about the given time, in milliseconds. */
-function planOf(random: Random, duration: number): Trouble[] {
-	const plan: Trouble[] = [];
-	for (let passed = 0; passed < duration; ) {
-		const trouble = {
-			kind: random.pick(KINDS) ?? KINDS[0],
-			pause: random.integer(...PAUSE_RANGE),
-			replica: random.integer(0, REPLICAS),
-			away: random.integer(0, MAX_DOWNTIME),
-			share: random.integer(10, 101),
-		};
-		passed += trouble.pause + (trouble.kind.endsWith("the database") ? trouble.away : 0);
-		plan.push(trouble);
-	}
-	return plan;
+/** Ends a program, and starts it again after a time in milliseconds. */
+async function restart(replica: Replica, kind: string, away: number): Promise<void> {
+	await replica.end(kind === "kill the program" ? "SIGKILL" : "SIGTERM");
+	await delay(away);
+	await replica.again();
 }
 
-/** Causes a failure. Adds the restart of a program to `restarts` instead of waiting for it. */
+/**
+ * Causes a failure of the database or of connections to it.
+ *
+ * @param share percentage of the sessions to end
+ */
 async function make(
-	{ kind, away, share }: Trouble,
-	{ replica, proxy }: Member,
+	kind: Exclude<(typeof KINDS)[number], "kill the program" | "stop the program">,
+	away: number,
+	share: number,
+	proxy: TcpProxy,
 	server: PostgresServer,
-	restarts: Promise<void>[],
 	report: Report,
 ): Promise<void> {
 	switch (kind) {
-		case "kill the program":
-		case "stop the program": {
-			if (replica.address === undefined) return;
-			const end = async (): Promise<void> => {
-				await replica.end(kind === "kill the program" ? "SIGKILL" : "SIGTERM");
-				await delay(away);
-				await replica.again();
-			};
-			restarts.push(end());
-			return;
-		}
 		case "restart the database":
 		case "crash the database":
 			expectNoDeadlock(server, report);
@@ -141,11 +117,9 @@ async function make(
 			return;
 		case "cut connections":
 		case "reset connections":
-			proxy.cut(kind === "reset connections");
-			return;
+			return proxy.cut(kind === "reset connections");
 		case "silence connections":
-			proxy.fallSilent();
-			return;
+			return proxy.fallSilent();
 	}
 }
 

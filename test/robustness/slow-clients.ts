@@ -1,6 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { create, toBinary } from "@bufbuild/protobuf";
-import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import {
 	ConversationService,
 	GetConversationRequestSchema,
@@ -9,7 +8,6 @@ import { type Endpoints, postWebhook, rpcPath, WEBHOOK } from "../support/client
 import { record } from "../support/fixtures.ts";
 import type { Random } from "../support/random.ts";
 import { postBytes, RawHttp } from "../support/raw-http.ts";
-import { FRAME, frame, headerBlock, RawHttp2 } from "../support/raw-http2.ts";
 import { framed } from "../support/raw-rpc.ts";
 import { httpAddress, openSocket } from "../support/raw-socket.ts";
 import { KEY } from "../support/service.ts";
@@ -35,8 +33,6 @@ const PAUSE = 100;
 /** A slow client. `act` continues until the signal is aborted and returns the outcome. */
 interface SlowClient {
 	readonly name: string;
-	/** Number of these clients in proportion to the others. */
-	readonly share: number;
 	/** Correct outcomes when the client stays as long as the service permits. */
 	readonly correct: readonly string[];
 	readonly act: (service: Endpoints, over: AbortSignal) => Promise<string>;
@@ -45,7 +41,7 @@ interface SlowClient {
 /** Clients that send or read very slowly. */
 export const slowClients: Run = {
 	name: "slow-clients",
-	about: "clients that write a few bytes at a time, stop in the middle, or take no answer, until they are closed",
+	about: "clients that write a few bytes at a time, or take no answer, until they are closed",
 	counted: "clients at a time",
 	long: 1_000,
 	short: 100,
@@ -55,7 +51,7 @@ export const slowClients: Run = {
 		const filler = "x".repeat(3_000_000);
 		const stored = await postWebhook(subject.service, KEY, JSON.stringify(record({ id: large, title: filler })));
 		report.expect(stored.status === 200, `the large record is answered with ${stored.status}`);
-		const clients = slowKinds(large).flatMap((client) => Array.from({ length: client.share }, () => client));
+		const clients = slowKinds(large);
 		// In the short form clients leave before the service would close their connections.
 		const stays = count >= slowClients.long;
 		const load = async (): Promise<void> => {
@@ -84,16 +80,6 @@ async function until(over: AbortSignal, holds: () => boolean): Promise<boolean> 
 	return true;
 }
 
-/** Returns the status of the next response, "closed" without one, or "left". */
-async function statusOf(client: RawHttp, over: AbortSignal): Promise<string> {
-	const left = new Promise<string>((resolve) => over.addEventListener("abort", () => resolve("left"), { once: true }));
-	const answered = client.response().then(
-		({ status }) => String(status),
-		() => "closed",
-	);
-	return await Promise.race([answered, left]);
-}
-
 /** Returns the bytes of a request for a record. */
 function readRequest(protocol: "GET" | "gRPC-Web", id: string): Uint8Array {
 	if (protocol === "GET")
@@ -116,7 +102,6 @@ function slowKinds(large: string): readonly SlowClient[] {
 	return [
 		{
 			name: "a body in small parts",
-			share: 1,
 			correct: ["200"],
 			act: async (service) => {
 				const body = JSON.stringify(record());
@@ -131,7 +116,6 @@ function slowKinds(large: string): readonly SlowClient[] {
 		},
 		{
 			name: "an endless body of small chunks",
-			share: 1,
 			correct: ["408", "closed"],
 			act: async (service, over) => {
 				using client = await post(service, { "Transfer-Encoding": "chunked" });
@@ -142,20 +126,9 @@ function slowKinds(large: string): readonly SlowClient[] {
 				return over.aborted ? "left" : "closed";
 			},
 		},
-		{
-			name: "a header that never ends",
-			share: 3,
-			correct: ["408", "closed"],
-			act: async (service, over) => {
-				using client = await new RawHttp(service).connected();
-				await client.write(`POST ${WEBHOOK} HTTP/1.1\r\nHost: x\r\n`);
-				return await statusOf(client, over);
-			},
-		},
 		...(["GET", "gRPC-Web"] as const).map(
 			(protocol): SlowClient => ({
 				name: `answers that are not read, ${protocol}`,
-				share: 1,
 				correct: ["closed"],
 				act: async (service, over) => {
 					const socket = openSocket(httpAddress(service)).pause();
@@ -177,7 +150,6 @@ function slowKinds(large: string): readonly SlowClient[] {
 		),
 		{
 			name: "an answer in small parts",
-			share: 1,
 			// The service may have no memory left for other large responses, because of the unread ones.
 			correct: ["200", "503"],
 			act: async (service) => {
@@ -196,28 +168,5 @@ function slowKinds(large: string): readonly SlowClient[] {
 				return status !== "200" || received > 2_000_000 ? status : `${received} bytes`;
 			},
 		},
-		...(["http", "grpc"] as const).map(
-			(listener): SlowClient => ({
-				name: `a gRPC message that stops in the middle, ${listener} listener`,
-				share: 1,
-				correct: ["closed"],
-				act: async (service, over) => {
-					using client = await RawHttp2.connect(listener === "grpc" ? service.grpc : httpAddress(service));
-					const header = headerBlock({
-						":method": "POST",
-						":scheme": "http",
-						":path": rpcPath(ConversationIngestService.method.ingestConversation),
-						":authority": "x",
-						"content-type": listener === "grpc" ? "application/grpc" : "application/grpc-web+proto",
-						te: "trailers",
-						"x-access-token": KEY,
-					});
-					await client.write(frame(FRAME.headers, 0x4, 1, header));
-					await client.write(frame(FRAME.data, 0, 1, Buffer.from([0, 0, 0, 4, 0, 1, 2, 3])));
-					const ended = await until(over, () => !client.open || client.frames(FRAME.rstStream).length > 0);
-					return ended ? "closed" : "left";
-				},
-			}),
-		),
 	];
 }
