@@ -28,9 +28,9 @@ export type Outcome = { readonly value: unknown } | { readonly failure: Failure 
 
 /** A message from a worker: outcomes of calls. The first one has none and says that the worker has started. */
 export interface WorkerMessage {
-	readonly outcomes: readonly (Outcome & { readonly id: number })[];
+	readonly outcomes: (Outcome & { readonly id: number })[];
 	/** The groups in which some of the calls were answered: in one transaction, for example. */
-	readonly groups: readonly AnsweredGroup[];
+	readonly groups: AnsweredGroup[];
 }
 
 /** Calls that a worker answered together. */

@@ -32,6 +32,8 @@ export interface Background {
 	run(): Promise<boolean>;
 }
 
+type Method = { call(argument: unknown): unknown }["call"];
+
 // Declared as methods, whose parameters are bivariant: the calling thread ensures the types of the arguments.
 interface CallGroup<Argument> {
 	readonly names: readonly string[];
@@ -53,7 +55,7 @@ export function serve<Data, Argument = never>(start: (data: Data) => CallHandler
 	const post = (message: WorkerMessage) => port.postMessage(message, largeBuffers(message.outcomes));
 
 	const handlers = start(workerData);
-	const methods = methodsOf(handlers);
+	const methods: Record<string, Method> = { ...handlers.methods, [CLOSE]: () => handlers.close?.() };
 	const group: CallGroup<unknown> | undefined = handlers.group;
 	const { background } = handlers;
 
@@ -76,27 +78,22 @@ export function serve<Data, Argument = never>(start: (data: Data) => CallHandler
 	post({ outcomes: [], groups: [] });
 
 	async function answerAll(calls: readonly CallMessage[]): Promise<void> {
-		let outcomes: (Outcome & { id: number })[] = [];
-		let groups: AnsweredGroup[] = [];
+		let message: WorkerMessage = { outcomes: [], groups: [] };
 		let since = performance.now();
 		let posted = 0;
 		for (let next = 0; next < calls.length; ) {
-			const taken = group === undefined ? calls.slice(next, next + 1) : takeGroup(calls, next, group);
-			next += taken.length;
-			const [call] = taken;
-			if (call === undefined) break;
-			const grouped = group?.names.includes(call.name) ? await answerGroup(group, taken) : undefined;
-			const answers = grouped?.outcomes ?? [await answer(call)];
-			if (grouped !== undefined) groups.push(grouped.group);
-			outcomes.push(...taken.map(({ id }, index) => ({ id, ...(answers[index] ?? unanswered()) })));
+			const size = group === undefined ? 1 : sizeOfGroup(calls, next, group);
+			const taken = calls.slice(next, next + size);
+			next += size;
+			const answers = await answer(taken, message.groups);
+			message.outcomes.push(...taken.map(({ id }, index) => ({ id, ...(answers[index] ?? NO_OUTCOME) })));
 			if (next < calls.length && performance.now() - since < POST_INTERVAL) continue;
-			post({ outcomes, groups });
+			post(message);
 			// After the message, because a result can be a byte string of the argument.
 			for (const { argument } of calls.slice(posted, next)) for (const bytes of byteStringsIn(argument)) release(bytes);
-			posted = next;
-			outcomes = [];
-			groups = [];
+			message = { outcomes: [], groups: [] };
 			since = performance.now();
+			posted = next;
 		}
 		if (calls.some(({ name }) => name === CLOSE)) {
 			isClosed = true;
@@ -114,49 +111,37 @@ export function serve<Data, Argument = never>(start: (data: Data) => CallHandler
 		return calls;
 	}
 
-	async function answer({ name, argument }: CallMessage): Promise<Outcome> {
+	/** Answers a single call, or calls of the group, of which it adds a report to `groups`. */
+	async function answer(calls: readonly CallMessage[], groups: AnsweredGroup[]): Promise<readonly Outcome[]> {
+		const { name = "", argument } = calls[0] ?? {};
 		try {
-			const method = methods.get(name);
+			if (group?.names.includes(name)) {
+				const began = performance.now();
+				const outcomes = await group.answer(calls.map((call) => call.argument));
+				groups.push({ size: calls.length, duration: performance.now() - began });
+				return outcomes;
+			}
+			const method = methods[name];
 			if (method === undefined) throw new TypeError(`the worker has no method ${name}`);
-			return { value: await method(argument) };
+			return [{ value: await method(argument) }];
 		} catch (error) {
-			return { failure: failureOf(error) };
+			const failure = failureOf(error);
+			return calls.map(() => ({ failure }));
 		}
 	}
 }
 
-/** Returns the calls from `start` on that are answered together: as many as the group may have, or a single call. */
-function takeGroup(calls: readonly CallMessage[], start: number, group: CallGroup<unknown>): readonly CallMessage[] {
-	let end = start;
+const NO_OUTCOME: Outcome = { failure: failureOf(new TypeError("the worker returned no outcome for the call")) };
+
+/** Returns how many calls from `start` on are answered together: as many as the group may have, or a single call. */
+function sizeOfGroup(calls: readonly CallMessage[], start: number, group: CallGroup<unknown>): number {
 	let bytes = 0;
+	let size = 0;
 	for (const { name, argument } of calls.slice(start)) {
 		if (!group.names.includes(name)) break;
 		bytes += group.bytesOf(argument);
-		if (end > start && bytes > group.maxBytes) break;
-		end += 1;
+		if (size > 0 && bytes > group.maxBytes) break;
+		size += 1;
 	}
-	return calls.slice(start, Math.max(end, start + 1));
-}
-
-function methodsOf({ methods, close }: CallHandlers<never>): ReadonlyMap<string, (argument: unknown) => unknown> {
-	const named: Record<string, { call(argument: unknown): unknown }["call"]> = methods;
-	return new Map([...Object.entries(named), [CLOSE, () => close?.()]]);
-}
-
-async function answerGroup(
-	group: CallGroup<unknown>,
-	calls: readonly CallMessage[],
-): Promise<{ outcomes: Outcome[]; group: AnsweredGroup }> {
-	const began = performance.now();
-	let outcomes: Outcome[];
-	try {
-		outcomes = await group.answer(calls.map(({ argument }) => argument));
-	} catch (error) {
-		outcomes = calls.map(() => ({ failure: failureOf(error) }));
-	}
-	return { outcomes, group: { size: calls.length, duration: performance.now() - began } };
-}
-
-function unanswered(): Outcome {
-	return { failure: failureOf(new TypeError("the worker returned no outcome for the call")) };
+	return Math.max(size, 1);
 }
