@@ -154,30 +154,24 @@ export class WorkerThread<Methods> {
 		});
 	}
 
+	/** Sends waiting calls, as many as the worker may have. Rejects those whose caller no longer waits. */
 	#send(worker: Worker): void {
-		if (this.#options.sendsTogether === true && this.#sent.size > 0) return;
-		const calls = this.#takeWaiting();
-		if (calls.length === 0) return;
-		for (const call of calls) {
-			call.signal = undefined;
-			this.#sent.set(call.message.id, call);
-		}
-		worker.postMessage(calls.map(({ message }) => message));
-	}
-
-	/** Takes waiting calls, as many as the worker may have. Rejects those whose caller no longer waits. */
-	#takeWaiting(): PendingCall[] {
-		const free = (this.#options.maxCallsSent ?? Number.POSITIVE_INFINITY) - this.#sent.size;
-		const calls: PendingCall[] = [];
+		const { sendsTogether, maxCallsSent = Number.POSITIVE_INFINITY } = this.#options;
+		if (sendsTogether === true && this.#sent.size > 0) return;
+		const messages: CallMessage[] = [];
 		let examined = 0;
 		for (const call of this.#waiting) {
-			if (calls.length >= free) break;
+			if (this.#sent.size >= maxCallsSent) break;
 			examined += 1;
 			if (isSenderGone(call.signal)) call.reject(SENDER_GONE);
-			else calls.push(call);
+			else {
+				call.signal = undefined;
+				this.#sent.set(call.message.id, call);
+				messages.push(call.message);
+			}
 		}
 		this.#waiting.splice(0, examined);
-		return calls;
+		if (messages.length > 0) worker.postMessage(messages);
 	}
 
 	#spawn(): Promise<void> {
@@ -205,7 +199,7 @@ export class WorkerThread<Methods> {
 				started = true;
 				this.#worker = worker;
 				if (idleMilliseconds !== undefined)
-					this.#idleTimer = setTimeout(() => this.#endIfIdle(worker), idleMilliseconds).unref();
+					this.#idleTimer = setTimeout(() => this.#endIfIdle(), idleMilliseconds).unref();
 				resolve();
 				this.#send(worker);
 				worker.on("message", (message: WorkerMessage) => {
@@ -237,15 +231,13 @@ export class WorkerThread<Methods> {
 		}
 	}
 
-	#endIfIdle(worker: Worker): void {
-		if (this.#worker !== worker) return;
-		if (this.queue.calls > 0) {
-			this.#idleTimer?.refresh();
-			return;
+	#endIfIdle(): void {
+		if (this.queue.calls > 0) this.#idleTimer?.refresh();
+		else {
+			void this.#worker?.terminate();
+			this.#worker = undefined;
+			this.#starting = undefined;
 		}
-		this.#worker = undefined;
-		this.#starting = undefined;
-		void worker.terminate();
 	}
 
 	#onEnd(error: ServiceError): void {
