@@ -56,16 +56,15 @@ export const SERVICE: AuditedCaller = { name: "service", owner: undefined };
 const FIRST_SCOPES: readonly Scope[] = [...defaultScopes, "metrics", "keys"];
 /** Milliseconds after which the key with which the first start opens the console ends. */
 const CONSOLE_KEY_LIFETIME = 24 * 60 * 60 * 1000;
-/** How long before its end a key is reported, in milliseconds: a week. */
+/** How long before its end a key is counted, in milliseconds: a week. */
 export const EXPIRY_NOTICE = 7 * 86_400_000;
-const REPORT_INTERVAL = 86_400_000;
 /** Milliseconds between two reads of the table, when other processes write it too. */
 export const REFRESH_INTERVAL = 1_000;
 
 /**
  * Creates, lists and revokes access keys for callers. A caller with an owner reaches the keys of that owner only. Every
  * change is logged and audited. The keyring follows the changes, also those of other processes; when keys were used last
- * is saved, and keys that expire soon are reported.
+ * is saved.
  */
 export class AccessKeys implements AsyncDisposable {
 	readonly keyring: Keyring;
@@ -75,7 +74,6 @@ export class AccessKeys implements AsyncDisposable {
 	readonly #stop = new AbortController();
 	/** Last uses that are not saved yet: milliseconds of Unix time by name. */
 	#uses = new Map<string, number>();
-	readonly #reported = new Map<string, number>();
 	#rows: readonly AccessKeyRow[] = [];
 	#work: readonly Promise<void>[] = [];
 	#read: Promise<void> = Promise.resolve();
@@ -106,9 +104,15 @@ export class AccessKeys implements AsyncDisposable {
 		return this.#configured.length > 0 || this.#valid().length > 0;
 	}
 
-	/** Number of valid keys that expire in less than {@link EXPIRY_NOTICE}, but not of those that the service made. */
+	/**
+	 * Number of valid keys that expire in less than {@link EXPIRY_NOTICE}, but not of those that the service made: nobody needs
+	 * another key when that of the first start for the console ends.
+	 */
 	get expiring(): number {
-		return this.#expiring().length;
+		const soon = microseconds(Date.now() + EXPIRY_NOTICE);
+		const isExpiring = ({ createdBy, expiresAt }: AccessKeyRow) =>
+			expiresAt !== undefined && expiresAt < soon && createdBy !== SERVICE.name;
+		return this.#valid().filter(isExpiring).length;
 	}
 
 	/**
@@ -202,7 +206,6 @@ export class AccessKeys implements AsyncDisposable {
 			.then(async () => {
 				this.#rows = await this.#store.listAccessKeys();
 				this.keyring.setStored(this.#rows);
-				this.#reportExpiring();
 			});
 		await this.#read;
 	}
@@ -211,28 +214,7 @@ export class AccessKeys implements AsyncDisposable {
 		return this.#rows.filter((row) => !hasEnded(row));
 	}
 
-	/** Returns the names and the ends, in milliseconds, of the keys that {@link expiring} counts. */
-	#expiring(): readonly { readonly name: string; readonly end: number }[] {
-		const soon = Date.now() + EXPIRY_NOTICE;
-		return this.#valid().flatMap(({ name, createdBy, expiresAt }) => {
-			// The key with which the first start opens the console is for a day only, and nobody needs another one.
-			if (expiresAt === undefined || createdBy === SERVICE.name) return [];
-			const end = Number(expiresAt / 1000n);
-			return end < soon ? { name, end } : [];
-		});
-	}
-
-	#reportExpiring(): void {
-		const now = Date.now();
-		for (const { name, end } of this.#expiring()) {
-			if (now - (this.#reported.get(name) ?? Number.NEGATIVE_INFINITY) < REPORT_INTERVAL) continue;
-			this.#reported.set(name, now);
-			this.#log.emit("access_key_expires", { name, expiresAt: new Date(end).toISOString() });
-		}
-	}
-
 	async #flush(): Promise<void> {
-		this.#reportExpiring();
 		if (this.#uses.size === 0) return;
 		const uses = this.#uses;
 		this.#uses = new Map();

@@ -22,7 +22,7 @@ import type { Config } from "../config/config.ts";
 import { makeParts, type Parts } from "../make-parts.ts";
 import { planEnum } from "../record/plan.ts";
 import { inProcessTransport } from "../rpc/rpc-method.ts";
-import { createLogger, type Logger } from "../telemetry/log.ts";
+import { createLogger } from "../telemetry/log.ts";
 import { commandSocketOf, isListening } from "../transports/http/http-listener.ts";
 import { parametersOf, readRequest } from "../transports/reads/parameters.ts";
 import { type Call, expiryOption, SETTINGS, sequenceOption, UsageError, type Values } from "./options.ts";
@@ -54,9 +54,6 @@ export async function reachService<Result>(
 	}
 }
 
-/** What the service reports of its state when it starts. A command does not. */
-const OF_STARTS: ReadonlySet<string> = new Set(["access_key_expires"]);
-
 async function reach(config: Config, opened: AsyncDisposableStack): Promise<Reached> {
 	const { database } = config;
 	if (database.engine === "sqlite") {
@@ -68,11 +65,7 @@ async function reach(config: Config, opened: AsyncDisposableStack): Promise<Reac
 			return { transport: createConnectTransport(options), by: { socketPath } };
 		}
 	}
-	const logger = createLogger("info", { write: (line) => process.stderr.write(line) });
-	const emit: Logger["emit"] = (event, ...about) => {
-		if (!OF_STARTS.has(event)) logger.emit(event, ...about);
-	};
-	const log = { ...logger, emit };
+	const log = createLogger("info", { write: (line) => process.stderr.write(line) });
 	const parts = await makeParts(config, { log, opened });
 	return { transport: inProcessTransport(parts.commandMethods, COMMAND), by: { parts } };
 }

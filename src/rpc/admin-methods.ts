@@ -92,7 +92,7 @@ export function adminMethods(context: AdminContext): readonly RpcMethod[] {
 		}),
 		unary(AuditService.method.listAudit, async ({ pageSize: size, pageToken }, { owner }) => {
 			const limit = pageSize(size);
-			const before = pageToken === "" ? undefined : readPageToken(AUDIT, {}, pageToken);
+			const [before] = readPageToken(AUDIT, {}, pageToken);
 			const found = await store.tables.read.listAudit({ owner, before, limit: limit + 1 });
 			const page = found.slice(0, limit);
 			const last = found.length > limit ? page.at(-1) : undefined;
@@ -264,7 +264,7 @@ function forwardingMethods(endpoints: Endpoints, { updates }: Pick<Store, "updat
 			const known = deliveryStates.find((one) => DELIVERY_STATES.get(one) === state);
 			if (known === undefined && state !== DeliveryState.UNSPECIFIED) throw invalid("state", "is not a known state");
 			const scope = { name, owner, state };
-			const before = pageToken === "" ? undefined : readPageToken("Deliveries", scope, pageToken);
+			const [before] = readPageToken("Deliveries", scope, pageToken);
 			const limit = pageSize(request.pageSize);
 			const rows = await endpoints.deliveries(request, { state: known, before, limit: limit + 1 }, caller);
 			const page = rows.slice(0, limit);

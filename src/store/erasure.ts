@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { NewAuditEntry } from "./access.ts";
 import type { Condition } from "./condition.ts";
-import type { AppendedEvents, AppendedUpdate, StoredUpdate } from "./entries.ts";
+import type { AppendedEvents, AppendedUpdate, StoredUpdate, UpdateQuery } from "./entries.ts";
 import type { Session, Test } from "./session.ts";
 import { type RowOf, readRow, selectRows } from "./typed-rows.ts";
 import { bindable } from "./values.ts";
@@ -82,18 +82,10 @@ export async function findErasures(
 	return rows.map((row) => readRow("erasures", row)).filter(({ idDigest: digest }) => !ids.has(digests.get(digest)));
 }
 
-/** A page of updates. */
-interface ErasureQuery {
-	readonly after: bigint;
-	readonly conversationId?: string | undefined;
-	readonly owner?: string | undefined;
-	readonly limit: number;
-}
-
 /** Lists the erasures that belong to a page of updates, by sequence. */
 export async function listErasures(
 	session: Session,
-	{ after, conversationId, owner, limit }: ErasureQuery,
+	{ after, conversationId, owner, limit }: UpdateQuery,
 ): Promise<Erasure[]> {
 	const tests: Test[] = [
 		["sequence > ?", bindable(after)],

@@ -34,14 +34,6 @@ export interface NewRefusedPost {
 	readonly maxBytes: number;
 }
 
-/** Times, in microseconds since the Unix epoch, before which posts are removed. */
-export interface RefusedAge {
-	/** That of posts which were not accepted. */
-	readonly keptSince: bigint;
-	/** Undefined: accepted posts are kept. */
-	readonly acceptedSince: bigint | undefined;
-}
-
 export interface RefusedQuery {
 	readonly owner?: string | undefined;
 	/** The newest first, before this id. */
@@ -51,11 +43,6 @@ export interface RefusedQuery {
 	/** In place of `before`: the oldest first, after this id, and only posts whose body is stored. */
 	readonly after?: bigint | undefined;
 	readonly limit: number;
-}
-
-/** A retry without success: why the post is still refused. */
-export interface StillRefused extends Pick<RefusedPost, "id" | "kind" | "reasons"> {
-	readonly retriedAt: bigint;
 }
 
 /** Bytes that a row counts for beside its texts and its body. */
@@ -129,8 +116,15 @@ async function gapOfAccepted(
 	return { conversationId, kind: "refused_batch", missing: String(id), after, since };
 }
 
-/** Removes posts that are too old, with the gaps of accepted ones. Returns their number. */
-async function expireRefusedPosts(session: Session, { keptSince, acceptedSince = 0n }: RefusedAge): Promise<number> {
+/**
+ * Removes posts from before a time, with the gaps of accepted ones, which have a time of their own or stay.
+ *
+ * @returns their number
+ */
+async function expireRefusedPosts(
+	session: Session,
+	{ keptSince, acceptedSince = 0n }: { readonly keptSince: bigint; readonly acceptedSince: bigint | undefined },
+): Promise<number> {
 	const old = "accepted = TRUE AND id < ?";
 	await lockConversationsOf(session, old, idsFrom(acceptedSince));
 	return (
@@ -175,7 +169,11 @@ async function getRefusedPost(
 	return row && refusedFrom(row);
 }
 
-async function setRefusedReasons(session: Session, { id, ...changes }: StillRefused): Promise<void> {
+/** Says why a post was refused again. */
+async function setRefusedReasons(
+	session: Session,
+	{ id, ...changes }: Pick<RefusedPostRow, "id" | "kind" | "reasons" | "retriedAt">,
+): Promise<void> {
 	await changeRows(session, "refused_posts", { id }, changes);
 }
 

@@ -60,11 +60,14 @@ const MAX_CONVERSATIONS = 1_000;
 /**
  * Finds updates that are too old, or more than a conversation may keep. Examines one conversation after the other until
  * enough updates are found. The base of deltas is found only after its deltas are removed.
+ *
+ * @param query begins with the conversation `from`, in the order of the ids; undefined for the first of all
  */
 async function findPrunable(
 	{ all, isIn, dialect: { schema } }: Session,
-	{ from = FIRST_ID, limit, receivedBefore = NEVER, updatesPerConversation = Number.MAX_SAFE_INTEGER }: PrunableQuery,
+	query: PrunePolicy & { readonly from: string | undefined },
 ): Promise<PrunableUpdates> {
+	const { from = FIRST_ID, limit, receivedBefore = NEVER, updatesPerConversation = Number.MAX_SAFE_INTEGER } = query;
 	const heads = await all(
 		`SELECT conversation_id FROM ${schema}heads WHERE conversation_id >= ? ORDER BY conversation_id
 		LIMIT ${MAX_CONVERSATIONS + 1}`,
@@ -123,8 +126,15 @@ async function removeUpdates(session: Session, { updates }: Pick<PrunableUpdates
 	return await removeEntries(session, "updates", rows);
 }
 
-/** Removes events, and the activity of a conversation without a record with its last event. */
-async function removeEvents(session: Session, { below, receivedBefore, limit }: OldEvents): Promise<number> {
+/**
+ * Removes the first events that were received before a time, and the activity of a conversation without a record with its last
+ * event. Returns how many events it removed.
+ */
+async function removeEvents(
+	session: Session,
+	{ receivedBefore, limit }: { readonly receivedBefore: bigint; readonly limit: number },
+): Promise<number> {
+	const below = await firstEventSince(session, receivedBefore);
 	const { all, isIn, dialect } = session;
 	const { schema } = dialect;
 	const rows = await all(
@@ -161,7 +171,7 @@ async function removeEvents(session: Session, { below, receivedBefore, limit }: 
  */
 async function removeConversation(
 	session: Session,
-	{ conversationId, due, limit }: RemovedConversation,
+	{ conversationId, due, limit }: { readonly conversationId: string; readonly due: Due; readonly limit: number },
 ): Promise<number> {
 	const { all, dialect } = session;
 	await session.lock([conversationId]);
@@ -323,32 +333,11 @@ export interface PrunePolicy {
 	readonly limit: number;
 }
 
-/** Selects events with a sequence below `below` that were received before a time, oldest first. */
-export interface OldEvents {
-	readonly below: bigint;
-	/** Microseconds since the Unix epoch. */
-	readonly receivedBefore: bigint;
-	readonly limit: number;
-}
-
 /**
  * When a conversation is removed as a whole: when its deletion was received before a time (microseconds since the Unix epoch),
  * or when it meets all conditions.
  */
 export type Due = { readonly deletedBefore: bigint } | { readonly meets: readonly Condition[] };
-
-/** Asks to remove at most `limit` entries of a conversation. */
-export interface RemovedConversation {
-	readonly conversationId: string;
-	readonly due: Due;
-	readonly limit: number;
-}
-
-/** Selects updates that a policy no longer keeps, one conversation after the other. */
-export interface PrunableQuery extends PrunePolicy {
-	/** The first conversation to examine, in the order of the ids; undefined for the first of all. */
-	readonly from: string | undefined;
-}
 
 /** Updates that a policy no longer keeps. */
 export interface PrunableUpdates {
@@ -360,7 +349,7 @@ export interface PrunableUpdates {
 /** Maximum number of entries that one transaction removes, so that appends do not wait long. */
 const MAX_REMOVED = 50;
 
-export const removalReads = { firstEventSince, findPrunable };
+export const removalReads = { findPrunable };
 export const removalWrites = { removeConversation, removeUpdates, removeEvents };
 
 /** The operations by which the pruner works, each in a transaction of its own. */
@@ -401,8 +390,7 @@ export class Pruner {
 
 	async pruneEvents(time: bigint, limit: number): Promise<number> {
 		const receivedBefore = bindable(time);
-		const below = await this.#calls.firstEventSince(receivedBefore);
-		return await this.#inBatches(limit, (batch) => this.#calls.removeEvents({ below, receivedBefore, limit: batch }));
+		return await this.#inBatches(limit, (batch) => this.#calls.removeEvents({ receivedBefore, limit: batch }));
 	}
 
 	/** Removes conversations that are due, until `limit` is reached. Returns the number of removed entries. */

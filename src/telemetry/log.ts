@@ -42,7 +42,6 @@ export const logEvents = {
 	endpoint_disabled: ["warn", "An endpoint was disabled: it is sent nothing until it is resumed"],
 	conversation_paused: ["info", "A conversation was paused, because a budget is spent"],
 	conversation_not_paused: ["warn", "A conversation could not be paused, although a budget is spent"],
-	access_key_expires: ["warn", "An access key expires within a week"],
 	commands_unreachable: ["warn", "Commands cannot reach the service, because its socket cannot be opened"],
 	request_ended: ["debug", "A request has ended"],
 	request_refused: ["warn", "Refused a request"],

@@ -91,7 +91,7 @@ test("the last use is listed at once, saved in batches and at the end, and seen 
 	expect(keys.lines).toEqual([]);
 });
 
-test("a key that expires within a week is counted, and reported once a day", async () => {
+test("a key that expires within a week is counted", async () => {
 	await using keys = await KeyTable.open();
 	const access = await keys.opened();
 	await store(keys, access, named("later", EXPIRY_NOTICE + 60_000));
@@ -103,8 +103,6 @@ test("a key that expires within a week is counted, and reported once a day", asy
 	const soon = { ...named("soon", 3_600_000), createdAt: microseconds(Date.now()) };
 	await store(keys, access, soon);
 	await access.refresh();
-	const end = new Date(Number((soon.expiresAt ?? 0n) / 1000n));
-	expect(keys.lines).toEqual([["access_key_expires", { name: "soon", expiresAt: end.toISOString() }]]);
 	expect(access.expiring).toBe(1);
 	await access.revoke("soon", COMMAND);
 	expect(access.expiring).toBe(0);

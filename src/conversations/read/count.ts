@@ -18,12 +18,6 @@ export interface CountRequest {
 	readonly filter?: ConversationFilter | undefined;
 }
 
-export interface ConversationCounts {
-	/** The largest first; at most {@link MAX_COUNTS}. */
-	readonly counts: readonly { readonly value: string; readonly count: bigint }[];
-	readonly total: bigint;
-}
-
 const MAX_COUNTS = 10_000;
 const TAG = "tag:";
 /** What can be counted by, besides the tags of a key; empty for the number of all. */
@@ -39,11 +33,11 @@ export const GROUPS: ReadonlyMap<string, CountGroup | undefined> = new Map([
 
 type CountedStore = Pick<Store, "countConversations">;
 
-/** Counts conversations by a value of their current record. Throws `invalid_argument` that names the field. */
-export async function countConversations(
-	store: CountedStore,
-	{ groupBy, filter }: CountRequest,
-): Promise<ConversationCounts> {
+/**
+ * Counts conversations by a value of their current record, the largest count first. Throws `invalid_argument` that names the
+ * field.
+ */
+export async function countConversations(store: CountedStore, { groupBy, filter }: CountRequest) {
 	const group = groupOf(groupBy);
 	const conditions = conditionsOf(filter);
 	const { counts, total } = await store.countConversations({ conditions, group, limit: MAX_COUNTS });

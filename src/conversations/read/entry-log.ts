@@ -115,7 +115,7 @@ export async function readLogPage<Entry extends LogEntry, Filter extends object,
 	if (beforeSequence < 0n) throw invalid("before_sequence", "must not be negative");
 	const end = beforeSequence === 0n ? undefined : beforeSequence;
 	const scope = { conversationId, afterSequence, ...filter, before: end, newestFirst: newestFirst || undefined };
-	const cursor = pageToken === "" ? undefined : readPageToken(name, scope, pageToken);
+	const [cursor] = readPageToken(name, scope, pageToken);
 	/** Returns the bounds of the entries that follow a position of the list. */
 	const following = (position: bigint | undefined) =>
 		newestFirst

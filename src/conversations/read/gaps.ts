@@ -41,11 +41,11 @@ export async function listGaps(store: GapReads, request: GapsRequest): Promise<L
 	const conversationId = uuid(request.conversationId, "conversation_id");
 	const limit = pageSize(request.pageSize);
 	const scope = { conversationId };
-	const start = request.pageToken === "" ? 0 : Number(readPageToken(LIST, scope, request.pageToken));
+	const [passed = 0n] = readPageToken(LIST, scope, request.pageToken);
 	const [ownership, gaps] = await Promise.all([store.getOwnership(conversationId), store.listGaps(conversationId)]);
 	if (ownership === undefined && gaps.length === 0) throw new ServiceError("not_found", "Conversation not found");
-	const end = start + limit;
-	const page = gaps.toSorted(inOrder).slice(start, end);
+	const end = Number(passed) + limit;
+	const page = gaps.toSorted(inOrder).slice(Number(passed), end);
 	return create(ListConversationGapsResponseSchema, {
 		gaps: await Promise.all(page.map((gap) => toMessage(store, conversationId, ownership?.owner, gap))),
 		unknownRelations: await unknownRelations(store, conversationId, ownership?.owner),

@@ -13,15 +13,7 @@ import type { ConversationQuery, StoredConversation } from "../../store/conversa
 import { isSequence } from "../../store/head.ts";
 import type { Store } from "../../store/store.ts";
 import { conditionsOf } from "./filter.ts";
-import {
-	type ListScope,
-	MAX_PAGE_BYTES,
-	type PageRequest,
-	pageSize,
-	readPageNumbers,
-	readPageToken,
-	writePageToken,
-} from "./page.ts";
+import { type ListScope, MAX_PAGE_BYTES, type PageRequest, pageSize, readPageToken, writePageToken } from "./page.ts";
 import { decodeSummary, type RecordOpening, recordSize, storedRecord, tryRead } from "./records.ts";
 
 export interface ListRequest extends PageRequest {
@@ -151,8 +143,9 @@ function orderOf(requested: ConversationOrder = ConversationOrder.UNSPECIFIED): 
 }
 
 function startOf(order: ListOrder, scope: ListScope, token: string): PageStart {
-	if (order === "updated") return { before: readPageToken(LIST, scope, token) };
-	const [value = 0n, sequence = 0n] = readPageNumbers(LIST, scope, token);
+	const position = readPageToken(LIST, scope, token);
+	if (order === "updated") return { before: position[0] };
+	const [value = 0n, sequence = 0n] = position;
 	const [cost] = new Float64Array(BigInt64Array.of(value).buffer);
 	return { before: sequence, beforeValue: order === "cost" ? cost : value };
 }

@@ -51,21 +51,12 @@ export function writePageToken(list: string, scope: ListScope, ...position: read
 }
 
 /**
- * Returns the sequence number that a token holds.
+ * Returns the numbers that a token holds; none for the first page, whose token is empty.
  *
  * @throws ServiceError `invalid_argument` for a token that was altered, or made for another list or scope
  */
-export function readPageToken(list: string, scope: ListScope, token: string): bigint {
-	const [sequence = 0n] = readPageNumbers(list, scope, token);
-	return sequence;
-}
-
-/**
- * Returns the numbers that a token holds.
- *
- * @throws ServiceError as {@link readPageToken} does
- */
-export function readPageNumbers(list: string, scope: ListScope, token: string): readonly bigint[] {
+export function readPageToken(list: string, scope: ListScope, token: string): readonly bigint[] {
+	if (token === "") return [];
 	const [, ...texts] = Buffer.from(token, "base64url").toString().split(" ");
 	const position = texts.map((text) => (/^-?\d{1,19}$/.test(text) ? BigInt.asIntN(64, BigInt(text)) : 0n));
 	// Only the token that is written for these numbers holds them.

@@ -12,7 +12,7 @@ import type { StoredConversation } from "../../store/conversation-lists.ts";
 import type { StoredEvent } from "../../store/entries.ts";
 import { type DocumentPosition, type DocumentQuery, type FoundDocument, newestFirst } from "../../store/text-index.ts";
 import { conditionsOf } from "./filter.ts";
-import { type ListScope, type PageRequest, pageSize, readPageNumbers, writePageToken } from "./page.ts";
+import { type ListScope, type PageRequest, pageSize, readPageToken, writePageToken } from "./page.ts";
 import { decodeSummary, type OnUnreadable, tryRead } from "./records.ts";
 import type { StoreReads } from "./visible-store.ts";
 
@@ -97,7 +97,7 @@ type Hits = Omit<SearchPage, "indexedThrough">;
 
 /** Follows the documents from the newest to the oldest. The token has the position where the last page ended. */
 async function newestPage(search: Search, scope: ListScope, token: string, size: number): Promise<Hits> {
-	const start = token === "" ? undefined : positionOf(readPageNumbers(LIST, scope, token));
+	const start = token === "" ? undefined : positionOf(readPageToken(LIST, scope, token));
 	const hits: FoundDocument[] = [];
 	const known = new Map<string, FoundDocument[]>();
 	/** Conversations that are hits, or were hits of earlier pages. */
@@ -139,8 +139,7 @@ async function newestPage(search: Search, scope: ListScope, token: string, size:
  * documents do not change, that of the present window, and the number of hits of the window that earlier pages had.
  */
 async function relevantPage(search: Search, scope: ListScope, token: string, size: number): Promise<Hits> {
-	const [anchorEvent, anchorTitle, event, title, skipped = 0n] =
-		token === "" ? [] : readPageNumbers(LIST, scope, token);
+	const [anchorEvent, anchorTitle, event, title, skipped = 0n] = readPageToken(LIST, scope, token);
 	let anchor = anchorEvent === undefined ? undefined : positionOf([anchorEvent, anchorTitle]);
 	let before = anchor && positionOf([event, title]);
 	const limit = search.isExact ? WINDOW : EXAMINED_WINDOW;

@@ -32,7 +32,7 @@ type KeptPosts = Pick<RefusedPosts, "bodyOf">;
 /** Lists the refused posts of a store, the newest first. */
 export async function listRefusedPosts(store: ReadStore, request: RefusedRequest): Promise<ListRefusedPostsResponse> {
 	const limit = pageSize(request.pageSize);
-	const before = request.pageToken === "" ? undefined : readPageToken(LIST, {}, request.pageToken);
+	const [before] = readPageToken(LIST, {}, request.pageToken);
 	const found = await store.listRefusedPosts({ before, limit: limit + 1 });
 	const posts = found.slice(0, limit);
 	const last = found.length > limit ? posts.at(-1) : undefined;
@@ -122,7 +122,7 @@ export async function retryRefusedPosts(
 	const { owner } = caller;
 	const ids = [...new Set(request.ids.map((id) => refusedId(id, "ids")))].sort((a, b) => (a < b ? -1 : 1));
 	const scope = { ids: request.ids.map(String) };
-	let after = request.pageToken === "" ? 0n : readPageToken(RETRIED, scope, request.pageToken);
+	let [after = 0n] = readPageToken(RETRIED, scope, request.pageToken);
 	const done = create(RetryRefusedPostsResponseSchema);
 	const until = performance.now() + MAX_TIME;
 	for (;;) {

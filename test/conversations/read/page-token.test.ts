@@ -20,7 +20,7 @@ test("a token is read as its position", () => {
 		fc.property(scopes, positions, (scope, position) => {
 			const token = writePageToken("list", scope, position);
 			expect(token).toMatch(/^[A-Za-z0-9_-]{1,64}$/);
-			expect(readPageToken("list", scope, token)).toBe(position);
+			expect(readPageToken("list", scope, token)).toEqual([position]);
 		}),
 	);
 });
@@ -32,7 +32,7 @@ test("a token does not depend on the process, so that every replica reads it wha
 
 test("a token is valid for an equal scope with members in another order or undefined", () => {
 	const token = writePageToken("list", { a: "1", b: { x: 1n, y: "2" }, c: undefined }, 7n);
-	expect(readPageToken("list", { b: { y: "2", x: 1n }, a: "1" }, token)).toBe(7n);
+	expect(readPageToken("list", { b: { y: "2", x: 1n }, a: "1" }, token)).toEqual([7n]);
 });
 
 test("a token of another list or scope is refused", () => {
@@ -55,7 +55,8 @@ test("a token with any bit changed is refused", () => {
 });
 
 test("text that is not a token is refused", () => {
-	for (const text of ["", "x", "=", "not a token", "A".repeat(33), "A".repeat(34), "A".repeat(100_000)])
+	expect(readPageToken("list", {}, "")).toEqual([]);
+	for (const text of ["x", "=", "not a token", "A".repeat(33), "A".repeat(34), "A".repeat(100_000)])
 		expect(() => readPageToken("list", {}, text)).toThrow(REFUSED);
 });
 
