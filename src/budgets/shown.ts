@@ -89,23 +89,16 @@ const INTERVAL = 60_000;
 /** A reading is followed by a pause of this multiple of its duration, so that it takes a small part of the machine. */
 const PAUSE_FACTOR = 10;
 
-export interface BudgetShare {
-	readonly name: string;
-	readonly owner: string;
-	/** 1 for all of the amount. */
-	readonly share: number;
-}
-
 /**
- * Returns a function that reads the largest shares of budgets with an amount, for metrics. They are as they were at most
- * some minutes ago.
+ * Returns a function that reads the largest shares of budgets with an amount, for metrics: 1 for all of it. They are as
+ * they were at most some minutes ago.
  *
  * @param now returns milliseconds since the Unix epoch
  */
 export function budgetShares(store: Pick<Store, "listConversations" | "tables">, reads: UsageReads, now: () => number) {
-	let last: Promise<readonly BudgetShare[]> | undefined;
+	let last: ReturnType<typeof read> | undefined;
 	let next = 0;
-	return async (): Promise<readonly BudgetShare[]> => {
+	return async () => {
 		if (last === undefined || now() >= next) {
 			next = Number.POSITIVE_INFINITY;
 			const began = performance.now();
@@ -119,9 +112,9 @@ export function budgetShares(store: Pick<Store, "listConversations" | "tables">,
 		return await last;
 	};
 
-	async function read(): Promise<readonly BudgetShare[]> {
+	async function read() {
 		const rows = await store.tables.read.listBudgets({ owner: undefined });
-		const shares: BudgetShare[] = [];
+		const shares: { readonly name: string; readonly owner: string; readonly share: number }[] = [];
 		for (const row of rows) {
 			const settings = settingsOf(row);
 			if (ruleOf(settings) !== undefined) continue;

@@ -78,8 +78,9 @@ const GRACE = 2_000;
 /** Milliseconds after which work that failed in the store is done again. */
 const STORE_RETRY = 1_000;
 const MAX_TRIES = 20;
-/** Milliseconds for which finished deliveries are kept. */
+/** Milliseconds for which finished deliveries are kept, and between two looks for older ones. */
 const KEPT_FOR = 30 * 24 * 3_600_000;
+const TRIM_INTERVAL = 60_000;
 
 /** A delivery that was tried. Times are milliseconds since the Unix epoch. */
 interface Tried {
@@ -116,6 +117,7 @@ export class EndpointWorker implements AsyncDisposable {
 	/** When the claim is renewed, and when the endpoint is read again. */
 	#claimAt = 0;
 	#readAt = 0;
+	#trimAt = 0;
 	/** Sequence of the update through which the log was followed. It is saved with what is to be told, and with the claim. */
 	#position = 0n;
 	/** No delivery is tried before. */
@@ -198,8 +200,10 @@ export class EndpointWorker implements AsyncDisposable {
 		this.#claimAt = now + look;
 		this.#readAt = 0;
 		if (!this.#isMine) return;
-		await store.tables.write.trimDeliveries({ id, finishedBefore: microseconds(now - KEPT_FOR) });
 		await this.#savePosition();
+		if (now < this.#trimAt) return;
+		this.#trimAt = now + TRIM_INTERVAL;
+		await store.tables.write.trimDeliveries({ id, finishedBefore: microseconds(now - KEPT_FOR) });
 	}
 
 	async #savePosition(): Promise<void> {

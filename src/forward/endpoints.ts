@@ -72,8 +72,9 @@ export class Endpoints extends NamedRows<ListedEndpoint> {
 			throw new ServiceError("failed_precondition", message);
 		}
 		const [id, secret] = [randomBytes(9).toString("hex"), newSecret()];
+		const sealed = secrets.withNew(id, undefined, secret, clock.now());
 		const endpoint: EndpointRow = {
-			...{ id, name: asked.name, owner, ...settings, secrets: secrets.first(id, secret), state: "active", reason: "" },
+			...{ id, name: asked.name, owner, ...settings, secrets: sealed, state: "active", reason: "" },
 			...{ position: (await store.updates.range()).newest, failures: 0, failingSince: undefined },
 			...{ lastSuccessAt: undefined, lost: 0n, createdAt: microseconds(clock.now()), createdBy: caller.name },
 		};
@@ -131,7 +132,7 @@ export class Endpoints extends NamedRows<ListedEndpoint> {
 		const { secrets, clock } = this.#options;
 		const endpoint = await this.#getChangeable(named, caller);
 		const secret = newSecret();
-		const rotated = secrets.rotated(endpoint.id, endpoint.secrets, secret, clock.now());
+		const rotated = secrets.withNew(endpoint.id, endpoint.secrets, secret, clock.now());
 		await this.#set("endpoint.secret_rotated", caller, endpoint, { secrets: rotated });
 		return secret;
 	}

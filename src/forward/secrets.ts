@@ -32,16 +32,13 @@ export class EndpointSecrets {
 		return this.#sealed.canSeal;
 	}
 
-	first(endpoint: string, secret: string): Uint8Array {
-		return this.#seal(endpoint, [{ secret, until: null }]);
-	}
-
-	/** Returns the stored form when a new secret takes the place of the present one. */
-	rotated(endpoint: string, stored: Uint8Array, secret: string, now: number): Uint8Array {
-		const former = this.#open(endpoint, stored)
+	/** Returns the stored form of a new secret, which takes the place of the present one, if there is one. */
+	withNew(endpoint: string, stored: Uint8Array | undefined, secret: string, now: number): Uint8Array {
+		const former = (stored === undefined ? [] : this.#open(endpoint, stored))
 			.filter(({ until }) => until === null || until > now)
 			.map((one) => ({ ...one, until: one.until ?? now + OVERLAP }));
-		return this.#seal(endpoint, [{ secret, until: null }, ...former].slice(0, MAX_SECRETS));
+		const secrets: readonly Secret[] = [{ secret, until: null }, ...former].slice(0, MAX_SECRETS);
+		return this.#sealed.seal(Buffer.from(JSON.stringify(secrets)), purposeOf(endpoint));
 	}
 
 	/**
@@ -58,10 +55,6 @@ export class EndpointSecrets {
 				return `v1,${createHmac("sha256", key).update(`${id}.${timestamp}.${body}`).digest("base64")}`;
 			});
 		return { "webhook-id": id, "webhook-timestamp": String(timestamp), "webhook-signature": signatures.join(" ") };
-	}
-
-	#seal(endpoint: string, secrets: readonly Secret[]): Uint8Array {
-		return this.#sealed.seal(Buffer.from(JSON.stringify(secrets)), purposeOf(endpoint));
 	}
 
 	#open(endpoint: string, stored: Uint8Array): readonly Secret[] {
