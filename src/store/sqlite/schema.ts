@@ -92,6 +92,7 @@ const SOURCES: Readonly<Partial<Record<TableName, Source>>> = {
 	usage_days: { from: "v1_usage_days o JOIN v1_usage_conversations k ON k.id = o.conversation", columns: OF_USAGE },
 	// Those of clients without a valid key had none.
 	refused_posts: { from: "v1_refused_posts o WHERE o.sender IS NOT NULL" },
+	endpoints: { from: "v1_endpoints o" },
 	search_progress: { from: "v1_search_progress o" },
 	removals: { from: "v1_logs o" },
 	state: {
