@@ -3,13 +3,20 @@ import { ConversationSpaceService } from "../../gen/conversations/v1/conversatio
 import { ConversationUsageService } from "../../gen/conversations/v1/conversation_usage_service_pb.js";
 import { parseAgentServer } from "../config/parsers.ts";
 import { invalid, ServiceError } from "../errors.ts";
-import type { Progress } from "../reconcile/reconcile.ts";
+import { NOTHING, type Progress } from "../reconcile/reconcile.ts";
 import { type Reconciler, reasonOf } from "../reconcile/reconciler.ts";
 import type { Store } from "../store/store.ts";
 import { type RpcMethod, unary } from "./rpc-method.ts";
 
 /** The services that only commands can call, over the Unix socket of the service. */
 export const COMMAND_SERVICES = [ConversationReconcileService, ConversationSpaceService, ConversationUsageService];
+
+interface Run {
+	readonly progress: Progress;
+	/** Why it ended early; undefined if it did not. */
+	readonly error: unknown;
+	running: boolean;
+}
 
 /** The methods of {@link COMMAND_SERVICES}. */
 export function commandMethods(
@@ -20,7 +27,7 @@ export function commandMethods(
 	const { method: usage } = ConversationUsageService;
 	const { method: space } = ConversationSpaceService;
 	/** The last run that a command started. */
-	let last: { progress: Progress; error: unknown; running: boolean } | undefined;
+	let last: Run | undefined;
 	return [
 		unary(reconciling.startReconciliation, async ({ agentServer, key, senders }, _, signal) => {
 			const url = parseAgentServer(agentServer);
@@ -30,13 +37,19 @@ export function commandMethods(
 			reconciler.senderOf(senders);
 			const target = { address: { url, key: key === "" ? undefined : key }, senders };
 			const ended = signal instanceof AbortSignal ? signal : undefined;
-			const onProgress = (progress: Progress) => {
-				last = { progress, error: undefined, running: true };
-			};
-			const result = await reconciler.run(target, onProgress, undefined, ended);
-			if (result === undefined)
-				throw new ServiceError("failed_precondition", "This agent server is being compared already; try again later");
-			last = { ...result, running: false };
+			const underWay = "This agent server is being compared already; try again later";
+			// With SQLite, no other process could claim it.
+			if (last?.running === true) throw new ServiceError("failed_precondition", underWay);
+			const run: Run = { progress: NOTHING, error: undefined, running: true };
+			last = run;
+			const onProgress = (progress: Progress) => Object.assign(run, { progress });
+			try {
+				const result = await reconciler.run(target, onProgress, undefined, ended);
+				if (result === undefined) throw new ServiceError("failed_precondition", underWay);
+				Object.assign(run, result);
+			} finally {
+				run.running = false;
+			}
 			return {};
 		}),
 		unary(reconciling.getReconciliation, async () => {

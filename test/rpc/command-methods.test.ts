@@ -32,6 +32,7 @@ test("a reconciliation lasts as long as its call, and shows what it has done", a
 	await expect(client.getReconciliation({})).rejects.toThrow("No run was started");
 	const run = client.startReconciliation({ agentServer });
 	await expect.poll(() => client.getReconciliation({})).toMatchObject({ running: true, conversations: 1n });
+	await expect(client.startReconciliation({ agentServer })).rejects.toThrow("This agent server is being compared");
 	ended.resolve({ progress: { ...NOTHING, conversations: 2 }, error: new ServiceError("unavailable", "it failed") });
 	await run;
 	expect(await client.getReconciliation({})).toMatchObject({ running: false, conversations: 2n, error: "it failed" });
@@ -46,5 +47,6 @@ test("a reconciliation ends when its caller goes, and none starts beside another
 	await expect(run).rejects.toThrow();
 	expect(signals[0]?.aborted).toBe(true);
 	ended.resolve(undefined);
+	await expect.poll(() => client.getReconciliation({})).toMatchObject({ running: false });
 	await expect(client.startReconciliation({ agentServer })).rejects.toThrow("This agent server is being compared");
 });
