@@ -76,6 +76,7 @@ const TO_VERSION_2: readonly string[] = [
 	`DELETE FROM ${SCHEMA}refused_posts WHERE sender IS NULL`,
 	`ALTER TABLE ${SCHEMA}refused_posts
 		ALTER COLUMN sender SET NOT NULL, DROP COLUMN last_at, DROP COLUMN requests, DROP COLUMN peer`,
+	`ALTER TABLE ${SCHEMA}endpoints DROP COLUMN generation`,
 	`ALTER TABLE ${SCHEMA}usage_conversations RENAME COLUMN id TO conversation_id`,
 	`ALTER TABLE ${SCHEMA}usage_conversations DROP COLUMN source_id`,
 	`ALTER TABLE ${SCHEMA}usage_ledger RENAME COLUMN conversation TO conversation_id`,
