@@ -139,6 +139,10 @@ describe("the program", () => {
 			"--after-event must be a sequence, which is a number from 0 on; see --help",
 		],
 		[["import", "a", "--after-update", "1"], "Usage: import FILE; see --help"],
+		[["keys"], 'There is no command "keys"; see --help'],
+		[["keys", "add"], "Usage: keys add NAME [--scope SCOPE+SCOPE] [--owner TEAM] [--expires TIME]; see --help"],
+		[["keys", "add", "a", "--expires", "soon"], /^--expires must be such as 90d, .*; see --help$/],
+		[["export", "-", "--all", "--after-event", "1"], "--all is only for an export of the whole database; see --help"],
 		[["--verbose"], /^Unknown option '--verbose'.*; see --help$/],
 	])("refuses the arguments %j", async (args, line) => {
 		const { code, stdout, stderr } = await ServiceProcess.run({}, ...args);

@@ -70,13 +70,6 @@ test.each(ENGINES)("with $engine, the audit tells who did what, in order", async
 	expect(nextPageToken).toBe("");
 	expect(JSON.stringify(entries.map(lineOf))).not.toContain(id);
 
-	const pages: string[] = [];
-	for (let pageToken = ""; pages.length === 0 || pageToken !== ""; ) {
-		const page = await audit.listAudit({ pageSize: 3, pageToken });
-		pages.push(...page.entries.map(lineOf));
-		pageToken = page.nextPageToken;
-	}
-	expect(pages).toEqual(expected);
 	const own = await clientOf(AuditService, service, "connect", RED).listAudit({});
 	expect(own.entries.map(({ action }) => action)).toEqual(["endpoint.deleted", "endpoint.changed", "endpoint.created"]);
 });

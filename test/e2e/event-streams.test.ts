@@ -1,6 +1,5 @@
 import { once } from "node:events";
 import { request } from "node:http";
-import { connect } from "node:http2";
 import type { JsonObject } from "@bufbuild/protobuf";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { accessKeyClient, EVENT_WEBHOOK, postWebhook } from "../support/clients.ts";
@@ -147,23 +146,6 @@ describe("a stream", () => {
 		response.resume();
 		await once(response, "end");
 		expect([response.statusCode, response.headers["content-type"]]).toEqual([200, "text/event-stream"]);
-		await expect.poll(() => watchers(service)).toEqual([0, 0]);
-	});
-
-	test("is sent over HTTP/2, too", async () => {
-		const session = connect(service.http);
-		const stream = session.request({ ":path": `${UPDATES}?after_sequence=2`, "x-access-token": READER });
-		const [headers] = await once(stream, "response");
-		let text = "";
-		stream.setEncoding("utf8").on("data", (chunk: string) => {
-			text += chunk;
-		});
-		await expect.poll(() => text).toContain(": heartbeat\n\n");
-		expect([headers[":status"], text]).toEqual([
-			200,
-			expect.stringMatching(/^id: 3\ndata: \{.*\}\n\n: heartbeat\n\n$/),
-		]);
-		session.destroy();
 		await expect.poll(() => watchers(service)).toEqual([0, 0]);
 	});
 });

@@ -1,21 +1,14 @@
-import { spawn } from "node:child_process";
-import { randomBytes, randomUUID } from "node:crypto";
-import { once } from "node:events";
+import { randomBytes } from "node:crypto";
 import { existsSync, readFileSync, statSync } from "node:fs";
-import { createInterface } from "node:readline";
 import { zstdDecompressSync } from "node:zlib";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { SCHEMA_VERSION } from "../../src/store/postgres/schema.ts";
-import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
-import type { Store } from "../../src/store/store.ts";
-import { Databases, openStore } from "../store/postgres/databases.ts";
-import { append, sample } from "../store/samples.ts";
+import { Databases } from "../store/postgres/databases.ts";
 import { ServiceProcess } from "../support/child.ts";
 import { type Endpoints, getText, postWebhook } from "../support/clients.ts";
 import { allEvents, postEvents } from "../support/event-clients.ts";
 import { capturedSequences } from "../support/fixtures.ts";
 import { KEY } from "../support/service.ts";
-import { ROOT, START_ARGUMENTS } from "../support/start-command.ts";
 import { TempFolder } from "../support/temp.ts";
 import { BEGINNING, updatesUntilCaughtUp } from "../support/watching.ts";
 
@@ -107,45 +100,6 @@ test("after a move from SQLite to PostgreSQL and back, clients read the same dat
 		}),
 	);
 	expect(lines.filter((line) => "event" in line)).toHaveLength(expected.events.length);
-});
-
-/** Starts an import and kills it when it has reported progress. */
-async function importUntilKilled(url: string, file: string): Promise<void> {
-	const child = spawn(process.execPath, [...START_ARGUMENTS, "import", file], {
-		cwd: ROOT,
-		env: { DATABASE_URL: url },
-		stdio: ["ignore", "ignore", "pipe"],
-	});
-	const ended = once(child, "close");
-	for await (const line of createInterface({ input: child.stderr })) {
-		expect(line).toMatch(/^\d+ % of \d+ rows are imported$/);
-		child.kill("SIGKILL");
-		break;
-	}
-	expect(await ended).toEqual([null, "SIGKILL"]);
-}
-
-test.each(["sqlite", "postgres"])("an import into %s that was killed begins again", async (engine) => {
-	using folder = new TempFolder();
-	const [source, path, file] = [folder.file("source.db"), folder.file("target.db"), folder.file("all.jsonl.gz")];
-	const target = engine === "postgres" ? await databases.create() : `sqlite:${path}`;
-	const log = { error: () => undefined };
-	const list = async (store: Store) => await store.updates.list({ after: 0n, limit: 1_000, withRecords: true });
-	let expected: Awaited<ReturnType<typeof list>>;
-	{
-		await using store = await openSqliteStore(source, log);
-		const ids = Array.from({ length: 10 }, () => randomUUID());
-		// Several pages of 4 MiB.
-		for (let n = 0; n < 60; n++)
-			await append(store, sample({ conversationId: ids[n % ids.length] ?? "", record: randomBytes(300_000) }));
-		expected = await list(store);
-	}
-	expect((await exportTo(`sqlite:${source}`, file)).code).toBe(0);
-	await importUntilKilled(target, file);
-	if (engine === "sqlite") expect([statSync(path).size, existsSync(`${path}.importing`)]).toEqual([0, true]);
-	expect((await importFrom(target, file)).code).toBe(0);
-	await using store = engine === "postgres" ? await openStore(target) : await openSqliteStore(path, log);
-	expect(await list(store)).toEqual(expected);
 });
 
 test("migrate creates the tables of a PostgreSQL database once, and does nothing for SQLite", async () => {

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import type { JsonObject } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
-import { ConversationGapKind } from "../../gen/conversations/v1/conversation_gap_service_pb.js";
-import { type Endpoints, gapClient, postWebhook, readClient } from "../support/clients.ts";
+import { ConversationGapKind, ConversationGapService } from "../../gen/conversations/v1/conversation_gap_service_pb.js";
+import { clientOf, type Endpoints, postWebhook, readClient } from "../support/clients.ts";
 import { ENGINES } from "../support/engines.ts";
 import { postEvents } from "../support/event-clients.ts";
 import { object, record } from "../support/fixtures.ts";
@@ -51,7 +51,9 @@ test.each(ENGINES)("with $engine, gaps are shown to their owner, until they clos
 	expect([(await read(service, BLUE, path)).status, (await read(service, RED, `${path}?page_token=x`)).status]).toEqual(
 		[404, 400],
 	);
-	const { gaps } = await gapClient(service, "gRPC", RED).listConversationGaps({ conversationId: id });
+	const { gaps } = await clientOf(ConversationGapService, service, "gRPC", RED).listConversationGaps({
+		conversationId: id,
+	});
 	expect(gaps).toMatchObject([
 		{ kind: ConversationGapKind.MISSING_PARENT, afterEventId: "a", missingEventId: "b" },
 		{ kind: ConversationGapKind.MISSING_PARENT, afterEventId: "c", missingEventId: "d" },

@@ -104,21 +104,6 @@ test("a service whose socket cannot be opened runs, and says so in the log", asy
 	expect(stderr).toContain("another process has the database");
 });
 
-test.each([
-	[["keys", "add", "a", "--expires", "soon"], /^--expires must be such as 90d, .*; see --help\n$/],
-	[
-		["keys", "add"],
-		/^Usage: keys add NAME \[--scope SCOPE\+SCOPE\] \[--owner TEAM\] \[--expires TIME\]; see --help\n$/,
-	],
-	[["keys", "list", "--all"], /^Usage: keys list; see --help\n$/],
-	[["keys"], /^There is no command "keys"; see --help\n$/],
-	[["export", "-", "--all", "--after-event", "1"], /^--all is only for an export of the whole database; see --help\n$/],
-])("the arguments %j are refused", async (args, message) => {
-	const { code, stdout, stderr } = await ServiceProcess.run(environment("/tmp/not-there.db"), ...args);
-	expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
-	expect(stderr).toMatch(message);
-});
-
 test("owners assign gives conversations an owner, beside a running service and without one", async () => {
 	using folder = new TempFolder();
 	const database = folder.file("conversations.db");

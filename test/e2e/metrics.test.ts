@@ -176,15 +176,8 @@ test("a watcher is counted while it watches, and its call is counted when it end
 	await expectCounts("conversations_watchers").toEqual({ "log=updates": 1, "log=events": 0 });
 	await expectCounts("conversations_watch_lag").toEqual({ "log=updates": 0, "log=events": 0 });
 	await expectCounts("conversations_requests_active").toEqual({ "listener=http": 1, "listener=grpc": 1 });
-	const admitted = {
-		"work=ingest": 0,
-		"work=read": 0,
-		"work=watch": 1,
-		"work=document": 0,
-		"work=keyless": 0,
-		"work=metrics": 1,
-	};
-	await expectCounts("conversations_admitted_requests").toEqual(admitted);
+	const idle = { "work=ingest": 0, "work=read": 0, "work=document": 0, "work=keyless": 0 };
+	await expectCounts("conversations_admitted_requests").toEqual({ ...idle, "work=watch": 1, "work=metrics": 1 });
 	stream.cancel();
 	await expectCounts("conversations_watchers").toEqual({ "log=updates": 0, "log=events": 0 });
 	const watch = "rpc_method=conversations.v1.ConversationService/WatchConversationUpdates";
@@ -303,26 +296,14 @@ describe("deploy/", () => {
 		...alerts.groups.flatMap(({ rules }) => rules.map(({ alert, expr }) => [alert, expr] as const)),
 	];
 
-	test("the parser of this test refuses invalid PromQL, and finds names", () => {
-		expect(() => namesIn("sum(rate(a[5m])")).toThrow("not PromQL");
-		expect(namesIn("sum by (b) (rate(a_total{c='d'}[5m])) / e")).toEqual(["a_total", "e"]);
-	});
-
 	test.each(expressions)("%s uses only existing metrics and labels", async (_, expression) => {
 		// Prometheus itself makes the metric `up`, for each target.
 		const metrics = (await metricsOf()).set("up", { type: "gauge", labels: [], description: "" });
 		const names = namesIn(expression);
 		expect(names).not.toEqual([]);
-		for (const name of names) {
-			const family = metrics.get(name) ?? metrics.get(name.replace(/_(?:bucket|sum|count)$/, ""));
-			expect([name, family]).toEqual([name, expect.objectContaining({ type: expect.any(String) })]);
-		}
-		const known = new Set(
-			names.flatMap((name) => {
-				const family = metrics.get(name) ?? metrics.get(name.replace(/_(?:bucket|sum|count)$/, ""));
-				return family?.labels ?? [];
-			}),
-		);
+		const familyNamed = (name: string) => metrics.get(name) ?? metrics.get(name.replace(/_(?:bucket|sum|count)$/, ""));
+		expect(names.filter((name) => familyNamed(name) === undefined)).toEqual([]);
+		const known = new Set(names.flatMap((name) => familyNamed(name)?.labels ?? []));
 		const asked = [...expression.matchAll(/([a-z_]+)\s*(?:=~|!~|!=|=)\s*"/g)].map(([, label = ""]) => label);
 		const grouped = [...expression.matchAll(/\bby \(([^)]*)\)/g)].flatMap(([, list = ""]) => list.split(/,\s*/));
 		expect(
@@ -365,17 +346,8 @@ describe("deploy/", () => {
 		expect(down?.expr).toBe(`up{job="${job}"} == 0`);
 	});
 
-	test("the required alerts exist, and the names of alerts and the ids of panels are unique", () => {
+	test("the names of alerts and the ids of panels are unique", () => {
 		const names = alerts.groups.flatMap(({ rules }) => rules.map(({ alert }) => alert));
-		expect(names).toEqual(
-			expect.arrayContaining([
-				"ConversationsQueueOld",
-				"ConversationsDiskFull",
-				"ConversationsRefusedShare",
-				"ConversationsOverloaded",
-				"ConversationsNoUpdate",
-			]),
-		);
 		expect(new Set(names).size).toBe(names.length);
 		const ids = dashboard.panels.map(({ id }) => id);
 		expect(new Set(ids).size).toBe(ids.length);

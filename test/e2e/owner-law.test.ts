@@ -8,13 +8,17 @@ import {
 	CountConversationsResponseSchema,
 	ReportUsageResponseSchema,
 } from "../../gen/conversations/v1/conversation_report_service_pb.js";
-import { ListSendersResponseSchema } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
+import {
+	ConversationSenderService,
+	ListSendersResponseSchema,
+} from "../../gen/conversations/v1/conversation_sender_service_pb.js";
 import {
 	GetConversationResponseSchema,
 	ListConversationsResponseSchema,
 	ListConversationUpdatesResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import {
+	clientOf,
 	type Endpoints,
 	EVENT_WEBHOOK,
 	eventClient,
@@ -23,7 +27,6 @@ import {
 	postWebhook,
 	readClient,
 	reportClient,
-	senderClient,
 } from "../support/clients.ts";
 import { object, record } from "../support/fixtures.ts";
 import { startTestService } from "../support/service.ts";
@@ -215,7 +218,7 @@ async function seen(from: Endpoints, ids: readonly string[], ask: Asked): Promis
 			toJson(ReportUsageResponseSchema, await reports.reportUsage({ groupBy: group })),
 		);
 	await add("senders", async () =>
-		toJson(ListSendersResponseSchema, await senderClient(from, protocol, RED).listSenders({})),
+		toJson(ListSendersResponseSchema, await clientOf(ConversationSenderService, from, protocol, RED).listSenders({})),
 	);
 	await add("a token of another list", async () =>
 		toJson(ListConversationsResponseSchema, await reads.listConversations({ pageToken: "bm90IGEgdG9rZW4" })),

@@ -60,49 +60,32 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 		return said;
 	}
 
-	test("a list is paged, covers one conversation or all of them, and can be filtered", async () => {
+	test("a list and a watch have the entries of one conversation or of all, and can be filtered", async () => {
 		await service.reading.keepEvents(A, event("1"), event("2", { kind: "ActionEvent", x: [1] }));
 		await service.reading.keepEvents(B, event("3"));
-		const first = await list({ pageSize: 2 });
-		expect(first.events.map(({ sequence, conversationId }) => [sequence, conversationId])).toEqual([
+		const { events: first, nextPageToken: pageToken } = await list({ pageSize: 2 });
+		const { events: second, nextPageToken } = await list({ pageSize: 2, pageToken });
+		expect([...first, ...second].map(({ sequence, conversationId }) => [sequence, conversationId])).toEqual([
 			[1n, A],
 			[2n, A],
+			[3n, B],
 		]);
-		const { pageSize, nextPageToken } = { pageSize: 2, ...first };
-		const second = await list({ pageSize, pageToken: nextPageToken });
-		expect([second.events.map(({ sequence }) => sequence), second.nextPageToken]).toEqual([[3n], ""]);
-		const { events } = await list({ conversationId: A, afterSequence: 1n, filter: { kinds: ["ActionEvent"] } });
+		expect(nextPageToken).toBe("");
+		const filter = { kinds: ["ActionEvent"] };
+		const { events } = await list({ conversationId: A, afterSequence: 1n, filter });
 		const [{ receivedAt } = {}] = events;
+		const envelope = { id: "2", timestamp: "2026-11-21T08:55:31", source: "agent", kind: "ActionEvent" };
 		expect(events).toEqual([
 			create(ConversationEventEntrySchema, {
-				sequence: 2n,
-				conversationId: A,
-				happenedAt: { seconds: 1_795_251_331n },
-				origin: UpdateOrigin.POSTED,
-				event: {
-					id: "2",
-					timestamp: "2026-11-21T08:55:31",
-					source: "agent",
-					kind: "ActionEvent",
-					membersJson: '{"parent_id":null,"x":[1]}',
-				},
-				...(receivedAt === undefined ? {} : { receivedAt }),
+				...{ sequence: 2n, conversationId: A, origin: UpdateOrigin.POSTED },
+				...{ happenedAt: { seconds: 1_795_251_331n }, ...(receivedAt && { receivedAt }) },
+				event: { ...envelope, membersJson: '{"parent_id":null,"x":[1]}' },
 			}),
 		]);
-	});
-
-	test("a watch of one conversation sends stored and new events, and can be filtered", async () => {
-		await service.reading.keepEvents(A, event("1"), event("2", { source: "user" }));
-		await service.reading.keepEvents(B, event("3"));
-		const more = () => service.reading.keepEvents(A, event("4"), event("5", { source: "user" }));
-		const filter = { sources: ["agent"] };
-		expect(await watch({ start: BEGINNING, conversationId: A, filter }, 3, more)).toEqual([
-			1n,
-			{ at: 3n, latest: 3n },
-			4n,
+		const more = () => service.reading.keepEvents(A, event("4", { kind: "ActionEvent" }), event("5"));
+		expect(await watch({ start: BEGINNING, conversationId: A.toUpperCase(), filter }, 3, more)).toEqual([
+			...[2n, { at: 3n, latest: 3n }, 4n],
 		]);
-		const start = { case: "afterSequence", value: 3n } as const;
-		expect(await watch({ start, conversationId: A.toUpperCase() }, 2)).toEqual([4n, 5n]);
 		await expect.poll(() => service.eventWatches.recent.usage.followers, RELEASE_POLL).toBe(0);
 	});
 

@@ -1,14 +1,6 @@
 import { createSecretKey } from "node:crypto";
-import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
-import { Client, type ClientReadableStream, credentials, Metadata } from "@grpc/grpc-js";
-import {
-	ConversationService,
-	WatchConversationUpdatesRequestSchema,
-	type WatchConversationUpdatesResponse,
-	WatchConversationUpdatesResponseSchema,
-} from "../../gen/conversations/v1/conversation_service_pb.js";
 import { AccessKeys } from "../../src/access/access-keys.ts";
-import { Gate, rpcPath } from "../../src/access/gate.ts";
+import { Gate } from "../../src/access/gate.ts";
 import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
 import { Budgets } from "../../src/budgets/budgets.ts";
 import type { ConversationReads } from "../../src/conversations/conversation-reads.ts";
@@ -46,8 +38,6 @@ import { silentLog } from "../support/silent-log.ts";
 /** Keys of the service. The first one has the scope read, the second one the scopes read and secrets. */
 export const READ_KEY = "key-that-may-read";
 export const SECRETS_KEY = "key-that-may-read-secrets";
-
-export type WatchInit = MessageInitShape<typeof WatchConversationUpdatesRequestSchema>;
 
 /** The RPCs behind both listeners, over a store that the test can change directly. Ingesting events is not supported. */
 export class WatchService implements Endpoints, AsyncDisposable {
@@ -190,34 +180,4 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		await this.#stop();
 		await this.reading[Symbol.asyncDispose]();
 	}
-}
-
-/** A grpc-js client with a connection of its own. */
-export class GrpcWatchers {
-	readonly #client: Client;
-	readonly #metadata = new Metadata();
-
-	constructor({ grpc }: Endpoints, key = READ_KEY) {
-		// By default, clients of the same address share a connection.
-		this.#client = new Client(grpc, credentials.createInsecure(), { "grpc.use_local_subchannel_pool": 1 });
-		this.#metadata.set("x-access-token", key);
-	}
-
-	watch(request: WatchInit = {}): ClientReadableStream<WatchConversationUpdatesResponse> {
-		return this.#client.makeServerStreamRequest(
-			rpcPath(ConversationService.method.watchConversationUpdates),
-			(message: ReturnType<typeof toRequest>) => Buffer.from(toBinary(WatchConversationUpdatesRequestSchema, message)),
-			(bytes: Buffer) => fromBinary(WatchConversationUpdatesResponseSchema, bytes),
-			toRequest(request),
-			this.#metadata,
-		);
-	}
-
-	[Symbol.dispose](): void {
-		this.#client.close();
-	}
-}
-
-function toRequest(request: WatchInit) {
-	return create(WatchConversationUpdatesRequestSchema, request);
 }

@@ -1,23 +1,27 @@
 import { once } from "node:events";
 import { request as httpRequest } from "node:http";
 import { connect } from "node:http2";
+import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import {
+	ConversationService,
 	ConversationView,
 	SecretsMode,
+	WatchConversationUpdatesRequestSchema,
 	type WatchConversationUpdatesResponse,
 	WatchPosition,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationsClientOptions, createConversationsClient } from "../../src/client.ts";
-import { numbers, said } from "../conversations/watch/watching.ts";
-import { RELEASE_POLL } from "../support/watching.ts";
-import { GrpcWatchers, READ_KEY, SECRETS_KEY, type WatchInit, WatchService } from "./watch-service.ts";
+import { said } from "../conversations/watch/watching.ts";
+import { GrpcClient } from "../support/clients.ts";
+import { RELEASE_POLL, type WatchRequest } from "../support/watching.ts";
+import { READ_KEY, SECRETS_KEY, WatchService } from "./watch-service.ts";
 
 const ID = "0190d6a0-0000-7000-8000-000000000001";
 const PATH = "/conversations.v1.ConversationService/WatchConversationUpdates";
-const BEGINNING: WatchInit = { start: { case: "position", value: WatchPosition.BEGINNING } };
-type Watch = (request: WatchInit, key?: string) => AsyncIterable<WatchConversationUpdatesResponse>;
+const BEGINNING: WatchRequest = { start: { case: "position", value: WatchPosition.BEGINNING } };
+type Watch = (request: WatchRequest, key?: string) => AsyncIterable<WatchConversationUpdatesResponse>;
 
 let service: WatchService;
 
@@ -42,9 +46,10 @@ const connectWatch = (protocol: NonNullable<ConversationsClientOptions["protocol
 		}
 	};
 
-async function* grpcWatch(request: WatchInit, key = READ_KEY) {
-	using client = new GrpcWatchers(service, key);
-	const stream = client.watch(request);
+async function* grpcWatch(request: WatchRequest, key = READ_KEY) {
+	using client = new GrpcClient(service, key);
+	const message = create(WatchConversationUpdatesRequestSchema, request);
+	const stream = client.stream(ConversationService.method.watchConversationUpdates, message);
 	try {
 		for await (const message of stream) yield message as WatchConversationUpdatesResponse;
 	} catch (error) {
@@ -103,7 +108,7 @@ test.each(clients)("over %s a watch sends history, a heartbeat and live updates 
 test.each(clients)("over %s an invalid request is refused with its code", async (_, watch) => {
 	for (let index = 0; index < 3; index++) await service.reading.keep({ id: ID, title: `${index}` });
 	await service.reading.pruneTo(1);
-	const refused = async (request: WatchInit) => (await refusal(watch(request))).code;
+	const refused = async (request: WatchRequest) => (await refusal(watch(request))).code;
 	expect(await refused({ start: { case: "afterSequence", value: 1n } })).toBe("OutOfRange");
 	expect(await refused({ start: { case: "afterSequence", value: -1n } })).toBe("InvalidArgument");
 	expect(await refused({ conversationId: "x" })).toBe("InvalidArgument");
@@ -137,60 +142,6 @@ test.each(clients)("over %s a watch ends with UNAVAILABLE when the service stops
 	const refused = refusal({ [Symbol.asyncIterator]: () => messages });
 	await service.stop();
 	expect(await refused).toEqual({ code: "Unavailable", message: "The service is stopping" });
-});
-
-test("a filter and a conversation id apply to history and to live updates", async () => {
-	await service.reading.keep({ id: ID, execution_status: "running" });
-	await service.keep(1);
-	await service.reading.keep({ id: ID, execution_status: "idle" });
-	const messages = grpcWatch({ ...BEGINNING, conversationId: ID.toUpperCase(), filter: { titleContains: "B" } });
-	expect(await take(messages, 1)).toEqual([{ at: 3n, latest: 3n }]);
-	await service.reading.keep({ id: ID, title: "abc" });
-	expect(await take(messages, 1)).toEqual([4n]);
-	await messages.return(undefined);
-});
-
-test("a client that stops reading delays no other client, and receives everything once it reads again", async () => {
-	const session = connect(`http://${service.grpc}`, { settings: { initialWindowSize: 16_384 } });
-	const stalled = session.request({
-		":method": "POST",
-		":path": PATH,
-		"content-type": "application/grpc",
-		te: "trailers",
-		"x-access-token": READ_KEY,
-	});
-	// A request in which only the view is set, to FULL (2): a prefix of 5 bytes, then field 5 of the message.
-	stalled.end(Buffer.from([0, 0, 0, 0, 2, 5 << 3, ConversationView.FULL]));
-	const reader = grpcWatch({ view: ConversationView.FULL });
-	await take(reader, 1);
-	await expect.poll(followers).toBe(2);
-	const working_dir = `/${"x".repeat(20_000)}`;
-	let newest = 0n;
-	for (let index = 0; index < 600; index++) {
-		const workspace = { kind: "LocalWorkspace", working_dir };
-		newest = (await service.reading.keep({ id: ID, title: `${index}`, workspace })).sequence;
-		expect(await take(reader, 1)).toEqual([newest]);
-	}
-	const { entries, bytes } = service.watches.recent.usage;
-	expect(entries).toBeLessThan(600);
-	expect(bytes).toBeLessThanOrEqual(8 * 1024 * 1024);
-	const sequences: bigint[] = [];
-	let rest = Buffer.alloc(0);
-	for await (const chunk of stalled) {
-		rest = Buffer.concat([rest, chunk]);
-		while (rest.length >= 5 && rest.length >= 5 + rest.readUInt32BE(1)) {
-			const length = rest.readUInt32BE(1);
-			// The first field of the message is its sequence, a varint of at most two bytes here; a heartbeat at 0 has none.
-			const [tag = 0, low = 0, high = 0] = rest.subarray(5, 5 + length);
-			if (tag === 1 << 3) sequences.push(BigInt(low < 128 ? low : (low & 127) + high * 128));
-			rest = rest.subarray(5 + length);
-		}
-		if (sequences.at(-1) === newest) break;
-	}
-	expect(sequences).toEqual(numbers(1n, newest));
-	session.destroy();
-	await reader.return(undefined);
-	await expect.poll(followers, RELEASE_POLL).toBe(0);
 });
 
 test("the server releases a client that disconnects while it does not read", async () => {

@@ -1,23 +1,4 @@
-import { randomBytes } from "node:crypto";
 import type { JsonObject } from "@bufbuild/protobuf";
-
-const PREFIX = "canary-";
-const RANDOM_BYTES = 9;
-const CANARY_LENGTH = PREFIX.length + 2 * RANDOM_BYTES;
-
-/** Returns a secret that stands nowhere else. */
-export function newCanary(): string {
-	return `${PREFIX}${randomBytes(RANDOM_BYTES).toString("hex")}`;
-}
-
-/** Returns the canaries that a text contains. It is searched once, however many there are. */
-export function canariesIn(text: string | Buffer): Set<string> {
-	const bytes = Buffer.isBuffer(text) ? text : Buffer.from(text);
-	const found = new Set<string>();
-	for (let at = bytes.indexOf(PREFIX); at >= 0; at = bytes.indexOf(PREFIX, at + 1))
-		found.add(bytes.toString("latin1", at, at + CANARY_LENGTH));
-	return found;
-}
 
 /**
  * Secrets that no descriptor option alone marks. The key names the place; the function returns members of a record with

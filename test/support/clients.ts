@@ -22,12 +22,10 @@ import {
 import { AccessKeyService } from "../../gen/conversations/v1/access_key_service_pb.js";
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
-import { ConversationGapService } from "../../gen/conversations/v1/conversation_gap_service_pb.js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { ConversationOwnerService } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
 import { ConversationReportService } from "../../gen/conversations/v1/conversation_report_service_pb.js";
 import { ConversationSearchService } from "../../gen/conversations/v1/conversation_search_service_pb.js";
-import { ConversationSenderService } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
 import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { RefusedPostService } from "../../gen/conversations/v1/refused_post_service_pb.js";
 import { type BadRequest, BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
@@ -191,16 +189,6 @@ export function ownerClient(service: Endpoints, protocol: Protocol, key: string 
 /** Returns a client of the service that reports counts and usage. */
 export function reportClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
 	return clientOf(ConversationReportService, service, protocol, key);
-}
-
-/** Returns a client of the service that lists gaps. */
-export function gapClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
-	return clientOf(ConversationGapService, service, protocol, key);
-}
-
-/** Returns a client of the service that lists senders. */
-export function senderClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
-	return clientOf(ConversationSenderService, service, protocol, key);
 }
 
 /** Returns a client of the service that shows refused posts. */

@@ -1,6 +1,4 @@
 import { create, type JsonObject, type MessageInitShape } from "@bufbuild/protobuf";
-import { createClient } from "@connectrpc/connect";
-import { createGrpcTransport } from "@connectrpc/connect-node";
 import {
 	ConversationEventIngestService,
 	IngestConversationEventsRequestSchema,
@@ -11,7 +9,7 @@ import {
 	type ListConversationEventsRequestSchema,
 } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { type ConversationEvent, ConversationEventSchema } from "../../gen/conversations/v1/event_pb.js";
-import type { Endpoints } from "./clients.ts";
+import { clientOf, type Endpoints } from "./clients.ts";
 import { object } from "./fixtures.ts";
 
 /** Returns the path of the event webhook of a conversation, without a base path. */
@@ -32,24 +30,12 @@ export function postEvents(
 
 /** Returns a gRPC client of the service that ingests events. */
 export function eventIngestClient(service: Endpoints, key: string) {
-	return createClient(ConversationEventIngestService, grpc(service, key));
+	return clientOf(ConversationEventIngestService, service, "gRPC", key);
 }
 
 /** Returns a gRPC client of the service that reads events. */
 export function eventReadClient(service: Endpoints, key: string) {
-	return createClient(ConversationEventService, grpc(service, key));
-}
-
-function grpc(service: Endpoints, key: string) {
-	return createGrpcTransport({
-		baseUrl: `http://${service.grpc}`,
-		interceptors: [
-			(next) => (request) => {
-				request.header.set("X-Access-Token", key);
-				return next(request);
-			},
-		],
-	});
+	return clientOf(ConversationEventService, service, "gRPC", key);
 }
 
 /** Members of an event that have their own fields in the message. */
