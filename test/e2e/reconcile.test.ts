@@ -7,7 +7,6 @@ import {
 	send,
 	serve,
 } from "../reconcile/fake-agent-server.ts";
-import { Databases } from "../store/postgres/databases.ts";
 import { ServiceProcess } from "../support/child.ts";
 import { postWebhook } from "../support/clients.ts";
 import { KEY, testEnvironment } from "../support/service.ts";
@@ -68,18 +67,6 @@ describe("the command reconcile", () => {
 		expect((await reconcileWith(env, server)).stdout).toContain(
 			`${SAME}, 0 gaps closed, 1 conversation no longer known`,
 		);
-	});
-
-	test("is a client of PostgreSQL, also beside another one", async () => {
-		await using databases = await Databases.start();
-		const url = await databases.create();
-		const env = { ...testEnvironment(""), DATABASE_URL: url, AGENT_SERVER_KEY: SESSION_KEY };
-		const server = await agentServer();
-		await using service = await ServiceProcess.start("", { DATABASE_URL: url });
-		expect((await reconcileWith(env, server)).stdout).toContain(TAKEN_IN);
-		expect((await reconcileWith(env, server)).stdout).toContain(SAME);
-		const answer = await fetch(`${service.http}/api/v1/conversations`, { headers: { "X-Access-Token": KEY } });
-		expect(await answer.json()).toMatchObject({ conversations: { length: conversations.length } });
 	});
 
 	test("says why it failed, without the key", async () => {

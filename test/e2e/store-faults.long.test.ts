@@ -1,5 +1,3 @@
-import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import type { JsonObject } from "@bufbuild/protobuf";
@@ -7,8 +5,6 @@ import { describe, expect, test } from "vitest";
 import { ServiceProcess } from "../support/child.ts";
 import { type Endpoints, getText, postWebhook, readClient } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
-import { LOCK_TIMEOUT } from "../support/lock-timeout.ts";
-import { ignorePipeErrors } from "../support/pipes.ts";
 import { expectReady } from "../support/ready.ts";
 import { KEY, testEnvironment } from "../support/service.ts";
 import { canMount, runReadOnly, SmallDisk, startWithFileLimit } from "../support/small-disk.ts";
@@ -86,30 +82,6 @@ describe("a service whose database", () => {
 		for (const end of ["", "-wal", "-shm"]) rmSync(`${database}${end}`);
 		await expectReady(service, false);
 		expect(await post(service, record())).toEqual(refused("the store's database was moved, deleted or replaced"));
-	});
-
-	test("is locked by another program refuses posts, and recovers when that program has ended", async () => {
-		using folder = new TempFolder();
-		const database = folder.file("conversations.db");
-		await using service = await ServiceProcess.start(database);
-		const [first, second] = [record(), record()];
-		expect(await post(service, first)).toEqual(accepted);
-		const script = `
-			const { DatabaseSync } = require("node:sqlite");
-			new DatabaseSync(process.argv[1], ${JSON.stringify(LOCK_TIMEOUT)}).exec("BEGIN EXCLUSIVE");
-			process.stdout.write("locked");
-			setInterval(() => {}, 1000);`;
-		const other = ignorePipeErrors(
-			spawn(process.execPath, ["-e", script, database], { stdio: ["ignore", "pipe", "inherit"] }),
-		);
-		await once(other.stdout, "data");
-		expect(await post(service, second)).toEqual(refused("the store is locked by another process"));
-		await expectReady(service, false);
-		expect(JSON.parse(await getText(service, KEY, first.id))).toMatchObject({ id: first.id });
-		other.kill("SIGKILL");
-		await once(other, "exit");
-		await expectReady(service, true);
-		expect(await post(service, second)).toEqual(accepted);
 	});
 
 	test("cannot grow refuses posts, and has all acknowledged records after a crash and a restart", async () => {

@@ -1,20 +1,16 @@
 import { once } from "node:events";
 import { request as httpRequest } from "node:http";
 import { connect } from "node:http2";
-import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import {
-	ConversationService,
 	ConversationView,
 	SecretsMode,
-	WatchConversationUpdatesRequestSchema,
 	type WatchConversationUpdatesResponse,
 	WatchPosition,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationsClientOptions, createConversationsClient } from "../../src/client.ts";
 import { said } from "../conversations/watch/watching.ts";
-import { GrpcClient } from "../support/clients.ts";
 import { RELEASE_POLL, type WatchRequest } from "../support/watching.ts";
 import { READ_KEY, SECRETS_KEY, WatchService } from "./watch-service.ts";
 
@@ -46,23 +42,7 @@ const connectWatch = (protocol: NonNullable<ConversationsClientOptions["protocol
 		}
 	};
 
-async function* grpcWatch(request: WatchRequest, key = READ_KEY) {
-	using client = new GrpcClient(service, key);
-	const message = create(WatchConversationUpdatesRequestSchema, request);
-	const stream = client.stream(ConversationService.method.watchConversationUpdates, message);
-	try {
-		for await (const message of stream) yield message as WatchConversationUpdatesResponse;
-	} catch (error) {
-		if (error instanceof Error && "code" in error && "details" in error)
-			throw new ConnectError(String(error.details), Number(error.code));
-		throw error;
-	} finally {
-		stream.cancel();
-	}
-}
-
 const clients: readonly [string, Watch][] = [
-	["grpc-js", grpcWatch],
 	["gRPC", connectWatch("grpc")],
 	["gRPC-Web", connectWatch("grpc-web")],
 	["Connect", connectWatch("connect")],
