@@ -1,5 +1,4 @@
 import { randomBytes, randomUUID } from "node:crypto";
-import { readdirSync, readFileSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { Code } from "@connectrpc/connect";
 import { expect, test } from "vitest";
@@ -296,37 +295,6 @@ test.each(ENGINES)("with $engine, an erasure leaves nothing of a conversation in
 	expect(await search("zanzibar")).toMatchObject([200, { hits: [] }]);
 	expect((await read(service, `conversations/${id}`))[0]).toBe(404);
 	expect((await read(service, `conversations/${id}/gaps`))[0]).toBe(404);
-});
-
-test("after an erasure no file of SQLite has the id or a text of the conversation", async () => {
-	await using service = await startTestService({ ...ENV, ENCRYPTION_KEY: "" });
-	const [id, other] = [randomUUID(), randomUUID()];
-	for (let n = 0; n < 5; n++) {
-		const updated_at = `2026-01-01T00:00:0${n}Z`;
-		await post(service, { id, title: `${CANARY} ${n}`, updated_at, tags: { canary: `${CANARY}tag` } });
-		await postEvents(service, id, [`${CANARY} event ${n}`], KEY, { parent_id: `${CANARY} missing ${n}` });
-		await post(service, { id: other, title: `kept ${n}`, parent_conversation_id: id, updated_at });
-		await postEvents(service, other, [`kept event ${n}`]);
-	}
-	await postWebhook(service, KEY, JSON.stringify({ id, title: 5 }));
-	await expect
-		.poll(() => read(service, "search?query=canary"))
-		.toMatchObject([200, { hits: [{ places: [{}, {}, {}] }] }]);
-	await expect.poll(() => read(service, "refused-posts")).toMatchObject([200, { refused_posts: [{}] }]);
-	const files = () =>
-		readdirSync(service.folder.path)
-			.filter((name) => !name.endsWith(".sock"))
-			.map((name) => readFileSync(service.folder.file(name)).toString("latin1"));
-	// The index has "zanzibar", and of words that begin in the same way only the ends.
-	const has = (text: string) => files().some((content) => content.includes(text));
-	expect([has(id), has(CANARY), has("zanzibar"), has("kept 4")]).toEqual([true, true, true, true]);
-	expect(await erase(service, id, KEY)).toEqual([200, { erased: 1 }]);
-	// Later if a read of the service kept the log for more than a moment.
-	await expect.poll(() => [has(id), has(CANARY), has("anzibar"), has("kept 4")]).toEqual([false, false, false, true]);
-	// Its title has gone, too: no list finds it.
-	const found = await readClient(service, "connect", KEY).listConversations({ filter: { titleContains: "zanzibar" } });
-	expect(found.conversations).toEqual([]);
-	expect(await read(service, "search?query=kept")).toMatchObject([200, { hits: [{ summary: { id: other } }] }]);
 });
 
 test("the command erases by age in steps after a dry run, by ids, and a tree, also beside a running service", async () => {

@@ -151,51 +151,22 @@ export type Protocol = "connect" | "connect over JSON" | "gRPC-Web" | "gRPC";
 /** All protocols. */
 export const PROTOCOLS: readonly Protocol[] = ["connect", "connect over JSON", "gRPC-Web", "gRPC"];
 
-/** Returns a client of the ingest service. */
-export function ingestClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
-	return clientOf(ConversationIngestService, service, protocol, key);
+/** Returns a function that returns a client of a service. */
+function clientFor<Desc extends DescService>(desc: Desc) {
+	return (service: Endpoints, protocol: Protocol, key: string | undefined) => clientOf(desc, service, protocol, key);
 }
 
-/** Returns a client of the service that reads conversations. */
-export function readClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
-	return clientOf(ConversationService, service, protocol, key);
-}
+export const ingestClient = clientFor(ConversationIngestService);
+export const readClient = clientFor(ConversationService);
+export const eventIngestClient = clientFor(ConversationEventIngestService);
+export const eventClient = clientFor(ConversationEventService);
+export const accessKeyClient = clientFor(AccessKeyService);
+export const searchClient = clientFor(ConversationSearchService);
+export const ownerClient = clientFor(ConversationOwnerService);
+export const reportClient = clientFor(ConversationReportService);
+export const refusedPostClient = clientFor(RefusedPostService);
 
-/** Returns a client of the service that ingests events. */
-export function eventIngestClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
-	return clientOf(ConversationEventIngestService, service, protocol, key);
-}
-
-/** Returns a client of the service that reads events. */
-export function eventClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
-	return clientOf(ConversationEventService, service, protocol, key);
-}
-
-/** Returns a client of the service that manages access keys. */
-export function accessKeyClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
-	return clientOf(AccessKeyService, service, protocol, key);
-}
-
-/** Returns a client of the service that searches. */
-export function searchClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
-	return clientOf(ConversationSearchService, service, protocol, key);
-}
-
-/** Returns a client of the service that assigns owners. */
-export function ownerClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
-	return clientOf(ConversationOwnerService, service, protocol, key);
-}
-
-/** Returns a client of the service that reports counts and usage. */
-export function reportClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
-	return clientOf(ConversationReportService, service, protocol, key);
-}
-
-/** Returns a client of the service that shows refused posts. */
-export function refusedPostClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
-	return clientOf(RefusedPostService, service, protocol, key);
-}
-
+/** Returns a client of a service. */
 export function clientOf<Desc extends DescService>(
 	desc: Desc,
 	service: Endpoints,
