@@ -1,11 +1,12 @@
 import { readFile } from "node:fs/promises";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { scopes } from "../../src/access/keys.ts";
 import { object } from "../support/fixtures.ts";
-import { KEY, startTestService, type TestService } from "../support/service.ts";
-import { DESKTOP, PHONE, TestBrowser } from "./browser.ts";
-import { called, postSample, SAMPLES, said, sampleId } from "./samples.ts";
-import { expectAccessible, goTo, visitWithKey } from "./visit.ts";
+import { KEY } from "../support/service.ts";
+import { DESKTOP, PHONE } from "./browser.ts";
+import { called, postSample, SAMPLES, said, sampleId, sampleWith } from "./samples.ts";
+import { TestedConsole } from "./tested-console.ts";
+import { expectAccessible, expectAccessibleAndFit, goTo, hashOf } from "./visit.ts";
 
 /** What a person does with the list: choose rows, compare two, erase, download; and with access keys. */
 
@@ -13,20 +14,10 @@ const ERASER = "key-of-a-person-who-erases";
 const ADMIN = "key-of-a-person-who-makes-keys";
 const ROOT = "key-of-a-person-with-all-scopes";
 
-let browser: TestBrowser;
-let service: TestService;
-
-beforeAll(async () => {
-	browser = await TestBrowser.start();
-	service = await startTestService({
+const service = new TestedConsole({
+	env: {
 		ACCESS_KEYS: `first:${KEY}:ingest+read,eraser:${ERASER}:read+erase,admin:${ADMIN}:read+keys,root:${ROOT}:${scopes.join("+")}`,
-	});
-	for (const sample of SAMPLES) await postSample(service.http, sample);
-});
-
-afterAll(async () => {
-	await browser?.[Symbol.asyncDispose]();
-	await service?.[Symbol.asyncDispose]();
+	},
 });
 
 const LIST = "#/conversations?order_by=created";
@@ -34,72 +25,56 @@ const FLAKY = "Choose Fix the flaky test in checkout";
 const NOTES = "Choose Write the release notes for 4.2";
 
 test("two chosen conversations are compared side by side", async () => {
-	const [sample] = SAMPLES;
-	if (sample === undefined) throw new Error("there are samples");
 	const edit = (path: string, number: number) => {
 		const [action, result] = called("file_editor", "str_replace", "edited", 2, number);
 		if (action === undefined || result === undefined) throw new Error("a call has two events");
-		return [
-			{ ...action, members: { ...action.members, action: { kind: "FileEditorAction", command: "str_replace", path } } },
-			result,
-		];
+		const members = { ...action.members, action: { kind: "FileEditorAction", command: "str_replace", path } };
+		return [{ ...action, members }, result];
 	};
-	const base = { ...sample, tags: {}, minutesAgo: 300 };
-	await postSample(service.http, {
-		...base,
-		id: sampleId(901),
-		title: "First try",
-		costs: [0.5, 0.25],
-		events: [
-			said("user", "Go"),
-			...called("terminal", "ls", "a", 3, 901),
-			...edit("src/a.ts", 902),
-			...edit("src/b.ts", 903),
+	const begin = said("user", "Go");
+	for (const [number, title, costs, events] of [
+		[
+			901,
+			"First try",
+			[0.5, 0.25],
+			[...called("terminal", "ls", "a", 3, 901), ...edit("a.ts", 902), ...edit("b.ts", 903)],
 		],
-	});
-	await postSample(service.http, {
-		...base,
-		id: sampleId(902),
-		title: "Second try",
-		costs: [0.5],
-		events: [said("user", "Go"), said("agent", "Done"), ...edit("src/a.ts", 904)],
-	});
-	const { page, faults } = await visitWithKey(browser, service.http, LIST);
+		[902, "Second try", [0.5], [said("agent", "Done"), ...edit("a.ts", 904)]],
+	] as const)
+		await postSample(
+			service.http,
+			sampleWith({ id: sampleId(number), title, costs, tags: {}, minutesAgo: 300, events: [begin, ...events] }),
+		);
+	const page = await service.open(LIST);
 	for (const title of ["First try", "Second try"]) await page.getByLabel(`Choose ${title}`).check();
 	const bar = page.getByRole("region", { name: "Chosen conversations" });
 	await bar.getByText("2 chosen").waitFor();
 	expect(await bar.getByRole("button", { name: "Erase…" }).count()).toBe(0);
 	await bar.getByRole("link", { name: "Compare" }).click();
 	const table = page.getByRole("region", { name: "Two conversations" });
-	const cells = async (name: string) =>
-		(
-			await table
-				.getByRole("row", { name: new RegExp(`^${name}`) })
-				.getByRole("cell")
-				.allTextContents()
-		).join(" | ");
 	await table.waitFor();
-	expect(await cells("Cost")).toBe("$0.75 | $0.50 | −$0.25");
-	expect(await cells("Messages of the agent")).toBe("0 | 1 | +1");
-	expect(await cells("Calls of terminal")).toBe("1 | 0 | −1");
-	expect(await cells("Calls of file_editor")).toBe("2 | 1 | −1");
-	expect(await cells("src/a.ts")).toBe("1 | 1 | ");
-	expect(await cells("src/b.ts")).toBe("1 | 0 | −1");
-	expect(await cells("Time in tools")).toBe("7.0 s | 2.0 s | −5.0 s");
-	expect(await cells("Calls of model-large-4")).toBe("2 | 1 | −1");
-	expect(faults).toEqual([]);
+	const rows = await table
+		.getByRole("row")
+		.evaluateAll((all) => all.map((row) => [...row.children].map((cell) => cell.textContent?.trim())));
+	for (const row of [
+		["Cost", "$0.75", "$0.50", "−$0.25"],
+		["Messages of the agent", "0", "1", "+1"],
+		["Calls of terminal", "1", "0", "−1"],
+		["Calls of file_editor", "2", "1", "−1"],
+		["a.ts", "1", "1", ""],
+		["b.ts", "1", "0", "−1"],
+		["Time in tools", "7.0 s", "2.0 s", "−5.0 s"],
+		["Calls of model-large-4", "2", "1", "−1"],
+	])
+		expect(rows).toContainEqual(row);
 	await page.keyboard.press("Escape");
-	await expect.poll(() => new URL(page.url()).hash).toBe(LIST);
-	await page.context().close();
+	await expect.poll(() => hashOf(page)).toBe(LIST);
 });
 
 test("the chosen conversations are erased after their number was typed, and no others", async () => {
-	for (const number of [911, 912, 913]) {
-		const [sample] = SAMPLES;
-		if (sample === undefined) throw new Error("there are samples");
-		await postSample(service.http, { ...sample, tags: {}, id: sampleId(number), title: `To erase ${number}` });
-	}
-	const { page } = await visitWithKey(browser, service.http, "#/conversations?title_contains=To+erase", {}, ERASER);
+	for (const number of [911, 912, 913])
+		await postSample(service.http, sampleWith({ tags: {}, id: sampleId(number), title: `To erase ${number}` }));
+	const page = await service.open("#/conversations?title_contains=To+erase", {}, ERASER);
 	const rows = page.locator(".list:not(.stale) .line:not(.head)");
 	await expect.poll(() => rows.count()).toBe(3);
 	await page.getByLabel("Choose To erase 911").check();
@@ -128,11 +103,10 @@ test("the chosen conversations are erased after their number was typed, and no o
 	});
 	const { conversations } = object(await left.json());
 	expect(Array.isArray(conversations) && conversations.length).toBe(1);
-	await page.context().close();
 });
 
 test("the list is downloaded as CSV with its filter and in its order, all pages of it", async () => {
-	const { page } = await visitWithKey(browser, service.http, "#/conversations?tag_key=repo&order_by=cost");
+	const page = await service.open("#/conversations?tag_key=repo&order_by=cost");
 	await page.locator(".list:not(.stale)").getByText("Upgrade the base image").first().waitFor();
 	// Pages of one row, so that there are several.
 	await page.route("**/api/v1/conversations?*", (route) => {
@@ -153,23 +127,18 @@ test("the list is downloaded as CSV with its filter and in its order, all pages 
 		"Add a dark mode to the settings",
 		"Upgrade the base image",
 	]);
-	await page.context().close();
-});
-
-test("the page About offers all scopes that the key has, and says what they allow", async () => {
-	const { page } = await visitWithKey(browser, service.http, "#/about", {}, ROOT);
-	const offered = page.getByRole("group", { name: "Scopes" }).locator("label");
-	await expect.poll(() => offered.locator("code").allTextContents()).toEqual([...scopes]);
-	expect(await offered.locator(".muted").count()).toBe(scopes.length);
-	await page.context().close();
 });
 
 test("access keys are listed, made, shown once and revoked on the page About, with the scope keys only", async () => {
-	const { page: reader } = await visitWithKey(browser, service.http, "#/about");
+	const reader = await service.open("#/about");
 	await reader.getByText("This service").waitFor();
 	expect(await reader.getByText("Access keys").count()).toBe(0);
-	await reader.context().close();
-	const { page, faults } = await visitWithKey(browser, service.http, "#/about", {}, ADMIN);
+	// Offered are the scopes that the key has, with what they allow.
+	const root = await service.open("#/about", {}, ROOT);
+	const offered = root.getByRole("group", { name: "Scopes" }).locator("label");
+	await expect.poll(() => offered.locator("code").allTextContents()).toEqual([...scopes]);
+	expect(await offered.locator(".muted").count()).toBe(scopes.length);
+	const page = await service.open("#/about", {}, ADMIN);
 	const keys = page.getByRole("region", { name: "Access keys" }).first();
 	await keys.getByRole("row", { name: /^eraser read, erase in the configuration/ }).waitFor();
 	await page.getByLabel("Name").fill("dashboard");
@@ -195,8 +164,6 @@ test("access keys are listed, made, shown once and revoked on the page About, wi
 	await page.getByLabel("Name").fill("dashboard");
 	await page.getByRole("button", { name: "Make" }).click();
 	await page.getByRole("alert").waitFor();
-	expect(faults).toEqual([]);
-	await page.context().close();
 });
 
 describe.each([
@@ -205,26 +172,21 @@ describe.each([
 	["light", PHONE],
 ] as const)("in the theme %s at the size %o", (colorScheme, viewport) => {
 	test("chosen rows, the comparison, two ranges and the keys have no violation of WCAG 2.2 AA, and fit the width", async () => {
-		const { page } = await visitWithKey(browser, service.http, LIST, { colorScheme, viewport }, ADMIN);
-		const fits = async () => {
-			await expectAccessible(page);
-			expect(await page.evaluate("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(0);
-		};
+		const page = await service.open(LIST, { colorScheme, viewport }, ADMIN);
 		for (const label of [FLAKY, NOTES]) await page.getByLabel(label).check();
 		await page.getByRole("link", { name: "Compare" }).waitFor();
 		// A row that the bar or the header covers in part is too small for axe, so the window takes the whole page.
 		await page.setViewportSize({ ...viewport, height: 2_400 });
 		await page.locator(".list .line").nth(SAMPLES.length).waitFor();
-		await fits();
+		await expectAccessibleAndFit(page);
 		await page.getByRole("link", { name: "Compare" }).click();
 		await page.getByRole("row", { name: /^Cost [$]/ }).waitFor();
-		await fits();
+		await expectAccessibleAndFit(page);
 		await goTo(page, "#/usage?compare=before");
 		await page.getByRole("row", { name: /^All/ }).waitFor();
-		await fits();
+		await expectAccessibleAndFit(page);
 		await goTo(page, "#/about");
 		await page.getByRole("row", { name: /^eraser/ }).waitFor();
-		await fits();
-		await page.context().close();
+		await expectAccessibleAndFit(page);
 	});
 });

@@ -1,29 +1,16 @@
 import type { BrowserContext, Page } from "playwright-core";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { KEY, startTestService, type TestService } from "../support/service.ts";
-import { TestBrowser } from "./browser.ts";
-import { eventsOf, post, postSample, recordOf, SAMPLES, type Sample, said, sampleId } from "./samples.ts";
-import { visitWithKey } from "./visit.ts";
+import { expect, test } from "vitest";
+import { object } from "../support/fixtures.ts";
+import { KEY } from "../support/service.ts";
+import { eventsOf, post, recordOf, SAMPLES, type Sample, said, sampleId, sampleWith } from "./samples.ts";
+import { TestedConsole } from "./tested-console.ts";
 
 /** Several tabs of one browser. */
 
-const OTHER_KEY = "key-of-another-person";
 const ADMIN = "key-of-a-person-who-revokes";
 
-let browser: TestBrowser;
-let service: TestService;
-
-beforeAll(async () => {
-	browser = await TestBrowser.start();
-	service = await startTestService({
-		ACCESS_KEYS: `first:${KEY}:ingest+read,second:${OTHER_KEY}:read,admin:${ADMIN}:keys+read`,
-	});
-	for (const sample of SAMPLES) await postSample(service.http, sample);
-});
-
-afterAll(async () => {
-	await browser?.[Symbol.asyncDispose]();
-	await service?.[Symbol.asyncDispose]();
+const service = new TestedConsole({
+	env: { ACCESS_KEYS: `first:${KEY}:ingest+read,admin:${ADMIN}:keys+read` },
 });
 
 /** Opens another tab by an address that has no key. */
@@ -53,7 +40,7 @@ async function ctrlClick(page: Page, selector: string): Promise<void> {
 }
 
 test("a new tab gets the key from an open one, by any link that is opened in it; nothing else keeps the key", async () => {
-	const { page } = await visitWithKey(browser, service.http);
+	const page = await service.open();
 	const window = page.context();
 	await isSignedIn(await newTab(window, "#/usage"));
 	await ctrlClick(page, ".list .line:not(.head) .label > a");
@@ -64,11 +51,10 @@ test("a new tab gets the key from an open one, by any link that is opened in it;
 	expect(await window.cookies()).toEqual([]);
 	expect(await page.evaluate("JSON.stringify(localStorage)")).not.toContain(KEY);
 	expect(await page.evaluate("indexedDB.databases().then((all) => all.length)")).toBe(0);
-	await window.close();
 });
 
 test("with the last tab the key is gone", async () => {
-	const { page } = await visitWithKey(browser, service.http);
+	const page = await service.open();
 	const window = page.context();
 	const second = await newTab(window);
 	await isSignedIn(second);
@@ -77,11 +63,10 @@ test("with the last tab the key is gone", async () => {
 	await second.close();
 	await last.goto(`${service.http}/`);
 	await isSignedOut(last);
-	await window.close();
 });
 
 test("signing out ends all tabs, also one that was elsewhere meanwhile; signing in brings the open ones back", async () => {
-	const { page } = await visitWithKey(browser, service.http);
+	const page = await service.open();
 	const window = page.context();
 	const second = await newTab(window, "#/usage");
 	const elsewhere = await newTab(window);
@@ -99,35 +84,32 @@ test("signing out ends all tabs, also one that was elsewhere meanwhile; signing 
 	for (const tab of [page, second, elsewhere]) await isSignedIn(tab);
 	await page.reload();
 	await isSignedIn(page);
-	await window.close();
 });
 
 test("a key in the address of a new tab is that tab's own; a key that is revoked ends only the tabs that have it", async () => {
-	const call = async (method: string, request: object): Promise<unknown> => {
+	const call = async (method: string, request: object) => {
 		const response = await fetch(`${service.http}/conversations.v1.AccessKeyService/${method}`, {
 			method: "POST",
 			headers: { "Content-Type": "application/json", "X-Access-Token": ADMIN },
 			body: JSON.stringify(request),
 		});
 		expect(response.status).toBe(200);
-		return await response.json();
+		return object(await response.json());
 	};
-	const made = await call("CreateAccessKey", { name: "visitor", scopes: ["read"] });
-	if (typeof made !== "object" || made === null || !("key" in made)) throw new Error("a key was made");
-	const { page } = await visitWithKey(browser, service.http);
+	const { key } = await call("CreateAccessKey", { name: "visitor", scopes: ["read"] });
+	const page = await service.open();
 	const window = page.context();
-	const visitor = await newTab(window, `#key=${String(made.key)}`);
+	const visitor = await newTab(window, `#key=${String(key)}`);
 	await isSignedIn(visitor);
 	await visitor.getByText("live", { exact: true }).waitFor();
 	await page.getByText("live", { exact: true }).waitFor();
 	await call("RevokeAccessKey", { name: "visitor" });
 	await visitor.getByText("The service does not accept this access key.").waitFor();
 	await page.getByText("live", { exact: true }).waitFor();
-	await window.close();
 });
 
 test("20 tabs of one browser stay live", { timeout: 240_000 }, async () => {
-	const { page } = await visitWithKey(browser, service.http);
+	const page = await service.open();
 	const window = page.context();
 	// A busy machine takes long to open as many pages.
 	window.setDefaultTimeout(100_000);
@@ -149,10 +131,7 @@ test("20 tabs of one browser stay live", { timeout: 240_000 }, async () => {
 		for (const one of id === undefined ? SAMPLES.slice(1, 4).map((sample) => sample.id) : [id])
 			await tab.getByRole("main").getByText(`News of ${one}`).first().waitFor();
 	}
-	const [first] = SAMPLES;
-	if (first === undefined) throw new Error("there are samples");
-	await post(service.http, "conversations", recordOf({ ...first, id: sampleId(901), title: "Arrived in all lists" }));
+	await post(service.http, "conversations", recordOf(sampleWith({ id: sampleId(901), title: "Arrived in all lists" })));
 	for (const tab of open.filter((one) => !one.url().includes("conversations/")))
 		await tab.getByText("Arrived in all lists").waitFor();
-	await window.close();
 });
