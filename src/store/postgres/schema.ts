@@ -71,7 +71,6 @@ const TO_VERSION_2: readonly string[] = [
 	`ALTER TABLE ${SCHEMA}events DROP COLUMN size`,
 	`ALTER TABLE ${SCHEMA}updates DROP COLUMN schema_version`,
 	`ALTER TABLE ${SCHEMA}search_progress DROP COLUMN holder, DROP COLUMN held_until, DROP COLUMN updates`,
-	`ALTER TABLE ${SCHEMA}endpoints DROP COLUMN generation`,
 	// Those of clients without a valid key had none.
 	`DELETE FROM ${SCHEMA}refused_posts WHERE sender IS NULL`,
 	`ALTER TABLE ${SCHEMA}refused_posts
