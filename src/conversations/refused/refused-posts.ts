@@ -53,6 +53,7 @@ export class RefusedPosts implements AsyncDisposable {
 	readonly #sealed: SealedBytes;
 	readonly #writes = new Set<Promise<void>>();
 	#waitingBytes = 0;
+	/** The part of ids that tells this process from others, and the number of the last post. */
 	readonly #process = randomInt(1000);
 	#number = 0;
 	/**
@@ -147,7 +148,7 @@ export class RefusedPosts implements AsyncDisposable {
 	): Promise<boolean> {
 		const receivedAt = BigInt(now) * 1000n;
 		this.#number = (this.#number + 1) % 1000;
-		// In the order in which they arrive, and not that of another process.
+		// Grows from post to post, and is none that another process gives.
 		const id = idsFrom(receivedAt) + BigInt(this.#process * 1000 + this.#number);
 		const post = {
 			...{ id, receivedAt, ...poster, route, form, kind: kindOf(error), reasons: packReasons(error, form) },
