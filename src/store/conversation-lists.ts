@@ -227,7 +227,7 @@ function oneConditionSql(condition: Condition, terms: Terms): SqlCondition {
 			};
 		}
 		case "title":
-			return { test: sql(`${terms.dialect.placeOf}(c.title, ?) > 0`, asciiLower(condition.contains)) };
+			return { test: sql(`${terms.dialect.placeOf}(lower(c.title), ?) > 0`, asciiLower(condition.contains)) };
 		case "time": {
 			const { column, index } = COLUMNS[condition.field];
 			const range = [bindable(condition.from ?? EVER.from), bindable(condition.to ?? EVER.to)];

@@ -266,7 +266,6 @@ const descriptions = {
 			// The number of gaps of the conversation, and when the oldest was noticed.
 			gap_count: "integer",
 			gaps_since: "integer?",
-			// With lower-case ASCII letters.
 			title: "text?",
 			// What search finds the title by: its words, each with a space on both sides.
 			title_words: "text?",

@@ -79,7 +79,6 @@ const SOURCES: Readonly<Partial<Record<TableName, Source>>> = {
 			cost: `CASE o.cost WHEN 0 THEN ${NOT_REPORTED} ELSE o.cost END`,
 			tokens: `CASE WHEN EXISTS (SELECT 1 FROM v1_heads h WHERE h.conversation_id = o.conversation_id)
 				THEN o.tokens ELSE ${NOT_REPORTED} END`,
-			title: "lower(o.title)",
 			title_words: "title_words(o.title)",
 		},
 	},

@@ -3,7 +3,7 @@ import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conve
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { sumOfCosts } from "../../record/stats.ts";
 import { indexWords, wordsOf } from "../../search/tokenizer.ts";
-import { asciiLower, NOT_REPORTED, orderedTokens } from "../condition.ts";
+import { NOT_REPORTED, orderedTokens } from "../condition.ts";
 import { positionOfEvents } from "../head.ts";
 import { columnsFrom, columnValue, isOfRow } from "../rows.ts";
 import type { Change, Columns, Session } from "../session.ts";
@@ -61,7 +61,7 @@ export async function deriveConversations(session: Session, conversationIds: rea
 		if (source !== undefined) {
 			const summary = head === undefined ? NO_SUMMARY : fromBinary(ConversationSummarySchema, blob(head.summary));
 			gone.delete(id);
-			rows.push({ before, after: rowOf(source, summary) });
+			rows.push({ before, after: rowOf(source, summary, before) });
 			for (const [name, value] of Object.entries(summary.tags)) {
 				const key = keyOf(name);
 				tags.push({ before: tagsBefore.get(key), after: { conversation_id: id, key, value: keyOf(value) } });
@@ -107,7 +107,8 @@ export async function resetConversations(session: Session): Promise<void> {
 	await moveView(session, "conversations", NOTHING);
 }
 
-function rowOf(head: Row, summary: ConversationSummary): Columns {
+function rowOf(head: Row, summary: ConversationSummary, before: Row | undefined): Columns {
+	const { title = null } = summary;
 	const column = (name: string) => columnValue(head[name]);
 	return {
 		conversation_id: column("conversation_id"),
@@ -130,8 +131,8 @@ function rowOf(head: Row, summary: ConversationSummary): Columns {
 		has_error: hasError(head),
 		gap_count: column("gap_count"),
 		gaps_since: column("gaps_since"),
-		title: summary.title === undefined ? null : asciiLower(summary.title),
-		title_words: summary.title === undefined ? null : titleWords(summary.title),
+		title,
+		title_words: title === before?.title ? columnValue(before.title_words) : title === null ? null : titleWords(title),
 	};
 }
 
