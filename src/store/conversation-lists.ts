@@ -218,13 +218,11 @@ function oneConditionSql(condition: Condition, terms: Terms): SqlCondition {
 				["t.key = ?", keyOf(key)],
 				["t.value = ?", value && keyOf(value)],
 			]);
-			const join = "CROSS JOIN conversations c ON c.conversation_id = t.conversation_id";
+			const from =
+				"tags t INDEXED BY tags_by_value CROSS JOIN conversations c ON c.conversation_id = t.conversation_id";
 			const { schema } = terms.dialect;
 			const of = `EXISTS (SELECT 1 FROM ${schema}tags t WHERE t.conversation_id = c.conversation_id AND ${where.text})`;
-			return {
-				test: sql(of, ...where.parameters),
-				index: { from: "tags t INDEXED BY tags_by_value", join, where },
-			};
+			return { test: sql(of, ...where.parameters), index: { from, where } };
 		}
 		case "title":
 			return { test: sql(`${terms.dialect.placeOf}(lower(c.title), ?) > 0`, asciiLower(condition.contains)) };
@@ -263,7 +261,7 @@ function oneConditionSql(condition: Condition, terms: Terms): SqlCondition {
 /** @param index undefined for one that SQLite chooses itself */
 function byIndex(test: Sql, index: string | undefined): SqlCondition {
 	const from = index === undefined ? "conversations c" : `conversations c INDEXED BY ${index}`;
-	return { test, index: { from, join: "", where: test } };
+	return { test, index: { from, where: test } };
 }
 
 /** Reads a conversation as lists return it. Without a record, `summary` is null. */

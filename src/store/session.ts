@@ -57,10 +57,8 @@ export interface SqlCondition {
 
 /** An index through which SQLite reads conversations; PostgreSQL's planner chooses one itself. */
 export interface IndexAccess {
-	/** Table and index for FROM. */
+	/** What follows FROM: the table with its index, and the join with `c` if the table is another one. */
 	readonly from: string;
-	/** Join with `c` if the table is another one. */
-	readonly join: string;
 	readonly where: Sql;
 }
 

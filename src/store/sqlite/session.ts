@@ -121,15 +121,6 @@ function allOf(columns: readonly string[]): string {
 /** Maximum number of index entries that a list counts, or reads and sorts. */
 const FEW_ENTRIES = 5_000;
 
-/** The indexes by which all conversations are read in an order. */
-const ORDERS: Readonly<Record<ListOrder, string>> = {
-	updated: "conversations_by_sequence",
-	activity: "conversations_by_activity",
-	created: "conversations_by_created",
-	cost: "conversations_by_cost",
-	tokens: "conversations_by_tokens",
-};
-
 /**
  * Chooses the index by which conversations are found, whose rows are tested for the other conditions: see `Session.find`.
  *
@@ -146,11 +137,10 @@ function chooseIndex(statements: Prepares, conditions: readonly SqlCondition[], 
 	const of = order === undefined ? (chosen ?? conditions.find(({ index }) => index !== undefined)) : chosen;
 	const tests = conditions.filter((condition) => condition !== of).map(({ test }) => test);
 	if (of?.index === undefined) {
-		const all = order === undefined ? "" : `INDEXED BY ${ORDERS[order]}`;
+		const all = order === undefined ? "" : `INDEXED BY conversations_by_${order === "updated" ? "sequence" : order}`;
 		return { from: `conversations c ${all}`, tests };
 	}
-	const { from, join, where } = of.index;
-	return { from: `${from} ${join}`, tests: [where, ...tests] };
+	return { from: of.index.from, tests: [of.index.where, ...tests] };
 }
 
 /** Returns the condition whose index has the fewest entries; undefined if none has fewer than {@link FEW_ENTRIES}. */
@@ -168,9 +158,9 @@ function fewestEntries(statements: Prepares, conditions: readonly SqlCondition[]
 }
 
 /** Counts the entries of an index that match its condition, up to a number. */
-function countEntries(statements: Prepares, { from, join, where }: IndexAccess, few: number): number {
+function countEntries(statements: Prepares, { from, where }: IndexAccess, few: number): number {
 	const row = statements
-		.prepare(`SELECT count(*) AS count FROM (SELECT 1 FROM ${from} ${join} WHERE ${where.text} LIMIT ${few})`)
+		.prepare(`SELECT count(*) AS count FROM (SELECT 1 FROM ${from} WHERE ${where.text} LIMIT ${few})`)
 		.get(...where.parameters.map(bound));
 	return integer(row?.count);
 }
