@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import type { JsonObject } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
 import { ConversationReportService } from "../../gen/conversations/v1/conversation_report_service_pb.js";
 import { ServiceProcess } from "../support/child.ts";
@@ -19,24 +20,12 @@ test.each(ENGINES)(
 		const database = await databases.create();
 		await using writer = await startTestService({ ...database, ACCESS_KEYS });
 		const ids = new Map<string, string>();
-		const post = async (
-			service: TestService,
-			name: string,
-			key: string,
-			days: number,
-			tags: Readonly<Record<string, string>>,
-		) => {
+		const post = async (service: TestService, name: string, key: string, days: number, tags: JsonObject) => {
 			const id = ids.getOrInsertComputed(name, () => randomUUID());
-			const at = new Date(Date.now() - days * DAY).toISOString();
+			const updated_at = new Date(Date.now() - days * DAY).toISOString();
 			const stats = { usage_to_metrics: { agent: { model_name: "m", accumulated_cost: 1 } } };
-			const json = record({
-				id,
-				title: name,
-				tags: { ...tags },
-				stats,
-				created_at: "2020-01-01T00:00:00Z",
-				updated_at: at,
-			});
+			const times = { created_at: "2020-01-01T00:00:00Z", updated_at };
+			const json = record({ id, title: name, tags, stats, ...times });
 			expect((await postWebhook(service, key, JSON.stringify(json))).status).toBe(200);
 		};
 		await post(writer, "red, 31 days", RED, 31, {});
