@@ -83,26 +83,21 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 			name: "changed gRPC messages",
 			weight: 10,
 			inputs: mutated(messageBytes),
-			sender: (service) => grpc(service, () => ingest, framed),
+			sender: (service) => grpc(service, ingest, framed),
 			stored: messageRecord,
 		},
 		{
 			name: "changed gRPC messages of events",
 			weight: 5,
 			inputs: mutated(batchMessage),
-			sender: (service) => grpc(service, () => ingestEvents, framed),
+			sender: (service) => grpc(service, ingestEvents, framed),
 			stored: messageEvents,
 		},
 		{
 			name: "changed gRPC frames",
 			weight: 10,
 			inputs: mutated(messageBytes.map(framed)),
-			sender: (service) =>
-				grpc(
-					service,
-					() => ingest,
-					(bytes) => bytes,
-				),
+			sender: (service) => grpc(service, ingest, (bytes) => bytes),
 		},
 		...(["Connect", "gRPC-Web"] as const).map(
 			(form): InputKind => ({
@@ -113,23 +108,14 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 				stored: messageRecord,
 			}),
 		),
-		{
-			name: "changed requests of reads over gRPC",
-			weight: 4,
-			inputs: fc
-				.constantFrom(...READS.keys())
-				.chain((index) =>
-					mutated(fc.constant(READS[index]?.bytes ?? Buffer.alloc(0))).map((bytes) =>
-						Buffer.concat([Buffer.from([index]), bytes]),
-					),
-				),
-			sender: (service) =>
-				grpc(
-					service,
-					(input) => READS[input[0] ?? 0]?.method ?? ingest,
-					(input) => framed(input.subarray(1)),
-				),
-		},
+		...READS.map(
+			({ method, bytes }): InputKind => ({
+				name: `changed requests of ${method.name}`,
+				weight: 2,
+				inputs: mutated(fc.constant(bytes)),
+				sender: (service) => grpc(service, method, framed),
+			}),
+		),
 		{ name: "queries", weight: 4, inputs: query, sender: byQuery },
 		{
 			name: "changed connections of HTTP/1.1",

@@ -74,15 +74,11 @@ export function http2Connection(address: string): Sender {
 }
 
 /** Makes a gRPC call for each input. The outcome is the name of the code, or "closed". */
-export function grpc(
-	{ grpc: address }: Endpoints,
-	methodOf: (input: Buffer) => DescMethod,
-	bodyOf: (input: Buffer) => Uint8Array,
-): Sender {
+export function grpc({ grpc: address }: Endpoints, method: DescMethod, bodyOf: (input: Buffer) => Uint8Array): Sender {
 	const sessions = new Sessions(address);
 	return {
 		send: async (input) => {
-			const answer = await callOver(sessions.next(), methodOf(input), bodyOf(input), { "x-access-token": KEY });
+			const answer = await callOver(sessions.next(), method, bodyOf(input), { "x-access-token": KEY });
 			return answer === undefined ? "closed" : codeName(answer.code);
 		},
 		[Symbol.dispose]: () => sessions.close(),
