@@ -24,8 +24,8 @@ test("the page shows what is spent of the budgets, and what spends one", async (
 	const id = randomUUID();
 	const costs = [{ model: "m", cost: 3, timestamp: Date.now() / 1000 }];
 	const stats = { usage_to_metrics: { agent: { model_name: "m", accumulated_cost: 3, costs } } };
-	expect((await postWebhook(service.service, KEY, JSON.stringify(record({ id, stats })))).status).toBe(200);
-	const budgets = clientOf(BudgetService, service.service, "connect", KEY);
+	expect((await postWebhook(service, KEY, JSON.stringify(record({ id, stats })))).status).toBe(200);
+	const budgets = clientOf(BudgetService, service, "connect", KEY);
 	await budgets.createBudget({ name: "life", amount: 2, period: BudgetPeriod.CONVERSATION });
 	await budgets.createBudget({ name: "quiet", owner: "red", silentMinutes: 10 });
 	await budgets.createBudget({ name: "words", tokens: 1000n, period: BudgetPeriod.DAY });
@@ -78,7 +78,7 @@ test("a budget is made, changed and removed, with the scopes of the key", async 
 	await made.getByRole("button", { name: "Create" }).click();
 	const shown = page.getByRole("region", { name: "What spends team" });
 	await shown.waitFor();
-	const budgets = clientOf(BudgetService, service.service, "connect", KEY);
+	const budgets = clientOf(BudgetService, service, "connect", KEY);
 	const read = async () => (await budgets.getBudget({ name: "team" })).budget;
 	expect(await read()).toMatchObject({
 		...{ amount: 20.5, period: BudgetPeriod.WEEK, timeZone: "Europe/Berlin", pause: true, eachConversation: false },

@@ -1,17 +1,21 @@
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, beforeEach, expect } from "vitest";
+import type { Endpoints } from "../support/clients.ts";
 import { startTestService, type TestService } from "../support/service.ts";
 import { TestBrowser } from "./browser.ts";
 import { postSample, SAMPLES, type Sample } from "./samples.ts";
 import { type Visit, visit, visitWithKey, type WindowOptions } from "./visit.ts";
 
 /** The service and the browser of a file's tests, and the windows that they open. */
-export class TestedConsole {
-	#started: { readonly service: TestService; readonly browser: TestBrowser } | undefined;
-	#visits: Visit[] = [];
+export class TestedConsole implements Endpoints {
+	#browser: TestBrowser | undefined;
+	#service: TestService | undefined;
+	readonly #visits: Visit[] = [];
+	/** Number of windows that were opened before the test. They stay open until the end of the tests. */
+	#opened = 0;
 
 	/**
-	 * Starts them before the tests. After each test no page that it opened may have had a fault, and they are closed.
+	 * Starts them before the tests. After each test its windows are closed, and no open page may have had a fault.
 	 *
 	 * @param settings.env variables of the service
 	 * @param settings.samples what is posted before the tests
@@ -27,38 +31,34 @@ export class TestedConsole {
 		readonly browserEnv?: Readonly<Record<string, string>>;
 	} = {}) {
 		beforeAll(async () => {
-			const [browser, service] = await Promise.all([TestBrowser.start(browserEnv), startTestService(env)]);
-			this.#started = { browser, service };
-			for (const sample of samples) await postSample(service.http, sample);
+			this.#browser = await TestBrowser.start(browserEnv);
+			this.#service = await startTestService(env);
+			for (const sample of samples) await postSample(this.http, sample);
 		});
-		// A page that was opened before the tests stays open until their end.
 		beforeEach(() => {
-			this.#visits = [];
+			this.#opened = this.#visits.length;
 		});
 		afterEach(async () => {
-			for (const { page, faults } of this.#visits) {
-				expect(faults).toEqual([]);
-				await page.context().close();
-			}
+			const faults = this.#visits.flatMap((opened) => opened.faults);
+			for (const { page } of this.#visits.splice(this.#opened)) await page.context().close();
+			expect(faults).toEqual([]);
 		});
 		afterAll(async () => {
-			await this.#started?.browser[Symbol.asyncDispose]();
-			await this.#started?.service[Symbol.asyncDispose]();
+			await this.#browser?.[Symbol.asyncDispose]();
+			await this.#service?.[Symbol.asyncDispose]();
 		});
-	}
-
-	get service(): TestService {
-		if (this.#started === undefined) throw new Error("the tests have not begun");
-		return this.#started.service;
 	}
 
 	get browser(): TestBrowser {
-		if (this.#started === undefined) throw new Error("the tests have not begun");
-		return this.#started.browser;
+		return begun(this.#browser);
 	}
 
 	get http(): string {
-		return this.service.http;
+		return begun(this.#service).http;
+	}
+
+	get grpc(): string {
+		return begun(this.#service).grpc;
 	}
 
 	/** Opens a window of its own on a page of the console, with a key. */
@@ -75,4 +75,9 @@ export class TestedConsole {
 		this.#visits.push(opened);
 		return opened.page;
 	}
+}
+
+function begun<Started>(started: Started | undefined): Started {
+	if (started === undefined) throw new Error("the tests have not begun");
+	return started;
 }
