@@ -18,7 +18,7 @@ let service: TestService;
 beforeAll(async () => {
 	service = await startTestService({
 		ENCRYPTION_KEY: Buffer.alloc(32, 1).toString("base64"),
-		ACCESS_KEYS: `all:${KEY}:ingest+read+secrets,reader:${READER}:read,sender:key-that-only-sends:ingest`,
+		ACCESS_KEYS: `all:${KEY}:ingest+read+secrets,reader:${READER}:read`,
 	});
 	await keep(OTHER, TEXTS[0] ?? "");
 	await keep(ID, ...TEXTS);
@@ -77,72 +77,33 @@ test("secrets are shown in the requested form, in plain text only to a key with 
 	]);
 });
 
-test("the list is paged, and a page token is refused with another filter", async () => {
-	const [first, token] = await events("page_size=2");
-	expect(first).toEqual(redacted.slice(0, 2));
-	expect(await events(`page_size=2147483647&page_token=${token}`)).toEqual([redacted.slice(2), ""]);
-	expect(await get(`${ID}/events?kind=HookEvent&page_token=${token}`)).toEqual([
-		400,
-		'{"detail":"page_token is not valid for this list and filter"}',
-	]);
-});
-
-test("the list is paged from the newest event, too, and the token is refused in another order", async () => {
+test("the list is paged from the newest event, and the token is refused in another order", async () => {
 	const [first, token] = await events("order=newest_first&page_size=2");
 	expect(first).toEqual([redacted[2], redacted[1]]);
 	expect(await events(`order=newest_first&page_token=${token}`)).toEqual([[redacted[0]], ""]);
-	expect(await get(`${ID}/events?page_token=${token}`)).toEqual([
-		400,
-		'{"detail":"page_token is not valid for this list and filter"}',
-	]);
+	expect((await get(`${ID}/events?page_token=${token}`))[0]).toBe(400);
 });
 
 test.each<[string, number[]]>([
 	["after_sequence=3", [2]],
-	["kind=MessageEvent", [0]],
-	["kind=MessageEvent&kind=HookEvent&kind=other", [0, 2]],
 	["source=user&source=hook", [1, 2]],
-	["kind=HookEvent&source=user", []],
-	["happened_from=1970-01-01T00:00:02.5Z", [1, 2]],
-	["happened_to=1970-01-01T01:00:02.5%2B01:00", [0]],
 	["happened_from=1970-01-01T00:00:02Z&happened_to=1970-01-01T00:00:03Z", [1]],
-	["page_token=", [0, 1, 2]],
-	["order=newest_first", [2, 1, 0]],
-	["order=newest_first&before_sequence=4&after_sequence=2", [1]],
 	["before_sequence=3", [0]],
 	["kind_not=MessageEvent&kind_not=other", [1, 2]],
 	["event_id=2", [1]],
-	["event_id=4", []],
 ])("the list by %s has the matching events", async (search, expected) => {
 	expect(await events(search)).toEqual([expected.map((index) => redacted[index]), ""]);
-});
-
-test("an unknown conversation has an empty list", async () => {
-	expect(await events("", READER, "0190d6a0-0000-7000-8000-00000000000c")).toEqual([[], ""]);
 });
 
 test("the id may be in upper case and without hyphens", async () => {
 	expect((await events("", READER, OTHER.toUpperCase().replaceAll("-", "")))[0]).toEqual(redacted.slice(0, 1));
 });
 
-test.each([
-	["?color=red", 400, 'query parameter "color" is not known'],
-	["?after_sequence=-1", 400, "after_sequence must be a whole number, 0 or more"],
-	["?after_sequence=1&after_sequence=2", 400, "after_sequence may be given only once"],
-	["?after_sequence=9", 410, "after_sequence 9 is beyond the newest sequence, which is 4: it comes from another store"],
-	["?page_size=x", 400, "page_size must be a whole number, 0 or more"],
-	["?page_token=x", 400, "page_token is not valid for this list and filter"],
-	["?happened_to=never", 400, "happened_to must be an ISO 8601 date-time such as 2026-01-31T12:00:00Z"],
-	["?secrets=all", 400, "secrets must be one of redacted, encrypted, plaintext"],
-	[`?${"kind=x&".repeat(33)}`, 400, "kind must have at most 32 values"],
-])("the query %s is refused", async (search, status, detail) => {
-	expect(await get(`${ID}/events${search}`)).toEqual([status, JSON.stringify({ detail })]);
-});
-
-test("an id that is no UUID is refused, and so is a key without the scope read", async () => {
-	expect(await get("x/events")).toEqual([400, '{"detail":"id is not a UUID"}']);
-	expect(await get(`${ID}/events`, "key-that-only-sends")).toEqual([
-		403,
-		'{"detail":"The access key or client certificate lacks the scope \\"read\\""}',
+test("a start beyond the newest event is refused, and so are more than 32 kinds", async () => {
+	const detail = "after_sequence 9 is beyond the newest sequence, which is 4: it comes from another store";
+	expect(await get(`${ID}/events?after_sequence=9`)).toEqual([410, JSON.stringify({ detail })]);
+	expect(await get(`${ID}/events?${"kind=x&".repeat(33)}`)).toEqual([
+		400,
+		'{"detail":"kind must have at most 32 values"}',
 	]);
 });

@@ -106,7 +106,6 @@ test.each<[string, object]>([
 		{ rows: [{ start: "2026-01-03T05:00:00Z", ...numbers(0.25, 1) }], total: numbers(0.25, 1) },
 	],
 	["step=day&from=2026-01-02T00:00:00Z&to=2026-01-03T00:00:00Z", { rows: [], total: numbers(0, 0, 0) }],
-	["from=2030-01-01T00:00:00Z", { rows: [], total: numbers(0, 0, 0) }],
 	["model=m-3", { rows: [], total: numbers(0, 0, 0) }],
 ])("a report by %s has these members in this order", async (query, expected) => {
 	const notReported = { conversations_without_cost: 0, conversations_without_tokens: 0 };
@@ -157,43 +156,27 @@ test.each([
 	expect(await get(query, "text/html, text/csv;q=0.9, application/json;q=0.1")).toEqual([200, expected]);
 });
 
-test("a report of more than 10,000 rows is refused, and says how to ask for fewer", async () => {
+test("a report of more than 10,000 rows, or periods with usage, is refused and says how to ask for fewer", async () => {
 	await using many = await startTestService();
 	const metrics = { model_name: "m", accumulated_cost: 1 };
 	const usages = Object.fromEntries(Array.from({ length: 10_001 }, (_, n) => [`usage ${n}`, metrics]));
-	const body = JSON.stringify(record({ stats: { usage_to_metrics: usages } }));
-	expect((await postWebhook(many, KEY, body)).status).toBe(200);
+	const timestamps = Array.from({ length: 10_001 }, (_, n) => 1_700_000_000 + n * 3600);
+	const costs = timestamps.map((timestamp) => ({ model: "m", cost: 1, timestamp }));
+	for (const usage_to_metrics of [usages, { agent: { model_name: "m", accumulated_cost: 10_001, costs } }]) {
+		const body = JSON.stringify({ ...record({ stats: { usage_to_metrics } }), id: randomUUID() });
+		expect((await postWebhook(many, KEY, body)).status).toBe(200);
+	}
 	const answer = async (query: string) => {
 		const response = await fetch(`${many.http}/api/v1/usage?${query}`, { headers: { "X-Access-Token": KEY } });
 		return [response.status, await response.json()];
 	};
-	const detail =
+	const rows =
 		"the report has more than 10000 rows: ask for a shorter range, a longer step, fewer groups, or the largest ones with top";
+	const periods = "the report has more than 10000 periods with usage: ask for a shorter range, or a longer step";
 	// On a busy machine the view may be behind for a moment.
-	await expect.poll(() => answer("group_by=usage_id")).toEqual([400, { detail }]);
+	await expect.poll(() => answer("group_by=usage_id")).toEqual([400, { detail: rows }]);
+	await expect.poll(() => answer("step=hour")).toEqual([400, { detail: periods }]);
 	expect(await answer("group_by=model")).toEqual([200, expect.objectContaining({ rows: [expect.anything()] })]);
-});
-
-test("a report of more than 10,000 periods with usage is refused, and says how to ask for fewer", async () => {
-	const old = "0190d6a0-0000-7000-8000-00000000000c";
-	await post(old, "m-1", {}, ["2024-01-01T00:00:00Z"]);
-	const rows = async (query: string) => {
-		const [status, report] = await get(query);
-		return [status, JSON.parse(report).rows?.length];
-	};
-	expect(await rows("step=hour")).toEqual([200, 4]);
-	expect(await rows("step=day&model=")).toEqual([200, 3]);
-	await using many = await startTestService();
-	const costs = Array.from({ length: 10_001 }, (_, n) => ({
-		model: "m",
-		cost: 1,
-		timestamp: 1_700_000_000 + n * 3600,
-	}));
-	const stats = { usage_to_metrics: { agent: { model_name: "m", accumulated_cost: 10_001, costs } } };
-	expect((await postWebhook(many, KEY, JSON.stringify(record({ stats })))).status).toBe(200);
-	const response = await fetch(`${many.http}/api/v1/usage?step=hour`, { headers: { "X-Access-Token": KEY } });
-	const detail = "the report has more than 10000 periods with usage: ask for a shorter range, or a longer step";
-	expect([response.status, await response.json()]).toEqual([400, { detail }]);
 });
 
 test.each([
@@ -203,10 +186,8 @@ test.each([
 	],
 	["group_by=model&group_by=model", "group_by has an entry twice"],
 	["time_zone=Mars/Olympus", "time_zone is not a name of the IANA time zone database"],
-	["step=year", "step must be one of none, hour, day, week, month"],
 	["top=1001", "top must be from 0 to 1000"],
 	["from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", "to must not be before from"],
-	["agent_kind=Robot", "agent_kind must be ACPAgent or Agent"],
 ])("%s is refused with the name of the parameter", async (query, detail) => {
 	expect(await get(query)).toEqual([400, JSON.stringify({ detail })]);
 });
