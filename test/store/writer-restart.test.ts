@@ -29,6 +29,8 @@ test("a restarted writer keeps the locks that show other programs that the datab
 	await writer?.terminate();
 	expect(await append(store, sample())).toMatchObject({ sequence: 2n });
 	process.off("worker", onWorker);
+	// So the views have followed, and nothing is written while the other program reads.
+	expect(await store.countConversations({ conditions: [], group: undefined, limit: 1 })).toMatchObject({ total: 2 });
 	// The terminated thread was started again for the append, so it is the writer.
 	expect(workers.length).toBe(started + 1);
 	const other = spawnSync(process.execPath, ["--no-warnings", "-e", OTHER_PROGRAM, path], { encoding: "utf8" });
