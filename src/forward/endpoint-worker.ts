@@ -160,13 +160,15 @@ export class EndpointWorker implements AsyncDisposable {
 		const { signal } = this.#stop;
 		while (!signal.aborted) {
 			this.#wake = new AbortController();
-			let wait = STORE_RETRY;
+			let next: number;
 			try {
-				wait = await this.#turn(id);
+				next = await this.#turn(id);
 			} catch (error) {
 				onError(error);
 				this.#readAt = 0;
+				next = clock.now() + STORE_RETRY;
 			}
+			const wait = next - clock.now();
 			if (wait > 0 && !signal.aborted) await clock.wait(wait, AbortSignal.any([this.#wake.signal, signal]));
 		}
 		await Promise.all(this.#tries.values());
@@ -180,17 +182,16 @@ export class EndpointWorker implements AsyncDisposable {
 		}
 	}
 
-	/** Does what there is to do. Returns the milliseconds until there may be more. */
+	/** Does what there is to do. Returns when there may be more. */
 	async #turn(id: string): Promise<number> {
 		const { clock } = this.#options;
 		await this.#store();
 		if (clock.now() >= this.#claimAt) await this.#renewClaim(id);
 		if (this.#isMine && clock.now() >= this.#readAt) await this.#read(id);
-		const untilClaim = this.#claimAt - clock.now();
 		const endpoint = this.#endpoint;
-		if (!this.#isMine || endpoint?.state !== "active") return untilClaim;
-		const untilDue = await this.#startDue(endpoint);
-		return (await this.#follow(endpoint)) ? 0 : Math.min(untilClaim, untilDue);
+		if (!this.#isMine || endpoint?.state !== "active") return this.#claimAt;
+		const due = await this.#startDue(endpoint);
+		return (await this.#follow(endpoint)) ? 0 : Math.min(this.#claimAt, due);
 	}
 
 	async #renewClaim(id: string): Promise<void> {
@@ -248,18 +249,17 @@ export class EndpointWorker implements AsyncDisposable {
 		this.#position = position;
 	}
 
-	/** Starts the deliveries that are due. Returns the milliseconds until the next one is. */
+	/** Starts the deliveries that are due. Returns when the next one is. */
 	async #startDue(endpoint: ListedEndpoint): Promise<number> {
 		const { store, clock } = this.#options;
 		const most = isCircuitOpen(endpoint) ? 1 : MAX_UNDER_WAY;
 		if (endpoint.waiting === 0 || this.#underWay >= most) return Number.POSITIVE_INFINITY;
 		const query = { id: endpoint.id, limit: MAX_UNDER_WAY + this.#tries.size };
-		const now = clock.now();
 		for (const next of await store.tables.read.listNextDeliveries(query)) {
 			if (this.#tries.has(next.conversationId)) continue;
 			if (this.#underWay >= most || this.#stop.signal.aborted) break;
 			const due = Math.max(Number((next.nextAt ?? 0n) / 1000n), this.#pausedUntil);
-			if (due > now) return due - now;
+			if (due > clock.now()) return due;
 			this.#tries.set(next.conversationId, this.#try(endpoint, next));
 		}
 		return Number.POSITIVE_INFINITY;
