@@ -11,8 +11,8 @@ import { eventTexts, KINDS_WITHOUT_TEXT } from "./event-texts.ts";
 import { indexWords, wordsOf } from "./tokenizer.ts";
 
 /**
- * Version of the rules by which texts and words are taken from events. Raise it when they change, and let the view of conversations
- * derive the words of titles anew.
+ * Version of the rules by which texts and words are taken from events. Raise it when they change, and let the view of
+ * conversations derive the words of titles anew.
  */
 const INDEX_RULES = 3;
 

@@ -63,8 +63,8 @@ export async function withExportSource<Result>(
 }
 
 /**
- * Calls `work` with what runs transactions in a database as the target of an import. The database has what these wrote when `work`
- * has succeeded; otherwise it stays without data.
+ * Calls `work` with what runs transactions in a database as the target of an import. The database has what these wrote when
+ * `work` has succeeded; otherwise it stays without data.
  *
  * @throws Error when it holds data; ServiceError `unavailable` when it cannot be opened, or a service has it open
  */

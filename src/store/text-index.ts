@@ -2,9 +2,9 @@ import type { Condition } from "./condition.ts";
 
 /**
  * The index of search. A document is what is found: the texts of an event, or the title of a conversation. Search knows
- * the words of each document, but not their order. Those of a title are in the view of conversations. An indexer writes those of
- * events to the index, in steps, of which each says how far it comes. What is removed from the log is removed from the index in
- * the same transaction.
+ * the words of each document, but not their order. Those of a title are in the view of conversations. An indexer writes those
+ * of events to the index, in steps, of which each says how far it comes. What is removed from the log is removed from the index
+ * in the same transaction.
  */
 
 /** How far the index comes. */
