@@ -103,19 +103,11 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 	});
 
 	test("an invalid request is refused with its code, and with the name of an invalid field", async () => {
-		await service.reading.keepEvents(A, event("1"), event("2"));
-		await service.reading.pruneEvents(1);
-		await service.reading.keepEvents(A, event("3"));
-		const start = (value: bigint): Watch => ({ start: { case: "afterSequence", value } });
 		for (const action of [list({ conversationId: "x" }), watch({ conversationId: "x" }, 1)])
 			expect(await failure(action)).toEqual(["InvalidArgument", "conversation_id is not a UUID"]);
-		const kinds = Array<string>(33).fill("x");
-		for (const action of [list({ filter: { kinds } }), watch({ filter: { kinds } }, 1)])
-			expect(await failure(action)).toEqual(["InvalidArgument", "filter.kinds must have at most 32 values"]);
-		expect(await failure(watch(start(-1n), 1))).toEqual(["InvalidArgument", "after_sequence must not be negative"]);
-		expect((await failure(watch(start(4n), 1)))[0]).toBe("OutOfRange");
+		const start = { case: "afterSequence", value: 4n } as const;
+		expect((await failure(watch({ start }, 1)))[0]).toBe("OutOfRange");
 		expect(await failure(list({}, "another key"))).toEqual(["Unauthenticated", "The access key is not known"]);
-		expect(await watch(start(1n), 2)).toEqual([2n, 3n]);
 	});
 
 	test("a watch ends with UNAVAILABLE when the service stops", async () => {

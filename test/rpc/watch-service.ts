@@ -20,6 +20,7 @@ import {
 import { UpdateParser } from "../../src/intake/record-intake.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { rpcMethods, SERVICES } from "../../src/rpc/services.ts";
+import { createLogger } from "../../src/telemetry/log.ts";
 import { Admission, type WorkLimits } from "../../src/transports/admission.ts";
 import { connectHandlers } from "../../src/transports/connect/connect-adapter.ts";
 import { LIMITS } from "../../src/transports/connections.ts";
@@ -33,7 +34,6 @@ import { format, Reading } from "../conversations/read/reading.ts";
 import type { Endpoints } from "../support/clients.ts";
 import { testEndpoints } from "../support/endpoints.ts";
 import { unobservedRequests } from "../support/requests.ts";
-import { silentLog } from "../support/silent-log.ts";
 
 /** Keys of the service. The first one has the scope read, the second one the scopes read and secrets. */
 export const READ_KEY = "key-that-may-read";
@@ -44,6 +44,8 @@ export class WatchService implements Endpoints, AsyncDisposable {
 	readonly reading: Reading;
 	readonly watches: UpdateWatches;
 	readonly eventWatches: EventWatches;
+	/** The lines of the log. */
+	readonly logged: readonly string[];
 	readonly http: string;
 	readonly grpc: string;
 	/** Counts the requests under way. */
@@ -51,7 +53,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 	readonly #stop: () => Promise<void>;
 
 	private constructor(
-		parts: Pick<WatchService, "reading" | "watches" | "eventWatches" | "admission">,
+		parts: Pick<WatchService, "reading" | "watches" | "eventWatches" | "admission" | "logged">,
 		ports: { http: number; grpc: number },
 		stop: () => Promise<void>,
 	) {
@@ -59,6 +61,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		this.watches = parts.watches;
 		this.eventWatches = parts.eventWatches;
 		this.admission = parts.admission;
+		this.logged = parts.logged;
 		this.http = `http://127.0.0.1:${ports.http}`;
 		this.grpc = `127.0.0.1:${ports.grpc}`;
 		this.#stop = stop;
@@ -75,7 +78,8 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const watching = { heartbeat, stopping: stopping.signal };
 		const watches = updateWatches(reading.store, () => reading.views, watching);
 		const ofEvents = eventWatches(reading.store, reading.eventViews, watching);
-		const log = silentLog();
+		const logged: string[] = [];
+		const log = createLogger("info", { write: (line) => logged.push(line) });
 		const key = (text: string, ...scopes: Scope[]) => ({
 			name: text,
 			scopes: new Set(scopes),
@@ -137,7 +141,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			maxBodyBytes: 1024 * 1024,
 			stopping: stopping.signal,
 		};
-		const requests = unobservedRequests();
+		const requests = unobservedRequests(log);
 		const address = { host: "127.0.0.1", port: 0 };
 		const { methods } = options;
 		const routes = jsonRoutes("", {
@@ -159,7 +163,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			await accessKeys[Symbol.asyncDispose]();
 		};
 		return new WatchService(
-			{ reading, watches, eventWatches: ofEvents, admission },
+			{ reading, watches, eventWatches: ofEvents, admission, logged },
 			{ http: http.address.port, grpc: grpc.address.port },
 			stop,
 		);

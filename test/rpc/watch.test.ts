@@ -124,31 +124,26 @@ test.each(clients)("over %s a watch ends with UNAVAILABLE when the service stops
 	expect(await refused).toEqual({ code: "Unavailable", message: "The service is stopping" });
 });
 
-test("the server releases a client that disconnects while it does not read", async () => {
+test("the server releases clients that disconnect while they do not read, which is no failure", async () => {
 	const large = { kind: "LocalWorkspace", working_dir: `/${"x".repeat(200_000)}` };
 	for (let index = 0; index < 40; index++) await service.reading.keep({ id: ID, title: `${index}`, workspace: large });
-	// A request from the beginning (field 2) with whole records (field 5). Both protocols frame it in the same way.
+	// A request from the beginning (field 2) with whole records (field 5). All protocols frame it in the same way.
 	const body = Buffer.from([0, 0, 0, 0, 4, 2 << 3, WatchPosition.BEGINNING, 5 << 3, ConversationView.FULL]);
-	const headers = { "x-access-token": READ_KEY };
+	const key = { "x-access-token": READ_KEY };
 	const session = connect(`http://${service.grpc}`);
-	const stream = session.request({
-		...headers,
-		":method": "POST",
-		":path": PATH,
-		"content-type": "application/grpc",
-		te: "trailers",
-	});
-	stream.on("error", () => undefined).end(body);
-	const overConnect = httpRequest(`${service.http}${PATH}`, {
-		method: "POST",
-		headers: { ...headers, "content-type": "application/connect+proto", "connect-protocol-version": "1" },
-	});
-	// Both responses have begun, but neither client reads its body.
-	const begun = [once(stream, "response"), once(overConnect, "response")];
-	overConnect.on("error", () => undefined).end(body);
+	const grpc = { ":method": "POST", ":path": PATH, "content-type": "application/grpc", te: "trailers" };
+	const stream = session.request({ ...grpc, ...key });
+	const requests = ["application/connect+proto", "application/grpc-web+proto"].map((type) =>
+		httpRequest(`${service.http}${PATH}`, { method: "POST", headers: { ...key, "content-type": type } }),
+	);
+	// All responses have begun, but no client reads its body.
+	const begun = [stream, ...requests].map((request) => once(request, "response"));
+	for (const request of [stream, ...requests]) request.on("error", () => undefined).end(body);
 	await Promise.all(begun);
-	expect(followers()).toBe(2);
+	expect(followers()).toBe(3);
 	session.destroy();
-	overConnect.destroy();
+	for (const request of requests) request.socket?.resetAndDestroy();
 	await expect.poll(followers, RELEASE_POLL).toBe(0);
+	await service.stop();
+	expect(service.logged.filter((line) => line.includes("request_failed"))).toEqual([]);
 });
