@@ -237,13 +237,6 @@ test("a late batch does not change a newer record, and its events are stored", a
 	]);
 });
 
-test("state updates do not change a conversation that is deleting", async () => {
-	const id = randomUUID();
-	await service.post(posted(id, 5, { execution_status: "deleting" }));
-	await service.batch(id, [report(6, "execution_status", "running"), report(6, "tags", { a: "b" })]);
-	expect(await shown(id, "execution_status", "tags")).toEqual(["deleting", {}]);
-});
-
 test("state updates that break rules are stored and logged, and the others are applied", async () => {
 	const id = randomUUID();
 	service.logged.length = 0;

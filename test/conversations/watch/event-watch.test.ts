@@ -1,14 +1,11 @@
 import { create } from "@bufbuild/protobuf";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import {
-	ConversationEventFilterSchema,
-	type WatchConversationEventsResponse,
-} from "../../../gen/conversations/v1/conversation_event_service_pb.js";
+import { ConversationEventFilterSchema } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import type { WatchOptions } from "../../../src/conversations/watch/watch.ts";
-import { type EventWatches, type EventWatchRequest, eventWatches } from "../../../src/conversations/watch/watches.ts";
+import { type EventWatches, eventWatches } from "../../../src/conversations/watch/watches.ts";
 import type { EventQuery, StoredEvent } from "../../../src/store/entries.ts";
 import { event, Reading, refusal } from "../read/reading.ts";
-import { numbers, type Said, type SpiedLog, spyLog } from "./watching.ts";
+import { numbers, type SpiedLog, spyLog, EventWatcher as Watcher } from "./watching.ts";
 
 const ID = "0190d6a0-0000-7000-8000-000000000001";
 const OTHER = "0190d6a0-0000-7000-8000-000000000002";
@@ -48,51 +45,6 @@ async function keep(count: number, conversationId = ID, members = {}): Promise<b
 	return newest;
 }
 
-/** A watch whose messages the test reads one by one. */
-class Watcher {
-	readonly #batches: ReturnType<EventWatches["watch"]>;
-	readonly #cancel = new AbortController();
-	readonly #pending: WatchConversationEventsResponse[] = [];
-
-	constructor(watches: EventWatches, request: Partial<EventWatchRequest> = {}) {
-		const whole: EventWatchRequest = {
-			start: "beginning",
-			conversationId: undefined,
-			filter: undefined,
-			secrets: "redacted",
-			...request,
-		};
-		this.#batches = watches.watch(whole, this.#cancel.signal);
-	}
-
-	async message(): Promise<WatchConversationEventsResponse> {
-		while (this.#pending.length === 0) {
-			const { value, done } = await this.#batches.next();
-			if (done === true) throw new Error("the watch ended");
-			this.#pending.push(...value.map(({ message }) => message));
-		}
-		const [message] = this.#pending.splice(0, 1);
-		if (message === undefined) throw new Error("nothing is pending");
-		return message;
-	}
-
-	/** Reads the next `count` messages and returns them in short. */
-	async next(count: number): Promise<Said[]> {
-		const messages: Said[] = [];
-		while (messages.length < count) {
-			const { sequence, content } = await this.message();
-			if (content.case === "event") expect(content.value.sequence).toBe(sequence);
-			messages.push(content.case === "heartbeat" ? { at: sequence, latest: content.value.latestSequence } : sequence);
-		}
-		return messages;
-	}
-
-	/** Ends the watch as a client that disconnects does. */
-	cancel(): void {
-		this.#cancel.abort();
-	}
-}
-
 test("a watch receives the events stored after its start, a heartbeat, then new events", async () => {
 	await keep(3);
 	const watches = watching();
@@ -109,11 +61,11 @@ test("a watch receives the events stored after its start, a heartbeat, then new 
 
 test("an event is received as it was sent", async () => {
 	await reading.keepEvents(ID, event("e", { parent_id: "d", text: "hello" }));
-	const { sequence, content } = await new Watcher(watching()).message();
-	expect([sequence, content.case === "event" && content.value.event]).toMatchObject([
-		1n,
-		{ id: "e", source: "agent", kind: "MessageEvent", parentId: "d", membersJson: '{"text":"hello"}' },
-	]);
+	const sent = { id: "e", source: "agent", kind: "MessageEvent", parentId: "d", membersJson: '{"text":"hello"}' };
+	expect(await new Watcher(watching()).message()).toMatchObject({
+		sequence: 1n,
+		content: { case: "event", value: { event: sent } },
+	});
 });
 
 test("a watch of a conversation with a filter receives only matching events; heartbeats advance past others", async () => {
@@ -124,17 +76,11 @@ test("a watch of a conversation with a filter receives only matching events; hea
 	await keep(1, ID, { source: "hook" });
 	const watcher = new Watcher(watching({ heartbeat: 5 }), { conversationId: ID, filter });
 	expect(await watcher.next(1)).toEqual([1n]);
-	const reach = async (sequence: bigint) => {
-		for (;;) {
-			const [said] = await watcher.next(1);
-			if (typeof said === "bigint" || said?.at === sequence) return said;
-		}
-	};
-	expect(await reach(4n)).toEqual({ at: 4n, latest: 4n });
+	expect(await watcher.heartbeatAt(4n)).toEqual({ at: 4n, latest: 4n });
 	await keep(1, OTHER);
-	expect(await reach(5n)).toEqual({ at: 5n, latest: 5n });
+	expect(await watcher.heartbeatAt(5n)).toEqual({ at: 5n, latest: 5n });
 	await keep(1, ID, { source: "user" });
-	expect(await reach(6n)).toBe(6n);
+	expect(await watcher.through(6n)).toEqual([6n]);
 });
 
 test("a stalled watcher does not exceed the memory limits, and misses nothing when it reads again", async () => {
@@ -180,15 +126,11 @@ test("an unreadable event is sent as unreadable, and the watch continues", async
 	await keep(3);
 	reading.damageEvent(2n);
 	const watcher = new Watcher(watching());
-	const received = [];
-	for (let count = 0; count < 3; count++) {
-		const { content } = await watcher.message();
-		if (content.case === "event") received.push([content.value.sequence, content.value.unreadable]);
-	}
-	expect(received).toEqual([
+	for (const [sequence, unreadable] of [
 		[1n, false],
 		[2n, true],
 		[3n, false],
-	]);
+	])
+		expect(await watcher.message()).toMatchObject({ content: { value: { sequence, unreadable } } });
 	expect(reading.unreadableEvents).toEqual([2n]);
 });

@@ -1,43 +1,44 @@
+import type { WatchConversationEventsResponse } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import type { WatchConversationUpdatesResponse } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import type { UpdateWatches, UpdateWatchRequest } from "../../../src/conversations/watch/watches.ts";
+import type {
+	EventWatches,
+	EventWatchRequest,
+	UpdateWatches,
+	UpdateWatchRequest,
+} from "../../../src/conversations/watch/watches.ts";
 import type { LogListener, SequenceLog } from "../../../src/store/sequence-log.ts";
 
-/** A message in short: the sequence of an update, or a heartbeat with its position and the newest sequence. */
+type WatchMessage = WatchConversationUpdatesResponse | WatchConversationEventsResponse;
+
+/** A message in short: the sequence of an entry, or a heartbeat with its position and the newest sequence. */
 export type Said = bigint | { readonly at: bigint; readonly latest: bigint };
 
 /** Returns a message of a watch in short. */
-export function said({ sequence, content }: WatchConversationUpdatesResponse): Said {
+export function said({ sequence, content }: WatchMessage): Said {
 	switch (content.case) {
 		case "update":
-			if (content.value.sequence !== sequence) throw new Error(`update ${content.value.sequence} came at ${sequence}`);
+		case "event":
+			if (content.value.sequence !== sequence) throw new Error(`entry ${content.value.sequence} came at ${sequence}`);
 			return sequence;
 		case "heartbeat":
 			return { at: sequence, latest: content.value.latestSequence };
 		default:
-			throw new Error("a message without an event");
+			throw new Error("a message without an entry");
 	}
 }
 
 /** A watch whose messages the test reads one by one. */
-export class Watcher {
-	readonly #batches: ReturnType<UpdateWatches["watch"]>;
+class MessageReader<Message extends WatchMessage> {
+	readonly #batches: AsyncGenerator<readonly { readonly message: Message }[], void>;
 	readonly #cancel = new AbortController();
-	readonly #pending: WatchConversationUpdatesResponse[] = [];
+	readonly #pending: Message[] = [];
 
-	constructor(watches: UpdateWatches, request: Partial<UpdateWatchRequest> = {}, signal?: AbortSignal) {
-		const whole: UpdateWatchRequest = {
-			start: "beginning",
-			conversationId: undefined,
-			filter: undefined,
-			view: { full: false, secrets: "redacted", secretPaths: false },
-			...request,
-		};
-		const signals = signal === undefined ? [this.#cancel.signal] : [this.#cancel.signal, signal];
-		this.#batches = watches.watch(whole, AbortSignal.any(signals));
+	constructor(open: (signal: AbortSignal) => AsyncGenerator<readonly { readonly message: Message }[], void>) {
+		this.#batches = open(this.#cancel.signal);
 	}
 
 	/** Returns the next message; undefined at the end of the watch. */
-	async message(): Promise<WatchConversationUpdatesResponse | undefined> {
+	async message(): Promise<Message | undefined> {
 		while (this.#pending.length === 0) {
 			const { value, done } = await this.#batches.next();
 			if (done === true) return undefined;
@@ -57,7 +58,7 @@ export class Watcher {
 		return messages;
 	}
 
-	/** Reads up to the update `last`, and returns the sequences of all updates without the heartbeats. */
+	/** Reads up to the entry `last`, and returns the sequences of all entries without the heartbeats. */
 	async through(last: bigint): Promise<bigint[]> {
 		const sequences: bigint[] = [];
 		while (sequences.at(-1) !== last) {
@@ -78,6 +79,25 @@ export class Watcher {
 	/** Ends the watch as a client that disconnects does. */
 	cancel(): void {
 		this.#cancel.abort();
+	}
+}
+
+/** Reads a watch of updates. */
+export class Watcher extends MessageReader<WatchConversationUpdatesResponse> {
+	constructor(watches: UpdateWatches, request: Partial<UpdateWatchRequest> = {}, signal?: AbortSignal) {
+		const all = { start: "beginning", conversationId: undefined, filter: undefined } as const;
+		const view = { full: false, secrets: "redacted", secretPaths: false } as const;
+		super((own) =>
+			watches.watch({ ...all, view, ...request }, signal === undefined ? own : AbortSignal.any([own, signal])),
+		);
+	}
+}
+
+/** Reads a watch of events. */
+export class EventWatcher extends MessageReader<WatchConversationEventsResponse> {
+	constructor(watches: EventWatches, request: Partial<EventWatchRequest> = {}) {
+		const all = { start: "beginning", conversationId: undefined, filter: undefined, secrets: "redacted" } as const;
+		super((signal) => watches.watch({ ...all, ...request }, signal));
 	}
 }
 
