@@ -406,6 +406,30 @@ test("a batch is also applied to a record that is posted while the batch is appe
 	}
 });
 
+test("the first record that events make includes a state update that another replica stores meanwhile", async () => {
+	const id = randomUUID();
+	let meanwhile: (() => Promise<unknown>) | undefined;
+	await using one = await LiveService.open([], (store) => ({
+		...store,
+		appendEvents: async (batch) => {
+			const before = meanwhile;
+			meanwhile = undefined;
+			await before?.();
+			return await store.appendEvents(batch);
+		},
+		getRecordState: (...of) => store.getRecordState(...of),
+		events: store.events,
+	}));
+	const { store } = one;
+	await using other = await LiveService.open([], undefined, async () => ({ ...store, close: async () => undefined }));
+	meanwhile = () => other.batch(id, [report(8, "tags", { reported: "late" })]);
+	const agent = { kind: "ACPAgent", acp_command: ["acp"] };
+	const workspace = { kind: "LocalWorkspace", working_dir: "/workspace" };
+	const full = report(5, "full_state", { agent, workspace, execution_status: "running", tags: {} });
+	expect(await one.batch(id, [full])).toEqual({ stored: 1, updateSequence: 1n });
+	expect(await one.record(id)).toMatchObject({ execution_status: "running", tags: { reported: "late" } });
+});
+
 test("of concurrent batches for one conversation, the one with the latest time holds", async () => {
 	const id = randomUUID();
 	await service.post(posted(id, 1, {}));

@@ -1,31 +1,19 @@
 import { randomUUID } from "node:crypto";
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import { readExactJson, stringifyExactJson } from "../../../src/record/json/exact-json.ts";
 import { type ExactJsonObject, isJsonObject, memberOf } from "../../../src/record/json/json-value.ts";
 import type { Gap } from "../../../src/store/gaps.ts";
-import { Databases, openStore } from "../../store/postgres/databases.ts";
 import { type CapturedSequence, capturedSequences } from "../../support/fixtures.ts";
 import { Random } from "../../support/random.ts";
 import { LiveService } from "./live-service.ts";
 
 const BLUE = { sender: "other", owner: "blue" };
 
-let databases: Databases;
-beforeAll(async () => {
-	databases = await Databases.start();
-});
-afterAll(() => databases[Symbol.asyncDispose]());
-
-const ENGINES: readonly { readonly engine: string; readonly open: () => Promise<LiveService> }[] = [
-	{ engine: "SQLite", open: () => LiveService.open() },
-	{
-		engine: "PostgreSQL",
-		open: async () => {
-			const url = await databases.createMigrated();
-			return await LiveService.open([], undefined, (_, options) => openStore(url, options));
-		},
-	},
-];
+async function open(): Promise<LiveService> {
+	const service = await LiveService.open();
+	onTestFinished(() => service[Symbol.asyncDispose]());
+	return service;
+}
 
 /** Posts of a sequence, with one event in each batch. */
 interface Posts {
@@ -79,12 +67,11 @@ async function post(
 
 const missing = (gaps: readonly Gap[]) => gaps.map((gap) => gap.missing).toSorted();
 
-describe.each(ENGINES)("the sequences of a real sender, with $engine", ({ engine, open }) => {
+describe("the sequences of a real sender", () => {
 	const sequences = capturedSequences().filter(({ posts }) => posts.length > 1);
 
 	test("leave no gap when all has arrived, in order, in another order, repeated and in other batches", async () => {
 		const service = await open();
-		onTestFinished(() => service[Symbol.asyncDispose]());
 		const random = Random.ofTest();
 		const found: unknown[] = [];
 		for (const sequence of sequences) {
@@ -101,14 +88,13 @@ describe.each(ENGINES)("the sequences of a real sender, with $engine", ({ engine
 
 	test("have exactly the gap of the event that is left out, until it arrives", async () => {
 		const service = await open();
-		onTestFinished(() => service[Symbol.asyncDispose]());
 		const random = Random.ofTest();
 		let seen = 0;
 		for (const sequence of sequences) {
 			const all = postsOf(sequence);
 			const candidates = [...all.events];
 			random.shuffle(candidates);
-			for (const lost of candidates.slice(0, engine === "SQLite" ? 4 : 1)) {
+			for (const lost of candidates.slice(0, 4)) {
 				const rest = { ...all, events: all.events.filter((event) => idOf(event) !== idOf(lost)) };
 				const id = await post(service, sequence, rest, random);
 				const wanted = namedIn(rest).has(idOf(lost)) ? [idOf(lost)] : [];
@@ -118,12 +104,11 @@ describe.each(ENGINES)("the sequences of a real sender, with $engine", ({ engine
 				expect([sequence.name, await service.store.listGaps(id)]).toEqual([sequence.name, []]);
 			}
 		}
-		expect(seen).toBeGreaterThan(engine === "SQLite" ? 20 : 2);
+		expect(seen).toBeGreaterThan(20);
 	});
 
 	test("have no record while only events have arrived", async () => {
 		const service = await open();
-		onTestFinished(() => service[Symbol.asyncDispose]());
 		const sequence = sequences.find(({ name }) => name === "resume-cycle");
 		if (sequence === undefined) throw new Error("there is no such sequence");
 		const all = postsOf(sequence);
@@ -139,17 +124,15 @@ function eventAfter(id: string, parent: string | null): ExactJsonObject {
 	return { id, parent_id: parent, timestamp, source: "agent", kind: "MessageEvent" };
 }
 
+const RECORD: ExactJsonObject = {
+	workspace: { kind: "LocalWorkspace", working_dir: "/workspace" },
+	agent: { kind: "ACPAgent", acp_command: ["acp"] },
+};
+
 test("a fork has no gap for the events of its source, when these arrive after its own", async () => {
-	const service = await LiveService.open();
-	onTestFinished(() => service[Symbol.asyncDispose]());
+	const service = await open();
 	const [source, fork] = [randomUUID(), randomUUID()];
-	const record = (id: string, more: ExactJsonObject = {}) =>
-		stringifyExactJson({
-			id,
-			workspace: { kind: "LocalWorkspace", working_dir: "/workspace" },
-			agent: { kind: "ACPAgent", acp_command: ["acp"] },
-			...more,
-		});
+	const record = (id: string, more: ExactJsonObject = {}) => ({ id, ...RECORD, ...more });
 	await service.post(record(source));
 	await service.batch(fork, [eventAfter("own", "copied")]);
 	await service.post(record(fork, { forked_from_conversation_id: source }));
@@ -160,11 +143,6 @@ test("a fork has no gap for the events of its source, when these arrive after it
 	expect(missing(await service.store.listGaps(fork))).toEqual(["lost"]);
 });
 
-const RECORD: ExactJsonObject = {
-	workspace: { kind: "LocalWorkspace", working_dir: "/workspace" },
-	agent: { kind: "ACPAgent", acp_command: ["acp"] },
-};
-
 const STATE = (id: string, leaf?: string): ExactJsonObject => ({
 	...{ id, timestamp: "2026-01-01T00:00:00", source: "environment", kind: "ConversationStateUpdateEvent" },
 	...{
@@ -173,27 +151,23 @@ const STATE = (id: string, leaf?: string): ExactJsonObject => ({
 	},
 });
 
-test.each(ENGINES)(
-	"a fork of which no record is posted has no gap while its source is known, with $engine",
-	async (of) => {
-		const service = await of.open();
-		onTestFinished(() => service[Symbol.asyncDispose]());
-		const [source, fork, stranger] = [randomUUID(), randomUUID(), randomUUID()];
-		await service.batch(source, [STATE("s1"), eventAfter("one", null), eventAfter("two", "one")]);
-		expect((await service.store.listGaps(source)).map(({ kind }) => kind)).toEqual(["no_record"]);
+test("a fork of which no record is posted has no gap while its source is known", async () => {
+	const service = await open();
+	const [source, fork, stranger] = [randomUUID(), randomUUID(), randomUUID()];
+	await service.batch(source, [STATE("s1"), eventAfter("one", null), eventAfter("two", "one")]);
+	expect((await service.store.listGaps(source)).map(({ kind }) => kind)).toEqual(["no_record"]);
 
-		// The agent server posts no record of a fork until it is paused, changed or deleted.
-		await service.batch(fork, [STATE("s2", "one")]);
-		await service.batch(fork, [eventAfter("own", "one"), eventAfter("last", "own")]);
-		await service.batch(fork, [STATE("s3", "last")]);
-		expect(await service.store.listGaps(fork)).toEqual([]);
-		expect((await service.record(fork))?.leaf_event_id).toBe("last");
-		await service.batch(fork, [eventAfter("next", "lost")]);
-		expect(missing(await service.store.listGaps(fork))).toEqual(["lost"]);
+	// The agent server posts no record of a fork until it is paused, changed or deleted.
+	await service.batch(fork, [STATE("s2", "one")]);
+	await service.batch(fork, [eventAfter("own", "one"), eventAfter("last", "own")]);
+	await service.batch(fork, [STATE("s3", "last")]);
+	expect(await service.store.listGaps(fork)).toEqual([]);
+	expect((await service.record(fork))?.leaf_event_id).toBe("last");
+	await service.batch(fork, [eventAfter("next", "lost")]);
+	expect(missing(await service.store.listGaps(fork))).toEqual(["lost"]);
 
-		await service.events.json(stranger, Buffer.from(stringifyExactJson([STATE("s4", "one")])), BLUE, {
-			aborted: false,
-		});
-		expect(missing(await service.store.listGaps(stranger))).toEqual(["", "one"]);
-	},
-);
+	await service.events.json(stranger, Buffer.from(stringifyExactJson([STATE("s4", "one")])), BLUE, {
+		aborted: false,
+	});
+	expect(missing(await service.store.listGaps(stranger))).toEqual(["", "one"]);
+});
