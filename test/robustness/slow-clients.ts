@@ -27,6 +27,8 @@ const PAUSE = 100;
 /** A slow client. `act` continues until the signal is aborted and returns the outcome. */
 interface SlowClient {
 	readonly name: string;
+	/** Number of these clients in proportion to the others. */
+	readonly share: number;
 	/** Correct outcomes when the client stays as long as the service permits. */
 	readonly correct: readonly string[];
 	readonly act: (service: Endpoints, over: AbortSignal) => Promise<string>;
@@ -45,7 +47,7 @@ export const slowClients: Run = {
 		const filler = "x".repeat(3_000_000);
 		const stored = await postWebhook(subject.service, KEY, JSON.stringify(record({ id: large, title: filler })));
 		report.expect(stored.status === 200, `the large record is answered with ${stored.status}`);
-		const clients = slowKinds(large);
+		const clients = slowKinds(large).flatMap((client) => Array.from({ length: client.share }, () => client));
 		// In the short form clients leave before the service would close their connections.
 		const stays = count >= slowClients.long;
 		const load = async (): Promise<void> => {
@@ -83,6 +85,7 @@ function slowKinds(large: string): readonly SlowClient[] {
 	return [
 		{
 			name: "a body in small parts",
+			share: 1,
 			correct: ["200"],
 			act: async (service) => {
 				const body = JSON.stringify(record());
@@ -97,6 +100,7 @@ function slowKinds(large: string): readonly SlowClient[] {
 		},
 		{
 			name: "an endless body of small chunks",
+			share: 1,
 			correct: ["closed"],
 			act: async (service, over) => {
 				using client = await post(service, { "Transfer-Encoding": "chunked" });
@@ -108,7 +112,19 @@ function slowKinds(large: string): readonly SlowClient[] {
 			},
 		},
 		{
+			name: "a header that never ends",
+			share: 4,
+			correct: ["closed"],
+			act: async (service, over) => {
+				using client = await new RawHttp(service).connected();
+				await client.write(`POST ${WEBHOOK} HTTP/1.1\r\nHost: x\r\n`);
+				while (client.open && !over.aborted) await delay(50);
+				return client.open ? "left" : "closed";
+			},
+		},
+		{
 			name: "answers that are not read",
+			share: 2,
 			correct: ["closed"],
 			act: async (service, over) => {
 				const socket = openSocket(httpAddress(service)).pause();
@@ -129,6 +145,7 @@ function slowKinds(large: string): readonly SlowClient[] {
 		},
 		{
 			name: "an answer in small parts",
+			share: 1,
 			// The service may have no memory left for other large responses, because of the unread ones.
 			correct: ["200", "503"],
 			act: async (service) => {
