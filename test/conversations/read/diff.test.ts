@@ -112,16 +112,9 @@ const ID = "0190d6a0-0000-7000-8000-000000000001";
 const acp = { kind: "ACPAgent", acp_command: ["acp"] };
 const native = { kind: "Agent", llm: { model: "m" } };
 
+// All differences are found, as the properties above say. These rows say how deep their paths go.
 test.each<[string, JsonObject, JsonObject, string[]]>([
-	["a changed scalar", { title: "a" }, { title: "b" }, ["title"]],
 	["an empty scalar that only one record has", {}, { title: "" }, ["title"]],
-	["a scalar that was removed", { title: "a" }, {}, ["title"]],
-	[
-		"a changed field of a union's arm",
-		{ agent: { ...acp, acp_model: "a" } },
-		{ agent: { ...acp, acp_model: "b" } },
-		["agent.acp_agent.acp_model"],
-	],
 	[
 		"a changed field two messages deep",
 		{ agent: { ...native, llm: { model: "a" } } },
@@ -130,16 +123,12 @@ test.each<[string, JsonObject, JsonObject, string[]]>([
 	],
 	["both arms of a union", { agent: acp }, { agent: native }, ["agent.acp_agent", "agent.agent"]],
 	["a message that only one record has", { hook_config: null }, { hook_config: {} }, ["hook_config"]],
-	["a list with another length", { invoked_skills: ["a"] }, { invoked_skills: ["a", "b"] }, ["invoked_skills"]],
-	["a list in another order", { invoked_skills: ["a", "b"] }, { invoked_skills: ["b", "a"] }, ["invoked_skills"]],
 	[
 		"a list with a changed message",
 		{ available_models: [{ model_id: "m", name: "a" }] },
 		{ available_models: [{ model_id: "m", name: "b" }] },
 		["available_models"],
 	],
-	["a map with a changed value", { tags: { a: "1" } }, { tags: { a: "2" } }, ["tags"]],
-	["a map with a changed key", { tags: { a: "1" } }, { tags: { b: "1" } }, ["tags"]],
 	[
 		"a map with a changed message",
 		{ stats: { usage_to_metrics: { agent: { accumulated_cost: 1 } } } },

@@ -144,11 +144,6 @@ test("an event is listed as it was sent, as a message and as JSON text", async (
 	});
 });
 
-test("an unknown conversation has no events", async () => {
-	await keep(1, A);
-	expect(await reading.events.list({ ...ALL, conversationId: B })).toEqual({ entries: [], nextPageToken: "" });
-});
-
 test("a page of large events ends before 3.5 MiB, but has at least one event", async () => {
 	for (const [id, size] of [300, 3400, 10, 5000, 10].entries())
 		await reading.keepEvents(A, event(`${id}`, { text: "x".repeat(size * 1024) }));
