@@ -206,91 +206,55 @@ const UNICODE = {
 	type: "string_unicode",
 	message: "Input should be a valid string, unable to parse raw data as a unicode string",
 };
+const SHORT = {
+	type: "string_too_short",
+	message: "String should have at least 1 character",
+	context: { min_length: 1 },
+};
+const LONG = {
+	type: "string_too_long",
+	message: "String should have at most 256 characters",
+	context: { max_length: 256 },
+};
+const LIST = { type: "list_type", message: "Input should be a valid list" };
+const OBJECT = {
+	type: "model_attributes_type",
+	message: "Input should be a valid dictionary or object to extract fields from",
+};
 const valueError = (problem: string) => ({
 	type: "value_error",
 	message: `Value error, ${problem}`,
 	context: { error: {} },
 });
 const nested = (depth: number): ExactJson => (depth === 0 ? 1 : [nested(depth - 1)]);
+const TOO_DEEP = valueError("free-form JSON nested more than 32 levels deep");
 
 describe("a batch is refused as a whole", () => {
 	const { id: _, ...withoutId } = event();
 	const long = "x".repeat(MAX_EVENT_ID_LENGTH + 1);
+	const numbers = { timestamp: 1, source: 2, kind: 3, parent_id: 4 };
+	const place = (n: number, name: string, rule: object, ...input: ExactJson[]) => ({
+		...{ path: [n, name], ...rule },
+		...(input.length > 0 ? { input: input[0] } : {}),
+	});
 	test.each<[string, ExactJson, object[]]>([
-		["a body that is not an array", {}, [{ path: [], type: "list_type", message: "Input should be a valid list" }]],
-		[
-			"an event that is not an object",
-			[event(), "x"],
-			[
-				{
-					path: [1],
-					type: "model_attributes_type",
-					message: "Input should be a valid dictionary or object to extract fields from",
-				},
-			],
-		],
-		["an event without an id", [withoutId], [{ path: [0, "id"], ...MISSING }]],
-		["an id that is null", [event({ id: null })], [{ path: [0, "id"], ...TEXT, input: null }]],
-		[
-			"an empty id",
-			[event({ id: "" })],
-			[
-				{
-					path: [0, "id"],
-					type: "string_too_short",
-					message: "String should have at least 1 character",
-					context: { min_length: 1 },
-					input: "",
-				},
-			],
-		],
-		[
-			"an id that is too long",
-			[event({ id: long })],
-			[
-				{
-					path: [0, "id"],
-					type: "string_too_long",
-					message: "String should have at most 256 characters",
-					context: { max_length: 256 },
-				},
-			],
-		],
-		[
-			"a timestamp that is not a date-time",
-			[event(), event({ id: "e2", timestamp: "now" })],
-			[{ path: [1, "timestamp"], ...DATE, input: "now" }],
-		],
-		[
-			"numbers in the envelope",
-			[event({ timestamp: 1, source: 2, kind: 3, parent_id: 4 })],
-			[
-				{ path: [0, "timestamp"], ...TEXT, input: 1 },
-				{ path: [0, "source"], ...TEXT, input: 2 },
-				{ path: [0, "kind"], ...TEXT, input: 3 },
-				{ path: [0, "parent_id"], ...TEXT, input: 4 },
-			],
-		],
+		["a body that is not an array", {}, [{ path: [], ...LIST }]],
+		["an event that is not an object", [event(), "x"], [{ path: [1], ...OBJECT }]],
+		["an event without an id", [withoutId], [place(0, "id", MISSING)]],
+		["an id that is null", [event({ id: null })], [place(0, "id", TEXT, null)]],
+		["an empty id", [event({ id: "" })], [place(0, "id", SHORT, "")]],
+		["an id that is too long", [event({ id: long })], [place(0, "id", LONG)]],
+		["numbers", [event(numbers)], Object.entries(numbers).map(([name, input]) => place(0, name, TEXT, input))],
 		[
 			"two bad events",
 			[event({ timestamp: "x" }), event({ id: "e2", kind: null })],
-			[
-				{ path: [1, "kind"], ...TEXT, input: null },
-				{ path: [0, "timestamp"], ...DATE, input: "x" },
-			],
+			[place(1, "kind", TEXT, null), place(0, "timestamp", DATE, "x")],
 		],
-		[
-			"JSON that is nested too deep",
-			[event({ a: nested(32), b: nested(33) })],
-			[{ path: [0, "b"], ...valueError("free-form JSON nested more than 32 levels deep") }],
-		],
+		["JSON that is nested too deep", [event({ a: nested(32), b: nested(33) })], [place(0, "b", TOO_DEEP)]],
 		[
 			"lone surrogates",
 			[event({ id: "\ud800", a: ["\udfff"] })],
-			[
-				{ path: [0, "id"], ...UNICODE, input: "\ud800" },
-				{ path: [0, "a", 0], ...UNICODE },
-			],
+			[place(0, "id", UNICODE, "\ud800"), { path: [0, "a", 0], ...UNICODE }],
 		],
 	])("for %s", (_name, events, violations) => {
 		const body = Buffer.from(stringifyExactJson(events));
@@ -390,7 +354,7 @@ describe("a protobuf request", () => {
 			{ path: [0, "members_json", 5], type: "json_invalid", message: "JSON decode error" },
 		]);
 		expect(refused({ ...valid, membersJson: stringifyExactJson({ a: nested(33) }) })).toEqual([
-			{ path: [0, "a"], ...valueError("free-form JSON nested more than 32 levels deep") },
+			{ path: [0, "a"], ...TOO_DEEP },
 		]);
 		expect(refused({ ...valid, membersJson: '{"a":"\\ud800"}' })).toEqual([{ path: [0, "a"], ...UNICODE }]);
 	});
