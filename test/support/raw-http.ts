@@ -57,13 +57,14 @@ export class RawHttp {
 	}
 
 	/** Writes the head of a request to a path. An undefined field removes a default header. */
-	head(fields: Readonly<Record<string, string | undefined>>, path: string): Promise<void> {
+	head(fields: Readonly<Record<string, string | undefined>>, path = "/"): Promise<void> {
 		return this.write(postHead(path, fields));
 	}
 
 	/** Writes a chunk of a body with `Transfer-Encoding: chunked`. An empty chunk ends the body. */
-	chunk(data: string): Promise<void> {
-		return this.write(`${Buffer.byteLength(data).toString(16)}\r\n${data}\r\n`);
+	chunk(data: string | Buffer): Promise<void> {
+		const bytes = Buffer.from(data);
+		return this.write(Buffer.concat([Buffer.from(`${bytes.length.toString(16)}\r\n`), bytes, Buffer.from("\r\n")]));
 	}
 
 	/** Returns the next response. A chunked body is not decoded. */
@@ -80,7 +81,9 @@ export class RawHttp {
 				return { ...response, body: rest.slice(0, length) };
 			}
 			if (this.#closed) throw new Error(`the connection is closed after ${JSON.stringify(this.#received)}`);
-			await Promise.race([once(this.#socket, "data"), once(this.#socket, "close")]);
+			const waited = new AbortController();
+			await Promise.race(["data", "close"].map((event) => once(this.#socket, event, { signal: waited.signal })));
+			waited.abort();
 		}
 	}
 
@@ -101,6 +104,11 @@ export class RawHttp {
 		this.#socket.end();
 	}
 
+	/** Closes the connection with a reset. */
+	reset(): void {
+		this.#socket.resetAndDestroy();
+	}
+
 	/** Stops reading. */
 	pause(): void {
 		this.#socket.pause();
@@ -108,7 +116,7 @@ export class RawHttp {
 
 	/** Whether the connection is still open. */
 	get open(): boolean {
-		return !this.#closed;
+		return !this.#socket.destroyed;
 	}
 
 	/** Waits until the server has closed the connection. */

@@ -8,7 +8,7 @@ import { postBytes } from "../support/raw-http.ts";
 import { framed } from "../support/raw-rpc.ts";
 import { openSocket } from "../support/raw-socket.ts";
 import { KEY } from "../support/service.ts";
-import { BoundedService } from "./bounded-service.ts";
+import { BoundedService, MAX_BODY } from "./bounded-service.ts";
 
 const NOTHING = { requests: 0, bytes: 0 };
 const IDLE = { ingest: NOTHING, read: NOTHING };
@@ -29,7 +29,11 @@ const aborted = fc.record({
 	wire: fc.constantFrom(...WIRES),
 	/** First byte of the body: the handler accepts `x` at once, refuses `r`, and waits with `w`. */
 	kind: fc.constantFrom("x", "r", "w"),
-	size: fc.integer({ min: 1, max: 60_000 }),
+	/** Size of the body, which may be too large. */
+	size: fc.oneof(fc.integer({ min: 1, max: 60_000 }), fc.constant(MAX_BODY + 1)),
+	key: fc.constantFrom(KEY, KEY, KEY, "a-wrong-key-of-some-length"),
+	/** Number of times that an HTTP/1.1 connection sends the request. */
+	pipelined: fc.constantFrom(1, 3),
 	/** Fraction of its bytes that is sent. */
 	sent: fc.double({ min: 0, max: 1, noNaN: true }),
 	/** Event loop turns after which it is aborted. */
@@ -52,10 +56,11 @@ async function make(service: BoundedService, requests: readonly Aborted[]): Prom
 		return session;
 	};
 	const sockets: { destroy(): unknown }[] = [];
-	const one = async ({ wire, kind, size, sent, turns, end }: Aborted): Promise<void> => {
+	const one = async ({ wire, kind, size, key, pipelined, sent, turns, end }: Aborted): Promise<void> => {
 		const body = Buffer.from(kind.repeat(size));
 		if (wire === "HTTP/1.1") {
-			const bytes = postBytes(WEBHOOK, { "X-Access-Token": KEY }, body);
+			const request = postBytes(WEBHOOK, { "X-Access-Token": key }, body);
+			const bytes = Buffer.concat(Array.from({ length: pipelined }, () => request));
 			const socket = openSocket(new URL(service.http).host);
 			sockets.push(socket);
 			await once(socket, "connect");
@@ -68,7 +73,7 @@ async function make(service: BoundedService, requests: readonly Aborted[]): Prom
 		const [path, type] = HTTP2[wire];
 		const bytes = wire.startsWith("gRPC") ? framed(body) : body;
 		const session = sessionOf(wire);
-		const headers = { ":method": "POST", ":path": path, "content-type": type, te: "trailers", "x-access-token": KEY };
+		const headers = { ":method": "POST", ":path": path, "content-type": type, te: "trailers", "x-access-token": key };
 		const stream = session.request(headers).on("error", () => undefined);
 		const part = bytes.subarray(0, Math.round(sent * bytes.length));
 		if (part.length === bytes.length) stream.resume().end(part);

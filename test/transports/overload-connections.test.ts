@@ -59,34 +59,37 @@ test.each(["HTTP/1.1", "HTTP/2"])("over %s a handler's signal aborts when its se
 	expect(service.ends.toSorted()).toEqual(["gone", "there"]);
 });
 
+/** Asks for a response over a connection that reads nothing. Returns a function that closes the connection. */
+function askUnread(service: BoundedService, wire: string, size: number): () => void {
+	if (wire === "HTTP/1.1") {
+		const socket = openSocket(new URL(service.http).host);
+		socket.write(get(size));
+		return () => socket.destroy();
+	}
+	const session = connect(wire === "gRPC" ? `http://${service.grpc}` : service.http).on("error", () => undefined);
+	const headers = { "x-access-token": KEY, te: "trailers" };
+	const request = toBinary(GetConversationRequestSchema, create(GetConversationRequestSchema, { id: String(size) }));
+	if (wire === "HTTP/2") session.request({ ...headers, ":path": `${ANSWER}/${size}` }).on("error", () => undefined);
+	else {
+		const type = { Connect: "application/proto", "gRPC-Web": "application/grpc-web+proto" }[wire];
+		session
+			.request({ ...headers, ":method": "POST", ":path": GET, "content-type": type ?? "application/grpc" })
+			.on("error", () => undefined)
+			.end(wire === "Connect" ? request : framed(request));
+	}
+	return () => session.destroy();
+}
+
 test.each(["HTTP/1.1", "HTTP/2", "Connect", "gRPC-Web", "gRPC"])(
-	"over %s a response that the client does not read in time no longer counts",
+	"over %s a response that the client does not read in time no longer counts, nor does one whose client leaves",
 	async (wire) => {
 		const size = 20_000_000;
 		await using service = await BoundedService.start(5 * size, {}, { answerTime: 2_000 });
-		let close: () => void;
-		if (wire === "HTTP/1.1") {
-			const socket = openSocket(new URL(service.http).host);
-			socket.write(get(size));
-			close = () => socket.destroy();
-		} else {
-			const session = connect(wire === "gRPC" ? `http://${service.grpc}` : service.http);
-			const headers = { "x-access-token": KEY, te: "trailers" };
-			const request = toBinary(
-				GetConversationRequestSchema,
-				create(GetConversationRequestSchema, { id: String(size) }),
-			);
-			if (wire === "HTTP/2") session.request({ ...headers, ":path": `${ANSWER}/${size}` }).on("error", () => undefined);
-			else {
-				const type = { Connect: "application/proto", "gRPC-Web": "application/grpc-web+proto" }[wire];
-				session
-					.request({ ...headers, ":method": "POST", ":path": GET, "content-type": type ?? "application/grpc" })
-					.on("error", () => undefined)
-					.end(wire === "Connect" ? request : framed(request));
-			}
-			close = () => session.destroy();
-		}
-		await expect.poll(() => service.underWay.read.bytes).toBeGreaterThanOrEqual(size);
+		await using patient = await BoundedService.start(5 * size);
+		const [close, leave] = [askUnread(service, wire, size), askUnread(patient, wire, size)];
+		for (const one of [service, patient]) await expect.poll(() => one.underWay.read.bytes).toBeGreaterThanOrEqual(size);
+		leave();
+		await expect.poll(() => patient.underWay).toEqual(IDLE);
 		// The timeout of an idle connection is far longer, so it is `answerTime` that ends the response.
 		await expect.poll(() => service.underWay).toEqual(IDLE);
 		close();

@@ -7,7 +7,7 @@ import fc from "fast-check";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { ServiceError } from "../../../src/errors.ts";
 import { readBody } from "../../../src/transports/http/body.ts";
-import { RawClient } from "./raw-client.ts";
+import { RawHttp } from "../../support/raw-http.ts";
 
 const limit = 64 * 1024;
 const tooLarge = { failure: "too_large", message: `The body is larger than ${limit} bytes` };
@@ -19,7 +19,7 @@ let outcome = Promise.withResolvers<void>();
 /** If set, called with each request. Its body is read after the promise has resolved. */
 let prepare: ((request: IncomingMessage) => Promise<void> | undefined) | undefined;
 let server: Server;
-let port: number;
+let http: string;
 
 async function answer(request: IncomingMessage): Promise<unknown> {
 	const prepared = prepare?.(request);
@@ -44,7 +44,7 @@ beforeAll(async () => {
 	});
 	await once(server.listen(0, "127.0.0.1"), "listening");
 	const address: AddressInfo | string | null = server.address();
-	port = typeof address === "object" && address !== null ? address.port : 0;
+	http = `http://127.0.0.1:${typeof address === "object" ? address?.port : ""}`;
 });
 
 beforeEach(() => {
@@ -59,12 +59,17 @@ afterAll(async () => {
 	await once(server, "close");
 });
 
+/** Returns what the server answers to a request of a client. */
+async function answerTo(client: RawHttp): Promise<unknown> {
+	return JSON.parse((await client.response()).body);
+}
+
 /** Posts a body in one piece. Returns the response. */
 async function post(body: Buffer, fields: Record<string, string> = {}): Promise<unknown> {
-	using client = new RawClient(port);
+	using client = new RawHttp({ http });
 	await client.head({ "Content-Length": String(body.length), ...fields });
 	await client.write(body);
-	return await client.response();
+	return await answerTo(client);
 }
 
 function accepted(body: Buffer): unknown {
@@ -92,23 +97,23 @@ describe("without a content coding", () => {
 	});
 
 	test("a request without a body has an empty one", async () => {
-		using client = new RawClient(port);
+		using client = new RawHttp({ http });
 		await client.head({});
-		expect(await client.response()).toEqual(accepted(Buffer.alloc(0)));
+		expect(await answerTo(client)).toEqual(accepted(Buffer.alloc(0)));
 	});
 
 	test("a Content-Length over the limit is refused before any byte of the body", async () => {
-		using client = new RawClient(port);
+		using client = new RawHttp({ http });
 		await client.head({ "Content-Length": String(limit + 1) });
-		expect(await client.response()).toEqual(tooLarge);
+		expect(await answerTo(client)).toEqual(tooLarge);
 	});
 
 	test("a chunked body is refused as soon as it exceeds the limit", async () => {
-		using client = new RawClient(port);
+		using client = new RawHttp({ http });
 		await client.head({ "Transfer-Encoding": "chunked" });
 		await client.chunk(Buffer.alloc(limit));
 		await client.chunk(Buffer.alloc(1));
-		expect(await client.response()).toEqual(tooLarge);
+		expect(await answerTo(client)).toEqual(tooLarge);
 	});
 });
 
@@ -128,32 +133,32 @@ describe("with gzip", () => {
 	});
 
 	test("gzip data that decompresses to nothing is refused when it is too long", async () => {
-		using client = new RawClient(port);
+		using client = new RawHttp({ http });
 		await client.head({ "Transfer-Encoding": "chunked", "Content-Encoding": "gzip" });
 		const emptyMember = gzipSync(Buffer.alloc(0));
 		await client.chunk(Buffer.concat(Array.from({ length: (2 * limit) / emptyMember.length }, () => emptyMember)));
-		expect(await client.response()).toEqual(tooLarge);
+		expect(await answerTo(client)).toEqual(tooLarge);
 	});
 
 	test("a Content-Length too large even for compressed data is refused before any byte of the body", async () => {
-		using client = new RawClient(port);
+		using client = new RawHttp({ http });
 		await client.head({ "Content-Length": String(2 * limit), "Content-Encoding": "gzip" });
-		expect(await client.response()).toEqual(tooLarge);
+		expect(await answerTo(client)).toEqual(tooLarge);
 	});
 
 	test("several gzip members make up one body, and zeros may follow them", async () => {
 		const members = [gzipSync("[1,"), gzipSync("2]"), Buffer.alloc(100)];
 		expect(await post(Buffer.concat(members), { "Content-Encoding": "gzip" })).toEqual(accepted(Buffer.from("[1,2]")));
 
-		using client = new RawClient(port);
+		using client = new RawHttp({ http });
 		await client.head({ "Transfer-Encoding": "chunked", "Content-Encoding": "gzip" });
 		for (const data of [gzipSync("{}"), Buffer.alloc(1000), Buffer.alloc(1000)]) {
 			await client.chunk(data);
 		}
 		await client.chunk(Buffer.alloc(0));
-		expect(await client.response()).toEqual(accepted(Buffer.from("{}")));
+		expect(await answerTo(client)).toEqual(accepted(Buffer.from("{}")));
 		await client.head({ "Content-Length": "0" });
-		expect(await client.response()).toEqual(accepted(Buffer.alloc(0)));
+		expect(await answerTo(client)).toEqual(accepted(Buffer.alloc(0)));
 	});
 
 	const compressed = gzipSync('{"a":1}');
@@ -176,7 +181,7 @@ test.each(["br", "deflate", "gzip, gzip", "zstd"])("the content coding %s is ref
 });
 
 test("with any chunks the body is returned exactly, and the connection serves the next request", async () => {
-	using client = new RawClient(port);
+	using client = new RawHttp({ http });
 	const sizes = fc.array(fc.integer({ min: 1, max: 3000 }), { maxLength: 8 });
 	const data = fc.uint8Array({ maxLength: 12_000 }).map((bytes) => Buffer.from(bytes));
 	const level = fc.constantFrom(constants.Z_NO_COMPRESSION, constants.Z_BEST_COMPRESSION);
@@ -193,7 +198,7 @@ test("with any chunks the body is returned exactly, and the connection serves th
 			if (chunked) {
 				await client.chunk(Buffer.alloc(0));
 			}
-			expect(await client.response()).toEqual(accepted(body));
+			expect(await answerTo(client)).toEqual(accepted(body));
 		}),
 		{ numRuns: 200 },
 	);
@@ -205,13 +210,13 @@ describe("the unread rest of a body", () => {
 		["an unknown coding", { "Content-Length": String(limit * 8), "Content-Encoding": "br" }],
 		["damaged gzip", { "Content-Length": String(limit), "Content-Encoding": "gzip" }],
 	])("is discarded if it is small, and the connection serves the next request (%s)", async (_, fields) => {
-		using client = new RawClient(port);
+		using client = new RawHttp({ http });
 		await client.head(fields);
 		await client.write(Buffer.alloc(Number(fields["Content-Length"]), "x"));
-		expect(await client.response()).toMatchObject({ failure: expect.any(String) });
+		expect(await answerTo(client)).toMatchObject({ failure: expect.any(String) });
 		await client.head({ "Content-Length": "2" });
 		await client.write("{}");
-		expect(await client.response()).toEqual(accepted(Buffer.from("{}")));
+		expect(await answerTo(client)).toEqual(accepted(Buffer.from("{}")));
 	});
 
 	test.each([
@@ -220,10 +225,10 @@ describe("the unread rest of a body", () => {
 		["an unknown coding", { "Content-Encoding": "br" }, Buffer.from("x")],
 		["zeros after gzip data", { "Content-Encoding": "gzip" }, gzipSync("{}")],
 	])("closes the connection if it is endless (%s)", async (_, fields, start) => {
-		using client = new RawClient(port);
+		using client = new RawHttp({ http });
 		await client.head({ "Transfer-Encoding": "chunked", ...fields });
 		await client.chunk(Buffer.concat([start, Buffer.alloc(1)]));
-		while (!client.socket.destroyed) {
+		while (client.open) {
 			await client.chunk(Buffer.alloc(limit));
 		}
 		await outcome.promise;
@@ -238,10 +243,10 @@ describe("when the client disconnects", () => {
 		["plain", {}],
 		["gzip", { "Content-Encoding": "gzip" }],
 	])("reading ends with an AbortError (%s)", async (_, fields) => {
-		const client = new RawClient(port);
+		const client = new RawHttp({ http });
 		await client.head({ "Content-Length": "100", ...fields });
 		await client.write(gzipSync("{}"));
-		client.socket.resetAndDestroy();
+		client.reset();
 		await outcome.promise;
 		expect(names()).toEqual(["AbortError"]);
 	});
@@ -252,10 +257,10 @@ describe("when the client disconnects", () => {
 			return new Promise((resolve) => request.once("close", resolve));
 		};
 		const arrived = Promise.withResolvers<void>();
-		const client = new RawClient(port);
+		const client = new RawHttp({ http });
 		await client.head({ "Content-Length": "100" });
 		await arrived.promise;
-		client.socket.resetAndDestroy();
+		client.reset();
 		await outcome.promise;
 		expect(names()).toEqual(["AbortError"]);
 	});
