@@ -3,7 +3,8 @@ import { create } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { BudgetPeriod } from "../../gen/conversations/v1/budget_service_pb.js";
 import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
-import { ADMIN, stores, TestBudgets } from "./harness.ts";
+import { stores } from "../forward/stores.ts";
+import { ADMIN, TestBudgets } from "./harness.ts";
 
 const at = (time: string) => Date.parse(`2026-01-${time}:00Z`);
 

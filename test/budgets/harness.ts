@@ -1,4 +1,3 @@
-import { afterAll, beforeAll } from "vitest";
 import { BudgetPeriod } from "../../gen/conversations/v1/budget_service_pb.js";
 import { scopes } from "../../src/access/keys.ts";
 import { type AskedBudget, Budgets } from "../../src/budgets/budgets.ts";
@@ -8,46 +7,12 @@ import { ReportUsage } from "../../src/conversations/read/report-usage.ts";
 import { visibleStore } from "../../src/conversations/read/visible-store.ts";
 import { CLOCK } from "../../src/forward/endpoint-worker.ts";
 import type { AgentServerAddress } from "../../src/reconcile/agent-server.ts";
-import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../src/store/store.ts";
 import { Forwarding } from "../forward/forwarding.ts";
 import { record } from "../store/event-samples.ts";
-import { Databases, openStore } from "../store/postgres/databases.ts";
 import { append, type Columns, sample } from "../store/samples.ts";
-import { TempFolder } from "../support/temp.ts";
 
 export const ADMIN = { name: "admin", owner: undefined, scopes: new Set(scopes) };
-
-/** Makes databases of both engines. Each `make` returns what opens one. */
-export function stores(): readonly { readonly engine: string; readonly make: () => Promise<() => Promise<Store>> }[] {
-	let databases: Databases;
-	let folder: TempFolder;
-	let made = 0;
-	beforeAll(async () => {
-		databases = await Databases.start();
-		folder = new TempFolder();
-	});
-	afterAll(async () => {
-		await databases[Symbol.asyncDispose]();
-		folder[Symbol.dispose]();
-	});
-	return [
-		{
-			engine: "SQLite",
-			make: async () => {
-				const path = folder.file(`${++made}.db`);
-				return () => openSqliteStore(path, { error: () => undefined });
-			},
-		},
-		{
-			engine: "PostgreSQL",
-			make: async () => {
-				const url = await databases.createMigrated();
-				return () => openStore(url);
-			},
-		},
-	];
-}
 
 /** A call of a model: its cost and its time, in milliseconds since the Unix epoch. */
 export interface Call {

@@ -7,8 +7,9 @@ import { ReportUsageRequestSchema } from "../../gen/conversations/v1/conversatio
 import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { AskedBudget } from "../../src/budgets/budgets.ts";
 import { shownBudget } from "../../src/budgets/shown.ts";
+import { stores } from "../forward/stores.ts";
 import { Random } from "../support/random.ts";
-import { ADMIN, type Call, stores, TestBudgets } from "./harness.ts";
+import { ADMIN, type Call, TestBudgets } from "./harness.ts";
 
 const DAY = 86_400_000;
 const ofTeam = create(ConversationFilterSchema, { tags: { team: "a" } });

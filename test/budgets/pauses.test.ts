@@ -2,8 +2,9 @@ import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { BudgetPeriod } from "../../gen/conversations/v1/budget_service_pb.js";
 import { idDigest } from "../../src/store/erasure.ts";
+import { stores } from "../forward/stores.ts";
 import { FakeAgentServer, send } from "../reconcile/fake-agent-server.ts";
-import { stores, TestBudgets } from "./harness.ts";
+import { TestBudgets } from "./harness.ts";
 
 const SUCCESS = '{"success":true}';
 const at = Date.parse("2026-01-10T01:00:00Z");

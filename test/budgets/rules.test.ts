@@ -2,8 +2,9 @@ import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import type { AskedBudget } from "../../src/budgets/budgets.ts";
 import { shownBudget } from "../../src/budgets/shown.ts";
+import { stores } from "../forward/stores.ts";
 import { appendEvents, batch, event, stateUpdate } from "../store/event-samples.ts";
-import { ADMIN, stores, TestBudgets } from "./harness.ts";
+import { ADMIN, TestBudgets } from "./harness.ts";
 
 const micros = (time: string) => BigInt(Date.parse(time)) * 1000n;
 

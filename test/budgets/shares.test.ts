@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { budgetShares } from "../../src/budgets/shown.ts";
-import { ADMIN, stores, TestBudgets } from "./harness.ts";
+import { stores } from "../forward/stores.ts";
+import { ADMIN, TestBudgets } from "./harness.ts";
 
 describe.each(stores())("with $engine", ({ make }) => {
 	test("the largest shares of budgets with an amount are read once a minute", async () => {

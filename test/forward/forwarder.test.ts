@@ -1,36 +1,19 @@
 import { randomUUID } from "node:crypto";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Answer } from "../../src/forward/http-sink.ts";
-import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../src/store/store.ts";
-import { Databases, openStore } from "../store/postgres/databases.ts";
 import { append, sample, start } from "../store/samples.ts";
-import { TempFolder } from "../support/temp.ts";
 import { CALLER, Forwarding, OK } from "./forwarding.ts";
+import { eventually, stores } from "./stores.ts";
 
 const HOUR = 3_600_000;
 /** The waits before the retries that issue 36 lists, in milliseconds. */
 const LISTED = [5_000, 30_000, 120_000, 600_000, HOUR, ...Array.from({ length: 12 }, () => 6 * HOUR)];
 const failure = (status: number, retryAfter?: number): Answer => ({ status, error: "no", answer: "", retryAfter });
 
-let databases: Databases;
-let folder: TempFolder;
-let made = 0;
-beforeAll(async () => {
-	databases = await Databases.start();
-	folder = new TempFolder();
-});
-afterAll(async () => {
-	await databases[Symbol.asyncDispose]();
-	folder[Symbol.dispose]();
-});
+describe.each(stores())("with $engine", ({ engine, make }) => {
+	const open = async () => await (await make())();
 
-const STORES: readonly { readonly engine: string; readonly open: () => Promise<Store> }[] = [
-	{ engine: "SQLite", open: () => openSqliteStore(folder.file(`${++made}.db`), { error: () => undefined }) },
-	{ engine: "PostgreSQL", open: async () => await openStore(await databases.createMigrated()) },
-];
-
-describe.each(STORES)("with $engine", ({ open }) => {
 	test("a delivery that fails alone is tried again after the listed times, then it is failed, and its conversation goes on", async () => {
 		await using forwarding = new Forwarding(await open());
 		await forwarding.create();
@@ -47,11 +30,8 @@ describe.each(STORES)("with $engine", ({ open }) => {
 			forwarding.clock.advance(waits.at(-1) ?? 0);
 			// So the endpoint is not disabled.
 			await append(forwarding.store, sample({ conversationId: good }));
-			await vi.waitFor(
-				() => expect(forwarding.sent.filter((one) => one.conversationId === good)).toHaveLength(attempts),
-				{
-					timeout: 60_000,
-				},
+			await eventually(() =>
+				expect(forwarding.sent.filter((one) => one.conversationId === good)).toHaveLength(attempts),
 			);
 		}
 		expect(waits).toEqual(LISTED);
@@ -62,11 +42,8 @@ describe.each(STORES)("with $engine", ({ open }) => {
 		const [failed] = (await forwarding.deliveries()).filter(({ state }) => state === "failed");
 		forwarding.answer = () => OK;
 		await forwarding.endpoints.retry({ name: "hook", owner: "" }, failed?.id ?? "", CALLER);
-		await vi.waitFor(
-			async () => expect((await forwarding.deliveries()).every(({ state }) => state === "delivered")).toBe(true),
-			{
-				timeout: 60_000,
-			},
+		await eventually(async () =>
+			expect((await forwarding.deliveries()).every(({ state }) => state === "delivered")).toBe(true),
 		);
 		expect(forwarding.sent.at(-1)?.id).toBe(failed?.id);
 		expect(forwarding.errors).toEqual([]);
@@ -107,7 +84,7 @@ describe.each(STORES)("with $engine", ({ open }) => {
 		await forwarding.store.tables.write.enqueueDeliveries({ id: endpoint?.id ?? "", deliveries: [delivery], at });
 		forwarding.start();
 		const found = async () => (await forwarding.deliveries()).find(({ id }) => id === "late");
-		await vi.waitFor(async () => expect(await found()).toMatchObject({ state: "lost" }), { timeout: 60_000 });
+		await eventually(async () => expect(await found()).toMatchObject({ state: "lost" }));
 		expect(await found()).toMatchObject({ conversationId: "", data: undefined });
 		expect(forwarding.sent.map(({ id }) => id)).not.toContain("late");
 	});
@@ -134,14 +111,11 @@ describe.each(STORES)("with $engine", ({ open }) => {
 			for (const conversationId of ids)
 				appended.push([conversationId, (await append(forwarding.store, sample({ conversationId }))).sequence]);
 		forwarding.start();
-		await vi.waitFor(
-			async () => {
-				forwarding.clock.advance(5_000);
-				const rows = await forwarding.deliveries();
-				expect(rows.filter(({ state }) => state === "delivered")).toHaveLength(80);
-			},
-			{ timeout: 120_000, interval: 100 },
-		);
+		await eventually(async () => {
+			forwarding.clock.advance(5_000);
+			const rows = await forwarding.deliveries();
+			expect(rows.filter(({ state }) => state === "delivered")).toHaveLength(80);
+		}, 100);
 		expect(most).toBeLessThanOrEqual(8);
 		expect(most).toBeGreaterThan(4);
 		for (const id of ids) {
@@ -173,39 +147,27 @@ describe.each(STORES)("with $engine", ({ open }) => {
 		};
 		for (let n = 0; n < 12; n++) await append(forwarding.store, sample());
 		forwarding.start();
-		await vi.waitFor(() => expect(forwarding.sent.length).toBeGreaterThanOrEqual(8), { timeout: 60_000 });
+		await eventually(() => expect(forwarding.sent.length).toBeGreaterThanOrEqual(8));
 		release();
-		await vi.waitFor(
-			async () =>
-				expect((await forwarding.endpoints.get({ name: "hook", owner: "" }, CALLER)).failures).toBeGreaterThanOrEqual(
-					8,
-				),
-			{
-				timeout: 60_000,
-			},
+		await eventually(async () =>
+			expect((await forwarding.endpoints.get({ name: "hook", owner: "" }, CALLER)).failures).toBeGreaterThanOrEqual(8),
 		);
 		const before = forwarding.sent.length;
 		for (let probe = 1; probe <= 3; probe++) {
 			forwarding.clock.advance(5_000);
 			await forwarding.count(before + probe);
 			release();
-			await vi.waitFor(() => expect(underWay).toBe(0));
-			await vi.waitFor(
-				async () => {
-					const { failures } = await forwarding.endpoints.get({ name: "hook", owner: "" }, CALLER);
-					expect(failures).toBe(before + probe);
-				},
-				{ timeout: 60_000 },
-			);
+			await eventually(() => expect(underWay).toBe(0));
+			await eventually(async () => {
+				const { failures } = await forwarding.endpoints.get({ name: "hook", owner: "" }, CALLER);
+				expect(failures).toBe(before + probe);
+			});
 		}
 		expect(together.slice(before)).toEqual([1, 1, 1]);
 		isAway = false;
 		forwarding.clock.advance(5_000);
-		await vi.waitFor(
-			async () => expect((await forwarding.deliveries()).filter(({ state }) => state === "delivered")).toHaveLength(12),
-			{
-				timeout: 60_000,
-			},
+		await eventually(async () =>
+			expect((await forwarding.deliveries()).filter(({ state }) => state === "delivered")).toHaveLength(12),
 		);
 		expect((await forwarding.endpoints.get({ name: "hook", owner: "" }, CALLER)).failures).toBe(0);
 	});
@@ -216,7 +178,7 @@ describe.each(STORES)("with $engine", ({ open }) => {
 		forwarding.start();
 		forwarding.answer = () => failure(410);
 		const one = await append(forwarding.store, sample());
-		await vi.waitFor(() => expect(forwarding.disabled).toEqual(["it answered with 410"]), { timeout: 60_000 });
+		await eventually(() => expect(forwarding.disabled).toEqual(["it answered with 410"]));
 		const named = { name: "hook", owner: "" };
 		expect(await forwarding.endpoints.get(named, CALLER)).toMatchObject({
 			state: "disabled",
@@ -345,31 +307,25 @@ describe.each(STORES)("with $engine", ({ open }) => {
 		expect(await advanceEndpoint({ ...advance, position: 7n, deliveries: [delivery] })).toBe(false);
 		expect((await forwarding.endpoints.list(CALLER))[0]).toMatchObject({ position: 8n, waiting: 0 });
 	});
-});
 
-test("of two processes with one database, one delivers, and the other one follows when its claim has ended", async () => {
-	const url = await databases.createMigrated();
-	await using forwarding = new Forwarding(await openStore(url), { look: 100 });
-	await forwarding.create();
-	const [listed] = await forwarding.endpoints.list(CALLER);
-	const now = BigInt(Date.now()) * 1000n;
-	await using other = await openStore(url);
-	expect(
-		await other.claim({
-			name: `forward ${listed?.id}`,
-			holder: "a process that was killed",
-			now,
-			until: now + 1_500_000n,
-		}),
-	).toBe(true);
-	forwarding.start();
-	await append(forwarding.store, sample());
-	await vi.waitFor(
-		() => {
-			forwarding.clock.advance(100);
-			expect(forwarding.sent).toHaveLength(1);
-		},
-		{ timeout: 60_000, interval: 50 },
-	);
-	expect(BigInt(Date.now()) * 1000n).toBeGreaterThanOrEqual(now + 1_500_000n);
+	// Only one process has a database of SQLite.
+	if (engine === "PostgreSQL")
+		test("of two processes, one delivers, and the other one follows when its claim has ended", async () => {
+			const open = await make();
+			await using forwarding = new Forwarding(await open(), { look: 100 });
+			await forwarding.create();
+			const [listed] = await forwarding.endpoints.list(CALLER);
+			const now = BigInt(Date.now()) * 1000n;
+			const until = now + 1_500_000n;
+			await using other = await open();
+			const holder = "a process that was killed";
+			expect(await other.claim({ name: `forward ${listed?.id}`, holder, now, until })).toBe(true);
+			forwarding.start();
+			await append(forwarding.store, sample());
+			await eventually(() => {
+				forwarding.clock.advance(100);
+				expect(forwarding.sent).toHaveLength(1);
+			});
+			expect(BigInt(Date.now()) * 1000n).toBeGreaterThanOrEqual(until);
+		});
 });

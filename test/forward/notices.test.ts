@@ -1,47 +1,15 @@
 import { randomUUID } from "node:crypto";
 import { create } from "@bufbuild/protobuf";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { ConversationFilterSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type Notice, noticeGaps, noticesOf } from "../../src/forward/notices.ts";
 import { tell } from "../../src/forward/tell.ts";
 import { LASTING_GAP } from "../../src/store/gaps.ts";
-import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../src/store/store.ts";
 import { appendEvents, batch, event } from "../store/event-samples.ts";
-import { Databases, openStore } from "../store/postgres/databases.ts";
 import { append, sample } from "../store/samples.ts";
-import { TempFolder } from "../support/temp.ts";
 import { Forwarding } from "./forwarding.ts";
-
-let databases: Databases;
-let folder: TempFolder;
-let made = 0;
-beforeAll(async () => {
-	databases = await Databases.start();
-	folder = new TempFolder();
-});
-afterAll(async () => {
-	await databases[Symbol.asyncDispose]();
-	folder[Symbol.dispose]();
-});
-
-/** Makes a database. Returns what opens it. */
-const STORES: readonly { readonly engine: string; readonly make: () => Promise<() => Promise<Store>> }[] = [
-	{
-		engine: "SQLite",
-		make: async () => {
-			const path = folder.file(`${++made}.db`);
-			return () => openSqliteStore(path, { error: () => undefined });
-		},
-	},
-	{
-		engine: "PostgreSQL",
-		make: async () => {
-			const url = await databases.createMigrated();
-			return () => openStore(url);
-		},
-	},
-];
+import { eventually, stores } from "./stores.ts";
 
 /** A notice of a budget. */
 function notice(more: Partial<Notice> = {}): Notice {
@@ -49,7 +17,7 @@ function notice(more: Partial<Notice> = {}): Notice {
 	return { change: "BUDGET", about, conversationId: "", owner: undefined, text: "half", data: { spent: 1 }, ...more };
 }
 
-describe.each(STORES)("with $engine", ({ engine, make }) => {
+describe.each(stores())("with $engine", ({ engine, make }) => {
 	test("a notice is told once, to the endpoints that want it, over restarts and other processes", async () => {
 		const open = await make();
 		{
@@ -113,9 +81,8 @@ describe.each(STORES)("with $engine", ({ engine, make }) => {
 		const mine = forwarding.sent.filter(({ id }) => id.startsWith(forwarding.sent[0]?.id.split("_")[0] ?? ""));
 		expect(mine.map((one) => one.sequence)).toEqual([sequence, undefined]);
 		expect(await forwarding.deliveries("others")).toEqual([]);
-		await vi.waitFor(
-			async () => expect((await forwarding.deliveries()).every(({ state }) => state === "delivered")).toBe(true),
-			{ timeout: 60_000 },
+		await eventually(async () =>
+			expect((await forwarding.deliveries()).every(({ state }) => state === "delivered")).toBe(true),
 		);
 		const [row] = await forwarding.deliveries();
 		expect(JSON.parse(row?.data ?? "")).toMatchObject({
@@ -163,13 +130,10 @@ describe.each(STORES)("with $engine", ({ engine, make }) => {
 			await gap(forwarding.store, closed, micros());
 			const found = [event({ eventId: "a" })];
 			await appendEvents(forwarding.store, batch(closed, found, { receivedAt: micros() }));
-			await vi.waitFor(
-				async () => {
-					forwarding.clock.advance(30_000);
-					expect(await forwarding.deliveries()).toHaveLength(1);
-				},
-				{ timeout: 60_000 },
-			);
+			await eventually(async () => {
+				forwarding.clock.advance(30_000);
+				expect(await forwarding.deliveries()).toHaveLength(1);
+			});
 			expect(forwarding.clock.now()).toBeGreaterThanOrEqual(Date.parse("2026-01-01T00:04:00Z"));
 			await stop();
 			expect(forwarding.errors).toEqual([]);
@@ -184,7 +148,7 @@ describe.each(STORES)("with $engine", ({ engine, make }) => {
 			return false;
 		});
 		const stop = look(forwarding);
-		await vi.waitFor(() => expect(told).toEqual([false]), { timeout: 60_000 });
+		await eventually(() => expect(told).toEqual([false]));
 		await stop();
 		const rows = await forwarding.deliveries();
 		expect(rows).toMatchObject([{ change: "GAP", conversationId: lasting, state: "waiting" }]);
