@@ -106,33 +106,6 @@ test("at the level debug each request has a line when it has ended", () => {
 	expect(logged(action)).toEqual([]);
 });
 
-test("a failure to send metrics or traces is logged with the signal and the error", () => {
-	expect(logged((log) => log.emit("export_failed", { signal: "traces" }, new Error("connect ECONNREFUSED")))).toEqual([
-		{
-			level: "warn",
-			event: "export_failed",
-			signal: "traces",
-			error: { type: "Error", message: "connect ECONNREFUSED", stack: expect.any(String) },
-			msg: "Metrics or traces cannot be sent",
-		},
-	]);
-});
-
-test("an unreadable record and an unreadable event are logged as different events", () => {
-	const stored = { conversationId: "0190d6a0-0000-7000-8000-00000000000a", sequence: 7n };
-	const failure = new Error("the disk");
-	const lines = logged((log) => {
-		log.emit("record_unreadable", stored, failure);
-		log.emit("event_unreadable", stored, failure);
-	});
-	const fields = { level: "error", conversationId: stored.conversationId, sequence: "7" };
-	const error = { type: "Error", message: "the disk", stack: expect.any(String) };
-	expect(lines).toEqual([
-		{ ...fields, event: "record_unreadable", error, msg: "A stored record cannot be read" },
-		{ ...fields, event: "event_unreadable", error, msg: "A stored event cannot be read" },
-	]);
-});
-
 test("the places and the operation of a logged refusal are limited in number and length", () => {
 	const violations = Array.from({ length: 1000 }, () => ({ path: ["x".repeat(9999)], type: "missing", message: "" }));
 	const error = new ServiceError("invalid_record", "", { violations });
@@ -157,61 +130,36 @@ test("a refusal is logged with the conversation id of the error, else of the req
 test("an internal failure is logged as an error with its type and stack, but without its message", () => {
 	const error = new ServiceError("internal", "The record failed", { cause: new RangeError("canary") });
 	const stack = expect.stringMatching(/^at \S*test\/telemetry\/log\.test\.ts:\d+:\d+ at /);
-	expect(logged((log) => log.requestFailed(request, error))).toEqual([
-		{
-			level: "error",
-			event: "request_failed",
-			...request,
-			kind: "internal",
-			error: { type: "RangeError", stack },
-			msg: "A request failed",
-		},
-	]);
-	expect(logged((log) => log.requestFailed(request, new RangeError("canary")))).toEqual([
-		{
-			level: "error",
-			event: "request_failed",
-			...request,
-			error: { type: "RangeError", stack },
-			msg: "A request failed",
-		},
+	const line = { level: "error", event: "request_failed", ...request, msg: "A request failed" };
+	const lines = logged((log) => {
+		log.requestFailed(request, error);
+		log.requestFailed(request, new RangeError("canary"));
+	});
+	expect(lines).toEqual([
+		{ ...line, kind: "internal", error: { type: "RangeError", stack } },
+		{ ...line, error: { type: "RangeError", stack } },
 	]);
 });
 
-test("a failure of the store is logged with its message and its cause", () => {
+const stored = { conversationId: "0190d6a0-0000-7000-8000-00000000000a", sequence: 7n };
+
+test.each([
+	["store_failed", {}, { level: "error", msg: "The store failed" }],
+	["intake_failed", {}, { level: "error", msg: "The intake failed" }],
+	["record_unreadable", stored, { level: "error", ...stored, sequence: "7", msg: "A stored record cannot be read" }],
+	["event_unreadable", stored, { level: "error", ...stored, sequence: "7", msg: "A stored event cannot be read" }],
+	["export_failed", { signal: "traces" }, { level: "warn", signal: "traces", msg: "Metrics or traces cannot be sent" }],
+] as const)("%s is logged with the message and the cause of its error", (event, fields, line) => {
 	const cause = Object.assign(new Error("database or disk is full"), { code: "ERR_SQLITE_ERROR" });
+	const error = new ServiceError("unavailable", "The store cannot write", { cause });
 	const stack = expect.stringMatching(/^at \S*test\/telemetry\/log\.test\.ts:\d+:\d+/);
-	expect(
-		logged((log) => log.emit("store_failed", {}, new ServiceError("unavailable", "The store cannot write", { cause }))),
-	).toEqual([
+	expect(logged((log) => log.emit(event, fields, error))).toEqual([
 		{
-			level: "error",
-			event: "store_failed",
+			...{ event, ...line },
 			error: {
-				type: "ServiceError",
-				message: "The store cannot write",
-				stack,
-				cause: {
-					type: "Error",
-					code: "ERR_SQLITE_ERROR",
-					message: "database or disk is full",
-					stack,
-				},
+				...{ type: "ServiceError", message: error.message, stack },
+				cause: { type: "Error", code: "ERR_SQLITE_ERROR", message: cause.message, stack },
 			},
-			msg: "The store failed",
-		},
-	]);
-});
-
-test("a failure of the intake is logged with its cause", () => {
-	const cause = new Error("the thread ended with code 3");
-	expect(
-		logged((log) => log.emit("intake_failed", {}, new ServiceError("unavailable", "the intake failed", { cause }))),
-	).toMatchObject([
-		{
-			level: "error",
-			event: "intake_failed",
-			error: { message: "the intake failed", cause: { message: "the thread ended with code 3" } },
 		},
 	]);
 });
