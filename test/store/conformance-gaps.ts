@@ -244,13 +244,5 @@ export function gapConformance(current: () => Store, reopen: () => Promise<Store
 				{ numRuns: 30 },
 			);
 		});
-
-		it("are the same for appends that share a group", async () => {
-			const a = randomUUID();
-			const events = chain(["one", "two", "three", "four", "five"]);
-			await post(a, 1);
-			await Promise.all([4, 2, 0, 3].map((n) => send(a, [one(events, n)])));
-			expect(await missing(a)).toEqual(["missing_parent two"]);
-		});
 	});
 }

@@ -1,6 +1,5 @@
 import { randomUUID } from "node:crypto";
 import { beforeEach, describe, expect, it } from "vitest";
-import type { AppendedUpdate } from "../../src/store/entries.ts";
 import type { Store } from "../../src/store/store.ts";
 import { append, sample, stored } from "./samples.ts";
 
@@ -54,18 +53,6 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 			expect(await store.updates.range()).toEqual({ newest: 0n, prunedThrough: 0n, lastRemoval: 0n });
 			expect(await store.updates.list({ after: 0n, limit: 10, withRecords: true })).toEqual([]);
 			await store.check();
-		});
-
-		it("returns the same data after it was closed and reopened, and continues the sequence", async () => {
-			const updates = Array.from({ length: 20 }, () => sample({ columns: { title: "kept" } }));
-			const outcomes: AppendedUpdate[] = [];
-			for (const update of updates) outcomes.push(await append(store, update));
-			const before = await store.updates.list({ after: 0n, limit: 100, withRecords: true });
-			store = await reopen();
-			expect(await store.updates.list({ after: 0n, limit: 100, withRecords: true })).toEqual(before);
-			expect(await store.updates.range()).toMatchObject({ newest: outcomes.at(-1)?.sequence });
-			const next = await append(store, sample());
-			expect(next.sequence).toBeGreaterThan(outcomes.at(-1)?.sequence ?? 0n);
 		});
 
 		it("completes accepted requests when it closes, and refuses later ones", async () => {

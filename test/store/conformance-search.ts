@@ -299,21 +299,6 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			expect(await findAll(store, { query: "stays" })).toEqual([[id(0), [String(last)]]]);
 		});
 
-		it("has newer titles before older ones, also after events were pruned", async () => {
-			await using store = await open();
-			await say(store, 0, 1, "first");
-			await post(store, 1, 2, "title");
-			await indexAll(store);
-			await store.pruneEvents(2n ** 60n, 10);
-			await post(store, 2, 3, "title");
-			await indexAll(store);
-			await post(store, 3, 4, "title");
-			await say(store, 0, 5, "last");
-			await indexAll(store);
-			const hits = await findAll(store, { query: "title" });
-			expect(hits.map(([of]) => of)).toEqual([id(3), id(2), id(1)]);
-		});
-
 		it("has the same order after the index was written anew, whenever and in whatever order things arrived", async () => {
 			await using store = await open();
 			// Received before what was stored before it, as a large record is, or a post to another process.

@@ -5,6 +5,8 @@ import type { Store } from "../../src/store/store.ts";
 import { appendEvents, batch, event } from "./event-samples.ts";
 import { append, sample, second, start } from "./samples.ts";
 
+type Counts = readonly [posts: bigint, records: bigint, events: bigint];
+
 /** Tests of what the store keeps of senders. */
 export function senderConformance(store: () => Store): void {
 	const agent: Poster = { sender: "agent", owner: undefined };
@@ -15,6 +17,16 @@ export function senderConformance(store: () => Store): void {
 	async function post(poster: Poster, seconds: number, conversationId: string = randomUUID()) {
 		return await append(store(), { ...sample({ conversationId, receivedAt: at(seconds) }), poster });
 	}
+
+	/** Returns the totals of a sender: the times of its first and last post, and the numbers of posts, records and events. */
+	const totals = (
+		sender: string,
+		owner: string,
+		[first = 0, last = 0]: number[],
+		[posts, records, events]: Counts,
+	) => ({
+		...{ sender, owner, firstPostAt: at(first), lastPostAt: at(last), posts, records, events },
+	});
 
 	describe("senders", () => {
 		it("have the totals of their posts that stored something, by owner", async () => {
@@ -32,42 +44,9 @@ export function senderConformance(store: () => Store): void {
 			await append(store(), sample());
 			const { senders } = await store().listSenders();
 			expect(senders).toEqual([
-				{
-					...{
-						sender: "agent",
-						owner: "",
-						firstPostAt: at(10),
-						lastPostAt: at(90),
-						posts: 3n,
-						records: 1n,
-						events: 3n,
-					},
-					usualInterval: 40n * second,
-				},
-				{
-					...{
-						sender: "agent",
-						owner: "team",
-						firstPostAt: at(5),
-						lastPostAt: at(30),
-						posts: 2n,
-						records: 2n,
-						events: 0n,
-					},
-					usualInterval: 0n,
-				},
-				{
-					...{
-						sender: "other",
-						owner: "team",
-						firstPostAt: at(40),
-						lastPostAt: at(40),
-						posts: 1n,
-						records: 1n,
-						events: 0n,
-					},
-					usualInterval: 0n,
-				},
+				{ ...totals("agent", "", [10, 90], [3n, 1n, 3n]), usualInterval: 40n * second },
+				{ ...totals("agent", "team", [5, 30], [2n, 2n, 0n]), usualInterval: 0n },
+				{ ...totals("other", "team", [40, 40], [1n, 1n, 0n]), usualInterval: 0n },
 			]);
 			expect((await store().listSenders("team")).senders).toEqual(senders.slice(1));
 			expect((await store().listSenders("agent")).senders).toEqual([]);
@@ -121,33 +100,9 @@ export function senderConformance(store: () => Store): void {
 		it("have posts that were repeated added to their totals", async () => {
 			await post(agent, 0);
 			await post(agent, 60);
-			const repeats = [
-				{
-					...{ sender: "agent", owner: "" },
-					firstPostAt: at(30),
-					lastPostAt: at(180),
-					posts: 3n,
-					records: 0n,
-					events: 0n,
-				},
-				{
-					...{ sender: "new", owner: "" },
-					firstPostAt: at(20),
-					lastPostAt: at(40),
-					posts: 2n,
-					records: 0n,
-					events: 0n,
-				},
-			];
+			const repeats = [totals("agent", "", [30, 180], [3n, 0n, 0n]), totals("new", "", [20, 40], [2n, 0n, 0n])];
 			await store().addRefusals({ refusals: [], repeats, keptSince: at(0) });
-			const agents = {
-				...{ sender: "agent", owner: "" },
-				firstPostAt: at(0),
-				lastPostAt: at(180),
-				posts: 5n,
-				records: 2n,
-				events: 0n,
-			};
+			const agents = totals("agent", "", [0, 180], [5n, 2n, 0n]);
 			const [, own] = repeats;
 			expect((await store().listSenders()).senders).toEqual([
 				{ ...agents, usualInterval: 45n * second },

@@ -1,11 +1,7 @@
 import { randomUUID } from "node:crypto";
-import { fromBinary } from "@bufbuild/protobuf";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
-import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
 import { ServiceError } from "../../src/errors.ts";
-import { microsecondsOf } from "../../src/store/condition.ts";
 import type { IsSameRecord } from "../../src/store/duplicates.ts";
 import type { AppendedUpdate } from "../../src/store/entries.ts";
 import type { Store } from "../../src/store/store.ts";
@@ -27,7 +23,7 @@ import { searchConformance } from "./conformance-search.ts";
 import { senderConformance } from "./conformance-senders.ts";
 import { versionConformance } from "./conformance-versions.ts";
 import { appendEvents, batch, event } from "./event-samples.ts";
-import { append, conditions, permutations, type Sample, sample, second, start, stored } from "./samples.ts";
+import { append, conditions, type Sample, sample, second, start, stored } from "./samples.ts";
 
 /** Opens stores of the engine under test. */
 export interface StoreHarness {
@@ -203,23 +199,7 @@ export function storeConformance(harness: StoreHarness): void {
 			]);
 		});
 
-		it("does not revive a deleted conversation when a late post arrives", async () => {
-			const conversationId = randomUUID();
-			const gone = sample({ conversationId, columns: { status: "deleting", updatedAt: start } });
-			const late = sample({ conversationId, columns: { status: "idle", updatedAt: start } });
-			const [first, second] = await appendAll([gone, late]);
-			if (first === undefined) throw new Error("two updates were appended");
-			expect(second).toEqual({
-				sequence: 2n,
-				duplicate: false,
-				change: UpdateChange.UPDATED,
-				current: false,
-				hasUnappliedEvents: false,
-			});
-			expect(await store.get(conversationId)).toEqual(stored(gone, first));
-		});
-
-		it("lets later records replace one whose time is far in the future, except a deletion", async () => {
+		it("lets later records replace one whose time is far in the future", async () => {
 			const year9999 = 253_402_300_799_999_999n;
 			const conversationId = randomUUID();
 			const post = (status: string, updatedAt: bigint, minute: number) =>
@@ -228,37 +208,12 @@ export function storeConformance(harness: StoreHarness): void {
 				post("idle", year9999, 0),
 				post("running", start - second, 1),
 				post("paused", start + 60n * second, 2),
-				post("deleting", year9999, 3),
-				post("deleting", start + 120n * second, 4),
-				post("deleting", start + 180n * second, 5),
-				post("idle", start + 181n * second, 6),
 			]);
 			expect(outcomes.map(({ current, change }) => [current, change])).toEqual([
 				[true, UpdateChange.STARTED],
 				[false, UpdateChange.UPDATED],
 				[true, UpdateChange.PAUSED],
-				[true, UpdateChange.DELETED],
-				[false, UpdateChange.UPDATED],
-				[false, UpdateChange.UPDATED],
-				[false, UpdateChange.UPDATED],
 			]);
-		});
-
-		it("ends with the deletion of the last life, in whatever order the records of two lives arrive", async () => {
-			const life = (createdAt: bigint, ...records: (readonly [string, bigint])[]) =>
-				records.map(([status, at]) => ({ status, createdAt, updatedAt: createdAt + at }));
-			// The sender was restarted, and deletes the conversation in an older state than it has posted.
-			const records = [
-				...life(start, ["running", 1n], ["error", 3n], ["deleting", 2n]),
-				...life(start + 10n, ["running", 5n], ["deleting", 0n]),
-			];
-			for (const order of permutations(records)) {
-				const conversationId = randomUUID();
-				await appendAll(order.map((columns) => sample({ conversationId, columns })));
-				const found = await store.get(conversationId);
-				const { executionStatus, createdAt } = fromBinary(ConversationSummarySchema, found?.summary ?? Buffer.alloc(0));
-				expect([executionStatus, microsecondsOf(createdAt)]).toEqual([Status.DELETING, start + 10n]);
-			}
 		});
 
 		it("starts a conversation again that was deleted, with a record of a later life only", async () => {
@@ -347,17 +302,6 @@ export function storeConformance(harness: StoreHarness): void {
 			]);
 			expect((await store.updates.range()).newest).toBe(1n);
 			expect((await store.events.range()).newest).toBe(0n);
-		});
-
-		it("stores 1,000 updates that arrive at once", async () => {
-			const updates = Array.from({ length: 1_000 }, (_, n) => sample({ columns: { title: `title ${n}` } }));
-			const outcomes = await Promise.all(updates.map((update) => append(store, update)));
-			expect(new Set(outcomes.map(({ sequence }) => sequence)).size).toBe(updates.length);
-			for (const [n, update] of updates.entries()) {
-				const outcome = outcomes[n];
-				if (outcome === undefined) throw new Error("every update has an outcome");
-				expect(await store.get(update.conversationId)).toEqual(stored(update, outcome));
-			}
 		});
 	});
 

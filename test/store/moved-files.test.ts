@@ -72,16 +72,6 @@ describe("a store whose files are not in their place", () => {
 		},
 	);
 
-	test("acknowledges nothing while its folder is renamed", async () => {
-		const update = sample();
-		await append(store, update);
-		renameSync(folder.file("data"), folder.file("away"));
-		await expectRefused(`${path} was deleted or moved while the database was open`, update);
-		renameSync(folder.file("away"), folder.file("data"));
-		await store.check();
-		expect(await append(store, sample())).toMatchObject({ sequence: 2n });
-	});
-
 	test.each(["", "-wal", "-shm"])("acknowledges nothing while another file replaces <path>%s", async (end) => {
 		const file = `${path}${end}`;
 		const update = sample();

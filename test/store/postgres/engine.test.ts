@@ -1,18 +1,8 @@
-import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import type { Store } from "../../../src/store/store.ts";
 import type { ThreadObserver } from "../../../src/threads/worker-thread.ts";
-import {
-	appendEvents,
-	batch,
-	effectOf,
-	event,
-	record,
-	stateUpdate,
-	storedEvent,
-	titleDelta,
-} from "../event-samples.ts";
-import { append, bytes, type Columns, type Filter, pages, sample, stored } from "../samples.ts";
+import { appendEvents, batch, event, storedEvent } from "../event-samples.ts";
+import { append, type Columns, type Filter, pages, sample, stored } from "../samples.ts";
 import { Databases, openStore, sqlOn } from "./databases.ts";
 
 let databases: Databases;
@@ -130,38 +120,3 @@ test("a group is repeatedly halved around an update that cannot be written", asy
 		updates.filter((_, n) => n !== 20).map(({ conversationId }) => conversationId),
 	);
 });
-
-test("a damaged record and the deltas over it are returned as unreadable, the others whole", async () => {
-	const { store, sql } = await opened();
-	const { conversationId } = sample();
-	const encoded = record({ id: conversationId, tags: { padding: "x".repeat(400) } });
-	await append(store, sample({ conversationId, record: encoded }));
-	await appendEvents(store, batch(conversationId, [], { effect: effectOf(1n, titleDelta("reported")) }));
-	const large = sample({ record: Buffer.from("Always use tabs. ".repeat(5_000)) });
-	await append(store, large);
-	await sql("UPDATE conversation_updates.updates SET checksum = 0 WHERE sequence = 1");
-	const unreadable = { unreadable: "the checksum of the record is wrong" };
-	const updates = await store.updates.list({ after: 0n, limit: 10, withRecords: true });
-	const readable = { ...large.record, bytes: bytes(large.record.bytes) };
-	expect(updates.map((update) => update.record)).toEqual([unreadable, unreadable, readable]);
-	expect((await pages(store, {}, 10, true)).flat().map((one) => one.record)).toEqual([readable, unreadable]);
-	expect((await store.getRecordState(conversationId, [])).current?.record).toEqual(unreadable);
-	// A damaged record cannot be compared, so the same record is stored again.
-	const posted = sample({ conversationId, record: encoded });
-	expect(await append(store, posted)).toMatchObject({ sequence: 4n, duplicate: false });
-	expect((await store.get(conversationId))?.record).toEqual({ ...posted.record, bytes: bytes(encoded) });
-});
-
-test.each(["text = '\\x00'", "secrets = '{}'"])(
-	"a damaged event is returned as unreadable, the others whole: %s",
-	async (damage) => {
-		const { store, sql } = await opened();
-		const made = batch(randomUUID(), [event(), stateUpdate(), event()]);
-		await appendEvents(store, made);
-		await sql(`UPDATE conversation_updates.events SET ${damage} WHERE sequence = 2`);
-		const expected = made.events.map((one, n) => storedEvent(made, one, BigInt(n + 1)));
-		expect(await store.events.list({ after: 0n, limit: 10 })).toEqual(
-			expected.map((one, n) => (n === 1 ? { ...one, event: { unreadable: expect.any(String) } } : one)),
-		);
-	},
-);
