@@ -56,3 +56,21 @@ test("a batch without room is refused until another one is released, and a singl
 	held.hold(batchOf(1), "bytes");
 	expect(() => held.hold(batchOf(1), "bytes")).toThrow(refusal);
 });
+
+test("a length-prefixed message consists of a zero, four bytes of length, and the message", () => {
+	const messages = [Uint8Array.of(7, 8), Uint8Array.of(), new Uint8Array(258).fill(9)];
+	const [bytes = new Uint8Array(), ...others] = lengthPrefixed(messages);
+	expect(others).toEqual([]);
+	expect([...bytes.subarray(0, 20)]).toEqual([0, 0, 0, 0, 2, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 9, 9, 9]);
+	expect(bytes.length).toBe(3 * 5 + 2 + 258);
+});
+
+test("a large message is a chunk of its own and is not copied", () => {
+	const large = new Uint8Array(16 * 1024);
+	const chunks = lengthPrefixed([Uint8Array.of(7), large, Uint8Array.of(9)]);
+	expect(chunks.map((chunk) => (chunk === large ? "large" : [...chunk]))).toEqual([
+		[0, 0, 0, 0, 1, 7, 0, 0, 0, 64, 0],
+		"large",
+		[0, 0, 0, 0, 1, 9],
+	]);
+});

@@ -57,45 +57,46 @@ describe("the id of a request", () => {
 		gRPC: grpc,
 	};
 
-	test.each(Object.entries(ways))("is in the response over %s, and in the log of a refusal", async (way, transport) => {
-		const client: Client<typeof ConversationService> = createClient(ConversationService, transport());
-		const call = async (id: string, key: string, pageToken = ""): Promise<string | null | undefined> => {
-			let answered: string | null | undefined;
-			try {
-				await client.listConversations(create(ListConversationsRequestSchema, { pageToken }), {
-					headers: { "X-Access-Token": key, "X-Request-Id": id },
-					onHeader: (headers) => {
-						answered = headers.get("x-request-id");
-					},
-				});
-			} catch (error) {
-				answered ??= ConnectError.from(error).metadata.get("x-request-id");
-			}
-			return answered;
-		};
-		expect(await call(`${way}:done`, KEY)).toBe(`${way}:done`);
-		expect(await call(`${way}:unknown`, "wrong-key")).toBe(`${way}:unknown`);
-		expect(await call(`${way}:refused`, KEY, "no token")).toBe(`${way}:refused`);
-		expect(loggedIds().filter((id) => String(id).startsWith(`${way}:`))).toEqual([`${way}:unknown`, `${way}:refused`]);
-	});
+	test.each(Object.entries(ways))(
+		"is in the response and in the stream over %s, and in the log of a refusal",
+		async (way, transport) => {
+			const client: Client<typeof ConversationService> = createClient(ConversationService, transport());
+			const call = async (id: string, key: string, pageToken = ""): Promise<string | null | undefined> => {
+				let answered: string | null | undefined;
+				try {
+					await client.listConversations(create(ListConversationsRequestSchema, { pageToken }), {
+						headers: { "X-Access-Token": key, "X-Request-Id": id },
+						onHeader: (headers) => {
+							answered = headers.get("x-request-id");
+						},
+					});
+				} catch (error) {
+					answered ??= ConnectError.from(error).metadata.get("x-request-id");
+				}
+				return answered;
+			};
+			expect(await call(`${way}:done`, KEY)).toBe(`${way}:done`);
+			expect(await call(`${way}:unknown`, "wrong-key")).toBe(`${way}:unknown`);
+			expect(await call(`${way}:refused`, KEY, "no token")).toBe(`${way}:refused`);
+			expect(loggedIds().filter((id) => String(id).startsWith(`${way}:`))).toEqual([
+				`${way}:unknown`,
+				`${way}:refused`,
+			]);
 
-	test.each(Object.entries(ways))("is in the response of a stream over %s", async (way, transport) => {
-		const stop = new AbortController();
-		let answered: string | null = null;
-		const updates = createClient(ConversationService, transport()).watchConversationUpdates(
-			{},
-			{
-				headers: { "X-Access-Token": KEY, "X-Request-Id": `${way}:stream` },
-				signal: stop.signal,
-				onHeader: (headers) => {
-					answered = headers.get("x-request-id");
-				},
-			},
-		);
-		await updates[Symbol.asyncIterator]().next();
-		stop.abort();
-		expect(answered).toBe(`${way}:stream`);
-	});
+			const stop = new AbortController();
+			let ofStream: string | null = null;
+			const headers = { "X-Access-Token": KEY, "X-Request-Id": `${way}:stream` };
+			const onHeader = (given: Headers) => {
+				ofStream = given.get("x-request-id");
+			};
+			await client
+				.watchConversationUpdates({}, { headers, onHeader, signal: stop.signal })
+				[Symbol.asyncIterator]()
+				.next();
+			stop.abort();
+			expect(ofStream).toBe(`${way}:stream`);
+		},
+	);
 
 	test("may be read and set by pages of other origins", async () => {
 		const fields = { Origin: ORIGIN };
