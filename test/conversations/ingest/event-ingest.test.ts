@@ -343,17 +343,6 @@ test("placeholders keep secrets over several state updates", async () => {
 	expect((await service.record(id))?.agent).toMatchObject(agent("fifth", "key 2", "user:5"));
 });
 
-test("a state update of metrics keeps the lists that it omits", async () => {
-	const id = randomUUID();
-	const usage = { model_name: "m", accumulated_cost: 1, costs: [{ model: "m", cost: 1, timestamp: 1 }] };
-	await service.post(posted(id, 1, { stats: { usage_to_metrics: { agent: usage } } }));
-	const { costs, ...shortened } = usage;
-	await service.batch(id, [report(2, "stats", { usage_to_metrics: { agent: { ...shortened, accumulated_cost: 3 } } })]);
-	expect((await service.record(id))?.stats).toMatchObject({
-		usage_to_metrics: { agent: { accumulated_cost: 3, costs } },
-	});
-});
-
 test("a state update keeps what it omits as an earlier one in the same batch reported it", async () => {
 	await using service = await LiveService.open([createSecretKey(randomBytes(32))]);
 	const id = randomUUID();
