@@ -9,7 +9,7 @@ import {
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import type { EventsRequest } from "../../../src/conversations/read/events.ts";
-import { event, Reading, refusal } from "./reading.ts";
+import { allPages, event, expectPages, Reading, refusal } from "./reading.ts";
 
 const A = "0190d6a0-0000-7000-8000-00000000000a";
 const B = "0190d6a0-0000-7000-8000-00000000000b";
@@ -39,14 +39,8 @@ function kinds(...values: string[]): ConversationEventFilter {
 
 /** Lists all pages in order. */
 async function pages(request: Partial<EventsRequest>): Promise<(readonly ConversationEventEntry[])[]> {
-	const all = [];
-	let pageToken = "";
-	do {
-		const page = await reading.events.list({ ...ALL, ...request, pageToken });
-		all.push(page.entries);
-		pageToken = page.nextPageToken;
-	} while (pageToken !== "");
-	return all;
+	const all = await allPages((pageToken) => reading.events.list({ ...ALL, ...request, pageToken }));
+	return all.map(({ entries }) => entries);
 }
 
 async function sequences(request: Partial<EventsRequest>): Promise<bigint[]> {
@@ -98,10 +92,7 @@ test("the pages of any request together are all matching events after its start,
 					.filter(({ second }) => (from === undefined || second >= from) && (to === undefined || second < to))
 					.map(({ sequence }) => sequence)
 					.filter((sequence) => sequence > afterSequence);
-				expect(found.flat().map(({ sequence }) => sequence)).toEqual(expected);
-				expect(found.map((page) => page.length)).toEqual(
-					found.map((_, index) => Math.min(pageSize, expected.length - index * pageSize)),
-				);
+				expectPages(found, pageSize, expected);
 			},
 		),
 		{ numRuns: 100 },

@@ -15,7 +15,7 @@ import { formatDateTime, fromMicroseconds } from "../../../src/record/json/scala
 import { planEnum } from "../../../src/record/plan.ts";
 import { type Columns, type Filter, matches } from "../../store/samples.ts";
 import { columns, storeFilters } from "./filters.ts";
-import { format, Reading, refusal } from "./reading.ts";
+import { allPages, expectPages, format, Reading, refusal } from "./reading.ts";
 
 const STATUSES = planEnum(ConversationExecutionStatusSchema).byName;
 
@@ -33,14 +33,8 @@ const ALL: ListRequest = { pageSize: 0, pageToken: "", filter: undefined, full: 
 
 /** Lists all pages in order. */
 async function pages(request: Partial<ListRequest>): Promise<(readonly ListedConversation[])[]> {
-	const all = [];
-	let pageToken = "";
-	do {
-		const page = await reading.list.list({ ...ALL, ...request, pageToken });
-		all.push(page.conversations);
-		pageToken = page.nextPageToken;
-	} while (pageToken !== "");
-	return all;
+	const all = await allPages((pageToken) => reading.list.list({ ...ALL, ...request, pageToken }));
+	return all.map(({ conversations }) => conversations);
 }
 
 function protoFilter(filter: Filter): ConversationFilter {
@@ -96,10 +90,7 @@ test("the pages of any size for any filter together are all matching conversatio
 		fc.asyncProperty(storeFilters, fc.integer({ min: 1, max: 40 }), fc.boolean(), async (filter, pageSize, full) => {
 			const found = await pages({ filter: protoFilter(filter), pageSize, full });
 			const expected = kept.filter((one) => matches(one.columns, filter)).map((one) => one.sequence);
-			expect(found.flat().map((one) => one.sequence)).toEqual(expected);
-			expect(found.map((page) => page.length)).toEqual(
-				found.map((_, index) => Math.min(pageSize, expected.length - index * pageSize)),
-			);
+			expectPages(found, pageSize, expected);
 		}),
 		{ numRuns: 150 },
 	);

@@ -1,6 +1,7 @@
 import type { KeyObject } from "node:crypto";
 import { DatabaseSync } from "node:sqlite";
 import { fromBinary, type JsonObject } from "@bufbuild/protobuf";
+import { expect } from "vitest";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import type { Reads } from "../../../src/conversations/conversation-reads.ts";
 import { type EventViews, eventViews, listEvents } from "../../../src/conversations/read/events.ts";
@@ -150,6 +151,28 @@ export class Reading implements AsyncDisposable {
 /** Returns an event that has the usual members, overridden by `members`. */
 export function event(id: string, members: JsonObject = {}): JsonObject {
 	return { id, timestamp: "2026-11-21T08:55:31", source: "agent", kind: "MessageEvent", parent_id: null, ...members };
+}
+
+/** Returns all pages of a list in order. */
+export async function allPages<Page extends { readonly nextPageToken: string }>(
+	list: (pageToken: string) => Promise<Page>,
+): Promise<Page[]> {
+	const all: Page[] = [];
+	do all.push(await list(all.at(-1)?.nextPageToken ?? ""));
+	while (all.at(-1)?.nextPageToken !== "");
+	return all;
+}
+
+/** Asserts that pages are full, except for the last one, and together have these sequences. */
+export function expectPages(
+	found: readonly (readonly { readonly sequence: bigint }[])[],
+	pageSize: number,
+	sequences: readonly bigint[],
+): void {
+	expect(found.flat().map(({ sequence }) => sequence)).toEqual(sequences);
+	expect(found.map((page) => page.length)).toEqual(
+		found.map((_, index) => Math.min(pageSize, sequences.length - index * pageSize)),
+	);
 }
 
 /** Returns the kind and message of the ServiceError with which an action fails. */

@@ -8,7 +8,7 @@ import {
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import type { UpdatesRequest } from "../../../src/conversations/read/updates.ts";
-import { Reading, refusal } from "./reading.ts";
+import { allPages, expectPages, Reading, refusal } from "./reading.ts";
 
 const A = "0190d6a0-0000-7000-8000-00000000000a";
 const B = "0190d6a0-0000-7000-8000-00000000000b";
@@ -37,14 +37,8 @@ const ALL: UpdatesRequest = {
 
 /** Lists all pages in order. */
 async function pages(request: Partial<UpdatesRequest>): Promise<(readonly ConversationUpdate[])[]> {
-	const all = [];
-	let pageToken = "";
-	do {
-		const page = await reading.updates.list({ ...ALL, ...request, pageToken });
-		all.push(page.entries);
-		pageToken = page.nextPageToken;
-	} while (pageToken !== "");
-	return all;
+	const all = await allPages((pageToken) => reading.updates.list({ ...ALL, ...request, pageToken }));
+	return all.map(({ entries }) => entries);
 }
 
 async function sequences(request: Partial<UpdatesRequest>): Promise<bigint[]> {
@@ -72,10 +66,7 @@ test("the pages of any request together are all updates after its start, oldest 
 							(conversationId === "" || id === conversationId.toLowerCase()) && sequence > afterSequence,
 					)
 					.map(({ sequence }) => sequence);
-				expect(found.flat().map((update) => update.sequence)).toEqual(expected);
-				expect(found.map((page) => page.length)).toEqual(
-					found.map((_, index) => Math.min(pageSize, expected.length - index * pageSize)),
-				);
+				expectPages(found, pageSize, expected);
 			},
 		),
 		{ numRuns: 100 },

@@ -9,6 +9,7 @@ import { append, sample, second, start } from "../../store/samples.ts";
 import { TempFolder } from "../../support/temp.ts";
 
 const day = 86_400n * second;
+const KEEP_ALL: RetentionPolicy = { days: undefined, updatesPerConversation: undefined, eventDays: undefined };
 const pace: RetentionPace = { step: 2, pause: 0, pauseFactor: 0, interval: 3_600_000 };
 
 let folder: TempFolder;
@@ -62,7 +63,7 @@ test("updates older than the limit are pruned in small steps, and the current on
 	const { conversationId } = sample();
 	for (let index = 0n; index < 5n; index++)
 		await append(store, sample({ conversationId, receivedAt: start + index * day }));
-	const steps = await prune({ days: 0.5, updatesPerConversation: undefined, eventDays: undefined }, start + 10n * day);
+	const steps = await prune({ ...KEEP_ALL, days: 0.5 }, start + 10n * day);
 	const step = { receivedBefore: start + 10n * day - day / 2n, updatesPerConversation: undefined, limit: 2 };
 	expect(steps).toEqual([step, step, step]);
 	expect(await sequences()).toEqual([5n]);
@@ -73,7 +74,7 @@ test("a conversation keeps the configured number of updates", async () => {
 	const { conversationId } = sample();
 	for (let index = 0n; index < 5n; index++) await append(store, sample({ conversationId }));
 	await append(store, sample());
-	await prune({ days: undefined, updatesPerConversation: 2, eventDays: undefined }, start);
+	await prune({ ...KEEP_ALL, updatesPerConversation: 2 }, start);
 	expect(await sequences()).toEqual([4n, 5n, 6n]);
 });
 
@@ -81,9 +82,9 @@ test("a deleted conversation is removed when its deletion is older than the limi
 	const { conversationId } = sample();
 	await append(store, sample({ conversationId, receivedAt: start }));
 	await append(store, sample({ conversationId, receivedAt: start + day, columns: { status: "deleting" } }));
-	await prune({ days: 3, updatesPerConversation: undefined, eventDays: undefined }, start + 3n * day + 1000n);
+	await prune({ ...KEEP_ALL, days: 3 }, start + 3n * day + 1000n);
 	expect(await sequences()).toEqual([2n]);
-	await prune({ days: 3, updatesPerConversation: undefined, eventDays: undefined }, start + 4n * day + 1000n);
+	await prune({ ...KEEP_ALL, days: 3 }, start + 4n * day + 1000n);
 	expect(await sequences()).toEqual([]);
 	expect(await store.get(conversationId)).toBeUndefined();
 });
@@ -96,7 +97,7 @@ test("events are pruned by a limit of their own, in steps that alternate with th
 	const now = start + 5n * day;
 	const history = { receivedBefore: now - 9n * day, updatesPerConversation: undefined, limit: 2 };
 	const events = { receivedBefore: now - day - day / 2n, limit: 2 };
-	expect(await prune({ days: 9, updatesPerConversation: undefined, eventDays: 1.5 }, now)).toEqual([
+	expect(await prune({ ...KEEP_ALL, days: 9, eventDays: 1.5 }, now)).toEqual([
 		history,
 		events,
 		history,
@@ -107,7 +108,7 @@ test("events are pruned by a limit of their own, in steps that alternate with th
 	const kept = await store.events.list({ after: 0n, limit: 10 });
 	expect(kept.map(({ sequence }) => sequence)).toEqual([5n]);
 	expect(await sequences()).toEqual([1n]);
-	expect(await prune({ days: undefined, updatesPerConversation: undefined, eventDays: 0.1 }, now)).toHaveLength(2);
+	expect(await prune({ ...KEEP_ALL, eventDays: 0.1 }, now)).toHaveLength(2);
 	expect(await store.events.list({ after: 0n, limit: 10 })).toEqual([]);
 });
 
@@ -123,7 +124,7 @@ test("without a policy nothing is pruned, and an unexpected failure is reported 
 	};
 	await pruneUntilStopped(
 		{ prune: recordCall, pruneEvents: recordCall },
-		{ days: undefined, updatesPerConversation: undefined, eventDays: undefined },
+		KEEP_ALL,
 		ended.signal,
 		(error) => errors.push(error),
 		{ ...pace, interval: 0 },
@@ -139,13 +140,10 @@ test("without a policy nothing is pruned, and an unexpected failure is reported 
 		throw failure;
 	};
 	const failing: Pick<Store, "prune" | "pruneEvents"> = { prune: fail, pruneEvents: fail };
-	await pruneUntilStopped(
-		failing,
-		{ days: 1, updatesPerConversation: undefined, eventDays: 1 },
-		done.signal,
-		(error) => errors.push(error),
-		{ ...pace, interval: 0 },
-	);
+	await pruneUntilStopped(failing, { ...KEEP_ALL, days: 1, eventDays: 1 }, done.signal, (error) => errors.push(error), {
+		...pace,
+		interval: 0,
+	});
 	expect(tries).toBe(4);
 	expect(errors).toEqual([failure, failure, failure, failure]);
 });
@@ -158,7 +156,7 @@ test("pruning pauses after a step for a multiple of its duration", async () => {
 		steps += 1;
 		return 1;
 	};
-	const policy = { days: 1, updatesPerConversation: undefined, eventDays: undefined };
+	const policy = { ...KEEP_ALL, days: 1 };
 	const longPauses = { ...pace, pauseFactor: 1e6 };
 	const ended = pruneUntilStopped(
 		{ prune, pruneEvents: prune },
