@@ -1,4 +1,4 @@
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import type { AnyAgent } from "../../gen/conversations/v1/agent_pb.js";
 import { ConversationExecutionStatus, type ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
 import type { ConversationStats } from "../../gen/conversations/v1/stats_pb.js";
@@ -10,11 +10,11 @@ import {
 	type TokenTotals,
 	TokenTotalsSchema,
 } from "../../gen/conversations/v1/summary_pb.js";
+import { deriveBinaryEncoder } from "./binary-encoder.ts";
 import { metricsOf, sumOfCosts, TOKENS } from "./stats.ts";
 
-export function encodeSummary(summary: ConversationSummary): Uint8Array {
-	return toBinary(ConversationSummarySchema, summary);
-}
+export const encodeSummary: (summary: ConversationSummary) => Uint8Array =
+	deriveBinaryEncoder(ConversationSummarySchema);
 
 /** Members of a record that {@link summarize} reads. */
 export const SUMMARY_MEMBERS: readonly string[] = [

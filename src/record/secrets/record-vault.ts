@@ -1,8 +1,9 @@
 import type { KeyObject } from "node:crypto";
-import { equals, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { equals, fromBinary } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError } from "../../errors.ts";
 import { hasUserinfo, REDACTED, replaceUserinfo } from "../../userinfo.ts";
+import { deriveBinaryEncoder } from "../binary-encoder.ts";
 import { type ProtectedRecord, pickMembers } from "../record-delta.ts";
 import type { RecordFormat } from "../record-format.ts";
 import { beginsLikeCiphertext, Cipher, isCiphertext } from "./cipher.ts";
@@ -31,10 +32,12 @@ export class RecordVault {
 	readonly #cipher: Cipher | undefined;
 	readonly #decrypting: Cipher;
 	readonly #redactionVersion: number;
+	readonly #encode: (record: ConversationInfo) => Uint8Array;
 
 	/** @param keys 32 bytes each: the first one encrypts, all decrypt; without a key, secrets are stored redacted */
 	constructor(format: RecordFormat, keys: readonly KeyObject[]) {
 		this.#format = format;
+		this.#encode = deriveBinaryEncoder(format.plan.desc);
 		this.#walkSecrets = deriveSecretWalk(format.plan);
 		this.#walkNonSecrets = deriveSecretWalk(format.plan, false);
 		this.#redactionVersion = redactionVersionOf(format.plan);
@@ -142,11 +145,6 @@ export class RecordVault {
 			if (error instanceof ServiceError && error.kind === "data_loss") return false;
 			throw error;
 		}
-	}
-
-	/** Encodes a record. Unknown fields are left out, because no rule says which of them are secrets. */
-	#encode(record: ConversationInfo): Uint8Array {
-		return toBinary(this.#format.plan.desc, record, { writeUnknownFields: false });
 	}
 
 	#replacementFor(record: ConversationInfo, form: SecretsForm): Replace {
