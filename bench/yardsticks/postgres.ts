@@ -21,8 +21,7 @@ interface Table {
 
 const TABLES: readonly Table[] = [
 	{ name: "updates", key: undefined, numbered: ["sequence"] },
-	{ name: "conversations", key: ["conversation_id"], numbered: ["sequence", "newest_sequence", "revision"] },
-	{ name: "tags", key: ["conversation_id", "key"], numbered: ["sequence"] },
+	{ name: "heads", key: ["conversation_id"], numbered: ["sequence"] },
 ];
 
 /** The rows of a conversation's current update, by table. */
@@ -58,19 +57,21 @@ serve(insertPlan, async ({ url, group, milliseconds }): Promise<InsertResult> =>
 
 async function open(url: string): Promise<Source> {
 	const client = await connect(url);
-	const current = "SELECT sequence FROM conversation_updates.conversations";
 	const rows = new Map<string, Map<Table, Rows[number][]>>();
+	let sequence = 0;
 	for (const table of TABLES) {
+		const current = table.name === "updates" ? "AND t.sequence = c.sequence" : "";
 		const all = await client.query<Rows[number]>(
-			`SELECT * FROM conversation_updates.${table.name} WHERE sequence IN (${current}) ORDER BY sequence`,
+			`SELECT t.* FROM conversation_updates.${table.name} t
+			JOIN conversation_updates.heads c ON c.conversation_id = t.conversation_id ${current}`,
 		);
 		for (const row of all.rows) {
-			const sequence = z.string().parse(row.sequence);
-			const tables = rows.getOrInsertComputed(sequence, () => new Map());
+			const tables = rows.getOrInsertComputed(z.string().parse(row.conversation_id), () => new Map());
 			tables.getOrInsertComputed(table, () => []).push(row);
+			sequence = Math.max(sequence, Number(row.sequence ?? 0));
 		}
 	}
-	return { client, updates: [...rows.values()], next: 0, sequence: Math.max(...[...rows.keys()].map(Number)) };
+	return { client, updates: [...rows.values()], next: 0, sequence };
 }
 
 function groupQueries(from: Source, size: number): { text: string; values: unknown[] }[] {
