@@ -215,7 +215,8 @@ export interface RecordState {
 	readonly memberTimes: string | undefined;
 	/**
 	 * Order time (see ordering.ts) of the posted record that the current record is based on, or its time of receipt when
-	 * it has no order time. For a fetched record, how old its state is at most. Undefined when the current record is based on events alone, or there is no current record.
+	 * it has no order time. For a fetched record, the time of the state that it shows (see head.ts). Undefined when the current
+	 * record is based on events alone, or there is no current record.
 	 */
 	readonly postedAt: bigint | undefined;
 	/** Whether stored state updates that are later than the posted record may still have to be applied to it. */

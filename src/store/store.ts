@@ -41,8 +41,9 @@ import {
 /**
  * The interface of the store, whose operations are written once for both engines. A store keeps two logs, each with its own
  * sequence numbers: the updates of all conversations and the events of all conversations. An update comes from a posted
- * record or from state updates, which are events that set members of the record. The store also keeps the current record of each conversation. It stores
- * records as encoded bytes and does not decode their values; lists filter by the summary of a record.
+ * record or from state updates, which are events that set members of the record. The store also keeps the current record of
+ * each conversation. It stores records as encoded bytes and does not decode their values; lists filter by the summary of a
+ * record.
  */
 
 /** Operations that read one state of the database. */
