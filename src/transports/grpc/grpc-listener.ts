@@ -133,7 +133,7 @@ function definitionOf({ kind, method }: RpcMethod): MethodDefinition<Uint8Array,
 
 function unaryHandler({ handle }: UnaryRpc) {
 	return (call: ServerUnaryCall<Uint8Array, Uint8Array>, callback: sendUnaryData<Uint8Array>): void => {
-		const signal = signalOf(call);
+		const signal = new UnaryCallSignal(call);
 		const answer = async () => {
 			const { caller, permit, observed } = admittedCall(call.metadata);
 			const release = permit.hold();
@@ -156,17 +156,25 @@ function unaryHandler({ handle }: UnaryRpc) {
 	};
 }
 
-/** Returns a signal that is aborted when a call is cancelled or its deadline has passed. Costs less than an AbortController for each call. */
-function signalOf(call: ServerUnaryCall<Uint8Array, Uint8Array>): CallSignal {
-	return {
-		get aborted() {
-			return call.cancelled;
-		},
-		get deadline() {
-			const deadline = Number(call.getDeadline());
-			return Number.isFinite(deadline) ? deadline : undefined;
-		},
-	};
+/**
+ * Signal that is aborted when a call is cancelled or its deadline has passed. It costs less than an AbortController for each
+ * call, and as a class less than an object literal with accessors, which V8 keeps until a collection of the whole heap.
+ */
+class UnaryCallSignal implements CallSignal {
+	readonly #call: ServerUnaryCall<Uint8Array, Uint8Array>;
+
+	constructor(call: ServerUnaryCall<Uint8Array, Uint8Array>) {
+		this.#call = call;
+	}
+
+	get aborted(): boolean {
+		return this.#call.cancelled;
+	}
+
+	get deadline(): number | undefined {
+		const deadline = Number(this.#call.getDeadline());
+		return Number.isFinite(deadline) ? deadline : undefined;
+	}
 }
 
 function streamHandler({ stream }: StreamRpc, held: HeldBatches, stopping: AbortSignal) {

@@ -68,13 +68,22 @@ function isGone(request: Request, response: Response): boolean {
 	return response.closed || socket?.destroyed === true;
 }
 
-/** Returns a signal for handlers: aborted when nobody waits for the response to a request any longer. */
-export function clientSignal(request: Request, response: Response): Pick<AbortSignal, "aborted"> {
-	return {
-		get aborted() {
-			return isGone(request, response);
-		},
-	};
+/**
+ * Signal for handlers: aborted when nobody waits for the response to a request any longer. A class, because V8 keeps each object
+ * literal with an accessor, and so its request, until a collection of the whole heap.
+ */
+export class ClientSignal implements Pick<AbortSignal, "aborted"> {
+	readonly #request: Request;
+	readonly #response: Response;
+
+	constructor(request: Request, response: Response) {
+		this.#request = request;
+		this.#response = response;
+	}
+
+	get aborted(): boolean {
+		return isGone(this.#request, this.#response);
+	}
 }
 
 /** Ends a request whose response is written, unless the client takes the response within `answerTime`. */

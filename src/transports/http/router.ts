@@ -7,8 +7,8 @@ import { type Admission, type Permit, workOf } from "../admission.ts";
 import { certificateNameOf, LIMITS, type Limits } from "../connections.ts";
 import { discardBody } from "./body.ts";
 import {
+	ClientSignal,
 	type ContentResponse,
-	clientSignal,
 	enter,
 	limitResponseTime,
 	pathOf,
@@ -91,7 +91,7 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 			return;
 		}
 		let match: Match | undefined;
-		const signal = clientSignal(request, response);
+		const signal = new ClientSignal(request, response);
 
 		const answer = async (): Promise<void> => {
 			const found = find(path);
