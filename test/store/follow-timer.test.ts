@@ -9,11 +9,11 @@ afterEach(() => {
 });
 
 /** Appends every 100 ms for a while. Returns the times of the starts, in milliseconds. */
-function startsWhileAppending(timer: FollowTimer, milliseconds: number): number[] {
+function startsWhileAppending(timer: FollowTimer, milliseconds: number, waiting?: number): number[] {
 	const began = performance.now();
 	const starts: number[] = [];
 	for (let at = 0; at < milliseconds; at += 100) {
-		timer.onAppend(() => starts.push(performance.now() - began));
+		timer.onAppend(() => starts.push(performance.now() - began), waiting);
 		vi.advanceTimersByTime(100);
 	}
 	vi.advanceTimersByTime(10_000);
@@ -24,8 +24,13 @@ test("the views follow when no append came for a while", () => {
 	expect(startsWhileAppending(new FollowTimer(), 1_000)).toEqual([1_150]);
 });
 
-test("the views follow at the latest five seconds after an append", () => {
-	expect(startsWhileAppending(new FollowTimer(), 6_000)).toEqual([4_950, 6_150]);
+test("the views follow at the latest eight seconds after an append", () => {
+	expect(startsWhileAppending(new FollowTimer(), 9_000)).toEqual([7_950, 9_150]);
+});
+
+test("the views follow soon when many conversations wait", () => {
+	expect(startsWhileAppending(new FollowTimer(), 300, 1_999)).toEqual([450]);
+	expect(startsWhileAppending(new FollowTimer(), 300, 2_000)).toEqual([50, 150, 250]);
 });
 
 test("the views follow soon for ten seconds after a read", () => {

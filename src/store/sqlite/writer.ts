@@ -49,7 +49,7 @@ const MAX_GROUP_BYTES = 2 ** 20;
 const PROOF_MILLISECONDS = 4_500;
 
 /** Milliseconds that a step of the views should take, because appends wait for it. */
-const STEP_MILLISECONDS = 4;
+const STEP_MILLISECONDS = 2;
 /** Maximum number of steps that the views follow the logs when the store is closed. */
 const MAX_STEPS_AT_CLOSE = 1_000;
 
@@ -216,7 +216,10 @@ function writer(options: DatabaseOptions) {
 			bytesOf,
 			answer: (requests: AppendCalls) => appendAll(append, requests),
 		},
-		background: { afterCalls: (start: () => void) => timer.onAppend(start), run: () => follow(undefined, 1) },
+		background: {
+			afterCalls: (start: () => void) => timer.onAppend(start, follower.waiting),
+			run: () => follow(undefined, 1),
+		},
 		async close() {
 			timer.stop();
 			// So the next start need not. A failure leaves it to that.

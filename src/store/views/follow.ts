@@ -34,10 +34,12 @@ export interface Entries {
  * Milliseconds without an append after which the views follow, and the most after the first append that they have not followed.
  * A conversation that changes often is derived once in this time.
  */
-const UNREAD = { quiet: 250, most: 5_000 };
+const UNREAD = { quiet: 250, most: 8_000 };
 const READ = { quiet: 50, most: 50 };
 /** Milliseconds after a read that waited for the views in which further ones are expected. */
 const READ_FOR = 10_000;
+/** Number of conversations that wait to be derived from which on the views follow at once, so that the next read waits less. */
+const MANY_WAITING = 2_000;
 
 /** Lets the views follow the logs although no read waits for them: soon while they are read, so that reads wait less. */
 export class FollowTimer {
@@ -50,10 +52,15 @@ export class FollowTimer {
 		this.#readAt = performance.now();
 	}
 
-	/** Calls `start` some time after an append. */
-	onAppend(start: () => void): void {
+	/**
+	 * Calls `start` some time after an append.
+	 *
+	 * @param waiting number of conversations that wait to be derived, as far as it is known
+	 */
+	onAppend(start: () => void, waiting = 0): void {
 		const now = performance.now();
-		const { quiet, most } = now - this.#readAt < READ_FOR ? READ : UNREAD;
+		const isSoon = waiting >= MANY_WAITING || now - this.#readAt < READ_FOR;
+		const { quiet, most } = isSoon ? READ : UNREAD;
 		if (this.#timer === undefined) {
 			this.#firstAt = now;
 			this.#timer = setTimeout(() => {
@@ -152,6 +159,11 @@ export class WaitingConversations {
 	#advance(log: LogTable, entries: readonly EntryOf[]): void {
 		this.#read = { ...this.#read, [log]: entries.at(-1)?.sequence ?? this.#read[log] };
 		this.#count += entries.length;
+	}
+
+	/** Number of conversations with entries that are known and not followed. */
+	get size(): number {
+		return this.#entries.size;
 	}
 
 	/** Takes some conversations. */

@@ -43,6 +43,11 @@ export class ViewFollower {
 		this.#waiting.append(entries);
 	}
 
+	/** Number of conversations that wait to be derived, as far as {@link append} and earlier steps know. */
+	get waiting(): number {
+		return this.#waiting.size;
+	}
+
 	/**
 	 * Does a step, up to a bounded number of conversations.
 	 *
