@@ -82,6 +82,8 @@ export class TextIndexer {
 	readonly #holder = randomUUID();
 	/** Until when this process has claimed the index, in milliseconds of Unix time. */
 	#claimedUntil = 0;
+	/** Reads the events after those whose words are being written. */
+	#ahead: { readonly after: bigint; readonly found: Promise<StoredEvent[]> } | undefined;
 
 	constructor(options: IndexedStore) {
 		this.#options = options;
@@ -125,7 +127,9 @@ export class TextIndexer {
 		const { newest } = await events.range();
 		const words: EventWords[] = [];
 		if (newest <= after) return { words, through: after, hasMore: false };
-		const found = await events.list({ after, before: newest + 1n, conditions: CONDITIONS, ...EVENTS });
+		const read = (from: bigint) => events.list({ after: from, before: newest + 1n, conditions: CONDITIONS, ...EVENTS });
+		const found = await (this.#ahead?.after === after ? this.#ahead.found : read(after));
+		this.#ahead = undefined;
 		let since = performance.now();
 		for (const event of found) {
 			const of = this.#wordsOf(event);
@@ -136,7 +140,13 @@ export class TextIndexer {
 			since = performance.now();
 		}
 		const through = found.at(-1)?.sequence ?? newest;
-		return { words, through, hasMore: through < newest };
+		const hasMore = through < newest;
+		if (hasMore) {
+			this.#ahead = { after: through, found: read(through) };
+			// The next step gets the error.
+			this.#ahead.found.catch(() => undefined);
+		}
+		return { words, through, hasMore };
 	}
 
 	#wordsOf({ conversationId, event }: StoredEvent): Set<string> {
