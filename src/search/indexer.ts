@@ -82,8 +82,8 @@ export class TextIndexer {
 	readonly #holder = randomUUID();
 	/** Until when this process has claimed the index, in milliseconds of Unix time. */
 	#claimedUntil = 0;
-	/** Reads the events after those whose words are being written. */
-	#ahead: { readonly after: bigint; readonly found: Promise<StoredEvent[]> } | undefined;
+	/** Reads the events after those whose words are being written, up to the newest one of then. */
+	#ahead: { readonly after: bigint; readonly newest: bigint; readonly found: Promise<StoredEvent[]> } | undefined;
 
 	constructor(options: IndexedStore) {
 		this.#options = options;
@@ -127,9 +127,14 @@ export class TextIndexer {
 		const { newest } = await events.range();
 		const words: EventWords[] = [];
 		if (newest <= after) return { words, through: after, hasMore: false };
-		const read = (from: bigint) => events.list({ after: from, before: newest + 1n, conditions: CONDITIONS, ...EVENTS });
-		const found = await (this.#ahead?.after === after ? this.#ahead.found : read(after));
+		const read = (from: bigint) => ({
+			after: from,
+			newest,
+			found: events.list({ after: from, before: newest + 1n, conditions: CONDITIONS, ...EVENTS }),
+		});
+		const page = this.#ahead?.after === after ? this.#ahead : read(after);
 		this.#ahead = undefined;
+		const found = await page.found;
 		let since = performance.now();
 		for (const event of found) {
 			const of = this.#wordsOf(event);
@@ -139,10 +144,10 @@ export class TextIndexer {
 			await setImmediate();
 			since = performance.now();
 		}
-		const through = found.at(-1)?.sequence ?? newest;
+		const through = found.at(-1)?.sequence ?? page.newest;
 		const hasMore = through < newest;
 		if (hasMore) {
-			this.#ahead = { after: through, found: read(through) };
+			this.#ahead = read(through);
 			// The next step gets the error.
 			this.#ahead.found.catch(() => undefined);
 		}

@@ -10,7 +10,7 @@ import { TextIndexer } from "../../src/search/indexer.ts";
 import type { Store } from "../../src/store/store.ts";
 import { NO_PROGRESS } from "../../src/store/text-index.ts";
 import type { StoreHarness } from "./conformance.ts";
-import { appendEvents, batch, event } from "./event-samples.ts";
+import { appendEvents, batch, event, stateUpdate } from "./event-samples.ts";
 import { append, sample, second, start } from "./samples.ts";
 
 const format = new EventFormat(new RecordFormat(), [], "UTC");
@@ -297,6 +297,21 @@ export function searchConformance(harness: StoreHarness, factor: number): void {
 			await indexAll(store);
 			expect((await store.readIndexProgress()).events).toBe(last);
 			expect(await findAll(store, { query: "stays" })).toEqual([[id(0), [String(last)]]]);
+		});
+
+		it("finds what arrived after the next events were read, when those have no words", async () => {
+			await using store = await open();
+			await post(store, 0, 1, "the title");
+			const texts = Array.from({ length: 200 }, () => event({ text: message("early") }));
+			await appendEvents(store, batch(id(0), texts));
+			await appendEvents(store, batch(id(0), [stateUpdate()]));
+			const indexer = indexerOf(store);
+			await indexer.step();
+			expect(await indexer.step()).toBe(true);
+			const late = await say(store, 0, 2, "late");
+			while (await indexer.step());
+			await indexer.release();
+			expect(await findAll(store, { query: "late" })).toEqual([[id(0), [String(late)]]]);
 		});
 
 		it("has the same order after the index was written anew, whenever and in whatever order things arrived", async () => {
